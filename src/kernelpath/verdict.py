@@ -1,0 +1,179 @@
+"""Every way in which grading can end, and the report that carries it. Plain data: JSON in and out, no torch."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Any
+
+
+class Verdict(str, Enum):
+    """One ending. `meaning` is the sentence that a learner reads beside it."""
+
+    meaning: str
+
+    def __new__(cls, value: str, meaning: str) -> Verdict:
+        member = str.__new__(cls, value)
+        member._value_ = value
+        member.meaning = meaning
+        return member
+
+    PASSED = "PASSED", "right on every case, within its limits"
+    NOT_STARTED = "NOT_STARTED", "the stub still raises NotImplementedError"
+    COMPILE_ERROR = "COMPILE_ERROR", "the submission cannot be loaded or compiled"
+    CRASHED = "CRASHED", "an exception, a device error or the end of the process"
+    TIMED_OUT = "TIMED_OUT", "no answer within the time allowed"
+    WRONG_TYPE = "WRONG_TYPE", "the entry returned something else than plain tensors on the right device"
+    WRONG_SHAPE = "WRONG_SHAPE", "an output has the wrong shape or strides"
+    WRONG_DTYPE = "WRONG_DTYPE", "an output has the wrong dtype"
+    WRONG_VALUES = "WRONG_VALUES", "an output differs from the reference"
+    NOT_WRITTEN = "NOT_WRITTEN", "part of an output was never written"
+    MUTATED_INPUT = "MUTATED_INPUT", "the submission changed its inputs"
+    OUT_OF_BOUNDS = "OUT_OF_BOUNDS", "the kernel touched memory outside its tensors"
+    RACE = "RACE", "two threads touched one address without an order between them"
+    NOT_YOUR_KERNEL = "NOT_YOUR_KERNEL", "a library did the work"
+    TAMPERED = "TAMPERED", "the submission changed the process that measures it"
+    TOO_MUCH_TRAFFIC = "TOO_MUCH_TRAFFIC", "right, but asks more of the memory system than the exercise allows"
+    TOO_SLOW = "TOO_SLOW", "right, but below the speedup asked for"
+    TOO_FAST = "TOO_FAST", "faster than the speed of light of this machine: the measurement is broken"
+    INCONCLUSIVE = "INCONCLUSIVE", "the noise is wider than the margin"
+    UNAVAILABLE = "UNAVAILABLE", "this machine cannot run it; the reason is given"
+
+    @property
+    def passed(self) -> bool:
+        return self is Verdict.PASSED
+
+
+@dataclass(frozen=True)
+class Complaint:
+    """Why a case or a submission ended as it did: a verdict, the cause, and where in the learner's file."""
+
+    verdict: Verdict
+    cause: str
+    file: str = ""
+    line: int = 0
+
+
+@dataclass(frozen=True)
+class CaseResult:
+    """The end of one case. `seconds` is the time from asking the worker to its answer."""
+
+    case: Mapping[str, Any]
+    verdict: Verdict
+    cause: str = ""
+    file: str = ""
+    line: int = 0
+    seconds: float = 0.0
+
+
+@dataclass(frozen=True)
+class LineTraffic:
+    """What one source line asked of the memory system, summed over all warps of all launches of one case."""
+
+    file: str
+    line: int
+    requests: int
+    sectors: int
+    ideal_sectors: int
+    shared_requests: int
+    wavefronts: int
+    ideal_wavefronts: int
+
+    @property
+    def sectors_over_ideal(self) -> float:
+        return self.sectors / self.ideal_sectors if self.ideal_sectors else 1.0
+
+    @property
+    def bank_conflicts_per_request(self) -> float:
+        return (self.wavefronts - self.ideal_wavefronts) / self.shared_requests if self.shared_requests else 0.0
+
+
+@dataclass(frozen=True)
+class Interval:
+    """A median of paired ratios with its 95 % confidence interval."""
+
+    median: float
+    low: float
+    high: float
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """A timed run: seconds are medians of cold-L2 calls, ratios are paired within each round.
+
+    speedup: baseline's time over the submission's; of_reference: reference kernel's time over the submission's.
+    light_seconds: the speed of light of the case on this machine, from ceilings measured in the same process.
+    ceilings: bytes or operations per second by name ("copy", "read", ...).
+    telemetry: clocks in MHz, power in W and temperature in degrees Celsius, as seen.
+    """
+
+    case: Mapping[str, Any]
+    seconds: float
+    baseline_seconds: float
+    reference_seconds: float | None
+    speedup: Interval
+    of_reference: Interval | None
+    bytes_moved: int
+    flops: int
+    light_seconds: float
+    ceilings: Mapping[str, float]
+    rounds: int
+    method: str
+    telemetry: Mapping[str, float] = field(default_factory=dict)
+
+    @property
+    def bytes_per_second(self) -> float:
+        return self.bytes_moved / self.seconds
+
+    @property
+    def share_of_light(self) -> float:
+        return self.light_seconds / self.seconds
+
+
+@dataclass(frozen=True)
+class Report:
+    """All that is known after grading one submission.
+
+    stars: 0 to 3. not_measured: what this machine could not say, in words. next_step: one command or one sentence.
+    """
+
+    exercise: str
+    title: str
+    submission: str
+    device: str
+    seed: int
+    verdict: Verdict
+    cause: str = ""
+    file: str = ""
+    line: int = 0
+    stars: int = 0
+    next_step: str = ""
+    not_measured: tuple[str, ...] = ()
+    cases: tuple[CaseResult, ...] = ()
+    traffic: tuple[LineTraffic, ...] = ()
+    measurement: Measurement | None = None
+    printed: str = ""
+    versions: Mapping[str, str] = field(default_factory=dict)
+    seconds: float = 0.0
+
+    def to_json(self, indent: int | None = None) -> str:
+        return json.dumps(dataclasses.asdict(self), indent=indent, allow_nan=False)
+
+    @classmethod
+    def from_json(cls, text: str) -> Report:
+        """The inverse of `to_json`. Raises KeyError, TypeError or ValueError on anything else."""
+        data = json.loads(text)
+        data["verdict"] = Verdict(data["verdict"])
+        data["cases"] = tuple(CaseResult(**{**case, "verdict": Verdict(case["verdict"])}) for case in data["cases"])
+        data["traffic"] = tuple(LineTraffic(**line) for line in data["traffic"])
+        data["not_measured"] = tuple(data["not_measured"])
+        if data["measurement"] is not None:
+            measured = data["measurement"]
+            measured["speedup"] = Interval(**measured["speedup"])
+            if measured["of_reference"] is not None:
+                measured["of_reference"] = Interval(**measured["of_reference"])
+            data["measurement"] = Measurement(**measured)
+        return cls(**data)
