@@ -63,7 +63,7 @@ class Traffic:
     def __post_init__(self) -> None:
         for name, least in (("sectors", 1.0), ("bank_conflicts", 0.0), ("bytes", 1.0)):
             limit = getattr(self, name)
-            _require(limit is None or limit >= least, f"traffic: {name}={limit} is below {least}, which nothing reaches")
+            _require(limit is None or limit >= least, f"traffic: {name}={limit} is below {least}, out of reach")
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ class Verdict(str, Enum):
 
     meaning: str
 
-    def __new__(cls, value: str, meaning: str) -> Verdict:
+    def __new__(cls, value: str, meaning: str = "") -> Verdict:
         member = str.__new__(cls, value)
         member._value_ = value
         member.meaning = meaning

@@ -5,10 +5,10 @@ Each lane calls `record` after every launch it makes; the grader listens through
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from kernelpath import simt
@@ -20,29 +20,33 @@ class Unavailable(Exception):
 
 @dataclass(frozen=True)
 class Launched:
-    """One kernel launch. `name` is the kernel's name without template arguments; `counted` is what the PTX machine saw."""
+    """One kernel launch that has been made.
+
+    name: the kernel's name without template arguments. arguments: as passed, tensors included.
+    counted: what the PTX machine saw; None on a GPU and in Triton's interpreter.
+    """
 
     lane: str
     name: str
     device: str
+    arguments: tuple[Any, ...]
     counted: simt.Launch | None = None
 
 
-_observers: list[list[Launched]] = []
+_observers: list[Callable[[Launched], None]] = []
 
 
 def record(launched: Launched) -> None:
     """Tell every observer of a launch that has been made."""
-    for seen in _observers:
-        seen.append(launched)
+    for observer in _observers:
+        observer(launched)
 
 
 @contextmanager
-def observe() -> Iterator[list[Launched]]:
-    """The launches made inside the `with` block, in order."""
-    seen: list[Launched] = []
-    _observers.append(seen)
+def observe(observer: Callable[[Launched], None]) -> Iterator[None]:
+    """Call `observer` after every launch made inside the `with` block, before the launching code goes on."""
+    _observers.append(observer)
     try:
-        yield seen
+        yield
     finally:
-        _observers.remove(seen)
+        _observers.remove(observer)

@@ -1,0 +1,130 @@
+"""Compares outputs with the truth. Runs in the grader's process, which never imports a submission."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+
+import torch
+
+from kernelpath.spec import Tolerance
+from kernelpath.verdict import Complaint, Verdict
+
+POISON = 0x7FA5
+"""The 16-bit pattern that fills every output before a call: a NaN in float16, bfloat16 and float32."""
+
+_SHOWN = 3
+
+
+def poison_(storage: torch.Tensor) -> torch.Tensor:
+    """Fill a uint8 tensor of even length with the poison pattern, in place."""
+    storage.view(torch.int16).fill_(POISON)
+    return storage
+
+
+def dtype_name(dtype: torch.dtype) -> str:
+    return str(dtype).removeprefix("torch.")
+
+
+def fingerprint(tensor: torch.Tensor) -> list[int]:
+    """Two sums over the bytes of a tensor, one weighted by position: equal for equal bits, on every device."""
+    raw = tensor.detach().contiguous().view(-1).view(torch.uint8)
+    tail = -raw.numel() % 4096
+    words = torch.nn.functional.pad(raw, (0, tail)).view(torch.int32).view(-1, 1024)
+    columns = words.sum(0, dtype=torch.int64)
+    rows = words.sum(1, dtype=torch.int64)
+    weighted = [(sums * torch.arange(1, sums.numel() + 1, device=sums.device)).sum() for sums in (columns, rows)]
+    return [int(value) for value in weighted]
+
+
+def judge(
+    outputs: Sequence[torch.Tensor], expected: Sequence[torch.Tensor], tolerance: Mapping[str, Tolerance]
+) -> Complaint | None:
+    """The first fault of the outputs against the float64 (or exact) reference; None where there is none."""
+    for position, (output, truth) in enumerate(zip(outputs, expected, strict=True)):
+        name = "the output" if len(outputs) == 1 else f"output {position}"
+        complaint = _judge_one(name, output, truth, tolerance)
+        if complaint is not None:
+            return complaint
+    return None
+
+
+def _judge_one(
+    name: str, output: torch.Tensor, truth: torch.Tensor, tolerance: Mapping[str, Tolerance]
+) -> Complaint | None:
+    if output.shape != truth.shape:
+        return Complaint(Verdict.WRONG_SHAPE, f"{name} has shape {_shape(output)}, expected {_shape(truth)}")
+    dtype = dtype_name(output.dtype)
+    if dtype not in tolerance:
+        return Complaint(Verdict.WRONG_DTYPE, f"{name} has dtype {dtype}, expected {' or '.join(tolerance)}")
+    wrong = mismatches(output, truth, tolerance[dtype])
+    if not bool(wrong.any()):
+        return None
+    poisoned = wrong & is_poison(output)
+    if bool(poisoned.any()):
+        return Complaint(Verdict.NOT_WRITTEN, f"{_count(poisoned)} of {name} were never written, {where(poisoned)}")
+    return Complaint(Verdict.WRONG_VALUES, f"{_count(wrong)} of {name} are wrong, {_examples(wrong, output, truth)}")
+
+
+def mismatches(
+    output: torch.Tensor, truth: torch.Tensor, tolerance: Tolerance, rms: float | None = None
+) -> torch.Tensor:
+    """Where the output is not within tolerance of the truth. NaN and infinity must stand where the truth has them.
+
+    rms: the root mean square of the whole truth, where `truth` is only a sample of it.
+    """
+    if not truth.is_floating_point():
+        return output != truth
+    out = output.to(truth.dtype)
+    finite = torch.isfinite(truth)
+    scale = root_mean_square(truth) if rms is None else rms
+    allowed = tolerance.rtol * truth.abs() + tolerance.atol * scale
+    close = (out - truth).abs() <= allowed
+    same = (out == truth) | (torch.isnan(out) & torch.isnan(truth))
+    return ~torch.where(finite, close, same)
+
+
+def root_mean_square(truth: torch.Tensor) -> float:
+    """Over the finite elements; 0 where there is none."""
+    finite = truth[torch.isfinite(truth)]
+    return math.sqrt(float(finite.square().mean())) if finite.numel() else 0.0
+
+
+def is_poison(output: torch.Tensor) -> torch.Tensor:
+    """Which elements still hold the poison pattern, bit for bit. Elements of one byte are never called poisoned."""
+    size = output.element_size()
+    if size == 1:
+        return torch.zeros_like(output, dtype=torch.bool)
+    halves = output.contiguous().view(-1).view(torch.int16).view(-1, size // 2)
+    return (halves == POISON).all(1).view(output.shape)
+
+
+def where(wrong: torch.Tensor) -> str:
+    """In words, the smallest box that holds every wrong element: "rows 0..32, columns 992..999 of 33 x 1000"."""
+    indices = wrong.nonzero()
+    if indices.numel() == 0 or wrong.dim() == 0:
+        return "the only element"
+    names = ("rows", "columns") if wrong.dim() == 2 else tuple(f"axis {axis}:" for axis in range(wrong.dim()))
+    names = ("elements",) if wrong.dim() == 1 else names
+    spans = (
+        f"{name} {int(axis.min())}..{int(axis.max())}" for name, axis in zip(names, indices.unbind(1), strict=True)
+    )
+    return f"within {', '.join(spans)} of {_shape(wrong)}"
+
+
+def _examples(wrong: torch.Tensor, output: torch.Tensor, truth: torch.Tensor) -> str:
+    first = wrong.nonzero()[:_SHOWN].tolist()
+    shown = (
+        f"out[{', '.join(map(str, index))}] = {output[tuple(index)].item():.6g},"
+        f" expected {truth[tuple(index)].item():.6g}"
+        for index in first
+    )
+    return f"{where(wrong)}; first: {'; '.join(shown)}"
+
+
+def _count(wrong: torch.Tensor) -> str:
+    return f"{int(wrong.sum()):,} of {wrong.numel():,} elements"
+
+
+def _shape(tensor: torch.Tensor) -> str:
+    return " x ".join(map(str, tensor.shape)) or "scalar"

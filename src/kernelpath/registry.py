@@ -1,0 +1,186 @@
+"""Finds the exercises: every file in checks/ is one, and every other path follows from its stem.
+
+Listing imports neither torch nor a declaration: titles and hints are read from the syntax tree.
+"""
+
+from __future__ import annotations
+
+import ast
+import difflib
+import importlib.util
+import re
+import sys
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+from pathlib import Path
+from types import ModuleType
+from typing import Any, Literal
+
+from kernelpath.spec import DeclarationError, Exercise
+
+Tree = Literal["phases", "solutions"]
+Lane = Literal["cuda", "triton", "cute", "python"]
+
+_STEM = re.compile(r"w(?P<week>\d\d)(?P<letter>[a-z])_(?P<name>\w+)")
+
+
+class LookupFailed(Exception):
+    """No exercise, or more than one, answers to a name; or there is no checkout. The message says what to type."""
+
+
+@dataclass(frozen=True)
+class Item:
+    """An exercise by its place in the tree, such as stem "2_cuda/w07a_softmax" below root."""
+
+    root: Path
+    stem: str
+
+    @cached_property
+    def _parts(self) -> re.Match[str]:
+        match = _STEM.fullmatch(self.stem.partition("/")[2])
+        if match is None:
+            raise DeclarationError(f"checks/{self.stem}.py is not named like w07a_softmax.py (week, letter, name)")
+        return match
+
+    @property
+    def name(self) -> str:
+        return self._parts["name"]
+
+    @property
+    def week(self) -> int:
+        return int(self._parts["week"])
+
+    @property
+    def phase(self) -> str:
+        """The phase's folder, such as "2_cuda"."""
+        return self.stem.partition("/")[0]
+
+    @property
+    def declaration(self) -> Path:
+        return self.root / "checks" / f"{self.stem}.py"
+
+    @property
+    def stub(self) -> Path:
+        return self.submission("phases")
+
+    @property
+    def solution(self) -> Path:
+        return self.submission("solutions")
+
+    def submission(self, tree: Tree) -> Path:
+        """The Python file that defines the entry."""
+        return self.root / tree / f"{self.stem}.py"
+
+    def files(self, tree: Tree) -> tuple[Path, ...]:
+        """Every file of the exercise in a tree: the Python file, and the .cu file of a CUDA exercise."""
+        python = self.submission(tree)
+        return tuple(path for path in (python.with_suffix(".cu"), python) if path.is_file())
+
+    @property
+    def notebook(self) -> Path | None:
+        """The notebook of the exercise's week; None if the week has none."""
+        found = sorted((self.root / "notebooks" / self.phase).glob(f"week{self.week:02d}_*.ipynb"))
+        return found[0] if found else None
+
+    @property
+    def lane(self) -> Lane:
+        """Follows from the reference: a .cu file, or what the Python file imports."""
+        if self.solution.with_suffix(".cu").is_file():
+            return "cuda"
+        text = self.solution.read_text(encoding="utf-8") if self.solution.is_file() else ""
+        if re.search(r"^\s*(import|from) triton\b", text, re.MULTILINE):
+            return "triton"
+        if re.search(r"^\s*(import|from) cutlass\b", text, re.MULTILINE):
+            return "cute"
+        return "python"
+
+    @cached_property
+    def _tree(self) -> ast.Module:
+        try:
+            return ast.parse(self.declaration.read_text(encoding="utf-8"), str(self.declaration))
+        except (OSError, SyntaxError, UnicodeDecodeError) as error:
+            raise DeclarationError(f"{self.declaration} cannot be read: {error}") from error
+
+    @property
+    def title(self) -> str:
+        """The first line of the declaration's docstring, without its full stop."""
+        text = ast.get_docstring(self._tree)
+        if not text:
+            raise DeclarationError(f"{self.declaration} has no docstring; its first line is the title")
+        return text.splitlines()[0].rstrip(".")
+
+
+def root() -> Path:
+    """The checkout: the nearest folder upwards from here, else from the package, that has checks/ and phases/."""
+    for start in (Path.cwd(), Path(__file__).resolve().parent):
+        for folder in (start, *start.parents):
+            if (folder / "checks").is_dir() and (folder / "phases").is_dir():
+                return folder
+    raise LookupFailed("this is no kernelpath checkout: no folder from here upwards has checks/ and phases/; cd to one")
+
+
+@lru_cache
+def exercises(at: Path | None = None) -> tuple[Item, ...]:
+    """Every exercise of the checkout at `at` (default: `root()`), in the order of the syllabus."""
+    at = at or root()
+    found = sorted(at.glob("checks/[0-9]_*/w*.py"), key=lambda path: (path.name, path.parent.name))
+    if not found:
+        raise LookupFailed(f"{at / 'checks'} declares no exercise; restore it with: git checkout -- checks")
+    return tuple(Item(at, f"{path.parent.name}/{path.stem}") for path in found)
+
+
+def find(text: str, at: Path | None = None) -> Item:
+    """The exercise that `text` names: its name, its stem, or an unambiguous part of either."""
+    items = exercises(at)
+    wanted = text.removesuffix(".py").removesuffix(".cu").lower()
+    for matches in (
+        [item for item in items if wanted in (item.name, item.stem, item.stem.partition("/")[2])],
+        [item for item in items if wanted and wanted in item.stem],
+    ):
+        if len(matches) == 1:
+            return matches[0]
+        if matches:
+            names = ", ".join(item.name for item in matches)
+            raise LookupFailed(f"{text!r} matches {len(matches)} exercises: {names}; name one of them")
+    near = difflib.get_close_matches(wanted, [item.name for item in items], n=3, cutoff=0.5)
+    meant = f"did you mean {' or '.join(near)}?" if near else "kp list shows their names"
+    raise LookupFailed(f"there is no exercise {text!r}; {meant}")
+
+
+def literal(item: Item, field: str) -> Any:
+    """A field of the declaration that is written as a literal (hints, explain), read without importing it."""
+    for node in ast.walk(item._tree):
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "Exercise":
+            for keyword in node.keywords:
+                if keyword.arg == field:
+                    try:
+                        return ast.literal_eval(keyword.value)
+                    except ValueError as error:
+                        raise DeclarationError(f"{item.declaration}: {field} is not a literal") from error
+    raise DeclarationError(f"{item.declaration} gives Exercise(...) no {field}")
+
+
+def import_file(path: Path, name: str) -> ModuleType:
+    """Import the file at `path` as the module `name`, without touching sys.path."""
+    module_spec = importlib.util.spec_from_file_location(name, path)
+    if module_spec is None or module_spec.loader is None:
+        raise ImportError(f"{path} is not a Python file")
+    module = importlib.util.module_from_spec(module_spec)
+    sys.modules[name] = module
+    module_spec.loader.exec_module(module)
+    return module
+
+
+@lru_cache
+def load(item: Item) -> Exercise:
+    """Import a declaration. Raises DeclarationError, which names the file, for whatever is wrong with it."""
+    try:
+        module = import_file(item.declaration, f"kernelpath_declaration_{item.name}")
+    except DeclarationError as error:
+        raise DeclarationError(f"{item.declaration}: {error}") from error
+    except Exception as error:
+        raise DeclarationError(f"{item.declaration} cannot be imported: {type(error).__name__}: {error}") from error
+    declared = [value for value in vars(module).values() if isinstance(value, Exercise)]
+    if len(declared) != 1:
+        raise DeclarationError(f"{item.declaration} declares {len(declared)} exercises; it must declare one")
+    return declared[0]

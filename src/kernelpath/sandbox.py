@@ -1,0 +1,246 @@
+"""What surrounds a submission's call in the worker: a thread, guarded memory, and a watch on what it does.
+
+It stops accidents and tricks at Python level. A submission that attacks the process itself is out of scope.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import os
+import queue
+import resource
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from kernelpath import compare
+from kernelpath.lanes import Launched
+
+GUARD = 512
+"""Bytes of poison before and behind every buffer. A multiple of every alignment that a kernel may ask for."""
+
+_FACTORIES = ("empty", "empty_like", "empty_strided", "new_empty", "new_empty_strided")
+_FREE = (
+    *_FACTORIES,
+    *("zeros", "zeros_like", "new_zeros", "zero_", "ones", "ones_like", "full", "full_like", "new_full", "fill_"),
+    *("view", "_unsafe_view", "reshape", "as_strided", "slice", "select", "unbind", "split", "chunk", "narrow"),
+    *("t", "transpose", "permute", "expand", "unsqueeze", "squeeze", "flatten", "detach", "alias", "lift_fresh"),
+    *("unflatten", "is_pinned", "is_same_size", "sym_size", "sym_stride", "_reshape_alias", "view_as_real"),
+)
+_FORBIDDEN_EVENTS = ("gc.get_objects", "gc.get_referrers", "gc.get_referents", "sys._current_frames")
+_WATCHED_MODULES = ("time", "gc", "torch", "torch.cuda", "torch.cuda.streams", "torch._C", "threading")
+
+
+class Trespass(Exception):
+    """The submission reached for something that is not its own. The message says what."""
+
+
+class SubmissionThread:
+    """Runs the submission's code on a stack of its own, which holds nothing of the grader's."""
+
+    def __init__(self) -> None:
+        self._asked: queue.SimpleQueue[tuple[Callable[..., Any], tuple[Any, ...]]] = queue.SimpleQueue()
+        self._answered: queue.SimpleQueue[tuple[Any, BaseException | None]] = queue.SimpleQueue()
+        self._thread = threading.Thread(target=self._loop, daemon=True)
+        self._thread.start()
+
+    def _loop(self) -> None:
+        while True:
+            function, arguments = self._asked.get()
+            try:
+                self._answered.put((function(*arguments), None))
+            except BaseException as error:
+                self._answered.put((None, error))
+
+    def call(self, function: Callable[..., Any], *arguments: Any) -> Any:
+        """`function(*arguments)`, with its exceptions, `SystemExit` included."""
+        self._asked.put((function, arguments))
+        result, error = self._answered.get()
+        if error is not None:
+            raise error
+        return result
+
+    @property
+    def identity(self) -> int | None:
+        return self._thread.ident
+
+
+class Watch(TorchDispatchMode):
+    """Notes the operators that a call dispatches and gives every allocation guard bands.
+
+    poison: fill fresh memory with the poison pattern; timed calls poison it before instead.
+    """
+
+    def __init__(self, poison: bool) -> None:
+        super().__init__()
+        self.poison = poison
+        self.operators: list[str] = []
+        self._guarded: list[torch.Tensor] = []
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
+    ) -> Any:
+        name = func.overloadpacket.__name__
+        arguments = dict(kwargs or {})
+        if name in _FACTORIES:
+            wanted = func(*args, **arguments)
+            if wanted.is_meta or wanted.layout is not torch.strided:
+                return wanted
+            return self._allocate(wanted)
+        if name not in _FREE:
+            self.operators.append(name)
+        return func(*args, **arguments)
+
+    def _allocate(self, wanted: torch.Tensor) -> torch.Tensor:
+        """A guarded tensor like `wanted`, which is dropped unused."""
+        size, stride, dtype, device = wanted.size(), wanted.stride(), wanted.dtype, wanted.device
+        nbytes = wanted.untyped_storage().nbytes()
+        del wanted
+        storage = guarded_storage(nbytes, device, self.poison)
+        self._guarded.append(storage)
+        return storage[GUARD : GUARD + nbytes].view(dtype).as_strided(size, stride, GUARD // dtype.itemsize)
+
+    def broken_guard(self) -> str | None:
+        """In words, a guard band that was written to."""
+        return next((found for found in map(guard_broken, self._guarded) if found), None) if self.poison else None
+
+
+def guarded_storage(nbytes: int, device: torch.device, poison: bool = True) -> torch.Tensor:
+    """A uint8 tensor of nbytes with guard bands, poisoned as a whole if asked."""
+    storage = torch.empty(nbytes + nbytes % 2 + 2 * GUARD, dtype=torch.uint8, device=device)
+    return compare.poison_(storage) if poison else storage
+
+
+def guard_broken(storage: torch.Tensor) -> str | None:
+    """In words, whether a guard band of a poisoned storage was written to."""
+    for place, band in (("before the start", storage[:GUARD]), ("past the end", storage[-GUARD:])):
+        if bool((band.view(torch.int16) != compare.POISON).any()):
+            return f"wrote {place} of a tensor of {storage.numel() - 2 * GUARD:,} bytes"
+    return None
+
+
+def guard_input(tensor: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """A copy of the tensor, strides and storage offset kept, inside guard bands; and the storage that holds it."""
+    source = tensor.untyped_storage()
+    storage = guarded_storage(source.nbytes(), tensor.device)
+    body = storage[GUARD : GUARD + source.nbytes()]
+    body.copy_(torch.tensor([], dtype=torch.uint8, device=tensor.device).set_(source))
+    offset = tensor.storage_offset() + GUARD // tensor.element_size()
+    return storage.view(tensor.dtype).as_strided(tensor.size(), tensor.stride(), offset), storage
+
+
+class Provenance:
+    """Remembers the contents of every tensor right after a kernel's launch, to tell later whether they changed."""
+
+    def __init__(self) -> None:
+        self._after_launch: dict[int, list[int]] = {}
+
+    def launched(self, launched: Launched) -> None:
+        for argument in launched.arguments:
+            if isinstance(argument, torch.Tensor) and argument.device.type == "cpu":
+                self._after_launch[_storage_key(argument)] = compare.fingerprint(_whole(argument))
+
+    def complaint(self, output: torch.Tensor) -> str | None:
+        """Why this output is not the work of the kernels launched; None where it is."""
+        noted = self._after_launch.get(_storage_key(output))
+        if noted is None:
+            return "no kernel of yours was given the output that the entry returned"
+        if noted != compare.fingerprint(_whole(output)):
+            return "the output was changed after your last kernel, by something that is no kernel of yours"
+        return None
+
+
+def _storage_key(tensor: torch.Tensor) -> int:
+    return tensor.untyped_storage().data_ptr()
+
+
+def _whole(tensor: torch.Tensor) -> torch.Tensor:
+    """The tensor's whole storage as bytes."""
+    return torch.tensor([], dtype=torch.uint8, device=tensor.device).set_(tensor.untyped_storage())
+
+
+class Snapshot:
+    """The functions and classes that measuring rests on, as they were before the submission was loaded."""
+
+    def __init__(self) -> None:
+        self._threads = set(threading.enumerate())
+        names = [*_WATCHED_MODULES, *(name for name in sys.modules if name.partition(".")[0] == "kernelpath")]
+        owners: list[tuple[str, Any]] = [(name, sys.modules[name]) for name in names]
+        owners += [(f"torch.cuda.{kind.__name__}", kind) for kind in (torch.cuda.Event, torch.cuda.Stream)]
+        owners += [("torch.Tensor", torch.Tensor)]
+        self._known = [(name, owner, _callables(owner)) for name, owner in owners]
+
+    def changed(self) -> str | None:
+        """In words, what was replaced, or which thread was left running; None where all is as it was."""
+        for name, owner, known in self._known:
+            now = vars(owner)
+            for attribute, value in known.items():
+                if now.get(attribute) is not value:
+                    return f"{name}.{attribute} was replaced"
+        left = [thread for thread in threading.enumerate() if thread not in self._threads and not thread.daemon]
+        left += [t for t in threading.enumerate() if t not in self._threads and t.daemon and _is_submissions(t)]
+        return f"a thread was left running: {left[0].name}" if left else None
+
+
+def _callables(owner: Any) -> dict[str, Any]:
+    kinds = (ModuleType,) if isinstance(owner, ModuleType) else ()
+    return {key: value for key, value in vars(owner).items() if callable(value) or isinstance(value, kinds)}
+
+
+def _is_submissions(thread: threading.Thread) -> bool:
+    target = getattr(thread, "_target", None)
+    return getattr(target, "__module__", "") == "submission"
+
+
+def deny(thread: int | None, hidden: Path, allowed: set[Path]) -> None:
+    """Raise Trespass when that thread opens a file below `hidden` that is not allowed, or looks for the grader's objects.
+
+    An audit hook cannot be removed, not even by the submission.
+    """
+    prefix = str(hidden.resolve()) + os.sep
+    permitted = {str(path.resolve()) for path in allowed}
+    current, real = threading.get_ident, os.path.realpath
+
+    def hook(event: str, arguments: tuple[Any, ...]) -> None:
+        if current() != thread:
+            return
+        if event in _FORBIDDEN_EVENTS:
+            raise Trespass(f"{event} looks into the process that measures the submission")
+        if event == "open" and isinstance(arguments[0], (str, bytes)):
+            path = real(os.fsdecode(arguments[0]))
+            if path.startswith(prefix) and path not in permitted:
+                raise Trespass(f"the submission opens {os.path.relpath(path, hidden.parent)}: the reference solution")
+
+    sys.addaudithook(hook)
+
+
+@contextlib.contextmanager
+def memory_limit(extra_bytes: int) -> Iterator[None]:
+    """Let this process take at most `extra_bytes` of address space more than it has now."""
+    with open("/proc/self/statm") as statm:
+        taken = int(statm.read().split()[0]) * resource.getpagesize()
+    before = resource.getrlimit(resource.RLIMIT_AS)
+    resource.setrlimit(resource.RLIMIT_AS, (taken + extra_bytes, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_AS, before)
+
+
+def settle() -> None:
+    """Free what the last call left, so that the next one starts from the same memory."""
+    gc.collect()
+    if torch.cuda.is_available() and torch.cuda.is_initialized():
+        torch.cuda.synchronize()
+
+
+def wait(seconds: float) -> None:
+    time.sleep(seconds)
