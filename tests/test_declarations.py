@@ -1,0 +1,99 @@
+"""The tolerances of the declarations bite: full precision passes, the next lower precision fails."""
+
+from collections.abc import Callable
+
+import pytest
+import torch
+
+from kernelpath import compare, draw, registry
+from kernelpath.spec import Case
+
+Round = Callable[[torch.Tensor], torch.Tensor]
+
+
+def tf32(x: torch.Tensor) -> torch.Tensor:
+    """float32 with a mantissa of 10 bits, rounded to nearest even."""
+    bits = x.contiguous().view(torch.int32)
+    return ((bits + 0x0FFF + ((bits >> 13) & 1)) & ~0x1FFF).view(torch.float32)
+
+
+def bfloat16(x: torch.Tensor) -> torch.Tensor:
+    return x.bfloat16().float()
+
+
+def float32(x: torch.Tensor) -> torch.Tensor:
+    return x
+
+
+def vector_add(rounded: Round, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    return rounded(rounded(x) + rounded(y))
+
+
+def transpose(rounded: Round, x: torch.Tensor) -> torch.Tensor:
+    return rounded(x.float()).to(x.dtype).t().contiguous()
+
+
+def softmax(rounded: Round, x: torch.Tensor) -> torch.Tensor:
+    shifted = rounded(x.float() - x.float().amax(1, keepdim=True))
+    e = rounded(shifted.exp())
+    return rounded(e / rounded(e.sum(1, keepdim=True))).to(x.dtype)
+
+
+def softmax_by_exp2(rounded: Round, x: torch.Tensor) -> torch.Tensor:
+    scaled = x.float() * 1.4426950408889634
+    e = torch.exp2(scaled - scaled.amax(1, keepdim=True))
+    return (e * (1 / e.sum(1, keepdim=True))).to(x.dtype)
+
+
+def passes(name: str, kernel: Callable[..., torch.Tensor], rounded: Round, case: Case, seed: int = 0) -> bool:
+    exercise = registry.load(registry.find(name))
+    tensors = exercise.inputs(torch.Generator().manual_seed(seed), **case)
+    return compare.judge([kernel(rounded, *tensors)], [exercise.reference(*tensors)], exercise.tolerance) is None
+
+
+@pytest.mark.parametrize(
+    ("name", "kernel"),
+    [("vector_add", vector_add), ("transpose", transpose), ("softmax", softmax), ("softmax", softmax_by_exp2)],
+)
+@pytest.mark.parametrize("seed", [1, 2, 3])
+def test_float32_inside_passes_every_case(name: str, kernel: Callable[..., torch.Tensor], seed: int) -> None:
+    cases = registry.load(registry.find(name)).cases
+    assert [case for case in cases if not passes(name, kernel, float32, case, seed)] == []
+
+
+@pytest.mark.parametrize(
+    ("name", "kernel", "rounded", "case"),
+    [
+        ("vector_add", vector_add, tf32, {"n": 256, "offset": 0}),
+        ("vector_add", vector_add, bfloat16, {"n": 256, "offset": 0}),
+        ("transpose", transpose, tf32, {"rows": 31, "columns": 33, "dtype": "float32"}),
+        ("transpose", transpose, bfloat16, {"rows": 31, "columns": 33, "dtype": "float32"}),
+        ("softmax", softmax, tf32, {"rows": 33, "columns": 31, "dtype": "float32"}),
+        ("softmax", softmax, bfloat16, {"rows": 33, "columns": 31, "dtype": "float32"}),
+        ("softmax", softmax, bfloat16, {"rows": 5, "columns": 256, "dtype": "bfloat16"}),
+    ],
+)
+def test_the_next_lower_precision_fails(
+    name: str, kernel: Callable[..., torch.Tensor], rounded: Round, case: Case
+) -> None:
+    assert not passes(name, kernel, rounded, case)
+
+
+def test_softmax_without_its_maximum_fails() -> None:
+    def bare(rounded: Round, x: torch.Tensor) -> torch.Tensor:
+        e = x.float().exp()
+        return (e / e.sum(1, keepdim=True)).to(x.dtype)
+
+    assert not passes("softmax", bare, float32, {"rows": 5, "columns": 256, "dtype": "bfloat16"})
+
+
+def test_normal_has_mean_one_and_as_many_large_values_as_asked() -> None:
+    x = draw.normal(torch.Generator().manual_seed(0), 300, 400, large=40)
+    assert 30 <= int((x.abs() > 10).sum()) <= 40
+    assert abs(float(x[x.abs() < 10].mean()) - 1) < 0.02
+    assert float(x[x.abs() < 10].std()) == pytest.approx(1, abs=0.02)
+
+
+def test_normal_puts_its_large_values_elsewhere_for_another_seed() -> None:
+    first, second = (draw.normal(torch.Generator().manual_seed(seed), 10_000) for seed in (0, 1))
+    assert not torch.equal(first.abs() > 10, second.abs() > 10)
