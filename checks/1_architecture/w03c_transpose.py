@@ -85,9 +85,10 @@ EXERCISE = Exercise(
             " conflicts; the tile itself is what made the global accesses coalesced.",
         ),
     ),
-    explain="A padded tile of 32 by 33 floats with 4-byte accesses stops short of a copy: each thread has too few bytes in flight, and each byte costs two shared-memory instructions. An expert widens the"
-    " accesses to 16 bytes, transposes small blocks in registers, and swaps padding for an XOR swizzle"
-    " (column ^ row), because padded rows are not aligned to 16 bytes. For bfloat16 two elements share a bank, so the"
-    " elements have to be paired before they are stored. On Hopper the tensor memory accelerator (TMA) can do the global"
-    " side of both copies, swizzle included. And the best transpose is none: a matrix product reads either order.",
+    explain="A padded tile of 32 by 33 floats with 4-byte accesses stops short of a copy: each thread has too few"
+    " bytes in flight, and every 4 bytes cost two shared-memory instructions. An expert widens the accesses to 16"
+    " bytes, transposes small blocks in registers, and swaps padding for an XOR swizzle (column ^ row), because padded"
+    " rows are not aligned to 16 bytes. For bfloat16 two elements share a bank, so they have to be paired before they"
+    " are stored. On Hopper the tensor memory accelerator (TMA) can do the global side of both copies, swizzle"
+    " included. And the best transpose is none: a matrix product reads either order.",
 )
