@@ -128,3 +128,10 @@ def _count(wrong: torch.Tensor) -> str:
 
 def _shape(tensor: torch.Tensor) -> str:
     return " x ".join(map(str, tensor.shape)) or "scalar"
+
+
+def sample(tensor: torch.Tensor, seed: int, count: int = 4096) -> torch.Tensor:
+    """`count` elements at places drawn from the seed: the same places for every tensor of the same size and device."""
+    rng = torch.Generator(tensor.device).manual_seed(seed)
+    places = torch.randint(tensor.numel(), (count,), generator=rng, device=tensor.device)
+    return tensor.reshape(-1)[places]

@@ -78,8 +78,17 @@ class Worker:
         self, message: Mapping[str, Any], timeout: float, payloads: Sequence[bytes] = ()
     ) -> tuple[dict[str, Any], list[bytes]]:
         """Send a request and wait for its answer. Raises WorkerSilent or WorkerGone."""
-        try:
+        self.post(message, payloads)
+        return self.answer(timeout)
+
+    def post(self, message: Mapping[str, Any], payloads: Sequence[bytes] = ()) -> None:
+        """Send a request whose answer is fetched later. A worker that is gone is noticed then."""
+        with contextlib.suppress(OSError):
             self._channel.send(message, payloads)
+
+    def answer(self, timeout: float) -> tuple[dict[str, Any], list[bytes]]:
+        """The next answer. Raises WorkerSilent or WorkerGone."""
+        try:
             return self._channel.receive(timeout)
         except (EOFError, OSError, ValueError) as error:
             self._stop(grace=2.0)

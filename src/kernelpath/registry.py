@@ -160,13 +160,14 @@ def literal(item: Item, field: str) -> Any:
     raise DeclarationError(f"{item.declaration} gives Exercise(...) no {field}")
 
 
-def import_file(path: Path, name: str) -> ModuleType:
-    """Import the file at `path` as the module `name`, without touching sys.path."""
+def import_file(path: Path, name: str, listed: bool = True) -> ModuleType:
+    """Import the file at `path` as the module `name`, without touching sys.path; not in sys.modules unless listed."""
     module_spec = importlib.util.spec_from_file_location(name, path)
     if module_spec is None or module_spec.loader is None:
         raise ImportError(f"{path} is not a Python file")
     module = importlib.util.module_from_spec(module_spec)
-    sys.modules[name] = module
+    if listed:
+        sys.modules[name] = module
     module_spec.loader.exec_module(module)
     return module
 

@@ -12,7 +12,6 @@ import queue
 import resource
 import sys
 import threading
-import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from types import ModuleType
@@ -23,6 +22,9 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from kernelpath import compare
 from kernelpath.lanes import Launched
+
+SUBMISSION = "submission"
+"""The name under which the worker imports a submission."""
 
 GUARD = 512
 """Bytes of poison before and behind every buffer. A multiple of every alignment that a kernel may ask for."""
@@ -185,8 +187,7 @@ class Snapshot:
             for attribute, value in known.items():
                 if now.get(attribute) is not value:
                     return f"{name}.{attribute} was replaced"
-        left = [thread for thread in threading.enumerate() if thread not in self._threads and not thread.daemon]
-        left += [t for t in threading.enumerate() if t not in self._threads and t.daemon and _is_submissions(t)]
+        left = [thread for thread in threading.enumerate() if thread not in self._threads and _is_submissions(thread)]
         return f"a thread was left running: {left[0].name}" if left else None
 
 
@@ -197,7 +198,7 @@ def _callables(owner: Any) -> dict[str, Any]:
 
 def _is_submissions(thread: threading.Thread) -> bool:
     target = getattr(thread, "_target", None)
-    return getattr(target, "__module__", "") == "submission"
+    return not thread.daemon or SUBMISSION in (type(thread).__module__, getattr(target, "__module__", ""))
 
 
 def deny(thread: int | None, hidden: Path, allowed: set[Path]) -> None:
@@ -240,7 +241,3 @@ def settle() -> None:
     gc.collect()
     if torch.cuda.is_available() and torch.cuda.is_initialized():
         torch.cuda.synchronize()
-
-
-def wait(seconds: float) -> None:
-    time.sleep(seconds)

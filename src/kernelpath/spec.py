@@ -60,6 +60,11 @@ class Traffic:
     bank_conflicts: float | None = None
     bytes: float | None = None
 
+    @property
+    def limited(self) -> bool:
+        """Whether anything is limited at all."""
+        return (self.sectors, self.bank_conflicts, self.bytes) != (None, None, None)
+
     def __post_init__(self) -> None:
         for name, least in (("sectors", 1.0), ("bank_conflicts", 0.0), ("bytes", 1.0)):
             limit = getattr(self, name)

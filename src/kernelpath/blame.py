@@ -1,0 +1,67 @@
+"""Turns whatever a submission raised into a verdict, its cause, and the line of the learner's file."""
+
+from __future__ import annotations
+
+import re
+import traceback
+from pathlib import Path
+
+import torch
+
+from kernelpath import simt
+from kernelpath.lanes import Unavailable
+from kernelpath.sandbox import Trespass
+from kernelpath.verdict import Complaint, Verdict
+
+_FAULTS = {"OUT_OF_BOUNDS": Verdict.OUT_OF_BOUNDS, "RACE": Verdict.RACE}
+_COMPILERS = ("CompileError", "CompilationError", "DSLRuntimeError", "DSLUserCodeError", "PTXASError")
+_NVRTC_ERROR = re.compile(r"^(?P<file>\S+?)\((?P<line>\d+)\): (?:catastrophic )?error:? (?P<text>.*)", re.MULTILINE)
+
+
+def blame(error: BaseException, file: Path, loading: bool = False) -> Complaint:
+    """The verdict on an exception that came out of the submission in `file`, or out of its kernel."""
+    line = _line_in(error, file)
+    if isinstance(error, NotImplementedError) and not loading:
+        return Complaint(Verdict.NOT_STARTED, str(error), str(file), line)
+    if isinstance(error, simt.Fault):
+        verdict = _FAULTS.get(error.kind.name, Verdict.CRASHED)
+        return Complaint(verdict, str(error), error.file or str(file), error.line)
+    if isinstance(error, simt.TimedOut):
+        return Complaint(Verdict.TIMED_OUT, f"{error}: a loop that does not end?", error.file or str(file), error.line)
+    if isinstance(error, (Unavailable, simt.Unsupported)):
+        return Complaint(Verdict.UNAVAILABLE, str(error), str(file), line)
+    if isinstance(error, Trespass):
+        return Complaint(Verdict.NOT_YOUR_KERNEL, str(error), str(file), line)
+    if isinstance(error, SyntaxError):
+        where = error.filename or str(file)
+        return Complaint(Verdict.COMPILE_ERROR, f"SyntaxError: {error.msg}", where, error.lineno or 0)
+    if type(error).__name__ in _COMPILERS:
+        return _compiler_said(str(error), file, line)
+    if isinstance(error, MemoryError) or isinstance(error, torch.OutOfMemoryError) or "can't allocate" in str(error):
+        return Complaint(Verdict.CRASHED, f"out of memory: {_first_line(error)}", str(file), line)
+    verdict = Verdict.COMPILE_ERROR if loading or isinstance(error, EntryError) else Verdict.CRASHED
+    cause = str(error) if isinstance(error, EntryError) else f"{type(error).__name__}: {_first_line(error)}"
+    return Complaint(verdict, cause, str(file), line)
+
+
+class EntryError(Exception):
+    """The submission does not define the entry, or not with the arguments that the exercise gives it."""
+
+
+def _compiler_said(log: str, file: Path, line: int) -> Complaint:
+    found = _NVRTC_ERROR.search(log)
+    if found is None:
+        return Complaint(Verdict.COMPILE_ERROR, log.strip(), str(file), line)
+    source = file.with_name(Path(found["file"]).name)
+    return Complaint(Verdict.COMPILE_ERROR, found["text"], str(source), int(found["line"]))
+
+
+def _line_in(error: BaseException, file: Path) -> int:
+    """The innermost line of the learner's file on the way to the error; 0 if it is not on the way."""
+    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if Path(frame.filename) == file]
+    return (frames[-1].lineno or 0) if frames else 0
+
+
+def _first_line(error: BaseException) -> str:
+    lines = str(error).strip().splitlines()
+    return lines[0] if lines else "(no message)"

@@ -1,0 +1,411 @@
+"""The orchestrator: holds the worker and the clock, compares, and decides. It never imports a submission."""
+
+from __future__ import annotations
+
+import os
+import platform
+import random
+import signal
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from importlib import metadata
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+
+from kernelpath import compare, measure, registry
+from kernelpath.process import Worker, WorkerGone, WorkerSilent
+from kernelpath.registry import Item
+from kernelpath.spec import Case
+from kernelpath.truth import derive, draw_inputs, drawn_cases, expected_outputs, tensor_of
+from kernelpath.verdict import CaseResult, Complaint, LineTraffic, Measurement, Report, Verdict
+
+Device = Literal["auto", "cpu", "cuda"]
+Progress = Callable[[str], None]
+
+START_SECONDS = 180.0
+"""For importing torch and the lane, which has nothing to do with the submission."""
+
+CASE_SECONDS = 10.0
+
+COMPILE_SECONDS = {"cuda": 30.0, "triton": 90.0, "cute": 120.0, "python": 0.0}
+"""Allowed on top for the first case of a worker, which compiles the kernel."""
+
+LIBRARY_SHARE = 0.1
+"""The share of GPU time that kernels which are not the submission's own may take."""
+
+_ENDS_GRADING = (Verdict.NOT_STARTED, Verdict.COMPILE_ERROR, Verdict.TIMED_OUT, Verdict.UNAVAILABLE)
+
+
+class Usage(Exception):
+    """The command was used wrongly; the message says what to do instead."""
+
+
+class _Stopped(Exception):
+    """The submission cannot go on with this case."""
+
+    def __init__(self, complaint: Complaint) -> None:
+        self.complaint = complaint
+
+
+def grade(
+    item: Item,
+    submission: Path,
+    *,
+    device: Device = "auto",
+    seed: int | None = None,
+    report_progress: Progress | None = None,
+    bench: bool = False,
+) -> Report:
+    """Grade the Python file `submission` as the exercise `item`.
+
+    device: "auto" takes the GPU where there is one. seed: draws sizes and inputs; a fresh one if None.
+    bench: take every round of a measurement. Raises Usage and spec.DeclarationError.
+    """
+    with Session(item, submission, device=device) as check:
+        return check(seed=seed, report_progress=report_progress, bench=bench)
+
+
+class Session:
+    """Grades one file as often as it is called, each time in a fresh worker.
+
+    warm: start the next worker before it is needed. Use as a context manager.
+    """
+
+    def __init__(self, item: Item, submission: Path, *, device: Device = "auto", warm: bool = False) -> None:
+        self.item = item
+        self.submission = submission.absolute()
+        self.exercise = registry.load(item)
+        self.device = resolve_device(device)
+        self._warm = warm
+        self._next = self._spawn() if warm else None
+
+    def __call__(
+        self, *, seed: int | None = None, report_progress: Progress | None = None, bench: bool = False
+    ) -> Report:
+        """Grade the file as it is now."""
+        if not self.submission.is_file():
+            raise Usage(f"there is no file {self.submission}; `kp reset {self.item.name}` brings the stub back")
+        seed = random.SystemRandom().randrange(1 << 32) if seed is None else seed
+        grading = _Grading(self, seed, report_progress or (lambda _: None))
+        try:
+            return grading.report(bench)
+        finally:
+            grading.close()
+            if self._warm:
+                self._next = self._spawn()
+
+    def take_worker(self) -> Worker:
+        """A started worker without a submission."""
+        worker, self._next = self._next, None
+        return worker or self._spawn()
+
+    def _spawn(self) -> Worker:
+        worker = Worker()
+        start = {"do": "start", "root": str(self.item.root), "stem": self.item.stem, "device": self.device}
+        worker.post(start)
+        return worker
+
+    def __enter__(self) -> Session:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._next is not None:
+            self._next.close()
+
+
+@dataclass(frozen=True)
+class _Graded:
+    """A case's end, with what the traffic limits need of it."""
+
+    result: CaseResult
+    traffic: tuple[LineTraffic, ...] = ()
+
+
+class _Grading:
+    """One submission, once: its worker, and what is known so far."""
+
+    def __init__(self, session: Session, seed: int, progress: Progress) -> None:
+        self.session, self.seed, self.progress = session, seed, progress
+        self.item, self.exercise, self.device = session.item, session.exercise, session.device
+        self._worker: Worker | None = None
+        self._compiled = False
+        self._printed = ""
+        self._begun = time.monotonic()
+
+    def report(self, bench: bool) -> Report:
+        """Every case, then traffic, then time; the first complaint is the verdict."""
+        graded: list[_Graded] = []
+        traffic: tuple[LineTraffic, ...] = ()
+        measurement: Measurement | None = None
+        complaint = self._capability()
+        if complaint is None:
+            graded = self._cases()
+            complaint = next((_complaint_of(g.result) for g in graded if not g.result.verdict.passed), None)
+        if complaint is None:
+            traffic, complaint = self._traffic(graded)
+        if complaint is None and self.device == "cuda" and self.exercise.baseline is not None:
+            measurement, complaint = self._measurement(bench)
+        self.close()
+        verdict = complaint.verdict if complaint else Verdict.PASSED
+        return Report(
+            exercise=self.item.stem,
+            title=self.item.title,
+            submission=self._shown(str(self.session.submission)),
+            device=device_name(self.device),
+            seed=self.seed,
+            verdict=verdict,
+            cause=complaint.cause if complaint else "",
+            file=self._shown(complaint.file) if complaint else "",
+            line=complaint.line if complaint else 0,
+            stars=measure.stars(measurement, verdict),
+            next_step=self._next_step(verdict),
+            not_measured=self._not_measured(verdict),
+            cases=tuple(g.result for g in graded),
+            traffic=traffic,
+            measurement=measurement,
+            printed=self._printed,
+            versions=versions(),
+            seconds=time.monotonic() - self._begun,
+        )
+
+    def close(self) -> None:
+        """End the worker and keep what it printed."""
+        if self._worker is not None:
+            self._printed += self._worker.printed
+            self._worker.close()
+            self._worker = None
+
+    def _ask(self, message: Mapping[str, Any], seconds: float) -> tuple[dict[str, Any], list[bytes]]:
+        """One request to a worker that has the submission loaded. Raises _Stopped with the complaint it ends in."""
+        try:
+            if self._worker is None:
+                self._start()
+            assert self._worker is not None
+            answer, payloads = self._worker.ask(message, seconds)
+        except WorkerSilent:
+            self._bury()
+            raise _Stopped(
+                Complaint(Verdict.TIMED_OUT, f"no answer within {seconds:.0f} s: an endless loop?")
+            ) from None
+        except WorkerGone as gone:
+            self._bury()
+            raise _Stopped(Complaint(Verdict.CRASHED, _death(gone.status))) from None
+        if "complaint" in answer:
+            told = answer["complaint"]
+            if told["verdict"] == Verdict.CRASHED:
+                self._bury()
+            raise _Stopped(Complaint(**{**told, "verdict": Verdict(told["verdict"])}))
+        return answer, payloads
+
+    def _start(self) -> None:
+        self.progress("starting")
+        self._worker, self._compiled = self.session.take_worker(), False
+        self._worker.answer(START_SECONDS)
+        self._ask({"do": "load", "file": str(self.session.submission)}, CASE_SECONDS)
+
+    def _bury(self) -> None:
+        """After a crash or a hang: end the worker, and wait until the device answers again."""
+        self.close()
+        if self.device == "cuda":
+            torch.cuda.synchronize()
+
+    def _capability(self) -> Complaint | None:
+        needed = self.exercise.requires
+        found = torch.cuda.get_device_capability() if self.device == "cuda" else (8, 0)
+        if needed is None or found >= needed:
+            return None
+        machine = "this GPU" if self.device == "cuda" else "the PTX machine"
+        reason = f"needs sm_{needed[0]}{needed[1]}, {machine} has sm_{found[0]}{found[1]}; not run"
+        return Complaint(Verdict.UNAVAILABLE, reason)
+
+    def _cases(self) -> list[_Graded]:
+        cases = [*self.exercise.cases, *drawn_cases(self.exercise, self.seed)]
+        graded: list[_Graded] = []
+        for index, case in enumerate(cases):
+            self.progress(f"case {index + 1} of {len(cases)}")
+            graded.append(self.case(case, index, profile=index + 1 == len(cases)))
+            if graded[-1].result.verdict in _ENDS_GRADING:
+                break
+        return graded
+
+    def case(self, case: Case, index: int, profile: bool = False) -> _Graded:
+        """Run one case and compare. profile: note which kernels the GPU ran."""
+        begun = time.monotonic()
+        traffic: tuple[LineTraffic, ...] = ()
+        try:
+            answer, outputs = self._run(case, index, profile)
+            traffic = tuple(LineTraffic(**line) for line in answer["traffic"])
+            complaint = self._compare(case, index, answer, outputs)
+        except _Stopped as stopped:
+            complaint = stopped.complaint
+        seconds = time.monotonic() - begun
+        if complaint is None:
+            return _Graded(CaseResult(case, Verdict.PASSED, seconds=seconds), traffic)
+        file = self._shown(complaint.file)
+        return _Graded(CaseResult(case, complaint.verdict, complaint.cause, file, complaint.line, seconds), traffic)
+
+    def _run(self, case: Case, index: int, profile: bool) -> tuple[dict[str, Any], list[torch.Tensor]]:
+        if self._worker is None:
+            self._start()
+        seconds = CASE_SECONDS + (0.0 if self._compiled else COMPILE_SECONDS[self.item.lane])
+        message = {"do": "run", "case": dict(case), "seed": derive(self.seed, index)}
+        message["profile"] = profile and self.device == "cuda" and self.exercise.kernel
+        answer, payloads = self._ask(message, seconds)
+        self._compiled = True
+        pairs = zip(answer["outputs"], payloads, strict=True)
+        return answer, [tensor_of(told, raw, self.device) for told, raw in pairs]
+
+    def _compare(
+        self, case: Case, index: int, answer: Mapping[str, Any], outputs: Sequence[torch.Tensor]
+    ) -> Complaint | None:
+        inputs = draw_inputs(self.exercise, case, derive(self.seed, index), self.device)
+        expected = expected_outputs(self.exercise, inputs)
+        if len(outputs) != len(expected):
+            cause = f"the entry returned {len(outputs)} tensors, expected {len(expected)}"
+            return Complaint(Verdict.WRONG_TYPE, cause)
+        complaint = self._conduct(answer, inputs)
+        complaint = complaint or compare.judge(outputs, expected, self.exercise.tolerance)
+        if complaint is None and self.exercise.check is not None:
+            said = self.exercise.check(inputs, outputs)
+            complaint = Complaint(Verdict.WRONG_VALUES, said) if said else None
+        return complaint
+
+    def _conduct(self, answer: Mapping[str, Any], inputs: Sequence[Any]) -> Complaint | None:
+        """What the submission did besides giving outputs."""
+        tensors = [value for value in inputs if isinstance(value, torch.Tensor)]
+        if answer["out_of_bounds"]:
+            return Complaint(Verdict.OUT_OF_BOUNDS, f"a kernel {answer['out_of_bounds']}")
+        if answer["inputs_seen"] != [compare.fingerprint(tensor) for tensor in tensors]:
+            return Complaint(Verdict.MUTATED_INPUT, "an input is not bit for bit what it was before the call")
+        if answer["tampered"]:
+            return Complaint(Verdict.TAMPERED, answer["tampered"])
+        return _borrowed(answer) if self.exercise.kernel else None
+
+    def _traffic(self, graded: Sequence[_Graded]) -> tuple[tuple[LineTraffic, ...], Complaint | None]:
+        """The largest case's counters, and the first limit that they break."""
+        if not self.exercise.traffic.limited:
+            return (), None
+        largest = max(graded, key=lambda g: self.exercise.bytes_moved(**g.result.case))
+        case = largest.result.case
+        lines = largest.traffic if self.device == "cpu" else self._count_on_cpu(case)
+        return lines, measure.traffic_complaint(lines, self.exercise.traffic, self.exercise.bytes_moved(**case))
+
+    def _count_on_cpu(self, case: Case) -> tuple[LineTraffic, ...]:
+        """The same case on the PTX machine, for its counters; none where the kernel needs a newer GPU than that is."""
+        self.progress("counting traffic on the PTX machine")
+        with Session(self.item, self.session.submission, device="cpu") as on_cpu:
+            counting = _Grading(on_cpu, self.seed, self.progress)
+            try:
+                return counting.case(case, 0).traffic
+            finally:
+                counting.close()
+
+    def _measurement(self, bench: bool) -> tuple[Measurement | None, Complaint | None]:
+        try:
+            return measure.measure(self.exercise, self._ask, self._conduct, self.seed, self.progress, bench)
+        except _Stopped as stopped:
+            return None, stopped.complaint
+
+    def _not_measured(self, verdict: Verdict) -> tuple[str, ...]:
+        if self.device == "cuda" or not verdict.passed or self.exercise.baseline is None:
+            return ()
+        return ("speed: no GPU was used",)
+
+    def _next_step(self, verdict: Verdict) -> str:
+        stub, name = self._shown(str(self.session.submission)), self.item.name
+        return _NEXT_STEPS[verdict].format(file=stub, name=name, seed=self.seed, device=self.device)
+
+    def _shown(self, file: str) -> str:
+        """A path as the learner would type it: relative to the checkout where it lies inside."""
+        if not file:
+            return ""
+        path = Path(file)
+        return str(path.relative_to(self.item.root)) if path.is_relative_to(self.item.root) else file
+
+
+_NEXT_STEPS = {
+    Verdict.PASSED: "kp next",
+    Verdict.NOT_STARTED: "edit {file}, then kp check {name}",
+    Verdict.UNAVAILABLE: "kp doctor",
+    Verdict.TOO_SLOW: "kp bench {name}",
+    Verdict.INCONCLUSIVE: "close what else uses the GPU, then kp bench {name}",
+    Verdict.TOO_FAST: "kp bench {name}",
+    Verdict.CRASHED: "kp check {name} --device cpu",
+    **dict.fromkeys(
+        (Verdict.WRONG_VALUES, Verdict.NOT_WRITTEN, Verdict.OUT_OF_BOUNDS, Verdict.RACE),
+        "mend {file}, then kp check {name} --seed {seed}",
+    ),
+    **dict.fromkeys(
+        (
+            Verdict.COMPILE_ERROR,
+            Verdict.TIMED_OUT,
+            Verdict.WRONG_TYPE,
+            Verdict.WRONG_SHAPE,
+            Verdict.WRONG_DTYPE,
+            Verdict.MUTATED_INPUT,
+            Verdict.NOT_YOUR_KERNEL,
+            Verdict.TAMPERED,
+        ),
+        "mend {file}, then kp check {name}",
+    ),
+    Verdict.TOO_MUCH_TRAFFIC: "kp hint {name}",
+}
+
+
+def resolve_device(device: Device) -> str:
+    """ "cpu" or "cuda". Raises Usage where a GPU is asked for and there is none."""
+    if device != "cpu" and torch.cuda.is_available():
+        return "cuda"
+    if device == "cuda":
+        raise Usage("there is no GPU that torch can use; kp doctor says why, --device cpu grades without one")
+    return "cpu"
+
+
+def device_name(device: str) -> str:
+    if device == "cuda":
+        return torch.cuda.get_device_name()
+    return f"PTX machine on {platform.machine()}, no GPU"
+
+
+def versions() -> dict[str, str]:
+    """Of Python and of the packages that a verdict may depend on; those that are installed."""
+    found = {"python": platform.python_version()}
+    for package in ("kernelpath", "torch", "triton", "cuda-bindings", "nvidia-cuda-nvrtc", "nvidia-cutlass-dsl"):
+        try:
+            found[package] = metadata.version(package)
+        except metadata.PackageNotFoundError:
+            continue
+    return found
+
+
+def _complaint_of(result: CaseResult) -> Complaint:
+    return Complaint(result.verdict, result.cause, result.file, result.line)
+
+
+def _borrowed(answer: Mapping[str, Any]) -> Complaint | None:
+    """Whether a library did the work."""
+    if answer["operators"]:
+        names = ", ".join(dict.fromkeys(f"torch.{name}" for name in answer["operators"]))
+        return Complaint(Verdict.NOT_YOUR_KERNEL, f"the entry calls {names}; your kernel has to do the work")
+    if not answer["launches"]:
+        return Complaint(Verdict.NOT_YOUR_KERNEL, "the entry launched no kernel")
+    if answer["borrowed"]:
+        return Complaint(Verdict.NOT_YOUR_KERNEL, answer["borrowed"])
+    kernels: Mapping[str, float] = answer.get("kernels", {})
+    own = {name for name in kernels if any(launched in name for launched in answer["launches"])}
+    foreign = {name: seconds for name, seconds in kernels.items() if name not in own}
+    if sum(foreign.values()) <= LIBRARY_SHARE * sum(kernels.values()):
+        return None
+    slowest = max(foreign, key=lambda name: foreign[name])
+    share = sum(foreign.values()) / sum(kernels.values())
+    return Complaint(Verdict.NOT_YOUR_KERNEL, f"{share:.0%} of the GPU's time went to other kernels, such as {slowest}")
+
+
+def _death(status: int) -> str:
+    if status >= 0:
+        return f"the process ended itself with status {status} before it had answered"
+    name = signal.Signals(-status).name
+    return f"the process died of {name}" + (" (out of memory?)" if -status == signal.SIGKILL else "")

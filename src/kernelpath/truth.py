@@ -1,0 +1,51 @@
+"""What the grader knows and the worker does not: the drawn sizes, the same inputs again, and the expected outputs."""
+
+from __future__ import annotations
+
+import hashlib
+import random
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+
+from kernelpath.spec import Case, Exercise
+
+
+def derive(seed: int, *path: object) -> int:
+    """A seed for one purpose, fixed by the run's seed."""
+    return int.from_bytes(hashlib.blake2b(repr((seed, path)).encode(), digest_size=6).digest(), "big")
+
+
+def drawn_cases(exercise: Exercise, seed: int) -> list[Case]:
+    """One further case: the largest declared one with every size of `vary` drawn between a half and the whole of it."""
+    if not exercise.vary:
+        return []
+    rng = random.Random(derive(seed, "sizes"))
+    case = dict(max(exercise.cases, key=lambda case: exercise.bytes_moved(**case)))
+    for name in exercise.vary:
+        case[name] = rng.randint(max(1, case[name] // 2), case[name])
+    return [case]
+
+
+def draw_inputs(exercise: Exercise, case: Case, seed: int, device: str) -> tuple[Any, ...]:
+    """The case's arguments. The same seed and device give the same bits in grader and worker."""
+    return exercise.inputs(torch.Generator(device).manual_seed(seed), **case)
+
+
+def expected_outputs(exercise: Exercise, inputs: Sequence[Any]) -> list[torch.Tensor]:
+    """The reference's outputs for these inputs; on the CPU where the GPU's memory does not hold them."""
+    try:
+        truth = exercise.reference(*inputs)
+    except torch.OutOfMemoryError:
+        torch.cuda.empty_cache()
+        truth = exercise.reference(*(value.cpu() if isinstance(value, torch.Tensor) else value for value in inputs))
+    return list(truth) if isinstance(truth, tuple) else [truth]
+
+
+def tensor_of(told: Mapping[str, Any], raw: bytes, device: str) -> torch.Tensor:
+    """The tensor that the worker sent as dtype, shape and bytes. Raises ValueError if they do not go together."""
+    dtype = getattr(torch, told["dtype"])
+    if not raw:
+        return torch.empty(told["shape"], dtype=dtype, device=device)
+    return torch.frombuffer(bytearray(raw), dtype=dtype).view(told["shape"]).to(device)

@@ -1,0 +1,271 @@
+"""The child process: loads a submission, runs it, times it, and tells what happened. It holds no expected value.
+
+Every answer is a message of `kernelpath.process`; the verdict is the grader's.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import inspect
+import signal
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, ExitStack, nullcontext
+from dataclasses import asdict
+from multiprocessing.connection import Connection
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import torch
+
+from kernelpath import compare, registry, sandbox, timing
+from kernelpath.blame import EntryError, blame
+from kernelpath.lanes import Launched, observe
+from kernelpath.process import Channel
+from kernelpath.spec import Case, Exercise
+from kernelpath.verdict import Complaint, LineTraffic, Verdict
+
+Answer = tuple[dict[str, Any], list[bytes]]
+
+_CPU_MEMORY = 6 << 30
+_PR_SET_PDEATHSIG = 1
+
+
+class WrongType(Exception):
+    """The entry returned something else than plain tensors."""
+
+
+def main(descriptor: int) -> None:
+    """Serve the grader at the other end of the pipe until it closes."""
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    channel = Channel(Connection(descriptor))
+    worker = _Worker()
+    while True:
+        try:
+            message, _ = channel.receive()
+        except EOFError:
+            return
+        channel.send(*getattr(worker, f"on_{message.pop('do')}")(**message))
+
+
+class _Worker:
+    """The state between messages. Each `on_...` method answers one kind of message."""
+
+    def __init__(self) -> None:
+        self._thread = sandbox.SubmissionThread()
+
+    def on_start(self, root: str, stem: str, device: str) -> Answer:
+        """Import everything slow, before there is a submission."""
+        self._item = registry.Item(Path(root), stem)
+        self._exercise = registry.load(self._item)
+        self._device = torch.device(device)
+        _import_lane(self._item.lane, self._device)
+        if self._device.type == "cuda":
+            self._stopwatch = timing.Stopwatch(self._device)
+        return {}, []
+
+    def on_load(self, file: str) -> Answer:
+        self._file = Path(file)
+        siblings = {self._file, self._file.with_suffix(".cu")}
+        sandbox.deny(self._thread.identity, self._item.root / "solutions", siblings)
+        self._snapshot = sandbox.Snapshot()
+        try:
+            module = self._thread.call(registry.import_file, self._file, sandbox.SUBMISSION)
+            self._entry = _entry_of(module, self._exercise.entry)
+        except BaseException as error:
+            return _complain(blame(error, self._file, loading=True))
+        return {}, []
+
+    def on_run(self, case: Case, seed: int, profile: bool) -> Answer:
+        """Run one case on freshly drawn inputs; answer with the outputs' bytes and all that was seen."""
+        run = _Run(self._exercise, case, seed, self._device)
+        try:
+            with ExitStack() as stack:
+                stack.enter_context(observe(run.launched))
+                stack.enter_context(_memory_limit(self._device))
+                profiler = stack.enter_context(_profiler(profile))
+                _check_signature(self._entry, run.inputs)
+                result = self._thread.call(run.call, self._entry)
+                sandbox.settle()
+            outputs = _as_outputs(result, self._device)
+            answer = run.describe(outputs)
+            answer["tampered"] = self._snapshot.changed()
+            answer["kernels"] = _kernel_seconds(profiler)
+            return answer, [_bytes_of(output) for output in outputs]
+        except WrongType as error:
+            return _complain(Complaint(Verdict.WRONG_TYPE, str(error), str(self._file)))
+        except BaseException as error:
+            return _complain(blame(error, self._file))
+
+    def on_ceilings(self, dtype: str | None) -> Answer:
+        return {"ceilings": self._stopwatch.ceilings(dtype)}, []
+
+    def on_contest(self, case: Case, reference: bool) -> Answer:
+        """Get ready to time the case: submission, baseline and, if asked, the reference kernel."""
+        assert self._exercise.baseline is not None
+        self._contestants: list[Callable[..., Any]] = [self._entry, self._exercise.baseline]
+        if reference:
+            solution = registry.import_file(self._item.solution, "kernelpath_reference", listed=False)
+            self._contestants.append(getattr(solution, self._exercise.entry))
+        self._bench = case
+        return {}, []
+
+    def on_round(self, seed: int, order: Sequence[int], sample: int) -> Answer:
+        """Time every contestant once on new inputs; answer with seconds and a sample of the submission's outputs."""
+        run = _Run(self._exercise, self._bench, seed, self._device, timed=True)
+        turn = {contestant: position for position, contestant in enumerate(order)}
+        try:
+            seconds, results = self._stopwatch.round([self._timed(contestant, run) for contestant in order])
+            outputs = _as_outputs(results[turn[0]], self._device)
+            early = [compare.fingerprint(output) for output in outputs]
+            payloads = [_bytes_of(compare.sample(output, sample)) for output in outputs]
+            sandbox.settle()
+            answer = run.describe(outputs)
+            answer["late"] = early != answer["outputs_seen"]
+            answer["tampered"] = self._snapshot.changed()
+            answer["seconds"] = [seconds[turn[contestant]] for contestant in range(len(order))]
+            answer["telemetry"] = self._stopwatch.telemetry()
+            return answer, payloads
+        except WrongType as error:
+            return _complain(Complaint(Verdict.WRONG_TYPE, str(error), str(self._file)))
+        except BaseException as error:
+            return _complain(blame(error, self._file))
+
+    def _timed(self, contestant: int, run: _Run) -> Callable[[], Any]:
+        """Contestant 0 is the submission, which runs on its own thread; the others are ours."""
+        entry = self._contestants[contestant]
+        if contestant == 0:
+            return lambda: self._thread.call(run.call, entry)
+        return lambda: entry(*run.inputs)
+
+
+class _Run:
+    """One call of the entry: its inputs, what was seen while it ran, and what may be told of it."""
+
+    def __init__(self, exercise: Exercise, case: Case, seed: int, device: torch.device, timed: bool = False) -> None:
+        rng = torch.Generator(device).manual_seed(seed)
+        drawn = exercise.inputs(rng, **case)
+        guarded = [sandbox.guard_input(value) if isinstance(value, torch.Tensor) else (value, None) for value in drawn]
+        self.inputs = tuple(value for value, _ in guarded)
+        self._storages = [storage for _, storage in guarded if storage is not None]
+        self._watch = sandbox.Watch(poison=not timed)
+        self._provenance = sandbox.Provenance() if exercise.kernel and device.type == "cpu" else None
+        self._launches: list[Launched] = []
+
+    def call(self, entry: Callable[..., Any]) -> Any:
+        with self._watch:
+            return entry(*self.inputs)
+
+    def launched(self, launched: Launched) -> None:
+        self._launches.append(launched)
+        if self._provenance is not None:
+            self._provenance.launched(launched)
+
+    def describe(self, outputs: Sequence[torch.Tensor]) -> dict[str, Any]:
+        """What the grader is told besides the outputs' bytes."""
+        tensors = [value for value in self.inputs if isinstance(value, torch.Tensor)]
+        guards = [self._watch.broken_guard(), *map(sandbox.guard_broken, self._storages)]
+        borrowed = [self._provenance.complaint(output) for output in outputs] if self._provenance else []
+        counted = [launched.counted for launched in self._launches if launched.counted is not None]
+        return {
+            "outputs": [{"dtype": compare.dtype_name(output.dtype), "shape": list(output.shape)} for output in outputs],
+            "outputs_seen": [compare.fingerprint(output) for output in outputs],
+            "inputs_seen": [compare.fingerprint(tensor) for tensor in tensors],
+            "out_of_bounds": next(filter(None, guards), None),
+            "borrowed": next(filter(None, borrowed), None),
+            "operators": self._watch.operators,
+            "launches": [launched.name for launched in self._launches],
+            "traffic": [asdict(line) for launch in counted for line in _lines(launch)],
+        }
+
+
+def _lines(launch: Any) -> list[LineTraffic]:
+    """The PTX machine's counters of one launch as the report carries them."""
+    return [
+        LineTraffic(
+            file=Path(launch.file or "").name,
+            line=number,
+            requests=counters.requests,
+            sectors=counters.sectors,
+            ideal_sectors=counters.ideal_sectors,
+            shared_requests=counters.shared_requests,
+            wavefronts=counters.wavefronts,
+            ideal_wavefronts=counters.ideal_wavefronts,
+        )
+        for number, counters in sorted(launch.lines.items())
+    ]
+
+
+def _import_lane(lane: str, device: torch.device) -> None:
+    if lane == "cuda":
+        from kernelpath.lanes import cuda  # noqa: F401
+    if lane == "cute":
+        from kernelpath.lanes import cute  # noqa: F401
+    if lane == "triton":
+        from kernelpath.lanes import triton
+
+        triton.activate(device.type)
+
+
+def _memory_limit(device: torch.device) -> AbstractContextManager[None]:
+    return sandbox.memory_limit(_CPU_MEMORY) if device.type == "cpu" else nullcontext()
+
+
+def _profiler(wanted: bool) -> AbstractContextManager[Any]:
+    if not wanted:
+        return nullcontext()
+    return torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA])
+
+
+def _kernel_seconds(profiler: Any) -> dict[str, float]:
+    """Seconds on the GPU by kernel name; empty where nothing was profiled."""
+    if profiler is None:
+        return {}
+    return {event.key: event.device_time_total * 1e-6 for event in profiler.key_averages()}
+
+
+def _entry_of(module: ModuleType, name: str) -> Callable[..., Any]:
+    entry = getattr(module, name, None)
+    if callable(entry):
+        return entry  # type: ignore[no-any-return]
+    others = [
+        key for key, value in vars(module).items() if inspect.isfunction(value) and value.__module__ == "submission"
+    ]
+    defined = f"it defines {', '.join(others)}" if others else "it defines no function"
+    raise EntryError(f"the file defines no function {name}; {defined}")
+
+
+def _check_signature(entry: Callable[..., Any], arguments: Sequence[Any]) -> None:
+    try:
+        inspect.signature(entry).bind(*arguments)
+    except TypeError as error:
+        name = getattr(entry, "__name__", "the entry")
+        raise EntryError(f"{name} is called with {len(arguments)} arguments: {error}") from error
+    except ValueError:
+        return
+
+
+def _as_outputs(result: Any, device: torch.device) -> list[torch.Tensor]:
+    outputs = list(result) if isinstance(result, tuple) else [result]
+    for output in outputs:
+        if type(output) is not torch.Tensor:
+            raise WrongType(f"the entry returned {_article(type(output).__name__)}; return a plain torch.Tensor")
+        if output.device.type != device.type:
+            raise WrongType(f"the output is on {output.device}, the inputs are on {device}")
+        if output.layout is not torch.strided or output.is_meta:
+            raise WrongType("the output has no memory of its own")
+        if output.numel() and not output.is_contiguous():
+            raise WrongType(f"the output is not contiguous: shape {tuple(output.shape)}, strides {output.stride()}")
+    return outputs
+
+
+def _article(name: str) -> str:
+    return "None" if name == "NoneType" else f"a {name}"
+
+
+def _bytes_of(output: torch.Tensor) -> bytes:
+    return output.detach().reshape(-1).view(torch.uint8).cpu().numpy().tobytes()
+
+
+def _complain(complaint: Complaint) -> Answer:
+    return {"complaint": asdict(complaint)}, []
