@@ -1,0 +1,161 @@
+"""Paired, interleaved timing with a cold L2, and the statistics that turn rounds into a decision.
+
+The worker holds a `Stopwatch`, made before the submission is imported. The parent holds everything else: it asks for
+`LOOKS[0]` rounds, then doubles them until the interval of the ratio is `settled`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from functools import lru_cache
+from time import perf_counter
+from typing import TYPE_CHECKING, Any, Literal
+
+from kernelpath.verdict import Interval
+
+if TYPE_CHECKING:
+    import torch
+
+LOOKS = (24, 48, 96, 192)
+"""Rounds after which the parent may stop. Fixed in advance, so that neither luck nor a slow clock shortens a run."""
+
+CONFIDENCE = 0.99
+"""Probability that the intervals at all of LOOKS cover the true median together."""
+
+Side = Literal["above", "below", "straddles"]
+
+
+def order(index: int, contestants: int) -> tuple[int, ...]:
+    """Who runs when in round `index`: rotated every round and reversed every cycle.
+
+    Each contestant takes each place, and follows each other one, equally often.
+    """
+    cycle, shift = divmod(index, contestants)
+    rotated = tuple((place + shift) % contestants for place in range(contestants))
+    return rotated[::-1] if cycle % 2 else rotated
+
+
+def ratio(baseline: Sequence[float], submission: Sequence[float], confidence: float | None = None) -> Interval:
+    """Median of the paired ratios baseline over submission, with a distribution-free confidence interval.
+
+    The interval lies between two order statistics, as the sign test gives it (Thompson 1936; Conover, Practical
+    Nonparametric Statistics, section 3.2): it assumes no shape of the noise. Without `confidence` each look gets
+    its share of CONFIDENCE (Bonferroni), so that stopping at any of LOOKS is legitimate.
+    Raises ValueError for lists of different lengths, for times that are not positive, and for too few of them.
+    """
+    if len(baseline) != len(submission):
+        raise ValueError(f"{len(baseline)} baseline times are paired with {len(submission)} submission times")
+    if not all(0 < seconds < math.inf for seconds in (*baseline, *submission)):
+        raise ValueError("a time is not a positive finite number")
+    confidence = 1 - (1 - CONFIDENCE) / len(LOOKS) if confidence is None else confidence
+    ratios = sorted(slow / fast for slow, fast in zip(baseline, submission, strict=True))
+    rank = _rank(len(ratios), confidence)
+    middle = (ratios[(len(ratios) - 1) // 2] + ratios[len(ratios) // 2]) / 2
+    return Interval(middle, ratios[rank], ratios[-1 - rank])
+
+
+@lru_cache
+def _rank(count: int, confidence: float) -> int:
+    """Largest r for which the r-th least and the r-th greatest of `count` values (from 0) bracket the median."""
+    tail, rank = 0.0, -1
+    for successes in range(count // 2):
+        tail += math.comb(count, successes) / 2**count
+        if 2 * tail > 1 - confidence:
+            break
+        rank = successes
+    if rank < 0:
+        raise ValueError(f"{count} rounds are too few for an interval of {confidence:.2%}")
+    return rank
+
+
+def judge(interval: Interval, gate: float) -> Side:
+    """Where the ratio lies: "above" means at or above the gate, "straddles" that the noise is wider than the margin."""
+    if interval.low >= gate:
+        return "above"
+    return "below" if interval.high < gate else "straddles"
+
+
+def settled(interval: Interval, gates: Sequence[float], width: float = 0.02) -> bool:
+    """Whether more rounds would tell nothing new: every gate is decided and the interval's relative width is small."""
+    decided = all(judge(interval, gate) != "straddles" for gate in gates)
+    return decided and interval.high <= interval.low * (1 + width)
+
+
+class Stopwatch:
+    """Times calls on one GPU. Make it before the submission is imported: it keeps its own references to what it uses.
+
+    Work on every stream of the device counts: all streams wait for the start event, and the end event waits for all
+    streams. A device spin before the start event hides launch overhead, as it would be hidden in a running model.
+    Raises RuntimeError where there is no GPU.
+    """
+
+    SPIN_SECONDS = 300e-6
+    """Longer than it takes to launch a kernel from Python, or a compiled function with its guards."""
+
+    SLACK_SECONDS = 200e-6
+    """How long an idle device may take to say so; later than this, work outlived the end event."""
+
+    def __init__(self, device: torch.device | str = "cuda") -> None:
+        import torch
+        from cuda.bindings import driver
+
+        self.device = torch.device(device)
+        torch.cuda.set_device(self.device)
+        properties = torch.cuda.get_device_properties(self.device)
+        self._scrub = torch.empty(2 * properties.L2_cache_size // 4, dtype=torch.int32, device=self.device)
+        self._driver = {name: getattr(driver, name) for name in _DRIVER_CALLS}
+        self._synchronize, self._sleep, self._clock = torch.cuda.synchronize, torch._C._cuda_sleep, perf_counter
+        self._spin_cycles = int(self.SPIN_SECONDS * properties.clock_rate * 1e3)
+        self._context = self._call("cuCtxGetCurrent")
+        self._persisting = driver.CUlimit.CU_LIMIT_PERSISTING_L2_CACHE_SIZE
+        self._start, self._joined, self._end = (self._call("cuEventCreate", 0) for _ in range(3))
+
+    def round(self, calls: Sequence[Callable[[], object]]) -> tuple[list[float], list[object]]:
+        """Run each call once, in the order given, each from a cold L2. Returns seconds and outputs, call by call."""
+        timed = [self._once(call) for call in calls]
+        return [seconds for seconds, _ in timed], [output for _, output in timed]
+
+    def _once(self, call: Callable[[], object]) -> tuple[float, object]:
+        self._synchronize()
+        self._flush()
+        self._sleep(self._spin_cycles)
+        self._call("cuEventRecord", self._start, 0)
+        self._call("cuCtxWaitEvent", self._context, self._start)
+        output = call()
+        self._call("cuCtxRecordEvent", self._context, self._joined)
+        self._call("cuStreamWaitEvent", 0, self._joined, 0)
+        self._call("cuEventRecord", self._end, 0)
+        self._call("cuEventSynchronize", self._end)
+        ended = self._clock()
+        self._synchronize()
+        late = self._clock() - ended
+        seconds: float = self._call("cuEventElapsedTime", self._start, self._end) * 1e-3
+        return seconds + (late if late > self.SLACK_SECONDS else 0.0), output
+
+    def _flush(self) -> None:
+        """Leave nothing of earlier calls in L2: lines set to persist lose that status, then twice L2 is written."""
+        self._call("cuCtxSetLimit", self._persisting, 0)
+        self._call("cuCtxResetPersistingL2Cache")
+        self._call("cuMemsetD32Async", self._scrub.data_ptr(), 0, self._scrub.numel(), 0)
+
+    def _call(self, name: str, *arguments: object) -> Any:
+        status, *results = self._driver[name](*arguments)
+        if status != 0:
+            raise RuntimeError(f"{name} failed: {status.name}")
+        return results[0] if results else None
+
+
+_DRIVER_CALLS = (
+    "cuCtxGetCurrent",
+    "cuCtxRecordEvent",
+    "cuCtxResetPersistingL2Cache",
+    "cuCtxSetLimit",
+    "cuCtxWaitEvent",
+    "cuEventCreate",
+    "cuEventElapsedTime",
+    "cuEventRecord",
+    "cuEventSynchronize",
+    "cuMemsetD32Async",
+    "cuStreamWaitEvent",
+)
