@@ -39,6 +39,13 @@ if TYPE_CHECKING:
 CPU_ARCHITECTURE = "compute_80"
 """What the PTX machine runs."""
 
+COMMON_OPTIONS = (
+    "-lineinfo",  # counters and faults name the learner's line
+    "--std=c++17",
+    "-DINFINITY=__int_as_float(0x7f800000)",  # nvcc has these from <math.h>, which NVRTC lacks
+    "-DNAN=__int_as_float(0x7fffffff)",
+)
+
 STATIC_SHARED_LIMIT = 48 * 1024
 """Bytes of shared memory that a block gets without asking the driver for more."""
 
@@ -375,7 +382,7 @@ def compile_kernel(source: str, file: str, name: str, architecture: str, options
     file: what the compiler's messages and the line table call the source. architecture: "sm_90a" gives PTX and a
     cubin, "compute_80" PTX alone. Needs no GPU and no driver. Raises CompileError or KernelNotFound.
     """
-    flags = (f"--gpu-architecture={architecture}", "-lineinfo", "--std=c++17", f"-I{_headers()}", *options)
+    flags = (f"--gpu-architecture={architecture}", *COMMON_OPTIONS, f"-I{_headers()}", *options)
     if re.search(r'#\s*include\s*"', source):  # the key below would not see such a file change
         return _compile(source, file, name, flags)
     key = hashlib.sha256(repr((source, file, name, flags, _version())).encode()).hexdigest()
