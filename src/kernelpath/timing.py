@@ -100,7 +100,7 @@ class Stopwatch:
         import torch
         from cuda.bindings import driver
 
-        self.device = torch.device(device)
+        self.device = torch.empty(0, device=device).device  # with its index
         torch.cuda.set_device(self.device)
         properties = torch.cuda.get_device_properties(self.device)
         self._scrub = torch.empty(2 * properties.L2_cache_size // 4, dtype=torch.int32, device=self.device)
