@@ -103,7 +103,7 @@ class Kernel:
         self.file = file
         self.source = source
         self.name = name
-        self.base_name = name.partition("<")[0].rpartition("::")[2].strip()
+        self.base_name = base_name(name)
         self.options = options
         self._launchers: dict[tuple[Any, ...], _Launcher] = {}
         self._binaries: dict[str, Binary] = {}
@@ -341,6 +341,11 @@ def _mismatch(kernel: Kernel, parameter: Parameter, wanted: str, argument: Any) 
 # What the source and the PTX say about parameters
 
 
+def base_name(name: str) -> str:
+    """A kernel's own name: "softmax" of "ours::softmax<float, 4>"."""
+    return name.partition("<")[0].rpartition("::")[2].strip()
+
+
 def source_kernels(source: str) -> dict[str, list[str]]:
     """The kernels that a CUDA C++ source defines: name -> declarations of its parameters, as written."""
     code = re.sub(r"//[^\n]*|/\*.*?\*/", " ", source, flags=re.DOTALL)
@@ -412,12 +417,12 @@ def _compile(source: str, file: str, name: str, flags: tuple[str, ...]) -> Binar
 
 
 def _failure(source: str, file: str, name: str, log: str) -> Exception:
-    """The name is wrong if NVRTC complains about nothing but its own list of names."""
+    """The name alone is wrong if NVRTC complains about nothing but its list of names (__nv_name_map)."""
     elsewhere = re.search(r"^(?!__nv_name_map).*\(\d+\): (?:catastrophic )?error", log, flags=re.MULTILINE)
-    if elsewhere or "__nv_name_map" not in log:
+    kernels = source_kernels(source)
+    if elsewhere or "__nv_name_map" not in log or base_name(name) in kernels:
         return CompileError(log)
-    found = ", ".join(source_kernels(source)) or "none"
-    return KernelNotFound(f"no kernel {name} in {file}; kernels there: {found}")
+    return KernelNotFound(f"no kernel {name} in {file}; kernels there: {', '.join(kernels) or 'none'}")
 
 
 def _call(function: Any, *arguments: Any) -> Any:

@@ -1,0 +1,334 @@
+"""The CUDA lane: compilation, cache, arguments, errors; launches on the PTX machine and on a GPU."""
+
+from __future__ import annotations
+
+import runpy
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+
+from kernelpath import lanes
+from kernelpath.lanes import cuda
+
+SOURCE = """\
+// __global__ void commented_out(int a) {}
+template <typename T, int SCALE>
+__global__ void __launch_bounds__(256) scale(const T* __restrict__ x, T* out, float by, int n) {
+  int i = blockIdx.x * blockDim.x + threadIdx.x;
+  if (i < n) out[i] = T(float(x[i]) * by * SCALE);
+}
+
+extern "C" __global__ void wide(double* out, long long big, unsigned char small /* a byte, */, double d, bool flag) {
+  out[0] = double(big); out[1] = small; out[2] = d; out[3] = flag;
+}
+
+__global__ void shared_bytes(float* out, int n) {
+  extern __shared__ float buffer[];
+  buffer[threadIdx.x + n - blockDim.x] = threadIdx.x;
+  __syncthreads();
+  out[threadIdx.x] = buffer[blockDim.x - 1 - threadIdx.x + n - blockDim.x];
+}
+"""
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("KERNELPATH_CACHE", str(tmp_path / "cache"))
+    return tmp_path / "cache" / "cuda"
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> Path:
+    path = tmp_path / "kernels.cu"
+    path.write_text(SOURCE)
+    return path
+
+
+@pytest.fixture
+def machine(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
+    """A stand-in for the PTX machine that keeps what it is asked to launch."""
+    asked: list[dict[str, Any]] = []
+
+    def buffer(name: str, address: int, nbytes: int, itemsize: int) -> tuple[str, int, int, int]:
+        return name, address, nbytes, itemsize
+
+    def load(ptx: str, source: str) -> SimpleNamespace:
+        return SimpleNamespace(launch=lambda name, **launch: asked.append({"name": name, **launch}))
+
+    fake = SimpleNamespace(Buffer=buffer, load=load)
+    monkeypatch.setitem(sys.modules, "kernelpath.simt", fake)
+    monkeypatch.setattr("kernelpath.simt", fake, raising=False)
+    return asked
+
+
+def test_a_real_architecture_gives_a_cubin_and_a_virtual_one_only_ptx(source: Path) -> None:
+    kernel = cuda.kernel(source, "scale<float, 2>")
+    assert kernel.binary("sm_90a").cubin.startswith(b"\x7fELF")
+    assert ".target sm_90a" in kernel.binary("sm_90a").ptx
+    assert kernel.binary("compute_80").cubin == b""
+    assert ".target sm_80" in kernel.binary("compute_80").ptx
+
+
+def test_ptx_carries_the_learners_file_and_lines(source: Path) -> None:
+    ptx = cuda.kernel(source, "scale<float, 2>").binary("compute_80").ptx
+    assert f'"{source}"' in ptx
+    assert ".loc\t1 5 " in ptx
+
+
+def test_parameters_have_the_sources_names_and_the_ptxs_types(source: Path) -> None:
+    scale = cuda.kernel(source, "scale<float, 2>").parameters("compute_80")
+    wide = cuda.kernel(source, "wide").parameters("sm_90a")
+    assert [(p.name, p.type) for p in scale] == [("x", "ptr"), ("out", "ptr"), ("by", "f32"), ("n", "u32")]
+    assert [(p.name, p.type) for p in wide] == [
+        ("out", "ptr"),
+        ("big", "u64"),
+        ("small", "u8"),
+        ("d", "f64"),
+        ("flag", "u8"),
+    ]
+
+
+def test_a_declaration_from_a_macro_still_gives_types(tmp_path: Path) -> None:
+    path = tmp_path / "macro.cu"
+    path.write_text("#define KERNEL(NAME) __global__ void NAME(float* a, int n)\nKERNEL(hidden) { a[n] = 0; }\n")
+    parameters = cuda.kernel(path, "hidden").parameters("compute_80")
+    assert [(p.name, p.type) for p in parameters] == [("parameter_0", "ptr"), ("parameter_1", "u32")]
+
+
+def test_compile_error_names_the_learners_line(source: Path) -> None:
+    source.write_text(SOURCE.replace("i < n", "i < m"))
+    with pytest.raises(cuda.CompileError, match=rf'{source}\(5\): error: identifier "m" is undefined'):
+        cuda.kernel(source, "scale<float, 2>").binary("compute_80")
+
+
+@pytest.mark.parametrize("name", ["scal<float, 2>", "commented_out"])
+def test_a_missing_kernel_lists_those_there_are(source: Path, name: str) -> None:
+    with pytest.raises(cuda.KernelNotFound, match=rf"no kernel {name} in .*: scale, wide, shared_bytes$"):
+        cuda.kernel(source, name).binary("compute_80")
+
+
+def test_wrong_template_arguments_are_a_compile_error_of_the_name(source: Path) -> None:
+    with pytest.raises(cuda.CompileError, match="too few arguments"):
+        cuda.kernel(source, "scale<float>").binary("compute_80")
+
+
+def test_infinity_and_nan_are_there_without_math_h(tmp_path: Path) -> None:
+    path = tmp_path / "infinity.cu"
+    path.write_text("__global__ void fill(float* x) { x[0] = -INFINITY; x[1] = NAN; }")
+    assert "-8388608" in cuda.kernel(path, "fill").binary("compute_80").ptx
+
+
+def test_headers_for_half_precision_are_found(tmp_path: Path) -> None:
+    path = tmp_path / "half.cu"
+    path.write_text("#include <cuda_bf16.h>\n#include <cuda_fp16.h>\n__global__ void k(__nv_bfloat16* x, half y) {}")
+    parameters = cuda.kernel(path, "k").parameters("compute_80")
+    assert [(p.name, p.type) for p in parameters] == [("x", "ptr"), ("y", "b8[2]")]
+
+
+def test_no_such_file(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError):
+        cuda.kernel(tmp_path / "nowhere.cu", "scale")
+
+
+def test_a_relative_path_starts_beside_the_calling_file(source: Path) -> None:
+    caller = source.with_name("caller.py")
+    caller.write_text('from kernelpath.lanes import cuda\nkernel = cuda.kernel("kernels.cu", "wide")\n')
+    assert runpy.run_path(str(caller))["kernel"].file == str(source)
+
+
+def test_the_same_kernel_until_the_file_changes(source: Path) -> None:
+    first = cuda.kernel(source, "wide")
+    assert cuda.kernel(source, "wide") is first
+    source.write_text(SOURCE + "// changed")
+    assert cuda.kernel(source, "wide").source.endswith("// changed")
+
+
+# The cache
+
+
+def no_compiler(*arguments: Any) -> cuda.Binary:
+    raise AssertionError("compiled again")
+
+
+def compile_wide(source: Path, *options: str) -> cuda.Binary:
+    return cuda.compile_kernel(source.read_text(), str(source), "wide", "compute_80", options)
+
+
+def test_the_cache_spares_a_compilation(source: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    binary = compile_wide(source)
+    monkeypatch.setattr(cuda, "_compile", no_compiler)
+    assert compile_wide(source) == binary
+
+
+@pytest.mark.parametrize("change", ["source", "options", "version"])
+def test_the_cache_sees_a_change(source: Path, change: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    compile_wide(source)
+    monkeypatch.setattr(cuda, "_compile", no_compiler)
+    if change == "source":
+        source.write_text(SOURCE + "\n")
+    if change == "version":
+        monkeypatch.setattr(cuda, "_version", lambda: (99, 0))
+    with pytest.raises(AssertionError, match="compiled again"):
+        compile_wide(source, *(["--use_fast_math"] if change == "options" else []))
+
+
+def test_a_damaged_cache_entry_is_replaced(source: Path, cache: Path) -> None:
+    binary = compile_wide(source)
+    (entry,) = cache.iterdir()
+    entry.write_text(entry.read_text()[:100])
+    assert compile_wide(source) == binary
+    assert len(entry.read_text()) > 100
+
+
+def test_a_cache_that_cannot_be_written_costs_only_time(source: Path, cache: Path) -> None:
+    cache.parent.write_text("a file where the folder should be")
+    assert compile_wide(source).mangled == "wide"
+
+
+def test_a_failed_compilation_leaves_nothing(source: Path, cache: Path) -> None:
+    source.write_text("broken")
+    with pytest.raises(cuda.CompileError):
+        compile_wide(source)
+    assert not cache.exists()
+
+
+def test_a_source_with_its_own_header_sees_the_header_change(tmp_path: Path) -> None:
+    path = tmp_path / "kernels.cu"
+    path.write_text('#include "value.h"\n__global__ void wide(int* x) { *x = VALUE; }')
+    for value in ("1234", "5678"):
+        (tmp_path / "value.h").write_text(f"#define VALUE {value}\n")
+        assert value in compile_wide(path).ptx
+
+
+# Launches
+
+
+def test_a_launch_passes_addresses_numbers_and_spans(source: Path, machine: list[dict[str, Any]]) -> None:
+    x, out = torch.arange(10.0)[1:], torch.empty(4, 9)[:, ::2]
+    cuda.kernel(source, "scale<float, 2>")[(3, 2), 64, 100](x, out, 3, 9)
+    (launch,) = machine
+    assert launch["name"].startswith("_Z5scaleIfLi2EE")
+    assert (launch["grid"], launch["block"], launch["shared"]) == ((3, 2, 1), (64, 1, 1), 100)
+    assert launch["args"] == [x.data_ptr(), out.data_ptr(), 3.0, 9]
+    assert [type(value) for value in launch["args"]] == [int, int, float, int]
+    assert launch["buffers"] == [("x", x.data_ptr(), 36, 4), ("out", out.data_ptr(), 4 * (3 * 9 + 8 + 1), 4)]
+
+
+def test_every_launch_is_recorded(source: Path, machine: list[dict[str, Any]]) -> None:
+    seen: list[lanes.Launched] = []
+    x = torch.zeros(4)
+    with lanes.observe(seen.append):
+        cuda.kernel(source, "scale<float, 2>")[1, 4](x, x, 1.0, 4)
+    assert [(launched.lane, launched.name, launched.device) for launched in seen] == [("cuda", "scale", "cpu")]
+    assert seen[0].arguments == (x, x, 1.0, 4)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ((), r"scale needs its tensors on one device, got no tensor"),
+        ((torch.zeros(1), torch.zeros(1, device="meta"), 1.0, 1), r"got cpu and meta"),
+    ],
+)
+def test_tensors_must_share_a_device(source: Path, arguments: tuple[Any, ...], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        cuda.kernel(source, "scale<float, 2>")[1, 1](*arguments)
+
+
+X = torch.zeros(4)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ((X, X, 1.0), r"scale takes 4 arguments \(x, out, by, n\), got 3"),
+        ((X, 5, 1.0, 1), r"out of scale takes a tensor, got 5"),
+        ((X, X, X, 1), r"by of scale takes a number, got Tensor"),
+        ((X, X, "1", 1), r"by of scale takes a number, got str"),
+        ((X, X, 1.0, 1.5), r"n of scale takes an integer, got 1.5"),
+        ((X, X, 1.0, X), r"n of scale takes an integer, got Tensor"),
+        ((X, X, 1.0, 1 << 32), r"n of scale takes an integer of 32 bits, got 4294967296"),
+    ],
+)
+def test_wrong_arguments_name_parameter_and_kernel(source: Path, arguments: tuple[Any, ...], message: str) -> None:
+    with pytest.raises(TypeError, match=message):
+        cuda.kernel(source, "scale<float, 2>")[1, 4](*arguments)
+
+
+def test_a_struct_by_value_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "struct.cu"
+    path.write_text("struct Pair { int a, b; };\n__global__ void k(int* x, Pair pair) { *x = pair.b; }")
+    with pytest.raises(TypeError, match=r"pair of k: parameters of type b8\[8\] are not supported"):
+        cuda.kernel(path, "k")[1, 1](torch.zeros(1, dtype=torch.int32), 5)
+
+
+@pytest.mark.parametrize("launch", [1, (1,), (1, 2, 3, 4), (0, 1), (1, (1, 1, 1, 1)), ((), 1), (1, (4, -1))])
+def test_a_bad_configuration_is_refused(source: Path, launch: Any) -> None:
+    with pytest.raises(ValueError, match=r"kernel\[grid, block\]|one to three positive integers"):
+        cuda.kernel(source, "wide")[launch]
+
+
+def devices() -> list[Any]:
+    return ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)]
+
+
+@pytest.mark.parametrize("device", devices())
+def test_scalars_arrive_as_the_declared_types(source: Path, device: str) -> None:
+    out = torch.empty(4, dtype=torch.float64, device=device)
+    cuda.kernel(source, "wide")[1, 1](out, -(1 << 40), 200, 3, True)
+    assert out.tolist() == [-(2.0**40), 200.0, 3.0, 1.0]
+
+
+@pytest.mark.parametrize("device", devices())
+def test_an_integer_for_a_float_parameter_keeps_its_value(source: Path, device: str) -> None:
+    x = torch.arange(300.0, device=device)
+    out = torch.zeros_like(x)
+    cuda.kernel(source, "scale<float, 2>")[2, 256](x, out, 3, 300)
+    assert torch.equal(out, 6 * x)
+
+
+@pytest.mark.parametrize("device", devices())
+@pytest.mark.parametrize("nbytes", [4 * 256, 64 * 1024])
+def test_dynamic_shared_memory_past_48_kib(source: Path, device: str, nbytes: int) -> None:
+    out = torch.zeros(256, device=device)
+    cuda.kernel(source, "shared_bytes")[1, 256, nbytes](out, nbytes // 4)
+    assert out.tolist() == list(range(255, -1, -1))
+
+
+@pytest.mark.gpu
+def test_a_launch_joins_torchs_current_stream(source: Path) -> None:
+    x = torch.ones(1 << 24, device="cuda")
+    out = torch.zeros_like(x)
+    stream = torch.cuda.Stream()
+    stream.wait_stream(torch.cuda.current_stream())
+    kernel = cuda.kernel(source, "scale<float, 1>")
+    with torch.cuda.stream(stream):
+        torch.cuda._sleep(10_000_000)
+        x.mul_(2)
+        kernel[x.numel() // 256, 256](x, out, 1.0, x.numel())
+        total = out.sum()
+    stream.synchronize()
+    assert total.item() == 2.0 * x.numel()
+
+
+@pytest.mark.gpu
+def test_a_block_too_large_is_an_error_of_the_launch(source: Path) -> None:
+    x = torch.zeros(4, device="cuda")
+    with pytest.raises(Exception, match="INVALID_VALUE"):
+        cuda.kernel(source, "scale<float, 1>")[1, 2048](x, x, 1.0, 4)
+
+
+@pytest.mark.gpu
+def test_more_shared_memory_than_the_gpu_has(source: Path) -> None:
+    x = torch.zeros(4, device="cuda")
+    with pytest.raises(ValueError, match="shared_bytes asks for 1000000 bytes"):
+        cuda.kernel(source, "shared_bytes")[1, 4, 1_000_000](x, 4)
+
+
+@pytest.mark.parametrize(("capability", "name"), [((7, 5), "sm_75"), ((8, 9), "sm_89"), ((9, 0), "sm_90a")])
+def test_architecture_names(capability: tuple[int, int], name: str) -> None:
+    assert cuda.device_architecture(*capability) == name
