@@ -1,0 +1,454 @@
+"""The command line: verbs only. Whatever takes long to import is imported where it is used."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import sys
+import tempfile
+import traceback
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NoReturn
+
+import click
+from rich.console import Console
+from rich.text import Text
+
+from kernelpath import progress, registry, view
+from kernelpath.progress import Progress, Record
+from kernelpath.registry import Item, Tree
+from kernelpath.spec import DeclarationError
+from kernelpath.stubs import NoStub
+from kernelpath.verdict import Report, Verdict
+
+if TYPE_CHECKING:
+    from kernelpath.grade import Device
+
+PASSED, NOT_YET, USED_WRONGLY, INTERRUPTED = 0, 1, 2, 130
+
+out = Console(highlight=False, markup=False, emoji=False)
+errors = Console(highlight=False, markup=False, emoji=False, stderr=True)
+
+
+class Failure(click.ClickException):
+    """Something was used wrongly. The message ends in what to do."""
+
+    exit_code = USED_WRONGLY
+
+
+def _found(_: click.Context, parameter: click.Parameter, value: Any) -> Any:
+    """The exercises that the command line names."""
+    if parameter.nargs == -1:
+        return tuple(registry.find(name) for name in value)
+    return None if value is None else registry.find(value)
+
+
+def _completed(_: click.Context, __: click.Parameter, begun: str) -> list[str]:
+    return [item.name for item in registry.exercises() if item.name.startswith(begun)]
+
+
+name_argument = click.argument("item", metavar="NAME", callback=_found, shell_complete=_completed)
+device_option = click.option(
+    "--device",
+    type=click.Choice(["auto", "cpu", "cuda"]),
+    default="auto",
+    show_default=True,
+    help="Where kernels run; auto takes the GPU if there is one.",
+)
+json_option = click.option("--json", "json_to", metavar="PATH", help="Write the whole report as JSON; - is stdout.")
+seed_option = click.option("--seed", type=int, help="Replay the inputs of an earlier run, which printed its seed.")
+
+
+def main(arguments: Sequence[str] | None = None) -> NoReturn:
+    """Run `kp`. Exit status: 0 passed, 1 not yet, 2 used wrongly, 130 interrupted."""
+    for stream in (sys.stdout, sys.stderr):
+        if hasattr(stream, "reconfigure"):
+            stream.reconfigure(errors="replace")
+    sys.exit(_status(arguments))
+
+
+def _status(arguments: Sequence[str] | None) -> int:
+    try:
+        return cli.main(arguments, prog_name="kp", standalone_mode=False) or PASSED
+    except click.UsageError as error:
+        error.show()
+        return USED_WRONGLY
+    except (registry.LookupFailed, DeclarationError, NoStub, progress.NotSaved, Failure) as error:
+        _complain(str(error))
+        return USED_WRONGLY
+    except (KeyboardInterrupt, click.Abort):
+        return INTERRUPTED
+    except BrokenPipeError:
+        sys.stderr.close()
+        return PASSED
+    except Exception as error:
+        _complain(f"kernelpath itself failed: {error!r}; please report it together with {_crash_file()}")
+        return USED_WRONGLY
+
+
+def _complain(message: str) -> None:
+    errors.print(Text.assemble(("error: ", "bold red"), message))
+
+
+def _crash_file() -> str:
+    with tempfile.NamedTemporaryFile("w", prefix="kernelpath-", suffix=".txt", delete=False, encoding="utf-8") as file:
+        file.write(" ".join(sys.argv) + "\n" + traceback.format_exc())
+    return file.name
+
+
+def _warn(message: str) -> None:
+    errors.print(Text.assemble(("warning: ", "bold yellow"), message))
+
+
+def _save(item: Item, change: Callable[[Record], Record]) -> None:
+    try:
+        Progress(item.root, _warn).update(item.stem, change)
+    except progress.NotSaved as error:
+        _warn(str(error))
+
+
+@click.group(invoke_without_command=True, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(package_name="kernelpath", prog_name="kernelpath")
+@click.pass_context
+def cli(context: click.Context) -> int | None:
+    """Learn GPU kernel engineering: edit a stub, ask for a verdict, read why, go on.
+
+    Without a command: the next thing to do.
+    """
+    return None if context.invoked_subcommand else _show_next()
+
+
+@cli.command("next")
+def next_() -> int:
+    """Show what to read, edit and type next."""
+    return _show_next()
+
+
+def _show_next() -> int:
+    items = registry.exercises()
+    item = _next_item()
+    if item is None:
+        out.print(f"All {len(items)} exercises are passed.")
+        view.step(out, "kp progress")
+        return PASSED
+    done = items.index(item)
+    out.print(Text.assemble((item.name, "bold"), f"  {item.title}"))
+    out.print(Text(f"week {item.week}, {view.LANES[item.lane]}, exercise {done + 1} of {len(items)}\n", "dim"))
+    if item.notebook is not None:
+        out.print(f"read  {view.place(str(item.notebook), item.root)}")
+    for position, path in enumerate(item.files("phases")):
+        out.print(f"{'' if position else 'edit':6s}{view.place(str(path), item.root)}")
+    view.step(out, f"kp watch {item.name}")
+    return PASSED
+
+
+def _records() -> list[tuple[Item, Record]]:
+    """Every exercise in the order of the syllabus, with what is known of it."""
+    known = Progress(registry.root(), _warn).records()
+    return [(item, known.get(item.stem, progress.NOTHING)) for item in registry.exercises()]
+
+
+def _next_item() -> Item | None:
+    """The first exercise of the syllabus that has not been passed."""
+    return next((item for item, record in _records() if not record.passed), None)
+
+
+@cli.command("list")
+def list_() -> int:
+    """List all exercises in syllabus order."""
+    view.syllabus(out, _records())
+    return PASSED
+
+
+@cli.command()
+@click.argument("items", metavar="[NAME]...", nargs=-1, callback=_found, shell_complete=_completed)
+@click.option("--all", "everything", is_flag=True, help="Grade a whole tree and print one table.")
+@click.option(
+    "--tree",
+    type=click.Choice(["phases", "solutions"]),
+    default="phases",
+    show_default=True,
+    help="Grade your files or the reference kernels.",
+)
+@click.option("--file", "path", type=click.Path(path_type=Path), help="Grade this file as the exercise NAME.")
+@device_option
+@seed_option
+@json_option
+def check(
+    items: tuple[Item, ...],
+    everything: bool,
+    tree: Tree,
+    path: Path | None,
+    device: Device,
+    seed: int | None,
+    json_to: str | None,
+) -> int:
+    """Grade exercises. Without a NAME: the next one.
+
+    The JSON is one report where one exercise is graded, else a list of reports.
+    """
+    if everything and (items or path):
+        raise click.UsageError("--all grades every exercise: give neither NAME nor --file with it.")
+    if path is not None and len(items) != 1:
+        raise click.UsageError("--file needs exactly one NAME.")
+    items = registry.exercises() if everything else items or _unfinished()
+    graded = []
+    for position, item in enumerate(items, start=1):
+        label = f"{position} of {len(items)}: {item.name}" if len(items) > 1 else item.name
+        submission = _python_file(path) if path else item.submission(tree)
+        one = _grade(item, submission, label, device=device, seed=seed)
+        if path is None and tree == "phases":
+            _remember(item, one)
+        graded.append((item, one))
+        if not everything and json_to != "-":
+            _show(item, one, next_step=len(items) == 1)
+    if everything and json_to != "-":
+        out.print(view.table(graded))
+    if json_to is not None:
+        _write_json(json_to, [one for _, one in graded], single=len(items) == 1 and not everything)
+    if len(items) > 1 and json_to != "-":
+        _sum_up(graded, tree)
+    return _exit_status(graded, everything)
+
+
+def _unfinished() -> tuple[Item, ...]:
+    item = _next_item()
+    if item is None:
+        raise Failure("every exercise is passed; name one to grade it again, or give --all")
+    return (item,)
+
+
+def _python_file(path: Path) -> Path:
+    """The file that defines the entry: a kernel's .cu stands for the .py beside it."""
+    return path.with_suffix(".py") if path.suffix == ".cu" else path
+
+
+def _grade(item: Item, submission: Path, label: str, **options: Any) -> Report:
+    with errors.status(f"{label}: starting") as status:
+        from kernelpath import grade
+
+        def tell(what: str) -> None:
+            status.update(f"{label}: {what}")
+
+        try:
+            return grade.grade(item, submission, report_progress=tell, **options)
+        except grade.Usage as error:
+            raise Failure(str(error)) from error
+
+
+def _show(item: Item, graded: Report, *, next_step: bool = True) -> None:
+    view.report(out, item, graded, explain=registry.load(item).explain, next_step=next_step)
+
+
+def _remember(item: Item, graded: Report) -> None:
+    if graded.verdict.passed:
+        _save(item, lambda record: progress.with_report(record, graded))
+
+
+def _write_json(target: str, reports: list[Report], *, single: bool) -> None:
+    data = [dataclasses.asdict(one) for one in reports]
+    text = json.dumps(data[0] if single else data, indent=1, allow_nan=False) + "\n"
+    if target == "-":
+        sys.stdout.write(text)
+        return
+    try:
+        progress.write_atomically(Path(target), text)
+    except OSError as error:
+        raise Failure(f"cannot write {target}: {error.strerror}; give --json a path in a folder that exists") from error
+
+
+def _sum_up(graded: list[tuple[Item, Report]], tree: Tree) -> None:
+    """How many ended how, the cause of each failure, and the one next step."""
+    failed = [(item, one) for item, one in graded if not _acceptable(one)]
+    unavailable = sum(one.verdict is Verdict.UNAVAILABLE for _, one in graded)
+    passed = len(graded) - len(failed) - unavailable
+    out.print(f"\n{passed} passed, {len(failed)} not yet, {unavailable} not to be run on this machine")
+    for item, one in graded:
+        if not one.verdict.passed:
+            out.print(Text.assemble("  ", (item.name, "bold"), f": {one.cause or one.verdict.meaning}"))
+    if failed:
+        view.step(out, f"kp check {failed[0][0].name}" + (f" --tree {tree}" if tree != "phases" else ""))
+
+
+def _acceptable(graded: Report) -> bool:
+    return graded.verdict in (Verdict.PASSED, Verdict.UNAVAILABLE)
+
+
+def _exit_status(graded: list[tuple[Item, Report]], everything: bool) -> int:
+    """With --all, what this machine cannot run does not fail the rest, as long as something passed."""
+    some = any(one.verdict.passed for _, one in graded)
+    fine = all(_acceptable(one) if everything else one.verdict.passed for _, one in graded)
+    return PASSED if some and fine else NOT_YET
+
+
+@cli.command()
+@click.argument("item", metavar="[NAME]", required=False, callback=_found, shell_complete=_completed)
+@device_option
+@seed_option
+def watch(item: Item | None, device: Device, seed: int | None) -> int:
+    """Grade an exercise whenever you save it.
+
+    Without a NAME: the next one. Ctrl-C ends.
+    """
+    from kernelpath.watch import saves
+
+    item = item or _unfinished()[0]
+    with errors.status(f"{item.name}: starting"):
+        from kernelpath import grade
+    try:
+        with grade.Session(item, item.stub, device=device, warm=True) as check_now:
+            for _ in saves(item.files("phases")):
+                _show_again(item, check_now(seed=seed))
+    except grade.Usage as error:
+        raise Failure(str(error)) from error
+    return PASSED
+
+
+def _show_again(item: Item, graded: Report) -> None:
+    if out.is_terminal:
+        out.clear()
+    _show(item, graded)
+    _remember(item, graded)
+    out.print(Text("\nwatching; Ctrl-C ends", "dim"))
+
+
+@cli.command()
+@name_argument
+@click.argument("level", type=click.IntRange(1, 3), required=False)
+def hint(item: Item, level: int | None) -> int:
+    """Show a hint.
+
+    The next one that you have not seen, or the one of LEVEL 1, 2 or 3.
+    """
+    hints = registry.literal(item, "hints")
+    seen = dict(_records())[item].hints
+    level = level or min(seen + 1, len(hints))
+    out.print(Text.assemble((f"hint {level} of {len(hints)}: ", "bold"), hints[level - 1]))
+    if level > seen:
+        _save(item, lambda record: dataclasses.replace(record, hints=level))
+    view.step(out, f"kp watch {item.name}")
+    return PASSED
+
+
+@cli.command()
+@name_argument
+@click.option("--peek", is_flag=True, help="Show it before you have passed.")
+def solution(item: Item, peek: bool) -> int:
+    """Show the reference kernel beside yours.
+
+    If there is a GPU, both are timed in one run.
+    """
+    if not (peek or dict(_records())[item].passed):
+        out.print(f"{item.name} is not passed yet; --peek shows its solution all the same.")
+        view.step(out, f"kp hint {item.name}")
+        return NOT_YET
+    view.sources(out, item)
+    from kernelpath import doctor
+
+    if not doctor.gpus():
+        out.print(Text("\nnot timed: this machine has no GPU", "dim"))
+        return PASSED
+    graded = _grade(item, item.stub, item.name, device="cuda")
+    _show(item, graded)
+    return PASSED
+
+
+@cli.command()
+@name_argument
+def reset(item: Item) -> int:
+    """Put the stub back; your files are kept."""
+    from kernelpath import stubs
+
+    texts = stubs.pristine(item)
+    try:
+        kept = stubs.keep(item)
+        for path, text in texts.items():
+            progress.write_atomically(path, text)
+    except OSError as error:
+        raise Failure(f"{item.name} is not reset: {error.strerror}: {error.filename}; make it writable") from error
+    if kept is not None:
+        out.print(f"your files are kept in {view.place(str(kept), item.root)}")
+    out.print(f"{item.name} is the stub again")
+    view.step(out, f"kp watch {item.name}")
+    return PASSED
+
+
+@cli.command("progress")
+def progress_() -> int:
+    """Show what is passed, with stars and times."""
+    view.progress(out, _records())
+    item = _next_item()
+    view.step(out, f"kp watch {item.name}" if item else "kp bench NAME, to make one faster")
+    return PASSED
+
+
+@cli.command()
+def doctor() -> int:
+    """Show what this machine can run.
+
+    For whatever is missing, the command that installs it.
+    """
+    from kernelpath import doctor as examination
+
+    with errors.status("looking"):
+        findings = examination.examine()
+    view.findings(out, findings)
+    return PASSED if any(finding.works for finding in findings if finding.lane) else NOT_YET
+
+
+@cli.command()
+@name_argument
+@click.option(
+    "--picture", type=click.Path(path_type=Path), metavar="PATH", help="Where the roofline goes. [.kernelpath/NAME.png]"
+)
+@seed_option
+@json_option
+def bench(item: Item, picture: Path | None, seed: int | None, json_to: str | None) -> int:
+    """Measure on the GPU and draw the roofline."""
+    graded = _grade(item, item.stub, item.name, device="cuda", seed=seed, bench=True)
+    _remember(item, graded)
+    if json_to is not None:
+        _write_json(json_to, [graded], single=True)
+    if json_to != "-":
+        _show(item, graded)
+    if graded.measurement is not None:
+        drawn = _draw(item, graded, picture or progress.folder(item.root) / f"{item.name}.png")
+        errors.print(f"roofline: {view.place(str(drawn), item.root)}")
+    return PASSED if graded.verdict.passed else NOT_YET
+
+
+def _draw(item: Item, graded: Report, path: Path) -> Path:
+    from kernelpath import roofline
+
+    measured = graded.measurement
+    assert measured is not None
+    roofline.roofline_plot({item.name: measured}, measured.ceilings).savefig(path, dpi=150)
+    return path
+
+
+@cli.group()
+def dev() -> None:
+    """For contributors."""
+
+
+@dev.command("check")
+@click.option("--quick", is_flag=True, help="Only what needs no grading.")
+def dev_check(quick: bool) -> int:
+    """Check the invariants that hold the course together."""
+    from kernelpath import dev as invariants
+
+    found = 0
+    for invariant in invariants.QUICK if quick else invariants.ALL:
+        name = invariant.__name__.replace("_", " ")
+        with errors.status(name):
+            findings = list(invariant(registry.root()))
+        found += len(findings)
+        out.print(Text.assemble(("FAIL ", "red") if findings else ("ok   ", "green"), name))
+        for finding in findings:
+            out.print(f"     {finding}")
+    return NOT_YET if found else PASSED
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,225 @@
+"""What holds the course together: each invariant is a function that yields its violations, one sentence each."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+
+from kernelpath import compare, registry, stubs
+from kernelpath.registry import Item, Tree
+from kernelpath.spec import Case, DeclarationError, Exercise
+from kernelpath.truth import derive, draw_inputs, expected_outputs
+from kernelpath.verdict import Verdict
+
+Invariant = Callable[[Path], Iterator[str]]
+Outputs = list[torch.Tensor]
+
+_BESIDE = {"checks": {"test_exercises.py"}, "phases": set[str](), "solutions": set[str](), "notebooks": set[str]()}
+_IGNORED = {"__pycache__", ".ipynb_checkpoints", ".pytest_cache"}
+_SIGNIFICAND_BELOW = {torch.float64: 24, torch.float32: 11, torch.float16: 8, torch.bfloat16: 4}
+"""Bits of significand of the next lower precision: float32, TF32, bfloat16, float8 e4m3."""
+
+
+def declarations_are_valid(root: Path) -> Iterator[str]:
+    """Every declaration loads; spec.Exercise then vouches for hints, questions, explanation and sizes."""
+    for item in registry.exercises(root):
+        try:
+            registry.load(item)
+            registry.literal(item, "hints")
+        except DeclarationError as error:
+            yield str(error)
+
+
+def names_are_unique(root: Path) -> Iterator[str]:
+    """A name, and a letter of a week, belongs to one exercise."""
+    items = registry.exercises(root)
+    for label, keys in (("name", [item.name for item in items]), ("place", [_place(item) for item in items])):
+        for key, count in Counter(keys).items():
+            if count > 1:
+                yield f"{count} exercises have the {label} {key}"
+
+
+def _place(item: Item) -> str:
+    return item.stem.partition("/")[2][:4]
+
+
+def trees_agree(root: Path) -> Iterator[str]:
+    """Every declaration has a stub and a solution of the same files, and nothing else lies in the trees."""
+    items = registry.exercises(root)
+    for item in items:
+        stub, solution = (_suffixes(item, tree) for tree in ("phases", "solutions"))
+        if ".py" not in solution:
+            yield f"{item.stem} has no solutions/{item.stem}.py"
+        if stub != solution:
+            yield f"{item.stem} has {_listed(stub)} in phases/ but {_listed(solution)} in solutions/"
+    stems = {item.stem for item in items}
+    for tree, beside in _BESIDE.items():
+        for path in sorted((root / tree).rglob("*")):
+            if path.is_file() and not _belongs(path.relative_to(root / tree), tree, stems, beside):
+                yield f"{path.relative_to(root)} belongs to no exercise"
+
+
+def _suffixes(item: Item, tree: Tree) -> set[str]:
+    return {path.suffix for path in item.files(tree)}
+
+
+def _listed(suffixes: set[str]) -> str:
+    return " and ".join(sorted(suffixes)) or "nothing"
+
+
+def _belongs(path: Path, tree: str, stems: set[str], beside: set[str]) -> bool:
+    if _IGNORED & set(path.parts) or str(path) in beside:
+        return True
+    if tree == "notebooks":
+        return re.fullmatch(r"\d_\w+/week\d\d_\w+\.ipynb", str(path)) is not None
+    suffixes = {".py"} if tree == "checks" else {".py", ".cu"}
+    return path.suffix in suffixes and str(path.with_suffix("")) in stems
+
+
+def stubs_do_not_drift(root: Path) -> Iterator[str]:
+    """Every line of a stub that is not a TODO stands in the solution."""
+    for item in registry.exercises(root):
+        for solution in item.files("solutions"):
+            stub = item.stub.with_suffix(solution.suffix)
+            if stub.is_file():
+                for number, line in stubs.drift(stub.read_text("utf-8"), solution.read_text("utf-8")):
+                    yield f"{stub.relative_to(root)}:{number} is not in the solution: {line.strip()}"
+
+
+def notebooks_have_their_exercises(root: Path) -> Iterator[str]:
+    """Every exercise is introduced by its week's notebook."""
+    for item in registry.exercises(root):
+        if item.notebook is None:
+            yield f"week {item.week} has no notebook in notebooks/{item.phase}/ for {item.name}"
+        elif not re.search(rf"\b{item.name}\b", item.notebook.read_text("utf-8")):
+            yield f"{item.notebook.relative_to(root)} does not mention {item.name}"
+
+
+def controls_are_rejected(root: Path) -> Iterator[str]:
+    """The comparison takes the truth, rounded to its dtype, and rejects every wrong answer that it must reject."""
+    for item in registry.exercises(root):
+        exercise = registry.load(item)
+        calls = [_call(exercise, case, seed) for seed, case in enumerate(exercise.cases)]
+        for call in calls:
+            if complaint := compare.judge(call.right, call.truth, exercise.tolerance):
+                yield f"{item.name} {dict(call.case)}: the rounded truth is called {complaint.cause}"
+        for name, control in CONTROLS.items():
+            answers = [(call, wrong) for call in calls if (wrong := control(call)) and not _equal(wrong, call.right)]
+            if answers and not any(compare.judge(wrong, call.truth, exercise.tolerance) for call, wrong in answers):
+                yield f"{item.name}: {name} passes on every case"
+
+
+@dataclass(frozen=True)
+class Call:
+    """One case with its inputs, the truth, the truth rounded to the dtype of the output, and another call's outputs."""
+
+    exercise: Exercise
+    case: Case
+    inputs: tuple[object, ...]
+    truth: Outputs
+    right: Outputs
+    earlier: Outputs
+
+
+def _call(exercise: Exercise, case: Case, seed: int) -> Call:
+    inputs, before = (draw_inputs(exercise, case, derive(seed, call), "cpu") for call in ("this", "first"))
+    truth = expected_outputs(exercise, inputs)
+    right = _rounded(exercise, inputs, truth)
+    return Call(exercise, case, inputs, truth, right, _rounded(exercise, before, expected_outputs(exercise, before)))
+
+
+def _rounded(exercise: Exercise, inputs: tuple[object, ...], truth: Outputs) -> Outputs:
+    """The truth in the dtype that a right answer has: the only one allowed, else that of the first input."""
+    allowed = [getattr(torch, name) for name in exercise.tolerance]
+    given = [value.dtype for value in inputs if isinstance(value, torch.Tensor) and value.dtype in allowed]
+    dtype = given[0] if given else allowed[0]
+    return [output.to(dtype) for output in truth]
+
+
+def _equal(outputs: Outputs, others: Outputs) -> bool:
+    return all(torch.equal(output, other) for output, other in zip(outputs, others, strict=True))
+
+
+def zeros(call: Call) -> Outputs:
+    return [torch.zeros_like(output) for output in call.right]
+
+
+def input_copied(call: Call) -> Outputs | None:
+    """Every output is the first input, where the shapes allow it."""
+    tensors = [value for value in call.inputs if isinstance(value, torch.Tensor)]
+    copies = [t.to(o.dtype) for o in call.right for t in tensors[:1] if t.shape == o.shape]
+    return copies if len(copies) == len(call.right) else None
+
+
+def last_tile_skipped(call: Call) -> Outputs:
+    """The last 32 elements are left at zero."""
+    outputs = [output.clone(memory_format=torch.contiguous_format) for output in call.right]
+    for output in outputs:
+        output.view(-1)[-32:] = 0
+    return outputs
+
+
+def next_lower_precision(call: Call) -> Outputs | None:
+    """The same computation from inputs, and to outputs, of the next lower precision."""
+    if not call.right[0].is_floating_point():
+        return None
+    inputs = [_lower(value) if isinstance(value, torch.Tensor) else value for value in call.inputs]
+    outputs = _rounded(call.exercise, call.inputs, expected_outputs(call.exercise, inputs))
+    return [_lower(output) for output in outputs]
+
+
+def first_output_again(call: Call) -> Outputs:
+    return call.earlier
+
+
+CONTROLS: Mapping[str, Callable[[Call], Outputs | None]] = {
+    "zeros": zeros,
+    "the input copied": input_copied,
+    "the last tile skipped": last_tile_skipped,
+    "the next lower precision": next_lower_precision,
+    "the first call's output returned again": first_output_again,
+}
+"""Wrong answers by name. None where an exercise has no such answer."""
+
+
+def _lower(tensor: torch.Tensor) -> torch.Tensor:
+    """The values rounded to the next lower precision's significand, with the exponents of their own dtype."""
+    bits = _SIGNIFICAND_BELOW.get(tensor.dtype)
+    if bits is None:
+        return tensor
+    significand, exponent = torch.frexp(tensor.double())
+    return torch.ldexp(torch.round(significand * 2**bits) / 2**bits, exponent).to(tensor.dtype)
+
+
+def stubs_end_as_not_started(root: Path) -> Iterator[str]:
+    yield from _verdicts(root, "phases", {Verdict.NOT_STARTED})
+
+
+def solutions_pass(root: Path) -> Iterator[str]:
+    """On every device that this machine has; what it cannot run is no failure."""
+    yield from _verdicts(root, "solutions", {Verdict.PASSED, Verdict.UNAVAILABLE})
+
+
+def _verdicts(root: Path, tree: Tree, allowed: set[Verdict]) -> Iterator[str]:
+    from kernelpath.grade import grade
+
+    for item in registry.exercises(root):
+        graded = grade(item, item.submission(tree), device="cpu")
+        if graded.verdict not in allowed:
+            yield f"{tree}/{item.stem} ends as {graded.verdict.value}: {graded.cause or graded.verdict.meaning}"
+
+
+QUICK: tuple[Invariant, ...] = (
+    names_are_unique,
+    trees_agree,
+    stubs_do_not_drift,
+    notebooks_have_their_exercises,
+    declarations_are_valid,
+    controls_are_rejected,
+)
+ALL: tuple[Invariant, ...] = (*QUICK, stubs_end_as_not_started, solutions_pass)

@@ -1,0 +1,219 @@
+"""What this machine can do, lane by lane, found out by doing it; and the one command that mends what is missing."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import platform
+import shutil
+import subprocess
+import sys
+import sysconfig
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from importlib import metadata
+from pathlib import Path
+
+import platformdirs
+
+_KERNEL = 'extern "C" __global__ void probe(int* out) { out[threadIdx.x] = threadIdx.x; }\n'
+_THREADS = 32
+_NVIDIA = "0x10de"
+_GIB = 1 << 30
+_BUSY_BYTES = _GIB
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One thing that works or not. `remedy` is the command that mends it; `lane` marks what can run kernels."""
+
+    what: str
+    works: bool
+    detail: str
+    remedy: str = ""
+    lane: bool = False
+
+
+Probe = Callable[[str], str]
+"""Uses a lane on a device, "cuda" or "cpu"; gives a word about it, or raises."""
+
+
+def examine() -> list[Finding]:
+    """Everything there is to say about this machine. Takes seconds: the lanes are tried, not only looked for."""
+    return [python(), *gpus(), compiler(), headers(), cache(), *lanes()]
+
+
+def python() -> Finding:
+    version = platform.python_version()
+    where = f"{version} in {sys.prefix}, kernelpath {metadata.version('kernelpath')}"
+    fine = sys.version_info >= (3, 10)
+    return Finding("Python", fine, where, "" if fine else "sudo apt install python3.12")
+
+
+def gpus() -> Iterator[Finding]:
+    """Every GPU with its compute capability, driver and free memory, and who else is on it."""
+    try:
+        import torch
+    except ImportError as error:
+        yield Finding("PyTorch", False, str(error), install("torch"))
+        return
+    yield Finding("PyTorch", True, f"{torch.__version__}, Triton {_version('triton')}, NVRTC {_version(*_NVRTC)}")
+    if not torch.cuda.is_available():
+        yield _no_gpu(torch.version.cuda)
+    for index in range(torch.cuda.device_count()):
+        major, minor = torch.cuda.get_device_capability(index)
+        free, total = torch.cuda.mem_get_info(index)
+        detail = f"sm_{major}{minor}, driver {_driver()}, {free / _GIB:.1f} of {total / _GIB:.1f} GiB free"
+        yield Finding(torch.cuda.get_device_name(index), True, detail)
+    yield from neighbours()
+
+
+_NVRTC = ("nvidia-cuda-nvrtc", "nvidia-cuda-nvrtc-cu12")
+
+
+def _no_gpu(torch_cuda: str | None) -> Finding:
+    if not _nvidia_card():
+        return Finding("GPU", False, "no NVIDIA GPU: all is graded but the speed")
+    if _driver() == "unknown":
+        return Finding("GPU", False, "an NVIDIA card without its driver", "sudo ubuntu-drivers install")
+    if torch_cuda is None:
+        again = f"{sys.executable} -m pip install --force-reinstall torch"
+        return Finding("GPU", False, "an NVIDIA GPU, but this PyTorch is built without CUDA", again)
+    return Finding("GPU", False, "an NVIDIA GPU that PyTorch cannot use", "nvidia-smi")
+
+
+def _nvidia_card() -> bool:
+    vendors = Path("/sys/bus/pci/devices").glob("*/vendor")
+    return shutil.which("nvidia-smi") is not None or any(vendor.read_text().strip() == _NVIDIA for vendor in vendors)
+
+
+def _driver() -> str:
+    return (_nvidia_smi("--query-gpu=driver_version") or ["unknown"])[0]
+
+
+def neighbours() -> Iterator[Finding]:
+    """Other processes on the GPUs, which make every timing noisy."""
+    for line in _nvidia_smi("--query-compute-apps=pid,process_name,used_memory"):
+        pid, _, rest = line.partition(", ")
+        if pid.isdigit() and int(pid) != os.getpid():
+            detail = f"process {pid} ({rest}) is on the GPU too: timings will be noisy"
+            yield Finding("quiet GPU", False, detail, f"kill {pid}, if it is yours")
+
+
+def _nvidia_smi(query: str) -> list[str]:
+    try:
+        command = ["nvidia-smi", query, "--format=csv,noheader"]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=10, check=True)
+    except (OSError, subprocess.SubprocessError):
+        return []
+    return [line.strip() for line in done.stdout.splitlines() if line.strip()]
+
+
+def compiler() -> Finding:
+    """The C compiler, with which Triton builds its launchers."""
+    found = next(filter(None, map(shutil.which, (os.environ.get("CC", "cc"), "gcc", "clang"))), None)
+    if found is None:
+        return Finding("C compiler", False, "none: Triton needs one on a GPU", "sudo apt install build-essential")
+    return Finding("C compiler", True, found)
+
+
+def headers() -> Finding:
+    """Python.h, for the same launchers."""
+    header = Path(sysconfig.get_path("include")) / "Python.h"
+    if not header.is_file():
+        return Finding("Python headers", False, "none: Triton needs them on a GPU", "sudo apt install python3-dev")
+    return Finding("Python headers", True, str(header.parent))
+
+
+def cache() -> Finding:
+    """The folder of compiled kernels, its size, and whether it can be written."""
+    folder = Path(os.environ.get("KERNELPATH_CACHE") or platformdirs.user_cache_dir("kernelpath"))
+    size = sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder):
+            pass
+    except OSError as error:
+        detail = f"{folder}: {error.strerror}; every kernel is compiled anew"
+        return Finding("kernel cache", False, detail, "export KERNELPATH_CACHE=/a/folder/you/can/write")
+    return Finding("kernel cache", True, f"{folder}, {size / 1e6:.1f} MB")
+
+
+def lanes() -> Iterator[Finding]:
+    """Each lane on each device."""
+    for name, probe, package in (
+        ("CUDA C++", _cuda, "cuda-bindings"),
+        ("Triton", _triton, "triton"),
+        ("CuTe DSL", _cute, "nvidia-cutlass-dsl"),
+    ):
+        for device, where in (("cuda", "on a GPU"), ("cpu", "without a GPU")):
+            yield try_lane(f"{name} {where}", probe, package, device)
+
+
+def try_lane(what: str, probe: Probe, package: str, device: str) -> Finding:
+    """Use a lane and say how it went. package: whose installation mends an ImportError."""
+    if device == "cuda" and not _has_gpu():
+        return Finding(what, False, "there is none", lane=True)
+    begun = time.monotonic()
+    try:
+        detail = probe(device)
+    except ImportError as error:
+        return Finding(what, False, str(error), install(error.name or package, package), lane=True)
+    except Exception as error:
+        reason = str(error).strip().partition("\n")[0]
+        return Finding(what, False, f"{type(error).__name__}: {reason}", lane=True)
+    return Finding(what, True, f"{detail} ({time.monotonic() - begun:.1f} s)", lane=True)
+
+
+def _has_gpu() -> bool:
+    try:
+        import torch
+    except ImportError:
+        return False
+    return torch.cuda.is_available()
+
+
+def _cuda(device: str) -> str:
+    import torch
+
+    from kernelpath.lanes import cuda
+
+    with tempfile.TemporaryDirectory() as folder:
+        source = Path(folder) / "probe.cu"
+        source.write_text(_KERNEL)
+        out = torch.empty(_THREADS, dtype=torch.int32, device=device)
+        cuda.kernel(str(source), "probe")[1, _THREADS](out)
+    if out.tolist() != list(range(_THREADS)):
+        raise RuntimeError("the probe kernel gave a wrong answer")
+    return f"compiled and ran a kernel on {'the GPU' if device == 'cuda' else 'the PTX machine'}"
+
+
+def _triton(device: str) -> str:
+    importlib.import_module("triton")
+    return f"Triton {_version('triton')}"
+
+
+def _cute(device: str) -> str:
+    importlib.import_module("cutlass.cute")
+    return f"CuTe DSL {_version('nvidia-cutlass-dsl')}"
+
+
+def _version(*distributions: str) -> str:
+    for distribution in distributions:
+        try:
+            return metadata.version(distribution)
+        except metadata.PackageNotFoundError:
+            continue
+    return "missing"
+
+
+def install(*names: str) -> str:
+    """The command that installs the first of these that kernelpath requires, in the version that it requires."""
+    required = [requirement.partition(";")[0].strip() for requirement in metadata.requires("kernelpath") or []]
+    for name in names:
+        for requirement in required:
+            if requirement.startswith(name) and not requirement[len(name) :][:1].isalnum():
+                return f"{sys.executable} -m pip install '{requirement}'"
+    return f"{sys.executable} -m pip install {names[-1]}"

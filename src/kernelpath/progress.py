@@ -1,0 +1,147 @@
+"""What a learner has done so far: one small JSON file in the checkout, never the learner's sources."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import tempfile
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from datetime import date
+from pathlib import Path
+from typing import Any
+
+from filelock import FileLock, Timeout
+
+from kernelpath.verdict import Report, Verdict
+
+FOLDER = ".kernelpath"
+"""The folder of the checkout that holds what kernelpath keeps. It ignores itself in git."""
+
+_LOCK_SECONDS = 5.0
+
+
+class NotSaved(Exception):
+    """The progress could not be written. The message says why and what to do."""
+
+
+@dataclass(frozen=True)
+class Record:
+    """One exercise. passed: the date of the first pass. hints: how many were seen.
+
+    best_seconds: the least median time of the benchmark case, by name of GPU.
+    """
+
+    passed: str | None = None
+    stars: int = 0
+    hints: int = 0
+    best_seconds: Mapping[str, float] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        numbers = (self.stars, self.hints, *self.best_seconds.values())
+        if not all(isinstance(number, (int, float)) for number in numbers):
+            raise TypeError("stars, hints and best_seconds must be numbers")
+        if not isinstance(self.passed, (str, type(None))):
+            raise TypeError("passed must be a date")
+
+
+NOTHING = Record()
+
+
+@dataclass(frozen=True)
+class Progress:
+    """The progress file of the checkout at `root`.
+
+    warn: is told in one sentence when the file was broken and has been set aside.
+    """
+
+    root: Path
+    warn: Callable[[str], None] = print
+
+    @property
+    def path(self) -> Path:
+        return self.root / FOLDER / "progress.json"
+
+    def records(self) -> dict[str, Record]:
+        """What is known by stem. A file that cannot be understood is kept under another name and counts as empty."""
+        try:
+            return _parse(self.path.read_text(encoding="utf-8"))
+        except FileNotFoundError:
+            return {}
+        except OSError as error:
+            self.warn(f"{self.path} cannot be read ({error.strerror}); going on as if nothing were done")
+        except (ValueError, TypeError, KeyError, AttributeError) as error:
+            self.warn(f"{self.path} is broken ({error}); {self._set_aside()}")
+        return {}
+
+    def update(self, stem: str, change: Callable[[Record], Record]) -> Record:
+        """Replace one record by `change(record)`, safe against other processes. Raises NotSaved."""
+        try:
+            folder(self.root)
+            with FileLock(self.path.with_suffix(".lock"), timeout=_LOCK_SECONDS):
+                records = self.records()
+                records[stem] = change(records.get(stem, NOTHING))
+                write_atomically(self.path, _format(records))
+        except Timeout as error:
+            raise NotSaved(f"progress is not saved: another kp has held {error.lock_file} for 5 s; end it") from error
+        except OSError as error:
+            raise NotSaved(f"progress is not saved: {error.strerror}: {error.filename or self.path}") from error
+        return records[stem]
+
+    def _set_aside(self) -> str:
+        number = 1
+        while (aside := self.path.with_name(f"progress.broken-{number}.json")).exists():
+            number += 1
+        try:
+            self.path.rename(aside)
+        except OSError as error:
+            return f"it cannot be set aside ({error.strerror}); mend or remove it"
+        return f"it is kept as {aside.name} and progress starts anew"
+
+
+def with_report(record: Record, report: Report) -> Record:
+    """The record after one more report: a pass, a star or a time is never lost to a later, worse one."""
+    if report.verdict is not Verdict.PASSED:
+        return record
+    best = dict(record.best_seconds)
+    if report.measurement is not None:
+        best[report.device] = min(report.measurement.seconds, best.get(report.device, float("inf")))
+    return dataclasses.replace(
+        record,
+        passed=record.passed or date.today().isoformat(),
+        stars=max(record.stars, report.stars),
+        best_seconds=best,
+    )
+
+
+def folder(root: Path) -> Path:
+    """The folder for what kernelpath keeps in the checkout at `root`, made if need be. Raises OSError."""
+    kept = root / FOLDER
+    kept.mkdir(exist_ok=True)
+    ignore = kept / ".gitignore"
+    if not ignore.exists():
+        ignore.write_text("*\n", encoding="utf-8")
+    return kept
+
+
+def write_atomically(path: Path, text: str) -> None:
+    """Write a file so that whoever reads it, at any moment, finds the old or the new text whole. Raises OSError."""
+    descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=path.name, suffix=".tmp")
+    try:
+        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+            file.write(text)
+        os.replace(name, path)
+    except BaseException:
+        os.unlink(name)
+        raise
+
+
+def _parse(text: str) -> dict[str, Record]:
+    exercises: dict[str, dict[str, Any]] = json.loads(text)["exercises"]
+    return {stem: Record(**record) for stem, record in exercises.items()}
+
+
+def _format(records: Mapping[str, Record]) -> str:
+    exercises = {stem: dataclasses.asdict(record) for stem, record in sorted(records.items())}
+    return json.dumps({"exercises": exercises}, indent=1) + "\n"

@@ -1,0 +1,85 @@
+"""Stubs: what a learner starts from, how it may differ from the solution, and how to get it back."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from collections import Counter
+from collections.abc import Iterator
+from datetime import datetime
+from pathlib import Path
+
+from kernelpath.progress import folder
+from kernelpath.registry import Item
+
+_OPEN = ("TODO", "raise NotImplementedError")
+
+
+class NoStub(Exception):
+    """The stub cannot be had back. The message says why and what to do."""
+
+
+def is_open(text: str) -> bool:
+    """Whether a file is still to be solved."""
+    return any(mark in text for mark in _OPEN)
+
+
+def drift(stub: str, solution: str) -> list[tuple[int, str]]:
+    """Lines of a stub, with their numbers, that solving it would have to change: solving only ever adds lines.
+
+    A line is free to go if it holds TODO or raises NotImplementedError.
+    """
+    kept = Counter(line.rstrip() for line in solution.splitlines())
+    drifted = []
+    for number, line in enumerate(stub.splitlines(), start=1):
+        text = line.rstrip()
+        if not text or is_open(text):
+            continue
+        if kept[text] == 0:
+            drifted.append((number, text))
+        kept[text] -= 1
+    return drifted
+
+
+def pristine(item: Item) -> dict[Path, str]:
+    """The files of the stub as the course last gave them, from the history of git. Raises NoStub.
+
+    It is the newest version that is open and has not drifted from the solution: work in progress may be committed.
+    """
+    paths = item.files("solutions")
+    stubs = {item.stub.with_suffix(path.suffix): path.read_text(encoding="utf-8") for path in paths}
+    for commit in _history(item, list(stubs)):
+        texts = {path: _show(item, commit, path) for path in stubs}
+        if is_open(texts[item.stub]) and not any(drift(texts[path], solution) for path, solution in stubs.items()):
+            return texts
+    raise NoStub(f"git's history holds no stub of {item.name}; fetch the course again: git pull")
+
+
+def keep(item: Item) -> Path | None:
+    """Copy a learner's files of an exercise to a folder of their own and return it; None if there are none."""
+    paths = item.files("phases")
+    if not paths:
+        return None
+    aside = folder(item.root) / "kept" / f"{item.name}-{datetime.now():%Y%m%d-%H%M%S-%f}"
+    aside.mkdir(parents=True)
+    for path in paths:
+        shutil.copy2(path, aside)
+    return aside
+
+
+def _history(item: Item, paths: list[Path]) -> Iterator[str]:
+    yield from _git(item, "log", "--format=%H", "--", *map(str, paths)).split()
+
+
+def _show(item: Item, commit: str, path: Path) -> str:
+    return _git(item, "show", f"{commit}:./{path.relative_to(item.root)}", check=False)
+
+
+def _git(item: Item, *arguments: str, check: bool = True) -> str:
+    try:
+        done = subprocess.run(["git", *arguments], cwd=item.root, capture_output=True, text=True, encoding="utf-8")
+    except FileNotFoundError as error:
+        raise NoStub("git is needed to get a stub back; install it: sudo apt install git") from error
+    if check and done.returncode:
+        raise NoStub(f"git cannot read this checkout: {done.stderr.strip()}")
+    return done.stdout

@@ -1,0 +1,252 @@
+"""Renders for a terminal. A report is one line a case, the verdict with its cause and source line, one next step."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rich.console import Console, Group, RenderableType
+from rich.padding import Padding
+from rich.rule import Rule
+from rich.table import Table
+from rich.text import Text
+
+from kernelpath.progress import Record
+from kernelpath.registry import Item
+from kernelpath.verdict import CaseResult, Interval, LineTraffic, Measurement, Report, Verdict
+
+if TYPE_CHECKING:
+    from kernelpath.doctor import Finding
+
+LANES = {"cuda": "CUDA C++", "triton": "Triton", "cute": "CuTe DSL", "python": "Python"}
+
+_UNDECIDED = (Verdict.NOT_STARTED, Verdict.UNAVAILABLE, Verdict.INCONCLUSIVE)
+_WIDE = 160
+_TRAFFIC_SHOWN = 4
+_WORTH_SHOWING = 1.05
+_PRINTED_LINES = 20
+
+
+def report(console: Console, item: Item, graded: Report, *, explain: str = "", next_step: bool = True) -> None:
+    """Print all of a report. `explain` is shown after a pass; `next_step` is left out where another report follows."""
+    console.print(_header(item, graded))
+    blocks: tuple[RenderableType | None, ...] = (
+        _cases(graded.cases),
+        _printed(graded),
+        _memory(graded.traffic),
+        _measurement(graded.measurement),
+        _ending(graded, item.root),
+        Text(explain) if graded.verdict.passed and explain else None,
+    )
+    for block in blocks:
+        if block is not None:
+            console.print(Padding(block, (1, 0, 0, 0)))
+    if next_step:
+        step(console, graded.next_step)
+
+
+def step(console: Console, text: str) -> None:
+    """Print the one next step."""
+    console.print(Text.assemble("\n", ("next: ", "bold cyan"), text))
+
+
+def table(graded: Sequence[tuple[Item, Report]]) -> RenderableType:
+    """One row an exercise: verdict, stars, ratio to the baseline and time."""
+    rows = _table("week", "exercise", "lane", "device", "verdict", "stars", "ratio", "time")
+    for item, one in graded:
+        rows.add_row(
+            f"{item.week:2d}",
+            item.name,
+            LANES[item.lane],
+            one.device,
+            verdict(one.verdict),
+            stars(one.stars),
+            f"{one.measurement.speedup.median:.2f}" if one.measurement else "",
+            seconds(one.measurement.seconds) if one.measurement else "",
+        )
+    return rows
+
+
+def progress(console: Console, records: Sequence[tuple[Item, Record]]) -> None:
+    """One row an exercise with what was reached, and the sum."""
+    rows = _table("", "week", "name", "passed", "hints", "stars", "best time")
+    for item, record in records:
+        best = ", ".join(f"{seconds(value)} on {gpu}" for gpu, value in record.best_seconds.items())
+        hints = str(record.hints) if record.hints else ""
+        reached = stars(record.stars) if record.passed else ""
+        rows.add_row(mark(record), f"{item.week:4d}", item.name, record.passed or "", hints, reached, best)
+    console.print(rows)
+    passed = sum(record.passed is not None for _, record in records)
+    total = sum(record.stars for _, record in records)
+    console.print(f"\n{passed} of {len(records)} passed, {total} of {3 * len(records)} stars")
+
+
+def syllabus(console: Console, records: Sequence[tuple[Item, Record]]) -> None:
+    """One row an exercise with its title."""
+    rows = _table("", "week", "name", "lane", "title")
+    for item, record in records:
+        title = Text(item.title, no_wrap=True, overflow="ellipsis")
+        rows.add_row(mark(record), f"{item.week:4d}", item.name, LANES[item.lane], title)
+    console.print(rows)
+
+
+def findings(console: Console, found: Sequence[Finding]) -> None:
+    """What the doctor found: one row a thing, and under it what to do about it."""
+    rows = Table.grid(padding=(0, 2))
+    for one in found:
+        rows.add_row(Text("yes", "green") if one.works else Text("no", "yellow"), one.what, one.detail)
+        if one.remedy:
+            rows.add_row("", "", Text.assemble(("do: ", "cyan"), one.remedy))
+    console.print(rows)
+
+
+def sources(console: Console, item: Item) -> None:
+    """The reference beside the learner's files where the terminal is wide enough, else below them."""
+    wide = console.width >= _WIDE
+    for reference in item.files("solutions"):
+        yours = item.stub.with_suffix(reference.suffix)
+        pair = [_source(path, item.root) for path in (yours, reference) if path.is_file()]
+        if wide:
+            grid = Table.grid(padding=(0, 2), expand=True)
+            grid.add_row(*pair)
+            console.print(grid)
+        else:
+            console.print(*pair, sep="\n")
+
+
+def mark(record: Record) -> Text:
+    return Text("✓", "green") if record.passed else Text(" ")
+
+
+def verdict(value: Verdict) -> Text:
+    style = "green" if value.passed else "yellow" if value in _UNDECIDED else "red"
+    return Text(value.value, f"bold {style}")
+
+
+def stars(count: int) -> str:
+    return "★" * count + "☆" * (3 - count)
+
+
+def seconds(value: float) -> str:
+    """A duration in the unit that a reader of timings expects."""
+    for unit, scale in (("s", 1.0), ("ms", 1e-3), ("µs", 1e-6)):
+        if value >= scale:
+            return f"{value / scale:.3g} {unit}"
+    return f"{value / 1e-9:.3g} ns"
+
+
+def place(file: str, root: Path) -> str:
+    """A path as short as it is unambiguous: relative to the checkout where it lies inside."""
+    path = Path(file)
+    return str(path.relative_to(root)) if path.is_relative_to(root) else file
+
+
+def arguments(case: Mapping[str, Any]) -> str:
+    return " ".join(f"{name}={value}" for name, value in case.items())
+
+
+def _table(*headings: str) -> Table:
+    rows = Table(box=None, pad_edge=False, header_style="bold")
+    for heading in headings:
+        numeric = heading in ("week", "hints", "ratio", "time")
+        rows.add_column(heading, justify="right" if numeric else "left", no_wrap=heading not in ("title", "best time"))
+    return rows
+
+
+def _source(path: Path, root: Path) -> RenderableType:
+    from rich.syntax import Syntax
+
+    language = "c++" if path.suffix == ".cu" else "python"
+    code = Syntax(path.read_text(encoding="utf-8"), language, theme="ansi_light", background_color="default")
+    return Group(Rule(place(str(path), root), align="left"), code)
+
+
+def _header(item: Item, graded: Report) -> Text:
+    about = f"week {item.week}, {LANES[item.lane]}, {graded.device}, seed {graded.seed}"
+    return Text.assemble((item.name, "bold"), f"  {graded.title or item.title}\n", (about, "dim"))
+
+
+def _cases(cases: Sequence[CaseResult]) -> Table | None:
+    if not cases:
+        return None
+    rows = Table.grid(padding=(0, 2))
+    rows.add_column(overflow="fold")
+    rows.add_column(no_wrap=True)
+    rows.add_column(justify="right", no_wrap=True, style="dim")
+    for case in cases:
+        rows.add_row(arguments(case.case), verdict(case.verdict), seconds(case.seconds) if case.seconds else "")
+    return rows
+
+
+def _printed(graded: Report) -> RenderableType | None:
+    lines = graded.printed.rstrip().splitlines()
+    if not lines:
+        return None
+    shown = "\n".join(lines[-_PRINTED_LINES:])
+    cut = f", the last {_PRINTED_LINES} of {len(lines)} lines" if len(lines) > _PRINTED_LINES else ""
+    return Text.assemble((f"it printed{cut}:\n", "dim"), shown)
+
+
+def _memory(traffic: Sequence[LineTraffic]) -> RenderableType | None:
+    wasteful = [line for line in traffic if _waste(line) > _WORTH_SHOWING]
+    worst = sorted(wasteful, key=_waste, reverse=True)[:_TRAFFIC_SHOWN]
+    if not worst:
+        return None
+    return Group(Text("memory, counted on the PTX machine:", "dim"), *map(_line_of_traffic, worst))
+
+
+def _waste(line: LineTraffic) -> float:
+    return max(line.sectors_over_ideal, 1.0 + line.bank_conflicts_per_request)
+
+
+def _line_of_traffic(line: LineTraffic) -> Text:
+    facts = []
+    if line.requests and line.sectors_over_ideal > _WORTH_SHOWING:
+        asked, enough = line.sectors / line.requests, line.ideal_sectors / line.requests
+        facts.append(f"{asked:.3g} sectors a request, {enough:.3g} would do")
+    if line.bank_conflicts_per_request > _WORTH_SHOWING - 1.0:
+        facts.append(f"{line.bank_conflicts_per_request:.3g} bank conflicts a request")
+    return Text(f"  {Path(line.file).name}:{line.line}: {'; '.join(facts)}")
+
+
+def _measurement(measured: Measurement | None) -> RenderableType | None:
+    if measured is None:
+        return None
+    rows = Table.grid(padding=(0, 2))
+    rows.add_column(style="dim")
+    rows.add_column()
+    rows.add_row("timed", f"{arguments(measured.case)}, {measured.method}, {measured.rounds} rounds")
+    rows.add_row("yours", f"{seconds(measured.seconds)}, {measured.bytes_per_second / 1e9:,.0f} GB/s")
+    rows.add_row("speed of light", f"{measured.share_of_light:.1%} of it ({seconds(measured.light_seconds)})")
+    rows.add_row("baseline", f"{seconds(measured.baseline_seconds)}, yours is {_times(measured.speedup)} as fast")
+    if measured.of_reference is not None and measured.reference_seconds is not None:
+        ratio = _times(measured.of_reference)
+        rows.add_row("reference", f"{seconds(measured.reference_seconds)}, yours is {ratio} as fast")
+    if measured.telemetry:
+        rows.add_row("GPU", ", ".join(f"{name} {value:g}" for name, value in measured.telemetry.items()))
+    return rows
+
+
+def _times(ratio: Interval) -> str:
+    return f"{ratio.median:.3f} ({ratio.low:.3f} to {ratio.high:.3f}) times"
+
+
+def _ending(graded: Report, root: Path) -> RenderableType:
+    lines = Text.assemble(verdict(graded.verdict), f"  {graded.cause or graded.verdict.meaning}")
+    if graded.stars:
+        lines.append(f"  {stars(graded.stars)}", "yellow")
+    if graded.file:
+        lines.append(f"\n  --> {place(graded.file, root)}" + (f":{graded.line}" if graded.line else ""), "cyan")
+        lines.append(_source_line(graded, root))
+    for reason in graded.not_measured:
+        lines.append(f"\nnot measured: {reason}", "dim")
+    return lines
+
+
+def _source_line(graded: Report, root: Path) -> str:
+    try:
+        text = (root / graded.file).read_text(encoding="utf-8", errors="replace").splitlines()[graded.line - 1]
+    except (OSError, IndexError):
+        return ""
+    return f"\n{graded.line:5d} | {text}" if graded.line > 0 else ""
