@@ -112,7 +112,7 @@ def test_a_missing_kernel_lists_those_there_are(source: Path, name: str) -> None
 
 
 def test_wrong_template_arguments_are_a_compile_error_of_the_name(source: Path) -> None:
-    with pytest.raises(cuda.CompileError, match="too few arguments"):
+    with pytest.raises(cuda.CompileError, match="cannot determine which instance"):
         cuda.kernel(source, "scale<float>").binary("compute_80")
 
 
@@ -272,18 +272,18 @@ def test_a_bad_configuration_is_refused(source: Path, launch: Any) -> None:
         cuda.kernel(source, "wide")[launch]
 
 
-def devices() -> list[Any]:
-    return ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)]
+gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs an NVIDIA GPU")
+DEVICES = ["cpu", pytest.param("cuda", marks=[gpu, pytest.mark.gpu])]
 
 
-@pytest.mark.parametrize("device", devices())
+@pytest.mark.parametrize("device", DEVICES)
 def test_scalars_arrive_as_the_declared_types(source: Path, device: str) -> None:
     out = torch.empty(4, dtype=torch.float64, device=device)
     cuda.kernel(source, "wide")[1, 1](out, -(1 << 40), 200, 3, True)
     assert out.tolist() == [-(2.0**40), 200.0, 3.0, 1.0]
 
 
-@pytest.mark.parametrize("device", devices())
+@pytest.mark.parametrize("device", DEVICES)
 def test_an_integer_for_a_float_parameter_keeps_its_value(source: Path, device: str) -> None:
     x = torch.arange(300.0, device=device)
     out = torch.zeros_like(x)
@@ -291,7 +291,7 @@ def test_an_integer_for_a_float_parameter_keeps_its_value(source: Path, device: 
     assert torch.equal(out, 6 * x)
 
 
-@pytest.mark.parametrize("device", devices())
+@pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("nbytes", [4 * 256, 64 * 1024])
 def test_dynamic_shared_memory_past_48_kib(source: Path, device: str, nbytes: int) -> None:
     out = torch.zeros(256, device=device)
@@ -299,6 +299,7 @@ def test_dynamic_shared_memory_past_48_kib(source: Path, device: str, nbytes: in
     assert out.tolist() == list(range(255, -1, -1))
 
 
+@gpu
 @pytest.mark.gpu
 def test_a_launch_joins_torchs_current_stream(source: Path) -> None:
     x = torch.ones(1 << 24, device="cuda")
@@ -315,6 +316,7 @@ def test_a_launch_joins_torchs_current_stream(source: Path) -> None:
     assert total.item() == 2.0 * x.numel()
 
 
+@gpu
 @pytest.mark.gpu
 def test_a_block_too_large_is_an_error_of_the_launch(source: Path) -> None:
     x = torch.zeros(4, device="cuda")
@@ -322,6 +324,7 @@ def test_a_block_too_large_is_an_error_of_the_launch(source: Path) -> None:
         cuda.kernel(source, "scale<float, 1>")[1, 2048](x, x, 1.0, 4)
 
 
+@gpu
 @pytest.mark.gpu
 def test_more_shared_memory_than_the_gpu_has(source: Path) -> None:
     x = torch.zeros(4, device="cuda")
