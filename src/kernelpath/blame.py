@@ -8,9 +8,9 @@ from pathlib import Path
 
 import torch
 
-from kernelpath import simt
 from kernelpath.lanes import Unavailable
 from kernelpath.sandbox import Trespass
+from kernelpath.simt import errors
 from kernelpath.verdict import Complaint, Verdict
 
 _FAULTS = {"OUT_OF_BOUNDS": Verdict.OUT_OF_BOUNDS, "RACE": Verdict.RACE}
@@ -23,12 +23,12 @@ def blame(error: BaseException, file: Path, loading: bool = False) -> Complaint:
     line = _line_in(error, file)
     if isinstance(error, NotImplementedError) and not loading:
         return Complaint(Verdict.NOT_STARTED, str(error), str(file), line)
-    if isinstance(error, simt.Fault):
+    if isinstance(error, errors.Fault):
         verdict = _FAULTS.get(error.kind.name, Verdict.CRASHED)
         return Complaint(verdict, str(error), error.file or str(file), error.line)
-    if isinstance(error, simt.TimedOut):
+    if isinstance(error, errors.TimedOut):
         return Complaint(Verdict.TIMED_OUT, f"{error}: a loop that does not end?", error.file or str(file), error.line)
-    if isinstance(error, (Unavailable, simt.Unsupported)):
+    if isinstance(error, (Unavailable, errors.Unsupported)):
         return Complaint(Verdict.UNAVAILABLE, str(error), str(file), line)
     if isinstance(error, Trespass):
         return Complaint(Verdict.NOT_YOUR_KERNEL, str(error), str(file), line)
@@ -37,7 +37,7 @@ def blame(error: BaseException, file: Path, loading: bool = False) -> Complaint:
         return Complaint(Verdict.COMPILE_ERROR, f"SyntaxError: {error.msg}", where, error.lineno or 0)
     if type(error).__name__ in _COMPILERS:
         return _compiler_said(str(error), file, line)
-    if isinstance(error, MemoryError) or isinstance(error, torch.OutOfMemoryError) or "can't allocate" in str(error):
+    if isinstance(error, (MemoryError, torch.OutOfMemoryError)) or "can't allocate" in str(error):
         return Complaint(Verdict.CRASHED, f"out of memory: {_first_line(error)}", str(file), line)
     verdict = Verdict.COMPILE_ERROR if loading or isinstance(error, EntryError) else Verdict.CRASHED
     cause = str(error) if isinstance(error, EntryError) else f"{type(error).__name__}: {_first_line(error)}"

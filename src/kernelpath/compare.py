@@ -26,9 +26,17 @@ def dtype_name(dtype: torch.dtype) -> str:
     return str(dtype).removeprefix("torch.")
 
 
+def raw_bytes(tensor: torch.Tensor) -> torch.Tensor:
+    """The elements in order as a flat uint8 tensor, a view where that is possible."""
+    flat = tensor.detach().reshape(-1)
+    if flat.numel() and flat.stride(0) != 1:  # a single element may have any stride
+        flat = flat.clone(memory_format=torch.contiguous_format).as_strided(flat.shape, (1,))
+    return flat.view(torch.uint8)
+
+
 def fingerprint(tensor: torch.Tensor) -> list[int]:
-    """Two sums over the bytes of a tensor, one weighted by position: equal for equal bits, on every device."""
-    raw = tensor.detach().contiguous().view(-1).view(torch.uint8)
+    """Two sums over the bytes of a tensor, weighted by position: equal for equal bits, on every device."""
+    raw = raw_bytes(tensor)
     tail = -raw.numel() % 4096
     words = torch.nn.functional.pad(raw, (0, tail)).view(torch.int32).view(-1, 1024)
     columns = words.sum(0, dtype=torch.int64)

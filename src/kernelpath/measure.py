@@ -6,8 +6,6 @@ import statistics
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-import torch
-
 from kernelpath import compare, roofline, timing
 from kernelpath.spec import Case, Exercise, Traffic
 from kernelpath.truth import derive, draw_inputs, expected_outputs, tensor_of

@@ -47,7 +47,7 @@ class Channel:
             self._connection.send_bytes(payload)
 
     def receive(self, timeout: float | None = None) -> tuple[dict[str, Any], list[bytes]]:
-        """The next message. Raises WorkerSilent after `timeout` seconds, EOFError or OSError if the other end is gone."""
+        """The next message. Raises WorkerSilent after `timeout` seconds, EOFError if the other end closed."""
         if not self._connection.poll(timeout):
             raise WorkerSilent
         message = json.loads(self._connection.recv_bytes())
@@ -59,10 +59,10 @@ class Worker:
 
     def __init__(self, environment: Mapping[str, str] | None = None) -> None:
         here, there = Pipe()
-        self._printed = tempfile.TemporaryFile()
+        self._printed = tempfile.TemporaryFile()  # noqa: SIM115
         path = [entry for entry in sys.path if entry and Path(entry).resolve() != Path.cwd()]
         self._process = subprocess.Popen(
-            [sys.executable, "-I", "-c", _BOOT.format(path=path, fd=there.fileno())],
+            [sys.executable, "-IBu", "-c", _BOOT.format(path=path, fd=there.fileno())],
             pass_fds=[there.fileno()],
             stdin=subprocess.DEVNULL,
             stdout=self._printed,

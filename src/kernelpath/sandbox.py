@@ -12,9 +12,8 @@ import queue
 import resource
 import sys
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import torch
@@ -38,7 +37,13 @@ _FREE = (
     *("unflatten", "is_pinned", "is_same_size", "sym_size", "sym_stride", "_reshape_alias", "view_as_real"),
 )
 _FORBIDDEN_EVENTS = ("gc.get_objects", "gc.get_referrers", "gc.get_referents", "sys._current_frames")
-_WATCHED_MODULES = ("time", "gc", "torch", "torch.cuda", "torch.cuda.streams", "torch._C", "threading")
+_WATCHED = {
+    "time": ("time", "monotonic", "perf_counter", "perf_counter_ns", "sleep"),
+    "gc": ("collect",),
+    "threading": ("Thread", "enumerate"),
+    "torch": ("empty", "empty_like", "zeros", "full", "Tensor", "Generator", "randn", "randint"),
+    "torch.cuda": ("Event", "Stream", "current_stream", "synchronize", "_sleep", "CUDAGraph"),
+}
 
 
 class Trespass(Exception):
@@ -174,11 +179,15 @@ class Snapshot:
 
     def __init__(self) -> None:
         self._threads = set(threading.enumerate())
-        names = [*_WATCHED_MODULES, *(name for name in sys.modules if name.partition(".")[0] == "kernelpath")]
-        owners: list[tuple[str, Any]] = [(name, sys.modules[name]) for name in names]
-        owners += [(f"torch.cuda.{kind.__name__}", kind) for kind in (torch.cuda.Event, torch.cuda.Stream)]
-        owners += [("torch.Tensor", torch.Tensor)]
-        self._known = [(name, owner, _callables(owner)) for name, owner in owners]
+        owners: list[tuple[str, Any, Iterable[str]]] = [
+            (name, sys.modules[name], attributes) for name, attributes in _WATCHED.items()
+        ]
+        owners += [(f"torch.{kind.__name__}", kind, vars(kind)) for kind in (torch.Tensor, torch.cuda.Event)]
+        owners += [(name, sys.modules[name], vars(sys.modules[name])) for name in sys.modules if _is_ours(name)]
+        self._known = [
+            (name, owner, {key: vars(owner)[key] for key in keys if callable(vars(owner).get(key))})
+            for name, owner, keys in owners
+        ]
 
     def changed(self) -> str | None:
         """In words, what was replaced, or which thread was left running; None where all is as it was."""
@@ -191,9 +200,8 @@ class Snapshot:
         return f"a thread was left running: {left[0].name}" if left else None
 
 
-def _callables(owner: Any) -> dict[str, Any]:
-    kinds = (ModuleType,) if isinstance(owner, ModuleType) else ()
-    return {key: value for key, value in vars(owner).items() if callable(value) or isinstance(value, kinds)}
+def _is_ours(module: str) -> bool:
+    return module.partition(".")[0] == "kernelpath"
 
 
 def _is_submissions(thread: threading.Thread) -> bool:
@@ -202,7 +210,7 @@ def _is_submissions(thread: threading.Thread) -> bool:
 
 
 def deny(thread: int | None, hidden: Path, allowed: set[Path]) -> None:
-    """Raise Trespass when that thread opens a file below `hidden` that is not allowed, or looks for the grader's objects.
+    """Raise Trespass when that thread opens a file below `hidden` that is not allowed, or hunts for our objects.
 
     An audit hook cannot be removed, not even by the submission.
     """

@@ -11,6 +11,7 @@ import signal
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import asdict
+from importlib.util import cache_from_source
 from multiprocessing.connection import Connection
 from pathlib import Path
 from types import ModuleType
@@ -66,7 +67,7 @@ class _Worker:
 
     def on_load(self, file: str) -> Answer:
         self._file = Path(file)
-        siblings = {self._file, self._file.with_suffix(".cu")}
+        siblings = {self._file, self._file.with_suffix(".cu"), Path(cache_from_source(file))}
         sandbox.deny(self._thread.identity, self._item.root / "solutions", siblings)
         self._snapshot = sandbox.Snapshot()
         try:
@@ -87,7 +88,7 @@ class _Worker:
                 _check_signature(self._entry, run.inputs)
                 result = self._thread.call(run.call, self._entry)
                 sandbox.settle()
-            outputs = _as_outputs(result, self._device)
+            outputs = run.outputs(result)
             answer = run.describe(outputs)
             answer["tampered"] = self._snapshot.changed()
             answer["kernels"] = _kernel_seconds(profiler)
@@ -116,7 +117,7 @@ class _Worker:
         turn = {contestant: position for position, contestant in enumerate(order)}
         try:
             seconds, results = self._stopwatch.round([self._timed(contestant, run) for contestant in order])
-            outputs = _as_outputs(results[turn[0]], self._device)
+            outputs = run.outputs(results[turn[0]])
             early = [compare.fingerprint(output) for output in outputs]
             payloads = [_bytes_of(compare.sample(output, sample)) for output in outputs]
             sandbox.settle()
@@ -147,6 +148,7 @@ class _Run:
         drawn = exercise.inputs(rng, **case)
         guarded = [sandbox.guard_input(value) if isinstance(value, torch.Tensor) else (value, None) for value in drawn]
         self.inputs = tuple(value for value, _ in guarded)
+        self._device = device
         self._storages = [storage for _, storage in guarded if storage is not None]
         self._watch = sandbox.Watch(poison=not timed)
         self._provenance = sandbox.Provenance() if exercise.kernel and device.type == "cpu" else None
@@ -160,6 +162,24 @@ class _Run:
         self._launches.append(launched)
         if self._provenance is not None:
             self._provenance.launched(launched)
+
+    def outputs(self, result: Any) -> list[torch.Tensor]:
+        """The entry's result as a list. Raises WrongType unless it is plain tensors with memory of their own."""
+        outputs = list(result) if isinstance(result, tuple) else [result]
+        taken = [storage.untyped_storage().data_ptr() for storage in self._storages]
+        for output in outputs:
+            if type(output) is not torch.Tensor:
+                raise WrongType(f"the entry returned {_article(type(output).__name__)}; return a plain torch.Tensor")
+            if output.device.type != self._device.type:
+                raise WrongType(f"the output is on {output.device}, the inputs are on {self._device}")
+            if output.layout is not torch.strided:
+                raise WrongType(f"the output has the layout {output.layout}; return a dense tensor")
+            if not output.is_contiguous():
+                strides = f"shape {tuple(output.shape)}, strides {output.stride()}"
+                raise WrongType(f"the output is not contiguous: {strides}")
+            if output.untyped_storage().data_ptr() in taken:
+                raise WrongType("the output shares the memory of an input; allocate one of its own")
+        return outputs
 
     def describe(self, outputs: Sequence[torch.Tensor]) -> dict[str, Any]:
         """What the grader is told besides the outputs' bytes."""
@@ -245,26 +265,12 @@ def _check_signature(entry: Callable[..., Any], arguments: Sequence[Any]) -> Non
         return
 
 
-def _as_outputs(result: Any, device: torch.device) -> list[torch.Tensor]:
-    outputs = list(result) if isinstance(result, tuple) else [result]
-    for output in outputs:
-        if type(output) is not torch.Tensor:
-            raise WrongType(f"the entry returned {_article(type(output).__name__)}; return a plain torch.Tensor")
-        if output.device.type != device.type:
-            raise WrongType(f"the output is on {output.device}, the inputs are on {device}")
-        if output.layout is not torch.strided or output.is_meta:
-            raise WrongType("the output has no memory of its own")
-        if output.numel() and not output.is_contiguous():
-            raise WrongType(f"the output is not contiguous: shape {tuple(output.shape)}, strides {output.stride()}")
-    return outputs
-
-
 def _article(name: str) -> str:
     return "None" if name == "NoneType" else f"a {name}"
 
 
 def _bytes_of(output: torch.Tensor) -> bytes:
-    return output.detach().reshape(-1).view(torch.uint8).cpu().numpy().tobytes()
+    return compare.raw_bytes(output).cpu().numpy().tobytes()
 
 
 def _complain(complaint: Complaint) -> Answer:

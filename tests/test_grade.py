@@ -1,0 +1,186 @@
+"""Every ending that Python alone can reach, on an exercise without a kernel."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+
+from kernelpath import grade
+from kernelpath.registry import Item
+from kernelpath.verdict import Report, Verdict
+
+GradeText = Callable[[str], Report]
+
+
+def test_a_right_submission_passes_with_one_star_and_says_what_was_not_measured(grade_text: GradeText) -> None:
+    report = grade_text("def double(x):\n    return x + x\n")
+    assert (report.verdict, report.stars) == (Verdict.PASSED, 1)
+    assert len(report.cases) == 3, "two declared and one drawn"
+    assert 500 <= report.cases[2].case["n"] <= 1000
+    assert Report.from_json(report.to_json()) == report
+
+
+@pytest.mark.parametrize(
+    ("source", "verdict", "said"),
+    [
+        ("def double(x):\n    raise NotImplementedError('TODO')\n", "NOT_STARTED", "TODO"),
+        ("def double(x:\n", "COMPILE_ERROR", "SyntaxError"),
+        ("import no_such_module\n", "COMPILE_ERROR", "No module named 'no_such_module'"),
+        ("def doubled(x):\n    return x\n", "COMPILE_ERROR", "no function double; it defines doubled"),
+        ("def double(x, y):\n    return x\n", "COMPILE_ERROR", "missing a required argument: 'y'"),
+        ("def double(x):\n    return 1 / 0\n", "CRASHED", "ZeroDivisionError: division by zero"),
+        ("import os\ndef double(x):\n    os._exit(0)\n", "CRASHED", "ended itself with status 0"),
+        ("import sys\ndef double(x):\n    sys.exit(0)\n", "CRASHED", "SystemExit"),
+        ("import ctypes\ndef double(x):\n    ctypes.string_at(0)\n", "CRASHED", "SIGSEGV"),
+        ("def double(x):\n    return torch.empty(1 << 45)\n", "CRASHED", "out of memory"),
+        ("def double(x):\n    return None\n", "WRONG_TYPE", "returned None"),
+        ("def double(x):\n    return [2 * x]\n", "WRONG_TYPE", "a list"),
+        ("def double(x):\n    return (2 * x, 3 * x)\n", "WRONG_TYPE", "2 tensors, expected 1"),
+        ("def double(x):\n    return torch.nn.Parameter(2 * x)\n", "WRONG_TYPE", "a Parameter"),
+        ("def double(x):\n    return (2 * x).to('meta')\n", "WRONG_TYPE", "meta"),
+        ("def double(x):\n    return torch.stack((2 * x, x), 1)[:, 0]\n", "WRONG_TYPE", "not contiguous"),
+        ("def double(x):\n    return x.mul_(2)\n", "WRONG_TYPE", "memory of an input"),
+        ("def double(x):\n    return (2 * x)[:-1]\n", "WRONG_SHAPE", "shape 0, expected 1"),
+        ("def double(x):\n    return 2 * x.half()\n", "WRONG_DTYPE", "float16, expected float32"),
+        ("def double(x):\n    return 2 * x.half().float()\n", "WRONG_VALUES", "elements of the output are wrong"),
+        ("def double(x):\n    return torch.zeros_like(x)\n", "WRONG_VALUES", "out[0] = 0, expected"),
+        ("def double(x):\n    return x * float('nan')\n", "WRONG_VALUES", "nan, expected"),
+        ("def double(x):\n    return torch.empty_like(x)\n", "NOT_WRITTEN", "1 of 1 elements of the output"),
+        ("def double(x):\n    y = 2 * x\n    x.zero_()\n    return y\n", "MUTATED_INPUT", "bit for bit"),
+        ("import time\ntime.perf_counter = time.time\ndef double(x):\n    return 2 * x\n", "TAMPERED", "perf_counter"),
+        ("import gc\ndef double(x):\n    gc.get_objects()\n    return 2 * x\n", "NOT_YOUR_KERNEL", "get_objects"),
+    ],
+)
+def test_a_wrong_submission_gets_its_verdict_and_its_cause(
+    grade_text: GradeText, source: str, verdict: str, said: str
+) -> None:
+    report = grade_text(source)
+    assert report.verdict == verdict, report.cause
+    assert said in report.cause
+    assert "\n" not in report.cause
+    assert report.next_step
+
+
+def test_the_line_of_the_learners_file_is_named(grade_text: GradeText) -> None:
+    report = grade_text("def helper(x):\n    return x.no_such_method()\n\n\ndef double(x):\n    return helper(x)\n")
+    assert (report.file, report.line) == ("submission.py", 5)
+
+
+def test_wrong_values_name_the_box_that_holds_them(grade_text: GradeText) -> None:
+    report = grade_text("def double(x):\n    y = 2 * x\n    y[900:910] = 0\n    return y\n")
+    assert [case.verdict for case in report.cases][:2] == [Verdict.PASSED, Verdict.WRONG_VALUES]
+    assert "elements 900..909 of 1000" in report.cause
+
+
+def test_each_case_starts_from_fresh_memory(grade_text: GradeText) -> None:
+    report = grade_text("calls = []\ndef double(x):\n    calls.append(x)\n    return 2 * calls[0]\n")
+    assert [case.verdict for case in report.cases[:2]] == [Verdict.PASSED, Verdict.WRONG_SHAPE]
+
+
+def test_a_crash_in_one_case_leaves_the_others_graded(grade_text: GradeText) -> None:
+    report = grade_text("import os\ndef double(x):\n    if len(x) == 1:\n        os._exit(3)\n    return 2 * x\n")
+    assert [case.verdict for case in report.cases] == [Verdict.CRASHED, Verdict.PASSED, Verdict.PASSED]
+
+
+def test_what_the_submission_prints_is_kept_apart(grade_text: GradeText) -> None:
+    report = grade_text('print("{\\"verdict\\": \\"PASSED\\"}")\ndef double(x):\n    return x\n')
+    assert report.verdict is not Verdict.PASSED
+    assert '{"verdict": "PASSED"}' in report.printed
+
+
+def test_an_endless_loop_is_stopped_with_its_children(
+    grade_text: GradeText, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(grade, "CASE_SECONDS", 3.0)
+    report = grade_text(
+        "import subprocess\n"
+        f"child = subprocess.Popen(['sleep', '600'])\nopen({str(tmp_path / 'pid')!r}, 'w').write(str(child.pid))\n"
+        "def double(x):\n    while True:\n        pass\n"
+    )
+    assert report.verdict is Verdict.TIMED_OUT
+    pid = int((tmp_path / "pid").read_text())
+    time.sleep(0.1)
+    assert not _alive(pid)
+
+
+def test_the_worker_does_not_find_modules_beside_the_submission(grade_text: GradeText, tmp_path: Path) -> None:
+    (tmp_path / "torch.py").write_text("raise SystemExit('shadowed')\n")
+    assert grade_text("def double(x):\n    return 2 * x\n").verdict is Verdict.PASSED
+
+
+def test_the_solution_cannot_be_opened(grade_text: GradeText, doubling: Item) -> None:
+    report = grade_text(f"exec(open({str(doubling.solution)!r}).read())\n")
+    assert report.verdict is Verdict.NOT_YOUR_KERNEL
+    assert "solutions/1_architecture/w01a_double.py" in report.cause
+
+
+def test_a_solution_may_open_itself(doubling: Item) -> None:
+    doubling.solution.write_text("text = open(__file__).read()\n\n\ndef double(x):\n    return 2 * x\n")
+    assert grade.grade(doubling, doubling.solution, device="cpu").verdict is Verdict.PASSED
+
+
+def test_a_background_thread_is_noticed(grade_text: GradeText) -> None:
+    report = grade_text(
+        "import threading, time\n"
+        "def double(x):\n    y = torch.empty_like(x)\n"
+        "    threading.Thread(target=lambda: (time.sleep(1), y.copy_(2 * x))).start()\n    return y\n"
+    )
+    assert report.verdict in (Verdict.TAMPERED, Verdict.NOT_WRITTEN)
+
+
+def test_the_seed_replays_the_sizes_and_the_inputs(doubling: Item, tmp_path: Path) -> None:
+    (tmp_path / "s.py").write_text("def double(x):\n    return 3 * x\n")
+    causes = [grade.grade(doubling, tmp_path / "s.py", device="cpu", seed=seed).cause for seed in (5, 5, 6)]
+    assert causes[0] == causes[1] != causes[2]
+
+
+def test_a_missing_file_is_a_usage_error(doubling: Item, tmp_path: Path) -> None:
+    with pytest.raises(grade.Usage, match="there is no file"):
+        grade.grade(doubling, tmp_path / "absent.py", device="cpu")
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="for machines without a GPU")
+def test_asking_for_a_gpu_that_is_not_there_is_a_usage_error(doubling: Item) -> None:
+    with pytest.raises(grade.Usage, match="no GPU"):
+        grade.grade(doubling, doubling.solution, device="cuda")
+
+
+def test_the_worker_dies_with_the_grader(doubling: Item, tmp_path: Path) -> None:
+    doubling.solution.write_text(
+        f"import os, time\nopen({str(tmp_path / 'pid')!r}, 'w').write(str(os.getpid()))\ntime.sleep(600)\n"
+    )
+    source = (
+        "from pathlib import Path; from kernelpath import grade; from kernelpath.registry import Item\n"
+        f"item = Item(Path({str(doubling.root)!r}), {doubling.stem!r}); grade.grade(item, item.solution, device='cpu')"
+    )
+    parent = subprocess.Popen([sys.executable, "-c", source])
+    pid_file = tmp_path / "pid"
+    deadline = time.monotonic() + 60
+    while not (pid_file.exists() and pid_file.read_text()) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    parent.kill()
+    parent.wait()
+    time.sleep(0.3)
+    assert not _alive(int(pid_file.read_text()))
+
+
+def test_json_of_a_report_has_no_nan(grade_text: GradeText) -> None:
+    data = json.loads(grade_text("def double(x):\n    return 2 * x\n").to_json())
+    assert data["verdict"] == "PASSED"
+    assert data["versions"]["torch"] == torch.__version__.split("+")[0] or data["versions"]["torch"]
+
+
+def _alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return "Z" not in Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
