@@ -1,0 +1,73 @@
+"""Six layouts: where does element (i, j) of a matrix lie?
+
+A CuTe layout is a function from coordinates to offsets, written shape:stride. The offset of (i, j) is i times the first
+stride plus j times the second. A mode may itself be a tuple: in ((4,3),(8,2)):((8,64),(1,32)) the row i is split
+into (i % 4, i // 4), the column j into (j % 8, j // 8), and every part has a stride of its own. A stride may be 0.
+
+Each function below takes the number of rows, a multiple of 4, and of columns, a multiple of 8, and returns
+`cute.make_layout(shape, stride=...)`. The first is done. Offsets count elements and are compared exactly.
+Print a layout to see it as shape:stride; no GPU is needed.
+"""
+
+import cutlass
+import cutlass.cute as cute
+import torch
+
+from kernelpath.lanes import cute as lane
+
+
+def row_major(rows: int, columns: int) -> cute.Layout:
+    """A row after the other, as in C and PyTorch."""
+    return cute.make_layout((rows, columns), stride=(columns, 1))
+
+
+def column_major(rows: int, columns: int) -> cute.Layout:
+    """A column after the other, as in Fortran and cuBLAS."""
+    raise NotImplementedError("TODO")
+
+
+def padded(rows: int, columns: int) -> cute.Layout:
+    """Row-major, and after each row one element that nothing uses.
+
+    In shared memory this moves each row on by one bank, so that a column can be read without conflicts.
+    """
+    raise NotImplementedError("TODO")
+
+
+def broadcast(rows: int, columns: int) -> cute.Layout:
+    """A single row in memory, seen as every row of the matrix: how a bias is added without copying it."""
+    raise NotImplementedError("TODO")
+
+
+def tiled(rows: int, columns: int) -> cute.Layout:
+    """Tiles of 4 x 8 elements, each contiguous. Row-major inside a tile, and the tiles follow each other row-major."""
+    raise NotImplementedError("TODO")
+
+
+def thread_values(threads: int, values: int) -> cute.Layout:
+    """A vector, dealt out to threads four elements at a time: row t holds the values of thread t.
+
+    Thread 0 gets elements 0 to 3, thread 1 gets 4 to 7, and so on. After the last thread comes thread 0 again.
+    A warp that loads its columns 0 to 3 then reads 32 * 16 contiguous bytes of float32.
+    """
+    raise NotImplementedError("TODO")
+
+
+LAYOUTS = (row_major, column_major, padded, broadcast, tiled, thread_values)
+
+
+@cute.jit
+def tabulate(table: cute.Tensor, layout_of: cutlass.Constexpr, rows: cutlass.Constexpr, columns: cutlass.Constexpr):
+    """Write the offset of every coordinate into the table. This is host code: it runs on the CPU."""
+    layout = layout_of(rows, columns)
+    for i in range(rows):
+        for j in range(columns):
+            table[i, j] = cutlass.Int64(layout((i, j)))
+
+
+def offsets(name: str, matrix: torch.Tensor) -> torch.Tensor:
+    """The offsets that the layout of this name gives to the coordinates of the matrix, as int64 of its shape."""
+    layout_of = {layout.__name__: layout for layout in LAYOUTS}[name]
+    table = torch.empty(matrix.shape, dtype=torch.int64)
+    lane.run(tabulate, table, layout_of, *matrix.shape)
+    return table.to(matrix.device)
