@@ -7,6 +7,7 @@ The worker holds a `Stopwatch`, made before the submission is imported. The pare
 from __future__ import annotations
 
 import math
+import statistics
 from collections.abc import Callable, Sequence
 from functools import lru_cache
 from time import perf_counter
@@ -107,6 +108,8 @@ class Stopwatch:
         self._driver = {name: getattr(driver, name) for name in _DRIVER_CALLS}
         self._synchronize, self._sleep, self._clock = torch.cuda.synchronize, torch._C._cuda_sleep, perf_counter
         self._spin_cycles = int(self.SPIN_SECONDS * properties.clock_rate * 1e3)
+        self._nvml = _nvml(self.device)
+        self._replay = torch.cuda.CUDAGraph.replay
         self._context = self._call("cuCtxGetCurrent")
         self._persisting = driver.CUlimit.CU_LIMIT_PERSISTING_L2_CACHE_SIZE
         self._start, self._joined, self._end = (self._call("cuEventCreate", 0) for _ in range(3))
@@ -115,6 +118,54 @@ class Stopwatch:
         """Run each call once, in the order given, each from a cold L2. Returns seconds and outputs, call by call."""
         timed = [self._once(call) for call in calls]
         return [seconds for seconds, _ in timed], [output for _, output in timed]
+
+    def graph(self, call: Callable[[int], object], launches: int) -> Callable[[], list[object]]:
+        """For kernels under 20 µs: `call(0)` to `call(launches - 1)` captured as a CUDA graph, and what replays it.
+
+        Give the replay to `round` like any call and divide its seconds by `launches`. Let `call(i)` work on input set
+        i modulo the sets, which together exceed twice the L2, and copy new values into the sets between rounds: a
+        replay reads and writes the same tensors each time. Raises what the capture raises, such as RuntimeError for a
+        call that synchronizes.
+        """
+        import torch
+
+        call(0)
+        self._synchronize()
+        recorded = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(recorded):
+            outputs = [call(index) for index in range(launches)]
+
+        def replay() -> list[object]:
+            self._replay(recorded)
+            return outputs
+
+        return replay
+
+    def ceilings(self, dtype: str | None = None, rounds: int = 15) -> dict[str, float]:
+        """What this machine reaches at best, as medians over `rounds`: bytes per second for "copy" (bytes read plus
+        written), "read" and "fill", and for a `dtype` operations per second of the library's matrix product in it,
+        under "matmul_" and the dtype's name. Random data. float32 products are strict, not TF32.
+        """
+        found = _bandwidths(self, rounds)
+        if dtype is not None:
+            found[f"matmul_{dtype}"] = max(_product(self, dtype, size, rounds) for size in (4096, 8192))
+        return found
+
+    def median(self, call: Callable[[], object], rounds: int = 15) -> float:
+        """Seconds of one call: the median over `rounds`, after three that do not count."""
+        return statistics.median([self._once(call)[0] for _ in range(rounds + 3)][3:])
+
+    def telemetry(self) -> dict[str, float]:
+        """Clocks in MHz, power in W and temperature in degrees Celsius, as NVML tells them; empty without NVML."""
+        if self._nvml is None:
+            return {}
+        nvml, gpu = self._nvml
+        return {
+            "sm_mhz": float(nvml.nvmlDeviceGetClockInfo(gpu, nvml.NVML_CLOCK_SM)),
+            "memory_mhz": float(nvml.nvmlDeviceGetClockInfo(gpu, nvml.NVML_CLOCK_MEM)),
+            "watts": nvml.nvmlDeviceGetPowerUsage(gpu) / 1e3,
+            "celsius": float(nvml.nvmlDeviceGetTemperature(gpu, nvml.NVML_TEMPERATURE_GPU)),
+        }
 
     def _once(self, call: Callable[[], object]) -> tuple[float, object]:
         self._synchronize()
@@ -159,3 +210,44 @@ _DRIVER_CALLS = (
     "cuMemsetD32Async",
     "cuStreamWaitEvent",
 )
+
+
+def _bandwidths(stopwatch: Stopwatch, rounds: int) -> dict[str, float]:
+    """Bytes per second of a copy, a read-only sweep and a fill of up to 1 GiB."""
+    import torch
+
+    count = min(1 << 28, torch.cuda.mem_get_info(stopwatch.device)[0] // 32)
+    source = torch.randn(count, device=stopwatch.device)
+    target = torch.empty_like(source)
+    return {
+        "copy": 8 * count / stopwatch.median(lambda: target.copy_(source), rounds),
+        "read": 4 * count / stopwatch.median(source.sum, rounds),
+        "fill": 4 * count / stopwatch.median(lambda: target.fill_(1.5), rounds),
+    }
+
+
+def _product(stopwatch: Stopwatch, dtype: str, size: int, rounds: int) -> float:
+    """Operations per second of the library's product of two square matrices, each laid out as the library likes it."""
+    import torch
+
+    kind: torch.dtype = getattr(torch, dtype)
+    rows, columns = (40 * torch.randn(2, size, size, device=stopwatch.device)).to(kind)
+    one = torch.ones((), device=stopwatch.device)
+    products: dict[torch.dtype, Callable[[], object]] = {
+        torch.int8: lambda: torch._int_mm(rows, columns.t()),
+        torch.float8_e4m3fn: lambda: torch._scaled_mm(rows, columns.t(), one, one, out_dtype=torch.bfloat16),
+    }
+    return 2 * size**3 / stopwatch.median(products.get(kind, lambda: rows @ columns), rounds)
+
+
+def _nvml(device: torch.device) -> tuple[Any, Any] | None:
+    """The NVML module and its handle of the GPU, where there are any."""
+    import torch
+
+    try:
+        import pynvml
+
+        pynvml.nvmlInit()
+        return pynvml, pynvml.nvmlDeviceGetHandleByUUID(f"GPU-{torch.cuda.get_device_properties(device).uuid}")
+    except Exception:  # NVML is absent, forbidden or of another driver: times are still good without it
+        return None
