@@ -194,8 +194,8 @@ class _Grading:
             raise _Stopped(Complaint(Verdict.CRASHED, _death(gone.status))) from None
         if "complaint" in answer:
             told = answer["complaint"]
-            if told["verdict"] == Verdict.CRASHED:
-                self._bury()
+            if told["verdict"] == Verdict.CRASHED and self.device == "cuda":
+                self._bury()  # a device error leaves a context in which nothing works
             raise _Stopped(Complaint(**{**told, "verdict": Verdict(told["verdict"])}))
         return answer, payloads
 
