@@ -103,15 +103,20 @@ def notebooks_have_their_exercises(root: Path) -> Iterator[str]:
 def controls_are_rejected(root: Path) -> Iterator[str]:
     """The comparison takes the truth, rounded to its dtype, and rejects every wrong answer that it must reject."""
     for item in registry.exercises(root):
-        exercise = registry.load(item)
-        calls = [_call(exercise, case, seed) for seed, case in enumerate(exercise.cases)]
-        for call in calls:
-            if complaint := compare.judge(call.right, call.truth, exercise.tolerance):
-                yield f"{item.name} {dict(call.case)}: the rounded truth is called {complaint.cause}"
-        for name, control in CONTROLS.items():
-            answers = [(call, wrong) for call in calls if (wrong := control(call)) and not _equal(wrong, call.right)]
-            if answers and not any(compare.judge(wrong, call.truth, exercise.tolerance) for call, wrong in answers):
-                yield f"{item.name}: {name} passes on every case"
+        yield from admitted_controls(item)
+
+
+def admitted_controls(item: Item) -> Iterator[str]:
+    """The wrong answers that one exercise lets pass, and the right ones that it does not."""
+    exercise = registry.load(item)
+    calls = [_call(exercise, case, seed) for seed, case in enumerate(exercise.cases)]
+    for call in calls:
+        if complaint := compare.judge(call.right, call.truth, exercise.tolerance):
+            yield f"{item.name} {dict(call.case)}: the rounded truth is called wrong: {complaint.cause}"
+    for name, control in CONTROLS.items():
+        answers = [(call, wrong) for call in calls if (wrong := control(call)) and not _equal(wrong, call.right)]
+        if answers and not any(compare.judge(wrong, call.truth, exercise.tolerance) for call, wrong in answers):
+            yield f"{item.name}: {name} passes on every case"
 
 
 @dataclass(frozen=True)

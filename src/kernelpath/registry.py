@@ -119,7 +119,6 @@ def root() -> Path:
     raise LookupFailed("this is no kernelpath checkout: no folder from here upwards has checks/ and phases/; cd to one")
 
 
-@lru_cache
 def exercises(at: Path | None = None) -> tuple[Item, ...]:
     """Every exercise of the checkout at `at` (default: `root()`), in the order of the syllabus."""
     at = at or root()

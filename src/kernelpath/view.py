@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Console, Group, RenderableType
-from rich.padding import Padding
 from rich.rule import Rule
 from rich.table import Table
 from rich.text import Text
@@ -41,7 +40,8 @@ def report(console: Console, item: Item, graded: Report, *, explain: str = "", n
     )
     for block in blocks:
         if block is not None:
-            console.print(Padding(block, (1, 0, 0, 0)))
+            console.print()
+            console.print(block)
     if next_step:
         step(console, graded.next_step)
 

@@ -1,0 +1,38 @@
+"""Turns every declaration into pytest items: the stub is not started, the solution passes, wrong answers are rejected."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from kernelpath import dev, registry
+from kernelpath.grade import grade
+from kernelpath.registry import Item
+from kernelpath.verdict import Verdict
+
+pytestmark = pytest.mark.parametrize("item", registry.exercises(), ids=lambda item: item.name)
+
+
+def test_the_stub_is_not_started(item: Item) -> None:
+    assert grade(item, item.stub, device="cpu").verdict is Verdict.NOT_STARTED
+
+
+def test_the_solution_passes_on_the_cpu(item: Item) -> None:
+    report = grade(item, item.solution, device="cpu")
+    if report.verdict is Verdict.UNAVAILABLE:
+        pytest.skip(report.cause)
+    assert report.verdict is Verdict.PASSED, report.cause
+
+
+@pytest.mark.gpu
+def test_the_solution_takes_three_stars_on_a_gpu(item: Item) -> None:
+    if not torch.cuda.is_available():
+        pytest.skip("needs a GPU")
+    report = grade(item, item.solution, device="cuda")
+    if report.verdict is Verdict.UNAVAILABLE:
+        pytest.skip(report.cause)
+    assert (report.verdict, report.stars) == (Verdict.PASSED, 3), report.cause
+
+
+def test_wrong_answers_are_rejected(item: Item) -> None:
+    assert list(dev.admitted_controls(item)) == []
