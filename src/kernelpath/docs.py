@@ -1,0 +1,107 @@
+"""The tables that the README shows: each stands between two markers and is generated from the code and results/."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+from kernelpath import registry
+from kernelpath.verdict import Interval, Report
+
+LANES = {"cuda": "CUDA C++", "triton": "Triton", "cute": "CuTe DSL", "python": "Python"}
+
+_TABLE = re.compile(r"(?P<begin><!-- table: (?P<name>\w+) -->\n)(?P<body>.*?)(?P<end><!-- end -->)", re.DOTALL)
+
+
+def regenerate(text: str, root: Path) -> str:
+    """The text with every marked table generated anew. Raises KeyError for a table that nothing generates."""
+    tables = {"syllabus": syllabus, "results": results, "peers": peers}
+
+    def table(match: re.Match[str]) -> str:
+        return match["begin"] + "\n".join(tables[match["name"]](root)) + "\n" + match["end"]
+
+    return _TABLE.sub(table, text)
+
+
+def stale(root: Path) -> Iterator[str]:
+    """The documents whose tables differ from their regeneration."""
+    for path in sorted(root.glob("*.md")):
+        text = path.read_text(encoding="utf-8")
+        if regenerate(text, root) != text:
+            yield path.name
+
+
+def rewrite(root: Path) -> list[str]:
+    """Bring every document's tables up to date; returns the names of those that changed."""
+    changed = list(stale(root))
+    for name in changed:
+        path = root / name
+        path.write_text(regenerate(path.read_text(encoding="utf-8"), root), encoding="utf-8")
+    return changed
+
+
+def syllabus(root: Path) -> Iterator[str]:
+    """A row an exercise."""
+    yield from _header("week", "exercise", "lane", "what it is")
+    for item in registry.exercises(root):
+        notebook = item.notebook
+        week = f"[{item.week}]({notebook.relative_to(root)})" if notebook else str(item.week)
+        yield _row(week, f"`{item.name}`", LANES[item.lane], item.title)
+
+
+def results(root: Path) -> Iterator[str]:
+    """A row for each reference kernel on each GPU that was measured."""
+    yield from _header("GPU", "exercise", "case", "time", "against the baseline", "share of the speed of light")
+    for recorded in _recorded(root):
+        for graded in recorded["reports"]:
+            report = Report.from_json(json.dumps(graded))
+            measured = report.measurement
+            if measured is not None:
+                name = report.exercise.partition("_w")[2].partition("_")[2] or report.exercise
+                yield _row(
+                    recorded["gpu"],
+                    f"`{name}`",
+                    ", ".join(f"{key} {_number(value)}" for key, value in measured.case.items()),
+                    f"{measured.seconds * 1e6:,.1f} µs",
+                    _interval(measured.speedup),
+                    f"{measured.share_of_light:.3f}",
+                )
+
+
+def peers(root: Path) -> Iterator[str]:
+    """A row for each reference kernel and size that was raced against libraries."""
+    yield from _header("GPU", "kernel", "size", "GB/s", "share of copy", "best peer", "ratio to it")
+    for recorded in _recorded(root):
+        for race in recorded.get("peers", ()):
+            yield _row(
+                recorded["gpu"],
+                f"`{race['kernel']}`",
+                race["size"],
+                f"{race['gb_per_second']:,.0f}",
+                f"{race['of_copy']['median']:.3f}",
+                race["best_peer"] or "copy",
+                _interval(Interval(**race["ratio"])),
+            )
+
+
+def _recorded(root: Path) -> list[dict[str, Any]]:
+    return [json.loads(path.read_text(encoding="utf-8")) for path in sorted((root / "results").glob("*.json"))]
+
+
+def _header(*names: str) -> Iterable[str]:
+    return (_row(*names), _row(*("---" for _ in names)))
+
+
+def _row(*cells: str) -> str:
+    return f"| {' | '.join(cells)} |"
+
+
+def _number(value: Any) -> str:
+    return f"{value:,}" if isinstance(value, int) else str(value)
+
+
+def _interval(ratio: Interval) -> str:
+    return f"{ratio.median:.3f} ({ratio.low:.3f} to {ratio.high:.3f})"
