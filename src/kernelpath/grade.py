@@ -145,6 +145,8 @@ class _Grading:
             complaint = next((_complaint_of(g.result) for g in graded if not g.result.verdict.passed), None)
         if complaint is None:
             traffic, complaint = self._traffic(graded)
+        if complaint is None and self.device == "cuda" and self.exercise.kernel:
+            complaint = self._profile(graded)
         if complaint is None and self.device == "cuda" and self.exercise.baseline is not None:
             measurement, complaint = self._measurement(bench)
         self.close()
@@ -225,17 +227,17 @@ class _Grading:
         graded: list[_Graded] = []
         for index, case in enumerate(cases):
             self.progress(f"case {index + 1} of {len(cases)}")
-            graded.append(self.case(case, index, profile=index + 1 == len(cases)))
+            graded.append(self.case(case, index))
             if graded[-1].result.verdict in _ENDS_GRADING:
                 break
         return graded
 
-    def case(self, case: Case, index: int, profile: bool = False) -> _Graded:
-        """Run one case and compare. profile: note which kernels the GPU ran."""
+    def case(self, case: Case, index: int) -> _Graded:
+        """Run one case and compare."""
         begun = time.monotonic()
         traffic: tuple[LineTraffic, ...] = ()
         try:
-            answer, outputs = self._run(case, index, profile)
+            answer, outputs = self._run(case, index)
             traffic = tuple(LineTraffic(**line) for line in answer["traffic"])
             complaint = self._compare(case, index, answer, outputs)
         except _Stopped as stopped:
@@ -246,12 +248,11 @@ class _Grading:
         file = self._shown(complaint.file)
         return _Graded(CaseResult(case, complaint.verdict, complaint.cause, file, complaint.line, seconds), traffic)
 
-    def _run(self, case: Case, index: int, profile: bool) -> tuple[dict[str, Any], list[torch.Tensor]]:
+    def _run(self, case: Case, index: int) -> tuple[dict[str, Any], list[torch.Tensor]]:
         if self._worker is None:
             self._start()
         seconds = CASE_SECONDS + (0.0 if self._compiled else COMPILE_SECONDS[self.item.lane])
         message = {"do": "run", "case": dict(case), "seed": derive(self.seed, index)}
-        message["profile"] = profile and self.device == "cuda" and self.exercise.kernel
         answer, payloads = self._ask(message, seconds)
         self._compiled = True
         pairs = zip(answer["outputs"], payloads, strict=True)
@@ -301,6 +302,16 @@ class _Grading:
                 return counting.case(case, 0).traffic
             finally:
                 counting.close()
+
+    def _profile(self, graded: Sequence[_Graded]) -> Complaint | None:
+        """Which kernels the GPU ran, at the size that is timed where there is one."""
+        case = self.exercise.bench or graded[-1].result.case
+        message = {"do": "profile", "case": dict(case), "seed": derive(self.seed, "profile")}
+        try:
+            answer, _ = self._ask(message, START_SECONDS)
+        except _Stopped as stopped:
+            return stopped.complaint
+        return _library_share(answer)
 
     def _measurement(self, bench: bool) -> tuple[Measurement | None, Complaint | None]:
         try:
@@ -393,9 +404,13 @@ def _borrowed(answer: Mapping[str, Any]) -> Complaint | None:
         return Complaint(Verdict.NOT_YOUR_KERNEL, "the entry launched no kernel")
     if answer["borrowed"]:
         return Complaint(Verdict.NOT_YOUR_KERNEL, answer["borrowed"])
-    kernels: Mapping[str, float] = answer.get("kernels", {})
-    own = {name for name in kernels if any(launched in name for launched in answer["launches"])}
-    foreign = {name: seconds for name, seconds in kernels.items() if name not in own}
+    return None
+
+
+def _library_share(answer: Mapping[str, Any]) -> Complaint | None:
+    """Whether kernels that the submission did not launch itself took a share of the GPU's time."""
+    kernels: Mapping[str, float] = answer["kernels"]
+    foreign = {name: seconds for name, seconds in kernels.items() if not any(own in name for own in answer["launches"])}
     if sum(foreign.values()) <= LIBRARY_SHARE * sum(kernels.values()):
         return None
     slowest = max(foreign, key=lambda name: foreign[name])

@@ -77,26 +77,37 @@ class _Worker:
             return _complain(blame(error, self._file, loading=True))
         return {}, []
 
-    def on_run(self, case: Case, seed: int, profile: bool) -> Answer:
+    def on_run(self, case: Case, seed: int) -> Answer:
         """Run one case on freshly drawn inputs; answer with the outputs' bytes and all that was seen."""
         run = _Run(self._exercise, case, seed, self._device)
         try:
             with ExitStack() as stack:
                 stack.enter_context(observe(run.launched))
                 stack.enter_context(_memory_limit(self._device))
-                profiler = stack.enter_context(_profiler(profile))
                 _check_signature(self._entry, run.inputs)
                 result = self._thread.call(run.call, self._entry)
                 sandbox.settle()
             outputs = run.outputs(result)
             answer = run.describe(outputs)
             answer["tampered"] = self._snapshot.changed()
-            answer["kernels"] = _kernel_seconds(profiler)
             return answer, [_bytes_of(output) for output in outputs]
         except WrongType as error:
             return _complain(Complaint(Verdict.WRONG_TYPE, str(error), str(self._file)))
         except BaseException as error:
             return _complain(blame(error, self._file))
+
+    def on_profile(self, case: Case, seed: int) -> Answer:
+        """Run one case on a GPU; answer with the seconds that each kernel took there, by name."""
+        run = _Run(self._exercise, case, seed, self._device, timed=True)
+        activities = [torch.profiler.ProfilerActivity.CUDA]
+        try:
+            with observe(run.launched), torch.profiler.profile(activities=activities, acc_events=True) as profiler:
+                self._thread.call(run.call, self._entry)
+                sandbox.settle()
+        except BaseException as error:
+            return _complain(blame(error, self._file))
+        kernels = {event.key: event.device_time_total * 1e-6 for event in profiler.key_averages()}
+        return {"kernels": kernels, "launches": [launched.name for launched in run.launches]}, []
 
     def on_ceilings(self, dtype: str | None) -> Answer:
         return {"ceilings": self._stopwatch.ceilings(dtype)}, []
@@ -152,14 +163,14 @@ class _Run:
         self._storages = [storage for _, storage in guarded if storage is not None]
         self._watch = sandbox.Watch(poison=not timed)
         self._provenance = sandbox.Provenance() if exercise.kernel and device.type == "cpu" else None
-        self._launches: list[Launched] = []
+        self.launches: list[Launched] = []
 
     def call(self, entry: Callable[..., Any]) -> Any:
         with self._watch:
             return entry(*self.inputs)
 
     def launched(self, launched: Launched) -> None:
-        self._launches.append(launched)
+        self.launches.append(launched)
         if self._provenance is not None:
             self._provenance.launched(launched)
 
@@ -186,7 +197,7 @@ class _Run:
         tensors = [value for value in self.inputs if isinstance(value, torch.Tensor)]
         guards = [self._watch.broken_guard(), *map(sandbox.guard_broken, self._storages)]
         borrowed = [self._provenance.complaint(output) for output in outputs] if self._provenance else []
-        counted = [launched.counted for launched in self._launches if launched.counted is not None]
+        counted = [launched.counted for launched in self.launches if launched.counted is not None]
         return {
             "outputs": [{"dtype": compare.dtype_name(output.dtype), "shape": list(output.shape)} for output in outputs],
             "outputs_seen": [compare.fingerprint(output) for output in outputs],
@@ -194,7 +205,7 @@ class _Run:
             "out_of_bounds": next(filter(None, guards), None),
             "borrowed": next(filter(None, borrowed), None),
             "operators": self._watch.operators,
-            "launches": [launched.name for launched in self._launches],
+            "launches": [launched.name for launched in self.launches],
             "traffic": [asdict(line) for launch in counted for line in _lines(launch)],
         }
 
@@ -229,19 +240,6 @@ def _import_lane(lane: str, device: torch.device) -> None:
 
 def _memory_limit(device: torch.device) -> AbstractContextManager[None]:
     return sandbox.memory_limit(_CPU_MEMORY) if device.type == "cpu" else nullcontext()
-
-
-def _profiler(wanted: bool) -> AbstractContextManager[Any]:
-    if not wanted:
-        return nullcontext()
-    return torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA])
-
-
-def _kernel_seconds(profiler: Any) -> dict[str, float]:
-    """Seconds on the GPU by kernel name; empty where nothing was profiled."""
-    if profiler is None:
-        return {}
-    return {event.key: event.device_time_total * 1e-6 for event in profiler.key_averages()}
 
 
 def _entry_of(module: ModuleType, name: str) -> Callable[..., Any]:
