@@ -1,0 +1,242 @@
+"""The statistics by known values and by simulation; the stopwatch, on a GPU, by work whose duration is known."""
+
+from __future__ import annotations
+
+import itertools
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+import torch
+
+from kernelpath.timing import LOOKS, Stopwatch, judge, order, ratio, settled
+from kernelpath.verdict import Interval
+
+RUNS = 1500
+
+Noise = Callable[[np.random.Generator, int], np.ndarray]
+
+
+@pytest.mark.parametrize("contestants", [2, 3])
+def test_order_gives_every_contestant_every_place_and_every_predecessor(contestants: int) -> None:
+    rounds = [order(index, contestants) for index in range(2 * contestants)]
+    places = Counter((place, who) for shift in rounds for place, who in enumerate(shift))
+    followed = Counter(pair for shift in rounds for pair in itertools.pairwise(shift))
+    assert len(places) == contestants**2
+    assert set(places.values()) == {2}
+    assert len(followed) == contestants * (contestants - 1)
+    assert len(set(followed.values())) == 1
+
+
+# The ranks of the sign test's intervals as tables give them (Conover, table A3 and section 3.2), counted from 1.
+@pytest.mark.parametrize(("count", "rank"), [(6, 1), (9, 2), (20, 6), (25, 8), (50, 18)])
+def test_interval_takes_the_ranks_of_the_sign_test(count: int, rank: int) -> None:
+    ratios = np.random.default_rng(count).permutation(np.arange(1.0, count + 1))
+    found = ratio(list(ratios), [1.0] * count, confidence=0.95)
+    assert (found.low, found.median, found.high) == (rank, (count + 1) / 2, count + 1 - rank)
+
+
+def test_ratio_pairs_the_times_of_one_round() -> None:
+    drift = [1.0 + index for index in range(24)]
+    found = ratio([3 * seconds for seconds in drift], [2 * seconds for seconds in drift])
+    assert found == Interval(1.5, 1.5, 1.5)
+
+
+def test_every_look_gets_its_share_of_the_confidence() -> None:
+    times = list(np.random.default_rng(3).lognormal(0, 0.1, 96))
+    corrected = ratio(times, [1.0] * 96)
+    assert corrected == ratio(times, [1.0] * 96, confidence=1 - 0.01 / len(LOOKS))
+    assert corrected.low < ratio(times, [1.0] * 96, confidence=0.95).low
+
+
+@pytest.mark.parametrize(
+    ("baseline", "submission", "complaint"),
+    [
+        ([1.0] * 24, [1.0] * 23, "24 baseline times are paired with 23"),
+        ([1.0] * 24, [1.0] * 23 + [0.0], "not a positive"),
+        ([1.0] * 23 + [float("nan")], [1.0] * 24, "not a positive"),
+        ([1.0] * 5, [1.0] * 5, "5 rounds are too few"),
+        ([], [], "0 rounds are too few"),
+    ],
+)
+def test_ratio_refuses_what_is_no_measurement(baseline: list[float], submission: list[float], complaint: str) -> None:
+    with pytest.raises(ValueError, match=complaint):
+        ratio(baseline, submission)
+
+
+def test_the_least_number_of_rounds_has_an_interval() -> None:
+    found = ratio([1.0 + index for index in range(LOOKS[0])], [1.0] * LOOKS[0])
+    assert 1.0 < found.low < found.median < found.high < LOOKS[0]
+
+
+def test_judge_counts_the_gate_itself_as_reached() -> None:
+    assert judge(Interval(1.1, 1.0, 1.2), 1.0) == "above"
+    assert judge(Interval(1.1, 1.0, 1.2), 1.2) == "straddles"
+    assert judge(Interval(1.1, 1.0, 1.2), 1.3) == "below"
+
+
+def test_settled_wants_every_gate_decided_and_a_narrow_interval() -> None:
+    narrow = Interval(1.10, 1.095, 1.105)
+    assert settled(narrow, [0.9, 1.2])
+    assert not settled(narrow, [0.9, 1.1])
+    assert not settled(Interval(1.1, 1.0, 1.2), [0.9])
+
+
+def independent(rng: np.random.Generator, calls: int) -> np.ndarray:
+    return 0.01 * rng.standard_normal(calls)
+
+
+def heavy_tailed(rng: np.random.Generator, calls: int) -> np.ndarray:
+    """No mean and no variance."""
+    return np.clip(0.005 * rng.standard_t(1.0, calls), -5, 5)
+
+
+def two_modes(rng: np.random.Generator, calls: int) -> np.ndarray:
+    """As short kernels on an H200: fast or 20 % slower, by chance."""
+    return 0.2 * (rng.random(calls) < 0.5) + 0.01 * rng.standard_normal(calls)
+
+
+def drifting(rng: np.random.Generator, calls: int) -> np.ndarray:
+    """A random walk of the clocks, interruptions, and a first place of the round that is slower for long spells."""
+    walk = np.cumsum(0.005 * rng.standard_normal(calls))
+    spells = np.repeat(rng.choice([0.0, 0.05], calls // 16), 16)
+    first = np.arange(calls) % 2 == 0
+    return walk + spells * first + 0.005 * rng.standard_normal(calls) + 0.3 * (rng.random(calls) < 0.05)
+
+
+def contest(rng: np.random.Generator, noise: Noise, speedup: float, gate: float) -> tuple[Interval, int]:
+    """One grading as the parent conducts it: interval and rounds at the look that settles it."""
+    calls = np.exp(noise(rng, 2 * LOOKS[-1])).reshape(-1, 2)
+    turns = np.array([order(index, 2) for index in range(LOOKS[-1])])
+    submission, baseline = np.take_along_axis(calls, np.argsort(turns, axis=1), axis=1).T
+    for look in LOOKS:
+        found = ratio(list(speedup * baseline[:look]), list(submission[:look]))
+        if settled(found, [gate]):
+            break
+    return found, look
+
+
+@pytest.mark.parametrize("noise", [independent, heavy_tailed, two_modes, drifting])
+def test_the_same_kernel_twice_is_called_faster_or_slower_in_at_most_one_run_of_a_hundred(noise: Noise) -> None:
+    rng = np.random.default_rng(11)
+    found = [contest(rng, noise, speedup=1.0, gate=1.0)[0] for _ in range(RUNS)]
+    assert sum(interval.low > 1 or interval.high < 1 for interval in found) <= RUNS / 100
+
+
+@pytest.mark.parametrize("noise", [independent, heavy_tailed])
+def test_a_kernel_two_percent_faster_is_found_so(noise: Noise) -> None:
+    rng = np.random.default_rng(12)
+    sides = Counter(judge(contest(rng, noise, speedup=1.02, gate=1.0)[0], 1.0) for _ in range(100))
+    assert sides["above"] >= 95
+
+
+def test_a_clear_case_takes_the_fewest_rounds() -> None:
+    rng = np.random.default_rng(13)
+    assert contest(rng, lambda rng, calls: 0.002 * rng.standard_normal(calls), 2.0, 1.0)[1] == LOOKS[0]
+
+
+needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs an NVIDIA GPU")
+
+
+@pytest.fixture(scope="module")
+def stopwatch() -> Stopwatch:
+    return Stopwatch("cuda")
+
+
+def spin(milliseconds: float) -> None:
+    """Keep the current stream busy for so long."""
+    torch.cuda._sleep(int(milliseconds * torch.cuda.get_device_properties(0).clock_rate))
+
+
+def on_gpu(test: Callable[..., None]) -> Callable[..., None]:
+    marked: Callable[..., None] = pytest.mark.gpu(needs_gpu(test))
+    return marked
+
+
+@on_gpu
+@pytest.mark.parametrize("milliseconds", [0.05, 1.0])
+@pytest.mark.parametrize("priority", [None, 0, -1])
+def test_work_on_any_stream_counts(stopwatch: Stopwatch, milliseconds: float, priority: int | None) -> None:
+    stream = torch.cuda.default_stream() if priority is None else torch.cuda.Stream(priority=priority)
+
+    def call() -> None:
+        with torch.cuda.stream(stream):
+            spin(milliseconds)
+
+    assert stopwatch.median(call) == pytest.approx(milliseconds * 1e-3, rel=0.2)
+
+
+@on_gpu
+def test_launch_overhead_does_not_count(stopwatch: Stopwatch) -> None:
+    assert stopwatch.median(lambda: time.sleep(100e-6)) < 5e-6
+
+
+@on_gpu
+def test_time_on_the_host_beyond_a_launch_counts(stopwatch: Stopwatch) -> None:
+    assert stopwatch.median(lambda: time.sleep(3e-3)) > 2.5e-3
+
+
+@on_gpu
+def test_work_of_a_thread_that_goes_on_after_the_call_counts(stopwatch: Stopwatch) -> None:
+    side = torch.cuda.Stream()
+
+    def later() -> None:
+        time.sleep(500e-6)
+        with torch.cuda.stream(side):
+            spin(5.0)
+
+    def call() -> None:
+        threading.Thread(target=later).start()
+        spin(1.0)
+
+    assert stopwatch.median(call, rounds=5) > 3e-3
+
+
+@on_gpu
+def test_every_call_begins_with_a_cold_cache(stopwatch: Stopwatch) -> None:
+    x = torch.randn(1 << 22, device="cuda")
+    launches = 50
+    warm = stopwatch.median(stopwatch.graph(lambda _: x.sum(), launches)) / launches
+    assert stopwatch.median(x.sum) > 1.1 * warm
+
+
+@on_gpu
+def test_round_runs_in_the_order_given_and_returns_the_outputs(stopwatch: Stopwatch) -> None:
+    seen: list[str] = []
+    seconds, outputs = stopwatch.round([lambda: seen.append("a") or spin(0.1), lambda: seen.append("b") or 7])
+    assert seen == ["a", "b"]
+    assert outputs == [None, 7]
+    assert seconds[0] > 50e-6 > seconds[1]
+
+
+@on_gpu
+def test_graph_runs_every_input_set_at_each_replay(stopwatch: Stopwatch) -> None:
+    sets = [torch.full((1000,), float(index), device="cuda") for index in range(4)]
+    replay = stopwatch.graph(lambda index: sets[index % 4] * 2, launches=8)
+    sets[3].fill_(10.0)
+    (seconds,), (outputs,) = stopwatch.round([replay])
+    assert [float(output[0]) for output in outputs] == [0.0, 2.0, 4.0, 20.0, 0.0, 2.0, 4.0, 20.0]
+    assert 8 * 0.5e-6 < seconds < 8 * 20e-6
+
+
+@on_gpu
+def test_ceilings_are_those_of_one_machine(stopwatch: Stopwatch) -> None:
+    found = stopwatch.ceilings("bfloat16")
+    assert set(found) == {"copy", "read", "fill", "matmul_bfloat16"}
+    assert 0.9 < found["read"] / found["copy"] < 1.3
+    assert 0.9 < found["fill"] / found["copy"] < 1.3
+    assert found["matmul_bfloat16"] > 10 * found["read"]
+
+
+@on_gpu
+def test_telemetry_is_in_its_units(stopwatch: Stopwatch) -> None:
+    found = stopwatch.telemetry()
+    if not found:
+        pytest.skip("this machine has no NVML")
+    assert 100 < found["sm_mhz"] < 5000
+    assert 100 < found["memory_mhz"] < 20_000
+    assert 5 < found["watts"] < 2000
+    assert 10 < found["celsius"] < 110
