@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import re
 import struct
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 __all__ = [
@@ -147,9 +148,7 @@ def parse(text: str, source: str | None = None) -> Module:
 
 _IGNORED = re.compile(r'("[^"\n]*")|//[^\n]*|/\*.*?\*/|\.section\s+\S+\s*\{[^}]*\}', re.DOTALL)
 _FILE = re.compile(r'\.file\s+(\d+)\s+"([^"]*)"[^\n]*')
-_LOC = re.compile(
-    r"\.loc\s+(\d+)\s+(\d+)\s+(\d+)(?:[^\n]*?,\s*inlined_at\s+(\d+)\s+(\d+)\s+(\d+))?[^\n]*|\.loc[^\n]*"
-)
+_LOC = re.compile(r"\.loc\s+(\d+)\s+(\d+)\s+(\d+)(?:[^\n]*?,\s*inlined_at\s+(\d+)\s+(\d+)\s+(\d+))?[^\n]*")
 _SPACE = re.compile(r"\s+")
 _LABEL = re.compile(r"([A-Za-z_$][\w$]*)\s*:")
 _STATEMENT = re.compile(r"([^;]*);")
@@ -267,8 +266,6 @@ class _Body:
 
     def locate(self, match: re.Match[str]) -> None:
         """Take the line of a ``.loc``; inlined code from another file takes the line of its caller."""
-        if match[1] is None:
-            return
         place = (int(match[1]), int(match[2]), int(match[3]))
         if match[4]:
             self.callers[place] = (int(match[4]), int(match[5]), int(match[6]))
@@ -281,7 +278,7 @@ class _Body:
 
     def label(self, name: str) -> None:
         self.pending = name
-        self.labels[self._rename(name, declare=bool(self.scopes))] = len(self.instructions)
+        self.labels[name] = len(self.instructions)
 
     def statement(self, text: str) -> None:
         if text.startswith("."):
@@ -300,7 +297,7 @@ class _Body:
         else:
             for variable in _variables(text):
                 name = self._rename(variable.name, declare=bool(self.scopes))
-                self.variables[name] = variable
+                self.variables[name] = replace(variable, name=name)
 
     def _rename(self, name: str, declare: bool = False) -> str:
         if declare:
@@ -309,6 +306,11 @@ class _Body:
             if name in scope:
                 return scope[name]
         return name
+
+    def _name(self, name: str) -> Register | Symbol:
+        renamed = self._rename(name)
+        is_register = name.startswith("%") or name == "_" or renamed in self.registers
+        return Register(renamed) if is_register else Symbol(renamed)
 
     def _instruction(self, text: str) -> Instruction:
         guard: Register | Not | None = None
@@ -320,16 +322,16 @@ class _Body:
         head, _, rest = text.partition(" ") if " " in text else text.partition("\t")
         head, _, tail = head.partition("\t")
         opcode, *modifiers = head.split(".")
-        operands = _Operands(f"{tail} {rest}", self._rename).list()
+        operands = _Operands(f"{tail} {rest}", self._name).list()
         return Instruction(opcode, tuple(modifiers), operands, guard, self.line)
 
 
 class _Operands:
     """Recursive descent over the operands of one instruction."""
 
-    def __init__(self, text: str, rename: object) -> None:
+    def __init__(self, text: str, name: Callable[[str], Register | Symbol]) -> None:
         self.tokens = [(match.lastgroup or "", match[match.lastgroup or 0]) for match in _TOKEN.finditer(text.rstrip())]
-        self.rename = rename
+        self.name = name
         self.at = 0
 
     def list(self, end: str = "") -> tuple[Operand, ...]:
@@ -365,10 +367,8 @@ class _Operands:
         return _constant(kind, token)
 
     def _named(self, token: str) -> Operand:
-        name = self.rename(token)  # type: ignore[operator]
-        if token.startswith("%") or token == "_" or name in _SPECIAL:
-            return Register(name)
-        return Symbol(name, self._offset())
+        named = self.name(token)
+        return named if isinstance(named, Register) else Symbol(named.name, self._offset())
 
     def _address(self) -> Address:
         base = self._operand()
@@ -398,3 +398,77 @@ class _Operands:
             raise PtxSyntaxError("an operand is missing")
         self.at += 1
         return self.tokens[self.at - 1]
+
+
+def _constant(kind: str, token: str) -> Immediate:
+    if kind == "float":
+        return Immediate(int(token[2:], 16), 32 if token[1] in "fF" else 64)
+    if kind == "decimal":
+        return _float(float(token))
+    if kind == "integer":
+        return Immediate(int(token.rstrip("U"), 0))
+    raise PtxSyntaxError(f"unexpected {token!r}")
+
+
+def _float(value: float) -> Immediate:
+    return Immediate(int(struct.unpack("<Q", struct.pack("<d", value))[0]), 64)
+
+
+def _as_float(immediate: Immediate) -> float:
+    code = ("<I", "<f") if immediate.width == 32 else ("<Q", "<d")
+    return float(struct.unpack(code[1], struct.pack(code[0], immediate.value))[0])
+
+
+def _registers(text: str) -> Iterator[tuple[str, str]]:
+    """The (name, type) of each register in a ``.reg`` directive; ``%r<3>`` stands for %r0, %r1 and %r2."""
+    match = re.match(r"\.reg\s+(?:\.v[24]\s+)?\.(\w+)\s+(.*)", text, re.DOTALL)
+    if not match:
+        raise PtxSyntaxError(f"cannot read {text!r}")
+    for item in match[2].split(","):
+        name, _, count = item.strip().rstrip(">").partition("<")
+        if count:
+            yield from ((f"{name}{index}", match[1]) for index in range(int(count)))
+        else:
+            yield name, match[1]
+
+
+def _parameters(text: str | None) -> Iterator[Variable]:
+    return _variables(text) if text and text.strip() else iter(())
+
+
+def _variables(text: str) -> Iterator[Variable]:
+    """The variables of one or several comma-separated declarations, each perhaps with an initial value."""
+    text = text.strip()
+    if not text.startswith(
+        (".global", ".const", ".shared", ".local", ".param", ".visible", ".extern", ".weak", ".reg")
+    ):
+        return
+    for declaration in re.split(r",\s*(?=\.(?:param|reg)\b)", text):
+        match = _VARIABLE.match(declaration.strip())
+        if not match:
+            raise PtxSyntaxError(f"cannot read {declaration!r}")
+        names, _, value = match["rest"].partition("=")
+        step = SIZES[match["type"]] * int(match["vector"] or 1)
+        for name, dimensions in re.findall(r"([%\w$]+)((?:\s*\[\s*\w*\s*\])*)", names):
+            size = step
+            for extent in re.findall(r"\[\s*(\w*)\s*\]", dimensions):
+                size *= int(extent or "0", 0)
+            initial, pointers = _initial(value, step, size) if value else (None, ())
+            align = int(match["align"] or step)
+            yield Variable(name, match["space"], match["type"], size, align, initial, pointers)
+
+
+def _initial(text: str, step: int, size: int) -> tuple[bytes, tuple[tuple[int, str, bool], ...]]:
+    data = bytearray()
+    pointers: list[tuple[int, str, bool]] = []
+    for item in re.findall(r"[^\s,{}]+", text):
+        if re.match(r"[-\d]", item):
+            match = _TOKEN.match(item.lstrip("-"))
+            assert match is not None
+            value = _constant(match.lastgroup or "", match[0]).value * (-1 if item.startswith("-") else 1)
+        else:
+            generic = re.fullmatch(r"generic\(([\w$]+)\)", item)
+            pointers.append((len(data), generic[1] if generic else item, bool(generic)))
+            value = 0
+        data += (value % (1 << 8 * step)).to_bytes(step, "little")
+    return bytes(data.ljust(size, b"\0")), tuple(pointers)

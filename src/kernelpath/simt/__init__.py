@@ -1,0 +1,20 @@
+"""The PTX machine: runs the PTX that real compilers emit, on a CPU, and counts what a GPU would have done."""
+
+from kernelpath.simt.counters import LineCounters
+from kernelpath.simt.errors import Fault, FaultKind, TimedOut, Unsupported
+from kernelpath.simt.machine import Buffer, Kernel, Launch, Memory, Module, Param, load
+
+__all__ = [
+    "Buffer",
+    "Fault",
+    "FaultKind",
+    "Kernel",
+    "Launch",
+    "LineCounters",
+    "Memory",
+    "Module",
+    "Param",
+    "TimedOut",
+    "Unsupported",
+    "load",
+]

@@ -1,0 +1,667 @@
+"""Lane-wise instructions: what each does to vectors of integers and floats. PTX ISA manual, section 9.7.
+
+A function here takes the emitter, the instruction's type and its sources, and returns the result. Sources arrive as
+LLVM integers or floats of that type; half-precision ones as float32, packed pairs as twice as many lanes. Rounding a
+float32 result back to half precision gives the correctly rounded result of every operation but fma.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from llvmlite import ir
+
+from kernelpath.simt.ptx import SIZES, Group, Instruction, Operand
+
+if TYPE_CHECKING:
+    from kernelpath.simt.lower import Emitter
+
+__all__ = ["LANEWISE", "Kind", "emit_lanewise", "operand", "put"]
+
+Value = Any  # llvmlite's IR values carry no useful types
+Rule = Callable[..., Value]
+LANEWISE: dict[str, Rule] = {}
+
+F32, F64 = ir.FloatType(), ir.DoubleType()
+
+
+@dataclass(frozen=True)
+class Kind:
+    """A fundamental type of PTX, by its name: ``s32``, ``f16x2``."""
+
+    name: str
+
+    @property
+    def bits(self) -> int:
+        return 1 if self.name == "pred" else 8 * SIZES.get(self.name, 4)
+
+    @property
+    def is_float(self) -> bool:
+        return "f" in self.name
+
+    @property
+    def is_signed(self) -> bool:
+        return self.name.startswith("s")
+
+    @property
+    def is_packed(self) -> bool:
+        return self.name.endswith("x2")
+
+    @property
+    def is_half(self) -> bool:
+        return self.name.removesuffix("x2") in ("f16", "bf16")
+
+    @property
+    def element(self) -> Kind:
+        return Kind(self.name.removesuffix("x2"))
+
+
+def lanewise(*opcodes: str) -> Callable[[Rule], Rule]:
+    def register(rule: Rule) -> Rule:
+        LANEWISE.update(dict.fromkeys(opcodes, rule))
+        return rule
+
+    return register
+
+
+def emit_lanewise(e: Emitter, i: Instruction) -> None:
+    """Read the sources, apply the rule, write the result."""
+    kind = Kind(i.modifiers[-1]) if i.modifiers else Kind("b32")
+    values = [operand(e, source, kind) for source in i.operands[1:]]
+    if i.opcode in ("mad", "madc", "mad24") and "wide" in i.modifiers:
+        values[2] = e.read(i.operands[3], 2 * kind.bits)
+    if "ftz" in i.modifiers:
+        values = [flush(e, value) for value in values]
+    result = LANEWISE[i.opcode](e, kind, *values)
+    if "ftz" in i.modifiers:
+        result = flush(e, result)
+    if "sat" in i.modifiers and kind.is_float:
+        result = saturate(e, result)
+    if "relu" in i.modifiers:
+        result = relu(e, result)
+    put(e, i.operands[0], result, kind)
+
+
+def operand(e: Emitter, source: Operand, kind: Kind) -> Value:
+    """The lanes of an operand as numbers of ``kind``."""
+    return from_bits(e, e.read(source, kind.bits), kind)
+
+
+def put(e: Emitter, target: Operand, value: Value, kind: Kind) -> None:
+    """Write numbers of ``kind`` to a register."""
+    e.write(target, to_bits(e, value, kind), signed=kind.is_signed)
+
+
+def from_bits(e: Emitter, bits: Value, kind: Kind) -> Value:
+    if not kind.is_float:
+        return bits
+    if kind.is_half:
+        count = bits.type.count * (2 if kind.is_packed else 1)
+        halves = e.b.bitcast(bits, ir.VectorType(ir.IntType(16), count))
+        return widen(e, halves, kind.element.name)
+    return e.b.bitcast(bits, like(bits, F64 if kind.bits == 64 else F32))
+
+
+def to_bits(e: Emitter, value: Value, kind: Kind) -> Value:
+    if not kind.is_float:
+        return value
+    if kind.is_half:
+        value = narrow(e, value, kind.element.name)
+        lanes = value.type.count // (2 if kind.is_packed else 1)
+        return e.b.bitcast(value, ir.VectorType(ir.IntType(kind.bits), lanes))
+    return e.b.bitcast(value, like(value, ir.IntType(kind.bits)))
+
+
+def widen(e: Emitter, halves: Value, name: str) -> Value:
+    """16-bit floats to float32; exact."""
+    if name == "bf16":
+        shifted = e.b.shl(e.resize(halves, 32), e.splat(16, 32, halves.type.count))
+        return e.b.bitcast(shifted, like(halves, F32))
+    return e.b.fpext(e.b.bitcast(halves, like(halves, ir.HalfType())), like(halves, F32))
+
+
+def narrow(e: Emitter, value: Value, name: str) -> Value:
+    """float32 to 16-bit floats, to the nearest even; NaN to the canonical 0x7fff."""
+    b, count = e.b, value.type.count
+    if name == "f16":
+        half = b.bitcast(b.fptrunc(value, like(value, ir.HalfType())), like(value, ir.IntType(16)))
+    else:
+        bits = b.bitcast(value, like(value, ir.IntType(32)))
+        odd = b.and_(b.lshr(bits, e.splat(16, 32, count)), e.splat(1, 32, count))
+        rounded = b.add(bits, b.add(odd, e.splat(0x7FFF, 32, count)))
+        half = e.resize(b.lshr(rounded, e.splat(16, 32, count)), 16)
+    return b.select(b.fcmp_unordered("uno", value, value), e.splat(0x7FFF, 16, count), half)
+
+
+def like(value: Value, element: ir.Type) -> ir.VectorType:
+    return ir.VectorType(element, value.type.count)
+
+
+def constant(value: Value, number: float) -> ir.Constant:
+    """``number`` in every lane, in the type of ``value``."""
+    return ir.Constant(value.type, [number] * value.type.count)
+
+
+def suffix(value: Value) -> str:
+    """The name that LLVM gives a vector type in intrinsics: v32f32."""
+    element = value.type.element
+    names = {ir.FloatType: "f32", ir.DoubleType: "f64"}
+    return f"v{value.type.count}{names.get(type(element)) or f'i{element.width}'}"
+
+
+def intrinsic(e: Emitter, name: str, *values: Value) -> Value:
+    return e.intrinsic(f"llvm.{name}.{suffix(values[0])}", values[0].type, *values)
+
+
+def flush(e: Emitter, value: Value) -> Value:
+    """Subnormal float32 to zero of the same sign (``.ftz``)."""
+    if value.type.element != F32:
+        return value
+    small = e.b.fcmp_ordered("<", intrinsic(e, "fabs", value), constant(value, 2.0**-126))
+    return e.b.select(small, intrinsic(e, "copysign", constant(value, 0.0), value), value)
+
+
+def saturate(e: Emitter, value: Value) -> Value:
+    """Clamp to [0, 1]; NaN becomes 0 (``.sat``)."""
+    above_zero = e.b.fcmp_ordered(">", value, constant(value, 0.0))
+    value = e.b.select(above_zero, value, constant(value, 0.0))
+    return e.b.select(e.b.fcmp_ordered("<", value, constant(value, 1.0)), value, constant(value, 1.0))
+
+
+def relu(e: Emitter, value: Value) -> Value:
+    """Clamp negatives to 0; NaN stays (``.relu``)."""
+    return e.b.select(e.b.fcmp_ordered("<", value, constant(value, 0.0)), constant(value, 0.0), value)
+
+
+# Integer and float arithmetic
+
+
+@lanewise("add")
+def add(e: Emitter, t: Kind, x: Value, y: Value) -> Value:
+    if t.is_float:
+        return rounded(e, t, e.b.fadd, x, y)
+    if "sat" in e.instruction.modifiers:
+        return intrinsic(e, "sadd.sat", x, y)
+    return with_carry(e, x, y) if "cc" in e.instruction.modifiers else e.b.add(x, y)
+
+
+@lanewise("sub")
+def sub(e: Emitter, t: Kind, x: Value, y: Value) -> Value:
+    if t.is_float:
+        return rounded(e, t, e.b.fsub, x, y)
+    if "sat" in e.instruction.modifiers:
+        return intrinsic(e, "ssub.sat", x, y)
+    if "cc" in e.instruction.modifiers:
+        e.values["%cc"] = e.resize(e.b.icmp_unsigned("<", x, y), x.type.element.width)
+    return e.b.sub(x, y)
+
+
+@lanewise("addc")
+def addc(e: Emitter, t: Kind, x: Value, y: Value) -> Value:
+    carry = e.resize(e.values["%cc"], t.bits)
+    total = with_carry(e, x, y)
+    if "cc" not in e.instruction.modifiers:
+        return e.b.add(total, carry)
+    first = e.values["%cc"]
+    total = with_carry(e, total, carry)
+    e.values["%cc"] = e.b.or_(first, e.values["%cc"])
+    return total
+
+
+@lanewise("subc")
+def subc(e: Emitter, t: Kind, x: Value, y: Value) -> Value:
+    borrow = e.resize(e.values["%cc"], t.bits)
+    less = e.b.icmp_unsigned("<", x, y)
+    equal = e.b.and_(e.b.icmp_unsigned("==", x, y), e.b.icmp_unsigned("!=", borrow, constant(borrow, 0)))
+    e.values["%cc"] = e.resize(e.b.or_(less, equal), t.bits)
+    return e.b.sub(e.b.sub(x, y), borrow)
+
+
+def with_carry(e: Emitter, x: Value, y: Value) -> Value:
+    """The sum; the carry out is kept for the next addc."""
+    total = e.b.add(x, y)
+    e.values["%cc"] = e.resize(e.b.icmp_unsigned("<", total, x), x.type.element.width)
+    return total
+
+
+def rounded(e: Emitter, t: Kind, operation: Callable[[Value, Value], Value], x: Value, y: Value) -> Value:
+    """Apply a float operation under the instruction's rounding; the directed ones through float64."""
+    mode = next((m for m in e.instruction.modifiers if m in ("rz", "rm", "rp")), None)
+    if mode is None:
+        return operation(x, y)
+    if x.type.element != F32:
+        raise e.unsupported()
+    wide = like(x, F64)
+    return directed(e, operation(e.b.fpext(x, wide), e.b.fpext(y, wide)), F32, mode)
+
+
+def directed(e: Emitter, wide: Value, element: ir.Type, mode: str) -> Value:
+    """Narrow float64 to float32 toward zero (rz), down (rm) or up (rp): round, then step back where it overshot."""
+    b = e.b
+    value = b.fptrunc(wide, like(wide, element))
+    back = b.fpext(value, wide.type)
+    positive = b.fcmp_ordered(">", wide, constant(wide, 0.0))
+    too_big, too_small = b.fcmp_ordered(">", back, wide), b.fcmp_ordered("<", back, wide)
+    overshot = {
+        "rm": too_big,
+        "rp": too_small,
+        "rz": b.select(positive, too_big, too_small),
+    }[mode]
+    bits = b.bitcast(value, like(value, ir.IntType(32)))
+    # subtle: float bits order by magnitude, so one less is one step toward zero, one more is one away from it.
+    toward_zero = b.select(positive, too_big, too_small)
+    step = b.select(toward_zero, constant(bits, -1), constant(bits, 1))
+    return b.select(overshot, b.bitcast(b.add(bits, step), value.type), value)
+
+
+@lanewise("mul", "mul24")
+def mul(e: Emitter, t: Kind, x: Value, y: Value) -> Value:
+    if t.is_float:
+        return rounded(e, t, e.b.fmul, x, y)
+    if "wide" in e.instruction.modifiers or "hi" in e.instruction.modifiers:
+        x, y = (e.resize(v, 2 * t.bits, t.is_signed) for v in (x, y))
+    product = e.b.mul(x, y)
+    if "hi" in e.instruction.modifiers:
+        return e.resize(e.b.lshr(product, constant(product, t.bits)), t.bits)
+    return product
+
+
+@lanewise("div")
+def div(e: Emitter, t: Kind, x: Value, y: Value) -> Value:
+    return rounded(e, t, e.b.fdiv, x, y) if t.is_float else divide(e, t, x, y)[0]
+
+
+@lanewise("rem")
+def rem(e: Emitter, t: Kind, x: Value, y: Value) -> Value:
+    return divide(e, t, x, y)[1]
+
+
+def divide(e: Emitter, t: Kind, x: Value, y: Value) -> tuple[Value, Value]:
+    """Quotient and remainder. Dividing by zero gives all ones and x, as GPUs do; the manual leaves it open."""
+    zero = e.b.icmp_unsigned("==", y, constant(y, 0))
+    by = e.b.select(zero, constant(y, 1), y)
+    if t.is_signed:
+        minus_one = e.b.icmp_unsigned("==", y, constant(y, -1))
+        by = e.b.select(minus_one, constant(y, 1), by)  # subtle: the least integer over -1 traps on a CPU
+        quotient = e.b.select(minus_one, e.b.neg(x), e.b.sdiv(x, by))
+        rest = e.b.srem(x, by)
+    else:
+        quotient, rest = e.b.udiv(x, by), e.b.urem(x, by)
+    return e.b.select(zero, constant(x, -1), quotient), e.b.select(zero, x, rest)
+
+
+@lanewise("neg")
+def neg(e: Emitter, t: Kind, x: Value) -> Value:
+    return e.b.fneg(x) if t.is_float else e.b.neg(x)
+
+
+@lanewise("abs")
+def absolute(e: Emitter, t: Kind, x: Value) -> Value:
+    if t.is_float:
+        return intrinsic(e, "fabs", x)
+    return e.b.select(e.b.icmp_signed("<", x, constant(x, 0)), e.b.neg(x), x)
+
+
+@lanewise("min", "max")
+def extreme(e: Emitter, t: Kind, x: Value, y: Value, op: str = "") -> Value:
+    b, op = e.b, op or ("<" if e.instruction.opcode == "min" else ">")
+    if not t.is_float:
+        compare = b.icmp_signed if t.is_signed else b.icmp_unsigned
+        return b.select(compare(op, x, y), x, y)
+    bits = [b.bitcast(v, like(v, ir.IntType(64 if t.bits == 64 else 32))) for v in (x, y)]
+    # Equal numbers differ only where they are zeros: -0 is less than +0.
+    same = b.bitcast((b.or_ if op == "<" else b.and_)(*bits), x.type)
+    chosen = b.select(b.fcmp_ordered(op, x, y), x, y)
+    chosen = b.select(b.fcmp_ordered("==", x, y), same, chosen)
+    x_is_nan, y_is_nan = (b.fcmp_unordered("uno", v, v) for v in (x, y))
+    if "NaN" in e.instruction.modifiers:
+        return b.select(x_is_nan, x, b.select(y_is_nan, y, chosen))
+    return b.select(x_is_nan, y, b.select(y_is_nan, x, chosen))
+
+
+@lanewise("fma")
+def fma(e: Emitter, t: Kind, x: Value, y: Value, z: Value) -> Value:
+    mode = next((m for m in e.instruction.modifiers if m in ("rz", "rm", "rp")), None)
+    if mode or t.is_half:
+        wide = like(x, F64)
+        exact = intrinsic(e, "fma", *(e.b.fpext(v, wide) for v in (x, y, z)))
+        return directed(e, exact, F32, mode) if mode else to_odd(e, exact)
+    return intrinsic(e, "fma", x, y, z)
+
+
+def to_odd(e: Emitter, wide: Value) -> Value:
+    """Narrow float64 to float32 so that rounding once more, to half precision, is as rounding once."""
+    b = e.b
+    bits = b.bitcast(wide, like(wide, ir.IntType(64)))
+    low = b.and_(bits, constant(bits, (1 << 29) - 1))
+    sticky = b.select(b.icmp_unsigned("!=", low, constant(low, 0)), constant(bits, 1 << 29), constant(bits, 0))
+    kept = b.or_(b.and_(bits, constant(bits, -1 << 29)), sticky)
+    return b.fptrunc(b.bitcast(kept, wide.type), like(wide, F32))
+
+
+@lanewise("mad", "mad24")
+def mad(e: Emitter, t: Kind, x: Value, y: Value, z: Value) -> Value:
+    if t.is_float:
+        return fma(e, t, x, y, z)
+    product = mul(e, t, x, y)
+    if "cc" in e.instruction.modifiers:
+        return with_carry(e, product, z)
+    return e.b.add(product, z)
+
+
+@lanewise("madc")
+def madc(e: Emitter, t: Kind, x: Value, y: Value, z: Value) -> Value:
+    return addc(e, t, mul(e, t, x, y), z)
+
+
+@lanewise("sad")
+def sad(e: Emitter, t: Kind, x: Value, y: Value, z: Value) -> Value:
+    compare = e.b.icmp_signed if t.is_signed else e.b.icmp_unsigned
+    return e.b.add(z, e.b.select(compare("<", x, y), e.b.sub(y, x), e.b.sub(x, y)))
+
+
+@lanewise("dp4a")
+def dp4a(e: Emitter, t: Kind, x: Value, y: Value, z: Value) -> Value:
+    signed = [name == "s32" for name in e.instruction.modifiers[-2:]]
+    for byte in range(4):
+        x_byte, y_byte = (e.resize(byte_of(e, v, byte), 32, s) for v, s in zip((x, y), signed, strict=True))
+        z = e.b.add(z, e.b.mul(x_byte, y_byte))
+    return z
+
+
+def byte_of(e: Emitter, value: Value, which: int) -> Value:
+    return e.resize(e.b.lshr(value, constant(value, 8 * which)), 8)
+
+
+# Approximations: each within the error that the manual allows, computed in float32
+
+
+@lanewise("rcp")
+def rcp(e: Emitter, t: Kind, x: Value) -> Value:
+    return rounded(e, t, e.b.fdiv, constant(x, 1.0), x)
+
+
+@lanewise("sqrt")
+def sqrt(e: Emitter, t: Kind, x: Value) -> Value:
+    return intrinsic(e, "sqrt", x)
+
+
+@lanewise("rsqrt")
+def rsqrt(e: Emitter, t: Kind, x: Value) -> Value:
+    return e.b.fdiv(constant(x, 1.0), intrinsic(e, "sqrt", x))
+
+
+@lanewise("ex2")
+def ex2(e: Emitter, t: Kind, x: Value) -> Value:
+    return intrinsic(e, "exp2", x)
+
+
+@lanewise("lg2")
+def lg2(e: Emitter, t: Kind, x: Value) -> Value:
+    return intrinsic(e, "log2", x)
+
+
+@lanewise("sin")
+def sin(e: Emitter, t: Kind, x: Value) -> Value:
+    return intrinsic(e, "sin", x)
+
+
+@lanewise("cos")
+def cos(e: Emitter, t: Kind, x: Value) -> Value:
+    return intrinsic(e, "cos", x)
+
+
+@lanewise("tanh")
+def tanh(e: Emitter, t: Kind, x: Value) -> Value:
+    """1 - 2 / (e^2x + 1) on |x|; the manual allows a relative error of 2^-11, so small x is returned as it is."""
+    b, size = e.b, intrinsic(e, "fabs", x)
+    power = intrinsic(e, "exp2", b.fmul(size, constant(x, 2.8853900817779268)))
+    tail = b.fdiv(constant(x, 2.0), b.fadd(power, constant(x, 1.0)))
+    value = b.fsub(constant(x, 1.0), tail)
+    cube = b.fmul(size, b.fmul(size, b.fmul(size, constant(x, -1.0 / 3.0))))
+    value = b.select(b.fcmp_ordered("<", size, constant(x, 0.05)), b.fadd(size, cube), value)
+    value = intrinsic(e, "copysign", value, x)
+    return b.select(b.fcmp_unordered("uno", x, x), x, value)
+
+
+@lanewise("copysign")
+def copysign(e: Emitter, t: Kind, sign: Value, size: Value) -> Value:
+    return intrinsic(e, "copysign", size, sign)
+
+
+# Bits
+
+
+@lanewise("and")
+def and_(e: Emitter, t: Kind, x: Value, y: Value) -> Value:
+    return e.b.and_(x, y)
+
+
+@lanewise("or")
+def or_(e: Emitter, t: Kind, x: Value, y: Value) -> Value:
+    return e.b.or_(x, y)
+
+
+@lanewise("xor")
+def xor(e: Emitter, t: Kind, x: Value, y: Value) -> Value:
+    return e.b.xor(x, y)
+
+
+@lanewise("not")
+def not_(e: Emitter, t: Kind, x: Value) -> Value:
+    return e.b.not_(x)
+
+
+@lanewise("cnot")
+def cnot(e: Emitter, t: Kind, x: Value) -> Value:
+    return e.b.zext(e.b.icmp_unsigned("==", x, constant(x, 0)), x.type)
+
+
+@lanewise("popc")
+def popc(e: Emitter, t: Kind, x: Value) -> Value:
+    return intrinsic(e, "ctpop", x)
+
+
+@lanewise("clz")
+def clz(e: Emitter, t: Kind, x: Value) -> Value:
+    keep_zero = ir.Constant(ir.IntType(1), 0)
+    return e.intrinsic(f"llvm.ctlz.{suffix(x)}", x.type, x, keep_zero)
+
+
+@lanewise("brev")
+def brev(e: Emitter, t: Kind, x: Value) -> Value:
+    return intrinsic(e, "bitreverse", x)
+
+
+@lanewise("bfind")
+def bfind(e: Emitter, t: Kind, x: Value) -> Value:
+    """Position of the highest set bit, or of the highest that differs from the sign; all ones where there is none."""
+    if t.is_signed:
+        x = e.b.select(e.b.icmp_signed("<", x, constant(x, 0)), e.b.not_(x), x)
+    zeros = clz(e, t, x)
+    place = zeros if "shiftamt" in e.instruction.modifiers else e.b.sub(constant(x, t.bits - 1), zeros)
+    return e.b.select(e.b.icmp_unsigned("==", x, constant(x, 0)), constant(x, -1), place)
+
+
+def shift(e: Emitter, operation: Callable[[Value, Value], Value], x: Value, amount: Value, limit: Value) -> Value:
+    """Shift; amounts of the width or more give ``limit`` (PTX clamps them, LLVM leaves them undefined)."""
+    bits = x.type.element.width
+    big = e.b.icmp_unsigned(">=", amount, constant(amount, bits))
+    amount = e.resize(e.b.select(big, constant(amount, 0), amount), bits)
+    return e.b.select(big, limit, operation(x, amount))
+
+
+def emit_shift(e: Emitter, i: Instruction) -> None:
+    """shl and shr: the amount is 32 bits wide whatever the type."""
+    kind = Kind(i.modifiers[-1])
+    x, amount = e.read(i.operands[1], kind.bits), e.read(i.operands[2], 32)
+    zero = constant(x, 0)
+    if i.opcode == "shl":
+        result = shift(e, e.b.shl, x, amount, zero)
+    elif kind.is_signed:
+        result = shift(e, e.b.ashr, x, amount, e.b.ashr(x, constant(x, kind.bits - 1)))
+    else:
+        result = shift(e, e.b.lshr, x, amount, zero)
+    e.write(i.operands[0], result, signed=kind.is_signed)
+
+
+@lanewise("shf")
+def shf(e: Emitter, t: Kind, low: Value, high: Value, amount: Value) -> Value:
+    """Funnel shift of the 64 bits high:low."""
+    wrap = "wrap" in e.instruction.modifiers
+    limit = constant(amount, 32)
+    clamped = e.b.select(e.b.icmp_unsigned(">", amount, limit), limit, amount)
+    amount = e.resize(e.b.and_(amount, constant(amount, 31)) if wrap else clamped, 64)
+    both = e.b.or_(e.b.shl(e.resize(high, 64), constant(amount, 32)), e.resize(low, 64))
+    if "l" in e.instruction.modifiers:
+        return e.resize(e.b.lshr(e.b.shl(both, amount), constant(both, 32)), 32)
+    return e.resize(e.b.lshr(both, amount), 32)
+
+
+@lanewise("bfe")
+def bfe(e: Emitter, t: Kind, x: Value, place: Value, length: Value) -> Value:
+    """Extract a field of ``length`` bits at ``place``; past the top it is filled with the sign or zero."""
+    b, bits = e.b, t.bits
+    place, length = (e.resize(b.and_(e.resize(v, 32), e.splat(255, 32)), bits) for v in (place, length))
+    end = b.add(place, length)
+    over = b.icmp_unsigned(">", end, constant(end, bits))
+    left = b.select(over, constant(end, 0), b.sub(constant(end, bits), end))
+    # Move the field to the top, then down again: what lies above it is lost on the way.
+    fill = b.ashr(x, constant(x, bits - 1)) if t.is_signed else constant(x, 0)
+    shifted = shift(e, b.shl, x, left, constant(x, 0))
+    down = b.add(place, left)
+    move = b.ashr if t.is_signed else b.lshr
+    value = shift(e, move, shifted, down, fill)
+    return b.select(b.icmp_unsigned("==", length, constant(length, 0)), constant(x, 0), value)
+
+
+@lanewise("bfi")
+def bfi(e: Emitter, t: Kind, x: Value, y: Value, place: Value, length: Value) -> Value:
+    """Insert the low ``length`` bits of x into y at ``place``."""
+    b = e.b
+    place, length = (e.resize(b.and_(e.resize(v, 32), e.splat(255, 32)), t.bits) for v in (place, length))
+    one, zero = constant(x, 1), constant(x, 0)
+    ones = b.sub(shift(e, b.shl, one, length, zero), one)
+    mask = shift(e, b.shl, ones, place, zero)
+    return b.or_(b.and_(shift(e, b.shl, x, place, zero), mask), b.and_(y, b.not_(mask)))
+
+
+@lanewise("prmt")
+def prmt(e: Emitter, t: Kind, x: Value, y: Value, selector: Value) -> Value:
+    """Choose four of the eight bytes of y:x; bit 3 of a selector replicates the byte's sign."""
+    if e.instruction.modifiers != ("b32",):
+        raise e.unsupported()
+    b = e.b
+    both = b.or_(b.shl(e.resize(y, 64), e.splat(32, 64)), e.resize(x, 64))
+    result = e.splat(0, 32)
+    for byte in range(4):
+        chosen = b.lshr(selector, e.splat(4 * byte, 32))
+        amount = e.resize(b.shl(b.and_(chosen, e.splat(7, 32)), e.splat(3, 32)), 64)
+        value = e.resize(b.lshr(both, amount), 8)
+        sign = b.ashr(value, e.splat(7, 8))
+        replicate = b.icmp_unsigned("!=", b.and_(chosen, e.splat(8, 32)), e.splat(0, 32))
+        value = e.resize(b.select(replicate, sign, value), 32)
+        result = b.or_(result, b.shl(value, e.splat(8 * byte, 32)))
+    return result
+
+
+def emit_lop3(e: Emitter, i: Instruction) -> None:
+    """Any logic function of three words: bit k of the table is its value where the inputs' bits spell k."""
+    x, y, z = (e.read(source, 32) for source in i.operands[1:4])
+    table = i.operands[4].value  # type: ignore[union-attr]
+    result = e.splat(0, 32)
+    for row in range(8):
+        if table >> row & 1:
+            term = [v if row >> place & 1 else e.b.not_(v) for v, place in ((x, 2), (y, 1), (z, 0))]
+            result = e.b.or_(result, e.b.and_(term[0], e.b.and_(term[1], term[2])))
+    e.write(i.operands[0], result)
+
+
+# Comparison and selection
+
+
+def compare(e: Emitter, name: str, kind: Kind, x: Value, y: Value) -> Value:
+    """One of PTX's comparison operators (manual, section 9.3.2)."""
+    operators = {"eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">="}
+    if kind.is_float:
+        if name in ("num", "nan"):
+            return e.b.fcmp_ordered("ord", x, y) if name == "num" else e.b.fcmp_unordered("uno", x, y)
+        if name.endswith("u"):
+            return e.b.fcmp_unordered(operators[name[:-1]], x, y)
+        return e.b.fcmp_ordered(operators[name], x, y)
+    unsigned = {"lo": "<", "ls": "<=", "hi": ">", "hs": ">="}
+    if name in unsigned or not kind.is_signed:
+        return e.b.icmp_unsigned(unsigned.get(name) or operators[name], x, y)
+    return e.b.icmp_signed(operators[name], x, y)
+
+
+def emit_setp(e: Emitter, i: Instruction) -> None:
+    """``setp.lt.and.f32 p|q, a, b, c``: p = (a < b) and c; q = not (a < b) and c."""
+    kind = Kind(i.modifiers[-1])
+    x, y = (maybe_flushed(e, operand(e, source, kind)) for source in i.operands[1:3])
+    result = compare(e, i.modifiers[0], kind, x, y)
+    targets = i.operands[0].items if isinstance(i.operands[0], Group) else (i.operands[0],)
+    if kind.is_packed:
+        halves = e.b.bitcast(result, ir.VectorType(ir.IntType(2), result.type.count // 2))
+        values = [e.resize(e.b.lshr(halves, constant(halves, n)), 1) for n in range(2)]
+    else:
+        values = [result, e.b.not_(result)]
+    for target, value in zip(targets, values, strict=False):
+        e.write(target, combined(e, i, value))
+
+
+def emit_set(e: Emitter, i: Instruction) -> None:
+    """``set.lt.u32.f32 d, a, b``: all ones, or 1.0 for a float result, where the comparison holds."""
+    kind, result_kind = Kind(i.modifiers[-1]), Kind(i.modifiers[-2])
+    x, y = (maybe_flushed(e, operand(e, source, kind)) for source in i.operands[1:3])
+    holds = combined(e, i, compare(e, i.modifiers[0], kind, x, y))
+    if result_kind.is_float:
+        element = F32 if result_kind.bits != 64 else F64
+        put(e, i.operands[0], e.b.uitofp(holds, like(holds, element)), result_kind)
+    else:
+        width = result_kind.bits if not kind.is_packed else 16
+        bits = e.resize(holds, width, signed=True)
+        e.write(i.operands[0], e.b.bitcast(bits, ir.VectorType(ir.IntType(result_kind.bits), 32)))
+
+
+def combined(e: Emitter, i: Instruction, value: Value) -> Value:
+    """Apply ``.and``, ``.or`` or ``.xor`` with the third source, where the instruction has one."""
+    operation = {"and": e.b.and_, "or": e.b.or_, "xor": e.b.xor}.get(i.modifiers[1] if len(i.modifiers) > 1 else "")
+    return operation(value, e.read(i.operands[3], 1)) if operation else value
+
+
+def maybe_flushed(e: Emitter, value: Value) -> Value:
+    return flush(e, value) if "ftz" in e.instruction.modifiers else value
+
+
+def emit_selp(e: Emitter, i: Instruction) -> None:
+    bits = Kind(i.modifiers[-1]).bits
+    x, y = (e.read(source, bits) for source in i.operands[1:3])
+    e.write(i.operands[0], e.b.select(e.read(i.operands[3], 1), x, y))
+
+
+def emit_slct(e: Emitter, i: Instruction) -> None:
+    kind, by = Kind(i.modifiers[-2]), Kind(i.modifiers[-1])
+    x, y = (e.read(source, kind.bits) for source in i.operands[1:3])
+    c = maybe_flushed(e, operand(e, i.operands[3], by))
+    e.write(i.operands[0], e.b.select(compare(e, "ge", by, c, constant(c, 0)), x, y))
+
+
+def emit_testp(e: Emitter, i: Instruction) -> None:
+    """finite, infinite, number, notanumber, normal, subnormal."""
+    kind = Kind(i.modifiers[-1])
+    x = operand(e, i.operands[1], kind)
+    size, infinity = intrinsic(e, "fabs", x), constant(x, float("inf"))
+    least = constant(x, 2.0**-126 if kind.bits == 32 else 2.0**-1022)
+    finite = e.b.fcmp_ordered("<", size, infinity)
+    test = {
+        "finite": finite,
+        "infinite": e.b.fcmp_ordered("==", size, infinity),
+        "number": e.b.fcmp_ordered("ord", x, x),
+        "notanumber": e.b.fcmp_unordered("uno", x, x),
+        "normal": e.b.and_(finite, e.b.fcmp_ordered(">=", size, least)),
+        "subnormal": e.b.and_(e.b.fcmp_ordered("<", size, least), e.b.fcmp_ordered(">", size, constant(x, 0.0))),
+    }[i.modifiers[0]]
+    e.write(i.operands[0], test)

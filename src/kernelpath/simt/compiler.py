@@ -1,0 +1,87 @@
+"""From PTX text to machine code of this computer, kept on disk by content."""
+
+from __future__ import annotations
+
+import ctypes
+import hashlib
+import os
+import pickle
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+import llvmlite.binding as llvm
+from numba import cfunc
+from platformdirs import user_cache_path
+
+from kernelpath.simt import flow, memory, sync
+from kernelpath.simt.layout import Call
+from kernelpath.simt.lower import Lowered, lower
+from kernelpath.simt.ptx import Module
+
+__all__ = ["Program", "compile_kernel"]
+
+_FUNCTIONS = {Call.ACCESS: memory.access, Call.WARP_SYNC: sync.warp_sync, Call.FENCE: sync.fence}
+
+
+@dataclass
+class Program:
+    """A compiled kernel: ``run(launch, warps, count)`` advances warps; see ``lower``."""
+
+    lowered: Lowered
+    run: ctypes._NamedFuncPointer
+    engine: llvm.ExecutionEngine
+
+
+def compile_kernel(module: Module, name: str, digest: str) -> Program:
+    """Compile one kernel of ``module``, or load it from the cache. ``digest`` identifies the PTX text."""
+    target = _target_machine()
+    path = _cache_path(digest, name)
+    try:
+        lowered, code = pickle.loads(path.read_bytes())
+    except (OSError, pickle.PickleError, EOFError, AttributeError):
+        lowered = lower(module, module.functions[name], flow.analyse(module, module.functions[name]))
+        code = target.emit_object(llvm.parse_assembly(lowered.ir))
+        _save(path, pickle.dumps((lowered, code)))
+    for call in lowered.calls:
+        llvm.add_symbol(f"kernelpath_{call.name.lower()}", _address(call))
+    engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), target)
+    engine.add_object_file(llvm.ObjectFileRef.from_data(code))
+    engine.finalize_object()
+    signature = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p, ctypes.c_void_p)
+    return Program(lowered, signature(engine.get_function_address("run")), engine)
+
+
+@cache
+def _target_machine() -> llvm.TargetMachine:
+    llvm.initialize_native_target()
+    llvm.initialize_native_asmprinter()
+    target = llvm.Target.from_default_triple()
+    features = llvm.get_host_cpu_features().flatten()
+    return target.create_target_machine(cpu=llvm.get_host_cpu_name(), features=features, opt=1, jit=True)
+
+
+@cache
+def _address(call: Call) -> int:
+    """The address of a warp-level function; Numba keeps its machine code beside the source or in its own cache."""
+    compiled = cfunc(memory.SIGNATURE, cache=True)(_FUNCTIONS[call].py_func)
+    return int(compiled.address)
+
+
+def _cache_path(digest: str, name: str) -> Path:
+    sources = Path(__file__).parent.glob("*.py")
+    ours = hashlib.sha256(b"".join(path.read_bytes() for path in sorted(sources)))
+    host = f"{llvm.llvm_version_info}{llvm.get_host_cpu_name()}{llvm.get_host_cpu_features().flatten()}"
+    key = hashlib.sha256(f"{digest}{name}{host}{ours.hexdigest()}".encode()).hexdigest()
+    return user_cache_path("kernelpath") / "simt" / key[:2] / key
+
+
+def _save(path: Path, data: bytes) -> None:
+    """Write atomically; a cache that cannot be written is no error."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        temporary = path.with_suffix(f".{os.getpid()}")
+        temporary.write_bytes(data)
+        temporary.replace(path)
+    except OSError:
+        return

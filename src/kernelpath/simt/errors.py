@@ -1,0 +1,70 @@
+"""What can end a launch early."""
+
+from __future__ import annotations
+
+import enum
+
+__all__ = ["Fault", "FaultKind", "TimedOut", "Unsupported"]
+
+
+class FaultKind(enum.Enum):
+    """What a kernel did wrong."""
+
+    OUT_OF_BOUNDS = "out of bounds"
+    MISALIGNED = "misaligned"
+    UNINITIALIZED = "uninitialized"
+    RACE = "race"
+    BARRIER = "barrier"
+    BAD_MASK = "bad mask"
+    READ_ONLY = "read only"
+    ASSERTION = "assertion"
+    TRAP = "trap"
+
+
+class Fault(Exception):
+    """A thread did what it must not. ``str()`` gives kernel, line, block, thread and the complaint in one sentence.
+
+    ``block`` and ``thread`` are (x, y, z); ``address`` is the first byte of the access, or None where there is none.
+    """
+
+    def __init__(
+        self,
+        kind: FaultKind,
+        message: str,
+        kernel: str,
+        file: str,
+        line: int,
+        block: tuple[int, int, int],
+        thread: tuple[int, int, int],
+        address: int | None = None,
+    ) -> None:
+        super().__init__(f"{kernel}, line {line}: thread {thread} of block {block} {message}")
+        self.kind = kind
+        self.message = message
+        self.kernel = kernel
+        self.file = file
+        self.line = line
+        self.block = block
+        self.thread = thread
+        self.address = address
+
+
+class Unsupported(Exception):
+    """An instruction that the machine does not know. ``line`` is the source line, 0 where the PTX names none."""
+
+    def __init__(self, instruction: str, file: str, line: int) -> None:
+        super().__init__(f"line {line}: the PTX machine has no {instruction}")
+        self.instruction = instruction
+        self.file = file
+        self.line = line
+
+
+class TimedOut(Exception):
+    """The launch used up its instructions. ``line`` is where a thread was running."""
+
+    def __init__(self, kernel: str, file: str, line: int, instructions: int) -> None:
+        super().__init__(f"{kernel}, line {line}: still running after {instructions:,} instructions")
+        self.kernel = kernel
+        self.file = file
+        self.line = line
+        self.instructions = instructions

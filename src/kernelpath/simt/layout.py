@@ -1,0 +1,149 @@
+"""The records that generated code, the memory checks and the scheduler share, as numpy dtypes.
+
+``LAUNCH`` exists once a launch, ``WARP`` once a warp and is followed by the warp's registers, ``SITE`` once for each
+instruction that touches memory. A record is one contiguous span of bytes; generated code reads a field at its offset.
+"""
+
+from __future__ import annotations
+
+import enum
+
+import numpy as np
+
+__all__ = ["BUFFER", "COUNTS", "LANES", "LAUNCH", "SITE", "WARP", "Access", "Call", "Space", "Status", "field_offset"]
+
+LANES = 32
+WAITING = 1 << 30  # added to the block number of a lane that waits there for other lanes
+NOWHERE = (1 << 31) - 1  # the block number of a lane that has left the kernel
+
+
+class Status(enum.IntEnum):
+    """Why a warp stopped running."""
+
+    READY = 0
+    EXITED = 1
+    BARRIER = 2  # waits at the barrier that the warp's record names
+    ARRIVED = 3  # has arrived at a barrier without waiting for it
+    PREEMPTED = 4  # its time slice is used up
+    FAULT = 5  # the launch's record says what and where
+    STUCK = 6  # every lane waits for another one
+    HOST = 7  # asks for a service of the host (printf, assert)
+
+
+class Space(enum.IntEnum):
+    """Memory that an access names. GENERIC is resolved lane by lane."""
+
+    GENERIC = 0
+    GLOBAL = 1
+    SHARED = 2
+    LOCAL = 3
+    CONST = 4
+    PARAM = 5
+
+
+class Access(enum.IntEnum):
+    """What an access does."""
+
+    LOAD = 0
+    STORE = 1
+    ATOMIC = 2
+    COPY = 3  # cp.async: reads global memory, writes shared memory
+
+
+class Call(enum.IntEnum):
+    """Warp-level functions that generated code calls by name."""
+
+    ACCESS = 0
+    WARP_SYNC = 1
+    COPY_ASYNC = 2
+    COMMIT_ASYNC = 3
+    WAIT_ASYNC = 4
+    FENCE = 5
+    MATCH = 6
+    MMA = 7
+
+
+SITE = np.dtype(
+    [("space", "i4"), ("access", "i4"), ("bytes", "i4"), ("strong", "i4")], align=True
+)
+
+# One row of counters for each site. Shared-memory rows use wavefronts and least; the others sectors.
+COUNTS = np.dtype([("requests", "i8"), ("lanes", "i8"), ("sectors", "i8"), ("wavefronts", "i8"), ("least", "i8")])
+
+BUFFER = np.dtype(
+    [
+        ("address", "i8"),
+        ("bytes", "i8"),
+        ("state", "i8"),  # address of one byte for each byte: 1 nothing wrote it, 2 a kernel wrote it
+        ("history", "i8"),  # address of two words for each granule: last write, last reads
+        ("granule", "i8"),  # log2 of the bytes that share one entry of the history
+    ],
+    align=True,
+)
+
+LAUNCH = np.dtype(
+    [
+        ("ctaid", "u4", 3),
+        ("ntid", "u4", 3),
+        ("nctaid", "u4", 3),
+        ("shared_bytes", "u4"),
+        ("dynamic_bytes", "u4"),
+        ("local_bytes", "u4"),
+        ("params", "i8"),
+        ("blocks", "i8"),  # three counters for each basic block: executions, active lanes, divergent branches
+        ("sites", "i8"),
+        ("counts", "i8"),
+        ("buffers", "i8"),
+        ("symbols", "i8"),  # addresses of module-level variables
+        ("shared", "i8"),
+        ("local", "i8"),
+        ("buffer_count", "i8"),
+        ("shared_state", "i8"),
+        ("shared_history", "i8"),
+        ("shared_granule", "i8"),
+        ("local_state", "i8"),
+        ("known", "i8"),  # known[w][v]: accesses of warp v before this time happen before what warp w does now
+        ("time", "i8"),  # counts synchronisations
+        ("launch_began", "i8"),  # the times at which this launch and this thread block began
+        ("block_began", "i8"),
+        ("block_number", "i8"),  # in the order of execution
+        ("began", "i8"),  # for each block executed so far: when it began, and when it last published its writes
+        ("published", "i8"),
+        ("acquired", "i8"),  # whether this block has used an atomic, and so may see what others published
+        ("budget", "i8"),  # lane-instructions left
+        ("fault_kind", "i4"),
+        ("fault_site", "i4"),
+        ("fault_lane", "i4"),
+        ("fault_warp", "i4"),
+        ("fault_other", "i4"),
+        ("fault_block", "i4"),
+        ("fault_address", "i8"),
+    ],
+    align=True,
+)
+
+WARP = np.dtype(
+    [
+        ("pcs", "i4", LANES),
+        ("addresses", "i8", LANES),
+        ("tid", "u4", (3, LANES)),
+        ("mask", "u4"),
+        ("live", "u4"),
+        ("index", "u4"),
+        ("status", "i4"),
+        ("barrier", "i4"),
+        ("barrier_threads", "i4"),
+        ("barrier_block", "i4"),
+        ("barrier_op", "i4"),
+        ("barrier_value", "u4"),
+        ("operands", "u4", (40, LANES)),  # what warp-level functions take and give, a row for 32 bits of each lane
+    ],
+    align=True,
+)
+
+
+def field_offset(record: np.dtype[np.void], name: str) -> int:
+    """Offset in bytes of a field of one of the records."""
+    fields = record.fields
+    assert fields is not None
+    return int(fields[name][1])

@@ -1,0 +1,540 @@
+"""From a kernel's control flow to LLVM IR that runs one warp.
+
+A register is a vector of 32 lanes. Inside a basic block registers are SSA values; between blocks the live ones rest in
+the warp's record, merged under the mask of the lanes that ran. Each lane has its own program counter, a block number.
+Lanes that agree go on together; after a divergent branch the lanes with the least number run first, so that they meet
+the others where the branch joins. Instructions that need several lanes (shuffles, barriers) wait for them.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+from llvmlite import ir
+
+from kernelpath.simt.errors import Unsupported
+from kernelpath.simt.flow import Block, Flow, results
+from kernelpath.simt.layout import LANES, LAUNCH, NOWHERE, WAITING, WARP, Access, Call, Space, Status, field_offset
+from kernelpath.simt.ptx import SIZES, Address, Function, Immediate, Instruction, Module, Not, Operand, Register, Symbol
+
+__all__ = ["Emitter", "Lowered", "Site", "lower"]
+
+I1, I8, I16, I32, I64 = (ir.IntType(bits) for bits in (1, 8, 16, 32, 64))
+POINTER = ir.PointerType()
+
+
+@dataclass(frozen=True)
+class Site:
+    """One instruction that touches memory. ``bytes`` is for a lane, ``parts`` the elements of a vector access."""
+
+    space: Space
+    access: Access
+    bytes: int
+    parts: int
+    strong: bool
+    line: int
+    text: str
+
+
+@dataclass
+class Lowered:
+    """LLVM IR of a kernel, and what the host must know to launch it and to read its counters."""
+
+    ir: str
+    warp_bytes: int
+    shared_bytes: int
+    local_bytes: int
+    sites: list[Site] = field(default_factory=list)
+    blocks: list[list[tuple[int, str]]] = field(default_factory=list)  # (line, name) of each block's instructions
+    symbols: list[str] = field(default_factory=list)
+    calls: set[Call] = field(default_factory=set)
+
+
+def lower(module: Module, kernel: Function, flow: Flow) -> Lowered:
+    """Lower one kernel. Raises Unsupported for an instruction that the machine does not know."""
+    return Emitter(module, kernel, flow).lower()
+
+
+class Emitter:
+    """Emits the function ``run(launch, warp) -> Status``. ``b`` is the IR builder."""
+
+    def __init__(self, module: Module, kernel: Function, flow: Flow) -> None:
+        self.module, self.kernel, self.flow = module, kernel, flow
+        self.registers = flow.registers
+        self.unit = ir.Module(name=kernel.name)
+        function = ir.Function(self.unit, ir.FunctionType(I32, [POINTER, POINTER]), "run")
+        self.launch, self.warp = function.args
+        for argument in function.args:
+            argument.add_attribute("noalias")
+        self.function = function
+        self.slots = self._place_registers()
+        self.params = {parameter.name: offset for parameter, offset in parameter_offsets(kernel)}
+        self.shared = self._place("shared")
+        self.local = self._place("local")
+        self.out = Lowered("", self.warp_bytes, self.shared.pop(""), self.local.pop(""))
+        self.values: dict[str, ir.Value] = {}
+        self.b = ir.IRBuilder(function.append_basic_block("entry"))
+        self.dispatch = function.append_basic_block("dispatch")
+        self.heads = [function.append_basic_block(f"block{index}") for index in range(len(flow.blocks))]
+        self.line = 0
+
+    def lower(self) -> Lowered:
+        self.b.branch(self.dispatch)
+        self._emit_dispatch()
+        for index, block in enumerate(self.flow.blocks):
+            self._emit_block(index, block)
+        self.out.ir = str(self.unit)
+        return self.out
+
+    # Registers and operands
+
+    def read(self, operand: Operand, bits: int) -> ir.Value:
+        """The lanes of ``operand`` as integers of ``bits`` bits (1 for a predicate)."""
+        match operand:
+            case Immediate(value, width):
+                return self.splat(_immediate_bits(value, width, bits), bits)
+            case Symbol(name, offset):
+                return self.resize(self.b.add(self._symbol(name), self.splat(offset, 64)), bits)
+            case Not(register):
+                return self.b.not_(self.read(register, bits))
+            case Register(name):
+                value = self.read_register(name)
+                return self.resize(value, bits)
+        raise self.unsupported()
+
+    def write(self, operand: Operand, value: ir.Value, signed: bool = False) -> None:
+        """Set a register, in the lanes that the instruction's guard lets through."""
+        assert isinstance(operand, Register)
+        if operand.name == "_":
+            return
+        value = self.resize(value, self.width(operand.name), signed)
+        if self.guarded:
+            value = self.b.select(self.active, value, self.read_register(operand.name))
+        self.values[operand.name] = value
+
+    def width(self, name: str) -> int:
+        kind = self.registers.get(name)
+        if kind is None:
+            raise self.unsupported(name)
+        return 1 if kind == "pred" else 8 * SIZES[kind]
+
+    def splat(self, value: int, bits: int, lanes: int = LANES) -> ir.Constant:
+        value &= (1 << bits) - 1
+        return ir.Constant(ir.VectorType(ir.IntType(bits), lanes), [value] * lanes)
+
+    def broadcast(self, scalar: ir.Value) -> ir.Value:
+        """All lanes equal to a scalar."""
+        vector = ir.VectorType(scalar.type, LANES)
+        first = self.b.insert_element(ir.Constant(vector, ir.Undefined), scalar, I32(0))
+        return self.b.shuffle_vector(first, ir.Constant(vector, ir.Undefined), self.splat(0, 32))
+
+    def resize(self, value: ir.Value, bits: int, signed: bool = False) -> ir.Value:
+        """Truncate or extend the lanes of an integer vector."""
+        have = value.type.element.width
+        to = ir.VectorType(ir.IntType(bits), value.type.count)
+        if have == bits:
+            return value
+        if have > bits:
+            return self.b.trunc(value, to)
+        return self.b.sext(value, to) if signed else self.b.zext(value, to)
+
+    def intrinsic(self, name: str, result: ir.Type, *arguments: ir.Value) -> ir.Value:
+        """Call an LLVM intrinsic or library function by its full name."""
+        function = self.unit.globals.get(name)
+        if function is None:
+            function = ir.Function(self.unit, ir.FunctionType(result, [a.type for a in arguments]), name)
+        return self.b.call(function, arguments)
+
+    def unsupported(self, what: str = "") -> Unsupported:
+        return Unsupported(what or self.instruction.name, self.module.file, self.instruction.line)
+
+    def read_register(self, name: str) -> ir.Value:
+        if name not in self.values:
+            special = name not in self.registers
+            self.values[name] = self.read_special(name) if special else self._load_slot(name)
+        return self.values[name]
+
+    def _load_slot(self, name: str) -> ir.Value:
+        if name not in self.slots:
+            return self.splat(0, self.width(name))
+        pointer, bits = self._slot(name), self.width(name)
+        if bits == 1:
+            return self.as_lanes(self.b.load(pointer, typ=I32))
+        return self.b.load(pointer, typ=ir.VectorType(ir.IntType(bits), LANES), align=64)
+
+    def _store_slot(self, name: str) -> None:
+        pointer, value = self._slot(name), self.values[name]
+        merged = self.b.select(self.mask_lanes, value, self._load_slot(name))
+        if value.type.element.width == 1:
+            self.b.store(self.as_bits(merged), pointer)
+        else:
+            self.b.store(merged, pointer, align=64)
+
+    def _slot(self, name: str) -> ir.Value:
+        return self.at(self.warp, self.slots[name])
+
+    def _place_registers(self) -> dict[str, int]:
+        live = sorted(set().union(*(block.live_in for block in self.flow.blocks)) & self.registers.keys())
+        slots: dict[str, int] = {}
+        end = -(-WARP.itemsize // 64) * 64
+        for name in live:
+            slots[name] = end
+            kind = self.registers[name]
+            end += 64 if kind == "pred" else LANES * SIZES[kind]
+        self.warp_bytes = end
+        return slots
+
+    def _place(self, space: str) -> dict[str, int]:
+        """Offsets of the variables of a space; the end of the static ones under the empty name."""
+        declared = {**self.module.variables, **self.flow.variables}.items()
+        ours = [(name, variable) for name, variable in declared if variable.space == space]
+        offsets, end = {}, 0
+        for name, variable in sorted(ours, key=lambda item: item[1].size == 0):
+            end = -(-end // variable.align) * variable.align
+            offsets[name] = end
+            end += variable.size
+        return {**offsets, "": end}
+
+    def _symbol(self, name: str) -> ir.Value:
+        """Address of a variable: an offset in the shared and local windows, a real address elsewhere."""
+        if name in self.shared:
+            return self.splat(self.shared[name], 64)
+        if name in self.local:
+            return self.splat(self.local[name], 64)
+        if name in self.params:
+            base = self.load_field(self.launch, LAUNCH, "params", I64)
+            return self.broadcast(self.b.add(base, I64(self.params[name])))
+        if name not in self.module.variables:
+            raise self.unsupported(name)
+        if name not in self.out.symbols:
+            self.out.symbols.append(name)
+        table = self.b.inttoptr(self.load_field(self.launch, LAUNCH, "symbols", I64), POINTER)
+        return self.broadcast(self.b.load(self.at(table, 8 * self.out.symbols.index(name)), typ=I64))
+
+    def read_special(self, name: str) -> ir.Value:
+        stem, _, axis = name.lstrip("%").partition(".")
+        step = "xyz".find(axis or "x")
+        if stem == "tid":
+            offset = field_offset(WARP, "tid") + 4 * LANES * step
+            return self.b.load(self.at(self.warp, offset), typ=ir.VectorType(I32, LANES), align=4)
+        if stem in ("ntid", "ctaid", "nctaid"):
+            pointer = self.at(self.launch, field_offset(LAUNCH, stem) + 4 * step)
+            return self.broadcast(self.b.load(pointer, typ=I32))
+        lanes = range(LANES)
+        masks = {"eq": lambda n: 1 << n, "lt": lambda n: (1 << n) - 1, "le": lambda n: (2 << n) - 1}
+        masks |= {"gt": lambda n: -(2 << n), "ge": lambda n: -(1 << n)}
+        if stem == "laneid":
+            return ir.Constant(ir.VectorType(I32, LANES), list(lanes))
+        if stem.startswith("lanemask_"):
+            mask = masks[stem[-2:]]
+            return ir.Constant(ir.VectorType(I32, LANES), [mask(lane) & 0xFFFFFFFF for lane in lanes])
+        if stem == "warpid":
+            return self.broadcast(self.load_field(self.warp, WARP, "index", I32))
+        if stem in ("clock", "clock64", "globaltimer"):
+            now = self.b.neg(self.load_field(self.launch, LAUNCH, "budget", I64))
+            return self.broadcast(now)
+        if stem in ("smid", "gridid", "nsmid", "clusterid", "cluster_ctaid", "cluster_ctarank"):
+            return self.splat(int(stem == "nsmid"), 32)
+        if stem in ("dynamic_smem_size", "total_smem_size"):
+            return self.broadcast(self.load_field(self.launch, LAUNCH, _SHARED_SIZES[stem], I32))
+        raise self.unsupported(name)
+
+    # Masks and records
+
+    def as_bits(self, lanes: ir.Value) -> ir.Value:
+        """A predicate of 32 lanes as one 32-bit word."""
+        return self.b.bitcast(lanes, I32)
+
+    def as_lanes(self, bits: ir.Value) -> ir.Value:
+        return self.b.bitcast(bits, ir.VectorType(I1, LANES))
+
+    def at(self, base: ir.Value, offset: int) -> ir.Value:
+        return self.b.gep(base, [I64(offset)], source_etype=I8)
+
+    def load_field(self, base: ir.Value, record: object, name: str, kind: ir.Type) -> ir.Value:
+        return self.b.load(self.at(base, field_offset(record, name)), typ=kind)  # type: ignore[arg-type]
+
+    def store_field(self, base: ir.Value, record: object, name: str, value: ir.Value) -> None:
+        self.b.store(value, self.at(base, field_offset(record, name)))  # type: ignore[arg-type]
+
+    def first_active(self) -> ir.Value:
+        """The least active lane."""
+        return self.intrinsic("llvm.cttz.i32", I32, self.as_bits(self.active), I1(0))
+
+    def put_row(self, row: int, value: ir.Value) -> None:
+        """Store lanes of 32 or 64 bits (two rows) where warp-level functions find them."""
+        offset = field_offset(WARP, "operands") + 4 * LANES * row
+        self.b.store(value, self.at(self.warp, offset), align=4)
+
+    def get_row(self, row: int, bits: int = 32) -> ir.Value:
+        offset = field_offset(WARP, "operands") + 4 * LANES * row
+        return self.b.load(self.at(self.warp, offset), typ=ir.VectorType(ir.IntType(bits), LANES), align=4)
+
+    # Control flow
+
+    def _emit_dispatch(self) -> None:
+        """Choose the lanes to run: those with the least block number."""
+        b = self.b
+        b.position_at_end(self.dispatch)
+        pcs = self._load_pcs()
+        least = self.intrinsic("llvm.vector.reduce.umin.v32i32", I32, pcs)
+        with b.if_then(b.icmp_unsigned("==", least, I32(NOWHERE)), likely=False):
+            b.ret(I32(Status.EXITED))
+        with b.if_then(b.icmp_unsigned(">=", least, I32(WAITING)), likely=False):
+            self.store_field(self.launch, LAUNCH, "fault_block", b.sub(least, I32(WAITING)))
+            b.ret(I32(Status.STUCK))
+        self.store_field(self.warp, WARP, "mask", self.as_bits(b.icmp_unsigned("==", pcs, self.broadcast(least))))
+        nowhere = self.function.append_basic_block("nowhere")
+        switch = b.switch(least, nowhere)
+        for index, head in enumerate(self.heads):
+            switch.add_case(I32(index), head)
+        b.position_at_end(nowhere)
+        b.unreachable()
+
+    def _emit_block(self, index: int, block: Block) -> None:
+        b = self.b
+        b.position_at_end(self.heads[index])
+        self.values, self.guarded, self.index, self.block = {}, False, index, block
+        self.instruction = block.instructions[0]
+        self._use_mask()
+        if block.loop:
+            self._preempt()
+        self._wait_for_lanes(block.instructions[0])
+        self._count(block)
+        self.out.blocks.append([(i.line, i.name) for i in block.instructions])
+        for instruction in block.instructions:
+            self._emit(instruction)
+        if not b.block.is_terminated:
+            self.leave(index + 1)
+
+    def _use_mask(self) -> None:
+        self.mask_bits = self.load_field(self.warp, WARP, "mask", I32)
+        self.mask_lanes = self.active = self.as_lanes(self.mask_bits)
+
+    def _emit(self, instruction: Instruction) -> None:
+        from kernelpath.simt.instructions import EMIT
+
+        self.instruction = instruction
+        self.guarded = instruction.guard is not None
+        self.active = self.mask_lanes
+        if instruction.guard is not None:
+            self.active = self.b.and_(self.mask_lanes, self.read(instruction.guard, 1))
+        emit = EMIT.get(instruction.opcode)
+        if emit is None:
+            raise self.unsupported()
+        emit(self, instruction)
+
+    def _count(self, block: Block) -> None:
+        b = self.b
+        lanes = b.zext(self.intrinsic("llvm.ctpop.i32", I32, self.mask_bits), I64)
+        self._add_to(self._block_counter(0), I64(1))
+        self._add_to(self._block_counter(1), lanes)
+        spent = b.mul(lanes, I64(-len(block.instructions)))
+        self._add_to(self.at(self.launch, field_offset(LAUNCH, "budget")), spent)
+
+    def _block_counter(self, which: int) -> ir.Value:
+        table = self.b.inttoptr(self.load_field(self.launch, LAUNCH, "blocks", I64), POINTER)
+        return self.at(table, 8 * (3 * self.index + which))
+
+    def _add_to(self, pointer: ir.Value, value: ir.Value) -> None:
+        self.b.store(self.b.add(self.b.load(pointer, typ=I64), value), pointer)
+
+    def _preempt(self) -> None:
+        """Loops end a time slice: a thread may be waiting for another warp."""
+        spent = self.b.icmp_signed("<", self.load_field(self.launch, LAUNCH, "budget", I64), I64(0))
+        with self.b.if_then(spent, likely=False):
+            self._set_pcs(self.splat(self.index, 32))
+            self.b.ret(I32(Status.PREEMPTED))
+
+    def _wait_for_lanes(self, instruction: Instruction) -> None:
+        """Where the block begins with a collective instruction, wait until all lanes that it names are here."""
+        from kernelpath.simt.instructions import lanes_needed
+
+        needed = lanes_needed(self, instruction)
+        if needed is None:
+            return
+        b = self.b
+        with b.if_then(b.icmp_unsigned("!=", needed, self.mask_bits), likely=False):
+            waiting = b.icmp_unsigned("==", self._load_pcs(), self.splat(self.index + WAITING, 32))
+            here = b.or_(self.mask_bits, self.as_bits(waiting))
+            with b.if_else(b.icmp_unsigned("==", here, needed)) as (complete, incomplete):
+                with complete:
+                    self.store_field(self.warp, WARP, "mask", here)
+                with incomplete:
+                    self._set_pcs(self.splat(self.index + WAITING, 32))
+                    b.branch(self.dispatch)
+        self.values = {}
+        self._use_mask()
+
+    def leave(self, target: int) -> None:
+        """End the block: all its lanes go to block ``target``."""
+        self._save_registers()
+        self._goto(target)
+
+    def branch(self, taken: ir.Value, target: int, otherwise: int) -> None:
+        """End the block: lanes in ``taken`` go to ``target``, the block's other lanes to ``otherwise``."""
+        b = self.b
+        self._save_registers()
+        bits = self.as_bits(taken)
+        with b.if_then(b.icmp_unsigned("==", bits, self.mask_bits)):
+            self._goto(target)
+        with b.if_then(b.icmp_unsigned("==", bits, I32(0))):
+            self._goto(otherwise)
+        self._add_to(self._block_counter(2), I64(1))
+        self._set_pcs(b.select(taken, self.splat(self.pc(target), 32), self.splat(self.pc(otherwise), 32)))
+        b.branch(self.dispatch)
+
+    def branch_table(self, index: ir.Value, targets: Sequence[int]) -> None:
+        """End the block: each lane goes to the target that its index chooses."""
+        self._save_registers()
+        pcs: ir.Value = self.splat(self.pc(targets[-1]), 32)
+        for number, target in enumerate(targets[:-1]):
+            chosen = self.b.icmp_unsigned("==", index, self.splat(number, 32))
+            pcs = self.b.select(chosen, self.splat(self.pc(target), 32), pcs)
+        self._set_pcs(pcs)
+        self.b.branch(self.dispatch)
+
+    def exit(self) -> None:
+        """Active lanes leave the kernel; the block's other lanes go on."""
+        self._save_registers()
+        live = self.load_field(self.warp, WARP, "live", I32)
+        self.store_field(self.warp, WARP, "live", self.b.and_(live, self.b.not_(self.as_bits(self.active))))
+        self._set_pcs(self.b.select(self.active, self.splat(NOWHERE, 32), self.splat(self.pc(self.index + 1), 32)))
+        self.b.branch(self.dispatch)
+
+    def stop(self, status: Status, resume: int) -> None:
+        """End the block and leave the warp to the scheduler; it will go on at block ``resume``."""
+        self._save_registers()
+        self._set_pcs(self.splat(self.pc(resume), 32))
+        self.b.ret(I32(status))
+
+    def fault(self, kind: int, lane: ir.Value) -> None:
+        """Stop the launch with a complaint about ``lane``."""
+        self.store_field(self.launch, LAUNCH, "fault_kind", I32(kind))
+        self.store_field(self.launch, LAUNCH, "fault_site", I32(-self.instruction.line - 1))
+        self.store_field(self.launch, LAUNCH, "fault_lane", lane)
+        self.b.ret(I32(Status.FAULT))
+
+    def pc(self, block: int) -> int:
+        return block if block < len(self.heads) else NOWHERE
+
+    def _goto(self, target: int) -> None:
+        if target >= len(self.heads):
+            self.active = self.mask_lanes
+            live = self.load_field(self.warp, WARP, "live", I32)
+            self.store_field(self.warp, WARP, "live", self.b.and_(live, self.b.not_(self.mask_bits)))
+            self._set_pcs(self.splat(NOWHERE, 32))
+            self.b.branch(self.dispatch)
+            return
+        together = self.b.icmp_unsigned("==", self.mask_bits, self.load_field(self.warp, WARP, "live", I32))
+        with self.b.if_then(together):
+            self.b.branch(self.heads[target])
+        self._set_pcs(self.splat(target, 32))
+        self.b.branch(self.dispatch)
+
+    def _save_registers(self) -> None:
+        written = set().union(*(results(instruction) for instruction in self.block.instructions))
+        for name in sorted(written & self.block.live_out):
+            self._store_slot(name)
+
+    def _load_pcs(self) -> ir.Value:
+        return self.b.load(self.at(self.warp, field_offset(WARP, "pcs")), typ=ir.VectorType(I32, LANES), align=64)
+
+    def _set_pcs(self, pcs: ir.Value) -> None:
+        merged = self.b.select(self.mask_lanes, pcs, self._load_pcs())
+        self.b.store(merged, self.at(self.warp, field_offset(WARP, "pcs")), align=64)
+
+    # Memory
+
+    def addresses(self, operand: Operand, space: Space) -> ir.Value:
+        """The address that each lane names, as one of this process."""
+        assert isinstance(operand, Address)
+        base = operand.base
+        value = self._symbol(base.name) if isinstance(base, Symbol) else self.read(base, 64)
+        return self.in_process(self.b.add(value, self.splat(operand.offset, 64)), space)
+
+    def in_process(self, value: ir.Value, space: Space) -> ir.Value:
+        """Turn an address of the shared or local window into a generic one, which is an address of this process."""
+        return self.b.add(value, self.window(space)) if space in (Space.SHARED, Space.LOCAL) else value
+
+    def window(self, space: Space) -> ir.Value:
+        """Where the shared window, or each lane's local window, begins."""
+        if space == Space.SHARED:
+            return self.broadcast(self.load_field(self.launch, LAUNCH, "shared", I64))
+        base = self.broadcast(self.load_field(self.launch, LAUNCH, "local", I64))
+        first = self.b.mul(self.load_field(self.warp, WARP, "index", I32), I32(LANES))
+        lane = self.b.add(self.broadcast(first), self.read_special("%laneid"))
+        size = self.broadcast(self.load_field(self.launch, LAUNCH, "local_bytes", I32))
+        return self.b.add(base, self.resize(self.b.mul(lane, size), 64))
+
+    def check(self, addresses: ir.Value, space: Space, access: Access, nbytes: int, parts: int = 1) -> None:
+        """Have an access checked and counted; leaves the launch where it is at fault."""
+        self.b.store(addresses, self.at(self.warp, field_offset(WARP, "addresses")), align=64)
+        strong = not {"volatile", "relaxed", "acquire", "release", "acq_rel"}.isdisjoint(self.instruction.modifiers)
+        site = Site(space, access, nbytes, parts, strong, self.instruction.line, self.instruction.name)
+        self.out.sites.append(site)
+        self.call(Call.ACCESS, len(self.out.sites) - 1)
+
+    def call(self, function: Call, argument: ir.Value | int = 0) -> None:
+        """Call a warp-level function with the active lanes; a result other than 0 is a fault."""
+        self.out.calls.add(function)
+        argument = I32(argument) if isinstance(argument, int) else argument
+        name = f"kernelpath_{function.name.lower()}"
+        failed = self.intrinsic(name, I32, self.launch, self.warp, argument, self.as_bits(self.active))
+        with self.b.if_then(self.b.icmp_unsigned("!=", failed, I32(0)), likely=False):
+            self.b.ret(I32(Status.FAULT))
+
+    def gather(self, addresses: ir.Value, bits: int) -> ir.Value:
+        """Load ``bits`` bits in each active lane."""
+        vector = ir.VectorType(ir.IntType(bits), LANES)
+        pointers = self.b.inttoptr(addresses, ir.VectorType(POINTER, LANES))
+        name = f"llvm.masked.gather.v32i{bits}.v32p0"
+        return self.intrinsic(name, vector, pointers, I32(bits // 8), self.active, self.splat(0, bits))
+
+    def scatter(self, addresses: ir.Value, value: ir.Value) -> None:
+        """Store the active lanes of ``value``."""
+        bits = value.type.element.width
+        pointers = self.b.inttoptr(addresses, ir.VectorType(POINTER, LANES))
+        name = f"llvm.masked.scatter.v32i{bits}.v32p0"
+        self.intrinsic(name, ir.VoidType(), value, pointers, I32(bits // 8), self.active)
+
+    @contextmanager
+    def each_lane(self) -> Iterator[ir.Value]:
+        """A loop over the active lanes in their order; yields the lane's number."""
+        b, head = self.b, self.b.append_basic_block("lanes")
+        body, after = b.append_basic_block("lane"), b.append_basic_block("done")
+        start, bits = b.block, self.as_bits(self.active)
+        b.branch(head)
+        b.position_at_end(head)
+        left = b.phi(I32)
+        left.add_incoming(bits, start)
+        b.cbranch(b.icmp_unsigned("==", left, I32(0)), after, body)
+        b.position_at_end(body)
+        yield self.intrinsic("llvm.cttz.i32", I32, left, I1(1))
+        left.add_incoming(b.and_(left, b.sub(left, I32(1))), b.block)
+        b.branch(head)
+        b.position_at_end(after)
+
+
+_SHARED_SIZES = {"dynamic_smem_size": "dynamic_bytes", "total_smem_size": "shared_bytes"}
+
+
+def parameter_offsets(kernel: Function) -> list[tuple[object, int]]:
+    """Each parameter of a kernel with its offset, laid out in order at its own alignment."""
+    offsets, end = [], 0
+    for parameter in kernel.params:
+        end = -(-end // parameter.align) * parameter.align
+        offsets.append((parameter, end))
+        end += parameter.size
+    return offsets
+
+
+def _immediate_bits(value: int, width: int, bits: int) -> int:
+    """The bits of an immediate in an instruction of ``bits`` bits: decimal literals are doubles in the text."""
+    if width in (0, bits) or bits not in (16, 32):
+        return value
+    number = struct.unpack("<d", struct.pack("<Q", value))[0]
+    return int.from_bytes(struct.pack("<f" if bits == 32 else "<e", number), "little")
