@@ -1,4 +1,4 @@
-"""Turns every declaration into pytest items: the stub is not started, the solution passes, wrong answers are rejected."""
+"""Every declaration as pytest items: the stub is not started, the solution passes, wrong answers are rejected."""
 
 from __future__ import annotations
 

@@ -193,22 +193,21 @@ def check(
     if path is not None and len(items) != 1:
         raise click.UsageError("--file needs exactly one NAME.")
     items = registry.exercises() if everything else items or _unfinished()
+    quiet = json_to == "-"
     graded = []
     for position, item in enumerate(items, start=1):
         label = f"{position} of {len(items)}: {item.name}" if len(items) > 1 else item.name
         submission = _python_file(path) if path else item.submission(tree)
         one = _grade(item, submission, label, device=device, seed=seed)
+        graded.append((item, one))
         if path is None and tree == "phases":
             _remember(item, one)
-        graded.append((item, one))
-        if not everything and json_to != "-":
+        if not (everything or quiet):
             _show(item, one, next_step=len(items) == 1)
-    if everything and json_to != "-":
-        out.print(view.table(graded))
-    if json_to is not None:
-        _write_json(json_to, [one for _, one in graded], single=len(items) == 1 and not everything)
-    if len(items) > 1 and json_to != "-":
+    if not quiet and (everything or len(items) > 1):
         _sum_up(graded, tree)
+    if json_to is not None:
+        _write_json(json_to, [one for _, one in graded], single=not everything and len(items) == 1)
     return _exit_status(graded, everything)
 
 
@@ -259,16 +258,11 @@ def _write_json(target: str, reports: list[Report], *, single: bool) -> None:
 
 
 def _sum_up(graded: list[tuple[Item, Report]], tree: Tree) -> None:
-    """How many ended how, the cause of each failure, and the one next step."""
-    failed = [(item, one) for item, one in graded if not _acceptable(one)]
-    unavailable = sum(one.verdict is Verdict.UNAVAILABLE for _, one in graded)
-    passed = len(graded) - len(failed) - unavailable
-    out.print(f"\n{passed} passed, {len(failed)} not yet, {unavailable} not to be run on this machine")
-    for item, one in graded:
-        if not one.verdict.passed:
-            out.print(Text.assemble("  ", (item.name, "bold"), f": {one.cause or one.verdict.meaning}"))
+    """The table, the cause of each failure, and the one next step."""
+    view.table(out, graded)
+    failed = [item for item, one in graded if not _acceptable(one)]
     if failed:
-        view.step(out, f"kp check {failed[0][0].name}" + (f" --tree {tree}" if tree != "phases" else ""))
+        view.step(out, f"kp check {failed[0].name}" + (f" --tree {tree}" if tree != "phases" else ""))
 
 
 def _acceptable(graded: Report) -> bool:
@@ -344,9 +338,9 @@ def solution(item: Item, peek: bool) -> int:
         view.step(out, f"kp hint {item.name}")
         return NOT_YET
     view.sources(out, item)
-    from kernelpath import doctor
-
-    if not doctor.gpus():
+    with errors.status("looking for a GPU"):
+        from kernelpath import grade
+    if grade.resolve_device("auto") != "cuda":
         out.print(Text("\nnot timed: this machine has no GPU", "dim"))
         return PASSED
     graded = _grade(item, item.stub, item.name, device="cuda")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -51,21 +52,22 @@ def step(console: Console, text: str) -> None:
     console.print(Text.assemble("\n", ("next: ", "bold cyan"), text))
 
 
-def table(graded: Sequence[tuple[Item, Report]]) -> RenderableType:
-    """One row an exercise: verdict, stars, ratio to the baseline and time."""
-    rows = _table("week", "exercise", "lane", "device", "verdict", "stars", "ratio", "time")
+def table(console: Console, graded: Sequence[tuple[Item, Report]]) -> None:
+    """One row an exercise: verdict, stars, ratio to the baseline and time; then the sum and the causes."""
+    rows = _table("week", "exercise", "lane", "verdict", "stars", "ratio", "time")
     for item, one in graded:
-        rows.add_row(
-            f"{item.week:2d}",
-            item.name,
-            LANES[item.lane],
-            one.device,
-            verdict(one.verdict),
-            stars(one.stars),
-            f"{one.measurement.speedup.median:.2f}" if one.measurement else "",
-            seconds(one.measurement.seconds) if one.measurement else "",
-        )
-    return rows
+        measured = one.measurement
+        ratio = f"{measured.speedup.median:.2f}" if measured else ""
+        time = seconds(measured.seconds) if measured else ""
+        rows.add_row(f"{item.week}", item.name, LANES[item.lane], verdict(one.verdict), stars(one.stars), ratio, time)
+    console.print(rows)
+    ended = Counter(one.verdict for _, one in graded)
+    console.print(
+        "\n" + ", ".join(f"{count} {value.value}" for value, count in ended.items()), f"on {graded[0][1].device}"
+    )
+    for item, one in graded:
+        if not one.verdict.passed:
+            console.print(Text.assemble((item.name, "bold"), f": {one.cause or one.verdict.meaning}"))
 
 
 def progress(console: Console, records: Sequence[tuple[Item, Record]]) -> None:

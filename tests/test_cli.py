@@ -1,0 +1,323 @@
+"""The command line as a learner meets it: what it prints, how it exits, and what it leaves on the disk."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from kernelpath import cli, grade, registry
+from kernelpath.registry import Item
+from kernelpath.verdict import Report
+
+Run = Callable[..., tuple[int, str, str]]
+
+STUB = """def double(x):
+    # TODO: twice x
+    raise NotImplementedError("write double")
+"""
+RIGHT = "def double(x):\n    return 2 * x\n"
+WRONG = "def double(x):\n    return 3 * x\n"
+
+
+@pytest.fixture
+def item(doubling: Item, monkeypatch: pytest.MonkeyPatch) -> Item:
+    """The exercise `double` with its stub, in a git checkout that is the current folder."""
+    doubling.stub.write_text(STUB)
+    monkeypatch.chdir(doubling.root)
+    monkeypatch.setenv("COLUMNS", "80")
+    git(doubling, "init", "-q")
+    commit(doubling)
+    return doubling
+
+
+@pytest.fixture
+def kp(item: Item, capsys: pytest.CaptureFixture[str]) -> Run:
+    """Runs a command; gives its exit status, what it printed, and its complaints."""
+
+    def run(*arguments: str) -> tuple[int, str, str]:
+        with pytest.raises(SystemExit) as exit_:
+            cli.main(arguments)
+        printed = capsys.readouterr()
+        return int(exit_.value.code or 0), printed.out, printed.err
+
+    return run
+
+
+def git(item: Item, *arguments: str) -> None:
+    identity = ("-c", "user.name=a", "-c", "user.email=a@example.org", "-c", "commit.gpgsign=false")
+    subprocess.run(["git", *identity, *arguments], cwd=item.root, check=True, capture_output=True)
+
+
+def commit(item: Item) -> None:
+    git(item, "add", ".")
+    git(item, "commit", "-q", "-m", "state")
+
+
+def next_steps(text: str) -> list[str]:
+    return [line.removeprefix("next: ") for line in text.splitlines() if line.startswith("next: ")]
+
+
+def test_the_bare_command_shows_the_next_exercise_and_one_step(kp: Run) -> None:
+    status, out, _ = kp()
+    assert status == 0
+    assert "phases/1_architecture/w01a_double.py" in out
+    assert next_steps(out) == ["kp watch double"]
+
+
+def test_list_marks_what_is_passed(kp: Run, item: Item) -> None:
+    assert "✓" not in kp("list")[1]
+    item.stub.write_text(RIGHT)
+    assert kp("check", "double", "--device", "cpu")[0] == 0
+    listed = kp("list")[1]
+    assert [line.split()[:3] for line in listed.splitlines() if "✓" in line] == [["✓", "1", "double"]]
+
+
+def test_a_stub_is_not_started(kp: Run, item: Item) -> None:
+    status, out, _ = kp("check", "double", "--device", "cpu")
+    assert status == 1
+    assert "NOT_STARTED" in out
+    assert len(next_steps(out)) == 1
+
+
+def test_a_wrong_answer_names_its_case_its_cause_and_its_seed(kp: Run, item: Item) -> None:
+    item.stub.write_text(WRONG)
+    status, out, _ = kp("check", "double", "--device", "cpu", "--seed", "7")
+    assert status == 1
+    assert "n=1000" in out
+    assert "seed 7" in out
+    assert "WRONG_VALUES" in out
+    assert len(next_steps(out)) == 1
+
+
+def test_the_source_line_is_shown_with_its_number(kp: Run, item: Item) -> None:
+    item.stub.write_text("def double(x):\n    return x.doubled()\n")
+    _, out, _ = kp("check", "double", "--device", "cpu")
+    assert "--> phases/1_architecture/w01a_double.py:2" in out
+    assert "    2 |     return x.doubled()" in out
+
+
+def test_a_pass_explains_and_is_remembered(kp: Run, item: Item) -> None:
+    item.stub.write_text(RIGHT)
+    status, out, _ = kp("check", "--device", "cpu")
+    assert status == 0
+    assert "\ndone\n" in out
+    assert "1 of 1 passed" in kp("progress")[1]
+    assert "All 1 exercises are passed" in kp("next")[1]
+    assert kp("check", "--device", "cpu")[0] == 2
+
+
+def test_grading_solutions_or_another_file_is_no_progress(kp: Run, item: Item) -> None:
+    assert kp("check", "double", "--tree", "solutions", "--device", "cpu")[0] == 0
+    other = item.root / "mine.py"
+    other.write_text(RIGHT)
+    assert kp("check", "double", "--file", str(other), "--device", "cpu")[0] == 0
+    assert "0 of 1 passed" in kp("progress")[1]
+
+
+def test_json_on_stdout_is_the_whole_report_and_nothing_else(kp: Run, item: Item) -> None:
+    status, out, _ = kp("check", "double", "--device", "cpu", "--seed", "3", "--json", "-")
+    report = Report.from_json(out)
+    assert status == 1
+    assert (report.exercise, report.seed, report.verdict.value) == (item.stem, 3, "NOT_STARTED")
+
+
+def test_json_of_all_is_a_list_in_a_file(kp: Run, item: Item) -> None:
+    target = item.root / "all.json"
+    status, out, _ = kp("check", "--all", "--tree", "solutions", "--device", "cpu", "--json", str(target))
+    assert status == 0
+    assert "1 PASSED on " in out
+    assert [one["verdict"] for one in json.loads(target.read_text())] == ["PASSED"]
+
+
+def test_all_ends_in_the_next_step_of_the_first_failure(kp: Run) -> None:
+    status, out, _ = kp("check", "--all", "--device", "cpu")
+    assert status == 1
+    assert next_steps(out) == ["kp check double"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("check", "doubel"), "did you mean double"),
+        (("hint", "zzz"), "kp list"),
+        (("check", "double", "--file", "absent.py"), "absent.py"),
+        (("check", "--file", "absent.py"), "exactly one NAME"),
+        (("check", "--all", "double"), "neither NAME nor --file"),
+        (("check", "double", "--device", "tpu"), "'tpu' is not one of"),
+        (("check", "double", "--tree", "solutions", "--device", "cpu", "--json", "no/such/x.json"), "cannot write"),
+        (("hint", "double", "4"), "4 is not in the range 1<=x<=3"),
+        (("frobnicate",), "No such command"),
+    ],
+)
+def test_wrong_use_is_status_2_and_says_what_to_do(kp: Run, arguments: tuple[str, ...], said: str) -> None:
+    status, _, err = kp(*arguments)
+    assert status == 2
+    assert said in " ".join(err.split())
+    assert "Traceback" not in err
+
+
+def test_a_name_that_matches_several_names_them(kp: Run, item: Item) -> None:
+    declaration = item.declaration.read_text()
+    item.declaration.with_name("w01b_double_again.py").write_text(declaration)
+    status, _, err = kp("check", "doub")
+    assert status == 2
+    assert "double, double_again" in err
+
+
+def test_a_broken_declaration_is_named(kp: Run, item: Item) -> None:
+    item.declaration.write_text('"""Doubling."""\nimport nothing_of_this_name\n')
+    status, _, err = kp("check", "double")
+    assert status == 2
+    assert "w01a_double.py" in err
+    assert "nothing_of_this_name" in err
+
+
+def test_outside_a_checkout_the_message_says_so(kp: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    def no_root() -> Path:
+        raise registry.LookupFailed("this is no kernelpath checkout")
+
+    monkeypatch.setattr(registry, "root", no_root)
+    assert kp("list")[0] == 2
+
+
+def test_our_own_fault_is_one_line_and_a_file(kp: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object, **__: object) -> Report:
+        raise ZeroDivisionError("deep inside")
+
+    monkeypatch.setattr(grade, "grade", fail)
+    status, _, err = kp("check", "double")
+    assert status == 2
+    assert "Traceback" not in err
+    crash = Path(next(word for word in err.split() if word.endswith(".txt")))
+    assert "ZeroDivisionError: deep inside" in crash.read_text()
+    crash.unlink()
+
+
+def test_hints_come_one_by_one_and_are_remembered(kp: Run) -> None:
+    assert [kp("hint", "double")[1].splitlines()[0] for _ in range(4)] == [
+        "hint 1 of 3: a",
+        "hint 2 of 3: b",
+        "hint 3 of 3: c",
+        "hint 3 of 3: c",
+    ]
+    assert kp("hint", "double", "1")[1].startswith("hint 1 of 3: a")
+    assert [line.split()[2] for line in kp("progress")[1].splitlines() if line.split()[1:2] == ["double"]] == ["3"]
+
+
+def test_hints_are_shown_even_if_they_cannot_be_remembered(kp: Run, item: Item) -> None:
+    (item.root / ".kernelpath").write_text("in the way")
+    status, out, err = kp("hint", "double")
+    assert status == 0
+    assert out.startswith("hint 1 of 3: a")
+    assert "progress is not saved" in err
+
+
+def test_a_broken_progress_file_is_a_warning(kp: Run, item: Item) -> None:
+    (item.root / ".kernelpath").mkdir()
+    (item.root / ".kernelpath" / "progress.json").write_text("{")
+    status, _, err = kp("list")
+    assert status == 0
+    assert "progress.broken-1.json" in err
+
+
+def test_the_solution_is_shown_after_a_pass_or_on_request(kp: Run, item: Item) -> None:
+    status, out, _ = kp("solution", "double")
+    assert (status, next_steps(out)) == (1, ["kp hint double"])
+    assert "return 2 * x" not in out
+    status, out, _ = kp("solution", "double", "--peek")
+    assert status == 0
+    assert "return 2 * x" in out
+    assert "TODO: twice x" in out
+
+
+def test_reset_puts_the_stub_back_and_keeps_what_was_there(kp: Run, item: Item) -> None:
+    item.stub.write_text(WRONG)
+    commit(item)
+    item.stub.write_text(RIGHT)
+    status, out, _ = kp("reset", "double")
+    assert status == 0
+    assert item.stub.read_text() == STUB
+    kept = next(line for line in out.splitlines() if "kept in" in line).split()[-1]
+    assert (item.root / kept / item.stub.name).read_text() == RIGHT
+
+
+def test_reset_brings_a_deleted_file_back(kp: Run, item: Item) -> None:
+    item.stub.unlink()
+    assert kp("reset", "double")[0] == 0
+    assert item.stub.read_text() == STUB
+
+
+def test_reset_without_history_leaves_the_file_alone(kp: Run, item: Item) -> None:
+    (item.root / ".git").rename(item.root / "gone")
+    item.stub.write_text(WRONG)
+    status, _, err = kp("reset", "double")
+    assert status == 2
+    assert "git" in err
+    assert item.stub.read_text() == WRONG
+
+
+def test_watch_grades_each_save_and_ctrl_c_leaves_nothing_behind(item: Item) -> None:
+    item.stub.write_text(WRONG)
+    with started(item, "watch", "double", "--device", "cpu") as watching:
+        wait_for("WRONG_VALUES", watching)
+        item.stub.write_text(RIGHT)
+        wait_for("PASSED", watching)
+        watching.send_signal(signal.SIGINT)
+        assert watching.wait(20) == 130
+    until(lambda: not descendants(item))
+
+
+def test_ctrl_c_during_a_check_ends_its_worker(item: Item) -> None:
+    item.stub.write_text("def double(x):\n    open('running', 'w').close()\n    while True:\n        pass\n")
+    with started(item, "check", "double", "--device", "cpu") as checking:
+        until((item.root / "running").is_file)
+        assert len(descendants(item)) == 2
+        checking.send_signal(signal.SIGINT)
+        assert checking.wait(20) == 130
+    until(lambda: not descendants(item))
+
+
+def started(item: Item, *arguments: str) -> subprocess.Popen[str]:
+    """A command in a process of its own; it and all its descendants have MARK in their environment."""
+    command = [sys.executable, "-m", "kernelpath.cli", *arguments]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env={**os.environ, "MARK": str(item.root)})
+
+
+def descendants(item: Item) -> list[Path]:
+    found = []
+    for environment in Path("/proc").glob("[0-9]*/environ"):
+        with contextlib.suppress(OSError):
+            if f"MARK={item.root}" in environment.read_text(errors="replace").split("\0"):
+                found.append(environment.parent)
+    return found
+
+
+def wait_for(word: str, watching: subprocess.Popen[str]) -> None:
+    assert watching.stdout is not None
+    for line in watching.stdout:
+        if line.startswith(word):
+            return
+    raise AssertionError(f"the process ended without {word}")
+
+
+def until(condition: Callable[[], bool], seconds: float = 30.0) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+def test_nothing_that_must_be_quick_imports_torch(item: Item) -> None:
+    code = "import sys; from kernelpath import cli\ntry: cli.main()\nfinally: assert 'torch' not in sys.modules"
+    for command in (["list"], ["hint", "double"], ["progress"], ["next"], ["--help"]):
+        done = subprocess.run([sys.executable, "-c", code, *command], capture_output=True, text=True, env=os.environ)
+        assert done.returncode == 0, done.stderr
