@@ -25,9 +25,11 @@ _SUBMISSION, _BASELINE, _REFERENCE = range(3)
 class Contest:
     """Rounds of one exercise's bench case: submission, baseline and reference kernel, interleaved in one process."""
 
-    def __init__(self, exercise: Exercise, case: Case, ask: Ask, conduct: Conduct, seed: int) -> None:
+    def __init__(
+        self, exercise: Exercise, case: Case, ask: Ask, conduct: Conduct, seed: int, device: str = "cuda"
+    ) -> None:
         self.exercise, self.case = exercise, case
-        self._ask, self._conduct, self._seed = ask, conduct, seed
+        self._ask, self._conduct, self._seed, self._device = ask, conduct, seed, device
         self.seconds: list[list[float]] = [[], [], []]
         self.telemetry: dict[str, float] = {}
 
@@ -49,7 +51,7 @@ class Contest:
         order = timing.order(index, len(self.seconds))
         message = {"do": "round", "seed": seed, "order": order, "sample": sample}
         answer, payloads = self._ask(message, _ROUND_SECONDS)
-        inputs = draw_inputs(self.exercise, self.case, seed, "cuda")
+        inputs = draw_inputs(self.exercise, self.case, seed, self._device)
         complaint = self._conduct(answer, inputs) or self._check(answer, payloads, inputs, sample)
         for times, seconds in zip(self.seconds, answer["seconds"], strict=True):
             times.append(seconds)
@@ -71,7 +73,7 @@ class Contest:
             if tolerance is None:
                 return Complaint(Verdict.WRONG_DTYPE, f"in a timed call an output has dtype {told['dtype']}")
             places = compare.sample(truth, seed)
-            sampled = tensor_of({**told, "shape": list(places.shape)}, raw, "cuda")
+            sampled = tensor_of({**told, "shape": list(places.shape)}, raw, self._device)
             wrong = compare.mismatches(sampled, places, tolerance, compare.root_mean_square(truth))
             if bool(wrong.any()):
                 share = float(wrong.float().mean())

@@ -1,0 +1,151 @@
+"""The grader's side of a measurement, against a worker that is made up."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pytest
+import torch
+
+from kernelpath import compare, measure, registry, timing
+from kernelpath.registry import Item
+from kernelpath.spec import Exercise, Traffic
+from kernelpath.truth import draw_inputs
+from kernelpath.verdict import Interval, LineTraffic, Measurement, Verdict
+
+BENCH = {"n": 5000}
+
+
+class Worker:
+    """Answers rounds: the submission takes `seconds[0]`, and multiplies by `factor` from round `from_round` on."""
+
+    def __init__(self, exercise: Exercise, seconds: Sequence[float], factor: float = 2.0, from_round: int = 0) -> None:
+        self.exercise, self.seconds, self.factor, self.from_round = exercise, seconds, factor, from_round
+        self.rounds: list[Mapping[str, Any]] = []
+
+    def ask(self, message: Mapping[str, Any], _: float) -> tuple[dict[str, Any], list[bytes]]:
+        if message["do"] == "contest":
+            return {}, []
+        self.rounds.append(message)
+        (x,) = draw_inputs(self.exercise, BENCH, message["seed"], "cpu")
+        output = x * (2.0 if len(self.rounds) <= self.from_round else self.factor)
+        told = {"dtype": "float32", "shape": list(output.shape)}
+        answer = {"outputs": [told], "seconds": list(self.seconds), "late": False, "telemetry": {}}
+        return answer, [compare.raw_bytes(compare.sample(output, message["sample"])).numpy().tobytes()]
+
+
+@pytest.fixture
+def exercise(doubling: Item) -> Exercise:
+    return registry.load(doubling)
+
+
+def contest(exercise: Exercise, worker: Worker) -> measure.Contest:
+    return measure.Contest(exercise, BENCH, worker.ask, lambda answer, inputs: None, seed=1, device="cpu")
+
+
+def test_every_round_has_new_inputs_a_new_sample_and_another_order(exercise: Exercise) -> None:
+    worker = Worker(exercise, (1e-3, 2e-3, 1e-3))
+    assert contest(exercise, worker).run(timing.LOOKS, lambda _: None) is None
+    first = worker.rounds[: timing.LOOKS[0]]
+    assert len(worker.rounds) == timing.LOOKS[0], "a ratio without noise is settled at the first look"
+    assert len({message["seed"] for message in first}) == len({message["sample"] for message in first}) == len(first)
+    assert {message["order"][0] for message in first} == {0, 1, 2}
+
+
+def test_speedup_is_the_baselines_time_over_the_submissions(exercise: Exercise) -> None:
+    timed = contest(exercise, Worker(exercise, (1e-3, 3e-3, 0.9e-3)))
+    timed.run(timing.LOOKS, lambda _: None)
+    measured = timed.measurement({"copy": 1e9, "read": 1e9})
+    assert measured.speedup.median == pytest.approx(3.0)
+    assert measured.of_reference is not None
+    assert measured.of_reference.median == pytest.approx(0.9)
+    assert measured.bytes_moved == 8 * 5000
+    assert measured.light_seconds == pytest.approx(40e-6)
+    assert measured.share_of_light == pytest.approx(0.04)
+
+
+def test_an_output_that_turns_wrong_while_timed_is_noticed(exercise: Exercise) -> None:
+    worker = Worker(exercise, (1e-3, 1e-3, 1e-3), factor=2.001, from_round=7)
+    complaint = contest(exercise, worker).run(timing.LOOKS, lambda _: None)
+    assert complaint is not None
+    assert complaint.verdict is Verdict.WRONG_VALUES
+    assert len(worker.rounds) == 8
+
+
+def measurement(seconds: float, speedup: Interval, of_reference: float = 1.0) -> Measurement:
+    same = Interval(of_reference, of_reference, of_reference)
+    return Measurement({}, seconds, 1.0, 1.0, speedup, same, 1000, 0, 1e-3, {}, 24, "")
+
+
+@pytest.mark.parametrize(
+    ("seconds", "speedup", "verdict"),
+    [
+        (2e-3, Interval(2.0, 1.9, 2.1), None),
+        (2e-3, Interval(1.0, 0.9, 1.1), Verdict.TOO_SLOW),
+        (2e-3, Interval(1.5, 1.4, 1.6), Verdict.INCONCLUSIVE),
+        (0.5e-3, Interval(9.0, 8.9, 9.1), Verdict.TOO_FAST),
+    ],
+)
+def test_the_gate(seconds: float, speedup: Interval, verdict: Verdict | None) -> None:
+    complaint = measure.time_complaint(measurement(seconds, speedup), min_speedup=1.5)
+    assert (complaint.verdict if complaint else None) is verdict
+
+
+@pytest.mark.parametrize(
+    ("verdict", "of_reference", "expected"),
+    [
+        (Verdict.PASSED, 0.95, 3),
+        (Verdict.PASSED, 0.85, 2),
+        (Verdict.TOO_SLOW, 0.95, 1),
+        (Verdict.INCONCLUSIVE, 0.95, 1),
+        (Verdict.WRONG_VALUES, 0.95, 0),
+    ],
+)
+def test_stars(verdict: Verdict, of_reference: float, expected: int) -> None:
+    assert measure.stars(measurement(2e-3, Interval(2, 2, 2), of_reference), verdict) == expected
+
+
+def test_a_pass_without_a_gpu_has_one_star() -> None:
+    assert measure.stars(None, Verdict.PASSED) == 1
+
+
+def line(number: int, **counts: int) -> LineTraffic:
+    nothing = dict.fromkeys(
+        ("requests", "sectors", "ideal_sectors", "shared_requests", "wavefronts", "ideal_wavefronts"), 0
+    )
+    return LineTraffic("k.cu", number, **{**nothing, **counts})
+
+
+def test_uncoalesced_lines_are_named_with_what_would_do() -> None:
+    lines = [line(3, requests=10, sectors=40, ideal_sectors=40), line(4, requests=10, sectors=320, ideal_sectors=40)]
+    complaint = measure.traffic_complaint(lines, Traffic(sectors=1.5), compulsory=1)
+    assert complaint is not None
+    assert (complaint.line, complaint.file) == (4, "k.cu")
+    assert complaint.cause == "line 4: 32.0 sectors a request, 4.0 would do"
+
+
+def test_vector_loads_are_not_punished_for_their_width() -> None:
+    wide = [line(3, requests=10, sectors=160, ideal_sectors=160)]
+    assert measure.traffic_complaint(wide, Traffic(sectors=1.0), compulsory=1) is None
+
+
+def test_bank_conflicts_are_named() -> None:
+    lines = [line(9, shared_requests=4, wavefronts=128, ideal_wavefronts=4)]
+    complaint = measure.traffic_complaint(lines, Traffic(bank_conflicts=0.5), compulsory=1)
+    assert complaint is not None
+    assert complaint.cause == "line 9: bank conflicts: 32.0 wavefronts a request, 1.0 would do"
+
+
+def test_bytes_over_compulsory() -> None:
+    lines = [line(1, requests=1, sectors=100, ideal_sectors=100)]
+    assert measure.traffic_complaint(lines, Traffic(bytes=1.5), compulsory=3200) is None
+    complaint = measure.traffic_complaint(lines, Traffic(bytes=1.5), compulsory=1600)
+    assert complaint is not None
+    assert "3,200 bytes moved, 1,600 would do" in complaint.cause
+
+
+def test_the_sample_is_drawn_from_everywhere() -> None:
+    values = compare.sample(torch.arange(100_000), seed=3)
+    assert values.min() < 1000
+    assert values.max() > 99_000
