@@ -1,0 +1,162 @@
+"""Each invariant finds the violation that it is for, and nothing in a checkout that keeps it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from kernelpath import dev, registry, stubs
+from kernelpath.dev import Invariant
+from kernelpath.registry import Item
+
+SOLUTION = "import torch\n\n\ndef double(x):\n    y = 2 * x\n    return y\n"
+STUB = "import torch\n\n\ndef double(x):\n    # TODO: y is twice x\n    raise NotImplementedError\n    return y\n"
+
+
+@pytest.fixture
+def course(doubling: Item) -> Path:
+    """A checkout that keeps every invariant."""
+    doubling.stub.write_text(STUB)
+    doubling.solution.write_text(SOLUTION)
+    notebook = doubling.root / "notebooks" / "1_architecture" / "week01_threads.ipynb"
+    notebook.parent.mkdir(parents=True)
+    notebook.write_text('{"cells": [{"source": "check(\\"double\\")"}]}')
+    return doubling.root
+
+
+def findings(invariant: Invariant, root: Path) -> list[str]:
+    registry.load.cache_clear()
+    return list(invariant(root))
+
+
+@pytest.mark.parametrize("invariant", dev.ALL, ids=lambda invariant: invariant.__name__)
+def test_a_course_in_order_has_no_findings(course: Path, invariant: Invariant) -> None:
+    assert findings(invariant, course) == []
+
+
+@pytest.mark.parametrize("invariant", dev.QUICK, ids=lambda invariant: invariant.__name__)
+def test_this_course_has_no_findings(invariant: Invariant) -> None:
+    assert findings(invariant, Path(__file__).parents[1]) == []
+
+
+def test_no_exercise_at_all_is_an_error(tmp_path: Path) -> None:
+    (tmp_path / "checks").mkdir()
+    with pytest.raises(registry.LookupFailed, match="declares no exercise"):
+        findings(dev.trees_agree, tmp_path)
+
+
+def test_a_name_used_twice_is_found(course: Path) -> None:
+    declaration = course / "checks" / "1_architecture" / "w01a_double.py"
+    for stem in ("w02a_double", "w01a_other"):
+        declaration.with_name(f"{stem}.py").write_text(declaration.read_text())
+    assert findings(dev.names_are_unique, course) == [
+        "2 exercises have the name double",
+        "2 exercises have the place w01a",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("change", "found"),
+    [
+        ("phases/1_architecture/w01a_double.py", "1_architecture/w01a_double has nothing in phases/"),
+        ("solutions/1_architecture/w01a_double.py", "1_architecture/w01a_double has no solutions/"),
+    ],
+)
+def test_a_missing_file_is_found(course: Path, change: str, found: str) -> None:
+    (course / change).unlink()
+    assert findings(dev.trees_agree, course)[0].startswith(found)
+
+
+@pytest.mark.parametrize(
+    "stray",
+    [
+        "phases/1_architecture/notes.txt",
+        "solutions/1_architecture/w01a_double.cpp",
+        "checks/1_architecture/w01a_double.cu",
+        "checks/helpers.py",
+        "notebooks/1_architecture/week1.ipynb",
+        "notebooks/week01_threads.ipynb",
+    ],
+)
+def test_a_stray_file_is_found(course: Path, stray: str) -> None:
+    (course / stray).write_text("")
+    assert findings(dev.trees_agree, course) == [f"{stray} belongs to no exercise"]
+
+
+def test_drift_names_the_line(course: Path) -> None:
+    (course / "phases/1_architecture/w01a_double.py").write_text(STUB.replace("return y", "return z"))
+    assert findings(dev.stubs_do_not_drift, course) == [
+        "phases/1_architecture/w01a_double.py:7 is not in the solution: return z"
+    ]
+
+
+def test_a_notebook_without_the_exercise_is_found(course: Path) -> None:
+    notebook = course / "notebooks/1_architecture/week01_threads.ipynb"
+    notebook.write_text("{}")
+    assert findings(dev.notebooks_have_their_exercises, course) == [
+        "notebooks/1_architecture/week01_threads.ipynb does not mention double"
+    ]
+    notebook.unlink()
+    assert "week 1 has no notebook" in findings(dev.notebooks_have_their_exercises, course)[0]
+
+
+def test_a_broken_declaration_is_found(course: Path) -> None:
+    declaration = course / "checks/1_architecture/w01a_double.py"
+    declaration.write_text(declaration.read_text().replace('("a", "b", "c")', '("a", "b")'))
+    assert "hints: there must be three" in findings(dev.declarations_are_valid, course)[0]
+
+
+def test_a_loose_tolerance_admits_the_next_lower_precision(course: Path) -> None:
+    declaration = course / "checks/1_architecture/w01a_double.py"
+    declaration.write_text(declaration.read_text().replace("Tolerance(1e-6, 1e-6)", "Tolerance(1e-2, 1e-2)"))
+    assert findings(dev.controls_are_rejected, course) == ["double: the next lower precision passes on every case"]
+
+
+def test_a_tolerance_below_the_rounding_of_the_output_is_found(course: Path) -> None:
+    declaration = course / "checks/1_architecture/w01a_double.py"
+    broken = declaration.read_text().replace("2 * x.double()", "x.double() / 3").replace("1e-6, 1e-6", "1e-9, 0.0")
+    declaration.write_text(broken)
+    assert "the rounded truth is called wrong" in findings(dev.controls_are_rejected, course)[0]
+
+
+def test_inputs_that_do_not_change_admit_the_first_output(course: Path) -> None:
+    declaration = course / "checks/1_architecture/w01a_double.py"
+    declaration.write_text(declaration.read_text().replace("generator=rng", "generator=rng.manual_seed(0)"))
+    assert findings(dev.controls_are_rejected, course) == []  # the same output is then the right one
+
+
+def test_the_lower_precision_keeps_exponents_and_drops_bits() -> None:
+    values = torch.tensor([1.0 + 2**-10, 1.0 + 2**-12, -3e30, 0.0, float("inf")])
+    lowered = dev._lower(values)
+    assert lowered[0] == 1.0 + 2**-10
+    assert lowered[1] == 1.0
+    assert torch.allclose(lowered[2], values[2], rtol=2**-11)
+    assert lowered[3:].tolist() == [0.0, float("inf")]
+    assert dev._lower(torch.arange(3)).tolist() == [0, 1, 2]
+
+
+def test_a_stub_that_passes_and_a_solution_that_fails_are_found(course: Path) -> None:
+    (course / "phases/1_architecture/w01a_double.py").write_text(SOLUTION)
+    (course / "solutions/1_architecture/w01a_double.py").write_text(SOLUTION.replace("2", "3"))
+    assert findings(dev.stubs_end_as_not_started, course) == [
+        "phases/1_architecture/w01a_double ends as PASSED: right on every case, within its limits"
+    ]
+    assert "ends as WRONG_VALUES" in findings(dev.solutions_pass, course)[0]
+
+
+@pytest.mark.parametrize(
+    ("stub", "drifted"),
+    [
+        ("a\nb\n", []),
+        ("a\n# TODO: more\nb\n", []),
+        ("a\n    raise NotImplementedError\n", []),
+        ("b\n\na\n", []),
+        ("a\na\n", [(2, "a")]),
+        ("  a\n", [(1, "  a")]),
+        ("c\n", [(1, "c")]),
+    ],
+)
+def test_solving_only_ever_adds_lines(stub: str, drifted: list[tuple[int, str]]) -> None:
+    assert stubs.drift(stub, "a\nx\nb\n") == drifted
