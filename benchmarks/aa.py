@@ -1,0 +1,84 @@
+"""A/A test: how often is the same kernel, on both sides, called faster or slower? At most 1 run in 100 is the promise.
+
+    python benchmarks/aa.py --runs 100 --json aa.json
+
+Each run is one grading: fresh buffers at other places in memory, rounds as the grader takes them, one verdict.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import random
+import time
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from peers import machine
+
+from kernelpath.timing import LOOKS, Stopwatch, order, ratio, settled
+
+KERNELS: dict[str, tuple[Callable[[torch.Tensor], object], tuple[int, ...]]] = {
+    "gelu, 16 MiB": (torch.nn.functional.gelu, (2048, 4096)),
+    "gelu, 128 MiB": (torch.nn.functional.gelu, (16_384, 4096)),
+    "row sums, 128 MiB": (lambda x: x.sum(dim=1), (16_384, 4096)),
+    "softmax, 256 MiB": (lambda x: torch.softmax(x, dim=1), (16_384, 8192)),
+    "matrix product, 4096": (lambda x: x @ x, (4096, 4096)),
+}
+
+
+def contest(stopwatch: Stopwatch, kernel: Callable[[torch.Tensor], object], shape: tuple[int, ...]) -> dict[str, Any]:
+    """One run: the verdict "faster", "slower" or "equal", the interval, and the round-to-round autocorrelation."""
+    padding = [torch.empty(random.randrange(1 << 26), dtype=torch.uint8, device=stopwatch.device) for _ in range(3)]
+    sets = [torch.randn(shape, dtype=torch.bfloat16, device=stopwatch.device) for _ in range(3)]
+    del padding[1]
+    seconds: list[tuple[float, float]] = []
+    for look in LOOKS:
+        for index in range(len(seconds), look):
+            x = sets[index % len(sets)]
+            turn = order(index, 2)
+            timed, _ = stopwatch.round([partial(kernel, x)] * 2)
+            seconds.append((timed[turn.index(0)], timed[turn.index(1)]))
+        baseline, submission = map(list, zip(*seconds, strict=True))
+        found = ratio(baseline, submission)
+        if settled(found, [1.0]):
+            break
+    logs = np.log(np.divide(baseline, submission))
+    return {
+        "verdict": "faster" if found.low > 1 else "slower" if found.high < 1 else "equal",
+        "interval": [found.low, found.median, found.high],
+        "seconds": float(np.median(submission)),
+        "rounds": len(seconds),
+        "autocorrelation": float(np.corrcoef(logs[:-1], logs[1:])[0, 1]),
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--runs", type=int, default=100, help="runs of each kernel")
+    parser.add_argument("--json", type=Path, help="where the results go")
+    options = parser.parse_args()
+    stopwatch = Stopwatch()
+    began = time.monotonic()
+    results = {name: [contest(stopwatch, *what) for _ in range(options.runs + 1)][1:] for name, what in KERNELS.items()}
+    print(f"{'kernel':<24}{'runs':>6}{'µs':>9}{'faster':>8}{'slower':>8}{'half-width':>12}{'autocorr.':>11}")
+    for name, runs in results.items():
+        verdicts = [run["verdict"] for run in runs]
+        half = np.median([run["interval"][2] - run["interval"][0] for run in runs]) / 2
+        print(
+            f"{name:<24}{len(runs):>6}{np.median([run['seconds'] for run in runs]) * 1e6:>9.1f}"
+            f"{verdicts.count('faster'):>8}{verdicts.count('slower'):>8}{half:>12.2%}"
+            f"{np.mean([run['autocorrelation'] for run in runs]):>11.3f}"
+        )
+    total = [run["verdict"] for runs in results.values() for run in runs]
+    print(f"{len(total) - total.count('equal')} false calls in {len(total)} runs, {time.monotonic() - began:.0f} s")
+    if options.json:
+        options.json.write_text(json.dumps({**machine(stopwatch), "kernels": results}, indent=1))
+
+
+if __name__ == "__main__":
+    main()

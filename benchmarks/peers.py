@@ -1,0 +1,230 @@
+"""The reference kernels against torch.compile, Liger and PyTorch's operators, in one process, round by round.
+
+    python benchmarks/peers.py --rounds 96 --json results/peers.json [softmax ...]
+
+Every contestant runs once in every round, in rotating order, from a cold L2, on inputs of the normal distribution.
+A ratio is the peer's time over ours, paired by round: above 1 we are faster. "copy" is PyTorch's device-to-device
+copy of as many bytes as the kernel has to move, so its ratio is the share of the copy's bandwidth.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import subprocess
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import asdict, dataclass
+from datetime import datetime, timezone
+from functools import partial
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from kernelpath import registry
+from kernelpath.grade import versions
+from kernelpath.timing import Stopwatch, order, ratio
+
+Kernel = Callable[..., Any]
+
+CONFIDENCE = 0.95
+WARM_UP = 3
+SIZES = ((32_768, 1024), (16_384, 8192), (4096, 32_768))
+EPSILON = 1e-6
+
+
+@dataclass(frozen=True)
+class Race:
+    """One case. goals: by exercise, the least ratio to the copy or to the better of the compiled kernel and Liger."""
+
+    case: str
+    bytes_moved: int
+    inputs: Callable[[], tuple[torch.Tensor, ...]]
+    goals: Mapping[str, tuple[str, float]]
+    peers: Mapping[str, Kernel]
+
+
+@dataclass(frozen=True)
+class Result:
+    """An exercise's line: bandwidth in bytes per second, ratios by peer as (median, low, high)."""
+
+    exercise: str
+    case: str
+    seconds: float
+    bytes_moved: int
+    bytes_per_second: float
+    ratios: Mapping[str, tuple[float, float, float]]
+    goal: str
+    reached: bool
+
+
+def normal(*shape: int, dtype: torch.dtype = torch.bfloat16) -> torch.Tensor:
+    return torch.randn(shape, device="cuda").to(dtype)
+
+
+def add_rmsnorm(x: torch.Tensor, residual: torch.Tensor, weight: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    h = x + residual
+    return torch.nn.functional.rms_norm(h, h.shape[-1:], weight, EPSILON), h
+
+
+def liger() -> dict[str, Kernel]:
+    """Liger's kernels by the name of ours, where it is installed."""
+    try:
+        from liger_kernel.ops.fused_add_rms_norm import LigerFusedAddRMSNormFunction
+        from liger_kernel.ops.softmax import LigerSoftmaxFunction
+    except ImportError:
+        return {}
+    return {
+        "softmax": LigerSoftmaxFunction.apply,
+        "add_rmsnorm": lambda *tensors: LigerFusedAddRMSNormFunction.apply(*tensors, EPSILON, 0.0, "llama", False),
+    }
+
+
+def peers(name: str, eager: Kernel) -> dict[str, Kernel]:
+    compiled = torch.compile(eager, dynamic=False, mode="max-autotune-no-cudagraphs")
+    found = {"eager": eager, "compiled": compiled}
+    if name in liger():
+        found["liger"] = liger()[name]
+    return found
+
+
+def races() -> Iterator[Race]:
+    count = 1 << 28
+    yield Race(
+        case=f"{count} float32",
+        bytes_moved=12 * count,
+        inputs=lambda: (normal(count, dtype=torch.float32), normal(count, dtype=torch.float32)),
+        goals={"vector_add": ("copy", 0.98)},
+        peers={"eager": torch.add},
+    )
+    yield Race(
+        case=f"{count} float32",
+        bytes_moved=8 * count,
+        inputs=lambda: (normal(count, dtype=torch.float32),),
+        goals={"vector_copy": ("copy", 0.97)},
+        peers={"eager": torch.clone},
+    )
+    for dtype in (torch.float32, torch.bfloat16):
+        yield Race(
+            case=f"8192 x 8192 {str(dtype).removeprefix('torch.')}",
+            bytes_moved=2 * 8192**2 * dtype.itemsize,
+            inputs=lambda dtype=dtype: (normal(8192, 8192, dtype=dtype),),
+            goals={"transpose": ("copy", 0.92)},
+            peers=peers("transpose", lambda x: x.t().contiguous()),
+        )
+    for rows, columns in SIZES:
+        yield Race(
+            case=f"{rows} x {columns} bfloat16",
+            bytes_moved=4 * rows * columns,
+            inputs=lambda rows=rows, columns=columns: (normal(rows, columns),),
+            goals={"softmax": ("library", 1.0), "fused_softmax": ("library", 1.0)},
+            peers=peers("softmax", lambda x: torch.softmax(x, dim=1)),
+        )
+    for rows, columns in SIZES:
+        yield Race(
+            case=f"{rows} x {columns} bfloat16",
+            bytes_moved=8 * rows * columns + 2 * columns,
+            inputs=lambda rows=rows, columns=columns: (normal(rows, columns), normal(rows, columns), normal(columns)),
+            goals={"add_rmsnorm": ("library", 1.0)},
+            peers=peers("add_rmsnorm", add_rmsnorm),
+        )
+
+
+def entry(name: str) -> Kernel:
+    """The reference kernel of an exercise, loaded by its path."""
+    item = registry.find(name)
+    found: Kernel = getattr(registry.import_file(item.solution, f"reference_{name}"), name)
+    return found
+
+
+def run(race: Race, stopwatch: Stopwatch, rounds: int) -> list[Result]:
+    torch.compiler.reset()
+    half = torch.randn(race.bytes_moved // 8, device=stopwatch.device)
+    target = torch.empty_like(half)
+    contestants: dict[str, Kernel] = {name: entry(name) for name in race.goals}
+    contestants |= {"copy": lambda *_: target.copy_(half), **race.peers}
+    sets = [race.inputs() for _ in range(2)]
+    _agree(race, contestants, sets[0])
+    names = list(contestants)
+    seconds: dict[str, list[float]] = {name: [] for name in names}
+    for index in range(WARM_UP + rounds):
+        turns = [names[turn] for turn in order(index, len(names))]
+        timed, _ = stopwatch.round([partial(contestants[name], *sets[index % len(sets)]) for name in turns])
+        for name, took in zip(turns, timed, strict=True):
+            seconds[name].append(took)
+    kept = {name: took[WARM_UP:] for name, took in seconds.items()}
+    return [_result(race, name, kept) for name in race.goals]
+
+
+def _agree(race: Race, contestants: Mapping[str, Kernel], inputs: tuple[torch.Tensor, ...]) -> None:
+    """Refuse to race kernels that compute different things, up to a few roundings of bfloat16."""
+    expected = race.peers["eager"](*inputs)
+    for name, call in contestants.items():
+        if name != "copy":
+            torch.testing.assert_close(call(*inputs), expected, rtol=0.04, atol=0.04, msg=lambda m, n=name: f"{n}: {m}")
+
+
+def _result(race: Race, name: str, seconds: Mapping[str, list[float]]) -> Result:
+    against = [peer for peer in seconds if peer not in race.goals]
+    found = {peer: ratio(seconds[peer], seconds[name], CONFIDENCE) for peer in against}
+    kind, least = race.goals[name]
+    rivals = ("copy",) if kind == "copy" else ("compiled", "liger")
+    took = statistics.median(seconds[name])
+    return Result(
+        exercise=name,
+        case=race.case,
+        seconds=took,
+        bytes_moved=race.bytes_moved,
+        bytes_per_second=race.bytes_moved / took,
+        ratios={peer: (interval.median, interval.low, interval.high) for peer, interval in found.items()},
+        goal=f"{least} of the {'copy' if kind == 'copy' else 'better of compiled and Liger'}",
+        reached=all(found[rival].median >= least for rival in rivals if rival in found),
+    )
+
+
+def machine(stopwatch: Stopwatch) -> dict[str, Any]:
+    """What a measurement has to be read with: GPU, driver, versions, date, clocks."""
+    asked = subprocess.run(["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"], capture_output=True)
+    installed = {"liger-kernel"} & {entry.name for entry in metadata.distributions()}
+    return {
+        "gpu": torch.cuda.get_device_name(stopwatch.device),
+        "driver": asked.stdout.decode().partition("\n")[0],
+        "versions": versions() | {name: metadata.version(name) for name in installed},
+        "date": datetime.now(timezone.utc).isoformat(timespec="seconds"),
+        "telemetry": stopwatch.telemetry(),
+    }
+
+
+def show(result: Result) -> None:
+    place = f"{result.exercise:<14} {result.case:<24} {result.seconds * 1e6:8.1f} µs"
+    ratios = [f"{peer} {middle:.3f} ({low:.3f}..{high:.3f})" for peer, (middle, low, high) in result.ratios.items()]
+    end = f"{'reached' if result.reached else 'MISSED'}: {result.goal}"
+    print(place, f"{result.bytes_per_second / 1e9:6.0f} GB/s", *ratios, end, sep="  ", flush=True)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("exercises", nargs="*", metavar="NAME", help="only the races of these")
+    parser.add_argument("--rounds", type=int, default=96)
+    parser.add_argument("--json", type=Path, help="where the results go")
+    options = parser.parse_args()
+    stopwatch = Stopwatch()
+    ceilings = stopwatch.ceilings()
+    print("  ".join(f"{name} {rate / 1e9:.0f} GB/s" for name, rate in ceilings.items()))
+    results: list[Result] = []
+    for race in races():
+        if not options.exercises or set(options.exercises) & set(race.goals):
+            found = run(race, stopwatch, options.rounds)
+            for result in found:
+                show(result)
+            results += found
+    if options.json:
+        measured = {"ceilings": ceilings, "rounds": options.rounds, "confidence": CONFIDENCE}
+        measured["results"] = [asdict(result) for result in results]
+        options.json.write_text(json.dumps(machine(stopwatch) | measured, indent=1))
+
+
+if __name__ == "__main__":
+    main()
