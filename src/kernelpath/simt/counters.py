@@ -10,7 +10,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field, fields
 
 import numpy as np
-from numba import njit
+from numba import int64, njit
+
+from kernelpath.simt.pointers import load, store
 
 __all__ = ["LineCounters", "count_sectors", "count_wavefronts", "least_wavefronts"]
 
@@ -79,67 +81,66 @@ class LineCounters:
             self.instructions[name] = self.instructions.get(name, 0) + count
 
 
-@njit(cache=True)
+@njit
 def count_sectors(addresses, mask):
     """Different sectors among the active lanes. An aligned access of up to 16 bytes lies within one."""
     sectors = 0
-    while mask:
-        sector = addresses[lowest_bit(mask)] >> 5
-        sectors += 1
-        for lane in range(LANES):
-            if addresses[lane] >> 5 == sector:
-                mask &= ~(np.int64(1) << lane)
+    highest = np.int64(-1)
+    for lane in range(LANES):
+        if mask >> lane & 1:
+            sector = load(addresses + 8 * lane, int64) >> 5
+            if sector > highest:
+                highest = sector
+                sectors += 1
+            elif sector < highest:
+                sectors += is_new(addresses, mask, lane, sector)
     return sectors
 
 
-@njit(cache=True)
-def count_wavefronts(addresses, mask, size):
-    """Rounds that the banks need: for each group of lanes, the most different words in one bank."""
-    group = LANES if size <= 4 else LANES * 4 // size
+@njit
+def is_new(addresses, mask, lane, sector):
+    """Whether no active lane before ``lane`` touches a sector."""
+    for before in range(lane):
+        if mask >> before & 1 and load(addresses + 8 * before, int64) >> 5 == sector:
+            return 0
+    return 1
+
+
+@njit
+def count_wavefronts(addresses, mask, size, served):
+    """Rounds that the banks need, group of lanes by group. ``served`` is the address of 32 words to work with."""
+    lanes = LANES if size <= 4 else LANES * 4 // size
     wavefronts = 0
-    for first in range(0, LANES, group):
-        wavefronts += bank_rounds(addresses, mask, first, group, size)
+    for first in range(0, LANES, lanes):
+        left = mask & ((np.int64(1) << lanes) - 1) << first
+        while left:
+            left = serve(addresses, left, max(size, 4), served)
+            wavefronts += 1
     return wavefronts
 
 
-@njit(cache=True)
-def bank_rounds(addresses, mask, first, lanes, size):
-    words = np.empty((BANKS, LANES), np.int64)
-    depth = np.zeros(BANKS, np.int64)
-    most = 0
-    for lane in range(first, first + lanes):
+@njit
+def serve(addresses, mask, size, served):
+    """One wavefront: each bank serves the word of the first lane that wants it. Returns the lanes still waiting."""
+    busy = np.int64(0)
+    waiting = np.int64(0)
+    for lane in range(LANES):
         if mask >> lane & 1:
-            for part in range(0, size, 4):
-                word = addresses[lane] + part >> 2
-                bank = word % BANKS
-                if not contains(words[bank], depth[bank], word):
-                    words[bank, depth[bank]] = word
-                    depth[bank] += 1
-                    most = max(most, depth[bank])
-    return most
+            word = load(addresses + 8 * lane, int64) // size
+            bank = word % (4 * BANKS // size)
+            if not busy >> bank & 1:
+                busy |= np.int64(1) << bank
+                store(served + 8 * bank, word)
+            elif load(served + 8 * bank, int64) != word:
+                waiting |= np.int64(1) << lane
+    return waiting
 
 
-@njit(cache=True)
-def contains(words, count, word):
-    for index in range(count):
-        if words[index] == word:
-            return True
-    return False
-
-
-@njit(cache=True)
-def least_wavefronts(addresses, mask, size):
+@njit
+def least_wavefronts(mask, size):
     """Rounds without conflicts: one for each group that has an active lane."""
-    group = LANES if size <= 4 else LANES * 4 // size
+    lanes = LANES if size <= 4 else LANES * 4 // size
     least = 0
-    for first in range(0, LANES, group):
-        least += (mask >> first & (1 << group) - 1) != 0
+    for first in range(0, LANES, lanes):
+        least += (mask >> first & (np.int64(1) << lanes) - 1) != 0
     return least
-
-
-@njit(cache=True)
-def lowest_bit(mask):
-    lane = 0
-    while not mask >> lane & 1:
-        lane += 1
-    return lane

@@ -126,6 +126,7 @@ WARP = np.dtype(
     [
         ("pcs", "i4", LANES),
         ("addresses", "i8", LANES),
+        ("served", "i8", LANES),  # what each bank of shared memory serves while wavefronts are counted
         ("tid", "u4", (3, LANES)),
         ("mask", "u4"),
         ("live", "u4"),

@@ -8,13 +8,13 @@ run: lane by lane. Each returns 0, or 1 after writing its complaint into the lau
 from __future__ import annotations
 
 import numpy as np
-from numba import carray, from_dtype, njit, types
+from numba import from_dtype, int64, njit, types, uint8
 
 from kernelpath.simt import races
 from kernelpath.simt.counters import count_sectors, count_wavefronts, least_wavefronts
 from kernelpath.simt.errors import FaultKind
-from kernelpath.simt.layout import BUFFER, COUNTS, LANES, LAUNCH, SITE, WARP, Access, Space
-from kernelpath.simt.pointers import pointer
+from kernelpath.simt.layout import BUFFER, COUNTS, LANES, LAUNCH, SITE, WARP, Access, Space, field_offset
+from kernelpath.simt.pointers import load, record, store
 
 __all__ = ["SIGNATURE", "access"]
 
@@ -28,67 +28,66 @@ LOAD, STORE, ATOMIC = int(Access.LOAD), int(Access.STORE), int(Access.ATOMIC)
 UNWRITTEN, WRITTEN = 1, 2  # the state of a byte; 0 was set before the launch
 
 Launch, Warp, Site, Counts, Buffer = (from_dtype(record) for record in (LAUNCH, WARP, SITE, COUNTS, BUFFER))
-SIGNATURE = types.int32(types.CPointer(Launch), types.CPointer(Warp), types.uint32, types.uint32)
+SIGNATURE = types.int32(types.int64, types.int64, types.uint32, types.uint32)
+SITE_SIZE, COUNTS_SIZE, BUFFER_SIZE = SITE.itemsize, COUNTS.itemsize, BUFFER.itemsize
+ADDRESSES, SERVED = field_offset(WARP, "addresses"), field_offset(WARP, "served")
 
 
-@njit(cache=True)
+@njit
 def access(launch, warp, site_number, mask):
     """Check and count one access of a warp."""
-    l, w = carray(launch, 1)[0], carray(warp, 1)[0]
-    site = carray(pointer(l.sites, Site), site_number + 1)[site_number]
-    counts = carray(pointer(l.counts, Counts), site_number + 1)[site_number]
-    site_number = np.int32(site_number)
+    l, w = record(launch, Launch), record(warp, Warp)
     mask = np.int64(mask)
     if mask == 0:
         return 0
+    site = record(l.sites + site_number * SITE_SIZE, Site)
+    counts = record(l.counts + site_number * COUNTS_SIZE, Counts)
     counts.requests += 1
-    generic = site.space == GENERIC
-    space = site.space
-    known = carray(pointer(l.known, types.int64), (32, 32))
-    buffers = carray(pointer(l.buffers, Buffer), l.buffer_count)
-    at = 0
+    addresses = warp + ADDRESSES
+    space, kind, size = site.space, site.access, site.bytes
+    generic = space == GENERIC
+    buffer = l.buffers
+    floor = l.launch_began
     for lane in range(LANES):
         if not mask >> lane & 1:
             continue
-        address = w.addresses[lane]
+        address = load(addresses + 8 * lane, int64)
         if generic:
             space = space_of(l, address)
-        if address & (site.bytes - 1):
-            return fault(l, w, MISALIGNED, site_number, lane, address, -1)
         if space == SHARED:
-            start, size, state, history, granule = l.shared, l.shared_bytes, l.shared_state, l.shared_history, l.shared_granule
+            start, extent, floor = l.shared, np.int64(l.shared_bytes), l.block_began
+            state, history, granule = l.shared_state, l.shared_history, l.shared_granule
         elif space == LOCAL:
-            start, size, state, history, granule = local_of(l, w, lane), l.local_bytes, l.local_state, 0, 0
+            start, extent = local_of(l, w, lane), np.int64(l.local_bytes)
+            state, history, granule = l.local_state + start - l.local, 0, 0
         else:
-            at = find(buffers, at, address)
-            b = buffers[at]
-            start, size, state, history, granule = b.address, b.bytes, b.state, b.history, b.granule
-        if address < start or address + site.bytes > start + size:
-            return fault(l, w, OUT_OF_BOUNDS, site_number, lane, address, -1)
+            buffer = find(l, buffer, address)
+            b = record(buffer, Buffer)
+            start, extent, state, history, granule = b.address, b.bytes, b.state, b.history, b.granule
         offset = address - start
-        if space == LOCAL:
-            state += start - l.local
-        if state and not initialised(state + offset, site.bytes, site.access):
+        if address & (size - 1):
+            return fault(l, w, MISALIGNED, site_number, lane, address, -1)
+        if offset < 0 or offset + size > extent:
+            return fault(l, w, OUT_OF_BOUNDS, site_number, lane, address, -1)
+        if not initialised(state + offset, size, kind):
             return fault(l, w, UNINITIALIZED, site_number, lane, address, -1)
         if history:
-            entries = carray(pointer(history, types.int64), (size, 2))
-            first, last = offset >> granule, (offset + site.bytes - 1) >> granule
-            for entry in range(first, last + 1):
-                other = races.check(l, known, entries[entry], w.index, lane, site.access, site.strong)
+            for entry in range(offset >> granule, (offset + size - 1 >> granule) + 1):
+                other = races.check(l, floor, history + 16 * entry, w.index, lane, kind, site.strong)
                 if other >= 0:
                     return fault(l, w, RACE, site_number, lane, address, other)
         counts.lanes += 1
     if space == SHARED:
-        counts.wavefronts += count_wavefronts(w.addresses, mask, site.bytes)
-        counts.least += least_wavefronts(w.addresses, mask, site.bytes)
+        counts.wavefronts += count_wavefronts(addresses, mask, size, warp + SERVED)
+        counts.least += least_wavefronts(mask, size)
     elif space != LOCAL:
-        counts.sectors += count_sectors(w.addresses, mask)
-        if site.access == ATOMIC:
+        counts.sectors += count_sectors(addresses, mask)
+        if kind == ATOMIC:
             l.acquired = 1
     return 0
 
 
-@njit(cache=True)
+@njit
 def space_of(l, address):
     """Which space a generic address lies in."""
     if l.shared <= address < l.shared + l.shared_bytes:
@@ -98,43 +97,42 @@ def space_of(l, address):
     return GLOBAL
 
 
-@njit(cache=True)
+@njit
 def local_of(l, w, lane):
     """Where the local memory of one thread begins."""
     return l.local + (w.index * LANES + lane) * l.local_bytes
 
 
-@njit(cache=True)
-def find(buffers, guess, address):
+@njit
+def find(l, guess, address):
     """The last buffer that begins at or before an address; ``guess`` is tried first."""
-    b = buffers[guess]
-    if b.address <= address and address - b.address < b.bytes:
+    b = record(guess, Buffer)
+    if 0 <= address - b.address < b.bytes:
         return guess
-    low, high = 0, len(buffers)
+    low, high = np.int64(0), l.buffer_count
     while high - low > 1:
-        middle = (low + high) // 2
-        if buffers[middle].address <= address:
+        middle = low + high >> 1
+        if record(l.buffers + middle * BUFFER_SIZE, Buffer).address <= address:
             low = middle
         else:
             high = middle
-    return low
+    return l.buffers + low * BUFFER_SIZE
 
 
-@njit(cache=True)
-def initialised(address, size, kind):
-    """Whether bytes may be read; a store makes them so."""
-    state = carray(pointer(address, types.uint8), size)
+@njit
+def initialised(state, size, kind):
+    """Whether bytes may be read; a store makes them so. ``state`` is the address of their states."""
     if kind != STORE:
         for byte in range(size):
-            if state[byte] == UNWRITTEN:
+            if load(state + byte, uint8) == UNWRITTEN:
                 return False
     if kind != LOAD:
         for byte in range(size):
-            state[byte] = WRITTEN
+            store(state + byte, np.uint8(WRITTEN))
     return True
 
 
-@njit(cache=True)
+@njit
 def fault(l, w, kind, site, lane, address, other):
     l.fault_kind = kind
     l.fault_site = site

@@ -13,10 +13,10 @@ lower half of a read holds the set of warps that read.
 from __future__ import annotations
 
 import numpy as np
-from numba import carray, njit, types
+from numba import int64, njit
 
 from kernelpath.simt.layout import Access
-from kernelpath.simt.pointers import pointer
+from kernelpath.simt.pointers import load, store
 
 __all__ = ["check"]
 
@@ -28,81 +28,99 @@ WAS_ATOMIC = 1 << 10
 READER = 11  # where the lane that read is kept
 
 
-@njit(cache=True)
-def check(l, known, entry, warp, lane, kind, strong):
-    """Judge one access and record it. Returns the thread that it races with, or -1."""
+@njit
+def check(l, floor, entry, warp, lane, kind, strong):
+    """Judge one access and record it. Returns the thread that it races with, or -1.
+
+    What happened before the time ``floor`` cannot race: earlier launches; in shared memory, earlier blocks.
+    """
     thread = warp * 32 + lane
-    write, reads = entry[0], entry[1]
+    write, reads = load(entry, int64), load(entry + 8, int64)
     writer = write & THREAD
     atomic = kind == ATOMIC or strong
     both_atomic = atomic and write & WAS_ATOMIC
-    if write and not both_atomic and unordered(l, known, warp, writer, write >> 32, thread):
+    if write and not both_atomic and unordered(l, floor, warp, writer, write >> 32, thread):
         return writer
     if kind == LOAD:
         if not strong:
-            entry[0], entry[1] = with_reader(l, known, write, reads, warp, lane)
+            record_reader(l, entry, write, reads, warp, lane)
         return -1
-    reader = unordered_reader(l, known, write, reads, warp, lane)
+    reader = unordered_reader(l, floor, write, reads, warp, lane)
     if reader >= 0:
         return reader
-    entry[0] = l.time << 32 | (WAS_ATOMIC if atomic else 0) | thread
-    entry[1] = 0
+    store(entry, l.time << 32 | (WAS_ATOMIC if atomic else 0) | thread)
+    store(entry + 8, np.int64(0))
     return -1
 
 
-@njit(cache=True)
-def unordered(l, known, warp, other, time, thread):
+@njit
+def unordered(l, floor, warp, other, time, thread):
     """Whether what thread ``other`` did at ``time`` may happen at the same time as what ``thread`` does now."""
+    if time < floor:
+        return False
     if time < l.block_began:
         return not published(l, time)
-    return other != thread and time >= known[warp, other >> 5]
+    return other != thread and time >= known(l, warp, other >> 5)
 
 
-@njit(cache=True)
+@njit
 def published(l, time):
     """Whether this block has seen what an earlier block did at ``time``.
 
     It has if that block issued a fence afterwards and this one has used an atomic since it began: the pattern of
-    "the last block to finish". Earlier launches are always seen.
+    "the last block to finish".
     """
-    if time < l.launch_began:
-        return True
     if not l.acquired:
         return False
-    began = carray(pointer(l.began, types.int64), l.block_number + 1)
-    number = np.searchsorted(began, time, side="right") - 1
-    return carray(pointer(l.published, types.int64), number + 1)[number] > time
+    number = l.block_number
+    while load(l.began + 8 * number, int64) > time:
+        number -= 1
+    return load(l.published + 8 * number, int64) > time
 
 
-@njit(cache=True)
-def with_reader(l, known, write, reads, warp, lane):
-    """The history with one more reader. Readers that happen before this one are forgotten."""
+@njit
+def known(l, warp, other):
+    """The time up to which a warp knows what another one did."""
+    return load(l.known + 8 * (WARPS * warp + other), int64)
+
+
+@njit
+def record_reader(l, entry, write, reads, warp, lane):
+    """Add a reader to the history. Readers that happen before this one are forgotten."""
     time, warps, me = reads >> 32, reads & 0xFFFFFFFF, np.int64(1) << warp
     reader = lane
-    if time < l.block_began or known_to(known, warp, warps, time):
+    if time < l.block_began or (time < l.time and knows(l, warp, warps, time)):
         warps = 0
     elif warps != me or write >> READER & 63 != lane:
         reader = SEVERAL
-    return write & ~(63 << READER) | reader << READER, l.time << 32 | warps | me
+    store(entry, write & ~(63 << READER) | reader << READER)
+    store(entry + 8, l.time << 32 | warps | me)
 
 
-@njit(cache=True)
-def known_to(known, warp, warps, time):
-    for other in range(WARPS):
-        if warps >> other & 1 and known[warp, other] <= time:
+@njit
+def knows(l, warp, warps, time):
+    """Whether a warp knows what all of ``warps`` did at ``time``."""
+    other = 0
+    while warps:
+        if warps & 1 and known(l, warp, other) <= time:
             return False
+        warps >>= 1
+        other += 1
     return True
 
 
-@njit(cache=True)
-def unordered_reader(l, known, write, reads, warp, lane):
+@njit
+def unordered_reader(l, floor, write, reads, warp, lane):
     """A thread that read what is written now, without the two being ordered; -1 if there is none."""
     time, warps, reader = reads >> 32, reads & 0xFFFFFFFF, write >> READER & 63
-    if warps == 0:
+    if warps == 0 or time < floor:
         return -1
     if time < l.block_began:
         return -1 if published(l, time) else 0
-    for other in range(WARPS):
-        if warps >> other & 1 and known[warp, other] <= time and (other != warp or reader != lane):
+    other = 0
+    while warps:
+        if warps & 1 and known(l, warp, other) <= time and (other != warp or reader != lane):
             return other * 32 + (reader if reader < SEVERAL else 0)
+        warps >>= 1
+        other += 1
     return -1

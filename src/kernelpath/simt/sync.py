@@ -2,26 +2,28 @@
 
 from __future__ import annotations
 
-from numba import carray, njit, types
+from numba import njit
 
-from kernelpath.simt.pointers import pointer
+from kernelpath.simt.races import WARPS
+from kernelpath.simt.memory import Launch, Warp
+from kernelpath.simt.pointers import record, store
 
 __all__ = ["fence", "warp_sync"]
 
 
-@njit(cache=True)
+@njit
 def warp_sync(launch, warp, argument, mask):
     """The lanes of a warp wait for each other: it knows all that it did before."""
-    l, w = carray(launch, 1)[0], carray(warp, 1)[0]
+    l, w = record(launch, Launch), record(warp, Warp)
     l.time += 1
-    carray(pointer(l.known, types.int64), (32, 32))[w.index, w.index] = l.time
+    store(l.known + 8 * (WARPS * w.index + w.index), l.time)
     return 0
 
 
-@njit(cache=True)
+@njit
 def fence(launch, warp, argument, mask):
     """What the thread block wrote before may be seen by blocks that use an atomic later."""
-    l = carray(launch, 1)[0]
+    l = record(launch, Launch)
     l.time += 1
-    carray(pointer(l.published, types.int64), l.block_number + 1)[l.block_number] = l.time
+    store(l.published + 8 * l.block_number, l.time)
     return 0
