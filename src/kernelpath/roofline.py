@@ -76,22 +76,23 @@ def bandwidth_plot(kernels: Mapping[str, Mapping[int, float]], ceilings: Mapping
 
 
 def _draw_roof(axes: Axes, kernels: Mapping[str, Measurement], ceilings: Mapping[str, float]) -> None:
-    speed = bandwidth(ceilings)
-    products = {name: rate for name, rate in ceilings.items() if name.startswith("matmul_")}
+    """Intensities in operations per byte, rates in TFLOP/s. Dotted lines lead from a kernel to its speed of light."""
+    speed = bandwidth(ceilings) / 1e12
+    products = {name: rate / 1e12 for name, rate in ceilings.items() if name.startswith("matmul_")}
     intensities = [measured.flops / measured.bytes_moved for measured in kernels.values()]
-    ridge = max(products.values()) / speed if products else 4 * max(intensities)
-    low, high = min(intensities) / 4, 4 * max(ridge, *intensities)
-    axes.plot([low, ridge], [low * speed / 1e12, ridge * speed / 1e12], color="black")
-    axes.text(low, low * speed / 1e12, f"  {speed / 1e9:,.0f} GB/s", va="top", fontsize=9)
+    ridges = [rate / speed for rate in products.values()]
+    low, high = min(*intensities, *ridges, 1.0) / 4, 4 * max(*intensities, *ridges, 1.0)
+    top = max(ridges, default=high)
+    axes.plot([low, top], [low * speed, top * speed], color="black", label=f"memory, {speed * 1e3:,.0f} GB/s")
     for name, rate in products.items():
-        axes.plot([rate / speed, high], [rate / 1e12, rate / 1e12], color="black")
-        label = f"{name.removeprefix('matmul_')} product, {rate / 1e12:,.0f} TFLOP/s "
-        axes.text(high, rate / 1e12, label, ha="right", va="bottom", fontsize=9)
+        axes.plot([rate / speed, high], [rate, rate], color="black")
+        label = f"{name.removeprefix('matmul_')} product, {rate:,.0f} TFLOP/s "
+        axes.text(high, 1.05 * rate, label, ha="right", va="bottom", fontsize=9)
     for (name, measured), intensity in zip(kernels.items(), intensities, strict=True):
-        reached = measured.flops / measured.seconds / 1e12
-        axes.vlines(intensity, reached, measured.flops / measured.light_seconds / 1e12, color="grey", linestyle=":")
+        reached, light = measured.flops / measured.seconds / 1e12, measured.flops / measured.light_seconds / 1e12
+        axes.vlines(intensity, reached, light, color="grey", linestyle=":")
         axes.scatter(intensity, reached, zorder=3, label=f"{name}: {measured.share_of_light:.0%} of the speed of light")
-    axes.set(xscale="log", yscale="log", xlim=(low, high))
+    axes.set(xscale="log", yscale="log", xlim=(low, high), ylim=(low * speed, 2 * top * speed))
     axes.set(xlabel="operations per byte of compulsory traffic", ylabel="TFLOP/s")
     axes.grid(which="both", alpha=0.2)
     axes.legend(loc="lower right", fontsize=9)
@@ -99,8 +100,9 @@ def _draw_roof(axes: Axes, kernels: Mapping[str, Measurement], ceilings: Mapping
 
 def _draw_bars(axes: Axes, kernels: Mapping[str, Measurement], ceilings: Mapping[str, float]) -> None:
     for name, measured in kernels.items():
-        bar = axes.barh(name, measured.bytes_per_second / 1e9)
-        axes.bar_label(bar, [f"{measured.share_of_light:.0%} of the speed of light "], padding=-140, color="white")
+        bar = axes.barh(name, measured.bytes_per_second / 1e9, height=0.5)
+        label = f"{measured.share_of_light:.0%} of the speed of light"
+        axes.bar_label(bar, [label], label_type="center", color="white")
     axes.invert_yaxis()
     _draw_ceilings(axes.axvline, ceilings)
     axes.set(xlabel="bandwidth (GB/s)")
