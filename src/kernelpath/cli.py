@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import io
 import json
 import sys
 import tempfile
@@ -20,7 +21,7 @@ from kernelpath.progress import Progress, Record
 from kernelpath.registry import Item, Tree
 from kernelpath.spec import DeclarationError
 from kernelpath.stubs import NoStub
-from kernelpath.verdict import Report, Verdict
+from kernelpath.verdict import Measurement, Report, Verdict
 
 if TYPE_CHECKING:
     from kernelpath.grade import Device
@@ -82,6 +83,9 @@ def _status(arguments: Sequence[str] | None) -> int:
     except BrokenPipeError:
         sys.stderr.close()
         return PASSED
+    except OSError as error:
+        _complain(f"{error.filename or 'the system says'}: {error.strerror or error}; mend that and try again")
+        return USED_WRONGLY
     except Exception as error:
         _complain(f"kernelpath itself failed: {error!r}; please report it together with {_crash_file()}")
         return USED_WRONGLY
@@ -407,18 +411,18 @@ def bench(item: Item, picture: Path | None, seed: int | None, json_to: str | Non
     if json_to != "-":
         _show(item, graded)
     if graded.measurement is not None:
-        drawn = _draw(item, graded, picture or progress.folder(item.root) / f"{item.name}.png")
-        errors.print(f"roofline: {view.place(str(drawn), item.root)}")
+        path = picture or progress.folder(item.root) / f"{item.name}.png"
+        progress.write_atomically(path, _roofline(item, graded.measurement))
+        errors.print(f"roofline: {view.place(str(path), item.root)}")
     return PASSED if graded.verdict.passed else NOT_YET
 
 
-def _draw(item: Item, graded: Report, path: Path) -> Path:
-    from kernelpath import roofline
+def _roofline(item: Item, measured: Measurement) -> bytes:
+    from kernelpath.roofline import roofline_plot
 
-    measured = graded.measurement
-    assert measured is not None
-    roofline.roofline_plot({item.name: measured}, measured.ceilings).savefig(path, dpi=150)
-    return path
+    picture = io.BytesIO()
+    roofline_plot({item.name: measured}, measured.ceilings).savefig(picture, format="png", dpi=150)
+    return picture.getvalue()
 
 
 @cli.group()

@@ -125,12 +125,12 @@ def folder(root: Path) -> Path:
     return kept
 
 
-def write_atomically(path: Path, text: str) -> None:
-    """Write a file so that whoever reads it, at any moment, finds the old or the new text whole. Raises OSError."""
+def write_atomically(path: Path, content: str | bytes) -> None:
+    """Write a file so that whoever reads it, at any moment, finds the old or the new content whole. Raises OSError."""
     descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=path.name, suffix=".tmp")
     try:
-        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-            file.write(text)
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(content.encode() if isinstance(content, str) else content)
         os.replace(name, path)
     except BaseException:
         os.unlink(name)

@@ -14,7 +14,7 @@ from rich.text import Text
 
 from kernelpath.progress import Record
 from kernelpath.registry import Item
-from kernelpath.verdict import CaseResult, Interval, LineTraffic, Measurement, Report, Verdict
+from kernelpath.verdict import Interval, LineTraffic, Measurement, Report, Verdict
 
 if TYPE_CHECKING:
     from kernelpath.doctor import Finding
@@ -32,7 +32,7 @@ def report(console: Console, item: Item, graded: Report, *, explain: str = "", n
     """Print all of a report. `explain` is shown after a pass; `next_step` is left out where another report follows."""
     console.print(_header(item, graded))
     blocks: tuple[RenderableType | None, ...] = (
-        _cases(graded.cases),
+        _cases(graded),
         _printed(graded),
         _memory(graded.traffic),
         _measurement(graded.measurement),
@@ -54,17 +54,17 @@ def step(console: Console, text: str) -> None:
 
 def table(console: Console, graded: Sequence[tuple[Item, Report]]) -> None:
     """One row an exercise: verdict, stars, ratio to the baseline and time; then the sum and the causes."""
-    rows = _table("week", "exercise", "lane", "verdict", "stars", "ratio", "time")
+    rows = _table("week", "exercise", "lane", "verdict", "stars", "ratio", "time", "took")
     for item, one in graded:
         measured = one.measurement
         ratio = f"{measured.speedup.median:.2f}" if measured else ""
         time = seconds(measured.seconds) if measured else ""
-        rows.add_row(f"{item.week}", item.name, LANES[item.lane], verdict(one.verdict), stars(one.stars), ratio, time)
+        ended = (verdict(one.verdict), stars(one.stars))
+        rows.add_row(f"{item.week}", item.name, LANES[item.lane], *ended, ratio, time, f"{one.seconds:.1f} s")
     console.print(rows)
-    ended = Counter(one.verdict for _, one in graded)
-    console.print(
-        "\n" + ", ".join(f"{count} {value.value}" for value, count in ended.items()), f"on {graded[0][1].device}"
-    )
+    endings = Counter(one.verdict.value for _, one in graded)
+    total = ", ".join(f"{count} {ending}" for ending, count in endings.items())
+    console.print(f"\n{total} on {graded[0][1].device}")
     for item, one in graded:
         if not one.verdict.passed:
             console.print(Text.assemble((item.name, "bold"), f": {one.cause or one.verdict.meaning}"))
@@ -151,7 +151,7 @@ def arguments(case: Mapping[str, Any]) -> str:
 def _table(*headings: str) -> Table:
     rows = Table(box=None, pad_edge=False, header_style="bold")
     for heading in headings:
-        numeric = heading in ("week", "hints", "ratio", "time")
+        numeric = heading in ("week", "hints", "ratio", "time", "took")
         rows.add_column(heading, justify="right" if numeric else "left", no_wrap=heading not in ("title", "best time"))
     return rows
 
@@ -169,15 +169,16 @@ def _header(item: Item, graded: Report) -> Text:
     return Text.assemble((item.name, "bold"), f"  {graded.title or item.title}\n", (about, "dim"))
 
 
-def _cases(cases: Sequence[CaseResult]) -> Table | None:
-    if not cases:
+def _cases(graded: Report) -> Table | None:
+    if not graded.cases:
         return None
     rows = Table.grid(padding=(0, 2))
     rows.add_column(overflow="fold")
     rows.add_column(no_wrap=True)
     rows.add_column(justify="right", no_wrap=True, style="dim")
-    for case in cases:
-        rows.add_row(arguments(case.case), verdict(case.verdict), seconds(case.seconds) if case.seconds else "")
+    for case in graded.cases:
+        cause = Text(case.cause if case.cause != graded.cause else "", no_wrap=True, overflow="ellipsis")
+        rows.add_row(arguments(case.case), verdict(case.verdict), seconds(case.seconds), cause)
     return rows
 
 
