@@ -9,7 +9,7 @@ import ctypes
 import inspect
 import signal
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, ExitStack, nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict
 from importlib.util import cache_from_source
 from multiprocessing.connection import Connection
@@ -81,9 +81,7 @@ class _Worker:
         """Run one case on freshly drawn inputs; answer with the outputs' bytes and all that was seen."""
         run = _Run(self._exercise, case, seed, self._device)
         try:
-            with ExitStack() as stack:
-                stack.enter_context(observe(run.launched))
-                stack.enter_context(_memory_limit(self._device))
+            with _memory_limit(self._device):
                 _check_signature(self._entry, run.inputs)
                 result = self._thread.call(run.call, self._entry)
                 sandbox.settle()
@@ -101,7 +99,7 @@ class _Worker:
         run = _Run(self._exercise, case, seed, self._device, timed=True)
         activities = [torch.profiler.ProfilerActivity.CUDA]
         try:
-            with observe(run.launched), torch.profiler.profile(activities=activities, acc_events=True) as profiler:
+            with torch.profiler.profile(activities=activities, acc_events=True) as profiler:
                 self._thread.call(run.call, self._entry)
                 sandbox.settle()
         except BaseException as error:
@@ -166,7 +164,7 @@ class _Run:
         self.launches: list[Launched] = []
 
     def call(self, entry: Callable[..., Any]) -> Any:
-        with self._watch:
+        with observe(self.launched), self._watch:
             return entry(*self.inputs)
 
     def launched(self, launched: Launched) -> None:
