@@ -93,7 +93,7 @@ class LineTraffic:
 
 @dataclass(frozen=True)
 class Interval:
-    """A median of paired ratios with its 95 % confidence interval."""
+    """A median of paired ratios with its confidence interval, as `timing.ratio` gives it."""
 
     median: float
     low: float
