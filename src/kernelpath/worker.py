@@ -19,7 +19,7 @@ from typing import Any
 
 import torch
 
-from kernelpath import compare, registry, sandbox, timing
+from kernelpath import compare, registry, sandbox, simt, timing
 from kernelpath.blame import EntryError, blame
 from kernelpath.lanes import Launched, observe
 from kernelpath.process import Channel
@@ -208,21 +208,26 @@ class _Run:
         }
 
 
-def _lines(launch: Any) -> list[LineTraffic]:
+def _lines(launch: simt.Launch) -> list[LineTraffic]:
     """The PTX machine's counters of one launch as the report carries them."""
     return [
         LineTraffic(
-            file=Path(launch.file or "").name,
+            file=Path(launch.file).name,
             line=number,
-            requests=counters.requests,
-            sectors=counters.sectors,
-            ideal_sectors=counters.ideal_sectors,
-            shared_requests=counters.shared_requests,
-            wavefronts=counters.wavefronts,
-            ideal_wavefronts=counters.ideal_wavefronts,
+            requests=counters.global_load_requests + counters.global_store_requests,
+            sectors=counters.global_load_sectors + counters.global_store_sectors,
+            ideal_sectors=_sectors(counters.global_load_bytes) + _sectors(counters.global_store_bytes),
+            shared_requests=counters.shared_load_requests + counters.shared_store_requests,
+            wavefronts=counters.shared_load_wavefronts + counters.shared_store_wavefronts,
+            ideal_wavefronts=counters.shared_load_least_wavefronts + counters.shared_store_least_wavefronts,
         )
         for number, counters in sorted(launch.lines.items())
     ]
+
+
+def _sectors(nbytes: int) -> int:
+    """The 32-byte sectors that so many bytes fill."""
+    return -(-nbytes // 32)
 
 
 def _import_lane(lane: str, device: torch.device) -> None:
