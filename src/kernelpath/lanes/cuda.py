@@ -86,14 +86,15 @@ def kernel(path: str | os.PathLike[str], name: str, options: tuple[str, ...] = (
 
     Raises FileNotFoundError when there is no such file.
     """
-    beside = sys._getframe(1).f_globals.get("__file__")
-    file = Path(beside).parent / path if beside else Path(path)
-    return _kernel(str(file.resolve()), file.stat().st_mtime_ns, name, tuple(options))
+    beside = sys._getframe(1).f_globals.get("__file__", "")
+    file = os.path.join(os.path.dirname(beside), path)
+    return _kernel(file, os.stat(file).st_mtime_ns, name, options)
 
 
 @cache
 def _kernel(file: str, changed_ns: int, name: str, options: tuple[str, ...]) -> Kernel:
-    return Kernel(file, Path(file).read_text(), name, options)
+    path = Path(file).resolve()
+    return Kernel(str(path), path.read_text(encoding="utf-8"), name, options)
 
 
 class Kernel:
