@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 
 from kernelpath import compare
 from kernelpath.lanes import Launched
@@ -151,9 +151,10 @@ class Provenance:
         self._after_launch: dict[int, list[int]] = {}
 
     def launched(self, launched: Launched) -> None:
-        for argument in launched.arguments:
-            if isinstance(argument, torch.Tensor) and argument.device.type == "cpu":
-                self._after_launch[_storage_key(argument)] = compare.fingerprint(_whole(argument))
+        with _disable_current_modes():  # our own reading is not the submission's
+            for argument in launched.arguments:
+                if isinstance(argument, torch.Tensor) and argument.device.type == "cpu":
+                    self._after_launch[_storage_key(argument)] = compare.fingerprint(_whole(argument))
 
     def complaint(self, output: torch.Tensor) -> str | None:
         """Why this output is not the work of the kernels launched; None where it is."""
