@@ -56,7 +56,7 @@ def results(root: Path) -> Iterator[str]:
     """A row for each reference kernel on each GPU that was measured."""
     yield from _header("GPU", "exercise", "case", "time", "against the baseline", "share of the speed of light")
     for recorded in _recorded(root):
-        for graded in recorded["reports"]:
+        for graded in recorded.get("reports", ()):
             report = Report.from_json(json.dumps(graded))
             measured = report.measurement
             if measured is not None:
@@ -72,18 +72,19 @@ def results(root: Path) -> Iterator[str]:
 
 
 def peers(root: Path) -> Iterator[str]:
-    """A row for each reference kernel and size that was raced against libraries."""
-    yield from _header("GPU", "kernel", "size", "GB/s", "share of copy", "best peer", "ratio to it")
+    """A row for each reference kernel and size that was raced: the peer's time over ours, above 1 we are faster."""
+    yield from _header("GPU", "kernel", "case", "GB/s", "share of copy", "against", "goal")
     for recorded in _recorded(root):
         for race in recorded.get("peers", ()):
+            against = [peer for peer in race["ratios"] if peer != "copy"]
             yield _row(
                 recorded["gpu"],
-                f"`{race['kernel']}`",
-                race["size"],
-                f"{race['gb_per_second']:,.0f}",
-                f"{race['of_copy']['median']:.3f}",
-                race["best_peer"] or "copy",
-                _interval(Interval(**race["ratio"])),
+                f"`{race['exercise']}`",
+                race["case"],
+                f"{race['bytes_per_second'] / 1e9:,.0f}",
+                _interval(Interval(*race["ratios"]["copy"])),
+                ", ".join(f"{peer} {race['ratios'][peer][0]:.2f}" for peer in against),
+                f"{race['goal']}: {'reached' if race['reached'] else 'missed'}",
             )
 
 
