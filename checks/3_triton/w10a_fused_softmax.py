@@ -75,8 +75,8 @@ EXERCISE = Exercise(
         Question(
             ask="A row of 8192 values is held in float32 by 16 warps. How many values does a thread hold?",
             answer=16.0,
-            why="16 warps are 512 threads, and 8192 / 512 = 16. Triton deals them out so that each thread loads 8 bfloat16"
-            " values with one 16-byte access.",
+            why="16 warps are 512 threads, and 8192 / 512 = 16. Triton deals them out so that each thread loads 8"
+            " bfloat16 values with one 16-byte access.",
         ),
         Question(
             ask="The fused kernel reads and writes 16384 x 8192 bfloat16 values. How many milliseconds does it take at"
@@ -84,8 +84,8 @@ EXERCISE = Exercise(
             answer=0.131,
             tolerance=0.02,
             predict=True,
-            why="2 * 16384 * 8192 * 2 bytes are 537 MB; 537e6 / 4.1e12 is 0.131 ms. The arithmetic, 5 operations a value,"
-            " would take a hundredth of that.",
+            why="2 * 16384 * 8192 * 2 bytes are 537 MB; 537e6 / 4.1e12 is 0.131 ms. The arithmetic, 5 operations a"
+            " value, would take a tenth of that.",
         ),
         Question(
             ask="Why does a kernel that holds 32,768 columns a program reach a smaller share of the bandwidth than one"
@@ -97,7 +97,8 @@ EXERCISE = Exercise(
             ),
             answer="fewer programs fit on a multiprocessor, so that memory idles while they reduce",
             why="32,768 float32 values take half of the register file. A single program is resident, and it loads, then"
-            " reduces, then stores: nothing is in flight while it reduces. Two or more programs fill each other's gaps.",
+            " reduces, then stores: nothing is in flight while it reduces. Two or more programs fill each other's"
+            " gaps.",
         ),
     ),
     explain="PLACEHOLDER",

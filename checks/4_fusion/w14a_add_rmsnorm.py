@@ -12,7 +12,9 @@ BYTES = {"float32": 4, "bfloat16": 2}
 EPS = 1e-6
 
 
-def inputs(rng: torch.Generator, rows: int, columns: int, dtype: str) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+def inputs(
+    rng: torch.Generator, rows: int, columns: int, dtype: str
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """x and residual, with rows of very different size, and a weight for each column."""
     x = draw.normal(rng, rows, columns, dtype=dtype, large=rows // 8)
     residual = draw.normal(rng, rows, columns, dtype=dtype, large=rows // 8)
@@ -57,7 +59,8 @@ EXERCISE = Exercise(
         "One program a row, as in the softmax: load x and residual as blocks, add in float32, store h. The sum of h * h"
         " is one tl.sum; everything else is element by element, in registers.",
         "h = (x + residual).to(h_ptr.dtype.element_ty); tl.store(h_ptr + offsets, h, mask=mask); h = h.to(tl.float32);"
-        " scale = tl.rsqrt(tl.sum(h * h, axis=0) / columns + eps); tl.store(y_ptr + offsets, h * scale * weight, mask=mask)."
+        " scale = tl.rsqrt(tl.sum(h * h, axis=0) / columns + eps); tl.store(y_ptr + offsets, h * scale * weight,"
+        " mask=mask)."
         " Values past the end are loaded as 0, so that they add nothing to the sum; divide by columns, not by BLOCK.",
     ),
     questions=(
@@ -79,14 +82,14 @@ EXERCISE = Exercise(
             why="In a transformer block the residual stream goes on past the normalization: the next block adds to h.",
         ),
         Question(
-            ask="Each row also needs the weights, one a column. At 16384 x 8192 in bfloat16, how many MB does this add to"
-            " the traffic of DRAM if it is read once and stays in the L2 (10^6 bytes)?",
+            ask="Each row also needs the weights, one a column. At 16384 x 8192 in bfloat16, how many MB (10^6 bytes)"
+            " does this add to the traffic of DRAM, if they are read once and stay in the L2?",
             answer=0.0164,
             tolerance=0.02,
             why="8192 * 2 bytes are 16 KB, read from DRAM once and from the L2 16,384 times: nothing beside 1074 MB.",
         ),
         Question(
-            ask="A learner sums the squares of h in bfloat16, over 8192 columns of size about 1. What becomes of the sum?",
+            ask="A learner sums the squares of h one by one in bfloat16, 8192 values near 1. What becomes of the sum?",
             choices=("it stops growing near 256", "it is right to 0.4 %", "it overflows"),
             answer="it stops growing near 256",
             why="bfloat16 has 8 significant bits: at 256 the next number is 258, so that adding 1 rounds back to 256."

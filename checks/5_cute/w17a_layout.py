@@ -65,8 +65,8 @@ EXERCISE = Exercise(
             why="The stride of the rows is 0, so that all 128 rows lie at the same 64 offsets: a broadcast.",
         ),
         Question(
-            ask="A tile of float32 in shared memory has the layout (32,32):(33,1). How many banks do the 32 elements of a"
-            " column touch?",
+            ask="A tile of float32 in shared memory has the layout (32,32):(33,1). How many banks do the 32 elements"
+            " of a column touch?",
             answer=32,
             why="Going down a column the offset grows by 33, and 33 modulo 32 banks is 1: 32 rows, 32 different banks.",
         ),
@@ -77,7 +77,8 @@ EXERCISE = Exercise(
             why="Swapping the modes swaps shapes and strides together. No element moves: only the function changes.",
         ),
     ),
-    explain="An expert no longer thinks of tensors as arrays but as a pointer and such a function. Splitting into tiles,"
-    " dealing out to threads and transposing are then operations on layouts (composition and division, the next exercises),"
-    " and all the integer arithmetic of an index is worked out by the compiler where shapes and strides are static.",
+    explain="To an expert a tensor is a pointer and such a function. Cutting into tiles, dealing out to threads and"
+    " transposing are then operations on layouts: composition and division, the next two exercises. Where shapes and"
+    " strides are known when the kernel is compiled, all the arithmetic of an index is done by the compiler. The same"
+    " functions describe which thread holds which value of a tensor-core operand, and no one has to draw that table.",
 )

@@ -38,8 +38,8 @@ EXERCISE = Exercise(
     bytes_moved=lambda n, offset, dtype: 2 * BYTES[dtype] * n,
     traffic=Traffic(sectors=1.05, bytes=1.05),
     hints=(
-        "First copy one element a thread: block * 256 + thread is its index, and it must be below cute.size(src). Then ask"
-        " how many elements fit into 16 bytes, the widest access there is.",
+        "First copy one element a thread: block * 256 + thread is its index, and it must be below cute.size(src)."
+        " Then ask how many elements fit into 16 bytes, the widest access there is.",
         "A tile is what one block copies: 256 threads times `width` elements. Its thread-value layout is"
         " (256, width):(width, 1). cute.zipped_divide(src, (tile,)) cuts the vector into tiles, and"
         " cute.composition(one tile, layout)[thread, None] is what one thread moves.",
@@ -51,9 +51,9 @@ EXERCISE = Exercise(
     ),
     questions=(
         Question(
-            ask="How many 32-byte sectors does one 16-byte load by all 32 lanes of a warp touch, if the address is aligned?",
+            ask="How many 32-byte sectors does an aligned 16-byte load by all 32 lanes of a warp touch?",
             answer=16.0,
-            why="32 * 16 bytes are 512 contiguous bytes: 16 sectors, all of them used. With 4-byte loads it would be 4.",
+            why="32 * 16 bytes are 512 contiguous bytes: 16 sectors, all of them used. With 4-byte loads it is 4.",
         ),
         Question(
             ask="The layout (256,4):(4,1) deals a tile of 1024 elements out to 256 threads. Which element is value 2 of"
@@ -62,10 +62,10 @@ EXERCISE = Exercise(
             why="5 * 4 + 2 * 1 = 22.",
         ),
         Question(
-            ask="x[1:] of a float32 vector that begins at a multiple of 256 bytes: what is the widest access that may load"
-            " it, in bytes?",
+            ask="A float32 vector x begins at a multiple of 256 bytes. What is the widest access, in bytes, that may"
+            " load x[1:] from its first element on?",
             answer=4.0,
-            why="Its address is 4 beyond a multiple of 256. An access must be aligned to its own size, so 8 and 16 fault.",
+            why="Its address is 4 beyond a multiple of 256. An access must be aligned to its size: 8 and 16 fault.",
         ),
         Question(
             ask="Memory delivers 4.3 TB/s after 0.8 microseconds. How many KB must each of 132 multiprocessors have"

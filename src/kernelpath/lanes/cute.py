@@ -26,6 +26,7 @@ import inspect
 import re
 import struct
 import tempfile
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -35,6 +36,7 @@ import torch
 from cuda.bindings import runtime
 from cutlass import cute as dsl
 from cutlass._mlir.execution_engine import ExecutionEngine
+from cutlass.base_dsl.typing import Constexpr
 from cutlass.cute.runtime import make_fake_tensor
 from cutlass.cutlass_dsl import CuTeDSL
 
@@ -54,7 +56,7 @@ DTYPES = {
 }
 WIDEST_ACCESS = 16  # bytes that one thread loads or stores at once; a better alignment gains nothing
 MAX_ELEMENTS = 2**31 - 1  # extents are 32-bit
-ARCHS_WITHOUT_GPU = ("sm_80", "sm_90a")
+CPU_ARCH = "sm_80"  # what the PTX machine runs
 
 Argument = torch.Tensor | int | float
 
@@ -82,7 +84,7 @@ def run(host: Callable[..., None], *args: Argument) -> None:
             _gpu_program(host, kinds, _arch(device))(args)
 
 
-def ptx(host: Callable[..., None], *args: Argument, arch: str = "sm_80") -> str:
+def ptx(host: Callable[..., None], *args: Argument, arch: str = CPU_ARCH) -> str:
     """The PTX of the kernels that `host` launches for such arguments. Needs no GPU. Raises `CompileError`."""
     return _compile(host, _kinds(host, args), arch).__ptx__  # type: ignore[no-any-return]
 
@@ -157,7 +159,7 @@ def _kinds(host: Callable[..., None], args: Sequence[Argument]) -> tuple[Kind, .
 
 
 def _kind(parameter: inspect.Parameter, arg: Argument) -> Kind:
-    if parameter.annotation is cutlass.Constexpr:
+    if parameter.annotation is Constexpr:
         return Constant(arg)
     if isinstance(arg, torch.Tensor):
         return TensorKind.of(arg, parameter.name)
@@ -177,20 +179,40 @@ def _compile(host: Callable[..., None], kinds: Sequence[Kind], arch: str) -> Any
         options = f"--gpu-arch {arch} --generate-line-info --keep-ptx --dump-dir {folder}"
         try:
             return dsl.compile(host, *map(_placeholder, kinds), options=options)
-        except NotImplementedError:
+        except NotImplementedError:  # a stub's
             raise
         except Exception as error:
-            raise CompileError(str(error)) from error
+            raise CompileError(re.sub(r"\x1b\[[0-9;]*m", "", str(error)).strip()) from error
+
+
+def _compile_for_cpu(host: Callable[..., None], kinds: Sequence[Kind]) -> Any:
+    try:
+        return _compile(host, kinds, CPU_ARCH)
+    except CompileError as refused:
+        try:
+            _compile(host, kinds, "sm_90a")
+        except CompileError:
+            raise refused from refused.__cause__
+        raise lanes.Unavailable(
+            f"{host.__name__} compiles for sm_90a but not for {CPU_ARCH}; not run: needs a GPU of capability 9.0"
+        ) from refused
 
 
 class _Packed:
-    """An argument in memory, in the form that the DSL passes to host code."""
+    """A tensor in memory, as host code takes it; the DSL asks an argument for `__c_pointers__`."""
 
-    def __init__(self, content: bytes):
+    def __init__(self, content: bytes) -> None:
         self.memory = ctypes.create_string_buffer(content, len(content))
 
     def __c_pointers__(self) -> list[int]:
         return [ctypes.addressof(self.memory)]
+
+
+def _packed(kind: Kind, arg: Argument) -> Any:
+    """The argument as `generate_execution_args` takes it."""
+    if isinstance(kind, TensorKind) and isinstance(arg, torch.Tensor):
+        return _Packed(kind.pack(arg))
+    return arg
 
 
 # The calls to the CUDA runtime that host code makes, and what happens to them.
@@ -211,8 +233,8 @@ class LaunchConfig(ctypes.Structure):
 
 _LAUNCH = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.POINTER(LaunchConfig), ctypes.c_void_p, ctypes.POINTER(ctypes.c_void_p))
 _GET_KERNEL = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.POINTER(ctypes.c_void_p), ctypes.c_void_p, ctypes.c_char_p)
-_SUCCESS, _FAILURE = 0, 999  # cudaSuccess, cudaErrorUnknown
-_RUNTIME_CALLS = (
+_SUCCESS, _UNKNOWN_ERROR = 0, 999  # of cudaError_t
+_OTHER_CALLS = (
     "_cudaGetDevice",
     "_cudaDeviceGetAttribute",
     "_cuKernelGetAttribute",
@@ -221,38 +243,43 @@ _RUNTIME_CALLS = (
 )
 
 
-class _Program:
-    """A compiled host function. Its calls to the runtime go to the methods that the subclass names in `redirected`."""
+class _Program(ABC):
+    """A compiled host function that asks `_get_kernel` for its kernels and calls `_launch` to launch them."""
 
-    def __init__(self, host: Callable[..., None], kinds: Sequence[Kind], arch: str):
-        self._compiled = _compile(host, kinds, arch)
+    def __init__(self, host: Callable[..., None], kinds: Sequence[Kind], compiled: Any) -> None:
         self._kinds = kinds
+        self._names = tuple(parameter.name for parameter in _parameters(host))
+        self._compiled = compiled
+        self._kernels: dict[int, str] = {}  # the name behind each handle
         self._args: tuple[Argument, ...] = ()  # of the call in progress
         self._error: BaseException | None = None
-        self._callbacks = self._redirected()  # kept: the engine holds only their addresses
-        self._engine = ExecutionEngine(self._compiled.ir_module, opt_level=2, shared_libs=[_runtime_library()])
+        self._callbacks = self._redirected()  # kept, because the engine holds only their addresses
+        self._engine = ExecutionEngine(compiled.ir_module, opt_level=2, shared_libs=[_runtime_library()])
         for name, callback in self._callbacks.items():
             self._engine.raw_register_runtime(name, ctypes.cast(callback, ctypes.c_void_p))
-        self._host_code = self._engine.lookup(self._compiled.function_name)
+        self._host_code = self._engine.lookup(compiled.function_name)  # type: ignore[no-untyped-call]
 
     def __call__(self, args: Sequence[Argument]) -> None:
         self._args, self._error = tuple(args), None
-        packed = self._packed(args)
+        packed = self._passed(args)
         pointers, adapted = self._compiled.generate_execution_args(*packed)
         status = ctypes.c_int32()
         self._host_code((ctypes.c_void_p * (len(pointers) + 1))(*pointers, ctypes.addressof(status)))
-        del packed, adapted  # until here: host code reads their memory
+        del packed, adapted  # not earlier: host code reads their memory
         if self._error:
             raise self._error
-        if status.value != _SUCCESS:
+        if status.value:
             raise RuntimeError(f"the CUDA runtime refused the launch: {_error_text(status.value)}")
 
-    def _packed(self, args: Sequence[Argument]) -> list[Any]:
-        given = [(kind, arg) for kind, arg in zip(self._kinds, args) if not isinstance(kind, Constant)]
-        return [_Packed(kind.pack(arg)) if isinstance(kind, TensorKind) else arg for kind, arg in given]
+    def _passed(self, args: Sequence[Argument]) -> list[Any]:
+        pairs = zip(self._kinds, args, strict=True)
+        return [_packed(kind, arg) for kind, arg in pairs if not isinstance(kind, Constant)]
 
     def _redirected(self) -> dict[str, Any]:
-        raise NotImplementedError
+        return {
+            "_cudaLibraryGetKernel": self._guarded(_GET_KERNEL, self._get_kernel),
+            "_cudaLaunchKernelEx": self._guarded(_LAUNCH, self._launch),
+        }
 
     def _guarded(self, prototype: Any, function: Callable[..., int]) -> Any:
         """`function` as a C callback. What it raises waits in `_error`: no exception passes through compiled code."""
@@ -262,81 +289,86 @@ class _Program:
                 return function(*args)
             except BaseException as error:
                 self._error = error
-                return _FAILURE
+                return _UNKNOWN_ERROR
 
         return prototype(call)
+
+    @abstractmethod
+    def _get_kernel(self, handle: Any, library: int | None, name: bytes) -> int: ...
+
+    @abstractmethod
+    def _launch(self, config: Any, handle: int, params: Any) -> int: ...
 
 
 class _CpuProgram(_Program):
     """Launches go to the PTX machine; every other call to the runtime succeeds and does nothing."""
 
-    def __init__(self, host: Callable[..., None], kinds: Sequence[Kind]):
-        super().__init__(host, kinds, "sm_80")
-        self._names = tuple(parameter.name for parameter in _parameters(host))
-        self._kernels: list[str] = []
-        if self._compiled.kernel_info:  # a host function may do without
+    def __init__(self, host: Callable[..., None], kinds: Sequence[Kind]) -> None:
+        super().__init__(host, kinds, _compile_for_cpu(host, kinds))
+        if self._compiled.kernel_info:  # a host function may do without kernels
             self._module = simt.load(self._compiled.__ptx__)
             self._load_kernels()
 
     def _load_kernels(self) -> None:
-        """Let the compiled code ask for its kernels, in place of the DSL, which would ask the driver."""
+        """Let host code ask for its kernels. The DSL's own loader would ask the driver first."""
         library, device, status = ctypes.pointer(ctypes.c_void_p()), ctypes.c_int32(), ctypes.c_int32()
         packed = (ctypes.c_void_p * 3)(*map(ctypes.addressof, (library, device, status)))
         ctypes.CFUNCTYPE(None, ctypes.c_void_p)(self._engine.raw_lookup("cuda_load_to_device"))(packed)
 
     def _redirected(self) -> dict[str, Any]:
         nothing = ctypes.CFUNCTYPE(ctypes.c_int)(lambda: _SUCCESS)
-        return dict.fromkeys(_RUNTIME_CALLS, nothing) | {
-            "_cudaLibraryGetKernel": self._guarded(_GET_KERNEL, self._get_kernel),
-            "_cudaLaunchKernelEx": self._guarded(_LAUNCH, self._launch),
-        }
+        return dict.fromkeys(_OTHER_CALLS, nothing) | super()._redirected()
 
-    def _get_kernel(self, kernel: Any, library: int, name: bytes) -> int:
-        self._kernels.append(name.decode())
-        kernel[0] = len(self._kernels)
+    def _get_kernel(self, handle: Any, library: int | None, name: bytes) -> int:
+        handle[0] = len(self._kernels) + 1
+        self._kernels[handle[0]] = name.decode()
+        return _SUCCESS
+
+    def _launch(self, config: Any, handle: int, params: Any) -> int:
+        name, launch = self._kernels[handle], config[0]
+        sizes = [param.size for param in self._module.kernels[name].params]
+        counted = self._module.launch(
+            name,
+            grid=tuple(launch.grid),
+            block=tuple(launch.block),
+            shared=launch.shared,
+            args=[ctypes.string_at(params[i], size) for i, size in enumerate(sizes)],
+            buffers=self._buffers(),
+        )
+        lanes.record(lanes.Launched("cute", _plain(name), "cpu", self._args, counted))
         return _SUCCESS
 
     def _buffers(self) -> list[simt.Buffer]:
-        named = zip(self._names, self._args)
+        named = zip(self._names, self._args, strict=True)
         return [_buffer(name, arg) for name, arg in named if isinstance(arg, torch.Tensor)]
-
-    def _launch(self, config: Any, kernel: int, params: Any) -> int:
-        name = self._kernels[kernel - 1]
-        args = [ctypes.string_at(params[i], param.size) for i, param in enumerate(self._module.kernels[name].params)]
-        grid, block, shared = tuple(config[0].grid), tuple(config[0].block), config[0].shared
-        counted = self._module.launch(name, grid, block, shared, args, self._buffers())
-        lanes.record(lanes.Launched("cute", _plain(name), "cpu", self._args, counted))
-        return _SUCCESS
 
 
 class _GpuProgram(_Program):
     """Launches go to the GPU, on PyTorch's current stream where the source names none."""
 
-    def __init__(self, host: Callable[..., None], kinds: Sequence[Kind], arch: str):
+    def __init__(self, host: Callable[..., None], kinds: Sequence[Kind], arch: str) -> None:
         library = ctypes.CDLL(_runtime_library())
-        self._real_get_kernel = _GET_KERNEL(("_cudaLibraryGetKernel", library))
-        self._real_launch = _LAUNCH(("_cudaLaunchKernelEx", library))
-        self._kernels: dict[int, str] = {}
-        super().__init__(host, kinds, arch)
-        self._compiled.engine = self._engine
-        self._libraries = self._compiled._load_cuda_library()
+        self._runtime_get_kernel = _GET_KERNEL(("_cudaLibraryGetKernel", library))
+        self._runtime_launch = _LAUNCH(("_cudaLaunchKernelEx", library))
+        super().__init__(host, kinds, _compile(host, kinds, arch))
+        if self._compiled.kernel_info:
+            self._compiled.engine = self._engine
+            self._libraries = self._compiled._load_cuda_library()
 
-    def _redirected(self) -> dict[str, Any]:
-        return {
-            "_cudaLibraryGetKernel": self._guarded(_GET_KERNEL, self._get_kernel),
-            "_cudaLaunchKernelEx": self._guarded(_LAUNCH, self._launch),
-        }
-
-    def _get_kernel(self, kernel: Any, library: int, name: bytes) -> int:
-        status = self._real_get_kernel(kernel, library, name)
-        self._kernels[kernel[0]] = name.decode()
+    def _get_kernel(self, handle: Any, library: int | None, name: bytes) -> int:
+        status: int = self._runtime_get_kernel(handle, library, name)
+        self._kernels[handle[0]] = name.decode()
         return status
 
-    def _launch(self, config: Any, kernel: int, params: Any) -> int:
+    def _launch(self, config: Any, handle: int, params: Any) -> int:
         config[0].stream = config[0].stream or torch.cuda.current_stream().cuda_stream
-        status = self._real_launch(config, kernel, params)
-        lanes.record(lanes.Launched("cute", _plain(self._kernels[kernel]), "cuda", self._args))
+        status: int = self._runtime_launch(config, handle, params)
+        lanes.record(lanes.Launched("cute", _plain(self._kernels[handle]), "cuda", self._args))
         return status
+
+
+_cpu_program = functools.cache(_CpuProgram)
+_gpu_program = functools.cache(_GpuProgram)
 
 
 def _runtime_library() -> str:
@@ -344,16 +376,12 @@ def _runtime_library() -> str:
 
 
 def _error_text(status: int) -> str:
-    return runtime.cudaGetErrorString(runtime.cudaError_t(status))[1].decode()
-
-
-_cpu_program = functools.cache(_CpuProgram)
-_gpu_program = functools.cache(_GpuProgram)
+    return str(runtime.cudaGetErrorString(runtime.cudaError_t(status))[1].decode())
 
 
 def _buffer(name: str, tensor: torch.Tensor) -> simt.Buffer:
     """The memory from the tensor's first element to its last."""
-    span = 1 + sum((extent - 1) * stride for extent, stride in zip(tensor.shape, tensor.stride()))
+    span = 1 + sum((extent - 1) * stride for extent, stride in zip(tensor.shape, tensor.stride(), strict=True))
     size = span * tensor.element_size() if tensor.numel() else 0
     return simt.Buffer(name, tensor.data_ptr(), size, tensor.element_size())
 
