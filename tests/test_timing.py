@@ -7,6 +7,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable
+from functools import lru_cache
 
 import numpy as np
 import pytest
@@ -146,9 +147,14 @@ def stopwatch() -> Stopwatch:
     return Stopwatch("cuda")
 
 
+@lru_cache
+def cycles_per_millisecond() -> int:
+    return int(torch.cuda.get_device_properties(0).clock_rate)
+
+
 def spin(milliseconds: float) -> None:
     """Keep the current stream busy for so long."""
-    torch.cuda._sleep(int(milliseconds * torch.cuda.get_device_properties(0).clock_rate))
+    torch.cuda._sleep(int(milliseconds * cycles_per_millisecond()))
 
 
 def on_gpu(test: Callable[..., None]) -> Callable[..., None]:
