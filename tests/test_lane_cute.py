@@ -1,0 +1,229 @@
+"""The CuTe lane: what is compiled in, what reaches a launch, and what each misuse says."""
+
+from __future__ import annotations
+
+import functools
+import struct
+from pathlib import Path
+from typing import Any
+
+import cutlass
+import cutlass.cute as cute
+import pytest
+import torch
+
+from kernelpath import lanes, simt
+from kernelpath.lanes import cute as lane
+
+
+@cute.kernel
+def scale_kernel(x: cute.Tensor, out: cute.Tensor, factor: cutlass.Float32, threads: cutlass.Constexpr):
+    i = cute.arch.block_idx()[0] * threads + cute.arch.thread_idx()[0]
+    if i < cute.size(x):
+        out[i] = (x[i] * factor).to(out.element_type)
+
+
+@cute.jit
+def scale(x: cute.Tensor, out: cute.Tensor, factor: cutlass.Float32, threads: cutlass.Constexpr):
+    blocks = cute.ceil_div(cute.size(x), threads)
+    scale_kernel(x, out, factor, threads).launch(grid=[blocks, 1, 1], block=[threads, 1, 1])
+
+
+@cute.kernel
+def fill_kernel(out: cute.Tensor):
+    row, _, _ = cute.arch.block_idx()
+    column, _, _ = cute.arch.thread_idx()
+    if column < out.shape[1]:
+        out[row, column] = cutlass.Float32(row * 100 + column)
+
+
+@cute.jit
+def fill(out: cute.Tensor):
+    fill_kernel(out).launch(grid=[out.shape[0], 1, 1], block=[32, 1, 1])
+
+
+@cute.jit
+def scale_then_fill(x: cute.Tensor, out: cute.Tensor):
+    scale_kernel(x, x, cutlass.Float32(2), 32).launch(grid=[1, 1, 1], block=[32, 1, 1])
+    fill_kernel(out).launch(grid=[out.shape[0], 1, 1], block=[32, 1, 1])
+
+
+@cute.kernel
+def elect_kernel(x: cute.Tensor):
+    with cute.arch.elect_one():
+        x[0] = cutlass.Float32(1)
+
+
+@cute.jit
+def elect(x: cute.Tensor):
+    elect_kernel(x).launch(grid=[1, 1, 1], block=[32, 1, 1])
+
+
+@cute.kernel
+def misspelt_kernel(x: cute.Tensor):
+    x[0] = missing  # noqa: F821
+
+
+@cute.jit
+def misspelt(x: cute.Tensor):
+    misspelt_kernel(x).launch(grid=[1, 1, 1], block=[32, 1, 1])
+
+
+@cute.jit
+def unsolved(x: cute.Tensor):
+    raise NotImplementedError("TODO")
+
+
+@cute.jit
+def count_up(out: cute.Tensor):
+    for i in range(cute.size(out)):
+        out[i] = cutlass.Int64(i * i)
+
+
+class Machine:
+    """Stands in for the PTX machine: keeps what it is asked to launch."""
+
+    def __init__(self, real: Any) -> None:
+        self.real = real
+        self.launches: list[dict[str, Any]] = []
+
+    def load(self, ptx: str) -> Machine:
+        self.kernels = self.real(ptx).kernels
+        return self
+
+    def launch(self, name: str, **launch: Any) -> None:
+        self.launches.append({"name": name, **launch})
+
+
+@pytest.fixture
+def machine(monkeypatch: pytest.MonkeyPatch) -> Machine:
+    machine = Machine(simt.load)
+    monkeypatch.setattr(simt, "load", machine.load)
+    monkeypatch.setattr(lane, "_cpu_program", functools.cache(lane._CpuProgram))
+    return machine
+
+
+def test_launch_gets_grid_block_and_the_bytes_of_each_parameter(machine):
+    x, out = torch.zeros(1000), torch.zeros(1000)
+    lane.run(scale, x, out, 2.5, 96)
+    (launch,) = machine.launches
+    assert launch["grid"] == (11, 1, 1)
+    assert launch["block"] == (96, 1, 1)
+    source, target, factor = launch["args"]
+    assert struct.unpack_from("@Pi", source) == (x.data_ptr(), 1000)
+    assert struct.unpack_from("@Pi", target) == (out.data_ptr(), 1000)
+    assert struct.unpack("f", factor) == (2.5,)
+
+
+def test_extents_and_strides_of_a_matrix_are_passed_unless_the_stride_is_one(machine):
+    lane.run(fill, torch.zeros(3, 5))
+    lane.run(fill, torch.zeros(5, 3).t())
+    lane.run(fill, torch.zeros(3, 20)[:, ::4])
+    row_major, column_major, strided = (launch["args"][0] for launch in machine.launches)
+    assert struct.unpack_from("@2iq", row_major, 8) == (3, 5, 5)
+    assert struct.unpack_from("@2iq", column_major, 8) == (3, 5, 3)
+    assert struct.unpack_from("@2i2q", strided, 8) == (3, 5, 20, 4)
+
+
+def test_buffers_are_named_after_parameters_and_end_with_the_last_element(machine):
+    base = torch.zeros(100)
+    lane.run(scale, base[1:10], base[20:40:2], 1.0, 32)
+    source, target = machine.launches[0]["buffers"]
+    assert (source.name, source.address, source.nbytes, source.itemsize) == ("x", base.data_ptr() + 4, 36, 4)
+    assert (target.name, target.address, target.nbytes) == ("out", base.data_ptr() + 80, 19 * 4)
+
+
+def test_two_kernels_of_one_host_function_are_told_apart(machine):
+    launched: list[lanes.Launched] = []
+    with lanes.observe(launched.append):
+        lane.run(scale_then_fill, torch.zeros(8), torch.zeros(4, 5))
+    assert [launch.name for launch in launched] == ["scale_kernel", "fill_kernel"]
+    assert [launch["grid"] for launch in machine.launches] == [(1, 1, 1), (4, 1, 1)]
+
+
+def test_a_fault_in_a_launch_comes_through_host_code(machine, monkeypatch):
+    def broken(name, **launch):
+        raise KeyError("from the machine")
+
+    monkeypatch.setattr(machine, "launch", broken)
+    with pytest.raises(KeyError, match="from the machine"):
+        lane.run(fill, torch.zeros(3, 5))
+
+
+def test_one_program_serves_every_size_and_another_dtype_gets_its_own(machine):
+    for n in (10, 20, 30):
+        lane.run(scale, torch.zeros(n), torch.zeros(n), 1.0, 32)
+    assert lane._cpu_program.cache_info().currsize == 1
+    lane.run(scale, torch.zeros(10), torch.zeros(10, dtype=torch.bfloat16), 1.0, 32)
+    lane.run(scale, torch.zeros(10), torch.zeros(10), 1.0, 64)
+    lane.run(scale, torch.zeros(11)[1:], torch.zeros(10), 1.0, 32)
+    assert lane._cpu_program.cache_info().currsize == 4
+
+
+def test_kernels_run_on_cpu_tensors():
+    x, out = torch.randn(1000), torch.full((1000,), torch.nan)
+    lane.run(scale, x, out, 3.0, 96)
+    assert torch.equal(out, x * 3)
+    table = torch.zeros(7, 64)
+    lane.run(fill, table[:, :40:2])
+    expected = torch.arange(7.0)[:, None] * 100 + torch.arange(20.0)
+    assert torch.equal(table[:, :40:2], expected)
+    assert table[:, 1::2].abs().sum() == 0
+    assert table[:, 40:].abs().sum() == 0
+
+
+def test_a_write_past_the_end_is_named_by_parameter_and_line():
+    with pytest.raises(simt.Fault, match="out") as caught:
+        lane.run(scale, torch.zeros(64), torch.zeros(33), 1.0, 32)
+    assert caught.value.kind is simt.FaultKind.OUT_OF_BOUNDS
+    source = Path(__file__).read_text().splitlines()
+    assert "out[i] = " in source[caught.value.line - 1]
+
+
+def test_host_code_without_kernels_runs():
+    out = torch.empty(5, dtype=torch.int64)
+    lane.run(count_up, out)
+    assert out.tolist() == [0, 1, 4, 9, 16]
+
+
+def test_alignment_of_an_address_is_known_up_to_sixteen_bytes():
+    base = torch.zeros(64, dtype=torch.bfloat16)
+    aligns = [lane.TensorKind.of(base[offset:], "x").align for offset in (0, 1, 2, 4, 8)]
+    assert aligns == [16, 2, 4, 8, 16]
+
+
+def test_ptx_is_for_the_architecture_asked_for():
+    x = torch.zeros(8)
+    assert ".target sm_80" in lane.ptx(scale, x, x, 1.0, 32)
+    assert ".target sm_90a" in lane.ptx(elect, x, arch="sm_90a")
+
+
+def test_code_for_hopper_alone_is_compiled_and_said_not_to_run():
+    with pytest.raises(lanes.Unavailable, match="elect compiles for sm_90a but not for sm_80; not run"):
+        lane.run(elect, torch.zeros(8))
+
+
+def test_a_mistake_in_a_kernel_is_a_compile_error_with_its_line():
+    with pytest.raises(lane.CompileError, match=r"name 'missing' is not defined[\s\S]*test_lane_cute.py:\d+") as caught:
+        lane.run(misspelt, torch.zeros(8))
+    assert "\x1b" not in str(caught.value)
+
+
+def test_a_stub_stays_a_stub():
+    with pytest.raises(NotImplementedError, match="TODO"):
+        lane.run(unsolved, torch.zeros(8))
+
+
+@pytest.mark.parametrize(
+    ("args", "error", "message"),
+    [
+        ((torch.zeros(8),), TypeError, "scale takes 4 arguments, 1 were given"),
+        ((torch.zeros(8), "out", 1.0, 32), TypeError, "out is a str; a kernel takes tensors, ints and floats"),
+        ((torch.zeros(8), torch.zeros(8) + 0j, 1.0, 32), TypeError, "out has dtype torch.complex64"),
+        ((torch.zeros(8), torch.zeros(8, device="meta"), 1.0, 32), ValueError, "one device, found cpu, meta"),
+        ((torch.zeros(1).expand(2**31), torch.zeros(8), 1.0, 32), ValueError, "x has 2147483648 elements"),
+    ],
+)
+def test_arguments_that_no_kernel_takes(args, error, message):
+    with pytest.raises(error, match=message):
+        lane.run(scale, *args)
