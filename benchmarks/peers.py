@@ -23,7 +23,7 @@ from typing import Any
 
 import torch
 
-from kernelpath import registry
+from kernelpath import registry, roofline
 from kernelpath.grade import versions
 from kernelpath.timing import Stopwatch, order, ratio
 
@@ -211,7 +211,7 @@ def main() -> None:
     parser.add_argument("--json", type=Path, help="where the results go")
     options = parser.parse_args()
     stopwatch = Stopwatch()
-    ceilings = stopwatch.ceilings()
+    ceilings = roofline.measure_ceilings(stopwatch)
     print("  ".join(f"{name} {rate / 1e9:.0f} GB/s" for name, rate in ceilings.items()))
     results: list[Result] = []
     for race in races():

@@ -5,9 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+import torch
 from matplotlib.figure import Figure
 
 from kernelpath import roofline
+from kernelpath.timing import Stopwatch
 from kernelpath.verdict import Interval, Measurement
 
 CEILINGS = {"copy": 4.0e12, "read": 4.4e12, "fill": 4.5e12, "matmul_bfloat16": 800e12}
@@ -84,3 +86,14 @@ def test_bandwidth_plot_sorts_by_size_and_shows_the_ceilings() -> None:
     line, copy, read = axes.lines
     assert line.get_xydata().tolist() == [[1.0, 1000.0], [100.0, 3000.0]]
     assert [copy.get_ydata()[0], read.get_ydata()[0]] == [4000.0, 4400.0]
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs an NVIDIA GPU")
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "int8"])
+def test_ceilings_are_those_of_one_machine(dtype: str) -> None:
+    found = roofline.measure_ceilings(Stopwatch(), dtype)
+    assert set(found) == {"copy", "read", "fill", f"matmul_{dtype}"}
+    assert 0.9 < found["read"] / found["copy"] < 1.3
+    assert 0.9 < found["fill"] / found["copy"] < 1.3
+    assert found[f"matmul_{dtype}"] > 5 * found["read"]

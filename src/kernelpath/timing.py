@@ -87,12 +87,12 @@ class Stopwatch:
     """Times calls on one GPU. Make it before the submission is imported: it keeps its own references to what it uses.
 
     Work on every stream of the device counts: all streams wait for the start event, and the end event waits for all
-    streams. A device spin before the start event hides launch overhead, as it would be hidden in a running model.
-    Raises RuntimeError where there is no GPU.
+    streams. The device spins before the start event, so that launches are queued by then: overhead on the host does
+    not count, as it would not in a model that runs ahead of its GPU. Raises RuntimeError where there is no GPU.
     """
 
-    SPIN_SECONDS = 300e-6
-    """Longer than it takes to launch a kernel from Python, or a compiled function with its guards."""
+    SPIN_SECONDS = (200e-6, 2e-3)
+    """The shortest and the longest spin: twice what the slowest of the latest launches took on the host."""
 
     SLACK_SECONDS = 200e-6
     """How long an idle device may take to say so; later than this, work outlived the end event."""
@@ -107,7 +107,9 @@ class Stopwatch:
         self._scrub = torch.empty(2 * properties.L2_cache_size // 4, dtype=torch.int32, device=self.device)
         self._driver = {name: getattr(driver, name) for name in _DRIVER_CALLS}
         self._synchronize, self._sleep, self._clock = torch.cuda.synchronize, torch._C._cuda_sleep, perf_counter
-        self._spin_cycles = int(self.SPIN_SECONDS * properties.clock_rate * 1e3)
+        self._cycles_per_second = properties.clock_rate * 1e3
+        self._spin = self.SPIN_SECONDS[0]
+        self._caches_persist = properties.major >= 8
         self._nvml = _nvml(self.device)
         self._replay = torch.cuda.CUDAGraph.replay
         self._context = self._call("cuCtxGetCurrent")
@@ -141,16 +143,6 @@ class Stopwatch:
 
         return replay
 
-    def ceilings(self, dtype: str | None = None, rounds: int = 15) -> dict[str, float]:
-        """What this machine reaches at best, as medians over `rounds`: bytes per second for "copy" (bytes read plus
-        written), "read" and "fill", and for a `dtype` operations per second of the library's matrix product in it,
-        under "matmul_" and the dtype's name. Random data. float32 products are strict, not TF32.
-        """
-        found = _bandwidths(self, rounds)
-        if dtype is not None:
-            found[f"matmul_{dtype}"] = max(_product(self, dtype, size, rounds) for size in (4096, 8192))
-        return found
-
     def median(self, call: Callable[[], object], rounds: int = 15) -> float:
         """Seconds of one call: the median over `rounds`, after three that do not count."""
         return statistics.median([self._once(call)[0] for _ in range(rounds + 3)][3:])
@@ -170,10 +162,12 @@ class Stopwatch:
     def _once(self, call: Callable[[], object]) -> tuple[float, object]:
         self._synchronize()
         self._flush()
-        self._sleep(self._spin_cycles)
+        self._sleep(int(self._spin * self._cycles_per_second))
         self._call("cuEventRecord", self._start, 0)
         self._call("cuCtxWaitEvent", self._context, self._start)
+        began = self._clock()
         output = call()
+        launching = self._clock() - began
         self._call("cuCtxRecordEvent", self._context, self._joined)
         self._call("cuStreamWaitEvent", 0, self._joined, 0)
         self._call("cuEventRecord", self._end, 0)
@@ -181,13 +175,16 @@ class Stopwatch:
         ended = self._clock()
         self._synchronize()
         late = self._clock() - ended
+        shortest, longest = self.SPIN_SECONDS
+        self._spin = min(max(shortest, 2 * launching, 0.9 * self._spin), longest)
         seconds: float = self._call("cuEventElapsedTime", self._start, self._end) * 1e-3
         return seconds + (late if late > self.SLACK_SECONDS else 0.0), output
 
     def _flush(self) -> None:
         """Leave nothing of earlier calls in L2: lines set to persist lose that status, then twice L2 is written."""
-        self._call("cuCtxSetLimit", self._persisting, 0)
-        self._call("cuCtxResetPersistingL2Cache")
+        if self._caches_persist:
+            self._call("cuCtxSetLimit", self._persisting, 0)
+            self._call("cuCtxResetPersistingL2Cache")
         self._call("cuMemsetD32Async", self._scrub.data_ptr(), 0, self._scrub.numel(), 0)
 
     def _call(self, name: str, *arguments: object) -> Any:
@@ -210,53 +207,6 @@ _DRIVER_CALLS = (
     "cuMemsetD32Async",
     "cuStreamWaitEvent",
 )
-
-
-_SWEEP = """
-extern "C" __global__ void sweep(const uint4 *x, unsigned *sink) {
-    long i = 4L * blockIdx.x * blockDim.x + threadIdx.x;
-    unsigned seen = 0;
-    #pragma unroll
-    for (int k = 0; k < 4; ++k) {  // four loads of 16 bytes in flight
-        uint4 v = x[i + k * blockDim.x];
-        seen |= v.x ^ v.y ^ v.z ^ v.w;
-    }
-    if (seen == 1) *sink = seen;  // hardly ever, but the compiler cannot know
-}
-"""
-"""Reads everything and computes next to nothing. torch.sum reaches only 95 % of this on an H200."""
-
-
-def _bandwidths(stopwatch: Stopwatch, rounds: int) -> dict[str, float]:
-    """Bytes per second of a copy, a read-only sweep and a fill, of 2 GiB each where the memory allows it."""
-    import torch
-
-    from kernelpath.lanes import cuda
-
-    free, _ = torch.cuda.mem_get_info(stopwatch.device)
-    count = min(2 << 30, free // 8) >> 14 << 12  # elements; whole blocks of the sweep
-    source = torch.randn(count, device=stopwatch.device)
-    target = torch.empty_like(source)
-    sweep = cuda.Kernel("sweep.cu", _SWEEP, "sweep")[count // 4096, 256]
-    return {
-        "copy": 8 * count / stopwatch.median(lambda: target.copy_(source), rounds),
-        "read": 4 * count / stopwatch.median(lambda: sweep(source, target), rounds),
-        "fill": 4 * count / stopwatch.median(lambda: target.fill_(1.5), rounds),
-    }
-
-
-def _product(stopwatch: Stopwatch, dtype: str, size: int, rounds: int) -> float:
-    """Operations per second of the library's product of two square matrices, each laid out as the library likes it."""
-    import torch
-
-    kind: torch.dtype = getattr(torch, dtype)
-    rows, columns = (50 * torch.randn(2, size, size, device=stopwatch.device)).to(kind)
-    one = torch.ones((), device=stopwatch.device)
-    products: dict[torch.dtype, Callable[[], object]] = {
-        torch.int8: lambda: torch._int_mm(rows, columns.t()),
-        torch.float8_e4m3fn: lambda: torch._scaled_mm(rows, columns.t(), one, one, out_dtype=torch.bfloat16),
-    }
-    return 2 * size**3 / stopwatch.median(products.get(kind, lambda: rows @ columns), rounds)
 
 
 def _nvml(device: torch.device) -> tuple[Any, Any] | None:

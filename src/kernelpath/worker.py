@@ -19,7 +19,7 @@ from typing import Any
 
 import torch
 
-from kernelpath import compare, registry, sandbox, simt, timing
+from kernelpath import compare, registry, roofline, sandbox, simt, timing
 from kernelpath.blame import EntryError, blame
 from kernelpath.lanes import Launched, observe
 from kernelpath.process import Channel
@@ -108,7 +108,7 @@ class _Worker:
         return {"kernels": kernels, "launches": [launched.name for launched in run.launches]}, []
 
     def on_ceilings(self, dtype: str | None) -> Answer:
-        return {"ceilings": self._stopwatch.ceilings(dtype)}, []
+        return {"ceilings": roofline.measure_ceilings(self._stopwatch, dtype)}, []
 
     def on_contest(self, case: Case, reference: bool) -> Answer:
         """Get ready to time the case: submission, baseline and, if asked, the reference kernel."""
