@@ -22,7 +22,7 @@ MARGIN = 0.85
 
 
 def measure_ceilings(stopwatch: Stopwatch, dtype: str | None = None) -> dict[str, float]:
-    """What this machine reaches on random data: "copy" (bytes read plus written), "read" and "fill", in bytes per second.
+    """What this machine reaches on random data: "copy" (read plus written), "read" and "fill", in bytes per second.
 
     With a `dtype` such as "bfloat16" also the library's matrix product in it, in operations per second, under
     "matmul_bfloat16". float32 products are strict, not TF32.
