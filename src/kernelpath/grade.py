@@ -32,6 +32,9 @@ CASE_SECONDS = 10.0
 COMPILE_SECONDS = {"cuda": 30.0, "triton": 90.0, "cute": 120.0, "python": 0.0}
 """Allowed on top for the first case of a worker, which compiles the kernel."""
 
+OLDEST = (7, 5)
+"""The least compute capability that the compilers of CUDA 13 still know."""
+
 LIBRARY_SHARE = 0.1
 """The share of GPU time that kernels which are not the submission's own may take."""
 
@@ -139,6 +142,7 @@ class _Grading:
         graded: list[_Graded] = []
         traffic: tuple[LineTraffic, ...] = ()
         measurement: Measurement | None = None
+        disturbed: tuple[str, ...] = ()
         complaint = self._capability()
         if complaint is None:
             graded = self._cases()
@@ -149,6 +153,7 @@ class _Grading:
             complaint = self._profile(graded)
         if complaint is None and self.device == "cuda" and self.exercise.baseline is not None:
             measurement, complaint = self._measurement(bench)
+            disturbed = self._neighbours()
         self.close()
         verdict = complaint.verdict if complaint else Verdict.PASSED
         return Report(
@@ -163,7 +168,7 @@ class _Grading:
             line=complaint.line if complaint else 0,
             stars=measure.stars(measurement, verdict),
             next_step=self._next_step(verdict),
-            not_measured=self._not_measured(verdict),
+            not_measured=self._not_measured(verdict) + disturbed,
             cases=tuple(g.result for g in graded),
             traffic=traffic,
             measurement=measurement,
@@ -214,9 +219,9 @@ class _Grading:
             torch.cuda.synchronize()
 
     def _capability(self) -> Complaint | None:
-        needed = self.exercise.requires
+        needed = max(self.exercise.requires or OLDEST, OLDEST)
         found = torch.cuda.get_device_capability() if self.device == "cuda" else (8, 0)
-        if needed is None or found >= needed:
+        if found >= needed:
             return None
         machine = "this GPU" if self.device == "cuda" else "the PTX machine"
         reason = f"needs sm_{needed[0]}{needed[1]}, {machine} has sm_{found[0]}{found[1]}; not run"
@@ -318,6 +323,12 @@ class _Grading:
             return measure.measure(self.exercise, self._ask, self._conduct, self.seed, self.progress, bench)
         except _Stopped as stopped:
             return None, stopped.complaint
+
+    def _neighbours(self) -> tuple[str, ...]:
+        from kernelpath import doctor
+
+        ours = () if self._worker is None else (self._worker.pid,)
+        return tuple(f"an undisturbed time: {found.detail}" for found in doctor.neighbours(ours))
 
     def _not_measured(self, verdict: Verdict) -> tuple[str, ...]:
         if self.device == "cuda" or not verdict.passed or self.exercise.baseline is None:
