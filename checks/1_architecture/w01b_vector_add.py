@@ -29,6 +29,7 @@ EXERCISE = Exercise(
         {"n": 257, "offset": 0},
         {"n": 10_007, "offset": 1},
         {"n": 262_147, "offset": 0},  # a prime just past 1024 blocks of 256
+        {"n": 393_216, "offset": 0},
     ),
     vary=("n",),
     reference=reference,
