@@ -178,7 +178,7 @@ class _Launcher:
             for parameter, argument in zip(parameters, arguments, strict=True)
             if parameter.type == "ptr"
         ]
-        module = simt.load(binary.ptx, self.kernel.source)
+        module = simt.load(binary.ptx, self.kernel.file)
         return module.launch(
             binary.mangled, grid=self.grid, block=self.block, shared=self.shared, args=values, buffers=buffers
         )
