@@ -23,7 +23,7 @@ def row_major(rows: int, columns: int) -> cute.Layout:
 
 def column_major(rows: int, columns: int) -> cute.Layout:
     """A column after the other, as in Fortran and cuBLAS."""
-    raise NotImplementedError("TODO")
+    raise NotImplementedError("TODO: column_major")
 
 
 def padded(rows: int, columns: int) -> cute.Layout:
@@ -31,17 +31,17 @@ def padded(rows: int, columns: int) -> cute.Layout:
 
     In shared memory this moves each row on by one bank, so that a column can be read without conflicts.
     """
-    raise NotImplementedError("TODO")
+    raise NotImplementedError("TODO: padded")
 
 
 def broadcast(rows: int, columns: int) -> cute.Layout:
     """A single row in memory, seen as every row of the matrix: how a bias is added without copying it."""
-    raise NotImplementedError("TODO")
+    raise NotImplementedError("TODO: broadcast")
 
 
 def tiled(rows: int, columns: int) -> cute.Layout:
     """Tiles of 4 x 8 elements, each contiguous. Row-major inside a tile, and the tiles follow each other row-major."""
-    raise NotImplementedError("TODO")
+    raise NotImplementedError("TODO: tiled")
 
 
 def thread_values(threads: int, values: int) -> cute.Layout:
@@ -50,7 +50,7 @@ def thread_values(threads: int, values: int) -> cute.Layout:
     Thread 0 gets elements 0 to 3, thread 1 gets 4 to 7, and so on. After the last thread comes thread 0 again.
     A warp that loads its columns 0 to 3 then reads 32 * 16 contiguous bytes of float32.
     """
-    raise NotImplementedError("TODO")
+    raise NotImplementedError("TODO: thread_values")
 
 
 LAYOUTS = (row_major, column_major, padded, broadcast, tiled, thread_values)

@@ -1,0 +1,39 @@
+"""Copy a vector with 16-byte accesses.
+
+vector_copy(x) takes a contiguous vector of float32 or bfloat16, of 1 to 2**31 - 1 elements, and returns a copy of it.
+The vector may be a slice, so its address is a multiple of the element's size and perhaps of nothing more.
+
+A block copies one tile. Which elements of the tile each thread moves is one layout, (thread, value) -> offset:
+with 256 threads of 4 values it is (256,4):(4,1). Divide both vectors into tiles, compose a tile with that layout,
+and `cute.copy` moves the values of a thread with a single access. The last tile may be partial.
+
+Begin with one element a thread and an `if`; widen when that is right. Graded: equality bit for bit, the sectors
+asked for, and on a GPU the time against PyTorch's copy.
+"""
+
+import cutlass
+import cutlass.cute as cute
+import torch
+
+from kernelpath.lanes import cute as lane
+
+THREADS = 256
+
+
+@cute.kernel
+def copy_kernel(src: cute.Tensor, dst: cute.Tensor, tv: cute.Layout, bits: cutlass.Constexpr):
+    """One block copies one tile. tv: (thread, value) -> offset in the tile. bits: of one access."""
+    # TODO: copy this thread's values; leave out those past the end
+
+
+@cute.jit
+def copy(src: cute.Tensor, dst: cute.Tensor):
+    """Launch the copy with the widest access that both addresses allow; the lane tells alignments up to 16 bytes."""
+    # TODO: make the thread-value layout, count the blocks and launch copy_kernel
+
+
+def vector_copy(x: torch.Tensor) -> torch.Tensor:
+    raise NotImplementedError("TODO: write the kernel and its launch, then delete this line")
+    out = torch.empty_like(x)
+    lane.run(copy, x, out)
+    return out
