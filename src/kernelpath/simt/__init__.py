@@ -1,8 +1,9 @@
 """The PTX machine: runs the PTX that real compilers emit, on a CPU, and counts what a GPU would have done."""
 
+from kernelpath.simt.buffers import Buffer, Memory
 from kernelpath.simt.counters import LineCounters
 from kernelpath.simt.errors import Fault, FaultKind, TimedOut, Unsupported
-from kernelpath.simt.machine import Buffer, Kernel, Launch, Memory, Module, Param, load
+from kernelpath.simt.machine import Kernel, Launch, Module, Param, load
 
 __all__ = [
     "Buffer",

@@ -11,6 +11,7 @@ from functools import cache
 from pathlib import Path
 
 import llvmlite.binding as llvm
+import numba
 from numba import cfunc
 from platformdirs import user_cache_path
 
@@ -63,9 +64,12 @@ def _target_machine() -> llvm.TargetMachine:
 
 @cache
 def _address(call: Call) -> int:
-    """The address of a warp-level function; Numba keeps its machine code beside the source or in its own cache."""
-    compiled = cfunc(memory.SIGNATURE, cache=True)(_FUNCTIONS[call].py_func)
-    return int(compiled.address)
+    """The address of a warp-level function. Numba's cache sees only one file, so it goes to a folder of our content."""
+    numba.config.CACHE_DIR, before = str(_cache_path("numba", "")), numba.config.CACHE_DIR
+    try:
+        return int(cfunc(memory.SIGNATURE, cache=True)(_FUNCTIONS[call].py_func).address)
+    finally:
+        numba.config.CACHE_DIR = before
 
 
 def _cache_path(digest: str, name: str) -> Path:

@@ -7,12 +7,18 @@ Accesses of 8 and 16 bytes go in groups of 16 and 8 lanes.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from dataclasses import dataclass, field, fields
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numba import int64, njit
 
+from kernelpath.simt.layout import Access
 from kernelpath.simt.pointers import load, store
+
+if TYPE_CHECKING:
+    from kernelpath.simt.lower import Lowered
 
 __all__ = ["LineCounters", "count_sectors", "count_wavefronts", "least_wavefronts"]
 
@@ -72,6 +78,21 @@ class LineCounters:
         """Active lanes of the average instruction, at most 32."""
         return self.active_lanes / self.warp_instructions if self.warp_instructions else 0.0
 
+    def add_accesses(
+        self, access: Access, size: int, requests: int, lanes: int, sectors: int, wavefronts: int, least: int
+    ) -> None:
+        """Add the counters of one instruction that loads or stores ``size`` bytes in each lane."""
+        direction = "load" if access == Access.LOAD else "store"
+        if sectors:
+            added = {"requests": requests, "sectors": sectors, "bytes": lanes * size}
+        elif wavefronts:
+            added = {"requests": requests, "wavefronts": wavefronts, "least_wavefronts": least, "bytes": lanes * size}
+        else:
+            return
+        for name, amount in added.items():
+            name = f"{'global' if sectors else 'shared'}_{direction}_{name}"
+            setattr(self, name, getattr(self, name) + amount)
+
     def add(self, other: LineCounters) -> None:
         """Add another line's counts to these."""
         for item in fields(self):
@@ -79,6 +100,52 @@ class LineCounters:
                 setattr(self, item.name, getattr(self, item.name) + getattr(other, item.name))
         for name, count in other.instructions.items():
             self.instructions[name] = self.instructions.get(name, 0) + count
+
+
+def by_line(
+    lowered: Lowered, blocks: list[tuple[int, int, int]], sites: list[tuple[int, ...]]
+) -> dict[int, LineCounters]:
+    """Sum the counters of a launch by source line.
+
+    ``blocks`` has executions, active lanes and divergent branches of each basic block, ``sites`` a row of COUNTS each.
+    """
+    lines: dict[int, LineCounters] = defaultdict(LineCounters)
+    for block, (runs, lanes, divergent) in zip(lowered.blocks, blocks, strict=True):
+        for line, name in block:
+            lines[line].warp_instructions += runs
+            lines[line].active_lanes += lanes
+            kind = instruction_class(name)
+            lines[line].instructions[kind] = lines[line].instructions.get(kind, 0) + lanes
+        line, name = block[-1]
+        if name.startswith("@bra"):
+            lines[line].branches += runs
+            lines[line].divergent_branches += divergent
+    for site, counts in zip(lowered.sites, sites, strict=False):
+        lines[site.line].add_accesses(site.access, site.bytes, *counts)
+    return dict(sorted(lines.items()))
+
+
+def instruction_class(name: str) -> str:
+    """The class of an instruction by its PTX name: what a profiler would call its pipeline."""
+    opcode, *modifiers = name.lstrip("@").split(".")
+    for kind, opcodes in _CLASSES.items():
+        if opcode in opcodes:
+            return kind
+    kind = modifiers[-1] if modifiers else ""
+    if "f16" in kind:
+        return "float16"
+    return {"f32": "float32", "f64": "float64"}.get(kind, "integer")
+
+
+_CLASSES = {
+    "load and store": {"ld", "ldu", "st", "atom", "red", "cp", "ldmatrix", "stmatrix", "prefetch"},
+    "tensor": {"mma", "wmma", "movmatrix"},
+    "special function": {"ex2", "lg2", "sin", "cos", "tanh", "rcp", "sqrt", "rsqrt"},
+    "conversion": {"cvt", "cvta"},
+    "branch": {"bra", "brx", "ret", "exit", "call", "trap"},
+    "warp and barrier": {"bar", "barrier", "shfl", "vote", "match", "redux", "activemask", "membar", "fence"},
+    "move": {"mov", "selp", "prmt"},
+}
 
 
 @njit

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import enum
 
-__all__ = ["Fault", "FaultKind", "TimedOut", "Unsupported"]
+__all__ = ["FAULT_KINDS", "Fault", "FaultKind", "TimedOut", "Unsupported"]
 
 
 class FaultKind(enum.Enum):
@@ -19,6 +19,9 @@ class FaultKind(enum.Enum):
     READ_ONLY = "read only"
     ASSERTION = "assertion"
     TRAP = "trap"
+
+
+FAULT_KINDS = list(FaultKind)
 
 
 class Fault(Exception):

@@ -103,6 +103,9 @@ class _Inliner:
                 self.body.append(replace(instruction, opcode="bra", modifiers=(), operands=(Symbol(end),)))
             else:
                 self.body += self._arguments_in_registers(instruction)
+            if instruction.opcode in ("bar", "barrier") and "red" in instruction.modifiers:
+                kind, target = instruction.modifiers[-1:], instruction.operands[:1]
+                self.body.append(Instruction("barrier_result", kind, target, None, instruction.line))
         self.labels |= dict.fromkeys((*at.get(len(function.body), ()), end), len(self.body))
 
     def _call(self, call: Instruction, callers: tuple[str, ...]) -> None:
@@ -211,7 +214,7 @@ def _target(targets: dict[str, int], operand: Operand, end: int) -> int:
 
 def results(instruction: Instruction) -> list[str]:
     """The registers that an instruction writes."""
-    if instruction.opcode in _NO_RESULT and not (instruction.opcode == "barrier" or "red" in instruction.modifiers):
+    if instruction.opcode in _NO_RESULT:
         return []
     return _registers(instruction.operands[:1])
 

@@ -12,17 +12,17 @@ from llvmlite import ir
 
 from kernelpath.simt import arithmetic, conversion
 from kernelpath.simt.arithmetic import Kind, Value, constant, emit_lanewise, from_bits, to_bits
-from kernelpath.simt.errors import FaultKind
+from kernelpath.simt.errors import FAULT_KINDS, FaultKind
+from kernelpath.simt.flow import SERVICES
 from kernelpath.simt.layout import LANES, LAUNCH, WARP, Access, Call, Space, Status
 from kernelpath.simt.ptx import Address, Group, Instruction, Operand, Symbol
 
 if TYPE_CHECKING:
     from kernelpath.simt.lower import Emitter
 
-__all__ = ["EMIT", "FAULT_KINDS", "lanes_needed"]
+__all__ = ["EMIT", "lanes_needed"]
 
 I1, I8, I32, I64 = (ir.IntType(bits) for bits in (1, 8, 32, 64))
-FAULT_KINDS = list(FaultKind)
 _SPACES = {"global": Space.GLOBAL, "shared": Space.SHARED, "local": Space.LOCAL}
 _SPACES |= {"const": Space.CONST, "param": Space.PARAM}
 
@@ -54,9 +54,12 @@ def emit_st(e: Emitter, i: Instruction) -> None:
     kind, space, sources = Kind(i.modifiers[-1]), space_of(i), items(i.operands[1])
     addresses = e.addresses(i.operands[0], space)
     size = kind.bits // 8
+    values = [e.read(source, kind.bits) for source in sources]
+    for part, value in enumerate(values):
+        e.put_row(2 * part, e.resize(value, 64))
     e.check(addresses, space, Access.STORE, size * len(sources), len(sources))
-    for part, source in enumerate(sources):
-        e.scatter(e.b.add(addresses, e.splat(part * size, 64)), e.read(source, kind.bits))
+    for part, value in enumerate(values):
+        e.scatter(e.b.add(addresses, e.splat(part * size, 64)), value)
 
 
 def emit_atom(e: Emitter, i: Instruction) -> None:
@@ -188,13 +191,14 @@ def emit_trap(e: Emitter, i: Instruction) -> None:
 
 
 def emit_call(e: Emitter, i: Instruction) -> None:
-    """A function of the host: its name goes by number, its first two arguments in rows 0 and 2."""
-    arguments = i.operands[-1]
-    assert isinstance(arguments, Group)
+    """A function of the host, by its number in SERVICES, with up to four arguments in the rows of operands."""
+    callee, arguments = i.operands[-2:]
+    assert isinstance(arguments, Group) and isinstance(callee, Symbol)
     for number, argument in enumerate(arguments.items[:4]):
         assert isinstance(argument, Symbol)
         name = f"{argument.name}+0"
         e.put_row(2 * number, e.resize(e.read_register(name), 64))
+    e.store_field(e.warp, WARP, "barrier", I32(SERVICES.index(callee.name)))
     e.store_field(e.warp, WARP, "barrier_block", I32(e.index))
     e.stop(Status.HOST, e.index + 1)
 

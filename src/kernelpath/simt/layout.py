@@ -15,12 +15,13 @@ __all__ = ["BUFFER", "COUNTS", "LANES", "LAUNCH", "SITE", "WARP", "Access", "Cal
 LANES = 32
 WAITING = 1 << 30  # added to the block number of a lane that waits there for other lanes
 NOWHERE = (1 << 31) - 1  # the block number of a lane that has left the kernel
+UNWRITTEN, WRITTEN = 1, 2  # the state of a byte of memory; 0 was set before the launch
 
 
 class Status(enum.IntEnum):
     """Why a warp stopped running."""
 
-    READY = 0
+    READY = 0  # may run
     EXITED = 1
     BARRIER = 2  # waits at the barrier that the warp's record names
     ARRIVED = 3  # has arrived at a barrier without waiting for it
@@ -64,7 +65,7 @@ class Call(enum.IntEnum):
 
 
 SITE = np.dtype(
-    [("space", "i4"), ("access", "i4"), ("bytes", "i4"), ("strong", "i4")], align=True
+    [("space", "i4"), ("access", "i4"), ("bytes", "i4"), ("parts", "i4"), ("strong", "i4")], align=True
 )
 
 # One row of counters for each site. Shared-memory rows use wavefronts and least; the others sectors.
@@ -131,11 +132,10 @@ WARP = np.dtype(
         ("mask", "u4"),
         ("live", "u4"),
         ("index", "u4"),
-        ("status", "i4"),
+        ("only_waiting", "i4"),  # not 0 when every live lane waits for another one
         ("barrier", "i4"),
         ("barrier_threads", "i4"),
         ("barrier_block", "i4"),
-        ("barrier_op", "i4"),
         ("barrier_value", "u4"),
         ("operands", "u4", (40, LANES)),  # what warp-level functions take and give, a row for 32 bits of each lane
     ],

@@ -47,6 +47,8 @@ class Lowered:
     warp_bytes: int
     shared_bytes: int
     local_bytes: int
+    shared: dict[str, int]  # offset of each variable in shared memory
+    local: dict[str, int]
     sites: list[Site] = field(default_factory=list)
     blocks: list[list[tuple[int, str]]] = field(default_factory=list)  # (line, name) of each block's instructions
     symbols: list[str] = field(default_factory=list)
@@ -74,7 +76,7 @@ class Emitter:
         self.params = {parameter.name: offset for parameter, offset in parameter_offsets(kernel)}
         self.shared = self._place("shared")
         self.local = self._place("local")
-        self.out = Lowered("", self.warp_bytes, self.shared.pop(""), self.local.pop(""))
+        self.out = Lowered("", self.warp_bytes, self.shared.pop(""), self.local.pop(""), self.shared, self.local)
         self.values: dict[str, ir.Value] = {}
         self.b = ir.IRBuilder(function.append_basic_block("entry"))
         self.dispatch = function.append_basic_block("dispatch")
@@ -283,12 +285,10 @@ class Emitter:
         least = self.intrinsic("llvm.vector.reduce.umin.v32i32", I32, pcs)
         with b.if_then(b.icmp_unsigned("==", least, I32(NOWHERE)), likely=False):
             b.ret(I32(Status.EXITED))
-        with b.if_then(b.icmp_unsigned(">=", least, I32(WAITING)), likely=False):
-            self.store_field(self.launch, LAUNCH, "fault_block", b.sub(least, I32(WAITING)))
-            b.ret(I32(Status.STUCK))
         self.store_field(self.warp, WARP, "mask", self.as_bits(b.icmp_unsigned("==", pcs, self.broadcast(least))))
+        self.store_field(self.warp, WARP, "only_waiting", b.and_(least, I32(WAITING)))
         nowhere = self.function.append_basic_block("nowhere")
-        switch = b.switch(least, nowhere)
+        switch = b.switch(b.and_(least, I32(WAITING - 1)), nowhere)
         for index, head in enumerate(self.heads):
             switch.add_case(I32(index), head)
         b.position_at_end(nowhere)
@@ -304,7 +304,7 @@ class Emitter:
             self._preempt()
         self._wait_for_lanes(block.instructions[0])
         self._count(block)
-        self.out.blocks.append([(i.line, i.name) for i in block.instructions])
+        self.out.blocks.append([(i.line, "@" * (i.guard is not None) + i.name) for i in block.instructions])
         for instruction in block.instructions:
             self._emit(instruction)
         if not b.block.is_terminated:
@@ -364,6 +364,10 @@ class Emitter:
                 with complete:
                     self.store_field(self.warp, WARP, "mask", here)
                 with incomplete:
+                    only_waiting = self.load_field(self.warp, WARP, "only_waiting", I32)
+                    with b.if_then(b.icmp_unsigned("!=", only_waiting, I32(0))):
+                        self.store_field(self.launch, LAUNCH, "fault_block", I32(self.index))
+                        b.ret(I32(Status.STUCK))
                     self._set_pcs(self.splat(self.index + WAITING, 32))
                     b.branch(self.dispatch)
         self.values = {}

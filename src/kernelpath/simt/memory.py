@@ -12,25 +12,23 @@ from numba import from_dtype, int64, njit, types, uint8
 
 from kernelpath.simt import races
 from kernelpath.simt.counters import count_sectors, count_wavefronts, least_wavefronts
-from kernelpath.simt.errors import FaultKind
-from kernelpath.simt.layout import BUFFER, COUNTS, LANES, LAUNCH, SITE, WARP, Access, Space, field_offset
+from kernelpath.simt.errors import FAULT_KINDS, FaultKind
+from kernelpath.simt.layout import BUFFER, COUNTS, LANES, LAUNCH, SITE, UNWRITTEN, WARP, WRITTEN, Access, Space, field_offset
 from kernelpath.simt.pointers import load, record, store
 
 __all__ = ["SIGNATURE", "access"]
 
-_KINDS = list(FaultKind)
-OUT_OF_BOUNDS = _KINDS.index(FaultKind.OUT_OF_BOUNDS)
-MISALIGNED = _KINDS.index(FaultKind.MISALIGNED)
-UNINITIALIZED = _KINDS.index(FaultKind.UNINITIALIZED)
-RACE = _KINDS.index(FaultKind.RACE)
+OUT_OF_BOUNDS = FAULT_KINDS.index(FaultKind.OUT_OF_BOUNDS)
+MISALIGNED = FAULT_KINDS.index(FaultKind.MISALIGNED)
+UNINITIALIZED = FAULT_KINDS.index(FaultKind.UNINITIALIZED)
+RACE = FAULT_KINDS.index(FaultKind.RACE)
 GENERIC, GLOBAL, SHARED, LOCAL = (int(s) for s in (Space.GENERIC, Space.GLOBAL, Space.SHARED, Space.LOCAL))
 LOAD, STORE, ATOMIC = int(Access.LOAD), int(Access.STORE), int(Access.ATOMIC)
-UNWRITTEN, WRITTEN = 1, 2  # the state of a byte; 0 was set before the launch
 
 Launch, Warp, Site, Counts, Buffer = (from_dtype(record) for record in (LAUNCH, WARP, SITE, COUNTS, BUFFER))
 SIGNATURE = types.int32(types.int64, types.int64, types.uint32, types.uint32)
 SITE_SIZE, COUNTS_SIZE, BUFFER_SIZE = SITE.itemsize, COUNTS.itemsize, BUFFER.itemsize
-ADDRESSES, SERVED = field_offset(WARP, "addresses"), field_offset(WARP, "served")
+ADDRESSES, SERVED, OPERANDS = (field_offset(WARP, name) for name in ("addresses", "served", "operands"))
 
 
 @njit
@@ -74,7 +72,7 @@ def access(launch, warp, site_number, mask):
         if history:
             for entry in range(offset >> granule, (offset + size - 1 >> granule) + 1):
                 other = races.check(l, floor, history + 16 * entry, w.index, lane, kind, site.strong)
-                if other >= 0:
+                if other >= 0 and not (kind == STORE and harmless(l, warp, site, mask, lane, other)):
                     return fault(l, w, RACE, site_number, lane, address, other)
         counts.lanes += 1
     if space == SHARED:
@@ -130,6 +128,31 @@ def initialised(state, size, kind):
         for byte in range(size):
             store(state + byte, np.uint8(WRITTEN))
     return True
+
+
+@njit
+def harmless(l, warp, site, mask, lane, other):
+    """Whether a store writes what is there already, or what the other lane of this instruction writes."""
+    address = load(warp + ADDRESSES + 8 * lane, int64)
+    partner = other & 31
+    together = other >> 5 == record(warp, Warp).index and mask >> partner & 1
+    together = together and load(warp + ADDRESSES + 8 * partner, int64) == address
+    size = site.bytes // site.parts
+    for part in range(site.parts):
+        row = warp + OPERANDS + 256 * part
+        theirs = load(row + 8 * partner, int64) if together else number_at(address + part * size, size)
+        if load(row + 8 * lane, int64) != theirs:
+            return False
+    return True
+
+
+@njit
+def number_at(address, size):
+    """``size`` bytes as an unsigned number."""
+    number = np.int64(0)
+    for byte in range(size):
+        number |= np.int64(load(address + byte, uint8)) << 8 * byte
+    return number
 
 
 @njit

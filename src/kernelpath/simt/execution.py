@@ -1,0 +1,310 @@
+"""One launch: thread blocks one after another, the warps of a block in turn, and the barriers between them."""
+
+from __future__ import annotations
+
+import ctypes
+import itertools
+from collections.abc import Callable, Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from kernelpath.simt import complaints
+from kernelpath.simt.buffers import Buffer, Memory, table
+from kernelpath.simt.errors import FAULT_KINDS, Fault, FaultKind, TimedOut
+from kernelpath.simt.flow import SERVICES
+from kernelpath.simt.layout import COUNTS, LANES, LAUNCH, NOWHERE, SITE, UNWRITTEN, WARP, Space, Status, field_offset
+from kernelpath.simt.lower import Lowered
+from kernelpath.simt.printf import c_string, formatted
+from kernelpath.simt.ptx import Module
+
+__all__ = ["Dim", "Run"]
+
+SLICE = 1 << 20  # lane-instructions that a warp may run before another one has its turn
+Dim = tuple[int, int, int]
+
+
+class Run:
+    """One launch, from its records in memory to what they hold at the end."""
+
+    def __init__(
+        self, module: Module, name: str, lowered: Lowered, grid: Dim, block: Dim, shared: int, arguments: bytes
+    ) -> None:
+        self.module, self.name, self.lowered = module, name, lowered
+        self.grid, self.block = grid, block
+        self.threads = block[0] * block[1] * block[2]
+        self.arguments = np.frombuffer(arguments.ljust(16, b"\0"), np.uint8)
+        self.printed: list[str] = []
+        self.counts = np.zeros(len(lowered.sites) + 1, COUNTS)
+        self.block_counts = np.zeros((len(lowered.blocks), 3), np.int64)
+        self.record = np.zeros(1, LAUNCH)
+        self._set(ntid=block, nctaid=grid, dynamic_bytes=shared, local_bytes=lowered.local_bytes)
+        self._point(params=self.arguments, blocks=self.block_counts, counts=self.counts)
+        self._place_windows(shared)
+        self._make_warps()
+
+    # Records
+
+    def _set(self, **values: object) -> None:
+        for name, value in values.items():
+            self.record[name] = value
+
+    def _get(self, name: str) -> int:
+        return int(self.record[name][0])
+
+    def _point(self, **arrays: npt.NDArray[np.generic]) -> None:
+        for name, array in arrays.items():
+            setattr(self, name, array)
+            self.record[name] = array.ctypes.data
+
+    def _place_windows(self, dynamic: int) -> None:
+        """Shared and local memory, and what is known of their bytes."""
+        shared, local = self.lowered.shared_bytes + dynamic, self.lowered.local_bytes * self.threads
+        granule = self._granule(Space.SHARED)
+        self._set(shared_bytes=shared, shared_granule=granule)
+        self._point(shared=aligned(shared), shared_state=np.empty(shared + 1, np.uint8))
+        self._point(local=aligned(local), local_state=np.empty(local + 1, np.uint8))
+        self._point(shared_history=np.zeros(((shared >> granule) + 2) * 2, np.int64))
+
+    def _granule(self, space: Space) -> int:
+        """log2 of the least access in bytes to a space: the finest that two threads can share without touching."""
+        sites = (site for site in self.lowered.sites if site.space in (space, Space.GENERIC))
+        return min((site.bytes // site.parts for site in sites), default=4).bit_length() - 1
+
+    def place(self, buffers: Sequence[Buffer], memory: Memory) -> None:
+        """Give the launch its global memory."""
+        self.memory = memory
+        constants = self._place_symbols()
+        self.shadows = [memory.shadow(buffer, self._granule(Space.GLOBAL)) for buffer in (*buffers, *constants)]
+        rows = table(self.shadows)
+        blocks = self.grid[0] * self.grid[1] * self.grid[2]
+        self._point(buffers=rows, began=np.zeros(blocks, np.int64), published=np.zeros(blocks, np.int64))
+        self._point(known=np.zeros((32, 32), np.int64))
+        self._set(buffer_count=len(rows), launch_began=memory.time, time=memory.time)
+        sites = np.zeros(len(self.lowered.sites) + 1, SITE)
+        for row, site in zip(sites, self.lowered.sites, strict=False):
+            for name in SITE.names or ():
+                row[name] = getattr(site, name)
+        self._point(sites=sites)
+
+    def _place_symbols(self) -> list[Buffer]:
+        """Variables of the module that the kernel names, as buffers."""
+        names = self.lowered.symbols
+        self.storage = {name: aligned(self.module.variables[name].size) for name in names}
+        self._point(symbols=np.array([*(storage.ctypes.data for storage in self.storage.values()), 0], np.int64))
+        for name, storage in self.storage.items():
+            initial = self.module.variables[name].initial or b""
+            storage[: len(initial)] = np.frombuffer(initial, np.uint8)
+        return [Buffer(name, s.ctypes.data, self.module.variables[name].size, 1) for name, s in self.storage.items()]
+
+    def _make_warps(self) -> None:
+        count, size = -(-self.threads // LANES), self.lowered.warp_bytes
+        self.warp_memory = aligned(count * size)
+        self.warps = np.ndarray(count, strided(WARP, size), self.warp_memory.data)
+        self.addresses = [self.warp_memory.ctypes.data + number * size for number in range(count)]
+        thread = np.arange(count * LANES)
+        x, y, _ = self.block
+        for axis, tid in enumerate((thread % x, thread // x % y, thread // (x * y))):
+            self.warps["tid"][:, axis] = tid.reshape(count, LANES)
+        exists = (thread < self.threads).reshape(count, LANES)
+        self.all_lanes = (exists * (1 << np.arange(LANES))).sum(axis=1).astype(np.uint32)
+        self.start = np.where(exists, 0, NOWHERE)
+        self.warps["index"] = np.arange(count)
+
+    # Scheduling
+
+    def execute(self, run: Callable[[int, int], int], limit: int) -> None:
+        """Run every thread block. ``limit`` bounds the lane-instructions. Raises Fault and TimedOut."""
+        self.run, self.limit, self.left = run, limit, limit
+        self.launch = self.record.ctypes.data
+        for number, (z, y, x) in enumerate(itertools.product(*(range(extent) for extent in reversed(self.grid)))):
+            self._begin_block(number, (x, y, z))
+            self._run_block()
+        self.memory.time = self._get("time") + 1
+
+    def _begin_block(self, number: int, ctaid: Dim) -> None:
+        time = self._get("time") + 1
+        self._set(time=time, ctaid=ctaid, block_number=number, block_began=time, acquired=0)
+        self.began[number] = time
+        self.known[:] = 0
+        np.fill_diagonal(self.known, time)
+        self.shared_state[:] = UNWRITTEN
+        self.local_state[:] = UNWRITTEN
+        self.warps["pcs"] = self.start
+        self.warps["live"] = self.all_lanes
+
+    def _run_block(self) -> None:
+        status = [Status.READY] * len(self.warps)
+        self.arrivals: dict[int, dict[int, int]] = {}
+        while not all(s == Status.EXITED for s in status):
+            ready = [number for number, s in enumerate(status) if s == Status.READY]
+            for number in ready:
+                status[number] = self._advance(number)
+            if not ready:
+                for number in self._open_barrier([n for n, s in enumerate(status) if s == Status.BARRIER]):
+                    status[number] = Status.READY
+
+    def _advance(self, number: int) -> Status:
+        """Run one warp until it waits, leaves the kernel or has used up its slice."""
+        given = min(SLICE, self.left)
+        self._set(budget=given)
+        status = self.run(self.launch, self.addresses[number])
+        self.left -= given - self._get("budget")
+        if status in (Status.EXITED, Status.BARRIER):
+            return Status(status)
+        if status == Status.FAULT:
+            raise self._fault()
+        if status == Status.STUCK:
+            raise self._stuck(number)
+        if status == Status.HOST:
+            self._serve(number)
+        elif status == Status.ARRIVED:
+            self._arrive(number)
+        elif self.left <= 0:
+            line = self._line(int(self.warps[number]["pcs"].min()))
+            raise TimedOut(self.name, self.module.file, line, self.limit)
+        return Status.READY
+
+    # Barriers
+
+    def _arrive(self, number: int) -> None:
+        time = self._get("time") + 1
+        self._set(time=time)
+        self.arrivals.setdefault(int(self.warps[number]["barrier"]), {})[number] = time
+
+    def _open_barrier(self, waiting: list[int]) -> list[int]:
+        """The warps of a barrier that all its threads have reached."""
+        for barrier in sorted({int(self.warps[number]["barrier"]) for number in waiting}):
+            here = [number for number in waiting if self.warps[number]["barrier"] == barrier]
+            arrived = self.arrivals.get(barrier, {})
+            expected = int(self.warps[here[0]]["barrier_threads"])
+            if not expected:
+                self._require_all(here)
+            if not expected or LANES * (len(here) + len(arrived)) >= expected:
+                self._meet(here, self.arrivals.pop(barrier, {}))
+                return here
+        raise self._barrier_fault(waiting[0], "waits at a barrier that too few threads of its block reach")
+
+    def _require_all(self, here: list[int]) -> None:
+        """A barrier without a count is for the whole block, at one place in the source."""
+        absent = self.warps["live"] != self.all_lanes
+        if absent.any():
+            warp = int(absent.argmax())
+            lane = int(self.all_lanes[warp] & ~self.warps[warp]["live"]).bit_length() - 1
+            gone = self._thread(warp, lane)
+            raise self._barrier_fault(here[0], f"waits at a barrier, but thread {gone} has left the kernel")
+        places = [int(self.warps[number]["barrier_block"]) for number in here]
+        if len(here) < len(self.warps) or len(set(places)) > 1:
+            other = next((n for n in range(len(self.warps)) if n not in here), here[places.index(max(places))])
+            line = self._line(int(self.warps[other]["barrier_block"]))
+            text = f"waits at a barrier, but thread {self._thread(other, 0)} waits at the one in line {line}"
+            raise self._barrier_fault(here[0], text)
+
+    def _meet(self, here: list[int], arrived: dict[int, int]) -> None:
+        """All that the warps did before the barrier is now known to those that waited at it."""
+        time = self._get("time") + 1
+        self._set(time=time)
+        everyone = [*here, *arrived]
+        self.known[here] = self.known[everyone].max(axis=0)
+        self.known[np.ix_(here, here)] = time
+        for number, when in arrived.items():
+            self.known[here, number] = when
+        self._reduce(here)
+
+    def _reduce(self, here: list[int]) -> None:
+        """What ``bar.red`` gives: the predicate over all threads."""
+        values, lanes = self.warps["barrier_value"][here], self.warps["live"][here]
+        operation = self.lowered.blocks[int(self.warps[here[0]]["barrier_block"])][0][1]
+        if ".popc" in operation:
+            result = sum(int(value).bit_count() for value in values)
+        else:
+            result = int((values == lanes).all() if ".and" in operation else values.any())
+        self.warps["barrier_value"][here] = result
+
+    # Services of the host
+
+    def _serve(self, number: int) -> None:
+        warp = self.warps[number]
+        service, mask = SERVICES[int(warp["barrier"])], int(warp["mask"])
+        rows = np.ascontiguousarray(warp["operands"][:8]).view(np.uint32).reshape(4, 2 * LANES).view(np.uint64)
+        for lane in (lane for lane in range(LANES) if mask >> lane & 1):
+            first, second, third = (int(rows[row, lane]) for row in range(3))
+            if service == "vprintf":
+                self.printed.append(formatted(first, second))
+                continue
+            text = f"fails the assertion {c_string(first)!r} of {c_string(second)}, line {third & 0xFFFFFFFF}"
+            raise self._fault_of(FaultKind.ASSERTION, text, int(warp["barrier_block"]), number, lane)
+
+    # Complaints
+
+    def _fault(self) -> Fault:
+        kind, number, lane = FAULT_KINDS[self._get("fault_kind")], self._get("fault_warp"), self._get("fault_lane")
+        if self._get("fault_site") < 0:
+            text = "stops at a trap" if kind == FaultKind.TRAP else _BAD_MASK
+            return self._new_fault(kind, text, -self._get("fault_site") - 1, number, lane)
+        site, address = self.lowered.sites[self._get("fault_site")], self._get("fault_address")
+        other = f"thread {self._thread(*divmod(self._get('fault_other'), LANES))}"
+        text = complaints.describe(kind, site, address, self._where(address, site.bytes, site.space, number, lane), other)
+        return self._new_fault(kind, text, site.line, number, lane, address)
+
+    def _where(self, address: int, size: int, space: Space, number: int, lane: int) -> str:
+        shared, extent = self._get("shared"), self._get("shared_bytes")
+        if space == Space.SHARED or (space == Space.GENERIC and shared <= address < shared + extent):
+            return complaints.window_place(address - shared, size, extent, self.lowered.shared, "shared")
+        local = self.lowered.local_bytes
+        start = self._get("local") + (number * LANES + lane) * local
+        if space == Space.LOCAL or (space == Space.GENERIC and start <= address < start + local):
+            return complaints.window_place(address - start, size, local, self.lowered.local, "local")
+        return complaints.global_place(address, size, [shadow.buffer for shadow in self.shadows])
+
+    def _stuck(self, number: int) -> Fault:
+        """Lanes of a warp wait for others that went another way."""
+        block = self._get("fault_block")
+        lane = int(self.warps[number]["mask"]).bit_length() - 1
+        if self.lowered.blocks[block][0][1].startswith("bar") and ".warp" not in self.lowered.blocks[block][0][1]:
+            text = "waits at a barrier that other threads of its warp do not reach"
+            return self._fault_of(FaultKind.BARRIER, text, block, number, lane)
+        return self._fault_of(FaultKind.BAD_MASK, _BAD_MASK, block, number, lane)
+
+    def _barrier_fault(self, number: int, text: str) -> Fault:
+        lane = int(self.all_lanes[number] & self.warps[number]["live"])
+        block = int(self.warps[number]["barrier_block"])
+        return self._fault_of(FaultKind.BARRIER, text, block, number, (lane & -lane).bit_length() - 1)
+
+    def _fault_of(self, kind: FaultKind, text: str, block: int, number: int, lane: int) -> Fault:
+        return self._new_fault(kind, text, self._line(block), number, lane)
+
+    def _new_fault(
+        self, kind: FaultKind, text: str, line: int, number: int, lane: int, address: int | None = None
+    ) -> Fault:
+        x, y, z = (int(n) for n in self.record["ctaid"][0])
+        return Fault(kind, text, self.name, self.module.file, line, (x, y, z), self._thread(number, lane), address)
+
+    def _thread(self, number: int, lane: int) -> Dim:
+        x, y, z = (int(n) for n in self.warps[number]["tid"][:, lane])
+        return x, y, z
+
+    def _line(self, block: int) -> int:
+        block %= 1 << 30
+        return self.lowered.blocks[block][0][0] if block < len(self.lowered.blocks) else 0
+
+
+_BAD_MASK = "runs a warp-level operation whose mask is not the set of threads that run it"
+
+
+def aligned(size: int) -> npt.NDArray[np.uint8]:
+    """Zeroed bytes that begin at a multiple of 256."""
+    memory = np.zeros(size + 512, np.uint8)
+    return memory[-memory.ctypes.data % 256 :]
+
+
+def strided(record: np.dtype[np.void], size: int) -> np.dtype[np.void]:
+    """The record padded to ``size`` bytes."""
+    fields = record.fields
+    assert fields is not None
+    offsets = [field_offset(record, name) for name in fields]
+    formats = [kind[0] for kind in fields.values()]
+    return np.dtype({"names": list(fields), "formats": formats, "offsets": offsets, "itemsize": size})
+
+
+_ = ctypes
