@@ -77,10 +77,10 @@ EXERCISE = Exercise(
             predict=True,
         ),
     ),
-    explain="A copy has nothing to compute, so it shows what the memory can do, and every kernel that only streams should"
-    " come close to it. What is left to try: several loads a thread (slower on an H200, but of use where few threads fit on"
-    " a multiprocessor), hints that keep a stream out of the caches, and on Hopper bulk copies by the TMA unit, where one"
-    " thread moves kilobytes and no register is used (week 21). What the tile is, who moves which part of it and with"
-    " which instruction stand in three separate places here. Every CuTe kernel is built so, up to the fastest"
-    " matrix product: only the layouts and the atoms change.",
+    explain="A copy has nothing to compute, so it shows what the memory can do, and every kernel that only streams"
+    " should come close to it. What is left to try: several loads a thread (slower on an H200, but of use where few"
+    " threads fit on a multiprocessor), hints that keep a stream out of the caches, and on Hopper bulk copies by the"
+    " TMA unit, where one thread moves kilobytes and no register is used (week 21). What the tile is, who moves which"
+    " part of it and with which instruction stand in three separate places here. Every CuTe kernel is built so, up to"
+    " the fastest matrix product: only the layouts and the atoms change.",
 )
