@@ -130,8 +130,15 @@ def test_vector_loads_are_not_punished_for_their_width() -> None:
     assert measure.traffic_complaint(wide, Traffic(sectors=1.0), compulsory=1) is None
 
 
+def test_a_tail_may_be_uncoalesced() -> None:
+    body = line(3, requests=1000, sectors=4000, ideal_sectors=4000)
+    tail = line(9, requests=3, sectors=3, ideal_sectors=1)
+    assert measure.traffic_complaint([body, tail], Traffic(sectors=1.3), compulsory=1) is None
+
+
 def test_bank_conflicts_are_named() -> None:
-    lines = [line(9, shared_requests=4, wavefronts=128, ideal_wavefronts=4)]
+    loads = line(8, requests=1, sectors=4, ideal_sectors=4)
+    lines = [loads, line(9, shared_requests=4, wavefronts=128, ideal_wavefronts=4)]
     complaint = measure.traffic_complaint(lines, Traffic(bank_conflicts=0.5), compulsory=1)
     assert complaint is not None
     assert complaint.cause == "line 9: bank conflicts: 32.0 wavefronts a request, 1.0 would do"

@@ -17,6 +17,9 @@ Conduct = Callable[[Mapping[str, Any], Sequence[Any]], Complaint | None]
 THIRD_STAR = 0.9
 """The share of the reference kernel's speed, in the same run, that earns the third star."""
 
+NEGLIGIBLE = 0.02
+"""The share of a kernel's sectors up to which a line may be uncoalesced: the tail that fills no vector, for one."""
+
 _ROUND_SECONDS = 30.0
 _SETUP_SECONDS = 120.0
 _SUBMISSION, _BASELINE, _REFERENCE = range(3)
@@ -153,9 +156,10 @@ def stars(measured: Measurement | None, verdict: Verdict) -> int:
 
 def traffic_complaint(lines: Sequence[LineTraffic], limits: Traffic, compulsory: int) -> Complaint | None:
     """The first limit broken, with the worst line and what it costs there."""
-    if not lines:
+    if not any(line.requests for line in lines):
         return None
-    worst = max(lines, key=lambda line: line.sectors_over_ideal)
+    busy = [line for line in lines if line.sectors > NEGLIGIBLE * sum(other.sectors for other in lines)]
+    worst = max(busy, key=lambda line: line.sectors_over_ideal)
     if limits.sectors is not None and worst.sectors_over_ideal > limits.sectors:
         had, ideal = worst.sectors / worst.requests, worst.ideal_sectors / worst.requests
         return _traffic(worst, f"{had:.1f} sectors a request, {ideal:.1f} would do")

@@ -50,7 +50,8 @@ EXACT = Tolerance(0.0, 0.0)
 class Traffic:
     """Limits on what a kernel may ask of the memory system, counted without a GPU on the largest case.
 
-    sectors: 32-byte sectors moved over the least that the bytes asked for need, for any one source line.
+    sectors: 32-byte sectors moved over the least that the bytes asked for need, for any one source line that moves
+        more than 2 % of all.
         1.0 is perfectly coalesced at every access width; a column of float32 reaches 8.0.
     bank_conflicts: shared-memory wavefronts beyond the least, per request, for any one source line.
     bytes: global bytes moved (sectors times 32, loads and stores) over the compulsory bytes of the case.
