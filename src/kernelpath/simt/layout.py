@@ -18,7 +18,13 @@ NOWHERE = (1 << 31) - 1  # the block number of a lane that has left the kernel
 UNWRITTEN, WRITTEN = 1, 2  # the state of a byte of memory; 0 was set before the launch
 
 
-class Status(enum.IntEnum):
+class Code(enum.IntEnum):
+    """A number that generated code holds."""
+
+    __str__ = int.__repr__  # llvmlite writes constants with str, which gives the name before Python 3.11
+
+
+class Status(Code):
     """Why a warp stopped running."""
 
     READY = 0  # may run
@@ -31,7 +37,7 @@ class Status(enum.IntEnum):
     HOST = 7  # asks for a service of the host (printf, assert)
 
 
-class Space(enum.IntEnum):
+class Space(Code):
     """Memory that an access names. GENERIC is resolved lane by lane."""
 
     GENERIC = 0
@@ -42,7 +48,7 @@ class Space(enum.IntEnum):
     PARAM = 5
 
 
-class Access(enum.IntEnum):
+class Access(Code):
     """What an access does."""
 
     LOAD = 0
@@ -51,7 +57,7 @@ class Access(enum.IntEnum):
     COPY = 3  # cp.async: reads global memory, writes shared memory
 
 
-class Call(enum.IntEnum):
+class Call(Code):
     """Warp-level functions that generated code calls by name."""
 
     ACCESS = 0
