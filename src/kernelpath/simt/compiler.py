@@ -16,13 +16,22 @@ from numba import cfunc
 from platformdirs import user_cache_path
 
 from kernelpath.simt import flow, memory, sync
+from kernelpath.simt.instructions import EMIT
 from kernelpath.simt.layout import Call
-from kernelpath.simt.lower import Lowered, lower
+from kernelpath.simt.lower import Emitter, Lowered
 from kernelpath.simt.ptx import Module
+from kernelpath.simt.tensor import TENSOR
 
 __all__ = ["Program", "compile_kernel"]
 
-_FUNCTIONS = {Call.ACCESS: memory.access, Call.WARP_SYNC: sync.warp_sync, Call.FENCE: sync.fence}
+_FUNCTIONS = {
+    Call.ACCESS: memory.access,
+    Call.WARP_SYNC: sync.warp_sync,
+    Call.FENCE: sync.fence,
+    Call.COPY_ASYNC: sync.copy_async,
+    Call.COMMIT_ASYNC: sync.commit_async,
+    Call.WAIT_ASYNC: sync.wait_async,
+}
 
 
 @dataclass
@@ -41,7 +50,8 @@ def compile_kernel(module: Module, name: str, digest: str) -> Program:
     try:
         lowered, code = pickle.loads(path.read_bytes())
     except (OSError, pickle.PickleError, EOFError, AttributeError):
-        lowered = lower(module, module.functions[name], flow.analyse(module, module.functions[name]))
+        kernel = module.functions[name]
+        lowered = Emitter(module, kernel, flow.analyse(module, kernel), EMIT | TENSOR).lower()
         code = target.emit_object(llvm.parse_assembly(lowered.ir))
         _save(path, pickle.dumps((lowered, code)))
     for call in lowered.calls:

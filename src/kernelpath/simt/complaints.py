@@ -12,7 +12,7 @@ from kernelpath.simt.lower import Lowered, Site
 
 __all__ = ["describe", "source_name"]
 
-_VERBS = {Access.LOAD: "reads", Access.STORE: "writes", Access.ATOMIC: "updates", Access.COPY: "copies"}
+_VERBS = {Access.LOAD: "reads", Access.STORE: "writes", Access.ATOMIC: "updates"}
 
 
 def describe(kind: FaultKind, site: Site, address: int, place: str, other: str) -> str:

@@ -13,7 +13,7 @@ from kernelpath.simt import complaints
 from kernelpath.simt.buffers import Buffer, Memory, table
 from kernelpath.simt.errors import FAULT_KINDS, Fault, FaultKind, TimedOut
 from kernelpath.simt.flow import SERVICES
-from kernelpath.simt.layout import COUNTS, LANES, LAUNCH, NOWHERE, SITE, UNWRITTEN, WARP, Space, Status, field_offset
+from kernelpath.simt.layout import COPIES, COPY, COUNTS, LANES, LAUNCH, NOWHERE, SITE, UNWRITTEN, WARP, Call, Space, Status, field_offset
 from kernelpath.simt.lower import Lowered
 from kernelpath.simt.printf import c_string, formatted
 from kernelpath.simt.ptx import Module
@@ -110,6 +110,8 @@ class Run:
         self.all_lanes = (exists * (1 << np.arange(LANES))).sum(axis=1).astype(np.uint32)
         self.start = np.where(exists, 0, NOWHERE)
         self.warps["index"] = np.arange(count)
+        copies = bool(self.lowered.calls & {Call.COPY_ASYNC})
+        self._point(copies=np.zeros(count * COPIES * copies, COPY))
 
     # Scheduling
 

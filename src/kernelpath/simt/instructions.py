@@ -20,7 +20,7 @@ from kernelpath.simt.ptx import Address, Group, Instruction, Operand, Symbol
 if TYPE_CHECKING:
     from kernelpath.simt.lower import Emitter
 
-__all__ = ["EMIT", "lanes_needed"]
+__all__ = ["EMIT"]
 
 I1, I8, I32, I64 = (ir.IntType(bits) for bits in (1, 8, 32, 64))
 _SPACES = {"global": Space.GLOBAL, "shared": Space.SHARED, "local": Space.LOCAL}
@@ -147,6 +147,41 @@ def emit_nothing(e: Emitter, i: Instruction) -> None:
     """Hints: prefetches, cache policies, pauses."""
 
 
+def emit_cp(e: Emitter, i: Instruction) -> None:
+    """cp.async and the instructions that group its copies and wait for them."""
+    if "commit_group" in i.modifiers:
+        e.call(Call.COMMIT_ASYNC)
+    elif "wait_group" in i.modifiers or "wait_all" in i.modifiers:
+        allowed = i.operands[0].value if i.operands else 0xFFFFFFFF  # type: ignore[union-attr]
+        e.call(Call.WAIT_ASYNC, allowed)
+    elif i.modifiers[0] == "async" and i.modifiers[1] in ("ca", "cg"):
+        copy_async(e, i)
+    else:
+        raise e.unsupported()
+
+
+def copy_async(e: Emitter, i: Instruction) -> None:
+    """Copy now, and remember that nobody may look before the wait. Bytes past the source's size become zero."""
+    size = i.operands[2].value  # type: ignore[union-attr]
+    source = e.addresses(i.operands[1], Space.GLOBAL)
+    target = e.addresses(i.operands[0], Space.SHARED)
+    everyone = e.active
+    given = e.splat(size, 32)
+    if len(i.operands) > 3 and "cache_hint" not in i.name:
+        given = e.read(i.operands[3], 32)
+    e.active = e.b.and_(everyone, e.b.icmp_unsigned("!=", given, e.splat(0, 32)))
+    e.check(source, Space.GLOBAL, Access.LOAD, size)
+    values = []
+    for place in range(0, size, 4):
+        e.active = e.b.and_(everyone, e.b.icmp_unsigned(">", given, e.splat(place, 32)))
+        values.append(e.gather(e.b.add(source, e.splat(place, 64)), 32))
+    e.active = everyone
+    e.check(target, Space.SHARED, Access.STORE, size)
+    for place, value in zip(range(0, size, 4), values, strict=True):
+        e.scatter(e.b.add(target, e.splat(place, 64)), value)
+    e.call(Call.COPY_ASYNC, size)
+
+
 def emit_createpolicy(e: Emitter, i: Instruction) -> None:
     e.write(i.operands[0], e.splat(0, 64))
 
@@ -206,25 +241,9 @@ def emit_call(e: Emitter, i: Instruction) -> None:
 # Lanes together
 
 
-def lanes_needed(e: Emitter, i: Instruction) -> Value | None:
-    """The lanes that a collective instruction waits for, as bits; None where it waits for none."""
-    if i.opcode in ("shfl", "vote", "match", "redux") and "sync" in i.modifiers:
-        return first_lane(e, e.read(i.operands[-1], 32))
-    if i.opcode in ("bar", "barrier") and "warp" in i.modifiers:
-        return first_lane(e, e.read(i.operands[0], 32))
-    if i.opcode in ("bar", "barrier") or "aligned" in i.modifiers:
-        return e.load_field(e.warp, WARP, "live", I32)
-    return None
-
-
-def first_lane(e: Emitter, value: Value) -> Value:
-    """The value in the least active lane."""
-    return e.b.extract_element(value, e.first_active())
-
-
 def require_lanes(e: Emitter, i: Instruction) -> None:
     """Fault unless exactly the lanes that the instruction names are active."""
-    needed = lanes_needed(e, i)
+    needed = e.lanes_needed(i)
     if needed is not None:
         missing = e.b.icmp_unsigned("!=", needed, e.as_bits(e.active))
         with e.b.if_then(missing, likely=False):
@@ -337,8 +356,8 @@ def emit_bar(e: Emitter, i: Instruction) -> None:
     reduces = "red" in i.modifiers
     operands = list(i.operands[1:] if reduces else i.operands)
     predicate = operands.pop() if reduces else None
-    number = first_lane(e, e.read(operands[0], 32))
-    threads = first_lane(e, e.read(operands[1], 32)) if len(operands) > 1 else I32(0)
+    number = e.first_lane(e.read(operands[0], 32))
+    threads = e.first_lane(e.read(operands[1], 32)) if len(operands) > 1 else I32(0)
     e.store_field(e.warp, WARP, "barrier", number)
     e.store_field(e.warp, WARP, "barrier_threads", threads)
     e.store_field(e.warp, WARP, "barrier_block", I32(e.index))
@@ -379,6 +398,7 @@ EMIT |= {
     "pmevent": emit_nothing,
     "applypriority": emit_nothing,
     "createpolicy": emit_createpolicy,
+    "cp": emit_cp,
     "membar": emit_fence,
     "fence": emit_fence,
     "bra": emit_bra,

@@ -10,12 +10,12 @@ import enum
 
 import numpy as np
 
-__all__ = ["BUFFER", "COUNTS", "LANES", "LAUNCH", "SITE", "WARP", "Access", "Call", "Space", "Status", "field_offset"]
+__all__ = ["BUFFER", "COPIES", "COPY", "COUNTS", "LANES", "LAUNCH", "SITE", "WARP", "Access", "Call", "Space", "Status", "field_offset"]
 
 LANES = 32
 WAITING = 1 << 30  # added to the block number of a lane that waits there for other lanes
 NOWHERE = (1 << 31) - 1  # the block number of a lane that has left the kernel
-UNWRITTEN, WRITTEN = 1, 2  # the state of a byte of memory; 0 was set before the launch
+UNWRITTEN, WRITTEN, PENDING = 1, 2, 3  # the state of a byte; 0 was set before the launch, PENDING is being copied
 
 
 class Code(enum.IntEnum):
@@ -54,7 +54,6 @@ class Access(Code):
     LOAD = 0
     STORE = 1
     ATOMIC = 2
-    COPY = 3  # cp.async: reads global memory, writes shared memory
 
 
 class Call(Code):
@@ -66,8 +65,6 @@ class Call(Code):
     COMMIT_ASYNC = 3
     WAIT_ASYNC = 4
     FENCE = 5
-    MATCH = 6
-    MMA = 7
 
 
 SITE = np.dtype(
@@ -76,6 +73,9 @@ SITE = np.dtype(
 
 # One row of counters for each site. Shared-memory rows use wavefronts and least; the others sectors.
 COUNTS = np.dtype([("requests", "i8"), ("lanes", "i8"), ("sectors", "i8"), ("wavefronts", "i8"), ("least", "i8")])
+
+COPIES = 512  # asynchronous copies that a warp may have under way
+COPY = np.dtype([("group", "i8"), ("mask", "i8"), ("bytes", "i8"), ("addresses", "i8", LANES)])
 
 BUFFER = np.dtype(
     [
@@ -109,6 +109,7 @@ LAUNCH = np.dtype(
         ("shared_history", "i8"),
         ("shared_granule", "i8"),
         ("local_state", "i8"),
+        ("copies", "i8"),  # a ring of COPIES records for each warp
         ("known", "i8"),  # known[w][v]: accesses of warp v before this time happen before what warp w does now
         ("time", "i8"),  # counts synchronisations
         ("launch_began", "i8"),  # the times at which this launch and this thread block began
@@ -139,7 +140,10 @@ WARP = np.dtype(
         ("live", "u4"),
         ("index", "u4"),
         ("only_waiting", "i4"),  # not 0 when every live lane waits for another one
-        ("barrier", "i4"),
+        ("group", "i4"),  # groups of asynchronous copies that the warp has committed
+        ("copies_begun", "i4"),
+        ("copies_ended", "i4"),
+        ("barrier", "i4"),  # or the number of the host's service
         ("barrier_threads", "i4"),
         ("barrier_block", "i4"),
         ("barrier_value", "u4"),

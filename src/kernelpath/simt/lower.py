@@ -9,7 +9,7 @@ the others where the branch joins. Instructions that need several lanes (shuffle
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
@@ -20,7 +20,7 @@ from kernelpath.simt.flow import Block, Flow, results
 from kernelpath.simt.layout import LANES, LAUNCH, NOWHERE, WAITING, WARP, Access, Call, Space, Status, field_offset
 from kernelpath.simt.ptx import SIZES, Address, Function, Immediate, Instruction, Module, Not, Operand, Register, Symbol
 
-__all__ = ["Emitter", "Lowered", "Site", "lower"]
+__all__ = ["Emit", "Emitter", "Lowered", "Site"]
 
 I1, I8, I16, I32, I64 = (ir.IntType(bits) for bits in (1, 8, 16, 32, 64))
 POINTER = ir.PointerType()
@@ -55,16 +55,14 @@ class Lowered:
     calls: set[Call] = field(default_factory=set)
 
 
-def lower(module: Module, kernel: Function, flow: Flow) -> Lowered:
-    """Lower one kernel. Raises Unsupported for an instruction that the machine does not know."""
-    return Emitter(module, kernel, flow).lower()
+Emit = Callable[["Emitter", Instruction], None]
 
 
 class Emitter:
     """Emits the function ``run(launch, warp) -> Status``. ``b`` is the IR builder."""
 
-    def __init__(self, module: Module, kernel: Function, flow: Flow) -> None:
-        self.module, self.kernel, self.flow = module, kernel, flow
+    def __init__(self, module: Module, kernel: Function, flow: Flow, table: Mapping[str, Emit]) -> None:
+        self.module, self.kernel, self.flow, self.table = module, kernel, flow, table
         self.registers = flow.registers
         self.unit = ir.Module(name=kernel.name)
         function = ir.Function(self.unit, ir.FunctionType(I32, [POINTER, POINTER]), "run")
@@ -315,14 +313,12 @@ class Emitter:
         self.mask_lanes = self.active = self.as_lanes(self.mask_bits)
 
     def _emit(self, instruction: Instruction) -> None:
-        from kernelpath.simt.instructions import EMIT
-
         self.instruction = instruction
         self.guarded = instruction.guard is not None
         self.active = self.mask_lanes
         if instruction.guard is not None:
             self.active = self.b.and_(self.mask_lanes, self.read(instruction.guard, 1))
-        emit = EMIT.get(instruction.opcode)
+        emit = self.table.get(instruction.opcode)
         if emit is None:
             raise self.unsupported()
         emit(self, instruction)
@@ -351,9 +347,7 @@ class Emitter:
 
     def _wait_for_lanes(self, instruction: Instruction) -> None:
         """Where the block begins with a collective instruction, wait until all lanes that it names are here."""
-        from kernelpath.simt.instructions import lanes_needed
-
-        needed = lanes_needed(self, instruction)
+        needed = self.lanes_needed(instruction)
         if needed is None:
             return
         b = self.b
@@ -372,6 +366,20 @@ class Emitter:
                     b.branch(self.dispatch)
         self.values = {}
         self._use_mask()
+
+    def lanes_needed(self, i: Instruction) -> ir.Value | None:
+        """The lanes that a collective instruction waits for, as bits; None where it waits for none."""
+        if i.opcode in ("shfl", "vote", "match", "redux") and "sync" in i.modifiers:
+            return self.first_lane(self.read(i.operands[-1], 32))
+        if i.opcode in ("bar", "barrier") and "warp" in i.modifiers:
+            return self.first_lane(self.read(i.operands[0], 32))
+        if i.opcode in ("bar", "barrier") or "aligned" in i.modifiers:
+            return self.load_field(self.warp, WARP, "live", I32)
+        return None
+
+    def first_lane(self, value: ir.Value) -> ir.Value:
+        """The value in the least active lane."""
+        return self.b.extract_element(value, self.first_active())
 
     def leave(self, target: int) -> None:
         """End the block: all its lanes go to block ``target``."""

@@ -13,7 +13,7 @@ from numba import from_dtype, int64, njit, types, uint8
 from kernelpath.simt import races
 from kernelpath.simt.counters import count_sectors, count_wavefronts, least_wavefronts
 from kernelpath.simt.errors import FAULT_KINDS, FaultKind
-from kernelpath.simt.layout import BUFFER, COUNTS, LANES, LAUNCH, SITE, UNWRITTEN, WARP, WRITTEN, Access, Space, field_offset
+from kernelpath.simt.layout import BUFFER, COUNTS, LANES, LAUNCH, SITE, WARP, WRITTEN, Access, Space, field_offset
 from kernelpath.simt.pointers import load, record, store
 
 __all__ = ["SIGNATURE", "access"]
@@ -120,9 +120,9 @@ def find(l, guess, address):
 @njit
 def initialised(state, size, kind):
     """Whether bytes may be read; a store makes them so. ``state`` is the address of their states."""
-    if kind != STORE:
+    if kind != STORE:  # UNWRITTEN and PENDING are odd
         for byte in range(size):
-            if load(state + byte, uint8) == UNWRITTEN:
+            if load(state + byte, uint8) & 1:
                 return False
     if kind != LOAD:
         for byte in range(size):
