@@ -1,0 +1,160 @@
+"""The notebooks run from top to bottom without a GPU, and what they call tells the truth."""
+
+import json
+import os
+import re
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+
+import nbformat
+import pytest
+import torch
+
+from kernelpath import notebook, plots, registry
+from kernelpath.lanes import cuda
+from kernelpath.verdict import Verdict
+
+NOTEBOOKS = list(notebook.all_notebooks())
+NAMES = [path.stem for path in NOTEBOOKS]
+
+STRIDED = r"""
+__global__ void gather(const float* x, float* out, int stride) {
+    int i = blockIdx.x * blockDim.x + threadIdx.x;
+    out[i] = x[i * stride];
+}
+"""
+
+
+@pytest.fixture(scope="module")
+def executed() -> Iterator[dict[Path, Future[nbformat.NotebookNode]]]:
+    """Every notebook's run, two at a time."""
+    with ThreadPoolExecutor(max_workers=min(2, os.cpu_count() or 1)) as pool:
+        yield {path: pool.submit(notebook.execute, path) for path in NOTEBOOKS}
+
+
+def text_of(cell: nbformat.NotebookNode) -> str:
+    """All that a code cell printed."""
+    outputs = (output.get("text") or output.get("data", {}).get("text/plain", "") for output in cell.outputs)
+    return "\n".join(outputs)
+
+
+def code_cells(book: nbformat.NotebookNode) -> list[nbformat.NotebookNode]:
+    return [cell for cell in book.cells if cell.cell_type == "code"]
+
+
+def images(book: nbformat.NotebookNode) -> int:
+    return sum("image/png" in output.get("data", {}) for cell in code_cells(book) for output in cell.outputs)
+
+
+def read(path: Path) -> nbformat.NotebookNode:
+    return nbformat.read(path, as_version=4)
+
+
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=NAMES)
+def test_runs_without_a_gpu_and_every_solution_passes(
+    path: Path, executed: dict[Path, Future[nbformat.NotebookNode]]
+) -> None:
+    book = executed[path].result()
+    graded = [text_of(cell) for cell in code_cells(book) if "notebook.check(" in cell.source]
+    endings = [verdict for text in graded for verdict in re.findall("|".join(Verdict), text)]
+    assert graded
+    assert set(endings) == {Verdict.PASSED.value}
+    assert images(book) >= 3
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=NAMES)
+def test_is_committed_with_the_outputs_of_a_gpu(path: Path) -> None:
+    book = read(path)
+    cells = code_cells(book)
+    assert [cell.execution_count for cell in cells] == list(range(1, len(cells) + 1))
+    assert not [output for cell in cells for output in cell.outputs if output.output_type == "error"]
+    assert images(book) >= 3
+    measured = [text_of(cell) for cell in cells if re.search(r"notebook\.(on_gpu|times)\(", cell.source)]
+    assert all("measured on this NVIDIA" in text for text in measured)
+
+
+@pytest.mark.parametrize("item", registry.exercises(), ids=lambda item: item.name)
+def test_every_exercise_has_its_place_in_its_weeks_notebook(item: registry.Item) -> None:
+    assert item.notebook is not None, f"week {item.week} has no notebook"
+    source = "\n".join(cell.source for cell in code_cells(read(item.notebook)))
+    assert f'notebook.check("{item.name}")' in source
+    assert f'notebook.contestants("{item.name}")' in source
+
+
+def test_a_recorded_measurement_stands_in_for_a_gpu(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "results").mkdir()
+    entry = {"device": "NVIDIA H200", "date": "2026-11-21", "value": {"copy": 2.5e-4}}
+    (tmp_path / "results" / "notebooks.json").write_text(json.dumps({"week99/race": entry}))
+    monkeypatch.setattr(registry, "root", lambda: tmp_path)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    assert notebook.times("week99/race", lambda: pytest.fail("measured without a GPU")) == {"copy": 2.5e-4}
+    assert "recorded on NVIDIA H200, 2026-11-21" in capsys.readouterr().out
+    assert notebook.on_gpu("week99/other", lambda: pytest.fail("measured without a GPU")) == {}
+
+
+@pytest.mark.parametrize(
+    ("prediction", "said"),
+    [
+        (32, "as you predicted"),
+        (64, "you predicted 64, 2 times too much"),
+        (8, "you predicted 8, 4 times too little"),
+        (0, "off by 32"),
+        (..., "no prediction"),
+    ],
+)
+def test_a_prediction_is_held_against_the_measurement(
+    prediction: float, said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    notebook.hold(prediction, 32, "sectors")
+    printed = capsys.readouterr().out
+    assert printed.startswith("found 32 sectors")
+    assert said in printed
+
+
+@pytest.mark.parametrize(
+    ("answer", "expected"),
+    [(4.5, "right"), (4.0, "no: 4.5"), ("4.5", "no: 4.5"), (..., "Put your answer in place of the dots")],
+)
+def test_an_answer_is_judged_and_shown_with_its_why_only_when_given(
+    answer: float | str, expected: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    notebook.ask("transpose", 1, answer)
+    printed = capsys.readouterr().out
+    assert expected in printed
+    assert ("(1 + 8) / 2" in printed) == (answer is not ...)
+
+
+@pytest.mark.parametrize(("stride", "sectors"), [(1, 4), (2, 8), (8, 32), (32, 32)])
+def test_pictures_show_the_sectors_that_the_ptx_machine_counts(stride: int, sectors: int) -> None:
+    x, out = torch.randn(256 * stride), torch.empty(256)
+    gather = cuda.Kernel("gather.cu", STRIDED, "gather")[1, 256]
+    totals = notebook.count(gather, x, out, stride).totals
+    assert totals.global_load_sectors / totals.global_load_requests == sectors
+    figure = plots.sectors({"load": [4 * stride * lane for lane in range(32)]})
+    assert figure.axes[0].get_title(loc="left") == f"load\n{sectors} sectors"
+    assert notebook.asked(gather, x, out, stride).bytes == 32 * 8 * (sectors + 4)
+
+
+@pytest.mark.parametrize(("pitch", "turns"), [(32, 32), (33, 1), (34, 2), (40, 8), (0, 1)])
+def test_bank_maps_count_wavefronts(pitch: int, turns: int) -> None:
+    column = [4 * pitch * lane for lane in range(32)]
+    assert plots.wavefronts(column) == turns
+    title = plots.banks({"column": column}).axes[0].get_title(loc="left")
+    assert title == f"column: {turns} wavefront{'s' if turns > 1 else ''}"
+
+
+def test_a_grid_shows_every_value_in_its_cell() -> None:
+    figure = plots.grid({"ids": [[3, 1], [0, 2]]})
+    shown = {text.get_position(): text.get_text() for text in figure.axes[0].texts}
+    assert shown == {(0, 0): "3", (1, 0): "1", (0, 1): "0", (1, 1): "2"}
+
+
+def test_the_reference_stands_alone_in_its_own_tree(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KERNELPATH_TREE", "solutions")
+    assert list(notebook.contestants("vector_add")) == ["reference"]
+    monkeypatch.delenv("KERNELPATH_TREE")
+    assert list(notebook.contestants("vector_add")) == ["yours", "reference"]
