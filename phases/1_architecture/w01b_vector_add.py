@@ -1,0 +1,22 @@
+"""Vector addition: the launch.
+
+vector_add(x, y) takes two float32 vectors of the same length: any length, contiguous, but not always aligned to
+16 bytes (x[1:] is a legal input). It returns x + y as a new tensor.
+
+Write the kernel in w01b_vector_add.cu, then launch it here. Graded are the values at sizes around a block, the bytes
+that the kernel moves, and on a GPU the time against torch.add.
+"""
+
+import torch
+
+from kernelpath.lanes import cuda
+
+THREADS = 256
+
+
+def vector_add(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    out = torch.empty_like(x)
+    n = x.numel()
+    # TODO: blocks is how many blocks of THREADS threads it takes for n elements; then launch:
+    # TODO: cuda.kernel("w01b_vector_add.cu", "vector_add")[blocks, THREADS](x, y, out, n)
+    raise NotImplementedError("launch the kernel, then return out")
