@@ -14,7 +14,7 @@ from kernelpath.simt import errors
 from kernelpath.verdict import Complaint, Verdict
 
 _FAULTS = {"OUT_OF_BOUNDS": Verdict.OUT_OF_BOUNDS, "RACE": Verdict.RACE}
-_COMPILERS = ("CompileError", "CompilationError", "DSLRuntimeError", "DSLUserCodeError", "PTXASError")
+_COMPILERS = ("CompileError", "KernelNotFound", "CompilationError", "DSLRuntimeError", "DSLUserCodeError", "PTXASError")
 _NVRTC_ERROR = re.compile(r"^(?P<file>\S+?)\((?P<line>\d+)\): (?:catastrophic )?error:? (?P<text>.*)", re.MULTILINE)
 
 

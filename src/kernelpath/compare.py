@@ -46,12 +46,19 @@ def fingerprint(tensor: torch.Tensor) -> list[int]:
 
 
 def judge(
-    outputs: Sequence[torch.Tensor], expected: Sequence[torch.Tensor], tolerance: Mapping[str, Tolerance]
+    outputs: Sequence[torch.Tensor],
+    expected: Sequence[torch.Tensor],
+    tolerance: Mapping[str, Tolerance],
+    dtype: str | None = None,
 ) -> Complaint | None:
-    """The first fault of the outputs against the float64 (or exact) reference; None where there is none."""
+    """The first fault of the outputs against the float64 (or exact) reference; None where there is none.
+
+    dtype: of the first output, where only one of the dtypes in `tolerance` is right.
+    """
     for position, (output, truth) in enumerate(zip(outputs, expected, strict=True)):
         name = "the output" if len(outputs) == 1 else f"output {position}"
-        complaint = _judge_one(name, output, truth, tolerance)
+        allowed = {dtype: tolerance[dtype]} if dtype and position == 0 else tolerance
+        complaint = _judge_one(name, output, truth, allowed)
         if complaint is not None:
             return complaint
     return None

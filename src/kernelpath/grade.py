@@ -15,10 +15,10 @@ from typing import Any, Literal
 import torch
 
 from kernelpath import compare, measure, registry
-from kernelpath.process import Worker, WorkerGone, WorkerSilent
+from kernelpath.process import Forged, Worker, WorkerGone, WorkerSilent
 from kernelpath.registry import Item
 from kernelpath.spec import Case
-from kernelpath.truth import derive, draw_inputs, drawn_cases, expected_outputs, tensor_of
+from kernelpath.truth import derive, draw_inputs, drawn_cases, expected_outputs, output_dtype, tensor_of
 from kernelpath.verdict import CaseResult, Complaint, LineTraffic, Measurement, Report, Verdict
 
 Device = Literal["auto", "cpu", "cuda"]
@@ -38,7 +38,13 @@ OLDEST = (7, 5)
 LIBRARY_SHARE = 0.1
 """The share of GPU time that kernels which are not the submission's own may take."""
 
-_ENDS_GRADING = (Verdict.NOT_STARTED, Verdict.COMPILE_ERROR, Verdict.TIMED_OUT, Verdict.UNAVAILABLE)
+_ENDS_GRADING = (
+    Verdict.NOT_STARTED,
+    Verdict.COMPILE_ERROR,
+    Verdict.TIMED_OUT,
+    Verdict.TAMPERED,
+    Verdict.UNAVAILABLE,
+)
 
 
 class Usage(Exception):
@@ -199,6 +205,9 @@ class _Grading:
         except WorkerGone as gone:
             self._bury()
             raise _Stopped(Complaint(Verdict.CRASHED, _death(gone.status))) from None
+        except Forged:
+            self._bury()
+            raise _Stopped(Complaint(Verdict.TAMPERED, "the submission answered in the worker's place")) from None
         if "complaint" in answer:
             told = answer["complaint"]
             if told["verdict"] == Verdict.CRASHED and self.device == "cuda":
@@ -272,7 +281,8 @@ class _Grading:
             cause = f"the entry returned {len(outputs)} tensors, expected {len(expected)}"
             return Complaint(Verdict.WRONG_TYPE, cause)
         complaint = self._conduct(answer, inputs)
-        complaint = complaint or compare.judge(outputs, expected, self.exercise.tolerance)
+        dtype = output_dtype(self.exercise, inputs)
+        complaint = complaint or compare.judge(outputs, expected, self.exercise.tolerance, dtype)
         if complaint is None and self.exercise.check is not None:
             said = self.exercise.check(inputs, outputs)
             complaint = Complaint(Verdict.WRONG_VALUES, said) if said else None
@@ -281,12 +291,12 @@ class _Grading:
     def _conduct(self, answer: Mapping[str, Any], inputs: Sequence[Any]) -> Complaint | None:
         """What the submission did besides giving outputs."""
         tensors = [value for value in inputs if isinstance(value, torch.Tensor)]
+        if answer["tampered"]:
+            return Complaint(Verdict.TAMPERED, answer["tampered"])
         if answer["out_of_bounds"]:
             return Complaint(Verdict.OUT_OF_BOUNDS, f"a kernel {answer['out_of_bounds']}")
         if answer["inputs_seen"] != [compare.fingerprint(tensor) for tensor in tensors]:
             return Complaint(Verdict.MUTATED_INPUT, "an input is not bit for bit what it was before the call")
-        if answer["tampered"]:
-            return Complaint(Verdict.TAMPERED, answer["tampered"])
         return _borrowed(answer) if self.exercise.kernel else None
 
     def _traffic(self, graded: Sequence[_Graded]) -> tuple[tuple[LineTraffic, ...], Complaint | None]:

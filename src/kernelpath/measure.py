@@ -8,7 +8,7 @@ from typing import Any
 
 from kernelpath import compare, roofline, timing
 from kernelpath.spec import Case, Exercise, Traffic
-from kernelpath.truth import derive, draw_inputs, expected_outputs, tensor_of
+from kernelpath.truth import derive, draw_inputs, expected_outputs, output_dtype, tensor_of
 from kernelpath.verdict import Complaint, Interval, LineTraffic, Measurement, Verdict
 
 Ask = Callable[[Mapping[str, Any], float], tuple[dict[str, Any], list[bytes]]]
@@ -71,6 +71,9 @@ class Contest:
         truths = expected_outputs(self.exercise, inputs)
         if shapes != [list(truth.shape) for truth in truths]:
             return Complaint(Verdict.WRONG_SHAPE, f"in a timed call the outputs have shapes {shapes}")
+        dtype, first = output_dtype(self.exercise, inputs), answer["outputs"][0]["dtype"]
+        if dtype not in (None, first):
+            return Complaint(Verdict.WRONG_DTYPE, f"in a timed call the output has dtype {first}, expected {dtype}")
         for told, raw, truth in zip(answer["outputs"], payloads, truths, strict=True):
             tolerance = self.exercise.tolerance.get(told["dtype"])
             if tolerance is None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import secrets
 import signal
 import subprocess
 import sys
@@ -29,6 +30,10 @@ class WorkerGone(Exception):
     def __init__(self, status: int) -> None:
         super().__init__(f"the process ended with status {status}")
         self.status = status
+
+
+class Forged(Exception):
+    """An answer came without the secret of its request: something else than the worker's own code wrote it."""
 
 
 class WorkerSilent(Exception):
@@ -72,27 +77,32 @@ class Worker:
         )
         there.close()
         self._channel = Channel(here)
+        self._secret = ""
         self._connection = here
 
     def ask(
         self, message: Mapping[str, Any], timeout: float, payloads: Sequence[bytes] = ()
     ) -> tuple[dict[str, Any], list[bytes]]:
-        """Send a request and wait for its answer. Raises WorkerSilent or WorkerGone."""
+        """Send a request and wait for its answer. Raises WorkerSilent, WorkerGone or Forged."""
         self.post(message, payloads)
         return self.answer(timeout)
 
     def post(self, message: Mapping[str, Any], payloads: Sequence[bytes] = ()) -> None:
         """Send a request whose answer is fetched later. A worker that is gone is noticed then."""
+        self._secret = secrets.token_hex(16)
         with contextlib.suppress(OSError):
-            self._channel.send(message, payloads)
+            self._channel.send({**message, "secret": self._secret}, payloads)
 
     def answer(self, timeout: float) -> tuple[dict[str, Any], list[bytes]]:
-        """The next answer. Raises WorkerSilent or WorkerGone."""
+        """The next answer. Raises WorkerSilent, WorkerGone or Forged."""
         try:
-            return self._channel.receive(timeout)
+            message, payloads = self._channel.receive(timeout)
         except (EOFError, OSError, ValueError) as error:
             self._stop(grace=2.0)
             raise WorkerGone(self._process.returncode or 0) from error
+        if message.pop("secret", None) != self._secret:
+            raise Forged
+        return message, payloads
 
     @property
     def printed(self) -> str:

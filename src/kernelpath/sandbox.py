@@ -9,11 +9,13 @@ import contextlib
 import gc
 import os
 import queue
+import re
 import resource
 import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 import torch
@@ -36,6 +38,9 @@ _FREE = (
     *("t", "transpose", "permute", "expand", "unsqueeze", "squeeze", "flatten", "detach", "alias", "lift_fresh"),
     *("unflatten", "is_pinned", "is_same_size", "sym_size", "sym_stride", "_reshape_alias", "view_as_real"),
 )
+_PATH_EVENTS = ("open", "os.link", "os.rename", "os.symlink")
+_COMPILED_FROM = re.compile(r'^\s*\.file\s+\d+\s+"([^"]+)"', re.MULTILINE)
+"""Names of the sources in PTX. Source: PTX ISA, "Debugging Directives: .file"."""
 _FORBIDDEN_EVENTS = ("gc.get_objects", "gc.get_referrers", "gc.get_referents", "sys._current_frames")
 _WATCHED = {
     "time": ("time", "monotonic", "perf_counter", "perf_counter_ns", "sleep"),
@@ -74,10 +79,6 @@ class SubmissionThread:
         if error is not None:
             raise error
         return result
-
-    @property
-    def identity(self) -> int | None:
-        return self._thread.ident
 
 
 class Watch(TorchDispatchMode):
@@ -198,7 +199,22 @@ class Snapshot:
                 if now.get(attribute) is not value:
                     return f"{name}.{attribute} was replaced"
         left = [thread for thread in threading.enumerate() if thread not in self._threads and _is_submissions(thread)]
-        return f"a thread was left running: {left[0].name}" if left else None
+        if left:
+            return f"a thread was left running: {left[0].name}"
+        return "a thread was left running" if any(map(_runs_submission, self._strangers())) else None
+
+    def _strangers(self) -> list[FrameType]:
+        """The innermost frames of the threads that were not there before."""
+        known = {thread.ident for thread in self._threads}
+        return [frame for thread, frame in sys._current_frames().items() if thread not in known]
+
+
+def _runs_submission(frame: FrameType | None) -> bool:
+    while frame is not None:
+        if frame.f_globals.get("__name__") == SUBMISSION:
+            return True
+        frame = frame.f_back
+    return False
 
 
 def _is_ours(module: str) -> bool:
@@ -210,26 +226,35 @@ def _is_submissions(thread: threading.Thread) -> bool:
     return not thread.daemon or SUBMISSION in (type(thread).__module__, getattr(target, "__module__", ""))
 
 
-def deny(thread: int | None, hidden: Path, allowed: set[Path]) -> None:
-    """Raise Trespass when that thread opens a file below `hidden` that is not allowed, or hunts for our objects.
+def deny(hidden: Path, allowed: set[Path]) -> None:
+    """Raise Trespass when another thread than this one opens, links, moves or compiles a file below `hidden` that is
+    not allowed, or hunts for our objects.
 
     An audit hook cannot be removed, not even by the submission.
     """
     prefix = str(hidden.resolve()) + os.sep
     permitted = {str(path.resolve()) for path in allowed}
-    current, real = threading.get_ident, os.path.realpath
+    ours, current, real = threading.get_ident(), threading.get_ident, os.path.realpath
 
     def hook(event: str, arguments: tuple[Any, ...]) -> None:
-        if current() != thread:
+        if current() == ours:
             return
         if event in _FORBIDDEN_EVENTS:
             raise Trespass(f"{event} looks into the process that measures the submission")
-        if event == "open" and isinstance(arguments[0], (str, bytes)):
-            path = real(os.fsdecode(arguments[0]))
+        for file in _files_of(event, arguments):
+            path = real(file)
             if path.startswith(prefix) and path not in permitted:
-                raise Trespass(f"the submission opens {os.path.relpath(path, hidden.parent)}: the reference solution")
+                raise Trespass(f"the submission uses {os.path.relpath(path, hidden.parent)}: the reference solution")
 
     sys.addaudithook(hook)
+
+
+def _files_of(event: str, arguments: tuple[Any, ...]) -> list[str]:
+    """The files that an audit event is about."""
+    if event == "kernelpath.compiled":
+        return _COMPILED_FROM.findall(arguments[0])
+    paths = arguments if event in _PATH_EVENTS else ()
+    return [os.fsdecode(path) for path in paths if isinstance(path, (str, bytes, os.PathLike))]
 
 
 @contextlib.contextmanager

@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 
+from kernelpath import compare
 from kernelpath.spec import Case, Exercise
 
 
@@ -41,6 +42,12 @@ def expected_outputs(exercise: Exercise, inputs: Sequence[Any]) -> list[torch.Te
         torch.cuda.empty_cache()
         truth = exercise.reference(*(value.cpu() if isinstance(value, torch.Tensor) else value for value in inputs))
     return list(truth) if isinstance(truth, tuple) else [truth]
+
+
+def output_dtype(exercise: Exercise, inputs: Sequence[Any]) -> str | None:
+    """The dtype that the first output must have: that of the first input, where the exercise allows it."""
+    first = next((compare.dtype_name(value.dtype) for value in inputs if isinstance(value, torch.Tensor)), None)
+    return first if first in exercise.tolerance else None
 
 
 def tensor_of(told: Mapping[str, Any], raw: bytes, device: str) -> torch.Tensor:

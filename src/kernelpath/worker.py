@@ -46,7 +46,9 @@ def main(descriptor: int) -> None:
             message, _ = channel.receive()
         except EOFError:
             return
-        channel.send(*getattr(worker, f"on_{message.pop('do')}")(**message))
+        secret = message.pop("secret")  # known to this frame alone, which the submission's thread cannot see
+        answer, payloads = getattr(worker, f"on_{message.pop('do')}")(**message)
+        channel.send({**answer, "secret": secret}, payloads)
 
 
 class _Worker:
@@ -68,14 +70,15 @@ class _Worker:
     def on_load(self, file: str) -> Answer:
         self._file = Path(file)
         siblings = {self._file, self._file.with_suffix(".cu"), Path(cache_from_source(file))}
-        sandbox.deny(self._thread.identity, self._item.root / "solutions", siblings)
+        sandbox.deny(self._item.root / "solutions", siblings)
         self._snapshot = sandbox.Snapshot()
         try:
             module = self._thread.call(registry.import_file, self._file, sandbox.SUBMISSION)
             self._entry = _entry_of(module, self._exercise.entry)
         except BaseException as error:
             return _complain(blame(error, self._file, loading=True))
-        return {}, []
+        tampered = self._snapshot.changed()
+        return _complain(Complaint(Verdict.TAMPERED, tampered)) if tampered else ({}, [])
 
     def on_run(self, case: Case, seed: int) -> Answer:
         """Run one case on freshly drawn inputs; answer with the outputs' bytes and all that was seen."""

@@ -130,6 +130,7 @@ class Kernel:
         """
         if architecture not in self._binaries:
             self._binaries[architecture] = compile_kernel(self.source, self.file, self.name, architecture, self.options)
+            sys.audit("kernelpath.compiled", self._binaries[architecture].ptx)
         return self._binaries[architecture]
 
     def parameters(self, architecture: str) -> tuple[Parameter, ...]:

@@ -1,0 +1,12 @@
+"""H2, an accident: the kernel does not compile; the file and the line are named."""
+
+import torch
+
+from kernelpath.lanes import cuda
+
+
+def vector_add(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    out = torch.empty_like(x)
+    n = x.numel()
+    cuda.kernel("COMPILE_ERROR_missing_semicolon.cu", "vector_add")[(n + 255) // 256, 256](x, y, out, n)
+    return out

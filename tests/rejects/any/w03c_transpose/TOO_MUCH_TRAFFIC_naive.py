@@ -1,0 +1,16 @@
+"""An accident that costs time alone: a warp writes a column, 32 sectors for 4."""
+
+import torch
+
+from kernelpath.lanes import cuda
+
+C_TYPE = {torch.float32: "float", torch.bfloat16: "__nv_bfloat16"}
+
+
+def transpose(x: torch.Tensor) -> torch.Tensor:
+    rows, columns = x.shape
+    out = x.new_empty(columns, rows)
+    grid = ((columns + 31) // 32, (rows + 31) // 32)
+    kernel = cuda.kernel("TOO_MUCH_TRAFFIC_naive.cu", f"transpose<{C_TYPE[x.dtype]}>")
+    kernel[grid, (32, 32)](x, out, rows, columns)
+    return out

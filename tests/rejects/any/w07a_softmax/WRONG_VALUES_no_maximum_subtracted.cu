@@ -1,0 +1,15 @@
+#include <cuda_bf16.h>
+
+template <typename T>
+__global__ void softmax(const T* x, T* out, int columns) {
+    __shared__ float sum;
+    if (threadIdx.x == 0) sum = 0;
+    __syncthreads();
+    x += blockIdx.x * (long long)columns;
+    out += blockIdx.x * (long long)columns;
+    float part = 0;
+    for (int i = threadIdx.x; i < columns; i += blockDim.x) part += expf(float(x[i]));
+    atomicAdd(&sum, part);
+    __syncthreads();
+    for (int i = threadIdx.x; i < columns; i += blockDim.x) out[i] = T(expf(float(x[i])) / sum);
+}

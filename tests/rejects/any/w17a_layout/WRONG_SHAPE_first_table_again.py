@@ -1,0 +1,25 @@
+"""T7, an accident: the table is kept by the layout's name, though it depends on the matrix as well."""
+
+import torch
+
+tables: dict[str, torch.Tensor] = {}
+
+
+def offsets(name: str, matrix: torch.Tensor) -> torch.Tensor:
+    if name not in tables:
+        tables[name] = table_of(name, *matrix.shape)
+    return tables[name]
+
+
+def table_of(name: str, rows: int, columns: int) -> torch.Tensor:
+    i, j = torch.meshgrid(torch.arange(rows), torch.arange(columns), indexing="ij")
+    tile = i // 4 * (columns // 8) + j // 8
+    table = {
+        "row_major": i * columns + j,
+        "column_major": i + j * rows,
+        "padded": i * (columns + 1) + j,
+        "broadcast": 0 * i + j,
+        "tiled": tile * 32 + i % 4 * 8 + j % 8,
+        "thread_values": (j // 4 * rows + i) * 4 + j % 4,
+    }[name]
+    return table

@@ -1,0 +1,18 @@
+"""C5, an accident: tiles follow each other down the columns, which a square of one tile does not show."""
+
+import torch
+
+
+def offsets(name: str, matrix: torch.Tensor) -> torch.Tensor:
+    rows, columns = matrix.shape
+    i, j = torch.meshgrid(torch.arange(rows), torch.arange(columns), indexing="ij")
+    tile = i // 4 + j // 8 * (rows // 4)
+    table = {
+        "row_major": i * columns + j,
+        "column_major": i + j * rows,
+        "padded": i * (columns + 1) + j,
+        "broadcast": 0 * i + j,
+        "tiled": tile * 32 + i % 4 * 8 + j % 8,
+        "thread_values": (j // 4 * rows + i) * 4 + j % 4,
+    }[name]
+    return table
