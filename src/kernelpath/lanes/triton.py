@@ -1,26 +1,38 @@
-"""The Triton lane: kernels run as usual on a GPU; on the CPU, Triton's interpreter runs them on numpy.
+"""The Triton lane: kernels run as usual on a GPU; on the CPU they are compiled for sm_80 and run on the PTX machine.
 
-`activate` is called once, before the submission is imported.
+`activate` is called once, before the submission is imported. Triton's interpreter stays available, for print and pdb.
 """
 
 from __future__ import annotations
 
 import os
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 from kernelpath import lanes
 
+ARCHITECTURE = 80
+SHARED_LIMIT = 163 * 1024
+"""Bytes of shared memory that a thread block of sm_80 may have."""
 
-def activate(device: str) -> None:
+
+def activate(device: str, interpreter: bool = False) -> None:
     """Make `kernel[grid](...)` work on tensors of `device` ("cuda" or "cpu") and record its launches.
 
-    Must run before anything imports triton: its functions are bound to the interpreter, or not, when they are defined.
+    interpreter: on the CPU, run Triton's interpreter instead of the PTX machine; this must happen before anything
+    imports triton: its functions are bound to the interpreter, or not, when they are defined.
     """
     if device == "cuda":
         _record_gpu_launches()
-    else:
+    elif interpreter:
         os.environ["TRITON_INTERPRET"] = "1"
         _record_interpreter_launches()
+    else:
+        os.environ.setdefault("TRITON_DEFAULT_FP_FUSION", "1")  # Triton 3.9 warns where it is not set
+        from triton.runtime import driver
+
+        driver.set_active(_Driver())
 
 
 def _record_gpu_launches() -> None:
@@ -42,3 +54,146 @@ def _record_interpreter_launches() -> None:
         lanes.record(lanes.Launched("triton", self.fn.__name__, "cpu", (*args, *kwargs.values())))
 
     GridExecutor.__call__ = run_and_record
+
+
+class _Driver:
+    """What Triton asks of a device driver, answered for a GPU of sm_80 that does not exist."""
+
+    def __init__(self) -> None:
+        self.utils = self
+        self.launcher_cls = _Launcher
+
+    @classmethod
+    def is_active(cls) -> bool:
+        return True
+
+    def get_current_target(self) -> Any:
+        from triton.backends.compiler import GPUTarget
+
+        return GPUTarget("cuda", ARCHITECTURE, 32)
+
+    def get_current_device(self) -> int:
+        return 0
+
+    def set_current_device(self, device: int) -> None:
+        pass
+
+    def get_current_stream(self, device: int) -> int:
+        return 0
+
+    def get_device_capability(self, device: int = 0) -> tuple[int, int]:
+        return divmod(ARCHITECTURE, 10)
+
+    def get_active_torch_device(self) -> Any:
+        import torch
+
+        return torch.device("cpu")
+
+    def get_device_properties(self, device: int) -> dict[str, int]:
+        return {"max_shared_mem": SHARED_LIMIT, "multiprocessor_count": 108, "max_num_regs": 65536, "warpSize": 32}
+
+    def load_binary(self, name: str, binary: bytes, shared: int, device: int) -> tuple[None, None, int, int, int]:
+        """Module, function, registers, spills and the most threads of a block; the first two are never used."""
+        return None, None, 0, 0, 1024
+
+    def unload_module(self, module: None) -> None:
+        pass
+
+    def map_python_to_cpp_type(self, ty: str) -> str:
+        return ty
+
+    def get_empty_cache_for_benchmark(self) -> None:
+        return None
+
+    def clear_cache(self, cache: None) -> None:
+        pass
+
+    def get_benchmarker(self) -> Callable[..., list[float]]:
+        """Autotuning without a clock: the cost of a configuration is what the machine counts."""
+
+        def benchmark(call: Callable[[], None], quantiles: Sequence[float] = (0.5,), **_: Any) -> list[float]:
+            counted: list[Any] = []
+            with lanes.observe(lambda launched: counted.append(launched.counted)):
+                call()
+            return [float(sum(_cost(launch) for launch in counted))] * len(quantiles)
+
+        return benchmark
+
+
+def _cost(launch: Any) -> int:
+    """Instructions of warps, and eight for each sector or wavefront: roughly how an SM's time goes."""
+    totals = launch.totals
+    sectors: int = totals.global_load_sectors + totals.global_store_sectors
+    wavefronts: int = totals.shared_load_wavefronts + totals.shared_store_wavefronts
+    instructions: int = totals.warp_instructions
+    return instructions + 8 * (sectors + wavefronts)
+
+
+class _Launcher:
+    """One compiled kernel; Triton calls it with the grid and the bound arguments of every launch."""
+
+    def __init__(self, source: Any, metadata: Any) -> None:
+        from kernelpath import simt
+
+        self.names = list(source.fn.arg_names)
+        self.signature = list(source.signature.values())
+        self.metadata = metadata
+        self.module = simt.load(_ptx(metadata))
+
+    def __call__(self, x: int, y: int, z: int, *arguments: Any) -> None:
+        values = arguments[-len(self.names) :]
+        kernel = self.module.kernels[self.metadata.name]
+        named = [pair for pair in zip(self.names, self.signature, values, strict=True) if pair[1] != "constexpr"]
+        args = [number for _, kind, value in named for number in _numbers(kind, value)]
+        args += [0] * (len(kernel.params) - len(args))  # scratch memory that sm_80 never uses
+        counted = self.module.launch(
+            kernel.name,
+            grid=(x, y, z),
+            block=kernel.reqntid or (32 * self.metadata.num_warps,),
+            shared=self.metadata.shared,
+            args=args,
+            buffers=[buffer for name, _, value in named for buffer in _buffers(name, value)],
+        )
+        lanes.record(lanes.Launched("triton", kernel.name, "cpu", tuple(values), counted))
+
+
+def _ptx(metadata: Any) -> str:
+    """The PTX beside the binary in Triton's cache."""
+    from triton.runtime.cache import get_cache_manager
+
+    group = get_cache_manager(metadata.hash).get_group(f"{metadata.name[:150]}.json") or {}
+    path = next(path for name, path in group.items() if name.endswith(".ptx"))
+    return Path(path).read_text()
+
+
+def _numbers(kind: Any, value: Any) -> Iterator[int | float]:
+    """An argument as the values of its parameters: a tuple is several, a tensor its address."""
+    if isinstance(kind, tuple):
+        for inner, item in zip(kind, value, strict=True):
+            yield from _numbers(inner, item)
+    elif kind == "constexpr":
+        return
+    elif isinstance(kind, str) and kind.startswith("tensordesc"):
+        from triton.backends.driver import decompose_descriptor
+
+        for item in decompose_descriptor(value):
+            yield from _numbers("", item)
+    elif hasattr(value, "data_ptr"):
+        yield value.data_ptr()
+    else:
+        yield value if isinstance(value, float) else int(value or 0)
+
+
+def _buffers(name: str, value: Any) -> Iterator[Any]:
+    """The memory of every tensor in an argument."""
+    from kernelpath import simt
+
+    if isinstance(value, tuple):
+        for index, item in enumerate(value):
+            yield from _buffers(f"{name}[{index}]", item)
+    elif hasattr(value, "base"):
+        yield from _buffers(name, value.base)
+    elif hasattr(value, "data_ptr") and value.numel():
+        last = sum((size - 1) * stride for size, stride in zip(value.shape, value.stride(), strict=True))
+        item = value.element_size()
+        yield simt.Buffer(name, value.data_ptr(), (last + 1) * item, item, dtype=str(value.dtype).split(".")[-1])
