@@ -19,7 +19,7 @@ from kernelpath.simt.ptx import (
     Variable,
 )
 
-__all__ = ["SERVICES", "Block", "Flow", "analyse", "results", "sources"]
+__all__ = ["SERVICES", "Block", "Flow", "analyse", "argument_register", "results", "sources"]
 
 SERVICES = ("vprintf", "__assertfail")  # functions that the host provides
 
@@ -139,11 +139,16 @@ class _Inliner:
         kind = instruction.modifiers[-1]
         moves = []
         for index, item in enumerate(value.items if isinstance(value, Group) else (value,)):
-            slot = Register(f"{place.base.name}+{place.offset + index * SIZES[kind]}")
+            slot = Register(argument_register(place.base.name, place.offset + index * SIZES[kind]))
             self.registers[slot.name] = kind if SIZES[kind] > 1 else "b16"
             operands = (slot, item) if instruction.opcode == "st" else (item, slot)
             moves.append(replace(instruction, opcode="mov", modifiers=(self.registers[slot.name],), operands=operands))
         return moves
+
+
+def argument_register(name: str, offset: int) -> str:
+    """The register that stands for the bytes of a call's argument or result from ``offset`` on."""
+    return f"{name}+{offset}"
 
 
 def _call_parts(call: Instruction) -> tuple[str, list[str], list[str]]:
@@ -221,6 +226,8 @@ def results(instruction: Instruction) -> list[str]:
 
 def sources(instruction: Instruction) -> list[str]:
     """The registers that an instruction reads, its guard and the bases of addresses among them."""
+    if instruction.opcode == "call":
+        return [argument_register(argument, 0) for argument in _call_parts(instruction)[1]]
     written = len(results(instruction)) > 0
     operands = list(instruction.operands[1:] if written else instruction.operands)
     if instruction.guard is not None:

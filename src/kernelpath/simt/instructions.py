@@ -13,7 +13,7 @@ from llvmlite import ir
 from kernelpath.simt import arithmetic, conversion
 from kernelpath.simt.arithmetic import Kind, Value, constant, emit_lanewise, from_bits, to_bits
 from kernelpath.simt.errors import FAULT_KINDS, FaultKind
-from kernelpath.simt.flow import SERVICES
+from kernelpath.simt.flow import SERVICES, argument_register
 from kernelpath.simt.layout import LANES, LAUNCH, WARP, Access, Call, Space, Status
 from kernelpath.simt.ptx import Address, Group, Instruction, Operand, Symbol
 
@@ -231,8 +231,8 @@ def emit_call(e: Emitter, i: Instruction) -> None:
     assert isinstance(arguments, Group) and isinstance(callee, Symbol)
     for number, argument in enumerate(arguments.items[:4]):
         assert isinstance(argument, Symbol)
-        name = f"{argument.name}+0"
-        e.put_row(2 * number, e.resize(e.read_register(name), 64))
+        register = e.read_register(argument_register(argument.name, 0))
+        e.put_row(2 * number, e.resize(register, 64))
     e.store_field(e.warp, WARP, "barrier", I32(SERVICES.index(callee.name)))
     e.store_field(e.warp, WARP, "barrier_block", I32(e.index))
     e.stop(Status.HOST, e.index + 1)

@@ -152,6 +152,8 @@ class Emitter:
         return Unsupported(what or self.instruction.name, self.module.file, self.instruction.line)
 
     def read_register(self, name: str) -> ir.Value:
+        if "clock" in name or "timer" in name:
+            return self.read_special(name)
         if name not in self.values:
             special = name not in self.registers
             self.values[name] = self.read_special(name) if special else self._load_slot(name)
@@ -234,8 +236,8 @@ class Emitter:
         if stem == "warpid":
             return self.broadcast(self.load_field(self.warp, WARP, "index", I32))
         if stem in ("clock", "clock64", "globaltimer"):
-            now = self.b.neg(self.load_field(self.launch, LAUNCH, "budget", I64))
-            return self.broadcast(now)
+            spent = self.b.neg(self.load_field(self.launch, LAUNCH, "budget", I64))
+            return self.broadcast(self.b.add(spent, I64(self.position)))
         if stem in ("smid", "gridid", "nsmid", "clusterid", "cluster_ctaid", "cluster_ctarank"):
             return self.splat(int(stem == "nsmid"), 32)
         if stem in ("dynamic_smem_size", "total_smem_size"):
@@ -303,7 +305,7 @@ class Emitter:
         self._wait_for_lanes(block.instructions[0])
         self._count(block)
         self.out.blocks.append([(i.line, "@" * (i.guard is not None) + i.name) for i in block.instructions])
-        for instruction in block.instructions:
+        for self.position, instruction in enumerate(block.instructions):
             self._emit(instruction)
         if not b.block.is_terminated:
             self.leave(index + 1)
