@@ -37,8 +37,9 @@ def raw_bytes(tensor: torch.Tensor) -> torch.Tensor:
 def fingerprint(tensor: torch.Tensor) -> list[int]:
     """Two sums over the bytes of a tensor, weighted by position: equal for equal bits, on every device."""
     raw = raw_bytes(tensor)
-    tail = -raw.numel() % 4096
-    words = torch.nn.functional.pad(raw, (0, tail)).view(torch.int32).view(-1, 1024)
+    if tail := -raw.numel() % 4096:
+        raw = torch.nn.functional.pad(raw, (0, tail))
+    words = raw.view(torch.int32).view(-1, 1024)
     columns = words.sum(0, dtype=torch.int64)
     rows = words.sum(1, dtype=torch.int64)
     weighted = [(sums * torch.arange(1, sums.numel() + 1, device=sums.device)).sum() for sums in (columns, rows)]

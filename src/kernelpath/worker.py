@@ -132,7 +132,7 @@ class _Worker:
             outputs = run.outputs(results[turn[0]])
             early = [compare.fingerprint(output) for output in outputs]
             payloads = [_bytes_of(compare.sample(output, sample)) for output in outputs]
-            sandbox.settle()
+            torch.cuda.synchronize()
             answer = run.describe(outputs)
             answer["late"] = early != answer["outputs_seen"]
             answer["tampered"] = self._snapshot.changed()
