@@ -93,6 +93,10 @@ class Watch(TorchDispatchMode):
         self.operators: list[str] = []
         self._guarded: list[torch.Tensor] = []
 
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        return False  # True, torch's default, imports torch._dynamo at the first call, which takes 2 s
+
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
     ) -> Any:
@@ -268,6 +272,11 @@ def memory_limit(extra_bytes: int) -> Iterator[None]:
         yield
     finally:
         resource.setrlimit(resource.RLIMIT_AS, before)
+
+
+def spare_what_is_loaded() -> None:
+    """Let `settle` pass over everything that is alive now: with torch loaded that saves 0.2 s a case."""
+    gc.freeze()
 
 
 def settle() -> None:

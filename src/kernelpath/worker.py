@@ -65,6 +65,9 @@ class _Worker:
         _import_lane(self._item.lane, self._device)
         if self._device.type == "cuda":
             self._stopwatch = timing.Stopwatch(self._device)
+        elif self._exercise.kernel:
+            simt.warm_up()
+        sandbox.spare_what_is_loaded()
         return {}, []
 
     def on_load(self, file: str) -> Answer:

@@ -1,6 +1,7 @@
 """The PTX machine: runs the PTX that real compilers emit, on a CPU, and counts what a GPU would have done."""
 
 from kernelpath.simt.buffers import Buffer, Memory
+from kernelpath.simt.compiler import warm_up
 from kernelpath.simt.counters import LineCounters
 from kernelpath.simt.errors import Fault, FaultKind, TimedOut, Unsupported
 from kernelpath.simt.machine import Kernel, Launch, Module, Param, load
@@ -18,4 +19,5 @@ __all__ = [
     "TimedOut",
     "Unsupported",
     "load",
+    "warm_up",
 ]

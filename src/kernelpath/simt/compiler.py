@@ -63,6 +63,11 @@ def compile_kernel(module: Module, name: str, digest: str) -> Program:
     return Program(lowered, signature(engine.get_function_address("run")), engine)
 
 
+def warm_up() -> None:
+    """Load what almost every kernel calls, so that the first launch need not wait for it."""
+    _address(Call.ACCESS)
+
+
 @cache
 def _target_machine() -> llvm.TargetMachine:
     llvm.initialize_native_target()
