@@ -2,7 +2,7 @@
 
     python benchmarks/peers.py --rounds 96 --json results/peers.json [softmax ...]
 
-Every contestant runs once in every round, in rotating order, from a cold L2, on inputs of the normal distribution.
+Every contestant runs once in every round, in an order drawn anew, from a cold L2, on inputs of the normal distribution.
 A ratio is the peer's time over ours, paired by round: above 1 we are faster. "copy" is PyTorch's device-to-device
 copy of as many bytes as the kernel has to move, so its ratio is the share of the copy's bandwidth.
 """

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import threading
 import time
 from collections import Counter
@@ -13,7 +12,7 @@ import numpy as np
 import pytest
 import torch
 
-from kernelpath.timing import LOOKS, Stopwatch, judge, order, ratio, settled
+from kernelpath.timing import LOOKS, RESOLUTION, Stopwatch, judge, order, ratio, settled
 from kernelpath.verdict import Interval
 
 RUNS = 1500
@@ -22,14 +21,17 @@ Noise = Callable[[np.random.Generator, int], np.ndarray]
 
 
 @pytest.mark.parametrize("contestants", [2, 3])
-def test_order_gives_every_contestant_every_place_and_every_predecessor(contestants: int) -> None:
-    rounds = [order(index, contestants) for index in range(2 * contestants)]
-    places = Counter((place, who) for shift in rounds for place, who in enumerate(shift))
-    followed = Counter(pair for shift in rounds for pair in itertools.pairwise(shift))
+def test_order_gives_every_contestant_every_place_equally_often(contestants: int) -> None:
+    rounds = [order(index, contestants) for index in range(600)]
+    places = Counter((place, who) for turn in rounds for place, who in enumerate(turn))
     assert len(places) == contestants**2
-    assert set(places.values()) == {2}
-    assert len(followed) == contestants * (contestants - 1)
-    assert len(set(followed.values())) == 1
+    assert max(places.values()) < 1.15 * 600 / contestants
+    assert all(sorted(turn) == list(range(contestants)) for turn in rounds)
+
+
+def test_order_keeps_in_step_with_no_cycle() -> None:
+    first = [order(index, 2)[0] for index in range(1920)]
+    assert all(abs(np.mean(first[phase::period]) - 0.5) < 0.15 for period in range(2, 17) for phase in range(period))
 
 
 # The ranks of the sign test's intervals as tables give them (Conover, table A3 and section 3.2), counted from 1.
@@ -37,13 +39,16 @@ def test_order_gives_every_contestant_every_place_and_every_predecessor(contesta
 def test_interval_takes_the_ranks_of_the_sign_test(count: int, rank: int) -> None:
     ratios = np.random.default_rng(count).permutation(np.arange(1.0, count + 1))
     found = ratio(list(ratios), [1.0] * count, confidence=0.95)
-    assert (found.low, found.median, found.high) == (rank, (count + 1) / 2, count + 1 - rank)
+    assert found.median == (count + 1) / 2
+    assert found.low * (1 + RESOLUTION) == pytest.approx(rank)
+    assert found.high / (1 + RESOLUTION) == pytest.approx(count + 1 - rank)
 
 
 def test_ratio_pairs_the_times_of_one_round() -> None:
     drift = [1.0 + index for index in range(24)]
     found = ratio([3 * seconds for seconds in drift], [2 * seconds for seconds in drift])
-    assert found == Interval(1.5, 1.5, 1.5)
+    assert found.median == 1.5
+    assert (found.low, found.high) == (pytest.approx(1.497, abs=1e-4), pytest.approx(1.503, abs=1e-4))
 
 
 def test_every_look_gets_its_share_of_the_confidence() -> None:
@@ -108,11 +113,21 @@ def drifting(rng: np.random.Generator, calls: int) -> np.ndarray:
     return walk + spells * first + 0.005 * rng.standard_normal(calls) + 0.3 * (rng.random(calls) < 0.05)
 
 
+def recurring(rng: np.random.Generator, calls: int) -> np.ndarray:
+    """Buffers that come back to slow places every eighth call, in step with who would run first in a rotation."""
+    return np.tile([0.0, 0.03, 0.03, 0.0, 0.03, 0.0, 0.0, 0.03], calls // 8) + 0.005 * rng.standard_normal(calls)
+
+
+@lru_cache
+def places() -> np.ndarray:
+    """The submission's and the baseline's place in every round."""
+    return np.argsort([order(index, 2) for index in range(LOOKS[-1])], axis=1)
+
+
 def contest(rng: np.random.Generator, noise: Noise, speedup: float, gate: float) -> tuple[Interval, int]:
     """One grading as the parent conducts it: interval and rounds at the look that settles it."""
     calls = np.exp(noise(rng, 2 * LOOKS[-1])).reshape(-1, 2)
-    turns = np.array([order(index, 2) for index in range(LOOKS[-1])])
-    submission, baseline = np.take_along_axis(calls, np.argsort(turns, axis=1), axis=1).T
+    submission, baseline = np.take_along_axis(calls, places(), axis=1).T
     for look in LOOKS:
         found = ratio(list(speedup * baseline[:look]), list(submission[:look]))
         if settled(found, [gate]):
@@ -120,7 +135,7 @@ def contest(rng: np.random.Generator, noise: Noise, speedup: float, gate: float)
     return found, look
 
 
-@pytest.mark.parametrize("noise", [independent, heavy_tailed, two_modes, drifting])
+@pytest.mark.parametrize("noise", [independent, heavy_tailed, two_modes, drifting, recurring])
 def test_the_same_kernel_twice_is_called_faster_or_slower_in_at_most_one_run_of_a_hundred(noise: Noise) -> None:
     rng = np.random.default_rng(11)
     found = [contest(rng, noise, speedup=1.0, gate=1.0)[0] for _ in range(RUNS)]
@@ -176,13 +191,14 @@ def test_work_on_any_stream_counts(stopwatch: Stopwatch, milliseconds: float, pr
 
 
 @on_gpu
-def test_launch_overhead_does_not_count(stopwatch: Stopwatch) -> None:
-    assert stopwatch.median(lambda: time.sleep(100e-6)) < 5e-6
+@pytest.mark.parametrize("host_seconds", [50e-6, 600e-6])
+def test_launch_overhead_does_not_count(stopwatch: Stopwatch, host_seconds: float) -> None:
+    assert stopwatch.median(lambda: time.sleep(host_seconds)) < 5e-6
 
 
 @on_gpu
 def test_time_on_the_host_beyond_a_launch_counts(stopwatch: Stopwatch) -> None:
-    assert stopwatch.median(lambda: time.sleep(3e-3)) > 2.5e-3
+    assert stopwatch.median(lambda: time.sleep(5e-3)) > 2.5e-3
 
 
 @on_gpu

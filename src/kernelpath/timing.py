@@ -7,6 +7,7 @@ The worker holds a `Stopwatch`, made before the submission is imported. The pare
 from __future__ import annotations
 
 import math
+import random
 import statistics
 from collections.abc import Callable, Sequence
 from functools import lru_cache
@@ -24,17 +25,20 @@ LOOKS = (24, 48, 96, 192)
 CONFIDENCE = 0.99
 """Probability that the intervals at all of LOOKS cover the true median together."""
 
+RESOLUTION = 0.002
+"""Relative difference that the places of buffers in memory alone can make. Every interval is wider by so much."""
+
 Side = Literal["above", "below", "straddles"]
 
 
 def order(index: int, contestants: int) -> tuple[int, ...]:
-    """Who runs when in round `index`: rotated every round and reversed every cycle.
+    """Who runs when in round `index`: drawn at random, the same draw in every grading.
 
-    Each contestant takes each place, and follows each other one, equally often.
+    Buffers come back to the same places in memory every few rounds; a rotation can keep in step with that and favour
+    one contestant. A draw cannot: of two equal kernels each is the faster one of a round with probability 1/2, and
+    the sign test holds whatever drifts (Fisher, The Design of Experiments, chapter III).
     """
-    cycle, shift = divmod(index, contestants)
-    rotated = tuple((place + shift) % contestants for place in range(contestants))
-    return rotated[::-1] if cycle % 2 else rotated
+    return tuple(random.Random(index).sample(range(contestants), contestants))
 
 
 def ratio(baseline: Sequence[float], submission: Sequence[float], confidence: float | None = None) -> Interval:
@@ -42,7 +46,7 @@ def ratio(baseline: Sequence[float], submission: Sequence[float], confidence: fl
 
     The interval lies between two order statistics, as the sign test gives it (Thompson 1936; Conover, Practical
     Nonparametric Statistics, section 3.2): it assumes no shape of the noise. Without `confidence` each look gets
-    its share of CONFIDENCE (Bonferroni), so that stopping at any of LOOKS is legitimate.
+    its share of CONFIDENCE (Bonferroni), so that stopping at any of LOOKS is legitimate. RESOLUTION comes on top.
     Raises ValueError for lists of different lengths, for times that are not positive, and for too few of them.
     """
     if len(baseline) != len(submission):
@@ -53,7 +57,7 @@ def ratio(baseline: Sequence[float], submission: Sequence[float], confidence: fl
     ratios = sorted(slow / fast for slow, fast in zip(baseline, submission, strict=True))
     rank = _rank(len(ratios), confidence)
     middle = (ratios[(len(ratios) - 1) // 2] + ratios[len(ratios) // 2]) / 2
-    return Interval(middle, ratios[rank], ratios[-1 - rank])
+    return Interval(middle, ratios[rank] / (1 + RESOLUTION), ratios[-1 - rank] * (1 + RESOLUTION))
 
 
 @lru_cache
