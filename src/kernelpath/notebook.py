@@ -202,7 +202,7 @@ def annotate(launch: Launch, source: str) -> None:
     for number, text in enumerate(source.rstrip().splitlines(), 1):
         costs = facts.get(number, {})
         table.add_row(*(costs.get(heading, "") for heading in headings), f"{number}", Text(text))
-    console().print(table)
+    Console(width=max(map(len, source.splitlines())) + 60).print(table)
 
 
 _HEADINGS = ("sectors\na load", "sectors\na store", "wavefronts\na load", "wavefronts\na store")
