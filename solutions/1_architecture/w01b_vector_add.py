@@ -10,8 +10,8 @@ Traffic: 12 bytes an element, two reads and a write, for one addition. An H200 a
 memory bounds it 200 times over; the speed of light is 12 n bytes at the rate of a copy.
 
 What reaches it: 16-byte accesses, and no more than that. By Little's law 4.2 TB/s at 0.7 us latency are 23 KB in flight
-on each of 132 SMs; 2048 resident threads with two float4 loads each ask for 64 KB. So one vector a thread is enough: two
-or four are no faster, and streaming loads (__ldcs) are 6 % slower.
+on each of 132 SMs; 2048 resident threads with two float4 loads each ask for 64 KB. So one vector a thread is enough:
+two or four are no faster, and streaming loads (__ldcs) are 6 % slower.
 """
 
 import torch

@@ -1,29 +1,38 @@
-// out[j, i] = in[i, j]: a tile at a time through shared memory, so that both sides move whole rows of a tile.
+// Transpose: out[j, i] = in[i, j] for a matrix of rows x columns elements of type T, contiguous on both sides.
 //
-// Vector is what one thread moves at a time: WIDTH elements of type T, 16 bytes where the shape allows, else one
-// element. A tile is TILE x TILE elements.
+// Neighbouring threads should read neighbouring addresses and write neighbouring addresses. A tile in shared memory
+// stands between the two orders.
+//
+// A tile is 64 rows by 256 bytes. A thread moves vectors of WIDTH elements: 16 bytes where the shape allows, else one
+// element. Vector v of tile row r is kept at v ^ (r / WIDTH) (a swizzle), so that both reading and writing the tile
+// are free of bank conflicts without the padding that would break 16-byte alignment.
 
 #include <cuda_bf16.h>
+
+constexpr int THREADS = 512;
+constexpr int ROWS = 64;
 
 template <typename T, int WIDTH>
 struct alignas(sizeof(T) * WIDTH) Vector {
     T element[WIDTH];
 };
 
-template <typename T, int WIDTH, int TILE, int THREADS>
-__global__ void __launch_bounds__(THREADS)
-    transpose(const T* __restrict__ in, T* __restrict__ out, int rows, int columns) {
+template <typename T, int WIDTH>
+__launch_bounds__(THREADS)
+__global__ void transpose(const T* in, T* out, int rows, int columns) {
     using V = Vector<T, WIDTH>;
-    constexpr int ACROSS = TILE / WIDTH;           // vectors in a row of the tile
-    constexpr int STEPS = TILE * ACROSS / THREADS;  // vectors a thread moves
-    constexpr int RUN = WIDTH == 1 ? 32 : 8;        // lanes that write side by side: 128 bytes
-    __shared__ V tile[TILE][ACROSS];
+    constexpr int COLUMNS = 256 / sizeof(T);
+    constexpr int ACROSS = COLUMNS / WIDTH;         // vectors in a row of the tile
+    constexpr int STEPS = ROWS * ACROSS / THREADS;  // vectors that a thread moves
+    constexpr int RUN = WIDTH == 1 ? 32 : 8;        // lanes that write side by side; 8 times 16 bytes are 128
+    __shared__ V tile[ROWS][ACROSS];
 
-    const int tiles_across = (columns + TILE - 1) / TILE;
-    const int tile_row = blockIdx.x / tiles_across * TILE;
-    const int tile_column = blockIdx.x % tiles_across * TILE;
+    // Blocks go down the rows first, so that those which run together write whole rows of out.
+    const int tiles_down = (rows + ROWS - 1) / ROWS;
+    const int tile_row = blockIdx.x % tiles_down * ROWS;
+    const int tile_column = blockIdx.x / tiles_down * COLUMNS;
 
-    V loaded[STEPS];
+    V loaded[STEPS];  // all loads are issued before the first store waits for one
     for (int k = 0; k < STEPS; ++k) {
         const int i = k * THREADS + threadIdx.x;
         const int row = tile_row + i / ACROSS, column = tile_column + i % ACROSS * WIDTH;
@@ -33,22 +42,22 @@ __global__ void __launch_bounds__(THREADS)
     }
     for (int k = 0; k < STEPS; ++k) {
         const int i = k * THREADS + threadIdx.x;
-        const int row = i / ACROSS;
-        tile[row][i % ACROSS ^ row / WIDTH % ACROSS] = loaded[k];
+        const int r = i / ACROSS, v = i % ACROSS;
+        tile[r][v ^ r / WIDTH % ACROSS] = loaded[k];
     }
     __syncthreads();
 
     for (int k = 0; k < STEPS; ++k) {
         const int i = k * THREADS + threadIdx.x;
-        const int column = i / RUN % TILE;
-        const int group = i / RUN / TILE * RUN + i % RUN;  // WIDTH rows of the tile become one vector of out
+        const int c = i / RUN % COLUMNS;
+        const int group = i / RUN / COLUMNS * RUN + i % RUN;  // WIDTH rows of the tile, one vector of out
         V gathered;
         for (int e = 0; e < WIDTH; ++e) {
-            gathered.element[e] = tile[group * WIDTH + e][column / WIDTH ^ group].element[column % WIDTH];
+            gathered.element[e] = tile[group * WIDTH + e][c / WIDTH ^ group % ACROSS].element[c % WIDTH];
         }
-        const int row = tile_row + group * WIDTH;
-        if (row < rows && tile_column + column < columns) {
-            *reinterpret_cast<V*>(out + (long long)(tile_column + column) * rows + row) = gathered;
+        const int row = tile_row + group * WIDTH, column = tile_column + c;
+        if (row < rows && column < columns) {
+            *reinterpret_cast<V*>(out + (long long)column * rows + row) = gathered;
         }
     }
 }

@@ -1,42 +1,47 @@
-// out[i, :] = exp(x[i, :] - max) / sum: one read, one write.
+// Softmax of each row of x: out[i, j] = exp(x[i, j] - m) / s, where m is the row's maximum and s = sum of exp(x[i, j] - m).
 //
-// softmax: a row stays in registers, ACCESSES vectors of WIDTH elements a thread, over one block or a cluster of
-// blocks. softmax_streaming: rows too long for that are read twice.
+// x is read once and out is written once: between the two a row stays on the chip. The arithmetic is float32.
+//
+// softmax keeps a row of up to 32 elements a thread in registers. softmax_long keeps it in the shared memory of a block or
+// of a cluster of blocks; what does not fit there is read again.
 
 #include <cuda_bf16.h>
+#include <cuda_pipeline_primitives.h>
 
 constexpr int WARP = 32;
-constexpr float LOWEST = -3.402823466e38f;  // not -infinity: -infinity - LOWEST is -infinity, not NaN
+constexpr float LOWEST = -3.402823466e38f;  // not -INFINITY: (-INFINITY) - LOWEST is -INFINITY, never NaN
 
 template <typename T, int WIDTH>
 struct alignas(sizeof(T) * WIDTH) Vector {
     T element[WIDTH];
 };
 
-// A set of values: its maximum, and the sum of exp(value - maximum).
-struct MaxSum {
+// A set of values: its maximum, and the sum of exp(value - max).
+struct alignas(8) MaxSum {
     float max = LOWEST;
     float sum = 0;
 };
 
-__device__ float warp_max(float x) {
-    for (int step = WARP / 2; step > 0; step /= 2) x = fmaxf(x, __shfl_xor_sync(0xffffffff, x, step));
-    return x;
+template <typename V>
+__device__ MaxSum with(MaxSum set, V values) {
+    float max = set.max;
+    for (auto value : values.element) max = fmaxf(max, float(value));
+    float sum = set.sum * __expf(set.max - max);
+    for (auto value : values.element) sum += __expf(float(value) - max);
+    return {max, sum};
 }
 
-__device__ float warp_sum(float x) {
-    for (int step = WARP / 2; step > 0; step /= 2) x += __shfl_xor_sync(0xffffffff, x, step);
-    return x;
-}
-
-// The union of 32 sets, one a lane.
+// The union of the sets of a warp's lanes.
 __device__ MaxSum warp_union(MaxSum set) {
-    const float max = warp_max(set.max);
-    return {max, warp_sum(set.sum * __expf(set.max - max))};
+    float max = set.max;
+    for (int step = WARP / 2; step > 0; step /= 2) max = fmaxf(max, __shfl_xor_sync(0xffffffff, max, step));
+    float sum = set.sum * __expf(set.max - max);
+    for (int step = WARP / 2; step > 0; step /= 2) sum += __shfl_xor_sync(0xffffffff, sum, step);
+    return {max, sum};
 }
 
+// The union of the sets of a block's threads. Every warp puts its set down; after one barrier each of them unites all.
 __device__ MaxSum block_union(MaxSum set) {
-    if (blockDim.x == WARP) return warp_union(set);
     __shared__ MaxSum of_warp[WARP];
     const int lane = threadIdx.x % WARP, warp = threadIdx.x / WARP;
     set = warp_union(set);
@@ -45,96 +50,97 @@ __device__ MaxSum block_union(MaxSum set) {
     return warp_union(lane < blockDim.x / WARP ? of_warp[lane] : MaxSum{});
 }
 
+// The union of the sets of a cluster's blocks: each block writes its own into the shared memory of all of them.
 template <int CLUSTER>
-__device__ MaxSum row_union(MaxSum set) {
-    set = block_union(set);
+__device__ MaxSum cluster_union(MaxSum set) {
 #if __CUDA_ARCH__ >= 900
-    if constexpr (CLUSTER > 1) {
-        __shared__ MaxSum of_block[CLUSTER];
-        const int lane = threadIdx.x % WARP, rank = blockIdx.x % CLUSTER;
-        __cluster_barrier_wait();  // every block of the cluster has begun
-        if (threadIdx.x < CLUSTER) {
-            *static_cast<MaxSum*>(__cluster_map_shared_rank(&of_block[rank], threadIdx.x)) = set;
-        }
-        __cluster_barrier_arrive();
-        __cluster_barrier_wait();
-        set = warp_union(lane < CLUSTER ? of_block[lane] : MaxSum{});
-    }
+    __shared__ MaxSum of_block[CLUSTER];
+    const int lane = threadIdx.x % WARP, rank = blockIdx.x % CLUSTER;
+    __cluster_barrier_arrive();
+    __cluster_barrier_wait();  // every block has begun
+    if (threadIdx.x < CLUSTER) *(MaxSum*)__cluster_map_shared_rank(&of_block[rank], threadIdx.x) = set;
+    __cluster_barrier_arrive();
+    __cluster_barrier_wait();
+    set = warp_union(lane < CLUSTER ? of_block[lane] : MaxSum{});
 #endif
     return set;
 }
 
-template <typename T, int WIDTH, int ACCESSES, int CLUSTER>
-__global__ void
-#if __CUDA_ARCH__ >= 900
-    __cluster_dims__(CLUSTER)
-#endif
-        softmax(const T* __restrict__ x, T* __restrict__ out, int rows, int columns) {
+template <typename T, int WIDTH, int ACCESSES>
+__global__ void softmax(const T* x, T* out, int rows, int columns) {
     using V = Vector<T, WIDTH>;
-    const long long row = blockIdx.x / CLUSTER * blockDim.y + threadIdx.y;
+    const long long row = (long long)blockIdx.x * blockDim.y + threadIdx.y;
     if (row >= rows) return;
-    const int thread = blockIdx.x % CLUSTER * blockDim.x + threadIdx.x;
-    const int stride = CLUSTER * blockDim.x * WIDTH;
-    x += row * columns;
-    out += row * columns;
-#if __CUDA_ARCH__ >= 900
-    if constexpr (CLUSTER > 1) __cluster_barrier_arrive();
-#endif
+    const V* from = reinterpret_cast<const V*>(x + row * columns);
+    V* to = reinterpret_cast<V*>(out + row * columns);
+    const int vectors = columns / WIDTH;
 
-    V loaded[ACCESSES];
+    V held[ACCESSES];
     for (int k = 0; k < ACCESSES; ++k) {
-        const int column = k * stride + thread * WIDTH;
-        if (column < columns) loaded[k] = *reinterpret_cast<const V*>(x + column);
+        const int v = k * blockDim.x + threadIdx.x;
+        for (auto& value : held[k].element) value = T(-INFINITY);
+        if (v < vectors) held[k] = from[v];
     }
 
-    float value[ACCESSES][WIDTH];
     MaxSum set;
     for (int k = 0; k < ACCESSES; ++k) {
-        const bool inside = k * stride + thread * WIDTH < columns;
-        for (int e = 0; e < WIDTH; ++e) {
-            value[k][e] = inside ? float(loaded[k].element[e]) : -INFINITY;
-            set.max = fmaxf(set.max, value[k][e]);
-        }
+        for (auto value : held[k].element) set.max = fmaxf(set.max, float(value));
     }
     for (int k = 0; k < ACCESSES; ++k) {
-        for (int e = 0; e < WIDTH; ++e) {
-            value[k][e] = __expf(value[k][e] - set.max);
-            set.sum += value[k][e];
-        }
+        for (auto value : held[k].element) set.sum += __expf(float(value) - set.max);
     }
+    set = blockDim.x == WARP ? warp_union(set) : block_union(set);
 
-    const MaxSum whole = row_union<CLUSTER>(set);
-    const float scale = __expf(set.max - whole.max) / whole.sum;
+    const float scale = 1 / set.sum;
     for (int k = 0; k < ACCESSES; ++k) {
-        const int column = k * stride + thread * WIDTH;
-        V result;
-        for (int e = 0; e < WIDTH; ++e) result.element[e] = T(value[k][e] * scale);
-        if (column < columns) *reinterpret_cast<V*>(out + column) = result;
+        const int v = k * blockDim.x + threadIdx.x;
+        for (auto& value : held[k].element) value = T(__expf(float(value) - set.max) * scale);
+        if (v < vectors) to[v] = held[k];
     }
 }
 
-template <typename T, int WIDTH>
-__global__ void softmax_streaming(const T* __restrict__ x, T* __restrict__ out, int columns) {
+template <typename T, int WIDTH, int CLUSTER>
+#if __CUDA_ARCH__ >= 900
+__cluster_dims__(CLUSTER)
+#endif
+__global__ void softmax_long(const T* x, T* out, int columns, int kept) {
     using V = Vector<T, WIDTH>;
-    x += blockIdx.x * (long long)columns;
-    out += blockIdx.x * (long long)columns;
+    const long long row = blockIdx.x / CLUSTER;
+    const V* from = reinterpret_cast<const V*>(x + row * columns);
+    V* to = reinterpret_cast<V*>(out + row * columns);
+    const int vectors = columns / WIDTH;
+    const int first = blockIdx.x % CLUSTER * blockDim.x + threadIdx.x, stride = CLUSTER * blockDim.x;
+
+    extern __shared__ uint4 shared[];
+    V* held = reinterpret_cast<V*>(shared) + threadIdx.x;  // the first `kept` vectors of this thread, blockDim.x apart
+#pragma unroll 4
+    for (int v = first, k = 0; v < vectors && k < kept; v += stride, ++k) {
+        if constexpr (sizeof(V) == 16) {
+            __pipeline_memcpy_async(held + k * blockDim.x, from + v, sizeof(V));
+        } else {
+            held[k * blockDim.x] = from[v];
+        }
+    }
+    __pipeline_commit();
+    __pipeline_wait_prior(0);  // each thread reads only what it copied, so no barrier is needed
+    auto vector = [=](int v, int k) -> V {
+        if (k < kept) return held[k * blockDim.x];
+        return from[v];
+    };
 
     MaxSum set;
-    for (int column = threadIdx.x * WIDTH; column < columns; column += blockDim.x * WIDTH) {
-        const V loaded = *reinterpret_cast<const V*>(x + column);
-        float max = set.max;
-        for (int e = 0; e < WIDTH; ++e) max = fmaxf(max, float(loaded.element[e]));
-        set.sum *= __expf(set.max - max);
-        for (int e = 0; e < WIDTH; ++e) set.sum += __expf(float(loaded.element[e]) - max);
-        set.max = max;
+#pragma unroll 4
+    for (int v = first, k = 0; v < vectors; v += stride, ++k) {
+        set = with(set, vector(v, k));
     }
+    set = block_union(set);
+    if constexpr (CLUSTER > 1) set = cluster_union<CLUSTER>(set);
 
-    const MaxSum whole = block_union(set);
-    for (int column = threadIdx.x * WIDTH; column < columns; column += blockDim.x * WIDTH) {
-        V vector = *reinterpret_cast<const V*>(x + column);
-        for (int e = 0; e < WIDTH; ++e) {
-            vector.element[e] = T(__expf(float(vector.element[e]) - whole.max) / whole.sum);
-        }
-        *reinterpret_cast<V*>(out + column) = vector;
+    const float scale = 1 / set.sum;
+#pragma unroll 4
+    for (int v = first, k = 0; v < vectors; v += stride, ++k) {
+        V result = vector(v, k);
+        for (auto& value : result.element) value = T(__expf(float(value) - set.max) * scale);
+        to[v] = result;
     }
 }

@@ -1,49 +1,64 @@
-"""Softmax: one read and one write, with the row kept on the chip."""
+"""Softmax: the launch.
+
+softmax(x) takes a contiguous matrix, bfloat16 or float32, of any number of rows and of 1 to 262144 columns and more.
+It returns the softmax of each row as a new tensor of the same dtype, computed in float32.
+
+Write the kernel in w07a_softmax.cu, then launch it here. Graded are the values, the bytes that the kernel moves (one
+read and one write would do), and on a GPU the time against the formula in five torch operators.
+"""
 
 import torch
 
 from kernelpath.lanes import cuda
 
 C_TYPE = {torch.float32: "float", torch.bfloat16: "__nv_bfloat16"}
-FAST = ("--use_fast_math",)
-HELD = 32  # elements that a thread holds in registers
-LARGEST_BLOCK = 1024
-LARGEST_CLUSTER = 8
+FAST = ("--use_fast_math",)  # exp as one multiplication and ex2.approx
 
 
 def softmax(x: torch.Tensor) -> torch.Tensor:
-    """x: float32 or bfloat16, rows by columns, contiguous. Returns the softmax of each row, computed in float32."""
-    rows, columns = x.shape
     out = torch.empty_like(x)
     if x.numel() == 0:
         return out
+    columns = x.shape[1]
     width = 16 // x.element_size()
     if columns % width or x.data_ptr() % 16:
         width = 1
-    cluster = cluster_size(x, columns)
-    threads = warps_for(columns, cluster) * 32
-    if threads > LARGEST_BLOCK:
-        kernel = cuda.kernel("w07a_softmax.cu", f"softmax_streaming<{C_TYPE[x.dtype]}, {width}>", FAST)
-        kernel[rows, LARGEST_BLOCK](x, out, columns)
-    else:
-        rows_per_block = 4 if threads == 32 else 1
-        blocks = (rows + rows_per_block - 1) // rows_per_block * cluster
-        name = f"softmax<{C_TYPE[x.dtype]}, {width}, {HELD // width}, {cluster}>"
-        kernel = cuda.kernel("w07a_softmax.cu", name, FAST)
-        kernel[blocks, (threads, rows_per_block)](x, out, rows, columns)
+    launch = launch_short if columns <= 8192 else launch_long
+    launch(x, out, width)
     return out
 
 
-def cluster_size(x: torch.Tensor, columns: int) -> int:
-    """Blocks that share a row: as many as leave each at most 8192 columns, on GPUs that have clusters."""
-    if not x.is_cuda or torch.cuda.get_device_capability(x.device) < (9, 0):
-        return 1
+def launch_short(x: torch.Tensor, out: torch.Tensor, width: int) -> None:
+    """One row to as many warps as it takes at 32 elements a thread (8 where rows are not aligned)."""
+    rows, columns = x.shape
+    elements = 32 if width > 1 else 8
+    threads = ceil_div(columns, 32 * elements) * 32
+    rows_each = 4 if threads == 32 else 1
+    kernel = cuda.kernel("w07a_softmax.cu", f"softmax<{C_TYPE[x.dtype]}, {width}, {elements // width}>", FAST)
+    kernel[ceil_div(rows, rows_each), (threads, rows_each)](x, out, rows, columns)
+
+
+def launch_long(x: torch.Tensor, out: torch.Tensor, width: int) -> None:
+    """One row to a block, or to a cluster of up to eight if it is longer than 64 KiB."""
+    rows, columns = x.shape
+    has_clusters, shared_limit = on_chip(x.device)
     cluster = 1
-    while cluster < LARGEST_CLUSTER and columns > cluster * 8192:
+    while has_clusters and cluster < 8 and columns * x.element_size() > cluster * 64 * 1024:
         cluster *= 2
-    return cluster
+    threads = 1024 if cluster == 1 else 512
+    step = threads * width * x.element_size()
+    kept = min(ceil_div(columns, cluster * threads * width), shared_limit // step)
+    kernel = cuda.kernel("w07a_softmax.cu", f"softmax_long<{C_TYPE[x.dtype]}, {width}, {cluster}>", FAST)
+    kernel[rows * cluster, threads, kept * step](x, out, columns, kept)
 
 
-def warps_for(columns: int, cluster: int) -> int:
-    per_warp = cluster * HELD * 32
-    return (columns + per_warp - 1) // per_warp
+def on_chip(device: torch.device) -> tuple[bool, int]:
+    """Whether blocks can share their memory in clusters, and the bytes of it that one block may have."""
+    if device.type == "cpu":
+        return False, 160 * 1024
+    properties = torch.cuda.get_device_properties(device)
+    return properties.major >= 9, properties.shared_memory_per_block_optin - 2048
+
+
+def ceil_div(a: int, b: int) -> int:
+    return (a + b - 1) // b
