@@ -56,7 +56,7 @@ def test_product_adds_in_order(run):
     run(source, (2, 4), (16, 8), a, b, c, n)
     expected = np.zeros((n, n), np.float64)
     for k in range(n):  # a float32 fma is the float64 result rounded once, but for ties
-        expected = (np.outer(a[:, k], b[k]).astype(np.float64) * 0 + a[:, k : k + 1].astype(np.float64) * b[k] + expected)
+        expected = np.outer(a[:, k], b[k]).astype(np.float64) * 0 + a[:, k : k + 1].astype(np.float64) * b[k] + expected
         expected = expected.astype(np.float32).astype(np.float64)
     assert (c == expected.astype(np.float32)).all()
 

@@ -23,6 +23,8 @@ def activate(device: str, interpreter: bool = False) -> None:
     interpreter: on the CPU, run Triton's interpreter instead of the PTX machine; this must happen before anything
     imports triton: its functions are bound to the interpreter, or not, when they are defined.
     """
+    if not interpreter:
+        _tell_compiling()
     if device == "cuda":
         _record_gpu_launches()
     elif interpreter:
@@ -33,6 +35,13 @@ def activate(device: str, interpreter: bool = False) -> None:
         from triton.runtime import driver
 
         driver.set_active(_Driver())
+
+
+def _tell_compiling() -> None:
+    from triton import knobs
+
+    knobs.runtime.jit_cache_hook = lambda **_: lanes.tell_compiling(True)
+    knobs.runtime.jit_post_compile_hook = lambda **_: lanes.tell_compiling(False)
 
 
 def _record_gpu_launches() -> None:
@@ -146,6 +155,8 @@ class _Launcher:
         named = [pair for pair in zip(self.names, self.signature, values, strict=True) if pair[1] != "constexpr"]
         args = [number for _, kind, value in named for number in _numbers(kind, value)]
         args += [0] * (len(kernel.params) - len(args))  # scratch memory that sm_80 never uses
+        with lanes.compiling():
+            self.module.compile(kernel.name)
         counted = self.module.launch(
             kernel.name,
             grid=(x, y, z),

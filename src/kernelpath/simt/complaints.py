@@ -34,7 +34,7 @@ def global_place(address: int, size: int, buffers: Sequence[Buffer]) -> str:
     nearest = min(buffers, key=lambda b: max(b.address - address, address + size - b.address - b.nbytes, 0))
     extent = f"{nearest.name} ({nearest.nbytes // nearest.itemsize} {nearest.dtype})"
     offset = address - nearest.address
-    if 0 <= offset and offset + size <= nearest.nbytes:
+    if offset >= 0 and offset + size <= nearest.nbytes:
         index, rest = divmod(offset, nearest.itemsize)
         return f"{nearest.name}[{index}]" + (f" + {rest} bytes" if rest else "")
     distance = -offset if offset < 0 else offset + size - nearest.nbytes

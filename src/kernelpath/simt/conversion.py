@@ -159,7 +159,9 @@ def integer_to_integer(e: Emitter, value: Value, to: Kind, source: Kind) -> Valu
 def clamp(e: Emitter, value: Value, to: Kind, source: Kind) -> Value:
     """To the range of ``to``, as far as ``source`` can leave it."""
     low, high = (-(1 << to.bits - 1), (1 << to.bits - 1) - 1) if to.is_signed else (0, (1 << to.bits) - 1)
-    least, most = (-(1 << source.bits - 1), (1 << source.bits - 1) - 1) if source.is_signed else (0, (1 << source.bits) - 1)
+    least, most = (
+        (-(1 << source.bits - 1), (1 << source.bits - 1) - 1) if source.is_signed else (0, (1 << source.bits) - 1)
+    )
     compare = e.b.icmp_signed if source.is_signed else e.b.icmp_unsigned
     if low > least:
         value = e.b.select(compare("<", value, constant(value, low)), constant(value, low), value)

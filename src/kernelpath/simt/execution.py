@@ -13,7 +13,21 @@ from kernelpath.simt import complaints
 from kernelpath.simt.buffers import Buffer, Memory, table
 from kernelpath.simt.errors import FAULT_KINDS, Fault, FaultKind, TimedOut
 from kernelpath.simt.flow import SERVICES
-from kernelpath.simt.layout import COPIES, COPY, COUNTS, LANES, LAUNCH, NOWHERE, SITE, UNWRITTEN, WARP, Call, Space, Status, field_offset
+from kernelpath.simt.layout import (
+    COPIES,
+    COPY,
+    COUNTS,
+    LANES,
+    LAUNCH,
+    NOWHERE,
+    SITE,
+    UNWRITTEN,
+    WARP,
+    Call,
+    Space,
+    Status,
+    field_offset,
+)
 from kernelpath.simt.lower import Lowered
 from kernelpath.simt.printf import c_string, formatted
 from kernelpath.simt.ptx import Module
@@ -246,7 +260,9 @@ class Run:
             return self._new_fault(kind, text, -self._get("fault_site") - 1, number, lane)
         site, address = self.lowered.sites[self._get("fault_site")], self._get("fault_address")
         other = f"thread {self._thread(*divmod(self._get('fault_other'), LANES))}"
-        text = complaints.describe(kind, site, address, self._where(address, site.bytes, site.space, number, lane), other)
+        text = complaints.describe(
+            kind, site, address, self._where(address, site.bytes, site.space, number, lane), other
+        )
         return self._new_fault(kind, text, site.line, number, lane, address)
 
     def _where(self, address: int, size: int, space: Space, number: int, lane: int) -> str:

@@ -10,7 +10,21 @@ import enum
 
 import numpy as np
 
-__all__ = ["BUFFER", "COPIES", "COPY", "COUNTS", "LANES", "LAUNCH", "SITE", "WARP", "Access", "Call", "Space", "Status", "field_offset"]
+__all__ = [
+    "BUFFER",
+    "COPIES",
+    "COPY",
+    "COUNTS",
+    "LANES",
+    "LAUNCH",
+    "SITE",
+    "WARP",
+    "Access",
+    "Call",
+    "Space",
+    "Status",
+    "field_offset",
+]
 
 LANES = 32
 WAITING = 1 << 30  # added to the block number of a lane that waits there for other lanes
@@ -67,9 +81,7 @@ class Call(Code):
     FENCE = 5
 
 
-SITE = np.dtype(
-    [("space", "i4"), ("access", "i4"), ("bytes", "i4"), ("parts", "i4"), ("strong", "i4")], align=True
-)
+SITE = np.dtype([("space", "i4"), ("access", "i4"), ("bytes", "i4"), ("parts", "i4"), ("strong", "i4")], align=True)
 
 # One row of counters for each site. Shared-memory rows use wavefronts and least; the others sectors.
 COUNTS = np.dtype([("requests", "i8"), ("lanes", "i8"), ("sectors", "i8"), ("wavefronts", "i8"), ("least", "i8")])

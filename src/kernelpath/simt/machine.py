@@ -76,6 +76,11 @@ class Module:
             if function.entry
         }
 
+    def compile(self, name: str) -> None:
+        """Compile a kernel, unless that is done; `launch` does it otherwise. Raises Unsupported and KeyError."""
+        if name not in self.programs:
+            self.programs[name] = compile_kernel(self.parsed, name, self.digest)
+
     def launch(
         self,
         name: str,
@@ -95,8 +100,7 @@ class Module:
 
         Raises Fault, Unsupported, TimedOut, and KeyError or ValueError for a launch that is not possible.
         """
-        if name not in self.programs:
-            self.programs[name] = compile_kernel(self.parsed, name, self.digest)
+        self.compile(name)
         if np.prod(block) > 1024:
             raise ValueError(f"a block of {int(np.prod(block))} threads is larger than 1024")
         arguments = pack(self.parsed.functions[name], args)
@@ -148,5 +152,3 @@ def _dim(extents: Sequence[int]) -> Dim:
     if min(x, y, z) < 1:
         raise ValueError(f"a grid or block of {tuple(extents)} has nothing to run")
     return x, y, z
-
-
