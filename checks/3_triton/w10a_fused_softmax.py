@@ -101,5 +101,11 @@ EXERCISE = Exercise(
             " gaps.",
         ),
     ),
-    explain="PLACEHOLDER",
+    explain="An expert asks what keeps memory busy while a program reduces. Short rows: many small programs. Long"
+    " rows: too few fit, so the loads of the next row are started before this one is done, with num_stages on a loop"
+    " over rows, which Triton turns into cp.async and a ring in shared memory. Rows longer than the registers go in"
+    " chunks, with a maximum and a sum that are rescaled as they grow (the online softmax, which attention needs in"
+    " week 12). On Hopper a cluster of blocks can hold one row together and exchange two numbers. What Triton decided"
+    " for you: which thread holds which value, the width of each access, and the shuffles and barriers of every"
+    " reduction; the PTX shows them.",
 )

@@ -1,0 +1,26 @@
+"""Softmax over the rows of a matrix, in one kernel.
+
+fused_softmax(x) takes a contiguous 2-D tensor of bfloat16 or float32, of any number of rows and 1 to 131072 columns.
+It returns a new tensor of the same shape and dtype, out[r, c] = exp(x[r, c] - m) / sum of exp(x[r, :] - m), where m is
+the maximum of row r. The arithmetic is float32.
+
+Begin with one row a program, held whole in a block of values: read it once, write it once. Then give a program
+several rows where they are short. Rows that do not fit into the registers of one program need a loop.
+Graded: the values, the bytes that are moved, and on a GPU the time against the formula written as operators.
+"""
+
+import torch
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def softmax_rows(out, x, rows, columns, ROWS: tl.constexpr, BLOCK: tl.constexpr):
+    """One program for ROWS rows."""
+    # TODO: load ROWS x BLOCK values, reduce along each row, store
+
+
+def fused_softmax(x: torch.Tensor) -> torch.Tensor:
+    raise NotImplementedError("TODO: choose ROWS, BLOCK and num_warps, launch softmax_rows, then delete this line")
+    out = torch.empty_like(x)
+    return out

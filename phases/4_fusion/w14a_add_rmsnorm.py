@@ -1,0 +1,27 @@
+"""Residual addition and RMS normalization in one kernel.
+
+add_rmsnorm(x, residual, weight, eps) takes two contiguous matrices of the same shape and dtype (bfloat16 or float32,
+1 to 32768 columns) and a vector of one weight a column. It returns (y, h) in that dtype: h = x + residual, rounded to
+the dtype, and y = h * weight / sqrt(mean of h^2 over the row + eps), from the rounded h. The arithmetic is float32.
+
+Begin from the fused softmax: a row in the registers of one program. The sum is written once and never read back.
+Graded: the values, the bytes that are moved, and on a GPU the time against an addition followed by rms_norm.
+"""
+
+import torch
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def add_rmsnorm_rows(y, h, x, residual, weight, rows, columns, eps, ROWS: tl.constexpr, BLOCK: tl.constexpr):
+    """One program for ROWS rows."""
+    # TODO: load x, residual and weight; store h; reduce; store y
+
+
+def add_rmsnorm(
+    x: torch.Tensor, residual: torch.Tensor, weight: torch.Tensor, eps: float = 1e-6
+) -> tuple[torch.Tensor, torch.Tensor]:
+    raise NotImplementedError("TODO: choose ROWS, BLOCK and num_warps, launch, then delete this line")
+    y, h = torch.empty_like(x), torch.empty_like(x)
+    return y, h
