@@ -1,9 +1,10 @@
-// Softmax of each row of x: out[i, j] = exp(x[i, j] - m) / s, where m is the row's maximum and s = sum of exp(x[i, j] - m).
+// Softmax of each row of x: out[i, j] = exp(x[i, j] - m) / s, where m is the maximum of row i and s the sum of
+// exp(x[i, j] - m) over it.
 //
 // x is read once and out is written once: between the two a row stays on the chip. The arithmetic is float32.
 //
-// softmax keeps a row of up to 32 elements a thread in registers. softmax_long keeps it in the shared memory of a block or
-// of a cluster of blocks; what does not fit there is read again.
+// softmax keeps a row of up to 32 elements a thread in registers. softmax_long keeps it in the shared memory of a block,
+// or of a cluster of blocks; what does not fit there is read again.
 
 #include <cuda_bf16.h>
 #include <cuda_pipeline_primitives.h>

@@ -1,0 +1,11 @@
+// Softmax of each row of x: out[i, j] = exp(x[i, j] - m) / s, where m is the maximum of row i and s the sum of
+// exp(x[i, j] - m) over it.
+//
+// x is read once and out is written once: between the two a row stays on the chip. The arithmetic is float32.
+
+#include <cuda_bf16.h>
+
+template <typename T>  // TODO: add what else has to be known when compiling, such as how many elements a thread holds
+__global__ void softmax(const T* x, T* out, int rows, int columns) {
+    // TODO: begin with a block to a row; find its maximum, then its sum, then write; float(x[i]) and T(result) convert
+}
