@@ -184,3 +184,11 @@ def _alive(pid: int) -> bool:
     except ProcessLookupError:
         return False
     return "Z" not in Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+
+
+def test_compiling_has_a_time_budget_of_its_own(grade_text: GradeText, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(grade, "CASE_SECONDS", 2.0)
+    monkeypatch.setattr(grade, "COMPILE_SECONDS", 6.0)
+    source = "import time\nfrom kernelpath import lanes\ndef double(x):\n    {}:\n        time.sleep(3)\n    return 2 * x\n"
+    assert grade_text(source.format("with lanes.compiling()")).cases[0].verdict is Verdict.PASSED
+    assert grade_text(source.format("if True")).cases[0].verdict is Verdict.TIMED_OUT

@@ -29,8 +29,8 @@ START_SECONDS = 180.0
 
 CASE_SECONDS = 10.0
 
-COMPILE_SECONDS = {"cuda": 30.0, "triton": 90.0, "cute": 120.0, "python": 0.0}
-"""Allowed on top for the first case of a worker, which compiles the kernel."""
+COMPILE_SECONDS = 120.0
+"""What compilers may take on top of that."""
 
 OLDEST = (7, 5)
 """The least compute capability that the compilers of CUDA 13 still know."""
@@ -139,7 +139,6 @@ class _Grading:
         self.session, self.seed, self.progress = session, seed, progress
         self.item, self.exercise, self.device = session.item, session.exercise, session.device
         self._worker: Worker | None = None
-        self._compiled = False
         self._printed = ""
         self._begun = time.monotonic()
 
@@ -196,7 +195,7 @@ class _Grading:
             if self._worker is None:
                 self._start()
             assert self._worker is not None
-            answer, payloads = self._worker.ask(message, seconds)
+            answer, payloads = self._worker.ask(message, seconds, COMPILE_SECONDS)
         except WorkerSilent:
             self._bury()
             raise _Stopped(
@@ -217,8 +216,13 @@ class _Grading:
 
     def _start(self) -> None:
         self.progress("starting")
-        self._worker, self._compiled = self.session.take_worker(), False
-        self._worker.answer(START_SECONDS)
+        self._worker = self.session.take_worker()
+        try:
+            self._worker.answer(START_SECONDS)
+        except (WorkerGone, WorkerSilent):
+            said = self._worker.printed.strip().rpartition("\n")[2]
+            self.close()
+            raise Usage(f"the process that runs submissions did not start ({said}); kp doctor finds out why") from None
         self._ask({"do": "load", "file": str(self.session.submission)}, CASE_SECONDS)
 
     def _bury(self) -> None:
@@ -265,10 +269,8 @@ class _Grading:
     def _run(self, case: Case, index: int) -> tuple[dict[str, Any], list[torch.Tensor]]:
         if self._worker is None:
             self._start()
-        seconds = CASE_SECONDS + (0.0 if self._compiled else COMPILE_SECONDS[self.item.lane])
         message = {"do": "run", "case": dict(case), "seed": derive(self.seed, index)}
-        answer, payloads = self._ask(message, seconds)
-        self._compiled = True
+        answer, payloads = self._ask(message, CASE_SECONDS)
         pairs = zip(answer["outputs"], payloads, strict=True)
         return answer, [tensor_of(told, raw, self.device) for told, raw in pairs]
 

@@ -81,28 +81,43 @@ class Worker:
         self._connection = here
 
     def ask(
-        self, message: Mapping[str, Any], timeout: float, payloads: Sequence[bytes] = ()
+        self, message: Mapping[str, Any], timeout: float, compile_budget: float = 0.0
     ) -> tuple[dict[str, Any], list[bytes]]:
         """Send a request and wait for its answer. Raises WorkerSilent, WorkerGone or Forged."""
-        self.post(message, payloads)
-        return self.answer(timeout)
+        self.post(message)
+        return self.answer(timeout, compile_budget)
 
-    def post(self, message: Mapping[str, Any], payloads: Sequence[bytes] = ()) -> None:
+    def post(self, message: Mapping[str, Any]) -> None:
         """Send a request whose answer is fetched later. A worker that is gone is noticed then."""
         self._secret = secrets.token_hex(16)
         with contextlib.suppress(OSError):
-            self._channel.send({**message, "secret": self._secret}, payloads)
+            self._channel.send({**message, "secret": self._secret})
 
-    def answer(self, timeout: float) -> tuple[dict[str, Any], list[bytes]]:
-        """The next answer. Raises WorkerSilent, WorkerGone or Forged."""
+    def answer(self, timeout: float, compile_budget: float = 0.0) -> tuple[dict[str, Any], list[bytes]]:
+        """The next answer. Raises WorkerSilent, WorkerGone or Forged.
+
+        timeout: seconds that it may take, besides compiling. compile_budget: seconds that compiling may take.
+        """
         try:
-            message, payloads = self._channel.receive(timeout)
+            message, payloads = self._wait(timeout, compile_budget)
         except (EOFError, OSError, ValueError) as error:
             self._stop(grace=2.0)
             raise WorkerGone(self._process.returncode or 0) from error
         if message.pop("secret", None) != self._secret:
             raise Forged
         return message, payloads
+
+    def _wait(self, running: float, compiling: float) -> tuple[dict[str, Any], list[bytes]]:
+        """The next message that is an answer; what is left of two budgets runs down by what the worker says it does."""
+        left = {False: running, True: compiling}
+        doing = False
+        while True:
+            begun = time.monotonic()
+            message, payloads = self._channel.receive(max(left[doing], 0.0))
+            left[doing] -= time.monotonic() - begun
+            if "compiling" not in message:
+                return message, payloads
+            doing = bool(message["compiling"])
 
     @property
     def printed(self) -> str:

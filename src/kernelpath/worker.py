@@ -21,7 +21,7 @@ import torch
 
 from kernelpath import compare, registry, roofline, sandbox, simt, timing
 from kernelpath.blame import EntryError, blame
-from kernelpath.lanes import Launched, observe
+from kernelpath.lanes import Launched, observe, on_compiling
 from kernelpath.process import Channel
 from kernelpath.spec import Case, Exercise
 from kernelpath.verdict import Complaint, LineTraffic, Verdict
@@ -41,6 +41,7 @@ def main(descriptor: int) -> None:
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     channel = Channel(Connection(descriptor))
     worker = _Worker()
+    on_compiling(lambda begins: channel.send({"compiling": begins}))
     while True:
         try:
             message, _ = channel.receive()

@@ -42,6 +42,30 @@ def record(launched: Launched) -> None:
         observer(launched)
 
 
+_on_compiling: list[Callable[[bool], None]] = []
+
+
+@contextmanager
+def compiling() -> Iterator[None]:
+    """What runs inside compiles, which has a time budget of its own. Lanes put their compilers in it."""
+    tell_compiling(True)
+    try:
+        yield
+    finally:
+        tell_compiling(False)
+
+
+def tell_compiling(begins: bool) -> None:
+    """For compilers that call back where no `with` can be put round them."""
+    for tell in _on_compiling:
+        tell(begins)
+
+
+def on_compiling(tell: Callable[[bool], None]) -> None:
+    """Call `tell(True)` whenever a compiler begins and `tell(False)` when it is done, from now on."""
+    _on_compiling.append(tell)
+
+
 @contextmanager
 def observe(observer: Callable[[Launched], None]) -> Iterator[None]:
     """Call `observer` after every launch made inside the `with` block, before the launching code goes on."""

@@ -180,6 +180,8 @@ class _Launcher:
             if parameter.type == "ptr"
         ]
         module = simt.load(binary.ptx, self.kernel.file)
+        with lanes.compiling():
+            module.compile(binary.mangled)
         return module.launch(
             binary.mangled, grid=self.grid, block=self.block, shared=self.shared, args=values, buffers=buffers
         )
@@ -396,7 +398,8 @@ def compile_kernel(source: str, file: str, name: str, architecture: str, options
     cached = _cache_folder() / f"{key}.json"
     binary = _read(cached)
     if binary is None:
-        binary = _compile(source, file, name, flags)
+        with lanes.compiling():
+            binary = _compile(source, file, name, flags)
         _write(cached, binary)
     return binary
 

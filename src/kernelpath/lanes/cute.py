@@ -178,7 +178,8 @@ def _compile(host: Callable[..., None], kinds: Sequence[Kind], arch: str) -> Any
     with tempfile.TemporaryDirectory() as folder:
         options = f"--gpu-arch {arch} --generate-line-info --keep-ptx --dump-dir {folder}"
         try:
-            return dsl.compile(host, *map(_placeholder, kinds), options=options)
+            with lanes.compiling():
+                return dsl.compile(host, *map(_placeholder, kinds), options=options)
         except NotImplementedError:  # a stub's
             raise
         except Exception as error:
@@ -322,6 +323,8 @@ class _CpuProgram(_Program):
     def _get_kernel(self, handle: Any, library: int | None, name: bytes) -> int:
         handle[0] = len(self._kernels) + 1
         self._kernels[handle[0]] = name.decode()
+        with lanes.compiling():
+            self._module.compile(name.decode())
         return _SUCCESS
 
     def _launch(self, config: Any, handle: int, params: Any) -> int:

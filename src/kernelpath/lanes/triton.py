@@ -82,7 +82,8 @@ class _Driver:
         return GPUTarget("cuda", ARCHITECTURE, 32)
 
     def get_current_device(self) -> int:
-        return 0
+        """An index that no GPU has: Triton keeps what it has compiled by this number."""
+        return -1
 
     def set_current_device(self, device: int) -> None:
         pass
