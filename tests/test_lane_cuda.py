@@ -57,7 +57,9 @@ def machine(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
         return name, address, nbytes, itemsize
 
     def load(ptx: str, source: str) -> SimpleNamespace:
-        return SimpleNamespace(launch=lambda name, **launch: asked.append({"name": name, **launch}))
+        return SimpleNamespace(
+            compile=lambda name: None, launch=lambda name, **launch: asked.append({"name": name, **launch})
+        )
 
     fake = SimpleNamespace(Buffer=buffer, load=load)
     monkeypatch.setitem(sys.modules, "kernelpath.simt", fake)
