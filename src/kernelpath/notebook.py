@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 Kernel = Callable[..., Any]
 
 ROUNDS = 15
-WIDTH = 120
+WIDTH = 110
 
 
 def tree() -> Tree:
@@ -47,13 +47,20 @@ def console() -> Console:
     return Console(width=WIDTH)
 
 
-def setup() -> None:
-    """Draw figures sharply, and say what this machine can do."""
+def setup(*, triton: bool = False) -> None:
+    """Draw figures sharply, and say what this machine can do. triton: run its kernels on the PTX machine.
+
+    Where there is a GPU, Triton's kernels still go to it inside `on_gpu`.
+    """
     from IPython.core.getipython import get_ipython
     from IPython.core.pylabtools import select_figure_formats
 
     if shell := get_ipython():
         select_figure_formats(shell, {"retina"})  # type: ignore[no-untyped-call]
+    if triton:
+        from kernelpath.lanes import triton as lane
+
+        lane.activate("cpu")
     if torch.cuda.is_available():
         print(f"{torch.cuda.get_device_name()}: kernels are timed here, and counted on the PTX machine.")
     else:
@@ -195,7 +202,7 @@ def annotate(launch: Launch, source: str) -> None:
     """The source, and beside each line what a request of it cost: sectors in global memory, wavefronts in shared."""
     facts = {number: _facts(counted) for number, counted in launch.lines.items()}
     headings = [heading for heading in _HEADINGS if any(heading in line for line in facts.values())]
-    table = Table(box=None, pad_edge=False, header_style="bold")
+    table = Table(box=None, pad_edge=False, collapse_padding=True, header_style="bold")
     for heading in (*headings, "\nline"):
         table.add_column(heading, justify="right", no_wrap=True)
     table.add_column("\nsource", no_wrap=True)
@@ -253,7 +260,11 @@ def on_gpu(key: str, measure: Callable[[], Any]) -> Any:
     it is recorded there.
     """
     if torch.cuda.is_available():
-        entry = {"device": torch.cuda.get_device_name(), "date": f"{datetime.date.today()}", "value": measure()}
+        entry = {
+            "device": torch.cuda.get_device_name(),
+            "date": f"{datetime.date.today()}",
+            "value": _on_the_gpu(measure),
+        }
         if record := os.environ.get("KERNELPATH_RECORD"):
             _record(Path(record), key, entry)
         print(f"measured on this {entry['device']}")
@@ -264,6 +275,18 @@ def on_gpu(key: str, measure: Callable[[], Any]) -> Any:
         return {}
     print(f"no GPU here: recorded on {recorded['device']}, {recorded['date']}")
     return recorded["value"]
+
+
+def _on_the_gpu(measure: Callable[[], Any]) -> Any:
+    """Call `measure` with Triton's own driver in place of the PTX machine's."""
+    from triton.runtime import driver
+
+    before = driver.active
+    driver.reset_active()
+    try:
+        return measure()
+    finally:
+        driver.set_active(before)
 
 
 def _recorded(file: Path) -> dict[str, Any]:
