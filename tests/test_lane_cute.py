@@ -91,6 +91,9 @@ class Machine:
         self.kernels = self.real(ptx).kernels
         return self
 
+    def compile(self, name: str) -> None:
+        assert name in self.kernels
+
     def launch(self, name: str, **launch: Any) -> None:
         self.launches.append({"name": name, **launch})
 
@@ -148,6 +151,16 @@ def test_a_fault_in_a_launch_comes_through_host_code(machine, monkeypatch):
     monkeypatch.setattr(machine, "launch", broken)
     with pytest.raises(KeyError, match="from the machine"):
         lane.run(fill, torch.zeros(3, 5))
+
+
+def test_a_kernel_that_the_machine_cannot_compile_is_no_silent_launch(machine, monkeypatch):
+    def refuse(name):
+        raise simt.Unsupported("wgmma", "kernel.py", 7)
+
+    monkeypatch.setattr(machine, "compile", refuse)
+    with pytest.raises(simt.Unsupported, match="wgmma"):
+        lane.run(fill, torch.zeros(3, 5))
+    assert not machine.launches
 
 
 def test_one_program_serves_every_size_and_another_dtype_gets_its_own(machine):
@@ -227,3 +240,48 @@ def test_a_stub_stays_a_stub():
 def test_arguments_that_no_kernel_takes(args, error, message):
     with pytest.raises(error, match=message):
         lane.run(scale, *args)
+
+
+needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs an NVIDIA GPU")
+
+
+@pytest.mark.gpu
+@needs_gpu
+@pytest.mark.parametrize("offset", [0, 1, 4])
+def test_gpu_and_cpu_give_the_same_bits(offset):
+    x = torch.randn(1000 + offset)[offset:]
+    on_cpu, on_gpu = torch.empty(1000), torch.empty(1000, device="cuda")
+    lane.run(scale, x, on_cpu, 3.0, 96)
+    lane.run(scale, x.cuda(), on_gpu, 3.0, 96)
+    assert torch.equal(on_gpu.cpu(), on_cpu)
+
+
+@pytest.mark.gpu
+@needs_gpu
+def test_gpu_launches_are_recorded_by_kernel():
+    launched: list[lanes.Launched] = []
+    with lanes.observe(launched.append):
+        lane.run(scale_then_fill, torch.zeros(8, device="cuda"), torch.zeros(4, 5, device="cuda"))
+    assert [(launch.name, launch.device) for launch in launched] == [("scale_kernel", "cuda"), ("fill_kernel", "cuda")]
+
+
+@pytest.mark.gpu
+@needs_gpu
+def test_launches_go_to_the_current_stream():
+    x, out = torch.randn(1000, device="cuda"), torch.zeros(1000, device="cuda")
+    lane.run(scale, x, out.clone(), 2.0, 96)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):  # captures what goes to its own stream, and refuses any other
+        lane.run(scale, x, out, 2.0, 96)
+    assert not out.any()
+    graph.replay()
+    torch.cuda.synchronize()
+    assert torch.equal(out, x * 2)
+
+
+@pytest.mark.gpu
+@needs_gpu
+def test_a_launch_that_the_gpu_refuses_says_so():
+    x = torch.zeros(8, device="cuda")
+    with pytest.raises(RuntimeError, match="refused the launch: invalid"):
+        lane.run(scale, x, x, 1.0, 2048)

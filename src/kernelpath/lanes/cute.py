@@ -315,6 +315,8 @@ class _CpuProgram(_Program):
         library, device, status = ctypes.pointer(ctypes.c_void_p()), ctypes.c_int32(), ctypes.c_int32()
         packed = (ctypes.c_void_p * 3)(*map(ctypes.addressof, (library, device, status)))
         ctypes.CFUNCTYPE(None, ctypes.c_void_p)(self._engine.raw_lookup("cuda_load_to_device"))(packed)
+        if self._error:
+            raise self._error
 
     def _redirected(self) -> dict[str, Any]:
         nothing = ctypes.CFUNCTYPE(ctypes.c_int)(lambda: _SUCCESS)
