@@ -66,7 +66,7 @@ def table(shadows: list[Shadow]) -> npt.NDArray[np.void]:
     """The records that memory checks search, by address; the first is empty and lies before all others."""
     rows = np.zeros(len(shadows) + 1, BUFFER)
     for row, shadow in zip(rows[1:], sorted(shadows, key=lambda shadow: shadow.buffer.address), strict=True):
-        row["address"], row["bytes"] = shadow.buffer.address, shadow.buffer.nbytes
+        row["start"], row["bytes"] = shadow.buffer.address, shadow.buffer.nbytes
         row["state"], row["history"] = shadow.state.ctypes.data, shadow.history.ctypes.data
         row["granule"] = shadow.granule
     return rows

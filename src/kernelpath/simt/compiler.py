@@ -6,101 +6,107 @@ import ctypes
 import hashlib
 import os
 import pickle
+from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from typing import TypeVar, cast
 
 import llvmlite.binding as llvm
-import numba
-from numba import cfunc
 from platformdirs import user_cache_path
 
-from kernelpath.simt import flow, memory, sync
+from kernelpath.simt import flow
 from kernelpath.simt.instructions import EMIT
 from kernelpath.simt.layout import Call
-from kernelpath.simt.lower import Emitter, Lowered
+from kernelpath.simt.lower import PREFIX, Emitter, Lowered
+from kernelpath.simt.native import compile_functions
 from kernelpath.simt.ptx import Module
 from kernelpath.simt.tensor import TENSOR
 
-__all__ = ["Program", "compile_kernel"]
+__all__ = ["Program", "compile_kernel", "warm_up"]
 
-_FUNCTIONS = {
-    Call.ACCESS: memory.access,
-    Call.WARP_SYNC: sync.warp_sync,
-    Call.FENCE: sync.fence,
-    Call.COPY_ASYNC: sync.copy_async,
-    Call.COMMIT_ASYNC: sync.commit_async,
-    Call.WAIT_ASYNC: sync.wait_async,
-}
+
+T = TypeVar("T")
 
 
 @dataclass
 class Program:
-    """A compiled kernel: ``run(launch, warps, count)`` advances warps; see ``lower``."""
+    """A compiled kernel. ``run(launch, warp)`` runs a warp by the addresses of the records and returns a Status."""
 
     lowered: Lowered
-    run: ctypes._NamedFuncPointer
+    run: Callable[[int, int], int]
     engine: llvm.ExecutionEngine
 
 
 def compile_kernel(module: Module, name: str, digest: str) -> Program:
     """Compile one kernel of ``module``, or load it from the cache. ``digest`` identifies the PTX text."""
-    target = _target_machine()
-    path = _cache_path(digest, name)
-    try:
-        lowered, code = pickle.loads(path.read_bytes())
-    except (OSError, pickle.PickleError, EOFError, AttributeError):
+
+    def build() -> tuple[Lowered, bytes]:
         kernel = module.functions[name]
         lowered = Emitter(module, kernel, flow.analyse(module, kernel), EMIT | TENSOR).lower()
-        code = target.emit_object(llvm.parse_assembly(lowered.ir))
-        _save(path, pickle.dumps((lowered, code)))
-    for call in lowered.calls:
-        llvm.add_symbol(f"kernelpath_{call.name.lower()}", _address(call))
-    engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), target)
-    engine.add_object_file(llvm.ObjectFileRef.from_data(code))
+        return lowered, machine_code(lowered.ir, speed=1)
+
+    lowered, code = cached(f"{digest} {name}", build)
+    engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), _target_machine(1))
+    for part in (code, _checks()):
+        engine.add_object_file(llvm.ObjectFileRef.from_data(part))
     engine.finalize_object()
     signature = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p, ctypes.c_void_p)
     return Program(lowered, signature(engine.get_function_address("run")), engine)
 
 
 def warm_up() -> None:
-    """Load what almost every kernel calls, so that the first launch need not wait for it."""
-    _address(Call.ACCESS)
+    """Load what every kernel calls, so that the first launch need not wait for it."""
+    _checks()
 
 
 @cache
-def _target_machine() -> llvm.TargetMachine:
+def _checks() -> bytes:
+    """Machine code of the functions that generated code calls."""
+    exported = [call.name.lower() for call in Call]
+    return cached("checks", lambda: machine_code(str(compile_functions(exported, PREFIX)), speed=3))
+
+
+def machine_code(text: str, speed: int) -> bytes:
+    """Compile LLVM IR; ``speed`` is LLVM's optimization level, whose passes run from 2 on."""
+    target = _target_machine(speed)
+    module = llvm.parse_assembly(text)
+    if speed > 1:
+        passes = llvm.create_pass_builder(target, llvm.create_pipeline_tuning_options(speed_level=speed))
+        passes.getModulePassManager().run(module, passes)
+    return bytes(target.emit_object(module))
+
+
+@cache
+def _target_machine(speed: int) -> llvm.TargetMachine:
     llvm.initialize_native_target()
     llvm.initialize_native_asmprinter()
     target = llvm.Target.from_default_triple()
     features = llvm.get_host_cpu_features().flatten()
-    return target.create_target_machine(cpu=llvm.get_host_cpu_name(), features=features, opt=1, jit=True)
+    return target.create_target_machine(cpu=llvm.get_host_cpu_name(), features=features, opt=speed, jit=True)
+
+
+def cached(name: str, build: Callable[[], T]) -> T:
+    """What ``build`` returns, from the disk if these sources built it for this computer before."""
+    host = f"{llvm.llvm_version_info}{llvm.get_host_cpu_name()}{llvm.get_host_cpu_features().flatten()}"
+    key = hashlib.sha256(f"{name}{host}{_sources()}".encode()).hexdigest()
+    folder = os.environ.get("KERNELPATH_CACHE") or user_cache_path("kernelpath")
+    path = Path(folder) / "simt" / key[:2] / key
+    try:
+        return cast(T, pickle.loads(path.read_bytes()))
+    except (OSError, pickle.PickleError, EOFError, AttributeError):
+        result = build()
+    with suppress(OSError):  # a folder that cannot be written only costs time
+        path.parent.mkdir(parents=True, exist_ok=True)
+        temporary = path.with_suffix(f".{os.getpid()}")
+        temporary.write_bytes(pickle.dumps(result))
+        temporary.replace(path)
+    return result
 
 
 @cache
-def _address(call: Call) -> int:
-    """The address of a warp-level function. Numba's cache sees only one file, so it goes to a folder of our content."""
-    numba.config.CACHE_DIR, before = str(_cache_path("numba", "")), numba.config.CACHE_DIR
-    try:
-        return int(cfunc(memory.SIGNATURE, cache=True)(_FUNCTIONS[call].py_func).address)
-    finally:
-        numba.config.CACHE_DIR = before
-
-
-def _cache_path(digest: str, name: str) -> Path:
-    sources = Path(__file__).parent.glob("*.py")
-    ours = hashlib.sha256(b"".join(path.read_bytes() for path in sorted(sources)))
-    host = f"{llvm.llvm_version_info}{llvm.get_host_cpu_name()}{llvm.get_host_cpu_features().flatten()}"
-    key = hashlib.sha256(f"{digest}{name}{host}{ours.hexdigest()}".encode()).hexdigest()
-    return user_cache_path("kernelpath") / "simt" / key[:2] / key
-
-
-def _save(path: Path, data: bytes) -> None:
-    """Write atomically; a cache that cannot be written is no error."""
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        temporary = path.with_suffix(f".{os.getpid()}")
-        temporary.write_bytes(data)
-        temporary.replace(path)
-    except OSError:
-        return
+def _sources() -> str:
+    """A digest of this package: what it compiled before a change does not count."""
+    files = sorted(Path(__file__).parent.glob("*.py"))
+    return hashlib.sha256(b"".join(file.read_bytes() for file in files)).hexdigest()

@@ -11,11 +11,8 @@ from collections import defaultdict
 from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING
 
-import numpy as np
-from numba import int64, njit
-
 from kernelpath.simt.layout import Access
-from kernelpath.simt.pointers import load, store
+from kernelpath.simt.native import load64, native, store64
 
 if TYPE_CHECKING:
     from kernelpath.simt.lower import Lowered
@@ -148,14 +145,14 @@ _CLASSES = {
 }
 
 
-@njit
-def count_sectors(addresses, mask):
+@native
+def count_sectors(addresses: int, mask: int) -> int:
     """Different sectors among the active lanes. An aligned access of up to 16 bytes lies within one."""
     sectors = 0
-    highest = np.int64(-1)
+    highest = -1
     for lane in range(LANES):
         if mask >> lane & 1:
-            sector = load(addresses + 8 * lane, int64) >> 5
+            sector = load64(addresses + 8 * lane) >> 5
             if sector > highest:
                 highest = sector
                 sectors += 1
@@ -164,50 +161,50 @@ def count_sectors(addresses, mask):
     return sectors
 
 
-@njit
-def is_new(addresses, mask, lane, sector):
+@native
+def is_new(addresses: int, mask: int, lane: int, sector: int) -> int:
     """Whether no active lane before ``lane`` touches a sector."""
     for before in range(lane):
-        if mask >> before & 1 and load(addresses + 8 * before, int64) >> 5 == sector:
+        if mask >> before & 1 and load64(addresses + 8 * before) >> 5 == sector:
             return 0
     return 1
 
 
-@njit
-def count_wavefronts(addresses, mask, size, served):
+@native
+def count_wavefronts(addresses: int, mask: int, size: int, served: int) -> int:
     """Rounds that the banks need, group of lanes by group. ``served`` is the address of 32 words to work with."""
     lanes = LANES if size <= 4 else LANES * 4 // size
     wavefronts = 0
     for first in range(0, LANES, lanes):
-        left = mask & ((np.int64(1) << lanes) - 1) << first
+        left = mask & ((1 << lanes) - 1) << first
         while left:
             left = serve(addresses, left, max(size, 4), served)
             wavefronts += 1
     return wavefronts
 
 
-@njit
-def serve(addresses, mask, size, served):
+@native
+def serve(addresses: int, mask: int, size: int, served: int) -> int:
     """One wavefront: each bank serves the word of the first lane that wants it. Returns the lanes still waiting."""
-    busy = np.int64(0)
-    waiting = np.int64(0)
+    busy = 0
+    waiting = 0
     for lane in range(LANES):
         if mask >> lane & 1:
-            word = load(addresses + 8 * lane, int64) // size
+            word = load64(addresses + 8 * lane) // size
             bank = word % (4 * BANKS // size)
             if not busy >> bank & 1:
-                busy |= np.int64(1) << bank
-                store(served + 8 * bank, word)
-            elif load(served + 8 * bank, int64) != word:
-                waiting |= np.int64(1) << lane
+                busy |= 1 << bank
+                store64(served + 8 * bank, word)
+            elif load64(served + 8 * bank) != word:
+                waiting |= 1 << lane
     return waiting
 
 
-@njit
-def least_wavefronts(mask, size):
+@native
+def least_wavefronts(mask: int, size: int) -> int:
     """Rounds without conflicts: one for each group that has an active lane."""
     lanes = LANES if size <= 4 else LANES * 4 // size
     least = 0
     for first in range(0, LANES, lanes):
-        least += (mask >> first & (np.int64(1) << lanes) - 1) != 0
+        least += (mask >> first & (1 << lanes) - 1) != 0
     return least

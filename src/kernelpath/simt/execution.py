@@ -52,7 +52,13 @@ class Run:
         self.counts = np.zeros(len(lowered.sites) + 1, COUNTS)
         self.block_counts = np.zeros((len(lowered.blocks), 3), np.int64)
         self.record = np.zeros(1, LAUNCH)
-        self._set(ntid=block, nctaid=grid, dynamic_bytes=shared, local_bytes=lowered.local_bytes)
+        self._set(
+            ntid=block,
+            nctaid=grid,
+            dynamic_bytes=shared,
+            local_bytes=lowered.local_bytes,
+            local_total=lowered.local_bytes * self.threads,
+        )
         self._point(params=self.arguments, blocks=self.block_counts, counts=self.counts)
         self._place_windows(shared)
         self._make_warps()

@@ -16,6 +16,7 @@ from kernelpath.simt.errors import FAULT_KINDS, FaultKind
 from kernelpath.simt.flow import SERVICES, argument_register
 from kernelpath.simt.layout import LANES, LAUNCH, WARP, Access, Call, Space, Status
 from kernelpath.simt.ptx import Address, Group, Instruction, Operand, Symbol
+from kernelpath.simt.sync import EVERYTHING
 
 if TYPE_CHECKING:
     from kernelpath.simt.lower import Emitter
@@ -152,7 +153,7 @@ def emit_cp(e: Emitter, i: Instruction) -> None:
     if "commit_group" in i.modifiers:
         e.call(Call.COMMIT_ASYNC)
     elif "wait_group" in i.modifiers or "wait_all" in i.modifiers:
-        allowed = i.operands[0].value if i.operands else 0xFFFFFFFF  # type: ignore[union-attr]
+        allowed = i.operands[0].value if i.operands else EVERYTHING  # type: ignore[union-attr]
         e.call(Call.WAIT_ASYNC, allowed)
     elif i.modifiers[0] == "async" and i.modifiers[1] in ("ca", "cg"):
         copy_async(e, i)

@@ -10,6 +10,8 @@ import enum
 
 import numpy as np
 
+from kernelpath.simt.native import View
+
 __all__ = [
     "BUFFER",
     "COPIES",
@@ -20,9 +22,15 @@ __all__ = [
     "SITE",
     "WARP",
     "Access",
+    "BufferRecord",
     "Call",
+    "CopyRecord",
+    "CountsRecord",
+    "LaunchRecord",
+    "SiteRecord",
     "Space",
     "Status",
+    "WarpRecord",
     "field_offset",
 ]
 
@@ -91,7 +99,7 @@ COPY = np.dtype([("group", "i8"), ("mask", "i8"), ("bytes", "i8"), ("addresses",
 
 BUFFER = np.dtype(
     [
-        ("address", "i8"),
+        ("start", "i8"),
         ("bytes", "i8"),
         ("state", "i8"),  # address of one byte for each byte: 1 nothing wrote it, 2 a kernel wrote it
         ("history", "i8"),  # address of two words for each granule: last write, last reads
@@ -107,7 +115,8 @@ LAUNCH = np.dtype(
         ("nctaid", "u4", 3),
         ("shared_bytes", "u4"),
         ("dynamic_bytes", "u4"),
-        ("local_bytes", "u4"),
+        ("local_bytes", "i8"),  # of a thread, and of the whole block
+        ("local_total", "i8"),
         ("params", "i8"),
         ("blocks", "i8"),  # three counters for each basic block: executions, active lanes, divergent branches
         ("sites", "i8"),
@@ -163,6 +172,42 @@ WARP = np.dtype(
     ],
     align=True,
 )
+
+
+class LaunchRecord(View):
+    """A view of LAUNCH."""
+
+    record = LAUNCH
+
+
+class WarpRecord(View):
+    """A view of WARP."""
+
+    record = WARP
+
+
+class SiteRecord(View):
+    """A view of SITE."""
+
+    record = SITE
+
+
+class CountsRecord(View):
+    """A view of COUNTS."""
+
+    record = COUNTS
+
+
+class BufferRecord(View):
+    """A view of BUFFER."""
+
+    record = BUFFER
+
+
+class CopyRecord(View):
+    """A view of COPY."""
+
+    record = COPY
 
 
 def field_offset(record: np.dtype[np.void], name: str) -> int:

@@ -22,6 +22,7 @@ from kernelpath.simt.ptx import SIZES, Address, Function, Immediate, Instruction
 
 __all__ = ["Emit", "Emitter", "Lowered", "Site"]
 
+PREFIX = "kernelpath_"  # of the names of the functions that generated code calls
 I1, I8, I16, I32, I64 = (ir.IntType(bits) for bits in (1, 8, 16, 32, 64))
 POINTER = ir.PointerType()
 
@@ -481,8 +482,8 @@ class Emitter:
         base = self.broadcast(self.load_field(self.launch, LAUNCH, "local", I64))
         first = self.b.mul(self.load_field(self.warp, WARP, "index", I32), I32(LANES))
         lane = self.b.add(self.broadcast(first), self.read_special("%laneid"))
-        size = self.broadcast(self.load_field(self.launch, LAUNCH, "local_bytes", I32))
-        return self.b.add(base, self.resize(self.b.mul(lane, size), 64))
+        size = self.broadcast(self.load_field(self.launch, LAUNCH, "local_bytes", I64))
+        return self.b.add(base, self.b.mul(self.resize(lane, 64), size))
 
     def check(self, addresses: ir.Value, space: Space, access: Access, nbytes: int, parts: int = 1) -> None:
         """Have an access checked and counted; leaves the launch where it is at fault."""
@@ -492,13 +493,13 @@ class Emitter:
         self.out.sites.append(site)
         self.call(Call.ACCESS, len(self.out.sites) - 1)
 
-    def call(self, function: Call, argument: ir.Value | int = 0) -> None:
+    def call(self, function: Call, argument: int = 0) -> None:
         """Call a warp-level function with the active lanes; a result other than 0 is a fault."""
         self.out.calls.add(function)
-        argument = I32(argument) if isinstance(argument, int) else argument
-        name = f"kernelpath_{function.name.lower()}"
-        failed = self.intrinsic(name, I32, self.launch, self.warp, argument, self.as_bits(self.active))
-        with self.b.if_then(self.b.icmp_unsigned("!=", failed, I32(0)), likely=False):
+        launch, warp = (self.b.ptrtoint(pointer, I64) for pointer in (self.launch, self.warp))
+        mask = self.b.zext(self.as_bits(self.active), I64)
+        failed = self.intrinsic(PREFIX + function.name.lower(), I64, launch, warp, I64(argument), mask)
+        with self.b.if_then(self.b.icmp_unsigned("!=", failed, I64(0)), likely=False):
             self.b.ret(I32(Status.FAULT))
 
     def gather(self, addresses: ir.Value, bits: int) -> ir.Value:

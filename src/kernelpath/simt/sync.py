@@ -5,105 +5,112 @@
 
 from __future__ import annotations
 
-import numpy as np
-from numba import int64, njit
-
-from kernelpath.simt.layout import COPIES, COPY, LANES, PENDING, WRITTEN
-from kernelpath.simt.memory import ADDRESSES, Launch, Warp
-from kernelpath.simt.pointers import load, record, store
+from kernelpath.simt.layout import (
+    COPIES,
+    COPY,
+    LANES,
+    PENDING,
+    WRITTEN,
+    CopyRecord,
+    LaunchRecord,
+    WarpRecord,
+    field_offset,
+)
+from kernelpath.simt.memory import ADDRESSES
+from kernelpath.simt.native import load64, native, store8, store64
 from kernelpath.simt.races import THREAD, WARPS
 
-__all__ = ["commit_async", "copy_async", "fence", "wait_async", "warp_sync"]
+__all__ = ["EVERYTHING", "commit_async", "copy_async", "fence", "wait_async", "warp_sync"]
 
-COPY_SIZE = COPY.itemsize
+EVERYTHING = 1 << 20  # as the argument of a wait: no copy may be left under way
+COPIED = field_offset(COPY, "addresses")
 
 
-@njit
-def warp_sync(launch, warp, argument, mask):
+@native
+def warp_sync(launch: LaunchRecord, warp: WarpRecord, argument: int, mask: int) -> int:
     """The lanes of a warp wait for each other: it knows all that it did before."""
-    l, w = record(launch, Launch), record(warp, Warp)
-    l.time += 1
-    store(l.known + 8 * (WARPS * w.index + w.index), l.time)
+    launch.time += 1
+    store64(launch.known + 8 * (WARPS * warp.index + warp.index), launch.time)
     return 0
 
 
-@njit
-def fence(launch, warp, argument, mask):
+@native
+def fence(launch: LaunchRecord, warp: WarpRecord, argument: int, mask: int) -> int:
     """What the thread block wrote before may be seen by blocks that use an atomic later."""
-    l = record(launch, Launch)
-    l.time += 1
-    store(l.published + 8 * l.block_number, l.time)
+    launch.time += 1
+    store64(launch.published + 8 * launch.block_number, launch.time)
     return 0
 
 
-@njit
-def copy_async(launch, warp, size, mask):
+@native
+def copy_async(launch: LaunchRecord, warp: WarpRecord, size: int, mask: int) -> int:
     """Remember what a cp.async has begun to write: it may not be read before a wait."""
-    l, w = record(launch, Launch), record(warp, Warp)
-    if w.copies_begun - w.copies_ended == COPIES:
-        finish(l, w)
-    copy = copy_of(l, w, w.copies_begun)
-    w.copies_begun += 1
-    store(copy, np.int64(w.group))
-    store(copy + 8, np.int64(mask))
-    store(copy + 16, np.int64(size))
+    if warp.copies_begun - warp.copies_ended == COPIES:
+        finish(launch, warp)
+    copy = CopyRecord(slot_of(launch, warp, warp.copies_begun))
+    warp.copies_begun += 1
+    copy.group = warp.group
+    copy.mask = mask
+    copy.bytes = size
     for lane in range(LANES):
-        address = load(warp + ADDRESSES + 8 * lane, int64)
-        store(copy + 24 + 8 * lane, address)
+        address = load64(warp.address + ADDRESSES + 8 * lane)
+        store64(copy.address + COPIED + 8 * lane, address)
         if mask >> lane & 1:
-            set_state(l, address, size, PENDING)
+            set_state(launch, address, size, PENDING)
     return 0
 
 
-@njit
-def commit_async(launch, warp, argument, mask):
+@native
+def commit_async(launch: LaunchRecord, warp: WarpRecord, argument: int, mask: int) -> int:
     """The copies begun so far are a group."""
-    record(warp, Warp).group += 1
+    warp.group += 1
     return 0
 
 
-@njit
-def wait_async(launch, warp, allowed, mask):
-    """Wait until at most ``allowed`` groups are under way; with all bits set, for everything."""
-    l, w = record(launch, Launch), record(warp, Warp)
-    everything = allowed == 0xFFFFFFFF
-    while w.copies_ended < w.copies_begun:
-        if not everything and load(copy_of(l, w, w.copies_ended), int64) >= w.group - np.int64(allowed):
-            break
-        finish(l, w)
+@native
+def wait_async(launch: LaunchRecord, warp: WarpRecord, allowed: int, mask: int) -> int:
+    """Wait until at most ``allowed`` groups are under way, or until nothing is."""
+    while warp.copies_ended < warp.copies_begun:
+        copy = CopyRecord(slot_of(launch, warp, warp.copies_ended))
+        if allowed != EVERYTHING and copy.group >= warp.group - allowed:
+            return 0
+        finish(launch, warp)
     return 0
 
 
-@njit
-def finish(l, w):
+@native
+def finish(launch: LaunchRecord, warp: WarpRecord) -> int:
     """The oldest copy is done: for other threads its writes happen now."""
-    copy = copy_of(l, w, w.copies_ended)
-    w.copies_ended += 1
-    mask, size = load(copy + 8, int64), load(copy + 16, int64)
+    copy = CopyRecord(slot_of(launch, warp, warp.copies_ended))
+    warp.copies_ended += 1
     for lane in range(LANES):
-        if mask >> lane & 1:
-            address = load(copy + 24 + 8 * lane, int64)
-            set_state(l, address, size, WRITTEN)
-            stamp(l, w, lane, address, size)
+        if copy.mask >> lane & 1:
+            address = load64(copy.address + COPIED + 8 * lane)
+            set_state(launch, address, copy.bytes, WRITTEN)
+            stamp(launch, warp, lane, address, copy.bytes)
+    return 0
 
 
-@njit
-def copy_of(l, w, number):
-    return l.copies + (np.int64(w.index) * COPIES + number % COPIES) * COPY_SIZE
+@native
+def slot_of(launch: LaunchRecord, warp: WarpRecord, number: int) -> int:
+    """Where a warp remembers its copy of that number."""
+    return launch.copies + (warp.index * COPIES + number % COPIES) * CopyRecord.size
 
 
-@njit
-def set_state(l, address, size, state):
+@native
+def set_state(launch: LaunchRecord, address: int, size: int, state: int) -> int:
+    """Set the state of bytes of shared memory."""
     for byte in range(size):
-        store(l.shared_state + address - l.shared + byte, np.uint8(state))
+        store8(launch.shared_state + address - launch.shared + byte, state)
+    return 0
 
 
-@njit
-def stamp(l, w, lane, address, size):
+@native
+def stamp(launch: LaunchRecord, warp: WarpRecord, lane: int, address: int, size: int) -> int:
     """Date the write of a thread, unless another one has written since."""
-    offset = address - l.shared
-    for granule in range(offset >> l.shared_granule, (offset + size - 1 >> l.shared_granule) + 1):
-        entry = l.shared_history + 16 * granule
-        thread = np.int64(w.index) * LANES + lane
-        if load(entry, int64) & THREAD == thread:
-            store(entry, l.time << 32 | thread)
+    offset, thread = address - launch.shared, warp.index * LANES + lane
+    for granule in range(offset >> launch.shared_granule, (offset + size - 1 >> launch.shared_granule) + 1):
+        entry = launch.shared_history + 16 * granule
+        if load64(entry) & THREAD == thread:
+            store64(entry, launch.time << 32 | thread)
+    return 0
