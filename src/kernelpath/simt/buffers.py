@@ -40,7 +40,7 @@ class Shadow:
     @property
     def written(self) -> npt.NDArray[np.bool_]:
         """Which bytes kernels have stored to."""
-        return self.state == WRITTEN
+        return np.equal(self.state, WRITTEN)
 
 
 class Memory:

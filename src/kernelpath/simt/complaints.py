@@ -7,8 +7,8 @@ from collections.abc import Sequence
 
 from kernelpath.simt.buffers import Buffer
 from kernelpath.simt.errors import FaultKind
-from kernelpath.simt.layout import Access, Space
-from kernelpath.simt.lower import Lowered, Site
+from kernelpath.simt.layout import Access
+from kernelpath.simt.lower import Site
 
 __all__ = ["describe", "source_name"]
 
@@ -60,6 +60,3 @@ def source_name(symbol: str) -> str:
     """The name that a variable of a kernel has in the source: ``_ZZ7softmaxE3red`` is ``red``."""
     match = re.fullmatch(r"_ZZ.*E(\d+)(\w+)", symbol)
     return match[2][: int(match[1])] if match else symbol
-
-
-_ = (Lowered, Space)

@@ -14,7 +14,6 @@ from kernelpath.simt.arithmetic import (
     constant,
     directed,
     flush,
-    from_bits,
     intrinsic,
     like,
     operand,
@@ -175,6 +174,3 @@ def interleave(e: Emitter, low: Value, high: Value) -> Value:
     count = low.type.count
     order = [lane // 2 + count * (lane % 2) for lane in range(2 * count)]
     return e.b.shuffle_vector(low, high, ir.Constant(ir.VectorType(ir.IntType(32), 2 * count), order))
-
-
-_ = from_bits

@@ -8,6 +8,7 @@ Accesses of 8 and 16 bytes go in groups of 16 and 8 lanes.
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Sequence
 from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING
 
@@ -100,7 +101,7 @@ class LineCounters:
 
 
 def by_line(
-    lowered: Lowered, blocks: list[tuple[int, int, int]], sites: list[tuple[int, ...]]
+    lowered: Lowered, blocks: Sequence[Sequence[int]], sites: Sequence[Sequence[int]]
 ) -> dict[int, LineCounters]:
     """Sum the counters of a launch by source line.
 

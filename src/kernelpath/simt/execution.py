@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import ctypes
 import itertools
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -52,6 +52,7 @@ class Run:
         self.counts = np.zeros(len(lowered.sites) + 1, COUNTS)
         self.block_counts = np.zeros((len(lowered.blocks), 3), np.int64)
         self.record = np.zeros(1, LAUNCH)
+        self.arrays: dict[str, npt.NDArray[Any]] = {}
         self._set(
             ntid=block,
             nctaid=grid,
@@ -72,9 +73,9 @@ class Run:
     def _get(self, name: str) -> int:
         return int(self.record[name][0])
 
-    def _point(self, **arrays: npt.NDArray[np.generic]) -> None:
+    def _point(self, **arrays: npt.NDArray[Any]) -> None:
         for name, array in arrays.items():
-            setattr(self, name, array)
+            self.arrays[name] = array
             self.record[name] = array.ctypes.data
 
     def _place_windows(self, dynamic: int) -> None:
@@ -99,7 +100,8 @@ class Run:
         rows = table(self.shadows)
         blocks = self.grid[0] * self.grid[1] * self.grid[2]
         self._point(buffers=rows, began=np.zeros(blocks, np.int64), published=np.zeros(blocks, np.int64))
-        self._point(known=np.zeros((32, 32), np.int64))
+        self.known = np.zeros((32, 32), np.int64)
+        self._point(known=self.known)
         self._set(buffer_count=len(rows), launch_began=memory.time, time=memory.time)
         sites = np.zeros(len(self.lowered.sites) + 1, SITE)
         for row, site in zip(sites, self.lowered.sites, strict=False):
@@ -147,11 +149,11 @@ class Run:
     def _begin_block(self, number: int, ctaid: Dim) -> None:
         time = self._get("time") + 1
         self._set(time=time, ctaid=ctaid, block_number=number, block_began=time, acquired=0)
-        self.began[number] = time
+        self.arrays["began"][number] = time
         self.known[:] = 0
         np.fill_diagonal(self.known, time)
-        self.shared_state[:] = UNWRITTEN
-        self.local_state[:] = UNWRITTEN
+        self.arrays["shared_state"][:] = UNWRITTEN
+        self.arrays["local_state"][:] = UNWRITTEN
         self.warps["pcs"] = self.start
         self.warps["live"] = self.all_lanes
 
@@ -329,6 +331,3 @@ def strided(record: np.dtype[np.void], size: int) -> np.dtype[np.void]:
     offsets = [field_offset(record, name) for name in fields]
     formats = [kind[0] for kind in fields.values()]
     return np.dtype({"names": list(fields), "formats": formats, "offsets": offsets, "itemsize": size})
-
-
-_ = ctypes

@@ -104,8 +104,8 @@ class _Inliner:
             else:
                 self.body += self._arguments_in_registers(instruction)
             if instruction.opcode in ("bar", "barrier") and "red" in instruction.modifiers:
-                kind, target = instruction.modifiers[-1:], instruction.operands[:1]
-                self.body.append(Instruction("barrier_result", kind, target, None, instruction.line))
+                kinds, target = instruction.modifiers[-1:], instruction.operands[:1]
+                self.body.append(Instruction("barrier_result", kinds, target, None, instruction.line))
         self.labels |= dict.fromkeys((*at.get(len(function.body), ()), end), len(self.body))
 
     def _call(self, call: Instruction, callers: tuple[str, ...]) -> None:

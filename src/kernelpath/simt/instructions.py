@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING
 
 from llvmlite import ir
@@ -98,7 +99,6 @@ def _arithmetic(name: str) -> Callable[..., Value]:
     """An atomic operation that is a lane-wise instruction of the same name."""
 
     def apply(e: Emitter, kind: Kind, old: Value, value: Value) -> Value:
-        # The extremes ask the instruction for its opcode: they see the operation, not "atom".
         numbers = (from_bits(e, v, kind) for v in (old, value))
         return to_bits(e, RULES[name](e, kind, *numbers), kind)
 
@@ -120,10 +120,14 @@ def _compare_and_swap(e: Emitter, kind: Kind, old: Value, expected: Value, value
     return e.b.select(e.b.icmp_unsigned("==", old, expected), value, old)
 
 
-RULES = {
-    "add": lambda e, kind, x, y: e.b.fadd(x, y) if kind.is_float else e.b.add(x, y),
-    "min": lambda e, kind, x, y: arithmetic.extreme(e, kind, x, y, "<"),
-    "max": lambda e, kind, x, y: arithmetic.extreme(e, kind, x, y, ">"),
+def _sum(e: Emitter, kind: Kind, x: Value, y: Value) -> Value:
+    return e.b.fadd(x, y) if kind.is_float else e.b.add(x, y)
+
+
+RULES: dict[str, Callable[..., Value]] = {
+    "add": _sum,
+    "min": partial(arithmetic.extreme, op="<"),
+    "max": partial(arithmetic.extreme, op=">"),
     "and": arithmetic.and_,
     "or": arithmetic.or_,
     "xor": arithmetic.xor,
@@ -229,7 +233,8 @@ def emit_trap(e: Emitter, i: Instruction) -> None:
 def emit_call(e: Emitter, i: Instruction) -> None:
     """A function of the host, by its number in SERVICES, with up to four arguments in the rows of operands."""
     callee, arguments = i.operands[-2:]
-    assert isinstance(arguments, Group) and isinstance(callee, Symbol)
+    assert isinstance(arguments, Group)
+    assert isinstance(callee, Symbol)
     for number, argument in enumerate(arguments.items[:4]):
         assert isinstance(argument, Symbol)
         register = e.read_register(argument_register(argument.name, 0))

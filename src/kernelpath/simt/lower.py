@@ -13,12 +13,25 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
+import numpy as np
 from llvmlite import ir
 
 from kernelpath.simt.errors import Unsupported
 from kernelpath.simt.flow import Block, Flow, results
 from kernelpath.simt.layout import LANES, LAUNCH, NOWHERE, WAITING, WARP, Access, Call, Space, Status, field_offset
-from kernelpath.simt.ptx import SIZES, Address, Function, Immediate, Instruction, Module, Not, Operand, Register, Symbol
+from kernelpath.simt.ptx import (
+    SIZES,
+    Address,
+    Function,
+    Immediate,
+    Instruction,
+    Module,
+    Not,
+    Operand,
+    Register,
+    Symbol,
+    Variable,
+)
 
 __all__ = ["Emit", "Emitter", "Lowered", "Site"]
 
@@ -226,14 +239,10 @@ class Emitter:
         if stem in ("ntid", "ctaid", "nctaid"):
             pointer = self.at(self.launch, field_offset(LAUNCH, stem) + 4 * step)
             return self.broadcast(self.b.load(pointer, typ=I32))
-        lanes = range(LANES)
-        masks = {"eq": lambda n: 1 << n, "lt": lambda n: (1 << n) - 1, "le": lambda n: (2 << n) - 1}
-        masks |= {"gt": lambda n: -(2 << n), "ge": lambda n: -(1 << n)}
         if stem == "laneid":
-            return ir.Constant(ir.VectorType(I32, LANES), list(lanes))
+            return ir.Constant(ir.VectorType(I32, LANES), list(range(LANES)))
         if stem.startswith("lanemask_"):
-            mask = masks[stem[-2:]]
-            return ir.Constant(ir.VectorType(I32, LANES), [mask(lane) & 0xFFFFFFFF for lane in lanes])
+            return ir.Constant(ir.VectorType(I32, LANES), [_lane_mask(stem[-2:], lane) for lane in range(LANES)])
         if stem == "warpid":
             return self.broadcast(self.load_field(self.warp, WARP, "index", I32))
         if stem in ("clock", "clock64", "globaltimer"):
@@ -257,11 +266,11 @@ class Emitter:
     def at(self, base: ir.Value, offset: int) -> ir.Value:
         return self.b.gep(base, [I64(offset)], source_etype=I8)
 
-    def load_field(self, base: ir.Value, record: object, name: str, kind: ir.Type) -> ir.Value:
-        return self.b.load(self.at(base, field_offset(record, name)), typ=kind)  # type: ignore[arg-type]
+    def load_field(self, base: ir.Value, record: np.dtype[np.void], name: str, kind: ir.Type) -> ir.Value:
+        return self.b.load(self.at(base, field_offset(record, name)), typ=kind)
 
-    def store_field(self, base: ir.Value, record: object, name: str, value: ir.Value) -> None:
-        self.b.store(value, self.at(base, field_offset(record, name)))  # type: ignore[arg-type]
+    def store_field(self, base: ir.Value, record: np.dtype[np.void], name: str, value: ir.Value) -> None:
+        self.b.store(value, self.at(base, field_offset(record, name)))
 
     def first_active(self) -> ir.Value:
         """The least active lane."""
@@ -537,14 +546,22 @@ class Emitter:
 _SHARED_SIZES = {"dynamic_smem_size": "dynamic_bytes", "total_smem_size": "shared_bytes"}
 
 
-def parameter_offsets(kernel: Function) -> list[tuple[object, int]]:
+def parameter_offsets(kernel: Function) -> list[tuple[Variable, int]]:
     """Each parameter of a kernel with its offset, laid out in order at its own alignment."""
-    offsets, end = [], 0
+    offsets: list[tuple[Variable, int]] = []
+    end = 0
     for parameter in kernel.params:
         end = -(-end // parameter.align) * parameter.align
         offsets.append((parameter, end))
         end += parameter.size
     return offsets
+
+
+def _lane_mask(relation: str, lane: int) -> int:
+    """The lanes that are eq, lt, le, gt or ge a lane, as bits."""
+    least = {"gt": lane + 1, "ge": lane, "eq": lane}.get(relation, 0)
+    end = {"lt": lane, "le": lane + 1, "eq": lane + 1}.get(relation, LANES)
+    return (1 << end) - (1 << least)
 
 
 def _immediate_bits(value: int, width: int, bits: int) -> int:

@@ -253,8 +253,8 @@ class _Compiler(ast.NodeVisitor):
     def _value(self, node: ast.expr) -> Value:
         """An expression as an integer."""
         match node:
-            case ast.Constant(value=bool() | int()):
-                return I64(int(node.value))
+            case ast.Constant(value=int(number)):
+                return I64(int(number))
             case ast.Name(id=name) if name in self.variables:
                 return self._get(name)
             case ast.Attribute(value=ast.Name(id=name), attr="address") if name in self.views:

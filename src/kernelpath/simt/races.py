@@ -82,7 +82,7 @@ def known(launch: LaunchRecord, warp: int, other: int) -> int:
 
 
 @native
-def record_reader(launch: LaunchRecord, entry: int, write: int, reads: int, warp: int, lane: int) -> int:
+def record_reader(launch: LaunchRecord, entry: int, write: int, reads: int, warp: int, lane: int) -> None:
     """Add a reader to the history. Readers that happen before this one are forgotten."""
     time, warps, me = reads >> 32, reads & 0xFFFFFFFF, 1 << warp
     reader = lane

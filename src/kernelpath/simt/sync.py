@@ -79,7 +79,7 @@ def wait_async(launch: LaunchRecord, warp: WarpRecord, allowed: int, mask: int) 
 
 
 @native
-def finish(launch: LaunchRecord, warp: WarpRecord) -> int:
+def finish(launch: LaunchRecord, warp: WarpRecord) -> None:
     """The oldest copy is done: for other threads its writes happen now."""
     copy = CopyRecord(slot_of(launch, warp, warp.copies_ended))
     warp.copies_ended += 1
@@ -88,7 +88,6 @@ def finish(launch: LaunchRecord, warp: WarpRecord) -> int:
             address = load64(copy.address + COPIED + 8 * lane)
             set_state(launch, address, copy.bytes, WRITTEN)
             stamp(launch, warp, lane, address, copy.bytes)
-    return 0
 
 
 @native
@@ -98,19 +97,17 @@ def slot_of(launch: LaunchRecord, warp: WarpRecord, number: int) -> int:
 
 
 @native
-def set_state(launch: LaunchRecord, address: int, size: int, state: int) -> int:
+def set_state(launch: LaunchRecord, address: int, size: int, state: int) -> None:
     """Set the state of bytes of shared memory."""
     for byte in range(size):
         store8(launch.shared_state + address - launch.shared + byte, state)
-    return 0
 
 
 @native
-def stamp(launch: LaunchRecord, warp: WarpRecord, lane: int, address: int, size: int) -> int:
+def stamp(launch: LaunchRecord, warp: WarpRecord, lane: int, address: int, size: int) -> None:
     """Date the write of a thread, unless another one has written since."""
     offset, thread = address - launch.shared, warp.index * LANES + lane
     for granule in range(offset >> launch.shared_granule, (offset + size - 1 >> launch.shared_granule) + 1):
         entry = launch.shared_history + 16 * granule
         if load64(entry) & THREAD == thread:
             store64(entry, launch.time << 32 | thread)
-    return 0
