@@ -1,6 +1,6 @@
 """A/A test: how often is the same kernel, on both sides, called faster or slower? At most 1 run in 100 is the promise.
 
-    python benchmarks/aa.py --runs 100 --json aa.json
+    python benchmarks/aa.py --runs 100 --json results/h200_aa.json
 
 Each run is one grading: fresh buffers at other places in memory, rounds as the grader takes them, one verdict.
 """
@@ -63,10 +63,10 @@ def contest(stopwatch: Stopwatch, kernel: Kernel, shape: tuple[int, ...], graph:
     logs = np.log(np.divide(baseline, submission))
     return {
         "verdict": "faster" if found.low > 1 else "slower" if found.high < 1 else "equal",
-        "interval": [found.low, found.median, found.high],
-        "seconds": float(np.median(submission)) / (LAUNCHES if graph else 1),
+        "interval": [round(bound, 6) for bound in (found.low, found.median, found.high)],
+        "seconds": round(float(np.median(submission)) / (LAUNCHES if graph else 1), 10),
         "rounds": len(seconds),
-        "autocorrelation": float(np.corrcoef(logs[:-1], logs[1:])[0, 1]),
+        "autocorrelation": round(float(np.corrcoef(logs[:-1], logs[1:])[0, 1]), 4),
     }
 
 
@@ -90,7 +90,7 @@ def main() -> None:
     total = [run["verdict"] for runs in results.values() for run in runs]
     print(f"{len(total) - total.count('equal')} false calls in {len(total)} runs, {time.monotonic() - began:.0f} s")
     if options.json:
-        options.json.write_text(json.dumps({**machine(stopwatch), "kernels": results}, indent=1))
+        options.json.write_text(json.dumps({**machine(stopwatch), "a_a": results}))
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """The reference kernels against torch.compile, Liger and PyTorch's operators, in one process, round by round.
 
-    python benchmarks/peers.py --rounds 96 --json results/peers.json [softmax ...]
+    python benchmarks/peers.py --rounds 96 --json results/h200_peers.json [softmax ...]
 
 Every contestant runs once in every round, in an order drawn anew, from a cold L2, on inputs of the normal distribution.
 A ratio is the peer's time over ours, paired by round: above 1 we are faster. "copy" is PyTorch's device-to-device
@@ -25,11 +25,10 @@ import torch
 
 from kernelpath import registry, roofline
 from kernelpath.grade import versions
-from kernelpath.timing import Stopwatch, order, ratio
+from kernelpath.timing import CONFIDENCE, Stopwatch, order, ratio
 
 Kernel = Callable[..., Any]
 
-CONFIDENCE = 0.95
 WARM_UP = 3
 SIZES = ((32_768, 1024), (16_384, 8192), (4096, 32_768))
 EPSILON = 1e-6
@@ -216,13 +215,12 @@ def main() -> None:
     results: list[Result] = []
     for race in races():
         if not options.exercises or set(options.exercises) & set(race.goals):
-            found = run(race, stopwatch, options.rounds)
-            for result in found:
+            results += run(race, stopwatch, options.rounds)
+            for result in results[-len(race.goals) :]:
                 show(result)
-            results += found
     if options.json:
         measured = {"ceilings": ceilings, "rounds": options.rounds, "confidence": CONFIDENCE}
-        measured["results"] = [asdict(result) for result in results]
+        measured["peers"] = [asdict(result) for result in results]
         options.json.write_text(json.dumps(machine(stopwatch) | measured, indent=1))
 
 
