@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from kernelpath import lanes
-from kernelpath.lanes import cuda
+from kernelpath.lanes import cuda, nvrtc
 
 SOURCE = """\
 // __global__ void commented_out(int a) {}
@@ -152,28 +152,28 @@ def test_the_same_kernel_until_the_file_changes(source: Path) -> None:
 # The cache
 
 
-def no_compiler(*arguments: Any) -> cuda.Binary:
+def no_compiler(*arguments: Any) -> nvrtc.Binary:
     raise AssertionError("compiled again")
 
 
-def compile_wide(source: Path, *options: str) -> cuda.Binary:
+def compile_wide(source: Path, *options: str) -> nvrtc.Binary:
     return cuda.compile_kernel(source.read_text(), str(source), "wide", "compute_80", options)
 
 
 def test_the_cache_spares_a_compilation(source: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     binary = compile_wide(source)
-    monkeypatch.setattr(cuda, "_compile", no_compiler)
+    monkeypatch.setattr(nvrtc, "_compile", no_compiler)
     assert compile_wide(source) == binary
 
 
 @pytest.mark.parametrize("change", ["source", "options", "version"])
 def test_the_cache_sees_a_change(source: Path, change: str, monkeypatch: pytest.MonkeyPatch) -> None:
     compile_wide(source)
-    monkeypatch.setattr(cuda, "_compile", no_compiler)
+    monkeypatch.setattr(nvrtc, "_compile", no_compiler)
     if change == "source":
         source.write_text(SOURCE + "\n")
     if change == "version":
-        monkeypatch.setattr(cuda, "_version", lambda: (99, 0))
+        monkeypatch.setattr(nvrtc, "_version", lambda: (99, 0))
     with pytest.raises(AssertionError, match="compiled again"):
         compile_wide(source, *(["--use_fast_math"] if change == "options" else []))
 
@@ -336,4 +336,17 @@ def test_more_shared_memory_than_the_gpu_has(source: Path) -> None:
 
 @pytest.mark.parametrize(("capability", "name"), [((7, 5), "sm_75"), ((8, 9), "sm_89"), ((9, 0), "sm_90a")])
 def test_architecture_names(capability: tuple[int, int], name: str) -> None:
-    assert cuda.device_architecture(*capability) == name
+    assert nvrtc.device_architecture(*capability) == name
+
+
+def test_a_gpu_that_the_compiler_does_not_know_is_unavailable() -> None:
+    with pytest.raises(lanes.Unavailable, match=r"compute capability 6\.1; NVRTC 13\.\d+ does not compile for it"):
+        nvrtc.device_architecture(6, 1)
+
+
+def test_compiling_is_told_apart_from_running(source: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    told: list[bool] = []
+    monkeypatch.setattr(lanes, "_on_compiling", [told.append])
+    compile_wide(source)
+    compile_wide(source)
+    assert told == [True, False]

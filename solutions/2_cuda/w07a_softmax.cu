@@ -3,8 +3,8 @@
 //
 // x is read once and out is written once: between the two a row stays on the chip. The arithmetic is float32.
 //
-// softmax keeps a row in registers, up to 32 elements a thread. softmax_long keeps it in the shared memory of a block or
-// of a cluster of blocks; what does not fit there is read again.
+// softmax keeps a row in registers, up to 32 elements a thread. softmax_long keeps it in the shared memory of a block
+// or of a cluster of blocks; what does not fit there is read again.
 
 #include <cuda_bf16.h>
 #include <cuda_pipeline_primitives.h>

@@ -12,69 +12,39 @@ same source, options and architecture are compiled once.
 
 from __future__ import annotations
 
-import base64
 import ctypes
-import hashlib
-import json
 import operator
 import os
-import re
 import sys
-import tempfile
-from contextlib import suppress
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import platformdirs
-from cuda import pathfinder
-from cuda.bindings import nvrtc
-
 from kernelpath import lanes
+from kernelpath.lanes.nvrtc import (
+    Binary,
+    CompileError,
+    KernelNotFound,
+    Parameter,
+    base_name,
+    compile_kernel,
+    declared_parameters,
+    device_architecture,
+    ptx_types,
+)
 
 if TYPE_CHECKING:
     import torch
 
+__all__ = ["CPU_ARCHITECTURE", "CompileError", "Kernel", "KernelNotFound", "compile_kernel", "kernel"]
+
 CPU_ARCHITECTURE = "compute_80"
 """What the PTX machine runs."""
-
-COMMON_OPTIONS = (
-    "-lineinfo",  # counters and faults name the learner's line
-    "--std=c++17",
-    "-DINFINITY=__int_as_float(0x7f800000)",  # nvcc has these from <math.h>, which NVRTC lacks
-    "-DNAN=__int_as_float(0x7fffffff)",
-)
 
 STATIC_SHARED_LIMIT = 48 * 1024
 """Bytes of shared memory that a block gets without asking the driver for more."""
 
 Dim3 = tuple[int, int, int]
-
-
-class CompileError(Exception):
-    """The source does not compile; the message is the compiler's log, with the learner's file and lines."""
-
-
-class KernelNotFound(LookupError):
-    """The source has no kernel of that name; the message lists those it has."""
-
-
-@dataclass(frozen=True)
-class Binary:
-    """One kernel, compiled. `cubin` is empty when the architecture is a virtual one (compute_80)."""
-
-    mangled: str
-    ptx: str
-    cubin: bytes
-
-
-@dataclass(frozen=True)
-class Parameter:
-    """A kernel's parameter: its name in the source and its type in the PTX ("ptr" for a pointer, "u32", "f32" …)."""
-
-    name: str
-    type: str
 
 
 def kernel(path: str | os.PathLike[str], name: str, options: tuple[str, ...] = ()) -> Kernel:
@@ -247,11 +217,6 @@ class _Loaded:
         self.shared_limit = nbytes
 
 
-def device_architecture(major: int, minor: int) -> str:
-    """NVRTC's name for a compute capability, with the features of that very architecture where it has some."""
-    return f"sm_{major}{minor}{'a' if major >= 9 else ''}"
-
-
 # Launch configuration and arguments
 
 
@@ -340,146 +305,3 @@ def _value(kernel: Kernel, parameter: Parameter, argument: Any) -> int | float:
 def _mismatch(kernel: Kernel, parameter: Parameter, wanted: str, argument: Any) -> TypeError:
     got = f"{argument!r}" if isinstance(argument, (int, float)) else type(argument).__name__
     return TypeError(f"{parameter.name} of {kernel.base_name} takes {wanted}, got {got}")
-
-
-# What the source and the PTX say about parameters
-
-
-def base_name(name: str) -> str:
-    """A kernel's own name: "softmax" of "ours::softmax<float, 4>"."""
-    return name.partition("<")[0].rpartition("::")[2].strip()
-
-
-def source_kernels(source: str) -> dict[str, list[str]]:
-    """The kernels that a CUDA C++ source defines: name -> declarations of its parameters, as written."""
-    code = re.sub(r"//[^\n]*|/\*.*?\*/", " ", source, flags=re.DOTALL)
-    heads = re.findall(r"__global__[^{;]*?(\w+)\s*\(([^(){};]*)\)\s*\{", code)
-    return {name: re.sub(r"<[^<>]*>", "", parameters).split(",") for name, parameters in heads}
-
-
-def declared_parameters(source: str, name: str, types: list[str]) -> tuple[Parameter, ...]:
-    """A kernel's parameters: names and pointers from its source, the other types from its PTX.
-
-    NVRTC writes a pointer as .u64, as it does a 64-bit integer. Where the source's declaration cannot be read
-    (it comes from a macro, say), every .u64 is taken for a pointer.
-    """
-    declarations = source_kernels(source).get(name, [])
-    if len(declarations) != len(types):
-        declarations = [f"*parameter_{i}" for i in range(len(types))]
-    return tuple(
-        Parameter(re.findall(r"\w+", declaration)[-1], "ptr" if kind == "u64" and "*" in declaration else kind)
-        for declaration, kind in zip(declarations, types, strict=True)
-    )
-
-
-def ptx_types(ptx: str, mangled: str) -> list[str]:
-    """The types of an entry's parameters in order: "u64", "f32" …, or "b8[n]" for a struct of n bytes.
-
-    Source: PTX ISA, "Kernel Function Parameters".
-    """
-    _, _, rest = ptx.partition(f".entry {mangled}(")
-    found = re.findall(r"\.param (?:\.align \d+ )?\.(\w+) \w+(\[\d+\])?", rest.partition(")")[0])
-    return [kind + count for kind, count in found]
-
-
-# Compilation
-
-
-def compile_kernel(source: str, file: str, name: str, architecture: str, options: tuple[str, ...] = ()) -> Binary:
-    """One kernel of a source, compiled by NVRTC or taken from the cache.
-
-    file: what the compiler's messages and the line table call the source. architecture: "sm_90a" gives PTX and a
-    cubin, "compute_80" PTX alone. Needs no GPU and no driver. Raises CompileError or KernelNotFound.
-    """
-    flags = (f"--gpu-architecture={architecture}", *COMMON_OPTIONS, f"-I{_headers()}", *options)
-    if re.search(r'#\s*include\s*"', source):  # the key below would not see such a file change
-        return _compile(source, file, name, flags)
-    key = hashlib.sha256(repr((source, file, name, flags, _version())).encode()).hexdigest()
-    cached = _cache_folder() / f"{key}.json"
-    binary = _read(cached)
-    if binary is None:
-        with lanes.compiling():
-            binary = _compile(source, file, name, flags)
-        _write(cached, binary)
-    return binary
-
-
-def _compile(source: str, file: str, name: str, flags: tuple[str, ...]) -> Binary:
-    program = _call(nvrtc.nvrtcCreateProgram, source.encode(), file.encode(), 0, [], [])
-    try:
-        _call(nvrtc.nvrtcAddNameExpression, program, name.encode())
-        (status,) = nvrtc.nvrtcCompileProgram(program, len(flags), [flag.encode() for flag in flags])
-        if status != nvrtc.nvrtcResult.NVRTC_SUCCESS:
-            log = _text(program, nvrtc.nvrtcGetProgramLogSize, nvrtc.nvrtcGetProgramLog)
-            raise _failure(source, file, name, log.decode(errors="replace").strip("\0\n "))
-        return Binary(
-            mangled=_call(nvrtc.nvrtcGetLoweredName, program, name.encode()).decode(),
-            ptx=_text(program, nvrtc.nvrtcGetPTXSize, nvrtc.nvrtcGetPTX).decode().strip("\0"),
-            cubin=_text(program, nvrtc.nvrtcGetCUBINSize, nvrtc.nvrtcGetCUBIN),
-        )
-    finally:
-        nvrtc.nvrtcDestroyProgram(program)
-
-
-def _failure(source: str, file: str, name: str, log: str) -> Exception:
-    """The name alone is wrong if NVRTC complains about nothing but its list of names (__nv_name_map)."""
-    elsewhere = re.search(r"^(?!__nv_name_map).*\(\d+\): (?:catastrophic )?error", log, flags=re.MULTILINE)
-    kernels = source_kernels(source)
-    if elsewhere or "__nv_name_map" not in log or base_name(name) in kernels:
-        return CompileError(log)
-    return KernelNotFound(f"no kernel {name} in {file}; kernels there: {', '.join(kernels) or 'none'}")
-
-
-def _call(function: Any, *arguments: Any) -> Any:
-    status, *results = function(*arguments)
-    if status != nvrtc.nvrtcResult.NVRTC_SUCCESS:
-        raise RuntimeError(f"{function.__name__}: {status.name}")
-    return results[0] if len(results) == 1 else tuple(results)
-
-
-def _text(program: Any, size: Any, get: Any) -> bytes:
-    buffer = bytes(_call(size, program))
-    if buffer:
-        _call(get, program, buffer)
-    return buffer
-
-
-@cache
-def _version() -> tuple[int, int]:
-    major, minor = _call(nvrtc.nvrtcVersion)
-    return major, minor
-
-
-@cache
-def _headers() -> str:
-    """The folder of cuda_fp16.h and the like: of the pip package, else of an installed toolkit."""
-    folder = pathfinder.find_nvidia_header_directory("cudart")
-    if folder is None:
-        raise lanes.Unavailable("the CUDA headers are missing: pip install nvidia-cuda-runtime")
-    return str(folder)
-
-
-# The cache on disk
-
-
-def _cache_folder() -> Path:
-    folder = os.environ.get("KERNELPATH_CACHE") or platformdirs.user_cache_dir("kernelpath")
-    return Path(folder) / "cuda"
-
-
-def _read(cached: Path) -> Binary | None:
-    try:
-        entry = json.loads(cached.read_text())
-        return Binary(entry["mangled"], entry["ptx"], base64.b64decode(entry["cubin"]))
-    except (OSError, ValueError, KeyError):
-        return None
-
-
-def _write(cached: Path, binary: Binary) -> None:
-    """Atomic: another process sees the whole file or none. A folder that cannot be written only costs time."""
-    entry = {"mangled": binary.mangled, "ptx": binary.ptx, "cubin": base64.b64encode(binary.cubin).decode()}
-    with suppress(OSError):
-        cached.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.NamedTemporaryFile("w", dir=cached.parent, suffix=".tmp", delete=False) as partial:
-            json.dump(entry, partial)
-        os.replace(partial.name, cached)
