@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -90,6 +91,14 @@ def measurement(seconds: float, speedup: Interval, of_reference: float = 1.0) ->
 def test_the_gate(seconds: float, speedup: Interval, verdict: Verdict | None) -> None:
     complaint = measure.time_complaint(measurement(seconds, speedup), min_speedup=1.5)
     assert (complaint.verdict if complaint else None) is verdict
+
+
+def test_a_time_that_is_launch_overhead_decides_nothing() -> None:
+    short = dataclasses.replace(measurement(15e-6, Interval(2.0, 1.9, 2.1)), light_seconds=14e-6)
+    complaint = measure.time_complaint(short, min_speedup=1.5)
+    assert complaint is not None
+    assert complaint.verdict is Verdict.INCONCLUSIVE
+    assert "launch overhead" in complaint.cause
 
 
 @pytest.mark.parametrize(

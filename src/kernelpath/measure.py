@@ -17,6 +17,9 @@ Conduct = Callable[[Mapping[str, Any], Sequence[Any]], Complaint | None]
 THIRD_STAR = 0.9
 """The share of the reference kernel's speed, in the same run, that earns the third star."""
 
+LAUNCH_BOUND_SECONDS = 20e-6
+"""A kernel that is faster than this has a time that says little about the kernel."""
+
 NEGLIGIBLE = 0.02
 """The share of a kernel's sectors up to which a line may be uncoalesced: the tail that fills no vector, for one."""
 
@@ -136,6 +139,9 @@ def time_complaint(measured: Measurement, min_speedup: float) -> Complaint | Non
             f" {measured.light_seconds * 1e6:.1f} µs at this machine's ceiling"
         )
         return Complaint(Verdict.TOO_FAST, cause)
+    if measured.seconds < LAUNCH_BOUND_SECONDS:
+        took = f"{measured.seconds * 1e6:.1f} µs is launch overhead more than anything else"
+        return Complaint(Verdict.INCONCLUSIVE, f"{took}; the declaration needs a larger bench case for this GPU")
     side = timing.judge(measured.speedup, min_speedup)
     if side == "above":
         return None
