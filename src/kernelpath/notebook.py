@@ -12,6 +12,7 @@ import datetime
 import json
 import os
 import statistics
+import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -85,7 +86,7 @@ def ask(name: str, number: int, answer: str | float | EllipsisType = ...) -> Non
     shown = console()
     shown.print(Text(question.ask, "bold"))
     for choice in question.choices:
-        shown.print(f"  - {choice}")
+        shown.print(Text(f"  - {choice}"))
     if isinstance(answer, EllipsisType):
         shown.print(Text("Put your answer in place of the dots and run the cell again.", "dim"))
         return
@@ -95,7 +96,7 @@ def ask(name: str, number: int, answer: str | float | EllipsisType = ...) -> Non
         and abs(answer - question.answer) <= question.tolerance * abs(question.answer)
     )
     shown.print(Text("right" if right else f"no: {question.answer}", "green" if right else "red"))
-    shown.print(question.why)
+    shown.print(Text(question.why))
 
 
 def hold(prediction: float | EllipsisType, measured: float, unit: str) -> None:
@@ -351,8 +352,9 @@ def execute(
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Execute notebooks and write them, with their outputs, in place or into another folder."""
+    """Execute notebooks and write those that run to their end, in place or into another folder."""
     import nbformat
+    from nbclient.exceptions import CellExecutionError
 
     parser = argparse.ArgumentParser(prog="python -m kernelpath.notebook", description=main.__doc__)
     parser.add_argument("notebooks", nargs="*", type=Path, help="default: all of them")
@@ -360,12 +362,19 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--into", type=Path, help="write below this folder instead of in place")
     parser.add_argument("--record", type=Path, help="a JSON file that takes what only a GPU can tell")
     chosen = parser.parse_args(arguments)
+    failed = 0
     for path in chosen.notebooks or all_notebooks():
-        executed = execute(path, whose=chosen.tree, record=chosen.record)
+        try:
+            executed = execute(path, whose=chosen.tree, record=chosen.record)
+        except CellExecutionError as error:
+            print(f"{path.name}: {error}", file=sys.stderr)
+            failed += 1
+            continue
         target = chosen.into / path.name if chosen.into else path
         target.parent.mkdir(parents=True, exist_ok=True)
         nbformat.write(executed, target)  # type: ignore[no-untyped-call]
-        print(f"{path.name}: {len(executed.cells)} cells")
+        print(f"{path.name}: {len(executed.cells)} cells", flush=True)
+    sys.exit(1 if failed else 0)
 
 
 def all_notebooks() -> Iterable[Path]:
