@@ -28,9 +28,11 @@ extern "C" __global__ void wide(double* out, long long big, unsigned char small 
 
 __global__ void shared_bytes(float* out, int n) {
   extern __shared__ float buffer[];
+  __shared__ float last;
+  if (threadIdx.x == 0) last = n;
   buffer[threadIdx.x + n - blockDim.x] = threadIdx.x;
   __syncthreads();
-  out[threadIdx.x] = buffer[blockDim.x - 1 - threadIdx.x + n - blockDim.x];
+  out[threadIdx.x] = buffer[int(last) - 1 - threadIdx.x];
 }
 """
 
@@ -294,8 +296,8 @@ def test_an_integer_for_a_float_parameter_keeps_its_value(source: Path, device: 
 
 
 @pytest.mark.parametrize("device", DEVICES)
-@pytest.mark.parametrize("nbytes", [4 * 256, 64 * 1024])
-def test_dynamic_shared_memory_past_48_kib(source: Path, device: str, nbytes: int) -> None:
+@pytest.mark.parametrize("nbytes", [4 * 256, 48 * 1024, 64 * 1024])
+def test_dynamic_shared_memory_below_and_past_48_kib(source: Path, device: str, nbytes: int) -> None:
     out = torch.zeros(256, device=device)
     cuda.kernel(source, "shared_bytes")[1, 256, nbytes](out, nbytes // 4)
     assert out.tolist() == list(range(255, -1, -1))

@@ -41,9 +41,6 @@ __all__ = ["CPU_ARCHITECTURE", "CompileError", "Kernel", "KernelNotFound", "comp
 CPU_ARCHITECTURE = "compute_80"
 """What the PTX machine runs."""
 
-STATIC_SHARED_LIMIT = 48 * 1024
-"""Bytes of shared memory that a block gets without asking the driver for more."""
-
 Dim3 = tuple[int, int, int]
 
 
@@ -170,7 +167,7 @@ class _Loaded:
         self.current_stream = torch._C._cuda_getCurrentRawStream
         self.streams = {0: core.LEGACY_DEFAULT_STREAM}
         self.configurations: dict[_Launcher, Any] = {}
-        self.shared_limit = STATIC_SHARED_LIMIT
+        self.shared_limit = 0
         architecture = device_architecture(*torch.cuda.get_device_capability(index))
         binary = kernel.binary(architecture)
         self.parameters = kernel.parameters(architecture)
@@ -208,6 +205,7 @@ class _Loaded:
         return self.configurations[launcher]
 
     def _allow_shared(self, nbytes: int) -> None:
+        """Past 48 KiB, static and dynamic together, a kernel gets no shared memory that was not asked for."""
         from cuda.bindings import driver
 
         attribute = driver.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
