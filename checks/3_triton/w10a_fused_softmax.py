@@ -37,6 +37,7 @@ EXERCISE = Exercise(
         {"rows": 5, "columns": 128, "dtype": "bfloat16"},
         {"rows": 5, "columns": 129, "dtype": "bfloat16"},
         {"rows": 33, "columns": 1009, "dtype": "float32"},
+        {"rows": 3, "columns": 20_011, "dtype": "bfloat16"},
         {"rows": 1, "columns": 131_072, "dtype": "bfloat16"},
         {"rows": 67, "columns": 2048, "dtype": "float32"},
     ),
