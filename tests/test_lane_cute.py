@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import functools
 import struct
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -99,11 +99,12 @@ class Machine:
 
 
 @pytest.fixture
-def machine(monkeypatch: pytest.MonkeyPatch) -> Machine:
+def machine(monkeypatch: pytest.MonkeyPatch) -> Iterator[Machine]:
     machine = Machine(simt.load)
     monkeypatch.setattr(simt, "load", machine.load)
-    monkeypatch.setattr(lane, "_cpu_program", functools.cache(lane._CpuProgram))
-    return machine
+    lane._program.cache_clear()
+    yield machine
+    lane._program.cache_clear()
 
 
 def test_launch_gets_grid_block_and_the_bytes_of_each_parameter(machine):
@@ -166,11 +167,11 @@ def test_a_kernel_that_the_machine_cannot_compile_is_no_silent_launch(machine, m
 def test_one_program_serves_every_size_and_another_dtype_gets_its_own(machine):
     for n in (10, 20, 30):
         lane.run(scale, torch.zeros(n), torch.zeros(n), 1.0, 32)
-    assert lane._cpu_program.cache_info().currsize == 1
+    assert lane._program.cache_info().currsize == 1
     lane.run(scale, torch.zeros(10), torch.zeros(10, dtype=torch.bfloat16), 1.0, 32)
     lane.run(scale, torch.zeros(10), torch.zeros(10), 1.0, 64)
     lane.run(scale, torch.zeros(11)[1:], torch.zeros(10), 1.0, 32)
-    assert lane._cpu_program.cache_info().currsize == 4
+    assert lane._program.cache_info().currsize == 4
 
 
 def test_kernels_run_on_cpu_tensors():
@@ -277,6 +278,13 @@ def test_launches_go_to_the_current_stream():
     graph.replay()
     torch.cuda.synchronize()
     assert torch.equal(out, x * 2)
+
+
+@pytest.mark.gpu
+@needs_gpu
+def test_host_code_does_not_reach_for_memory_of_a_gpu():
+    with pytest.raises(ValueError, match=r"count_up.* launches no kernel"):
+        lane.run(count_up, torch.empty(5, dtype=torch.int64, device="cuda"))
 
 
 @pytest.mark.gpu

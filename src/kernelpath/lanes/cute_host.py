@@ -1,0 +1,221 @@
+"""Runs the host code that CuTe DSL compiles, with its calls to the CUDA runtime redirected.
+
+Compiled host code works out the grid, then asks the CUDA runtime for a kernel and to launch it. It runs here as it is.
+Only those two calls come to us, so that every launch is seen:
+
+- `GpuHost` passes a launch on to the runtime, on PyTorch's current stream.
+- `CpuHost` runs the kernel's PTX on `kernelpath.simt`.
+
+The DSL has no public hook for this, hence its exact version in pyproject.toml.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import re
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import torch
+from cuda.bindings import runtime
+from cutlass._mlir.execution_engine import ExecutionEngine
+from cutlass.cutlass_dsl import CuTeDSL
+
+from kernelpath import lanes, simt
+
+Argument = torch.Tensor | int | float
+
+
+class LaunchConfig(ctypes.Structure):
+    """cudaLaunchConfig_t of the CUDA runtime."""
+
+    _fields_ = (
+        ("grid", ctypes.c_uint32 * 3),
+        ("block", ctypes.c_uint32 * 3),
+        ("shared", ctypes.c_size_t),
+        ("stream", ctypes.c_void_p),
+        ("attributes", ctypes.c_void_p),
+        ("attribute_count", ctypes.c_uint32),
+    )
+
+
+GetKernel = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.POINTER(ctypes.c_void_p), ctypes.c_void_p, ctypes.c_char_p)
+LaunchKernel = ctypes.CFUNCTYPE(
+    ctypes.c_int, ctypes.POINTER(LaunchConfig), ctypes.c_void_p, ctypes.POINTER(ctypes.c_void_p)
+)
+Anything = ctypes.CFUNCTYPE(ctypes.c_int)
+
+SUCCESS, UNKNOWN_ERROR = 0, 999  # of cudaError_t
+
+
+class Packed:
+    """A tensor in memory, as host code takes it; the DSL asks an argument for `__c_pointers__`."""
+
+    def __init__(self, content: bytes) -> None:
+        self.memory = ctypes.create_string_buffer(content, len(content))
+
+    def __c_pointers__(self) -> list[int]:
+        return [ctypes.addressof(self.memory)]
+
+
+class Host(ABC):
+    """Compiled host code. It calls `get_kernel` for each kernel once, and `launch` for each launch."""
+
+    def __init__(self, compiled: Any) -> None:
+        self._compiled = compiled
+        self._kernels: dict[int, str] = {}  # the name behind each handle
+        self._arguments: Mapping[str, Argument] = {}  # of the call in progress
+        self._error: BaseException | None = None
+        self._callbacks = self._redirected()  # kept, because the engine holds only their addresses
+        self._engine = ExecutionEngine(compiled.ir_module, opt_level=2, shared_libs=[_runtime_library()])
+        for name, callback in self._callbacks.items():
+            self._engine.raw_register_runtime(name, ctypes.cast(callback, ctypes.c_void_p))
+        self._code = self._engine.lookup(compiled.function_name)  # type: ignore[no-untyped-call]
+
+    def __call__(self, given: Sequence[Any], arguments: Mapping[str, Argument]) -> None:
+        """Run. given: what is not compiled in, tensors packed; arguments: all of them by parameter name."""
+        pointers, adapted = self._compiled.generate_execution_args(*given)
+        status = ctypes.c_int32()
+        self._arguments = arguments
+        self._code((ctypes.c_void_p * (len(pointers) + 1))(*pointers, ctypes.addressof(status)))
+        self._arguments = {}
+        del adapted  # not earlier: host code reads its memory
+        self._check(status.value)
+
+    def _check(self, status: int) -> None:
+        error, self._error = self._error, None
+        if error is not None:
+            raise error
+        if status != SUCCESS:
+            raise RuntimeError(f"the CUDA runtime refused the launch: {_error_text(status)}")
+
+    def _redirected(self) -> dict[str, Any]:
+        return {
+            "_cudaLibraryGetKernel": GetKernel(self._guarded(self.get_kernel)),
+            "_cudaLaunchKernelEx": LaunchKernel(self._guarded(self.launch)),
+        }
+
+    def _guarded(self, function: Callable[..., int]) -> Callable[..., int]:
+        """What `function` raises waits in `_error`: no exception passes through compiled code."""
+
+        def call(*args: Any) -> int:
+            try:
+                return function(*args)
+            except BaseException as error:
+                self._error = error
+                return UNKNOWN_ERROR
+
+        return call
+
+    @abstractmethod
+    def get_kernel(self, handle: Any, library: int | None, name: bytes) -> int:
+        """Set `handle[0]` to something that stands for the kernel, and remember its name; a status is returned."""
+
+    @abstractmethod
+    def launch(self, config: Any, handle: int, parameters: Any) -> int:
+        """Launch a kernel. config: pointer to a LaunchConfig; parameters: an array of pointers to their values."""
+
+    def _record(self, handle: int, device: str, counted: simt.Launch | None = None) -> None:
+        arguments = tuple(self._arguments.values())
+        lanes.record(lanes.Launched("cute", _plain(self._kernels[handle]), device, arguments, counted))
+
+
+class CpuHost(Host):
+    """Launches go to the PTX machine; every other call to the runtime succeeds and does nothing."""
+
+    def __init__(self, compiled: Any) -> None:
+        super().__init__(compiled)
+        if compiled.kernel_info:  # a host function may do without kernels
+            self._module = simt.load(compiled.__ptx__)
+            self._load_kernels()
+
+    def _load_kernels(self) -> None:
+        """Let host code ask for its kernels. The DSL's own loader would ask the driver first."""
+        library, device, status = ctypes.pointer(ctypes.c_void_p()), ctypes.c_int32(), ctypes.c_int32()
+        packed = (ctypes.c_void_p * 3)(*map(ctypes.addressof, (library, device, status)))
+        ctypes.CFUNCTYPE(None, ctypes.c_void_p)(self._engine.raw_lookup("cuda_load_to_device"))(packed)
+        self._check(status.value)
+
+    def _redirected(self) -> dict[str, Any]:
+        others = (
+            "_cudaGetDevice",
+            "_cudaDeviceGetAttribute",
+            "_cuKernelGetAttribute",
+            "_cudaFuncSetAttribute",
+            "_cudaKernelSetAttributeForDevice",
+        )
+        return dict.fromkeys(others, Anything(lambda: SUCCESS)) | super()._redirected()
+
+    def get_kernel(self, handle: Any, library: int | None, name: bytes) -> int:
+        handle[0] = len(self._kernels) + 1
+        self._kernels[handle[0]] = name.decode()
+        with lanes.compiling():
+            self._module.compile(name.decode())
+        return SUCCESS
+
+    def launch(self, config: Any, handle: int, parameters: Any) -> int:
+        name, wanted = self._kernels[handle], config[0]
+        sizes = [parameter.size for parameter in self._module.kernels[name].params]
+        tensors = ((key, value) for key, value in self._arguments.items() if isinstance(value, torch.Tensor))
+        counted = self._module.launch(
+            name,
+            grid=tuple(wanted.grid),
+            block=tuple(wanted.block),
+            shared=wanted.shared,
+            args=[ctypes.string_at(parameters[i], size) for i, size in enumerate(sizes)],
+            buffers=[_buffer(key, tensor) for key, tensor in tensors],
+        )
+        self._record(handle, "cpu", counted)
+        return SUCCESS
+
+
+class GpuHost(Host):
+    """Launches go to the GPU, on PyTorch's current stream where the source names none."""
+
+    def __init__(self, compiled: Any) -> None:
+        library = ctypes.CDLL(_runtime_library())
+        self._runtime_get_kernel = GetKernel(("_cudaLibraryGetKernel", library))
+        self._runtime_launch = LaunchKernel(("_cudaLaunchKernelEx", library))
+        super().__init__(compiled)
+        if not compiled.kernel_info:
+            raise ValueError(f"{compiled.function_name} launches no kernel, and host code cannot reach a GPU's memory")
+        compiled.engine = self._engine
+        self._libraries = compiled._load_cuda_library()
+
+    def __call__(self, given: Sequence[Any], arguments: Mapping[str, Argument]) -> None:
+        device = next(value.device for value in arguments.values() if isinstance(value, torch.Tensor))
+        with torch.cuda.device(device):
+            super().__call__(given, arguments)
+
+    def get_kernel(self, handle: Any, library: int | None, name: bytes) -> int:
+        status: int = self._runtime_get_kernel(handle, library, name)
+        self._kernels[handle[0]] = name.decode()
+        return status
+
+    def launch(self, config: Any, handle: int, parameters: Any) -> int:
+        config[0].stream = config[0].stream or torch.cuda.current_stream().cuda_stream
+        status: int = self._runtime_launch(config, handle, parameters)
+        if status == SUCCESS:
+            self._record(handle, "cuda")
+        return status
+
+
+def _runtime_library() -> str:
+    return str(CuTeDSL._get_dsl().get_shared_libs()[0])
+
+
+def _error_text(status: int) -> str:
+    return str(runtime.cudaGetErrorString(runtime.cudaError_t(status))[1].decode())
+
+
+def _buffer(name: str, tensor: torch.Tensor) -> simt.Buffer:
+    """The memory from the tensor's first element to its last."""
+    span = 1 + sum((extent - 1) * stride for extent, stride in zip(tensor.shape, tensor.stride(), strict=True))
+    size = span * tensor.element_size() if tensor.numel() else 0
+    return simt.Buffer(name, tensor.data_ptr(), size, tensor.element_size())
+
+
+def _plain(mangled: str) -> str:
+    """The name of the Python function in the name that the DSL gives its kernel."""
+    return re.sub(r"^kernel_cutlass_|_tensorptr.*$|_\d+$", "", mangled)
