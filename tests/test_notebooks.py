@@ -11,11 +11,11 @@ import nbformat
 import pytest
 import torch
 
-from kernelpath import notebook, plots, registry
+from kernelpath import execute, notebook, plots, registry
 from kernelpath.lanes import cuda
 from kernelpath.verdict import Verdict
 
-NOTEBOOKS = list(notebook.all_notebooks())
+NOTEBOOKS = list(execute.all_notebooks())
 NAMES = [path.stem for path in NOTEBOOKS]
 
 STRIDED = r"""
@@ -30,7 +30,7 @@ __global__ void gather(const float* x, float* out, int stride) {
 def executed() -> Iterator[dict[Path, Future[nbformat.NotebookNode]]]:
     """Every notebook's run, two at a time."""
     with ThreadPoolExecutor(max_workers=min(2, os.cpu_count() or 1)) as pool:
-        yield {path: pool.submit(notebook.execute, path) for path in NOTEBOOKS}
+        yield {path: pool.submit(execute.execute, path) for path in NOTEBOOKS}
 
 
 def text_of(cell: nbformat.NotebookNode) -> str:

@@ -7,13 +7,11 @@ What only a GPU can tell is kept in results/notebooks.json, so that it can be re
 
 from __future__ import annotations
 
-import argparse
 import datetime
 import json
 import os
 import statistics
-import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import EllipsisType
@@ -29,8 +27,6 @@ from kernelpath.registry import Tree
 from kernelpath.verdict import Report
 
 if TYPE_CHECKING:
-    import nbformat
-
     from kernelpath.simt import Launch, LineCounters
 
 Kernel = Callable[..., Any]
@@ -65,8 +61,9 @@ def setup(*, triton: bool = False) -> None:
     if torch.cuda.is_available():
         print(f"{torch.cuda.get_device_name()}: kernels are timed here, and counted on the PTX machine.")
     else:
-        print("No GPU here: kernels are compiled by NVIDIA's compiler and run on the PTX machine, which counts what")
-        print("they ask of the memory. Times below were recorded on a GPU; the text says which.")
+        print("No GPU here: kernels are compiled as for one and run on the PTX machine, which counts what they ask of")
+        print("memory. Times were recorded on the GPU that is named beside them; with a GPU they would be taken here,")
+        print("and your kernel would be timed against the baseline.")
 
 
 # Grading and asking
@@ -319,68 +316,3 @@ def seconds(calls: Mapping[str, Callable[[], Any]], rounds: int = ROUNDS) -> dic
         for label, duration in zip(order, watch.round([calls[label] for label in order])[0], strict=True):
             taken[label].append(duration)
     return {label: statistics.median(durations) for label, durations in taken.items()}
-
-
-# Running notebooks
-
-
-def execute(
-    path: Path, *, whose: Tree = "solutions", record: Path | None = None, timeout: int = 300
-) -> nbformat.NotebookNode:
-    """Run a notebook from top to bottom in a kernel of its own and return it with its outputs.
-
-    record: a JSON file that takes what only a GPU can tell. timeout: seconds for one cell.
-    Raises nbclient.exceptions.CellExecutionError for the first cell that fails.
-    """
-    import nbformat
-    from nbclient import NotebookClient
-
-    notebook: nbformat.NotebookNode = nbformat.read(path, as_version=4)  # type: ignore[no-untyped-call]
-    environment = {**os.environ, "KERNELPATH_TREE": whose, "PYTHONHASHSEED": "0"}
-    if record is not None:
-        environment["KERNELPATH_RECORD"] = str(record.absolute())
-    client = NotebookClient(
-        notebook,
-        timeout=timeout,
-        kernel_name="python3",
-        record_timing=False,
-        resources={"metadata": {"path": str(path.parent)}},
-    )
-    client.execute(env=environment)
-    notebook.metadata = {"kernelspec": notebook.metadata["kernelspec"], "language_info": {"name": "python"}}
-    return notebook
-
-
-def main(arguments: Sequence[str] | None = None) -> None:
-    """Execute notebooks and write those that run to their end, in place or into another folder."""
-    import nbformat
-    from nbclient.exceptions import CellExecutionError
-
-    parser = argparse.ArgumentParser(prog="python -m kernelpath.notebook", description=main.__doc__)
-    parser.add_argument("notebooks", nargs="*", type=Path, help="default: all of them")
-    parser.add_argument("--tree", choices=("phases", "solutions"), default="solutions", help="whose kernels to use")
-    parser.add_argument("--into", type=Path, help="write below this folder instead of in place")
-    parser.add_argument("--record", type=Path, help="a JSON file that takes what only a GPU can tell")
-    chosen = parser.parse_args(arguments)
-    failed = 0
-    for path in chosen.notebooks or all_notebooks():
-        try:
-            executed = execute(path, whose=chosen.tree, record=chosen.record)
-        except CellExecutionError as error:
-            print(f"{path.name}: {error}", file=sys.stderr)
-            failed += 1
-            continue
-        target = chosen.into / path.name if chosen.into else path
-        target.parent.mkdir(parents=True, exist_ok=True)
-        nbformat.write(executed, target)  # type: ignore[no-untyped-call]
-        print(f"{path.name}: {len(executed.cells)} cells", flush=True)
-    sys.exit(1 if failed else 0)
-
-
-def all_notebooks() -> Iterable[Path]:
-    """Every notebook of the checkout, in the order of the weeks."""
-    return sorted(registry.root().glob("notebooks/*/week*.ipynb"), key=lambda path: path.name)
-
-
-if __name__ == "__main__":
-    main()

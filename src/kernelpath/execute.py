@@ -1,0 +1,82 @@
+"""Runs notebooks from top to bottom: `python -m kernelpath.execute [NOTEBOOK…]`.
+
+Against the reference kernels, so that the tests see every cell work, and so that the outputs that are committed say
+what a finished exercise looks like.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from kernelpath import registry
+from kernelpath.registry import Tree
+
+if TYPE_CHECKING:
+    import nbformat
+
+
+def execute(
+    path: Path, *, whose: Tree = "solutions", record: Path | None = None, timeout: int = 300
+) -> nbformat.NotebookNode:
+    """Run a notebook from top to bottom in a kernel of its own and return it with its outputs.
+
+    record: a JSON file that takes what only a GPU can tell. timeout: seconds for one cell.
+    Raises nbclient.exceptions.CellExecutionError for the first cell that fails.
+    """
+    import nbformat
+    from nbclient import NotebookClient
+
+    notebook: nbformat.NotebookNode = nbformat.read(path, as_version=4)  # type: ignore[no-untyped-call]
+    environment = {**os.environ, "KERNELPATH_TREE": whose}
+    if record is not None:
+        environment["KERNELPATH_RECORD"] = str(record.absolute())
+    client = NotebookClient(
+        notebook,
+        timeout=timeout,
+        kernel_name="python3",
+        record_timing=False,
+        resources={"metadata": {"path": str(path.parent)}},
+    )
+    client.execute(env=environment)
+    notebook.metadata = {"kernelspec": notebook.metadata["kernelspec"], "language_info": {"name": "python"}}
+    return notebook
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Execute notebooks and write those that run to their end, in place or into another folder."""
+    import nbformat
+    from nbclient.exceptions import CellExecutionError
+
+    parser = argparse.ArgumentParser(prog="python -m kernelpath.execute", description=main.__doc__)
+    parser.add_argument("notebooks", nargs="*", type=Path, help="default: all of them")
+    parser.add_argument("--tree", choices=("phases", "solutions"), default="solutions", help="whose kernels to use")
+    parser.add_argument("--into", type=Path, help="write below this folder instead of in place")
+    parser.add_argument("--record", type=Path, help="a JSON file that takes what only a GPU can tell")
+    chosen = parser.parse_args(arguments)
+    failed = 0
+    for path in chosen.notebooks or all_notebooks():
+        try:
+            executed = execute(path, whose=chosen.tree, record=chosen.record)
+        except CellExecutionError as error:
+            print(f"{path.name}: {error}", file=sys.stderr)
+            failed += 1
+            continue
+        target = chosen.into / path.name if chosen.into else path
+        target.parent.mkdir(parents=True, exist_ok=True)
+        nbformat.write(executed, target)  # type: ignore[no-untyped-call]
+        print(f"{path.name}: {len(executed.cells)} cells", flush=True)
+    sys.exit(1 if failed else 0)
+
+
+def all_notebooks() -> Iterable[Path]:
+    """Every notebook of the checkout, in the order of the weeks."""
+    return sorted(registry.root().glob("notebooks/*/week*.ipynb"), key=lambda path: path.name)
+
+
+if __name__ == "__main__":
+    main()
