@@ -16,14 +16,17 @@ import time
 from pathlib import Path
 
 from kernelpath import registry
+from kernelpath.verdict import Verdict
 
 RUNS = 7
 SAVES = 11
 TYPING_SECONDS = 3.0
+VERDICTS = {verdict.value for verdict in Verdict}
 KP = (sys.executable, "-m", "kernelpath.cli")
 
 
 def main() -> None:
+    print(f"{os.cpu_count()} cores, load {os.getloadavg()[0]:.1f} at the start")
     with tempfile.TemporaryDirectory() as folder:
         checkout = solved_checkout(Path(folder))
         environment = {**os.environ, "KERNELPATH_CACHE": str(Path(folder) / "cache")}
@@ -80,9 +83,11 @@ def watch(checkout: Path, environment: dict[str, str]) -> list[float]:
 def await_verdict(watching: subprocess.Popen[str]) -> None:
     assert watching.stdout is not None
     for line in watching.stdout:
-        if line.startswith("PASSED"):
+        if line.partition(" ")[0] in VERDICTS:
+            if not line.startswith("PASSED"):
+                raise SystemExit(f"the reference kernel did not pass: {line}")
             return
-    raise SystemExit("the reference kernel did not pass; see: kp check vector_add --tree solutions --device cpu")
+    raise SystemExit("kp watch has ended without a verdict")
 
 
 if __name__ == "__main__":

@@ -177,8 +177,10 @@ def _cases(graded: Report) -> Table | None:
     rows.add_column(no_wrap=True)
     rows.add_column(justify="right", no_wrap=True, style="dim")
     for case in graded.cases:
-        cause = Text(case.cause if case.cause != graded.cause else "", no_wrap=True, overflow="ellipsis")
-        rows.add_row(arguments(case.case), verdict(case.verdict), seconds(case.seconds), cause)
+        row: list[RenderableType] = [arguments(case.case), verdict(case.verdict), seconds(case.seconds)]
+        if case.cause not in ("", graded.cause):
+            row.append(Text(case.cause, no_wrap=True, overflow="ellipsis"))
+        rows.add_row(*row)
     return rows
 
 
