@@ -158,13 +158,14 @@ def test_calls_local_memory_and_switch(run):
 
 
 def test_printf_and_clock(run):
-    source = r"""#include <stdio.h>
+    source = r"""
     __global__ void kernel(long long* a) {
-        if (threadIdx.x % 20 == 3) printf("thread %d of %s: %5.2f %llu%%\n", threadIdx.x, "one", 0.125 * threadIdx.x, 1ull << 40);
+        int t = threadIdx.x;
+        if (t % 20 == 3) printf("thread %d of %s: %5.2f %llu%%\n", t, "one", 0.125 * t, 1ull << 40);
         long long before = clock64();
         for (int i = 0; i < 10; i++) __nanosleep(1);
         a[threadIdx.x] = clock64() - before;
-    }""".replace("#include <stdio.h>\n", "")
+    }"""
     a = aligned(32, np.int64)
     launch = run(source, 1, 32, a)
     assert launch.printed == "thread 3 of one:  0.38 1099511627776%\nthread 23 of one:  2.88 1099511627776%\n"

@@ -165,8 +165,10 @@ class Run:
             for number in ready:
                 status[number] = self._advance(number)
             if not ready:
+                self._require_written()
                 for number in self._open_barrier([n for n, s in enumerate(status) if s == Status.BARRIER]):
                     status[number] = Status.READY
+        self._require_written()
 
     def _advance(self, number: int) -> Status:
         """Run one warp until it waits, leaves the kernel or has used up its slice."""
@@ -263,6 +265,8 @@ class Run:
 
     def _fault(self) -> Fault:
         kind, number, lane = FAULT_KINDS[self._get("fault_kind")], self._get("fault_warp"), self._get("fault_lane")
+        if self._get("unwritten_address"):
+            return self._unwritten(f"thread {self._thread(number, lane)}" if kind == FaultKind.RACE else "")
         if self._get("fault_site") < 0:
             text = "stops at a trap" if kind == FaultKind.TRAP else _BAD_MASK
             return self._new_fault(kind, text, -self._get("fault_site") - 1, number, lane)
@@ -271,6 +275,20 @@ class Run:
         text = complaints.describe(
             kind, site, address, self._where(address, site.bytes, site.space, number, lane), other
         )
+        return self._new_fault(kind, text, site.line, number, lane, address)
+
+    def _require_written(self) -> None:
+        """Raise what was remembered of shared memory that was read before anything wrote it."""
+        if self._get("unwritten_address"):
+            raise self._unwritten("")
+
+    def _unwritten(self, writer: str) -> Fault:
+        """A read of shared memory before ``writer`` wrote it: a barrier is missing; without one, nothing wrote it."""
+        kind = FaultKind.RACE if writer else FaultKind.UNINITIALIZED
+        site, address = self.lowered.sites[self._get("unwritten_site")], self._get("unwritten_address")
+        number, lane = divmod(self._get("unwritten_thread"), LANES)
+        place = self._where(address, site.bytes, site.space, number, lane)
+        text = complaints.describe(kind, site, address, place, writer)
         return self._new_fault(kind, text, site.line, number, lane, address)
 
     def _where(self, address: int, size: int, space: Space, number: int, lane: int) -> str:

@@ -147,6 +147,9 @@ LAUNCH = np.dtype(
         ("fault_other", "i4"),
         ("fault_block", "i4"),
         ("fault_address", "i8"),
+        ("unwritten_site", "i4"),
+        ("unwritten_thread", "i4"),
+        ("unwritten_address", "i8"),  # not 0 once shared memory was read that nothing had written
     ],
     align=True,
 )

@@ -68,7 +68,9 @@ def access(launch: LaunchRecord, warp: WarpRecord, number: int, mask: int) -> in
             if offset < 0 or offset + size > extent:
                 return fault(launch, warp, OUT_OF_BOUNDS, number, lane, address, -1)
             if not initialised(state + offset, size, kind):
-                return fault(launch, warp, UNINITIALIZED, number, lane, address, -1)
+                if space != Space.SHARED:
+                    return fault(launch, warp, UNINITIALIZED, number, lane, address, -1)
+                remember_unwritten(launch, warp, number, lane, address)
             if history:
                 for entry in range(offset >> granule, (offset + size - 1 >> granule) + 1):
                     other = check(launch, since, history + 16 * entry, warp.index, lane, kind, site.strong)
@@ -130,12 +132,21 @@ def initialised(state: int, size: int, kind: int) -> int:
 
 
 @native
+def remember_unwritten(launch: LaunchRecord, warp: WarpRecord, number: int, lane: int, address: int) -> None:
+    """The first read of shared memory that nothing wrote. Whether a barrier is missing shows when others write it."""
+    if not launch.unwritten_address:
+        launch.unwritten_site = number
+        launch.unwritten_thread = warp.index * LANES + lane
+        launch.unwritten_address = address
+
+
+@native
 def harmless(warp: WarpRecord, site: SiteRecord, mask: int, lane: int, other: int) -> int:
     """Whether a store writes what is there already, or what the other lane of this instruction writes."""
     if site.access != Access.STORE:
         return 0
     address, partner = load64(warp.address + ADDRESSES + 8 * lane), other & 31
-    together = other >> 5 == warp.index and mask >> partner & 1
+    together = other >> 5 == warp.index and partner != lane and mask >> partner & 1
     together = together and load64(warp.address + ADDRESSES + 8 * partner) == address
     size = site.bytes // site.parts
     for part in range(site.parts):

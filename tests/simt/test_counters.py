@@ -1,0 +1,103 @@
+"""Requests, sectors, wavefronts, divergence: against what the access pattern says."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from conftest import aligned, buffer, compile_ptx
+from patterns import BLOCK, FLOATS, GRID, PATTERNS
+
+from kernelpath import simt
+
+WARPS = GRID * BLOCK // 32
+
+
+def launch(pattern) -> simt.Launch:
+    module, name = compile_ptx(pattern.source, pattern.name)
+    a, b = aligned(FLOATS), aligned(FLOATS)
+    args, buffers = [a.ctypes.data, b.ctypes.data], [buffer("a", a), buffer("b", b)]
+    return module.launch(name, grid=(GRID,), block=(BLOCK,), args=args, buffers=buffers)
+
+
+@pytest.mark.parametrize("pattern", PATTERNS, ids=lambda pattern: pattern.name)
+def test_traffic_of_a_pattern(pattern):
+    totals = launch(pattern).totals
+    assert totals.global_load_sectors == pattern.load_sectors * totals.global_load_requests
+    assert totals.global_store_sectors == pattern.store_sectors * totals.global_store_requests
+    assert totals.shared_load_wavefronts == pattern.load_wavefronts * totals.shared_load_requests
+    assert totals.shared_store_wavefronts == pattern.store_wavefronts * totals.shared_store_requests
+    assert totals.global_store_requests == WARPS
+
+
+def test_bytes_and_ratios(run):
+    source = """__global__ void kernel(const float* a, float* b) {
+        int i = blockIdx.x * blockDim.x + threadIdx.x;
+        float x = a[8 * i];
+        b[i] = x;
+        if (i < 40) b[64 + i] = x;
+    }"""
+    counted = run(source, 1, 64, aligned(512), aligned(128))
+    load, store = counted.lines[3], counted.lines[5]
+    assert (load.global_load_requests, load.global_load_sectors, load.global_load_bytes) == (2, 64, 256)
+    assert load.sectors_per_request == 32
+    assert (store.global_store_requests, store.global_store_sectors, store.global_store_bytes) == (2, 5, 160)
+    assert counted.totals.sectors_per_request == (64 + 8 + 5) / 6
+
+
+def test_bank_conflicts_are_wavefronts_over_the_least(run):
+    source = """__global__ void kernel(const float* a, float* b) {
+        __shared__ float tile[32][32];
+        tile[threadIdx.y][threadIdx.x] = a[32 * threadIdx.y + threadIdx.x];
+        __syncthreads();
+        b[32 * threadIdx.y + threadIdx.x] = tile[threadIdx.x][threadIdx.y];
+    }"""
+    a, b = aligned((32, 32)), aligned((32, 32))
+    a[...] = np.arange(1024).reshape(32, 32)
+    counted = run(source, 1, (32, 32), a, b)
+    assert (b == a.T).all()
+    assert counted.lines[3].bank_conflicts_per_request == 0
+    assert counted.lines[5].bank_conflicts_per_request == 31
+    assert counted.totals.bank_conflicts == 32 * 31
+
+
+def test_divergence_and_instruction_classes(run):
+    source = """__global__ void kernel(const float* a, float* b, int n) {
+        float v = a[threadIdx.x];
+        for (int k = 0; k < n + threadIdx.x % 2; k++)
+            v = v * v + 1;
+        b[threadIdx.x] = v;
+    }"""
+    counted = run(source, 1, 64, aligned(64), aligned(64), 100)
+    assert counted.totals.divergent_branches >= 2
+    assert counted.totals.branches > counted.totals.divergent_branches
+    loop = counted.lines[4]
+    assert loop.instructions["float32"] == 32 * 100 + 32 * 101
+    assert 31 < loop.lanes_per_instruction < 32
+    assert counted.instructions == counted.totals.active_lanes
+
+
+def test_a_vector_access_is_one_request(run):
+    source = "__global__ void kernel(const float4* a, float4* b) { b[threadIdx.x] = a[threadIdx.x]; }"
+    counted = run(source, 1, 32, aligned(128), aligned(128))
+    assert (counted.totals.global_load_requests, counted.totals.global_load_sectors) == (1, 16)
+    assert (counted.totals.global_store_requests, counted.totals.global_store_sectors) == (1, 16)
+
+
+def test_predicated_off_warps_make_no_request(run):
+    source = "__global__ void kernel(const float* a, float* b, int n) { if (threadIdx.x < n) b[threadIdx.x] = a[0]; }"
+    counted = run(source, 1, 256, aligned(1), aligned(256), 40)
+    assert counted.totals.global_load_requests == 2
+    assert counted.totals.global_store_requests == 2
+
+
+def test_counters_of_inlined_code_belong_to_the_callers_line(run):
+    source = """#include <cuda_bf16.h>
+    __global__ void kernel(const __nv_bfloat16* a, float* b) {
+        float x = __bfloat162float(a[threadIdx.x]);
+        b[threadIdx.x] = x;
+    }"""
+    a = np.arange(32, dtype=np.float32).view(np.uint32) >> 16
+    b = aligned(32)
+    counted = run(source, 1, 32, a.astype(np.uint16), b)
+    assert (b == np.arange(32)).all()
+    assert max(counted.lines) <= 5
