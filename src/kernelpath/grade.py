@@ -79,14 +79,24 @@ def grade(
 class Session:
     """Grades one file as often as it is called, each time in a fresh worker.
 
-    warm: start the next worker before it is needed. Use as a context manager.
+    warm: start the next worker before it is needed. hidden: folders whose files the submission must not use, besides
+    solutions/. Use as a context manager.
     """
 
-    def __init__(self, item: Item, submission: Path, *, device: Device = "auto", warm: bool = False) -> None:
+    def __init__(
+        self,
+        item: Item,
+        submission: Path,
+        *,
+        device: Device = "auto",
+        warm: bool = False,
+        hidden: Sequence[Path] = (),
+    ) -> None:
         self.item = item
         self.submission = submission.absolute()
         self.exercise = registry.load(item)
         self.device = resolve_device(device)
+        self.hidden = hidden
         self._warm = warm
         self._next = self._spawn() if warm else None
 
@@ -223,7 +233,8 @@ class _Grading:
             said = self._worker.printed.strip().rpartition("\n")[2]
             self.close()
             raise Usage(f"the process that runs submissions did not start ({said}); kp doctor finds out why") from None
-        self._ask({"do": "load", "file": str(self.session.submission)}, CASE_SECONDS)
+        hidden = [str(folder) for folder in self.session.hidden]
+        self._ask({"do": "load", "file": str(self.session.submission), "hidden": hidden}, CASE_SECONDS)
 
     def _bury(self) -> None:
         """After a crash or a hang: end the worker, and wait until the device answers again."""
@@ -388,7 +399,7 @@ _NEXT_STEPS = {
 }
 
 
-def resolve_device(device: Device) -> str:
+def resolve_device(device: Device) -> Literal["cpu", "cuda"]:
     """ "cpu" or "cuda". Raises Usage where a GPU is asked for and there is none."""
     if device != "cpu" and torch.cuda.is_available():
         return "cuda"

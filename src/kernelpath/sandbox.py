@@ -230,14 +230,14 @@ def _is_submissions(thread: threading.Thread) -> bool:
     return not thread.daemon or SUBMISSION in (type(thread).__module__, getattr(target, "__module__", ""))
 
 
-def deny(hidden: Path, allowed: set[Path]) -> None:
-    """Raise Trespass when another thread than this one opens, links, moves or compiles a file below `hidden` that is
-    not allowed, or hunts for our objects.
+def deny(hidden: Iterable[Path], allowed: Iterable[Path]) -> None:
+    """Raise Trespass when another thread than this one opens, links, moves or compiles a file below one of the folders
+    `hidden` that is not below one of the paths `allowed`, or hunts for our objects.
 
     An audit hook cannot be removed, not even by the submission.
     """
-    prefix = str(hidden.resolve()) + os.sep
-    permitted = {str(path.resolve()) for path in allowed}
+    closed = tuple(str(folder.resolve()) + os.sep for folder in hidden)
+    permitted = tuple(str(path.resolve()) for path in allowed)
     ours, current, real = threading.get_ident(), threading.get_ident, os.path.realpath
 
     def hook(event: str, arguments: tuple[Any, ...]) -> None:
@@ -247,8 +247,8 @@ def deny(hidden: Path, allowed: set[Path]) -> None:
             raise Trespass(f"{event} looks into the process that measures the submission")
         for file in _files_of(event, arguments):
             path = real(file)
-            if path.startswith(prefix) and path not in permitted:
-                raise Trespass(f"the submission uses {os.path.relpath(path, hidden.parent)}: the reference solution")
+            if path.startswith(closed) and not path.startswith(permitted):
+                raise Trespass(f"the submission uses {path}, which is not its own")
 
     sys.addaudithook(hook)
 

@@ -71,10 +71,11 @@ class _Worker:
         sandbox.spare_what_is_loaded()
         return {}, []
 
-    def on_load(self, file: str) -> Answer:
+    def on_load(self, file: str, hidden: Sequence[str]) -> Answer:
+        """Load the submission. hidden: folders that it must not use, but for its own files."""
         self._file = Path(file)
-        siblings = {self._file, self._file.with_suffix(".cu"), Path(cache_from_source(file))}
-        sandbox.deny(self._item.root / "solutions", siblings)
+        own = (self._file, self._file.with_suffix(".cu"), Path(cache_from_source(file)))
+        sandbox.deny([self._item.root / "solutions", *map(Path, hidden)], own)
         self._snapshot = sandbox.Snapshot()
         try:
             module = self._thread.call(registry.import_file, self._file, sandbox.SUBMISSION)

@@ -1,0 +1,94 @@
+"""A class of learners, some of them hostile."""
+
+from __future__ import annotations
+
+import csv
+import json
+from pathlib import Path
+
+import pytest
+
+from kernelpath import classroom, grade
+from kernelpath.registry import Item
+
+HOSTILE = {
+    "crash": "import ctypes\ndef double(x):\n    ctypes.string_at(0)\n",
+    "exit": "import os\ndef double(x):\n    os._exit(0)\n",
+    "forge": "def double(x):\n    open({out!r} + '/grades.json', 'w').write('{{}}')\n    return 2 * x\n",
+    "loop": "def double(x):\n    while True:\n        pass\n",
+    "memory": "import torch\ndef double(x):\n    return torch.empty(1 << 45)\n",
+    "steal": "exec(open({folder!r} + '/right/w01a_double.py').read())\n",
+}
+RIGHT = "def double(x):\n    return 2 * x\n"
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A class in which `right` and `late` are right, `idle` handed in nothing, and the others are hostile."""
+    folder = tmp_path / "class"
+    for learner, source in {**HOSTILE, "right": RIGHT, "late": RIGHT}.items():
+        place = folder / learner / ("deep/down" if learner == "late" else "")
+        place.mkdir(parents=True)
+        text = source.format(out=str(tmp_path / "out"), folder=str(folder)) if learner in HOSTILE else source
+        (place / "w01a_double.py").write_text(text)
+    (folder / "idle").mkdir()
+    return folder
+
+
+def test_nobody_is_lost_or_mixed_up(
+    folder: Path, doubling: Item, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(grade, "CASE_SECONDS", 3.0)
+    out = tmp_path / "out"
+    classroom.grade_class(folder, out, [doubling], device="cpu", seed=7)
+    rows = {row["learner"]: row for row in csv.DictReader((out / "grades.csv").read_text().splitlines())}
+    assert {learner: row["verdict"] for learner, row in rows.items()} == {
+        "crash": "CRASHED",
+        "exit": "CRASHED",
+        "forge": "NOT_YOUR_KERNEL",
+        "idle": "NOT_HANDED_IN",
+        "late": "PASSED",
+        "loop": "TIMED_OUT",
+        "memory": "CRASHED",
+        "right": "PASSED",
+        "steal": "NOT_YOUR_KERNEL",
+    }
+    assert rows["right"]["seed"] == "7"
+    scores = {path.stem: json.loads(path.read_text())["score"] for path in (out / "gradescope").iterdir()}
+    assert scores == {learner: int(learner in ("right", "late")) for learner in rows}
+
+
+def test_a_second_run_does_only_what_changed(folder: Path, doubling: Item, tmp_path: Path) -> None:
+    for learner in HOSTILE:
+        (folder / learner / "w01a_double.py").unlink()
+    out = tmp_path / "out"
+    first = classroom.grade_class(folder, out, [doubling], device="cpu")
+    graded: list[str] = []
+    original = grade.Session.__call__
+
+    def count(self: grade.Session, **options: int) -> object:
+        graded.append(self.submission.parent.name)
+        return original(self, **options)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(grade.Session, "__call__", count)
+        assert classroom.grade_class(folder, out, [doubling], device="cpu") == first
+        assert graded == []
+        (folder / "right" / "w01a_double.py").write_text("def double(x):\n    return 3 * x\n")
+        second = {row.learner: row for row in classroom.grade_class(folder, out, [doubling], device="cpu")}
+    assert graded == ["right"]
+    assert second["right"].report is not None
+    assert second["right"].report.verdict == "WRONG_VALUES"
+    assert second["late"] in first
+
+
+def test_a_folder_without_learners_is_a_usage_error(tmp_path: Path, doubling: Item) -> None:
+    with pytest.raises(grade.Usage, match="a folder for each learner"):
+        classroom.grade_class(tmp_path / "checks" / "1_architecture", tmp_path / "out", [doubling], device="cpu")
+
+
+def test_a_link_out_of_the_learners_folder_is_not_followed(folder: Path, doubling: Item) -> None:
+    (folder / "idle" / "w01a_double.py").symlink_to(folder / "right" / "w01a_double.py")
+    handed_in = {entry.learner: entry.file for entry in classroom.entries(folder, [doubling])}
+    assert handed_in["idle"] is None
+    assert handed_in["right"] is not None
