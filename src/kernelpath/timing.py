@@ -111,7 +111,8 @@ class Stopwatch:
         self._scrub = torch.empty(2 * properties.L2_cache_size // 4, dtype=torch.int32, device=self.device)
         self._driver = {name: getattr(driver, name) for name in _DRIVER_CALLS}
         self._synchronize, self._sleep, self._clock = torch.cuda.synchronize, torch._C._cuda_sleep, perf_counter
-        self._cycles_per_second = properties.clock_rate * 1e3
+        clock = driver.CUdevice_attribute.CU_DEVICE_ATTRIBUTE_CLOCK_RATE
+        self._cycles_per_second = 1e3 * self._call("cuDeviceGetAttribute", clock, self._call("cuCtxGetDevice"))
         self._spin = self.SPIN_SECONDS[0]
         self._caches_persist = properties.major >= 8
         self._nvml = _nvml(self.device)
@@ -200,10 +201,12 @@ class Stopwatch:
 
 _DRIVER_CALLS = (
     "cuCtxGetCurrent",
+    "cuCtxGetDevice",
     "cuCtxRecordEvent",
     "cuCtxResetPersistingL2Cache",
     "cuCtxSetLimit",
     "cuCtxWaitEvent",
+    "cuDeviceGetAttribute",
     "cuEventCreate",
     "cuEventElapsedTime",
     "cuEventRecord",
