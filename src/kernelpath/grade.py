@@ -171,10 +171,11 @@ class _Grading:
             disturbed = self._neighbours()
         self.close()
         verdict = complaint.verdict if complaint else Verdict.PASSED
+        submission = self._shown(str(self.session.submission))
         return Report(
             exercise=self.item.stem,
             title=self.item.title,
-            submission=self._shown(str(self.session.submission)),
+            submission=submission,
             device=device_name(self.device),
             seed=self.seed,
             verdict=verdict,
@@ -182,7 +183,7 @@ class _Grading:
             file=self._shown(complaint.file) if complaint else "",
             line=complaint.line if complaint else 0,
             stars=measure.stars(measurement, verdict),
-            next_step=self._next_step(verdict),
+            next_step=verdict.then.format(file=submission, name=self.item.name, seed=self.seed),
             not_measured=self._not_measured(verdict) + disturbed,
             cases=tuple(g.result for g in graded),
             traffic=traffic,
@@ -358,45 +359,12 @@ class _Grading:
             return ()
         return ("speed: no GPU was used",)
 
-    def _next_step(self, verdict: Verdict) -> str:
-        stub, name = self._shown(str(self.session.submission)), self.item.name
-        return _NEXT_STEPS[verdict].format(file=stub, name=name, seed=self.seed, device=self.device)
-
     def _shown(self, file: str) -> str:
         """A path as the learner would type it: relative to the checkout where it lies inside."""
         if not file:
             return ""
         path = Path(file)
         return str(path.relative_to(self.item.root)) if path.is_relative_to(self.item.root) else file
-
-
-_NEXT_STEPS = {
-    Verdict.PASSED: "kp next",
-    Verdict.NOT_STARTED: "edit {file}, then kp check {name}",
-    Verdict.UNAVAILABLE: "kp doctor",
-    Verdict.TOO_SLOW: "kp bench {name}",
-    Verdict.INCONCLUSIVE: "close what else uses the GPU, then kp bench {name}",
-    Verdict.TOO_FAST: "kp bench {name}",
-    Verdict.CRASHED: "kp check {name} --device cpu",
-    **dict.fromkeys(
-        (Verdict.WRONG_VALUES, Verdict.NOT_WRITTEN, Verdict.OUT_OF_BOUNDS, Verdict.RACE),
-        "mend {file}, then kp check {name} --seed {seed}",
-    ),
-    **dict.fromkeys(
-        (
-            Verdict.COMPILE_ERROR,
-            Verdict.TIMED_OUT,
-            Verdict.WRONG_TYPE,
-            Verdict.WRONG_SHAPE,
-            Verdict.WRONG_DTYPE,
-            Verdict.MUTATED_INPUT,
-            Verdict.NOT_YOUR_KERNEL,
-            Verdict.TAMPERED,
-        ),
-        "mend {file}, then kp check {name}",
-    ),
-    Verdict.TOO_MUCH_TRAFFIC: "kp hint {name}",
-}
 
 
 def resolve_device(device: Device) -> Literal["cpu", "cuda"]:

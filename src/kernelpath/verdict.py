@@ -9,38 +9,57 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
 
+_REPLAY = "mend {file}, then kp check {name} --seed {seed}"
+
 
 class Verdict(str, Enum):
-    """One ending. `meaning` is the sentence that a learner reads beside it."""
+    """One ending. `meaning` is the sentence that a learner reads beside it, `then` the one next step.
+
+    `then` has places for {file}, {name} and {seed}.
+    """
 
     meaning: str
+    then: str
 
-    def __new__(cls, value: str, meaning: str = "") -> Verdict:
+    def __new__(cls, value: str, meaning: str = "", then: str = "") -> Verdict:
         member = str.__new__(cls, value)
         member._value_ = value
         member.meaning = meaning
+        member.then = then or "mend {file}, then kp check {name}"
         return member
 
-    PASSED = "PASSED", "right on every case, within its limits"
-    NOT_STARTED = "NOT_STARTED", "the stub still raises NotImplementedError"
+    PASSED = "PASSED", "right on every case, within its limits", "kp next"
+    NOT_STARTED = "NOT_STARTED", "the stub still raises NotImplementedError", "edit {file}, then kp check {name}"
     COMPILE_ERROR = "COMPILE_ERROR", "the submission cannot be loaded or compiled"
-    CRASHED = "CRASHED", "an exception, a device error or the end of the process"
+    CRASHED = "CRASHED", "an exception, a device error or the end of the process", "kp check {name} --device cpu"
     TIMED_OUT = "TIMED_OUT", "no answer within the time allowed"
     WRONG_TYPE = "WRONG_TYPE", "the entry returned something else than plain, contiguous tensors on the right device"
     WRONG_SHAPE = "WRONG_SHAPE", "an output has the wrong shape"
     WRONG_DTYPE = "WRONG_DTYPE", "an output has the wrong dtype"
-    WRONG_VALUES = "WRONG_VALUES", "an output differs from the reference"
-    NOT_WRITTEN = "NOT_WRITTEN", "part of an output was never written"
+    WRONG_VALUES = "WRONG_VALUES", "an output differs from the reference", _REPLAY
+    NOT_WRITTEN = "NOT_WRITTEN", "part of an output was never written", _REPLAY
     MUTATED_INPUT = "MUTATED_INPUT", "the submission changed its inputs"
-    OUT_OF_BOUNDS = "OUT_OF_BOUNDS", "the kernel touched memory outside its tensors"
-    RACE = "RACE", "two threads touched one address without an order between them"
+    OUT_OF_BOUNDS = "OUT_OF_BOUNDS", "the kernel touched memory outside its tensors", _REPLAY
+    RACE = "RACE", "two threads touched one address without an order between them", _REPLAY
     NOT_YOUR_KERNEL = "NOT_YOUR_KERNEL", "a library did the work"
     TAMPERED = "TAMPERED", "the submission changed the process that measures it"
-    TOO_MUCH_TRAFFIC = "TOO_MUCH_TRAFFIC", "right, but asks more of the memory system than the exercise allows"
-    TOO_SLOW = "TOO_SLOW", "right, but below the speedup asked for"
-    TOO_FAST = "TOO_FAST", "faster than the speed of light of this machine: the measurement is broken"
-    INCONCLUSIVE = "INCONCLUSIVE", "the noise is wider than the margin"
-    UNAVAILABLE = "UNAVAILABLE", "this machine cannot run it; the reason is given"
+    TOO_MUCH_TRAFFIC = (
+        "TOO_MUCH_TRAFFIC",
+        "right, but asks more of the memory system than the exercise allows",
+        "kp hint {name}",
+    )
+    TOO_SLOW = "TOO_SLOW", "right, but below the speedup asked for", "kp bench {name}"
+    TOO_FAST = (
+        "TOO_FAST",
+        "faster than the speed of light of this machine: the measurement is broken",
+        "kp bench {name}",
+    )
+    INCONCLUSIVE = (
+        "INCONCLUSIVE",
+        "the noise is wider than the margin",
+        "close what else uses the GPU, then kp bench {name}",
+    )
+    UNAVAILABLE = "UNAVAILABLE", "this machine cannot run it; the reason is given", "kp doctor"
 
     @property
     def passed(self) -> bool:
