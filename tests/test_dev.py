@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -22,8 +24,21 @@ def course(doubling: Item) -> Path:
     doubling.solution.write_text(SOLUTION)
     notebook = doubling.root / "notebooks" / "1_architecture" / "week01_threads.ipynb"
     notebook.parent.mkdir(parents=True)
-    notebook.write_text('{"cells": [{"source": "check(\\"double\\")"}]}')
+    notebook.write_text(json.dumps(notebook_of("name = 'double'")))
     return doubling.root
+
+
+def notebook_of(code: str) -> dict[str, Any]:
+    cell: dict[str, Any] = {
+        "cell_type": "code",
+        "id": "a",
+        "source": code,
+        "metadata": {},
+        "outputs": [],
+        "execution_count": None,
+    }
+    kernel = {"name": "python3", "display_name": "Python 3"}
+    return {"cells": [cell], "metadata": {"kernelspec": kernel}, "nbformat": 4, "nbformat_minor": 5}
 
 
 def findings(invariant: Invariant, root: Path) -> list[str]:
@@ -141,9 +156,35 @@ def test_a_stub_that_passes_and_a_solution_that_fails_are_found(course: Path) ->
     (course / "phases/1_architecture/w01a_double.py").write_text(SOLUTION)
     (course / "solutions/1_architecture/w01a_double.py").write_text(SOLUTION.replace("2", "3"))
     assert findings(dev.stubs_end_as_not_started, course) == [
-        "phases/1_architecture/w01a_double ends as PASSED: right on every case, within its limits"
+        "phases/1_architecture/w01a_double.py ends as PASSED: right on every case, within its limits"
     ]
     assert "ends as WRONG_VALUES" in findings(dev.solutions_pass, course)[0]
+
+
+def test_a_reject_that_passes_is_found(course: Path) -> None:
+    rejects = course / "tests" / "rejects" / "any" / "w01a_double"
+    rejects.mkdir(parents=True)
+    (rejects / "WRONG_VALUES_thrice.py").write_text(SOLUTION.replace("2", "3"))
+    (rejects / "WRONG_SHAPE_not_at_all.py").write_text(SOLUTION)
+    found = findings(dev.rejects_get_their_verdicts, course)
+    assert found == [
+        "tests/rejects/any/w01a_double/WRONG_SHAPE_not_at_all.py ends as PASSED: right on every case, within its limits"
+    ]
+
+
+def test_a_notebook_that_stops_is_found(course: Path) -> None:
+    notebook = course / "notebooks/1_architecture/week01_threads.ipynb"
+    notebook.write_text(json.dumps(notebook_of("1 / 0")))
+    assert findings(dev.notebooks_run, course) == [
+        "notebooks/1_architecture/week01_threads.ipynb: ZeroDivisionError: division by zero"
+    ]
+
+
+def test_a_stale_table_is_found(course: Path) -> None:
+    (course / "README.md").write_text("<!-- table: syllabus -->\nold\n<!-- end -->\n")
+    assert findings(dev.tables_are_current, course) == [
+        "a table of README.md differs from its regeneration: kp dev tables"
+    ]
 
 
 @pytest.mark.parametrize(

@@ -10,11 +10,13 @@ from pathlib import Path
 
 import torch
 
-from kernelpath import compare, registry, stubs
+from kernelpath import compare, docs, registry, stubs
+from kernelpath.execute import execute
+from kernelpath.grade import grade
 from kernelpath.registry import Item, Tree
 from kernelpath.spec import Case, DeclarationError, Exercise
 from kernelpath.truth import derive, draw_inputs, expected_outputs
-from kernelpath.verdict import Verdict
+from kernelpath.verdict import Report, Verdict
 
 Invariant = Callable[[Path], Iterator[str]]
 Outputs = list[torch.Tensor]
@@ -201,22 +203,55 @@ def _lower(tensor: torch.Tensor) -> torch.Tensor:
     return torch.ldexp(torch.round(significand * 2**bits) / 2**bits, exponent).to(tensor.dtype)
 
 
+def tables_are_current(root: Path) -> Iterator[str]:
+    """Every generated table equals its regeneration."""
+    for name in docs.stale(root):
+        yield f"a table of {name} differs from its regeneration: kp dev tables"
+
+
 def stubs_end_as_not_started(root: Path) -> Iterator[str]:
-    yield from _verdicts(root, "phases", {Verdict.NOT_STARTED})
+    for item in registry.exercises(root):
+        yield from _unless(Verdict.NOT_STARTED, grade(item, item.stub, device="cpu"))
 
 
 def solutions_pass(root: Path) -> Iterator[str]:
-    """On every device that this machine has; what it cannot run is no failure."""
-    yield from _verdicts(root, "solutions", {Verdict.PASSED, Verdict.UNAVAILABLE})
-
-
-def _verdicts(root: Path, tree: Tree, allowed: set[Verdict]) -> Iterator[str]:
-    from kernelpath.grade import grade
-
+    """Every solution passes on the CPU, and takes all its stars where there is a GPU that can run it."""
     for item in registry.exercises(root):
-        graded = grade(item, item.submission(tree), device="cpu")
-        if graded.verdict not in allowed:
-            yield f"{tree}/{item.stem} ends as {graded.verdict.value}: {graded.cause or graded.verdict.meaning}"
+        yield from _unless(Verdict.PASSED, grade(item, item.solution, device="cpu"))
+        if torch.cuda.is_available():
+            on_gpu = grade(item, item.solution, device="cuda")
+            if on_gpu.verdict is not Verdict.UNAVAILABLE and on_gpu.stars < all_stars(item):
+                yield f"{on_gpu.submission} takes {on_gpu.stars} stars on {on_gpu.device}: {on_gpu.cause}"
+
+
+def all_stars(item: Item) -> int:
+    """The most stars that an exercise gives: one alone if it is not timed."""
+    return 3 if registry.load(item).baseline is not None else 1
+
+
+def rejects_get_their_verdicts(root: Path) -> Iterator[str]:
+    """Every planted bad submission ends as its name says."""
+    for folder, device in (("any", "cpu"), *([("gpu", "cuda")] if torch.cuda.is_available() else ())):
+        for submission in sorted((root / "tests" / "rejects" / folder).glob("w*/*.py")):
+            item = registry.find(submission.parent.name, root)
+            wanted = next(verdict for verdict in Verdict if submission.name.startswith(f"{verdict.value}_"))
+            yield from _unless(wanted, grade(item, submission, device=device))
+
+
+def _unless(wanted: Verdict, graded: Report) -> Iterator[str]:
+    if graded.verdict is not wanted:
+        yield f"{graded.submission} ends as {graded.verdict.value}: {graded.cause or graded.verdict.meaning}"
+
+
+def notebooks_run(root: Path) -> Iterator[str]:
+    """Every notebook runs from top to bottom without a GPU, against the solutions."""
+    from nbclient.exceptions import CellExecutionError
+
+    for path in sorted(root.glob("notebooks/*/week*.ipynb")):
+        try:
+            execute(path)
+        except CellExecutionError as error:
+            yield f"{path.relative_to(root)}: {error.ename}: {error.evalue}"
 
 
 QUICK: tuple[Invariant, ...] = (
@@ -226,5 +261,12 @@ QUICK: tuple[Invariant, ...] = (
     notebooks_have_their_exercises,
     declarations_are_valid,
     controls_are_rejected,
+    tables_are_current,
 )
-ALL: tuple[Invariant, ...] = (*QUICK, stubs_end_as_not_started, solutions_pass)
+ALL: tuple[Invariant, ...] = (
+    *QUICK,
+    stubs_end_as_not_started,
+    solutions_pass,
+    rejects_get_their_verdicts,
+    notebooks_run,
+)

@@ -10,8 +10,7 @@ from typing import Any
 
 from kernelpath import registry
 from kernelpath.verdict import Interval, Report
-
-LANES = {"cuda": "CUDA C++", "triton": "Triton", "cute": "CuTe DSL", "python": "Python"}
+from kernelpath.view import LANES
 
 _TABLE = re.compile(r"(?P<begin><!-- table: (?P<name>\w+) -->\n)(?P<body>.*?)(?P<end><!-- end -->)", re.DOTALL)
 

@@ -166,7 +166,7 @@ def _source(path: Path, root: Path) -> RenderableType:
 
 def _header(item: Item, graded: Report) -> Text:
     about = f"week {item.week}, {LANES[item.lane]}, {graded.device}, seed {graded.seed}"
-    return Text.assemble((item.name, "bold"), f"  {graded.title or item.title}\n", (about, "dim"))
+    return Text.assemble((item.name, "bold"), (f"  {about}", "dim"), f"\n{graded.title}")
 
 
 def _cases(graded: Report) -> Table | None:
@@ -221,7 +221,7 @@ def _measurement(measured: Measurement | None) -> RenderableType | None:
     rows = Table.grid(padding=(0, 2))
     rows.add_column(style="dim")
     rows.add_column()
-    rows.add_row("timed", f"{arguments(measured.case)}, {measured.method}, {measured.rounds} rounds")
+    rows.add_row("timed", f"{arguments(measured.case)}; {measured.rounds} {measured.method}")
     rows.add_row("yours", f"{seconds(measured.seconds)}, {measured.bytes_per_second / 1e9:,.0f} GB/s")
     rows.add_row("speed of light", f"{measured.share_of_light:.1%} of it ({seconds(measured.light_seconds)})")
     rows.add_row("baseline", f"{seconds(measured.baseline_seconds)}, yours is {_times(measured.speedup)} as fast")
@@ -229,7 +229,7 @@ def _measurement(measured: Measurement | None) -> RenderableType | None:
         ratio = _times(measured.of_reference)
         rows.add_row("reference", f"{seconds(measured.reference_seconds)}, yours is {ratio} as fast")
     if measured.telemetry:
-        rows.add_row("GPU", ", ".join(f"{name} {value:g}" for name, value in measured.telemetry.items()))
+        rows.add_row("GPU", ", ".join(f"{name} {value:.0f}" for name, value in measured.telemetry.items()))
     return rows
 
 
