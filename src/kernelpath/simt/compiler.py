@@ -93,10 +93,9 @@ def cached(name: str, build: Callable[[], T]) -> T:
     key = hashlib.sha256(f"{name}{host}{_sources()}".encode()).hexdigest()
     folder = os.environ.get("KERNELPATH_CACHE") or user_cache_path("kernelpath")
     path = Path(folder) / "simt" / key[:2] / key
-    try:
+    with suppress(OSError, pickle.PickleError, EOFError, AttributeError):
         return cast(T, pickle.loads(path.read_bytes()))
-    except (OSError, pickle.PickleError, EOFError, AttributeError):
-        result = build()
+    result = build()
     with suppress(OSError):  # a folder that cannot be written only costs time
         path.parent.mkdir(parents=True, exist_ok=True)
         temporary = path.with_suffix(f".{os.getpid()}")

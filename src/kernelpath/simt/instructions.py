@@ -77,7 +77,7 @@ def emit_atom(e: Emitter, i: Instruction) -> None:
     vector = ir.VectorType(ir.IntType(kind.bits), LANES)
     old = e.b.alloca(vector)
     e.b.store(ir.Constant(vector, None), old)
-    with e.each_lane() as lane:
+    with e.each_lane(e.active) as lane:
         place = e.b.inttoptr(e.b.extract_element(addresses, lane), ir.PointerType())
         before = e.b.load(place, typ=ir.VectorType(ir.IntType(kind.bits), 1), align=kind.bits // 8)
         mine = [single(e, value, lane) for value in values]
@@ -335,7 +335,7 @@ def emit_match(e: Emitter, i: Instruction) -> None:
     targets = items(i.operands[0])
     result = e.b.alloca(ir.VectorType(I32, LANES))
     e.b.store(e.splat(0, 32), result)
-    with e.each_lane() as lane:
+    with e.each_lane(e.active) as lane:
         same = e.b.icmp_unsigned("==", value, e.broadcast(e.b.extract_element(value, lane)))
         bits_here = e.as_bits(e.b.and_(same, e.active))
         lanes = e.b.load(result, typ=ir.VectorType(I32, LANES))

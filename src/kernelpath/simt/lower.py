@@ -514,23 +514,61 @@ class Emitter:
     def gather(self, addresses: ir.Value, bits: int) -> ir.Value:
         """Load ``bits`` bits in each active lane."""
         vector = ir.VectorType(ir.IntType(bits), LANES)
-        pointers = self.b.inttoptr(addresses, ir.VectorType(POINTER, LANES))
-        name = f"llvm.masked.gather.v32i{bits}.v32p0"
-        return self.intrinsic(name, vector, pointers, I32(bits // 8), self.active, self.splat(0, bits))
+        return self.call_own(f"gather{bits}", vector, [addresses, self.active], self._emit_gather)
 
     def scatter(self, addresses: ir.Value, value: ir.Value) -> None:
         """Store the active lanes of ``value``."""
         bits = value.type.element.width
-        pointers = self.b.inttoptr(addresses, ir.VectorType(POINTER, LANES))
-        name = f"llvm.masked.scatter.v32i{bits}.v32p0"
-        self.intrinsic(name, ir.VoidType(), value, pointers, I32(bits // 8), self.active)
+        self.call_own(f"scatter{bits}", ir.VoidType(), [addresses, self.active, value], self._emit_scatter)
+
+    def _emit_gather(self, addresses: ir.Value, active: ir.Value) -> ir.Value:
+        vector = self.function_result
+        bits = vector.element.width
+        if bits >= 32:
+            pointers = self.b.inttoptr(addresses, ir.VectorType(POINTER, LANES))
+            name = f"llvm.masked.gather.v32i{bits}.v32p0"
+            return self.intrinsic(name, vector, pointers, I32(bits // 8), active, self.splat(0, bits))
+        loaded = self.b.alloca(vector)
+        self.b.store(self.splat(0, bits), loaded)
+        with self.each_lane(active) as lane:
+            pointer = self.b.inttoptr(self.b.extract_element(addresses, lane), POINTER)
+            number = self.b.load(pointer, typ=vector.element)
+            self.b.store(self.b.insert_element(self.b.load(loaded, typ=vector), number, lane), loaded)
+        return self.b.load(loaded, typ=vector)
+
+    def _emit_scatter(self, addresses: ir.Value, active: ir.Value, value: ir.Value) -> None:
+        bits = value.type.element.width
+        if bits >= 32:
+            pointers = self.b.inttoptr(addresses, ir.VectorType(POINTER, LANES))
+            name = f"llvm.masked.scatter.v32i{bits}.v32p0"
+            self.intrinsic(name, ir.VoidType(), value, pointers, I32(bits // 8), active)
+            return
+        with self.each_lane(active) as lane:
+            pointer = self.b.inttoptr(self.b.extract_element(addresses, lane), POINTER)
+            self.b.store(self.b.extract_element(value, lane), pointer)
+
+    def call_own(
+        self, name: str, result: ir.Type, arguments: list[ir.Value], emit: Callable[..., ir.Value | None]
+    ) -> ir.Value:
+        """Call a function of this module, which ``emit`` fills when it is first called: code that many places share."""
+        function = self.unit.globals.get(name)
+        if function is None:
+            function = ir.Function(self.unit, ir.FunctionType(result, [value.type for value in arguments]), name)
+            function.linkage = "internal"
+            function.attributes.add("noinline")
+            outer, self.b = self.b, ir.IRBuilder(function.append_basic_block())
+            self.function_result = result
+            value = emit(*function.args)
+            self.b.ret_void() if value is None else self.b.ret(value)
+            self.b = outer
+        return self.b.call(function, arguments)
 
     @contextmanager
-    def each_lane(self) -> Iterator[ir.Value]:
-        """A loop over the active lanes in their order; yields the lane's number."""
+    def each_lane(self, active: ir.Value) -> Iterator[ir.Value]:
+        """A loop over the lanes in ``active``, in their order; yields the lane's number."""
         b, head = self.b, self.b.append_basic_block("lanes")
         body, after = b.append_basic_block("lane"), b.append_basic_block("done")
-        start, bits = b.block, self.as_bits(self.active)
+        start, bits = b.block, self.as_bits(active)
         b.branch(head)
         b.position_at_end(head)
         left = b.phi(I32)

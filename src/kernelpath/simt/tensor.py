@@ -7,11 +7,14 @@ therefore holds, of a row, the elements from t * e on; the next register of that
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from llvmlite import ir
 
 from kernelpath.simt.arithmetic import F32, Kind, Value, constant, from_bits, intrinsic, to_bits
+from kernelpath.simt.conversion import interleave
 from kernelpath.simt.instructions import items, require_lanes
 from kernelpath.simt.layout import LANES, Access, Space
 from kernelpath.simt.ptx import Instruction
@@ -27,7 +30,7 @@ _BITS = {"f16": 16, "bf16": 16, "tf32": 32, "s8": 8, "u8": 8, "s4": 4, "u4": 4}
 
 def choose(e: Emitter, value: Value, lanes: list[int]) -> Value:
     """``value`` of the lane that ``lanes`` names for each lane; fixed when compiled."""
-    order = ir.Constant(ir.VectorType(I32, LANES), lanes)
+    order = ir.Constant(ir.VectorType(I32, len(lanes)), lanes)
     return e.b.shuffle_vector(value, ir.Constant(value.type, ir.Undefined), order)
 
 
@@ -102,11 +105,19 @@ def emit_mma(e: Emitter, i: Instruction) -> None:
     to, a_type, b_type, c_type = i.modifiers[-4:]
     if shape is None or a_type not in _BITS or "satfinite" in i.modifiers:
         raise e.unsupported()
-    depth = int(shape.split("k")[1])
     a, b = ([e.read(item, 32) for item in items(operand)] for operand in i.operands[1:3])
     sums = accumulators(e, [e.read(item, 32) for item in items(i.operands[3])], Kind(c_type))
-    function = mma_function(e, f"{shape}.{a_type}.{b_type}.{c_type}", a_type, b_type, depth, [*a, *b, *sums])
-    result = e.b.call(function, [*a, *b, *sums])
+
+    def product(*words: Value) -> Value:
+        fragments = Fragment(e, words[: len(a)], a_type), Fragment(e, words[len(a) : -4], b_type)
+        totals = multiply(e, *fragments, list(words[-4:]))
+        value = ir.Constant(e.function_result, ir.Undefined)
+        for number, total in enumerate(totals):
+            value = e.b.insert_value(value, total, number)
+        return value
+
+    four = ir.LiteralStructType([value.type for value in sums])
+    result = e.call_own(f"{shape}.{a_type}.{b_type}.{sums[0].type.element}", four, [*a, *b, *sums], product)
     values = [e.b.extract_value(result, number) for number in range(4)]
     for target, value in zip(items(i.operands[0]), packed(e, values, Kind(to)), strict=True):
         e.write(target, value)
@@ -132,33 +143,74 @@ def packed(e: Emitter, values: list[Value], kind: Kind) -> list[Value]:
     return [e.b.or_(low, e.b.shl(high, constant(high, 16))) for low, high in pairs]
 
 
-def mma_function(e: Emitter, name: str, a_type: str, b_type: str, depth: int, arguments: list[Value]) -> ir.Function:
-    """The product as a function of its own: a kernel has many."""
-    if name in e.unit.globals:
-        return e.unit.globals[name]
-    result = ir.LiteralStructType([value.type for value in arguments[-4:]])
-    function = ir.Function(e.unit, ir.FunctionType(result, [value.type for value in arguments]), name)
-    function.linkage = "internal"
-    function.attributes.add("noinline")
-    outer, e.b = e.b, ir.IRBuilder(function.append_basic_block())
-    per_word = 32 // _BITS[a_type]
-    words = depth // (4 * per_word)
-    a, b, sums = function.args[: 2 * words], function.args[2 * words : 3 * words], list(function.args[3 * words :])
-    for k in range(depth):
-        word, t, place = k // (4 * per_word), k % (4 * per_word) // per_word, k % per_word
-        rows = [element(e, a[2 * word + i], place, a_type) for i in range(2)]
-        rows = [choose(e, row, [4 * (lane // 4) + t for lane in range(LANES)]) for row in rows]
-        column = element(e, b[word], place, b_type)
-        columns = [choose(e, column, [4 * (2 * (lane % 4) + j) + t for lane in range(LANES)]) for j in range(2)]
-        for i in range(2):
-            for j in range(2):
-                sums[2 * i + j] = multiply_add(e, rows[i], columns[j], sums[2 * i + j])
-    value: Value = ir.Constant(result, ir.Undefined)
-    for number, total in enumerate(sums):
-        value = e.b.insert_value(value, total, number)
-    e.b.ret(value)
-    e.b = outer
-    return function
+class Fragment:
+    """The elements of an operand, as float32 or 32-bit integers: a vector of lanes for each place in a register."""
+
+    def __init__(self, e: Emitter, registers: Sequence[Value], kind: str) -> None:
+        self.per_word = 32 // _BITS[kind]
+        self.places = [element(e, word, place, kind) for word in registers for place in range(self.per_word)]
+
+    def find(self, k: int) -> tuple[int, int, int]:
+        """Element k of a row or column: its register, its place there, and t of the lane that holds it."""
+        return k // (4 * self.per_word), k % self.per_word, k // self.per_word % 4
+
+
+def multiply(e: Emitter, a: Fragment, b: Fragment, sums: list[Value]) -> list[Value]:
+    """Row after row of the result: the sum over k of one element of a times a row of b."""
+    element_type = sums[0].type.element
+    step = a.per_word * LANES
+    matrix = array(e, a.places)
+    result = array(e, [interleave(e, *sums[:2]), interleave(e, *sums[2:])])
+    rows = []
+    for k in range(len(b.places) * 4):
+        word, place, t = b.find(k)
+        rows.append(choose(e, b.places[word * b.per_word + place], [4 * n + t for n in range(8)]))
+    with count_to(e, 16) as i:
+        high, low = e.b.lshr(i, I32(3)), e.b.and_(i, I32(7))
+        mine = e.b.gep(matrix, [e.b.add(e.b.mul(high, I32(step)), e.b.mul(low, I32(4)))], source_etype=element_type)
+        place_of_row = e.b.gep(result, [e.b.mul(i, I32(8))], source_etype=element_type)
+        total = e.b.load(place_of_row, typ=rows[0].type, align=4)
+        for k, row in enumerate(rows):
+            word, place, t = a.find(k)
+            offset = 2 * word * step + place * LANES + t
+            number = e.b.load(e.b.gep(mine, [I32(offset)], source_etype=element_type), typ=element_type)
+            total = multiply_add(e, spread(e, number, row.type), row, total)
+        e.b.store(total, place_of_row, align=4)
+    halves = ir.VectorType(element_type, 2 * LANES)
+    upper = e.b.gep(result, [I32(2 * LANES)], source_etype=element_type)
+    both = [e.b.load(place, typ=halves, align=4) for place in (result, upper)]
+    return [choose(e, half, [2 * lane + j for lane in range(LANES)]) for half in both for j in range(2)]
+
+
+def array(e: Emitter, vectors: list[Value]) -> Value:
+    """Vectors one after another in memory; the address of the first number."""
+    space = e.b.alloca(ir.ArrayType(vectors[0].type, len(vectors)))
+    space.align = 64
+    memory = e.b.inttoptr(e.b.ptrtoint(space, ir.IntType(64)), ir.PointerType())
+    for number, vector in enumerate(vectors):
+        e.b.store(vector, e.b.gep(memory, [I32(number)], source_etype=vector.type), align=4)
+    return memory
+
+
+def spread(e: Emitter, number: Value, vector: ir.VectorType) -> Value:
+    first = e.b.insert_element(ir.Constant(vector, ir.Undefined), number, I32(0))
+    return choose(e, first, [0] * vector.count)
+
+
+@contextmanager
+def count_to(e: Emitter, end: int) -> Iterator[Value]:
+    """A loop; yields the number of the turn, from 0."""
+    before = e.b.block
+    body, after = e.b.append_basic_block(), e.b.append_basic_block()
+    e.b.branch(body)
+    e.b.position_at_end(body)
+    turn = e.b.phi(I32)
+    turn.add_incoming(I32(0), before)
+    yield turn
+    following = e.b.add(turn, I32(1))
+    turn.add_incoming(following, e.b.block)
+    e.b.cbranch(e.b.icmp_unsigned("<", following, I32(end)), body, after)
+    e.b.position_at_end(after)
 
 
 def element(e: Emitter, word: Value, place: int, name: str) -> Value:
