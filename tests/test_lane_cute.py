@@ -24,7 +24,7 @@ def scale_kernel(x: cute.Tensor, out: cute.Tensor, factor: cutlass.Float32, thre
 
 
 @cute.jit
-def scale(x: cute.Tensor, out: cute.Tensor, factor: cutlass.Float32, threads: cutlass.Constexpr):
+def scale(x: cute.Tensor, out: cute.Tensor, factor: cutlass.Float32, threads: cutlass.Constexpr[int]):
     blocks = cute.ceil_div(cute.size(x), threads)
     scale_kernel(x, out, factor, threads).launch(grid=[blocks, 1, 1], block=[threads, 1, 1])
 
@@ -75,9 +75,9 @@ def unsolved(x: cute.Tensor):
 
 
 @cute.jit
-def count_up(out: cute.Tensor):
+def count_up(out: cute.Tensor, power: cutlass.Constexpr):
     for i in range(cute.size(out)):
-        out[i] = cutlass.Int64(i * i)
+        out[i] = cutlass.Int64(i**power)
 
 
 class Machine:
@@ -196,8 +196,10 @@ def test_a_write_past_the_end_is_named_by_parameter_and_line():
 
 def test_host_code_without_kernels_runs():
     out = torch.empty(5, dtype=torch.int64)
-    lane.run(count_up, out)
+    lane.run(count_up, out, 2)
     assert out.tolist() == [0, 1, 4, 9, 16]
+    lane.run(count_up, out, 3)
+    assert out.tolist() == [0, 1, 8, 27, 64]
 
 
 def test_alignment_of_an_address_is_known_up_to_sixteen_bytes():
@@ -284,7 +286,7 @@ def test_launches_go_to_the_current_stream():
 @needs_gpu
 def test_host_code_does_not_reach_for_memory_of_a_gpu():
     with pytest.raises(ValueError, match=r"count_up.* launches no kernel"):
-        lane.run(count_up, torch.empty(5, dtype=torch.int64, device="cuda"))
+        lane.run(count_up, torch.empty(5, dtype=torch.int64, device="cuda"), 2)
 
 
 @pytest.mark.gpu

@@ -21,7 +21,7 @@ import struct
 import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, get_origin
 
 import cutlass
 import torch
@@ -146,7 +146,7 @@ def _kinds(host: Callable[..., None], args: Sequence[Argument]) -> tuple[Kind, .
 
 
 def _kind(parameter: inspect.Parameter, arg: Argument) -> Kind:
-    if parameter.annotation is Constexpr:
+    if Constexpr in (parameter.annotation, get_origin(parameter.annotation)):
         return Constant(arg)
     if isinstance(arg, torch.Tensor):
         return TensorKind.of(arg, parameter.name)
