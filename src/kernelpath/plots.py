@@ -207,7 +207,7 @@ def lines(
     if log:
         axes.set_xscale("log", base=2)
     if ticks:
-        places = sorted({place for points in series.values() for place in points})[:: max(1, len(series))]
+        places = sorted({place for points in series.values() for place in points})
         axes.set_xticks(places, [ticks(place) for place in places], fontsize=7)
         axes.minorticks_off()
     for label, place in (marks or {}).items():
