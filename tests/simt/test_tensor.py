@@ -1,0 +1,167 @@
+"""Tensor instructions: fragments as PTX ISA manual, section 9.7.14.5 (Matrix Fragments for mma), lays them out."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from conftest import aligned, buffer
+
+from kernelpath import simt
+
+RNG = np.random.default_rng(2)
+DTYPES = {"f16": torch.float16, "bf16": torch.bfloat16, "tf32": torch.float32, "s8": torch.int8, "u8": torch.uint8}
+
+
+def words(values: torch.Tensor) -> np.ndarray:
+    return values.contiguous().view(torch.uint8).numpy().view(np.uint32)
+
+
+def fragments(a: torch.Tensor, b: torch.Tensor) -> tuple[np.ndarray, np.ndarray]:
+    """The registers of a (16 x k) and b (k x 8), one row a lane."""
+    per_word = 4 // a.element_size()
+    count = a.shape[1] // (4 * per_word)
+    rows, columns = [], []
+    for lane in range(32):
+        group, thread = divmod(lane, 4)
+        starts = [4 * per_word * n + per_word * thread for n in range(count)]
+        rows.append([a[group + 8 * half, k : k + per_word] for k in starts for half in range(2)])
+        columns.append([b[k : k + per_word, group] for k in starts])
+    return tuple(words(torch.stack([torch.cat(registers) for registers in lanes])) for lanes in (rows, columns))
+
+
+def product(shape: str, kind: str, accumulator: str, a: np.ndarray, b: np.ndarray, c: np.ndarray) -> np.ndarray:
+    """Run one mma in one warp; c and the result are 16 x 8."""
+    counts = [array.shape[1] for array in (a, b)]
+    names = [[f"%{letter}{n}" for n in range(count)] for letter, count in zip("ab", counts, strict=True)]
+    sums = [f"%c{n}" for n in range(4)]
+    text = [".reg .b32 %r<4>; .reg .b64 %rd<9>;", *(f".reg .b32 {name};" for name in [*names[0], *names[1], *sums])]
+    text += ["mov.u32 %r1, %tid.x;"]
+    for letter, registers in zip("abc", (*names, sums), strict=True):
+        text += [f"ld.param.u64 %rd1, [{letter}];", f"mad.wide.u32 %rd2, %r1, {4 * len(registers)}, %rd1;"]
+        text += [f"ld.global.b32 {name}, [%rd2+{4 * n}];" for n, name in enumerate(registers)]
+    groups = [f"{{{', '.join(registers)}}}" for registers in (sums, *names, sums)]
+    text += [f"mma.sync.aligned.{shape}.row.col.{accumulator}.{kind}.{kind}.{accumulator} {', '.join(groups)};"]
+    text += [f"st.global.b32 [%rd2+{4 * n}], {name};" for n, name in enumerate(sums)] + ["ret;"]
+    head = (
+        ".version 8.0\n.target sm_80\n.address_size 64\n.visible .entry k(.param .u64 a, .param .u64 b, .param .u64 c)"
+    )
+    module = simt.load(f"{head} {{ {' '.join(text)} }}")
+    lanes = np.array(
+        [[(lane // 4 + 8 * half) * 8 + 2 * (lane % 4) + j for half in range(2) for j in range(2)] for lane in range(32)]
+    )
+    memory = np.ascontiguousarray(c.reshape(-1)[lanes])
+    arrays = [np.ascontiguousarray(array) for array in (a, b)] + [memory]
+    buffers = [buffer(name, array) for name, array in zip("abc", arrays, strict=True)]
+    module.launch("k", grid=(1,), block=(32,), args=[array.ctypes.data for array in arrays], buffers=buffers)
+    result = np.empty(128, c.dtype)
+    result[lanes] = memory
+    return result.reshape(16, 8)
+
+
+@pytest.mark.parametrize(
+    ("shape", "kind", "depth"),
+    [
+        ("m16n8k8", "f16", 8),
+        ("m16n8k16", "f16", 16),
+        ("m16n8k8", "bf16", 8),
+        ("m16n8k16", "bf16", 16),
+        ("m16n8k4", "tf32", 4),
+        ("m16n8k8", "tf32", 8),
+        ("m16n8k16", "s8", 16),
+        ("m16n8k32", "s8", 32),
+        ("m16n8k32", "u8", 32),
+    ],
+)
+def test_mma(shape, kind, depth):
+    if kind in ("s8", "u8"):
+        low, high = (-128, 128) if kind == "s8" else (0, 256)
+        a, b = (torch.randint(low, high, size, dtype=DTYPES[kind]) for size in ((16, depth), (depth, 8)))
+        c = RNG.integers(-1000, 1000, (16, 8), np.int32)
+        got = product(shape, kind, "s32", *fragments(a, b), c)
+        assert (got == a.int().numpy() @ b.int().numpy() + c).all()
+        return
+    a, b = (torch.randn(size).to(DTYPES[kind]) for size in ((16, depth), (depth, 8)))
+    if kind == "tf32":  # the hardware reads 19 of the 32 bits
+        a, b = ((x.view(torch.int32) & ~0x1FFF).view(torch.float32) for x in (a, b))
+    c = RNG.standard_normal((16, 8)).astype(np.float32)
+    got = product(shape, kind, "f32", *fragments(a, b), c)
+    np.testing.assert_allclose(got, a.double().numpy() @ b.double().numpy() + c, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("count", [1, 2, 4])
+@pytest.mark.parametrize("transposed", [False, True])
+def test_ldmatrix(run, count, transposed):
+    registers = ", ".join(f"%{n}" for n in range(count))
+    outputs = ", ".join(f'"=r"(r[{n}])' for n in range(count))
+    source = f"""__global__ void kernel(const unsigned short* a, unsigned int* b) {{
+        __shared__ __align__(16) unsigned short s[{64 * count}];
+        for (int k = threadIdx.x; k < {64 * count}; k += 32) s[k] = a[k];
+        __syncthreads();
+        unsigned int from = __cvta_generic_to_shared(s + threadIdx.x % {8 * count} * 8), r[4];
+        asm volatile("ldmatrix.sync.aligned.m8n8.x{count}{".trans" if transposed else ""}.shared.b16 {{{registers}}}, [%{count}];"
+            : {outputs} : "r"(from));
+        for (int k = 0; k < {count}; k++) b[threadIdx.x * {count} + k] = r[k];
+    }}"""
+    a = RNG.integers(0, 1 << 16, (count, 8, 8)).astype(np.uint16)
+    b = aligned((32, count), np.uint32)
+    counted = run(source, 1, 32, np.ascontiguousarray(a), b)
+    expected = a.transpose(0, 2, 1) if transposed else a
+    for lane in range(32):
+        group, thread = divmod(lane, 4)
+        pairs = expected[:, group, 2 * thread : 2 * thread + 2].astype(np.uint32)
+        assert (b[lane] == pairs[:, 0] | pairs[:, 1] << 16).all()
+    load = counted.lines[6]
+    assert (load.shared_load_requests, load.shared_load_wavefronts) == (1, count)
+
+
+def test_movmatrix_transposes(run):
+    source = """__global__ void kernel(const unsigned int* a, unsigned int* b) {
+        asm volatile("movmatrix.sync.aligned.m8n8.trans.b16 %0, %1;" : "=r"(b[threadIdx.x]) : "r"(a[threadIdx.x]));
+    }"""
+    a = RNG.integers(0, 1 << 16, (8, 8)).astype(np.uint16)
+    b = aligned((8, 8), np.uint16)
+    run(source, 1, 32, np.ascontiguousarray(a).view(np.uint32), b.view(np.uint32))
+    assert (b == a.T).all()
+
+
+def test_asynchronous_copies_in_stages(run):
+    source = """__global__ void kernel(const float4* a, float4* b, int tiles) {
+        __shared__ float4 s[3][64];
+        int t = threadIdx.x;
+        auto fetch = [&](int tile) {
+            if (tile < tiles) {
+                unsigned int to = __cvta_generic_to_shared(&s[tile % 3][t]);
+                asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" :: "r"(to), "l"(a + tile * 64 + t));
+            }
+            asm volatile("cp.async.commit_group;");
+        };
+        fetch(0);
+        fetch(1);
+        for (int tile = 0; tile < tiles; tile++) {
+            asm volatile("cp.async.wait_group 1;");
+            __syncthreads();
+            b[tile * 64 + t] = s[tile % 3][63 - t];
+            fetch(tile + 2);
+        }
+    }"""
+    a, b = aligned((5, 64, 4)), aligned((5, 64, 4))
+    a[...] = RNG.standard_normal(a.shape)
+    run(source, 1, 64, a, b, 5)
+    assert (b == a[:, ::-1]).all()
+
+
+def test_zero_fill_of_a_partial_copy(run):
+    source = """__global__ void kernel(const float* a, float4* b, int n) {
+        __shared__ float4 s[32];
+        int t = threadIdx.x, bytes = min(max(4 * (n - 4 * t), 0), 16);
+        unsigned int to = __cvta_generic_to_shared(s + t);
+        asm volatile("cp.async.ca.shared.global [%0], [%1], 16, %2;" :: "r"(to), "l"(a + (bytes ? 4 * t : 0)), "r"(bytes));
+        asm volatile("cp.async.wait_all;");
+        b[t] = s[t];
+    }"""
+    a, b = aligned(128), aligned(128)
+    a[...] = np.arange(1, 129)
+    run(source, 1, 32, a, b, 53)
+    assert (b[:53] == a[:53]).all()
+    assert (b[53:] == 0).all()
