@@ -57,8 +57,7 @@ __device__ MaxSum cluster_union(MaxSum set) {
 #if __CUDA_ARCH__ >= 900
     __shared__ MaxSum of_block[CLUSTER];
     const int lane = threadIdx.x % WARP, rank = blockIdx.x % CLUSTER;
-    __cluster_barrier_arrive();
-    __cluster_barrier_wait();  // every block has begun
+    __cluster_barrier_wait();  // for every block to have begun
     if (threadIdx.x < CLUSTER) *(MaxSum*)__cluster_map_shared_rank(&of_block[rank], threadIdx.x) = set;
     __cluster_barrier_arrive();
     __cluster_barrier_wait();
@@ -105,43 +104,47 @@ template <typename T, int WIDTH, int CLUSTER>
 __cluster_dims__(CLUSTER)
 #endif
 __global__ void softmax_long(const T* x, T* out, int columns, int kept) {
+#if __CUDA_ARCH__ >= 900
+    if (CLUSTER > 1) __cluster_barrier_arrive();
+#endif
     using V = Vector<T, WIDTH>;
-    const long long row = blockIdx.x / CLUSTER;
-    const V* from = reinterpret_cast<const V*>(x + row * columns);
-    V* to = reinterpret_cast<V*>(out + row * columns);
-    const int vectors = columns / WIDTH;
-    const int first = blockIdx.x % CLUSTER * blockDim.x + threadIdx.x, stride = CLUSTER * blockDim.x;
-
     extern __shared__ uint4 shared[];
-    V* held = reinterpret_cast<V*>(shared) + threadIdx.x;  // the first `kept` vectors of this thread, blockDim.x apart
+    V* held = reinterpret_cast<V*>(shared);
+
+    // This block's share of the row; its first `kept` vectors stay in shared memory.
+    const long long row = blockIdx.x / CLUSTER;
+    const int share = (columns / WIDTH + CLUSTER - 1) / CLUSTER, begin = blockIdx.x % CLUSTER * share;
+    const int vectors = min(share, columns / WIDTH - begin);
+    const V* from = reinterpret_cast<const V*>(x + row * columns) + begin;
+    V* to = reinterpret_cast<V*>(out + row * columns) + begin;
+    kept = min(kept, vectors);
+
 #pragma unroll 4
-    for (int v = first, k = 0; v < vectors && k < kept; v += stride, ++k) {
+    for (int v = threadIdx.x; v < kept; v += blockDim.x) {
         if constexpr (sizeof(V) == 16) {
-            __pipeline_memcpy_async(held + k * blockDim.x, from + v, sizeof(V));
+            __pipeline_memcpy_async(held + v, from + v, sizeof(V));
         } else {
-            held[k * blockDim.x] = from[v];
+            held[v] = from[v];
         }
     }
     __pipeline_commit();
-    __pipeline_wait_prior(0);  // each thread reads only what it copied, so no barrier is needed
-    auto vector = [=](int v, int k) -> V {
-        if (k < kept) return held[k * blockDim.x];
-        return from[v];
+    __pipeline_wait_prior(0);  // a thread reads only what it copied itself, so no barrier is needed
+
+    auto each = [=](auto use) {
+        int v = threadIdx.x;
+#pragma unroll 4
+        for (; v < kept; v += blockDim.x) use(v, held[v]);
+        for (; v < vectors; v += blockDim.x) use(v, from[v]);
     };
 
     MaxSum set;
-#pragma unroll 4
-    for (int v = first, k = 0; v < vectors; v += stride, ++k) {
-        set = with(set, vector(v, k));
-    }
+    each([&](int, V values) { set = with(set, values); });
     set = block_union(set);
-    if constexpr (CLUSTER > 1) set = cluster_union<CLUSTER>(set);
+    if (CLUSTER > 1) set = cluster_union<CLUSTER>(set);
 
     const float scale = 1 / set.sum;
-#pragma unroll 4
-    for (int v = first, k = 0; v < vectors; v += stride, ++k) {
-        V result = vector(v, k);
-        for (auto& value : result.element) value = T(__expf(float(value) - set.max) * scale);
-        to[v] = result;
-    }
+    each([=](int v, V values) {
+        for (auto& value : values.element) value = T(__expf(float(value) - set.max) * scale);
+        to[v] = values;
+    });
 }

@@ -45,11 +45,11 @@ def launch_long(x: torch.Tensor, out: torch.Tensor, width: int) -> None:
     cluster = 1
     while has_clusters and cluster < 8 and columns * x.element_size() > cluster * 64 * 1024:
         cluster *= 2
+    share = ceil_div(columns // width, cluster)
+    kept = min(share, shared_limit // (width * x.element_size()))
     threads = 1024 if cluster == 1 else 512
-    step = threads * width * x.element_size()
-    kept = min(ceil_div(columns, cluster * threads * width), shared_limit // step)
     kernel = cuda.kernel("w07a_softmax.cu", f"softmax_long<{C_TYPE[x.dtype]}, {width}, {cluster}>", FAST)
-    kernel[rows * cluster, threads, kept * step](x, out, columns, kept)
+    kernel[rows * cluster, threads, kept * width * x.element_size()](x, out, columns, kept)
 
 
 def on_chip(device: torch.device) -> tuple[bool, int]:
