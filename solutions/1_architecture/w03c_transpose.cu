@@ -9,8 +9,7 @@
 
 #include <cuda_bf16.h>
 
-constexpr int THREADS = 512;
-constexpr int ROWS = 64;
+constexpr int THREADS = 512, ROWS = 64, ROW_BYTES = 256;
 
 template <typename T, int WIDTH>
 struct alignas(sizeof(T) * WIDTH) Vector {
@@ -21,7 +20,7 @@ template <typename T, int WIDTH>
 __launch_bounds__(THREADS)
 __global__ void transpose(const T* in, T* out, int rows, int columns) {
     using V = Vector<T, WIDTH>;
-    constexpr int COLUMNS = 256 / sizeof(T);
+    constexpr int COLUMNS = ROW_BYTES / sizeof(T);
     constexpr int ACROSS = COLUMNS / WIDTH;         // vectors in a row of the tile
     constexpr int STEPS = ROWS * ACROSS / THREADS;  // vectors that a thread moves
     constexpr int RUN = WIDTH == 1 ? 32 : 8;        // lanes that write side by side; 8 times 16 bytes are 128
