@@ -213,7 +213,8 @@ def _buffer(name: str, tensor: torch.Tensor) -> simt.Buffer:
     """The memory from the tensor's first element to its last."""
     span = 1 + sum((extent - 1) * stride for extent, stride in zip(tensor.shape, tensor.stride(), strict=True))
     size = span * tensor.element_size() if tensor.numel() else 0
-    return simt.Buffer(name, tensor.data_ptr(), size, tensor.element_size())
+    dtype = str(tensor.dtype).removeprefix("torch.")
+    return simt.Buffer(name, tensor.data_ptr(), size, tensor.element_size(), dtype=dtype)
 
 
 def _plain(mangled: str) -> str:
