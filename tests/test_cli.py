@@ -233,9 +233,12 @@ def test_the_solution_is_shown_after_a_pass_or_on_request(kp: Run, item: Item) -
     status, out, _ = kp("solution", "double")
     assert (status, next_steps(out)) == (1, ["kp hint double"])
     assert "return 2 * x" not in out
+    long_line = f"# {'because ' * 15}"
+    item.solution.write_text(f"{RIGHT}{long_line}\n")
     status, out, _ = kp("solution", "double", "--peek")
     assert status == 0
     assert "return 2 * x" in out
+    assert long_line in out
     assert "TODO: twice x" in out
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import os
 import platform
 import shutil
@@ -11,14 +10,15 @@ import sys
 import sysconfig
 import tempfile
 import time
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
 
 import platformdirs
 
-_KERNEL = 'extern "C" __global__ void probe(int* out) { out[threadIdx.x] = threadIdx.x; }\n'
+from kernelpath.registry import import_file
+
 _THREADS = 32
 _NVIDIA = "0x10de"
 _GIB = 1 << 30
@@ -36,8 +36,52 @@ class Finding:
     lane: bool = False
 
 
-Probe = Callable[[str], str]
-"""Uses a lane on a device, "cuda" or "cpu"; gives a word about it, or raises."""
+_CUDA = {
+    "probe.cu": "__global__ void probe(int* out) { out[threadIdx.x] = threadIdx.x; }\n",
+    "probe.py": """
+from kernelpath.lanes import cuda
+
+def run(out):
+    cuda.kernel("probe.cu", "probe")[1, 32](out)
+""",
+}
+_TRITON = {
+    "probe.py": """
+import triton
+import triton.language as tl
+from kernelpath.lanes.triton import activate
+
+@triton.jit
+def probe(out):
+    lanes = tl.arange(0, 32)
+    tl.store(out + lanes, lanes)
+
+def run(out):
+    activate(out.device.type)
+    probe[(1,)](out)
+""",
+}
+_CUTE = {
+    "probe.py": """
+from cutlass import cute
+from kernelpath.lanes import cute as lane
+
+@cute.kernel
+def kernel(out: cute.Tensor):
+    thread, _, _ = cute.arch.thread_idx()
+    out[thread] = thread
+
+@cute.jit
+def probe(out: cute.Tensor):
+    kernel(out).launch(grid=(1, 1, 1), block=(32, 1, 1))
+
+def run(out):
+    lane.run(probe, out)
+""",
+}
+
+Probe = Mapping[str, str]
+"""Files of a lane by name, of which probe.py defines `run(out)`: a kernel that writes thread i's number to out[i]."""
 
 
 def examine() -> list[Finding]:
@@ -144,27 +188,27 @@ def cache() -> Finding:
 def lanes() -> Iterator[Finding]:
     """Each lane on each device."""
     for name, probe, package in (
-        ("CUDA C++", _cuda, "cuda-bindings"),
-        ("Triton", _triton, "triton"),
-        ("CuTe DSL", _cute, "nvidia-cutlass-dsl"),
+        ("CUDA C++", _CUDA, "cuda-bindings"),
+        ("Triton", _TRITON, "triton"),
+        ("CuTe DSL", _CUTE, "nvidia-cutlass-dsl"),
     ):
         for device, where in (("cuda", "on a GPU"), ("cpu", "without a GPU")):
             yield try_lane(f"{name} {where}", probe, package, device)
 
 
 def try_lane(what: str, probe: Probe, package: str, device: str) -> Finding:
-    """Use a lane and say how it went. package: whose installation mends an ImportError."""
+    """Run a kernel and say how it went. package: the one whose installation mends a missing import."""
     if device == "cuda" and not _has_gpu():
         return Finding(what, False, "there is none", lane=True)
     begun = time.monotonic()
     try:
-        detail = probe(device)
+        _run(probe, device)
     except ImportError as error:
         return Finding(what, False, str(error), install(error.name or package, package), lane=True)
     except Exception as error:
         reason = str(error).strip().partition("\n")[0]
         return Finding(what, False, f"{type(error).__name__}: {reason}", lane=True)
-    return Finding(what, True, f"{detail} ({time.monotonic() - begun:.1f} s)", lane=True)
+    return Finding(what, True, f"compiled and ran a kernel in {time.monotonic() - begun:.1f} s", lane=True)
 
 
 def _has_gpu() -> bool:
@@ -175,29 +219,16 @@ def _has_gpu() -> bool:
     return torch.cuda.is_available()
 
 
-def _cuda(device: str) -> str:
+def _run(probe: Probe, device: str) -> None:
     import torch
 
-    from kernelpath.lanes import cuda
-
+    out = torch.empty(_THREADS, dtype=torch.int32, device=device)
     with tempfile.TemporaryDirectory() as folder:
-        source = Path(folder) / "probe.cu"
-        source.write_text(_KERNEL)
-        out = torch.empty(_THREADS, dtype=torch.int32, device=device)
-        cuda.kernel(str(source), "probe")[1, _THREADS](out)
+        for name, text in probe.items():
+            (Path(folder) / name).write_text(text)
+        import_file(Path(folder) / "probe.py", "kernelpath_probe").run(out)
     if out.tolist() != list(range(_THREADS)):
         raise RuntimeError("the probe kernel gave a wrong answer")
-    return f"compiled and ran a kernel on {'the GPU' if device == 'cuda' else 'the PTX machine'}"
-
-
-def _triton(device: str) -> str:
-    importlib.import_module("triton")
-    return f"Triton {_version('triton')}"
-
-
-def _cute(device: str) -> str:
-    importlib.import_module("cutlass.cute")
-    return f"CuTe DSL {_version('nvidia-cutlass-dsl')}"
 
 
 def _version(*distributions: str) -> str:

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Console, Group, RenderableType
-from rich.rule import Rule
 from rich.table import Table
 from rich.text import Text
 
@@ -22,7 +21,7 @@ if TYPE_CHECKING:
 LANES = {"cuda": "CUDA C++", "triton": "Triton", "cute": "CuTe DSL", "python": "Python"}
 
 _UNDECIDED = (Verdict.NOT_STARTED, Verdict.UNAVAILABLE, Verdict.INCONCLUSIVE)
-_WIDE = 160
+_WIDE = 200
 _TRAFFIC_SHOWN = 4
 _WORTH_SHOWING = 1.05
 _PRINTED_LINES = 20
@@ -105,16 +104,15 @@ def findings(console: Console, found: Sequence[Finding]) -> None:
 
 def sources(console: Console, item: Item) -> None:
     """The reference beside the learner's files where the terminal is wide enough, else below them."""
-    wide = console.width >= _WIDE
     for reference in item.files("solutions"):
         yours = item.stub.with_suffix(reference.suffix)
         pair = [_source(path, item.root) for path in (yours, reference) if path.is_file()]
-        if wide:
+        if console.width >= _WIDE:
             grid = Table.grid(padding=(0, 2), expand=True)
             grid.add_row(*pair)
             console.print(grid)
         else:
-            console.print(*pair, sep="\n")
+            console.print(*pair, sep="\n", soft_wrap=True)
 
 
 def mark(record: Record) -> Text:
@@ -156,12 +154,12 @@ def _table(*headings: str) -> Table:
     return rows
 
 
-def _source(path: Path, root: Path) -> RenderableType:
+def _source(path: Path, root: Path) -> Text:
     from rich.syntax import Syntax
 
-    language = "c++" if path.suffix == ".cu" else "python"
-    code = Syntax(path.read_text(encoding="utf-8"), language, theme="ansi_light", background_color="default")
-    return Group(Rule(place(str(path), root), align="left"), code)
+    highlighter = Syntax("", "c++" if path.suffix == ".cu" else "python", theme="ansi_light")
+    title = (f"--- {place(str(path), root)}\n", "bold")
+    return Text.assemble(title, highlighter.highlight(path.read_text(encoding="utf-8")))
 
 
 def _header(item: Item, graded: Report) -> Text:
