@@ -92,6 +92,7 @@ def test_mma(shape, kind, depth):
 @pytest.mark.parametrize("count", [1, 2, 4])
 @pytest.mark.parametrize("transposed", [False, True])
 def test_ldmatrix(run, count, transposed):
+    trans = ".trans" * transposed
     registers = ", ".join(f"%{n}" for n in range(count))
     outputs = ", ".join(f'"=r"(r[{n}])' for n in range(count))
     source = f"""__global__ void kernel(const unsigned short* a, unsigned int* b) {{
@@ -99,7 +100,7 @@ def test_ldmatrix(run, count, transposed):
         for (int k = threadIdx.x; k < {64 * count}; k += 32) s[k] = a[k];
         __syncthreads();
         unsigned int from = __cvta_generic_to_shared(s + threadIdx.x % {8 * count} * 8), r[4];
-        asm volatile("ldmatrix.sync.aligned.m8n8.x{count}{".trans" if transposed else ""}.shared.b16 {{{registers}}}, [%{count}];"
+        asm volatile("ldmatrix.sync.aligned.m8n8.x{count}{trans}.shared.b16 {{{registers}}}, [%{count}];"
             : {outputs} : "r"(from));
         for (int k = 0; k < {count}; k++) b[threadIdx.x * {count} + k] = r[k];
     }}"""
@@ -156,7 +157,8 @@ def test_zero_fill_of_a_partial_copy(run):
         __shared__ float4 s[32];
         int t = threadIdx.x, bytes = min(max(4 * (n - 4 * t), 0), 16);
         unsigned int to = __cvta_generic_to_shared(s + t);
-        asm volatile("cp.async.ca.shared.global [%0], [%1], 16, %2;" :: "r"(to), "l"(a + (bytes ? 4 * t : 0)), "r"(bytes));
+        const float* from = a + (bytes ? 4 * t : 0);
+        asm volatile("cp.async.ca.shared.global [%0], [%1], 16, %2;" :: "r"(to), "l"(from), "r"(bytes));
         asm volatile("cp.async.wait_all;");
         b[t] = s[t];
     }"""

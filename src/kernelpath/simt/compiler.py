@@ -16,11 +16,11 @@ from typing import TypeVar, cast
 import llvmlite.binding as llvm
 from platformdirs import user_cache_path
 
-from kernelpath.simt import flow
+from kernelpath.simt import flow, memory, sync
 from kernelpath.simt.instructions import EMIT
-from kernelpath.simt.layout import Call
-from kernelpath.simt.lower import PREFIX, Emitter, Lowered
-from kernelpath.simt.native import compile_functions
+from kernelpath.simt.layout import Access, Space
+from kernelpath.simt.lower import Check, Emitter, Lowered
+from kernelpath.simt.native import compile_function
 from kernelpath.simt.ptx import Module
 from kernelpath.simt.tensor import TENSOR
 
@@ -49,7 +49,7 @@ def compile_kernel(module: Module, name: str, digest: str) -> Program:
 
     lowered, code = cached(f"{digest} {name}", build)
     engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), _target_machine(1))
-    for part in (code, _checks()):
+    for part in (code, *map(_code_of_check, sorted(lowered.checks))):
         engine.add_object_file(llvm.ObjectFileRef.from_data(part))
     engine.finalize_object()
     signature = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p, ctypes.c_void_p)
@@ -58,14 +58,17 @@ def compile_kernel(module: Module, name: str, digest: str) -> Program:
 
 def warm_up() -> None:
     """Load what every kernel calls, so that the first launch need not wait for it."""
-    _checks()
+    for access in (Access.LOAD, Access.STORE):
+        _code_of_check(Check("access", (Space.GLOBAL, access, 4, 1, 0)))
 
 
 @cache
-def _checks() -> bytes:
-    """Machine code of the functions that generated code calls."""
-    exported = [call.name.lower() for call in Call]
-    return cached("checks", lambda: machine_code(str(compile_functions(exported, PREFIX)), speed=3))
+def _code_of_check(check: Check) -> bytes:
+    def build() -> bytes:
+        function = {"access": memory.access}.get(check.function) or getattr(sync, check.function)
+        return machine_code(compile_function(function, check.constants, check.symbol), speed=3)
+
+    return cached(check.symbol, build)
 
 
 def machine_code(text: str, speed: int) -> bytes:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING
 
 from kernelpath.simt.layout import Access
-from kernelpath.simt.native import load64, native, store64
+from kernelpath.simt.native import load64, lowest_bit, native, store64
 
 if TYPE_CHECKING:
     from kernelpath.simt.lower import Lowered
@@ -187,17 +187,17 @@ def count_wavefronts(addresses: int, mask: int, size: int, served: int) -> int:
 @native
 def serve(addresses: int, mask: int, size: int, served: int) -> int:
     """One wavefront: each bank serves the word of the first lane that wants it. Returns the lanes still waiting."""
-    busy = 0
-    waiting = 0
-    for lane in range(LANES):
-        if mask >> lane & 1:
-            word = load64(addresses + 8 * lane) // size
-            bank = word % (4 * BANKS // size)
-            if not busy >> bank & 1:
-                busy |= 1 << bank
-                store64(served + 8 * bank, word)
-            elif load64(served + 8 * bank) != word:
-                waiting |= 1 << lane
+    busy, waiting = 0, 0
+    while mask:
+        lane = lowest_bit(mask)
+        mask &= mask - 1
+        word = load64(addresses + 8 * lane) // size
+        bank = word % (4 * BANKS // size)
+        if not busy >> bank & 1:
+            busy |= 1 << bank
+            store64(served + 8 * bank, word)
+        elif load64(served + 8 * bank) != word:
+            waiting |= 1 << lane
     return waiting
 
 

@@ -20,10 +20,8 @@ from kernelpath.simt.layout import (
     LANES,
     LAUNCH,
     NOWHERE,
-    SITE,
     UNWRITTEN,
     WARP,
-    Call,
     Space,
     Status,
     field_offset,
@@ -103,11 +101,6 @@ class Run:
         self.known = np.zeros((32, 32), np.int64)
         self._point(known=self.known)
         self._set(buffer_count=len(rows), launch_began=memory.time, time=memory.time)
-        sites = np.zeros(len(self.lowered.sites) + 1, SITE)
-        for row, site in zip(sites, self.lowered.sites, strict=False):
-            for name in SITE.names or ():
-                row[name] = getattr(site, name)
-        self._point(sites=sites)
 
     def _place_symbols(self) -> list[Buffer]:
         """Variables of the module that the kernel names, as buffers."""
@@ -132,7 +125,7 @@ class Run:
         self.all_lanes = (exists * (1 << np.arange(LANES))).sum(axis=1).astype(np.uint32)
         self.start = np.where(exists, 0, NOWHERE)
         self.warps["index"] = np.arange(count)
-        copies = bool(self.lowered.calls & {Call.COPY_ASYNC})
+        copies = any(check.function == "copy_async" for check in self.lowered.checks)
         self._point(copies=np.zeros(count * COPIES * copies, COPY))
 
     # Scheduling

@@ -15,7 +15,7 @@ from kernelpath.simt import arithmetic, conversion
 from kernelpath.simt.arithmetic import Kind, Value, constant, emit_lanewise, from_bits, to_bits
 from kernelpath.simt.errors import FAULT_KINDS, FaultKind
 from kernelpath.simt.flow import SERVICES, argument_register
-from kernelpath.simt.layout import LANES, LAUNCH, WARP, Access, Call, Space, Status
+from kernelpath.simt.layout import LANES, LAUNCH, WARP, Access, Space, Status
 from kernelpath.simt.ptx import Address, Group, Instruction, Operand, Symbol
 from kernelpath.simt.sync import EVERYTHING
 
@@ -72,7 +72,7 @@ def emit_atom(e: Emitter, i: Instruction) -> None:
     addresses = e.addresses(address, space)
     e.check(addresses, space, Access.ATOMIC, kind.bits // 8)
     if "acq_rel" in i.modifiers or "release" in i.modifiers or "acquire" in i.modifiers:
-        e.call(Call.FENCE)
+        e.call("fence")
     values = [e.read(source, kind.bits) for source in sources]
     vector = ir.VectorType(ir.IntType(kind.bits), LANES)
     old = e.b.alloca(vector)
@@ -155,10 +155,10 @@ def emit_nothing(e: Emitter, i: Instruction) -> None:
 def emit_cp(e: Emitter, i: Instruction) -> None:
     """cp.async and the instructions that group its copies and wait for them."""
     if "commit_group" in i.modifiers:
-        e.call(Call.COMMIT_ASYNC)
+        e.call("commit_async")
     elif "wait_group" in i.modifiers or "wait_all" in i.modifiers:
         allowed = i.operands[0].value if i.operands else EVERYTHING  # type: ignore[union-attr]
-        e.call(Call.WAIT_ASYNC, allowed)
+        e.call("wait_async", allowed)
     elif i.modifiers[0] == "async" and i.modifiers[1] in ("ca", "cg"):
         copy_async(e, i)
     else:
@@ -184,7 +184,7 @@ def copy_async(e: Emitter, i: Instruction) -> None:
     e.check(target, Space.SHARED, Access.STORE, size)
     for place, value in zip(range(0, size, 4), values, strict=True):
         e.scatter(e.b.add(target, e.splat(place, 64)), value)
-    e.call(Call.COPY_ASYNC, size)
+    e.call("copy_async", size)
 
 
 def emit_createpolicy(e: Emitter, i: Instruction) -> None:
@@ -194,7 +194,7 @@ def emit_createpolicy(e: Emitter, i: Instruction) -> None:
 def emit_fence(e: Emitter, i: Instruction) -> None:
     """membar and fence: what a thread block wrote before is published to the others."""
     if "cta" not in i.modifiers:
-        e.call(Call.FENCE)
+        e.call("fence")
 
 
 # Control flow
@@ -354,7 +354,7 @@ def emit_bar(e: Emitter, i: Instruction) -> None:
     """Barriers of the warp, or of the thread block: those are left to the scheduler."""
     if "warp" in i.modifiers:
         require_lanes(e, i)
-        e.call(Call.WARP_SYNC)
+        e.call("warp_sync")
         e.leave(e.index + 1)
         return
     if i.guard is not None:

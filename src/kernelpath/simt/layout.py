@@ -1,7 +1,7 @@
 """The records that generated code, the memory checks and the scheduler share, as numpy dtypes.
 
-``LAUNCH`` exists once a launch, ``WARP`` once a warp and is followed by the warp's registers, ``SITE`` once for each
-instruction that touches memory. A record is one contiguous span of bytes; generated code reads a field at its offset.
+``LAUNCH`` exists once a launch, ``WARP`` once a warp and is followed by the warp's registers, ``COUNTS`` once for
+each instruction that touches memory. A record is one span of bytes; generated code reads a field at its offset.
 """
 
 from __future__ import annotations
@@ -19,15 +19,12 @@ __all__ = [
     "COUNTS",
     "LANES",
     "LAUNCH",
-    "SITE",
     "WARP",
     "Access",
     "BufferRecord",
-    "Call",
     "CopyRecord",
     "CountsRecord",
     "LaunchRecord",
-    "SiteRecord",
     "Space",
     "Status",
     "WarpRecord",
@@ -78,19 +75,6 @@ class Access(Code):
     ATOMIC = 2
 
 
-class Call(Code):
-    """Warp-level functions that generated code calls by name."""
-
-    ACCESS = 0
-    WARP_SYNC = 1
-    COPY_ASYNC = 2
-    COMMIT_ASYNC = 3
-    WAIT_ASYNC = 4
-    FENCE = 5
-
-
-SITE = np.dtype([("space", "i4"), ("access", "i4"), ("bytes", "i4"), ("parts", "i4"), ("strong", "i4")], align=True)
-
 # One row of counters for each site. Shared-memory rows use wavefronts and least; the others sectors.
 COUNTS = np.dtype([("requests", "i8"), ("lanes", "i8"), ("sectors", "i8"), ("wavefronts", "i8"), ("least", "i8")])
 
@@ -119,7 +103,6 @@ LAUNCH = np.dtype(
         ("local_total", "i8"),
         ("params", "i8"),
         ("blocks", "i8"),  # three counters for each basic block: executions, active lanes, divergent branches
-        ("sites", "i8"),
         ("counts", "i8"),
         ("buffers", "i8"),
         ("symbols", "i8"),  # addresses of module-level variables
@@ -187,12 +170,6 @@ class WarpRecord(View):
     """A view of WARP."""
 
     record = WARP
-
-
-class SiteRecord(View):
-    """A view of SITE."""
-
-    record = SITE
 
 
 class CountsRecord(View):

@@ -12,13 +12,14 @@ import struct
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import numpy as np
 from llvmlite import ir
 
 from kernelpath.simt.errors import Unsupported
 from kernelpath.simt.flow import Block, Flow, results
-from kernelpath.simt.layout import LANES, LAUNCH, NOWHERE, WAITING, WARP, Access, Call, Space, Status, field_offset
+from kernelpath.simt.layout import LANES, LAUNCH, NOWHERE, WAITING, WARP, Access, Space, Status, field_offset
 from kernelpath.simt.ptx import (
     SIZES,
     Address,
@@ -33,9 +34,8 @@ from kernelpath.simt.ptx import (
     Variable,
 )
 
-__all__ = ["Emit", "Emitter", "Lowered", "Site"]
+__all__ = ["Check", "Emit", "Emitter", "Lowered", "Site"]
 
-PREFIX = "kernelpath_"  # of the names of the functions that generated code calls
 I1, I8, I16, I32, I64 = (ir.IntType(bits) for bits in (1, 8, 16, 32, 64))
 POINTER = ir.PointerType()
 
@@ -53,6 +53,18 @@ class Site:
     text: str
 
 
+class Check(NamedTuple):
+    """A function of ``memory`` or ``sync`` that generated code calls, compiled for fixed last parameters."""
+
+    function: str
+    constants: tuple[int, ...] = ()
+
+    @property
+    def symbol(self) -> str:
+        """Its name in machine code."""
+        return "_".join(("check", self.function, *map(str, self.constants)))
+
+
 @dataclass
 class Lowered:
     """LLVM IR of a kernel, and what the host must know to launch it and to read its counters."""
@@ -66,7 +78,7 @@ class Lowered:
     sites: list[Site] = field(default_factory=list)
     blocks: list[list[tuple[int, str]]] = field(default_factory=list)  # (line, name) of each block's instructions
     symbols: list[str] = field(default_factory=list)
-    calls: set[Call] = field(default_factory=set)
+    checks: set[Check] = field(default_factory=set)
 
 
 Emit = Callable[["Emitter", Instruction], None]
@@ -500,14 +512,15 @@ class Emitter:
         strong = not {"volatile", "relaxed", "acquire", "release", "acq_rel"}.isdisjoint(self.instruction.modifiers)
         site = Site(space, access, nbytes, parts, strong, self.instruction.line, self.instruction.name)
         self.out.sites.append(site)
-        self.call(Call.ACCESS, len(self.out.sites) - 1)
+        self.call("access", len(self.out.sites) - 1, (space, access, nbytes, parts, strong))
 
-    def call(self, function: Call, argument: int = 0) -> None:
-        """Call a warp-level function with the active lanes; a result other than 0 is a fault."""
-        self.out.calls.add(function)
+    def call(self, function: str, argument: int = 0, constants: tuple[int, ...] = ()) -> None:
+        """Call a check with the active lanes; a result other than 0 is a fault."""
+        check = Check(function, tuple(map(int, constants)))
+        self.out.checks.add(check)
         launch, warp = (self.b.ptrtoint(pointer, I64) for pointer in (self.launch, self.warp))
         mask = self.b.zext(self.as_bits(self.active), I64)
-        failed = self.intrinsic(PREFIX + function.name.lower(), I64, launch, warp, I64(argument), mask)
+        failed = self.intrinsic(check.symbol, I64, launch, warp, I64(argument), mask)
         with self.b.if_then(self.b.icmp_unsigned("!=", failed, I64(0)), likely=False):
             self.b.ret(I32(Status.FAULT))
 

@@ -17,7 +17,6 @@ from kernelpath.simt.layout import (
     BufferRecord,
     CountsRecord,
     LaunchRecord,
-    SiteRecord,
     Space,
     WarpRecord,
     field_offset,
@@ -35,21 +34,32 @@ ADDRESSES, SERVED, OPERANDS = (field_offset(WARP, name) for name in ("addresses"
 
 
 @native
-def access(launch: LaunchRecord, warp: WarpRecord, number: int, mask: int) -> int:
-    """Check and count one access of a warp, by the instruction that has this number."""
+def access(
+    launch: LaunchRecord,
+    warp: WarpRecord,
+    number: int,
+    mask: int,
+    named: int,
+    kind: int,
+    size: int,
+    parts: int,
+    strong: int,
+) -> int:
+    """Check and count one access of a warp, by the instruction that has this number.
+
+    The others are known when a kernel is compiled: the space that the instruction names, the kind of access, its bytes
+    in a lane, the parts that they come in, and whether it is volatile or atomic with others.
+    """
     if mask == 0:
         return 0
-    site = SiteRecord(launch.sites + number * SiteRecord.size)
     counts = CountsRecord(launch.counts + number * CountsRecord.size)
     counts.requests += 1
-    space, kind, size = site.space, site.access, site.bytes
-    buffer = launch.buffers
-    lanes = 0
+    space, buffer, lanes = named, launch.buffers, 0
     for lane in range(LANES):
         if mask >> lane & 1:
             lanes += 1
             address = load64(warp.address + ADDRESSES + 8 * lane)
-            if site.space == Space.GENERIC:
+            if named == Space.GENERIC:
                 space = space_of(launch, address)
             if space == Space.SHARED:
                 start, extent, since = launch.shared, launch.shared_bytes, launch.block_began
@@ -73,8 +83,8 @@ def access(launch: LaunchRecord, warp: WarpRecord, number: int, mask: int) -> in
                 remember_unwritten(launch, warp, number, lane, address)
             if history:
                 for entry in range(offset >> granule, (offset + size - 1 >> granule) + 1):
-                    other = check(launch, since, history + 16 * entry, warp.index, lane, kind, site.strong)
-                    if other >= 0 and not harmless(warp, site, mask, lane, other):
+                    other = check(launch, since, history + 16 * entry, warp.index, lane, kind, strong)
+                    if other >= 0 and not harmless(warp, kind, size, parts, mask, lane, other):
                         return fault(launch, warp, RACE, number, lane, address, other)
     counts.lanes += lanes
     if space == Space.SHARED:
@@ -141,17 +151,17 @@ def remember_unwritten(launch: LaunchRecord, warp: WarpRecord, number: int, lane
 
 
 @native
-def harmless(warp: WarpRecord, site: SiteRecord, mask: int, lane: int, other: int) -> int:
+def harmless(warp: WarpRecord, kind: int, size: int, parts: int, mask: int, lane: int, other: int) -> int:
     """Whether a store writes what is there already, or what the other lane of this instruction writes."""
-    if site.access != Access.STORE:
+    if kind != Access.STORE:
         return 0
     address, partner = load64(warp.address + ADDRESSES + 8 * lane), other & 31
     together = other >> 5 == warp.index and partner != lane and mask >> partner & 1
     together = together and load64(warp.address + ADDRESSES + 8 * partner) == address
-    size = site.bytes // site.parts
-    for part in range(site.parts):
+    width = size // parts
+    for part in range(parts):
         row = warp.address + OPERANDS + 256 * part
-        theirs = number_at(address + part * size, size)
+        theirs = number_at(address + part * width, width)
         if together:
             theirs = load64(row + 8 * partner)
         if load64(row + 8 * lane) != theirs:

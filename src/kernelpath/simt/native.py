@@ -2,8 +2,8 @@
 
 A function marked ``@native`` takes and returns 64-bit integers and views of records, and uses only ``if``, ``while``,
 ``for … in range``, integer operators, other such functions, and memory by address. Called from Python it is ordinary
-Python; ``compile_functions`` turns all of them into one LLVM module in a tenth of a second. ``//`` and ``%`` are of
-non-negative numbers, ``>>`` keeps the sign.
+Python; ``compile_function`` makes LLVM IR of it and of all that it calls. ``//`` and ``%`` are of non-negative numbers,
+``>>`` keeps the sign.
 """
 
 from __future__ import annotations
@@ -12,25 +12,24 @@ import ast
 import ctypes
 import inspect
 import textwrap
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Sequence
 from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 from llvmlite import ir
 
-__all__ = ["View", "compile_functions", "load8", "load64", "native", "store8", "store64"]
+__all__ = ["View", "compile_function", "load8", "load64", "lowest_bit", "native", "store8", "store64"]
 
 I1, I8, I64 = (ir.IntType(bits) for bits in (1, 8, 64))
 POINTER = ir.PointerType()
 Value = Any  # llvmlite's values have no useful types
 F = TypeVar("F", bound=Callable[..., Any])
-FUNCTIONS: dict[str, Callable[..., Any]] = {}
+FUNCTIONS: set[Callable[..., Any]] = set()
 
 
 def native(function: F) -> F:
-    """Mark a function for compilation. Its name must be unique."""
-    assert function.__name__ not in FUNCTIONS
-    FUNCTIONS[function.__name__] = function
+    """Mark a function for compilation. Functions that call each other have different names."""
+    FUNCTIONS.add(function)
     return function
 
 
@@ -52,6 +51,11 @@ def store8(address: int, value: int) -> None:
 def store64(address: int, value: int) -> None:
     """Write a 64-bit integer."""
     ctypes.c_int64.from_address(address).value = value
+
+
+def lowest_bit(number: int) -> int:
+    """The place of the lowest bit that is set, in a number other than 0."""
+    return (number & -number).bit_length() - 1
 
 
 class View:
@@ -85,19 +89,32 @@ def field_of(view: View | type[View], name: str) -> tuple[np.dtype[Any], int]:
     return fields[name][0], int(fields[name][1])
 
 
-def compile_functions(exported: Iterable[str], prefix: str) -> ir.Module:
-    """LLVM IR of all native functions; the ``exported`` are visible to others, their names after ``prefix``."""
-    module = ir.Module(name="native")
-    exported = set(exported)
-    for name, function in FUNCTIONS.items():
+def compile_function(function: Callable[..., Any], constants: Sequence[int], symbol: str) -> str:
+    """LLVM IR of a native function, and of all that it calls, as ``symbol``; its last parameters are ``constants``."""
+    module = ir.Module(name=symbol)
+    waiting = [function]
+    inner = _declare(module, function, waiting)
+    given = len(inner.args) - len(constants)
+    outer = ir.Function(module, ir.FunctionType(I64, [I64] * given), symbol)
+    b = ir.IRBuilder(outer.append_basic_block())
+    b.ret(b.call(inner, [*outer.args, *map(I64, constants)]))
+    while waiting:
+        following = waiting.pop()
+        _Compiler(_declare(module, following, waiting), following, waiting).compile()
+    return str(module)
+
+
+def _declare(module: ir.Module, function: Callable[..., Any], waiting: list[Callable[..., Any]]) -> ir.Function:
+    """The function in ``module``; one that is new there is appended to those ``waiting`` to be compiled."""
+    declared = module.globals.get(function.__name__)
+    if declared is None:
         kinds = [I64] * len(inspect.signature(function).parameters)
-        declared = ir.Function(module, ir.FunctionType(I64, kinds), prefix + name)
-        if name not in exported:
-            declared.linkage = "internal"
-            declared.attributes.add("alwaysinline")
-    for name, function in FUNCTIONS.items():
-        _Compiler(module.globals[prefix + name], function, prefix).compile()
-    return module
+        declared = ir.Function(module, ir.FunctionType(I64, kinds), function.__name__)
+        declared.linkage = "internal"
+        declared.attributes.add("alwaysinline")
+        if function not in waiting:
+            waiting.append(function)
+    return declared
 
 
 _ARITHMETIC: dict[type[ast.operator], str] = {ast.Add: "add", ast.Sub: "sub", ast.Mult: "mul", ast.FloorDiv: "udiv"}
@@ -110,8 +127,8 @@ _COMPARISONS |= {ast.GtE: ">="}
 class _Compiler(ast.NodeVisitor):
     """Compiles one function. Variables are integers in memory, which LLVM puts into registers."""
 
-    def __init__(self, function: ir.Function, source: Callable[..., Any], prefix: str) -> None:
-        self.function, self.source, self.prefix = function, source, prefix
+    def __init__(self, function: ir.Function, source: Callable[..., Any], waiting: list[Callable[..., Any]]) -> None:
+        self.function, self.source, self.waiting = function, source, waiting
         self.globals = source.__globals__
         self.b = ir.IRBuilder(function.append_basic_block("entry"))
         self.variables: dict[str, Value] = {}
@@ -294,6 +311,8 @@ class _Compiler(ast.NodeVisitor):
         values = [self._value(argument) for argument in node.args]
         if isinstance(called, type) and issubclass(called, View):
             return values[0]
+        if called is lowest_bit:
+            return self.b.cttz(values[0], I1(1))
         if name in ("min", "max"):
             keep = self.b.icmp_signed("<" if name == "min" else ">", values[0], values[1])
             return self.b.select(keep, values[0], values[1])
@@ -305,9 +324,9 @@ class _Compiler(ast.NodeVisitor):
             value = values[1] if called is store64 else self.b.trunc(values[1], I8)
             self.b.store(value, self._pointer(values[0]))
             return I64(0)
-        if FUNCTIONS.get(getattr(called, "__name__", "")) is not called:
+        if called not in FUNCTIONS:
             self.generic_visit(node)
-        return self.b.call(self.function.module.globals[self.prefix + called.__name__], values)
+        return self.b.call(_declare(self.function.module, called, self.waiting), values)
 
     def _test(self, node: ast.expr) -> Value:
         """An expression as a condition. ``and`` and ``or`` evaluate what follows only where it matters."""

@@ -1,0 +1,121 @@
+"""How fast the PTX machine runs, counters and safety on, beside Numba's CUDA simulator on the same kernel.
+
+    python benchmarks/simt_speed.py
+
+Prints lane-instructions a second of the naive product at 256 x 256 x 256 and of a few other kernels, then the time for
+one multiply-add of a lane in both machines: the median of some runs, in processor time, which other programs on the
+machine disturb little. Both run on one core. Numba is not a dependency: pip install numba.
+"""
+
+from __future__ import annotations
+
+import os
+import statistics
+import time
+import warnings
+from collections.abc import Callable
+
+import numpy as np
+
+from kernelpath import simt
+from kernelpath.lanes import nvrtc
+
+os.environ["NUMBA_ENABLE_CUDASIM"] = "1"
+warnings.simplefilter("ignore")
+from numba import cuda  # noqa: E402
+
+SOURCE = """
+extern "C" __global__ void product(const float* a, const float* b, float* c, int n) {
+    int column = blockIdx.x * blockDim.x + threadIdx.x, row = blockIdx.y * blockDim.y + threadIdx.y;
+    float sum = 0;
+    for (int k = 0; k < n; k++) sum += a[row * n + k] * b[k * n + column];
+    c[row * n + column] = sum;
+}
+extern "C" __global__ void tiled(const float* a, const float* b, float* c, int n) {
+    __shared__ float s[16][16], t[16][16];
+    int x = threadIdx.x, y = threadIdx.y, column = blockIdx.x * 16 + x, row = blockIdx.y * 16 + y;
+    float sum = 0;
+    for (int k = 0; k < n; k += 16) {
+        s[y][x] = a[row * n + k + x];
+        t[y][x] = b[(k + y) * n + column];
+        __syncthreads();
+        for (int i = 0; i < 16; i++) sum += s[y][i] * t[i][x];
+        __syncthreads();
+    }
+    c[row * n + column] = sum;
+}
+extern "C" __global__ void copy(const float* a, const float* b, float* c, int n) {
+    int i = blockIdx.x * blockDim.x + threadIdx.x;
+    c[i] = a[i] + b[i];
+}
+"""
+TILE = 16
+
+
+def seconds(call: Callable[[], object], repeat: int = 5) -> float:
+    """Median seconds of processor time of a call, after a first one that is not counted."""
+    call()
+    times = []
+    for _ in range(repeat):
+        start = time.process_time()
+        call()
+        times.append(time.process_time() - start)
+    return statistics.median(times)
+
+
+def matrices(n: int) -> list[np.ndarray]:
+    rng = np.random.default_rng(0)
+    return [rng.random((n, n), np.float32) for _ in range(3)]
+
+
+def launcher(name: str, n: int, grid: tuple[int, ...], block: tuple[int, ...]) -> Callable[[], simt.Launch]:
+    binary = nvrtc.compile_kernel(SOURCE, "speed.cu", name, "compute_80")
+    module, arrays = simt.load(binary.ptx, "speed.cu"), matrices(n)
+    buffers = [simt.Buffer(x, m.ctypes.data, m.nbytes, 4) for x, m in zip("abc", arrays, strict=True)]
+    args = [*(m.ctypes.data for m in arrays), n]
+
+    def launch() -> simt.Launch:
+        launched = module.launch(binary.mangled, grid=grid, block=block, args=args, buffers=buffers)
+        if name != "copy":
+            np.testing.assert_allclose(arrays[2], arrays[0] @ arrays[1], rtol=1e-4)
+        return launched
+
+    return launch
+
+
+def simulated_product(n: int) -> Callable[[], None]:
+    """The naive product on Numba's simulator."""
+
+    @cuda.jit  # type: ignore[untyped-decorator]
+    def product(a, b, c, n):  # type: ignore[no-untyped-def]
+        column, row = cuda.grid(2)
+        total = np.float32(0)
+        for k in range(n):
+            total += a[row, k] * b[k, column]
+        c[row, column] = total
+
+    a, b, c = matrices(n)
+    return lambda: product[(n // TILE, n // TILE), (TILE, TILE)](a, b, c, n)
+
+
+def main() -> None:
+    for name, n, grid, block in (
+        ("product", 256, (16, 16), (TILE, TILE)),
+        ("tiled", 256, (16, 16), (TILE, TILE)),
+        ("copy", 1024, (4096,), (256,)),
+    ):
+        launch = launcher(name, n, grid, block)
+        instructions, taken = launch().instructions, seconds(launch)
+        rate = instructions / taken / 1e6
+        print(f"{name:8} {n:5}  {taken * 1e3:7.1f} ms  {rate:6.0f} million lane-instructions/s")
+        if name == "product":
+            ours = taken / n**3
+    small = 32
+    theirs = seconds(simulated_product(small), repeat=3) / small**3
+    print(
+        f"one multiply-add of a lane: {ours * 1e9:.1f} ns, Numba's simulator {theirs * 1e9:.0f} ns: {theirs / ours:.0f} times"
+    )
+
+
+if __name__ == "__main__":
+    main()
