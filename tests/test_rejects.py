@@ -1,7 +1,7 @@
 """Planted bad submissions: every file in rejects/ gets exactly the verdict that its name begins with.
 
-rejects/any/ is graded on the PTX machine, rejects/gpu/ on a GPU. The folder below is an exercise, and a docstring's first
-words are the row of the list of tricks that the file stands for, or the accident that it repeats.
+rejects/any/ is graded on the PTX machine, rejects/gpu/ on a GPU. The folder below is an exercise. A docstring begins
+with the row of ROWS that the file stands for.
 """
 
 from __future__ import annotations
