@@ -48,6 +48,12 @@ def scale_then_fill(x: cute.Tensor, out: cute.Tensor):
     fill_kernel(out).launch(grid=[out.shape[0], 1, 1], block=[32, 1, 1])
 
 
+@cute.jit
+def scale_twice(x: cute.Tensor):
+    scale_kernel(x, x, cutlass.Float32(2), 32).launch(grid=[1, 1, 1], block=[32, 1, 1])
+    scale_kernel(x, x, cutlass.Float32(3), 64).launch(grid=[1, 1, 1], block=[64, 1, 1])
+
+
 @cute.kernel
 def elect_kernel(x: cute.Tensor):
     with cute.arch.elect_one():
@@ -142,7 +148,17 @@ def test_two_kernels_of_one_host_function_are_told_apart(machine):
     with lanes.observe(launched.append):
         lane.run(scale_then_fill, torch.zeros(8), torch.zeros(4, 5))
     assert [launch.name for launch in launched] == ["scale_kernel", "fill_kernel"]
+    assert [launch["name"] for launch in machine.launches] == ["scale_kernel", "fill_kernel"]
     assert [launch["grid"] for launch in machine.launches] == [(1, 1, 1), (4, 1, 1)]
+
+
+def test_two_kernels_from_one_function_are_told_apart():
+    x = torch.arange(8.0)
+    launched: list[lanes.Launched] = []
+    with lanes.observe(launched.append):
+        lane.run(scale_twice, x)
+    assert torch.equal(x, torch.arange(8.0) * 6)
+    assert [launch.name for launch in launched] == ["scale_kernel_0", "scale_kernel_1"]
 
 
 def test_a_fault_in_a_launch_comes_through_host_code(machine, monkeypatch):
@@ -190,6 +206,7 @@ def test_a_write_past_the_end_is_named_by_parameter_and_line():
     with pytest.raises(simt.Fault, match=r"writes 4 bytes past the end of out \(33 float32\)") as caught:
         lane.run(scale, torch.zeros(64), torch.zeros(33), 1.0, 32)
     assert caught.value.kind is simt.FaultKind.OUT_OF_BOUNDS
+    assert caught.value.kernel == "scale_kernel"
     source = Path(__file__).read_text().splitlines()
     assert "out[i] = " in source[caught.value.line - 1]
 

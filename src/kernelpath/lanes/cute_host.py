@@ -14,7 +14,8 @@ from __future__ import annotations
 import ctypes
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -64,6 +65,7 @@ class Host(ABC):
 
     def __init__(self, compiled: Any) -> None:
         self._compiled = compiled
+        self._names = _plain_names(compiled.kernel_info)
         self._kernels: dict[int, str] = {}  # the name behind each handle
         self._arguments: Mapping[str, Argument] = {}  # of the call in progress
         self._error: BaseException | None = None
@@ -118,7 +120,7 @@ class Host(ABC):
 
     def _record(self, handle: int, device: str, counted: simt.Launch | None = None) -> None:
         arguments = tuple(self._arguments.values())
-        lanes.record(lanes.Launched("cute", _plain(self._kernels[handle]), device, arguments, counted))
+        lanes.record(lanes.Launched("cute", self._kernels[handle], device, arguments, counted))
 
 
 class CpuHost(Host):
@@ -127,7 +129,7 @@ class CpuHost(Host):
     def __init__(self, compiled: Any) -> None:
         super().__init__(compiled)
         if compiled.kernel_info:  # a host function may do without kernels
-            self._module = simt.load(compiled.__ptx__)
+            self._module = simt.load(_renamed(compiled.__ptx__, self._names))
             self._load_kernels()
 
     def _load_kernels(self) -> None:
@@ -149,9 +151,9 @@ class CpuHost(Host):
 
     def get_kernel(self, handle: Any, library: int | None, name: bytes) -> int:
         handle[0] = len(self._kernels) + 1
-        self._kernels[handle[0]] = name.decode()
+        self._kernels[handle[0]] = self._names[name.decode()]
         with lanes.compiling():
-            self._module.compile(name.decode())
+            self._module.compile(self._kernels[handle[0]])
         return SUCCESS
 
     def launch(self, config: Any, handle: int, parameters: Any) -> int:
@@ -190,7 +192,7 @@ class GpuHost(Host):
 
     def get_kernel(self, handle: Any, library: int | None, name: bytes) -> int:
         status: int = self._runtime_get_kernel(handle, library, name)
-        self._kernels[handle[0]] = name.decode()
+        self._kernels[handle[0]] = self._names[name.decode()]
         return status
 
     def launch(self, config: Any, handle: int, parameters: Any) -> int:
@@ -217,6 +219,15 @@ def _buffer(name: str, tensor: torch.Tensor) -> simt.Buffer:
     return simt.Buffer(name, tensor.data_ptr(), size, tensor.element_size(), dtype=dtype)
 
 
-def _plain(mangled: str) -> str:
-    """The name of the Python function in the name that the DSL gives its kernel."""
-    return re.sub(r"^kernel_cutlass_|_tensorptr.*$|_\d+$", "", mangled)
+def _plain_names(mangled: Iterable[str]) -> dict[str, str]:
+    """For each kernel's name that of its Python function, numbered where several kernels come from one function."""
+    plain = {name: re.sub(r"^kernel_cutlass_|_tensorptr.*$|_\d+$", "", name) for name in mangled}
+    uses = Counter(plain.values())
+    return {name: short if uses[short] == 1 else short + name[name.rindex("_") :] for name, short in plain.items()}
+
+
+def _renamed(ptx: str, names: Mapping[str, str]) -> str:
+    """The PTX with every kernel under its plain name, which is the one that a fault names."""
+    for mangled in sorted(names, key=len, reverse=True):  # one name may begin another
+        ptx = ptx.replace(mangled, names[mangled])
+    return ptx
