@@ -207,11 +207,9 @@ class _Grading:
                 self._start()
             assert self._worker is not None
             answer, payloads = self._worker.ask(message, seconds, COMPILE_SECONDS)
-        except WorkerSilent:
+        except WorkerSilent as silent:
             self._bury()
-            raise _Stopped(
-                Complaint(Verdict.TIMED_OUT, f"no answer within {seconds:.0f} s: an endless loop?")
-            ) from None
+            raise _Stopped(Complaint(Verdict.TIMED_OUT, _silence(silent, seconds))) from None
         except WorkerGone as gone:
             self._bury()
             raise _Stopped(Complaint(Verdict.CRASHED, _death(gone.status))) from None
@@ -418,6 +416,14 @@ def _library_share(answer: Mapping[str, Any]) -> Complaint | None:
     slowest = max(foreign, key=lambda name: foreign[name])
     share = sum(foreign.values()) / sum(kernels.values())
     return Complaint(Verdict.NOT_YOUR_KERNEL, f"{share:.0%} of the GPU's time went to other kernels, such as {slowest}")
+
+
+def _silence(silent: WorkerSilent, seconds: float) -> str:
+    if silent.compiling:
+        return (
+            f"the kernel was not compiled within {COMPILE_SECONDS:.0f} s: is a block of values, or a loop, too large?"
+        )
+    return f"no answer within {seconds:.0f} s: an endless loop?"
 
 
 def _death(status: int) -> str:

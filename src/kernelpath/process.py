@@ -37,7 +37,11 @@ class Forged(Exception):
 
 
 class WorkerSilent(Exception):
-    """The worker gave no answer within the time allowed."""
+    """The worker gave no answer within the time allowed. `compiling` tells what it was doing."""
+
+    def __init__(self, compiling: bool = False) -> None:
+        super().__init__("no answer")
+        self.compiling = compiling
 
 
 class Channel:
@@ -113,7 +117,10 @@ class Worker:
         doing = False
         while True:
             begun = time.monotonic()
-            message, payloads = self._channel.receive(max(left[doing], 0.0))
+            try:
+                message, payloads = self._channel.receive(max(left[doing], 0.0))
+            except WorkerSilent:
+                raise WorkerSilent(compiling=doing) from None
             left[doing] -= time.monotonic() - begun
             if "compiling" not in message:
                 return message, payloads
