@@ -32,6 +32,12 @@ __device__ MaxSum with(MaxSum set, V values) {
     return {max, sum};
 }
 
+template <typename T, int WIDTH>
+__device__ Vector<T, WIDTH> probabilities(Vector<T, WIDTH> values, MaxSum row) {
+    for (auto& value : values.element) value = T(__expf(float(value) - row.max) * (1 / row.sum));
+    return values;
+}
+
 // The union of the sets of a warp's lanes.
 __device__ MaxSum warp_union(MaxSum set) {
     float max = set.max;
@@ -91,11 +97,9 @@ __global__ void softmax(const T* x, T* out, int rows, int columns) {
     }
     set = blockDim.x == WARP ? warp_union(set) : block_union(set);
 
-    const float scale = 1 / set.sum;
     for (int k = 0; k < ACCESSES; ++k) {
         const int v = k * blockDim.x + threadIdx.x;
-        for (auto& value : held[k].element) value = T(__expf(float(value) - set.max) * scale);
-        if (v < vectors) to[v] = held[k];
+        if (v < vectors) to[v] = probabilities(held[k], set);
     }
 }
 
@@ -130,21 +134,14 @@ __global__ void softmax_long(const T* x, T* out, int columns, int kept) {
     __pipeline_commit();
     __pipeline_wait_prior(0);  // a thread reads only what it copied itself, so no barrier is needed
 
-    auto each = [=](auto use) {
-        int v = threadIdx.x;
-#pragma unroll 4
-        for (; v < kept; v += blockDim.x) use(v, held[v]);
-        for (; v < vectors; v += blockDim.x) use(v, from[v]);
-    };
-
     MaxSum set;
-    each([&](int, V values) { set = with(set, values); });
+#pragma unroll 4
+    for (int v = threadIdx.x; v < kept; v += blockDim.x) set = with(set, held[v]);
+    for (int v = threadIdx.x + kept; v < vectors; v += blockDim.x) set = with(set, from[v]);
     set = block_union(set);
     if (CLUSTER > 1) set = cluster_union<CLUSTER>(set);
 
-    const float scale = 1 / set.sum;
-    each([=](int v, V values) {
-        for (auto& value : values.element) value = T(__expf(float(value) - set.max) * scale);
-        to[v] = values;
-    });
+#pragma unroll 4
+    for (int v = threadIdx.x; v < kept; v += blockDim.x) to[v] = probabilities(held[v], set);
+    for (int v = threadIdx.x + kept; v < vectors; v += blockDim.x) to[v] = probabilities(from[v], set);
 }
