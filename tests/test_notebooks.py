@@ -1,5 +1,6 @@
 """The notebooks run from top to bottom without a GPU, and what they call tells the truth."""
 
+import dataclasses
 import json
 import os
 import re
@@ -8,14 +9,16 @@ import sys
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
+from types import SimpleNamespace
 
 import nbformat
 import pytest
 import torch
 
-from kernelpath import execute, notebook, plots, registry
+from kernelpath import execute, grade, notebook, plots, registry, view
 from kernelpath.lanes import cuda
-from kernelpath.verdict import Verdict
+from kernelpath.progress import Progress
+from kernelpath.verdict import Report, Verdict
 
 NOTEBOOKS = list(execute.all_notebooks())
 NAMES = [path.stem for path in NOTEBOOKS]
@@ -161,6 +164,21 @@ def test_a_grid_shows_every_value_in_its_cell() -> None:
     figure = plots.grid({"ids": [[3, 1], [0, 2]]})
     shown = {text.get_position(): text.get_text() for text in figure.axes[0].texts}
     assert shown == {(0, 0): "3", (1, 0): "1", (0, 1): "0", (1, 1): "2"}
+
+
+@pytest.mark.parametrize(("tree", "remembered"), [("phases", True), ("solutions", False)])
+def test_a_learners_pass_is_remembered(
+    tree: str, remembered: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    item = dataclasses.replace(registry.find("vector_add"), root=tmp_path)
+    passed = Report(item.stem, "title", "file", "cpu", 1, Verdict.PASSED, stars=1)
+    monkeypatch.setenv("KERNELPATH_TREE", tree)
+    monkeypatch.setattr(registry, "find", lambda name: item)
+    monkeypatch.setattr(registry, "load", lambda item: SimpleNamespace(explain="why"))
+    monkeypatch.setattr(grade, "grade", lambda item, submission: passed)
+    monkeypatch.setattr(view, "report", lambda *_, **__: None)
+    assert notebook.check("vector_add") is passed
+    assert (item.stem in Progress(tmp_path).records()) == remembered
 
 
 def test_the_reference_stands_alone_in_its_own_tree(monkeypatch: pytest.MonkeyPatch) -> None:

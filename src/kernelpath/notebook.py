@@ -23,7 +23,8 @@ from rich.table import Table
 from rich.text import Text
 
 from kernelpath import grade, lanes, plots, registry, timing, view
-from kernelpath.registry import Tree
+from kernelpath.progress import NotSaved, Progress, with_report
+from kernelpath.registry import Item, Tree
 from kernelpath.verdict import Report
 
 if TYPE_CHECKING:
@@ -70,11 +71,20 @@ def setup(*, triton: bool = False) -> None:
 
 
 def check(name: str) -> Report:
-    """Grade the learner's file for an exercise and show the report, as `kp check` does."""
+    """Grade the learner's file for an exercise, show the report and remember a pass, as `kp check` does."""
     item = registry.find(name)
     report = grade.grade(item, item.submission(tree()))
-    view.report(console(), item, report)
+    view.report(console(), item, report, explain=registry.load(item).explain)
+    if tree() == "phases" and report.verdict.passed:
+        _remember(item, report)
     return report
+
+
+def _remember(item: Item, report: Report) -> None:
+    try:
+        Progress(item.root).update(item.stem, lambda record: with_report(record, report))
+    except NotSaved as error:
+        print(error)
 
 
 def ask(name: str, number: int, answer: str | float | EllipsisType = ...) -> None:
