@@ -16,7 +16,7 @@ from typing import TypeVar, cast
 import llvmlite.binding as llvm
 from platformdirs import user_cache_path
 
-from kernelpath.simt import flow, memory, sync
+from kernelpath.simt import flow, memory, schedule, sync
 from kernelpath.simt.instructions import EMIT
 from kernelpath.simt.layout import Access, Space
 from kernelpath.simt.lower import Check, Emitter, Lowered
@@ -28,14 +28,15 @@ __all__ = ["Program", "compile_kernel", "warm_up"]
 
 
 T = TypeVar("T")
+SCHEDULE = "schedule_run_grid"
 
 
 @dataclass
 class Program:
-    """A compiled kernel. ``run(launch, warp)`` runs a warp by the addresses of the records and returns a Status."""
+    """A compiled kernel. ``run_grid`` is that of ``schedule``; its arguments are addresses."""
 
     lowered: Lowered
-    run: Callable[[int, int], int]
+    run_grid: Callable[[int, int, int, int], int]
     engine: llvm.ExecutionEngine
 
 
@@ -49,17 +50,23 @@ def compile_kernel(module: Module, name: str, digest: str) -> Program:
 
     lowered, code = cached(f"{digest} {name}", build)
     engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), _target_machine(1))
-    for part in (code, *map(_code_of_check, sorted(lowered.checks))):
+    for part in (code, _schedule(), *map(_code_of_check, sorted(lowered.checks))):
         engine.add_object_file(llvm.ObjectFileRef.from_data(part))
     engine.finalize_object()
-    signature = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p, ctypes.c_void_p)
-    return Program(lowered, signature(engine.get_function_address("run")), engine)
+    signature = ctypes.CFUNCTYPE(*[ctypes.c_int64] * 5)
+    return Program(lowered, signature(engine.get_function_address(SCHEDULE)), engine)
 
 
 def warm_up() -> None:
     """Load what every kernel calls, so that the first launch need not wait for it."""
+    _schedule()
     for access in (Access.LOAD, Access.STORE):
         _code_of_check(Check("access", (Space.GLOBAL, access, 4, 1, 0)))
+
+
+@cache
+def _schedule() -> bytes:
+    return cached(SCHEDULE, lambda: machine_code(compile_function(schedule.run_grid, (), SCHEDULE), speed=3))
 
 
 @cache

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -19,8 +18,6 @@ from kernelpath.simt.layout import (
     COUNTS,
     LANES,
     LAUNCH,
-    NOWHERE,
-    UNWRITTEN,
     WARP,
     Space,
     Status,
@@ -29,10 +26,11 @@ from kernelpath.simt.layout import (
 from kernelpath.simt.lower import Lowered
 from kernelpath.simt.printf import c_string, formatted
 from kernelpath.simt.ptx import Module
+from kernelpath.simt.schedule import DONE, HOST
 
 __all__ = ["Dim", "Run"]
 
-SLICE = 1 << 20  # lane-instructions that a warp may run before another one has its turn
+TURN = 1 << 24  # lane-instructions between two looks of the host: for the limit, and for Ctrl-C
 Dim = tuple[int, int, int]
 
 
@@ -52,12 +50,13 @@ class Run:
         self.record = np.zeros(1, LAUNCH)
         self.arrays: dict[str, npt.NDArray[Any]] = {}
         self._set(
-            ntid=block,
-            nctaid=grid,
+            block_count=grid[0] * grid[1] * grid[2],
             dynamic_bytes=shared,
             local_bytes=lowered.local_bytes,
             local_total=lowered.local_bytes * self.threads,
         )
+        for axis, threads, blocks in zip("xyz", block, grid, strict=True):
+            self._set(**{f"ntid_{axis}": threads, f"nctaid_{axis}": blocks})
         self._point(params=self.arguments, blocks=self.block_counts, counts=self.counts)
         self._place_windows(shared)
         self._make_warps()
@@ -116,73 +115,56 @@ class Run:
         count, size = -(-self.threads // LANES), self.lowered.warp_bytes
         self.warp_memory = aligned(count * size)
         self.warps = np.ndarray(count, strided(WARP, size), self.warp_memory.data)
-        self.addresses = [self.warp_memory.ctypes.data + number * size for number in range(count)]
+        self.warp_layout = count, size
         thread = np.arange(count * LANES)
         x, y, _ = self.block
         for axis, tid in enumerate((thread % x, thread // x % y, thread // (x * y))):
             self.warps["tid"][:, axis] = tid.reshape(count, LANES)
         exists = (thread < self.threads).reshape(count, LANES)
-        self.all_lanes = (exists * (1 << np.arange(LANES))).sum(axis=1).astype(np.uint32)
-        self.start = np.where(exists, 0, NOWHERE)
+        self.warps["threads"] = (exists * (1 << np.arange(LANES))).sum(axis=1)
         self.warps["index"] = np.arange(count)
         copies = any(check.function == "copy_async" for check in self.lowered.checks)
         self._point(copies=np.zeros(count * COPIES * copies, COPY))
 
     # Scheduling
 
-    def execute(self, run: Callable[[int, int], int], limit: int) -> None:
+    def execute(self, run_grid: Callable[[int, int, int, int], int], limit: int) -> None:
         """Run every thread block. ``limit`` bounds the lane-instructions. Raises Fault and TimedOut."""
-        self.run, self.limit, self.left = run, limit, limit
-        self.launch = self.record.ctypes.data
-        for number, (z, y, x) in enumerate(itertools.product(*(range(extent) for extent in reversed(self.grid)))):
-            self._begin_block(number, (x, y, z))
-            self._run_block()
-        self.memory.time = self._get("time") + 1
-
-    def _begin_block(self, number: int, ctaid: Dim) -> None:
-        time = self._get("time") + 1
-        self._set(time=time, ctaid=ctaid, block_number=number, block_began=time, acquired=0)
-        self.arrays["began"][number] = time
-        self.known[:] = 0
-        np.fill_diagonal(self.known, time)
-        self.arrays["shared_state"][:] = UNWRITTEN
-        self.arrays["local_state"][:] = UNWRITTEN
-        self.warps["pcs"] = self.start
-        self.warps["live"] = self.all_lanes
-
-    def _run_block(self) -> None:
-        status = [Status.READY] * len(self.warps)
         self.arrivals: dict[int, dict[int, int]] = {}
-        while not all(s == Status.EXITED for s in status):
-            ready = [number for number, s in enumerate(status) if s == Status.READY]
-            for number in ready:
-                status[number] = self._advance(number)
-            if not ready:
-                self._require_written()
-                for number in self._open_barrier([n for n, s in enumerate(status) if s == Status.BARRIER]):
-                    status[number] = Status.READY
-        self._require_written()
+        granted = 0
+        while granted < limit:
+            self._set(left=min(TURN, limit - granted))
+            granted += min(TURN, limit - granted)
+            while self._get("left") >= 0:
+                stopped = run_grid(self.record.ctypes.data, self.warp_memory.ctypes.data, *self.warp_layout)
+                if stopped == DONE:
+                    self.memory.time = self._get("time") + 1
+                    return
+                if stopped != HOST:
+                    self._deal_with(stopped)
+                elif self._get("left") >= 0:
+                    self._look_at_barriers()
+        line = self._line(int(self.warps["pcs"].min()))
+        raise TimedOut(self.name, self.module.file, line, limit)
 
-    def _advance(self, number: int) -> Status:
-        """Run one warp until it waits, leaves the kernel or has used up its slice."""
-        given = min(SLICE, self.left)
-        self._set(budget=given)
-        status = self.run(self.launch, self.addresses[number])
-        self.left -= given - self._get("budget")
-        if status in (Status.EXITED, Status.BARRIER):
-            return Status(status)
-        if status == Status.FAULT:
-            raise self._fault()
-        if status == Status.STUCK:
-            raise self._stuck(number)
-        if status == Status.HOST:
-            self._serve(number)
-        elif status == Status.ARRIVED:
-            self._arrive(number)
-        elif self.left <= 0:
-            line = self._line(int(self.warps[number]["pcs"].min()))
-            raise TimedOut(self.name, self.module.file, line, self.limit)
-        return Status.READY
+    def _deal_with(self, number: int) -> None:
+        """Do what a warp has stopped for."""
+        match Status(int(self.warps[number]["status"])):
+            case Status.FAULT:
+                raise self._fault()
+            case Status.STUCK:
+                raise self._stuck(number)
+            case Status.HOST:
+                self._serve(number)
+            case Status.ARRIVED:
+                self._arrive(number)
+        self.warps["status"][number] = Status.READY
+
+    def _look_at_barriers(self) -> None:
+        """No warp can run: open a barrier, or say why none opens."""
+        self._require_written()
+        waiting = np.flatnonzero(self.warps["status"] == Status.BARRIER).tolist()
+        self.warps["status"][self._open_barrier(waiting)] = Status.READY
 
     # Barriers
 
@@ -206,10 +188,10 @@ class Run:
 
     def _require_all(self, here: list[int]) -> None:
         """A barrier without a count is for the whole block, at one place in the source."""
-        absent = self.warps["live"] != self.all_lanes
+        absent = self.warps["live"] != self.warps["threads"]
         if absent.any():
             warp = int(absent.argmax())
-            lane = int(self.all_lanes[warp] & ~self.warps[warp]["live"]).bit_length() - 1
+            lane = int(self.warps["threads"][warp] & ~self.warps[warp]["live"]).bit_length() - 1
             gone = self._thread(warp, lane)
             raise self._barrier_fault(here[0], f"waits at a barrier, but thread {gone} has left the kernel")
         places = [int(self.warps[number]["barrier_block"]) for number in here]
@@ -304,7 +286,7 @@ class Run:
         return self._fault_of(FaultKind.BAD_MASK, _BAD_MASK, block, number, lane)
 
     def _barrier_fault(self, number: int, text: str) -> Fault:
-        lane = int(self.all_lanes[number] & self.warps[number]["live"])
+        lane = int(self.warps["threads"][number] & self.warps[number]["live"])
         block = int(self.warps[number]["barrier_block"])
         return self._fault_of(FaultKind.BARRIER, text, block, number, (lane & -lane).bit_length() - 1)
 
@@ -314,7 +296,7 @@ class Run:
     def _new_fault(
         self, kind: FaultKind, text: str, line: int, number: int, lane: int, address: int | None = None
     ) -> Fault:
-        x, y, z = (int(n) for n in self.record["ctaid"][0])
+        x, y, z = (self._get(f"ctaid_{axis}") for axis in "xyz")
         return Fault(kind, text, self.name, self.module.file, line, (x, y, z), self._thread(number, lane), address)
 
     def _thread(self, number: int, lane: int) -> Dim:

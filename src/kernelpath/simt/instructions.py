@@ -367,6 +367,7 @@ def emit_bar(e: Emitter, i: Instruction) -> None:
     e.store_field(e.warp, WARP, "barrier", number)
     e.store_field(e.warp, WARP, "barrier_threads", threads)
     e.store_field(e.warp, WARP, "barrier_block", I32(e.index))
+    e.store_field(e.warp, WARP, "barrier_reduces", I32(int(reduces)))
     if predicate is not None:
         e.store_field(e.warp, WARP, "barrier_value", e.as_bits(e.b.and_(e.read(predicate, 1), e.active)))
     status = Status.ARRIVED if "arrive" in i.modifiers else Status.BARRIER

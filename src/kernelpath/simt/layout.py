@@ -49,8 +49,8 @@ class Status(Code):
     READY = 0  # may run
     EXITED = 1
     BARRIER = 2  # waits at the barrier that the warp's record names
-    ARRIVED = 3  # has arrived at a barrier without waiting for it
-    PREEMPTED = 4  # its time slice is used up
+    PREEMPTED = 3  # its time slice is used up
+    ARRIVED = 4  # has arrived at a barrier without waiting for it
     FAULT = 5  # the launch's record says what and where
     STUCK = 6  # every lane waits for another one
     HOST = 7  # asks for a service of the host (printf, assert)
@@ -94,9 +94,7 @@ BUFFER = np.dtype(
 
 LAUNCH = np.dtype(
     [
-        ("ctaid", "u4", 3),
-        ("ntid", "u4", 3),
-        ("nctaid", "u4", 3),
+        *((f"{name}_{axis}", "u4") for name in ("ctaid", "ntid", "nctaid") for axis in "xyz"),
         ("shared_bytes", "u4"),
         ("dynamic_bytes", "u4"),
         ("local_bytes", "i8"),  # of a thread, and of the whole block
@@ -118,11 +116,13 @@ LAUNCH = np.dtype(
         ("time", "i8"),  # counts synchronisations
         ("launch_began", "i8"),  # the times at which this launch and this thread block began
         ("block_began", "i8"),
-        ("block_number", "i8"),  # in the order of execution
+        ("block_number", "i8"),  # of the block that runs, and how many there are
+        ("block_count", "i8"),
         ("began", "i8"),  # for each block executed so far: when it began, and when it last published its writes
         ("published", "i8"),
         ("acquired", "i8"),  # whether this block has used an atomic, and so may see what others published
-        ("budget", "i8"),  # lane-instructions left
+        ("budget", "i8"),  # lane-instructions left of a warp's slice, and until the host wants to look
+        ("left", "i8"),
         ("fault_kind", "i4"),
         ("fault_site", "i4"),
         ("fault_lane", "i4"),
@@ -144,8 +144,10 @@ WARP = np.dtype(
         ("served", "i8", LANES),  # what each bank of shared memory serves while wavefronts are counted
         ("tid", "u4", (3, LANES)),
         ("mask", "u4"),
+        ("threads", "u4"),  # lanes that exist, and those that have not left the kernel
         ("live", "u4"),
         ("index", "u4"),
+        ("status", "i4"),
         ("only_waiting", "i4"),  # not 0 when every live lane waits for another one
         ("group", "i4"),  # groups of asynchronous copies that the warp has committed
         ("copies_begun", "i4"),
@@ -153,6 +155,7 @@ WARP = np.dtype(
         ("barrier", "i4"),  # or the number of the host's service
         ("barrier_threads", "i4"),
         ("barrier_block", "i4"),
+        ("barrier_reduces", "i4"),
         ("barrier_value", "u4"),
         ("operands", "u4", (40, LANES)),  # what warp-level functions take and give, a row for 32 bits of each lane
     ],

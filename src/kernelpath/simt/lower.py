@@ -91,7 +91,7 @@ class Emitter:
         self.module, self.kernel, self.flow, self.table = module, kernel, flow, table
         self.registers = flow.registers
         self.unit = ir.Module(name=kernel.name)
-        function = ir.Function(self.unit, ir.FunctionType(I32, [POINTER, POINTER]), "run")
+        function = ir.Function(self.unit, ir.FunctionType(I64, [POINTER, POINTER]), "run")
         self.launch, self.warp = function.args
         for argument in function.args:
             argument.add_attribute("noalias")
@@ -249,7 +249,7 @@ class Emitter:
             offset = field_offset(WARP, "tid") + 4 * LANES * step
             return self.b.load(self.at(self.warp, offset), typ=ir.VectorType(I32, LANES), align=4)
         if stem in ("ntid", "ctaid", "nctaid"):
-            pointer = self.at(self.launch, field_offset(LAUNCH, stem) + 4 * step)
+            pointer = self.at(self.launch, field_offset(LAUNCH, f"{stem}_{'xyz'[step]}"))
             return self.broadcast(self.b.load(pointer, typ=I32))
         if stem == "laneid":
             return ir.Constant(ir.VectorType(I32, LANES), list(range(LANES)))
@@ -306,7 +306,7 @@ class Emitter:
         pcs = self._load_pcs()
         least = self.intrinsic("llvm.vector.reduce.umin.v32i32", I32, pcs)
         with b.if_then(b.icmp_unsigned("==", least, I32(NOWHERE)), likely=False):
-            b.ret(I32(Status.EXITED))
+            b.ret(I64(Status.EXITED))
         self.store_field(self.warp, WARP, "mask", self.as_bits(b.icmp_unsigned("==", pcs, self.broadcast(least))))
         self.store_field(self.warp, WARP, "only_waiting", b.and_(least, I32(WAITING)))
         nowhere = self.function.append_basic_block("nowhere")
@@ -367,7 +367,7 @@ class Emitter:
         spent = self.b.icmp_signed("<", self.load_field(self.launch, LAUNCH, "budget", I64), I64(0))
         with self.b.if_then(spent, likely=False):
             self._set_pcs(self.splat(self.index, 32))
-            self.b.ret(I32(Status.PREEMPTED))
+            self.b.ret(I64(Status.PREEMPTED))
 
     def _wait_for_lanes(self, instruction: Instruction) -> None:
         """Where the block begins with a collective instruction, wait until all lanes that it names are here."""
@@ -385,7 +385,7 @@ class Emitter:
                     only_waiting = self.load_field(self.warp, WARP, "only_waiting", I32)
                     with b.if_then(b.icmp_unsigned("!=", only_waiting, I32(0))):
                         self.store_field(self.launch, LAUNCH, "fault_block", I32(self.index))
-                        b.ret(I32(Status.STUCK))
+                        b.ret(I64(Status.STUCK))
                     self._set_pcs(self.splat(self.index + WAITING, 32))
                     b.branch(self.dispatch)
         self.values = {}
@@ -445,14 +445,14 @@ class Emitter:
         """End the block and leave the warp to the scheduler; it will go on at block ``resume``."""
         self._save_registers()
         self._set_pcs(self.splat(self.pc(resume), 32))
-        self.b.ret(I32(status))
+        self.b.ret(I64(status))
 
     def fault(self, kind: int, lane: ir.Value) -> None:
         """Stop the launch with a complaint about ``lane``."""
         self.store_field(self.launch, LAUNCH, "fault_kind", I32(kind))
         self.store_field(self.launch, LAUNCH, "fault_site", I32(-self.instruction.line - 1))
         self.store_field(self.launch, LAUNCH, "fault_lane", lane)
-        self.b.ret(I32(Status.FAULT))
+        self.b.ret(I64(Status.FAULT))
 
     def pc(self, block: int) -> int:
         return block if block < len(self.heads) else NOWHERE
@@ -522,7 +522,7 @@ class Emitter:
         mask = self.b.zext(self.as_bits(self.active), I64)
         failed = self.intrinsic(check.symbol, I64, launch, warp, I64(argument), mask)
         with self.b.if_then(self.b.icmp_unsigned("!=", failed, I64(0)), likely=False):
-            self.b.ret(I32(Status.FAULT))
+            self.b.ret(I64(Status.FAULT))
 
     def gather(self, addresses: ir.Value, bits: int) -> ir.Value:
         """Load ``bits`` bits in each active lane."""

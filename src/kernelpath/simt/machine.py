@@ -20,7 +20,7 @@ from kernelpath.simt.lower import parameter_offsets
 
 __all__ = ["Kernel", "Launch", "Module", "Param", "load"]
 
-LIMIT = 1 << 36  # lane-instructions of a launch where the caller sets no limit
+LIMIT = 1 << 31  # lane-instructions of a launch where the caller sets no limit: some seconds
 
 
 @dataclass(frozen=True)
@@ -106,7 +106,7 @@ class Module:
         arguments = pack(self.parsed.functions[name], args)
         run = Run(self.parsed, name, self.programs[name].lowered, _dim(grid), _dim(block), shared, arguments)
         run.place(buffers, memory or Memory())
-        run.execute(self.programs[name].run, max_instructions or LIMIT)
+        run.execute(self.programs[name].run_grid, max_instructions or LIMIT)
         lines = by_line(run.lowered, run.block_counts.tolist(), run.counts.tolist())
         totals = LineCounters()
         for counters in lines.values():

@@ -18,18 +18,36 @@ from typing import Any, ClassVar, TypeVar
 import numpy as np
 from llvmlite import ir
 
-__all__ = ["View", "compile_function", "load8", "load64", "lowest_bit", "native", "store8", "store64"]
+__all__ = [
+    "View",
+    "compile_function",
+    "external",
+    "load8",
+    "load64",
+    "lowest_bit",
+    "native",
+    "store8",
+    "store32",
+    "store64",
+]
 
-I1, I8, I64 = (ir.IntType(bits) for bits in (1, 8, 64))
+I1, I8, I32, I64 = (ir.IntType(bits) for bits in (1, 8, 32, 64))
 POINTER = ir.PointerType()
 Value = Any  # llvmlite's values have no useful types
 F = TypeVar("F", bound=Callable[..., Any])
 FUNCTIONS: set[Callable[..., Any]] = set()
+EXTERNAL: set[Callable[..., Any]] = set()
 
 
 def native(function: F) -> F:
     """Mark a function for compilation. Functions that call each other have different names."""
     FUNCTIONS.add(function)
+    return function
+
+
+def external(function: F) -> F:
+    """Declare a function that is machine code of another module, under the same name."""
+    EXTERNAL.add(function)
     return function
 
 
@@ -46,6 +64,11 @@ def load64(address: int) -> int:
 def store8(address: int, value: int) -> None:
     """Write the low byte of ``value``."""
     ctypes.c_uint8.from_address(address).value = value
+
+
+def store32(address: int, value: int) -> None:
+    """Write the low four bytes of ``value``."""
+    ctypes.c_int32.from_address(address).value = value
 
 
 def store64(address: int, value: int) -> None:
@@ -110,13 +133,14 @@ def _declare(module: ir.Module, function: Callable[..., Any], waiting: list[Call
     if declared is None:
         kinds = [I64] * len(inspect.signature(function).parameters)
         declared = ir.Function(module, ir.FunctionType(I64, kinds), function.__name__)
-        declared.linkage = "internal"
-        declared.attributes.add("alwaysinline")
-        if function not in waiting:
+        if function not in EXTERNAL:
+            declared.linkage = "internal"
+            declared.attributes.add("alwaysinline")
             waiting.append(function)
     return declared
 
 
+_STORES: dict[Any, ir.IntType] = {store8: I8, store32: I32, store64: I64}
 _ARITHMETIC: dict[type[ast.operator], str] = {ast.Add: "add", ast.Sub: "sub", ast.Mult: "mul", ast.FloorDiv: "udiv"}
 _ARITHMETIC |= {ast.Mod: "urem", ast.LShift: "shl", ast.RShift: "ashr"}
 _ARITHMETIC |= {ast.BitAnd: "and_", ast.BitOr: "or_", ast.BitXor: "xor"}
@@ -320,11 +344,12 @@ class _Compiler(ast.NodeVisitor):
             return self.b.load(self._pointer(values[0]), typ=I64)
         if called is load8:
             return self.b.zext(self.b.load(self._pointer(values[0]), typ=I8), I64)
-        if called in (store8, store64):
-            value = values[1] if called is store64 else self.b.trunc(values[1], I8)
+        if called in _STORES:
+            kind = _STORES[called]
+            value = values[1] if kind is I64 else self.b.trunc(values[1], kind)
             self.b.store(value, self._pointer(values[0]))
             return I64(0)
-        if called not in FUNCTIONS:
+        if called not in FUNCTIONS | EXTERNAL:
             self.generic_visit(node)
         return self.b.call(_declare(self.function.module, called, self.waiting), values)
 
