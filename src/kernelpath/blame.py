@@ -28,7 +28,8 @@ def blame(error: BaseException, file: Path, loading: bool = False) -> Complaint:
         cause = f"thread {_at(error.thread)} of block {_at(error.block)} {error.message}"
         return Complaint(verdict, cause, error.file or str(file), error.line)
     if isinstance(error, errors.TimedOut):
-        return Complaint(Verdict.TIMED_OUT, f"{error}: a loop that does not end?", error.file or str(file), error.line)
+        cause = f"still running after {error.instructions:,} instructions: a loop that does not end?"
+        return Complaint(Verdict.TIMED_OUT, cause, error.file or str(file), error.line)
     if isinstance(error, (Unavailable, errors.Unsupported)):
         return Complaint(Verdict.UNAVAILABLE, str(error), str(file), line)
     if isinstance(error, Trespass):
