@@ -38,8 +38,8 @@ class Tolerance:
     atol: float
 
     def __post_init__(self) -> None:
-        _require(0 <= self.rtol < 1, f"tolerance: rtol={self.rtol} is not in [0, 1)")
-        _require(0 <= self.atol < 0.5, f"tolerance: atol={self.atol} is not in [0, 0.5): zeros would pass")
+        _require(self.rtol >= 0 and self.atol >= 0, f"tolerance: rtol={self.rtol} or atol={self.atol} is negative")
+        _require(self.rtol + self.atol < 1, f"tolerance: rtol + atol = {self.rtol + self.atol} >= 1: zeros would pass")
 
 
 EXACT = Tolerance(0.0, 0.0)

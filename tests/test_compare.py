@@ -1,0 +1,172 @@
+"""The comparison with the truth: poison, NaN and infinity, and tolerances that bite."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+
+from kernelpath import compare
+from kernelpath.spec import EXACT, Tolerance
+from kernelpath.verdict import Verdict
+
+FLOATS = (torch.float64, torch.float32, torch.bfloat16, torch.float16)
+INTEGERS = (torch.int64, torch.int32, torch.int16)
+LOOSE = Tolerance(0.1, 0.1)
+
+
+def poisoned(count: int, dtype: torch.dtype) -> torch.Tensor:
+    return compare.poison_(torch.empty(count * dtype.itemsize, dtype=torch.uint8)).view(dtype)
+
+
+@pytest.mark.parametrize("dtype", (*FLOATS, *INTEGERS))
+def test_poison_is_found_in_every_dtype_of_two_bytes_or_more(dtype: torch.dtype) -> None:
+    output = poisoned(8, dtype)
+    output[3] = 1
+    assert compare.is_poison(output).tolist() == [True, True, True, False, True, True, True, True]
+
+
+@pytest.mark.parametrize("dtype", (torch.float32, torch.bfloat16, torch.float16))
+def test_poison_is_no_number(dtype: torch.dtype) -> None:
+    assert torch.isnan(poisoned(4, dtype)).all()
+
+
+def test_one_byte_is_never_called_poison() -> None:
+    assert not compare.is_poison(poisoned(8, torch.int8)).any()
+
+
+def test_another_nan_is_not_poison() -> None:
+    assert not compare.is_poison(torch.full((2,), math.nan)).any()
+
+
+@pytest.mark.parametrize("dtype", (torch.float32, torch.bfloat16, torch.float16))
+def test_poison_left_is_not_written_whatever_the_tolerance(dtype: torch.dtype) -> None:
+    output = poisoned(1000, dtype)
+    output[:990] = 1
+    complaint = compare.judge([output], [torch.ones(1000).double()], {compare.dtype_name(dtype): LOOSE})
+    assert complaint is not None
+    assert complaint.verdict is Verdict.NOT_WRITTEN
+    assert "10 of 1,000 elements of the output" in complaint.cause
+    assert "elements 990..999 of 1000" in complaint.cause
+
+
+def test_an_integer_that_looks_like_poison_passes_where_it_is_right() -> None:
+    truth = poisoned(4, torch.int32)
+    assert compare.judge([truth.clone()], [truth], {"int32": EXACT}) is None
+
+
+@pytest.mark.parametrize(
+    ("value", "truth", "right"),
+    [
+        (math.nan, 1.0, False),
+        (math.inf, 1.0, False),
+        (1.0, math.nan, False),
+        (1.0, math.inf, False),
+        (-math.inf, math.inf, False),
+        (math.nan, math.inf, False),
+        (math.inf, math.nan, False),
+        (math.nan, math.nan, True),
+        (math.inf, math.inf, True),
+        (-math.inf, -math.inf, True),
+        (1.05, 1.0, True),
+        (-0.0, 0.0, True),
+    ],
+)
+def test_nan_and_infinity_must_stand_where_the_truth_has_them(value: float, truth: float, right: bool) -> None:
+    output, expected = torch.tensor([1.0, value]), torch.tensor([1.0, truth], dtype=torch.float64)
+    assert bool(compare.mismatches(output, expected, LOOSE)[1]) is not right
+
+
+def test_infinity_in_the_truth_does_not_widen_the_tolerance() -> None:
+    truth = torch.tensor([math.inf, 1.0, -1.0], dtype=torch.float64)
+    assert compare.root_mean_square(truth) == 1.0
+    assert compare.mismatches(torch.tensor([math.inf, 1.2, -1.0]), truth, LOOSE).tolist() == [False, True, False]
+
+
+@pytest.mark.parametrize(("rtol", "right"), [(1.0e-3, True), (0.9e-3, False)])
+def test_the_declared_rtol_decides(rtol: float, right: bool) -> None:
+    truth = torch.tensor([1000.0, 2000.0], dtype=torch.float64)
+    output = torch.tensor([1000.0, 2001.95], dtype=torch.float64)
+    assert (compare.judge([output], [truth], {"float64": Tolerance(rtol, 0.0)}) is None) is right
+
+
+@pytest.mark.parametrize(("atol", "right"), [(0.02, True), (0.019, False)])
+def test_the_declared_atol_decides_in_units_of_the_root_mean_square(atol: float, right: bool) -> None:
+    truth = torch.tensor([5.0, -5.0, 5.0, 0.0], dtype=torch.float64)
+    truth[3] = 5.0
+    output = truth - 0.0999
+    assert (compare.judge([output], [truth], {"float64": Tolerance(0.0, atol)}) is None) is right
+
+
+@pytest.mark.parametrize("scale", [1e-30, 1.0, 1e30])
+def test_zeros_are_wrong_at_every_scale(scale: float) -> None:
+    truth = scale * torch.randn(1000, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
+    complaint = compare.judge([torch.zeros(1000).double()], [truth], {"float64": Tolerance(0.5, 0.499)})
+    assert complaint is not None
+
+
+def test_integers_are_compared_exactly() -> None:
+    truth = torch.tensor([1 << 53, (1 << 53) + 1])
+    assert compare.judge([truth.clone()], [truth], {"int64": EXACT}) is None
+    assert compare.judge([truth - 1], [truth], {"int64": LOOSE}) is not None
+
+
+@pytest.mark.parametrize(
+    ("output", "verdict", "said"),
+    [
+        (torch.ones(2, 3), Verdict.WRONG_SHAPE, "the output has shape 2 x 3, expected 3 x 2"),
+        (torch.ones(6), Verdict.WRONG_SHAPE, "the output has shape 6, expected 3 x 2"),
+        (torch.ones(3, 2).half(), Verdict.WRONG_DTYPE, "the output has dtype float16, expected float32 or bfloat16"),
+        (2 * torch.ones(3, 2), Verdict.WRONG_VALUES, "6 of 6 elements of the output are wrong"),
+    ],
+)
+def test_the_first_fault_is_named(output: torch.Tensor, verdict: Verdict, said: str) -> None:
+    tolerance = {"float32": LOOSE, "bfloat16": LOOSE}
+    complaint = compare.judge([output], [torch.ones(3, 2).double()], tolerance)
+    assert complaint is not None
+    assert complaint.verdict is verdict
+    assert said in complaint.cause
+
+
+def test_the_first_output_may_be_held_to_one_dtype() -> None:
+    ones, tolerance = torch.ones(3), {"float32": LOOSE, "bfloat16": LOOSE}
+    assert compare.judge([ones, ones], [ones.double()] * 2, tolerance, "float32") is None
+    complaint = compare.judge([ones, ones], [ones.double()] * 2, tolerance, "bfloat16")
+    assert complaint is not None
+    assert complaint.cause == "output 0 has dtype float32, expected bfloat16"
+
+
+def test_wrong_values_are_placed_and_shown() -> None:
+    truth = torch.arange(12.0, dtype=torch.float64).view(3, 4)
+    output = truth.clone()
+    output[1:, 2] = -1
+    complaint = compare.judge([output], [truth], {"float64": EXACT})
+    assert complaint is not None
+    assert "within rows 1..2, columns 2..2 of 3 x 4" in complaint.cause
+    assert "out[1, 2] = -1, expected 6; out[2, 2] = -1, expected 10" in complaint.cause
+
+
+def test_a_fingerprint_changes_with_a_bit_and_with_the_order() -> None:
+    tensor = torch.arange(5000, dtype=torch.int32)
+    seen = compare.fingerprint(tensor)
+    assert compare.fingerprint(tensor.clone()) == seen
+    flipped = tensor.clone()
+    flipped[4321] ^= 1
+    assert compare.fingerprint(flipped) != seen
+    swapped = tensor.clone()
+    swapped[[0, 1024]] = swapped[[1024, 0]]
+    assert compare.fingerprint(swapped) != seen
+
+
+def test_a_fingerprint_is_of_the_elements_and_not_of_their_places() -> None:
+    matrix = torch.arange(12.0).view(3, 4)
+    assert compare.fingerprint(matrix.t()) == compare.fingerprint(matrix.t().contiguous())
+    assert compare.fingerprint(torch.tensor([0.0])) != compare.fingerprint(torch.tensor([-0.0]))
+
+
+def test_a_sample_takes_the_same_places_of_tensors_of_one_size() -> None:
+    index = torch.arange(1000)
+    places = compare.sample(index, seed=7, count=50)
+    assert torch.equal(compare.sample(2 * index, seed=7, count=50), 2 * places)
+    assert not torch.equal(compare.sample(index, seed=8, count=50), places)
