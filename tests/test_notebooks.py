@@ -46,6 +46,10 @@ def executed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[Path, Fu
         yield {path: pool.submit(run, path) for path in NOTEBOOKS}
 
 
+def exercises_of(path: Path) -> list[registry.Item]:
+    return [item for item in registry.exercises() if item.notebook == path]
+
+
 def text_of(cell: nbformat.NotebookNode) -> str:
     """All that a code cell printed."""
     outputs = (output.get("text") or output.get("data", {}).get("text/plain", "") for output in cell.outputs)
@@ -71,9 +75,8 @@ def test_runs_without_a_gpu_and_every_solution_passes(
 ) -> None:
     book = executed[path].result()
     graded = [text_of(cell) for cell in code_cells(book) if "notebook.check(" in cell.source]
-    endings = [verdict for text in graded for verdict in re.findall("|".join(Verdict), text)]
-    assert graded
-    assert set(endings) == {Verdict.PASSED.value}
+    endings = [set(re.findall("|".join(Verdict), text)) for text in graded]
+    assert endings == [{Verdict.PASSED.value}] * len(exercises_of(path))
     assert images(book) >= 3
 
 
@@ -85,7 +88,7 @@ def test_is_committed_with_the_outputs_of_a_gpu(path: Path) -> None:
     assert not [output for cell in cells for output in cell.outputs if output.output_type == "error"]
     assert images(book) >= 3
     measured = [text_of(cell) for cell in cells if re.search(r"notebook\.(on_gpu|times)\(", cell.source)]
-    assert all("measured on this NVIDIA" in text for text in measured)
+    assert all(re.search(r"(measured|recorded) on .*NVIDIA", text) for text in measured)
 
 
 @pytest.mark.parametrize("item", registry.exercises(), ids=lambda item: item.name)
@@ -93,7 +96,8 @@ def test_every_exercise_has_its_place_in_its_weeks_notebook(item: registry.Item)
     assert item.notebook is not None, f"week {item.week} has no notebook"
     source = "\n".join(cell.source for cell in code_cells(read(item.notebook)))
     assert f'notebook.check("{item.name}")' in source
-    assert f'notebook.contestants("{item.name}")' in source
+    if registry.load(item).baseline is not None:
+        assert f'notebook.contestants("{item.name}")' in source, "nothing stands beside the learner's kernel"
 
 
 def test_a_recorded_measurement_stands_in_for_a_gpu(
