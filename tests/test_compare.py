@@ -20,14 +20,14 @@ def poisoned(count: int, dtype: torch.dtype) -> torch.Tensor:
     return compare.poison_(torch.empty(count * dtype.itemsize, dtype=torch.uint8)).view(dtype)
 
 
-@pytest.mark.parametrize("dtype", (*FLOATS, *INTEGERS))
+@pytest.mark.parametrize("dtype", [*FLOATS, *INTEGERS])
 def test_poison_is_found_in_every_dtype_of_two_bytes_or_more(dtype: torch.dtype) -> None:
     output = poisoned(8, dtype)
     output[3] = 1
     assert compare.is_poison(output).tolist() == [True, True, True, False, True, True, True, True]
 
 
-@pytest.mark.parametrize("dtype", (torch.float32, torch.bfloat16, torch.float16))
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
 def test_poison_is_no_number(dtype: torch.dtype) -> None:
     assert torch.isnan(poisoned(4, dtype)).all()
 
@@ -40,7 +40,7 @@ def test_another_nan_is_not_poison() -> None:
     assert not compare.is_poison(torch.full((2,), math.nan)).any()
 
 
-@pytest.mark.parametrize("dtype", (torch.float32, torch.bfloat16, torch.float16))
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
 def test_poison_left_is_not_written_whatever_the_tolerance(dtype: torch.dtype) -> None:
     output = poisoned(1000, dtype)
     output[:990] = 1

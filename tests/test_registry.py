@@ -1,0 +1,144 @@
+"""Finding exercises: names, messages, and files that declare none."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from kernelpath import registry
+from kernelpath.registry import Item, LookupFailed
+from kernelpath.spec import DeclarationError
+
+STEMS = ("2_cuda/w07a_softmax", "3_triton/w10a_fused_softmax", "1_architecture/w01b_vector_add", "2_cuda/w05a_add_one")
+
+
+@pytest.fixture
+def checkout(tmp_path: Path) -> Path:
+    """A checkout with four declarations that are never imported."""
+    (tmp_path / "phases").mkdir()
+    for stem in STEMS:
+        declaration = Item(tmp_path, stem).declaration
+        declaration.parent.mkdir(parents=True, exist_ok=True)
+        declaration.write_text('"""A title.\n\nMore."""\nEXERCISE = Exercise(hints=("a", "b", "c"), explain=text)\n')
+    return tmp_path
+
+
+def test_exercises_come_in_the_order_of_the_syllabus(checkout: Path) -> None:
+    names = [item.name for item in registry.exercises(checkout)]
+    assert names == ["vector_add", "add_one", "softmax", "fused_softmax"]
+
+
+@pytest.mark.parametrize(
+    ("text", "stem"),
+    [
+        ("softmax", STEMS[0]),
+        ("fused", STEMS[1]),
+        ("w01b", STEMS[2]),
+        ("w01b_vector_add", STEMS[2]),
+        ("w01b_vector_add.cu", STEMS[2]),
+        ("2_cuda/w07a_softmax.py", STEMS[0]),
+        ("VECTOR_ADD", STEMS[2]),
+    ],
+)
+def test_an_exercise_answers_to_its_name_its_stem_and_a_clear_part_of_it(checkout: Path, text: str, stem: str) -> None:
+    assert registry.find(text, checkout).stem == stem
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("add", r"'add' matches 2 exercises: vector_add, add_one; name one of them"),
+        ("softmx", r"there is no exercise 'softmx'; did you mean softmax or fused_softmax\?"),
+        ("zebra", r"there is no exercise 'zebra'; kp list shows their names"),
+        ("", r"there is no exercise ''"),
+    ],
+)
+def test_a_name_that_fits_none_or_several_says_what_to_type(checkout: Path, text: str, said: str) -> None:
+    with pytest.raises(LookupFailed, match=said):
+        registry.find(text, checkout)
+
+
+def test_a_checkout_without_exercises_is_an_error(tmp_path: Path) -> None:
+    (tmp_path / "checks").mkdir()
+    with pytest.raises(LookupFailed, match=r"declares no exercise; restore it with: git checkout -- checks"):
+        registry.exercises(tmp_path)
+
+
+def test_every_path_follows_from_the_stem(checkout: Path) -> None:
+    item = registry.find("softmax", checkout)
+    assert (item.week, item.phase, item.name) == (7, "2_cuda", "softmax")
+    assert item.declaration == checkout / "checks/2_cuda/w07a_softmax.py"
+    assert item.stub == checkout / "phases/2_cuda/w07a_softmax.py"
+    assert item.solution == checkout / "solutions/2_cuda/w07a_softmax.py"
+    assert item.files("phases") == ()
+    assert item.notebook is None
+    for path in (checkout / "notebooks/2_cuda/week07_reductions.ipynb", item.stub, item.stub.with_suffix(".cu")):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.touch()
+    assert item.notebook == checkout / "notebooks/2_cuda/week07_reductions.ipynb"
+    assert [path.suffix for path in item.files("phases")] == [".cu", ".py"]
+
+
+@pytest.mark.parametrize(
+    ("text", "lane"),
+    [("import triton\n", "triton"), ("from cutlass import cute\n", "cute"), ("import torch  # no triton\n", "python")],
+)
+def test_the_lane_follows_from_the_solution(checkout: Path, text: str, lane: str) -> None:
+    item = registry.find("softmax", checkout)
+    item.solution.parent.mkdir(parents=True)
+    item.solution.write_text(text)
+    assert item.lane == lane
+    item.solution.with_suffix(".cu").touch()
+    assert item.lane == "cuda"
+
+
+def test_titles_and_literals_are_read_without_importing(checkout: Path) -> None:
+    item = registry.find("softmax", checkout)
+    assert item.title == "A title"
+    assert registry.literal(item, "hints") == ("a", "b", "c")
+    with pytest.raises(DeclarationError, match="explain is not a literal"):
+        registry.literal(item, "explain")
+    with pytest.raises(DeclarationError, match=r"gives Exercise.* no questions"):
+        registry.literal(item, "questions")
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("x = 1\n", "declares 0 exercises; it must declare one"),
+        ("import no_such_module\n", "cannot be imported: ModuleNotFoundError: No module named 'no_such_module'"),
+        ("def broken(:\n", "cannot be imported: SyntaxError"),
+        ("from kernelpath.spec import Tolerance\nTolerance(2, 0)\n", r"w07a_softmax\.py: tolerance: rtol"),
+    ],
+)
+def test_a_broken_declaration_is_named_with_its_file(checkout: Path, text: str, said: str) -> None:
+    item = registry.find("softmax", checkout)
+    item.declaration.write_text(text)
+    with pytest.raises(DeclarationError, match=said) as raised:
+        registry.load(item)
+    assert str(item.declaration) in str(raised.value)
+
+
+@pytest.mark.parametrize(("text", "said"), [("def broken(:\n", "cannot be read"), ("x = 1\n", "has no docstring")])
+def test_a_title_that_cannot_be_read_is_named_with_its_file(checkout: Path, text: str, said: str) -> None:
+    item = registry.find("softmax", checkout)
+    item.declaration.write_text(text)
+    with pytest.raises(DeclarationError, match=said):
+        _ = item.title
+
+
+def test_a_stem_of_another_form_is_refused() -> None:
+    with pytest.raises(DeclarationError, match=r"is not named like w07a_softmax\.py"):
+        _ = Item(Path(), "2_cuda/softmax").name
+
+
+def test_listing_imports_neither_torch_nor_a_declaration(checkout: Path) -> None:
+    code = (
+        "import sys; from pathlib import Path; from kernelpath import registry\n"
+        f"[(item.title, registry.literal(item, 'hints')) for item in registry.exercises(Path({str(checkout)!r}))]\n"
+        "print('torch' in sys.modules)"
+    )
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout.strip() == "False"

@@ -1,0 +1,95 @@
+"""A report survives JSON with all that it carries."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import fields, replace
+
+import pytest
+
+from kernelpath.verdict import CaseResult, Interval, LineTraffic, Measurement, Report, Verdict
+
+LINE = LineTraffic("w03c_transpose.cu", 14, 100, 3200, 400, 50, 1650, 50)
+MEASUREMENT = Measurement(
+    case={"rows": 8192, "columns": 8192, "dtype": "float32"},
+    seconds=1.28e-4,
+    baseline_seconds=4.7e-4,
+    reference_seconds=1.25e-4,
+    speedup=Interval(3.67, 3.61, 3.72),
+    of_reference=Interval(0.98, 0.97, 0.99),
+    bytes_moved=536_870_912,
+    flops=0,
+    light_seconds=1.2e-4,
+    ceilings={"copy": 4.28e12, "read": 4.4e12},
+    rounds=48,
+    method="paired rounds, cold L2, medians",
+    telemetry={"clock_MHz": 1980.0},
+)
+REPORT = Report(
+    exercise="1_architecture/w03c_transpose",
+    title="Transpose",
+    submission="phases/1_architecture/w03c_transpose.py",
+    device="NVIDIA H200",
+    seed=7,
+    verdict=Verdict.TOO_SLOW,
+    cause="slower",
+    file="phases/1_architecture/w03c_transpose.cu",
+    line=14,
+    stars=1,
+    next_step="kp bench transpose",
+    not_measured=("nothing",),
+    cases=(CaseResult({"rows": 1}, Verdict.PASSED, seconds=0.1), CaseResult({"rows": 2}, Verdict.RACE, "why", "f", 3)),
+    traffic=(LINE,),
+    measurement=MEASUREMENT,
+    printed="line\n",
+    versions={"torch": "2.13"},
+    seconds=3.5,
+)
+
+
+def test_a_report_with_a_measurement_survives_json() -> None:
+    again = Report.from_json(REPORT.to_json())
+    assert again == REPORT
+    assert again.measurement is not None
+    assert again.measurement.bytes_per_second == pytest.approx(4.194e12, rel=1e-3)
+    assert again.measurement.share_of_light == pytest.approx(0.9375)
+
+
+def test_a_report_without_a_measurement_or_a_reference_survives_json() -> None:
+    without = replace(REPORT, measurement=replace(MEASUREMENT, of_reference=None, reference_seconds=None))
+    for report in (without, replace(REPORT, measurement=None)):
+        assert Report.from_json(report.to_json(indent=2)) == report
+
+
+def test_the_json_holds_every_field_and_plain_verdicts() -> None:
+    data = json.loads(REPORT.to_json())
+    assert set(data) == {field.name for field in fields(Report)}
+    assert data["verdict"] == "TOO_SLOW"
+    assert data["cases"][1]["verdict"] == "RACE"
+
+
+def test_nan_is_never_written() -> None:
+    with pytest.raises(ValueError, match="JSON"):
+        replace(REPORT, seconds=float("nan")).to_json()
+
+
+@pytest.mark.parametrize(
+    ("text", "error"),
+    [("", ValueError), ("{}", KeyError), ("[]", TypeError), ('{"verdict": "GREAT"}', ValueError)],
+)
+def test_something_else_is_no_report(text: str, error: type[Exception]) -> None:
+    with pytest.raises(error):
+        Report.from_json(text)
+
+
+def test_every_verdict_says_what_it_means_and_one_passes() -> None:
+    assert all(verdict.meaning and verdict.value == verdict.name for verdict in Verdict)
+    assert [verdict for verdict in Verdict if verdict.passed] == [Verdict.PASSED]
+    assert Verdict("RACE") is Verdict.RACE
+
+
+def test_ratios_of_a_line() -> None:
+    assert LINE.sectors_over_ideal == 8.0
+    assert LINE.bank_conflicts_per_request == 32.0
+    idle = LineTraffic("f.cu", 1, 0, 0, 0, 0, 0, 0)
+    assert (idle.sectors_over_ideal, idle.bank_conflicts_per_request) == (1.0, 0.0)
