@@ -1,0 +1,27 @@
+"""Vector addition in Triton.
+
+vector_add(x, y) takes two float32 vectors of the same length: any length, contiguous, but not always aligned to
+16 bytes (x[1:] is a legal input). It returns x + y as a new tensor.
+
+One program adds BLOCK elements. Graded are the values at sizes around a block, the bytes that the kernel moves, and on
+a GPU the time against torch.add.
+"""
+
+import torch
+import triton
+import triton.language as tl
+
+BLOCK = 1024
+
+
+@triton.jit
+def vector_add_blocks(x, y, out, n, BLOCK: tl.constexpr):
+    """One program for BLOCK elements."""
+    # TODO: compute the offsets of this program's elements, mask those past the end, load, add, store
+
+
+def vector_add(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    out = torch.empty_like(x)
+    n = x.numel()
+    # TODO: vector_add_blocks[programs,](x, y, out, n, BLOCK), where programs is n / BLOCK rounded up
+    raise NotImplementedError("launch the kernel, then return out")

@@ -1,0 +1,19 @@
+"""An accident that costs time alone: programs take turns element by element, and a warp's elements lie apart."""
+
+import torch
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def add(x, y, out, n, BLOCK: tl.constexpr):
+    offsets = tl.program_id(0) + tl.num_programs(0) * tl.arange(0, BLOCK)
+    inside = offsets < n
+    tl.store(out + offsets, tl.load(x + offsets, mask=inside) + tl.load(y + offsets, mask=inside), mask=inside)
+
+
+def vector_add(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    out = torch.empty_like(x)
+    n = x.numel()
+    add[triton.cdiv(n, 1024),](x, y, out, n, 1024)
+    return out
