@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from llvmlite import ir
 
+from kernelpath.simt.constants import splat
 from kernelpath.simt.ptx import SIZES, Group, Instruction, Operand
 
 if TYPE_CHECKING:
@@ -141,7 +142,7 @@ def like(value: Value, element: ir.Type) -> ir.VectorType:
 
 def constant(value: Value, number: float) -> ir.Constant:
     """``number`` in every lane, in the type of ``value``."""
-    return ir.Constant(value.type, [number] * value.type.count)
+    return splat(value.type.element(number), value.type.count)
 
 
 def suffix(value: Value) -> str:

@@ -17,6 +17,7 @@ from typing import NamedTuple
 import numpy as np
 from llvmlite import ir
 
+from kernelpath.simt.constants import splat
 from kernelpath.simt.errors import Unsupported
 from kernelpath.simt.flow import Block, Flow, results
 from kernelpath.simt.layout import LANES, LAUNCH, NOWHERE, WAITING, WARP, Access, Space, Status, field_offset
@@ -38,6 +39,7 @@ __all__ = ["Check", "Emit", "Emitter", "Lowered", "Site"]
 
 I1, I8, I16, I32, I64 = (ir.IntType(bits) for bits in (1, 8, 16, 32, 64))
 POINTER = ir.PointerType()
+FIRST = ir.Constant(ir.VectorType(I32, LANES), [0] * LANES)  # as a shuffle: lane 0 everywhere
 
 
 @dataclass(frozen=True)
@@ -148,14 +150,13 @@ class Emitter:
         return 1 if kind == "pred" else 8 * SIZES[kind]
 
     def splat(self, value: int, bits: int, lanes: int = LANES) -> ir.Constant:
-        value &= (1 << bits) - 1
-        return ir.Constant(ir.VectorType(ir.IntType(bits), lanes), [value] * lanes)
+        return splat(ir.IntType(bits)(value & (1 << bits) - 1), lanes)
 
     def broadcast(self, scalar: ir.Value) -> ir.Value:
         """All lanes equal to a scalar."""
         vector = ir.VectorType(scalar.type, LANES)
         first = self.b.insert_element(ir.Constant(vector, ir.Undefined), scalar, I32(0))
-        return self.b.shuffle_vector(first, ir.Constant(vector, ir.Undefined), self.splat(0, 32))
+        return self.b.shuffle_vector(first, ir.Constant(vector, ir.Undefined), FIRST)
 
     def resize(self, value: ir.Value, bits: int, signed: bool = False) -> ir.Value:
         """Truncate or extend the lanes of an integer vector."""
@@ -352,7 +353,7 @@ class Emitter:
         lanes = b.zext(self.intrinsic("llvm.ctpop.i32", I32, self.mask_bits), I64)
         self._add_to(self._block_counter(0), I64(1))
         self._add_to(self._block_counter(1), lanes)
-        spent = b.mul(lanes, I64(-len(block.instructions)))
+        spent = I64(-LANES * len(block.instructions))  # of the machine's time: absent lanes cost as much
         self._add_to(self.at(self.launch, field_offset(LAUNCH, "budget")), spent)
 
     def _block_counter(self, which: int) -> ir.Value:

@@ -1,0 +1,15 @@
+"""Constant vectors in LLVM IR."""
+
+from __future__ import annotations
+
+from llvmlite import ir
+from llvmlite.ir.values import FormattedConstant
+
+__all__ = ["splat"]
+
+
+def splat(number: ir.Constant, lanes: int) -> ir.Constant:
+    """A constant vector with one number in all lanes."""
+    constant = FormattedConstant(ir.VectorType(number.type, lanes), "")
+    constant.constant = f"splat ({number})"  # llvmlite takes what it is given for the list of elements
+    return constant
