@@ -15,7 +15,7 @@ others reduce. That decides the shape of each kernel:
     columns     a row is held in    what keeps memory busy                               of the copy (H200, bfloat16)
     to 16384    registers           2 to 32 programs on a multiprocessor, out of step    0.99 to 8192, 0.95 at 16384
     to 32768    registers           the next two rows, on their way to shared memory     0.91
-    beyond      L2, in chunks       one or two programs; a row is read twice             0.64 at 131072
+    beyond      L2, in chunks       one or two programs; a row is read twice             0.62 at 131072
 
 The first is the fused softmax of Triton's tutorials, the second their persistent version, the third the online
 normalizer of Milakov and Gimelshein (2018). A cluster of blocks that shares a row, as in Quack, would keep all of them
