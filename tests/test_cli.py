@@ -123,6 +123,12 @@ def test_grading_solutions_or_another_file_is_no_progress(kp: Run, item: Item) -
     assert "0 of 1 passed" in kp("progress")[1]
 
 
+def test_the_next_step_grades_the_same_file_again(kp: Run, item: Item) -> None:
+    (item.root / "mine.py").write_text(WRONG)
+    _, out, _ = kp("check", "double", "--file", "mine.py", "--device", "cpu", "--seed", "5")
+    assert next_steps(out) == ["mend mine.py, then kp check double --file mine.py --seed 5"]
+
+
 def test_json_on_stdout_is_the_whole_report_and_nothing_else(kp: Run, item: Item) -> None:
     status, out, _ = kp("check", "double", "--device", "cpu", "--seed", "3", "--json", "-")
     report = Report.from_json(out)

@@ -172,6 +172,7 @@ class _Grading:
         self.close()
         verdict = complaint.verdict if complaint else Verdict.PASSED
         submission = self._shown(str(self.session.submission))
+        blamed = self._shown(complaint.file) if complaint else ""
         return Report(
             exercise=self.item.stem,
             title=self.item.title,
@@ -180,10 +181,10 @@ class _Grading:
             seed=self.seed,
             verdict=verdict,
             cause=complaint.cause if complaint else "",
-            file=self._shown(complaint.file) if complaint else "",
+            file=blamed,
             line=complaint.line if complaint else 0,
             stars=measure.stars(measurement, verdict),
-            next_step=verdict.then.format(file=submission, name=self.item.name, seed=self.seed),
+            next_step=verdict.then.format(file=blamed or submission, name=self.item.name, seed=self.seed),
             not_measured=self._not_measured(verdict) + disturbed,
             cases=tuple(g.result for g in graded),
             traffic=traffic,

@@ -31,7 +31,7 @@ class Verdict(str, Enum):
     PASSED = "PASSED", "right on every case, within its limits", "kp next"
     NOT_STARTED = "NOT_STARTED", "the stub still raises NotImplementedError", "edit {file}, then kp check {name}"
     COMPILE_ERROR = "COMPILE_ERROR", "the submission cannot be loaded or compiled"
-    CRASHED = "CRASHED", "an exception, a device error or the end of the process", "kp check {name} --device cpu"
+    CRASHED = "CRASHED", "an exception, a device error or the end of the process", _REPLAY
     TIMED_OUT = "TIMED_OUT", "no answer within the time allowed"
     WRONG_TYPE = "WRONG_TYPE", "the entry returned something else than plain, contiguous tensors on the right device"
     WRONG_SHAPE = "WRONG_SHAPE", "an output has the wrong shape"
@@ -48,7 +48,7 @@ class Verdict(str, Enum):
         "right, but asks more of the memory system than the exercise allows",
         "kp hint {name}",
     )
-    TOO_SLOW = "TOO_SLOW", "right, but below the speedup asked for", "kp bench {name}"
+    TOO_SLOW = "TOO_SLOW", "right, but below the speedup asked for", "kp hint {name}"
     TOO_FAST = (
         "TOO_FAST",
         "faster than the speed of light of this machine: the measurement is broken",

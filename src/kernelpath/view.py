@@ -48,7 +48,7 @@ def report(console: Console, item: Item, graded: Report, *, explain: str = "", n
 
 def step(console: Console, text: str) -> None:
     """Print the one next step."""
-    console.print(Text.assemble("\n", ("next: ", "bold cyan"), text))
+    console.print(Text.assemble("\n", ("next: ", "bold cyan"), text), soft_wrap=True)
 
 
 def table(console: Console, graded: Sequence[tuple[Item, Report]]) -> None:
@@ -176,7 +176,7 @@ def _cases(graded: Report) -> Table | None:
     rows.add_column(justify="right", no_wrap=True, style="dim")
     for case in graded.cases:
         row: list[RenderableType] = [arguments(case.case), verdict(case.verdict), seconds(case.seconds)]
-        if case.cause not in ("", graded.cause):
+        if case.verdict not in (Verdict.PASSED, graded.verdict):
             row.append(Text(case.cause, no_wrap=True, overflow="ellipsis"))
         rows.add_row(*row)
     return rows
