@@ -12,5 +12,5 @@ def vector_add(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
     n = x.numel()
     stream.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(stream):
-        cuda.kernel("TOO_SLOW_on_another_stream.cu", "vector_add")[(n + 255) // 256, 256](x, y, out, n)
+        cuda.kernel("TOO_SLOW_on_another_stream.cu", "vector_add")[32, 256](x, y, out, n)
     return out

@@ -9,7 +9,7 @@ from kernelpath.lanes import cuda
 def persist(tensor: torch.Tensor) -> None:
     size = min(tensor.numel() * tensor.element_size(), 16 << 20)
     runtime.cudaDeviceSetLimit(runtime.cudaLimit.cudaLimitPersistingL2CacheSize, size)
-    value = runtime.cudaLaunchAttributeValue()
+    value = runtime.cudaStreamAttrValue()
     value.accessPolicyWindow.base_ptr = tensor.data_ptr()
     value.accessPolicyWindow.num_bytes = size
     value.accessPolicyWindow.hitRatio = 1.0
@@ -22,6 +22,7 @@ def persist(tensor: torch.Tensor) -> None:
 def vector_add(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
     out = torch.empty_like(x)
     n = x.numel()
-    persist(x)
-    cuda.kernel("TOO_SLOW_persisting_l2.cu", "vector_add")[(n + 255) // 256, 256](x, y, out, n)
+    if x.is_cuda:
+        persist(x)
+    cuda.kernel("TOO_SLOW_persisting_l2.cu", "vector_add")[32, 256](x, y, out, n)
     return out
