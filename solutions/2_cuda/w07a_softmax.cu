@@ -72,7 +72,9 @@ __device__ MaxSum cluster_union(MaxSum set) {
     return set;
 }
 
+// Four blocks of 256 an SM reach 0.99 of a copy. Left alone, the compiler saves registers for five and reaches 0.98.
 template <typename T, int WIDTH, int ACCESSES>
+__launch_bounds__(256, 4)
 __global__ void softmax(const T* x, T* out, int rows, int columns) {
     using V = Vector<T, WIDTH>;
     const long long row = (long long)blockIdx.x * blockDim.y + threadIdx.y;
