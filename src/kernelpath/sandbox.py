@@ -88,7 +88,7 @@ class Watch(TorchDispatchMode):
     """
 
     def __init__(self, poison: bool) -> None:
-        super().__init__()
+        TorchDispatchMode.__init__(self)
         self.poison = poison
         self.operators: list[str] = []
         self._guarded: list[torch.Tensor] = []
