@@ -10,9 +10,9 @@ Traffic: one read and one write, 4 bytes an element in bfloat16 and 8 in float32
 speed of light is a copy. Memory bounds it with less to spare than one might think: at 4.2 TB/s an SM of an H200 passes
 4 bfloat16 elements a clock, and its 16 exponentials a clock serve 8.
 
-How a row is kept decides the speed. Up to 8192 columns registers are the best place. A row of 32768 fills the registers
-of an SM with one block, which loads, reduces and stores in turn: 0.88 of a copy. In shared memory two such rows fit, each
-in another phase: 0.975. Longer rows need the shared memory of several SMs, a cluster: 0.88 to 0.9.
+How a row is kept decides the speed. Up to 8192 columns registers are the best place. A row of 32768 fills the
+registers of an SM with one block, which loads, reduces and stores in turn: 0.88 of a copy. In shared memory two such
+rows fit, each in another phase: 0.975. Longer rows need the shared memory of several SMs, a cluster: 0.88 to 0.9.
 
 Maximum and sum in one sweep: Milakov and Gimelshein, "Online normalizer calculation for softmax" (2018). Rows over
 clusters: Quack.
