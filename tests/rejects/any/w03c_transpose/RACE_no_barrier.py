@@ -1,4 +1,4 @@
-"""C10, an accident: the tile is read before every warp has written its part; the first warp finds nothing."""
+"""C10, an accident: the tile is read before every warp has written its part (mojo-gpu-puzzles #200)."""
 
 import torch
 
@@ -11,6 +11,6 @@ def transpose(x: torch.Tensor) -> torch.Tensor:
     rows, columns = x.shape
     out = x.new_empty(columns, rows)
     grid = ((columns + 31) // 32, (rows + 31) // 32)
-    kernel = cuda.kernel("CRASHED_no_barrier.cu", f"transpose<{C_TYPE[x.dtype]}>")
+    kernel = cuda.kernel("RACE_no_barrier.cu", f"transpose<{C_TYPE[x.dtype]}>")
     kernel[grid, (32, 32)](x, out, rows, columns)
     return out

@@ -1,4 +1,4 @@
-"""C10, an accident: the block is wider than the row, and neither load nor store is masked."""
+"""C10, an accident: the block is wider than the row, and its store reaches into the next one."""
 
 import torch
 import triton
@@ -9,7 +9,8 @@ import triton.language as tl
 def softmax_row(out, x, columns, BLOCK: tl.constexpr):
     column = tl.arange(0, BLOCK)
     offsets = tl.program_id(0) * columns + column
-    value = tl.load(x + offsets).to(tl.float32)
+    inside = column < columns
+    value = tl.load(x + offsets, mask=inside, other=-float("inf")).to(tl.float32)
     numerator = tl.exp(value - tl.max(value, axis=0))
     tl.store(out + offsets, numerator / tl.sum(numerator, axis=0))
 
