@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import pytest
-from conftest import aligned
+from conftest import aligned, buffer, compile_ptx
 
 from kernelpath import simt
 from kernelpath.simt import FaultKind
@@ -445,9 +445,22 @@ def test_memory_is_remembered_over_launches(run):
         run(read, 1, 64, a, b, fresh=[0], memory=memory)
 
 
-def test_launches_that_cannot_be():
-    from conftest import compile_ptx
+def test_views_of_one_array_are_one_memory():
+    source = "__global__ void kernel(const float* a, float* b) { b[threadIdx.x] = a[threadIdx.x] + 1; }"
+    module, name = compile_ptx(source)
+    whole = aligned(100)
+    left, right = whole[:70], whole[40:]
+    buffers = [buffer("left", left), buffer("right", right)]
+    launch = module.launch(
+        name, grid=(1,), block=(30,), args=[left.ctypes.data, right.ctypes.data + 120], buffers=buffers
+    )
+    assert launch.buffers_written["left"].sum() == 0
+    assert launch.buffers_written["right"].reshape(-1, 4)[:, 0].nonzero()[0].tolist() == list(range(30, 60))
+    with pytest.raises(simt.Fault, match=r"past the end of left and right \(100 float32\)"):
+        module.launch(name, grid=(1,), block=(61,), args=[right.ctypes.data] * 2, buffers=buffers)
 
+
+def test_launches_that_cannot_be():
     module, name = compile_ptx("__global__ void kernel(int* a) { a[0] = 1; }")
     with pytest.raises(ValueError, match="larger than 1024"):
         module.launch(name, grid=(1,), block=(32, 64), args=[0])

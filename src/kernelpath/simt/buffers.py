@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
 
-from kernelpath.simt.layout import BUFFER, UNWRITTEN, WRITTEN
+from kernelpath.simt.layout import BUFFER, UNWRITTEN
 
-__all__ = ["Buffer", "Memory", "Shadow", "table"]
+__all__ = ["Buffer", "Memory", "Shadow", "disjoint", "table"]
 
 
 @dataclass(frozen=True)
@@ -37,11 +38,6 @@ class Shadow:
     history: npt.NDArray[np.int64]
     granule: int
 
-    @property
-    def written(self) -> npt.NDArray[np.bool_]:
-        """Which bytes kernels have stored to."""
-        return np.equal(self.state, WRITTEN)
-
 
 class Memory:
     """Remembers over several launches which bytes of which buffers have been written."""
@@ -56,16 +52,32 @@ class Memory:
         known = self.shadows.get(key)
         if known is not None and known.granule == granule:
             return known
-        state = known.state if known else np.full(buffer.nbytes, 0 if buffer.initialised else UNWRITTEN, np.uint8)
+        state = known.state if known else np.zeros(buffer.nbytes, np.uint8)
+        if known is None and not buffer.initialised:
+            state[:] = UNWRITTEN
         history = np.zeros((-(-buffer.nbytes >> granule) + 1) * 2, np.int64)
         self.shadows[key] = Shadow(buffer, state, history, granule)
         return self.shadows[key]
 
 
+def disjoint(buffers: Sequence[Buffer]) -> list[Buffer]:
+    """Buffers by address, those that overlap (views of one tensor) joined into one."""
+    joined: list[Buffer] = []
+    for buffer in sorted(buffers, key=lambda buffer: (buffer.address, -buffer.nbytes)):
+        last = joined[-1] if joined else None
+        if last is None or buffer.address >= last.address + last.nbytes:
+            joined.append(buffer)
+            continue
+        nbytes = max(last.nbytes, buffer.address + buffer.nbytes - last.address)
+        names = last.name if nbytes == last.nbytes else f"{last.name} and {buffer.name}"
+        joined[-1] = replace(last, name=names, nbytes=nbytes, initialised=last.initialised or buffer.initialised)
+    return joined
+
+
 def table(shadows: list[Shadow]) -> npt.NDArray[np.void]:
-    """The records that memory checks search, by address; the first is empty and lies before all others."""
+    """The records that memory checks search; ``shadows`` are by address. The first is empty and lies before them."""
     rows = np.zeros(len(shadows) + 1, BUFFER)
-    for row, shadow in zip(rows[1:], sorted(shadows, key=lambda shadow: shadow.buffer.address), strict=True):
+    for row, shadow in zip(rows[1:], shadows, strict=True):
         row["start"], row["bytes"] = shadow.buffer.address, shadow.buffer.nbytes
         row["state"], row["history"] = shadow.state.ctypes.data, shadow.history.ctypes.data
         row["granule"] = shadow.granule

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from kernelpath.simt import complaints
-from kernelpath.simt.buffers import Buffer, Memory, table
+from kernelpath.simt.buffers import Buffer, Memory, disjoint, table
 from kernelpath.simt.errors import FAULT_KINDS, Fault, FaultKind, TimedOut
 from kernelpath.simt.flow import SERVICES
 from kernelpath.simt.layout import (
@@ -93,13 +93,23 @@ class Run:
         """Give the launch its global memory."""
         self.memory = memory
         constants = self._place_symbols()
-        self.shadows = [memory.shadow(buffer, self._granule(Space.GLOBAL)) for buffer in (*buffers, *constants)]
+        self.shadows = [
+            memory.shadow(buffer, self._granule(Space.GLOBAL)) for buffer in disjoint([*buffers, *constants])
+        ]
         rows = table(self.shadows)
         blocks = self.grid[0] * self.grid[1] * self.grid[2]
         self._point(buffers=rows, began=np.zeros(blocks, np.int64), published=np.zeros(blocks, np.int64))
         self.known = np.zeros((32, 32), np.int64)
         self._point(known=self.known)
         self._set(buffer_count=len(rows), launch_began=memory.time, time=memory.time)
+
+    def state_of(self, buffer: Buffer) -> npt.NDArray[np.uint8]:
+        """The states of a buffer's bytes; see ``layout``."""
+        for shadow in self.shadows:
+            start = buffer.address - shadow.buffer.address
+            if start >= 0 and start + buffer.nbytes <= shadow.buffer.nbytes:
+                return shadow.state[start : start + buffer.nbytes]
+        raise KeyError(buffer.name)
 
     def _place_symbols(self) -> list[Buffer]:
         """Variables of the module that the kernel names, as buffers."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import struct
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 
 import numpy as np
@@ -16,6 +16,7 @@ from kernelpath.simt.buffers import Buffer, Memory
 from kernelpath.simt.compiler import Program, compile_kernel
 from kernelpath.simt.counters import LineCounters, by_line
 from kernelpath.simt.execution import Dim, Run
+from kernelpath.simt.layout import WRITTEN
 from kernelpath.simt.lower import parameter_offsets
 
 __all__ = ["Kernel", "Launch", "Module", "Param", "load"]
@@ -47,7 +48,7 @@ class Kernel:
 class Launch:
     """What a launch did: counters by source line of ``file``, and the text it printed.
 
-    ``instructions`` counts lane-instructions. ``buffers_written`` has, for each buffer's name, one bool a byte.
+    ``instructions`` counts lane-instructions.
     """
 
     kernel: str
@@ -56,7 +57,12 @@ class Launch:
     totals: LineCounters
     instructions: int
     printed: str
-    buffers_written: dict[str, npt.NDArray[np.bool_]]
+    states: dict[str, npt.NDArray[np.uint8]] = field(repr=False)
+
+    @property
+    def buffers_written(self) -> dict[str, npt.NDArray[np.bool_]]:
+        """For each buffer's name, which of its bytes kernels have stored to: one bool a byte."""
+        return {name: np.equal(state, WRITTEN) for name, state in self.states.items()}
 
 
 class Module:
@@ -111,9 +117,9 @@ class Module:
         totals = LineCounters()
         for counters in lines.values():
             totals.add(counters)
-        written = {shadow.buffer.name: shadow.written for shadow in run.shadows}
+        states = {buffer.name: run.state_of(buffer) for buffer in buffers}
         printed = "".join(run.printed)
-        return Launch(name, self.parsed.file, lines, totals, totals.active_lanes, printed, written)
+        return Launch(name, self.parsed.file, lines, totals, totals.active_lanes, printed, states)
 
 
 def load(text: str, source: str | None = None) -> Module:

@@ -147,6 +147,14 @@ def parse(text: str, source: str | None = None) -> Module:
 
 
 _IGNORED = re.compile(r'("[^"\n]*")|//[^\n]*|/\*.*?\*/|\.section\s+\S+\s*\{[^}]*\}', re.DOTALL)
+_ASM = {"// begin inline asm": ".asm_begins;", "// end inline asm": ".asm_ends;"}
+
+
+def _kept(match: re.Match[str]) -> str:
+    """What stays of text that is ignored: strings, and where inline assembly begins and ends."""
+    return match[1] or _ASM.get(match[0].strip(), " ")
+
+
 _FILE = re.compile(r'\.file\s+(\d+)\s+"([^"]*)"[^\n]*')
 _LOC = re.compile(r"\.loc\s+(\d+)\s+(\d+)\s+(\d+)(?:[^\n]*?,\s*inlined_at\s+(\d+)\s+(\d+)\s+(\d+))?[^\n]*")
 _SPACE = re.compile(r"\s+")
@@ -173,7 +181,7 @@ _TOKEN = re.compile(
 
 class _Parser:
     def __init__(self, text: str, source: str | None) -> None:
-        self.text = _IGNORED.sub(lambda match: match[1] or " ", text)
+        self.text = _IGNORED.sub(_kept, text)
         files = {int(number): path for number, path in _FILE.findall(self.text)}
         wanted = [number for number, path in files.items() if source and path.rsplit("/", 1)[-1] in source]
         self.main = min(wanted or files or [1])
@@ -256,6 +264,7 @@ class _Body:
     scopes: list[dict[str, str]] = field(default_factory=list)
     opened: int = 0
     pending: str = ""
+    in_asm: bool = False
 
     def scope(self, opens: bool) -> None:
         if opens:
@@ -266,6 +275,8 @@ class _Body:
 
     def locate(self, match: re.Match[str]) -> None:
         """Take the line of a ``.loc``; inlined code from another file takes the line of its caller."""
+        if self.in_asm:  # subtle: Triton counts the lines of inline assembly as if they were the source's
+            return
         place = (int(match[1]), int(match[2]), int(match[3]))
         if match[4]:
             self.callers[place] = (int(match[4]), int(match[5]), int(match[6]))
@@ -291,6 +302,8 @@ class _Body:
             self.tables[self.pending] = tuple(name.strip() for name in text[len(".branchtargets") :].split(","))
         elif text.startswith((".pragma", ".callprototype")):
             return
+        elif text.startswith(".asm_"):
+            self.in_asm = text == ".asm_begins"
         elif text.startswith(".reg"):
             for name, kind in _registers(text):
                 self.registers[self._rename(name, declare=bool(self.scopes))] = kind

@@ -1,0 +1,115 @@
+"""Triton without a GPU: kernels compiled for sm_80 run on the PTX machine, in a process of their own.
+
+Triton's choice of a driver is made once in a process, and other tests run its interpreter.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import textwrap
+
+import pytest
+
+PROLOGUE = """
+import torch
+from kernelpath import lanes, simt
+from kernelpath.lanes import triton as lane
+lane.activate("cpu")
+import triton
+import triton.language as tl
+torch.manual_seed(0)
+launches = []
+lanes._observers.append(launches.append)
+"""
+
+SOFTMAX = """
+@triton.jit
+def softmax(x, out, n, BLOCK: tl.constexpr):
+    row, column = tl.program_id(0), tl.arange(0, BLOCK)
+    value = tl.load(x + row * n + column, mask=column < n, other=-float("inf")).to(tl.float32)
+    value = tl.exp(value - tl.max(value, 0))
+    tl.store(out + row * n + column, (value / tl.sum(value, 0)).to(out.dtype.element_ty), mask=column < n)
+
+x = torch.randn(7, 777, dtype=torch.bfloat16)
+out = torch.empty_like(x)
+softmax[(7,)](x, out, 777, BLOCK=1024)
+torch.testing.assert_close(out.float(), torch.softmax(x.float(), 1), rtol=1e-2, atol=1e-4)
+(launch,) = launches
+assert (launch.lane, launch.name, launch.device) == ("triton", "softmax", "cpu")
+assert launch.counted.totals.global_store_bytes == 7 * 777 * 2
+assert set(launch.counted.lines) <= set(range(12, 17)), launch.counted.lines.keys()
+"""
+
+PRODUCT = """
+CONFIGS = [triton.Config({"BLOCK": size}, num_warps=warps) for size, warps in ((16, 1), (32, 2), (64, 4))]
+
+@triton.autotune(CONFIGS, key=["n"])
+@triton.heuristics({"EVEN": lambda arguments: arguments["n"] % 32 == 0})
+@triton.jit
+def product(a, b, c, n, BLOCK: tl.constexpr, EVEN: tl.constexpr):
+    rows = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)[:, None]
+    columns = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)[None, :]
+    total = tl.zeros((BLOCK, BLOCK), tl.float32)
+    for start in range(0, n, 32):
+        inner = start + tl.arange(0, 32)
+        left = tl.load(a + rows * n + inner[None, :], mask=EVEN | (inner[None, :] < n), other=0)
+        right = tl.load(b + inner[:, None] * n + columns, mask=EVEN | (inner[:, None] < n), other=0)
+        total = tl.dot(left, right, total)
+    tl.store(c + rows * n + columns, total.to(c.dtype.element_ty))
+
+for dtype in (torch.float16, torch.bfloat16):
+    a, b = (torch.randn(64, 64).to(dtype) for _ in range(2))
+    c = torch.empty(64, 64, dtype=dtype)
+    product[lambda meta: (64 // meta["BLOCK"], 64 // meta["BLOCK"])](a, b, c, 64)
+    torch.testing.assert_close(c.float(), a.float() @ b.float(), rtol=1e-2, atol=1e-1)
+assert product.best_config in CONFIGS
+assert len(launches) == 2 * (len(CONFIGS) + 1)
+costs = {}
+for launch, config in zip(launches, CONFIGS):
+    costs[config] = lane._cost(launch.counted)
+assert costs[product.best_config] == min(costs.values())
+"""
+
+FAULT = """
+@triton.jit
+def add(x, y, out, n, BLOCK: tl.constexpr):
+    i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    a = tl.load(x + i)
+    tl.store(out + i, a, mask=i < n)
+
+x = torch.randn(1000)
+try:
+    add[(4,)](x, x, torch.empty(1000), 1000, BLOCK=256)
+except simt.Fault as fault:
+    assert fault.kind == simt.FaultKind.OUT_OF_BOUNDS
+    assert fault.line == 14, fault.line
+    assert "past the end of x (1000 float32)" in fault.message or "x and y" in fault.message, fault.message
+else:
+    raise SystemExit("no fault")
+"""
+
+ATOMICS = """
+@triton.jit
+def histogram(x, counts, total, n, BLOCK: tl.constexpr):
+    i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    value = tl.load(x + i, mask=i < n, other=0)
+    tl.atomic_add(counts + value, 1, mask=i < n)
+    tl.atomic_max(total, tl.max(value, 0))
+
+x = torch.randint(0, 10, (1000,), dtype=torch.int32)
+counts, total = torch.zeros(10, dtype=torch.int32), torch.zeros(1, dtype=torch.int32)
+histogram[(4,)](x, counts, total, 1000, BLOCK=256)
+assert counts.tolist() == torch.bincount(x, minlength=10).tolist()
+assert total.item() == 9
+"""
+
+
+@pytest.mark.parametrize(
+    "body", [SOFTMAX, PRODUCT, FAULT, ATOMICS], ids=["softmax", "product_autotuned", "fault", "atomics"]
+)
+def test_triton_on_the_cpu(tmp_path, body):
+    script = tmp_path / "script.py"
+    script.write_text(PROLOGUE.strip() + "\n" + textwrap.dedent(body))
+    done = subprocess.run([sys.executable, script], capture_output=True, text=True, timeout=250, check=False)
+    assert done.returncode == 0, done.stderr[-3000:]
