@@ -1,0 +1,22 @@
+// Matrix addition: out[row, column] = x[row, column] + y[row, column] for rows x columns float32 elements.
+//
+// One row of x begins x_stride elements after the one before it, one of y y_stride elements; out has no gaps.
+// Neighbouring threads should touch neighbouring columns. Blocks reach past the last row and past the last column.
+//
+// Vector is what one thread reads from each input: float4 where shapes and addresses are multiples of four, else float.
+
+__device__ float4 operator+(float4 a, float4 b) {
+    return {a.x + b.x, a.y + b.y, a.z + b.z, a.w + b.w};
+}
+
+template <typename Vector>
+__global__ void matrix_add(const float* x, const float* y, float* out, int rows, int columns,
+                           long long x_stride, long long y_stride) {
+    constexpr int WIDTH = sizeof(Vector) / sizeof(float);
+    const int column = (blockIdx.x * blockDim.x + threadIdx.x) * WIDTH;
+    const int row = blockIdx.y * blockDim.y + threadIdx.y;
+    if (row >= rows || column >= columns) return;
+    const Vector a = *reinterpret_cast<const Vector*>(x + row * x_stride + column);
+    const Vector b = *reinterpret_cast<const Vector*>(y + row * y_stride + column);
+    *reinterpret_cast<Vector*>(out + (long long)row * columns + column) = a + b;
+}
