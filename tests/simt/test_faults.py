@@ -405,6 +405,8 @@ def test_endless_loop_is_stopped_with_its_line(run):
 HARMLESS = {
     "all threads write the same value": "if (a[threadIdx.x] == 0) c[0] = 7;",
     "atomics of several blocks": "atomicAdd(c + threadIdx.x % 8, 1.0f);",
+    "a loop around compare-and-swap": """int* p = (int*)c; int old = *p, seen;
+        do { seen = old; old = atomicCAS(p, seen, seen + 1); } while (old != seen);""",
     "a thread reads what it wrote": "c[threadIdx.x] = 1; c[threadIdx.x] += 1;",
     "half-words of one word": "((short*)c)[threadIdx.x] = threadIdx.x;",
     "a warp with syncwarp": """__shared__ float s[128];

@@ -25,7 +25,7 @@ Value = Any  # llvmlite's IR values carry no useful types
 Rule = Callable[..., Value]
 LANEWISE: dict[str, Rule] = {}
 
-F32, F64 = ir.FloatType(), ir.DoubleType()
+F16, F32, F64 = ir.HalfType(), ir.FloatType(), ir.DoubleType()
 
 
 @dataclass(frozen=True)
@@ -239,7 +239,7 @@ def rounded(e: Emitter, t: Kind, operation: Callable[[Value, Value], Value], x: 
 
 
 def directed(e: Emitter, wide: Value, element: ir.Type, mode: str) -> Value:
-    """Narrow float64 to float32 toward zero (rz), down (rm) or up (rp): round, then step back where it overshot."""
+    """Narrow floats toward zero (rz), down (rm) or up (rp): round to nearest, then step back where it overshot."""
     b = e.b
     value = b.fptrunc(wide, like(wide, element))
     back = b.fpext(value, wide.type)
@@ -250,7 +250,7 @@ def directed(e: Emitter, wide: Value, element: ir.Type, mode: str) -> Value:
         "rp": too_small,
         "rz": b.select(positive, too_big, too_small),
     }[mode]
-    bits = b.bitcast(value, like(value, ir.IntType(32)))
+    bits = b.bitcast(value, like(value, ir.IntType(16 if element == F16 else 32)))
     # subtle: float bits order by magnitude, so one less is one step toward zero, one more is one away from it.
     toward_zero = b.select(positive, too_big, too_small)
     step = b.select(toward_zero, constant(bits, -1), constant(bits, 1))

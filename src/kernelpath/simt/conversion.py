@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from llvmlite import ir
 
 from kernelpath.simt.arithmetic import (
+    F16,
     F32,
     F64,
     Kind,
@@ -102,8 +103,10 @@ def float_to_float(e: Emitter, value: Value, to: Kind, source: Kind) -> Value:
 
 
 def directed_half(e: Emitter, value: Value, to: Kind, mode: str) -> Value:
-    """float32 toward zero to 16 bits: drop the low bits of the significand before the (then exact) rounding."""
-    if mode != "rz" or to.element.name != "bf16":
+    """float32 in a directed rounding to 16 bits, widened again: the rounding that follows is then exact."""
+    if to.element.name == "f16":
+        return e.b.fpext(directed(e, value, F16, mode), value.type)
+    if mode != "rz":
         raise e.unsupported()
     bits = e.b.bitcast(value, like(value, ir.IntType(32)))
     return e.b.bitcast(e.b.and_(bits, constant(bits, -1 << 16)), value.type)

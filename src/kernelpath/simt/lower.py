@@ -124,6 +124,8 @@ class Emitter:
         match operand:
             case Immediate(value, width):
                 return self.splat(_immediate_bits(value, width, bits), bits)
+            case Symbol("WARP_SZ"):
+                return self.splat(LANES, bits)
             case Symbol(name, offset):
                 return self.resize(self.b.add(self._symbol(name), self.splat(offset, 64)), bits)
             case Not(register):

@@ -162,8 +162,8 @@ _LABEL = re.compile(r"([A-Za-z_$][\w$]*)\s*:")
 _STATEMENT = re.compile(r"([^;]*);")
 _LINE = re.compile(r"[^\n]*")
 _VARIABLE = re.compile(
-    r"(?:\.(?:visible|extern|weak|common)\s+)*\.(?P<space>global|const|shared|local|param|reg)\s+"
-    r"(?:\.align\s+(?P<align>\d+)\s+)?(?:\.attribute\([^)]*\)\s*)?(?:\.v(?P<vector>[24])\s+)?\.(?P<type>\w+)\s+"
+    r"(?:\.(?:visible|extern|weak|common)\s+)*\.(?P<space>global|const|shared|local|param|reg)\s*"
+    r"(?:\.align\s+(?P<align>\d+)\s*)?(?:\.attribute\([^)]*\)\s*)?(?:\.v(?P<vector>[24])\s*)?\.(?P<type>\w+)\s+"
     r"(?:\.ptr\s*(?:\.(?:global|const|shared|local)\s*)?(?:\.align\s+\d+\s*)?)?(?P<rest>.*)",
     re.DOTALL,
 )
@@ -434,7 +434,7 @@ def _as_float(immediate: Immediate) -> float:
 
 def _registers(text: str) -> Iterator[tuple[str, str]]:
     """The (name, type) of each register in a ``.reg`` directive; ``%r<3>`` stands for %r0, %r1 and %r2."""
-    match = re.match(r"\.reg\s+(?:\.v[24]\s+)?\.(\w+)\s+(.*)", text, re.DOTALL)
+    match = re.match(r"\.reg\s*(?:\.v[24]\s*)?\.(\w+)\s+(.*)", text, re.DOTALL)
     if not match:
         raise PtxSyntaxError(f"cannot read {text!r}")
     for item in match[2].split(","):

@@ -2,8 +2,8 @@
 
 Time counts synchronisations. ``known[w][v]`` is the time up to which warp w knows what warp v did: accesses of v
 stamped earlier happen before whatever w does now. A barrier makes its warps know each other, ``__syncwarp`` makes a
-warp know itself. Two accesses of different threads race if one of them writes, neither is atomic with the other, and
-neither happens before the other.
+warp know itself. Two accesses of different threads race if one of them writes, neither happens before the other, and
+they are not an atomic operation and another one or a read: a loop around compare-and-swap begins with a plain read.
 
 The history of a granule of memory is two words: the last write and the reads since. Both hold a time in their upper
 half. The lower half of a write holds the thread and whether it was atomic, and the one lane that read, or SEVERAL; the
@@ -35,16 +35,17 @@ def check(launch: LaunchRecord, floor: int, entry: int, warp: int, lane: int, ki
     write, reads = load64(entry), load64(entry + 8)
     writer = write & THREAD
     atomic = kind == ATOMIC or strong
-    both_atomic = atomic and write & WAS_ATOMIC
-    if write and not both_atomic and unordered(launch, floor, warp, writer, write >> 32, thread):
+    allowed = write & WAS_ATOMIC and (atomic or kind == LOAD)
+    if write and not allowed and unordered(launch, floor, warp, writer, write >> 32, thread):
         return writer
     if kind == LOAD:
         if not strong:
             record_reader(launch, entry, write, reads, warp, lane)
         return -1
-    reader = unordered_reader(launch, floor, write, reads, warp, lane)
-    if reader >= 0:
-        return reader
+    if not atomic:
+        reader = unordered_reader(launch, floor, write, reads, warp, lane)
+        if reader >= 0:
+            return reader
     store64(entry, launch.time << 32 | (WAS_ATOMIC if atomic else 0) | thread)
     store64(entry + 8, 0)
     return -1
