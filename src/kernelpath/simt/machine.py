@@ -11,7 +11,7 @@ from functools import cached_property
 import numpy as np
 import numpy.typing as npt
 
-from kernelpath.simt import ptx
+from kernelpath.simt import occupancy, ptx
 from kernelpath.simt.buffers import Buffer, Memory
 from kernelpath.simt.compiler import Program, compile_kernel
 from kernelpath.simt.counters import LineCounters, by_line
@@ -41,7 +41,6 @@ class Kernel:
     name: str
     params: tuple[Param, ...]
     reqntid: tuple[int, ...]
-    registers: int | None = None
 
 
 @dataclass
@@ -69,6 +68,7 @@ class Module:
     """A loaded PTX file. Kernels are compiled when they are first launched."""
 
     def __init__(self, text: str, source: str | None) -> None:
+        self.text = text
         self.parsed = ptx.parse(text, source)
         self.digest = hashlib.sha256(f"{source}\0{text}".encode()).hexdigest()
         self.programs: dict[str, Program] = {}
@@ -86,6 +86,20 @@ class Module:
         """Compile a kernel, unless that is done; `launch` does it otherwise. Raises Unsupported and KeyError."""
         if name not in self.programs:
             self.programs[name] = compile_kernel(self.parsed, name, self.digest)
+
+    def occupancy(
+        self, name: str, block: Sequence[int], shared: int = 0, device: str = "sm_80"
+    ) -> occupancy.Occupancy | None:
+        """Occupancy of a kernel in blocks of ``block`` threads with ``shared`` dynamic bytes; None without ptxas.
+
+        Raises ValueError where a block does not fit a multiprocessor.
+        """
+        self.compile(name)
+        used = occupancy.registers(self.text, name, device)
+        if used is None:
+            return None
+        x, y, z = _dim(block)
+        return occupancy.occupancy(x * y * z, used, self.programs[name].lowered.shared_bytes + shared, device)
 
     def launch(
         self,

@@ -1,0 +1,105 @@
+"""How many warps a multiprocessor holds at once, from what a thread block needs.
+
+Limits: CUDA C++ programming guide, "Technical Specifications per Compute Capability". Registers are handed out to warps
+in units of 256, shared memory to blocks in units of 128 bytes, with 1 KiB of each block's kept for the system.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+import tempfile
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+from kernelpath.simt.layout import LANES
+
+__all__ = ["MULTIPROCESSORS", "Multiprocessor", "Occupancy", "occupancy", "registers"]
+
+
+@dataclass(frozen=True)
+class Multiprocessor:
+    """What a multiprocessor has: warps and blocks at once, 32-bit registers, bytes of shared memory."""
+
+    warps: int
+    blocks: int
+    registers: int
+    shared: int
+
+
+MULTIPROCESSORS = {
+    "sm_80": Multiprocessor(64, 32, 65536, 164 * 1024),
+    "sm_86": Multiprocessor(48, 16, 65536, 100 * 1024),
+    "sm_89": Multiprocessor(48, 24, 65536, 100 * 1024),
+    "sm_90": Multiprocessor(64, 32, 65536, 228 * 1024),
+    "sm_100": Multiprocessor(64, 32, 65536, 228 * 1024),
+    "sm_120": Multiprocessor(48, 24, 65536, 100 * 1024),
+}
+
+
+@dataclass(frozen=True)
+class Occupancy:
+    """Blocks and warps on a multiprocessor at once, the share of the warps possible, and what limits them."""
+
+    blocks: int
+    warps: int
+    share: float
+    limit: str
+
+
+def occupancy(threads: int, registers: int, shared: int, device: str = "sm_80") -> Occupancy:
+    """Occupancy of a kernel with ``threads`` a block, ``registers`` a thread and ``shared`` bytes a block.
+
+    ``limit`` is "warps", "blocks", "registers" or "shared memory". Raises ValueError where not even one block fits.
+    """
+    unit = MULTIPROCESSORS[device]
+    warps = -(-threads // LANES)
+    registers_of_warp = -(-registers * LANES // 256) * 256
+    blocks_by = {
+        "warps": unit.warps // warps,
+        "blocks": unit.blocks,
+        "registers": unit.registers // registers_of_warp // warps if registers else unit.blocks,
+        "shared memory": unit.shared // (-(-shared // 128) * 128 + 1024),
+    }
+    limit = min(blocks_by, key=blocks_by.__getitem__)
+    blocks = blocks_by[limit]
+    if blocks == 0:
+        raise ValueError(f"a block of {threads} threads needs more {limit} than a multiprocessor of {device} has")
+    return Occupancy(blocks, blocks * warps, blocks * warps / unit.warps, limit)
+
+
+@cache
+def registers(ptx: str, kernel: str, device: str = "sm_80") -> int | None:
+    """Registers a thread of ``kernel``, as ptxas assigns them; None where there is no ptxas or it refuses the PTX."""
+    ptxas = _find_ptxas()
+    if ptxas is None:
+        return None
+    said = _assemble(ptxas, ptx, device)
+    newest = re.search(r"Unsupported \.version [\d.]+; current version is '([\d.]+)'", said)
+    if newest:  # NVRTC is often newer than the assembler; sm_80 has not changed since
+        said = _assemble(ptxas, re.sub(r"\.version [\d.]+", f".version {newest[1]}", ptx, count=1), device)
+    pattern = rf"Compiling entry function '{re.escape(kernel)}'.*?Used (\d+) registers"
+    match = re.search(pattern, said, re.DOTALL)
+    return int(match[1]) if match else None
+
+
+def _assemble(ptxas: str, ptx: str, device: str) -> str:
+    """What ptxas says about a source."""
+    with tempfile.TemporaryDirectory() as folder:
+        (Path(folder) / "kernel.ptx").write_text(ptx)
+        command = [ptxas, "-v", f"-arch={device}", "kernel.ptx", "-o", "kernel.cubin"]
+        done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+    return done.stdout + done.stderr
+
+
+def _find_ptxas() -> str | None:
+    """The assembler that comes with Triton, else one of an installed toolkit."""
+    try:
+        import triton
+
+        shipped = Path(triton.__file__).parent / "backends" / "nvidia" / "bin" / "ptxas"
+    except ImportError:
+        shipped = Path()
+    return str(shipped) if shipped.is_file() else shutil.which("ptxas")

@@ -1,0 +1,44 @@
+"""Occupancy: against the values of NVIDIA's occupancy calculator."""
+
+from __future__ import annotations
+
+import pytest
+
+from kernelpath.lanes import cuda
+from kernelpath.simt.occupancy import Occupancy, occupancy, registers
+
+
+@pytest.mark.parametrize(
+    ("threads", "registers_", "shared", "device", "expected"),
+    [
+        (256, 32, 0, "sm_80", Occupancy(8, 64, 1.0, "warps")),
+        (256, 40, 0, "sm_80", Occupancy(6, 48, 0.75, "registers")),
+        (256, 64, 0, "sm_90", Occupancy(4, 32, 0.5, "registers")),
+        (1024, 33, 0, "sm_90", Occupancy(1, 32, 0.5, "registers")),
+        (32, 16, 0, "sm_80", Occupancy(32, 32, 0.5, "blocks")),
+        (128, 16, 48 * 1024, "sm_80", Occupancy(3, 12, 12 / 64, "shared memory")),
+        (128, 16, 48 * 1024, "sm_90", Occupancy(4, 16, 0.25, "shared memory")),
+        (512, 16, 0, "sm_86", Occupancy(3, 48, 1.0, "warps")),
+    ],
+)
+def test_occupancy(threads, registers_, shared, device, expected):
+    assert occupancy(threads, registers_, shared, device) == expected
+
+
+def test_a_block_that_does_not_fit():
+    with pytest.raises(ValueError, match="needs more shared memory than a multiprocessor of sm_80 has"):
+        occupancy(128, 16, 200 * 1024)
+
+
+def test_registers_are_those_of_ptxas():
+    """Eight loads in flight need at least eight registers; bounding the block to 1024 threads allows at most 64."""
+    source = """extern "C" __global__ void __launch_bounds__(1024) kernel(const double* a, double* b) {
+        double v[64];
+        for (int k = 0; k < 64; k++) v[k] = a[threadIdx.x * 64 + k];
+        for (int k = 0; k < 64; k++) b[threadIdx.x * 64 + 63 - k] = v[k] * v[63 - k];
+    }"""
+    ptx = cuda.compile_kernel(source, "kernel.cu", "kernel", "compute_80").ptx
+    used = registers(ptx, "kernel")
+    assert used is not None
+    assert 32 < used <= 64
+    assert registers(ptx, "missing") is None
