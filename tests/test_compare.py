@@ -36,8 +36,9 @@ def test_one_byte_is_never_called_poison() -> None:
     assert not compare.is_poison(poisoned(8, torch.int8)).any()
 
 
-def test_another_nan_is_not_poison() -> None:
+def test_neither_another_nan_nor_half_of_the_pattern_is_poison() -> None:
     assert not compare.is_poison(torch.full((2,), math.nan)).any()
+    assert not compare.is_poison(torch.tensor([compare.POISON, compare.POISON << 16], dtype=torch.int32)).any()
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
@@ -132,6 +133,7 @@ def test_the_first_fault_is_named(output: torch.Tensor, verdict: Verdict, said: 
 def test_the_first_output_may_be_held_to_one_dtype() -> None:
     ones, tolerance = torch.ones(3), {"float32": LOOSE, "bfloat16": LOOSE}
     assert compare.judge([ones, ones], [ones.double()] * 2, tolerance, "float32") is None
+    assert compare.judge([ones.bfloat16(), ones], [ones.double()] * 2, tolerance, "bfloat16") is None
     complaint = compare.judge([ones, ones], [ones.double()] * 2, tolerance, "bfloat16")
     assert complaint is not None
     assert complaint.cause == "output 0 has dtype float32, expected bfloat16"

@@ -12,12 +12,18 @@ from kernelpath import registry
 from kernelpath.registry import Item, LookupFailed
 from kernelpath.spec import DeclarationError
 
-STEMS = ("2_cuda/w07a_softmax", "3_triton/w10a_fused_softmax", "1_architecture/w01b_vector_add", "2_cuda/w05a_add_one")
+STEMS = (
+    "2_cuda/w07a_softmax",
+    "3_triton/w10a_fused_softmax",
+    "1_architecture/w01b_vector_add",
+    "2_cuda/w05a_add_one",
+    "1_architecture/w12a_roofline",
+)
 
 
 @pytest.fixture
 def checkout(tmp_path: Path) -> Path:
-    """A checkout with four declarations that are never imported."""
+    """A checkout with declarations that are never imported."""
     (tmp_path / "phases").mkdir()
     for stem in STEMS:
         declaration = Item(tmp_path, stem).declaration
@@ -28,7 +34,7 @@ def checkout(tmp_path: Path) -> Path:
 
 def test_exercises_come_in_the_order_of_the_syllabus(checkout: Path) -> None:
     names = [item.name for item in registry.exercises(checkout)]
-    assert names == ["vector_add", "add_one", "softmax", "fused_softmax"]
+    assert names == ["vector_add", "add_one", "softmax", "fused_softmax", "roofline"]
 
 
 @pytest.mark.parametrize(
