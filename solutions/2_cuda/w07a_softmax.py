@@ -12,7 +12,7 @@ speed of light is a copy. Memory bounds it with less to spare than one might thi
 
 How a row is kept decides the speed. Up to 8192 columns registers are the best place. A row of 32768 fills the
 registers of an SM with one block, which loads, reduces and stores in turn: 0.88 of a copy. In shared memory two such
-rows fit, each in another phase: 0.975. Longer rows need the shared memory of several SMs, a cluster: 0.88 to 0.9.
+rows fit, each in another phase: 0.975. Longer rows need the shared memory of several SMs, a cluster: 0.87 to 0.9.
 
 Maximum and sum in one sweep: Milakov and Gimelshein, "Online normalizer calculation for softmax" (2018). Rows over
 clusters: Quack.
