@@ -189,6 +189,8 @@ def _alive(pid: int) -> bool:
 def test_compiling_has_a_time_budget_of_its_own(grade_text: GradeText, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(grade, "CASE_SECONDS", 2.0)
     monkeypatch.setattr(grade, "COMPILE_SECONDS", 6.0)
-    source = "import time\nfrom kernelpath import lanes\ndef double(x):\n    {}:\n        time.sleep(3)\n    return 2 * x\n"
+    source = (
+        "import time\nfrom kernelpath import lanes\ndef double(x):\n    {}:\n        time.sleep(3)\n    return 2 * x\n"
+    )
     assert grade_text(source.format("with lanes.compiling()")).cases[0].verdict is Verdict.PASSED
     assert grade_text(source.format("if True")).cases[0].verdict is Verdict.TIMED_OUT
