@@ -2,11 +2,12 @@
 
 from kernelpath.simt.buffers import Buffer, Memory
 from kernelpath.simt.compiler import warm_up
-from kernelpath.simt.counters import LineCounters
+from kernelpath.simt.counters import AccessSample, LineCounters
 from kernelpath.simt.errors import Fault, FaultKind, TimedOut, Unsupported
 from kernelpath.simt.machine import Kernel, Launch, Module, Param, load
 
 __all__ = [
+    "AccessSample",
     "Buffer",
     "Fault",
     "FaultKind",

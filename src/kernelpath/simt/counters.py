@@ -18,7 +18,7 @@ from kernelpath.simt.native import load64, lowest_bit, native, store64
 if TYPE_CHECKING:
     from kernelpath.simt.lower import Lowered
 
-__all__ = ["LineCounters", "count_sectors", "count_wavefronts", "least_wavefronts"]
+__all__ = ["AccessSample", "LineCounters", "count_sectors", "count_wavefronts", "least_wavefronts"]
 
 LANES = 32
 BANKS = 32
@@ -98,6 +98,26 @@ class LineCounters:
                 setattr(self, item.name, getattr(self, item.name) + getattr(other, item.name))
         for name, count in other.instructions.items():
             self.instructions[name] = self.instructions.get(name, 0) + count
+
+
+@dataclass(frozen=True)
+class AccessSample:
+    """One request of one instruction, and what all its requests cost together.
+
+    ``offsets`` has the byte offset of each active lane in ``buffer``, or in shared memory where that is empty.
+    """
+
+    line: int
+    instruction: str
+    buffer: str
+    access: Access
+    bytes: int
+    offsets: dict[int, int]
+    requests: int
+    lanes: int
+    sectors: int
+    wavefronts: int
+    least_wavefronts: int
 
 
 def by_line(

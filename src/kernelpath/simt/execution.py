@@ -10,6 +10,7 @@ import numpy.typing as npt
 
 from kernelpath.simt import complaints
 from kernelpath.simt.buffers import Buffer, Memory, disjoint, table
+from kernelpath.simt.counters import AccessSample
 from kernelpath.simt.errors import FAULT_KINDS, Fault, FaultKind, TimedOut
 from kernelpath.simt.flow import SERVICES
 from kernelpath.simt.layout import (
@@ -18,6 +19,7 @@ from kernelpath.simt.layout import (
     COUNTS,
     LANES,
     LAUNCH,
+    SAMPLE,
     WARP,
     Space,
     Status,
@@ -46,6 +48,7 @@ class Run:
         self.arguments = np.frombuffer(arguments.ljust(16, b"\0"), np.uint8)
         self.printed: list[str] = []
         self.counts = np.zeros(len(lowered.sites) + 1, COUNTS)
+        self.samples = np.zeros(len(lowered.sites) + 1, SAMPLE)
         self.block_counts = np.zeros((len(lowered.blocks), 3), np.int64)
         self.record = np.zeros(1, LAUNCH)
         self.arrays: dict[str, npt.NDArray[Any]] = {}
@@ -57,7 +60,7 @@ class Run:
         )
         for axis, threads, blocks in zip("xyz", block, grid, strict=True):
             self._set(**{f"ntid_{axis}": threads, f"nctaid_{axis}": blocks})
-        self._point(params=self.arguments, blocks=self.block_counts, counts=self.counts)
+        self._point(params=self.arguments, blocks=self.block_counts, counts=self.counts, samples=self.samples)
         self._place_windows(shared)
         self._make_warps()
 
@@ -110,6 +113,26 @@ class Run:
             if start >= 0 and start + buffer.nbytes <= shadow.buffer.nbytes:
                 return shadow.state[start : start + buffer.nbytes]
         raise KeyError(buffer.name)
+
+    def accesses(self) -> list[AccessSample]:
+        """One request of every instruction that touched global or shared memory."""
+        found = []
+        for site, counts, sample in zip(self.lowered.sites, self.counts, self.samples, strict=False):
+            if not counts["requests"] or not (counts["sectors"] or counts["wavefronts"]):
+                continue
+            lanes = [lane for lane in range(LANES) if int(sample["mask"]) >> lane & 1]
+            addresses = {lane: int(sample["addresses"][lane]) for lane in lanes}
+            base, name = self._window_of(addresses[lanes[0]], bool(counts["wavefronts"]))
+            offsets = {lane: address - base for lane, address in addresses.items()}
+            found.append(AccessSample(site.line, site.text, name, site.access, site.bytes, offsets, *counts.tolist()))
+        return found
+
+    def _window_of(self, address: int, shared: bool) -> tuple[int, str]:
+        """Where the memory that an address lies in begins, and its name; empty for shared memory."""
+        if shared:
+            return self._get("shared"), ""
+        begun = [shadow.buffer for shadow in self.shadows if shadow.buffer.address <= address]
+        return (begun[-1].address, begun[-1].name) if begun else (0, "?")
 
     def _place_symbols(self) -> list[Buffer]:
         """Variables of the module that the kernel names, as buffers."""

@@ -19,12 +19,14 @@ __all__ = [
     "COUNTS",
     "LANES",
     "LAUNCH",
+    "SAMPLE",
     "WARP",
     "Access",
     "BufferRecord",
     "CopyRecord",
     "CountsRecord",
     "LaunchRecord",
+    "SampleRecord",
     "Space",
     "Status",
     "WarpRecord",
@@ -76,6 +78,8 @@ class Access(Code):
 
 
 # One row of counters for each site. Shared-memory rows use wavefronts and least; the others sectors.
+SAMPLE = np.dtype([("mask", "i8"), ("addresses", "i8", LANES)])  # the first request of a site
+
 COUNTS = np.dtype([("requests", "i8"), ("lanes", "i8"), ("sectors", "i8"), ("wavefronts", "i8"), ("least", "i8")])
 
 COPIES = 512  # asynchronous copies that a warp may have under way
@@ -102,6 +106,7 @@ LAUNCH = np.dtype(
         ("params", "i8"),
         ("blocks", "i8"),  # three counters for each basic block: executions, active lanes, divergent branches
         ("counts", "i8"),
+        ("samples", "i8"),
         ("buffers", "i8"),
         ("symbols", "i8"),  # addresses of module-level variables
         ("shared", "i8"),
@@ -179,6 +184,12 @@ class CountsRecord(View):
     """A view of COUNTS."""
 
     record = COUNTS
+
+
+class SampleRecord(View):
+    """A view of SAMPLE."""
+
+    record = SAMPLE
 
 
 class BufferRecord(View):

@@ -14,7 +14,7 @@ import numpy.typing as npt
 from kernelpath.simt import occupancy, ptx
 from kernelpath.simt.buffers import Buffer, Memory
 from kernelpath.simt.compiler import Program, compile_kernel
-from kernelpath.simt.counters import LineCounters, by_line
+from kernelpath.simt.counters import AccessSample, LineCounters, by_line
 from kernelpath.simt.execution import Dim, Run
 from kernelpath.simt.layout import WRITTEN
 from kernelpath.simt.lower import parameter_offsets
@@ -47,7 +47,7 @@ class Kernel:
 class Launch:
     """What a launch did: counters by source line of ``file``, and the text it printed.
 
-    ``instructions`` counts lane-instructions.
+    ``instructions`` counts lane-instructions; ``accesses`` has one request of each instruction that touches memory.
     """
 
     kernel: str
@@ -56,6 +56,7 @@ class Launch:
     totals: LineCounters
     instructions: int
     printed: str
+    accesses: list[AccessSample] = field(repr=False)
     states: dict[str, npt.NDArray[np.uint8]] = field(repr=False)
 
     @property
@@ -133,7 +134,7 @@ class Module:
             totals.add(counters)
         states = {buffer.name: run.state_of(buffer) for buffer in buffers}
         printed = "".join(run.printed)
-        return Launch(name, self.parsed.file, lines, totals, totals.active_lanes, printed, states)
+        return Launch(name, self.parsed.file, lines, totals, totals.active_lanes, printed, run.accesses(), states)
 
 
 def load(text: str, source: str | None = None) -> Module:

@@ -11,17 +11,19 @@ from kernelpath.simt.counters import count_sectors, count_wavefronts, least_wave
 from kernelpath.simt.errors import FAULT_KINDS, FaultKind
 from kernelpath.simt.layout import (
     LANES,
+    SAMPLE,
     WARP,
     WRITTEN,
     Access,
     BufferRecord,
     CountsRecord,
     LaunchRecord,
+    SampleRecord,
     Space,
     WarpRecord,
     field_offset,
 )
-from kernelpath.simt.native import load8, load64, native, store8
+from kernelpath.simt.native import load8, load64, native, store8, store64
 from kernelpath.simt.races import check
 
 __all__ = ["access"]
@@ -30,6 +32,7 @@ OUT_OF_BOUNDS = FAULT_KINDS.index(FaultKind.OUT_OF_BOUNDS)
 MISALIGNED = FAULT_KINDS.index(FaultKind.MISALIGNED)
 UNINITIALIZED = FAULT_KINDS.index(FaultKind.UNINITIALIZED)
 RACE = FAULT_KINDS.index(FaultKind.RACE)
+SAMPLED = field_offset(SAMPLE, "addresses")
 ADDRESSES, SERVED, OPERANDS = (field_offset(WARP, name) for name in ("addresses", "served", "operands"))
 
 
@@ -53,6 +56,8 @@ def access(
     if mask == 0:
         return 0
     counts = CountsRecord(launch.counts + number * CountsRecord.size)
+    if counts.requests == 0:
+        take_sample(launch, warp, number, mask)
     counts.requests += 1
     space, buffer, lanes = named, launch.buffers, 0
     for lane in range(LANES):
@@ -95,6 +100,15 @@ def access(
         if kind == Access.ATOMIC:
             launch.acquired = 1
     return 0
+
+
+@native
+def take_sample(launch: LaunchRecord, warp: WarpRecord, number: int, mask: int) -> None:
+    """Keep the addresses of one request, for pictures."""
+    sample = SampleRecord(launch.samples + number * SampleRecord.size)
+    sample.mask = mask
+    for lane in range(LANES):
+        store64(sample.address + SAMPLED + 8 * lane, load64(warp.address + ADDRESSES + 8 * lane))
 
 
 @native
