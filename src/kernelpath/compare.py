@@ -131,8 +131,8 @@ def where(wrong: torch.Tensor) -> str:
 def _examples(wrong: torch.Tensor, output: torch.Tensor, truth: torch.Tensor) -> str:
     first = wrong.nonzero()[:_SHOWN].tolist()
     shown = (
-        f"out[{', '.join(map(str, index))}] = {output[tuple(index)].item():.6g},"
-        f" expected {truth[tuple(index)].item():.6g}"
+        f"out[{', '.join(map(str, index))}] = {output[tuple(index)].item():.9g},"
+        f" expected {truth[tuple(index)].item():.9g}"
         for index in first
     )
     return f"{where(wrong)}; first: {'; '.join(shown)}"
