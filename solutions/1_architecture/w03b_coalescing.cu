@@ -1,0 +1,29 @@
+// Gather: out[r, column] = table[index[r], column] for `rows` rows of `columns` float32 elements each.
+//
+// The rows lie anywhere in the table, but each of them is contiguous. The lanes of a warp should be in one row.
+//
+// Vector is what a lane copies at once: float4 where rows and addresses are multiples of 16 bytes, else float.
+
+template <typename Vector>
+__global__ void gather_rows(const float* table, const long long* index, float* out, int rows, int columns) {
+    constexpr int WARP = 32;
+    constexpr int STEPS = 4;  // loads that a lane has under way: the index had to come first, and nothing was then
+    const int row = (blockIdx.x * blockDim.x + threadIdx.x) / WARP;
+    const int lane = threadIdx.x % WARP;
+    if (row >= rows) return;
+
+    const Vector* from = reinterpret_cast<const Vector*>(table + index[row] * columns);
+    Vector* to = reinterpret_cast<Vector*>(out + (long long)row * columns);
+    const int vectors = columns * sizeof(float) / sizeof(Vector);
+    for (int begin = lane; begin < vectors; begin += STEPS * WARP) {
+        Vector loaded[STEPS];
+        for (int step = 0; step < STEPS; ++step) {
+            const int v = begin + step * WARP;
+            if (v < vectors) loaded[step] = from[v];
+        }
+        for (int step = 0; step < STEPS; ++step) {
+            const int v = begin + step * WARP;
+            if (v < vectors) to[v] = loaded[step];
+        }
+    }
+}
