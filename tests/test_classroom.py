@@ -10,6 +10,7 @@ import pytest
 
 from kernelpath import classroom, grade
 from kernelpath.registry import Item
+from kernelpath.verdict import Report, Verdict
 
 HOSTILE = {
     "crash": "import ctypes\ndef double(x):\n    ctypes.string_at(0)\n",
@@ -92,3 +93,50 @@ def test_a_link_out_of_the_learners_folder_is_not_followed(folder: Path, doublin
     handed_in = {entry.learner: entry.file for entry in classroom.entries(folder, [doubling])}
     assert handed_in["idle"] is None
     assert handed_in["right"] is not None
+
+
+def test_a_kernel_that_links_out_of_the_learners_folder_is_not_followed(folder: Path, doubling: Item) -> None:
+    (folder / "right" / "w01a_double.cu").write_text("//")
+    (folder / "idle" / "w01a_double.py").write_text(RIGHT)
+    (folder / "idle" / "w01a_double.cu").symlink_to(folder / "right" / "w01a_double.cu")
+    handed_in = {entry.learner: entry.file for entry in classroom.entries(folder, [doubling])}
+    assert handed_in["idle"] is None
+    assert handed_in["right"] is not None
+
+
+def test_of_a_whole_checkout_the_file_below_phases_counts(folder: Path, doubling: Item) -> None:
+    checkout = folder / "idle" / "course"
+    for tree in ("checks", "phases", "solutions"):
+        (checkout / tree / "1_architecture").mkdir(parents=True)
+        (checkout / tree / "1_architecture" / "w01a_double.py").write_text(RIGHT)
+    handed_in = {entry.learner: entry.file for entry in classroom.entries(folder, [doubling])}
+    assert handed_in["idle"] == checkout / "phases" / "1_architecture" / "w01a_double.py"
+
+
+def test_what_could_not_be_graded_is_said_and_tried_again(
+    folder: Path, doubling: Item, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for learner in HOSTILE:
+        (folder / learner / "w01a_double.py").unlink()
+
+    def break_down(*_: object, **__: object) -> None:
+        raise grade.Usage("the process that runs submissions did not start")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(grade.Session, "__call__", break_down)
+        broken = {one.learner: one for one in classroom.grade_class(folder, tmp_path / "o", [doubling], device="cpu")}
+    assert broken["right"].report is not None
+    assert (broken["right"].report.verdict, broken["right"].report.stars) == ("UNAVAILABLE", 0)
+    assert "did not start" in broken["right"].report.cause
+    mended = {one.learner: one for one in classroom.grade_class(folder, tmp_path / "o", [doubling], device="cpu")}
+    assert mended["right"].report is not None
+    assert mended["right"].report.verdict == "PASSED"
+
+
+def test_every_learner_is_marked_out_of_the_same_score(doubling: Item) -> None:
+    wrong = Report(doubling.stem, "", "", "GPU", 1, Verdict.WRONG_VALUES, "3 of 4 are wrong")
+    for report, status, said in ((wrong, "failed", "WRONG_VALUES: 3 of 4 are wrong"), (None, "failed", "nothing was")):
+        marked = classroom.gradescope([classroom.Grade("ada", doubling.stem, "k", report)], {doubling.stem: 3})
+        (test,) = marked["tests"]
+        assert (marked["score"], test["max_score"], test["status"]) == (0, 3, status)
+        assert test["output"].startswith(said)

@@ -330,3 +330,26 @@ def test_nothing_that_must_be_quick_imports_torch(item: Item) -> None:
     for command in (["list"], ["hint", "double"], ["progress"], ["next"], ["--help"]):
         done = subprocess.run([sys.executable, "-c", code, *command], capture_output=True, text=True, env=os.environ)
         assert done.returncode == 0, done.stderr
+
+
+def test_grade_writes_the_grades_of_a_class_and_sums_up(kp: Run, item: Item) -> None:
+    for learner, source in (("ada", RIGHT), ("bob", WRONG)):
+        (item.root / "class" / learner).mkdir(parents=True)
+        (item.root / "class" / learner / item.stub.name).write_text(source)
+    status, out, _ = kp("grade", "class", "--device", "cpu", "--jobs", "1")
+    assert status == 0
+    assert ["w01a_double", "2", "2", "1", "1", "WRONG_VALUES"] in [line.split() for line in out.splitlines()]
+    rows = (item.root / "class-grades" / "grades.csv").read_text().splitlines()
+    assert [row.split(",")[:3] for row in rows[1:]] == [
+        ["ada", item.stem, "PASSED"],
+        ["bob", item.stem, "WRONG_VALUES"],
+    ]
+    assert kp("progress")[1].count("0 of 1 passed") == 1
+
+
+@pytest.mark.parametrize("learner", [None, "ada"])
+def test_grade_of_a_folder_without_submissions_is_wrong_use(kp: Run, item: Item, learner: str | None) -> None:
+    (item.root / "class" / (learner or "")).mkdir(parents=True)
+    status, _, err = kp("grade", "class")
+    assert status == 2
+    assert "w01a_double.py" in " ".join(err.split())

@@ -15,7 +15,8 @@ import hashlib
 import io
 import json
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import time
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,10 +27,14 @@ from kernelpath.progress import write_atomically
 from kernelpath.registry import Item
 from kernelpath.verdict import Report, Verdict
 
+UNFINISHED = ""
+"""The key of a grade that holds for nothing: the next run tries again."""
+
 STARS = 3
 """The most that an exercise gives on a GPU; without one it gives a single star."""
 
-_LARGEST_FILE = 1 << 20
+_CHUNK = 1 << 20
+_SAVE_SECONDS = 30.0
 
 
 @dataclass(frozen=True)
@@ -54,7 +59,8 @@ class Grade:
 def entries(folder: Path, items: Sequence[Item]) -> list[Entry]:
     """Every learner's file for every exercise, found by its name anywhere in the learner's folder.
 
-    Links that leave the folder are not followed. Raises grade.Usage for a folder without learners.
+    In a whole checkout that is the one below phases/. Links that leave the learner's folder are not followed.
+    Raises grade.Usage for a folder without learners.
     """
     learners = sorted(path for path in folder.iterdir() if path.is_dir() and not path.name.startswith("."))
     if not learners:
@@ -63,9 +69,24 @@ def entries(folder: Path, items: Sequence[Item]) -> list[Entry]:
 
 
 def _handed_in(learner: Path, item: Item) -> Path | None:
-    home = learner.resolve()
-    found = sorted(learner.rglob(item.solution.name), key=lambda path: (len(path.parts), path))
-    return next((path for path in found if path.is_file() and path.resolve().is_relative_to(home)), None)
+    found = sorted(learner.rglob(item.solution.name), key=lambda path: _precedence(path, learner, item))
+    return next((path for path in found if _own(path, learner) and _own_if_any(path, learner)), None)
+
+
+def _precedence(path: Path, learner: Path, item: Item) -> tuple[bool, int, Path]:
+    """A checkout also has files of this name in checks/ and solutions/; otherwise the shallowest comes first."""
+    place = path.relative_to(learner)
+    return not place.match(f"phases/{item.stem}.py"), len(place.parts), place
+
+
+def _own(path: Path, learner: Path) -> bool:
+    return path.is_file() and path.resolve().is_relative_to(learner.resolve())
+
+
+def _own_if_any(path: Path, learner: Path) -> bool:
+    """Whether the kernel beside a Python file, where there is one, is the learner's own."""
+    kernel = path.with_suffix(".cu")
+    return not kernel.exists() or _own(kernel, learner)
 
 
 def grade_class(
@@ -82,53 +103,70 @@ def grade_class(
 
     seed: the same for all, so that all get the same sizes and inputs. jobs: how many at a time; one on a GPU, where
     they would disturb each other's time, else one for each processor. tell: called after each, with how many are done.
+    Raises grade.Usage and spec.DeclarationError.
     """
+    where = grade.resolve_device(device)
+    most = {item.stem: _most_stars(item, where) for item in items}
+    found = entries(folder, items)
     out.mkdir(parents=True, exist_ok=True)
     known = _read(out / "grades.json")
-    where = grade.resolve_device(device)
-    found = entries(folder, items)
-    hidden = (folder, out)
-    done: dict[tuple[str, str], Grade] = {}
-    with ThreadPoolExecutor(1 if where == "cuda" else jobs or os.cpu_count()) as pool:
-        futures = [pool.submit(_grade, entry, known, where, seed, hidden) for entry in found]
-        try:
-            for future in as_completed(futures):
-                graded = future.result()
-                done[graded.learner, graded.exercise] = graded
-                tell(graded, len(done), len(found))
-        finally:
-            pool.shutdown(cancel_futures=True)
-            _write(out, [done[key] for key in sorted(done)])
-    return [done[entry.learner, entry.item.stem] for entry in found]
+    keys = {entry: _key(entry, where, seed) for entry in found}
+    done = {entry: known[key] for entry, key in keys.items() if key in known}
+    pool = ThreadPoolExecutor(1 if where == "cuda" else jobs or os.cpu_count())
+    todo = [entry for entry in found if entry not in done]
+    waiting = {pool.submit(_grade, entry, keys[entry], where, seed, (folder, out)): entry for entry in todo}
+    saved = time.monotonic()
+    try:
+        for future in as_completed(waiting):
+            done[waiting[future]] = future.result()
+            tell(future.result(), len(done), len(found))
+            if time.monotonic() > saved + _SAVE_SECONDS:
+                _write(out, [done[entry] for entry in found if entry in done], most)
+                saved = time.monotonic()
+    finally:
+        pool.shutdown(cancel_futures=True)
+        _write(out, [done[entry] for entry in found if entry in done], most)
+    return [done[entry] for entry in found]
 
 
-def _grade(
-    entry: Entry, known: Mapping[tuple[str, str], Grade], device: grade.Device, seed: int, hidden: Sequence[Path]
-) -> Grade:
-    key = _key(entry, device, seed)
-    before = known.get((entry.learner, entry.item.stem))
-    if before is not None and before.key == key:
-        return before
+def _most_stars(item: Item, device: str) -> int:
+    return STARS if device == "cuda" and registry.load(item).baseline is not None else 1
+
+
+def _grade(entry: Entry, key: str, device: grade.Device, seed: int, hidden: Sequence[Path]) -> Grade:
     if entry.file is None:
         return Grade(entry.learner, entry.item.stem, key, None)
-    with grade.Session(entry.item, entry.file, device=device, hidden=hidden) as check:
-        return Grade(entry.learner, entry.item.stem, key, check(seed=seed))
+    try:
+        with grade.Session(entry.item, entry.file, device=device, hidden=hidden) as check:
+            return Grade(entry.learner, entry.item.stem, key, check(seed=seed))
+    except (grade.Usage, OSError) as error:
+        return Grade(entry.learner, entry.item.stem, UNFINISHED, _ungraded(entry, seed, str(error)))
+
+
+def _ungraded(entry: Entry, seed: int, cause: str) -> Report:
+    """What stands in the place of a report where grading itself failed."""
+    item = entry.item
+    return Report(item.stem, item.title, str(entry.file), "", seed, Verdict.UNAVAILABLE, cause)
 
 
 def _key(entry: Entry, device: str, seed: int) -> str:
-    """Changes with the submission, the declaration, the reference kernel, the versions, the device and the seed."""
-    digest = hashlib.sha256(repr((device, seed, sorted(grade.versions().items()))).encode())
+    """Changes with learner, submission, declaration, reference kernel, versions, device and seed."""
+    told = (entry.learner, device, seed, sorted(grade.versions().items()))
+    digest = hashlib.sha256(repr(told).encode())
     submitted = (entry.file, entry.file.with_suffix(".cu")) if entry.file else ()
-    for path in (entry.item.declaration, *entry.item.files("solutions"), *submitted):
-        if path.is_file():
+    try:
+        for path in filter(Path.is_file, (entry.item.declaration, *entry.item.files("solutions"), *submitted)):
             digest.update(path.name.encode() + b"\0")
             with path.open("rb") as file:
-                digest.update(file.read(_LARGEST_FILE))
+                while chunk := file.read(_CHUNK):
+                    digest.update(chunk)
+    except OSError:
+        return UNFINISHED
     return digest.hexdigest()
 
 
-def _read(path: Path) -> dict[tuple[str, str], Grade]:
-    """The grades of an earlier run; none where the file is absent or of another version."""
+def _read(path: Path) -> dict[str, Grade]:
+    """The grades of an earlier run by their key; none where the file is absent or of another version."""
     try:
         rows = json.loads(path.read_text(encoding="utf-8"))["grades"]
         grades = [
@@ -136,17 +174,17 @@ def _read(path: Path) -> dict[tuple[str, str], Grade]:
         ]
     except (OSError, ValueError, KeyError, TypeError):
         return {}
-    return {(graded.learner, graded.exercise): graded for graded in grades}
+    return {graded.key: graded for graded in grades if graded.key != UNFINISHED}
 
 
-def _write(out: Path, grades: Sequence[Grade]) -> None:
+def _write(out: Path, grades: Sequence[Grade], most: Mapping[str, int]) -> None:
     rows = [dataclasses.asdict(graded) for graded in grades]
     write_atomically(out / "grades.json", json.dumps({"grades": rows}, indent=1, allow_nan=False) + "\n")
     write_atomically(out / "grades.csv", _csv(grades))
     (out / "gradescope").mkdir(exist_ok=True)
     for learner in dict.fromkeys(graded.learner for graded in grades):
         own = [graded for graded in grades if graded.learner == learner]
-        write_atomically(out / "gradescope" / f"{learner}.json", json.dumps(gradescope(own), indent=1) + "\n")
+        write_atomically(out / "gradescope" / f"{learner}.json", json.dumps(gradescope(own, most), indent=1) + "\n")
 
 
 def _csv(grades: Sequence[Grade]) -> str:
@@ -154,7 +192,7 @@ def _csv(grades: Sequence[Grade]) -> str:
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(("learner", "exercise", "verdict", "stars", "speedup", "cause", "file", "line", "seed", "device"))
     writer.writerows(_row(graded) for graded in grades)
-    return text.getvalue()
+    return text.getvalue().encode(errors="backslashreplace").decode()  # a folder's name may be no UTF-8
 
 
 def _row(graded: Grade) -> tuple[Any, ...]:
@@ -167,25 +205,24 @@ def _row(graded: Grade) -> tuple[Any, ...]:
     return (graded.learner, graded.exercise, *told, report.seed, report.device)
 
 
-def gradescope(grades: Sequence[Grade]) -> dict[str, Any]:
-    """One learner's grades as Gradescope's results.json: a test for each exercise, a point for each star."""
-    tests = list(_tests(grades))
+def gradescope(grades: Sequence[Grade], most: Mapping[str, int]) -> dict[str, Any]:
+    """One learner's grades as Gradescope's results.json: a test for each exercise, a point for each star.
+
+    most: the stars that each exercise, by its stem, gives on this device.
+    """
+    tests = [_test(graded, most[graded.exercise]) for graded in grades]
     return {"score": sum(test["score"] for test in tests), "visibility": "visible", "tests": tests}
 
 
-def _tests(grades: Sequence[Grade]) -> Iterator[dict[str, Any]]:
-    for graded in grades:
-        report = graded.report
-        most = STARS if report is not None and report.measurement is not None else 1
-        said = "nothing was handed in" if report is None else f"{report.verdict.value}: {_said(report)}"
-        passed = report is not None and report.verdict is Verdict.PASSED
-        yield {
-            "name": graded.exercise,
-            "score": report.stars if report else 0,
-            "max_score": most,
-            "status": "passed" if passed else "failed",
-            "output": said,
-        }
+def _test(graded: Grade, most: int) -> dict[str, Any]:
+    report = graded.report
+    return {
+        "name": graded.exercise,
+        "score": report.stars if report else 0,
+        "max_score": most,
+        "status": "passed" if report and report.verdict.passed else "failed",
+        "output": f"{report.verdict.value}: {_said(report)}" if report else "nothing was handed in",
+    }
 
 
 def _said(report: Report) -> str:

@@ -437,6 +437,39 @@ def _roofline(measured: Measurement) -> bytes:
     return picture.getvalue()
 
 
+@cli.command("grade")
+@click.argument("folder", metavar="DIR", type=click.Path(exists=True, file_okay=False, path_type=Path))
+@click.argument("items", metavar="[NAME]...", nargs=-1, callback=_found, shell_complete=_completed)
+@click.option("--out", "to", type=click.Path(path_type=Path), help="Where the grades go. [DIR-grades]")
+@device_option
+@click.option("--seed", type=int, default=0, show_default=True, help="Draws sizes and inputs, the same for all.")
+@click.option("--jobs", type=click.IntRange(1), help="How many at a time without a GPU. [one for each processor]")
+def grade_(folder: Path, items: tuple[Item, ...], to: Path | None, device: Device, seed: int, jobs: int | None) -> int:
+    """Grade a class: DIR holds a folder for each learner.
+
+    Without a NAME: every exercise that anybody handed in. Writes grades.csv, grades.json and a results.json for
+    Gradescope for each learner. A second run does only what changed.
+
+    Exit status 0: everything was graded, whether passed or not. 1: something could not be graded.
+    """
+    folder = folder.resolve()
+    to = to or folder.with_name(f"{folder.name}-grades")
+    with errors.status("starting"):
+        from kernelpath import classroom, grade
+    chosen = items or classroom.default_items(folder)
+    if not chosen:
+        raise Failure(f"nobody in {folder} has a file named like {registry.exercises()[0].solution.name}; name a NAME")
+    try:
+        with view.bar(errors) as tell:
+            grades = classroom.grade_class(folder, to, chosen, device=device, seed=seed, jobs=jobs, tell=tell)
+    except grade.Usage as error:
+        raise Failure(str(error)) from error
+    view.school(out, grades)
+    ungraded = [one for one in grades if one.key == classroom.UNFINISHED]
+    view.step(out, f"kp grade {folder}, once more" if ungraded else f"read {to / 'grades.csv'}")
+    return NOT_YET if ungraded else PASSED
+
+
 @cli.group()
 def dev() -> None:
     """For contributors."""

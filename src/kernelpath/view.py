@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +17,7 @@ from kernelpath.registry import Item
 from kernelpath.verdict import Interval, LineTraffic, Measurement, Report, Verdict
 
 if TYPE_CHECKING:
+    from kernelpath.classroom import Grade
     from kernelpath.doctor import Finding
 
 LANES = {"cuda": "CUDA C++", "triton": "Triton", "cute": "CuTe DSL", "python": "Python"}
@@ -67,6 +69,33 @@ def table(console: Console, graded: Sequence[tuple[Item, Report]]) -> None:
     for item, one in graded:
         if not one.verdict.passed:
             console.print(Text.assemble((item.name, "bold"), f": {one.cause or one.verdict.meaning}"))
+
+
+def school(console: Console, grades: Sequence[Grade]) -> None:
+    """One row an exercise: how many learners handed it in and how many passed, and how the others ended."""
+    rows = _table("exercise", "learners", "handed in", "passing", "others")
+    for exercise in dict.fromkeys(one.exercise for one in grades):
+        reports = [one.report for one in grades if one.exercise == exercise]
+        endings = Counter(report.verdict for report in reports if report is not None)
+        others = ", ".join(f"{count} {ending.value}" for ending, count in endings.most_common() if not ending.passed)
+        counts = (len(reports), endings.total(), endings[Verdict.PASSED])
+        rows.add_row(exercise.partition("/")[2], *map(str, counts), others)
+    console.print(rows)
+
+
+@contextmanager
+def bar(console: Console) -> Iterator[Callable[[Grade, int, int], None]]:
+    """A progress bar on a terminal; yields what to call after each grade, with how many of how many are done."""
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    columns = (TextColumn("{task.description}", markup=False), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=console) as shown:
+        task = shown.add_task("grading", total=None)
+
+        def tell(graded: Grade, done: int, of: int) -> None:
+            shown.update(task, description=graded.learner, completed=done, total=of)
+
+        yield tell
 
 
 def progress(console: Console, records: Sequence[tuple[Item, Record]]) -> None:
@@ -149,7 +178,7 @@ def arguments(case: Mapping[str, Any]) -> str:
 def _table(*headings: str) -> Table:
     rows = Table(box=None, pad_edge=False, header_style="bold")
     for heading in headings:
-        numeric = heading in ("week", "hints", "ratio", "time", "took")
+        numeric = heading in ("week", "hints", "ratio", "time", "took", "learners", "handed in", "passing")
         rows.add_column(heading, justify="right" if numeric else "left", no_wrap=heading not in ("title", "best time"))
     return rows
 
