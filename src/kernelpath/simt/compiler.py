@@ -29,6 +29,7 @@ __all__ = ["Program", "compile_kernel", "warm_up"]
 
 T = TypeVar("T")
 SCHEDULE = "schedule_run_grid"
+LARGE = 500_000  # characters of IR from which compiling quickly, at speed 0, is worth more than running quickly
 
 
 @dataclass
@@ -46,7 +47,7 @@ def compile_kernel(module: Module, name: str, digest: str) -> Program:
     def build() -> tuple[Lowered, bytes]:
         kernel = module.functions[name]
         lowered = Emitter(module, kernel, flow.analyse(module, kernel), EMIT | TENSOR).lower()
-        return lowered, machine_code(lowered.ir, speed=1)
+        return lowered, machine_code(lowered.ir, speed=int(len(lowered.ir) < LARGE))
 
     lowered, code = cached(f"{digest} {name}", build)
     engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), _target_machine(1))
