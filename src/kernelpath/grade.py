@@ -32,6 +32,9 @@ CASE_SECONDS = 10.0
 COMPILE_SECONDS = 120.0
 """What compilers may take on top of that."""
 
+MOST_DEATHS = 2
+"""After so many processes that died, the cases that are left are not tried."""
+
 OLDEST = (7, 5)
 """The least compute capability that the compilers of CUDA 13 still know."""
 
@@ -150,6 +153,7 @@ class _Grading:
         self.item, self.exercise, self.device = session.item, session.exercise, session.device
         self._worker: Worker | None = None
         self._printed = ""
+        self._deaths = 0
         self._begun = time.monotonic()
 
     def report(self, bench: bool) -> Report:
@@ -213,6 +217,7 @@ class _Grading:
             raise _Stopped(Complaint(Verdict.TIMED_OUT, _silence(silent, seconds))) from None
         except WorkerGone as gone:
             self._bury()
+            self._deaths += 1
             raise _Stopped(Complaint(Verdict.CRASHED, _death(gone.status))) from None
         except Forged:
             self._bury()
@@ -257,7 +262,7 @@ class _Grading:
         for index, case in enumerate(cases):
             self.progress(f"case {index + 1} of {len(cases)}")
             graded.append(self.case(case, index))
-            if graded[-1].result.verdict in _ENDS_GRADING:
+            if graded[-1].result.verdict in _ENDS_GRADING or self._deaths == MOST_DEATHS:
                 break
         return graded
 
