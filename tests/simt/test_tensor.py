@@ -167,3 +167,47 @@ def test_zero_fill_of_a_partial_copy(run):
     run(source, 1, 32, a, b, 53)
     assert (b[:53] == a[:53]).all()
     assert (b[53:] == 0).all()
+
+
+def wmma_source(kind: str, out: str, b_layout: str, sizes: tuple[int, int, int]) -> str:
+    """PTX of one warp that multiplies one tile: a is row-major, b as ``b_layout`` says, c and d are row-major."""
+    words = {("f16", (16, 16, 16)): 8, ("f16", (32, 8, 16)): 8, ("bf16", (16, 16, 16)): 4, ("s8", (16, 16, 16)): 2}
+    m, n, k = sizes
+    shape, count = f"m{m}n{n}k{k}", words.get((kind, sizes), 4)
+    a, b, c = (", ".join(f"%{x}{j}" for j in range(number)) for x, number in (("a", count), ("b", count), ("c", 8)))
+    types = f"{out}.{out}" if kind == "f16" else f"{out}.{kind}.{kind}.{out}"
+    stride = n if b_layout == "row" else k
+    return f""".version 8.0
+.target sm_80
+.address_size 64
+.visible .entry k(.param .u64 pa, .param .u64 pb, .param .u64 pc) {{
+    .reg .b32 %a<8>; .reg .b32 %b<8>; .reg .b32 %c<8>; .reg .b64 %rd<4>;
+    ld.param.u64 %rd1, [pa]; ld.param.u64 %rd2, [pb]; ld.param.u64 %rd3, [pc];
+    wmma.load.a.sync.aligned.row.{shape}.global.{kind} {{{a}}}, [%rd1], {k};
+    wmma.load.b.sync.aligned.{b_layout}.{shape}.global.{kind} {{{b}}}, [%rd2], {stride};
+    wmma.load.c.sync.aligned.row.{shape}.global.{out} {{{c}}}, [%rd3], {n};
+    wmma.mma.sync.aligned.row.{b_layout}.{shape}.{types} {{{c}}}, {{{a}}}, {{{b}}}, {{{c}}};
+    wmma.store.d.sync.aligned.row.{shape}.global.{out} [%rd3], {{{c}}}, {n};
+    ret;
+}}"""
+
+
+@pytest.mark.parametrize("b_layout", ["row", "col"])
+@pytest.mark.parametrize(
+    ("kind", "sizes"), [("f16", (16, 16, 16)), ("f16", (32, 8, 16)), ("bf16", (16, 16, 16)), ("s8", (16, 16, 16))]
+)
+def test_wmma(kind, sizes, b_layout):
+    m, n, k = sizes
+    out = "s32" if kind == "s8" else "f32"
+    draw = torch.randn if kind != "s8" else lambda *size: torch.randint(-128, 128, size)
+    a, b = (draw(*size).to(DTYPES[kind]) for size in ((m, k), (k, n)))
+    c = draw(m, n).to(torch.int32 if kind == "s8" else torch.float32)
+    want = a.double() @ b.double() + c
+    given = b if b_layout == "row" else b.T.contiguous()
+    buffers = [
+        simt.Buffer(name, tensor.data_ptr(), tensor.nbytes, tensor.element_size())
+        for name, tensor in zip("abc", (a, given, c), strict=True)
+    ]
+    module = simt.load(wmma_source(kind, out, b_layout, sizes))
+    module.launch("k", grid=(1,), block=(32,), args=[buffer.address for buffer in buffers], buffers=buffers)
+    torch.testing.assert_close(c.double(), want, rtol=1e-5, atol=1e-4)

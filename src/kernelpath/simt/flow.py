@@ -219,7 +219,7 @@ def _target(targets: dict[str, int], operand: Operand, end: int) -> int:
 
 def results(instruction: Instruction) -> list[str]:
     """The registers that an instruction writes."""
-    if instruction.opcode in _NO_RESULT:
+    if instruction.opcode in _NO_RESULT or instruction.modifiers[:1] == ("store",):
         return []
     return _registers(instruction.operands[:1])
 
