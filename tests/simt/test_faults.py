@@ -373,7 +373,7 @@ def test_planted_bug(run, bug):
         run(bug.source, bug.grid, bug.block, a, b, c, N, fresh=bug.fresh)
     fault = caught.value
     assert (fault.kind, fault.line) == (bug.kind, bug.line)
-    assert fault.kernel
+    assert fault.kernel == "kernel"
     assert fault.file == "kernel.cu"
 
 

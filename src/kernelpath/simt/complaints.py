@@ -57,6 +57,6 @@ def window_place(offset: int, size: int, extent: int, names: dict[str, int], wha
 
 
 def source_name(symbol: str) -> str:
-    """The name that a variable of a kernel has in the source: ``_ZZ7softmaxE3red`` is ``red``."""
-    match = re.fullmatch(r"_ZZ.*E(\d+)(\w+)", symbol)
+    """The name that a kernel, or a variable of one, has in the source: ``_ZZ7softmaxIfEvPfE3red`` is ``red``."""
+    match = re.fullmatch(r"_ZZ.*E(\d+)(\w+)", symbol) or re.fullmatch(r"_Z(\d+)(\w+)", symbol)
     return match[2][: int(match[1])] if match else symbol

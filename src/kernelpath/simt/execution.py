@@ -178,7 +178,7 @@ class Run:
                 elif self._get("left") >= 0:
                     self._look_at_barriers()
         line = self._line(int(self.warps["pcs"].min()))
-        raise TimedOut(self.name, self.module.file, line, limit)
+        raise TimedOut(complaints.source_name(self.name), self.module.file, line, limit)
 
     def _deal_with(self, number: int) -> None:
         """Do what a warp has stopped for."""
@@ -330,7 +330,16 @@ class Run:
         self, kind: FaultKind, text: str, line: int, number: int, lane: int, address: int | None = None
     ) -> Fault:
         x, y, z = (self._get(f"ctaid_{axis}") for axis in "xyz")
-        return Fault(kind, text, self.name, self.module.file, line, (x, y, z), self._thread(number, lane), address)
+        return Fault(
+            kind,
+            text,
+            complaints.source_name(self.name),
+            self.module.file,
+            line,
+            (x, y, z),
+            self._thread(number, lane),
+            address,
+        )
 
     def _thread(self, number: int, lane: int) -> Dim:
         x, y, z = (int(n) for n in self.warps[number]["tid"][:, lane])
