@@ -17,7 +17,7 @@ from kernelpath.simt.constants import splat
 from kernelpath.simt.ptx import SIZES, Group, Instruction, Operand
 
 if TYPE_CHECKING:
-    from kernelpath.simt.lower import Emitter
+    from kernelpath.simt.emitter import Emitter
 
 __all__ = ["LANEWISE", "Kind", "emit_lanewise", "operand", "put"]
 

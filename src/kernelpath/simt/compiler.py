@@ -19,7 +19,8 @@ from platformdirs import user_cache_path
 from kernelpath.simt import flow, memory, schedule, sync
 from kernelpath.simt.instructions import EMIT
 from kernelpath.simt.layout import Access, Space
-from kernelpath.simt.lower import Check, Emitter, Lowered
+from kernelpath.simt.lower import Lowering
+from kernelpath.simt.lowered import Check, Lowered
 from kernelpath.simt.native import compile_function
 from kernelpath.simt.ptx import Module
 from kernelpath.simt.tensor import TENSOR
@@ -47,7 +48,7 @@ def compile_kernel(module: Module, name: str, digest: str) -> Program:
 
     def build() -> tuple[Lowered, bytes]:
         kernel = module.functions[name]
-        lowered = Emitter(module, kernel, flow.analyse(module, kernel), EMIT | TENSOR | WMMA).lower()
+        lowered = Lowering(module, kernel, flow.analyse(module, kernel), EMIT | TENSOR | WMMA).lower()
         return lowered, machine_code(lowered.ir, speed=int(len(lowered.ir) < LARGE))
 
     lowered, code = cached(f"{digest} {name}", build)

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from kernelpath.simt.buffers import Buffer
 from kernelpath.simt.errors import FaultKind
 from kernelpath.simt.layout import Access
-from kernelpath.simt.lower import Site
+from kernelpath.simt.lowered import Site
 
 __all__ = ["describe", "source_name"]
 

@@ -27,7 +27,7 @@ from kernelpath.simt.arithmetic import (
 from kernelpath.simt.ptx import Group, Instruction
 
 if TYPE_CHECKING:
-    from kernelpath.simt.lower import Emitter
+    from kernelpath.simt.emitter import Emitter
 
 __all__ = ["emit_cvt", "emit_mov"]
 

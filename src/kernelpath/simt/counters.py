@@ -16,7 +16,7 @@ from kernelpath.simt.layout import Access
 from kernelpath.simt.native import load64, lowest_bit, native, store64
 
 if TYPE_CHECKING:
-    from kernelpath.simt.lower import Lowered
+    from kernelpath.simt.lowered import Lowered
 
 __all__ = ["AccessSample", "LineCounters", "count_sectors", "count_wavefronts", "least_wavefronts"]
 

@@ -25,7 +25,7 @@ from kernelpath.simt.layout import (
     Status,
     field_offset,
 )
-from kernelpath.simt.lower import Lowered
+from kernelpath.simt.lowered import Lowered
 from kernelpath.simt.printf import c_string, formatted
 from kernelpath.simt.ptx import Module
 from kernelpath.simt.schedule import DONE, HOST

@@ -20,7 +20,7 @@ from kernelpath.simt.ptx import Address, Group, Instruction, Operand, Symbol
 from kernelpath.simt.sync import EVERYTHING
 
 if TYPE_CHECKING:
-    from kernelpath.simt.lower import Emitter
+    from kernelpath.simt.lower import Lowering
 
 __all__ = ["EMIT"]
 
@@ -41,7 +41,7 @@ def items(operand: Operand) -> tuple[Operand, ...]:
 # Loads, stores, atomics
 
 
-def emit_ld(e: Emitter, i: Instruction) -> None:
+def emit_ld(e: Lowering, i: Instruction) -> None:
     kind, space, targets = Kind(i.modifiers[-1]), space_of(i), items(i.operands[0])
     addresses = e.addresses(i.operands[1], space)
     size = kind.bits // 8
@@ -52,7 +52,7 @@ def emit_ld(e: Emitter, i: Instruction) -> None:
         e.write(target, value, signed=kind.is_signed)
 
 
-def emit_st(e: Emitter, i: Instruction) -> None:
+def emit_st(e: Lowering, i: Instruction) -> None:
     kind, space, sources = Kind(i.modifiers[-1]), space_of(i), items(i.operands[1])
     addresses = e.addresses(i.operands[0], space)
     size = kind.bits // 8
@@ -64,7 +64,7 @@ def emit_st(e: Emitter, i: Instruction) -> None:
         e.scatter(e.b.add(addresses, e.splat(part * size, 64)), value)
 
 
-def emit_atom(e: Emitter, i: Instruction) -> None:
+def emit_atom(e: Lowering, i: Instruction) -> None:
     """atom and red: lane after lane, in their order."""
     kind, space = Kind(i.modifiers[-1]), space_of(i)
     operation = next(name for name in i.modifiers if name in ATOMIC)
@@ -89,7 +89,7 @@ def emit_atom(e: Emitter, i: Instruction) -> None:
         e.write(i.operands[0], e.b.load(old, typ=vector), signed=kind.is_signed)
 
 
-def single(e: Emitter, value: Value, lane: Value) -> Value:
+def single(e: Lowering, value: Value, lane: Value) -> Value:
     """One lane as a vector of one, so that lane-wise rules apply to it."""
     one = ir.VectorType(value.type.element, 1)
     return e.b.insert_element(ir.Constant(one, ir.Undefined), e.b.extract_element(value, lane), I32(0))
@@ -98,29 +98,29 @@ def single(e: Emitter, value: Value, lane: Value) -> Value:
 def _arithmetic(name: str) -> Callable[..., Value]:
     """An atomic operation that is a lane-wise instruction of the same name."""
 
-    def apply(e: Emitter, kind: Kind, old: Value, value: Value) -> Value:
+    def apply(e: Lowering, kind: Kind, old: Value, value: Value) -> Value:
         numbers = (from_bits(e, v, kind) for v in (old, value))
         return to_bits(e, RULES[name](e, kind, *numbers), kind)
 
     return apply
 
 
-def _increment(e: Emitter, kind: Kind, old: Value, limit: Value) -> Value:
+def _increment(e: Lowering, kind: Kind, old: Value, limit: Value) -> Value:
     wraps = e.b.icmp_unsigned(">=", old, limit)
     return e.b.select(wraps, constant(old, 0), e.b.add(old, constant(old, 1)))
 
 
-def _decrement(e: Emitter, kind: Kind, old: Value, limit: Value) -> Value:
+def _decrement(e: Lowering, kind: Kind, old: Value, limit: Value) -> Value:
     is_zero = e.b.icmp_unsigned("==", old, constant(old, 0))
     wraps = e.b.or_(is_zero, e.b.icmp_unsigned(">", old, limit))
     return e.b.select(wraps, limit, e.b.sub(old, constant(old, 1)))
 
 
-def _compare_and_swap(e: Emitter, kind: Kind, old: Value, expected: Value, value: Value) -> Value:
+def _compare_and_swap(e: Lowering, kind: Kind, old: Value, expected: Value, value: Value) -> Value:
     return e.b.select(e.b.icmp_unsigned("==", old, expected), value, old)
 
 
-def _sum(e: Emitter, kind: Kind, x: Value, y: Value) -> Value:
+def _sum(e: Lowering, kind: Kind, x: Value, y: Value) -> Value:
     return e.b.fadd(x, y) if kind.is_float else e.b.add(x, y)
 
 
@@ -137,7 +137,7 @@ ATOMIC |= {"inc": _increment, "dec": _decrement, "cas": _compare_and_swap}
 ATOMIC |= {"exch": lambda e, kind, old, value: value}
 
 
-def emit_cvta(e: Emitter, i: Instruction) -> None:
+def emit_cvta(e: Lowering, i: Instruction) -> None:
     """To a generic address, which is an address of this process, or back to the window of a space."""
     space = space_of(i)
     value = e.read(i.operands[1], 64)
@@ -148,11 +148,11 @@ def emit_cvta(e: Emitter, i: Instruction) -> None:
     e.write(i.operands[0], value)
 
 
-def emit_nothing(e: Emitter, i: Instruction) -> None:
+def emit_nothing(e: Lowering, i: Instruction) -> None:
     """Hints: prefetches, cache policies, pauses."""
 
 
-def emit_cp(e: Emitter, i: Instruction) -> None:
+def emit_cp(e: Lowering, i: Instruction) -> None:
     """cp.async and the instructions that group its copies and wait for them."""
     if "commit_group" in i.modifiers:
         e.call("commit_async")
@@ -165,7 +165,7 @@ def emit_cp(e: Emitter, i: Instruction) -> None:
         raise e.unsupported()
 
 
-def copy_async(e: Emitter, i: Instruction) -> None:
+def copy_async(e: Lowering, i: Instruction) -> None:
     """Copy now, and remember that nobody may look before the wait. Bytes past the source's size become zero."""
     size = i.operands[2].value  # type: ignore[union-attr]
     source = e.addresses(i.operands[1], Space.GLOBAL)
@@ -187,11 +187,11 @@ def copy_async(e: Emitter, i: Instruction) -> None:
     e.call("copy_async", size)
 
 
-def emit_createpolicy(e: Emitter, i: Instruction) -> None:
+def emit_createpolicy(e: Lowering, i: Instruction) -> None:
     e.write(i.operands[0], e.splat(0, 64))
 
 
-def emit_fence(e: Emitter, i: Instruction) -> None:
+def emit_fence(e: Lowering, i: Instruction) -> None:
     """membar and fence: what a thread block wrote before is published to the others."""
     if "cta" not in i.modifiers:
         e.call("fence")
@@ -200,7 +200,7 @@ def emit_fence(e: Emitter, i: Instruction) -> None:
 # Control flow
 
 
-def emit_bra(e: Emitter, i: Instruction) -> None:
+def emit_bra(e: Lowering, i: Instruction) -> None:
     target = block_of(e, i.operands[0])
     if i.guard is None:
         e.leave(target)
@@ -208,29 +208,29 @@ def emit_bra(e: Emitter, i: Instruction) -> None:
         e.branch(e.active, target, e.index + 1)
 
 
-def emit_brx(e: Emitter, i: Instruction) -> None:
+def emit_brx(e: Lowering, i: Instruction) -> None:
     table = i.operands[1]
     assert isinstance(table, Symbol)
     targets = [block_of(e, Symbol(name)) for name in e.flow.tables[table.name]]
     e.branch_table(e.read(i.operands[0], 32), targets)
 
 
-def block_of(e: Emitter, label: Operand) -> int:
+def block_of(e: Lowering, label: Operand) -> int:
     assert isinstance(label, Symbol)
     return e.flow.targets.get(label.name, len(e.heads))
 
 
-def emit_exit(e: Emitter, i: Instruction) -> None:
+def emit_exit(e: Lowering, i: Instruction) -> None:
     e.exit()
 
 
-def emit_trap(e: Emitter, i: Instruction) -> None:
+def emit_trap(e: Lowering, i: Instruction) -> None:
     with e.b.if_then(e.b.icmp_unsigned("!=", e.as_bits(e.active), I32(0))):
         e.fault(FAULT_KINDS.index(FaultKind.TRAP), e.first_active())
     e.leave(e.index + 1)
 
 
-def emit_call(e: Emitter, i: Instruction) -> None:
+def emit_call(e: Lowering, i: Instruction) -> None:
     """A function of the host, by its number in SERVICES, with up to four arguments in the rows of operands."""
     callee, arguments = i.operands[-2:]
     assert isinstance(arguments, Group)
@@ -247,7 +247,7 @@ def emit_call(e: Emitter, i: Instruction) -> None:
 # Lanes together
 
 
-def require_lanes(e: Emitter, i: Instruction) -> None:
+def require_lanes(e: Lowering, i: Instruction) -> None:
     """Fault unless exactly the lanes that the instruction names are active."""
     needed = e.lanes_needed(i)
     if needed is not None:
@@ -256,7 +256,7 @@ def require_lanes(e: Emitter, i: Instruction) -> None:
             e.fault(FAULT_KINDS.index(FaultKind.BAD_MASK), e.first_active())
 
 
-def emit_shfl(e: Emitter, i: Instruction) -> None:
+def emit_shfl(e: Lowering, i: Instruction) -> None:
     """Take another lane's value; manual, 9.7.9.6: ``c`` holds a clamp in bits 0 to 4, a segment mask in 8 to 12."""
     require_lanes(e, i)
     target, source, b_operand, c_operand = i.operands[0], i.operands[1], i.operands[2], i.operands[3]
@@ -285,7 +285,7 @@ def emit_shfl(e: Emitter, i: Instruction) -> None:
     e.write(targets[0], values)
 
 
-def permute(e: Emitter, value: Value, lanes: Value) -> Value:
+def permute(e: Lowering, value: Value, lanes: Value) -> Value:
     """``value`` of the lane that each lane names."""
     e.put_row(0, value)
     row = e.b.ptrtoint(e.at(e.warp, row_offset(0)), I64)
@@ -299,7 +299,7 @@ def row_offset(row: int) -> int:
     return int(fields["operands"][1]) + 4 * LANES * row
 
 
-def emit_vote(e: Emitter, i: Instruction) -> None:
+def emit_vote(e: Lowering, i: Instruction) -> None:
     require_lanes(e, i)
     predicate = e.b.and_(e.read(i.operands[1], 1), e.active)
     bits, active = e.as_bits(predicate), e.as_bits(e.active)
@@ -312,11 +312,11 @@ def emit_vote(e: Emitter, i: Instruction) -> None:
     e.write(i.operands[0], e.broadcast(result))
 
 
-def emit_activemask(e: Emitter, i: Instruction) -> None:
+def emit_activemask(e: Lowering, i: Instruction) -> None:
     e.write(i.operands[0], e.broadcast(e.as_bits(e.active)))
 
 
-def emit_redux(e: Emitter, i: Instruction) -> None:
+def emit_redux(e: Lowering, i: Instruction) -> None:
     """Reduce an integer over the active lanes."""
     require_lanes(e, i)
     name, signed = i.modifiers[1], i.modifiers[-1] == "s32"
@@ -327,7 +327,7 @@ def emit_redux(e: Emitter, i: Instruction) -> None:
     e.write(i.operands[0], e.broadcast(e.intrinsic(f"llvm.vector.reduce.{prefix}{name}.v32i32", I32, value)))
 
 
-def emit_match(e: Emitter, i: Instruction) -> None:
+def emit_match(e: Lowering, i: Instruction) -> None:
     """match.any: the lanes that hold the same value; match.all: all lanes, where they agree."""
     require_lanes(e, i)
     bits = Kind(i.modifiers[-1]).bits
@@ -350,7 +350,7 @@ def emit_match(e: Emitter, i: Instruction) -> None:
     e.write(targets[0], matched)
 
 
-def emit_bar(e: Emitter, i: Instruction) -> None:
+def emit_bar(e: Lowering, i: Instruction) -> None:
     """Barriers of the warp, or of the thread block: those are left to the scheduler."""
     if "warp" in i.modifiers:
         require_lanes(e, i)
@@ -374,14 +374,14 @@ def emit_bar(e: Emitter, i: Instruction) -> None:
     e.stop(status, e.index + 1)
 
 
-def emit_barrier_result(e: Emitter, i: Instruction) -> None:
+def emit_barrier_result(e: Lowering, i: Instruction) -> None:
     """What bar.red gives, once the scheduler has reduced it over the block."""
     value = e.broadcast(e.load_field(e.warp, WARP, "barrier_value", I32))
     bits = 1 if i.modifiers[-1] == "pred" else 32
     e.write(i.operands[0], e.b.icmp_unsigned("!=", value, e.splat(0, 32)) if bits == 1 else value)
 
 
-EMIT: dict[str, Callable[[Emitter, Instruction], None]] = dict.fromkeys(arithmetic.LANEWISE, emit_lanewise)
+EMIT: dict[str, Callable[[Lowering, Instruction], None]] = dict.fromkeys(arithmetic.LANEWISE, emit_lanewise)
 EMIT |= {
     "shl": arithmetic.emit_shift,
     "shr": arithmetic.emit_shift,

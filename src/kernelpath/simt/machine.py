@@ -17,7 +17,7 @@ from kernelpath.simt.compiler import Program, compile_kernel
 from kernelpath.simt.counters import AccessSample, LineCounters, by_line
 from kernelpath.simt.execution import Dim, Run
 from kernelpath.simt.layout import WRITTEN
-from kernelpath.simt.lower import parameter_offsets
+from kernelpath.simt.lowered import parameter_offsets
 
 __all__ = ["Kernel", "Launch", "Module", "Param", "load"]
 

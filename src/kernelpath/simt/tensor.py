@@ -20,7 +20,7 @@ from kernelpath.simt.layout import LANES, Access, Space
 from kernelpath.simt.ptx import Instruction
 
 if TYPE_CHECKING:
-    from kernelpath.simt.lower import Emitter
+    from kernelpath.simt.lower import Lowering
 
 __all__ = ["TENSOR"]
 
@@ -28,13 +28,13 @@ I32 = ir.IntType(32)
 _BITS = {"f16": 16, "bf16": 16, "tf32": 32, "s8": 8, "u8": 8, "s4": 4, "u4": 4}
 
 
-def choose(e: Emitter, value: Value, lanes: list[int]) -> Value:
+def choose(e: Lowering, value: Value, lanes: list[int]) -> Value:
     """``value`` of the lane that ``lanes`` names for each lane; fixed when compiled."""
     order = ir.Constant(ir.VectorType(I32, len(lanes)), lanes)
     return e.b.shuffle_vector(value, ir.Constant(value.type, ir.Undefined), order)
 
 
-def row_addresses(e: Emitter, i: Instruction, operand: int, count: int, access: Access) -> Value:
+def row_addresses(e: Lowering, i: Instruction, operand: int, count: int, access: Access) -> Value:
     """The addresses of 8 rows of 16 bytes for each of ``count`` matrices, from the first lanes; checked."""
     addresses = e.addresses(i.operands[operand], Space.SHARED)
     everyone = e.active
@@ -45,7 +45,7 @@ def row_addresses(e: Emitter, i: Instruction, operand: int, count: int, access: 
     return addresses
 
 
-def emit_ldmatrix(e: Emitter, i: Instruction) -> None:
+def emit_ldmatrix(e: Lowering, i: Instruction) -> None:
     """Each lane takes two neighbouring elements of a row; with ``.trans``, of a column."""
     require_lanes(e, i)
     targets = items(i.operands[0])
@@ -63,7 +63,7 @@ def emit_ldmatrix(e: Emitter, i: Instruction) -> None:
         e.write(target, value)
 
 
-def emit_stmatrix(e: Emitter, i: Instruction) -> None:
+def emit_stmatrix(e: Lowering, i: Instruction) -> None:
     require_lanes(e, i)
     sources = items(i.operands[1])
     addresses = row_addresses(e, i, 0, len(sources), Access.STORE)
@@ -79,12 +79,12 @@ def emit_stmatrix(e: Emitter, i: Instruction) -> None:
             e.scatter(at_element(e, rows, [2 * (lane % 4) for lane in range(LANES)]), value)
 
 
-def at_element(e: Emitter, rows: Value, elements: list[int]) -> Value:
+def at_element(e: Lowering, rows: Value, elements: list[int]) -> Value:
     """Addresses of 16-bit elements within rows."""
     return e.b.add(rows, ir.Constant(rows.type, [2 * element for element in elements]))
 
 
-def emit_movmatrix(e: Emitter, i: Instruction) -> None:
+def emit_movmatrix(e: Lowering, i: Instruction) -> None:
     """Transpose an 8 x 8 matrix of 16-bit elements."""
     require_lanes(e, i)
     value = e.read(i.operands[1], 32)
@@ -98,7 +98,7 @@ def emit_movmatrix(e: Emitter, i: Instruction) -> None:
     e.write(i.operands[0], result)
 
 
-def emit_mma(e: Emitter, i: Instruction) -> None:
+def emit_mma(e: Lowering, i: Instruction) -> None:
     """``mma.sync.aligned.m16n8kK.row.col.d.a.b.c {d}, {a}, {b}, {c}``: d = a b + c."""
     require_lanes(e, i)
     shape = next((m for m in i.modifiers if re.fullmatch(r"m16n8k\d+", m)), None)
@@ -123,18 +123,18 @@ def emit_mma(e: Emitter, i: Instruction) -> None:
         e.write(target, value)
 
 
-def accumulators(e: Emitter, registers: list[Value], kind: Kind) -> list[Value]:
+def accumulators(e: Lowering, registers: list[Value], kind: Kind) -> list[Value]:
     """The four sums of a lane: row g, then row g + 8, columns 2t and 2t + 1."""
     if kind.name != "f16":
         return [from_bits(e, register, kind) for register in registers]
     return [from_bits(e, half(e, register, which), kind) for register in registers for which in range(2)]
 
 
-def half(e: Emitter, word: Value, which: int) -> Value:
+def half(e: Lowering, word: Value, which: int) -> Value:
     return e.resize(e.b.lshr(word, constant(word, 16 * which)), 16)
 
 
-def packed(e: Emitter, values: list[Value], kind: Kind) -> list[Value]:
+def packed(e: Lowering, values: list[Value], kind: Kind) -> list[Value]:
     bits = [to_bits(e, value, kind) for value in values]
     if kind.name != "f16":
         return bits
@@ -146,7 +146,7 @@ def packed(e: Emitter, values: list[Value], kind: Kind) -> list[Value]:
 class Fragment:
     """The elements of an operand, as float32 or 32-bit integers: a vector of lanes for each place in a register."""
 
-    def __init__(self, e: Emitter, registers: Sequence[Value], kind: str) -> None:
+    def __init__(self, e: Lowering, registers: Sequence[Value], kind: str) -> None:
         self.per_word = 32 // _BITS[kind]
         self.places = [element(e, word, place, kind) for word in registers for place in range(self.per_word)]
 
@@ -155,7 +155,7 @@ class Fragment:
         return k // (4 * self.per_word), k % self.per_word, k // self.per_word % 4
 
 
-def multiply(e: Emitter, a: Fragment, b: Fragment, sums: list[Value]) -> list[Value]:
+def multiply(e: Lowering, a: Fragment, b: Fragment, sums: list[Value]) -> list[Value]:
     """Row after row of the result: the sum over k of one element of a times a row of b."""
     element_type = sums[0].type.element
     step = a.per_word * LANES
@@ -182,7 +182,7 @@ def multiply(e: Emitter, a: Fragment, b: Fragment, sums: list[Value]) -> list[Va
     return [choose(e, half, [2 * lane + j for lane in range(LANES)]) for half in both for j in range(2)]
 
 
-def array(e: Emitter, vectors: list[Value]) -> Value:
+def array(e: Lowering, vectors: list[Value]) -> Value:
     """Vectors one after another in memory; the address of the first number."""
     space = e.b.alloca(ir.ArrayType(vectors[0].type, len(vectors)))
     space.align = 64
@@ -192,13 +192,13 @@ def array(e: Emitter, vectors: list[Value]) -> Value:
     return memory
 
 
-def spread(e: Emitter, number: Value, vector: ir.VectorType) -> Value:
+def spread(e: Lowering, number: Value, vector: ir.VectorType) -> Value:
     first = e.b.insert_element(ir.Constant(vector, ir.Undefined), number, I32(0))
     return choose(e, first, [0] * vector.count)
 
 
 @contextmanager
-def count_to(e: Emitter, end: int) -> Iterator[Value]:
+def count_to(e: Lowering, end: int) -> Iterator[Value]:
     """A loop; yields the number of the turn, from 0."""
     before = e.b.block
     body, after = e.b.append_basic_block(), e.b.append_basic_block()
@@ -213,7 +213,7 @@ def count_to(e: Emitter, end: int) -> Iterator[Value]:
     e.b.position_at_end(after)
 
 
-def element(e: Emitter, word: Value, place: int, name: str) -> Value:
+def element(e: Lowering, word: Value, place: int, name: str) -> Value:
     """One of the elements of a register, as float32 or a 32-bit integer."""
     if name == "tf32":
         return e.b.bitcast(e.b.and_(word, constant(word, -1 << 13)), ir.VectorType(F32, LANES))
@@ -222,7 +222,7 @@ def element(e: Emitter, word: Value, place: int, name: str) -> Value:
     return from_bits(e, part, Kind(name)) if "f" in name else e.resize(part, 32, signed=name.startswith("s"))
 
 
-def multiply_add(e: Emitter, x: Value, y: Value, z: Value) -> Value:
+def multiply_add(e: Lowering, x: Value, y: Value, z: Value) -> Value:
     if x.type.element == F32:
         return intrinsic(e, "fma", x, y, z)
     return e.b.add(e.b.mul(x, y), z)

@@ -19,7 +19,7 @@ from kernelpath.simt.ptx import Instruction
 from kernelpath.simt.tensor import array, count_to, element, multiply_add, spread
 
 if TYPE_CHECKING:
-    from kernelpath.simt.lower import Emitter
+    from kernelpath.simt.lower import Lowering
 
 __all__ = ["WMMA"]
 
@@ -27,12 +27,12 @@ I32 = ir.IntType(32)
 _BITS = {"f16": 16, "bf16": 16, "tf32": 32, "f32": 32, "s8": 8, "u8": 8, "s32": 32}
 
 
-def emit_wmma(e: Emitter, i: Instruction) -> None:
+def emit_wmma(e: Lowering, i: Instruction) -> None:
     require_lanes(e, i)
     {"load": emit_load, "store": emit_store, "mma": emit_mma}[i.modifiers[0]](e, i)
 
 
-def shape(e: Emitter, i: Instruction) -> tuple[int, int, int]:
+def shape(e: Lowering, i: Instruction) -> tuple[int, int, int]:
     found = re.search(r"\bm(\d+)n(\d+)k(\d+)\b", i.name)
     if found is None:
         raise e.unsupported()
@@ -40,7 +40,7 @@ def shape(e: Emitter, i: Instruction) -> tuple[int, int, int]:
     return m, n, k
 
 
-def places(e: Emitter, i: Instruction, matrix: str, operand: int) -> tuple[list[Value], int]:
+def places(e: Lowering, i: Instruction, matrix: str, operand: int) -> tuple[list[Value], int]:
     """The address of each element in memory, a vector for each 32, and the bits of an element."""
     bits = _BITS.get(i.modifiers[-1])
     if bits is None:
@@ -60,7 +60,7 @@ def places(e: Emitter, i: Instruction, matrix: str, operand: int) -> tuple[list[
     return found, bits
 
 
-def emit_load(e: Emitter, i: Instruction) -> None:
+def emit_load(e: Lowering, i: Instruction) -> None:
     """``wmma.load.a.sync.aligned.row.m16n16k16.global.f16 {r}, [address], stride``."""
     addresses, bits = places(e, i, i.modifiers[1], 1)
     space, per_word = space_of(i), 32 // bits
@@ -74,7 +74,7 @@ def emit_load(e: Emitter, i: Instruction) -> None:
         e.write(target, value)
 
 
-def emit_store(e: Emitter, i: Instruction) -> None:
+def emit_store(e: Lowering, i: Instruction) -> None:
     """``wmma.store.d.sync.aligned.row.m16n16k16.global.f32 [address], {r}, stride``."""
     addresses, bits = places(e, i, "d", 0)
     space, per_word = space_of(i), 32 // bits
@@ -87,7 +87,7 @@ def emit_store(e: Emitter, i: Instruction) -> None:
         e.scatter(address, value)
 
 
-def emit_mma(e: Emitter, i: Instruction) -> None:
+def emit_mma(e: Lowering, i: Instruction) -> None:
     """``wmma.mma.sync.aligned.row.col.m16n16k16.f32.f32 {d}, {a}, {b}, {c}``; without types, a and b are f16."""
     m, n, k = shape(e, i)
     types = i.modifiers[i.modifiers.index(f"m{m}n{n}k{k}") + 1 :]
@@ -110,7 +110,7 @@ def emit_mma(e: Emitter, i: Instruction) -> None:
         e.write(target, value)
 
 
-def elements(e: Emitter, words: list[Value], kind: str, count: int) -> list[Value]:
+def elements(e: Lowering, words: list[Value], kind: str, count: int) -> list[Value]:
     """The first ``count`` vectors of elements, as float32 or 32-bit integers."""
     if kind in ("f32", "s32"):
         return [from_bits(e, word, Kind(kind)) for word in words[:count]]
@@ -118,7 +118,7 @@ def elements(e: Emitter, words: list[Value], kind: str, count: int) -> list[Valu
     return [element(e, words[number // per_word], number % per_word, kind) for number in range(count)]
 
 
-def multiply(e: Emitter, a: list[Value], b: list[Value], c: list[Value], size: tuple[int, int, int]) -> list[Value]:
+def multiply(e: Lowering, a: list[Value], b: list[Value], c: list[Value], size: tuple[int, int, int]) -> list[Value]:
     """Row after row of the result: the sum over k of one element of a times a row of b."""
     m, n, k = size
     kind = c[0].type.element

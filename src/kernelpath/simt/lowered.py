@@ -1,0 +1,63 @@
+"""What lowering a kernel gives: LLVM IR, and what the host must know to launch it and to read its counters."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from kernelpath.simt.layout import Access, Space
+from kernelpath.simt.ptx import Function, Variable
+
+__all__ = ["Check", "Lowered", "Site", "parameter_offsets"]
+
+
+@dataclass(frozen=True)
+class Site:
+    """One instruction that touches memory. ``bytes`` is for a lane, ``parts`` the elements of a vector access."""
+
+    space: Space
+    access: Access
+    bytes: int
+    parts: int
+    strong: bool
+    line: int
+    text: str
+
+
+class Check(NamedTuple):
+    """A function of ``memory`` or ``sync`` that generated code calls, compiled for fixed last parameters."""
+
+    function: str
+    constants: tuple[int, ...] = ()
+
+    @property
+    def symbol(self) -> str:
+        """Its name in machine code."""
+        return "_".join(("check", self.function, *map(str, self.constants)))
+
+
+@dataclass
+class Lowered:
+    """LLVM IR of a kernel, and what the host must know to launch it and to read its counters."""
+
+    ir: str
+    warp_bytes: int
+    shared_bytes: int
+    local_bytes: int
+    shared: dict[str, int]  # offset of each variable in shared memory
+    local: dict[str, int]
+    sites: list[Site] = field(default_factory=list)
+    blocks: list[list[tuple[int, str]]] = field(default_factory=list)  # (line, name) of each block's instructions
+    symbols: list[str] = field(default_factory=list)
+    checks: set[Check] = field(default_factory=set)
+
+
+def parameter_offsets(kernel: Function) -> list[tuple[Variable, int]]:
+    """Each parameter of a kernel with its offset, laid out in order at its own alignment."""
+    offsets: list[tuple[Variable, int]] = []
+    end = 0
+    for parameter in kernel.params:
+        end = -(-end // parameter.align) * parameter.align
+        offsets.append((parameter, end))
+        end += parameter.size
+    return offsets
