@@ -233,6 +233,29 @@ def timeline(rows: Mapping[str, Sequence[tuple[float, float]]], x: str) -> Figur
     return figure
 
 
+def roofline(kernels: Mapping[str, tuple[float, float]], bandwidth: float, peak: float) -> Figure:
+    """Kernels under the roof of a machine: what they do in a second over what they do for each byte.
+
+    kernels: label -> operations for each byte asked of memory, operations per second. bandwidth: bytes per second.
+    peak: operations per second. A kernel that lives on its caches may stand above the slanted line.
+    """
+    if not kernels:
+        return _nothing()
+    figure = Figure(figsize=(8, 4.2))
+    axes = figure.subplots()
+    ridge = peak / bandwidth
+    intensities = [intensity for intensity, _ in kernels.values()]
+    left, right = min(ridge, *intensities) / 2, 4 * max(ridge, *intensities)
+    axes.plot([left, ridge, right], [left * bandwidth / 1e12, peak / 1e12, peak / 1e12], color=_INK)
+    for label, (intensity, rate) in kernels.items():
+        axes.plot(intensity, rate / 1e12, "o", color=_colour(label))
+        axes.annotate(f"  {label}: {rate / 1e12:.3g}", (intensity, rate / 1e12), fontsize=8, va="center")
+    axes.set(xscale="log", yscale="log", xlabel="operations for each byte asked of memory", ylabel="TFLOP/s")
+    axes.set_xlim(left, right)
+    _quiet(axes, "")
+    return figure
+
+
 def _nothing() -> Figure:
     figure = Figure(figsize=(3, 0.4))
     axes = figure.subplots()
