@@ -1,0 +1,22 @@
+"""Matrix product, naive: the launch.
+
+matmul(a, b) takes contiguous float32 matrices of shapes (m, k) and (k, n), of any size, and returns a @ b as a new
+contiguous tensor of shape (m, n). The sums are strict float32: no TF32.
+
+Write the kernel in w04a_matmul_naive.cu, one thread for each element of the result, then launch it here. Graded are
+the values, the sectors that each line asks for, and on a GPU the time against the same kernel with rows and columns
+exchanged.
+"""
+
+import torch
+
+from kernelpath.lanes import cuda
+
+THREADS = (32, 8)
+
+
+def matmul(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+    (m, k), n = a.shape, b.shape[1]
+    out = a.new_empty(m, n)
+    # TODO: cuda.kernel("w04a_matmul_naive.cu", "matmul")[grid, THREADS](a, b, out, m, n, k)
+    raise NotImplementedError("launch the kernel, then return out")

@@ -1,0 +1,13 @@
+"""C7: the inputs are cut to the 10 bits of significand that TF32 has."""
+
+import torch
+
+from kernelpath.lanes import cuda
+
+
+def matmul(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+    (m, k), n = a.shape, b.shape[1]
+    out = a.new_empty(m, n)
+    grid = ((n + 31) // 32, (m + 7) // 8)
+    cuda.kernel("WRONG_VALUES_tf32_inside.cu", "matmul")[grid, (32, 8)](a, b, out, m, n, k)
+    return out
