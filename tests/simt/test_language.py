@@ -168,6 +168,33 @@ def test_struct_by_value_and_constants():
     assert [(param.size, param.align) for param in kernel.params] == [(24, 4), (8, 8)]
 
 
+def test_variables_of_the_module_outlive_a_launch(run):
+    source = """__device__ int count = 7;
+    __device__ int* where = &count;
+    __global__ void kernel(int* a) { if (threadIdx.x == 0) *a = atomicAdd(where, 1); }"""
+    seen = []
+    for _ in range(3):
+        a = np.zeros(1, np.int32)
+        run(source, 1, 32, a)
+        seen.append(int(a[0]))
+    assert seen == [seen[0], seen[0] + 1, seen[0] + 2]
+    assert seen[0] >= 7
+
+
+def test_struct_read_through_its_address(run):
+    source = """struct Table { float row[16]; };
+    __global__ void kernel(const __grid_constant__ Table table, float* b) {
+        const Table* p = &table;
+        asm volatile("" : "+l"(p));
+        b[threadIdx.x] = p->row[threadIdx.x % 16];
+    }"""
+    b = aligned(32)
+    module, name = compile_ptx(source)
+    args = [np.arange(16, dtype=np.float32).tobytes(), b.ctypes.data]
+    module.launch(name, grid=(1,), block=(32,), args=args, buffers=[buffer("b", b)])
+    assert b.tolist() == [float(t % 16) for t in range(32)]
+
+
 def test_assertion_stops_the_launch_with_its_text(run):
     source = """__global__ void kernel(int* a) {
         assert(a[threadIdx.x] < 40);

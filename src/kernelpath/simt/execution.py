@@ -30,7 +30,7 @@ from kernelpath.simt.printf import c_string, formatted
 from kernelpath.simt.ptx import Module
 from kernelpath.simt.schedule import DONE, HOST
 
-__all__ = ["Dim", "Run"]
+__all__ = ["Dim", "Run", "place_statics"]
 
 TURN = 1 << 24  # lane-instructions between two looks of the host: for the limit, and for Ctrl-C
 Dim = tuple[int, int, int]
@@ -92,13 +92,16 @@ class Run:
         sites = (site for site in self.lowered.sites if site.space in (space, Space.GENERIC))
         return min((site.bytes // site.parts for site in sites), default=4).bit_length() - 1
 
-    def place(self, buffers: Sequence[Buffer], memory: Memory) -> None:
-        """Give the launch its global memory."""
+    def place(self, buffers: Sequence[Buffer], statics: dict[str, npt.NDArray[np.uint8]], memory: Memory) -> None:
+        """Give the launch its global memory; ``statics`` holds the variables of the module."""
         self.memory = memory
-        constants = self._place_symbols()
-        self.shadows = [
-            memory.shadow(buffer, self._granule(Space.GLOBAL)) for buffer in disjoint([*buffers, *constants])
+        own = [Buffer("arguments", self.arguments.ctypes.data, self.arguments.nbytes, 1, dtype="bytes")]
+        own += [
+            Buffer(name, storage.ctypes.data, self.module.variables[name].size, 1, dtype="bytes")
+            for name, storage in statics.items()
         ]
+        self._point(symbols=np.array([statics[name].ctypes.data for name in self.lowered.symbols] + [0], np.int64))
+        self.shadows = [memory.shadow(buffer, self._granule(Space.GLOBAL)) for buffer in disjoint([*buffers, *own])]
         rows = table(self.shadows)
         blocks = self.grid[0] * self.grid[1] * self.grid[2]
         self._point(buffers=rows, began=np.zeros(blocks, np.int64), published=np.zeros(blocks, np.int64))
@@ -133,16 +136,6 @@ class Run:
             return self._get("shared"), ""
         begun = [shadow.buffer for shadow in self.shadows if shadow.buffer.address <= address]
         return (begun[-1].address, begun[-1].name) if begun else (0, "?")
-
-    def _place_symbols(self) -> list[Buffer]:
-        """Variables of the module that the kernel names, as buffers."""
-        names = self.lowered.symbols
-        self.storage = {name: aligned(self.module.variables[name].size) for name in names}
-        self._point(symbols=np.array([*(storage.ctypes.data for storage in self.storage.values()), 0], np.int64))
-        for name, storage in self.storage.items():
-            initial = self.module.variables[name].initial or b""
-            storage[: len(initial)] = np.frombuffer(initial, np.uint8)
-        return [Buffer(name, s.ctypes.data, self.module.variables[name].size, 1) for name, s in self.storage.items()]
 
     def _make_warps(self) -> None:
         count, size = -(-self.threads // LANES), self.lowered.warp_bytes
@@ -351,6 +344,19 @@ class Run:
 
 
 _BAD_MASK = "runs a warp-level operation whose mask is not the set of threads that run it"
+
+
+def place_statics(module: Module) -> dict[str, npt.NDArray[np.uint8]]:
+    """Memory for the module's variables, with the values that they begin with."""
+    variables = {name: v for name, v in module.variables.items() if v.space in ("global", "const") and v.size}
+    statics = {name: aligned(variable.size) for name, variable in variables.items()}
+    for name, variable in variables.items():
+        initial = variable.initial or b""
+        statics[name][: len(initial)] = np.frombuffer(initial, np.uint8)
+        for offset, target in variable.pointers:
+            address = np.array([statics[target].ctypes.data], np.int64)
+            statics[name][offset : offset + 8] = address.view(np.uint8)
+    return statics
 
 
 def aligned(size: int) -> npt.NDArray[np.uint8]:

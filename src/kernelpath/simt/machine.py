@@ -15,7 +15,7 @@ from kernelpath.simt import occupancy, ptx
 from kernelpath.simt.buffers import Buffer, Memory
 from kernelpath.simt.compiler import Program, compile_kernel
 from kernelpath.simt.counters import AccessSample, LineCounters, by_line
-from kernelpath.simt.execution import Dim, Run
+from kernelpath.simt.execution import Dim, Run, place_statics
 from kernelpath.simt.layout import WRITTEN
 from kernelpath.simt.lowered import parameter_offsets
 
@@ -75,6 +75,11 @@ class Module:
         self.programs: dict[str, Program] = {}
 
     @cached_property
+    def statics(self) -> dict[str, npt.NDArray[np.uint8]]:
+        """The variables of the file that outlive a launch: their bytes by name."""
+        return place_statics(self.parsed)
+
+    @cached_property
     def kernels(self) -> dict[str, Kernel]:
         """The kernels of the file by name."""
         return {
@@ -126,7 +131,7 @@ class Module:
             raise ValueError(f"a block of {int(np.prod(block))} threads is larger than 1024")
         arguments = pack(self.parsed.functions[name], args)
         run = Run(self.parsed, name, self.programs[name].lowered, _dim(grid), _dim(block), shared, arguments)
-        run.place(buffers, memory or Memory())
+        run.place(buffers, self.statics, memory or Memory())
         run.execute(self.programs[name].run_grid, max_instructions or LIMIT)
         lines = by_line(run.lowered, run.block_counts.tolist(), run.counts.tolist())
         totals = LineCounters()

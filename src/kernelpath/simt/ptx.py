@@ -93,7 +93,7 @@ class Instruction:
 class Variable:
     """A variable of a state space. ``size`` is in bytes; 0 for ``extern .shared`` arrays.
 
-    ``initial`` holds the bytes it starts with; ``pointers`` the (offset, symbol, generic) of addresses among them.
+    ``initial`` holds the bytes it starts with; ``pointers`` the (offset, symbol) of addresses among them.
     """
 
     name: str
@@ -102,7 +102,7 @@ class Variable:
     size: int
     align: int
     initial: bytes | None = None
-    pointers: tuple[tuple[int, str, bool], ...] = ()
+    pointers: tuple[tuple[int, str], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -471,9 +471,9 @@ def _variables(text: str) -> Iterator[Variable]:
             yield Variable(name, match["space"], match["type"], size, align, initial, pointers)
 
 
-def _initial(text: str, step: int, size: int) -> tuple[bytes, tuple[tuple[int, str, bool], ...]]:
+def _initial(text: str, step: int, size: int) -> tuple[bytes, tuple[tuple[int, str], ...]]:
     data = bytearray()
-    pointers: list[tuple[int, str, bool]] = []
+    pointers: list[tuple[int, str]] = []
     for item in re.findall(r"[^\s,{}]+", text):
         if re.match(r"[-\d]", item):
             match = _TOKEN.match(item.lstrip("-"))
@@ -481,7 +481,7 @@ def _initial(text: str, step: int, size: int) -> tuple[bytes, tuple[tuple[int, s
             value = _constant(match.lastgroup or "", match[0]).value * (-1 if item.startswith("-") else 1)
         else:
             generic = re.fullmatch(r"generic\(([\w$]+)\)", item)
-            pointers.append((len(data), generic[1] if generic else item, bool(generic)))
+            pointers.append((len(data), generic[1] if generic else item))
             value = 0
         data += (value % (1 << 8 * step)).to_bytes(step, "little")
     return bytes(data.ljust(size, b"\0")), tuple(pointers)
