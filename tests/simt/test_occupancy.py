@@ -19,6 +19,9 @@ from kernelpath.simt.occupancy import Occupancy, occupancy, registers
         (128, 16, 48 * 1024, "sm_80", Occupancy(3, 12, 12 / 64, "shared memory")),
         (128, 16, 48 * 1024, "sm_90", Occupancy(4, 16, 0.25, "shared memory")),
         (512, 16, 0, "sm_86", Occupancy(3, 48, 1.0, "warps")),
+        (32, 192, 0, "sm_90", Occupancy(8, 8, 0.125, "registers")),
+        (256, 32, 16 * 1024, "sm_75", Occupancy(4, 32, 1.0, "warps")),
+        (64, 32, 16 * 1024 + 1, "sm_75", Occupancy(3, 6, 6 / 32, "shared memory")),
     ],
 )
 def test_occupancy(threads, registers_, shared, device, expected):

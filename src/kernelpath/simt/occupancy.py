@@ -1,7 +1,8 @@
 """How many warps a multiprocessor holds at once, from what a thread block needs.
 
 Limits: CUDA C++ programming guide, "Technical Specifications per Compute Capability". Registers are handed out to warps
-in units of 256, shared memory to blocks in units of 128 bytes, with 1 KiB of each block's kept for the system.
+in units of 256, from one of four partitions with a quarter of the registers each; shared memory to blocks in units of
+128 bytes (256 before sm_80), with 1 KiB of each block's kept for the system since sm_80.
 """
 
 from __future__ import annotations
@@ -21,15 +22,25 @@ __all__ = ["MULTIPROCESSORS", "Multiprocessor", "Occupancy", "occupancy", "regis
 
 @dataclass(frozen=True)
 class Multiprocessor:
-    """What a multiprocessor has: warps and blocks at once, 32-bit registers, bytes of shared memory."""
+    """What a multiprocessor has: warps and blocks at once, 32-bit registers, bytes of shared memory.
+
+    shared_unit: bytes of shared memory are handed out in multiples of it. shared_reserved: bytes that the system takes
+    of each block's.
+    """
 
     warps: int
     blocks: int
     registers: int
     shared: int
+    shared_unit: int = 128
+    shared_reserved: int = 1024
 
+
+PARTITIONS = 4
+"""Of a multiprocessor: each has its own scheduler and a quarter of the registers."""
 
 MULTIPROCESSORS = {
+    "sm_75": Multiprocessor(32, 16, 65536, 64 * 1024, shared_unit=256, shared_reserved=0),
     "sm_80": Multiprocessor(64, 32, 65536, 164 * 1024),
     "sm_86": Multiprocessor(48, 16, 65536, 100 * 1024),
     "sm_89": Multiprocessor(48, 24, 65536, 100 * 1024),
@@ -56,18 +67,28 @@ def occupancy(threads: int, registers: int, shared: int, device: str = "sm_80") 
     """
     unit = MULTIPROCESSORS[device]
     warps = -(-threads // LANES)
-    registers_of_warp = -(-registers * LANES // 256) * 256
+    registers_of_warp = _round_up(registers * LANES, 256)
+    shared_of_block = _round_up(shared + unit.shared_reserved, unit.shared_unit)
     blocks_by = {
         "warps": unit.warps // warps,
         "blocks": unit.blocks,
-        "registers": unit.registers // registers_of_warp // warps if registers else unit.blocks,
-        "shared memory": unit.shared // (-(-shared // 128) * 128 + 1024),
+        "registers": _warps_by_registers(unit, registers_of_warp) // warps if registers else unit.blocks,
+        "shared memory": unit.shared // shared_of_block if shared_of_block else unit.blocks,
     }
     limit = min(blocks_by, key=blocks_by.__getitem__)
     blocks = blocks_by[limit]
     if blocks == 0:
         raise ValueError(f"a block of {threads} threads needs more {limit} than a multiprocessor of {device} has")
     return Occupancy(blocks, blocks * warps, blocks * warps / unit.warps, limit)
+
+
+def _round_up(amount: int, unit: int) -> int:
+    return -(-amount // unit) * unit
+
+
+def _warps_by_registers(unit: Multiprocessor, registers_of_warp: int) -> int:
+    """A warp has all its registers in one partition: what is left over in each of them is lost."""
+    return unit.registers // PARTITIONS // registers_of_warp * PARTITIONS
 
 
 @cache
