@@ -24,6 +24,7 @@ from kernelpath.stubs import NoStub
 from kernelpath.verdict import Measurement, Report, Verdict
 
 if TYPE_CHECKING:
+    from kernelpath.checkpoint import Asked, Certificate, Exam, Sheet
     from kernelpath.grade import Device
 
 PASSED, NOT_YET, USED_WRONGLY, INTERRUPTED = 0, 1, 2, 130
@@ -435,6 +436,113 @@ def _roofline(measured: Measurement) -> bytes:
     picture = io.BytesIO()
     roofline_plot(runs, measured.ceilings).savefig(picture, format="png", dpi=150)
     return picture.getvalue()
+
+
+@cli.command()
+@click.argument("number", metavar="N", type=click.IntRange(1))
+@click.option(
+    "--from",
+    "place",
+    type=click.Path(exists=True, file_okay=False, path_type=Path),
+    help="The folder with the kernels and answers.toml. [phases/N_...]",
+)
+@click.option("--ask/--no-ask", default=None, help="Ask what is not answered yet. [if this is a terminal]")
+@click.option(
+    "--verify",
+    "certificate",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="Check a certificate against the same submission.",
+)
+@click.option("--out", "to", type=click.Path(path_type=Path), help="The folder for the certificate. [.kernelpath]")
+@device_option
+@seed_option
+def checkpoint(
+    number: int,
+    place: Path | None,
+    ask: bool | None,
+    certificate: Path | None,
+    to: Path | None,
+    device: Device,
+    seed: int | None,
+) -> int:
+    """Take the exam of phase N.
+
+    Its exercises, its questions and its deliverable. Questions are answered here or in answers.toml beside your
+    kernels. A pass writes a certificate as JSON and HTML.
+    """
+    with errors.status("starting"):
+        from kernelpath import checkpoint as exams
+        from kernelpath import grade
+    exam = exams.find(number)
+    folder = place or exam.folder
+    try:
+        if certificate is not None:
+            return _verify(exam, folder, certificate, device)
+        sheet = exams.Sheet(exam, folder / exams.ANSWERS)
+        sheet.save()
+        if sys.stdin.isatty() if ask is None else ask:
+            _interview(sheet)
+        with errors.status(f"checkpoint {number}") as status:
+            result = exams.sit(exam, folder, device=device, seed=seed, tell=status.update)
+    except (exams.NotValid, grade.Usage) as error:
+        raise Failure(str(error)) from error
+    view.checkpoint(out, exam, result)
+    if not result.passed:
+        view.step(out, _what_is_missing(exam, result, sheet))
+        return NOT_YET
+    to = to or progress.folder(exam.root)
+    to.mkdir(parents=True, exist_ok=True)
+    pages = {to / f"checkpoint{number}.json": result.to_json(), to / f"checkpoint{number}.html": result.to_html()}
+    for path, text in pages.items():
+        progress.write_atomically(path, text)
+        out.print(f"certificate: {view.place(str(path), exam.root)}", soft_wrap=True)
+    view.step(out, "kp next")
+    return PASSED
+
+
+def _interview(sheet: Sheet) -> None:
+    """Ask what is not answered rightly yet. Each answer is saved at once."""
+    asked = [question for question in sheet.questions if not sheet.right[question.key]]
+    for position, question in enumerate(asked, start=1):
+        view.question(out, question, f"question {position} of {len(asked)}")
+
+        def understood(text: str, question: Asked = question) -> str:
+            if text and not question.understands(text):
+                raise click.BadParameter("a letter from above" if question.choices else "a number")
+            return text
+
+        answer = click.prompt("your answer (Enter skips)", default="", show_default=False, value_proc=understood)
+        if answer:
+            view.answered(out, question, sheet.answer(question, answer))
+
+
+def _what_is_missing(exam: Exam, result: Certificate, sheet: Sheet) -> str:
+    """The one step that brings a pass nearer."""
+    for item, report in zip(exam.items, result.exercises, strict=True):
+        if not report.verdict.passed:
+            return f"kp watch {item.name}"
+    for report in result.deliverable:
+        if not report.verdict.passed:
+            return f"kp check {exam.deliverable.name} --seed {report.seed}"
+    place = "" if sheet.path.parent == exam.folder else f" --from {sheet.path.parent}"
+    return f"answer in {view.place(str(sheet.path), exam.root)}, then kp checkpoint {exam.number}{place}"
+
+
+def _verify(exam: Exam, folder: Path, path: Path, device: Device) -> int:
+    from kernelpath import checkpoint as exams
+
+    old = exams.Certificate.from_json(path.read_text(encoding="utf-8"))
+    with errors.status("checking the certificate") as status:
+        differences = exams.verify(exam, folder, old, device=device, tell=status.update)
+    for sentence in differences:
+        out.print(sentence)
+    if differences:
+        view.step(
+            out, f"give the folder of the certified submission: kp checkpoint {exam.number} --from DIR --verify ..."
+        )
+        return NOT_YET
+    out.print(f"the certificate holds: {old.score} of 100 on {old.date}, {old.device}, seed {old.seed}")
+    return PASSED
 
 
 @cli.command("grade")

@@ -37,6 +37,20 @@ def declarations_are_valid(root: Path) -> Iterator[str]:
             yield str(error)
 
 
+def checkpoints_are_valid(root: Path) -> Iterator[str]:
+    """Every checkpoint loads, and its deliverable is an exercise of its phase that has sizes to draw."""
+    for path in sorted(root.glob("checks/*/checkpoint.py")):
+        items = {item.name: item for item in registry.exercises(root) if item.phase == path.parent.name}
+        try:
+            name = registry.load_checkpoint(path.parent.name, root).deliverable
+            if name not in items:
+                yield f"{path.relative_to(root)}: its deliverable {name} is no exercise of the phase"
+            elif not registry.load(items[name]).vary:
+                yield f"{path.relative_to(root)}: its deliverable {name} varies no size"
+        except DeclarationError as error:
+            yield str(error)
+
+
 def names_are_unique(root: Path) -> Iterator[str]:
     """A name, and a letter of a week, belongs to one exercise."""
     items = registry.exercises(root)
@@ -79,6 +93,8 @@ def _belongs(path: Path, tree: str, stems: set[str], beside: set[str]) -> bool:
         return True
     if tree == "notebooks":
         return re.fullmatch(r"\d_\w+/week\d\d_\w+\.ipynb", str(path)) is not None
+    if path.name == {"checks": "checkpoint.py", "phases": "answers.toml"}.get(tree):
+        return any(stem.startswith(f"{path.parent}/") for stem in stems)
     suffixes = {".py"} if tree == "checks" else {".py", ".cu"}
     return path.suffix in suffixes and str(path.with_suffix("")) in stems
 
@@ -260,6 +276,7 @@ QUICK: tuple[Invariant, ...] = (
     stubs_do_not_drift,
     notebooks_have_their_exercises,
     declarations_are_valid,
+    checkpoints_are_valid,
     controls_are_rejected,
     tables_are_current,
 )

@@ -97,11 +97,7 @@ def ask(name: str, number: int, answer: str | float | EllipsisType = ...) -> Non
     if isinstance(answer, EllipsisType):
         shown.print(Text("Put your answer in place of the dots and run the cell again.", "dim"))
         return
-    right = answer == question.answer or (
-        isinstance(answer, (int, float))
-        and isinstance(question.answer, (int, float))
-        and abs(answer - question.answer) <= question.tolerance * abs(question.answer)
-    )
+    right = question.accepts(answer)
     shown.print(Text("right" if right else f"no: {question.answer}", "green" if right else "red"))
     shown.print(Text(question.why))
 

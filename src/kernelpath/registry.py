@@ -14,12 +14,14 @@ from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from pathlib import Path
 from types import ModuleType
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
-from kernelpath.spec import DeclarationError, Exercise
+from kernelpath.spec import Checkpoint, DeclarationError, Exercise
 
 Tree = Literal["phases", "solutions"]
 Lane = Literal["cuda", "triton", "cute", "python"]
+
+_Declaration = TypeVar("_Declaration", Exercise, Checkpoint)
 
 _STEM = re.compile(r"w(?P<week>\d\d)(?P<letter>[a-z])_(?P<name>\w+)")
 
@@ -174,13 +176,25 @@ def import_file(path: Path, name: str, listed: bool = True) -> ModuleType:
 @lru_cache
 def load(item: Item) -> Exercise:
     """Import a declaration. Raises DeclarationError, which names the file, for whatever is wrong with it."""
+    return _declared(item.declaration, Exercise, item.name)
+
+
+def load_checkpoint(phase: str, at: Path | None = None) -> Checkpoint:
+    """Import the exam of a phase such as "2_cuda". Raises LookupFailed if it has none, and DeclarationError."""
+    path = (at or root()) / "checks" / phase / "checkpoint.py"
+    if not path.is_file():
+        raise LookupFailed(f"phase {phase} has no checkpoint yet: there is no {path}")
+    return _declared(path, Checkpoint, f"checkpoint_{phase}")
+
+
+def _declared(path: Path, kind: type[_Declaration], name: str) -> _Declaration:
     try:
-        module = import_file(item.declaration, f"kernelpath_declaration_{item.name}")
+        module = import_file(path, f"kernelpath_declaration_{name}")
     except DeclarationError as error:
-        raise DeclarationError(f"{item.declaration}: {error}") from error
+        raise DeclarationError(f"{path}: {error}") from error
     except Exception as error:
-        raise DeclarationError(f"{item.declaration} cannot be imported: {type(error).__name__}: {error}") from error
-    declared = [value for value in vars(module).values() if isinstance(value, Exercise)]
+        raise DeclarationError(f"{path} cannot be imported: {type(error).__name__}: {error}") from error
+    declared = [value for value in vars(module).values() if isinstance(value, kind)]
     if len(declared) != 1:
-        raise DeclarationError(f"{item.declaration} declares {len(declared)} exercises; it must declare one")
+        raise DeclarationError(f"{path} declares {len(declared)} {kind.__name__.lower()}s; it must declare one")
     return declared[0]

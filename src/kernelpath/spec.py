@@ -98,6 +98,32 @@ class Question:
             number = isinstance(self.answer, (int, float)) and math.isfinite(self.answer)
             _require(number, f"questions: without choices the answer must be a finite number, not {self.answer!r}")
 
+    def accepts(self, given: str | float) -> bool:
+        """Whether an answer is right: the choice itself, or a number within the tolerance."""
+        if isinstance(given, str) or isinstance(self.answer, str):
+            return given == self.answer
+        return abs(given - self.answer) <= max(self.tolerance, 1e-9) * abs(self.answer)
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """A phase's exam, declared by the file checkpoint.py beside the declarations of its exercises.
+
+    deliverable: the name of the exercise that has to pass at any size; it is graded again on `draws` further sizes.
+    questions: on the phase as a whole, asked before those of its exercises.
+    pass_mark: the share of all questions that has to be answered rightly.
+    """
+
+    deliverable: str
+    questions: tuple[Question, ...]
+    draws: int = 3
+    pass_mark: float = 0.8
+
+    def __post_init__(self) -> None:
+        _require(bool(self.questions), "questions: there is none")
+        _require(self.draws > 0, f"draws: {self.draws} sizes are not any size")
+        _require(0 < self.pass_mark <= 1, f"pass_mark: {self.pass_mark} is no share")
+
 
 @dataclass(frozen=True)
 class Exercise:

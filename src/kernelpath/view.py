@@ -17,6 +17,7 @@ from kernelpath.registry import Item
 from kernelpath.verdict import Interval, LineTraffic, Measurement, Report, Verdict
 
 if TYPE_CHECKING:
+    from kernelpath.checkpoint import Asked, Certificate, Exam
     from kernelpath.classroom import Grade
     from kernelpath.doctor import Finding
 
@@ -69,6 +70,45 @@ def table(console: Console, graded: Sequence[tuple[Item, Report]]) -> None:
     for item, one in graded:
         if not one.verdict.passed:
             console.print(Text.assemble((item.name, "bold"), f": {one.cause or one.verdict.meaning}"))
+
+
+def checkpoint(console: Console, exam: Exam, result: Certificate) -> None:
+    """The exam's parts with their verdicts, the score, and what is missing."""
+    rows = _table("week", "exercise", "verdict", "stars", "ratio")
+    for item, one in zip(exam.items, result.exercises, strict=True):
+        ratio = f"{one.measurement.speedup.median:.2f}" if one.measurement else ""
+        rows.add_row(f"{item.week}", item.name, verdict(one.verdict), stars(one.stars), ratio)
+    for one in result.deliverable:
+        size = arguments(one.cases[-1].case) if one.cases else ""
+        rows.add_row("", f"deliverable, {size}", verdict(one.verdict), "", "")
+    console.print(rows)
+    right = sum(result.answers.values())
+    console.print(f"\n{right} of {len(result.answers)} questions are answered rightly")
+    style = "bold green" if result.passed else "bold yellow"
+    ending = "passed" if result.passed else "not yet passed"
+    about = f"checkpoint {exam.number} {ending} with {result.score} of 100 points"
+    console.print(Text.assemble((about, style), (f"  {result.device}, seed {result.seed}", "dim")))
+    for sentence in result.missing:
+        console.print(f"missing: {sentence}", soft_wrap=True)
+
+
+def question(console: Console, asked: Asked, position: str) -> None:
+    """A question with its choices."""
+    about = f", {asked.about.name}, week {asked.about.week}" if asked.about else ""
+    console.print(Text(f"\n{position}{about}", "dim"))
+    console.print(Text(asked.question.ask, "bold"))
+    for letter, choice in asked.lettered:
+        console.print(f"  {letter}) {choice}")
+
+
+def answered(console: Console, asked: Asked, right: bool) -> None:
+    """Whether the answer is right. The why gives the answer away, so it waits until then."""
+    if right:
+        console.print(Text.assemble(("right. ", "green"), asked.question.why))
+    elif asked.about is not None and asked.about.notebook is not None:
+        console.print(Text(f"not yet; read {place(str(asked.about.notebook), asked.about.root)} again", "yellow"))
+    else:
+        console.print(Text("not yet", "yellow"))
 
 
 def school(console: Console, grades: Sequence[Grade]) -> None:

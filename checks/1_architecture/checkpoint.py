@@ -1,0 +1,111 @@
+"""Checkpoint 1: the machine, and what its memory asks of a kernel."""
+
+from kernelpath.spec import Checkpoint, Question
+
+CHECKPOINT = Checkpoint(
+    deliverable="transpose",
+    questions=(
+        Question(
+            ask="Which of these is decided by the hardware and not by your launch?",
+            choices=(
+                "how many threads a block has",
+                "that 32 threads of a block make a warp and are issued together",
+                "how many blocks the grid has",
+                "how much shared memory a block gets",
+            ),
+            answer="that 32 threads of a block make a warp and are issued together",
+            why="A block is yours to shape: it is the group that shares memory and meets at a barrier. The warp is the"
+            " machine's: it cuts each block into groups of 32 threads, and one instruction serves the 32 of them.",
+        ),
+        Question(
+            ask="What may threads of one block do together that threads of two blocks may not?",
+            choices=(
+                "read the same address of global memory",
+                "wait for each other at __syncthreads()",
+                "run at the same time",
+                "run on the same multiprocessor",
+            ),
+            answer="wait for each other at __syncthreads()",
+            why="Only the threads of a block are certain to be on the machine at the same time, on one multiprocessor."
+            " So only they can share memory on the chip and meet at its barrier. Two blocks may well run at the same"
+            " time, but nothing promises it.",
+        ),
+        Question(
+            ask="Why does staging data in shared memory make a kernel faster that reads each value many times?",
+            choices=(
+                "shared memory is larger than the L2 cache",
+                "shared memory is on the chip of the multiprocessor, so that the reuse never reaches device memory",
+                "shared memory needs no addresses",
+                "loads from shared memory are always coalesced",
+            ),
+            answer="shared memory is on the chip of the multiprocessor, so that the reuse never reaches device memory",
+            why="It answers in tens of cycles instead of hundreds, and its bandwidth is that of all multiprocessors"
+            " together. But each value has to be fetched from device memory once, so without reuse, or a change of"
+            " order as in a transpose, nothing is gained.",
+        ),
+        Question(
+            ask="Lane k of a warp reads the float32 at word 2 * k of shared memory, which has 32 banks of 4 bytes. In"
+            " how many wavefronts is the request served?",
+            answer=2.0,
+            why="Bank = word modulo 32. Lanes k and k + 16 fall on the same bank with different words, so each bank"
+            " that is used has two words to give: two wavefronts. An odd stride would take one.",
+            predict=True,
+        ),
+        Question(
+            ask="All lanes of a warp read the same word of shared memory. What does that cost?",
+            choices=(
+                "32 wavefronts, for all lanes meet in one bank",
+                "one wavefront: one word is broadcast to every lane that asks for it",
+                "two wavefronts",
+            ),
+            answer="one wavefront: one word is broadcast to every lane that asks for it",
+            why="A conflict is different words in one bank. The same word is fetched once and given to all.",
+        ),
+        Question(
+            ask="A memory answers after 600 ns and moves 3,000 GB/s. How many kB (10^3 bytes) have to be under way at"
+            " any moment to keep it busy?",
+            answer=1800.0,
+            tolerance=0.01,
+            why="Little's law: what is under way is latency times bandwidth, 600e-9 s * 3e12 B/s = 1.8e6 bytes. Latency"
+            " says how long one load takes; bandwidth is reached only if enough loads wait at the same time.",
+        ),
+        Question(
+            ask="What does a higher occupancy give a kernel that is waiting for memory?",
+            choices=(
+                "a shorter latency for each load",
+                "more warps to issue from while others wait, so more loads under way",
+                "more registers for each thread",
+                "fewer bytes to move",
+            ),
+            answer="more warps to issue from while others wait, so more loads under way",
+            why="Resident warps hide latency, they do not shorten it. It is one way to have bytes in flight; more"
+            " independent loads in each thread are another, and often the better one. Past the point where memory is"
+            " busy, more occupancy gains nothing.",
+        ),
+        Question(
+            ask="A multiprocessor has 65,536 registers and room for 2,048 threads. A kernel takes 64 registers a thread"
+            " and nothing else limits it. What is its occupancy, in percent?",
+            answer=50.0,
+            why="65,536 / 64 = 1,024 threads fit, half of 2,048.",
+        ),
+        Question(
+            ask="Two square float32 matrices are multiplied with tiles of 32 x 32 in shared memory instead of straight"
+            " from device memory. By which factor do the loads from device memory fall?",
+            answer=32.0,
+            why="Each value that a block fetches is used by 32 threads of it: a row of the first tile by 32 columns, a"
+            " column of the second by 32 rows. Traffic falls by the width of the tile.",
+        ),
+        Question(
+            ask="You time a kernel by reading the host's clock before and after the launch, and nothing else. What do"
+            " you measure?",
+            choices=(
+                "the time of the kernel",
+                "the time it takes to hand the launch to the driver",
+                "the time of the kernel and of the copy back",
+            ),
+            answer="the time it takes to hand the launch to the driver",
+            why="A launch returns at once. Synchronize before both readings of the clock, or record events on the"
+            " stream.",
+        ),
+    ),
+)
