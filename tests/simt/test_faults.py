@@ -192,6 +192,23 @@ BUGS = [
         """,
     ),
     Bug(
+        "copy_of_the_newest_group_not_awaited",
+        FaultKind.UNINITIALIZED,
+        r"reads 4 bytes at s \+ 256 bytes, which nothing has written",
+        """
+        if (t < 32) {
+            for (int k = 0; k < 3; k++) {
+                unsigned int to = __cvta_generic_to_shared(s + 32 * k + t);
+                asm volatile("cp.async.ca.shared.global [%0], [%1], 4;" :: "r"(to), "l"(a + t));
+                asm volatile("cp.async.commit_group;");
+            }
+            asm volatile("cp.async.wait_group 1;");
+            c[t] = s[t] + s[32 + t];
+            c[64 + t] = s[64 + t]; // here
+        }
+        """,
+    ),
+    Bug(
         "missing_barrier",
         FaultKind.RACE,
         r"which thread \(\d+, 0, 0\) touches with no barrier between them",
