@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from llvmlite import ir
 
-from kernelpath.simt import arithmetic, conversion
+from kernelpath.simt import arithmetic, bitwise, comparison, conversion
 from kernelpath.simt.arithmetic import Kind, Value, constant, emit_lanewise, from_bits, to_bits
 from kernelpath.simt.errors import FAULT_KINDS, FaultKind
 from kernelpath.simt.flow import SERVICES, argument_register
@@ -128,9 +128,9 @@ RULES: dict[str, Callable[..., Value]] = {
     "add": _sum,
     "min": partial(arithmetic.extreme, op="<"),
     "max": partial(arithmetic.extreme, op=">"),
-    "and": arithmetic.and_,
-    "or": arithmetic.or_,
-    "xor": arithmetic.xor,
+    "and": bitwise.and_,
+    "or": bitwise.or_,
+    "xor": bitwise.xor,
 }
 ATOMIC: dict[str, Callable[..., Value]] = {name: _arithmetic(name) for name in RULES}
 ATOMIC |= {"inc": _increment, "dec": _decrement, "cas": _compare_and_swap}
@@ -383,14 +383,14 @@ def emit_barrier_result(e: Lowering, i: Instruction) -> None:
 
 EMIT: dict[str, Callable[[Lowering, Instruction], None]] = dict.fromkeys(arithmetic.LANEWISE, emit_lanewise)
 EMIT |= {
-    "shl": arithmetic.emit_shift,
-    "shr": arithmetic.emit_shift,
-    "lop3": arithmetic.emit_lop3,
-    "set": arithmetic.emit_set,
-    "setp": arithmetic.emit_setp,
-    "selp": arithmetic.emit_selp,
-    "slct": arithmetic.emit_slct,
-    "testp": arithmetic.emit_testp,
+    "shl": bitwise.emit_shift,
+    "shr": bitwise.emit_shift,
+    "lop3": bitwise.emit_lop3,
+    "set": comparison.emit_set,
+    "setp": comparison.emit_setp,
+    "selp": comparison.emit_selp,
+    "slct": comparison.emit_slct,
+    "testp": comparison.emit_testp,
     "cvt": conversion.emit_cvt,
     "mov": conversion.emit_mov,
     "ld": emit_ld,
