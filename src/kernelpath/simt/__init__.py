@@ -10,7 +10,7 @@ Read it in this order:
     flow           calls expanded, basic blocks, live registers
     emitter        a register as a vector of 32 lanes, masks, memory
     lower          program counters of lanes: divergence, waiting, the loop that runs a warp
-    arithmetic, bitwise, comparison, conversion, instructions, tensor, wmma
+    arithmetic, bitwise, comparison, conversion, transfers, collectives, tensor, wmma, instructions
                    what each instruction does
     layout         the records in memory that generated code and the checks share
     memory, races, sync, counters

@@ -23,8 +23,6 @@ from kernelpath.simt.lower import Lowering
 from kernelpath.simt.lowered import Check, Lowered
 from kernelpath.simt.native import compile_function
 from kernelpath.simt.ptx import Module
-from kernelpath.simt.tensor import TENSOR
-from kernelpath.simt.wmma import WMMA
 
 __all__ = ["Program", "compile_kernel", "warm_up"]
 
@@ -48,7 +46,7 @@ def compile_kernel(module: Module, name: str, digest: str) -> Program:
 
     def build() -> tuple[Lowered, bytes]:
         kernel = module.functions[name]
-        lowered = Lowering(module, kernel, flow.analyse(module, kernel), EMIT | TENSOR | WMMA).lower()
+        lowered = Lowering(module, kernel, flow.analyse(module, kernel), EMIT).lower()
         return lowered, machine_code(lowered.ir, speed=int(len(lowered.ir) < LARGE))
 
     lowered, code = cached(f"{digest} {name}", build)

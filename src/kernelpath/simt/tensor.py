@@ -14,10 +14,11 @@ from typing import TYPE_CHECKING
 from llvmlite import ir
 
 from kernelpath.simt.arithmetic import F32, Kind, Value, constant, from_bits, intrinsic, to_bits
+from kernelpath.simt.collectives import require_lanes
 from kernelpath.simt.conversion import interleave
-from kernelpath.simt.instructions import items, require_lanes
 from kernelpath.simt.layout import LANES, Access, Space
 from kernelpath.simt.ptx import Instruction
+from kernelpath.simt.transfers import items
 
 if TYPE_CHECKING:
     from kernelpath.simt.lower import Lowering

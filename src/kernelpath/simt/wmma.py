@@ -13,10 +13,11 @@ from typing import TYPE_CHECKING
 from llvmlite import ir
 
 from kernelpath.simt.arithmetic import Kind, Value, from_bits, to_bits
-from kernelpath.simt.instructions import items, require_lanes, space_of
+from kernelpath.simt.collectives import require_lanes
 from kernelpath.simt.layout import LANES, Access
 from kernelpath.simt.ptx import Instruction
 from kernelpath.simt.tensor import array, count_to, element, multiply_add, spread
+from kernelpath.simt.transfers import items, space_of
 
 if TYPE_CHECKING:
     from kernelpath.simt.lower import Lowering
