@@ -1,0 +1,34 @@
+"""Benchmark: a timer that a sceptic believes.
+
+benchmark(call, synchronize, clock) times what call() makes the device do. call() only puts the work into a queue and
+returns. synchronize() waits until the queue is empty. clock() tells the time in seconds. On a GPU the three could be
+
+    benchmark(lambda: torch.add(x, y), torch.cuda.synchronize, time.perf_counter)
+
+It returns three numbers in seconds: a quarter of the calls are faster than the first, half of them faster than the
+second (the median), three quarters faster than the third. They must be right within 4 % on each of these devices:
+
+- one where every call takes the same time;
+- one where calls differ by up to 20 % either way: a few calls say little about the quartiles;
+- one where the first 30 calls take three times as long, because something is compiled and clocks have to rise. The
+  quartiles are those of the calls that come later;
+- one where one call in 25 takes ten times as long, because something else got in between.
+"""
+
+from collections.abc import Callable
+
+import torch
+
+
+def benchmark(
+    call: Callable[[], None], synchronize: Callable[[], None], clock: Callable[[], float]
+) -> tuple[float, float, float]:
+    """Lower quartile, median and upper quartile of the time of call(), in seconds."""
+    raise NotImplementedError("TODO: warm up, then time call after call")
+
+
+def quartiles(
+    call: Callable[[], None], synchronize: Callable[[], None], clock: Callable[[], float], device: str
+) -> torch.Tensor:
+    """What benchmark returns, as a float64 tensor on the device."""
+    return torch.tensor(benchmark(call, synchronize, clock), dtype=torch.float64, device=device)
