@@ -55,7 +55,7 @@ EXERCISE = Exercise(
     # Not torch.softmax: on one H200 it moves 2261 GB/s at 1024 columns and 1072 at 8192. A gate that hangs on one
     # shape of one library does not carry to the next GPU; a ratio of bytes does. The formula moves 8 tensors for 2.
     baseline=unfused,
-    min_speedup=5.0,  # on an H200 the baseline moves 506 GB/s of compulsory bytes, the reference kernel 3900
+    min_speedup=5.5,  # on an H200 the baseline moves 513 GB/s of compulsory bytes, the reference kernel 4088
     bytes_moved=lambda rows, columns, dtype: 2 * BYTES[dtype] * rows * columns,
     flops=lambda rows, columns, dtype: 5 * rows * columns,
     traffic=Traffic(sectors=1.3, bank_conflicts=1.0, bytes=1.2),
