@@ -59,7 +59,7 @@ EXERCISE = Exercise(
     tolerance={"float32": EXACT},
     bench={"table": 1 << 18, "rows": 1 << 17, "columns": 512},  # 512 MiB in and out, 9 times the L2 of an H200
     baseline=strided,
-    min_speedup=2.0,
+    min_speedup=5.0,  # 11.6 on an H200, whose L1 catches part of what the baseline asks for
     bytes_moved=lambda table, rows, columns: 8 * rows * columns + 8 * rows,
     traffic=Traffic(sectors=1.1, bytes=1.2),
     hints=(

@@ -61,7 +61,7 @@ EXERCISE = Exercise(
     tolerance={"float32": Tolerance(rtol=1e-5, atol=1e-5)},
     bench={"m": 2048, "n": 2048, "k": 2048},
     baseline=lanes_down_a_column,
-    min_speedup=3.0,
+    min_speedup=4.0,  # 14.5 on an H200
     bytes_moved=lambda m, n, k: 4 * (m * k + k * n + m * n),
     flops=lambda m, n, k: 2 * m * n * k,
     traffic=Traffic(sectors=1.3),

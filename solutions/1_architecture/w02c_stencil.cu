@@ -3,30 +3,39 @@
 // The threads of a block need nearly the same elements of x. They load them together into shared memory, with a halo
 // of 8 elements on either side, and wait at a barrier until all of them are there.
 //
-// A thread makes EACH neighbouring elements from a window that it holds in registers: 20 values where 68 are used.
+// A thread makes four neighbouring elements from a window that it holds in registers: 20 values where 68 are used.
+// ALIGNED says that x begins at a multiple of 16 bytes, so that four elements can be loaded at once.
 
 constexpr int RADIUS = 8;
 constexpr int THREADS = 256;
-constexpr int EACH = 4;
-constexpr int TILE = THREADS * EACH;
-constexpr int WINDOW = EACH + 2 * RADIUS;
+constexpr int HALO = RADIUS / 4;  // in float4, as all that follows
 
+template <bool ALIGNED>
+__device__ float4 load(const float* x, long long i, long long n) {
+    if (ALIGNED && i >= 0 && i + 4 <= n) return *reinterpret_cast<const float4*>(x + i);
+    const auto at = [&](long long j) { return j >= 0 && j < n ? x[j] : 0.0f; };
+    return {at(i), at(i + 1), at(i + 2), at(i + 3)};
+}
+
+template <bool ALIGNED>
 __global__ void stencil(const float* x, float* out, long long n) {
-    __shared__ float4 tile[(TILE + 2 * RADIUS) / 4];  // float4 for its alignment
-    const long long begin = (long long)blockIdx.x * TILE;
+    __shared__ float4 tile[HALO + THREADS + HALO];
+    const long long begin = (long long)blockIdx.x * THREADS * 4;
+    const long long i = begin + threadIdx.x * 4;
 
-    for (int t = threadIdx.x; t < TILE + 2 * RADIUS; t += THREADS) {
-        const long long i = begin - RADIUS + t;
-        reinterpret_cast<float*>(tile)[t] = i >= 0 && i < n ? x[i] : 0.0f;
+    tile[HALO + threadIdx.x] = load<ALIGNED>(x, i, n);
+    if (threadIdx.x < 2 * HALO) {
+        const int place = threadIdx.x < HALO ? threadIdx.x : THREADS + threadIdx.x;
+        tile[place] = load<ALIGNED>(x, begin + (place - HALO) * 4, n);
     }
     __syncthreads();
 
-    float window[WINDOW];
-    for (int w = 0; w < WINDOW; w += 4) {
-        *reinterpret_cast<float4*>(window + w) = tile[threadIdx.x + w / 4];
+    alignas(16) float window[4 + 2 * RADIUS];
+    for (int v = 0; v <= 2 * HALO; ++v) {
+        reinterpret_cast<float4*>(window)[v] = tile[threadIdx.x + v];
     }
-    float sum[EACH] = {};
-    for (int e = 0; e < EACH; ++e) {
+    float sum[4] = {};
+    for (int e = 0; e < 4; ++e) {
         for (int k = 0; k <= 2 * RADIUS; ++k) {
             const int weight = RADIUS + 1 - abs(k - RADIUS);
             sum[e] += weight * window[e + k];
@@ -34,11 +43,10 @@ __global__ void stencil(const float* x, float* out, long long n) {
         sum[e] *= 1.0f / ((RADIUS + 1) * (RADIUS + 1));
     }
 
-    const long long i = begin + threadIdx.x * EACH;
-    if (i + EACH <= n) {
+    if (i + 4 <= n) {
         *reinterpret_cast<float4*>(out + i) = {sum[0], sum[1], sum[2], sum[3]};
     } else {
-        for (int e = 0; e < EACH; ++e) {
+        for (int e = 0; e < 4; ++e) {
             if (i + e < n) out[i + e] = sum[e];
         }
     }

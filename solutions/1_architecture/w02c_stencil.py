@@ -27,5 +27,6 @@ def stencil(x: torch.Tensor) -> torch.Tensor:
     out = torch.empty_like(x)
     n = x.numel()
     if n:
-        cuda.kernel("w02c_stencil.cu", "stencil")[(n + TILE - 1) // TILE, THREADS](x, out, n)
+        aligned = "true" if x.data_ptr() % 16 == 0 else "false"
+        cuda.kernel("w02c_stencil.cu", f"stencil<{aligned}>")[(n + TILE - 1) // TILE, THREADS](x, out, n)
     return out
