@@ -2,6 +2,7 @@
 
     python benchmarks/record.py                  both, a few minutes
     python benchmarks/record.py --only peers     what is already in the file stays
+    python benchmarks/record.py --only reports softmax transpose
 
 The README's tables are generated from these files: `kp dev tables`.
 """
@@ -12,7 +13,7 @@ import argparse
 import dataclasses
 import json
 import re
-from collections.abc import Callable
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -23,33 +24,37 @@ from kernelpath import grade, registry
 from kernelpath.timing import Stopwatch
 
 
-def reports() -> list[dict[str, Any]]:
-    """The report of every reference kernel, with the full number of rounds."""
-    graded = []
-    for item in registry.exercises():
+def reports(names: Sequence[str], before: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The report of the reference kernels named, or of all, with the full number of rounds; the others as before."""
+    items = [registry.find(name) for name in names] or list(registry.exercises())
+    graded = {report["exercise"]: report for report in before}
+    for item in items:
         report = grade.grade(item, item.solution, device="cuda", seed=1, bench=True)
         print(f"{item.name:<16} {report.verdict.value:<14} {'*' * report.stars:<3} {report.seconds:5.1f} s", flush=True)
         if not report.verdict.passed:
             print(f"  {report.cause}\n{report.printed}")
-        graded.append(dataclasses.asdict(report))
-    return graded
+        graded[item.stem] = dataclasses.asdict(report)
+    return [graded[item.stem] for item in registry.exercises() if item.stem in graded]
 
 
-def races() -> list[dict[str, Any]]:
+def races(names: Sequence[str], before: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Every race that has one of the names, or all; the others as before."""
     stopwatch = Stopwatch()
-    results = []
+    results = {(result["exercise"], result["case"]): result for result in before}
     for race in peers.races():
-        for result in peers.run(race, stopwatch, rounds=96):
-            peers.show(result)
-            results.append(dataclasses.asdict(result))
-    return results
+        if not names or set(names) & set(race.goals):
+            for result in peers.run(race, stopwatch, rounds=96):
+                peers.show(result)
+                results[result.exercise, result.case] = dataclasses.asdict(result)
+    return list(results.values())
 
 
-PARTS: dict[str, Callable[[], list[dict[str, Any]]]] = {"reports": reports, "peers": races}
+PARTS = {"reports": reports, "peers": races}
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("exercises", nargs="*", metavar="NAME", help="only these; what is recorded of others stays")
     parser.add_argument("--only", choices=PARTS)
     parser.add_argument("--folder", type=Path, default=registry.root() / "results")
     options = parser.parse_args()
@@ -58,7 +63,7 @@ def main() -> None:
     recorded = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
     recorded |= peers.machine(Stopwatch())
     for part in [options.only] if options.only else PARTS:
-        recorded[part] = PARTS[part]()
+        recorded[part] = PARTS[part](options.exercises, recorded.get(part, []))
         path.write_text(json.dumps(recorded, indent=1) + "\n", encoding="utf-8")
     print(path)
 

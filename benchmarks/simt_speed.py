@@ -113,7 +113,8 @@ def main() -> None:
     small = 32
     theirs = seconds(simulated_product(small), repeat=3) / small**3
     print(
-        f"one multiply-add of a lane: {ours * 1e9:.1f} ns, Numba's simulator {theirs * 1e9:.0f} ns: {theirs / ours:.0f} times"
+        f"one multiply-add of a lane: {ours * 1e9:.1f} ns, Numba's simulator {theirs * 1e9:.0f} ns:"
+        f" {theirs / ours:.0f} times"
     )
 
 

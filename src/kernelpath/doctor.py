@@ -91,7 +91,7 @@ def examine() -> list[Finding]:
 
 def python() -> Finding:
     version = platform.python_version()
-    where = f"{version} in {sys.prefix}, kernelpath {metadata.version('kernelpath')}"
+    where = f"{version} in {sys.prefix}, kernelpath {_version('kernelpath')}"
     fine = sys.version_info >= (3, 10)
     return Finding("Python", fine, where, "" if fine else "sudo apt install python3.12")
 
@@ -242,7 +242,11 @@ def _version(*distributions: str) -> str:
 
 def install(*names: str) -> str:
     """The command that installs the first of these that kernelpath requires, in the version that it requires."""
-    required = [requirement.partition(";")[0].strip() for requirement in metadata.requires("kernelpath") or []]
+    try:
+        requirements = metadata.requires("kernelpath") or []
+    except metadata.PackageNotFoundError:  # run from a checkout that is not installed
+        requirements = []
+    required = [requirement.partition(";")[0].strip() for requirement in requirements]
     for name in names:
         for requirement in required:
             if requirement.startswith(name) and not requirement[len(name) :][:1].isalnum():

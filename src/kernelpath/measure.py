@@ -20,6 +20,9 @@ THIRD_STAR = 0.9
 LAUNCH_BOUND_SECONDS = 20e-6
 """A kernel that is faster than this has a time that says little about the kernel."""
 
+COMPUTE_BOUND = 10.0
+"""Operations a byte from which arithmetic, and not memory, may bound a kernel on any GPU of the course."""
+
 NEGLIGIBLE = 0.02
 """The share of a kernel's sectors up to which a line may be uncoalesced: the tail that fills no vector, for one."""
 
@@ -95,7 +98,8 @@ class Contest:
     def speedup(self) -> Interval:
         return timing.ratio(self.seconds[_BASELINE], self.seconds[_SUBMISSION])
 
-    def measurement(self, ceilings: Mapping[str, float]) -> Measurement:
+    def measurement(self, ceilings: Mapping[str, float], dtype: str | None = None) -> Measurement:
+        """What the rounds amount to. dtype: of the library product whose rate bounds the operations, if any does."""
         bytes_moved = self.exercise.bytes_moved(**self.case)
         flops = self.exercise.flops(**self.case) if self.exercise.flops else 0
         medians = [statistics.median(times) for times in self.seconds]
@@ -108,7 +112,7 @@ class Contest:
             of_reference=timing.ratio(self.seconds[_REFERENCE], self.seconds[_SUBMISSION]),
             bytes_moved=bytes_moved,
             flops=flops,
-            light_seconds=roofline.light_seconds(bytes_moved, flops, ceilings),
+            light_seconds=roofline.light_seconds(bytes_moved, flops, ceilings, dtype),
             ceilings=ceilings,
             rounds=len(self.seconds[_SUBMISSION]),
             method="paired rounds, cold L2, medians",
@@ -121,14 +125,24 @@ def measure(
 ) -> tuple[Measurement | None, Complaint | None]:
     """Time the bench case. bench: take every look, for the narrowest interval. Needs a GPU."""
     assert exercise.bench is not None
-    answer, _ = ask({"do": "ceilings", "dtype": None}, _SETUP_SECONDS)
+    dtype = _product_dtype(exercise)
+    answer, _ = ask({"do": "ceilings", "dtype": dtype}, _SETUP_SECONDS)
     contest = Contest(exercise, exercise.bench, ask, conduct, seed)
     looks = timing.LOOKS[-1:] if bench else timing.LOOKS
     complaint = contest.run(looks, progress)
     if complaint is not None:
         return None, complaint
-    measured = contest.measurement(answer["ceilings"])
+    measured = contest.measurement(answer["ceilings"], dtype)
     return measured, time_complaint(measured, exercise.min_speedup)
+
+
+def _product_dtype(exercise: Exercise) -> str | None:
+    """The dtype to compare matrix products in, where the bench case has more operations a byte than memory can feed."""
+    assert exercise.bench is not None
+    flops = exercise.flops(**exercise.bench) if exercise.flops else 0
+    if flops < COMPUTE_BOUND * exercise.bytes_moved(**exercise.bench):
+        return None
+    return str(exercise.bench.get("dtype", next(iter(exercise.tolerance))))
 
 
 def time_complaint(measured: Measurement, min_speedup: float) -> Complaint | None:
