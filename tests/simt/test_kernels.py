@@ -118,6 +118,31 @@ def test_last_block_to_finish_adds_the_partial_sums(run):
     assert total[0] == a.sum()
 
 
+def test_each_block_waits_for_the_one_before(run):
+    """A scan in one pass: totals handed from block to block by release and acquire."""
+    source = """__global__ void kernel(const int* a, int* b, int* sums, int* flags) {
+        __shared__ int s[64], before;
+        int t = threadIdx.x, i = blockIdx.x * 64 + t;
+        s[t] = a[i];
+        __syncthreads();
+        int sum = 0;
+        for (int k = 0; k <= t; k++) sum += s[k];
+        if (t == 63) {
+            int flag = blockIdx.x == 0;
+            while (!flag) asm volatile("ld.acquire.gpu.s32 %0, [%1];" : "=r"(flag) : "l"(flags + blockIdx.x - 1));
+            before = blockIdx.x ? sums[blockIdx.x - 1] : 0;
+            sums[blockIdx.x] = before + sum;
+            asm volatile("st.release.gpu.s32 [%0], %1;" :: "l"(flags + blockIdx.x), "r"(1));
+        }
+        __syncthreads();
+        b[i] = before + sum;
+    }"""
+    a = RNG.integers(-50, 50, 5 * 64, dtype=np.int32)
+    b, sums, flags = (np.zeros(size, np.int32) for size in (320, 5, 5))
+    run(source, 5, 64, a, b, sums, flags)
+    assert b.tolist() == np.cumsum(a).tolist()
+
+
 def test_loops_whose_trip_count_differs_by_lane(run):
     source = """__global__ void kernel(const int* a, int* b) {
         int n = a[threadIdx.x], steps = 0;

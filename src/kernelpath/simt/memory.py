@@ -97,7 +97,7 @@ def access(
         counts.least += least_wavefronts(mask, size)
     elif space != Space.LOCAL:
         counts.sectors += count_sectors(warp.address + ADDRESSES, mask)
-        if kind == Access.ATOMIC:
+        if kind == Access.ATOMIC or strong:
             launch.acquired = 1
     return 0
 

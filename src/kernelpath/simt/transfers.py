@@ -48,6 +48,8 @@ def emit_st(e: Lowering, i: Instruction) -> None:
     kind, space, sources = Kind(i.modifiers[-1]), space_of(i), items(i.operands[1])
     addresses = e.addresses(i.operands[0], space)
     size = kind.bits // 8
+    if "release" in i.modifiers:
+        e.call("fence")
     values = [e.read(source, kind.bits) for source in sources]
     for part, value in enumerate(values):
         e.put_row(2 * part, e.resize(value, 64))
