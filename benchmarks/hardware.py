@@ -75,6 +75,25 @@ def counters() -> dict[str, dict[str, int]]:
     }
 
 
+def machine() -> dict[str, dict[str, int]]:
+    """What the PTX machine counts for the same launches."""
+    import torch
+
+    from kernelpath import lanes
+    from kernelpath.lanes import cuda
+
+    a, b = torch.zeros(2, FLOATS)
+    found: dict[str, dict[str, int]] = {}
+    for pattern in PATTERNS:
+        launched: list[lanes.Launched] = []
+        with lanes.observe(launched.append):
+            cuda.Kernel(f"{pattern.name}.cu", pattern.source, pattern.name)[GRID, BLOCK](a, b)
+        counted = launched[0].counted
+        assert counted is not None
+        found[pattern.name] = {name: getattr(counted.totals, name) for name in METRICS}
+    return found
+
+
 def program(bugs: list[Bug]) -> str:
     """A CUDA program that runs the bug whose number it is given."""
     kernels = "\n".join(
@@ -133,8 +152,12 @@ def main() -> None:
         return
     from kernelpath.timing import Stopwatch
 
-    recorded = peers.machine(Stopwatch()) | {"counters": counters()}
-    print(f"{len(recorded['counters'])} patterns counted", flush=True)
+    recorded = peers.machine(Stopwatch()) | {"counters": counters(), "machine": machine()}
+    for name, counted in recorded["counters"].items():
+        ours = recorded["machine"][name]
+        print(
+            f"{name:<24}", {key: (ours[key], counted[key]) for key in METRICS if ours[key] != counted[key]} or "equal"
+        )
     options.path.write_text(json.dumps(recorded, indent=1) + "\n")
     recorded["sanitizer"] = sanitizer()
     for name, row in recorded["sanitizer"].items():
