@@ -3,7 +3,7 @@
 from kernelpath.spec import Checkpoint, Question
 
 CHECKPOINT = Checkpoint(
-    deliverable="transpose",
+    deliverable="matmul_tiled",
     questions=(
         Question(
             ask="Which of these is decided by the hardware and not by your launch?",

@@ -257,6 +257,10 @@ def _show(item: Item, graded: Report, *, next_step: bool = True) -> None:
 def _remember(item: Item, graded: Report) -> None:
     if graded.verdict.passed:
         _save(item, lambda record: progress.with_report(record, graded))
+    try:
+        Progress(item.root, _warn).keep(graded, item.files("phases"))
+    except progress.NotSaved as error:
+        _warn(str(error))
 
 
 def _write_json(target: str, reports: list[Report], *, single: bool) -> None:
@@ -436,6 +440,42 @@ def _roofline(measured: Measurement) -> bytes:
     picture = io.BytesIO()
     roofline_plot(runs, measured.ceilings).savefig(picture, format="png", dpi=150)
     return picture.getvalue()
+
+
+@cli.command()
+@name_argument
+@click.option("--tree", type=click.Choice(["phases", "solutions"]), default="phases", show_default=True)
+@click.option("--picture", type=click.Path(path_type=Path), help="Where the PNG goes. [.kernelpath/NAME-memory.png]")
+def profile(item: Item, tree: Tree, picture: Path | None) -> int:
+    """Draw the source with its counters, one warp's addresses and the banks."""
+    from kernelpath import grade
+
+    with errors.status(item.name), grade.Session(item, item.submission(tree), device="cpu") as session:
+        try:
+            drawn = session.picture()
+        except grade.Usage as error:
+            raise Failure(str(error)) from error
+    path = picture or progress.folder(item.root) / f"{item.name}-memory.png"
+    progress.write_atomically(path, drawn)
+    view.step(out, f"open {view.place(str(path), item.root)}")
+    return PASSED
+
+
+@cli.command()
+@click.option("--out", "to", type=click.Path(path_type=Path), help="Where the page goes. [.kernelpath/report.html]")
+def report(to: Path | None) -> int:
+    """Write the web page of your progress.
+
+    Verdicts, times and traffic as of the last kp check of each exercise. One file; it needs no network.
+    """
+    from kernelpath import report as web
+
+    root = registry.root()
+    page = web.page(root, _records(), Progress(root, _warn))
+    to = to or progress.folder(root) / "report.html"
+    progress.write_atomically(to, page)
+    view.step(out, f"open {view.place(str(to), root)} in a browser")
+    return PASSED
 
 
 @cli.command()

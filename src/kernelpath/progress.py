@@ -6,11 +6,11 @@ import dataclasses
 import json
 import os
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import date
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from filelock import FileLock, Timeout
 
@@ -47,6 +47,14 @@ class Record:
 
 
 NOTHING = Record()
+
+
+@dataclass(frozen=True)
+class Kept:
+    """A report with the sources that were graded, by file name."""
+
+    report: Report
+    sources: Mapping[str, str]
 
 
 @dataclass(frozen=True)
@@ -88,6 +96,34 @@ class Progress:
         except OSError as error:
             raise NotSaved(f"progress is not saved: {error.strerror}: {error.filename or self.path}") from error
         return records[stem]
+
+    def keep(self, report: Report, sources: Sequence[Path]) -> None:
+        """Keep the last report of the exercise, and the last one that was timed, with the sources. Raises NotSaved."""
+        texts = {path.name: path.read_text(encoding="utf-8", errors="replace") for path in sources if path.is_file()}
+        text = json.dumps({"report": dataclasses.asdict(report), "sources": texts}, allow_nan=False) + "\n"
+        kinds = ("last",) if report.measurement is None else ("last", "timed")
+        try:
+            for kind in kinds:
+                path = self._report(report.exercise, kind)
+                folder(self.root)
+                path.parent.mkdir(exist_ok=True)
+                write_atomically(path, text)
+        except OSError as error:
+            raise NotSaved(f"the report is not kept: {error.strerror}: {error.filename or self.path}") from error
+
+    def kept(self, stem: str, kind: Literal["last", "timed"] = "last") -> Kept | None:
+        """The exercise's report of that kind; None if there is none, or none that can be understood."""
+        try:
+            data = json.loads(self._report(stem, kind).read_text(encoding="utf-8"))
+            return Kept(Report.from_json(json.dumps(data["report"])), data["sources"])
+        except FileNotFoundError:
+            return None
+        except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
+            self.warn(f"{self._report(stem, kind)} is passed over ({error}); the next kp check replaces it")
+            return None
+
+    def _report(self, stem: str, kind: str) -> Path:
+        return self.root / FOLDER / "reports" / f"{stem.partition('/')[2]}.{kind}.json"
 
     def _set_aside(self) -> str:
         number = 1
