@@ -249,7 +249,8 @@ def roofline(kernels: Mapping[str, tuple[float, float]], bandwidth: float, peak:
     axes.plot([left, ridge, right], [left * bandwidth / 1e12, peak / 1e12, peak / 1e12], color=_INK)
     for label, (intensity, rate) in kernels.items():
         axes.plot(intensity, rate / 1e12, "o", color=_colour(label))
-        axes.annotate(f"  {label}: {rate / 1e12:.3g}", (intensity, rate / 1e12), fontsize=8, va="center")
+        text, place = f" {label}: {rate / 1e12:.3g}", (intensity, rate / 1e12)
+        axes.annotate(text, place, fontsize=8, va="top", rotation=-35, rotation_mode="anchor")
     axes.set(xscale="log", yscale="log", xlabel="operations for each byte asked of memory", ylabel="TFLOP/s")
     axes.set_xlim(left, right)
     _quiet(axes, "")
