@@ -171,6 +171,13 @@ def test_a_grid_shows_every_value_in_its_cell() -> None:
     assert shown == {(0, 0): "3", (1, 0): "1", (0, 1): "0", (1, 1): "2"}
 
 
+def test_the_roof_bends_where_memory_and_arithmetic_balance() -> None:
+    (axes,) = plots.roofline({"naive": (0.5, 1e12)}, bandwidth=4e12, peak=48e12).axes
+    roof, kernel = (np.transpose(line.get_data()).tolist() for line in axes.get_lines())
+    assert roof == [[0.25, 1.0], [12.0, 48.0], [48.0, 48.0]]
+    assert kernel == [[0.5, 1.0]]
+
+
 @pytest.mark.parametrize(("tree", "remembered"), [("phases", True), ("solutions", False)])
 def test_a_learners_pass_is_remembered(
     tree: str, remembered: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
