@@ -118,6 +118,17 @@ class Session:
             if self._warm:
                 self._next = self._spawn()
 
+    def picture(self, *, seed: int = 0, report_progress: Progress | None = None) -> bytes:
+        """A PNG of the file's source with its counters on the largest case, one warp's addresses and the banks.
+
+        Needs device="cpu". Raises Usage where there is nothing to draw, with the reason.
+        """
+        grading = _Grading(self, seed, report_progress or (lambda _: None))
+        try:
+            return grading.picture()
+        finally:
+            grading.close()
+
     def take_worker(self) -> Worker:
         """A started worker without a submission."""
         worker, self._next = self._next, None
@@ -197,6 +208,20 @@ class _Grading:
             versions=versions(),
             seconds=time.monotonic() - self._begun,
         )
+
+    def picture(self) -> bytes:
+        """The PNG of the largest case's heaviest launch."""
+        case = max(self.exercise.cases, key=lambda case: self.exercise.bytes_moved(**case))
+        self.progress("running on the PTX machine")
+        try:
+            message = {"do": "picture", "case": dict(case), "seed": derive(self.seed, "picture")}
+            _, pictures = self._ask(message, CASE_SECONDS)
+        except _Stopped as stopped:
+            told = f"{stopped.complaint.verdict.value}: {stopped.complaint.cause}"
+            raise Usage(f"{told}; kp check {self.item.name} says more") from None
+        if not pictures:
+            raise Usage(f"{self.item.name} launches no kernel, so there is nothing to draw")
+        return pictures[0]
 
     def close(self) -> None:
         """End the worker and keep what it printed."""

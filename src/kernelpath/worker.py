@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ctypes
 import inspect
+import io
 import signal
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
@@ -23,6 +24,7 @@ from kernelpath import compare, registry, roofline, sandbox, simt, timing
 from kernelpath.blame import EntryError, blame
 from kernelpath.lanes import Launched, observe, on_compiling
 from kernelpath.process import Channel
+from kernelpath.simt import picture
 from kernelpath.spec import Case, Exercise
 from kernelpath.verdict import Complaint, LineTraffic, Verdict
 
@@ -101,6 +103,23 @@ class _Worker:
             return _complain(Complaint(Verdict.WRONG_TYPE, str(error), str(self._file)))
         except BaseException as error:
             return _complain(blame(error, self._file))
+
+    def on_picture(self, case: Case, seed: int) -> Answer:
+        """Run one case on the PTX machine; answer with a PNG of the largest launch, if there is any."""
+        run = _Run(self._exercise, case, seed, self._device)
+        try:
+            self._thread.call(run.call, self._entry)
+        except BaseException as error:
+            return _complain(blame(error, self._file))
+        counted = [launched.counted for launched in run.launches if launched.counted is not None]
+        if not counted:
+            return {"kernel": ""}, []
+        heaviest = max(counted, key=lambda launch: launch.totals.warp_instructions)
+        source = self._file.with_name(Path(heaviest.file).name)
+        figure = picture.draw(heaviest, source.read_text(encoding="utf-8"), f"{source.name}: {heaviest.kernel}")
+        image = io.BytesIO()
+        figure.savefig(image, format="png", dpi=120)
+        return {"kernel": heaviest.kernel}, [image.getvalue()]
 
     def on_profile(self, case: Case, seed: int) -> Answer:
         """Run one case on a GPU; answer with the seconds that each kernel took there, by name."""
