@@ -116,7 +116,7 @@ class _Worker:
             return {"kernel": ""}, []
         heaviest = max(counted, key=lambda launch: launch.totals.warp_instructions)
         source = self._file.with_name(Path(heaviest.file).name)
-        figure = picture.draw(heaviest, source.read_text(encoding="utf-8"), f"{source.name}: {heaviest.kernel}")
+        figure = picture.draw(heaviest, source.read_text(encoding="utf-8"), f"{self._item.name}: {source.name}")
         image = io.BytesIO()
         figure.savefig(image, format="png", dpi=120)
         return {"kernel": heaviest.kernel}, [image.getvalue()]

@@ -72,14 +72,16 @@ def _draw_source(axes: Axes, lines: dict[int, LineCounters], shown: list[tuple[i
         axes.text(0, row, f"{number:4}  {text[:95]}", family="monospace", fontsize=8, va="center")
         requests = counters.global_load_requests + counters.global_store_requests
         shared = counters.shared_load_requests + counters.shared_store_requests
+        moved = SECTOR * (counters.global_load_sectors + counters.global_store_sectors)
+        wasteful = moved > counters.global_load_bytes + counters.global_store_bytes
         cells = (
-            (0.78, requests, counters.sectors_per_request, 4),
-            (0.9, shared, counters.bank_conflicts_per_request, 0),
-            (1.0, counters.divergent_branches, counters.lanes_per_instruction, LANES),
+            (0.78, requests, counters.sectors_per_request, wasteful),
+            (0.9, shared, counters.bank_conflicts_per_request, counters.bank_conflicts > 0),
+            (1.0, counters.divergent_branches, counters.lanes_per_instruction, True),
         )
-        for place, present, value, good in cells:
+        for place, present, value, bad in cells:
             if present:
-                color = "tab:red" if (value > good if good < LANES else value < good) else "0.2"
+                color = "tab:red" if bad else "0.2"
                 axes.text(place, row, f"{value:.1f}", ha="right", va="center", fontsize=8, color=color)
 
 
@@ -112,15 +114,18 @@ def _draw_banks(axes: Axes, sample: AccessSample) -> None:
             if word not in stacks[word % BANKS]:
                 stacks[word % BANKS].append(word)
     tallest = max(map(len, stacks.values()))
+    least = sample.least_wavefronts / sample.requests
     for bank, words in stacks.items():
         for level, word in enumerate(words):
-            axes.bar(bank, 1, bottom=level, width=0.9, color="tab:blue" if level == 0 else "tab:red", edgecolor="white")
+            axes.bar(
+                bank, 1, bottom=level, width=0.9, color="tab:blue" if level < least else "tab:red", edgecolor="white"
+            )
             if tallest <= 8:
                 name = str(lanes[word][0]) + ("+" if len(lanes[word]) > 1 else "")
                 axes.text(bank, level + 0.5, name, ha="center", va="center", fontsize=6, color="white")
     axes.set_title(
         f"line {sample.line}, {sample.instruction}: {sample.wavefronts / sample.requests:.1f} wavefronts a request, "
-        f"{sample.least_wavefronts / sample.requests:.1f} would do",
+        f"{least:.1f} would do",
         fontsize=9,
     )
     axes.set_xlabel("bank of shared memory; in the bars the first lane that wants the word", fontsize=8)
