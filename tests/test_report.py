@@ -107,7 +107,7 @@ def test_bars_compare_speeds_and_name_the_share_of_light() -> None:
         "yours": ("2,100 GB/s", 0.625, 0.5),
         "reference": ("3,360 GB/s", 1.0, 0.8),
     }
-    product = measurement(flops=100 * 420_000_000)
+    product = dataclasses.replace(measurement(flops=42 * 10**9), light_seconds=1.2e-4)
     assert [bar.rate for bar in report.bars(product)] == ["84.0 TFLOP/s", "210.0 TFLOP/s", "336.0 TFLOP/s"]
 
 
@@ -131,8 +131,16 @@ def test_marks_lie_under_the_roof_where_their_share_says() -> None:
     assert marks["yours"].y - light == pytest.approx(decade * 0.30103, abs=0.2)
     assert marks["baseline"].y - light == pytest.approx(decade * 0.69897, abs=0.2)
     assert (marks["yours"].label_y, marks["baseline"].label_y) == (marks["yours"].y, None)
-    (left, low), (right, high) = roof.roof
+    left, low, right, high = roof.slope
     assert low + (marks["yours"].x - left) * (high - low) / (right - left) == pytest.approx(light, abs=0.3)
+
+
+def test_the_roof_is_flat_where_a_product_was_measured() -> None:
+    fast = dataclasses.replace(measurement(flops=42 * 10**9), ceilings={**CEILINGS, "matmul_float32": 4.2e14})
+    reports = [Report("1_a/w01a_x", "", "", "GPU", 1, Verdict.PASSED, measurement=one) for one in (fast, measurement())]
+    roof = report.Roof("GPU", reports, ("yours",))
+    assert roof.flats == [(roof.x(100), roof.y(4.2e14), "float32 product, 420 TFLOP/s")]
+    assert roof.slope[2:] == roof.flats[0][:2]
 
 
 def test_names_do_not_cover_each_other() -> None:

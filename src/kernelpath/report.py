@@ -20,8 +20,8 @@ from kernelpath.verdict import LineTraffic, Measurement, Report
 WASTE = 1.05
 """More than this many times the least traffic is marked."""
 
-COMPUTING = 50
-"""Operations per byte beyond which arithmetic bounds a kernel on every GPU of today."""
+ARITHMETIC = 1.01
+"""A speed of light this many times slower than memory alone would allow is that of arithmetic."""
 
 YOURS, REFERENCE, BASELINE = "yours", "reference", "baseline"
 
@@ -138,8 +138,8 @@ def bars(measured: Measurement) -> list[Bar]:
 
 
 def rate(measured: Measurement, seconds: float) -> str:
-    """Bytes per second; operations per second where there are many to a byte, as in a matrix product."""
-    if measured.flops > COMPUTING * measured.bytes_moved:
+    """Operations per second where arithmetic sets the speed of light, else bytes per second."""
+    if measured.light_seconds > ARITHMETIC * measured.bytes_moved / bandwidth(measured.ceilings):
         return f"{measured.flops / seconds / 1e12:,.1f} TFLOP/s"
     return f"{measured.bytes_moved / seconds / 1e9:,.0f} GB/s"
 
@@ -211,29 +211,33 @@ class Roof:
         self.runs = [(report, measured) for report in reports if (measured := report.measurement) is not None]
         computing = [(report, measured) for report, measured in self.runs if measured.flops]
         self.moving = [_name(report) for report, measured in self.runs if not measured.flops]
-        self.ceilings = self.runs[-1][1].ceilings
-        self.memory = bandwidth(self.ceilings)
-        self.products = {name: rate for name, rate in self.ceilings.items() if name.startswith("matmul_")}
-        intensities = [measured.flops / measured.bytes_moved for _, measured in computing] or [1.0]
+        ceilings = {name: rate for _, measured in self.runs for name, rate in measured.ceilings.items()}
+        self.memory = bandwidth(ceilings)
+        self.products = {name.removeprefix("matmul_"): rate for name, rate in ceilings.items() if "matmul_" in name}
         ridges = [rate / self.memory for rate in self.products.values()]
-        low, high = min(*intensities, *ridges, 0.1) / 3, 6 * max(*intensities, *ridges, 1.0)
-        self.top = max(ridges, default=high)
-        slowest = min(
-            [measured.flops / bar.seconds for _, measured in computing for bar in bars(measured)],
-            default=low * self.memory,
+        places = [measured.flops / measured.bytes_moved for _, measured in computing]
+        self.x = Axis(
+            min(*places, *ridges, 0.1) / 3, 6 * max(*places, *ridges, 1.0), self.LEFT, self.WIDTH - self.RIGHT
         )
-        floor = min(slowest, low * self.memory) / 1.5
-        self.x = Axis(low, high, self.LEFT, self.WIDTH - self.RIGHT)
-        self.y = Axis(floor, 2 * self.top * self.memory, self.HEIGHT - self.BOTTOM, self.TOP)
+        self.ridge = max(ridges, default=self.x.high)
+        rates = [measured.flops / bar.seconds for _, measured in computing for bar in bars(measured)]
+        slowest = min(*rates, self.x.low * self.memory) / 3
+        self.y = Axis(slowest, 2 * self.ridge * self.memory, self.HEIGHT - self.BOTTOM, self.TOP)
         self.marks = self._labelled([mark for run in computing for mark in self._marks(*run)])
 
     @property
-    def roof(self) -> list[tuple[float, float]]:
-        """The corners of the memory roof, and of the highest product's where one was measured."""
-        corners = [(self.x.low, self.x.low * self.memory), (self.top, self.top * self.memory)]
-        if self.products:
-            corners.append((self.x.high, self.top * self.memory))
-        return [(self.x(x), self.y(y)) for x, y in corners]
+    def slope(self) -> tuple[float, float, float, float]:
+        """The memory roof, as x1, y1, x2, y2."""
+        low, high = self.x.low, self.ridge
+        return self.x(low), self.y(low * self.memory), self.x(high), self.y(high * self.memory)
+
+    @property
+    def flats(self) -> list[tuple[float, float, str]]:
+        """The roof of each matrix product that was measured: where it begins, its height, what it is."""
+        return [
+            (self.x(rate / self.memory), self.y(rate), f"{name} product, {rate / 1e12:,.0f} TFLOP/s")
+            for name, rate in self.products.items()
+        ]
 
     def _marks(self, report: Report, measured: Measurement) -> Iterator[Mark]:
         for bar in bars(measured):
