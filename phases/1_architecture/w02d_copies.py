@@ -1,0 +1,56 @@
+"""Copies: from the host to the device, piece by piece, while the next piece is made ready.
+
+upload brings a vector from ordinary (pageable) memory of the host to the device, through pinned buffers of at most
+`chunk` elements each. While the device copies one of them, the host fills the other. The runtime has what is needed,
+a small part of CUDA's. Every call of it returns its status first; any of them may fail:
+
+    status, buffer = runtime.host_alloc(count)       a pinned buffer of so many float32; slow, so do it seldom
+    status = runtime.host_free(buffer)               gives it back
+    status = runtime.copy_async(target, source)      puts a copy into the queue and returns at once
+    status, event = runtime.record()                 an event that happens when all that is queued now is done
+    status = runtime.wait(event)                     waits until the event has happened
+    status = runtime.synchronize()                   waits until the queue is empty
+
+and runtime.fill(buffer, source), with which the host itself copies. Slices work everywhere: target[start:end].
+
+Graded: the values on the device when upload returns; that the first status which is not 0 is raised as CudaError; that
+every buffer is given back in any case; and on a simulated device the time. A copy reads its source as late as it may,
+so what you write into a buffer too early is what arrives.
+"""
+
+import torch
+
+
+class CudaError(Exception):
+    """A call failed. Its status says why: 2 is out of memory, 719 a kernel that went wrong some time before."""
+
+    def __init__(self, status: int) -> None:
+        super().__init__(f"CUDA error {status}")
+        self.status = status
+
+
+def check(status: int) -> None:
+    """Raise CudaError unless the status is 0."""
+    if status != 0:
+        raise CudaError(status)
+
+
+def upload(runtime, source: torch.Tensor, target: torch.Tensor, chunk: int) -> None:
+    """Copy source (float32, on the host) to target (as long, on the device). Raises CudaError."""
+    raise NotImplementedError("TODO: fill one buffer while the device copies the other")
+
+
+def copies(runtime, source: torch.Tensor, chunk: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """The vector on the device (zeros after an error), and three integers.
+
+    They are the status that was raised, the buffers that were not given back, and how many times as long as with
+    overlapped copies it took, rounded: 0, 0 and 1 are right if no call fails.
+    """
+    target = torch.empty_like(source, device=runtime.device)
+    status = 0
+    try:
+        upload(runtime, source, target, chunk)
+    except CudaError as error:
+        status = error.status
+        target.zero_()
+    return target, runtime.ledger(status)
