@@ -33,8 +33,11 @@ __global__ void gather(const float* x, float* out, int stride) {
 
 
 @pytest.fixture(scope="module")
-def executed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[Path, Future[nbformat.NotebookNode]]]:
-    """Every notebook's run, two at a time, each in a process of its own."""
+def executed(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[dict[Path, Future[nbformat.NotebookNode]]]:
+    """The runs of the notebooks that are asked for, two at a time, each in a process of its own."""
+    wanted = {item.callspec.params["path"] for item in request.session.items if "executed" in item.fixturenames}
     into = tmp_path_factory.mktemp("notebooks")
 
     def run(path: Path) -> nbformat.NotebookNode:
@@ -44,7 +47,7 @@ def executed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[Path, Fu
         return read(into / path.name)
 
     with ThreadPoolExecutor(max_workers=min(2, os.cpu_count() or 1)) as pool:
-        yield {path: pool.submit(run, path) for path in NOTEBOOKS}
+        yield {path: pool.submit(run, path) for path in NOTEBOOKS if path in wanted}
 
 
 def exercises_of(path: Path) -> list[registry.Item]:
