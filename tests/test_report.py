@@ -20,6 +20,7 @@ from matplotlib.image import imread
 from websocket import WebSocket, create_connection
 
 from kernelpath import cli, report
+from kernelpath.checkpoint import Certificate
 from kernelpath.progress import NOTHING, Kept, Progress, Record
 from kernelpath.registry import Item
 from kernelpath.verdict import CaseResult, Interval, LineTraffic, Measurement, Report, Verdict
@@ -268,3 +269,15 @@ def test_in_a_browser(kept: Progress, browser: Browser, width: int, scheme: str)
     assert pixels.shape[1] == width
     assert (pixels[..., :3].mean() > 0.5) == (scheme == "light")
     assert pixels.std() > 0.05
+
+
+@pytest.mark.parametrize("width", [390, 1100])
+def test_a_certificate_in_a_browser(browser: Browser, tmp_path: Path, width: int) -> None:
+    timed = Report("1_a/w01a_vector_add_triton", "Adding", "", "GPU", 1, Verdict.PASSED, measurement=measurement())
+    told = Certificate(1, "1_a", "2026-11-21", "GPU", {"device": "GPU"}, {}, 5, 100, (), (timed,), (timed,), {}, {})
+    path = tmp_path / "certificate.html"
+    path.write_text(told.to_html())
+    browser.open(path, width, "light")
+    assert browser.run("document.querySelector('h1').textContent") == "Passed with 100 of 100 points"
+    assert browser.run("document.documentElement.scrollWidth") == width
+    assert browser.run("document.querySelector('td.number + td.number').innerText") == "2.500\n2.400 to 2.600"

@@ -581,7 +581,8 @@ def _verify(exam: Exam, folder: Path, path: Path, device: Device) -> int:
             out, f"give the folder of the certified submission: kp checkpoint {exam.number} --from DIR --verify ..."
         )
         return NOT_YET
-    out.print(f"the certificate holds: {old.score} of 100 on {old.date}, {old.device}, seed {old.seed}")
+    holds = f"the certificate holds: {old.score} of 100 on {old.date}, {old.device}, seed {old.seed}"
+    out.print(holds, soft_wrap=True)
     return PASSED
 
 

@@ -87,7 +87,7 @@ def checkpoint(console: Console, exam: Exam, result: Certificate) -> None:
     style = "bold green" if result.passed else "bold yellow"
     ending = "passed" if result.passed else "not yet passed"
     about = f"checkpoint {exam.number} {ending} with {result.score} of 100 points"
-    console.print(Text.assemble((about, style), (f"  {result.device}, seed {result.seed}", "dim")))
+    console.print(Text.assemble((about, style), (f"  {result.device}, seed {result.seed}", "dim")), soft_wrap=True)
     for sentence in result.missing:
         console.print(f"missing: {sentence}", soft_wrap=True)
 
