@@ -75,14 +75,17 @@ def check(name: str) -> Report:
     item = registry.find(name)
     report = grade.grade(item, item.submission(tree()))
     view.report(console(), item, report, explain=registry.load(item).explain)
-    if tree() == "phases" and report.verdict.passed:
+    if tree() == "phases":
         _remember(item, report)
     return report
 
 
 def _remember(item: Item, report: Report) -> None:
+    progress = Progress(item.root)
     try:
-        Progress(item.root).update(item.stem, lambda record: with_report(record, report))
+        if report.verdict.passed:
+            progress.update(item.stem, lambda record: with_report(record, report))
+        progress.keep(report, item.files("phases"))
     except NotSaved as error:
         print(error)
 
