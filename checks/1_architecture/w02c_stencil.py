@@ -69,7 +69,7 @@ EXERCISE = Exercise(
     tolerance={"float32": Tolerance(rtol=1e-6, atol=5e-7)},
     bench={"n": 1 << 26},  # 512 MiB in and out, 9 times the L2 of an H200
     baseline=global_memory,
-    min_speedup=1.5,
+    min_speedup=2.0,  # on an H200 a plain tile reaches 1.3, the reference kernel 3.3
     bytes_moved=lambda n: 8 * n,
     flops=lambda n: 34 * n,
     traffic=Traffic(sectors=1.3, bank_conflicts=0.5, bytes=1.2),
@@ -79,11 +79,11 @@ EXERCISE = Exercise(
         "Let a block load its stretch of x into a __shared__ array first, together with a halo: the 8 elements before"
         " it and the 8 behind it. Elements outside the vector count as 0. After __syncthreads() everyone reads from"
         " the array. No thread may leave before the barrier.",
-        "`__shared__ float tile[256 + 16]; const long long first = blockIdx.x * 256LL - 8;"
-        " for (int t = threadIdx.x; t < 256 + 16; t += 256) { const long long i = first + t;"
-        " tile[t] = i >= 0 && i < n ? x[i] : 0.0f; } __syncthreads();` and then"
-        " `for (int k = 0; k <= 16; ++k) sum += (9 - abs(k - 8)) * tile[threadIdx.x + k];`. For speed let a thread make"
-        " four neighbouring elements out of 20 values that it holds in registers.",
+        "`__shared__ float tile[256 + 16]; const long long first = blockIdx.x * 256LL - 8; for (int t = threadIdx.x; t"
+        " < 256 + 16; t += 256) { const long long i = first + t; tile[t] = i >= 0 && i < n ? x[i] : 0.0f; }"
+        " __syncthreads();` and then `for (int k = 0; k <= 16; ++k) sum += (9 - abs(k - 8)) * tile[threadIdx.x + k];`."
+        " For the second star let a thread make four neighbouring elements out of 20 values that it holds in"
+        " registers.",
     ),
     questions=(
         Question(

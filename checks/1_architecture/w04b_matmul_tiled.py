@@ -48,7 +48,7 @@ EXERCISE = Exercise(
     tolerance={"float32": Tolerance(rtol=1e-5, atol=1e-5)},
     bench={"m": 4096, "n": 4096, "k": 4096},
     baseline=lambda a, b: naive()(a, b),
-    min_speedup=3.0,
+    min_speedup=3.0,  # on an H200 a tile of 32 reaches 1.5, 4 x 4 outputs a thread 3.4, the reference kernel 7.4
     bytes_moved=lambda m, n, k: 4 * (m * k + k * n + m * n),
     flops=lambda m, n, k: 2 * m * n * k,
     # At 128 x 128 x 128 tiles of 32 move 3 times the compulsory bytes, tiles of 16 move 5.7 times as many.

@@ -7,7 +7,7 @@
 // ALIGNED says that x begins at a multiple of 16 bytes, so that four elements can be loaded at once.
 
 constexpr int RADIUS = 8;
-constexpr int THREADS = 256;
+constexpr int THREADS = 128;  // small blocks: others load while one waits at its barrier
 constexpr int HALO = RADIUS / 4;  // in float4, as all that follows
 
 template <bool ALIGNED>
