@@ -121,6 +121,15 @@ def test_grading_solutions_or_another_file_is_no_progress(kp: Run, item: Item) -
     other.write_text(RIGHT)
     assert kp("check", "double", "--file", str(other), "--device", "cpu")[0] == 0
     assert "0 of 1 passed" in kp("progress")[1]
+    assert not (item.root / ".kernelpath" / "reports").exists()
+
+
+def test_the_last_report_is_kept_whatever_the_verdict(kp: Run, item: Item) -> None:
+    for source, verdict in ((RIGHT, "PASSED"), (WRONG, "WRONG_VALUES")):
+        item.stub.write_text(source)
+        kp("check", "double", "--device", "cpu")
+        kept = json.loads((item.root / ".kernelpath" / "reports" / "w01a_double.last.json").read_text())
+        assert (kept["report"]["verdict"], kept["sources"]) == (verdict, {"w01a_double.py": source})
 
 
 def test_the_next_step_grades_the_same_file_again(kp: Run, item: Item) -> None:

@@ -16,7 +16,7 @@ import io
 import json
 import os
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass
 from pathlib import Path
@@ -65,11 +65,19 @@ def entries(folder: Path, items: Sequence[Item]) -> list[Entry]:
     learners = sorted(path for path in folder.iterdir() if path.is_dir() and not path.name.startswith("."))
     if not learners:
         raise grade.Usage(f"{folder} holds no folders; give one that has a folder for each learner")
-    return [Entry(learner.name, item, _handed_in(learner, item)) for learner in learners for item in items]
+    return [entry for learner in learners for entry in _entries(learner, items)]
 
 
-def _handed_in(learner: Path, item: Item) -> Path | None:
-    found = sorted(learner.rglob(item.solution.name), key=lambda path: _precedence(path, learner, item))
+def _entries(learner: Path, items: Sequence[Item]) -> Iterator[Entry]:
+    wanted = {item.solution.name for item in items}
+    found = [path for path in learner.rglob("*.py") if path.name in wanted]
+    for item in items:
+        own = [path for path in found if path.name == item.solution.name]
+        yield Entry(learner.name, item, _handed_in(learner, item, own))
+
+
+def _handed_in(learner: Path, item: Item, found: Sequence[Path]) -> Path | None:
+    found = sorted(found, key=lambda path: _precedence(path, learner, item))
     return next((path for path in found if _own(path, learner) and _own_if_any(path, learner)), None)
 
 
@@ -231,4 +239,5 @@ def _said(report: Report) -> str:
 
 def default_items(folder: Path) -> list[Item]:
     """The exercises that anybody in the class handed in."""
-    return [item for item in registry.exercises() if any(folder.glob(f"*/**/{item.solution.name}"))]
+    names = {path.name for path in folder.glob("*/**/*.py")}
+    return [item for item in registry.exercises() if item.solution.name in names]
