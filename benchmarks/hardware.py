@@ -101,7 +101,7 @@ def program(bugs: list[Bug]) -> str:
     )
     cases = "\n".join(
         f"case {k}: {''.join(f'fresh({x});' for x in bug.fresh)}"
-        f" bug_{k}::kernel<<<{bug.grid}, {bug.block}, 4096>>>(p[0], p[1], p[2], 1000); break;"
+        f" bug_{k}::kernel<<<{bug.grid}, {bug.block}>>>(p[0], p[1], p[2], 1000); break;"
         for k, bug in enumerate(bugs)
     )
     return f"""#include <cstdio>

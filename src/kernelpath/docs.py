@@ -17,7 +17,7 @@ _TABLE = re.compile(r"(?P<begin><!-- table: (?P<name>\w+) -->\n)(?P<body>.*?)(?P
 
 def regenerate(text: str, root: Path) -> str:
     """The text with every marked table generated anew. Raises KeyError for a table that nothing generates."""
-    tables = {"syllabus": syllabus, "results": results, "peers": peers}
+    tables = {"syllabus": syllabus, "results": results, "peers": peers, "counters": counters, "findings": findings}
 
     def table(match: re.Match[str]) -> str:
         return match["begin"] + "\n".join(tables[match["name"]](root)) + "\n" + match["end"]
@@ -85,6 +85,39 @@ def peers(root: Path) -> Iterator[str]:
                 ", ".join(f"{peer} {race['ratios'][peer][0]:.2f}" for peer in against),
                 f"{race['goal']}: {'reached' if race['reached'] else 'missed'}",
             )
+
+
+def counters(root: Path) -> Iterator[str]:
+    """A row for each access pattern: what ncu counts on the GPU, and where the PTX machine counts something else."""
+    yield from _header(
+        "GPU", "access pattern", "sectors a request, load and store", "wavefronts a request", "PTX machine"
+    )
+    for recorded in _recorded(root):
+        for pattern, counted in recorded.get("counters", {}).items():
+            ours = recorded["machine"][pattern]
+            different = [
+                f"{name.replace('_', ' ')} {ours[name]}, not {count}"
+                for name, count in counted.items()
+                if ours[name] != count
+            ]
+            loads, stores = (_each(counted, f"global_{way}", "sectors") for way in ("load", "store"))
+            wavefronts = " and ".join(_each(counted, f"shared_{way}", "wavefronts") for way in ("load", "store"))
+            same = "; ".join(different) or "the same"
+            yield _row(recorded["gpu"], f"`{pattern}`", f"{loads} and {stores}", wavefronts, same)
+
+
+def _each(counted: dict[str, int], what: str, unit: str) -> str:
+    requests = counted[f"{what}_requests"]
+    return f"{counted[f'{what}_{unit}'] / requests:g}" if requests else "0"
+
+
+def findings(root: Path) -> Iterator[str]:
+    """A row for each planted bug that the PTX machine finds: whether compute-sanitizer finds it on the GPU."""
+    yield from _header("GPU", "planted bug", "tool", "compute-sanitizer", "PTX machine")
+    for recorded in _recorded(root):
+        for bug, found in recorded.get("sanitizer", {}).items():
+            said = "found, with the line" if found["line"] else "found" if found["found"] else "not found"
+            yield _row(recorded["gpu"], f"`{bug}`", found["tool"], said, "found, with the line")
 
 
 def _recorded(root: Path) -> list[dict[str, Any]]:
