@@ -30,7 +30,7 @@ RECORDED: tuple[tuple[int, int, int, int], ...] = (
     (32, 20, 17042, 12), (154, 254, 80718, 1), (96, 168, 150, 4),
 )
 # fmt: on
-"""Threads, registers, bytes of shared memory, and the blocks that the driver of an H200 said (580, CUDA 13.0)."""
+"""Threads, registers, bytes of shared memory, and the blocks that the driver of an H200 (580) said."""
 
 HOLD = r"""
 template <int VALUES>
@@ -213,8 +213,8 @@ EXERCISE = Exercise(
     ),
     explain="Occupancy answers one question: how many warps are there to switch to while one waits? Little's law says"
     " how many are needed: bytes under way = latency times bandwidth, about 26 KB for each multiprocessor of an H200."
-    " They can come from many warps with a load each, or from few with many. So an expert does not chase 100 %; he"
-    " looks which of the four limits binds, and whether the next step is near: 41 registers cost a block that 40 do"
+    " They can come from many warps with a load each, or from few with many. So experts do not chase 100 %; they"
+    " look which of the four limits binds, and whether the next step is near: 41 registers cost a block that 40 do"
     " not. __launch_bounds__(256, 6) asks the compiler to stay below the step; if the values then spill to local"
     " memory, the price was too high. The fastest matrix products run at 12 to 25 % of the warps, with nearly all"
     " registers in use.",
