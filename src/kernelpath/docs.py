@@ -59,10 +59,9 @@ def results(root: Path) -> Iterator[str]:
             report = Report.from_json(json.dumps(graded))
             measured = report.measurement
             if measured is not None:
-                name = report.exercise.partition("_w")[2].partition("_")[2] or report.exercise
                 yield _row(
                     recorded["gpu"],
-                    f"`{name}`",
+                    f"`{registry.Item(root, report.exercise).name}`",
                     ", ".join(f"{key} {_number(value)}" for key, value in measured.case.items()),
                     f"{measured.seconds * 1e6:,.1f} µs",
                     _interval(measured.speedup),
