@@ -41,6 +41,7 @@ def test_a_right_submission_passes_with_one_star_and_says_what_was_not_measured(
         ("import sys\ndef double(x):\n    sys.exit(0)\n", "CRASHED", "SystemExit"),
         ("import ctypes\ndef double(x):\n    ctypes.string_at(0)\n", "CRASHED", "SIGSEGV"),
         ("def double(x):\n    return torch.empty(1 << 45)\n", "CRASHED", "out of memory"),
+        ("def double(x):\n    raise RuntimeError('Failed to find C compiler.')\n", "UNAVAILABLE", "needs a C compiler"),
         ("def double(x):\n    return None\n", "WRONG_TYPE", "returned None"),
         ("def double(x):\n    return [2 * x]\n", "WRONG_TYPE", "a list"),
         ("def double(x):\n    return (2 * x, 3 * x)\n", "WRONG_TYPE", "2 tensors, expected 1"),

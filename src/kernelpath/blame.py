@@ -32,6 +32,8 @@ def blame(error: BaseException, file: Path, loading: bool = False) -> Complaint:
         return Complaint(Verdict.TIMED_OUT, cause, error.file or str(file), error.line)
     if isinstance(error, (Unavailable, errors.Unsupported)):
         return Complaint(Verdict.UNAVAILABLE, str(error), str(file), line)
+    if "Failed to find C compiler" in str(error):
+        return Complaint(Verdict.UNAVAILABLE, "Triton needs a C compiler for its launchers, and there is none")
     if isinstance(error, Trespass):
         return Complaint(Verdict.NOT_YOUR_KERNEL, str(error), str(file), line)
     if isinstance(error, SyntaxError):
