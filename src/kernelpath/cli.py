@@ -543,6 +543,8 @@ def checkpoint(
 def _interview(sheet: Sheet) -> None:
     """Ask what is not answered rightly yet. Each answer is saved at once."""
     asked = [question for question in sheet.questions if not sheet.right[question.key]]
+    if asked:
+        out.print(Text(f"{len(asked)} questions; Ctrl-C stops, and what you answered is kept", "dim"))
     for position, question in enumerate(asked, start=1):
         view.question(out, question, f"question {position} of {len(asked)}")
 
