@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from kernelpath import registry
 from kernelpath.lanes import cuda
 from kernelpath.simt.occupancy import Occupancy, occupancy, registers
 
@@ -26,6 +27,13 @@ from kernelpath.simt.occupancy import Occupancy, occupancy, registers
 )
 def test_occupancy(threads, registers_, shared, device, expected):
     assert occupancy(threads, registers_, shared, device) == expected
+
+
+def test_agrees_with_the_driver_of_an_h200():
+    declared = registry.import_file(registry.find("occupancy").declaration, "occupancy_declaration", listed=False)
+    assert len(declared.RECORDED) > 40
+    for *kernel, blocks in declared.RECORDED:
+        assert declared.published("sm_90", *kernel) == blocks, kernel
 
 
 def test_a_block_that_does_not_fit():
