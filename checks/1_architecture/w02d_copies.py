@@ -17,6 +17,7 @@ INVALID_VALUE, OUT_OF_MEMORY, LAUNCH_FAILURE = 1, 2, 719
 
 BYTES_PER_SECOND, CALL_SECONDS, ALLOCATION_SECONDS = 2.5e9, 0.2e-6, 10e-6
 CHUNK = 8192
+PINNED_AT_MOST = 4 * CHUNK
 PIECES = 24
 
 
@@ -41,8 +42,9 @@ class Runtime:
         self._buffers: dict[int, torch.Tensor] = {}
 
     def host_alloc(self, count: int) -> tuple[int, torch.Tensor | None]:
-        """A pinned buffer of `count` float32 on the host."""
-        if failed := self._failed():
+        """A pinned buffer of `count` float32 on the host. All of them together hold PINNED_AT_MOST."""
+        pinned = count + sum(buffer.numel() for buffer in self._buffers.values())
+        if failed := self._failed() or (OUT_OF_MEMORY if pinned > PINNED_AT_MOST else 0):
             return failed, None
         buffer = self._allocate(count)
         self._buffers[buffer.data_ptr()] = buffer

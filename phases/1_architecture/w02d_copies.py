@@ -1,8 +1,9 @@
 """Copies: from the host to the device, piece by piece, while the next piece is made ready.
 
-upload brings a vector from ordinary (pageable) memory of the host to the device, through pinned buffers of at most
-`chunk` elements each. While the device copies one of them, the host fills the other. The runtime has what is needed,
-a small part of CUDA's. Every call of it returns its status first; any of them may fail:
+upload brings a vector from ordinary (pageable) memory of the host to the device, through two pinned buffers of at most
+`chunk` elements each. While the device copies one of them, the host fills the other. More than 4 * chunk elements
+cannot be pinned at a time. The runtime has what is needed, a small part of CUDA's. Every call of it returns its status
+first; any of them may fail:
 
     status, buffer = runtime.host_alloc(count)       a pinned buffer of so many float32; slow, so do it seldom
     status = runtime.host_free(buffer)               gives it back
