@@ -273,6 +273,8 @@ class Run:
             return self._new_fault(kind, text, -self._get("fault_site") - 1, number, lane)
         site, address = self.lowered.sites[self._get("fault_site")], self._get("fault_address")
         other = f"thread {self._thread(*divmod(self._get('fault_other'), LANES))}"
+        if self._get("fault_other") == number * LANES + lane:  # the history keeps one lane of a warp's readers
+            other = "another thread of its warp"
         text = complaints.describe(
             kind, site, address, self._where(address, site.bytes, site.space, number, lane), other
         )
