@@ -112,7 +112,7 @@ def test_ldmatrix(run, count, transposed):
         group, thread = divmod(lane, 4)
         pairs = expected[:, group, 2 * thread : 2 * thread + 2].astype(np.uint32)
         assert (b[lane] == pairs[:, 0] | pairs[:, 1] << 16).all()
-    load = counted.lines[6]
+    load = counted.totals  # NVRTC 13.0 and 13.5 number the lines of a long asm statement differently
     assert (load.shared_load_requests, load.shared_load_wavefronts) == (1, count)
 
 

@@ -12,6 +12,9 @@ from kernelpath.simt.lowered import Site
 
 __all__ = ["describe", "source_name"]
 
+LOWEST = 1 << 16
+"""No memory lies below this address: a pointer there is a null pointer with an index."""
+
 _VERBS = {Access.LOAD: "reads", Access.STORE: "writes", Access.ATOMIC: "updates"}
 
 
@@ -29,7 +32,7 @@ def describe(kind: FaultKind, site: Site, address: int, place: str, other: str) 
 
 def global_place(address: int, size: int, buffers: Sequence[Buffer]) -> str:
     """An address relative to the buffer that holds it, or to the nearest."""
-    if not buffers:
+    if not buffers or address < LOWEST:
         return f"at {address:#x}, where no tensor is"
     nearest = min(buffers, key=lambda b: max(b.address - address, address + size - b.address - b.nbytes, 0))
     extent = f"{nearest.name} ({nearest.nbytes // nearest.itemsize} {nearest.dtype})"
