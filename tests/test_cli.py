@@ -306,8 +306,13 @@ def test_ctrl_c_during_a_check_ends_its_worker(item: Item) -> None:
 
 def started(item: Item, *arguments: str) -> subprocess.Popen[str]:
     """A command in a process of its own; it and all its descendants have MARK in their environment."""
-    command = [sys.executable, "-m", "kernelpath.cli", *arguments]
-    return subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env={**os.environ, "MARK": str(item.root)})
+    return subprocess.Popen(
+        [sys.executable, "-m", "kernelpath.cli", *arguments],
+        stdout=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "MARK": str(item.root)},
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # a shell's background jobs ignore Ctrl-C
+    )
 
 
 def descendants(item: Item) -> list[Path]:
