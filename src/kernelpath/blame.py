@@ -34,6 +34,8 @@ def blame(error: BaseException, file: Path, loading: bool = False) -> Complaint:
         return Complaint(Verdict.UNAVAILABLE, str(error), str(file), line)
     if "Failed to find C compiler" in str(error):
         return Complaint(Verdict.UNAVAILABLE, "Triton needs a C compiler for its launchers, and there is none")
+    if isinstance(error, WrongType):
+        return Complaint(Verdict.WRONG_TYPE, str(error), str(file))
     if isinstance(error, Trespass):
         return Complaint(Verdict.NOT_YOUR_KERNEL, str(error), str(file), line)
     if isinstance(error, SyntaxError):
@@ -46,6 +48,10 @@ def blame(error: BaseException, file: Path, loading: bool = False) -> Complaint:
     verdict = Verdict.COMPILE_ERROR if loading or isinstance(error, EntryError) else Verdict.CRASHED
     cause = str(error) if isinstance(error, EntryError) else f"{type(error).__name__}: {_first_line(error)}"
     return Complaint(verdict, cause, str(file), line)
+
+
+class WrongType(Exception):
+    """The entry returned something else than plain tensors with memory of their own."""
 
 
 class EntryError(Exception):

@@ -64,9 +64,9 @@ class Channel:
 
 
 class Worker:
-    """A child process that runs one submission. Use as a context manager: it leaves no process behind."""
+    """A child process that runs one submission, until `close`, which leaves no process behind."""
 
-    def __init__(self, environment: Mapping[str, str] | None = None) -> None:
+    def __init__(self) -> None:
         here, there = Pipe()
         self._printed = tempfile.TemporaryFile()  # noqa: SIM115
         path = [entry for entry in sys.path if entry and Path(entry).resolve() != Path.cwd()]
@@ -76,7 +76,6 @@ class Worker:
             stdin=subprocess.DEVNULL,
             stdout=self._printed,
             stderr=self._printed,
-            env={**os.environ, **(environment or {})},
             start_new_session=True,
         )
         there.close()
@@ -152,9 +151,3 @@ class Worker:
         self._stop()
         self._connection.close()
         self._printed.close()
-
-    def __enter__(self) -> Worker:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()

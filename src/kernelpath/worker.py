@@ -21,7 +21,7 @@ from typing import Any
 import torch
 
 from kernelpath import compare, registry, roofline, sandbox, simt, timing
-from kernelpath.blame import EntryError, blame
+from kernelpath.blame import EntryError, WrongType, blame
 from kernelpath.lanes import Launched, observe, on_compiling
 from kernelpath.process import Channel
 from kernelpath.simt import picture
@@ -32,10 +32,6 @@ Answer = tuple[dict[str, Any], list[bytes]]
 
 _CPU_MEMORY = 6 << 30
 _PR_SET_PDEATHSIG = 1
-
-
-class WrongType(Exception):
-    """The entry returned something else than plain tensors."""
 
 
 def main(descriptor: int) -> None:
@@ -99,8 +95,6 @@ class _Worker:
             answer = run.describe(outputs)
             answer["tampered"] = self._snapshot.changed()
             return answer, [_bytes_of(output) for output in outputs]
-        except WrongType as error:
-            return _complain(Complaint(Verdict.WRONG_TYPE, str(error), str(self._file)))
         except BaseException as error:
             return _complain(blame(error, self._file))
 
@@ -163,8 +157,6 @@ class _Worker:
             answer["seconds"] = [seconds[turn[contestant]] for contestant in range(len(order))]
             answer["telemetry"] = self._stopwatch.telemetry()
             return answer, payloads
-        except WrongType as error:
-            return _complain(Complaint(Verdict.WRONG_TYPE, str(error), str(self._file)))
         except BaseException as error:
             return _complain(blame(error, self._file))
 
