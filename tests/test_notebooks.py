@@ -181,6 +181,28 @@ def test_the_roof_bends_where_memory_and_arithmetic_balance() -> None:
     assert kernel == [[0.5, 1.0]]
 
 
+def test_the_legend_of_a_roofline_tells_kernels_apart_that_lie_on_top_of_each_other() -> None:
+    (axes,) = plots.roofline({"yours": (1.0, 2e12), "reference": (1.0, 2e12)}, bandwidth=4e12, peak=48e12).axes
+    legend = axes.get_legend()
+    assert legend is not None
+    assert [text.get_text() for text in legend.get_texts()] == ["yours: 2", "reference: 2"]
+    assert len({line.get_marker() for line in axes.get_lines()[1:]}) == 2
+
+
+def test_curves_are_named_beside_the_axis_and_beside_other_curves() -> None:
+    series = {"long": {1.0: 9.0, 4.0: 8.0}, "short": {1.0: 9.0, 2.0: 8.5}, "zero": {1.0: 0.0, 4.0: 0.0}}
+    (axes,) = plots.lines(series, x="x", y="y").axes
+    named = {text.get_text().strip(): text.get_verticalalignment() for text in axes.texts}
+    assert named == {"long": "center", "short": "bottom", "zero": "bottom"}
+
+
+def test_of_many_x_values_only_some_are_named() -> None:
+    (axes,) = plots.lines(
+        {"curve": {2.0**k: 1.0 for k in range(18)}}, x="x", y="y", ticks=lambda place: f"{place:g}"
+    ).axes
+    assert [label.get_text() for label in axes.get_xticklabels()] == [f"{2.0**k:g}" for k in range(0, 18, 2)]
+
+
 @pytest.mark.parametrize(("tree", "remembered"), [("phases", True), ("solutions", False)])
 def test_a_learners_pass_is_remembered(
     tree: str, remembered: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

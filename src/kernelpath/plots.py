@@ -24,6 +24,7 @@ WORD_BYTES = 4
 _LANES = colormaps["viridis"]
 _UNUSED = "#d9d9d9"
 _INK = "#333333"
+_MOST_TICKS = 12
 
 
 def grid(panels: Mapping[str, ArrayLike], lines: tuple[int, int] | None = None) -> Figure:
@@ -173,11 +174,13 @@ def groups(values: Mapping[str, Mapping[str, float]], unit: str) -> Figure:
 
 
 _ROLES = {"yours": "#d1495b", "reference": "#2e7d5b", "copy": "#777777"}
+_MARKERS = "osD^vPX*"
+_OTHERS = ("C0", "C1", "C4", "C5", "C6", "C8", "C9", "C7")  # not the green and the red of the roles
 
 
-def _colour(label: str) -> str:
-    """Yours, the reference and the copy look the same in every picture."""
-    return next((colour for role, colour in _ROLES.items() if label.startswith(role)), "#8fa3bf")
+def _colour(label: str, other: str = "#8fa3bf") -> str:
+    """Yours, the reference and the copy look the same in every picture. other: the colour of what is none of them."""
+    return next((colour for role, colour in _ROLES.items() if label.startswith(role)), other)
 
 
 def lines(
@@ -193,22 +196,33 @@ def lines(
     """Curves of y over x, each named at its right end.
 
     series: label -> x -> y. log: the x axis is to base 2. marks: label -> x of a vertical line, such as the size of a
-    cache. markers: dots at the points. ticks: the text of an x value.
+    cache. markers: dots at the points. ticks: the text of an x value; where there are many, only some are named.
     """
     if not any(series.values()):
         return _nothing()
     figure = Figure(figsize=(8, 3.6))
     axes = figure.subplots()
+    places = sorted({place for points in series.values() for place in points})
+    highest = max(value for points in series.values() for value in points.values())
     for label, points in series.items():
         style = "-o" if markers else "-"
-        line = axes.plot(list(points), list(points.values()), style, markersize=3.5, linewidth=1.5)[0]
-        end = list(points.items())[-1]
-        axes.annotate(f" {label}", end, color=line.get_color(), fontsize=8, va="center")
+        drawn = axes.plot(list(points), list(points.values()), style, markersize=3.5, linewidth=1.5, clip_on=False)
+        end, height = list(points.items())[-1]
+        covered = end < places[-1] or height < 0.05 * highest  # by another curve that goes on, or by the axis
+        axes.annotate(
+            f" {label}",
+            (end, height),
+            xytext=(0, 2 if covered else 0),
+            textcoords="offset points",
+            color=drawn[0].get_color(),
+            fontsize=8,
+            va="bottom" if covered else "center",
+        )
     if log:
         axes.set_xscale("log", base=2)
     if ticks:
-        places = sorted({place for points in series.values() for place in points})
-        axes.set_xticks(places, [ticks(place) for place in places], fontsize=7)
+        named = places[:: 1 + (len(places) - 1) // _MOST_TICKS]
+        axes.set_xticks(named, [ticks(place) for place in named], fontsize=7)
         axes.minorticks_off()
     for label, place in (marks or {}).items():
         axes.axvline(place, color=_INK, linestyle=":", linewidth=1)
@@ -237,7 +251,8 @@ def roofline(kernels: Mapping[str, tuple[float, float]], bandwidth: float, peak:
     """Kernels under the roof of a machine: what they do in a second over what they do for each byte.
 
     kernels: label -> operations for each byte asked of memory, operations per second. bandwidth: bytes per second.
-    peak: operations per second. A kernel that lives on its caches may stand above the slanted line.
+    peak: operations per second. A kernel that lives on its caches may stand above the slanted line. The legend gives
+    the rates.
     """
     if not kernels:
         return _nothing()
@@ -247,13 +262,20 @@ def roofline(kernels: Mapping[str, tuple[float, float]], bandwidth: float, peak:
     intensities = [intensity for intensity, _ in kernels.values()]
     left, right = min(ridge, *intensities) / 2, 4 * max(ridge, *intensities)
     axes.plot([left, ridge, right], [left * bandwidth / 1e12, peak / 1e12, peak / 1e12], color=_INK)
-    for label, (intensity, rate) in kernels.items():
-        axes.plot(intensity, rate / 1e12, "o", color=_colour(label))
-        text, place = f" {label}: {rate / 1e12:.3g}", (intensity, rate / 1e12)
-        axes.annotate(text, place, fontsize=8, va="top", rotation=-35, rotation_mode="anchor")
+    for place, (label, (intensity, rate)) in enumerate(kernels.items()):
+        axes.plot(
+            intensity,
+            rate / 1e12,
+            _MARKERS[place % len(_MARKERS)],
+            color=_colour(label, _OTHERS[place % len(_OTHERS)]),
+            markerfacecolor="none",  # kernels of equal speed lie on top of each other
+            markeredgewidth=1.5,
+            label=f"{label}: {rate / 1e12:.3g}",
+        )
     axes.set(xscale="log", yscale="log", xlabel="operations for each byte asked of memory", ylabel="TFLOP/s")
     axes.set_xlim(left, right)
     _quiet(axes, "")
+    axes.legend(fontsize=8, frameon=False, loc="upper left", bbox_to_anchor=(1, 1))
     return figure
 
 
