@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from kernelpath import classroom, grade
+from kernelpath import classroom, grade, runner
 from kernelpath.registry import Item
 from kernelpath.verdict import Report, Verdict
 
@@ -39,7 +39,7 @@ def folder(tmp_path: Path) -> Path:
 def test_nobody_is_lost_or_mixed_up(
     folder: Path, doubling: Item, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(grade, "CASE_SECONDS", 3.0)
+    monkeypatch.setattr(runner, "CASE_SECONDS", 3.0)
     out = tmp_path / "out"
     classroom.grade_class(folder, out, [doubling], device="cpu", seed=7)
     rows = {row["learner"]: row for row in csv.DictReader((out / "grades.csv").read_text().splitlines())}

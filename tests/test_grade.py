@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from kernelpath import grade
+from kernelpath import grade, runner
 from kernelpath.registry import Item
 from kernelpath.verdict import Report, Verdict
 
@@ -100,7 +100,7 @@ def test_what_the_submission_prints_is_kept_apart(grade_text: GradeText) -> None
 def test_an_endless_loop_is_stopped_with_its_children(
     grade_text: GradeText, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(grade, "CASE_SECONDS", 3.0)
+    monkeypatch.setattr(runner, "CASE_SECONDS", 3.0)
     report = grade_text(
         "import subprocess\n"
         f"child = subprocess.Popen(['sleep', '600'])\nopen({str(tmp_path / 'pid')!r}, 'w').write(str(child.pid))\n"
@@ -188,8 +188,8 @@ def _alive(pid: int) -> bool:
 
 
 def test_compiling_has_a_time_budget_of_its_own(grade_text: GradeText, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(grade, "CASE_SECONDS", 2.0)
-    monkeypatch.setattr(grade, "COMPILE_SECONDS", 6.0)
+    monkeypatch.setattr(runner, "CASE_SECONDS", 2.0)
+    monkeypatch.setattr(runner, "COMPILE_SECONDS", 6.0)
     source = (
         "import time\nfrom kernelpath import lanes\ndef double(x):\n    {}:\n        time.sleep(3)\n    return 2 * x\n"
     )

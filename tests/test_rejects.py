@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from kernelpath import grade, registry
+from kernelpath import grade, registry, runner
 from kernelpath.verdict import Report, Verdict
 
 HERE = Path(__file__).parent / "rejects"
@@ -106,7 +106,7 @@ def test_on_a_gpu(submission: Path, grader: Grader, monkeypatch: pytest.MonkeyPa
 def assert_rejected(submission: Path, device: grade.Device, grader: Grader, monkeypatch: pytest.MonkeyPatch) -> None:
     verdict = verdict_of(submission)
     if verdict is Verdict.TIMED_OUT:
-        monkeypatch.setattr(grade, "CASE_SECONDS", 4.0)
+        monkeypatch.setattr(runner, "CASE_SECONDS", 4.0)
     report = grader(submission, device)
     assert report.verdict is verdict, f"{report.cause}\n{report.printed}"
     assert report.cause

@@ -239,6 +239,7 @@ def _python_file(path: Path) -> Path:
 
 def _grade(item: Item, submission: Path, label: str, **options: Any) -> Report:
     with errors.status(f"{label}: starting") as status:
+        _start_workers()
         from kernelpath import grade
 
         def tell(what: str) -> None:
@@ -248,6 +249,13 @@ def _grade(item: Item, submission: Path, label: str, **options: Any) -> Report:
             return grade.grade(item, submission, report_progress=tell, **options)
         except grade.Usage as error:
             raise Failure(str(error)) from error
+
+
+def _start_workers() -> None:
+    """Before `grade` is imported: it takes as long as the imports of its workers, which go on beside it."""
+    from kernelpath import forkserver
+
+    forkserver.running()
 
 
 def _show(item: Item, graded: Report, *, next_step: bool = True) -> None:
@@ -307,6 +315,7 @@ def watch(item: Item | None, device: Device, seed: int | None) -> int:
 
     item = item or _unfinished()[0]
     with errors.status(f"{item.name}: starting"):
+        _start_workers()
         from kernelpath import grade
     try:
         with grade.Session(item, item.stub, device=device, warm=True) as check_now:
@@ -448,6 +457,7 @@ def _roofline(measured: Measurement) -> bytes:
 @click.option("--picture", type=click.Path(path_type=Path), help="Where the PNG goes. [.kernelpath/NAME-memory.png]")
 def profile(item: Item, tree: Tree, picture: Path | None) -> int:
     """Draw the source with its counters, one warp's addresses and the banks."""
+    _start_workers()
     from kernelpath import grade
 
     with errors.status(item.name), grade.Session(item, item.submission(tree), device="cpu") as session:
@@ -511,6 +521,7 @@ def checkpoint(
     kernels. A pass writes a certificate as JSON and HTML.
     """
     with errors.status("starting"):
+        _start_workers()
         from kernelpath import checkpoint as exams
         from kernelpath import grade
     exam = exams.find(number)

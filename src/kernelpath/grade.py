@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import platform
 import random
-import signal
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -15,31 +14,32 @@ from typing import Any, Literal
 import torch
 
 from kernelpath import compare, measure, registry
-from kernelpath.process import Forged, Worker, WorkerGone, WorkerSilent
+from kernelpath.process import Worker
 from kernelpath.registry import Item
+from kernelpath.runner import Answer, Runner, Stopped, Usage
 from kernelpath.spec import Case
 from kernelpath.truth import derive, draw_inputs, drawn_cases, expected_outputs, output_dtype, tensor_of
 from kernelpath.verdict import CaseResult, Complaint, LineTraffic, Measurement, Report, Verdict
 
+__all__ = ["Device", "Progress", "Session", "Usage", "device_name", "grade", "resolve_device", "versions"]
+
 Device = Literal["auto", "cpu", "cuda"]
 Progress = Callable[[str], None]
 
-START_SECONDS = 180.0
-"""For importing torch and the lane, which has nothing to do with the submission."""
-
-CASE_SECONDS = 10.0
-
-COMPILE_SECONDS = 120.0
-"""What compilers may take on top of that."""
-
-MOST_DEATHS = 2
-"""After so many processes that died, the cases that are left are not tried."""
+PROFILE_SECONDS = 60.0
+"""For a profiler that is loaded and a call."""
 
 OLDEST = (7, 5)
 """The least compute capability that the compilers of CUDA 13 still know."""
 
 LIBRARY_SHARE = 0.1
 """The share of GPU time that kernels which are not the submission's own may take."""
+
+PTX_MACHINE = (8, 0)
+"""The compute capability that the PTX machine has."""
+
+_FAULTS = (Verdict.OUT_OF_BOUNDS, Verdict.RACE)
+"""Complaints of the PTX machine that hold on any GPU, also where the result came out right."""
 
 _ENDS_GRADING = (
     Verdict.NOT_STARTED,
@@ -48,17 +48,6 @@ _ENDS_GRADING = (
     Verdict.TAMPERED,
     Verdict.UNAVAILABLE,
 )
-
-
-class Usage(Exception):
-    """The command was used wrongly; the message says what to do instead."""
-
-
-class _Stopped(Exception):
-    """The submission cannot go on with this case."""
-
-    def __init__(self, complaint: Complaint) -> None:
-        self.complaint = complaint
 
 
 def grade(
@@ -101,7 +90,7 @@ class Session:
         self.device = resolve_device(device)
         self.hidden = hidden
         self._warm = warm
-        self._next = self._spawn() if warm else None
+        self._next = self._started(self.device) if warm else None
 
     def __call__(
         self, *, seed: int | None = None, report_progress: Progress | None = None, bench: bool = False
@@ -116,7 +105,7 @@ class Session:
         finally:
             grading.close()
             if self._warm:
-                self._next = self._spawn()
+                self._next = self._started(self.device)
 
     def picture(self, *, seed: int = 0, report_progress: Progress | None = None) -> bytes:
         """A PNG of the file's source with its counters on the largest case, one warp's addresses and the banks.
@@ -129,15 +118,20 @@ class Session:
         finally:
             grading.close()
 
-    def take_worker(self) -> Worker:
-        """A started worker without a submission."""
-        worker, self._next = self._next, None
-        return worker or self._spawn()
+    def runner(self, device: Literal["cpu", "cuda"]) -> Runner:
+        """The submission, to be loaded on that device."""
+        return Runner(lambda: self._take_worker(device), self.submission, self.hidden)
 
-    def _spawn(self) -> Worker:
+    def _take_worker(self, device: str) -> Worker:
+        """A worker without a submission: the one that waits, where it was started for this device."""
+        if device == self.device and self._next is not None:
+            worker, self._next = self._next, None
+            return worker
+        return self._started(device)
+
+    def _started(self, device: str) -> Worker:
         worker = Worker()
-        start = {"do": "start", "root": str(self.item.root), "stem": self.item.stem, "device": self.device}
-        worker.post(start)
+        worker.post({"do": "start", "root": str(self.item.root), "stem": self.item.stem, "device": device})
         return worker
 
     def __enter__(self) -> Session:
@@ -157,14 +151,14 @@ class _Graded:
 
 
 class _Grading:
-    """One submission, once: its worker, and what is known so far."""
+    """One submission, once. On a GPU the PTX machine runs the largest case meanwhile, for its counters."""
 
     def __init__(self, session: Session, seed: int, progress: Progress) -> None:
         self.session, self.seed, self.progress = session, seed, progress
         self.item, self.exercise, self.device = session.item, session.exercise, session.device
-        self._worker: Worker | None = None
-        self._printed = ""
-        self._deaths = 0
+        self._runner = session.runner(self.device)
+        self._counting: Runner | None = None
+        self._largest = max(self.exercise.cases, key=lambda case: self.exercise.bytes_moved(**case))
         self._begun = time.monotonic()
 
     def report(self, bench: bool) -> Report:
@@ -175,12 +169,13 @@ class _Grading:
         disturbed: tuple[str, ...] = ()
         complaint = self._capability()
         if complaint is None:
+            self._count_meanwhile()
             graded = self._cases()
             complaint = next((_complaint_of(g.result) for g in graded if not g.result.verdict.passed), None)
+        if complaint is None and self.device == "cuda" and self.exercise.kernel:
+            complaint = self._profile()
         if complaint is None:
             traffic, complaint = self._traffic(graded)
-        if complaint is None and self.device == "cuda" and self.exercise.kernel:
-            complaint = self._profile(graded)
         if complaint is None and self.device == "cuda" and self.exercise.baseline is not None:
             measurement, complaint = self._measurement(bench)
             disturbed = self._neighbours()
@@ -204,19 +199,18 @@ class _Grading:
             cases=tuple(g.result for g in graded),
             traffic=traffic,
             measurement=measurement,
-            printed=self._printed,
+            printed=self._runner.printed,
             versions=versions(),
             seconds=time.monotonic() - self._begun,
         )
 
     def picture(self) -> bytes:
         """The PNG of the largest case's heaviest launch."""
-        case = max(self.exercise.cases, key=lambda case: self.exercise.bytes_moved(**case))
         self.progress("running on the PTX machine")
         try:
-            message = {"do": "picture", "case": dict(case), "seed": derive(self.seed, "picture")}
-            _, pictures = self._ask(message, CASE_SECONDS)
-        except _Stopped as stopped:
+            message = {"do": "picture", "case": dict(self._largest), "seed": derive(self.seed, "picture")}
+            _, pictures = self._ask(message)
+        except Stopped as stopped:
             told = f"{stopped.complaint.verdict.value}: {stopped.complaint.cause}"
             raise Usage(f"{told}; kp check {self.item.name} says more") from None
         if not pictures:
@@ -224,57 +218,23 @@ class _Grading:
         return pictures[0]
 
     def close(self) -> None:
-        """End the worker and keep what it printed."""
-        if self._worker is not None:
-            self._printed += self._worker.printed
-            self._worker.close()
-            self._worker = None
+        """End the processes and keep what they printed."""
+        self._runner.close()
+        if self._counting is not None:
+            self._counting.close()
 
-    def _ask(self, message: Mapping[str, Any], seconds: float) -> tuple[dict[str, Any], list[bytes]]:
-        """One request to a worker that has the submission loaded. Raises _Stopped with the complaint it ends in."""
+    def _ask(self, message: Mapping[str, Any], seconds: float | None = None) -> Answer:
         try:
-            if self._worker is None:
-                self._start()
-            assert self._worker is not None
-            answer, payloads = self._worker.ask(message, seconds, COMPILE_SECONDS)
-        except WorkerSilent as silent:
-            self._bury()
-            raise _Stopped(Complaint(Verdict.TIMED_OUT, _silence(silent, seconds))) from None
-        except WorkerGone as gone:
-            self._bury()
-            self._deaths += 1
-            raise _Stopped(Complaint(Verdict.CRASHED, _death(gone.status))) from None
-        except Forged:
-            self._bury()
-            raise _Stopped(Complaint(Verdict.TAMPERED, "the submission answered in the worker's place")) from None
-        if "complaint" in answer:
-            told = answer["complaint"]
-            if told["verdict"] == Verdict.CRASHED and self.device == "cuda":
-                self._bury()  # a device error leaves a context in which nothing works
-            raise _Stopped(Complaint(**{**told, "verdict": Verdict(told["verdict"])}))
-        return answer, payloads
-
-    def _start(self) -> None:
-        self.progress("starting")
-        self._worker = self.session.take_worker()
-        try:
-            self._worker.answer(START_SECONDS)
-        except (WorkerGone, WorkerSilent):
-            said = self._worker.printed.strip().rpartition("\n")[2]
-            self.close()
-            raise Usage(f"the process that runs submissions did not start ({said}); kp doctor finds out why") from None
-        hidden = [str(folder) for folder in self.session.hidden]
-        self._ask({"do": "load", "file": str(self.session.submission), "hidden": hidden}, CASE_SECONDS)
-
-    def _bury(self) -> None:
-        """After a crash or a hang: end the worker, and wait until the device answers again."""
-        self.close()
-        if self.device == "cuda":
-            torch.cuda.synchronize()
+            return self._runner.ask(message, seconds)
+        except Stopped as stopped:
+            if self.device == "cuda" and stopped.complaint.verdict in (Verdict.CRASHED, Verdict.TIMED_OUT):
+                self._runner.close()  # a device error leaves a context in which nothing works
+                torch.cuda.synchronize()
+            raise
 
     def _capability(self) -> Complaint | None:
         needed = max(self.exercise.requires or OLDEST, OLDEST)
-        found = torch.cuda.get_device_capability() if self.device == "cuda" else (8, 0)
+        found = torch.cuda.get_device_capability() if self.device == "cuda" else PTX_MACHINE
         if found >= needed:
             return None
         machine = "this GPU" if self.device == "cuda" else "the PTX machine"
@@ -286,12 +246,12 @@ class _Grading:
         graded: list[_Graded] = []
         for index, case in enumerate(cases):
             self.progress(f"case {index + 1} of {len(cases)}")
-            graded.append(self.case(case, index))
-            if graded[-1].result.verdict in _ENDS_GRADING or self._deaths == MOST_DEATHS:
+            graded.append(self._case(case, index))
+            if graded[-1].result.verdict in _ENDS_GRADING or self._runner.hopeless:
                 break
         return graded
 
-    def case(self, case: Case, index: int) -> _Graded:
+    def _case(self, case: Case, index: int) -> _Graded:
         """Run one case and compare."""
         begun = time.monotonic()
         traffic: tuple[LineTraffic, ...] = ()
@@ -299,7 +259,7 @@ class _Grading:
             answer, outputs = self._run(case, index)
             traffic = tuple(LineTraffic(**line) for line in answer["traffic"])
             complaint = self._compare(case, index, answer, outputs)
-        except _Stopped as stopped:
+        except Stopped as stopped:
             complaint = stopped.complaint
         seconds = time.monotonic() - begun
         if complaint is None:
@@ -308,10 +268,7 @@ class _Grading:
         return _Graded(CaseResult(case, complaint.verdict, complaint.cause, file, complaint.line, seconds), traffic)
 
     def _run(self, case: Case, index: int) -> tuple[dict[str, Any], list[torch.Tensor]]:
-        if self._worker is None:
-            self._start()
-        message = {"do": "run", "case": dict(case), "seed": derive(self.seed, index)}
-        answer, payloads = self._ask(message, CASE_SECONDS)
+        answer, payloads = self._ask({"do": "run", "case": dict(case), "seed": derive(self.seed, index)})
         pairs = zip(answer["outputs"], payloads, strict=True)
         return answer, [tensor_of(told, raw, self.device) for told, raw in pairs]
 
@@ -342,46 +299,60 @@ class _Grading:
             return Complaint(Verdict.MUTATED_INPUT, "an input is not bit for bit what it was before the call")
         return _borrowed(answer) if self.exercise.kernel else None
 
+    def _count_meanwhile(self) -> None:
+        """On a GPU: let the PTX machine begin with the largest case, where that is as new as the kernel asks for."""
+        runs_there = self.exercise.kernel and (self.exercise.requires or PTX_MACHINE) <= PTX_MACHINE
+        if self.device == "cuda" and runs_there:
+            self._counting = self.session.runner("cpu")
+            message = {"do": "run", "case": dict(self._largest), "seed": derive(self.seed, "counting")}
+            self._counting.post(message)
+
     def _traffic(self, graded: Sequence[_Graded]) -> tuple[tuple[LineTraffic, ...], Complaint | None]:
         """The largest case's counters, and the first limit that they break."""
-        if not self.exercise.traffic.limited:
-            return (), None
-        largest = max(graded, key=lambda g: self.exercise.bytes_moved(**g.result.case))
-        case = largest.result.case
-        lines = largest.traffic if self.device == "cpu" else self._count_on_cpu(case)
+        if self.device == "cuda":
+            lines, complaint = self._counted()
+            if complaint is not None:
+                return (), complaint
+            case = self._largest
+        else:
+            largest = max(graded, key=lambda g: self.exercise.bytes_moved(**g.result.case))
+            lines, case = largest.traffic, largest.result.case
         return lines, measure.traffic_complaint(lines, self.exercise.traffic, self.exercise.bytes_moved(**case))
 
-    def _count_on_cpu(self, case: Case) -> tuple[LineTraffic, ...]:
-        """The same case on the PTX machine, for its counters; none where the kernel needs a newer GPU than that is."""
+    def _counted(self) -> tuple[tuple[LineTraffic, ...], Complaint | None]:
+        """What the PTX machine found meanwhile: counters, or a fault that the GPU let pass."""
+        if self._counting is None:
+            return (), None
         self.progress("counting traffic on the PTX machine")
-        with Session(self.item, self.session.submission, device="cpu") as on_cpu:
-            counting = _Grading(on_cpu, self.seed, self.progress)
-            try:
-                return counting.case(case, 0).traffic
-            finally:
-                counting.close()
-
-    def _profile(self, graded: Sequence[_Graded]) -> Complaint | None:
-        """Which kernels the GPU ran, at the size that is timed where there is one."""
-        case = self.exercise.bench or graded[-1].result.case
-        message = {"do": "profile", "case": dict(case), "seed": derive(self.seed, "profile")}
         try:
-            answer, _ = self._ask(message, START_SECONDS)
-        except _Stopped as stopped:
+            answer, _ = self._counting.answer()
+        except Stopped as stopped:
+            return (), stopped.complaint if stopped.complaint.verdict in _FAULTS else None
+        finally:
+            self._counting.close()
+        return tuple(LineTraffic(**line) for line in answer["traffic"]), None
+
+    def _profile(self) -> Complaint | None:
+        """Which kernels the GPU ran, at the size that is timed where there is one."""
+        case = self.exercise.bench or self._largest
+        try:
+            answer, _ = self._ask(
+                {"do": "profile", "case": dict(case), "seed": derive(self.seed, "profile")}, PROFILE_SECONDS
+            )
+        except Stopped as stopped:
             return stopped.complaint
         return _library_share(answer)
 
     def _measurement(self, bench: bool) -> tuple[Measurement | None, Complaint | None]:
         try:
             return measure.measure(self.exercise, self._ask, self._conduct, self.seed, self.progress, bench)
-        except _Stopped as stopped:
+        except Stopped as stopped:
             return None, stopped.complaint
 
     def _neighbours(self) -> tuple[str, ...]:
         from kernelpath import doctor
 
-        ours = () if self._worker is None else (self._worker.pid,)
-        return tuple(f"an undisturbed time: {found.detail}" for found in doctor.neighbours(ours))
+        return tuple(f"an undisturbed time: {found.detail}" for found in doctor.neighbours(self._runner.pids))
 
     def _not_measured(self, verdict: Verdict) -> tuple[str, ...]:
         if self.device == "cuda" or not verdict.passed or self.exercise.baseline is None:
@@ -447,18 +418,3 @@ def _library_share(answer: Mapping[str, Any]) -> Complaint | None:
     slowest = max(foreign, key=lambda name: foreign[name])
     share = sum(foreign.values()) / sum(kernels.values())
     return Complaint(Verdict.NOT_YOUR_KERNEL, f"{share:.0%} of the GPU's time went to other kernels, such as {slowest}")
-
-
-def _silence(silent: WorkerSilent, seconds: float) -> str:
-    if silent.compiling:
-        return (
-            f"the kernel was not compiled within {COMPILE_SECONDS:.0f} s: is a block of values, or a loop, too large?"
-        )
-    return f"no answer within {seconds:.0f} s: an endless loop?"
-
-
-def _death(status: int) -> str:
-    if status >= 0:
-        return f"the process ended itself with status {status} before it had answered"
-    name = signal.Signals(-status).name
-    return f"the process died of {name}" + (" (out of memory?)" if -status == signal.SIGKILL else "")

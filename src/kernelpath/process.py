@@ -10,17 +10,16 @@ import contextlib
 import json
 import os
 import secrets
-import signal
-import subprocess
-import sys
 import tempfile
 import time
+from collections import deque
 from collections.abc import Mapping, Sequence
 from multiprocessing.connection import Connection, Pipe
-from pathlib import Path
 from typing import Any
 
-_BOOT = "import sys; sys.path[:] = {path!r}; from kernelpath.worker import main; main({fd})"
+from kernelpath import forkserver
+
+_LEAVING_SECONDS = 2.0
 _PRINTED_LIMIT = 20_000
 
 
@@ -69,44 +68,29 @@ class Worker:
     def __init__(self) -> None:
         here, there = Pipe()
         self._printed = tempfile.TemporaryFile()  # noqa: SIM115
-        path = [entry for entry in sys.path if entry and Path(entry).resolve() != Path.cwd()]
-        self._process = subprocess.Popen(
-            [sys.executable, "-IBu", "-c", _BOOT.format(path=path, fd=there.fileno())],
-            pass_fds=[there.fileno()],
-            stdin=subprocess.DEVNULL,
-            stdout=self._printed,
-            stderr=self._printed,
-            start_new_session=True,
-        )
+        self._server = forkserver.running()
+        self._process = self._server.fork(there.fileno(), self._printed.fileno())
         there.close()
         self._channel = Channel(here)
-        self._secret = ""
+        self._secrets: deque[str] = deque()
         self._connection = here
 
-    def ask(
-        self, message: Mapping[str, Any], timeout: float, compile_budget: float = 0.0
-    ) -> tuple[dict[str, Any], list[bytes]]:
-        """Send a request and wait for its answer. Raises WorkerSilent, WorkerGone or Forged."""
-        self.post(message)
-        return self.answer(timeout, compile_budget)
-
     def post(self, message: Mapping[str, Any]) -> None:
-        """Send a request whose answer is fetched later. A worker that is gone is noticed then."""
-        self._secret = secrets.token_hex(16)
+        """Send a request. Its answer is fetched later, in turn; a worker that is gone is noticed then."""
+        self._secrets.append(secrets.token_hex(16))
         with contextlib.suppress(OSError):
-            self._channel.send({**message, "secret": self._secret})
+            self._channel.send({**message, "secret": self._secrets[-1]})
 
     def answer(self, timeout: float, compile_budget: float = 0.0) -> tuple[dict[str, Any], list[bytes]]:
-        """The next answer. Raises WorkerSilent, WorkerGone or Forged.
+        """The answer to the oldest request without one. Raises WorkerSilent, WorkerGone or Forged.
 
         timeout: seconds that it may take, besides compiling. compile_budget: seconds that compiling may take.
         """
         try:
             message, payloads = self._wait(timeout, compile_budget)
         except (EOFError, OSError, ValueError) as error:
-            self._stop(grace=2.0)
-            raise WorkerGone(self._process.returncode or 0) from error
-        if message.pop("secret", None) != self._secret:
+            raise WorkerGone(self._ended()) from error
+        if message.pop("secret", None) != self._secrets.popleft():
             raise Forged
         return message, payloads
 
@@ -128,19 +112,22 @@ class Worker:
     @property
     def printed(self) -> str:
         """What the submission wrote to stdout and stderr so far, cut in the middle where it is long."""
-        self._printed.seek(0)
-        text = self._printed.read().decode(errors="replace")
+        descriptor = self._printed.fileno()  # whose offset is the submission's
+        text = os.pread(descriptor, os.fstat(descriptor).st_size, 0).decode(errors="replace")
         if len(text) > _PRINTED_LIMIT:
             text = text[: _PRINTED_LIMIT // 2] + "\n[…]\n" + text[-_PRINTED_LIMIT // 2 :]
         return text
 
-    def _stop(self, grace: float = 0.0) -> None:
-        deadline = time.monotonic() + grace
-        while self._process.poll() is None and time.monotonic() < deadline:
-            time.sleep(0.01)
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.killpg(self._process.pid, signal.SIGKILL)
-        self._process.wait()
+    def _ended(self) -> int:
+        """The exit status of a process that has closed its end of the wire, and now has little time to leave."""
+        with contextlib.suppress(ProcessLookupError):
+            self._process.wait(_LEAVING_SECONDS)
+        return self._process.kill()
+
+    @property
+    def reason(self) -> str:
+        """What was said last by a process that did not start."""
+        return (self.printed or self._server.said).strip().rpartition("\n")[2]
 
     @property
     def pid(self) -> int:
@@ -148,6 +135,7 @@ class Worker:
 
     def close(self) -> None:
         """End the worker and all its children."""
-        self._stop()
+        self._process.kill()
+        self._process.close()
         self._connection.close()
         self._printed.close()

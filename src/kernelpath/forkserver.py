@@ -1,0 +1,203 @@
+"""A process that has imported what every worker needs, and forks workers from itself: a tenth of a second, not two.
+
+What a worker inherits is modules and nothing else. The server never touches a GPU, runs no operator and no submission,
+and one worker cannot reach another. Python's own multiprocessing.forkserver works alike; it has no place for the
+descriptors of a worker's output and runs pickled objects.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import importlib
+import os
+import select
+import signal
+import socket
+import struct
+import subprocess
+import sys
+import tempfile
+import threading
+import traceback
+import weakref
+from collections.abc import Sequence
+from pathlib import Path
+from typing import IO, NoReturn
+
+_BOOT = "import sys; sys.path[:] = {path!r}; from kernelpath.forkserver import serve; serve({descriptor})"
+_NUMBER = struct.Struct("q")
+
+
+class Child:
+    """A forked process, as the one that asked for it sees it. `told`: where the server writes its pid, then its end."""
+
+    def __init__(self, told: int) -> None:
+        self._told = told
+        self._pid: int | None = None
+        self._status: int | None = None
+
+    @property
+    def pid(self) -> int:
+        """Waits until the server is up. Raises ProcessLookupError if it never is."""
+        if self._pid is None:
+            self._pid = self._number()
+        if self._pid is None:
+            raise ProcessLookupError("the fork server has ended")
+        return self._pid
+
+    def wait(self, seconds: float | None = None) -> int | None:
+        """The exit status, negative for a signal; None after so many seconds. Raises ProcessLookupError."""
+        assert self.pid
+        if self._status is None and self._news(seconds):
+            status = self._number()
+            self._status = -signal.SIGKILL if status is None else status
+        return self._status
+
+    def kill(self) -> int:
+        """End it and its children, wait until it is gone, and return its exit status.
+
+        One that has not begun will end by itself, when it finds the other end of its channel closed.
+        """
+        if self._pid is None and not self._news(0.0):
+            return -signal.SIGKILL
+        try:
+            with contextlib.suppress(PermissionError):
+                os.killpg(self.pid, signal.SIGKILL)
+        except ProcessLookupError:
+            if self._pid is None:
+                return -signal.SIGKILL
+        return self.wait() or 0
+
+    def close(self) -> None:
+        os.close(self._told)
+
+    def _news(self, seconds: float | None) -> bool:
+        return bool(select.select([self._told], [], [], seconds)[0])
+
+    def _number(self) -> int | None:
+        raw = os.read(self._told, _NUMBER.size)
+        return int(_NUMBER.unpack(raw)[0]) if raw else None
+
+
+class ForkServer:
+    """The server as the process sees that starts it. It ends with that process, and its workers with it."""
+
+    def __init__(self) -> None:
+        self._requests, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self._said = tempfile.TemporaryFile()  # noqa: SIM115
+        path = [entry for entry in sys.path if entry and Path(entry).resolve() != Path.cwd()]
+        self._process = subprocess.Popen(
+            [sys.executable, "-IBu", "-c", _BOOT.format(path=path, descriptor=theirs.fileno())],
+            pass_fds=[theirs.fileno()],
+            stdin=subprocess.DEVNULL,
+            stdout=self._said,
+            stderr=self._said,
+            start_new_session=True,
+        )
+        theirs.close()
+        weakref.finalize(self, _end, self._requests, self._process, self._said)
+
+    @property
+    def alive(self) -> bool:
+        return self._process.poll() is None
+
+    @property
+    def said(self) -> str:
+        """What it wrote to stdout and stderr: the reason why it ended, where it did."""
+        self._said.seek(0)
+        return self._said.read().decode(errors="replace")
+
+    def fork(self, channel: int, printed: int) -> Child:
+        """A new worker that talks through the descriptor `channel` and prints to `printed`. Does not wait for it."""
+        told, tells = os.pipe()
+        try:
+            with contextlib.suppress(OSError):  # a server that has ended is noticed by who waits for the child
+                socket.send_fds(self._requests, [b"fork"], [channel, printed, tells])
+        finally:
+            os.close(tells)
+        return Child(told)
+
+
+def _end(requests: socket.socket, process: subprocess.Popen[bytes], said: IO[bytes]) -> None:
+    requests.close()
+    process.wait()
+    said.close()
+
+
+_servers = threading.local()
+
+
+def running() -> ForkServer:
+    """This thread's server, started where there is none: call it early, and its imports run beside other work.
+
+    One a thread, because a submission can kill the server that it came from, and with it what runs beside it.
+    """
+    server: ForkServer | None = getattr(_servers, "own", None)
+    if server is None or not server.alive:
+        server = _servers.own = ForkServer()
+    return server
+
+
+def serve(descriptor: int) -> NoReturn:
+    """The server itself: forks a worker for each request, tells how workers ended, ends with the asking process."""
+    requests = socket.socket(fileno=descriptor)
+    importlib.import_module("kernelpath.worker")
+    gc.freeze()
+    woken, wake = os.pipe2(os.O_NONBLOCK)
+    signal.signal(signal.SIGCHLD, lambda *_: None)
+    signal.set_wakeup_fd(wake, warn_on_full_buffer=False)
+    children: dict[int, int] = {}
+    while True:
+        ready, _, _ = select.select([descriptor, woken], [], [])
+        if woken in ready:
+            os.read(woken, 4096)
+            _bury(children)
+        if descriptor in ready:
+            asked, descriptors, _, _ = socket.recv_fds(requests, 16, 3)
+            if not asked:
+                os._exit(0)
+            channel, printed, tells = descriptors
+            pid = os.fork()
+            if pid == 0:
+                _become_worker(channel, printed, (descriptor, woken, wake, tells, *children.values()))
+            with contextlib.suppress(OSError):
+                os.setpgid(pid, pid)  # here too: whoever is told the pid may kill the group at once
+            os.close(channel)
+            os.close(printed)
+            children[pid] = tells
+            _tell(tells, pid)
+
+
+def _bury(children: dict[int, int]) -> None:
+    while children:
+        pid, status = os.waitpid(-1, os.WNOHANG)
+        if pid == 0:
+            return
+        tells = children.pop(pid)
+        _tell(tells, os.waitstatus_to_exitcode(status))
+        os.close(tells)
+
+
+def _tell(descriptor: int, number: int) -> None:
+    with contextlib.suppress(BrokenPipeError):
+        os.write(descriptor, _NUMBER.pack(number))
+
+
+def _become_worker(channel: int, printed: int, not_mine: Sequence[int]) -> NoReturn:
+    status = 1
+    try:
+        signal.set_wakeup_fd(-1)
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        os.setpgid(0, 0)
+        for descriptor in not_mine:
+            os.close(descriptor)
+        for stream in (1, 2):
+            os.dup2(printed, stream)
+        os.close(printed)
+        importlib.import_module("kernelpath.worker").main(channel)
+        status = 0
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        os._exit(status)
