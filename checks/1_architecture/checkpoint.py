@@ -9,11 +9,11 @@ CHECKPOINT = Checkpoint(
             ask="Which of these is decided by the hardware and not by your launch?",
             choices=(
                 "how many threads a block has",
-                "that 32 threads of a block make a warp and are issued together",
+                "how many threads a warp has",
                 "how many blocks the grid has",
                 "how much shared memory a block gets",
             ),
-            answer="that 32 threads of a block make a warp and are issued together",
+            answer="how many threads a warp has",
             why="A block is yours to shape: it is the group that shares memory and meets at a barrier. The warp is the"
             " machine's: it cuts each block into groups of 32 threads, and one instruction serves the 32 of them.",
         ),
@@ -33,12 +33,12 @@ CHECKPOINT = Checkpoint(
         Question(
             ask="Why does staging data in shared memory make a kernel faster that reads each value many times?",
             choices=(
-                "shared memory is larger than the L2 cache",
-                "shared memory is on the chip of the multiprocessor, so that the reuse never reaches device memory",
-                "shared memory needs no addresses",
-                "loads from shared memory are always coalesced",
+                "it is larger than the L2 cache, so that more values fit into it",
+                "it is on the chip, so that each value is fetched once and reused",
+                "it needs no addresses, so that there are fewer instructions",
+                "loads from it are coalesced, whatever the lanes ask for",
             ),
-            answer="shared memory is on the chip of the multiprocessor, so that the reuse never reaches device memory",
+            answer="it is on the chip, so that each value is fetched once and reused",
             why="It answers in tens of cycles instead of hundreds, and its bandwidth is that of all multiprocessors"
             " together. But each value has to be fetched from device memory once, so without reuse, or a change of"
             " order as in a transpose, nothing is gained.",
@@ -54,11 +54,11 @@ CHECKPOINT = Checkpoint(
         Question(
             ask="All lanes of a warp read the same word of shared memory. What does that cost?",
             choices=(
-                "32 wavefronts, for all lanes meet in one bank",
-                "one wavefront: one word is broadcast to every lane that asks for it",
-                "two wavefronts",
+                "32 wavefronts, as all lanes meet in one bank",
+                "one wavefront, as the word is broadcast",
+                "two wavefronts, one for each half of the warp",
             ),
-            answer="one wavefront: one word is broadcast to every lane that asks for it",
+            answer="one wavefront, as the word is broadcast",
             why="A conflict is different words in one bank. The same word is fetched once and given to all.",
         ),
         Question(
@@ -72,12 +72,12 @@ CHECKPOINT = Checkpoint(
         Question(
             ask="What does a higher occupancy give a kernel that is waiting for memory?",
             choices=(
-                "a shorter latency for each load",
-                "more warps to issue from while others wait, so more loads under way",
-                "more registers for each thread",
+                "a shorter latency for each load from memory",
+                "more warps to issue from while others wait",
+                "more registers for each of its threads",
                 "fewer bytes to move",
             ),
-            answer="more warps to issue from while others wait, so more loads under way",
+            answer="more warps to issue from while others wait",
             why="Resident warps hide latency, they do not shorten it. It is one way to have bytes in flight; more"
             " independent loads in each thread are another, and often the better one. Past the point where memory is"
             " busy, more occupancy gains nothing.",
@@ -89,21 +89,22 @@ CHECKPOINT = Checkpoint(
             why="65,536 / 64 = 1,024 threads fit, half of 2,048.",
         ),
         Question(
-            ask="Two square float32 matrices are multiplied with tiles of 32 x 32 in shared memory instead of straight"
-            " from device memory. By which factor do the loads from device memory fall?",
+            ask="Two square float32 matrices are multiplied with tiles of 32 x 32 in shared memory. In the formula, each"
+            " multiply-add loads two floats from device memory. By which factor do these loads fall?",
             answer=32.0,
             why="Each value that a block fetches is used by 32 threads of it: a row of the first tile by 32 columns, a"
-            " column of the second by 32 rows. Traffic falls by the width of the tile.",
+            " column of the second by 32 rows. The loads in the formula fall by the width of the tile. (A warp of the"
+            " naive kernel shares its element of the first matrix, so against that kernel it is less.)",
         ),
         Question(
             ask="You time a kernel by reading the host's clock before and after the launch, and nothing else. What do"
             " you measure?",
             choices=(
-                "the time of the kernel",
-                "the time it takes to hand the launch to the driver",
+                "the time of the kernel, without its launch",
+                "the time to hand the launch to the driver",
                 "the time of the kernel and of the copy back",
             ),
-            answer="the time it takes to hand the launch to the driver",
+            answer="the time to hand the launch to the driver",
             why="A launch returns at once. Synchronize before both readings of the clock, or record events on the"
             " stream.",
         ),

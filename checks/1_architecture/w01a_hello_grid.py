@@ -66,7 +66,7 @@ EXERCISE = Exercise(
             choices=(
                 "from block 0 upwards, one after another",
                 "in any order, some of them at the same time",
-                "all of them at the same time",
+                "all of them at the same time, in step",
             ),
             answer="in any order, some of them at the same time",
             why="Blocks are handed to the multiprocessors as places become free. Nothing about their order is promised,"

@@ -61,10 +61,10 @@ EXERCISE = Exercise(
             ask="n = 1000 and BLOCK = 1024: what do the 24 masked elements of a load cost?",
             choices=(
                 "24 * 4 bytes of traffic for each vector",
-                "no traffic: a lane whose mask is false asks for nothing",
-                "a second program",
+                "no traffic, as masked lanes ask for nothing",
+                "a second program, for the last elements",
             ),
-            answer="no traffic: a lane whose mask is false asks for nothing",
+            answer="no traffic, as masked lanes ask for nothing",
             why="A mask becomes a predicate on the load instruction. Memory sees only what the active lanes ask for.",
         ),
         Question(

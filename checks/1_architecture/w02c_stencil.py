@@ -108,11 +108,11 @@ EXERCISE = Exercise(
         Question(
             ask="Caches would catch most of the 17 loads anyway. Why is the kernel without a tile still slower?",
             choices=(
-                "every load is a request that the L1 cache has to serve, and it serves one or two a cycle",
-                "the L1 cache is too small for 17 values a thread",
-                "the values have to come from DRAM each time",
+                "each load is a request, and L1 serves few of them a cycle",
+                "L1 is too small to hold 17 values for each of the threads",
+                "the values have to come from DRAM for each thread anew",
             ),
-            answer="every load is a request that the L1 cache has to serve, and it serves one or two a cycle",
+            answer="each load is a request, and L1 serves few of them a cycle",
             why="DRAM sees each byte about once in both kernels. But 17 requests a warp have to go through L1, most of"
             " them across two cache lines. Bytes are not the only thing that can run out: requests can, too.",
         ),

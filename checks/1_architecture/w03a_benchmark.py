@@ -160,8 +160,8 @@ EXERCISE = Exercise(
             why="(99 * 100 + 1000) / 100 = 109. A median says 100. A kernel that is 5 % faster drowns in such a mean.",
         ),
         Question(
-            ask="100 calls are timed without warm-up, the first 30 of them run at a third of the speed. Which of the"
-            " three quartiles is wrong?",
+            ask="100 calls are timed without warm-up, the first 30 of them run at a third of the speed. All other"
+            " calls take the same time. Which of the three quartiles is wrong?",
             choices=("the upper one", "the median", "the lower one", "all three"),
             answer="the upper one",
             why="30 % of the times are three times too long. The median stands against up to half of bad values, but"
@@ -171,12 +171,12 @@ EXERCISE = Exercise(
         Question(
             ask="Why look at the clock around each call, and not once around 100 of them?",
             choices=(
-                "a total gives a mean alone: no median, no spread, and every interruption is in it",
-                "100 calls do not fit into the queue of the device",
-                "a clock cannot measure more than a second",
+                "a total gives a mean alone, with every interruption in it",
+                "100 calls at a time do not fit into the queue of the device",
+                "the clock of the host is too coarse for 100 calls at once",
             ),
-            answer="a total gives a mean alone: no median, no spread, and every interruption is in it",
-            why="A total is right for very short kernels, where launching takes longer than the kernel. But then repeat"
+            answer="a total gives a mean alone, with every interruption in it",
+            why="A total has no median and no spread. It is right for very short kernels, where launching takes longer than the kernel. But then repeat"
             " the totals, and take their median.",
         ),
     ),

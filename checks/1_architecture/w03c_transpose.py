@@ -63,7 +63,7 @@ EXERCISE = Exercise(
             " ask of the memory system in float32?",
             answer=4.5,
             why="Reading costs 4 sectors a warp, as it should; writing costs 32 instead of 4. (1 + 8) / 2 = 4.5. The"
-            " time can grow by more: at 8192 x 8192 on an H200 the naive kernel takes 7.7 times as long as a copy.",
+            " time can grow by more: at 8192 x 8192 on an H200 the naive kernel takes 7.5 times as long as a copy.",
             predict=True,
         ),
         Question(

@@ -186,10 +186,11 @@ EXERCISE = Exercise(
             predict=True,
         ),
         Question(
-            ask="The same kernel is changed and needs 41 registers a thread. How many per cent are left?",
+            ask="A kernel has 256 threads a block, 41 registers a thread and no shared memory. How many per cent of its"
+            " 64 warps does a multiprocessor of sm_90 hold?",
             answer=62.5,
             why="41 * 32 = 1312 is rounded up to 1536. A partition has room for 10 warps: 40, so five blocks of 8. One"
-            " register more costs a block. 33 to 40 registers cost the same, 41 to 48 as well.",
+            " register more than 40 costs a block. 33 to 40 registers cost the same, 41 to 48 as well.",
             predict=True,
         ),
         Question(
@@ -203,7 +204,7 @@ EXERCISE = Exercise(
             " you gain?",
             choices=(
                 "next to nothing: enough loads are under way already",
-                "it becomes twice as fast",
+                "it becomes twice as fast, as twice the warps run",
                 "it becomes about 3 % slower, because of the caches",
             ),
             answer="next to nothing: enough loads are under way already",

@@ -85,18 +85,18 @@ EXERCISE = Exercise(
             why="4096 * 4096 elements, each a sum of 4096 products: 2 * 4096^3 = 137.4e9.",
         ),
         Question(
-            ask="How many operations is that for each byte that has to be moved (both inputs read once, the result"
-            " written once)?",
+            ask="Two 4096 x 4096 float32 matrices are multiplied. How many operations is that for each byte that has to"
+            " be moved (both inputs read once, the result written once)?",
             answer=682.7,
             tolerance=0.01,
-            why="2 * 4096^3 operations over 3 * 4 * 4096^2 bytes: 4096 / 6. An H200 does about 14 float32 operations in"
+            why="2 * 4096^3 operations over 3 * 4 * 4096^2 bytes: 4096 / 6. An H200 does about 12 float32 operations in"
             " the time of a byte, so a good product is bound by arithmetic, not by memory.",
         ),
         Question(
             ask="How many bytes does the naive kernel load for each multiply-add, if nothing is shared between"
             " threads?",
             answer=8.0,
-            why="One element of a and one of b, 4 bytes each. A quarter of an operation a byte, where 14 would balance"
+            why="One element of a and one of b, 4 bytes each. A quarter of an operation a byte, where 12 would balance"
             " the machine: whatever catches these loads (L2, L1) decides the speed.",
         ),
         Question(

@@ -87,20 +87,20 @@ EXERCISE = Exercise(
         Question(
             ask="Why does the loop need a second barrier, after the multiply-adds?",
             choices=(
-                "so that no warp overwrites a tile that another one still reads",
-                "so that the sums are complete before they are stored",
-                "so that the loads of the next tile are coalesced",
+                "so that no warp overwrites a tile that is still read",
+                "so that all sums are complete before they are stored",
+                "so that the loads of the next tile begin all at once",
             ),
-            answer="so that no warp overwrites a tile that another one still reads",
+            answer="so that no warp overwrites a tile that is still read",
             why="A fast warp would go on to the next step and store its part of the next tile. Sums live in registers"
             " of their own thread and need no barrier.",
         ),
         Question(
             ask="At 4096 x 4096 x 4096 on an H200: is a tile of 32 with one output a thread faster than the naive"
-            " kernel by the factor by which its traffic falls (6)?",
+            " kernel by the factor by which its traffic falls (20)?",
             choices=("yes, about", "no, by far less", "no, by far more"),
             answer="no, by far less",
-            why="The caches already caught most of the naive kernel's traffic. Both need two loads from the chip for"
+            why="It is 1.5 times as fast. The caches already caught most of the naive kernel's traffic. Both need two loads from the chip for"
             " each multiply-add, and it hardly matters whether L1 or shared memory serves them.",
             predict=True,
         ),
