@@ -89,8 +89,8 @@ CHECKPOINT = Checkpoint(
             why="65,536 / 64 = 1,024 threads fit, half of 2,048.",
         ),
         Question(
-            ask="Two square float32 matrices are multiplied with tiles of 32 x 32 in shared memory. In the formula, each"
-            " multiply-add loads two floats from device memory. By which factor do these loads fall?",
+            ask="Two square float32 matrices are multiplied with tiles of 32 x 32 in shared memory. In the formula,"
+            " each multiply-add loads two floats from device memory. By which factor do these loads fall?",
             answer=32.0,
             why="Each value that a block fetches is used by 32 threads of it: a row of the first tile by 32 columns, a"
             " column of the second by 32 rows. The loads in the formula fall by the width of the tile. (A warp of the"

@@ -176,8 +176,8 @@ EXERCISE = Exercise(
                 "the clock of the host is too coarse for 100 calls at once",
             ),
             answer="a total gives a mean alone, with every interruption in it",
-            why="A total has no median and no spread. It is right for very short kernels, where launching takes longer than the kernel. But then repeat"
-            " the totals, and take their median.",
+            why="A total has no median and no spread. It is right for very short kernels, where launching takes longer"
+            " than the kernel. But then repeat the totals, and take their median.",
         ),
     ),
     explain="Your times still hold the launch and the waiting, some 10 µs. For a kernel of 3 ms that is nothing, for"

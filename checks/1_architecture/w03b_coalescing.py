@@ -91,8 +91,8 @@ EXERCISE = Exercise(
             why="100 = 3 * 32 + 4: in the fourth step 4 lanes have something to do.",
         ),
         Question(
-            ask="Rows of 8 floats are copied, a float a lane. Which lanes should copy a row, so that no lane is idle and"
-            " each request needs the fewest sectors?",
+            ask="Rows of 8 floats are copied, a float a lane. Which lanes should copy a row, so that no lane is idle"
+            " and each request needs the fewest sectors?",
             choices=(
                 "all 32 lanes of a warp, so that it has one row",
                 "8 neighbouring lanes, so that a warp has 4 rows",

@@ -100,8 +100,9 @@ EXERCISE = Exercise(
             " kernel by the factor by which its traffic falls (20)?",
             choices=("yes, about", "no, by far less", "no, by far more"),
             answer="no, by far less",
-            why="It is 1.5 times as fast. The caches already caught most of the naive kernel's traffic. Both need two loads from the chip for"
-            " each multiply-add, and it hardly matters whether L1 or shared memory serves them.",
+            why="It is 1.5 times as fast. The caches already caught most of the naive kernel's traffic. Both need two"
+            " loads from the chip for each multiply-add, and it hardly matters whether L1 or shared memory serves"
+            " them.",
             predict=True,
         ),
     ),
