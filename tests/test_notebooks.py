@@ -4,6 +4,7 @@ import dataclasses
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -23,6 +24,7 @@ from kernelpath.verdict import Report, Verdict
 
 NOTEBOOKS = list(execute.all_notebooks())
 NAMES = [path.stem for path in NOTEBOOKS]
+OF_PHASE_1 = [path for path in NOTEBOOKS if path.parent.name == "1_architecture"]
 
 STRIDED = r"""
 __global__ void gather(const float* x, float* out, int stride) {
@@ -32,22 +34,24 @@ __global__ void gather(const float* x, float* out, int stride) {
 """
 
 
+def run_without_a_gpu(path: Path, into: Path) -> nbformat.NotebookNode:
+    """A notebook as it comes out of a run in a process of its own."""
+    command = [sys.executable, "-m", "kernelpath.execute", str(path), "--into", str(into)]
+    ended = subprocess.run(command, capture_output=True, text=True, env={**os.environ, "CUDA_VISIBLE_DEVICES": ""})
+    assert ended.returncode == 0, ended.stderr
+    return read(into / path.name)
+
+
+Runs = dict[Path, Future[nbformat.NotebookNode]]
+
+
 @pytest.fixture(scope="module")
-def executed(
-    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[dict[Path, Future[nbformat.NotebookNode]]]:
-    """The runs of the notebooks that are asked for, two at a time, each in a process of its own."""
+def executed(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Runs]:
+    """The runs of the notebooks that are asked for, two at a time."""
     wanted = {item.callspec.params["path"] for item in request.session.items if "executed" in item.fixturenames}
     into = tmp_path_factory.mktemp("notebooks")
-
-    def run(path: Path) -> nbformat.NotebookNode:
-        command = [sys.executable, "-m", "kernelpath.execute", str(path), "--into", str(into)]
-        ended = subprocess.run(command, capture_output=True, text=True, env={**os.environ, "CUDA_VISIBLE_DEVICES": ""})
-        assert ended.returncode == 0, ended.stderr
-        return read(into / path.name)
-
     with ThreadPoolExecutor(max_workers=min(2, os.cpu_count() or 1)) as pool:
-        yield {path: pool.submit(run, path) for path in NOTEBOOKS if path in wanted}
+        yield {path: pool.submit(run_without_a_gpu, path, into) for path in NOTEBOOKS if path in wanted}
 
 
 def exercises_of(path: Path) -> list[registry.Item]:
@@ -64,6 +68,11 @@ def code_cells(book: nbformat.NotebookNode) -> list[nbformat.NotebookNode]:
     return [cell for cell in book.cells if cell.cell_type == "code"]
 
 
+def measures(cell: nbformat.NotebookNode) -> bool:
+    """Whether it shows what only a GPU can tell."""
+    return cell.cell_type == "code" and re.search(r"notebook\.(on_gpu|times)\(", cell.source) is not None
+
+
 def images(book: nbformat.NotebookNode) -> int:
     return sum("image/png" in output.get("data", {}) for cell in code_cells(book) for output in cell.outputs)
 
@@ -74,14 +83,27 @@ def read(path: Path) -> nbformat.NotebookNode:
 
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=NAMES)
-def test_runs_without_a_gpu_and_every_solution_passes(
-    path: Path, executed: dict[Path, Future[nbformat.NotebookNode]]
-) -> None:
+def test_runs_without_a_gpu_and_every_solution_passes(path: Path, executed: Runs) -> None:
     book = executed[path].result()
     graded = [text_of(cell) for cell in code_cells(book) if "notebook.check(" in cell.source]
     endings = [set(re.findall("|".join(Verdict), text)) for text in graded]
     assert endings == [{Verdict.PASSED.value}] * len(exercises_of(path))
     assert images(book) >= 3
+
+
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("path", OF_PHASE_1, ids=lambda path: path.stem)
+def test_runs_where_nothing_was_recorded(path: Path, tmp_path: Path) -> None:
+    root = registry.root()
+    measuring = [place for place, cell in enumerate(read(path).cells) if measures(cell)]
+    assert measuring
+    for name in ("checks", "phases", "solutions"):
+        shutil.copytree(root / name, tmp_path / name)
+    copy = tmp_path / path.relative_to(root)
+    copy.parent.mkdir(parents=True)
+    shutil.copyfile(path, copy)
+    book = run_without_a_gpu(copy, tmp_path)
+    assert all("nothing to show" in text_of(book.cells[place]) for place in measuring)
 
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=NAMES)
@@ -91,7 +113,7 @@ def test_is_committed_with_the_outputs_of_a_gpu(path: Path) -> None:
     assert [cell.execution_count for cell in cells] == list(range(1, len(cells) + 1))
     assert not [output for cell in cells for output in cell.outputs if output.output_type == "error"]
     assert images(book) >= 3
-    measured = [text_of(cell) for cell in cells if re.search(r"notebook\.(on_gpu|times)\(", cell.source)]
+    measured = [text_of(cell) for cell in cells if measures(cell)]
     assert all(re.search(r"(measured|recorded) on .*NVIDIA", text) for text in measured)
 
 

@@ -278,7 +278,7 @@ def on_gpu(key: str, measure: Callable[[], Any]) -> Any:
         return json.loads(json.dumps(entry["value"]))
     recorded = _recorded(registry.root() / "results" / "notebooks.json").get(key)
     if recorded is None:
-        print("not measured: there is no GPU here, and none has been recorded")
+        print("nothing to show: there is no GPU here, and results/notebooks.json has no recording of this measurement")
         return {}
     print(f"no GPU here: recorded on {recorded['device']}, {recorded['date']}")
     return recorded["value"]
