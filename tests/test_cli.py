@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from kernelpath import cli, grade, registry
+from kernelpath.progress import Progress
 from kernelpath.registry import Item
 from kernelpath.verdict import Report
 
@@ -226,6 +227,16 @@ def test_hints_come_one_by_one_and_are_remembered(kp: Run) -> None:
     ]
     assert kp("hint", "double", "1")[1].startswith("hint 1 of 3: a")
     assert [line.split()[2] for line in kp("progress")[1].splitlines() if line.split()[1:2] == ["double"]] == ["3"]
+
+
+def test_hints_after_a_pass_are_shown_and_not_counted(kp: Run, item: Item) -> None:
+    kp("hint", "double")
+    item.stub.write_text(RIGHT)
+    assert kp("check", "double", "--device", "cpu")[0] == 0
+    shown = [kp("hint", "double", *level)[1] for level in ((), ("3",))]
+    assert [text.splitlines()[0] for text in shown] == ["hint 2 of 3: b", "hint 3 of 3: c"]
+    assert [next_steps(text) for text in shown] == [["kp hint double 3"], ["kp solution double"]]
+    assert Progress(item.root).records()[item.stem].hints == 1
 
 
 def test_hints_are_shown_even_if_they_cannot_be_remembered(kp: Run, item: Item) -> None:

@@ -79,6 +79,19 @@ def test_an_unwritable_folder_is_said_and_nothing_is_lost(tmp_path: Path, monkey
     assert list(kept.path.parent.glob("*.tmp")) == []
 
 
+def test_ctrl_c_after_the_file_is_in_place_is_still_ctrl_c(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    replace = os.replace
+
+    def interrupted(source: str, target: Path) -> None:
+        replace(source, target)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(os, "replace", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        progress.write_atomically(tmp_path / "file", "new")
+    assert (tmp_path / "file").read_text() == "new"
+
+
 def test_processes_do_not_overwrite_each_other(tmp_path: Path) -> None:
     code = (
         "import sys, dataclasses; from pathlib import Path; from kernelpath.progress import Progress\n"

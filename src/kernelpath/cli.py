@@ -340,13 +340,16 @@ def _show_again(item: Item, graded: Report) -> None:
 def hint(item: Item, level: int | None) -> int:
     """Show a hint.
 
-    The next one that you have not seen, or the one of LEVEL 1, 2 or 3.
+    The next one that you have not seen, or the one of LEVEL 1, 2 or 3. After a pass they are not counted.
     """
     hints = registry.literal(item, "hints")
-    seen = dict(_records())[item].hints
-    level = level or min(seen + 1, len(hints))
+    known = dict(_records())[item]
+    level = level or min(known.hints + 1, len(hints))
     out.print(Text.assemble((f"hint {level} of {len(hints)}: ", "bold"), hints[level - 1]))
-    if level > seen:
+    if known.passed:
+        view.step(out, f"kp hint {item.name} {level + 1}" if level < len(hints) else f"kp solution {item.name}")
+        return PASSED
+    if level > known.hints:
         _save(item, lambda record: dataclasses.replace(record, hints=level))
     view.step(out, f"kp watch {item.name}")
     return PASSED
@@ -400,7 +403,7 @@ def progress_() -> int:
     """Show what is passed, with stars and times."""
     view.progress(out, _records())
     item = _next_item()
-    view.step(out, f"kp watch {item.name}" if item else "kp bench NAME, to make one faster")
+    view.step(out, f"kp watch {item.name}" if item else "kp report")
     return PASSED
 
 

@@ -28,7 +28,7 @@ class NotSaved(Exception):
 
 @dataclass(frozen=True)
 class Record:
-    """One exercise. passed: the date of the first pass. hints: how many were seen.
+    """One exercise. passed: the date of the first pass. hints: how many were seen before it.
 
     best_seconds: the least median time of the benchmark case, by name of GPU.
     """
@@ -169,7 +169,7 @@ def write_atomically(path: Path, content: str | bytes) -> None:
             file.write(content.encode() if isinstance(content, str) else content)
         os.replace(name, path)
     except BaseException:
-        os.unlink(name)
+        Path(name).unlink(missing_ok=True)  # Ctrl-C may come when it has already been renamed
         raise
 
 
