@@ -13,7 +13,7 @@ from kernelpath import compare, measure, registry, timing
 from kernelpath.registry import Item
 from kernelpath.spec import Exercise, Traffic
 from kernelpath.truth import draw_inputs
-from kernelpath.verdict import Interval, LineTraffic, Measurement, Verdict
+from kernelpath.verdict import Complaint, Interval, LineTraffic, Measurement, Verdict
 
 BENCH = {"n": 5000}
 
@@ -119,46 +119,59 @@ def test_a_pass_without_a_gpu_has_one_star() -> None:
     assert measure.stars(None, Verdict.PASSED) == 1
 
 
-def line(number: int, **counts: int) -> LineTraffic:
-    nothing = dict.fromkeys(
-        ("requests", "sectors", "ideal_sectors", "shared_requests", "wavefronts", "ideal_wavefronts"), 0
-    )
-    return LineTraffic("k.cu", number, **{**nothing, **counts})
+def load(number: int, memory: str = "a", **counts: int) -> LineTraffic:
+    return LineTraffic("k.cu", number, "load from", memory, **counts)
 
 
-def test_uncoalesced_lines_are_named_with_what_would_do() -> None:
-    lines = [line(3, requests=10, sectors=40, ideal_sectors=40), line(4, requests=10, sectors=320, ideal_sectors=40)]
-    complaint = measure.traffic_complaint(lines, Traffic(sectors=1.5), compulsory=1)
+def complaint_of(lines: Sequence[LineTraffic], limits: Traffic, compulsory: int = 1) -> Complaint | None:
+    return measure.traffic_complaint(lines, limits, compulsory, {"m": 8, "n": 4})
+
+
+def test_the_worst_access_of_a_line_is_named_with_what_would_do() -> None:
+    lines = [
+        load(3, requests=10, sectors=40, ideal_sectors=40),
+        load(4, requests=10, sectors=320, ideal_sectors=40),
+        load(4, "b", requests=10, sectors=10, ideal_sectors=40),
+    ]
+    complaint = complaint_of(lines, Traffic(sectors=1.5))
     assert complaint is not None
     assert (complaint.line, complaint.file) == (4, "k.cu")
-    assert complaint.cause == "line 4: 32.0 sectors a request, 4.0 would do"
+    assert complaint.cause == "line 4, load from a: 32 sectors a request, 4 would do"
 
 
 def test_vector_loads_are_not_punished_for_their_width() -> None:
-    wide = [line(3, requests=10, sectors=160, ideal_sectors=160)]
-    assert measure.traffic_complaint(wide, Traffic(sectors=1.0), compulsory=1) is None
+    assert complaint_of([load(3, requests=10, sectors=160, ideal_sectors=160)], Traffic(sectors=1.0)) is None
 
 
 def test_a_tail_may_be_uncoalesced() -> None:
-    body = line(3, requests=1000, sectors=4000, ideal_sectors=4000)
-    tail = line(9, requests=3, sectors=3, ideal_sectors=1)
-    assert measure.traffic_complaint([body, tail], Traffic(sectors=1.3), compulsory=1) is None
+    body = load(3, requests=1000, sectors=4000, ideal_sectors=4000)
+    tail = load(9, requests=3, sectors=3, ideal_sectors=1)
+    assert complaint_of([body, tail], Traffic(sectors=1.3)) is None
+
+
+def test_many_small_scattered_accesses_count_together() -> None:
+    lines = [load(n, requests=1, sectors=8, ideal_sectors=1) for n in range(60)]
+    assert complaint_of(lines, Traffic(sectors=1.3)) is not None
 
 
 def test_bank_conflicts_are_named() -> None:
-    loads = line(8, requests=1, sectors=4, ideal_sectors=4)
-    lines = [loads, line(9, shared_requests=4, wavefronts=128, ideal_wavefronts=4)]
-    complaint = measure.traffic_complaint(lines, Traffic(bank_conflicts=0.5), compulsory=1)
+    loads = load(8, requests=1, sectors=4, ideal_sectors=4)
+    lines = [loads, load(9, "shared memory", requests=4, wavefronts=128, ideal_wavefronts=4)]
+    complaint = complaint_of(lines, Traffic(bank_conflicts=0.5))
     assert complaint is not None
-    assert complaint.cause == "line 9: bank conflicts: 32.0 wavefronts a request, 1.0 would do"
+    assert complaint.cause == "line 9, load from shared memory: 32 wavefronts a request, 1 would do"
 
 
 def test_bytes_over_compulsory() -> None:
-    lines = [line(1, requests=1, sectors=100, ideal_sectors=100)]
-    assert measure.traffic_complaint(lines, Traffic(bytes=1.5), compulsory=3200) is None
-    complaint = measure.traffic_complaint(lines, Traffic(bytes=1.5), compulsory=1600)
+    lines = [load(1, requests=1, sectors=10, ideal_sectors=10), load(2, requests=1, sectors=90, ideal_sectors=90)]
+    assert complaint_of(lines, Traffic(bytes=1.5), compulsory=3200) is None
+    complaint = complaint_of(lines, Traffic(bytes=1.5), compulsory=1600)
     assert complaint is not None
-    assert "3,200 bytes moved, 1,600 would do" in complaint.cause
+    assert complaint.line == 2
+    assert complaint.cause == (
+        "at m=8 n=4: 3,200 bytes moved, at most 2,400 are allowed (1,600 would do if nothing were moved twice);"
+        " most in line 2, load from a"
+    )
 
 
 def test_the_sample_is_drawn_from_everywhere() -> None:

@@ -118,3 +118,24 @@ def test_every_trick_has_a_submission() -> None:
     texts = [ast.get_docstring(ast.parse(file.read_text())) or "" for file in files]
     assert all(re.match(r"(An accident|[A-Z]\d+)\b", text) for text in texts)
     assert set(ROWS) == {text.partition(":")[0].partition(",")[0] for text in texts if text[1].isdigit()}
+
+
+@pytest.mark.parametrize(
+    ("name", "cause"),
+    [
+        ("w03c_transpose/TOO_MUCH_TRAFFIC_naive", "line 7, store to out: 32 sectors a request, 4 would do"),
+        (
+            "w03c_transpose/TOO_MUCH_TRAFFIC_unpadded_tile",
+            "line 12, load from shared memory: 32 wavefronts a request, 1 would do",
+        ),
+        (
+            "w04a_matmul_naive/TOO_MUCH_TRAFFIC_lanes_down_a_column",
+            "line 5, load from a: 32 sectors a request, 4 would do",
+        ),
+    ],
+)
+def test_the_worst_access_is_told_from_the_others_of_its_line(name: str, cause: str, grader: Grader) -> None:
+    submission = HERE / "any" / f"{name}.py"
+    report = grader(submission, "cpu")
+    assert report.cause == cause
+    assert report.file == str(submission.with_suffix(".cu").relative_to(registry.root()))

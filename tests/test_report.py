@@ -26,7 +26,11 @@ from kernelpath.registry import Item
 from kernelpath.verdict import CaseResult, Interval, LineTraffic, Measurement, Report, Verdict
 
 SOURCE = "int column = threadIdx.x;\n// <b>not bold</b>\nout[column * n] = in[column];\n"
-TRAFFIC = (LineTraffic("w01a_double.cu", 3, 10, 320, 40, 0, 0, 0), LineTraffic("w01a_double.cu", 1, 0, 0, 0, 8, 80, 8))
+TRAFFIC = (
+    LineTraffic("w01a_double.cu", 3, "load from", "x", 10, sectors=40, ideal_sectors=40),
+    LineTraffic("w01a_double.cu", 3, "store to", "out", 10, sectors=280, ideal_sectors=40),
+    LineTraffic("w01a_double.cu", 1, "load from", "shared memory", 8, wavefronts=80, ideal_wavefronts=8),
+)
 EVEN = Interval(1.0, 0.9, 1.1)
 CEILINGS = {"copy": 4e12, "read": 4.2e12}
 
@@ -121,6 +125,8 @@ def test_traffic_stands_beside_its_line() -> None:
         (2, False, 0),
         (3, True, 0.8),
     ]
+    assert (lines[0].in_global, lines[0].in_shared) == (None, TRAFFIC[2])
+    assert (lines[2].in_global, lines[2].in_shared) == (TRAFFIC[1], None)
 
 
 def test_marks_lie_under_the_roof_where_their_share_says() -> None:

@@ -9,7 +9,8 @@ import pytest
 
 from kernelpath.verdict import CaseResult, Interval, LineTraffic, Measurement, Report, Verdict
 
-LINE = LineTraffic("w03c_transpose.cu", 14, 100, 3200, 400, 50, 1650, 50)
+STORE = LineTraffic("w03c_transpose.cu", 14, "store to", "out", 100, sectors=3200, ideal_sectors=400)
+LOAD = LineTraffic("w03c_transpose.cu", 14, "load from", "shared memory", 50, wavefronts=1600, ideal_wavefronts=50)
 MEASUREMENT = Measurement(
     case={"rows": 8192, "columns": 8192, "dtype": "float32"},
     seconds=1.28e-4,
@@ -39,7 +40,7 @@ REPORT = Report(
     next_step="kp bench transpose",
     not_measured=("nothing",),
     cases=(CaseResult({"rows": 1}, Verdict.PASSED, seconds=0.1), CaseResult({"rows": 2}, Verdict.RACE, "why", "f", 3)),
-    traffic=(LINE,),
+    traffic=(STORE, LOAD),
     measurement=MEASUREMENT,
     printed="line\n",
     versions={"torch": "2.13"},
@@ -88,8 +89,11 @@ def test_every_verdict_says_what_it_means_and_one_passes() -> None:
     assert Verdict("RACE") is Verdict.RACE
 
 
-def test_ratios_of_a_line() -> None:
-    assert LINE.sectors_over_ideal == 8.0
-    assert LINE.bank_conflicts_per_request == 32.0
-    idle = LineTraffic("f.cu", 1, 0, 0, 0, 0, 0, 0)
-    assert (idle.sectors_over_ideal, idle.bank_conflicts_per_request) == (1.0, 0.0)
+def test_ratios_of_an_access() -> None:
+    assert (STORE.sectors_over_ideal, STORE.bank_conflicts_per_request) == (8.0, 0.0)
+    assert (LOAD.sectors_over_ideal, LOAD.bank_conflicts_per_request) == (1.0, 31.0)
+
+
+def test_an_access_says_where_it_is_and_what_it_costs() -> None:
+    assert (STORE.place, STORE.cost) == ("line 14, store to out", "32 sectors a request, 4 would do")
+    assert (LOAD.place, LOAD.cost) == ("line 14, load from shared memory", "32 wavefronts a request, 1 would do")

@@ -6,7 +6,7 @@ import platform
 import random
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib import metadata
 from pathlib import Path
 from typing import Any, Literal
@@ -317,7 +317,11 @@ class _Grading:
         else:
             largest = max(graded, key=lambda g: self.exercise.bytes_moved(**g.result.case))
             lines, case = largest.traffic, largest.result.case
-        return lines, measure.traffic_complaint(lines, self.exercise.traffic, self.exercise.bytes_moved(**case))
+        compulsory = self.exercise.bytes_moved(**case)
+        complaint = measure.traffic_complaint(lines, self.exercise.traffic, compulsory, case)
+        if complaint is not None:
+            complaint = replace(complaint, file=str(self.session.submission.with_name(complaint.file)))
+        return lines, complaint
 
     def _counted(self) -> tuple[tuple[LineTraffic, ...], Complaint | None]:
         """What the PTX machine found meanwhile: counters, or a fault that the GPU let pass."""

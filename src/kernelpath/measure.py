@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from kernelpath import compare, roofline, timing
-from kernelpath.spec import Case, Exercise, Traffic
+from kernelpath.spec import Case, Exercise, Traffic, arguments
 from kernelpath.truth import derive, draw_inputs, expected_outputs, output_dtype, tensor_of
 from kernelpath.verdict import Complaint, Interval, LineTraffic, Measurement, Verdict
 
@@ -24,7 +24,7 @@ COMPUTE_BOUND = 10.0
 """Operations a byte from which arithmetic, and not memory, may bound a kernel on any GPU of the course."""
 
 NEGLIGIBLE = 0.02
-"""The share of a kernel's sectors up to which a line may be uncoalesced: the tail that fills no vector, for one."""
+"""The share of a kernel's sectors that may be uncoalesced: the tail that fills no vector, for one."""
 
 _ROUND_SECONDS = 30.0
 _SETUP_SECONDS = 120.0
@@ -177,25 +177,28 @@ def stars(measured: Measurement | None, verdict: Verdict) -> int:
     return 2 + int(measured.of_reference is not None and measured.of_reference.median >= THIRD_STAR)
 
 
-def traffic_complaint(lines: Sequence[LineTraffic], limits: Traffic, compulsory: int) -> Complaint | None:
-    """The first limit broken, with the worst line and what it costs there."""
-    if not any(line.requests for line in lines):
+def traffic_complaint(lines: Sequence[LineTraffic], limits: Traffic, compulsory: int, case: Case) -> Complaint | None:
+    """The first limit broken, with the worst access and what it costs there. compulsory: bytes of the case."""
+    sectors = sum(line.sectors for line in lines)
+    if not sectors:
         return None
-    busy = [line for line in lines if line.sectors > NEGLIGIBLE * sum(other.sectors for other in lines)]
-    worst = max(busy, key=lambda line: line.sectors_over_ideal)
-    if limits.sectors is not None and worst.sectors_over_ideal > limits.sectors:
-        had, ideal = worst.sectors / worst.requests, worst.ideal_sectors / worst.requests
-        return _traffic(worst, f"{had:.1f} sectors a request, {ideal:.1f} would do")
-    worst = max(lines, key=lambda line: line.bank_conflicts_per_request)
-    if limits.bank_conflicts is not None and worst.bank_conflicts_per_request > limits.bank_conflicts:
-        had, ideal = (count / worst.shared_requests for count in (worst.wavefronts, worst.ideal_wavefronts))
-        return _traffic(worst, f"bank conflicts: {had:.1f} wavefronts a request, {ideal:.1f} would do")
-    moved = 32 * sum(line.sectors for line in lines)
-    if limits.bytes is not None and moved > limits.bytes * compulsory:
+    if limits.sectors is not None:
+        scattered = [line for line in lines if line.sectors_over_ideal > limits.sectors]
+        if sum(line.sectors for line in scattered) > NEGLIGIBLE * sectors:
+            worst = max(scattered, key=lambda line: line.sectors - line.ideal_sectors)
+            return _traffic(worst, f"{worst.place}: {worst.cost}")
+    if limits.bank_conflicts is not None:
+        worst = max(lines, key=lambda line: line.bank_conflicts_per_request)
+        if worst.bank_conflicts_per_request > limits.bank_conflicts:
+            return _traffic(worst, f"{worst.place}: {worst.cost}")
+    if limits.bytes is not None and 32 * sectors > limits.bytes * compulsory:
         worst = max(lines, key=lambda line: line.sectors)
-        return _traffic(worst, f"{moved:,} bytes moved, {compulsory:,} would do; most of them here")
+        allowed = f"at most {int(limits.bytes * compulsory):,} are allowed"
+        ideal = f"{compulsory:,} would do if nothing were moved twice"
+        found = f"at {arguments(case)}: {32 * sectors:,} bytes moved, {allowed} ({ideal})"
+        return _traffic(worst, f"{found}; most in {worst.place}")
     return None
 
 
 def _traffic(line: LineTraffic, cause: str) -> Complaint:
-    return Complaint(Verdict.TOO_MUCH_TRAFFIC, f"line {line.line}: {cause}", line.file, line.line)
+    return Complaint(Verdict.TOO_MUCH_TRAFFIC, cause, line.file, line.line)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
@@ -32,13 +33,27 @@ class Line:
 
     number: int
     text: str
-    traffic: LineTraffic | None = None
+    accesses: Sequence[LineTraffic] = ()
     share: float = 0.0
 
     @property
+    def in_global(self) -> LineTraffic | None:
+        """The access to global memory that wastes most."""
+        found = (access for access in self.accesses if access.sectors)
+        return max(found, key=lambda access: access.sectors_over_ideal, default=None)
+
+    @property
+    def in_shared(self) -> LineTraffic | None:
+        """The access to shared memory that wastes most."""
+        found = (access for access in self.accesses if access.wavefronts)
+        return max(found, key=lambda access: access.bank_conflicts_per_request, default=None)
+
+    @property
     def wasteful(self) -> bool:
-        line = self.traffic
-        return line is not None and (line.sectors_over_ideal > WASTE or line.bank_conflicts_per_request > WASTE - 1.0)
+        return any(
+            access.sectors_over_ideal > WASTE or access.bank_conflicts_per_request > WASTE - 1.0
+            for access in self.accesses
+        )
 
 
 @dataclass(frozen=True)
@@ -148,13 +163,17 @@ def annotated(kept: Kept) -> Iterator[tuple[str, list[Line]]]:
     """Every source file that asked for memory, line by line."""
     total = sum(line.sectors + line.wavefronts for line in kept.report.traffic)
     for name, text in kept.sources.items():
-        asked = {
-            line.line: line for line in kept.report.traffic if line.file == name and (line.sectors or line.wavefronts)
-        }
+        asked: dict[int, list[LineTraffic]] = defaultdict(list)
+        for access in kept.report.traffic:
+            if access.file == name:
+                asked[access.line].append(access)
         if asked:
-            shares = {number: (line.sectors + line.wavefronts) / total for number, line in asked.items()}
             lines = enumerate(text.splitlines(), start=1)
-            yield name, [Line(number, line, asked.get(number), shares.get(number, 0.0)) for number, line in lines]
+            yield name, [Line(number, line, asked[number], share(asked[number], total)) for number, line in lines]
+
+
+def share(accesses: Sequence[LineTraffic], total: int) -> float:
+    return sum(access.sectors + access.wavefronts for access in accesses) / total
 
 
 @dataclass(frozen=True)

@@ -17,6 +17,11 @@ Case = Mapping[str, Any]
 """The arguments of one case by name, such as `{"rows": 33, "columns": 1000, "dtype": "bfloat16"}`."""
 
 
+def arguments(case: Case) -> str:
+    """A case in words: "rows=33 columns=1000"."""
+    return " ".join(f"{name}={value}" for name, value in case.items())
+
+
 class DeclarationError(Exception):
     """A file in checks/ does not declare a valid exercise. The message names the field and the rule it breaks."""
 
@@ -50,10 +55,10 @@ EXACT = Tolerance(0.0, 0.0)
 class Traffic:
     """Limits on what a kernel may ask of the memory system, counted without a GPU on the largest case.
 
-    sectors: 32-byte sectors moved over the least that the bytes asked for need, for any one source line that moves
-        more than 2 % of all.
+    sectors: 32-byte sectors moved over the least that the bytes asked for need, for any line's loads from one tensor
+        or stores to it; what exceeds it may move 2 % of all.
         1.0 is perfectly coalesced at every access width; a column of float32 reaches 8.0.
-    bank_conflicts: shared-memory wavefronts beyond the least, per request, for any one source line.
+    bank_conflicts: shared-memory wavefronts beyond the least, per request, for any line's loads or stores.
     bytes: global bytes moved (sectors times 32, loads and stores) over the compulsory bytes of the case.
     """
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
-from kernelpath import view
+from kernelpath import spec, view
 
 
 def render(name: str, **values: Any) -> str:
@@ -24,5 +24,5 @@ def _environment() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters |= {"seconds": view.seconds, "stars": view.stars, "arguments": view.arguments}
+    environment.filters |= {"seconds": view.seconds, "stars": view.stars, "arguments": spec.arguments}
     return environment

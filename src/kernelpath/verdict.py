@@ -90,16 +90,22 @@ class CaseResult:
 
 @dataclass(frozen=True)
 class LineTraffic:
-    """What one source line asked of the memory system, summed over all warps of all launches of one case."""
+    """What one source line's loads, stores or atomics asked of one tensor, summed over all launches of one case.
+
+    access: "load from", "store to" or "atomic on". memory: the tensor's name, or "shared memory". requests: accesses
+    of whole warps. Global memory is counted in sectors, shared memory in wavefronts; the ideal is the least that the
+    bytes asked for need.
+    """
 
     file: str
     line: int
+    access: str
+    memory: str
     requests: int
-    sectors: int
-    ideal_sectors: int
-    shared_requests: int
-    wavefronts: int
-    ideal_wavefronts: int
+    sectors: int = 0
+    ideal_sectors: int = 0
+    wavefronts: int = 0
+    ideal_wavefronts: int = 0
 
     @property
     def sectors_over_ideal(self) -> float:
@@ -107,7 +113,19 @@ class LineTraffic:
 
     @property
     def bank_conflicts_per_request(self) -> float:
-        return (self.wavefronts - self.ideal_wavefronts) / self.shared_requests if self.shared_requests else 0.0
+        return (self.wavefronts - self.ideal_wavefronts) / self.requests if self.requests else 0.0
+
+    @property
+    def place(self) -> str:
+        return f"line {self.line}, {self.access} {self.memory}"
+
+    @property
+    def cost(self) -> str:
+        """What a request costs and what would do: "32 sectors a request, 4 would do"."""
+        shared = bool(self.wavefronts)
+        unit, had = ("wavefronts", self.wavefronts) if shared else ("sectors", self.sectors)
+        ideal = self.ideal_wavefronts if shared else self.ideal_sectors
+        return f"{had / self.requests:.3g} {unit} a request, {ideal / self.requests:.3g} would do"
 
 
 @dataclass(frozen=True)

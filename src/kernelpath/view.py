@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from rich.console import Console, Group, RenderableType
 from rich.table import Table
@@ -14,6 +14,7 @@ from rich.text import Text
 
 from kernelpath.progress import Record
 from kernelpath.registry import Item
+from kernelpath.spec import arguments
 from kernelpath.verdict import Interval, LineTraffic, Measurement, Report, Verdict
 
 if TYPE_CHECKING:
@@ -211,10 +212,6 @@ def place(file: str, root: Path) -> str:
     return str(path.relative_to(root)) if path.is_relative_to(root) else file
 
 
-def arguments(case: Mapping[str, Any]) -> str:
-    return " ".join(f"{name}={value}" for name, value in case.items())
-
-
 def _table(*headings: str) -> Table:
     rows = Table(box=None, pad_edge=False, header_style="bold")
     for heading in headings:
@@ -273,13 +270,7 @@ def _waste(line: LineTraffic) -> float:
 
 
 def _line_of_traffic(line: LineTraffic) -> Text:
-    facts = []
-    if line.requests and line.sectors_over_ideal > _WORTH_SHOWING:
-        asked, enough = line.sectors / line.requests, line.ideal_sectors / line.requests
-        facts.append(f"{asked:.3g} sectors a request, {enough:.3g} would do")
-    if line.bank_conflicts_per_request > _WORTH_SHOWING - 1.0:
-        facts.append(f"{line.bank_conflicts_per_request:.3g} bank conflicts a request")
-    return Text(f"  {Path(line.file).name}:{line.line}: {'; '.join(facts)}")
+    return Text(f"  {Path(line.file).name}, {line.place}: {line.cost}")
 
 
 def _measurement(measured: Measurement | None) -> RenderableType | None:
@@ -308,12 +299,15 @@ def _ending(graded: Report, root: Path) -> RenderableType:
     lines = Text.assemble(verdict(graded.verdict), f"  {graded.cause or graded.verdict.meaning}")
     if graded.stars:
         lines.append(f"  {stars(graded.stars)}", "yellow")
-    if graded.file:
-        lines.append(f"\n  --> {place(graded.file, root)}" + (f":{graded.line}" if graded.line else ""), "cyan")
-        lines.append(_source_line(graded, root))
     for reason in graded.not_measured:
         lines.append(f"\nnot measured: {reason}", "dim")
-    return lines
+    return Group(lines, _blamed(graded, root)) if graded.file else lines
+
+
+def _blamed(graded: Report, root: Path) -> Text:
+    """The place in the source and its line, each on one line of the terminal so that an editor finds it."""
+    where = f"  --> {place(graded.file, root)}" + (f":{graded.line}" if graded.line else "")
+    return Text.assemble((where, "cyan"), _source_line(graded, root), no_wrap=True, overflow="ignore")
 
 
 def _source_line(graded: Report, root: Path) -> str:

@@ -9,6 +9,7 @@ import ctypes
 import inspect
 import io
 import signal
+from collections import defaultdict
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict
@@ -25,6 +26,7 @@ from kernelpath.blame import EntryError, WrongType, blame
 from kernelpath.lanes import Launched, observe, on_compiling
 from kernelpath.process import Channel
 from kernelpath.simt import picture
+from kernelpath.simt.layout import Access
 from kernelpath.spec import Case, Exercise
 from kernelpath.verdict import Complaint, LineTraffic, Verdict
 
@@ -223,25 +225,31 @@ class _Run:
             "borrowed": next(filter(None, borrowed), None),
             "operators": self._watch.operators,
             "launches": [launched.name for launched in self.launches],
-            "traffic": [asdict(line) for launch in counted for line in _lines(launch)],
+            "traffic": [asdict(line) for line in _traffic(counted)],
         }
 
 
-def _lines(launch: simt.Launch) -> list[LineTraffic]:
-    """The PTX machine's counters of one launch as the report carries them."""
+def _traffic(launches: Sequence[simt.Launch]) -> list[LineTraffic]:
+    """The PTX machine's counters of one call, summed over the copies that the compiler made of an access."""
+    copies: dict[tuple[str, int, str, str], list[simt.AccessSample]] = defaultdict(list)
+    for launch in launches:
+        for one in launch.accesses:
+            memory = one.buffer if one.sectors else "shared memory"
+            copies[Path(launch.file).name, one.line, _ACCESSES[one.access], memory].append(one)
     return [
         LineTraffic(
-            file=Path(launch.file).name,
-            line=number,
-            requests=counters.global_load_requests + counters.global_store_requests,
-            sectors=counters.global_load_sectors + counters.global_store_sectors,
-            ideal_sectors=_sectors(counters.global_load_bytes) + _sectors(counters.global_store_bytes),
-            shared_requests=counters.shared_load_requests + counters.shared_store_requests,
-            wavefronts=counters.shared_load_wavefronts + counters.shared_store_wavefronts,
-            ideal_wavefronts=counters.shared_load_least_wavefronts + counters.shared_store_least_wavefronts,
+            *place,
+            requests=sum(one.requests for one in found),
+            sectors=sum(one.sectors for one in found),
+            ideal_sectors=_sectors(sum(one.lanes * one.bytes for one in found if one.sectors)),
+            wavefronts=sum(one.wavefronts for one in found if not one.sectors),
+            ideal_wavefronts=sum(one.least_wavefronts for one in found if not one.sectors),
         )
-        for number, counters in sorted(launch.lines.items())
+        for place, found in sorted(copies.items())
     ]
+
+
+_ACCESSES = {Access.LOAD: "load from", Access.STORE: "store to", Access.ATOMIC: "atomic on"}
 
 
 def _sectors(nbytes: int) -> int:
