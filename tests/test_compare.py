@@ -139,6 +139,13 @@ def test_the_first_output_may_be_held_to_one_dtype() -> None:
     assert complaint.cause == "output 0 has dtype float32, expected bfloat16"
 
 
+def test_the_type_of_every_output_comes_before_values() -> None:
+    ones = torch.ones(3)
+    complaint = compare.judge([2 * ones, ones.half()], [ones.double()] * 2, {"float32": LOOSE})
+    assert complaint is not None
+    assert complaint.cause == "output 1 has dtype float16, expected float32"
+
+
 def test_wrong_values_are_placed_and_shown() -> None:
     truth = torch.arange(12.0, dtype=torch.float64).view(3, 4)
     output = truth.clone()

@@ -1,11 +1,12 @@
 """The tolerances of the declarations bite: full precision passes, the next lower precision fails."""
 
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 import torch
 
-from kernelpath import compare, draw, registry
+from kernelpath import compare, draw, grade, registry
 from kernelpath.spec import Case
 
 Round = Callable[[torch.Tensor], torch.Tensor]
@@ -85,6 +86,31 @@ def test_softmax_without_its_maximum_fails() -> None:
         return (e / e.sum(1, keepdim=True)).to(x.dtype)
 
     assert not passes("softmax", bare, float32, {"rows": 5, "columns": 256, "dtype": "bfloat16"})
+
+
+@pytest.mark.parametrize(
+    ("reject", "said"),
+    [
+        (
+            "w02d_copies/WRONG_VALUES_buffers_lost_after_an_error",
+            "1 pinned buffer was not given back after call 2 failed",
+        ),
+        ("w02d_copies/WRONG_VALUES_pageable", "took 2 times as long as with overlapped copies"),
+        ("w02d_copies/WRONG_VALUES_everything_pinned", "more than 32,768 elements were pinned"),
+        (
+            "w03a_benchmark/WRONG_VALUES_no_synchronization",
+            "without any trouble: far too short: the clock was read before",
+        ),
+        ("w03a_benchmark/WRONG_VALUES_one_clock_around_all", "differ by 20 % either way: spread too small"),
+        ("w03a_benchmark/WRONG_VALUES_no_warm_up", "first 150 calls are cold: too long: cold calls count"),
+        ("w03a_benchmark/WRONG_VALUES_mean_and_deviation", "one call in 25 is interrupted: too short: an interrupted"),
+        ("w03d_occupancy/WRONG_VALUES_nothing_reserved", "on sm_80: 6 blocks, expected 5, limited by shared memory"),
+    ],
+)
+def test_a_complaint_is_in_the_words_of_its_exercise(reject: str, said: str) -> None:
+    submission = Path(__file__).parent / "rejects" / "any" / f"{reject}.py"
+    report = grade.grade(registry.find(submission.parent.name), submission, device="cpu", seed=1)
+    assert said in report.cause
 
 
 def test_normal_has_mean_one_and_as_many_large_values_as_asked() -> None:

@@ -81,6 +81,26 @@ def test_wrong_values_name_the_box_that_holds_them(grade_text: GradeText) -> Non
     assert "elements 900..909 of 1000" in report.cause
 
 
+@pytest.mark.parametrize(
+    ("source", "verdict", "said"),
+    [
+        ("def double(x):\n    return 2 * x\n", "PASSED", ""),
+        ("def double(x):\n    return 3 * x\n", "WRONG_VALUES", "tripled"),
+        ("def double(x):\n    return 4 * x\n", "WRONG_VALUES", "1 of 1 elements of the output are wrong"),
+        ("def double(x):\n    return torch.empty_like(x)\n", "NOT_WRITTEN", "never written"),
+        ("def double(x):\n    return 3 * x[:0]\n", "WRONG_SHAPE", "shape 0, expected 1"),
+    ],
+)
+def test_a_declaration_may_say_in_its_own_words_what_is_wrong(
+    doubling: Item, grade_text: GradeText, source: str, verdict: str, said: str
+) -> None:
+    words = "    check=lambda inputs, outputs: 'tripled' if torch.allclose(outputs[0], 3 * inputs[0]) else None,\n"
+    doubling.declaration.write_text(doubling.declaration.read_text().replace("    hints=", words + "    hints="))
+    report = grade_text(source)
+    assert report.verdict == verdict
+    assert said in report.cause
+
+
 def test_each_case_starts_from_fresh_memory(grade_text: GradeText) -> None:
     report = grade_text("calls = []\ndef double(x):\n    calls.append(x)\n    return 2 * calls[0]\n")
     assert [case.verdict for case in report.cases[:2]] == [Verdict.PASSED, Verdict.WRONG_SHAPE]

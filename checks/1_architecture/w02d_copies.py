@@ -4,7 +4,7 @@ Week 2. Two pinned buffers in turn, events, and a status after every call. Grade
 failures, and without a GPU on the time that a simulated device takes.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,7 +12,7 @@ import torch
 
 from kernelpath.spec import EXACT, Exercise, Question
 
-INVALID_VALUE, OUT_OF_MEMORY, LAUNCH_FAILURE = 1, 2, 719
+OUT_OF_MEMORY, LAUNCH_FAILURE = 2, 719
 """Statuses of the CUDA runtime. Source: CUDA Runtime API, cudaError_t."""
 
 BYTES_PER_SECOND, CALL_SECONDS, ALLOCATION_SECONDS = 2.5e9, 0.2e-6, 10e-6
@@ -33,7 +33,8 @@ class Copy:
 class Runtime:
     """What host code needs of the CUDA runtime. Every call returns its status first, 0 if all went well.
 
-    fails: the number of the call, from 1, that does nothing and returns `status` instead; 0 for none.
+    fails: the number of the call, from 1, that does nothing and returns `status` instead; 0 for none. host_free never
+    fails and is not counted.
     """
 
     def __init__(self, device: str, fails: int, status: int) -> None:
@@ -51,11 +52,9 @@ class Runtime:
         return 0, buffer
 
     def host_free(self, buffer: torch.Tensor) -> int:
-        """Give a pinned buffer back."""
-        if failed := self._failed():
-            return failed
+        """Give a pinned buffer back, without waiting for its copies. Raises ValueError if it is not to be had back."""
         if self._buffers.pop(buffer.data_ptr(), None) is None:
-            return INVALID_VALUE
+            raise ValueError("host_free got what host_alloc did not give, or what was given back before")
         self._free(buffer)
         return 0
 
@@ -110,7 +109,7 @@ class Simulated(Runtime):
         return torch.empty(count)
 
     def _free(self, buffer: torch.Tensor) -> None:
-        self._wait(self._event())
+        self._now += CALL_SECONDS
 
     def _copy(self, target: torch.Tensor, source: torch.Tensor) -> int:
         seconds = source.nbytes / BYTES_PER_SECOND
@@ -194,6 +193,23 @@ def reference(runtime: Runtime, source: torch.Tensor, chunk: int) -> tuple[torch
     return target.to(runtime.device), torch.tensor([status, 0, 1], device=runtime.device)
 
 
+def complaint(inputs: Sequence[Any], outputs: Sequence[torch.Tensor]) -> str | None:
+    """What the ledger says, in words."""
+    runtime: Runtime = inputs[0]
+    status, kept, times = outputs[1].tolist()
+    after = f" after call {runtime.fails} failed" if runtime.fails else ""
+    if runtime.fails and status != runtime.status:
+        raised = f"raised status {status}" if status else "raised no error"
+        return f"{raised} where call {runtime.fails} had returned status {runtime.status}"
+    if status == OUT_OF_MEMORY and not runtime.fails:
+        return f"raised status {status}: more than {PINNED_AT_MOST:,} elements were pinned at a time"
+    if kept:
+        return f"{kept} pinned buffer{'s were' if kept > 1 else ' was'} not given back{after}"
+    if times > 1:
+        return f"took {times} times as long as with overlapped copies: the host and the bus waited for each other"
+    return None
+
+
 def case(n: int, fails: int = 0, status: int = 0) -> dict[str, int]:
     return {"n": n, "fails": fails, "status": status}
 
@@ -215,10 +231,11 @@ EXERCISE = Exercise(
     tolerance={"float32": EXACT, "int64": EXACT},
     bytes_moved=lambda n, fails, status: 4 * n,
     kernel=False,
+    check=complaint,
     hints=(
         "Three things can be wrong, and the report says which. Values: was a buffer filled again before its copy was"
-        " done, or did you return before the last one was? out[0] of output 1: did you look at every status? out[1]:"
-        " what has to happen to the buffers when you leave early? out[2]: who is idle, and when?",
+        " done, or did you return before the last one was? Errors: did you look at every status, and what has to happen"
+        " to the buffers when you leave early? Time: who is idle, and when?",
         "The host fills a buffer while the device copies the other one. So before it fills a buffer, it waits for the"
         " copy of two pieces ago, which used the same one: an event recorded right after that copy. At the end wait for"
         " everything. `try: ... finally:` gives the buffers back in any case.",

@@ -1,15 +1,18 @@
 """Benchmark: a timer that a sceptic believes.
 
 Week 3. The timer is tried on devices that lie to naive ones: launches return at once, the first calls are slow, calls
-differ, some are interrupted. Without a GPU the devices are simulated. On a GPU a kernel spins for the times wanted.
+differ, some are interrupted. Without a GPU the devices are simulated. On a GPU a kernel spins for the times wanted. A
+device can be called only so often that, without warm-up, cold calls are more than a quarter of all.
 """
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 
+from kernelpath import compare
 from kernelpath.lanes import cuda
 from kernelpath.spec import Exercise, Question, Tolerance
 
@@ -17,6 +20,8 @@ LAUNCH_SECONDS, SYNCHRONIZE_SECONDS, CLOCK_SECONDS = 5e-6, 5e-6, 1e-7
 COMPILE_SECONDS = 0.3
 COLD, INTERRUPTED = 3, 10
 """How many times as long a call takes while the device is cold, and when it is interrupted."""
+CALLS_AT_MOST, COLD_CALLS = 500, 150
+TOLERANCE = Tolerance(rtol=0.04, atol=0.0)
 
 SPIN = cuda.Kernel(
     "spin.cu",
@@ -59,17 +64,31 @@ class Workload:
         return tuple(self.seconds * (1 + self.jitter * side / 2) for side in (-1, 0, 1))
 
 
-class Simulated:
+class Device:
+    """Counts its calls."""
+
+    def __init__(self, work: Workload) -> None:
+        self.work, self._calls = work, 0
+
+    def _next_duration(self) -> float:
+        """Seconds. Raises RuntimeError after CALLS_AT_MOST calls."""
+        if self._calls == CALLS_AT_MOST:
+            raise RuntimeError(f"call() was called more than {CALLS_AT_MOST} times; time with fewer calls")
+        self._calls += 1
+        return self.work.duration(self._calls - 1)
+
+
+class Simulated(Device):
     """A device that works off a queue while the host goes on, and the host's clock, in seconds."""
 
     def __init__(self, work: Workload) -> None:
-        self.work = work
-        self._calls, self._now, self._free = 0, 0.0, 0.0
+        Device.__init__(self, work)
+        self._now, self._free = 0.0, 0.0
 
     def __call__(self) -> None:
         self._now += LAUNCH_SECONDS if self._calls or not self.work.cold else COMPILE_SECONDS
-        self._free = max(self._now, self._free) + self.work.duration(self._calls)
-        self._calls += 1
+        duration = self._next_duration()
+        self._free = max(self._now, self._free) + duration
 
     def synchronize(self) -> None:
         self._now = max(self._now, self._free) + SYNCHRONIZE_SECONDS
@@ -79,17 +98,15 @@ class Simulated:
         return self._now
 
 
-class Gpu:
+class Gpu(Device):
     """The GPU of this machine and the host's own clock."""
 
     def __init__(self, work: Workload) -> None:
-        self.work = work
+        Device.__init__(self, work)
         self._anywhere = torch.empty(1, dtype=torch.int32, device="cuda")
-        self._calls = 0
 
     def __call__(self) -> None:
-        SPIN[1, 1](self._anywhere, round(1e9 * self.work.duration(self._calls)))
-        self._calls += 1
+        SPIN[1, 1](self._anywhere, round(1e9 * self._next_duration()))
 
     def synchronize(self) -> None:
         torch.cuda.synchronize()
@@ -111,8 +128,45 @@ def inputs(
     return device, device.synchronize, device.clock, rng.device.type
 
 
-def reference(call: Simulated | Gpu, synchronize: Call, clock: Callable[[], float], device: str) -> torch.Tensor:
+def reference(call: Device, synchronize: Call, clock: Callable[[], float], device: str) -> torch.Tensor:
     return torch.tensor(call.work.quartiles, dtype=torch.float64, device=device)
+
+
+def complaint(inputs: Sequence[Any], outputs: Sequence[torch.Tensor]) -> str | None:
+    """The first quartile that is wrong, of which device, and what that is a sign of."""
+    work: Workload = inputs[0].work
+    wrong = compare.mismatches(outputs[0], reference(*inputs), TOLERANCE).tolist()
+    if not any(wrong):
+        return None
+    place = wrong.index(True)
+    found, expected = outputs[0].tolist(), work.quartiles
+    name = ("lower quartile", "median", "upper quartile")[place]
+    said = f"{name} {1e6 * found[place]:,.1f} µs, expected {1e6 * expected[place]:,.1f} µs within 4 %"
+    return f"{said}, on the device {described(work)}: {sign(work, found, place)}"
+
+
+def described(work: Workload) -> str:
+    troubles = {
+        f"whose calls differ by {100 * work.jitter:.0f} % either way": work.jitter,
+        f"whose first {work.cold} calls are cold": work.cold,
+        f"where one call in {work.period} is interrupted": work.period,
+    }
+    return ", ".join(trouble for trouble, there in troubles.items() if there) or "without any trouble"
+
+
+def sign(work: Workload, found: Sequence[float], place: int) -> str:
+    """What such quartiles come from."""
+    spread, right = found[2] - found[0], work.quartiles[2] - work.quartiles[0]
+    direction = "too long" if found[place] > work.quartiles[place] else "too short"
+    if found[2] < work.seconds / 2:
+        return "far too short: the clock was read before the device was done"
+    if spread < right / 2:
+        return "spread too small: time many calls, each by itself"
+    if spread > 2 * right and work.cold:
+        return f"{direction}: cold calls count; warm up before the first look at the clock"
+    if spread > 2 * right and work.period:
+        return f"{direction}: an interrupted call moves a mean far, and a quartile hardly"
+    return f"{direction}: {'a few calls say little' if work.jitter else 'is it the time of one call, in seconds?'}"
 
 
 def case(jitter: int = 0, cold: int = 0, interrupted: int = 0) -> dict[str, int]:
@@ -125,23 +179,24 @@ EXERCISE = Exercise(
     cases=(
         case(),
         case(jitter=20),
-        case(cold=30),
+        case(cold=COLD_CALLS),
         case(jitter=20, interrupted=25),
-        case(jitter=20, cold=30, interrupted=25),
+        case(jitter=20, cold=COLD_CALLS, interrupted=25),
     ),
     reference=reference,
     # 100 calls to launch and to wait for are 0.5 % of 3 ms, the interrupted ones shift the upper quartile by 1 %, and
     # quartiles of 50 calls lie within 1 %. One call cannot do it: at 20 % jitter the quartiles are 10 % apart.
-    tolerance={"float64": Tolerance(rtol=0.04, atol=0.0)},
+    tolerance={"float64": TOLERANCE},
     bytes_moved=lambda **case: 24,
     kernel=False,
+    check=complaint,
     hints=(
         "Which case fails first? Without jitter, cold or interrupted calls only one thing can go wrong: the clock is"
         " read before the device has done its work. What does the host have to do before each look at the clock?",
         "Time many calls one by one: look at the clock, call, synchronize, look again. Calls at the start do not count:"
         " make some of them, and synchronize, before the first look. Do not average: one call that takes ten times as"
         " long moves a mean a lot and a quartile hardly at all.",
-        "`for _ in range(50): call()`, then `synchronize()`. Then 100 times: `begin = clock(); call(); synchronize();"
+        "`for _ in range(200): call()`, then `synchronize()`. Then 100 times: `begin = clock(); call(); synchronize();"
         " times.append(clock() - begin)`. `statistics.quantiles(times, n=4)` gives the three quartiles.",
     ),
     questions=(

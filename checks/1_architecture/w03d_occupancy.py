@@ -4,7 +4,7 @@ Week 3. Kernels of all kinds on five architectures, from NVIDIA's published limi
 about: on a GPU its own driver, elsewhere that of an H200, whose answers are recorded.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from functools import cache
 from typing import Any
@@ -81,6 +81,39 @@ def draw_kernels(rng: torch.Generator, count: int, most_shared: int, registers: 
 def reference(kernels: torch.Tensor, sm: Sm) -> torch.Tensor:
     answer = oracle(sm["name"])
     return torch.tensor([answer(*row) for row in kernels.tolist()], device=kernels.device)
+
+
+def complaint(inputs: Sequence[Any], outputs: Sequence[torch.Tensor]) -> str | None:
+    """The first kernel whose blocks are wrong, and what limits them."""
+    kernels, sm = inputs
+    expected = reference(kernels, sm)
+    wrong = (outputs[0] != expected).nonzero().flatten().tolist()
+    if not wrong:
+        return None
+    row = wrong[0]
+    threads, registers, shared = kernels[row].tolist()
+    found, right = int(outputs[0][row]), int(expected[row])
+    kernel = f"{threads} threads, {registers} registers and {shared:,} bytes of shared memory on {sm['name']}"
+    return (
+        f"{len(wrong)} of {len(kernels)} kernels are wrong. Row {row}, {kernel}: {blocks_in_words(found)}, expected"
+        f" {right}{sign(sm['name'], threads, registers, shared, found, right)}"
+    )
+
+
+def blocks_in_words(count: int) -> str:
+    return "1 block" if count == 1 else f"{count} blocks"
+
+
+def sign(name: str, threads: int, registers: int, shared: int, found: int, right: int) -> str:
+    """Why it is neither more nor less. A driver does not tell."""
+    if name not in MULTIPROCESSORS:
+        return ""
+    if found < right:
+        return "; none of the four limits is so low"
+    try:
+        return f", limited by {occupancy(threads, registers, shared, name).limit}"
+    except ValueError as reason:
+        return f"; {reason}"
 
 
 def oracle(name: str) -> Callable[[int, int, int], int]:
@@ -165,6 +198,7 @@ EXERCISE = Exercise(
     tolerance={"int64": EXACT},
     bytes_moved=lambda architecture, kernels: 32 * kernels,
     kernel=False,
+    check=complaint,
     hints=(
         "A block is let in only if there is room for all of it. Find for each of the four things (warps, blocks,"
         " registers, shared memory) how many blocks it has room for. Which of the four numbers counts?",

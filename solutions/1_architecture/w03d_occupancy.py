@@ -7,11 +7,13 @@ things can run out: places for warps, places for blocks, registers, and shared m
 - Registers are given to a warp at once, in units of 256. The multiprocessor has four partitions; each has a quarter
   of the registers, and a warp takes all of its own from one of them.
 - Shared memory is given to a block in units of sm["shared_unit"] bytes. Since sm_80 the system takes
-  sm["shared_reserved"] bytes for each block besides what the block asks for.
+  sm["shared_reserved"] bytes for each block besides what the block asks for. Before, shared_reserved is 0, and a block
+  that takes no shared memory is not limited by it.
 
 sm also has "warps" and "blocks", the most that may be there at once, "registers", and "shared" in bytes. A kernel that
 cannot run at all has 0 active blocks. The answers are compared exactly: with NVIDIA's published limits for five
-architectures, and with what a driver says.
+architectures (sm_75 is that of the T4, sm_80 of the A100, sm_86 of the RTX 3090, sm_89 of the RTX 4090, sm_90 of the
+H100 and the H200), and with what a driver says.
 """
 
 import torch

@@ -54,26 +54,32 @@ def judge(
 ) -> Complaint | None:
     """The first fault of the outputs against the float64 (or exact) reference; None where there is none.
 
+    Shapes and dtypes of all outputs come before values.
     dtype: of the first output, where only one of the dtypes in `tolerance` is right.
     """
-    for position, (output, truth) in enumerate(zip(outputs, expected, strict=True)):
-        name = "the output" if len(outputs) == 1 else f"output {position}"
-        allowed = {dtype: tolerance[dtype]} if dtype and position == 0 else tolerance
-        complaint = _judge_one(name, output, truth, allowed)
-        if complaint is not None:
+    names = ["the output"] if len(outputs) == 1 else [f"output {position}" for position in range(len(outputs))]
+    named = list(zip(names, outputs, expected, strict=True))
+    for position, (name, output, truth) in enumerate(named):
+        allowed = (dtype,) if dtype and position == 0 else tuple(tolerance)
+        if complaint := _judge_type(name, output, truth, allowed):
             return complaint
-    return None
+    complaints = (_judge_values(name, output, truth, tolerance) for name, output, truth in named)
+    return next((complaint for complaint in complaints if complaint), None)
 
 
-def _judge_one(
-    name: str, output: torch.Tensor, truth: torch.Tensor, tolerance: Mapping[str, Tolerance]
-) -> Complaint | None:
+def _judge_type(name: str, output: torch.Tensor, truth: torch.Tensor, allowed: Sequence[str]) -> Complaint | None:
     if output.shape != truth.shape:
         return Complaint(Verdict.WRONG_SHAPE, f"{name} has shape {_shape(output)}, expected {_shape(truth)}")
     dtype = dtype_name(output.dtype)
-    if dtype not in tolerance:
-        return Complaint(Verdict.WRONG_DTYPE, f"{name} has dtype {dtype}, expected {' or '.join(tolerance)}")
-    wrong = mismatches(output, truth, tolerance[dtype])
+    if dtype not in allowed:
+        return Complaint(Verdict.WRONG_DTYPE, f"{name} has dtype {dtype}, expected {' or '.join(allowed)}")
+    return None
+
+
+def _judge_values(
+    name: str, output: torch.Tensor, truth: torch.Tensor, tolerance: Mapping[str, Tolerance]
+) -> Complaint | None:
+    wrong = mismatches(output, truth, tolerance[dtype_name(output.dtype)])
     if not bool(wrong.any()):
         return None
     poisoned = wrong & is_poison(output)

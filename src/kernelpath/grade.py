@@ -283,9 +283,9 @@ class _Grading:
         complaint = self._conduct(answer, inputs)
         dtype = output_dtype(self.exercise, inputs)
         complaint = complaint or compare.judge(outputs, expected, self.exercise.tolerance, dtype)
-        if complaint is None and self.exercise.check is not None:
-            said = self.exercise.check(inputs, outputs)
-            complaint = Complaint(Verdict.WRONG_VALUES, said) if said else None
+        comparable = complaint is None or complaint.verdict is Verdict.WRONG_VALUES
+        if comparable and self.exercise.check is not None and (said := self.exercise.check(inputs, outputs)):
+            return Complaint(Verdict.WRONG_VALUES, said)
         return complaint
 
     def _conduct(self, answer: Mapping[str, Any], inputs: Sequence[Any]) -> Complaint | None:

@@ -151,7 +151,8 @@ class Exercise:
     hints: three, from a nudge to nearly the answer.
     questions: asked at the checkpoint.
     explain: shown after a pass: what an expert would do next, and why.
-    check: `check(inputs, outputs)` gives None or a complaint, for what no other field can say.
+    check: `check(inputs, outputs)` gives None or a complaint in the words of the exercise. It is asked where shapes and
+        dtypes are right, of right values too; a complaint stands in place of the list of wrong elements.
     """
 
     entry: str
