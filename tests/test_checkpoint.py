@@ -20,10 +20,10 @@ from kernelpath.spec import Checkpoint, Question
 
 CHECKPOINT = Checkpoint(
     deliverable="double",
-    questions=(
+    questions={1: (
         Question("Which colour?", "green", "it is green", choices=("red", "green", "blue", "grey")),
         Question("How many threads?", 1024.0, "32 times 32", tolerance=0.1),
-    ),
+    )},
     draws=2,
     pass_mark=0.6,
 )
@@ -84,7 +84,22 @@ def test_each_learner_has_an_order_of_choices_that_stays(exam: Exam) -> None:
 
 @pytest.mark.parametrize(
     ("text", "right"),
-    [("1024", True), ("1,024", True), ("9.9e2", True), ("900", False), ("1130", False), ("many", False), ("", False)],
+    [
+        ("1024", True),
+        ("1,024", True),
+        ("1 024", True),
+        ("2^10", True),
+        ("2**10", True),
+        ("1024 %", True),
+        ("9.9e2", True),
+        ("900", False),
+        ("1130", False),
+        ("1,0240", False),
+        ("10^999", False),
+        ("(-8)^0.5", False),
+        ("many", False),
+        ("", False),
+    ],
 )
 def test_numbers_are_taken_within_their_tolerance(exam: Exam, text: str, right: bool) -> None:
     assert exam.questions(0)[1].right(text) is right
@@ -92,7 +107,10 @@ def test_numbers_are_taken_within_their_tolerance(exam: Exam, text: str, right: 
 
 def test_a_choice_is_answered_by_its_letter_alone(exam: Exam) -> None:
     asked = exam.questions(0)[0]
-    assert [asked.right(letter) for letter, _ in asked.lettered] == [choice == "green" for _, choice in asked.lettered]
+    right = [choice == "green" for _, choice in asked.lettered]
+    for form in ("{}", "{})", " {}. "):
+        assert [asked.right(form.format(letter)) for letter, _ in asked.lettered] == right
+        assert [asked.right(form.format(letter.upper())) for letter, _ in asked.lettered] == right
     assert not asked.understands("green")
     assert not asked.understands("e")
 
@@ -107,6 +125,32 @@ def test_what_the_learner_wrote_outlives_a_change_of_the_course(exam: Exam) -> N
     assert list(newer.right.values()) == [True, False, False]
     assert "# my own note" in newer.path.read_text()
     assert newer.path.read_text().count(' = ""') == 1
+
+
+def test_what_a_sheet_says_in_vain_is_named(exam: Exam) -> None:
+    sheet = fill(exam, "green", "4,5", "1")
+    sheet.path.write_text(sheet.path.read_text().replace("double-", "dobule-"))
+    broken = Sheet(exam, sheet.path)
+    keys = [asked.key for asked in broken.questions]
+    assert broken.complaints() == [
+        f"unknown key {keys[2].replace('double', 'dobule')}; ignored",
+        f"{keys[1]}: '4,5' is not a number, such as 1800 or 2^20",
+    ]
+    assert broken.right == {keys[0]: True, keys[1]: False, keys[2]: False}
+
+
+def test_a_folder_without_the_kernels_is_named_and_left_empty(
+    exam: Exam, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    assert run(capsys, "--from", str(elsewhere))[0] == 2
+    assert list(elsewhere.iterdir()) == []
+    with pytest.raises(NotValid, match=r"lacks 1 of the exam's 1 files, .* w01a_double\.py; give --from a folder"):
+        exam.require_files(elsewhere)
+    exam.deliverable.stub.unlink()
+    with pytest.raises(NotValid, match="kp reset double brings the stub back"):
+        exam.require_files(exam.folder)
 
 
 @pytest.mark.parametrize("text", ["seed = ", "[answers]\n", "seed = 'x'\n[answers]\n", "seed = 1\nanswers = 2\n"])
@@ -193,21 +237,31 @@ def test_a_forged_certificate_does_not_survive_grading(exam: Exam, graded: Calla
     assert [sentence.rpartition(" was ")[2] for sentence in found[1:]] == ["right", "right", "100 and is 80"]
 
 
+def run(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str]:
+    """Exit status and output of kp checkpoint 1."""
+    with pytest.raises(SystemExit) as exit_:
+        cli.main(["checkpoint", "1", "--device", "cpu", *arguments])
+    return int(exit_.value.code or 0), capsys.readouterr().out
+
+
 def test_the_exam_in_a_terminal(
     exam: Exam, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def kp(*arguments: str, typed: str = "") -> tuple[int, str]:
         monkeypatch.setattr("click.termui.visible_prompt_func", lambda _: lines.pop(0))
         lines = typed.splitlines()
-        with pytest.raises(SystemExit) as exit_:
-            cli.main(["checkpoint", "1", "--device", "cpu", *arguments])
-        return int(exit_.value.code or 0), capsys.readouterr().out
+        return run(capsys, *arguments)
 
     Sheet(exam, exam.folder / ANSWERS).save()
     sheet = Sheet(exam, exam.folder / ANSWERS)
     green = {choice: letter for letter, choice in sheet.questions[0].lettered}["green"]
     status, out = kp("--ask", "--seed", "5", typed=f"perhaps\n{green}\n7\n\n")
     assert status == 1
+    assert out.startswith("checkpoint 1: 100 points\n  exercises    50  all 1 must pass")
+    assert "  deliverable  20  your double at 2 drawn sizes; you write nothing more" in out
+    assert out.count("not yet; kept, and asked again next time") == 1
+    assert f"not right yet: {sheet.questions[1].key}, {sheet.questions[2].key}\n" in out
+    assert "points: exercises 50 of 50, questions 10 of 30, deliverable 20 of 20" in out
     assert "it is green" in out
     assert "32 times 32" not in out
     assert "missing: 1 of 3 questions are answered rightly, 2 are needed" in out
@@ -219,6 +273,56 @@ def test_the_exam_in_a_terminal(
     assert json.loads(certificate.read_text())["certificate"]["score"] == 100
     status, out = kp("--verify", str(certificate))
     assert (status, out.startswith("the certificate holds: 100 of 100")) == (0, True)
+
+
+def test_without_the_exercise_its_deliverable_is_not_run(
+    exam: Exam, graded: Callable[..., None], capsys: pytest.CaptureFixture[str]
+) -> None:
+    graded(verdict=Verdict.WRONG_VALUES)
+    _, out = run(capsys, "--no-ask", "--seed", "5")
+    assert "deliverable: not run, double has not passed" in out
+    assert "points: exercises 0 of 50, questions 0 of 30, deliverable 0 of 20" in out
+
+
+def test_the_questions_of_one_week(
+    exam: Exam, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    declaration = exam.root / "checks" / exam.phase / "checkpoint.py"
+    declaration.write_text(EXAM.replace("questions={1: (", "questions={2: ("))
+    notebook = exam.root / "notebooks" / exam.phase / "week01_x.ipynb"
+    notebook.parent.mkdir(parents=True)
+    notebook.write_text("{}")
+    typed = iter(["2", ""])
+    monkeypatch.setattr("click.termui.visible_prompt_func", lambda _: next(typed))
+    status, out = run(capsys, "--week", "1")
+    assert status == 1
+    assert "question 1 of 1, week 1, double" in out
+    assert f"read week 1, double, in notebooks/{exam.phase}/week01_x.ipynb" in out
+    assert "0 of 1 questions of week 1 are answered rightly" in out
+    assert out.endswith("next: kp checkpoint 1 --week 1\n")
+    fill(checkpoint.find(1, exam.root), "1", "green", "2")
+    status, out = run(capsys, "--week", "1")
+    assert (status, out.count("question 1")) == (0, 0)
+    assert out.endswith("next: kp checkpoint 1\n")
+    assert run(capsys, "--week", "3")[0] == 2
+
+
+def test_ctrl_c_keeps_what_was_answered_and_says_so(
+    exam: Exam, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    answers = iter(["a"])
+
+    def typed(_: str) -> str:
+        if (answer := next(answers, None)) is None:
+            raise KeyboardInterrupt
+        return answer
+
+    monkeypatch.setattr("click.termui.visible_prompt_func", typed)
+    status, out = run(capsys, "--ask")
+    assert status == 130
+    assert out.endswith("\nkept; go on with kp checkpoint 1\n")
+    sheet = Sheet(exam, exam.folder / ANSWERS)
+    assert sheet.given(sheet.questions[0]) == "a"
 
 
 def test_a_phase_without_exam_is_wrong_use(doubling: Item, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -241,4 +345,8 @@ def test_the_deliverable_must_be_an_exercise_whose_size_varies(exam: Exam) -> No
     path.write_text(EXAM.replace('deliverable="double"', 'deliverable="triple"'))
     assert [found.partition(": ")[2] for found in dev.checkpoints_are_valid(exam.root)] == [
         "its deliverable triple is no exercise of the phase"
+    ]
+    path.write_text(EXAM.replace("questions={1: (", "questions={4: ("))
+    assert [found.partition(": ")[2] for found in dev.checkpoints_are_valid(exam.root)] == [
+        "it has questions of week 4, which has no exercise in the phase"
     ]

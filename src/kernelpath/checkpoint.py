@@ -8,6 +8,7 @@ import json
 import math
 import platform
 import random
+import re
 import textwrap
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -32,14 +33,17 @@ Tell = Callable[[str], None]
 
 ANSWERS = "answers.toml"
 LETTERS = "abcdefgh"
-EXERCISES, QUESTIONS, DELIVERABLE = 50, 30, 20
-"""The points that each part can give, 100 in all."""
+POINTS = {"exercises": 50, "questions": 30, "deliverable": 20}
+"""The points that each part can give, 100 in all, in proportion to how much of it is passed or right."""
 
 _INTRODUCTION = """\
 Checkpoint {number}: your answers. Answer a choice with its letter and a number with a number, between the quotes.
+Give whole numbers exactly and round others to three digits. {needed} of {questions} right answers pass.
 Then: kp checkpoint {number}
+kp checkpoint {number} --ask repeats in the terminal what is not right yet.
 The seed shuffles the choices: leave it as it is."""
 _COLUMNS = 110
+_THOUSANDS = re.compile(r"[+-]?[1-9][0-9]{0,2}([,_ ][0-9]{3})+(\.[0-9]+)?")
 
 
 class NotValid(Exception):
@@ -48,9 +52,15 @@ class NotValid(Exception):
 
 @dataclass(frozen=True)
 class Asked:
-    """A question as one learner sees it. about: the exercise that asks it, None for the phase's own."""
+    """A question as one learner sees it.
+
+    week, notebook: what prepares it; the path is relative to the checkout, empty if there is none.
+    about: the exercise that asks it, None for the phase's own.
+    """
 
     question: Question
+    week: int
+    notebook: str
     about: Item | None
     choices: tuple[str, ...]
 
@@ -59,6 +69,16 @@ class Asked:
         """Names the question in the answer sheet for as long as its text stays the same."""
         owner = self.about.name if self.about else "phase"
         return f"{owner}-{hashlib.sha256(self.question.ask.encode()).hexdigest()[:6]}"
+
+    @property
+    def place(self) -> str:
+        """Where in the course it belongs, in words."""
+        return f"week {self.week}, {self.about.name}" if self.about else f"week {self.week}"
+
+    @property
+    def wanted(self) -> str:
+        """What an answer looks like, in words."""
+        return f"a letter, a to {LETTERS[len(self.choices) - 1]}" if self.choices else "a number, such as 1800 or 2^20"
 
     @property
     def lettered(self) -> list[tuple[str, str]]:
@@ -74,13 +94,20 @@ class Asked:
         return meant is not None and self.question.accepts(meant)
 
     def _meant(self, text: str) -> str | float | None:
-        text = text.strip().lower()
-        if self.choices:
-            return dict(self.lettered).get(text)
-        try:
-            return float(text.replace(",", "").replace("_", ""))
-        except ValueError:
-            return None
+        return dict(self.lettered).get(text.strip().lower().rstrip(").")) if self.choices else _number(text)
+
+
+def _number(text: str) -> float | None:
+    """What a learner means by 1,800 or 1 800, 50%, 3e6, 2^20 or 2**20; None if it is no number."""
+    text = text.strip().removesuffix("%").rstrip()
+    if _THOUSANDS.fullmatch(text):
+        text = re.sub("[,_ ]", "", text)
+    base, _, exponent = text.replace("**", "^").partition("^")
+    try:
+        number = float(base) ** float(exponent or 1)
+    except (ValueError, ArithmeticError):
+        return None
+    return number if isinstance(number, float) and math.isfinite(number) else None
 
 
 @dataclass(frozen=True)
@@ -103,10 +130,32 @@ class Exam:
         return next(item for item in self.items if item.name == self.declared.deliverable)
 
     def questions(self, seed: int) -> tuple[Asked, ...]:
-        """The phase's own, then those of each exercise, with the choices in the order that the seed gives."""
-        own = tuple(_shuffled(question, None, seed) for question in self.declared.questions)
-        exercises = ((question, item) for item in self.items for question in registry.load(item).questions)
-        return (*own, *(_shuffled(question, item, seed) for question, item in exercises))
+        """Week by week: the phase's own, then those of each exercise; the choices in the order that the seed gives."""
+        own = [(week, None, question) for week, asked in self.declared.questions.items() for question in asked]
+        others = [(item.week, item, question) for item in self.items for question in registry.load(item).questions]
+        return tuple(self._asked(*one, seed) for one in sorted([*own, *others], key=lambda one: one[0]))
+
+    def needed(self, questions: int) -> int:
+        """How many of that many questions have to be answered rightly."""
+        return math.ceil(self.declared.pass_mark * questions)
+
+    def require_files(self, folder: Path) -> None:
+        """Raises NotValid where a file that is graded is not in `folder`."""
+        names = {path.name: item.name for item in self.items for path in item.files("solutions")}
+        absent = [file for file in names if not (folder / file).is_file()]
+        if not absent:
+            return
+        reset, other = f"kp reset {names[absent[0]]}", f"give --from a folder with all files of phases/{self.phase}"
+        remedy = f"{reset} brings the stub back" if folder == self.folder else other
+        lacks = f"{len(absent)} of the exam's {len(names)} files, beginning with {absent[0]}"
+        raise NotValid(f"{folder} lacks {lacks}; {remedy}")
+
+    def _asked(self, week: int, about: Item | None, question: Question, seed: int) -> Asked:
+        notebook = next((item.notebook for item in self.items if item.week == week), None)
+        read = str(notebook.relative_to(self.root)) if notebook else ""
+        choices = list(question.choices)
+        random.Random(derive(seed, question.ask)).shuffle(choices)
+        return Asked(question, week, read, about, tuple(choices))
 
 
 def find(number: int, at: Path | None = None) -> Exam:
@@ -116,12 +165,6 @@ def find(number: int, at: Path | None = None) -> Exam:
     if not items:
         raise registry.LookupFailed(f"there is no phase {number}; kp list shows the exercises that there are")
     return Exam(root, number, items[0].phase, registry.load_checkpoint(items[0].phase, root), items)
-
-
-def _shuffled(question: Question, item: Item | None, seed: int) -> Asked:
-    choices = list(question.choices)
-    random.Random(derive(seed, question.ask)).shuffle(choices)
-    return Asked(question, item, tuple(choices))
 
 
 class Sheet:
@@ -142,6 +185,17 @@ class Sheet:
         """What stands in the sheet, empty if nothing."""
         return str(self._answers.get(asked.key, ""))
 
+    def complaints(self) -> list[str]:
+        """What in the sheet is no answer to any question, or cannot be understood, a sentence each."""
+        known = {asked.key: asked for asked in self.questions}
+        unknown = [f"unknown key {key}; ignored" for key in self._answers if key not in known]
+        unclear = [
+            f"{key}: {text!r} is not {asked.wanted}"
+            for key, asked in known.items()
+            if (text := self.given(asked)) and not asked.understands(text)
+        ]
+        return unknown + unclear
+
     def answer(self, asked: Asked, text: str) -> bool:
         """Write an answer down; returns whether it is right."""
         self._answers[asked.key] = text
@@ -159,7 +213,9 @@ class Sheet:
 
 def _empty(exam: Exam) -> tomlkit.TOMLDocument:
     document = tomlkit.document()
-    for line in _INTRODUCTION.format(number=exam.number).splitlines():
+    count = len(exam.questions(0))
+    told = _INTRODUCTION.format(number=exam.number, needed=exam.needed(count), questions=count)
+    for line in told.splitlines():
         document.add(tomlkit.comment(line))
     document.add("seed", tomlkit.item(random.SystemRandom().randrange(1 << 31)))
     document.add(tomlkit.nl())
@@ -169,8 +225,7 @@ def _empty(exam: Exam) -> tomlkit.TOMLDocument:
 
 def _append(answers: Any, asked: Asked) -> None:
     answers.add(tomlkit.nl())
-    about = f"{asked.about.name}: " if asked.about else ""
-    lines = [about + asked.question.ask, *(f"  {letter}) {choice}" for letter, choice in asked.lettered)]
+    lines = [f"{asked.place}: {asked.question.ask}", *(f"  {letter}) {choice}" for letter, choice in asked.lettered)]
     for line in lines:
         for part in textwrap.wrap(line, _COLUMNS, subsequent_indent="     " if line.startswith("  ") else ""):
             answers.add(tomlkit.comment(part.replace("\n", " ")))
@@ -203,6 +258,11 @@ class Certificate:
     @property
     def passed(self) -> bool:
         return not self.missing
+
+    @property
+    def points(self) -> dict[str, int]:
+        """What each part gave to the score."""
+        return _points(self.exercises, self.deliverable, self.answers)
 
     def to_json(self) -> str:
         held = dataclasses.asdict(self)
@@ -243,6 +303,7 @@ def sit(
     tell: Tell = lambda what: None,
 ) -> Certificate:
     """Grade the submission in `folder`: its kernels and its answer sheet. Raises NotValid and grade.Usage."""
+    exam.require_files(folder)
     seed = random.SystemRandom().randrange(1 << 32) if seed is None else seed
     right = Sheet(exam, folder / ANSWERS).right
 
@@ -274,7 +335,7 @@ def sit(
         machine=machine(exercises[0].device),
         versions=grade.versions(),
         seed=seed,
-        score=_score(exercises, deliverable, right),
+        score=sum(_points(exercises, deliverable, right).values()),
         missing=tuple(_missing(exam, exercises, deliverable, right)),
         exercises=exercises,
         deliverable=deliverable,
@@ -300,14 +361,15 @@ def files(exam: Exam, folder: Path) -> dict[str, str]:
     return {name: hashlib.sha256(path.read_bytes()).hexdigest() for name, path in paths.items() if path.is_file()}
 
 
-def _score(exercises: tuple[Report, ...], deliverable: tuple[Report, ...], right: Mapping[str, bool]) -> int:
-    share = _share([report.verdict.passed for report in exercises])
-    whole = _share([report.verdict.passed for report in deliverable])
-    return int(EXERCISES * share + QUESTIONS * _share(list(right.values())) + DELIVERABLE * whole)
-
-
-def _share(passed: list[bool]) -> float:
-    return sum(passed) / len(passed) if passed else 0.0
+def _points(
+    exercises: tuple[Report, ...], deliverable: tuple[Report, ...], right: Mapping[str, bool]
+) -> dict[str, int]:
+    passed = {
+        "exercises": [report.verdict.passed for report in exercises],
+        "questions": list(right.values()),
+        "deliverable": [report.verdict.passed for report in deliverable],
+    }
+    return {part: most * sum(passed[part]) // max(len(passed[part]), 1) for part, most in POINTS.items()}
 
 
 def _missing(
@@ -324,7 +386,7 @@ def _missing(
         for report in deliverable
         if not report.verdict.passed
     ]
-    needed = math.ceil(exam.declared.pass_mark * len(right))
+    needed = exam.needed(len(right))
     if sum(right.values()) < needed:
         found.append(f"{sum(right.values())} of {len(right)} questions are answered rightly, {needed} are needed")
     return found

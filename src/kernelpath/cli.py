@@ -499,7 +499,8 @@ def report(to: Path | None) -> int:
     type=click.Path(exists=True, file_okay=False, path_type=Path),
     help="The folder with the kernels and answers.toml. [phases/N_...]",
 )
-@click.option("--ask/--no-ask", default=None, help="Ask what is not answered yet. [if this is a terminal]")
+@click.option("--ask/--no-ask", default=None, help="Ask what is not answered rightly yet. [if this is a terminal]")
+@click.option("--week", type=int, metavar="W", help="Only ask that week's questions; nothing is graded.")
 @click.option(
     "--verify",
     "certificate",
@@ -513,6 +514,7 @@ def checkpoint(
     number: int,
     place: Path | None,
     ask: bool | None,
+    week: int | None,
     certificate: Path | None,
     to: Path | None,
     device: Device,
@@ -520,8 +522,9 @@ def checkpoint(
 ) -> int:
     """Take the exam of phase N.
 
-    Its exercises, its questions and its deliverable. Questions are answered here or in answers.toml beside your
-    kernels. A pass writes a certificate as JSON and HTML.
+    Your exercises of the phase are graded again, its questions are asked, and its deliverable, one of the exercises,
+    is graded at further sizes. Questions are answered here or in answers.toml beside your kernels. A pass writes a
+    certificate as JSON and HTML.
     """
     with errors.status("starting"):
         _start_workers()
@@ -532,17 +535,25 @@ def checkpoint(
     try:
         if certificate is not None:
             return _verify(exam, folder, certificate, device)
+        exam.require_files(folder)
         sheet = exams.Sheet(exam, folder / exams.ANSWERS)
         sheet.save()
+        again = f"kp checkpoint {number}" + (f" --from {place}" if place else "")
+        if week is not None:
+            return _ask_week(sheet, week, again)
+        view.exam_parts(out, exam, sheet)
         if sys.stdin.isatty() if ask is None else ask:
-            _interview(sheet)
+            _interview(sheet, sheet.questions, again)
+        for sentence in sheet.complaints():
+            _warn(f"{view.place(str(sheet.path), exam.root)}: {sentence}")
         with errors.status(f"checkpoint {number}") as status:
             result = exams.sit(exam, folder, device=device, seed=seed, tell=status.update)
     except (exams.NotValid, grade.Usage) as error:
         raise Failure(str(error)) from error
-    view.checkpoint(out, exam, result)
+    out.print()
+    view.checkpoint(out, exam, result, sheet)
     if not result.passed:
-        view.step(out, _what_is_missing(exam, result, sheet))
+        view.step(out, _what_is_missing(exam, result, sheet, again))
         return NOT_YET
     to = to or progress.folder(exam.root)
     to.mkdir(parents=True, exist_ok=True)
@@ -554,25 +565,42 @@ def checkpoint(
     return PASSED
 
 
-def _interview(sheet: Sheet) -> None:
-    """Ask what is not answered rightly yet. Each answer is saved at once."""
-    asked = [question for question in sheet.questions if not sheet.right[question.key]]
+def _ask_week(sheet: Sheet, week: int, again: str) -> int:
+    """Ask the questions of one week. `again` is the command for the whole exam."""
+    questions = [question for question in sheet.questions if question.week == week]
+    if not questions:
+        weeks = sorted({question.week for question in sheet.questions})
+        raise click.UsageError(f"--week is one of {', '.join(map(str, weeks))}.")
+    _interview(sheet, questions, f"{again} --week {week}")
+    right = sum(sheet.right[question.key] for question in questions)
+    out.print(f"\n{right} of {len(questions)} questions of week {week} are answered rightly")
+    view.step(out, again if right == len(questions) else f"{again} --week {week}")
+    return PASSED if right == len(questions) else NOT_YET
+
+
+def _interview(sheet: Sheet, questions: Sequence[Asked], again: str) -> None:
+    """Ask what is not answered rightly yet. Each answer is saved at once, so that the command `again` goes on."""
+    asked = [question for question in questions if not sheet.right[question.key]]
     if asked:
-        out.print(Text(f"{len(asked)} questions; Ctrl-C stops, and what you answered is kept", "dim"))
+        out.print(Text(f"\n{len(asked)} questions; Ctrl-C stops, and what you answered is kept", "dim"))
     for position, question in enumerate(asked, start=1):
         view.question(out, question, f"question {position} of {len(asked)}")
 
         def understood(text: str, question: Asked = question) -> str:
             if text and not question.understands(text):
-                raise click.BadParameter("a letter from above" if question.choices else "a number")
+                raise click.BadParameter(f"type {question.wanted}")
             return text
 
-        answer = click.prompt("your answer (Enter skips)", default="", show_default=False, value_proc=understood)
+        try:
+            answer = click.prompt("your answer (Enter skips)", default="", show_default=False, value_proc=understood)
+        except click.Abort:
+            out.print(f"\nkept; go on with {again}", soft_wrap=True)
+            raise
         if answer:
             view.answered(out, question, sheet.answer(question, answer))
 
 
-def _what_is_missing(exam: Exam, result: Certificate, sheet: Sheet) -> str:
+def _what_is_missing(exam: Exam, result: Certificate, sheet: Sheet, again: str) -> str:
     """The one step that brings a pass nearer."""
     for item, report in zip(exam.items, result.exercises, strict=True):
         if not report.verdict.passed:
@@ -580,8 +608,7 @@ def _what_is_missing(exam: Exam, result: Certificate, sheet: Sheet) -> str:
     for report in result.deliverable:
         if not report.verdict.passed:
             return f"kp check {exam.deliverable.name} --seed {report.seed}"
-    place = "" if sheet.path.parent == exam.folder else f" --from {sheet.path.parent}"
-    return f"answer in {view.place(str(sheet.path), exam.root)}, then kp checkpoint {exam.number}{place}"
+    return f"answer in {view.place(str(sheet.path), exam.root)}, then {again}"
 
 
 def _verify(exam: Exam, folder: Path, path: Path, device: Device) -> int:

@@ -38,11 +38,15 @@ def declarations_are_valid(root: Path) -> Iterator[str]:
 
 
 def checkpoints_are_valid(root: Path) -> Iterator[str]:
-    """Every checkpoint loads, and its deliverable is an exercise of its phase that has sizes to draw."""
+    """Every checkpoint loads, and its deliverable is an exercise of its phase that has sizes to draw, its questions are
+    of the phase's weeks."""
     for path in sorted(root.glob("checks/*/checkpoint.py")):
         items = {item.name: item for item in registry.exercises(root) if item.phase == path.parent.name}
         try:
-            name = registry.load_checkpoint(path.parent.name, root).deliverable
+            declared = registry.load_checkpoint(path.parent.name, root)
+            name = declared.deliverable
+            for week in sorted(declared.questions.keys() - {item.week for item in items.values()}):
+                yield f"{path.relative_to(root)}: it has questions of week {week}, which has no exercise in the phase"
             if name not in items:
                 yield f"{path.relative_to(root)}: its deliverable {name} is no exercise of the phase"
             elif not registry.load(items[name]).vary:

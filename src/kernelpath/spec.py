@@ -115,17 +115,17 @@ class Checkpoint:
     """A phase's exam, declared by the file checkpoint.py beside the declarations of its exercises.
 
     deliverable: the name of the exercise that has to pass at any size; it is graded again on `draws` further sizes.
-    questions: on the phase as a whole, asked before those of its exercises.
+    questions: on the phase as a whole, by the week whose notebook prepares them.
     pass_mark: the share of all questions that has to be answered rightly.
     """
 
     deliverable: str
-    questions: tuple[Question, ...]
+    questions: Mapping[int, tuple[Question, ...]]
     draws: int = 3
     pass_mark: float = 0.8
 
     def __post_init__(self) -> None:
-        _require(bool(self.questions), "questions: there is none")
+        _require(any(self.questions.values()), "questions: there is none")
         _require(self.draws > 0, f"draws: {self.draws} sizes are not any size")
         _require(0 < self.pass_mark <= 1, f"pass_mark: {self.pass_mark} is no share")
 

@@ -18,7 +18,7 @@ from kernelpath.spec import arguments
 from kernelpath.verdict import Interval, LineTraffic, Measurement, Report, Verdict
 
 if TYPE_CHECKING:
-    from kernelpath.checkpoint import Asked, Certificate, Exam
+    from kernelpath.checkpoint import Asked, Certificate, Exam, Sheet
     from kernelpath.classroom import Grade
     from kernelpath.doctor import Finding
 
@@ -29,6 +29,7 @@ _WIDE = 200
 _TRAFFIC_SHOWN = 4
 _WORTH_SHOWING = 1.05
 _PRINTED_LINES = 20
+_KEYS_SHOWN = 10
 
 
 def report(console: Console, item: Item, graded: Report, *, explain: str = "", next_step: bool = True) -> None:
@@ -73,8 +74,27 @@ def table(console: Console, graded: Sequence[tuple[Item, Report]]) -> None:
             console.print(Text.assemble((item.name, "bold"), f": {one.cause or one.verdict.meaning}"))
 
 
-def checkpoint(console: Console, exam: Exam, result: Certificate) -> None:
+def exam_parts(console: Console, exam: Exam, sheet: Sheet) -> None:
+    """What the exam consists of, and how its points are made."""
+    from kernelpath.checkpoint import POINTS
+
+    count, name = len(sheet.questions), exam.deliverable.name
+    told = {
+        "exercises": f"all {len(exam.items)} must pass",
+        "questions": f"{exam.needed(count)} of {count} must be answered rightly",
+        "deliverable": f"your {name} at {exam.declared.draws} drawn sizes; you write nothing more",
+    }
+    rows = Table.grid(padding=(0, 2))
+    for part, points in POINTS.items():
+        rows.add_row(f"  {part}", f"{points}", told[part])
+    console.print(Text(f"checkpoint {exam.number}: 100 points", "bold"))
+    console.print(rows)
+
+
+def checkpoint(console: Console, exam: Exam, result: Certificate, sheet: Sheet) -> None:
     """The exam's parts with their verdicts, the score, and what is missing."""
+    from kernelpath.checkpoint import POINTS
+
     rows = _table("week", "exercise", "verdict", "stars", "ratio")
     for item, one in zip(exam.items, result.exercises, strict=True):
         ratio = f"{one.measurement.speedup.median:.2f}" if one.measurement else ""
@@ -83,8 +103,17 @@ def checkpoint(console: Console, exam: Exam, result: Certificate) -> None:
         size = arguments(one.cases[-1].case) if one.cases else ""
         rows.add_row("", f"deliverable, {size}", verdict(one.verdict), "", "")
     console.print(rows)
+    if not result.deliverable:
+        console.print(f"deliverable: not run, {exam.deliverable.name} has not passed")
     right = sum(result.answers.values())
-    console.print(f"\n{right} of {len(result.answers)} questions are answered rightly")
+    told = f"\n{right} of {len(result.answers)} questions are answered rightly in {place(str(sheet.path), exam.root)}"
+    console.print(told, soft_wrap=True)
+    wrong = [key for key, fine in result.answers.items() if not fine]
+    if wrong:
+        more = f" and {len(wrong) - _KEYS_SHOWN} more" if wrong[_KEYS_SHOWN:] else ""
+        console.print(f"not right yet: {', '.join(wrong[:_KEYS_SHOWN])}{more}")
+    made = ", ".join(f"{part} {points} of {POINTS[part]}" for part, points in result.points.items())
+    console.print(f"points: {made}", soft_wrap=True)
     style = "bold green" if result.passed else "bold yellow"
     ending = "passed" if result.passed else "not yet passed"
     about = f"checkpoint {exam.number} {ending} with {result.score} of 100 points"
@@ -95,8 +124,7 @@ def checkpoint(console: Console, exam: Exam, result: Certificate) -> None:
 
 def question(console: Console, asked: Asked, position: str) -> None:
     """A question with its choices."""
-    about = f", {asked.about.name}, week {asked.about.week}" if asked.about else ""
-    console.print(Text(f"\n{position}{about}", "dim"))
+    console.print(Text(f"\n{position}, {asked.place}", "dim"))
     console.print(Text(asked.question.ask, "bold"))
     for letter, choice in asked.lettered:
         console.print(f"  {letter}) {choice}")
@@ -106,10 +134,10 @@ def answered(console: Console, asked: Asked, right: bool) -> None:
     """Whether the answer is right. The why gives the answer away, so it waits until then."""
     if right:
         console.print(Text.assemble(("right. ", "green"), asked.question.why))
-    elif asked.about is not None and asked.about.notebook is not None:
-        console.print(Text(f"not yet; read {place(str(asked.about.notebook), asked.about.root)} again", "yellow"))
-    else:
-        console.print(Text("not yet", "yellow"))
+        return
+    console.print(Text("not yet; kept, and asked again next time", "yellow"))
+    if asked.notebook:
+        console.print(f"read {asked.place}, in {asked.notebook}", soft_wrap=True)
 
 
 def school(console: Console, grades: Sequence[Grade]) -> None:
