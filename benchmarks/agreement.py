@@ -14,10 +14,12 @@ import json
 from pathlib import Path
 from typing import Any
 
+import peers
 import torch
 
 from kernelpath import registry
 from kernelpath.registry import Item
+from kernelpath.timing import Stopwatch
 from kernelpath.truth import derive, draw_inputs
 
 Outputs = dict[str, list[torch.Tensor]]
@@ -75,7 +77,8 @@ def main() -> None:
     table = {name: max(map(units_in_the_last_place, saved[name], found[name])) for name in found}
     for name, units in table.items():
         print(f"{units:>8}  {name}")
-    options.table.write_text(json.dumps({"units_in_the_last_place": table}, indent=1) + "\n")
+    recorded = peers.machine(Stopwatch()) | {"units_in_the_last_place": table}
+    options.table.write_text(json.dumps(recorded, indent=1) + "\n")
 
 
 if __name__ == "__main__":

@@ -2,8 +2,9 @@
 
     python benchmarks/hardware.py results/h200_hardware.json
 
-Every access pattern of tests/simt/patterns.py is launched under ncu, every planted bug of tests/simt/test_faults.py
-under the tool of compute-sanitizer for its kind. tests/simt/test_hardware.py replays the counters without a GPU.
+Every access pattern of tests/simt/patterns.py and every reference kernel is launched under ncu, every planted bug of
+tests/simt/test_faults.py under the tool of compute-sanitizer for its kind. tests/simt/test_hardware.py replays the
+patterns without a GPU. A reference kernel on the GPU is compiled for the GPU, on the PTX machine for sm_80.
 """
 
 from __future__ import annotations
@@ -15,10 +16,12 @@ import os
 import subprocess
 import sys
 import tempfile
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 
-from kernelpath import registry
+from kernelpath import lanes, registry
 
 HERE = registry.root()
 sys.path.insert(0, str(HERE / "tests" / "simt"))
@@ -27,16 +30,27 @@ import peers  # noqa: E402
 from patterns import BLOCK, FLOATS, GRID, PATTERNS  # noqa: E402
 from test_faults import BUGS, Bug  # noqa: E402
 
+Launchable = tuple[str, Callable[[], object]]
+
 METRICS = {
-    "global_load_requests": "l1tex__t_requests_pipe_lsu_mem_global_op_ld.sum",
-    "global_load_sectors": "l1tex__t_sectors_pipe_lsu_mem_global_op_ld.sum",
-    "global_store_requests": "l1tex__t_requests_pipe_lsu_mem_global_op_st.sum",
-    "global_store_sectors": "l1tex__t_sectors_pipe_lsu_mem_global_op_st.sum",
-    "shared_load_requests": "smsp__inst_executed_op_shared_ld.sum",
-    "shared_load_wavefronts": "l1tex__data_pipe_lsu_wavefronts_mem_shared_op_ld.sum",
-    "shared_store_requests": "smsp__inst_executed_op_shared_st.sum",
-    "shared_store_wavefronts": "l1tex__data_pipe_lsu_wavefronts_mem_shared_op_st.sum",
+    "global_load_requests": ["l1tex__t_requests_pipe_lsu_mem_global_op_ld.sum"],
+    "global_load_sectors": ["l1tex__t_sectors_pipe_lsu_mem_global_op_ld.sum"],
+    "global_store_requests": [f"l1tex__t_requests_pipe_lsu_mem_global_op_{op}.sum" for op in ("st", "red", "atom")],
+    "global_store_sectors": [f"l1tex__t_sectors_pipe_lsu_mem_global_op_{op}.sum" for op in ("st", "red", "atom")],
+    "shared_load_requests": ["smsp__inst_executed_op_shared_ld.sum"],
+    "shared_load_wavefronts": ["l1tex__data_pipe_lsu_wavefronts_mem_shared_op_ld.sum"],
+    "shared_store_requests": [f"smsp__inst_executed_op_{op}.sum" for op in ("shared_st", "shared_atom", "ldgsts")],
+    "shared_store_wavefronts": [
+        "l1tex__data_pipe_lsu_wavefronts_mem_shared.sum",
+        "-l1tex__data_pipe_lsu_wavefronts_mem_shared_op_ld.sum",
+        "-l1tex__data_pipe_lsu_wavefronts_mem_shared_op_misc.sum",
+    ],
 }
+"""What ncu's metrics amount to, by the name that the PTX machine gives it. Those with a minus are subtracted.
+
+Only so can the wavefronts of asynchronous copies be seen, which have no metric of their own.
+"""
+
 TOOLS = {
     "OUT_OF_BOUNDS": "memcheck",
     "MISALIGNED": "memcheck",
@@ -47,50 +61,92 @@ TOOLS = {
 }
 
 
-def launch() -> None:
-    """Every pattern once, for ncu to watch."""
+def patterns(device: str) -> Iterator[Launchable]:
+    """Every access pattern's launch."""
     import torch
 
     from kernelpath.lanes import cuda
 
-    a, b = torch.zeros(2, FLOATS, device="cuda")
+    a, b = torch.zeros(2, FLOATS, device=device)
     for pattern in PATTERNS:
-        cuda.Kernel(f"{pattern.name}.cu", pattern.source, pattern.name)[GRID, BLOCK](a, b)
-    torch.cuda.synchronize()
+        kernel = cuda.Kernel(f"{pattern.name}.cu", pattern.source, pattern.name)[GRID, BLOCK]
+        yield pattern.name, partial(kernel, a, b)
 
 
-def counters() -> dict[str, dict[str, int]]:
-    """ncu's counts by pattern and by the name that the PTX machine gives them."""
-    names = "|".join(pattern.name for pattern in PATTERNS)
-    command = ["ncu", "--clock-control", "none", "--csv", "--page", "raw", "-k", f"regex:^({names})$"]
-    command += ["--metrics", ",".join(METRICS.values()), sys.executable, __file__, "--launch"]
-    done = subprocess.run(command, capture_output=True, text=True, check=True)
-    table = done.stdout[done.stdout.index('"ID"') :].splitlines()
-    rows = [row for row in csv.DictReader(table) if row["ID"]]
-    return {
-        row["Kernel Name"].partition("(")[0]: {
-            ours: int(float(row[theirs].replace(",", ""))) for ours, theirs in METRICS.items()
-        }
-        for row in rows
-    }
-
-
-def machine() -> dict[str, dict[str, int]]:
-    """What the PTX machine counts for the same launches."""
+def reference_kernels(device: str) -> Iterator[Launchable]:
+    """Every reference kernel's call on its largest declared case. It has been called before, and so is compiled."""
     import torch
 
-    from kernelpath import lanes
-    from kernelpath.lanes import cuda
+    from kernelpath.lanes import triton
+    from kernelpath.truth import draw_inputs
 
-    a, b = torch.zeros(2, FLOATS)
+    triton.activate(device)
+    for item in registry.exercises():
+        exercise = registry.load(item)
+        if not exercise.kernel:
+            continue
+        case = max(exercise.cases, key=lambda case: exercise.bytes_moved(**case))
+        drawn = draw_inputs(exercise, case, 1, "cpu")
+        inputs = [value.to(device) if isinstance(value, torch.Tensor) else value for value in drawn]
+        entry = getattr(registry.import_file(item.solution, f"hardware_{item.name}"), exercise.entry)
+        entry(*inputs)
+        yield item.name, partial(entry, *inputs)
+
+
+PARTS = {"counters": patterns, "kernels": reference_kernels}
+
+
+def launch(part: str, log: Path) -> None:
+    """Make a part's launches on the GPU, for ncu to watch, and log whose each kernel is and what it is called."""
+    import torch
+
+    launches: list[tuple[str, str]] = []
+    for name, call in PARTS[part]("cuda"):
+        torch.cuda.synchronize()
+        torch.cuda.profiler.start()
+        with lanes.observe(lambda launched, name=name: launches.append((name, launched.name))):
+            call()
+        torch.cuda.synchronize()
+        torch.cuda.profiler.stop()
+    log.write_text(json.dumps(launches))
+
+
+def counters(part: str) -> dict[str, dict[str, int]]:
+    """ncu's counts of a part's launches, by name and by what the PTX machine calls them."""
+    metrics = sorted({metric.lstrip("-") for terms in METRICS.values() for metric in terms})
+    command = ["ncu", "--clock-control", "none", "--csv", "--page", "raw", "--metrics", ",".join(metrics)]
+    with tempfile.TemporaryDirectory() as folder:
+        log = Path(folder, "names")
+        command += ["--profile-from-start", "off", sys.executable, __file__, "--launch", part, str(log)]
+        done = subprocess.run(command, capture_output=True, text=True, check=True)
+        launches = json.loads(log.read_text())
+    rows = [row for row in csv.DictReader(done.stdout[done.stdout.index('"ID"') :].splitlines()) if row["ID"]]
     found: dict[str, dict[str, int]] = {}
-    for pattern in PATTERNS:
+    for row in rows:
+        name, kernel = launches.pop(0)
+        while kernel.partition("<")[0] not in row["Kernel Name"]:
+            print(f"ncu did not see {kernel} of {name}")
+            name, kernel = launches.pop(0)
+        counted = found.setdefault(name, dict.fromkeys(METRICS, 0))
+        for ours, terms in METRICS.items():
+            counted[ours] += sum(_number(row, term) for term in terms)
+    return found
+
+
+def _number(row: dict[str, str], term: str) -> int:
+    count = int(float(row[term.lstrip("-")].replace(",", "")))
+    return -count if term.startswith("-") else count
+
+
+def machine(part: str) -> dict[str, dict[str, int]]:
+    """What the PTX machine counts for the same launches."""
+    found: dict[str, dict[str, int]] = {}
+    for name, call in PARTS[part]("cpu"):
         launched: list[lanes.Launched] = []
         with lanes.observe(launched.append):
-            cuda.Kernel(f"{pattern.name}.cu", pattern.source, pattern.name)[GRID, BLOCK](a, b)
-        counted = launched[0].counted
-        assert counted is not None
-        found[pattern.name] = {name: getattr(counted.totals, name) for name in METRICS}
+            call()
+        totals = [one.counted.totals for one in launched if one.counted is not None]
+        found[name] = {ours: sum(getattr(counted, ours) for counted in totals) for ours in METRICS}
     return found
 
 
@@ -144,21 +200,21 @@ def _examine(executable: Path, number: int, bug: Bug) -> dict[str, object]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("path", type=Path, nargs="?")
-    parser.add_argument("--launch", action="store_true", help="only launch the patterns")
+    parser.add_argument("path", type=Path)
+    parser.add_argument("--launch", choices=PARTS, help="only make this part's launches, and log them in PATH")
     options = parser.parse_args()
     if options.launch:
-        launch()
+        launch(options.launch, options.path)
         return
     from kernelpath.timing import Stopwatch
 
-    recorded = peers.machine(Stopwatch()) | {"counters": counters(), "machine": machine()}
-    for name, counted in recorded["counters"].items():
-        ours = recorded["machine"][name]
-        print(
-            f"{name:<24}", {key: (ours[key], counted[key]) for key in METRICS if ours[key] != counted[key]} or "equal"
-        )
-    options.path.write_text(json.dumps(recorded, indent=1) + "\n")
+    recorded = peers.machine(Stopwatch())
+    for part in PARTS:
+        hardware, ours = counters(part), machine(part)
+        recorded[part] = {name: {"ncu": hardware[name], "machine": ours[name]} for name in hardware}
+        for name, counted in hardware.items():
+            different = {key: (ours[name][key], count) for key, count in counted.items() if ours[name][key] != count}
+            print(f"{name:<24}", different or "equal")
     recorded["sanitizer"] = sanitizer()
     for name, row in recorded["sanitizer"].items():
         print(f"{name:<40}", row)

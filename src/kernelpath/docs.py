@@ -17,7 +17,7 @@ _TABLE = re.compile(r"(?P<begin><!-- table: (?P<name>\w+) -->\n)(?P<body>.*?)(?P
 
 def regenerate(text: str, root: Path) -> str:
     """The text with every marked table generated anew. Raises KeyError for a table that nothing generates."""
-    tables = {"syllabus": syllabus, "results": results, "peers": peers, "counters": counters, "findings": findings}
+    tables = {table.__name__: table for table in (syllabus, results, peers, counters, kernels, agreement, findings)}
 
     def table(match: re.Match[str]) -> str:
         return match["begin"] + "\n".join(tables[match["name"]](root)) + "\n" + match["end"]
@@ -88,26 +88,43 @@ def peers(root: Path) -> Iterator[str]:
 
 def counters(root: Path) -> Iterator[str]:
     """A row for each access pattern: what ncu counts on the GPU, and where the PTX machine counts something else."""
-    yield from _header(
-        "GPU", "access pattern", "sectors a request, load and store", "wavefronts a request", "PTX machine"
-    )
+    return _compared(root, "counters", "access pattern")
+
+
+def kernels(root: Path) -> Iterator[str]:
+    """The same for each reference kernel."""
+    return _compared(root, "kernels", "reference kernel")
+
+
+def _compared(root: Path, part: str, what: str) -> Iterator[str]:
+    yield from _header("GPU", what, "sectors a request, load and store", "wavefronts a request", "PTX machine")
     for recorded in _recorded(root):
-        for pattern, counted in recorded.get("counters", {}).items():
-            ours = recorded["machine"][pattern]
+        for name, counted in recorded.get(part, {}).items():
+            ncu, ours = counted["ncu"], counted["machine"]
             different = [
-                f"{name.replace('_', ' ')} {ours[name]}, not {count}"
-                for name, count in counted.items()
-                if ours[name] != count
+                f"{key.replace('_', ' ')} {ours[key]:,}, not {ncu[key]:,}" for key in ncu if ours[key] != ncu[key]
             ]
-            loads, stores = (_each(counted, f"global_{way}", "sectors") for way in ("load", "store"))
-            wavefronts = " and ".join(_each(counted, f"shared_{way}", "wavefronts") for way in ("load", "store"))
+            loads, stores = (_each(ncu, f"global_{way}", "sectors") for way in ("load", "store"))
+            wavefronts = " and ".join(_each(ncu, f"shared_{way}", "wavefronts") for way in ("load", "store"))
             same = "; ".join(different) or "the same"
-            yield _row(recorded["gpu"], f"`{pattern}`", f"{loads} and {stores}", wavefronts, same)
+            yield _row(recorded["gpu"], f"`{name}`", f"{loads} and {stores}", wavefronts, same)
+
+
+def agreement(root: Path) -> Iterator[str]:
+    """A row for each reference kernel: by how much its outputs on the PTX machine differ from the GPU's."""
+    yield from _header("GPU", "reference kernel", "cases", "equal bit for bit", "the largest difference elsewhere")
+    for recorded in _recorded(root):
+        cases: dict[str, list[int]] = {}
+        for name, units in recorded.get("units_in_the_last_place", {}).items():
+            cases.setdefault(name.partition(" ")[0], []).append(units)
+        for name, units in cases.items():
+            furthest = f"{max(units)} units in the last place" if any(units) else "none"
+            yield _row(recorded["gpu"], f"`{name}`", str(len(units)), str(units.count(0)), furthest)
 
 
 def _each(counted: dict[str, int], what: str, unit: str) -> str:
     requests = counted[f"{what}_requests"]
-    return f"{counted[f'{what}_{unit}'] / requests:g}" if requests else "0"
+    return f"{counted[f'{what}_{unit}'] / requests:.4g}" if requests else "0"
 
 
 def findings(root: Path) -> Iterator[str]:

@@ -44,6 +44,37 @@ def _shared_load(name: str, index: str, wavefronts: float) -> Pattern:
     return Pattern(name, body, 4, 4, wavefronts, 1)
 
 
+def _wide_load(name: str, floats: int, index: str, wavefronts: float) -> Pattern:
+    """Loads of float2 or float4. Lanes 2 or 4 times as far apart as 4 bytes are served in 2 or 4 groups."""
+    body = f"""for (int k = t; k < 4096; k += blockDim.x) s[k] = a[k];
+    __syncthreads();
+    float{floats} v = ((float{floats}*)s)[{index}];
+    b[i] = v.x + v.y{" + v.z + v.w" if floats == 4 else ""};"""
+    return Pattern(name, body, 4, 4, wavefronts, 1)
+
+
+def _shared_atomic(name: str, index: str, wavefronts: float) -> Pattern:
+    """Half of its stores to shared memory are atomic."""
+    body = f"""int* n = (int*)s;
+    n[t] = 0;
+    __syncthreads();
+    atomicAdd(&n[{index}], (int)a[i]);
+    __syncthreads();
+    b[i] = n[t];"""
+    return Pattern(name, body, 4, 4, 1, wavefronts)
+
+
+def _async_copy(name: str, size: int, to: str, start: str, sectors: float, wavefronts: float) -> Pattern:
+    """cp.async of so many bytes a lane; its request counts as a load from device memory and a store to shared."""
+    copy = f"cp.async.{'cg' if size == 16 else 'ca'}.shared.global [%0], [%1], {size};"
+    body = f"""unsigned to = (unsigned)__cvta_generic_to_shared(&s[{to}]);
+    asm volatile("{copy}" :: "r"(to), "l"(&a[{start}]));
+    asm volatile("cp.async.wait_all;");
+    __syncthreads();
+    b[i] = s[{to}];"""
+    return Pattern(name, body, sectors, 4, wavefronts, wavefronts)
+
+
 PATTERNS = [
     Pattern("coalesced", "b[i] = a[i];", 4, 4),
     Pattern("stride_2", "b[i] = a[2 * i];", 8, 4),
@@ -74,6 +105,18 @@ PATTERNS = [
     _shared_load("swizzled_column", "32 * lane + (lane ^ 5)", 1),
     _shared_load("multicast", "t / 4", 1),
     _shared_load("odd_stride", "3 * t", 1),
+    _wide_load("float2_broadcast", 2, "t / 32", 1),
+    _wide_load("float2_pairs", 2, "t / 2", 1),
+    _wide_load("float2_pairs_apart", 2, "t / 4 * 2 + t % 2", 1),
+    _wide_load("float2_halves_alike", 2, "t % 16", 2),
+    _wide_load("float2_stride_2", 2, "2 * t", 4),
+    _wide_load("float4_broadcast", 4, "t / 32", 2),
+    _wide_load("float4_pairs", 4, "t / 2", 2),
+    _wide_load("float4_pairs_apart", 4, "t / 4 * 2 + t % 2", 2),
+    _wide_load("float4_quarters_alike", 4, "t % 8", 4),
+    _wide_load("float4_stride_2", 4, "2 * t", 8),
+    _wide_load("float4_column", 4, "8 * lane", 32),
+    _wide_load("float4_conflict_of_pairs", 4, "lane / 2 % 2 * 8", 4),
     Pattern(
         "conflict_store_8",
         """s[8 * lane] = a[i];
@@ -104,4 +147,26 @@ PATTERNS = [
         2,
         2,
     ),
+    Pattern("two_sides", "if (t & 1) b[i] = sqrtf(a[i]); else b[i] = __expf(a[i + 4096]);", 4, 4),
+    Pattern(
+        "trip_counts",
+        """float x = 0;
+    #pragma unroll 1
+    for (int k = 0; k <= lane; ++k) x += a[i + 32 * k];
+    b[i] = x;""",
+        2.5,
+        4,
+    ),
+    Pattern("reduction", "atomicAdd(&b[i], a[i]);", 4, 4),
+    Pattern("reduction_in_pairs", "atomicAdd(&b[i / 2], a[i]);", 4, 4),
+    Pattern("reduction_to_one", "atomicAdd(&b[blockIdx.x], a[i]);", 4, 32),
+    Pattern("atomic_stride_8", "b[i + 65536] = atomicAdd(&b[8 * i], a[i]);", 4, 18),
+    _shared_atomic("shared_atomic", "t", 1),
+    _shared_atomic("shared_atomic_in_pairs", "t / 2", 1.5),
+    _shared_atomic("shared_atomic_to_one", "t / 32", 16.5),
+    _shared_atomic("shared_atomic_conflict", "32 * (lane % 8) + lane / 8", 4.5),
+    _async_copy("async_copy_16", 16, "4 * t", "4 * i", 16, 4),
+    _async_copy("async_copy_4", 4, "t", "i", 4, 1),
+    _async_copy("async_copy_conflict_8", 4, "8 * lane", "i", 4, 8),
+    _async_copy("async_copy_stride_8", 4, "t", "8 * i", 32, 1),
 ]

@@ -7,7 +7,7 @@ the launch's record. The functions are compiled as they stand here; see ``native
 
 from __future__ import annotations
 
-from kernelpath.simt.counters import count_sectors, count_wavefronts, least_wavefronts
+from kernelpath.simt.counters import count_atomic_sectors, count_sectors, count_wavefronts, least_wavefronts
 from kernelpath.simt.errors import FAULT_KINDS, FaultKind
 from kernelpath.simt.layout import (
     LANES,
@@ -93,11 +93,15 @@ def access(
                         return fault(launch, warp, RACE, number, lane, address, other)
     counts.lanes += lanes
     if space == Space.SHARED:
-        counts.wavefronts += count_wavefronts(warp.address + ADDRESSES, mask, size, warp.address + SERVED)
-        counts.least += least_wavefronts(mask, size)
+        atomic = kind == Access.ATOMIC
+        counts.wavefronts += count_wavefronts(warp.address + ADDRESSES, mask, size, atomic, warp.address + SERVED)
+        counts.least += least_wavefronts(warp.address + ADDRESSES, mask, size)
+    elif space != Space.LOCAL and kind == Access.ATOMIC:
+        counts.sectors += count_atomic_sectors(warp.address + ADDRESSES, mask)
+        launch.acquired = 1
     elif space != Space.LOCAL:
         counts.sectors += count_sectors(warp.address + ADDRESSES, mask)
-        if kind == Access.ATOMIC or strong:
+        if strong:
             launch.acquired = 1
     return 0
 
