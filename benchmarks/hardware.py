@@ -37,9 +37,11 @@ METRICS = {
     "global_load_sectors": ["l1tex__t_sectors_pipe_lsu_mem_global_op_ld.sum"],
     "global_store_requests": [f"l1tex__t_requests_pipe_lsu_mem_global_op_{op}.sum" for op in ("st", "red", "atom")],
     "global_store_sectors": [f"l1tex__t_sectors_pipe_lsu_mem_global_op_{op}.sum" for op in ("st", "red", "atom")],
-    "shared_load_requests": ["smsp__inst_executed_op_shared_ld.sum"],
+    "shared_load_requests": ["smsp__inst_executed_op_shared_ld_pred_on_any.sum"],
     "shared_load_wavefronts": ["l1tex__data_pipe_lsu_wavefronts_mem_shared_op_ld.sum"],
-    "shared_store_requests": [f"smsp__inst_executed_op_{op}.sum" for op in ("shared_st", "shared_atom", "ldgsts")],
+    "shared_store_requests": [
+        f"smsp__inst_executed_op_{op}_pred_on_any.sum" for op in ("shared_st", "shared_atom", "ldgsts")
+    ],
     "shared_store_wavefronts": [
         "l1tex__data_pipe_lsu_wavefronts_mem_shared.sum",
         "-l1tex__data_pipe_lsu_wavefronts_mem_shared_op_ld.sum",
@@ -101,6 +103,8 @@ def launch(part: str, log: Path) -> None:
     import torch
 
     launches: list[tuple[str, str]] = []
+    torch.cuda.profiler.start()
+    torch.cuda.profiler.stop()
     for name, call in PARTS[part]("cuda"):
         torch.cuda.synchronize()
         torch.cuda.profiler.start()
@@ -181,7 +185,10 @@ def sanitizer() -> dict[str, dict[str, object]]:
     with tempfile.TemporaryDirectory() as folder:
         source = Path(folder, "bugs.cu")
         source.write_text(program(bugs))
-        subprocess.run(["nvcc", "-arch=native", "-lineinfo", "-o", folder + "/bugs", str(source)], check=True)
+        subprocess.run(
+            ["nvcc", "-arch=native", "-lineinfo", "-diag-suppress", "177", "-o", folder + "/bugs", str(source)],
+            check=True,
+        )
         with ThreadPoolExecutor(os.cpu_count()) as pool:
             found = pool.map(lambda k: _examine(Path(folder, "bugs"), k, bugs[k]), range(len(bugs)))
             return dict(zip((bug.name for bug in bugs), found, strict=True))
