@@ -25,8 +25,7 @@ def blame(error: BaseException, file: Path, loading: bool = False) -> Complaint:
         return Complaint(Verdict.NOT_STARTED, str(error), str(file), line)
     if isinstance(error, errors.Fault):
         verdict = _FAULTS.get(error.kind.name, Verdict.CRASHED)
-        cause = f"thread {_at(error.thread)} of block {_at(error.block)} {error.message}"
-        return Complaint(verdict, cause, error.file or str(file), error.line)
+        return Complaint(verdict, error.message, error.file or str(file), error.line)
     if isinstance(error, errors.TimedOut):
         cause = f"still running after {error.instructions:,} instructions: a loop that does not end?"
         return Complaint(Verdict.TIMED_OUT, cause, error.file or str(file), error.line)
@@ -64,12 +63,6 @@ def _compiler_said(log: str, file: Path, line: int) -> Complaint:
         return Complaint(Verdict.COMPILE_ERROR, log.strip(), str(file), line)
     source = file.with_name(Path(found["file"]).name)
     return Complaint(Verdict.COMPILE_ERROR, found["text"], str(source), int(found["line"]))
-
-
-def _at(place: tuple[int, int, int]) -> str:
-    """Coordinates as they are spoken of: without the dimensions that are not used."""
-    x, y, z = place
-    return str(x) if y == z == 0 else f"({x}, {y}, {z})" if z else f"({x}, {y})"
 
 
 def _line_in(error: BaseException, file: Path) -> int:

@@ -5,6 +5,7 @@ The line with the bug carries the comment ``// here``.
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 
 import numpy as np
@@ -163,7 +164,7 @@ BUGS = [
     Bug(
         "shared_not_filled",
         FaultKind.UNINITIALIZED,
-        r"reads 4 bytes at s \+ 508 bytes, which nothing has written",
+        r"thread 0 of block 0 reads 4 bytes at s\[127\] \(byte 508 of 512\), which nothing has written",
         """
         if (t < 64) s[t] = a[t];
         __syncthreads();
@@ -194,7 +195,7 @@ BUGS = [
     Bug(
         "copy_of_the_newest_group_not_awaited",
         FaultKind.UNINITIALIZED,
-        r"reads 4 bytes at s \+ 256 bytes, which nothing has written",
+        r"reads 4 bytes at s\[64\] \(byte 256 of 512\), which nothing has written",
         """
         if (t < 32) {
             for (int k = 0; k < 3; k++) {
@@ -211,7 +212,7 @@ BUGS = [
     Bug(
         "missing_barrier",
         FaultKind.RACE,
-        r"which thread \(\d+, 0, 0\) touches with no barrier between them",
+        r"thread 0 of block 0 reads .* s\[127\] .*, which thread 127 writes in line 6 with no barrier between them",
         """
         s[t] = a[t];
         c[t] = s[127 - t]; // here
@@ -293,7 +294,7 @@ BUGS = [
     Bug(
         "barrier_in_a_branch",
         FaultKind.BARRIER,
-        "has left the kernel",
+        "thread 64 of block 0 skipped this barrier: it returned early, or the barrier stands inside an if",
         """
         if (t < 64)
         __syncthreads(); // here
@@ -303,7 +304,7 @@ BUGS = [
     Bug(
         "barrier_after_return",
         FaultKind.BARRIER,
-        r"waits at a barrier, but thread \(77, 0, 0\) has left the kernel",
+        "thread 77 of block 0 skipped this barrier",
         """
         if (t == 77) return;
         c[t] = 1;
@@ -313,7 +314,7 @@ BUGS = [
     Bug(
         "two_barriers",
         FaultKind.BARRIER,
-        "waits at a barrier, but thread",
+        "thread 0 of block 0 waits at a barrier, but thread 64 waits in line 11",
         """
         if (t < 64) {
             c[t] = 1;
@@ -328,7 +329,7 @@ BUGS = [
     Bug(
         "barrier_splits_a_warp",
         FaultKind.BARRIER,
-        "warp",
+        "thread 0 of block 0 waits at a barrier, but thread 31 waits in line 8",
         """
         if (t % 2) {
             c[t] = 1;
@@ -392,6 +393,171 @@ def test_planted_bug(run, bug):
     assert (fault.kind, fault.line) == (bug.kind, bug.line)
     assert fault.kernel == "kernel"
     assert fault.file == "kernel.cu"
+
+
+TRANSPOSE = """__global__ void kernel(const float* a, float* c, int rows) {{
+    __shared__ float tile[32][33];
+    int x = threadIdx.x, y = threadIdx.y;
+    for (int j = 0; j < 32; j += blockDim.y)
+        if (y + j < rows)
+            tile[y + j][x] = a[32 * (y + j) + x];
+    {barrier}
+    for (int j = 0; j < 32; j += blockDim.y)
+        c[32 * (y + j) + x] = tile[x][y + j];
+}}"""
+BROADCAST = """__global__ void kernel(const float* a, float* c) {{
+    __shared__ float s[8];
+    int t = blockDim.x * (blockDim.y * threadIdx.z + threadIdx.y) + threadIdx.x;
+    if (t < 8) s[t] = a[t];
+    __syncthreads();
+    if ({readers}) c[t] = s[3];
+    {between}
+    if (t == {writer})
+        s[3] = 8;
+}}"""
+ACCUSED = {
+    "the writer comes later, in another warp": (
+        TRANSPOSE.format(barrier=""),
+        (32, 8),
+        "line 9: thread (1, 0) of block 0 reads 4 bytes at tile[33] (byte 132 of 4224), "
+        "which thread (0, 1) writes in line 6 with no barrier between them",
+    ),
+    "one warp has two rows": (
+        TRANSPOSE.format(barrier=""),
+        (16, 16),
+        "line 9: thread (1, 0) of block 0 reads 4 bytes at tile[33] (byte 132 of 4224), "
+        "which thread (0, 1) writes in line 6 with no barrier between them",
+    ),
+    "three dimensions": (
+        BROADCAST.format(readers="t == 29", between="", writer=59),
+        (4, 4, 4),
+        "line 9: thread (3, 2, 3) of block 0 writes 4 bytes at s[3] (byte 12 of 32), "
+        "which thread (1, 3, 1) reads in line 6 with no barrier between them",
+    ),
+    "every lane reads, the last one writes": (
+        BROADCAST.format(readers="t < 32", between="", writer=31),
+        (8, 4),
+        "which thread (1, 0) reads in line 6 with no barrier between them",
+    ),
+    "the reader's warp is known, another one's is not": (
+        BROADCAST.format(readers="t < 64", between="__syncwarp();", writer=63),
+        (8, 8),
+        "which thread (1, 0) reads in line 6 with no barrier between them",
+    ),
+    "an atomic": (
+        BROADCAST.format(readers="false", between="if (t == 3) atomicAdd(&s[3], 1.0f);", writer=40),
+        64,
+        "line 9: thread 40 of block 0 writes 4 bytes at s[3] (byte 12 of 32), "
+        "which thread 3 updates in line 7 with no barrier between them",
+    ),
+}
+
+
+@pytest.mark.parametrize(("source", "block", "sentence"), ACCUSED.values(), ids=ACCUSED.keys())
+def test_race_names_the_other_access(run, source, block, sentence):
+    a, c = aligned(1024), aligned(1024)
+    a[:] = np.arange(1, 1025)
+    with pytest.raises(simt.Fault, match=re.escape(sentence)) as caught:
+        run(source, 1, block, a, c, *[32] * ("rows" in source))
+    assert caught.value.kind == FaultKind.RACE
+
+
+@pytest.mark.parametrize("block", [(32, 8), (32, 32), (32, 1)])
+def test_place_that_is_never_written_is_no_race(run, block):
+    with pytest.raises(simt.Fault, match="which nothing has written") as caught:
+        run(TRANSPOSE.format(barrier="__syncthreads();"), 1, block, aligned(1024), aligned(1024), 31)
+    fault = caught.value
+    assert (fault.kind, fault.line) == (FaultKind.UNINITIALIZED, 9)
+    assert fault.thread == (31, 0, 0)
+
+
+def test_race_elsewhere_does_not_explain_an_unwritten_place(run):
+    source = """__global__ void kernel(const float* a, float* c, int n) {
+        __shared__ float s[64];
+        if (threadIdx.x < 32) s[threadIdx.x] = a[threadIdx.x];
+        __syncthreads();
+        c[threadIdx.x / 2] = s[63 - threadIdx.x] + threadIdx.x;
+    }"""
+    with pytest.raises(simt.Fault, match=r"thread 0 of block 0 reads 4 bytes at s\[63\].*which nothing has written"):
+        run(source, 1, 64, aligned(64), aligned(64), 0)
+
+
+def test_zero_written_too_late_is_a_race(run):
+    source = """__global__ void kernel(float* c) {
+        __shared__ float s[64];
+        s[threadIdx.x] = 0;
+        c[threadIdx.x] = s[63 - threadIdx.x];
+    }"""
+    with pytest.raises(simt.Fault, match=r"which thread 63 writes in line 3 with no barrier") as caught:
+        run(source, 1, 64, aligned(64))
+    assert caught.value.kind == FaultKind.RACE
+
+
+BLOCKS = {
+    "two writers": (
+        "b[threadIdx.x] = blockIdx.x;",
+        "thread 0 of block 1 writes 4 bytes at b[0], which thread 0 of block 0 writes too in the same line: "
+        "blocks run in any order, so each element needs one owner",
+    ),
+    "a writer and a reader": (
+        "if (blockIdx.x == 1) b[40] = 1; if (blockIdx.x == 0) a[threadIdx.x] = b[threadIdx.x];",
+        "thread 0 of block 1 writes 4 bytes at b[40], which thread 40 of block 0 reads in the same line: "
+        "blocks run in any order, and no barrier holds between them",
+    ),
+}
+
+
+@pytest.mark.parametrize(("body", "sentence"), BLOCKS.values(), ids=BLOCKS.keys())
+def test_race_of_two_blocks_names_both(run, body, sentence):
+    a, c = aligned(64), aligned(64)
+    with pytest.raises(simt.Fault, match=re.escape(sentence)):
+        run(f"__global__ void kernel(float* a, float* b) {{ {body} }}", 3, 64, a, c)
+
+
+def test_block_of_a_grid_has_its_coordinates(run):
+    source = "__global__ void kernel(float* a) { a[blockIdx.x] = blockIdx.y; }"
+    with pytest.raises(
+        simt.Fault, match=re.escape("thread 0 of block (0, 1) writes 4 bytes at a[0], which thread 0 of block (0, 0)")
+    ):
+        run(source, (3, 2), 1, aligned(8))
+
+
+def test_barrier_that_a_loop_goes_round(run):
+    source = """__global__ void kernel(const float* a, float* c, int n) {
+        __shared__ float tile[128];
+        int t = threadIdx.x;
+        float sum = 0;
+        for (int begin = 0; begin < 256; begin += 128) {
+            if (t < n) {
+                tile[t] = a[begin + t];
+                __syncthreads();
+            }
+            for (int i = 0; i < n; i++) sum += tile[i];
+            __syncthreads();
+        }
+        c[t] = sum;
+    }"""
+    with pytest.raises(
+        simt.Fault, match=r"line 8: thread 96 of block 0 waits at a barrier, but thread 127 waits in line 11"
+    ) as caught:
+        run(source, 1, 128, aligned(256) + 1, aligned(128), 100)
+    assert caught.value.kind == FaultKind.BARRIER
+    with pytest.raises(simt.Fault, match=r"line 8: thread 100 of block 0 skipped this barrier") as caught:
+        run(re.sub(r"(tile\[i\];\s*)__syncthreads\(\);", r"\1", source), 1, 128, aligned(256) + 1, aligned(128), 100)
+    assert caught.value.kind == FaultKind.BARRIER
+
+
+def test_array_that_was_meant_to_be_shared(run):
+    source = """__global__ void kernel(const float* a, float* c) {
+        float s[64];
+        s[threadIdx.x] = a[threadIdx.x];
+        __syncthreads();
+        c[threadIdx.x] = s[63 - threadIdx.x];
+    }"""
+    with pytest.raises(simt.Fault, match=r"one thread alone \(local memory; is __shared__ missing\?\), which nothing"):
+        run(source, 1, 64, aligned(64), aligned(64))
+    with pytest.raises(simt.Fault, match=r"one thread alone \(local memory\), which nothing"):
+        run(source.replace("__syncthreads();", ""), 1, 64, aligned(64), aligned(64))
 
 
 def test_fault_names_block_thread_and_address(run):

@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from kernelpath.simt.layout import BUFFER, UNWRITTEN
+from kernelpath.simt.races import ENTRY
 
 __all__ = ["Buffer", "Memory", "Shadow", "disjoint", "table"]
 
@@ -35,7 +36,7 @@ class Shadow:
 
     buffer: Buffer
     state: npt.NDArray[np.uint8]
-    history: npt.NDArray[np.int64]
+    history: npt.NDArray[np.uint8]
     granule: int
 
 
@@ -55,7 +56,7 @@ class Memory:
         state = known.state if known else np.zeros(buffer.nbytes, np.uint8)
         if known is None and not buffer.initialised:
             state[:] = UNWRITTEN
-        history = np.zeros((-(-buffer.nbytes >> granule) + 1) * 2, np.int64)
+        history = np.zeros((-(-buffer.nbytes >> granule) + 1) * ENTRY, np.uint8)
         self.shadows[key] = Shadow(buffer, state, history, granule)
         return self.shadows[key]
 

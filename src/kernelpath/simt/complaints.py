@@ -10,24 +10,49 @@ from kernelpath.simt.errors import FaultKind
 from kernelpath.simt.layout import Access
 from kernelpath.simt.lowered import Site
 
-__all__ = ["describe", "source_name"]
+__all__ = ["access", "coordinates", "global_place", "local_place", "race", "shared_place", "source_name", "thread_name"]
 
 LOWEST = 1 << 16
 """No memory lies below this address: a pointer there is a null pointer with an index."""
 
 _VERBS = {Access.LOAD: "reads", Access.STORE: "writes", Access.ATOMIC: "updates"}
+_FAULTS = {
+    FaultKind.OUT_OF_BOUNDS: "{verb} {place}",
+    FaultKind.MISALIGNED: "{verb} at {place}, which is not a multiple of {site.bytes}",
+    FaultKind.UNINITIALIZED: "{verb} at {place}, which nothing has written",
+}
 
 
-def describe(kind: FaultKind, site: Site, address: int, place: str, other: str) -> str:
-    """What is wrong with one access: ``place`` says where it went, ``other`` which thread it raced with."""
-    verb = f"{_VERBS[site.access]} {site.bytes} byte{'s' * (site.bytes > 1)}"
-    if kind == FaultKind.OUT_OF_BOUNDS:
-        return f"{verb} {place}"
-    if kind == FaultKind.MISALIGNED:
-        return f"{verb} at {place}, which is not a multiple of {site.bytes}"
-    if kind == FaultKind.UNINITIALIZED:
-        return f"{verb} at {place}, which nothing has written"
-    return f"{verb} at {place}, which {other} touches with no barrier between them"
+def coordinates(place: tuple[int, int, int], extents: tuple[int, int, int]) -> str:
+    """A thread of a block, or a block of a grid, without the dimensions that are not used: "5", "(5, 0)"."""
+    used = 3 if extents[2] > 1 else 2 if extents[1] > 1 else 1
+    return str(place[0]) if used == 1 else str(place[:used])
+
+
+def thread_name(thread: tuple[int, int, int], block: tuple[int, int, int]) -> str:
+    return f"thread {coordinates(thread, block)}"
+
+
+def access(kind: FaultKind, site: Site, place: str) -> str:
+    """What is wrong with one access: ``place`` says where it went."""
+    return _FAULTS[kind].format(verb=_verb(site), place=place, site=site)
+
+
+def race(site: Site, place: str, other: str, other_site: Site | None, *, one_block: bool) -> str:
+    """A race with the access ``other_site`` of the thread ``other``; None where it is not known which."""
+    if other_site is None:
+        return f"{_verb(site)} at {place}, which {other} reads with no barrier between them"
+    too = site.access == other_site.access == Access.STORE
+    line = "the same line" if other_site.line == site.line else f"line {other_site.line}"
+    text = f"{_verb(site)} at {place}, which {other} {_VERBS[other_site.access]}{' too' * too} in {line}"
+    if one_block:
+        return f"{text} with no barrier between them"
+    advice = "so each element needs one owner" if too else "and no barrier holds between them"
+    return f"{text}: blocks run in any order, {advice}"
+
+
+def _verb(site: Site) -> str:
+    return f"{_VERBS[site.access]} {site.bytes} byte{'s' * (site.bytes > 1)}"
 
 
 def global_place(address: int, size: int, buffers: Sequence[Buffer]) -> str:
@@ -48,15 +73,34 @@ def global_place(address: int, size: int, buffers: Sequence[Buffer]) -> str:
     return f"past the end of {extent}" + (f", by {distance} bytes" if distance > size else "")
 
 
-def window_place(offset: int, size: int, extent: int, names: dict[str, int], what: str) -> str:
-    """An offset in shared or local memory, with the variable that it lies in."""
-    inside = [(start, name) for name, start in names.items() if start <= offset]
+def shared_place(offset: int, site: Site, extent: int, variables: dict[str, range]) -> str:
+    """An offset in the shared memory of a block, with the variable that it lies in."""
+    if outside := _outside(offset, site, extent, "shared memory"):
+        return outside
+    inside = [(span.start, name) for name, span in variables.items() if span.start <= offset]
+    start, name = max(inside, default=(0, ""))
+    if not name:
+        return f"byte {offset} of {extent} of shared memory"
+    end = variables[name].stop if variables[name] else extent  # dynamic shared memory has no size of its own
+    index, rest = divmod(offset - start, site.bytes // site.parts)
+    of = f"byte {offset - start} of {end - start}"
+    return f"{of} of {source_name(name)}" if rest else f"{source_name(name)}[{index}] ({of})"
+
+
+def local_place(offset: int, site: Site, extent: int, has_barrier: bool) -> str:
+    """An offset in the local memory of a thread. Where a kernel has barriers, it may have been meant to be shared."""
+    if outside := _outside(offset, site, extent, "local memory"):
+        return outside
+    hint = "; is __shared__ missing?" * has_barrier
+    return f"byte {offset} of an array that belongs to one thread alone (local memory{hint})"
+
+
+def _outside(offset: int, site: Site, extent: int, memory: str) -> str:
     if offset < 0:
-        return f"{-offset} bytes before the beginning of {what} memory"
-    if offset + size > extent:
-        return f"past the end of {what} memory ({extent} bytes), at offset {offset}"
-    start, name = max(inside, default=(0, f"{what} memory"))
-    return f"{source_name(name)} + {offset - start} bytes"
+        return f"{-offset} bytes before the beginning of {memory}"
+    if offset + site.bytes > extent:
+        return f"past the end of {memory} ({extent} bytes), at offset {offset}"
+    return ""
 
 
 def source_name(symbol: str) -> str:

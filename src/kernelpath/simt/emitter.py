@@ -59,8 +59,9 @@ class Emitter:
             argument.add_attribute("noalias")
         self.slots = self._place_registers()
         self.params = {parameter.name: offset for parameter, offset in parameter_offsets(kernel)}
-        self.shared, self.local = self._place("shared"), self._place("local")
-        self.out = Lowered("", self.warp_bytes, self.shared.pop(""), self.local.pop(""), self.shared, self.local)
+        self.shared, shared_bytes = self._place("shared")
+        self.local, local_bytes = self._place("local")
+        self.out = Lowered("", self.warp_bytes, shared_bytes, local_bytes, self.shared)
         self.values: dict[str, ir.Value] = {}
         self.b = ir.IRBuilder(self.function.append_basic_block("entry"))
 
@@ -165,23 +166,23 @@ class Emitter:
         self.warp_bytes = end
         return slots
 
-    def _place(self, space: str) -> dict[str, int]:
-        """Offsets of the variables of a space; the end of the static ones under the empty name."""
+    def _place(self, space: str) -> tuple[dict[str, range], int]:
+        """The bytes of each variable of a space, and of all of them."""
         declared = {**self.module.variables, **self.flow.variables}.items()
         ours = [(name, variable) for name, variable in declared if variable.space == space]
-        offsets, end = {}, 0
+        spans, end = {}, 0
         for name, variable in sorted(ours, key=lambda item: item[1].size == 0):
             end = -(-end // variable.align) * variable.align
-            offsets[name] = end
+            spans[name] = range(end, end + variable.size)
             end += variable.size
-        return {**offsets, "": end}
+        return spans, end
 
     def _symbol(self, name: str) -> ir.Value:
         """Address of a variable: an offset in the shared and local windows, a real address elsewhere."""
         if name in self.shared:
-            return self.splat(self.shared[name], 64)
+            return self.splat(self.shared[name].start, 64)
         if name in self.local:
-            return self.splat(self.local[name], 64)
+            return self.splat(self.local[name].start, 64)
         if name in self.params:
             base = self.load_field(self.launch, LAUNCH, "params", I64)
             return self.broadcast(self.b.add(base, I64(self.params[name])))

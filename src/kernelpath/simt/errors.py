@@ -25,7 +25,7 @@ FAULT_KINDS = list(FaultKind)
 
 
 class Fault(Exception):
-    """A thread did what it must not. ``str()`` gives kernel, line, block, thread and the complaint in one sentence.
+    """A thread did what it must not. ``message`` is the complaint in one sentence, thread and block named.
 
     ``block`` and ``thread`` are (x, y, z); ``address`` is the first byte of the access, or None where there is none.
     """
@@ -41,7 +41,7 @@ class Fault(Exception):
         thread: tuple[int, int, int],
         address: int | None = None,
     ) -> None:
-        super().__init__(f"{kernel}, line {line}: thread {thread} of block {block} {message}")
+        super().__init__(f"{kernel}, line {line}: {message}")
         self.kind = kind
         self.message = message
         self.kernel = kernel

@@ -19,15 +19,18 @@ from kernelpath.simt.layout import (
     COUNTS,
     LANES,
     LAUNCH,
+    NOWHERE,
     SAMPLE,
+    WAITING,
     WARP,
     Space,
     Status,
     field_offset,
 )
-from kernelpath.simt.lowered import Lowered
+from kernelpath.simt.lowered import Lowered, Site
 from kernelpath.simt.printf import c_string, formatted
 from kernelpath.simt.ptx import Module
+from kernelpath.simt.races import ENTRY, NOBODY, SITE, THREAD
 from kernelpath.simt.schedule import DONE, HOST
 
 __all__ = ["Dim", "Run", "place_statics"]
@@ -85,7 +88,7 @@ class Run:
         self._set(shared_bytes=shared, shared_granule=granule)
         self._point(shared=aligned(shared), shared_state=np.empty(shared + 1, np.uint8))
         self._point(local=aligned(local), local_state=np.empty(local + 1, np.uint8))
-        self._point(shared_history=np.zeros(((shared >> granule) + 2) * 2, np.int64))
+        self._point(shared_history=np.zeros(((shared >> granule) + 2) * ENTRY, np.uint8))
 
     def _granule(self, space: Space) -> int:
         """log2 of the least access in bytes to a space: the finest that two threads can share without touching."""
@@ -170,6 +173,7 @@ class Run:
                     self._deal_with(stopped)
                 elif self._get("left") >= 0:
                     self._look_at_barriers()
+        self._raise_suspect()
         line = self._line(int(self.warps["pcs"].min()))
         raise TimedOut(complaints.source_name(self.name), self.module.file, line, limit)
 
@@ -188,9 +192,11 @@ class Run:
 
     def _look_at_barriers(self) -> None:
         """No warp can run: open a barrier, or say why none opens."""
-        self._require_written()
         waiting = np.flatnonzero(self.warps["status"] == Status.BARRIER).tolist()
-        self.warps["status"][self._open_barrier(waiting)] = Status.READY
+        here = self._complete_barrier(waiting) if waiting else []
+        self._raise_suspect()
+        self._meet(here, self.arrivals.pop(int(self.warps[here[0]]["barrier"]), {}))
+        self.warps["status"][here] = Status.READY
 
     # Barriers
 
@@ -199,7 +205,7 @@ class Run:
         self._set(time=time)
         self.arrivals.setdefault(int(self.warps[number]["barrier"]), {})[number] = time
 
-    def _open_barrier(self, waiting: list[int]) -> list[int]:
+    def _complete_barrier(self, waiting: list[int]) -> list[int]:
         """The warps of a barrier that all its threads have reached."""
         for barrier in sorted({int(self.warps[number]["barrier"]) for number in waiting}):
             here = [number for number in waiting if self.warps[number]["barrier"] == barrier]
@@ -208,23 +214,20 @@ class Run:
             if not expected:
                 self._require_all(here)
             if not expected or LANES * (len(here) + len(arrived)) >= expected:
-                self._meet(here, self.arrivals.pop(barrier, {}))
                 return here
         raise self._barrier_fault(waiting[0], "waits at a barrier that too few threads of its block reach")
 
     def _require_all(self, here: list[int]) -> None:
         """A barrier without a count is for the whole block, at one place in the source."""
-        absent = self.warps["live"] != self.warps["threads"]
-        if absent.any():
-            warp = int(absent.argmax())
-            lane = int(self.warps["threads"][warp] & ~self.warps[warp]["live"]).bit_length() - 1
-            gone = self._thread(warp, lane)
-            raise self._barrier_fault(here[0], f"waits at a barrier, but thread {gone} has left the kernel")
+        gone = self.warps["threads"] & ~self.warps["live"]
+        if gone.any():
+            number = int(gone.argmax())
+            block = int(self.warps[here[0]]["barrier_block"])
+            raise self._fault_of(FaultKind.BARRIER, _SKIPPED, block, number, _first(int(gone[number])))
         places = [int(self.warps[number]["barrier_block"]) for number in here]
         if len(here) < len(self.warps) or len(set(places)) > 1:
             other = next((n for n in range(len(self.warps)) if n not in here), here[places.index(max(places))])
-            line = self._line(int(self.warps[other]["barrier_block"]))
-            text = f"waits at a barrier, but thread {self._thread(other, 0)} waits at the one in line {line}"
+            text = self._elsewhere(other, 0, int(self.warps[other]["barrier_block"]))
             raise self._barrier_fault(here[0], text)
 
     def _meet(self, here: list[int], arrived: dict[int, int]) -> None:
@@ -259,64 +262,79 @@ class Run:
             if service == "vprintf":
                 self.printed.append(formatted(first, second))
                 continue
+            self._raise_suspect()
             text = f"fails the assertion {c_string(first)!r} of {c_string(second)}, line {third & 0xFFFFFFFF}"
             raise self._fault_of(FaultKind.ASSERTION, text, int(warp["barrier_block"]), number, lane)
 
     # Complaints
 
     def _fault(self) -> Fault:
+        self._raise_suspect()
         kind, number, lane = FAULT_KINDS[self._get("fault_kind")], self._get("fault_warp"), self._get("fault_lane")
-        if self._get("unwritten_address"):
-            return self._unwritten(f"thread {self._thread(number, lane)}" if kind == FaultKind.RACE else "")
         if self._get("fault_site") < 0:
             text = "stops at a trap" if kind == FaultKind.TRAP else _BAD_MASK
             return self._new_fault(kind, text, -self._get("fault_site") - 1, number, lane)
-        site, address = self.lowered.sites[self._get("fault_site")], self._get("fault_address")
-        other = f"thread {self._thread(*divmod(self._get('fault_other'), LANES))}"
-        if self._get("fault_other") == number * LANES + lane:  # the history keeps one lane of a warp's readers
-            other = "another thread of its warp"
-        text = complaints.describe(
-            kind, site, address, self._where(address, site.bytes, site.space, number, lane), other
-        )
-        return self._new_fault(kind, text, site.line, number, lane, address)
+        return self._fault_at(kind, self._get("fault_site"), self._get("fault_address"), number, lane)
 
-    def _require_written(self) -> None:
-        """Raise what was remembered of shared memory that was read before anything wrote it."""
-        if self._get("unwritten_address"):
-            raise self._unwritten("")
+    def _raise_suspect(self) -> None:
+        """Raise the race, or the read of unwritten shared memory, that was remembered."""
+        if address := self._get("suspect_address"):
+            kind, place = FAULT_KINDS[self._get("suspect_kind")], divmod(self._get("suspect_thread"), LANES)
+            raise self._fault_at(kind, self._get("suspect_site"), address, *place)
 
-    def _unwritten(self, writer: str) -> Fault:
-        """A read of shared memory before ``writer`` wrote it: a barrier is missing; without one, nothing wrote it."""
-        kind = FaultKind.RACE if writer else FaultKind.UNINITIALIZED
-        site, address = self.lowered.sites[self._get("unwritten_site")], self._get("unwritten_address")
-        number, lane = divmod(self._get("unwritten_thread"), LANES)
-        place = self._where(address, site.bytes, site.space, number, lane)
-        text = complaints.describe(kind, site, address, place, writer)
-        return self._new_fault(kind, text, site.line, number, lane, address)
+    def _fault_at(self, kind: FaultKind, site: int, address: int, number: int, lane: int) -> Fault:
+        """A complaint about one access to memory."""
+        accused = self.lowered.sites[site]
+        where = self._where(address, accused, number, lane)
+        text = self._race(accused, where) if kind == FaultKind.RACE else complaints.access(kind, accused, where)
+        return self._new_fault(kind, text, accused.line, number, lane, address)
 
-    def _where(self, address: int, size: int, space: Space, number: int, lane: int) -> str:
+    def _race(self, site: Site, where: str) -> str:
+        """What is wrong with an access that races, and with which other one."""
+        trace, time, block = self._get("suspect_other"), self._get("suspect_other_time"), self._get("block_number")
+        if trace == NOBODY:
+            return complaints.race(site, where, "another thread", None, one_block=True)
+        began = self.arrays["began"][: block + 1]
+        other_block = int(np.searchsorted(began, time, side="right")) - 1
+        other, other_site = self._thread(*divmod(trace & THREAD, LANES)), self.lowered.sites[(trace >> SITE) - 1]
+        name = complaints.thread_name(other, self.block)
+        if other_block != block:
+            columns, rows, _ = self.grid
+            place = other_block % columns, other_block // columns % rows, other_block // (columns * rows)
+            name += f" of block {complaints.coordinates(place, self.grid)}"
+        return complaints.race(site, where, name, other_site, one_block=other_block == block)
+
+    def _where(self, address: int, site: Site, number: int, lane: int) -> str:
         shared, extent = self._get("shared"), self._get("shared_bytes")
-        if space == Space.SHARED or (space == Space.GENERIC and shared <= address < shared + extent):
-            return complaints.window_place(address - shared, size, extent, self.lowered.shared, "shared")
+        if site.space == Space.SHARED or (site.space == Space.GENERIC and shared <= address < shared + extent):
+            return complaints.shared_place(address - shared, site, extent, self.lowered.shared)
         local = self.lowered.local_bytes
         start = self._get("local") + (number * LANES + lane) * local
-        if space == Space.LOCAL or (space == Space.GENERIC and start <= address < start + local):
-            return complaints.window_place(address - start, size, local, self.lowered.local, "local")
-        return complaints.global_place(address, size, [shadow.buffer for shadow in self.shadows])
+        if site.space == Space.LOCAL or (site.space == Space.GENERIC and start <= address < start + local):
+            return complaints.local_place(address - start, site, local, self._has_barrier())
+        return complaints.global_place(address, site.bytes, [shadow.buffer for shadow in self.shadows])
+
+    def _has_barrier(self) -> bool:
+        return any(_is_barrier(name) for block in self.lowered.blocks for _, name in block)
 
     def _stuck(self, number: int) -> Fault:
         """Lanes of a warp wait for others that went another way."""
-        block = self._get("fault_block")
-        lane = int(self.warps[number]["mask"]).bit_length() - 1
-        if self.lowered.blocks[block][0][1].startswith("bar") and ".warp" not in self.lowered.blocks[block][0][1]:
-            text = "waits at a barrier that other threads of its warp do not reach"
-            return self._fault_of(FaultKind.BARRIER, text, block, number, lane)
-        return self._fault_of(FaultKind.BAD_MASK, _BAD_MASK, block, number, lane)
+        block, pcs = self._get("fault_block"), self.warps[number]["pcs"]
+        lane = _first(int(self.warps[number]["mask"]))
+        if not _is_barrier(self.lowered.blocks[block][0][1]):
+            self._raise_suspect()
+            return self._fault_of(FaultKind.BAD_MASK, _BAD_MASK, block, number, lane)
+        places = {int(pc) - WAITING: there for there, pc in enumerate(pcs) if pc != NOWHERE and pc - WAITING != block}
+        text = self._elsewhere(number, *reversed(places.popitem()))
+        return self._fault_of(FaultKind.BARRIER, text, block, number, lane)
+
+    def _elsewhere(self, number: int, lane: int, block: int) -> str:
+        other = complaints.thread_name(self._thread(number, lane), self.block)
+        return f"waits at a barrier, but {other} waits in line {self._line(block)}: {_ALL_MUST_MEET}"
 
     def _barrier_fault(self, number: int, text: str) -> Fault:
-        lane = int(self.warps["threads"][number] & self.warps[number]["live"])
-        block = int(self.warps[number]["barrier_block"])
-        return self._fault_of(FaultKind.BARRIER, text, block, number, (lane & -lane).bit_length() - 1)
+        lanes = int(self.warps["threads"][number] & self.warps[number]["live"])
+        return self._fault_of(FaultKind.BARRIER, text, int(self.warps[number]["barrier_block"]), number, _first(lanes))
 
     def _fault_of(self, kind: FaultKind, text: str, block: int, number: int, lane: int) -> Fault:
         return self._new_fault(kind, text, self._line(block), number, lane)
@@ -325,16 +343,10 @@ class Run:
         self, kind: FaultKind, text: str, line: int, number: int, lane: int, address: int | None = None
     ) -> Fault:
         x, y, z = (self._get(f"ctaid_{axis}") for axis in "xyz")
-        return Fault(
-            kind,
-            text,
-            complaints.source_name(self.name),
-            self.module.file,
-            line,
-            (x, y, z),
-            self._thread(number, lane),
-            address,
-        )
+        thread = self._thread(number, lane)
+        who = f"{complaints.thread_name(thread, self.block)} of block {complaints.coordinates((x, y, z), self.grid)}"
+        kernel = complaints.source_name(self.name)
+        return Fault(kind, f"{who} {text}", kernel, self.module.file, line, (x, y, z), thread, address)
 
     def _thread(self, number: int, lane: int) -> Dim:
         x, y, z = (int(n) for n in self.warps[number]["tid"][:, lane])
@@ -345,7 +357,19 @@ class Run:
         return self.lowered.blocks[block][0][0] if block < len(self.lowered.blocks) else 0
 
 
+_SKIPPED = "skipped this barrier: it returned early, or the barrier stands inside an if or a loop that it did not run"
+_ALL_MUST_MEET = "all threads of a block must reach the same barrier"
 _BAD_MASK = "runs a warp-level operation whose mask is not the set of threads that run it"
+
+
+def _first(lanes: int) -> int:
+    """The least of some lanes."""
+    return (lanes & -lanes).bit_length() - 1
+
+
+def _is_barrier(name: str) -> bool:
+    """Whether an instruction is a barrier of the whole block."""
+    return name.startswith("bar") and ".warp" not in name
 
 
 def place_statics(module: Module) -> dict[str, npt.NDArray[np.uint8]]:

@@ -90,7 +90,7 @@ BUFFER = np.dtype(
         ("start", "i8"),
         ("bytes", "i8"),
         ("state", "i8"),  # address of one byte for each byte: 1 nothing wrote it, 2 a kernel wrote it
-        ("history", "i8"),  # address of two words for each granule: last write, last reads
+        ("history", "i8"),  # address of an entry for each granule; see races
         ("granule", "i8"),  # log2 of the bytes that share one entry of the history
     ],
     align=True,
@@ -132,12 +132,18 @@ LAUNCH = np.dtype(
         ("fault_site", "i4"),
         ("fault_lane", "i4"),
         ("fault_warp", "i4"),
-        ("fault_other", "i4"),
         ("fault_block", "i4"),
         ("fault_address", "i8"),
-        ("unwritten_site", "i4"),
-        ("unwritten_thread", "i4"),
-        ("unwritten_address", "i8"),  # not 0 once shared memory was read that nothing had written
+        ("other", "i8"),  # trace and time of the access that the last race was with; see races
+        ("other_time", "i8"),
+        ("suspect_kind", "i4"),  # the first race, or the first read of shared memory that nothing had written
+        ("suspect_site", "i4"),
+        ("suspect_thread", "i4"),
+        ("suspect_bytes", "i4"),
+        ("suspect_address", "i8"),  # 0 while there is none
+        ("suspect_time", "i8"),
+        ("suspect_other", "i8"),
+        ("suspect_other_time", "i8"),
     ],
     align=True,
 )

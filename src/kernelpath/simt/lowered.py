@@ -44,8 +44,7 @@ class Lowered:
     warp_bytes: int
     shared_bytes: int
     local_bytes: int
-    shared: dict[str, int]  # offset of each variable in shared memory
-    local: dict[str, int]
+    shared: dict[str, range]  # the bytes of each variable in shared memory; empty for dynamic shared memory
     sites: list[Site] = field(default_factory=list)
     blocks: list[list[tuple[int, str]]] = field(default_factory=list)  # (line, name) of each block's instructions
     symbols: list[str] = field(default_factory=list)

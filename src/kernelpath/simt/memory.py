@@ -3,6 +3,9 @@
 Generated code calls ``access`` once for each memory instruction of a warp, before the bytes are touched, with the 32
 addresses in the warp's record and the active lanes in ``mask``. It returns 0, or 1 after writing its complaint into
 the launch's record. The functions are compiled as they stand here; see ``native``.
+
+A race, and a read of shared memory that nothing has written, do not stop the launch at once but at the next barrier or
+the end of the block: by then it shows whether a thread skipped the barrier, or whether another one writes the memory.
 """
 
 from __future__ import annotations
@@ -24,7 +27,7 @@ from kernelpath.simt.layout import (
     field_offset,
 )
 from kernelpath.simt.native import load8, load64, native, store8, store64
-from kernelpath.simt.races import check
+from kernelpath.simt.races import ENTRY, SITE, THREAD, check, unordered
 
 __all__ = ["access"]
 
@@ -79,18 +82,22 @@ def access(
                 state, history, granule = span.state, span.history, span.granule
             offset = address - start
             if address & (size - 1):
-                return fault(launch, warp, MISALIGNED, number, lane, address, -1)
+                return fault(launch, warp, MISALIGNED, number, lane, address)
             if offset < 0 or offset + size > extent:
-                return fault(launch, warp, OUT_OF_BOUNDS, number, lane, address, -1)
-            if not initialised(state + offset, size, kind):
-                if space != Space.SHARED:
-                    return fault(launch, warp, UNINITIALIZED, number, lane, address, -1)
-                remember_unwritten(launch, warp, number, lane, address)
+                return fault(launch, warp, OUT_OF_BOUNDS, number, lane, address)
+            written = initialised(state + offset, size, kind)
+            if not written and space != Space.SHARED:
+                return fault(launch, warp, UNINITIALIZED, number, lane, address)
+            if launch.suspect_address and kind != Access.LOAD:
+                look_for_writer(launch, warp, number, lane, address, size)
             if history:
-                for entry in range(offset >> granule, (offset + size - 1 >> granule) + 1):
-                    other = check(launch, since, history + 16 * entry, warp.index, lane, kind, strong)
-                    if other >= 0 and not harmless(warp, kind, size, parts, mask, lane, other):
-                        return fault(launch, warp, RACE, number, lane, address, other)
+                for place in range(offset >> granule, (offset + size - 1 >> granule) + 1):
+                    entry = history + ENTRY * place
+                    races = check(launch, since, entry, warp.index, lane, number, kind, strong)
+                    if races and not harmless(launch, warp, kind, size, parts, mask, lane):
+                        suspect(launch, warp, RACE, number, lane, address, size)
+            if not written:
+                suspect(launch, warp, UNINITIALIZED, number, lane, address, size)
     counts.lanes += lanes
     if space == Space.SHARED:
         atomic = kind == Access.ATOMIC
@@ -160,22 +167,47 @@ def initialised(state: int, size: int, kind: int) -> int:
 
 
 @native
-def remember_unwritten(launch: LaunchRecord, warp: WarpRecord, number: int, lane: int, address: int) -> None:
-    """The first read of shared memory that nothing wrote. Whether a barrier is missing shows when others write it."""
-    if not launch.unwritten_address:
-        launch.unwritten_site = number
-        launch.unwritten_thread = warp.index * LANES + lane
-        launch.unwritten_address = address
+def suspect(launch: LaunchRecord, warp: WarpRecord, kind: int, number: int, lane: int, address: int, size: int) -> None:
+    """Remember the first fault that shows in full at the next barrier."""
+    if not launch.suspect_address:
+        launch.suspect_kind = kind
+        launch.suspect_site = number
+        launch.suspect_thread = warp.index * LANES + lane
+        launch.suspect_address = address
+        launch.suspect_bytes = size
+        launch.suspect_time = launch.time
+        launch.suspect_other = launch.other
+        launch.suspect_other_time = launch.other_time
 
 
 @native
-def harmless(warp: WarpRecord, kind: int, size: int, parts: int, mask: int, lane: int, other: int) -> int:
+def look_for_writer(launch: LaunchRecord, warp: WarpRecord, number: int, lane: int, address: int, size: int) -> None:
+    """A thread that writes what another one has read unwritten, with no order between them: that was a race."""
+    thread, reader = warp.index * LANES + lane, launch.suspect_thread
+    if launch.suspect_kind != UNINITIALIZED or not overlap(launch, address, size):
+        return
+    if unordered(launch, launch.block_began, warp.index, reader, launch.suspect_time, thread):
+        launch.suspect_kind = RACE
+        launch.suspect_other = number + 1 << SITE | thread
+        launch.suspect_other_time = launch.time
+
+
+@native
+def overlap(launch: LaunchRecord, address: int, size: int) -> int:
+    """Whether an access touches what was read unwritten."""
+    start = launch.suspect_address
+    return address < start + launch.suspect_bytes and start < address + size
+
+
+@native
+def harmless(launch: LaunchRecord, warp: WarpRecord, kind: int, size: int, parts: int, mask: int, lane: int) -> int:
     """Whether a store writes what is there already, or what the other lane of this instruction writes."""
     if kind != Access.STORE:
         return 0
-    address, partner = load64(warp.address + ADDRESSES + 8 * lane), other & 31
-    together = other >> 5 == warp.index and partner != lane and mask >> partner & 1
-    together = together and load64(warp.address + ADDRESSES + 8 * partner) == address
+    address, other = load64(warp.address + ADDRESSES + 8 * lane), launch.other & THREAD
+    partner, together = other & 31, 0
+    if launch.other_time >= launch.block_began and other >> 5 == warp.index and mask >> partner & 1:
+        together = partner != lane and load64(warp.address + ADDRESSES + 8 * partner) == address
     width = size // parts
     for part in range(parts):
         row = warp.address + OPERANDS + 256 * part
@@ -197,12 +229,11 @@ def number_at(address: int, size: int) -> int:
 
 
 @native
-def fault(launch: LaunchRecord, warp: WarpRecord, kind: int, number: int, lane: int, address: int, other: int) -> int:
+def fault(launch: LaunchRecord, warp: WarpRecord, kind: int, number: int, lane: int, address: int) -> int:
     """Write down a complaint."""
     launch.fault_kind = kind
     launch.fault_site = number
     launch.fault_lane = lane
     launch.fault_warp = warp.index
     launch.fault_address = address
-    launch.fault_other = other
     return 1

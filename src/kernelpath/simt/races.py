@@ -5,9 +5,11 @@ stamped earlier happen before whatever w does now. A barrier makes its warps kno
 warp know itself. Two accesses of different threads race if one of them writes, neither happens before the other, and
 they are not an atomic operation and another one or a read: a loop around compare-and-swap begins with a plain read.
 
-The history of a granule of memory is two words: the last write and the reads since. Both hold a time in their upper
-half. The lower half of a write holds the thread and whether it was atomic, and the one lane that read, or SEVERAL; the
-lower half of a read holds the set of warps that read.
+The history of a granule of memory is an entry of three words. The last write: its time in the upper half, its trace in
+the lower one. The reads since: the time of the last one, and the set of warps that read. The traces of two readers, of
+two warps where there are two.
+
+A trace is a thread, a bit for an atomic operation, and the instruction's number.
 """
 
 from __future__ import annotations
@@ -15,40 +17,50 @@ from __future__ import annotations
 from kernelpath.simt.layout import Access, LaunchRecord
 from kernelpath.simt.native import load64, native, store64
 
-__all__ = ["check"]
+__all__ = ["ENTRY", "LOW", "NOBODY", "SITE", "THREAD", "check", "unordered"]
 
 LOAD, ATOMIC = int(Access.LOAD), int(Access.ATOMIC)
 WARPS = 32
-SEVERAL = 32  # in the place of a lane
+ENTRY = 24  # bytes of an entry of the history
+LOW = 0xFFFFFFFF
 THREAD = (1 << 10) - 1
 WAS_ATOMIC = 1 << 10
-READER = 11  # where the lane that read is kept
+SITE = 11  # where the number of the instruction begins, counted from 1: a trace is never 0
+NOBODY = -1  # in the place of a trace that was not kept
 
 
 @native
-def check(launch: LaunchRecord, floor: int, entry: int, warp: int, lane: int, kind: int, strong: int) -> int:
-    """Judge one access and record it. Returns the thread that it races with, or -1.
+def check(
+    launch: LaunchRecord, floor: int, entry: int, warp: int, lane: int, number: int, kind: int, strong: int
+) -> int:
+    """Judge one access, by the instruction of this number, and record it. Whether it races: then with launch.other.
 
     What happened before the time ``floor`` cannot race: earlier launches; in shared memory, earlier blocks.
     """
     thread = warp * 32 + lane
     write, reads = load64(entry), load64(entry + 8)
-    writer = write & THREAD
     atomic = kind == ATOMIC or strong
     allowed = write & WAS_ATOMIC and (atomic or kind == LOAD)
-    if write and not allowed and unordered(launch, floor, warp, writer, write >> 32, thread):
-        return writer
+    if write and not allowed and unordered(launch, floor, warp, write & THREAD, write >> 32, thread):
+        return accuse(launch, write & LOW, write >> 32)
+    trace = number + 1 << SITE | (WAS_ATOMIC if atomic else 0) | thread
     if kind == LOAD:
         if not strong:
-            record_reader(launch, entry, write, reads, warp, lane)
-        return -1
-    if not atomic:
-        reader = unordered_reader(launch, floor, write, reads, warp, lane)
-        if reader >= 0:
-            return reader
-    store64(entry, launch.time << 32 | (WAS_ATOMIC if atomic else 0) | thread)
+            record_reader(launch, entry, reads, warp, trace)
+        return 0
+    if not atomic and reads and unordered_reader(launch, floor, reads, load64(entry + 16), warp, thread):
+        return 1
+    store64(entry, launch.time << 32 | trace)
     store64(entry + 8, 0)
-    return -1
+    return 0
+
+
+@native
+def accuse(launch: LaunchRecord, trace: int, time: int) -> int:
+    """Keep the access that another one races with."""
+    launch.other = trace
+    launch.other_time = time
+    return 1
 
 
 @native
@@ -83,16 +95,18 @@ def known(launch: LaunchRecord, warp: int, other: int) -> int:
 
 
 @native
-def record_reader(launch: LaunchRecord, entry: int, write: int, reads: int, warp: int, lane: int) -> None:
+def record_reader(launch: LaunchRecord, entry: int, reads: int, warp: int, trace: int) -> None:
     """Add a reader to the history. Readers that happen before this one are forgotten."""
-    time, warps, me = reads >> 32, reads & 0xFFFFFFFF, 1 << warp
-    reader = lane
+    time, warps = reads >> 32, reads & LOW
     if time < launch.block_began or (time < launch.time and knows(launch, warp, warps, time)):
         warps = 0
-    elif warps != me or write >> READER & 63 != lane:
-        reader = SEVERAL
-    store64(entry, write & ~(63 << READER) | reader << READER)
-    store64(entry + 8, launch.time << 32 | warps | me)
+        store64(entry + 16, trace)
+    else:
+        readers = load64(entry + 16)
+        last = readers & LOW
+        if last >> 5 & 31 != warp or (readers >> 32 == 0 and last & THREAD != trace & THREAD):
+            store64(entry + 16, last << 32 | trace)
+    store64(entry + 8, launch.time << 32 | warps | 1 << warp)
 
 
 @native
@@ -108,17 +122,19 @@ def knows(launch: LaunchRecord, warp: int, warps: int, time: int) -> int:
 
 
 @native
-def unordered_reader(launch: LaunchRecord, floor: int, write: int, reads: int, warp: int, lane: int) -> int:
-    """A thread that read what is written now, without the two being ordered; -1 if there is none."""
-    time, warps, reader = reads >> 32, reads & 0xFFFFFFFF, write >> READER & 63
-    if warps == 0 or time < floor:
-        return -1
-    if time < launch.block_began:
-        return -1 if published(launch, time) else 0
+def unordered_reader(launch: LaunchRecord, floor: int, reads: int, readers: int, warp: int, thread: int) -> int:
+    """Whether a thread read what ``thread`` writes now, without the two being ordered."""
+    time, warps, last, before = reads >> 32, reads & LOW, readers & LOW, readers >> 32
+    if unordered(launch, floor, warp, last & THREAD, time, thread):
+        return accuse(launch, last, time)
+    if time < floor or time < launch.block_began:
+        return 0
+    if before and unordered(launch, floor, warp, before & THREAD, time, thread):
+        return accuse(launch, before, time)
     other = 0
     while warps:
-        if warps & 1 and known(launch, warp, other) <= time and (other != warp or reader != lane):
-            return other * 32 + (reader if reader < SEVERAL else 0)
+        if warps & 1 and known(launch, warp, other) <= time and (other != warp or before):
+            return accuse(launch, NOBODY, time)
         warps >>= 1
         other += 1
-    return -1
+    return 0

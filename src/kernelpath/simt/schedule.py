@@ -89,10 +89,10 @@ def run_block(launch: LaunchRecord, warps: int, count: int, stride: int) -> int:
                     return number
             waiting += warp.status == Status.BARRIER
         if not running and waiting:
-            if launch.unwritten_address or not all_wait_together(launch, warps, count, stride):
+            if launch.suspect_address or not all_wait_together(launch, warps, count, stride):
                 return HOST
             meet(launch, warps, count, stride)
-        elif launch.unwritten_address and not running:
+        elif launch.suspect_address and not running:
             return HOST
         elif not running:
             return DONE

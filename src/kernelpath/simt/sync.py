@@ -18,7 +18,7 @@ from kernelpath.simt.layout import (
 )
 from kernelpath.simt.memory import ADDRESSES
 from kernelpath.simt.native import load64, native, store8, store64
-from kernelpath.simt.races import THREAD, WARPS
+from kernelpath.simt.races import ENTRY, LOW, THREAD, WARPS
 
 __all__ = ["EVERYTHING", "commit_async", "copy_async", "fence", "wait_async", "warp_sync"]
 
@@ -108,6 +108,7 @@ def stamp(launch: LaunchRecord, warp: WarpRecord, lane: int, address: int, size:
     """Date the write of a thread, unless another one has written since."""
     offset, thread = address - launch.shared, warp.index * LANES + lane
     for granule in range(offset >> launch.shared_granule, (offset + size - 1 >> launch.shared_granule) + 1):
-        entry = launch.shared_history + 16 * granule
-        if load64(entry) & THREAD == thread:
-            store64(entry, launch.time << 32 | thread)
+        entry = launch.shared_history + ENTRY * granule
+        write = load64(entry)
+        if write & THREAD == thread:
+            store64(entry, launch.time << 32 | write & LOW)
