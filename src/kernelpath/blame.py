@@ -13,7 +13,7 @@ from kernelpath.sandbox import Trespass
 from kernelpath.simt import errors
 from kernelpath.verdict import Complaint, Verdict
 
-_FAULTS = {"OUT_OF_BOUNDS": Verdict.OUT_OF_BOUNDS, "RACE": Verdict.RACE}
+_FAULTS = {kind: Verdict[kind.name] for kind in errors.FaultKind if kind.name in Verdict.__members__}
 _COMPILERS = ("CompileError", "KernelNotFound", "CompilationError", "DSLRuntimeError", "DSLUserCodeError", "PTXASError")
 _NVRTC_ERROR = re.compile(r"^(?P<file>\S+?)\((?P<line>\d+)\): (?:catastrophic )?error:? (?P<text>.*)", re.MULTILINE)
 
@@ -24,7 +24,7 @@ def blame(error: BaseException, file: Path, loading: bool = False) -> Complaint:
     if isinstance(error, NotImplementedError) and not loading:
         return Complaint(Verdict.NOT_STARTED, str(error), str(file), line)
     if isinstance(error, errors.Fault):
-        verdict = _FAULTS.get(error.kind.name, Verdict.CRASHED)
+        verdict = _FAULTS.get(error.kind, Verdict.CRASHED)
         return Complaint(verdict, error.message, error.file or str(file), error.line)
     if isinstance(error, errors.TimedOut):
         cause = f"still running after {error.instructions:,} instructions: a loop that does not end?"

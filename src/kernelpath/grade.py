@@ -38,7 +38,7 @@ LIBRARY_SHARE = 0.1
 PTX_MACHINE = (8, 0)
 """The compute capability that the PTX machine has."""
 
-_FAULTS = (Verdict.OUT_OF_BOUNDS, Verdict.RACE)
+_FAULTS = (Verdict.OUT_OF_BOUNDS, Verdict.UNINITIALIZED, Verdict.RACE, Verdict.BARRIER)
 """Complaints of the PTX machine that hold on any GPU, also where the result came out right."""
 
 _ENDS_GRADING = (

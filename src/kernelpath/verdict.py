@@ -40,7 +40,9 @@ class Verdict(str, Enum):
     NOT_WRITTEN = "NOT_WRITTEN", "part of an output was never written", _REPLAY
     MUTATED_INPUT = "MUTATED_INPUT", "the submission changed its inputs"
     OUT_OF_BOUNDS = "OUT_OF_BOUNDS", "the kernel touched memory outside its tensors", _REPLAY
+    UNINITIALIZED = "UNINITIALIZED", "the kernel read memory that nothing had written", _REPLAY
     RACE = "RACE", "two threads touched one address without an order between them", _REPLAY
+    BARRIER = "BARRIER", "the threads of a block did not all reach the same barrier", _REPLAY
     NOT_YOUR_KERNEL = "NOT_YOUR_KERNEL", "a library did the work"
     TAMPERED = "TAMPERED", "the submission changed the process that measures it"
     TOO_MUCH_TRAFFIC = (

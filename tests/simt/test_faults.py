@@ -172,6 +172,16 @@ BUGS = [
         """,
     ),
     Bug(
+        "sum_not_set_to_zero",
+        FaultKind.UNINITIALIZED,
+        r"thread 0 of block 0 updates 4 bytes at s\[5\] .*, which nothing has written",
+        """
+        atomicAdd(s + 5, a[t]); // here
+        __syncthreads();
+        c[t] = s[5];
+        """,
+    ),
+    Bug(
         "local_not_filled",
         FaultKind.UNINITIALIZED,
         "nothing has written",

@@ -88,7 +88,7 @@ def access(
             written = initialised(state + offset, size, kind)
             if not written and space != Space.SHARED:
                 return fault(launch, warp, UNINITIALIZED, number, lane, address)
-            if launch.suspect_address and kind != Access.LOAD:
+            if launch.suspect_address and kind == Access.STORE:
                 look_for_writer(launch, warp, number, lane, address, size)
             if history:
                 for place in range(offset >> granule, (offset + size - 1 >> granule) + 1):

@@ -10,5 +10,5 @@ C_TYPE = {torch.float32: "float", torch.bfloat16: "__nv_bfloat16"}
 def softmax(x: torch.Tensor) -> torch.Tensor:
     rows, columns = x.shape
     out = torch.empty_like(x)
-    cuda.kernel("CRASHED_reads_unwritten_shared_memory.cu", f"softmax<{C_TYPE[x.dtype]}>")[rows, 256](x, out, columns)
+    cuda.kernel("UNINITIALIZED_sum_in_shared_memory.cu", f"softmax<{C_TYPE[x.dtype]}>")[rows, 256](x, out, columns)
     return out
