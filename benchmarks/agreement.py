@@ -4,7 +4,8 @@
     python benchmarks/agreement.py --device cuda outputs.pt results/h200_agreement.json
 
 The first writes the outputs, the second compares. Integers, copies and fused multiply-adds have to be equal bit for
-bit; where an approximate function takes part, the table shows by how many units in the last place they differ.
+bit; where an approximate function takes part, the table shows by how many units in the last place they differ. The
+approximate functions themselves are compared too.
 """
 
 from __future__ import annotations
@@ -18,11 +19,25 @@ import peers
 import torch
 
 from kernelpath import registry
+from kernelpath.lanes import cuda
 from kernelpath.registry import Item
 from kernelpath.timing import Stopwatch
 from kernelpath.truth import derive, draw_inputs
 
 Outputs = dict[str, list[torch.Tensor]]
+
+FUNCTIONS = {
+    "rcp": (2.0**-120, 2.0**120),
+    "sqrt": (2.0**-120, 2.0**120),
+    "rsqrt": (2.0**-120, 2.0**120),
+    "lg2": (2.0**-120, 2.0**120),
+    "ex2": (-120.0, 120.0),
+    "sin": (-3.14, 3.14),
+    "cos": (-3.14, 3.14),
+    "tanh": (-9.0, 9.0),
+}
+"""PTX's approximate functions of one float32, and where they are tried: evenly, or by exponents where all is positive.
+"""
 
 
 def outputs(device: str) -> Outputs:
@@ -39,6 +54,35 @@ def outputs(device: str) -> Outputs:
             tensors = result if isinstance(result, tuple) else (result,)
             found[f"{item.name} {dict(case)}"] = [tensor.cpu() for tensor in tensors]
     return found
+
+
+def functions(device: str) -> Outputs:
+    """Every approximate function at 2^18 places, on the CPU."""
+    count = 1 << 18
+    found: Outputs = {}
+    for name, (low, high) in FUNCTIONS.items():
+        drawn = torch.rand(count, generator=torch.Generator().manual_seed(1))
+        x = low * (high / low) ** drawn if low > 0 else low + (high - low) * drawn
+        flush = "" if name == "tanh" else ".ftz"
+        source = f"""extern "C" __global__ void {name}_of(const float* x, float* y) {{
+    int i = blockIdx.x * blockDim.x + threadIdx.x;
+    asm("{name}.approx{flush}.f32 %0, %1;" : "=f"(y[i]) : "f"(x[i]));
+}}"""
+        x = x.to(device)
+        y = torch.empty_like(x)
+        cuda.Kernel(f"{name}.cu", source, f"{name}_of")[count // 256, 256](x, y)
+        found[name] = [y.cpu()]
+    return found
+
+
+def difference(ours: torch.Tensor, theirs: torch.Tensor) -> dict[str, float]:
+    """How far a function's values lie apart: the largest of each measure, and the share that is equal bit for bit."""
+    return {
+        "equal": float((ours == theirs).double().mean()),
+        "units_in_the_last_place": units_in_the_last_place(ours, theirs),
+        "absolute": float((ours.double() - theirs.double()).abs().max()),
+        "relative": float(((ours.double() - theirs.double()) / theirs.double()).abs().max()),
+    }
 
 
 def _entry(item: Item, name: str, device: str) -> Any:
@@ -69,15 +113,18 @@ def main() -> None:
     parser.add_argument("outputs", type=Path)
     parser.add_argument("table", type=Path, nargs="?", help="compare with the outputs and write this")
     options = parser.parse_args()
-    found = outputs(options.device)
+    found, of_functions = outputs(options.device), functions(options.device)
     if options.table is None:
-        torch.save(found, options.outputs)
+        torch.save([found, of_functions], options.outputs)
         return
-    saved: Outputs = torch.load(options.outputs, weights_only=True)
+    saved, functions_saved = torch.load(options.outputs, weights_only=True)
     table = {name: max(map(units_in_the_last_place, saved[name], found[name])) for name in found}
     for name, units in table.items():
         print(f"{units:>8}  {name}")
-    recorded = peers.machine(Stopwatch()) | {"units_in_the_last_place": table}
+    differences = {name: difference(functions_saved[name][0], of_functions[name][0]) for name in of_functions}
+    for name, measures in differences.items():
+        print(f"{name:<8}", " ".join(f"{measure} {value:.3g}" for measure, value in measures.items()))
+    recorded = peers.machine(Stopwatch()) | {"units_in_the_last_place": table, "functions": differences}
     options.table.write_text(json.dumps(recorded, indent=1) + "\n")
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -17,7 +18,9 @@ _TABLE = re.compile(r"(?P<begin><!-- table: (?P<name>\w+) -->\n)(?P<body>.*?)(?P
 
 def regenerate(text: str, root: Path) -> str:
     """The text with every marked table generated anew. Raises KeyError for a table that nothing generates."""
-    tables = {table.__name__: table for table in (syllabus, results, peers, counters, kernels, agreement, findings)}
+    tables = {
+        table.__name__: table for table in (syllabus, results, peers, counters, kernels, agreement, functions, findings)
+    }
 
     def table(match: re.Match[str]) -> str:
         return match["begin"] + "\n".join(tables[match["name"]](root)) + "\n" + match["end"]
@@ -125,6 +128,24 @@ def agreement(root: Path) -> Iterator[str]:
 def _each(counted: dict[str, int], what: str, unit: str) -> str:
     requests = counted[f"{what}_requests"]
     return f"{counted[f'{what}_{unit}'] / requests:.4g}" if requests else "0"
+
+
+def functions(root: Path) -> Iterator[str]:
+    """A row for each approximate function of PTX: how far the PTX machine's values lie from the GPU's."""
+    yield from _header("GPU", "function", "equal bit for bit", "largest difference", "relative", "absolute")
+    for recorded in _recorded(root):
+        for name, found in recorded.get("functions", {}).items():
+            units = f"{found['units_in_the_last_place']:,} units in the last place"
+            yield _row(
+                recorded["gpu"],
+                f"`{name}.approx.f32`",
+                f"{found['equal']:.1%}",
+                units,
+                *(
+                    f"2^{math.log2(found[measure]):.1f}" if found[measure] else "0"
+                    for measure in ("relative", "absolute")
+                ),
+            )
 
 
 def findings(root: Path) -> Iterator[str]:
