@@ -115,9 +115,18 @@ def test_a_missing_kernel_lists_those_there_are(source: Path, name: str) -> None
         cuda.kernel(source, name).binary("compute_80")
 
 
-def test_wrong_template_arguments_are_a_compile_error_of_the_name(source: Path) -> None:
-    with pytest.raises(cuda.CompileError, match="cannot determine which instance"):
-        cuda.kernel(source, "scale<float>").binary("compute_80")
+NAMES = {
+    "scale": r'^scale is a template: name an instance of it, such as "scale<float, 32>"$',
+    "scale<float>": r'"scale<float>" is no instance of template <typename T, int SCALE> scale.*: cannot determine',
+    "scale<half, 2>": r'such as "scale<float, 32>": identifier "half" is undefined$',
+    "wide<2>": r'^"wide<2>" names no kernel: wide is not a template; call it "wide"$',
+}
+
+
+@pytest.mark.parametrize(("name", "sentence"), NAMES.items(), ids=NAMES)
+def test_a_name_that_is_no_instance_says_what_to_write(source: Path, name: str, sentence: str) -> None:
+    with pytest.raises(cuda.KernelNotFound, match=sentence):
+        cuda.kernel(source, name).binary("compute_80")
 
 
 def test_infinity_and_nan_are_there_without_math_h(tmp_path: Path) -> None:

@@ -92,10 +92,20 @@ def _compile(source: str, file: str, name: str, flags: tuple[str, ...]) -> Binar
 def _failure(source: str, file: str, name: str, log: str) -> Exception:
     """The name alone is wrong if NVRTC complains about nothing but its list of names (__nv_name_map)."""
     elsewhere = re.search(r"^(?!__nv_name_map).*\(\d+\): (?:catastrophic )?error", log, flags=re.MULTILINE)
-    kernels = source_kernels(source)
-    if elsewhere or "__nv_name_map" not in log or base_name(name) in kernels:
+    if elsewhere or "__nv_name_map" not in log:
         return CompileError(log)
-    return KernelNotFound(f"no kernel {name} in {file}; kernels there: {', '.join(kernels) or 'none'}")
+    base, kernels = base_name(name), source_kernels(source)
+    if base not in kernels:
+        return KernelNotFound(f"no kernel {name} in {file}; kernels there: {', '.join(kernels) or 'none'}")
+    parameters = _template_parameters(source, base)
+    if not parameters:
+        return KernelNotFound(f'"{name}" names no kernel: {base} is not a template; call it "{base}"')
+    example = f'"{base}<{", ".join(map(_example, parameters))}>"'
+    if name == base:
+        return KernelNotFound(f"{base} is a template: name an instance of it, such as {example}")
+    said = re.findall(r"error: (.*)", log)[0]
+    template = f"template <{', '.join(parameters)}> {base}"
+    return KernelNotFound(f'"{name}" is no instance of {template}, such as {example}: {said}')
 
 
 def _call(function: Any, *arguments: Any) -> Any:
@@ -155,9 +165,24 @@ def base_name(name: str) -> str:
 
 def source_kernels(source: str) -> dict[str, list[str]]:
     """The kernels that a CUDA C++ source defines: name -> declarations of its parameters, as written."""
-    code = re.sub(r"//[^\n]*|/\*.*?\*/", " ", source, flags=re.DOTALL)
-    heads = re.findall(r"__global__[^{;]*?(\w+)\s*\(([^(){};]*)\)\s*\{", code)
+    heads = re.findall(r"__global__[^{;]*?(\w+)\s*\(([^(){};]*)\)\s*\{", _without_comments(source))
     return {name: re.sub(r"<[^<>]*>", "", parameters).split(",") for name, parameters in heads}
+
+
+def _without_comments(source: str) -> str:
+    return re.sub(r"//[^\n]*|/\*.*?\*/", " ", source, flags=re.DOTALL)
+
+
+def _template_parameters(source: str, kernel: str) -> list[str]:
+    """The parameters of a kernel's template as written; none if it is not one."""
+    found = re.search(rf"template\s*<([^<>]*)>[^;{{}}]*?__global__[^;{{}}]*?\b{kernel}\s*\(", _without_comments(source))
+    return [parameter.strip() for parameter in found[1].split(",")] if found else []
+
+
+def _example(parameter: str) -> str:
+    """An argument that a template's parameter takes."""
+    kind = parameter.split()[0]
+    return "float" if kind in ("typename", "class") else "true" if kind == "bool" else "32"
 
 
 def declared_parameters(source: str, name: str, types: list[str]) -> tuple[Parameter, ...]:
