@@ -82,6 +82,11 @@ class Exercise:
         return "passed" if self.record.passed else "tried" if self.last else "new"
 
     @property
+    def earlier(self) -> bool:
+        """Whether it was passed before the last try, which was not."""
+        return self.record.passed is not None and self.last is not None and not self.last.report.verdict.passed
+
+    @property
     def measured(self) -> Measurement | None:
         return self.timed.report.measurement if self.timed else None
 
