@@ -158,6 +158,15 @@ def test_names_do_not_cover_each_other() -> None:
     assert all(below - above >= 14.9 for above, below in pairwise(heights))
 
 
+def test_a_failure_after_a_pass_does_not_read_as_a_pass(kept: Progress) -> None:
+    assert "passed earlier" not in page(kept).lower()
+    kept.update("1_architecture/w01a_double", lambda record: Record("2026-11-20", 1))
+    html = page(kept)
+    assert '<span class="stars">passed earlier ★☆☆</span><b>double</b>' in html
+    assert "Passed earlier, on 2026-11-20." in html
+    assert "Passed on 2026-11-21." in html
+
+
 def test_the_page_stands_alone_and_escapes_what_learners_write(kept: Progress) -> None:
     html = page(kept)
     assert "&lt;b&gt;not bold&lt;/b&gt;" in html
