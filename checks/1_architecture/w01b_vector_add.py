@@ -81,9 +81,10 @@ EXERCISE = Exercise(
         ),
     ),
     explain="An addition costs 12 bytes and one operation, so the only thing to tune is how many bytes are in flight."
-    " By Little's law that is latency times bandwidth: 0.7 us at 4.3 TB/s, shared by the 132 SMs of an H200, is 23 KB"
-    " an SM. With a 4-byte load from each input, 2048 resident threads ask for 16 KB; with 16-byte loads for 64 KB, and"
-    " a quarter of the blocks have to be started. More loads a thread gain nothing further, as an expert finds out by"
-    " trying. Now the kernel runs at the speed of a copy and there is nothing left to gain in it: the next gain is not"
-    " to run it at all, by fusing the addition into the kernel that made x or the one that reads out (week 13).",
+    " Latency times bandwidth says how many are needed (Little's law): 0.7 to 0.8 us, when memory is busy, at 4.3 TB/s,"
+    " shared by the 132 SMs of an H200, are 23 to 26 KB an SM. With a 4-byte load from each input, the 2048 threads"
+    " that an SM holds at a time ask for 16 KB; with 16-byte loads for 64 KB, and a quarter of the blocks have to be"
+    " started. More loads a thread gain nothing further, as an expert finds out by trying. With 16-byte loads the"
+    " kernel runs at the speed of a copy, and there is nothing left to gain in it: the next gain is not to run it at"
+    " all, by fusing the addition into the kernel that made x or the one that reads out (week 13).",
 )

@@ -27,7 +27,7 @@ EXERCISE = Exercise(
         {"rows": 7, "columns": 31, "pad": 0},
         {"rows": 8, "columns": 32, "pad": 3},
         {"rows": 9, "columns": 33, "pad": 5},
-        {"rows": 1009, "columns": 2, "pad": 1},
+        {"rows": 8209, "columns": 2, "pad": 1},
         {"rows": 127, "columns": 509, "pad": 0},
         {"rows": 256, "columns": 512, "pad": 8},
     ),

@@ -247,10 +247,10 @@ EXERCISE = Exercise(
         ),
     ),
     explain="Occupancy answers one question: how many warps are there to switch to while one waits? Little's law says"
-    " how many are needed: bytes under way = latency times bandwidth, about 26 KB for each multiprocessor of an H200."
-    " They can come from many warps with a load each, or from few with many. So experts do not chase 100 %; they"
-    " look which of the four limits binds, and whether the next step is near: 41 registers cost a block that 40 do"
-    " not. __launch_bounds__(256, 6) asks the compiler to stay below the step; if the values then spill to local"
-    " memory, the price was too high. The fastest matrix products run at 12 to 25 % of the warps, with nearly all"
-    " registers in use.",
+    " how many are needed: bytes under way = latency times bandwidth. With 0.7 to 0.8 us, when memory is busy, that is"
+    " 23 to 26 KB for each multiprocessor of an H200. They can come from many warps with a load each, or from few with"
+    " many. So experts do not chase 100 %; they look which of the four limits binds, and whether the next step is near:"
+    " 41 registers cost a block that 40 do not. __launch_bounds__(256, 6) asks the compiler to stay below the step; if"
+    " the values then spill to local memory, the price was too high. The fastest matrix products run at 12 to 25 % of"
+    " the warps, with nearly all registers in use.",
 )

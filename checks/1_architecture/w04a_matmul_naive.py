@@ -52,6 +52,7 @@ EXERCISE = Exercise(
         {"m": 9, "n": 33, "k": 31},
         {"m": 1, "n": 127, "k": 61},
         {"m": 61, "n": 1, "k": 127},
+        {"m": 8193, "n": 1, "k": 1},
         {"m": 96, "n": 128, "k": 64},
     ),
     vary=("m", "n", "k"),
@@ -74,7 +75,7 @@ EXERCISE = Exercise(
         "`const int column = blockIdx.x * blockDim.x + threadIdx.x, row = blockIdx.y * blockDim.y + threadIdx.y;"
         " if (row >= m || column >= n) return; float sum = 0; for (int i = 0; i < k; ++i) sum += a[(long long)row * k +"
         " i] * b[(long long)i * n + column]; out[(long long)row * n + column] = sum;`, on a grid of"
-        " ((n + 31) // 32, (m + 7) // 8) blocks of (32, 8).",
+        " ((n + 31) // 32, (m + 7) // 8) blocks of (32, 8). The (long long) is there because row * k may exceed 2^31.",
     ),
     questions=(
         Question(

@@ -63,7 +63,9 @@ EXERCISE = Exercise(
         " < m && begin + x < k ? a[row * k + begin + x] : 0; of_b[y][x] = begin + y < k && column < n ? b[(begin + y)"
         " * n + column] : 0; __syncthreads(); for (int i = 0; i < 32; ++i) sum += of_a[y][i] * of_b[i][x];"
         " __syncthreads(); }` is right. For the second star a thread has to make several outputs, such as 4 x 4 or 8 x"
-        " 8 of a tile of 64 or 128, so that each value it reads from shared memory is used 4 or 8 times.",
+        " 8 of a tile of 64 or 128, so that each value it reads from shared memory is used 4 or 8 times. Do not give a"
+        " thread neighbours. Thread x makes columns x, x + 16, x + 32, x + 48: neighbouring lanes stay at neighbouring"
+        " addresses.",
     ),
     questions=(
         Question(

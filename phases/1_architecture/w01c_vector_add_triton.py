@@ -16,7 +16,7 @@ BLOCK = 1024
 
 @triton.jit
 def vector_add_blocks(x, y, out, n, BLOCK: tl.constexpr):
-    """One program for BLOCK elements."""
+    """One program for BLOCK elements. x, y and out are addresses, of their first elements."""
     # TODO: compute the offsets of this program's elements, mask those past the end, load, add, store
 
 

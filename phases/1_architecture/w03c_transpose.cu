@@ -5,7 +5,8 @@
 
 #include <cuda_bf16.h>
 
-template <typename T>  // TODO: add what else has to be known when compiling, such as the size of a tile
+template <typename T>  // TODO: add what else has to be known when compiling, such as the size of a tile;
+                       // TODO: then also write it in the launch: transpose<float, 32>
 __global__ void transpose(const T* in, T* out, int rows, int columns) {
     // TODO: begin with out[column * rows + row] = in[row * columns + column], and see where sectors are lost
 }

@@ -9,9 +9,9 @@ that the kernel moves, and on a GPU the time against torch.add.
 Traffic: 12 bytes an element, two reads and a write, for one addition. An H200 adds 67 TFLOP/s and copies 4.2 TB/s, so
 memory bounds it 200 times over; the speed of light is 12 n bytes at the rate of a copy.
 
-What reaches it: 16-byte accesses, and no more than that. By Little's law 4.2 TB/s at 0.7 us latency are 23 KB in flight
-on each of 132 SMs; 2048 resident threads with two float4 loads each ask for 64 KB. So one vector a thread is enough:
-two or four are no faster, and streaming loads (__ldcs) are 6 % slower.
+What reaches it: 16-byte accesses, and no more than that. By Little's law 4.3 TB/s at 0.7 to 0.8 us of latency are 23 to
+26 KB in flight on each of 132 SMs; the 2048 threads that an SM holds at a time ask for 64 KB with two float4 loads
+each. So one vector a thread is enough: two or four are no faster, and streaming loads (__ldcs) are 6 % slower.
 """
 
 import torch

@@ -20,7 +20,7 @@ BLOCK = 1024
 
 @triton.jit
 def vector_add_blocks(x, y, out, n, BLOCK: tl.constexpr):
-    """One program for BLOCK elements."""
+    """One program for BLOCK elements. x, y and out are addresses, of their first elements."""
     offsets = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     inside = offsets < n
     total = tl.load(x + offsets, mask=inside) + tl.load(y + offsets, mask=inside)
