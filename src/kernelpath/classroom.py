@@ -22,7 +22,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from kernelpath import grade, registry
+import torch
+
+from kernelpath import doctor, forkserver, grade, registry
 from kernelpath.progress import write_atomically
 from kernelpath.registry import Item
 from kernelpath.verdict import Report, Verdict
@@ -109,7 +111,7 @@ def grade_class(
 ) -> list[Grade]:
     """Grade every learner of `folder` on `items` and write the results below `out`; returns them in order.
 
-    seed: the same for all, so that all get the same sizes and inputs. jobs: how many at a time; one on a GPU, where
+    seed: the same for all, so that all get the same sizes and inputs. jobs: how many at a time; one on each GPU, where
     they would disturb each other's time, else one for each processor. tell: called after each, with how many are done.
     Raises grade.Usage and spec.DeclarationError.
     """
@@ -120,7 +122,7 @@ def grade_class(
     known = _read(out / "grades.json")
     keys = {entry: _key(entry, where, seed) for entry in found}
     done = {entry: known[key] for entry, key in keys.items() if key in known}
-    pool = ThreadPoolExecutor(1 if where == "cuda" else jobs or os.cpu_count())
+    pool = _one_a_gpu(jobs) if where == "cuda" else ThreadPoolExecutor(jobs or os.cpu_count())
     todo = [entry for entry in found if entry not in done]
     waiting = {pool.submit(_grade, entry, keys[entry], where, seed, (folder, out)): entry for entry in todo}
     saved = time.monotonic()
@@ -135,6 +137,18 @@ def grade_class(
         pool.shutdown(cancel_futures=True)
         _write(out, [done[entry] for entry in found if entry in done], most)
     return [done[entry] for entry in found]
+
+
+def _one_a_gpu(jobs: int | None) -> ThreadPoolExecutor:
+    """A thread for each GPU, which is the only one that its workers see."""
+    indices = list(range(torch.cuda.device_count()))[:jobs]
+
+    def take() -> None:
+        index = indices.pop()
+        torch.cuda.set_device(index)
+        forkserver.set_environment(CUDA_VISIBLE_DEVICES=doctor.gpu_id(index))
+
+    return ThreadPoolExecutor(len(indices), initializer=take)
 
 
 def _most_stars(item: Item, device: str) -> int:

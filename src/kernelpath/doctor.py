@@ -137,18 +137,26 @@ def _driver() -> str:
     return (_nvidia_smi("--query-gpu=driver_version") or ["unknown"])[0]
 
 
-def neighbours(ours: Collection[int] = ()) -> Iterator[Finding]:
-    """Other processes on the GPUs, which make every timing noisy. ours: processes of the grader besides this one."""
-    for line in _nvidia_smi("--query-compute-apps=pid,process_name,used_memory"):
+def gpu_id(index: int | None = None) -> str:
+    """The name by which the driver knows a GPU, that in use where no index is given."""
+    import torch
+
+    return f"GPU-{torch.cuda.get_device_properties(index).uuid}"
+
+
+def neighbours(ours: Collection[int] = (), gpu: str | None = None) -> Iterator[Finding]:
+    """Other processes on a GPU, or on any, which make times noisy. ours: processes of the grader besides this one."""
+    which = [] if gpu is None else [f"--id={gpu}"]
+    for line in _nvidia_smi("--query-compute-apps=pid,process_name,used_memory", *which):
         pid, _, rest = line.partition(", ")
         if pid.isdigit() and int(pid) not in (os.getpid(), *ours):
             detail = f"process {pid} ({rest}) is on the GPU too and makes times noisy"
             yield Finding("quiet GPU", False, detail, f"kill {pid}, if it is yours")
 
 
-def _nvidia_smi(query: str) -> list[str]:
+def _nvidia_smi(*query: str) -> list[str]:
     try:
-        command = ["nvidia-smi", query, "--format=csv,noheader"]
+        command = ["nvidia-smi", *query, "--format=csv,noheader"]
         done = subprocess.run(command, capture_output=True, text=True, timeout=10, check=True)
     except (OSError, subprocess.SubprocessError):
         return []

@@ -21,7 +21,7 @@ import tempfile
 import threading
 import traceback
 import weakref
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import IO, NoReturn
 
@@ -83,13 +83,14 @@ class Child:
 class ForkServer:
     """The server as the process sees that starts it. It ends with that process, and its workers with it."""
 
-    def __init__(self) -> None:
+    def __init__(self, environment: Mapping[str, str]) -> None:
         self._requests, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._said = tempfile.TemporaryFile()  # noqa: SIM115
         path = [entry for entry in sys.path if entry and Path(entry).resolve() != Path.cwd()]
         self._process = subprocess.Popen(
             [sys.executable, "-IBu", "-c", _BOOT.format(path=path, descriptor=theirs.fileno())],
             pass_fds=[theirs.fileno()],
+            env={**os.environ, **environment},
             stdin=subprocess.DEVNULL,
             stdout=self._said,
             stderr=self._said,
@@ -125,18 +126,26 @@ def _end(requests: socket.socket, process: subprocess.Popen[bytes], said: IO[byt
     said.close()
 
 
-_servers = threading.local()
+class _Thread(threading.local):
+    """What a thread has for itself: a submission can kill the server that it came from, and all that runs beside it."""
+
+    server: ForkServer | None = None
+    environment: Mapping[str, str] = {}
+
+
+_thread = _Thread()
 
 
 def running() -> ForkServer:
-    """This thread's server, started where there is none: call it early, and its imports run beside other work.
+    """This thread's server, started where there is none: call it early, and its imports run beside other work."""
+    if _thread.server is None or not _thread.server.alive:
+        _thread.server = ForkServer(_thread.environment)
+    return _thread.server
 
-    One a thread, because a submission can kill the server that it came from, and with it what runs beside it.
-    """
-    server: ForkServer | None = getattr(_servers, "own", None)
-    if server is None or not server.alive:
-        server = _servers.own = ForkServer()
-    return server
+
+def set_environment(**variables: str) -> None:
+    """What this thread's next server has in its environment besides this process's, and so have its workers."""
+    _thread.server, _thread.environment = None, variables
 
 
 def serve(descriptor: int) -> NoReturn:

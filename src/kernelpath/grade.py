@@ -356,7 +356,8 @@ class _Grading:
     def _neighbours(self) -> tuple[str, ...]:
         from kernelpath import doctor
 
-        return tuple(f"an undisturbed time: {found.detail}" for found in doctor.neighbours(self._runner.pids))
+        found = doctor.neighbours(self._runner.pids, doctor.gpu_id())
+        return tuple(f"an undisturbed time: {one.detail}" for one in found)
 
     def _not_measured(self, verdict: Verdict) -> tuple[str, ...]:
         if self.device == "cuda" or not verdict.passed or self.exercise.baseline is None:
