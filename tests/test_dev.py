@@ -202,3 +202,25 @@ def test_a_stale_table_is_found(course: Path) -> None:
 )
 def test_solving_only_ever_adds_lines(stub: str, drifted: list[tuple[int, str]]) -> None:
     assert stubs.drift(stub, "a\nx\nb\n") == drifted
+
+
+@pytest.mark.parametrize(
+    ("source", "line"),
+    [
+        ("__global__ void k(int* x,\n    int n) {\n    // TODO: }\n}\n", 2),
+        ("__global__ void k(int* x) { /* a\n} */ }\n", 1),
+        ("__global__ void k(int* x) {\n    x[0] = 1;\n}\n", 0),
+        ("__device__ void f() {}\n__global__ void k(int* x) { f(); }\n", 0),
+        ("__global__ void k(int* x);\nstruct Empty {};\n", 0),
+        ("__global__ void a(int* x) { *x = 1; }\n__global__ void b(int* x) {}\n", 2),
+    ],
+)
+def test_a_kernel_without_a_body_is_found(source: str, line: int) -> None:
+    assert stubs.empty_kernel(source) == line
+
+
+def test_every_stub_of_a_kernel_is_empty_and_no_solution_is() -> None:
+    for tree, empty in (("phases", True), ("solutions", False)):
+        sources = sorted(registry.root().glob(f"{tree}/*/*.cu"))
+        assert len(sources) >= 8
+        assert {bool(stubs.empty_kernel(source.read_text())) for source in sources} == {empty}

@@ -279,9 +279,15 @@ def test_a_struct_by_value_is_refused(tmp_path: Path) -> None:
         cuda.kernel(path, "k")[1, 1](torch.zeros(1, dtype=torch.int32), 5)
 
 
-@pytest.mark.parametrize("launch", [1, (1,), (1, 2, 3, 4), (0, 1), (1, (1, 1, 1, 1)), ((), 1), (1, (4, -1))])
+@pytest.mark.parametrize("launch", [1, (1,), (1, 2, 3, 4), (-1, 1), (1, (1, 1, 1, 1)), ((), 1), (1, (4, -1))])
 def test_a_bad_configuration_is_refused(source: Path, launch: Any) -> None:
     with pytest.raises(ValueError, match=r"kernel\[grid, block\]|one to three positive integers"):
+        cuda.kernel(source, "wide")[launch]
+
+
+@pytest.mark.parametrize(("launch", "empty"), [(((2, 0), 1), "grid has 0 blocks"), ((1, 0), "block has 0 threads")])
+def test_a_launch_of_nothing_says_what_is_empty(source: Path, launch: Any, empty: str) -> None:
+    with pytest.raises(ValueError, match=f"the {empty}: round up"):
         cuda.kernel(source, "wide")[launch]
 
 

@@ -139,3 +139,16 @@ def test_the_worst_access_is_told_from_the_others_of_its_line(name: str, cause: 
     report = grader(submission, "cpu")
     assert report.cause == cause
     assert report.file == str(submission.with_suffix(".cu").relative_to(registry.root()))
+
+
+@pytest.mark.parametrize(
+    ("name", "mend"),
+    [
+        ("WRONG_VALUES_square_matrices_alone", "mend {}.cu, or its launch in the .py, then"),
+        ("NOT_STARTED_kernel_still_empty", "edit {}.cu, then"),
+    ],
+)
+def test_the_next_step_names_the_kernel_where_it_is_to_blame(name: str, mend: str, grader: Grader) -> None:
+    submission = HERE / "any" / "w04a_matmul_naive" / f"{name}.py"
+    shown = submission.with_suffix("").relative_to(registry.root())
+    assert grader(submission, "cpu").next_step.startswith(mend.format(shown))

@@ -94,7 +94,7 @@ def test_operators_that_compute_are_noted(call: Callable[[torch.Tensor], object]
 
 def test_provenance_tells_the_work_of_a_kernel_from_what_came_later() -> None:
     provenance, out, other = sandbox.Provenance(), torch.zeros(10), torch.zeros(10)
-    assert provenance.complaint(out) == "no kernel of yours was given the output that the entry returned"
+    assert provenance.complaint(out) == "no kernel of yours was given the tensor that was returned"
     provenance.launched(Launched("cuda", "kernel", "cpu", (out, 10)))
     assert provenance.complaint(out) is None
     assert provenance.complaint(out.view(2, 5)) is None

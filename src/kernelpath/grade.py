@@ -13,7 +13,7 @@ from typing import Any, Literal
 
 import torch
 
-from kernelpath import compare, measure, registry
+from kernelpath import compare, measure, registry, stubs
 from kernelpath.process import Worker
 from kernelpath.registry import Item
 from kernelpath.runner import Answer, Runner, Stopped, Usage
@@ -40,6 +40,9 @@ PTX_MACHINE = (8, 0)
 
 _FAULTS = (Verdict.OUT_OF_BOUNDS, Verdict.UNINITIALIZED, Verdict.RACE, Verdict.BARRIER)
 """Complaints of the PTX machine that hold on any GPU, also where the result came out right."""
+
+_BY_A_KERNEL = (Verdict.WRONG_VALUES, Verdict.NOT_WRITTEN, Verdict.MUTATED_INPUT, Verdict.OUT_OF_BOUNDS)
+"""What a kernel does rather than its launch."""
 
 _ENDS_GRADING = (
     Verdict.NOT_STARTED,
@@ -181,12 +184,11 @@ class _Grading:
             disturbed = self._neighbours()
         self.close()
         verdict = complaint.verdict if complaint else Verdict.PASSED
-        submission = self._shown(str(self.session.submission))
         blamed = self._shown(complaint.file) if complaint else ""
         return Report(
             exercise=self.item.stem,
             title=self.item.title,
-            submission=submission,
+            submission=self._shown(str(self.session.submission)),
             device=device_name(self.device),
             seed=self.seed,
             verdict=verdict,
@@ -194,7 +196,7 @@ class _Grading:
             file=blamed,
             line=complaint.line if complaint else 0,
             stars=measure.stars(measurement, verdict),
-            next_step=verdict.then.format(file=blamed or submission, name=self.item.name, seed=self.seed),
+            next_step=verdict.then.format(file=blamed or self._suspect(verdict), name=self.item.name, seed=self.seed),
             not_measured=self._not_measured(verdict) + disturbed,
             cases=tuple(g.result for g in graded),
             traffic=traffic,
@@ -261,6 +263,8 @@ class _Grading:
             complaint = self._compare(case, index, answer, outputs)
         except Stopped as stopped:
             complaint = stopped.complaint
+        if complaint is not None and complaint.verdict in _BY_A_KERNEL:
+            complaint = self._empty_kernel() or complaint
         seconds = time.monotonic() - begun
         if complaint is None:
             return _Graded(CaseResult(case, Verdict.PASSED, seconds=seconds), traffic)
@@ -278,7 +282,7 @@ class _Grading:
         inputs = draw_inputs(self.exercise, case, derive(self.seed, index), self.device)
         expected = expected_outputs(self.exercise, inputs)
         if len(outputs) != len(expected):
-            cause = f"the entry returned {len(outputs)} tensors, expected {len(expected)}"
+            cause = f"{self.exercise.entry} returned {len(outputs)} tensors, expected {len(expected)}"
             return Complaint(Verdict.WRONG_TYPE, cause)
         complaint = self._conduct(answer, inputs)
         dtype = output_dtype(self.exercise, inputs)
@@ -297,7 +301,7 @@ class _Grading:
             return Complaint(Verdict.OUT_OF_BOUNDS, f"a kernel {answer['out_of_bounds']}")
         if answer["inputs_seen"] != [compare.fingerprint(tensor) for tensor in tensors]:
             return Complaint(Verdict.MUTATED_INPUT, "an input is not bit for bit what it was before the call")
-        return _borrowed(answer) if self.exercise.kernel else None
+        return _borrowed(answer, self.exercise.entry) if self.exercise.kernel else None
 
     def _count_meanwhile(self) -> None:
         """On a GPU: let the PTX machine begin with the largest case, where that is as new as the kernel asks for."""
@@ -359,6 +363,21 @@ class _Grading:
         found = doctor.neighbours(self._runner.pids, doctor.gpu_id())
         return tuple(f"an undisturbed time: {one.detail}" for one in found)
 
+    def _empty_kernel(self) -> Complaint | None:
+        """A launch of a kernel that is still the stub's."""
+        source = self.session.submission.with_suffix(".cu")
+        line = stubs.empty_kernel(source.read_text(encoding="utf-8")) if source.is_file() else 0
+        if not line:
+            return None
+        return Complaint(Verdict.NOT_STARTED, "the kernel is launched, but its body is still empty", str(source), line)
+
+    def _suspect(self, verdict: Verdict) -> str:
+        """What to mend where the complaint names no file."""
+        source = self.session.submission.with_suffix(".cu")
+        if verdict in _BY_A_KERNEL and source.is_file():
+            return f"{self._shown(str(source))}, or its launch in the .py"
+        return self._shown(str(self.session.submission))
+
     def _not_measured(self, verdict: Verdict) -> tuple[str, ...]:
         if self.device == "cuda" or not verdict.passed or self.exercise.baseline is None:
             return ()
@@ -402,13 +421,13 @@ def _complaint_of(result: CaseResult) -> Complaint:
     return Complaint(result.verdict, result.cause, result.file, result.line)
 
 
-def _borrowed(answer: Mapping[str, Any]) -> Complaint | None:
+def _borrowed(answer: Mapping[str, Any], entry: str) -> Complaint | None:
     """Whether a library did the work."""
     if answer["operators"]:
         names = ", ".join(dict.fromkeys(f"torch.{name}" for name in answer["operators"]))
-        return Complaint(Verdict.NOT_YOUR_KERNEL, f"the entry calls {names}; your kernel has to do the work")
+        return Complaint(Verdict.NOT_YOUR_KERNEL, f"{entry} calls {names}; your kernel has to do the work")
     if not answer["launches"]:
-        return Complaint(Verdict.NOT_YOUR_KERNEL, "the entry launched no kernel")
+        return Complaint(Verdict.NOT_YOUR_KERNEL, f"{entry} launched no kernel")
     if answer["borrowed"]:
         return Complaint(Verdict.NOT_YOUR_KERNEL, answer["borrowed"])
     return None

@@ -72,7 +72,8 @@ class Contest:
     ) -> Complaint | None:
         """The sample of this round's outputs against the truth for this round's inputs."""
         if answer["late"]:
-            return Complaint(Verdict.TAMPERED, "the output changed after the entry had returned and the GPU was idle")
+            cause = f"the output changed after {self.exercise.entry} had returned and the GPU was idle"
+            return Complaint(Verdict.TAMPERED, cause)
         shapes = [told["shape"] for told in answer["outputs"]]
         truths = expected_outputs(self.exercise, inputs)
         if shapes != [list(truth.shape) for truth in truths]:

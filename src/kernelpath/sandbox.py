@@ -165,7 +165,7 @@ class Provenance:
         """Why this output is not the work of the kernels launched; None where it is."""
         noted = self._after_launch.get(_storage_key(output))
         if noted is None:
-            return "no kernel of yours was given the output that the entry returned"
+            return "no kernel of yours was given the tensor that was returned"
         if noted != compare.fingerprint(_whole(output)):
             return "the output was changed after your last kernel, by something that is no kernel of yours"
         return None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import subprocess
 from collections import Counter
@@ -13,6 +14,7 @@ from kernelpath.progress import folder
 from kernelpath.registry import Item
 
 _OPEN = ("TODO", "raise NotImplementedError")
+_EMPTY_KERNEL = re.compile(r"__global__[^{;]*(\{)(?:\s|//[^\n]*|/\*.*?\*/)*\}", re.DOTALL)
 
 
 class NoStub(Exception):
@@ -22,6 +24,12 @@ class NoStub(Exception):
 def is_open(text: str) -> bool:
     """Whether a file is still to be solved."""
     return any(mark in text for mark in _OPEN)
+
+
+def empty_kernel(text: str) -> int:
+    """The line in which a kernel of a CUDA C++ source begins whose body holds nothing but comments; 0 without one."""
+    found = _EMPTY_KERNEL.search(text)
+    return text.count("\n", 0, found.start(1)) + 1 if found else 0
 
 
 def drift(stub: str, solution: str) -> list[tuple[int, str]]:

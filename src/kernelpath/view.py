@@ -28,7 +28,7 @@ _UNDECIDED = (Verdict.NOT_STARTED, Verdict.UNAVAILABLE, Verdict.INCONCLUSIVE)
 _WIDE = 200
 _TRAFFIC_SHOWN = 4
 _WORTH_SHOWING = 1.05
-_PRINTED_LINES = 20
+_PRINTED_LINES = 6
 _KEYS_SHOWN = 10
 
 
@@ -40,13 +40,15 @@ def report(console: Console, item: Item, graded: Report, *, explain: str = "", n
         _printed(graded),
         _memory(graded.traffic),
         _measurement(graded.measurement),
-        _ending(graded, item.root),
+        _ending(graded),
         Text(explain) if graded.verdict.passed and explain else None,
     )
     for block in blocks:
         if block is not None:
             console.print()
             console.print(block)
+    if graded.file:
+        console.print(_blamed(graded, item.root), soft_wrap=True)
     if next_step:
         step(console, graded.next_step)
 
@@ -277,12 +279,15 @@ def _cases(graded: Report) -> Table | None:
 
 
 def _printed(graded: Report) -> RenderableType | None:
+    """The first and the last lines that the submission printed, each once: a case repeats what the one before said."""
     lines = graded.printed.rstrip().splitlines()
     if not lines:
         return None
-    shown = "\n".join(lines[-_PRINTED_LINES:])
-    cut = f", the last {_PRINTED_LINES} of {len(lines)} lines" if len(lines) > _PRINTED_LINES else ""
-    return Text.assemble((f"it printed{cut}:\n", "dim"), shown)
+    shown = list(dict.fromkeys(lines))
+    if len(shown) > 2 * _PRINTED_LINES:
+        shown = [*shown[:_PRINTED_LINES], "[…]", *shown[-_PRINTED_LINES:]]
+    cut = f" {len(lines):,} lines; --json - gives all" if len(shown) < len(lines) else ""
+    return Text.assemble((f"it printed{cut}:\n", "dim"), "\n".join(shown))
 
 
 def _memory(traffic: Sequence[LineTraffic]) -> RenderableType | None:
@@ -323,19 +328,19 @@ def _times(ratio: Interval) -> str:
     return f"{ratio.median:.3f} ({ratio.low:.3f} to {ratio.high:.3f}) times"
 
 
-def _ending(graded: Report, root: Path) -> RenderableType:
+def _ending(graded: Report) -> RenderableType:
     lines = Text.assemble(verdict(graded.verdict), f"  {graded.cause or graded.verdict.meaning}")
     if graded.stars:
         lines.append(f"  {stars(graded.stars)}", "yellow")
     for reason in graded.not_measured:
         lines.append(f"\nnot measured: {reason}", "dim")
-    return Group(lines, _blamed(graded, root)) if graded.file else lines
+    return lines
 
 
 def _blamed(graded: Report, root: Path) -> Text:
-    """The place in the source and its line, each on one line of the terminal so that an editor finds it."""
+    """The place in the source and its line."""
     where = f"  --> {place(graded.file, root)}" + (f":{graded.line}" if graded.line else "")
-    return Text.assemble((where, "cyan"), _source_line(graded, root), no_wrap=True, overflow="ignore")
+    return Text.assemble((where, "cyan"), _source_line(graded, root))
 
 
 def _source_line(graded: Report, root: Path) -> str:

@@ -178,7 +178,7 @@ class _Run:
         drawn = exercise.inputs(rng, **case)
         guarded = [sandbox.guard_input(value) if isinstance(value, torch.Tensor) else (value, None) for value in drawn]
         self.inputs = tuple(value for value, _ in guarded)
-        self._device = device
+        self._device, self._entry = device, exercise.entry
         self._storages = [storage for _, storage in guarded if storage is not None]
         self._watch = sandbox.Watch(poison=not timed)
         self._provenance = sandbox.Provenance() if exercise.kernel and device.type == "cpu" else None
@@ -199,7 +199,7 @@ class _Run:
         taken = [storage.untyped_storage().data_ptr() for storage in self._storages]
         for output in outputs:
             if type(output) is not torch.Tensor:
-                raise WrongType(f"the entry returned {_article(type(output).__name__)}; return a plain torch.Tensor")
+                raise WrongType(f"{self._entry} returned {_returned(output)}")
             if output.device.type != self._device.type:
                 raise WrongType(f"the output is on {output.device}, the inputs are on {self._device}")
             if output.layout is not torch.strided:
@@ -293,8 +293,10 @@ def _check_signature(entry: Callable[..., Any], arguments: Sequence[Any]) -> Non
         return
 
 
-def _article(name: str) -> str:
-    return "None" if name == "NoneType" else f"a {name}"
+def _returned(output: Any) -> str:
+    if output is None:
+        return "None; end it with `return out`"
+    return f"a {type(output).__name__}; return a plain torch.Tensor"
 
 
 def _bytes_of(output: torch.Tensor) -> bytes:

@@ -138,7 +138,7 @@ BUGS = [
     Bug(
         "misaligned_vector",
         FaultKind.MISALIGNED,
-        r"reads 16 bytes at a\[1\], which is not a multiple of 16",
+        r"reads 16 bytes at a\[1\], whose address is not a multiple of 16",
         """
         float4 v = *(float4*)(a + t); // here
         c[t] = v.x + v.y + v.z + v.w;

@@ -227,6 +227,8 @@ def _configuration(launch: tuple[Any, ...]) -> tuple[Dim3, Dim3, int]:
 
 def _dim3(what: str, size: Any) -> Dim3:
     sizes = size if isinstance(size, tuple) else (size,)
+    if 0 in sizes:
+        raise ValueError(f"the {what} has 0 {'blocks' if what == 'grid' else 'threads'}: round up")
     if not 1 <= len(sizes) <= 3 or any(operator.index(n) < 1 for n in sizes):
         raise ValueError(f"{what} {size!r}: expected one to three positive integers")
     x, y, z = (*map(operator.index, sizes), 1, 1)[:3]

@@ -18,7 +18,7 @@ LOWEST = 1 << 16
 _VERBS = {Access.LOAD: "reads", Access.STORE: "writes", Access.ATOMIC: "updates"}
 _FAULTS = {
     FaultKind.OUT_OF_BOUNDS: "{verb} {place}",
-    FaultKind.MISALIGNED: "{verb} at {place}, which is not a multiple of {site.bytes}",
+    FaultKind.MISALIGNED: "{verb} at {place}, whose address is not a multiple of {site.bytes}",
     FaultKind.UNINITIALIZED: "{verb} at {place}, which nothing has written",
 }
 

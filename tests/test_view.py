@@ -1,0 +1,62 @@
+"""What a report looks like in a terminal."""
+
+from __future__ import annotations
+
+import io
+from dataclasses import replace
+
+import pytest
+from rich.console import Console
+
+from kernelpath import view
+from kernelpath.registry import Item
+from kernelpath.verdict import LineTraffic, Report, Verdict
+
+GRADED = Report("1_architecture/w01a_double", "Doubling", "submission.py", "no GPU", 1, Verdict.TOO_MUCH_TRAFFIC, "why")
+
+
+def shown(graded: Report, item: Item, width: int = 80) -> str:
+    console = Console(file=io.StringIO(), width=width)
+    view.report(console, item, graded)
+    assert isinstance(console.file, io.StringIO)
+    return console.file.getvalue()
+
+
+def test_the_place_and_its_line_are_not_broken_in_two(doubling: Item) -> None:
+    line = "    if (row < rows && column < columns) out[column * rows + row] = in[row * columns + column];"
+    (doubling.root / "phases/1_architecture/w01a_double.cu").write_text(f"\n{line}\n")
+    text = shown(replace(GRADED, file="phases/1_architecture/w01a_double.cu", line=2), doubling, width=40)
+    assert "  --> phases/1_architecture/w01a_double.cu:2\n" in text
+    assert f"\n    2 | {line}\n" in text
+
+
+def test_wasteful_accesses_are_listed_with_the_worst_first(doubling: Item) -> None:
+    traffic = (
+        LineTraffic("k.cu", 3, "load from", "in", 10, sectors=40, ideal_sectors=40),
+        LineTraffic("k.cu", 3, "store to", "out", 10, sectors=80, ideal_sectors=40),
+        LineTraffic("k.cu", 5, "load from", "shared memory", 10, wavefronts=320, ideal_wavefronts=10),
+    )
+    lines = shown(replace(GRADED, traffic=traffic), doubling).splitlines()
+    first = lines.index("memory, counted on the PTX machine:")
+    assert lines[first + 1 : first + 4] == [
+        "  k.cu, line 5, load from shared memory: 32 wavefronts a request, 1 would do",
+        "  k.cu, line 3, store to out: 8 sectors a request, 4 would do",
+        "",
+    ]
+
+
+def test_what_was_printed_is_shown_once_from_both_ends(doubling: Item) -> None:
+    printed = "".join(f"line {number}\n" for number in range(20)) * 3
+    lines = shown(replace(GRADED, printed=printed), doubling).splitlines()
+    first = lines.index("it printed 60 lines; --json - gives all:")
+    assert lines[first + 1 : first + 15] == [
+        *(f"line {number}" for number in range(6)),
+        "[…]",
+        *(f"line {number}" for number in range(14, 20)),
+        "",
+    ]
+
+
+@pytest.mark.parametrize("printed", ["one\ntwo\n", "one\n\ntwo\n"])
+def test_what_fits_is_shown_as_it_is(doubling: Item, printed: str) -> None:
+    assert f"it printed:\n{printed}" in shown(replace(GRADED, printed=printed), doubling)
