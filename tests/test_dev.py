@@ -209,7 +209,8 @@ def test_solving_only_ever_adds_lines(stub: str, drifted: list[tuple[int, str]])
     [
         ("__global__ void k(int* x,\n    int n) {\n    // TODO: }\n}\n", 2),
         ("__global__ void k(int* x) { /* a\n} */ }\n", 1),
-        ("__global__ void k(int* x) {\n    x[0] = 1;\n}\n", 0),
+        ("__global__ void k(int* x) {\n    const int n = blockDim.x;\n}\n", 1),
+        ("__global__ void k(int* x) {\n    const int n = blockDim.x;\n    x[n] = 1;\n}\n", 0),
         ("__device__ void f() {}\n__global__ void k(int* x) { f(); }\n", 0),
         ("__global__ void k(int* x);\nstruct Empty {};\n", 0),
         ("__global__ void a(int* x) { *x = 1; }\n__global__ void b(int* x) {}\n", 2),

@@ -145,7 +145,7 @@ def test_the_worst_access_is_told_from_the_others_of_its_line(name: str, cause: 
     ("name", "mend"),
     [
         ("WRONG_VALUES_square_matrices_alone", "mend {}.cu, or its launch in the .py, then"),
-        ("NOT_STARTED_kernel_still_empty", "edit {}.cu, then"),
+        ("NOT_STARTED_kernel_of_the_stub", "edit {}.cu, then"),
     ],
 )
 def test_the_next_step_names_the_kernel_where_it_is_to_blame(name: str, mend: str, grader: Grader) -> None:

@@ -46,11 +46,12 @@ def test_wasteful_accesses_are_listed_with_the_worst_first(doubling: Item) -> No
 
 
 def test_what_was_printed_is_shown_once_from_both_ends(doubling: Item) -> None:
-    printed = "".join(f"line {number}\n" for number in range(20)) * 3
+    printed = "warning\n" * 40 + "".join(f"line {number}\n" for number in range(20)) + "warning\n" * 40
     lines = shown(replace(GRADED, printed=printed), doubling).splitlines()
-    first = lines.index("it printed 60 lines; --json - gives all:")
+    first = lines.index("it printed 100 lines; --json - gives all:")
     assert lines[first + 1 : first + 15] == [
-        *(f"line {number}" for number in range(6)),
+        "warning",
+        *(f"line {number}" for number in range(5)),
         "[…]",
         *(f"line {number}" for number in range(14, 20)),
         "",

@@ -369,7 +369,7 @@ class _Grading:
         line = stubs.empty_kernel(source.read_text(encoding="utf-8")) if source.is_file() else 0
         if not line:
             return None
-        return Complaint(Verdict.NOT_STARTED, "the kernel is launched, but its body is still empty", str(source), line)
+        return Complaint(Verdict.NOT_STARTED, "the kernel is launched, but writes nothing yet", str(source), line)
 
     def _suspect(self, verdict: Verdict) -> str:
         """What to mend where the complaint names no file."""

@@ -14,7 +14,7 @@ from kernelpath.progress import folder
 from kernelpath.registry import Item
 
 _OPEN = ("TODO", "raise NotImplementedError")
-_EMPTY_KERNEL = re.compile(r"__global__[^{;]*(\{)(?:\s|//[^\n]*|/\*.*?\*/)*\}", re.DOTALL)
+_EMPTY_KERNEL = re.compile(r"__global__[^{;]*(\{)(?:\s|//[^\n]*|/\*.*?\*/|const [^;{}]*;)*\}", re.DOTALL)
 
 
 class NoStub(Exception):
@@ -27,7 +27,7 @@ def is_open(text: str) -> bool:
 
 
 def empty_kernel(text: str) -> int:
-    """The line in which a kernel of a CUDA C++ source begins whose body holds nothing but comments; 0 without one."""
+    """The line in which a kernel of a CUDA C++ source begins that holds constants and comments alone; 0 without one."""
     found = _EMPTY_KERNEL.search(text)
     return text.count("\n", 0, found.start(1)) + 1 if found else 0
 
