@@ -194,8 +194,8 @@ EXERCISE = Exercise(
         "Which case fails first? Without jitter, cold or interrupted calls only one thing can go wrong: the clock is"
         " read before the device has done its work. What does the host have to do before each look at the clock?",
         "Time many calls one by one: look at the clock, call, synchronize, look again. Calls at the start do not count:"
-        " make some of them, and synchronize, before the first look. Do not average: one call that takes ten times as"
-        " long moves a mean a lot and a quartile hardly at all.",
+        " make as many as are cold and a few more, and synchronize, before the first look. Do not average: one call"
+        " that takes ten times as long moves a mean a lot and a quartile hardly at all.",
         "`for _ in range(200): call()`, then `synchronize()`. Then 100 times: `begin = clock(); call(); synchronize();"
         " times.append(clock() - begin)`. `statistics.quantiles(times, n=4)` gives the three quartiles.",
     ),
