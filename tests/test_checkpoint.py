@@ -198,7 +198,17 @@ def test_a_certificate_survives_json_and_shows_its_ratios(exam: Exam, graded: Ca
     result = checkpoint.sit(exam, exam.folder, seed=5)
     assert Certificate.from_json(result.to_json()) == result
     page = result.to_html()
-    shown = ("2.125", "2.000 to 2.250", "0.970", "90.0 %", "100 of 100", "GPU", result.versions["torch"], ">5<")
+    shown = (
+        "2.125",
+        "2.000 to 2.250",
+        "0.970",
+        "90.0 %",
+        "100 of 100",
+        "exercises 50, questions 30, deliverable 20",
+        "GPU",
+        result.versions["torch"],
+        ">5<",
+    )
     assert [part for part in shown if part not in page] == []
     assert "http" not in page
 
