@@ -8,7 +8,7 @@ from pathlib import Path
 
 import torch
 
-from kernelpath.lanes import Unavailable
+from kernelpath.lanes import Unavailable, triton
 from kernelpath.sandbox import Trespass
 from kernelpath.simt import errors
 from kernelpath.verdict import Complaint, Verdict
@@ -41,7 +41,7 @@ def blame(error: BaseException, file: Path, loading: bool = False) -> Complaint:
         where = error.filename or str(file)
         return Complaint(Verdict.COMPILE_ERROR, f"SyntaxError: {error.msg}", where, error.lineno or 0)
     if type(error).__name__ in _COMPILERS:
-        return _compiler_said(str(error), file, line)
+        return _compiler_said(error, file, line)
     if isinstance(error, (MemoryError, torch.OutOfMemoryError)) or "can't allocate" in str(error):
         return Complaint(Verdict.CRASHED, f"out of memory: {_first_line(error)}", str(file), line)
     verdict = Verdict.COMPILE_ERROR if loading or isinstance(error, EntryError) else Verdict.CRASHED
@@ -57,12 +57,13 @@ class EntryError(Exception):
     """The submission does not define the entry, or not with the arguments that the exercise gives it."""
 
 
-def _compiler_said(log: str, file: Path, line: int) -> Complaint:
-    found = _NVRTC_ERROR.search(log)
-    if found is None:
-        return Complaint(Verdict.COMPILE_ERROR, log.strip(), str(file), line)
-    source = file.with_name(Path(found["file"]).name)
-    return Complaint(Verdict.COMPILE_ERROR, found["text"], str(source), int(found["line"]))
+def _compiler_said(error: BaseException, file: Path, line: int) -> Complaint:
+    log = str(error).strip()
+    if found := _NVRTC_ERROR.search(log):
+        source = file.with_name(Path(found["file"]).name)
+        return Complaint(Verdict.COMPILE_ERROR, found["text"], str(source), int(found["line"]))
+    text, line = triton.locate(error, file.read_text(encoding="utf-8")) or (log, line)
+    return Complaint(Verdict.COMPILE_ERROR, text, str(file), line)
 
 
 def _line_in(error: BaseException, file: Path) -> int:

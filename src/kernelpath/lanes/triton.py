@@ -5,7 +5,10 @@
 
 from __future__ import annotations
 
+import ast
 import os
+import re
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -17,12 +20,17 @@ SHARED_LIMIT = 163 * 1024
 """Bytes of shared memory that a thread block of sm_80 may have."""
 
 
+class CompileError(Exception):
+    """A kernel that Triton cannot compile; the message has its file and line as NVRTC writes them."""
+
+
 def activate(device: str, interpreter: bool = False) -> None:
     """Make `kernel[grid](...)` work on tensors of `device` ("cuda" or "cpu") and record its launches.
 
     interpreter: on the CPU, run Triton's interpreter instead of the PTX machine; this must happen before anything
     imports triton: its functions are bound to the interpreter, or not, when they are defined.
     """
+    warnings.formatwarning = _without_source
     if not interpreter:
         _tell_compiling()
     if device == "cuda":
@@ -40,8 +48,52 @@ def activate(device: str, interpreter: bool = False) -> None:
 def _tell_compiling() -> None:
     from triton import knobs
 
-    knobs.runtime.jit_cache_hook = lambda **_: lanes.tell_compiling(True)
+    def begins(*, fn: Any, **_: Any) -> None:
+        _require_no_result(fn.jit_function)
+        lanes.tell_compiling(True)
+
+    knobs.runtime.jit_cache_hook = begins
     knobs.runtime.jit_post_compile_hook = lambda **_: lanes.tell_compiling(False)
+
+
+def _require_no_result(kernel: Any) -> None:
+    """Triton compiles a kernel that returns something, and dies long afterwards."""
+    for node in ast.walk(kernel.parse()):
+        if isinstance(node, ast.Return) and not (node.value is None or ast.unparse(node.value) == "None"):
+            place = f"{kernel.file_name}({kernel.def_file_line_number + node.lineno - 1})"
+            raise CompileError(f"{place}: error: a kernel returns nothing: write what it computes with tl.store")
+
+
+def _without_source(
+    message: Warning | str, category: type[Warning], filename: str, lineno: int, line: str | None = None
+) -> str:
+    """A warning in one line. Triton names a source object, for which Python would advise to trace allocations."""
+    return f"{filename}:{lineno}: {category.__name__}: {message}\n"
+
+
+def locate(error: BaseException, source: str) -> tuple[str, int] | None:
+    """What Triton's compiler has against a kernel in ``source``, and in which line; None if it names none there."""
+    text, advice, line = "", "", 0
+    inner: Any = error
+    while inner is not None:
+        text = getattr(inner, "error_message", str(inner)) or text
+        at = source.find(inner.src.strip()) if hasattr(getattr(inner, "node", None), "lineno") and inner.src else -1
+        if at >= 0:
+            line = source.count("\n", 0, at) + inner.node.lineno
+            advice = _advice(inner)
+        inner = inner.__cause__
+    return (advice or re.sub(r"^(\w+)\((['\"])(.*)\2\)$", r"\1: \3", text), line) if line else None
+
+
+def _advice(error: Any) -> str:
+    """What to write instead of an index on a pointer, of which Triton says that @triton.jit is missing."""
+    node = error.node.targets[0] if isinstance(error.node, ast.Assign) else error.node
+    parameters = ast.parse(error.src).body[0].args.args
+    if not isinstance(node, ast.Subscript) or ast.unparse(node.value) not in [one.arg for one in parameters]:
+        return ""
+    place = f"{ast.unparse(node.value)} + {ast.unparse(node.slice)}"
+    wanted = f"tl.load({place}, mask=…)" if isinstance(node.ctx, ast.Load) else f"tl.store({place}, …, mask=…)"
+    return f"a pointer has no [ ]: use {wanted}"
 
 
 def _record_gpu_launches() -> None:

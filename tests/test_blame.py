@@ -1,0 +1,96 @@
+"""What a learner reads about an error: its verdict, the line of the learner's file, and a sentence that helps."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from kernelpath.blame import blame
+from kernelpath.simt import Fault, FaultKind
+from kernelpath.verdict import Verdict
+
+FAULTS = {
+    FaultKind.OUT_OF_BOUNDS: Verdict.OUT_OF_BOUNDS,
+    FaultKind.UNINITIALIZED: Verdict.UNINITIALIZED,
+    FaultKind.RACE: Verdict.RACE,
+    FaultKind.BARRIER: Verdict.BARRIER,
+    FaultKind.MISALIGNED: Verdict.CRASHED,
+    FaultKind.BAD_MASK: Verdict.CRASHED,
+}
+
+
+@pytest.mark.parametrize(("kind", "verdict"), FAULTS.items(), ids=lambda value: value.name)
+def test_fault_of_the_ptx_machine(kind: FaultKind, verdict: Verdict) -> None:
+    fault = Fault(kind, "thread 3 of block 0 did it", "kernel", "/folder/kernel.cu", 7, (0, 0, 0), (3, 0, 0), None)
+    complaint = blame(fault, Path("/folder/kernel.py"))
+    assert complaint.verdict is verdict
+    assert (complaint.cause, complaint.file, complaint.line) == (
+        "thread 3 of block 0 did it",
+        "/folder/kernel.cu",
+        7,
+    )
+
+
+TRITON = """
+from pathlib import Path
+from kernelpath.blame import blame
+from kernelpath.lanes import triton as lane
+lane.activate("cpu")
+import torch, triton
+import triton.language as tl
+
+@triton.jit
+def loads_by_index(x, out, n, BLOCK: tl.constexpr):
+    i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(out + i, x[i + n], mask=i < n)  # 1
+
+@triton.jit
+def stores_by_index(x, out, n, BLOCK: tl.constexpr):
+    i = tl.arange(0, BLOCK)
+    out[i] = 3  # 2
+
+@triton.jit
+def returns(x, out, n, BLOCK: tl.constexpr):
+    if n == 0:
+        return
+    return tl.load(x + tl.arange(0, BLOCK))  # 3
+
+@triton.jit
+def helper(x):
+    return x + wrong  # 4
+
+@triton.jit
+def calls(x, out, n, BLOCK: tl.constexpr):
+    tl.store(out + tl.arange(0, BLOCK), helper(n))
+
+@triton.jit
+def library(x, out, n, BLOCK: tl.constexpr):
+    i = tl.arange(0, BLOCK)
+    tl.store(out + i, tl.sum(i, axis=3))  # 5
+
+for kernel in (loads_by_index, stores_by_index, returns, calls, library):
+    try:
+        kernel[(2,)](torch.zeros(8), torch.zeros(8), 7, BLOCK=8)
+    except Exception as error:
+        complaint = blame(error, Path(__file__))
+        line = Path(__file__).read_text().splitlines()[complaint.line - 1]
+        print(complaint.verdict.value, line.partition("#")[2], complaint.cause)
+"""
+SAID = """\
+COMPILE_ERROR  1 a pointer has no [ ]: use tl.load(x + i + n, mask=…)
+COMPILE_ERROR  2 a pointer has no [ ]: use tl.store(out + i, …, mask=…)
+COMPILE_ERROR  3 a kernel returns nothing: write what it computes with tl.store
+COMPILE_ERROR  4 NameError: wrong is not defined
+COMPILE_ERROR  5 invalid axis 3. Expected -1 <= axis < 1
+"""
+
+
+def test_kernel_that_triton_does_not_compile(tmp_path: Path) -> None:
+    file = tmp_path / "submission.py"
+    file.write_text(TRITON, encoding="utf-8")
+    ran = subprocess.run([sys.executable, file], capture_output=True, text=True, encoding="utf-8")
+    assert ran.stdout == SAID, ran.stderr
+    assert not ran.stderr
