@@ -309,7 +309,7 @@ def test_ctrl_c_during_a_check_ends_its_worker(item: Item) -> None:
     item.stub.write_text("def double(x):\n    open('running', 'w').close()\n    while True:\n        pass\n")
     with started(item, "check", "double", "--device", "cpu") as checking:
         until((item.root / "running").is_file)
-        assert len(descendants(item)) == 2
+        assert len(descendants(item)) == 3  # kp, the fork server, the worker
         checking.send_signal(signal.SIGINT)
         assert checking.wait(20) == 130
     until(lambda: not descendants(item))
