@@ -66,23 +66,28 @@ def sectors(accesses: Mapping[str, Sequence[int]], width: int = WORD_BYTES) -> F
     accesses: label -> byte address of each lane. width: bytes that a lane asks for. Each row is a sector of 8 words;
     coloured words were asked for (the number is the lane), grey words are moved for nothing.
     """
-    touched = {label: _words_by_sector(addresses, width) for label, addresses in accesses.items()}
+    touched = {label: words_by_sector(dict(enumerate(addresses)), width) for label, addresses in accesses.items()}
     tallest = max(map(len, touched.values()))
     figure = Figure(figsize=(2.6 * len(touched), 0.2 * tallest + 0.9))
     for axes, (label, by_sector) in zip(np.atleast_1d(figure.subplots(1, len(touched))), touched.items(), strict=True):
-        for row, sector in enumerate(sorted(by_sector)):
-            for word in range(SECTOR_BYTES // WORD_BYTES):
-                _word(axes, word, row, by_sector[sector].get(word))
+        draw_sectors(axes, by_sector)
         axes.set(xlim=(0, 8), ylim=(max(tallest, 1), 0))
         _bare(axes, f"{label}\n{_plural(len(by_sector), 'sector')}")
     figure.tight_layout()
     return figure
 
 
-def _words_by_sector(addresses: Sequence[int], width: int) -> dict[int, dict[int, int]]:
-    """sector -> word inside it -> the first lane that asks for it."""
+def draw_sectors(axes: Axes, by_sector: Mapping[int, Mapping[int, int]]) -> None:
+    """A row for each sector, from the top down: sector -> word inside it -> the lane that asks for it."""
+    for row, sector in enumerate(sorted(by_sector)):
+        for word in range(SECTOR_BYTES // WORD_BYTES):
+            _word(axes, word, row, by_sector[sector].get(word))
+
+
+def words_by_sector(addresses: Mapping[int, int], width: int) -> dict[int, dict[int, int]]:
+    """sector -> word inside it -> the first lane that asks for it. addresses: in bytes, by lane."""
     found: dict[int, dict[int, int]] = {}
-    for lane, address in enumerate(addresses):
+    for lane, address in addresses.items():
         for byte in range(address, address + width, WORD_BYTES):
             sector, inside = divmod(byte, SECTOR_BYTES)
             found.setdefault(sector, {}).setdefault(inside // WORD_BYTES, lane)

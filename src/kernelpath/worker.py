@@ -26,6 +26,7 @@ from kernelpath.blame import EntryError, WrongType, blame
 from kernelpath.lanes import Launched, observe, on_compiling
 from kernelpath.process import Channel
 from kernelpath.simt import picture
+from kernelpath.simt.counters import by_access
 from kernelpath.simt.layout import Access
 from kernelpath.spec import Case, Exercise
 from kernelpath.verdict import Complaint, LineTraffic, Verdict
@@ -230,31 +231,28 @@ class _Run:
 
 
 def _traffic(launches: Sequence[simt.Launch]) -> list[LineTraffic]:
-    """The PTX machine's counters of one call, summed over the copies that the compiler made of an access."""
-    copies: dict[tuple[str, int, str, str], list[simt.AccessSample]] = defaultdict(list)
+    """The PTX machine's counters of one call, over all its launches."""
+    accesses: dict[str, list[simt.AccessSample]] = defaultdict(list)
     for launch in launches:
-        for one in launch.accesses:
-            memory = one.buffer if one.sectors else "shared memory"
-            copies[Path(launch.file).name, one.line, _ACCESSES[one.access], memory].append(one)
+        accesses[Path(launch.file).name] += launch.accesses
     return [
         LineTraffic(
-            *place,
-            requests=sum(one.requests for one in found),
-            sectors=sum(one.sectors for one in found),
-            ideal_sectors=_sectors(sum(one.lanes * one.bytes for one in found if one.sectors)),
-            wavefronts=sum(one.wavefronts for one in found if not one.sectors),
-            ideal_wavefronts=sum(one.least_wavefronts for one in found if not one.sectors),
+            file=file,
+            line=one.line,
+            access=_ACCESSES[one.access],
+            memory=one.buffer or "shared memory",
+            requests=one.requests,
+            sectors=one.sectors,
+            ideal_sectors=one.least_sectors if one.buffer else 0,
+            wavefronts=one.wavefronts,
+            ideal_wavefronts=one.least_wavefronts,
         )
-        for place, found in sorted(copies.items())
+        for file, found in accesses.items()
+        for one in by_access(found)
     ]
 
 
 _ACCESSES = {Access.LOAD: "load from", Access.STORE: "store to", Access.ATOMIC: "atomic on"}
-
-
-def _sectors(nbytes: int) -> int:
-    """The 32-byte sectors that so many bytes fill."""
-    return -(-nbytes // 32)
 
 
 def _import_lane(lane: str, device: torch.device) -> None:

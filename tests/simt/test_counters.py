@@ -8,6 +8,7 @@ from conftest import aligned, buffer, compile_ptx
 from patterns import BLOCK, FLOATS, GRID, PATTERNS
 
 from kernelpath import simt
+from kernelpath.simt.counters import by_access
 
 WARPS = GRID * BLOCK // 32
 
@@ -101,3 +102,17 @@ def test_counters_of_inlined_code_belong_to_the_callers_line(run):
     counted = run(source, 1, 32, a.astype(np.uint16), b)
     assert (b == np.arange(32)).all()
     assert max(counted.lines) <= 5
+
+
+def test_copies_of_an_access_are_one_and_tensors_are_apart(run):
+    source = """__global__ void kernel(const float* a, float* b, const float* c, int n) {
+        float sum = 0;
+        for (int k = 0; k < n; k++) sum += a[8 * (32 * k + threadIdx.x)] * c[k];
+        b[threadIdx.x] = sum;
+    }"""
+    counted = run(source, 1, 32, aligned(256 * 10), aligned(32), aligned(10), 10)
+    found = [
+        (one.line, one.buffer, one.requests, one.sectors, one.least_sectors) for one in by_access(counted.accesses)
+    ]
+    assert found == [(3, "a", 10, 320, 40), (3, "c", 10, 10, 40), (4, "b", 1, 4, 4)]
+    assert len(counted.accesses) > 3, "the compiler has unrolled the loop"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import numpy as np
 from conftest import aligned
 
 from kernelpath.simt.picture import draw, worst
@@ -30,10 +29,10 @@ def test_picture_names_the_lines_and_draws_to_a_file(run, tmp_path):
     figure = draw(launch, SOURCE, "transpose")
     texts = [text.get_text() for text in figure.axes[0].texts]
     assert any("tile[threadIdx.x][threadIdx.y]" in text for text in texts)
-    assert texts.count("32.0") == 1  # sectors a request, of the store
-    assert texts.count("31.0") == 1  # bank conflicts a request, of the load
-    assert "32 sectors (1024 bytes)" in figure.axes[1].get_title()
-    assert "32.0 wavefronts a request, 1.0 would do" in figure.axes[2].get_title()
+    assert [text for text in texts if text in ("4", "32", "1")] == ["4", "1", "32", "32"]  # line by line
+    assert "4 sectors (128 bytes)" in figure.axes[1].get_title()
+    assert "32 sectors (1024 bytes)" in figure.axes[2].get_title()
+    assert "32 wavefronts a request, 1 would do" in figure.axes[3].get_title()
     figure.savefig(tmp_path / "picture.png")
     assert (tmp_path / "picture.png").stat().st_size > 10_000
 
@@ -43,7 +42,26 @@ def test_picture_without_shared_memory(run):
     launch = run(source, 1, 32, aligned(64), aligned(32))
     assert worst(launch.accesses, shared=True) is None
     figure = draw(launch, source)
-    assert len(figure.axes) == 2
-    bars = figure.axes[1].patches
-    assert np.unique([bar.get_height() for bar in bars]).size <= 2
-    assert "8 sectors (256 bytes)" in figure.axes[1].get_title()
+    load, store = figure.axes[1:]
+    assert "8 sectors (256 bytes)" in load.get_title()
+    assert "4 sectors (128 bytes)" in store.get_title()
+
+
+def test_a_row_of_the_picture_is_a_sector_however_far_it_lies(run):
+    source = """__global__ void kernel(const float* a, float* b) {
+        if (threadIdx.x > 29) b[threadIdx.x] = a[1000 * (threadIdx.x - 30)];
+    }"""
+    figure = draw(run(source, 1, 32, aligned(1001), aligned(32)), source)
+    load = figure.axes[1]
+    assert [label.get_text() for label in load.get_yticklabels()] == ["0", "4,000"]
+    assert [text.get_text() for text in load.texts] == ["30", "31"]
+    assert len(load.patches) == 16
+
+
+def test_the_worst_of_several_loads_stands_beside_their_line(run):
+    source = """__global__ void kernel(const float* a, float* b, const float* c) {
+        b[threadIdx.x] = a[8 * threadIdx.x] + c[0];
+    }"""
+    figure = draw(run(source, 1, 32, aligned(256), aligned(32), aligned(1)), source)
+    texts = [text.get_text() for text in figure.axes[0].texts]
+    assert [text for text in texts if text.isdecimal()] == ["32", "4"]

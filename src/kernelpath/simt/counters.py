@@ -9,7 +9,7 @@ Atomic operations on one word take turns.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING
 
@@ -20,8 +20,10 @@ if TYPE_CHECKING:
     from kernelpath.simt.lowered import Lowered
 
 __all__ = [
+    "AccessCounters",
     "AccessSample",
     "LineCounters",
+    "by_access",
     "count_atomic_sectors",
     "count_sectors",
     "count_wavefronts",
@@ -126,6 +128,43 @@ class AccessSample:
     sectors: int
     wavefronts: int
     least_wavefronts: int
+
+
+@dataclass(frozen=True)
+class AccessCounters:
+    """What a line's loads, its stores or its atomics asked of one buffer, or of shared memory where that is empty."""
+
+    line: int
+    access: Access
+    buffer: str
+    requests: int
+    bytes: int
+    sectors: int
+    wavefronts: int
+    least_wavefronts: int
+
+    @property
+    def least_sectors(self) -> int:
+        """The 32-byte sectors that the bytes asked for fill."""
+        return -(-self.bytes // 32)
+
+
+def by_access(accesses: Iterable[AccessSample]) -> list[AccessCounters]:
+    """Sum over the copies that the compiler made of an access."""
+    copies: dict[tuple[int, Access, str], list[AccessSample]] = defaultdict(list)
+    for one in accesses:
+        copies[one.line, one.access, one.buffer].append(one)
+    return [
+        AccessCounters(
+            *place,
+            requests=sum(one.requests for one in found),
+            bytes=sum(one.lanes * one.bytes for one in found),
+            sectors=sum(one.sectors for one in found),
+            wavefronts=sum(one.wavefronts for one in found),
+            least_wavefronts=sum(one.least_wavefronts for one in found),
+        )
+        for place, found in sorted(copies.items())
+    ]
 
 
 def by_line(
