@@ -268,6 +268,13 @@ def test_the_solution_is_shown_after_a_pass_or_on_request(kp: Run, item: Item) -
     assert "TODO: twice x" in out
 
 
+def test_a_solution_that_is_withheld_is_not_shown(kp: Run, item: Item) -> None:
+    item.solution.unlink()
+    status, _, err = kp("solution", "double", "--peek")
+    assert status == 2
+    assert "the solution of double is withheld" in err
+
+
 def test_reset_puts_the_stub_back_and_keeps_what_was_there(kp: Run, item: Item) -> None:
     item.stub.write_text(WRONG)
     commit(item)
@@ -281,6 +288,14 @@ def test_reset_puts_the_stub_back_and_keeps_what_was_there(kp: Run, item: Item) 
 
 def test_reset_brings_a_deleted_file_back(kp: Run, item: Item) -> None:
     item.stub.unlink()
+    assert kp("reset", "double")[0] == 0
+    assert item.stub.read_text() == STUB
+
+
+def test_reset_does_without_the_solution(kp: Run, item: Item) -> None:
+    item.solution.unlink()
+    item.stub.write_text(RIGHT)
+    commit(item)
     assert kp("reset", "double")[0] == 0
     assert item.stub.read_text() == STUB
 

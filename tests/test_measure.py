@@ -27,7 +27,7 @@ class Worker:
 
     def ask(self, message: Mapping[str, Any], _: float) -> tuple[dict[str, Any], list[bytes]]:
         if message["do"] == "contest":
-            return {}, []
+            return {"contestants": len(self.seconds)}, []
         self.rounds.append(message)
         (x,) = draw_inputs(self.exercise, BENCH, message["seed"], "cpu")
         output = x * (2.0 if len(self.rounds) <= self.from_round else self.factor)
@@ -64,6 +64,14 @@ def test_speedup_is_the_baselines_time_over_the_submissions(exercise: Exercise) 
     assert measured.bytes_moved == 8 * 5000
     assert measured.light_seconds == pytest.approx(40e-6)
     assert measured.share_of_light == pytest.approx(0.04)
+
+
+def test_without_the_reference_kernel_the_rest_is_timed(exercise: Exercise) -> None:
+    timed = contest(exercise, Worker(exercise, (1e-3, 3e-3)))
+    timed.run(timing.LOOKS, lambda _: None)
+    measured = timed.measurement({"copy": 1e9, "read": 1e9})
+    assert measured.speedup.median == pytest.approx(3.0)
+    assert (measured.of_reference, measured.reference_seconds) == (None, None)
 
 
 def test_an_output_that_turns_wrong_while_timed_is_noticed(exercise: Exercise) -> None:

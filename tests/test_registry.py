@@ -101,6 +101,18 @@ def test_the_lane_follows_from_the_solution(checkout: Path, text: str, lane: str
     assert item.lane == "cuda"
 
 
+def test_the_lane_follows_from_the_stub_where_solutions_are_withheld(checkout: Path) -> None:
+    item = registry.find("softmax", checkout)
+    item.stub.parent.mkdir(parents=True, exist_ok=True)
+    item.stub.write_text("import triton\n")
+    assert item.lane == "triton"
+    item.stub.with_suffix(".cu").touch()
+    assert item.lane == "cuda"
+    item.solution.parent.mkdir(parents=True)
+    item.solution.write_text("import torch\n")
+    assert item.lane == "python"
+
+
 def test_titles_and_literals_are_read_without_importing(checkout: Path) -> None:
     item = registry.find("softmax", checkout)
     assert item.title == "A title"

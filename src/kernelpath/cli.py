@@ -363,6 +363,10 @@ def solution(item: Item, peek: bool) -> int:
 
     If there is a GPU, both are timed in one run.
     """
+    if not item.files("solutions"):
+        raise Failure(
+            f"the solution of {item.name} is withheld: there is no {view.place(str(item.solution), item.root)}"
+        )
     if not (peek or dict(_records())[item].passed):
         out.print(f"{item.name} is not passed yet; --peek shows its solution all the same.")
         view.step(out, f"kp hint {item.name}")

@@ -32,19 +32,20 @@ _SUBMISSION, _BASELINE, _REFERENCE = range(3)
 
 
 class Contest:
-    """Rounds of one exercise's bench case: submission, baseline and reference kernel, interleaved in one process."""
+    """Rounds of one exercise's bench case: submission, baseline and, unless withheld, reference kernel, interleaved."""
 
     def __init__(
         self, exercise: Exercise, case: Case, ask: Ask, conduct: Conduct, seed: int, device: str = "cuda"
     ) -> None:
         self.exercise, self.case = exercise, case
         self._ask, self._conduct, self._seed, self._device = ask, conduct, seed, device
-        self.seconds: list[list[float]] = [[], [], []]
+        self.seconds: list[list[float]] = []
         self.telemetry: dict[str, float] = {}
 
     def run(self, until: Sequence[int], progress: Callable[[str], None]) -> Complaint | None:
         """Rounds until the ratios are settled, or all the looks of `until` are taken; the first complaint ends it."""
-        self._ask({"do": "contest", "case": dict(self.case), "reference": True}, _SETUP_SECONDS)
+        answer, _ = self._ask({"do": "contest", "case": dict(self.case)}, _SETUP_SECONDS)
+        self.seconds = [[] for _ in range(answer["contestants"])]
         for look in until:
             while len(self.seconds[_SUBMISSION]) < look:
                 progress(f"measuring: round {len(self.seconds[_SUBMISSION]) + 1} of at most {until[-1]}")
@@ -104,13 +105,14 @@ class Contest:
         bytes_moved = self.exercise.bytes_moved(**self.case)
         flops = self.exercise.flops(**self.case) if self.exercise.flops else 0
         medians = [statistics.median(times) for times in self.seconds]
+        referred = len(self.seconds) > _REFERENCE
         return Measurement(
             case=self.case,
             seconds=medians[_SUBMISSION],
             baseline_seconds=medians[_BASELINE],
-            reference_seconds=medians[_REFERENCE],
+            reference_seconds=medians[_REFERENCE] if referred else None,
             speedup=self.speedup,
-            of_reference=timing.ratio(self.seconds[_REFERENCE], self.seconds[_SUBMISSION]),
+            of_reference=timing.ratio(self.seconds[_REFERENCE], self.seconds[_SUBMISSION]) if referred else None,
             bytes_moved=bytes_moved,
             flops=flops,
             light_seconds=roofline.light_seconds(bytes_moved, flops, ceilings, dtype),

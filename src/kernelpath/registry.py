@@ -86,10 +86,11 @@ class Item:
 
     @property
     def lane(self) -> Lane:
-        """Follows from the reference: a .cu file, or what the Python file imports."""
-        if self.solution.with_suffix(".cu").is_file():
+        """Follows from the reference, or the stub where solutions are withheld: a .cu file, or what is imported."""
+        files = self.files("solutions") or self.files("phases")
+        if any(path.suffix == ".cu" for path in files):
             return "cuda"
-        text = self.solution.read_text(encoding="utf-8") if self.solution.is_file() else ""
+        text = "".join(path.read_text(encoding="utf-8") for path in files)
         if re.search(r"^\s*(import|from) triton\b", text, re.MULTILINE):
             return "triton"
         if re.search(r"^\s*(import|from) cutlass\b", text, re.MULTILINE):

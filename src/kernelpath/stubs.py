@@ -52,13 +52,16 @@ def drift(stub: str, solution: str) -> list[tuple[int, str]]:
 def pristine(item: Item) -> dict[Path, str]:
     """The files of the stub as the course last gave them, from the history of git. Raises NoStub.
 
-    It is the newest version that is open and has not drifted from the solution: work in progress may be committed.
+    It is the newest version that is open and, where the solution is at hand, has not drifted from it: work in progress
+    may be committed.
     """
-    paths = item.files("solutions")
-    stubs = {item.stub.with_suffix(path.suffix): path.read_text(encoding="utf-8") for path in paths}
-    for commit in _history(item, list(stubs)):
-        texts = {path: _show(item, commit, path) for path in stubs}
-        if is_open(texts[item.stub]) and not any(drift(texts[path], solution) for path, solution in stubs.items()):
+    solutions = {item.stub.with_suffix(path.suffix): path.read_text("utf-8") for path in item.files("solutions")}
+    paths = list(solutions) or [item.stub.with_suffix(".cu"), item.stub]
+    for commit in _history(item, paths):
+        texts = {path: text for path in paths if (text := _show(item, commit, path))}
+        if is_open(texts.get(item.stub, "")) and not any(
+            drift(texts.get(path, ""), solutions[path]) for path in solutions
+        ):
             return texts
     raise NoStub(f"git's history holds no stub of {item.name}; fetch the course again: git pull")
 

@@ -134,15 +134,15 @@ class _Worker:
     def on_ceilings(self, dtype: str | None) -> Answer:
         return {"ceilings": roofline.measure_ceilings(self._stopwatch, dtype)}, []
 
-    def on_contest(self, case: Case, reference: bool) -> Answer:
-        """Get ready to time the case: submission, baseline and, if asked, the reference kernel."""
+    def on_contest(self, case: Case) -> Answer:
+        """Get ready to time the case: submission, baseline and, unless it is withheld, the reference kernel."""
         assert self._exercise.baseline is not None
         self._contestants: list[Callable[..., Any]] = [self._entry, self._exercise.baseline]
-        if reference:
+        if self._item.solution.is_file():
             solution = registry.import_file(self._item.solution, "kernelpath_reference", listed=False)
             self._contestants.append(getattr(solution, self._exercise.entry))
         self._bench = case
-        return {}, []
+        return {"contestants": len(self._contestants)}, []
 
     def on_round(self, seed: int, order: Sequence[int], sample: int) -> Answer:
         """Time every contestant once on new inputs; answer with seconds and a sample of the submission's outputs."""
