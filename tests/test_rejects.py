@@ -144,11 +144,26 @@ def test_the_worst_access_is_told_from_the_others_of_its_line(name: str, cause: 
 @pytest.mark.parametrize(
     ("name", "mend"),
     [
-        ("WRONG_VALUES_square_matrices_alone", "mend {}.cu, or its launch in the .py, then"),
-        ("NOT_STARTED_kernel_of_the_stub", "edit {}.cu, then"),
+        ("w03b_coalescing/NOT_WRITTEN_one_step_a_row", "mend {}.cu, or its launch in the .py, then"),
+        ("w04a_matmul_naive/NOT_STARTED_kernel_of_the_stub", "edit {}.cu, then"),
+        ("w04a_matmul_naive/WRONG_VALUES_square_matrices_alone", "mend {}.cu, then"),
     ],
 )
 def test_the_next_step_names_the_kernel_where_it_is_to_blame(name: str, mend: str, grader: Grader) -> None:
-    submission = HERE / "any" / "w04a_matmul_naive" / f"{name}.py"
+    submission = HERE / "any" / f"{name}.py"
     shown = submission.with_suffix("").relative_to(registry.root())
     assert grader(submission, "cpu").next_step.startswith(mend.format(shown))
+
+
+@pytest.mark.parametrize(
+    ("name", "element", "writer", "line"),
+    [
+        ("w04a_matmul_naive/WRONG_VALUES_square_matrices_alone", "out[1, 0]", "thread (0, 1) of block 0", 8),
+        ("w02b_matrix_add_triton/WRONG_VALUES_stride_of_a_matrix_without_gaps", "out[1, 0]", "program 0", 14),
+    ],
+)
+def test_a_wrong_value_names_who_wrote_it(name: str, element: str, writer: str, line: int, grader: Grader) -> None:
+    report = grader(HERE / "any" / f"{name}.py", "cpu")
+    assert f"first: {element} = " in report.cause
+    assert report.cause.endswith(f"; {writer} wrote the first of them")
+    assert report.line == line

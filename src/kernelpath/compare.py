@@ -63,8 +63,10 @@ def judge(
         allowed = (dtype,) if dtype and position == 0 else tuple(tolerance)
         if complaint := _judge_type(name, output, truth, allowed):
             return complaint
-    complaints = (_judge_values(name, output, truth, tolerance) for name, output, truth in named)
-    return next((complaint for complaint in complaints if complaint), None)
+    for position, (name, output, truth) in enumerate(named):
+        if complaint := _judge_values(position, name, output, truth, tolerance):
+            return complaint
+    return None
 
 
 def _judge_type(name: str, output: torch.Tensor, truth: torch.Tensor, allowed: Sequence[str]) -> Complaint | None:
@@ -77,7 +79,7 @@ def _judge_type(name: str, output: torch.Tensor, truth: torch.Tensor, allowed: S
 
 
 def _judge_values(
-    name: str, output: torch.Tensor, truth: torch.Tensor, tolerance: Mapping[str, Tolerance]
+    position: int, name: str, output: torch.Tensor, truth: torch.Tensor, tolerance: Mapping[str, Tolerance]
 ) -> Complaint | None:
     wrong = mismatches(output, truth, tolerance[dtype_name(output.dtype)])
     if not bool(wrong.any()):
@@ -85,7 +87,8 @@ def _judge_values(
     poisoned = wrong & is_poison(output)
     if bool(poisoned.any()):
         return Complaint(Verdict.NOT_WRITTEN, f"{_count(poisoned)} of {name} were never written, {where(poisoned)}")
-    return Complaint(Verdict.WRONG_VALUES, f"{_count(wrong)} of {name} are wrong, {_examples(wrong, output, truth)}")
+    cause = f"{_count(wrong)} of {name} are wrong, {_examples(wrong, output, truth)}"
+    return Complaint(Verdict.WRONG_VALUES, cause, element=(position, int(wrong.flatten().nonzero()[0])))
 
 
 def mismatches(

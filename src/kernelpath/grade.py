@@ -261,6 +261,8 @@ class _Grading:
             answer, outputs = self._run(case, index)
             traffic = tuple(LineTraffic(**line) for line in answer["traffic"])
             complaint = self._compare(case, index, answer, outputs)
+            if complaint is not None and complaint.element is not None and self.device == "cpu":
+                complaint = self._with_writer(complaint, *complaint.element)
         except Stopped as stopped:
             complaint = stopped.complaint
         if complaint is not None and complaint.verdict in _BY_A_KERNEL:
@@ -291,6 +293,14 @@ class _Grading:
         if comparable and self.exercise.check is not None and (said := self.exercise.check(inputs, outputs)):
             return Complaint(Verdict.WRONG_VALUES, said)
         return complaint
+
+    def _with_writer(self, complaint: Complaint, output: int, element: int) -> Complaint:
+        """The complaint with the thread and the line that wrote the wrong element, where the PTX machine saw it."""
+        answer, _ = self._ask({"do": "writer", "output": output, "element": element})
+        if not answer["writer"]:
+            return complaint
+        cause = f"{complaint.cause}; {answer['writer']} wrote the first of them"
+        return replace(complaint, cause=cause, file=answer["file"], line=answer["line"])
 
     def _conduct(self, answer: Mapping[str, Any], inputs: Sequence[Any]) -> Complaint | None:
         """What the submission did besides giving outputs."""

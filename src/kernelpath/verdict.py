@@ -70,12 +70,16 @@ class Verdict(str, Enum):
 
 @dataclass(frozen=True)
 class Complaint:
-    """Why a case or a submission ended as it did: a verdict, the cause, and where in the learner's file."""
+    """Why a case or a submission ended as it did: a verdict, the cause, and where in the learner's file.
+
+    element: which output, and which of its elements in the order of memory, the cause is about.
+    """
 
     verdict: Verdict
     cause: str
     file: str = ""
     line: int = 0
+    element: tuple[int, int] | None = None
 
 
 @dataclass(frozen=True)

@@ -88,6 +88,7 @@ class _Worker:
 
     def on_run(self, case: Case, seed: int) -> Answer:
         """Run one case on freshly drawn inputs; answer with the outputs' bytes and all that was seen."""
+        self._written: tuple[list[Launched], list[torch.Tensor]] = [], []
         run = _Run(self._exercise, case, seed, self._device)
         try:
             with _memory_limit(self._device):
@@ -97,9 +98,26 @@ class _Worker:
             outputs = run.outputs(result)
             answer = run.describe(outputs)
             answer["tampered"] = self._snapshot.changed()
+            self._written = run.launches, outputs
             return answer, [_bytes_of(output) for output in outputs]
         except BaseException as error:
             return _complain(blame(error, self._file))
+
+    def on_writer(self, output: int, element: int) -> Answer:
+        """Who wrote an element of the last run's outputs, as the PTX machine saw it; an empty name for nobody."""
+        launches, outputs = self._written
+        address = outputs[output].data_ptr() + element * outputs[output].element_size()
+        for launched in reversed(launches):
+            writer = launched.counted.writer(address) if launched.counted is not None else None
+            if launched.counted is not None and writer is not None:
+                name = (
+                    f"program {writer.block}"
+                    if launched.lane == "triton"
+                    else f"thread {writer.thread} of block {writer.block}"
+                )
+                file = self._file.with_name(Path(launched.counted.file).name)
+                return {"writer": name, "file": str(file), "line": writer.site.line}, []
+        return {"writer": ""}, []
 
     def on_picture(self, case: Case, seed: int) -> Answer:
         """Run one case on the PTX machine; answer with a PNG of the largest launch, if there is any."""

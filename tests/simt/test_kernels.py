@@ -246,3 +246,17 @@ def test_blocks_that_are_not_whole_warps(run, block):
     launch = run(source, 3, block, a, fresh=[0])
     assert a.tolist() == list(range(block)) * 3
     assert launch.totals.global_store_requests == 3 * -(-block // 32)
+
+
+def test_the_writer_of_an_element_is_the_last_one(run):
+    source = """__global__ void kernel(volatile int* a) {
+        const int i = 64 * (2 * blockIdx.y + blockIdx.x) + threadIdx.x;
+        a[i] = 1;
+        if (i != 300) a[i] = 2;
+    }"""
+    a = aligned(500, np.int32)
+    launch = run(source, (2, 3), 64, a)
+    written = [launch.writer(a.ctypes.data + 4 * i) for i in (299, 300)]
+    assert [(by.thread, by.block, by.site.line) for by in written] == [("43", "(0, 2)", 4), ("44", "(0, 2)", 3)]
+    assert launch.writer(a.ctypes.data + 4 * 384) is None
+    assert launch.writer(a.ctypes.data - 4) is None

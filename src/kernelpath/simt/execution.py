@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -30,13 +31,23 @@ from kernelpath.simt.layout import (
 from kernelpath.simt.lowered import Lowered, Site
 from kernelpath.simt.printf import c_string, formatted
 from kernelpath.simt.ptx import Module
-from kernelpath.simt.races import ENTRY, NOBODY, SITE, THREAD
+from kernelpath.simt.races import ENTRY, LOW, NOBODY, SITE, THREAD
 from kernelpath.simt.schedule import DONE, HOST
 
-__all__ = ["Dim", "Run", "place_statics"]
+__all__ = ["Author", "Dim", "Run", "place_statics"]
 
 TURN = 1 << 24  # lane-instructions between two looks of the host: for the limit, and for Ctrl-C
 Dim = tuple[int, int, int]
+
+
+@dataclass(frozen=True)
+class Author:
+    """Who made an access: thread and block as one speaks of them, the block's number in the grid, the instruction."""
+
+    thread: str
+    block: str
+    block_number: int
+    site: Site
 
 
 class Run:
@@ -294,15 +305,30 @@ class Run:
         trace, time, block = self._get("suspect_other"), self._get("suspect_other_time"), self._get("block_number")
         if trace == NOBODY:
             return complaints.race(site, where, "another thread", None, one_block=True)
-        began = self.arrays["began"][: block + 1]
-        other_block = int(np.searchsorted(began, time, side="right")) - 1
-        other, other_site = self._thread(*divmod(trace & THREAD, LANES)), self.lowered.sites[(trace >> SITE) - 1]
-        name = complaints.thread_name(other, self.block)
-        if other_block != block:
-            columns, rows, _ = self.grid
-            place = other_block % columns, other_block // columns % rows, other_block // (columns * rows)
-            name += f" of block {complaints.coordinates(place, self.grid)}"
-        return complaints.race(site, where, name, other_site, one_block=other_block == block)
+        other = self._author(trace, time, block + 1)
+        name = f"thread {other.thread}" + (f" of block {other.block}" if other.block_number != block else "")
+        return complaints.race(site, where, name, other.site, one_block=other.block_number == block)
+
+    def _author(self, trace: int, time: int, blocks: int) -> Author:
+        """Who made an access that the history holds, when so many blocks had begun."""
+        number = int(np.searchsorted(self.arrays["began"][:blocks], time, side="right")) - 1
+        columns, rows, _ = self.grid
+        block = number % columns, number // columns % rows, number // (columns * rows)
+        thread, site = self._thread(*divmod(trace & THREAD, LANES)), self.lowered.sites[(trace >> SITE) - 1]
+        return Author(
+            complaints.coordinates(thread, self.block), complaints.coordinates(block, self.grid), number, site
+        )
+
+    def writer(self, address: int) -> Author | None:
+        """Who wrote last to an address of global memory; None where this launch did not."""
+        for shadow in self.shadows:
+            offset = address - shadow.buffer.address
+            if 0 <= offset < shadow.buffer.nbytes:
+                entry = (offset >> shadow.granule) * ENTRY
+                write = int(shadow.history[entry : entry + 8].view(np.int64)[0])
+                wrote = write and write >> 32 >= self._get("launch_began")
+                return self._author(write & LOW, write >> 32, len(self.arrays["began"])) if wrote else None
+        return None
 
     def _where(self, address: int, site: Site, number: int, lane: int) -> str:
         shared, extent = self._get("shared"), self._get("shared_bytes")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import struct
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -15,7 +15,7 @@ from kernelpath.simt import occupancy, ptx
 from kernelpath.simt.buffers import Buffer, Memory
 from kernelpath.simt.compiler import Program, compile_kernel
 from kernelpath.simt.counters import AccessSample, LineCounters, by_line
-from kernelpath.simt.execution import Dim, Run, place_statics
+from kernelpath.simt.execution import Author, Dim, Run, place_statics
 from kernelpath.simt.layout import WRITTEN
 from kernelpath.simt.lowered import parameter_offsets
 
@@ -47,7 +47,8 @@ class Kernel:
 class Launch:
     """What a launch did: counters by source line of ``file``, and the text it printed.
 
-    ``instructions`` counts lane-instructions; ``accesses`` has one request of each instruction that touches memory.
+    ``instructions`` counts lane-instructions; ``accesses`` has one request of each instruction that touches memory;
+    ``writer`` tells who wrote last to an address, or None.
     """
 
     kernel: str
@@ -58,6 +59,7 @@ class Launch:
     printed: str
     accesses: list[AccessSample] = field(repr=False)
     states: dict[str, npt.NDArray[np.uint8]] = field(repr=False)
+    writer: Callable[[int], Author | None] = field(repr=False)
 
     @property
     def buffers_written(self) -> dict[str, npt.NDArray[np.bool_]]:
@@ -139,7 +141,9 @@ class Module:
             totals.add(counters)
         states = {buffer.name: run.state_of(buffer) for buffer in buffers}
         printed = "".join(run.printed)
-        return Launch(name, self.parsed.file, lines, totals, totals.active_lanes, printed, run.accesses(), states)
+        return Launch(
+            name, self.parsed.file, lines, totals, totals.active_lanes, printed, run.accesses(), states, run.writer
+        )
 
 
 def load(text: str, source: str | None = None) -> Module:
