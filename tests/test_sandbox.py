@@ -15,7 +15,7 @@ from types import ModuleType
 import pytest
 import torch
 
-from kernelpath import compare, sandbox
+from kernelpath import compare, sandbox, simt
 from kernelpath.lanes import Launched
 from kernelpath.sandbox import GUARD
 
@@ -32,7 +32,7 @@ GUARDED = {
 def test_fresh_memory_is_poisoned_and_has_the_form_asked_for(make: Callable[[torch.Tensor], torch.Tensor]) -> None:
     x = torch.randn(3, 5).t()
     plain = make(x)
-    with sandbox.Watch(poison=True) as watch:
+    with sandbox.Watch(poison=True, memory=simt.Memory()) as watch:
         guarded = make(x)
     assert (guarded.shape, guarded.stride(), guarded.dtype) == (plain.shape, plain.stride(), plain.dtype)
     assert guarded.data_ptr() % 64 == guarded.untyped_storage().data_ptr() % 64
@@ -46,7 +46,7 @@ def test_fresh_memory_is_poisoned_and_has_the_form_asked_for(make: Callable[[tor
     [(-1, "wrote before the start of a tensor of 40 bytes"), (10, "wrote past the end of a tensor of 40 bytes")],
 )
 def test_a_write_beside_an_allocation_is_found(place: int, said: str) -> None:
-    with sandbox.Watch(poison=True) as watch:
+    with sandbox.Watch(poison=True, memory=simt.Memory()) as watch:
         out = torch.empty(10)
         torch.empty(4)
     torch.as_strided(out, (1,), (1,), out.storage_offset() + place).fill_(1.0)
@@ -87,7 +87,7 @@ def test_a_guarded_input_has_values_strides_and_a_storage_of_its_own(
     ],
 )
 def test_operators_that_compute_are_noted(call: Callable[[torch.Tensor], object], noted: list[str]) -> None:
-    with sandbox.Watch(poison=True) as watch:
+    with sandbox.Watch(poison=True, memory=simt.Memory()) as watch:
         call(torch.ones(4))
     assert [name for name in watch.operators if name != "ones"] == [name for name in noted if name != "_unsafe_view"]
 
@@ -226,3 +226,17 @@ def test_the_memory_limit_holds_inside_alone() -> None:
     with sandbox.memory_limit(256 << 20), pytest.raises(RuntimeError, match="can't allocate"):
         torch.empty(1 << 30, dtype=torch.uint8)
     assert torch.empty(1 << 30, dtype=torch.uint8).numel() == 1 << 30
+
+
+def test_what_nothing_has_written_is_known_byte_by_byte() -> None:
+    memory = simt.Memory()
+    with sandbox.Watch(poison=True, memory=memory):
+        fresh, filled, zeroed = torch.empty(8), torch.empty(8).fill_(1.0), torch.zeros(8)
+        part = torch.empty(8)
+        part[2:4] = 0.0
+    whole = [memory.shadow(simt.Buffer.of("x", tensor), 2) for tensor in (fresh, filled, zeroed, part)]
+    assert [bool(shadow.state.any()) for shadow in whole] == [True, False, False, False]
+    half = memory.shadow(simt.Buffer.of("x", fresh[4:]), 2)
+    half.state[:] = 0
+    assert whole[0].state[:16].all()
+    assert not whole[0].state[16:].any()

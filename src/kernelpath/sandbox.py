@@ -21,7 +21,7 @@ from typing import Any
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 
-from kernelpath import compare
+from kernelpath import compare, simt
 from kernelpath.lanes import Launched
 
 SUBMISSION = "submission"
@@ -84,12 +84,14 @@ class SubmissionThread:
 class Watch(TorchDispatchMode):
     """Notes the operators that a call dispatches and gives every allocation guard bands.
 
-    poison: fill fresh memory with the poison pattern; timed calls poison it before instead.
+    poison: fill fresh memory with the poison pattern; timed calls poison it before instead. memory: is told which
+    bytes on the CPU nothing has written yet.
     """
 
-    def __init__(self, poison: bool) -> None:
+    def __init__(self, poison: bool, memory: simt.Memory) -> None:
         TorchDispatchMode.__init__(self)
         self.poison = poison
+        self.memory = memory
         self.operators: list[str] = []
         self._guarded: list[torch.Tensor] = []
 
@@ -109,6 +111,10 @@ class Watch(TorchDispatchMode):
             return self._allocate(wanted)
         if name not in _FREE:
             self.operators.append(name)
+        if func._schema.is_mutable:
+            for value in (*args, *arguments.values()):
+                if isinstance(value, torch.Tensor):
+                    self.memory.written(value.data_ptr())
         return func(*args, **arguments)
 
     def _allocate(self, wanted: torch.Tensor) -> torch.Tensor:
@@ -118,6 +124,8 @@ class Watch(TorchDispatchMode):
         del wanted
         storage = guarded_storage(nbytes, device, self.poison)
         self._guarded.append(storage)
+        if device.type == "cpu":
+            self.memory.allocated(storage.data_ptr() + GUARD, nbytes)
         return storage[GUARD : GUARD + nbytes].view(dtype).as_strided(size, stride, GUARD // dtype.itemsize)
 
     def broken_guard(self) -> str | None:

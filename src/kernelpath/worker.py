@@ -23,7 +23,7 @@ import torch
 
 from kernelpath import compare, registry, roofline, sandbox, simt, timing
 from kernelpath.blame import EntryError, WrongType, blame
-from kernelpath.lanes import Launched, observe, on_compiling
+from kernelpath.lanes import Launched, observe, on_compiling, remember
 from kernelpath.process import Channel
 from kernelpath.simt import picture
 from kernelpath.simt.counters import by_access
@@ -199,12 +199,13 @@ class _Run:
         self.inputs = tuple(value for value, _ in guarded)
         self._device, self._entry = device, exercise.entry
         self._storages = [storage for _, storage in guarded if storage is not None]
-        self._watch = sandbox.Watch(poison=not timed)
+        self._memory = simt.Memory()
+        self._watch = sandbox.Watch(poison=not timed, memory=self._memory)
         self._provenance = sandbox.Provenance() if exercise.kernel and device.type == "cpu" else None
         self.launches: list[Launched] = []
 
     def call(self, entry: Callable[..., Any]) -> Any:
-        with observe(self.launched), self._watch:
+        with observe(self.launched), remember(self._memory), self._watch:
             return entry(*self.inputs)
 
     def launched(self, launched: Launched) -> None:

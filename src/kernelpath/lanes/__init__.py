@@ -42,6 +42,24 @@ def record(launched: Launched) -> None:
         observer(launched)
 
 
+_memories: list[simt.Memory] = []
+
+
+@contextmanager
+def remember(memory: simt.Memory) -> Iterator[None]:
+    """What the PTX machine knows of the bytes of tensors goes from launch to launch inside the `with` block."""
+    _memories.append(memory)
+    try:
+        yield
+    finally:
+        _memories.remove(memory)
+
+
+def memory() -> simt.Memory | None:
+    """What is known of the bytes of tensors, for lanes to give to the PTX machine."""
+    return _memories[-1] if _memories else None
+
+
 _on_compiling: list[Callable[[bool], None]] = []
 
 

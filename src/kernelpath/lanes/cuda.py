@@ -142,7 +142,7 @@ class _Launcher:
         parameters = self.kernel.parameters(CPU_ARCHITECTURE)
         values = checked(self.kernel, parameters, arguments)
         buffers = [
-            simt.Buffer(parameter.name, argument.data_ptr(), _span_bytes(argument), argument.element_size())
+            simt.Buffer.of(parameter.name, argument)
             for parameter, argument in zip(parameters, arguments, strict=True)
             if parameter.type == "ptr"
         ]
@@ -150,7 +150,13 @@ class _Launcher:
         with lanes.compiling():
             module.compile(binary.mangled)
         return module.launch(
-            binary.mangled, grid=self.grid, block=self.block, shared=self.shared, args=values, buffers=buffers
+            binary.mangled,
+            grid=self.grid,
+            block=self.block,
+            shared=self.shared,
+            args=values,
+            buffers=buffers,
+            memory=lanes.memory(),
         )
 
 
@@ -244,14 +250,6 @@ def _device(kernel: Kernel, arguments: tuple[Any, ...]) -> torch.device:
     if device.type not in ("cuda", "cpu"):
         raise lanes.Unavailable(f"CUDA C++ runs on cuda and cpu tensors, not on {device.type}")
     return device
-
-
-def _span_bytes(tensor: torch.Tensor) -> int:
-    """Bytes from a tensor's first element to the end of its last one."""
-    if tensor.numel() == 0:
-        return 0
-    last = sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True))
-    return (last + 1) * tensor.element_size()
 
 
 C_TYPES: dict[str, Any] = {

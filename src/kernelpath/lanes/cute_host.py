@@ -166,7 +166,8 @@ class CpuHost(Host):
             block=tuple(wanted.block),
             shared=wanted.shared,
             args=[ctypes.string_at(parameters[i], size) for i, size in enumerate(sizes)],
-            buffers=[_buffer(key, tensor) for key, tensor in tensors],
+            buffers=[simt.Buffer.of(key, tensor) for key, tensor in tensors],
+            memory=lanes.memory(),
         )
         self._record(handle, "cpu", counted)
         return SUCCESS
@@ -209,14 +210,6 @@ def _runtime_library() -> str:
 
 def _error_text(status: int) -> str:
     return str(runtime.cudaGetErrorString(runtime.cudaError_t(status))[1].decode())
-
-
-def _buffer(name: str, tensor: torch.Tensor) -> simt.Buffer:
-    """The memory from the tensor's first element to its last."""
-    span = 1 + sum((extent - 1) * stride for extent, stride in zip(tensor.shape, tensor.stride(), strict=True))
-    size = span * tensor.element_size() if tensor.numel() else 0
-    dtype = str(tensor.dtype).removeprefix("torch.")
-    return simt.Buffer(name, tensor.data_ptr(), size, tensor.element_size(), dtype=dtype)
 
 
 def _plain_names(mangled: Iterable[str]) -> dict[str, str]:

@@ -217,6 +217,7 @@ class _Launcher:
             shared=self.metadata.shared,
             args=args,
             buffers=[buffer for name, _, value in named for buffer in _buffers(name, value)],
+            memory=lanes.memory(),
         )
         lanes.record(lanes.Launched("triton", kernel.name, "cpu", tuple(values), counted))
 
@@ -258,6 +259,4 @@ def _buffers(name: str, value: Any) -> Iterator[Any]:
     elif hasattr(value, "base"):
         yield from _buffers(name, value.base)
     elif hasattr(value, "data_ptr") and value.numel():
-        last = sum((size - 1) * stride for size, stride in zip(value.shape, value.stride(), strict=True))
-        item = value.element_size()
-        yield simt.Buffer(name, value.data_ptr(), (last + 1) * item, item, dtype=str(value.dtype).split(".")[-1])
+        yield simt.Buffer.of(name, value)

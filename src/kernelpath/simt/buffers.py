@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 
 from kernelpath.simt.layout import BUFFER, UNWRITTEN
 from kernelpath.simt.races import ENTRY
+
+if TYPE_CHECKING:
+    import torch
 
 __all__ = ["Buffer", "Memory", "Shadow", "disjoint", "table"]
 
@@ -29,6 +33,14 @@ class Buffer:
     initialised: bool = True
     dtype: str = "elements"
 
+    @classmethod
+    def of(cls, name: str, tensor: torch.Tensor) -> Buffer:
+        """The memory from a strided tensor's first element to its last."""
+        last = sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True))
+        itemsize, dtype = tensor.element_size(), str(tensor.dtype).removeprefix("torch.")
+        nbytes = (last + 1) * itemsize if tensor.numel() else 0
+        return cls(name, tensor.data_ptr(), nbytes, itemsize, dtype=dtype)
+
 
 @dataclass
 class Shadow:
@@ -46,6 +58,16 @@ class Memory:
     def __init__(self) -> None:
         self.shadows: dict[tuple[int, int], Shadow] = {}
         self.time = 1
+        self._allocated: list[tuple[int, npt.NDArray[np.uint8]]] = []
+
+    def allocated(self, address: int, nbytes: int) -> None:
+        """Nothing has been written yet to this span, whatever buffers will lie in it."""
+        self._allocated.append((address, np.full(nbytes, UNWRITTEN, np.uint8)))
+
+    def written(self, address: int) -> None:
+        """The span in which this address lies was written by something else than a kernel."""
+        for state in self._span(address, 0):
+            state[:] = 0
 
     def shadow(self, buffer: Buffer, granule: int) -> Shadow:
         """The shadow of a buffer, made at its first launch. The history begins anew where the granule changes."""
@@ -53,12 +75,17 @@ class Memory:
         known = self.shadows.get(key)
         if known is not None and known.granule == granule:
             return known
-        state = known.state if known else np.zeros(buffer.nbytes, np.uint8)
-        if known is None and not buffer.initialised:
-            state[:] = UNWRITTEN
+        fresh = np.full(buffer.nbytes, 0 if buffer.initialised else UNWRITTEN, np.uint8)
+        state = known.state if known else next(self._span(*key), fresh)
         history = np.zeros((-(-buffer.nbytes >> granule) + 1) * ENTRY, np.uint8)
         self.shadows[key] = Shadow(buffer, state, history, granule)
         return self.shadows[key]
+
+    def _span(self, address: int, nbytes: int) -> Iterator[npt.NDArray[np.uint8]]:
+        """The state of the allocated span that holds these bytes, or from its start where there are none."""
+        for start, state in self._allocated:
+            if start <= address and address + nbytes <= start + state.size:
+                yield state[address - start : address - start + nbytes] if nbytes else state
 
 
 def disjoint(buffers: Sequence[Buffer]) -> list[Buffer]:
