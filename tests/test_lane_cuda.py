@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import runpy
-import sys
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -11,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 
-from kernelpath import lanes
+from kernelpath import lanes, simt
 from kernelpath.lanes import cuda, nvrtc
 
 SOURCE = """\
@@ -55,17 +54,12 @@ def machine(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
     """A stand-in for the PTX machine that keeps what it is asked to launch."""
     asked: list[dict[str, Any]] = []
 
-    def buffer(name: str, address: int, nbytes: int, itemsize: int) -> tuple[str, int, int, int]:
-        return name, address, nbytes, itemsize
-
     def load(ptx: str, source: str) -> SimpleNamespace:
         return SimpleNamespace(
             compile=lambda name: None, launch=lambda name, **launch: asked.append({"name": name, **launch})
         )
 
-    fake = SimpleNamespace(Buffer=buffer, load=load)
-    monkeypatch.setitem(sys.modules, "kernelpath.simt", fake)
-    monkeypatch.setattr("kernelpath.simt", fake, raising=False)
+    monkeypatch.setattr(simt, "load", load)
     return asked
 
 
@@ -228,7 +222,8 @@ def test_a_launch_passes_addresses_numbers_and_spans(source: Path, machine: list
     assert (launch["grid"], launch["block"], launch["shared"]) == ((3, 2, 1), (64, 1, 1), 100)
     assert launch["args"] == [x.data_ptr(), out.data_ptr(), 3.0, 9]
     assert [type(value) for value in launch["args"]] == [int, int, float, int]
-    assert launch["buffers"] == [("x", x.data_ptr(), 36, 4), ("out", out.data_ptr(), 4 * (3 * 9 + 8 + 1), 4)]
+    spans = [(buffer.name, buffer.address, buffer.nbytes, buffer.itemsize) for buffer in launch["buffers"]]
+    assert spans == [("x", x.data_ptr(), 36, 4), ("out", out.data_ptr(), 4 * (3 * 9 + 8 + 1), 4)]
 
 
 def test_every_launch_is_recorded(source: Path, machine: list[dict[str, Any]]) -> None:
