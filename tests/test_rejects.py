@@ -126,7 +126,11 @@ def test_every_trick_has_a_submission() -> None:
         ("w03c_transpose/TOO_MUCH_TRAFFIC_naive", "line 7, store to out: 32 sectors a request, 4 would do"),
         (
             "w03c_transpose/TOO_MUCH_TRAFFIC_unpadded_tile",
-            "line 12, load from shared memory: 32 wavefronts a request, 1 would do",
+            "line 12, load from tile: 32 wavefronts a request, 1 would do",
+        ),
+        (
+            "w04b_matmul_tiled/TOO_MUCH_TRAFFIC_tile_of_b_by_columns",
+            "line 9, store to of_b: 32 wavefronts a request, 1 would do",
         ),
         (
             "w04a_matmul_naive/TOO_MUCH_TRAFFIC_lanes_down_a_column",

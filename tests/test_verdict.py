@@ -96,4 +96,6 @@ def test_ratios_of_an_access() -> None:
 
 def test_an_access_says_where_it_is_and_what_it_costs() -> None:
     assert (STORE.place, STORE.cost) == ("line 14, store to out", "32 sectors a request, 4 would do")
+    alone = LineTraffic("w01a_hello_grid.cu", 6, "store to", "out", 8, sectors=8, ideal_sectors=1)
+    assert alone.cost == "a request moves 32 bytes for the 4 that its lanes ask for"
     assert (LOAD.place, LOAD.cost) == ("line 14, load from shared memory", "32 wavefronts a request, 1 would do")

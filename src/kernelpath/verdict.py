@@ -98,9 +98,9 @@ class CaseResult:
 class LineTraffic:
     """What one source line's loads, stores or atomics asked of one tensor, summed over all launches of one case.
 
-    access: "load from", "store to" or "atomic on". memory: the tensor's name, or "shared memory". requests: accesses
-    of whole warps. Global memory is counted in sectors, shared memory in wavefronts; the ideal is the least that the
-    bytes asked for need.
+    access: "load from", "store to" or "atomic on". memory: the name of the tensor, or of the variable in shared memory.
+    requests: accesses of whole warps. Global memory is counted in sectors, shared memory in wavefronts; the ideal is
+    the least that the bytes asked for need.
     """
 
     file: str
@@ -128,6 +128,9 @@ class LineTraffic:
     @property
     def cost(self) -> str:
         """What a request costs and what would do: "32 sectors a request, 4 would do"."""
+        if self.ideal_sectors and self.ideal_sectors < self.requests:  # few lanes: no request needs less than a sector
+            asked, moved = (32 * sectors / self.requests for sectors in (self.ideal_sectors, self.sectors))
+            return f"a request moves {moved:.3g} bytes for the {asked:.3g} that its lanes ask for"
         shared = bool(self.wavefronts)
         unit, had = ("wavefronts", self.wavefronts) if shared else ("sectors", self.sectors)
         ideal = self.ideal_wavefronts if shared else self.ideal_sectors

@@ -262,7 +262,7 @@ def _traffic(launches: Sequence[simt.Launch]) -> list[LineTraffic]:
             memory=one.buffer or "shared memory",
             requests=one.requests,
             sectors=one.sectors,
-            ideal_sectors=one.least_sectors if one.buffer else 0,
+            ideal_sectors=0 if one.shared else one.least_sectors,
             wavefronts=one.wavefronts,
             ideal_wavefronts=one.least_wavefronts,
         )

@@ -20,7 +20,13 @@ def test_samples_show_one_warp(run):
     assert (store.line, store.buffer, store.requests, store.sectors) == (5, "b", 32, 32 * 32)
     assert store.offsets == {lane: 128 * lane for lane in range(32)}
     load = worst(launch.accesses, shared=True)
-    assert (load.line, load.buffer, load.wavefronts, load.least_wavefronts) == (5, "", 32 * 32, 32)
+    assert (load.line, load.shared, load.buffer, load.wavefronts, load.least_wavefronts) == (
+        5,
+        True,
+        "tile",
+        32 * 32,
+        32,
+    )
     assert [load.offsets[lane] - load.offsets[0] for lane in range(32)] == [128 * lane for lane in range(32)]
 
 

@@ -73,12 +73,16 @@ def global_place(address: int, size: int, buffers: Sequence[Buffer]) -> str:
     return f"past the end of {extent}" + (f", by {distance} bytes" if distance > size else "")
 
 
+def shared_variable(offset: int, variables: dict[str, range]) -> tuple[int, str]:
+    """Where the variable that an offset in shared memory lies in begins, and its symbol; empty where there is none."""
+    return max(((span.start, name) for name, span in variables.items() if span.start <= offset), default=(0, ""))
+
+
 def shared_place(offset: int, site: Site, extent: int, variables: dict[str, range]) -> str:
     """An offset in the shared memory of a block, with the variable that it lies in."""
     if outside := _outside(offset, site, extent, "shared memory"):
         return outside
-    inside = [(span.start, name) for name, span in variables.items() if span.start <= offset]
-    start, name = max(inside, default=(0, ""))
+    start, name = shared_variable(offset, variables)
     if not name:
         return f"byte {offset} of {extent} of shared memory"
     end = variables[name].stop if variables[name] else extent  # dynamic shared memory has no size of its own

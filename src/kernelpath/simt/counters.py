@@ -114,11 +114,13 @@ class LineCounters:
 class AccessSample:
     """One request of one instruction, and what all its requests cost together.
 
-    ``offsets`` has the byte offset of each active lane in ``buffer``, or in shared memory where that is empty.
+    ``offsets`` has the byte offset of each active lane in ``buffer``, or in the block's shared memory, where ``buffer``
+    is the name of the variable, if it has one.
     """
 
     line: int
     instruction: str
+    shared: bool
     buffer: str
     access: Access
     bytes: int
@@ -132,10 +134,11 @@ class AccessSample:
 
 @dataclass(frozen=True)
 class AccessCounters:
-    """What a line's loads, its stores or its atomics asked of one buffer, or of shared memory where that is empty."""
+    """What a line's loads, its stores or its atomics asked of one buffer, or of one variable in shared memory."""
 
     line: int
     access: Access
+    shared: bool
     buffer: str
     requests: int
     bytes: int
@@ -151,9 +154,9 @@ class AccessCounters:
 
 def by_access(accesses: Iterable[AccessSample]) -> list[AccessCounters]:
     """Sum over the copies that the compiler made of an access."""
-    copies: dict[tuple[int, Access, str], list[AccessSample]] = defaultdict(list)
+    copies: dict[tuple[int, Access, bool, str], list[AccessSample]] = defaultdict(list)
     for one in accesses:
-        copies[one.line, one.access, one.buffer].append(one)
+        copies[one.line, one.access, one.shared, one.buffer].append(one)
     return [
         AccessCounters(
             *place,

@@ -139,15 +139,18 @@ class Run:
                 continue
             lanes = [lane for lane in range(LANES) if int(sample["mask"]) >> lane & 1]
             addresses = {lane: int(sample["addresses"][lane]) for lane in lanes}
-            base, name = self._window_of(addresses[lanes[0]], bool(counts["wavefronts"]))
+            shared = bool(counts["wavefronts"])
+            base, name = self._window_of(addresses[lanes[0]], shared)
             offsets = {lane: address - base for lane, address in addresses.items()}
-            found.append(AccessSample(site.line, site.text, name, site.access, site.bytes, offsets, *counts.tolist()))
+            place = site.line, site.text, shared, name, site.access, site.bytes, offsets
+            found.append(AccessSample(*place, *counts.tolist()))
         return found
 
     def _window_of(self, address: int, shared: bool) -> tuple[int, str]:
-        """Where the memory that an address lies in begins, and its name; empty for shared memory."""
+        """Where the tensor, or the shared memory, that an address lies in begins, and the variable's name."""
         if shared:
-            return self._get("shared"), ""
+            base = self._get("shared")
+            return base, complaints.source_name(complaints.shared_variable(address - base, self.lowered.shared)[1])
         begun = [shadow.buffer for shadow in self.shadows if shadow.buffer.address <= address]
         return (begun[-1].address, begun[-1].name) if begun else (0, "?")
 

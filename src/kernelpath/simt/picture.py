@@ -55,7 +55,7 @@ def worst(accesses: Sequence[AccessSample], shared: bool, load: bool | None = No
 
     ``load`` asks for loads alone, or for stores and atomics alone.
     """
-    found = [access for access in accesses if (not access.buffer) == shared]
+    found = [access for access in accesses if access.shared == shared]
     if load is not None:
         found = [access for access in found if (access.access == Access.LOAD) == load]
     return max(found, key=_waste, default=None)
@@ -68,7 +68,7 @@ def _sectors(sample: AccessSample) -> dict[int, dict[int, int]]:
 
 
 def _waste(access: AccessSample) -> tuple[float, int]:
-    if not access.buffer:
+    if access.shared:
         return access.wavefronts - access.least_wavefronts, access.requests
     return access.sectors - access.lanes * access.bytes / SECTOR, access.requests
 
@@ -101,12 +101,12 @@ def _draw_source(axes: Axes, launch: Launch, shown: list[tuple[int, str]]) -> No
 
 def _cells(accesses: Sequence[AccessCounters], counters: LineCounters) -> Iterator[tuple[float, bool]]:
     """For each column the worst that stands in a line, zero for nothing, and whether less would do."""
-    in_global = [access for access in accesses if access.buffer]
+    in_global = [access for access in accesses if not access.shared]
     for load in (True, False):
         found = [access for access in in_global if (access.access == Access.LOAD) == load]
         costs = ((one.sectors / one.requests, one.sectors > one.least_sectors) for one in found)
         yield max(costs, default=(0.0, False))
-    found = [access for access in accesses if not access.buffer]
+    found = [access for access in accesses if access.shared]
     costs = ((one.wavefronts / one.requests, one.wavefronts > one.least_wavefronts) for one in found)
     yield max(costs, default=(0.0, False))
     lanes = counters.lanes_per_instruction if counters.divergent_branches else 0.0
