@@ -77,8 +77,6 @@ def patterns(device: str) -> Iterator[Launchable]:
 
 def reference_kernels(device: str) -> Iterator[Launchable]:
     """Every reference kernel's call on its largest declared case. It has been called before, and so is compiled."""
-    import torch
-
     from kernelpath.lanes import triton
     from kernelpath.truth import draw_inputs
 
@@ -88,8 +86,7 @@ def reference_kernels(device: str) -> Iterator[Launchable]:
         if not exercise.kernel:
             continue
         case = max(exercise.cases, key=lambda case: exercise.bytes_moved(**case))
-        drawn = draw_inputs(exercise, case, 1, "cpu")
-        inputs = [value.to(device) if isinstance(value, torch.Tensor) else value for value in drawn]
+        inputs = peers.moved(draw_inputs(exercise, case, 1, "cpu"), device)
         entry = getattr(registry.import_file(item.solution, f"hardware_{item.name}"), exercise.entry)
         entry(*inputs)
         yield item.name, partial(entry, *inputs)
@@ -103,8 +100,6 @@ def launch(part: str, log: Path) -> None:
     import torch
 
     launches: list[tuple[str, str]] = []
-    torch.cuda.profiler.start()
-    torch.cuda.profiler.stop()
     for name, call in PARTS[part]("cuda"):
         torch.cuda.synchronize()
         torch.cuda.profiler.start()
@@ -126,11 +121,8 @@ def counters(part: str) -> dict[str, dict[str, int]]:
         launches = json.loads(log.read_text())
     rows = [row for row in csv.DictReader(done.stdout[done.stdout.index('"ID"') :].splitlines()) if row["ID"]]
     found: dict[str, dict[str, int]] = {}
-    for row in rows:
-        name, kernel = launches.pop(0)
-        while kernel.partition("<")[0] not in row["Kernel Name"]:
-            print(f"ncu did not see {kernel} of {name}")
-            name, kernel = launches.pop(0)
+    for (name, kernel), row in zip(launches, rows, strict=True):
+        assert kernel.partition("<")[0] in row["Kernel Name"]
         counted = found.setdefault(name, dict.fromkeys(METRICS, 0))
         for ours, terms in METRICS.items():
             counted[ours] += sum(_number(row, term) for term in terms)

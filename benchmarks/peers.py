@@ -13,7 +13,7 @@ import argparse
 import json
 import statistics
 import subprocess
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import datetime, timezone
 from functools import partial
@@ -181,6 +181,15 @@ def _result(race: Race, name: str, seconds: Mapping[str, list[float]]) -> Result
         goal=f"{least} of the {'copy' if kind == 'copy' else 'better of compiled and Liger'}",
         reached=all(found[rival].median >= least for rival in rivals if rival in found),
     )
+
+
+def moved(inputs: Sequence[Any], device: str) -> list[Any]:
+    """Inputs drawn on the CPU, so that they are the same everywhere, on another device."""
+    to: dict[type, Callable[[Any], Any]] = {
+        torch.Tensor: lambda tensor: tensor.to(device),
+        torch.device: lambda _: torch.device(device),
+    }
+    return [to.get(type(value), lambda other: other)(value) for value in inputs]
 
 
 def machine(stopwatch: Stopwatch) -> dict[str, Any]:

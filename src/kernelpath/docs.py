@@ -132,20 +132,11 @@ def _each(counted: dict[str, int], what: str, unit: str) -> str:
 
 def functions(root: Path) -> Iterator[str]:
     """A row for each approximate function of PTX: how far the PTX machine's values lie from the GPU's."""
-    yield from _header("GPU", "function", "equal bit for bit", "largest difference", "relative", "absolute")
+    yield from _header("GPU", "function", "equal bit for bit", "the largest difference elsewhere")
     for recorded in _recorded(root):
         for name, found in recorded.get("functions", {}).items():
-            units = f"{found['units_in_the_last_place']:,} units in the last place"
-            yield _row(
-                recorded["gpu"],
-                f"`{name}.approx.f32`",
-                f"{found['equal']:.1%}",
-                units,
-                *(
-                    f"2^{math.log2(found[measure]):.1f}" if found[measure] else "0"
-                    for measure in ("relative", "absolute")
-                ),
-            )
+            furthest = f"{found['measure']}, 2^{math.log2(found['largest']):.1f}" if found["largest"] else "none"
+            yield _row(recorded["gpu"], f"`{name}.approx.f32`", f"{found['equal']:.1%}", furthest)
 
 
 def findings(root: Path) -> Iterator[str]:
