@@ -19,7 +19,6 @@ RECORDED = [
 DIFFERENT = {
     "async_copy_16": {"shared_load_requests", "shared_store_wavefronts"},
     "async_copy_4": {"shared_load_requests"},
-    "async_copy_conflict_8": {"shared_load_requests"},
     "async_copy_stride_8": {"shared_load_requests", "shared_store_wavefronts"},
 }
 """Where the two are known to differ; PTX_MACHINE.md says why."""
