@@ -1,6 +1,6 @@
 """Grades a class of 100 learners, ten of them hostile, and prints what it took and whether anybody was mixed up.
 
-python benchmarks/classroom.py [--jobs N]
+python benchmarks/classroom.py [--device cpu|cuda] [--learners N] [--jobs N]
 
 Every learner hands in vector_add: the reference kernel under a line with the learner's own name, a planted wrong
 kernel, or one of ten attacks from tests/rejects. What each must get is known.
@@ -21,7 +21,6 @@ from rich.console import Console
 from kernelpath import classroom, registry, view
 from kernelpath.classroom import Grade
 
-LEARNERS = 100
 EVERY_WRONG = 5
 HOSTILE = (
     "CRASHED_exit_hook",
@@ -40,16 +39,20 @@ WRONG = ("OUT_OF_BOUNDS_no_guard", "NOT_WRITTEN_last_block_missing", "COMPILE_ER
 
 def main() -> None:
     parser = argparse.ArgumentParser(description="Grade a class of 100 with ten hostile learners.")
-    parser.add_argument("--jobs", type=int, help="how many at a time; default: one for each processor")
-    jobs = parser.parse_args().jobs
+    parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu")
+    parser.add_argument("--learners", type=int, default=100)
+    parser.add_argument("--jobs", type=int, help="how many at a time; default: one for each processor or GPU")
+    options = parser.parse_args()
     item = registry.find("w01b_vector_add")
     print(f"{os.cpu_count()} processors, load {os.getloadavg()[0]:.1f} at the start")
     with tempfile.TemporaryDirectory() as name, view.bar(Console(stderr=True)) as tell:
         folder = Path(name)
-        wanted = dict(hand_in(item, folder / "class"))
+        wanted = dict(hand_in(item, folder / "class", options.learners))
         for run in ("first", "second"):
             begun = time.perf_counter()
-            grades = classroom.grade_class(folder / "class", folder / "out", [item], device="cpu", jobs=jobs, tell=tell)
+            grades = classroom.grade_class(
+                folder / "class", folder / "out", [item], device=options.device, jobs=options.jobs, tell=tell
+            )
             print(f"{run} run: {time.perf_counter() - begun:.1f} s")
     endings = Counter(verdict(one) for one in grades)
     print(", ".join(f"{count} {ending}" for ending, count in endings.most_common()))
@@ -61,10 +64,10 @@ def main() -> None:
     raise SystemExit(1 if lost or mixed_up else 0)
 
 
-def hand_in(item: registry.Item, folder: Path) -> Iterator[tuple[str, str]]:
+def hand_in(item: registry.Item, folder: Path, learners: int) -> Iterator[tuple[str, str]]:
     """Write every learner's files; yields the learners with the verdict that each must get."""
     rejects = item.root / "tests" / "rejects" / "any" / item.solution.stem
-    for number in range(LEARNERS):
+    for number in range(learners):
         learner = f"learner{number:03d}"
         planted = HOSTILE[number // 10] if number % 10 == 7 else ""
         if not planted and number % EVERY_WRONG == 0:

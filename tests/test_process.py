@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from kernelpath.process import Worker, WorkerGone, WorkerSilent
 from kernelpath.registry import Item
 
-SUBMISSION = "import os, signal, subprocess, time\ndef double(x):\n    {}\n"
+SUBMISSION = "import numpy, os, signal, subprocess, time\ndef double(x):\n    {}\n"
 
 
 @pytest.fixture
@@ -23,15 +26,15 @@ def worker() -> Iterator[Worker]:
     worker.close()
 
 
-def run(worker: Worker, item: Item, body: str, seconds: float = 5.0) -> None:
-    """Let the worker call an entry of that body."""
+def run(worker: Worker, item: Item, body: str, seconds: float = 5.0) -> dict[str, Any]:
+    """What the worker answers after calling an entry of that body."""
     item.stub.write_text(SUBMISSION.format(body))
     worker.post({"do": "start", "root": str(item.root), "stem": item.stem, "device": "cpu"})
     worker.post({"do": "load", "file": str(item.stub), "hidden": []})
     worker.post({"do": "run", "case": {"n": 4}, "seed": 1})
     worker.answer(60.0)
     worker.answer(60.0)
-    worker.answer(seconds)
+    return worker.answer(seconds)[0]
 
 
 @pytest.mark.parametrize(
@@ -52,6 +55,47 @@ def test_a_silent_worker_ends_with_its_children(doubling: Item, tmp_path: Path) 
     worker.close()
     assert gone_soon(int(told.read_text()))
     assert gone_soon(worker.pid)
+
+
+def test_a_worker_leaves_no_daemon(doubling: Item, tmp_path: Path) -> None:
+    worker = Worker()
+    told = tmp_path / "pid"
+    start = "subprocess.Popen(['sleep', '600'], start_new_session=True).pid"
+    with pytest.raises(WorkerGone):
+        run(worker, doubling, f"open({str(told)!r}, 'w').write(str({start})); os._exit(0)")
+    worker.close()
+    assert gone_soon(int(told.read_text()))
+
+
+def test_a_submission_ends_with_a_grader_that_was_killed(doubling: Item) -> None:
+    doubling.stub.write_text(SUBMISSION.format("time.sleep(600)"))
+    grader = f"""
+import os, signal
+from kernelpath.process import Worker
+worker = Worker()
+worker.post({{"do": "start", "root": {str(doubling.root)!r}, "stem": {doubling.stem!r}, "device": "cpu"}})
+worker.post({{"do": "load", "file": {str(doubling.stub)!r}, "hidden": []}})
+worker.post({{"do": "run", "case": {{"n": 4}}, "seed": 1}})
+worker.answer(60.0), worker.answer(60.0)
+print(worker.pid, flush=True)
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+    ended = subprocess.run([sys.executable, "-c", grader], capture_output=True, text=True, check=False)
+    assert ended.returncode == -signal.SIGKILL, ended.stderr
+    assert gone_soon(int(ended.stdout))
+
+
+def test_a_submission_that_hoards_memory_is_out_of_it(worker: Worker, doubling: Item) -> None:
+    told = run(worker, doubling, "hoard = [numpy.empty(1 << 25) for _ in range(1 << 20)]")
+    assert told["complaint"]["verdict"] == "CRASHED"
+    assert "out of memory" in told["complaint"]["cause"]
+
+
+def test_a_submission_cannot_fill_the_disk(worker: Worker, doubling: Item) -> None:
+    told = run(worker, doubling, "while True: print('x' * 1_000_000)")
+    assert told["complaint"]["verdict"] == "CRASHED"
+    assert "64 MiB" in told["complaint"]["cause"]
+    assert len(worker.printed) < 100_000
 
 
 def test_a_submission_that_kills_the_server_harms_itself_alone(worker: Worker, doubling: Item) -> None:

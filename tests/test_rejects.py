@@ -1,7 +1,7 @@
 """Planted bad submissions: every file in rejects/ gets exactly the verdict that its name begins with.
 
-rejects/any/ is graded on the PTX machine, rejects/gpu/ on a GPU. The folder below is an exercise. A docstring begins
-with the row of ROWS that the file stands for, or with "An accident".
+rejects/cpu/ is graded on the PTX machine, rejects/gpu/ on a GPU, rejects/any/ on both. The folder below is an
+exercise. A docstring begins with the row of ROWS that the file stands for, or with "An accident".
 """
 
 from __future__ import annotations
@@ -52,8 +52,9 @@ ROWS = {
 that are ignored (test_compare), and times that are launch overhead or noise (test_measure, test_timing)."""
 
 
-def submissions(folder: str) -> list[Path]:
-    return sorted((HERE / folder).glob("w*/*.py"))
+def submissions(*folders: str) -> list[Path]:
+    found = [path for folder in folders for path in (HERE / folder).glob("w*/*.py")]
+    return sorted(found, key=lambda path: path.parts[-2:])
 
 
 def verdict_of(submission: Path) -> Verdict:
@@ -73,7 +74,7 @@ class Grader:
 
     def __call__(self, submission: Path, device: grade.Device) -> Report:
         item = registry.find(submission.parent.name)
-        if self._session is None or self._session.item != item:
+        if self._session is None or (self._session.item, self._session.device) != (item, device):
             self.close()
             self._session = self._stack.enter_context(grade.Session(item, submission, device=device, warm=True))
         self._session.submission = submission
@@ -91,14 +92,14 @@ def grader() -> Iterator[Grader]:
     grader.close()
 
 
-@pytest.mark.parametrize("submission", submissions("any"), ids=name_of)
+@pytest.mark.parametrize("submission", submissions("any", "cpu"), ids=name_of)
 def test_without_a_gpu(submission: Path, grader: Grader, monkeypatch: pytest.MonkeyPatch) -> None:
     assert_rejected(submission, "cpu", grader, monkeypatch)
 
 
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
-@pytest.mark.parametrize("submission", submissions("gpu"), ids=name_of)
+@pytest.mark.parametrize("submission", submissions("any", "gpu"), ids=name_of)
 def test_on_a_gpu(submission: Path, grader: Grader, monkeypatch: pytest.MonkeyPatch) -> None:
     assert_rejected(submission, "cuda", grader, monkeypatch)
 
@@ -114,7 +115,7 @@ def assert_rejected(submission: Path, device: grade.Device, grader: Grader, monk
 
 
 def test_every_trick_has_a_submission() -> None:
-    files = [*submissions("any"), *submissions("gpu")]
+    files = submissions("any", "cpu", "gpu")
     texts = [ast.get_docstring(ast.parse(file.read_text())) or "" for file in files]
     assert all(re.match(r"(An accident|[A-Z]\d+)\b", text) for text in texts)
     assert set(ROWS) == {text.partition(":")[0].partition(",")[0] for text in texts if text[1].isdigit()}

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import errno
 import re
 import traceback
 from pathlib import Path
 
 import torch
 
+from kernelpath import forkserver
 from kernelpath.lanes import Unavailable, triton
 from kernelpath.sandbox import Trespass
 from kernelpath.simt import errors
@@ -44,6 +46,9 @@ def blame(error: BaseException, file: Path, loading: bool = False) -> Complaint:
         return _compiler_said(error, file, line)
     if isinstance(error, (MemoryError, torch.OutOfMemoryError)) or "can't allocate" in str(error):
         return Complaint(Verdict.CRASHED, f"out of memory: {_first_line(error)}", str(file), line)
+    if isinstance(error, OSError) and error.errno == errno.EFBIG:
+        most = f"{forkserver.FILE_SIZE >> 20} MiB"
+        return Complaint(Verdict.CRASHED, f"printed, or wrote to a file, more than {most}", str(file), line)
     verdict = Verdict.COMPILE_ERROR if loading or isinstance(error, EntryError) else Verdict.CRASHED
     cause = str(error) if isinstance(error, EntryError) else f"{type(error).__name__}: {_first_line(error)}"
     return Complaint(verdict, cause, str(file), line)

@@ -12,7 +12,7 @@ import torch
 
 from kernelpath import compare, docs, registry, stubs
 from kernelpath.execute import execute
-from kernelpath.grade import grade
+from kernelpath.grade import Device, grade
 from kernelpath.registry import Item, Tree
 from kernelpath.spec import Case, DeclarationError, Exercise
 from kernelpath.truth import derive, draw_inputs, expected_outputs
@@ -251,7 +251,10 @@ def all_stars(item: Item) -> int:
 
 def rejects_get_their_verdicts(root: Path) -> Iterator[str]:
     """Every planted bad submission ends as its name says."""
-    for folder, device in (("any", "cpu"), *([("gpu", "cuda")] if torch.cuda.is_available() else ())):
+    places: list[tuple[str, Device]] = [("any", "cpu"), ("cpu", "cpu")]
+    if torch.cuda.is_available():
+        places += [("any", "cuda"), ("gpu", "cuda")]
+    for folder, device in places:
         for submission in sorted((root / "tests" / "rejects" / folder).glob("w*/*.py")):
             item = registry.find(submission.parent.name, root)
             wanted = next(verdict for verdict in Verdict if submission.name.startswith(f"{verdict.value}_"))

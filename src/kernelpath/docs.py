@@ -132,11 +132,12 @@ def _each(counted: dict[str, int], what: str, unit: str) -> str:
 
 def functions(root: Path) -> Iterator[str]:
     """A row for each approximate function of PTX: how far the PTX machine's values lie from the GPU's."""
-    yield from _header("GPU", "function", "equal bit for bit", "the largest difference elsewhere")
+    yield from _header("GPU", "function", "equal bit for bit", "the largest difference", "the manual's bound")
     for recorded in _recorded(root):
         for name, found in recorded.get("functions", {}).items():
-            furthest = f"{found['measure']}, 2^{math.log2(found['largest']):.1f}" if found["largest"] else "none"
-            yield _row(recorded["gpu"], f"`{name}.approx.f32`", f"{found['equal']:.1%}", furthest)
+            furthest, allowed = (f"2^{math.log2(found[key]):.1f}" for key in ("largest", "allowed"))
+            bound = f"{allowed}, {found['measure']}"
+            yield _row(recorded["gpu"], f"`{name}.approx.f32`", f"{found['equal']:.1%}", furthest, bound)
 
 
 def findings(root: Path) -> Iterator[str]:

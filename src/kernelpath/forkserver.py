@@ -8,9 +8,11 @@ descriptors of a worker's output and runs pickled objects.
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import gc
 import importlib
 import os
+import resource
 import select
 import signal
 import socket
@@ -21,12 +23,19 @@ import tempfile
 import threading
 import traceback
 import weakref
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import IO, NoReturn
 
+MEMORY = 8 << 30
+"""Bytes of host memory that a worker may have at most, and never more than half of what there is."""
+
+FILE_SIZE = 64 << 20
+"""Bytes that a file which a worker writes may have, what it prints included."""
+
 _BOOT = "import sys; sys.path[:] = {path!r}; from kernelpath.forkserver import serve; serve({descriptor})"
 _NUMBER = struct.Struct("q")
+_PR_SET_CHILD_SUBREAPER = 36
 
 
 class Child:
@@ -151,6 +160,7 @@ def set_environment(**variables: str) -> None:
 def serve(descriptor: int) -> NoReturn:
     """The server itself: forks a worker for each request, tells how workers ended, ends with the asking process."""
     requests = socket.socket(fileno=descriptor)
+    ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1)  # what a worker leaves behind becomes a child of the server
     importlib.import_module("kernelpath.worker")
     gc.freeze()
     woken, wake = os.pipe2(os.O_NONBLOCK)
@@ -162,9 +172,11 @@ def serve(descriptor: int) -> NoReturn:
         if woken in ready:
             os.read(woken, 4096)
             _bury(children)
+            _kill(_children() - children.keys())
         if descriptor in ready:
             asked, descriptors, _, _ = socket.recv_fds(requests, 16, 3)
             if not asked:
+                _kill(_children())
                 os._exit(0)
             channel, printed, tells = descriptors
             pid = os.fork()
@@ -183,9 +195,21 @@ def _bury(children: dict[int, int]) -> None:
         pid, status = os.waitpid(-1, os.WNOHANG)
         if pid == 0:
             return
-        tells = children.pop(pid)
-        _tell(tells, os.waitstatus_to_exitcode(status))
-        os.close(tells)
+        tells = children.pop(pid, None)
+        if tells is not None:
+            _tell(tells, os.waitstatus_to_exitcode(status))
+            os.close(tells)
+
+
+def _children() -> set[int]:
+    """The server's children, whether it forked them or inherited them."""
+    return {int(pid) for path in Path("/proc/self/task").glob("*/children") for pid in path.read_text().split()}
+
+
+def _kill(pids: Iterable[int]) -> None:
+    for pid in pids:
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.kill(pid, signal.SIGKILL)
 
 
 def _tell(descriptor: int, number: int) -> None:
@@ -204,9 +228,23 @@ def _become_worker(channel: int, printed: int, not_mine: Sequence[int]) -> NoRet
         for stream in (1, 2):
             os.dup2(printed, stream)
         os.close(printed)
+        _limit()
         importlib.import_module("kernelpath.worker").main(channel)
         status = 0
     except BaseException:
         traceback.print_exc()
     finally:
         os._exit(status)
+
+
+def _limit() -> None:
+    """Let a submission that takes too much fail, and not the machine. A GPU's memory and address space do not count."""
+    memory = min(MEMORY, os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2)
+    for what, most in (
+        (resource.RLIMIT_DATA, memory),
+        (resource.RLIMIT_FSIZE, FILE_SIZE),
+        (resource.RLIMIT_CORE, 0),
+    ):
+        resource.setrlimit(what, (most, most))
+    with contextlib.suppress(OSError):
+        Path("/proc/self/oom_score_adj").write_text("1000", encoding="ascii")  # the first to go if memory runs out

@@ -44,6 +44,9 @@ _FAULTS = (Verdict.OUT_OF_BOUNDS, Verdict.UNINITIALIZED, Verdict.RACE, Verdict.B
 _BY_A_KERNEL = (Verdict.WRONG_VALUES, Verdict.NOT_WRITTEN, Verdict.MUTATED_INPUT, Verdict.OUT_OF_BOUNDS)
 """What a kernel does rather than its launch."""
 
+_SYMPTOMS = (*_BY_A_KERNEL, Verdict.CRASHED, Verdict.TIMED_OUT)
+"""What a GPU shows of a fault whose cause and line the PTX machine can tell."""
+
 _ENDS_GRADING = (
     Verdict.NOT_STARTED,
     Verdict.COMPILE_ERROR,
@@ -154,13 +157,18 @@ class _Graded:
 
 
 class _Grading:
-    """One submission, once. On a GPU the PTX machine runs the largest case meanwhile, for its counters."""
+    """One submission, once.
+
+    Beside a GPU the PTX machine runs the largest case meanwhile, for its counters, and then the first that failed.
+    """
 
     def __init__(self, session: Session, seed: int, progress: Progress) -> None:
         self.session, self.seed, self.progress = session, seed, progress
         self.item, self.exercise, self.device = session.item, session.exercise, session.device
         self._runner = session.runner(self.device)
         self._counting: Runner | None = None
+        runs_there = self.exercise.kernel and (self.exercise.requires or PTX_MACHINE) <= PTX_MACHINE
+        self._on_the_machine = self.device == "cuda" and runs_there
         self._largest = max(self.exercise.cases, key=lambda case: self.exercise.bytes_moved(**case))
         self._begun = time.monotonic()
 
@@ -248,23 +256,18 @@ class _Grading:
         graded: list[_Graded] = []
         for index, case in enumerate(cases):
             self.progress(f"case {index + 1} of {len(cases)}")
-            graded.append(self._case(case, index))
+            first_to_fail = all(earlier.result.verdict.passed for earlier in graded)
+            graded.append(self._case(case, index, explain=first_to_fail))
             if graded[-1].result.verdict in _ENDS_GRADING or self._runner.hopeless:
                 break
         return graded
 
-    def _case(self, case: Case, index: int) -> _Graded:
-        """Run one case and compare."""
+    def _case(self, case: Case, index: int, explain: bool) -> _Graded:
+        """Run one case and compare. explain: let the PTX machine tell the cause of what fails on a GPU."""
         begun = time.monotonic()
-        traffic: tuple[LineTraffic, ...] = ()
-        try:
-            answer, outputs = self._run(case, index)
-            traffic = tuple(LineTraffic(**line) for line in answer["traffic"])
-            complaint = self._compare(case, index, answer, outputs)
-            if complaint is not None and complaint.element is not None and self.device == "cpu":
-                complaint = self._with_writer(complaint, *complaint.element)
-        except Stopped as stopped:
-            complaint = stopped.complaint
+        traffic, complaint = self._tried(case, index, self.device, self._ask)
+        if explain and self._on_the_machine and complaint is not None and complaint.verdict in _SYMPTOMS:
+            complaint = self._explained(case, index, complaint)
         if complaint is not None and complaint.verdict in _BY_A_KERNEL:
             complaint = self._empty_kernel() or complaint
         seconds = time.monotonic() - begun
@@ -273,15 +276,37 @@ class _Grading:
         file = self._shown(complaint.file)
         return _Graded(CaseResult(case, complaint.verdict, complaint.cause, file, complaint.line, seconds), traffic)
 
-    def _run(self, case: Case, index: int) -> tuple[dict[str, Any], list[torch.Tensor]]:
-        answer, payloads = self._ask({"do": "run", "case": dict(case), "seed": derive(self.seed, index)})
-        pairs = zip(answer["outputs"], payloads, strict=True)
-        return answer, [tensor_of(told, raw, self.device) for told, raw in pairs]
+    def _explained(self, case: Case, index: int, complaint: Complaint) -> Complaint:
+        """The PTX machine's complaint about a case that failed on the GPU, where that says more."""
+        self.progress("looking for the cause on the PTX machine")
+        machine = self.session.runner("cpu")
+        try:
+            _, cause = self._tried(case, index, "cpu", machine.ask)
+        finally:
+            machine.close()
+        if cause is None or cause.verdict not in (complaint.verdict, *_FAULTS):
+            return complaint
+        return cause
+
+    def _tried(
+        self, case: Case, index: int, device: str, ask: Callable[..., Answer]
+    ) -> tuple[tuple[LineTraffic, ...], Complaint | None]:
+        """What a case asks of memory, as the PTX machine counts it, and what is wrong with its outputs."""
+        try:
+            answer, payloads = ask({"do": "run", "case": dict(case), "seed": derive(self.seed, index)})
+            pairs = zip(answer["outputs"], payloads, strict=True)
+            outputs = [tensor_of(told, raw, device) for told, raw in pairs]
+            inputs = draw_inputs(self.exercise, case, derive(self.seed, index), device)
+            complaint = self._compare(inputs, answer, outputs)
+            if complaint is not None and complaint.element is not None and device == "cpu":
+                complaint = _with_writer(complaint, ask, *complaint.element)
+        except Stopped as stopped:
+            return (), stopped.complaint
+        return tuple(LineTraffic(**line) for line in answer["traffic"]), complaint
 
     def _compare(
-        self, case: Case, index: int, answer: Mapping[str, Any], outputs: Sequence[torch.Tensor]
+        self, inputs: Sequence[Any], answer: Mapping[str, Any], outputs: Sequence[torch.Tensor]
     ) -> Complaint | None:
-        inputs = draw_inputs(self.exercise, case, derive(self.seed, index), self.device)
         expected = expected_outputs(self.exercise, inputs)
         if len(outputs) != len(expected):
             cause = f"{self.exercise.entry} returned {len(outputs)} tensors, expected {len(expected)}"
@@ -293,14 +318,6 @@ class _Grading:
         if comparable and self.exercise.check is not None and (said := self.exercise.check(inputs, outputs)):
             return Complaint(Verdict.WRONG_VALUES, said)
         return complaint
-
-    def _with_writer(self, complaint: Complaint, output: int, element: int) -> Complaint:
-        """The complaint with the thread and the line that wrote the wrong element, where the PTX machine saw it."""
-        answer, _ = self._ask({"do": "writer", "output": output, "element": element})
-        if not answer["writer"]:
-            return complaint
-        cause = f"{complaint.cause}; {answer['writer']} wrote the first of them"
-        return replace(complaint, cause=cause, file=answer["file"], line=answer["line"])
 
     def _conduct(self, answer: Mapping[str, Any], inputs: Sequence[Any]) -> Complaint | None:
         """What the submission did besides giving outputs."""
@@ -314,9 +331,8 @@ class _Grading:
         return _borrowed(answer, self.exercise.entry) if self.exercise.kernel else None
 
     def _count_meanwhile(self) -> None:
-        """On a GPU: let the PTX machine begin with the largest case, where that is as new as the kernel asks for."""
-        runs_there = self.exercise.kernel and (self.exercise.requires or PTX_MACHINE) <= PTX_MACHINE
-        if self.device == "cuda" and runs_there:
+        """Let the PTX machine begin with the largest case."""
+        if self._on_the_machine:
             self._counting = self.session.runner("cpu")
             message = {"do": "run", "case": dict(self._largest), "seed": derive(self.seed, "counting")}
             self._counting.post(message)
@@ -429,6 +445,15 @@ def versions() -> dict[str, str]:
 
 def _complaint_of(result: CaseResult) -> Complaint:
     return Complaint(result.verdict, result.cause, result.file, result.line)
+
+
+def _with_writer(complaint: Complaint, ask: Callable[..., Answer], output: int, element: int) -> Complaint:
+    """The complaint with the thread and the line that wrote the wrong element, where the PTX machine saw it."""
+    answer, _ = ask({"do": "writer", "output": output, "element": element})
+    if not answer["writer"]:
+        return complaint
+    cause = f"{complaint.cause}; {answer['writer']} wrote the first of them"
+    return replace(complaint, cause=cause, file=answer["file"], line=answer["line"])
 
 
 def _borrowed(answer: Mapping[str, Any], entry: str) -> Complaint | None:

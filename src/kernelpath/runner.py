@@ -47,13 +47,14 @@ class Runner:
         self._worker: Worker | None = None
         self._loading = False
         self._deaths = 0
+        self._hung = False
         self._loadable = True
         self._printed = ""
 
     @property
     def hopeless(self) -> bool:
         """Whether asking once more would end in the same way."""
-        return not self._loadable or self._deaths == MOST_DEATHS
+        return self._hung or not self._loadable or self._deaths == MOST_DEATHS
 
     @property
     def printed(self) -> str:
@@ -90,6 +91,7 @@ class Runner:
             return _told(self._worker.answer(seconds, COMPILE_SECONDS))
         except WorkerSilent as silent:
             self.close()
+            self._hung = True
             raise Stopped(Complaint(Verdict.TIMED_OUT, _silence(silent, seconds))) from None
         except WorkerGone as gone:
             self.close()

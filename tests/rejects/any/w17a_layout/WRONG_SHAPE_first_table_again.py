@@ -7,12 +7,13 @@ tables: dict[str, torch.Tensor] = {}
 
 def offsets(name: str, matrix: torch.Tensor) -> torch.Tensor:
     if name not in tables:
-        tables[name] = table_of(name, *matrix.shape)
+        tables[name] = table_of(name, matrix)
     return tables[name]
 
 
-def table_of(name: str, rows: int, columns: int) -> torch.Tensor:
-    i, j = torch.meshgrid(torch.arange(rows), torch.arange(columns), indexing="ij")
+def table_of(name: str, matrix: torch.Tensor) -> torch.Tensor:
+    rows, columns = matrix.shape
+    i, j = torch.meshgrid(*(torch.arange(n, device=matrix.device) for n in matrix.shape), indexing="ij")
     tile = i // 4 * (columns // 8) + j // 8
     table = {
         "row_major": i * columns + j,

@@ -5,7 +5,7 @@ import torch
 
 def offsets(name: str, matrix: torch.Tensor) -> torch.Tensor:
     rows, columns = matrix.shape
-    i, j = torch.meshgrid(torch.arange(rows), torch.arange(columns), indexing="ij")
+    i, j = torch.meshgrid(*(torch.arange(n, device=matrix.device) for n in matrix.shape), indexing="ij")
     tile = i // 4 * (columns // 8) + j // 8
     table = {
         "row_major": i * columns + j,

@@ -5,7 +5,7 @@ import torch
 
 def offsets(name: str, matrix: torch.Tensor) -> torch.Tensor:
     rows, columns = matrix.shape
-    i, j = torch.meshgrid(torch.arange(rows), torch.arange(columns), indexing="ij")
+    i, j = torch.meshgrid(*(torch.arange(n, device=matrix.device) for n in matrix.shape), indexing="ij")
     tile = i // 4 * (columns // 8) + j // 8
     table = {
         "row_major": i * columns + j,
@@ -15,4 +15,4 @@ def offsets(name: str, matrix: torch.Tensor) -> torch.Tensor:
         "tiled": tile * 32 + i % 4 * 8 + j % 8,
         "thread_values": (j // 4 * rows + i) * 4 + j % 4,
     }[name]
-    return table.numpy()
+    return table.cpu().numpy()
