@@ -25,7 +25,7 @@ EVERY_WRONG = 5
 HOSTILE = (
     "CRASHED_exit_hook",
     "CRASHED_forged_report",
-    "CRASHED_out_of_memory",
+    "CRASHED_hoards_memory",
     "TAMPERED_background_thread",
     "TAMPERED_forged_answer",
     "TAMPERED_patched_clock",
