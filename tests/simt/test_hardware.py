@@ -35,3 +35,10 @@ def test_counts_what_the_hardware_counts(gpu, counters, pattern):
     totals = launch(pattern).totals
     found = {name for name, counted in counters[pattern.name]["ncu"].items() if getattr(totals, name) != counted}
     assert found == DIFFERENT.get(pattern.name, set())
+
+
+@pytest.mark.parametrize("path", sorted((registry.root() / "results").glob("*_agreement.json")), ids=lambda p: p.stem)
+def test_approximate_functions_differ_by_what_the_manual_allows(path):
+    functions = json.loads(path.read_text())["functions"]
+    assert functions.keys() == {"rcp", "sqrt", "rsqrt", "lg2", "ex2", "sin", "cos", "tanh"}
+    assert [name for name, found in functions.items() if found["largest"] > found["allowed"] + 2.0**-24] == []
