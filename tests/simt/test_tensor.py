@@ -8,6 +8,7 @@ import torch
 from conftest import aligned, buffer
 
 from kernelpath import simt
+from kernelpath.lanes import nvrtc
 
 RNG = np.random.default_rng(2)
 DTYPES = {"f16": torch.float16, "bf16": torch.bfloat16, "tf32": torch.float32, "s8": torch.int8, "u8": torch.uint8}
@@ -114,6 +115,35 @@ def test_ldmatrix(run, count, transposed):
         assert (b[lane] == pairs[:, 0] | pairs[:, 1] << 16).all()
     load = counted.totals  # NVRTC 13.0 and 13.5 number the lines of a long asm statement differently
     assert (load.shared_load_requests, load.shared_load_wavefronts) == (1, count)
+
+
+@pytest.mark.parametrize("count", [1, 2, 4])
+@pytest.mark.parametrize("transposed", [False, True])
+def test_stmatrix(count, transposed):
+    """PTX ISA manual, section 9.7.14.5.16: the inverse of ldmatrix. It needs sm_90."""
+    trans = ".trans" * transposed
+    registers = ", ".join(f"%{n + 1}" for n in range(count))
+    values = ", ".join(f'"r"(r[{n}])' for n in range(count))
+    source = f"""__global__ void kernel(const unsigned int* a, unsigned short* b) {{
+        __shared__ __align__(16) unsigned short s[{64 * count}];
+        unsigned int to = __cvta_generic_to_shared(s + threadIdx.x % {8 * count} * 8), r[4];
+        for (int k = 0; k < {count}; k++) r[k] = a[threadIdx.x * {count} + k];
+        asm volatile("stmatrix.sync.aligned.m8n8.x{count}{trans}.shared.b16 [%0], {{{registers}}};"
+            :: "r"(to), {values} : "memory");
+        __syncthreads();
+        for (int k = threadIdx.x; k < {64 * count}; k += 32) b[k] = s[k];
+    }}"""
+    a = RNG.integers(0, 1 << 16, (32, count, 2)).astype(np.uint16)  # lane, matrix, half of the register
+    b = aligned((count, 8, 8), np.uint16)
+    binary = nvrtc.compile_kernel(source, "test.cu", "kernel", "compute_90")
+    buffers = [buffer("a", a), buffer("b", b)]
+    counted = simt.load(binary.ptx).launch(
+        binary.mangled, grid=(1,), block=(32,), args=[a.ctypes.data, b.ctypes.data], buffers=buffers
+    )
+    expected = a.reshape(8, 4, count, 2).transpose(2, 0, 1, 3).reshape(count, 8, 8)
+    assert (b == (expected.transpose(0, 2, 1) if transposed else expected)).all()
+    assert counted.totals.shared_store_requests == 1
+    assert counted.totals.shared_store_wavefronts == count
 
 
 def test_movmatrix_transposes(run):
