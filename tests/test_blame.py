@@ -34,6 +34,15 @@ def test_fault_of_the_ptx_machine(kind: FaultKind, verdict: Verdict) -> None:
     )
 
 
+def test_nvrtcs_error_in_a_folder_with_a_space() -> None:
+    class CompileError(Exception):
+        pass
+
+    said = 'error: expected a ";"\n\n1 error detected in the compilation of "/my class/w01a.cu".'
+    complaint = blame(CompileError(f"/my class/w01a.cu(11): {said}"), Path("/my class/w01a.py"))
+    assert (complaint.cause, complaint.file, complaint.line) == ('expected a ";"', "/my class/w01a.cu", 11)
+
+
 TRITON = """
 from pathlib import Path
 from kernelpath.blame import blame

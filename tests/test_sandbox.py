@@ -178,6 +178,8 @@ ATTEMPTS = {
     'os.symlink(hidden / "theirs.py", "/tmp/no_such_link")': "theirs.py, which is not its own",
     'os.rename(hidden / "theirs.py", "/tmp/no_such_link")': "theirs.py, which is not its own",
     'sys.audit("kernelpath.compiled", ptx)': "theirs.cu, which is not its own",
+    'sys.audit("kernelpath.compiled", escaped.replace("mine", "their"))': "theirä.cu, which is not its own",
+    'sys.audit("kernelpath.compiled", escaped)': "",
     "gc.get_objects()": "gc.get_objects looks into the process that measures the submission",
     "sys._current_frames()": "sys._current_frames looks into the process that measures the submission",
     'open(hidden / "mine.py").close()': "",
@@ -191,7 +193,9 @@ from pathlib import Path
 from kernelpath import sandbox
 
 hidden = Path(sys.argv[1])
-sandbox.deny([hidden], [hidden / "mine.py"])
+os.chdir(hidden)  # where the mode of open() is no file of theirs
+sandbox.deny([hidden], [hidden / "mine.py", hidden / "mineä.cu"])
+escaped = f'.file\\t1 "{hidden}/mine\\\\303\\\\244.cu"'
 ptx = f'.file\\t1 "{hidden}/theirs.cu"'
 
 

@@ -17,7 +17,7 @@ from kernelpath.verdict import Complaint, Verdict
 
 _FAULTS = {kind: Verdict[kind.name] for kind in errors.FaultKind if kind.name in Verdict.__members__}
 _COMPILERS = ("CompileError", "KernelNotFound", "CompilationError", "DSLRuntimeError", "DSLUserCodeError", "PTXASError")
-_NVRTC_ERROR = re.compile(r"^(?P<file>\S+?)\((?P<line>\d+)\): (?:catastrophic )?error:? (?P<text>.*)", re.MULTILINE)
+_NVRTC_ERROR = re.compile(r"^(?P<file>.+?)\((?P<line>\d+)\): (?:catastrophic )?error:? (?P<text>.*)", re.MULTILINE)
 
 
 def blame(error: BaseException, file: Path, loading: bool = False) -> Complaint:

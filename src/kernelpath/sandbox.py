@@ -38,9 +38,12 @@ _FREE = (
     *("t", "transpose", "permute", "expand", "unsqueeze", "squeeze", "flatten", "detach", "alias", "lift_fresh"),
     *("unflatten", "is_pinned", "is_same_size", "sym_size", "sym_stride", "_reshape_alias", "view_as_real"),
 )
-_PATH_EVENTS = ("open", "os.link", "os.rename", "os.symlink")
+_PATH_EVENTS = {"open": 1, "os.link": 2, "os.rename": 2, "os.symlink": 2}
+"""How many of an audit event's arguments are files. The next one of `open` is its mode, as in "r"."""
 _COMPILED_FROM = re.compile(r'^\s*\.file\s+\d+\s+"([^"]+)"', re.MULTILINE)
 """Names of the sources in PTX. Source: PTX ISA, "Debugging Directives: .file"."""
+_ESCAPED = re.compile(rb"\\([0-7]{3}|.)")
+"""How a compiler writes a byte of such a name that is not plain ASCII: \\303\\266 is an umlaut in UTF-8."""
 _FORBIDDEN_EVENTS = ("gc.get_objects", "gc.get_referrers", "gc.get_referents", "sys._current_frames")
 _WATCHED = {
     "time": ("time", "monotonic", "perf_counter", "perf_counter_ns", "sleep"),
@@ -264,9 +267,16 @@ def deny(hidden: Iterable[Path], allowed: Iterable[Path]) -> None:
 def _files_of(event: str, arguments: tuple[Any, ...]) -> list[str]:
     """The files that an audit event is about."""
     if event == "kernelpath.compiled":
-        return _COMPILED_FROM.findall(arguments[0])
-    paths = arguments if event in _PATH_EVENTS else ()
+        return [_unescaped(name) for name in _COMPILED_FROM.findall(arguments[0])]
+    paths = arguments[: _PATH_EVENTS.get(event, 0)]
     return [os.fsdecode(path) for path in paths if isinstance(path, (str, bytes, os.PathLike))]
+
+
+def _unescaped(name: str) -> str:
+    def byte(match: re.Match[bytes]) -> bytes:
+        return bytes([int(match[1], 8)]) if len(match[1]) == 3 else match[1]
+
+    return os.fsdecode(_ESCAPED.sub(byte, name.encode()))
 
 
 @contextlib.contextmanager
