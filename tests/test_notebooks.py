@@ -1,6 +1,7 @@
 """The notebooks run from top to bottom without a GPU, and what they call tells the truth."""
 
 import dataclasses
+import itertools
 import json
 import os
 import re
@@ -159,6 +160,21 @@ def test_a_prediction_is_held_against_the_measurement(
 
 
 @pytest.mark.parametrize(
+    ("measured", "said"),
+    [
+        (605_032_704, "found 605,032,704 units; you predicted 2.7e+43, 4.46e+34 times too much"),
+        (0.000254, "found 0.000254 units; you predicted 2.7e+43, 1.06e+47 times too much"),
+        (float("inf"), "found inf units; you predicted 2.7e+43, off by inf"),
+    ],
+)
+def test_a_prediction_is_held_against_small_large_and_infinite_numbers(
+    measured: float, said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    notebook.hold(2.7e43, measured, "units")
+    assert capsys.readouterr().out.strip() == said
+
+
+@pytest.mark.parametrize(
     ("answer", "expected"),
     [(4.5, "right"), (4.0, "no: 4.5"), ("4.5", "no: 4.5"), (..., "Put your answer in place of the dots")],
 )
@@ -214,8 +230,17 @@ def test_the_legend_of_a_roofline_tells_kernels_apart_that_lie_on_top_of_each_ot
 def test_curves_are_named_beside_the_axis_and_beside_other_curves() -> None:
     series = {"long": {1.0: 9.0, 4.0: 8.0}, "short": {1.0: 9.0, 2.0: 8.5}, "zero": {1.0: 0.0, 4.0: 0.0}}
     (axes,) = plots.lines(series, x="x", y="y").axes
-    named = {text.get_text().strip(): text.get_verticalalignment() for text in axes.texts}
+    named = {text.get_text(): text.get_verticalalignment() for text in axes.texts}
     assert named == {"long": "center", "short": "bottom", "zero": "bottom"}
+
+
+def test_names_of_curves_that_end_close_together_are_kept_apart() -> None:
+    series = {name: {1.0: 100.0, 4.0: height} for name, height in (("a", 12.0), ("b", 10.0), ("c", 3.0), ("d", 0.0))}
+    (axes,) = plots.lines(series, x="x", y="y").axes
+    axes.figure.draw_without_rendering()
+    boxes = sorted((text.get_window_extent() for text in axes.texts), key=lambda box: box.y0)
+    assert [text.get_text() for text in sorted(axes.texts, key=lambda text: text.get_window_extent().y0)] == [*"dcba"]
+    assert all(lower.y1 <= upper.y0 for lower, upper in itertools.pairwise(boxes))
 
 
 def test_of_many_x_values_only_some_are_named() -> None:

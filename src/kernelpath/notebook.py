@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import datetime
 import json
+import math
 import os
 import statistics
 from collections.abc import Callable, Mapping
@@ -107,19 +108,25 @@ def ask(name: str, number: int, answer: str | float | EllipsisType = ...) -> Non
 
 def hold(prediction: float | EllipsisType, measured: float, unit: str) -> None:
     """Hold a prediction against what was found."""
-    said = f"found {measured:,.4g} {unit}"
+    said = f"found {_number(measured)} {unit}"
     if isinstance(prediction, EllipsisType):
         print(f"{said}; no prediction (put yours in place of the dots)")
     elif prediction == measured:
         print(f"{said}, as you predicted")
     else:
-        print(f"{said}; you predicted {prediction:,.4g}, {_factor(prediction, measured)}")
+        print(f"{said}; you predicted {_number(prediction)}, {_factor(prediction, measured)}")
+
+
+def _number(value: float) -> str:
+    return f"{value:,.0f}" if 1e4 <= abs(value) < 1e15 else f"{value:,.4g}"
 
 
 def _factor(prediction: float, measured: float) -> str:
-    if prediction <= 0 or measured <= 0:
-        return f"off by {abs(prediction - measured):,.4g}"
+    if prediction <= 0 or measured <= 0 or math.isinf(measured):
+        return f"off by {_number(abs(prediction - measured))}"
     ratio = prediction / measured
+    if abs(ratio - 1) < 0.01:
+        return "right within 1 %"
     return f"{ratio:.3g} times too much" if ratio > 1 else f"{1 / ratio:.3g} times too little"
 
 

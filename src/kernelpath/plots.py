@@ -25,6 +25,8 @@ _LANES = colormaps["viridis"]
 _UNUSED = "#d9d9d9"
 _INK = "#333333"
 _MOST_TICKS = 12
+_AXES_POINTS = 190  # height of the axes of a figure of curves
+_LABEL_POINTS = 10  # height of a curve's name
 
 
 def grid(panels: Mapping[str, ArrayLike], lines: tuple[int, int] | None = None) -> Figure:
@@ -208,21 +210,11 @@ def lines(
     figure = Figure(figsize=(8, 3.6))
     axes = figure.subplots()
     places = sorted({place for points in series.values() for place in points})
-    highest = max(value for points in series.values() for value in points.values())
     for label, points in series.items():
         style = "-o" if markers else "-"
-        drawn = axes.plot(list(points), list(points.values()), style, markersize=3.5, linewidth=1.5, clip_on=False)
-        end, height = list(points.items())[-1]
-        covered = end < places[-1] or height < 0.05 * highest  # by another curve that goes on, or by the axis
-        axes.annotate(
-            f" {label}",
-            (end, height),
-            xytext=(0, 2 if covered else 0),
-            textcoords="offset points",
-            color=drawn[0].get_color(),
-            fontsize=8,
-            va="bottom" if covered else "center",
-        )
+        axes.plot(list(points), list(points.values()), style, markersize=3.5, linewidth=1.5, clip_on=False, label=label)
+    highest = max(value for points in series.values() for value in points.values())
+    _name_at_the_right_end(axes, places[-1], highest)
     if log:
         axes.set_xscale("log", base=2)
     if ticks:
@@ -236,6 +228,31 @@ def lines(
     axes.margins(x=0.12)
     _quiet(axes, title)
     return figure
+
+
+def _name_at_the_right_end(axes: Axes, last: float, highest: float) -> None:
+    """The label of each curve beside its last point, from the lowest up, none on top of another.
+
+    last: the greatest x of all curves. highest: their greatest y.
+    """
+    ends = [(*np.asarray(curve.get_xydata())[-1].tolist(), curve) for curve in axes.get_lines()]
+    free = 0.0  # points above the axis from which on no label stands at the right
+    for end, height, curve in sorted(ends, key=lambda end: end[1]):
+        covered = end < last or height < 0.05 * highest  # by another curve that goes on, or by the axis
+        lift = 2.0 if covered else 0.0
+        if end == last:
+            bottom = _AXES_POINTS * height / (highest or 1) + (lift if covered else -_LABEL_POINTS / 2)
+            lift += max(0.0, free - bottom)
+            free = max(free, bottom) + _LABEL_POINTS
+        axes.annotate(
+            str(curve.get_label()),
+            (end, height),
+            xytext=(5, lift),  # clear of the last dot
+            textcoords="offset points",
+            color=curve.get_color(),
+            fontsize=8,
+            va="bottom" if covered else "center",
+        )
 
 
 def timeline(rows: Mapping[str, Sequence[tuple[float, float]]], x: str) -> Figure:
