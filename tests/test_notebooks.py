@@ -25,7 +25,6 @@ from kernelpath.verdict import Report, Verdict
 
 NOTEBOOKS = list(execute.all_notebooks())
 NAMES = [path.stem for path in NOTEBOOKS]
-OF_PHASE_1 = [path for path in NOTEBOOKS if path.parent.name == "1_architecture"]
 
 STRIDED = r"""
 __global__ void gather(const float* x, float* out, int stride) {
@@ -93,11 +92,11 @@ def test_runs_without_a_gpu_and_every_solution_passes(path: Path, executed: Runs
 
 
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize("path", OF_PHASE_1, ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=NAMES)
 def test_runs_where_nothing_was_recorded(path: Path, tmp_path: Path) -> None:
     root = registry.root()
     measuring = [place for place, cell in enumerate(read(path).cells) if measures(cell)]
-    assert measuring
+    assert measuring or path.stem == "week17_layouts"  # in which there is nothing to time
     for name in ("checks", "phases", "solutions"):
         shutil.copytree(root / name, tmp_path / name)
     copy = tmp_path / path.relative_to(root)
@@ -146,6 +145,7 @@ def test_a_recorded_measurement_stands_in_for_a_gpu(
         (32, "as you predicted"),
         (64, "you predicted 64, 2 times too much"),
         (8, "you predicted 8, 4 times too little"),
+        (32.2, "you predicted 32.2, right within 1 %"),
         (0, "off by 32"),
         (..., "no prediction"),
     ],
