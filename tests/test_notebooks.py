@@ -243,6 +243,12 @@ def test_names_of_curves_that_end_close_together_are_kept_apart() -> None:
     assert all(lower.y1 <= upper.y0 for lower, upper in itertools.pairwise(boxes))
 
 
+@pytest.mark.parametrize(("first", "bottom"), [(-2.0, -2.0), (3.0, 0.0)])
+def test_curves_stand_on_zero_or_on_what_lies_below_it(first: float, bottom: float) -> None:
+    (axes,) = plots.lines({"curve": {1.0: first, 2.0: 5.0}}, x="x", y="y").axes
+    assert axes.get_ylim()[0] == bottom
+
+
 def test_of_many_x_values_only_some_are_named() -> None:
     (axes,) = plots.lines(
         {"curve": {2.0**k: 1.0 for k in range(18)}}, x="x", y="y", ticks=lambda place: f"{place:g}"

@@ -213,8 +213,8 @@ def lines(
     for label, points in series.items():
         style = "-o" if markers else "-"
         axes.plot(list(points), list(points.values()), style, markersize=3.5, linewidth=1.5, clip_on=False, label=label)
-    highest = max(value for points in series.values() for value in points.values())
-    _name_at_the_right_end(axes, places[-1], highest)
+    values = [value for points in series.values() for value in points.values()]
+    _name_at_the_right_end(axes, places[-1], max(values))
     if log:
         axes.set_xscale("log", base=2)
     if ticks:
@@ -224,7 +224,7 @@ def lines(
     for label, place in (marks or {}).items():
         axes.axvline(place, color=_INK, linestyle=":", linewidth=1)
         axes.text(place, axes.get_ylim()[1], f" {label}", fontsize=7, va="top", color=_INK)
-    axes.set(xlabel=x, ylabel=y, ylim=(0, None))
+    axes.set(xlabel=x, ylabel=y, ylim=(min(0, *values), None))
     axes.margins(x=0.12)
     _quiet(axes, title)
     return figure
