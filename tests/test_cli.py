@@ -330,6 +330,21 @@ def test_ctrl_c_during_a_check_ends_its_worker(item: Item) -> None:
     until(lambda: not descendants(item))
 
 
+@pytest.mark.parametrize("becomes", [None, ImportError("numpy's own")])
+def test_ctrl_c_that_an_import_swallows_is_still_ctrl_c(becomes: ImportError | None) -> None:
+    def swallow() -> None:
+        try:
+            os.kill(os.getpid(), signal.SIGINT)
+            time.sleep(5)
+        except KeyboardInterrupt:
+            if becomes is not None:
+                raise becomes from None
+
+    with pytest.raises(KeyboardInterrupt), cli._interruptible():
+        swallow()
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
 def started(item: Item, *arguments: str) -> subprocess.Popen[str]:
     """A command in a process of its own; it and all its descendants have MARK in their environment."""
     return subprocess.Popen(

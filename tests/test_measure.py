@@ -127,6 +127,19 @@ def test_a_pass_without_a_gpu_has_one_star() -> None:
     assert measure.stars(None, Verdict.PASSED) == 1
 
 
+def test_what_keeps_a_pass_from_more_stars_is_said(exercise: Exercise) -> None:
+    def said(exercise: Exercise, measured: Measurement | None, verdict: Verdict = Verdict.PASSED) -> tuple[str, ...]:
+        return measure.not_measured(exercise, measured, verdict)
+
+    timed = dataclasses.replace(exercise, baseline=exercise.reference, bench=BENCH)
+    raced = measurement(2e-3, Interval(2, 2, 2), 1.0)
+    withheld = dataclasses.replace(raced, of_reference=None)
+    assert measure.stars(withheld, Verdict.PASSED) == 2
+    assert said(timed, withheld) == ("the third star: there is no reference kernel in solutions/",)
+    assert said(timed, None) == ("speed: no GPU was used",)
+    assert said(timed, raced) == said(exercise, None) == said(timed, withheld, Verdict.TOO_SLOW) == ()
+
+
 def load(number: int, memory: str = "a", **counts: int) -> LineTraffic:
     return LineTraffic("k.cu", number, "load from", memory, **counts)
 

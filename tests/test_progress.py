@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import fcntl
 import json
 import os
 import subprocess
@@ -90,6 +91,31 @@ def test_ctrl_c_after_the_file_is_in_place_is_still_ctrl_c(tmp_path: Path, monke
     with pytest.raises(KeyboardInterrupt):
         progress.write_atomically(tmp_path / "file", "new")
     assert (tmp_path / "file").read_text() == "new"
+
+
+def test_others_may_read_what_is_written_as_far_as_the_umask_lets_them(tmp_path: Path) -> None:
+    before = os.umask(0o027)
+    try:
+        progress.write_atomically(tmp_path / "page.html", "text")
+    finally:
+        os.umask(before)
+    assert (tmp_path / "page.html").stat().st_mode & 0o777 == 0o640
+
+
+def test_what_cannot_be_written_is_named_as_it_was_asked_for(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError) as caught:
+        progress.write_atomically(tmp_path / "absent" / "page.html", "text")
+    assert caught.value.filename == str(tmp_path / "absent" / "page.html")
+
+
+def test_a_lock_that_is_held_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(progress, "_LOCK_SECONDS", 0.05)
+    lock = progress.folder(tmp_path) / "progress.lock"
+    with lock.open("w") as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        with pytest.raises(NotSaved, match=f"another kp has held {lock}"):
+            Progress(tmp_path).update(STEM, lambda record: record)
+    Progress(tmp_path).update(STEM, lambda record: record)
 
 
 def test_processes_do_not_overwrite_each_other(tmp_path: Path) -> None:

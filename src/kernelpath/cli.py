@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import io
 import json
+import shlex
+import signal
 import sys
 import tempfile
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -252,10 +255,30 @@ def _grade(item: Item, submission: Path, label: str, **options: Any) -> Report:
 
 
 def _start_workers() -> None:
-    """Before `grade` is imported: it takes as long as the imports of its workers, which go on beside it."""
+    """Before all else that needs torch: to import it takes as long as the imports of the workers, beside it."""
     from kernelpath import forkserver
 
     forkserver.running()
+    with _interruptible():
+        import kernelpath.grade  # noqa: F401
+
+
+@contextlib.contextmanager
+def _interruptible() -> Iterator[None]:
+    """Let Ctrl-C end what is inside. numpy, imported by torch, swallows it or turns it into an ImportError."""
+    heard = []
+
+    def hear(*_: object) -> None:
+        heard.append(True)
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGINT, hear)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+        if heard:
+            raise KeyboardInterrupt
 
 
 def _show(item: Item, graded: Report, *, next_step: bool = True) -> None:
@@ -372,7 +395,7 @@ def solution(item: Item, peek: bool) -> int:
         view.step(out, f"kp hint {item.name}")
         return NOT_YET
     view.sources(out, item)
-    with errors.status("looking for a GPU"):
+    with errors.status("looking for a GPU"), _interruptible():
         from kernelpath import grade
     if grade.resolve_device("auto") != "cuda":
         out.print(Text("\nnot timed: this machine has no GPU", "dim"))
@@ -417,9 +440,9 @@ def doctor() -> int:
 
     For whatever is missing, the command that installs it.
     """
-    from kernelpath import doctor as examination
-
-    with errors.status("looking"):
+    with _interruptible():
+        from kernelpath import doctor as examination
+    with errors.status("looking"), _interruptible():
         findings = examination.examine()
     view.findings(out, findings)
     return PASSED if any(finding.works for finding in findings if finding.lane) else NOT_YET
@@ -650,7 +673,7 @@ def grade_(folder: Path, items: tuple[Item, ...], to: Path | None, device: Devic
     """
     folder = folder.resolve()
     to = to or folder.with_name(f"{folder.name}-grades")
-    with errors.status("starting"):
+    with errors.status("starting"), _interruptible():
         from kernelpath import classroom, grade
     chosen = items or classroom.default_items(folder)
     if not chosen:
@@ -660,6 +683,9 @@ def grade_(folder: Path, items: tuple[Item, ...], to: Path | None, device: Devic
             grades = classroom.grade_class(folder, to, chosen, device=device, seed=seed, jobs=jobs, tell=tell)
     except grade.Usage as error:
         raise Failure(str(error)) from error
+    except KeyboardInterrupt:
+        errors.print(f"\nwhat is graded is kept; go on with kp grade {shlex.quote(str(folder))}", soft_wrap=True)
+        raise
     view.school(out, grades)
     ungraded = [one for one in grades if one.key == classroom.UNFINISHED]
     view.step(out, f"kp grade {folder}, once more" if ungraded else f"read {to / 'grades.csv'}")

@@ -205,7 +205,7 @@ class _Grading:
             line=complaint.line if complaint else 0,
             stars=measure.stars(measurement, verdict),
             next_step=verdict.then.format(file=blamed or self._suspect(verdict), name=self.item.name, seed=self.seed),
-            not_measured=self._not_measured(verdict) + disturbed,
+            not_measured=measure.not_measured(self.exercise, measurement, verdict) + disturbed,
             cases=tuple(g.result for g in graded),
             traffic=traffic,
             measurement=measurement,
@@ -403,11 +403,6 @@ class _Grading:
         if verdict in _BY_A_KERNEL and source.is_file():
             return f"{self._shown(str(source))}, or its launch in the .py"
         return self._shown(str(self.session.submission))
-
-    def _not_measured(self, verdict: Verdict) -> tuple[str, ...]:
-        if self.device == "cuda" or not verdict.passed or self.exercise.baseline is None:
-            return ()
-        return ("speed: no GPU was used",)
 
     def _shown(self, file: str) -> str:
         """A path as the learner would type it: relative to the checkout where it lies inside."""

@@ -180,6 +180,15 @@ def stars(measured: Measurement | None, verdict: Verdict) -> int:
     return 2 + int(measured.of_reference is not None and measured.of_reference.median >= THIRD_STAR)
 
 
+def not_measured(exercise: Exercise, measured: Measurement | None, verdict: Verdict) -> tuple[str, ...]:
+    """What keeps a pass from its second or third star, in words."""
+    if not verdict.passed or exercise.baseline is None:
+        return ()
+    if measured is None:
+        return ("speed: no GPU was used",)
+    return () if measured.of_reference else ("the third star: there is no reference kernel in solutions/",)
+
+
 def traffic_complaint(lines: Sequence[LineTraffic], limits: Traffic, compulsory: int, case: Case) -> Complaint | None:
     """The first limit broken, with the worst access and what it costs there. compulsory: bytes of the case."""
     sectors = sum(line.sectors for line in lines)

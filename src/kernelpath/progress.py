@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
+import fcntl
 import json
 import os
-import tempfile
-from collections.abc import Callable, Mapping, Sequence
+import secrets
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import date
 from pathlib import Path
 from typing import Any, Literal
-
-from filelock import FileLock, Timeout
 
 from kernelpath.verdict import Report, Verdict
 
@@ -87,12 +88,10 @@ class Progress:
         """Replace one record by `change(record)`, safe against other processes. Raises NotSaved."""
         try:
             folder(self.root)
-            with FileLock(self.path.with_suffix(".lock"), timeout=_LOCK_SECONDS):
+            with _locked(self.path.with_suffix(".lock")):
                 records = self.records()
                 records[stem] = change(records.get(stem, NOTHING))
                 write_atomically(self.path, _format(records))
-        except Timeout as error:
-            raise NotSaved(f"progress is not saved: another kp has held {error.lock_file} for 5 s; end it") from error
         except OSError as error:
             raise NotSaved(f"progress is not saved: {error.strerror}: {error.filename or self.path}") from error
         return records[stem]
@@ -162,15 +161,38 @@ def folder(root: Path) -> Path:
 
 
 def write_atomically(path: Path, content: str | bytes) -> None:
-    """Write a file so that whoever reads it, at any moment, finds the old or the new content whole. Raises OSError."""
-    descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=path.name, suffix=".tmp")
+    """Write a file so that whoever reads it, at any moment, finds the old or the new content whole.
+
+    Raises OSError, with `path` as its file name.
+    """
+    beside = path.with_name(f"{path.name}.{secrets.token_hex(4)}.tmp")
     try:
-        with os.fdopen(descriptor, "wb") as file:
+        with beside.open("xb") as file:  # not by tempfile, whose files nobody else may read: a page is to be shown
             file.write(content.encode() if isinstance(content, str) else content)
-        os.replace(name, path)
-    except BaseException:
-        Path(name).unlink(missing_ok=True)  # Ctrl-C may come when it has already been renamed
+        os.replace(beside, path)
+    except BaseException as error:
+        with contextlib.suppress(OSError):  # Ctrl-C may come when it has already been renamed
+            beside.unlink()
+        if isinstance(error, OSError):
+            error.filename = str(path)
         raise
+
+
+@contextlib.contextmanager
+def _locked(path: Path) -> Iterator[None]:
+    """Hold the lock of a file. Raises NotSaved where another process does not give it up, and OSError."""
+    give_up = time.monotonic() + _LOCK_SECONDS
+    with path.open("wb") as file:
+        while True:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError as error:
+                if time.monotonic() > give_up:
+                    told = f"another kp has held {path} for {_LOCK_SECONDS:.0f} s; end it"
+                    raise NotSaved(f"progress is not saved: {told}") from error
+            time.sleep(0.01)
+        yield
 
 
 def _parse(text: str) -> dict[str, Record]:
