@@ -122,8 +122,8 @@ def test_an_endless_loop_is_stopped_with_its_children(
 ) -> None:
     monkeypatch.setattr(runner, "CASE_SECONDS", 3.0)
     report = grade_text(
-        "import subprocess\n"
-        f"child = subprocess.Popen(['sleep', '600'])\nopen({str(tmp_path / 'pid')!r}, 'w').write(str(child.pid))\n"
+        "import ctypes\n"
+        f"ctypes.CDLL(None).system(b'sleep 600 & echo $! > {tmp_path / 'pid'}')\n"
         "def double(x):\n    while True:\n        pass\n"
     )
     assert report.verdict is Verdict.TIMED_OUT
@@ -146,6 +146,20 @@ def test_the_solution_cannot_be_opened(grade_text: GradeText, doubling: Item) ->
 def test_a_solution_may_open_itself(doubling: Item) -> None:
     doubling.solution.write_text("text = open(__file__).read()\n\n\ndef double(x):\n    return 2 * x\n")
     assert grade.grade(doubling, doubling.solution, device="cpu").verdict is Verdict.PASSED
+
+
+@pytest.mark.parametrize(
+    "start",
+    [
+        "import subprocess\nsubprocess.run(['true'])\n",
+        "import os\nos.system('true')\n",
+        "import os\nos.posix_spawn('/bin/true', ['true'], {})\n",
+    ],
+    ids=["subprocess", "system", "posix_spawn"],
+)
+def test_a_submission_starts_no_program(grade_text: GradeText, start: str) -> None:
+    report = grade_text(start + "def double(x):\n    return x + x\n")
+    assert "starts a program" in report.cause + report.printed
 
 
 def test_a_background_thread_is_noticed(grade_text: GradeText) -> None:

@@ -16,8 +16,9 @@ import pytest
 import torch
 
 from kernelpath import compare, sandbox, simt
-from kernelpath.lanes import Launched
 from kernelpath.sandbox import GUARD
+
+JOURNAL = sandbox.Journal()
 
 GUARDED = {
     "empty": lambda x: torch.empty(3, 5),
@@ -32,12 +33,13 @@ GUARDED = {
 def test_fresh_memory_is_poisoned_and_has_the_form_asked_for(make: Callable[[torch.Tensor], torch.Tensor]) -> None:
     x = torch.randn(3, 5).t()
     plain = make(x)
-    with sandbox.Watch(poison=True, memory=simt.Memory()) as watch:
+    notes = sandbox.Notes()
+    with JOURNAL.noting(notes), sandbox.Watch(poison=True, memory=sandbox.Provenance()) as watch:
         guarded = make(x)
     assert (guarded.shape, guarded.stride(), guarded.dtype) == (plain.shape, plain.stride(), plain.dtype)
     assert guarded.data_ptr() % 64 == guarded.untyped_storage().data_ptr() % 64
     assert compare.is_poison(guarded).all() or guarded.element_size() == 1
-    assert watch.operators == []
+    assert notes.operators == []
     assert watch.broken_guard() is None
 
 
@@ -46,7 +48,7 @@ def test_fresh_memory_is_poisoned_and_has_the_form_asked_for(make: Callable[[tor
     [(-1, "wrote before the start of a tensor of 40 bytes"), (10, "wrote past the end of a tensor of 40 bytes")],
 )
 def test_a_write_beside_an_allocation_is_found(place: int, said: str) -> None:
-    with sandbox.Watch(poison=True, memory=simt.Memory()) as watch:
+    with sandbox.Watch(poison=True, memory=sandbox.Provenance()) as watch:
         out = torch.empty(10)
         torch.empty(4)
     torch.as_strided(out, (1,), (1,), out.storage_offset() + place).fill_(1.0)
@@ -87,20 +89,62 @@ def test_a_guarded_input_has_values_strides_and_a_storage_of_its_own(
     ],
 )
 def test_operators_that_compute_are_noted(call: Callable[[torch.Tensor], object], noted: list[str]) -> None:
-    with sandbox.Watch(poison=True, memory=simt.Memory()) as watch:
+    notes = sandbox.Notes()
+    with JOURNAL.noting(notes), sandbox.Watch(poison=True, memory=sandbox.Provenance()):
         call(torch.ones(4))
-    assert [name for name in watch.operators if name != "ones"] == [name for name in noted if name != "_unsafe_view"]
+    assert [name for name in notes.operators if name != "ones"] == [name for name in noted if name != "_unsafe_view"]
 
 
 def test_provenance_tells_the_work_of_a_kernel_from_what_came_later() -> None:
     provenance, out, other = sandbox.Provenance(), torch.zeros(10), torch.zeros(10)
     assert provenance.complaint(out) == "no kernel of yours was given the tensor that was returned"
-    provenance.launched(Launched("cuda", "kernel", "cpu", (out, 10)))
+    provenance.launched([simt.Buffer.of("out", out)])
     assert provenance.complaint(out) is None
     assert provenance.complaint(out.view(2, 5)) is None
     out.numpy()[3] = 1.0
     assert "changed after your last kernel" in (provenance.complaint(out) or "")
     assert "no kernel of yours was given" in (provenance.complaint(other) or "")
+
+
+def given(*tensors: torch.Tensor, contents: sandbox.Contents) -> tuple[list[str], list[str]]:
+    """What is told of a launch on these tensors with the number 10: what it is given, and what the host wrote."""
+    notes, provenance = sandbox.Notes(), sandbox.Provenance(contents)
+    buffers = [simt.Buffer.of("tensor", tensor) for tensor in tensors]
+    with JOURNAL.noting(notes):
+        provenance.launching("kernel", [10, *(tensor.data_ptr() for tensor in tensors)], buffers)
+    provenance.launched(buffers)
+    return notes.given, notes.written
+
+
+def test_what_the_host_writes_is_told_from_the_work_of_kernels() -> None:
+    contents, table = sandbox.Contents(), torch.arange(10)
+    told, first = given(table, contents=contents)
+    assert told == ["('kernel', (10,))"]
+    assert given(torch.arange(10), contents=contents) == (told, first)
+    assert given(table[2:], contents=contents) == (told, [])
+    table.numpy()[3] += 1
+    _, changed = given(table, contents=contents)
+    assert len(first) == len(changed) == 1
+    assert changed != first
+
+
+def test_what_operators_fill_in_is_told_with_its_numbers() -> None:
+    contents, notes = sandbox.Contents(), sandbox.Notes()
+    with JOURNAL.noting(notes), sandbox.Watch(poison=True, memory=sandbox.Provenance(contents)):
+        tensors = torch.zeros(4), torch.empty(4), torch.full((4,), 2.5)
+        tensors[1].fill_(1.5)
+    assert notes.given == ["('zeros', ())", "('full', (2.5,))", "('fill_', (1.5,))"]
+    assert given(*tensors, contents=contents)[1] == []
+
+
+def test_what_the_host_writes_into_fresh_memory_counts_as_written() -> None:
+    memory = sandbox.Provenance()
+    with sandbox.Watch(poison=True, memory=memory):
+        fresh = torch.empty(4)
+    buffer = simt.Buffer.of("fresh", fresh)
+    fresh.numpy()[0] = 1.0
+    memory.launching("kernel", [fresh.data_ptr()], [buffer])
+    assert not memory.shadow(buffer, 2).state.any()
 
 
 def test_the_submissions_thread_passes_results_and_exceptions() -> None:
@@ -233,7 +277,7 @@ def test_the_memory_limit_holds_inside_alone() -> None:
 
 
 def test_what_nothing_has_written_is_known_byte_by_byte() -> None:
-    memory = simt.Memory()
+    memory = sandbox.Provenance()
     with sandbox.Watch(poison=True, memory=memory):
         fresh, filled, zeroed = torch.empty(8), torch.empty(8).fill_(1.0), torch.zeros(8)
         part = torch.empty(8)

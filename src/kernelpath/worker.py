@@ -23,7 +23,7 @@ import torch
 
 from kernelpath import compare, registry, roofline, sandbox, simt, timing
 from kernelpath.blame import EntryError, WrongType, blame
-from kernelpath.lanes import Launched, observe, on_compiling, remember
+from kernelpath.lanes import Launched, on_compiling, remember
 from kernelpath.process import Channel
 from kernelpath.simt import picture
 from kernelpath.simt.counters import by_access
@@ -58,6 +58,8 @@ class _Worker:
 
     def __init__(self) -> None:
         self._thread = sandbox.SubmissionThread()
+        self._journal = sandbox.Journal()
+        self._contents = sandbox.Contents()
 
     def on_start(self, root: str, stem: str, device: str) -> Answer:
         """Import everything slow, before there is a submission."""
@@ -76,7 +78,7 @@ class _Worker:
         """Load the submission. hidden: folders that it must not use, but for its own files."""
         self._file = Path(file)
         own = (self._file, self._file.with_suffix(".cu"), Path(cache_from_source(file)))
-        sandbox.deny([self._item.root / "solutions", *map(Path, hidden)], own)
+        sandbox.deny([*self._with_solutions(), *map(Path, hidden)], own)
         self._snapshot = sandbox.Snapshot()
         try:
             module = self._thread.call(registry.import_file, self._file, sandbox.SUBMISSION)
@@ -86,14 +88,22 @@ class _Worker:
         tampered = self._snapshot.changed()
         return _complain(Complaint(Verdict.TAMPERED, tampered)) if tampered else ({}, [])
 
+    def _with_solutions(self) -> tuple[Path, ...]:
+        """Folders with the reference kernels in them, in Git's history too."""
+        return self._item.root / "solutions", self._item.root / ".git"
+
+    def _run_of(self, case: Case, seed: int, timed: bool = False) -> _Run:
+        memory = sandbox.Provenance(self._contents)
+        return _Run(self._exercise, case, seed, self._device, self._thread, self._journal, memory, timed)
+
     def on_run(self, case: Case, seed: int) -> Answer:
         """Run one case on freshly drawn inputs; answer with the outputs' bytes and all that was seen."""
         self._written: tuple[list[Launched], list[torch.Tensor]] = [], []
-        run = _Run(self._exercise, case, seed, self._device)
+        run = self._run_of(case, seed)
         try:
             with _memory_limit(self._device):
                 _check_signature(self._entry, run.inputs)
-                result = self._thread.call(run.call, self._entry)
+                result = run.call(self._entry)
                 sandbox.settle()
             outputs = run.outputs(result)
             answer = run.describe(outputs)
@@ -121,9 +131,9 @@ class _Worker:
 
     def on_picture(self, case: Case, seed: int) -> Answer:
         """Run one case on the PTX machine; answer with a PNG of the largest launch, if there is any."""
-        run = _Run(self._exercise, case, seed, self._device)
+        run = self._run_of(case, seed)
         try:
-            self._thread.call(run.call, self._entry)
+            run.call(self._entry)
         except BaseException as error:
             return _complain(blame(error, self._file))
         counted = [launched.counted for launched in run.launches if launched.counted is not None]
@@ -138,11 +148,11 @@ class _Worker:
 
     def on_profile(self, case: Case, seed: int) -> Answer:
         """Run one case on a GPU; answer with the seconds that each kernel took there, by name."""
-        run = _Run(self._exercise, case, seed, self._device, timed=True)
+        run = self._run_of(case, seed, timed=True)
         activities = [torch.profiler.ProfilerActivity.CUDA]
         try:
             with torch.profiler.profile(activities=activities, acc_events=True) as profiler:
-                self._thread.call(run.call, self._entry)
+                run.call(self._entry)
                 sandbox.settle()
         except BaseException as error:
             return _complain(blame(error, self._file))
@@ -164,7 +174,7 @@ class _Worker:
 
     def on_round(self, seed: int, order: Sequence[int], sample: int) -> Answer:
         """Time every contestant once on new inputs; answer with seconds and a sample of the submission's outputs."""
-        run = _Run(self._exercise, self._bench, seed, self._device, timed=True)
+        run = self._run_of(self._bench, seed, timed=True)
         turn = {contestant: position for position, contestant in enumerate(order)}
         try:
             seconds, results = self._stopwatch.round([self._timed(contestant, run) for contestant in order])
@@ -185,33 +195,44 @@ class _Worker:
         """Contestant 0 is the submission, which runs on its own thread; the others are ours."""
         entry = self._contestants[contestant]
         if contestant == 0:
-            return lambda: self._thread.call(run.call, entry)
+            return lambda: run.call(entry)
         return lambda: entry(*run.inputs)
 
 
 class _Run:
     """One call of the entry: its inputs, what was seen while it ran, and what may be told of it."""
 
-    def __init__(self, exercise: Exercise, case: Case, seed: int, device: torch.device, timed: bool = False) -> None:
+    def __init__(
+        self,
+        exercise: Exercise,
+        case: Case,
+        seed: int,
+        device: torch.device,
+        thread: sandbox.SubmissionThread,
+        journal: sandbox.Journal,
+        memory: sandbox.Provenance,
+        timed: bool,
+    ) -> None:
         rng = torch.Generator(device).manual_seed(seed)
         drawn = exercise.inputs(rng, **case)
         guarded = [sandbox.guard_input(value) if isinstance(value, torch.Tensor) else (value, None) for value in drawn]
         self.inputs = tuple(value for value, _ in guarded)
         self._device, self._entry = device, exercise.entry
         self._storages = [storage for _, storage in guarded if storage is not None]
-        self._memory = simt.Memory()
-        self._watch = sandbox.Watch(poison=not timed, memory=self._memory)
-        self._provenance = sandbox.Provenance() if exercise.kernel and device.type == "cpu" else None
-        self.launches: list[Launched] = []
+        self._thread, self._journal, self._memory = thread, journal, memory
+        for storage in self._storages:
+            memory.keep(storage)
+        self._watch = sandbox.Watch(poison=not timed, memory=memory)
+        self._traced = exercise.kernel and device.type == "cpu"
+        self._notes = sandbox.Notes()
 
     def call(self, entry: Callable[..., Any]) -> Any:
-        with observe(self.launched), remember(self._memory), self._watch:
-            return entry(*self.inputs)
+        with self._journal.noting(self._notes), remember(self._memory):
+            return self._thread.call(entry, *self.inputs, within=self._watch)
 
-    def launched(self, launched: Launched) -> None:
-        self.launches.append(launched)
-        if self._provenance is not None:
-            self._provenance.launched(launched)
+    @property
+    def launches(self) -> list[Launched]:
+        return self._notes.launches
 
     def outputs(self, result: Any) -> list[torch.Tensor]:
         """The entry's result as a list. Raises WrongType unless it is plain tensors with memory of their own."""
@@ -235,7 +256,7 @@ class _Run:
         """What the grader is told besides the outputs' bytes."""
         tensors = [value for value in self.inputs if isinstance(value, torch.Tensor)]
         guards = [self._watch.broken_guard(), *map(sandbox.guard_broken, self._storages)]
-        borrowed = [self._provenance.complaint(output) for output in outputs] if self._provenance else []
+        borrowed = [self._memory.complaint(output) for output in outputs] if self._traced else []
         counted = [launched.counted for launched in self.launches if launched.counted is not None]
         return {
             "outputs": [{"dtype": compare.dtype_name(output.dtype), "shape": list(output.shape)} for output in outputs],
@@ -243,7 +264,9 @@ class _Run:
             "inputs_seen": [compare.fingerprint(tensor) for tensor in tensors],
             "out_of_bounds": next(filter(None, guards), None),
             "borrowed": next(filter(None, borrowed), None),
-            "operators": self._watch.operators,
+            "operators": self._notes.operators,
+            "given": list(dict.fromkeys(self._notes.given)),
+            "written": list(dict.fromkeys(self._notes.written)),
             "launches": [launched.name for launched in self.launches],
             "traffic": [asdict(line) for line in _traffic(counted)],
         }

@@ -1,10 +1,12 @@
 """A lane takes a submission's kernel from source to a launch: `cuda`, `triton` and `cute`.
 
-Each lane calls `record` after every launch it makes; the grader listens through `observe`.
+Each lane calls `record` after every launch it makes; the grader listens with an audit hook, others through
+`observe`.
 """
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -37,7 +39,8 @@ _observers: list[Callable[[Launched], None]] = []
 
 
 def record(launched: Launched) -> None:
-    """Tell every observer of a launch that has been made."""
+    """Tell every observer, and the audit hooks, of a launch that has been made."""
+    sys.audit("kernelpath.launched", launched)
     for observer in _observers:
         observer(launched)
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -23,7 +23,7 @@ class Buffer:
     """A span of CPU memory that a kernel may touch.
 
     ``address`` and ``nbytes`` bound it; ``itemsize`` in bytes and ``dtype`` word the complaints ("1000 float32").
-    ``initialised`` is false for memory that must be written before it is read.
+    ``initialised`` is false for memory that must be written before it is read. ``owner`` is the tensor, if any.
     """
 
     name: str
@@ -32,6 +32,7 @@ class Buffer:
     itemsize: int
     initialised: bool = True
     dtype: str = "elements"
+    owner: Any = field(default=None, compare=False, repr=False)
 
     @classmethod
     def of(cls, name: str, tensor: torch.Tensor) -> Buffer:
@@ -39,7 +40,7 @@ class Buffer:
         last = sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True))
         itemsize, dtype = tensor.element_size(), str(tensor.dtype).removeprefix("torch.")
         nbytes = (last + 1) * itemsize if tensor.numel() else 0
-        return cls(name, tensor.data_ptr(), nbytes, itemsize, dtype=dtype)
+        return cls(name, tensor.data_ptr(), nbytes, itemsize, dtype=dtype, owner=tensor)
 
 
 @dataclass
@@ -68,6 +69,12 @@ class Memory:
         """The span in which this address lies was written by something else than a kernel."""
         for state in self._span(address, 0):
             state[:] = 0
+
+    def launching(self, kernel: str, args: Sequence[int | float | bytes], buffers: Sequence[Buffer]) -> None:
+        """A launch begins: a kernel, its grid and block in words, and what it is given. For subclasses."""
+
+    def launched(self, buffers: Sequence[Buffer]) -> None:
+        """A launch has come to its end. For subclasses."""
 
     def shadow(self, buffer: Buffer, granule: int) -> Shadow:
         """The shadow of a buffer, made at its first launch. The history begins anew where the granule changes."""

@@ -133,8 +133,11 @@ class Module:
             raise ValueError(f"a block of {int(np.prod(block))} threads is larger than 1024")
         arguments = pack(self.parsed.functions[name], args)
         run = Run(self.parsed, name, self.programs[name].lowered, _dim(grid), _dim(block), shared, arguments)
-        run.place(buffers, self.statics, memory or Memory())
+        memory = memory or Memory()
+        memory.launching(f"{self.digest} {name} {grid} {block} {shared}", args, buffers)
+        run.place(buffers, self.statics, memory)
         run.execute(self.programs[name].run_grid, max_instructions or LIMIT)
+        memory.launched(buffers)
         lines = by_line(run.lowered, run.block_counts.tolist(), run.counts.tolist())
         totals = LineCounters()
         for counters in lines.values():
