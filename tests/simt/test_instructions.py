@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -246,8 +247,6 @@ def test_float_arithmetic(kind):
 
 def fused(a: float, b: float, c: float) -> float:
     """a * b + c rounded once to float32: exact fractions, then the nearer of two neighbours."""
-    from fractions import Fraction
-
     values = [float(v) for v in (a, b, c)]
     if not all(map(math.isfinite, values)):
         return values[0] * values[1] + values[2]
@@ -304,24 +303,77 @@ def test_saturation():
     check("add.sat.f32", "f32 f32", "f32", lambda a, b: 0.0 if math.isnan(a + b) else min(max(a + b, 0.0), 1.0) or 0.0)
 
 
-@pytest.mark.parametrize(("mode", "step"), [("rz", None), ("rm", -math.inf), ("rp", math.inf)])
-def test_directed_rounding(mode, step):
-    def expected(a: float, b: float) -> float:
-        exact = float(a) * float(b)
-        near = np.float32(exact)
-        if math.isnan(exact) or math.isinf(exact) or float(near) == exact:
-            return near
-        toward = step if step is not None else 0.0
-        wrong = (
-            float(near) > exact
-            if toward == -math.inf
-            else float(near) < exact
-            if toward == math.inf
-            else abs(float(near)) > abs(exact)
-        )
-        return np.nextafter(near, np.float32(toward)) if wrong else near
+def to_float32(exact: Fraction, mode: str) -> float:
+    """A number other than 0 in float32, toward zero (rz), down (rm) or up (rp)."""
+    away = mode != "rz" and (exact < 0) == (mode == "rm")
+    size = abs(exact)
+    exponent = -149
+    while size >= Fraction(2) ** (exponent + 24):
+        exponent += 1
+    units = size / Fraction(2) ** exponent
+    whole = -int(-units // 1) if away else int(units)
+    value = whole * Fraction(2) ** exponent
+    if value >= Fraction(2) ** 128:
+        value = math.inf if away else Fraction(float(np.finfo(np.float32).max))
+    return math.copysign(float(value), exact)
 
-    check(f"mul.{mode}.f32", "f32 f32", "f32", expected)
+
+EXACT: dict[str, tuple[int, Callable[..., float], Callable[..., Fraction]]] = {
+    "add": (2, lambda a, b: a + b, lambda a, b: a + b),
+    "sub": (2, lambda a, b: a - b, lambda a, b: a - b),
+    "mul": (2, lambda a, b: a * b, lambda a, b: a * b),
+    "fma": (3, lambda a, b, c: a * b + c, lambda a, b, c: a * b + c),
+    "div": (2, lambda a, b: np.float64(a) / np.float64(b), lambda a, b: a / b),
+}
+
+
+@pytest.mark.parametrize("mode", ["rz", "rm", "rp"])
+@pytest.mark.parametrize("name", EXACT)
+def test_directed_rounding(name, mode):
+    """Also where the sum of a large and a small number, 1 and 1e-40, has more digits than float64."""
+    count, roughly, exactly = EXACT[name]
+
+    def expected(*values: float) -> float:
+        numbers = [float(value) for value in values]
+        if not all(map(math.isfinite, numbers)) or (name == "div" and numbers[1] == 0):
+            return roughly(*numbers)
+        exact = exactly(*map(Fraction, numbers))
+        if exact:
+            return to_float32(exact, mode)
+        zero = roughly(*numbers)
+        if name in ("mul", "div"):
+            return zero
+        terms = (
+            [numbers[0], -numbers[1]]
+            if name == "sub"
+            else [math.prod(numbers[:2]), numbers[2]]
+            if count == 3
+            else numbers
+        )
+        return -0.0 if mode == "rm" and any(math.copysign(1, term) < 0 for term in terms) else zero
+
+    check(f"{name}.{mode}.f32", " ".join(["f32"] * count), "f32", expected)
+
+
+@pytest.mark.parametrize("mode", ["rz", "rm", "rp"])
+def test_directed_roots(mode):
+    def expected(a: float) -> float:
+        if not (0 < float(a) < math.inf):
+            return float(np.sqrt(a))
+        near = np.float32(math.sqrt(float(a)))
+        error = Fraction(float(near)) ** 2 - Fraction(float(a))
+        wrong = error < 0 if mode == "rp" else error > 0
+        return float(np.nextafter(near, np.float32(math.inf if mode == "rp" else 0))) if wrong else float(near)
+
+    check(f"sqrt.{mode}.f32", "f32", "f32", expected)
+
+
+def test_flush_to_zero_of_halves_has_their_own_threshold():
+    def flushed_half(value: Any) -> Any:
+        return np.copysign(np.float16(0), value) if abs(value) < 2.0**-14 else value
+
+    text = "mul.ftz.f16 {d}, {0}, {1};"
+    check(text, "f16 f16", "f16", lambda a, b: flushed_half(np.float16(flushed_half(a) * flushed_half(b))))
 
 
 # name, argument → exact value, error that the manual allows (relative, absolute)
@@ -424,10 +476,18 @@ def test_float_to_integer_rounds_and_clamps(mode, rule, to):
     check(f"cvt.{mode}.{to}.f32", "f32", to, expected)
 
 
+def half_toward_zero(value: int) -> float:
+    size = min(abs(int(value)), 65504)
+    drop = max(size.bit_length() - 11, 0)
+    return math.copysign(size >> drop << drop, value)
+
+
 def test_conversions():
     check("cvt.rn.f32.s32", "s32", "f32", np.float32)
     check("cvt.rn.f32.u64", "u64", "f32", np.float32)
     check("cvt.rn.f16.f32", "f32", "f16", np.float16)
+    check("cvt.rn.f16.s32", "s32", "f16", np.float16)
+    check("cvt.rz.f16.s32", "s32", "f16", half_toward_zero)
     check("cvt.f32.f16", "f16", "f32", np.float32)
     check("cvt.rn.f32.f64", "f64", "f32", np.float32)
     check("cvt.f64.f32", "f32", "f64", np.float64)
@@ -471,6 +531,33 @@ def test_unordered_comparisons_hold_for_nan():
 def test_carry_chain_adds_128_bits():
     text = ".reg .b64 %t; add.cc.u64 %t, {0}, {1}; addc.u64 {d}, {0}, {1};"
     check(text, "u64 u64", "u64", lambda a, b: (int(a) + int(b) + (int(a) + int(b) >> 64)) & (1 << 64) - 1)
+
+
+@pytest.mark.parametrize("kind", ["u32", "s32"])
+def test_products_of_24_bits(kind):
+    signed = kind[0] == "s"
+    product = lambda a, b: wrapped(int(a), 24, signed) * wrapped(int(b), 24, signed)  # noqa: E731
+    check(f"mul24.lo.{kind}", f"{kind} {kind}", kind, lambda a, b: wrapped(product(a, b), 32, signed))
+    check(f"mul24.hi.{kind}", f"{kind} {kind}", kind, lambda a, b: wrapped(product(a, b) >> 16, 32, signed))
+    check(
+        f"mad24.lo.{kind}", f"{kind} {kind} {kind}", kind, lambda a, b, c: wrapped(product(a, b) + int(c), 32, signed)
+    )
+
+
+def test_borrow_chain_subtracts_192_bits():
+    def highest(a: int, b: int) -> int:
+        return (int(a) - int(b) - (int(b) - int(a) - (int(a) < int(b)) < 0)) % (1 << 64)
+
+    text = ".reg .b64 %t; sub.cc.u64 %t, {0}, {1}; subc.cc.u64 %t, {1}, {0}; subc.u64 {d}, {0}, {1};"
+    check(text, "u64 u64", "u64", highest)
+
+
+def test_both_predicates_of_a_comparison_read_the_third_source_first():
+    text = (
+        ".reg .pred %p; .reg .pred %q; .reg .b32 %x; setp.ne.s32 %p, {1}, 0; setp.lt.or.s32 %p|%q, {0}, {1}, %p;"
+        "selp.b32 {d}, 1, 0, %p; selp.b32 %x, 2, 0, %q; add.s32 {d}, {d}, %x;"
+    )
+    check(text, "s32 s32", "s32", lambda a, b: int(a < b or b != 0) + 2 * int(not a < b or b != 0))
 
 
 def test_unknown_instruction_is_named_with_its_line():

@@ -7,6 +7,7 @@
 Read it in this order:
 
     ptx            the text of a kernel as records
+    forms          which instructions there are
     flow           calls expanded, basic blocks, live registers
     emitter        a register as a vector of 32 lanes, masks, memory
     lower          program counters of lanes: divergence, waiting, the loop that runs a warp

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial, reduce
 from typing import TYPE_CHECKING, Any
 
 from llvmlite import ir
@@ -36,7 +37,7 @@ class Kind:
 
     @property
     def bits(self) -> int:
-        return 1 if self.name == "pred" else 8 * SIZES.get(self.name, 4)
+        return 1 if self.name == "pred" else 8 * SIZES[self.name]
 
     @property
     def is_float(self) -> bool:
@@ -69,15 +70,17 @@ def lanewise(*opcodes: str) -> Callable[[Rule], Rule]:
 
 def emit_lanewise(e: Emitter, i: Instruction) -> None:
     """Read the sources, apply the rule, write the result."""
-    kind = Kind(i.modifiers[-1]) if i.modifiers else Kind("b32")
+    kind, rule = Kind(i.modifiers[-1]), LANEWISE[i.opcode]
+    if len(i.operands) != rule.__code__.co_argcount - 1:  # the rule has no target, but the emitter and the type
+        raise e.unsupported(f"{i.name} with {len(i.operands)} operands")
     values = [operand(e, source, kind) for source in i.operands[1:]]
-    if i.opcode in ("mad", "madc", "mad24") and "wide" in i.modifiers:
+    if i.opcode == "mad" and "wide" in i.modifiers:
         values[2] = e.read(i.operands[3], 2 * kind.bits)
     if "ftz" in i.modifiers:
-        values = [flush(e, value) for value in values]
-    result = LANEWISE[i.opcode](e, kind, *values)
+        values = [flush(e, value, kind) for value in values]
+    result = rule(e, kind, *values)
     if "ftz" in i.modifiers:
-        result = flush(e, result)
+        result = flush(e, result, kind)
     if "sat" in i.modifiers and kind.is_float:
         result = saturate(e, result)
     if "relu" in i.modifiers:
@@ -156,11 +159,12 @@ def intrinsic(e: Emitter, name: str, *values: Value) -> Value:
     return e.intrinsic(f"llvm.{name}.{suffix(values[0])}", values[0].type, *values)
 
 
-def flush(e: Emitter, value: Value) -> Value:
-    """Subnormal float32 to zero of the same sign (``.ftz``)."""
+def flush(e: Emitter, value: Value, kind: Kind) -> Value:
+    """Numbers of ``kind`` that are subnormal to zero of the same sign (``.ftz``)."""
     if value.type.element != F32:
         return value
-    small = e.b.fcmp_ordered("<", intrinsic(e, "fabs", value), constant(value, 2.0**-126))
+    least = 2.0**-14 if kind.element.name == "f16" else 2.0**-126
+    small = e.b.fcmp_ordered("<", intrinsic(e, "fabs", value), constant(value, least))
     return e.b.select(small, intrinsic(e, "copysign", constant(value, 0.0), value), value)
 
 
@@ -182,60 +186,94 @@ def relu(e: Emitter, value: Value) -> Value:
 @lanewise("add")
 def add(e: Emitter, t: Kind, x: Value, y: Value) -> Value:
     if t.is_float:
-        return rounded(e, t, e.b.fadd, x, y)
-    if "sat" in e.instruction.modifiers:
-        return intrinsic(e, "sadd.sat", x, y)
-    return with_carry(e, x, y) if "cc" in e.instruction.modifiers else e.b.add(x, y)
+        return rounded(e, partial(add_floats, e), x, y)
+    return intrinsic(e, "sadd.sat", x, y) if "sat" in e.instruction.modifiers else with_carry(e, x, y)
 
 
 @lanewise("sub")
 def sub(e: Emitter, t: Kind, x: Value, y: Value) -> Value:
     if t.is_float:
-        return rounded(e, t, e.b.fsub, x, y)
-    if "sat" in e.instruction.modifiers:
-        return intrinsic(e, "ssub.sat", x, y)
-    if "cc" in e.instruction.modifiers:
-        e.values["%cc"] = e.resize(e.b.icmp_unsigned("<", x, y), x.type.element.width)
-    return e.b.sub(x, y)
+        return rounded(e, partial(add_floats, e), x, e.b.fneg(y))
+    return intrinsic(e, "ssub.sat", x, y) if "sat" in e.instruction.modifiers else with_borrow(e, x, y)
 
 
 @lanewise("addc")
 def addc(e: Emitter, t: Kind, x: Value, y: Value) -> Value:
-    carry = e.resize(e.values["%cc"], t.bits)
-    total = with_carry(e, x, y)
-    if "cc" not in e.instruction.modifiers:
-        return e.b.add(total, carry)
-    first = e.values["%cc"]
-    total = with_carry(e, total, carry)
-    e.values["%cc"] = e.b.or_(first, e.values["%cc"])
-    return total
+    return with_carry(e, x, y, carry(e, t))
 
 
 @lanewise("subc")
 def subc(e: Emitter, t: Kind, x: Value, y: Value) -> Value:
-    borrow = e.resize(e.values["%cc"], t.bits)
-    less = e.b.icmp_unsigned("<", x, y)
-    equal = e.b.and_(e.b.icmp_unsigned("==", x, y), e.b.icmp_unsigned("!=", borrow, constant(borrow, 0)))
-    e.values["%cc"] = e.resize(e.b.or_(less, equal), t.bits)
-    return e.b.sub(e.b.sub(x, y), borrow)
+    return with_borrow(e, x, y, carry(e, t))
 
 
-def with_carry(e: Emitter, x: Value, y: Value) -> Value:
-    """The sum; the carry out is kept for the next addc."""
-    total = e.b.add(x, y)
-    e.values["%cc"] = e.resize(e.b.icmp_unsigned("<", total, x), x.type.element.width)
+def carry(e: Emitter, t: Kind) -> Value:
+    """What the last instruction with ``.cc`` carried or borrowed."""
+    if "%cc" not in e.values:
+        raise e.unsupported(f"{e.instruction.name} without .cc before it in its basic block")
+    return e.resize(e.values["%cc"], t.bits)
+
+
+def set_carry(e: Emitter, *overflows: Value) -> None:
+    """Keep the carry or borrow for the next instruction that takes it: whether a sum or difference went round."""
+    if e.guarded:
+        raise e.unsupported("predicated " + e.instruction.name)
+    e.values["%cc"] = reduce(e.b.or_, overflows)
+
+
+def with_carry(e: Emitter, x: Value, y: Value, carry_in: Value | None = None) -> Value:
+    """The sum; with ``.cc`` its carry is kept."""
+    both = e.b.add(x, y)
+    total = both if carry_in is None else e.b.add(both, carry_in)
+    if "cc" in e.instruction.modifiers:
+        set_carry(e, e.b.icmp_unsigned("<", both, x), e.b.icmp_unsigned("<", total, both))
     return total
 
 
-def rounded(e: Emitter, t: Kind, operation: Callable[[Value, Value], Value], x: Value, y: Value) -> Value:
-    """Apply a float operation under the instruction's rounding; the directed ones through float64."""
-    mode = next((m for m in e.instruction.modifiers if m in ("rz", "rm", "rp")), None)
+def with_borrow(e: Emitter, x: Value, y: Value, borrow_in: Value | None = None) -> Value:
+    """The difference; with ``.cc`` its borrow is kept."""
+    both = e.b.sub(x, y)
+    rest = both if borrow_in is None else e.b.sub(both, borrow_in)
+    if "cc" in e.instruction.modifiers:
+        set_carry(e, e.b.icmp_unsigned(">", both, x), e.b.icmp_unsigned(">", rest, both))
+    return rest
+
+
+def directed_mode(e: Emitter) -> str | None:
+    """The rounding that the instruction asks for, where that is not to nearest."""
+    return next((modifier for modifier in e.instruction.modifiers if modifier in ("rz", "rm", "rp")), None)
+
+
+def rounded(e: Emitter, operation: Callable[..., Value], *values: Value) -> Value:
+    """Apply a float operation under the instruction's rounding; the directed ones through float64.
+
+    There a product of float32 is exact, and a quotient or root that is not lies too far from any float32 to reach it.
+    """
+    mode = directed_mode(e)
     if mode is None:
-        return operation(x, y)
-    if x.type.element != F32:
+        return operation(*values)
+    if values[0].type.element != F32:
         raise e.unsupported()
-    wide = like(x, F64)
-    return directed(e, operation(e.b.fpext(x, wide), e.b.fpext(y, wide)), F32, mode)
+    return directed(e, operation(*(e.b.fpext(value, like(value, F64)) for value in values)), F32, mode)
+
+
+def add_floats(e: Emitter, x: Value, y: Value) -> Value:
+    """The sum, for ``rounded``: under a directed rounding the rest that float64 drops must still show."""
+    mode, b = directed_mode(e), e.b
+    if mode is None:
+        return b.fadd(x, y)
+    total = b.fneg(b.fadd(b.fneg(x), b.fneg(y))) if mode == "rm" else b.fadd(x, y)  # subtle: 1 - 1 is -0 under rm
+    of_y = b.fsub(total, x)
+    rest = b.fadd(b.fsub(x, b.fsub(total, of_y)), b.fsub(y, of_y))  # what rounding took, exactly: Knuth's two-sum
+    bits = b.bitcast(total, like(total, ir.IntType(64)))
+    lost = b.and_(b.fcmp_ordered("!=", rest, constant(rest, 0.0)), is_even(e, bits))
+    away = b.icmp_signed(">=", b.xor(b.bitcast(rest, bits.type), bits), constant(bits, 0))  # from zero: of one sign
+    odd = b.add(bits, b.select(away, constant(bits, 1), constant(bits, -1)))
+    return b.bitcast(b.select(lost, odd, bits), total.type)
+
+
+def is_even(e: Emitter, bits: Value) -> Value:
+    return e.b.icmp_unsigned("==", e.b.and_(bits, constant(bits, 1)), constant(bits, 0))
 
 
 def directed(e: Emitter, wide: Value, element: ir.Type, mode: str) -> Value:
@@ -257,10 +295,10 @@ def directed(e: Emitter, wide: Value, element: ir.Type, mode: str) -> Value:
     return b.select(overshot, b.bitcast(b.add(bits, step), value.type), value)
 
 
-@lanewise("mul", "mul24")
+@lanewise("mul")
 def mul(e: Emitter, t: Kind, x: Value, y: Value) -> Value:
     if t.is_float:
-        return rounded(e, t, e.b.fmul, x, y)
+        return rounded(e, e.b.fmul, x, y)
     if "wide" in e.instruction.modifiers or "hi" in e.instruction.modifiers:
         x, y = (e.resize(v, 2 * t.bits, t.is_signed) for v in (x, y))
     product = e.b.mul(x, y)
@@ -271,7 +309,7 @@ def mul(e: Emitter, t: Kind, x: Value, y: Value) -> Value:
 
 @lanewise("div")
 def div(e: Emitter, t: Kind, x: Value, y: Value) -> Value:
-    return rounded(e, t, e.b.fdiv, x, y) if t.is_float else divide(e, t, x, y)[0]
+    return rounded(e, e.b.fdiv, x, y) if t.is_float else divide(e, t, x, y)[0]
 
 
 @lanewise("rem")
@@ -306,7 +344,7 @@ def absolute(e: Emitter, t: Kind, x: Value) -> Value:
 
 
 @lanewise("min", "max")
-def extreme(e: Emitter, t: Kind, x: Value, y: Value, op: str = "") -> Value:
+def extreme(e: Emitter, t: Kind, x: Value, y: Value, *, op: str = "") -> Value:
     b, op = e.b, op or ("<" if e.instruction.opcode == "min" else ">")
     if not t.is_float:
         compare = b.icmp_signed if t.is_signed else b.icmp_unsigned
@@ -324,11 +362,10 @@ def extreme(e: Emitter, t: Kind, x: Value, y: Value, op: str = "") -> Value:
 
 @lanewise("fma")
 def fma(e: Emitter, t: Kind, x: Value, y: Value, z: Value) -> Value:
-    mode = next((m for m in e.instruction.modifiers if m in ("rz", "rm", "rp")), None)
-    if mode or t.is_half:
-        wide = like(x, F64)
-        exact = intrinsic(e, "fma", *(e.b.fpext(v, wide) for v in (x, y, z)))
-        return directed(e, exact, F32, mode) if mode else to_odd(e, exact)
+    if directed_mode(e):
+        return rounded(e, lambda x, y, z: add_floats(e, e.b.fmul(x, y), z), x, y, z)
+    if t.is_half:
+        return to_odd(e, intrinsic(e, "fma", *(e.b.fpext(v, like(v, F64)) for v in (x, y, z))))
     return intrinsic(e, "fma", x, y, z)
 
 
@@ -342,19 +379,30 @@ def to_odd(e: Emitter, wide: Value) -> Value:
     return b.fptrunc(b.bitcast(kept, wide.type), like(wide, F32))
 
 
-@lanewise("mad", "mad24")
+@lanewise("mad")
 def mad(e: Emitter, t: Kind, x: Value, y: Value, z: Value) -> Value:
     if t.is_float:
         return fma(e, t, x, y, z)
-    product = mul(e, t, x, y)
-    if "cc" in e.instruction.modifiers:
-        return with_carry(e, product, z)
-    return e.b.add(product, z)
+    return with_carry(e, mul(e, t, x, y), z)
 
 
 @lanewise("madc")
 def madc(e: Emitter, t: Kind, x: Value, y: Value, z: Value) -> Value:
     return addc(e, t, mul(e, t, x, y), z)
+
+
+@lanewise("mul24")
+def mul24(e: Emitter, t: Kind, x: Value, y: Value) -> Value:
+    """The product of the low 24 bits of two words: its bits 0 to 31, or with ``.hi`` 16 to 47."""
+    move = e.b.ashr if t.is_signed else e.b.lshr
+    x, y = (e.resize(move(e.b.shl(v, constant(v, 8)), constant(v, 8)), 64, t.is_signed) for v in (x, y))
+    product = e.b.mul(x, y)
+    return e.resize(e.b.lshr(product, constant(product, 16 * ("hi" in e.instruction.modifiers))), 32)
+
+
+@lanewise("mad24")
+def mad24(e: Emitter, t: Kind, x: Value, y: Value, z: Value) -> Value:
+    return e.b.add(mul24(e, t, x, y), z)
 
 
 @lanewise("sad")
@@ -381,12 +429,12 @@ def byte_of(e: Emitter, value: Value, which: int) -> Value:
 
 @lanewise("rcp")
 def rcp(e: Emitter, t: Kind, x: Value) -> Value:
-    return rounded(e, t, e.b.fdiv, constant(x, 1.0), x)
+    return rounded(e, e.b.fdiv, constant(x, 1.0), x)
 
 
 @lanewise("sqrt")
 def sqrt(e: Emitter, t: Kind, x: Value) -> Value:
-    return intrinsic(e, "sqrt", x)
+    return rounded(e, partial(intrinsic, e, "sqrt"), x)
 
 
 @lanewise("rsqrt")

@@ -44,7 +44,7 @@ def compare(e: Emitter, name: str, kind: Kind, x: Value, y: Value) -> Value:
 def emit_setp(e: Emitter, i: Instruction) -> None:
     """``setp.lt.and.f32 p|q, a, b, c``: p = (a < b) and c; q = not (a < b) and c."""
     kind = Kind(i.modifiers[-1])
-    x, y = (maybe_flushed(e, operand(e, source, kind)) for source in i.operands[1:3])
+    x, y = (maybe_flushed(e, operand(e, source, kind), kind) for source in i.operands[1:3])
     result = compare(e, i.modifiers[0], kind, x, y)
     targets = i.operands[0].items if isinstance(i.operands[0], Group) else (i.operands[0],)
     if kind.is_packed:
@@ -52,14 +52,14 @@ def emit_setp(e: Emitter, i: Instruction) -> None:
         values = [e.resize(e.b.lshr(halves, constant(halves, n)), 1) for n in range(2)]
     else:
         values = [result, e.b.not_(result)]
-    for target, value in zip(targets, values, strict=False):
-        e.write(target, combined(e, i, value))
+    for target, value in zip(targets, [combined(e, i, value) for value in values], strict=False):
+        e.write(target, value)
 
 
 def emit_set(e: Emitter, i: Instruction) -> None:
     """``set.lt.u32.f32 d, a, b``: all ones, or 1.0 for a float result, where the comparison holds."""
     kind, result_kind = Kind(i.modifiers[-1]), Kind(i.modifiers[-2])
-    x, y = (maybe_flushed(e, operand(e, source, kind)) for source in i.operands[1:3])
+    x, y = (maybe_flushed(e, operand(e, source, kind), kind) for source in i.operands[1:3])
     holds = combined(e, i, compare(e, i.modifiers[0], kind, x, y))
     if result_kind.is_float:
         element = F32 if result_kind.bits != 64 else F64
@@ -76,8 +76,8 @@ def combined(e: Emitter, i: Instruction, value: Value) -> Value:
     return operation(value, e.read(i.operands[3], 1)) if operation else value
 
 
-def maybe_flushed(e: Emitter, value: Value) -> Value:
-    return flush(e, value) if "ftz" in e.instruction.modifiers else value
+def maybe_flushed(e: Emitter, value: Value, kind: Kind) -> Value:
+    return flush(e, value, kind) if "ftz" in e.instruction.modifiers else value
 
 
 def emit_selp(e: Emitter, i: Instruction) -> None:
@@ -89,7 +89,7 @@ def emit_selp(e: Emitter, i: Instruction) -> None:
 def emit_slct(e: Emitter, i: Instruction) -> None:
     kind, by = Kind(i.modifiers[-2]), Kind(i.modifiers[-1])
     x, y = (e.read(source, kind.bits) for source in i.operands[1:3])
-    c = maybe_flushed(e, operand(e, i.operands[3], by))
+    c = maybe_flushed(e, operand(e, i.operands[3], by), by)
     e.write(i.operands[0], e.b.select(compare(e, "ge", by, c, constant(c, 0)), x, y))
 
 

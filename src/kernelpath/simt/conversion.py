@@ -14,6 +14,7 @@ from kernelpath.simt.arithmetic import (
     Value,
     constant,
     directed,
+    directed_mode,
     flush,
     intrinsic,
     like,
@@ -64,7 +65,7 @@ def emit_cvt(e: Emitter, i: Instruction) -> None:
     else:
         value = operand(e, i.operands[1], source)
     if "ftz" in i.modifiers and source.name == "f32":
-        value = flush(e, value)
+        value = flush(e, value, source)
     put(e, i.operands[0], convert(e, value, to, source), to)
 
 
@@ -78,8 +79,8 @@ def convert(e: Emitter, value: Value, to: Kind, source: Kind) -> Value:
         return integer_to_float(e, value, to, source)
     else:
         return integer_to_integer(e, value, to, source)
-    if "ftz" in modifiers:
-        result = flush(e, result)
+    if "ftz" in modifiers and to.name == "f32":
+        result = flush(e, result, to)
     result = saturate(e, result) if "sat" in modifiers else result
     return relu(e, result) if "relu" in modifiers else result
 
@@ -90,7 +91,7 @@ def float_to_float(e: Emitter, value: Value, to: Kind, source: Kind) -> Value:
         if rounding in modifiers:
             value = intrinsic(e, name, value)
     wide = like(value, F64)
-    mode = next((m for m in modifiers if m in ("rz", "rm", "rp")), None)
+    mode = directed_mode(e)
     if to.bits == 64:
         return value if source.bits == 64 else e.b.fpext(value, wide)
     if to.is_half and mode and not source.is_half:
@@ -103,7 +104,9 @@ def float_to_float(e: Emitter, value: Value, to: Kind, source: Kind) -> Value:
 
 
 def directed_half(e: Emitter, value: Value, to: Kind, mode: str) -> Value:
-    """float32 in a directed rounding to 16 bits, widened again: the rounding that follows is then exact."""
+    """A float in a directed rounding to 16 bits, widened again: the rounding that follows is then exact."""
+    if value.type.element == F64:
+        value = to_odd(e, value)
     if to.element.name == "f16":
         return e.b.fpext(directed(e, value, F16, mode), value.type)
     if mode != "rz":
@@ -141,15 +144,17 @@ def float_to_integer(e: Emitter, value: Value, to: Kind, source: Kind) -> Value:
 
 def integer_to_float(e: Emitter, value: Value, to: Kind, source: Kind) -> Value:
     cast = e.b.sitofp if source.is_signed else e.b.uitofp
-    mode = next((m for m in e.instruction.modifiers if m in ("rz", "rm", "rp")), None)
+    mode = directed_mode(e)
     if to.bits == 64 and (mode is None or source.bits <= 32):
         return cast(value, like(value, F64))
     if to.bits == 64 or (mode and source.bits == 64):
         raise e.unsupported()
-    if to.is_half or mode:
-        exact = cast(value, like(value, F64))
-        return to_odd(e, exact) if to.is_half else directed(e, exact, F32, mode or "rz")
-    return cast(value, like(value, F32))
+    if not to.is_half and not mode:
+        return cast(value, like(value, F32))
+    exact = cast(value, like(value, F64))
+    if mode:
+        return directed_half(e, exact, to, mode) if to.is_half else directed(e, exact, F32, mode)
+    return to_odd(e, exact)
 
 
 def integer_to_integer(e: Emitter, value: Value, to: Kind, source: Kind) -> Value:

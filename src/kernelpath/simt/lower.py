@@ -13,6 +13,7 @@ from llvmlite import ir
 
 from kernelpath.simt.emitter import I32, I64, POINTER, Emitter
 from kernelpath.simt.flow import Block, Flow, results
+from kernelpath.simt.forms import is_known
 from kernelpath.simt.layout import LANES, LAUNCH, NOWHERE, WAITING, WARP, Status, field_offset
 from kernelpath.simt.lowered import Lowered
 from kernelpath.simt.ptx import Function, Instruction, Module
@@ -83,10 +84,9 @@ class Lowering(Emitter):
         self.active = self.mask_lanes
         if instruction.guard is not None:
             self.active = self.b.and_(self.mask_lanes, self.read(instruction.guard, 1))
-        emit = self.table.get(instruction.opcode)
-        if emit is None:
+        if not is_known(instruction):
             raise self.unsupported()
-        emit(self, instruction)
+        self.table[instruction.opcode](self, instruction)
 
     def _count(self, block: Block) -> None:
         b = self.b

@@ -58,7 +58,7 @@ class Symbol(NamedTuple):
 
 
 class Address(NamedTuple):
-    """A memory operand: ``[base + offset]``."""
+    """A memory operand: ``[base + offset]``. Other kinds of address are a Group of what stands between the brackets."""
 
     base: Register | Symbol | Immediate
     offset: int = 0
@@ -335,7 +335,10 @@ class _Body:
         head, _, rest = text.partition(" ") if " " in text else text.partition("\t")
         head, _, tail = head.partition("\t")
         opcode, *modifiers = head.split(".")
-        operands = _Operands(f"{tail} {rest}", self._name).list()
+        try:
+            operands = _Operands(f"{tail} {rest}", self._name).list()
+        except PtxSyntaxError as error:
+            raise PtxSyntaxError(f"line {self.line}: {error} in {text!r}") from error
         return Instruction(opcode, tuple(modifiers), operands, guard, self.line)
 
 
@@ -369,11 +372,13 @@ class _Operands:
             return self._address()
         if token == "!":
             operand = self._operand()
-            assert isinstance(operand, Register)
+            if not isinstance(operand, Register):
+                raise PtxSyntaxError("a negation of something else than a predicate")
             return Not(operand)
         if token == "-":
             value = self._operand()
-            assert isinstance(value, Immediate)
+            if not isinstance(value, Immediate):
+                raise PtxSyntaxError("a minus before something else than a number")
             return Immediate(-value.value) if not value.width else _float(-_as_float(value))
         if kind == "name":
             return self._named(token)
@@ -383,15 +388,19 @@ class _Operands:
         named = self.name(token)
         return named if isinstance(named, Register) else Symbol(named.name, self._offset())
 
-    def _address(self) -> Address:
+    def _address(self) -> Address | Group:
         base = self._operand()
         if isinstance(base, Symbol):
             base, offset = Symbol(base.name), base.offset
         else:
             offset = self._offset()
-        assert isinstance(base, (Register, Symbol, Immediate))
-        if self._take()[1] != "]":
-            raise PtxSyntaxError("only [base + offset] addresses are read")
+        if self._peek() == ",":
+            self._take()
+            group = Group((base, *self.list("]")))
+            self._take()
+            return group
+        if self._take()[1] != "]" or not isinstance(base, (Register, Symbol, Immediate)):
+            raise PtxSyntaxError("an address that is not [base + offset]")
         return Address(base, offset)
 
     def _offset(self) -> int:
@@ -399,7 +408,8 @@ class _Operands:
         while self._peek() in ("+", "-"):
             sign = 1 if self._take()[1] == "+" else -1
             operand = self._operand()
-            assert isinstance(operand, Immediate)
+            if not isinstance(operand, Immediate):
+                raise PtxSyntaxError("an offset that is not a number")
             offset += sign * operand.value
         return offset
 
