@@ -220,3 +220,49 @@ def test_calls_that_are_not_supported_are_said(run, body, what):
     __global__ void kernel(int* a, int n) {{ a[0] = {body}; }}"""
     with pytest.raises(simt.Unsupported, match=what):
         run(source, 1, 1, np.zeros(1, np.int32), 7)
+
+
+def test_the_clock_goes_on_across_barriers_and_time_slices(run):
+    source = """__global__ void kernel(long long* a) {
+        long long start = clock64();
+        while (clock64() - start < 5000000 * (threadIdx.x / 32));
+        __syncthreads();
+        a[threadIdx.x] = clock64() - start;
+    }"""
+    a = aligned(64, np.int64)
+    run(source, 1, 64, a)
+    assert (a >= 5000000).all()
+
+
+def test_spaces_of_generic_addresses(run):
+    source = """__global__ void kernel(int* a) {
+        __shared__ int s[4];
+        int l[4], t = threadIdx.x;
+        for (int k = 0; k < 4; k++) l[k] = s[k] = k;
+        int* p = t % 3 == 0 ? a : t % 3 == 1 ? s + 3 : l + 3;
+        asm volatile("" : "+l"(p));
+        a[t] = __isGlobal(p) + 2 * __isShared(p) + 4 * __isLocal(p);
+    }"""
+    a = aligned(32, np.int32)
+    run(source, 1, 32, a)
+    assert a.tolist() == [1 << t % 3 for t in range(32)]
+
+
+def test_a_piece_of_an_argument_that_is_cut_otherwise_is_refused():
+    text = """.version 8.0
+.target sm_80
+.address_size 64
+.func (.param .b32 r) f(.param .align 8 .b8 p[8]) { .reg .b32 %r<2>;
+    ld.param.b32 %r1, [p+4]; st.param.b32 [r], %r1; ret; }
+.visible .entry k() { .reg .b32 %r<2>; .reg .b64 %rd<2>; mov.b64 %rd1, 7;
+    { .param .align 8 .b8 p0[8]; .param .b32 r0; st.param.b64 [p0], %rd1; call (r0), f, (p0); ld.param.b32 %r1, [r0]; }
+    ret; }"""
+    with pytest.raises(simt.Unsupported, match=r"ld\.param\.b32 \(of part of an argument\)"):
+        simt.load(text).launch("k", grid=(1,), block=(32,))
+
+
+def test_a_conditional_printf_in_ptx(run):
+    source = """__global__ void kernel(int* a) {
+        if (threadIdx.x % 8 == 3) printf("%d;", threadIdx.x);
+    }"""
+    assert run(source, 1, 32, np.zeros(1, np.int32)).printed == "3;11;19;27;"

@@ -182,21 +182,39 @@ def test_asynchronous_copies_in_stages(run):
     assert (b == a[:, ::-1]).all()
 
 
-def test_zero_fill_of_a_partial_copy(run):
-    source = """__global__ void kernel(const float* a, float4* b, int n) {
+@pytest.mark.parametrize("tail", [1, 2, 4, 7, 16])
+def test_a_partial_copy_reads_no_further_than_it_says_and_zeroes_the_rest(run, tail):
+    source = """__global__ void kernel(const char* a, float4* b, int n) {
         __shared__ float4 s[32];
-        int t = threadIdx.x, bytes = min(max(4 * (n - 4 * t), 0), 16);
+        int t = threadIdx.x, bytes = min(max(n - 16 * t, 0), 16);
         unsigned int to = __cvta_generic_to_shared(s + t);
-        const float* from = a + (bytes ? 4 * t : 0);
+        const char* from = a + (bytes ? 16 * t : 0);
         asm volatile("cp.async.ca.shared.global [%0], [%1], 16, %2;" :: "r"(to), "l"(from), "r"(bytes));
         asm volatile("cp.async.wait_all;");
         b[t] = s[t];
     }"""
-    a, b = aligned(128), aligned(128)
-    a[...] = np.arange(1, 129)
-    run(source, 1, 32, a, b, 53)
-    assert (b[:53] == a[:53]).all()
-    assert (b[53:] == 0).all()
+    a, b = aligned(13 * 16 + tail, np.uint8), aligned(32 * 16, np.uint8)
+    a[...] = RNG.integers(1, 256, a.size)
+    run(source, 1, 32, a, b, a.size)
+    assert (b[: a.size] == a).all()
+    assert (b[a.size :] == 0).all()
+
+
+def test_a_copy_can_ignore_its_source(run):
+    source = """__global__ void kernel(const float4* a, float4* b, int n) {
+        __shared__ float4 s[32];
+        int t = threadIdx.x;
+        unsigned int to = __cvta_generic_to_shared(s + t);
+        asm volatile("{ .reg .pred p; setp.ge.s32 p, %2, %3; cp.async.cg.shared.global [%0], [%1], 16, p; }"
+            :: "r"(to), "l"(a + t), "r"(t), "r"(n));
+        asm volatile("cp.async.wait_all;");
+        b[t] = s[t];
+    }"""
+    a, b = aligned((13, 4)), aligned((32, 4))
+    a[...] = RNG.standard_normal(a.shape)
+    run(source, 1, 32, a, b, len(a))
+    assert (b[: len(a)] == a).all()
+    assert (b[len(a) :] == 0).all()
 
 
 def wmma_source(kind: str, out: str, b_layout: str, sizes: tuple[int, int, int]) -> str:
@@ -241,3 +259,16 @@ def test_wmma(kind, sizes, b_layout):
     module = simt.load(wmma_source(kind, out, b_layout, sizes))
     module.launch("k", grid=(1,), block=(32,), args=[buffer.address for buffer in buffers], buffers=buffers)
     torch.testing.assert_close(c.double(), want, rtol=1e-5, atol=1e-4)
+
+
+def test_a_long_loop_of_wmma_needs_no_more_stack(run):
+    text = wmma_source("f16", "f32", "col", (16, 16, 16))
+    start = text.index("    wmma.mma")
+    end = text.index("\n", start)
+    loop = "mov.u32 %n, 0;\nloop:\n" + text[start:end] + "\nadd.s32 %n, %n, 1; setp.lt.s32 %p, %n, 9000; @%p bra loop;"
+    text = text[:start] + ".reg .b32 %n; .reg .pred %p; " + loop + text[end:]
+    a, b, c = (aligned(256, dtype) for dtype in (np.float16, np.float16, np.float32))
+    a[...], b[...] = 1, 1
+    buffers = [buffer(name, array) for name, array in zip("abc", (a, b, c), strict=True)]
+    simt.load(text).launch("k", grid=(1,), block=(32,), args=[x.address for x in buffers], buffers=buffers)
+    assert (c == 16 * 9000).all()

@@ -209,8 +209,8 @@ class Emitter:
         if stem == "warpid":
             return self.broadcast(self.load_field(self.warp, WARP, "index", I32))
         if stem in ("clock", "clock64", "globaltimer"):
-            spent = self.b.neg(self.load_field(self.launch, LAUNCH, "budget", I64))
-            return self.broadcast(self.b.add(spent, I64(self.position)))
+            end, left = (self.load_field(self.launch, LAUNCH, name, I64) for name in ("clock", "budget"))
+            return self.broadcast(self.b.add(self.b.sub(end, left), I64(self.position)))
         if stem in ("smid", "gridid", "nsmid", "clusterid", "cluster_ctaid", "cluster_ctarank"):
             return self.splat(int(stem == "nsmid"), 32)
         if stem in ("dynamic_smem_size", "total_smem_size"):
@@ -246,6 +246,11 @@ class Emitter:
 
     # Memory
 
+    def room(self, kind: ir.Type) -> ir.Value:
+        """Space on the stack: of the function, for a loop that made its own at every turn would fill the stack."""
+        with self.b.goto_entry_block():
+            return self.b.alloca(kind)
+
     def addresses(self, operand: Operand, space: Space) -> ir.Value:
         """The address that each lane names, as one of this process."""
         assert isinstance(operand, Address)
@@ -267,13 +272,26 @@ class Emitter:
         size = self.broadcast(self.load_field(self.launch, LAUNCH, "local_bytes", I64))
         return self.b.add(base, self.b.mul(self.resize(lane, 64), size))
 
-    def check(self, addresses: ir.Value, space: Space, access: Access, nbytes: int, parts: int = 1) -> None:
-        """Have an access checked and counted; leaves the launch where it is at fault."""
+    def check(
+        self,
+        addresses: ir.Value,
+        space: Space,
+        access: Access,
+        nbytes: int,
+        parts: int = 1,
+        touched: ir.Value | None = None,
+    ) -> None:
+        """Have an access checked and counted; leaves the launch where it is at fault.
+
+        ``touched`` has the bytes of each lane, where they are not all of the ``nbytes``.
+        """
+        if touched is not None:
+            self.put_row(0, self.resize(touched, 64))
         self.b.store(addresses, self.at(self.warp, field_offset(WARP, "addresses")), align=64)
         strong = not {"volatile", "relaxed", "acquire", "release", "acq_rel"}.isdisjoint(self.instruction.modifiers)
         site = Site(space, access, nbytes, parts, strong, self.instruction.line, self.instruction.name)
         self.out.sites.append(site)
-        self.call("access", len(self.out.sites) - 1, (space, access, nbytes, parts, strong))
+        self.call("access", len(self.out.sites) - 1, (space, access, nbytes, parts, strong, touched is not None))
 
     def call(self, function: str, argument: int = 0, constants: tuple[int, ...] = ()) -> None:
         """Call a check with the active lanes; a result other than 0 is a fault."""
@@ -302,7 +320,7 @@ class Emitter:
             pointers = self.b.inttoptr(addresses, ir.VectorType(POINTER, LANES))
             name = f"llvm.masked.gather.v32i{bits}.v32p0"
             return self.intrinsic(name, vector, pointers, I32(bits // 8), active, self.splat(0, bits))
-        loaded = self.b.alloca(vector)
+        loaded = self.room(vector)
         self.b.store(self.splat(0, bits), loaded)
         with self.each_lane(active) as lane:
             pointer = self.b.inttoptr(self.b.extract_element(addresses, lane), POINTER)

@@ -81,6 +81,7 @@ class _Inliner:
         self.variables: dict[str, Variable] = {}
         self.tables: dict[str, tuple[str, ...]] = {}
         self.calls = 0
+        self.pieces: dict[str, dict[int, int]] = {}  # of each argument or result: the offsets and sizes in use
 
     def expand(self, function: Function, renamed: dict[str, str], callers: tuple[str, ...]) -> None:
         """Append ``function``. ``renamed`` gives the new names of its registers, variables, labels and parameters."""
@@ -110,7 +111,7 @@ class _Inliner:
 
     def _call(self, call: Instruction, callers: tuple[str, ...]) -> None:
         callee, arguments, results = _call_parts(call)
-        if callee in SERVICES:
+        if callee in SERVICES and call.guard is None:
             self.body.append(call)
             return
         function = self.module.functions.get(callee)
@@ -139,11 +140,22 @@ class _Inliner:
         kind = instruction.modifiers[-1]
         moves = []
         for index, item in enumerate(value.items if isinstance(value, Group) else (value,)):
-            slot = Register(argument_register(place.base.name, place.offset + index * SIZES[kind]))
+            offset = place.offset + index * SIZES[kind]
+            self._take_piece(instruction, place.base.name, offset, SIZES[kind])
+            slot = Register(argument_register(place.base.name, offset))
             self.registers[slot.name] = kind if SIZES[kind] > 1 else "b16"
             operands = (slot, item) if instruction.opcode == "st" else (item, slot)
             moves.append(replace(instruction, opcode="mov", modifiers=(self.registers[slot.name],), operands=operands))
         return moves
+
+    def _take_piece(self, instruction: Instruction, argument: str, offset: int, size: int) -> None:
+        """Each piece of an argument is a register, so caller and callee must cut it alike."""
+        pieces = self.pieces.setdefault(argument, {})
+        pieces.setdefault(offset, size)
+        if any(start < offset + size and offset < start + pieces[start] for start in pieces.keys() - {offset}):
+            size = 0
+        if pieces[offset] != size:
+            raise Unsupported(f"{instruction.name} (of part of an argument)", self.module.file, instruction.line)
 
 
 def argument_register(name: str, offset: int) -> str:

@@ -128,12 +128,15 @@ LAUNCH = np.dtype(
         ("acquired", "i8"),  # whether this block has used an atomic, and so may see what others published
         ("budget", "i8"),  # lane-instructions left of a warp's slice, and until the host wants to look
         ("left", "i8"),
+        ("clock", "i8"),  # lane-instructions of the launch so far; while a warp runs, as at the end of its slice
         ("fault_kind", "i4"),
-        ("fault_site", "i4"),
+        ("fault_site", "i4"),  # below 0 where it is no access: -1 less the instruction's place in fault_block
         ("fault_lane", "i4"),
         ("fault_warp", "i4"),
         ("fault_block", "i4"),
         ("fault_address", "i8"),
+        ("lanes_needed", "u4"),  # by an instruction whose mask is wrong, and those that run it
+        ("lanes_here", "u4"),
         ("other", "i8"),  # trace and time of the access that the last race was with; see races
         ("other_time", "i8"),
         ("suspect_kind", "i4"),  # the first race, or the first read of shared memory that nothing had written

@@ -50,11 +50,13 @@ def access(
     size: int,
     parts: int,
     strong: int,
+    partial: int,
 ) -> int:
     """Check and count one access of a warp, by the instruction that has this number.
 
     The others are known when a kernel is compiled: the space that the instruction names, the kind of access, its bytes
-    in a lane, the parts that they come in, and whether it is volatile or atomic with others.
+    in a lane, the parts that they come in, whether it is volatile or atomic with others, and whether the first row of
+    operands has the bytes that each lane touches, for there are fewer.
     """
     if mask == 0:
         return 0
@@ -62,11 +64,13 @@ def access(
     if counts.requests == 0:
         take_sample(launch, warp, number, mask)
     counts.requests += 1
-    space, buffer, lanes = named, launch.buffers, 0
+    space, buffer, lanes, touched = named, launch.buffers, 0, size
     for lane in range(LANES):
         if mask >> lane & 1:
             lanes += 1
             address = load64(warp.address + ADDRESSES + 8 * lane)
+            if partial:
+                touched = load64(warp.address + OPERANDS + 8 * lane)
             if named == Space.GENERIC:
                 space = space_of(launch, address)
             if space == Space.SHARED:
@@ -81,23 +85,23 @@ def access(
                 start, extent, since = span.start, span.bytes, launch.launch_began
                 state, history, granule = span.state, span.history, span.granule
             offset = address - start
+            if offset < 0 or offset + touched > extent:
+                return fault(launch, warp, OUT_OF_BOUNDS, number, lane, address)
             if address & (size - 1):
                 return fault(launch, warp, MISALIGNED, number, lane, address)
-            if offset < 0 or offset + size > extent:
-                return fault(launch, warp, OUT_OF_BOUNDS, number, lane, address)
-            written = initialised(state + offset, size, kind)
+            written = initialised(state + offset, touched, kind)
             if not written and space != Space.SHARED:
                 return fault(launch, warp, UNINITIALIZED, number, lane, address)
             if launch.suspect_address and kind == Access.STORE:
-                look_for_writer(launch, warp, number, lane, address, size)
+                look_for_writer(launch, warp, number, lane, address, touched)
             if history:
-                for place in range(offset >> granule, (offset + size - 1 >> granule) + 1):
+                for place in range(offset >> granule, (offset + touched - 1 >> granule) + 1):
                     entry = history + ENTRY * place
                     races = check(launch, since, entry, warp.index, lane, number, kind, strong)
                     if races and not harmless(launch, warp, kind, size, parts, mask, lane):
-                        suspect(launch, warp, RACE, number, lane, address, size)
+                        suspect(launch, warp, RACE, number, lane, address, touched)
             if not written:
-                suspect(launch, warp, UNINITIALIZED, number, lane, address, size)
+                suspect(launch, warp, UNINITIALIZED, number, lane, address, touched)
     counts.lanes += lanes
     if space == Space.SHARED:
         atomic = kind == Access.ATOMIC

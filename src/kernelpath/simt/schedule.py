@@ -83,7 +83,9 @@ def run_block(launch: LaunchRecord, warps: int, count: int, stride: int) -> int:
             if warp.status == Status.READY or warp.status == Status.PREEMPTED:
                 running += 1
                 launch.budget = SLICE
+                launch.clock += SLICE
                 warp.status = run(launch.address, warp.address)
+                launch.clock -= launch.budget
                 launch.left -= SLICE - launch.budget
                 if warp.status > Status.PREEMPTED:
                     return number

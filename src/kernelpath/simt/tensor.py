@@ -16,9 +16,9 @@ from llvmlite import ir
 from kernelpath.simt.arithmetic import F32, Kind, Value, constant, from_bits, intrinsic, to_bits
 from kernelpath.simt.collectives import require_lanes
 from kernelpath.simt.conversion import interleave
-from kernelpath.simt.layout import LANES, Access, Space
+from kernelpath.simt.layout import LANES, Access
 from kernelpath.simt.ptx import Instruction
-from kernelpath.simt.transfers import items
+from kernelpath.simt.transfers import items, space_of
 
 if TYPE_CHECKING:
     from kernelpath.simt.lower import Lowering
@@ -37,11 +37,11 @@ def choose(e: Lowering, value: Value, lanes: list[int]) -> Value:
 
 def row_addresses(e: Lowering, i: Instruction, operand: int, count: int, access: Access) -> Value:
     """The addresses of 8 rows of 16 bytes for each of ``count`` matrices, from the first lanes; checked."""
-    addresses = e.addresses(i.operands[operand], Space.SHARED)
+    addresses, space = e.addresses(i.operands[operand], space_of(i)), space_of(i)
     everyone = e.active
     givers = ir.Constant(ir.VectorType(ir.IntType(1), LANES), [lane < 8 * count for lane in range(LANES)])
     e.active = e.b.and_(everyone, givers)
-    e.check(addresses, Space.SHARED, access, 16)
+    e.check(addresses, space, access, 16)
     e.active = everyone
     return addresses
 
@@ -183,7 +183,7 @@ def multiply(e: Lowering, a: Fragment, b: Fragment, sums: list[Value]) -> list[V
     return [choose(e, half, [2 * lane + j for lane in range(LANES)]) for half in both for j in range(2)]
 
 
-def array(e: Lowering, vectors: list[Value]) -> Value:
+def array(e: Lowering, vectors: Sequence[Value]) -> Value:
     """Vectors one after another in memory; the address of the first number."""
     space = e.b.alloca(ir.ArrayType(vectors[0].type, len(vectors)))
     space.align = 64

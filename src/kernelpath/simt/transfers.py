@@ -10,8 +10,8 @@ from llvmlite import ir
 
 from kernelpath.simt import arithmetic, bitwise
 from kernelpath.simt.arithmetic import Kind, Value, constant, from_bits, to_bits
-from kernelpath.simt.layout import LANES, Access, Space
-from kernelpath.simt.ptx import Group, Instruction, Operand
+from kernelpath.simt.layout import LANES, LAUNCH, Access, Space
+from kernelpath.simt.ptx import Group, Instruction, Not, Operand, Register
 from kernelpath.simt.sync import EVERYTHING
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 __all__ = ["TRANSFERS", "items", "space_of"]
 
-I32 = ir.IntType(32)
+I32, I64 = ir.IntType(32), ir.IntType(64)
 _SPACES = {"global": Space.GLOBAL, "shared": Space.SHARED, "local": Space.LOCAL}
 _SPACES |= {"const": Space.CONST, "param": Space.PARAM}
 
@@ -31,6 +31,11 @@ def space_of(i: Instruction) -> Space:
 
 def items(operand: Operand) -> tuple[Operand, ...]:
     return operand.items if isinstance(operand, Group) else (operand,)
+
+
+def without_hint(i: Instruction) -> tuple[Operand, ...]:
+    """The operands but for a cache policy, which is the last."""
+    return i.operands[:-1] if "L2::cache_hint" in i.modifiers else i.operands
 
 
 def emit_ld(e: Lowering, i: Instruction) -> None:
@@ -62,14 +67,14 @@ def emit_atom(e: Lowering, i: Instruction) -> None:
     """atom and red: lane after lane, in their order."""
     kind, space = Kind(i.modifiers[-1]), space_of(i)
     operation = next(name for name in i.modifiers if name in ATOMIC)
-    address, *sources = i.operands[i.opcode == "atom" :]
+    address, *sources = without_hint(i)[i.opcode == "atom" :]
     addresses = e.addresses(address, space)
     e.check(addresses, space, Access.ATOMIC, kind.bits // 8)
     if "acq_rel" in i.modifiers or "release" in i.modifiers or "acquire" in i.modifiers:
         e.call("fence")
     values = [e.read(source, kind.bits) for source in sources]
     vector = ir.VectorType(ir.IntType(kind.bits), LANES)
-    old = e.b.alloca(vector)
+    old = e.room(vector)
     e.b.store(ir.Constant(vector, None), old)
     with e.each_lane(e.active) as lane:
         place = e.b.inttoptr(e.b.extract_element(addresses, lane), ir.PointerType())
@@ -142,6 +147,20 @@ def emit_cvta(e: Lowering, i: Instruction) -> None:
     e.write(i.operands[0], value)
 
 
+def emit_isspacep(e: Lowering, i: Instruction) -> None:
+    """Whether a generic address lies in a space."""
+    address = e.read(i.operands[1], 64)
+
+    def lies_in(window: str, extent: ir.Value) -> Value:
+        begin = e.broadcast(e.load_field(e.launch, LAUNCH, window, I64))
+        return e.b.icmp_unsigned("<", e.b.sub(address, begin), e.broadcast(extent))
+
+    shared = lies_in("shared", e.b.zext(e.load_field(e.launch, LAUNCH, "shared_bytes", I32), I64))
+    local = lies_in("local", e.load_field(e.launch, LAUNCH, "local_total", I64))
+    inside = {Space.SHARED: shared, Space.LOCAL: local, Space.GLOBAL: e.b.not_(e.b.or_(shared, local))}
+    e.write(i.operands[0], inside[space_of(i)])
+
+
 def emit_nothing(e: Lowering, i: Instruction) -> None:
     """Hints: prefetches, cache policies, pauses."""
 
@@ -160,25 +179,43 @@ def emit_cp(e: Lowering, i: Instruction) -> None:
 
 
 def copy_async(e: Lowering, i: Instruction) -> None:
-    """Copy now, and remember that nobody may look before the wait. Bytes past the source's size become zero."""
+    """Copy now, and remember that nobody may look before the wait. Bytes past those that are given become zero."""
     size = i.operands[2].value  # type: ignore[union-attr]
     source = e.addresses(i.operands[1], Space.GLOBAL)
     target = e.addresses(i.operands[0], Space.SHARED)
-    everyone = e.active
-    given = e.splat(size, 32)
-    if len(i.operands) > 3 and "cache_hint" not in i.name:
-        given = e.read(i.operands[3], 32)
-    e.active = e.b.and_(everyone, e.b.icmp_unsigned("!=", given, e.splat(0, 32)))
-    e.check(source, Space.GLOBAL, Access.LOAD, size)
+    everyone, given = e.active, bytes_given(e, i, size)
+    if given is not None:
+        e.active = e.b.and_(everyone, e.b.icmp_unsigned("!=", given, e.splat(0, 32)))
+    e.check(source, Space.GLOBAL, Access.LOAD, size, touched=given)
     values = []
     for place in range(0, size, 4):
-        e.active = e.b.and_(everyone, e.b.icmp_unsigned(">", given, e.splat(place, 32)))
-        values.append(e.gather(e.b.add(source, e.splat(place, 64)), 32))
+        if given is not None:
+            e.active = e.b.and_(everyone, e.b.icmp_unsigned(">", given, e.splat(place, 32)))
+        value = e.gather(e.b.add(source, e.splat(place, 64)), 32)
+        values.append(value if given is None else first_bytes(e, value, e.b.sub(given, e.splat(place, 32))))
     e.active = everyone
     e.check(target, Space.SHARED, Access.STORE, size)
     for place, value in zip(range(0, size, 4), values, strict=True):
         e.scatter(e.b.add(target, e.splat(place, 64)), value)
     e.call("copy_async", size)
+
+
+def bytes_given(e: Lowering, i: Instruction, size: int) -> Value | None:
+    """The bytes that each lane copies: an operand gives their number, or a predicate that says to ignore them all."""
+    optional = without_hint(i)[3:]
+    if not optional:
+        return None
+    number = optional[0]
+    if isinstance(number, Not) or (isinstance(number, Register) and e.width(number.name) == 1):
+        return e.b.select(e.read(number, 1), e.splat(0, 32), e.splat(size, 32))
+    return e.read(number, 32)
+
+
+def first_bytes(e: Lowering, word: Value, count: Value) -> Value:
+    """The low ``count`` bytes of a word; all, where that is 4 or more."""
+    bits = e.b.shl(count, e.splat(3, 32))
+    kept = bitwise.shift(e, e.b.shl, e.splat(-1, 32), bits, e.splat(0, 32))
+    return e.b.and_(word, e.b.not_(kept))
 
 
 def emit_createpolicy(e: Lowering, i: Instruction) -> None:
@@ -199,6 +236,7 @@ TRANSFERS: dict[str, Callable[[Lowering, Instruction], None]] = {
     "red": emit_atom,
     "cp": emit_cp,
     "cvta": emit_cvta,
+    "isspacep": emit_isspacep,
     "createpolicy": emit_createpolicy,
     "membar": emit_fence,
     "fence": emit_fence,

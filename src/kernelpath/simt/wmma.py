@@ -8,6 +8,7 @@ otherwise, so the sectors and wavefronts of these loads and stores are not those
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from llvmlite import ir
@@ -100,7 +101,17 @@ def emit_mma(e: Lowering, i: Instruction) -> None:
         elements(e, words, kind, count * width // LANES)
         for words, kind, count, width in zip(operands, (a_type, b_type, c_type), (m, k, m), (k, n, n), strict=True)
     )
-    result = multiply(e, a, b, c, (m, n, k))
+    row = ir.LiteralStructType([value.type for value in c])
+
+    def product(*vectors: Value) -> Value:
+        left, right, sums = vectors[: len(a)], vectors[len(a) : -len(c)], vectors[-len(c) :]
+        value = ir.Constant(e.function_result, ir.Undefined)
+        for number, total in enumerate(multiply(e, left, right, sums, (m, n, k))):
+            value = e.b.insert_value(value, total, number)
+        return value
+
+    shared = e.call_own(f"m{m}n{n}k{k}.{c[0].type.element}", row, [*a, *b, *c], product)
+    result = [e.b.extract_value(shared, number) for number in range(len(c))]
     words = [e.splat(0, 32) for _ in items(i.operands[0])]
     bits = _BITS[to]
     for number, value in enumerate(result):
@@ -119,7 +130,9 @@ def elements(e: Lowering, words: list[Value], kind: str, count: int) -> list[Val
     return [element(e, words[number // per_word], number % per_word, kind) for number in range(count)]
 
 
-def multiply(e: Lowering, a: list[Value], b: list[Value], c: list[Value], size: tuple[int, int, int]) -> list[Value]:
+def multiply(
+    e: Lowering, a: Sequence[Value], b: Sequence[Value], c: Sequence[Value], size: tuple[int, int, int]
+) -> list[Value]:
     """Row after row of the result: the sum over k of one element of a times a row of b."""
     m, n, k = size
     kind = c[0].type.element
