@@ -153,6 +153,14 @@ BUGS = [
         """,
     ),
     Bug(
+        "misaligned_and_far_away",
+        FaultKind.OUT_OF_BOUNDS,
+        r"thread 0 of block 0 reads 4 bytes past the end of a \(1000 float32\), by 5 bytes",
+        """
+        c[t] = *(float*)((char*)(a + n) + 1); // here
+        """,
+    ),
+    Bug(
         "output_read",
         FaultKind.UNINITIALIZED,
         r"reads 4 bytes at c\[0\], which nothing has written",
@@ -354,7 +362,7 @@ BUGS = [
     Bug(
         "shuffle_in_a_branch",
         FaultKind.BAD_MASK,
-        "mask",
+        r"runs shfl.sync.down.b32 with the mask 0xffffffff \(lanes 0 to 31\), but without lanes 16 to 31",
         """
         float v = a[t];
         if (t % 32 < 16)
@@ -365,7 +373,7 @@ BUGS = [
     Bug(
         "shuffle_after_return",
         FaultKind.BAD_MASK,
-        "mask",
+        "but without lane 31",
         """
         if (t % 32 == 31) return;
         c[t] = __shfl_xor_sync(~0u, a[t], 1); // here
@@ -374,18 +382,26 @@ BUGS = [
     Bug(
         "ballot_in_a_partial_warp",
         FaultKind.BAD_MASK,
-        "mask",
+        "thread 32 of block 0 runs vote.sync.ballot.b32 .* but without lanes 16 to 31",
         """
         c[t] = __ballot_sync(~0u, t & 1); // here
         """,
         block=48,
     ),
     Bug(
+        "mask_without_lanes_that_run_it",
+        FaultKind.BAD_MASK,
+        r"with the mask 0x0000ff0f \(lanes 0 to 3, 8 to 15\), but with lanes 4 to 7, 16 to 31 too",
+        """
+        c[t] = __shfl_xor_sync(0xff0f, a[t], 1); // here
+        """,
+    ),
+    Bug(
         "trap",
         FaultKind.TRAP,
-        "trap",
+        "thread 37 of block 0 stops at a trap",
         """
-        if (t == 5)
+        if (t == 37)
         __trap(); // here
         c[t] = 1;
         """,

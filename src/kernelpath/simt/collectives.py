@@ -25,19 +25,20 @@ def require_lanes(e: Lowering, i: Instruction) -> None:
     """Fault unless exactly the lanes that the instruction names are active."""
     needed = e.lanes_needed(i)
     if needed is not None:
-        missing = e.b.icmp_unsigned("!=", needed, e.as_bits(e.active))
-        with e.b.if_then(missing, likely=False):
-            e.fault(FAULT_KINDS.index(FaultKind.BAD_MASK), e.first_active())
+        here = e.as_bits(e.active)
+        with e.b.if_then(e.b.icmp_unsigned("!=", needed, here), likely=False):
+            e.note_lanes(needed, here)
+            e.fault(FAULT_KINDS.index(FaultKind.BAD_MASK))
 
 
 def emit_shfl(e: Lowering, i: Instruction) -> None:
     """Take another lane's value; manual, 9.7.9.6: ``c`` holds a clamp in bits 0 to 4, a segment mask in 8 to 12."""
     require_lanes(e, i)
     target, source, b_operand, c_operand = i.operands[0], i.operands[1], i.operands[2], i.operands[3]
-    b, five = e.b, e.splat(31, 32)
-    step, c = b.and_(e.read(b_operand, 32), five), e.read(c_operand, 32)
-    lane, clamp = e.read_special("%laneid"), b.and_(c, five)
-    segment = b.and_(b.lshr(c, e.splat(8, 32)), five)
+    b, low_five = e.b, e.splat(31, 32)
+    step, c = b.and_(e.read(b_operand, 32), low_five), e.read(c_operand, 32)
+    lane, clamp = e.read_special("%laneid"), b.and_(c, low_five)
+    segment = b.and_(b.lshr(c, e.splat(8, 32)), low_five)
     last = b.or_(b.and_(lane, segment), b.and_(clamp, b.not_(segment)))
     first = b.and_(lane, segment)
     mode = next(m for m in i.modifiers if m in ("up", "down", "bfly", "idx"))
@@ -107,7 +108,7 @@ def emit_match(e: Lowering, i: Instruction) -> None:
     bits = Kind(i.modifiers[-1]).bits
     value = e.read(i.operands[1], bits)
     targets = items(i.operands[0])
-    result = e.b.alloca(ir.VectorType(I32, LANES))
+    result = e.room(ir.VectorType(I32, LANES))
     e.b.store(e.splat(0, 32), result)
     with e.each_lane(e.active) as lane:
         same = e.b.icmp_unsigned("==", value, e.broadcast(e.b.extract_element(value, lane)))

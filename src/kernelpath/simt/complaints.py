@@ -7,10 +7,20 @@ from collections.abc import Sequence
 
 from kernelpath.simt.buffers import Buffer
 from kernelpath.simt.errors import FaultKind
-from kernelpath.simt.layout import Access
+from kernelpath.simt.layout import LANES, Access
 from kernelpath.simt.lowered import Site
 
-__all__ = ["access", "coordinates", "global_place", "local_place", "race", "shared_place", "source_name", "thread_name"]
+__all__ = [
+    "access",
+    "bad_mask",
+    "coordinates",
+    "global_place",
+    "local_place",
+    "race",
+    "shared_place",
+    "source_name",
+    "thread_name",
+]
 
 LOWEST = 1 << 16
 """No memory lies below this address: a pointer there is a null pointer with an index."""
@@ -49,6 +59,22 @@ def race(site: Site, place: str, other: str, other_site: Site | None, *, one_blo
         return f"{text} with no barrier between them"
     advice = "so each element needs one owner" if too else "and no barrier holds between them"
     return f"{text}: blocks run in any order, {advice}"
+
+
+def bad_mask(instruction: str, needed: int, here: int) -> str:
+    """What is wrong with an operation of several lanes: its mask is ``needed``, ``here`` are those that run it."""
+    missing, extra = needed & ~here, here & ~needed
+    wrong = f"without {_lanes(missing)}" if missing else f"with {_lanes(extra)} too"
+    return f"runs {instruction} with the mask {needed:#010x} ({_lanes(needed)}), but {wrong}"
+
+
+def _lanes(mask: int) -> str:
+    """Lanes by their numbers: "lane 3", "lanes 0 to 15, 20", at most three runs of them."""
+    lanes = [lane for lane in range(LANES) if mask >> lane & 1]
+    starts = [lane for lane in lanes if lane - 1 not in lanes]
+    ends = [lane for lane in lanes if lane + 1 not in lanes]
+    runs = [str(start) if start == end else f"{start} to {end}" for start, end in zip(starts, ends, strict=True)]
+    return f"lane{'s' * (len(lanes) != 1)} {', '.join(runs[:3]) or 'none'}" + ", …" * (len(runs) > 3)
 
 
 def _verb(site: Site) -> str:

@@ -286,8 +286,9 @@ class Run:
         self._raise_suspect()
         kind, number, lane = FAULT_KINDS[self._get("fault_kind")], self._get("fault_warp"), self._get("fault_lane")
         if self._get("fault_site") < 0:
-            text = "stops at a trap" if kind == FaultKind.TRAP else _BAD_MASK
-            return self._new_fault(kind, text, -self._get("fault_site") - 1, number, lane)
+            line, name = self.lowered.blocks[self._get("fault_block")][-1 - self._get("fault_site")]
+            text = "stops at a trap" if kind == FaultKind.TRAP else self._bad_mask(name)
+            return self._new_fault(kind, text, line, number, lane)
         return self._fault_at(kind, self._get("fault_site"), self._get("fault_address"), number, lane)
 
     def _raise_suspect(self) -> None:
@@ -352,10 +353,14 @@ class Run:
         lane = _first(int(self.warps[number]["mask"]))
         if not _is_barrier(self.lowered.blocks[block][0][1]):
             self._raise_suspect()
-            return self._fault_of(FaultKind.BAD_MASK, _BAD_MASK, block, number, lane)
+            text = self._bad_mask(self.lowered.blocks[block][0][1])
+            return self._fault_of(FaultKind.BAD_MASK, text, block, number, lane)
         places = {int(pc) - WAITING: there for there, pc in enumerate(pcs) if pc != NOWHERE and pc - WAITING != block}
         text = self._elsewhere(number, *reversed(places.popitem()))
         return self._fault_of(FaultKind.BARRIER, text, block, number, lane)
+
+    def _bad_mask(self, name: str) -> str:
+        return complaints.bad_mask(name.lstrip("@"), self._get("lanes_needed"), self._get("lanes_here"))
 
     def _elsewhere(self, number: int, lane: int, block: int) -> str:
         other = complaints.thread_name(self._thread(number, lane), self.block)
@@ -388,7 +393,6 @@ class Run:
 
 _SKIPPED = "skipped this barrier: it returned early, or the barrier stands inside an if or a loop that it did not run"
 _ALL_MUST_MEET = "all threads of a block must reach the same barrier"
-_BAD_MASK = "runs a warp-level operation whose mask is not the set of threads that run it"
 
 
 def _first(lanes: int) -> int:

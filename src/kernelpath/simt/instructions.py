@@ -36,6 +36,8 @@ def emit_bra(e: Lowering, i: Instruction) -> None:
 
 def emit_brx(e: Lowering, i: Instruction) -> None:
     table = i.operands[1]
+    if i.guard is not None:
+        raise e.unsupported("predicated " + i.name)
     assert isinstance(table, Symbol)
     targets = [block_of(e, Symbol(name)) for name in e.flow.tables[table.name]]
     e.branch_table(e.read(i.operands[0], 32), targets)
@@ -52,7 +54,7 @@ def emit_exit(e: Lowering, i: Instruction) -> None:
 
 def emit_trap(e: Lowering, i: Instruction) -> None:
     with e.b.if_then(e.b.icmp_unsigned("!=", e.as_bits(e.active), I32(0))):
-        e.fault(FAULT_KINDS.index(FaultKind.TRAP), e.first_active())
+        e.fault(FAULT_KINDS.index(FaultKind.TRAP))
     e.leave(e.index + 1)
 
 

@@ -126,6 +126,7 @@ class Lowering(Emitter):
                     only_waiting = self.load_field(self.warp, WARP, "only_waiting", I32)
                     with b.if_then(b.icmp_unsigned("!=", only_waiting, I32(0))):
                         self.store_field(self.launch, LAUNCH, "fault_block", I32(self.index))
+                        self.note_lanes(needed, here)
                         b.ret(I64(Status.STUCK))
                     self._set_pcs(self.splat(self.index + WAITING, 32))
                     b.branch(self.dispatch)
@@ -174,12 +175,19 @@ class Lowering(Emitter):
         self._set_pcs(self.splat(self.pc(resume), 32))
         self.b.ret(I64(status))
 
-    def fault(self, kind: int, lane: ir.Value) -> None:
-        """Stop the launch with a complaint about ``lane``."""
+    def fault(self, kind: int) -> None:
+        """Stop the launch with a complaint about the first active lane."""
         self.store_field(self.launch, LAUNCH, "fault_kind", I32(kind))
-        self.store_field(self.launch, LAUNCH, "fault_site", I32(-self.instruction.line - 1))
-        self.store_field(self.launch, LAUNCH, "fault_lane", lane)
+        self.store_field(self.launch, LAUNCH, "fault_site", I32(-1 - self.position))
+        self.store_field(self.launch, LAUNCH, "fault_block", I32(self.index))
+        self.store_field(self.launch, LAUNCH, "fault_lane", self.first_active())
+        self.store_field(self.launch, LAUNCH, "fault_warp", self.load_field(self.warp, WARP, "index", I32))
         self.b.ret(I64(Status.FAULT))
+
+    def note_lanes(self, needed: ir.Value, here: ir.Value) -> None:
+        """For a complaint about a collective instruction: the lanes that it waits for, and those that run it."""
+        self.store_field(self.launch, LAUNCH, "lanes_needed", needed)
+        self.store_field(self.launch, LAUNCH, "lanes_here", here)
 
     def pc(self, block: int) -> int:
         return block if block < len(self.heads) else NOWHERE
