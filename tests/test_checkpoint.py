@@ -11,6 +11,7 @@ import pytest
 
 from kernelpath import checkpoint, cli, dev, grade, registry
 from kernelpath.checkpoint import ANSWERS, Certificate, Exam, NotValid, Sheet
+from kernelpath.progress import Progress
 from kernelpath.registry import Item
 from kernelpath.spec import DeclarationError
 from kernelpath.verdict import Interval, Measurement, Report, Verdict
@@ -276,11 +277,14 @@ def test_the_exam_in_a_terminal(
     assert "32 times 32" not in out
     assert "missing: 1 of 3 questions are answered rightly, 2 are needed" in out
     assert "next: answer in phases/1_architecture/answers.toml, then kp checkpoint 1" in out
+    assert [(score.score, score.passed) for score in Progress(exam.root).scores()] == [(80, False)]
     status, out = kp("--ask", typed="1000\n1\n")
     assert status == 0
     assert "Which colour?" not in out
     certificate = exam.root / ".kernelpath" / "checkpoint1.json"
     assert json.loads(certificate.read_text())["certificate"]["score"] == 100
+    kp("--no-ask", "--from", str(exam.folder), "--seed", "6")
+    assert [(score.score, score.passed) for score in Progress(exam.root).scores()] == [(100, True)]
     status, out = kp("--verify", str(certificate))
     assert (status, out.startswith("the certificate holds: 100 of 100")) == (0, True)
 

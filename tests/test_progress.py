@@ -8,12 +8,13 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
 from kernelpath import progress
-from kernelpath.progress import NOTHING, NotSaved, Progress, Record, with_report
+from kernelpath.progress import NOTHING, NotSaved, Progress, Record, Score, with_report
 from kernelpath.verdict import Interval, Measurement, Report, Verdict
 
 STEM = "1_architecture/w01a_double"
@@ -116,6 +117,27 @@ def test_a_lock_that_is_held_is_named(tmp_path: Path, monkeypatch: pytest.Monkey
         with pytest.raises(NotSaved, match=f"another kp has held {lock}"):
             Progress(tmp_path).update(STEM, lambda record: record)
     Progress(tmp_path).update(STEM, lambda record: record)
+
+
+def certificate(score: int, missing: Sequence[str]) -> str:
+    told = {"checkpoint": 2, "date": "2026-11-21", "device": "GPU", "score": score, "missing": missing, "seed": 1}
+    return json.dumps({"certificate": told})
+
+
+def test_a_checkpoints_last_try_counts_until_there_is_a_certificate(tmp_path: Path) -> None:
+    warned: list[str] = []
+    kept = Progress(tmp_path, warned.append)
+    assert kept.scores() == []
+    for score in (40, 30):
+        kept.keep_try(2, certificate(score, ["a question"]))
+    assert kept.scores() == [Score(2, "2026-11-21", "GPU", 30, passed=False)]
+    (tmp_path / ".kernelpath" / "checkpoint2.json").write_text(certificate(90, []))
+    kept.keep_try(2, certificate(10, ["all"]))
+    assert kept.scores() == [Score(2, "2026-11-21", "GPU", 90, passed=True)]
+    assert warned == []
+    (tmp_path / ".kernelpath" / "checkpoint2.json").write_text("{}")
+    assert [score.score for score in kept.scores()] == [10]
+    assert len(warned) == 1
 
 
 def test_processes_do_not_overwrite_each_other(tmp_path: Path) -> None:

@@ -32,9 +32,6 @@ from kernelpath.verdict import Report, Verdict
 UNFINISHED = ""
 """The key of a grade that holds for nothing: the next run tries again."""
 
-STARS = 3
-"""The most that an exercise gives on a GPU; without one it gives a single star."""
-
 _CHUNK = 1 << 20
 _SAVE_SECONDS = 30.0
 
@@ -153,9 +150,8 @@ def _one_a_gpu(jobs: int | None) -> ThreadPoolExecutor:
 
 def _most_stars(item: Item, device: str) -> int:
     """On this device; the third is for the share of the reference kernel's speed, if that is at hand."""
-    if device == "cpu" or registry.load(item).baseline is None:
-        return 1
-    return STARS if item.files("solutions") else STARS - 1
+    most = item.stars if device == "cuda" else 1
+    return most if item.files("solutions") else min(most, 2)
 
 
 def _grade(entry: Entry, key: str, device: grade.Device, seed: int, hidden: Sequence[Path]) -> Grade:

@@ -428,7 +428,7 @@ def reset(item: Item) -> int:
 @cli.command("progress")
 def progress_() -> int:
     """Show what is passed, with stars and times."""
-    view.progress(out, _records())
+    view.progress(out, _records(), Progress(registry.root(), _warn).scores())
     item = _next_item()
     view.step(out, f"kp watch {item.name}" if item else "kp report")
     return PASSED
@@ -577,6 +577,10 @@ def checkpoint(
             result = exams.sit(exam, folder, device=device, seed=seed, tell=status.update)
     except (exams.NotValid, grade.Usage) as error:
         raise Failure(str(error)) from error
+    try:
+        Progress(exam.root, _warn).keep_try(number, result.to_json())
+    except progress.NotSaved as error:
+        _warn(str(error))
     out.print()
     view.checkpoint(out, exam, result, sheet)
     if not result.passed:

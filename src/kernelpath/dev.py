@@ -240,13 +240,8 @@ def solutions_pass(root: Path) -> Iterator[str]:
         yield from _unless(Verdict.PASSED, grade(item, item.solution, device="cpu"))
         if torch.cuda.is_available():
             on_gpu = grade(item, item.solution, device="cuda")
-            if on_gpu.verdict is not Verdict.UNAVAILABLE and on_gpu.stars < all_stars(item):
+            if on_gpu.verdict is not Verdict.UNAVAILABLE and on_gpu.stars < item.stars:
                 yield f"{on_gpu.submission} takes {on_gpu.stars} stars on {on_gpu.device}: {on_gpu.cause}"
-
-
-def all_stars(item: Item) -> int:
-    """The most stars that an exercise gives: one alone if it is not timed."""
-    return 3 if registry.load(item).baseline is not None else 1
 
 
 def rejects_get_their_verdicts(root: Path) -> Iterator[str]:

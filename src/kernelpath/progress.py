@@ -59,6 +59,17 @@ class Kept:
 
 
 @dataclass(frozen=True)
+class Score:
+    """What a checkpoint came to: the certificate's score where there is one, else that of the last try."""
+
+    checkpoint: int
+    date: str
+    device: str
+    score: int
+    passed: bool
+
+
+@dataclass(frozen=True)
 class Progress:
     """The progress file of the checkout at `root`.
 
@@ -120,6 +131,31 @@ class Progress:
         except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
             self.warn(f"{self._report(stem, kind)} is passed over ({error}); the next kp check replaces it")
             return None
+
+    def keep_try(self, checkpoint: int, certificate: str) -> None:
+        """Keep a checkpoint's last try, as the JSON of its certificate. Raises NotSaved."""
+        path = self._try(checkpoint)
+        try:
+            folder(self.root)
+            path.parent.mkdir(exist_ok=True)
+            write_atomically(path, certificate)
+        except OSError as error:
+            raise NotSaved(f"the score is not kept: {error.strerror}: {error.filename or path}") from error
+
+    def scores(self) -> list[Score]:
+        """Of every checkpoint that was tried, in order."""
+        found = {}
+        for path in [*self._try("*").parent.glob(self._try("*").name), *(self.root / FOLDER).glob("checkpoint*.json")]:
+            try:
+                told = json.loads(path.read_text(encoding="utf-8"))["certificate"]
+                fields = {key: told[key] for key in ("checkpoint", "date", "device", "score")}
+                found[fields["checkpoint"]] = Score(**fields, passed=not told["missing"])
+            except (OSError, ValueError, KeyError, TypeError) as error:
+                self.warn(f"{path} is passed over ({error!r}); the next kp checkpoint replaces it")
+        return [found[number] for number in sorted(found)]
+
+    def _try(self, checkpoint: int | str) -> Path:
+        return self.root / FOLDER / "reports" / f"checkpoint{checkpoint}.last.json"
 
     def _report(self, stem: str, kind: str) -> Path:
         return self.root / FOLDER / "reports" / f"{stem.partition('/')[2]}.{kind}.json"

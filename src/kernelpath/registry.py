@@ -112,6 +112,12 @@ class Item:
             raise DeclarationError(f"{self.declaration} has no docstring; its first line is the title")
         return text.splitlines()[0].rstrip(".")
 
+    @cached_property
+    def stars(self) -> int:
+        """The most that it gives: one alone if it is not timed, for want of a baseline to race."""
+        declared = (node for node in ast.walk(self._tree) if isinstance(node, ast.Call))
+        return 3 if any(keyword.arg == "baseline" for call in declared for keyword in call.keywords) else 1
+
 
 def root() -> Path:
     """The checkout: the nearest folder upwards from here, else from the package, that has checks/ and phases/."""

@@ -6,17 +6,17 @@ import dataclasses
 import json
 import math
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import date
 from itertools import groupby
 from pathlib import Path
 
 from kernelpath import templates
-from kernelpath.progress import FOLDER, Kept, Progress, Record
+from kernelpath.progress import Kept, Progress, Record
 from kernelpath.registry import Item
 from kernelpath.roofline import bandwidth
-from kernelpath.verdict import LineTraffic, Measurement, Report
+from kernelpath.verdict import LineTraffic, Measurement, Report, Verdict
 
 WASTE = 1.05
 """More than this many times the least traffic is marked."""
@@ -79,7 +79,8 @@ class Exercise:
     @property
     def state(self) -> str:
         """In a word, for the colour: passed, tried or new."""
-        return "passed" if self.record.passed else "tried" if self.last else "new"
+        begun = self.last is not None and self.last.report.verdict is not Verdict.NOT_STARTED
+        return "passed" if self.record.passed else "tried" if begun else "new"
 
     @property
     def earlier(self) -> bool:
@@ -114,7 +115,7 @@ def page(root: Path, records: Iterable[tuple[Item, Record]], kept: Progress) -> 
         roofs=[Roof(device, reports, (BASELINE, REFERENCE, YOURS)) for device, reports in own.items()],
         recorded=[Roof(device, reports, (BASELINE, REFERENCE)) for device, reports in recorded.items()],
         bars=bars,
-        certificates=list(_certificates(root)),
+        scores=kept.scores(),
         today=date.today().isoformat(),
     )
 
@@ -135,15 +136,6 @@ def _recorded(root: Path) -> dict[str, list[Report]]:
         if timed:
             found[timed[0].device] = timed
     return found
-
-
-def _certificates(root: Path) -> Iterator[Mapping[str, object]]:
-    """What each certificate of a passed checkpoint says."""
-    for path in sorted((root / FOLDER).glob("checkpoint*.json")):
-        try:
-            yield json.loads(path.read_text(encoding="utf-8"))["certificate"]
-        except (OSError, ValueError, KeyError, TypeError):
-            continue
 
 
 def bars(measured: Measurement) -> list[Bar]:

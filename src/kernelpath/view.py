@@ -12,7 +12,7 @@ from rich.console import Console, Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from kernelpath.progress import Record
+from kernelpath.progress import Record, Score
 from kernelpath.registry import Item
 from kernelpath.spec import arguments
 from kernelpath.verdict import Interval, LineTraffic, Measurement, Report, Verdict
@@ -40,7 +40,7 @@ def report(console: Console, item: Item, graded: Report, *, explain: str = "", n
         _printed(graded),
         _memory(graded.traffic),
         _measurement(graded.measurement),
-        _ending(graded),
+        _ending(graded, item.stars),
         Text(explain) if graded.verdict.passed and explain else None,
     )
     for block in blocks:
@@ -65,7 +65,7 @@ def table(console: Console, graded: Sequence[tuple[Item, Report]]) -> None:
         measured = one.measurement
         ratio = f"{measured.speedup.median:.2f}" if measured else ""
         time = seconds(measured.seconds) if measured else ""
-        ended = (verdict(one.verdict), stars(one.stars))
+        ended = (verdict(one.verdict), stars(one.stars, item.stars))
         rows.add_row(f"{item.week}", item.name, LANES[item.lane], *ended, ratio, time, f"{one.seconds:.1f} s")
     console.print(rows)
     endings = Counter(one.verdict.value for _, one in graded)
@@ -100,7 +100,7 @@ def checkpoint(console: Console, exam: Exam, result: Certificate, sheet: Sheet) 
     rows = _table("week", "exercise", "verdict", "stars", "ratio")
     for item, one in zip(exam.items, result.exercises, strict=True):
         ratio = f"{one.measurement.speedup.median:.2f}" if one.measurement else ""
-        rows.add_row(f"{item.week}", item.name, verdict(one.verdict), stars(one.stars), ratio)
+        rows.add_row(f"{item.week}", item.name, verdict(one.verdict), stars(one.stars, item.stars), ratio)
     for one in result.deliverable:
         size = arguments(one.cases[-1].case) if one.cases else ""
         rows.add_row("", f"deliverable, {size}", verdict(one.verdict), "", "")
@@ -169,18 +169,21 @@ def bar(console: Console) -> Iterator[Callable[[Grade, int, int], None]]:
         yield tell
 
 
-def progress(console: Console, records: Sequence[tuple[Item, Record]]) -> None:
-    """One row an exercise with what was reached, and the sum."""
+def progress(console: Console, records: Sequence[tuple[Item, Record]], scores: Sequence[Score] = ()) -> None:
+    """One row an exercise with what was reached, the sum, and a line for each checkpoint that was tried."""
     rows = _table("", "week", "name", "passed", "hints", "stars", "best time")
     for item, record in records:
         best = ", ".join(f"{seconds(value)} on {gpu}" for gpu, value in record.best_seconds.items())
         hints = str(record.hints) if record.hints else ""
-        reached = stars(record.stars) if record.passed else ""
+        reached = stars(record.stars, item.stars) if record.passed else ""
         rows.add_row(mark(record), f"{item.week:4d}", item.name, record.passed or "", hints, reached, best)
     console.print(rows)
     passed = sum(record.passed is not None for _, record in records)
     total = sum(record.stars for _, record in records)
-    console.print(f"\n{passed} of {len(records)} passed, {total} of {3 * len(records)} stars")
+    console.print(f"\n{passed} of {len(records)} passed, {total} of {sum(item.stars for item, _ in records)} stars")
+    for one in scores:
+        ending = "passed" if one.passed else "not yet passed"
+        console.print(f"checkpoint {one.checkpoint} {ending} with {one.score} of 100 points on {one.date}")
 
 
 def syllabus(console: Console, records: Sequence[tuple[Item, Record]]) -> None:
@@ -224,8 +227,8 @@ def verdict(value: Verdict) -> Text:
     return Text(value.value, f"bold {style}")
 
 
-def stars(count: int) -> str:
-    return "★" * count + "☆" * (3 - count)
+def stars(count: int, most: int = 3) -> str:
+    return "★" * count + "☆" * (most - count)
 
 
 def seconds(value: float) -> str:
@@ -328,10 +331,10 @@ def _times(ratio: Interval) -> str:
     return f"{ratio.median:.3f} ({ratio.low:.3f} to {ratio.high:.3f}) times"
 
 
-def _ending(graded: Report) -> RenderableType:
+def _ending(graded: Report, most: int) -> RenderableType:
     lines = Text.assemble(verdict(graded.verdict), f"  {graded.cause or graded.verdict.meaning}")
     if graded.stars:
-        lines.append(f"  {stars(graded.stars)}", "yellow")
+        lines.append(f"  {stars(graded.stars, most)}", "yellow")
     for reason in graded.not_measured:
         lines.append(f"\nnot measured: {reason}", "dim")
     return lines
