@@ -140,3 +140,15 @@ def test_every_learner_is_marked_out_of_the_same_score(doubling: Item) -> None:
         (test,) = marked["tests"]
         assert (marked["score"], test["max_score"], test["status"]) == (0, 3, status)
         assert test["output"].startswith(said)
+
+
+def test_no_name_is_a_formula_or_breaks_the_table(doubling: Item, tmp_path: Path) -> None:
+    names = ["=1+2", "@sum,\nx", '"quoted"', "plain"]
+    for name in names:
+        (tmp_path / "class" / name).mkdir(parents=True)
+    classroom.grade_class(tmp_path / "class", tmp_path / "out", [doubling], device="cpu")
+    with (tmp_path / "out" / "grades.csv").open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert {row["learner"] for row in rows} == {"'=1+2", "'@sum,\nx", '"quoted"', "plain"}
+    assert {row["verdict"] for row in rows} == {"NOT_HANDED_IN"}
+    assert {path.stem for path in (tmp_path / "out" / "gradescope").iterdir()} == set(names)

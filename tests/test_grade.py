@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from kernelpath import grade, runner
+from kernelpath import grade, registry, runner
 from kernelpath.registry import Item
 from kernelpath.verdict import Report, Verdict
 
@@ -229,3 +229,55 @@ def test_compiling_has_a_time_budget_of_its_own(grade_text: GradeText, monkeypat
     )
     assert grade_text(source.format("with lanes.compiling()")).cases[0].verdict is Verdict.PASSED
     assert grade_text(source.format("if True")).cases[0].verdict is Verdict.TIMED_OUT
+
+
+AUTOTUNED = """
+import torch, triton
+import triton.language as tl
+
+@triton.autotune([triton.Config({"BLOCK": 256}), triton.Config({"BLOCK": 1024})], key=["n"])
+@triton.jit
+def add(x, y, out, n, BLOCK: tl.constexpr):
+    i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(out + i, tl.load(x + i, mask=i < n) + tl.load(y + i, mask=i < n), mask=i < n)
+
+def vector_add(x, y):
+    out = torch.empty_like(x)
+    add[lambda chosen: (triton.cdiv(x.numel(), chosen["BLOCK"]),)](x, y, out, x.numel())
+    return out
+"""
+
+
+def test_what_autotuning_tries_out_is_no_traffic(tmp_path: Path) -> None:
+    submission = tmp_path / "submission.py"
+    submission.write_text(AUTOTUNED)
+    report = grade.grade(registry.find("vector_add_triton"), submission, device="cpu", seed=1)
+    assert report.verdict is Verdict.PASSED, report.cause
+
+
+HOST_FILLED = """
+import torch
+from kernelpath.lanes import cuda
+
+def vector_add(x, y):
+    print(x.cpu().numpy()[:2])
+    zero, out = torch.empty(1), torch.empty_like(x)
+    zero.numpy()[:] = 0
+    n = x.numel()
+    cuda.kernel("submission.cu", "add")[(n + 255) // 256, 256](x, y, zero, out, n)
+    return out
+"""
+
+ADD = """
+__global__ void add(const float* x, const float* y, const float* zero, float* out, long long n) {
+    const long long i = (long long)blockIdx.x * blockDim.x + threadIdx.x;
+    if (i < n) out[i] = x[i] + y[i] + *zero;
+}
+"""
+
+
+def test_a_constant_from_the_host_is_right(tmp_path: Path) -> None:
+    (tmp_path / "submission.cu").write_text(ADD)
+    (tmp_path / "submission.py").write_text(HOST_FILLED)
+    report = grade.grade(registry.find("vector_add"), tmp_path / "submission.py", device="cpu", seed=1)
+    assert report.verdict is Verdict.PASSED, report.cause

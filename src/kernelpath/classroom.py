@@ -212,8 +212,13 @@ def _csv(grades: Sequence[Grade]) -> str:
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(("learner", "exercise", "verdict", "stars", "speedup", "cause", "file", "line", "seed", "device"))
-    writer.writerows(_row(graded) for graded in grades)
+    writer.writerows(map(_inert, _row(graded)) for graded in grades)
     return text.getvalue().encode(errors="backslashreplace").decode()  # a folder's name may be no UTF-8
+
+
+def _inert(cell: Any) -> Any:
+    """A cell that no spreadsheet takes for a formula: a learner names a folder, and has a say in a cause."""
+    return f"'{cell}" if isinstance(cell, str) and cell.startswith(("=", "+", "-", "@", "\t", "\r")) else cell
 
 
 def _row(graded: Grade) -> tuple[Any, ...]:

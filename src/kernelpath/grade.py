@@ -47,6 +47,9 @@ _BY_A_KERNEL = (Verdict.WRONG_VALUES, Verdict.NOT_WRITTEN, Verdict.MUTATED_INPUT
 _SYMPTOMS = (*_BY_A_KERNEL, Verdict.CRASHED, Verdict.TIMED_OUT)
 """What a GPU shows of a fault whose cause and line the PTX machine can tell."""
 
+_ONCE_MORE = -1
+"""In place of a case's index, to draw other values."""
+
 _ENDS_GRADING = (
     Verdict.NOT_STARTED,
     Verdict.COMPILE_ERROR,
@@ -375,6 +378,11 @@ class _Grading:
             lines, case = largest.traffic, largest.result.case
         compulsory = self.exercise.bytes_moved(**case)
         complaint = measure.traffic_complaint(lines, self.exercise.traffic, compulsory, case)
+        if (
+            complaint is not None and self.device == "cpu"
+        ):  # what a first call tries out, as autotuning does, is no cost
+            lines = self._case(case, _ONCE_MORE, explain=False).traffic or lines
+            complaint = measure.traffic_complaint(lines, self.exercise.traffic, compulsory, case)
         if complaint is not None:
             complaint = replace(complaint, file=str(self.session.submission.with_name(complaint.file)))
         return lines, complaint
