@@ -5,6 +5,8 @@ from __future__ import annotations
 import pytest
 
 from kernelpath import simt
+from kernelpath.simt.forms import is_known
+from kernelpath.simt.ptx import Instruction
 
 REFUSED = [
     "min.f32 %f1, %f1, %f1, %f1;",  # three sources: sm_100
@@ -30,8 +32,7 @@ REFUSED = [
     "barrier.cluster.arrive.aligned;",
     "redux.sync.max.abs.f32 %f1, %f1, -1;",
     "ldmatrix.sync.aligned.m16n16.x1.trans.shared.b8 {%r1, %r1}, [%r1];",
-    "mma.sync.aligned.m16n8k16.row.col.satfinite.s32.s8.s8.s32 {%r1, %r1, %r1, %r1}, {%r1, %r1}, {%r1}, "
-    "{%r1, %r1, %r1, %r1};",
+    "mma.sync.aligned.m8n8k4.row.col.f64.f64.f64.f64 {%fd1, %fd1}, {%fd1}, {%fd1}, {%fd1, %fd1};",
     "wgmma.fence.sync.aligned;",
     "mapa.shared::cluster.u32 %r1, %r1, 0;",
 ]
@@ -54,3 +55,17 @@ def test_a_form_that_is_not_known_is_named_with_its_line(statement):
         simt.load(text).launch("k", grid=(1,), block=(32,))
     assert caught.value.line == 17
     assert caught.value.instruction.startswith(statement.split()[0].rstrip(";"))
+
+
+EMITTED = """atom.global.acq_rel.gpu.cas.b32 atom.global.gpu.acq_rel.add.u32 atom.global.gpu.acq_rel.add.noftz.f16
+atom.acquire.gpu.global.exch.b32 red.relaxed.gpu.global.add.f32 ld.global.nc.L1::no_allocate.L2::128B.v4.u32
+ld.global.L1::evict_last.L2::cache_hint.v2.b32 ld.volatile.shared.u32 ld.acquire.sys.global.b32 st.global.wt.b8
+st.release.gpu.global.b32 cp.async.cg.shared.global.L2::cache_hint.L2::128B cp.async.ca.shared::cta.global
+createpolicy.fractional.L2::evict_first.b64 prefetch.global.L2 prefetch.L1 match.any.sync.b64 set.eq.u32.f16x2
+barrier.sync.aligned barrier.cta.red.popc.aligned.u32 cvt.rni.ftz.s32.f32 cvt.sat.f32.f32 cvt.rn.relu.bf16x2.f32"""
+
+
+@pytest.mark.parametrize("name", EMITTED.split())
+def test_forms_that_compilers_emit(name):
+    opcode, *modifiers = name.split(".")
+    assert is_known(Instruction(opcode, tuple(modifiers), ()))

@@ -31,7 +31,9 @@ def fragments(a: torch.Tensor, b: torch.Tensor) -> tuple[np.ndarray, np.ndarray]
     return tuple(words(torch.stack([torch.cat(registers) for registers in lanes])) for lanes in (rows, columns))
 
 
-def product(shape: str, kind: str, accumulator: str, a: np.ndarray, b: np.ndarray, c: np.ndarray) -> np.ndarray:
+def product(
+    shape: str, kind: str, accumulator: str, a: np.ndarray, b: np.ndarray, c: np.ndarray, satfinite: str = ""
+) -> np.ndarray:
     """Run one mma in one warp; c and the result are 16 x 8."""
     counts = [array.shape[1] for array in (a, b)]
     names = [[f"%{letter}{n}" for n in range(count)] for letter, count in zip("ab", counts, strict=True)]
@@ -42,7 +44,9 @@ def product(shape: str, kind: str, accumulator: str, a: np.ndarray, b: np.ndarra
         text += [f"ld.param.u64 %rd1, [{letter}];", f"mad.wide.u32 %rd2, %r1, {4 * len(registers)}, %rd1;"]
         text += [f"ld.global.b32 {name}, [%rd2+{4 * n}];" for n, name in enumerate(registers)]
     groups = [f"{{{', '.join(registers)}}}" for registers in (sums, *names, sums)]
-    text += [f"mma.sync.aligned.{shape}.row.col.{accumulator}.{kind}.{kind}.{accumulator} {', '.join(groups)};"]
+    text += [
+        f"mma.sync.aligned.{shape}.row.col{satfinite}.{accumulator}.{kind}.{kind}.{accumulator} {', '.join(groups)};"
+    ]
     text += [f"st.global.b32 [%rd2+{4 * n}], {name};" for n, name in enumerate(sums)] + ["ret;"]
     head = (
         ".version 8.0\n.target sm_80\n.address_size 64\n.visible .entry k(.param .u64 a, .param .u64 b, .param .u64 c)"
@@ -88,6 +92,14 @@ def test_mma(shape, kind, depth):
     c = RNG.standard_normal((16, 8)).astype(np.float32)
     got = product(shape, kind, "f32", *fragments(a, b), c)
     np.testing.assert_allclose(got, a.double().numpy() @ b.double().numpy() + c, rtol=1e-5, atol=1e-5)
+
+
+def test_mma_that_saturates():
+    a, b = (torch.randint(-128, 128, size, dtype=torch.int8) for size in ((16, 32), (32, 8)))
+    c = RNG.choice(np.array([-(1 << 31), -5, (1 << 31) - 1], np.int32), (16, 8))
+    exact = a.long().numpy() @ b.long().numpy() + c
+    got = product("m16n8k32", "s8", "s32", *fragments(a, b), c, satfinite=".satfinite")
+    assert (got == exact.clip(-(1 << 31), (1 << 31) - 1)).all()
 
 
 @pytest.mark.parametrize("count", [1, 2, 4])

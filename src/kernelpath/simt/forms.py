@@ -47,7 +47,8 @@ _UPDATES = (
 )
 _SWAPS = ("exch HINT? b32|b64", "cas HINT? BITS")
 _ORDER = "relaxed|acquire|release|acq_rel?"
-_ORDERS = (f"{_ORDER} SCOPE? SPACE?", f"SPACE? SCOPE? {_ORDER}")  # the manual's, and Triton's
+# The manual's, and those of Triton's atomic operations and of its compare-and-swap
+_ORDERS = (f"{_ORDER} SCOPE? SPACE?", f"SPACE? SCOPE? {_ORDER}", f"SPACE? {_ORDER} SCOPE?")
 _MATRICES = ("sync aligned m8n8 x1|x2|x4 trans? SHARED? b16",)
 
 _FORMS: dict[str, tuple[str, ...]] = {
@@ -145,8 +146,8 @@ _FORMS: dict[str, tuple[str, ...]] = {
         "sync aligned m16n8k8|m16n8k16 row col f16|f32 f16 f16 f16|f32",
         "sync aligned m16n8k8|m16n8k16 row col f32 bf16 bf16 f32",
         "sync aligned m16n8k4|m16n8k8 row col f32 tf32 tf32 f32",
-        "sync aligned m16n8k16|m16n8k32 row col s32 s8|u8 s8|u8 s32",
-        "sync aligned m16n8k32|m16n8k64 row col s32 s4|u4 s4|u4 s32",
+        "sync aligned m16n8k16|m16n8k32 row col satfinite? s32 s8|u8 s8|u8 s32",
+        "sync aligned m16n8k32|m16n8k64 row col satfinite? s32 s4|u4 s4|u4 s32",
     ),
     "wmma": (
         "load a|b sync aligned row|col TILE SPACE? f16|bf16|tf32|s8|u8",

@@ -6,7 +6,6 @@ therefore holds, of a row, the elements from t * e on; the next register of that
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
@@ -102,12 +101,12 @@ def emit_movmatrix(e: Lowering, i: Instruction) -> None:
 def emit_mma(e: Lowering, i: Instruction) -> None:
     """``mma.sync.aligned.m16n8kK.row.col.d.a.b.c {d}, {a}, {b}, {c}``: d = a b + c."""
     require_lanes(e, i)
-    shape = next((m for m in i.modifiers if re.fullmatch(r"m16n8k\d+", m)), None)
+    shape = i.modifiers[2]
     to, a_type, b_type, c_type = i.modifiers[-4:]
-    if shape is None or a_type not in _BITS or "satfinite" in i.modifiers:
-        raise e.unsupported()
+    saturates = "satfinite" in i.modifiers
     a, b = ([e.read(item, 32) for item in items(operand)] for operand in i.operands[1:3])
-    sums = accumulators(e, [e.read(item, 32) for item in items(i.operands[3])], Kind(c_type))
+    given = accumulators(e, [e.read(item, 32) for item in items(i.operands[3])], Kind(c_type))
+    sums = [constant(value, 0) for value in given] if saturates else given  # the product alone cannot overflow
 
     def product(*words: Value) -> Value:
         fragments = Fragment(e, words[: len(a)], a_type), Fragment(e, words[len(a) : -4], b_type)
@@ -120,6 +119,8 @@ def emit_mma(e: Lowering, i: Instruction) -> None:
     four = ir.LiteralStructType([value.type for value in sums])
     result = e.call_own(f"{shape}.{a_type}.{b_type}.{sums[0].type.element}", four, [*a, *b, *sums], product)
     values = [e.b.extract_value(result, number) for number in range(4)]
+    if saturates:
+        values = [intrinsic(e, "sadd.sat", *pair) for pair in zip(given, values, strict=True)]
     for target, value in zip(items(i.operands[0]), packed(e, values, Kind(to)), strict=True):
         e.write(target, value)
 
