@@ -13,7 +13,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING
 
-from kernelpath.simt.layout import Access
+from kernelpath.simt.layout import LANES, Access
 from kernelpath.simt.native import load64, lowest_bit, native, store64
 
 if TYPE_CHECKING:
@@ -30,7 +30,6 @@ __all__ = [
     "least_wavefronts",
 ]
 
-LANES = 32
 BANKS = 32
 
 

@@ -101,7 +101,7 @@ def emit_mma(e: Lowering, i: Instruction) -> None:
         elements(e, words, kind, count * width // LANES)
         for words, kind, count, width in zip(operands, (a_type, b_type, c_type), (m, k, m), (k, n, n), strict=True)
     )
-    row = ir.LiteralStructType([value.type for value in c])
+    sums_type = ir.LiteralStructType([value.type for value in c])
 
     def product(*vectors: Value) -> Value:
         left, right, sums = vectors[: len(a)], vectors[len(a) : -len(c)], vectors[-len(c) :]
@@ -110,8 +110,8 @@ def emit_mma(e: Lowering, i: Instruction) -> None:
             value = e.b.insert_value(value, total, number)
         return value
 
-    shared = e.call_own(f"m{m}n{n}k{k}.{c[0].type.element}", row, [*a, *b, *c], product)
-    result = [e.b.extract_value(shared, number) for number in range(len(c))]
+    totals = e.call_own(f"m{m}n{n}k{k}.{c[0].type.element}", sums_type, [*a, *b, *c], product)
+    result = [e.b.extract_value(totals, number) for number in range(len(c))]
     words = [e.splat(0, 32) for _ in items(i.operands[0])]
     bits = _BITS[to]
     for number, value in enumerate(result):
