@@ -83,6 +83,16 @@ def test_a_second_run_does_only_what_changed(folder: Path, doubling: Item, tmp_p
     assert second["late"] in first
 
 
+def test_a_grader_that_was_mended_grades_anew(
+    folder: Path, doubling: Item, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (late,) = (entry for entry in classroom.entries(folder, [doubling]) if entry.learner == "late")
+    before = classroom._key(late, "cpu", 0)
+    assert classroom._key(late, "cpu", 0) == before
+    monkeypatch.setattr(classroom, "_grader", lambda: "mended")
+    assert classroom._key(late, "cpu", 0) != before
+
+
 def test_a_folder_without_learners_is_a_usage_error(tmp_path: Path, doubling: Item) -> None:
     with pytest.raises(grade.Usage, match="a folder for each learner"):
         classroom.grade_class(tmp_path / "checks" / "1_architecture", tmp_path / "out", [doubling], device="cpu")

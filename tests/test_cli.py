@@ -165,7 +165,7 @@ def test_all_ends_in_the_next_step_of_the_first_failure(kp: Run) -> None:
     [
         (("check", "doubel"), "did you mean double"),
         (("hint", "zzz"), "kp list"),
-        (("check", "double", "--file", "absent.py"), "absent.py"),
+        (("check", "double", "--file", "absent.py"), "there is no file absent.py; give --file one that there is"),
         (("check", "--file", "absent.py"), "exactly one NAME"),
         (("check", "--all", "double"), "neither NAME nor --file"),
         (("check", "double", "--device", "tpu"), "'tpu' is not one of"),
@@ -284,6 +284,11 @@ def test_reset_puts_the_stub_back_and_keeps_what_was_there(kp: Run, item: Item) 
     assert item.stub.read_text() == STUB
     kept = next(line for line in out.splitlines() if "kept in" in line).split()[-1]
     assert (item.root / kept / item.stub.name).read_text() == RIGHT
+
+
+def test_reset_of_a_stub_keeps_no_copy(kp: Run, item: Item) -> None:
+    assert "double is the stub already" in kp("reset", "double")[1]
+    assert not (item.root / ".kernelpath").exists()
 
 
 def test_reset_brings_a_deleted_file_back(kp: Run, item: Item) -> None:

@@ -46,6 +46,7 @@ def test_exercises_come_in_the_order_of_the_syllabus(checkout: Path) -> None:
         ("w01b_vector_add", STEMS[2]),
         ("w01b_vector_add.cu", STEMS[2]),
         ("2_cuda/w07a_softmax.py", STEMS[0]),
+        ("/course/phases/2_cuda/w07a_softmax.cu", STEMS[0]),
         ("VECTOR_ADD", STEMS[2]),
     ],
 )

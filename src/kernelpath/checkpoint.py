@@ -269,7 +269,7 @@ class Certificate:
         return json.dumps({"digest": _digest(held), "certificate": held}, indent=1, allow_nan=False) + "\n"
 
     @classmethod
-    def from_json(cls, text: str) -> Certificate:
+    def from_json(cls, text: str | bytes) -> Certificate:
         """The inverse of `to_json`. Raises NotValid for anything else, and where the contents do not fit the digest."""
         try:
             data = json.loads(text)

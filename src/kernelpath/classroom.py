@@ -19,6 +19,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -171,8 +172,8 @@ def _ungraded(entry: Entry, seed: int, cause: str) -> Report:
 
 
 def _key(entry: Entry, device: str, seed: int) -> str:
-    """Changes with learner, submission, declaration, reference kernel, versions, device and seed."""
-    told = (entry.learner, device, seed, sorted(grade.versions().items()))
+    """Changes with learner, submission, declaration, reference kernel, grader, versions, device and seed."""
+    told = (entry.learner, device, seed, sorted(grade.versions().items()), _grader())
     digest = hashlib.sha256(repr(told).encode())
     submitted = (entry.file, entry.file.with_suffix(".cu")) if entry.file else ()
     try:
@@ -184,6 +185,13 @@ def _key(entry: Entry, device: str, seed: int) -> str:
     except OSError:
         return UNFINISHED
     return digest.hexdigest()
+
+
+@cache
+def _grader() -> str:
+    """Changes with the grader's source: git pull mends a wrong verdict, and then no old grade may stand."""
+    sources = sorted(Path(__file__).parent.rglob("*.py"))
+    return hashlib.sha256(b"\0".join(path.read_bytes() for path in sources)).hexdigest()
 
 
 def _read(path: Path) -> dict[str, Grade]:

@@ -10,6 +10,7 @@ import shlex
 import signal
 import sys
 import tempfile
+import textwrap
 import traceback
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -91,12 +92,13 @@ def _status(arguments: Sequence[str] | None) -> int:
         _complain(f"{error.filename or 'the system says'}: {error.strerror or error}; mend that and try again")
         return USED_WRONGLY
     except Exception as error:
-        _complain(f"kernelpath itself failed: {error!r}; please report it together with {_crash_file()}")
+        told = textwrap.shorten(repr(error), 300, placeholder=" [...]")
+        _complain(f"kernelpath itself failed: {told}; please report it together with {_crash_file()}")
         return USED_WRONGLY
 
 
 def _complain(message: str) -> None:
-    errors.print(Text.assemble(("error: ", "bold red"), message))
+    errors.print(Text.assemble(("error: ", "bold red"), message), soft_wrap=True)
 
 
 def _crash_file() -> str:
@@ -106,7 +108,7 @@ def _crash_file() -> str:
 
 
 def _warn(message: str) -> None:
-    errors.print(Text.assemble(("warning: ", "bold yellow"), message))
+    errors.print(Text.assemble(("warning: ", "bold yellow"), message), soft_wrap=True)
 
 
 def _save(item: Item, change: Callable[[Record], Record]) -> None:
@@ -200,7 +202,11 @@ def check(
         raise click.UsageError("--all grades every exercise: give neither NAME nor --file with it.")
     if path is not None and len(items) != 1:
         raise click.UsageError("--file needs exactly one NAME.")
-    items = registry.exercises() if everything else items or _unfinished()
+    if path is not None and not _python_file(path).is_file():
+        raise Failure(f"there is no file {_python_file(path)}; give --file one that there is")
+    if json_to not in (None, "-") and not Path(json_to).absolute().parent.is_dir():
+        raise Failure(f"cannot write {json_to}; give --json a path in a folder that exists")
+    items = registry.exercises() if everything else tuple(dict.fromkeys(items)) or _unfinished()
     quiet = json_to == "-"
     graded = []
     for position, item in enumerate(items, start=1):
@@ -211,6 +217,8 @@ def check(
         if path is None and tree == "phases":
             _remember(item, one)
         if not (everything or quiet):
+            if position > 1:
+                out.print()
             _show(item, one, next_step=len(items) == 1)
     if not quiet and (everything or len(items) > 1):
         _sum_up(graded, tree)
@@ -224,7 +232,7 @@ def _again(graded: Report, item: Item, path: Path | None, tree: Tree) -> Report:
     if path is None and tree == "phases":
         return graded
     command = f"kp check {item.name}"
-    same = f"{command} --file {path}" if path else f"{command} --tree {tree}"
+    same = f"{command} --file {shlex.quote(str(path))}" if path else f"{command} --tree {tree}"
     return dataclasses.replace(graded, next_step=graded.next_step.replace(command, same))
 
 
@@ -308,6 +316,7 @@ def _write_json(target: str, reports: list[Report], *, single: bool) -> None:
 
 def _sum_up(graded: list[tuple[Item, Report]], tree: Tree) -> None:
     """The table, the cause of each failure, and the one next step."""
+    out.print()
     view.table(out, graded)
     failed = [item for item, one in graded if not _acceptable(one)]
     if failed:
@@ -352,7 +361,9 @@ def watch(item: Item | None, device: Device, seed: int | None) -> int:
 def _show_again(item: Item, graded: Report) -> None:
     if out.is_terminal:
         out.clear()
-    _show(item, graded)
+    command = f"kp check {item.name}"
+    at_once = graded.next_step.replace(f", then {command}", " and save it")
+    _show(item, graded if command + " --" in graded.next_step else dataclasses.replace(graded, next_step=at_once))
     _remember(item, graded)
     out.print(Text("\nwatching; Ctrl-C ends", "dim"))
 
@@ -412,6 +423,10 @@ def reset(item: Item) -> int:
     from kernelpath import stubs
 
     texts = stubs.pristine(item)
+    if all(path.is_file() and path.read_bytes() == text.encode() for path, text in texts.items()):
+        out.print(f"{item.name} is the stub already")
+        view.step(out, f"kp watch {item.name}")
+        return PASSED
     try:
         kept = stubs.keep(item)
         for path, text in texts.items():
@@ -493,6 +508,10 @@ def profile(item: Item, tree: Tree, picture: Path | None) -> int:
     with errors.status(item.name), grade.Session(item, item.submission(tree), device="cpu") as session:
         try:
             drawn = session.picture()
+        except grade.NotDrawn as error:
+            out.print(str(error))
+            view.step(out, f"kp check {item.name}" + (f" --tree {tree}" if tree != "phases" else ""))
+            return NOT_YET
         except grade.Usage as error:
             raise Failure(str(error)) from error
     path = picture or progress.folder(item.root) / f"{item.name}-memory.png"
@@ -565,7 +584,7 @@ def checkpoint(
         exam.require_files(folder)
         sheet = exams.Sheet(exam, folder / exams.ANSWERS)
         sheet.save()
-        again = f"kp checkpoint {number}" + (f" --from {place}" if place else "")
+        again = f"kp checkpoint {number}" + (f" --from {shlex.quote(str(place))}" if place else "")
         if week is not None:
             return _ask_week(sheet, week, again)
         view.exam_parts(out, exam, sheet)
@@ -645,7 +664,7 @@ def _what_is_missing(exam: Exam, result: Certificate, sheet: Sheet, again: str) 
 def _verify(exam: Exam, folder: Path, path: Path, device: Device) -> int:
     from kernelpath import checkpoint as exams
 
-    old = exams.Certificate.from_json(path.read_text(encoding="utf-8"))
+    old = exams.Certificate.from_json(path.read_bytes())
     with errors.status("checking the certificate") as status:
         differences = exams.verify(exam, folder, old, device=device, tell=status.update)
     for sentence in differences:
@@ -692,7 +711,8 @@ def grade_(folder: Path, items: tuple[Item, ...], to: Path | None, device: Devic
         raise
     view.school(out, grades)
     ungraded = [one for one in grades if one.key == classroom.UNFINISHED]
-    view.step(out, f"kp grade {folder}, once more" if ungraded else f"read {to / 'grades.csv'}")
+    again = f"kp grade {shlex.quote(str(folder))}, once more"
+    view.step(out, again if ungraded else f"read {to / 'grades.csv'}")
     return NOT_YET if ungraded else PASSED
 
 

@@ -77,6 +77,10 @@ def grade(
         return check(seed=seed, report_progress=report_progress, bench=bench)
 
 
+class NotDrawn(Exception):
+    """The submission does not run, so there is no picture of it. The message says how it ended."""
+
+
 class Session:
     """Grades one file as often as it is called, each time in a fresh worker.
 
@@ -119,7 +123,8 @@ class Session:
     def picture(self, *, seed: int = 0, report_progress: Progress | None = None) -> bytes:
         """A PNG of the file's source with its counters on the largest case, one warp's addresses and the banks.
 
-        Needs device="cpu". Raises Usage where there is nothing to draw, with the reason.
+        Needs device="cpu". Raises Usage where there is nothing to draw, with the reason, and
+        NotDrawn where it does not run.
         """
         grading = _Grading(self, seed, report_progress or (lambda _: None))
         try:
@@ -226,7 +231,7 @@ class _Grading:
             _, pictures = self._ask(message)
         except Stopped as stopped:
             told = f"{stopped.complaint.verdict.value}: {stopped.complaint.cause}"
-            raise Usage(f"{told}; kp check {self.item.name} says more") from None
+            raise NotDrawn(told) from None
         if not pictures:
             raise Usage(f"{self.item.name} launches no kernel, so there is nothing to draw")
         return pictures[0]
@@ -446,7 +451,7 @@ def resolve_device(device: Device) -> Literal["cpu", "cuda"]:
     if device != "cpu" and torch.cuda.is_available():
         return "cuda"
     if device == "cuda":
-        raise Usage("there is no GPU that torch can use; kp doctor says why, --device cpu grades without one")
+        raise Usage("there is no GPU that torch can use; kp doctor says why")
     return "cpu"
 
 

@@ -12,7 +12,7 @@ import re
 import sys
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
-from pathlib import Path
+from pathlib import Path, PurePath
 from types import ModuleType
 from typing import Any, Literal, TypeVar
 
@@ -138,9 +138,10 @@ def exercises(at: Path | None = None) -> tuple[Item, ...]:
 
 
 def find(text: str, at: Path | None = None) -> Item:
-    """The exercise that `text` names: its name, its stem, or an unambiguous part of either."""
+    """The exercise that `text` names: its name, its stem, one of its files, or an unambiguous part of name or stem."""
     items = exercises(at)
-    wanted = text.removesuffix(".py").removesuffix(".cu").lower()
+    parts = PurePath(text).parts[-2:]  # a file's path, as the shell completes it, ends in the stem
+    wanted = "/".join(parts).removesuffix(".py").removesuffix(".cu").lower()
     for matches in (
         [item for item in items if wanted in (item.name, item.stem, item.stem.partition("/")[2])],
         [item for item in items if wanted and wanted in item.stem],
@@ -190,7 +191,7 @@ def load_checkpoint(phase: str, at: Path | None = None) -> Checkpoint:
     """Import the exam of a phase such as "2_cuda". Raises LookupFailed if it has none, and DeclarationError."""
     path = (at or root()) / "checks" / phase / "checkpoint.py"
     if not path.is_file():
-        raise LookupFailed(f"phase {phase} has no checkpoint yet: there is no {path}")
+        raise LookupFailed(f"phase {phase} has no checkpoint yet: there is no {path}; kp next goes on")
     return _declared(path, Checkpoint, f"checkpoint_{phase}")
 
 

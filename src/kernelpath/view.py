@@ -160,7 +160,7 @@ def bar(console: Console) -> Iterator[Callable[[Grade, int, int], None]]:
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
     columns = (TextColumn("{task.description}", markup=False), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=console) as shown:
+    with Progress(*columns, console=console, transient=True) as shown:
         task = shown.add_task("grading", total=None)
 
         def tell(graded: Grade, done: int, of: int) -> None:
@@ -190,7 +190,7 @@ def syllabus(console: Console, records: Sequence[tuple[Item, Record]]) -> None:
     """One row an exercise with its title."""
     rows = _table("", "week", "name", "lane", "title")
     for item, record in records:
-        title = Text(item.title, no_wrap=True, overflow="ellipsis")
+        title = Text(item.title, no_wrap=console.is_terminal, overflow="ellipsis" if console.is_terminal else "fold")
         rows.add_row(mark(record), f"{item.week:4d}", item.name, LANES[item.lane], title)
     console.print(rows)
 
@@ -249,7 +249,8 @@ def _table(*headings: str) -> Table:
     rows = Table(box=None, pad_edge=False, header_style="bold")
     for heading in headings:
         numeric = heading in ("week", "hints", "ratio", "time", "took", "learners", "handed in", "passing")
-        rows.add_column(heading, justify="right" if numeric else "left", no_wrap=heading not in ("title", "best time"))
+        wraps = heading in ("title", "best time", "others")
+        rows.add_column(heading, justify="right" if numeric else "left", no_wrap=not wraps)
     return rows
 
 
