@@ -146,9 +146,9 @@ def _show_next() -> int:
     out.print(Text.assemble((item.name, "bold"), f"  {item.title}"))
     out.print(Text(f"week {item.week}, {view.LANES[item.lane]}, exercise {done + 1} of {len(items)}\n", "dim"))
     if item.notebook is not None:
-        out.print(f"read  {view.place(str(item.notebook), item.root)}")
+        out.print(f"read  {view.place(str(item.notebook), item.root)}", soft_wrap=True)
     for position, path in enumerate(item.files("phases")):
-        out.print(f"{'' if position else 'edit':6s}{view.place(str(path), item.root)}")
+        out.print(f"{'' if position else 'edit':6s}{view.place(str(path), item.root)}", soft_wrap=True)
     view.step(out, f"kp watch {item.name}")
     return PASSED
 
@@ -501,7 +501,10 @@ def _roofline(measured: Measurement) -> bytes:
 @click.option("--tree", type=click.Choice(["phases", "solutions"]), default="phases", show_default=True)
 @click.option("--picture", type=click.Path(path_type=Path), help="Where the PNG goes. [.kernelpath/NAME-memory.png]")
 def profile(item: Item, tree: Tree, picture: Path | None) -> int:
-    """Draw the source with its counters, one warp's addresses and the banks."""
+    """Draw the source with its counters.
+
+    Below it are the addresses of one warp and the banks of shared memory.
+    """
     _start_workers()
     from kernelpath import grade
 

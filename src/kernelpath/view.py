@@ -190,14 +190,17 @@ def syllabus(console: Console, records: Sequence[tuple[Item, Record]]) -> None:
     """One row an exercise with its title."""
     rows = _table("", "week", "name", "lane", "title")
     for item, record in records:
-        title = Text(item.title, no_wrap=console.is_terminal, overflow="ellipsis" if console.is_terminal else "fold")
+        title = Text(item.title, no_wrap=True, overflow="ellipsis")
         rows.add_row(mark(record), f"{item.week:4d}", item.name, LANES[item.lane], title)
-    console.print(rows)
+    wide = Console(file=console.file, width=_WIDE)  # a file or a pipe has no edge at which to cut
+    (console if console.is_terminal else wide).print(rows)
 
 
 def findings(console: Console, found: Sequence[Finding]) -> None:
     """What the doctor found: one row a thing, and under it what to do about it."""
     rows = Table.grid(padding=(0, 2))
+    for _ in range(3):
+        rows.add_column(overflow="fold")  # a path is to be copied
     for one in found:
         rows.add_row(Text("yes", "green") if one.works else Text("no", "yellow"), one.what, one.detail)
         if one.remedy:

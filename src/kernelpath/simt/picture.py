@@ -156,11 +156,10 @@ def _draw_banks(axes: Axes, sample: AccessSample) -> None:
             if tallest <= 8:
                 name = str(lanes[word][0]) + ("+" if len(lanes[word]) > 1 else "")
                 axes.text(bank, level + 0.5, name, ha="center", va="center", fontsize=6, color="white")
-    axes.set_title(
-        f"line {sample.line}, {sample.instruction}: {sample.wavefronts / sample.requests:.3g} wavefronts a request, "
-        f"{least:.3g} would do",
-        fontsize=9,
-    )
+    taken = f"{sample.wavefronts / sample.requests:.3g}"
+    told = f"{taken} {'wavefront' if taken == '1' else 'wavefronts'} a request, {least:.3g} would do"
+    axes.set_title(f"line {sample.line}, {sample.instruction}: {told}", fontsize=9)
+    axes.locator_params(axis="y", integer=True)
     axes.set_xlabel("bank of shared memory; in the bars the first lane that wants the word", fontsize=8)
     axes.set_ylabel("words", fontsize=8)
     axes.tick_params(labelsize=7)
