@@ -378,9 +378,8 @@ class _Grading:
             lines, case = largest.traffic, largest.result.case
         compulsory = self.exercise.bytes_moved(**case)
         complaint = measure.traffic_complaint(lines, self.exercise.traffic, compulsory, case)
-        if (
-            complaint is not None and self.device == "cpu"
-        ):  # what a first call tries out, as autotuning does, is no cost
+        if complaint is not None and self.device == "cpu":
+            # what a first call tries out, as autotuning does, is no cost
             lines = self._case(case, _ONCE_MORE, explain=False).traffic or lines
             complaint = measure.traffic_complaint(lines, self.exercise.traffic, compulsory, case)
         if complaint is not None:
