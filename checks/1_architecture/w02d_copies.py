@@ -285,8 +285,8 @@ EXERCISE = Exercise(
     ),
     explain="The driver does something like this inside for every pageable copy. Beside one H200 two buffers of 4 MB"
     " still moved 14 GB/s where the driver moved 6, and memory that was pinned already 54: the host's own copy is the"
-    " slower half. So it pays most where filling is real work (decoding, tokenizing, gathering rows), which then goes on"
-    " while the bus works. A data loader with pin_memory and non_blocking=True is the same"
+    " slower half. So it pays most where filling is real work (decoding, tokenizing, gathering rows), which then goes"
+    " on while the bus works. A data loader with pin_memory and non_blocking=True is the same"
     " in PyTorch's words. The next steps: a second stream, so that a kernel works on piece k while piece k + 1 comes in"
     " and the result of k - 1 goes out (the bus has a lane for each direction), and ordering on the device with"
     " cudaStreamWaitEvent, so that the host does not wait at all.",
