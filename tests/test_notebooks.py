@@ -42,16 +42,25 @@ def run_without_a_gpu(path: Path, into: Path) -> nbformat.NotebookNode:
     return read(into / path.name)
 
 
-Runs = dict[Path, Future[nbformat.NotebookNode]]
+Runs = dict[tuple[Path, str], Future[nbformat.NotebookNode]]
 
 
 @pytest.fixture(scope="module")
 def executed(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Runs]:
-    """The runs of the notebooks that are asked for, two at a time."""
-    wanted = {item.callspec.params["path"] for item in request.session.items if "executed" in item.fixturenames}
+    """The notebooks that are asked for, run two at a time: "here", and in a "bare" checkout without recordings."""
     into = tmp_path_factory.mktemp("notebooks")
+    bare = tmp_path_factory.mktemp("bare")
+    for name in ("checks", "phases", "solutions", "notebooks"):
+        shutil.copytree(registry.root() / name, bare / name)
+    wanted = {item.callspec.params["path"] for item in request.session.items if "executed" in item.fixturenames}
     with ThreadPoolExecutor(max_workers=min(2, os.cpu_count() or 1)) as pool:
-        yield {path: pool.submit(run_without_a_gpu, path, into) for path in NOTEBOOKS if path in wanted}
+        runs = {}
+        for path in NOTEBOOKS:
+            if path in wanted:
+                copy = bare / path.relative_to(registry.root())
+                runs[path, "here"] = pool.submit(run_without_a_gpu, path, into)
+                runs[path, "bare"] = pool.submit(run_without_a_gpu, copy, bare)
+        yield runs
 
 
 def exercises_of(path: Path) -> list[registry.Item]:
@@ -84,7 +93,7 @@ def read(path: Path) -> nbformat.NotebookNode:
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=NAMES)
 def test_runs_without_a_gpu_and_every_solution_passes(path: Path, executed: Runs) -> None:
-    book = executed[path].result()
+    book = executed[path, "here"].result()
     graded = [text_of(cell) for cell in code_cells(book) if "notebook.check(" in cell.source]
     endings = [set(re.findall("|".join(Verdict), text)) for text in graded]
     assert endings == [{Verdict.PASSED.value}] * len(exercises_of(path))
@@ -93,16 +102,10 @@ def test_runs_without_a_gpu_and_every_solution_passes(path: Path, executed: Runs
 
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=NAMES)
-def test_runs_where_nothing_was_recorded(path: Path, tmp_path: Path) -> None:
-    root = registry.root()
+def test_runs_where_nothing_was_recorded(path: Path, executed: Runs) -> None:
     measuring = [place for place, cell in enumerate(read(path).cells) if measures(cell)]
     assert measuring or path.stem == "week17_layouts"  # in which there is nothing to time
-    for name in ("checks", "phases", "solutions"):
-        shutil.copytree(root / name, tmp_path / name)
-    copy = tmp_path / path.relative_to(root)
-    copy.parent.mkdir(parents=True)
-    shutil.copyfile(path, copy)
-    book = run_without_a_gpu(copy, tmp_path)
+    book = executed[path, "bare"].result()
     assert all("nothing to show" in text_of(book.cells[place]) for place in measuring)
 
 

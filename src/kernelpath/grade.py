@@ -269,7 +269,8 @@ class _Grading:
             graded.append(self._case(case, index, explain=first_to_fail))
             if graded[-1].result.verdict in _ENDS_GRADING or self._runner.hopeless:
                 break
-        if self.exercise.kernel and all(one.result.verdict.passed for one in graded):
+        measured = self.device == "cuda" and self.exercise.baseline is not None  # on new values in each round
+        if self.exercise.kernel and not measured and all(one.result.verdict.passed for one in graded):
             self._repeat(cases, graded)
         return graded
 
