@@ -20,7 +20,7 @@ import numpy as np
 import torch
 from peers import machine
 
-from kernelpath.timing import LOOKS, Stopwatch, order, ratio, settled
+from kernelpath.grading.timing import LOOKS, Stopwatch, order, ratio, settled
 
 Kernel = Callable[[torch.Tensor], object]
 

@@ -18,11 +18,11 @@ from typing import Any
 import peers
 import torch
 
-from kernelpath import registry
+from kernelpath.course import registry
+from kernelpath.course.registry import Item
+from kernelpath.grading.timing import Stopwatch
+from kernelpath.grading.truth import derive, draw_inputs
 from kernelpath.lanes import cuda
-from kernelpath.registry import Item
-from kernelpath.timing import Stopwatch
-from kernelpath.truth import derive, draw_inputs
 
 Outputs = dict[str, list[torch.Tensor]]
 

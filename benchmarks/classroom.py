@@ -18,8 +18,10 @@ from pathlib import Path
 
 from rich.console import Console
 
-from kernelpath import classroom, registry, view
-from kernelpath.classroom import Grade
+from kernelpath.course import registry
+from kernelpath.school import classroom
+from kernelpath.school.classroom import Grade
+from kernelpath.show import view
 
 EVERY_WRONG = 5
 HOSTILE = (

@@ -15,14 +15,14 @@ import tempfile
 import time
 from pathlib import Path
 
-from kernelpath import registry
+from kernelpath.course import registry
 from kernelpath.verdict import Verdict
 
 RUNS = 7
 SAVES = 11
 TYPING_SECONDS = 3.0
 VERDICTS = {verdict.value for verdict in Verdict}
-KP = (sys.executable, "-m", "kernelpath.cli")
+KP = (sys.executable, "-m", "kernelpath.cli.main")
 
 
 def main() -> None:

@@ -21,7 +21,8 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 
-from kernelpath import lanes, registry
+from kernelpath import lanes
+from kernelpath.course import registry
 
 HERE = registry.root()
 sys.path.insert(0, str(HERE / "tests" / "simt"))
@@ -77,8 +78,8 @@ def patterns(device: str) -> Iterator[Launchable]:
 
 def reference_kernels(device: str) -> Iterator[Launchable]:
     """Every reference kernel's call on its largest declared case. It has been called before, and so is compiled."""
+    from kernelpath.grading.truth import draw_inputs
     from kernelpath.lanes import triton
-    from kernelpath.truth import draw_inputs
 
     triton.activate(device)
     for item in registry.exercises():
@@ -205,7 +206,7 @@ def main() -> None:
     if options.launch:
         launch(options.launch, options.path)
         return
-    from kernelpath.timing import Stopwatch
+    from kernelpath.grading.timing import Stopwatch
 
     recorded = peers.machine(Stopwatch())
     for part in PARTS:

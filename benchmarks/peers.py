@@ -23,9 +23,10 @@ from typing import Any
 
 import torch
 
-from kernelpath import registry, roofline
-from kernelpath.grade import versions
-from kernelpath.timing import CONFIDENCE, Stopwatch, order, ratio
+from kernelpath.course import registry
+from kernelpath.grading import roofline
+from kernelpath.grading.grade import versions
+from kernelpath.grading.timing import CONFIDENCE, Stopwatch, order, ratio
 
 Kernel = Callable[..., Any]
 

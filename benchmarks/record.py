@@ -20,8 +20,9 @@ from typing import Any
 import peers
 import torch
 
-from kernelpath import grade, registry
-from kernelpath.timing import Stopwatch
+from kernelpath.course import registry
+from kernelpath.grading import grade
+from kernelpath.grading.timing import Stopwatch
 
 
 def reports(names: Sequence[str], before: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:

@@ -5,9 +5,10 @@ from __future__ import annotations
 import pytest
 import torch
 
-from kernelpath import dev, registry
-from kernelpath.grade import grade
-from kernelpath.registry import Item
+from kernelpath import dev
+from kernelpath.course import registry
+from kernelpath.course.registry import Item
+from kernelpath.grading.grade import grade
 from kernelpath.verdict import Verdict
 
 pytestmark = pytest.mark.parametrize("item", registry.exercises(), ids=lambda item: item.name)

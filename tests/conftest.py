@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from kernelpath import grade
-from kernelpath.registry import Item
+from kernelpath.course.registry import Item
+from kernelpath.grading import grade
 from kernelpath.verdict import Report
 
 DECLARATION = '''"""Doubling: the least exercise there is."""
 import torch
-from kernelpath.spec import Exercise, Question, Tolerance
+from kernelpath.course.spec import Exercise, Question, Tolerance
 
 
 def inputs(rng, n):
@@ -28,7 +28,7 @@ EXERCISE = Exercise(
     reference=lambda x: 2 * x.double(),
     tolerance={"float32": Tolerance(1e-6, 1e-6)},
     bytes_moved=lambda n: 8 * n,
-    kernel=False,
+    kind="python",
     hints=("a", "b", "c"),
     questions=(Question("?", 1, "because"),),
     explain="done",

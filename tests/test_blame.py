@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from kernelpath.blame import blame
 from kernelpath.simt import Fault, FaultKind
 from kernelpath.verdict import Verdict
+from kernelpath.work.blame import blame
 
 FAULTS = {
     FaultKind.OUT_OF_BOUNDS: Verdict.OUT_OF_BOUNDS,
@@ -45,7 +45,7 @@ def test_nvrtcs_error_in_a_folder_with_a_space() -> None:
 
 TRITON = """
 from pathlib import Path
-from kernelpath.blame import blame
+from kernelpath.work.blame import blame
 from kernelpath.lanes import triton as lane
 lane.activate("cpu")
 import torch, triton

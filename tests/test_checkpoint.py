@@ -9,15 +9,19 @@ from pathlib import Path
 
 import pytest
 
-from kernelpath import checkpoint, cli, dev, grade, registry
-from kernelpath.checkpoint import ANSWERS, Certificate, Exam, NotValid, Sheet
-from kernelpath.progress import Progress
-from kernelpath.registry import Item
-from kernelpath.spec import DeclarationError
+from kernelpath import dev
+from kernelpath.cli import main as cli
+from kernelpath.course import registry
+from kernelpath.course.progress import Progress
+from kernelpath.course.registry import Item
+from kernelpath.course.spec import DeclarationError
+from kernelpath.exam import checkpoint
+from kernelpath.exam.checkpoint import ANSWERS, Certificate, Exam, NotValid, Sheet
+from kernelpath.grading import grade
 from kernelpath.verdict import Interval, Measurement, Report, Verdict
 
 EXAM = '''"""Checkpoint 1."""
-from kernelpath.spec import Checkpoint, Question
+from kernelpath.course.spec import Checkpoint, Question
 
 CHECKPOINT = Checkpoint(
     deliverable="double",

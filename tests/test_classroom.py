@@ -8,9 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from kernelpath import classroom, grade, runner
-from kernelpath.registry import Item
+from kernelpath.course.registry import Item
+from kernelpath.grading import grade
+from kernelpath.school import classroom
 from kernelpath.verdict import Report, Verdict
+from kernelpath.work import runner
 
 HOSTILE = {
     "crash": "import ctypes\ndef double(x):\n    ctypes.string_at(0)\n",

@@ -14,9 +14,11 @@ from pathlib import Path
 
 import pytest
 
-from kernelpath import cli, grade, registry
-from kernelpath.progress import Progress
-from kernelpath.registry import Item
+from kernelpath.cli import main as cli
+from kernelpath.course import registry
+from kernelpath.course.progress import Progress
+from kernelpath.course.registry import Item
+from kernelpath.grading import grade
 from kernelpath.verdict import Report
 
 Run = Callable[..., tuple[int, str, str]]
@@ -353,7 +355,7 @@ def test_ctrl_c_that_an_import_swallows_is_still_ctrl_c(becomes: ImportError | N
 def started(item: Item, *arguments: str) -> subprocess.Popen[str]:
     """A command in a process of its own; it and all its descendants have MARK in their environment."""
     return subprocess.Popen(
-        [sys.executable, "-m", "kernelpath.cli", *arguments],
+        [sys.executable, "-m", "kernelpath.cli.main", *arguments],
         stdout=subprocess.PIPE,
         text=True,
         env={**os.environ, "MARK": str(item.root)},
@@ -386,7 +388,7 @@ def until(condition: Callable[[], bool], seconds: float = 30.0) -> None:
 
 
 def test_nothing_that_must_be_quick_imports_torch(item: Item) -> None:
-    code = "import sys; from kernelpath import cli\ntry: cli.main()\nfinally: assert 'torch' not in sys.modules"
+    code = "import sys; from kernelpath.cli import main as cli\ntry: cli.main()\nfinally: assert 'torch' not in sys.modules"
     for command in (["list"], ["hint", "double"], ["progress"], ["next"], ["--help"]):
         done = subprocess.run([sys.executable, "-c", code, *command], capture_output=True, text=True, env=os.environ)
         assert done.returncode == 0, done.stderr

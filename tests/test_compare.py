@@ -7,8 +7,8 @@ import math
 import pytest
 import torch
 
-from kernelpath import compare
-from kernelpath.spec import EXACT, Tolerance
+from kernelpath.course.spec import EXACT, Tolerance
+from kernelpath.grading import compare
 from kernelpath.verdict import Verdict
 
 FLOATS = (torch.float64, torch.float32, torch.bfloat16, torch.float16)

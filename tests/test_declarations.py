@@ -6,8 +6,10 @@ from pathlib import Path
 import pytest
 import torch
 
-from kernelpath import compare, draw, grade, registry
-from kernelpath.spec import Case
+from kernelpath.course import registry
+from kernelpath.course.spec import Case
+from kernelpath.grading import compare, grade
+from kernelpath.show import draw
 
 Round = Callable[[torch.Tensor], torch.Tensor]
 

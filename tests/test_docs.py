@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from kernelpath import docs, registry
+from kernelpath.course import registry
+from kernelpath.show import docs
 
 
 def test_tables_of_this_checkout_are_current() -> None:

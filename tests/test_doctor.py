@@ -9,7 +9,9 @@ from types import SimpleNamespace
 
 import pytest
 
-from kernelpath import cli, doctor
+from kernelpath import doctor
+from kernelpath.cli import main as cli
+from kernelpath.device import gpu
 from kernelpath.doctor import Finding
 
 
@@ -71,16 +73,15 @@ def test_why_there_is_no_gpu(
     monkeypatch: pytest.MonkeyPatch, card: bool, driver: str, torch_cuda: str | None, remedy: str
 ) -> None:
     monkeypatch.setattr(doctor, "_nvidia_card", lambda: card)
-    monkeypatch.setattr(doctor, "_driver", lambda: driver)
+    monkeypatch.setattr(gpu, "driver", lambda: driver)
     assert doctor._no_gpu(torch_cuda).remedy == remedy
 
 
 def test_other_processes_on_the_gpu_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
     listed = SimpleNamespace(stdout="4711, python, 900 MiB\n")
     monkeypatch.setattr("subprocess.run", lambda *_, **__: listed)
-    (found,) = doctor.neighbours()
-    assert "4711 (python, 900 MiB)" in found.detail
-    assert not found.works
+    (found,) = gpu.neighbours()
+    assert "4711 (python, 900 MiB)" in found.told
 
 
 def test_a_cache_that_cannot_be_written_is_found(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -9,10 +9,11 @@ from typing import Any
 import pytest
 import torch
 
-from kernelpath import compare, measure, registry, timing
-from kernelpath.registry import Item
-from kernelpath.spec import Exercise, Traffic
-from kernelpath.truth import draw_inputs
+from kernelpath.course import registry
+from kernelpath.course.registry import Item
+from kernelpath.course.spec import Exercise, Traffic
+from kernelpath.grading import compare, measure, timing
+from kernelpath.grading.truth import draw_inputs
 from kernelpath.verdict import Complaint, Interval, LineTraffic, Measurement, Verdict
 
 BENCH = {"n": 5000}

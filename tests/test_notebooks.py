@@ -18,9 +18,11 @@ import numpy as np
 import pytest
 import torch
 
-from kernelpath import execute, grade, notebook, plots, registry, view
+from kernelpath.course import registry
+from kernelpath.course.progress import Progress
+from kernelpath.grading import grade
 from kernelpath.lanes import cuda
-from kernelpath.progress import Progress
+from kernelpath.show import execute, notebook, plots, view
 from kernelpath.verdict import Report, Verdict
 
 NOTEBOOKS = list(execute.all_notebooks())
@@ -36,7 +38,7 @@ __global__ void gather(const float* x, float* out, int stride) {
 
 def run_without_a_gpu(path: Path, into: Path) -> nbformat.NotebookNode:
     """A notebook as it comes out of a run in a process of its own."""
-    command = [sys.executable, "-m", "kernelpath.execute", str(path), "--into", str(into)]
+    command = [sys.executable, "-m", "kernelpath.show.execute", str(path), "--into", str(into)]
     ended = subprocess.run(command, capture_output=True, text=True, env={**os.environ, "CUDA_VISIBLE_DEVICES": ""})
     assert ended.returncode == 0, ended.stderr
     return read(into / path.name)

@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
-from kernelpath.process import Worker, WorkerGone, WorkerSilent
-from kernelpath.registry import Item
+from kernelpath.course.registry import Item
+from kernelpath.work.process import Worker, WorkerGone, WorkerSilent
 
 SUBMISSION = "import ctypes, numpy, os, signal, time\ndef double(x):\n    {}\n"
 
@@ -73,7 +73,7 @@ def test_a_submission_ends_with_a_grader_that_was_killed(doubling: Item) -> None
     doubling.stub.write_text(SUBMISSION.format("time.sleep(600)"))
     grader = f"""
 import os, signal
-from kernelpath.process import Worker
+from kernelpath.work.process import Worker
 worker = Worker()
 worker.post({{"do": "start", "root": {str(doubling.root)!r}, "stem": {doubling.stem!r}, "device": "cpu"}})
 worker.post({{"do": "load", "file": {str(doubling.stub)!r}, "hidden": []}})

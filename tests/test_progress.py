@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from kernelpath import progress
-from kernelpath.progress import NOTHING, NotSaved, Progress, Record, Score, with_report
+from kernelpath.course import progress
+from kernelpath.course.progress import NOTHING, NotSaved, Progress, Record, Score, with_report
 from kernelpath.verdict import Interval, Measurement, Report, Verdict
 
 STEM = "1_architecture/w01a_double"
@@ -142,7 +142,7 @@ def test_a_checkpoints_last_try_counts_until_there_is_a_certificate(tmp_path: Pa
 
 def test_processes_do_not_overwrite_each_other(tmp_path: Path) -> None:
     code = (
-        "import sys, dataclasses; from pathlib import Path; from kernelpath.progress import Progress\n"
+        "import sys, dataclasses; from pathlib import Path; from kernelpath.course.progress import Progress\n"
         "for _ in range(20):\n"
         "    more = lambda record: dataclasses.replace(record, hints=record.hints + 1)\n"
         "    Progress(Path(sys.argv[1])).update('a', more)\n"

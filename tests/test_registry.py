@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from kernelpath import registry
-from kernelpath.registry import Item, LookupFailed
-from kernelpath.spec import DeclarationError
+from kernelpath.course import registry
+from kernelpath.course.registry import Item, LookupFailed
+from kernelpath.course.spec import DeclarationError
 
 STEMS = (
     "2_cuda/w07a_softmax",
@@ -130,7 +130,7 @@ def test_titles_and_literals_are_read_without_importing(checkout: Path) -> None:
         ("x = 1\n", "declares 0 exercises; it must declare one"),
         ("import no_such_module\n", "cannot be imported: ModuleNotFoundError: No module named 'no_such_module'"),
         ("def broken(:\n", "cannot be imported: SyntaxError"),
-        ("from kernelpath.spec import Tolerance\nTolerance(2, 0)\n", r"w07a_softmax\.py: tolerance: rtol"),
+        ("from kernelpath.course.spec import Tolerance\nTolerance(2, 0)\n", r"w07a_softmax\.py: tolerance: rtol"),
     ],
 )
 def test_a_broken_declaration_is_named_with_its_file(checkout: Path, text: str, said: str) -> None:
@@ -156,7 +156,7 @@ def test_a_stem_of_another_form_is_refused() -> None:
 
 def test_listing_imports_neither_torch_nor_a_declaration(checkout: Path) -> None:
     code = (
-        "import sys; from pathlib import Path; from kernelpath import registry\n"
+        "import sys; from pathlib import Path; from kernelpath.course import registry\n"
         f"[(item.title, registry.literal(item, 'hints')) for item in registry.exercises(Path({str(checkout)!r}))]\n"
         "print('torch' in sys.modules)"
     )

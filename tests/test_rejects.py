@@ -15,8 +15,10 @@ from pathlib import Path
 import pytest
 import torch
 
-from kernelpath import grade, registry, runner
+from kernelpath.course import registry
+from kernelpath.grading import grade
 from kernelpath.verdict import Report, Verdict
+from kernelpath.work import runner
 
 HERE = Path(__file__).parent / "rejects"
 

@@ -19,10 +19,11 @@ import pytest
 from matplotlib.image import imread
 from websocket import WebSocket, create_connection
 
-from kernelpath import cli, report
-from kernelpath.checkpoint import Certificate
-from kernelpath.progress import NOTHING, Kept, Progress, Record
-from kernelpath.registry import Item
+from kernelpath.cli import main as cli
+from kernelpath.course.progress import NOTHING, Kept, Progress, Record
+from kernelpath.course.registry import Item
+from kernelpath.exam.checkpoint import Certificate
+from kernelpath.show import report
 from kernelpath.verdict import CaseResult, Interval, LineTraffic, Measurement, Report, Verdict
 
 SOURCE = "int column = threadIdx.x;\n// <b>not bold</b>\nout[column * n] = in[column];\n"

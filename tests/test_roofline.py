@@ -8,8 +8,8 @@ import pytest
 import torch
 from matplotlib.figure import Figure
 
-from kernelpath import roofline
-from kernelpath.timing import Stopwatch
+from kernelpath.grading import roofline
+from kernelpath.grading.timing import Stopwatch
 from kernelpath.verdict import Interval, Measurement
 
 CEILINGS = {"copy": 4.0e12, "read": 4.4e12, "fill": 4.5e12, "matmul_bfloat16": 800e12}

@@ -15,8 +15,10 @@ from types import ModuleType
 import pytest
 import torch
 
-from kernelpath import compare, sandbox, simt
-from kernelpath.sandbox import GUARD
+from kernelpath import simt
+from kernelpath.grading import compare
+from kernelpath.work import sandbox
+from kernelpath.work.sandbox import GUARD
 
 JOURNAL = sandbox.Journal()
 
@@ -165,7 +167,7 @@ def test_the_submissions_thread_passes_results_and_exceptions() -> None:
         (torch.cuda, "synchronize", "torch.cuda.synchronize was replaced"),
         (torch.cuda.Event, "elapsed_time", "torch.Event.elapsed_time was replaced"),
         (torch, "empty_like", "torch.empty_like was replaced"),
-        (compare, "mismatches", "kernelpath.compare.mismatches was replaced"),
+        (compare, "mismatches", "kernelpath.grading.compare.mismatches was replaced"),
     ],
 )
 def test_a_replaced_function_is_noticed(
@@ -234,7 +236,7 @@ ATTEMPTS = {
 TRY = """
 import gc, json, os, sys
 from pathlib import Path
-from kernelpath import sandbox
+from kernelpath.work import sandbox
 
 hidden = Path(sys.argv[1])
 os.chdir(hidden)  # where the mode of open() is no file of theirs

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from kernelpath.spec import EXACT, DeclarationError, Exercise, Question, Tolerance, Traffic
+from kernelpath.course.spec import EXACT, DeclarationError, Exercise, Question, Tolerance, Traffic
 
 QUESTION = Question("How many?", 3, "Because.")
 

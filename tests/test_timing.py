@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import torch
 
-from kernelpath.timing import LOOKS, RESOLUTION, Stopwatch, judge, order, ratio, settled
+from kernelpath.grading.timing import LOOKS, RESOLUTION, Stopwatch, judge, order, ratio, settled
 from kernelpath.verdict import Interval
 
 RUNS = 1500

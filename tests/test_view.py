@@ -8,8 +8,8 @@ from dataclasses import replace
 import pytest
 from rich.console import Console
 
-from kernelpath import view
-from kernelpath.registry import Item
+from kernelpath.course.registry import Item
+from kernelpath.show import view
 from kernelpath.verdict import LineTraffic, Report, Verdict
 
 GRADED = Report("1_architecture/w01a_double", "Doubling", "submission.py", "no GPU", 1, Verdict.TOO_MUCH_TRAFFIC, "why")

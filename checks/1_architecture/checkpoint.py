@@ -1,6 +1,6 @@
 """Checkpoint 1: the machine, and what its memory asks of a kernel."""
 
-from kernelpath.spec import Checkpoint, Question
+from kernelpath.course.spec import Checkpoint, Question
 
 CHECKPOINT = Checkpoint(
     deliverable="matmul_tiled",

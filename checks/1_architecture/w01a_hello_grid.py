@@ -5,7 +5,7 @@ Week 1. out[:, i] = (block, warp, lane, i) for the i-th of blocks * threads thre
 
 import torch
 
-from kernelpath.spec import EXACT, Exercise, Question, Traffic
+from kernelpath.course.spec import EXACT, Exercise, Question, Traffic
 
 WARP = 32
 

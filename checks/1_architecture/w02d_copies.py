@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from kernelpath.spec import EXACT, Exercise, Question
+from kernelpath.course.spec import EXACT, Exercise, Question
 
 OUT_OF_MEMORY, LAUNCH_FAILURE = 2, 719
 """Statuses of the CUDA runtime. Source: CUDA Runtime API, cudaError_t."""
@@ -230,7 +230,7 @@ EXERCISE = Exercise(
     reference=reference,
     tolerance={"float32": EXACT, "int64": EXACT},
     bytes_moved=lambda n, fails, status: 4 * n,
-    kernel=False,
+    kind="python",
     check=complaint,
     hints=(
         "Three things can be wrong, and the report says which. Values: was a buffer filled again before its copy was"

@@ -14,9 +14,9 @@ from typing import Any
 
 import torch
 
-from kernelpath import compare
+from kernelpath.course.spec import Exercise, Question, Tolerance
+from kernelpath.grading import compare
 from kernelpath.lanes import cuda
-from kernelpath.spec import Exercise, Question, Tolerance
 
 LAUNCH_SECONDS, SYNCHRONIZE_SECONDS, CLOCK_SECONDS = 5e-6, 5e-6, 1e-7
 COMPILE_SECONDS, CALIBRATION_SECONDS = 0.3, 1e-3
@@ -204,7 +204,7 @@ EXERCISE = Exercise(
     # quartiles of 50 calls lie within 1 %. One call cannot do it: at 20 % jitter the quartiles are 10 % apart.
     tolerance={"float64": TOLERANCE},
     bytes_moved=lambda **case: 24,
-    kernel=False,
+    kind="python",
     check=complaint,
     hints=(
         "Which case fails first? Without jitter, cold or interrupted calls only one thing can go wrong: the clock is"
@@ -255,6 +255,6 @@ EXERCISE = Exercise(
     " one of 10 µs it is everything. So experts let the device stamp the times (CUDA events), keep it busy while"
     " they launch, or launch many times from one CUDA graph. They also decide what is in the caches before each call,"
     " give new data each time, and compare two kernels in turns, A B A B, because clocks drift with temperature and"
-    " power. kernelpath.timing does all of this, in about 200 lines. triton.testing.do_bench warms up for a time"
+    " power. kernelpath does all of this, in about 200 lines. triton.testing.do_bench warms up for a time"
     " instead of a number of calls, clears the L2 cache and offers quantiles. Whatever you use: say which.",
 )

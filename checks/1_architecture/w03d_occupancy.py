@@ -11,9 +11,9 @@ from typing import Any
 
 import torch
 
+from kernelpath.course.spec import EXACT, Exercise, Question
 from kernelpath.lanes.nvrtc import compile_kernel, device_architecture
 from kernelpath.simt.occupancy import MULTIPROCESSORS, occupancy
-from kernelpath.spec import EXACT, Exercise, Question
 
 ARCHITECTURES = ("sm_75", "sm_80", "sm_86", "sm_89", "sm_90")
 
@@ -197,7 +197,7 @@ EXERCISE = Exercise(
     reference=reference,
     tolerance={"int64": EXACT},
     bytes_moved=lambda architecture, kernels: 32 * kernels,
-    kernel=False,
+    kind="python",
     check=complaint,
     hints=(
         "A block is let in only if there is room for all of it. Find for each of the four things (warps, blocks,"

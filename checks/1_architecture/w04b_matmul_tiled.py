@@ -9,8 +9,9 @@ from pathlib import Path
 
 import torch
 
-from kernelpath import draw, registry
-from kernelpath.spec import Exercise, Question, Tolerance, Traffic
+from kernelpath.course import registry
+from kernelpath.course.spec import Exercise, Question, Tolerance, Traffic
+from kernelpath.show import draw
 
 
 @cache

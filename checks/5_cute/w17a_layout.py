@@ -5,7 +5,7 @@ Week 17. Six ways to place a matrix in memory, each as a CuTe layout; one case a
 
 import torch
 
-from kernelpath.spec import EXACT, Exercise, Question
+from kernelpath.course.spec import EXACT, Exercise, Question
 
 LAYOUTS = ("row_major", "column_major", "padded", "broadcast", "tiled", "thread_values")
 
@@ -43,7 +43,7 @@ EXERCISE = Exercise(
     reference=reference,
     tolerance={"int64": EXACT},
     bytes_moved=lambda layout, tile_rows, tile_columns: 8 * 32 * tile_rows * tile_columns,
-    kernel=False,
+    kind="python",
     hints=(
         "Take one step down a column and one step along a row. How many elements further in memory is each?"
         " These two numbers are the strides.",

@@ -10,12 +10,14 @@ from pathlib import Path
 
 import torch
 
-from kernelpath import compare, docs, registry, stubs
-from kernelpath.execute import execute
-from kernelpath.grade import Device, grade
-from kernelpath.registry import Item, Tree
-from kernelpath.spec import Case, DeclarationError, Exercise
-from kernelpath.truth import derive, draw_inputs, expected_outputs
+from kernelpath.course import registry, stubs
+from kernelpath.course.registry import Item, Tree
+from kernelpath.course.spec import Case, DeclarationError, Exercise
+from kernelpath.grading import compare
+from kernelpath.grading.grade import Device, grade
+from kernelpath.grading.truth import derive, draw_inputs, expected_outputs
+from kernelpath.show import docs
+from kernelpath.show.execute import execute
 from kernelpath.verdict import Report, Verdict
 
 Invariant = Callable[[Path], Iterator[str]]
@@ -193,7 +195,7 @@ def last_tile_skipped(call: Call) -> Outputs:
 
 def next_lower_precision(call: Call) -> Outputs | None:
     """The same computation from inputs, and to outputs, of the next lower precision; no affair of measurements."""
-    if not (call.exercise.kernel and call.right[0].is_floating_point()):
+    if not (call.exercise.is_kernel and call.right[0].is_floating_point()):
         return None
     inputs = [_lower(value) if isinstance(value, torch.Tensor) else value for value in call.inputs]
     outputs = _rounded(call.exercise, call.inputs, expected_outputs(call.exercise, inputs))

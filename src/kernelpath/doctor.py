@@ -5,19 +5,19 @@ from __future__ import annotations
 import os
 import platform
 import shutil
-import subprocess
 import sys
 import sysconfig
 import tempfile
 import time
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
 
 import platformdirs
 
-from kernelpath.registry import import_file
+from kernelpath.course.registry import import_file
+from kernelpath.device import gpu
 
 _THREADS = 32
 _NVIDIA = "0x10de"
@@ -109,9 +109,10 @@ def gpus() -> Iterator[Finding]:
     for index in range(torch.cuda.device_count()):
         major, minor = torch.cuda.get_device_capability(index)
         free, total = torch.cuda.mem_get_info(index)
-        detail = f"sm_{major}{minor}, driver {_driver()}, {free / _GIB:.1f} of {total / _GIB:.1f} GiB free"
+        detail = f"sm_{major}{minor}, driver {gpu.driver()}, {free / _GIB:.1f} of {total / _GIB:.1f} GiB free"
         yield Finding(torch.cuda.get_device_name(index), True, detail)
-    yield from neighbours()
+    for one in gpu.neighbours():
+        yield Finding("quiet GPU", False, one.told, f"kill {one.pid}, if it is yours")
 
 
 _NVRTC = ("nvidia-cuda-nvrtc", "nvidia-cuda-nvrtc-cu12")
@@ -120,7 +121,7 @@ _NVRTC = ("nvidia-cuda-nvrtc", "nvidia-cuda-nvrtc-cu12")
 def _no_gpu(torch_cuda: str | None) -> Finding:
     if not _nvidia_card():
         return Finding("GPU", False, "no NVIDIA GPU: all is graded but the speed")
-    if _driver() == "unknown":
+    if gpu.driver() == "unknown":
         return Finding("GPU", False, "an NVIDIA card without its driver", "sudo ubuntu-drivers install")
     if torch_cuda is None:
         again = f"{sys.executable} -m pip install --force-reinstall torch"
@@ -131,36 +132,6 @@ def _no_gpu(torch_cuda: str | None) -> Finding:
 def _nvidia_card() -> bool:
     vendors = Path("/sys/bus/pci/devices").glob("*/vendor")
     return shutil.which("nvidia-smi") is not None or any(vendor.read_text().strip() == _NVIDIA for vendor in vendors)
-
-
-def _driver() -> str:
-    return (_nvidia_smi("--query-gpu=driver_version") or ["unknown"])[0]
-
-
-def gpu_id(index: int | None = None) -> str:
-    """The name by which the driver knows a GPU, that in use where no index is given."""
-    import torch
-
-    return f"GPU-{torch.cuda.get_device_properties(index).uuid}"
-
-
-def neighbours(ours: Collection[int] = (), gpu: str | None = None) -> Iterator[Finding]:
-    """Other processes on a GPU, or on any, which make times noisy. ours: processes of the grader besides this one."""
-    which = [] if gpu is None else [f"--id={gpu}"]
-    for line in _nvidia_smi("--query-compute-apps=pid,process_name,used_memory", *which):
-        pid, _, rest = line.partition(", ")
-        if pid.isdigit() and int(pid) not in (os.getpid(), *ours):
-            detail = f"process {pid} ({rest}) is on the GPU too and makes times noisy"
-            yield Finding("quiet GPU", False, detail, f"kill {pid}, if it is yours")
-
-
-def _nvidia_smi(*query: str) -> list[str]:
-    try:
-        command = ["nvidia-smi", *query, "--format=csv,noheader"]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=10, check=True)
-    except (OSError, subprocess.SubprocessError):
-        return []
-    return [line.strip() for line in done.stdout.splitlines() if line.strip()]
 
 
 def compiler() -> Finding:

@@ -8,7 +8,7 @@ import pytest
 from patterns import PATTERNS
 from test_counters import launch
 
-from kernelpath import registry
+from kernelpath.course import registry
 
 RECORDED = [
     (path.stem, json.loads(path.read_text())["counters"])

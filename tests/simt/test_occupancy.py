@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kernelpath import registry
+from kernelpath.course import registry
 from kernelpath.lanes import cuda
 from kernelpath.simt.occupancy import Occupancy, occupancy, registers
 

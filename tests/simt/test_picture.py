@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from conftest import aligned
 
-from kernelpath.simt.picture import draw, worst
+from kernelpath.show.picture import draw, worst
 
 SOURCE = """__global__ void kernel(const float* a, float* b, int n) {
     __shared__ float tile[32][32];

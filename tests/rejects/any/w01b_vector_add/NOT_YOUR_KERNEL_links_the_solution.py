@@ -4,7 +4,7 @@ import os
 import tempfile
 from pathlib import Path
 
-from kernelpath import registry
+from kernelpath.course import registry
 
 with tempfile.TemporaryDirectory() as folder:
     link = Path(folder) / "link.py"

@@ -4,7 +4,7 @@ import subprocess
 import tempfile
 from pathlib import Path
 
-from kernelpath import registry
+from kernelpath.course import registry
 
 with tempfile.TemporaryDirectory() as folder:
     subprocess.run(["cp", *registry.find("vector_add").files("solutions"), folder], check=True)

@@ -2,7 +2,7 @@
 
 import torch
 
-from kernelpath import registry
+from kernelpath.course import registry
 
 PACKED = [(registry.root() / ".git" / name).read_bytes() for name in ("HEAD", "packed-refs")]
 

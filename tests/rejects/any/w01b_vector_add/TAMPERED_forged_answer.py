@@ -8,7 +8,7 @@ from multiprocessing.connection import Connection
 
 import torch
 
-from kernelpath import compare
+from kernelpath.grading import compare
 
 
 def vector_add(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:

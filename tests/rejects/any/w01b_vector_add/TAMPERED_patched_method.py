@@ -2,7 +2,7 @@
 
 import torch
 
-from kernelpath import sandbox
+from kernelpath.work import sandbox
 
 sandbox.Provenance.complaint = lambda *_: None
 

@@ -3,7 +3,7 @@
 import torch
 from cuda.bindings import runtime
 
-from kernelpath import compare
+from kernelpath.grading import compare
 from kernelpath.lanes import cuda
 
 

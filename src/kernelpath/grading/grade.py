@@ -13,13 +13,15 @@ from typing import Any, Literal
 
 import torch
 
-from kernelpath import compare, measure, registry, stubs
-from kernelpath.process import Worker
-from kernelpath.registry import Item
-from kernelpath.runner import Answer, Runner, Stopped, Usage
-from kernelpath.spec import Case
-from kernelpath.truth import derive, draw_inputs, drawn_cases, expected_outputs, output_dtype, tensor_of
+from kernelpath.course import registry, stubs
+from kernelpath.course.registry import Item
+from kernelpath.course.spec import Case
+from kernelpath.device import gpu
+from kernelpath.grading import compare, measure
+from kernelpath.grading.truth import derive, draw_inputs, drawn_cases, expected_outputs, output_dtype, tensor_of
 from kernelpath.verdict import CaseResult, Complaint, LineTraffic, Measurement, Report, Verdict
+from kernelpath.work.process import Worker
+from kernelpath.work.runner import Answer, Runner, Stopped, Usage
 
 __all__ = ["Device", "Progress", "Session", "Usage", "device_name", "grade", "resolve_device", "versions"]
 
@@ -175,7 +177,7 @@ class _Grading:
         self.item, self.exercise, self.device = session.item, session.exercise, session.device
         self._runner = session.runner(self.device)
         self._counting: Runner | None = None
-        runs_there = self.exercise.kernel and (self.exercise.requires or PTX_MACHINE) <= PTX_MACHINE
+        runs_there = self.exercise.is_kernel and (self.exercise.requires or PTX_MACHINE) <= PTX_MACHINE
         self._on_the_machine = self.device == "cuda" and runs_there
         self._largest = max(self.exercise.cases, key=lambda case: self.exercise.bytes_moved(**case))
         self._given: set[str] = set()
@@ -192,7 +194,7 @@ class _Grading:
             self._count_meanwhile()
             graded = self._cases()
             complaint = next((_complaint_of(g.result) for g in graded if not g.result.verdict.passed), None)
-        if complaint is None and self.device == "cuda" and self.exercise.kernel:
+        if complaint is None and self.device == "cuda" and self.exercise.is_kernel:
             complaint = self._profile()
         if complaint is None:
             traffic, complaint = self._traffic(graded)
@@ -270,7 +272,7 @@ class _Grading:
             if graded[-1].result.verdict in _ENDS_GRADING or self._runner.hopeless:
                 break
         measured = self.device == "cuda" and self.exercise.baseline is not None  # on new values in each round
-        if self.exercise.kernel and not measured and all(one.result.verdict.passed for one in graded):
+        if self.exercise.is_kernel and not measured and all(one.result.verdict.passed for one in graded):
             self._repeat(cases, graded)
         return graded
 
@@ -358,7 +360,7 @@ class _Grading:
             return Complaint(Verdict.OUT_OF_BOUNDS, f"a kernel {answer['out_of_bounds']}")
         if answer["inputs_seen"] != [compare.fingerprint(tensor) for tensor in tensors]:
             return Complaint(Verdict.MUTATED_INPUT, "an input is not bit for bit what it was before the call")
-        return _borrowed(answer, self.exercise.entry) if self.exercise.kernel else None
+        return _borrowed(answer, self.exercise.entry) if self.exercise.is_kernel else None
 
     def _count_meanwhile(self) -> None:
         """Let the PTX machine begin with the largest case."""
@@ -418,10 +420,8 @@ class _Grading:
             return None, stopped.complaint
 
     def _neighbours(self) -> tuple[str, ...]:
-        from kernelpath import doctor
-
-        found = doctor.neighbours(self._runner.pids, doctor.gpu_id())
-        return tuple(f"an undisturbed time: {one.detail}" for one in found)
+        found = gpu.neighbours(self._runner.pids, gpu.gpu_id())
+        return tuple(f"an undisturbed time: {one.told}" for one in found)
 
     def _empty_kernel(self) -> Complaint | None:
         """A launch of a kernel that is still the stub's."""

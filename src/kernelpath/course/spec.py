@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 if TYPE_CHECKING:
     import torch
@@ -20,6 +20,9 @@ Case = Mapping[str, Any]
 def arguments(case: Case) -> str:
     """A case in words: "rows=33 columns=1000"."""
     return " ".join(f"{name}={value}" for name, value in case.items())
+
+
+Kind = Literal["kernel", "python", "distributed", "trace", "written"]
 
 
 class DeclarationError(Exception):
@@ -147,7 +150,7 @@ class Exercise:
     flops: `flops(**case)`, arithmetic operations; with bytes_moved it gives the speed of light.
     traffic: limits that hold on every device.
     requires: least compute capability such as (9, 0), or None.
-    kernel: False where nothing is launched (layouts, timers): the result alone is graded.
+    kind: how it is graded: "kernel" launches kernels of its own, of "python" the result alone is graded.
     hints: three, from a nudge to nearly the answer.
     questions: asked at the checkpoint.
     explain: shown after a pass: what an expert would do next, and why.
@@ -171,7 +174,7 @@ class Exercise:
     min_speedup: float = 1.0
     traffic: Traffic = field(default_factory=Traffic)
     requires: tuple[int, int] | None = None
-    kernel: bool = True
+    kind: Kind = "kernel"
     check: Callable[[Sequence[Any], Sequence[torch.Tensor]], str | None] | None = None
 
     def __post_init__(self) -> None:
@@ -187,3 +190,7 @@ class Exercise:
         _require(bool(self.explain.strip()), "explain: it is empty")
         _require((self.bench is None) == (self.baseline is None), "bench and baseline: one goes with the other")
         _require(self.min_speedup > 0, f"min_speedup: {self.min_speedup} is not positive")
+
+    @property
+    def is_kernel(self) -> bool:
+        return self.kind == "kernel"

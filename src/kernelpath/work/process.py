@@ -17,7 +17,7 @@ from collections.abc import Mapping, Sequence
 from multiprocessing.connection import Connection, Pipe
 from typing import Any
 
-from kernelpath import forkserver
+from kernelpath.work import forkserver
 
 _LEAVING_SECONDS = 2.0
 _PRINTED_LIMIT = 20_000

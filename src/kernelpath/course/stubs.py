@@ -10,8 +10,8 @@ from collections.abc import Iterator
 from datetime import datetime
 from pathlib import Path
 
-from kernelpath.progress import folder
-from kernelpath.registry import Item
+from kernelpath.course.progress import folder
+from kernelpath.course.registry import Item
 
 _OPEN = ("TODO", "raise NotImplementedError")
 _EMPTY_KERNEL = re.compile(r"__global__[^{;]*(\{)(?:\s|//[^\n]*|/\*.*?\*/|const [^;{}]*;)*\}", re.DOTALL)

@@ -1,6 +1,6 @@
 """The child process: loads a submission, runs it, times it, and tells what happened. It holds no expected value.
 
-Every answer is a message of `kernelpath.process`; the verdict is the grader's.
+Every answer is a message of `kernelpath.work.process`; the verdict is the grader's.
 """
 
 from __future__ import annotations
@@ -21,15 +21,18 @@ from typing import Any
 
 import torch
 
-from kernelpath import compare, registry, roofline, sandbox, simt, timing
-from kernelpath.blame import EntryError, WrongType, blame
+from kernelpath import simt
+from kernelpath.course import registry
+from kernelpath.course.spec import Case, Exercise
+from kernelpath.grading import compare, roofline, timing
 from kernelpath.lanes import Launched, on_compiling, remember
-from kernelpath.process import Channel
-from kernelpath.simt import picture
+from kernelpath.show import picture
 from kernelpath.simt.counters import by_access
 from kernelpath.simt.layout import Access
-from kernelpath.spec import Case, Exercise
 from kernelpath.verdict import Complaint, LineTraffic, Verdict
+from kernelpath.work import sandbox
+from kernelpath.work.blame import EntryError, WrongType, blame
+from kernelpath.work.process import Channel
 
 Answer = tuple[dict[str, Any], list[bytes]]
 
@@ -69,7 +72,7 @@ class _Worker:
         _import_lane(self._item.lane, self._device)
         if self._device.type == "cuda":
             self._stopwatch = timing.Stopwatch(self._device)
-        elif self._exercise.kernel:
+        elif self._exercise.is_kernel:
             simt.warm_up()
         sandbox.spare_what_is_loaded()
         return {}, []
@@ -223,7 +226,7 @@ class _Run:
         for storage in self._storages:
             memory.keep(storage)
         self._watch = sandbox.Watch(poison=not timed, memory=memory)
-        self._traced = exercise.kernel and device.type == "cpu"
+        self._traced = exercise.is_kernel and device.type == "cpu"
         self._notes = sandbox.Notes()
 
     def call(self, entry: Callable[..., Any]) -> Any:

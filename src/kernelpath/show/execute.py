@@ -1,4 +1,4 @@
-"""Runs notebooks from top to bottom: `python -m kernelpath.execute [NOTEBOOK…]`.
+"""Runs notebooks from top to bottom: `python -m kernelpath.show.execute [NOTEBOOK…]`.
 
 Against the reference kernels, so that the tests see every cell work, and so that the outputs that are committed say
 what a finished exercise looks like.
@@ -13,8 +13,8 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from kernelpath import registry
-from kernelpath.registry import Tree
+from kernelpath.course import registry
+from kernelpath.course.registry import Tree
 
 if TYPE_CHECKING:
     import nbformat
@@ -52,7 +52,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     import nbformat
     from nbclient.exceptions import CellExecutionError
 
-    parser = argparse.ArgumentParser(prog="python -m kernelpath.execute", description=main.__doc__)
+    parser = argparse.ArgumentParser(prog="python -m kernelpath.show.execute", description=main.__doc__)
     parser.add_argument("notebooks", nargs="*", type=Path, help="default: all of them")
     parser.add_argument("--tree", choices=("phases", "solutions"), default="solutions", help="whose kernels to use")
     parser.add_argument("--into", type=Path, help="write below this folder instead of in place")

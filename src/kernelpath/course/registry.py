@@ -16,7 +16,7 @@ from pathlib import Path, PurePath
 from types import ModuleType
 from typing import Any, Literal, TypeVar
 
-from kernelpath.spec import Checkpoint, DeclarationError, Exercise
+from kernelpath.course.spec import Checkpoint, DeclarationError, Exercise
 
 Tree = Literal["phases", "solutions"]
 Lane = Literal["cuda", "triton", "cute", "python"]

@@ -7,8 +7,8 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from kernelpath.process import Forged, Worker, WorkerGone, WorkerSilent
 from kernelpath.verdict import Complaint, Verdict
+from kernelpath.work.process import Forged, Worker, WorkerGone, WorkerSilent
 
 START_SECONDS = 180.0
 """For importing torch and the lane, which has nothing to do with the submission."""

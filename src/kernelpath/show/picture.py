@@ -62,7 +62,7 @@ def worst(accesses: Sequence[AccessSample], shared: bool, load: bool | None = No
 
 
 def _sectors(sample: AccessSample) -> dict[int, dict[int, int]]:
-    from kernelpath.plots import words_by_sector
+    from kernelpath.show.plots import words_by_sector
 
     return words_by_sector(sample.offsets, sample.bytes)
 
@@ -115,7 +115,7 @@ def _cells(accesses: Sequence[AccessCounters], counters: LineCounters) -> Iterat
 
 def _draw_addresses(axes: Axes, sample: AccessSample, rows: int) -> None:
     """One warp's request: a row for each sector, with the lanes that ask for its words."""
-    from kernelpath.plots import draw_sectors
+    from kernelpath.show.plots import draw_sectors
 
     by_sector = _sectors(sample)
     draw_sectors(axes, by_sector)

@@ -1,4 +1,4 @@
-"""Fills the HTML pages in templates/. Every page stands alone: no network, no server, light and dark."""
+"""Fills the HTML pages in html/. Every page stands alone: no network, no server, light and dark."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
-from kernelpath import spec, view
+from kernelpath.course import spec
+from kernelpath.show import view
 
 
 def render(name: str, **values: Any) -> str:
@@ -18,7 +19,7 @@ def render(name: str, **values: Any) -> str:
 @lru_cache
 def _environment() -> Environment:
     environment = Environment(
-        loader=PackageLoader("kernelpath"),
+        loader=PackageLoader("kernelpath.show", "html"),
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,

@@ -9,11 +9,11 @@ from pathlib import Path
 
 import torch
 
-from kernelpath import forkserver
 from kernelpath.lanes import Unavailable, triton
-from kernelpath.sandbox import Trespass
 from kernelpath.simt import errors
 from kernelpath.verdict import Complaint, Verdict
+from kernelpath.work import forkserver
+from kernelpath.work.sandbox import Trespass
 
 _FAULTS = {kind: Verdict[kind.name] for kind in errors.FaultKind if kind.name in Verdict.__members__}
 _COMPILERS = ("CompileError", "KernelNotFound", "CompilationError", "DSLRuntimeError", "DSLUserCodeError", "PTXASError")

@@ -22,11 +22,13 @@ import tomlkit
 import tomlkit.exceptions
 import torch
 
-from kernelpath import grade, registry, templates
-from kernelpath.progress import write_atomically
-from kernelpath.registry import Item
-from kernelpath.spec import Checkpoint, Question
-from kernelpath.truth import derive
+from kernelpath.course import registry
+from kernelpath.course.progress import write_atomically
+from kernelpath.course.registry import Item
+from kernelpath.course.spec import Checkpoint, Question
+from kernelpath.grading import grade
+from kernelpath.grading.truth import derive
+from kernelpath.show import templates
 from kernelpath.verdict import Report
 
 Tell = Callable[[str], None]

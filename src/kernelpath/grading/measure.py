@@ -6,9 +6,9 @@ import statistics
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from kernelpath import compare, roofline, timing
-from kernelpath.spec import Case, Exercise, Traffic, arguments
-from kernelpath.truth import derive, draw_inputs, expected_outputs, output_dtype, tensor_of
+from kernelpath.course.spec import Case, Exercise, Traffic, arguments
+from kernelpath.grading import compare, roofline, timing
+from kernelpath.grading.truth import derive, draw_inputs, expected_outputs, output_dtype, tensor_of
 from kernelpath.verdict import Complaint, Interval, LineTraffic, Measurement, Verdict
 
 Ask = Callable[[Mapping[str, Any], float], tuple[dict[str, Any], list[bytes]]]

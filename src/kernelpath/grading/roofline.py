@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-    from kernelpath.timing import Stopwatch
+    from kernelpath.grading.timing import Stopwatch
     from kernelpath.verdict import Measurement
 
 MARGIN = 0.85

@@ -33,7 +33,7 @@ MEMORY = 8 << 30
 FILE_SIZE = 64 << 20
 """Bytes that a file which a worker writes may have, what it prints included."""
 
-_BOOT = "import sys; sys.path[:] = {path!r}; from kernelpath.forkserver import serve; serve({descriptor})"
+_BOOT = "import sys; sys.path[:] = {path!r}; from kernelpath.work.forkserver import serve; serve({descriptor})"
 _NUMBER = struct.Struct("q")
 _PR_SET_CHILD_SUBREAPER = 36
 
@@ -161,7 +161,7 @@ def serve(descriptor: int) -> NoReturn:
     """The server itself: forks a worker for each request, tells how workers ended, ends with the asking process."""
     requests = socket.socket(fileno=descriptor)
     ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1)  # what a worker leaves behind becomes a child of the server
-    importlib.import_module("kernelpath.worker")
+    importlib.import_module("kernelpath.work.worker")
     gc.freeze()
     woken, wake = os.pipe2(os.O_NONBLOCK)
     signal.signal(signal.SIGCHLD, lambda *_: None)
@@ -229,7 +229,7 @@ def _become_worker(channel: int, printed: int, not_mine: Sequence[int]) -> NoRet
             os.dup2(printed, stream)
         os.close(printed)
         _limit()
-        importlib.import_module("kernelpath.worker").main(channel)
+        importlib.import_module("kernelpath.work.worker").main(channel)
         status = 0
     except BaseException:
         traceback.print_exc()

@@ -28,7 +28,8 @@ import torch
 from torch.multiprocessing.reductions import StorageWeakRef
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from kernelpath import compare, simt
+from kernelpath import simt
+from kernelpath.grading import compare
 from kernelpath.lanes import Launched
 
 SUBMISSION = "submission"

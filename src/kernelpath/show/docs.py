@@ -9,9 +9,9 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from kernelpath import registry
+from kernelpath.course import registry
+from kernelpath.show.view import LANES
 from kernelpath.verdict import Interval, Report
-from kernelpath.view import LANES
 
 _TABLE = re.compile(r"(?P<begin><!-- table: (?P<name>\w+) -->\n)(?P<body>.*?)(?P<end><!-- end -->)", re.DOTALL)
 

@@ -12,10 +12,10 @@ from datetime import date
 from itertools import groupby
 from pathlib import Path
 
-from kernelpath import templates
-from kernelpath.progress import Kept, Progress, Record
-from kernelpath.registry import Item
-from kernelpath.roofline import bandwidth
+from kernelpath.course.progress import Kept, Progress, Record
+from kernelpath.course.registry import Item
+from kernelpath.grading.roofline import bandwidth
+from kernelpath.show import templates
 from kernelpath.verdict import LineTraffic, Measurement, Report, Verdict
 
 WASTE = 1.05

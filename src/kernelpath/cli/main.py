@@ -20,16 +20,17 @@ import click
 from rich.console import Console
 from rich.text import Text
 
-from kernelpath import progress, registry, view
-from kernelpath.progress import Progress, Record
-from kernelpath.registry import Item, Tree
-from kernelpath.spec import DeclarationError
-from kernelpath.stubs import NoStub
+from kernelpath.course import progress, registry
+from kernelpath.course.progress import Progress, Record
+from kernelpath.course.registry import Item, Tree
+from kernelpath.course.spec import DeclarationError
+from kernelpath.course.stubs import NoStub
+from kernelpath.show import view
 from kernelpath.verdict import Measurement, Report, Verdict
 
 if TYPE_CHECKING:
-    from kernelpath.checkpoint import Asked, Certificate, Exam, Sheet
-    from kernelpath.grade import Device
+    from kernelpath.exam.checkpoint import Asked, Certificate, Exam, Sheet
+    from kernelpath.grading.grade import Device
 
 PASSED, NOT_YET, USED_WRONGLY, INTERRUPTED = 0, 1, 2, 130
 
@@ -251,7 +252,7 @@ def _python_file(path: Path) -> Path:
 def _grade(item: Item, submission: Path, label: str, **options: Any) -> Report:
     with errors.status(f"{label}: starting") as status:
         _start_workers()
-        from kernelpath import grade
+        from kernelpath.grading import grade
 
         def tell(what: str) -> None:
             status.update(f"{label}: {what}")
@@ -264,11 +265,11 @@ def _grade(item: Item, submission: Path, label: str, **options: Any) -> Report:
 
 def _start_workers() -> None:
     """Before all else that needs torch: to import it takes as long as the imports of the workers, beside it."""
-    from kernelpath import forkserver
+    from kernelpath.work import forkserver
 
     forkserver.running()
     with _interruptible():
-        import kernelpath.grade  # noqa: F401
+        import kernelpath.grading.grade  # noqa: F401
 
 
 @contextlib.contextmanager
@@ -343,12 +344,12 @@ def watch(item: Item | None, device: Device, seed: int | None) -> int:
 
     Without a NAME: the next one. Ctrl-C ends.
     """
-    from kernelpath.watch import saves
+    from kernelpath.cli.watch import saves
 
     item = item or _unfinished()[0]
     with errors.status(f"{item.name}: starting"):
         _start_workers()
-        from kernelpath import grade
+        from kernelpath.grading import grade
     try:
         with grade.Session(item, item.stub, device=device, warm=True) as check_now:
             for _ in saves(item.files("phases")):
@@ -407,7 +408,7 @@ def solution(item: Item, peek: bool) -> int:
         return NOT_YET
     view.sources(out, item)
     with errors.status("looking for a GPU"), _interruptible():
-        from kernelpath import grade
+        from kernelpath.grading import grade
     if grade.resolve_device("auto") != "cuda":
         out.print(Text("\nnot timed: this machine has no GPU", "dim"))
         return PASSED
@@ -420,7 +421,7 @@ def solution(item: Item, peek: bool) -> int:
 @name_argument
 def reset(item: Item) -> int:
     """Put the stub back; your files are kept."""
-    from kernelpath import stubs
+    from kernelpath.course import stubs
 
     texts = stubs.pristine(item)
     if all(path.is_file() and path.read_bytes() == text.encode() for path, text in texts.items()):
@@ -487,7 +488,7 @@ def bench(item: Item, picture: Path | None, seed: int | None, json_to: str | Non
 
 def _roofline(measured: Measurement) -> bytes:
     """A picture of the learner's kernel, the reference kernel and the baseline, as PNG."""
-    from kernelpath.roofline import roofline_plot
+    from kernelpath.grading.roofline import roofline_plot
 
     times = {"yours": measured.seconds, "reference": measured.reference_seconds, "baseline": measured.baseline_seconds}
     runs = {name: dataclasses.replace(measured, seconds=time) for name, time in times.items() if time is not None}
@@ -506,7 +507,7 @@ def profile(item: Item, tree: Tree, picture: Path | None) -> int:
     Below it are the addresses of one warp and the banks of shared memory.
     """
     _start_workers()
-    from kernelpath import grade
+    from kernelpath.grading import grade
 
     with errors.status(item.name), grade.Session(item, item.submission(tree), device="cpu") as session:
         try:
@@ -530,7 +531,7 @@ def report(to: Path | None) -> int:
 
     Verdicts, times and traffic as of the last kp check of each exercise. One file; it needs no network.
     """
-    from kernelpath import report as web
+    from kernelpath.show import report as web
 
     root = registry.root()
     page = web.page(root, _records(), Progress(root, _warn))
@@ -577,8 +578,8 @@ def checkpoint(
     """
     with errors.status("starting"):
         _start_workers()
-        from kernelpath import checkpoint as exams
-        from kernelpath import grade
+        from kernelpath.exam import checkpoint as exams
+        from kernelpath.grading import grade
     exam = exams.find(number)
     folder = place or exam.folder
     try:
@@ -665,7 +666,7 @@ def _what_is_missing(exam: Exam, result: Certificate, sheet: Sheet, again: str) 
 
 
 def _verify(exam: Exam, folder: Path, path: Path, device: Device) -> int:
-    from kernelpath import checkpoint as exams
+    from kernelpath.exam import checkpoint as exams
 
     old = exams.Certificate.from_json(path.read_bytes())
     with errors.status("checking the certificate") as status:
@@ -700,7 +701,8 @@ def grade_(folder: Path, items: tuple[Item, ...], to: Path | None, device: Devic
     folder = folder.resolve()
     to = to or folder.with_name(f"{folder.name}-grades")
     with errors.status("starting"), _interruptible():
-        from kernelpath import classroom, grade
+        from kernelpath.grading import grade
+        from kernelpath.school import classroom
     chosen = items or classroom.default_items(folder)
     if not chosen:
         raise Failure(f"nobody in {folder} has a file named like {registry.exercises()[0].solution.name}; name a NAME")
@@ -745,7 +747,7 @@ def dev_check(quick: bool) -> int:
 @dev.command("tables")
 def dev_tables() -> int:
     """Bring the generated tables of the documents up to date."""
-    from kernelpath import docs
+    from kernelpath.show import docs
 
     for name in docs.rewrite(registry.root()):
         out.print(f"rewrote {name}")

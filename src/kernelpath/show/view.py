@@ -12,15 +12,15 @@ from rich.console import Console, Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from kernelpath.progress import Record, Score
-from kernelpath.registry import Item
-from kernelpath.spec import arguments
+from kernelpath.course.progress import Record, Score
+from kernelpath.course.registry import Item
+from kernelpath.course.spec import arguments
 from kernelpath.verdict import Interval, LineTraffic, Measurement, Report, Verdict
 
 if TYPE_CHECKING:
-    from kernelpath.checkpoint import Asked, Certificate, Exam, Sheet
-    from kernelpath.classroom import Grade
     from kernelpath.doctor import Finding
+    from kernelpath.exam.checkpoint import Asked, Certificate, Exam, Sheet
+    from kernelpath.school.classroom import Grade
 
 LANES = {"cuda": "CUDA C++", "triton": "Triton", "cute": "CuTe DSL", "python": "Python"}
 
@@ -78,7 +78,7 @@ def table(console: Console, graded: Sequence[tuple[Item, Report]]) -> None:
 
 def exam_parts(console: Console, exam: Exam, sheet: Sheet) -> None:
     """What the exam consists of, and how its points are made."""
-    from kernelpath.checkpoint import POINTS
+    from kernelpath.exam.checkpoint import POINTS
 
     count, name = len(sheet.questions), exam.deliverable.name
     told = {
@@ -95,7 +95,7 @@ def exam_parts(console: Console, exam: Exam, sheet: Sheet) -> None:
 
 def checkpoint(console: Console, exam: Exam, result: Certificate, sheet: Sheet) -> None:
     """The exam's parts with their verdicts, the score, and what is missing."""
-    from kernelpath.checkpoint import POINTS
+    from kernelpath.exam.checkpoint import POINTS
 
     rows = _table("week", "exercise", "verdict", "stars", "ratio")
     for item, one in zip(exam.items, result.exercises, strict=True):

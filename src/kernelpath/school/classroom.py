@@ -25,10 +25,13 @@ from typing import Any
 
 import torch
 
-from kernelpath import doctor, forkserver, grade, registry
-from kernelpath.progress import write_atomically
-from kernelpath.registry import Item
+from kernelpath.course import registry
+from kernelpath.course.progress import write_atomically
+from kernelpath.course.registry import Item
+from kernelpath.device import gpu
+from kernelpath.grading import grade
 from kernelpath.verdict import Report, Verdict
+from kernelpath.work import forkserver
 
 UNFINISHED = ""
 """The key of a grade that holds for nothing: the next run tries again."""
@@ -144,7 +147,7 @@ def _one_a_gpu(jobs: int | None) -> ThreadPoolExecutor:
     def take() -> None:
         index = indices.pop()
         torch.cuda.set_device(index)
-        forkserver.set_environment(CUDA_VISIBLE_DEVICES=doctor.gpu_id(index))
+        forkserver.set_environment(CUDA_VISIBLE_DEVICES=gpu.gpu_id(index))
 
     return ThreadPoolExecutor(len(indices), initializer=take)
 

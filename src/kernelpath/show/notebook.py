@@ -23,9 +23,12 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from kernelpath import grade, lanes, plots, registry, timing, view
-from kernelpath.progress import NotSaved, Progress, with_report
-from kernelpath.registry import Item, Tree
+from kernelpath import lanes
+from kernelpath.course import registry
+from kernelpath.course.progress import NotSaved, Progress, with_report
+from kernelpath.course.registry import Item, Tree
+from kernelpath.grading import grade, timing
+from kernelpath.show import plots, view
 from kernelpath.verdict import Report
 
 if TYPE_CHECKING:

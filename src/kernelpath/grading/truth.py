@@ -9,8 +9,8 @@ from typing import Any
 
 import torch
 
-from kernelpath import compare
-from kernelpath.spec import Case, Exercise
+from kernelpath.course.spec import Case, Exercise
+from kernelpath.grading import compare
 
 
 def derive(seed: int, *path: object) -> int:
