@@ -388,7 +388,10 @@ def until(condition: Callable[[], bool], seconds: float = 30.0) -> None:
 
 
 def test_nothing_that_must_be_quick_imports_torch(item: Item) -> None:
-    code = "import sys; from kernelpath.cli import main as cli\ntry: cli.main()\nfinally: assert 'torch' not in sys.modules"
+    code = (
+        "import sys; from kernelpath.cli import main as cli\n"
+        "try: cli.main()\nfinally: assert 'torch' not in sys.modules"
+    )
     for command in (["list"], ["hint", "double"], ["progress"], ["next"], ["--help"]):
         done = subprocess.run([sys.executable, "-c", code, *command], capture_output=True, text=True, env=os.environ)
         assert done.returncode == 0, done.stderr

@@ -6,10 +6,9 @@ from pathlib import Path
 import pytest
 import torch
 
-from kernelpath.course import registry
+from kernelpath.course import draw, registry
 from kernelpath.course.spec import Case
 from kernelpath.grading import compare, grade
-from kernelpath.show import draw
 
 Round = Callable[[torch.Tensor], torch.Tensor]
 

@@ -195,7 +195,7 @@ def test_the_worker_dies_with_the_grader(doubling: Item, tmp_path: Path) -> None
         f"import os, time\nopen({str(tmp_path / 'pid')!r}, 'w').write(str(os.getpid()))\ntime.sleep(600)\n"
     )
     source = (
-        "from pathlib import Path; from kernelpath import grade; from kernelpath.course.registry import Item\n"
+        "from pathlib import Path; from kernelpath.grading import grade; from kernelpath.course.registry import Item\n"
         f"item = Item(Path({str(doubling.root)!r}), {doubling.stem!r}); grade.grade(item, item.solution, device='cpu')"
     )
     parent = subprocess.Popen([sys.executable, "-c", source])

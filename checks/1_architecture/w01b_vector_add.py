@@ -5,8 +5,8 @@ Week 1. out = x + y for float32 vectors of any length, contiguous but not always
 
 import torch
 
+from kernelpath.course import draw
 from kernelpath.course.spec import Exercise, Question, Tolerance, Traffic
-from kernelpath.show import draw
 
 
 def inputs(rng: torch.Generator, n: int, offset: int = 0) -> tuple[torch.Tensor, torch.Tensor]:

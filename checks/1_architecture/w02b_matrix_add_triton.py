@@ -5,8 +5,8 @@ Week 2. out = x + y for float32 matrices whose rows are contiguous but may lie f
 
 import torch
 
+from kernelpath.course import draw
 from kernelpath.course.spec import Exercise, Question, Tolerance, Traffic
-from kernelpath.show import draw
 
 
 def inputs(rng: torch.Generator, rows: int, columns: int, pad: int) -> tuple[torch.Tensor, torch.Tensor]:

@@ -5,9 +5,9 @@ Week 2. A triangle of radius 8 smooths a float32 vector: out[i] = sum of (9 - |k
 
 import torch
 
+from kernelpath.course import draw
 from kernelpath.course.spec import Exercise, Question, Tolerance, Traffic
 from kernelpath.lanes import cuda
-from kernelpath.show import draw
 
 RADIUS = 8
 

@@ -5,9 +5,9 @@ Week 3. out[r, :] = table[index[r], :] for a contiguous float32 table and int64 
 
 import torch
 
+from kernelpath.course import draw
 from kernelpath.course.spec import EXACT, Exercise, Question, Traffic
 from kernelpath.lanes import cuda
-from kernelpath.show import draw
 
 STRIDED = cuda.Kernel(
     "a_thread_a_row.cu",

@@ -5,8 +5,8 @@ Week 3. out[j, i] = x[i, j] for a contiguous float32 or bfloat16 matrix of any s
 
 import torch
 
+from kernelpath.course import draw
 from kernelpath.course.spec import EXACT, Exercise, Question, Traffic
-from kernelpath.show import draw
 
 BYTES = {"float32": 4, "bfloat16": 2}
 

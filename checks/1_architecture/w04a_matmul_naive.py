@@ -5,9 +5,9 @@ Week 4. out = a @ b for contiguous float32 matrices a (m x k) and b (k x n) of a
 
 import torch
 
+from kernelpath.course import draw
 from kernelpath.course.spec import Exercise, Question, Tolerance, Traffic
 from kernelpath.lanes import cuda
-from kernelpath.show import draw
 
 LANES_DOWN = cuda.Kernel(
     "lanes_down_a_column.cu",

@@ -9,9 +9,8 @@ from pathlib import Path
 
 import torch
 
-from kernelpath.course import registry
+from kernelpath.course import draw, registry
 from kernelpath.course.spec import Exercise, Question, Tolerance, Traffic
-from kernelpath.show import draw
 
 
 @cache

@@ -5,8 +5,8 @@ Week 7. out[i, :] = exp(x[i, :] - max) / sum for a contiguous float32 or bfloat1
 
 import torch
 
+from kernelpath.course import draw
 from kernelpath.course.spec import Exercise, Question, Tolerance, Traffic
-from kernelpath.show import draw
 
 BYTES = {"float32": 4, "bfloat16": 2}
 

@@ -5,8 +5,8 @@ Week 14. h = x + residual, and y = h * weight / sqrt(mean(h^2) + eps) along each
 
 import torch
 
+from kernelpath.course import draw
 from kernelpath.course.spec import Exercise, Question, Tolerance, Traffic
-from kernelpath.show import draw
 
 BYTES = {"float32": 4, "bfloat16": 2}
 EPS = 1e-6

@@ -5,8 +5,8 @@ Week 18. A copy of a contiguous float32 or bfloat16 vector of any length, which 
 
 import torch
 
+from kernelpath.course import draw
 from kernelpath.course.spec import EXACT, Exercise, Question, Traffic
-from kernelpath.show import draw
 
 BYTES = {"float32": 4, "bfloat16": 2}
 
