@@ -511,15 +511,20 @@ def profile(item: Item, tree: Tree, picture: Path | None) -> int:
 
     with errors.status(item.name), grade.Session(item, item.submission(tree), device="cpu") as session:
         try:
-            drawn = session.picture()
+            heaviest = session.heaviest()
         except grade.NotDrawn as error:
             out.print(str(error))
             view.step(out, f"kp check {item.name}" + (f" --tree {tree}" if tree != "phases" else ""))
             return NOT_YET
         except grade.Usage as error:
             raise Failure(str(error)) from error
+    from kernelpath.show.picture import draw
+
+    source = item.submission(tree).with_name(Path(heaviest.file).name)
+    figure, drawn = draw(heaviest, source.read_text(encoding="utf-8"), f"{item.name}: {source.name}"), io.BytesIO()
+    figure.savefig(drawn, format="png", dpi=120)
     path = picture or progress.folder(item.root) / f"{item.name}-memory.png"
-    progress.write_atomically(path, drawn)
+    progress.write_atomically(path, drawn.getvalue())
     view.step(out, f"open {view.place(str(path), item.root)}")
     return PASSED
 

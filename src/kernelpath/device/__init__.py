@@ -1,0 +1,6 @@
+"""Where kernels run without a GPU, and what is known of a GPU.
+
+`api` is the one seam that lanes launch through. In a notebook the PTX machine is in the same process; what is graded
+launches through `client` on the machine of `server`, a process of its own, which holds what kernels read and write,
+what they cost, and a transcript. `messages` is what the two say to each other, and to the grader.
+"""

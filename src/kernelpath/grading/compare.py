@@ -9,41 +9,9 @@ import torch
 
 from kernelpath.course.spec import Tolerance
 from kernelpath.verdict import Complaint, Verdict
-
-POISON = 0x7FA5
-"""The 16-bit pattern that fills every output before a call: a NaN in float16, bfloat16 and float32."""
+from kernelpath.work.tensors import POISON, dtype_name
 
 _SHOWN = 3
-
-
-def poison_(storage: torch.Tensor) -> torch.Tensor:
-    """Fill a uint8 tensor of even length with the poison pattern, in place."""
-    storage.view(torch.int16).fill_(POISON)
-    return storage
-
-
-def dtype_name(dtype: torch.dtype) -> str:
-    return str(dtype).removeprefix("torch.")
-
-
-def raw_bytes(tensor: torch.Tensor) -> torch.Tensor:
-    """The elements in order as a flat uint8 tensor, a view where that is possible."""
-    flat = tensor.detach().reshape(-1)
-    if flat.numel() and flat.stride(0) != 1:  # a single element may have any stride
-        flat = flat.clone(memory_format=torch.contiguous_format).as_strided(flat.shape, (1,))
-    return flat.view(torch.uint8)
-
-
-def fingerprint(tensor: torch.Tensor) -> list[int]:
-    """Two sums over the bytes of a tensor, weighted by position: equal for equal bits, on every device."""
-    raw = raw_bytes(tensor)
-    if tail := -raw.numel() % 4096:
-        raw = torch.nn.functional.pad(raw, (0, tail))
-    words = raw.view(torch.int32).view(-1, 1024)
-    columns = words.sum(0, dtype=torch.int64)
-    rows = words.sum(1, dtype=torch.int64)
-    weighted = [(sums * torch.arange(1, sums.numel() + 1, device=sums.device)).sum() for sums in (columns, rows)]
-    return [int(value) for value in weighted]
 
 
 def judge(
@@ -153,10 +121,3 @@ def _count(wrong: torch.Tensor) -> str:
 
 def _shape(tensor: torch.Tensor) -> str:
     return " x ".join(map(str, tensor.shape)) or "scalar"
-
-
-def sample(tensor: torch.Tensor, seed: int, count: int = 4096) -> torch.Tensor:
-    """`count` elements at places drawn from the seed: the same places for every tensor of the same size and device."""
-    rng = torch.Generator(tensor.device).manual_seed(seed)
-    places = torch.randint(tensor.numel(), (count,), generator=rng, device=tensor.device)
-    return tensor.reshape(-1)[places]

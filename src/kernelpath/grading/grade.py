@@ -5,11 +5,12 @@ from __future__ import annotations
 import platform
 import random
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from importlib import metadata
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import torch
 
@@ -17,11 +18,15 @@ from kernelpath.course import registry, stubs
 from kernelpath.course.registry import Item
 from kernelpath.course.spec import Case
 from kernelpath.device import gpu
-from kernelpath.grading import compare, measure
-from kernelpath.grading.truth import derive, draw_inputs, drawn_cases, expected_outputs, output_dtype, tensor_of
+from kernelpath.device import messages as device_messages
+from kernelpath.grading import compare, conduct, measure, traffic
+from kernelpath.grading.conduct import Evidence
+from kernelpath.grading.kinds import Kind, kind_of
+from kernelpath.grading.truth import derive, draw_inputs, drawn_cases, expected_outputs, output_dtype
 from kernelpath.verdict import CaseResult, Complaint, LineTraffic, Measurement, Report, Verdict
-from kernelpath.work.process import Worker
-from kernelpath.work.runner import Answer, Runner, Stopped, Usage
+from kernelpath.work import messages
+from kernelpath.work.host import Machines, Worker
+from kernelpath.work.runner import Runner, Stopped, Usage
 
 __all__ = ["Device", "Progress", "Session", "Usage", "device_name", "grade", "resolve_device", "versions"]
 
@@ -33,9 +38,6 @@ PROFILE_SECONDS = 60.0
 
 OLDEST = (7, 5)
 """The least compute capability that the compilers of CUDA 13 still know."""
-
-LIBRARY_SHARE = 0.1
-"""The share of GPU time that kernels which are not the submission's own may take."""
 
 PTX_MACHINE = (8, 0)
 """The compute capability that the PTX machine has."""
@@ -105,7 +107,9 @@ class Session:
         self.device = resolve_device(device)
         self.hidden = hidden
         self._warm = warm
-        self._next = self._started(self.device) if warm else None
+        self._machines = Machines()
+        self._waiting: list[Worker] = []
+        self._start_waiting()
 
     def __call__(
         self, *, seed: int | None = None, report_progress: Progress | None = None, bench: bool = False
@@ -119,85 +123,93 @@ class Session:
             return grading.report(bench)
         finally:
             grading.close()
-            if self._warm:
-                self._next = self._started(self.device)
+            self._start_waiting()
 
-    def picture(self, *, seed: int = 0, report_progress: Progress | None = None) -> bytes:
-        """A PNG of the file's source with its counters on the largest case, one warp's addresses and the banks.
+    def heaviest(self, *, seed: int = 0, report_progress: Progress | None = None) -> device_messages.Drawn:
+        """The launch of the largest case that executed most, with its counters by line and one warp's addresses.
 
         Needs device="cpu". Raises Usage where there is nothing to draw, with the reason, and
         NotDrawn where it does not run.
         """
         grading = _Grading(self, seed, report_progress or (lambda _: None))
         try:
-            return grading.picture()
+            return grading.heaviest()
         finally:
             grading.close()
 
     def runner(self, device: Literal["cpu", "cuda"]) -> Runner:
         """The submission, to be loaded on that device."""
-        return Runner(lambda: self._take_worker(device), self.submission, self.hidden)
+        machines = self._machines if kind_of(self.exercise, device).on_machine else None
+        return Runner(lambda: self._take_worker(device), self.submission, self.hidden, device, machines)
 
-    def _take_worker(self, device: str) -> Worker:
+    def _take_worker(self, device: Literal["cpu", "cuda"]) -> Worker:
         """A worker without a submission: the one that waits, where it was started for this device."""
-        if device == self.device and self._next is not None:
-            worker, self._next = self._next, None
-            return worker
-        return self._started(device)
+        return self._waiting.pop(0) if device == self.device and self._waiting else self._started(device)
 
-    def _started(self, device: str) -> Worker:
+    def _start_waiting(self) -> None:
+        """As many as a grading takes, if it is to find them ready."""
+        wanted = (2 if kind_of(self.exercise, self.device).on_machine else 1) if self._warm else 0
+        while len(self._waiting) < wanted:
+            self._waiting.append(self._started(self.device))
+
+    def _started(self, device: Literal["cpu", "cuda"]) -> Worker:
         worker = Worker()
-        worker.post({"do": "start", "root": str(self.item.root), "stem": self.item.stem, "device": device})
+        machine = self._machines.take() if kind_of(self.exercise, device).on_machine else None
+        worker.start(str(self.item.root), self.item.stem, device, machine)
         return worker
 
     def __enter__(self) -> Session:
         return self
 
     def __exit__(self, *_: object) -> None:
-        if self._next is not None:
-            self._next.close()
+        for worker in self._waiting:
+            worker.close()
+        self._machines.drop()
 
 
 @dataclass(frozen=True)
 class _Graded:
-    """A case's end, with what the traffic limits need of it."""
+    """A case's end, with what was seen of it."""
 
     result: CaseResult
-    traffic: tuple[LineTraffic, ...] = ()
+    evidence: Evidence | None = None
 
 
 class _Grading:
     """One submission, once.
 
-    Beside a GPU the PTX machine runs the largest case meanwhile, for its counters, and then the first that failed.
+    On the PTX machine a second process, the same before its first call, gets other values and another order of warps
+    and blocks, and must launch the same. Beside a GPU the machine runs the largest case meanwhile, for its counters and
+    for this comparison, and then the first case that failed.
     """
 
     def __init__(self, session: Session, seed: int, progress: Progress) -> None:
         self.session, self.seed, self.progress = session, seed, progress
         self.item, self.exercise, self.device = session.item, session.exercise, session.device
+        self._kind = kind_of(self.exercise, self.device)
         self._runner = session.runner(self.device)
-        self._counting: Runner | None = None
+        self._twin = session.runner("cpu") if self._kind.on_machine else None
         runs_there = self.exercise.is_kernel and (self.exercise.requires or PTX_MACHINE) <= PTX_MACHINE
-        self._on_the_machine = self.device == "cuda" and runs_there
+        self._beside = _Beside(self) if self.device == "cuda" and runs_there else None
         self._largest = max(self.exercise.cases, key=lambda case: self.exercise.bytes_moved(**case))
-        self._given: set[str] = set()
         self._begun = time.monotonic()
 
     def report(self, bench: bool) -> Report:
         """Every case, then traffic, then time; the first complaint is the verdict."""
         graded: list[_Graded] = []
-        traffic: tuple[LineTraffic, ...] = ()
+        lines: tuple[LineTraffic, ...] = ()
         measurement: Measurement | None = None
         disturbed: tuple[str, ...] = ()
         complaint = self._capability()
         if complaint is None:
-            self._count_meanwhile()
+            if self._beside is not None:
+                self._beside.begin(self._largest)
             graded = self._cases()
             complaint = next((_complaint_of(g.result) for g in graded if not g.result.verdict.passed), None)
         if complaint is None and self.device == "cuda" and self.exercise.is_kernel:
             complaint = self._profile()
         if complaint is None:
-            traffic, complaint = self._traffic(graded)
+            lines, complaint = self._traffic(graded)
         if complaint is None and self.device == "cuda" and self.exercise.baseline is not None:
             measurement, complaint = self._measurement(bench)
             disturbed = self._neighbours()
@@ -218,40 +230,31 @@ class _Grading:
             next_step=verdict.then.format(file=blamed or self._suspect(verdict), name=self.item.name, seed=self.seed),
             not_measured=measure.not_measured(self.exercise, measurement, verdict) + disturbed,
             cases=tuple(g.result for g in graded),
-            traffic=traffic,
+            traffic=lines,
             measurement=measurement,
             printed=self._runner.printed,
             versions=versions(),
             seconds=time.monotonic() - self._begun,
         )
 
-    def picture(self) -> bytes:
-        """The PNG of the largest case's heaviest launch."""
+    def heaviest(self) -> device_messages.Drawn:
+        """The largest case's heaviest launch."""
         self.progress("running on the PTX machine")
         try:
-            message = {"do": "picture", "case": dict(self._largest), "seed": derive(self.seed, "picture")}
-            _, pictures = self._ask(message)
+            self._kind.call(self._runner, self._largest, derive(self.seed, "picture"))
+            drawn = self._runner.ask_machine(device_messages.Draw(self._runner.client), device_messages.Drawn)
         except Stopped as stopped:
             told = f"{stopped.complaint.verdict.value}: {stopped.complaint.cause}"
             raise NotDrawn(told) from None
-        if not pictures:
+        if drawn is None:
             raise Usage(f"{self.item.name} launches no kernel, so there is nothing to draw")
-        return pictures[0]
+        return drawn
 
     def close(self) -> None:
         """End the processes and keep what they printed."""
-        self._runner.close()
-        if self._counting is not None:
-            self._counting.close()
-
-    def _ask(self, message: Mapping[str, Any], seconds: float | None = None) -> Answer:
-        try:
-            return self._runner.ask(message, seconds)
-        except Stopped as stopped:
-            if self.device == "cuda" and stopped.complaint.verdict in (Verdict.CRASHED, Verdict.TIMED_OUT):
-                self._runner.close()  # a device error leaves a context in which nothing works
-                torch.cuda.synchronize()
-            raise
+        for runner in (self._runner, self._twin, self._beside):
+            if runner is not None:
+                runner.close()
 
     def _capability(self) -> Complaint | None:
         needed = max(self.exercise.requires or OLDEST, OLDEST)
@@ -264,158 +267,131 @@ class _Grading:
 
     def _cases(self) -> list[_Graded]:
         cases = [*self.exercise.cases, *drawn_cases(self.exercise, self.seed)]
+        if self._twin is not None:
+            self._runner.prepare()
+            self._twin.prepare()
         graded: list[_Graded] = []
         for index, case in enumerate(cases):
             self.progress(f"case {index + 1} of {len(cases)}")
             first_to_fail = all(earlier.result.verdict.passed for earlier in graded)
-            graded.append(self._case(case, index, explain=first_to_fail))
+            graded.append(self._case(self._runner, case, index, explain=first_to_fail))
             if graded[-1].result.verdict in _ENDS_GRADING or self._runner.hopeless:
                 break
-        measured = self.device == "cuda" and self.exercise.baseline is not None  # on new values in each round
-        if self.exercise.is_kernel and not measured and all(one.result.verdict.passed for one in graded):
-            self._repeat(cases, graded)
+        if self._twin is not None and all(one.result.verdict.passed for one in graded):
+            self._compare_with_twin(self._twin, cases, graded)
         return graded
 
-    def _repeat(self, cases: Sequence[Case], graded: list[_Graded]) -> None:
-        """Run every case with other values: no kernel may be given then what it was not given before."""
-        for index in range(len(cases)):
+    def _compare_with_twin(self, twin: Runner, cases: Sequence[Case], graded: list[_Graded]) -> None:
+        """Every case in the second process, with other values: right again, and launched with the same."""
+        for index, case in enumerate(cases):
             self.progress(f"case {index + 1} once more, with other values")
-            again = self._case(cases[index], len(cases) + index, explain=True, told=frozenset(self._given))
+            again = self._case(twin, case, len(cases) + index, explain=True, like=graded[index].evidence)
             if not again.result.verdict.passed:
                 graded[index] = again
                 return
 
-    def _case(self, case: Case, index: int, explain: bool, told: frozenset[str] | None = None) -> _Graded:
+    def _case(self, runner: Runner, case: Case, index: int, explain: bool, like: Evidence | None = None) -> _Graded:
         """Run one case and compare. explain: let the PTX machine tell the cause of what fails on a GPU.
 
-        told: all that kernels were given before, for a case that is run again.
+        like: what another process launched for other values. Then warps and blocks run in the opposite order, too.
         """
         begun = time.monotonic()
-        traffic, complaint = self._tried(case, index, self.device, self._ask)
-        if complaint is None and told is not None and not self._given <= told:
-            cause = (
-                "the host computes from the inputs' values what it gives to a kernel; your kernel has to do the work"
-            )
-            complaint = Complaint(Verdict.NOT_YOUR_KERNEL, cause)
-        if explain and self._on_the_machine and complaint is not None and complaint.verdict in _SYMPTOMS:
+        evidence, complaint = self._tried(self._kind, runner, case, index, like)
+        if explain and self._beside is not None and complaint is not None and complaint.verdict in _SYMPTOMS:
             complaint = self._explained(case, index, complaint)
         if complaint is not None and complaint.verdict in _BY_A_KERNEL:
             complaint = self._empty_kernel() or complaint
         seconds = time.monotonic() - begun
         if complaint is None:
-            return _Graded(CaseResult(case, Verdict.PASSED, seconds=seconds), traffic)
+            return _Graded(CaseResult(case, Verdict.PASSED, seconds=seconds), evidence)
         file = self._shown(complaint.file)
-        return _Graded(CaseResult(case, complaint.verdict, complaint.cause, file, complaint.line, seconds), traffic)
+        return _Graded(CaseResult(case, complaint.verdict, complaint.cause, file, complaint.line, seconds), evidence)
 
     def _explained(self, case: Case, index: int, complaint: Complaint) -> Complaint:
         """The PTX machine's complaint about a case that failed on the GPU, where that says more."""
         self.progress("looking for the cause on the PTX machine")
-        machine = self.session.runner("cpu")
+        runner = self.session.runner("cpu")
         try:
-            _, cause = self._tried(case, index, "cpu", machine.ask)
+            _, cause = self._tried(kind_of(self.exercise, "cpu"), runner, case, index)
         finally:
-            machine.close()
+            runner.close()
         if cause is None or cause.verdict not in (complaint.verdict, *_FAULTS):
             return complaint
         return cause
 
     def _tried(
-        self, case: Case, index: int, device: str, ask: Callable[..., Answer]
-    ) -> tuple[tuple[LineTraffic, ...], Complaint | None]:
-        """What a case asks of memory, as the PTX machine counts it, and what is wrong with its outputs."""
+        self, kind: Kind, runner: Runner, case: Case, index: int, like: Evidence | None = None
+    ) -> tuple[Evidence | None, Complaint | None]:
+        """What was seen of a case, and what is wrong with it."""
+        seed = derive(self.seed, index)
         try:
-            answer, payloads = ask({"do": "run", "case": dict(case), "seed": derive(self.seed, index)})
-            pairs = zip(answer["outputs"], payloads, strict=True)
-            outputs = [tensor_of(told, raw, device) for told, raw in pairs]
-            inputs = draw_inputs(self.exercise, case, derive(self.seed, index), device)
-            complaint = self._compare(inputs, answer, outputs)
-            self._given.update(answer["given"], answer["written"])
-            if complaint is not None and complaint.element is not None and device == "cpu":
-                complaint = _with_writer(complaint, ask, *complaint.element)
+            evidence = kind.call(runner, case, seed, reverse=like is not None)
+            complaint = self._judged(evidence, draw_inputs(self.exercise, case, seed, runner.device))
+            if complaint is None and like is not None:
+                complaint = conduct.difference(like, evidence, self.exercise.entry)
+            if complaint is not None and complaint.element is not None:
+                complaint = kind.with_writer(runner, evidence, complaint)
         except Stopped as stopped:
-            return (), stopped.complaint
-        return tuple(LineTraffic(**line) for line in answer["traffic"]), complaint
+            return None, self._placed(stopped.complaint)
+        return evidence, self._placed(complaint)
 
-    def _compare(
-        self, inputs: Sequence[Any], answer: Mapping[str, Any], outputs: Sequence[torch.Tensor]
-    ) -> Complaint | None:
+    def _judged(self, evidence: Evidence, inputs: Sequence[object]) -> Complaint | None:
+        if evidence.complaint is not None:
+            return evidence.complaint
         expected = expected_outputs(self.exercise, inputs)
-        if len(outputs) != len(expected):
-            cause = f"{self.exercise.entry} returned {len(outputs)} tensors, expected {len(expected)}"
+        if len(evidence.outputs) != len(expected):
+            cause = f"{self.exercise.entry} returned {len(evidence.outputs)} tensors, expected {len(expected)}"
             return Complaint(Verdict.WRONG_TYPE, cause)
-        complaint = self._conduct(answer, inputs)
         dtype = output_dtype(self.exercise, inputs)
-        complaint = complaint or compare.judge(outputs, expected, self.exercise.tolerance, dtype)
+        complaint = compare.judge(evidence.outputs, expected, self.exercise.tolerance, dtype)
         comparable = complaint is None or complaint.verdict is Verdict.WRONG_VALUES
-        if comparable and self.exercise.check is not None and (said := self.exercise.check(inputs, outputs)):
+        if comparable and self.exercise.check is not None and (said := self.exercise.check(inputs, evidence.outputs)):
             return Complaint(Verdict.WRONG_VALUES, said)
         return complaint
 
-    def _conduct(self, answer: Mapping[str, Any], inputs: Sequence[Any]) -> Complaint | None:
-        """What the submission did besides giving outputs."""
-        tensors = [value for value in inputs if isinstance(value, torch.Tensor)]
-        if answer["tampered"]:
-            return Complaint(Verdict.TAMPERED, answer["tampered"])
-        if answer["out_of_bounds"]:
-            return Complaint(Verdict.OUT_OF_BOUNDS, f"a kernel {answer['out_of_bounds']}")
-        if answer["inputs_seen"] != [compare.fingerprint(tensor) for tensor in tensors]:
-            return Complaint(Verdict.MUTATED_INPUT, "an input is not bit for bit what it was before the call")
-        return _borrowed(answer, self.exercise.entry) if self.exercise.is_kernel else None
-
-    def _count_meanwhile(self) -> None:
-        """Let the PTX machine begin with the largest case."""
-        if self._on_the_machine:
-            self._counting = self.session.runner("cpu")
-            message = {"do": "run", "case": dict(self._largest), "seed": derive(self.seed, "counting")}
-            self._counting.post(message)
+    def _placed(self, complaint: Complaint | None) -> Complaint | None:
+        """The complaint about a file beside the submission, with the whole path to it."""
+        if complaint is None:
+            return None
+        if complaint.file:
+            return replace(complaint, file=str(self.session.submission.with_name(Path(complaint.file).name)))
+        return replace(complaint, file=str(self.session.submission)) if complaint.line else complaint
 
     def _traffic(self, graded: Sequence[_Graded]) -> tuple[tuple[LineTraffic, ...], Complaint | None]:
         """The largest case's counters, and the first limit that they break."""
         if self.device == "cuda":
-            lines, complaint = self._counted()
+            if self._beside is None:
+                return (), None
+            self.progress("counting traffic on the PTX machine")
+            lines, complaint = self._beside.counted()
             if complaint is not None:
-                return (), complaint
+                return (), self._placed(complaint)
             case = self._largest
         else:
             largest = max(graded, key=lambda g: self.exercise.bytes_moved(**g.result.case))
-            lines, case = largest.traffic, largest.result.case
+            lines, case = largest.evidence.traffic if largest.evidence else (), largest.result.case
         compulsory = self.exercise.bytes_moved(**case)
-        complaint = measure.traffic_complaint(lines, self.exercise.traffic, compulsory, case)
+        complaint = traffic.traffic_complaint(lines, self.exercise.traffic, compulsory, case)
         if complaint is not None and self.device == "cpu":
             # what a first call tries out, as autotuning does, is no cost
-            lines = self._case(case, _ONCE_MORE, explain=False).traffic or lines
-            complaint = measure.traffic_complaint(lines, self.exercise.traffic, compulsory, case)
-        if complaint is not None:
-            complaint = replace(complaint, file=str(self.session.submission.with_name(complaint.file)))
-        return lines, complaint
-
-    def _counted(self) -> tuple[tuple[LineTraffic, ...], Complaint | None]:
-        """What the PTX machine found meanwhile: counters, or a fault that the GPU let pass."""
-        if self._counting is None:
-            return (), None
-        self.progress("counting traffic on the PTX machine")
-        try:
-            answer, _ = self._counting.answer()
-        except Stopped as stopped:
-            return (), stopped.complaint if stopped.complaint.verdict in _FAULTS else None
-        finally:
-            self._counting.close()
-        return tuple(LineTraffic(**line) for line in answer["traffic"]), None
+            again = self._case(self._runner, case, _ONCE_MORE, explain=False).evidence
+            lines = again.traffic if again is not None and again.traffic else lines
+            complaint = traffic.traffic_complaint(lines, self.exercise.traffic, compulsory, case)
+        return lines, self._placed(complaint)
 
     def _profile(self) -> Complaint | None:
         """Which kernels the GPU ran, at the size that is timed where there is one."""
         case = self.exercise.bench or self._largest
+        asked = messages.Profile(case=dict(case), seed=derive(self.seed, "profile"))
         try:
-            answer, _ = self._ask(
-                {"do": "profile", "case": dict(case), "seed": derive(self.seed, "profile")}, PROFILE_SECONDS
-            )
+            profiled = self._runner.ask(asked, messages.Profiled, PROFILE_SECONDS)
         except Stopped as stopped:
             return stopped.complaint
-        return _library_share(answer)
+        return conduct.library_share(profiled.kernels, profiled.launches)
 
     def _measurement(self, bench: bool) -> tuple[Measurement | None, Complaint | None]:
         try:
-            return measure.measure(self.exercise, self._ask, self._conduct, self.seed, self.progress, bench)
+            return measure.measure(self.exercise, self._runner, self._kind.conduct, self.seed, self.progress, bench)
         except Stopped as stopped:
             return None, stopped.complaint
 
@@ -476,33 +452,41 @@ def _complaint_of(result: CaseResult) -> Complaint:
     return Complaint(result.verdict, result.cause, result.file, result.line)
 
 
-def _with_writer(complaint: Complaint, ask: Callable[..., Answer], output: int, element: int) -> Complaint:
-    """The complaint with the thread and the line that wrote the wrong element, where the PTX machine saw it."""
-    answer, _ = ask({"do": "writer", "output": output, "element": element})
-    if not answer["writer"]:
-        return complaint
-    cause = f"{complaint.cause}; {answer['writer']} wrote the first of them"
-    return replace(complaint, cause=cause, file=answer["file"], line=answer["line"])
+class _Beside:
+    """The largest case on the PTX machine, while the GPU is busy with the others."""
 
+    def __init__(self, grading: _Grading) -> None:
+        self._grading = grading
+        self._runners = [grading.session.runner("cpu") for _ in range(2)]
+        self._found: Future[tuple[tuple[LineTraffic, ...], Complaint | None]] | None = None
 
-def _borrowed(answer: Mapping[str, Any], entry: str) -> Complaint | None:
-    """Whether a library did the work."""
-    if answer["operators"]:
-        names = ", ".join(dict.fromkeys(f"torch.{name}" for name in answer["operators"]))
-        return Complaint(Verdict.NOT_YOUR_KERNEL, f"{entry} calls {names}; your kernel has to do the work")
-    if not answer["launches"]:
-        return Complaint(Verdict.NOT_YOUR_KERNEL, f"{entry} launched no kernel")
-    if answer["borrowed"]:
-        return Complaint(Verdict.NOT_YOUR_KERNEL, answer["borrowed"])
-    return None
+    def begin(self, case: Case) -> None:
+        for runner in self._runners:
+            runner.prepare()
+        pool = ThreadPoolExecutor(1)
+        self._found = pool.submit(self._both, case)
+        pool.shutdown(wait=False)
 
+    def counted(self) -> tuple[tuple[LineTraffic, ...], Complaint | None]:
+        """Counters, or a complaint that holds on any GPU; waits for it."""
+        assert self._found is not None
+        return self._found.result()
 
-def _library_share(answer: Mapping[str, Any]) -> Complaint | None:
-    """Whether kernels that the submission did not launch itself took a share of the GPU's time."""
-    kernels: Mapping[str, float] = answer["kernels"]
-    foreign = {name: seconds for name, seconds in kernels.items() if not any(own in name for own in answer["launches"])}
-    if sum(foreign.values()) <= LIBRARY_SHARE * sum(kernels.values()):
-        return None
-    slowest = max(foreign, key=lambda name: foreign[name])
-    share = sum(foreign.values()) / sum(kernels.values())
-    return Complaint(Verdict.NOT_YOUR_KERNEL, f"{share:.0%} of the GPU's time went to other kernels, such as {slowest}")
+    def close(self) -> None:
+        for runner in self._runners:
+            runner.close()
+
+    def _both(self, case: Case) -> tuple[tuple[LineTraffic, ...], Complaint | None]:
+        grading, kind = self._grading, kind_of(self._grading.exercise, "cpu")
+        first: Evidence | None = None
+        for runner, what in zip(self._runners, ("counting", "comparing"), strict=True):
+            try:
+                evidence = kind.call(runner, case, derive(grading.seed, what), reverse=first is not None)
+            except Stopped as stopped:
+                return (), stopped.complaint if stopped.complaint.verdict in _FAULTS else None
+            if evidence.complaint is not None:
+                return (), evidence.complaint
+            if first is not None and (complaint := conduct.difference(first, evidence, grading.exercise.entry)):
+                return (), complaint
+            first = evidence
+        return first.traffic if first else (), None

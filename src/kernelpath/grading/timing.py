@@ -1,23 +1,18 @@
 """Paired, interleaved timing with a cold L2, and the statistics that turn rounds into a decision.
 
-The worker holds a `Stopwatch`, made before the submission is imported. The parent holds everything else: it asks for
-`LOOKS[0]` rounds, then doubles them until the interval of the ratio is `settled`.
+The worker holds a `work.stopwatch.Stopwatch`, made before the submission is imported. The parent holds everything
+else: it asks for `LOOKS[0]` rounds, then doubles them until the interval of the ratio is `settled`.
 """
 
 from __future__ import annotations
 
 import math
 import random
-import statistics
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import lru_cache
-from time import perf_counter
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Literal
 
 from kernelpath.verdict import Interval
-
-if TYPE_CHECKING:
-    import torch
 
 LOOKS = (24, 48, 96, 192)
 """Rounds after which the parent may stop. Fixed in advance, so that neither luck nor a slow clock shortens a run."""
@@ -85,145 +80,3 @@ def settled(interval: Interval, gates: Sequence[float], width: float = 0.02) -> 
     """Whether more rounds would tell nothing new: every gate is decided and the interval's relative width is small."""
     decided = all(judge(interval, gate) != "straddles" for gate in gates)
     return decided and interval.high <= interval.low * (1 + width)
-
-
-class Stopwatch:
-    """Times calls on one GPU. Make it before the submission is imported: it keeps its own references to what it uses.
-
-    Work on every stream of the device counts: all streams wait for the start event, and the end event waits for all
-    streams. The device spins before the start event, so that launches are queued by then: overhead on the host does
-    not count, as it would not in a model that runs ahead of its GPU. Raises RuntimeError where there is no GPU.
-    """
-
-    SPIN_SECONDS = (200e-6, 2e-3)
-    """The shortest and the longest spin: twice what the slowest of the latest launches took on the host."""
-
-    SLACK_SECONDS = 200e-6
-    """How long an idle device may take to say so; later than this, work outlived the end event."""
-
-    def __init__(self, device: torch.device | str = "cuda") -> None:
-        import torch
-        from cuda.bindings import driver
-
-        self.device = torch.empty(0, device=device).device  # with its index
-        torch.cuda.set_device(self.device)
-        properties = torch.cuda.get_device_properties(self.device)
-        self._scrub = torch.empty(2 * properties.L2_cache_size // 4, dtype=torch.int32, device=self.device)
-        self._driver = {name: getattr(driver, name) for name in _DRIVER_CALLS}
-        self._synchronize, self._sleep, self._clock = torch.cuda.synchronize, torch._C._cuda_sleep, perf_counter
-        clock = driver.CUdevice_attribute.CU_DEVICE_ATTRIBUTE_CLOCK_RATE
-        self._cycles_per_second = 1e3 * self._call("cuDeviceGetAttribute", clock, self._call("cuCtxGetDevice"))
-        self._spin = self.SPIN_SECONDS[0]
-        self._caches_persist = properties.major >= 8
-        self._nvml = _nvml(self.device)
-        self._replay = torch.cuda.CUDAGraph.replay
-        self._context = self._call("cuCtxGetCurrent")
-        self._persisting = driver.CUlimit.CU_LIMIT_PERSISTING_L2_CACHE_SIZE
-        self._start, self._joined, self._end = (self._call("cuEventCreate", 0) for _ in range(3))
-
-    def round(self, calls: Sequence[Callable[[], object]]) -> tuple[list[float], list[object]]:
-        """Run each call once, in the order given, each from a cold L2. Returns seconds and outputs, call by call."""
-        timed = [self._once(call) for call in calls]
-        return [seconds for seconds, _ in timed], [output for _, output in timed]
-
-    def graph(self, call: Callable[[int], object], launches: int) -> Callable[[], list[object]]:
-        """For kernels under 20 µs: `call(0)` to `call(launches - 1)` captured as a CUDA graph, and what replays it.
-
-        Give the replay to `round` like any call and divide its seconds by `launches`. Let `call(i)` work on input set
-        i modulo the sets, which together exceed twice the L2, and copy new values into the sets between rounds: a
-        replay reads and writes the same tensors each time. Raises what the capture raises, such as RuntimeError for a
-        call that synchronizes.
-        """
-        import torch
-
-        call(0)
-        self._synchronize()
-        recorded = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(recorded):
-            outputs = [call(index) for index in range(launches)]
-
-        def replay() -> list[object]:
-            self._replay(recorded)
-            return outputs
-
-        return replay
-
-    def median(self, call: Callable[[], object], rounds: int = 15) -> float:
-        """Seconds of one call: the median over `rounds`, after three that do not count."""
-        return statistics.median([self._once(call)[0] for _ in range(rounds + 3)][3:])
-
-    def telemetry(self) -> dict[str, float]:
-        """Clocks in MHz, power in W and temperature in degrees Celsius, as NVML tells them; empty without NVML."""
-        if self._nvml is None:
-            return {}
-        nvml, gpu = self._nvml
-        return {
-            "sm_mhz": float(nvml.nvmlDeviceGetClockInfo(gpu, nvml.NVML_CLOCK_SM)),
-            "memory_mhz": float(nvml.nvmlDeviceGetClockInfo(gpu, nvml.NVML_CLOCK_MEM)),
-            "watts": nvml.nvmlDeviceGetPowerUsage(gpu) / 1e3,
-            "celsius": float(nvml.nvmlDeviceGetTemperature(gpu, nvml.NVML_TEMPERATURE_GPU)),
-        }
-
-    def _once(self, call: Callable[[], object]) -> tuple[float, object]:
-        self._synchronize()
-        self._flush()
-        self._sleep(int(self._spin * self._cycles_per_second))
-        self._call("cuEventRecord", self._start, 0)
-        self._call("cuCtxWaitEvent", self._context, self._start)
-        began = self._clock()
-        output = call()
-        launching = self._clock() - began
-        self._call("cuCtxRecordEvent", self._context, self._joined)
-        self._call("cuStreamWaitEvent", 0, self._joined, 0)
-        self._call("cuEventRecord", self._end, 0)
-        self._call("cuEventSynchronize", self._end)
-        ended = self._clock()
-        self._synchronize()
-        late = self._clock() - ended
-        shortest, longest = self.SPIN_SECONDS
-        self._spin = min(max(shortest, 2 * launching, 0.9 * self._spin), longest)
-        seconds: float = self._call("cuEventElapsedTime", self._start, self._end) * 1e-3
-        return seconds + (late if late > self.SLACK_SECONDS else 0.0), output
-
-    def _flush(self) -> None:
-        """Leave nothing of earlier calls in L2: lines set to persist lose that status, then twice L2 is written."""
-        if self._caches_persist:
-            self._call("cuCtxSetLimit", self._persisting, 0)
-            self._call("cuCtxResetPersistingL2Cache")
-        self._call("cuMemsetD32Async", self._scrub.data_ptr(), 0, self._scrub.numel(), 0)
-
-    def _call(self, name: str, *arguments: object) -> Any:
-        status, *results = self._driver[name](*arguments)
-        if status != 0:
-            raise RuntimeError(f"{name} failed: {status.name}")
-        return results[0] if results else None
-
-
-_DRIVER_CALLS = (
-    "cuCtxGetCurrent",
-    "cuCtxGetDevice",
-    "cuCtxRecordEvent",
-    "cuCtxResetPersistingL2Cache",
-    "cuCtxSetLimit",
-    "cuCtxWaitEvent",
-    "cuDeviceGetAttribute",
-    "cuEventCreate",
-    "cuEventElapsedTime",
-    "cuEventRecord",
-    "cuEventSynchronize",
-    "cuMemsetD32Async",
-    "cuStreamWaitEvent",
-)
-
-
-def _nvml(device: torch.device) -> tuple[Any, Any] | None:
-    """The NVML module and its handle of the GPU, where there are any."""
-    import torch
-
-    try:
-        import pynvml
-
-        pynvml.nvmlInit()
-        return pynvml, pynvml.nvmlDeviceGetHandleByUUID(f"GPU-{torch.cuda.get_device_properties(device).uuid}")
-    except Exception:  # NVML is absent, forbidden or of another driver: times are still good without it
-        return None

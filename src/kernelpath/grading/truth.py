@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import torch
 
 from kernelpath.course.spec import Case, Exercise
-from kernelpath.grading import compare
+from kernelpath.work import tensors
 
 
 def derive(seed: int, *path: object) -> int:
@@ -46,13 +46,15 @@ def expected_outputs(exercise: Exercise, inputs: Sequence[Any]) -> list[torch.Te
 
 def output_dtype(exercise: Exercise, inputs: Sequence[Any]) -> str | None:
     """The dtype that the first output must have: that of the first input, where the exercise allows it."""
-    first = next((compare.dtype_name(value.dtype) for value in inputs if isinstance(value, torch.Tensor)), None)
+    first = next((tensors.dtype_name(value.dtype) for value in inputs if isinstance(value, torch.Tensor)), None)
     return first if first in exercise.tolerance else None
 
 
-def tensor_of(told: Mapping[str, Any], raw: bytes, device: str) -> torch.Tensor:
-    """The tensor that the worker sent as dtype, shape and bytes. Raises ValueError if they do not go together."""
-    dtype = getattr(torch, told["dtype"])
-    if not raw:
-        return torch.empty(told["shape"], dtype=dtype, device=device)
-    return torch.frombuffer(bytearray(raw), dtype=dtype).view(told["shape"]).to(device)
+def tensor_of(dtype: str, shape: Sequence[int], content: bytes, device: str) -> torch.Tensor:
+    """The tensor that was told as dtype, shape and bytes. Raises what torch raises if they do not go together."""
+    kind = getattr(torch, dtype)
+    if not isinstance(kind, torch.dtype):
+        raise TypeError(f"{dtype} is not a dtype")
+    if not content and 0 in shape:
+        return torch.empty(tuple(shape), dtype=kind, device=device)
+    return torch.frombuffer(bytearray(content), dtype=kind).view(tuple(shape)).to(device)

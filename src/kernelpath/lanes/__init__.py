@@ -25,13 +25,14 @@ class Launched:
     """One kernel launch that has been made.
 
     name: the kernel's name without template arguments. arguments: as passed, tensors included.
-    counted: what the PTX machine saw; None on a GPU and in Triton's interpreter.
+    cost: as the PTX machine counts it; 0 elsewhere. counted: all that it saw, where it is in this process.
     """
 
     lane: str
     name: str
     device: str
     arguments: tuple[Any, ...]
+    cost: int = 0
     counted: simt.Launch | None = None
 
 
@@ -43,24 +44,6 @@ def record(launched: Launched) -> None:
     sys.audit("kernelpath.launched", launched)
     for observer in _observers:
         observer(launched)
-
-
-_memories: list[simt.Memory] = []
-
-
-@contextmanager
-def remember(memory: simt.Memory) -> Iterator[None]:
-    """What the PTX machine knows of the bytes of tensors goes from launch to launch inside the `with` block."""
-    _memories.append(memory)
-    try:
-        yield
-    finally:
-        _memories.remove(memory)
-
-
-def memory() -> simt.Memory | None:
-    """What is known of the bytes of tensors, for lanes to give to the PTX machine."""
-    return _memories[-1] if _memories else None
 
 
 _on_compiling: list[Callable[[bool], None]] = []

@@ -21,6 +21,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from kernelpath import lanes
+from kernelpath.device import api
+from kernelpath.device.api import Ran
 from kernelpath.lanes.nvrtc import (
     Binary,
     CompileError,
@@ -128,25 +130,19 @@ class _Launcher:
         device, CompileError, KernelNotFound, lanes.Unavailable, and whatever the launch itself raises.
         """
         device = _device(self.kernel, arguments)
-        counted = None
+        ran = Ran(0)
         if device.type == "cuda":
             self.kernel.loaded(device.index).launch(self, arguments)
         else:
-            counted = self._run_on_cpu(arguments)
-        lanes.record(lanes.Launched("cuda", self.kernel.base_name, str(device), arguments, counted))
+            ran = self._run_on_cpu(arguments)
+        lanes.record(lanes.Launched("cuda", self.kernel.base_name, str(device), arguments, ran.cost, ran.launch))
 
-    def _run_on_cpu(self, arguments: tuple[Any, ...]) -> Any:
-        from kernelpath import simt
-
+    def _run_on_cpu(self, arguments: tuple[Any, ...]) -> Ran:
         binary = self.kernel.binary(CPU_ARCHITECTURE)
         parameters = self.kernel.parameters(CPU_ARCHITECTURE)
         values = checked(self.kernel, parameters, arguments)
-        buffers = [
-            simt.Buffer.of(parameter.name, argument)
-            for parameter, argument in zip(parameters, arguments, strict=True)
-            if parameter.type == "ptr"
-        ]
-        module = simt.load(binary.ptx, self.kernel.file)
+        given = list(zip(parameters, arguments, values, strict=True))
+        module = api.device().load(binary.ptx, self.kernel.file)
         with lanes.compiling():
             module.compile(binary.mangled)
         return module.launch(
@@ -154,9 +150,8 @@ class _Launcher:
             grid=self.grid,
             block=self.block,
             shared=self.shared,
-            args=values,
-            buffers=buffers,
-            memory=lanes.memory(),
+            arguments=[argument if parameter.type == "ptr" else value for parameter, argument, value in given],
+            tensors=[(parameter.name, argument) for parameter, argument, _ in given if parameter.type == "ptr"],
         )
 
 

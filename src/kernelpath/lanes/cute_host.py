@@ -23,7 +23,9 @@ from cuda.bindings import runtime
 from cutlass._mlir.execution_engine import ExecutionEngine
 from cutlass.cutlass_dsl import CuTeDSL
 
-from kernelpath import lanes, simt
+from kernelpath import lanes
+from kernelpath.device import api
+from kernelpath.device.api import Ran
 
 Argument = torch.Tensor | int | float
 
@@ -46,6 +48,8 @@ LaunchKernel = ctypes.CFUNCTYPE(
     ctypes.c_int, ctypes.POINTER(LaunchConfig), ctypes.c_void_p, ctypes.POINTER(ctypes.c_void_p)
 )
 Anything = ctypes.CFUNCTYPE(ctypes.c_int)
+
+NOT_COUNTED = Ran(0)
 
 SUCCESS, UNKNOWN_ERROR = 0, 999  # of cudaError_t
 
@@ -118,9 +122,9 @@ class Host(ABC):
     def launch(self, config: Any, handle: int, parameters: Any) -> int:
         """Launch a kernel. config: pointer to a LaunchConfig; parameters: an array of pointers to their values."""
 
-    def _record(self, handle: int, device: str, counted: simt.Launch | None = None) -> None:
+    def _record(self, handle: int, device: str, ran: Ran = NOT_COUNTED) -> None:
         arguments = tuple(self._arguments.values())
-        lanes.record(lanes.Launched("cute", self._kernels[handle], device, arguments, counted))
+        lanes.record(lanes.Launched("cute", self._kernels[handle], device, arguments, ran.cost, ran.launch))
 
 
 class CpuHost(Host):
@@ -129,7 +133,7 @@ class CpuHost(Host):
     def __init__(self, compiled: Any) -> None:
         super().__init__(compiled)
         if compiled.kernel_info:  # a host function may do without kernels
-            self._module = simt.load(_renamed(compiled.__ptx__, self._names))
+            self._module = api.device().load(_renamed(compiled.__ptx__, self._names))
             self._load_kernels()
 
     def _load_kernels(self) -> None:
@@ -160,16 +164,15 @@ class CpuHost(Host):
         name, wanted = self._kernels[handle], config[0]
         sizes = [parameter.size for parameter in self._module.kernels[name].params]
         tensors = ((key, value) for key, value in self._arguments.items() if isinstance(value, torch.Tensor))
-        counted = self._module.launch(
+        ran = self._module.launch(
             name,
             grid=tuple(wanted.grid),
             block=tuple(wanted.block),
             shared=wanted.shared,
-            args=[ctypes.string_at(parameters[i], size) for i, size in enumerate(sizes)],
-            buffers=[simt.Buffer.of(key, tensor) for key, tensor in tensors],
-            memory=lanes.memory(),
+            arguments=[ctypes.string_at(parameters[i], size) for i, size in enumerate(sizes)],
+            tensors=list(tensors),
         )
-        self._record(handle, "cpu", counted)
+        self._record(handle, "cpu", ran)
         return SUCCESS
 
 

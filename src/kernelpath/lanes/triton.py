@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from kernelpath import lanes
+from kernelpath.device import api
 
 ARCHITECTURE = 80
 SHARED_LIMIT = 163 * 1024
@@ -174,33 +175,22 @@ class _Driver:
         """Autotuning without a clock: the cost of a configuration is what the machine counts."""
 
         def benchmark(call: Callable[[], None], quantiles: Sequence[float] = (0.5,), **_: Any) -> list[float]:
-            counted: list[Any] = []
-            with lanes.observe(lambda launched: counted.append(launched.counted)):
+            costs: list[int] = []
+            with lanes.observe(lambda launched: costs.append(launched.cost)):
                 call()
-            return [float(sum(_cost(launch) for launch in counted))] * len(quantiles)
+            return [float(sum(costs))] * len(quantiles)
 
         return benchmark
-
-
-def _cost(launch: Any) -> int:
-    """Instructions of warps, and eight for each sector or wavefront: roughly how an SM's time goes."""
-    totals = launch.totals
-    sectors: int = totals.global_load_sectors + totals.global_store_sectors
-    wavefronts: int = totals.shared_load_wavefronts + totals.shared_store_wavefronts
-    instructions: int = totals.warp_instructions
-    return instructions + 8 * (sectors + wavefronts)
 
 
 class _Launcher:
     """One compiled kernel; Triton calls it with the grid and the bound arguments of every launch."""
 
     def __init__(self, source: Any, metadata: Any) -> None:
-        from kernelpath import simt
-
         self.names = list(source.fn.arg_names)
         self.signature = list(source.signature.values())
         self.metadata = metadata
-        self.module = simt.load(_ptx(metadata))
+        self.module = api.device().load(_ptx(metadata))
 
     def __call__(self, x: int, y: int, z: int, *arguments: Any) -> None:
         values = arguments[-len(self.names) :]
@@ -210,16 +200,15 @@ class _Launcher:
         args += [0] * (len(kernel.params) - len(args))  # scratch memory that sm_80 never uses
         with lanes.compiling():
             self.module.compile(kernel.name)
-        counted = self.module.launch(
+        ran = self.module.launch(
             kernel.name,
             grid=(x, y, z),
-            block=kernel.reqntid or (32 * self.metadata.num_warps,),
+            block=(*(kernel.reqntid or (32 * self.metadata.num_warps,)), 1, 1)[:3],
             shared=self.metadata.shared,
-            args=args,
-            buffers=[buffer for name, _, value in named for buffer in _buffers(name, value)],
-            memory=lanes.memory(),
+            arguments=args,
+            tensors=[tensor for name, _, value in named for tensor in _tensors(name, value)],
         )
-        lanes.record(lanes.Launched("triton", kernel.name, "cpu", tuple(values), counted))
+        lanes.record(lanes.Launched("triton", kernel.name, "cpu", tuple(values), ran.cost, ran.launch))
 
 
 def _ptx(metadata: Any) -> str:
@@ -231,8 +220,8 @@ def _ptx(metadata: Any) -> str:
     return Path(path).read_text()
 
 
-def _numbers(kind: Any, value: Any) -> Iterator[int | float]:
-    """An argument as the values of its parameters: a tuple is several, a tensor its address."""
+def _numbers(kind: Any, value: Any) -> Iterator[Any]:
+    """An argument as the values of its parameters: a tuple is several, a tensor stands for its address."""
     if isinstance(kind, tuple):
         for inner, item in zip(kind, value, strict=True):
             yield from _numbers(inner, item)
@@ -244,19 +233,17 @@ def _numbers(kind: Any, value: Any) -> Iterator[int | float]:
         for item in decompose_descriptor(value):
             yield from _numbers("", item)
     elif hasattr(value, "data_ptr"):
-        yield value.data_ptr()
+        yield value
     else:
         yield value if isinstance(value, float) else int(value or 0)
 
 
-def _buffers(name: str, value: Any) -> Iterator[Any]:
-    """The memory of every tensor in an argument."""
-    from kernelpath import simt
-
+def _tensors(name: str, value: Any) -> Iterator[tuple[str, Any]]:
+    """Every tensor in an argument, by name."""
     if isinstance(value, tuple):
         for index, item in enumerate(value):
-            yield from _buffers(f"{name}[{index}]", item)
+            yield from _tensors(f"{name}[{index}]", item)
     elif hasattr(value, "base"):
-        yield from _buffers(name, value.base)
+        yield from _tensors(name, value.base)
     elif hasattr(value, "data_ptr") and value.numel():
-        yield simt.Buffer.of(name, value)
+        yield name, value

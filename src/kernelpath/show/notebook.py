@@ -30,6 +30,7 @@ from kernelpath.course.registry import Item, Tree
 from kernelpath.grading import grade, timing
 from kernelpath.show import plots, view
 from kernelpath.verdict import Report
+from kernelpath.work.stopwatch import Stopwatch
 
 if TYPE_CHECKING:
     from kernelpath.simt import Launch, LineCounters
@@ -327,7 +328,7 @@ def times(key: str, race: Callable[[], Mapping[str, Callable[[], Any]]]) -> dict
 
 def seconds(calls: Mapping[str, Callable[[], Any]], rounds: int = ROUNDS) -> dict[str, float]:
     """Median seconds of each call over `rounds` rounds in changing order, each from a cold L2. Needs a GPU."""
-    watch = timing.Stopwatch()
+    watch = Stopwatch()
     labels = list(calls)
     taken: dict[str, list[float]] = {label: [] for label in labels}
     for index in range(rounds):

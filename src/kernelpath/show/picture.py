@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-    from kernelpath.simt.machine import Launch
+    from kernelpath.device.messages import Drawn
 
 __all__ = ["draw", "worst"]
 
@@ -22,7 +22,7 @@ WIDTH = 90  # characters of a line of source
 COLUMNS = {"sectors\na load": 0.72, "sectors\na store": 0.81, "wavefronts": 0.9, "active lanes\n(32 is full)": 1.0}
 
 
-def draw(launch: Launch, source: str, title: str = "") -> Figure:
+def draw(launch: Drawn, source: str, title: str = "") -> Figure:
     """A figure of a launch; ``source`` is the text of the file that its lines refer to.
 
     Beside the source stand what each line's requests cost and, where it diverges, its active lanes. Below are the
@@ -81,7 +81,7 @@ def _lines_to_show(lines: dict[int, LineCounters], text: list[str]) -> list[tupl
     return [(number, text[number - 1]) for number in range(min(numbers), max(numbers) + 1)]
 
 
-def _draw_source(axes: Axes, launch: Launch, shown: list[tuple[int, str]]) -> None:
+def _draw_source(axes: Axes, launch: Drawn, shown: list[tuple[int, str]]) -> None:
     axes.set_axis_off()
     axes.set_xlim(0, 1)
     axes.set_ylim(len(shown) + 0.5, -1.5)

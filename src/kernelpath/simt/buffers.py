@@ -70,11 +70,11 @@ class Memory:
         for state in self._span(address, 0):
             state[:] = 0
 
-    def launching(self, kernel: str, args: Sequence[int | float | bytes], buffers: Sequence[Buffer]) -> None:
-        """A launch begins: a kernel, its grid and block in words, and what it is given. For subclasses."""
-
-    def launched(self, buffers: Sequence[Buffer]) -> None:
-        """A launch has come to its end. For subclasses."""
+    def forget(self, address: int, nbytes: int) -> None:
+        """The span is no more; what lies there later is new."""
+        end = address + nbytes
+        self.shadows = {key: one for key, one in self.shadows.items() if not address <= key[0] < end}
+        self._allocated = [one for one in self._allocated if not address <= one[0] < end]
 
     def shadow(self, buffer: Buffer, granule: int) -> Shadow:
         """The shadow of a buffer, made at its first launch. The history begins anew where the granule changes."""

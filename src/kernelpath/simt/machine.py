@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import hashlib
 import struct
 from collections.abc import Callable, Sequence
@@ -76,6 +77,12 @@ class Module:
         self.digest = hashlib.sha256(f"{source}\0{text}".encode()).hexdigest()
         self.programs: dict[str, Program] = {}
 
+    def fresh(self) -> Module:
+        """The same code, with variables that hold what they begin with: as another process loads it."""
+        other = copy.copy(self)
+        other.__dict__.pop("statics", None)
+        return other
+
     @cached_property
     def statics(self) -> dict[str, npt.NDArray[np.uint8]]:
         """The variables of the file that outlive a launch: their bytes by name."""
@@ -120,6 +127,7 @@ class Module:
         buffers: Sequence[Buffer] = (),
         memory: Memory | None = None,
         max_instructions: int | None = None,
+        reverse: bool = False,
     ) -> Launch:
         """Run a kernel to its end.
 
@@ -134,10 +142,8 @@ class Module:
         arguments = pack(self.parsed.functions[name], args)
         run = Run(self.parsed, name, self.programs[name].lowered, _dim(grid), _dim(block), shared, arguments)
         memory = memory or Memory()
-        memory.launching(f"{self.digest} {name} {grid} {block} {shared}", args, buffers)
         run.place(buffers, self.statics, memory)
         run.execute(self.programs[name].run_grid, max_instructions or LIMIT)
-        memory.launched(buffers)
         lines = by_line(run.lowered, run.block_counts.tolist(), run.counts.tolist())
         totals = LineCounters()
         for counters in lines.values():

@@ -13,7 +13,7 @@ from kernelpath.lanes import Unavailable, triton
 from kernelpath.simt import errors
 from kernelpath.verdict import Complaint, Verdict
 from kernelpath.work import forkserver
-from kernelpath.work.sandbox import Trespass
+from kernelpath.work.confine import Trespass
 
 _FAULTS = {kind: Verdict[kind.name] for kind in errors.FaultKind if kind.name in Verdict.__members__}
 _COMPILERS = ("CompileError", "KernelNotFound", "CompilationError", "DSLRuntimeError", "DSLUserCodeError", "PTXASError")
@@ -35,6 +35,8 @@ def blame(error: BaseException, file: Path, loading: bool = False) -> Complaint:
         return Complaint(Verdict.UNAVAILABLE, str(error), str(file), line)
     if "Failed to find C compiler" in str(error):
         return Complaint(Verdict.UNAVAILABLE, "Triton needs a C compiler for its launchers, and there is none")
+    if isinstance(error, NotTheSubmission):
+        return Complaint(Verdict.UNAVAILABLE, str(error))
     if isinstance(error, WrongType):
         return Complaint(Verdict.WRONG_TYPE, str(error), str(file))
     if isinstance(error, Trespass):
@@ -52,6 +54,10 @@ def blame(error: BaseException, file: Path, loading: bool = False) -> Complaint:
     verdict = Verdict.COMPILE_ERROR if loading or isinstance(error, EntryError) else Verdict.CRASHED
     cause = str(error) if isinstance(error, EntryError) else f"{type(error).__name__}: {_first_line(error)}"
     return Complaint(verdict, cause, str(file), line)
+
+
+class NotTheSubmission(Exception):
+    """A contestant of ours failed in a measurement. The message says which."""
 
 
 class WrongType(Exception):

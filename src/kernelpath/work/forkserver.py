@@ -1,4 +1,5 @@
-"""A process that has imported what every worker needs, and forks workers from itself: a tenth of a second, not two.
+"""A process that has imported what every worker and every PTX machine needs, and forks them from itself: a tenth of a
+second, not two.
 
 What a worker inherits is modules and nothing else. The server never touches a GPU, runs no operator and no submission,
 and one worker cannot reach another. Python's own multiprocessing.forkserver works alike; it has no place for the
@@ -25,13 +26,17 @@ import traceback
 import weakref
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import IO, NoReturn
+from typing import IO, Literal, NoReturn
 
 MEMORY = 8 << 30
 """Bytes of host memory that a worker may have at most, and never more than half of what there is."""
 
 FILE_SIZE = 64 << 20
 """Bytes that a file which a worker writes may have, what it prints included."""
+
+Role = Literal["worker", "machine"]
+ROLES = {"worker": ("kernelpath.work.worker", "main"), "machine": ("kernelpath.device.server", "serve")}
+"""What a forked process does: the function that it calls with its socket."""
 
 _BOOT = "import sys; sys.path[:] = {path!r}; from kernelpath.work.forkserver import serve; serve({descriptor})"
 _NUMBER = struct.Struct("q")
@@ -118,12 +123,12 @@ class ForkServer:
         self._said.seek(0)
         return self._said.read().decode(errors="replace")
 
-    def fork(self, channel: int, printed: int) -> Child:
-        """A new worker that talks through the descriptor `channel` and prints to `printed`. Does not wait for it."""
+    def fork(self, role: Role, channel: int, printed: int) -> Child:
+        """A new process that talks through the descriptor `channel` and prints to `printed`. Does not wait for it."""
         told, tells = os.pipe()
         try:
             with contextlib.suppress(OSError):  # a server that has ended is noticed by who waits for the child
-                socket.send_fds(self._requests, [b"fork"], [channel, printed, tells])
+                socket.send_fds(self._requests, [role.encode()], [channel, printed, tells])
         finally:
             os.close(tells)
         return Child(told)
@@ -161,7 +166,8 @@ def serve(descriptor: int) -> NoReturn:
     """The server itself: forks a worker for each request, tells how workers ended, ends with the asking process."""
     requests = socket.socket(fileno=descriptor)
     ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1)  # what a worker leaves behind becomes a child of the server
-    importlib.import_module("kernelpath.work.worker")
+    for module, _ in ROLES.values():
+        importlib.import_module(module)
     gc.freeze()
     woken, wake = os.pipe2(os.O_NONBLOCK)
     signal.signal(signal.SIGCHLD, lambda *_: None)
@@ -181,7 +187,7 @@ def serve(descriptor: int) -> NoReturn:
             channel, printed, tells = descriptors
             pid = os.fork()
             if pid == 0:
-                _become_worker(channel, printed, (descriptor, woken, wake, tells, *children.values()))
+                _become(asked.decode(), channel, printed, (descriptor, woken, wake, tells, *children.values()))
             with contextlib.suppress(OSError):
                 os.setpgid(pid, pid)  # here too: whoever is told the pid may kill the group at once
             os.close(channel)
@@ -217,7 +223,7 @@ def _tell(descriptor: int, number: int) -> None:
         os.write(descriptor, _NUMBER.pack(number))
 
 
-def _become_worker(channel: int, printed: int, not_mine: Sequence[int]) -> NoReturn:
+def _become(role: str, channel: int, printed: int, not_mine: Sequence[int]) -> NoReturn:
     status = 1
     try:
         signal.set_wakeup_fd(-1)
@@ -229,7 +235,8 @@ def _become_worker(channel: int, printed: int, not_mine: Sequence[int]) -> NoRet
             os.dup2(printed, stream)
         os.close(printed)
         _limit()
-        importlib.import_module("kernelpath.work.worker").main(channel)
+        module, function = ROLES[role]
+        getattr(importlib.import_module(module), function)(socket.socket(fileno=channel))
         status = 0
     except BaseException:
         traceback.print_exc()

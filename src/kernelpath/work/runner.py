@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import itertools
 import signal
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TypeVar
 
+from kernelpath.device import messages as machine
 from kernelpath.verdict import Complaint, Verdict
-from kernelpath.work.process import Forged, Worker, WorkerGone, WorkerSilent
+from kernelpath.work import messages
+from kernelpath.work.host import Forged, Machines, Worker, WorkerGone, WorkerSilent
 
 START_SECONDS = 180.0
 """For importing torch and the lane, which has nothing to do with the submission."""
@@ -21,7 +24,8 @@ COMPILE_SECONDS = 120.0
 MOST_DEATHS = 2
 """After so many processes that died, nothing more is tried."""
 
-Answer = tuple[dict[str, Any], list[bytes]]
+_Answer = TypeVar("_Answer", bound=messages.Answer)
+_Told = TypeVar("_Told", bound=machine.Message)
 
 
 class Usage(Exception):
@@ -38,12 +42,24 @@ class Stopped(Exception):
 class Runner:
     """One submission, loaded in a worker when something is asked of it, and anew after a death.
 
-    start: gives a worker to which "start" has been posted. hidden: folders whose files the submission must not use.
+    start: gives a worker that has been started. machines: where its kernels run, if they run on the PTX machine.
+    hidden: folders whose files the submission must not use.
     """
 
-    def __init__(self, start: Callable[[], Worker], submission: Path, hidden: Sequence[Path]) -> None:
-        self._start = start
-        self._load = {"do": "load", "file": str(submission), "hidden": [str(folder) for folder in hidden]}
+    def __init__(
+        self,
+        start: Callable[[], Worker],
+        submission: Path,
+        hidden: Sequence[Path],
+        device: str,
+        machines: Machines | None = None,
+    ) -> None:
+        self._start, self._machines = start, machines
+        self.device = device
+        self.numbers = itertools.count(1)
+        """For the storages of inputs that the worker is given, one case after another."""
+
+        self._load = messages.Load(file=str(submission), hidden=[str(folder) for folder in hidden])
         self._worker: Worker | None = None
         self._loading = False
         self._deaths = 0
@@ -65,41 +81,46 @@ class Runner:
     def pids(self) -> Sequence[int]:
         return [self._worker.pid] if self._worker else []
 
-    def ask(self, message: Mapping[str, Any], seconds: float | None = None) -> Answer:
+    def prepare(self) -> None:
+        """Begin to start a worker and to load the submission in it, without waiting for either."""
+        self._running()
+
+    def ready(self) -> None:
+        """Have the submission loaded. Raises Stopped, and Usage where its process does not start."""
+        self._running()
+        self._loaded()
+
+    @property
+    def client(self) -> int:
+        """The worker's number on the PTX machine."""
+        return self._running().client
+
+    def ask(self, message: messages.Asked, expected: type[_Answer], seconds: float = CASE_SECONDS) -> _Answer:
         """Post and answer in one."""
         self.post(message)
-        return self.answer(seconds)
+        return self.answer(expected, seconds)
 
-    def post(self, message: Mapping[str, Any]) -> None:
+    def post(self, message: messages.Asked) -> None:
         """Ask for something whose answer is fetched later."""
-        if self._worker is None:
-            self._worker, self._loading = self._start(), True
-            self._worker.post(self._load)
-        self._worker.post(message)
+        self._running().post(message)
 
-    def answer(self, seconds: float | None = None) -> Answer:
-        """What the worker tells of the oldest request without an answer, within so many seconds, or CASE_SECONDS.
+    def answer(self, expected: type[_Answer], seconds: float = CASE_SECONDS) -> _Answer:
+        """What the worker tells of the oldest request without an answer, within so many seconds.
 
         Raises Stopped with the complaint that it ends in; after a death, a hang or a forgery the process is gone.
         """
-        assert self._worker is not None
-        seconds = CASE_SECONDS if seconds is None else seconds
+        self._loaded()
+        return self._told(self._running(), expected, seconds)
+
+    def ask_machine(self, message: machine.Message, expected: type[_Told]) -> _Told | None:
+        """What the PTX machine tells of the submission. Raises Stopped where the machine is gone."""
+        assert self._machines is not None
         try:
-            if self._loading:
-                self._await_start(self._worker)
-                self._await_load(self._worker)
-            return _told(self._worker.answer(seconds, COMPILE_SECONDS))
-        except WorkerSilent as silent:
-            self.close()
-            self._hung = True
-            raise Stopped(Complaint(Verdict.TIMED_OUT, _silence(silent, seconds))) from None
-        except WorkerGone as gone:
-            self.close()
+            return self._machines.take().ask(message, expected, CASE_SECONDS)
+        except (WorkerGone, WorkerSilent) as lost:
             self._deaths += 1
-            raise Stopped(Complaint(Verdict.CRASHED, _death(gone.status))) from None
-        except Forged:
-            self.close()
-            raise Stopped(Complaint(Verdict.TAMPERED, "the submission answered in the worker's place")) from None
+            self._give_up()
+            raise Stopped(Complaint(Verdict.CRASHED, f"the PTX machine did not survive this kernel: {lost}")) from None
 
     def close(self) -> None:
         """End the process and keep what it printed."""
@@ -108,7 +129,23 @@ class Runner:
             self._worker.close()
             self._worker = None
 
-    def _await_start(self, worker: Worker) -> None:
+    def _give_up(self) -> None:
+        """End the worker, and the machine, which may still be busy with its kernel."""
+        self.close()
+        if self._machines is not None:
+            self._machines.drop()
+
+    def _running(self) -> Worker:
+        if self._worker is None:
+            self._worker, self._loading = self._start(), True
+            self.numbers = itertools.count(1)
+            self._worker.post(self._load)
+        return self._worker
+
+    def _loaded(self) -> None:
+        if not self._loading:
+            return
+        worker = self._running()
         try:
             worker.answer(START_SECONDS)
         except (WorkerGone, WorkerSilent):
@@ -117,23 +154,33 @@ class Runner:
             raise Usage(
                 f"the process that runs submissions did not start ({reason}); kp doctor finds out why"
             ) from None
-
-    def _await_load(self, worker: Worker) -> None:
+        self._loading = False
         try:
-            _told(worker.answer(CASE_SECONDS, COMPILE_SECONDS))
-            self._loading = False
+            self._told(worker, messages.Done, CASE_SECONDS)
         except Stopped:
             self._loadable = False
             self.close()
             raise
 
-
-def _told(answer: Answer) -> Answer:
-    """The answer, unless it is a complaint, which is raised."""
-    told = answer[0].get("complaint")
-    if told is not None:
-        raise Stopped(Complaint(**{**told, "verdict": Verdict(told["verdict"])}))
-    return answer
+    def _told(self, worker: Worker, expected: type[_Answer], seconds: float) -> _Answer:
+        try:
+            answer = worker.answer(seconds, COMPILE_SECONDS)
+        except WorkerSilent as silent:
+            self._give_up()
+            self._hung = True
+            raise Stopped(Complaint(Verdict.TIMED_OUT, _silence(silent, seconds))) from None
+        except WorkerGone as gone:
+            self.close()
+            self._deaths += 1
+            raise Stopped(Complaint(Verdict.CRASHED, _death(gone.status))) from None
+        except Forged:
+            answer = None
+        if isinstance(answer, messages.Complained):
+            raise Stopped(answer.complaint)
+        if not isinstance(answer, expected):
+            self.close()
+            raise Stopped(Complaint(Verdict.TAMPERED, "the submission answered in the worker's place"))
+        return answer
 
 
 def _silence(silent: WorkerSilent, seconds: float) -> str:
@@ -147,5 +194,6 @@ def _silence(silent: WorkerSilent, seconds: float) -> str:
 def _death(status: int) -> str:
     if status >= 0:
         return f"the process ended itself with status {status} before it had answered"
-    name = signal.Signals(-status).name
+    known = -status in {number.value for number in signal.Signals}
+    name = signal.Signals(-status).name if known else f"signal {-status}"
     return f"the process died of {name}" + (" (out of memory?)" if -status == signal.SIGKILL else "")

@@ -1,0 +1,128 @@
+"""The one seam that lanes launch through where there is no GPU.
+
+    module = api.device().load(ptx, file)
+    module.launch("softmax", grid=(8, 1, 1), block=(128, 1, 1), shared=0, arguments=[x, 1000], tensors=[("x", x)])
+
+`use` puts another device in place of the PTX machine of this process.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+from kernelpath import simt
+
+if TYPE_CHECKING:
+    import torch
+
+    Argument = int | float | bytes | torch.Tensor
+    """A tensor stands for its address."""
+
+Dim3 = tuple[int, int, int]
+
+
+@dataclass(frozen=True)
+class Ran:
+    """A launch that has come to its end.
+
+    cost: roughly how an SM's time goes, in warp instructions. launch: all that was counted, where this process may see
+    it.
+    """
+
+    cost: int
+    launch: simt.Launch | None = None
+
+
+class Module(Protocol):
+    """PTX that a device has loaded."""
+
+    @property
+    def kernels(self) -> Mapping[str, simt.Kernel]: ...
+
+    def compile(self, name: str) -> None:
+        """Make a kernel ready; `launch` does it otherwise. Raises simt.Unsupported."""
+
+    def launch(
+        self,
+        name: str,
+        *,
+        grid: Dim3,
+        block: Dim3,
+        shared: int,
+        arguments: Sequence[Argument],
+        tensors: Sequence[tuple[str, torch.Tensor]],
+    ) -> Ran:
+        """Run a kernel to its end. tensors: all the memory that it may touch, by name.
+
+        Raises simt.Fault, simt.TimedOut, simt.Unsupported, and ValueError for a launch that is not possible.
+        """
+
+
+class Device(Protocol):
+    """Something that runs PTX."""
+
+    def load(self, text: str, source: str | None = None) -> Module:
+        """PTX, and the file that its lines refer to, the first that it names if none is given."""
+
+
+class Local:
+    """The PTX machine in this process."""
+
+    def load(self, text: str, source: str | None = None) -> Module:
+        return _LocalModule(simt.load(text, source))
+
+
+class _LocalModule:
+    def __init__(self, module: simt.Module) -> None:
+        self._module = module
+
+    @property
+    def kernels(self) -> Mapping[str, simt.Kernel]:
+        return self._module.kernels
+
+    def compile(self, name: str) -> None:
+        self._module.compile(name)
+
+    def launch(
+        self,
+        name: str,
+        *,
+        grid: Dim3,
+        block: Dim3,
+        shared: int,
+        arguments: Sequence[Argument],
+        tensors: Sequence[tuple[str, torch.Tensor]],
+    ) -> Ran:
+        launch = self._module.launch(
+            name,
+            grid=grid,
+            block=block,
+            shared=shared,
+            args=[value if isinstance(value, (int, float, bytes)) else value.data_ptr() for value in arguments],
+            buffers=[simt.Buffer.of(key, tensor) for key, tensor in tensors],
+        )
+        return Ran(cost(launch), launch)
+
+
+def cost(launch: simt.Launch) -> int:
+    """Instructions of warps, and eight for each sector or wavefront."""
+    totals = launch.totals
+    sectors = totals.global_load_sectors + totals.global_store_sectors
+    wavefronts = totals.shared_load_wavefronts + totals.shared_store_wavefronts
+    return totals.warp_instructions + 8 * (sectors + wavefronts)
+
+
+_device: Device = Local()
+
+
+def device() -> Device:
+    """What runs PTX for this process."""
+    return _device
+
+
+def use(other: Device) -> None:
+    """Let `other` run all that is loaded from now on."""
+    global _device
+    _device = other

@@ -1,0 +1,272 @@
+"""One case on the PTX machine: the storages that kernels work on, and the transcript of what they were given."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from kernelpath import simt
+from kernelpath.device import messages
+from kernelpath.simt.counters import AccessCounters, by_access
+
+ALIGNMENT = 4096
+NOTES = 10_000
+"""Launches that a transcript holds; no honest entry makes more in a case."""
+
+Bytes = npt.NDArray[np.uint8]
+
+NOT_GIVEN = "no kernel of yours was given the tensor that was returned"
+CHANGED = "the output was changed after your last kernel, by something that is not a kernel of yours"
+
+
+class Refused(Exception):
+    """A request that no honest client makes."""
+
+
+@dataclass
+class Stored:
+    """A storage. host: digest of what the host wrote since the last launch; after: which bytes of the end are its."""
+
+    memory: Bytes
+    drawn: Bytes | None = None
+    host: str = ""
+    after: npt.NDArray[np.bool_] | None = None
+    launched: bool = False
+
+    @property
+    def address(self) -> int:
+        return int(self.memory.ctypes.data)
+
+
+@dataclass
+class Case:
+    """What holds between `begin` and `ended`. Storages outlive it: a submission may keep tensors from call to call."""
+
+    inputs: messages.Inputs = field(default_factory=lambda: messages.Inputs((), {}))
+    reverse: bool = False
+    launches: list[simt.Launch] = field(default_factory=list)
+    failed: messages.Failed | None = None
+    _notes: list[messages.Note] = field(default_factory=list)
+    _storages: dict[int, Stored] = field(default_factory=dict)
+    _memory: simt.Memory = field(default_factory=simt.Memory)
+
+    def begin(self, inputs: messages.Inputs, reverse: bool) -> None:
+        """Storages of inputs have negative numbers."""
+        self.inputs, self.reverse, self.failed = inputs, reverse, None
+        self.launches, self._notes = [], []
+        for number, content in inputs.storages.items():
+            stored = Stored(_placed(len(content), 0), drawn=np.frombuffer(content, np.uint8))
+            stored.memory[:] = np.frombuffer(content, np.uint8)
+            self._storages[number] = stored
+
+    def launch(self, module: simt.Module, asked: messages.Launch) -> tuple[simt.Launch, list[tuple[int, bytes]]]:
+        """Run a kernel. Returns what was counted, and the storages that it changed."""
+        if len(self._notes) == NOTES:
+            raise Refused(f"more than {NOTES:,} launches in one call")
+        for number in asked.dropped:
+            if stored := self._storages.pop(number, None):
+                self._memory.forget(stored.address, stored.memory.nbytes)
+        for told in asked.storages:
+            self._update(told)
+        buffers = {buffer.storage: self._stored(buffer.storage) for buffer in asked.buffers}
+        self._notes.append(self._note(module, asked, buffers))
+        before = {number: stored.memory.copy() for number, stored in buffers.items()}
+        launch = module.launch(
+            asked.kernel,
+            grid=asked.grid,
+            block=asked.block,
+            shared=asked.shared,
+            args=[self._argument(value) for value in asked.arguments],
+            buffers=[self._buffer(buffer) for buffer in asked.buffers],
+            memory=self._memory,
+            reverse=self.reverse,
+        )
+        self.launches.append(launch)
+        for stored in buffers.values():
+            stored.launched, stored.host = True, ""
+        changed = [number for number, content in before.items() if not np.array_equal(content, buffers[number].memory)]
+        return launch, [(number, buffers[number].memory.tobytes()) for number in changed]
+
+    def finish(self, storages: Sequence[messages.Storage]) -> None:
+        """The entry has returned: what differs now was written by the host, after the last launch."""
+        for told in storages:
+            content = _content(told)
+            stored = self._storages.get(told.number)
+            if stored is not None and content.size == stored.memory.size:
+                stored.after = np.not_equal(stored.memory, content)
+
+    def ended(self, outputs: Sequence[messages.Strided]) -> messages.Ended:
+        """What there is to tell of the case."""
+        ended = messages.Ended(
+            outputs=[self._output(output) for output in outputs],
+            mutated=[number for number in sorted(self.inputs.storages, reverse=True) if self._mutated(number)],
+            notes=self._notes,
+            failed=self.failed,
+            accesses=self._accesses(),
+        )
+        for stored in self._storages.values():
+            stored.after = None
+        return ended
+
+    def writer(self, storage: int, offset: int) -> messages.Writer | None:
+        """Who wrote a byte of a storage last."""
+        stored = self._storages.get(storage)
+        if stored is None:
+            return None
+        for launch in reversed(self.launches):
+            if (author := launch.writer(stored.address + offset)) is not None:
+                return messages.Writer(author.thread, author.block, launch.file, author.site.line)
+        return None
+
+    # Storages
+
+    def _stored(self, number: int) -> Stored:
+        if number not in self._storages:
+            raise Refused(f"there is no storage {number}")
+        return self._storages[number]
+
+    def _update(self, told: messages.Storage) -> None:
+        stored = self._storages.get(told.number)
+        if stored is None or stored.memory.nbytes != told.nbytes:
+            stored = self._storages[told.number] = Stored(_placed(told.nbytes, told.alignment))
+            if told.fresh:
+                self._memory.allocated(stored.address, told.nbytes)
+                return
+            stored.memory[:] = content = _content(told)
+            stored.host = _digest(content)
+            return
+        content = _content(told)
+        different = np.not_equal(stored.memory, content)
+        stored.host = _digest(np.where(different, content, 0), different)
+        stored.memory[:] = content
+        self._memory.written(stored.address)
+
+    def _mutated(self, number: int) -> bool:
+        stored = self._storages.get(number)
+        if stored is None or stored.drawn is None:
+            return False
+        by_host = stored.after is not None and bool(stored.after.any())
+        return by_host or not np.array_equal(stored.memory, stored.drawn)
+
+    def _output(self, told: messages.Strided) -> messages.Output:
+        stored = self._storages.get(told.storage)
+        if stored is None or not stored.launched:
+            return messages.Output(b"", NOT_GIVEN)
+        content = _elements(stored.memory, told)
+        if stored.after is not None and _elements(stored.after.view(np.uint8), told).any():
+            return messages.Output(b"", CHANGED)
+        return messages.Output(content.tobytes(), "")
+
+    # Launches
+
+    def _argument(self, value: int | float | messages.Pointer | messages.Blob) -> int | float | bytes:
+        if isinstance(value, messages.Pointer):
+            return self._stored(value.storage).address + value.offset
+        if isinstance(value, messages.Blob):
+            content = bytearray(value.content)
+            for at, pointer in value.pointers:
+                content[at : at + 8] = int(self._argument(pointer)).to_bytes(8, "little", signed=True)
+            return bytes(content[: len(value.content)])
+        return value
+
+    def _buffer(self, told: messages.Buffer) -> simt.Buffer:
+        stored = self._stored(told.storage)
+        if told.offset < 0 or told.nbytes < 0 or told.offset + told.nbytes > stored.memory.nbytes or told.itemsize < 1:
+            raise Refused(f"{told.name} is not inside its storage")
+        return simt.Buffer(told.name, stored.address + told.offset, told.nbytes, told.itemsize, dtype=told.dtype)
+
+    def _note(self, module: simt.Module, asked: messages.Launch, buffers: Mapping[int, Stored]) -> messages.Note:
+        names = {buffer.storage: buffer.name for buffer in asked.buffers}
+        return messages.Note(
+            kernel=asked.kernel,
+            code=module.digest,
+            grid=asked.grid,
+            block=asked.block,
+            shared=asked.shared,
+            arguments=[_described(value) for value in asked.arguments],
+            host=[(names[number], stored.host) for number, stored in buffers.items() if stored.host],
+        )
+
+    def _accesses(self) -> list[tuple[str, AccessCounters]]:
+        files: dict[str, list[simt.AccessSample]] = {}
+        for launch in self.launches:
+            files.setdefault(Path(launch.file).name, []).extend(launch.accesses)
+        return [(file, one) for file, samples in files.items() for one in by_access(samples)]
+
+
+def _placed(nbytes: int, alignment: int) -> Bytes:
+    """Zeroed bytes whose address is `alignment` modulo 4096."""
+    room = np.zeros(nbytes + 2 * ALIGNMENT, np.uint8)
+    start = (alignment - room.ctypes.data) % ALIGNMENT
+    return room[start : start + nbytes]
+
+
+def _content(told: messages.Storage) -> Bytes:
+    if told.content is None or len(told.content) != told.nbytes:
+        raise Refused(f"storage {told.number} has not the bytes that it should have")
+    return np.frombuffer(told.content, np.uint8)
+
+
+def _elements(memory: Bytes, told: messages.Strided) -> Bytes:
+    """The bytes of a view's elements, in their order. Raises Refused where it leaves the storage."""
+    itemsize = np.dtype(_ITEMS.get(told.dtype, "u1")).itemsize
+    last = sum((size - 1) * stride for size, stride in zip(told.shape, told.strides, strict=True))
+    if min([told.offset, *told.strides, *told.shape], default=0) < 0 or len(told.shape) > 16:
+        raise Refused("an output has a negative stride, offset or extent")
+    if 0 in told.shape:
+        return memory[:0]
+    if (told.offset + last + 1) * itemsize > memory.nbytes:
+        raise Refused("an output leaves its storage")
+    strides = tuple(stride * itemsize for stride in told.strides)
+    shape = (*told.shape, itemsize)
+    view = np.lib.stride_tricks.as_strided(memory[told.offset * itemsize :], shape, (*strides, 1), writeable=False)
+    return np.ascontiguousarray(view).reshape(-1)
+
+
+_ITEMS = {
+    "bool": "u1",
+    "uint8": "u1",
+    "int8": "u1",
+    "float8_e4m3fn": "u1",
+    "float8_e5m2": "u1",
+    "int16": "u2",
+    "uint16": "u2",
+    "float16": "u2",
+    "bfloat16": "u2",
+    "int32": "u4",
+    "uint32": "u4",
+    "float32": "u4",
+    "int64": "u8",
+    "uint64": "u8",
+    "float64": "u8",
+    "complex64": "u8",
+    "complex128": "c16",
+}
+
+
+def _described(value: int | float | messages.Pointer | messages.Blob) -> str:
+    """An argument in the transcript."""
+    if isinstance(value, messages.Pointer):
+        return f"storage {value.storage} + {value.offset}"
+    if isinstance(value, messages.Blob):
+        return value.content.hex() if not value.pointers else _blob(value)
+    return repr(value)
+
+
+def _blob(value: messages.Blob) -> str:
+    content = bytearray(value.content)
+    for at, _ in value.pointers:
+        content[at : at + 8] = bytes(8)
+    return f"{content.hex()} {[(at, pointer.storage, pointer.offset) for at, pointer in value.pointers]}"
+
+
+def _digest(*parts: npt.NDArray[np.generic]) -> str:
+    state = hashlib.blake2b(digest_size=16)
+    for part in parts:
+        state.update(part.tobytes())
+    return state.hexdigest()

@@ -1,0 +1,249 @@
+"""The PTX machine's other end in a submission's process: a device whose memory and counters are somewhere else.
+
+It is trusted with nothing. What it sends for the bytes of a storage is what the host wrote there, whoever wrote it;
+what it leaves out has not been written. A lie changes what the kernel works on, and the transcript says so.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch.multiprocessing.reductions import StorageWeakRef
+
+from kernelpath import simt
+from kernelpath.device import messages
+from kernelpath.device.api import Dim3, Ran
+from kernelpath.simt import errors
+from kernelpath.wire import Wire
+
+if TYPE_CHECKING:
+    from kernelpath.device.api import Argument
+
+_Answer = TypeVar("_Answer", bound=messages.Message)
+
+ALIGNMENT = 4096
+_WORD = 8
+_INPUTS = -1
+"""Storages of inputs are numbered downwards from here, by the grader; those of the submission upwards from 0."""
+
+
+@dataclass
+class _Storage:
+    """A storage in this process. left: its bytes as the machine left them; None where it has not seen them."""
+
+    number: int
+    address: int
+    nbytes: int
+    alive: StorageWeakRef
+    left: npt.NDArray[np.uint8] | None
+    fresh: bool = False
+
+    def bytes(self) -> npt.NDArray[np.uint8]:
+        return bytes_at(self.address, self.nbytes)
+
+
+class Client:
+    """A device for `api.use`."""
+
+    def __init__(self, wire: Wire[messages.Message]) -> None:
+        self._wire = wire
+        self._storages: dict[int, _Storage] = {}
+        self._next = 0
+        self.load = cache(self._load)
+
+    def inputs(self) -> tuple[Any, ...]:
+        """The arguments of the case that has begun; tensors have storages of their own."""
+        told = self._ask(messages.Fetch(), messages.Inputs)
+        tensors = {}
+        for number, content in told.storages.items():
+            tensors[number] = torch.empty(len(content), dtype=torch.uint8)
+            storage = tensors[number].untyped_storage()
+            left = np.frombuffer(content, np.uint8)
+            known = _Storage(number, storage.data_ptr(), len(content), StorageWeakRef(storage), left)
+            np.copyto(known.bytes(), left)
+            self._storages[known.address] = known
+        return tuple(_argument_of(value, tensors) for value in told.arguments)
+
+    def fresh(self, tensor: torch.Tensor) -> None:
+        """Nothing has written to this tensor's storage yet but the poison that fills it."""
+        storage = tensor.untyped_storage()
+        if storage.nbytes():
+            known = self._new(storage)
+            known.fresh, known.left = True, known.bytes().copy()
+
+    def finish(self) -> None:
+        """Tell what the host wrote since the last launch."""
+        self._forget()
+        told = [self._told(one) for one in self._storages.values() if self._changed(one)]
+        self._ask(messages.Finish(told), messages.Done)
+
+    def place(self, tensor: torch.Tensor) -> messages.Strided:
+        """Where a tensor lies, for the grader. A storage that the machine does not know has a number all the same."""
+        known = self._known(tensor.untyped_storage())
+        dtype = str(tensor.dtype).removeprefix("torch.")
+        return messages.Strided(known.number, dtype, tensor.shape, tensor.stride(), int(tensor.storage_offset()))
+
+    def _load(self, text: str, source: str | None = None) -> RemoteModule:
+        return RemoteModule(self, self._ask(messages.Load(text, source), messages.Loaded))
+
+    def compile(self, module: int, name: str) -> None:
+        self._ask(messages.Compile(module, name), messages.Done)
+
+    def launch(
+        self,
+        module: int,
+        name: str,
+        grid: Dim3,
+        block: Dim3,
+        shared: int,
+        arguments: Sequence[Argument],
+        tensors: Sequence[tuple[str, torch.Tensor]],
+    ) -> Ran:
+        dropped = self._forget()
+        used = {key: self._known(tensor.untyped_storage()) for key, tensor in tensors if tensor.numel()}
+        storages = {one.number: one for one in used.values() if one.left is None or one.fresh or self._changed(one)}
+        message = messages.Launch(
+            module=module,
+            kernel=name,
+            grid=grid,
+            block=block,
+            shared=shared,
+            arguments=[self._argument(value) for value in arguments],
+            buffers=[_buffer(key, tensor, used[key]) for key, tensor in tensors if key in used],
+            storages=[self._told(one) for one in storages.values()],
+            dropped=dropped,
+        )
+        ran = self._ask(message, messages.Ran)
+        for one in storages.values():
+            one.left, one.fresh = one.bytes().copy(), False
+        numbered = {one.number: one for one in self._storages.values()}
+        for number, content in ran.changed:
+            one = numbered[number]
+            one.left = np.frombuffer(content, np.uint8)
+            np.copyto(one.bytes(), one.left)
+        if ran.printed:
+            sys.stdout.write(ran.printed)
+        return Ran(ran.cost)
+
+    # Storages
+
+    def _known(self, storage: torch.UntypedStorage) -> _Storage:
+        known = self._storages.get(storage.data_ptr())
+        if known is None or known.alive.expired() or known.nbytes != storage.nbytes():
+            known = self._new(storage)
+        return known
+
+    def _new(self, storage: torch.UntypedStorage) -> _Storage:
+        known = _Storage(self._next, storage.data_ptr(), storage.nbytes(), StorageWeakRef(storage), None)
+        self._next += 1
+        self._storages[known.address] = known
+        return known
+
+    def _forget(self) -> list[int]:
+        gone = [one for one in self._storages.values() if one.alive.expired()]
+        for one in gone:
+            del self._storages[one.address]
+        return [one.number for one in gone]
+
+    @staticmethod
+    def _changed(one: _Storage) -> bool:
+        return one.left is not None and not np.array_equal(one.bytes(), one.left)
+
+    def _told(self, one: _Storage) -> messages.Storage:
+        untouched = one.fresh and not self._changed(one)
+        content = None if untouched else one.bytes().tobytes()
+        return messages.Storage(one.number, one.nbytes, one.address % ALIGNMENT, content, untouched)
+
+    # Arguments
+
+    def _argument(self, value: Argument) -> int | float | messages.Pointer | messages.Blob:
+        if isinstance(value, bytes):
+            return messages.Blob(value, list(self._pointers(value)))
+        if isinstance(value, float):
+            return value
+        address = int(value) if isinstance(value, int) else value.data_ptr()
+        return self._pointer(address) or address
+
+    def _pointers(self, content: bytes) -> Iterator[tuple[int, messages.Pointer]]:
+        for at in range(0, len(content) - _WORD + 1, _WORD):
+            if pointer := self._pointer(int.from_bytes(content[at : at + _WORD], sys.byteorder)):
+                yield at, pointer
+
+    def _pointer(self, address: int) -> messages.Pointer | None:
+        for one in self._storages.values():
+            if one.nbytes and one.address <= address <= one.address + one.nbytes:
+                return messages.Pointer(one.number, address - one.address)
+        return None
+
+    def _ask(self, message: messages.Message, expected: type[_Answer]) -> _Answer:
+        self._wire.send(message)
+        answer = self._wire.receive()
+        if isinstance(answer, messages.Failed):
+            raise _raised(answer)
+        assert isinstance(answer, expected)
+        return answer
+
+
+class RemoteModule:
+    """A module that a Client has loaded."""
+
+    def __init__(self, client: Client, loaded: messages.Loaded) -> None:
+        self._client, self._number = client, loaded.module
+        self.kernels: Mapping[str, simt.Kernel] = loaded.kernels
+
+    def compile(self, name: str) -> None:
+        self._client.compile(self._number, name)
+
+    def launch(
+        self,
+        name: str,
+        *,
+        grid: Dim3,
+        block: Dim3,
+        shared: int,
+        arguments: Sequence[Argument],
+        tensors: Sequence[tuple[str, torch.Tensor]],
+    ) -> Ran:
+        return self._client.launch(self._number, name, grid, block, shared, arguments, tensors)
+
+
+def bytes_at(address: int, nbytes: int) -> npt.NDArray[np.uint8]:
+    """Memory of this process."""
+    if not nbytes:
+        return np.empty(0, np.uint8)
+    return np.ctypeslib.as_array((ctypes.c_uint8 * nbytes).from_address(address))
+
+
+def _argument_of(told: Any, storages: Mapping[int, torch.Tensor]) -> Any:
+    match told:
+        case messages.Strided():
+            dtype: torch.dtype = getattr(torch, told.dtype)
+            storage = storages[told.storage].view(dtype)
+            return storage.as_strided(tuple(told.shape), tuple(told.strides), told.offset)
+        case messages.TorchDevice(name=name):
+            return torch.device(name)
+    return told
+
+
+def _buffer(name: str, tensor: torch.Tensor, storage: _Storage) -> messages.Buffer:
+    span = simt.Buffer.of(name, tensor)
+    return messages.Buffer(name, storage.number, span.address - storage.address, span.nbytes, span.itemsize, span.dtype)
+
+
+def _raised(failed: messages.Failed) -> Exception:
+    if failed.kind == "TIMED_OUT":
+        return simt.TimedOut(failed.kernel, failed.file, failed.line, failed.instructions)
+    if failed.kind == "UNSUPPORTED":
+        return simt.Unsupported(failed.text, failed.file, failed.line)
+    if failed.kind == "REFUSED":
+        return ValueError(failed.text)
+    kind = errors.FaultKind[failed.kind]
+    return simt.Fault(kind, failed.text, failed.kernel, failed.file, failed.line, failed.block, failed.thread)

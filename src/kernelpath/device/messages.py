@@ -1,0 +1,257 @@
+"""What passes between a submission's process, the PTX machine's and the grader's.
+
+Addresses never cross: a pointer is a storage, by a number that both ends know, and an offset into it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from msgspec import Struct
+
+from kernelpath.simt import Kernel
+from kernelpath.simt.counters import AccessCounters, AccessSample, LineCounters
+
+
+class Message(Struct, frozen=True, tag=True):
+    """The base of all that follows."""
+
+
+class Strided(Message, frozen=True):
+    """A tensor: a view of a storage. offset and strides count elements."""
+
+    storage: int
+    dtype: str
+    shape: Sequence[int]
+    strides: Sequence[int]
+    offset: int
+
+
+# From the submission's process
+
+
+class Load(Message, frozen=True):
+    """PTX, and the file that its lines refer to. Answered by Loaded or Failed."""
+
+    text: str
+    source: str | None
+
+
+class Compile(Message, frozen=True):
+    """Make a kernel ready to launch. Answered by Done or Failed."""
+
+    module: int
+    kernel: str
+
+
+class Pointer(Message, frozen=True):
+    """An argument: the address of a byte of a storage."""
+
+    storage: int
+    offset: int
+
+
+class Blob(Message, frozen=True):
+    """An argument of several words, some of which are addresses: where in it, and what they point to."""
+
+    content: bytes
+    pointers: Sequence[tuple[int, Pointer]]
+
+
+class Buffer(Message, frozen=True):
+    """Memory that a kernel may touch: the span of one tensor, with its name and dtype for complaints."""
+
+    name: str
+    storage: int
+    offset: int
+    nbytes: int
+    itemsize: int
+    dtype: str
+
+
+class Storage(Message, frozen=True):
+    """A storage that the machine does not know, or whose bytes the host has changed.
+
+    alignment: its address modulo 4096. fresh: nothing has written to it yet; then there may be no content.
+    """
+
+    number: int
+    nbytes: int
+    alignment: int
+    content: bytes | None
+    fresh: bool
+
+
+class Launch(Message, frozen=True):
+    """Run a kernel to its end. Answered by Ran or Failed. dropped: storages that are no more."""
+
+    module: int
+    kernel: str
+    grid: tuple[int, int, int]
+    block: tuple[int, int, int]
+    shared: int
+    arguments: Sequence[int | float | Pointer | Blob]
+    buffers: Sequence[Buffer]
+    storages: Sequence[Storage]
+    dropped: Sequence[int]
+
+
+class Fetch(Message, frozen=True):
+    """Ask for the case's inputs. Answered by Inputs."""
+
+
+class Finish(Message, frozen=True):
+    """The entry has returned; storages that the host changed since the last launch. Answered by Done."""
+
+    storages: Sequence[Storage]
+
+
+FromClient = Load | Compile | Launch | Fetch | Finish
+
+
+# To the submission's process
+
+
+class Loaded(Message, frozen=True):
+    module: int
+    kernels: dict[str, Kernel]
+
+
+class Ran(Message, frozen=True):
+    """changed: the bytes of storages that the kernel wrote to. cost: in the machine's steps, for autotuning."""
+
+    changed: Sequence[tuple[int, bytes]]
+    cost: int
+    printed: str
+
+
+class Failed(Message, frozen=True):
+    """How a kernel, or the request for it, ended. kind: a simt.FaultKind's name, or TIMED_OUT, UNSUPPORTED, REFUSED."""
+
+    kind: str
+    text: str
+    kernel: str = ""
+    file: str = ""
+    line: int = 0
+    block: tuple[int, int, int] = (0, 0, 0)
+    thread: tuple[int, int, int] = (0, 0, 0)
+    instructions: int = 0
+
+
+class TorchDevice(Message, frozen=True):
+    """A torch.device as an argument of the entry."""
+
+    name: str
+
+
+class Inputs(Message, frozen=True):
+    """The arguments of the entry, tensors as views of storages, and the bytes of those."""
+
+    arguments: Sequence[Strided | TorchDevice | bool | int | float | str | None]
+    storages: dict[int, bytes]
+
+
+class Done(Message, frozen=True):
+    pass
+
+
+ToClient = Loaded | Ran | Failed | Inputs | Done
+
+
+# From the grader
+
+
+class Attach(Message, frozen=True):
+    """A new submission's process; its end of a socket follows as a descriptor. Answered by Attached."""
+
+
+class Begin(Message, frozen=True):
+    """A case. reverse: warps and blocks run in the opposite order. Answered by Done."""
+
+    client: int
+    inputs: Inputs
+    reverse: bool
+
+
+class End(Message, frozen=True):
+    """The case is over; outputs are what the submission says that it returned. Answered by Ended."""
+
+    client: int
+    outputs: Sequence[Strided]
+
+
+class Draw(Message, frozen=True):
+    """Ask for the launch of this case that executed most. Answered by Drawn, or Done where there is none."""
+
+    client: int
+
+
+class AskWriter(Message, frozen=True):
+    """Ask who wrote a byte of a storage. Answered by Writer, or Done where no kernel did."""
+
+    client: int
+    storage: int
+    offset: int
+
+
+FromGrader = Attach | Begin | End | Draw | AskWriter
+
+
+# To the grader
+
+
+class Attached(Message, frozen=True):
+    """The number by which the grader speaks of this client."""
+
+    client: int
+
+
+class Note(Message, frozen=True):
+    """A line of the transcript: a launch, and the digests of what the host wrote into each of its buffers."""
+
+    kernel: str
+    code: str
+    grid: tuple[int, int, int]
+    block: tuple[int, int, int]
+    shared: int
+    arguments: Sequence[str]
+    host: Sequence[tuple[str, str]]
+
+
+class Output(Message, frozen=True):
+    """An output as the machine holds it. fault: why it is not the work of the kernels launched, if it is not."""
+
+    content: bytes
+    fault: str
+
+
+class Ended(Message, frozen=True):
+    """What the machine saw of a case. mutated: positions of input storages that are not as drawn."""
+
+    outputs: Sequence[Output]
+    mutated: Sequence[int]
+    notes: Sequence[Note]
+    failed: Failed | None
+    accesses: Sequence[tuple[str, AccessCounters]]
+
+
+class Drawn(Message, frozen=True):
+    """One launch in full."""
+
+    kernel: str
+    file: str
+    lines: dict[int, LineCounters]
+    accesses: Sequence[AccessSample]
+    totals: LineCounters
+
+
+class Writer(Message, frozen=True):
+    """A thread and a block as one speaks of them, the kernel's file and the line."""
+
+    thread: str
+    block: str
+    file: str
+    line: int
+
+
+ToGrader = Done | Attached | Ended | Drawn | Writer

@@ -1,0 +1,141 @@
+"""The PTX machine as a process of its own: it stands outside of the submission as a GPU stands outside of a program.
+
+It owns what kernels read and write. Inputs come from the grader, outputs go to the grader, and what the submission's
+process says of its memory is taken for what the host wrote there.
+"""
+
+from __future__ import annotations
+
+import select
+import socket
+from collections.abc import Mapping
+
+from kernelpath import simt
+from kernelpath.device import messages
+from kernelpath.device.api import cost
+from kernelpath.device.case import Case, Refused
+from kernelpath.wire import Garbled, Gone, Silent, Wire
+
+Answer = messages.Message
+TAKING_SECONDS = 30.0
+"""For a whole message of a submission's process, once it has begun, and for that to take the answer."""
+
+MODULES = 4096
+"""PTX texts that a submission may load."""
+
+
+def serve(grader: socket.socket) -> None:
+    """Answer the grader, and the submissions' processes that it has attached, until the grader closes."""
+    simt.warm_up()
+    Server(grader).run()
+
+
+class Server:
+    """Serves one message at a time, whoever sent it."""
+
+    def __init__(self, grader: socket.socket) -> None:
+        self._grader: Wire[messages.Message] = Wire(grader, messages.FromGrader)
+        self._clients: list[_Client] = []
+
+    def run(self) -> None:
+        while True:
+            alive = {client.wire.fileno(): client for client in self._clients if client.wire is not None}
+            ready, _, _ = select.select([self._grader.fileno(), *alive], [], [])
+            for descriptor in alive.keys() & set(ready):
+                alive[descriptor].serve()
+            if self._grader.fileno() in ready:
+                try:
+                    self._grader.send(self._answer(self._grader.receive()))
+                except Gone:
+                    return
+
+    def _answer(self, asked: messages.Message) -> Answer:
+        match asked:
+            case messages.Attach():
+                _, (descriptor,), _, _ = socket.recv_fds(self._grader.connection, 1, 1)
+                self._clients.append(_Client(socket.socket(fileno=descriptor)))
+                return messages.Attached(len(self._clients) - 1)
+            case messages.Begin():
+                self._clients[asked.client].case.begin(asked.inputs, asked.reverse)
+            case messages.End():
+                return self._clients[asked.client].case.ended(asked.outputs)
+            case messages.Draw():
+                return _drawn(self._clients[asked.client].case.launches) or messages.Done()
+            case messages.AskWriter():
+                return self._clients[asked.client].case.writer(asked.storage, asked.offset) or messages.Done()
+        return messages.Done()
+
+
+class _Client:
+    """A submission's process as the machine sees it."""
+
+    def __init__(self, connection: socket.socket) -> None:
+        self.wire: Wire[messages.Message] | None = Wire(connection, messages.FromClient)
+        self.case = Case()
+        self._modules: list[simt.Module] = []
+
+    def serve(self) -> None:
+        """Answer one message. One that is none, or the end, ends the connection."""
+        assert self.wire is not None
+        try:
+            self.wire.send(self._answer(self.wire.receive(TAKING_SECONDS)), TAKING_SECONDS)
+        except (Gone, Garbled, Silent) as error:
+            if not isinstance(error, Gone):
+                self.case.failed = messages.Failed("FORGED", f"the PTX machine was sent something else: {error}")
+            self.wire.close()
+            self.wire = None
+
+    def _answer(self, asked: messages.Message) -> Answer:
+        try:
+            match asked:
+                case messages.Fetch():
+                    return self.case.inputs
+                case messages.Load(text=text, source=source):
+                    return self._load(text, source)
+                case messages.Compile(module=module, kernel=kernel):
+                    self._module(module, kernel).compile(kernel)
+                case messages.Launch():
+                    launch, changed = self.case.launch(self._module(asked.module, asked.kernel), asked)
+                    return messages.Ran(changed, cost(launch), launch.printed)
+                case messages.Finish(storages=storages):
+                    self.case.finish(storages)
+        except (simt.Fault, simt.TimedOut, simt.Unsupported, Refused, ValueError, KeyError, MemoryError) as error:
+            failed = _failure(error)
+            if isinstance(error, (simt.Fault, simt.TimedOut)):
+                self.case.failed = failed
+            return failed
+        return messages.Done()
+
+    def _load(self, text: str, source: str | None) -> Answer:
+        if len(self._modules) == MODULES:
+            raise Refused(f"more than {MODULES} modules were loaded")
+        self._modules.append(simt.load(text, source).fresh())
+        return messages.Loaded(len(self._modules) - 1, dict(self._modules[-1].kernels))
+
+    def _module(self, number: int, kernel: str) -> simt.Module:
+        if not 0 <= number < len(self._modules) or kernel not in self._modules[number].kernels:
+            raise Refused(f"there is no kernel {kernel}")
+        return self._modules[number]
+
+
+def _failure(error: Exception) -> messages.Failed:
+    match error:
+        case simt.Fault():
+            kind, where = error.kind.name, (error.kernel, error.file, error.line)
+            return messages.Failed(kind, error.message, *where, error.block, error.thread)
+        case simt.TimedOut():
+            where = (error.kernel, error.file, error.line)
+            return messages.Failed("TIMED_OUT", "", *where, instructions=error.instructions)
+        case simt.Unsupported():
+            return messages.Failed("UNSUPPORTED", error.instruction, "", error.file, error.line)
+        case MemoryError():
+            return messages.Failed("REFUSED", "out of memory on the PTX machine")
+    return messages.Failed("REFUSED", str(error))
+
+
+def _drawn(launches: list[simt.Launch]) -> messages.Drawn | None:
+    if not launches:
+        return None
+    heaviest = max(launches, key=lambda launch: launch.totals.warp_instructions)
+    lines: Mapping[int, simt.LineCounters] = heaviest.lines
+    return messages.Drawn(heaviest.kernel, heaviest.file, dict(lines), heaviest.accesses, heaviest.totals)

@@ -1,0 +1,91 @@
+"""Who did the work: what is known of a call besides the values that it gave."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import torch
+
+from kernelpath.device.messages import Note, Strided
+from kernelpath.verdict import Complaint, LineTraffic, Verdict
+from kernelpath.work import messages
+
+LIBRARY_SHARE = 0.1
+"""The share of GPU time that kernels which are not the submission's own may take."""
+
+MUTATED = Complaint(Verdict.MUTATED_INPUT, "an input is not bit for bit what it was before the call")
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """What a call gave, and what was seen of it.
+
+    complaint: about anything but the outputs' values. notes: the transcript of the PTX machine. places: where the
+    outputs lie there.
+    """
+
+    outputs: Sequence[torch.Tensor]
+    complaint: Complaint | None = None
+    traffic: tuple[LineTraffic, ...] = ()
+    notes: Sequence[Note] = ()
+    operators: Sequence[messages.Operator] = ()
+    places: Sequence[Strided] = field(default=(), repr=False)
+
+
+def borrowed(operators: Sequence[messages.Operator], launches: Sequence[object], entry: str) -> Complaint | None:
+    """Whether a library did the work, in a process where that can be seen."""
+    return computed(operators, entry) or launched_nothing(launches, entry)
+
+
+def computed(operators: Sequence[messages.Operator], entry: str) -> Complaint | None:
+    """The operators that the entry called."""
+    if not operators:
+        return None
+    names = ", ".join(dict.fromkeys(f"torch.{one.name}" for one in operators))
+    cause = f"{entry} calls {names}; your kernel has to do the work"
+    return Complaint(Verdict.NOT_YOUR_KERNEL, cause, line=operators[0].line)
+
+
+def launched_nothing(launches: Sequence[object], entry: str) -> Complaint | None:
+    return None if launches else Complaint(Verdict.NOT_YOUR_KERNEL, f"{entry} launched no kernel")
+
+
+def difference(first: Evidence, second: Evidence, entry: str) -> Complaint | None:
+    """Whether two calls with equal shapes and different values launched the same: then the kernels did the work.
+
+    Both came from processes that were the same before. first, second: their transcripts.
+    """
+    if first.notes == second.notes:
+        return None
+    if complaint := computed(second.operators, entry):
+        return complaint
+    return Complaint(Verdict.NOT_YOUR_KERNEL, f"{_first_difference(first.notes, second.notes)}; {_HOST}")
+
+
+_HOST = "the host computes it from the inputs' values, and your kernel has to do the work"
+
+
+def _first_difference(first: Sequence[Note], second: Sequence[Note]) -> str:
+    if len(first) != len(second):
+        return f"{len(first)} kernels were launched for some values and {len(second)} for others"
+    one, other = next((one, other) for one, other in zip(first, second, strict=True) if one != other)
+    if one.kernel != other.kernel or one.code != other.code:
+        return f"the kernel that is launched depends on the values ({one.kernel}, {other.kernel})"
+    if one.host != other.host:
+        name, _ = sorted(set(one.host) ^ set(other.host))[0]
+        return f"{one.kernel} is given bytes in {name} that the host has written, other ones for other values"
+    for position, (mine, theirs) in enumerate(zip(one.arguments, other.arguments, strict=False)):
+        if mine != theirs:
+            return f"argument {position} of {one.kernel} is {mine} for some values and {theirs} for others"
+    return f"the grid or the block of {one.kernel} depends on the values"
+
+
+def library_share(kernels: Mapping[str, float], launches: Sequence[str]) -> Complaint | None:
+    """Whether kernels that the submission did not launch itself took a share of the GPU's time. kernels: seconds."""
+    foreign = {name: seconds for name, seconds in kernels.items() if not any(own in name for own in launches)}
+    if sum(foreign.values()) <= LIBRARY_SHARE * sum(kernels.values()):
+        return None
+    slowest = max(foreign, key=lambda name: foreign[name])
+    share = sum(foreign.values()) / sum(kernels.values())
+    return Complaint(Verdict.NOT_YOUR_KERNEL, f"{share:.0%} of the GPU's time went to other kernels, such as {slowest}")

@@ -1,0 +1,117 @@
+"""A race on a GPU: rounds of submission, baseline and reference kernel, every timed output checked."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Protocol, TypeVar
+
+from kernelpath.course.spec import Case, Exercise
+from kernelpath.grading import compare, roofline, timing
+from kernelpath.grading.truth import derive, draw_inputs, expected_outputs, output_dtype, tensor_of
+from kernelpath.verdict import Complaint, Interval, Measurement, Verdict
+from kernelpath.work import messages
+from kernelpath.work.tensors import sample
+
+_Answer = TypeVar("_Answer", bound=messages.Answer)
+Conduct = Callable[[messages.Returned, tuple[object, ...]], Complaint | None]
+
+_ROUND_SECONDS = 30.0
+_SETUP_SECONDS = 120.0
+_SUBMISSION, _BASELINE, _REFERENCE = range(3)
+
+
+class Asker(Protocol):
+    """What asks a worker: a `work.runner.Runner`."""
+
+    def ask(self, message: messages.Asked, expected: type[_Answer], seconds: float) -> _Answer: ...
+
+
+class Contest:
+    """Rounds of one exercise's bench case: submission, baseline and, unless withheld, reference kernel, interleaved."""
+
+    def __init__(
+        self, exercise: Exercise, case: Case, runner: Asker, conduct: Conduct, seed: int, device: str = "cuda"
+    ) -> None:
+        self.exercise, self.case = exercise, case
+        self._runner, self._conduct, self._seed, self._device = runner, conduct, seed, device
+        self.seconds: list[list[float]] = []
+        self.telemetry: dict[str, float] = {}
+
+    def run(self, until: Sequence[int], progress: Callable[[str], None]) -> Complaint | None:
+        """Rounds until the ratios are settled, or all the looks of `until` are taken; the first complaint ends it."""
+        ready = self._runner.ask(messages.Contest(case=dict(self.case)), messages.Ready, _SETUP_SECONDS)
+        self.seconds = [[] for _ in range(ready.contestants)]
+        for look in until:
+            while len(self.seconds[_SUBMISSION]) < look:
+                progress(f"measuring: round {len(self.seconds[_SUBMISSION]) + 1} of at most {until[-1]}")
+                complaint = self._round(len(self.seconds[_SUBMISSION]))
+                if complaint is not None:
+                    return complaint
+            if timing.settled(self.speedup, [self.exercise.min_speedup]):
+                return None
+        return None
+
+    def _round(self, index: int) -> Complaint | None:
+        seed, sample = derive(self._seed, "round", index), derive(self._seed, "sample", index)
+        order = timing.order(index, len(self.seconds))
+        timed = self._runner.ask(messages.Round(seed=seed, order=order, sample=sample), messages.Timed, _ROUND_SECONDS)
+        inputs = draw_inputs(self.exercise, self.case, seed, self._device)
+        complaint = self._conduct(timed.returned, inputs) or self._check(timed, inputs, sample)
+        for times, seconds in zip(self.seconds, timed.seconds, strict=True):
+            times.append(seconds)
+        self.telemetry.update(timed.telemetry)
+        return complaint
+
+    def _check(self, timed: messages.Timed, inputs: Sequence[Any], seed: int) -> Complaint | None:
+        """The sample of this round's outputs against the truth for this round's inputs."""
+        if timed.late:
+            cause = f"the output changed after {self.exercise.entry} had returned and the GPU was idle"
+            return Complaint(Verdict.TAMPERED, cause)
+        outputs = timed.returned.outputs
+        shapes = [list(told.shape) for told in outputs]
+        truths = expected_outputs(self.exercise, inputs)
+        if shapes != [list(truth.shape) for truth in truths]:
+            return Complaint(Verdict.WRONG_SHAPE, f"in a timed call the outputs have shapes {shapes}")
+        dtype, first = output_dtype(self.exercise, inputs), outputs[0].dtype
+        if dtype not in (None, first):
+            return Complaint(Verdict.WRONG_DTYPE, f"in a timed call the output has dtype {first}, expected {dtype}")
+        for told, truth in zip(outputs, truths, strict=True):
+            tolerance = self.exercise.tolerance.get(told.dtype)
+            if tolerance is None:
+                return Complaint(Verdict.WRONG_DTYPE, f"in a timed call an output has dtype {told.dtype}")
+            places = sample(truth, seed)
+            sampled = tensor_of(told.dtype, list(places.shape), told.content, self._device)
+            wrong = compare.mismatches(sampled, places, tolerance, compare.root_mean_square(truth))
+            if bool(wrong.any()):
+                share = float(wrong.float().mean())
+                return Complaint(
+                    Verdict.WRONG_VALUES, f"in a timed call {share:.1%} of the outputs looked at are wrong"
+                )
+        return None
+
+    @property
+    def speedup(self) -> Interval:
+        return timing.ratio(self.seconds[_BASELINE], self.seconds[_SUBMISSION])
+
+    def measurement(self, ceilings: Mapping[str, float], dtype: str | None = None) -> Measurement:
+        """What the rounds amount to. dtype: of the library product whose rate bounds the operations, if any does."""
+        bytes_moved = self.exercise.bytes_moved(**self.case)
+        flops = self.exercise.flops(**self.case) if self.exercise.flops else 0
+        medians = [statistics.median(times) for times in self.seconds]
+        referred = len(self.seconds) > _REFERENCE
+        return Measurement(
+            case=self.case,
+            seconds=medians[_SUBMISSION],
+            baseline_seconds=medians[_BASELINE],
+            reference_seconds=medians[_REFERENCE] if referred else None,
+            speedup=self.speedup,
+            of_reference=timing.ratio(self.seconds[_REFERENCE], self.seconds[_SUBMISSION]) if referred else None,
+            bytes_moved=bytes_moved,
+            flops=flops,
+            light_seconds=roofline.light_seconds(bytes_moved, flops, ceilings, dtype),
+            ceilings=ceilings,
+            rounds=len(self.seconds[_SUBMISSION]),
+            method="paired rounds, cold L2, medians",
+            telemetry=self.telemetry,
+        )

@@ -1,0 +1,38 @@
+"""How a call of each kind of exercise is made and seen: a module for each kind."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from kernelpath.course.spec import Case, Exercise
+from kernelpath.grading.conduct import Evidence
+from kernelpath.grading.kinds.kernel import Kernel
+from kernelpath.grading.kinds.python import Python
+from kernelpath.verdict import Complaint
+from kernelpath.work import messages
+from kernelpath.work.runner import Runner
+
+
+class Kind(Protocol):
+    """Calls an entry on a case and gathers the evidence."""
+
+    on_machine: bool
+    """Whether kernels run on the PTX machine, which sees what they do."""
+
+    def call(self, runner: Runner, case: Case, seed: int, *, reverse: bool = False) -> Evidence:
+        """Call the entry on inputs drawn from the seed. Raises runner.Stopped."""
+
+    def conduct(self, returned: messages.Returned, inputs: tuple[object, ...]) -> Complaint | None:
+        """What the submission did in its own process besides giving outputs."""
+
+    def with_writer(self, runner: Runner, evidence: Evidence, complaint: Complaint) -> Complaint:
+        """The complaint with the thread and the line that wrote the wrong element, where that is known."""
+
+
+def kind_of(exercise: Exercise, device: str) -> Kind:
+    """How to call this exercise's entry on "cpu" or "cuda". Raises NotImplementedError for a kind without grader."""
+    if exercise.kind == "kernel":
+        return Kernel(exercise, device)
+    if exercise.kind == "python":
+        return Python(exercise, device)
+    raise NotImplementedError(f"exercises of the kind {exercise.kind} are not graded yet")

@@ -1,0 +1,132 @@
+"""Exercises whose kernels do the work: on a GPU, or on the PTX machine, which sees who did."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from kernelpath.course.spec import Case, Exercise
+from kernelpath.device import messages as device
+from kernelpath.grading import truth
+from kernelpath.grading.conduct import MUTATED, Evidence, borrowed, computed, launched_nothing
+from kernelpath.grading.kinds.python import Python, seen
+from kernelpath.grading.traffic import line_traffic
+from kernelpath.simt import FaultKind
+from kernelpath.verdict import Complaint, Verdict
+from kernelpath.work import messages
+from kernelpath.work.runner import Runner, Stopped
+from kernelpath.work.tensors import dtype_name, to_bytes
+
+_FAULTS = {kind.name: Verdict[kind.name] for kind in FaultKind if kind.name in Verdict.__members__}
+
+
+class Kernel(Python):
+    """On the CPU inputs and outputs are the PTX machine's, and so is the word on what happened."""
+
+    def __init__(self, exercise: Exercise, on: str) -> None:
+        super().__init__(exercise, on)
+        self.on_machine = on == "cpu"
+
+    def conduct(self, returned: messages.Returned, inputs: tuple[object, ...]) -> Complaint | None:
+        return seen(returned, inputs) or borrowed(returned.operators, returned.launches, self.exercise.entry)
+
+    def call(self, runner: Runner, case: Case, seed: int, *, reverse: bool = False) -> Evidence:
+        if not self.on_machine:
+            return super().call(runner, case, seed)
+        runner.ready()
+        drawn = truth.draw_inputs(self.exercise, case, seed, "cpu")
+        runner.ask_machine(device.Begin(runner.client, _inputs(drawn, runner.numbers), reverse), device.Done)
+        try:
+            placed = runner.ask(messages.Run(case=dict(case), seed=0), messages.Placed)
+        except Stopped as stopped:
+            raise Stopped(self._machine_says(runner) or stopped.complaint) from None
+        ended = runner.ask_machine(device.End(runner.client, placed.outputs), device.Ended)
+        assert ended is not None
+        complaint = self._complaint(ended, placed)
+        outputs: list[torch.Tensor] = []
+        if complaint is None:
+            outputs = [_tensor(place, one) for place, one in zip(placed.outputs, ended.outputs, strict=True)]
+        return Evidence(
+            outputs=outputs,
+            complaint=complaint,
+            traffic=line_traffic(ended.accesses),
+            notes=ended.notes,
+            operators=placed.operators,
+            places=placed.outputs,
+        )
+
+    def with_writer(self, runner: Runner, evidence: Evidence, complaint: Complaint) -> Complaint:
+        if complaint.element is None or not self.on_machine:
+            return complaint
+        output, element = complaint.element
+        place = evidence.places[output]
+        itemsize = torch.empty(0, dtype=getattr(torch, place.dtype)).element_size()
+        asked = device.AskWriter(runner.client, place.storage, (place.offset + element) * itemsize)
+        writer = runner.ask_machine(asked, device.Writer)
+        if writer is None:
+            return complaint
+        cause = f"{complaint.cause}; thread {writer.thread} of block {writer.block} wrote the first of them"
+        return replace(complaint, cause=cause, file=Path(writer.file).name, line=writer.line)
+
+    def _machine_says(self, runner: Runner) -> Complaint | None:
+        """What a kernel did wrong, whatever the submission's process made of it."""
+        if not runner.pids:
+            return None
+        ended = runner.ask_machine(device.End(runner.client, ()), device.Ended)
+        return _failure(ended.failed) if ended is not None and ended.failed else None
+
+    def _complaint(self, ended: device.Ended, placed: messages.Placed) -> Complaint | None:
+        entry = self.exercise.entry
+        if ended.failed is not None:
+            return _failure(ended.failed)
+        if placed.tampered:
+            return Complaint(Verdict.TAMPERED, placed.tampered)
+        if ended.mutated:
+            return MUTATED
+        if not ended.notes:
+            return computed(placed.operators, entry) or launched_nothing(ended.notes, entry)
+        fault = next((output.fault for output in ended.outputs if output.fault), "")
+        if fault:
+            return computed(placed.operators, entry) or Complaint(Verdict.NOT_YOUR_KERNEL, fault)
+        return None
+
+
+def _inputs(drawn: Sequence[Any], fresh: Iterator[int]) -> device.Inputs:
+    """The drawn arguments for the machine. fresh: numbers for their storages, which are negative there."""
+    numbers: dict[int, int] = {}
+    storages: dict[int, bytes] = {}
+    arguments: list[Any] = []
+    for value in drawn:
+        if isinstance(value, torch.device):
+            value = device.TorchDevice(str(value))
+        elif isinstance(value, torch.Tensor):
+            storage = value.untyped_storage()
+            number = numbers.get(storage.data_ptr())
+            if number is None:
+                number = numbers[storage.data_ptr()] = -next(fresh)
+                storages[number] = to_bytes(torch.tensor([], dtype=torch.uint8).set_(storage))
+            shape, strides, offset = list(value.shape), list(value.stride()), int(value.storage_offset())
+            value = device.Strided(number, dtype_name(value.dtype), shape, strides, offset)
+        arguments.append(value)
+    return device.Inputs(arguments, storages)
+
+
+def _failure(failed: device.Failed) -> Complaint:
+    if failed.kind == "TIMED_OUT":
+        cause = f"still running after {failed.instructions:,} instructions: a loop that does not end?"
+        return Complaint(Verdict.TIMED_OUT, cause, failed.file, failed.line)
+    if failed.kind == "FORGED":
+        return Complaint(Verdict.TAMPERED, failed.text)
+    return Complaint(_FAULTS.get(failed.kind, Verdict.CRASHED), failed.text, failed.file, failed.line)
+
+
+def _tensor(place: device.Strided, output: device.Output) -> torch.Tensor:
+    """An output as the machine holds it, in the shape that the submission gives it. Raises Stopped for a forged one."""
+    try:
+        return truth.tensor_of(place.dtype, place.shape, output.content, "cpu")
+    except (ValueError, RuntimeError, AttributeError, TypeError):
+        raise Stopped(Complaint(Verdict.TAMPERED, "the submission answered in the worker's place")) from None

@@ -1,0 +1,48 @@
+"""Exercises that launch nothing that is graded: layouts, timers, formulas. The result alone counts."""
+
+from __future__ import annotations
+
+import torch
+
+from kernelpath.course.spec import Case, Exercise
+from kernelpath.grading import truth
+from kernelpath.grading.conduct import MUTATED, Evidence
+from kernelpath.verdict import Complaint, Verdict
+from kernelpath.work import messages
+from kernelpath.work.runner import Runner
+from kernelpath.work.tensors import fingerprint
+
+
+class Python:
+    """Runs in the submission's process."""
+
+    on_machine = False
+
+    def __init__(self, exercise: Exercise, device: str) -> None:
+        self.exercise, self.device = exercise, device
+
+    def call(self, runner: Runner, case: Case, seed: int, *, reverse: bool = False) -> Evidence:
+        returned = runner.ask(messages.Run(case=dict(case), seed=seed), messages.Returned)
+        inputs = truth.draw_inputs(self.exercise, case, seed, self.device)
+        return Evidence(
+            outputs=[truth.tensor_of(one.dtype, one.shape, one.content, self.device) for one in returned.outputs],
+            complaint=self.conduct(returned, inputs),
+            operators=returned.operators,
+        )
+
+    def conduct(self, returned: messages.Returned, inputs: tuple[object, ...]) -> Complaint | None:
+        """What the submission did besides giving outputs."""
+        return seen(returned, inputs)
+
+    def with_writer(self, runner: Runner, evidence: Evidence, complaint: Complaint) -> Complaint:
+        return complaint
+
+
+def seen(returned: messages.Returned, inputs: tuple[object, ...]) -> Complaint | None:
+    """Tampering, guard bands and inputs, as the submission's process tells of them."""
+    if returned.tampered:
+        return Complaint(Verdict.TAMPERED, returned.tampered)
+    if returned.out_of_bounds:
+        return Complaint(Verdict.OUT_OF_BOUNDS, f"a kernel {returned.out_of_bounds}")
+    drawn = [fingerprint(value) for value in inputs if isinstance(value, torch.Tensor)]
+    return None if [list(one) for one in returned.inputs_seen] == drawn else MUTATED

@@ -1,0 +1,218 @@
+"""A worker and a PTX machine as the grader holds them: processes with typed wires, which leave nothing behind."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import secrets
+import socket
+import tempfile
+import time
+from collections import deque
+from typing import TypeVar
+
+import msgspec
+
+from kernelpath import wire
+from kernelpath.device import messages as device
+from kernelpath.wire import Garbled, Gone, Silent, Wire
+from kernelpath.work import forkserver, messages
+
+_Answer = TypeVar("_Answer", bound=messages.Answer)
+_Told = TypeVar("_Told", bound=device.Message)
+
+_LEAVING_SECONDS = 2.0
+_TAKING_SECONDS = 30.0
+"""For a process to take what it is sent."""
+_PRINTED_LIMIT = 20_000
+
+
+class WorkerGone(Exception):
+    """The worker ended without an answer. `status` is its exit status, negative for a signal."""
+
+    def __init__(self, status: int) -> None:
+        super().__init__(f"the process ended with status {status}")
+        self.status = status
+
+
+class Forged(Exception):
+    """What came is not an answer that the worker's own code gives: something else wrote it."""
+
+
+class WorkerSilent(Exception):
+    """The worker gave no answer within the time allowed. `compiling` tells what it was doing."""
+
+    def __init__(self, compiling: bool = False) -> None:
+        super().__init__("no answer")
+        self.compiling = compiling
+
+
+class _Process:
+    """A child of the fork server, and the grader's end of its socket."""
+
+    def __init__(self, role: forkserver.Role) -> None:
+        self.connection, there = wire.pair()
+        self._printed = tempfile.TemporaryFile()  # noqa: SIM115
+        self._server = forkserver.running()
+        self._child = self._server.fork(role, there.fileno(), self._printed.fileno())
+        there.close()
+
+    @property
+    def printed(self) -> str:
+        """What it wrote to stdout and stderr so far, cut in the middle where it is long."""
+        descriptor = self._printed.fileno()  # whose offset is the child's
+        size = os.fstat(descriptor).st_size
+        if size <= 4 * _PRINTED_LIMIT:
+            text = os.pread(descriptor, size, 0).decode(errors="replace")
+        else:
+            ends = (
+                os.pread(descriptor, 2 * _PRINTED_LIMIT, 0),
+                os.pread(descriptor, 2 * _PRINTED_LIMIT, size - 2 * _PRINTED_LIMIT),
+            )
+            text = "".join(end.decode(errors="replace") for end in ends)
+        if len(text) > _PRINTED_LIMIT:
+            text = text[: _PRINTED_LIMIT // 2] + "\n[…]\n" + text[-_PRINTED_LIMIT // 2 :]
+        return text
+
+    @property
+    def reason(self) -> str:
+        """What was said last by a process that did not start."""
+        return (self.printed or self._server.said).strip().rpartition("\n")[2]
+
+    @property
+    def pid(self) -> int:
+        return self._child.pid
+
+    def ended(self) -> int:
+        """The exit status of a process that has closed its end of the wire, and now has little time to leave."""
+        with contextlib.suppress(ProcessLookupError):
+            self._child.wait(_LEAVING_SECONDS)
+        return self._child.kill()
+
+    def close(self) -> None:
+        """End the process and all its children."""
+        self._child.kill()
+        self._child.close()
+        self.connection.close()
+        self._printed.close()
+
+
+class Machine:
+    """The PTX machine in a process of its own. It tells the grader what it saw, past the submission."""
+
+    def __init__(self) -> None:
+        self._process = _Process("machine")
+        self._wire: Wire[device.Message] = Wire(self._process.connection, device.ToGrader)
+        self._attaching = 0
+
+    def attach(self) -> tuple[int, socket.socket]:
+        """A new client by its number, and its end of a socket. Does not wait for the machine."""
+        ours, theirs = wire.pair()
+        with contextlib.suppress(Gone, Silent, OSError):  # noticed by who asks it
+            self._wire.send(device.Attach(), _TAKING_SECONDS)
+            socket.send_fds(self._process.connection, [b"\0"], [ours.fileno()])
+        ours.close()
+        self._attaching += 1
+        return self._attaching - 1, theirs
+
+    def ask(self, message: device.Message, expected: type[_Told], seconds: float) -> _Told | None:
+        """The answer; None for a Done in its place. Raises WorkerSilent, and WorkerGone where the machine has died."""
+        try:
+            self._wire.send(message, seconds)
+            while isinstance(answer := self._wire.receive(seconds), device.Attached):
+                pass
+        except Silent:
+            raise WorkerSilent from None
+        except (Gone, Garbled):
+            raise WorkerGone(self._process.ended()) from None
+        return answer if isinstance(answer, expected) else None
+
+    def close(self) -> None:
+        self._process.close()
+
+
+class Machines:
+    """The machine that a session's workers share, made anew after one that had to be given up."""
+
+    def __init__(self) -> None:
+        self._machine: Machine | None = None
+
+    def take(self) -> Machine:
+        if self._machine is None:
+            self._machine = Machine()
+        return self._machine
+
+    def drop(self) -> None:
+        if self._machine is not None:
+            self._machine.close()
+            self._machine = None
+
+
+class Worker:
+    """A child process that runs one submission, until `close`, which leaves no process behind."""
+
+    def __init__(self) -> None:
+        self._process = _Process("worker")
+        self._wire: Wire[messages.Answer] = Wire(self._process.connection, messages.AnyAnswer)
+        self._secrets: deque[str] = deque()
+        self.client = -1  # its number on a machine
+
+    def start(self, root: str, stem: str, on: str, machine: Machine | None) -> None:
+        """Let it import what the exercise `stem` needs on the device `on`. machine: where its kernels run, if there."""
+        self.post(messages.Start(root=root, stem=stem, device=on, machine=machine is not None))
+        if machine is not None:
+            self.client, end = machine.attach()
+            with contextlib.suppress(OSError):
+                socket.send_fds(self._process.connection, [b"\0"], [end.fileno()])
+            end.close()
+
+    def post(self, message: messages.Asked) -> None:
+        """Send a request. Its answer is fetched later, in turn; a worker that is gone is noticed then."""
+        self._secrets.append(secrets.token_hex(16))
+        with contextlib.suppress(Gone, Silent):
+            self._wire.send(msgspec.structs.replace(message, secret=self._secrets[-1]), _TAKING_SECONDS)
+
+    def answer(self, seconds: float, compile_seconds: float = 0.0) -> messages.Answer:
+        """The answer to the oldest request without one. Raises WorkerSilent, WorkerGone or Forged.
+
+        seconds: what it may take, besides compiling. compile_seconds: what compiling may take.
+        """
+        try:
+            answer = self._wait(seconds, compile_seconds)
+        except Gone:
+            raise WorkerGone(self._process.ended()) from None
+        except Garbled as error:
+            raise Forged(str(error)) from None
+        if answer.secret != self._secrets.popleft():
+            raise Forged("an answer to nothing that was asked")
+        return answer
+
+    def _wait(self, running: float, compiling: float) -> messages.Answer:
+        """The next message that is an answer; what is left of two budgets runs down by what the worker says it does."""
+        left = {False: running, True: compiling}
+        doing = False
+        while True:
+            begun = time.monotonic()
+            try:
+                answer = self._wire.receive(max(left[doing], 0.0))
+            except Silent:
+                raise WorkerSilent(compiling=doing) from None
+            left[doing] -= time.monotonic() - begun
+            if not isinstance(answer, messages.Compiling):
+                return answer
+            doing = answer.begins
+
+    @property
+    def printed(self) -> str:
+        return self._process.printed
+
+    @property
+    def reason(self) -> str:
+        return self._process.reason
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    def close(self) -> None:
+        self._process.close()

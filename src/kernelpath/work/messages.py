@@ -1,0 +1,159 @@
+"""What the grader asks of a submission's process, and all that it may answer.
+
+An answer carries the secret of its request: something else than the worker's own code wrote one without it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from msgspec import Struct
+
+from kernelpath.device.messages import Strided
+from kernelpath.verdict import Complaint
+
+
+class Asked(Struct, frozen=True, tag=True, kw_only=True):
+    """The base of what the grader asks."""
+
+    secret: str = ""
+
+
+class Start(Asked, frozen=True, tag=True, kw_only=True):
+    """Import everything slow, before there is a submission. machine: kernels run on the PTX machine's process, whose
+    end of a socket follows as a descriptor."""
+
+    root: str
+    stem: str
+    device: str
+    machine: bool
+
+
+class Load(Asked, frozen=True, tag=True, kw_only=True):
+    """Load the submission. hidden: folders that it must not use, but for its own files."""
+
+    file: str
+    hidden: Sequence[str]
+
+
+class Run(Asked, frozen=True, tag=True, kw_only=True):
+    """Call the entry on a case's inputs: drawn here from the seed, or fetched from the PTX machine."""
+
+    case: Mapping[str, Any]
+    seed: int
+
+
+class Profile(Asked, frozen=True, tag=True, kw_only=True):
+    """Call the entry once on a GPU and tell which kernels ran there."""
+
+    case: Mapping[str, Any]
+    seed: int
+
+
+class Ceilings(Asked, frozen=True, tag=True, kw_only=True):
+    """Measure what this machine reaches; dtype: of a library's matrix product, too."""
+
+    dtype: str | None
+
+
+class Contest(Asked, frozen=True, tag=True, kw_only=True):
+    """Get ready to time the case: submission, baseline and, unless it is withheld, the reference kernel."""
+
+    case: Mapping[str, Any]
+
+
+class Round(Asked, frozen=True, tag=True, kw_only=True):
+    """Time every contestant once, in this order, on new inputs. sample: draws the places of the outputs to send."""
+
+    seed: int
+    order: Sequence[int]
+    sample: int
+
+
+AnyAsked = Start | Load | Run | Profile | Ceilings | Contest | Round
+
+
+class Answer(Struct, frozen=True, tag=True, kw_only=True):
+    """The base of what may be answered."""
+
+    secret: str
+
+
+class Compiling(Answer, frozen=True, tag=True, kw_only=True):
+    """No answer, but news: a compiler begins, or is done."""
+
+    begins: bool
+
+
+class Done(Answer, frozen=True, tag=True, kw_only=True):
+    pass
+
+
+class Complained(Answer, frozen=True, tag=True, kw_only=True):
+    """The submission cannot go on."""
+
+    complaint: Complaint
+
+
+class Operator(Struct, frozen=True):
+    """An operator that computes, and the line of the submission that called it."""
+
+    name: str
+    line: int
+
+
+class Output(Struct, frozen=True):
+    """What a returned tensor is said to be. content: its elements' bytes, or those of a sample of them."""
+
+    dtype: str
+    shape: Sequence[int]
+    content: bytes
+
+
+class Returned(Answer, frozen=True, tag=True, kw_only=True):
+    """The entry's outputs, and what was seen of the call in its own process."""
+
+    outputs: Sequence[Output]
+    inputs_seen: Sequence[Sequence[int]]
+    out_of_bounds: str
+    operators: Sequence[Operator]
+    launches: Sequence[str]
+    tampered: str
+
+
+class Placed(Answer, frozen=True, tag=True, kw_only=True):
+    """Where the entry's outputs lie in the PTX machine's memory."""
+
+    outputs: Sequence[Strided]
+    operators: Sequence[Operator]
+    tampered: str
+
+
+class Profiled(Answer, frozen=True, tag=True, kw_only=True):
+    """Seconds that each kernel took on the GPU, and the kernels that the submission launched itself."""
+
+    kernels: Mapping[str, float]
+    launches: Sequence[str]
+
+
+class Measured(Answer, frozen=True, tag=True, kw_only=True):
+    """Bytes or operations per second, by what they are the ceiling of."""
+
+    ceilings: Mapping[str, float]
+
+
+class Ready(Answer, frozen=True, tag=True, kw_only=True):
+    contestants: int
+
+
+class Timed(Answer, frozen=True, tag=True, kw_only=True):
+    """A round: seconds by contestant. late: an output changed after it was returned."""
+
+    returned: Returned
+    seconds: Sequence[float]
+    late: bool
+    telemetry: Mapping[str, float]
+
+
+AnyAnswer = Compiling | Done | Complained | Returned | Placed | Profiled | Measured | Ready | Timed

@@ -1,0 +1,156 @@
+"""What is seen of a submission's call in its own process: operators that compute, and memory that nothing has written.
+
+On the PTX machine no verdict rests on this: it names the line of what the machine finds.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from kernelpath.lanes import Launched
+from kernelpath.work.confine import SUBMISSION
+from kernelpath.work.messages import Operator
+from kernelpath.work.tensors import POISON, poison_
+
+GUARD = 512
+"""Bytes of poison before and behind every buffer. A multiple of every alignment that a kernel may ask for."""
+
+_FACTORIES = ("empty", "empty_like", "empty_strided", "new_empty", "new_empty_strided")
+_FREE = (
+    *_FACTORIES,
+    *("zeros", "zeros_like", "new_zeros", "ones", "ones_like", "full", "full_like", "new_full"),
+    *("zero_", "fill_"),
+    *("view", "_unsafe_view", "reshape", "as_strided", "slice", "select", "unbind", "split", "chunk", "narrow"),
+    *("t", "transpose", "permute", "expand", "unsqueeze", "squeeze", "flatten", "detach", "alias", "lift_fresh"),
+    *("unflatten", "is_pinned", "is_same_size", "sym_size", "sym_stride", "_reshape_alias", "view_as_real"),
+)
+
+
+@dataclass
+class Notes:
+    """What a submission did in a call."""
+
+    operators: list[Operator] = field(default_factory=list)
+    launches: list[Launched] = field(default_factory=list)
+
+
+class Journal:
+    """Takes notes of what is told through `sys.audit`: a submission cannot reach the hook, nor the notes behind it."""
+
+    def __init__(self) -> None:
+        self._notes: Notes | None = None
+        sys.addaudithook(self._hear)
+
+    @contextlib.contextmanager
+    def noting(self, notes: Notes) -> Iterator[None]:
+        """Take these notes inside the `with` block."""
+        self._notes = notes
+        try:
+            yield
+        finally:
+            self._notes = None
+
+    def _hear(self, event: str, arguments: tuple[Any, ...]) -> None:
+        if self._notes is None:
+            return
+        if event == "kernelpath.operator":
+            self._notes.operators.append(Operator(*arguments))
+        elif event == "kernelpath.launched":
+            self._notes.launches.append(arguments[0])
+
+
+class Watch(TorchDispatchMode):
+    """Tells of the operators that a call dispatches, and hands out memory that shows whether it was written.
+
+    allocate: makes a tensor of its own like the one given, or marks that one.
+    """
+
+    def __init__(self, allocate: Callable[[torch.Tensor], torch.Tensor]) -> None:
+        TorchDispatchMode.__init__(self)
+        self._allocate = allocate
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        return False  # True, torch's default, imports torch._dynamo at the first call, which takes 2 s
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
+    ) -> Any:
+        name = func.overloadpacket.__name__
+        result = func(*args, **(kwargs or {}))
+        if name not in _FREE:
+            sys.audit("kernelpath.operator", name, _line())
+        if name in _FACTORIES and not result.is_meta and result.layout is torch.strided:
+            return self._allocate(result)
+        return result
+
+
+def _line() -> int:
+    """The innermost line of the submission that is running."""
+    frame = sys._getframe(1)
+    while frame is not None:
+        if frame.f_globals.get("__name__") == SUBMISSION:
+            return frame.f_lineno
+        if frame.f_back is None:
+            break
+        frame = frame.f_back
+    return 0
+
+
+class Guards:
+    """Allocates between guard bands. poison: fill fresh memory too; timed calls poison it before instead."""
+
+    def __init__(self, poison: bool) -> None:
+        self._poison = poison
+        self._storages: list[torch.Tensor] = []
+        self._inputs: list[torch.Tensor] = []
+
+    def allocate(self, wanted: torch.Tensor) -> torch.Tensor:
+        """A guarded tensor like `wanted`, which is dropped unused."""
+        size, stride, dtype, device = wanted.size(), wanted.stride(), wanted.dtype, wanted.device
+        nbytes = wanted.untyped_storage().nbytes()
+        del wanted
+        storage = _guarded_storage(nbytes, device, self._poison)
+        self._storages.append(storage)
+        return storage[GUARD : GUARD + nbytes].view(dtype).as_strided(size, stride, GUARD // dtype.itemsize)
+
+    def guard(self, tensor: torch.Tensor) -> torch.Tensor:
+        """A copy of an input, strides and storage offset kept, inside guard bands."""
+        source = tensor.untyped_storage()
+        storage = _guarded_storage(source.nbytes(), tensor.device)
+        body = storage[GUARD : GUARD + source.nbytes()]
+        body.copy_(torch.tensor([], dtype=torch.uint8, device=tensor.device).set_(source))
+        self._inputs.append(storage)
+        offset = tensor.storage_offset() + GUARD // tensor.element_size()
+        return storage.view(tensor.dtype).as_strided(tensor.size(), tensor.stride(), offset)
+
+    def broken(self) -> str:
+        """In words, a guard band that was written to; empty where none was."""
+        storages = [*(self._storages if self._poison else []), *self._inputs]
+        return next(filter(None, map(_broken, storages)), "")
+
+    def holds(self, tensor: torch.Tensor) -> bool:
+        """Whether a tensor shares the memory of an input."""
+        address = tensor.untyped_storage().data_ptr()
+        return any(storage.untyped_storage().data_ptr() == address for storage in self._inputs)
+
+
+def _guarded_storage(nbytes: int, device: torch.device, poison: bool = True) -> torch.Tensor:
+    """A uint8 tensor of nbytes with guard bands, poisoned as a whole if asked."""
+    storage = torch.empty(nbytes + nbytes % 2 + 2 * GUARD, dtype=torch.uint8, device=device)
+    return poison_(storage) if poison else storage
+
+
+def _broken(storage: torch.Tensor) -> str:
+    """In words, whether a guard band of a poisoned storage was written to."""
+    for place, band in (("before the start", storage[:GUARD]), ("past the end", storage[-GUARD:])):
+        if bool((band.view(torch.int16) != POISON).any()):
+            return f"wrote {place} of a tensor of {storage.numel() - 2 * GUARD:,} bytes"
+    return ""
