@@ -30,12 +30,12 @@ class Refused(Exception):
 
 @dataclass
 class Stored:
-    """A storage. host: digest of what the host wrote since the last launch; after: which bytes of the end are its."""
+    """A storage. host: digest of what the host wrote since the last launch; final: what it held when the entry returned."""
 
     memory: Bytes
     drawn: Bytes | None = None
     host: str = ""
-    after: npt.NDArray[np.bool_] | None = None
+    final: Bytes | None = None
     launched: bool = False
 
     @property
@@ -98,7 +98,7 @@ class Case:
             content = _content(told)
             stored = self._storages.get(told.number)
             if stored is not None and content.size == stored.memory.size:
-                stored.after = np.not_equal(stored.memory, content)
+                stored.final = content
 
     def ended(self, outputs: Sequence[messages.Strided]) -> messages.Ended:
         """What there is to tell of the case."""
@@ -110,7 +110,7 @@ class Case:
             accesses=self._accesses(),
         )
         for stored in self._storages.values():
-            stored.after = None
+            stored.final = None
         return ended
 
     def writer(self, storage: int, offset: int) -> messages.Writer | None:
@@ -135,6 +135,7 @@ class Case:
         if stored is None or stored.memory.nbytes != told.nbytes:
             stored = self._storages[told.number] = Stored(_placed(told.nbytes, told.alignment))
             if told.fresh:
+                stored.memory[: told.nbytes // 2 * 2].view(np.uint16)[:] = messages.POISON
                 self._memory.allocated(stored.address, told.nbytes)
                 return
             stored.memory[:] = content = _content(told)
@@ -150,15 +151,14 @@ class Case:
         stored = self._storages.get(number)
         if stored is None or stored.drawn is None:
             return False
-        by_host = stored.after is not None and bool(stored.after.any())
-        return by_host or not np.array_equal(stored.memory, stored.drawn)
+        return not np.array_equal(stored.memory if stored.final is None else stored.final, stored.drawn)
 
     def _output(self, told: messages.Strided) -> messages.Output:
         stored = self._storages.get(told.storage)
         if stored is None or not stored.launched:
             return messages.Output(b"", NOT_GIVEN)
         content = _elements(stored.memory, told)
-        if stored.after is not None and _elements(stored.after.view(np.uint8), told).any():
+        if stored.final is not None and not np.array_equal(content, _elements(stored.final, told)):
             return messages.Output(b"", CHANGED)
         return messages.Output(content.tobytes(), "")
 

@@ -12,6 +12,9 @@ from msgspec import Struct
 from kernelpath.simt import Kernel
 from kernelpath.simt.counters import AccessCounters, AccessSample, LineCounters
 
+POISON = 0x7FA5
+"""The 16-bit pattern that fills memory which nothing has written: a NaN in float16, bfloat16 and float32."""
+
 
 class Message(Struct, frozen=True, tag=True):
     """The base of all that follows."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
+from kernelpath.course.registry import Lane
 from kernelpath.course.spec import Case, Exercise
 from kernelpath.grading.conduct import Evidence
 from kernelpath.grading.kinds.kernel import Kernel
@@ -25,7 +26,7 @@ class Kind(Protocol):
     def conduct(self, returned: messages.Returned, inputs: tuple[object, ...]) -> Complaint | None:
         """What the submission did in its own process besides giving outputs."""
 
-    def with_writer(self, runner: Runner, evidence: Evidence, complaint: Complaint) -> Complaint:
+    def with_writer(self, runner: Runner, evidence: Evidence, complaint: Complaint, lane: Lane) -> Complaint:
         """The complaint with the thread and the line that wrote the wrong element, where that is known."""
 
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 
+from kernelpath.course.registry import Lane
 from kernelpath.course.spec import Case, Exercise
 from kernelpath.device import messages as device
 from kernelpath.grading import truth
@@ -59,7 +60,7 @@ class Kernel(Python):
             places=placed.outputs,
         )
 
-    def with_writer(self, runner: Runner, evidence: Evidence, complaint: Complaint) -> Complaint:
+    def with_writer(self, runner: Runner, evidence: Evidence, complaint: Complaint, lane: Lane) -> Complaint:
         if complaint.element is None or not self.on_machine:
             return complaint
         output, element = complaint.element
@@ -69,7 +70,8 @@ class Kernel(Python):
         writer = runner.ask_machine(asked, device.Writer)
         if writer is None:
             return complaint
-        cause = f"{complaint.cause}; thread {writer.thread} of block {writer.block} wrote the first of them"
+        who = f"program {writer.block}" if lane == "triton" else f"thread {writer.thread} of block {writer.block}"
+        cause = f"{complaint.cause}; {who} wrote the first of them"
         return replace(complaint, cause=cause, file=Path(writer.file).name, line=writer.line)
 
     def _machine_says(self, runner: Runner) -> Complaint | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import torch
 
+from kernelpath.course.registry import Lane
 from kernelpath.course.spec import Case, Exercise
 from kernelpath.grading import truth
 from kernelpath.grading.conduct import MUTATED, Evidence
@@ -34,7 +35,7 @@ class Python:
         """What the submission did besides giving outputs."""
         return seen(returned, inputs)
 
-    def with_writer(self, runner: Runner, evidence: Evidence, complaint: Complaint) -> Complaint:
+    def with_writer(self, runner: Runner, evidence: Evidence, complaint: Complaint, lane: Lane) -> Complaint:
         return complaint
 
 

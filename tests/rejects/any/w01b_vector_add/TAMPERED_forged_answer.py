@@ -1,29 +1,22 @@
-"""T5: the answer that the grader waits for is written into its pipe, with outputs from PyTorch."""
+"""T5: the answer that the grader waits for is written into its socket, with outputs from PyTorch."""
 
 import contextlib
-import json
 import os
 import socket
-from multiprocessing.connection import Connection
 
+import msgspec
 import torch
 
-from kernelpath.grading import compare
+from kernelpath.work import messages
 
 
 def vector_add(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
     out = x + y
-    answer = {
-        "outputs": [{"dtype": "float32", "shape": list(out.shape)}],
-        "outputs_seen": [compare.fingerprint(out)],
-        "inputs_seen": [compare.fingerprint(x), compare.fingerprint(y)],
-        **dict.fromkeys(("out_of_bounds", "borrowed", "tampered")),
-        **{"operators": [], "launches": ["vector_add"], "traffic": [], "kernels": {}, "payloads": 1},
-    }
+    output = messages.Output("float32", list(out.shape), out.cpu().numpy().tobytes())
+    nothing = {"inputs_seen": [], "out_of_bounds": "", "operators": [], "tampered": ""}
+    forged = messages.Returned(secret="", outputs=[output], launches=["vector_add"], **nothing)
+    body = msgspec.msgpack.encode(forged)
     for descriptor in map(int, os.listdir("/proc/self/fd")):
         with contextlib.suppress(OSError):
-            socket.socket(fileno=os.dup(descriptor)).close()
-            pipe = Connection(os.dup(descriptor))
-            pipe.send_bytes(json.dumps(answer).encode())
-            pipe.send_bytes(out.numpy().tobytes())
+            socket.socket(fileno=os.dup(descriptor)).sendall(len(body).to_bytes(8, "little") + body)
     return out

