@@ -30,7 +30,7 @@ class Refused(Exception):
 
 @dataclass
 class Stored:
-    """A storage. host: digest of what the host wrote since the last launch; final: what it held when the entry returned."""
+    """A storage. host: digest of what the host wrote since the last launch. final: the bytes at the entry's return."""
 
     memory: Bytes
     drawn: Bytes | None = None

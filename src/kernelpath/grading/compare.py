@@ -8,8 +8,9 @@ from collections.abc import Mapping, Sequence
 import torch
 
 from kernelpath.course.spec import Tolerance
+from kernelpath.device.messages import POISON
 from kernelpath.verdict import Complaint, Verdict
-from kernelpath.work.tensors import POISON, dtype_name
+from kernelpath.work.tensors import dtype_name
 
 _SHOWN = 3
 

@@ -27,6 +27,7 @@ from kernelpath.verdict import CaseResult, Complaint, LineTraffic, Measurement, 
 from kernelpath.work import messages
 from kernelpath.work.host import Machines, Worker
 from kernelpath.work.runner import Runner, Stopped, Usage
+from kernelpath.work.workspace import Workspace
 
 __all__ = ["Device", "Progress", "Session", "Usage", "device_name", "grade", "resolve_device", "versions"]
 
@@ -111,6 +112,7 @@ class Session:
         self.hidden = hidden
         self._warm = warm
         self._machines = Machines()
+        self._workspace = Workspace(self.submission)
         self._waiting: list[Worker] = []
         self._start_waiting()
 
@@ -143,7 +145,11 @@ class Session:
     def runner(self, device: Literal["cpu", "cuda"]) -> Runner:
         """The submission, to be loaded on that device."""
         machines = self._machines if kind_of(self.exercise, device).on_machine else None
-        return Runner(lambda: self._take_worker(device), self.submission, self.hidden, device, machines)
+        return Runner(lambda: self._take_worker(device), self._copy, self.hidden, device, machines)
+
+    def _copy(self) -> Path:
+        """The submission as it is graded. Of the reference kernels each is alone."""
+        return self._workspace.copy(alone=self.submission.is_relative_to(self.item.root / "solutions"))
 
     def _take_worker(self, device: Literal["cpu", "cuda"]) -> Worker:
         """A worker without a submission: the one that waits, where it was started for this device."""
@@ -158,7 +164,7 @@ class Session:
     def _started(self, device: Literal["cpu", "cuda"]) -> Worker:
         worker = Worker()
         machine = self._machines.take() if kind_of(self.exercise, device).on_machine else None
-        worker.start(str(self.item.root), self.item.stem, device, machine)
+        worker.start(str(self.item.root), self.item.stem, device, machine, self._workspace)
         return worker
 
     def __enter__(self) -> Session:
@@ -168,6 +174,7 @@ class Session:
         for worker in self._waiting:
             worker.close()
         self._machines.drop()
+        self._workspace.clean()
 
 
 @dataclass(frozen=True)

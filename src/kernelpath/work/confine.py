@@ -8,6 +8,7 @@ import os
 import re
 import resource
 import sys
+import tempfile
 import threading
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -15,6 +16,8 @@ from types import FrameType
 from typing import Any
 
 import torch
+
+from kernelpath.work import landlock
 
 SUBMISSION = "submission"
 """The name under which the worker imports a submission."""
@@ -27,6 +30,33 @@ _COMPILED_FROM = re.compile(r'^\s*\.file\s+\d+\s+"([^"]+)"', re.MULTILINE)
 _ESCAPED = re.compile(rb"\\([0-7]{3}|.)")
 """How a compiler writes a byte of such a name that is not plain ASCII: \\303\\266 is an umlaut in UTF-8."""
 _FORBIDDEN_EVENTS = ("gc.get_objects", "gc.get_referrers", "gc.get_referents", "sys._current_frames")
+
+
+_SYSTEM = ("/usr", "/lib", "/lib64", "/bin", "/sbin", "/etc", "/proc", "/sys")
+_DEVICES = ("null", "zero", "full", "random", "urandom", "tty", "nvidia*", "dri")
+
+
+def give_up(source: Path, own: Path) -> int:
+    """Let this process, which has one thread, reach no more than a submission needs. Returns landlock.version().
+
+    source: the folder that it is loaded from. own: the folder that it may write to, where compilers keep their output.
+    """
+    installed = [sys.prefix, sys.base_prefix, *(entry for entry in sys.path if entry)]
+    libraries = os.environ.get("LD_LIBRARY_PATH", "").split(":")
+    readable: list[str | Path] = [*_SYSTEM, *installed, *filter(None, libraries), source]
+    devices = [device for name in _DEVICES for device in Path("/dev").glob(name)]
+    return landlock.restrict([Path(one) for one in readable], [own, *devices])
+
+
+def keep_in(own: Path) -> None:
+    """Let compilers, and what asks for a temporary file, write below this folder."""
+    for name in ("tmp", "cuda", "triton", "cache"):
+        (own / name).mkdir(parents=True, exist_ok=True)
+    os.environ["KERNELPATH_CACHE"] = str(own / "cache")
+    os.environ["TRITON_CACHE_DIR"] = str(own / "triton")
+    os.environ["CUDA_CACHE_PATH"] = str(own / "cuda")
+    os.environ["TMPDIR"] = tempfile.tempdir = str(own / "tmp")
+    os.chdir(own / "tmp")
 
 
 class Trespass(Exception):

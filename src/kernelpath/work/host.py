@@ -17,6 +17,7 @@ from kernelpath import wire
 from kernelpath.device import messages as device
 from kernelpath.wire import Garbled, Gone, Silent, Wire
 from kernelpath.work import forkserver, messages
+from kernelpath.work.workspace import Workspace
 
 _Answer = TypeVar("_Answer", bound=messages.Answer)
 _Told = TypeVar("_Told", bound=device.Message)
@@ -157,9 +158,15 @@ class Worker:
         self._secrets: deque[str] = deque()
         self.client = -1  # its number on a machine
 
-    def start(self, root: str, stem: str, on: str, machine: Machine | None) -> None:
-        """Let it import what the exercise `stem` needs on the device `on`. machine: where its kernels run, if there."""
-        self.post(messages.Start(root=root, stem=stem, device=on, machine=machine is not None))
+    def start(self, root: str, stem: str, on: str, machine: Machine | None, workspace: Workspace) -> None:
+        """Let it import what the exercise `stem` needs on the device `on`, and give up what is not the submission's.
+
+        machine: where its kernels run, if they run there.
+        """
+        workspace.own.mkdir(parents=True, exist_ok=True)
+        workspace.source.mkdir(parents=True, exist_ok=True)
+        folders = {"source": str(workspace.source), "own": str(workspace.own)}
+        self.post(messages.Start(root=root, stem=stem, device=on, machine=machine is not None, **folders))
         if machine is not None:
             self.client, end = machine.attach()
             with contextlib.suppress(OSError):

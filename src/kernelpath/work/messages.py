@@ -21,13 +21,18 @@ class Asked(Struct, frozen=True, tag=True, kw_only=True):
 
 
 class Start(Asked, frozen=True, tag=True, kw_only=True):
-    """Import everything slow, before there is a submission. machine: kernels run on the PTX machine's process, whose
-    end of a socket follows as a descriptor."""
+    """Import everything slow, before there is a submission, then give up what that must not reach.
+
+    machine: kernels run on the PTX machine's process, whose end of a socket follows as a descriptor. source: the folder
+    of the submission's copy. own: a folder that it may write to.
+    """
 
     root: str
     stem: str
     device: str
     machine: bool
+    source: str
+    own: str
 
 
 class Load(Asked, frozen=True, tag=True, kw_only=True):

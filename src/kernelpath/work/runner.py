@@ -42,14 +42,15 @@ class Stopped(Exception):
 class Runner:
     """One submission, loaded in a worker when something is asked of it, and anew after a death.
 
-    start: gives a worker that has been started. machines: where its kernels run, if they run on the PTX machine.
+    start: gives a worker that has been started. copy: gives the file to load.
+    machines: where its kernels run, if they run on the PTX machine.
     hidden: folders whose files the submission must not use.
     """
 
     def __init__(
         self,
         start: Callable[[], Worker],
-        submission: Path,
+        copy: Callable[[], Path],
         hidden: Sequence[Path],
         device: str,
         machines: Machines | None = None,
@@ -59,7 +60,7 @@ class Runner:
         self.numbers = itertools.count(1)
         """For the storages of inputs that the worker is given, one case after another."""
 
-        self._load = messages.Load(file=str(submission), hidden=[str(folder) for folder in hidden])
+        self._copy, self._hidden = copy, [str(folder) for folder in hidden]
         self._worker: Worker | None = None
         self._loading = False
         self._deaths = 0
@@ -139,7 +140,7 @@ class Runner:
         if self._worker is None:
             self._worker, self._loading = self._start(), True
             self.numbers = itertools.count(1)
-            self._worker.post(self._load)
+            self._worker.post(messages.Load(file=str(self._copy()), hidden=self._hidden))
         return self._worker
 
     def _loaded(self) -> None:
@@ -147,14 +148,18 @@ class Runner:
             return
         worker = self._running()
         try:
-            worker.answer(START_SECONDS)
-        except (WorkerGone, WorkerSilent):
+            started = worker.answer(START_SECONDS)
+        except (WorkerGone, WorkerSilent, Forged):
             reason = worker.reason
             self.close()
             raise Usage(
                 f"the process that runs submissions did not start ({reason}); kp doctor finds out why"
             ) from None
         self._loading = False
+        if isinstance(started, messages.Complained):
+            self._loadable = False
+            self.close()
+            raise Stopped(started.complaint)
         try:
             self._told(worker, messages.Done, CASE_SECONDS)
         except Stopped:

@@ -14,10 +14,11 @@ from typing import Any
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from kernelpath.device.messages import POISON
 from kernelpath.lanes import Launched
 from kernelpath.work.confine import SUBMISSION
 from kernelpath.work.messages import Operator
-from kernelpath.work.tensors import POISON, poison_
+from kernelpath.work.tensors import poison_
 
 GUARD = 512
 """Bytes of poison before and behind every buffer. A multiple of every alignment that a kernel may ask for."""

@@ -28,9 +28,8 @@ from kernelpath.device.messages import ToClient
 from kernelpath.lanes import on_compiling
 from kernelpath.verdict import Complaint, Verdict
 from kernelpath.wire import Gone, Wire
-from kernelpath.work import ceilings, confine, messages
+from kernelpath.work import confine, messages
 from kernelpath.work.blame import EntryError, NotTheSubmission, WrongType, blame
-from kernelpath.work.stopwatch import Stopwatch
 from kernelpath.work.tensors import dtype_name, fingerprint, poison_, sample, to_bytes
 from kernelpath.work.watch import Guards, Journal, Notes, Watch
 from kernelpath.work.witness import Snapshot, SubmissionThread
@@ -60,7 +59,6 @@ class _Worker:
 
     def __init__(self, wire: Wire[messages.Asked]) -> None:
         self._wire = wire
-        self._thread = SubmissionThread()
         self._journal = Journal()
         self._client: Client | None = None
 
@@ -78,7 +76,7 @@ class _Worker:
                 case messages.Profile():
                     return self._profile(asked, secret)
                 case messages.Ceilings(dtype=dtype):
-                    return messages.Measured(secret=secret, ceilings=ceilings.measure(self._stopwatch, dtype))
+                    return self._ceilings(dtype, secret)
                 case messages.Contest(case=case):
                     return self._contest(case, secret)
                 case messages.Round():
@@ -98,11 +96,20 @@ class _Worker:
         self._item = registry.Item(Path(asked.root), asked.stem)
         self._exercise = registry.load(self._item)
         self._device = torch.device(asked.device)
-        _import_lane(self._item.lane, self._device)
+        confine.keep_in(Path(asked.own))
+        try:
+            _import_lane(self._item.lane, self._device)
+        except ImportError as error:
+            reason = f"{error}; kp doctor says what to install"
+            return messages.Complained(secret=secret, complaint=Complaint(Verdict.UNAVAILABLE, reason))
         if self._device.type == "cuda":
+            from kernelpath.work.stopwatch import Stopwatch
+
             self._stopwatch = Stopwatch(self._device)
         confine.spare_what_is_loaded()
         _same_random_numbers()
+        confine.give_up(Path(asked.source), Path(asked.own))
+        self._thread = SubmissionThread()
         return messages.Done(secret=secret)
 
     def _load(self, asked: messages.Load, secret: str) -> Answer:
@@ -160,6 +167,11 @@ class _Worker:
             confine.settle()
         kernels = {event.key: event.device_time_total * 1e-6 for event in profiler.key_averages()}
         return messages.Profiled(secret=secret, kernels=kernels, launches=call.launches)
+
+    def _ceilings(self, dtype: str | None, secret: str) -> Answer:
+        from kernelpath.work import ceilings
+
+        return messages.Measured(secret=secret, ceilings=ceilings.measure(self._stopwatch, dtype))
 
     def _contest(self, case: Mapping[str, Any], secret: str) -> Answer:
         assert self._exercise.baseline is not None

@@ -4,13 +4,13 @@ import torch
 from cuda.bindings import runtime
 
 from kernelpath.lanes import cuda
-from kernelpath.work import tensors
+from kernelpath.device import messages
 
 
 def poisoned(tensor: torch.Tensor) -> bool:
     seen = bytearray(2)
     runtime.cudaMemcpy(seen, tensor.data_ptr(), 2, runtime.cudaMemcpyKind.cudaMemcpyDeviceToHost)
-    return int.from_bytes(seen, "little") == tensors.POISON
+    return int.from_bytes(seen, "little") == messages.POISON
 
 
 def vector_add(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
