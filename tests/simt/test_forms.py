@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from kernelpath import simt
-from kernelpath.simt.forms import is_known
+from kernelpath.simt.isa import is_known
 from kernelpath.simt.ptx import Instruction
 
 REFUSED = [

@@ -30,11 +30,11 @@ through pointers are refused; caches, and so hit rates and times, do not exist. 
 move or predicate still counts as the PTX says.
 """
 
-from kernelpath.simt.buffers import Buffer, Memory
 from kernelpath.simt.compiler import warm_up
 from kernelpath.simt.counters import AccessSample, LineCounters
 from kernelpath.simt.errors import Fault, FaultKind, TimedOut, Unsupported
 from kernelpath.simt.machine import Kernel, Launch, Module, Param, load
+from kernelpath.simt.run.buffers import Buffer, Memory
 
 __all__ = [
     "AccessSample",
