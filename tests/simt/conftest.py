@@ -2,16 +2,30 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import HealthCheck, settings
 
 from kernelpath import simt
 from kernelpath.lanes import cuda
 
 FILE = "kernel.cu"
+
+# KERNELPATH_EXAMPLES=5000 looks longer for what a property of tests/simt does not hold for.
+settings.register_profile(
+    "simt",
+    max_examples=int(os.environ.get("KERNELPATH_EXAMPLES", "60")),
+    deadline=None,
+    derandomize="KERNELPATH_EXAMPLES" not in os.environ,
+    database=None,
+    suppress_health_check=[HealthCheck.too_slow],
+    print_blob=False,
+)
+settings.load_profile("simt")
 
 
 def compile_ptx(source: str, name: str = "kernel") -> tuple[simt.Module, str]:

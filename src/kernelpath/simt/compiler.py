@@ -54,7 +54,7 @@ def compile_kernel(module: Module, name: str, digest: str, target: Target = SM_8
         kernel = lowered, machine_code(lowered.ir, speed=int(len(lowered.ir) < LARGE))
         cache_write("simt", key, codec.seal(codec.encode(*kernel)))
     lowered, code = kernel
-    engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), _target_machine(1))
+    engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), _new_target_machine(1))
     for part in (code, _schedule(), *map(_code_of_check, sorted(lowered.checks))):
         engine.add_object_file(llvm.ObjectFileRef.from_data(part))
     engine.finalize_object()
@@ -101,6 +101,11 @@ def machine_code(text: str, speed: int) -> bytes:
 
 @cache
 def _target_machine(speed: int) -> llvm.TargetMachine:
+    return _new_target_machine(speed)
+
+
+def _new_target_machine(speed: int) -> llvm.TargetMachine:
+    """One of its own for each engine: an engine frees its target machine when it is freed itself."""
     llvm.initialize_native_target()
     llvm.initialize_native_asmprinter()
     target = llvm.Target.from_default_triple()

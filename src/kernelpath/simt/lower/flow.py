@@ -9,7 +9,7 @@ from typing import Any
 from kernelpath.simt.errors import Unsupported
 from kernelpath.simt.lower.calls import Inliner
 from kernelpath.simt.op import Op, Place
-from kernelpath.simt.ptx import Function, Instruction, Module, Operand, Symbol, Variable
+from kernelpath.simt.ptx import Function, Instruction, Module, Symbol, Variable
 
 __all__ = ["Block", "Flow", "Ops", "analyse"]
 
@@ -42,14 +42,17 @@ def analyse(module: Module, kernel: Function, ops: Ops, capability: int) -> Flow
     """Expand calls and split ``kernel`` into blocks.
 
     Raises Unsupported for recursion, indirect calls, and instructions that are not among the ``ops`` of a target of
-    this compute capability.
+    this compute capability; ValueError for a branch to nowhere.
     """
     flat = Inliner(module)
     flat.expand(kernel, {}, ())
+    flat.body = flat.body or [Instruction("ret", (), ())]
     for instruction in flat.body:
         op = ops.get(instruction.opcode)
         if op is None or op.since > capability or not op.accepts(instruction):
             raise Unsupported(instruction.name, module.file, instruction.line)
+        if missing := set(_branches_to(instruction, flat.tables)) - flat.labels.keys():
+            raise ValueError(f"line {instruction.line}: no label {missing.pop()}")
     starts = _block_starts(flat.body, flat.labels, flat.tables, ops)
     number = {start: index for index, start in enumerate(starts)}
     ends = [*starts[1:], len(flat.body)]
@@ -64,12 +67,21 @@ def analyse(module: Module, kernel: Function, ops: Ops, capability: int) -> Flow
     return Flow(blocks, flat.registers, flat.variables, targets, flat.tables)
 
 
+def _branches_to(i: Instruction, tables: dict[str, tuple[str, ...]]) -> tuple[str, ...]:
+    """The labels that an instruction may branch to."""
+    if i.opcode not in ("bra", "brx"):
+        return ()
+    target = i.operands[-1] if i.operands else None
+    if not isinstance(target, Symbol) or (i.opcode == "brx" and target.name not in tables):
+        raise ValueError(f"line {i.line}: {i.name} without a label")
+    return tables[target.name] if i.opcode == "brx" else (target.name,)
+
+
 def _block_starts(
     body: list[Instruction], labels: dict[str, int], tables: dict[str, tuple[str, ...]], ops: Ops
 ) -> list[int]:
     """Where blocks begin. The first of a run of collective instructions begins one: lanes can wait there."""
-    jumps = {operand.name for i in body if i.opcode == "bra" for operand in i.operands if isinstance(operand, Symbol)}
-    starts = {0} | {labels[name] for name in jumps.union(*tables.values()) if name in labels}
+    starts = {0} | {labels[name] for i in body for name in _branches_to(i, tables)}
     together = False
     for index, instruction in enumerate(body):
         together &= index not in starts
@@ -86,19 +98,10 @@ def _successors(
     block: Block, index: int, count: int, targets: dict[str, int], tables: dict[str, tuple[str, ...]], ops: Ops
 ) -> list[int]:
     last = block.instructions[-1]
-    jumps: list[int] = []
-    if last.opcode == "bra":
-        jumps = [_target(targets, last.operands[0], count)]
-    elif last.opcode == "brx":
-        jumps = [_target(targets, Symbol(name), count) for name in tables[last.operands[1].name]]  # type: ignore[union-attr]
+    jumps = [targets.get(name, count) for name in _branches_to(last, tables)]
     falls_through = ops[last.opcode].place is not Place.LAST or last.guard is not None
     successors = jumps + [index + 1] * falls_through
     return [successor for successor in successors if successor < count]
-
-
-def _target(targets: dict[str, int], operand: Operand, end: int) -> int:
-    assert isinstance(operand, Symbol)
-    return targets.get(operand.name, end)
 
 
 def _liveness(blocks: list[Block], ops: Ops) -> None:

@@ -38,7 +38,7 @@ class Lowering(Emitter):
         self.heads = [self.function.append_basic_block(f"block{index}") for index in range(len(self.flow.blocks))]
 
     def lower(self) -> Lowered:
-        """Lower the kernel. Raises Unsupported for an instruction that the machine does not know."""
+        """Lower the kernel. Raises Unsupported for what the machine does not know, ValueError for wrong operands."""
         self.b.branch(self.dispatch)
         self._emit_dispatch()
         for index, block in enumerate(self.flow.blocks):
@@ -89,7 +89,10 @@ class Lowering(Emitter):
         self.active = self.mask_lanes
         if instruction.guard is not None:
             self.active = self.b.and_(self.mask_lanes, self.read(instruction.guard, 1))
-        self.ops[instruction.opcode].emit(self, instruction)
+        try:
+            self.ops[instruction.opcode].emit(self, instruction)
+        except (AssertionError, AttributeError, IndexError) as error:  # operands that ptxas would not take
+            raise ValueError(f"line {instruction.line}: {instruction.name} does not take these operands") from error
 
     def _count(self, block: Block) -> None:
         b = self.b

@@ -75,7 +75,6 @@ class _Compiler(ast.NodeVisitor):
         self.b = ir.IRBuilder(function.append_basic_block("entry"))
         self.variables: dict[str, Value] = {}
         self.views: dict[str, type[View]] = {}
-        self.loops: list[tuple[Value, Value]] = []
 
     def compile(self) -> None:
         tree = ast.parse(textwrap.dedent(inspect.getsource(self.source))).body[0]
@@ -147,29 +146,16 @@ class _Compiler(ast.NodeVisitor):
 
         self._loop(lambda: self.b.icmp_signed("<", self._get(name), stop), node.body, advance)
 
-    def visit_Break(self, node: ast.Break) -> None:
-        self.b.branch(self.loops[-1][1])
-
-    def visit_Continue(self, node: ast.Continue) -> None:
-        self.b.branch(self.loops[-1][0])
-
-    def visit_Pass(self, node: ast.Pass) -> None:
-        pass
-
     def _loop(self, test: Callable[[], Value], body: list[ast.stmt], advance: Callable[[], None]) -> None:
-        head, inside, following, after = (self.function.append_basic_block() for _ in range(4))
+        head, inside, after = (self.function.append_basic_block() for _ in range(3))
         self.b.branch(head)
         self.b.position_at_end(head)
         self.b.cbranch(test(), inside, after)
         self.b.position_at_end(inside)
-        self.loops.append((following, after))
         self._body(body)
-        self.loops.pop()
         if not self.b.block.is_terminated:
-            self.b.branch(following)
-        self.b.position_at_end(following)
-        advance()
-        self.b.branch(head)
+            advance()
+            self.b.branch(head)
         self.b.position_at_end(after)
 
     # Variables and records
