@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import pytest
-from conftest import aligned, buffer, compile_ptx
+from launching import aligned, buffer, compile_ptx
 
 from kernelpath import simt
 from kernelpath.simt import FaultKind

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from conftest import aligned, buffer
+from launching import aligned, buffer
 
 from kernelpath import simt
 

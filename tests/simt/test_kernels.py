@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from conftest import aligned
+from launching import aligned
 
 RNG = np.random.default_rng(0)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from conftest import aligned, buffer, compile_ptx
+from launching import aligned, buffer, compile_ptx
 
 from kernelpath import simt
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from conftest import aligned, buffer
+from launching import aligned, buffer
 
 from kernelpath import simt
 from kernelpath.lanes import nvrtc

@@ -187,7 +187,7 @@ OPS = (
     Op("addc", ("cc? WORD",), lanewise(addc)),
     Op("subc", ("cc? WORD",), lanewise(subc)),
     Op("mul", ("lo|hi|wide INTEGER", *_FLOATS), lanewise(mul)),
-    Op("mad", ("lo|hi|wide INTEGER", "lo|hi cc WORD", "ROUND? ftz? sat? f32", "ROUND? f64"), lanewise(mad)),
+    Op("mad", ("lo|hi|wide INTEGER", "lo|hi cc WORD", "ROUND ftz? sat? f32", "ROUND f64"), lanewise(mad)),
     Op("madc", ("lo|hi cc? WORD",), lanewise(madc)),
     Op("mul24", ("lo|hi u32|s32",), lanewise(mul24)),
     Op("mad24", ("lo|hi u32|s32",), lanewise(mad24)),

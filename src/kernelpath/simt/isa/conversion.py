@@ -71,7 +71,7 @@ def convert(e: Emitter, value: Value, to: Kind, source: Kind) -> Value:
     elif source.is_float:
         return float_to_integer(e, value, to, source)
     elif to.is_float:
-        return integer_to_float(e, value, to, source)
+        result = integer_to_float(e, value, to, source)
     else:
         return integer_to_integer(e, value, to, source)
     if "ftz" in modifiers and to.name == "f32":
@@ -164,6 +164,8 @@ def clamp(e: Emitter, value: Value, to: Kind, source: Kind) -> Value:
     least, most = (
         (-(1 << source.bits - 1), (1 << source.bits - 1) - 1) if source.is_signed else (0, (1 << source.bits) - 1)
     )
+    if low <= least and high >= most:
+        raise e.unsupported()  # as ptxas does
     compare = e.b.icmp_signed if source.is_signed else e.b.icmp_unsigned
     if low > least:
         value = e.b.select(compare("<", value, constant(value, low)), constant(value, low), value)

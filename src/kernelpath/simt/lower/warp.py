@@ -25,6 +25,10 @@ from kernelpath.simt.target import Target
 __all__ = ["Lowering"]
 
 
+# What taking an instruction apart raises where its operands are too few, too many, or of a kind that ptxas refuses.
+_WRONG_OPERANDS = (AssertionError, AttributeError, IndexError, KeyError, TypeError, ValueError)
+
+
 class Lowering(Emitter):
     """Emits ``run(launch, cta, warp) -> Status``; ``ops`` has the instructions.
 
@@ -91,7 +95,7 @@ class Lowering(Emitter):
             self.active = self.b.and_(self.mask_lanes, self.read(instruction.guard, 1))
         try:
             self.ops[instruction.opcode].emit(self, instruction)
-        except (AssertionError, AttributeError, IndexError) as error:  # operands that ptxas would not take
+        except _WRONG_OPERANDS as error:
             raise ValueError(f"line {instruction.line}: {instruction.name} does not take these operands") from error
 
     def _count(self, block: Block) -> None:
