@@ -11,6 +11,7 @@ from programs import wrap
 
 from kernelpath import simt
 from kernelpath.simt import ptx
+from kernelpath.simt.isa import is_known
 from kernelpath.simt.ptx import Address, Group, Immediate, Instruction, Not, Operand, Register, Symbol
 
 # Instructions as the parser should read them, and their words: white space and comments may stand between any two.
@@ -91,8 +92,8 @@ def test_an_instruction_is_read_in_any_layout(instruction: Instruction, data: st
     assert parsed == (instruction,), text
 
 
-SCRAPS = """[ ] ( ) { } ; , : . @ ! | + - < > = " / * // /* .reg .b32 .param .align .entry .func %r<9> 0x %r1 %p1 @%p1 bra
-L L: 1.0e 0f3F8 99999999999999999999 é ٣ .visible .file call .branchtargets brx.idx mov.b32 ret; .section
+SCRAPS = """[ ] ( ) { } ; , : . @ ! | + - < > = " / * // /* .reg .b32 .param .align .entry .func %r<9> 0x %r1 %p1 @%p1
+bra L L: 1.0e 0f3F8 99999999999999999999 é ٣ .visible .file call .branchtargets brx.idx mov.b32 ret; .section
 .shared ld.global.u32 .loc 1 2 3 .target ex2.approx.f32 mad.wide.s32 @!%p2 bar.sync 0 L::x } ; ; %tid.x
 {%r1,%r2} [%rd1] [%rd1+4] st.global.f32"""
 
@@ -130,6 +131,17 @@ brx.idx %r1, %r2; | bra; | st.global.u32 %r1, %r2;"""
 def test_what_ptxas_would_not_read_is_refused(statement: str) -> None:
     with pytest.raises((ValueError, simt.Unsupported), match=r"line|cannot read|label"):
         simt.Module(wrap(statement), None).compile("k")
+
+
+@pytest.mark.parametrize("space", [" ", "\n", "\t", "\r\n ", " /* f32 */ ", "// f32\n"])
+def test_any_white_space_ends_an_opcode(space: str) -> None:
+    """CuTe breaks the line after ``mma.sync…f32``: the newline must not become part of the last modifier."""
+    name = "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32"
+    text = f"@%p1{space}{name}{space}{{%f0}},{{%r1}},{{%r2}},{{%f0}};"
+    (instruction,) = ptx.parse(wrap(text)).functions["k"].body
+    assert instruction.name == name
+    assert instruction.guard == Register("%p1")
+    assert is_known(instruction)
 
 
 def test_numbers() -> None:

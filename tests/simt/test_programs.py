@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import os
 import random
 import re
 import shutil
@@ -21,7 +22,7 @@ import numpy as np
 import pytest
 import triton
 from exact import Rule, rule
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from launching import aligned, buffer
 from programs import wrap
@@ -134,16 +135,18 @@ def initial(seed: int) -> State:
     return {f"%{KINDS[kind]}{n}": [drawn(source, kind) for _ in range(LANES)] for kind in KINDS for n in range(EACH)}
 
 
-def modelled(program: list[Step], state: State) -> State:
-    """What all registers hold at the end."""
+def modelled(program: list[Step], state: State) -> list[list[Any]]:
+    """What each step leaves in its target."""
     state = {name: list(values) for name, values in state.items()}
+    left = []
     for step in program:
         for lane in range(LANES):
             guard = state[step.guard.lstrip("!")][lane] if step.guard else True
             if guard != step.guard.startswith("!"):
                 sources = (state[s][lane] if isinstance(s, str) else s for s in step.sources)
                 state[step.target][lane] = step.rule.apply(*sources)
-    return state
+        left.append(list(state[step.target]))
+    return left
 
 
 def kind_of(register: str) -> str:
@@ -151,7 +154,7 @@ def kind_of(register: str) -> str:
 
 
 def program_text(program: list[Step]) -> str:
-    """PTX that loads all registers, takes the steps and stores all registers, a row of 32 x 8 bytes each."""
+    """PTX that loads all registers and stores each step's target: rows of 32 x 8 bytes."""
     lines = [f".reg .{kind} %{letter}<{EACH}>;" for kind, letter in KINDS.items()]
     lines += ["ld.param.u64 %rd1, [in]; ld.param.u64 %rd2, [out];", "mov.u32 %r1, %tid.x; mul.wide.u32 %rd3, %r1, 8;"]
     lines += ["add.s64 %rd1, %rd1, %rd3; add.s64 %rd2, %rd2, %rd3;"]
@@ -160,18 +163,18 @@ def program_text(program: list[Step]) -> str:
             lines.append(f"ld.global.b32 %r2, [%rd1+{256 * row}]; setp.ne.s32 {name}, %r2, 0;")
         else:
             lines.append(f"ld.global.{kind_of(name)} {name}, [%rd1+{256 * row}];")
-    lines += [step.text for step in program]
-    for row, name in enumerate(ROWS):
-        if kind_of(name) == "pred":
-            lines.append(f"selp.u32 %r2, 1, 0, {name}; st.global.b32 [%rd2+{256 * row}], %r2;")
+    for row, step in enumerate(program):
+        if kind_of(step.target) == "pred":
+            store = f"selp.u32 %r2, 1, 0, {step.target}; st.global.b32 [%rd2+{256 * row}], %r2;"
         else:
-            lines.append(f"st.global.{kind_of(name)} [%rd2+{256 * row}], {name};")
+            store = f"st.global.{kind_of(step.target)} [%rd2+{256 * row}], {step.target};"
+        lines.append(f"{step.text:50} {store}")
     return wrap("\n".join([*lines, "ret;"]), ".param .u64 in, .param .u64 out")
 
 
-def executed(text: str, state: State) -> State:
-    """What all registers hold after the machine has run a program."""
-    given, out = aligned((len(ROWS), LANES), np.uint64), aligned((len(ROWS), LANES), np.uint64)
+def executed(program: list[Step], text: str, state: State) -> list[list[Any]]:
+    """What each step leaves in its target when the machine runs the program."""
+    given, out = aligned((len(ROWS), LANES), np.uint64), aligned((len(program), LANES), np.uint64)
     for row, name in enumerate(ROWS):
         given[row] = [bits_of(value, kind_of(name)) for value in state[name]]
     arrays = {"in": given, "out": out}
@@ -182,7 +185,7 @@ def executed(text: str, state: State) -> State:
         args=[array.ctypes.data for array in arrays.values()],
         buffers=[buffer(name, array) for name, array in arrays.items()],
     )
-    return {name: [value_of(int(bits), kind_of(name)) for bits in out[row]] for row, name in enumerate(ROWS)}
+    return [[value_of(int(n), kind_of(step.target)) for n in row] for step, row in zip(program, out, strict=True)]
 
 
 def same(got: Any, want: Any) -> bool:
@@ -192,18 +195,40 @@ def same(got: Any, want: Any) -> bool:
     return bool(got == want)
 
 
-@given(st.lists(steps(), min_size=1, max_size=24), st.integers(0, 1 << 30))
-def test_random_programs(program: list[Step], seed: int) -> None:
+def compare(program: list[Step], seed: int) -> None:
     state = initial(seed)
     text = program_text(program)
-    got, want = executed(text, state), modelled(program, state)
     wrong = [
-        f"{name} of lane {lane}: {got[name][lane]!r}, not {want[name][lane]!r}"
-        for name in ROWS
+        f"{step.text} gives lane {lane} {got[lane]!r}, not {want[lane]!r}"
+        for step, got, want in zip(program, executed(program, text, state), modelled(program, state), strict=True)
         for lane in range(LANES)
-        if not same(got[name][lane], want[name][lane])
+        if not same(got[lane], want[lane])
     ]
     assert not wrong, "\n".join([text, *wrong[:5]])
+
+
+@settings(max_examples=max(1, int(os.environ.get("KERNELPATH_EXAMPLES", "60")) // 6))
+@given(st.lists(steps(), min_size=1, max_size=24), st.integers(0, 1 << 30))
+def test_random_programs(program: list[Step], seed: int) -> None:
+    compare(program, seed)
+
+
+def plain(name: str, target: int, source: int) -> Step:
+    """An instruction on registers of its own kinds: those numbered ``target``, and from ``source`` on."""
+    opcode, *modifiers = name.split(".")
+    found = rule(opcode, tuple(modifiers))
+    assert found is not None
+    sources = tuple(f"%{KINDS[kind]}{(source + n) % EACH}" for n, kind in enumerate(found.sources))
+    return Step(name, found, f"%{KINDS[found.target]}{target}", sources, "")
+
+
+@pytest.mark.parametrize("opcode", FORMS)
+def test_every_form(opcode: str) -> None:
+    """Three programs of each opcode at most."""
+    names = FORMS[opcode]
+    step = -(-len(names) // 3)
+    for first in range(0, len(names), step):
+        compare([plain(name, n % EACH, n // EACH) for n, name in enumerate(names[first : first + step])], first)
 
 
 def test_what_the_machine_accepts_ptxas_accepts(tmp_path: Path) -> None:
@@ -211,13 +236,7 @@ def test_what_the_machine_accepts_ptxas_accepts(tmp_path: Path) -> None:
     ptxas = shutil.which("ptxas") or (PTXAS if PTXAS.is_file() else None)
     if ptxas is None:
         pytest.skip("no ptxas")
-    program = []
-    for name in itertools.chain(*FORMS.values()):
-        opcode, *modifiers = name.split(".")
-        found = rule(opcode, tuple(modifiers))
-        assert found is not None
-        sources = tuple(f"%{KINDS[kind]}1" for kind in found.sources)
-        program.append(Step(name, found, f"%{KINDS[found.target]}0", sources, ""))
+    program = [plain(name, 0, 1) for name in itertools.chain(*FORMS.values())]
     (tmp_path / "all.ptx").write_text(program_text(program))
     command = [ptxas, "-O0", "-arch=sm_80", "all.ptx", "-o", "all.cubin"]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)

@@ -44,9 +44,8 @@ def product(
         text += [f"ld.param.u64 %rd1, [{letter}];", f"mad.wide.u32 %rd2, %r1, {4 * len(registers)}, %rd1;"]
         text += [f"ld.global.b32 {name}, [%rd2+{4 * n}];" for n, name in enumerate(registers)]
     groups = [f"{{{', '.join(registers)}}}" for registers in (sums, *names, sums)]
-    text += [
-        f"mma.sync.aligned.{shape}.row.col{satfinite}.{accumulator}.{kind}.{kind}.{accumulator} {', '.join(groups)};"
-    ]
+    name = f"mma.sync.aligned.{shape}.row.col{satfinite}.{accumulator}.{kind}.{kind}.{accumulator}"
+    text += [f"{name}\n {', '.join(groups)};"]  # as CuTe breaks the line
     text += [f"st.global.b32 [%rd2+{4 * n}], {name};" for n, name in enumerate(sums)] + ["ret;"]
     head = (
         ".version 8.0\n.target sm_80\n.address_size 64\n.visible .entry k(.param .u64 a, .param .u64 b, .param .u64 c)"
