@@ -1,6 +1,7 @@
 """What instructions give for one lane, in exact arithmetic: a model to hold the machine against. PTX ISA manual, 9.7.
 
 Integers are bits, floats are Python's, predicates bools. ``rule`` gives what it models of an instruction, or None.
+One file: the whole model, to be read beside the manual.
 """
 
 from __future__ import annotations
