@@ -1,38 +1,29 @@
-"""Compiling CUDA C++ with NVRTC and running it on the PTX machine."""
+"""Running CUDA C++ on the PTX machine; how many examples a property is tried on."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import os
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import HealthCheck, settings
+from launching import Run, buffer, compile_ptx
 
 from kernelpath import simt
-from kernelpath.lanes import cuda
 
-FILE = "kernel.cu"
-
-
-def compile_ptx(source: str, name: str = "kernel") -> tuple[simt.Module, str]:
-    """The module of a CUDA C++ source and the mangled name of one kernel."""
-    binary = cuda.compile_kernel(source, FILE, name, cuda.CPU_ARCHITECTURE)
-    return simt.load(binary.ptx, FILE), binary.mangled
-
-
-def buffer(name: str, array: np.ndarray[Any, Any], initialised: bool = True) -> simt.Buffer:
-    return simt.Buffer(name, array.ctypes.data, array.nbytes, array.itemsize, initialised, str(array.dtype))
-
-
-def aligned(shape: int | tuple[int, ...], dtype: Any = np.float32) -> np.ndarray[Any, Any]:
-    """Zeros that begin at a multiple of 256 bytes, as device memory does."""
-    size = int(np.prod(shape)) * np.dtype(dtype).itemsize
-    memory = np.zeros(size + 256, np.uint8)
-    start = -memory.ctypes.data % 256
-    return memory[start : start + size].view(dtype).reshape(shape)
-
-
-Run = Callable[..., simt.Launch]
+# KERNELPATH_EXAMPLES=5000 looks longer for what a property of tests/simt does not hold for.
+settings.register_profile(
+    "simt",
+    max_examples=int(os.environ.get("KERNELPATH_EXAMPLES", "60")),
+    deadline=None,
+    derandomize="KERNELPATH_EXAMPLES" not in os.environ,
+    database=None,
+    suppress_health_check=[HealthCheck.too_slow],
+    print_blob=False,
+)
+settings.load_profile("simt")
 
 
 @pytest.fixture

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from conftest import aligned, buffer, compile_ptx
-from patterns import BLOCK, FLOATS, GRID, PATTERNS
+from launching import Run, aligned, buffer, compile_ptx
+from patterns import BLOCK, FLOATS, GRID, PATTERNS, Pattern
 
 from kernelpath import simt
 from kernelpath.simt.counters import by_access
@@ -13,7 +13,7 @@ from kernelpath.simt.counters import by_access
 WARPS = GRID * BLOCK // 32
 
 
-def launch(pattern) -> simt.Launch:
+def launch(pattern: Pattern) -> simt.Launch:
     module, name = compile_ptx(pattern.source, pattern.name)
     a, b = aligned(FLOATS), aligned(FLOATS)
     args, buffers = [a.ctypes.data, b.ctypes.data], [buffer("a", a), buffer("b", b)]
@@ -21,7 +21,7 @@ def launch(pattern) -> simt.Launch:
 
 
 @pytest.mark.parametrize("pattern", PATTERNS, ids=lambda pattern: pattern.name)
-def test_traffic_of_a_pattern(pattern):
+def test_traffic_of_a_pattern(pattern: Pattern) -> None:
     totals = launch(pattern).totals
     assert totals.global_load_sectors == pattern.load_sectors * totals.global_load_requests
     assert totals.global_store_sectors == pattern.store_sectors * totals.global_store_requests
@@ -30,7 +30,7 @@ def test_traffic_of_a_pattern(pattern):
     assert totals.global_store_requests in (WARPS, 2 * WARPS)
 
 
-def test_bytes_and_ratios(run):
+def test_bytes_and_ratios(run: Run) -> None:
     source = """__global__ void kernel(const float* a, float* b) {
         int i = blockIdx.x * blockDim.x + threadIdx.x;
         float x = a[8 * i];
@@ -45,7 +45,7 @@ def test_bytes_and_ratios(run):
     assert counted.totals.sectors_per_request == (64 + 8 + 5) / 6
 
 
-def test_bank_conflicts_are_wavefronts_over_the_least(run):
+def test_bank_conflicts_are_wavefronts_over_the_least(run: Run) -> None:
     source = """__global__ void kernel(const float* a, float* b) {
         __shared__ float tile[32][32];
         tile[threadIdx.y][threadIdx.x] = a[32 * threadIdx.y + threadIdx.x];
@@ -61,7 +61,7 @@ def test_bank_conflicts_are_wavefronts_over_the_least(run):
     assert counted.totals.bank_conflicts == 32 * 31
 
 
-def test_divergence_and_instruction_classes(run):
+def test_divergence_and_instruction_classes(run: Run) -> None:
     source = """__global__ void kernel(const float* a, float* b, int n) {
         float v = a[threadIdx.x];
         for (int k = 0; k < n + threadIdx.x % 2; k++)
@@ -77,21 +77,21 @@ def test_divergence_and_instruction_classes(run):
     assert counted.instructions == counted.totals.active_lanes
 
 
-def test_a_vector_access_is_one_request(run):
+def test_a_vector_access_is_one_request(run: Run) -> None:
     source = "__global__ void kernel(const float4* a, float4* b) { b[threadIdx.x] = a[threadIdx.x]; }"
     counted = run(source, 1, 32, aligned(128), aligned(128))
     assert (counted.totals.global_load_requests, counted.totals.global_load_sectors) == (1, 16)
     assert (counted.totals.global_store_requests, counted.totals.global_store_sectors) == (1, 16)
 
 
-def test_predicated_off_warps_make_no_request(run):
+def test_predicated_off_warps_make_no_request(run: Run) -> None:
     source = "__global__ void kernel(const float* a, float* b, int n) { if (threadIdx.x < n) b[threadIdx.x] = a[0]; }"
     counted = run(source, 1, 256, aligned(1), aligned(256), 40)
     assert counted.totals.global_load_requests == 2
     assert counted.totals.global_store_requests == 2
 
 
-def test_counters_of_inlined_code_belong_to_the_callers_line(run):
+def test_counters_of_inlined_code_belong_to_the_callers_line(run: Run) -> None:
     source = """#include <cuda_bf16.h>
     __global__ void kernel(const __nv_bfloat16* a, float* b) {
         float x = __bfloat162float(a[threadIdx.x]);
@@ -104,7 +104,7 @@ def test_counters_of_inlined_code_belong_to_the_callers_line(run):
     assert max(counted.lines) <= 5
 
 
-def test_copies_of_an_access_are_one_and_tensors_are_apart(run):
+def test_copies_of_an_access_are_one_and_tensors_are_apart(run: Run) -> None:
     source = """__global__ void kernel(const float* a, float* b, const float* c, int n) {
         float sum = 0;
         for (int k = 0; k < n; k++) sum += a[8 * (32 * k + threadIdx.x)] * c[k];

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from kernelpath import simt
-from kernelpath.simt.forms import is_known
+from kernelpath.simt.isa import is_known
 from kernelpath.simt.ptx import Instruction
 
 REFUSED = [
@@ -39,7 +39,7 @@ REFUSED = [
 
 
 @pytest.mark.parametrize("statement", REFUSED)
-def test_a_form_that_is_not_known_is_named_with_its_line(statement):
+def test_a_form_that_is_not_known_is_named_with_its_line(statement: str) -> None:
     text = f""".version 8.7
 .target sm_100a
 .address_size 64
@@ -66,6 +66,26 @@ barrier.sync.aligned barrier.cta.red.popc.aligned.u32 cvt.rni.ftz.s32.f32 cvt.sa
 
 
 @pytest.mark.parametrize("name", EMITTED.split())
-def test_forms_that_compilers_emit(name):
+def test_forms_that_compilers_emit(name: str) -> None:
     opcode, *modifiers = name.split(".")
     assert is_known(Instruction(opcode, tuple(modifiers), ()))
+
+
+def test_unknown_instruction_is_named_with_its_line() -> None:
+    text = """.version 8.0
+.target sm_90
+.address_size 64
+.visible .entry k() {
+    .reg .b32 %r<4>;
+    .loc 1 17 5
+    wgmma.fence.sync.aligned;
+    ret;
+}
+.file 1 "mine.cu"
+"""
+    with pytest.raises(
+        simt.Unsupported, match=r"line 17: the PTX machine has no wgmma\.fence\.sync\.aligned"
+    ) as caught:
+        simt.load(text).launch("k", grid=(1,), block=(32,))
+    assert caught.value.line == 17
+    assert caught.value.file == "mine.cu"

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 import pytest
-from patterns import PATTERNS
+from patterns import PATTERNS, Pattern
 from test_counters import launch
 
 from kernelpath.course import registry
@@ -24,21 +25,21 @@ DIFFERENT = {
 """Where the two are known to differ; PTX_MACHINE.md says why."""
 
 
-def test_a_gpu_has_been_recorded():
+def test_a_gpu_has_been_recorded() -> None:
     assert RECORDED
     assert all(set(counters) == {pattern.name for pattern in PATTERNS} for _, counters in RECORDED)
 
 
 @pytest.mark.parametrize("pattern", PATTERNS, ids=lambda pattern: pattern.name)
 @pytest.mark.parametrize(("gpu", "counters"), RECORDED, ids=[gpu for gpu, _ in RECORDED])
-def test_counts_what_the_hardware_counts(gpu, counters, pattern):
+def test_counts_what_the_hardware_counts(gpu: str, counters: dict[str, Any], pattern: Pattern) -> None:
     totals = launch(pattern).totals
     found = {name for name, counted in counters[pattern.name]["ncu"].items() if getattr(totals, name) != counted}
     assert found == DIFFERENT.get(pattern.name, set())
 
 
 @pytest.mark.parametrize("path", sorted((registry.root() / "results").glob("*_agreement.json")), ids=lambda p: p.stem)
-def test_approximate_functions_differ_by_what_the_manual_allows(path):
+def test_approximate_functions_differ_by_what_the_manual_allows(path: Any) -> None:
     functions = json.loads(path.read_text())["functions"]
     assert functions.keys() == {"rcp", "sqrt", "rsqrt", "lg2", "ex2", "sin", "cos", "tanh"}
     assert [name for name, found in functions.items() if found["largest"] > found["allowed"] + 2.0**-24] == []

@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
-from conftest import aligned
+from launching import Run, aligned
 
 RNG = np.random.default_rng(0)
 
 
-def floats(*shape: int) -> np.ndarray:
+def floats(*shape: int) -> np.ndarray[Any, Any]:
     array = aligned(shape)
     array[...] = RNG.standard_normal(shape)
     return array
 
 
-def test_vector_add_is_exact_and_leaves_what_lies_behind(run):
+def test_vector_add_is_exact_and_leaves_what_lies_behind(run: Run) -> None:
     source = """__global__ void kernel(const float* a, const float* b, float* c, int n) {
         int i = blockIdx.x * blockDim.x + threadIdx.x;
         if (i < n) c[i] = a[i] + b[i];
@@ -28,7 +30,7 @@ def test_vector_add_is_exact_and_leaves_what_lies_behind(run):
     assert not launch.buffers_written["a"].any()
 
 
-def test_tiled_transpose(run):
+def test_tiled_transpose(run: Run) -> None:
     source = """__global__ void kernel(const float* a, float* b, int rows, int columns) {
         __shared__ float tile[32][33];
         int x = blockIdx.x * 32 + threadIdx.x, y = blockIdx.y * 32 + threadIdx.y;
@@ -44,7 +46,7 @@ def test_tiled_transpose(run):
     assert (b == a.T).all()
 
 
-def test_product_adds_in_order(run):
+def test_product_adds_in_order(run: Run) -> None:
     source = """__global__ void kernel(const float* a, const float* b, float* c, int n) {
         int x = blockIdx.x * blockDim.x + threadIdx.x, y = blockIdx.y * blockDim.y + threadIdx.y;
         float sum = 0;
@@ -61,7 +63,7 @@ def test_product_adds_in_order(run):
     assert (c == expected.astype(np.float32)).all()
 
 
-def test_softmax_with_shuffles(run):
+def test_softmax_with_shuffles(run: Run) -> None:
     source = """__global__ void kernel(const float* a, float* b, int n) {
         __shared__ float partial[8];
         int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
@@ -90,7 +92,7 @@ def test_softmax_with_shuffles(run):
     np.testing.assert_allclose(b, expected / expected.sum(axis=1, keepdims=True), rtol=2e-6)
 
 
-def test_last_block_to_finish_adds_the_partial_sums(run):
+def test_last_block_to_finish_adds_the_partial_sums(run: Run) -> None:
     source = """__device__ unsigned int finished = 0;
     __global__ void kernel(const int* a, int* partial, int* total, int n) {
         __shared__ int sum;
@@ -118,7 +120,7 @@ def test_last_block_to_finish_adds_the_partial_sums(run):
     assert total[0] == a.sum()
 
 
-def test_each_block_waits_for_the_one_before(run):
+def test_each_block_waits_for_the_one_before(run: Run) -> None:
     """A scan in one pass: totals handed from block to block by release and acquire."""
     source = """__global__ void kernel(const int* a, int* b, int* sums, int* flags) {
         __shared__ int s[64], before;
@@ -143,7 +145,7 @@ def test_each_block_waits_for_the_one_before(run):
     assert b.tolist() == np.cumsum(a).tolist()
 
 
-def test_loops_whose_trip_count_differs_by_lane(run):
+def test_loops_whose_trip_count_differs_by_lane(run: Run) -> None:
     source = """__global__ void kernel(const int* a, int* b) {
         int n = a[threadIdx.x], steps = 0;
         while (n != 1) { n = n % 2 ? 3 * n + 1 : n / 2; steps++; if (steps > 100) break; }
@@ -163,7 +165,7 @@ def test_loops_whose_trip_count_differs_by_lane(run):
     assert launch.lines[3].lanes_per_instruction < 32
 
 
-def test_calls_local_memory_and_switch(run):
+def test_calls_local_memory_and_switch(run: Run) -> None:
     source = """__device__ __noinline__ float apply(int what, float x) {
         switch (what) {
             case 0: return x + 1; case 1: return x * 2; case 2: return -x; case 3: return x * x;
@@ -182,7 +184,7 @@ def test_calls_local_memory_and_switch(run):
     assert b.tolist() == [-rules[i % 16 % 7](a[i]) for i in range(64)]
 
 
-def test_printf_and_clock(run):
+def test_printf_and_clock(run: Run) -> None:
     source = r"""
     __global__ void kernel(long long* a) {
         int t = threadIdx.x;
@@ -197,7 +199,7 @@ def test_printf_and_clock(run):
     assert (a > 0).all()
 
 
-def test_block_wide_votes(run):
+def test_block_wide_votes(run: Run) -> None:
     source = """__global__ void kernel(int* a) {
         int t = threadIdx.x;
         int count = __syncthreads_count(t % 3 == 0);
@@ -209,7 +211,7 @@ def test_block_wide_votes(run):
     assert set(a.tolist()) == {32 * 100 + 11}
 
 
-def test_named_barriers_hand_over_between_warps(run):
+def test_named_barriers_hand_over_between_warps(run: Run) -> None:
     source = """__global__ void kernel(int* a) {
         __shared__ int slot[32];
         int lane = threadIdx.x % 32;
@@ -226,7 +228,7 @@ def test_named_barriers_hand_over_between_warps(run):
     assert a.tolist() == [5 * (31 - lane) for lane in range(32)]
 
 
-def test_spinning_warp_lets_the_other_one_run(run):
+def test_spinning_warp_lets_the_other_one_run(run: Run) -> None:
     source = """__global__ void kernel(int* a) {
         __shared__ volatile int flag;
         if (threadIdx.x == 32) flag = 0;
@@ -240,7 +242,7 @@ def test_spinning_warp_lets_the_other_one_run(run):
 
 
 @pytest.mark.parametrize("block", [1, 31, 33, 100])
-def test_blocks_that_are_not_whole_warps(run, block):
+def test_blocks_that_are_not_whole_warps(run: Run, block: Any) -> None:
     source = "__global__ void kernel(int* a) { a[blockIdx.x * blockDim.x + threadIdx.x] = threadIdx.x; }"
     a = aligned(3 * block, np.int32)
     launch = run(source, 3, block, a, fresh=[0])
@@ -248,7 +250,7 @@ def test_blocks_that_are_not_whole_warps(run, block):
     assert launch.totals.global_store_requests == 3 * -(-block // 32)
 
 
-def test_the_writer_of_an_element_is_the_last_one(run):
+def test_the_writer_of_an_element_is_the_last_one(run: Run) -> None:
     source = """__global__ void kernel(volatile int* a) {
         const int i = 64 * (2 * blockIdx.y + blockIdx.x) + threadIdx.x;
         a[i] = 1;
@@ -257,6 +259,6 @@ def test_the_writer_of_an_element_is_the_last_one(run):
     a = aligned(500, np.int32)
     launch = run(source, (2, 3), 64, a)
     written = [launch.writer(a.ctypes.data + 4 * i) for i in (299, 300)]
-    assert [(by.thread, by.block, by.site.line) for by in written] == [("43", "(0, 2)", 4), ("44", "(0, 2)", 3)]
+    assert [by and (by.thread, by.block, by.site.line) for by in written] == [("43", "(0, 2)", 4), ("44", "(0, 2)", 3)]
     assert launch.writer(a.ctypes.data + 4 * 384) is None
     assert launch.writer(a.ctypes.data - 4) is None

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
-from conftest import aligned, buffer, compile_ptx
+from launching import Run, aligned, buffer, compile_ptx
 
 from kernelpath import simt
 
@@ -12,7 +14,7 @@ RNG = np.random.default_rng(3)
 LANES = np.arange(32)
 
 
-def warp(run, expression: str, values: np.ndarray, kind: str = "int") -> np.ndarray:
+def warp(run: Run, expression: str, values: np.ndarray[Any, Any], kind: str = "int") -> np.ndarray[Any, Any]:
     """``expression`` of ``v``, the lane's value, in one warp."""
     source = f"""#include <cuda_fp16.h>
     #include <cuda_bf16.h>
@@ -41,7 +43,7 @@ SHUFFLES = {
 
 
 @pytest.mark.parametrize("expression", SHUFFLES)
-def test_shuffles(run, expression):
+def test_shuffles(run: Run, expression: str) -> None:
     """Manual, 9.7.9.6: a lane whose source lies outside its segment keeps its value; xor may reach a lower segment."""
     assert warp(run, expression, INTS).tolist() == SHUFFLES[expression].tolist()
 
@@ -64,11 +66,11 @@ VOTES = {
 
 
 @pytest.mark.parametrize("expression", VOTES)
-def test_votes_and_reductions(run, expression):
+def test_votes_and_reductions(run: Run, expression: str) -> None:
     assert warp(run, expression, INTS).tolist() == [VOTES[expression]] * 32
 
 
-def test_match(run):
+def test_match(run: Run) -> None:
     values = RNG.integers(0, 4, 32, dtype=np.int32)
     groups = [signed(sum(1 << int(n) for n in np.flatnonzero(values == value))) for value in values]
     assert warp(run, "__match_any_sync(~0u, v)", values).tolist() == groups
@@ -95,7 +97,7 @@ ATOMICS = {
 
 @pytest.mark.parametrize("space", ["global", "shared"])
 @pytest.mark.parametrize("expression", ATOMICS)
-def test_atomics(run, expression, space):
+def test_atomics(run: Run, expression: str, space: str) -> None:
     kind, expected = ATOMICS[expression]
     dtype = {"int": np.int32, "float": np.float32, "double": np.float64, "long long": np.int64}[kind]
     shared = f"__shared__ {kind} s; if (t == 0) s = *out; __syncthreads(); {kind}* a = &s;" if space == "shared" else ""
@@ -111,14 +113,14 @@ def test_atomics(run, expression, space):
     assert value.tolist() == [expected]
 
 
-def test_atomics_return_what_was_there(run):
+def test_atomics_return_what_was_there(run: Run) -> None:
     source = "__global__ void kernel(int* a, int* b) { b[threadIdx.x] = atomicAdd(a, 2); }"
     a, b = np.array([100], np.int32), np.zeros(64, np.int32)
     run(source, 1, 64, a, b)
     assert sorted(b.tolist()) == list(range(100, 228, 2))
 
 
-def test_half_atomics(run):
+def test_half_atomics(run: Run) -> None:
     source = """#include <cuda_fp16.h>
     #include <cuda_bf16.h>
     __global__ void kernel(__half* a, __nv_bfloat16* b, __half2* c) {
@@ -142,7 +144,7 @@ HALVES = {
 
 
 @pytest.mark.parametrize("expression", HALVES)
-def test_half_precision(run, expression):
+def test_half_precision(run: Run, expression: str) -> None:
     values = RNG.standard_normal(32).astype(np.float16)
     got, want = warp(run, expression, values, "__half"), HALVES[expression](values).astype(np.float16)
     assert (
@@ -150,7 +152,7 @@ def test_half_precision(run, expression):
     ).all()
 
 
-def test_struct_by_value_and_constants():
+def test_struct_by_value_and_constants() -> None:
     source = """struct Shape { int rows, columns; float scale[4]; };
     __constant__ float table[4] = {1, 2, 3, 4};
     __device__ float offset = 0.5f;
@@ -161,14 +163,14 @@ def test_struct_by_value_and_constants():
     module, name = compile_ptx(source)
     shape = np.array([3, 5], np.int32).tobytes() + np.array([10, 20, 30, 40], np.float32).tobytes()
     b = aligned(32)
-    args = [shape, b.ctypes.data]
+    args: list[bytes | int] = [shape, b.ctypes.data]
     module.launch(name, grid=(1,), block=(32,), args=args, buffers=[buffer("b", b)])
     assert b.tolist() == [10 * (t % 4 + 1) * (t % 3 + 1) + 15.5 for t in range(32)]
     (kernel,) = module.kernels.values()
     assert [(param.size, param.align) for param in kernel.params] == [(24, 4), (8, 8)]
 
 
-def test_variables_of_the_module_outlive_a_launch(run):
+def test_variables_of_the_module_outlive_a_launch(run: Run) -> None:
     source = """__device__ int count = 7;
     __device__ int* where = &count;
     __global__ void kernel(int* a) { if (threadIdx.x == 0) *a = atomicAdd(where, 1); }"""
@@ -181,7 +183,7 @@ def test_variables_of_the_module_outlive_a_launch(run):
     assert seen[0] >= 7
 
 
-def test_struct_read_through_its_address(run):
+def test_struct_read_through_its_address(run: Run) -> None:
     source = """struct Table { float row[16]; };
     __global__ void kernel(const __grid_constant__ Table table, float* b) {
         const Table* p = &table;
@@ -190,12 +192,12 @@ def test_struct_read_through_its_address(run):
     }"""
     b = aligned(32)
     module, name = compile_ptx(source)
-    args = [np.arange(16, dtype=np.float32).tobytes(), b.ctypes.data]
+    args: list[bytes | int] = [np.arange(16, dtype=np.float32).tobytes(), b.ctypes.data]
     module.launch(name, grid=(1,), block=(32,), args=args, buffers=[buffer("b", b)])
     assert b.tolist() == [float(t % 16) for t in range(32)]
 
 
-def test_assertion_stops_the_launch_with_its_text(run):
+def test_assertion_stops_the_launch_with_its_text(run: Run) -> None:
     source = """__global__ void kernel(int* a) {
         assert(a[threadIdx.x] < 40);
         a[threadIdx.x] = 0;
@@ -213,7 +215,7 @@ def test_assertion_stops_the_launch_with_its_text(run):
         ("(n & 1 ? g : h)(n)", "a call of a pointer"),
     ],
 )
-def test_calls_that_are_not_supported_are_said(run, body, what):
+def test_calls_that_are_not_supported_are_said(run: Run, body: str, what: str) -> None:
     source = f"""__device__ __noinline__ int f(int n) {{ return n < 2 ? n : f(n - 1) + f(n - 2); }}
     __device__ __noinline__ int g(int n) {{ return n + 1; }}
     __device__ __noinline__ int h(int n) {{ return n + 2; }}
@@ -222,7 +224,7 @@ def test_calls_that_are_not_supported_are_said(run, body, what):
         run(source, 1, 1, np.zeros(1, np.int32), 7)
 
 
-def test_the_clock_goes_on_across_barriers_and_time_slices(run):
+def test_the_clock_goes_on_across_barriers_and_time_slices(run: Run) -> None:
     source = """__global__ void kernel(long long* a) {
         long long start = clock64();
         while (clock64() - start < 5000000 * (threadIdx.x / 32));
@@ -234,7 +236,7 @@ def test_the_clock_goes_on_across_barriers_and_time_slices(run):
     assert (a >= 5000000).all()
 
 
-def test_spaces_of_generic_addresses(run):
+def test_spaces_of_generic_addresses(run: Run) -> None:
     source = """__global__ void kernel(int* a) {
         __shared__ int s[4];
         int l[4], t = threadIdx.x;
@@ -248,7 +250,7 @@ def test_spaces_of_generic_addresses(run):
     assert a.tolist() == [1 << t % 3 for t in range(32)]
 
 
-def test_a_piece_of_an_argument_that_is_cut_otherwise_is_refused():
+def test_a_piece_of_an_argument_that_is_cut_otherwise_is_refused() -> None:
     text = """.version 8.0
 .target sm_80
 .address_size 64
@@ -261,7 +263,7 @@ def test_a_piece_of_an_argument_that_is_cut_otherwise_is_refused():
         simt.load(text).launch("k", grid=(1,), block=(32,))
 
 
-def test_a_conditional_printf_in_ptx(run):
+def test_a_conditional_printf_in_ptx(run: Run) -> None:
     source = """__global__ void kernel(int* a) {
         if (threadIdx.x % 8 == 3) printf("%d;", threadIdx.x);
     }"""

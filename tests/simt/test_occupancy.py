@@ -25,23 +25,23 @@ from kernelpath.simt.occupancy import Occupancy, occupancy, registers
         (64, 32, 16 * 1024 + 1, "sm_75", Occupancy(3, 6, 6 / 32, "shared memory")),
     ],
 )
-def test_occupancy(threads, registers_, shared, device, expected):
+def test_occupancy(threads: int, registers_: int, shared: int, device: str, expected: Occupancy) -> None:
     assert occupancy(threads, registers_, shared, device) == expected
 
 
-def test_agrees_with_the_driver_of_an_h200():
+def test_agrees_with_the_driver_of_an_h200() -> None:
     declared = registry.import_file(registry.find("occupancy").declaration, "occupancy_declaration", listed=False)
     assert len(declared.RECORDED) > 40
     for *kernel, blocks in declared.RECORDED:
         assert declared.published("sm_90", *kernel) == blocks, kernel
 
 
-def test_a_block_that_does_not_fit():
+def test_a_block_that_does_not_fit() -> None:
     with pytest.raises(ValueError, match="needs more shared memory than a multiprocessor of sm_80 has"):
         occupancy(128, 16, 200 * 1024)
 
 
-def test_registers_are_those_of_ptxas():
+def test_registers_are_those_of_ptxas() -> None:
     """Eight loads in flight need at least eight registers; bounding the block to 1024 threads allows at most 64."""
     source = """extern "C" __global__ void __launch_bounds__(1024) kernel(const double* a, double* b) {
         double v[64];

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from conftest import aligned
+from launching import aligned
 
 from kernelpath.show.picture import draw, worst
 

@@ -2,23 +2,26 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
-from conftest import aligned, buffer
+from launching import Run, aligned, buffer
 
 from kernelpath import simt
 from kernelpath.lanes import nvrtc
 
 RNG = np.random.default_rng(2)
+Array = np.ndarray[Any, Any]
 DTYPES = {"f16": torch.float16, "bf16": torch.bfloat16, "tf32": torch.float32, "s8": torch.int8, "u8": torch.uint8}
 
 
-def words(values: torch.Tensor) -> np.ndarray:
+def words(values: torch.Tensor) -> Array:
     return values.contiguous().view(torch.uint8).numpy().view(np.uint32)
 
 
-def fragments(a: torch.Tensor, b: torch.Tensor) -> tuple[np.ndarray, np.ndarray]:
+def fragments(a: torch.Tensor, b: torch.Tensor) -> tuple[Array, Array]:
     """The registers of a (16 x k) and b (k x 8), one row a lane."""
     per_word = 4 // a.element_size()
     count = a.shape[1] // (4 * per_word)
@@ -28,12 +31,19 @@ def fragments(a: torch.Tensor, b: torch.Tensor) -> tuple[np.ndarray, np.ndarray]
         starts = [4 * per_word * n + per_word * thread for n in range(count)]
         rows.append([a[group + 8 * half, k : k + per_word] for k in starts for half in range(2)])
         columns.append([b[k : k + per_word, group] for k in starts])
-    return tuple(words(torch.stack([torch.cat(registers) for registers in lanes])) for lanes in (rows, columns))
+    of_a, of_b = (words(torch.stack([torch.cat(registers) for registers in lanes])) for lanes in (rows, columns))
+    return of_a, of_b
 
 
 def product(
-    shape: str, kind: str, accumulator: str, a: np.ndarray, b: np.ndarray, c: np.ndarray, satfinite: str = ""
-) -> np.ndarray:
+    shape: str,
+    kind: str,
+    accumulator: str,
+    a: Array,
+    b: Array,
+    c: Array,
+    satfinite: str = "",
+) -> Array:
     """Run one mma in one warp; c and the result are 16 x 8."""
     counts = [array.shape[1] for array in (a, b)]
     names = [[f"%{letter}{n}" for n in range(count)] for letter, count in zip("ab", counts, strict=True)]
@@ -44,9 +54,8 @@ def product(
         text += [f"ld.param.u64 %rd1, [{letter}];", f"mad.wide.u32 %rd2, %r1, {4 * len(registers)}, %rd1;"]
         text += [f"ld.global.b32 {name}, [%rd2+{4 * n}];" for n, name in enumerate(registers)]
     groups = [f"{{{', '.join(registers)}}}" for registers in (sums, *names, sums)]
-    text += [
-        f"mma.sync.aligned.{shape}.row.col{satfinite}.{accumulator}.{kind}.{kind}.{accumulator} {', '.join(groups)};"
-    ]
+    name = f"mma.sync.aligned.{shape}.row.col{satfinite}.{accumulator}.{kind}.{kind}.{accumulator}"
+    text += [f"{name}\n {', '.join(groups)};"]  # as CuTe breaks the line
     text += [f"st.global.b32 [%rd2+{4 * n}], {name};" for n, name in enumerate(sums)] + ["ret;"]
     head = (
         ".version 8.0\n.target sm_80\n.address_size 64\n.visible .entry k(.param .u64 a, .param .u64 b, .param .u64 c)"
@@ -78,7 +87,7 @@ def product(
         ("m16n8k32", "u8", 32),
     ],
 )
-def test_mma(shape, kind, depth):
+def test_mma(shape: str, kind: str, depth: int) -> None:
     if kind in ("s8", "u8"):
         low, high = (-128, 128) if kind == "s8" else (0, 256)
         a, b = (torch.randint(low, high, size, dtype=DTYPES[kind]) for size in ((16, depth), (depth, 8)))
@@ -94,7 +103,7 @@ def test_mma(shape, kind, depth):
     np.testing.assert_allclose(got, a.double().numpy() @ b.double().numpy() + c, rtol=1e-5, atol=1e-5)
 
 
-def test_mma_that_saturates():
+def test_mma_that_saturates() -> None:
     a, b = (torch.randint(-128, 128, size, dtype=torch.int8) for size in ((16, 32), (32, 8)))
     c = RNG.choice(np.array([-(1 << 31), -5, (1 << 31) - 1], np.int32), (16, 8))
     exact = a.long().numpy() @ b.long().numpy() + c
@@ -104,7 +113,7 @@ def test_mma_that_saturates():
 
 @pytest.mark.parametrize("count", [1, 2, 4])
 @pytest.mark.parametrize("transposed", [False, True])
-def test_ldmatrix(run, count, transposed):
+def test_ldmatrix(run: Run, count: int, transposed: bool) -> None:
     trans = ".trans" * transposed
     registers = ", ".join(f"%{n}" for n in range(count))
     outputs = ", ".join(f'"=r"(r[{n}])' for n in range(count))
@@ -131,7 +140,7 @@ def test_ldmatrix(run, count, transposed):
 
 @pytest.mark.parametrize("count", [1, 2, 4])
 @pytest.mark.parametrize("transposed", [False, True])
-def test_stmatrix(count, transposed):
+def test_stmatrix(count: int, transposed: bool) -> None:
     """PTX ISA manual, section 9.7.14.5.16: the inverse of ldmatrix. It needs sm_90."""
     trans = ".trans" * transposed
     registers = ", ".join(f"%{n + 1}" for n in range(count))
@@ -158,7 +167,7 @@ def test_stmatrix(count, transposed):
     assert counted.totals.shared_store_wavefronts == count
 
 
-def test_movmatrix_transposes(run):
+def test_movmatrix_transposes(run: Run) -> None:
     source = """__global__ void kernel(const unsigned int* a, unsigned int* b) {
         asm volatile("movmatrix.sync.aligned.m8n8.trans.b16 %0, %1;" : "=r"(b[threadIdx.x]) : "r"(a[threadIdx.x]));
     }"""
@@ -168,7 +177,7 @@ def test_movmatrix_transposes(run):
     assert (b == a.T).all()
 
 
-def test_asynchronous_copies_in_stages(run):
+def test_asynchronous_copies_in_stages(run: Run) -> None:
     source = """__global__ void kernel(const float4* a, float4* b, int tiles) {
         __shared__ float4 s[3][64];
         int t = threadIdx.x;
@@ -195,7 +204,7 @@ def test_asynchronous_copies_in_stages(run):
 
 
 @pytest.mark.parametrize("tail", [1, 2, 4, 7, 16])
-def test_a_partial_copy_reads_no_further_than_it_says_and_zeroes_the_rest(run, tail):
+def test_a_partial_copy_reads_no_further_than_it_says_and_zeroes_the_rest(run: Run, tail: int) -> None:
     source = """__global__ void kernel(const char* a, float4* b, int n) {
         __shared__ float4 s[32];
         int t = threadIdx.x, bytes = min(max(n - 16 * t, 0), 16);
@@ -212,7 +221,7 @@ def test_a_partial_copy_reads_no_further_than_it_says_and_zeroes_the_rest(run, t
     assert (b[a.size :] == 0).all()
 
 
-def test_a_copy_can_ignore_its_source(run):
+def test_a_copy_can_ignore_its_source(run: Run) -> None:
     source = """__global__ void kernel(const float4* a, float4* b, int n) {
         __shared__ float4 s[32];
         int t = threadIdx.x;
@@ -256,7 +265,7 @@ def wmma_source(kind: str, out: str, b_layout: str, sizes: tuple[int, int, int])
 @pytest.mark.parametrize(
     ("kind", "sizes"), [("f16", (16, 16, 16)), ("f16", (32, 8, 16)), ("bf16", (16, 16, 16)), ("s8", (16, 16, 16))]
 )
-def test_wmma(kind, sizes, b_layout):
+def test_wmma(kind: str, sizes: tuple[int, int, int], b_layout: str) -> None:
     m, n, k = sizes
     out = "s32" if kind == "s8" else "f32"
     draw = torch.randn if kind != "s8" else lambda *size: torch.randint(-128, 128, size)
@@ -273,7 +282,7 @@ def test_wmma(kind, sizes, b_layout):
     torch.testing.assert_close(c.double(), want, rtol=1e-5, atol=1e-4)
 
 
-def test_a_long_loop_of_wmma_needs_no_more_stack(run):
+def test_a_long_loop_of_wmma_needs_no_more_stack(run: Run) -> None:
     text = wmma_source("f16", "f32", "col", (16, 16, 16))
     start = text.index("    wmma.mma")
     end = text.index("\n", start)

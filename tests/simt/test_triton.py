@@ -8,6 +8,7 @@ from __future__ import annotations
 import subprocess
 import sys
 import textwrap
+from pathlib import Path
 
 import pytest
 
@@ -108,7 +109,7 @@ assert total.item() == 9
 @pytest.mark.parametrize(
     "body", [SOFTMAX, PRODUCT, FAULT, ATOMICS], ids=["softmax", "product_autotuned", "fault", "atomics"]
 )
-def test_triton_on_the_cpu(tmp_path, body):
+def test_triton_on_the_cpu(tmp_path: Path, body: str) -> None:
     script = tmp_path / "script.py"
     script.write_text(PROLOGUE.strip() + "\n" + textwrap.dedent(body))
     done = subprocess.run([sys.executable, script], capture_output=True, text=True, timeout=250, check=False)

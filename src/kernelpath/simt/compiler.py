@@ -4,32 +4,35 @@ from __future__ import annotations
 
 import ctypes
 import hashlib
-import os
-import pickle
+import inspect
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import TypeVar, cast
 
 import llvmlite.binding as llvm
-from platformdirs import user_cache_path
 
-from kernelpath.simt import flow, memory, schedule, sync
-from kernelpath.simt.instructions import EMIT
+from kernelpath.files import cache_read, cache_write
+from kernelpath.simt import codec
+from kernelpath.simt.isa import OPS
 from kernelpath.simt.layout import Access, Space
-from kernelpath.simt.lower import Lowering
+from kernelpath.simt.lower.warp import Lowering
 from kernelpath.simt.lowered import Check, Lowered
 from kernelpath.simt.native import compile_function
 from kernelpath.simt.ptx import Module
+from kernelpath.simt.run import memory, schedule, sync
+from kernelpath.simt.run.host import RunGrid
+from kernelpath.simt.target import SM_80, Target
 
 __all__ = ["Program", "compile_kernel", "warm_up"]
 
 
-T = TypeVar("T")
 SCHEDULE = "schedule_run_grid"
 LARGE = 500_000  # characters of IR from which compiling quickly, at speed 0, is worth more than running quickly
+CHECKS = (memory.access, sync.warp_sync, sync.fence, sync.copy_async, sync.commit_async, sync.wait_async)
+FUNCTIONS: dict[str, Callable[..., int]] = {check.__name__: check for check in CHECKS}
+GIVEN = 5  # arguments of a check that are not constants: three records, a number and a mask
+CONSTANTS = {name: len(inspect.signature(check).parameters) - GIVEN for name, check in FUNCTIONS.items()}
 
 
 @dataclass
@@ -37,24 +40,25 @@ class Program:
     """A compiled kernel. ``run_grid`` is that of ``schedule``; its arguments are addresses."""
 
     lowered: Lowered
-    run_grid: Callable[[int, int, int, int], int]
+    run_grid: RunGrid
     engine: llvm.ExecutionEngine
 
 
-def compile_kernel(module: Module, name: str, digest: str) -> Program:
+def compile_kernel(module: Module, name: str, digest: str, target: Target = SM_80) -> Program:
     """Compile one kernel of ``module``, or load it from the cache. ``digest`` identifies the PTX text."""
-
-    def build() -> tuple[Lowered, bytes]:
-        kernel = module.functions[name]
-        lowered = Lowering(module, kernel, flow.analyse(module, kernel), EMIT).lower()
-        return lowered, machine_code(lowered.ir, speed=int(len(lowered.ir) < LARGE))
-
-    lowered, code = cached(f"{digest} {name}", build)
-    engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), _target_machine(1))
+    key = _key(f"{digest} {name} {target}")
+    kept = codec.unseal(cache_read("simt", key))
+    kernel = codec.decode(kept, CONSTANTS) if kept else None
+    if kernel is None:
+        lowered = Lowering(module, module.functions[name], OPS, target).lower()
+        kernel = lowered, machine_code(lowered.ir, speed=int(len(lowered.ir) < LARGE))
+        cache_write("simt", key, codec.seal(codec.encode(*kernel)))
+    lowered, code = kernel
+    engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), _new_target_machine(1))
     for part in (code, _schedule(), *map(_code_of_check, sorted(lowered.checks))):
         engine.add_object_file(llvm.ObjectFileRef.from_data(part))
     engine.finalize_object()
-    signature = ctypes.CFUNCTYPE(*[ctypes.c_int64] * 5)
+    signature = ctypes.CFUNCTYPE(*[ctypes.c_int64] * 3)
     return Program(lowered, signature(engine.get_function_address(SCHEDULE)), engine)
 
 
@@ -67,16 +71,22 @@ def warm_up() -> None:
 
 @cache
 def _schedule() -> bytes:
-    return cached(SCHEDULE, lambda: machine_code(compile_function(schedule.run_grid, (), SCHEDULE), speed=3))
+    return _native_code(schedule.run_grid, (), SCHEDULE)
 
 
 @cache
 def _code_of_check(check: Check) -> bytes:
-    def build() -> bytes:
-        function = {"access": memory.access}.get(check.function) or getattr(sync, check.function)
-        return machine_code(compile_function(function, check.constants, check.symbol), speed=3)
+    return _native_code(FUNCTIONS[check.function], check.constants, check.symbol)
 
-    return cached(check.symbol, build)
+
+def _native_code(function: Callable[..., int], constants: tuple[int, ...], symbol: str) -> bytes:
+    """Machine code of a native function, from the cache if it is there."""
+    key = _key(symbol)
+    code = codec.unseal(cache_read("simt", key))
+    if not code:
+        code = machine_code(compile_function(function, constants, symbol), speed=3)
+        cache_write("simt", key, codec.seal(code))
+    return code
 
 
 def machine_code(text: str, speed: int) -> bytes:
@@ -91,6 +101,11 @@ def machine_code(text: str, speed: int) -> bytes:
 
 @cache
 def _target_machine(speed: int) -> llvm.TargetMachine:
+    return _new_target_machine(speed)
+
+
+def _new_target_machine(speed: int) -> llvm.TargetMachine:
+    """One of its own for each engine: an engine frees its target machine when it is freed itself."""
     llvm.initialize_native_target()
     llvm.initialize_native_asmprinter()
     target = llvm.Target.from_default_triple()
@@ -98,25 +113,14 @@ def _target_machine(speed: int) -> llvm.TargetMachine:
     return target.create_target_machine(cpu=llvm.get_host_cpu_name(), features=features, opt=speed, jit=True)
 
 
-def cached(name: str, build: Callable[[], T]) -> T:
-    """What ``build`` returns, from the disk if these sources built it for this computer before."""
+def _key(name: str) -> str:
+    """The name under which the cache keeps what these sources make of something on this computer."""
     host = f"{llvm.llvm_version_info}{llvm.get_host_cpu_name()}{llvm.get_host_cpu_features().flatten()}"
-    key = hashlib.sha256(f"{name}{host}{_sources()}".encode()).hexdigest()
-    folder = os.environ.get("KERNELPATH_CACHE") or user_cache_path("kernelpath")
-    path = Path(folder) / "simt" / key[:2] / key
-    with suppress(OSError, pickle.PickleError, EOFError, AttributeError):
-        return cast(T, pickle.loads(path.read_bytes()))
-    result = build()
-    with suppress(OSError):  # a folder that cannot be written only costs time
-        path.parent.mkdir(parents=True, exist_ok=True)
-        temporary = path.with_suffix(f".{os.getpid()}")
-        temporary.write_bytes(pickle.dumps(result))
-        temporary.replace(path)
-    return result
+    return hashlib.sha256(f"{name}{host}{_sources()}".encode()).hexdigest()
 
 
 @cache
 def _sources() -> str:
     """A digest of this package: what it compiled before a change does not count."""
-    files = sorted(Path(__file__).parent.glob("*.py"))
+    files = sorted(Path(__file__).parent.rglob("*.py"))
     return hashlib.sha256(b"".join(file.read_bytes() for file in files)).hexdigest()

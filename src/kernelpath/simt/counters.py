@@ -1,36 +1,15 @@
-"""Counting what an access costs, as the profiler of the hardware counts it, and the sums by source line.
-
-Global memory moves in sectors of 32 bytes: a request needs each sector that its lanes touch once. Shared memory has 32
-banks of 4 bytes: lanes that want different words of one bank wait for each other, and each round is a wavefront.
-Accesses of 8 and 16 bytes go in groups of 16 and 8 lanes, or of twice as many where neighbours share what they want.
-Atomic operations on one word take turns.
-"""
+"""What a launch did, summed by source line and by access. ``run.transactions`` counts what one access costs."""
 
 from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, fields
-from typing import TYPE_CHECKING
 
-from kernelpath.simt.layout import LANES, Access
-from kernelpath.simt.native import load64, lowest_bit, native, store64
+from kernelpath.simt.layout import BANKS, SECTOR, Access
+from kernelpath.simt.lowered import Lowered
 
-if TYPE_CHECKING:
-    from kernelpath.simt.lowered import Lowered
-
-__all__ = [
-    "AccessCounters",
-    "AccessSample",
-    "LineCounters",
-    "by_access",
-    "count_atomic_sectors",
-    "count_sectors",
-    "count_wavefronts",
-    "least_wavefronts",
-]
-
-BANKS = 32
+__all__ = ["BANKS", "AccessCounters", "AccessSample", "LineCounters", "by_access", "by_line"]
 
 
 @dataclass
@@ -148,7 +127,7 @@ class AccessCounters:
     @property
     def least_sectors(self) -> int:
         """The 32-byte sectors that the bytes asked for fill."""
-        return -(-self.bytes // 32)
+        return -(-self.bytes // SECTOR)
 
 
 def by_access(accesses: Iterable[AccessSample]) -> list[AccessCounters]:
@@ -213,122 +192,3 @@ _CLASSES = {
     "warp and barrier": {"bar", "barrier", "shfl", "vote", "match", "redux", "activemask", "membar", "fence"},
     "move": {"mov", "selp", "prmt"},
 }
-
-
-@native
-def count_sectors(addresses: int, mask: int) -> int:
-    """Different sectors among the active lanes. An aligned access of up to 16 bytes lies within one."""
-    sectors = 0
-    highest = -1
-    for lane in range(LANES):
-        if mask >> lane & 1:
-            sector = load64(addresses + 8 * lane) >> 5
-            if sector > highest:
-                highest = sector
-                sectors += 1
-            elif sector < highest:
-                sectors += is_new(addresses, mask, lane, sector)
-    return sectors
-
-
-@native
-def is_new(addresses: int, mask: int, lane: int, sector: int) -> int:
-    """Whether no active lane before ``lane`` touches a sector."""
-    for before in range(lane):
-        if mask >> before & 1 and load64(addresses + 8 * before) >> 5 == sector:
-            return 0
-    return 1
-
-
-@native
-def count_atomic_sectors(addresses: int, mask: int) -> int:
-    """Sectors of an atomic operation: lanes that meet at one address come one after another, each with its sector."""
-    sectors = 0
-    while mask:
-        turn = 0
-        for lane in range(LANES):
-            if mask >> lane & 1 and is_first(addresses, mask, lane):
-                turn |= 1 << lane
-        sectors += count_sectors(addresses, turn)
-        mask &= ~turn
-    return sectors
-
-
-@native
-def is_first(addresses: int, mask: int, lane: int) -> int:
-    """Whether no active lane before ``lane`` has its address."""
-    for before in range(lane):
-        if mask >> before & 1 and load64(addresses + 8 * before) == load64(addresses + 8 * lane):
-            return 0
-    return 1
-
-
-@native
-def count_wavefronts(addresses: int, mask: int, size: int, atomic: int, served: int) -> int:
-    """Rounds that the banks need, group of lanes by group. ``served`` is the address of 32 words to work with."""
-    first, wavefronts = 0, 0
-    while first < LANES:
-        lanes = group_lanes(addresses, mask, size, first)
-        left = mask & ((1 << lanes) - 1) << first
-        while left:
-            left = serve(addresses, left, max(size, 4), atomic, served)
-            wavefronts += 1
-        first += lanes
-    return wavefronts
-
-
-@native
-def least_wavefronts(addresses: int, mask: int, size: int) -> int:
-    """Rounds without conflicts: one for each group that has an active lane."""
-    first, least = 0, 0
-    while first < LANES:
-        lanes = group_lanes(addresses, mask, size, first)
-        least += (mask >> first & (1 << lanes) - 1) != 0
-        first += lanes
-    return least
-
-
-@native
-def group_lanes(addresses: int, mask: int, size: int, first: int) -> int:
-    """How many lanes from ``first`` on are served together.
-
-    As many as fill 128 bytes, and twice as many where neighbours share an address. No manual says so: ncu does.
-    """
-    if size <= 4:
-        return LANES
-    lanes = LANES * 4 // size
-    if first % (2 * lanes) == 0 and (
-        shared_by(addresses, mask, first, lanes, 1) or shared_by(addresses, mask, first, lanes, 2)
-    ):
-        return 2 * lanes
-    return lanes
-
-
-@native
-def shared_by(addresses: int, mask: int, first: int, lanes: int, distance: int) -> int:
-    """Whether each active lane of two groups has the address of that ``distance`` away, if that is active too."""
-    for lane in range(first, first + 2 * lanes):
-        other = lane ^ distance
-        if mask >> lane & mask >> other & 1 and load64(addresses + 8 * lane) != load64(addresses + 8 * other):
-            return 0
-    return 1
-
-
-@native
-def serve(addresses: int, mask: int, size: int, atomic: int, served: int) -> int:
-    """One wavefront: each bank serves the word of the first lane that wants it. Returns the lanes still waiting.
-
-    Other lanes that want the same word are served with it, but for atomic operations.
-    """
-    busy, waiting = 0, 0
-    while mask:
-        lane = lowest_bit(mask)
-        mask &= mask - 1
-        word = load64(addresses + 8 * lane) // size
-        bank = word % (4 * BANKS // size)
-        if not busy >> bank & 1:
-            busy |= 1 << bank
-            store64(served + 8 * bank, word)
-        elif atomic or load64(served + 8 * bank) != word:
-            waiting |= 1 << lane
-    return waiting

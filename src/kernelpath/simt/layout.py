@@ -1,42 +1,37 @@
-"""The records that generated code, the memory checks and the scheduler share, as numpy dtypes.
-
-``LAUNCH`` exists once a launch, ``WARP`` once a warp and is followed by the warp's registers, ``COUNTS`` once for
-each instruction that touches memory. A record is one span of bytes; generated code reads a field at its offset.
-"""
+"""The numbers that generated code, the checks and the host share."""
 
 from __future__ import annotations
 
 import enum
 
-import numpy as np
-
-from kernelpath.simt.native import View
-
 __all__ = [
-    "BUFFER",
+    "BANKS",
     "COPIES",
-    "COPY",
-    "COUNTS",
+    "EVERYTHING",
     "LANES",
-    "LAUNCH",
-    "SAMPLE",
-    "WARP",
+    "NOWHERE",
+    "PENDING",
+    "ROWS",
+    "SECTOR",
+    "SERVICES",
+    "UNWRITTEN",
+    "WAITING",
+    "WRITTEN",
     "Access",
-    "BufferRecord",
-    "CopyRecord",
-    "CountsRecord",
-    "LaunchRecord",
-    "SampleRecord",
     "Space",
     "Status",
-    "WarpRecord",
-    "field_offset",
 ]
 
 LANES = 32
+SECTOR = 32  # bytes that global memory moves at once
+BANKS = 32  # of shared memory, 4 bytes wide
+ROWS = 40  # of a warp's operands: 32 bits of each lane
+COPIES = 512  # asynchronous copies that a warp may have in flight
+EVERYTHING = 1 << 20  # as the argument of a wait: no copy may be left in flight
 WAITING = 1 << 30  # added to the block number of a lane that waits there for other lanes
 NOWHERE = (1 << 31) - 1  # the block number of a lane that has left the kernel
 UNWRITTEN, WRITTEN, PENDING = 1, 2, 3  # the state of a byte; 0 was set before the launch, PENDING is being copied
+SERVICES = ("vprintf", "__assertfail")  # functions that the host provides
 
 
 class Code(enum.IntEnum):
@@ -75,146 +70,3 @@ class Access(Code):
     LOAD = 0
     STORE = 1
     ATOMIC = 2
-
-
-# One row of counters for each site. Shared-memory rows use wavefronts and least; the others sectors.
-SAMPLE = np.dtype([("mask", "i8"), ("addresses", "i8", LANES)])  # the first request of a site
-
-COUNTS = np.dtype([("requests", "i8"), ("lanes", "i8"), ("sectors", "i8"), ("wavefronts", "i8"), ("least", "i8")])
-
-COPIES = 512  # asynchronous copies that a warp may have under way
-COPY = np.dtype([("group", "i8"), ("mask", "i8"), ("bytes", "i8"), ("addresses", "i8", LANES)])
-
-BUFFER = np.dtype(
-    [
-        ("start", "i8"),
-        ("bytes", "i8"),
-        ("state", "i8"),  # address of one byte for each byte: 1 nothing wrote it, 2 a kernel wrote it
-        ("history", "i8"),  # address of an entry for each granule; see races
-        ("granule", "i8"),  # log2 of the bytes that share one entry of the history
-    ],
-    align=True,
-)
-
-LAUNCH = np.dtype(
-    [
-        *((f"{name}_{axis}", "u4") for name in ("ctaid", "ntid", "nctaid") for axis in "xyz"),
-        ("shared_bytes", "u4"),
-        ("dynamic_bytes", "u4"),
-        ("local_bytes", "i8"),  # of a thread, and of the whole block
-        ("local_total", "i8"),
-        ("params", "i8"),
-        ("blocks", "i8"),  # three counters for each basic block: executions, active lanes, divergent branches
-        ("counts", "i8"),
-        ("samples", "i8"),
-        ("buffers", "i8"),
-        ("symbols", "i8"),  # addresses of module-level variables
-        ("shared", "i8"),
-        ("local", "i8"),
-        ("buffer_count", "i8"),
-        ("shared_state", "i8"),
-        ("shared_history", "i8"),
-        ("shared_granule", "i8"),
-        ("local_state", "i8"),
-        ("copies", "i8"),  # a ring of COPIES records for each warp
-        ("known", "i8"),  # known[w][v]: accesses of warp v before this time happen before what warp w does now
-        ("time", "i8"),  # counts synchronisations
-        ("launch_began", "i8"),  # the times at which this launch and this thread block began
-        ("block_began", "i8"),
-        ("block_number", "i8"),  # of the block that runs, and how many there are
-        ("block_count", "i8"),
-        ("began", "i8"),  # for each block executed so far: when it began, and when it last published its writes
-        ("published", "i8"),
-        ("acquired", "i8"),  # whether this block has used an atomic, and so may see what others published
-        ("budget", "i8"),  # lane-instructions left of a warp's slice, and until the host wants to look
-        ("left", "i8"),
-        ("clock", "i8"),  # lane-instructions of the launch so far; while a warp runs, as at the end of its slice
-        ("fault_kind", "i4"),
-        ("fault_site", "i4"),  # below 0 where it is no access: -1 less the instruction's place in fault_block
-        ("fault_lane", "i4"),
-        ("fault_warp", "i4"),
-        ("fault_block", "i4"),
-        ("fault_address", "i8"),
-        ("lanes_needed", "u4"),  # by an instruction whose mask is wrong, and those that run it
-        ("lanes_here", "u4"),
-        ("other", "i8"),  # trace and time of the access that the last race was with; see races
-        ("other_time", "i8"),
-        ("suspect_kind", "i4"),  # the first race, or the first read of shared memory that nothing had written
-        ("suspect_site", "i4"),
-        ("suspect_thread", "i4"),
-        ("suspect_bytes", "i4"),
-        ("suspect_address", "i8"),  # 0 while there is none
-        ("suspect_time", "i8"),
-        ("suspect_other", "i8"),
-        ("suspect_other_time", "i8"),
-    ],
-    align=True,
-)
-
-WARP = np.dtype(
-    [
-        ("pcs", "i4", LANES),
-        ("addresses", "i8", LANES),
-        ("served", "i8", LANES),  # what each bank of shared memory serves while wavefronts are counted
-        ("tid", "u4", (3, LANES)),
-        ("mask", "u4"),
-        ("threads", "u4"),  # lanes that exist, and those that have not left the kernel
-        ("live", "u4"),
-        ("index", "u4"),
-        ("status", "i4"),
-        ("only_waiting", "i4"),  # not 0 when every live lane waits for another one
-        ("group", "i4"),  # groups of asynchronous copies that the warp has committed
-        ("copies_begun", "i4"),
-        ("copies_ended", "i4"),
-        ("barrier", "i4"),  # or the number of the host's service
-        ("barrier_threads", "i4"),
-        ("barrier_block", "i4"),
-        ("barrier_reduces", "i4"),
-        ("barrier_value", "u4"),
-        ("operands", "u4", (40, LANES)),  # what warp-level functions take and give, a row for 32 bits of each lane
-    ],
-    align=True,
-)
-
-
-class LaunchRecord(View):
-    """A view of LAUNCH."""
-
-    record = LAUNCH
-
-
-class WarpRecord(View):
-    """A view of WARP."""
-
-    record = WARP
-
-
-class CountsRecord(View):
-    """A view of COUNTS."""
-
-    record = COUNTS
-
-
-class SampleRecord(View):
-    """A view of SAMPLE."""
-
-    record = SAMPLE
-
-
-class BufferRecord(View):
-    """A view of BUFFER."""
-
-    record = BUFFER
-
-
-class CopyRecord(View):
-    """A view of COPY."""
-
-    record = COPY
-
-
-def field_offset(record: np.dtype[np.void], name: str) -> int:
-    """Offset in bytes of a field of one of the records."""
-    fields = record.fields
-    assert fields is not None
-    return int(fields[name][1])

@@ -13,12 +13,15 @@ import numpy as np
 import numpy.typing as npt
 
 from kernelpath.simt import occupancy, ptx
-from kernelpath.simt.buffers import Buffer, Memory
 from kernelpath.simt.compiler import Program, compile_kernel
 from kernelpath.simt.counters import AccessSample, LineCounters, by_line
-from kernelpath.simt.execution import Author, Dim, Run, place_statics
 from kernelpath.simt.layout import WRITTEN
 from kernelpath.simt.lowered import parameter_offsets
+from kernelpath.simt.run.arrays import Dim
+from kernelpath.simt.run.buffers import Buffer, Memory
+from kernelpath.simt.run.host import execute
+from kernelpath.simt.run.launch import Author, Grid, place_statics
+from kernelpath.simt.target import SM_80
 
 __all__ = ["Kernel", "Launch", "Module", "Param", "load"]
 
@@ -103,7 +106,7 @@ class Module:
             self.programs[name] = compile_kernel(self.parsed, name, self.digest)
 
     def occupancy(
-        self, name: str, block: Sequence[int], shared: int = 0, device: str = "sm_80"
+        self, name: str, block: Sequence[int], shared: int = 0, device: str = SM_80.name
     ) -> occupancy.Occupancy | None:
         """Occupancy of a kernel in blocks of ``block`` threads with ``shared`` dynamic bytes; None without ptxas.
 
@@ -132,26 +135,49 @@ class Module:
         """Run a kernel to its end.
 
         ``shared`` is dynamic shared memory in bytes; ``args`` are packed by the parameters' types, pointers are ints;
-        ``memory`` keeps what is known of the buffers' bytes from one launch to the next.
+        ``memory`` keeps what is known of the buffers' bytes from one launch to the next; with ``reverse`` the last
+        block and the last warp run first.
 
         Raises Fault, Unsupported, TimedOut, and KeyError or ValueError for a launch that is not possible.
         """
         self.compile(name)
-        if np.prod(block) > 1024:
-            raise ValueError(f"a block of {int(np.prod(block))} threads is larger than 1024")
+        compiled, extents, threads = self.programs[name], _dim(grid), _dim(block)
+        if refusal := SM_80.refusal(extents, threads, compiled.lowered.shared_bytes + shared):
+            raise ValueError(refusal)
         arguments = pack(self.parsed.functions[name], args)
-        run = Run(self.parsed, name, self.programs[name].lowered, _dim(grid), _dim(block), shared, arguments)
         memory = memory or Memory()
-        run.place(buffers, self.statics, memory)
-        run.execute(self.programs[name].run_grid, max_instructions or LIMIT)
+        run = Grid(
+            module=self.parsed,
+            name=name,
+            lowered=compiled.lowered,
+            grid=extents,
+            block=threads,
+            shared=shared,
+            arguments=arguments,
+            buffers=buffers,
+            statics=self.statics,
+            memory=memory,
+            reverse=reverse,
+        )
+        execute(run, compiled.run_grid, max_instructions or LIMIT)
+        return self._report(run, buffers)
+
+    def _report(self, run: Grid, buffers: Sequence[Buffer]) -> Launch:
+        """What a launch did that has come to its end."""
         lines = by_line(run.lowered, run.block_counts.tolist(), run.counts.tolist())
         totals = LineCounters()
         for counters in lines.values():
             totals.add(counters)
-        states = {buffer.name: run.state_of(buffer) for buffer in buffers}
-        printed = "".join(run.printed)
         return Launch(
-            name, self.parsed.file, lines, totals, totals.active_lanes, printed, run.accesses(), states, run.writer
+            kernel=run.name,
+            file=self.parsed.file,
+            lines=lines,
+            totals=totals,
+            instructions=totals.active_lanes,
+            printed="".join(run.printed),
+            accesses=run.accesses(),
+            states={buffer.name: run.state_of(buffer) for buffer in buffers},
+            writer=run.writer,
         )
 
 

@@ -1,6 +1,6 @@
 """How many warps a multiprocessor holds at once, from what a thread block needs.
 
-Limits: CUDA C++ programming guide, "Technical Specifications per Compute Capability". Registers are handed out to warps
+The limits are those of ``target``. Registers are handed out to warps
 in units of 256, from one of four partitions with a quarter of the registers each; shared memory to blocks in units of
 128 bytes (256 before sm_80), with 1 KiB of each block's kept for the system since sm_80.
 """
@@ -16,38 +16,9 @@ from functools import cache
 from pathlib import Path
 
 from kernelpath.simt.layout import LANES
+from kernelpath.simt.target import MULTIPROCESSORS, PARTITIONS, Multiprocessor
 
 __all__ = ["MULTIPROCESSORS", "Multiprocessor", "Occupancy", "occupancy", "registers"]
-
-
-@dataclass(frozen=True)
-class Multiprocessor:
-    """What a multiprocessor has: warps and blocks at once, 32-bit registers, bytes of shared memory.
-
-    shared_unit: bytes of shared memory are handed out in multiples of it. shared_reserved: bytes that the system takes
-    of each block's.
-    """
-
-    warps: int
-    blocks: int
-    registers: int
-    shared: int
-    shared_unit: int = 128
-    shared_reserved: int = 1024
-
-
-PARTITIONS = 4
-"""Of a multiprocessor: each has its own scheduler and a quarter of the registers."""
-
-MULTIPROCESSORS = {
-    "sm_75": Multiprocessor(32, 16, 65536, 64 * 1024, shared_unit=256, shared_reserved=0),
-    "sm_80": Multiprocessor(64, 32, 65536, 164 * 1024),
-    "sm_86": Multiprocessor(48, 16, 65536, 100 * 1024),
-    "sm_89": Multiprocessor(48, 24, 65536, 100 * 1024),
-    "sm_90": Multiprocessor(64, 32, 65536, 228 * 1024),
-    "sm_100": Multiprocessor(64, 32, 65536, 228 * 1024),
-    "sm_120": Multiprocessor(48, 24, 65536, 100 * 1024),
-}
 
 
 @dataclass(frozen=True)

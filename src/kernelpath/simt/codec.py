@@ -1,0 +1,109 @@
+"""A compiled kernel as bytes for the cache: a header of plain data and the machine code.
+
+Caches are written by processes that are not trusted, so nothing is believed that is read: ``decode`` takes what
+``encode`` could have made and nothing else. Machine code cannot be judged; see ``files`` for who may write it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
+
+from kernelpath.simt.layout import Access, Space
+from kernelpath.simt.lowered import Check, Lowered, Site
+
+__all__ = ["decode", "encode", "seal", "unseal"]
+
+T = TypeVar("T")
+MOST = 1 << 40  # no number in a header is larger: bytes, lines, parts
+
+
+def encode(lowered: Lowered, code: bytes) -> bytes:
+    """A kernel, without its IR, and its machine code."""
+    header = {
+        "bytes": [lowered.warp_bytes, lowered.shared_bytes, lowered.local_bytes],
+        "shared": {name: [span.start, span.stop] for name, span in lowered.shared.items()},
+        "sites": [[s.space, s.access, s.bytes, s.parts, int(s.strong), s.line, s.text] for s in lowered.sites],
+        "blocks": lowered.blocks,
+        "symbols": lowered.symbols,
+        "checks": [[check.function, *check.constants] for check in sorted(lowered.checks)],
+    }
+    text = json.dumps(header, separators=(",", ":")).encode()
+    return len(text).to_bytes(8, "little") + text + code
+
+
+def decode(data: bytes, functions: Mapping[str, int]) -> tuple[Lowered, bytes] | None:
+    """What ``encode`` made, or None. ``functions`` has the checks that there are: how many constants each takes."""
+    end = 8 + int.from_bytes(data[:8], "little")
+    try:
+        return _lowered(json.loads(data[8:end].decode()), functions), data[end:]
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError):  # JSON's errors are ValueErrors
+        return None
+
+
+def seal(data: bytes) -> bytes:
+    """Bytes with their digest before them, so that a file that was cut or damaged is not taken for whole."""
+    return hashlib.sha256(data).digest() + data
+
+
+def unseal(sealed: bytes | None) -> bytes | None:
+    """What ``seal`` was given; None for anything else."""
+    if sealed is None or hashlib.sha256(sealed[32:]).digest() != sealed[:32]:
+        return None
+    return sealed[32:]
+
+
+def _lowered(header: Any, functions: Mapping[str, int]) -> Lowered:
+    """Raises ValueError, TypeError or KeyError for a header that ``encode`` does not make."""
+    warp_bytes, shared_bytes, local_bytes = map(_number, header["bytes"])
+    shared = {_text(name): range(_number(start), _number(stop)) for name, (start, stop) in header["shared"].items()}
+    return Lowered(
+        "",
+        warp_bytes,
+        shared_bytes,
+        local_bytes,
+        shared,
+        _list(header["sites"], _site),
+        _list(header["blocks"], lambda block: _list(block, _named_line)),
+        _list(header["symbols"], _text),
+        {_check(item, functions) for item in header["checks"]},
+    )
+
+
+def _site(item: Any) -> Site:
+    space, access, size, parts, strong, line, text = item
+    if not 0 < _number(parts) <= _number(size) or strong not in (0, 1):
+        raise ValueError("a site that cannot be")
+    return Site(Space(space), Access(access), size, parts, bool(strong), _number(line), _text(text))
+
+
+def _named_line(item: Any) -> tuple[int, str]:
+    line, name = item
+    return _number(line), _text(name)
+
+
+def _check(item: Any, functions: Mapping[str, int]) -> Check:
+    function, *constants = item
+    if len(constants) != functions[_text(function)]:
+        raise ValueError(f"a check with {len(constants)} constants")
+    return Check(function, tuple(map(_number, constants)))
+
+
+def _list(items: Any, one: Callable[[Any], T]) -> list[T]:
+    if not isinstance(items, list):
+        raise TypeError("not a list")
+    return [one(item) for item in items]
+
+
+def _number(value: Any) -> int:
+    if type(value) is not int or not 0 <= value < MOST:
+        raise ValueError(f"{value!r} is not a count")
+    return value
+
+
+def _text(value: Any) -> str:
+    if not isinstance(value, str):
+        raise TypeError("not a text")
+    return value

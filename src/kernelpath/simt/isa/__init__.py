@@ -1,0 +1,57 @@
+"""The instructions of PTX, a family a file. Each has one ``Op``.
+
+values       types, registers as numbers, lane-wise rules
+rounding     directed rounding
+arithmetic, functions, bitwise, comparison, conversion
+             what a lane does by itself
+memory, atomics, copies
+             loads and stores
+collectives, matrix, wmma
+             what the lanes of a warp, or the warps of a block, do together
+control      branches
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from kernelpath.simt.isa import (
+    arithmetic,
+    atomics,
+    bitwise,
+    collectives,
+    comparison,
+    control,
+    conversion,
+    copies,
+    functions,
+    matrix,
+    memory,
+    wmma,
+)
+from kernelpath.simt.lower.warp import Lowering
+from kernelpath.simt.op import Op, registry
+from kernelpath.simt.ptx import Instruction
+
+__all__ = ["OPS", "is_known"]
+
+OPS: Mapping[str, Op[Lowering]] = registry(
+    arithmetic.OPS,
+    functions.OPS,
+    bitwise.OPS,
+    comparison.OPS,
+    conversion.OPS,
+    memory.OPS,
+    atomics.OPS,
+    copies.OPS,
+    collectives.OPS,
+    matrix.OPS,
+    wmma.OPS,
+    control.OPS,
+)
+
+
+def is_known(instruction: Instruction) -> bool:
+    """Whether the machine knows an instruction with just these modifiers."""
+    op = OPS.get(instruction.opcode)
+    return op is not None and op.accepts(instruction)

@@ -1,0 +1,208 @@
+"""Integer and float arithmetic. PTX ISA manual, sections 9.7.1 to 9.7.4."""
+
+from __future__ import annotations
+
+from functools import partial, reduce
+
+from llvmlite import ir
+
+from kernelpath.simt.isa.rounding import add_floats, directed_mode, rounded, to_odd
+from kernelpath.simt.isa.values import F64, Kind, Value, constant, intrinsic, lanewise, like
+from kernelpath.simt.lower.emitter import Emitter
+from kernelpath.simt.op import Op
+
+__all__ = ["OPS", "extreme"]
+
+
+def add(e: Emitter, t: Kind, x: Value, y: Value) -> Value:
+    if t.is_float:
+        return rounded(e, partial(add_floats, e), x, y)
+    return intrinsic(e, "sadd.sat", x, y) if "sat" in e.instruction.modifiers else with_carry(e, x, y)
+
+
+def sub(e: Emitter, t: Kind, x: Value, y: Value) -> Value:
+    if t.is_float:
+        return rounded(e, partial(add_floats, e), x, e.b.fneg(y))
+    return intrinsic(e, "ssub.sat", x, y) if "sat" in e.instruction.modifiers else with_borrow(e, x, y)
+
+
+def addc(e: Emitter, t: Kind, x: Value, y: Value) -> Value:
+    return with_carry(e, x, y, carry(e, t))
+
+
+def subc(e: Emitter, t: Kind, x: Value, y: Value) -> Value:
+    return with_borrow(e, x, y, carry(e, t))
+
+
+def carry(e: Emitter, t: Kind) -> Value:
+    """What the last instruction with ``.cc`` carried or borrowed."""
+    if "%cc" not in e.values:
+        raise e.unsupported(f"{e.instruction.name} without .cc before it in its basic block")
+    return e.resize(e.values["%cc"], t.bits)
+
+
+def set_carry(e: Emitter, *overflows: Value) -> None:
+    """Keep the carry or borrow for the next instruction that takes it: whether a sum or difference went round."""
+    if e.guarded:
+        raise e.unsupported("predicated " + e.instruction.name)
+    e.values["%cc"] = reduce(e.b.or_, overflows)
+
+
+def with_carry(e: Emitter, x: Value, y: Value, carry_in: Value | None = None) -> Value:
+    """The sum; with ``.cc`` its carry is kept."""
+    both = e.b.add(x, y)
+    total = both if carry_in is None else e.b.add(both, carry_in)
+    if "cc" in e.instruction.modifiers:
+        set_carry(e, e.b.icmp_unsigned("<", both, x), e.b.icmp_unsigned("<", total, both))
+    return total
+
+
+def with_borrow(e: Emitter, x: Value, y: Value, borrow_in: Value | None = None) -> Value:
+    """The difference; with ``.cc`` its borrow is kept."""
+    both = e.b.sub(x, y)
+    rest = both if borrow_in is None else e.b.sub(both, borrow_in)
+    if "cc" in e.instruction.modifiers:
+        set_carry(e, e.b.icmp_unsigned(">", both, x), e.b.icmp_unsigned(">", rest, both))
+    return rest
+
+
+def mul(e: Emitter, t: Kind, x: Value, y: Value) -> Value:
+    if t.is_float:
+        return rounded(e, e.b.fmul, x, y)
+    if "wide" in e.instruction.modifiers or "hi" in e.instruction.modifiers:
+        x, y = (e.resize(v, 2 * t.bits, t.is_signed) for v in (x, y))
+    product = e.b.mul(x, y)
+    if "hi" in e.instruction.modifiers:
+        return e.resize(e.b.lshr(product, constant(product, t.bits)), t.bits)
+    return product
+
+
+def div(e: Emitter, t: Kind, x: Value, y: Value) -> Value:
+    return rounded(e, e.b.fdiv, x, y) if t.is_float else divide(e, t, x, y)[0]
+
+
+def rem(e: Emitter, t: Kind, x: Value, y: Value) -> Value:
+    return divide(e, t, x, y)[1]
+
+
+def divide(e: Emitter, t: Kind, x: Value, y: Value) -> tuple[Value, Value]:
+    """Quotient and remainder. Dividing by zero gives all ones and x, as GPUs do; the manual leaves it open."""
+    zero = e.b.icmp_unsigned("==", y, constant(y, 0))
+    by = e.b.select(zero, constant(y, 1), y)
+    if t.is_signed:
+        minus_one = e.b.icmp_unsigned("==", y, constant(y, -1))
+        by = e.b.select(minus_one, constant(y, 1), by)  # subtle: the least integer over -1 traps on a CPU
+        quotient = e.b.select(minus_one, e.b.neg(x), e.b.sdiv(x, by))
+        rest = e.b.srem(x, by)
+    else:
+        quotient, rest = e.b.udiv(x, by), e.b.urem(x, by)
+    return e.b.select(zero, constant(x, -1), quotient), e.b.select(zero, x, rest)
+
+
+def neg(e: Emitter, t: Kind, x: Value) -> Value:
+    return e.b.fneg(x) if t.is_float else e.b.neg(x)
+
+
+def absolute(e: Emitter, t: Kind, x: Value) -> Value:
+    if t.is_float:
+        return intrinsic(e, "fabs", x)
+    return e.b.select(e.b.icmp_signed("<", x, constant(x, 0)), e.b.neg(x), x)
+
+
+def extreme(e: Emitter, t: Kind, x: Value, y: Value, *, op: str = "") -> Value:
+    b, op = e.b, op or ("<" if e.instruction.opcode == "min" else ">")
+    if not t.is_float:
+        compare = b.icmp_signed if t.is_signed else b.icmp_unsigned
+        return b.select(compare(op, x, y), x, y)
+    bits = [b.bitcast(v, like(v, ir.IntType(64 if t.bits == 64 else 32))) for v in (x, y)]
+    # Equal numbers differ only where they are zeros: -0 is less than +0.
+    same = b.bitcast((b.or_ if op == "<" else b.and_)(*bits), x.type)
+    chosen = b.select(b.fcmp_ordered(op, x, y), x, y)
+    chosen = b.select(b.fcmp_ordered("==", x, y), same, chosen)
+    x_is_nan, y_is_nan = (b.fcmp_unordered("uno", v, v) for v in (x, y))
+    if "NaN" in e.instruction.modifiers:
+        return b.select(x_is_nan, x, b.select(y_is_nan, y, chosen))
+    return b.select(x_is_nan, y, b.select(y_is_nan, x, chosen))
+
+
+def fma(e: Emitter, t: Kind, x: Value, y: Value, z: Value) -> Value:
+    if directed_mode(e):
+        return rounded(e, lambda x, y, z: add_floats(e, e.b.fmul(x, y), z), x, y, z)
+    if t.is_half:
+        return to_odd(e, intrinsic(e, "fma", *(e.b.fpext(v, like(v, F64)) for v in (x, y, z))))
+    return intrinsic(e, "fma", x, y, z)
+
+
+def mad(e: Emitter, t: Kind, x: Value, y: Value, z: Value) -> Value:
+    if t.is_float:
+        return fma(e, t, x, y, z)
+    return with_carry(e, mul(e, t, x, y), z)
+
+
+def madc(e: Emitter, t: Kind, x: Value, y: Value, z: Value) -> Value:
+    return addc(e, t, mul(e, t, x, y), z)
+
+
+def mul24(e: Emitter, t: Kind, x: Value, y: Value) -> Value:
+    """The product of the low 24 bits of two words: its bits 0 to 31, or with ``.hi`` 16 to 47."""
+    move = e.b.ashr if t.is_signed else e.b.lshr
+    x, y = (e.resize(move(e.b.shl(v, constant(v, 8)), constant(v, 8)), 64, t.is_signed) for v in (x, y))
+    product = e.b.mul(x, y)
+    return e.resize(e.b.lshr(product, constant(product, 16 * ("hi" in e.instruction.modifiers))), 32)
+
+
+def mad24(e: Emitter, t: Kind, x: Value, y: Value, z: Value) -> Value:
+    return e.b.add(mul24(e, t, x, y), z)
+
+
+def sad(e: Emitter, t: Kind, x: Value, y: Value, z: Value) -> Value:
+    compare = e.b.icmp_signed if t.is_signed else e.b.icmp_unsigned
+    return e.b.add(z, e.b.select(compare("<", x, y), e.b.sub(y, x), e.b.sub(x, y)))
+
+
+def dp4a(e: Emitter, t: Kind, x: Value, y: Value, z: Value) -> Value:
+    signed = [name == "s32" for name in e.instruction.modifiers[-2:]]
+    for byte in range(4):
+        x_byte, y_byte = (e.resize(byte_of(e, v, byte), 32, s) for v, s in zip((x, y), signed, strict=True))
+        z = e.b.add(z, e.b.mul(x_byte, y_byte))
+    return z
+
+
+def byte_of(e: Emitter, value: Value, which: int) -> Value:
+    return e.resize(e.b.lshr(value, constant(value, 8 * which)), 8)
+
+
+def copysign(e: Emitter, t: Kind, sign: Value, size: Value) -> Value:
+    return intrinsic(e, "copysign", size, sign)
+
+
+_FLOATS = ("ROUND? ftz? sat? f32", "ROUND? f64", "rn? ftz? sat? HALF", "rn? BHALF")
+_SUM = ("INTEGER", "sat s32", "cc WORD", *_FLOATS)
+_SIGN = ("s16|s32|s64", "ftz? f32|HALF", "f64|BHALF")
+_EXTREME = ("INTEGER", "ftz? NaN? f32|HALF", "NaN? BHALF", "f64")
+
+OPS = (
+    Op("add", _SUM, lanewise(add)),
+    Op("sub", _SUM, lanewise(sub)),
+    Op("addc", ("cc? WORD",), lanewise(addc)),
+    Op("subc", ("cc? WORD",), lanewise(subc)),
+    Op("mul", ("lo|hi|wide INTEGER", *_FLOATS), lanewise(mul)),
+    Op("mad", ("lo|hi|wide INTEGER", "lo|hi cc WORD", "ROUND ftz? sat? f32", "ROUND f64"), lanewise(mad)),
+    Op("madc", ("lo|hi cc? WORD",), lanewise(madc)),
+    Op("mul24", ("lo|hi u32|s32",), lanewise(mul24)),
+    Op("mad24", ("lo|hi u32|s32",), lanewise(mad24)),
+    Op(
+        "fma",
+        ("ROUND ftz? sat? f32", "ROUND f64", "rn ftz? sat? HALF", "rn ftz? relu HALF", "rn relu? BHALF"),
+        lanewise(fma),
+    ),
+    Op("sad", ("INTEGER",), lanewise(sad)),
+    Op("dp4a", ("u32|s32 u32|s32",), lanewise(dp4a)),
+    Op("div", ("INTEGER", "approx|full|ROUND ftz? f32", "ROUND f64"), lanewise(div)),
+    Op("rem", ("INTEGER",), lanewise(rem)),
+    Op("neg", _SIGN, lanewise(neg)),
+    Op("abs", _SIGN, lanewise(absolute)),
+    Op("min", _EXTREME, lanewise(extreme)),
+    Op("max", _EXTREME, lanewise(extreme)),
+    Op("copysign", ("FLOAT",), lanewise(copysign)),
+)

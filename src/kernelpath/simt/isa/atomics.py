@@ -1,0 +1,110 @@
+"""Atomic operations: lane after lane, in their order. PTX ISA manual, 9.7.13."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+
+from llvmlite import ir
+
+from kernelpath.simt.isa import bitwise
+from kernelpath.simt.isa.arithmetic import extreme
+from kernelpath.simt.isa.memory import space_of, without_hint
+from kernelpath.simt.isa.values import Kind, Value, constant, from_bits, to_bits
+from kernelpath.simt.layout import LANES, Access
+from kernelpath.simt.lower.vectors import I32
+from kernelpath.simt.lower.warp import Lowering
+from kernelpath.simt.op import Op
+from kernelpath.simt.ptx import Instruction
+
+__all__ = ["OPS"]
+
+
+def emit_atom(e: Lowering, i: Instruction) -> None:
+    """atom and red: lane after lane, in their order."""
+    kind, space = Kind(i.modifiers[-1]), space_of(i)
+    operation = next(name for name in i.modifiers if name in ATOMIC)
+    address, *sources = without_hint(i)[i.opcode == "atom" :]
+    addresses = e.addresses(address, space)
+    e.check(addresses, space, Access.ATOMIC, kind.bits // 8)
+    if "acq_rel" in i.modifiers or "release" in i.modifiers or "acquire" in i.modifiers:
+        e.call("fence")
+    values = [e.read(source, kind.bits) for source in sources]
+    vector = ir.VectorType(ir.IntType(kind.bits), LANES)
+    old = e.room(vector)
+    e.b.store(ir.Constant(vector, None), old)
+    with e.each_lane(e.active) as lane:
+        place = e.b.inttoptr(e.b.extract_element(addresses, lane), ir.PointerType())
+        before = e.b.load(place, typ=ir.VectorType(ir.IntType(kind.bits), 1), align=kind.bits // 8)
+        mine = [single(e, value, lane) for value in values]
+        after = ATOMIC[operation](e, kind, before, *mine)
+        e.b.store(after, place, align=kind.bits // 8)
+        updated = e.b.insert_element(e.b.load(old, typ=vector), e.b.extract_element(before, I32(0)), lane)
+        e.b.store(updated, old)
+    if i.opcode == "atom":
+        e.write(i.operands[0], e.b.load(old, typ=vector), signed=kind.is_signed)
+
+
+def single(e: Lowering, value: Value, lane: Value) -> Value:
+    """One lane as a vector of one, so that lane-wise rules apply to it."""
+    one = ir.VectorType(value.type.element, 1)
+    return e.b.insert_element(ir.Constant(one, ir.Undefined), e.b.extract_element(value, lane), I32(0))
+
+
+def _arithmetic(name: str) -> Callable[..., Value]:
+    """An atomic operation that is a lane-wise instruction of the same name."""
+
+    def apply(e: Lowering, kind: Kind, old: Value, value: Value) -> Value:
+        numbers = (from_bits(e, v, kind) for v in (old, value))
+        return to_bits(e, RULES[name](e, kind, *numbers), kind)
+
+    return apply
+
+
+def _increment(e: Lowering, kind: Kind, old: Value, limit: Value) -> Value:
+    wraps = e.b.icmp_unsigned(">=", old, limit)
+    return e.b.select(wraps, constant(old, 0), e.b.add(old, constant(old, 1)))
+
+
+def _decrement(e: Lowering, kind: Kind, old: Value, limit: Value) -> Value:
+    is_zero = e.b.icmp_unsigned("==", old, constant(old, 0))
+    wraps = e.b.or_(is_zero, e.b.icmp_unsigned(">", old, limit))
+    return e.b.select(wraps, limit, e.b.sub(old, constant(old, 1)))
+
+
+def _compare_and_swap(e: Lowering, kind: Kind, old: Value, expected: Value, value: Value) -> Value:
+    return e.b.select(e.b.icmp_unsigned("==", old, expected), value, old)
+
+
+def _sum(e: Lowering, kind: Kind, x: Value, y: Value) -> Value:
+    return e.b.fadd(x, y) if kind.is_float else e.b.add(x, y)
+
+
+RULES: dict[str, Callable[..., Value]] = {
+    "add": _sum,
+    "min": partial(extreme, op="<"),
+    "max": partial(extreme, op=">"),
+    "and": bitwise.and_,
+    "or": bitwise.or_,
+    "xor": bitwise.xor,
+}
+ATOMIC: dict[str, Callable[..., Value]] = {name: _arithmetic(name) for name in RULES}
+ATOMIC |= {"inc": _increment, "dec": _decrement, "cas": _compare_and_swap}
+ATOMIC |= {"exch": lambda e, kind, old, value: value}
+
+_UPDATES = (
+    "add|min|max HINT? WORD",
+    "add HINT? FLOAT",
+    "add noftz HINT? HALF|BHALF",
+    "inc|dec HINT? u32",
+    "LOGIC HINT? b32|b64",
+)
+_SWAPS = ("exch HINT? b32|b64", "cas HINT? BITS")
+_ORDER = "relaxed|acquire|release|acq_rel?"
+# The manual's, and those of Triton's atomic operations and of its compare-and-swap
+_ORDERS = (f"{_ORDER} SCOPE? SPACE?", f"SPACE? SCOPE? {_ORDER}", f"SPACE? {_ORDER} SCOPE?")
+
+OPS = (
+    Op("atom", tuple(f"{order} {update}" for order in _ORDERS for update in (*_UPDATES, *_SWAPS)), emit_atom),
+    Op("red", tuple(f"{order} {update}" for order in _ORDERS for update in _UPDATES), emit_atom, results=0),
+)

@@ -1,0 +1,195 @@
+"""``cvt`` and ``mov``: between types, and between words and their parts. PTX ISA manual, section 9.7.9."""
+
+from __future__ import annotations
+
+from llvmlite import ir
+
+from kernelpath.simt.isa.rounding import directed, directed_mode, to_odd
+from kernelpath.simt.isa.values import (
+    F16,
+    F32,
+    F64,
+    Kind,
+    Value,
+    constant,
+    flush,
+    intrinsic,
+    like,
+    operand,
+    put,
+    relu,
+    saturate,
+    suffix,
+)
+from kernelpath.simt.lower.emitter import Emitter
+from kernelpath.simt.op import Op
+from kernelpath.simt.ptx import Group, Instruction
+
+__all__ = ["OPS", "interleave"]
+
+_INTEGRAL = {"rni": "roundeven", "rzi": "trunc", "rmi": "floor", "rpi": "ceil"}
+
+
+def emit_mov(e: Emitter, i: Instruction) -> None:
+    """Copy, pack ``mov.b32 d, {a, b}`` or unpack ``mov.b32 {a, b}, d``."""
+    target, source = i.operands
+    bits = Kind(i.modifiers[-1]).bits
+    if isinstance(source, Group):
+        part = bits // len(source.items)
+        word = e.splat(0, bits)
+        for place, item in enumerate(source.items):
+            lanes = e.resize(e.read(item, part), bits)
+            word = e.b.or_(word, e.b.shl(lanes, e.splat(place * part, bits)))
+        e.write(target, word)
+    elif isinstance(target, Group):
+        part = bits // len(target.items)
+        word = e.read(source, bits)
+        for place, item in enumerate(target.items):
+            e.write(item, e.resize(e.b.lshr(word, e.splat(place * part, bits)), part))
+    else:
+        e.write(target, e.read(source, bits))
+
+
+def emit_cvt(e: Emitter, i: Instruction) -> None:
+    """``cvt.rounding.ftz.sat.to.from d, a``; with a packed target ``d, a, b``, where b goes to the low half."""
+    to, source = Kind(i.modifiers[-2]), Kind(i.modifiers[-1])
+    if to.is_packed and not source.is_packed:
+        value = interleave(e, operand(e, i.operands[2], source), operand(e, i.operands[1], source))
+    elif to.name == "tf32":
+        value, to = round_to_tf32(e, operand(e, i.operands[1], source)), Kind("f32")
+    else:
+        value = operand(e, i.operands[1], source)
+    if "ftz" in i.modifiers and source.name == "f32":
+        value = flush(e, value, source)
+    put(e, i.operands[0], convert(e, value, to, source), to)
+
+
+def convert(e: Emitter, value: Value, to: Kind, source: Kind) -> Value:
+    modifiers = e.instruction.modifiers
+    if source.is_float and to.is_float:
+        result = float_to_float(e, value, to, source)
+    elif source.is_float:
+        return float_to_integer(e, value, to, source)
+    elif to.is_float:
+        result = integer_to_float(e, value, to, source)
+    else:
+        return integer_to_integer(e, value, to, source)
+    if "ftz" in modifiers and to.name == "f32":
+        result = flush(e, result, to)
+    result = saturate(e, result) if "sat" in modifiers else result
+    return relu(e, result) if "relu" in modifiers else result
+
+
+def float_to_float(e: Emitter, value: Value, to: Kind, source: Kind) -> Value:
+    modifiers = e.instruction.modifiers
+    for rounding, name in _INTEGRAL.items():
+        if rounding in modifiers:
+            value = intrinsic(e, name, value)
+    wide = like(value, F64)
+    mode = directed_mode(e)
+    if to.bits == 64:
+        return value if source.bits == 64 else e.b.fpext(value, wide)
+    if to.is_half and mode and not source.is_half:
+        return directed_half(e, value, to, mode)
+    if source.bits == 64:
+        if to.is_half:
+            return to_odd(e, value)
+        return directed(e, value, F32, mode) if mode else e.b.fptrunc(value, like(value, F32))
+    return value
+
+
+def directed_half(e: Emitter, value: Value, to: Kind, mode: str) -> Value:
+    """A float in a directed rounding to 16 bits, widened again: the rounding that follows is then exact."""
+    if value.type.element == F64:
+        value = to_odd(e, value)
+    if to.element.name == "f16":
+        return e.b.fpext(directed(e, value, F16, mode), value.type)
+    if mode != "rz":
+        raise e.unsupported()
+    bits = e.b.bitcast(value, like(value, ir.IntType(32)))
+    return e.b.bitcast(e.b.and_(bits, constant(bits, -1 << 16)), value.type)
+
+
+def round_to_tf32(e: Emitter, value: Value) -> Value:
+    """float32 to the 10-bit significand of TF32: to nearest, ties away from zero (rna) or to even (rn)."""
+    bits = e.b.bitcast(value, like(value, ir.IntType(32)))
+    half = constant(bits, 0x1000)
+    if "rn" in e.instruction.modifiers:
+        odd = e.b.and_(e.b.lshr(bits, constant(bits, 13)), constant(bits, 1))
+        half = e.b.add(constant(bits, 0xFFF), odd)
+    kept = e.b.and_(e.b.add(bits, half), constant(bits, -1 << 13))
+    finite = e.b.fcmp_ordered("<", intrinsic(e, "fabs", value), constant(value, float("inf")))
+    return e.b.select(finite, e.b.bitcast(kept, value.type), value)
+
+
+def float_to_integer(e: Emitter, value: Value, to: Kind, source: Kind) -> Value:
+    """Round, then clamp to the range of the integer."""
+    for rounding, name in _INTEGRAL.items():
+        if rounding in e.instruction.modifiers:
+            value = intrinsic(e, name, value)
+    signed = "s" if to.is_signed else "u"
+    target = like(value, ir.IntType(to.bits))
+    name = f"llvm.fpto{signed}i.sat.v{value.type.count}i{to.bits}.{suffix(value)}"
+    result = e.intrinsic(name, target, value)
+    if to.bits == 64 or source.bits == 64:  # subtle: NaN becomes 2^(bits-1) where either side has 64 bits, else 0
+        nan = e.b.fcmp_unordered("uno", value, value)
+        result = e.b.select(nan, constant(result, 1 << (to.bits - 1)), result)
+    return result
+
+
+def integer_to_float(e: Emitter, value: Value, to: Kind, source: Kind) -> Value:
+    cast = e.b.sitofp if source.is_signed else e.b.uitofp
+    mode = directed_mode(e)
+    if to.bits == 64 and (mode is None or source.bits <= 32):
+        return cast(value, like(value, F64))
+    if to.bits == 64 or (mode and source.bits == 64):
+        raise e.unsupported()
+    if not to.is_half and not mode:
+        return cast(value, like(value, F32))
+    exact = cast(value, like(value, F64))
+    if mode:
+        return directed_half(e, exact, to, mode) if to.is_half else directed(e, exact, F32, mode)
+    return to_odd(e, exact)
+
+
+def integer_to_integer(e: Emitter, value: Value, to: Kind, source: Kind) -> Value:
+    if "sat" in e.instruction.modifiers:
+        value = clamp(e, value, to, source)
+    return e.resize(value, to.bits, source.is_signed)
+
+
+def clamp(e: Emitter, value: Value, to: Kind, source: Kind) -> Value:
+    """To the range of ``to``, as far as ``source`` can leave it."""
+    low, high = (-(1 << to.bits - 1), (1 << to.bits - 1) - 1) if to.is_signed else (0, (1 << to.bits) - 1)
+    least, most = (
+        (-(1 << source.bits - 1), (1 << source.bits - 1) - 1) if source.is_signed else (0, (1 << source.bits) - 1)
+    )
+    if low <= least and high >= most:
+        raise e.unsupported()  # as ptxas does
+    compare = e.b.icmp_signed if source.is_signed else e.b.icmp_unsigned
+    if low > least:
+        value = e.b.select(compare("<", value, constant(value, low)), constant(value, low), value)
+    if high < most:
+        value = e.b.select(compare(">", value, constant(value, high)), constant(value, high), value)
+    return value
+
+
+def interleave(e: Emitter, low: Value, high: Value) -> Value:
+    """Two vectors of 32 as one of 64 pairs."""
+    count = low.type.count
+    order = [lane // 2 + count * (lane % 2) for lane in range(2 * count)]
+    return e.b.shuffle_vector(low, high, ir.Constant(ir.VectorType(ir.IntType(32), 2 * count), order))
+
+
+OPS = (
+    Op("mov", ("pred|BITS|INTEGER|FLOAT",), emit_mov),
+    Op(
+        "cvt",
+        (
+            "ROUND|INTEGRAL? ftz? sat? u8|s8|INTEGER|FLOAT|f16|bf16 u8|s8|INTEGER|FLOAT|f16|bf16",
+            "rn|rz relu? f16|bf16|f16x2|bf16x2 f32",
+            "rn|rna tf32 f32",
+        ),
+        emit_cvt,
+    ),
+)

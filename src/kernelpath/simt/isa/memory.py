@@ -1,0 +1,115 @@
+"""Loads, stores, addresses and fences. PTX ISA manual, 9.7.9 and 9.7.13."""
+
+from __future__ import annotations
+
+from llvmlite import ir
+
+from kernelpath.simt.isa.values import Kind, Value
+from kernelpath.simt.layout import Access, Space
+from kernelpath.simt.lower.vectors import I32, I64
+from kernelpath.simt.lower.warp import Lowering
+from kernelpath.simt.op import Op
+from kernelpath.simt.ptx import Group, Instruction, Operand
+from kernelpath.simt.run.records import CTA, LAUNCH
+
+__all__ = ["OPS", "items", "space_of", "without_hint"]
+
+_SPACES = {"global": Space.GLOBAL, "shared": Space.SHARED, "local": Space.LOCAL}
+_SPACES |= {"const": Space.CONST, "param": Space.PARAM}
+
+
+def space_of(i: Instruction) -> Space:
+    names = (modifier.split("::")[0] for modifier in i.modifiers)
+    return next((_SPACES[name] for name in names if name in _SPACES), Space.GENERIC)
+
+
+def items(operand: Operand) -> tuple[Operand, ...]:
+    return operand.items if isinstance(operand, Group) else (operand,)
+
+
+def without_hint(i: Instruction) -> tuple[Operand, ...]:
+    """The operands but for a cache policy, which is the last."""
+    return i.operands[:-1] if "L2::cache_hint" in i.modifiers else i.operands
+
+
+def emit_ld(e: Lowering, i: Instruction) -> None:
+    kind, space, targets = Kind(i.modifiers[-1]), space_of(i), items(i.operands[0])
+    addresses = e.addresses(i.operands[1], space)
+    size = kind.bits // 8
+    if space != Space.PARAM:
+        e.check(addresses, space, Access.LOAD, size * len(targets), len(targets))
+    for part, target in enumerate(targets):
+        value = e.gather(e.b.add(addresses, e.splat(part * size, 64)), kind.bits)
+        e.write(target, value, signed=kind.is_signed)
+
+
+def emit_st(e: Lowering, i: Instruction) -> None:
+    kind, space, sources = Kind(i.modifiers[-1]), space_of(i), items(i.operands[1])
+    addresses = e.addresses(i.operands[0], space)
+    size = kind.bits // 8
+    if "release" in i.modifiers:
+        e.call("fence")
+    values = [e.read(source, kind.bits) for source in sources]
+    for part, value in enumerate(values):
+        e.put_row(2 * part, e.resize(value, 64))
+    e.check(addresses, space, Access.STORE, size * len(sources), len(sources))
+    for part, value in enumerate(values):
+        e.scatter(e.b.add(addresses, e.splat(part * size, 64)), value)
+
+
+def emit_cvta(e: Lowering, i: Instruction) -> None:
+    """To a generic address, which is an address of this process, or back to the window of a space."""
+    space = space_of(i)
+    value = e.read(i.operands[1], 64)
+    if "to" not in i.modifiers:
+        value = e.in_process(value, space)
+    elif space in (Space.SHARED, Space.LOCAL):
+        value = e.b.sub(value, e.window(space))
+    e.write(i.operands[0], value)
+
+
+def emit_isspacep(e: Lowering, i: Instruction) -> None:
+    """Whether a generic address lies in a space."""
+    address = e.read(i.operands[1], 64)
+
+    def lies_in(window: str, extent: ir.Value) -> Value:
+        begin = e.broadcast(e.load_field(e.cta, CTA, window, I64))
+        return e.b.icmp_unsigned("<", e.b.sub(address, begin), e.broadcast(extent))
+
+    shared = lies_in("shared", e.b.zext(e.load_field(e.launch, LAUNCH, "shared_bytes", I32), I64))
+    local = lies_in("local", e.load_field(e.launch, LAUNCH, "local_total", I64))
+    inside = {Space.SHARED: shared, Space.LOCAL: local, Space.GLOBAL: e.b.not_(e.b.or_(shared, local))}
+    e.write(i.operands[0], inside[space_of(i)])
+
+
+def emit_createpolicy(e: Lowering, i: Instruction) -> None:
+    e.write(i.operands[0], e.splat(0, 64))
+
+
+def emit_fence(e: Lowering, i: Instruction) -> None:
+    """membar and fence: what a thread block wrote before is published to the others."""
+    if "cta" not in i.modifiers:
+        e.call("fence")
+
+
+def emit_nothing(e: Lowering, i: Instruction) -> None:
+    """Hints: prefetches, cache policies, pauses."""
+
+
+_MEMORY = "CACHE? nc? EVICT1? EVICT2? HINT? PREFETCH? v2|v4? b8|u8|s8|BITS|INTEGER|FLOAT"
+
+OPS = (
+    Op("ld", ("weak|volatile? SPACE? " + _MEMORY, "relaxed|acquire SCOPE SPACE? " + _MEMORY), emit_ld),
+    Op("ldu", ("global? v2|v4? b8|u8|s8|BITS|INTEGER|FLOAT",), emit_ld),
+    Op("st", ("weak|volatile? SPACE? " + _MEMORY, "relaxed|release SCOPE SPACE? " + _MEMORY), emit_st, results=0),
+    Op("cvta", ("to? SPACE u64",), emit_cvta),
+    Op("isspacep", ("global|local|SHARED",), emit_isspacep),
+    Op("createpolicy", ("fractional|range global? EVICT2 EVICT2? b64",), emit_createpolicy),
+    Op("membar", ("cta|gl|sys",), emit_fence, results=0),
+    Op("fence", ("sc|acq_rel? SCOPE",), emit_fence, results=0),
+    Op("prefetch", ("global|local? L1|L2", "global EVICT2"), emit_nothing, results=0),
+    Op("prefetchu", ("L1",), emit_nothing, results=0),
+    Op("applypriority", ("global? EVICT2",), emit_nothing, results=0),
+    Op("nanosleep", ("u32",), emit_nothing, results=0),
+    Op("pmevent", ("mask?",), emit_nothing, results=0),
+)

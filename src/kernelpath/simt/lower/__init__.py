@@ -1,0 +1,9 @@
+"""From a kernel's records to LLVM IR.
+
+calls        calls expanded in place
+flow         basic blocks, live registers
+vectors      IR for 32 lanes
+registers    registers and operands
+emitter      memory
+warp         program counters of lanes: divergence, waiting, the loop that runs a warp
+"""

@@ -1,0 +1,147 @@
+"""Calls expanded in place: a kernel as one list of instructions."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from kernelpath.simt.errors import Unsupported
+from kernelpath.simt.layout import SERVICES
+from kernelpath.simt.ptx import (
+    SIZES,
+    Address,
+    Function,
+    Group,
+    Instruction,
+    Module,
+    Not,
+    Operand,
+    Register,
+    Symbol,
+    Variable,
+)
+
+__all__ = ["Inliner", "argument_register", "call_parts"]
+
+
+class Inliner:
+    """Copies function bodies into one list, every call replaced by the body of what it calls."""
+
+    def __init__(self, module: Module) -> None:
+        self.module = module
+        self.body: list[Instruction] = []
+        self.labels: dict[str, int] = {}
+        self.registers: dict[str, str] = {}
+        self.variables: dict[str, Variable] = {}
+        self.tables: dict[str, tuple[str, ...]] = {}
+        self.calls = 0
+        self.pieces: dict[str, dict[int, int]] = {}  # of each argument or result: the offsets and sizes in use
+
+    def expand(self, function: Function, renamed: dict[str, str], callers: tuple[str, ...]) -> None:
+        """Append ``function``. ``renamed`` gives the new names of its registers, variables, labels and parameters."""
+        end = f"end of {function.name} {self.calls}"
+        for name, kind in function.registers.items():
+            self.registers[renamed.get(name, name)] = kind
+        for name, variable in function.variables.items():
+            self.variables[renamed.get(name, name)] = variable
+        for name, targets in function.tables.items():
+            self.tables[renamed.get(name, name)] = tuple(renamed.get(target, target) for target in targets)
+        at: dict[int, list[str]] = {}
+        for label, index in function.labels.items():
+            at.setdefault(index, []).append(renamed.get(label, label))
+        for index, instruction in enumerate(function.body):
+            self.labels |= dict.fromkeys(at.get(index, ()), len(self.body))
+            instruction = _rename(instruction, renamed) if renamed else instruction
+            if instruction.opcode == "call":
+                self._call(instruction, (*callers, function.name))
+            elif instruction.opcode == "ret" and callers:
+                self.body.append(replace(instruction, opcode="bra", modifiers=(), operands=(Symbol(end),)))
+            else:
+                self.body += self._arguments_in_registers(instruction)
+            if instruction.opcode in ("bar", "barrier") and "red" in instruction.modifiers:
+                kinds, target = instruction.modifiers[-1:], instruction.operands[:1]
+                self.body.append(Instruction("barrier_result", kinds, target, None, instruction.line))
+        self.labels |= dict.fromkeys((*at.get(len(function.body), ()), end), len(self.body))
+
+    def _call(self, call: Instruction, callers: tuple[str, ...]) -> None:
+        callee, arguments, results = call_parts(call)
+        if callee in SERVICES and call.guard is None:
+            self.body.append(call)
+            return
+        function = self.module.functions.get(callee)
+        if function is None or callee in callers:
+            what = "recursion" if function else "a call of " + (callee or "a pointer")
+            raise Unsupported(f"{call.name} ({what})", self.module.file, call.line)
+        self.calls += 1
+        own = (*function.registers, *function.variables, *function.labels, *function.tables)
+        renamed = {name: f"{name}@call{self.calls}" for name in own}
+        formal = (*function.params, *function.results)
+        renamed |= {variable.name: name for variable, name in zip(formal, (*arguments, *results), strict=True)}
+        after = f"after call {self.calls}"
+        if call.guard is not None:
+            negated = call.guard.register if isinstance(call.guard, Not) else Not(call.guard)
+            self.body.append(Instruction("bra", (), (Symbol(after),), negated, call.line))
+        self.expand(function, renamed, callers)
+        self.labels[after] = len(self.body)
+
+    def _arguments_in_registers(self, instruction: Instruction) -> list[Instruction]:
+        """Arguments of calls are given registers: a load or store of one becomes a mov."""
+        if instruction.opcode not in ("ld", "st") or instruction.modifiers[:1] != ("param",):
+            return [instruction]
+        place, value = instruction.operands if instruction.opcode == "st" else reversed(instruction.operands)
+        if not (isinstance(place, Address) and isinstance(place.base, Symbol) and "@" in place.base.name):
+            return [instruction]
+        kind = instruction.modifiers[-1]
+        moves = []
+        for index, item in enumerate(value.items if isinstance(value, Group) else (value,)):
+            offset = place.offset + index * SIZES[kind]
+            self._take_piece(instruction, place.base.name, offset, SIZES[kind])
+            slot = Register(argument_register(place.base.name, offset))
+            self.registers[slot.name] = kind if SIZES[kind] > 1 else "b16"
+            operands = (slot, item) if instruction.opcode == "st" else (item, slot)
+            moves.append(replace(instruction, opcode="mov", modifiers=(self.registers[slot.name],), operands=operands))
+        return moves
+
+    def _take_piece(self, instruction: Instruction, argument: str, offset: int, size: int) -> None:
+        """Each piece of an argument is a register, so caller and callee must cut it alike."""
+        pieces = self.pieces.setdefault(argument, {})
+        pieces.setdefault(offset, size)
+        if any(start < offset + size and offset < start + pieces[start] for start in pieces.keys() - {offset}):
+            size = 0
+        if pieces[offset] != size:
+            raise Unsupported(f"{instruction.name} (of part of an argument)", self.module.file, instruction.line)
+
+
+def argument_register(name: str, offset: int) -> str:
+    """The register that stands for the bytes of a call's argument or result from ``offset`` on."""
+    return f"{name}+{offset}"
+
+
+def call_parts(call: Instruction) -> tuple[str, list[str], list[str]]:
+    """The callee, the names of its arguments, and the names of its results."""
+    groups = [
+        [item.name for item in operand.items if isinstance(item, Symbol)] if isinstance(operand, Group) else None
+        for operand in call.operands
+    ]
+    at = next(index for index, group in enumerate(groups) if group is None)
+    callee = call.operands[at]
+    arguments = groups[at + 1] if at + 1 < len(groups) else []
+    return callee.name if isinstance(callee, Symbol) else "", arguments or [], (groups[0] or []) if at else []
+
+
+def _rename(instruction: Instruction, names: dict[str, str]) -> Instruction:
+    def renamed(operand: Operand) -> Operand:
+        match operand:
+            case Register(name):
+                return Register(names.get(name, name))
+            case Not(register):
+                return Not(Register(names.get(register.name, register.name)))
+            case Symbol(name, offset):
+                return Symbol(names.get(name, name), offset)
+            case Address(base, offset):
+                return Address(renamed(base), offset)  # type: ignore[arg-type]
+            case Group(items):
+                return Group(tuple(renamed(item) for item in items))
+        return operand
+
+    guard = renamed(instruction.guard) if instruction.guard else None
+    return replace(instruction, operands=tuple(map(renamed, instruction.operands)), guard=guard)  # type: ignore[arg-type]

@@ -1,0 +1,115 @@
+"""Memory from 32 lanes: addresses, checks, gathers and scatters."""
+
+from __future__ import annotations
+
+from llvmlite import ir
+
+from kernelpath.simt.layout import LANES, Access, Space, Status
+from kernelpath.simt.lower.registers import Registers
+from kernelpath.simt.lower.vectors import I1, I32, I64, POINTER
+from kernelpath.simt.lowered import Check, Site
+from kernelpath.simt.ptx import Address, Operand, Symbol
+from kernelpath.simt.run.records import CTA, LAUNCH, WARP, field_offset
+
+__all__ = ["Emitter"]
+
+
+class Emitter(Registers):
+    """Emits the instructions of ``run(launch, cta, warp)``."""
+
+    def first_active(self) -> ir.Value:
+        """The least active lane."""
+        return self.intrinsic("llvm.cttz.i32", I32, self.as_bits(self.active), I1(0))
+
+    def put_row(self, row: int, value: ir.Value) -> None:
+        """Store lanes of 32 or 64 bits (two rows) where warp-level functions find them."""
+        offset = field_offset(WARP, "operands") + 4 * LANES * row
+        self.b.store(value, self.at(self.warp, offset), align=4)
+
+    def addresses(self, operand: Operand, space: Space) -> ir.Value:
+        """The address that each lane names, as one of this process."""
+        assert isinstance(operand, Address)
+        base = operand.base
+        value = self._symbol(base.name) if isinstance(base, Symbol) else self.read(base, 64)
+        return self.in_process(self.b.add(value, self.splat(operand.offset, 64)), space)
+
+    def in_process(self, value: ir.Value, space: Space) -> ir.Value:
+        """Turn an address of the shared or local window into a generic one, which is an address of this process."""
+        return self.b.add(value, self.window(space)) if space in (Space.SHARED, Space.LOCAL) else value
+
+    def window(self, space: Space) -> ir.Value:
+        """Where the shared window, or each lane's local window, begins."""
+        if space == Space.SHARED:
+            return self.broadcast(self.load_field(self.cta, CTA, "shared", I64))
+        base = self.broadcast(self.load_field(self.cta, CTA, "local", I64))
+        first = self.b.mul(self.load_field(self.warp, WARP, "index", I32), I32(LANES))
+        lane = self.b.add(self.broadcast(first), self.read_special("%laneid"))
+        size = self.broadcast(self.load_field(self.launch, LAUNCH, "local_bytes", I64))
+        return self.b.add(base, self.b.mul(self.resize(lane, 64), size))
+
+    def check(
+        self,
+        addresses: ir.Value,
+        space: Space,
+        access: Access,
+        nbytes: int,
+        parts: int = 1,
+        touched: ir.Value | None = None,
+    ) -> None:
+        """Have an access checked and counted; leaves the launch where it is at fault.
+
+        ``touched`` has the bytes of each lane, where they are not all of the ``nbytes``.
+        """
+        if touched is not None:
+            self.put_row(0, self.resize(touched, 64))
+        self.b.store(addresses, self.at(self.warp, field_offset(WARP, "addresses")), align=64)
+        strong = not {"volatile", "relaxed", "acquire", "release", "acq_rel"}.isdisjoint(self.instruction.modifiers)
+        site = Site(space, access, nbytes, parts, strong, self.instruction.line, self.instruction.name)
+        self.out.sites.append(site)
+        self.call("access", len(self.out.sites) - 1, (space, access, nbytes, parts, strong, touched is not None))
+
+    def call(self, function: str, argument: int = 0, constants: tuple[int, ...] = ()) -> None:
+        """Call a check with the active lanes; a result other than 0 is a fault."""
+        check = Check(function, tuple(map(int, constants)))
+        self.out.checks.add(check)
+        records = [self.b.ptrtoint(pointer, I64) for pointer in (self.launch, self.cta, self.warp)]
+        mask = self.b.zext(self.as_bits(self.active), I64)
+        failed = self.intrinsic(check.symbol, I64, *records, I64(argument), mask)
+        with self.b.if_then(self.b.icmp_unsigned("!=", failed, I64(0)), likely=False):
+            self.b.ret(I64(Status.FAULT))
+
+    def gather(self, addresses: ir.Value, bits: int) -> ir.Value:
+        """Load ``bits`` bits in each active lane."""
+        vector = ir.VectorType(ir.IntType(bits), LANES)
+        return self.call_own(f"gather{bits}", vector, [addresses, self.active], self._emit_gather)
+
+    def scatter(self, addresses: ir.Value, value: ir.Value) -> None:
+        """Store the active lanes of ``value``."""
+        bits = value.type.element.width
+        self.call_own(f"scatter{bits}", ir.VoidType(), [addresses, self.active, value], self._emit_scatter)
+
+    def _emit_gather(self, addresses: ir.Value, active: ir.Value) -> ir.Value:
+        vector = self.function_result
+        bits = vector.element.width
+        if bits >= 32:
+            pointers = self.b.inttoptr(addresses, ir.VectorType(POINTER, LANES))
+            name = f"llvm.masked.gather.v32i{bits}.v32p0"
+            return self.intrinsic(name, vector, pointers, I32(bits // 8), active, self.splat(0, bits))
+        loaded = self.room(vector)
+        self.b.store(self.splat(0, bits), loaded)
+        with self.each_lane(active) as lane:
+            pointer = self.b.inttoptr(self.b.extract_element(addresses, lane), POINTER)
+            number = self.b.load(pointer, typ=vector.element)
+            self.b.store(self.b.insert_element(self.b.load(loaded, typ=vector), number, lane), loaded)
+        return self.b.load(loaded, typ=vector)
+
+    def _emit_scatter(self, addresses: ir.Value, active: ir.Value, value: ir.Value) -> None:
+        bits = value.type.element.width
+        if bits >= 32:
+            pointers = self.b.inttoptr(addresses, ir.VectorType(POINTER, LANES))
+            name = f"llvm.masked.scatter.v32i{bits}.v32p0"
+            self.intrinsic(name, ir.VoidType(), value, pointers, I32(bits // 8), active)
+            return
+        with self.each_lane(active) as lane:
+            pointer = self.b.inttoptr(self.b.extract_element(addresses, lane), POINTER)
+            self.b.store(self.b.extract_element(value, lane), pointer)

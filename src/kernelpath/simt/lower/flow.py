@@ -1,0 +1,127 @@
+"""Control flow of a kernel: basic blocks, and the registers that live between them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from kernelpath.simt.errors import Unsupported
+from kernelpath.simt.lower.calls import Inliner
+from kernelpath.simt.op import Op, Place
+from kernelpath.simt.ptx import Function, Instruction, Module, Symbol, Variable
+
+__all__ = ["Block", "Flow", "Ops", "analyse"]
+
+Ops = Mapping[str, Op[Any]]
+
+
+@dataclass
+class Block:
+    """A basic block. ``successors`` are block numbers; the last is the fall-through where there is one."""
+
+    instructions: list[Instruction]
+    successors: list[int] = field(default_factory=list)
+    live_in: set[str] = field(default_factory=set)
+    live_out: set[str] = field(default_factory=set)
+    loop: bool = False
+
+
+@dataclass
+class Flow:
+    """A kernel without calls: its blocks in program order and everything that they name."""
+
+    blocks: list[Block]
+    registers: dict[str, str]
+    variables: dict[str, Variable]
+    targets: dict[str, int]
+    tables: dict[str, tuple[str, ...]]
+
+
+def analyse(module: Module, kernel: Function, ops: Ops, capability: int) -> Flow:
+    """Expand calls and split ``kernel`` into blocks.
+
+    Raises Unsupported for recursion, indirect calls, and instructions that are not among the ``ops`` of a target of
+    this compute capability; ValueError for a branch to nowhere.
+    """
+    flat = Inliner(module)
+    flat.expand(kernel, {}, ())
+    flat.body = flat.body or [Instruction("ret", (), ())]
+    for instruction in flat.body:
+        op = ops.get(instruction.opcode)
+        if op is None or op.since > capability or not op.accepts(instruction):
+            raise Unsupported(instruction.name, module.file, instruction.line)
+        if missing := set(_branches_to(instruction, flat.tables)) - flat.labels.keys():
+            raise ValueError(f"line {instruction.line}: no label {missing.pop()}")
+    starts = _block_starts(flat.body, flat.labels, flat.tables, ops)
+    number = {start: index for index, start in enumerate(starts)}
+    ends = [*starts[1:], len(flat.body)]
+    targets = {label: number[at] for label, at in flat.labels.items() if at in number}
+    blocks = [Block(flat.body[start:end]) for start, end in zip(starts, ends, strict=True)]
+    for index, block in enumerate(blocks):
+        block.successors = _successors(block, index, len(blocks), targets, flat.tables, ops)
+    for index, block in enumerate(blocks):
+        for successor in block.successors:
+            blocks[successor].loop |= successor <= index
+    _liveness(blocks, ops)
+    return Flow(blocks, flat.registers, flat.variables, targets, flat.tables)
+
+
+def _branches_to(i: Instruction, tables: dict[str, tuple[str, ...]]) -> tuple[str, ...]:
+    """The labels that an instruction may branch to."""
+    if i.opcode not in ("bra", "brx"):
+        return ()
+    target = i.operands[-1] if i.operands else None
+    if not isinstance(target, Symbol) or (i.opcode == "brx" and target.name not in tables):
+        raise ValueError(f"line {i.line}: {i.name} without a label")
+    return tables[target.name] if i.opcode == "brx" else (target.name,)
+
+
+def _block_starts(
+    body: list[Instruction], labels: dict[str, int], tables: dict[str, tuple[str, ...]], ops: Ops
+) -> list[int]:
+    """Where blocks begin. The first of a run of collective instructions begins one: lanes can wait there."""
+    starts = {0} | {labels[name] for i in body for name in _branches_to(i, tables)}
+    together = False
+    for index, instruction in enumerate(body):
+        together &= index not in starts
+        op = ops[instruction.opcode]
+        if op.place is Place.ALONE or (op.is_collective and not together):
+            starts.add(index)
+        together |= op.is_collective
+        if op.place is not Place.ANYWHERE:
+            starts.add(index + 1)
+    return sorted(start for start in starts if start < len(body))
+
+
+def _successors(
+    block: Block, index: int, count: int, targets: dict[str, int], tables: dict[str, tuple[str, ...]], ops: Ops
+) -> list[int]:
+    last = block.instructions[-1]
+    jumps = [targets.get(name, count) for name in _branches_to(last, tables)]
+    falls_through = ops[last.opcode].place is not Place.LAST or last.guard is not None
+    successors = jumps + [index + 1] * falls_through
+    return [successor for successor in successors if successor < count]
+
+
+def _liveness(blocks: list[Block], ops: Ops) -> None:
+    """Backward data flow: a register lives into a block that reads it before writing it, or passes it on."""
+    reads: list[set[str]] = []
+    writes: list[set[str]] = []
+    for block in blocks:
+        read: set[str] = set()
+        written: set[str] = set()
+        for instruction in block.instructions:
+            read.update(name for name in ops[instruction.opcode].read(instruction) if name not in written)
+            written.update(ops[instruction.opcode].written(instruction))
+        reads.append(read)
+        writes.append(written)
+    changed = True
+    while changed:
+        changed = False
+        for index in reversed(range(len(blocks))):
+            block = blocks[index]
+            block.live_out = set().union(*(blocks[successor].live_in for successor in block.successors))
+            live_in = reads[index] | (block.live_out - writes[index])
+            changed |= live_in != block.live_in
+            block.live_in = live_in

@@ -1,0 +1,190 @@
+"""Registers, operands and special registers as vectors of 32 lanes.
+
+Inside a basic block registers are SSA values; between blocks the live ones rest in the warp's record, merged under the
+mask of the lanes that ran.
+"""
+
+from __future__ import annotations
+
+import struct
+
+from llvmlite import ir
+
+from kernelpath.simt.errors import Unsupported
+from kernelpath.simt.layout import LANES
+from kernelpath.simt.lower.flow import Flow
+from kernelpath.simt.lower.vectors import I32, I64, POINTER, Vectors
+from kernelpath.simt.lowered import Lowered, parameter_offsets
+from kernelpath.simt.ptx import SIZES, Function, Immediate, Instruction, Module, Not, Operand, Register, Symbol
+from kernelpath.simt.run.records import CTA, LAUNCH, WARP, field_offset
+
+__all__ = ["Registers"]
+
+
+class Registers(Vectors):
+    """Reads and writes the operands of ``run(launch, cta, warp)``.
+
+    ``active`` has the lanes that the instruction is for, ``values`` the registers that the block has read or written.
+    """
+
+    instruction: Instruction
+    position: int
+    guarded: bool
+    active: ir.Value
+    mask_lanes: ir.Value
+
+    def __init__(self, module: Module, kernel: Function, flow: Flow) -> None:
+        super().__init__(kernel.name, I64, [POINTER] * 3)
+        self.module, self.flow, self.registers = module, flow, flow.registers
+        self.launch, self.cta, self.warp = self.function.args
+        for argument in self.function.args:
+            argument.add_attribute("noalias")
+        self.slots = self._place_registers()
+        self.params = {parameter.name: offset for parameter, offset in parameter_offsets(kernel)}
+        self.shared, shared_bytes = self._place("shared")
+        self.local, local_bytes = self._place("local")
+        self.out = Lowered("", self.warp_bytes, shared_bytes, local_bytes, self.shared)
+        self.values: dict[str, ir.Value] = {}
+
+    def read(self, operand: Operand, bits: int) -> ir.Value:
+        """The lanes of ``operand`` as integers of ``bits`` bits (1 for a predicate)."""
+        match operand:
+            case Immediate(value, width):
+                return self.splat(_immediate_bits(value, width, bits), bits)
+            case Symbol("WARP_SZ"):
+                return self.splat(LANES, bits)
+            case Symbol(name, offset):
+                return self.resize(self.b.add(self._symbol(name), self.splat(offset, 64)), bits)
+            case Not(register):
+                return self.b.not_(self.read(register, bits))
+            case Register(name):
+                value = self.read_register(name)
+                return self.resize(value, bits)
+        raise self.unsupported()
+
+    def write(self, operand: Operand, value: ir.Value, signed: bool = False) -> None:
+        """Set a register, in the lanes that the instruction's guard lets through."""
+        assert isinstance(operand, Register)
+        if operand.name == "_":
+            return
+        value = self.resize(value, self.width(operand.name), signed)
+        if self.guarded:
+            value = self.b.select(self.active, value, self.read_register(operand.name))
+        self.values[operand.name] = value
+
+    def width(self, name: str) -> int:
+        kind = self.registers.get(name)
+        if kind is None:
+            raise self.unsupported(name)
+        return 1 if kind == "pred" else 8 * SIZES[kind]
+
+    def unsupported(self, what: str = "") -> Unsupported:
+        return Unsupported(what or self.instruction.name, self.module.file, self.instruction.line)
+
+    def read_register(self, name: str) -> ir.Value:
+        if "clock" in name or "timer" in name:
+            return self.read_special(name)
+        if name not in self.values:
+            special = name not in self.registers
+            self.values[name] = self.read_special(name) if special else self._load_slot(name)
+        return self.values[name]
+
+    def _load_slot(self, name: str) -> ir.Value:
+        if name not in self.slots:
+            return self.splat(0, self.width(name))
+        pointer, bits = self._slot(name), self.width(name)
+        if bits == 1:
+            return self.as_lanes(self.b.load(pointer, typ=I32))
+        return self.b.load(pointer, typ=ir.VectorType(ir.IntType(bits), LANES), align=64)
+
+    def _store_slot(self, name: str) -> None:
+        pointer, value = self._slot(name), self.values[name]
+        merged = self.b.select(self.mask_lanes, value, self._load_slot(name))
+        if value.type.element.width == 1:
+            self.b.store(self.as_bits(merged), pointer)
+        else:
+            self.b.store(merged, pointer, align=64)
+
+    def _slot(self, name: str) -> ir.Value:
+        return self.at(self.warp, self.slots[name])
+
+    def _place_registers(self) -> dict[str, int]:
+        live = sorted(set().union(*(block.live_in for block in self.flow.blocks)) & self.registers.keys())
+        slots: dict[str, int] = {}
+        end = -(-WARP.itemsize // 64) * 64
+        for name in live:
+            slots[name] = end
+            kind = self.registers[name]
+            end += 64 if kind == "pred" else LANES * SIZES[kind]
+        self.warp_bytes = end
+        return slots
+
+    def _place(self, space: str) -> tuple[dict[str, range], int]:
+        """The bytes of each variable of a space, and of all of them."""
+        declared = {**self.module.variables, **self.flow.variables}.items()
+        ours = [(name, variable) for name, variable in declared if variable.space == space]
+        spans, end = {}, 0
+        for name, variable in sorted(ours, key=lambda item: item[1].size == 0):
+            end = -(-end // variable.align) * variable.align
+            spans[name] = range(end, end + variable.size)
+            end += variable.size
+        return spans, end
+
+    def _symbol(self, name: str) -> ir.Value:
+        """Address of a variable: an offset in the shared and local windows, a real address elsewhere."""
+        if name in self.shared:
+            return self.splat(self.shared[name].start, 64)
+        if name in self.local:
+            return self.splat(self.local[name].start, 64)
+        if name in self.params:
+            base = self.load_field(self.launch, LAUNCH, "params", I64)
+            return self.broadcast(self.b.add(base, I64(self.params[name])))
+        if name not in self.module.variables:
+            raise self.unsupported(name)
+        if name not in self.out.symbols:
+            self.out.symbols.append(name)
+        table = self.b.inttoptr(self.load_field(self.launch, LAUNCH, "symbols", I64), POINTER)
+        return self.broadcast(self.b.load(self.at(table, 8 * self.out.symbols.index(name)), typ=I64))
+
+    def read_special(self, name: str) -> ir.Value:
+        stem, _, axis = name.lstrip("%").partition(".")
+        step = "xyz".find(axis or "x")
+        if stem == "tid":
+            offset = field_offset(WARP, "tid") + 4 * LANES * step
+            return self.b.load(self.at(self.warp, offset), typ=ir.VectorType(I32, LANES), align=4)
+        if stem in ("ntid", "nctaid"):
+            return self.broadcast(self.load_field(self.launch, LAUNCH, f"{stem}_{'xyz'[step]}", I32))
+        if stem == "ctaid":
+            return self.broadcast(self.load_field(self.cta, CTA, f"{stem}_{'xyz'[step]}", I32))
+        if stem == "laneid":
+            return ir.Constant(ir.VectorType(I32, LANES), list(range(LANES)))
+        if stem.startswith("lanemask_"):
+            return ir.Constant(ir.VectorType(I32, LANES), [_lane_mask(stem[-2:], lane) for lane in range(LANES)])
+        if stem == "warpid":
+            return self.broadcast(self.load_field(self.warp, WARP, "index", I32))
+        if stem in ("clock", "clock64", "globaltimer"):
+            end, left = (self.load_field(self.launch, LAUNCH, name, I64) for name in ("clock", "budget"))
+            return self.broadcast(self.b.add(self.b.sub(end, left), I64(self.position)))
+        if stem in ("smid", "gridid", "nsmid", "clusterid", "cluster_ctaid", "cluster_ctarank"):
+            return self.splat(int(stem == "nsmid"), 32)
+        if stem in ("dynamic_smem_size", "total_smem_size"):
+            return self.broadcast(self.load_field(self.launch, LAUNCH, _SHARED_SIZES[stem], I32))
+        raise self.unsupported(name)
+
+
+_SHARED_SIZES = {"dynamic_smem_size": "dynamic_bytes", "total_smem_size": "shared_bytes"}
+
+
+def _lane_mask(relation: str, lane: int) -> int:
+    """The lanes that are eq, lt, le, gt or ge a lane, as bits."""
+    least = {"gt": lane + 1, "ge": lane, "eq": lane}.get(relation, 0)
+    end = {"lt": lane, "le": lane + 1, "eq": lane + 1}.get(relation, LANES)
+    return (1 << end) - (1 << least)
+
+
+def _immediate_bits(value: int, width: int, bits: int) -> int:
+    """The bits of an immediate in an instruction of ``bits`` bits: decimal literals are doubles in the text."""
+    if width in (0, bits) or bits not in (16, 32):
+        return value
+    number = struct.unpack("<d", struct.pack("<Q", value))[0]
+    return int.from_bytes(struct.pack("<f" if bits == 32 else "<e", number), "little")

@@ -1,0 +1,243 @@
+"""Control flow: from a kernel's blocks to the LLVM function that runs one warp until it stops.
+
+Each lane has its own program counter, a block number. Lanes that agree go on together; after a divergent branch the
+lanes with the least number run first, so that they meet the others where the branch joins. Instructions that need
+several lanes (shuffles, barriers) wait for them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from llvmlite import ir
+
+from kernelpath.simt.layout import LANES, NOWHERE, WAITING, Status
+from kernelpath.simt.lower import flow
+from kernelpath.simt.lower.emitter import Emitter
+from kernelpath.simt.lower.flow import Block, Ops
+from kernelpath.simt.lower.vectors import I32, I64, POINTER
+from kernelpath.simt.lowered import Lowered
+from kernelpath.simt.op import Lanes
+from kernelpath.simt.ptx import Function, Instruction, Module
+from kernelpath.simt.run.records import LAUNCH, WARP, field_offset
+from kernelpath.simt.target import Target
+
+__all__ = ["Lowering"]
+
+
+# What taking an instruction apart raises where its operands are too few, too many, or of a kind that ptxas refuses.
+_WRONG_OPERANDS = (AssertionError, AttributeError, IndexError, KeyError, TypeError, ValueError)
+
+
+class Lowering(Emitter):
+    """Emits ``run(launch, cta, warp) -> Status``; ``ops`` has the instructions.
+
+    Raises Unsupported for what ``target`` does not have.
+    """
+
+    def __init__(self, module: Module, kernel: Function, ops: Ops, target: Target) -> None:
+        super().__init__(module, kernel, flow.analyse(module, kernel, ops, target.capability))
+        self.ops = ops
+        self.dispatch = self.function.append_basic_block("dispatch")
+        self.heads = [self.function.append_basic_block(f"block{index}") for index in range(len(self.flow.blocks))]
+
+    def lower(self) -> Lowered:
+        """Lower the kernel. Raises Unsupported for what the machine does not know, ValueError for wrong operands."""
+        self.b.branch(self.dispatch)
+        self._emit_dispatch()
+        for index, block in enumerate(self.flow.blocks):
+            self._emit_block(index, block)
+        self.out.ir = str(self.unit)
+        return self.out
+
+    def _emit_dispatch(self) -> None:
+        """Choose the lanes to run: those with the least block number."""
+        b = self.b
+        b.position_at_end(self.dispatch)
+        pcs = self._load_pcs()
+        least = self.intrinsic("llvm.vector.reduce.umin.v32i32", I32, pcs)
+        with b.if_then(b.icmp_unsigned("==", least, I32(NOWHERE)), likely=False):
+            b.ret(I64(Status.EXITED))
+        self.store_field(self.warp, WARP, "mask", self.as_bits(b.icmp_unsigned("==", pcs, self.broadcast(least))))
+        self.store_field(self.warp, WARP, "only_waiting", b.and_(least, I32(WAITING)))
+        nowhere = self.function.append_basic_block("nowhere")
+        switch = b.switch(b.and_(least, I32(WAITING - 1)), nowhere)
+        for index, head in enumerate(self.heads):
+            switch.add_case(I32(index), head)
+        b.position_at_end(nowhere)
+        b.unreachable()
+
+    def _emit_block(self, index: int, block: Block) -> None:
+        b = self.b
+        b.position_at_end(self.heads[index])
+        self.values, self.guarded, self.index, self.block = {}, False, index, block
+        self.instruction = block.instructions[0]
+        self._use_mask()
+        if block.loop:
+            self._preempt()
+        self._wait_for_lanes(block.instructions[0])
+        self._count(block)
+        self.out.blocks.append([(i.line, "@" * (i.guard is not None) + i.name) for i in block.instructions])
+        for self.position, instruction in enumerate(block.instructions):
+            self._emit(instruction)
+        if not b.block.is_terminated:
+            self.leave(index + 1)
+
+    def _use_mask(self) -> None:
+        self.mask_bits = self.load_field(self.warp, WARP, "mask", I32)
+        self.mask_lanes = self.active = self.as_lanes(self.mask_bits)
+
+    def _emit(self, instruction: Instruction) -> None:
+        self.instruction = instruction
+        self.guarded = instruction.guard is not None
+        self.active = self.mask_lanes
+        if instruction.guard is not None:
+            self.active = self.b.and_(self.mask_lanes, self.read(instruction.guard, 1))
+        try:
+            self.ops[instruction.opcode].emit(self, instruction)
+        except _WRONG_OPERANDS as error:
+            raise ValueError(f"line {instruction.line}: {instruction.name} does not take these operands") from error
+
+    def _count(self, block: Block) -> None:
+        b = self.b
+        lanes = b.zext(self.intrinsic("llvm.ctpop.i32", I32, self.mask_bits), I64)
+        self._add_to(self._block_counter(0), I64(1))
+        self._add_to(self._block_counter(1), lanes)
+        spent = I64(-LANES * len(block.instructions))  # of the machine's time: absent lanes cost as much
+        self._add_to(self.at(self.launch, field_offset(LAUNCH, "budget")), spent)
+
+    def _block_counter(self, which: int) -> ir.Value:
+        table = self.b.inttoptr(self.load_field(self.launch, LAUNCH, "blocks", I64), POINTER)
+        return self.at(table, 8 * (3 * self.index + which))
+
+    def _add_to(self, pointer: ir.Value, value: ir.Value) -> None:
+        self.b.store(self.b.add(self.b.load(pointer, typ=I64), value), pointer)
+
+    def _preempt(self) -> None:
+        """Loops end a time slice: a thread may be waiting for another warp."""
+        spent = self.b.icmp_signed("<", self.load_field(self.launch, LAUNCH, "budget", I64), I64(0))
+        with self.b.if_then(spent, likely=False):
+            self._set_pcs(self.splat(self.index, 32))
+            self.b.ret(I64(Status.PREEMPTED))
+
+    def _wait_for_lanes(self, instruction: Instruction) -> None:
+        """Where the block begins with a collective instruction, wait until all lanes that it names are here."""
+        needed = self.lanes_needed(instruction)
+        if needed is None:
+            return
+        b = self.b
+        with b.if_then(b.icmp_unsigned("!=", needed, self.mask_bits), likely=False):
+            waiting = b.icmp_unsigned("==", self._load_pcs(), self.splat(self.index + WAITING, 32))
+            here = b.or_(self.mask_bits, self.as_bits(waiting))
+            with b.if_else(b.icmp_unsigned("==", here, needed)) as (complete, incomplete):
+                with complete:
+                    self.store_field(self.warp, WARP, "mask", here)
+                with incomplete:
+                    only_waiting = self.load_field(self.warp, WARP, "only_waiting", I32)
+                    with b.if_then(b.icmp_unsigned("!=", only_waiting, I32(0))):
+                        self.store_field(self.launch, LAUNCH, "fault_block", I32(self.index))
+                        self.note_lanes(needed, here)
+                        b.ret(I64(Status.STUCK))
+                    self._set_pcs(self.splat(self.index + WAITING, 32))
+                    b.branch(self.dispatch)
+        self.values = {}
+        self._use_mask()
+
+    def leave(self, target: int) -> None:
+        """End the block: all its lanes go to block ``target``."""
+        self._save_registers()
+        self._goto(target)
+
+    def branch(self, taken: ir.Value, target: int, otherwise: int) -> None:
+        """End the block: lanes in ``taken`` go to ``target``, the block's other lanes to ``otherwise``."""
+        b = self.b
+        self._save_registers()
+        bits = self.as_bits(taken)
+        with b.if_then(b.icmp_unsigned("==", bits, self.mask_bits)):
+            self._goto(target)
+        with b.if_then(b.icmp_unsigned("==", bits, I32(0))):
+            self._goto(otherwise)
+        self._add_to(self._block_counter(2), I64(1))
+        self._set_pcs(b.select(taken, self.splat(self.pc(target), 32), self.splat(self.pc(otherwise), 32)))
+        b.branch(self.dispatch)
+
+    def branch_table(self, index: ir.Value, targets: Sequence[int]) -> None:
+        """End the block: each lane goes to the target that its index chooses."""
+        self._save_registers()
+        pcs: ir.Value = self.splat(self.pc(targets[-1]), 32)
+        for number, target in enumerate(targets[:-1]):
+            chosen = self.b.icmp_unsigned("==", index, self.splat(number, 32))
+            pcs = self.b.select(chosen, self.splat(self.pc(target), 32), pcs)
+        self._set_pcs(pcs)
+        self.b.branch(self.dispatch)
+
+    def exit(self) -> None:
+        """Active lanes leave the kernel; the block's other lanes go on."""
+        self._save_registers()
+        live = self.load_field(self.warp, WARP, "live", I32)
+        self.store_field(self.warp, WARP, "live", self.b.and_(live, self.b.not_(self.as_bits(self.active))))
+        self._set_pcs(self.b.select(self.active, self.splat(NOWHERE, 32), self.splat(self.pc(self.index + 1), 32)))
+        self.b.branch(self.dispatch)
+
+    def stop(self, status: Status, resume: int) -> None:
+        """End the block and leave the warp to the scheduler; it will go on at block ``resume``."""
+        self._save_registers()
+        self._set_pcs(self.splat(self.pc(resume), 32))
+        self.b.ret(I64(status))
+
+    def fault(self, kind: int) -> None:
+        """Stop the launch with a complaint about the first active lane."""
+        self.store_field(self.launch, LAUNCH, "fault_kind", I32(kind))
+        self.store_field(self.launch, LAUNCH, "fault_site", I32(-1 - self.position))
+        self.store_field(self.launch, LAUNCH, "fault_block", I32(self.index))
+        self.store_field(self.launch, LAUNCH, "fault_lane", self.first_active())
+        self.store_field(self.launch, LAUNCH, "fault_warp", self.load_field(self.warp, WARP, "index", I32))
+        self.b.ret(I64(Status.FAULT))
+
+    def note_lanes(self, needed: ir.Value, here: ir.Value) -> None:
+        """For a complaint about a collective instruction: the lanes that it waits for, and those that run it."""
+        self.store_field(self.launch, LAUNCH, "lanes_needed", needed)
+        self.store_field(self.launch, LAUNCH, "lanes_here", here)
+
+    def pc(self, block: int) -> int:
+        return block if block < len(self.heads) else NOWHERE
+
+    def _goto(self, target: int) -> None:
+        if target >= len(self.heads):
+            self.active = self.mask_lanes
+            live = self.load_field(self.warp, WARP, "live", I32)
+            self.store_field(self.warp, WARP, "live", self.b.and_(live, self.b.not_(self.mask_bits)))
+            self._set_pcs(self.splat(NOWHERE, 32))
+            self.b.branch(self.dispatch)
+            return
+        together = self.b.icmp_unsigned("==", self.mask_bits, self.load_field(self.warp, WARP, "live", I32))
+        with self.b.if_then(together):
+            self.b.branch(self.heads[target])
+        self._set_pcs(self.splat(target, 32))
+        self.b.branch(self.dispatch)
+
+    def _save_registers(self) -> None:
+        written = set().union(*(self.ops[i.opcode].written(i) for i in self.block.instructions))
+        for name in sorted(written & self.block.live_out):
+            self._store_slot(name)
+
+    def _load_pcs(self) -> ir.Value:
+        return self.b.load(self.at(self.warp, field_offset(WARP, "pcs")), typ=ir.VectorType(I32, LANES), align=64)
+
+    def _set_pcs(self, pcs: ir.Value) -> None:
+        merged = self.b.select(self.mask_lanes, pcs, self._load_pcs())
+        self.b.store(merged, self.at(self.warp, field_offset(WARP, "pcs")), align=64)
+
+    def lanes_needed(self, i: Instruction) -> ir.Value | None:
+        """The lanes that a collective instruction waits for, as bits; None where it waits for none."""
+        match self.ops[i.opcode].lanes(i):
+            case Lanes.NONE:
+                return None
+            case Lanes.LIVE:
+                return self.load_field(self.warp, WARP, "live", I32)
+            case mask:
+                return self.first_lane(self.read(mask, 32))
+
+    def first_lane(self, value: ir.Value) -> ir.Value:
+        """The value in the least active lane."""
+        return self.b.extract_element(value, self.first_active())

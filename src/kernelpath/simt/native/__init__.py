@@ -1,0 +1,33 @@
+"""Functions of integers, written in plain Python and compiled to machine code through LLVM.
+
+A function marked ``@native`` takes and returns 64-bit integers and views of records, and uses only ``if``, ``while``,
+``for … in range``, integer operators, other such functions, and memory by address. Called from Python it is ordinary
+Python; ``compile_function`` makes LLVM IR of it and of all that it calls. ``//`` and ``%`` are of non-negative numbers,
+``>>`` keeps the sign.
+"""
+
+from kernelpath.simt.native.compiler import compile_function
+from kernelpath.simt.native.language import (
+    View,
+    external,
+    load8,
+    load64,
+    lowest_bit,
+    native,
+    store8,
+    store32,
+    store64,
+)
+
+__all__ = [
+    "View",
+    "compile_function",
+    "external",
+    "load8",
+    "load64",
+    "lowest_bit",
+    "native",
+    "store8",
+    "store32",
+    "store64",
+]

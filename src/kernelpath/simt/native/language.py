@@ -1,0 +1,101 @@
+"""What native functions are written in: the marks, memory by address, and views of records."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable
+from typing import Any, ClassVar, TypeVar
+
+import numpy as np
+
+__all__ = [
+    "EXTERNAL",
+    "FUNCTIONS",
+    "View",
+    "external",
+    "field_of",
+    "load8",
+    "load64",
+    "lowest_bit",
+    "native",
+    "store8",
+    "store32",
+    "store64",
+]
+
+F = TypeVar("F", bound=Callable[..., Any])
+FUNCTIONS: set[Callable[..., Any]] = set()
+EXTERNAL: set[Callable[..., Any]] = set()
+
+
+def native(function: F) -> F:
+    """Mark a function for compilation. Functions that call each other have different names."""
+    FUNCTIONS.add(function)
+    return function
+
+
+def external(function: F) -> F:
+    """Declare a function that is machine code of another module, under the same name."""
+    EXTERNAL.add(function)
+    return function
+
+
+def load8(address: int) -> int:
+    """The unsigned byte at an address."""
+    return ctypes.c_uint8.from_address(address).value
+
+
+def load64(address: int) -> int:
+    """The signed 64-bit integer at an address."""
+    return ctypes.c_int64.from_address(address).value
+
+
+def store8(address: int, value: int) -> None:
+    """Write the low byte of ``value``."""
+    ctypes.c_uint8.from_address(address).value = value
+
+
+def store32(address: int, value: int) -> None:
+    """Write the low four bytes of ``value``."""
+    ctypes.c_int32.from_address(address).value = value
+
+
+def store64(address: int, value: int) -> None:
+    """Write a 64-bit integer."""
+    ctypes.c_int64.from_address(address).value = value
+
+
+def lowest_bit(number: int) -> int:
+    """The place of the lowest bit that is set, in a number other than 0."""
+    return (number & -number).bit_length() - 1
+
+
+class View:
+    """A record in memory, by its address. Subclasses name the numpy dtype of their ``record``."""
+
+    record: ClassVar[np.dtype[np.void]]
+    size: ClassVar[int]  # of the record, in bytes
+    address: int
+
+    def __init_subclass__(cls) -> None:
+        cls.size = cls.record.itemsize
+
+    def __init__(self, address: int) -> None:
+        object.__setattr__(self, "address", address)
+
+    def __getattr__(self, name: str) -> int:
+        return int(self._field(name).value)
+
+    def __setattr__(self, name: str, value: int) -> None:
+        self._field(name).value = value
+
+    def _field(self, name: str) -> Any:
+        kind, offset = field_of(self, name)
+        return np.ctypeslib.as_ctypes_type(kind).from_address(self.address + offset)
+
+
+def field_of(view: View | type[View], name: str) -> tuple[np.dtype[Any], int]:
+    """Type and offset of a field of a view's record."""
+    fields = view.record.fields
+    assert fields is not None
+    return fields[name][0], int(fields[name][1])

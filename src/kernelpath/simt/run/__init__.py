@@ -1,0 +1,14 @@
+"""A launch while it runs.
+
+records      the records that generated code, checks and scheduler share
+memory, races, sync, transactions
+             what happens at every access: bounds, unwritten memory, races, sectors, wavefronts (native)
+schedule     thread blocks, warps, barriers (native)
+buffers      memory that a kernel may touch
+arrays, cta, launch
+             a resident thread block and a grid, seen from the host
+complaints, faults
+             sentences about what a thread did wrong
+barriers, printf, host
+             what the scheduler leaves to the host
+"""

@@ -1,0 +1,120 @@
+"""Memory that kernels may touch, and what is remembered of its bytes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from kernelpath.simt.layout import UNWRITTEN
+from kernelpath.simt.run.races import ENTRY
+from kernelpath.simt.run.records import BUFFER
+
+if TYPE_CHECKING:
+    import torch
+
+__all__ = ["Buffer", "Memory", "Shadow", "disjoint", "table"]
+
+
+@dataclass(frozen=True)
+class Buffer:
+    """A span of CPU memory that a kernel may touch.
+
+    ``address`` and ``nbytes`` bound it; ``itemsize`` in bytes and ``dtype`` word the complaints ("1000 float32").
+    ``initialised`` is false for memory that must be written before it is read. ``owner`` is the tensor, if any.
+    """
+
+    name: str
+    address: int
+    nbytes: int
+    itemsize: int
+    initialised: bool = True
+    dtype: str = "elements"
+    owner: Any = field(default=None, compare=False, repr=False)
+
+    @classmethod
+    def of(cls, name: str, tensor: torch.Tensor) -> Buffer:
+        """The memory from a strided tensor's first element to its last."""
+        last = sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True))
+        itemsize, dtype = tensor.element_size(), str(tensor.dtype).removeprefix("torch.")
+        nbytes = (last + 1) * itemsize if tensor.numel() else 0
+        return cls(name, tensor.data_ptr(), nbytes, itemsize, dtype=dtype, owner=tensor)
+
+
+@dataclass
+class Shadow:
+    """What is known of a buffer: the state of each byte, and who touched each granule of 2**granule bytes."""
+
+    buffer: Buffer
+    state: npt.NDArray[np.uint8]
+    history: npt.NDArray[np.uint8]
+    granule: int
+
+
+class Memory:
+    """Remembers over several launches which bytes of which buffers have been written."""
+
+    def __init__(self) -> None:
+        self.shadows: dict[tuple[int, int], Shadow] = {}
+        self.time = 1
+        self._allocated: list[tuple[int, npt.NDArray[np.uint8]]] = []
+
+    def allocated(self, address: int, nbytes: int) -> None:
+        """Nothing has been written yet to this span, whatever buffers will lie in it."""
+        self._allocated.append((address, np.full(nbytes, UNWRITTEN, np.uint8)))
+
+    def written(self, address: int) -> None:
+        """The span in which this address lies was written by something else than a kernel."""
+        for state in self._span(address, 0):
+            state[:] = 0
+
+    def forget(self, address: int, nbytes: int) -> None:
+        """The span is no more; what lies there later is new."""
+        end = address + nbytes
+        self.shadows = {key: one for key, one in self.shadows.items() if not address <= key[0] < end}
+        self._allocated = [one for one in self._allocated if not address <= one[0] < end]
+
+    def shadow(self, buffer: Buffer, granule: int) -> Shadow:
+        """The shadow of a buffer, made at its first launch. The history begins anew where the granule changes."""
+        key = (buffer.address, buffer.nbytes)
+        known = self.shadows.get(key)
+        if known is not None and known.granule == granule:
+            return known
+        fresh = np.full(buffer.nbytes, 0 if buffer.initialised else UNWRITTEN, np.uint8)
+        state = known.state if known else next(self._span(*key), fresh)
+        history = np.zeros((-(-buffer.nbytes >> granule) + 1) * ENTRY, np.uint8)
+        self.shadows[key] = Shadow(buffer, state, history, granule)
+        return self.shadows[key]
+
+    def _span(self, address: int, nbytes: int) -> Iterator[npt.NDArray[np.uint8]]:
+        """The state of the allocated span that holds these bytes, or from its start where there are none."""
+        for start, state in self._allocated:
+            if start <= address and address + nbytes <= start + state.size:
+                yield state[address - start : address - start + nbytes] if nbytes else state
+
+
+def disjoint(buffers: Sequence[Buffer]) -> list[Buffer]:
+    """Buffers by address, those that overlap (views of one tensor) joined into one."""
+    joined: list[Buffer] = []
+    for buffer in sorted(buffers, key=lambda buffer: (buffer.address, -buffer.nbytes)):
+        last = joined[-1] if joined else None
+        if last is None or buffer.address >= last.address + last.nbytes:
+            joined.append(buffer)
+            continue
+        nbytes = max(last.nbytes, buffer.address + buffer.nbytes - last.address)
+        names = last.name if nbytes == last.nbytes else f"{last.name} and {buffer.name}"
+        joined[-1] = replace(last, name=names, nbytes=nbytes, initialised=last.initialised or buffer.initialised)
+    return joined
+
+
+def table(shadows: list[Shadow]) -> npt.NDArray[np.void]:
+    """The records that memory checks search; ``shadows`` are by address. The first is empty and lies before them."""
+    rows = np.zeros(len(shadows) + 1, BUFFER)
+    for row, shadow in zip(rows[1:], shadows, strict=True):
+        row["start"], row["bytes"] = shadow.buffer.address, shadow.buffer.nbytes
+        row["state"], row["history"] = shadow.state.ctypes.data, shadow.history.ctypes.data
+        row["granule"] = shadow.granule
+    return rows

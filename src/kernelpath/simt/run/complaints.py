@@ -1,0 +1,139 @@
+"""Sentences about what a thread did wrong."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from kernelpath.simt.errors import FaultKind
+from kernelpath.simt.layout import LANES, Access
+from kernelpath.simt.lowered import Site
+from kernelpath.simt.run.buffers import Buffer
+
+__all__ = [
+    "access",
+    "bad_mask",
+    "coordinates",
+    "global_place",
+    "local_place",
+    "race",
+    "shared_place",
+    "source_name",
+    "thread_name",
+]
+
+LOWEST = 1 << 16
+"""No memory lies below this address: a pointer there is a null pointer with an index."""
+
+_VERBS = {Access.LOAD: "reads", Access.STORE: "writes", Access.ATOMIC: "updates"}
+_FAULTS = {
+    FaultKind.OUT_OF_BOUNDS: "{verb} {place}",
+    FaultKind.MISALIGNED: "{verb} at {place}, whose address is not a multiple of {site.bytes}",
+    FaultKind.UNINITIALIZED: "{verb} at {place}, which nothing has written",
+}
+
+
+def coordinates(place: tuple[int, int, int], extents: tuple[int, int, int]) -> str:
+    """A thread of a block, or a block of a grid, without the dimensions that are not used: "5", "(5, 0)"."""
+    used = 3 if extents[2] > 1 else 2 if extents[1] > 1 else 1
+    return str(place[0]) if used == 1 else str(place[:used])
+
+
+def thread_name(thread: tuple[int, int, int], block: tuple[int, int, int]) -> str:
+    return f"thread {coordinates(thread, block)}"
+
+
+def access(kind: FaultKind, site: Site, place: str) -> str:
+    """What is wrong with one access: ``place`` says where it went."""
+    return _FAULTS[kind].format(verb=_verb(site), place=place, site=site)
+
+
+def race(site: Site, place: str, other: str, other_site: Site | None, *, one_block: bool) -> str:
+    """A race with the access ``other_site`` of the thread ``other``; None where it is not known which."""
+    if other_site is None:
+        return f"{_verb(site)} at {place}, which {other} reads with no barrier between them"
+    too = site.access == other_site.access == Access.STORE
+    line = "the same line" if other_site.line == site.line else f"line {other_site.line}"
+    text = f"{_verb(site)} at {place}, which {other} {_VERBS[other_site.access]}{' too' * too} in {line}"
+    if one_block:
+        return f"{text} with no barrier between them"
+    advice = "so each element needs one owner" if too else "and no barrier holds between them"
+    return f"{text}: blocks run in any order, {advice}"
+
+
+def bad_mask(instruction: str, needed: int, here: int) -> str:
+    """What is wrong with an operation of several lanes: its mask is ``needed``, ``here`` are those that run it."""
+    missing, extra = needed & ~here, here & ~needed
+    wrong = f"without {_lanes(missing)}" if missing else f"with {_lanes(extra)} too"
+    return f"runs {instruction} with the mask {needed:#010x} ({_lanes(needed)}), but {wrong}"
+
+
+def _lanes(mask: int) -> str:
+    """Lanes by their numbers: "lane 3", "lanes 0 to 15, 20", at most three runs of them."""
+    lanes = [lane for lane in range(LANES) if mask >> lane & 1]
+    starts = [lane for lane in lanes if lane - 1 not in lanes]
+    ends = [lane for lane in lanes if lane + 1 not in lanes]
+    runs = [str(start) if start == end else f"{start} to {end}" for start, end in zip(starts, ends, strict=True)]
+    return f"lane{'s' * (len(lanes) != 1)} {', '.join(runs[:3]) or 'none'}" + ", …" * (len(runs) > 3)
+
+
+def _verb(site: Site) -> str:
+    return f"{_VERBS[site.access]} {site.bytes} byte{'s' * (site.bytes > 1)}"
+
+
+def global_place(address: int, size: int, buffers: Sequence[Buffer]) -> str:
+    """An address relative to the buffer that holds it, or to the nearest."""
+    if not buffers or address < LOWEST:
+        return f"at {address:#x}, where no tensor is"
+    nearest = min(buffers, key=lambda b: max(b.address - address, address + size - b.address - b.nbytes, 0))
+    extent = f"{nearest.name} ({nearest.nbytes // nearest.itemsize} {nearest.dtype})"
+    offset = address - nearest.address
+    if offset >= 0 and offset + size <= nearest.nbytes:
+        index, rest = divmod(offset, nearest.itemsize)
+        return f"{nearest.name}[{index}]" + (f" + {rest} bytes" if rest else "")
+    distance = -offset if offset < 0 else offset + size - nearest.nbytes
+    if distance > 1 << 30:
+        return f"at {address:#x}, where no tensor is"
+    if offset < 0:
+        return f"{-offset} bytes before the beginning of {extent}"
+    return f"past the end of {extent}" + (f", by {distance} bytes" if distance > size else "")
+
+
+def shared_variable(offset: int, variables: dict[str, range]) -> tuple[int, str]:
+    """Where the variable that an offset in shared memory lies in begins, and its symbol; empty where there is none."""
+    return max(((span.start, name) for name, span in variables.items() if span.start <= offset), default=(0, ""))
+
+
+def shared_place(offset: int, site: Site, extent: int, variables: dict[str, range]) -> str:
+    """An offset in the shared memory of a block, with the variable that it lies in."""
+    if outside := _outside(offset, site, extent, "shared memory"):
+        return outside
+    start, name = shared_variable(offset, variables)
+    if not name:
+        return f"byte {offset} of {extent} of shared memory"
+    end = variables[name].stop if variables[name] else extent  # dynamic shared memory has no size of its own
+    index, rest = divmod(offset - start, site.bytes // site.parts)
+    of = f"byte {offset - start} of {end - start}"
+    return f"{of} of {source_name(name)}" if rest else f"{source_name(name)}[{index}] ({of})"
+
+
+def local_place(offset: int, site: Site, extent: int, has_barrier: bool) -> str:
+    """An offset in the local memory of a thread. Where a kernel has barriers, it may have been meant to be shared."""
+    if outside := _outside(offset, site, extent, "local memory"):
+        return outside
+    hint = "; is __shared__ missing?" * has_barrier
+    return f"byte {offset} of an array that belongs to one thread alone (local memory{hint})"
+
+
+def _outside(offset: int, site: Site, extent: int, memory: str) -> str:
+    if offset < 0:
+        return f"{-offset} bytes before the beginning of {memory}"
+    if offset + site.bytes > extent:
+        return f"past the end of {memory} ({extent} bytes), at offset {offset}"
+    return ""
+
+
+def source_name(symbol: str) -> str:
+    """The name that a kernel, or a variable of one, has in the source: ``_ZZ7softmaxIfEvPfE3red`` is ``red``."""
+    match = re.fullmatch(r"_ZZ.*E(\d+)(\w+)", symbol) or re.fullmatch(r"_Z(\d+)(\w+)", symbol)
+    return match[2][: int(match[1])] if match else symbol

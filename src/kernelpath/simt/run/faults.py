@@ -1,0 +1,134 @@
+"""From what a launch's records say to the Fault that ends it."""
+
+from __future__ import annotations
+
+from kernelpath.simt.errors import FAULT_KINDS, Fault, FaultKind, TimedOut
+from kernelpath.simt.layout import LANES, NOWHERE, WAITING, Space
+from kernelpath.simt.lowered import Site
+from kernelpath.simt.run import complaints
+from kernelpath.simt.run.arrays import Dim
+from kernelpath.simt.run.cta import Cta
+from kernelpath.simt.run.launch import Grid
+from kernelpath.simt.run.races import NOBODY
+
+__all__ = ["Faults"]
+
+_SKIPPED = "skipped this barrier: it returned early, or the barrier stands inside an if or a loop that it did not run"
+_ALL_MUST_MEET = "all threads of a block must reach the same barrier"
+
+
+class Faults:
+    """Makes the faults of a launch and of its resident block. A thread is the number of its warp, and its lane."""
+
+    def __init__(self, grid: Grid, cta: Cta) -> None:
+        self.grid, self.cta, self.lowered = grid, cta, grid.lowered
+
+    def recorded(self) -> Fault:
+        """The fault that generated code, or a check, has written down."""
+        self.raise_suspect()
+        get = self.grid.get
+        kind, warp, lane = FAULT_KINDS[get("fault_kind")], get("fault_warp"), get("fault_lane")
+        if get("fault_site") < 0:
+            line, name = self.lowered.blocks[get("fault_block")][-1 - get("fault_site")]
+            text = "stops at a trap" if kind == FaultKind.TRAP else self._bad_mask(name)
+            return self._new(kind, text, line, warp, lane)
+        return self._of_access(kind, get("fault_site"), get("fault_address"), warp, lane)
+
+    def raise_suspect(self) -> None:
+        """Raise the race, or the read of unwritten shared memory, that was remembered."""
+        get = self.cta.get
+        if address := get("suspect_address"):
+            thread = divmod(get("suspect_thread"), LANES)
+            raise self._of_access(FAULT_KINDS[get("suspect_kind")], get("suspect_site"), address, *thread)
+
+    def stuck(self, warp: int) -> Fault:
+        """Lanes of a warp wait for others that went another way."""
+        block, pcs = self.grid.get("fault_block"), self.cta.warps[warp]["pcs"]
+        lane = _first(int(self.cta.warps[warp]["mask"]))
+        if not _is_barrier(self.lowered.blocks[block][0][1]):
+            self.raise_suspect()
+            return self.at_block(
+                FaultKind.BAD_MASK, self._bad_mask(self.lowered.blocks[block][0][1]), block, warp, lane
+            )
+        places = {int(pc) - WAITING: there for there, pc in enumerate(pcs) if pc != NOWHERE and pc - WAITING != block}
+        elsewhere, there = places.popitem()
+        return self.at_block(FaultKind.BARRIER, self._elsewhere(warp, there, elsewhere), block, warp, lane)
+
+    def skipped_barrier(self, block: int, warp: int, lanes: int) -> Fault:
+        """Some lanes of a warp have left the kernel without the barrier of a basic block."""
+        return self.at_block(FaultKind.BARRIER, _SKIPPED, block, warp, _first(lanes))
+
+    def other_barrier(self, warp: int, other: int) -> Fault:
+        """A warp waits at one barrier for the whole block, and another warp elsewhere."""
+        block = int(self.cta.warps[other]["barrier_block"])
+        return self.barrier(warp, self._elsewhere(other, 0, block))
+
+    def barrier(self, warp: int, text: str) -> Fault:
+        """What is wrong with the barrier that a warp waits at."""
+        lanes = int(self.cta.warps["threads"][warp] & self.cta.warps[warp]["live"])
+        return self.at_block(FaultKind.BARRIER, text, int(self.cta.warps[warp]["barrier_block"]), warp, _first(lanes))
+
+    def at_block(self, kind: FaultKind, text: str, block: int, warp: int, lane: int) -> Fault:
+        """A fault at the beginning of a basic block."""
+        return self._new(kind, text, self._line(block), warp, lane)
+
+    def timed_out(self, limit: int) -> TimedOut:
+        line = self._line(int(self.cta.warps["pcs"].min()))
+        return TimedOut(complaints.source_name(self.grid.name), self.grid.module.file, line, limit)
+
+    def _of_access(self, kind: FaultKind, number: int, address: int, warp: int, lane: int) -> Fault:
+        site = self.lowered.sites[number]
+        where = self._where(address, site, warp, lane)
+        text = self._race(site, where) if kind == FaultKind.RACE else complaints.access(kind, site, where)
+        return self._new(kind, text, site.line, warp, lane, address)
+
+    def _race(self, site: Site, where: str) -> str:
+        """What is wrong with an access that races, and with which other one."""
+        get = self.cta.get
+        trace, time, block = get("suspect_other"), get("suspect_other_time"), get("block_number")
+        if trace == NOBODY:
+            return complaints.race(site, where, "another thread", None, one_block=True)
+        other = self.grid.author(trace, time, block + 1)
+        name = f"thread {other.thread}" + (f" of block {other.block}" if other.block_number != block else "")
+        return complaints.race(site, where, name, other.site, one_block=other.block_number == block)
+
+    def _where(self, address: int, site: Site, warp: int, lane: int) -> str:
+        shared, extent = self.cta.get("shared"), self.grid.get("shared_bytes")
+        if site.space == Space.SHARED or (site.space == Space.GENERIC and shared <= address < shared + extent):
+            return complaints.shared_place(address - shared, site, extent, self.lowered.shared)
+        local = self.lowered.local_bytes
+        start = self.cta.get("local") + (warp * LANES + lane) * local
+        if site.space == Space.LOCAL or (site.space == Space.GENERIC and start <= address < start + local):
+            has_barrier = any(_is_barrier(name) for block in self.lowered.blocks for _, name in block)
+            return complaints.local_place(address - start, site, local, has_barrier)
+        return complaints.global_place(address, site.bytes, [shadow.buffer for shadow in self.grid.shadows])
+
+    def _bad_mask(self, name: str) -> str:
+        needed, here = self.grid.get("lanes_needed"), self.grid.get("lanes_here")
+        return complaints.bad_mask(name.lstrip("@"), needed, here)
+
+    def _elsewhere(self, warp: int, lane: int, block: int) -> str:
+        other = complaints.thread_name(self.cta.thread(warp, lane), self.grid.block)
+        return f"waits at a barrier, but {other} waits in line {self._line(block)}: {_ALL_MUST_MEET}"
+
+    def _new(self, kind: FaultKind, text: str, line: int, warp: int, lane: int, address: int | None = None) -> Fault:
+        block: Dim = self.cta.place()
+        thread = self.cta.thread(warp, lane)
+        who = complaints.thread_name(thread, self.grid.block)
+        sentence = f"{who} of block {complaints.coordinates(block, self.grid.grid)} {text}"
+        kernel = complaints.source_name(self.grid.name)
+        return Fault(kind, sentence, kernel, self.grid.module.file, line, block, thread, address)
+
+    def _line(self, block: int) -> int:
+        block %= WAITING
+        return self.lowered.blocks[block][0][0] if block < len(self.lowered.blocks) else 0
+
+
+def _first(lanes: int) -> int:
+    """The least of some lanes."""
+    return (lanes & -lanes).bit_length() - 1
+
+
+def _is_barrier(name: str) -> bool:
+    """Whether an instruction is a barrier of the whole block."""
+    return name.startswith("bar") and ".warp" not in name

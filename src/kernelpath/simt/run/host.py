@@ -1,0 +1,72 @@
+"""The host's side of a launch: it starts the scheduler, and settles what that leaves to it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from kernelpath.simt.errors import FaultKind
+from kernelpath.simt.layout import LANES, SERVICES, Status
+from kernelpath.simt.run.barriers import arrive, open_barrier
+from kernelpath.simt.run.cta import Cta
+from kernelpath.simt.run.faults import Faults
+from kernelpath.simt.run.launch import Grid
+from kernelpath.simt.run.printf import c_string, formatted
+from kernelpath.simt.run.schedule import DONE, HOST
+
+__all__ = ["RunGrid", "execute"]
+
+TURN = 1 << 24  # lane-instructions between two looks of the host: for the limit, and for Ctrl-C
+RunGrid = Callable[[int, int], int]  # the compiled ``schedule.run_grid``, of addresses
+
+
+def execute(grid: Grid, run_grid: RunGrid, limit: int) -> None:
+    """Run every thread block. ``limit`` bounds the lane-instructions. Raises Fault and TimedOut."""
+    cta = grid.cta
+    faults = Faults(grid, cta)
+    granted = 0
+    while granted < limit:
+        turn = min(TURN, limit - granted)
+        grid.set(left=turn)
+        granted += turn
+        while grid.get("left") >= 0:
+            stopped = run_grid(grid.address, cta.address)
+            if stopped == DONE:
+                grid.memory.time = grid.get("time") + 1
+                return
+            if stopped != HOST:
+                _deal_with(grid, cta, stopped, faults)
+            elif grid.get("left") >= 0:
+                open_barrier(grid, cta, faults)
+    faults.raise_suspect()
+    raise faults.timed_out(limit)
+
+
+def _deal_with(grid: Grid, cta: Cta, warp: int, faults: Faults) -> None:
+    """Do what a warp has stopped for."""
+    match Status(int(cta.warps[warp]["status"])):
+        case Status.FAULT:
+            raise faults.recorded()
+        case Status.STUCK:
+            raise faults.stuck(warp)
+        case Status.HOST:
+            _serve(grid, cta, warp, faults)
+        case Status.ARRIVED:
+            arrive(grid, cta, warp)
+    cta.warps["status"][warp] = Status.READY
+
+
+def _serve(grid: Grid, cta: Cta, warp: int, faults: Faults) -> None:
+    """printf and assert, for each lane that calls them."""
+    record = cta.warps[warp]
+    service, mask = SERVICES[int(record["barrier"])], int(record["mask"])
+    rows = np.ascontiguousarray(record["operands"][:8]).view(np.uint32).reshape(4, 2 * LANES).view(np.uint64)
+    for lane in (lane for lane in range(LANES) if mask >> lane & 1):
+        first, second, third = (int(rows[row, lane]) for row in range(3))
+        if service == "vprintf":
+            grid.printed.append(formatted(first, second))
+            continue
+        faults.raise_suspect()
+        text = f"fails the assertion {c_string(first)!r} of {c_string(second)}, line {third & 0xFFFFFFFF}"
+        raise faults.at_block(FaultKind.ASSERTION, text, int(record["barrier_block"]), warp, lane)

@@ -1,0 +1,170 @@
+"""One launch in memory: its records, global memory, the resident thread block, and what they hold at the end."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from kernelpath.simt.counters import AccessSample
+from kernelpath.simt.layout import LANES, Space
+from kernelpath.simt.lowered import Lowered, Site
+from kernelpath.simt.ptx import Module
+from kernelpath.simt.run import complaints
+from kernelpath.simt.run.arrays import Dim, Records, aligned
+from kernelpath.simt.run.buffers import Buffer, Memory, disjoint, table
+from kernelpath.simt.run.cta import Cta
+from kernelpath.simt.run.races import ENTRY, LOW, SITE, THREAD
+from kernelpath.simt.run.records import COUNTS, LAUNCH, SAMPLE
+
+__all__ = ["Author", "Grid", "place_statics"]
+
+
+@dataclass(frozen=True)
+class Author:
+    """Who made an access: thread and block as one speaks of them, the block's number in the grid, the instruction."""
+
+    thread: str
+    block: str
+    block_number: int
+    site: Site
+
+
+class Grid(Records):
+    """A grid of thread blocks, of which one is resident: ``cta``. ``shared`` counts dynamic bytes of each block.
+
+    ``memory`` keeps what is known of the buffers from launch to launch; ``statics`` holds the variables of the module.
+    """
+
+    def __init__(
+        self,
+        module: Module,
+        name: str,
+        lowered: Lowered,
+        grid: Dim,
+        block: Dim,
+        shared: int,
+        arguments: bytes,
+        buffers: Sequence[Buffer],
+        statics: dict[str, npt.NDArray[np.uint8]],
+        memory: Memory,
+        reverse: bool = False,
+    ) -> None:
+        super().__init__(LAUNCH)
+        self.module, self.name, self.lowered, self.memory = module, name, lowered, memory
+        self.grid, self.block = grid, block
+        self.printed: list[str] = []
+        self.counts = np.zeros(len(lowered.sites) + 1, COUNTS)
+        self.samples = np.zeros(len(lowered.sites) + 1, SAMPLE)
+        self.block_counts = np.zeros((len(lowered.blocks), 3), np.int64)
+        params = np.frombuffer(arguments.ljust(16, b"\0"), np.uint8)
+        self.point(params=params, blocks=self.block_counts, counts=self.counts, samples=self.samples)
+        self._set_extents(shared)
+        self.set(reverse=reverse)
+        self._place_globals(buffers, statics)
+        self.cta = Cta(lowered, block, self.get("shared_bytes"), self.get("shared_granule"))
+
+    def _set_extents(self, dynamic: int) -> None:
+        threads, blocks = (x * y * z for x, y, z in (self.block, self.grid))
+        for axis, extent, count in zip("xyz", self.block, self.grid, strict=True):
+            self.set(**{f"ntid_{axis}": extent, f"nctaid_{axis}": count})
+        self.set(
+            block_count=blocks,
+            dynamic_bytes=dynamic,
+            shared_bytes=self.lowered.shared_bytes + dynamic,
+            shared_granule=self._granule(Space.SHARED),
+            local_bytes=self.lowered.local_bytes,
+            local_total=self.lowered.local_bytes * threads,
+            launch_began=self.memory.time,
+            time=self.memory.time,
+        )
+        self.point(began=np.zeros(blocks, np.int64), published=np.zeros(blocks, np.int64))
+
+    def _granule(self, space: Space) -> int:
+        """log2 of the least access in bytes to a space: the finest that two threads can share without touching."""
+        sites = (site for site in self.lowered.sites if site.space in (space, Space.GENERIC))
+        return min((site.bytes // site.parts for site in sites), default=4).bit_length() - 1
+
+    def _place_globals(self, buffers: Sequence[Buffer], statics: dict[str, npt.NDArray[np.uint8]]) -> None:
+        params = self.arrays["params"]
+        own = [Buffer("arguments", params.ctypes.data, params.nbytes, 1, dtype="bytes")]
+        own += [
+            Buffer(name, storage.ctypes.data, self.module.variables[name].size, 1, dtype="bytes")
+            for name, storage in statics.items()
+        ]
+        granule = self._granule(Space.GLOBAL)
+        self.shadows = [self.memory.shadow(buffer, granule) for buffer in disjoint([*buffers, *own])]
+        rows = table(self.shadows)
+        symbols = [statics[name].ctypes.data for name in self.lowered.symbols]
+        self.point(buffers=rows, symbols=np.array([*symbols, 0], np.int64))
+        self.set(buffer_count=len(rows))
+
+    # What it did
+
+    def state_of(self, buffer: Buffer) -> npt.NDArray[np.uint8]:
+        """The states of a buffer's bytes; see ``layout``."""
+        for shadow in self.shadows:
+            start = buffer.address - shadow.buffer.address
+            if start >= 0 and start + buffer.nbytes <= shadow.buffer.nbytes:
+                return shadow.state[start : start + buffer.nbytes]
+        raise KeyError(buffer.name)
+
+    def accesses(self) -> list[AccessSample]:
+        """One request of every instruction that touched global or shared memory."""
+        found = []
+        for site, counts, sample in zip(self.lowered.sites, self.counts, self.samples, strict=False):
+            if not counts["requests"] or not (counts["sectors"] or counts["wavefronts"]):
+                continue
+            lanes = [lane for lane in range(LANES) if int(sample["mask"]) >> lane & 1]
+            addresses = {lane: int(sample["addresses"][lane]) for lane in lanes}
+            shared = bool(counts["wavefronts"])
+            base, name = self._window_of(addresses[lanes[0]], shared)
+            offsets = {lane: address - base for lane, address in addresses.items()}
+            place = site.line, site.text, shared, name, site.access, site.bytes, offsets
+            found.append(AccessSample(*place, *counts.tolist()))
+        return found
+
+    def _window_of(self, address: int, shared: bool) -> tuple[int, str]:
+        """Where the tensor, or the shared memory, that an address lies in begins, and the variable's name."""
+        if shared:
+            base = self.cta.get("shared")
+            return base, complaints.source_name(complaints.shared_variable(address - base, self.lowered.shared)[1])
+        begun = [shadow.buffer for shadow in self.shadows if shadow.buffer.address <= address]
+        return (begun[-1].address, begun[-1].name) if begun else (0, "?")
+
+    def author(self, trace: int, time: int, blocks: int) -> Author:
+        """Who made an access that the history holds, when so many blocks had begun."""
+        number = int(np.searchsorted(self.arrays["began"][:blocks], time, side="right")) - 1
+        columns, rows, _ = self.grid
+        place = self.get("block_count") - 1 - number if self.get("reverse") else number
+        block = place % columns, place // columns % rows, place // (columns * rows)
+        thread, site = self.cta.thread(*divmod(trace & THREAD, LANES)), self.lowered.sites[(trace >> SITE) - 1]
+        return Author(
+            complaints.coordinates(thread, self.block), complaints.coordinates(block, self.grid), number, site
+        )
+
+    def writer(self, address: int) -> Author | None:
+        """Who wrote last to an address of global memory; None where this launch did not."""
+        for shadow in self.shadows:
+            offset = address - shadow.buffer.address
+            if 0 <= offset < shadow.buffer.nbytes:
+                entry = (offset >> shadow.granule) * ENTRY
+                write = int(shadow.history[entry : entry + 8].view(np.int64)[0])
+                wrote = write and write >> 32 >= self.get("launch_began")
+                return self.author(write & LOW, write >> 32, len(self.arrays["began"])) if wrote else None
+        return None
+
+
+def place_statics(module: Module) -> dict[str, npt.NDArray[np.uint8]]:
+    """Memory for the module's variables, with the values that they begin with."""
+    variables = {name: v for name, v in module.variables.items() if v.space in ("global", "const") and v.size}
+    statics = {name: aligned(variable.size) for name, variable in variables.items()}
+    for name, variable in variables.items():
+        initial = variable.initial or b""
+        statics[name][: len(initial)] = np.frombuffer(initial, np.uint8)
+        for offset, target in variable.pointers:
+            address = np.array([statics[target].ctypes.data], np.int64)
+            statics[name][offset : offset + 8] = address.view(np.uint8)
+    return statics

@@ -1,0 +1,248 @@
+"""What happens at every access to memory: is it allowed, does it race, and what would the hardware have moved.
+
+Generated code calls ``access`` once for each memory instruction of a warp, before the bytes are touched, with the 32
+addresses in the warp's record and the active lanes in ``mask``. It returns 0, or 1 after writing its complaint into
+the launch's record. The functions are compiled as they stand here; see ``native``.
+
+A race, and a read of shared memory that nothing has written, do not stop the launch at once but at the next barrier or
+the end of the block: by then it shows whether a thread skipped the barrier, or whether another one writes the memory.
+"""
+
+from __future__ import annotations
+
+from kernelpath.simt.errors import FAULT_KINDS, FaultKind
+from kernelpath.simt.layout import LANES, WRITTEN, Access, Space
+from kernelpath.simt.native import load8, load64, native, store8, store64
+from kernelpath.simt.run.races import ENTRY, SITE, THREAD, check, unordered
+from kernelpath.simt.run.records import (
+    SAMPLE,
+    WARP,
+    BufferRecord,
+    CountsRecord,
+    CtaRecord,
+    LaunchRecord,
+    SampleRecord,
+    WarpRecord,
+    field_offset,
+)
+from kernelpath.simt.run.transactions import count_atomic_sectors, count_sectors, count_wavefronts, least_wavefronts
+
+__all__ = ["access"]
+
+OUT_OF_BOUNDS = FAULT_KINDS.index(FaultKind.OUT_OF_BOUNDS)
+MISALIGNED = FAULT_KINDS.index(FaultKind.MISALIGNED)
+UNINITIALIZED = FAULT_KINDS.index(FaultKind.UNINITIALIZED)
+RACE = FAULT_KINDS.index(FaultKind.RACE)
+SAMPLED = field_offset(SAMPLE, "addresses")
+ADDRESSES, SERVED, OPERANDS = (field_offset(WARP, name) for name in ("addresses", "served", "operands"))
+
+
+@native
+def access(
+    launch: LaunchRecord,
+    cta: CtaRecord,
+    warp: WarpRecord,
+    number: int,
+    mask: int,
+    named: int,
+    kind: int,
+    size: int,
+    parts: int,
+    strong: int,
+    partial: int,
+) -> int:
+    """Check and count one access of a warp, by the instruction that has this number.
+
+    The others are known when a kernel is compiled: the space that the instruction names, the kind of access, its bytes
+    in a lane, the parts that they come in, whether it is volatile or atomic with others, and whether the first row of
+    operands has the bytes that each lane touches, for there are fewer.
+    """
+    if mask == 0:
+        return 0
+    counts = CountsRecord(launch.counts + number * CountsRecord.size)
+    if counts.requests == 0:
+        take_sample(launch, warp, number, mask)
+    counts.requests += 1
+    space, buffer, lanes, touched = named, launch.buffers, 0, size
+    for lane in range(LANES):
+        if mask >> lane & 1:
+            lanes += 1
+            address = load64(warp.address + ADDRESSES + 8 * lane)
+            if partial:
+                touched = load64(warp.address + OPERANDS + 8 * lane)
+            if named == Space.GENERIC:
+                space = space_of(launch, cta, address)
+            if space == Space.SHARED:
+                start, extent, since = cta.shared, launch.shared_bytes, cta.block_began
+                state, history, granule = cta.shared_state, cta.shared_history, launch.shared_granule
+            elif space == Space.LOCAL:
+                start, extent, since = local_of(launch, cta, warp, lane), launch.local_bytes, 0
+                state, history, granule = cta.local_state + start - cta.local, 0, 0
+            else:
+                buffer = find(launch, buffer, address)
+                span = BufferRecord(buffer)
+                start, extent, since = span.start, span.bytes, launch.launch_began
+                state, history, granule = span.state, span.history, span.granule
+            offset = address - start
+            if offset < 0 or offset + touched > extent:
+                return fault(launch, warp, OUT_OF_BOUNDS, number, lane, address)
+            if address & (size - 1):
+                return fault(launch, warp, MISALIGNED, number, lane, address)
+            written = initialised(state + offset, touched, kind)
+            if not written and space != Space.SHARED:
+                return fault(launch, warp, UNINITIALIZED, number, lane, address)
+            if cta.suspect_address and kind == Access.STORE:
+                look_for_writer(launch, cta, warp, number, lane, address, touched)
+            if history:
+                for place in range(offset >> granule, (offset + touched - 1 >> granule) + 1):
+                    entry = history + ENTRY * place
+                    races = check(launch, cta, since, entry, warp.index, lane, number, kind, strong)
+                    if races and not harmless(launch, cta, warp, kind, size, parts, mask, lane):
+                        suspect(launch, cta, warp, RACE, number, lane, address, touched)
+            if not written:
+                suspect(launch, cta, warp, UNINITIALIZED, number, lane, address, touched)
+    counts.lanes += lanes
+    if space == Space.SHARED:
+        atomic = kind == Access.ATOMIC
+        counts.wavefronts += count_wavefronts(warp.address + ADDRESSES, mask, size, atomic, warp.address + SERVED)
+        counts.least += least_wavefronts(warp.address + ADDRESSES, mask, size)
+    elif space != Space.LOCAL and kind == Access.ATOMIC:
+        counts.sectors += count_atomic_sectors(warp.address + ADDRESSES, mask)
+        cta.acquired = 1
+    elif space != Space.LOCAL:
+        counts.sectors += count_sectors(warp.address + ADDRESSES, mask)
+        if strong:
+            cta.acquired = 1
+    return 0
+
+
+@native
+def take_sample(launch: LaunchRecord, warp: WarpRecord, number: int, mask: int) -> None:
+    """Keep the addresses of one request, for pictures."""
+    sample = SampleRecord(launch.samples + number * SampleRecord.size)
+    sample.mask = mask
+    for lane in range(LANES):
+        store64(sample.address + SAMPLED + 8 * lane, load64(warp.address + ADDRESSES + 8 * lane))
+
+
+@native
+def space_of(launch: LaunchRecord, cta: CtaRecord, address: int) -> int:
+    """Which space a generic address lies in."""
+    if cta.shared <= address and address < cta.shared + launch.shared_bytes:
+        return Space.SHARED
+    if cta.local <= address and address < cta.local + launch.local_total:
+        return Space.LOCAL
+    return Space.GLOBAL
+
+
+@native
+def local_of(launch: LaunchRecord, cta: CtaRecord, warp: WarpRecord, lane: int) -> int:
+    """Where the local memory of one thread begins."""
+    return cta.local + (warp.index * LANES + lane) * launch.local_bytes
+
+
+@native
+def find(launch: LaunchRecord, guess: int, address: int) -> int:
+    """The last buffer that begins at or before an address; ``guess`` is tried first."""
+    span = BufferRecord(guess)
+    if span.start <= address and address < span.start + span.bytes:
+        return guess
+    low, high = 0, launch.buffer_count
+    while high - low > 1:
+        middle = low + high >> 1
+        span = BufferRecord(launch.buffers + middle * BufferRecord.size)
+        if span.start <= address:
+            low = middle
+        else:
+            high = middle
+    return launch.buffers + low * BufferRecord.size
+
+
+@native
+def initialised(state: int, size: int, kind: int) -> int:
+    """Whether bytes may be read; a store makes them so. ``state`` is the address of their states."""
+    for byte in range(size):
+        if kind != Access.STORE and load8(state + byte) & 1:  # UNWRITTEN and PENDING are odd
+            return 0
+        if kind != Access.LOAD:
+            store8(state + byte, WRITTEN)
+    return 1
+
+
+@native
+def suspect(
+    launch: LaunchRecord, cta: CtaRecord, warp: WarpRecord, kind: int, number: int, lane: int, address: int, size: int
+) -> None:
+    """Remember the first fault that shows in full at the next barrier."""
+    if not cta.suspect_address:
+        cta.suspect_kind = kind
+        cta.suspect_site = number
+        cta.suspect_thread = warp.index * LANES + lane
+        cta.suspect_address = address
+        cta.suspect_bytes = size
+        cta.suspect_time = launch.time
+        cta.suspect_other = launch.other
+        cta.suspect_other_time = launch.other_time
+
+
+@native
+def look_for_writer(
+    launch: LaunchRecord, cta: CtaRecord, warp: WarpRecord, number: int, lane: int, address: int, size: int
+) -> None:
+    """A thread that writes what another one has read unwritten, with no order between them: that was a race."""
+    thread, reader = warp.index * LANES + lane, cta.suspect_thread
+    if cta.suspect_kind != UNINITIALIZED or not overlap(cta, address, size):
+        return
+    if unordered(launch, cta, cta.block_began, warp.index, reader, cta.suspect_time, thread):
+        cta.suspect_kind = RACE
+        cta.suspect_other = number + 1 << SITE | thread
+        cta.suspect_other_time = launch.time
+
+
+@native
+def overlap(cta: CtaRecord, address: int, size: int) -> int:
+    """Whether an access touches what was read unwritten."""
+    start = cta.suspect_address
+    return address < start + cta.suspect_bytes and start < address + size
+
+
+@native
+def harmless(
+    launch: LaunchRecord, cta: CtaRecord, warp: WarpRecord, kind: int, size: int, parts: int, mask: int, lane: int
+) -> int:
+    """Whether a store writes what is there already, or what the other lane of this instruction writes."""
+    if kind != Access.STORE:
+        return 0
+    address, other = load64(warp.address + ADDRESSES + 8 * lane), launch.other & THREAD
+    partner, together = other & 31, 0
+    if launch.other_time >= cta.block_began and other >> 5 == warp.index and mask >> partner & 1:
+        together = partner != lane and load64(warp.address + ADDRESSES + 8 * partner) == address
+    width = size // parts
+    for part in range(parts):
+        row = warp.address + OPERANDS + 256 * part
+        theirs = number_at(address + part * width, width)
+        if together:
+            theirs = load64(row + 8 * partner)
+        if load64(row + 8 * lane) != theirs:
+            return 0
+    return 1
+
+
+@native
+def number_at(address: int, size: int) -> int:
+    """``size`` bytes as an unsigned number."""
+    number = 0
+    for byte in range(size):
+        number |= load8(address + byte) << 8 * byte
+    return number
+
+
+@native
+def fault(launch: LaunchRecord, warp: WarpRecord, kind: int, number: int, lane: int, address: int) -> int:
+    """Write down a complaint."""
+    launch.fault_kind = kind
+    launch.fault_site = number
+    launch.fault_lane = lane
+    launch.fault_warp = warp.index
+    launch.fault_address = address
+    return 1

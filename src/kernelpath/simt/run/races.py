@@ -1,0 +1,151 @@
+"""Data races between threads, by happens-before.
+
+Time counts synchronisations. ``known[w][v]`` is the time up to which warp w knows what warp v did: accesses of v
+stamped earlier happen before whatever w does now. A barrier makes its warps know each other, ``__syncwarp`` makes a
+warp know itself. Two accesses of different threads race if one of them writes, neither happens before the other, and
+they are not an atomic operation and another one or a read: a loop around compare-and-swap begins with a plain read.
+
+The history of a granule of memory is an entry of three words. The last write: its time in the upper half, its trace in
+the lower one. The reads since: the time of the last one, and the set of warps that read. The traces of two readers, of
+two warps where there are two.
+
+A trace is a thread, a bit for an atomic operation, and the instruction's number.
+"""
+
+from __future__ import annotations
+
+from kernelpath.simt.layout import Access
+from kernelpath.simt.native import load64, native, store64
+from kernelpath.simt.run.records import CtaRecord, LaunchRecord
+
+__all__ = ["ENTRY", "LOW", "NOBODY", "SITE", "THREAD", "check", "unordered"]
+
+LOAD, ATOMIC = int(Access.LOAD), int(Access.ATOMIC)
+WARPS = 32
+ENTRY = 24  # bytes of an entry of the history
+LOW = 0xFFFFFFFF
+THREAD = (1 << 10) - 1
+WAS_ATOMIC = 1 << 10
+SITE = 11  # where the number of the instruction begins, counted from 1: a trace is never 0
+NOBODY = -1  # in the place of a trace that was not kept
+
+
+@native
+def check(
+    launch: LaunchRecord,
+    cta: CtaRecord,
+    floor: int,
+    entry: int,
+    warp: int,
+    lane: int,
+    number: int,
+    kind: int,
+    strong: int,
+) -> int:
+    """Judge one access, by the instruction of this number, and record it. Whether it races: then with launch.other.
+
+    What happened before the time ``floor`` cannot race: earlier launches; in shared memory, earlier blocks.
+    """
+    thread = warp * 32 + lane
+    write, reads = load64(entry), load64(entry + 8)
+    atomic = kind == ATOMIC or strong
+    allowed = write & WAS_ATOMIC and (atomic or kind == LOAD)
+    if write and not allowed and unordered(launch, cta, floor, warp, write & THREAD, write >> 32, thread):
+        return accuse(launch, write & LOW, write >> 32)
+    trace = number + 1 << SITE | (WAS_ATOMIC if atomic else 0) | thread
+    if kind == LOAD:
+        if not strong:
+            record_reader(launch, cta, entry, reads, warp, trace)
+        return 0
+    if not atomic and reads and unordered_reader(launch, cta, floor, reads, load64(entry + 16), warp, thread):
+        return 1
+    store64(entry, launch.time << 32 | trace)
+    store64(entry + 8, 0)
+    return 0
+
+
+@native
+def accuse(launch: LaunchRecord, trace: int, time: int) -> int:
+    """Keep the access that another one races with."""
+    launch.other = trace
+    launch.other_time = time
+    return 1
+
+
+@native
+def unordered(launch: LaunchRecord, cta: CtaRecord, floor: int, warp: int, other: int, time: int, thread: int) -> int:
+    """Whether what thread ``other`` did at ``time`` may happen at the same time as what ``thread`` does now."""
+    if time < floor:
+        return False
+    if time < cta.block_began:
+        return not published(launch, cta, time)
+    return other != thread and time >= known(cta, warp, other >> 5)
+
+
+@native
+def published(launch: LaunchRecord, cta: CtaRecord, time: int) -> int:
+    """Whether this block has seen what an earlier block did at ``time``.
+
+    It has if that block issued a fence afterwards and this one has used an atomic since it began: the pattern of
+    "the last block to finish".
+    """
+    if not cta.acquired:
+        return False
+    number = cta.block_number
+    while load64(launch.began + 8 * number) > time:
+        number -= 1
+    return load64(launch.published + 8 * number) > time
+
+
+@native
+def known(cta: CtaRecord, warp: int, other: int) -> int:
+    """The time up to which a warp knows what another one did."""
+    return load64(cta.known + 8 * (WARPS * warp + other))
+
+
+@native
+def record_reader(launch: LaunchRecord, cta: CtaRecord, entry: int, reads: int, warp: int, trace: int) -> None:
+    """Add a reader to the history. Readers that happen before this one are forgotten."""
+    time, warps = reads >> 32, reads & LOW
+    if time < cta.block_began or (time < launch.time and knows(cta, warp, warps, time)):
+        warps = 0
+        store64(entry + 16, trace)
+    else:
+        readers = load64(entry + 16)
+        last = readers & LOW
+        if last >> 5 & 31 != warp or (readers >> 32 == 0 and last & THREAD != trace & THREAD):
+            store64(entry + 16, last << 32 | trace)
+    store64(entry + 8, launch.time << 32 | warps | 1 << warp)
+
+
+@native
+def knows(cta: CtaRecord, warp: int, warps: int, time: int) -> int:
+    """Whether a warp knows what all of ``warps`` did at ``time``."""
+    other = 0
+    while warps:
+        if warps & 1 and known(cta, warp, other) <= time:
+            return False
+        warps >>= 1
+        other += 1
+    return True
+
+
+@native
+def unordered_reader(
+    launch: LaunchRecord, cta: CtaRecord, floor: int, reads: int, readers: int, warp: int, thread: int
+) -> int:
+    """Whether a thread read what ``thread`` writes now, without the two being ordered."""
+    time, warps, last, before = reads >> 32, reads & LOW, readers & LOW, readers >> 32
+    if unordered(launch, cta, floor, warp, last & THREAD, time, thread):
+        return accuse(launch, last, time)
+    if time < floor or time < cta.block_began:
+        return 0
+    if before and unordered(launch, cta, floor, warp, before & THREAD, time, thread):
+        return accuse(launch, before, time)
+    other = 0
+    while warps:
+        if warps & 1 and known(cta, warp, other) <= time and (other != warp or before):
+            return accuse(launch, NOBODY, time)
+        warps >>= 1
+        other += 1
+    return 0

@@ -1,0 +1,134 @@
+"""The loop over thread blocks and their warps. What it cannot settle it leaves to ``host``.
+
+One block is resident at a time, and a warp runs until it waits, leaves or has used up its slice of time: the order is
+the same in every run, or just the opposite, so that a kernel that needs one of them shows.
+"""
+
+from __future__ import annotations
+
+from kernelpath.simt.layout import LANES, NOWHERE, UNWRITTEN, Status
+from kernelpath.simt.native import external, native, store8, store32, store64
+from kernelpath.simt.run.races import WARPS
+from kernelpath.simt.run.records import WARP, CtaRecord, LaunchRecord, WarpRecord, field_offset
+
+__all__ = ["DONE", "HOST", "run_grid"]
+
+SLICE = 1 << 20  # lane-instructions that a warp may run before another one has its turn
+DONE, HOST = -1, -2  # the block is done; the host must look
+PCS = field_offset(WARP, "pcs")
+
+
+@external
+def run(launch: int, cta: int, warp: int) -> int:
+    """The kernel's machine code: run a warp until it stops; returns its Status."""
+    raise NotImplementedError
+
+
+@native
+def run_grid(launch: LaunchRecord, cta: CtaRecord) -> int:
+    """Run the blocks that are left, one after another in the place of one.
+
+    Returns DONE, HOST, or the number of a warp whose status only the host can deal with. Called again, it goes on.
+    """
+    while cta.block_began or launch.block_next < launch.block_count:
+        if not cta.block_began:
+            begin_block(launch, cta)
+        stopped = run_block(launch, cta)
+        if stopped != DONE:
+            return stopped
+        cta.block_began = 0
+    return DONE
+
+
+@native
+def begin_block(launch: LaunchRecord, cta: CtaRecord) -> None:
+    """The next block of the grid: its warps at the beginning, its shared and local memory unwritten."""
+    number = launch.block_next
+    launch.block_next += 1
+    launch.time += 1
+    cta.block_number = number
+    cta.block_began = launch.time
+    cta.acquired = 0
+    store64(launch.began + 8 * number, launch.time)
+    place = launch.block_count - 1 - number if launch.reverse else number
+    cta.ctaid_x = place % launch.nctaid_x
+    cta.ctaid_y = place // launch.nctaid_x % launch.nctaid_y
+    cta.ctaid_z = place // (launch.nctaid_x * launch.nctaid_y)
+    for byte in range(launch.shared_bytes):
+        store8(cta.shared_state + byte, UNWRITTEN)
+    for byte in range(launch.local_total):
+        store8(cta.local_state + byte, UNWRITTEN)
+    for index in range(cta.warp_count):
+        begin_warp(launch, cta, WarpRecord(cta.warps + index * cta.warp_stride))
+
+
+@native
+def begin_warp(launch: LaunchRecord, cta: CtaRecord, warp: WarpRecord) -> None:
+    """All lanes at the beginning, knowing of nobody else."""
+    warp.status = Status.READY
+    warp.live = warp.threads
+    for lane in range(LANES):
+        store32(warp.address + PCS + 4 * lane, 0 if warp.threads >> lane & 1 else NOWHERE)
+    for other in range(cta.warp_count):
+        store64(cta.known + 8 * (WARPS * warp.index + other), launch.time if warp.index == other else 0)
+
+
+@native
+def run_block(launch: LaunchRecord, cta: CtaRecord) -> int:
+    """Give each warp that can run its turn, until all have left; DONE, HOST or the number of a warp, as in run_grid."""
+    while True:
+        running, waiting = 0, 0
+        for turn in range(cta.warp_count):
+            number = cta.warp_count - 1 - turn if launch.reverse else turn
+            warp = WarpRecord(cta.warps + number * cta.warp_stride)
+            if warp.status == Status.READY or warp.status == Status.PREEMPTED:
+                running += 1
+                run_slice(launch, cta, warp)
+                if warp.status > Status.PREEMPTED:
+                    return number
+            waiting += warp.status == Status.BARRIER
+        if not running and waiting:
+            if cta.suspect_address or not all_wait_together(cta):
+                return HOST
+            meet(launch, cta)
+        elif cta.suspect_address and not running:
+            return HOST
+        elif not running:
+            return DONE
+        elif launch.left < 0:
+            return HOST
+    return DONE
+
+
+@native
+def run_slice(launch: LaunchRecord, cta: CtaRecord, warp: WarpRecord) -> None:
+    """Run a warp until it stops or its slice of time is used up."""
+    launch.budget = SLICE
+    launch.clock += SLICE
+    warp.status = run(launch.address, cta.address, warp.address)
+    launch.clock -= launch.budget
+    launch.left -= SLICE - launch.budget
+
+
+@native
+def all_wait_together(cta: CtaRecord) -> int:
+    """Whether every thread of the block waits at the same place, at a barrier for all of them."""
+    first = WarpRecord(cta.warps)
+    for number in range(cta.warp_count):
+        warp = WarpRecord(cta.warps + number * cta.warp_stride)
+        if warp.status != Status.BARRIER or warp.live != warp.threads or warp.barrier_threads:
+            return 0
+        if warp.barrier_block != first.barrier_block or warp.barrier != first.barrier or warp.barrier_reduces:
+            return 0
+    return 1
+
+
+@native
+def meet(launch: LaunchRecord, cta: CtaRecord) -> None:
+    """Open a barrier that all have reached: every warp knows what every other did."""
+    launch.time += 1
+    for number in range(cta.warp_count):
+        warp = WarpRecord(cta.warps + number * cta.warp_stride)
+        warp.status = Status.READY
+        for other in range(cta.warp_count):
+            store64(cta.known + 8 * (WARPS * number + other), launch.time)

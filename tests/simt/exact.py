@@ -1,0 +1,427 @@
+"""What instructions give for one lane, in exact arithmetic: a model to hold the machine against. PTX ISA manual, 9.7.
+
+Integers are bits, floats are Python's, predicates bools. ``rule`` gives what it models of an instruction, or None.
+One file: the whole model, to be read beside the manual.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any
+
+__all__ = ["Rule", "float_rounded", "rule"]
+
+
+@dataclass(frozen=True)
+class Rule:
+    """The kinds of register of an instruction's target and sources (b16 b32 b64 f32 f64 pred), and what it computes."""
+
+    target: str
+    sources: tuple[str, ...]
+    apply: Callable[..., Any]
+
+
+ROUNDINGS = ("rn", "rz", "rm", "rp")
+FORMATS = {"f32": (24, -149, 128), "f64": (53, -1074, 1024)}  # bits of a significand; powers of two: least, above all
+LEAST_NORMAL = {"f32": 2.0**-126, "f64": 2.0**-1022}
+
+
+def width(kind: str) -> int:
+    return int(kind[1:])
+
+
+def register(kind: str) -> str:
+    """The kind of register that holds numbers of a kind; bytes are in 16 bits."""
+    return kind if kind in FORMATS or kind == "pred" else f"b{max(width(kind), 16)}"
+
+
+def cut(value: int, bits: int) -> int:
+    return value & (1 << bits) - 1
+
+
+def number(value: int, kind: str) -> int:
+    """Bits as an integer of a kind."""
+    bits = width(kind)
+    value = cut(value, bits)
+    return value - (1 << bits) if kind[0] == "s" and value >> (bits - 1) else value
+
+
+def clamped(value: int, kind: str) -> int:
+    bits = width(kind)
+    low, high = (-(1 << bits - 1), (1 << bits - 1) - 1) if kind[0] == "s" else (0, (1 << bits) - 1)
+    return min(max(value, low), high)
+
+
+# Floats
+
+
+def float_rounded(exact: Fraction, kind: str, mode: str = "rn") -> float:
+    """A number other than 0 as a float."""
+    precision, least, above = FORMATS[kind]
+    size, negative = abs(exact), exact < 0
+    exponent = size.numerator.bit_length() - size.denominator.bit_length()
+    exponent -= size < Fraction(2) ** exponent
+    unit = Fraction(2) ** max(exponent - precision + 1, least)
+    steps, rest = divmod(size, unit)
+    rest /= unit
+    away = {
+        "rn": rest > Fraction(1, 2) or (rest == Fraction(1, 2) and steps % 2 == 1),
+        "rz": False,
+        "rm": negative and rest > 0,
+        "rp": not negative and rest > 0,
+    }[mode]
+    result = (steps + away) * unit
+    if result >= Fraction(2) ** above:
+        infinite = mode == "rn" or mode == ("rm" if negative else "rp")
+        largest = float((2 - Fraction(2) ** (1 - precision)) * Fraction(2) ** (above - 1))
+        return math.copysign(math.inf if infinite else largest, -1 if negative else 1)
+    return math.copysign(float(result), -1 if negative else 1)
+
+
+def fused(x: float, y: float, z: float, kind: str, mode: str) -> float:
+    """x * y + z, rounded once."""
+    if not (math.isfinite(x) and math.isfinite(y)):
+        return x * y + z
+    if not math.isfinite(z):
+        return z
+    product = Fraction(x) * Fraction(y)
+    exact = product + Fraction(z)
+    if exact:
+        return float_rounded(exact, kind, mode)
+    negative = math.copysign(1, x) * math.copysign(1, y) < 0
+    if not product and negative == (math.copysign(1, z) < 0):
+        return -0.0 if negative else 0.0
+    return -0.0 if mode == "rm" else 0.0
+
+
+def multiplied(x: float, y: float, kind: str, mode: str) -> float:
+    if not (math.isfinite(x) and math.isfinite(y)):
+        return x * y
+    exact = Fraction(x) * Fraction(y)
+    sign = math.copysign(1, x) * math.copysign(1, y)
+    return float_rounded(exact, kind, mode) if exact else math.copysign(0.0, sign)
+
+
+def divided(x: float, y: float, kind: str, mode: str) -> float:
+    sign = math.copysign(1, x) * math.copysign(1, y)
+    if math.isnan(x) or math.isnan(y) or (x == 0 and y == 0) or (math.isinf(x) and math.isinf(y)):
+        return math.nan
+    if math.isinf(x) or y == 0:
+        return math.copysign(math.inf, sign)
+    if math.isinf(y) or x == 0:
+        return math.copysign(0.0, sign)
+    return float_rounded(Fraction(x) / Fraction(y), kind, mode)
+
+
+def flushed(value: float, kind: str) -> float:
+    return math.copysign(0.0, value) if abs(value) < LEAST_NORMAL[kind] else value
+
+
+def saturated(value: float) -> float:
+    return 0.0 if math.isnan(value) or value <= 0 else min(value, 1.0)
+
+
+def extreme(x: float, y: float, least: bool, keeps_nan: bool) -> float:
+    if math.isnan(x) or math.isnan(y):
+        return math.nan if keeps_nan else y if math.isnan(x) else x
+    order = lambda v: (v, math.copysign(1, v))  # noqa: E731
+    return min(x, y, key=order) if least else max(x, y, key=order)
+
+
+def float_rule(opcode: str, modifiers: tuple[str, ...]) -> Rule | None:
+    kind = modifiers[-1]
+    mode = next((m for m in modifiers if m in ROUNDINGS), "rn")
+    rules: dict[str, tuple[int, Callable[..., float]]] = {
+        "add": (2, lambda x, y: fused(x, 1.0, y, kind, mode)),
+        "sub": (2, lambda x, y: fused(x, 1.0, -y, kind, mode)),
+        "mul": (2, lambda x, y: multiplied(x, y, kind, mode)),
+        "fma": (3, lambda x, y, z: fused(x, y, z, kind, mode)),
+        "mad": (3, lambda x, y, z: fused(x, y, z, kind, mode)),
+        "div": (2, lambda x, y: divided(x, y, kind, mode)),
+        "rcp": (1, lambda x: divided(1.0, x, kind, mode)),
+        "neg": (1, lambda x: -x),
+        "abs": (1, abs),
+        "min": (2, lambda x, y: extreme(x, y, True, "NaN" in modifiers)),
+        "max": (2, lambda x, y: extreme(x, y, False, "NaN" in modifiers)),
+    }
+    if opcode not in rules or not {"approx", "full", "relu"}.isdisjoint(modifiers):
+        return None
+    if kind == "f64" and mode != "rn":
+        return None  # refused
+    count, operation = rules[opcode]
+
+    def apply(*values: float) -> float:
+        if "ftz" in modifiers:
+            result = flushed(operation(*(flushed(v, kind) for v in values)), kind)
+        else:
+            result = operation(*values)
+        return saturated(result) if "sat" in modifiers else result
+
+    return Rule(kind, (kind,) * count, apply)
+
+
+# Integers
+
+
+def divide(x: int, y: int, bits: int) -> tuple[int, int]:
+    """As GPUs do it: by zero the quotient is all ones and the rest x."""
+    if y == 0:
+        return -1, x
+    quotient = abs(x) // abs(y) * (1 if (x < 0) == (y < 0) else -1)
+    return quotient, x - quotient * y
+
+
+def product(x: int, y: int, part: str, bits: int) -> int:
+    return x * y >> bits if part == "hi" else x * y
+
+
+def integer_rule(opcode: str, modifiers: tuple[str, ...]) -> Rule | None:
+    kind, part = modifiers[-1], modifiers[0]
+    bits = width(kind)
+    rules: dict[str, tuple[int, Callable[..., int]]] = {
+        "add": (2, lambda x, y: x + y),
+        "sub": (2, lambda x, y: x - y),
+        "mul": (2, lambda x, y: product(x, y, part, bits)),
+        "mad": (3, lambda x, y, z: product(x, y, part, bits) + z),
+        "min": (2, min),
+        "max": (2, max),
+        "neg": (1, lambda x: -x),
+        "abs": (1, abs),
+        "sad": (3, lambda x, y, z: z + abs(x - y)),
+        "div": (2, lambda x, y: divide(x, y, bits)[0]),
+        "rem": (2, lambda x, y: divide(x, y, bits)[1]),
+    }
+    if opcode not in rules or "cc" in modifiers or (part == "wide" and bits == 64):
+        return None
+    count, operation = rules[opcode]
+    whole = kind[0] + str(2 * bits) if part == "wide" else kind
+
+    def apply(*values: int) -> int:
+        kinds = [kind, kind, whole][: len(values)]
+        result = operation(*(number(v, k) for v, k in zip(values, kinds, strict=True)))
+        return cut(clamped(result, kind) if "sat" in modifiers else result, width(whole))
+
+    sources = (register(kind), register(kind), register(whole))[:count]
+    return Rule(register(whole), sources, apply)
+
+
+def bit_rule(opcode: str, modifiers: tuple[str, ...]) -> Rule | None:
+    kind = modifiers[-1]
+    if kind == "pred":
+        logic = {"and": lambda x, y: x and y, "or": lambda x, y: x or y, "xor": lambda x, y: x != y}
+        if opcode == "not":
+            return Rule("pred", ("pred",), lambda x: not x)
+        return Rule("pred", ("pred", "pred"), logic[opcode]) if opcode in logic else None
+    bits, own = width(kind), register(kind)
+    rules: dict[str, tuple[str, tuple[str, ...], Callable[..., int]]] = {
+        "and": (own, (own, own), lambda x, y: x & y),
+        "or": (own, (own, own), lambda x, y: x | y),
+        "xor": (own, (own, own), lambda x, y: x ^ y),
+        "not": (own, (own,), lambda x: cut(~x, bits)),
+        "cnot": (own, (own,), lambda x: int(x == 0)),
+        "shl": (own, (own, "b32"), lambda x, n: cut(x << min(n, bits), bits)),
+        "shr": (own, (own, "b32"), lambda x, n: cut(number(x, kind) >> min(n, bits), bits)),
+        "popc": ("b32", (own,), int.bit_count),
+        "clz": ("b32", (own,), lambda x: bits - x.bit_length()),
+        "brev": (own, (own,), lambda x: int(f"{x:0{bits}b}"[::-1], 2)),
+        "shf": ("b32", ("b32", "b32", "b32"), lambda low, high, n: funnel(low, high, n, modifiers)),
+        "bfe": (own, (own, "b32", "b32"), lambda x, place, length: field(x, place & 255, length & 255, kind)),
+        "bfi": (
+            own,
+            (own, own, "b32", "b32"),
+            lambda x, y, place, length: insert(x, y, place & 255, length & 255, bits),
+        ),
+        "prmt": ("b32", ("b32", "b32", "b32"), permute),
+        "selp": (own, (own, own, "pred"), lambda x, y, p: x if p else y),
+    }
+    return Rule(*rules[opcode]) if opcode in rules else None
+
+
+def funnel(low: int, high: int, amount: int, modifiers: tuple[str, ...]) -> int:
+    amount = amount & 31 if "wrap" in modifiers else min(amount, 32)
+    both = high << 32 | low
+    return cut(both << amount >> 32 if "l" in modifiers else both >> amount, 32)
+
+
+def field(x: int, place: int, length: int, kind: str) -> int:
+    """The manual's pseudocode, bit by bit."""
+    bits = width(kind)
+    sign = x >> min(place + length - 1, bits - 1) & 1 if kind[0] == "s" and length else 0
+    inside = (x >> place + bit & 1 if bit < length and place + bit < bits else sign for bit in range(bits))
+    return sum(value << bit for bit, value in enumerate(inside))
+
+
+def insert(x: int, y: int, place: int, length: int, bits: int) -> int:
+    mask = cut((1 << length) - 1 << place, bits)
+    return cut(x << place, bits) & mask | y & ~mask
+
+
+def permute(x: int, y: int, selector: int) -> int:
+    result = 0
+    for byte in range(4):
+        chosen = selector >> 4 * byte & 15
+        value = (y << 32 | x) >> 8 * (chosen & 7) & 255
+        result |= (255 * (value >> 7) if chosen & 8 else value) << 8 * byte
+    return result
+
+
+# Comparison and conversion
+
+ORDERS: dict[str, Callable[[Any, Any], bool]] = {
+    "eq": lambda x, y: x == y,
+    "ne": lambda x, y: x != y,
+    "lt": lambda x, y: x < y,
+    "le": lambda x, y: x <= y,
+    "gt": lambda x, y: x > y,
+    "ge": lambda x, y: x >= y,
+}
+UNSIGNED = {"lo": "lt", "ls": "le", "hi": "gt", "hs": "ge"}
+LOGIC: dict[str, Callable[[bool, bool], bool]] = {
+    "and": lambda x, y: x and y,
+    "or": lambda x, y: x or y,
+    "xor": lambda x, y: x != y,
+}
+
+
+def compared(name: str, x: float, y: float) -> bool:
+    unordered = math.isnan(x) or math.isnan(y)
+    if name in ("num", "nan"):
+        return unordered == (name == "nan")
+    if name.endswith("u") and name[:-1] in ORDERS:
+        return unordered or ORDERS[name[:-1]](x, y)
+    return not unordered and ORDERS[name](x, y)
+
+
+def comparison_rule(opcode: str, modifiers: tuple[str, ...]) -> Rule | None:
+    name, kind = modifiers[0], modifiers[-1]
+    if "x2" in kind or kind in ("f16", "bf16") or opcode != "setp":
+        return None
+    if kind in FORMATS:
+        taken = name not in UNSIGNED and not ("ftz" in modifiers and kind == "f64")
+    else:
+        taken = "ftz" not in modifiers and (name in ORDERS or (name in UNSIGNED and kind[0] == "u"))
+        taken &= kind[0] != "b" or name in ("eq", "ne")
+    if not taken:
+        return None
+
+    def holds(x: Any, y: Any) -> bool:
+        if kind not in FORMATS:
+            return ORDERS[UNSIGNED.get(name, name)](number(x, kind), number(y, kind))
+        return compared(name, *(flushed(v, kind) if "ftz" in modifiers else v for v in (x, y)))
+
+    own = register(kind)
+    logic = LOGIC.get(modifiers[1])
+    if logic:
+        return Rule("pred", (own, own, "pred"), lambda x, y, p: logic(holds(x, y), p))
+    return Rule("pred", (own, own), holds)
+
+
+INTEGRAL: dict[str, Callable[[Fraction], int]] = {"rni": round, "rzi": math.trunc, "rmi": math.floor, "rpi": math.ceil}
+
+
+def conversion_rule(modifiers: tuple[str, ...]) -> Rule | None:
+    to, source = modifiers[-2:]
+    if not {to, source}.isdisjoint(("f16", "bf16", "f16x2", "bf16x2", "tf32")):
+        return None
+    rounding = next((m for m in modifiers if m in (*ROUNDINGS, *INTEGRAL)), "")
+    if "ftz" in modifiers and "f32" not in (to, source):
+        return None
+    if source in FORMATS:
+        kinds = float_to_float if to in FORMATS else float_to_integer
+    else:
+        kinds = integer_to_float if to in FORMATS else integer_to_integer
+    convert = kinds(to, source, rounding, modifiers)
+    return Rule(register(to), (register(source),), convert) if convert else None
+
+
+Convert = Callable[[Any], Any]
+
+
+def integer_to_integer(to: str, source: str, rounding: str, modifiers: tuple[str, ...]) -> Convert | None:
+    bounds = (
+        [0, (1 << width(source)) - 1] if source[0] == "u" else [-1 << width(source) - 1, (1 << width(source) - 1) - 1]
+    )
+    fits = [clamped(bound, to) for bound in bounds] == bounds
+    if rounding or "ftz" in modifiers or (fits and "sat" in modifiers):
+        return None
+
+    def convert(x: int) -> int:
+        value = number(x, source)
+        return cut(clamped(value, to) if "sat" in modifiers else number(value, to), max(width(to), 16))
+
+    return convert
+
+
+def float_to_integer(to: str, source: str, rounding: str, modifiers: tuple[str, ...]) -> Convert | None:
+    if rounding not in INTEGRAL or ("ftz" in modifiers and source != "f32"):
+        return None
+
+    def convert(x: float) -> int:
+        if math.isnan(x):
+            value = 1 << width(to) - 1 if width(to) == 64 or source == "f64" else 0
+            return cut(number(value, to), max(width(to), 16))
+        if math.isinf(x):
+            value = 1 << 70 if x > 0 else -1 << 70
+        else:
+            value = INTEGRAL[rounding](Fraction(flushed(x, source) if "ftz" in modifiers else x))
+        return cut(clamped(value, to), max(width(to), 16))
+
+    return convert
+
+
+def integer_to_float(to: str, source: str, rounding: str, modifiers: tuple[str, ...]) -> Convert | None:
+    directed = rounding != "rn"
+    if rounding not in ROUNDINGS or "ftz" in modifiers or (directed and width(source) == 64):
+        return None
+
+    def convert(x: int) -> float:
+        value = number(x, source)
+        result = float_rounded(Fraction(value), to, rounding) if value else 0.0
+        return saturated(result) if "sat" in modifiers else result
+
+    return convert
+
+
+def float_to_float(to: str, source: str, rounding: str, modifiers: tuple[str, ...]) -> Convert | None:
+    if to == source:
+        if rounding in ROUNDINGS or ("ftz" in modifiers and to == "f64"):
+            return None
+    elif (to == "f32") != (rounding in ROUNDINGS) or rounding in INTEGRAL:
+        return None
+
+    def convert(x: float) -> float:
+        if "ftz" in modifiers and source == "f32":
+            x = flushed(x, source)
+        if math.isfinite(x) and x:
+            if rounding in INTEGRAL:
+                x = math.copysign(float(INTEGRAL[rounding](Fraction(x))), x)
+            elif to == "f32":
+                x = float_rounded(Fraction(x), to, rounding or "rn")
+        if "ftz" in modifiers and to == "f32":
+            x = flushed(x, to)
+        return saturated(x) if "sat" in modifiers else x
+
+    return convert
+
+
+def rule(opcode: str, modifiers: tuple[str, ...]) -> Rule | None:
+    """What is modelled of an instruction; None where it is not, or where ptxas does not take it."""
+    if not modifiers or "x2" in modifiers[-1] or modifiers[-1] in ("f16", "bf16"):
+        return None
+    if opcode == "cvt":
+        return conversion_rule(modifiers)
+    if opcode in ("setp", "set"):
+        return comparison_rule(opcode, modifiers)
+    if opcode in ("selp", "mov") and modifiers[-1] in FORMATS:
+        kind = modifiers[-1]
+        return Rule(kind, (kind, kind, "pred"), lambda x, y, p: x if p else y) if opcode == "selp" else None
+    if modifiers[-1] in FORMATS:
+        return float_rule(opcode, modifiers)
+    if modifiers[-1] == "pred":
+        return bit_rule(opcode, modifiers)
+    if modifiers[-1][0] not in "bus" or not modifiers[-1][1:].isdigit():
+        return None
+    return integer_rule(opcode, modifiers) or bit_rule(opcode, modifiers)

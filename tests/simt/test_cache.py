@@ -1,0 +1,97 @@
+"""Compiled kernels as bytes: what is kept runs, and what others wrote into the cache is not believed."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from launching import aligned, buffer, compile_ptx
+
+from kernelpath import simt
+from kernelpath.simt import codec, compiler
+from kernelpath.simt.layout import Access, Space
+from kernelpath.simt.lowered import Check, Lowered, Site
+
+LOWERED = Lowered(
+    "",
+    640,
+    128,
+    16,
+    {"tile": range(0, 128), "dynamic": range(128, 128)},
+    [Site(Space.GLOBAL, Access.LOAD, 16, 4, False, 3, "ld.global.v4.f32")],
+    [[(1, "mov.u32"), (3, "@bra")], []],
+    ["table"],
+    {Check("access", (1, 0, 16, 4, 0, 0)), Check("fence")},
+)
+
+
+def test_a_kernel_survives_its_encoding() -> None:
+    data = codec.encode(LOWERED, b"machine code")
+    decoded = codec.decode(data, compiler.CONSTANTS)
+    assert decoded == (LOWERED, b"machine code")
+    assert codec.unseal(codec.seal(data)) == data
+
+
+def changed(**fields: object) -> bytes:
+    data = codec.encode(LOWERED, b"")
+    header = json.loads(data[8:]) | fields
+    text = json.dumps(header).encode()
+    return len(text).to_bytes(8, "little") + text
+
+
+MALFORMED = {
+    "empty": b"",
+    "cut": codec.encode(LOWERED, b"")[:-40],
+    "no_json": (5).to_bytes(8, "little") + b"hello",
+    "too_deep": (200_000).to_bytes(8, "little") + b"[" * 200_000,
+    "a_list": (2).to_bytes(8, "little") + b"[]",
+    "a_field_less": (2).to_bytes(8, "little") + b"{}",
+    "negative_size": changed(bytes=[-1, 0, 0]),
+    "huge_size": changed(bytes=[1 << 60, 0, 0]),
+    "a_float": changed(bytes=[640.0, 0, 0]),
+    "shared_is_a_list": changed(shared=[1]),
+    "no_such_space": changed(sites=[[99, 0, 4, 1, 0, 3, "ld"]]),
+    "no_parts": changed(sites=[[1, 0, 4, 0, 0, 3, "ld"]]),
+    "text_for_a_list": changed(blocks="ab"),
+    "a_function_that_is_no_check": changed(checks=[["system", 0]]),
+    "constants_less": changed(checks=[["access", 1]]),
+    "symbols_are_numbers": changed(symbols=[1]),
+}
+
+
+@pytest.mark.parametrize("data", MALFORMED.values(), ids=MALFORMED.keys())
+def test_what_is_malformed_is_a_miss(data: bytes) -> None:
+    assert codec.decode(data, compiler.CONSTANTS) is None
+
+
+SOURCE = """extern "C" __global__ void kernel(float* a) { a[threadIdx.x] = threadIdx.x + %d; }"""
+
+
+def launch(number: int) -> None:
+    """Compile and run a kernel as a new process does, from what the cache on disk has."""
+    compiler._schedule.cache_clear()
+    compiler._code_of_check.cache_clear()
+    compiled, name = compile_ptx(SOURCE % number)
+    module = simt.Module(compiled.text, "kernel.cu")  # not the one that load remembers
+    out = aligned(32)
+    module.launch(name, grid=(1,), block=(32,), args=[out.ctypes.data], buffers=[buffer("a", out)])
+    assert out.tolist() == [number + lane for lane in range(32)]
+
+
+def test_a_damaged_cache_is_built_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KERNELPATH_CACHE", str(tmp_path))
+    launch(7)
+    kept = {path: path.read_bytes() for path in (tmp_path / "simt").glob("*/*")}
+    assert kept
+    for path, data in kept.items():
+        path.write_bytes(data[: len(data) // 2])
+    launch(7)
+    assert all(path.read_bytes() == data for path, data in kept.items())
+
+
+def test_a_kept_kernel_is_not_compiled_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KERNELPATH_CACHE", str(tmp_path))
+    launch(8)
+    monkeypatch.setattr(compiler, "Lowering", None)
+    launch(8)

@@ -1,0 +1,88 @@
+"""Conversions and comparisons, against numpy."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import exact
+import numpy as np
+import pytest
+from instructions import TYPES, check, wrapped
+
+
+def flushed(value: Any) -> float:
+    return exact.flushed(float(value), "f32")
+
+
+@pytest.mark.parametrize(("mode", "rule"), [("rni", np.rint), ("rzi", np.trunc), ("rmi", np.floor), ("rpi", np.ceil)])
+@pytest.mark.parametrize("to", ["s32", "u32", "s16", "s64"])
+def test_float_to_integer_rounds_and_clamps(mode: str, rule: Callable[..., Any], to: str) -> None:
+    info = np.iinfo(TYPES[to])
+
+    def expected(a: float) -> int:
+        if math.isnan(a):
+            return wrapped(1 << 63, 64, True) if to == "s64" else 0
+        if math.isinf(a):
+            return info.max if a > 0 else info.min
+        return min(max(int(rule(np.float64(a))), info.min), info.max)
+
+    check(f"cvt.{mode}.{to}.f32", "f32", to, expected)
+
+
+def half_toward_zero(value: int) -> float:
+    size = min(abs(int(value)), 65504)
+    drop = max(size.bit_length() - 11, 0)
+    return math.copysign(size >> drop << drop, value)
+
+
+def test_conversions() -> None:
+    check("cvt.rn.f32.s32", "s32", "f32", np.float32)
+    check("cvt.rn.f32.u64", "u64", "f32", np.float32)
+    check("cvt.rn.f16.f32", "f32", "f16", np.float16)
+    check("cvt.rn.f16.s32", "s32", "f16", np.float16)
+    check("cvt.rz.f16.s32", "s32", "f16", half_toward_zero)
+    check("cvt.f32.f16", "f16", "f32", np.float32)
+    check("cvt.rn.f32.f64", "f64", "f32", np.float32)
+    check("cvt.f64.f32", "f32", "f64", np.float64)
+    check("cvt.rni.f32.f32", "f32", "f32", np.rint)
+    check("cvt.rzi.ftz.f32.f32", "f32", "f32", lambda a: np.trunc(np.float32(flushed(a))))
+    check("cvt.rn.ftz.f32.f64", "f64", "f32", lambda a: flushed(np.float32(a)))
+    check("cvt.ftz.f64.f32", "f32", "f64", lambda a: np.float64(flushed(a)))
+    check("cvt.s64.s32", "s32", "s64", int)
+    check("cvt.u64.u32", "u32", "u64", int)
+    check("cvt.u16.u32", "u32", "u16", lambda a: int(a) & 0xFFFF)
+    check("cvt.sat.s16.s32", "s32", "s16", lambda a: min(max(int(a), -32768), 32767))
+    check("cvt.sat.u16.s32", "s32", "u16", lambda a: min(max(int(a), 0), 65535))
+
+
+@pytest.mark.parametrize("kind", ["f32", "s32", "u32"])
+def test_comparisons(kind: str) -> None:
+    rules = {
+        "eq": np.equal,
+        "ne": np.not_equal,
+        "lt": np.less,
+        "le": np.less_equal,
+        "gt": np.greater,
+        "ge": np.greater_equal,
+    }
+    for name, rule in rules.items():
+        ordered = lambda a, b, rule=rule, name=name: int(rule(a, b) and not (name == "ne" and (a != a or b != b)))  # noqa: E731
+        text = f"{{.reg .pred %p; setp.{name}.{kind} %p, {{0}}, {{1}}; selp.b32 {{d}}, 1, 0, %p;}}"
+        check(text.replace("{.", ".", 1).removesuffix("}"), f"{kind} {kind}", "u32", ordered)
+
+
+def test_unordered_comparisons_hold_for_nan() -> None:
+    for name, rule in {"ltu": np.less, "geu": np.greater_equal, "equ": np.equal, "neu": np.not_equal}.items():
+        text = f".reg .pred %p; setp.{name}.f32 %p, {{0}}, {{1}}; selp.b32 {{d}}, 1, 0, %p;"
+        either = lambda a, b, rule=rule: int(rule(a, b) or a != a or b != b)  # noqa: E731
+        check(text, "f32 f32", "u32", either)
+
+
+def test_both_predicates_of_a_comparison_read_the_third_source_first() -> None:
+    text = (
+        ".reg .pred %p; .reg .pred %q; .reg .b32 %x; setp.ne.s32 %p, {1}, 0; setp.lt.or.s32 %p|%q, {0}, {1}, %p;"
+        "selp.b32 {d}, 1, 0, %p; selp.b32 %x, 2, 0, %q; add.s32 {d}, {d}, %x;"
+    )
+    check(text, "s32 s32", "s32", lambda a, b: int(a < b or b != 0) + 2 * int(not a < b or b != 0))

@@ -1,0 +1,35 @@
+"""Warps and blocks run in one order, or just the opposite."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from kernelpath import simt
+from kernelpath.lanes.nvrtc import compile_kernel
+
+SOURCE = """
+extern "C" __global__ void ticket(int *counter, int *out) {
+    int warp = blockIdx.x * (blockDim.x / 32) + threadIdx.x / 32;
+    if (threadIdx.x % 32 == 0) out[warp] = atomicAdd(counter, 1);
+}
+"""
+
+
+@pytest.mark.parametrize(("reverse", "expected"), [(False, [0, 1, 2, 3, 4, 5]), (True, [5, 4, 3, 2, 1, 0])])
+def test_the_last_block_and_the_last_warp_come_first(reverse: bool, expected: list[int]) -> None:
+    counter, out = np.zeros(1, np.int32), np.full(6, -1, np.int32)
+    arrays = {"counter": counter, "out": out}
+    binary = compile_kernel(SOURCE, "ticket.cu", "ticket", "compute_80")
+    launch = simt.load(binary.ptx).launch(
+        "ticket",
+        grid=(3,),
+        block=(64,),
+        args=[array.ctypes.data for array in arrays.values()],
+        buffers=[simt.Buffer(name, array.ctypes.data, array.nbytes, 4) for name, array in arrays.items()],
+        reverse=reverse,
+    )
+    assert out.tolist() == expected
+    author = launch.writer(out.ctypes.data)
+    assert author is not None
+    assert (author.thread, author.block) == ("0", "0")

@@ -1,0 +1,79 @@
+"""The cache's two layers, and writing so that nobody reads half of a file."""
+
+from __future__ import annotations
+
+import os
+import stat
+from pathlib import Path
+
+import pytest
+
+from kernelpath.files import cache_read, cache_root, cache_write, write_atomically
+
+KEY = "ab12"
+
+
+@pytest.fixture(autouse=True)
+def shared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("KERNELPATH_CACHE", str(tmp_path / "shared"))
+    monkeypatch.delenv("KERNELPATH_CACHE_PRIVATE", raising=False)
+    return tmp_path / "shared"
+
+
+@pytest.fixture
+def private(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("KERNELPATH_CACHE_PRIVATE", str(tmp_path / "private"))
+    return tmp_path / "private"
+
+
+def test_what_is_written_is_read_back(shared: Path) -> None:
+    assert cache_root() == shared
+    assert cache_read("simt", KEY) is None
+    cache_write("simt", KEY, b"one")
+    assert cache_read("simt", KEY) == b"one"
+    assert cache_read("cuda", KEY) is None
+    assert (shared / "simt" / "ab" / KEY).read_bytes() == b"one"
+
+
+def test_the_private_layer_takes_all_writes_and_is_read_first(
+    shared: Path, private: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("KERNELPATH_CACHE_PRIVATE")
+    cache_write("simt", KEY, b"shared")
+    cache_write("simt", "cd34", b"only shared")
+    monkeypatch.setenv("KERNELPATH_CACHE_PRIVATE", str(private))
+    cache_write("simt", KEY, b"private")
+    assert cache_read("simt", KEY) == b"private"
+    assert cache_read("simt", "cd34") == b"only shared"
+    monkeypatch.delenv("KERNELPATH_CACHE_PRIVATE")
+    assert cache_read("simt", KEY) == b"shared"
+
+
+def test_a_cache_that_cannot_be_written_only_costs_time(shared: Path) -> None:
+    shared.write_bytes(b"a file where the folder should be")
+    cache_write("simt", KEY, b"one")
+    assert cache_read("simt", KEY) is None
+
+
+@pytest.mark.parametrize(("kind", "key"), [("simt", "../../passwd"), ("..", "ab"), ("simt", ""), ("a/b", "ab")])
+def test_names_that_lead_out_of_the_cache_are_refused(kind: str, key: str) -> None:
+    with pytest.raises(ValueError, match="is not the name of something in the cache"):
+        cache_read(kind, key)
+
+
+def test_a_write_that_fails_leaves_the_old_file_and_nothing_else(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "state"
+    write_atomically(path, b"old")
+    monkeypatch.setattr(os, "replace", lambda *_: (_ for _ in ()).throw(OSError("no space")))
+    with pytest.raises(OSError, match="no space"):
+        write_atomically(path, b"new")
+    assert path.read_bytes() == b"old"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_files_have_the_permissions_of_any_other(tmp_path: Path) -> None:
+    write_atomically(tmp_path / "ours", b"")
+    (tmp_path / "plain").write_bytes(b"")
+    assert stat.S_IMODE((tmp_path / "ours").stat().st_mode) == stat.S_IMODE((tmp_path / "plain").stat().st_mode)
