@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 
 import torch
 
-from kernelpath.course.spec import Tolerance
+from kernelpath.course.problem import Tolerance
 from kernelpath.verdict import Complaint, Verdict
 
 POISON = 0x7FA5

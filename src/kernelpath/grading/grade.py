@@ -14,8 +14,8 @@ from typing import Any, Literal
 import torch
 
 from kernelpath.course import registry, stubs
+from kernelpath.course.problem import Case
 from kernelpath.course.registry import Item
-from kernelpath.course.spec import Case
 from kernelpath.device import gpu
 from kernelpath.grading import compare, measure
 from kernelpath.grading.truth import derive, draw_inputs, drawn_cases, expected_outputs, output_dtype, tensor_of

@@ -6,7 +6,8 @@ import statistics
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from kernelpath.course.spec import Case, Exercise, Traffic, arguments
+from kernelpath.course.problem import Case, arguments
+from kernelpath.course.spec import Exercise, Traffic
 from kernelpath.grading import compare, roofline, timing
 from kernelpath.grading.truth import derive, draw_inputs, expected_outputs, output_dtype, tensor_of
 from kernelpath.verdict import Complaint, Interval, LineTraffic, Measurement, Verdict

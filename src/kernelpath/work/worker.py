@@ -22,8 +22,9 @@ from typing import Any
 import torch
 
 from kernelpath import simt
-from kernelpath.course import registry
-from kernelpath.course.spec import Case, Exercise
+from kernelpath.course import labs, registry
+from kernelpath.course.problem import Case
+from kernelpath.course.spec import Exercise
 from kernelpath.grading import compare, roofline, timing
 from kernelpath.lanes import Launched, on_compiling, remember
 from kernelpath.show import picture
@@ -230,8 +231,9 @@ class _Run:
         self._notes = sandbox.Notes()
 
     def call(self, entry: Callable[..., Any]) -> Any:
+        within = labs.surround(self._watch, entry, self.inputs)
         with self._journal.noting(self._notes), remember(self._memory):
-            return self._thread.call(entry, *self.inputs, within=self._watch)
+            return self._thread.call(entry, *self.inputs, within=within)
 
     @property
     def launches(self) -> list[Launched]:
