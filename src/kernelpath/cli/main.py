@@ -23,7 +23,7 @@ from rich.text import Text
 from kernelpath.course import lesson, progress, registry
 from kernelpath.course.errors import DeclarationError
 from kernelpath.course.progress import Progress, Record
-from kernelpath.course.registry import Item, Tree
+from kernelpath.course.registry import Item, Lane, Tree
 from kernelpath.course.stubs import NoStub
 from kernelpath.show import view
 from kernelpath.verdict import Measurement, Report, Verdict
@@ -742,6 +742,26 @@ def dev_check(quick: bool) -> int:
         for finding in findings:
             out.print(f"     {finding}")
     return NOT_YET if found else PASSED
+
+
+@dev.command("new")
+@click.argument("name", metavar="NAME")
+@click.option("--problem", required=True, help="The operator: a module of course/problems.")
+@click.option("--lane", type=click.Choice(["cuda", "triton", "cute", "python"]), required=True)
+@click.option("--week", type=int, help="[that of the last exercise]")
+@click.option("--letter", help="Its place in the week. [the next free one]")
+def dev_new(name: str, problem: str, lane: Lane, week: int | None, letter: str | None) -> int:
+    """Draft the files of a new exercise: declaration, lesson, stub, solution and a notebook cell."""
+    from kernelpath.dev import draft
+
+    try:
+        written = draft.draft(name, problem, lane, week, letter)
+    except draft.NotDrafted as error:
+        raise Failure(str(error)) from error
+    for path in written:
+        out.print(f"wrote {view.place(str(path), registry.root())}", soft_wrap=True)
+    view.step(out, "kp dev check --quick names what is still to be written")
+    return PASSED
 
 
 @dev.command("tables")
