@@ -13,27 +13,54 @@ from kernelpath.verdict import Report
 
 DECLARATION = '''"""Doubling: the least exercise there is."""
 import torch
-from kernelpath.course.spec import Exercise, Question, Tolerance
+from kernelpath.course.problem import Problem, Tolerance
+from kernelpath.course.spec import Exercise
 
 
 def inputs(rng, n):
     return (torch.randn(n, generator=rng, device=rng.device) + 1,)
 
 
-EXERCISE = Exercise(
-    entry="double",
+PROBLEM = Problem(
     inputs=inputs,
     cases=({"n": 1}, {"n": 1000}),
     vary=("n",),
     reference=lambda x: 2 * x.double(),
     tolerance={"float32": Tolerance(1e-6, 1e-6)},
     bytes_moved=lambda n: 8 * n,
+)
+EXERCISE = Exercise(
+    entry="double",
+    problem=PROBLEM,
     kind="python",
-    hints=("a", "b", "c"),
-    questions=(Question("?", 1, "because"),),
-    explain="done",
 )
 '''
+
+LESSON = """\
+## Hint 1
+
+a
+
+## Hint 2
+
+b
+
+## Hint 3
+
+c
+
+## Question
+
+?
+
+Answer: 1
+
+Why: because
+
+## Explanation
+
+done
+"""
 
 
 @pytest.fixture
@@ -43,6 +70,7 @@ def doubling(tmp_path: Path) -> Item:
         (tmp_path / tree / "1_architecture").mkdir(parents=True)
     item = Item(tmp_path, "1_architecture/w01a_double")
     item.declaration.write_text(DECLARATION)
+    item.lesson.write_text(LESSON)
     item.solution.write_text("def double(x):\n    return 2 * x\n")
     return item
 

@@ -9,30 +9,46 @@ from pathlib import Path
 
 import pytest
 
-from kernelpath import dev
 from kernelpath.cli import main as cli
 from kernelpath.course import registry
+from kernelpath.course.errors import DeclarationError
 from kernelpath.course.progress import Progress
 from kernelpath.course.registry import Item
-from kernelpath.course.spec import DeclarationError
+from kernelpath.dev import invariants
 from kernelpath.exam import checkpoint
 from kernelpath.exam.checkpoint import ANSWERS, Certificate, Exam, NotValid, Sheet
 from kernelpath.grading import grade
 from kernelpath.verdict import Interval, Measurement, Report, Verdict
 
 EXAM = '''"""Checkpoint 1."""
-from kernelpath.course.spec import Checkpoint, Question
+from kernelpath.course.spec import Checkpoint
 
 CHECKPOINT = Checkpoint(
     deliverable="double",
-    questions={1: (
-        Question("Which colour?", "green", "it is green", choices=("red", "green", "blue", "grey")),
-        Question("How many threads?", 1024.0, "32 times 32", tolerance=0.1),
-    )},
     draws=2,
     pass_mark=0.6,
 )
 '''
+QUESTIONS = """\
+## Week 1: question
+
+Which colour?
+
+- [ ] red
+- [x] green
+- [ ] blue
+- [ ] grey
+
+Why: it is green
+
+## Week 1: question
+
+How many threads?
+
+Answer: 1024 within 10 %
+
+Why: 32 times 32
+"""
 RIGHT = "def double(x):\n    return 2 * x\n"
 
 
@@ -40,6 +56,7 @@ RIGHT = "def double(x):\n    return 2 * x\n"
 def exam(doubling: Item, monkeypatch: pytest.MonkeyPatch) -> Exam:
     """The exam of a phase of one exercise, which is passed. Its questions: colour (green), threads (1024), ? (1)."""
     (doubling.root / "checks" / "1_architecture" / "checkpoint.py").write_text(EXAM)
+    (doubling.root / "checks" / "1_architecture" / "checkpoint.md").write_text(QUESTIONS)
     doubling.stub.write_text(RIGHT)
     monkeypatch.chdir(doubling.root)
     return checkpoint.find(1, doubling.root)
@@ -124,7 +141,9 @@ def test_what_the_learner_wrote_outlives_a_change_of_the_course(exam: Exam) -> N
     sheet = fill(exam, "green", "1000", "7")
     sheet.path.write_text(sheet.path.read_text().replace("[answers]", "# my own note\n[answers]"))
     declaration = exam.root / "checks" / exam.phase / "checkpoint.py"
-    declaration.write_text(EXAM.replace("draws=2", "draws=3").replace("How many threads?", "How many threads at all?"))
+    declaration.write_text(EXAM.replace("draws=2", "draws=3"))
+    asked = declaration.with_suffix(".md")
+    asked.write_text(QUESTIONS.replace("How many threads?", "How many threads at all?"))
     newer = Sheet(checkpoint.find(1, exam.root), sheet.path)
     newer.save()
     assert list(newer.right.values()) == [True, False, False]
@@ -305,8 +324,8 @@ def test_without_the_exercise_its_deliverable_is_not_run(
 def test_the_questions_of_one_week(
     exam: Exam, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    declaration = exam.root / "checks" / exam.phase / "checkpoint.py"
-    declaration.write_text(EXAM.replace("questions={1: (", "questions={2: ("))
+    asked = exam.root / "checks" / exam.phase / "checkpoint.md"
+    asked.write_text(QUESTIONS.replace("Week 1", "Week 2"))
     notebook = exam.root / "notebooks" / exam.phase / "week01_x.ipynb"
     notebook.parent.mkdir(parents=True)
     notebook.write_text("{}")
@@ -358,13 +377,14 @@ def test_a_broken_exam_is_named(exam: Exam) -> None:
 
 
 def test_the_deliverable_must_be_an_exercise_whose_size_varies(exam: Exam) -> None:
-    assert list(dev.checkpoints_are_valid(exam.root)) == []
+    assert list(invariants.checkpoints_are_valid(exam.root)) == []
     path = exam.root / "checks" / "1_architecture" / "checkpoint.py"
     path.write_text(EXAM.replace('deliverable="double"', 'deliverable="triple"'))
-    assert [found.partition(": ")[2] for found in dev.checkpoints_are_valid(exam.root)] == [
-        "its deliverable triple is no exercise of the phase"
+    assert [found.partition(": ")[2] for found in invariants.checkpoints_are_valid(exam.root)] == [
+        "its deliverable triple is not an exercise of the phase; name one"
     ]
-    path.write_text(EXAM.replace("questions={1: (", "questions={4: ("))
-    assert [found.partition(": ")[2] for found in dev.checkpoints_are_valid(exam.root)] == [
-        "it has questions of week 4, which has no exercise in the phase"
+    path.write_text(EXAM)
+    path.with_suffix(".md").write_text(QUESTIONS.replace("Week 1", "Week 4"))
+    assert [found.partition(": ")[2] for found in invariants.checkpoints_are_valid(exam.root)] == [
+        "it has questions of week 4, which has no exercise in the phase; give them another week"
     ]

@@ -7,7 +7,7 @@ import math
 import pytest
 import torch
 
-from kernelpath.course.spec import EXACT, Tolerance
+from kernelpath.course.problem import EXACT, Tolerance
 from kernelpath.grading import compare
 from kernelpath.verdict import Verdict
 

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from kernelpath.course import draw, registry
-from kernelpath.course.spec import Case
+from kernelpath.course.problem import Case
 from kernelpath.grading import compare, grade
 
 Round = Callable[[torch.Tensor], torch.Tensor]

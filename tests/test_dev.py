@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 import torch
 
-from kernelpath import dev
 from kernelpath.course import registry, stubs
 from kernelpath.course.registry import Item
-from kernelpath.dev import Invariant
+from kernelpath.dev import controls, invariants
+from kernelpath.dev.invariants import Invariant
 
 SOLUTION = "import torch\n\n\ndef double(x):\n    y = 2 * x\n    return y\n"
 STUB = "import torch\n\n\ndef double(x):\n    # TODO: y is twice x\n    raise NotImplementedError\n    return y\n"
@@ -47,12 +47,12 @@ def findings(invariant: Invariant, root: Path) -> list[str]:
     return list(invariant(root))
 
 
-@pytest.mark.parametrize("invariant", dev.ALL, ids=lambda invariant: invariant.__name__)
+@pytest.mark.parametrize("invariant", invariants.ALL, ids=lambda invariant: invariant.__name__)
 def test_a_course_in_order_has_no_findings(course: Path, invariant: Invariant) -> None:
     assert findings(invariant, course) == []
 
 
-@pytest.mark.parametrize("invariant", dev.QUICK, ids=lambda invariant: invariant.__name__)
+@pytest.mark.parametrize("invariant", invariants.QUICK, ids=lambda invariant: invariant.__name__)
 def test_this_course_has_no_findings(invariant: Invariant) -> None:
     assert findings(invariant, Path(__file__).parents[1]) == []
 
@@ -60,16 +60,16 @@ def test_this_course_has_no_findings(invariant: Invariant) -> None:
 def test_no_exercise_at_all_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "checks").mkdir()
     with pytest.raises(registry.LookupFailed, match="declares no exercise"):
-        findings(dev.trees_agree, tmp_path)
+        findings(invariants.trees_agree, tmp_path)
 
 
 def test_a_name_used_twice_is_found(course: Path) -> None:
     declaration = course / "checks" / "1_architecture" / "w01a_double.py"
     for stem in ("w02a_double", "w01a_other"):
         declaration.with_name(f"{stem}.py").write_text(declaration.read_text())
-    assert findings(dev.names_are_unique, course) == [
-        "2 exercises have the name double",
-        "2 exercises have the place w01a",
+    assert findings(invariants.names_are_unique, course) == [
+        "2 exercises have the name double; rename all but one",
+        "2 exercises have the place w01a; rename all but one",
     ]
 
 
@@ -82,7 +82,7 @@ def test_a_name_used_twice_is_found(course: Path) -> None:
 )
 def test_a_missing_file_is_found(course: Path, change: str, found: str) -> None:
     (course / change).unlink()
-    assert findings(dev.trees_agree, course)[0].startswith(found)
+    assert findings(invariants.trees_agree, course)[0].startswith(found)
 
 
 @pytest.mark.parametrize(
@@ -91,6 +91,8 @@ def test_a_missing_file_is_found(course: Path, change: str, found: str) -> None:
         "phases/1_architecture/notes.txt",
         "solutions/1_architecture/w01a_double.cpp",
         "checks/1_architecture/w01a_double.cu",
+        "checks/1_architecture/w01a_treble.md",
+        "checks/1_architecture/notes.md",
         "checks/helpers.py",
         "notebooks/1_architecture/week1.ipynb",
         "notebooks/week01_threads.ipynb",
@@ -98,12 +100,20 @@ def test_a_missing_file_is_found(course: Path, change: str, found: str) -> None:
 )
 def test_a_stray_file_is_found(course: Path, stray: str) -> None:
     (course / stray).write_text("")
-    assert findings(dev.trees_agree, course) == [f"{stray} belongs to no exercise"]
+    assert findings(invariants.trees_agree, course) == [f"{stray} belongs to no exercise; rename or remove it"]
+
+
+def test_a_kernel_that_the_declaration_launches_is_no_stray_file(course: Path) -> None:
+    declaration = course / "checks/1_architecture/w01a_double.py"
+    declaration.with_suffix(".cu").write_text("")
+    assert len(findings(invariants.trees_agree, course)) == 1
+    declaration.write_text(declaration.read_text() + 'KERNEL = "w01a_double.cu"\n')
+    assert findings(invariants.trees_agree, course) == []
 
 
 def test_drift_names_the_line(course: Path) -> None:
     (course / "phases/1_architecture/w01a_double.py").write_text(STUB.replace("return y", "return z"))
-    assert findings(dev.stubs_do_not_drift, course) == [
+    assert findings(invariants.stubs_do_not_drift, course) == [
         "phases/1_architecture/w01a_double.py:7 is not in the solution: return z"
     ]
 
@@ -111,56 +121,69 @@ def test_drift_names_the_line(course: Path) -> None:
 def test_a_notebook_without_the_exercise_is_found(course: Path) -> None:
     notebook = course / "notebooks/1_architecture/week01_threads.ipynb"
     notebook.write_text("{}")
-    assert findings(dev.notebooks_have_their_exercises, course) == [
-        "notebooks/1_architecture/week01_threads.ipynb does not mention double"
+    assert findings(invariants.notebooks_have_their_exercises, course) == [
+        "notebooks/1_architecture/week01_threads.ipynb does not mention double; introduce it there"
     ]
     notebook.unlink()
-    assert "week 1 has no notebook" in findings(dev.notebooks_have_their_exercises, course)[0]
+    assert "week 1 has no notebook" in findings(invariants.notebooks_have_their_exercises, course)[0]
 
 
 def test_a_broken_declaration_is_found(course: Path) -> None:
     declaration = course / "checks/1_architecture/w01a_double.py"
-    declaration.write_text(declaration.read_text().replace('("a", "b", "c")', '("a", "b")'))
-    assert "hints: there must be three" in findings(dev.declarations_are_valid, course)[0]
+    declaration.write_text(declaration.read_text().replace('entry="double"', 'entry="twice x"'))
+    assert "entry: 'twice x' is not the name" in findings(invariants.declarations_are_valid, course)[0]
+
+
+def test_a_broken_lesson_is_found(course: Path) -> None:
+    lesson = course / "checks/1_architecture/w01a_double.md"
+    lesson.write_text(lesson.read_text().replace("## Hint 3\n\nc\n", ""))
+    assert "it has 2 hints; write three" in findings(invariants.lessons_are_valid, course)[0]
+    lesson.unlink()
+    assert findings(invariants.trees_agree, course) == [
+        "1_architecture/w01a_double has no checks/1_architecture/w01a_double.md; write it: course/lesson.py says how"
+    ]
 
 
 def test_a_loose_tolerance_admits_the_next_lower_precision(course: Path) -> None:
     declaration = course / "checks/1_architecture/w01a_double.py"
     loose = declaration.read_text().replace("Tolerance(1e-6, 1e-6)", "Tolerance(1e-2, 1e-2)")
     declaration.write_text(loose.replace('kind="python"', 'kind="kernel"'))
-    assert findings(dev.controls_are_rejected, course) == ["double: the next lower precision passes on every case"]
+    assert findings(invariants.controls_are_rejected, course) == [
+        "double: the next lower precision passes on every case; tighten the tolerance or add a case"
+    ]
 
 
 def test_a_tolerance_below_the_rounding_of_the_output_is_found(course: Path) -> None:
     declaration = course / "checks/1_architecture/w01a_double.py"
     broken = declaration.read_text().replace("2 * x.double()", "x.double() / 3").replace("1e-6, 1e-6", "1e-9, 0.0")
     declaration.write_text(broken)
-    assert "the rounded truth is called wrong" in findings(dev.controls_are_rejected, course)[0]
+    assert "the rounded truth is called wrong" in findings(invariants.controls_are_rejected, course)[0]
 
 
 def test_inputs_that_do_not_change_admit_the_first_output(course: Path) -> None:
     declaration = course / "checks/1_architecture/w01a_double.py"
     declaration.write_text(declaration.read_text().replace("generator=rng", "generator=rng.manual_seed(0)"))
-    assert findings(dev.controls_are_rejected, course) == []  # the same output is then the right one
+    assert findings(invariants.controls_are_rejected, course) == []  # the same output is then the right one
 
 
 def test_the_lower_precision_keeps_exponents_and_drops_bits() -> None:
     values = torch.tensor([1.0 + 2**-10, 1.0 + 2**-12, -3e30, 0.0, float("inf")])
-    lowered = dev._lower(values)
+    lowered = controls.lowered(values)
     assert lowered[0] == 1.0 + 2**-10
     assert lowered[1] == 1.0
     assert torch.allclose(lowered[2], values[2], rtol=2**-11)
     assert lowered[3:].tolist() == [0.0, float("inf")]
-    assert dev._lower(torch.arange(3)).tolist() == [0, 1, 2]
+    assert controls.lowered(torch.arange(3)).tolist() == [0, 1, 2]
 
 
 def test_a_stub_that_passes_and_a_solution_that_fails_are_found(course: Path) -> None:
     (course / "phases/1_architecture/w01a_double.py").write_text(SOLUTION)
     (course / "solutions/1_architecture/w01a_double.py").write_text(SOLUTION.replace("2", "3"))
-    assert findings(dev.stubs_end_as_not_started, course) == [
-        "phases/1_architecture/w01a_double.py ends as PASSED: right on every case, within its limits"
+    assert findings(invariants.stubs_end_as_not_started, course) == [
+        "phases/1_architecture/w01a_double.py ends as PASSED: right on every case, within its limits;"
+        " it must end as NOT_STARTED"
     ]
-    assert "ends as WRONG_VALUES" in findings(dev.solutions_pass, course)[0]
+    assert "ends as WRONG_VALUES" in findings(invariants.solutions_pass, course)[0]
 
 
 def test_a_reject_that_passes_is_found(course: Path) -> None:
@@ -168,23 +191,24 @@ def test_a_reject_that_passes_is_found(course: Path) -> None:
     rejects.mkdir(parents=True)
     (rejects / "WRONG_VALUES_thrice.py").write_text(SOLUTION.replace("2", "3"))
     (rejects / "WRONG_SHAPE_not_at_all.py").write_text(SOLUTION)
-    found = findings(dev.rejects_get_their_verdicts, course)
+    found = findings(invariants.rejects_get_their_verdicts, course)
     assert found == [
-        "tests/rejects/any/w01a_double/WRONG_SHAPE_not_at_all.py ends as PASSED: right on every case, within its limits"
+        "tests/rejects/any/w01a_double/WRONG_SHAPE_not_at_all.py ends as PASSED: right on every case, within its"
+        " limits; it must end as WRONG_SHAPE"
     ]
 
 
 def test_a_notebook_that_stops_is_found(course: Path) -> None:
     notebook = course / "notebooks/1_architecture/week01_threads.ipynb"
     notebook.write_text(json.dumps(notebook_of("1 / 0")))
-    assert findings(dev.notebooks_run, course) == [
+    assert findings(invariants.notebooks_run, course) == [
         "notebooks/1_architecture/week01_threads.ipynb: ZeroDivisionError: division by zero"
     ]
 
 
 def test_a_stale_table_is_found(course: Path) -> None:
     (course / "README.md").write_text("<!-- table: syllabus -->\nold\n<!-- end -->\n")
-    assert findings(dev.tables_are_current, course) == [
+    assert findings(invariants.tables_are_current, course) == [
         "a table of README.md differs from its regeneration: kp dev tables"
     ]
 

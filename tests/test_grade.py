@@ -97,7 +97,7 @@ def test_a_declaration_may_say_in_its_own_words_what_is_wrong(
     doubling: Item, grade_text: GradeText, source: str, verdict: str, said: str
 ) -> None:
     words = "    check=lambda inputs, outputs: 'tripled' if torch.allclose(outputs[0], 3 * inputs[0]) else None,\n"
-    doubling.declaration.write_text(doubling.declaration.read_text().replace("    hints=", words + "    hints="))
+    doubling.declaration.write_text(doubling.declaration.read_text().replace("    kind=", words + "    kind="))
     report = grade_text(source)
     assert report.verdict == verdict
     assert said in report.cause

@@ -9,8 +9,11 @@ from pathlib import Path
 import pytest
 
 from kernelpath.course import registry
+from kernelpath.course.errors import DeclarationError, Withheld
 from kernelpath.course.registry import Item, LookupFailed
-from kernelpath.course.spec import DeclarationError
+
+LESSON = "".join(f"## Hint {n}\n\na\n\n" for n in (1, 2, 3))
+LESSON += "## Question\n\n?\n\nAnswer: 1\n\nWhy: so\n\n## Explanation\n\ndone\n"
 
 STEMS = (
     "2_cuda/w07a_softmax",
@@ -28,7 +31,8 @@ def checkout(tmp_path: Path) -> Path:
     for stem in STEMS:
         declaration = Item(tmp_path, stem).declaration
         declaration.parent.mkdir(parents=True, exist_ok=True)
-        declaration.write_text('"""A title.\n\nMore."""\nEXERCISE = Exercise(hints=("a", "b", "c"), explain=text)\n')
+        declaration.write_text('"""A title.\n\nMore."""\nEXERCISE = Exercise(baseline=text)\n')
+        declaration.with_suffix(".md").write_text(LESSON)
     return tmp_path
 
 
@@ -78,6 +82,8 @@ def test_every_path_follows_from_the_stem(checkout: Path) -> None:
     item = registry.find("softmax", checkout)
     assert (item.week, item.phase, item.name) == (7, "2_cuda", "softmax")
     assert item.declaration == checkout / "checks/2_cuda/w07a_softmax.py"
+    assert item.lesson == checkout / "checks/2_cuda/w07a_softmax.md"
+    assert item.baseline == checkout / "checks/2_cuda/w07a_softmax.cu"
     assert item.stub == checkout / "phases/2_cuda/w07a_softmax.py"
     assert item.solution == checkout / "solutions/2_cuda/w07a_softmax.py"
     assert item.files("phases") == ()
@@ -114,14 +120,32 @@ def test_the_lane_follows_from_the_stub_where_solutions_are_withheld(checkout: P
     assert item.lane == "python"
 
 
-def test_titles_and_literals_are_read_without_importing(checkout: Path) -> None:
+def test_titles_and_stars_are_read_without_importing(checkout: Path) -> None:
     item = registry.find("softmax", checkout)
     assert item.title == "A title"
-    assert registry.literal(item, "hints") == ("a", "b", "c")
-    with pytest.raises(DeclarationError, match="explain is not a literal"):
-        registry.literal(item, "explain")
-    with pytest.raises(DeclarationError, match=r"gives Exercise.* no questions"):
-        registry.literal(item, "questions")
+    assert item.stars == 3
+    other = registry.find("add_one", checkout)
+    other.declaration.write_text('"""Another."""\nEXERCISE = Exercise(entry="add_one")\n')
+    assert other.stars == 1
+
+
+def test_the_solution_of_another_exercise_is_loaded_when_it_is_called(doubling: Item) -> None:
+    asking = doubling.declaration.with_name("w02a_asking.py")
+    asking.write_text("from kernelpath.course.registry import solution_of\nBASELINE = solution_of('double')\n")
+    doubling.solution.write_text("def double(x):\n    return 7 * x\n")
+    baseline = registry.import_file(asking, "asking", listed=False).BASELINE
+    assert baseline(3) == 21
+    doubling.solution.unlink()
+    registry._solution.cache_clear()
+    again = registry.import_file(asking, "asking", listed=False).BASELINE
+    with pytest.raises(Withheld, match=r"double is withheld: there is no solutions/1_architecture/w01a_double\.py"):
+        again(3)
+
+
+def test_a_kernel_in_checks_is_the_baseline_of_its_declaration() -> None:
+    launched = {item.name for item in registry.exercises() if item.baseline.name in item.declaration.read_text()}
+    assert launched == {item.name for item in registry.exercises() if item.baseline.is_file()}
+    assert "matmul_tiled" in launched, "its baseline was the solution of another exercise, which may be withheld"
 
 
 @pytest.mark.parametrize(
@@ -130,7 +154,7 @@ def test_titles_and_literals_are_read_without_importing(checkout: Path) -> None:
         ("x = 1\n", "declares 0 exercises; it must declare one"),
         ("import no_such_module\n", "cannot be imported: ModuleNotFoundError: No module named 'no_such_module'"),
         ("def broken(:\n", "cannot be imported: SyntaxError"),
-        ("from kernelpath.course.spec import Tolerance\nTolerance(2, 0)\n", r"w07a_softmax\.py: tolerance: rtol"),
+        ("from kernelpath.course.problem import Tolerance\nTolerance(2, 0)\n", r"w07a_softmax\.py: tolerance: rtol"),
     ],
 )
 def test_a_broken_declaration_is_named_with_its_file(checkout: Path, text: str, said: str) -> None:
@@ -156,8 +180,8 @@ def test_a_stem_of_another_form_is_refused() -> None:
 
 def test_listing_imports_neither_torch_nor_a_declaration(checkout: Path) -> None:
     code = (
-        "import sys; from pathlib import Path; from kernelpath.course import registry\n"
-        f"[(item.title, registry.literal(item, 'hints')) for item in registry.exercises(Path({str(checkout)!r}))]\n"
+        "import sys; from pathlib import Path; from kernelpath.course import lesson, registry\n"
+        f"[(item.title, lesson.read(item.lesson).hints) for item in registry.exercises(Path({str(checkout)!r}))]\n"
         "print('torch' in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout.strip() == "False"

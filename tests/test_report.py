@@ -59,6 +59,7 @@ def kept(doubling: Item, monkeypatch: pytest.MonkeyPatch) -> Progress:
     monkeypatch.chdir(doubling.root)
     for stem in ("w02a_halve", "w02b_treble"):
         doubling.declaration.with_name(f"{stem}.py").write_text(doubling.declaration.read_text())
+        doubling.lesson.with_name(f"{stem}.md").write_text(doubling.lesson.read_text())
     progress = Progress(doubling.root)
     kernel = doubling.stub.with_suffix(".cu")
     kernel.write_text(SOURCE)

@@ -7,28 +7,58 @@ from typing import Any
 
 import pytest
 
-from kernelpath.course.spec import EXACT, DeclarationError, Exercise, Question, Tolerance, Traffic
+from kernelpath.course.errors import DeclarationError
+from kernelpath.course.lesson import Question
+from kernelpath.course.problem import EXACT, Problem, Tolerance
+from kernelpath.course.spec import Exercise, Traffic
 
-QUESTION = Question("How many?", 3, "Because.")
+OF_THE_PROBLEM = ("inputs", "cases", "reference", "tolerance", "bytes_moved", "flops", "vary")
 
 
-def exercise(**changes: Any) -> Exercise:
+def problem(**changes: Any) -> Problem:
     fields: dict[str, Any] = {
-        "entry": "double",
         "inputs": lambda rng, n: (n,),
         "cases": ({"n": 3, "dtype": "float32"},),
         "reference": lambda x: x,
         "tolerance": {"float32": EXACT},
-        "hints": ("a", "b", "c"),
-        "questions": (QUESTION,),
-        "explain": "More.",
         "bytes_moved": lambda n, dtype: 8 * n,
     }
+    return Problem(**{**fields, **changes})
+
+
+def exercise(**changes: Any) -> Exercise:
+    fields: dict[str, Any] = {"entry": "double", "problem": problem()}
     return Exercise(**{**fields, **changes})
 
 
-def test_a_valid_exercise_is_made() -> None:
-    assert exercise(vary=("n",)).cases[0]["n"] == 3
+def test_an_exercise_is_its_problem_seen_through() -> None:
+    shared = problem(vary=("n",), flops=lambda n, dtype: n)
+    twins = [exercise(problem=shared), exercise(problem=shared, entry="double_triton")]
+    for name in OF_THE_PROBLEM:
+        assert getattr(twins[0], name) is getattr(twins[1], name) is getattr(shared, name)
+
+
+def test_an_exercise_may_have_cases_of_its_own() -> None:
+    own = ({"n": 5, "dtype": "bfloat16"},)
+    shared = problem()
+    assert exercise(problem=shared, cases=own).cases == own
+    assert shared.cases[0]["n"] == 3
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"cases": ()}, "cases: there is none"),
+        ({"cases": ({"n": 1}, {"n": 1024})}, "cases: every size is a power of two"),
+        ({"cases": ({"dtype": "float32"},)}, "cases: every size is a power of two"),
+        ({"vary": ("rows",)}, r"vary: \['rows'\] are not arguments of every case"),
+        ({"cases": ({"n": 3}, {"m": 5}), "vary": ("n",)}, r"vary: \['n'\] are not"),
+        ({"tolerance": {}}, "tolerance: there is none"),
+    ],
+)
+def test_a_broken_rule_of_a_problem_is_named(changes: dict[str, Any], said: str) -> None:
+    with pytest.raises(DeclarationError, match=said):
+        problem(**changes)
 
 
 @pytest.mark.parametrize(
@@ -36,18 +66,15 @@ def test_a_valid_exercise_is_made() -> None:
     [
         ({"entry": "vector add"}, "entry: 'vector add' is not the name of a function"),
         ({"entry": ""}, "entry: '' is not"),
-        ({"cases": ()}, "cases: there is none"),
-        ({"cases": ({"n": 1}, {"n": 1024})}, "cases: every size is a power of two"),
-        ({"cases": ({"dtype": "float32"},)}, "cases: every size is a power of two"),
-        ({"vary": ("rows",)}, r"vary: \['rows'\] are not arguments of every case"),
-        ({"cases": ({"n": 3}, {"m": 5}), "vary": ("n",)}, r"vary: \['n'\] are not"),
-        ({"tolerance": {}}, "tolerance: there is none"),
-        ({"hints": ("a", "b")}, "hints: there must be three"),
-        ({"hints": ("a", " ", "c")}, "hints: there must be three"),
-        ({"questions": ()}, "questions: there is none"),
-        ({"explain": "\n"}, "explain: it is empty"),
+        ({"cases": ({"n": 1024, "dtype": "float32"},)}, "cases: every size is a power of two"),
+        ({"cases": ({"m": 5},), "problem": problem(vary=("n",))}, r"vary: \['n'\] are not arguments of every case"),
         ({"bench": {"n": 5}}, "bench and baseline: one goes with the other"),
         ({"baseline": abs}, "bench and baseline: one goes with the other"),
+        ({"sweep": ({"n": 5, "dtype": "float32"},)}, "sweep: nothing is timed without bench and baseline"),
+        (
+            {"sweep": ({"n": 5},), "bench": {"n": 5, "dtype": "float32"}, "baseline": abs},
+            "sweep: n=5 does not have the arguments n, dtype",
+        ),
         ({"min_speedup": 0.0}, "min_speedup: 0.0 is not positive"),
     ],
 )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kernelpath.course import registry
+from kernelpath.course.labs import multiprocessor
 from kernelpath.lanes import cuda
 from kernelpath.simt.occupancy import Occupancy, occupancy, registers
 
@@ -30,10 +30,9 @@ def test_occupancy(threads: int, registers_: int, shared: int, device: str, expe
 
 
 def test_agrees_with_the_driver_of_an_h200() -> None:
-    declared = registry.import_file(registry.find("occupancy").declaration, "occupancy_declaration", listed=False)
-    assert len(declared.RECORDED) > 40
-    for *kernel, blocks in declared.RECORDED:
-        assert declared.published("sm_90", *kernel) == blocks, kernel
+    assert len(multiprocessor.RECORDED) > 40
+    for *kernel, blocks in multiprocessor.RECORDED:
+        assert multiprocessor.published("sm_90", *kernel) == blocks, kernel
 
 
 def test_a_block_that_does_not_fit() -> None:

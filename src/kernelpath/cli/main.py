@@ -20,10 +20,10 @@ import click
 from rich.console import Console
 from rich.text import Text
 
-from kernelpath.course import progress, registry
+from kernelpath.course import lesson, progress, registry
+from kernelpath.course.errors import DeclarationError
 from kernelpath.course.progress import Progress, Record
-from kernelpath.course.registry import Item, Tree
-from kernelpath.course.spec import DeclarationError
+from kernelpath.course.registry import Item, Lane, Tree
 from kernelpath.course.stubs import NoStub
 from kernelpath.show import view
 from kernelpath.verdict import Measurement, Report, Verdict
@@ -291,7 +291,7 @@ def _interruptible() -> Iterator[None]:
 
 
 def _show(item: Item, graded: Report, *, next_step: bool = True) -> None:
-    view.report(out, item, graded, explain=registry.load(item).explain, next_step=next_step)
+    view.report(out, item, graded, explain=lesson.read(item.lesson).explain, next_step=next_step)
 
 
 def _remember(item: Item, graded: Report) -> None:
@@ -377,7 +377,7 @@ def hint(item: Item, level: int | None) -> int:
 
     The next one that you have not seen, or the one of LEVEL 1, 2 or 3. After a pass they are not counted.
     """
-    hints = registry.literal(item, "hints")
+    hints = lesson.read(item.lesson).hints
     known = dict(_records())[item]
     level = level or min(known.hints + 1, len(hints))
     out.print(Text.assemble((f"hint {level} of {len(hints)}: ", "bold"), hints[level - 1]))
@@ -735,7 +735,7 @@ def dev() -> None:
 @click.option("--quick", is_flag=True, help="Only what needs no grading.")
 def dev_check(quick: bool) -> int:
     """Check the invariants that hold the course together."""
-    from kernelpath import dev as invariants
+    from kernelpath.dev import invariants
 
     found = 0
     for invariant in invariants.QUICK if quick else invariants.ALL:
@@ -747,6 +747,26 @@ def dev_check(quick: bool) -> int:
         for finding in findings:
             out.print(f"     {finding}")
     return NOT_YET if found else PASSED
+
+
+@dev.command("new")
+@click.argument("name", metavar="NAME")
+@click.option("--problem", required=True, help="The operator: a module of course/problems.")
+@click.option("--lane", type=click.Choice(["cuda", "triton", "cute", "python"]), required=True)
+@click.option("--week", type=int, help="[that of the last exercise]")
+@click.option("--letter", help="Its place in the week. [the next free one]")
+def dev_new(name: str, problem: str, lane: Lane, week: int | None, letter: str | None) -> int:
+    """Draft the files of a new exercise: declaration, lesson, stub, solution and a notebook cell."""
+    from kernelpath.dev import draft
+
+    try:
+        written = draft.draft(name, problem, lane, week, letter)
+    except draft.NotDrafted as error:
+        raise Failure(str(error)) from error
+    for path in written:
+        out.print(f"wrote {view.place(str(path), registry.root())}", soft_wrap=True)
+    view.step(out, "kp dev check --quick names what is still to be written")
+    return PASSED
 
 
 @dev.command("tables")

@@ -1,6 +1,6 @@
-"""Finds the exercises: every file in checks/ is one, and every other path follows from its stem.
+"""Finds the exercises: every file checks/<phase>/w*.py declares one, and every other path follows from its stem.
 
-Listing imports neither torch nor a declaration: titles and hints are read from the syntax tree.
+Listing imports neither torch nor a declaration: titles are read from the syntax tree, hints from the lesson.
 """
 
 from __future__ import annotations
@@ -10,13 +10,16 @@ import difflib
 import importlib.util
 import re
 import sys
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from pathlib import Path, PurePath
 from types import ModuleType
 from typing import Any, Literal, TypeVar
 
-from kernelpath.course.spec import Checkpoint, DeclarationError, Exercise
+from kernelpath.course import lesson
+from kernelpath.course.errors import DeclarationError, Withheld
+from kernelpath.course.spec import Checkpoint, Exercise
 
 Tree = Literal["phases", "solutions"]
 Lane = Literal["cuda", "triton", "cute", "python"]
@@ -41,7 +44,9 @@ class Item:
     def _parts(self) -> re.Match[str]:
         match = _STEM.fullmatch(self.stem.partition("/")[2])
         if match is None:
-            raise DeclarationError(f"checks/{self.stem}.py is not named like w07a_softmax.py (week, letter, name)")
+            raise DeclarationError(
+                f"checks/{self.stem}.py is not named like w07a_softmax.py (week, letter, name); rename it"
+            )
         return match
 
     @property
@@ -60,6 +65,16 @@ class Item:
     @property
     def declaration(self) -> Path:
         return self.root / "checks" / f"{self.stem}.py"
+
+    @property
+    def lesson(self) -> Path:
+        """What the exercise says in prose; `lesson.read` reads it."""
+        return self.declaration.with_suffix(".md")
+
+    @property
+    def baseline(self) -> Path:
+        """The kernel that a submission races, where the declaration launches one of its own."""
+        return self.declaration.with_suffix(".cu")
 
     @property
     def stub(self) -> Path:
@@ -102,14 +117,14 @@ class Item:
         try:
             return ast.parse(self.declaration.read_text(encoding="utf-8"), str(self.declaration))
         except (OSError, SyntaxError, UnicodeDecodeError) as error:
-            raise DeclarationError(f"{self.declaration} cannot be read: {error}") from error
+            raise DeclarationError(f"{self.declaration} cannot be read: {error}; fix it or restore it") from error
 
     @property
     def title(self) -> str:
         """The first line of the declaration's docstring, without its full stop."""
         text = ast.get_docstring(self._tree)
         if not text:
-            raise DeclarationError(f"{self.declaration} has no docstring; its first line is the title")
+            raise DeclarationError(f"{self.declaration} has no docstring; write one, its first line is the title")
         return text.splitlines()[0].rstrip(".")
 
     @cached_property
@@ -156,19 +171,6 @@ def find(text: str, at: Path | None = None) -> Item:
     raise LookupFailed(f"there is no exercise {text!r}; {meant}")
 
 
-def literal(item: Item, field: str) -> Any:
-    """A field of the declaration that is written as a literal (hints, explain), read without importing it."""
-    for node in ast.walk(item._tree):
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "Exercise":
-            for keyword in node.keywords:
-                if keyword.arg == field:
-                    try:
-                        return ast.literal_eval(keyword.value)
-                    except ValueError as error:
-                        raise DeclarationError(f"{item.declaration}: {field} is not a literal") from error
-    raise DeclarationError(f"{item.declaration} gives Exercise(...) no {field}")
-
-
 def import_file(path: Path, name: str, listed: bool = True) -> ModuleType:
     """Import the file at `path` as the module `name`, without touching sys.path; not in sys.modules unless listed."""
     module_spec = importlib.util.spec_from_file_location(name, path)
@@ -188,11 +190,40 @@ def load(item: Item) -> Exercise:
 
 
 def load_checkpoint(phase: str, at: Path | None = None) -> Checkpoint:
-    """Import the exam of a phase such as "2_cuda". Raises LookupFailed if it has none, and DeclarationError."""
+    """Import the exam of a phase such as "2_cuda", with the questions that checkpoint.md beside it asks.
+
+    Raises LookupFailed if the phase has no exam, and DeclarationError.
+    """
     path = (at or root()) / "checks" / phase / "checkpoint.py"
     if not path.is_file():
         raise LookupFailed(f"phase {phase} has no checkpoint yet: there is no {path}; kp next goes on")
-    return _declared(path, Checkpoint, f"checkpoint_{phase}")
+    declared = _declared(path, Checkpoint, f"checkpoint_{phase}")
+    return replace(declared, questions=lesson.read_checkpoint(path.with_suffix(".md")))
+
+
+def solution_of(name: str) -> Callable[..., Any]:
+    """The reference kernel of another exercise, for a declaration to race against.
+
+    It is loaded when it is first called. Raises Withheld then, where this checkout has no solutions.
+    """
+    at = Path(sys._getframe(1).f_globals["__file__"]).parents[2]  # of checks/<phase>/<stem>.py
+
+    def call(*arguments: Any) -> Any:
+        return _solution(name, at)(*arguments)
+
+    return call
+
+
+@lru_cache
+def _solution(name: str, at: Path) -> Callable[..., Any]:
+    item = find(name, at)
+    if not item.files("solutions"):
+        missing = item.solution.relative_to(at)
+        raise Withheld(f"the reference kernel of {name} is withheld: there is no {missing}")
+    entry: Callable[..., Any] = getattr(
+        import_file(item.solution, f"kernelpath_solution_{name}", listed=False), load(item).entry
+    )
+    return entry
 
 
 def _declared(path: Path, kind: type[_Declaration], name: str) -> _Declaration:
@@ -201,8 +232,9 @@ def _declared(path: Path, kind: type[_Declaration], name: str) -> _Declaration:
     except DeclarationError as error:
         raise DeclarationError(f"{path}: {error}") from error
     except Exception as error:
-        raise DeclarationError(f"{path} cannot be imported: {type(error).__name__}: {error}") from error
+        raise DeclarationError(f"{path} cannot be imported: {type(error).__name__}: {error}; fix it") from error
     declared = [value for value in vars(module).values() if isinstance(value, kind)]
     if len(declared) != 1:
-        raise DeclarationError(f"{path} declares {len(declared)} {kind.__name__.lower()}s; it must declare one")
+        name = kind.__name__
+        raise DeclarationError(f"{path} declares {len(declared)} {name.lower()}s; it must declare one: {name}(...)")
     return declared[0]

@@ -1,57 +1,22 @@
-"""What an exercise is: one frozen `Exercise` in each file of checks/, read by everything else.
+"""What an exercise is: one frozen `Exercise` in each file of checks/, over a problem that other exercises may share.
 
-Tensors are torch tensors; this module does not import torch, so that reading a declaration's types costs nothing.
+What is said in prose (hints, questions, explanation) is the exercise's lesson, in the .md file beside it.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
+from kernelpath.course.errors import require
+from kernelpath.course.lesson import Question
+from kernelpath.course.problem import Case, Problem, Tolerance, arguments, check_cases
+
 if TYPE_CHECKING:
     import torch
 
-Case = Mapping[str, Any]
-"""The arguments of one case by name, such as `{"rows": 33, "columns": 1000, "dtype": "bfloat16"}`."""
-
-
-def arguments(case: Case) -> str:
-    """A case in words: "rows=33 columns=1000"."""
-    return " ".join(f"{name}={value}" for name, value in case.items())
-
-
 Kind = Literal["kernel", "python", "distributed", "trace", "written"]
-
-
-class DeclarationError(Exception):
-    """A file in checks/ does not declare a valid exercise. The message names the field and the rule it breaks."""
-
-
-def _require(condition: bool, message: str) -> None:
-    if not condition:
-        raise DeclarationError(message)
-
-
-@dataclass(frozen=True)
-class Tolerance:
-    """How far an output may lie from the float64 reference: `|out - ref| <= rtol * |ref| + atol * rms(ref)`.
-
-    `atol` is in units of the reference's root mean square, so that no tolerance admits an output of zeros.
-    Calibrate it so that the same computation in the next lower precision fails.
-    """
-
-    rtol: float
-    atol: float
-
-    def __post_init__(self) -> None:
-        _require(self.rtol >= 0 and self.atol >= 0, f"tolerance: rtol={self.rtol} or atol={self.atol} is negative")
-        _require(self.rtol + self.atol < 1, f"tolerance: rtol + atol = {self.rtol + self.atol} >= 1: zeros would pass")
-
-
-EXACT = Tolerance(0.0, 0.0)
-"""For integers, copies and permutations."""
 
 
 @dataclass(frozen=True)
@@ -77,40 +42,7 @@ class Traffic:
     def __post_init__(self) -> None:
         for name, least in (("sectors", 1.0), ("bank_conflicts", 0.0), ("bytes", 1.0)):
             limit = getattr(self, name)
-            _require(limit is None or limit >= least, f"traffic: {name}={limit} is below {least}, out of reach")
-
-
-@dataclass(frozen=True)
-class Question:
-    """A checkpoint question: a choice where `choices` are given, a number otherwise.
-
-    answer: the right choice, or the right number (in the unit that `ask` names).
-    why: shown after the answer, right or wrong.
-    tolerance: relative, for numbers.
-    predict: the question is asked before a measurement and held against it.
-    """
-
-    ask: str
-    answer: str | float
-    why: str
-    choices: tuple[str, ...] = ()
-    tolerance: float = 0.0
-    predict: bool = False
-
-    def __post_init__(self) -> None:
-        _require(bool(self.ask.strip() and self.why.strip()), "questions: ask and why must not be empty")
-        if self.choices:
-            _require(self.answer in self.choices, f"questions: the answer {self.answer!r} is none of the choices")
-            _require(len(set(self.choices)) == len(self.choices) >= 2, "questions: two or more different choices")
-        else:
-            number = isinstance(self.answer, (int, float)) and math.isfinite(self.answer)
-            _require(number, f"questions: without choices the answer must be a finite number, not {self.answer!r}")
-
-    def accepts(self, given: str | float) -> bool:
-        """Whether an answer is right: the choice itself, or a number within the tolerance."""
-        if isinstance(given, str) or isinstance(self.answer, str):
-            return given == self.answer
-        return abs(given - self.answer) <= max(self.tolerance, 1e-9) * abs(self.answer)
+            require(limit is None or limit >= least, f"traffic: {name}={limit} is below {least}, out of reach")
 
 
 @dataclass(frozen=True)
@@ -118,58 +50,45 @@ class Checkpoint:
     """A phase's exam, declared by the file checkpoint.py beside the declarations of its exercises.
 
     deliverable: the name of the exercise that has to pass at any size; it is graded again on `draws` further sizes.
-    questions: on the phase as a whole, by the week whose notebook prepares them.
-    pass_mark: the share of all questions that has to be answered rightly.
+    pass_mark: the share of all questions that has to be answered correctly.
+    questions: on the phase as a whole, by the week whose notebook prepares them; they are read from checkpoint.md.
     """
 
     deliverable: str
-    questions: Mapping[int, tuple[Question, ...]]
     draws: int = 3
     pass_mark: float = 0.8
+    questions: Mapping[int, tuple[Question, ...]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        _require(any(self.questions.values()), "questions: there is none")
-        _require(self.draws > 0, f"draws: {self.draws} sizes are not any size")
-        _require(0 < self.pass_mark <= 1, f"pass_mark: {self.pass_mark} is no share")
+        require(self.draws > 0, f"draws: {self.draws} sizes are not any size")
+        require(0 < self.pass_mark <= 1, f"pass_mark: {self.pass_mark} is not a share")
 
 
 @dataclass(frozen=True)
 class Exercise:
-    """One exercise. The submission's function `entry` takes the tensors of `inputs` and returns new tensors.
+    """One exercise. The submission's function `entry` takes the tensors of the problem's inputs, returns new tensors.
 
     entry: name of the function that the submission defines.
-    inputs: `inputs(rng, **case)` gives the arguments, drawn from the seeded `torch.Generator` rng, on its device.
-    cases: what is checked: 1, tile - 1, tile, tile + 1, a prime, non-contiguous where the entry accepts it.
-    vary: names of case arguments that may take any size; a further case is drawn from them when graded.
-    reference: `reference(*inputs)` gives the truth in float64, or exactly, as a tensor or a tuple of tensors.
-    tolerance: by the name of the output's dtype, such as "bfloat16".
+    problem: the operator; its inputs, reference, tolerance, bytes_moved, flops and vary are read through the exercise.
+    cases: cases of its own, in place of the problem's, with the reason beside them.
     bench: the case that is timed; its working set is well past L2.
+    sweep: further cases that `kp bench` times: a kernel is to be fast over a range of shapes, not at one size.
     baseline: `baseline(*inputs)`, what the submission races; None where time is not graded.
     min_speedup: the least ratio of the baseline's time to the submission's.
-    bytes_moved: `bytes_moved(**case)`, compulsory traffic in bytes, inputs read once and outputs written once.
-    flops: `flops(**case)`, arithmetic operations; with bytes_moved it gives the speed of light.
     traffic: limits that hold on every device.
     requires: least compute capability such as (9, 0), or None.
     kind: how it is graded: "kernel" launches kernels of its own, of "python" the result alone is graded.
-    hints: three, from a nudge to nearly the answer.
-    questions: asked at the checkpoint.
-    explain: shown after a pass: what an expert would do next, and why.
     check: `check(inputs, outputs)` gives None or a complaint in the words of the exercise. It is asked where shapes and
         dtypes are right, of right values too; a complaint stands in place of the list of wrong elements.
+
+    Raises DeclarationError for a field that breaks a rule.
     """
 
     entry: str
-    inputs: Callable[..., tuple[Any, ...]]
-    cases: Sequence[Case]
-    reference: Callable[..., torch.Tensor | tuple[torch.Tensor, ...]]
-    tolerance: Mapping[str, Tolerance]
-    hints: tuple[str, str, str]
-    questions: tuple[Question, ...]
-    explain: str
-    bytes_moved: Callable[..., int]
-    flops: Callable[..., int] | None = None
-    vary: tuple[str, ...] = ()
+    problem: Problem
+    cases: Sequence[Case] = ()
     bench: Case | None = None
+    sweep: Sequence[Case] = ()
     baseline: Callable[..., Any] | None = None
     min_speedup: float = 1.0
     traffic: Traffic = field(default_factory=Traffic)
@@ -178,18 +97,39 @@ class Exercise:
     check: Callable[[Sequence[Any], Sequence[torch.Tensor]], str | None] | None = None
 
     def __post_init__(self) -> None:
-        _require(self.entry.isidentifier(), f"entry: {self.entry!r} is not the name of a function")
-        _require(len(self.cases) > 0, "cases: there is none")
-        sizes = [value for case in self.cases for value in case.values() if isinstance(value, int)]
-        _require(any(size & (size - 1) for size in sizes), "cases: every size is a power of two; add one that is not")
-        missing = [name for name in self.vary if any(name not in case for case in self.cases)]
-        _require(not missing, f"vary: {missing} are not arguments of every case")
-        _require(bool(self.tolerance), "tolerance: there is none")
-        _require(len(self.hints) == 3 and all(hint.strip() for hint in self.hints), "hints: there must be three")
-        _require(bool(self.questions), "questions: there is none")
-        _require(bool(self.explain.strip()), "explain: it is empty")
-        _require((self.bench is None) == (self.baseline is None), "bench and baseline: one goes with the other")
-        _require(self.min_speedup > 0, f"min_speedup: {self.min_speedup} is not positive")
+        object.__setattr__(self, "cases", self.cases or self.problem.cases)
+        require(self.entry.isidentifier(), f"entry: {self.entry!r} is not the name of a function")
+        check_cases(self.cases, self.vary)
+        require((self.bench is None) == (self.baseline is None), "bench and baseline: one goes with the other")
+        require(not self.sweep or self.bench is not None, "sweep: nothing is timed without bench and baseline")
+        for case in self.sweep:
+            alike = case.keys() == self.cases[0].keys()
+            require(alike, f"sweep: {arguments(case)} does not have the arguments {', '.join(self.cases[0])}")
+        require(self.min_speedup > 0, f"min_speedup: {self.min_speedup} is not positive")
+
+    @property
+    def inputs(self) -> Callable[..., tuple[Any, ...]]:
+        return self.problem.inputs
+
+    @property
+    def reference(self) -> Callable[..., torch.Tensor | tuple[torch.Tensor, ...]]:
+        return self.problem.reference
+
+    @property
+    def tolerance(self) -> Mapping[str, Tolerance]:
+        return self.problem.tolerance
+
+    @property
+    def bytes_moved(self) -> Callable[..., int]:
+        return self.problem.bytes_moved
+
+    @property
+    def flops(self) -> Callable[..., int] | None:
+        return self.problem.flops
+
+    @property
+    def vary(self) -> tuple[str, ...]:
+        return self.problem.vary
 
     @property
     def is_kernel(self) -> bool:

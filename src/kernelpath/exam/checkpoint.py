@@ -22,10 +22,11 @@ import tomlkit
 import tomlkit.exceptions
 import torch
 
-from kernelpath.course import registry
+from kernelpath.course import lesson, registry
+from kernelpath.course.lesson import Question
 from kernelpath.course.progress import write_atomically
 from kernelpath.course.registry import Item
-from kernelpath.course.spec import Checkpoint, Question
+from kernelpath.course.spec import Checkpoint
 from kernelpath.grading import grade
 from kernelpath.grading.truth import derive
 from kernelpath.show import templates
@@ -134,7 +135,7 @@ class Exam:
     def questions(self, seed: int) -> tuple[Asked, ...]:
         """Week by week: the phase's own, then those of each exercise; the choices in the order that the seed gives."""
         own = [(week, None, question) for week, asked in self.declared.questions.items() for question in asked]
-        others = [(item.week, item, question) for item in self.items for question in registry.load(item).questions]
+        others = [(item.week, item, question) for item in self.items for question in lesson.read(item.lesson).questions]
         return tuple(self._asked(*one, seed) for one in sorted([*own, *others], key=lambda one: one[0]))
 
     def needed(self, questions: int) -> int:

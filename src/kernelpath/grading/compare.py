@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 
 import torch
 
-from kernelpath.course.spec import Tolerance
+from kernelpath.course.problem import Tolerance
 from kernelpath.device.messages import POISON
 from kernelpath.verdict import Complaint, Verdict
 from kernelpath.work.tensors import dtype_name

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
-from kernelpath.course.spec import Case, Exercise
+from kernelpath.course.problem import Case
+from kernelpath.course.spec import Exercise
 from kernelpath.grading import compare, roofline, timing
 from kernelpath.grading.truth import derive, draw_inputs, expected_outputs, output_dtype, tensor_of
 from kernelpath.verdict import Complaint, Interval, Measurement, Verdict
@@ -28,19 +30,32 @@ class Asker(Protocol):
 
 
 class Contest:
-    """Rounds of one exercise's bench case: submission, baseline and, unless withheld, reference kernel, interleaved."""
+    """Rounds of one exercise's bench case: submission, baseline and reference kernel, interleaved.
+
+    reference: its files, unless it is withheld.
+    """
 
     def __init__(
-        self, exercise: Exercise, case: Case, runner: Asker, conduct: Conduct, seed: int, device: str = "cuda"
+        self,
+        exercise: Exercise,
+        case: Case,
+        runner: Asker,
+        conduct: Conduct,
+        seed: int,
+        reference: Sequence[Path] = (),
+        device: str = "cuda",
     ) -> None:
-        self.exercise, self.case = exercise, case
+        self.exercise, self.case, self.reference = exercise, case, reference
         self._runner, self._conduct, self._seed, self._device = runner, conduct, seed, device
         self.seconds: list[list[float]] = []
         self.telemetry: dict[str, float] = {}
 
     def run(self, until: Sequence[int], progress: Callable[[str], None]) -> Complaint | None:
         """Rounds until the ratios are settled, or all the looks of `until` are taken; the first complaint ends it."""
-        ready = self._runner.ask(messages.Contest(case=dict(self.case)), messages.Ready, _SETUP_SECONDS)
+        reference = {file.name: file.read_text(encoding="utf-8") for file in self.reference}
+        ready = self._runner.ask(
+            messages.Contest(case=dict(self.case), reference=reference), messages.Ready, _SETUP_SECONDS
+        )
         self.seconds = [[] for _ in range(ready.contestants)]
         for look in until:
             while len(self.seconds[_SUBMISSION]) < look:

@@ -15,8 +15,8 @@ from typing import Literal
 import torch
 
 from kernelpath.course import registry, stubs
+from kernelpath.course.problem import Case
 from kernelpath.course.registry import Item
-from kernelpath.course.spec import Case
 from kernelpath.device import gpu
 from kernelpath.device import messages as device_messages
 from kernelpath.grading import compare, conduct, measure, traffic
@@ -412,7 +412,11 @@ class _Grading:
 
     def _measurement(self, bench: bool) -> tuple[Measurement | None, Complaint | None]:
         try:
-            return measure.measure(self.exercise, self._runner, self._kind.conduct, self.seed, self.progress, bench)
+            reference = self.item.files("solutions")
+            conduct = self._kind.conduct
+            return measure.measure(
+                self.exercise, self._runner, conduct, self.seed, self.progress, bench, reference=reference
+            )
         except Stopped as stopped:
             return None, stopped.complaint
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from pathlib import Path
 
 from kernelpath.course.spec import Exercise
 from kernelpath.grading import roofline, timing
@@ -23,13 +24,19 @@ _SETUP_SECONDS = 120.0
 
 
 def measure(
-    exercise: Exercise, runner: Asker, conduct: Conduct, seed: int, progress: Callable[[str], None], bench: bool
+    exercise: Exercise,
+    runner: Asker,
+    conduct: Conduct,
+    seed: int,
+    progress: Callable[[str], None],
+    bench: bool,
+    reference: Sequence[Path],
 ) -> tuple[Measurement | None, Complaint | None]:
     """Time the bench case. bench: take every look, for the narrowest interval. Needs a GPU."""
     assert exercise.bench is not None
     dtype = _product_dtype(exercise)
     measured_here = runner.ask(messages.Ceilings(dtype=dtype), messages.Measured, _SETUP_SECONDS)
-    contest = Contest(exercise, exercise.bench, runner, conduct, seed)
+    contest = Contest(exercise, exercise.bench, runner, conduct, seed, reference)
     looks = timing.LOOKS[-1:] if bench else timing.LOOKS
     complaint = contest.run(looks, progress)
     if complaint is not None:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from kernelpath.course.spec import Case, Traffic, arguments
+from kernelpath.course.problem import Case, arguments
+from kernelpath.course.spec import Traffic
 from kernelpath.simt.counters import AccessCounters
 from kernelpath.simt.layout import Access
 from kernelpath.verdict import Complaint, LineTraffic, Verdict

@@ -9,7 +9,8 @@ from typing import Any
 
 import torch
 
-from kernelpath.course.spec import Case, Exercise
+from kernelpath.course.problem import Case
+from kernelpath.course.spec import Exercise
 from kernelpath.work import tensors
 
 

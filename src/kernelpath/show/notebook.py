@@ -24,7 +24,7 @@ from rich.table import Table
 from rich.text import Text
 
 from kernelpath import lanes
-from kernelpath.course import registry
+from kernelpath.course import lesson, registry
 from kernelpath.course.progress import NotSaved, Progress, with_report
 from kernelpath.course.registry import Item, Tree
 from kernelpath.grading import grade, timing
@@ -79,7 +79,7 @@ def check(name: str) -> Report:
     """Grade the learner's file for an exercise, show the report and remember a pass, as `kp check` does."""
     item = registry.find(name)
     report = grade.grade(item, item.submission(tree()))
-    view.report(console(), item, report, explain=registry.load(item).explain)
+    view.report(console(), item, report, explain=lesson.read(item.lesson).explain)
     if tree() == "phases":
         _remember(item, report)
     return report
@@ -97,7 +97,7 @@ def _remember(item: Item, report: Report) -> None:
 
 def ask(name: str, number: int, answer: str | float | EllipsisType = ...) -> None:
     """Show question `number` (from 0) of an exercise. With an answer: whether it is right, and why."""
-    question = registry.load(registry.find(name)).questions[number]
+    question = lesson.read(registry.find(name).lesson).questions[number]
     shown = console()
     shown.print(Text(question.ask, "bold"))
     for choice in question.choices:

@@ -7,7 +7,7 @@ from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
-from kernelpath.course import spec
+from kernelpath.course import problem
 from kernelpath.show import view
 
 
@@ -25,5 +25,5 @@ def _environment() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters |= {"seconds": view.seconds, "stars": view.stars, "arguments": spec.arguments}
+    environment.filters |= {"seconds": view.seconds, "stars": view.stars, "arguments": problem.arguments}
     return environment

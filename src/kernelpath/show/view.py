@@ -12,9 +12,9 @@ from rich.console import Console, Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from kernelpath.course.problem import arguments
 from kernelpath.course.progress import Record, Score
 from kernelpath.course.registry import Item
-from kernelpath.course.spec import arguments
 from kernelpath.verdict import Interval, LineTraffic, Measurement, Report, Verdict
 
 if TYPE_CHECKING:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import torch
 
+from kernelpath.course.errors import Withheld
 from kernelpath.lanes import Unavailable, triton
 from kernelpath.simt import errors
 from kernelpath.verdict import Complaint, Verdict
@@ -31,7 +32,7 @@ def blame(error: BaseException, file: Path, loading: bool = False) -> Complaint:
     if isinstance(error, errors.TimedOut):
         cause = f"still running after {error.instructions:,} instructions: a loop that does not end?"
         return Complaint(Verdict.TIMED_OUT, cause, error.file or str(file), error.line)
-    if isinstance(error, (Unavailable, errors.Unsupported)):
+    if isinstance(error, (Unavailable, Withheld, errors.Unsupported)):
         return Complaint(Verdict.UNAVAILABLE, str(error), str(file), line)
     if "Failed to find C compiler" in str(error):
         return Complaint(Verdict.UNAVAILABLE, "Triton needs a C compiler for its launchers, and there is none")

@@ -63,9 +63,13 @@ class Ceilings(Asked, frozen=True, tag=True, kw_only=True):
 
 
 class Contest(Asked, frozen=True, tag=True, kw_only=True):
-    """Get ready to time the case: submission, baseline and, unless it is withheld, the reference kernel."""
+    """Get ready to time the case: submission, baseline and, unless it is withheld, the reference kernel.
+
+    reference: its files by name. The submission has given all its answers by now, and cannot read them where they are.
+    """
 
     case: Mapping[str, Any]
+    reference: Mapping[str, str]
 
 
 class Round(Asked, frozen=True, tag=True, kw_only=True):

@@ -10,6 +10,7 @@ import inspect
 import random
 import signal
 import socket
+import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from importlib.util import cache_from_source
@@ -20,7 +21,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from kernelpath.course import registry
+from kernelpath.course import labs, registry
 from kernelpath.course.spec import Exercise
 from kernelpath.device import api
 from kernelpath.device.client import Client
@@ -77,8 +78,8 @@ class _Worker:
                     return self._profile(asked, secret)
                 case messages.Ceilings(dtype=dtype):
                     return self._ceilings(dtype, secret)
-                case messages.Contest(case=case):
-                    return self._contest(case, secret)
+                case messages.Contest():
+                    return self._contest(asked, secret)
                 case messages.Round():
                     return self._round(asked, secret)
         except BaseException as error:
@@ -173,13 +174,16 @@ class _Worker:
 
         return messages.Measured(secret=secret, ceilings=ceilings.measure(self._stopwatch, dtype))
 
-    def _contest(self, case: Mapping[str, Any], secret: str) -> Answer:
+    def _contest(self, asked: messages.Contest, secret: str) -> Answer:
         assert self._exercise.baseline is not None
         self._contestants: list[Callable[..., Any]] = [self._entry, self._exercise.baseline]
-        if self._item.solution.is_file():
-            solution = registry.import_file(self._item.solution, "kernelpath_reference", listed=False)
+        if asked.reference:
+            folder = Path(tempfile.mkdtemp())
+            for name, text in asked.reference.items():
+                (folder / name).write_text(text, encoding="utf-8")
+            solution = registry.import_file(folder / self._item.solution.name, "kernelpath_reference", listed=False)
             self._contestants.append(getattr(solution, self._exercise.entry))
-        self._bench = case
+        self._bench = asked.case
         return messages.Ready(secret=secret, contestants=len(self._contestants))
 
     def _round(self, asked: messages.Round, secret: str) -> Answer:
@@ -237,7 +241,8 @@ class _Call:
 
     def __call__(self, entry: Callable[..., Any]) -> Any:
         with self._journal.noting(self._notes):
-            return self._thread.call(entry, *self.inputs, within=Watch(self._guards.allocate))
+            within = labs.surround(Watch(self._guards.allocate), entry, self.inputs)
+            return self._thread.call(entry, *self.inputs, within=within)
 
     @property
     def launches(self) -> list[str]:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Protocol
 
+from kernelpath.course.problem import Case
 from kernelpath.course.registry import Lane
-from kernelpath.course.spec import Case, Exercise
+from kernelpath.course.spec import Exercise
 from kernelpath.grading.conduct import Evidence
 from kernelpath.grading.kinds.kernel import Kernel
 from kernelpath.grading.kinds.python import Python

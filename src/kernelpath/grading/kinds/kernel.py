@@ -9,8 +9,9 @@ from typing import Any
 
 import torch
 
+from kernelpath.course.problem import Case
 from kernelpath.course.registry import Lane
-from kernelpath.course.spec import Case, Exercise
+from kernelpath.course.spec import Exercise
 from kernelpath.device import messages as device
 from kernelpath.grading import truth
 from kernelpath.grading.conduct import MUTATED, Evidence, borrowed, computed, launched_nothing

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import torch
 
+from kernelpath.course.problem import Case
 from kernelpath.course.registry import Lane
-from kernelpath.course.spec import Case, Exercise
+from kernelpath.course.spec import Exercise
 from kernelpath.grading import truth
 from kernelpath.grading.conduct import MUTATED, Evidence
 from kernelpath.verdict import Complaint, Verdict

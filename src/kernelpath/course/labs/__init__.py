@@ -1,0 +1,38 @@
+"""Labs: simulated devices that exercises are tried on, where a real one would show a mistake once in a thousand runs.
+
+timer          an asynchronous device with a clock of its own, which lies to naive timers (w03a_benchmark)
+bus            pinned buffers, copies in flight and calls that fail (w02d_copies)
+multiprocessor the limits of one, published, recorded or asked of the driver (w03d_occupancy)
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager
+from typing import Any
+
+
+class Lab:
+    """A simulated device that is an input of an exercise and puts something of its own around a submission's call."""
+
+    def during(self, names: dict[str, Any]) -> AbstractContextManager[None]:
+        """What surrounds the call. names: the globals of the submission's module."""
+        raise NotImplementedError
+
+
+def surround(
+    within: AbstractContextManager[Any], entry: Callable[..., Any], inputs: Sequence[Any]
+) -> AbstractContextManager[Any]:
+    """The `with` block for a call of the entry: `within`, and inside of it what the labs among the inputs ask for."""
+    names = getattr(entry, "__globals__", {})
+    found = [value.during(names) for value in inputs if isinstance(value, Lab)]
+    return _nested(within, *found) if found else within
+
+
+@contextlib.contextmanager
+def _nested(*managers: AbstractContextManager[Any]) -> Iterator[None]:
+    with contextlib.ExitStack() as stack:
+        for manager in managers:
+            stack.enter_context(manager)
+        yield

@@ -1,0 +1,82 @@
+"""The occupancy that the driver of this GPU answers, for kernels of many register counts. Needs a GPU."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache
+from typing import Any
+
+import torch
+
+HOLD = r"""
+template <int VALUES>
+__global__ void hold(float* x) {
+    float held[VALUES];
+    #pragma unroll
+    for (int k = 0; k < VALUES; ++k) held[k] = x[k * blockDim.x + threadIdx.x];
+    #pragma unroll
+    for (int k = 0; k < VALUES; ++k) x[k * blockDim.x + threadIdx.x] = held[VALUES - 1 - k];
+}
+"""
+"""Has all its values in registers at once, because the addresses may be the same."""
+
+HELD = (4, 20, 28, 36, 52, 76, 100, 124, 156, 180, 220)
+"""Values that the kernels hold. A compiler decides how many registers that takes."""
+
+
+def active_blocks(threads: int, registers: int, shared: int) -> int:
+    """cuOccupancyMaxActiveBlocksPerMultiprocessor for a kernel with so many registers, one of `functions`."""
+    from cuda.bindings import driver
+
+    return int(call(driver.cuOccupancyMaxActiveBlocksPerMultiprocessor, functions()[registers], threads, shared))
+
+
+def this_gpu() -> dict[str, Any]:
+    """What a multiprocessor of the current GPU has."""
+    from cuda.bindings import driver
+
+    attribute = driver.CUdevice_attribute
+    device = call(driver.cuDeviceGet, torch.cuda.current_device())
+
+    def limit(name: str) -> int:
+        return int(call(driver.cuDeviceGetAttribute, getattr(attribute, f"CU_DEVICE_ATTRIBUTE_{name}"), device))
+
+    return {
+        "name": "this GPU",
+        "warps": limit("MAX_THREADS_PER_MULTIPROCESSOR") // 32,
+        "blocks": limit("MAX_BLOCKS_PER_MULTIPROCESSOR"),
+        "registers": limit("MAX_REGISTERS_PER_MULTIPROCESSOR"),
+        "shared": limit("MAX_SHARED_MEMORY_PER_MULTIPROCESSOR"),
+        "shared_unit": 128 if limit("COMPUTE_CAPABILITY_MAJOR") >= 8 else 256,
+        "shared_reserved": limit("RESERVED_SHARED_MEMORY_PER_BLOCK"),
+    }
+
+
+@cache
+def functions() -> dict[int, Any]:
+    """Compiled kernels of this GPU by their registers a thread, free to use all shared memory that a block may have."""
+    from cuda.bindings import driver
+
+    from kernelpath.lanes.nvrtc import compile_kernel, device_architecture  # the one compiler; only a GPU needs it
+
+    torch.cuda.synchronize()  # makes torch's context the current one
+    architecture = device_architecture(*torch.cuda.get_device_capability())
+    attribute = driver.CUfunction_attribute
+    properties: Any = torch.cuda.get_device_properties()
+    most = properties.shared_memory_per_block_optin
+    found = {}
+    for held in HELD:
+        binary = compile_kernel(HOLD, "hold.cu", f"hold<{held}>", architecture)
+        module = call(driver.cuModuleLoadData, binary.cubin)
+        function = call(driver.cuModuleGetFunction, module, binary.mangled.encode())
+        call(driver.cuFuncSetAttribute, function, attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, most)
+        found[int(call(driver.cuFuncGetAttribute, attribute.CU_FUNC_ATTRIBUTE_NUM_REGS, function))] = function
+    return found
+
+
+def call(function: Callable[..., Any], *arguments: Any) -> Any:
+    """A call of the driver's interface. Raises RuntimeError with its name if it fails."""
+    status, *results = function(*arguments)
+    if status != 0:
+        raise RuntimeError(f"{function.__name__} failed: {status.name}")
+    return results[0] if results else None

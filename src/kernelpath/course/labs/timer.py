@@ -1,0 +1,209 @@
+"""A device to time: launches return at once, the first calls are slow, calls differ, some are interrupted.
+
+Host and device share a virtual clock, so that no load on the real machine moves a time.
+
+A timer is given the device (call it to launch), its `synchronize` and its `clock`. On a real GPU it could as well use
+torch.cuda and Python's clocks, so inside `during` these tell the virtual time, too: a timer cannot see two clocks.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from kernelpath.course.labs import Lab
+
+LAUNCH_SECONDS, SYNCHRONIZE_SECONDS, CLOCK_SECONDS = 5e-6, 5e-6, 1e-7
+"""What a launch, a wait and a look at the clock take on the host."""
+COMPILE_SECONDS = 0.3
+"""The first launch on a device that is cold."""
+COLD, INTERRUPTED = 3, 10
+"""How many times as long a call takes while the device is cold, and when it is interrupted."""
+CALLS_AT_MOST = 500
+
+
+@dataclass(frozen=True)
+class Workload:
+    """How long each call takes on the device.
+
+    seconds: a usual call. jitter: calls spread evenly between 1 - jitter and 1 + jitter times that. cold: so many calls
+    at the start are slow. period: one call in so many is interrupted; 0 for none.
+    """
+
+    seconds: float
+    jitter: float
+    cold: int
+    period: int
+
+    def duration(self, index: int) -> float:
+        """Seconds of call `index`, from 0."""
+        place = index * 0.6180339887 % 1  # multiples of the golden ratio fall evenly
+        slow = COLD if index < self.cold else INTERRUPTED if self.period and index % self.period == 7 else 1
+        return self.seconds * (1 + self.jitter * (2 * place - 1)) * slow
+
+    @property
+    def described(self) -> str:
+        """Its troubles, as the rest of a sentence about a device."""
+        troubles = {
+            f"whose calls differ by {100 * self.jitter:.0f} % either way": self.jitter,
+            f"whose first {self.cold} calls are cold": self.cold,
+            f"where one call in {self.period} is interrupted": self.period,
+        }
+        return ", ".join(trouble for trouble, there in troubles.items() if there) or "without any trouble"
+
+    @property
+    def quartiles(self) -> tuple[float, float, float]:
+        """Of calls that are neither cold nor interrupted, in seconds."""
+        lower, median, upper = (self.seconds * (1 + self.jitter * side / 2) for side in (-1, 0, 1))
+        return lower, median, upper
+
+
+def symptom(work: Workload, found: Sequence[float], place: int) -> str:
+    """What such quartiles come from, of which the one at `place` (0 to 2) is wrong. found: in seconds."""
+    spread, right = found[2] - found[0], work.quartiles[2] - work.quartiles[0]
+    direction = "too long" if found[place] > work.quartiles[place] else "too short"
+    if found[2] < work.seconds / 2:
+        return "far too short: the clock was read before the device was done"
+    if spread < right / 2:
+        return "spread too small: time many calls, each by itself"
+    if spread > 2 * right and work.cold:
+        return f"{direction}: cold calls count; warm up before the first look at the clock"
+    if spread > 2 * right and work.period:
+        return f"{direction}: an interrupted call moves a mean far, and a quartile hardly"
+    return f"{direction}: {'a few calls say little' if work.jitter else 'is it the time of one call, in seconds?'}"
+
+
+class Device(Lab):
+    """A device that works off a queue while the host goes on, and the host's clock. Calling it launches the work."""
+
+    def __init__(self, work: Workload) -> None:
+        self.work = work
+        self._calls = 0
+        self._now = 0.0
+        self._idle_at = 0.0
+
+    def __call__(self) -> None:
+        """Put the next call into the queue. Raises RuntimeError after CALLS_AT_MOST calls."""
+        if self._calls == CALLS_AT_MOST:
+            raise RuntimeError(f"call() was called more than {CALLS_AT_MOST} times; time with fewer calls")
+        self._now += LAUNCH_SECONDS if self._calls or not self.work.cold else COMPILE_SECONDS
+        self._idle_at = self.queue_reached() + self.work.duration(self._calls)
+        self._calls += 1
+
+    def synchronize(self, _: object = None) -> None:
+        """Wait on the host until the queue is empty."""
+        self.wait_until(self._idle_at)
+
+    def clock(self) -> float:
+        """The host's clock, in seconds."""
+        self._now += CLOCK_SECONDS
+        return self._now
+
+    def sleep(self, seconds: float) -> None:
+        """Let the host do nothing for so long; the device works on."""
+        self._now += seconds
+
+    def queue_reached(self) -> float:
+        """When what is put into the queue now would begin."""
+        return max(self._now, self._idle_at)
+
+    def wait_until(self, moment: float) -> None:
+        """Let the host wait for a moment of the device, which may be past."""
+        self._now = max(self._now, moment) + SYNCHRONIZE_SECONDS
+
+    def has_passed(self, moment: float) -> bool:
+        return self._now >= moment
+
+    @contextlib.contextmanager
+    def during(self, names: dict[str, Any]) -> Iterator[None]:
+        """Let Python's clocks, time.sleep and what torch.cuda times with tell the virtual time, in this process.
+
+        names: the globals of the submission, which may hold such a function under a name of its own
+        (`from time import perf_counter`). Everything is put back at the end; what the submission itself replaced
+        meanwhile is left as it is, to be seen.
+        """
+        virtual = self._virtual()
+        replaced: list[tuple[dict[str, Any], str, Any, Any]] = []
+        for namespace in (vars(time), vars(torch.cuda), names):
+            for name, real in list(namespace.items()):
+                if (stand_in := virtual.get(id(real))) is not None:
+                    namespace[name] = stand_in
+                    replaced.append((namespace, name, real, stand_in))
+        try:
+            yield
+        finally:
+            for namespace, name, real, stand_in in replaced:
+                if namespace.get(name) is stand_in:
+                    namespace[name] = real
+
+    def _virtual(self) -> Mapping[int, Any]:
+        """What stands in for each real function and class, by the id of the real one."""
+
+        def nanoseconds() -> int:
+            return round(1e9 * self.clock())
+
+        def event(*_: object, **__: object) -> Event:
+            return Event(self)
+
+        def stream(*_: object, **__: object) -> Stream:
+            return Stream(self)
+
+        seconds = (time.perf_counter, time.monotonic, time.time)
+        whole = (time.perf_counter_ns, time.monotonic_ns, time.time_ns)
+        return {
+            **{id(real): self.clock for real in seconds},
+            **{id(real): nanoseconds for real in whole},
+            id(time.sleep): self.sleep,
+            id(torch.cuda.synchronize): self.synchronize,
+            id(torch.cuda.Event): event,
+            id(torch.cuda.current_stream): stream,
+            id(torch.cuda.default_stream): stream,
+        }
+
+
+class Event:
+    """What torch.cuda.Event is on the virtual device: a mark in its queue, stamped by the device when it gets there."""
+
+    def __init__(self, device: Device) -> None:
+        self._device = device
+        self._moment: float | None = None
+
+    def record(self, _: object = None) -> None:
+        self._moment = self._device.queue_reached()
+
+    def query(self) -> bool:
+        return self._device.has_passed(self._stamp())
+
+    def synchronize(self) -> None:
+        self._device.wait_until(self._stamp())
+
+    def elapsed_time(self, end: Event) -> float:
+        """Milliseconds from this mark to another. Raises RuntimeError where one is not reached yet, as CUDA does."""
+        if not (self.query() and end.query()):
+            raise RuntimeError("an event has not happened yet; synchronize before you ask for the time")
+        return 1e3 * (end._stamp() - self._stamp())
+
+    def _stamp(self) -> float:
+        if self._moment is None:
+            raise RuntimeError("the event was not recorded")
+        return self._moment
+
+
+class Stream:
+    """The one stream of the virtual device."""
+
+    def __init__(self, device: Device) -> None:
+        self._device = device
+
+    def synchronize(self) -> None:
+        self._device.synchronize()
+
+    def record_event(self, event: Event | None = None) -> Event:
+        mark = event or Event(self._device)
+        mark.record()
+        return mark

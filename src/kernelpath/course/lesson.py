@@ -1,0 +1,301 @@
+"""Lessons: what an exercise says in prose. One Markdown file, `checks/<stem>.md`, read without importing torch.
+
+    ## Hint 1
+
+    Three hints, from a nudge to nearly the answer.
+
+    ## Hint 2
+    ## Hint 3
+
+    ## Question
+
+    How many MB (10^6 bytes) does it have to move?
+
+    Answer: 12
+
+    Why: what is shown after the answer, right or wrong.
+
+    ## Prediction
+
+    Asked before a measurement and held against it. What is the least time, in microseconds?
+
+    Answer: 201.3 within 2 %
+
+    Why: the answer may be off by that much. Without "within" it must be exact.
+
+    ## Question
+
+    A choice. What happens to the time?
+
+    - [ ] it halves
+    - [x] it hardly changes
+
+    Why: the box of the right one is crossed.
+
+    ## Explanation
+
+    What is shown after a pass: what an expert would do next, and why.
+
+At least one question or prediction is needed. A paragraph may be wrapped anywhere: its lines are joined by spaces. An
+empty line starts a new paragraph, and a fenced block (three backticks) is kept as it is. A backslash before punctuation
+outside of code is for Markdown alone (`\\_\\_shared\\_\\_`) and is not shown.
+
+The file `checks/<phase>/checkpoint.md` holds the questions of a phase's exam in the same form, under headings that say
+the week whose notebook prepares them: `## Week 3: question`, `## Week 3: prediction`.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from kernelpath.course.errors import DeclarationError, require
+
+TODO = "TODO"
+"""Stands in a drafted lesson where prose is still to be written."""
+
+_ESCAPED = re.compile(r"(`[^`]*`)|\\([!-/:-@\[-`{-~])")
+_CHOICE = re.compile(r"- \[(?P<mark>[ xX])\] +(?P<text>\S.*)")
+_ANSWER = re.compile(r"Answer: *(?P<number>\S+?)(?: +within +(?P<percent>\S+) *%)?")
+_WHY = "Why: "
+_FENCE = "```"
+
+Block = tuple[int, tuple[str, ...]]
+"""The number of the first line, and the lines."""
+
+
+@dataclass(frozen=True)
+class Question:
+    """A question: a choice where `choices` are given, a number otherwise.
+
+    answer: the right choice, or the right number (in the unit that `ask` names).
+    why: shown after the answer, right or wrong.
+    tolerance: relative, for numbers.
+    predict: the question is asked before a measurement and held against it.
+    """
+
+    ask: str
+    answer: str | float
+    why: str
+    choices: tuple[str, ...] = ()
+    tolerance: float = 0.0
+    predict: bool = False
+
+    def __post_init__(self) -> None:
+        require(bool(self.ask.strip() and self.why.strip()), "questions: ask and why must not be empty")
+        if self.choices:
+            require(self.answer in self.choices, f"questions: the answer {self.answer!r} is none of the choices")
+            require(len(set(self.choices)) == len(self.choices) >= 2, "questions: two or more different choices")
+        else:
+            number = isinstance(self.answer, (int, float)) and math.isfinite(self.answer)
+            require(number, f"questions: without choices the answer must be a finite number, not {self.answer!r}")
+
+    def accepts(self, given: str | float) -> bool:
+        """Whether an answer is right: the choice itself, or a number within the tolerance."""
+        if isinstance(given, str) or isinstance(self.answer, str):
+            return given == self.answer
+        return abs(given - self.answer) <= max(self.tolerance, 1e-9) * abs(self.answer)
+
+
+@dataclass(frozen=True)
+class Lesson:
+    """The prose of an exercise: three hints, at least one question, an explanation."""
+
+    hints: tuple[str, str, str]
+    questions: tuple[Question, ...]
+    explain: str
+
+
+@dataclass(frozen=True)
+class Section:
+    """What stands below one heading."""
+
+    path: Path
+    line: int
+    heading: str
+    blocks: tuple[Block, ...]
+
+    def error(self, message: str, line: int | None = None) -> DeclarationError:
+        return DeclarationError(f"{self.path}:{line or self.line}: {message}")
+
+    def text(self) -> str:
+        """The blocks as they are shown. Raises DeclarationError if there is none."""
+        if not self.blocks:
+            raise self.error(f'"## {self.heading}" is empty; write its text below the heading')
+        return _shown(self.blocks)
+
+
+def read(path: Path) -> Lesson:
+    """The lesson in a file. Raises DeclarationError, which names the file, the line and what should stand there."""
+    hints: list[str] = []
+    questions: list[Question] = []
+    explain = ""
+    for section in sections(path):
+        heading = section.heading
+        if heading == f"Hint {len(hints) + 1}" and len(hints) < 3:
+            hints.append(section.text())
+        elif heading in ("Question", "Prediction"):
+            questions.append(_question(section, predict=heading == "Prediction"))
+        elif heading == "Explanation" and not explain:
+            explain = section.text()
+        else:
+            headings = '"## Hint 1" to "## Hint 3" in order, "## Question", "## Prediction" and one "## Explanation"'
+            raise section.error(f'"## {heading}" is not expected here; the headings are {headings}')
+    if len(hints) != 3:
+        raise DeclarationError(f'{path}: it has {len(hints)} hints; write three, below "## Hint 1" to "## Hint 3"')
+    if not questions:
+        raise DeclarationError(f'{path}: it has no question; write one below "## Question"')
+    if not explain:
+        raise DeclarationError(f'{path}: it has no explanation; write it below "## Explanation"')
+    return Lesson((hints[0], hints[1], hints[2]), tuple(questions), explain)
+
+
+def read_checkpoint(path: Path) -> Mapping[int, tuple[Question, ...]]:
+    """The questions of an exam, by week. Raises DeclarationError as `read` does."""
+    questions: dict[int, tuple[Question, ...]] = {}
+    for section in sections(path):
+        found = re.fullmatch(r"Week (\d+): (question|prediction)", section.heading)
+        if found is None:
+            headings = '"## Week 3: question" and "## Week 3: prediction"'
+            raise section.error(f'"## {section.heading}" is not expected here; the headings are {headings}')
+        asked = _question(section, predict=found[2] == "prediction")
+        questions[int(found[1])] = (*questions.get(int(found[1]), ()), asked)
+    if not questions:
+        raise DeclarationError(f'{path}: it has no question; write one below "## Week N: question"')
+    return questions
+
+
+def placeholders(path: Path) -> Iterator[str]:
+    """Where a drafted lesson is still to be written: "checks/….md:3: Hint 1"."""
+    for section in sections(path):
+        for line, lines in section.blocks:
+            if any(f"{TODO}:" in text for text in lines):
+                yield f"{path}:{line}: {section.heading}"
+
+
+def sections(path: Path) -> list[Section]:
+    """The file cut at its headings. Raises DeclarationError where it cannot be read or does not begin with one."""
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise DeclarationError(f"{path} cannot be read: {error}; it holds hints, questions and explanation") from error
+    found: list[Section] = []
+    heading, begun = "", 0
+    blocks: list[Block] = []
+    for number, text in _blocks(path, lines):
+        if not text[0].startswith("## "):
+            blocks.append((number, text))
+            continue
+        if begun:
+            found.append(Section(path, begun, heading, tuple(blocks)))
+        elif blocks:
+            raise DeclarationError(f'{path}:{blocks[0][0]}: text before the first heading, which begins with "## "')
+        heading, begun, blocks = text[0][3:].strip(), number, []
+    if begun:
+        found.append(Section(path, begun, heading, tuple(blocks)))
+    return found
+
+
+def _blocks(path: Path, lines: Sequence[str]) -> Iterator[Block]:
+    """Headings, paragraphs and lists, and fenced blocks, each with the number of its first line."""
+    block: list[str] = []
+    fenced = False
+    for number, line in enumerate(lines, start=1):
+        fence, heading = line.startswith(_FENCE), line.startswith("## ")
+        if block and not fenced and (fence or heading or not line.strip()):
+            yield number - len(block), tuple(block)
+            block = []
+        if fenced or line.strip():
+            block.append(line)
+        if (fenced and fence) or (heading and not fenced):
+            yield number + 1 - len(block), tuple(block)
+            block = []
+        fenced ^= fence
+    if fenced:
+        raise DeclarationError(
+            f"{path}:{len(lines) + 1 - len(block)}: a fenced block is not closed; end it with {_FENCE}"
+        )
+    if block:
+        yield len(lines) + 1 - len(block), tuple(block)
+
+
+def _question(section: Section, predict: bool) -> Question:
+    """ask, then choices or an answer, then why."""
+    kinds = [_kind(lines) for _, lines in section.blocks]
+    answers = [place for place, kind in enumerate(kinds) if kind in ("choices", "answer")]
+    if len(answers) != 1:
+        form = '"Answer: 12", "Answer: 201.3 within 2 %", or choices ("- [ ] wrong", "- [x] right")'
+        raise section.error(f"a question needs exactly one answer, a paragraph of its own: {form}")
+    (place,) = answers
+    line, lines = section.blocks[place]
+    if place == 0:
+        raise section.error("a question begins with what it asks, above the answer")
+    if kinds[place + 1 : place + 2] != ["why"]:
+        raise section.error(f'behind the answer comes a paragraph that begins with "{_WHY}"', line)
+    why = _shown(section.blocks[place + 1 :]).removeprefix(_WHY)
+    ask = _shown(section.blocks[:place])
+    try:
+        if kinds[place] == "answer":
+            number, tolerance = _number(lines)
+            return Question(ask, number, why, tolerance=tolerance, predict=predict)
+        choices, right = _choices(lines)
+        return Question(ask, right, why, choices=choices, predict=predict)
+    except DeclarationError as error:
+        raise section.error(str(error), line) from error
+
+
+def _kind(lines: tuple[str, ...]) -> str:
+    first = lines[0]
+    if first.startswith("- ["):
+        return "choices"
+    return "answer" if first.startswith("Answer:") else "why" if first.startswith(_WHY) else "text"
+
+
+def _number(lines: tuple[str, ...]) -> tuple[float, float]:
+    """The answer, an int where it is written as one, and its relative tolerance."""
+    form = 'write "Answer: 12", or "Answer: 201.3 within 2 %" with a relative tolerance'
+    found = _ANSWER.fullmatch(" ".join(lines).strip())
+    require(found is not None, f"{lines[0]!r} is not an answer; {form}")
+    assert found is not None
+    try:
+        text = found["number"]
+        number = int(text) if re.fullmatch(r"-?\d+", text) else float(text)
+        return number, float(found["percent"] or 0) / 100
+    except ValueError as error:
+        raise DeclarationError(f"{error}; {form}") from error
+
+
+def _choices(lines: tuple[str, ...]) -> tuple[tuple[str, ...], str]:
+    """All choices, and the right one."""
+    items: list[str] = []
+    right: list[int] = []
+    for line in lines:
+        found = _CHOICE.fullmatch(line.rstrip())
+        if found is not None:
+            items.append(found["text"])
+            right += [len(items) - 1] if found["mark"] != " " else []
+        elif line.startswith("  ") and items:
+            items[-1] += f" {line.strip()}"
+        else:
+            raise DeclarationError(f'{line!r} is not a choice; write "- [ ] wrong" or "- [x] right"')
+    require(len(right) == 1, f'{len(right)} choices are marked as right; mark one with "- [x]"')
+    choices = tuple(map(_unescaped, items))
+    return choices, choices[right[0]]
+
+
+def _shown(blocks: tuple[Block, ...]) -> str:
+    """Blocks as they are shown in a terminal: a paragraph is one line, and a fenced block is as it was written."""
+    texts = []
+    for _, lines in blocks:
+        if lines[0].startswith(_FENCE):
+            texts.append("\n".join(lines))
+        else:
+            texts.append(_unescaped(" ".join(line.strip() for line in lines)))
+    return "\n\n".join(texts)
+
+
+def _unescaped(text: str) -> str:
+    return _ESCAPED.sub(lambda found: found[1] or found[2], text)

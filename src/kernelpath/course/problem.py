@@ -1,0 +1,83 @@
+"""What an operator is: one frozen `Problem`, shared by the CUDA, Triton and CuTe exercises of the same operator.
+
+A problem knows no process, device or terminal. Tensors are torch tensors; this module does not import torch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from kernelpath.course.errors import require
+
+if TYPE_CHECKING:
+    import torch
+
+Case = Mapping[str, Any]
+"""The arguments of one case by name, such as `{"rows": 33, "columns": 1000, "dtype": "bfloat16"}`."""
+
+BYTES: Mapping[str, int] = {"float64": 8, "float32": 4, "bfloat16": 2, "float16": 2, "int64": 8, "int32": 4, "int8": 1}
+"""Bytes per element, by the name of the dtype."""
+
+
+def arguments(case: Case) -> str:
+    """A case in words: "rows=33 columns=1000"."""
+    return " ".join(f"{name}={value}" for name, value in case.items())
+
+
+@dataclass(frozen=True)
+class Tolerance:
+    """How far an output may lie from the float64 reference: `|out - ref| <= rtol * |ref| + atol * rms(ref)`.
+
+    `atol` is in units of the reference's root mean square, so that no tolerance admits an output of zeros.
+    Calibrate it so that the same computation in the next lower precision fails.
+    """
+
+    rtol: float
+    atol: float
+
+    def __post_init__(self) -> None:
+        require(self.rtol >= 0 and self.atol >= 0, f"tolerance: rtol={self.rtol} or atol={self.atol} is negative")
+        require(self.rtol + self.atol < 1, f"tolerance: rtol + atol = {self.rtol + self.atol} >= 1: zeros would pass")
+
+
+EXACT = Tolerance(0.0, 0.0)
+"""For integers, copies and permutations."""
+
+
+@dataclass(frozen=True)
+class Problem:
+    """One operator: what goes in, what must come out, and the least that it costs.
+
+    inputs: `inputs(rng, **case)` gives the arguments, drawn from the seeded `torch.Generator` rng, on its device.
+    cases: what is checked: 1, tile - 1, tile, tile + 1, a prime, non-contiguous where the operator accepts it.
+    reference: `reference(*inputs)` gives the truth in float64, or exactly, as a tensor or a tuple of tensors.
+    tolerance: by the name of the output's dtype, such as "bfloat16". The reason for the numbers stands beside them.
+    bytes_moved: `bytes_moved(**case)`, compulsory traffic in bytes, inputs read once and outputs written once.
+    flops: `flops(**case)`, arithmetic operations; with bytes_moved it gives the speed of light.
+    vary: names of case arguments that may take any size; a further case is drawn from them when graded.
+
+    Raises DeclarationError for a field that breaks a rule.
+    """
+
+    inputs: Callable[..., tuple[Any, ...]]
+    cases: Sequence[Case]
+    reference: Callable[..., torch.Tensor | tuple[torch.Tensor, ...]]
+    tolerance: Mapping[str, Tolerance]
+    bytes_moved: Callable[..., int]
+    flops: Callable[..., int] | None = None
+    vary: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        require(bool(self.tolerance), "tolerance: there is none")
+        check_cases(self.cases, self.vary)
+
+
+def check_cases(cases: Sequence[Case], vary: Sequence[str]) -> None:
+    """Raise DeclarationError unless there are cases that can show a wrong kernel, each with every name of `vary`."""
+    require(len(cases) > 0, "cases: there is none")
+    sizes = [value for case in cases for value in case.values() if isinstance(value, int)]
+    require(any(size & (size - 1) for size in sizes), "cases: every size is a power of two; add one that is not")
+    missing = [name for name in vary if any(name not in case for case in cases)]
+    require(not missing, f"vary: {missing} are not arguments of every case")

@@ -1,0 +1,1 @@
+"""One module per operator, each with its `PROBLEM`: what every exercise, notebook and benchmark of it shares."""

@@ -1,0 +1,54 @@
+"""Residual addition and RMS normalization, computed in float32.
+
+h = x + residual, and y = h * weight / sqrt(mean(h^2) + eps) along each row.
+"""
+
+from __future__ import annotations
+
+import torch
+
+from kernelpath.course import draw
+from kernelpath.course.problem import BYTES, Problem, Tolerance
+
+EPS = 1e-6
+
+
+def inputs(
+    rng: torch.Generator, rows: int, columns: int, dtype: str
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """x and residual, with rows of very different size, and a weight for each column."""
+    x = draw.normal(rng, rows, columns, dtype=dtype, large=rows // 8)
+    residual = draw.normal(rng, rows, columns, dtype=dtype, large=rows // 8)
+    return x, residual, draw.normal(rng, columns, dtype=dtype, large=0)
+
+
+def reference(x: torch.Tensor, residual: torch.Tensor, weight: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """y and h; h is rounded to the dtype of x before it is normalized, since that is what the next layer reads."""
+    h = (x.double() + residual.double()).to(x.dtype).double()
+    return h * (h.square().mean(dim=1, keepdim=True) + EPS).rsqrt() * weight.double(), h
+
+
+def unfused(x: torch.Tensor, residual: torch.Tensor, weight: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """An operator for each step: the normalization reads again what the addition has just written."""
+    h = x + residual
+    return torch.nn.functional.rms_norm(h, (h.shape[1],), weight, EPS), h
+
+
+PROBLEM = Problem(
+    inputs=inputs,
+    cases=(
+        {"rows": 1, "columns": 1, "dtype": "float32"},
+        {"rows": 5, "columns": 127, "dtype": "bfloat16"},
+        {"rows": 5, "columns": 128, "dtype": "bfloat16"},
+        {"rows": 5, "columns": 129, "dtype": "bfloat16"},
+        {"rows": 33, "columns": 1009, "dtype": "bfloat16"},
+        {"rows": 3, "columns": 12_288, "dtype": "float32"},
+        {"rows": 35, "columns": 2048, "dtype": "float32"},
+    ),
+    vary=("rows", "columns"),
+    reference=reference,
+    # Rounding y to bfloat16 alone costs 2^-8 = 3.9e-3; rounding anything on the way there costs more.
+    tolerance={"float32": Tolerance(rtol=2e-6, atol=1e-6), "bfloat16": Tolerance(rtol=4e-3, atol=1e-6)},
+    bytes_moved=lambda rows, columns, dtype: BYTES[dtype] * (4 * rows * columns + columns),
+    flops=lambda rows, columns, dtype: 5 * rows * columns,
+)

@@ -1,0 +1,36 @@
+"""Rows gathered from a table: out[r, :] = table[index[r], :] for a contiguous float32 table and int64 indices."""
+
+from __future__ import annotations
+
+import torch
+
+from kernelpath.course import draw
+from kernelpath.course.problem import EXACT, Problem
+
+
+def inputs(rng: torch.Generator, table: int, rows: int, columns: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """A table of `table` rows, and `rows` of them in random order. None comes twice, so that no cache helps."""
+    index = torch.randperm(table, generator=rng, device=rng.device)[:rows].contiguous()
+    return draw.normal(rng, table, columns), index
+
+
+def reference(table: torch.Tensor, index: torch.Tensor) -> torch.Tensor:
+    return table[index]
+
+
+PROBLEM = Problem(
+    inputs=inputs,
+    cases=(
+        {"table": 1, "rows": 1, "columns": 1},
+        {"table": 5, "rows": 3, "columns": 31},
+        {"table": 5, "rows": 5, "columns": 32},
+        {"table": 40, "rows": 37, "columns": 33},
+        {"table": 300, "rows": 257, "columns": 8},
+        {"table": 70, "rows": 61, "columns": 1009},
+        {"table": 300, "rows": 256, "columns": 512},
+    ),
+    vary=("rows", "columns"),
+    reference=reference,
+    tolerance={"float32": EXACT},  # nothing is computed
+    bytes_moved=lambda table, rows, columns: 8 * rows * columns + 8 * rows,
+)

@@ -1,0 +1,46 @@
+"""Stencil: a triangle of radius 8 smooths a float32 vector: out[i] = sum of (9 - |k|) x[i + k] / 81 for k = -8 .. 8."""
+
+from __future__ import annotations
+
+import torch
+
+from kernelpath.course import draw
+from kernelpath.course.problem import Problem, Tolerance
+
+RADIUS = 8
+
+
+def inputs(rng: torch.Generator, n: int) -> tuple[torch.Tensor]:
+    return (draw.normal(rng, n),)
+
+
+def reference(x: torch.Tensor) -> torch.Tensor:
+    """Elements outside of the vector count as 0."""
+    padded = torch.nn.functional.pad(x.double(), (RADIUS, RADIUS))
+    out = torch.zeros_like(x, dtype=torch.float64)
+    for k in range(-RADIUS, RADIUS + 1):
+        start = RADIUS + k
+        out.add_(padded[start : start + x.numel()], alpha=(RADIUS + 1 - abs(k)) / (RADIUS + 1) ** 2)
+    return out
+
+
+PROBLEM = Problem(
+    inputs=inputs,
+    cases=(
+        {"n": 1},
+        {"n": 7},
+        {"n": 255},
+        {"n": 256},
+        {"n": 257},
+        {"n": 1023},
+        {"n": 1025},
+        {"n": 10_007},
+        {"n": 65_536},
+    ),
+    vary=("n",),
+    reference=reference,
+    # A float32 sum misses by 2.3e-7 of the root mean square at most; with x in TF32 99 % of the elements fail.
+    tolerance={"float32": Tolerance(rtol=1e-6, atol=5e-7)},
+    bytes_moved=lambda n: 8 * n,
+    flops=lambda n: 34 * n,
+)

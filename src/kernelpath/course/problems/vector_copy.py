@@ -1,0 +1,36 @@
+"""Vector copy: a contiguous float32 or bfloat16 vector of any length, which may begin anywhere in its storage."""
+
+from __future__ import annotations
+
+import torch
+
+from kernelpath.course import draw
+from kernelpath.course.problem import BYTES, EXACT, Problem
+
+
+def inputs(rng: torch.Generator, n: int, offset: int, dtype: str) -> tuple[torch.Tensor]:
+    """A vector of n elements that begins `offset` elements into its storage."""
+    return (draw.normal(rng, n + offset, dtype=dtype)[offset:],)
+
+
+def reference(src: torch.Tensor) -> torch.Tensor:
+    return src.clone()
+
+
+PROBLEM = Problem(
+    inputs=inputs,
+    cases=(
+        {"n": 1, "offset": 0, "dtype": "float32"},
+        {"n": 1023, "offset": 0, "dtype": "float32"},
+        {"n": 1024, "offset": 0, "dtype": "float32"},
+        {"n": 1025, "offset": 0, "dtype": "float32"},
+        {"n": 4099, "offset": 1, "dtype": "float32"},
+        {"n": 10_007, "offset": 3, "dtype": "bfloat16"},
+        {"n": 10_007, "offset": 8, "dtype": "bfloat16"},
+        {"n": 100_003, "offset": 0, "dtype": "bfloat16"},
+    ),
+    vary=("n",),
+    reference=reference,
+    tolerance={"float32": EXACT, "bfloat16": EXACT},
+    bytes_moved=lambda n, offset, dtype: 2 * BYTES[dtype] * n,
+)

@@ -1,0 +1,33 @@
+"""The ranges of shapes over which a kernel is to be fast: what `kp bench` times beside the bench case.
+
+A kernel that is tuned at one size falls off a cliff beside it: a softmax that reaches 0.97 of a copy at 8192 columns
+reached 0.27 at 128, on one H200.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import product
+
+from kernelpath.course.problem import Case
+
+_ELEMENTS = 1 << 27
+"""Of a matrix of rows: 256 MiB in bfloat16, five times the L2 of an H200."""
+
+_COLUMNS = (64, 128, 256, 384, 1000, 1024, 2048, 4096, 5000, 8192, 12288, 16384, 32768, 50257, 65536, 131072, 262144)
+
+
+def rows() -> Sequence[Case]:
+    """Row kernels: short rows, long ones, and some whose length is no power of two, in bfloat16 and float32."""
+    return tuple(
+        {"rows": _ELEMENTS // columns, "columns": columns, "dtype": dtype}
+        for dtype, columns in product(("bfloat16", "float32"), _COLUMNS)
+    )
+
+
+def products() -> Sequence[Case]:
+    """Matrix products: squares, few rows against a large matrix, a k that fits no tile, and odd sizes."""
+    squares = [(size, size, size) for size in (512, 1024, 2048, 4096, 8192, 16384)]
+    flat = [(rows, 8192, 8192) for rows in (16, 64, 128)]
+    ragged = [(4096, 4096, 4104), (4095, 4097, 4099)]
+    return tuple({"m": m, "n": n, "k": k} for m, n, k in (*squares, *flat, *ragged))

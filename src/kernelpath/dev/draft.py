@@ -1,0 +1,271 @@
+"""Drafts of a new exercise: every file that it needs, from a problem, with a TODO wherever its author has to write.
+
+A draft breaks no invariant but one: `nothing_is_left_to_write` names what is still to be written.
+"""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import json
+import pkgutil
+import string
+import textwrap
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from kernelpath.course import problems, registry
+from kernelpath.course.problem import Problem
+from kernelpath.course.registry import Item, Lane
+from kernelpath.show import docs
+
+PHASES: Mapping[int, str] = {17: "5_cute", 13: "4_fusion", 9: "3_triton", 5: "2_cuda", 0: "1_architecture"}
+"""The phase's folder by its first week, latest first."""
+
+_COLUMNS = 120
+_KNOWN_TYPES = ("torch.Tensor", "int", "float", "str", "bool")
+
+
+class NotDrafted(Exception):
+    """No exercise was drafted. The message says why and what to type."""
+
+
+def draft(
+    name: str, problem: str, lane: Lane, week: int | None = None, letter: str | None = None, root: Path | None = None
+) -> list[Path]:
+    """Write the files of a new exercise and return them.
+
+    problem: a module of course/problems. week: that of the last exercise where not given. letter: the next free one.
+    Raises NotDrafted where a name is wrong or a file exists already; nothing has been written then.
+    """
+    root = root or registry.root()
+    items = registry.exercises(root)
+    operator = _problem(problem)
+    if not name.isidentifier() or name != name.lower():
+        raise NotDrafted(f"{name!r} is not the name of an exercise; name it like gelu_triton")
+    if name in [item.name for item in items]:
+        raise NotDrafted(f"there is an exercise {name} already; choose another name")
+    week = items[-1].week if week is None else week
+    phase = next((folder for first, folder in PHASES.items() if week >= first), "")
+    if not phase or week > 24:
+        raise NotDrafted(f"there is no week {week}; give --week 0 to 24")
+    item = Item(root, f"{phase}/w{week:02d}{_free(items, week, letter)}_{name}")
+    texts = dict(_files(item, problem, operator, lane))
+    if existing := [path for path in texts if path.exists()]:
+        raise NotDrafted(f"{existing[0]} exists already; remove it or choose another name")
+    texts[_notebook(item)] = _with_cells(item)
+    for path, text in texts.items():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+    return [*texts, *(root / document for document in docs.rewrite(root))]
+
+
+def _problem(name: str) -> Problem:
+    known = [module.name for module in pkgutil.iter_modules(problems.__path__)]
+    if name not in known:
+        there = ", ".join(known)
+        raise NotDrafted(f"there is no problem {name!r}; write course/problems/{name}.py, or name one of {there}")
+    problem: Problem = importlib.import_module(f"{problems.__name__}.{name}").PROBLEM
+    return problem
+
+
+def _free(items: tuple[Item, ...], week: int, letter: str | None) -> str:
+    """The letter, or the next free one, of a week."""
+    taken = {item.stem.partition("/")[2][3] for item in items if item.week == week}
+    free = [one for one in string.ascii_lowercase if one > max(taken, default="")]
+    if letter is not None and (letter in taken or letter not in string.ascii_lowercase or len(letter) != 1):
+        raise NotDrafted(f"{letter!r} is not a free letter of week {week}; the next one is {free[0]}")
+    return letter or free[0]
+
+
+def _files(item: Item, problem: str, operator: Problem, lane: Lane) -> Iterator[tuple[Path, str]]:
+    """The declaration, the lesson, and a stub that is the solution, too, until that is written."""
+    module = importlib.import_module(f"{problems.__name__}.{problem}")
+    summary = (module.__doc__ or "").strip().splitlines()[0]
+    entry = item.name.removesuffix(f"_{lane}")
+    arguments, returned = _signature(operator)
+    names = [argument.partition(":")[0] for argument in arguments]
+    fields = {
+        "title": f"{item.name.replace('_', ' ').capitalize()}: TODO, what is learned",
+        "about": textwrap.fill(f"Week {item.week}. {summary}", _COLUMNS),
+        "summary": summary,
+        "problem": problem,
+        "entry": entry,
+        "kind": "" if lane in ("cuda", "triton", "cute") else '    kind="python",\n',
+        "signature": f"{entry}({', '.join(arguments)}) -> {returned}",
+        "parameters": ", ".join([*names, "out"]),
+        "kernel": f"{item.stem.partition('/')[2]}.cu",
+    }
+    yield item.declaration, _DECLARATION.substitute(fields)
+    yield item.lesson, _LESSON
+    for tree in (item.stub, item.solution):
+        yield tree, _STUBS[lane].substitute(fields)
+        if lane == "cuda":
+            yield tree.with_suffix(".cu"), _KERNEL.substitute(fields)
+
+
+def _signature(operator: Problem) -> tuple[list[str], str]:
+    """The arguments and the result of the entry, as the reference of the problem has them."""
+    signature = inspect.signature(operator.reference)
+    arguments = [
+        f"{name}: {parameter.annotation}" if str(parameter.annotation) in _KNOWN_TYPES else name
+        for name, parameter in signature.parameters.items()
+    ]
+    return arguments, str(signature.return_annotation)
+
+
+def _notebook(item: Item) -> Path:
+    """The notebook of the week, which may have to be made."""
+    return item.notebook or item.root / "notebooks" / item.phase / f"week{item.week:02d}_{item.name}.ipynb"
+
+
+def _with_cells(item: Item) -> str:
+    """The week's notebook with two cells more: before what there is to read, or at the end."""
+    path = _notebook(item)
+    book = json.loads(path.read_text(encoding="utf-8")) if path.exists() else _new_notebook(item)
+    cells: list[dict[str, Any]] = book["cells"]
+    reading = (place for place, cell in enumerate(cells) if "## What to read" in "".join(cell["source"]))
+    place = next(reading, len(cells))
+    told = f"## Your turn: `{item.name}`\n\nTODO: introduce `phases/{item.stem}.py` and what it is for."
+    cells[place:place] = [
+        _cell("markdown", f"{item.name}-00", told),
+        _cell("code", f"{item.name}-01", f'report = notebook.check("{item.name}")'),
+    ]
+    return json.dumps(book, indent=1, ensure_ascii=False) + "\n"
+
+
+def _new_notebook(item: Item) -> dict[str, Any]:
+    told = f"# Week {item.week}\n\nTODO: the question of this week."
+    setup = "from kernelpath.show import notebook\n\nnotebook.setup()"
+    return {
+        "cells": [_cell("markdown", "intro-00", told), _cell("code", "intro-01", setup)],
+        "metadata": {"kernelspec": {"display_name": "Python 3", "language": "python", "name": "python3"}},
+        "nbformat": 4,
+        "nbformat_minor": 5,
+    }
+
+
+def _cell(kind: str, name: str, source: str) -> dict[str, Any]:
+    ran: dict[str, Any] = {"execution_count": None, "outputs": []} if kind == "code" else {}
+    return {"cell_type": kind, "id": name, "metadata": {}, "source": source.splitlines(keepends=True), **ran}
+
+
+_DECLARATION = string.Template('''\
+"""$title.
+
+$about
+"""
+
+from kernelpath.course.problems import $problem
+from kernelpath.course.spec import Exercise
+
+EXERCISE = Exercise(
+    entry="$entry",
+    problem=$problem.PROBLEM,
+$kind    # TODO: bench, sweep, baseline and min_speedup with the number that was measured, limits on traffic
+)
+''')
+
+_LESSON = """\
+## Hint 1
+
+TODO: a nudge. Which question leads there?
+
+## Hint 2
+
+TODO: the idea.
+
+## Hint 3
+
+TODO: nearly the answer, with code.
+
+## Prediction
+
+TODO: what is predicted before it is measured, and in which unit?
+
+Answer: 0
+
+Why: TODO: the reason, in a sentence or two.
+
+## Explanation
+
+TODO: what an expert would do next, and why.
+"""
+
+_KERNEL = string.Template("""\
+// $summary
+//
+// TODO: what a thread, a warp and a block do.
+
+__global__ void $entry(/* TODO: the parameters */) {
+    // TODO: the kernel
+}
+""")
+
+_DOCSTRING = '''\
+"""$title.
+
+TODO: what ${entry} computes, what its inputs may be, what is graded, what bounds it.
+"""
+'''
+
+_STUBS: Mapping[Lane, string.Template] = {
+    "cuda": string.Template(
+        _DOCSTRING
+        + """
+import torch
+
+from kernelpath.lanes import cuda
+
+KERNEL = cuda.kernel("$kernel", "$entry")
+
+
+def $signature:
+    raise NotImplementedError("TODO: allocate the output, launch KERNEL[blocks, threads](...) and return the output")
+"""
+    ),
+    "triton": string.Template(
+        _DOCSTRING
+        + """
+import torch
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def ${entry}_kernel($parameters, BLOCK: tl.constexpr):
+    \"\"\"TODO: what one program does.\"\"\"
+
+
+def $signature:
+    raise NotImplementedError("TODO: allocate the output, launch ${entry}_kernel and return the output")
+"""
+    ),
+    "cute": string.Template(
+        _DOCSTRING
+        + """
+import cutlass.cute as cute
+import torch
+
+
+@cute.kernel
+def ${entry}_kernel($parameters):
+    \"\"\"TODO: what one block does.\"\"\"
+
+
+def $signature:
+    raise NotImplementedError("TODO: allocate the output, launch ${entry}_kernel and return the output")
+"""
+    ),
+    "python": string.Template(
+        _DOCSTRING
+        + """
+import torch
+
+
+def $signature:
+    raise NotImplementedError("TODO: compute the result and return it")
+"""
+    ),
+}

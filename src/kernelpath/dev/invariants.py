@@ -1,0 +1,236 @@
+"""What holds the course together: each invariant is a function that yields its violations, one sentence each."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import torch
+
+from kernelpath.course import lesson, registry, stubs
+from kernelpath.course.errors import DeclarationError
+from kernelpath.course.registry import Item, Tree
+from kernelpath.dev import controls
+from kernelpath.grading.grade import Device, grade
+from kernelpath.show import docs
+from kernelpath.show.execute import execute
+from kernelpath.verdict import Report, Verdict
+
+Invariant = Callable[[Path], Iterator[str]]
+
+_BESIDE = {"checks": {"test_exercises.py"}, "phases": set[str](), "solutions": set[str](), "notebooks": set[str]()}
+_IGNORED = {"__pycache__", ".ipynb_checkpoints", ".pytest_cache", ".ruff_cache", ".mypy_cache"}
+_SUFFIXES = {"checks": {".py", ".md", ".cu"}, "phases": {".py", ".cu"}, "solutions": {".py", ".cu"}}
+_OF_A_PHASE = {"checks": {"checkpoint.py", "checkpoint.md"}, "phases": {"answers.toml"}}
+
+
+def names_are_unique(root: Path) -> Iterator[str]:
+    """A name, and a letter of a week, belongs to one exercise."""
+    items = registry.exercises(root)
+    for label, keys in (("name", [item.name for item in items]), ("place", [_place(item) for item in items])):
+        for key, count in Counter(keys).items():
+            if count > 1:
+                yield f"{count} exercises have the {label} {key}; rename all but one"
+
+
+def _place(item: Item) -> str:
+    return item.stem.partition("/")[2][:4]
+
+
+def trees_agree(root: Path) -> Iterator[str]:
+    """Every declaration has a lesson, and a stub and a solution of the same files; nothing else lies in the trees."""
+    items = registry.exercises(root)
+    for item in items:
+        stub, solution = (_suffixes(item, tree) for tree in ("phases", "solutions"))
+        if not item.lesson.is_file():
+            yield f"{item.stem} has no {item.lesson.relative_to(root)}; write it: course/lesson.py says how"
+        if ".py" not in solution:
+            yield f"{item.stem} has no solutions/{item.stem}.py; write it"
+        if stub != solution:
+            yield f"{item.stem} has {_listed(stub)} in phases/ but {_listed(solution)} in solutions/; make them alike"
+    stems = {item.stem: item for item in items}
+    for tree in _BESIDE:
+        for path in sorted((root / tree).rglob("*")):
+            if path.is_file() and not _belongs(path.relative_to(root / tree), tree, stems):
+                yield f"{path.relative_to(root)} belongs to no exercise; rename or remove it"
+
+
+def _suffixes(item: Item, tree: Tree) -> set[str]:
+    return {path.suffix for path in item.files(tree)}
+
+
+def _listed(suffixes: set[str]) -> str:
+    return " and ".join(sorted(suffixes)) or "nothing"
+
+
+def _belongs(path: Path, tree: str, stems: dict[str, Item]) -> bool:
+    if _IGNORED & set(path.parts) or str(path) in _BESIDE[tree]:
+        return True
+    if tree == "notebooks":
+        return re.fullmatch(r"\d_\w+/week\d\d_\w+\.ipynb", str(path)) is not None
+    if path.name in _OF_A_PHASE.get(tree, ()):
+        return any(stem.startswith(f"{path.parent}/") for stem in stems)
+    item = stems.get(str(path.with_suffix("")))
+    if item is None or path.suffix not in _SUFFIXES[tree]:
+        return False
+    return (tree, path.suffix) != ("checks", ".cu") or path.name in item.declaration.read_text(encoding="utf-8")
+
+
+def stubs_do_not_drift(root: Path) -> Iterator[str]:
+    """Every line of a stub that is not a TODO stands in the solution."""
+    for item in registry.exercises(root):
+        for solution in item.files("solutions"):
+            stub = item.stub.with_suffix(solution.suffix)
+            if stub.is_file():
+                for number, line in stubs.drift(stub.read_text("utf-8"), solution.read_text("utf-8")):
+                    yield f"{stub.relative_to(root)}:{number} is not in the solution: {line.strip()}"
+
+
+def notebooks_have_their_exercises(root: Path) -> Iterator[str]:
+    """Every exercise is introduced by its week's notebook."""
+    for item in registry.exercises(root):
+        if item.notebook is None:
+            yield f"week {item.week} has no notebook in notebooks/{item.phase}/ for {item.name}; write one"
+        elif not re.search(rf"\b{item.name}\b", item.notebook.read_text("utf-8")):
+            yield f"{item.notebook.relative_to(root)} does not mention {item.name}; introduce it there"
+
+
+def declarations_are_valid(root: Path) -> Iterator[str]:
+    """Every declaration loads; spec.Exercise and problem.Problem then vouch for cases, sizes and limits."""
+    for item in registry.exercises(root):
+        try:
+            registry.load(item)
+            _ = item.title
+        except DeclarationError as error:
+            yield str(error)
+
+
+def lessons_are_valid(root: Path) -> Iterator[str]:
+    """Every exercise has three hints, questions with their why, and an explanation."""
+    for item in registry.exercises(root):
+        try:
+            lesson.read(item.lesson)
+        except DeclarationError as error:
+            yield str(error)
+
+
+def checkpoints_are_valid(root: Path) -> Iterator[str]:
+    """Every checkpoint loads, and its deliverable is an exercise of its phase that has sizes to draw, its questions are
+    of the phase's weeks."""
+    for path in sorted(root.glob("checks/*/checkpoint.py")):
+        items = {item.name: item for item in registry.exercises(root) if item.phase == path.parent.name}
+        try:
+            declared = registry.load_checkpoint(path.parent.name, root)
+            name = declared.deliverable
+            for week in sorted(declared.questions.keys() - {item.week for item in items.values()}):
+                told = f"it has questions of week {week}, which has no exercise in the phase; give them another week"
+                yield f"{path.relative_to(root)}: {told}"
+            if name not in items:
+                yield f"{path.relative_to(root)}: its deliverable {name} is not an exercise of the phase; name one"
+            elif not registry.load(items[name]).vary:
+                yield f"{path.relative_to(root)}: its deliverable {name} varies no size; name one that does"
+        except DeclarationError as error:
+            yield str(error)
+
+
+def nothing_is_left_to_write(root: Path) -> Iterator[str]:
+    """No declaration, lesson, solution or notebook has a place that was drafted and waits for its author."""
+    for item in registry.exercises(root):
+        found = [*_marked(item.declaration), *lesson.placeholders(item.lesson)]
+        found += [place for path in item.files("solutions") for place in _marked(path)]
+        yield from (f"{Path(place).relative_to(root)} is still to be written" for place in found)
+    for path in sorted(root.glob("notebooks/*/week*.ipynb")):
+        for position, cell in enumerate(json.loads(path.read_text(encoding="utf-8")).get("cells", ()), start=1):
+            if re.search(rf"^{lesson.TODO}:", "".join(cell["source"]), re.MULTILINE):
+                yield f"{path.relative_to(root)}, cell {position}, is still to be written"
+
+
+def _marked(path: Path) -> Iterator[str]:
+    """The first place of a file that is still open."""
+    lines = path.read_text(encoding="utf-8").splitlines()
+    yield from [f"{path}:{number}" for number, line in enumerate(lines, start=1) if stubs.is_open(line)][:1]
+
+
+def controls_are_rejected(root: Path) -> Iterator[str]:
+    """The comparison takes the truth, rounded to its dtype, and rejects every wrong answer that it must reject."""
+    for item in registry.exercises(root):
+        yield from controls.admitted(item)
+
+
+def tables_are_current(root: Path) -> Iterator[str]:
+    """Every generated table equals its regeneration."""
+    for name in docs.stale(root):
+        yield f"a table of {name} differs from its regeneration: kp dev tables"
+
+
+def stubs_end_as_not_started(root: Path) -> Iterator[str]:
+    for item in registry.exercises(root):
+        yield from _unless(Verdict.NOT_STARTED, grade(item, item.stub, device="cpu"))
+
+
+def solutions_pass(root: Path) -> Iterator[str]:
+    """Every solution passes on the CPU, and takes all its stars where there is a GPU that can run it.
+
+    One that is still to be written is left to `nothing_is_left_to_write`.
+    """
+    for item in registry.exercises(root):
+        if any(True for path in item.files("solutions") for _ in _marked(path)):
+            continue
+        yield from _unless(Verdict.PASSED, grade(item, item.solution, device="cpu"))
+        if torch.cuda.is_available():
+            on_gpu = grade(item, item.solution, device="cuda")
+            if on_gpu.verdict is not Verdict.UNAVAILABLE and on_gpu.stars < item.stars:
+                yield f"{on_gpu.submission} takes {on_gpu.stars} stars on {on_gpu.device}: {on_gpu.cause}"
+
+
+def rejects_get_their_verdicts(root: Path) -> Iterator[str]:
+    """Every planted bad submission ends as its name says."""
+    places: list[tuple[str, Device]] = [("any", "cpu"), ("cpu", "cpu")]
+    if torch.cuda.is_available():
+        places += [("any", "cuda"), ("gpu", "cuda")]
+    for folder, device in places:
+        for submission in sorted((root / "tests" / "rejects" / folder).glob("w*/*.py")):
+            item = registry.find(submission.parent.name, root)
+            wanted = next(verdict for verdict in Verdict if submission.name.startswith(f"{verdict.value}_"))
+            yield from _unless(wanted, grade(item, submission, device=device))
+
+
+def _unless(wanted: Verdict, graded: Report) -> Iterator[str]:
+    if graded.verdict is not wanted:
+        told = f"{graded.verdict.value}: {graded.cause or graded.verdict.meaning}"
+        yield f"{graded.submission} ends as {told}; it must end as {wanted.value}"
+
+
+def notebooks_run(root: Path) -> Iterator[str]:
+    """Every notebook runs from top to bottom without a GPU, against the solutions."""
+    from nbclient.exceptions import CellExecutionError
+
+    for path in sorted(root.glob("notebooks/*/week*.ipynb")):
+        try:
+            execute(path)
+        except CellExecutionError as error:
+            yield f"{path.relative_to(root)}: {error.ename}: {error.evalue}"
+
+
+QUICK: tuple[Invariant, ...] = (
+    names_are_unique,
+    trees_agree,
+    stubs_do_not_drift,
+    notebooks_have_their_exercises,
+    declarations_are_valid,
+    lessons_are_valid,
+    checkpoints_are_valid,
+    nothing_is_left_to_write,
+    controls_are_rejected,
+    tables_are_current,
+)
+ALL: tuple[Invariant, ...] = (
+    *QUICK,
+    stubs_end_as_not_started,
+    solutions_pass,
+    rejects_get_their_verdicts,
+    notebooks_run,
+)

@@ -1,0 +1,118 @@
+"""A draft is complete and in order, and says of itself that it is not written yet."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from kernelpath.cli import main as cli
+from kernelpath.course import registry
+from kernelpath.course.registry import Item, Lane
+from kernelpath.dev import invariants
+from kernelpath.dev.draft import NotDrafted, draft
+from kernelpath.grading import grade
+from kernelpath.verdict import Verdict
+
+LANES: tuple[Lane, ...] = ("cuda", "triton", "cute", "python")
+
+
+@pytest.fixture
+def course(doubling: Item) -> Path:
+    """A checkout in order, with one exercise and a table in its README."""
+    doubling.stub.write_text("def double(x):\n    raise NotImplementedError\n    return 2 * x\n")
+    notebook = doubling.root / "notebooks/1_architecture/week01_threads.ipynb"
+    notebook.parent.mkdir(parents=True)
+    cells = [
+        {"cell_type": "markdown", "id": "a", "metadata": {}, "source": [f"{text}\n"]}
+        for text in ("double", "## What to read")
+    ]
+    notebook.write_text(json.dumps({"cells": cells, "metadata": {}, "nbformat": 4, "nbformat_minor": 5}))
+    (doubling.root / "README.md").write_text("<!-- table: syllabus -->\n<!-- end -->\n")
+    return doubling.root
+
+
+@pytest.mark.parametrize("lane", LANES)
+def test_a_draft_breaks_no_invariant_but_that_it_is_to_be_written(course: Path, lane: Lane) -> None:
+    written = draft("sum_of_two", "vector_add", lane, root=course)
+    item = registry.find("sum_of_two", course)
+    assert (item.stem, item.lane) == ("1_architecture/w01b_sum_of_two", lane)
+    assert all(path.is_file() for path in written)
+    for invariant in invariants.QUICK:
+        found = list(invariant(course))
+        if invariant is not invariants.nothing_is_left_to_write:
+            assert found == [], invariant.__name__
+    left = list(invariants.nothing_is_left_to_write(course))
+    assert {one.partition(":")[0].partition(",")[0] for one in left} == {
+        "checks/1_architecture/w01b_sum_of_two.py",
+        "checks/1_architecture/w01b_sum_of_two.md",
+        "notebooks/1_architecture/week01_threads.ipynb",
+        *(f"solutions/1_architecture/{path.name}" for path in item.files("solutions")),
+    }
+    assert all(one.endswith("is still to be written") for one in left)
+    assert len([one for one in left if ".md:" in one]) == 6, "three hints, a question and its why, an explanation"
+    assert grade.grade(item, item.stub, device="cpu").verdict is Verdict.NOT_STARTED
+    assert list(invariants.solutions_pass(course)) == [], "what is not written is named once"
+
+
+def test_a_draft_stands_where_its_week_reads_it(course: Path) -> None:
+    draft("sum_of_two", "vector_add", "cuda", root=course)
+    notebook = json.loads((course / "notebooks/1_architecture/week01_threads.ipynb").read_text())
+    sources = ["".join(cell["source"]).splitlines()[0] for cell in notebook["cells"]]
+    assert sources[1:] == ["## Your turn: `sum_of_two`", 'report = notebook.check("sum_of_two")', "## What to read"]
+    assert "sum_of_two" in (course / "README.md").read_text()
+    declared = registry.load(registry.find("sum_of_two", course))
+    assert declared.problem.flops is not None
+    assert declared.flops(n=7, offset=0) == 7  # type: ignore[misc]
+
+
+def test_the_week_and_its_letter_may_be_chosen(course: Path) -> None:
+    draft("late", "matmul", "triton", week=11, letter="c", root=course)
+    assert registry.find("late", course).stem == "3_triton/w11c_late"
+    assert (course / "notebooks/3_triton/week11_late.ipynb").is_file()
+    draft("later", "matmul", "python", root=course)
+    assert registry.find("later", course).stem == "3_triton/w11d_later"
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"problem": "sum"}, r"no problem 'sum'; write course/problems/sum\.py, or name one of add_rmsnorm, "),
+        ({"name": "Sum"}, "'Sum' is not the name of an exercise; name it like"),
+        ({"name": "double"}, "there is an exercise double already"),
+        ({"week": 25}, "there is no week 25; give --week 0 to 24"),
+        ({"week": -1}, "there is no week -1"),
+        ({"letter": "a"}, "'a' is not a free letter of week 1; the next one is b"),
+        ({"letter": "bc"}, "'bc' is not a free letter"),
+    ],
+)
+def test_what_cannot_be_drafted_writes_nothing(course: Path, changes: dict[str, object], said: str) -> None:
+    before = sorted(course.rglob("*"))
+    wanted: dict[str, object] = {"name": "sum_of_two", "problem": "vector_add", "lane": "cuda", "root": course}
+    with pytest.raises(NotDrafted, match=said):
+        draft(**{**wanted, **changes})  # type: ignore[arg-type]
+    assert sorted(course.rglob("*")) == before
+
+
+def test_no_file_is_overwritten(course: Path) -> None:
+    there = course / "solutions/1_architecture/w01b_sum_of_two.cu"
+    there.write_text("mine")
+    with pytest.raises(NotDrafted, match=r"w01b_sum_of_two\.cu exists already"):
+        draft("sum_of_two", "vector_add", "cuda", root=course)
+    assert there.read_text() == "mine"
+    assert not (course / "checks/1_architecture/w01b_sum_of_two.py").exists()
+
+
+def test_the_verb_says_what_it_wrote(
+    course: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(course)
+    with pytest.raises(SystemExit) as ended:
+        cli.main(["dev", "new", "sum_of_two", "--problem", "vector_add", "--lane", "python"])
+    assert ended.value.code == 0
+    assert "wrote checks/1_architecture/w01b_sum_of_two.md\n" in capsys.readouterr().out
+    with pytest.raises(SystemExit) as ended:
+        cli.main(["dev", "new", "sum_of_two", "--problem", "vector_add", "--lane", "python"])
+    assert ended.value.code == 2
+    assert "choose another name" in capsys.readouterr().err

@@ -1,0 +1,186 @@
+"""Lessons: what is shown equals what was written, and whatever is wrong is named with its line."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from kernelpath.course import lesson, registry
+from kernelpath.course.errors import DeclarationError
+
+LESSON = """\
+## Hint 1
+
+A paragraph that is
+wrapped `in   code` and \\_\\_shared\\_\\_ escaped.
+
+A second one.
+
+## Hint 2
+
+First this:
+```
+## not a heading
+
+    int i = 0;
+```
+
+## Hint 3
+
+`a\\_b` keeps its backslash.
+
+## Prediction
+
+How many? In
+bytes.
+
+Answer: 201.3 within 2 %
+
+Why: Because.
+
+It has a second paragraph.
+
+## Question
+
+Which one?
+
+- [ ] the first, which
+  is long
+- [x] 2 \\* 3
+- [ ] -inf
+
+Why: It is.
+
+## Question
+
+How many threads?
+
+Answer: 1024
+
+Why: So.
+
+## Explanation
+
+The end.
+"""
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    written = tmp_path / "w07a_softmax.md"
+    written.write_text(LESSON)
+    return written
+
+
+def test_prose_is_shown_without_its_wrapping_and_escapes(path: Path) -> None:
+    read = lesson.read(path)
+    assert read.hints == (
+        "A paragraph that is wrapped `in   code` and __shared__ escaped.\n\nA second one.",
+        "First this:\n\n```\n## not a heading\n\n    int i = 0;\n```",
+        "`a\\_b` keeps its backslash.",
+    )
+    assert read.explain == "The end."
+
+
+def test_questions_are_predictions_choices_and_numbers(path: Path) -> None:
+    predicted, chosen, counted = lesson.read(path).questions
+    assert (predicted.ask, predicted.answer, predicted.tolerance) == ("How many? In bytes.", 201.3, 0.02)
+    assert predicted.why == "Because.\n\nIt has a second paragraph."
+    assert [question.predict for question in (predicted, chosen, counted)] == [True, False, False]
+    assert chosen.choices == ("the first, which is long", "2 * 3", "-inf")
+    assert chosen.answer == "2 * 3"
+    assert (counted.answer, counted.tolerance, counted.choices) == (1024, 0.0, ())
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "said"),
+    [
+        ("## Hint 2", "## Hint 3", r':8: "## Hint 3" is not expected here; the headings are "## Hint 1" to'),
+        ("## Explanation", "## Explanations", r':51: "## Explanations" is not expected'),
+        ("## Explanation\n\nThe end.\n", "", r"md: it has no explanation; write it below"),
+        ("## Hint 1", "# Hints\n\n## Hint 1", r':1: text before the first heading, which begins with "## "'),
+        ("`a\\_b` keeps its backslash.", "", r':17: "## Hint 3" is empty; write its text'),
+        (
+            "Answer: 201.3 within 2 %",
+            "201.3",
+            r':21: a question needs exactly one answer, .*"Answer: 201.3 within 2 %"',
+        ),
+        ("Answer: 1024", "Answer: 1024\n\nAnswer: 5", r":43: a question needs exactly one answer"),
+        ("Answer: 1024", "Answer: many", r':47: could not convert string to float: .*write "Answer: 12"'),
+        ("Answer: 1024", "Answer: 10 or so", r':47: .*"Answer: 12"'),
+        ("Answer: 1024", "Answer: inf", r":47: .*must be a finite number"),
+        ("Why: So.", "So.", r':47: behind the answer comes a paragraph that begins with "Why: "'),
+        ("- [x] 2", "- [ ] 2", r":36: 0 choices are marked as right; mark one"),
+        ("- [ ] -inf", "- [x] -inf", r":36: 2 choices are marked as right"),
+        ("- [ ] -inf", "-inf", r":36: '-inf' is not a choice; write"),
+        ("- [ ] -inf", "- [ ] 2 \\* 3", r":36: .*different choices"),
+        ("```\n\n## Hint 3", "\n\n## Hint 3", r":11: a fenced block is not closed; end it with ```"),
+    ],
+)
+def test_a_mistake_is_named_with_its_line_and_its_remedy(path: Path, before: str, after: str, said: str) -> None:
+    assert before in LESSON
+    path.write_text(LESSON.replace(before, after, 1))
+    with pytest.raises(DeclarationError, match=said) as raised:
+        lesson.read(path)
+    assert str(raised.value).startswith(str(path))
+
+
+@pytest.mark.parametrize(
+    ("text", "said"), [("", "it has 0 hints"), ("## Hint 1\n\na\n", "it has 1 hints; write three")]
+)
+def test_a_lesson_that_stops_early_is_refused(path: Path, text: str, said: str) -> None:
+    path.write_text(text)
+    with pytest.raises(DeclarationError, match=said):
+        lesson.read(path)
+
+
+def test_a_lesson_that_is_not_there_is_named(tmp_path: Path) -> None:
+    with pytest.raises(DeclarationError, match=r"w01a\.md cannot be read: .*it holds hints"):
+        lesson.read(tmp_path / "w01a.md")
+
+
+def test_a_checkpoint_asks_by_week(path: Path) -> None:
+    asked = "\n\nHow many?\n\nAnswer: {}\n\nWhy: So.\n\n"
+    headings = ("## Week 3: question", "## Week 1: prediction", "## Week 3: question")
+    path.write_text("".join(heading + asked.format(number) for number, heading in enumerate(headings)))
+    questions = lesson.read_checkpoint(path)
+    assert {week: [question.answer for question in asked] for week, asked in questions.items()} == {3: [0, 2], 1: [1]}
+    assert questions[1][0].predict
+    path.write_text(path.read_text().replace("Week 1: prediction", "Week one"))
+    with pytest.raises(DeclarationError, match=r':9: "## Week one" is not expected here; .*"## Week 3: question"'):
+        lesson.read_checkpoint(path)
+    path.write_text("")
+    with pytest.raises(DeclarationError, match="it has no question"):
+        lesson.read_checkpoint(path)
+
+
+def test_places_that_are_still_to_be_written_are_named(path: Path) -> None:
+    path.write_text(LESSON.replace("A second one.", "TODO: more").replace("Why: So.", "Why: TODO: so"))
+    assert list(lesson.placeholders(path)) == [f"{path}:6: Hint 1", f"{path}:49: Question"]
+
+
+def test_every_lesson_of_the_course_renders_as_it_is_read() -> None:
+    """Nothing becomes bold, a list or a link by accident."""
+    from markdown_it import MarkdownIt
+
+    parser = MarkdownIt("commonmark")
+    paths = sorted(registry.root().glob("checks/*/*.md"))
+    assert len(paths) >= 19
+    for path in paths:
+        for token in parser.parse(path.read_text()):
+            assert token.type not in ("ordered_list_open", "blockquote_open", "hr", "code_block"), (path, token.map)
+            for part in token.children or ():
+                assert part.type not in ("em_open", "strong_open", "link_open", "html_inline"), (path, token.content)
+
+
+def test_reading_a_lesson_imports_no_torch(path: Path) -> None:
+    code = (
+        f"import sys; from pathlib import Path; from kernelpath.course import lesson; lesson.read(Path({str(path)!r}))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", f"{code}; print('torch' in sys.modules)"], capture_output=True, text=True
+    )
+    assert done.stdout.strip() == "False"
