@@ -17,11 +17,6 @@ Case = Mapping[str, Any]
 """The arguments of one case by name, such as `{"rows": 33, "columns": 1000, "dtype": "bfloat16"}`."""
 
 
-def arguments(case: Case) -> str:
-    """A case in words: "rows=33 columns=1000"."""
-    return " ".join(f"{name}={value}" for name, value in case.items())
-
-
 Kind = Literal["kernel", "python", "distributed", "trace", "written"]
 
 

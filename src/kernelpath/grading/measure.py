@@ -6,7 +6,8 @@ import statistics
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from kernelpath.course.spec import Case, Exercise, Traffic, arguments
+from kernelpath import words
+from kernelpath.course.spec import Case, Exercise, Traffic
 from kernelpath.grading import compare, roofline, timing
 from kernelpath.grading.truth import derive, draw_inputs, expected_outputs, output_dtype, tensor_of
 from kernelpath.verdict import Complaint, Interval, LineTraffic, Measurement, Verdict
@@ -207,7 +208,7 @@ def traffic_complaint(lines: Sequence[LineTraffic], limits: Traffic, compulsory:
         worst = max(lines, key=lambda line: line.sectors)
         allowed = f"at most {int(limits.bytes * compulsory):,} are allowed"
         ideal = f"{compulsory:,} would do if nothing were moved twice"
-        found = f"at {arguments(case)}: {32 * sectors:,} bytes moved, {allowed} ({ideal})"
+        found = f"at {words.case(case)}: {32 * sectors:,} bytes moved, {allowed} ({ideal})"
         return _traffic(worst, f"{found}; most in {worst.place}")
     return None
 
