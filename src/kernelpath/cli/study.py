@@ -37,9 +37,7 @@ def solution(item: Item, peek: bool) -> int:
     If there is a GPU, both are timed in one run.
     """
     if not item.files("solutions"):
-        raise Failure(
-            f"the solution of {item.name} is withheld: there is no {words.path(item.solution, item.root)}"
-        )
+        raise Failure(f"the solution of {item.name} is withheld: there is no {words.path(item.solution, item.root)}")
     if not (peek or dict(records())[item].passed):
         out.print(f"{item.name} is not passed yet; --peek shows its solution all the same.")
         view.step(out, f"kp hint {item.name}")
@@ -99,10 +97,10 @@ def bench(item: Item, picture: Path | None, seed: int | None, json_to: str | Non
     if json_to != "-":
         grading.show(item, graded)
     if graded.measurement is not None:
-        from kernelpath.show import roofline
+        from kernelpath.show import timed
 
         path = picture or progress.folder(item.root) / f"{item.name}.png"
-        write_atomically(path, roofline.png(roofline.of_measurement(graded.measurement)))
+        write_atomically(path, timed.png(timed.draw(graded.measurement)))
         errors.print(f"roofline: {words.path(path, item.root)}")
     return PASSED if graded.verdict.passed else NOT_YET
 

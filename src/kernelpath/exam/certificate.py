@@ -75,9 +75,7 @@ class _Sealed:
     certificate: Certificate
 
 
-def points(
-    exercises: Sequence[Report], deliverable: Sequence[Report], right: Mapping[str, bool]
-) -> dict[str, int]:
+def points(exercises: Sequence[Report], deliverable: Sequence[Report], right: Mapping[str, bool]) -> dict[str, int]:
     """What each part gives, by name, out of POINTS. right: whether each question is answered correctly."""
     reached = {
         "exercises": [report.verdict.passed for report in exercises],

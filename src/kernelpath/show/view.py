@@ -143,7 +143,9 @@ def _measurement(measured: Measurement | None) -> RenderableType | None:
     rows.add_column()
     rows.add_row("timed", f"{words.case(measured.case)}; {measured.rounds} {measured.method}")
     rows.add_row("yours", f"{words.seconds(measured.seconds)}, {words.bandwidth(measured.bytes_per_second)}")
-    rows.add_row("speed of light", f"{words.share(measured.share_of_light, 1)} of it ({words.seconds(measured.light_seconds)})")
+    rows.add_row(
+        "speed of light", f"{words.share(measured.share_of_light, 1)} of it ({words.seconds(measured.light_seconds)})"
+    )
     rows.add_row("baseline", f"{words.seconds(measured.baseline_seconds)}, yours is {measured.speedup} times as fast")
     if measured.of_reference is not None and measured.reference_seconds is not None:
         found = f"{words.seconds(measured.reference_seconds)}, yours is {measured.of_reference} times as fast"
