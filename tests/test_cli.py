@@ -14,7 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from kernelpath.cli import main as cli
+from kernelpath import cli
+from kernelpath.cli.grading import interruptible
 from kernelpath.course import registry
 from kernelpath.course.progress import Progress
 from kernelpath.course.registry import Item
@@ -138,7 +139,7 @@ def test_the_last_report_is_kept_whatever_the_verdict(kp: Run, item: Item) -> No
 def test_the_next_step_grades_the_same_file_again(kp: Run, item: Item) -> None:
     (item.root / "mine.py").write_text(WRONG)
     _, out, _ = kp("check", "double", "--file", "mine.py", "--device", "cpu", "--seed", "5")
-    assert next_steps(out) == ["mend mine.py, then kp check double --file mine.py --seed 5"]
+    assert next_steps(out) == ["fix mine.py, then kp check double --file mine.py --seed 5"]
 
 
 def test_json_on_stdout_is_the_whole_report_and_nothing_else(kp: Run, item: Item) -> None:
@@ -167,7 +168,7 @@ def test_all_ends_in_the_next_step_of_the_first_failure(kp: Run) -> None:
     [
         (("check", "doubel"), "did you mean double"),
         (("hint", "zzz"), "kp list"),
-        (("check", "double", "--file", "absent.py"), "there is no file absent.py; give --file one that there is"),
+        (("check", "double", "--file", "absent.py"), "there is no file absent.py; give --file one that exists"),
         (("check", "--file", "absent.py"), "exactly one NAME"),
         (("check", "--all", "double"), "neither NAME nor --file"),
         (("check", "double", "--device", "tpu"), "'tpu' is not one of"),
@@ -347,7 +348,7 @@ def test_ctrl_c_that_an_import_swallows_is_still_ctrl_c(becomes: ImportError | N
             if becomes is not None:
                 raise becomes from None
 
-    with pytest.raises(KeyboardInterrupt), cli._interruptible():
+    with pytest.raises(KeyboardInterrupt), interruptible():
         swallow()
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
@@ -355,7 +356,7 @@ def test_ctrl_c_that_an_import_swallows_is_still_ctrl_c(becomes: ImportError | N
 def started(item: Item, *arguments: str) -> subprocess.Popen[str]:
     """A command in a process of its own; it and all its descendants have MARK in their environment."""
     return subprocess.Popen(
-        [sys.executable, "-m", "kernelpath.cli.main", *arguments],
+        [sys.executable, "-m", "kernelpath.cli", *arguments],
         stdout=subprocess.PIPE,
         text=True,
         env={**os.environ, "MARK": str(item.root)},
@@ -388,10 +389,7 @@ def until(condition: Callable[[], bool], seconds: float = 30.0) -> None:
 
 
 def test_nothing_that_must_be_quick_imports_torch(item: Item) -> None:
-    code = (
-        "import sys; from kernelpath.cli import main as cli\n"
-        "try: cli.main()\nfinally: assert 'torch' not in sys.modules"
-    )
+    code = "import sys; from kernelpath import cli\ntry: cli.main()\nfinally: assert 'torch' not in sys.modules"
     for command in (["list"], ["hint", "double"], ["progress"], ["next"], ["--help"]):
         done = subprocess.run([sys.executable, "-c", code, *command], capture_output=True, text=True, env=os.environ)
         assert done.returncode == 0, done.stderr

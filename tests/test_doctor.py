@@ -9,8 +9,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from kernelpath import doctor
-from kernelpath.cli import main as cli
+from kernelpath import cli, doctor
 from kernelpath.device import gpu
 from kernelpath.doctor import Finding
 

@@ -92,8 +92,10 @@ def draw(marks: Sequence[Mark], roof: Roof, x: str = COMPULSORY) -> Figure:
     axes.set_ylabel("TFLOP/s", fontsize=9, color=INK)
     axes.tick_params(labelsize=8, colors=INK, which="both")
     axes.spines[["top", "right"]].set_visible(False)
+    axes.spines[["left", "bottom"]].set_color(INK)
     axes.grid(alpha=0.25, color=QUIET)
-    axes.legend(fontsize=8, frameon=False, labelcolor=INK)
+    if marks:
+        axes.legend(fontsize=8, frameon=False, labelcolor=INK)
     return figure
 
 
@@ -111,9 +113,9 @@ def _shapes(marks: Sequence[Mark]) -> dict[str, tuple[str, str, int, str]]:
 def _draw_roof(axes: Axes, roof: Roof, marks: Sequence[Mark]) -> None:
     """The slope of memory, bent where the fastest arithmetic begins; a line for each slower one."""
     ridges = sorted(((rate / roof.memory, rate, told) for told, rate in roof.arithmetic.items()), reverse=True)
-    places = [mark.intensity for mark in marks] + [ridge for ridge, _, _ in ridges]
-    places = places or [0.25, 4.0]
-    left, right = min(places) / 2, 4 * max(places)
+    places = [mark.intensity for mark in marks] or [1.0]
+    left = min([min(places) / 2, *(ridge / 8 for ridge, _, _ in ridges)])
+    right = 4 * max([*places, *(ridge for ridge, _, _ in ridges)])
     top = ridges[0][0] if ridges else right
     corners = [(left, left * roof.memory), (top, top * roof.memory), (right, top * roof.memory)]
     axes.plot(*zip(*((x, y / 1e12) for x, y in corners[: 3 if ridges else 2]), strict=True), color=INK, linewidth=1.8)
@@ -125,18 +127,24 @@ def _draw_roof(axes: Axes, roof: Roof, marks: Sequence[Mark]) -> None:
     axes.set(xscale="log", yscale="log", xlim=(left, right), ylim=(lowest / 2e12, 2 * top * roof.memory / 1e12))
     axes.xaxis.set_major_formatter("{x:g}")
     axes.yaxis.set_major_formatter("{x:g}")
-    (x0, y0), (x1, y1) = axes.transData.transform([(x, y / 1e12) for x, y in corners[:2]])
-    if x1 - x0 > 150:  # pixels: else the text is longer than the slope
-        axes.annotate(
-            f"memory, {words.bandwidth(roof.memory)}",
-            (left, left * roof.memory / 1e12),
-            xytext=(8, 8),
-            textcoords="offset points",
-            rotation=math.degrees(math.atan2(y1 - y0, x1 - x0)),
-            rotation_mode="anchor",
-            fontsize=8,
-            color=INK,
-        )
+    _draw_along(axes, corners[:2], f"memory, {words.bandwidth(roof.memory)}")
+
+
+def _draw_along(axes: Axes, slope: Sequence[tuple[float, float]], text: str) -> None:
+    """Text above a slope, clear of the marks that lie on it. slope: its ends, as intensity and rate."""
+    (x0, y0), (x1, y1) = axes.transData.transform([(x, y / 1e12) for x, y in slope])
+    angle = math.atan2(y1 - y0, x1 - x0)
+    along, clear = 12.0, 8.0  # points
+    axes.annotate(
+        text,
+        (slope[0][0], slope[0][1] / 1e12),
+        xytext=(along * math.cos(angle) - clear * math.sin(angle), along * math.sin(angle) + clear * math.cos(angle)),
+        textcoords="offset points",
+        rotation=math.degrees(angle),
+        rotation_mode="anchor",
+        fontsize=8,
+        color=INK,
+    )
 
 
 def _draw_names(axes: Axes, marks: Sequence[Mark]) -> None:
@@ -161,6 +169,13 @@ def _draw_names(axes: Axes, marks: Sequence[Mark]) -> None:
             va="center",
             fontsize=8,
             color=INK,
-            arrowprops={"arrowstyle": "-", "color": QUIET, "linewidth": 0.8, "shrinkB": 3},
+            arrowprops={
+                "arrowstyle": "-",
+                "color": QUIET,
+                "linewidth": 0.8,
+                "relpos": (0.0 if side > 0 else 1.0, 0.5),
+                "shrinkA": 1,
+                "shrinkB": 3,
+            },
             url=mark.link or None,
         )

@@ -18,7 +18,7 @@ from kernelpath.show import palette
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-_VARIABLES = {palette.INK: "ink", palette.QUIET: "quiet", **{hue: role for role, hue in palette.ROLES.items()}}
+_VARIABLES = {**{hue: role for role, hue in palette.ROLES.items()}, palette.INK: "ink", palette.QUIET: "quiet"}
 """The variables of page.html that take the place of a picture's colours, for the sake of dark pages."""
 
 
@@ -56,6 +56,7 @@ def svg(figure: Figure, label: str, hovers: Mapping[str, str]) -> Markup:
     drawn = re.sub(r"<metadata>.*?</metadata>", "", drawn, count=1, flags=re.DOTALL)
     drawn = re.sub(r'\s(xmlns|xmlns:xlink|width|height|version)="[^"]*"', "", drawn, count=5)
     drawn = drawn.replace("<svg", f'<svg role="img" aria-label="{escape(label)}"', 1)
+    drawn = drawn.replace(' target="_blank"', "")  # links lead to other places of the page
     for colour, variable in _VARIABLES.items():
         drawn = drawn.replace(colour, f"var(--{variable})")
     for gid, told in hovers.items():

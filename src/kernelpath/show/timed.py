@@ -24,9 +24,16 @@ def draw(measured: Measurement) -> Figure:
     if not measured.flops:
         rates = {labels[role]: run.bytes_per_second / 1e9 for role, run in runs.items()}
         return plots.bars(rates, "GB/s", roof.memory / 1e9, f"dotted: memory, {words.bandwidth(roof.memory)}")
-    light = measured.flops / measured.light_seconds
-    intensity = measured.flops / measured.bytes_moved
-    marks = [roofline.Mark(labels[role], intensity, measured.flops / run.seconds, light) for role, run in runs.items()]
+    light, slowest = measured.flops / measured.light_seconds, max(runs, key=lambda role: runs[role].seconds)
+    marks = [
+        roofline.Mark(
+            label=labels[role],
+            intensity=measured.flops / measured.bytes_moved,
+            rate=measured.flops / run.seconds,
+            light=light if role == slowest else 0.0,
+        )
+        for role, run in runs.items()
+    ]
     return roofline.draw(marks, roof)
 
 
