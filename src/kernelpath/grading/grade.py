@@ -13,6 +13,7 @@ from typing import Any, Literal
 
 import torch
 
+from kernelpath import packages
 from kernelpath.course import registry, stubs
 from kernelpath.course.registry import Item
 from kernelpath.course.spec import Case
@@ -254,6 +255,8 @@ class _Grading:
             raise
 
     def _capability(self) -> Complaint | None:
+        if reason := packages.lacking(self.item.lane):
+            return Complaint(Verdict.UNAVAILABLE, reason)
         needed = max(self.exercise.requires or OLDEST, OLDEST)
         found = torch.cuda.get_device_capability() if self.device == "cuda" else PTX_MACHINE
         if found >= needed:
@@ -432,7 +435,7 @@ class _Grading:
         return Complaint(Verdict.NOT_STARTED, "the kernel is launched, but writes nothing yet", str(source), line)
 
     def _suspect(self, verdict: Verdict) -> str:
-        """What to mend where the complaint names no file."""
+        """What to fix where the complaint names no file."""
         source = self.session.submission.with_suffix(".cu")
         if verdict in _BY_A_KERNEL and source.is_file():
             return f"{self._shown(str(source))}, or its launch in the .py"

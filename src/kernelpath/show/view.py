@@ -54,15 +54,13 @@ def step(console: Console, text: str) -> None:
 
 
 def findings(console: Console, found: Sequence[Finding]) -> None:
-    """What the doctor found: one row a thing, and under it what to do about it."""
-    rows = Table.grid(padding=(0, 2))
-    for _ in range(3):
-        rows.add_column(overflow="fold")  # a path is to be copied
+    """What the doctor found: one line a thing, and under it what to do about it. Nothing is wrapped: it is copied."""
+    width = max(len(one.what) for one in found)
     for one in found:
-        rows.add_row(Text("yes", "green") if one.works else Text("no", "yellow"), one.what, one.detail)
+        works = ("yes", "green") if one.works else ("no ", "yellow")
+        console.print(Text.assemble(works, f"  {one.what:{width}}  {one.detail}"), soft_wrap=True)
         if one.remedy:
-            rows.add_row("", "", Text.assemble(("do: ", "cyan"), one.remedy))
-    console.print(rows)
+            console.print(Text.assemble("     ", ("do: ", "cyan"), one.remedy), soft_wrap=True)
 
 
 def sources(console: Console, item: Item) -> None:
