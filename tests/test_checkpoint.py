@@ -265,8 +265,8 @@ def test_the_exam_in_a_terminal(
     exam: Exam, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def kp(*arguments: str, typed: str = "") -> tuple[int, str]:
-        monkeypatch.setattr("click.termui.visible_prompt_func", lambda _: lines.pop(0))
         lines = typed.splitlines()
+        monkeypatch.setattr("click.termui.visible_prompt_func", lambda _: lines.pop(0))
         return run(capsys, *arguments)
 
     Sheet(exam, exam.folder / ANSWERS).save()

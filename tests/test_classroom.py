@@ -7,6 +7,7 @@ import json
 import os
 import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -73,7 +74,7 @@ def test_a_second_run_does_only_what_changed(folder: Path, doubling: Item, tmp_p
     graded: list[str] = []
     original = grade.Session.__call__
 
-    def count(self: grade.Session, **options: int) -> object:
+    def count(self: grade.Session, **options: Any) -> object:
         graded.append(self.submission.parent.name)
         return original(self, **options)
 

@@ -29,10 +29,10 @@ def _installed(module: str) -> bool:
         return False
 
 
-def missing(module: str, why: str = "is not installed") -> str:
+def missing(module: str) -> str:
     """The reason why something that needs a module cannot run: "triton is not installed: python -m pip install ..."."""
     distribution = distribution_of(module)
-    return f"{distribution} {why}: {install(distribution)}"
+    return f"{distribution} is not installed: {install(distribution)}"
 
 
 def distribution_of(module: str) -> str:

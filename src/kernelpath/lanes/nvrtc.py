@@ -138,7 +138,7 @@ def _headers() -> str:
     """The folder of cuda_fp16.h and the like: of the pip package, else of an installed toolkit."""
     folder = pathfinder.find_nvidia_header_directory("cudart")
     if folder is None:
-        raise lanes.Unavailable(packages.missing("nvidia-cuda-runtime", "is not installed, so the CUDA headers are missing"))
+        raise lanes.Unavailable(packages.missing("nvidia-cuda-runtime"))
     return str(folder)
 
 
