@@ -103,9 +103,8 @@ def gpus() -> Iterator[Finding]:
     except ImportError as error:
         yield Finding("PyTorch", False, str(error), packages.install("torch"))
         return
-    yield Finding(
-        "PyTorch", True, f"{torch.__version__}, Triton {packages.version('triton')}, NVRTC {packages.version(*_NVRTC)}"
-    )
+    compilers = f"Triton {packages.version('triton')}, NVRTC {packages.version(*_NVRTC)}"
+    yield Finding("PyTorch", True, f"{torch.__version__}, {compilers}")
     if not torch.cuda.is_available():
         yield _no_gpu(torch.version.cuda)
     for index in range(torch.cuda.device_count()):

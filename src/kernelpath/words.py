@@ -11,10 +11,9 @@ _TIMES = (("s", 1.0), ("ms", 1e-3), ("µs", 1e-6))
 
 def seconds(value: float) -> str:
     """A duration to three digits in the unit that a reader of timings expects: "1.28 ms"."""
-    for unit, scale in _TIMES:
-        if value >= scale:
-            return f"{value / scale:.3g} {unit}"
-    return f"{value / 1e-9:.3g} ns"
+    value = float(f"{value:.3g}")
+    unit, scale = next((time for time in _TIMES if value >= time[1]), ("ns", 1e-9))
+    return f"{number(value / scale, 3)} {unit}"
 
 
 def number(value: float, digits: int = 4) -> str:
@@ -45,7 +44,17 @@ def arithmetic(rate: float) -> str:
 
 def ratio(median: float, low: float, high: float) -> str:
     """A ratio with its confidence interval: "3.670 (3.610 to 3.720)"."""
-    return f"{median:.3f} ({low:.3f} to {high:.3f})"
+    return f"{exact(median)} ({span(low, high)})"
+
+
+def exact(value: float) -> str:
+    """A ratio as it was measured: "3.670"."""
+    return f"{value:.3f}"
+
+
+def span(low: float, high: float) -> str:
+    """A confidence interval: "3.610 to 3.720"."""
+    return f"{exact(low)} to {exact(high)}"
 
 
 def factor(value: float) -> str:

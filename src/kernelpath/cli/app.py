@@ -16,8 +16,9 @@ from kernelpath.cli.common import INTERRUPTED, PASSED, USED_WRONGLY, Failure, co
 from kernelpath.course import progress, registry
 from kernelpath.course.spec import DeclarationError
 from kernelpath.course.stubs import NoStub
+from kernelpath.verdict import ValidationError
 
-_EXPECTED = (registry.LookupFailed, DeclarationError, NoStub, progress.NotSaved, Failure)
+_EXPECTED = (registry.LookupFailed, DeclarationError, NoStub, progress.NotSaved, ValidationError, Failure)
 """Failures whose message ends in what to do."""
 
 

@@ -43,6 +43,11 @@ class Mark:
     link: str = ""
     hover: str = ""
 
+    @property
+    def place(self) -> tuple[float, float]:
+        """Where it stands: operations per byte, and TFLOP/s."""
+        return self.intensity, self.rate / 1e12
+
 
 @dataclass(frozen=True)
 class Roof:
@@ -72,8 +77,7 @@ def draw(marks: Sequence[Mark], roof: Roof, x: str = COMPULSORY) -> Figure:
     for place, mark in enumerate(marks):
         marker, filling, size, shade = shapes[mark.label]
         (drawn,) = axes.plot(
-            mark.intensity,
-            mark.rate / 1e12,
+            *mark.place,
             marker,
             color=shade,
             fillstyle=filling,
@@ -83,7 +87,7 @@ def draw(marks: Sequence[Mark], roof: Roof, x: str = COMPULSORY) -> Figure:
         )
         named.add(mark.label)
         if mark.light:
-            axes.vlines(mark.intensity, mark.rate / 1e12, mark.light / 1e12, color=QUIET, linestyle=":", zorder=1)
+            axes.vlines(mark.intensity, mark.place[1], mark.light / 1e12, color=QUIET, linestyle=":", zorder=1)
         if mark.link:
             drawn.set_url(mark.link)
             drawn.set_gid(f"mark-{place}")
@@ -112,32 +116,33 @@ def _shapes(marks: Sequence[Mark]) -> dict[str, tuple[str, str, int, str]]:
 
 def _draw_roof(axes: Axes, roof: Roof, marks: Sequence[Mark]) -> None:
     """The slope of memory, bent where the fastest arithmetic begins; a line for each slower one."""
-    ridges = sorted(((rate / roof.memory, rate, told) for told, rate in roof.arithmetic.items()), reverse=True)
+    memory = roof.memory / 1e12
+    ridges = sorted(((rate / roof.memory, rate / 1e12, told) for told, rate in roof.arithmetic.items()), reverse=True)
     places = [mark.intensity for mark in marks] or [1.0]
     left = min([min(places) / 2, *(ridge / 8 for ridge, _, _ in ridges)])
     right = 4 * max([*places, *(ridge for ridge, _, _ in ridges)])
     top = ridges[0][0] if ridges else right
-    corners = [(left, left * roof.memory), (top, top * roof.memory), (right, top * roof.memory)]
-    axes.plot(*zip(*((x, y / 1e12) for x, y in corners[: 3 if ridges else 2]), strict=True), color=INK, linewidth=1.8)
+    corners = [(left, left * memory), (top, top * memory), (right, top * memory)]
+    axes.plot(*zip(*corners[: 3 if ridges else 2], strict=True), color=INK, linewidth=1.8)
     for ridge, rate, told in ridges:
         if ridge < top:
-            axes.plot([ridge, right], [rate / 1e12] * 2, color=INK, linewidth=1.8)
-        axes.text(right, 1.06 * rate / 1e12, told, ha="right", va="bottom", fontsize=8, color=INK)
-    lowest = min([left * roof.memory, *(mark.rate for mark in marks)])
-    axes.set(xscale="log", yscale="log", xlim=(left, right), ylim=(lowest / 2e12, 2 * top * roof.memory / 1e12))
+            axes.plot([ridge, right], [rate, rate], color=INK, linewidth=1.8)
+        axes.text(right, 1.06 * rate, told, ha="right", va="bottom", fontsize=8, color=INK)
+    lowest = min([left * memory, *(mark.place[1] for mark in marks)])
+    axes.set(xscale="log", yscale="log", xlim=(left, right), ylim=(lowest / 2, 2 * top * memory))
     axes.xaxis.set_major_formatter("{x:g}")
     axes.yaxis.set_major_formatter("{x:g}")
     _draw_along(axes, corners[:2], f"memory, {words.bandwidth(roof.memory)}")
 
 
 def _draw_along(axes: Axes, slope: Sequence[tuple[float, float]], text: str) -> None:
-    """Text above a slope, clear of the marks that lie on it. slope: its ends, as intensity and rate."""
-    (x0, y0), (x1, y1) = axes.transData.transform([(x, y / 1e12) for x, y in slope])
+    """Text above a slope, given by its ends, and clear of the marks that lie on it."""
+    (x0, y0), (x1, y1) = axes.transData.transform(slope)
     angle = math.atan2(y1 - y0, x1 - x0)
     along, clear = 12.0, 8.0  # points
     axes.annotate(
         text,
-        (slope[0][0], slope[0][1] / 1e12),
+        slope[0],
         xytext=(along * math.cos(angle) - clear * math.sin(angle), along * math.sin(angle) + clear * math.cos(angle)),
         textcoords="offset points",
         rotation=math.degrees(angle),
@@ -154,7 +159,7 @@ def _draw_names(axes: Axes, marks: Sequence[Mark]) -> None:
     edge = float(axes.bbox.x1) * scale
     placed: list[tuple[float, float]] = []
     for mark in sorted(marks, key=lambda mark: (mark.intensity, -mark.rate)):
-        x, y = scale * axes.transData.transform((mark.intensity, mark.rate / 1e12))
+        x, y = scale * axes.transData.transform(mark.place)
         lower = y
         while any(abs(x - other) < width and abs(lower - beside) < height for other, beside in placed):
             lower -= height / 3
@@ -162,7 +167,7 @@ def _draw_names(axes: Axes, marks: Sequence[Mark]) -> None:
         side = -1 if x > edge - width else 1
         axes.annotate(
             mark.name,
-            (mark.intensity, mark.rate / 1e12),
+            mark.place,
             xytext=(14 * side, lower - y),
             textcoords="offset points",
             ha="left" if side > 0 else "right",

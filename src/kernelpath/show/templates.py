@@ -22,6 +22,9 @@ _VARIABLES = {**{hue: role for role, hue in palette.ROLES.items()}, palette.INK:
 """The variables of page.html that take the place of a picture's colours, for the sake of dark pages."""
 
 
+_FILTERS = ("case", "exact", "factor", "seconds", "share", "span", "stars")
+
+
 def render(name: str, **values: Any) -> str:
     """The template `name` with its values; text is escaped. Raises jinja2.UndefinedError for a value left out."""
     return _environment().get_template(name).render(values)
@@ -36,7 +39,7 @@ def _environment() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters |= {name: getattr(words, name) for name in ("seconds", "stars", "case", "share", "factor")}
+    environment.filters |= {name: getattr(words, name) for name in _FILTERS}
     environment.globals["roles"] = palette.ROLES
     return environment
 
