@@ -20,8 +20,8 @@ from rich.console import Console
 
 from kernelpath.course import registry
 from kernelpath.school import classroom
-from kernelpath.school.classroom import Grade
-from kernelpath.show import view
+from kernelpath.school.gradebook import Grade
+from kernelpath.show import overview
 
 EVERY_WRONG = 5
 HOSTILE = (
@@ -47,7 +47,7 @@ def main() -> None:
     options = parser.parse_args()
     item = registry.find("w01b_vector_add")
     print(f"{os.cpu_count()} processors, load {os.getloadavg()[0]:.1f} at the start")
-    with tempfile.TemporaryDirectory() as name, view.bar(Console(stderr=True)) as tell:
+    with tempfile.TemporaryDirectory() as name, overview.bar(Console(stderr=True)) as tell:
         folder = Path(name)
         wanted = dict(hand_in(item, folder / "class", options.learners))
         for run in ("first", "second"):

@@ -22,7 +22,7 @@ RUNS = 7
 SAVES = 11
 TYPING_SECONDS = 3.0
 VERDICTS = {verdict.value for verdict in Verdict}
-KP = (sys.executable, "-m", "kernelpath.cli.main")
+KP = (sys.executable, "-m", "kernelpath.cli")
 
 
 def main() -> None:

@@ -23,6 +23,7 @@ import torch
 from kernelpath.course import registry
 from kernelpath.grading import grade
 from kernelpath.grading.timing import Stopwatch
+from kernelpath.show import results
 
 
 def reports(names: Sequence[str], before: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -61,11 +62,12 @@ def main() -> None:
     options = parser.parse_args()
     gpu = re.sub(r"\W+", "_", torch.cuda.get_device_name().lower())
     path = options.folder / f"{gpu}.json"
-    recorded = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+    recorded = dataclasses.asdict(results.read(path)) if path.exists() else {}
     recorded |= peers.machine(Stopwatch())
     for part in [options.only] if options.only else PARTS:
         recorded[part] = PARTS[part](options.exercises, recorded.get(part, []))
-        path.write_text(json.dumps(recorded, indent=1) + "\n", encoding="utf-8")
+        filled = {name: found for name, found in recorded.items() if found}
+        path.write_text(json.dumps(filled, indent=1) + "\n", encoding="utf-8")
     print(path)
 
 

@@ -9,15 +9,18 @@ from pathlib import Path
 
 import pytest
 
-from kernelpath.cli import main as cli
+from kernelpath import cli, dev
 from kernelpath.course import registry
 from kernelpath.course.errors import DeclarationError
 from kernelpath.course.progress import Progress
 from kernelpath.course.registry import Item
-from kernelpath.dev import invariants
-from kernelpath.exam import checkpoint
-from kernelpath.exam.checkpoint import ANSWERS, Certificate, Exam, NotValid, Sheet
+from kernelpath.course.errors import DeclarationError
+from kernelpath.exam import NotValid, questions, sitting, verification
+from kernelpath.exam.certificate import Certificate
+from kernelpath.exam.questions import Exam
+from kernelpath.exam.sheet import ANSWERS, Sheet
 from kernelpath.grading import grade
+from kernelpath.show import certificate
 from kernelpath.verdict import Interval, Measurement, Report, Verdict
 
 EXAM = '''"""Checkpoint 1."""
@@ -59,7 +62,7 @@ def exam(doubling: Item, monkeypatch: pytest.MonkeyPatch) -> Exam:
     (doubling.root / "checks" / "1_architecture" / "checkpoint.md").write_text(QUESTIONS)
     doubling.stub.write_text(RIGHT)
     monkeypatch.chdir(doubling.root)
-    return checkpoint.find(1, doubling.root)
+    return questions.find(1, doubling.root)
 
 
 @pytest.fixture
@@ -141,10 +144,8 @@ def test_what_the_learner_wrote_outlives_a_change_of_the_course(exam: Exam) -> N
     sheet = fill(exam, "green", "1000", "7")
     sheet.path.write_text(sheet.path.read_text().replace("[answers]", "# my own note\n[answers]"))
     declaration = exam.root / "checks" / exam.phase / "checkpoint.py"
-    declaration.write_text(EXAM.replace("draws=2", "draws=3"))
-    asked = declaration.with_suffix(".md")
-    asked.write_text(QUESTIONS.replace("How many threads?", "How many threads at all?"))
-    newer = Sheet(checkpoint.find(1, exam.root), sheet.path)
+    declaration.write_text(EXAM.replace("draws=2", "draws=3").replace("How many threads?", "How many threads at all?"))
+    newer = Sheet(questions.find(1, exam.root), sheet.path)
     newer.save()
     assert list(newer.right.values()) == [True, False, False]
     assert "# my own note" in newer.path.read_text()
@@ -206,7 +207,7 @@ def test_score_and_what_is_missing(
 ) -> None:
     fill(exam, *answers)
     graded(Verdict.PASSED, Verdict(drawn), verdict=Verdict(verdict))
-    result = checkpoint.sit(exam, exam.folder, seed=5)
+    result = sitting.sit(exam, exam.folder, seed=5)
     assert result.score == score
     assert len(result.missing) == len(missing)
     assert all(part in sentence for part, sentence in zip(missing, result.missing, strict=True))
@@ -219,14 +220,14 @@ def test_a_certificate_survives_json_and_shows_its_ratios(exam: Exam, graded: Ca
     )
     graded(Verdict.PASSED, Verdict.PASSED, measurement=measured)
     fill(exam, "green", "1000", "1")
-    result = checkpoint.sit(exam, exam.folder, seed=5)
+    result = sitting.sit(exam, exam.folder, seed=5)
     assert Certificate.from_json(result.to_json()) == result
-    page = result.to_html()
+    page = certificate.page(result)
     shown = (
         "2.125",
         "2.000 to 2.250",
         "0.970",
-        "90.0 %",
+        "90.0%",
         "100 of 100",
         "exercises 50, questions 30, deliverable 20",
         "GPU",
@@ -239,16 +240,16 @@ def test_a_certificate_survives_json_and_shows_its_ratios(exam: Exam, graded: Ca
 
 def test_a_certificate_holds_for_the_same_submission_only(exam: Exam, graded: Callable[..., None]) -> None:
     fill(exam, "green", "1000", "1")
-    old = checkpoint.sit(exam, exam.folder, seed=5)
+    old = sitting.sit(exam, exam.folder, seed=5)
     graded(Verdict.PASSED, Verdict.PASSED)
-    assert checkpoint.verify(exam, exam.folder, old) == []
+    assert verification.verify(exam, exam.folder, old) == []
     (exam.folder / "w01a_double.py").write_text(RIGHT + "#")
-    assert checkpoint.verify(exam, exam.folder, old) == ["w01a_double.py is not the file that was certified"]
+    assert verification.verify(exam, exam.folder, old) == ["w01a_double.py is not the file that was certified"]
 
 
 def test_an_edited_certificate_is_refused(exam: Exam, graded: Callable[..., None]) -> None:
     fill(exam, "red", "1000", "")
-    text = checkpoint.sit(exam, exam.folder, seed=5).to_json()
+    text = sitting.sit(exam, exam.folder, seed=5).to_json()
     with pytest.raises(NotValid, match="was changed"):
         Certificate.from_json(text.replace('"score": 80', '"score": 100'))
 
@@ -257,16 +258,16 @@ def test_an_edited_certificate_is_refused(exam: Exam, graded: Callable[..., None
     "text", ["", "{}", "[]", '{"certificate": {}, "digest": ""}', '{"certificate": 1, "digest": 2}']
 )
 def test_something_else_is_no_certificate(text: str) -> None:
-    with pytest.raises(NotValid, match="no certificate"):
+    with pytest.raises(NotValid, match="not a certificate"):
         Certificate.from_json(text)
 
 
 def test_a_forged_certificate_does_not_survive_grading(exam: Exam, graded: Callable[..., None]) -> None:
     fill(exam, "red", "1000", "")
-    honest = checkpoint.sit(exam, exam.folder, seed=5)
+    honest = sitting.sit(exam, exam.folder, seed=5)
     forged = dataclasses.replace(honest, score=100, missing=(), answers=dict.fromkeys(honest.answers, True))
     graded(Verdict.PASSED, Verdict.PASSED, verdict=Verdict.PASSED, stars=2)
-    found = checkpoint.verify(exam, exam.folder, Certificate.from_json(forged.to_json()))
+    found = verification.verify(exam, exam.folder, Certificate.from_json(forged.to_json()))
     assert found[0] == "1_architecture/w01a_double had 3 stars and has 2"
     assert [sentence.rpartition(" was ")[2] for sentence in found[1:]] == ["right", "right", "100 and is 80"]
 
@@ -282,8 +283,8 @@ def test_the_exam_in_a_terminal(
     exam: Exam, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def kp(*arguments: str, typed: str = "") -> tuple[int, str]:
-        monkeypatch.setattr("click.termui.visible_prompt_func", lambda _: lines.pop(0))
         lines = typed.splitlines()
+        monkeypatch.setattr("click.termui.visible_prompt_func", lambda _: lines.pop(0))
         return run(capsys, *arguments)
 
     Sheet(exam, exam.folder / ANSWERS).save()
@@ -298,7 +299,7 @@ def test_the_exam_in_a_terminal(
     assert "points: exercises 50 of 50, questions 10 of 30, deliverable 20 of 20" in out
     assert "it is green" in out
     assert "32 times 32" not in out
-    assert "missing: 1 of 3 questions are answered rightly, 2 are needed" in out
+    assert "missing: 1 of 3 questions are answered correctly, 2 are needed" in out
     assert "next: answer in phases/1_architecture/answers.toml, then kp checkpoint 1" in out
     assert [(score.score, score.passed) for score in Progress(exam.root).scores()] == [(80, False)]
     status, out = kp("--ask", typed="1000\n1\n")
@@ -335,9 +336,9 @@ def test_the_questions_of_one_week(
     assert status == 1
     assert "question 1 of 1, week 1, double" in out
     assert f"read week 1, double, in notebooks/{exam.phase}/week01_x.ipynb" in out
-    assert "0 of 1 questions of week 1 are answered rightly" in out
+    assert "0 of 1 questions of week 1 are answered correctly" in out
     assert out.endswith("next: kp checkpoint 1 --week 1\n")
-    fill(checkpoint.find(1, exam.root), "1", "green", "2")
+    fill(questions.find(1, exam.root), "1", "green", "2")
     status, out = run(capsys, "--week", "1")
     assert (status, out.count("question 1")) == (0, 0)
     assert out.endswith("next: kp checkpoint 1\n")
@@ -364,16 +365,16 @@ def test_ctrl_c_keeps_what_was_answered_and_says_so(
 
 def test_a_phase_without_exam_is_wrong_use(doubling: Item, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(registry.LookupFailed, match="no checkpoint yet"):
-        checkpoint.find(1, doubling.root)
+        questions.find(1, doubling.root)
     with pytest.raises(registry.LookupFailed, match="no phase 9"):
-        checkpoint.find(9, doubling.root)
+        questions.find(9, doubling.root)
 
 
 def test_a_broken_exam_is_named(exam: Exam) -> None:
     path = exam.root / "checks" / "1_architecture" / "checkpoint.py"
     path.write_text(EXAM.replace("pass_mark=0.6", "pass_mark=60"))
     with pytest.raises(DeclarationError, match=r"checkpoint\.py.*pass_mark"):
-        checkpoint.find(1, exam.root)
+        questions.find(1, exam.root)
 
 
 def test_the_deliverable_must_be_an_exercise_whose_size_varies(exam: Exam) -> None:

@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import csv
 import json
+import os
+import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+import kernelpath
 from kernelpath.course.registry import Item
 from kernelpath.grading import grade
-from kernelpath.school import classroom
+from kernelpath.school import classroom, gradebook
+from kernelpath.school.handed_in import entries
 from kernelpath.verdict import Report, Verdict
 from kernelpath.work import runner
 
@@ -69,7 +74,7 @@ def test_a_second_run_does_only_what_changed(folder: Path, doubling: Item, tmp_p
     graded: list[str] = []
     original = grade.Session.__call__
 
-    def count(self: grade.Session, **options: int) -> object:
+    def count(self: grade.Session, **options: Any) -> object:
         graded.append(self.submission.parent.name)
         return original(self, **options)
 
@@ -85,14 +90,42 @@ def test_a_second_run_does_only_what_changed(folder: Path, doubling: Item, tmp_p
     assert second["late"] in first
 
 
-def test_a_grader_that_was_mended_grades_anew(
+def test_a_grader_that_was_fixed_grades_anew(
     folder: Path, doubling: Item, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (late,) = (entry for entry in classroom.entries(folder, [doubling]) if entry.learner == "late")
+    (late,) = (entry for entry in entries(folder, [doubling]) if entry.learner == "late")
     before = classroom._key(late, "cpu", 0)
     assert classroom._key(late, "cpu", 0) == before
-    monkeypatch.setattr(classroom, "_grader", lambda: "mended")
+    monkeypatch.setattr(classroom, "_grader", lambda: "fixed")
     assert classroom._key(late, "cpu", 0) != before
+
+
+@pytest.mark.parametrize("changed", ["verdict.py", "grading/compare.py", "simt/races.py"])
+def test_every_source_of_the_grader_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, changed: str) -> None:
+    package = tmp_path / "kernelpath"
+    shutil.copytree(Path(kernelpath.__file__).parent, package, ignore=shutil.ignore_patterns("__pycache__"))
+    monkeypatch.setattr(kernelpath, "__file__", str(package / "__init__.py"))
+    before = classroom._grader.__wrapped__()
+    assert classroom._grader.__wrapped__() == before
+    (package / changed).write_text((package / changed).read_text() + "#")
+    assert classroom._grader.__wrapped__() != before
+
+
+def test_what_another_version_saved_is_graded_again(folder: Path, doubling: Item, tmp_path: Path) -> None:
+    for learner in HOSTILE:
+        (folder / learner / "w01a_double.py").unlink()
+    out = tmp_path / "out"
+    classroom.grade_class(folder, out, [doubling], device="cpu")
+    assert len(gradebook.read(out)) == 9
+    text = (out / "grades.json").read_text()
+    (out / "grades.json").write_text(text.replace('"stars"', '"points"', 1))
+    assert gradebook.read(out) == {}
+
+
+def test_a_folder_whose_name_is_not_utf8_is_graded_once(doubling: Item, tmp_path: Path) -> None:
+    (tmp_path / "class" / os.fsdecode(b"ad\xe4")).mkdir(parents=True)
+    classroom.grade_class(tmp_path / "class", tmp_path / "out", [doubling], device="cpu")
+    assert [one.learner for one in gradebook.read(tmp_path / "out").values()] == ["ad\udce4"]
 
 
 def test_a_folder_without_learners_is_a_usage_error(tmp_path: Path, doubling: Item) -> None:
@@ -102,7 +135,7 @@ def test_a_folder_without_learners_is_a_usage_error(tmp_path: Path, doubling: It
 
 def test_a_link_out_of_the_learners_folder_is_not_followed(folder: Path, doubling: Item) -> None:
     (folder / "idle" / "w01a_double.py").symlink_to(folder / "right" / "w01a_double.py")
-    handed_in = {entry.learner: entry.file for entry in classroom.entries(folder, [doubling])}
+    handed_in = {entry.learner: entry.file for entry in entries(folder, [doubling])}
     assert handed_in["idle"] is None
     assert handed_in["right"] is not None
 
@@ -111,7 +144,7 @@ def test_a_kernel_that_links_out_of_the_learners_folder_is_not_followed(folder: 
     (folder / "right" / "w01a_double.cu").write_text("//")
     (folder / "idle" / "w01a_double.py").write_text(RIGHT)
     (folder / "idle" / "w01a_double.cu").symlink_to(folder / "right" / "w01a_double.cu")
-    handed_in = {entry.learner: entry.file for entry in classroom.entries(folder, [doubling])}
+    handed_in = {entry.learner: entry.file for entry in entries(folder, [doubling])}
     assert handed_in["idle"] is None
     assert handed_in["right"] is not None
 
@@ -121,7 +154,7 @@ def test_of_a_whole_checkout_the_file_below_phases_counts(folder: Path, doubling
     for tree in ("checks", "phases", "solutions"):
         (checkout / tree / "1_architecture").mkdir(parents=True)
         (checkout / tree / "1_architecture" / "w01a_double.py").write_text(RIGHT)
-    handed_in = {entry.learner: entry.file for entry in classroom.entries(folder, [doubling])}
+    handed_in = {entry.learner: entry.file for entry in entries(folder, [doubling])}
     assert handed_in["idle"] == checkout / "phases" / "1_architecture" / "w01a_double.py"
 
 
@@ -140,15 +173,15 @@ def test_what_could_not_be_graded_is_said_and_tried_again(
     assert broken["right"].report is not None
     assert (broken["right"].report.verdict, broken["right"].report.stars) == ("UNAVAILABLE", 0)
     assert "did not start" in broken["right"].report.cause
-    mended = {one.learner: one for one in classroom.grade_class(folder, tmp_path / "o", [doubling], device="cpu")}
-    assert mended["right"].report is not None
-    assert mended["right"].report.verdict == "PASSED"
+    repaired = {one.learner: one for one in classroom.grade_class(folder, tmp_path / "o", [doubling], device="cpu")}
+    assert repaired["right"].report is not None
+    assert repaired["right"].report.verdict == "PASSED"
 
 
 def test_every_learner_is_marked_out_of_the_same_score(doubling: Item) -> None:
     wrong = Report(doubling.stem, "", "", "GPU", 1, Verdict.WRONG_VALUES, "3 of 4 are wrong")
     for report, status, said in ((wrong, "failed", "WRONG_VALUES: 3 of 4 are wrong"), (None, "failed", "nothing was")):
-        marked = classroom.gradescope([classroom.Grade("ada", doubling.stem, "k", report)], {doubling.stem: 3})
+        marked = gradebook.gradescope([gradebook.Grade("ada", doubling.stem, "k", report)], {doubling.stem: 3})
         (test,) = marked["tests"]
         assert (marked["score"], test["max_score"], test["status"]) == (0, 3, status)
         assert test["output"].startswith(said)

@@ -5,7 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from kernelpath.course import registry
-from kernelpath.show import docs
+from kernelpath.show import docs, results
+from kernelpath.verdict import Interval, Measurement, Report, Verdict, encode
 
 
 def test_tables_of_this_checkout_are_current() -> None:
@@ -23,3 +24,29 @@ def test_a_table_is_replaced_between_its_markers(tmp_path: Path) -> None:
         "| week | exercise | lane | what it is |\n| --- | --- | --- | --- |\n"
         "| 1 | `vector_add` | CUDA C++ | Adding: two vectors |\n<!-- end -->\nafter\n"
     )
+
+
+def test_tables_of_results_hold_what_was_measured(tmp_path: Path) -> None:
+    measured = Measurement(
+        {"n": 4096}, 1.28e-4, 4.7e-4, None, Interval(3.67, 3.61, 3.72), None, 8, 0, 1.2e-4, {}, 9, "paired rounds"
+    )
+    timed = Report("1_architecture/w03c_transpose", "", "", "GPU", 1, Verdict.PASSED, measurement=measured)
+    ratios = {"copy": (0.98, 0.97, 0.99), "Liger": (1.456, 1.4, 1.5)}
+    race = results.Race("softmax", "16 rows", 1e-3, 8, 4.2e12, ratios, "1.2 times Liger", True)
+    zero = dict.fromkeys(f"{space}_{way}" for space in ("global", "shared") for way in ("load", "store"))
+    none = {f"{key}_{unit}": 0 for key in zero for unit in ("requests", "sectors", "wavefronts")}
+    ncu = {**none, "global_load_requests": 8, "global_load_sectors": 36}
+    counted = {"strided": results.Counted(ncu, {**ncu, "global_load_sectors": 1040})}
+    machine = results.Machine("GPU", reports=(timed,), peers=(race,), counters=counted)
+    (tmp_path / "results").mkdir()
+    (tmp_path / "results" / "gpu.json").write_text(encode(machine))
+    (tmp_path / "results" / "notebooks.json").write_text("{}")
+    assert list(docs.results(tmp_path))[2:] == [
+        "| GPU | `transpose` | n=4096 | 128 µs | 3.670 (3.610 to 3.720) | 93.8% |"
+    ]
+    assert list(docs.peers(tmp_path))[2:] == [
+        "| GPU | `softmax` | 16 rows | 4,200 GB/s | 0.980 (0.970 to 0.990) | Liger 1.46 | 1.2 times Liger: reached |"
+    ]
+    assert list(docs.counters(tmp_path))[2:] == [
+        "| GPU | `strided` | 4.5 and 0 | 0 and 0 | global load sectors 1,040, not 36 |"
+    ]

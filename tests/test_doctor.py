@@ -1,7 +1,8 @@
-"""The doctor finds what is missing and names the command that mends it."""
+"""The doctor finds what is missing and names the command that fixes it."""
 
 from __future__ import annotations
 
+import inspect
 import subprocess
 import sys
 from pathlib import Path
@@ -9,40 +10,96 @@ from types import SimpleNamespace
 
 import pytest
 
-from kernelpath import doctor
-from kernelpath.cli import main as cli
+from kernelpath import cli, doctor, packages
+from kernelpath.course.registry import Item
 from kernelpath.device import gpu
 from kernelpath.doctor import Finding
+from kernelpath.grading import grade
+from kernelpath.verdict import Verdict
 
 
-def test_what_is_installed_with_a_version_range_is_asked_for_with_it() -> None:
-    command = doctor.install("cuda", "cuda-bindings")
-    assert command.startswith(f"{sys.executable} -m pip install 'cuda-bindings")
-    assert ">=13" in command
-    assert "<14" in command
-    assert doctor.install("unheard_of") == f"{sys.executable} -m pip install unheard_of"
+def test_a_missing_package_is_asked_for_in_the_version_that_is_required(monkeypatch: pytest.MonkeyPatch) -> None:
+    required = ["cuda-bindings<14,>=13", "cuda-core<2", "torch; extra == 'test'", "cuda-bindings-extra", "triton>=3"]
+    monkeypatch.setattr("importlib.metadata.requires", lambda _: required)
+    pip = f"{sys.executable} -m pip install"
+    assert packages.install("cuda-bindings") == f"{pip} 'cuda-bindings<14,>=13'"
+    assert packages.install("torch") == f"{pip} 'torch'"
+    assert packages.install("cuda") == f"{pip} 'cuda'"
+    assert packages.missing("triton.language") == f"triton is not installed: {pip} 'triton>=3'"
+    assert packages.missing("cuda.core.system") == f"cuda-core is not installed: {pip} 'cuda-core<2'"
+    assert packages.missing("cuda.bindings.nvrtc") == f"cuda-bindings is not installed: {pip} 'cuda-bindings<14,>=13'"
 
 
-def test_a_lane_whose_package_is_missing_says_how_to_install_it() -> None:
-    raising = {"probe.py": "raise ModuleNotFoundError(\"No module named 'triton'\", name='triton')"}
-    found = doctor.try_lane("Triton without a GPU", raising, "triton", "cpu")
-    assert (found.works, found.lane) == (False, True)
-    assert found.remedy == doctor.install("triton")
+class Blocker:
+    """Keeps packages from being imported, as if they were not installed."""
+
+    def __init__(self, *names: str) -> None:
+        self.names = names
+
+    def find_spec(self, name: str, *_: object) -> None:
+        if any(name == blocked or name.startswith(f"{blocked}.") for blocked in self.names):
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+
+
+BLOCKED = """
+import sys
+{blocker}
+sys.meta_path.insert(0, Blocker({blocked!r}))
+from kernelpath import cli, packages
+print(*(lane for lane in packages.LANES if packages.lacking(lane)))
+cli.main(["doctor"])
+"""
+
+
+@pytest.mark.parametrize(
+    ("blocked", "lacking", "remedies"),
+    [
+        ("triton", ["triton"], {"Triton": "triton"}),
+        ("cutlass", ["cute"], {"CuTe DSL": "nvidia-cutlass-dsl"}),
+        ("cuda.bindings", ["cuda", "cute"], {"CUDA C++": "cuda-bindings", "CuTe DSL": "cuda-bindings"}),
+    ],
+)
+def test_a_missing_package_costs_its_lane_alone(blocked: str, lacking: list[str], remedies: dict[str, str]) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", BLOCKED.format(blocker=inspect.getsource(Blocker), blocked=blocked)],
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+    found, *lines = done.stdout.splitlines()
+    assert found.split() == lacking
+    without = {line[5:].partition(" without a GPU")[0]: line for line in lines if "without a GPU" in line}
+    assert {lane for lane, line in without.items() if line.startswith("no")} == set(remedies)
+    assert len(without) == 3
+    for lane, distribution in remedies.items():
+        assert lines[lines.index(without[lane]) + 1] == f"     do: {packages.install(distribution)}"
+
+
+def test_a_lane_without_its_package_is_a_verdict_with_the_remedy(
+    doubling: Item, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    doubling.solution.write_text("import triton\n\n\ndef double(x):\n    return 2 * x\n")
+    monkeypatch.setattr(sys, "meta_path", [Blocker("triton"), *sys.meta_path])
+    for name in [name for name in sys.modules if name.partition(".")[0] == "triton"]:
+        monkeypatch.delitem(sys.modules, name)
+    graded = grade.grade(doubling, doubling.solution, device="cpu")
+    assert (graded.verdict, graded.cause) == (Verdict.UNAVAILABLE, packages.missing("triton"))
+    assert (graded.next_step, graded.cases) == ("kp doctor", ())
 
 
 def test_a_lane_that_fails_says_why_in_one_line() -> None:
     raising = {"probe.py": "raise RuntimeError('no such driver\\nand much more')"}
-    assert doctor.try_lane("CUDA C++", raising, "cuda-bindings", "cpu").detail == "RuntimeError: no such driver"
+    assert doctor.try_lane("CUDA C++", raising, "cpu").detail == "RuntimeError: no such driver"
 
 
 def test_a_lane_that_computes_nonsense_does_not_work() -> None:
     silent = {"probe.py": "def run(out): out.fill_(0)"}
-    assert "wrong answer" in doctor.try_lane("CUDA C++", silent, "cuda-bindings", "cpu").detail
+    assert "wrong answer" in doctor.try_lane("CUDA C++", silent, "cpu").detail
 
 
 def test_a_machine_without_a_gpu_does_not_try_one(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("torch.cuda.is_available", lambda: False)
-    found = doctor.try_lane("CUDA C++ on a GPU", {"probe.py": "raise SystemExit"}, "cuda-bindings", "cuda")
+    found = doctor.try_lane("CUDA C++ on a GPU", {"probe.py": "raise SystemExit"}, "cuda")
     assert (found.works, found.detail) == (False, "there is none")
 
 

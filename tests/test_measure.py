@@ -158,7 +158,7 @@ def test_the_worst_access_of_a_line_is_named_with_what_would_do() -> None:
     complaint = complaint_of(lines, Traffic(sectors=1.5))
     assert complaint is not None
     assert (complaint.line, complaint.file) == (4, "k.cu")
-    assert complaint.cause == "line 4, load from a: 32 sectors a request, 4 would do"
+    assert complaint.cause == "line 4, load from a: 32 sectors per request, 4 would do"
 
 
 def test_vector_loads_are_not_punished_for_their_width() -> None:
@@ -181,7 +181,7 @@ def test_bank_conflicts_are_named() -> None:
     lines = [loads, load(9, "shared memory", requests=4, wavefronts=128, ideal_wavefronts=4)]
     complaint = complaint_of(lines, Traffic(bank_conflicts=0.5))
     assert complaint is not None
-    assert complaint.cause == "line 9, load from shared memory: 32 wavefronts a request, 1 would do"
+    assert complaint.cause == "line 9, load from shared memory: 32 wavefronts per request, 1 would do"
 
 
 def test_bytes_over_compulsory() -> None:

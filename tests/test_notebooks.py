@@ -150,7 +150,7 @@ def test_a_recorded_measurement_stands_in_for_a_gpu(
         (32, "as you predicted"),
         (64, "you predicted 64, 2 times too much"),
         (8, "you predicted 8, 4 times too little"),
-        (32.2, "you predicted 32.2, right within 1 %"),
+        (32.2, "you predicted 32.2, right within 1%"),
         (0, "off by 32"),
         (..., "no prediction"),
     ],

@@ -126,18 +126,18 @@ def test_every_trick_has_a_submission() -> None:
 @pytest.mark.parametrize(
     ("name", "cause"),
     [
-        ("w03c_transpose/TOO_MUCH_TRAFFIC_naive", "line 7, store to out: 32 sectors a request, 4 would do"),
+        ("w03c_transpose/TOO_MUCH_TRAFFIC_naive", "line 7, store to out: 32 sectors per request, 4 would do"),
         (
             "w03c_transpose/TOO_MUCH_TRAFFIC_unpadded_tile",
-            "line 12, load from tile: 32 wavefronts a request, 1 would do",
+            "line 12, load from tile: 32 wavefronts per request, 1 would do",
         ),
         (
             "w04b_matmul_tiled/TOO_MUCH_TRAFFIC_tile_of_b_by_columns",
-            "line 9, store to of_b: 32 wavefronts a request, 1 would do",
+            "line 9, store to of_b: 32 wavefronts per request, 1 would do",
         ),
         (
             "w04a_matmul_naive/TOO_MUCH_TRAFFIC_lanes_down_a_column",
-            "line 5, load from a: 32 sectors a request, 4 would do",
+            "line 5, load from a: 32 sectors per request, 4 would do",
         ),
     ],
 )
@@ -151,9 +151,9 @@ def test_the_worst_access_is_told_from_the_others_of_its_line(name: str, cause: 
 @pytest.mark.parametrize(
     ("name", "mend"),
     [
-        ("w03b_coalescing/NOT_WRITTEN_one_step_a_row", "mend {}.cu, or its launch in the .py, then"),
+        ("w03b_coalescing/NOT_WRITTEN_one_step_a_row", "fix {}.cu, or its launch in the .py, then"),
         ("w04a_matmul_naive/NOT_STARTED_kernel_of_the_stub", "edit {}.cu, then"),
-        ("w04a_matmul_naive/WRONG_VALUES_square_matrices_alone", "mend {}.cu, then"),
+        ("w04a_matmul_naive/WRONG_VALUES_square_matrices_alone", "fix {}.cu, then"),
     ],
 )
 def test_the_next_step_names_the_kernel_where_it_is_to_blame(name: str, mend: str, grader: Grader) -> None:

@@ -11,7 +11,6 @@ import re
 import shutil
 import subprocess
 from collections.abc import Iterator
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -19,12 +18,12 @@ import pytest
 from matplotlib.image import imread
 from websocket import WebSocket, create_connection
 
-from kernelpath.cli import main as cli
-from kernelpath.course.progress import NOTHING, Kept, Progress, Record
+from kernelpath import cli
+from kernelpath.course.progress import NOTHING, Progress, Record
 from kernelpath.course.registry import Item
-from kernelpath.exam.checkpoint import Certificate
-from kernelpath.show import report
-from kernelpath.verdict import CaseResult, Interval, LineTraffic, Measurement, Report, Verdict
+from kernelpath.exam.certificate import Certificate
+from kernelpath.show import certificate, report, results
+from kernelpath.verdict import CaseResult, Interval, LineTraffic, Measurement, Report, ValidationError, Verdict, encode
 
 SOURCE = "int column = threadIdx.x;\n// <b>not bold</b>\nout[column * n] = in[column];\n"
 TRAFFIC = (
@@ -104,7 +103,8 @@ def test_a_broken_report_is_passed_over_and_said(kept: Progress) -> None:
     said: list[str] = []
     (kept.root / ".kernelpath" / "reports" / "w01a_double.last.json").write_text('{"report": {}}')
     assert Progress(kept.root, said.append).kept("1_architecture/w01a_double") is None
-    assert "w01a_double.last.json is passed over" in said[0]
+    assert "w01a_double.last.json was not saved by this version" in said[0]
+    assert "missing required field" in said[0]
 
 
 def test_bars_compare_speeds_and_name_the_share_of_light() -> None:
@@ -118,46 +118,21 @@ def test_bars_compare_speeds_and_name_the_share_of_light() -> None:
     assert [bar.rate for bar in report.bars(product)] == ["84.0 TFLOP/s", "210.0 TFLOP/s", "336.0 TFLOP/s"]
 
 
-def test_traffic_stands_beside_its_line() -> None:
-    graded = Report("1_a/w01a_x", "", "", "", 1, Verdict.PASSED, traffic=TRAFFIC)
-    ((name, lines),) = report.annotated(Kept(graded, {"w01a_double.cu": SOURCE, "other.cu": ""}))
-    assert name == "w01a_double.cu"
-    assert [(line.number, line.wasteful, line.share) for line in lines] == [
-        (1, True, 0.2),
-        (2, False, 0),
-        (3, True, 0.8),
-    ]
-    assert (lines[0].in_global, lines[0].in_shared) == (None, TRAFFIC[2])
-    assert (lines[2].in_global, lines[2].in_shared) == (TRAFFIC[1], None)
-
-
-def test_marks_lie_under_the_roof_where_their_share_says() -> None:
+def test_the_roofline_shows_what_was_timed_and_names_whose_it_is(kept: Progress) -> None:
     graded = Report("1_a/w01a_x", "", "", "GPU", 1, Verdict.PASSED, measurement=measurement())
-    roof = report.Roof("GPU", [graded], ("baseline", "reference", "yours"))
-    light = roof.y(measurement().flops / 1e-4)
-    decade = roof.y(1e12) - roof.y(1e13)
-    marks = {mark.role: mark for mark in roof.marks}
-    assert marks["yours"].y - light == pytest.approx(decade * 0.30103, abs=0.2)
-    assert marks["baseline"].y - light == pytest.approx(decade * 0.69897, abs=0.2)
-    assert (marks["yours"].label_y, marks["baseline"].label_y) == (marks["yours"].y, None)
-    left, low, right, high = roof.slope
-    assert low + (marks["yours"].x - left) * (high - low) / (right - left) == pytest.approx(light, abs=0.3)
-
-
-def test_the_roof_is_flat_where_a_product_was_measured() -> None:
-    fast = dataclasses.replace(measurement(flops=42 * 10**9), ceilings={**CEILINGS, "matmul_float32": 4.2e14})
-    reports = [Report("1_a/w01a_x", "", "", "GPU", 1, Verdict.PASSED, measurement=one) for one in (fast, measurement())]
-    roof = report.Roof("GPU", reports, ("yours",))
-    assert roof.flats == [(roof.x(100), roof.y(4.2e14), "float32 product, 420 TFLOP/s")]
-    assert roof.slope[2:] == roof.flats[0][:2]
-
-
-def test_names_do_not_cover_each_other() -> None:
-    graded = [Report(f"1_a/w01{x}_k", "", "", "GPU", 1, Verdict.PASSED, measurement=measurement()) for x in "abcde"]
-    roof = report.Roof("GPU", graded, ("yours",))
-    heights = sorted(mark.label_y for mark in roof.marks if mark.label_y is not None)
-    assert len(heights) == 5
-    assert all(below - above >= 14.9 for above, below in pairwise(heights))
+    moving = dataclasses.replace(graded, exercise="1_a/w01b_copy", measurement=measurement(flops=0))
+    roofed = report.Roofed("GPU", [graded, moving], ("baseline", "reference", "yours"))
+    flops, intensity = 1 << 20, (1 << 20) / 420_000_000
+    assert [(mark.label, mark.intensity, mark.rate) for mark in roofed.marks] == [
+        ("baseline", intensity, flops / 5e-4),
+        ("reference", intensity, flops / 1.25e-4),
+        ("yours", intensity, flops / 2e-4),
+    ]
+    assert [(mark.name, mark.link, mark.hover) for mark in roofed.marks][1:] == [
+        ("", "#w01a_x", "x, reference: 80% of the speed of light"),
+        ("x", "#w01a_x", "x, yours: 50% of the speed of light"),
+    ]
+    assert roofed.moving == ["copy"]
 
 
 def test_a_failure_after_a_pass_does_not_read_as_a_pass(kept: Progress) -> None:
@@ -173,7 +148,7 @@ def test_the_page_stands_alone_and_escapes_what_learners_write(kept: Progress) -
     html = page(kept)
     assert "&lt;b&gt;not bold&lt;/b&gt;" in html
     assert re.findall(r"(?:src|href)=\"(?!#)", html) == []
-    assert re.findall(r"https?:|@import|url\(|<script", html) == []
+    assert re.findall(r"https?:|@import|url\((?!#)|<script", html) == []
 
 
 def test_recorded_reference_kernels_show_where_the_machine_has_no_gpu(kept: Progress) -> None:
@@ -181,11 +156,32 @@ def test_recorded_reference_kernels_show_where_the_machine_has_no_gpu(kept: Prog
     graded = Report(
         "1_architecture/w02a_halve", "Halving", "", "Other GPU", 1, Verdict.PASSED, measurement=measurement()
     )
-    (kept.root / "results" / "other.json").write_text(json.dumps({"reports": [dataclasses.asdict(graded)]}))
-    (kept.root / "results" / "numbers.json").write_text(json.dumps({"week01": 3}))
+    (kept.root / "results" / "other.json").write_text(encode(results.Machine("Other GPU", reports=(graded,))))
+    (kept.root / "results" / "notebooks.json").write_text("{}")
     html = page(kept)
     assert "The reference kernels on Other GPU, as recorded" in html
     assert html.count("<svg") == 2
+    (kept.root / "results" / "numbers.json").write_text(json.dumps({"week01": 3}))
+    with pytest.raises(ValidationError, match=r"numbers\.json does not hold results"):
+        page(kept)
+
+
+def test_what_was_recorded_is_read_with_its_types(tmp_path: Path) -> None:
+    race = {"exercise": "softmax", "case": "n", "seconds": 1.0, "bytes_moved": 8, "bytes_per_second": 8.0}
+    race |= {"ratios": {"copy": [0.98, 0.97, 0.99]}, "goal": "0.98 of the copy", "reached": True}
+    (tmp_path / "results").mkdir()
+    path = tmp_path / "results" / "gpu.json"
+    path.write_text(json.dumps({"gpu": "GPU", "peers": [race], "counters": {"a": {"ncu": {"x": 1}, "machine": {}}}}))
+    (machine,) = results.machines(tmp_path)
+    assert machine.peers[0].ratio("copy") == Interval(0.98, 0.97, 0.99)
+    assert machine.counters["a"].ncu == {"x": 1}
+    path.write_text(json.dumps({"gpu": "GPU", "peers": [{**race, "reached": "yes"}]}))
+    with pytest.raises(ValidationError, match=r"gpu\.json.*Expected `bool`, got `str` - at `\$\.peers\[0\]\.reached`"):
+        results.machines(tmp_path)
+    (tmp_path / "notebooks.json").write_text('{"week01/race": {"device": "GPU", "date": "x", "value": [1, {"a": 2}]}}')
+    recorded = results.recordings(tmp_path / "notebooks.json")
+    assert recorded == {"week01/race": results.Recording("GPU", "x", [1, {"a": 2}])}
+    assert results.recordings(tmp_path / "absent.json") == {}
 
 
 def test_the_command_writes_the_page(kept: Progress, capsys: pytest.CaptureFixture[str]) -> None:
@@ -276,7 +272,7 @@ def test_in_a_browser(kept: Progress, browser: Browser, width: int, scheme: str)
     assert browser.run(opened) == [True, False, False]
     browser.click("details:nth-of-type(2) summary")
     assert browser.run(opened) == [True, True, False]
-    browser.click('svg a[href="#w02b_treble"] circle.yours')
+    browser.click('svg a[*|href="#w02b_treble"] use')
     assert browser.run("location.hash") == "#w02b_treble"
     assert browser.run(opened) == [True, True, True]
     asked = [e["params"]["request"]["url"] for e in browser.events if e["method"] == "Network.requestWillBeSent"]
@@ -293,7 +289,7 @@ def test_a_certificate_in_a_browser(browser: Browser, tmp_path: Path, width: int
     timed = Report("1_a/w01a_vector_add_triton", "Adding", "", "GPU", 1, Verdict.PASSED, measurement=measurement())
     told = Certificate(1, "1_a", "2026-11-21", "GPU", {"device": "GPU"}, {}, 5, 100, (), (timed,), (timed,), {}, {})
     path = tmp_path / "certificate.html"
-    path.write_text(told.to_html())
+    path.write_text(certificate.page(told))
     browser.open(path, width, "light")
     assert browser.run("document.querySelector('h1').textContent") == "Passed with 100 of 100 points"
     assert browser.run("document.documentElement.scrollWidth") == width

@@ -7,7 +7,7 @@ from dataclasses import fields, replace
 
 import pytest
 
-from kernelpath.verdict import CaseResult, Interval, LineTraffic, Measurement, Report, Verdict
+from kernelpath.verdict import CaseResult, Interval, LineTraffic, Measurement, Report, ValidationError, Verdict
 
 STORE = LineTraffic("w03c_transpose.cu", 14, "store to", "out", 100, sectors=3200, ideal_sectors=400)
 LOAD = LineTraffic("w03c_transpose.cu", 14, "load from", "shared memory", 50, wavefronts=1600, ideal_wavefronts=50)
@@ -75,12 +75,45 @@ def test_nan_is_never_written() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "error"),
-    [("", ValueError), ("{}", KeyError), ("[]", TypeError), ('{"verdict": "GREAT"}', ValueError)],
+    ("text", "said"),
+    [
+        ("", "Expecting value"),
+        ("{}", "missing required field `exercise`"),
+        ("[]", "Expected `object`, got `array`"),
+        ("[" * 100_000, "recursion"),
+        (b"\xff", "decode"),
+        ('{"seed": NaN}', "NaN is not JSON"),
+    ],
 )
-def test_something_else_is_no_report(text: str, error: type[Exception]) -> None:
-    with pytest.raises(error):
+def test_something_else_is_not_a_report(text: str | bytes, said: str) -> None:
+    with pytest.raises(ValidationError, match=said):
         Report.from_json(text)
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "said"),
+    [
+        (("verdict",), "GREAT", r"Invalid enum value 'GREAT' - at `\$\.verdict`"),
+        (("seed",), "7", r"Expected `int`, got `str` - at `\$\.seed`"),
+        (("colour",), 1, r"unknown field `\$\.colour`"),
+        (("cases", 1, "colour"), 1, r"unknown field `\$\.cases\[1\]\.colour`"),
+        (("measurement", "speedup", "mean"), 1.0, r"unknown field `\$\.measurement\.speedup\.mean`"),
+        (("measurement", "speedup"), [3.67, 3.61, 3.72], r"`object`.*`\$\.measurement\.speedup`"),
+    ],
+)
+def test_a_field_that_is_not_ours_is_named(path: tuple[str | int, ...], value: object, said: str) -> None:
+    data = inner = json.loads(REPORT.to_json())
+    for key in path[:-1]:
+        inner = inner[key]
+    inner[path[-1]] = value
+    with pytest.raises(ValidationError, match=said):
+        Report.from_json(json.dumps(data))
+
+
+def test_a_field_that_an_older_version_did_not_have_takes_its_default() -> None:
+    data = json.loads(REPORT.to_json())
+    del data["printed"]
+    assert Report.from_json(json.dumps(data)) == replace(REPORT, printed="")
 
 
 def test_every_verdict_says_what_it_means_and_one_passes() -> None:
@@ -91,11 +124,12 @@ def test_every_verdict_says_what_it_means_and_one_passes() -> None:
 
 def test_ratios_of_an_access() -> None:
     assert (STORE.sectors_over_ideal, STORE.bank_conflicts_per_request) == (8.0, 0.0)
+    assert (STORE.waste, LOAD.waste) == (8.0, 32.0)
     assert (LOAD.sectors_over_ideal, LOAD.bank_conflicts_per_request) == (1.0, 31.0)
 
 
 def test_an_access_says_where_it_is_and_what_it_costs() -> None:
-    assert (STORE.place, STORE.cost) == ("line 14, store to out", "32 sectors a request, 4 would do")
+    assert (STORE.place, STORE.cost) == ("line 14, store to out", "32 sectors per request, 4 would do")
     alone = LineTraffic("w01a_hello_grid.cu", 6, "store to", "out", 8, sectors=8, ideal_sectors=1)
-    assert alone.cost == "a request moves 32 bytes for the 4 that its lanes ask for"
-    assert (LOAD.place, LOAD.cost) == ("line 14, load from shared memory", "32 wavefronts a request, 1 would do")
+    assert alone.cost == "each request moves 32 bytes for the 4 that its lanes ask for"
+    assert (LOAD.place, LOAD.cost) == ("line 14, load from shared memory", "32 wavefronts per request, 1 would do")

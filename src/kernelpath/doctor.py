@@ -1,4 +1,4 @@
-"""What this machine can do, lane by lane, found out by doing it; and the one command that mends what is missing."""
+"""What this machine can do, lane by lane, found out by doing it; and the one command that fixes what is missing."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ import tempfile
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from importlib import metadata
 from pathlib import Path
 
 import platformdirs
 
+from kernelpath import packages, words
 from kernelpath.course.registry import import_file
 from kernelpath.device import gpu
 
@@ -27,7 +27,7 @@ _BUSY_BYTES = _GIB
 
 @dataclass(frozen=True)
 class Finding:
-    """One thing that works or not. `remedy` is the command that mends it; `lane` marks what can run kernels."""
+    """One thing that works or not. `remedy` is the command that fixes it; `lane` marks what can run kernels."""
 
     what: str
     works: bool
@@ -91,7 +91,7 @@ def examine() -> list[Finding]:
 
 def python() -> Finding:
     version = platform.python_version()
-    where = f"{version} in {sys.prefix}, kernelpath {_version('kernelpath')}"
+    where = f"{version} in {sys.prefix}, kernelpath {packages.version('kernelpath')}"
     fine = sys.version_info >= (3, 10)
     return Finding("Python", fine, where, "" if fine else "sudo apt install python3.12")
 
@@ -101,9 +101,10 @@ def gpus() -> Iterator[Finding]:
     try:
         import torch
     except ImportError as error:
-        yield Finding("PyTorch", False, str(error), install("torch"))
+        yield Finding("PyTorch", False, str(error), packages.install("torch"))
         return
-    yield Finding("PyTorch", True, f"{torch.__version__}, Triton {_version('triton')}, NVRTC {_version(*_NVRTC)}")
+    compilers = f"Triton {packages.version('triton')}, NVRTC {packages.version(*_NVRTC)}"
+    yield Finding("PyTorch", True, f"{torch.__version__}, {compilers}")
     if not torch.cuda.is_available():
         yield _no_gpu(torch.version.cuda)
     for index in range(torch.cuda.device_count()):
@@ -166,28 +167,31 @@ def cache() -> Finding:
 
 def lanes() -> Iterator[Finding]:
     """Each lane on each device."""
-    for name, probe, package in (
-        ("CUDA C++", _CUDA, "cuda-bindings"),
-        ("Triton", _TRITON, "triton"),
-        ("CuTe DSL", _CUTE, "nvidia-cutlass-dsl"),
-    ):
+    for name, probe in (("CUDA C++", _CUDA), ("Triton", _TRITON), ("CuTe DSL", _CUTE)):
         for device, where in (("cuda", "on a GPU"), ("cpu", "without a GPU")):
-            yield try_lane(f"{name} {where}", probe, package, device)
+            yield try_lane(f"{name} {where}", probe, device)
 
 
-def try_lane(what: str, probe: Probe, package: str, device: str) -> Finding:
-    """Run a kernel and say how it went. package: the one whose installation mends a missing import."""
+def try_lane(what: str, probe: Probe, device: str) -> Finding:
+    """Run a kernel and say how it went."""
     if device == "cuda" and not _has_gpu():
         return Finding(what, False, "there is none", lane=True)
     begun = time.monotonic()
     try:
         _run(probe, device)
     except ImportError as error:
-        return Finding(what, False, str(error), install(error.name or package, package), lane=True)
+        return _lacking(what, error)
     except Exception as error:
         reason = str(error).strip().partition("\n")[0]
         return Finding(what, False, f"{type(error).__name__}: {reason}", lane=True)
-    return Finding(what, True, f"compiled and ran a kernel in {time.monotonic() - begun:.1f} s", lane=True)
+    return Finding(what, True, f"compiled and ran a kernel in {words.seconds(time.monotonic() - begun)}", lane=True)
+
+
+def _lacking(what: str, error: ImportError) -> Finding:
+    """A lane that an import keeps from running, with the command that installs the package."""
+    distribution = packages.distribution_of(error.name or "")
+    remedy = packages.install(distribution) if distribution else ""
+    return Finding(what, False, str(error).partition("\n")[0], remedy, lane=True)
 
 
 def _has_gpu() -> bool:
@@ -208,26 +212,3 @@ def _run(probe: Probe, device: str) -> None:
         import_file(Path(folder) / "probe.py", "kernelpath_probe").run(out)
     if out.tolist() != list(range(_THREADS)):
         raise RuntimeError("the probe kernel gave a wrong answer")
-
-
-def _version(*distributions: str) -> str:
-    for distribution in distributions:
-        try:
-            return metadata.version(distribution)
-        except metadata.PackageNotFoundError:
-            continue
-    return "missing"
-
-
-def install(*names: str) -> str:
-    """The command that installs the first of these that kernelpath requires, in the version that it requires."""
-    try:
-        requirements = metadata.requires("kernelpath") or []
-    except metadata.PackageNotFoundError:  # run from a checkout that is not installed
-        requirements = []
-    required = [requirement.partition(";")[0].strip() for requirement in requirements]
-    for name in names:
-        for requirement in required:
-            if requirement.startswith(name) and not requirement[len(name) :][:1].isalnum():
-                return f"{sys.executable} -m pip install '{requirement}'"
-    return f"{sys.executable} -m pip install {names[-1]}"

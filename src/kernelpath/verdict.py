@@ -1,15 +1,32 @@
-"""Every way in which grading can end, and the report that carries it. Plain data: JSON in and out, no torch."""
+"""Every way in which grading can end, and the report that carries it. Plain data: JSON in and out, no torch.
+
+`encode` and `decode` are the one codec of everything that is saved: reports, progress, certificates, grades, results.
+"""
 
 from __future__ import annotations
 
-import dataclasses
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Any
+from typing import Any, NoReturn, TypeVar
 
-_REPLAY = "mend {file}, then kp check {name} --seed {seed}"
+import msgspec
+
+from kernelpath import words
+
+_T = TypeVar("_T")
+_REPLAY = "fix {file}, then kp check {name} --seed {seed}"
+
+SECTOR_BYTES = 32
+"""Global memory moves in sectors of so many bytes."""
+
+WASTE = 1.05
+"""An access that costs more than so many times the least is wasteful."""
+
+
+class ValidationError(ValueError):
+    """A text is not what this version of kernelpath saves. The message says what is wrong with it, and where."""
 
 
 class Verdict(str, Enum):
@@ -25,7 +42,7 @@ class Verdict(str, Enum):
         member = str.__new__(cls, value)
         member._value_ = value
         member.meaning = meaning
-        member.then = then or "mend {file}, then kp check {name}"
+        member.then = then or "fix {file}, then kp check {name}"
         return member
 
     PASSED = "PASSED", "right on every case, within its limits", "kp next"
@@ -122,19 +139,25 @@ class LineTraffic:
         return (self.wavefronts - self.ideal_wavefronts) / self.requests if self.requests else 0.0
 
     @property
+    def waste(self) -> float:
+        """How many times the least this access costs."""
+        return max(self.sectors_over_ideal, 1.0 + self.bank_conflicts_per_request)
+
+    @property
     def place(self) -> str:
-        return f"line {self.line}, {self.access} {self.memory}"
+        return f"{words.line(self.line)}, {self.access} {self.memory}"
 
     @property
     def cost(self) -> str:
-        """What a request costs and what would do: "32 sectors a request, 4 would do"."""
+        """What a request costs and what would do: "32 sectors per request, 4 would do"."""
         if self.ideal_sectors and self.ideal_sectors < self.requests:  # few lanes: no request needs less than a sector
-            asked, moved = (32 * sectors / self.requests for sectors in (self.ideal_sectors, self.sectors))
-            return f"a request moves {moved:.3g} bytes for the {asked:.3g} that its lanes ask for"
-        shared = bool(self.wavefronts)
-        unit, had = ("wavefronts", self.wavefronts) if shared else ("sectors", self.sectors)
-        ideal = self.ideal_wavefronts if shared else self.ideal_sectors
-        return f"{had / self.requests:.3g} {unit} a request, {ideal / self.requests:.3g} would do"
+            asked, moved = (SECTOR_BYTES * sectors / self.requests for sectors in (self.ideal_sectors, self.sectors))
+            return f"each request moves {moved:.3g} bytes for the {asked:.3g} that its lanes ask for"
+        if self.wavefronts:
+            return words.per_request(
+                self.wavefronts / self.requests, "wavefront", self.ideal_wavefronts / self.requests
+            )
+        return words.per_request(self.sectors / self.requests, "sector", self.ideal_sectors / self.requests)
 
 
 @dataclass(frozen=True)
@@ -144,6 +167,9 @@ class Interval:
     median: float
     low: float
     high: float
+
+    def __str__(self) -> str:
+        return words.ratio(self.median, self.low, self.high)
 
 
 @dataclass(frozen=True)
@@ -206,20 +232,46 @@ class Report:
     seconds: float = 0.0
 
     def to_json(self, indent: int | None = None) -> str:
-        return json.dumps(dataclasses.asdict(self), indent=indent, allow_nan=False)
+        return encode(self, indent)
 
     @classmethod
-    def from_json(cls, text: str) -> Report:
-        """The inverse of `to_json`. Raises KeyError, TypeError or ValueError on anything else."""
-        data = json.loads(text)
-        data["verdict"] = Verdict(data["verdict"])
-        data["cases"] = tuple(CaseResult(**{**case, "verdict": Verdict(case["verdict"])}) for case in data["cases"])
-        data["traffic"] = tuple(LineTraffic(**line) for line in data["traffic"])
-        data["not_measured"] = tuple(data["not_measured"])
-        if data["measurement"] is not None:
-            measured = data["measurement"]
-            measured["speedup"] = Interval(**measured["speedup"])
-            if measured["of_reference"] is not None:
-                measured["of_reference"] = Interval(**measured["of_reference"])
-            data["measurement"] = Measurement(**measured)
-        return cls(**data)
+    def from_json(cls, text: str | bytes) -> Report:
+        """The inverse of `to_json`. Raises ValidationError on anything else."""
+        return decode(text, cls)
+
+
+def encode(value: object, indent: int | None = None) -> str:
+    """The JSON of a dataclass, or of lists and dictionaries of them. Raises ValueError for a NaN or an infinity."""
+    return json.dumps(msgspec.to_builtins(value), indent=indent, allow_nan=False)  # msgspec would write them as null
+
+
+def decode(text: str | bytes, kind: type[_T]) -> _T:
+    """The inverse of `encode`: every field has the type that `kind` declares, and there is no other field.
+
+    A field that is left out takes its default, so that what an older version saved is still read where it can be.
+    Raises ValidationError on anything else.
+    """
+    try:
+        data = json.loads(text, parse_constant=_refuse)
+        value = msgspec.convert(data, kind)
+    except (ValueError, RecursionError) as error:
+        raise ValidationError(str(error)) from error
+    unknown = next(_unknown(data, msgspec.to_builtins(value), "$"), None)
+    if unknown is not None:
+        raise ValidationError(f"Object contains unknown field `{unknown}`")
+    return value
+
+
+def _refuse(constant: str) -> NoReturn:
+    raise ValueError(f"{constant} is not JSON")
+
+
+def _unknown(data: Any, known: Any, path: str) -> Iterator[str]:
+    """The paths of all that was left out when `data` became `known`."""
+    if isinstance(data, dict):
+        for key, value in data.items():
+            below = f"{path}.{key}"
+            yield from _unknown(value, known[key], below) if key in known else (below,)
+    elif isinstance(data, list):
+        for index, (value, other) in enumerate(zip(data, known, strict=True)):
+            yield from _unknown(value, other, f"{path}[{index}]")

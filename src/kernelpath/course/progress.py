@@ -13,9 +13,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import date
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
-from kernelpath.verdict import Report, Verdict
+from kernelpath.verdict import Report, ValidationError, Verdict, decode, encode
 
 FOLDER = ".kernelpath"
 """The folder of the checkout that holds what kernelpath keeps. It ignores itself in git."""
@@ -48,6 +48,13 @@ class Record:
 
 
 NOTHING = Record()
+
+
+@dataclass(frozen=True)
+class _Saved:
+    """The contents of the progress file: records by stem."""
+
+    exercises: dict[str, Record]
 
 
 @dataclass(frozen=True)
@@ -110,7 +117,7 @@ class Progress:
     def keep(self, report: Report, sources: Sequence[Path]) -> None:
         """Keep the last report of the exercise, and the last one that was timed, with the sources. Raises NotSaved."""
         texts = {path.name: path.read_text(encoding="utf-8", errors="replace") for path in sources if path.is_file()}
-        text = json.dumps({"report": dataclasses.asdict(report), "sources": texts}, allow_nan=False) + "\n"
+        text = encode(Kept(report, texts)) + "\n"
         kinds = ("last",) if report.measurement is None else ("last", "timed")
         try:
             for kind in kinds:
@@ -124,12 +131,12 @@ class Progress:
     def kept(self, stem: str, kind: Literal["last", "timed"] = "last") -> Kept | None:
         """The exercise's report of that kind; None if there is none, or none that can be understood."""
         try:
-            data = json.loads(self._report(stem, kind).read_text(encoding="utf-8"))
-            return Kept(Report.from_json(json.dumps(data["report"])), data["sources"])
+            return decode(self._report(stem, kind).read_bytes(), Kept)
         except FileNotFoundError:
             return None
-        except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
-            self.warn(f"{self._report(stem, kind)} is passed over ({error}); the next kp check replaces it")
+        except (OSError, ValidationError) as error:
+            why = "was not saved by this version" if isinstance(error, ValidationError) else "cannot be read"
+            self.warn(f"{self._report(stem, kind)} {why} ({error}); the next kp check replaces it")
             return None
 
     def keep_try(self, checkpoint: int, certificate: str) -> None:
@@ -167,7 +174,7 @@ class Progress:
         try:
             self.path.rename(aside)
         except OSError as error:
-            return f"it cannot be set aside ({error.strerror}); mend or remove it"
+            return f"it cannot be set aside ({error.strerror}); fix or remove it"
         return f"it is kept as {aside.name} and progress starts anew"
 
 
@@ -232,10 +239,8 @@ def _locked(path: Path) -> Iterator[None]:
 
 
 def _parse(text: str) -> dict[str, Record]:
-    exercises: dict[str, dict[str, Any]] = json.loads(text)["exercises"]
-    return {stem: Record(**record) for stem, record in exercises.items()}
+    return decode(text, _Saved).exercises
 
 
 def _format(records: Mapping[str, Record]) -> str:
-    exercises = {stem: dataclasses.asdict(record) for stem, record in sorted(records.items())}
-    return json.dumps({"exercises": exercises}, indent=1) + "\n"
+    return encode(_Saved(dict(sorted(records.items()))), indent=1) + "\n"

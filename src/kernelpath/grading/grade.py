@@ -14,6 +14,7 @@ from typing import Literal
 
 import torch
 
+from kernelpath import packages
 from kernelpath.course import registry, stubs
 from kernelpath.course.problem import Case
 from kernelpath.course.registry import Item
@@ -267,6 +268,8 @@ class _Grading:
                 runner.close()
 
     def _capability(self) -> Complaint | None:
+        if reason := packages.lacking(self.item.lane):
+            return Complaint(Verdict.UNAVAILABLE, reason)
         needed = max(self.exercise.requires or OLDEST, OLDEST)
         found = torch.cuda.get_device_capability() if self.device == "cuda" else PTX_MACHINE
         if found >= needed:
@@ -433,7 +436,7 @@ class _Grading:
         return Complaint(Verdict.NOT_STARTED, "the kernel is launched, but writes nothing yet", str(source), line)
 
     def _suspect(self, verdict: Verdict) -> str:
-        """What to mend where the complaint names no file."""
+        """What to fix where the complaint names no file."""
         source = self.session.submission.with_suffix(".cu")
         if verdict in _BY_A_KERNEL and source.is_file():
             return f"{self._shown(str(source))}, or its launch in the .py"

@@ -18,7 +18,7 @@ import platformdirs
 from cuda import pathfinder
 from cuda.bindings import nvrtc
 
-from kernelpath import lanes
+from kernelpath import lanes, packages
 
 COMMON_OPTIONS = (
     "-lineinfo",  # counters and faults name the learner's line
@@ -138,7 +138,7 @@ def _headers() -> str:
     """The folder of cuda_fp16.h and the like: of the pip package, else of an installed toolkit."""
     folder = pathfinder.find_nvidia_header_directory("cudart")
     if folder is None:
-        raise lanes.Unavailable("the CUDA headers are missing: pip install nvidia-cuda-runtime")
+        raise lanes.Unavailable(packages.missing("nvidia-cuda-runtime"))
     return str(folder)
 
 

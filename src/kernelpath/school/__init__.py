@@ -1,0 +1,1 @@
+"""A class: what each learner handed in, its grading, and the gradebook."""

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
+from typing import Protocol
 
 from kernelpath.simt.layout import BANKS, SECTOR, Access
 from kernelpath.simt.lowered import Lowered
@@ -108,6 +109,22 @@ class AccessSample:
     sectors: int
     wavefronts: int
     least_wavefronts: int
+
+
+class Counted(Protocol):
+    """A launch, by what it did: one in this process, or one that was told from another."""
+
+    @property
+    def kernel(self) -> str: ...
+
+    @property
+    def file(self) -> str: ...
+
+    @property
+    def lines(self) -> Mapping[int, LineCounters]: ...
+
+    @property
+    def accesses(self) -> Sequence[AccessSample]: ...
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,78 @@
+"""The command itself: its verbs, and what becomes of everything that ends one."""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+import textwrap
+import traceback
+from collections.abc import Sequence
+from typing import NoReturn
+
+import click
+
+from kernelpath.cli import check, checkpoint, course, dev, doctor, grade, study, watch
+from kernelpath.cli.common import INTERRUPTED, PASSED, USED_WRONGLY, Failure, complain
+from kernelpath.course import progress, registry
+from kernelpath.course.errors import DeclarationError
+from kernelpath.course.stubs import NoStub
+from kernelpath.verdict import ValidationError
+
+_EXPECTED = (registry.LookupFailed, DeclarationError, NoStub, progress.NotSaved, ValidationError, Failure)
+"""Failures whose message ends in what to do."""
+
+
+@click.group(invoke_without_command=True, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(package_name="kernelpath", prog_name="kernelpath")
+@click.pass_context
+def kp(context: click.Context) -> int | None:
+    """Learn GPU kernel engineering: edit a stub, ask for a verdict, read why, go on.
+
+    Without a command: the next thing to do.
+    """
+    return None if context.invoked_subcommand else course.show_next()
+
+
+for _verb in (
+    *(course.next_, course.list_, check.check, watch.watch, course.hint, course.reset, course.progress_),
+    *(study.solution, study.profile, study.bench, study.report),
+    *(checkpoint.checkpoint, grade.grade_, doctor.doctor, dev.dev),
+):
+    kp.add_command(_verb)
+
+
+def main(arguments: Sequence[str] | None = None) -> NoReturn:
+    """Run a command line (default: that of this process) and exit with its status."""
+    for stream in (sys.stdout, sys.stderr):
+        if hasattr(stream, "reconfigure"):
+            stream.reconfigure(errors="replace")
+    sys.exit(_status(arguments))
+
+
+def _status(arguments: Sequence[str] | None) -> int:
+    try:
+        return kp.main(arguments, prog_name="kp", standalone_mode=False) or PASSED
+    except click.UsageError as error:
+        error.show()
+        return USED_WRONGLY
+    except _EXPECTED as error:
+        complain(str(error))
+        return USED_WRONGLY
+    except (KeyboardInterrupt, click.Abort):
+        return INTERRUPTED
+    except BrokenPipeError:
+        sys.stderr.close()
+        return PASSED
+    except OSError as error:
+        complain(f"{error.filename or 'the system says'}: {error.strerror or error}; fix that and try again")
+        return USED_WRONGLY
+    except Exception as error:
+        told = textwrap.shorten(repr(error), 300, placeholder=" [...]")
+        complain(f"kernelpath itself failed: {told}; please report it together with {_crash_file()}")
+        return USED_WRONGLY
+
+
+def _crash_file() -> str:
+    with tempfile.NamedTemporaryFile("w", prefix="kernelpath-", suffix=".txt", delete=False, encoding="utf-8") as file:
+        file.write(" ".join(sys.argv) + "\n" + traceback.format_exc())
+    return file.name

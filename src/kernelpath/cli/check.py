@@ -1,0 +1,121 @@
+"""check: grades files once."""
+
+from __future__ import annotations
+
+import dataclasses
+import shlex
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from kernelpath.cli import grading
+from kernelpath.cli.common import (
+    NOT_YET,
+    PASSED,
+    Failure,
+    device_option,
+    json_option,
+    names_argument,
+    out,
+    seed_option,
+    tree_option,
+)
+from kernelpath.cli.record import remember, unfinished
+from kernelpath.course import registry
+from kernelpath.course.registry import Item, Tree
+from kernelpath.show import overview, view
+from kernelpath.verdict import Report, Verdict
+
+if TYPE_CHECKING:
+    from kernelpath.grading.grade import Device
+
+Graded = list[tuple[Item, Report]]
+
+
+@click.command()
+@names_argument
+@click.option("--all", "everything", is_flag=True, help="Grade a whole tree and print one table.")
+@tree_option
+@click.option("--file", "path", type=click.Path(path_type=Path), help="Grade this file as the exercise NAME.")
+@device_option
+@seed_option
+@json_option
+def check(
+    items: tuple[Item, ...],
+    everything: bool,
+    tree: Tree,
+    path: Path | None,
+    device: Device,
+    seed: int | None,
+    json_to: str | None,
+) -> int:
+    """Grade exercises. Without a NAME: the next one.
+
+    The JSON is one report where one exercise is graded, else a list of reports.
+    """
+    _require_sense(items, everything, path)
+    grading.check_json_target(json_to)
+    items = registry.exercises() if everything else tuple(dict.fromkeys(items)) or (unfinished(),)
+    quiet = json_to == "-"
+    graded: Graded = []
+    for position, item in enumerate(items, start=1):
+        label = f"{position} of {len(items)}: {item.name}" if len(items) > 1 else item.name
+        submission = _python_file(path) if path else item.submission(tree)
+        one = _same_file_again(grading.grade(item, submission, label, device=device, seed=seed), item, path, tree)
+        graded.append((item, one))
+        if path is None and tree == "phases":
+            remember(item, one)
+        if not (everything or quiet):
+            if position > 1:
+                out.print()
+            grading.show(item, one, next_step=len(items) == 1)
+    if not quiet and (everything or len(items) > 1):
+        _sum_up(graded, tree)
+    if json_to is not None:
+        grading.write_json(json_to, [one for _, one in graded], single=not everything and len(items) == 1)
+    return _exit_status(graded, everything)
+
+
+def _require_sense(items: Sequence[Item], everything: bool, path: Path | None) -> None:
+    if everything and (items or path):
+        raise click.UsageError("--all grades every exercise: give neither NAME nor --file with it.")
+    if path is not None and len(items) != 1:
+        raise click.UsageError("--file needs exactly one NAME.")
+    if path is not None and not _python_file(path).is_file():
+        raise Failure(f"there is no file {_python_file(path)}; give --file one that exists")
+
+
+def _python_file(path: Path) -> Path:
+    """The file that defines the entry: a kernel's .cu stands for the .py beside it."""
+    return path.with_suffix(".py") if path.suffix == ".cu" else path
+
+
+def _same_file_again(graded: Report, item: Item, path: Path | None, tree: Tree) -> Report:
+    """The report with a next step that grades the same file, where that is not the learner's own."""
+    if path is None and tree == "phases":
+        return graded
+    command = f"kp check {item.name}"
+    same = f"{command} --file {shlex.quote(str(path))}" if path else f"{command} --tree {tree}"
+    return dataclasses.replace(graded, next_step=graded.next_step.replace(command, same))
+
+
+def _sum_up(graded: Graded, tree: Tree) -> None:
+    """The table, the cause of each failure, and the one next step."""
+    out.print()
+    overview.table(out, graded)
+    failed = [item for item, one in graded if not _acceptable(one)]
+    if failed:
+        view.step(out, f"kp check {failed[0].name}" + (f" --tree {tree}" if tree != "phases" else ""))
+
+
+def _acceptable(graded: Report) -> bool:
+    return graded.verdict in (Verdict.PASSED, Verdict.UNAVAILABLE)
+
+
+def _exit_status(graded: Graded, everything: bool) -> int:
+    """With --all, what this machine cannot run does not fail the rest, as long as something passed."""
+    some = any(one.verdict.passed for _, one in graded)
+    fine = all(_acceptable(one) if everything else one.verdict.passed for _, one in graded)
+    return PASSED if some and fine else NOT_YET

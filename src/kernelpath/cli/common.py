@@ -1,0 +1,65 @@
+"""What the verbs share: consoles, exit statuses, failures, arguments and options."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+from rich.console import Console
+from rich.text import Text
+
+from kernelpath.course import registry
+
+PASSED, NOT_YET, USED_WRONGLY, INTERRUPTED = 0, 1, 2, 130
+"""Exit statuses."""
+
+out = Console(highlight=False, markup=False, emoji=False)
+errors = Console(highlight=False, markup=False, emoji=False, stderr=True)
+
+
+class Failure(click.ClickException):
+    """The command was used wrongly. The message ends in what to do."""
+
+    exit_code = USED_WRONGLY
+
+
+def complain(message: str) -> None:
+    errors.print(Text.assemble(("error: ", "bold red"), message), soft_wrap=True)
+
+
+def warn(message: str) -> None:
+    errors.print(Text.assemble(("warning: ", "bold yellow"), message), soft_wrap=True)
+
+
+def _found(_: click.Context, parameter: click.Parameter, value: Any) -> Any:
+    """The exercises that the command line names."""
+    if parameter.nargs == -1:
+        return tuple(registry.find(name) for name in value)
+    return None if value is None else registry.find(value)
+
+
+def _completed(_: click.Context, __: click.Parameter, begun: str) -> list[str]:
+    return [item.name for item in registry.exercises() if item.name.startswith(begun)]
+
+
+name_argument = click.argument("item", metavar="NAME", callback=_found, shell_complete=_completed)
+optional_name_argument = click.argument(
+    "item", metavar="[NAME]", required=False, callback=_found, shell_complete=_completed
+)
+names_argument = click.argument("items", metavar="[NAME]...", nargs=-1, callback=_found, shell_complete=_completed)
+device_option = click.option(
+    "--device",
+    type=click.Choice(["auto", "cpu", "cuda"]),
+    default="auto",
+    show_default=True,
+    help="Where kernels run; auto takes the GPU if there is one.",
+)
+tree_option = click.option(
+    "--tree",
+    type=click.Choice(["phases", "solutions"]),
+    default="phases",
+    show_default=True,
+    help="Your files or the reference kernels.",
+)
+json_option = click.option("--json", "json_to", metavar="PATH", help="Write the whole report as JSON; - is stdout.")
+seed_option = click.option("--seed", type=int, help="Replay the inputs of an earlier run, which printed its seed.")

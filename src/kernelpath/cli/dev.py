@@ -1,0 +1,65 @@
+"""dev: for contributors."""
+
+from __future__ import annotations
+
+import click
+from rich.text import Text
+
+from kernelpath import words
+from kernelpath.cli.common import NOT_YET, PASSED, Failure, errors, out
+from kernelpath.course import registry
+from kernelpath.course.registry import Lane
+from kernelpath.show import view
+
+
+@click.group()
+def dev() -> None:
+    """For contributors."""
+
+
+@dev.command("check")
+@click.option("--quick", is_flag=True, help="Only what needs no grading.")
+def check(quick: bool) -> int:
+    """Check the invariants that hold the course together."""
+    from kernelpath.dev import invariants
+
+    found = 0
+    for invariant in invariants.QUICK if quick else invariants.ALL:
+        name = invariant.__name__.replace("_", " ")
+        with errors.status(name):
+            findings = list(invariant(registry.root()))
+        found += len(findings)
+        out.print(Text.assemble(("FAIL ", "red") if findings else ("ok   ", "green"), name))
+        for finding in findings:
+            out.print(f"     {finding}")
+    return NOT_YET if found else PASSED
+
+
+@dev.command("new")
+@click.argument("name", metavar="NAME")
+@click.option("--problem", required=True, help="The operator: a module of course/problems.")
+@click.option("--lane", type=click.Choice(["cuda", "triton", "cute", "python"]), required=True)
+@click.option("--week", type=int, help="[that of the last exercise]")
+@click.option("--letter", help="Its place in the week. [the next free one]")
+def new(name: str, problem: str, lane: Lane, week: int | None, letter: str | None) -> int:
+    """Draft the files of a new exercise: declaration, lesson, stub, solution and a notebook cell."""
+    from kernelpath.dev import draft
+
+    try:
+        written = draft.draft(name, problem, lane, week, letter)
+    except draft.NotDrafted as error:
+        raise Failure(str(error)) from error
+    for path in written:
+        out.print(f"wrote {words.path(path, registry.root())}", soft_wrap=True)
+    view.step(out, "kp dev check --quick names what is still to be written")
+    return PASSED
+
+
+@dev.command("tables")
+def tables() -> int:
+    """Bring the generated tables of the documents up to date."""
+    from kernelpath.show import docs
+
+    for name in docs.rewrite(registry.root()):
+        out.print(f"rewrote {name}")
+    return PASSED

@@ -1,0 +1,89 @@
+"""How the verbs grade, show a report and write it down."""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from kernelpath.cli.common import Failure, errors, out
+from kernelpath.course import lesson
+from kernelpath.course.progress import write_atomically
+from kernelpath.course.registry import Item
+from kernelpath.show import view
+from kernelpath.verdict import Report, encode
+
+
+def grade(item: Item, submission: Path, label: str, **options: Any) -> Report:
+    """Grade a file behind a status line that begins with the label. Raises Failure."""
+    with errors.status(f"{label}: starting") as status:
+        start_workers()
+        from kernelpath.grading import grade as grader
+
+        def tell(what: str) -> None:
+            status.update(f"{label}: {what}")
+
+        try:
+            return grader.grade(item, submission, report_progress=tell, **options)
+        except grader.Usage as error:
+            raise Failure(str(error)) from error
+
+
+def start_workers() -> None:
+    """Before all else that needs torch: to import it takes as long as the imports of the workers, beside it."""
+    from kernelpath.work import forkserver
+
+    forkserver.running()
+    with interruptible():
+        import kernelpath.grading.grade  # noqa: F401
+
+
+@contextlib.contextmanager
+def interruptible() -> Iterator[None]:
+    """Let Ctrl-C end what is inside. numpy, imported by torch, swallows it or turns it into an ImportError.
+
+    Where SIGINT is ignored, as in a shell's background jobs and under nohup, it stays ignored.
+    """
+    before = signal.getsignal(signal.SIGINT)
+    if before is signal.SIG_IGN:
+        yield
+        return
+    heard = []
+
+    def hear(*_: object) -> None:
+        heard.append(True)
+        raise KeyboardInterrupt
+
+    signal.signal(signal.SIGINT, hear)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+        if heard:
+            raise KeyboardInterrupt
+
+
+def show(item: Item, graded: Report, *, next_step: bool = True) -> None:
+    """Print a report."""
+    view.report(out, item, graded, explain=lesson.read(item.lesson).explain, next_step=next_step)
+
+
+def check_json_target(target: str | None) -> None:
+    """Raises Failure before anything is graded, where `write_json` could not write."""
+    if target not in (None, "-") and not Path(target).absolute().parent.is_dir():
+        raise Failure(f"cannot write {target}; give --json a path in a folder that exists")
+
+
+def write_json(target: str, reports: list[Report], *, single: bool) -> None:
+    """Write one report, or a list of them, to a path or, for "-", to stdout. Raises Failure."""
+    text = encode(reports[0] if single else reports, indent=1) + "\n"
+    if target == "-":
+        sys.stdout.write(text)
+        return
+    try:
+        write_atomically(Path(target), text)
+    except OSError as error:
+        raise Failure(f"cannot write {target}: {error.strerror}; give --json a path in a folder that exists") from error

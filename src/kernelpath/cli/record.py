@@ -1,0 +1,47 @@
+"""The learner's progress, as the verbs read it and add to it. What cannot be saved is a warning, never a failure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from kernelpath.cli.common import Failure, warn
+from kernelpath.course import progress, registry
+from kernelpath.course.progress import Progress, Record
+from kernelpath.course.registry import Item
+from kernelpath.verdict import Report
+
+
+def records() -> list[tuple[Item, Record]]:
+    """Every exercise in the order of the syllabus, with what is known of it."""
+    known = Progress(registry.root(), warn).records()
+    return [(item, known.get(item.stem, progress.NOTHING)) for item in registry.exercises()]
+
+
+def next_item() -> Item | None:
+    """The first exercise of the syllabus that has not been passed."""
+    return next((item for item, record in records() if not record.passed), None)
+
+
+def unfinished() -> Item:
+    """The same. Raises Failure where every exercise has been passed."""
+    item = next_item()
+    if item is None:
+        raise Failure("every exercise is passed; name one to grade it again, or give --all")
+    return item
+
+
+def save(item: Item, change: Callable[[Record], Record]) -> None:
+    try:
+        Progress(item.root, warn).update(item.stem, change)
+    except progress.NotSaved as error:
+        warn(str(error))
+
+
+def remember(item: Item, graded: Report) -> None:
+    """Save a pass, and keep the report with the sources that were graded."""
+    if graded.verdict.passed:
+        save(item, lambda record: progress.with_report(record, graded))
+    try:
+        Progress(item.root, warn).keep(graded, item.files("phases"))
+    except progress.NotSaved as error:
+        warn(str(error))

@@ -1,0 +1,129 @@
+"""solution, profile, bench and report: what there is to learn from beyond the verdict."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+
+import click
+from rich.text import Text
+
+from kernelpath import words
+from kernelpath.cli import grading
+from kernelpath.cli.common import (
+    NOT_YET,
+    PASSED,
+    Failure,
+    errors,
+    json_option,
+    name_argument,
+    out,
+    seed_option,
+    tree_option,
+    warn,
+)
+from kernelpath.cli.record import records, remember
+from kernelpath.course import progress, registry
+from kernelpath.course.progress import Progress, write_atomically
+from kernelpath.course.registry import Item, Tree
+from kernelpath.show import view
+
+
+@click.command()
+@name_argument
+@click.option("--peek", is_flag=True, help="Show it before you have passed.")
+def solution(item: Item, peek: bool) -> int:
+    """Show the reference kernel beside yours.
+
+    If there is a GPU, both are timed in one run.
+    """
+    if not item.files("solutions"):
+        raise Failure(f"the solution of {item.name} is withheld: there is no {words.path(item.solution, item.root)}")
+    if not (peek or dict(records())[item].passed):
+        out.print(f"{item.name} is not passed yet; --peek shows its solution all the same.")
+        view.step(out, f"kp hint {item.name}")
+        return NOT_YET
+    view.sources(out, item)
+    with errors.status("looking for a GPU"), grading.interruptible():
+        from kernelpath.grading import grade
+    if grade.resolve_device("auto") != "cuda":
+        out.print(Text("\nnot timed: this machine has no GPU", "dim"))
+        return PASSED
+    graded = grading.grade(item, item.stub, item.name, device="cuda")
+    grading.show(item, graded)
+    return PASSED
+
+
+@click.command()
+@name_argument
+@tree_option
+@click.option("--picture", type=click.Path(path_type=Path), help="Where the PNG goes. [.kernelpath/NAME-memory.png]")
+def profile(item: Item, tree: Tree, picture: Path | None) -> int:
+    """Draw the source with its counters.
+
+    Below it are the addresses of one warp and the banks of shared memory.
+    """
+    grading.start_workers()
+    from kernelpath.grading import grade
+
+    with errors.status(item.name), grade.Session(item, item.submission(tree), device="cpu") as session:
+        try:
+            heaviest = session.heaviest()
+        except grade.NotDrawn as error:
+            out.print(str(error))
+            view.step(out, f"kp check {item.name}" + (f" --tree {tree}" if tree != "phases" else ""))
+            return NOT_YET
+        except grade.Usage as error:
+            raise Failure(str(error)) from error
+    from kernelpath.show.picture import draw
+
+    source = item.submission(tree).with_name(Path(heaviest.file).name)
+    drawn = io.BytesIO()
+    figure = draw(heaviest, source.read_text(encoding="utf-8"), f"{item.name}: {source.name}")
+    figure.savefig(drawn, format="png", dpi=120)
+    path = picture or progress.folder(item.root) / f"{item.name}-memory.png"
+    write_atomically(path, drawn.getvalue())
+    view.step(out, f"open {words.path(path, item.root)}")
+    return PASSED
+
+
+@click.command()
+@name_argument
+@click.option(
+    "--picture", type=click.Path(path_type=Path), metavar="PATH", help="Where the roofline goes. [.kernelpath/NAME.png]"
+)
+@seed_option
+@json_option
+def bench(item: Item, picture: Path | None, seed: int | None, json_to: str | None) -> int:
+    """Measure on the GPU and draw the roofline."""
+    grading.check_json_target(json_to)
+    graded = grading.grade(item, item.stub, item.name, device="cuda", seed=seed, bench=True)
+    remember(item, graded)
+    if json_to is not None:
+        grading.write_json(json_to, [graded], single=True)
+    if json_to != "-":
+        grading.show(item, graded)
+    if graded.measurement is not None:
+        from kernelpath.show import timed
+
+        path = picture or progress.folder(item.root) / f"{item.name}.png"
+        write_atomically(path, timed.png(timed.draw(graded.measurement)))
+        errors.print(f"roofline: {words.path(path, item.root)}")
+    return PASSED if graded.verdict.passed else NOT_YET
+
+
+@click.command()
+@click.option("--out", "to", type=click.Path(path_type=Path), help="Where the page goes. [.kernelpath/report.html]")
+def report(to: Path | None) -> int:
+    """Write the web page of your progress.
+
+    Verdicts, times and traffic as of the last kp check of each exercise. One file; it needs no network.
+    """
+    from kernelpath.show import report as web
+
+    root = registry.root()
+    page = web.page(root, records(), Progress(root, warn))
+    to = to or progress.folder(root) / "report.html"
+    write_atomically(to, page)
+    view.step(out, f"open {words.path(to, root)} in a browser")
+    return PASSED

@@ -1,0 +1,64 @@
+"""The packages that lanes need: whether they are there, and the one command that installs what is missing.
+
+A missing package costs its lane, never the others.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+import sys
+from importlib import metadata
+
+LANES = {"cuda": ("cuda.bindings",), "triton": ("triton",), "cute": ("cutlass", "cuda.bindings")}
+"""The modules that each lane imports besides torch, numpy and the PTX machine's."""
+
+_DISTRIBUTIONS = {"cuda": "cuda-bindings", "cuda.core": "cuda-core", "cutlass": "nvidia-cutlass-dsl"}
+"""What to install for modules of another name; the longest that fits counts."""
+
+
+def lacking(lane: str) -> str:
+    """Why a lane cannot run, with the command that installs what it lacks; empty where nothing is missing."""
+    return next((missing(module) for module in LANES.get(lane, ()) if not _installed(module)), "")
+
+
+def _installed(module: str) -> bool:
+    try:
+        return importlib.util.find_spec(module) is not None
+    except ModuleNotFoundError:  # of the package around it
+        return False
+
+
+def missing(module: str) -> str:
+    """The reason why something that needs a module cannot run: "triton is not installed: python -m pip install ..."."""
+    distribution = distribution_of(module)
+    return f"{distribution} is not installed: {install(distribution)}"
+
+
+def distribution_of(module: str) -> str:
+    """The package to install for a module such as "cuda.bindings.nvrtc"."""
+    name = module
+    while name not in _DISTRIBUTIONS and "." in name:
+        name = name.rpartition(".")[0]
+    return _DISTRIBUTIONS.get(name, name)
+
+
+def install(distribution: str) -> str:
+    """The command that installs a package, in the versions that kernelpath requires where it requires it."""
+    try:
+        required = [requirement.partition(";")[0].strip() for requirement in metadata.requires("kernelpath") or []]
+    except metadata.PackageNotFoundError:  # run from a checkout that is not installed
+        required = []
+    named = re.compile(rf"{re.escape(distribution)}(?![\w.-])")
+    wanted = next((one for one in required if named.match(one)), distribution)
+    return f"{sys.executable} -m pip install '{wanted}'"
+
+
+def version(*distributions: str) -> str:
+    """The version of the first of these that is installed; "missing" where none is."""
+    for distribution in distributions:
+        try:
+            return metadata.version(distribution)
+        except metadata.PackageNotFoundError:
+            continue
+    return "missing"

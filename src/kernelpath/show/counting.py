@@ -1,0 +1,85 @@
+"""What notebooks count on the PTX machine: the counters of a call, and the source with them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from rich.console import Console
+from rich.text import Text
+
+from kernelpath import lanes
+from kernelpath.show import source as annotated
+from kernelpath.verdict import SECTOR_BYTES
+
+if TYPE_CHECKING:
+    from kernelpath.simt import Launch
+
+Kernel = Callable[..., Any]
+
+
+def launches(kernel: Kernel, *arguments: Any) -> list[Launch]:
+    """Call a kernel on CPU tensors and return what the PTX machine counted, launch by launch.
+
+    Raises ValueError if no kernel was launched on the CPU.
+    """
+    launched: list[lanes.Launched] = []
+    with lanes.observe(launched.append):
+        kernel(*arguments)
+    counted = [one.counted for one in launched if one.counted is not None]
+    if not counted:
+        raise ValueError("nothing was launched on the PTX machine; are the tensors on the CPU?")
+    return counted
+
+
+def count(kernel: Kernel, *arguments: Any) -> Launch:
+    """What the PTX machine counted in the only launch that the call makes. Raises ValueError if there are several."""
+    (launch,) = launches(kernel, *arguments)
+    return launch
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What a call asked of memory, over all its launches. Requests are accesses of whole warps."""
+
+    requests: int
+    sectors: int
+    shared_requests: int
+    wavefronts: int
+    least_wavefronts: int
+    instructions: int
+
+    @property
+    def bytes(self) -> int:
+        """Bytes moved between the SMs and memory: 32 for each sector."""
+        return SECTOR_BYTES * self.sectors
+
+    @property
+    def sectors_per_request(self) -> float:
+        return self.sectors / self.requests
+
+
+def asked(kernel: Kernel, *arguments: Any) -> Asked:
+    """Call a kernel on CPU tensors and sum what all of its launches asked for."""
+    totals = [launch.totals for launch in launches(kernel, *arguments)]
+    return Asked(
+        requests=sum(one.global_load_requests + one.global_store_requests for one in totals),
+        sectors=sum(one.global_load_sectors + one.global_store_sectors for one in totals),
+        shared_requests=sum(one.shared_load_requests + one.shared_store_requests for one in totals),
+        wavefronts=sum(one.shared_load_wavefronts + one.shared_store_wavefronts for one in totals),
+        least_wavefronts=sum(one.shared_load_least_wavefronts + one.shared_store_least_wavefronts for one in totals),
+        instructions=sum(sum(one.instructions.values()) for one in totals),
+    )
+
+
+def annotate(launch: Launch, source: str) -> None:
+    """Print the source, and beside each line what a request of it cost: sectors in global memory, wavefronts in shared.
+
+    Where a line has several accesses, a cost stands there for each.
+    """
+    lines = annotated.of_launch(launch, source.rstrip())
+    shown = Console(width=max(len(line.text) for line in lines) + 80)
+    shown.print(annotated.table(lines))
+    if any(line.wasteful for line in lines):
+        shown.print(Text(annotated.LEGEND, "dim"))

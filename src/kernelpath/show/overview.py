@@ -1,0 +1,107 @@
+"""Renders many things at once for a terminal: the syllabus, progress, a table of reports, a class."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from kernelpath import words
+from kernelpath.course.progress import Record, Score
+from kernelpath.course.registry import Item
+from kernelpath.show import view
+from kernelpath.verdict import Report, Verdict
+
+if TYPE_CHECKING:
+    from kernelpath.school.gradebook import Grade
+
+
+def syllabus(console: Console, records: Sequence[tuple[Item, Record]]) -> None:
+    """One row an exercise with its title."""
+    rows = rows_of("", "week", "name", "lane", "title")
+    for item, record in records:
+        title = Text(item.title, no_wrap=True, overflow="ellipsis")
+        rows.add_row(_mark(record), f"{item.week:4d}", item.name, view.LANES[item.lane], title)
+    wide = Console(file=console.file, width=view.WIDE)  # a file or a pipe has no edge at which to cut
+    (console if console.is_terminal else wide).print(rows)
+
+
+def progress(console: Console, records: Sequence[tuple[Item, Record]], scores: Sequence[Score] = ()) -> None:
+    """One row an exercise with what was reached, the sum, and a line for each checkpoint that was tried."""
+    rows = rows_of("", "week", "name", "passed", "hints", "stars", "best time")
+    for item, record in records:
+        best = ", ".join(f"{words.seconds(value)} on {gpu}" for gpu, value in record.best_seconds.items())
+        hints = str(record.hints) if record.hints else ""
+        reached = words.stars(record.stars, item.stars) if record.passed else ""
+        rows.add_row(_mark(record), f"{item.week:4d}", item.name, record.passed or "", hints, reached, best)
+    console.print(rows)
+    passed = sum(record.passed is not None for _, record in records)
+    total = sum(record.stars for _, record in records)
+    console.print(f"\n{passed} of {len(records)} passed, {total} of {sum(item.stars for item, _ in records)} stars")
+    for one in scores:
+        ending = "passed" if one.passed else "not yet passed"
+        console.print(f"checkpoint {one.checkpoint} {ending} with {one.score} of 100 points on {one.date}")
+
+
+def table(console: Console, graded: Sequence[tuple[Item, Report]]) -> None:
+    """One row an exercise: verdict, stars, ratio to the baseline and time; then the sum and the causes."""
+    rows = rows_of("week", "exercise", "lane", "verdict", "stars", "ratio", "time", "took")
+    for item, one in graded:
+        measured = one.measurement
+        ratio = words.factor(measured.speedup.median) if measured else ""
+        time = words.seconds(measured.seconds) if measured else ""
+        ended = (view.verdict(one.verdict), words.stars(one.stars, item.stars))
+        rows.add_row(f"{item.week}", item.name, view.LANES[item.lane], *ended, ratio, time, f"{one.seconds:.1f} s")
+    console.print(rows)
+    endings = Counter(one.verdict.value for _, one in graded)
+    total = ", ".join(f"{count} {ending}" for ending, count in endings.items())
+    console.print(f"\n{total} on {graded[0][1].device}")
+    for item, one in graded:
+        if not one.verdict.passed:
+            console.print(Text.assemble((item.name, "bold"), f": {one.cause or one.verdict.meaning}"))
+
+
+def school(console: Console, grades: Sequence[Grade]) -> None:
+    """One row an exercise: how many learners handed it in and how many passed, and how the others ended."""
+    rows = rows_of("exercise", "learners", "handed in", "passing", "others")
+    for exercise in dict.fromkeys(one.exercise for one in grades):
+        reports = [one.report for one in grades if one.exercise == exercise]
+        endings = Counter(report.verdict for report in reports if report is not None)
+        others = ", ".join(f"{count} {ending.value}" for ending, count in endings.most_common() if not ending.passed)
+        counts = (len(reports), endings.total(), endings[Verdict.PASSED])
+        rows.add_row(exercise.partition("/")[2], *map(str, counts), others)
+    console.print(rows)
+
+
+@contextmanager
+def bar(console: Console) -> Iterator[Callable[[Grade, int, int], None]]:
+    """A progress bar on a terminal; yields what to call after each grade, with how many of how many are done."""
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    columns = (TextColumn("{task.description}", markup=False), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=console, transient=True) as shown:
+        task = shown.add_task("grading", total=None)
+
+        def tell(graded: Grade, done: int, of: int) -> None:
+            shown.update(task, description=graded.learner, completed=done, total=of)
+
+        yield tell
+
+
+def _mark(record: Record) -> Text:
+    return Text("✓", "green") if record.passed else Text(" ")
+
+
+def rows_of(*headings: str) -> Table:
+    """An empty table without lines, numbers to the right; only prose is wrapped."""
+    rows = Table(box=None, pad_edge=False, header_style="bold")
+    for heading in headings:
+        numeric = heading in ("week", "hints", "ratio", "time", "took", "learners", "handed in", "passing")
+        wraps = heading in ("title", "best time", "others")
+        rows.add_column(heading, justify="right" if numeric else "left", no_wrap=not wraps)
+    return rows

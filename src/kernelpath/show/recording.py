@@ -1,0 +1,72 @@
+"""What only a GPU can tell in a notebook: measured where there is one, else as results/notebooks.json recorded it."""
+
+from __future__ import annotations
+
+import datetime
+import json
+import os
+import statistics
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from kernelpath.course import registry
+from kernelpath.grading import timing
+from kernelpath.show import results
+from kernelpath.show.results import Recording
+from kernelpath.verdict import encode
+from kernelpath.work.stopwatch import Stopwatch
+
+ROUNDS = 15
+
+
+def on_gpu(key: str, measure: Callable[[], Any]) -> Any:
+    """What `measure` returns on a GPU; without one, what it returned where it was recorded. {} if it never was.
+
+    key: names the measurement in results/notebooks.json. The value must be JSON. With KERNELPATH_RECORD set to a file,
+    it is recorded there.
+    """
+    if torch.cuda.is_available():
+        value = json.loads(json.dumps(_on_the_gpu(measure)))
+        found = Recording(torch.cuda.get_device_name(), f"{datetime.date.today()}", value)
+        if file := os.environ.get("KERNELPATH_RECORD"):
+            _record(Path(file), key, found)
+        print(f"measured on this {found.device}")
+        return value
+    recorded = results.recordings(registry.root() / results.FOLDER / results.RECORDINGS).get(key)
+    if recorded is None:
+        print("nothing to show: there is no GPU here, and results/notebooks.json has no recording of this measurement")
+        return {}
+    print(f"no GPU here: recorded on {recorded.device}, {recorded.date}")
+    return recorded.value
+
+
+def _on_the_gpu(measure: Callable[[], Any]) -> Any:
+    """Call `measure` with Triton's own driver in place of the PTX machine's."""
+    from triton.runtime import driver
+
+    before = driver.active
+    driver.reset_active()
+    try:
+        return measure()
+    finally:
+        driver.set_active(before)
+
+
+def _record(file: Path, key: str, found: Recording) -> None:
+    entries = {**results.recordings(file), key: found}
+    file.write_text(encode(dict(sorted(entries.items())), indent=1) + "\n", encoding="utf-8")
+
+
+def seconds(calls: Mapping[str, Callable[[], Any]], rounds: int = ROUNDS) -> dict[str, float]:
+    """Median seconds of each call over `rounds` rounds in changing order, each from a cold L2. Needs a GPU."""
+    watch = Stopwatch()
+    labels = list(calls)
+    taken: dict[str, list[float]] = {label: [] for label in labels}
+    for index in range(rounds):
+        order = [labels[place] for place in timing.order(index, len(labels))]
+        for label, duration in zip(order, watch.round([calls[label] for label in order])[0], strict=True):
+            taken[label].append(duration)
+    return {label: statistics.median(durations) for label, durations in taken.items()}

@@ -1,0 +1,121 @@
+"""Reads results/: what was measured on GPUs, a file for each machine; notebooks.json has what notebooks recorded."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TypeVar
+
+from kernelpath.verdict import Interval, Report, ValidationError, decode
+
+_T = TypeVar("_T")
+FOLDER = "results"
+RECORDINGS = "notebooks.json"
+
+
+@dataclass(frozen=True)
+class Race:
+    """A reference kernel against other libraries. ratios: a peer's time over ours, as (median, low, high)."""
+
+    exercise: str
+    case: str
+    seconds: float
+    bytes_moved: int
+    bytes_per_second: float
+    ratios: Mapping[str, tuple[float, float, float]]
+    goal: str
+    reached: bool
+
+    def ratio(self, peer: str) -> Interval:
+        return Interval(*self.ratios[peer])
+
+
+@dataclass(frozen=True)
+class Counted:
+    """The same counters, as ncu reads them on the GPU and as the PTX machine counts them."""
+
+    ncu: Mapping[str, int]
+    machine: Mapping[str, int]
+
+
+@dataclass(frozen=True)
+class Approximation:
+    """An approximate function: the share of equal values, the largest difference, and what the manual allows."""
+
+    equal: float
+    measure: str
+    largest: float
+    allowed: float
+
+
+@dataclass(frozen=True)
+class Planted:
+    """What compute-sanitizer's tool says of a planted bug. line: whether it names the line."""
+
+    tool: str
+    found: bool
+    line: bool
+    hung: bool
+
+
+@dataclass(frozen=True)
+class Machine:
+    """One file: a GPU, and whichever parts were measured on it in one go."""
+
+    gpu: str
+    driver: str = ""
+    versions: Mapping[str, str] = field(default_factory=dict)
+    date: str = ""
+    telemetry: Mapping[str, float] = field(default_factory=dict)
+    ceilings: Mapping[str, float] = field(default_factory=dict)
+    rounds: int = 0
+    confidence: float = 0.0
+    reports: tuple[Report, ...] = ()
+    peers: tuple[Race, ...] = ()
+    counters: Mapping[str, Counted] = field(default_factory=dict)
+    kernels: Mapping[str, Counted] = field(default_factory=dict)
+    units_in_the_last_place: Mapping[str, int] = field(default_factory=dict)
+    functions: Mapping[str, Approximation] = field(default_factory=dict)
+    sanitizer: Mapping[str, Planted] = field(default_factory=dict)
+    a_a: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def timed(self) -> list[Report]:
+        """The reports with a measurement."""
+        return [report for report in self.reports if report.measurement is not None]
+
+
+@dataclass(frozen=True)
+class Recording:
+    """What a notebook measured on a GPU; value is any JSON."""
+
+    device: str
+    date: str
+    value: Any
+
+
+def machines(root: Path) -> list[Machine]:
+    """The machines that were measured, by file name. Raises ValidationError, which names the file."""
+    files = sorted(path for path in (root / FOLDER).glob("*.json") if path.name != RECORDINGS)
+    return [read(path) for path in files]
+
+
+def read(path: Path) -> Machine:
+    """One machine's file. Raises OSError and ValidationError."""
+    return _decoded(path, Machine)
+
+
+def recordings(path: Path) -> dict[str, Recording]:
+    """What notebooks recorded in a file, by the name of the measurement; nothing where there is no file.
+
+    Raises ValidationError.
+    """
+    return _decoded(path, dict[str, Recording]) if path.is_file() else {}
+
+
+def _decoded(path: Path, kind: type[_T]) -> _T:
+    try:
+        return decode(path.read_bytes(), kind)
+    except ValidationError as error:
+        raise ValidationError(f"{path} does not hold results ({error}); restore or remove it") from error

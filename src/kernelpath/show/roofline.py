@@ -1,0 +1,186 @@
+"""The roofline, drawn by one function for terminals' pictures, notebooks and the web page.
+
+It is Williams, Waterman and Patterson's (Communications of the ACM 52(4), 2009), from ceilings that were measured in
+the same process as the kernels, never from a data sheet.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from kernelpath import words
+from kernelpath.grading.roofline import bandwidth
+from kernelpath.show.palette import INK, OTHERS, QUIET, colour
+
+COMPULSORY = "operations per byte of compulsory traffic"
+
+_SHAPES = {"yours": ("o", "full", 6), "reference": ("o", "none", 10), "baseline": ("D", "full", 5)}
+"""Marker, filling and size of a role; those of equal kernels are still told apart where they lie on each other."""
+
+_MARKERS = "sD^vPX*p"
+_NAME_POINTS = (95.0, 11.0)  # room for a kernel's name, in points of width and height
+
+
+@dataclass(frozen=True)
+class Mark:
+    """A kernel on a roofline.
+
+    label: in the legend, with the role first; marks of equal label look alike. intensity: operations per byte.
+    rate: operations per second. light: the rate at the speed of light, to which a dotted line leads; 0 for none.
+    name: stands beside the mark. link: where a click on it leads in a page. hover: what a page shows under the mouse.
+    """
+
+    label: str
+    intensity: float
+    rate: float
+    light: float = 0.0
+    name: str = ""
+    link: str = ""
+    hover: str = ""
+
+    @property
+    def place(self) -> tuple[float, float]:
+        """Where it stands: operations per byte, and TFLOP/s."""
+        return self.intensity, self.rate / 1e12
+
+
+@dataclass(frozen=True)
+class Roof:
+    """What a machine can do: bytes per second, and operations per second by what is computed."""
+
+    memory: float
+    arithmetic: Mapping[str, float]
+
+    @classmethod
+    def measured(cls, ceilings: Mapping[str, float]) -> Roof:
+        """From ceilings as `work.ceilings.measure` names them."""
+        products = {name.removeprefix("matmul_"): rate for name, rate in ceilings.items() if "matmul_" in name}
+        told = {f"{name} product, {words.arithmetic(rate)}": rate for name, rate in products.items()}
+        return cls(bandwidth(ceilings), told)
+
+
+def draw(marks: Sequence[Mark], roof: Roof, x: str = COMPULSORY) -> Figure:
+    """Kernels under the roof of a machine: what they do in a second over what they do for each byte.
+
+    A kernel that lives on its caches may stand above the slanted line. x: what the bytes are.
+    """
+    figure = Figure(figsize=(8, 4.6))
+    figure.subplots_adjust(left=0.09, right=0.98, bottom=0.12, top=0.97)
+    axes = figure.subplots()
+    _draw_roof(axes, roof, marks)
+    shapes, named = _shapes(marks), set[str]()
+    for place, mark in enumerate(marks):
+        marker, filling, size, shade = shapes[mark.label]
+        (drawn,) = axes.plot(
+            *mark.place,
+            marker,
+            color=shade,
+            fillstyle=filling,
+            markersize=size,
+            markeredgewidth=1.5,
+            label=mark.label if mark.label not in named else None,
+        )
+        named.add(mark.label)
+        if mark.light:
+            axes.vlines(mark.intensity, mark.place[1], mark.light / 1e12, color=QUIET, linestyle=":", zorder=1)
+        if mark.link:
+            drawn.set_url(mark.link)
+            drawn.set_gid(f"mark-{place}")
+    _draw_names(axes, [mark for mark in marks if mark.name])
+    axes.set_xlabel(x, fontsize=9, color=INK)
+    axes.set_ylabel("TFLOP/s", fontsize=9, color=INK)
+    axes.tick_params(labelsize=8, colors=INK, which="both")
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.spines[["left", "bottom"]].set_color(INK)
+    axes.grid(alpha=0.25, color=QUIET)
+    if marks:
+        axes.legend(fontsize=8, frameon=False, labelcolor=INK)
+    return figure
+
+
+def _shapes(marks: Sequence[Mark]) -> dict[str, tuple[str, str, int, str]]:
+    """Marker, filling, size and colour by label: those of the roles, and others in their order."""
+    found: dict[str, tuple[str, str, int, str]] = {}
+    for label in dict.fromkeys(mark.label for mark in marks):
+        place = len(found)
+        other = (_MARKERS[place % len(_MARKERS)], "none", 7)
+        shape = next((shape for role, shape in _SHAPES.items() if label.startswith(role)), other)
+        found[label] = (*shape, colour(label, OTHERS[place % len(OTHERS)]))
+    return found
+
+
+def _draw_roof(axes: Axes, roof: Roof, marks: Sequence[Mark]) -> None:
+    """The slope of memory, bent where the fastest arithmetic begins; a line for each slower one."""
+    memory = roof.memory / 1e12
+    ridges = sorted(((rate / roof.memory, rate / 1e12, told) for told, rate in roof.arithmetic.items()), reverse=True)
+    places = [mark.intensity for mark in marks] or [1.0]
+    left = min([min(places) / 2, *(ridge / 8 for ridge, _, _ in ridges)])
+    right = 4 * max([*places, *(ridge for ridge, _, _ in ridges)])
+    top = ridges[0][0] if ridges else right
+    corners = [(left, left * memory), (top, top * memory), (right, top * memory)]
+    axes.plot(*zip(*corners[: 3 if ridges else 2], strict=True), color=INK, linewidth=1.8)
+    for ridge, rate, told in ridges:
+        if ridge < top:
+            axes.plot([ridge, right], [rate, rate], color=INK, linewidth=1.8)
+        axes.text(right, 1.06 * rate, told, ha="right", va="bottom", fontsize=8, color=INK)
+    lowest = min([left * memory, *(mark.place[1] for mark in marks)])
+    axes.set(xscale="log", yscale="log", xlim=(left, right), ylim=(lowest / 2, 2 * top * memory))
+    axes.xaxis.set_major_formatter("{x:g}")
+    axes.yaxis.set_major_formatter("{x:g}")
+    _draw_along(axes, corners[:2], f"memory, {words.bandwidth(roof.memory)}")
+
+
+def _draw_along(axes: Axes, slope: Sequence[tuple[float, float]], text: str) -> None:
+    """Text above a slope, given by its ends, and clear of the marks that lie on it."""
+    (x0, y0), (x1, y1) = axes.transData.transform(slope)
+    angle = math.atan2(y1 - y0, x1 - x0)
+    along, clear = 12.0, 8.0  # points
+    axes.annotate(
+        text,
+        slope[0],
+        xytext=(along * math.cos(angle) - clear * math.sin(angle), along * math.sin(angle) + clear * math.cos(angle)),
+        textcoords="offset points",
+        rotation=math.degrees(angle),
+        rotation_mode="anchor",
+        fontsize=8,
+        color=INK,
+    )
+
+
+def _draw_names(axes: Axes, marks: Sequence[Mark]) -> None:
+    """A name beside each mark, moved down until it covers no other name in the same column."""
+    scale = 72 / axes.figure.dpi  # points to a pixel
+    width, height = _NAME_POINTS
+    edge = float(axes.bbox.x1) * scale
+    placed: list[tuple[float, float]] = []
+    for mark in sorted(marks, key=lambda mark: (mark.intensity, -mark.rate)):
+        x, y = scale * axes.transData.transform(mark.place)
+        lower = y
+        while any(abs(x - other) < width and abs(lower - beside) < height for other, beside in placed):
+            lower -= height / 3
+        placed.append((x, lower))
+        side = -1 if x > edge - width else 1
+        axes.annotate(
+            mark.name,
+            mark.place,
+            xytext=(14 * side, lower - y),
+            textcoords="offset points",
+            ha="left" if side > 0 else "right",
+            va="center",
+            fontsize=8,
+            color=INK,
+            arrowprops={
+                "arrowstyle": "-",
+                "color": QUIET,
+                "linewidth": 0.8,
+                "relpos": (0.0 if side > 0 else 1.0, 0.5),
+                "shrinkA": 1,
+                "shrinkB": 3,
+            },
+            url=mark.link or None,
+        )

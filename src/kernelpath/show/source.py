@@ -1,0 +1,161 @@
+"""Source code with what each line asked of memory: one reckoning, shown in terminals, in pictures and in pages."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from kernelpath.verdict import WASTE, LineTraffic
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from rich.table import Table
+
+    from kernelpath.simt.counters import Counted
+
+COLUMNS = ("sectors\nper load", "sectors\nper store", "wavefronts\nper load", "wavefronts\nper store")
+ACTIVE = "active lanes\n(32 is full)"
+LEGEND = "32/4: 32 per request, 4 would do"
+
+_WIDTH = 84  # characters of a line of source in a picture
+_RIGHT = 1.0  # where the columns of a picture end, as a share of its width
+_COLUMN = 0.085
+
+
+@dataclass(frozen=True)
+class Cost:
+    """What one access costs for each request of a warp: found, and the least that its bytes need."""
+
+    found: float
+    least: float
+
+    @property
+    def wasteful(self) -> bool:
+        return self.found > WASTE * self.least
+
+    def __str__(self) -> str:
+        return f"{self.found:.3g}/{self.least:.3g}" if self.wasteful else f"{self.found:.3g}"
+
+
+@dataclass(frozen=True)
+class Line:
+    """A line of source. costs: of its accesses, by column. share: of all sectors and wavefronts, 0 to 1.
+
+    active: lanes of the average instruction, where the line diverges. ran: whether it did anything at all.
+    """
+
+    number: int
+    text: str
+    costs: Mapping[str, Sequence[Cost]] = field(default_factory=dict)
+    share: float = 0.0
+    active: float | None = None
+    ran: bool = False
+
+    @property
+    def wasteful(self) -> bool:
+        return any(cost.wasteful for costs in self.costs.values() for cost in costs)
+
+    def cell(self, column: str) -> tuple[str, bool]:
+        """What stands in a column, "4 + 32/4" for two accesses, and whether it is a waste."""
+        if column == ACTIVE:
+            return ("", False) if self.active is None else (f"{self.active:.3g}", True)
+        costs = self.costs.get(column, ())
+        return " + ".join(map(str, costs)), any(cost.wasteful for cost in costs)
+
+
+def columns(lines: Iterable[Line]) -> list[str]:
+    """The columns in which anything stands."""
+    lines = list(lines)
+    return [column for column in (*COLUMNS, ACTIVE) if any(line.cell(column)[0] for line in lines)]
+
+
+def of_traffic(traffic: Sequence[LineTraffic], sources: Mapping[str, str]) -> dict[str, list[Line]]:
+    """Every source, by file name, of which a line asked for memory, from a report's counters."""
+    total = sum(access.sectors + access.wavefronts for access in traffic)
+    found = {}
+    for name, text in sources.items():
+        asked = [access for access in traffic if access.file == name]
+        if asked:
+            lines = enumerate(text.splitlines(), start=1)
+            found[name] = [_of_accesses(n, line, [one for one in asked if one.line == n], total) for n, line in lines]
+    return found
+
+
+def _of_accesses(number: int, text: str, accesses: Sequence[LineTraffic], total: int) -> Line:
+    costs: dict[str, list[Cost]] = {}
+    for one in accesses:
+        costs.setdefault(_column(bool(one.wavefronts), one.access == "load from"), []).append(_cost(one))
+    share = sum(one.sectors + one.wavefronts for one in accesses) / total if accesses else 0.0
+    return Line(number, text, costs, share, ran=bool(accesses))
+
+
+def _column(shared: bool, load: bool) -> str:
+    return COLUMNS[2 * shared + (not load)]
+
+
+def _cost(one: LineTraffic) -> Cost:
+    found, least = (one.wavefronts, one.ideal_wavefronts) if one.wavefronts else (one.sectors, one.ideal_sectors)
+    return Cost(found / one.requests, least / one.requests)
+
+
+def of_launch(launch: Counted, source: str) -> list[Line]:
+    """Every line of the source that a launch ran, from the counters of that launch."""
+    from kernelpath.simt.counters import by_access
+    from kernelpath.simt.layout import Access
+
+    costs: dict[int, dict[str, list[Cost]]] = {}
+    for one in by_access(launch.accesses):
+        found, least = (one.wavefronts, one.least_wavefronts) if one.shared else (one.sectors, one.least_sectors)
+        column = _column(one.shared, one.access == Access.LOAD)
+        costs.setdefault(one.line, {}).setdefault(column, []).append(Cost(found / one.requests, least / one.requests))
+    lines = []
+    for number, text in enumerate(source.splitlines(), start=1):
+        counters = launch.lines.get(number)
+        active = counters.lanes_per_instruction if counters and counters.divergent_branches else None
+        active = None if active is None or round(active, 1) == 32 else active
+        lines.append(Line(number, text, costs.get(number, {}), active=active, ran=counters is not None))
+    return lines
+
+
+def executed(lines: Sequence[Line]) -> list[Line]:
+    """From the first line that did anything to the last."""
+    ran = [place for place, line in enumerate(lines) if line.ran]
+    return list(lines[ran[0] : ran[-1] + 1]) if ran else []
+
+
+def table(lines: Sequence[Line]) -> Table:
+    """For a terminal: the columns, the number of the line, the line."""
+    from rich.table import Table
+    from rich.text import Text
+
+    shown = columns(lines)
+    rows = Table(box=None, pad_edge=False, collapse_padding=True, header_style="bold")
+    for heading in (*shown, "\nline"):
+        rows.add_column(heading, justify="right", no_wrap=True)
+    rows.add_column("\nsource", no_wrap=True)
+    for line in lines:
+        cells = (Text(text, "red" if bad else "") for text, bad in map(line.cell, shown))
+        rows.add_row(*cells, f"{line.number}", Text(line.text))
+    return rows
+
+
+def draw(axes: Axes, lines: Sequence[Line]) -> None:
+    """For a picture: the line, then the columns, red where less would do."""
+    from kernelpath.show.palette import INK, QUIET, WASTED
+
+    axes.set_axis_off()
+    axes.set_xlim(0, 1)
+    axes.set_ylim(len(lines) + 0.5, -1.5)
+    shown = columns(lines)
+    places = [_RIGHT - _COLUMN * (len(shown) - 1 - index) for index in range(len(shown))]
+    for heading, place in zip(shown, places, strict=True):
+        axes.text(place, -0.7, heading, ha="right", va="bottom", fontsize=8, color=QUIET)
+    for row, line in enumerate(lines):
+        text = line.text if len(line.text) <= _WIDTH else line.text[: _WIDTH - 1] + "…"
+        axes.text(0, row, f"{line.number:4}  {text}", family="monospace", fontsize=8, va="center", color=INK)
+        for place, (told, bad) in zip(places, map(line.cell, shown), strict=True):
+            if told:
+                axes.text(place, row, told, ha="right", va="center", fontsize=8, color=WASTED if bad else INK)
+    if any(line.wasteful for line in lines):
+        axes.text(_RIGHT, len(lines) + 0.3, LEGEND, ha="right", va="center", fontsize=7, color=QUIET)

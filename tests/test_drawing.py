@@ -1,0 +1,226 @@
+"""What pictures show: marks under their roof, words in their banks, costs beside their lines."""
+
+from __future__ import annotations
+
+import dataclasses
+import io
+import re
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.patches import Rectangle
+from matplotlib.text import Annotation, Text
+from rich.console import Console
+
+from kernelpath.show import plots, roofline, source, templates, timed, warp
+from kernelpath.show.palette import ROLES, WASTED
+from kernelpath.show.roofline import Mark, Roof
+from kernelpath.verdict import Interval, LineTraffic, Measurement
+
+CEILINGS = {"copy": 4.0e12, "read": 4.4e12, "fill": 4.5e12}
+PRODUCT = {**CEILINGS, "matmul_bfloat16": 800e12}
+ROOF = Roof.measured(CEILINGS)
+
+
+def measurement(flops: int, seconds: float, ceilings: dict[str, float] = CEILINGS, **fields: Any) -> Measurement:
+    """Of 4.4 GB, so that the bytes alone take 1 ms at the speed of light."""
+    told = {"reference_seconds": 1.25e-3, "light_seconds": 1e-3, **fields}
+    return Measurement(
+        case={},
+        seconds=seconds,
+        baseline_seconds=4e-3,
+        speedup=Interval(1.0, 0.9, 1.1),
+        of_reference=None,
+        bytes_moved=4_400_000_000,
+        flops=flops,
+        ceilings=ceilings,
+        rounds=24,
+        method="",
+        **told,
+    )
+
+
+def axes_of(figure: Figure) -> Axes:
+    figure.draw_without_rendering()
+    (axes,) = figure.axes
+    return axes
+
+
+def corners(line: Line2D) -> list[list[float]]:
+    found: list[list[float]] = np.asarray(line.get_xydata()).tolist()
+    return found
+
+
+def points(axes: Axes) -> dict[str, list[list[float]]]:
+    return {str(line.get_label()): corners(line) for line in axes.get_lines()}
+
+
+def legend(axes: Axes) -> list[str]:
+    found = axes.get_legend()
+    assert found is not None
+    return [text.get_text() for text in found.get_texts()]
+
+
+def texts(axes: Axes) -> list[str]:
+    return [text.get_text() for text in axes.texts]
+
+
+def test_a_measurement_stands_at_its_intensity_and_its_rates() -> None:
+    axes = axes_of(timed.draw(measurement(2_200_000_000, 2e-3)))
+    shown = points(axes)
+    assert legend(axes) == [
+        "yours: 50% of the speed of light",
+        "reference: 80% of the speed of light",
+        "baseline: 25% of the speed of light",
+    ]
+    marks = [shown[label][0] for label in legend(axes)]
+    assert marks == [pytest.approx([0.5, rate]) for rate in (1.1, 1.76, 0.55)]
+    (down,) = axes.collections  # from the slowest to the speed of light
+    assert np.asarray(down.get_paths()[0].vertices).tolist() == [pytest.approx([0.5, 0.55]), pytest.approx([0.5, 2.2])]
+    low, high = axes.get_ylim()
+    assert low < 0.55
+    assert high > 2.2
+    assert "memory, 4,400 GB/s" in texts(axes)
+
+
+def test_a_kernel_that_computes_nothing_becomes_bars_of_bandwidth() -> None:
+    axes = axes_of(timed.draw(measurement(0, 2e-3)))
+    widths = [patch.get_width() for patch in axes.patches if isinstance(patch, Rectangle)]
+    assert widths == [pytest.approx(rate) for rate in (2200, 3520, 1100)]
+    assert axes.get_yticklabels()[0].get_text() == "yours: 50% of the speed of light"
+    assert corners(axes.get_lines()[0])[0][0] == pytest.approx(4400)
+    assert timed.png(timed.draw(measurement(0, 2e-3)))[:4] == b"\x89PNG"
+
+
+def test_the_roof_bends_where_the_fastest_product_is_as_slow_as_memory() -> None:
+    roof = Roof.measured({**PRODUCT, "matmul_float32": 40e12})
+    axes = axes_of(roofline.draw([Mark("yours", 100.0, 1e13)], roof))
+    bent, slower = map(corners, axes.get_lines()[:2])
+    ridge = 800e12 / 4.4e12
+    assert bent[1] == pytest.approx([ridge, 800.0])
+    assert bent[2] == pytest.approx([4 * ridge, 800.0])
+    assert slower == [pytest.approx([40 / 4.4, 40.0]), pytest.approx([4 * ridge, 40.0])]
+    assert {"bfloat16 product, 800.0 TFLOP/s", "float32 product, 40.0 TFLOP/s"} <= set(texts(axes))
+
+
+def test_without_a_measured_product_the_roof_is_a_slope() -> None:
+    (line, *_) = axes_of(roofline.draw([Mark("yours", 0.5, 1e12)], ROOF)).get_lines()
+    assert corners(line) == [pytest.approx([0.25, 1.1]), pytest.approx([2.0, 8.8])]
+
+
+def test_a_roof_without_kernels_is_drawn() -> None:
+    assert "memory, 4,400 GB/s" in texts(axes_of(roofline.draw([], ROOF)))
+
+
+def test_roles_have_their_colours_and_shapes_and_the_legend_each_once() -> None:
+    marks = [Mark(label, 1.0 + place, 1e12) for place, label in enumerate(("yours", "reference", "yours", "mine"))]
+    axes = axes_of(roofline.draw(marks, ROOF))
+    assert legend(axes) == ["yours", "reference", "mine"]
+    drawn = axes.get_lines()[1:]
+    assert [line.get_color() for line in drawn[:3]] == [ROLES["yours"], ROLES["reference"], ROLES["yours"]]
+    assert drawn[3].get_color() not in ROLES.values()
+    assert [line.get_fillstyle() for line in drawn[:2]] == ["full", "none"]
+
+
+def test_names_do_not_cover_each_other_and_stay_in_the_picture() -> None:
+    crowd = [Mark("yours", 0.5, 1e12, name=name) for name in "abcde"]
+    axes = axes_of(roofline.draw([*crowd, Mark("yours", 900.0, 1e14, name="at_the_right_edge")], ROOF))
+    named = [text for text in axes.texts if isinstance(text, Annotation) and text.arrow_patch is not None]
+    boxes = {text.get_text(): Text.get_window_extent(text) for text in named}  # without its line
+    assert set(boxes) == {*"abcde", "at_the_right_edge"}
+    assert boxes["at_the_right_edge"].x1 < axes.bbox.x1
+    heights = sorted((boxes[name] for name in "abcde"), key=lambda box: box.y0)
+    assert all(lower.y1 <= upper.y0 for lower, upper in pairwise(heights))
+
+
+def test_a_figure_in_a_page_has_its_colours_links_and_hovers() -> None:
+    mark = Mark("yours", 0.5, 1e12, name="softmax", link="#w07a_softmax")
+    html = templates.svg(roofline.draw([mark], ROOF), "Roofline of <GPU>", {"mark-0": "softmax: 50% & more"})
+    assert 'aria-label="Roofline of &lt;GPU&gt;"' in html
+    assert "<title>softmax: 50% &amp; more</title>" in html
+    assert html.count('xlink:href="#w07a_softmax"') == 2  # the mark and its name
+    assert "var(--yours)" in html
+    assert not [colour for colour in ROLES.values() if colour in html]
+    assert re.findall(r"https?:|<\?xml|<!DOCTYPE|<metadata", html) == []
+    assert ">softmax</text>" in html
+
+
+@pytest.mark.parametrize(
+    ("addresses", "width", "heights", "least"),
+    [
+        ([4 * lane for lane in range(32)], 4, {1}, 1),
+        ([128 * lane for lane in range(32)], 4, {32}, 1),
+        ([16 * lane for lane in range(32)], 16, {4}, 4),
+        ([0] * 32, 4, {1}, 1),
+    ],
+)
+def test_words_wait_in_their_banks(addresses: list[int], width: int, heights: set[int], least: int) -> None:
+    found = warp.queues(dict(enumerate(addresses)), width)
+    assert {len(waiting) for waiting in found.values()} == heights
+    axes = Figure().subplots()
+    warp.draw_banks(axes, found, least)
+    assert len(axes.patches) == sum(map(len, found.values()))
+    lines = [corners(line)[0][1] for line in axes.get_lines()]
+    assert lines == ([least] if max(heights) > least else [])
+
+
+def test_a_word_that_several_lanes_ask_for_says_so() -> None:
+    (axes,) = plots.banks({"a row": [0] * 16 + [4] * 15 + [8]}).axes
+    assert texts(axes) == ["0+", "16+", "31"]
+
+
+TRAFFIC = (
+    LineTraffic("k.cu", 3, "load from", "x", 10, sectors=40, ideal_sectors=40),
+    LineTraffic("k.cu", 3, "load from", "y", 10, sectors=320, ideal_sectors=40),
+    LineTraffic("k.cu", 3, "atomic on", "out", 10, sectors=40, ideal_sectors=40),
+    LineTraffic("k.cu", 1, "load from", "tile", 10, wavefronts=100, ideal_wavefronts=10),
+)
+SOURCE = "int column = threadIdx.x;\n\nout[column * n] = x[column] + y[32 * column];\n"
+
+
+def test_costs_stand_beside_their_line_each_access_for_itself() -> None:
+    found = source.of_traffic(TRAFFIC, {"k.cu": SOURCE, "other.cu": ""})
+    assert list(found) == ["k.cu"]
+    first, second, third = found["k.cu"]
+    sectors_load, sectors_store, wavefronts_load, wavefronts_store = source.COLUMNS
+    assert source.columns(found["k.cu"]) == [sectors_load, sectors_store, wavefronts_load]
+    assert (third.cell(sectors_load), third.cell(sectors_store)) == (("4 + 32/4", True), ("4", False))
+    assert (first.cell(wavefronts_load), first.cell(wavefronts_store)) == (("10/1", True), ("", False))
+    assert [line.share for line in (first, second, third)] == [0.2, 0.0, 0.8]
+    assert [line.wasteful for line in (first, second, third)] == [True, False, True]
+    assert source.executed([second, first, second, third, second]) == [first, second, third]
+
+
+def test_a_source_looks_the_same_in_a_terminal_and_in_a_picture() -> None:
+    lines = source.of_traffic(TRAFFIC, {"k.cu": SOURCE})["k.cu"]
+    lines = [dataclasses.replace(lines[0], active=28.4), *lines[1:]]
+    console = Console(file=io.StringIO(), width=120)
+    console.print(source.table(lines))
+    assert isinstance(console.file, io.StringIO)
+    printed = [line.split() for line in console.file.getvalue().splitlines()]
+    assert printed[2] == ["10/1", "28.4", "1", *lines[0].text.split()]
+    assert printed[4] == ["4", "+", "32/4", "4", "3", *lines[2].text.split()]
+    axes = Figure().subplots()
+    source.draw(axes, lines)
+    red = [text.get_text() for text in axes.texts if text.get_color() == WASTED]
+    assert red == ["10/1", "28.4", "4 + 32/4"]
+    assert axes.texts[-1].get_text() == source.LEGEND
+
+
+def test_nothing_but_show_draws_or_prints() -> None:
+    """matplotlib is imported by show alone, and nothing below the command line imports show."""
+    package = Path(templates.__file__).parents[1]
+    may = {"show", "cli"}
+    for path in package.rglob("*.py"):
+        place = path.relative_to(package).parts[0].removesuffix(".py")
+        text = path.read_text(encoding="utf-8")
+        if place != "show":
+            assert not re.search(r"^\s*(from|import) (matplotlib|jinja2)", text, re.MULTILINE), path
+        if place not in {*may, "dev", "work"}:
+            assert not re.search(r"^\s*(from|import) kernelpath\.show", text, re.MULTILINE), path
