@@ -201,17 +201,26 @@ def load_checkpoint(phase: str, at: Path | None = None) -> Checkpoint:
     return replace(declared, questions=lesson.read_checkpoint(path.with_suffix(".md")))
 
 
-def solution_of(name: str) -> Callable[..., Any]:
-    """The reference kernel of another exercise, for a declaration to race against.
+@dataclass(frozen=True)
+class Solution:
+    """The reference kernel of another exercise, to be called; it is loaded by then.
 
-    It is loaded when it is first called. Raises Withheld then, where this checkout has no solutions.
+    A process that is about to give up reading solutions/ loads it before. Both raise Withheld where there are none.
     """
-    at = Path(sys._getframe(1).f_globals["__file__"]).parents[2]  # of checks/<phase>/<stem>.py
 
-    def call(*arguments: Any) -> Any:
-        return _solution(name, at)(*arguments)
+    name: str
+    at: Path
 
-    return call
+    def load(self) -> Callable[..., Any]:
+        return _solution(self.name, self.at)
+
+    def __call__(self, *arguments: Any) -> Any:
+        return self.load()(*arguments)
+
+
+def solution_of(name: str) -> Solution:
+    """The reference kernel of another exercise, for a declaration to race against."""
+    return Solution(name, Path(sys._getframe(1).f_globals["__file__"]).parents[2])  # of checks/<phase>/<stem>.py
 
 
 @lru_cache
