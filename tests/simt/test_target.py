@@ -1,0 +1,40 @@
+"""The limits of a launch, as the driver of a GPU has them."""
+
+from __future__ import annotations
+
+import pytest
+from programs import wrap
+
+from kernelpath import simt
+from kernelpath.simt.target import SM_80
+
+LARGEST = {
+    "threads": ((1, 1, 1), (1024, 1, 1), 0),
+    "deep": ((1, 1, 1), (1, 16, 64), 0),
+    "wide": ((2**31 - 1, 65535, 65535), (1, 1, 1), 0),
+    "shared": ((1, 1, 1), (1, 1, 1), 163 * 1024),
+}
+TOO_LARGE = {
+    "a block of 1056 threads is larger than 1024": ((1, 1, 1), (33, 32, 1), 0),
+    "a block of 65 along z is larger than 64": ((1, 1, 1), (1, 1, 65), 0),
+    "a grid of 65536 along y is larger than 65535": ((1, 65536, 1), (1, 1, 1), 0),
+    "a grid of 2147483648 along x is larger than 2147483647": ((2**31, 1, 1), (1, 1, 1), 0),
+    "166913 bytes of shared memory are more than the 166912 of a block": ((1, 1, 1), (1, 1, 1), 163 * 1024 + 1),
+}
+Launch = tuple[tuple[int, int, int], tuple[int, int, int], int]
+
+
+@pytest.mark.parametrize("launch", LARGEST.values(), ids=LARGEST.keys())
+def test_the_largest_launches_are_taken(launch: Launch) -> None:
+    assert SM_80.refusal(*launch) == ""
+
+
+@pytest.mark.parametrize(("message", "launch"), TOO_LARGE.items(), ids=TOO_LARGE.keys())
+def test_what_the_driver_refuses_is_refused_with_the_limit(message: str, launch: Launch) -> None:
+    grid, block, shared = launch
+    with pytest.raises(ValueError, match=message):
+        simt.load(wrap("ret;")).launch("k", grid=grid, block=block, shared=shared)
+
+
+def test_a_kernel_without_instructions_does_nothing() -> None:
+    assert simt.load(wrap("")).launch("k", grid=(2,), block=(48,)).totals.global_store_requests == 0
