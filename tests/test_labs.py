@@ -138,6 +138,20 @@ def test_what_a_submission_replaced_itself_is_left_to_be_seen(monkeypatch: pytes
     assert time.sleep is forged
 
 
+def test_all_streams_are_one_queue() -> None:
+    device = Device(Workload(3e-3, 0.0, 0, 0))
+    with device.during({}):
+        side = torch.cuda.Stream()
+        with torch.cuda.stream(side):
+            device()
+        assert not torch.cuda.default_stream().query()
+        side.wait_stream(torch.cuda.current_stream())
+        begun = time.time()
+        side.synchronize()
+        assert time.time() - begun == pytest.approx(3e-3, rel=0.01)
+        assert torch.cuda.default_stream().query()
+
+
 def test_an_event_that_has_not_happened_has_no_time() -> None:
     device = Device(Workload(3e-3, 0.0, 0, 0))
     with device.during({}):
@@ -197,6 +211,29 @@ def test_only_a_lab_puts_something_around_a_call() -> None:
     watch = contextlib.nullcontext()
     assert labs.surround(watch, len, (1, "x")) is watch
     assert labs.surround(watch, by_events, (Device(HARDEST), 1)) is not watch
+
+
+LAST_WAIT = "        check(runtime.synchronize())\n"
+IN_A_STREAM = "            with torch.cuda.stream(torch.cuda.Stream()):\n    "
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        (LAST_WAIT, "        torch.cuda.synchronize()\n"),
+        (LAST_WAIT, "        torch.cuda.current_stream().synchronize()\n"),
+        (LAST_WAIT, "        torch.cuda.Stream().record_event().synchronize()\n"),
+        ("            check(runtime.copy_async(", f"{IN_A_STREAM}            check(runtime.copy_async("),
+    ],
+)
+def test_waiting_through_torch_waits_for_the_bus(tmp_path: Path, before: str, after: str) -> None:
+    """On a GPU such a solution is honest; a bus that did not hear it left the last copies undone: NOT_WRITTEN."""
+    solution = registry.find("copies").solution.read_text()
+    assert before in solution
+    submission = tmp_path / "w02d_copies.py"
+    submission.write_text(solution.replace(before, after))
+    report = grade.grade(registry.find("copies"), submission, device="cpu", seed=1)
+    assert report.verdict is Verdict.PASSED, report.cause
 
 
 def runtime(**changes: int) -> bus.Simulated:

@@ -11,6 +11,8 @@ import pytest
 from kernelpath.course import registry
 from kernelpath.course.errors import DeclarationError, Withheld
 from kernelpath.course.registry import Item, LookupFailed
+from kernelpath.verdict import Verdict
+from kernelpath.work.blame import blame
 
 LESSON = "".join(f"## Hint {n}\n\na\n\n" for n in (1, 2, 3))
 LESSON += "## Question\n\n?\n\nAnswer: 1\n\nWhy: so\n\n## Explanation\n\ndone\n"
@@ -185,3 +187,7 @@ def test_listing_imports_neither_torch_nor_a_declaration(checkout: Path) -> None
         "print('torch' in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout.strip() == "False"
+
+
+def test_a_withheld_baseline_is_no_fault_of_the_submission() -> None:
+    assert blame(Withheld("withheld"), Path("w07a_softmax.py")).verdict is Verdict.UNAVAILABLE

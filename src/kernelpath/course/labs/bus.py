@@ -10,6 +10,9 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
+from torch.cuda import synchronize as wait_for_the_gpu
+
+from kernelpath.course.labs.virtual import Queue
 
 OUT_OF_MEMORY, LAUNCH_FAILURE = 2, 719
 """Statuses of the CUDA runtime. Source: CUDA Runtime API, cudaError_t."""
@@ -105,8 +108,12 @@ class Runtime:
         raise NotImplementedError
 
 
-class Simulated(Runtime):
-    """A bus and a clock that are made up. Bytes move when the host has waited for them, and not before."""
+class Simulated(Runtime, Queue):
+    """A bus and a clock that are made up. Bytes move when the host has waited for them, and not before.
+
+    A submission that waits through torch.cuda waits for this bus. What it copies itself, in a stream of torch's, is in
+    the current stream, behind what the device was given before: in a stream of its own it would overtake that.
+    """
 
     def __init__(self, device: str, fails: int, status: int) -> None:
         Runtime.__init__(self, device, fails, status, PINNED_AT_MOST)
@@ -144,10 +151,21 @@ class Simulated(Runtime):
 
     def _wait(self, event: float) -> int:
         self._now = max(self._now, event)
+        if self.device == "cuda":
+            wait_for_the_gpu()  # for what a submission copied itself, out of memory that it may fill again now
         for copy in [copy for copy in self._queue if copy.done <= self._now]:
             copy.target.copy_(copy.source)
             self._queue.remove(copy)
         return 0
+
+    def queue_reached(self) -> float:
+        return max(self._now, self._free_at)
+
+    def wait_until(self, moment: float) -> None:
+        self._wait(moment)
+
+    def has_passed(self, moment: float) -> bool:
+        return self._now >= moment
 
     def _times_of_ideal(self) -> float:
         ideal = 2 * ALLOCATION_SECONDS + (self._bytes + 4 * CHUNK) / BYTES_PER_SECOND

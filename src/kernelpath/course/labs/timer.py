@@ -3,20 +3,17 @@
 Host and device share a virtual clock, so that no load on the real machine moves a time.
 
 A timer is given the device (call it to launch), its `synchronize` and its `clock`. On a real GPU it could as well use
-torch.cuda and Python's clocks, so inside `during` these tell the virtual time, too: a timer cannot see two clocks.
+torch.cuda and Python's clocks, so around the call of a submission these tell the virtual time, too.
 """
 
 from __future__ import annotations
 
-import contextlib
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import torch
-
-from kernelpath.course.labs import Lab
+from kernelpath.course.labs.virtual import Queue
 
 LAUNCH_SECONDS, SYNCHRONIZE_SECONDS, CLOCK_SECONDS = 5e-6, 5e-6, 1e-7
 """What a launch, a wait and a look at the clock take on the host."""
@@ -78,7 +75,7 @@ def symptom(work: Workload, found: Sequence[float], place: int) -> str:
     return f"{direction}: {'a few calls say little' if work.jitter else 'is it the time of one call, in seconds?'}"
 
 
-class Device(Lab):
+class Device(Queue):
     """A device that works off a queue while the host goes on, and the host's clock. Calling it launches the work."""
 
     def __init__(self, work: Workload) -> None:
@@ -95,9 +92,9 @@ class Device(Lab):
         self._idle_at = self.queue_reached() + self.work.duration(self._calls)
         self._calls += 1
 
-    def synchronize(self, _: object = None) -> None:
+    def synchronize(self) -> None:
         """Wait on the host until the queue is empty."""
-        self.wait_until(self._idle_at)
+        self.drain()
 
     def clock(self) -> float:
         """The host's clock, in seconds."""
@@ -109,101 +106,25 @@ class Device(Lab):
         self._now += seconds
 
     def queue_reached(self) -> float:
-        """When what is put into the queue now would begin."""
         return max(self._now, self._idle_at)
 
     def wait_until(self, moment: float) -> None:
-        """Let the host wait for a moment of the device, which may be past."""
         self._now = max(self._now, moment) + SYNCHRONIZE_SECONDS
 
     def has_passed(self, moment: float) -> bool:
         return self._now >= moment
 
-    @contextlib.contextmanager
-    def during(self, names: dict[str, Any]) -> Iterator[None]:
-        """Let Python's clocks, time.sleep and what torch.cuda times with tell the virtual time, in this process.
-
-        names: the globals of the submission, which may hold such a function under a name of its own
-        (`from time import perf_counter`). Everything is put back at the end; what the submission itself replaced
-        meanwhile is left as it is, to be seen.
-        """
-        virtual = self._virtual()
-        replaced: list[tuple[dict[str, Any], str, Any, Any]] = []
-        for namespace in (vars(time), vars(torch.cuda), names):
-            for name, real in list(namespace.items()):
-                if (stand_in := virtual.get(id(real))) is not None:
-                    namespace[name] = stand_in
-                    replaced.append((namespace, name, real, stand_in))
-        try:
-            yield
-        finally:
-            for namespace, name, real, stand_in in replaced:
-                if namespace.get(name) is stand_in:
-                    namespace[name] = real
-
-    def _virtual(self) -> Mapping[int, Any]:
-        """What stands in for each real function and class, by the id of the real one."""
+    def stand_ins(self) -> Mapping[int, Any]:
+        """Python's clocks and time.sleep as well: whatever a timer looks at tells the virtual time."""
 
         def nanoseconds() -> int:
             return round(1e9 * self.clock())
 
-        def event(*_: object, **__: object) -> Event:
-            return Event(self)
-
-        def stream(*_: object, **__: object) -> Stream:
-            return Stream(self)
-
         seconds = (time.perf_counter, time.monotonic, time.time)
         whole = (time.perf_counter_ns, time.monotonic_ns, time.time_ns)
         return {
+            **Queue.stand_ins(self),
             **{id(real): self.clock for real in seconds},
             **{id(real): nanoseconds for real in whole},
             id(time.sleep): self.sleep,
-            id(torch.cuda.synchronize): self.synchronize,
-            id(torch.cuda.Event): event,
-            id(torch.cuda.current_stream): stream,
-            id(torch.cuda.default_stream): stream,
         }
-
-
-class Event:
-    """What torch.cuda.Event is on the virtual device: a mark in its queue, stamped by the device when it gets there."""
-
-    def __init__(self, device: Device) -> None:
-        self._device = device
-        self._moment: float | None = None
-
-    def record(self, _: object = None) -> None:
-        self._moment = self._device.queue_reached()
-
-    def query(self) -> bool:
-        return self._device.has_passed(self._stamp())
-
-    def synchronize(self) -> None:
-        self._device.wait_until(self._stamp())
-
-    def elapsed_time(self, end: Event) -> float:
-        """Milliseconds from this mark to another. Raises RuntimeError where one is not reached yet, as CUDA does."""
-        if not (self.query() and end.query()):
-            raise RuntimeError("an event has not happened yet; synchronize before you ask for the time")
-        return 1e3 * (end._stamp() - self._stamp())
-
-    def _stamp(self) -> float:
-        if self._moment is None:
-            raise RuntimeError("the event was not recorded")
-        return self._moment
-
-
-class Stream:
-    """The one stream of the virtual device."""
-
-    def __init__(self, device: Device) -> None:
-        self._device = device
-
-    def synchronize(self) -> None:
-        self._device.synchronize()
-
-    def record_event(self, event: Event | None = None) -> Event:
-        mark = event or Event(self._device)
-        mark.record()
-        return mark

@@ -1,0 +1,130 @@
+"""What a simulated device has in common with torch.cuda: one queue, events in it, and ways to wait.
+
+A submission is given the simulated device, but on a real GPU it could as well use torch.cuda. Inside `during` that
+means the simulated device, too, with a GPU and without one: a submission cannot see two devices. All streams are one.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import torch
+
+from kernelpath.course.labs import Lab
+
+
+class Queue(Lab):
+    """A device that works off one queue, in a virtual time in seconds."""
+
+    def queue_reached(self) -> float:
+        """When what is put into the queue now would begin."""
+        raise NotImplementedError
+
+    def wait_until(self, moment: float) -> None:
+        """Let the host wait for a moment of the device, which may be past."""
+        raise NotImplementedError
+
+    def has_passed(self, moment: float) -> bool:
+        raise NotImplementedError
+
+    def drain(self, _: object = None) -> None:
+        """Let the host wait until the queue is empty."""
+        self.wait_until(self.queue_reached())
+
+    @contextlib.contextmanager
+    def during(self, names: dict[str, Any]) -> Iterator[None]:
+        """Put what `stand_ins` gives in place of the real functions, in this process.
+
+        names: the globals of the submission, which may hold such a function under a name of its own
+        (`from time import perf_counter`). Everything is put back at the end; what the submission itself replaced
+        meanwhile is left as it is, to be seen.
+        """
+        virtual = self.stand_ins()
+        replaced: list[tuple[dict[str, Any], str, Any, Any]] = []
+        for namespace in (vars(time), vars(torch.cuda), names):
+            for name, real in list(namespace.items()):
+                if (stand_in := virtual.get(id(real))) is not None:
+                    namespace[name] = stand_in
+                    replaced.append((namespace, name, real, stand_in))
+        try:
+            yield
+        finally:
+            for namespace, name, real, stand_in in replaced:
+                if namespace.get(name) is stand_in:
+                    namespace[name] = real
+
+    def stand_ins(self) -> Mapping[int, Any]:
+        """What stands in for each real function and class, by the id of the real one."""
+
+        def event(*_: object, **__: object) -> Event:
+            return Event(self)
+
+        def stream(*_: object, **__: object) -> Stream:
+            return Stream(self)
+
+        return {
+            id(torch.cuda.synchronize): self.drain,
+            id(torch.cuda.Event): event,
+            id(torch.cuda.Stream): stream,
+            id(torch.cuda.current_stream): stream,
+            id(torch.cuda.default_stream): stream,
+            id(torch.cuda.stream): contextlib.nullcontext,
+        }
+
+
+class Event:
+    """What torch.cuda.Event is on the simulated device: a mark in its queue, stamped when the device gets there."""
+
+    def __init__(self, queue: Queue) -> None:
+        self._queue = queue
+        self._moment: float | None = None
+
+    def record(self, _: object = None) -> None:
+        self._moment = self._queue.queue_reached()
+
+    def wait(self, _: object = None) -> None:
+        """Let a stream wait: there is one, and it works in order."""
+
+    def query(self) -> bool:
+        return self._queue.has_passed(self._stamp())
+
+    def synchronize(self) -> None:
+        self._queue.wait_until(self._stamp())
+
+    def elapsed_time(self, end: Event) -> float:
+        """Milliseconds from this mark to another. Raises RuntimeError where one is not reached yet, as CUDA does."""
+        if not (self.query() and end.query()):
+            raise RuntimeError("an event has not happened yet; synchronize before you ask for the time")
+        return 1e3 * (end._stamp() - self._stamp())
+
+    def _stamp(self) -> float:
+        if self._moment is None:
+            raise RuntimeError("the event was not recorded")
+        return self._moment
+
+
+class Stream:
+    """What torch.cuda.Stream is on the simulated device: its one queue."""
+
+    def __init__(self, queue: Queue) -> None:
+        self._queue = queue
+
+    def synchronize(self) -> None:
+        self._queue.drain()
+
+    def query(self) -> bool:
+        return self._queue.has_passed(self._queue.queue_reached())
+
+    def record_event(self, event: Event | None = None) -> Event:
+        mark = event or Event(self._queue)
+        mark.record()
+        return mark
+
+    def wait_event(self, event: Event) -> None:
+        """Nothing to do: there is one queue, and it works in order."""
+
+    def wait_stream(self, stream: Stream) -> None:
+        """Nothing to do, as in `wait_event`."""
