@@ -152,22 +152,17 @@ def test_a_figure_in_a_page_has_its_colours_links_and_hovers() -> None:
 
 
 @pytest.mark.parametrize(
-    ("addresses", "width", "heights", "least"),
-    [
-        ([4 * lane for lane in range(32)], 4, {1}, 1),
-        ([128 * lane for lane in range(32)], 4, {32}, 1),
-        ([16 * lane for lane in range(32)], 16, {4}, 4),
-        ([0] * 32, 4, {1}, 1),
-    ],
+    ("stride", "width", "banks", "height", "least"),
+    [(4, 4, 32, 1, 1), (128, 4, 1, 32, 1), (16, 16, 32, 4, 4), (32, 16, 16, 8, 4), (2, 2, 16, 1, 1), (0, 4, 1, 1, 1)],
 )
-def test_words_wait_in_their_banks(addresses: list[int], width: int, heights: set[int], least: int) -> None:
-    found = warp.queues(dict(enumerate(addresses)), width)
-    assert {len(waiting) for waiting in found.values()} == heights
+def test_words_wait_in_their_banks(stride: int, width: int, banks: int, height: int, least: int) -> None:
+    found = warp.queues({lane: stride * lane for lane in range(32)}, width)
+    assert [len(waiting) for waiting in found.values()] == [height] * banks
     axes = Figure().subplots()
     warp.draw_banks(axes, found, least)
-    assert len(axes.patches) == sum(map(len, found.values()))
+    assert len(axes.patches) == banks * height
     lines = [corners(line)[0][1] for line in axes.get_lines()]
-    assert lines == ([least] if max(heights) > least else [])
+    assert lines == ([least] if height > least else [])
 
 
 def test_a_word_that_several_lanes_ask_for_says_so() -> None:

@@ -11,7 +11,16 @@ from kernelpath import words
 
 @pytest.mark.parametrize(
     ("value", "said"),
-    [(65.0, "65 s"), (1.0, "1 s"), (0.9999, "1 s"), (1234.0, "1,230 s"), (0.0, "0 ns"), (1.28e-4, "128 µs"), (0.00235, "2.35 ms"), (3e-9, "3 ns")],
+    [
+        (65.0, "65 s"),
+        (1.0, "1 s"),
+        (0.9999, "1 s"),
+        (1234.0, "1,230 s"),
+        (0.0, "0 ns"),
+        (1.28e-4, "128 µs"),
+        (0.00235, "2.35 ms"),
+        (3e-9, "3 ns"),
+    ],
 )
 def test_a_duration_has_the_unit_that_fits(value: float, said: str) -> None:
     assert words.seconds(value) == said

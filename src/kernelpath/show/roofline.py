@@ -19,10 +19,10 @@ from kernelpath.show.palette import INK, OTHERS, QUIET, colour
 
 COMPULSORY = "operations per byte of compulsory traffic"
 
-_SHAPES = {"yours": ("o", "full", 6), "reference": ("o", "none", 10), "baseline": ("D", "full", 5)}
+_SHAPES = {"yours": ("o", "full", 6), "reference": ("s", "none", 10), "baseline": ("D", "full", 5)}
 """Marker, filling and size of a role; those of equal kernels are still told apart where they lie on each other."""
 
-_MARKERS = "sD^vPX*p"
+_MARKERS = "^vPX*pdh"
 _NAME_POINTS = (95.0, 11.0)  # room for a kernel's name, in points of width and height
 
 

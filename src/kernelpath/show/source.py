@@ -18,9 +18,8 @@ COLUMNS = ("sectors\nper load", "sectors\nper store", "wavefronts\nper load", "w
 ACTIVE = "active lanes\n(32 is full)"
 LEGEND = "32/4: 32 per request, 4 would do"
 
-_WIDTH = 84  # characters of a line of source in a picture
 _RIGHT = 1.0  # where the columns of a picture end, as a share of its width
-_COLUMN = 0.085
+_COLUMN, _CHARACTER = 0.085, 0.0064  # widths
 
 
 @dataclass(frozen=True)
@@ -149,10 +148,11 @@ def draw(axes: Axes, lines: Sequence[Line]) -> None:
     axes.set_ylim(len(lines) + 0.5, -1.5)
     shown = columns(lines)
     places = [_RIGHT - _COLUMN * (len(shown) - 1 - index) for index in range(len(shown))]
+    room = int((_RIGHT - _COLUMN * len(shown)) / _CHARACTER) - len("1234  ")
     for heading, place in zip(shown, places, strict=True):
         axes.text(place, -0.7, heading, ha="right", va="bottom", fontsize=8, color=QUIET)
     for row, line in enumerate(lines):
-        text = line.text if len(line.text) <= _WIDTH else line.text[: _WIDTH - 1] + "…"
+        text = line.text if len(line.text) <= room else line.text[: room - 1] + "…"
         axes.text(0, row, f"{line.number:4}  {text}", family="monospace", fontsize=8, va="center", color=INK)
         for place, (told, bad) in zip(places, map(line.cell, shown), strict=True):
             if told:
