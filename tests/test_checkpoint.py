@@ -9,12 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from kernelpath import cli, dev
+from kernelpath import cli
 from kernelpath.course import registry
 from kernelpath.course.errors import DeclarationError
 from kernelpath.course.progress import Progress
 from kernelpath.course.registry import Item
-from kernelpath.course.errors import DeclarationError
 from kernelpath.exam import NotValid, questions, sitting, verification
 from kernelpath.exam.certificate import Certificate
 from kernelpath.exam.questions import Exam

@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from kernelpath.work.process import Worker, WorkerGone, WorkerSilent
 
 from kernelpath.course.registry import Item
-from kernelpath.work.process import Worker, WorkerGone, WorkerSilent
 
 SUBMISSION = "import ctypes, numpy, os, signal, time\ndef double(x):\n    {}\n"
 

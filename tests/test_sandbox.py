@@ -14,11 +14,11 @@ from types import ModuleType
 
 import pytest
 import torch
+from kernelpath.work.sandbox import GUARD
 
 from kernelpath import simt
 from kernelpath.grading import compare
 from kernelpath.work import sandbox
-from kernelpath.work.sandbox import GUARD
 
 JOURNAL = sandbox.Journal()
 

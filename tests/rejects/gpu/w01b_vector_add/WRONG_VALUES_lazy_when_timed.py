@@ -3,8 +3,8 @@
 import torch
 from cuda.bindings import runtime
 
-from kernelpath.lanes import cuda
 from kernelpath.device import messages
+from kernelpath.lanes import cuda
 
 
 def poisoned(tensor: torch.Tensor) -> bool:
