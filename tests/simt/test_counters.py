@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from conftest import aligned, buffer, compile_ptx
-from patterns import BLOCK, FLOATS, GRID, PATTERNS
 
 from kernelpath import simt
 from kernelpath.simt.counters import by_access
+from tests.simt.conftest import aligned, buffer, compile_ptx
+from tests.simt.patterns import BLOCK, FLOATS, GRID, PATTERNS
 
 WARPS = GRID * BLOCK // 32
 

@@ -10,10 +10,10 @@ from dataclasses import dataclass
 
 import numpy as np
 import pytest
-from conftest import aligned, buffer, compile_ptx
 
 from kernelpath import simt
 from kernelpath.simt import FaultKind
+from tests.simt.conftest import aligned, buffer, compile_ptx
 
 N = 1000  # floats in a, b, c
 

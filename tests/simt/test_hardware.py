@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 
 import pytest
-from patterns import PATTERNS
-from test_counters import launch
 
 from kernelpath.course import registry
+from tests.simt.patterns import PATTERNS
+from tests.simt.test_counters import launch
 
 RECORDED = [
     (path.stem, json.loads(path.read_text())["counters"])

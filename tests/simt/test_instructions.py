@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from conftest import aligned, buffer
 
 from kernelpath import simt
+from tests.simt.conftest import aligned, buffer
 
 RNG = np.random.default_rng(1)
 COUNT = 2048

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from conftest import aligned
+
+from tests.simt.conftest import aligned
 
 RNG = np.random.default_rng(0)
 

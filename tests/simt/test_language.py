@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from conftest import aligned, buffer, compile_ptx
 
 from kernelpath import simt
+from tests.simt.conftest import aligned, buffer, compile_ptx
 
 RNG = np.random.default_rng(3)
 LANES = np.arange(32)

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from conftest import aligned
-
 from kernelpath.show.picture import draw, worst
+from tests.simt.conftest import aligned
 
 SOURCE = """__global__ void kernel(const float* a, float* b, int n) {
     __shared__ float tile[32][32];

@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from conftest import aligned, buffer
 
 from kernelpath import simt
 from kernelpath.lanes import nvrtc
+from tests.simt.conftest import aligned, buffer
 
 RNG = np.random.default_rng(2)
 DTYPES = {"f16": torch.float16, "bf16": torch.bfloat16, "tf32": torch.float32, "s8": torch.int8, "u8": torch.uint8}

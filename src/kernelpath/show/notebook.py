@@ -28,7 +28,7 @@ from kernelpath.course import registry
 from kernelpath.course.progress import NotSaved, Progress, with_report
 from kernelpath.course.registry import Item, Tree
 from kernelpath.grading import grade, timing
-from kernelpath.show import plots, view
+from kernelpath.show import graded, plots, view
 from kernelpath.verdict import Report
 
 if TYPE_CHECKING:
@@ -77,7 +77,8 @@ def setup(*, triton: bool = False) -> None:
 def check(name: str) -> Report:
     """Grade the learner's file for an exercise, show the report and remember a pass, as `kp check` does."""
     item = registry.find(name)
-    report = grade.grade(item, item.submission(tree()))
+    report = graded.kept(item) if tree() == "solutions" else None
+    report = report or grade.grade(item, item.submission(tree()))
     view.report(console(), item, report, explain=registry.load(item).explain)
     if tree() == "phases":
         _remember(item, report)
