@@ -41,7 +41,11 @@ def contestants(stopwatch: Stopwatch, kernel: Kernel, sets: list[torch.Tensor], 
     if not graph:
         return [kernel, kernel]
     replays = [stopwatch.graph(lambda index: kernel(sets[index % len(sets)]), LAUNCHES) for _ in range(2)]
-    return [lambda _, replay=replay: replay() for replay in replays]
+    return [partial(_replayed, replay) for replay in replays]
+
+
+def _replayed(replay: Callable[[], Any], _: torch.Tensor) -> Any:
+    return replay()
 
 
 def contest(stopwatch: Stopwatch, kernel: Kernel, shape: tuple[int, ...], graph: bool) -> dict[str, Any]:

@@ -18,7 +18,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from kernelpath.course import registry
+from kernelpath.course import registry, rejects
 from kernelpath.school import classroom
 from kernelpath.school.gradebook import Grade
 from kernelpath.show import overview
@@ -68,13 +68,15 @@ def main() -> None:
 
 def hand_in(item: registry.Item, folder: Path, learners: int) -> Iterator[tuple[str, str]]:
     """Write every learner's files; yields the learners with the verdict that each must get."""
-    rejects = item.root / "tests" / "rejects" / "any" / item.solution.stem
+    planted = {
+        reject.path.stem: reject for reject in rejects.find(item.root, "any") if reject.exercise == item.solution.stem
+    }
     for number in range(learners):
         learner = f"learner{number:03d}"
-        planted = HOSTILE[number // 10] if number % 10 == 7 else ""
-        if not planted and number % EVERY_WRONG == 0:
-            planted = WRONG[number // EVERY_WRONG % len(WRONG)]
-        source = rejects / f"{planted}.py" if planted else item.solution
+        chosen = HOSTILE[number // 10] if number % 10 == 7 else ""
+        if not chosen and number % EVERY_WRONG == 0:
+            chosen = WRONG[number // EVERY_WRONG % len(WRONG)]
+        source = planted[chosen].submission(folder.with_name("planted")) if chosen else item.solution
         place = folder / learner
         place.mkdir(parents=True)
         for path in (source, source.with_suffix(".cu")):
@@ -82,7 +84,7 @@ def hand_in(item: registry.Item, folder: Path, learners: int) -> Iterator[tuple[
                 text = path.read_text().replace(path.with_suffix(".cu").name, item.solution.with_suffix(".cu").name)
                 mark = "//" if path.suffix == ".cu" else "#"
                 (place / f"{item.solution.stem}{path.suffix}").write_text(f"{mark} {learner}\n{text}")
-        yield learner, "_".join(word for word in planted.split("_") if word.isupper()) or "PASSED"
+        yield learner, planted[chosen].verdict.value if chosen else "PASSED"
 
 
 def verdict(one: Grade) -> str:

@@ -25,11 +25,11 @@ from kernelpath import lanes
 from kernelpath.course import registry
 
 HERE = registry.root()
-sys.path.insert(0, str(HERE / "tests" / "simt"))
+sys.path.insert(0, str(HERE))
 
 import peers  # noqa: E402
-from patterns import BLOCK, FLOATS, GRID, PATTERNS  # noqa: E402
-from test_faults import BUGS, Bug  # noqa: E402
+from tests.simt.patterns import BLOCK, FLOATS, GRID, PATTERNS  # noqa: E402
+from tests.simt.test_faults import BUGS, Bug  # noqa: E402
 
 Launchable = tuple[str, Callable[[], object]]
 
@@ -84,7 +84,7 @@ def reference_kernels(device: str) -> Iterator[Launchable]:
     triton.activate(device)
     for item in registry.exercises():
         exercise = registry.load(item)
-        if not exercise.kernel:
+        if not exercise.is_kernel:
             continue
         case = max(exercise.cases, key=lambda case: exercise.bytes_moved(**case))
         inputs = peers.moved(draw_inputs(exercise, case, 1, "cpu"), device)
@@ -104,8 +104,10 @@ def launch(part: str, log: Path) -> None:
     for name, call in PARTS[part]("cuda"):
         torch.cuda.synchronize()
         torch.cuda.profiler.start()
-        with lanes.observe(lambda launched, name=name: launches.append((name, launched.name))):
+        seen: list[lanes.Launched] = []
+        with lanes.observe(seen.append):
             call()
+        launches += [(name, launched.name) for launched in seen]
         torch.cuda.synchronize()
         torch.cuda.profiler.stop()
     log.write_text(json.dumps(launches))

@@ -60,8 +60,8 @@ class Result:
     reached: bool
 
 
-def normal(*shape: int, dtype: torch.dtype = torch.bfloat16) -> torch.Tensor:
-    return torch.randn(shape, device="cuda").to(dtype)
+def drawn(*shapes: tuple[int, ...], dtype: torch.dtype = torch.bfloat16) -> tuple[torch.Tensor, ...]:
+    return tuple(torch.randn(shape, device="cuda").to(dtype) for shape in shapes)
 
 
 def add_rmsnorm(x: torch.Tensor, residual: torch.Tensor, weight: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
@@ -95,14 +95,14 @@ def races() -> Iterator[Race]:
     yield Race(
         case=f"{count} float32",
         bytes_moved=12 * count,
-        inputs=lambda: (normal(count, dtype=torch.float32), normal(count, dtype=torch.float32)),
+        inputs=partial(drawn, (count,), (count,), dtype=torch.float32),
         goals={"vector_add": ("copy", 0.98)},
         peers={"eager": torch.add},
     )
     yield Race(
         case=f"{count} float32",
         bytes_moved=8 * count,
-        inputs=lambda: (normal(count, dtype=torch.float32),),
+        inputs=partial(drawn, (count,), dtype=torch.float32),
         goals={"vector_copy": ("copy", 0.97)},
         peers={"eager": torch.clone},
     )
@@ -110,7 +110,7 @@ def races() -> Iterator[Race]:
         yield Race(
             case=f"8192 x 8192 {str(dtype).removeprefix('torch.')}",
             bytes_moved=2 * 8192**2 * dtype.itemsize,
-            inputs=lambda dtype=dtype: (normal(8192, 8192, dtype=dtype),),
+            inputs=partial(drawn, (8192, 8192), dtype=dtype),
             goals={"transpose": ("copy", 0.92)},
             peers=peers("transpose", lambda x: x.t().contiguous()),
         )
@@ -118,7 +118,7 @@ def races() -> Iterator[Race]:
         yield Race(
             case=f"{rows} x {columns} bfloat16",
             bytes_moved=4 * rows * columns,
-            inputs=lambda rows=rows, columns=columns: (normal(rows, columns),),
+            inputs=partial(drawn, (rows, columns)),
             goals={"softmax": ("library", 1.0), "fused_softmax": ("library", 1.0)},
             peers=peers("softmax", lambda x: torch.softmax(x, dim=1)),
         )
@@ -126,7 +126,7 @@ def races() -> Iterator[Race]:
         yield Race(
             case=f"{rows} x {columns} bfloat16",
             bytes_moved=8 * rows * columns + 2 * columns,
-            inputs=lambda rows=rows, columns=columns: (normal(rows, columns), normal(rows, columns), normal(columns)),
+            inputs=partial(drawn, (rows, columns), (rows, columns), (columns,)),
             goals={"add_rmsnorm": ("library", 1.0)},
             peers=peers("add_rmsnorm", add_rmsnorm),
         )
@@ -163,7 +163,10 @@ def _agree(race: Race, contestants: Mapping[str, Kernel], inputs: tuple[torch.Te
     expected = race.peers["eager"](*inputs)
     for name, call in contestants.items():
         if name != "copy":
-            torch.testing.assert_close(call(*inputs), expected, rtol=0.04, atol=0.04, msg=lambda m, n=name: f"{n}: {m}")
+            try:
+                torch.testing.assert_close(call(*inputs), expected, rtol=0.04, atol=0.04)
+            except AssertionError as differs:
+                raise AssertionError(f"{name}: {differs}") from None
 
 
 def _result(race: Race, name: str, seconds: Mapping[str, list[float]]) -> Result:

@@ -86,7 +86,7 @@ def launcher(name: str, n: int, grid: tuple[int, ...], block: tuple[int, ...]) -
 def simulated_product(n: int) -> Callable[[], None]:
     """The naive product on Numba's simulator."""
 
-    @cuda.jit  # type: ignore[untyped-decorator]
+    @cuda.jit
     def product(a, b, c, n):  # type: ignore[no-untyped-def]
         column, row = cuda.grid(2)
         total = np.float32(0)

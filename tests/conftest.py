@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import fcntl
+import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -9,7 +11,10 @@ import pytest
 
 from kernelpath.course.registry import Item
 from kernelpath.grading import grade
+from kernelpath.show import graded
 from kernelpath.verdict import Report
+
+GradeText = Callable[[str], Report]
 
 DECLARATION = '''"""Doubling: the least exercise there is."""
 import torch
@@ -76,7 +81,7 @@ def doubling(tmp_path: Path) -> Item:
 
 
 @pytest.fixture
-def grade_text(doubling: Item, tmp_path: Path) -> Callable[[str], Report]:
+def grade_text(doubling: Item, tmp_path: Path) -> GradeText:
     """Grades Python source as a submission to `doubling`."""
 
     def run(source: str) -> Report:
@@ -85,3 +90,30 @@ def grade_text(doubling: Item, tmp_path: Path) -> Callable[[str], Report]:
         return grade.grade(doubling, submission, device="cpu", seed=1)
 
     return run
+
+
+class Solutions:
+    """The reports of this checkout's solutions on the CPU, each graded once in a test run, when it is first asked for.
+
+    folder: where they are kept, for notebooks (show/graded.py) and for the other processes of pytest-xdist.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def report(self, item: Item) -> Report:
+        with (self.folder / f"{item.name}.lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            report = graded.kept(item, self.folder)
+            if report is None:
+                report = grade.grade(item, item.solution, device="cpu")
+                graded.keep(item, report, self.folder)
+        return report
+
+
+@pytest.fixture(scope="session")
+def solutions(tmp_path_factory: pytest.TempPathFactory) -> Solutions:
+    base = tmp_path_factory.getbasetemp()
+    folder = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "solutions"
+    folder.mkdir(exist_ok=True)
+    return Solutions(folder)

@@ -11,6 +11,7 @@ import pytest
 
 from kernelpath import cli
 from kernelpath.course import registry
+from kernelpath.dev import invariants
 from kernelpath.course.errors import DeclarationError
 from kernelpath.course.progress import Progress
 from kernelpath.course.registry import Item

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from kernelpath.course import draw, registry
+from kernelpath.course import draw, registry, rejects
 from kernelpath.course.problem import Case
 from kernelpath.grading import compare, grade
 
@@ -108,9 +108,9 @@ def test_softmax_without_its_maximum_fails() -> None:
         ("w03d_occupancy/WRONG_VALUES_nothing_reserved", "on sm_80: 6 blocks, expected 5, limited by shared memory"),
     ],
 )
-def test_a_complaint_is_in_the_words_of_its_exercise(reject: str, said: str) -> None:
-    submission = Path(__file__).parent / "rejects" / "any" / f"{reject}.py"
-    report = grade.grade(registry.find(submission.parent.name), submission, device="cpu", seed=1)
+def test_a_complaint_is_in_the_words_of_its_exercise(reject: str, said: str, tmp_path: Path) -> None:
+    (planted,) = (one for one in rejects.find(registry.root(), "any") if one.name == reject)
+    report = grade.grade(registry.find(planted.exercise), planted.submission(tmp_path), device="cpu", seed=1)
     assert said in report.cause
 
 

@@ -1,5 +1,8 @@
 """The notebooks run from top to bottom without a GPU, and what they call tells the truth."""
 
+from __future__ import annotations
+
+import ast
 import dataclasses
 import itertools
 import json
@@ -11,7 +14,8 @@ import sys
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
-from types import SimpleNamespace
+from types import EllipsisType, SimpleNamespace
+from typing import Any
 
 import nbformat
 import numpy as np
@@ -22,8 +26,9 @@ from kernelpath.course import registry
 from kernelpath.course.progress import Progress
 from kernelpath.grading import grade
 from kernelpath.lanes import cuda
-from kernelpath.show import execute, notebook, plots, view
+from kernelpath.show import execute, graded, notebook, plots, view
 from kernelpath.verdict import Report, Verdict
+from tests.conftest import Solutions
 
 NOTEBOOKS = list(execute.all_notebooks())
 NAMES = [path.stem for path in NOTEBOOKS]
@@ -36,32 +41,111 @@ __global__ void gather(const float* x, float* out, int stride) {
 """
 
 
-def run_without_a_gpu(path: Path, into: Path) -> nbformat.NotebookNode:
+HELPER = """
+from kernelpath.show import notebook as _notebook
+
+_bare, _recorded = {}, _notebook._recorded
+
+def _begin(follow):  # as if nothing had been recorded: `follow` are the names whose values come from recordings
+    global _here
+    _here = dict(globals())
+    _swap(follow, _bare)
+    _notebook._recorded = lambda file: {}
+
+def _end(follow):
+    _bare.clear()
+    _bare.update({name: globals()[name] for name in follow if name in globals()})
+    _swap(follow, _here)
+    _notebook._recorded = _recorded
+
+def _swap(names, values):
+    for name in names:
+        globals().pop(name, None)
+        if name in values:
+            globals()[name] = values[name]
+"""
+
+
+def with_bare_cells(book: nbformat.NotebookNode) -> nbformat.NotebookNode:
+    """The notebook with every cell that depends on recordings twice: first as it runs where there are none.
+
+    Those are the cells that measure, and the cells that read a name which such a cell has bound. So one run, and not
+    two, shows that a notebook works with recordings and without.
+    """
+    follow: set[str] = set()
+    cells = [nbformat.v4.new_code_cell(HELPER, metadata={"added": True})]
+    for cell in book.cells:
+        if cell.cell_type == "code":
+            tree = ast.parse(cell.source)
+            bound = names_bound(tree)
+            if measures(cell) or follow & names_read(tree):
+                before, follow = follow, follow | bound
+                parts = (f"_begin({before!r})", cell.source, f"_end({follow!r})")
+                cells += [nbformat.v4.new_code_cell(part, metadata={"added": True}) for part in parts]
+                cells[-2].metadata["bare"] = True
+            else:
+                follow = follow - bound
+        cells.append(cell)
+    doubled: nbformat.NotebookNode = nbformat.v4.new_notebook(cells=cells, metadata=book.metadata)
+    return doubled
+
+
+def names_read(tree: ast.AST) -> set[str]:
+    return {node.id for node in ast.walk(tree) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load)}
+
+
+def names_bound(tree: ast.AST) -> set[str]:
+    """What the statements of a cell bind, without the insides of functions and comprehensions."""
+    bound: set[str] = set()
+    for node in ast.iter_child_nodes(tree):
+        if isinstance(node, (ast.FunctionDef, ast.ClassDef)):
+            bound.add(node.name)
+        elif isinstance(node, (ast.Import, ast.ImportFrom)):
+            bound |= {(name.asname or name.name).partition(".")[0] for name in node.names}
+        elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            bound.add(node.id)
+        elif not isinstance(node, (ast.Lambda, ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)):
+            bound |= names_bound(node)
+    return bound
+
+
+def run_without_a_gpu(path: Path, into: Path, reports: Path) -> nbformat.NotebookNode:
     """A notebook as it comes out of a run in a process of its own."""
     command = [sys.executable, "-m", "kernelpath.show.execute", str(path), "--into", str(into)]
-    ended = subprocess.run(command, capture_output=True, text=True, env={**os.environ, "CUDA_VISIBLE_DEVICES": ""})
+    environment = {**os.environ, "CUDA_VISIBLE_DEVICES": "", graded.VARIABLE: str(reports)}
+    ended = subprocess.run(command, capture_output=True, text=True, env=environment)
     assert ended.returncode == 0, ended.stderr
     return read(into / path.name)
 
 
-Runs = dict[tuple[Path, str], Future[nbformat.NotebookNode]]
+Runs = dict[Path, Future[nbformat.NotebookNode]]
 
 
 @pytest.fixture(scope="module")
-def executed(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Runs]:
-    """The notebooks that are asked for, run two at a time: "here", and in a "bare" checkout without recordings."""
-    into = tmp_path_factory.mktemp("notebooks")
+def executed(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, solutions: Solutions
+) -> Iterator[Runs]:
+    """The notebooks that are asked for, run with_bare_cells, in a checkout of nothing but what they need.
+
+    They run beside the grading of the exercises of the next, whose reports they are given.
+    """
     bare = tmp_path_factory.mktemp("bare")
-    for name in ("checks", "phases", "solutions", "notebooks"):
+    for name in ("checks", "phases", "solutions"):
         shutil.copytree(registry.root() / name, bare / name)
-    wanted = {item.callspec.params["path"] for item in request.session.items if "executed" in item.fixturenames}
-    with ThreadPoolExecutor(max_workers=min(2, os.cpu_count() or 1)) as pool:
-        runs = {}
+    (bare / "results").mkdir()
+    shutil.copy(registry.root() / "results" / "notebooks.json", bare / "results")
+    functions = [item for item in request.session.items if isinstance(item, pytest.Function)]
+    wanted = {function.callspec.params["path"] for function in functions if "executed" in function.fixturenames}
+    with ThreadPoolExecutor(max_workers=2) as pool:
+        runs: Runs = {}
         for path in NOTEBOOKS:
             if path in wanted:
                 copy = bare / path.relative_to(registry.root())
-                runs[path, "here"] = pool.submit(run_without_a_gpu, path, into)
-                runs[path, "bare"] = pool.submit(run_without_a_gpu, copy, bare)
+                copy.parent.mkdir(parents=True, exist_ok=True)
+                nbformat.write(with_bare_cells(read(path)), copy)
+                for item in exercises_of(path):
+                    solutions.report(item)
+                runs[path] = pool.submit(run_without_a_gpu, copy, bare / "executed", solutions.folder)
         yield runs
 
 
@@ -89,15 +173,17 @@ def images(book: nbformat.NotebookNode) -> int:
 
 
 def read(path: Path) -> nbformat.NotebookNode:
-    return nbformat.read(path, as_version=4)
+    book: nbformat.NotebookNode = nbformat.read(path, as_version=4)
+    return book
 
 
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=NAMES)
 def test_runs_without_a_gpu_and_every_solution_passes(path: Path, executed: Runs) -> None:
-    book = executed[path, "here"].result()
-    graded = [text_of(cell) for cell in code_cells(book) if "notebook.check(" in cell.source]
-    endings = [set(re.findall("|".join(Verdict), text)) for text in graded]
+    book = executed[path].result()
+    book.cells = [cell for cell in book.cells if "added" not in cell.metadata]
+    shown = [text_of(cell) for cell in code_cells(book) if "notebook.check(" in cell.source]
+    endings = [set(re.findall("|".join(Verdict), text)) for text in shown]
     assert endings == [{Verdict.PASSED.value}] * len(exercises_of(path))
     assert images(book) >= 3
 
@@ -105,10 +191,60 @@ def test_runs_without_a_gpu_and_every_solution_passes(path: Path, executed: Runs
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=NAMES)
 def test_runs_where_nothing_was_recorded(path: Path, executed: Runs) -> None:
-    measuring = [place for place, cell in enumerate(read(path).cells) if measures(cell)]
-    assert measuring or path.stem == "week17_layouts"  # in which there is nothing to time
-    book = executed[path, "bare"].result()
-    assert all("nothing to show" in text_of(book.cells[place]) for place in measuring)
+    measured = [cell for cell in executed[path].result().cells if measures(cell)]
+    assert measured or path.stem == "week17_layouts"  # in which there is nothing to time
+    assert ["nothing to show" in text_of(cell) for cell in measured] == ["bare" in cell.metadata for cell in measured]
+
+
+def test_what_follows_from_recordings_is_run_without_them_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    sources = [
+        "x, y = 0, 1",
+        "seen.append(('before', x, y))",
+        "x = notebook.on_gpu('race', None)",
+        "def best():\n    y = 3\n    return x.get('copy')",
+        "seen.append(('after', best(), y))",
+        "x = 5",
+        "seen.append(('bound anew', x, y))",
+    ]
+    recorded = {"race": {"device": "a GPU", "date": "today", "value": {"copy": 2}}}
+    monkeypatch.setattr(notebook, "_recorded", lambda file: recorded)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    book = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(source) for source in sources])
+    names: dict[str, Any] = {"notebook": notebook, "seen": []}
+    for cell in with_bare_cells(book).cells:
+        exec(cell.source, names)
+    assert names["seen"] == [("before", 0, 1), ("after", None, 1), ("after", 2, 1), ("bound anew", 5, 1)]
+
+
+def test_a_kept_report_is_that_of_the_solution_as_it_is_and_of_nothing_else(
+    doubling: registry.Item, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    report = Report(doubling.stem, "title", "file", "cpu", 1, Verdict.PASSED, stars=1)
+    graded.keep(doubling, report, tmp_path)
+    assert graded.kept(doubling) is None, "the environment names no folder"
+    monkeypatch.setenv(graded.VARIABLE, str(tmp_path))
+    assert graded.kept(doubling) == report
+    for file in (doubling.solution, doubling.declaration):
+        before = file.read_text()
+        file.write_text(f"{before}\n")
+        assert graded.kept(doubling) is None
+        file.write_text(before)
+    assert graded.kept(doubling) == report
+
+
+@pytest.mark.parametrize(("tree", "taken"), [("phases", False), ("solutions", True)])
+def test_no_learners_file_is_given_a_kept_report(
+    tree: str, taken: bool, doubling: registry.Item, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    forged = Report(doubling.stem, "title", "file", "cpu", 1, Verdict.PASSED, stars=3)
+    honest = Report(doubling.stem, "title", "file", "cpu", 1, Verdict.NOT_STARTED)
+    graded.keep(doubling, forged, tmp_path)
+    monkeypatch.setenv(graded.VARIABLE, str(tmp_path))
+    monkeypatch.setenv("KERNELPATH_TREE", tree)
+    monkeypatch.setattr(registry, "find", lambda name: doubling)
+    monkeypatch.setattr(grade, "grade", lambda item, submission: honest)
+    monkeypatch.setattr(view, "report", lambda *_, **__: None)
+    assert notebook.check("double") == (forged if taken else honest)
 
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=NAMES)
@@ -184,7 +320,7 @@ def test_a_prediction_is_held_against_small_large_and_infinite_numbers(
     [(4.5, "right"), (4.0, "no: 4.5"), ("4.5", "no: 4.5"), (..., "Put your answer in place of the dots")],
 )
 def test_an_answer_is_judged_and_shown_with_its_why_only_when_given(
-    answer: float | str, expected: str, capsys: pytest.CaptureFixture[str]
+    answer: float | str | EllipsisType, expected: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     notebook.ask("transpose", 1, answer)
     printed = capsys.readouterr().out
@@ -219,7 +355,7 @@ def test_a_grid_shows_every_value_in_its_cell() -> None:
 
 def test_the_roof_bends_where_memory_and_arithmetic_balance() -> None:
     (axes,) = plots.roofline({"naive": (0.5, 1e12)}, bandwidth=4e12, peak=48e12).axes
-    roof, kernel = (np.transpose(line.get_data()).tolist() for line in axes.get_lines())
+    roof, kernel = (np.array(line.get_data()).T.tolist() for line in axes.get_lines())
     assert roof == [[0.25, 1.0], [12.0, 48.0], [48.0, 48.0]]
     assert kernel == [[0.5, 1.0]]
 
@@ -241,8 +377,9 @@ def test_curves_are_named_beside_the_axis_and_beside_other_curves() -> None:
 
 def test_names_of_curves_that_end_close_together_are_kept_apart() -> None:
     series = {name: {1.0: 100.0, 4.0: height} for name, height in (("a", 12.0), ("b", 10.0), ("c", 3.0), ("d", 0.0))}
-    (axes,) = plots.lines(series, x="x", y="y").axes
-    axes.figure.draw_without_rendering()
+    figure = plots.lines(series, x="x", y="y")
+    (axes,) = figure.axes
+    figure.draw_without_rendering()
     boxes = sorted((text.get_window_extent() for text in axes.texts), key=lambda box: box.y0)
     assert [text.get_text() for text in sorted(axes.texts, key=lambda text: text.get_window_extent().y0)] == [*"dcba"]
     assert all(lower.y1 <= upper.y0 for lower, upper in itertools.pairwise(boxes))

@@ -1,12 +1,12 @@
-"""Planted bad submissions: every file in rejects/ gets exactly the verdict that its name begins with.
+"""Planted bad submissions get exactly the verdict that their name begins with; planted honest ones pass.
 
-rejects/cpu/ is graded on the PTX machine, rejects/gpu/ on a GPU, rejects/any/ on both. The folder below is an
-exercise. A docstring begins with the row of ROWS that the file stands for, or with "An accident".
+rejects/cpu/ is graded on the PTX machine, rejects/gpu/ on a GPU, rejects/any/ on both, as accepts/ is. The folder
+below is an exercise. What a reject says is wrong begins with the row of ROWS that it stands for, or with "An accident".
+Most rejects are patches (course/rejects.py), and what they change is known to pass: only the change can be to blame.
 """
 
 from __future__ import annotations
 
-import ast
 import re
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -15,12 +15,13 @@ from pathlib import Path
 import pytest
 import torch
 
-from kernelpath.course import registry
+from kernelpath.course import registry, rejects
+from kernelpath.course.rejects import PatchError, Reject
 from kernelpath.grading import grade
 from kernelpath.verdict import Report, Verdict
 from kernelpath.work import runner
 
-HERE = Path(__file__).parent / "rejects"
+ROOT = Path(__file__).parents[1]
 
 ROWS = {
     "C1": "an output that is never written holds an older right answer",
@@ -54,28 +55,26 @@ ROWS = {
 that are ignored (test_compare), and times that are launch overhead or noise (test_measure, test_timing)."""
 
 
-def submissions(*folders: str) -> list[Path]:
-    found = [path for folder in folders for path in (HERE / folder).glob("w*/*.py")]
-    return sorted(found, key=lambda path: path.parts[-2:])
-
-
-def verdict_of(submission: Path) -> Verdict:
-    return next(verdict for verdict in Verdict if submission.name.startswith(f"{verdict.value}_"))
-
-
-def name_of(submission: Path) -> str:
-    return f"{submission.parent.name}/{submission.stem}"
+ACCEPTED = sorted((ROOT / "tests" / "accepts").glob("w*/*.py"))
 
 
 class Grader:
-    """Grades file after file. While one is graded, a worker for the next one of the same exercise starts."""
+    """Grades file after file, a reject once. While one is graded, a worker for the next of its exercise starts."""
 
-    def __init__(self) -> None:
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._reports: dict[tuple[Reject, grade.Device], Report] = {}
         self._stack = ExitStack()
         self._session: grade.Session | None = None
 
-    def __call__(self, submission: Path, device: grade.Device) -> Report:
-        item = registry.find(submission.parent.name)
+    def reject(self, reject: Reject, device: grade.Device = "cpu") -> Report:
+        if (reject, device) not in self._reports:
+            submission = reject.submission(self._folder)
+            self._reports[reject, device] = self.submission(reject.exercise, submission, device)
+        return self._reports[reject, device]
+
+    def submission(self, name: str, submission: Path, device: grade.Device = "cpu") -> Report:
+        item = registry.find(name)
         if self._session is None or (self._session.item, self._session.device) != (item, device):
             self.close()
             self._session = self._stack.enter_context(grade.Session(item, submission, device=device, warm=True))
@@ -88,89 +87,162 @@ class Grader:
 
 
 @pytest.fixture(scope="module")
-def grader() -> Iterator[Grader]:
-    grader = Grader()
+def grader(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Grader]:
+    grader = Grader(tmp_path_factory.mktemp("rejects"))
     yield grader
     grader.close()
 
 
-@pytest.mark.parametrize("submission", submissions("any", "cpu"), ids=name_of)
-def test_without_a_gpu(submission: Path, grader: Grader, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert_rejected(submission, "cpu", grader, monkeypatch)
+def named(name: str) -> Reject:
+    (reject,) = (one for one in rejects.find(ROOT, "any") if one.name == name)
+    return reject
+
+
+@pytest.mark.parametrize("reject", rejects.find(ROOT, "any", "cpu"), ids=lambda reject: reject.name)
+def test_without_a_gpu(reject: Reject, grader: Grader, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert_rejected(reject, "cpu", grader, monkeypatch)
 
 
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
-@pytest.mark.parametrize("submission", submissions("any", "gpu"), ids=name_of)
-def test_on_a_gpu(submission: Path, grader: Grader, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert_rejected(submission, "cuda", grader, monkeypatch)
+@pytest.mark.parametrize("reject", rejects.find(ROOT, "any", "gpu"), ids=lambda reject: reject.name)
+def test_on_a_gpu(reject: Reject, grader: Grader, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert_rejected(reject, "cuda", grader, monkeypatch)
 
 
-def assert_rejected(submission: Path, device: grade.Device, grader: Grader, monkeypatch: pytest.MonkeyPatch) -> None:
-    verdict = verdict_of(submission)
-    if verdict is Verdict.TIMED_OUT:
+def assert_rejected(reject: Reject, device: grade.Device, grader: Grader, monkeypatch: pytest.MonkeyPatch) -> None:
+    if reject.verdict is Verdict.TIMED_OUT:
         monkeypatch.setattr(runner, "CASE_SECONDS", 4.0)
-    report = grader(submission, device)
-    assert report.verdict is verdict, f"{report.cause}\n{report.printed}"
+    report = grader.reject(reject, device)
+    assert report.verdict is reject.verdict, f"{report.cause}\n{report.printed}"
     assert report.cause
-    assert report.stars == (1 if verdict is Verdict.TOO_SLOW else 0)
+    assert report.stars == (1 if reject.verdict is Verdict.TOO_SLOW else 0)
+
+
+@pytest.mark.parametrize("submission", ACCEPTED, ids=lambda path: f"{path.parent.name}/{path.stem}")
+def test_honest_submissions_pass(submission: Path, grader: Grader) -> None:
+    report = grader.submission(submission.parent.name, submission)
+    assert report.verdict is Verdict.PASSED, report.cause
 
 
 def test_every_trick_has_a_submission() -> None:
-    files = submissions("any", "cpu", "gpu")
-    texts = [ast.get_docstring(ast.parse(file.read_text())) or "" for file in files]
-    assert all(re.match(r"(An accident|[A-Z]\d+)\b", text) for text in texts)
-    assert set(ROWS) == {text.partition(":")[0].partition(",")[0] for text in texts if text[1].isdigit()}
+    told = [reject.why for reject in rejects.find(ROOT, "any", "cpu", "gpu")]
+    assert all(re.match(r"(An accident|[A-Z]\d+)\b", why) for why in told)
+    assert set(ROWS) == {re.split("[:,]", why)[0] for why in told if why[1].isdigit()}
 
 
 @pytest.mark.parametrize(
-    ("name", "cause"),
+    ("name", "source", "access"),
     [
-        ("w03c_transpose/TOO_MUCH_TRAFFIC_naive", "line 7, store to out: 32 sectors per request, 4 would do"),
+        (
+            "w03c_transpose/TOO_MUCH_TRAFFIC_naive",
+            "out[column * rows + row] = in[row * columns + column];",
+            "store to out: 32 sectors per request, 4 would do",
+        ),
         (
             "w03c_transpose/TOO_MUCH_TRAFFIC_unpadded_tile",
-            "line 12, load from tile: 32 wavefronts per request, 1 would do",
+            "out[row * rows + column] = tile[threadIdx.x][threadIdx.y];",
+            "load from tile: 32 wavefronts per request, 1 would do",
         ),
         (
             "w04b_matmul_tiled/TOO_MUCH_TRAFFIC_tile_of_b_by_columns",
-            "line 9, store to of_b: 32 wavefronts per request, 1 would do",
+            "of_b[x][y] = ",
+            "store to of_b: 32 wavefronts per request, 1 would do",
         ),
         (
             "w04a_matmul_naive/TOO_MUCH_TRAFFIC_lanes_down_a_column",
-            "line 5, load from a: 32 sectors per request, 4 would do",
+            "sum += a[",
+            "load from a: 32 sectors per request, 4 would do",
         ),
     ],
 )
-def test_the_worst_access_is_told_from_the_others_of_its_line(name: str, cause: str, grader: Grader) -> None:
-    submission = HERE / "any" / f"{name}.py"
-    report = grader(submission, "cpu")
-    assert report.cause == cause
-    assert report.file == str(submission.with_suffix(".cu").relative_to(registry.root()))
+def test_the_worst_access_is_told_from_the_others_of_its_line(
+    name: str, source: str, access: str, grader: Grader
+) -> None:
+    report = grader.reject(named(name))
+    assert report.cause == f"line {report.line}, {access}"
+    assert source in line_of(report)
+
+
+def line_of(report: Report) -> str:
+    """The source that a report blames."""
+    return Path(report.file).read_text().splitlines()[report.line - 1]
 
 
 @pytest.mark.parametrize(
-    ("name", "mend"),
+    ("name", "step"),
     [
-        ("w03b_coalescing/NOT_WRITTEN_one_step_a_row", "fix {}.cu, or its launch in the .py, then"),
-        ("w04a_matmul_naive/NOT_STARTED_kernel_of_the_stub", "edit {}.cu, then"),
-        ("w04a_matmul_naive/WRONG_VALUES_square_matrices_alone", "fix {}.cu, then"),
+        ("w03b_coalescing/NOT_WRITTEN_one_step_a_row", "fix {}/plain.cu, or its launch in the .py, then"),
+        ("w04a_matmul_naive/NOT_STARTED_kernel_of_the_stub", "edit {}/w04a_matmul_naive.cu, then"),
+        ("w04a_matmul_naive/WRONG_VALUES_square_matrices_alone", "fix {}/w04a_matmul_naive.cu, then"),
     ],
 )
-def test_the_next_step_names_the_kernel_where_it_is_to_blame(name: str, mend: str, grader: Grader) -> None:
-    submission = HERE / "any" / f"{name}.py"
-    shown = submission.with_suffix("").relative_to(registry.root())
-    assert grader(submission, "cpu").next_step.startswith(mend.format(shown))
+def test_the_next_step_names_the_kernel_where_it_is_to_blame(name: str, step: str, grader: Grader) -> None:
+    report = grader.reject(named(name))
+    assert report.next_step.startswith(step.format(Path(report.submission).parent))
 
 
 @pytest.mark.parametrize(
-    ("name", "element", "writer", "line"),
+    ("name", "element", "writer", "source"),
     [
-        ("w04a_matmul_naive/WRONG_VALUES_square_matrices_alone", "out[1, 0]", "thread (0, 1) of block 0", 8),
-        ("w02b_matrix_add_triton/WRONG_VALUES_stride_of_a_matrix_without_gaps", "out[1, 0]", "program 0", 14),
+        (
+            "w04a_matmul_naive/WRONG_VALUES_square_matrices_alone",
+            "out[1, 0]",
+            "thread (0, 1) of block 0",
+            "out[(long long)row * n + column] = sum;",
+        ),
+        (
+            "w02b_matrix_add_triton/WRONG_VALUES_stride_of_a_matrix_without_gaps",
+            "out[1, 0]",
+            "program 0",
+            "tl.store(out",
+        ),
     ],
 )
-def test_a_wrong_value_names_who_wrote_it(name: str, element: str, writer: str, line: int, grader: Grader) -> None:
-    report = grader(HERE / "any" / f"{name}.py", "cpu")
+def test_a_wrong_value_names_who_wrote_it(name: str, element: str, writer: str, source: str, grader: Grader) -> None:
+    report = grader.reject(named(name))
     assert f"first: {element} = " in report.cause
     assert report.cause.endswith(f"; {writer} wrote the first of them")
-    assert report.line == line
+    assert source in line_of(report)
+
+
+PROGRAM = "a = 1\nb = 2\n\nc = 3\nb = 2\n"
+
+
+@pytest.mark.parametrize(
+    ("hunk", "patched"),
+    [
+        ("-a = 1\n+a = 4\n", "a = 4\nb = 2\n\nc = 3\nb = 2\n"),
+        ("\n-c = 3\n", "a = 1\nb = 2\n\nb = 2\n"),
+        (" c = 3\n-b = 2\n", "a = 1\nb = 2\n\nc = 3\n"),
+        ("+d = 5\n a = 1\n", "d = 5\n" + PROGRAM),
+        ("-a = 1\n+c = 3\n@@\n-c = 3\n+a = 1\n", "c = 3\nb = 2\n\na = 1\nb = 2\n"),
+    ],
+    ids=["changed", "blank context", "the second of two", "added", "hunks do not see each other"],
+)
+def test_a_patch_is_found_by_its_text(hunk: str, patched: str, tmp_path: Path) -> None:
+    assert reject_of(hunk, tmp_path).submission(tmp_path / "out").read_text() == patched
+
+
+@pytest.mark.parametrize(
+    ("hunk", "said"),
+    [
+        ("-a = 9\n", "RACE_x.patch does not fit base.py: these lines stand there 0 times, not once\na = 9\n"),
+        ("-b = 2\n", "these lines stand there 2 times"),
+        ("- = 1\n", "these lines stand there 0 times"),
+        ("-a = 1\n--- gone.py\n@@\n-a\n", "changes gone.py, which is not there"),
+    ],
+    ids=["gone", "ambiguous", "a part of a line", "no such file"],
+)
+def test_a_patch_that_no_longer_fits_says_so(hunk: str, said: str, tmp_path: Path) -> None:
+    with pytest.raises(PatchError, match=re.escape(said)):
+        reject_of(hunk, tmp_path).submission(tmp_path / "out")
+
+
+def reject_of(hunk: str, root: Path) -> Reject:
+    """A patch with this hunk against PROGRAM."""
+    (root / "base.py").write_text(PROGRAM)
+    patch = root / "w01a_double" / "RACE_x.patch"
+    patch.parent.mkdir()
+    patch.write_text(f"An accident.\n\n--- base.py\n@@\n{hunk}")
+    return Reject(patch, root)

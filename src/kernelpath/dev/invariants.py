@@ -7,10 +7,11 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import torch
 
-from kernelpath.course import lesson, registry, stubs
+from kernelpath.course import lesson, registry, rejects, stubs
 from kernelpath.course.errors import DeclarationError
 from kernelpath.course.registry import Item, Tree
 from kernelpath.dev import controls
@@ -188,14 +189,14 @@ def solutions_pass(root: Path) -> Iterator[str]:
 
 def rejects_get_their_verdicts(root: Path) -> Iterator[str]:
     """Every planted bad submission ends as its name says."""
-    places: list[tuple[str, Device]] = [("any", "cpu"), ("cpu", "cpu")]
-    if torch.cuda.is_available():
-        places += [("any", "cuda"), ("gpu", "cuda")]
-    for folder, device in places:
-        for submission in sorted((root / "tests" / "rejects" / folder).glob("w*/*.py")):
-            item = registry.find(submission.parent.name, root)
-            wanted = next(verdict for verdict in Verdict if submission.name.startswith(f"{verdict.value}_"))
-            yield from _unless(wanted, grade(item, submission, device=device))
+    devices: list[Device] = ["cpu", "cuda"] if torch.cuda.is_available() else ["cpu"]
+    with TemporaryDirectory() as folder:
+        for device in devices:
+            for reject in rejects.find(root, "any", "cpu" if device == "cpu" else "gpu"):
+                graded = grade(registry.find(reject.exercise, root), reject.submission(Path(folder)), device=device)
+                if graded.verdict is not reject.verdict:
+                    shown = reject.path.relative_to(root)
+                    yield f"{shown} ends as {graded.verdict.value}: {graded.cause or graded.verdict.meaning}"
 
 
 def _unless(wanted: Verdict, graded: Report) -> Iterator[str]:

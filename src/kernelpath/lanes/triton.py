@@ -190,7 +190,8 @@ class _Launcher:
         self.names = list(source.fn.arg_names)
         self.signature = list(source.signature.values())
         self.metadata = metadata
-        self.module = api.device().load(_ptx(metadata))
+        # the cache knows a kernel by its text: the file that its PTX names may be another one with the same text
+        self.module = api.device().load(_ptx(metadata), source.fn.fn.__code__.co_filename)
 
     def __call__(self, x: int, y: int, z: int, *arguments: Any) -> None:
         values = arguments[-len(self.names) :]

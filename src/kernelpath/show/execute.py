@@ -31,7 +31,7 @@ def execute(
     import nbformat
     from nbclient import NotebookClient
 
-    notebook: nbformat.NotebookNode = nbformat.read(path, as_version=4)  # type: ignore[no-untyped-call]
+    notebook: nbformat.NotebookNode = nbformat.read(path, as_version=4)
     environment = {**os.environ, "KERNELPATH_TREE": whose}
     if record is not None:
         environment["KERNELPATH_RECORD"] = str(record.absolute())
@@ -68,7 +68,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
             continue
         target = chosen.into / path.name if chosen.into else path
         target.parent.mkdir(parents=True, exist_ok=True)
-        nbformat.write(executed, target)  # type: ignore[no-untyped-call]
+        nbformat.write(executed, target)
         print(f"{path.name}: {len(executed.cells)} cells", flush=True)
     sys.exit(1 if failed else 0)
 

@@ -22,7 +22,7 @@ from kernelpath.course import lesson, registry
 from kernelpath.course.progress import NotSaved, Progress, with_report
 from kernelpath.course.registry import Item, Tree
 from kernelpath.grading import grade
-from kernelpath.show import view
+from kernelpath.show import graded, view
 from kernelpath.show.counting import Asked, Kernel, annotate, asked, count, launches
 from kernelpath.show.recording import on_gpu, seconds
 from kernelpath.verdict import Report
@@ -84,7 +84,8 @@ def setup(*, triton: bool = False) -> None:
 def check(name: str) -> Report:
     """Grade the learner's file for an exercise, show the report and remember a pass, as `kp check` does."""
     item = registry.find(name)
-    report = grade.grade(item, item.submission(tree()))
+    report = graded.kept(item) if tree() == "solutions" else None
+    report = report or grade.grade(item, item.submission(tree()))
     view.report(console(), item, report, explain=lesson.read(item.lesson).explain)
     if tree() == "phases":
         _remember(item, report)

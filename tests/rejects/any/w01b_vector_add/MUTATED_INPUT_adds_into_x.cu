@@ -1,6 +1,0 @@
-__global__ void vector_add(float* x, const float* y, float* out, long long n) {
-    const long long i = blockIdx.x * (long long)blockDim.x + threadIdx.x;
-    if (i >= n) return;
-    x[i] += y[i];
-    out[i] = x[i];
-}
