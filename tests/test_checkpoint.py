@@ -15,6 +15,7 @@ from kernelpath.dev import invariants
 from kernelpath.course.errors import DeclarationError
 from kernelpath.course.progress import Progress
 from kernelpath.course.registry import Item
+from kernelpath.dev import invariants
 from kernelpath.exam import NotValid, questions, sitting, verification
 from kernelpath.exam.certificate import Certificate
 from kernelpath.exam.questions import Exam
@@ -144,7 +145,8 @@ def test_what_the_learner_wrote_outlives_a_change_of_the_course(exam: Exam) -> N
     sheet = fill(exam, "green", "1000", "7")
     sheet.path.write_text(sheet.path.read_text().replace("[answers]", "# my own note\n[answers]"))
     declaration = exam.root / "checks" / exam.phase / "checkpoint.py"
-    declaration.write_text(EXAM.replace("draws=2", "draws=3").replace("How many threads?", "How many threads at all?"))
+    declaration.write_text(EXAM.replace("draws=2", "draws=3"))
+    declaration.with_suffix(".md").write_text(QUESTIONS.replace("How many threads?", "How many threads at all?"))
     newer = Sheet(questions.find(1, exam.root), sheet.path)
     newer.save()
     assert list(newer.right.values()) == [True, False, False]

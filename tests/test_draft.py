@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from kernelpath.cli import main as cli
+from kernelpath import cli
 from kernelpath.course import registry
 from kernelpath.course.registry import Item, Lane
 from kernelpath.dev import invariants

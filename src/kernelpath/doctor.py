@@ -22,7 +22,6 @@ from kernelpath.device import gpu
 _THREADS = 32
 _NVIDIA = "0x10de"
 _GIB = 1 << 30
-_BUSY_BYTES = _GIB
 
 
 @dataclass(frozen=True)

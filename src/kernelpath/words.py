@@ -84,4 +84,5 @@ def per_request(found: float, unit: str, least: float) -> str:
 
 
 def stars(reached: int, most: int = 3) -> str:
+    """The stars reached, out of the most that there are: "★★☆"."""
     return "★" * reached + "☆" * (most - reached)

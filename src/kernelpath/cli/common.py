@@ -24,10 +24,12 @@ class Failure(click.ClickException):
 
 
 def complain(message: str) -> None:
+    """Say on stderr why the command failed."""
     errors.print(Text.assemble(("error: ", "bold red"), message), soft_wrap=True)
 
 
 def warn(message: str) -> None:
+    """Say on stderr what went wrong beside the command, which goes on."""
     errors.print(Text.assemble(("warning: ", "bold yellow"), message), soft_wrap=True)
 
 

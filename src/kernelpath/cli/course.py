@@ -23,6 +23,7 @@ def next_() -> int:
 
 
 def show_next() -> int:
+    """What `kp` does without a verb."""
     items = registry.exercises()
     item = record.next_item()
     if item is None:

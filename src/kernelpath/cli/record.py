@@ -31,6 +31,7 @@ def unfinished() -> Item:
 
 
 def save(item: Item, change: Callable[[Record], Record]) -> None:
+    """Replace what is known of an exercise by `change` of it."""
     try:
         Progress(item.root, warn).update(item.stem, change)
     except progress.NotSaved as error:

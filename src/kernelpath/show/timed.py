@@ -38,6 +38,7 @@ def draw(measured: Measurement) -> Figure:
 
 
 def png(figure: Figure) -> bytes:
+    """The file of a figure."""
     picture = io.BytesIO()
     figure.savefig(picture, format="png", dpi=150, bbox_inches="tight")
     return picture.getvalue()
