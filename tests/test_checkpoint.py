@@ -11,7 +11,6 @@ import pytest
 
 from kernelpath import cli
 from kernelpath.course import registry
-from kernelpath.dev import invariants
 from kernelpath.course.errors import DeclarationError
 from kernelpath.course.progress import Progress
 from kernelpath.course.registry import Item

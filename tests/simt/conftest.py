@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, settings
-from launching import Run, buffer, compile_ptx
+from tests.simt.launching import Run, buffer, compile_ptx
 
 from kernelpath import simt
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from launching import aligned, buffer
+from tests.simt.launching import aligned, buffer
 
 from kernelpath import simt
 

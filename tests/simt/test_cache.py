@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
-from launching import aligned, buffer, compile_ptx
+from tests.simt.launching import aligned, buffer, compile_ptx
 
 from kernelpath import simt
 from kernelpath.simt import codec, compiler

@@ -6,10 +6,10 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-import exact
+from tests.simt import exact
 import numpy as np
 import pytest
-from instructions import TYPES, check, wrapped
+from tests.simt.instructions import TYPES, check, wrapped
 
 
 def flushed(value: Any) -> float:

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from bugs import BUGS, Bug
-from launching import Run, aligned, buffer, compile_ptx
+from tests.simt.bugs import BUGS, Bug
+from tests.simt.launching import Run, aligned, buffer, compile_ptx
 
 from kernelpath import simt
 from kernelpath.simt import FaultKind

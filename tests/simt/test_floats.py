@@ -7,11 +7,11 @@ from collections.abc import Callable
 from fractions import Fraction
 from typing import Any
 
-import exact
+from tests.simt import exact
 import numpy as np
 import pytest
-from instructions import COUNT, RNG, TYPES, check, execute, same
-from launching import aligned
+from tests.simt.instructions import COUNT, RNG, TYPES, check, execute, same
+from tests.simt.launching import aligned
 
 
 def flushed(value: Any) -> float:

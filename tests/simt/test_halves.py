@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from instructions import COUNT, RNG, Array, check, execute, sources
-from launching import aligned
+from tests.simt.instructions import COUNT, RNG, Array, check, execute, sources
+from tests.simt.launching import aligned
 
 
 def test_flush_to_zero_of_halves_has_their_own_threshold() -> None:

@@ -6,8 +6,8 @@ import json
 from typing import Any
 
 import pytest
-from patterns import PATTERNS, Pattern
-from test_counters import launch
+from tests.simt.patterns import PATTERNS, Pattern
+from tests.simt.test_counters import launch
 
 from kernelpath.course import registry
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
-from instructions import bits, check, wrapped
+from tests.simt.instructions import bits, check, wrapped
 
 INTEGERS: dict[str, Callable[..., int]] = {
     "add": lambda a, b: a + b,

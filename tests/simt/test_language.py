@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from launching import Run, aligned, buffer, compile_ptx
+from tests.simt.launching import Run, aligned, buffer, compile_ptx
 
 from kernelpath import simt
 

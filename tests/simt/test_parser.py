@@ -7,7 +7,7 @@ import re
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
-from programs import wrap
+from tests.simt.programs import wrap
 
 from kernelpath import simt
 from kernelpath.simt import ptx

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from kernelpath.show.picture import draw, worst
-from tests.simt.conftest import aligned
+from tests.simt.launching import aligned
 
 SOURCE = """__global__ void kernel(const float* a, float* b, int n) {
     __shared__ float tile[32][32];

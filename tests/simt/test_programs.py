@@ -21,11 +21,11 @@ from typing import Any
 import numpy as np
 import pytest
 import triton
-from exact import Rule, rule
+from tests.simt.exact import Rule, rule
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from launching import aligned, buffer
-from programs import wrap
+from tests.simt.launching import aligned, buffer
+from tests.simt.programs import wrap
 
 from kernelpath import simt
 from kernelpath.simt.forms import CHOICES

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from programs import wrap
+from tests.simt.programs import wrap
 
 from kernelpath import simt
 from kernelpath.simt.target import SM_80

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from launching import Run, aligned, buffer
+from tests.simt.launching import Run, aligned, buffer
 
 from kernelpath import simt
 from kernelpath.lanes import nvrtc

@@ -113,7 +113,6 @@ class Session:
         self.hidden = hidden
         self._warm = warm
         self._machines = Machines()
-        self._workspace = Workspace(self.submission)
         self._waiting: list[Worker] = []
         self._start_waiting()
 
@@ -147,6 +146,10 @@ class Session:
         """The submission, to be loaded on that device."""
         machines = self._machines if kind_of(self.exercise, device).on_machine else None
         return Runner(lambda: self._take_worker(device), self._copy, self.hidden, device, machines)
+
+    @property
+    def _workspace(self) -> Workspace:
+        return Workspace(self.submission)
 
     def _copy(self) -> Path:
         """The submission as it is graded. Of the reference kernels each is alone."""

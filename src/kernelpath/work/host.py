@@ -5,8 +5,10 @@ from __future__ import annotations
 import contextlib
 import os
 import secrets
+import signal
 import socket
 import tempfile
+import threading
 import time
 from collections import deque
 from typing import TypeVar
@@ -54,6 +56,7 @@ class _Process:
     def __init__(self, role: forkserver.Role) -> None:
         self.connection, there = wire.pair()
         self._printed = tempfile.TemporaryFile()  # noqa: SIM115
+        self._closing, self._closed = threading.Lock(), False
         self._server = forkserver.running()
         self._child = self._server.fork(role, there.fileno(), self._printed.fileno())
         there.close()
@@ -61,6 +64,8 @@ class _Process:
     @property
     def printed(self) -> str:
         """What it wrote to stdout and stderr so far, cut in the middle where it is long."""
+        if self._closed:
+            return ""
         descriptor = self._printed.fileno()  # whose offset is the child's
         size = os.fstat(descriptor).st_size
         if size <= 4 * _PRINTED_LIMIT:
@@ -86,16 +91,23 @@ class _Process:
 
     def ended(self) -> int:
         """The exit status of a process that has closed its end of the wire, and now has little time to leave."""
-        with contextlib.suppress(ProcessLookupError):
-            self._child.wait(_LEAVING_SECONDS)
-        return self._child.kill()
+        with self._closing:
+            if self._closed:
+                return -signal.SIGKILL
+            with contextlib.suppress(ProcessLookupError):
+                self._child.wait(_LEAVING_SECONDS)
+            return self._child.kill()
 
     def close(self) -> None:
-        """End the process and all its children."""
-        self._child.kill()
-        self._child.close()
-        self.connection.close()
-        self._printed.close()
+        """End the process and all its children. Another thread may wait for it, or close it too."""
+        with self._closing:
+            if self._closed:
+                return
+            self._closed = True
+            self._child.kill()
+            self._child.close()
+            self.connection.close()
+            self._printed.close()
 
 
 class Machine:

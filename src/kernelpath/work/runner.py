@@ -125,10 +125,11 @@ class Runner:
 
     def close(self) -> None:
         """End the process and keep what it printed."""
-        if self._worker is not None:
+        worker = self._worker
+        if worker is not None:
             self._printed = self.printed
-            self._worker.close()
             self._worker = None
+            worker.close()
 
     def _give_up(self) -> None:
         """End the worker, and the machine, which may still be busy with its kernel."""

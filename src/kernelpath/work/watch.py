@@ -116,9 +116,9 @@ class Guards:
     def allocate(self, wanted: torch.Tensor) -> torch.Tensor:
         """A guarded tensor like `wanted`, which is dropped unused."""
         size, stride, dtype, device = wanted.size(), wanted.stride(), wanted.dtype, wanted.device
-        nbytes = wanted.untyped_storage().nbytes()
+        nbytes, pinned = wanted.untyped_storage().nbytes(), wanted.is_pinned()
         del wanted
-        storage = _guarded_storage(nbytes, device, self._poison)
+        storage = _guarded_storage(nbytes, device, self._poison, pinned)
         self._storages.append(storage)
         return storage[GUARD : GUARD + nbytes].view(dtype).as_strided(size, stride, GUARD // dtype.itemsize)
 
@@ -143,10 +143,14 @@ class Guards:
         return any(storage.untyped_storage().data_ptr() == address for storage in self._inputs)
 
 
-def _guarded_storage(nbytes: int, device: torch.device, poison: bool = True) -> torch.Tensor:
-    """A uint8 tensor of nbytes with guard bands, poisoned as a whole if asked."""
-    storage = torch.empty(nbytes + nbytes % 2 + 2 * GUARD, dtype=torch.uint8, device=device)
-    return poison_(storage) if poison else storage
+def _guarded_storage(nbytes: int, device: torch.device, poison: bool = True, pinned: bool = False) -> torch.Tensor:
+    """A uint8 tensor of nbytes with guard bands, poisoned as a whole if asked, before any stream can use it."""
+    storage = torch.empty(nbytes + nbytes % 2 + 2 * GUARD, dtype=torch.uint8, device=device, pin_memory=pinned)
+    if poison:
+        poison_(storage)
+        if device.type == "cuda":
+            torch.cuda.synchronize(device)
+    return storage
 
 
 def _broken(storage: torch.Tensor) -> str:
