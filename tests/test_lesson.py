@@ -117,7 +117,7 @@ def test_questions_are_predictions_choices_and_numbers(path: Path) -> None:
         ("- [ ] -inf", "- [x] -inf", r":36: 2 choices are marked as right"),
         ("- [ ] -inf", "-inf", r":36: '-inf' is not a choice; write"),
         ("- [ ] -inf", "- [ ] 2 \\* 3", r":36: .*different choices"),
-        ("```\n\n## Hint 3", "\n\n## Hint 3", r":11: a fenced block is not closed; end it with ```"),
+        ("```\n\n## Hint 3", "\n\n## Hint 3", r":11: close the fenced block with ```"),
     ],
 )
 def test_a_mistake_is_named_with_its_line_and_its_remedy(path: Path, before: str, after: str, said: str) -> None:

@@ -215,9 +215,7 @@ def _blocks(path: Path, lines: Sequence[str]) -> Iterator[Block]:
             block = []
         fenced ^= fence
     if fenced:
-        raise DeclarationError(
-            f"{path}:{len(lines) + 1 - len(block)}: a fenced block is not closed; end it with {_FENCE}"
-        )
+        raise DeclarationError(f"{path}:{len(lines) + 1 - len(block)}: close the fenced block with {_FENCE}")
     if block:
         yield len(lines) + 1 - len(block), tuple(block)
 
