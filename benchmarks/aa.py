@@ -20,7 +20,8 @@ import numpy as np
 import torch
 from peers import machine
 
-from kernelpath.grading.timing import LOOKS, Stopwatch, order, ratio, settled
+from kernelpath.grading.timing import LOOKS, order, ratio, settled
+from kernelpath.work.stopwatch import Stopwatch
 
 Kernel = Callable[[torch.Tensor], object]
 

@@ -3,7 +3,7 @@
     python benchmarks/hardware.py results/h200_hardware.json
 
 Every access pattern of tests/simt/patterns.py and every reference kernel is launched under ncu, every planted bug of
-tests/simt/test_faults.py under the tool of compute-sanitizer for its kind. tests/simt/test_hardware.py replays the
+tests/simt/bugs.py under the tool of compute-sanitizer for its kind. tests/simt/test_hardware.py replays the
 patterns without a GPU. A reference kernel on the GPU is compiled for the GPU, on the PTX machine for sm_80.
 """
 
@@ -29,7 +29,7 @@ sys.path.insert(0, str(HERE))
 
 import peers  # noqa: E402
 from tests.simt.patterns import BLOCK, FLOATS, GRID, PATTERNS  # noqa: E402
-from tests.simt.test_faults import BUGS, Bug  # noqa: E402
+from tests.simt.bugs import BUGS, Bug  # noqa: E402
 
 Launchable = tuple[str, Callable[[], object]]
 
@@ -208,7 +208,7 @@ def main() -> None:
     if options.launch:
         launch(options.launch, options.path)
         return
-    from kernelpath.grading.timing import Stopwatch
+    from kernelpath.work.stopwatch import Stopwatch
 
     recorded = peers.machine(Stopwatch())
     for part in PARTS:

@@ -24,9 +24,10 @@ from typing import Any
 import torch
 
 from kernelpath.course import registry
-from kernelpath.grading import roofline
 from kernelpath.grading.grade import versions
-from kernelpath.grading.timing import CONFIDENCE, Stopwatch, order, ratio
+from kernelpath.grading.timing import CONFIDENCE, order, ratio
+from kernelpath.work import ceilings
+from kernelpath.work.stopwatch import Stopwatch
 
 Kernel = Callable[..., Any]
 
@@ -223,8 +224,8 @@ def main() -> None:
     parser.add_argument("--json", type=Path, help="where the results go")
     options = parser.parse_args()
     stopwatch = Stopwatch()
-    ceilings = roofline.measure_ceilings(stopwatch)
-    print("  ".join(f"{name} {rate / 1e9:.0f} GB/s" for name, rate in ceilings.items()))
+    found = ceilings.measure(stopwatch)
+    print("  ".join(f"{name} {rate / 1e9:.0f} GB/s" for name, rate in found.items()))
     results: list[Result] = []
     for race in races():
         if not options.exercises or set(options.exercises) & set(race.goals):
@@ -232,9 +233,9 @@ def main() -> None:
             for result in results[-len(race.goals) :]:
                 show(result)
     if options.json:
-        measured = {"ceilings": ceilings, "rounds": options.rounds, "confidence": CONFIDENCE}
-        measured["peers"] = [asdict(result) for result in results]
-        options.json.write_text(json.dumps(machine(stopwatch) | measured, indent=1))
+        measured = {"ceilings": found, "rounds": options.rounds, "confidence": CONFIDENCE}
+        raced = {"peers": [asdict(result) for result in results]}
+        options.json.write_text(json.dumps(machine(stopwatch) | measured | raced, indent=1))
 
 
 if __name__ == "__main__":

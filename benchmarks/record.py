@@ -22,7 +22,7 @@ import torch
 
 from kernelpath.course import registry
 from kernelpath.grading import grade
-from kernelpath.grading.timing import Stopwatch
+from kernelpath.work.stopwatch import Stopwatch
 from kernelpath.show import results
 
 

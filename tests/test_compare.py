@@ -8,8 +8,10 @@ import pytest
 import torch
 
 from kernelpath.course.problem import EXACT, Tolerance
+from kernelpath.device.messages import POISON
 from kernelpath.grading import compare
 from kernelpath.verdict import Verdict
+from kernelpath.work.tensors import dtype_name, poison_
 
 FLOATS = (torch.float64, torch.float32, torch.bfloat16, torch.float16)
 INTEGERS = (torch.int64, torch.int32, torch.int16)
@@ -17,7 +19,7 @@ LOOSE = Tolerance(0.1, 0.1)
 
 
 def poisoned(count: int, dtype: torch.dtype) -> torch.Tensor:
-    return compare.poison_(torch.empty(count * dtype.itemsize, dtype=torch.uint8)).view(dtype)
+    return poison_(torch.empty(count * dtype.itemsize, dtype=torch.uint8)).view(dtype)
 
 
 @pytest.mark.parametrize("dtype", [*FLOATS, *INTEGERS])
@@ -38,14 +40,14 @@ def test_one_byte_is_never_called_poison() -> None:
 
 def test_neither_another_nan_nor_half_of_the_pattern_is_poison() -> None:
     assert not compare.is_poison(torch.full((2,), math.nan)).any()
-    assert not compare.is_poison(torch.tensor([compare.POISON, compare.POISON << 16], dtype=torch.int32)).any()
+    assert not compare.is_poison(torch.tensor([POISON, POISON << 16], dtype=torch.int32)).any()
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
 def test_poison_left_is_not_written_whatever_the_tolerance(dtype: torch.dtype) -> None:
     output = poisoned(1000, dtype)
     output[:990] = 1
-    complaint = compare.judge([output], [torch.ones(1000).double()], {compare.dtype_name(dtype): LOOSE})
+    complaint = compare.judge([output], [torch.ones(1000).double()], {dtype_name(dtype): LOOSE})
     assert complaint is not None
     assert complaint.verdict is Verdict.NOT_WRITTEN
     assert "10 of 1,000 elements of the output" in complaint.cause
@@ -154,28 +156,3 @@ def test_wrong_values_are_placed_and_shown() -> None:
     assert complaint is not None
     assert "within rows 1..2, columns 2..2 of 3 x 4" in complaint.cause
     assert "out[1, 2] = -1, expected 6; out[2, 2] = -1, expected 10" in complaint.cause
-
-
-def test_a_fingerprint_changes_with_a_bit_and_with_the_order() -> None:
-    tensor = torch.arange(5000, dtype=torch.int32)
-    seen = compare.fingerprint(tensor)
-    assert compare.fingerprint(tensor.clone()) == seen
-    flipped = tensor.clone()
-    flipped[4321] ^= 1
-    assert compare.fingerprint(flipped) != seen
-    swapped = tensor.clone()
-    swapped[[0, 1024]] = swapped[[1024, 0]]
-    assert compare.fingerprint(swapped) != seen
-
-
-def test_a_fingerprint_is_of_the_elements_and_not_of_their_places() -> None:
-    matrix = torch.arange(12.0).view(3, 4)
-    assert compare.fingerprint(matrix.t()) == compare.fingerprint(matrix.t().contiguous())
-    assert compare.fingerprint(torch.tensor([0.0])) != compare.fingerprint(torch.tensor([-0.0]))
-
-
-def test_a_sample_takes_the_same_places_of_tensors_of_one_size() -> None:
-    index = torch.arange(1000)
-    places = compare.sample(index, seed=7, count=50)
-    assert torch.equal(compare.sample(2 * index, seed=7, count=50), 2 * places)
-    assert not torch.equal(compare.sample(index, seed=8, count=50), places)

@@ -131,7 +131,7 @@ def test_sleeping_lets_the_device_go_on_and_takes_no_real_time() -> None:
 def test_what_a_submission_replaced_itself_is_left_to_be_seen(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(time, "sleep", time.sleep)
 
-    def forged(seconds: float) -> None: ...
+    def forged(seconds: object, /) -> None: ...
 
     with Device(HARDEST).during({}):
         time.sleep = forged

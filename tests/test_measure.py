@@ -3,38 +3,63 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, TypeVar
 
 import pytest
-import torch
 
 from kernelpath.course import registry
 from kernelpath.course.registry import Item
-from kernelpath.course.spec import Exercise, Traffic
-from kernelpath.grading import compare, measure, timing
+from kernelpath.course.spec import Exercise
+from kernelpath.grading import measure, timing
+from kernelpath.grading.contest import Contest
 from kernelpath.grading.truth import draw_inputs
-from kernelpath.verdict import Complaint, Interval, LineTraffic, Measurement, Verdict
+from kernelpath.verdict import Interval, Measurement, Verdict
+from kernelpath.work import messages
+from kernelpath.work.tensors import sample, to_bytes
+
+_Answer = TypeVar("_Answer", bound=messages.Answer)
 
 BENCH = {"n": 5000}
 
 
 class Worker:
-    """Answers rounds: the submission takes `seconds[0]`, and multiplies by `factor` from round `from_round` on."""
+    """Answers rounds: the submission takes `seconds[0]`, and multiplies by `factor` from round `from_round` on.
 
-    def __init__(self, exercise: Exercise, seconds: Sequence[float], factor: float = 2.0, from_round: int = 0) -> None:
+    late: its output changes once more. forged: fields of the output that are not what they should be.
+    """
+
+    def __init__(
+        self,
+        exercise: Exercise,
+        seconds: Sequence[float],
+        factor: float = 2.0,
+        from_round: int = 0,
+        late: bool = False,
+        **forged: Any,
+    ) -> None:
         self.exercise, self.seconds, self.factor, self.from_round = exercise, seconds, factor, from_round
-        self.rounds: list[Mapping[str, Any]] = []
+        self.late, self.forged = late, forged
+        self.rounds: list[messages.Round] = []
 
-    def ask(self, message: Mapping[str, Any], _: float) -> tuple[dict[str, Any], list[bytes]]:
-        if message["do"] == "contest":
-            return {"contestants": len(self.seconds)}, []
-        self.rounds.append(message)
-        (x,) = draw_inputs(self.exercise, BENCH, message["seed"], "cpu")
+    def ask(self, message: messages.Asked, expected: type[_Answer], seconds: float) -> _Answer:
+        answer: messages.Answer = messages.Ready(secret="", contestants=len(self.seconds))
+        if isinstance(message, messages.Round):
+            answer = self._round(message)
+        assert isinstance(answer, expected)
+        return answer
+
+    def _round(self, asked: messages.Round) -> messages.Timed:
+        self.rounds.append(asked)
+        (x,) = draw_inputs(self.exercise, BENCH, asked.seed, "cpu")
         output = x * (2.0 if len(self.rounds) <= self.from_round else self.factor)
-        told = {"dtype": "float32", "shape": list(output.shape)}
-        answer = {"outputs": [told], "seconds": list(self.seconds), "late": False, "telemetry": {}}
-        return answer, [compare.raw_bytes(compare.sample(output, message["sample"])).numpy().tobytes()]
+        content = to_bytes(sample(output, asked.sample))
+        told = messages.Output(**{"dtype": "float32", "shape": list(output.shape), "content": content} | self.forged)
+        returned = messages.Returned(
+            secret="", outputs=[told], inputs_seen=[], out_of_bounds="", operators=[], launches=[], tampered=""
+        )
+        seconds = list(self.seconds)
+        return messages.Timed(secret="", returned=returned, seconds=seconds, late=self.late, telemetry={})
 
 
 @pytest.fixture
@@ -42,8 +67,8 @@ def exercise(doubling: Item) -> Exercise:
     return registry.load(doubling)
 
 
-def contest(exercise: Exercise, worker: Worker) -> measure.Contest:
-    return measure.Contest(exercise, BENCH, worker.ask, lambda answer, inputs: None, seed=1, device="cpu")
+def contest(exercise: Exercise, worker: Worker) -> Contest:
+    return Contest(exercise, BENCH, worker, lambda answer, inputs: None, seed=1, device="cpu")
 
 
 def test_every_round_has_new_inputs_a_new_sample_and_another_order(exercise: Exercise) -> None:
@@ -51,8 +76,8 @@ def test_every_round_has_new_inputs_a_new_sample_and_another_order(exercise: Exe
     assert contest(exercise, worker).run(timing.LOOKS, lambda _: None) is None
     first = worker.rounds[: timing.LOOKS[0]]
     assert len(worker.rounds) == timing.LOOKS[0], "a ratio without noise is settled at the first look"
-    assert len({message["seed"] for message in first}) == len({message["sample"] for message in first}) == len(first)
-    assert {message["order"][0] for message in first} == {0, 1, 2}
+    assert len({message.seed for message in first}) == len({message.sample for message in first}) == len(first)
+    assert {message.order[0] for message in first} == {0, 1, 2}
 
 
 def test_speedup_is_the_baselines_time_over_the_submissions(exercise: Exercise) -> None:
@@ -81,6 +106,21 @@ def test_an_output_that_turns_wrong_while_timed_is_noticed(exercise: Exercise) -
     assert complaint is not None
     assert complaint.verdict is Verdict.WRONG_VALUES
     assert len(worker.rounds) == 8
+
+
+@pytest.mark.parametrize(
+    ("forged", "verdict"),
+    [
+        ({"late": True}, Verdict.TAMPERED),
+        ({"shape": [4999]}, Verdict.WRONG_SHAPE),
+        ({"dtype": "float64"}, Verdict.WRONG_DTYPE),
+        ({"dtype": "no_dtype"}, Verdict.WRONG_DTYPE),
+    ],
+)
+def test_a_timed_output_has_the_form_of_any_other(exercise: Exercise, forged: Any, verdict: Verdict) -> None:
+    complaint = contest(exercise, Worker(exercise, (1e-3, 1e-3), **forged)).run(timing.LOOKS, lambda _: None)
+    assert complaint is not None
+    assert complaint.verdict is verdict
 
 
 def measurement(seconds: float, speedup: Interval, of_reference: float = 1.0) -> Measurement:
@@ -139,64 +179,3 @@ def test_what_keeps_a_pass_from_more_stars_is_said(exercise: Exercise) -> None:
     assert said(timed, withheld) == ("the third star: there is no reference kernel in solutions/",)
     assert said(timed, None) == ("speed: no GPU was used",)
     assert said(timed, raced) == said(exercise, None) == said(timed, withheld, Verdict.TOO_SLOW) == ()
-
-
-def load(number: int, memory: str = "a", **counts: int) -> LineTraffic:
-    return LineTraffic("k.cu", number, "load from", memory, **counts)
-
-
-def complaint_of(lines: Sequence[LineTraffic], limits: Traffic, compulsory: int = 1) -> Complaint | None:
-    return measure.traffic_complaint(lines, limits, compulsory, {"m": 8, "n": 4})
-
-
-def test_the_worst_access_of_a_line_is_named_with_what_would_do() -> None:
-    lines = [
-        load(3, requests=10, sectors=40, ideal_sectors=40),
-        load(4, requests=10, sectors=320, ideal_sectors=40),
-        load(4, "b", requests=10, sectors=10, ideal_sectors=40),
-    ]
-    complaint = complaint_of(lines, Traffic(sectors=1.5))
-    assert complaint is not None
-    assert (complaint.line, complaint.file) == (4, "k.cu")
-    assert complaint.cause == "line 4, load from a: 32 sectors per request, 4 would do"
-
-
-def test_vector_loads_are_not_punished_for_their_width() -> None:
-    assert complaint_of([load(3, requests=10, sectors=160, ideal_sectors=160)], Traffic(sectors=1.0)) is None
-
-
-def test_a_tail_may_be_uncoalesced() -> None:
-    body = load(3, requests=1000, sectors=4000, ideal_sectors=4000)
-    tail = load(9, requests=3, sectors=3, ideal_sectors=1)
-    assert complaint_of([body, tail], Traffic(sectors=1.3)) is None
-
-
-def test_many_small_scattered_accesses_count_together() -> None:
-    lines = [load(n, requests=1, sectors=8, ideal_sectors=1) for n in range(60)]
-    assert complaint_of(lines, Traffic(sectors=1.3)) is not None
-
-
-def test_bank_conflicts_are_named() -> None:
-    loads = load(8, requests=1, sectors=4, ideal_sectors=4)
-    lines = [loads, load(9, "shared memory", requests=4, wavefronts=128, ideal_wavefronts=4)]
-    complaint = complaint_of(lines, Traffic(bank_conflicts=0.5))
-    assert complaint is not None
-    assert complaint.cause == "line 9, load from shared memory: 32 wavefronts per request, 1 would do"
-
-
-def test_bytes_over_compulsory() -> None:
-    lines = [load(1, requests=1, sectors=10, ideal_sectors=10), load(2, requests=1, sectors=90, ideal_sectors=90)]
-    assert complaint_of(lines, Traffic(bytes=1.5), compulsory=3200) is None
-    complaint = complaint_of(lines, Traffic(bytes=1.5), compulsory=1600)
-    assert complaint is not None
-    assert complaint.line == 2
-    assert complaint.cause == (
-        "at m=8 n=4: 3,200 bytes moved, at most 2,400 are allowed (1,600 would do if nothing were moved twice);"
-        " most in line 2, load from a"
-    )
-
-
-def test_the_sample_is_drawn_from_everywhere() -> None:
-    values = compare.sample(torch.arange(100_000), seed=3)
-    assert values.min() < 1000
-    assert values.max() > 99_000

@@ -8,8 +8,6 @@ Most rejects are patches (course/rejects.py), and what they change is known to p
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
-from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -59,13 +57,11 @@ ACCEPTED = sorted((ROOT / "tests" / "accepts").glob("w*/*.py"))
 
 
 class Grader:
-    """Grades file after file, a reject once. While one is graded, a worker for the next of its exercise starts."""
+    """Grades each reject once on a device."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._reports: dict[tuple[Reject, grade.Device], Report] = {}
-        self._stack = ExitStack()
-        self._session: grade.Session | None = None
 
     def reject(self, reject: Reject, device: grade.Device = "cpu") -> Report:
         if (reject, device) not in self._reports:
@@ -74,23 +70,12 @@ class Grader:
         return self._reports[reject, device]
 
     def submission(self, name: str, submission: Path, device: grade.Device = "cpu") -> Report:
-        item = registry.find(name)
-        if self._session is None or (self._session.item, self._session.device) != (item, device):
-            self.close()
-            self._session = self._stack.enter_context(grade.Session(item, submission, device=device, warm=True))
-        self._session.submission = submission
-        return self._session(seed=1)
-
-    def close(self) -> None:
-        self._stack.close()
-        self._session = None
+        return grade.grade(registry.find(name), submission, device=device, seed=1)
 
 
 @pytest.fixture(scope="module")
-def grader(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Grader]:
-    grader = Grader(tmp_path_factory.mktemp("rejects"))
-    yield grader
-    grader.close()
+def grader(tmp_path_factory: pytest.TempPathFactory) -> Grader:
+    return Grader(tmp_path_factory.mktemp("rejects"))
 
 
 def named(name: str) -> Reject:

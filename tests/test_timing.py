@@ -13,8 +13,9 @@ import numpy as np
 import pytest
 import torch
 
-from kernelpath.grading.timing import LOOKS, RESOLUTION, Stopwatch, judge, order, ratio, settled
+from kernelpath.grading.timing import LOOKS, RESOLUTION, judge, order, ratio, settled
 from kernelpath.verdict import Interval
+from kernelpath.work.stopwatch import Stopwatch
 
 RUNS = 1500
 

@@ -1,0 +1,64 @@
+"""The limits on traffic, and the line that breaks one."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from kernelpath.course.spec import Traffic
+from kernelpath.grading.traffic import traffic_complaint
+from kernelpath.verdict import Complaint, LineTraffic
+
+
+def load(number: int, memory: str = "a", **counts: int) -> LineTraffic:
+    return LineTraffic("k.cu", number, "load from", memory, **counts)
+
+
+def complaint_of(lines: Sequence[LineTraffic], limits: Traffic, compulsory: int = 1) -> Complaint | None:
+    return traffic_complaint(lines, limits, compulsory, {"m": 8, "n": 4})
+
+
+def test_the_worst_access_of_a_line_is_named_with_what_would_do() -> None:
+    lines = [
+        load(3, requests=10, sectors=40, ideal_sectors=40),
+        load(4, requests=10, sectors=320, ideal_sectors=40),
+        load(4, "b", requests=10, sectors=10, ideal_sectors=40),
+    ]
+    complaint = complaint_of(lines, Traffic(sectors=1.5))
+    assert complaint is not None
+    assert (complaint.line, complaint.file) == (4, "k.cu")
+    assert complaint.cause == "line 4, load from a: 32 sectors per request, 4 would do"
+
+
+def test_vector_loads_are_not_punished_for_their_width() -> None:
+    assert complaint_of([load(3, requests=10, sectors=160, ideal_sectors=160)], Traffic(sectors=1.0)) is None
+
+
+def test_a_tail_may_be_uncoalesced() -> None:
+    body = load(3, requests=1000, sectors=4000, ideal_sectors=4000)
+    tail = load(9, requests=3, sectors=3, ideal_sectors=1)
+    assert complaint_of([body, tail], Traffic(sectors=1.3)) is None
+
+
+def test_many_small_scattered_accesses_count_together() -> None:
+    lines = [load(n, requests=1, sectors=8, ideal_sectors=1) for n in range(60)]
+    assert complaint_of(lines, Traffic(sectors=1.3)) is not None
+
+
+def test_bank_conflicts_are_named() -> None:
+    loads = load(8, requests=1, sectors=4, ideal_sectors=4)
+    lines = [loads, load(9, "shared memory", requests=4, wavefronts=128, ideal_wavefronts=4)]
+    complaint = complaint_of(lines, Traffic(bank_conflicts=0.5))
+    assert complaint is not None
+    assert complaint.cause == "line 9, load from shared memory: 32 wavefronts per request, 1 would do"
+
+
+def test_bytes_over_compulsory() -> None:
+    lines = [load(1, requests=1, sectors=10, ideal_sectors=10), load(2, requests=1, sectors=90, ideal_sectors=90)]
+    assert complaint_of(lines, Traffic(bytes=1.5), compulsory=3200) is None
+    complaint = complaint_of(lines, Traffic(bytes=1.5), compulsory=1600)
+    assert complaint is not None
+    assert complaint.line == 2
+    assert complaint.cause == (
+        "at m=8 n=4: 3,200 bytes moved, at most 2,400 are allowed (1,600 would do if nothing were moved twice);"
+        " most in line 2, load from a"
+    )
