@@ -7,6 +7,7 @@ import gc
 import os
 import re
 import resource
+import shutil
 import sys
 import tempfile
 import threading
@@ -43,9 +44,15 @@ def give_up(source: Path, own: Path) -> int:
     """
     installed = [sys.prefix, sys.base_prefix, *(entry for entry in sys.path if entry)]
     libraries = os.environ.get("LD_LIBRARY_PATH", "").split(":")
-    readable: list[str | Path] = [*_SYSTEM, *installed, *filter(None, libraries), source]
+    readable: list[str | Path] = [*_SYSTEM, *_compilers(), *installed, *filter(None, libraries), source]
     devices = [device for name in _DEVICES for device in Path("/dev").glob(name)]
     return landlock.restrict([Path(one) for one in readable], [own, *devices])
+
+
+def _compilers() -> list[Path]:
+    """Where the C compilers are installed that Triton may call for its launchers."""
+    found = [shutil.which(name) for name in (os.environ.get("CC", "cc"), "gcc", "clang")]
+    return [prefix for one in found if one for prefix in (Path(one).parent, Path(one).resolve().parent.parent)]
 
 
 def keep_in(own: Path) -> None:
