@@ -1,4 +1,4 @@
-"""The cache's two layers, and writing so that nobody reads half of a file."""
+"""The cache, and writing so that nobody reads half of a file."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from kernelpath.files import cache_read, cache_root, cache_write, write_atomically
+from kernelpath import files
+from kernelpath.files import cache_read, cache_root, cache_write, use_root, write_atomically
 
 KEY = "ab12"
 
@@ -16,14 +17,7 @@ KEY = "ab12"
 @pytest.fixture(autouse=True)
 def shared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("KERNELPATH_CACHE", str(tmp_path / "shared"))
-    monkeypatch.delenv("KERNELPATH_CACHE_PRIVATE", raising=False)
     return tmp_path / "shared"
-
-
-@pytest.fixture
-def private(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setenv("KERNELPATH_CACHE_PRIVATE", str(tmp_path / "private"))
-    return tmp_path / "private"
 
 
 def test_what_is_written_is_read_back(shared: Path) -> None:
@@ -35,18 +29,15 @@ def test_what_is_written_is_read_back(shared: Path) -> None:
     assert (shared / "simt" / "ab" / KEY).read_bytes() == b"one"
 
 
-def test_the_private_layer_takes_all_writes_and_is_read_first(
-    shared: Path, private: Path, monkeypatch: pytest.MonkeyPatch
+def test_a_process_with_a_folder_of_its_own_does_not_look_elsewhere(
+    shared: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.delenv("KERNELPATH_CACHE_PRIVATE")
     cache_write("simt", KEY, b"shared")
-    cache_write("simt", "cd34", b"only shared")
-    monkeypatch.setenv("KERNELPATH_CACHE_PRIVATE", str(private))
-    cache_write("simt", KEY, b"private")
-    assert cache_read("simt", KEY) == b"private"
-    assert cache_read("simt", "cd34") == b"only shared"
-    monkeypatch.delenv("KERNELPATH_CACHE_PRIVATE")
-    assert cache_read("simt", KEY) == b"shared"
+    monkeypatch.setattr(files, "_root", None)  # restores it
+    use_root(tmp_path / "own")
+    assert cache_read("simt", KEY) is None
+    cache_write("simt", KEY, b"own")
+    assert (shared / "simt" / "ab" / KEY).read_bytes() == b"shared"
 
 
 def test_a_cache_that_cannot_be_written_only_costs_time(shared: Path) -> None:
@@ -66,7 +57,7 @@ def test_a_write_that_fails_leaves_the_old_file_and_nothing_else(
 ) -> None:
     path = tmp_path / "state"
     write_atomically(path, b"old")
-    monkeypatch.setattr(os, "replace", lambda *_: (_ for _ in ()).throw(OSError("no space")))
+    monkeypatch.setattr(os, "replace", lambda *_: (_ for _ in ()).throw(OSError(28, "no space")))
     with pytest.raises(OSError, match="no space"):
         write_atomically(path, b"new")
     assert path.read_bytes() == b"old"

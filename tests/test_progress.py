@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from kernelpath import files
 from kernelpath.course import progress
 from kernelpath.course.progress import NOTHING, NotSaved, Progress, Record, Score, with_report
 from kernelpath.verdict import Interval, Measurement, Report, Verdict
@@ -90,14 +91,14 @@ def test_ctrl_c_after_the_file_is_in_place_is_still_ctrl_c(tmp_path: Path, monke
 
     monkeypatch.setattr(os, "replace", interrupted)
     with pytest.raises(KeyboardInterrupt):
-        progress.write_atomically(tmp_path / "file", "new")
+        files.write_atomically(tmp_path / "file", "new")
     assert (tmp_path / "file").read_text() == "new"
 
 
 def test_others_may_read_what_is_written_as_far_as_the_umask_lets_them(tmp_path: Path) -> None:
     before = os.umask(0o027)
     try:
-        progress.write_atomically(tmp_path / "page.html", "text")
+        files.write_atomically(tmp_path / "page.html", "text")
     finally:
         os.umask(before)
     assert (tmp_path / "page.html").stat().st_mode & 0o777 == 0o640
@@ -105,7 +106,7 @@ def test_others_may_read_what_is_written_as_far_as_the_umask_lets_them(tmp_path:
 
 def test_what_cannot_be_written_is_named_as_it_was_asked_for(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError) as caught:
-        progress.write_atomically(tmp_path / "absent" / "page.html", "text")
+        files.write_atomically(tmp_path / "absent" / "page.html", "text")
     assert caught.value.filename == str(tmp_path / "absent" / "page.html")
 
 

@@ -13,11 +13,10 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-import platformdirs
-
 from kernelpath import packages, words
 from kernelpath.course.registry import import_file
 from kernelpath.device import gpu
+from kernelpath.files import cache_root
 
 _THREADS = 32
 _NVIDIA = "0x10de"
@@ -152,7 +151,7 @@ def headers() -> Finding:
 
 def cache() -> Finding:
     """The folder of compiled kernels, its size, and whether it can be written."""
-    folder = Path(os.environ.get("KERNELPATH_CACHE") or platformdirs.user_cache_dir("kernelpath"))
+    folder = cache_root()
     size = sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
     try:
         folder.mkdir(parents=True, exist_ok=True)

@@ -1,71 +1,73 @@
 """Where kernelpath keeps files on this computer, and how it writes them.
 
-The cache has two layers. KERNELPATH_CACHE names the shared one, else the user's own folder is it. Where
-KERNELPATH_CACHE_PRIVATE names another, reads look there first and writes go there only: what an untrusted process
-writes is then not what the next one reads. Nothing read from a cache is to be believed before it is checked.
+KERNELPATH_CACHE names the folder of the cache, else the user's own is it. A submission's process uses a folder of its
+own (`use_root`): what it leaves there is never what another one reads. Nothing read from a cache is to be believed
+before it is checked.
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
-import tempfile
-from contextlib import suppress
+import secrets
 from pathlib import Path
 
 from platformdirs import user_cache_path
 
-__all__ = ["cache_read", "cache_root", "cache_write", "write_atomically"]
+__all__ = ["cache_read", "cache_root", "cache_write", "use_root", "write_atomically"]
+
+_root: Path | None = None
+
+
+def use_root(folder: Path) -> None:
+    """Let the cache of this process be in `folder`, whatever the environment says."""
+    global _root
+    _root = folder
 
 
 def cache_root() -> Path:
-    """The folder of the shared cache."""
+    """The folder of the cache."""
+    if _root is not None:
+        return _root
     named = os.environ.get("KERNELPATH_CACHE")
     return Path(named) if named else user_cache_path("kernelpath")
 
 
 def cache_read(kind: str, key: str) -> bytes | None:
-    """What was kept as ``key`` among things of one ``kind``; None where nothing was, or it cannot be read."""
-    for root in _private(), cache_root():
-        if root is not None:
-            with suppress(OSError):
-                return _place(root, kind, key).read_bytes()
+    """What was kept as `key` among things of one `kind`; None where nothing was, or it cannot be read."""
+    with contextlib.suppress(OSError):
+        return _place(kind, key).read_bytes()
     return None
 
 
 def cache_write(kind: str, key: str, data: bytes) -> None:
-    """Keep ``data``. A folder that cannot be written is no error: it only costs time."""
-    with suppress(OSError):
-        write_atomically(_place(_private() or cache_root(), kind, key), data)
+    """Keep `data`. A folder that cannot be written is no error: it only costs time."""
+    place = _place(kind, key)
+    with contextlib.suppress(OSError):
+        place.parent.mkdir(parents=True, exist_ok=True)
+        write_atomically(place, data)
 
 
-def write_atomically(path: Path, data: bytes) -> None:
-    """Write a file so that nobody ever reads half of it; makes its folder. Raises OSError."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    handle, name = tempfile.mkstemp(prefix=f".{path.name[:40]}.", dir=path.parent)
+def write_atomically(path: Path, content: str | bytes) -> None:
+    """Write a file so that whoever reads it, at any moment, finds the old or the new content whole.
+
+    Raises OSError, with `path` as its file name.
+    """
+    beside = path.with_name(f"{path.name}.{secrets.token_hex(4)}.tmp")
     try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(data)
-        os.chmod(name, 0o666 & ~_umask())  # subtle: mkstemp's files are for their owner only
-        os.replace(name, path)
-    except BaseException:
-        with suppress(OSError):
-            os.unlink(name)
+        with beside.open("xb") as file:  # not by tempfile, whose files nobody else may read: a page is to be shown
+            file.write(content.encode() if isinstance(content, str) else content)
+        os.replace(beside, path)
+    except BaseException as error:
+        with contextlib.suppress(OSError):  # Ctrl-C may come when it has already been renamed
+            beside.unlink()
+        if isinstance(error, OSError):
+            error.filename = str(path)
         raise
 
 
-def _private() -> Path | None:
-    named = os.environ.get("KERNELPATH_CACHE_PRIVATE")
-    return Path(named) if named else None
-
-
-def _place(root: Path, kind: str, key: str) -> Path:
+def _place(kind: str, key: str) -> Path:
     """Keys are hexadecimal digests: nothing in them leads out of the folder."""
     if not (kind.isidentifier() and key.isalnum()):
         raise ValueError(f"{kind!r}, {key!r} is not the name of something in the cache")
-    return root / kind / key[:2] / key
-
-
-def _umask() -> int:
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask
+    return cache_root() / kind / key[:2] / key

@@ -15,8 +15,9 @@ from kernelpath import words
 from kernelpath.cli import grading
 from kernelpath.cli.common import NOT_YET, PASSED, Failure, device_option, errors, out, seed_option, warn
 from kernelpath.course import progress
-from kernelpath.course.progress import Progress, write_atomically
+from kernelpath.course.progress import Progress
 from kernelpath.exam import NotValid
+from kernelpath.files import write_atomically
 from kernelpath.show import view
 
 if TYPE_CHECKING:

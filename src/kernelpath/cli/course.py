@@ -11,8 +11,9 @@ from kernelpath import words
 from kernelpath.cli import record
 from kernelpath.cli.common import PASSED, Failure, name_argument, out, warn
 from kernelpath.course import lesson, registry
-from kernelpath.course.progress import Progress, write_atomically
+from kernelpath.course.progress import Progress
 from kernelpath.course.registry import Item
+from kernelpath.files import write_atomically
 from kernelpath.show import overview, view
 
 

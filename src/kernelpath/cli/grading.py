@@ -11,8 +11,8 @@ from typing import Any
 
 from kernelpath.cli.common import Failure, errors, out
 from kernelpath.course import lesson
-from kernelpath.course.progress import write_atomically
 from kernelpath.course.registry import Item
+from kernelpath.files import write_atomically
 from kernelpath.show import view
 from kernelpath.verdict import Report, encode
 

@@ -24,8 +24,9 @@ from kernelpath.cli.common import (
 )
 from kernelpath.cli.record import records, remember
 from kernelpath.course import progress, registry
-from kernelpath.course.progress import Progress, write_atomically
+from kernelpath.course.progress import Progress
 from kernelpath.course.registry import Item, Tree
+from kernelpath.files import write_atomically
 from kernelpath.show import view
 
 

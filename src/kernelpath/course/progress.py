@@ -6,8 +6,6 @@ import contextlib
 import dataclasses
 import fcntl
 import json
-import os
-import secrets
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -15,6 +13,7 @@ from datetime import date
 from pathlib import Path
 from typing import Literal
 
+from kernelpath.files import write_atomically
 from kernelpath.verdict import Report, ValidationError, Verdict, decode, encode
 
 FOLDER = ".kernelpath"
@@ -201,24 +200,6 @@ def folder(root: Path) -> Path:
     if not ignore.exists():
         ignore.write_text("*\n", encoding="utf-8")
     return kept
-
-
-def write_atomically(path: Path, content: str | bytes) -> None:
-    """Write a file so that whoever reads it, at any moment, finds the old or the new content whole.
-
-    Raises OSError, with `path` as its file name.
-    """
-    beside = path.with_name(f"{path.name}.{secrets.token_hex(4)}.tmp")
-    try:
-        with beside.open("xb") as file:  # not by tempfile, whose files nobody else may read: a page is to be shown
-            file.write(content.encode() if isinstance(content, str) else content)
-        os.replace(beside, path)
-    except BaseException as error:
-        with contextlib.suppress(OSError):  # Ctrl-C may come when it has already been renamed
-            beside.unlink()
-        if isinstance(error, OSError):
-            error.filename = str(path)
-        raise
 
 
 @contextlib.contextmanager

@@ -10,9 +10,9 @@ from typing import Any
 import tomlkit
 import tomlkit.exceptions
 
-from kernelpath.course.progress import write_atomically
 from kernelpath.exam import NotValid
 from kernelpath.exam.questions import Asked, Exam
+from kernelpath.files import write_atomically
 
 ANSWERS = "answers.toml"
 

@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
-import base64
 import hashlib
-import json
-import os
 import re
-import tempfile
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
-from pathlib import Path
 from typing import Any
 
-import platformdirs
+import msgspec
 from cuda import pathfinder
 from cuda.bindings import nvrtc
 
 from kernelpath import lanes, packages
+from kernelpath.files import cache_read, cache_write
 
 COMMON_OPTIONS = (
     "-lineinfo",  # counters and faults name the learner's line
@@ -63,11 +59,10 @@ def compile_kernel(source: str, file: str, name: str, architecture: str, options
     if re.search(r'#\s*include\s*"', source):  # the key below would not see that file change
         return _compile(source, file, name, flags)
     key = hashlib.sha256(repr((source, file, name, flags, _version())).encode()).hexdigest()
-    cached = _cache_folder() / f"{key}.json"
-    binary = _read(cached)
+    binary = _decoded(cache_read("cuda", key))
     if binary is None:
         binary = _compile(source, file, name, flags)
-        _write(cached, binary)
+        cache_write("cuda", key, msgspec.msgpack.encode(binary))
     return binary
 
 
@@ -213,24 +208,8 @@ def ptx_types(ptx: str, mangled: str) -> list[str]:
 # The cache on disk
 
 
-def _cache_folder() -> Path:
-    folder = os.environ.get("KERNELPATH_CACHE") or platformdirs.user_cache_dir("kernelpath")
-    return Path(folder) / "cuda"
-
-
-def _read(cached: Path) -> Binary | None:
-    try:
-        entry = json.loads(cached.read_text())
-        return Binary(entry["mangled"], entry["ptx"], base64.b64decode(entry["cubin"]))
-    except (OSError, ValueError, KeyError):
-        return None
-
-
-def _write(cached: Path, binary: Binary) -> None:
-    """Atomic: another process sees the whole file or none. A folder that cannot be written only costs time."""
-    entry = {"mangled": binary.mangled, "ptx": binary.ptx, "cubin": base64.b64encode(binary.cubin).decode()}
-    with suppress(OSError):
-        cached.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.NamedTemporaryFile("w", dir=cached.parent, suffix=".tmp", delete=False) as partial:
-            json.dump(entry, partial)
-        os.replace(partial.name, cached)
+def _decoded(content: bytes | None) -> Binary | None:
+    """A binary from the cache; None for anything else."""
+    with suppress(msgspec.MsgspecError):
+        return msgspec.msgpack.decode(content or b"", type=Binary)
+    return None

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from kernelpath.course.progress import write_atomically
+from kernelpath.files import write_atomically
 from kernelpath.verdict import Report, ValidationError, decode, encode
 
 UNFINISHED = ""

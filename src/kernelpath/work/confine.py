@@ -18,6 +18,7 @@ from typing import Any
 
 import torch
 
+from kernelpath import files
 from kernelpath.work import landlock
 
 SUBMISSION = "submission"
@@ -57,9 +58,9 @@ def _compilers() -> list[Path]:
 
 def keep_in(own: Path) -> None:
     """Let compilers, and what asks for a temporary file, write below this folder."""
-    for name in ("tmp", "cuda", "triton", "cache"):
+    for name in ("tmp", "cuda", "triton"):
         (own / name).mkdir(parents=True, exist_ok=True)
-    os.environ["KERNELPATH_CACHE"] = str(own / "cache")
+    files.use_root(own / "cache")
     os.environ["TRITON_CACHE_DIR"] = str(own / "triton")
     os.environ["CUDA_CACHE_PATH"] = str(own / "cuda")
     os.environ["TMPDIR"] = tempfile.tempdir = str(own / "tmp")
