@@ -6,8 +6,6 @@ import platform
 import random
 import time
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass, replace
 from importlib import metadata
 from pathlib import Path
 from typing import Literal
@@ -15,20 +13,20 @@ from typing import Literal
 import torch
 
 from kernelpath import packages
-from kernelpath.course import registry, stubs
-from kernelpath.course.problem import Case
+from kernelpath.course import registry
 from kernelpath.course.registry import Item
 from kernelpath.device import gpu
 from kernelpath.device import messages as device_messages
-from kernelpath.grading import compare, conduct, measure, traffic
-from kernelpath.grading.conduct import Evidence
-from kernelpath.grading.kinds import Kind, kind_of
-from kernelpath.grading.truth import derive, draw_inputs, drawn_cases, expected_outputs, output_dtype
-from kernelpath.verdict import CaseResult, Complaint, LineTraffic, Measurement, Report, Verdict
+from kernelpath.grading import conduct, measure, traffic
+from kernelpath.grading.beside import Beside
+from kernelpath.grading.cases import Cases, Graded
+from kernelpath.grading.kinds import kind_of
+from kernelpath.grading.subject import Subject
+from kernelpath.grading.truth import derive
+from kernelpath.grading.workers import Workers
+from kernelpath.verdict import Complaint, LineTraffic, Measurement, Report, Verdict
 from kernelpath.work import messages
-from kernelpath.work.host import Machines, Worker
-from kernelpath.work.runner import Runner, Stopped, Usage
-from kernelpath.work.workspace import Workspace
+from kernelpath.work.runner import Stopped, Usage
 
 __all__ = ["Device", "Progress", "Session", "Usage", "device_name", "grade", "resolve_device", "versions"]
 
@@ -41,31 +39,11 @@ PROFILE_SECONDS = 60.0
 OLDEST = (7, 5)
 """The least compute capability that the compilers of CUDA 13 still know."""
 
-SMALL = 0.25
-"""The share of the largest case's bytes up to which a case is run a third time."""
-
 PTX_MACHINE = (8, 0)
 """The compute capability that the PTX machine has."""
 
-_FAULTS = (Verdict.OUT_OF_BOUNDS, Verdict.UNINITIALIZED, Verdict.RACE, Verdict.BARRIER)
-"""Complaints of the PTX machine that hold on any GPU, also where the result came out right."""
-
-_BY_A_KERNEL = (Verdict.WRONG_VALUES, Verdict.NOT_WRITTEN, Verdict.MUTATED_INPUT, Verdict.OUT_OF_BOUNDS)
-"""What a kernel does rather than its launch."""
-
-_SYMPTOMS = (*_BY_A_KERNEL, Verdict.CRASHED, Verdict.TIMED_OUT)
-"""What a GPU shows of a fault whose cause and line the PTX machine can tell."""
-
 _ONCE_MORE = -1
 """In place of a case's index, to draw other values."""
-
-_ENDS_GRADING = (
-    Verdict.NOT_STARTED,
-    Verdict.COMPILE_ERROR,
-    Verdict.TIMED_OUT,
-    Verdict.TAMPERED,
-    Verdict.UNAVAILABLE,
-)
 
 
 def grade(
@@ -110,11 +88,10 @@ class Session:
         self.submission = submission.absolute()
         self.exercise = registry.load(item)
         self.device = resolve_device(device)
-        self.hidden = hidden
+        self.workers = Workers(item, self.exercise, self.submission, self.device, hidden)
+        self.subject = Subject(item, self.exercise, self.submission, self.device, self.workers)
         self._warm = warm
-        self._machines = Machines()
-        self._waiting: list[Worker] = []
-        self._start_waiting()
+        self._prepare()
 
     def __call__(
         self, *, seed: int | None = None, report_progress: Progress | None = None, bench: bool = False
@@ -128,7 +105,7 @@ class Session:
             return grading.report(bench)
         finally:
             grading.close()
-            self._start_waiting()
+            self._prepare()
 
     def heaviest(self, *, seed: int = 0, report_progress: Progress | None = None) -> device_messages.Drawn:
         """The launch of the largest case that executed most, with its counters by line and one warp's addresses.
@@ -142,51 +119,15 @@ class Session:
         finally:
             grading.close()
 
-    def runner(self, device: Literal["cpu", "cuda"]) -> Runner:
-        """The submission, to be loaded on that device."""
-        machines = self._machines if kind_of(self.exercise, device).on_machine else None
-        return Runner(lambda: self._take_worker(device), self._copy, self.hidden, device, machines)
-
-    @property
-    def _workspace(self) -> Workspace:
-        return Workspace(self.submission)
-
-    def _copy(self) -> Path:
-        """The submission as it is graded. Of the reference kernels each is alone."""
-        return self._workspace.copy(alone=self.submission.is_relative_to(self.item.root / "solutions"))
-
-    def _take_worker(self, device: Literal["cpu", "cuda"]) -> Worker:
-        """A worker without a submission: the one that waits, where it was started for this device."""
-        return self._waiting.pop(0) if device == self.device and self._waiting else self._started(device)
-
-    def _start_waiting(self) -> None:
-        """As many as a grading takes, if it is to find them ready."""
-        wanted = (2 if kind_of(self.exercise, self.device).on_machine else 1) if self._warm else 0
-        while len(self._waiting) < wanted:
-            self._waiting.append(self._started(self.device))
-
-    def _started(self, device: Literal["cpu", "cuda"]) -> Worker:
-        worker = Worker()
-        machine = self._machines.take() if kind_of(self.exercise, device).on_machine else None
-        worker.start(str(self.item.root), self.item.stem, device, machine, self._workspace)
-        return worker
+    def _prepare(self) -> None:
+        if self._warm:
+            self.workers.prepare()
 
     def __enter__(self) -> Session:
         return self
 
     def __exit__(self, *_: object) -> None:
-        for worker in self._waiting:
-            worker.close()
-        self._machines.drop()
-        self._workspace.clean()
-
-
-@dataclass(frozen=True)
-class _Graded:
-    """A case's end, with what was seen of it."""
-
-    result: CaseResult
-    evidence: Evidence | None = None
+        self.workers.close()
 
 
 class _Grading:
@@ -198,19 +139,21 @@ class _Grading:
     """
 
     def __init__(self, session: Session, seed: int, progress: Progress) -> None:
-        self.session, self.seed, self.progress = session, seed, progress
+        self.subject, self.seed, self.progress = session.subject, seed, progress
         self.item, self.exercise, self.device = session.item, session.exercise, session.device
         self._kind = kind_of(self.exercise, self.device)
-        self._runner = session.runner(self.device)
-        self._twin = session.runner("cpu") if self._kind.on_machine else None
+        self._runner = session.workers.runner(self.device)
+        self._twin = session.workers.runner("cpu") if self._kind.on_machine else None
         runs_there = self.exercise.is_kernel and (self.exercise.requires or PTX_MACHINE) <= PTX_MACHINE
-        self._beside = _Beside(self) if self.device == "cuda" and runs_there else None
+        beside = self.device == "cuda" and runs_there
+        self._beside = Beside(self.exercise, lambda: session.workers.runner("cpu"), seed) if beside else None
+        self._cases = Cases(self.subject, seed, progress, self._runner, self._twin, explain=beside)
         self._largest = max(self.exercise.cases, key=lambda case: self.exercise.bytes_moved(**case))
         self._begun = time.monotonic()
 
     def report(self, bench: bool) -> Report:
         """Every case, then traffic, then time; the first complaint is the verdict."""
-        graded: list[_Graded] = []
+        graded: list[Graded] = []
         lines: tuple[LineTraffic, ...] = ()
         measurement: Measurement | None = None
         disturbed: tuple[str, ...] = ()
@@ -218,8 +161,8 @@ class _Grading:
         if complaint is None:
             if self._beside is not None:
                 self._beside.begin(self._largest)
-            graded = self._cases()
-            complaint = next((_complaint_of(g.result) for g in graded if not g.result.verdict.passed), None)
+            graded = self._cases.run()
+            complaint = next((one.complaint for one in graded if one.complaint), None)
         if complaint is None and self.device == "cuda" and self.exercise.is_kernel:
             complaint = self._profile()
         if complaint is None:
@@ -229,11 +172,12 @@ class _Grading:
             disturbed = self._neighbours()
         self.close()
         verdict = complaint.verdict if complaint else Verdict.PASSED
-        blamed = self._shown(complaint.file) if complaint else ""
+        blamed = self.subject.shown(complaint.file) if complaint else ""
+        blamed or self.subject.suspect(verdict)
         return Report(
             exercise=self.item.stem,
             title=self.item.title,
-            submission=self._shown(str(self.session.submission)),
+            submission=self.subject.shown(str(self.subject.submission)),
             device=device_name(self.device),
             seed=self.seed,
             verdict=verdict,
@@ -241,7 +185,9 @@ class _Grading:
             file=blamed,
             line=complaint.line if complaint else 0,
             stars=measure.stars(measurement, verdict),
-            next_step=verdict.then.format(file=blamed or self._suspect(verdict), name=self.item.name, seed=self.seed),
+            next_step=verdict.then.format(
+                file=blamed or self.subject.suspect(verdict), name=self.item.name, seed=self.seed
+            ),
             not_measured=measure.not_measured(self.exercise, measurement, verdict) + disturbed,
             cases=tuple(g.result for g in graded),
             traffic=lines,
@@ -281,110 +227,7 @@ class _Grading:
         reason = f"needs sm_{needed[0]}{needed[1]}, {machine} has sm_{found[0]}{found[1]}; not run"
         return Complaint(Verdict.UNAVAILABLE, reason)
 
-    def _cases(self) -> list[_Graded]:
-        cases = [*self.exercise.cases, *drawn_cases(self.exercise, self.seed)]
-        if self._twin is not None:
-            self._runner.prepare()
-            self._twin.prepare()
-        graded: list[_Graded] = []
-        for index, case in enumerate(cases):
-            self.progress(f"case {index + 1} of {len(cases)}")
-            first_to_fail = all(earlier.result.verdict.passed for earlier in graded)
-            graded.append(self._case(self._runner, case, index, explain=first_to_fail))
-            if graded[-1].result.verdict in _ENDS_GRADING or self._runner.hopeless:
-                break
-        if self._twin is not None and all(one.result.verdict.passed for one in graded):
-            self._compare_with_twin(self._twin, cases, graded)
-        return graded
-
-    def _compare_with_twin(self, twin: Runner, cases: Sequence[Case], graded: list[_Graded]) -> None:
-        """Every case in the second process, with other values: right again, and launched with the same."""
-        for index, case in enumerate(cases):
-            self.progress(f"case {index + 1} once more, with other values")
-            again = self._case(twin, case, len(cases) + index, explain=True, like=graded[index].evidence)
-            if not again.result.verdict.passed:
-                graded[index] = again
-                return
-        for index in self._small(cases):
-            self.progress(f"case {index + 1}, whose size has been seen before")
-            again = self._case(twin, cases[index], 2 * len(cases) + index, explain=True)
-            if not again.result.verdict.passed:
-                graded[index] = again
-                return
-
-    def _small(self, cases: Sequence[Case]) -> list[int]:
-        """The cases that cost little: what is kept from a call and must not be shows at any size that comes again."""
-        sizes = [self.exercise.bytes_moved(**case) for case in cases]
-        return [index for index, size in enumerate(sizes) if size <= SMALL * max(sizes)]
-
-    def _case(self, runner: Runner, case: Case, index: int, explain: bool, like: Evidence | None = None) -> _Graded:
-        """Run one case and compare. explain: let the PTX machine tell the cause of what fails on a GPU.
-
-        like: what another process launched for other values. Then warps and blocks run in the opposite order, too.
-        """
-        begun = time.monotonic()
-        evidence, complaint = self._tried(self._kind, runner, case, index, like)
-        if explain and self._beside is not None and complaint is not None and complaint.verdict in _SYMPTOMS:
-            complaint = self._explained(case, index, complaint)
-        if complaint is not None and complaint.verdict in _BY_A_KERNEL:
-            complaint = self._empty_kernel() or complaint
-        seconds = time.monotonic() - begun
-        if complaint is None:
-            return _Graded(CaseResult(case, Verdict.PASSED, seconds=seconds), evidence)
-        file = self._shown(complaint.file)
-        return _Graded(CaseResult(case, complaint.verdict, complaint.cause, file, complaint.line, seconds), evidence)
-
-    def _explained(self, case: Case, index: int, complaint: Complaint) -> Complaint:
-        """The PTX machine's complaint about a case that failed on the GPU, where that says more."""
-        self.progress("looking for the cause on the PTX machine")
-        runner = self.session.runner("cpu")
-        try:
-            _, cause = self._tried(kind_of(self.exercise, "cpu"), runner, case, index)
-        finally:
-            runner.close()
-        if cause is None or cause.verdict not in (complaint.verdict, *_FAULTS):
-            return complaint
-        return cause
-
-    def _tried(
-        self, kind: Kind, runner: Runner, case: Case, index: int, like: Evidence | None = None
-    ) -> tuple[Evidence | None, Complaint | None]:
-        """What was seen of a case, and what is wrong with it."""
-        seed = derive(self.seed, index)
-        try:
-            evidence = kind.call(runner, case, seed, reverse=like is not None)
-            complaint = self._judged(evidence, draw_inputs(self.exercise, case, seed, runner.device))
-            if complaint is None and like is not None:
-                complaint = conduct.difference(like, evidence, self.exercise.entry)
-            if complaint is not None and complaint.element is not None:
-                complaint = kind.with_writer(runner, evidence, complaint, self.item.lane)
-        except Stopped as stopped:
-            return None, self._placed(stopped.complaint)
-        return evidence, self._placed(complaint)
-
-    def _judged(self, evidence: Evidence, inputs: Sequence[object]) -> Complaint | None:
-        if evidence.complaint is not None:
-            return evidence.complaint
-        expected = expected_outputs(self.exercise, inputs)
-        if len(evidence.outputs) != len(expected):
-            cause = f"{self.exercise.entry} returned {len(evidence.outputs)} tensors, expected {len(expected)}"
-            return Complaint(Verdict.WRONG_TYPE, cause)
-        dtype = output_dtype(self.exercise, inputs)
-        complaint = compare.judge(evidence.outputs, expected, self.exercise.tolerance, dtype)
-        comparable = complaint is None or complaint.verdict is Verdict.WRONG_VALUES
-        if comparable and self.exercise.check is not None and (said := self.exercise.check(inputs, evidence.outputs)):
-            return Complaint(Verdict.WRONG_VALUES, said)
-        return complaint
-
-    def _placed(self, complaint: Complaint | None) -> Complaint | None:
-        """The complaint about a file beside the submission, with the whole path to it."""
-        if complaint is None:
-            return None
-        if complaint.file:
-            return replace(complaint, file=str(self.session.submission.with_name(Path(complaint.file).name)))
-        return replace(complaint, file=str(self.session.submission)) if complaint.line else complaint
-
-    def _traffic(self, graded: Sequence[_Graded]) -> tuple[tuple[LineTraffic, ...], Complaint | None]:
+    def _traffic(self, graded: Sequence[Graded]) -> tuple[tuple[LineTraffic, ...], Complaint | None]:
         """The largest case's counters, and the first limit that they break."""
         if self.device == "cuda":
             if self._beside is None:
@@ -392,7 +235,7 @@ class _Grading:
             self.progress("counting traffic on the PTX machine")
             lines, complaint = self._beside.counted()
             if complaint is not None:
-                return (), self._placed(complaint)
+                return (), self.subject.placed(complaint)
             case = self._largest
         else:
             largest = max(graded, key=lambda g: self.exercise.bytes_moved(**g.result.case))
@@ -401,10 +244,10 @@ class _Grading:
         complaint = traffic.traffic_complaint(lines, self.exercise.traffic, compulsory, case)
         if complaint is not None and self.device == "cpu":
             # what a first call tries out, as autotuning does, is no cost
-            again = self._case(self._runner, case, _ONCE_MORE, explain=False).evidence
+            again = self._cases.one(self._runner, case, _ONCE_MORE, explain=False).evidence
             lines = again.traffic if again is not None and again.traffic else lines
             complaint = traffic.traffic_complaint(lines, self.exercise.traffic, compulsory, case)
-        return lines, self._placed(complaint)
+        return lines, self.subject.placed(complaint)
 
     def _profile(self) -> Complaint | None:
         """Which kernels the GPU ran, at the size that is timed where there is one."""
@@ -429,28 +272,6 @@ class _Grading:
     def _neighbours(self) -> tuple[str, ...]:
         found = gpu.neighbours(self._runner.pids, gpu.gpu_id())
         return tuple(f"an undisturbed time: {one.told}" for one in found)
-
-    def _empty_kernel(self) -> Complaint | None:
-        """A launch of a kernel that is still the stub's."""
-        source = self.session.submission.with_suffix(".cu")
-        line = stubs.empty_kernel(source.read_text(encoding="utf-8")) if source.is_file() else 0
-        if not line:
-            return None
-        return Complaint(Verdict.NOT_STARTED, "the kernel is launched, but writes nothing yet", str(source), line)
-
-    def _suspect(self, verdict: Verdict) -> str:
-        """What to fix where the complaint names no file."""
-        source = self.session.submission.with_suffix(".cu")
-        if verdict in _BY_A_KERNEL and source.is_file():
-            return f"{self._shown(str(source))}, or its launch in the .py"
-        return self._shown(str(self.session.submission))
-
-    def _shown(self, file: str) -> str:
-        """A path as the learner would type it: relative to the checkout where it lies inside."""
-        if not file:
-            return ""
-        path = Path(file)
-        return str(path.relative_to(self.item.root)) if path.is_relative_to(self.item.root) else file
 
 
 def resolve_device(device: Device) -> Literal["cpu", "cuda"]:
@@ -477,47 +298,3 @@ def versions() -> dict[str, str]:
         except metadata.PackageNotFoundError:
             continue
     return found
-
-
-def _complaint_of(result: CaseResult) -> Complaint:
-    return Complaint(result.verdict, result.cause, result.file, result.line)
-
-
-class _Beside:
-    """The largest case on the PTX machine, while the GPU is busy with the others."""
-
-    def __init__(self, grading: _Grading) -> None:
-        self._grading = grading
-        self._runners = [grading.session.runner("cpu") for _ in range(2)]
-        self._found: Future[tuple[tuple[LineTraffic, ...], Complaint | None]] | None = None
-
-    def begin(self, case: Case) -> None:
-        for runner in self._runners:
-            runner.prepare()
-        pool = ThreadPoolExecutor(1)
-        self._found = pool.submit(self._both, case)
-        pool.shutdown(wait=False)
-
-    def counted(self) -> tuple[tuple[LineTraffic, ...], Complaint | None]:
-        """Counters, or a complaint that holds on any GPU; waits for it."""
-        assert self._found is not None
-        return self._found.result()
-
-    def close(self) -> None:
-        for runner in self._runners:
-            runner.close()
-
-    def _both(self, case: Case) -> tuple[tuple[LineTraffic, ...], Complaint | None]:
-        grading, kind = self._grading, kind_of(self._grading.exercise, "cpu")
-        first: Evidence | None = None
-        for runner, what in zip(self._runners, ("counting", "comparing"), strict=True):
-            try:
-                evidence = kind.call(runner, case, derive(grading.seed, what), reverse=first is not None)
-            except Stopped as stopped:
-                return (), stopped.complaint if stopped.complaint.verdict in _FAULTS else None
-            if evidence.complaint is not None:
-                return (), evidence.complaint
-            if first is not None and (complaint := conduct.difference(first, evidence, grading.exercise.entry)):
-                return (), complaint
-            first = evidence
-        return first.traffic if first else (), None

@@ -21,9 +21,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from kernelpath.course import labs, registry
+from kernelpath.course import registry
 from kernelpath.course.errors import Withheld
-from kernelpath.course.spec import Exercise
 from kernelpath.device import api
 from kernelpath.device.client import Client
 from kernelpath.device.messages import ToClient
@@ -31,9 +30,10 @@ from kernelpath.lanes import on_compiling
 from kernelpath.verdict import Complaint, Verdict
 from kernelpath.wire import Gone, Wire
 from kernelpath.work import confine, messages
-from kernelpath.work.blame import EntryError, NotTheSubmission, WrongType, blame
-from kernelpath.work.tensors import dtype_name, fingerprint, poison_, sample, to_bytes
-from kernelpath.work.watch import Guards, Journal, Notes, Watch
+from kernelpath.work.blame import EntryError, NotTheSubmission, blame
+from kernelpath.work.call import Call, plain_outputs
+from kernelpath.work.tensors import fingerprint, poison_, sample, to_bytes
+from kernelpath.work.watch import Journal, Notes, Watch
 from kernelpath.work.witness import Snapshot, SubmissionThread
 
 Answer = messages.Answer
@@ -153,7 +153,7 @@ class _Worker:
             result = self._thread.call(self._entry, *inputs, within=Watch(poisoned))
         taken = {value.untyped_storage().data_ptr() for value in inputs if isinstance(value, torch.Tensor)}
         shares = lambda output: output.untyped_storage().data_ptr() in taken  # noqa: E731
-        outputs = _outputs(result, self._exercise.entry, self._device, shares)
+        outputs = plain_outputs(result, self._exercise.entry, self._device, shares)
         client.finish()
         placed = [client.place(output) for output in outputs]
         return messages.Placed(secret=secret, outputs=placed, operators=notes.operators, tampered=self._tampered())
@@ -161,8 +161,8 @@ class _Worker:
     def _tampered(self) -> str:
         return self._snapshot.changed() or ""
 
-    def _called(self, case: Mapping[str, Any], seed: int, timed: bool = False) -> _Call:
-        return _Call(self._exercise, case, seed, self._device, self._thread, self._journal, timed)
+    def _called(self, case: Mapping[str, Any], seed: int, timed: bool = False) -> Call:
+        return Call(self._exercise, case, seed, self._device, self._thread, self._journal, timed)
 
     def _profile(self, asked: messages.Profile, secret: str) -> Answer:
         call = self._called(asked.case, asked.seed, timed=True)
@@ -208,7 +208,7 @@ class _Worker:
             telemetry=self._stopwatch.telemetry(),
         )
 
-    def _timed(self, contestant: int, call: _Call) -> Callable[[], Any]:
+    def _timed(self, contestant: int, call: Call) -> Callable[[], Any]:
         """Contestant 0 is the submission, which runs on its own thread; what the others raise is not its fault."""
         entry = self._contestants[contestant]
         if contestant == 0:
@@ -223,78 +223,6 @@ class _Worker:
                 ) from error
 
         return ours
-
-
-class _Call:
-    """One call of the entry in this process: its inputs, what was seen while it ran, and what may be told of it."""
-
-    def __init__(
-        self,
-        exercise: Exercise,
-        case: Mapping[str, Any],
-        seed: int,
-        device: torch.device,
-        thread: SubmissionThread,
-        journal: Journal,
-        timed: bool,
-    ) -> None:
-        self._device, self._entry, self._thread, self._journal = device, exercise.entry, thread, journal
-        self._guards, self._notes = Guards(poison=not timed), Notes()
-        drawn = exercise.inputs(torch.Generator(device).manual_seed(seed), **case)
-        self.inputs = tuple(self._guards.guard(value) if isinstance(value, torch.Tensor) else value for value in drawn)
-
-    def __call__(self, entry: Callable[..., Any]) -> Any:
-        with self._journal.noting(self._notes):
-            within = labs.surround(Watch(self._guards.allocate), entry, self.inputs)
-            return self._thread.call(entry, *self.inputs, within=within)
-
-    @property
-    def launches(self) -> list[str]:
-        return [launched.name for launched in self._notes.launches]
-
-    def outputs(self, result: Any) -> list[torch.Tensor]:
-        """The entry's result as a list. Raises WrongType unless it is plain tensors with memory of their own."""
-        return _outputs(result, self._entry, self._device, self._guards.holds)
-
-    def returned(
-        self, outputs: Sequence[torch.Tensor], secret: str, tampered: str, content: Callable[[torch.Tensor], bytes]
-    ) -> messages.Returned:
-        """What the grader is told."""
-        told = [messages.Output(dtype_name(one.dtype), list(one.shape), content(one)) for one in outputs]
-        return messages.Returned(
-            secret=secret,
-            outputs=told,
-            inputs_seen=[fingerprint(value) for value in self.inputs if isinstance(value, torch.Tensor)],
-            out_of_bounds=self._guards.broken(),
-            operators=self._notes.operators,
-            launches=self.launches,
-            tampered=tampered,
-        )
-
-
-def _outputs(
-    result: Any, entry: str, device: torch.device, is_input: Callable[[torch.Tensor], bool]
-) -> list[torch.Tensor]:
-    outputs = list(result) if isinstance(result, tuple) else [result]
-    for output in outputs:
-        if type(output) is not torch.Tensor:
-            raise WrongType(f"{entry} returned {_described(output)}")
-        if output.device.type != device.type:
-            raise WrongType(f"the output is on {output.device}, the inputs are on {device}")
-        if output.layout is not torch.strided:
-            raise WrongType(f"the output has the layout {output.layout}; return a dense tensor")
-        if not output.is_contiguous():
-            strides = f"shape {tuple(output.shape)}, strides {output.stride()}"
-            raise WrongType(f"the output is not contiguous: {strides}")
-        if is_input(output):
-            raise WrongType("the output shares the memory of an input; allocate one of its own")
-    return outputs
-
-
-def _described(output: Any) -> str:
-    if output is None:
-        return "None; end it with `return out`"
-    return f"a {type(output).__name__}; return a plain torch.Tensor"
 
 
 def _poison_storage(tensor: torch.Tensor) -> None:

@@ -1,0 +1,163 @@
+"""Runs the cases of one submission, here and in a process that was the same before its first call."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from kernelpath.course.problem import Case
+from kernelpath.grading import compare, conduct
+from kernelpath.grading.beside import FAULTS
+from kernelpath.grading.conduct import Evidence
+from kernelpath.grading.kinds import Kind, kind_of
+from kernelpath.grading.subject import BY_A_KERNEL, Subject
+from kernelpath.grading.truth import derive, draw_inputs, drawn_cases, expected_outputs, output_dtype
+from kernelpath.verdict import CaseResult, Complaint, Verdict
+from kernelpath.work.runner import Runner, Stopped
+
+SMALL = 0.25
+"""The share of the largest case's bytes up to which a case is run a third time."""
+
+_SYMPTOMS = (*BY_A_KERNEL, Verdict.CRASHED, Verdict.TIMED_OUT)
+"""What a GPU shows of a fault whose cause and line the PTX machine can tell."""
+
+_ENDS_GRADING = (
+    Verdict.NOT_STARTED,
+    Verdict.COMPILE_ERROR,
+    Verdict.TIMED_OUT,
+    Verdict.TAMPERED,
+    Verdict.UNAVAILABLE,
+)
+
+
+@dataclass(frozen=True)
+class Graded:
+    """A case's end, with what was seen of it."""
+
+    result: CaseResult
+    evidence: Evidence | None = None
+
+    @property
+    def complaint(self) -> Complaint | None:
+        if self.result.verdict.passed:
+            return None
+        return Complaint(self.result.verdict, self.result.cause, self.result.file, self.result.line)
+
+
+class Cases:
+    """Of one grading.
+
+    runner: the submission. twin: it once more, where both run on the PTX machine. explain: whether a GPU runs them, so
+    that the machine may tell the cause of what fails.
+    """
+
+    def __init__(
+        self,
+        subject: Subject,
+        seed: int,
+        progress: Callable[[str], None],
+        runner: Runner,
+        twin: Runner | None,
+        explain: bool,
+    ) -> None:
+        self._subject, self._seed, self._progress = subject, seed, progress
+        self._runner, self._twin, self._explain = runner, twin, explain
+        self._kind = kind_of(subject.exercise, subject.device)
+
+    def run(self) -> list[Graded]:
+        """All of them, as far as there is something to learn from going on."""
+        cases = [*self._subject.exercise.cases, *drawn_cases(self._subject.exercise, self._seed)]
+        if self._twin is not None:
+            self._runner.prepare()
+            self._twin.prepare()
+        graded: list[Graded] = []
+        for index, case in enumerate(cases):
+            self._progress(f"case {index + 1} of {len(cases)}")
+            first_to_fail = all(earlier.result.verdict.passed for earlier in graded)
+            graded.append(self.one(self._runner, case, index, explain=first_to_fail))
+            if graded[-1].result.verdict in _ENDS_GRADING or self._runner.hopeless:
+                break
+        if self._twin is not None and all(one.result.verdict.passed for one in graded):
+            self._compare_with_twin(self._twin, cases, graded)
+        return graded
+
+    def _compare_with_twin(self, twin: Runner, cases: Sequence[Case], graded: list[Graded]) -> None:
+        """Every case in the second process, with other values: right again, and launched with the same."""
+        for index, case in enumerate(cases):
+            self._progress(f"case {index + 1} once more, with other values")
+            again = self.one(twin, case, len(cases) + index, explain=True, like=graded[index].evidence)
+            if not again.result.verdict.passed:
+                graded[index] = again
+                return
+        for index in self._small(cases):
+            self._progress(f"case {index + 1}, whose size has been seen before")
+            again = self.one(twin, cases[index], 2 * len(cases) + index, explain=True)
+            if not again.result.verdict.passed:
+                graded[index] = again
+                return
+
+    def _small(self, cases: Sequence[Case]) -> list[int]:
+        """The cases that cost little: what is kept from a call and must not be shows at any size that comes again."""
+        sizes = [self._subject.exercise.bytes_moved(**case) for case in cases]
+        return [index for index, size in enumerate(sizes) if size <= SMALL * max(sizes)]
+
+    def one(self, runner: Runner, case: Case, index: int, explain: bool, like: Evidence | None = None) -> Graded:
+        """Run one case and compare. explain: let the PTX machine tell the cause of what fails on a GPU.
+
+        like: what another process launched for other values. Then warps and blocks run in the opposite order, too.
+        """
+        begun = time.monotonic()
+        evidence, complaint = self._tried(self._kind, runner, case, index, like)
+        if explain and self._explain and complaint is not None and complaint.verdict in _SYMPTOMS:
+            complaint = self._explained(case, index, complaint)
+        if complaint is not None and complaint.verdict in BY_A_KERNEL:
+            complaint = self._subject.empty_kernel() or complaint
+        seconds = time.monotonic() - begun
+        if complaint is None:
+            return Graded(CaseResult(case, Verdict.PASSED, seconds=seconds), evidence)
+        file = self._subject.shown(complaint.file)
+        return Graded(CaseResult(case, complaint.verdict, complaint.cause, file, complaint.line, seconds), evidence)
+
+    def _explained(self, case: Case, index: int, complaint: Complaint) -> Complaint:
+        """The PTX machine's complaint about a case that failed on the GPU, where that says more."""
+        self._progress("looking for the cause on the PTX machine")
+        runner = self._subject.workers.runner("cpu")
+        try:
+            _, cause = self._tried(kind_of(self._subject.exercise, "cpu"), runner, case, index)
+        finally:
+            runner.close()
+        if cause is None or cause.verdict not in (complaint.verdict, *FAULTS):
+            return complaint
+        return cause
+
+    def _tried(
+        self, kind: Kind, runner: Runner, case: Case, index: int, like: Evidence | None = None
+    ) -> tuple[Evidence | None, Complaint | None]:
+        """What was seen of a case, and what is wrong with it."""
+        seed = derive(self._seed, index)
+        try:
+            evidence = kind.call(runner, case, seed, reverse=like is not None)
+            complaint = self._judged(evidence, draw_inputs(self._subject.exercise, case, seed, runner.device))
+            if complaint is None and like is not None:
+                complaint = conduct.difference(like, evidence, self._subject.exercise.entry)
+            if complaint is not None and complaint.element is not None:
+                complaint = kind.with_writer(runner, evidence, complaint, self._subject.item.lane)
+        except Stopped as stopped:
+            return None, self._subject.placed(stopped.complaint)
+        return evidence, self._subject.placed(complaint)
+
+    def _judged(self, evidence: Evidence, inputs: Sequence[object]) -> Complaint | None:
+        if evidence.complaint is not None:
+            return evidence.complaint
+        exercise = self._subject.exercise
+        expected = expected_outputs(exercise, inputs)
+        if len(evidence.outputs) != len(expected):
+            cause = f"{exercise.entry} returned {len(evidence.outputs)} tensors, expected {len(expected)}"
+            return Complaint(Verdict.WRONG_TYPE, cause)
+        dtype = output_dtype(exercise, inputs)
+        complaint = compare.judge(evidence.outputs, expected, exercise.tolerance, dtype)
+        comparable = complaint is None or complaint.verdict is Verdict.WRONG_VALUES
+        if comparable and exercise.check is not None and (said := exercise.check(inputs, evidence.outputs)):
+            return Complaint(Verdict.WRONG_VALUES, said)
+        return complaint

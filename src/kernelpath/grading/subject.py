@@ -1,0 +1,56 @@
+"""What is graded: one file as an exercise, and how a complaint names its places."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from kernelpath.course import stubs
+from kernelpath.course.registry import Item
+from kernelpath.course.spec import Exercise
+from kernelpath.grading.workers import OneDevice, Workers
+from kernelpath.verdict import Complaint, Verdict
+
+BY_A_KERNEL = (Verdict.WRONG_VALUES, Verdict.NOT_WRITTEN, Verdict.MUTATED_INPUT, Verdict.OUT_OF_BOUNDS)
+"""What a kernel does rather than its launch."""
+
+
+@dataclass(frozen=True)
+class Subject:
+    """A submission, with the processes that it runs in. device: where it is graded."""
+
+    item: Item
+    exercise: Exercise
+    submission: Path
+    device: OneDevice
+    workers: Workers
+
+    def placed(self, complaint: Complaint | None) -> Complaint | None:
+        """The complaint about a file beside the submission, with the whole path to it."""
+        if complaint is None:
+            return None
+        if complaint.file:
+            return replace(complaint, file=str(self.submission.with_name(Path(complaint.file).name)))
+        return replace(complaint, file=str(self.submission)) if complaint.line else complaint
+
+    def empty_kernel(self) -> Complaint | None:
+        """A launch of a kernel that is still the stub's."""
+        source = self.submission.with_suffix(".cu")
+        line = stubs.empty_kernel(source.read_text(encoding="utf-8")) if source.is_file() else 0
+        if not line:
+            return None
+        return Complaint(Verdict.NOT_STARTED, "the kernel is launched, but writes nothing yet", str(source), line)
+
+    def suspect(self, verdict: Verdict) -> str:
+        """What to fix where the complaint names no file."""
+        source = self.submission.with_suffix(".cu")
+        if verdict in BY_A_KERNEL and source.is_file():
+            return f"{self.shown(str(source))}, or its launch in the .py"
+        return self.shown(str(self.submission))
+
+    def shown(self, file: str) -> str:
+        """A path as the learner would type it: relative to the checkout where it lies inside."""
+        if not file:
+            return ""
+        path = Path(file)
+        return str(path.relative_to(self.item.root)) if path.is_relative_to(self.item.root) else file

@@ -1,0 +1,61 @@
+"""The processes that gradings of one file take: workers, some of them waiting, and the PTX machine that they share."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Literal
+
+from kernelpath.course.registry import Item
+from kernelpath.course.spec import Exercise
+from kernelpath.grading.kinds import kind_of
+from kernelpath.work.host import Machines, Worker
+from kernelpath.work.runner import Runner
+from kernelpath.work.workspace import Workspace
+
+OneDevice = Literal["cpu", "cuda"]
+
+
+class Workers:
+    """Of one submission. device: where it is graded. hidden: folders that it must not use, besides solutions/."""
+
+    def __init__(
+        self, item: Item, exercise: Exercise, submission: Path, device: OneDevice, hidden: Sequence[Path]
+    ) -> None:
+        self._item, self._exercise, self._submission = item, exercise, submission
+        self._device, self._hidden = device, hidden
+        self._workspace = Workspace(submission)
+        self._machines = Machines()
+        self._waiting: list[Worker] = []
+
+    def runner(self, device: OneDevice) -> Runner:
+        """The submission, to be loaded on that device."""
+        machines = self._machines if kind_of(self._exercise, device).on_machine else None
+        return Runner(lambda: self._take(device), self._copy, self._hidden, device, machines)
+
+    def prepare(self) -> None:
+        """Start as many workers as a grading takes, so that it finds them ready."""
+        wanted = 2 if kind_of(self._exercise, self._device).on_machine else 1
+        while len(self._waiting) < wanted:
+            self._waiting.append(self._started(self._device))
+
+    def close(self) -> None:
+        """End the processes that no runner has, and remove what the submission wrote."""
+        for worker in self._waiting:
+            worker.close()
+        self._machines.drop()
+        self._workspace.clean()
+
+    def _take(self, device: OneDevice) -> Worker:
+        """A worker without a submission: one that waits, where it was started for this device."""
+        return self._waiting.pop(0) if device == self._device and self._waiting else self._started(device)
+
+    def _started(self, device: OneDevice) -> Worker:
+        worker = Worker()
+        machine = self._machines.take() if kind_of(self._exercise, device).on_machine else None
+        worker.start(str(self._item.root), self._item.stem, device, machine, self._workspace)
+        return worker
+
+    def _copy(self) -> Path:
+        """The submission as it is graded. Of the reference kernels each is alone."""
+        return self._workspace.copy(alone=self._submission.is_relative_to(self._item.root / "solutions"))

@@ -1,0 +1,89 @@
+"""One call of an entry in the submission's own process, and what may be told of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import torch
+
+from kernelpath.course import labs
+from kernelpath.course.spec import Exercise
+from kernelpath.work import messages
+from kernelpath.work.blame import WrongType
+from kernelpath.work.tensors import dtype_name, fingerprint
+from kernelpath.work.watch import Guards, Journal, Notes, Watch
+from kernelpath.work.witness import SubmissionThread
+
+
+class Call:
+    """One call of the entry in this process: its inputs, what was seen while it ran, and what may be told of it."""
+
+    def __init__(
+        self,
+        exercise: Exercise,
+        case: Mapping[str, Any],
+        seed: int,
+        device: torch.device,
+        thread: SubmissionThread,
+        journal: Journal,
+        timed: bool,
+    ) -> None:
+        self._device, self._entry, self._thread, self._journal = device, exercise.entry, thread, journal
+        self._guards, self._notes = Guards(poison=not timed), Notes()
+        drawn = exercise.inputs(torch.Generator(device).manual_seed(seed), **case)
+        self.inputs = tuple(self._guards.guard(value) if isinstance(value, torch.Tensor) else value for value in drawn)
+
+    def __call__(self, entry: Callable[..., Any]) -> Any:
+        with self._journal.noting(self._notes):
+            within = labs.surround(Watch(self._guards.allocate), entry, self.inputs)
+            return self._thread.call(entry, *self.inputs, within=within)
+
+    @property
+    def launches(self) -> list[str]:
+        return [launched.name for launched in self._notes.launches]
+
+    def outputs(self, result: Any) -> list[torch.Tensor]:
+        """As `plain_outputs`."""
+        return plain_outputs(result, self._entry, self._device, self._guards.holds)
+
+    def returned(
+        self, outputs: Sequence[torch.Tensor], secret: str, tampered: str, content: Callable[[torch.Tensor], bytes]
+    ) -> messages.Returned:
+        """What the grader is told."""
+        told = [messages.Output(dtype_name(one.dtype), list(one.shape), content(one)) for one in outputs]
+        return messages.Returned(
+            secret=secret,
+            outputs=told,
+            inputs_seen=[fingerprint(value) for value in self.inputs if isinstance(value, torch.Tensor)],
+            out_of_bounds=self._guards.broken(),
+            operators=self._notes.operators,
+            launches=self.launches,
+            tampered=tampered,
+        )
+
+
+def plain_outputs(
+    result: Any, entry: str, device: torch.device, is_input: Callable[[torch.Tensor], bool]
+) -> list[torch.Tensor]:
+    """The entry's result as a list. Raises WrongType unless it is plain tensors with memory of their own."""
+    outputs = list(result) if isinstance(result, tuple) else [result]
+    for output in outputs:
+        if type(output) is not torch.Tensor:
+            raise WrongType(f"{entry} returned {_described(output)}")
+        if output.device.type != device.type:
+            raise WrongType(f"the output is on {output.device}, the inputs are on {device}")
+        if output.layout is not torch.strided:
+            raise WrongType(f"the output has the layout {output.layout}; return a dense tensor")
+        if not output.is_contiguous():
+            strides = f"shape {tuple(output.shape)}, strides {output.stride()}"
+            raise WrongType(f"the output is not contiguous: {strides}")
+        if is_input(output):
+            raise WrongType("the output shares the memory of an input; allocate one of its own")
+    return outputs
+
+
+def _described(output: Any) -> str:
+    if output is None:
+        return "None; end it with `return out`"
+    return f"a {type(output).__name__}; return a plain torch.Tensor"
