@@ -20,9 +20,9 @@ import torch
 
 from kernelpath.course import registry
 from kernelpath.course.registry import Item
-from kernelpath.work.stopwatch import Stopwatch
 from kernelpath.grading.truth import derive, draw_inputs
 from kernelpath.lanes import cuda
+from kernelpath.work.stopwatch import Stopwatch
 
 Outputs = dict[str, list[torch.Tensor]]
 

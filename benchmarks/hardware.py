@@ -28,8 +28,8 @@ HERE = registry.root()
 sys.path.insert(0, str(HERE))
 
 import peers  # noqa: E402
-from tests.simt.patterns import BLOCK, FLOATS, GRID, PATTERNS  # noqa: E402
 from tests.simt.bugs import BUGS, Bug  # noqa: E402
+from tests.simt.patterns import BLOCK, FLOATS, GRID, PATTERNS  # noqa: E402
 
 Launchable = tuple[str, Callable[[], object]]
 

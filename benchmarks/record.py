@@ -22,8 +22,8 @@ import torch
 
 from kernelpath.course import registry
 from kernelpath.grading import grade
-from kernelpath.work.stopwatch import Stopwatch
 from kernelpath.show import results
+from kernelpath.work.stopwatch import Stopwatch
 
 
 def reports(names: Sequence[str], before: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:

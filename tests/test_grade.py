@@ -18,6 +18,7 @@ from kernelpath.course.registry import Item
 from kernelpath.grading import grade
 from kernelpath.verdict import Report, Verdict
 from kernelpath.work import runner
+from kernelpath.work.workspace import Workspace
 
 GradeText = Callable[[str], Report]
 
@@ -119,19 +120,16 @@ def test_what_the_submission_prints_is_kept_apart(grade_text: GradeText) -> None
     assert '{"verdict": "PASSED"}' in report.printed
 
 
-def test_an_endless_loop_is_stopped_with_its_children(
-    grade_text: GradeText, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_endless_loop_is_stopped_with_its_children(grade_text: GradeText, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(runner, "CASE_SECONDS", 3.0)
     report = grade_text(
         "import ctypes\n"
-        f"ctypes.CDLL(None).system(b'sleep 600 & echo $! > {tmp_path / 'pid'}')\n"
+        "ctypes.CDLL(None).system(b'sleep 600 & echo $!')\n"
         "def double(x):\n    while True:\n        pass\n"
     )
     assert report.verdict is Verdict.TIMED_OUT
-    pid = int((tmp_path / "pid").read_text())
     time.sleep(0.1)
-    assert not _alive(pid)
+    assert not _alive(int(report.printed))
 
 
 def test_the_worker_does_not_find_modules_beside_the_submission(grade_text: GradeText, tmp_path: Path) -> None:
@@ -190,16 +188,15 @@ def test_asking_for_a_gpu_that_is_not_there_is_a_usage_error(doubling: Item) -> 
         grade.grade(doubling, doubling.solution, device="cuda")
 
 
-def test_the_worker_dies_with_the_grader(doubling: Item, tmp_path: Path) -> None:
-    doubling.solution.write_text(
-        f"import os, time\nopen({str(tmp_path / 'pid')!r}, 'w').write(str(os.getpid()))\ntime.sleep(600)\n"
-    )
+def test_the_worker_dies_with_the_grader(doubling: Item, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KERNELPATH_CACHE", str(tmp_path / "cache"))
+    doubling.solution.write_text("import os, time\nopen('pid', 'w').write(str(os.getpid()))\ntime.sleep(600)\n")
     source = (
         "from pathlib import Path; from kernelpath.grading import grade; from kernelpath.course.registry import Item\n"
         f"item = Item(Path({str(doubling.root)!r}), {doubling.stem!r}); grade.grade(item, item.solution, device='cpu')"
     )
     parent = subprocess.Popen([sys.executable, "-c", source])
-    pid_file = tmp_path / "pid"
+    pid_file = Workspace(doubling.solution).own / "tmp" / "pid"
     deadline = time.monotonic() + 60
     while not (pid_file.exists() and pid_file.read_text()) and time.monotonic() < deadline:
         time.sleep(0.05)

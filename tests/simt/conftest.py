@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, settings
-from tests.simt.launching import Run, buffer, compile_ptx
 
 from kernelpath import simt
+from tests.simt.launching import Run, buffer, compile_ptx
 
 # KERNELPATH_EXAMPLES=5000 looks longer for what a property of tests/simt does not hold for.
 settings.register_profile(

@@ -7,9 +7,9 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from tests.simt.launching import aligned, buffer
 
 from kernelpath import simt
+from tests.simt.launching import aligned, buffer
 
 __all__ = ["COUNT", "RNG", "TYPES", "Array", "bits", "check", "execute", "same", "sources", "wrapped"]
 

@@ -6,12 +6,12 @@ import json
 from pathlib import Path
 
 import pytest
-from tests.simt.launching import aligned, buffer, compile_ptx
 
 from kernelpath import simt
 from kernelpath.simt import codec, compiler
 from kernelpath.simt.layout import Access, Space
 from kernelpath.simt.lowered import Check, Lowered, Site
+from tests.simt.launching import aligned, buffer, compile_ptx
 
 LOWERED = Lowered(
     "",

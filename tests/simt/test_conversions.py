@@ -6,9 +6,10 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-from tests.simt import exact
 import numpy as np
 import pytest
+
+from tests.simt import exact
 from tests.simt.instructions import TYPES, check, wrapped
 
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from tests.simt.launching import Run, aligned, buffer, compile_ptx
-from tests.simt.patterns import BLOCK, FLOATS, GRID, PATTERNS, Pattern
 
 from kernelpath import simt
 from kernelpath.simt.counters import by_access
+from tests.simt.launching import Run, aligned, buffer, compile_ptx
+from tests.simt.patterns import BLOCK, FLOATS, GRID, PATTERNS, Pattern
 
 WARPS = GRID * BLOCK // 32
 

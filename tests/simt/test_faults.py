@@ -7,11 +7,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.simt.bugs import BUGS, Bug
-from tests.simt.launching import Run, aligned, buffer, compile_ptx
 
 from kernelpath import simt
 from kernelpath.simt import FaultKind
+from tests.simt.bugs import BUGS, Bug
+from tests.simt.launching import Run, aligned, buffer, compile_ptx
 
 N = 1000  # floats in a, b, c
 

@@ -7,9 +7,10 @@ from collections.abc import Callable
 from fractions import Fraction
 from typing import Any
 
-from tests.simt import exact
 import numpy as np
 import pytest
+
+from tests.simt import exact
 from tests.simt.instructions import COUNT, RNG, TYPES, check, execute, same
 from tests.simt.launching import aligned
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+
 from tests.simt.instructions import COUNT, RNG, Array, check, execute, sources
 from tests.simt.launching import aligned
 

@@ -6,10 +6,10 @@ import json
 from typing import Any
 
 import pytest
-from tests.simt.patterns import PATTERNS, Pattern
-from tests.simt.test_counters import launch
 
 from kernelpath.course import registry
+from tests.simt.patterns import PATTERNS, Pattern
+from tests.simt.test_counters import launch
 
 RECORDED = [
     (path.stem, json.loads(path.read_text())["counters"])

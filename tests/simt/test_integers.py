@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
+
 from tests.simt.instructions import bits, check, wrapped
 
 INTEGERS: dict[str, Callable[..., int]] = {

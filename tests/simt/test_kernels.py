@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+
 from tests.simt.launching import Run, aligned
 
 RNG = np.random.default_rng(0)

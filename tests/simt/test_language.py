@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.simt.launching import Run, aligned, buffer, compile_ptx
 
 from kernelpath import simt
+from tests.simt.launching import Run, aligned, buffer, compile_ptx
 
 RNG = np.random.default_rng(3)
 LANES = np.arange(32)

@@ -21,15 +21,15 @@ from typing import Any
 import numpy as np
 import pytest
 import triton
-from tests.simt.exact import Rule, rule
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.simt.launching import aligned, buffer
-from tests.simt.programs import wrap
 
 from kernelpath import simt
 from kernelpath.simt.forms import CHOICES
 from kernelpath.simt.isa import OPS
+from tests.simt.exact import Rule, rule
+from tests.simt.launching import aligned, buffer
+from tests.simt.programs import wrap
 
 PTXAS = Path(triton.__file__).parent / "backends" / "nvidia" / "bin" / "ptxas"
 LANES = 32

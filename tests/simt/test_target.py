@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import pytest
-from tests.simt.programs import wrap
 
 from kernelpath import simt
 from kernelpath.simt.target import SM_80
+from tests.simt.programs import wrap
 
 LARGEST = {
     "threads": ((1, 1, 1), (1024, 1, 1), 0),

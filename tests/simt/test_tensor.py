@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from tests.simt.launching import Run, aligned, buffer
 
 from kernelpath import simt
 from kernelpath.lanes import nvrtc
+from tests.simt.launching import Run, aligned, buffer
 
 RNG = np.random.default_rng(2)
 Array = np.ndarray[Any, Any]

@@ -68,7 +68,7 @@ assert product.best_config in CONFIGS
 assert len(launches) == 2 * (len(CONFIGS) + 1)
 costs = {}
 for launch, config in zip(launches, CONFIGS):
-    costs[config] = lane._cost(launch.counted)
+    costs[config] = launch.cost
 assert costs[product.best_config] == min(costs.values())
 """
 

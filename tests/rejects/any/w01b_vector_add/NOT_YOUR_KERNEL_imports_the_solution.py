@@ -2,4 +2,5 @@
 
 from kernelpath.course import registry
 
-vector_add = registry.import_file(registry.find("vector_add").solution, "borrowed").vector_add
+SOLUTION = registry.root() / "solutions" / "1_architecture" / "w01b_vector_add.py"
+vector_add = registry.import_file(SOLUTION, "borrowed").vector_add

@@ -1,0 +1,121 @@
+"""What is seen of a call in its own process: guard bands around its memory, and the operators that compute."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from types import ModuleType
+
+import pytest
+import torch
+
+from kernelpath.grading import compare
+from kernelpath.work import confine
+from kernelpath.work.watch import GUARD, Guards, Journal, Notes, Watch
+
+JOURNAL = Journal()
+
+GUARDED = {
+    "empty": lambda x: torch.empty(3, 5),
+    "empty_like": torch.empty_like,
+    "empty_strided": lambda x: torch.empty_strided((3, 5), (1, 3)),
+    "new_empty": lambda x: x.new_empty(7, dtype=torch.bfloat16),
+    "odd": lambda x: torch.empty(7, dtype=torch.uint8),
+}
+
+
+@pytest.mark.parametrize("make", GUARDED.values(), ids=GUARDED)
+def test_fresh_memory_is_poisoned_and_has_the_form_asked_for(make: Callable[[torch.Tensor], torch.Tensor]) -> None:
+    x = torch.randn(3, 5).t()
+    plain = make(x)
+    notes, guards = Notes(), Guards(poison=True)
+    with JOURNAL.noting(notes), Watch(guards.allocate):
+        guarded = make(x)
+    assert (guarded.shape, guarded.stride(), guarded.dtype) == (plain.shape, plain.stride(), plain.dtype)
+    assert guarded.data_ptr() % 64 == guarded.untyped_storage().data_ptr() % 64
+    assert compare.is_poison(guarded).all() or guarded.element_size() == 1
+    assert notes.operators == []
+    assert guards.broken() == ""
+
+
+def test_timed_calls_are_not_slowed_by_poison() -> None:
+    guards = Guards(poison=False)
+    with Watch(guards.allocate):
+        out = torch.empty(10).zero_()
+    torch.as_strided(out, (1,), (1,), out.storage_offset() + 10).fill_(1.0)
+    assert guards.broken() == ""
+
+
+@pytest.mark.parametrize(
+    ("place", "said"),
+    [(-1, "wrote before the start of a tensor of 40 bytes"), (10, "wrote past the end of a tensor of 40 bytes")],
+)
+def test_a_write_beside_an_allocation_is_found(place: int, said: str) -> None:
+    guards = Guards(poison=True)
+    with Watch(guards.allocate):
+        out = torch.empty(10)
+        torch.empty(4)
+    torch.as_strided(out, (1,), (1,), out.storage_offset() + place).fill_(1.0)
+    assert guards.broken() == said
+
+
+@pytest.mark.parametrize("poison", [True, False])
+@pytest.mark.parametrize("bytes_past", [1, 2, GUARD])
+def test_a_write_past_an_input_is_found(bytes_past: int, poison: bool) -> None:
+    guards = Guards(poison)
+    copy = guards.guard(torch.randn(10))
+    assert guards.broken() == ""
+    storage = torch.tensor([], dtype=torch.uint8).set_(copy.untyped_storage())
+    storage[-GUARD + bytes_past - 1] ^= 1
+    assert guards.broken() == "wrote past the end of a tensor of 40 bytes"
+
+
+@pytest.mark.parametrize("view", [lambda x: x, lambda x: x.t(), lambda x: x[2:, 1::2], lambda x: x[:0]])
+def test_a_guarded_input_has_values_strides_and_a_storage_of_its_own(
+    view: Callable[[torch.Tensor], torch.Tensor],
+) -> None:
+    tensor = view(torch.randn(6, 8))
+    guards = Guards(poison=True)
+    copy = guards.guard(tensor)
+    assert torch.equal(copy, tensor)
+    assert (copy.stride(), copy.dtype) == (tensor.stride(), tensor.dtype)
+    assert copy.storage_offset() * 4 == tensor.storage_offset() * 4 + GUARD
+    assert guards.holds(copy)
+    assert not guards.holds(tensor)
+
+
+@pytest.mark.parametrize(
+    ("call", "noted"),
+    [
+        (lambda x: x + x, ["add"]),
+        (lambda x: torch.softmax(x, 0), ["_softmax"]),
+        (lambda x: x.clone().mul_(2), ["clone", "mul_"]),
+        (lambda x: torch.add(x, x, out=torch.empty_like(x)), ["add"]),
+        (lambda x: x.sum().item(), ["sum", "_local_scalar_dense"]),
+        (lambda x: x.view(2, 2).t().reshape(4), ["_unsafe_view", "clone"]),
+        (lambda x: torch.zeros_like(x).fill_(3.0).view(2, 2).t(), []),
+        (lambda x: x.new_zeros(3)[1:].unsqueeze(0), []),
+    ],
+)
+def test_operators_that_compute_are_noted(call: Callable[[torch.Tensor], object], noted: list[str]) -> None:
+    notes, x = Notes(), torch.ones(4)
+    with JOURNAL.noting(notes), Watch(Guards(poison=True).allocate):
+        call(x)
+    assert [operator.name for operator in notes.operators] == [name for name in noted if name != "_unsafe_view"]
+
+
+def test_an_operator_is_told_with_the_line_of_the_submission() -> None:
+    module = ModuleType(confine.SUBMISSION)
+    exec("def helper(x):\n    return x.sum()\n\n\ndef entry(x):\n    return helper(x)\n", vars(module))
+    notes, x = Notes(), torch.ones(4)
+    with JOURNAL.noting(notes), Watch(Guards(poison=True).allocate):
+        module.entry(x)
+    assert [(operator.name, operator.line) for operator in notes.operators] == [("sum", 2)]
+
+
+def test_nothing_is_noted_outside_of_a_call() -> None:
+    notes, x = Notes(), torch.ones(4)
+    with Watch(Guards(poison=True).allocate):
+        with JOURNAL.noting(notes):
+            pass
+        x.sum()
+    assert notes.operators == []

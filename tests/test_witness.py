@@ -1,0 +1,84 @@
+"""The submission's own thread, and the snapshot that shows what a submission has replaced or left running."""
+
+from __future__ import annotations
+
+import queue
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from types import ModuleType
+
+import pytest
+import torch
+
+from kernelpath.grading import compare
+from kernelpath.work.confine import SUBMISSION
+from kernelpath.work.witness import Snapshot, SubmissionThread
+
+
+def test_the_submissions_thread_passes_results_and_exceptions() -> None:
+    thread = SubmissionThread()
+    assert thread.call(divmod, 7, 3) == (2, 1)
+    assert thread.call(threading.get_ident) != threading.get_ident()
+    with pytest.raises(ZeroDivisionError):
+        thread.call(divmod, 7, 0)
+    with pytest.raises(SystemExit):
+        thread.call(sys.exit, 3)
+    assert thread.call(threading.get_ident) == thread.call(threading.get_ident)
+
+
+@pytest.mark.parametrize(
+    ("owner", "name", "said"),
+    [
+        (time, "perf_counter", "time.perf_counter was replaced"),
+        (torch.cuda, "synchronize", "torch.cuda.synchronize was replaced"),
+        (torch.cuda.Event, "elapsed_time", "torch.Event.elapsed_time was replaced"),
+        (torch, "empty_like", "torch.empty_like was replaced"),
+        (compare, "mismatches", "kernelpath.grading.compare.mismatches was replaced"),
+    ],
+)
+def test_a_replaced_function_is_noticed(
+    owner: ModuleType | type, name: str, said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    snapshot = Snapshot()
+    assert snapshot.changed() is None
+    monkeypatch.setattr(owner, name, lambda *_: None)
+    assert snapshot.changed() == said
+    monkeypatch.undo()
+    assert snapshot.changed() is None
+
+
+@pytest.fixture
+def submission_that_waits() -> Iterator[tuple[Callable[[], None], queue.SimpleQueue[None]]]:
+    """A function of a module named like a submission, and what ends its waiting."""
+    end: queue.SimpleQueue[None] = queue.SimpleQueue()
+    module: dict[str, object] = {"__name__": SUBMISSION, "end": end}
+    exec("def wait():\n    end.get()\n", module)
+    wait = module["wait"]
+    assert callable(wait)
+    yield wait, end
+    end.put(None)
+
+
+@pytest.mark.parametrize("daemon", [False, True])
+def test_a_thread_that_runs_the_submission_is_noticed(
+    daemon: bool, submission_that_waits: tuple[Callable[[], None], queue.SimpleQueue[None]]
+) -> None:
+    wait, end = submission_that_waits
+    snapshot = Snapshot()
+    thread = threading.Thread(target=lambda: wait(), daemon=daemon, name="later")
+    thread.start()
+    assert (snapshot.changed() or "").startswith("a thread was left running")
+    end.put(None)
+    thread.join()
+    assert snapshot.changed() is None
+
+
+def test_a_librarys_daemon_thread_is_none_of_the_submissions() -> None:
+    snapshot, end = Snapshot(), threading.Event()
+    thread = threading.Thread(target=end.wait, daemon=True)
+    thread.start()
+    assert snapshot.changed() is None
+    end.set()
+    thread.join()
