@@ -68,9 +68,6 @@ class Cases:
     def run(self) -> list[Graded]:
         """All of them, as far as there is something to learn from going on."""
         cases = [*self._subject.exercise.cases, *drawn_cases(self._subject.exercise, self._seed)]
-        if self._twin is not None:
-            self._runner.prepare()
-            self._twin.prepare()
         graded: list[Graded] = []
         for index, case in enumerate(cases):
             self._progress(f"case {index + 1} of {len(cases)}")
@@ -78,6 +75,8 @@ class Cases:
             graded.append(self.one(self._runner, case, index, explain=first_to_fail))
             if graded[-1].result.verdict in _ENDS_GRADING or self._runner.hopeless:
                 break
+            if self._twin is not None and index == 0:
+                self._twin.prepare()  # while the other cases run
         if self._twin is not None and all(one.result.verdict.passed for one in graded):
             self._compare_with_twin(self._twin, cases, graded)
         return graded

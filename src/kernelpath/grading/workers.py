@@ -13,6 +13,9 @@ from kernelpath.work.host import Machines, Worker
 from kernelpath.work.runner import Runner
 from kernelpath.work.workspace import Workspace
 
+READY = {"triton": "kernelpath.lanes.triton_ready", "cute": "kernelpath.lanes.cute"}
+"""What takes long to import, by lane."""
+
 OneDevice = Literal["cpu", "cuda"]
 
 
@@ -51,7 +54,7 @@ class Workers:
         return self._waiting.pop(0) if device == self._device and self._waiting else self._started(device)
 
     def _started(self, device: OneDevice) -> Worker:
-        worker = Worker()
+        worker = Worker(needs=READY.get(self._item.lane, ""))
         machine = self._machines.take() if kind_of(self._exercise, device).on_machine else None
         worker.start(str(self._item.root), self._item.stem, device, machine, self._workspace)
         return worker

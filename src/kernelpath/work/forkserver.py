@@ -123,12 +123,15 @@ class ForkServer:
         self._said.seek(0)
         return self._said.read().decode(errors="replace")
 
-    def fork(self, role: Role, channel: int, printed: int) -> Child:
-        """A new process that talks through the descriptor `channel` and prints to `printed`. Does not wait for it."""
+    def fork(self, role: Role, channel: int, printed: int, needs: str = "") -> Child:
+        """A new process that talks through the descriptor `channel` and prints to `printed`. Does not wait for it.
+
+        needs: a module that the server imports before, unless it cannot, for this child and all later ones.
+        """
         told, tells = os.pipe()
         try:
             with contextlib.suppress(OSError):  # a server that has ended is noticed by who waits for the child
-                socket.send_fds(self._requests, [role.encode()], [channel, printed, tells])
+                socket.send_fds(self._requests, [f"{role} {needs}".encode()], [channel, printed, tells])
         finally:
             os.close(tells)
         return Child(told)
@@ -180,14 +183,19 @@ def serve(descriptor: int) -> NoReturn:
             _bury(children)
             _kill(_children() - children.keys())
         if descriptor in ready:
-            asked, descriptors, _, _ = socket.recv_fds(requests, 16, 3)
+            asked, descriptors, _, _ = socket.recv_fds(requests, 256, 3)
             if not asked:
                 _kill(_children())
                 os._exit(0)
             channel, printed, tells = descriptors
+            role, _, needs = asked.decode().partition(" ")
+            if needs and needs not in sys.modules:
+                with contextlib.suppress(ImportError):  # the worker says what is missing
+                    importlib.import_module(needs)
+                    gc.freeze()
             pid = os.fork()
             if pid == 0:
-                _become(asked.decode(), channel, printed, (descriptor, woken, wake, tells, *children.values()))
+                _become(role, channel, printed, (descriptor, woken, wake, tells, *children.values()))
             with contextlib.suppress(OSError):
                 os.setpgid(pid, pid)  # here too: whoever is told the pid may kill the group at once
             os.close(channel)

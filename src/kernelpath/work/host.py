@@ -53,12 +53,12 @@ class WorkerSilent(Exception):
 class _Process:
     """A child of the fork server, and the grader's end of its socket."""
 
-    def __init__(self, role: forkserver.Role) -> None:
+    def __init__(self, role: forkserver.Role, needs: str = "") -> None:
         self.connection, there = wire.pair()
         self._printed = tempfile.TemporaryFile()  # noqa: SIM115
         self._closing, self._closed = threading.Lock(), False
         self._server = forkserver.running()
-        self._child = self._server.fork(role, there.fileno(), self._printed.fileno())
+        self._child = self._server.fork(role, there.fileno(), self._printed.fileno(), needs)
         there.close()
 
     @property
@@ -162,10 +162,13 @@ class Machines:
 
 
 class Worker:
-    """A child process that runs one submission, until `close`, which leaves no process behind."""
+    """A child process that runs one submission, until `close`, which leaves no process behind.
 
-    def __init__(self) -> None:
-        self._process = _Process("worker")
+    needs: a module that takes long to import, and may be imported before the process is forked.
+    """
+
+    def __init__(self, needs: str = "") -> None:
+        self._process = _Process("worker", needs)
         self._wire: Wire[messages.Answer] = Wire(self._process.connection, messages.AnyAnswer)
         self._secrets: deque[str] = deque()
         self.client = -1  # its number on a machine

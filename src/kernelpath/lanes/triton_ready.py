@@ -1,0 +1,10 @@
+"""What every process that compiles with Triton needs first: imported once, before such processes are forked.
+
+Triton's cache knows a kernel by a digest of Triton itself, which takes 0.4 s to work out and holds for a process.
+"""
+
+import triton.experimental.gluon  # noqa: F401  (the first launch imports it)
+from triton.runtime import cache
+
+if (digest := getattr(cache, "triton_key", None)) is not None:
+    digest()
