@@ -194,7 +194,7 @@ specials = st.sampled_from([math.nan, math.inf, -math.inf])
 
 def verdict(output: torch.Tensor, truth: torch.Tensor, tolerance: Tolerance = EXACT) -> Verdict | None:
     complaint = compare.judge([output], [truth], {compare.dtype_name(output.dtype): tolerance})
-    return complaint and complaint.verdict
+    return complaint.verdict if complaint else None
 
 
 @rarely

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -15,6 +13,7 @@ import pytest
 
 from kernelpath.course.registry import Item
 from kernelpath.work.process import Worker, WorkerGone, WorkerSilent
+from tests.conftest import PATIENCE, happens, is_gone
 
 SUBMISSION = "import ctypes, numpy, os, signal, time\ndef double(x):\n    {}\n"
 
@@ -29,14 +28,14 @@ def worker() -> Iterator[Worker]:
     worker.close()
 
 
-def run(worker: Worker, item: Item, body: str, seconds: float = 5.0) -> dict[str, Any]:
+def run(worker: Worker, item: Item, body: str, seconds: float = PATIENCE) -> dict[str, Any]:
     """What the worker answers after calling an entry of that body."""
     item.stub.write_text(SUBMISSION.format(body))
     worker.post({"do": "start", "root": str(item.root), "stem": item.stem, "device": "cpu"})
     worker.post({"do": "load", "file": str(item.stub), "hidden": []})
     worker.post({"do": "run", "case": {"n": 4}, "seed": 1})
-    worker.answer(60.0)
-    worker.answer(60.0)
+    worker.answer(PATIENCE)
+    worker.answer(PATIENCE)
     return worker.answer(seconds)[0]
 
 
@@ -55,9 +54,10 @@ def test_a_silent_worker_ends_with_its_children(doubling: Item, tmp_path: Path) 
     body = f"{START.format(program='sleep 600', told=told)}; time.sleep(600)"
     with pytest.raises(WorkerSilent):
         run(worker, doubling, body, seconds=1.0)
+    assert happens(lambda: told.exists() and told.read_text() != "")
     worker.close()
-    assert gone_soon(int(told.read_text()))
-    assert gone_soon(worker.pid)
+    assert happens(lambda: is_gone(int(told.read_text())))
+    assert happens(lambda: is_gone(worker.pid))
 
 
 def test_a_worker_leaves_no_daemon(doubling: Item, tmp_path: Path) -> None:
@@ -66,7 +66,7 @@ def test_a_worker_leaves_no_daemon(doubling: Item, tmp_path: Path) -> None:
     with pytest.raises(WorkerGone):
         run(worker, doubling, f"{START.format(program='setsid sleep 600', told=told)}; os._exit(0)")
     worker.close()
-    assert gone_soon(int(told.read_text()))
+    assert happens(lambda: is_gone(int(told.read_text())))
 
 
 def test_a_submission_ends_with_a_grader_that_was_killed(doubling: Item) -> None:
@@ -84,7 +84,7 @@ os.kill(os.getpid(), signal.SIGKILL)
 """
     ended = subprocess.run([sys.executable, "-c", grader], capture_output=True, text=True, check=False)
     assert ended.returncode == -signal.SIGKILL, ended.stderr
-    assert gone_soon(int(ended.stdout))
+    assert happens(lambda: is_gone(int(ended.stdout)))
 
 
 def test_a_submission_that_hoards_memory_is_out_of_it(worker: Worker, doubling: Item) -> None:
@@ -115,7 +115,7 @@ def test_a_worker_that_was_never_used_leaves_nothing() -> None:
     worker = Worker()
     pid = worker.pid
     worker.close()
-    assert gone_soon(pid)
+    assert happens(lambda: is_gone(pid))
 
 
 def test_workers_know_nothing_of_each_other(doubling: Item, tmp_path: Path) -> None:
@@ -133,16 +133,3 @@ def test_workers_know_nothing_of_each_other(doubling: Item, tmp_path: Path) -> N
     assert not any(name.startswith("pipe:") for name in opened)
     for worker in waiting:
         worker.close()
-
-
-def gone_soon(pid: int) -> bool:
-    deadline = time.monotonic() + 2.0
-    while time.monotonic() < deadline:
-        try:
-            os.kill(pid, 0)
-        except ProcessLookupError:
-            return True
-        if Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z":
-            return True
-        time.sleep(0.02)
-    return False
