@@ -66,7 +66,7 @@ def grade_text(doubling: Item, tmp_path: Path) -> GradeText:
 
 
 PATIENCE = 60.0
-"""Seconds that a test waits for what must happen, which costs them only where it does not: load is no reason to fail."""
+"""Seconds that a test waits for what must happen. They pass only where it does not, so that load makes none fail."""
 
 
 def happens(event: Callable[[], bool]) -> bool:
