@@ -261,7 +261,7 @@ def test_two_elements_that_changed_places_are_found(
 
 @rarely
 @given(
-    values=st.lists(st.integers(-(1 << 63), (1 << 63) - 1), min_size=1, max_size=40),
+    values=st.lists(st.integers(1 << 61, (1 << 63) - 1), min_size=1, max_size=40),  # no float64 holds all their bits
     place=st.integers(0, 39),
     bit=st.integers(0, 63),
 )
