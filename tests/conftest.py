@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -90,6 +91,27 @@ def grade_text(doubling: Item, tmp_path: Path) -> GradeText:
         return grade.grade(doubling, submission, device="cpu", seed=1)
 
     return run
+
+
+PATIENCE = 60.0
+"""Seconds that a test waits for what must happen. They pass only where it does not, so that load makes none fail."""
+
+
+def happens(event: Callable[[], bool]) -> bool:
+    """Whether it does within PATIENCE."""
+    end = time.monotonic() + PATIENCE
+    while not event() and time.monotonic() < end:
+        time.sleep(0.02)
+    return event()
+
+
+def is_gone(pid: int) -> bool:
+    """Whether a process has ended; a zombie has."""
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except (FileNotFoundError, ProcessLookupError):
+        return True
+    return state == "Z"
 
 
 class Solutions:

@@ -6,12 +6,14 @@ import math
 
 import pytest
 import torch
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
 
 from kernelpath.course.problem import EXACT, Tolerance
 from kernelpath.device.messages import POISON
 from kernelpath.grading import compare
 from kernelpath.verdict import Verdict
-from kernelpath.work.tensors import dtype_name, poison_
+from kernelpath.work.tensors import dtype_name, fingerprint, poison_
 
 FLOATS = (torch.float64, torch.float32, torch.bfloat16, torch.float16)
 INTEGERS = (torch.int64, torch.int32, torch.int16)
@@ -156,3 +158,94 @@ def test_wrong_values_are_placed_and_shown() -> None:
     assert complaint is not None
     assert "within rows 1..2, columns 2..2 of 3 x 4" in complaint.cause
     assert "out[1, 2] = -1, expected 6; out[2, 2] = -1, expected 10" in complaint.cause
+
+
+# Properties, whatever the numbers
+
+rarely = settings(max_examples=60, deadline=None, derandomize=True)
+numbers = st.floats(-1e6, 1e6, allow_subnormal=False)
+tensors = st.lists(numbers, min_size=1, max_size=40).map(lambda values: torch.tensor(values, dtype=torch.float64))
+tolerances = st.builds(Tolerance, st.floats(1e-7, 0.01), st.floats(0, 0.01))
+specials = st.sampled_from([math.nan, math.inf, -math.inf])
+
+
+def verdict(output: torch.Tensor, truth: torch.Tensor, tolerance: Tolerance = EXACT) -> Verdict | None:
+    complaint = compare.judge([output], [truth], {dtype_name(output.dtype): tolerance})
+    return complaint.verdict if complaint else None
+
+
+@rarely
+@given(
+    truth=tensors,
+    tolerance=tolerances,
+    place=st.integers(0, 39),
+    beyond=st.floats(1.001, 1e3),
+    sign=st.sampled_from([-1, 1]),
+)
+def test_the_tolerance_is_where_it_is_said_to_be(
+    truth: torch.Tensor, tolerance: Tolerance, place: int, beyond: float, sign: int
+) -> None:
+    place %= truth.numel()
+    allowed = tolerance.rtol * float(truth[place].abs()) + tolerance.atol * compare.root_mean_square(truth)
+    assume(allowed > 1e-9)
+    within, past = truth.clone(), truth.clone()
+    within[place] += sign * allowed * 0.999
+    past[place] += sign * allowed * beyond
+    assert verdict(within, truth, tolerance) is None
+    assert verdict(past, truth, tolerance) is Verdict.WRONG_VALUES
+
+
+@rarely
+@given(truth=tensors, special=specials, other=specials | numbers, place=st.integers(0, 39))
+def test_nan_and_infinity_pass_exactly_where_the_truth_has_them(
+    truth: torch.Tensor, special: float, other: float, place: int
+) -> None:
+    assume(not (other == special or (math.isnan(other) and math.isnan(special))))
+    place %= truth.numel()
+    right, wrong = truth.clone(), truth.clone()
+    right[place], wrong[place] = special, other
+    assert verdict(right, right.clone(), LOOSE) is None
+    assert verdict(wrong, right, LOOSE) is Verdict.WRONG_VALUES
+    assert verdict(right, wrong, LOOSE) is Verdict.WRONG_VALUES
+
+
+@rarely
+@given(truth=tensors, scale=st.floats(1e-9, 1e9), tolerance=tolerances)
+def test_zeros_never_pass_however_small_the_truth(truth: torch.Tensor, scale: float, tolerance: Tolerance) -> None:
+    truth = truth * scale
+    assume(compare.root_mean_square(truth) > 1e-30)
+    assert verdict(torch.zeros_like(truth), truth, tolerance) is Verdict.WRONG_VALUES
+
+
+@rarely
+@given(
+    values=st.lists(st.integers(1, 10**6), min_size=2, max_size=40, unique=True),
+    places=st.tuples(st.integers(0, 39), st.integers(0, 39)),
+    dtype=st.sampled_from([torch.float32, torch.int64]),
+)
+def test_two_elements_that_changed_places_are_found(
+    values: list[int], places: tuple[int, int], dtype: torch.dtype
+) -> None:
+    first, second = (place % len(values) for place in places)
+    assume(first != second)
+    truth = torch.tensor(values, dtype=dtype)
+    output = truth.clone()
+    output[first], output[second] = truth[second], truth[first]
+    told = compare.judge([output], [truth], {dtype_name(dtype): EXACT})
+    assert told is not None
+    assert (told.verdict, told.element) == (Verdict.WRONG_VALUES, (0, min(first, second)))
+
+
+@rarely
+@given(
+    values=st.lists(st.integers(1 << 61, (1 << 63) - 1), min_size=1, max_size=40),  # no float64 holds all their bits
+    place=st.integers(0, 39),
+    bit=st.integers(0, 63),
+)
+def test_an_exact_dtype_is_compared_to_its_last_bit(values: list[int], place: int, bit: int) -> None:
+    truth = torch.tensor(values, dtype=torch.int64)
+    output = truth.clone()
+    assert verdict(output, truth) is None
+    output[place % len(values)] ^= torch.tensor(1, dtype=torch.int64) << bit
+    assert verdict(output, truth) is not None
+    assert fingerprint(output) != fingerprint(truth)

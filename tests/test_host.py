@@ -6,7 +6,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -17,6 +16,7 @@ from kernelpath.verdict import Verdict
 from kernelpath.work import landlock, messages
 from kernelpath.work.host import Worker, WorkerGone, WorkerSilent
 from kernelpath.work.workspace import Workspace
+from tests.conftest import happens, is_gone
 
 ROOT = Path(__file__).parents[1]
 
@@ -75,8 +75,8 @@ def test_a_silent_worker_ends_with_its_children(doubling: Item) -> None:
         run(worker, doubling, f"{START.format(program='sleep 600')}; time.sleep(600)", seconds=1.0)
     child = int(worker.printed)
     worker.close()
-    assert gone_soon(child)
-    assert gone_soon(worker.pid)
+    assert happens(lambda: is_gone(child))
+    assert happens(lambda: is_gone(worker.pid))
 
 
 def test_a_worker_leaves_no_daemon(doubling: Item) -> None:
@@ -85,7 +85,7 @@ def test_a_worker_leaves_no_daemon(doubling: Item) -> None:
         run(worker, doubling, f"{START.format(program='setsid sleep 600')}; os._exit(0)")
     child = int(worker.printed)
     worker.close()
-    assert gone_soon(child)
+    assert happens(lambda: is_gone(child))
 
 
 def test_a_submission_ends_with_a_grader_that_was_killed(doubling: Item) -> None:
@@ -103,7 +103,7 @@ os.kill(os.getpid(), signal.SIGKILL)
 """
     ended = subprocess.run([sys.executable, "-c", grader], cwd=ROOT, capture_output=True, text=True, check=False)
     assert ended.returncode == -signal.SIGKILL, ended.stderr
-    assert gone_soon(int(ended.stdout))
+    assert happens(lambda: is_gone(int(ended.stdout)))
 
 
 def test_a_submission_that_hoards_memory_is_out_of_it(worker: Worker, doubling: Item) -> None:
@@ -141,7 +141,7 @@ def test_a_worker_that_was_never_used_leaves_nothing() -> None:
     worker = Worker()
     pid = worker.pid
     worker.close()
-    assert gone_soon(pid)
+    assert happens(lambda: is_gone(pid))
 
 
 def test_workers_know_nothing_of_each_other(doubling: Item) -> None:
@@ -158,16 +158,3 @@ def test_workers_know_nothing_of_each_other(doubling: Item) -> None:
     assert not any(name.startswith("pipe:") for name in opened)
     for worker in waiting:
         worker.close()
-
-
-def gone_soon(pid: int) -> bool:
-    deadline = time.monotonic() + 2.0
-    while time.monotonic() < deadline:
-        try:
-            os.kill(pid, 0)
-        except ProcessLookupError:
-            return True
-        if Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z":
-            return True
-        time.sleep(0.02)
-    return False

@@ -226,7 +226,7 @@ def test_a_kept_report_is_that_of_the_solution_as_it_is_and_of_nothing_else(
     assert graded.kept(doubling) == report
     for file in (doubling.solution, doubling.declaration):
         before = file.read_text()
-        file.write_text(f"{before}\n")
+        file.write_text(before.replace("2", "3"))
         assert graded.kept(doubling) is None
         file.write_text(before)
     assert graded.kept(doubling) == report

@@ -201,7 +201,7 @@ PROGRAM = "a = 1\nb = 2\n\nc = 3\nb = 2\n"
         ("\n-c = 3\n", "a = 1\nb = 2\n\nb = 2\n"),
         (" c = 3\n-b = 2\n", "a = 1\nb = 2\n\nc = 3\n"),
         ("+d = 5\n a = 1\n", "d = 5\n" + PROGRAM),
-        ("-a = 1\n+c = 3\n@@\n-c = 3\n+a = 1\n", "c = 3\nb = 2\n\na = 1\nb = 2\n"),
+        ("-a = 1\n+a = 12\n+c = 3\n@@\n-c = 3\n+a = 1\n", "a = 12\nc = 3\nb = 2\n\na = 1\nb = 2\n"),
     ],
     ids=["changed", "blank context", "the second of two", "added", "hunks do not see each other"],
 )
