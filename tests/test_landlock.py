@@ -1,0 +1,171 @@
+"""What a process can no longer reach after it has given it up, whatever way it tries."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from kernelpath.work import landlock
+
+TRY = """
+import ctypes, json, os, pathlib, shutil, signal, socket, subprocess, sys, threading
+import torch
+from kernelpath.work import confine
+
+source, own, outside = map(pathlib.Path, sys.argv[1:4])
+secret, libc = outside / "secret", ctypes.CDLL(None, use_errno=True)
+listening = socket.create_server(("127.0.0.1", 0))
+confine.give_up(source, own)
+
+
+def by_libc():
+    if libc.open(bytes(secret), os.O_RDONLY) < 0:
+        raise OSError(ctypes.get_errno(), "libc")
+
+
+def by_folder(path, name):
+    folder = os.open(path, os.O_PATH)
+    os.open(name, os.O_RDONLY, dir_fd=folder)
+
+
+def by_thread():
+    told = []
+    thread = threading.Thread(target=lambda: told.append(attempt(secret.read_text)))
+    thread.start()
+    thread.join()
+    if told[0]:
+        raise PermissionError(told[0])
+
+
+def by_link():
+    os.symlink(secret, own / "link")
+    (own / "link").read_text()
+
+
+def attempt(function):
+    try:
+        function()
+    except (PermissionError, subprocess.CalledProcessError):
+        return "refused"
+    except OSError as error:
+        return "refused" if error.errno in (1, 13, 18) else repr(error)
+    except RuntimeError as error:
+        return "refused" if "ermission" in str(error) else repr(error)
+    return ""
+
+
+ATTEMPTS = {
+    "read": secret.read_text,
+    "read as bytes of a folder": lambda: by_folder(outside, "secret"),
+    "read upwards": lambda: by_folder(own, f"../{outside.name}/secret"),
+    "read by libc": by_libc,
+    "read by torch": lambda: torch.from_file(str(secret), size=1, dtype=torch.uint8),
+    "read by a thread": by_thread,
+    "read by a program": lambda: subprocess.run(["cat", secret], check=True, capture_output=True),
+    "read through a link": by_link,
+    "list": lambda: os.listdir(outside),
+    "write": lambda: secret.write_text("changed"),
+    "truncate": lambda: os.truncate(secret, 0),
+    "create": lambda: (outside / "new").touch(),
+    "remove": secret.unlink,
+    "rename": lambda: secret.rename(outside / "renamed"),
+    "move out": lambda: secret.rename(own / "secret"),
+    "move in": lambda: (own / "mine").rename(outside / "mine"),
+    "link": lambda: os.link(secret, own / "hard"),
+    "write to the source": lambda: (source / "kernel.cu").write_text("changed"),
+    "connect": lambda: socket.create_connection(listening.getsockname(), 1),
+    "listen": lambda: socket.create_server(("127.0.0.1", 0)),
+    "signal": lambda: os.kill(os.getppid(), 0),
+    "read the source": (source / "kernel.cu").read_text,
+    "write to its own": lambda: (own / "new").write_text("text"),
+    "rename its own": lambda: (own / "new").rename(own / "newer"),
+    "remove its own": lambda: (own / "newer").unlink(),
+    "print nowhere": lambda: open(os.devnull, "w").write("text"),
+    "signal itself": lambda: os.kill(os.getpid(), 0),
+    "import": lambda: __import__("sqlite3"),
+    "multiply": lambda: torch.ones(64, 64) @ torch.ones(64, 64),
+}
+
+
+(own / "mine").touch()
+print(json.dumps({name: attempt(function) for name, function in ATTEMPTS.items()}))
+"""
+
+REFUSED_SINCE = {
+    "read": 1,
+    "read as bytes of a folder": 1,
+    "read upwards": 1,
+    "read by libc": 1,
+    "read by torch": 1,
+    "read by a thread": 1,
+    "read by a program": 1,
+    "read through a link": 1,
+    "list": 1,
+    "write": 1,
+    "truncate": 3,
+    "create": 1,
+    "remove": 1,
+    "rename": 1,
+    "move out": 1,
+    "move in": 1,
+    "link": 1,
+    "write to the source": 1,
+    "connect": 4,
+    "listen": 4,
+    "signal": 6,
+}
+"""The version of Landlock from which on it is refused."""
+
+STILL_ALLOWED = (
+    *("read the source", "write to its own", "rename its own", "remove its own"),
+    *("print nowhere", "signal itself", "import", "multiply"),
+)
+
+pytestmark = pytest.mark.skipif(
+    landlock.version() == 0, reason="this kernel has no Landlock, or does not let us use it"
+)
+
+
+@pytest.fixture(scope="module")
+def told(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """What became of each attempt: nothing, "refused", or the error that it ended in."""
+    folder = tmp_path_factory.mktemp("landlock")
+    for name in ("source", "own", "outside"):
+        (folder / name).mkdir()
+    (folder / "source" / "kernel.cu").write_text("__global__ void kernel() {}")
+    secret = folder / "outside" / "secret"
+    secret.write_text("secret")
+    folders = [str(folder / name) for name in ("source", "own", "outside")]
+    ran = subprocess.run([sys.executable, "-c", TRY, *folders], capture_output=True, text=True)
+    assert ran.stderr == ""
+    answer: dict[str, str] = json.loads(ran.stdout)
+    answer["after"] = f"{secret.read_text()} {sorted(os.listdir(secret.parent))}"
+    return answer
+
+
+@pytest.mark.parametrize("attempt", REFUSED_SINCE)
+def test_what_was_given_up_is_refused(told: dict[str, str], attempt: str) -> None:
+    if landlock.version() < REFUSED_SINCE[attempt]:
+        pytest.skip(f"Landlock {landlock.version()} does not hold this")
+    assert told[attempt] == "refused"
+
+
+@pytest.mark.parametrize("attempt", STILL_ALLOWED)
+def test_what_a_submission_needs_is_left(told: dict[str, str], attempt: str) -> None:
+    assert told[attempt] == ""
+
+
+@pytest.mark.skipif(landlock.version() < 3, reason="truncating is held from version 3 on")
+def test_nothing_outside_has_changed(told: dict[str, str]) -> None:
+    assert told["after"] == "secret ['secret']"
+
+
+def test_the_process_that_asks_for_the_version_gives_nothing_up(tmp_path: Path) -> None:
+    assert landlock.version() == landlock.version() > 0
+    (tmp_path / "file").write_text("text")
+    assert (tmp_path / "file").read_text() == "text"

@@ -1,0 +1,390 @@
+"""The PTX machine as a process of its own: the storages that it keeps, its transcript, and what it is not fooled by."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from typing import Any
+
+import msgspec
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from kernelpath.device import messages
+from kernelpath.device.case import CHANGED, NOT_GIVEN
+from kernelpath.wire import Gone
+from tests.machines import Served, Submission, floats, strided
+
+X = floats(1, 2, 3, 4)
+
+
+@pytest.fixture(scope="module")
+def machine() -> Iterator[Served]:
+    served = Served()
+    yield served
+    served.close()
+
+
+@pytest.fixture
+def another() -> Iterator[Served]:
+    """A machine that a test may end."""
+    served = Served()
+    yield served
+    served.close()
+
+
+@pytest.fixture
+def submission(machine: Served) -> Submission:
+    attached = machine.attach()
+    attached.load()
+    attached.begin({-1: X})
+    return attached
+
+
+def written(number: int, content: Any, alignment: int = 0) -> messages.Storage:
+    """A storage whose bytes the host wrote."""
+    content = np.asarray(content, np.float32).tobytes()
+    return messages.Storage(number, len(content), alignment, content, False)
+
+
+def fresh(number: int, nbytes: int = 16) -> messages.Storage:
+    """A storage that nothing has written to."""
+    return messages.Storage(number, nbytes, 0, None, True)
+
+
+def values(output: messages.Output) -> list[float]:
+    assert output.fault == ""
+    return np.frombuffer(output.content, np.float32).tolist()
+
+
+# Who wrote what
+
+
+def test_an_output_is_what_the_kernel_wrote(submission: Submission) -> None:
+    ran = submission.launch("copy", 4, on=[-1, 0], told=[fresh(0)])
+    assert isinstance(ran, messages.Ran)
+    assert [(number, content) for number, content in ran.changed] == [(0, X.tobytes())]
+    assert ran.cost > 0
+    ended = submission.end(strided(0))
+    assert values(ended.outputs[0]) == [1, 2, 3, 4]
+    assert (ended.mutated, ended.failed) == ([], None)
+    assert [(note.kernel, note.arguments, note.host) for note in ended.notes] == [
+        ("copy", ["storage -1 + 0", "storage 0 + 0", "4"], [])
+    ]
+
+
+def test_an_output_that_no_kernel_was_given_is_not_its_work(submission: Submission) -> None:
+    submission.launch("copy", 4, on=[-1, 0], told=[fresh(0)])
+    assert submission.end(strided(7)).outputs[0] == messages.Output(b"", NOT_GIVEN)
+
+
+def test_an_output_that_the_host_changed_after_the_last_kernel_is_not_its_work(submission: Submission) -> None:
+    submission.launch("copy", 4, on=[-1, 0], told=[fresh(0)])
+    ended = submission.end(strided(0), written=[written(0, [1, 2, 3, 5])])
+    assert ended.outputs[0] == messages.Output(b"", CHANGED)
+    assert values(submission.end(strided(0)).outputs[0]) == [1, 2, 3, 4], "a change is told in its own case alone"
+
+
+def test_what_the_host_changes_beside_the_output_is_no_fault(submission: Submission) -> None:
+    submission.launch("copy", 2, on=[-1, 0], told=[fresh(0)])
+    view = messages.Strided(0, "float32", [2], [1], 0)
+    assert values(submission.end(view, written=[written(0, [1, 2, 9, 9])]).outputs[0]) == [1, 2]
+
+
+def test_what_the_host_wrote_before_a_launch_is_told_in_the_transcript(submission: Submission) -> None:
+    def told(content: list[float]) -> Any:
+        submission.begin({-1: X})
+        submission.launch("nothing", on=[3], told=[written(3, content)])
+        (note,) = submission.end().notes
+        return note.host
+
+    told([0, 0, 0, 0])
+    assert told([0, 0, 0, 0]) == told([0, 0, 0, 0])
+    first, second = told([1, 0, 0, 0]), told([2, 0, 0, 0])
+    assert [name for name, _ in first] == ["tensor3"]
+    assert first != second
+
+
+def test_a_change_of_the_host_is_told_once(submission: Submission) -> None:
+    submission.launch("nothing", on=[3], told=[written(3, [1, 2, 3, 4])])
+    submission.launch("nothing", on=[3])
+    assert [len(note.host) for note in submission.end().notes] == [1, 0]
+
+
+def test_an_input_that_a_kernel_changes_is_told(submission: Submission) -> None:
+    submission.launch("add_one", on=[-1])
+    assert submission.end().mutated == [-1]
+
+
+def test_an_input_changed_and_put_back_is_not_mutated_but_told(submission: Submission) -> None:
+    submission.launch("copy", 4, on=[-1, 0], told=[written(-1, [9, 9, 9, 9]), fresh(0)])
+    ended = submission.end(strided(0), written=[written(-1, X)])
+    assert ended.mutated == []
+    assert values(ended.outputs[0]) == [9, 9, 9, 9]
+    assert [name for name, _ in ended.notes[0].host] == ["tensor-1"]
+
+
+def test_an_input_that_the_host_changes_after_the_last_kernel_is_mutated(submission: Submission) -> None:
+    submission.launch("nothing", on=[-1])
+    assert submission.end(written=[written(-1, [0, 0, 0, 0])]).mutated == [-1]
+
+
+# Memory
+
+
+def test_bytes_that_nothing_wrote_come_out_as_poison(submission: Submission) -> None:
+    submission.launch("copy", 3, on=[-1, 0], told=[fresh(0)])
+    content = submission.end(strided(0)).outputs[0].content
+    assert np.frombuffer(content, np.float32)[:3].tolist() == [1, 2, 3]
+    assert np.frombuffer(content, np.uint16)[6:].tolist() == [messages.POISON, messages.POISON]
+
+
+def test_reading_what_nothing_wrote_is_a_fault(submission: Submission) -> None:
+    failed = submission.launch("copy", 4, on=[0, 1], told=[fresh(0), fresh(1)])
+    assert isinstance(failed, messages.Failed)
+    assert (failed.kind, failed.kernel, failed.file) == ("UNINITIALIZED", "copy", "kernels.cu")
+    assert submission.end().failed == failed
+
+
+@pytest.mark.parametrize("content", [X.tolist(), [0, 0, 0, 0]])
+def test_what_the_host_wrote_may_be_read(submission: Submission, content: list[float]) -> None:
+    submission.launch("nothing", on=[0], told=[fresh(0)])
+    submission.launch("copy", 4, on=[0, 1], told=[written(0, content), fresh(1)])
+    assert values(submission.end(strided(1)).outputs[0]) == content
+
+
+def test_a_storage_lives_from_call_to_call(submission: Submission) -> None:
+    submission.launch("copy", 4, on=[-1, 0], told=[fresh(0)])
+    submission.begin({-2: X})
+    submission.launch("add_one", on=[0])
+    assert values(submission.end(strided(0)).outputs[0]) == [2, 3, 4, 5]
+
+
+def test_a_number_that_was_dropped_is_a_new_storage(submission: Submission) -> None:
+    submission.launch("copy", 4, on=[-1, 0], told=[fresh(0)])
+    failed = submission.launch("copy", 4, on=[0, 1], told=[fresh(0), fresh(1)], dropped=[0])
+    assert isinstance(failed, messages.Failed)
+    assert failed.kind == "UNINITIALIZED"
+
+
+def test_an_output_of_a_storage_that_was_dropped_is_nobodys_work(submission: Submission) -> None:
+    submission.launch("copy", 4, on=[-1, 0], told=[fresh(0)])
+    submission.launch("nothing", on=[-1], dropped=[0])
+    assert submission.end(strided(0)).outputs[0].fault == NOT_GIVEN
+
+
+def test_who_wrote_a_byte_is_known(submission: Submission) -> None:
+    submission.launch("copy", 4, on=[-1, 0], told=[fresh(0)])
+    ask = submission.machine.ask
+    writer = ask(messages.AskWriter(submission.number, 0, 4 * 2), messages.Writer)
+    assert (writer.thread, writer.block, writer.file, writer.line) == ("2", "0", "kernels.cu", 3)
+    assert ask(messages.AskWriter(submission.number, -1, 0), messages.Done) == messages.Done()
+    assert ask(messages.AskWriter(submission.number, 99, 0), messages.Done) == messages.Done()
+
+
+def test_statics_begin_anew_for_another_client_and_live_for_this_one(machine: Served, submission: Submission) -> None:
+    def counted(submission: Submission) -> int:
+        ran = submission.launch("count", on=[0], told=[written(0, [0, 0, 0, 0])], block=1)
+        assert isinstance(ran, messages.Ran)
+        return int(np.frombuffer(ran.changed[0][1], np.int32)[0])
+
+    assert [counted(submission), counted(submission)] == [1, 2]
+    other = machine.attach()
+    other.load()
+    other.begin()
+    assert counted(other) == 1
+
+
+def test_clients_do_not_see_each_others_storages(machine: Served, submission: Submission) -> None:
+    submission.launch("copy", 4, on=[-1, 0], told=[fresh(0)])
+    other = machine.attach()
+    other.load()
+    other.begin({-1: floats(5, 6, 7, 8)})
+    for number in (-1, 0):
+        other.launch("copy", 4, on=[-1, 0], told=[fresh(0)])
+        answer = other.launch("nothing", on=[number])
+        assert isinstance(answer, messages.Ran)
+    assert values(other.end(strided(0)).outputs[0]) == [5, 6, 7, 8]
+    assert values(submission.end(strided(0)).outputs[0]) == [1, 2, 3, 4]
+    other.begin()
+    assert other.end(strided(3)).outputs[0].fault == NOT_GIVEN
+
+
+# What a kernel may know
+
+
+@pytest.mark.xfail(strict=True, reason="the transcript tells no alignment, and a kernel can read its pointers")
+def test_two_launches_with_the_same_transcript_give_the_same(machine: Served) -> None:
+    def given(alignment: int) -> tuple[messages.Ended, list[int]]:
+        submission = machine.attach()
+        submission.load()
+        submission.begin({-1: X})
+        told = [written(0, X, alignment), written(1, X), written(2, [0, 0, 0, 0])]
+        ran = submission.launch("address", on=[0, 1, 2], told=told, block=1)
+        assert isinstance(ran, messages.Ran)
+        return submission.end(), np.frombuffer(ran.changed[0][1], np.int64)[:1].tolist()
+
+    (first, one), (second, other) = given(64), given(128)
+    assert one == other or first.notes != second.notes
+
+
+@pytest.mark.xfail(strict=True, reason="the transcript tells no sizes, and the machine places storages by them")
+def test_the_size_of_a_storage_is_told(submission: Submission) -> None:
+    def noted(nbytes: int) -> Any:
+        submission.begin({-1: X})
+        submission.launch("nothing", on=[5], told=[written(5, [0] * (nbytes // 4))], dropped=[5])
+        return submission.end().notes[0]
+
+    noted(16)
+    first, second = noted(64), noted(128)
+    assert msgspec.structs.replace(first, host=[]) != msgspec.structs.replace(second, host=[])
+
+
+# Requests that no honest client makes
+
+
+@pytest.mark.xfail(strict=True, reason="what a launch tells is kept, and telling it again is refused")
+def test_a_launch_that_was_refused_does_not_spoil_the_next(submission: Submission) -> None:
+    refused = submission.launch("copy", 4, on=[-1, 0], told=[fresh(0)], block=4096)
+    assert isinstance(refused, messages.Failed)
+    assert refused.kind == "REFUSED"
+    submission.launch("copy", 4, on=[-1, 0], told=[fresh(0)])
+    assert values(submission.end(strided(0)).outputs[0]) == [1, 2, 3, 4]
+
+
+LAUNCH = messages.Launch(0, "nothing", (1, 1, 1), (1, 1, 1), 0, [messages.Pointer(-1, 0)], [], [], [])
+
+
+def but(**fields: Any) -> messages.Launch:
+    return msgspec.structs.replace(LAUNCH, **fields)
+
+
+def buffer(offset: int, nbytes: int, itemsize: int = 4) -> messages.Buffer:
+    return messages.Buffer("x", -1, offset, nbytes, itemsize, "float32")
+
+
+REFUSED = {
+    "module": but(module=1),
+    "module before the first": but(module=-1),
+    "kernel": but(kernel="no_such_kernel"),
+    "grid": but(grid=(0, 1, 1)),
+    "negative grid": but(grid=(-1, 1, 1)),
+    "block": but(block=(4096, 1, 1)),
+    "shared": but(shared=1 << 40),
+    "storage": but(arguments=[messages.Pointer(99, 0)]),
+    "arguments": but(arguments=[1, 2, 3]),
+    "buffer past the end": but(buffers=[buffer(8, 9)]),
+    "buffer before the start": but(buffers=[buffer(-4, 4)]),
+    "negative buffer": but(buffers=[buffer(8, -4)]),
+    "items of nothing": but(buffers=[buffer(0, 4, itemsize=0)]),
+    "no content": but(storages=[messages.Storage(5, 16, 0, None, False)]),
+    "less content": but(storages=[messages.Storage(5, 16, 0, b"123", False)]),
+    "negative size": but(storages=[messages.Storage(5, -16, 0, None, True)]),
+    "endless size": but(storages=[messages.Storage(5, 1 << 60, 0, None, True)]),
+    "not PTX": messages.Load("no PTX at all {", None),
+    "no kernel to compile": messages.Compile(0, "no_such_kernel"),
+}
+
+
+@pytest.mark.parametrize("asked", REFUSED.values(), ids=REFUSED)
+def test_what_cannot_be_is_refused_and_the_client_goes_on(submission: Submission, asked: messages.Message) -> None:
+    refused = submission.ask(asked)
+    assert isinstance(refused, messages.Failed)
+    assert refused.kind == "REFUSED"
+    assert refused.text
+    submission.launch("copy", 4, on=[-1, 0], told=[fresh(0)])
+    ended = submission.end(strided(0))
+    assert values(ended.outputs[0]) == [1, 2, 3, 4]
+    assert ended.failed is None
+
+
+ENDS = pytest.mark.xfail(strict=True, reason="the server catches only some of what a request can raise")
+
+DEADLY: dict[str, Any] = {
+    "address of 64 bits": pytest.param(
+        but(arguments=[messages.Blob(bytes(8), [(0, messages.Pointer(-1, (1 << 63) - 1))])]), marks=ENDS
+    ),
+    "float that is too large": pytest.param(
+        messages.Launch(0, "copy", (1, 1, 1), (1, 1, 1), 0, [1e300, 0, 0], [], [], []), marks=ENDS
+    ),
+    "float for a flag": pytest.param(but(kernel="flagged", arguments=[messages.Pointer(-1, 0), 0.5]), marks=ENDS),
+    "dtype": but(buffers=[messages.Buffer("x", -1, 0, 16, 4, "no_dtype")]),
+    "nested PTX": messages.Load(".version 8.0 .target sm_80 .address_size 64 .entry f() " + "{" * 100_000, None),
+}
+OUTPUTS = {
+    "negative stride": messages.Strided(-1, "float32", [4], [-1], 3),
+    "past the end": messages.Strided(-1, "float32", [5], [1], 0),
+    "endless": messages.Strided(-1, "float32", [1 << 50], [0], 0),
+    "strides that are missing": messages.Strided(-1, "float32", [4], [], 0),
+    "dtype": messages.Strided(-1, "no_dtype", [17], [1], 0),
+}
+
+
+@pytest.mark.parametrize("asked", DEADLY.values(), ids=DEADLY)
+def test_no_request_ends_the_machine(another: Served, asked: messages.Message) -> None:
+    hostile, other = another.attach(), another.attach()
+    for one in (hostile, other):
+        one.load()
+        one.begin({-1: X})
+    hostile.wire.send(asked)
+    other.launch("copy", 4, on=[-1, 0], told=[fresh(0)])
+    assert values(other.end(strided(0)).outputs[0]) == [1, 2, 3, 4]
+
+
+@pytest.mark.xfail(strict=True, reason="Refused comes out of the grader's request and ends the server")
+@pytest.mark.parametrize("output", OUTPUTS.values(), ids=OUTPUTS)
+def test_an_output_that_cannot_be_is_a_fault_of_its_own(another: Served, output: messages.Strided) -> None:
+    submission = another.attach()
+    submission.load()
+    submission.begin({-1: X})
+    submission.launch("nothing", on=[-1])
+    assert submission.end(output).outputs[0].fault
+    assert submission.end(strided(-1)).outputs[0].fault == ""
+
+
+# Bytes that are no request
+
+
+GARBAGE = {
+    "random": b"\x13" * 100,
+    "no message": struct.pack("<Q", 3) + b"abc",
+    "endless": struct.pack("<Q", (1 << 64) - 1),
+    "the grader's": struct.pack("<Q", len(body := msgspec.msgpack.encode(messages.AskWriter(0, 0, 0)))) + body,
+}
+
+
+@pytest.mark.parametrize("garbage", GARBAGE.values(), ids=GARBAGE)
+def test_a_client_that_sends_garbage_is_told_as_forged_and_the_others_are_served(
+    machine: Served, submission: Submission, garbage: bytes
+) -> None:
+    hostile = machine.attach()
+    hostile.begin({-1: X})
+    hostile.connection.sendall(garbage)
+    submission.launch("copy", 4, on=[-1, 0], told=[fresh(0)])
+    assert values(submission.end(strided(0)).outputs[0]) == [1, 2, 3, 4]
+    failed = machine.ask(messages.End(hostile.number, ()), messages.Ended).failed
+    assert failed is not None
+    assert failed.kind == "FORGED"
+    with pytest.raises(Gone):
+        hostile.ask(messages.Fetch())
+
+
+def test_a_client_that_leaves_is_no_forger(machine: Served) -> None:
+    leaving = machine.attach()
+    leaving.begin({-1: X})
+    leaving.connection.sendall(b"\x05\0")
+    leaving.connection.close()
+    assert machine.ask(messages.End(leaving.number, ()), messages.Ended).failed is None
+    assert machine.attach().number == leaving.number + 1
+
+
+@given(content=st.binary(max_size=200), framed=st.booleans())
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_no_bytes_end_the_machine(machine: Served, content: bytes, framed: bool) -> None:
+    hostile = machine.attach()
+    hostile.connection.sendall(struct.pack("<Q", len(content)) + content if framed else content)
+    hostile.connection.close()
+    machine.attach().connection.close()
+    assert machine.died is None

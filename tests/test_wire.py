@@ -1,0 +1,230 @@
+"""The wire: messages come through whole, and whatever else comes ends as Garbled, Gone or Silent, in time."""
+
+from __future__ import annotations
+
+import socket
+import struct
+import threading
+import time
+import tracemalloc
+from collections.abc import Iterator
+
+import msgspec
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from kernelpath import wire
+from kernelpath.wire import Garbled, Gone, Silent, Wire
+
+SECONDS = 0.2
+"""How long a message may take here. What takes ten times that has no deadline."""
+
+
+class Small(msgspec.Struct, tag=True):
+    number: int
+    names: list[str] = []
+
+
+class Other(msgspec.Struct, tag=True):
+    content: bytes = b""
+
+
+class Stranger(msgspec.Struct, tag=True):
+    number: int
+
+
+Messages = Small | Other
+
+
+@pytest.fixture
+def sockets() -> Iterator[tuple[socket.socket, socket.socket]]:
+    here, there = wire.pair()
+    yield here, there
+    here.close()
+    there.close()
+
+
+def receiver(here: socket.socket, most_bytes: int = 1 << 20) -> Wire[Small | Other]:
+    return Wire(here, Messages, most_bytes)
+
+
+def frame(body: bytes, announced: int | None = None) -> bytes:
+    return struct.pack("<Q", len(body) if announced is None else announced) + body
+
+
+def encoded(value: object) -> bytes:
+    return msgspec.msgpack.encode(value)
+
+
+@given(st.lists(st.one_of(st.builds(Small, st.integers(-(2**63), 2**64 - 1), st.lists(st.text())), st.builds(Other))))
+@settings(max_examples=30)
+def test_messages_come_through_whole_and_in_turn(sent: list[Small | Other]) -> None:
+    here, there = wire.pair()
+    with here, there:
+        for message in sent:
+            Wire(there, Messages).send(message)
+        there.close()
+        receiving = receiver(here)
+        assert [receiving.receive(SECONDS) for _ in sent] == sent
+        with pytest.raises(Gone):
+            receiving.receive(SECONDS)
+
+
+def test_a_message_larger_than_the_sockets_buffer_comes_through(sockets: tuple[socket.socket, socket.socket]) -> None:
+    here, there = sockets
+    sent = Other(bytes(range(256)) * (1 << 14))
+    sending = threading.Thread(target=Wire(there, Messages).send, args=(sent,))
+    sending.start()
+    assert receiver(here, 1 << 30).receive(10.0) == sent
+    sending.join()
+
+
+GARBAGE = {
+    "another message": encoded(Stranger(3)),
+    "no message": encoded([1, 2, 3]),
+    "no tag": encoded({"number": 3}),
+    "a field of another type": encoded({"type": "Small", "number": "three"}),
+    "a field that is missing": encoded({"type": "Small"}),
+    "two messages in one": encoded(Small(1)) + encoded(Small(2)),
+    "half a message": encoded(Small(1, ["name"]))[:-2],
+    "nothing": b"",
+    "text that is not UTF-8": encoded({"type": "Small", "number": 1, "names": ["?"]}).replace(b"?", b"\xff"),
+    "a tag that is not UTF-8": encoded({"type": "?"}).replace(b"?", b"\xff"),
+    "deep nesting": b"\x91" * 500_000 + b"\xc0",
+    "deep nesting in an unknown field": b"\x83\xa4type\xa5Small\xa6number\x01\xa1x" + b"\x91" * 500_000 + b"\xc0",
+    "a list of four billion": b"\x83\xa4type\xa5Small\xa6number\x01\xa5names\xdd\xff\xff\xff\xff",
+    "an extension of Python's": b"\x82\xa4type\xa5Other\xa7content\xc7\x04\x01abcd",
+}
+
+
+@pytest.mark.parametrize("body", GARBAGE.values(), ids=GARBAGE)
+def test_what_is_no_message_is_garbled(sockets: tuple[socket.socket, socket.socket], body: bytes) -> None:
+    here, there = sockets
+    sending = threading.Thread(target=there.sendall, args=(frame(body),))
+    sending.start()
+    with pytest.raises(Garbled, match="."):
+        receiver(here).receive(5.0)
+    sending.join()
+
+
+@given(st.binary(max_size=300))
+@settings(max_examples=300, deadline=None)
+def test_random_bytes_end_in_one_of_three_ways(sent: bytes) -> None:
+    here, there = wire.pair()
+    with here, there:
+        there.sendall(sent)
+        there.close()
+        with pytest.raises((Garbled, Gone)):
+            while True:
+                receiver(here).receive(SECONDS)
+
+
+@given(st.binary(max_size=300))
+@settings(max_examples=300, deadline=None)
+def test_random_bytes_in_a_frame_are_a_message_or_garbled(body: bytes) -> None:
+    here, there = wire.pair()
+    with here, there:
+        there.sendall(frame(body))
+        try:
+            assert isinstance(receiver(here).receive(SECONDS), (Small, Other))
+        except Garbled as error:
+            assert str(error)
+
+
+@pytest.mark.parametrize("announced", [(1 << 20) + 1, 1 << 40, (1 << 64) - 1])
+def test_more_than_the_limit_is_garbled_before_it_comes(
+    sockets: tuple[socket.socket, socket.socket], announced: int
+) -> None:
+    here, there = sockets
+    there.sendall(frame(b"", announced))
+    with pytest.raises(Garbled, match=f"{announced:,} bytes"):
+        receiver(here).receive(SECONDS)
+
+
+def test_memory_is_taken_as_bytes_come_and_not_as_announced(sockets: tuple[socket.socket, socket.socket]) -> None:
+    here, there = sockets
+    there.sendall(frame(b"x" * 1000, 1 << 30))
+    tracemalloc.start()
+    with pytest.raises(Silent):
+        receiver(here, 1 << 30).receive(SECONDS)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < 8 << 20
+
+
+@pytest.mark.parametrize("sent", [b"", b"\x05", frame(b"", 100), frame(encoded(Small(1)), 100)])
+def test_a_sender_that_stops_is_silent(sockets: tuple[socket.socket, socket.socket], sent: bytes) -> None:
+    here, there = sockets
+    there.sendall(sent)
+    begun = time.monotonic()
+    with pytest.raises(Silent):
+        receiver(here).receive(SECONDS)
+    assert SECONDS <= time.monotonic() - begun < 10 * SECONDS
+
+
+@pytest.mark.parametrize("sent", [b"", b"\x05", frame(b"", 100), frame(encoded(Small(1)), 100)])
+def test_a_sender_that_closes_is_gone(sockets: tuple[socket.socket, socket.socket], sent: bytes) -> None:
+    here, there = sockets
+    there.sendall(sent)
+    there.close()
+    with pytest.raises(Gone):
+        receiver(here).receive()
+
+
+@pytest.mark.parametrize("pause", [0.0, 0.02])
+def test_the_deadline_is_for_the_whole_message(sockets: tuple[socket.socket, socket.socket], pause: float) -> None:
+    here, there = sockets
+    end = threading.Event()
+
+    def trickle() -> None:
+        there.sendall(frame(b"", 1 << 30))
+        while not end.is_set():
+            there.send(b"x")
+            time.sleep(pause)
+
+    sending = threading.Thread(target=trickle)
+    sending.start()
+    begun = time.monotonic()
+    stopping = threading.Timer(20 * SECONDS, end.set)
+    stopping.start()
+    with pytest.raises(Silent):
+        receiver(here, 1 << 30).receive(SECONDS)
+    taken = time.monotonic() - begun
+    end.set()
+    stopping.cancel()
+    sending.join()
+    assert taken < 10 * SECONDS
+
+
+def test_a_message_that_has_come_is_received_after_the_deadline(sockets: tuple[socket.socket, socket.socket]) -> None:
+    here, there = sockets
+    Wire(there, Messages).send(Small(3))
+    assert receiver(here).receive(0.0) == Small(3)
+
+
+def test_nobody_who_takes_nothing_holds_up_a_sender(sockets: tuple[socket.socket, socket.socket]) -> None:
+    here, _ = sockets
+    begun = time.monotonic()
+    with pytest.raises(Silent):
+        receiver(here).send(Other(bytes(64 << 20)), SECONDS)
+    assert time.monotonic() - begun < 10 * SECONDS
+
+
+def test_sending_to_who_has_closed_is_gone(sockets: tuple[socket.socket, socket.socket]) -> None:
+    here, there = sockets
+    there.close()
+    with pytest.raises(Gone):
+        receiver(here).send(Small(1))
+
+
+def test_what_waits_is_known_without_taking_it(sockets: tuple[socket.socket, socket.socket]) -> None:
+    here, there = sockets
+    receiving = receiver(here)
+    assert not receiving.waiting()
+    Wire(there, Messages).send(Small(7))
+    assert receiving.waiting()
+    assert receiving.receive(SECONDS) == Small(7)
+    assert not receiving.waiting()
+    there.close()
+    assert receiving.waiting()
