@@ -120,10 +120,17 @@ class Submission:
         """Launch on storages of 16 bytes, in the order of the kernel's parameters."""
         buffers = [messages.Buffer(f"tensor{number}", number, 0, 16, 4, "float32") for number in on]
         pointers = [messages.Pointer(number, 0) for number in on]
-        shape = {"grid": (1, 1, 1), "block": (block, 1, 1), "shared": 0}
         return self.ask(
             messages.Launch(
-                0, kernel, **shape, arguments=[*pointers, *arguments], buffers=buffers, storages=told, dropped=dropped
+                module=0,
+                kernel=kernel,
+                grid=(1, 1, 1),
+                block=(block, 1, 1),
+                shared=0,
+                arguments=[*pointers, *arguments],
+                buffers=buffers,
+                storages=told,
+                dropped=dropped,
             )
         )
 

@@ -100,7 +100,7 @@ def test_a_grader_that_was_fixed_grades_anew(
     assert classroom._key(late, "cpu", 0) != before
 
 
-@pytest.mark.parametrize("changed", ["verdict.py", "grading/compare.py", "simt/races.py"])
+@pytest.mark.parametrize("changed", ["verdict.py", "grading/compare.py", "simt/run/races.py"])
 def test_every_source_of_the_grader_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, changed: str) -> None:
     package = tmp_path / "kernelpath"
     shutil.copytree(Path(kernelpath.__file__).parent, package, ignore=shutil.ignore_patterns("__pycache__"))

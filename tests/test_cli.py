@@ -22,6 +22,7 @@ from kernelpath.course.progress import Progress
 from kernelpath.course.registry import Item
 from kernelpath.grading import grade
 from kernelpath.verdict import Report
+from kernelpath.work.workspace import Workspace
 
 Run = Callable[..., tuple[int, str, str]]
 
@@ -331,8 +332,9 @@ def test_watch_grades_each_save_and_ctrl_c_leaves_nothing_behind(item: Item) -> 
 
 def test_ctrl_c_during_a_check_ends_its_worker(item: Item) -> None:
     item.stub.write_text("def double(x):\n    open('running', 'w').close()\n    while True:\n        pass\n")
+    running = Workspace(item.stub).own / "tmp" / "running"
     with started(item, "check", "double", "--device", "cpu") as checking:
-        until((item.root / "running").is_file)
+        until(running.is_file)
         assert len(descendants(item)) == 3  # kp, the fork server, the worker
         checking.send_signal(signal.SIGINT)
         assert checking.wait(20) == 130

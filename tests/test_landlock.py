@@ -126,9 +126,7 @@ STILL_ALLOWED = (
     *("print nowhere", "signal itself", "import", "multiply"),
 )
 
-pytestmark = pytest.mark.skipif(
-    landlock.version() == 0, reason="this kernel has no Landlock, or does not let us use it"
-)
+pytestmark = pytest.mark.skipif(landlock.version() == 0, reason="this kernel has no Landlock, or forbids it")
 
 
 @pytest.fixture(scope="module")

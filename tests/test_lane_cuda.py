@@ -10,7 +10,9 @@ from typing import Any
 import pytest
 import torch
 
-from kernelpath import lanes, simt
+from kernelpath import lanes
+from kernelpath.device import api
+from kernelpath.device.api import Ran
 from kernelpath.lanes import cuda, nvrtc
 
 SOURCE = """\
@@ -54,12 +56,12 @@ def machine(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
     """A stand-in for the PTX machine that keeps what it is asked to launch."""
     asked: list[dict[str, Any]] = []
 
-    def load(ptx: str, source: str) -> SimpleNamespace:
-        return SimpleNamespace(
-            compile=lambda name: None, launch=lambda name, **launch: asked.append({"name": name, **launch})
-        )
+    def launch(name: str, **launch: Any) -> Ran:
+        asked.append({"name": name, **launch})
+        return Ran(7)
 
-    monkeypatch.setattr(simt, "load", load)
+    module = SimpleNamespace(compile=lambda name: None, launch=launch)
+    monkeypatch.setattr(api, "_device", SimpleNamespace(load=lambda ptx, source: module))
     return asked
 
 
@@ -185,10 +187,11 @@ def test_the_cache_sees_a_change(source: Path, change: str, monkeypatch: pytest.
 
 def test_a_damaged_cache_entry_is_replaced(source: Path, cache: Path) -> None:
     binary = compile_wide(source)
-    (entry,) = cache.iterdir()
-    entry.write_text(entry.read_text()[:100])
+    (entry,) = (file for file in cache.rglob("*") if file.is_file())
+    whole = entry.read_bytes()
+    entry.write_bytes(whole[:100])
     assert compile_wide(source) == binary
-    assert len(entry.read_text()) > 100
+    assert entry.read_bytes() == whole
 
 
 def test_a_cache_that_cannot_be_written_costs_only_time(source: Path, cache: Path) -> None:
@@ -220,10 +223,12 @@ def test_a_launch_passes_addresses_numbers_and_spans(source: Path, machine: list
     (launch,) = machine
     assert launch["name"].startswith("_Z5scaleIfLi2EE")
     assert (launch["grid"], launch["block"], launch["shared"]) == ((3, 2, 1), (64, 1, 1), 100)
-    assert launch["args"] == [x.data_ptr(), out.data_ptr(), 3.0, 9]
-    assert [type(value) for value in launch["args"]] == [int, int, float, int]
-    spans = [(buffer.name, buffer.address, buffer.nbytes, buffer.itemsize) for buffer in launch["buffers"]]
-    assert spans == [("x", x.data_ptr(), 36, 4), ("out", out.data_ptr(), 4 * (3 * 9 + 8 + 1), 4)]
+    first, second, *numbers = launch["arguments"]
+    assert first is x
+    assert second is out
+    assert numbers == [3.0, 9]
+    assert [type(value) for value in numbers] == [float, int]
+    assert launch["tensors"] == [("x", x), ("out", out)]
 
 
 def test_every_launch_is_recorded(source: Path, machine: list[dict[str, Any]]) -> None:
@@ -233,6 +238,7 @@ def test_every_launch_is_recorded(source: Path, machine: list[dict[str, Any]]) -
         cuda.kernel(source, "scale<float, 2>")[1, 4](x, x, 1.0, 4)
     assert [(launched.lane, launched.name, launched.device) for launched in seen] == [("cuda", "scale", "cpu")]
     assert seen[0].arguments == (x, x, 1.0, 4)
+    assert seen[0].cost == 7
 
 
 @pytest.mark.parametrize(

@@ -16,6 +16,8 @@ import pytest
 import torch
 
 from kernelpath import lanes, simt
+from kernelpath.device import api
+from kernelpath.device.api import Ran
 from kernelpath.lanes import cute as lane
 
 
@@ -96,21 +98,22 @@ class Machine:
         self.real = real
         self.launches: list[dict[str, Any]] = []
 
-    def load(self, ptx: str) -> Machine:
-        self.kernels = self.real(ptx).kernels
+    def load(self, ptx: str, source: str | None = None) -> Machine:
+        self.kernels = self.real(ptx, source).kernels
         return self
 
     def compile(self, name: str) -> None:
         assert name in self.kernels
 
-    def launch(self, name: str, **launch: Any) -> None:
+    def launch(self, name: str, **launch: Any) -> Ran:
         self.launches.append({"name": name, **launch})
+        return Ran(0)
 
 
 @pytest.fixture
 def machine(monkeypatch: pytest.MonkeyPatch) -> Iterator[Machine]:
     machine = Machine(simt.load)
-    monkeypatch.setattr(simt, "load", machine.load)
+    monkeypatch.setattr(api, "_device", machine)
     lane._program.cache_clear()
     yield machine
     lane._program.cache_clear()
@@ -122,7 +125,7 @@ def test_launch_gets_grid_block_and_the_bytes_of_each_parameter(machine: Machine
     (launch,) = machine.launches
     assert launch["grid"] == (11, 1, 1)
     assert launch["block"] == (96, 1, 1)
-    source, target, factor = launch["args"]
+    source, target, factor = launch["arguments"]
     assert struct.unpack_from("@Pi", source) == (x.data_ptr(), 1000)
     assert struct.unpack_from("@Pi", target) == (out.data_ptr(), 1000)
     assert struct.unpack("f", factor) == (2.5,)
@@ -132,7 +135,7 @@ def test_extents_and_strides_of_a_matrix_are_passed_unless_the_stride_is_one(mac
     lane.run(fill, torch.zeros(3, 5))
     lane.run(fill, torch.zeros(5, 3).t())
     lane.run(fill, torch.zeros(3, 20)[:, ::4])
-    row_major, column_major, strided = (launch["args"][0] for launch in machine.launches)
+    row_major, column_major, strided = (launch["arguments"][0] for launch in machine.launches)
     assert struct.unpack_from("@2iq", row_major, 8) == (3, 5, 5)
     assert struct.unpack_from("@2iq", column_major, 8) == (3, 5, 3)
     assert struct.unpack_from("@2i2q", strided, 8) == (3, 5, 20, 4)
@@ -141,7 +144,7 @@ def test_extents_and_strides_of_a_matrix_are_passed_unless_the_stride_is_one(mac
 def test_buffers_are_named_after_parameters_and_end_with_the_last_element(machine: Machine) -> None:
     base = torch.zeros(100)
     lane.run(scale, base[1:10], base[20:40:2], 1.0, 32)
-    source, target = machine.launches[0]["buffers"]
+    source, target = machine.launches[0]["tensors"]
     assert (source.name, source.address, source.nbytes, source.itemsize) == ("x", base.data_ptr() + 4, 36, 4)
     assert (target.name, target.address, target.nbytes) == ("out", base.data_ptr() + 80, 19 * 4)
 

@@ -56,7 +56,7 @@ def fresh(number: int, nbytes: int = 16) -> messages.Storage:
 
 def values(output: messages.Output) -> list[float]:
     assert output.fault == ""
-    return np.frombuffer(output.content, np.float32).tolist()
+    return [float(value) for value in np.frombuffer(output.content, np.float32)]
 
 
 # Who wrote what

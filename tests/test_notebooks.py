@@ -22,11 +22,11 @@ import numpy as np
 import pytest
 import torch
 
-from kernelpath.course import registry
+from kernelpath.course import lesson, registry
 from kernelpath.course.progress import Progress
 from kernelpath.grading import grade
 from kernelpath.lanes import cuda
-from kernelpath.show import execute, graded, notebook, plots, view
+from kernelpath.show import execute, graded, notebook, plots, results, view
 from kernelpath.verdict import Report, Verdict
 from tests.conftest import Solutions
 
@@ -42,21 +42,21 @@ __global__ void gather(const float* x, float* out, int stride) {
 
 
 HELPER = """
-from kernelpath.show import notebook as _notebook
+from kernelpath.show import results as _results
 
-_bare, _recorded = {}, _notebook._recorded
+_bare, _recorded = {}, _results.recordings
 
 def _begin(follow):  # as if nothing had been recorded: `follow` are the names whose values come from recordings
     global _here
     _here = dict(globals())
     _swap(follow, _bare)
-    _notebook._recorded = lambda file: {}
+    _results.recordings = lambda file: {}
 
 def _end(follow):
     _bare.clear()
     _bare.update({name: globals()[name] for name in follow if name in globals()})
     _swap(follow, _here)
-    _notebook._recorded = _recorded
+    _results.recordings = _recorded
 
 def _swap(names, values):
     for name in names:
@@ -206,8 +206,8 @@ def test_what_follows_from_recordings_is_run_without_them_too(monkeypatch: pytes
         "x = 5",
         "seen.append(('bound anew', x, y))",
     ]
-    recorded = {"race": {"device": "a GPU", "date": "today", "value": {"copy": 2}}}
-    monkeypatch.setattr(notebook, "_recorded", lambda file: recorded)
+    recorded = {"race": results.Recording("a GPU", "today", {"copy": 2})}
+    monkeypatch.setattr(results, "recordings", lambda file: recorded)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     book = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(source) for source in sources])
     names: dict[str, Any] = {"notebook": notebook, "seen": []}
@@ -406,7 +406,7 @@ def test_a_learners_pass_is_remembered(
     passed = Report(item.stem, "title", "file", "cpu", 1, Verdict.PASSED, stars=1)
     monkeypatch.setenv("KERNELPATH_TREE", tree)
     monkeypatch.setattr(registry, "find", lambda name: item)
-    monkeypatch.setattr(registry, "load", lambda item: SimpleNamespace(explain="why"))
+    monkeypatch.setattr(lesson, "read", lambda path: SimpleNamespace(explain="why"))
     monkeypatch.setattr(grade, "grade", lambda item, submission: passed)
     monkeypatch.setattr(view, "report", lambda *_, **__: None)
     assert notebook.check("vector_add") is passed

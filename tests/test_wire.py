@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import socket
 import struct
 import threading
@@ -103,21 +104,21 @@ def test_what_is_no_message_is_garbled(sockets: tuple[socket.socket, socket.sock
     here, there = sockets
     sending = threading.Thread(target=there.sendall, args=(frame(body),))
     sending.start()
-    with pytest.raises(Garbled, match="."):
+    with pytest.raises(Garbled) as garbled:
         receiver(here).receive(5.0)
+    assert str(garbled.value), "it says what is wrong"
     sending.join()
 
 
 @given(st.binary(max_size=300))
 @settings(max_examples=300, deadline=None)
-def test_random_bytes_end_in_one_of_three_ways(sent: bytes) -> None:
+def test_random_bytes_raise_nothing_else(sent: bytes) -> None:
     here, there = wire.pair()
     with here, there:
         there.sendall(sent)
         there.close()
-        with pytest.raises((Garbled, Gone)):
-            while True:
-                receiver(here).receive(SECONDS)
+        with contextlib.suppress(Garbled, Gone):
+            assert isinstance(receiver(here).receive(SECONDS), (Small, Other))
 
 
 @given(st.binary(max_size=300))
@@ -126,10 +127,8 @@ def test_random_bytes_in_a_frame_are_a_message_or_garbled(body: bytes) -> None:
     here, there = wire.pair()
     with here, there:
         there.sendall(frame(body))
-        try:
+        with contextlib.suppress(Garbled):
             assert isinstance(receiver(here).receive(SECONDS), (Small, Other))
-        except Garbled as error:
-            assert str(error)
 
 
 @pytest.mark.parametrize("announced", [(1 << 20) + 1, 1 << 40, (1 << 64) - 1])
