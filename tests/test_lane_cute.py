@@ -141,12 +141,15 @@ def test_extents_and_strides_of_a_matrix_are_passed_unless_the_stride_is_one(mac
     assert struct.unpack_from("@2i2q", strided, 8) == (3, 5, 20, 4)
 
 
-def test_buffers_are_named_after_parameters_and_end_with_the_last_element(machine: Machine) -> None:
-    base = torch.zeros(100)
-    lane.run(scale, base[1:10], base[20:40:2], 1.0, 32)
-    source, target = machine.launches[0]["tensors"]
-    assert (source.name, source.address, source.nbytes, source.itemsize) == ("x", base.data_ptr() + 4, 36, 4)
-    assert (target.name, target.address, target.nbytes) == ("out", base.data_ptr() + 80, 19 * 4)
+def test_tensors_are_named_after_parameters(machine: Machine) -> None:
+    x, out = torch.zeros(100)[1:10], torch.zeros(100)[20:40:2]
+    lane.run(scale, x, out, 1.0, 32)
+    assert [
+        (name, tensor is given) for (name, tensor), given in zip(machine.launches[0]["tensors"], (x, out), strict=True)
+    ] == [
+        ("x", True),
+        ("out", True),
+    ]
 
 
 def test_two_kernels_of_one_host_function_are_told_apart(machine: Machine) -> None:

@@ -196,7 +196,8 @@ def rejects_get_their_verdicts(root: Path) -> Iterator[str]:
                 graded = grade(registry.find(reject.exercise, root), reject.submission(Path(folder)), device=device)
                 if graded.verdict is not reject.verdict:
                     shown = reject.path.relative_to(root)
-                    yield f"{shown} ends as {graded.verdict.value}: {graded.cause or graded.verdict.meaning}"
+                    told = f"{graded.verdict.value}: {graded.cause or graded.verdict.meaning}"
+                    yield f"{shown} ends as {told}; it must end as {reject.verdict.value}"
 
 
 def _unless(wanted: Verdict, graded: Report) -> Iterator[str]:

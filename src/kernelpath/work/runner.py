@@ -96,7 +96,7 @@ class Runner:
         """The worker's number on the PTX machine."""
         return self._running().client
 
-    def ask(self, message: messages.Asked, expected: type[_Answer], seconds: float = CASE_SECONDS) -> _Answer:
+    def ask(self, message: messages.Asked, expected: type[_Answer], seconds: float | None = None) -> _Answer:
         """Post and answer in one."""
         self.post(message)
         return self.answer(expected, seconds)
@@ -105,13 +105,13 @@ class Runner:
         """Ask for something whose answer is fetched later."""
         self._running().post(message)
 
-    def answer(self, expected: type[_Answer], seconds: float = CASE_SECONDS) -> _Answer:
-        """What the worker tells of the oldest request without an answer, within so many seconds.
+    def answer(self, expected: type[_Answer], seconds: float | None = None) -> _Answer:
+        """What the worker tells of the oldest request without an answer, within so many seconds, or CASE_SECONDS.
 
         Raises Stopped with the complaint that it ends in; after a death, a hang or a forgery the process is gone.
         """
         self._loaded()
-        return self._told(self._running(), expected, seconds)
+        return self._told(self._running(), expected, CASE_SECONDS if seconds is None else seconds)
 
     def ask_machine(self, message: machine.Message, expected: type[_Told]) -> _Told | None:
         """What the PTX machine tells of the submission. Raises Stopped where the machine is gone."""
