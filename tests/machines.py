@@ -32,7 +32,7 @@ __device__ int calls;
 extern "C" __global__ void count(int* out) { *out = ++calls; }
 extern "C" __global__ void address(const float* x, const float* y, long long* out) {
     out[0] = (long long)x & 4095;
-    out[1] = y - x;
+    out[1] = (long long)y & 4095;
 }
 extern "C" __global__ void flagged(float* x, bool flag) { if (flag) *x = 1; }
 """
