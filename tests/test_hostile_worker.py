@@ -290,23 +290,6 @@ TIMED_OUT: list[tuple[str, Answers]] = [
     ("always compiling", always_compiling),
 ]
 
-_TENSOR = "what cannot be a tensor is an exception of the grader"
-_CAUSE = "a complaint's cause is neither cut nor cleaned"
-
-FAILS = {
-    "an unknown dtype": _TENSOR,
-    "a dtype that is a function": _TENSOR,
-    "a negative extent": _TENSOR,
-    "an extent that no machine has": _TENSOR,
-    "a shape that is not that of the bytes": _TENSOR,
-    "no bytes": _TENSOR,
-    "a byte too few": _TENSOR,
-    "a complaint that it passed": "a complaint may have any verdict, and PASSED is believed",
-    "30 MB of a cause": _CAUSE,
-    "escapes for the terminal in a cause": _CAUSE,
-}
-"""Why some fail today; strict, so that what is fixed has to leave."""
-
 Case = tuple[str, Answers]
 
 
@@ -315,7 +298,6 @@ def parameters(cases: list[Case]) -> list[Any]:
         pytest.param(
             answers,
             id=name,
-            marks=[pytest.mark.xfail(reason=FAILS[name], strict=True)] if name in FAILS else [],
         )
         for name, answers in cases
     ]

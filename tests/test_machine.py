@@ -215,7 +215,6 @@ def test_clients_do_not_see_each_others_storages(machine: Served, submission: Su
 # What a kernel may know
 
 
-@pytest.mark.xfail(strict=True, reason="a kernel can read its pointers, of which the transcript tells less")
 def test_two_launches_with_the_same_transcript_give_the_same(machine: Served) -> None:
     def given(alignment: int) -> tuple[list[Any], int]:
         submission = machine.attach()
@@ -225,7 +224,7 @@ def test_two_launches_with_the_same_transcript_give_the_same(machine: Served) ->
         ran = submission.launch("address", on=[0, 1, 2], told=told, block=1)
         assert isinstance(ran, messages.Ran)
         notes = [(note.kernel, note.arguments, note.host) for note in submission.end().notes]
-        return notes, int(np.frombuffer(ran.changed[0][1], np.int64)[0])
+        return notes, int(np.frombuffer(ran.changed[0][1], np.int64)[0]) if ran.changed else 0
 
     (first, low), (second, other) = given(64), given(128)
     assert first != second or low == other
@@ -234,7 +233,6 @@ def test_two_launches_with_the_same_transcript_give_the_same(machine: Served) ->
 # Requests that no honest client makes
 
 
-@pytest.mark.xfail(strict=True, reason="what a launch tells is kept, and telling it again is refused")
 def test_a_launch_that_was_refused_does_not_spoil_the_next(submission: Submission) -> None:
     refused = submission.launch("copy", 4, on=[-1, 0], told=[fresh(0)], block=4096)
     assert isinstance(refused, messages.Failed)
@@ -289,16 +287,10 @@ def test_what_cannot_be_is_refused_and_the_client_goes_on(submission: Submission
     assert ended.failed is None
 
 
-ENDS = pytest.mark.xfail(strict=True, reason="the server catches only some of what a request can raise")
-
 DEADLY: dict[str, Any] = {
-    "address of 64 bits": pytest.param(
-        but(arguments=[messages.Blob(bytes(8), [(0, messages.Pointer(-1, (1 << 63) - 1))])]), marks=ENDS
-    ),
-    "float that is too large": pytest.param(
-        messages.Launch(0, "copy", (1, 1, 1), (1, 1, 1), 0, [1e300, 0, 0], [], [], []), marks=ENDS
-    ),
-    "float for a flag": pytest.param(but(kernel="flagged", arguments=[messages.Pointer(-1, 0), 0.5]), marks=ENDS),
+    "address of 64 bits": but(arguments=[messages.Blob(bytes(8), [(0, messages.Pointer(-1, (1 << 63) - 1))])]),
+    "float that is too large": messages.Launch(0, "copy", (1, 1, 1), (1, 1, 1), 0, [1e300, 0, 0], [], [], []),
+    "float for a flag": but(kernel="flagged", arguments=[messages.Pointer(-1, 0), 0.5]),
     "dtype": but(buffers=[messages.Buffer("x", -1, 0, 16, 4, "no_dtype")]),
     "nested PTX": messages.Load(".version 8.0 .target sm_80 .address_size 64 .entry f() " + "{" * 100_000, None),
 }
@@ -322,7 +314,6 @@ def test_no_request_ends_the_machine(another: Served, asked: messages.Message) -
     assert values(other.end(strided(0)).outputs[0]) == [1, 2, 3, 4]
 
 
-@pytest.mark.xfail(strict=True, reason="Refused comes out of the grader's request and ends the server")
 @pytest.mark.parametrize("output", OUTPUTS.values(), ids=OUTPUTS)
 def test_an_output_that_cannot_be_is_a_fault_of_its_own(another: Served, output: messages.Strided) -> None:
     submission = another.attach()
@@ -360,7 +351,6 @@ def test_a_client_that_sends_garbage_is_told_as_forged_and_the_others_are_served
         hostile.ask(messages.Fetch())
 
 
-@pytest.mark.xfail(strict=True, reason="a case that begins clears what is known of the client")
 def test_a_client_that_sent_garbage_before_its_first_case_is_a_forger_in_it(machine: Served) -> None:
     hostile = machine.attach()
     hostile.connection.sendall(b"\x13" * 100)

@@ -99,7 +99,7 @@ def test_what_the_host_computes_from_values_is_named(tmp_path: Path, body: str, 
         "scalar = torch.rand(1).item()",
         pytest.param(
             "scalar = float(np.random.default_rng().random())",
-            marks=pytest.mark.xfail(strict=True, reason="a generator without a seed takes one from the system"),
+            marks=pytest.mark.xfail(strict=True, reason="known gap: such a generator takes its seed from the system"),
         ),
         "scalar = float(hash('kernel') % 1000)",
         "scalar = float(len({1, 'a', None}))",

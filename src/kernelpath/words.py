@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -86,3 +87,18 @@ def per_request(found: float, unit: str, least: float) -> str:
 def stars(reached: int, most: int = 3) -> str:
     """The stars reached, out of the most that there are: "★★☆"."""
     return "★" * reached + "☆" * (most - reached)
+
+
+MOST_CHARACTERS = 4000
+"""Of a text that a submission had a hand in."""
+
+_UNSEEN = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
+"""What moves a cursor, changes a colour or the direction of writing, or cannot be written; tab and new line stay."""
+
+
+def shown(text: str, most: int = MOST_CHARACTERS) -> str:
+    """A text that a submission had a hand in, as a terminal or a page may show it: cut in the middle, all seen."""
+    if len(text) > most:
+        space = "\n" if "\n" in text else " "
+        text = f"{text[: most // 2]}{space}[…]{space}{text[-most // 2 :]}"
+    return _UNSEEN.sub("\N{REPLACEMENT CHARACTER}", text)

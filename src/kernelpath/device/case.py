@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,7 +15,12 @@ from kernelpath import simt
 from kernelpath.device import messages
 from kernelpath.simt.counters import AccessCounters, by_access
 
-ALIGNMENT = 4096
+PAGE, ALIGNMENT = 4096, 16
+"""A storage begins at a page, plus what the widest access sees of its alignment in the submission's process."""
+
+MOST_BYTES = 4 << 30
+"""That a storage may have."""
+
 NOTES = 10_000
 """Launches that a transcript holds; no honest entry makes more in a case."""
 
@@ -57,7 +63,9 @@ class Case:
 
     def begin(self, inputs: messages.Inputs, reverse: bool) -> None:
         """Storages of inputs have negative numbers."""
-        self.inputs, self.reverse, self.failed = inputs, reverse, None
+        self.inputs, self.reverse = inputs, reverse
+        if self.failed is not None and self.failed.kind != "FORGED":
+            self.failed = None
         self.launches, self._notes = [], []
         for number, content in inputs.storages.items():
             stored = Stored(_placed(len(content), 0), drawn=np.frombuffer(content, np.uint8))
@@ -132,7 +140,7 @@ class Case:
 
     def _update(self, told: messages.Storage) -> None:
         stored = self._storages.get(told.number)
-        if stored is None or stored.memory.nbytes != told.nbytes:
+        if stored is None or stored.memory.nbytes != told.nbytes or told.fresh:
             stored = self._storages[told.number] = Stored(_placed(told.nbytes, told.alignment))
             if told.fresh:
                 stored.memory[: told.nbytes // 2 * 2].view(np.uint16)[:] = messages.POISON
@@ -157,7 +165,10 @@ class Case:
         stored = self._storages.get(told.storage)
         if stored is None or not stored.launched:
             return messages.Output(b"", NOT_GIVEN)
-        content = _elements(stored.memory, told)
+        try:
+            content = _elements(stored.memory, told)
+        except Refused as error:
+            return messages.Output(b"", str(error))
         if stored.final is not None and not np.array_equal(content, _elements(stored.final, told)):
             return messages.Output(b"", CHANGED)
         return messages.Output(content.tobytes(), "")
@@ -188,9 +199,17 @@ class Case:
             grid=asked.grid,
             block=asked.block,
             shared=asked.shared,
-            arguments=[_described(value) for value in asked.arguments],
+            arguments=[self._described(value) for value in asked.arguments],
             host=[(names[number], stored.host) for number, stored in buffers.items() if stored.host],
         )
+
+    def _described(self, value: int | float | messages.Pointer | messages.Blob) -> str:
+        """An argument in the transcript; of a pointer all that a kernel may learn from it."""
+        if isinstance(value, messages.Pointer):
+            stored = self._storages.get(value.storage)
+            odd = f", {stored.address % ALIGNMENT} bytes off 16" if stored and stored.address % ALIGNMENT else ""
+            return f"storage {value.storage} + {value.offset}{odd}"
+        return _blob(value) if isinstance(value, messages.Blob) else repr(value)
 
     def _accesses(self) -> list[tuple[str, AccessCounters]]:
         files: dict[str, list[simt.AccessSample]] = {}
@@ -200,9 +219,11 @@ class Case:
 
 
 def _placed(nbytes: int, alignment: int) -> Bytes:
-    """Zeroed bytes whose address is `alignment` modulo 4096."""
-    room = np.zeros(nbytes + 2 * ALIGNMENT, np.uint8)
-    start = (alignment - room.ctypes.data) % ALIGNMENT
+    """Zeroed bytes that begin at a page, plus `alignment` modulo 16. Raises Refused."""
+    if not 0 <= nbytes <= MOST_BYTES:
+        raise Refused(f"a storage of {nbytes:,} bytes")
+    room = np.zeros(nbytes + 2 * PAGE, np.uint8)
+    start = (alignment % ALIGNMENT - room.ctypes.data) % PAGE
     return room[start : start + nbytes]
 
 
@@ -213,14 +234,16 @@ def _content(told: messages.Storage) -> Bytes:
 
 
 def _elements(memory: Bytes, told: messages.Strided) -> Bytes:
-    """The bytes of a view's elements, in their order. Raises Refused where it leaves the storage."""
-    itemsize = np.dtype(_ITEMS.get(told.dtype, "u1")).itemsize
-    last = sum((size - 1) * stride for size, stride in zip(told.shape, told.strides, strict=True))
-    if min([told.offset, *told.strides, *told.shape], default=0) < 0 or len(told.shape) > 16:
+    """The bytes of a view's elements, in their order. Raises Refused where that is not a view of the storage."""
+    if told.dtype not in _ITEMS or len(told.shape) != len(told.strides) or len(told.shape) > 16:
+        raise Refused("an output is not a tensor")
+    if min([told.offset, *told.strides, *told.shape]) < 0:
         raise Refused("an output has a negative stride, offset or extent")
+    itemsize = np.dtype(_ITEMS[told.dtype]).itemsize
     if 0 in told.shape:
         return memory[:0]
-    if (told.offset + last + 1) * itemsize > memory.nbytes:
+    last = sum((size - 1) * stride for size, stride in zip(told.shape, told.strides, strict=True))
+    if max(told.offset + last + 1, math.prod(told.shape)) * itemsize > memory.nbytes:
         raise Refused("an output leaves its storage")
     strides = tuple(stride * itemsize for stride in told.strides)
     shape = (*told.shape, itemsize)
@@ -247,15 +270,6 @@ _ITEMS = {
     "complex64": "u8",
     "complex128": "c16",
 }
-
-
-def _described(value: int | float | messages.Pointer | messages.Blob) -> str:
-    """An argument in the transcript."""
-    if isinstance(value, messages.Pointer):
-        return f"storage {value.storage} + {value.offset}"
-    if isinstance(value, messages.Blob):
-        return value.content.hex() if not value.pointers else _blob(value)
-    return repr(value)
 
 
 def _blob(value: messages.Blob) -> str:

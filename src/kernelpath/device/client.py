@@ -29,7 +29,9 @@ if TYPE_CHECKING:
 
 _Answer = TypeVar("_Answer", bound=messages.Message)
 
-ALIGNMENT = 4096
+ALIGNMENT = 16
+"""What a kernel may learn of where a storage lies: whether wide accesses are aligned."""
+
 _WORD = 8
 _INPUTS = -1
 """Storages of inputs are numbered downwards from here, by the grader; those of the submission upwards from 0."""

@@ -75,7 +75,7 @@ class Buffer(Message, frozen=True):
 class Storage(Message, frozen=True):
     """A storage that the machine does not know, or whose bytes the host has changed.
 
-    alignment: its address modulo 4096. fresh: nothing has written to it yet; then there may be no content.
+    alignment: its address modulo 16. fresh: nothing has written to it yet; then there may be no content.
     """
 
     number: int

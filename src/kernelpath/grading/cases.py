@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from kernelpath import words
 from kernelpath.course.problem import Case
 from kernelpath.grading import compare, conduct
 from kernelpath.grading.beside import FAULTS
@@ -116,7 +117,9 @@ class Cases:
         if complaint is None:
             return Graded(CaseResult(case, Verdict.PASSED, seconds=seconds), evidence)
         file = self._subject.shown(complaint.file)
-        return Graded(CaseResult(case, complaint.verdict, complaint.cause, file, complaint.line, seconds), evidence)
+        return Graded(
+            CaseResult(case, complaint.verdict, words.shown(complaint.cause), file, complaint.line, seconds), evidence
+        )
 
     def _explained(self, case: Case, index: int, complaint: Complaint) -> Complaint:
         """The PTX machine's complaint about a case that failed on the GPU, where that says more."""

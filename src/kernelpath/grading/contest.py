@@ -10,7 +10,7 @@ from typing import Any, Protocol, TypeVar
 from kernelpath.course.problem import Case
 from kernelpath.course.spec import Exercise
 from kernelpath.grading import compare, roofline, timing
-from kernelpath.grading.truth import derive, draw_inputs, expected_outputs, output_dtype, tensor_of
+from kernelpath.grading.truth import NoTensor, derive, draw_inputs, expected_outputs, output_dtype, tensor_of
 from kernelpath.verdict import Complaint, Interval, Measurement, Verdict
 from kernelpath.work import messages
 from kernelpath.work.tensors import sample
@@ -96,7 +96,10 @@ class Contest:
             if tolerance is None:
                 return Complaint(Verdict.WRONG_DTYPE, f"in a timed call an output has dtype {told.dtype}")
             places = sample(truth, seed)
-            sampled = tensor_of(told.dtype, list(places.shape), told.content, self._device)
+            try:
+                sampled = tensor_of(told.dtype, list(places.shape), told.content, self._device)
+            except NoTensor:
+                return Complaint(Verdict.TAMPERED, "the submission answered in the worker's place")
             wrong = compare.mismatches(sampled, places, tolerance, compare.root_mean_square(truth))
             if bool(wrong.any()):
                 share = float(wrong.float().mean())

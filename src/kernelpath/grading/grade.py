@@ -12,7 +12,7 @@ from typing import Literal
 
 import torch
 
-from kernelpath import packages
+from kernelpath import packages, words
 from kernelpath.course import registry
 from kernelpath.course.registry import Item
 from kernelpath.device import gpu
@@ -180,7 +180,7 @@ class _Grading:
             device=device_name(self.device),
             seed=self.seed,
             verdict=verdict,
-            cause=complaint.cause if complaint else "",
+            cause=words.shown(complaint.cause) if complaint else "",
             file=blamed,
             line=complaint.line if complaint else 0,
             stars=measure.stars(measurement, verdict),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import math
 import random
 from collections.abc import Sequence
 from typing import Any
@@ -51,11 +52,17 @@ def output_dtype(exercise: Exercise, inputs: Sequence[Any]) -> str | None:
     return first if first in exercise.tolerance else None
 
 
+class NoTensor(Exception):
+    """What was told as a tensor cannot be one: something else than the worker's own code told it."""
+
+
 def tensor_of(dtype: str, shape: Sequence[int], content: bytes, device: str) -> torch.Tensor:
-    """The tensor that was told as dtype, shape and bytes. Raises what torch raises if they do not go together."""
-    kind = getattr(torch, dtype)
-    if not isinstance(kind, torch.dtype):
-        raise TypeError(f"{dtype} is not a dtype")
-    if not content and 0 in shape:
+    """The tensor that was told as dtype, shape and bytes. Raises NoTensor if they do not go together."""
+    kind = getattr(torch, dtype, None)
+    if not isinstance(kind, torch.dtype) or len(shape) > 64 or min(shape, default=0) < 0:
+        raise NoTensor(dtype)
+    if math.prod(shape) * kind.itemsize != len(content):
+        raise NoTensor(f"{shape} in {len(content)} bytes")
+    if not content:
         return torch.empty(tuple(shape), dtype=kind, device=device)
     return torch.frombuffer(bytearray(content), dtype=kind).view(tuple(shape)).to(device)

@@ -15,7 +15,7 @@ from typing import TypeVar
 
 import msgspec
 
-from kernelpath import wire
+from kernelpath import wire, words
 from kernelpath.device import messages as device
 from kernelpath.wire import Garbled, Gone, Silent, Wire
 from kernelpath.work import forkserver, messages
@@ -76,9 +76,7 @@ class _Process:
                 os.pread(descriptor, 2 * _PRINTED_LIMIT, size - 2 * _PRINTED_LIMIT),
             )
             text = "".join(end.decode(errors="replace") for end in ends)
-        if len(text) > _PRINTED_LIMIT:
-            text = text[: _PRINTED_LIMIT // 2] + "\n[…]\n" + text[-_PRINTED_LIMIT // 2 :]
-        return text
+        return words.shown(text, _PRINTED_LIMIT)
 
     @property
     def reason(self) -> str:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 
 from kernelpath.course.problem import Case
@@ -11,7 +13,7 @@ from kernelpath.grading import truth
 from kernelpath.grading.conduct import MUTATED, Evidence
 from kernelpath.verdict import Complaint, Verdict
 from kernelpath.work import messages
-from kernelpath.work.runner import Runner
+from kernelpath.work.runner import Runner, Stopped
 from kernelpath.work.tensors import fingerprint
 
 
@@ -27,7 +29,7 @@ class Python:
         returned = runner.ask(messages.Run(case=dict(case), seed=seed), messages.Returned)
         inputs = truth.draw_inputs(self.exercise, case, seed, self.device)
         return Evidence(
-            outputs=[truth.tensor_of(one.dtype, one.shape, one.content, self.device) for one in returned.outputs],
+            outputs=[told_tensor(one.dtype, one.shape, one.content, self.device) for one in returned.outputs],
             complaint=self.conduct(returned, inputs),
             operators=returned.operators,
         )
@@ -38,6 +40,14 @@ class Python:
 
     def with_writer(self, runner: Runner, evidence: Evidence, complaint: Complaint, lane: Lane) -> Complaint:
         return complaint
+
+
+def told_tensor(dtype: str, shape: Sequence[int], content: bytes, on: str) -> torch.Tensor:
+    """An output as it was told. Raises Stopped where no worker of ours can have told it."""
+    try:
+        return truth.tensor_of(dtype, shape, content, on)
+    except truth.NoTensor:
+        raise Stopped(Complaint(Verdict.TAMPERED, "the submission answered in the worker's place")) from None
 
 
 def seen(returned: messages.Returned, inputs: tuple[object, ...]) -> Complaint | None:
