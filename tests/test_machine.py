@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import msgspec
@@ -12,7 +12,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from kernelpath.device import messages
+from kernelpath.device import case, messages
 from kernelpath.device.case import CHANGED, NOT_GIVEN
 from kernelpath.wire import Gone
 from tests.machines import Served, Submission, floats, strided
@@ -71,7 +71,7 @@ def test_an_output_is_what_the_kernel_wrote(submission: Submission) -> None:
     assert values(ended.outputs[0]) == [1, 2, 3, 4]
     assert (ended.mutated, ended.failed) == ([], None)
     assert [(note.kernel, note.arguments, note.host) for note in ended.notes] == [
-        ("copy", ["storage -1 + 0", "storage 0 + 0", "4"], [])
+        ("copy", ["storage -1 (16 bytes) + 0", "storage 0 (16 bytes) + 0", "4"], [])
     ]
 
 
@@ -230,6 +230,15 @@ def test_two_launches_with_the_same_transcript_give_the_same(machine: Served) ->
     assert first != second or low == other
 
 
+def test_the_size_of_a_storage_is_in_the_transcript(submission: Submission) -> None:
+    def noted(nbytes: int) -> Sequence[messages.Note]:
+        submission.begin()
+        submission.launch("nothing", on=[5], told=[fresh(5, nbytes)])
+        return submission.end().notes
+
+    assert noted(64) != noted(1 << 20)
+
+
 # Requests that no honest client makes
 
 
@@ -239,6 +248,20 @@ def test_a_launch_that_was_refused_does_not_spoil_the_next(submission: Submissio
     assert refused.kind == "REFUSED"
     submission.launch("copy", 4, on=[-1, 0], told=[fresh(0)])
     assert values(submission.end(strided(0)).outputs[0]) == [1, 2, 3, 4]
+
+
+@pytest.mark.parametrize("again", [fresh(0), fresh(0, 32)], ids=["told again", "of another size"])
+def test_where_a_storage_was_is_free_once_it_is_replaced(
+    submission: Submission, again: messages.Storage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    here, there = np.zeros((2, 64), np.uint8)
+    places = [here, there, here]
+    monkeypatch.setattr(case, "_placed", lambda nbytes, alignment: places.pop(0)[:nbytes])
+    submission.launch("copy", 4, on=[-1, 0], told=[fresh(0)], block=4096)
+    submission.launch("copy", 4, on=[-1, 0], told=[again])
+    ran = submission.launch("add_one", on=[1], told=[written(1, X)])
+    assert isinstance(ran, messages.Ran), ran
+    assert places == []
 
 
 LAUNCH = messages.Launch(0, "nothing", (1, 1, 1), (1, 1, 1), 0, [messages.Pointer(-1, 0)], [], [], [])

@@ -116,3 +116,14 @@ def test_a_kernel_that_needs_one_order_is_found_in_the_other(tmp_path: Path, ker
     report = graded(tmp_path, "pass", launch)
     assert report.verdict is Verdict.WRONG_VALUES, report.cause
     assert sum(not case.verdict.passed for case in report.cases) == 1, "all cases passed in the first order"
+
+
+def test_a_launch_that_was_refused_may_be_tried_again(tmp_path: Path) -> None:
+    launch = f"""
+    try:
+        {ADD.replace("256", "8192")}
+    except ValueError:
+        {ADD}
+    """
+    report = graded(tmp_path, "pass", launch)
+    assert report.verdict is Verdict.PASSED, report.cause
