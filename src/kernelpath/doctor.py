@@ -17,6 +17,7 @@ from kernelpath import packages, words
 from kernelpath.course.registry import import_file
 from kernelpath.device import gpu
 from kernelpath.files import cache_root
+from kernelpath.work import landlock
 
 _THREADS = 32
 _NVIDIA = "0x10de"
@@ -84,7 +85,7 @@ Probe = Mapping[str, str]
 
 def examine() -> list[Finding]:
     """Everything there is to say about this machine. Takes seconds: the lanes are tried, not only looked for."""
-    return [python(), *gpus(), compiler(), headers(), cache(), *lanes()]
+    return [python(), *gpus(), compiler(), headers(), cache(), confinement(), *lanes()]
 
 
 def python() -> Finding:
@@ -161,6 +162,15 @@ def cache() -> Finding:
         detail = f"{folder}: {error.strerror}; every kernel is compiled anew"
         return Finding("kernel cache", False, detail, "export KERNELPATH_CACHE=/a/folder/you/can/write")
     return Finding("kernel cache", True, f"{folder}, {size / 1e6:.1f} MB")
+
+
+def confinement() -> Finding:
+    """Whether a submission can be kept from your files."""
+    version = landlock.version()
+    if not version:
+        return Finding("confinement", False, "no Landlock in this kernel: a submission can read and write what you can")
+    held = "files, TCP, signals" if version >= 6 else "files, TCP" if version >= 4 else "files"
+    return Finding("confinement", True, f"Landlock {version}: {held}")
 
 
 def lanes() -> Iterator[Finding]:

@@ -77,8 +77,7 @@ class Case:
         if len(self._notes) == NOTES:
             raise Refused(f"more than {NOTES:,} launches in one call")
         for number in asked.dropped:
-            if stored := self._storages.pop(number, None):
-                self._memory.forget(stored.address, stored.memory.nbytes)
+            self._drop(number)
         for told in asked.storages:
             self._update(told)
         buffers = {buffer.storage: self._stored(buffer.storage) for buffer in asked.buffers}
@@ -138,9 +137,15 @@ class Case:
             raise Refused(f"there is no storage {number}")
         return self._storages[number]
 
+    def _drop(self, number: int) -> None:
+        """Forget a storage: what lies there later is new."""
+        if stored := self._storages.pop(number, None):
+            self._memory.forget(stored.address, stored.memory.nbytes)
+
     def _update(self, told: messages.Storage) -> None:
         stored = self._storages.get(told.number)
         if stored is None or stored.memory.nbytes != told.nbytes or told.fresh:
+            self._drop(told.number)
             stored = self._storages[told.number] = Stored(_placed(told.nbytes, told.alignment))
             if told.fresh:
                 stored.memory[: told.nbytes // 2 * 2].view(np.uint16)[:] = messages.POISON
@@ -208,7 +213,8 @@ class Case:
         if isinstance(value, messages.Pointer):
             stored = self._storages.get(value.storage)
             odd = f", {stored.address % ALIGNMENT} bytes off 16" if stored and stored.address % ALIGNMENT else ""
-            return f"storage {value.storage} + {value.offset}{odd}"
+            size = stored.memory.nbytes if stored else 0
+            return f"storage {value.storage} ({size} bytes{odd}) + {value.offset}"
         return _blob(value) if isinstance(value, messages.Blob) else repr(value)
 
     def _accesses(self) -> list[tuple[str, AccessCounters]]:

@@ -187,7 +187,7 @@ class _Grading:
             next_step=verdict.then.format(
                 file=blamed or self.subject.suspect(verdict), name=self.item.name, seed=self.seed
             ),
-            not_measured=measure.not_measured(self.exercise, measurement, verdict) + disturbed,
+            not_measured=measure.not_measured(self.exercise, measurement, verdict) + disturbed + measure.UNCONFINED,
             cases=tuple(g.result for g in graded),
             traffic=lines,
             measurement=measurement,

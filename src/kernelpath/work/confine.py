@@ -58,11 +58,12 @@ def _compilers() -> list[Path]:
 
 def keep_in(own: Path) -> None:
     """Let compilers, and what asks for a temporary file, write below this folder."""
-    for name in ("tmp", "cuda", "triton"):
+    for name in ("tmp", "cuda", "triton", "torch"):
         (own / name).mkdir(parents=True, exist_ok=True)
     files.use_root(own / "cache")
     os.environ["TRITON_CACHE_DIR"] = str(own / "triton")
     os.environ["CUDA_CACHE_PATH"] = str(own / "cuda")
+    os.environ["PYTORCH_KERNEL_CACHE_PATH"] = str(own / "torch")
     os.environ["TMPDIR"] = tempfile.tempdir = str(own / "tmp")
     os.chdir(own / "tmp")
 
