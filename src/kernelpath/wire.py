@@ -83,7 +83,7 @@ class Wire(Generic[Received]):
         taken = bytearray()
         while len(taken) < size:
             left = None if end is None else end - time.monotonic()
-            if left is not None and left <= 0 and not self.waiting():
+            if left is not None and left <= 0 and (taken or not self.waiting()):
                 raise Silent
             self.connection.settimeout(None if left is None else max(left, 1e-3))
             try:

@@ -77,7 +77,8 @@ class Case:
         if len(self._notes) == NOTES:
             raise Refused(f"more than {NOTES:,} launches in one call")
         for number in asked.dropped:
-            self._drop(number)
+            if number not in self.inputs.storages:
+                self._drop(number)
         for told in asked.storages:
             self._update(told)
         buffers = {buffer.storage: self._stored(buffer.storage) for buffer in asked.buffers}
@@ -144,6 +145,8 @@ class Case:
 
     def _update(self, told: messages.Storage) -> None:
         stored = self._storages.get(told.number)
+        if told.number < 0 and (stored is None or stored.memory.nbytes != told.nbytes or told.fresh):
+            raise Refused("the storage of an input is the grader's")
         if stored is None or stored.memory.nbytes != told.nbytes or told.fresh:
             self._drop(told.number)
             stored = self._storages[told.number] = Stored(_placed(told.nbytes, told.alignment))

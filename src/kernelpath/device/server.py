@@ -17,7 +17,7 @@ from kernelpath.device.case import Case, Refused
 from kernelpath.wire import Garbled, Gone, Silent, Wire
 
 Answer = messages.Message
-TAKING_SECONDS = 30.0
+TAKING_SECONDS = 3.0
 """For a whole message of a submission's process, once it has begun, and for that to take the answer."""
 
 MODULES = 4096

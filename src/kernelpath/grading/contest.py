@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import statistics
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -20,6 +21,8 @@ Conduct = Callable[[messages.Returned, tuple[object, ...]], Complaint | None]
 
 _ROUND_SECONDS = 30.0
 _SETUP_SECONDS = 120.0
+FORGED = Complaint(Verdict.TAMPERED, "the submission answered in the worker's place")
+
 _SUBMISSION, _BASELINE, _REFERENCE = range(3)
 
 
@@ -56,6 +59,8 @@ class Contest:
         ready = self._runner.ask(
             messages.Contest(case=dict(self.case), reference=reference), messages.Ready, _SETUP_SECONDS
         )
+        if ready.contestants not in (2, 3):
+            return FORGED
         self.seconds = [[] for _ in range(ready.contestants)]
         for look in until:
             while len(self.seconds[_SUBMISSION]) < look:
@@ -73,6 +78,8 @@ class Contest:
         timed = self._runner.ask(messages.Round(seed=seed, order=order, sample=sample), messages.Timed, _ROUND_SECONDS)
         inputs = draw_inputs(self.exercise, self.case, seed, self._device)
         complaint = self._conduct(timed.returned, inputs) or self._check(timed, inputs, sample)
+        if len(timed.seconds) != len(self.seconds) or not all(map(math.isfinite, timed.seconds)):
+            return FORGED
         for times, seconds in zip(self.seconds, timed.seconds, strict=True):
             times.append(seconds)
         self.telemetry.update(timed.telemetry)
@@ -99,7 +106,7 @@ class Contest:
             try:
                 sampled = tensor_of(told.dtype, list(places.shape), told.content, self._device)
             except NoTensor:
-                return Complaint(Verdict.TAMPERED, "the submission answered in the worker's place")
+                return FORGED
             wrong = compare.mismatches(sampled, places, tolerance, compare.root_mean_square(truth))
             if bool(wrong.any()):
                 share = float(wrong.float().mean())
