@@ -12,8 +12,8 @@ test: $(INSTALLED)
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
-	$(BIN)/pytest -m "not gpu" --numprocesses logical --dist loadfile
 	$(BIN)/pytest -m gpu
+	$(BIN)/pytest -m "not gpu" --numprocesses logical --dist loadfile
 
 $(INSTALLED): pyproject.toml
 	$(PYTHON) -m venv .venv
