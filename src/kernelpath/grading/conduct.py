@@ -19,12 +19,13 @@ MUTATED = Complaint(Verdict.MUTATED_INPUT, "an input is not bit for bit what it 
 
 @dataclass(frozen=True)
 class Evidence:
-    """What a call gave, and what was seen of it.
+    """What a call gave, and what was seen of it. inputs: as the grader drew them.
 
     complaint: about anything but the outputs' values. notes: the transcript of the PTX machine. places: where the
     outputs lie there.
     """
 
+    inputs: Sequence[object]
     outputs: Sequence[torch.Tensor]
     complaint: Complaint | None = None
     traffic: tuple[LineTraffic, ...] = ()

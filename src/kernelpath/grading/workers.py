@@ -34,7 +34,7 @@ class Workers:
     def runner(self, device: OneDevice) -> Runner:
         """The submission, to be loaded on that device."""
         machines = self._machines if kind_of(self._exercise, device).on_machine else None
-        return Runner(lambda: self._take(device), self._copy, self._hidden, device, machines)
+        return Runner(lambda: self._take(device), self._copy, self._hidden, machines)
 
     def prepare(self) -> None:
         """Start as many workers as a grading takes, so that it finds them ready."""

@@ -52,11 +52,9 @@ class Runner:
         start: Callable[[], Worker],
         copy: Callable[[], Path],
         hidden: Sequence[Path],
-        device: str,
         machines: Machines | None = None,
     ) -> None:
         self._start, self._machines = start, machines
-        self.device = device
         self.numbers = itertools.count(1)
         """For the storages of inputs that the worker is given, one case after another."""
 

@@ -56,6 +56,7 @@ class Kernel(Python):
                 for place, one in zip(placed.outputs, ended.outputs, strict=True)
             ]
         return Evidence(
+            inputs=drawn,
             outputs=outputs,
             complaint=complaint,
             traffic=line_traffic(ended.accesses),

@@ -29,6 +29,7 @@ class Python:
         returned = runner.ask(messages.Run(case=dict(case), seed=seed), messages.Returned)
         inputs = truth.draw_inputs(self.exercise, case, seed, self.device)
         return Evidence(
+            inputs=inputs,
             outputs=[told_tensor(one.dtype, one.shape, one.content, self.device) for one in returned.outputs],
             complaint=self.conduct(returned, inputs),
             operators=returned.operators,
