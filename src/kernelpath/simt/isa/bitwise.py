@@ -147,9 +147,9 @@ def emit_lop3(e: Emitter, i: Instruction) -> None:
 
 
 OPS = (
-    Op("and", ("pred|BITS",), lanewise(and_)),
-    Op("or", ("pred|BITS",), lanewise(or_)),
-    Op("xor", ("pred|BITS",), lanewise(xor)),
+    Op("and", ("pred|BITS",), lanewise(and_), passes=True),
+    Op("or", ("pred|BITS",), lanewise(or_), passes=True),
+    Op("xor", ("pred|BITS",), lanewise(xor), passes=True),
     Op("not", ("pred|BITS",), lanewise(not_)),
     Op("cnot", ("BITS",), lanewise(cnot)),
     Op("shl", ("BITS",), emit_shift),

@@ -18,9 +18,13 @@ Ops = Mapping[str, Op[Any]]
 
 @dataclass
 class Block:
-    """A basic block. ``successors`` are block numbers; the last is the fall-through where there is one."""
+    """A basic block. ``successors`` are block numbers; the last is the fall-through where there is one.
+
+    ``named`` has the registers that each instruction reads or writes.
+    """
 
     instructions: list[Instruction]
+    named: list[list[str]] = field(default_factory=list)
     successors: list[int] = field(default_factory=list)
     live_in: set[str] = field(default_factory=set)
     live_out: set[str] = field(default_factory=set)
@@ -112,8 +116,10 @@ def _liveness(blocks: list[Block], ops: Ops) -> None:
         read: set[str] = set()
         written: set[str] = set()
         for instruction in block.instructions:
-            read.update(name for name in ops[instruction.opcode].read(instruction) if name not in written)
-            written.update(ops[instruction.opcode].written(instruction))
+            inputs, results = ops[instruction.opcode].read(instruction), ops[instruction.opcode].written(instruction)
+            read.update(name for name in inputs if name not in written)
+            written.update(results)
+            block.named.append(inputs + results)
         reads.append(read)
         writes.append(written)
     changed = True

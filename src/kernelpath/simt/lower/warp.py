@@ -13,11 +13,11 @@ from llvmlite import ir
 
 from kernelpath.simt.layout import LANES, NOWHERE, WAITING, Status
 from kernelpath.simt.lower import flow
-from kernelpath.simt.lower.emitter import Emitter
 from kernelpath.simt.lower.flow import Block, Ops
+from kernelpath.simt.lower.shared import Shared
 from kernelpath.simt.lower.vectors import I32, I64, POINTER
 from kernelpath.simt.lowered import Lowered
-from kernelpath.simt.op import Lanes
+from kernelpath.simt.op import Lanes, Place
 from kernelpath.simt.ptx import Function, Instruction, Module
 from kernelpath.simt.run.records import LAUNCH, WARP, field_offset
 from kernelpath.simt.target import Target
@@ -29,15 +29,14 @@ __all__ = ["Lowering"]
 _WRONG_OPERANDS = (AssertionError, AttributeError, IndexError, KeyError, TypeError, ValueError)
 
 
-class Lowering(Emitter):
+class Lowering(Shared):
     """Emits ``run(launch, cta, warp) -> Status``; ``ops`` has the instructions.
 
     Raises Unsupported for what ``target`` does not have.
     """
 
     def __init__(self, module: Module, kernel: Function, ops: Ops, target: Target) -> None:
-        super().__init__(module, kernel, flow.analyse(module, kernel, ops, target.capability))
-        self.ops = ops
+        super().__init__(module, kernel, flow.analyse(module, kernel, ops, target.capability), ops)
         self.dispatch = self.function.append_basic_block("dispatch")
         self.heads = [self.function.append_basic_block(f"block{index}") for index in range(len(self.flow.blocks))]
 
@@ -47,6 +46,7 @@ class Lowering(Emitter):
         self._emit_dispatch()
         for index, block in enumerate(self.flow.blocks):
             self._emit_block(index, block)
+        self.place_rows()
         self.out.ir = str(self.unit)
         return self.out
 
@@ -70,7 +70,7 @@ class Lowering(Emitter):
     def _emit_block(self, index: int, block: Block) -> None:
         b = self.b
         b.position_at_end(self.heads[index])
-        self.values, self.guarded, self.index, self.block = {}, False, index, block
+        self.values, self.index, self.here = {}, index, (I32(index), I32(0))
         self.instruction = block.instructions[0]
         self._use_mask()
         if block.loop:
@@ -78,8 +78,11 @@ class Lowering(Emitter):
         self._wait_for_lanes(block.instructions[0])
         self._count(block)
         self.out.blocks.append([(i.line, "@" * (i.guard is not None) + i.name) for i in block.instructions])
-        for self.position, instruction in enumerate(block.instructions):
-            self._emit(instruction)
+        count = len(block.instructions) - (self.ops[block.instructions[-1].opcode].place is not Place.ANYWHERE)
+        self.emit_shared(block.instructions[:count])
+        for last in block.instructions[count:]:
+            self.here = I32(index), I32(count)
+            self.emit(last)
         if not b.block.is_terminated:
             self.leave(index + 1)
 
@@ -87,9 +90,8 @@ class Lowering(Emitter):
         self.mask_bits = self.load_field(self.warp, WARP, "mask", I32)
         self.mask_lanes = self.active = self.as_lanes(self.mask_bits)
 
-    def _emit(self, instruction: Instruction) -> None:
+    def emit(self, instruction: Instruction) -> None:
         self.instruction = instruction
-        self.guarded = instruction.guard is not None
         self.active = self.mask_lanes
         if instruction.guard is not None:
             self.active = self.b.and_(self.mask_lanes, self.read(instruction.guard, 1))
@@ -145,13 +147,13 @@ class Lowering(Emitter):
 
     def leave(self, target: int) -> None:
         """End the block: all its lanes go to block ``target``."""
-        self._save_registers()
+        self.save()
         self._goto(target)
 
     def branch(self, taken: ir.Value, target: int, otherwise: int) -> None:
         """End the block: lanes in ``taken`` go to ``target``, the block's other lanes to ``otherwise``."""
         b = self.b
-        self._save_registers()
+        self.save()
         bits = self.as_bits(taken)
         with b.if_then(b.icmp_unsigned("==", bits, self.mask_bits)):
             self._goto(target)
@@ -163,7 +165,7 @@ class Lowering(Emitter):
 
     def branch_table(self, index: ir.Value, targets: Sequence[int]) -> None:
         """End the block: each lane goes to the target that its index chooses."""
-        self._save_registers()
+        self.save()
         pcs: ir.Value = self.splat(self.pc(targets[-1]), 32)
         for number, target in enumerate(targets[:-1]):
             chosen = self.b.icmp_unsigned("==", index, self.splat(number, 32))
@@ -173,7 +175,7 @@ class Lowering(Emitter):
 
     def exit(self) -> None:
         """Active lanes leave the kernel; the block's other lanes go on."""
-        self._save_registers()
+        self.save()
         live = self.load_field(self.warp, WARP, "live", I32)
         self.store_field(self.warp, WARP, "live", self.b.and_(live, self.b.not_(self.as_bits(self.active))))
         self._set_pcs(self.b.select(self.active, self.splat(NOWHERE, 32), self.splat(self.pc(self.index + 1), 32)))
@@ -181,15 +183,16 @@ class Lowering(Emitter):
 
     def stop(self, status: Status, resume: int) -> None:
         """End the block and leave the warp to the scheduler; it will go on at block ``resume``."""
-        self._save_registers()
+        self.save()
         self._set_pcs(self.splat(self.pc(resume), 32))
         self.b.ret(I64(status))
 
     def fault(self, kind: int) -> None:
         """Stop the launch with a complaint about the first active lane."""
+        block, position = self.here
         self.store_field(self.launch, LAUNCH, "fault_kind", I32(kind))
-        self.store_field(self.launch, LAUNCH, "fault_site", I32(-1 - self.position))
-        self.store_field(self.launch, LAUNCH, "fault_block", I32(self.index))
+        self.store_field(self.launch, LAUNCH, "fault_site", self.b.not_(position))
+        self.store_field(self.launch, LAUNCH, "fault_block", block)
         self.store_field(self.launch, LAUNCH, "fault_lane", self.first_active())
         self.store_field(self.launch, LAUNCH, "fault_warp", self.load_field(self.warp, WARP, "index", I32))
         self.b.ret(I64(Status.FAULT))
@@ -215,11 +218,6 @@ class Lowering(Emitter):
             self.b.branch(self.heads[target])
         self._set_pcs(self.splat(target, 32))
         self.b.branch(self.dispatch)
-
-    def _save_registers(self) -> None:
-        written = set().union(*(self.ops[i.opcode].written(i) for i in self.block.instructions))
-        for name in sorted(written & self.block.live_out):
-            self._store_slot(name)
 
     def _load_pcs(self) -> ir.Value:
         return self.b.load(self.at(self.warp, field_offset(WARP, "pcs")), typ=ir.VectorType(I32, LANES), align=64)
