@@ -27,14 +27,14 @@ LOWERED = Lowered(
 
 
 def test_a_kernel_survives_its_encoding() -> None:
-    data = codec.encode(LOWERED, b"machine code")
+    data = codec.encode(LOWERED, [b"machine", b"code"])
     decoded = codec.decode(data, compiler.CONSTANTS)
-    assert decoded == (LOWERED, b"machine code")
+    assert decoded == (LOWERED, [b"machine", b"code"])
     assert codec.unseal(codec.seal(data)) == data
 
 
 def changed(**fields: object) -> bytes:
-    data = codec.encode(LOWERED, b"")
+    data = codec.encode(LOWERED, [])
     header = json.loads(data[8:]) | fields
     text = json.dumps(header).encode()
     return len(text).to_bytes(8, "little") + text
@@ -42,7 +42,7 @@ def changed(**fields: object) -> bytes:
 
 MALFORMED = {
     "empty": b"",
-    "cut": codec.encode(LOWERED, b"")[:-40],
+    "cut": codec.encode(LOWERED, [])[:-40],
     "no_json": (5).to_bytes(8, "little") + b"hello",
     "too_deep": (200_000).to_bytes(8, "little") + b"[" * 200_000,
     "a_list": (2).to_bytes(8, "little") + b"[]",
@@ -57,6 +57,7 @@ MALFORMED = {
     "a_function_that_is_no_check": changed(checks=[["system", 0]]),
     "constants_less": changed(checks=[["access", 1]]),
     "symbols_are_numbers": changed(symbols=[1]),
+    "code_that_is_not_there": changed(code=[1]),
 }
 
 

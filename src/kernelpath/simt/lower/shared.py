@@ -1,14 +1,16 @@
 """Code that instructions of one form share.
 
-A kernel of ten thousand instructions has some fifty forms: an opcode with its modifiers, and registers of the same types
-in the same places. Each form is compiled once, as a function that is given a row of numbers: where its registers are,
-and what its constants are. A block is a list of such rows, so the time to compile a kernel is that of its forms.
+A kernel of ten thousand instructions has some fifty forms: an opcode with its modifiers, and registers of the same
+types in the same places. Each form is compiled once, as a function that is given a row of numbers: where its registers
+are, and what its constants are. A block is a list of such rows, so a kernel costs the compiler what its forms cost that
+no kernel before it had.
 """
 
 from __future__ import annotations
 
 import copy
-from collections.abc import Sequence
+import hashlib
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from llvmlite import ir
@@ -19,7 +21,7 @@ from kernelpath.simt.lower.emitter import Emitter
 from kernelpath.simt.lower.flow import Flow, Ops
 from kernelpath.simt.lower.registers import Passed
 from kernelpath.simt.lower.slots import CARRY
-from kernelpath.simt.lower.vectors import I32, I64, POINTER
+from kernelpath.simt.lower.vectors import I8, I32, I64, POINTER
 from kernelpath.simt.lowered import Site
 from kernelpath.simt.ptx import Address, Function, Group, Immediate, Instruction, Module, Not, Operand, Register
 
@@ -32,9 +34,9 @@ CODE, BYTES, SITE, BLOCK, POSITION, GIVEN = range(6)  # what a row has before it
 
 @dataclass
 class Form:
-    """The function of a form, the sites of its accesses, and whether it leaves a carry."""
+    """The symbol of a form's function, the sites of its accesses, and whether it leaves a carry."""
 
-    function: ir.Function
+    symbol: str
     sites: list[Site]
     carried: bool
 
@@ -43,10 +45,12 @@ class Shared(Emitter):
     """Emits instructions as rows of numbers, and the functions that are given them."""
 
     index: int
+
     def __init__(self, module: Module, kernel: Function, flow: Flow, ops: Ops) -> None:
         super().__init__(module, kernel, flow)
         self.ops = ops
         self.forms: dict[tuple[Instruction, bool], Form] = {}
+        self.kept: dict[Callable[..., ir.Value | None], ir.Function] = {}
         self.numbers: list[str] = []
         self.rows = ir.GlobalVariable(self.unit, I64, "rows")
 
@@ -58,7 +62,7 @@ class Shared(Emitter):
         for position, instruction in enumerate(instructions):
             self._append_row(instruction, position)
         ends = [self.at(self.rows, WORD * place) for place in (start, len(self.numbers))]
-        status = self.call_own("step", I64, [self.launch, self.cta, self.warp, self.mask_bits, *ends], self._emit_steps)
+        status = self.call_kept(I64, [self.launch, self.cta, self.warp, self.mask_bits, *ends], emit_steps)
         with self.b.if_then(self.b.icmp_unsigned("!=", status, I64(Status.READY)), likely=False):
             self.b.ret(status)
 
@@ -84,21 +88,20 @@ class Shared(Emitter):
             self.forms[general, self.carried] = form
         given = [*(self.slots[name] for name in row.names), *row.constants]
         place = (WORD * (GIVEN + len(given)), len(self.out.sites), self.index, position)
-        self.numbers.append(f"i64 ptrtoint (ptr @{form.function.name} to i64)")
+        self.numbers.append(f"i64 ptrtoint (ptr @{form.symbol} to i64)")
         self.numbers += [f"i64 {number}" for number in (*place, *given)]
         self.out.sites += [replace(site, line=instruction.line) for site in form.sites]
         self.carried = form.carried
 
     def _emit_form(self, general: Instruction, row: Row) -> Form:
         """The function of a form, emitted for an instruction whose registers and constants are those of ``row``."""
-        function = ir.Function(self.unit, FORM, f"form{len(self.forms)}")
-        function.linkage = "internal"
-        e = copy.copy(self)
-        e.b = ir.IRBuilder(function.append_basic_block("entry"))
+        e, function = self._apart(FORM)
         e.launch, e.cta, e.warp, e.mask_bits, numbers = function.args
         for argument in function.args[:3]:
             argument.add_attribute("noalias")
-        words = [e.b.load(e.at(numbers, WORD * at), typ=I64) for at in range(GIVEN + len(row.names) + len(row.constants))]
+        words = [
+            e.b.load(e.at(numbers, WORD * at), typ=I64) for at in range(GIVEN + len(row.names) + len(row.constants))
+        ]
         e.first_site, e.here = words[SITE], (e.b.trunc(words[BLOCK], I32), e.b.trunc(words[POSITION], I32))
         e.registers = {_name(at, self.registers[name]): self.registers[name] for at, name in enumerate(row.names)}
         e.slots = dict(zip(e.registers, words[GIVEN:], strict=False)) | {CARRY.name: self.slots[CARRY.name]}
@@ -109,25 +112,53 @@ class Shared(Emitter):
         e.emit(general)
         e.save()
         e.b.ret(I64(Status.READY))
-        return Form(function, e.out.sites, e.carried)
+        return Form(self._keep(e.unit, FORM).name, e.out.sites, e.carried)
 
-    def _emit_steps(self, *arguments: ir.Value) -> ir.Value:
-        """Call the function of each row from the first to the one before ``end``, until one has a status to tell."""
-        b = self.b
-        *records, first, end = arguments
-        start, step, following, done = b.block, *(b.append_basic_block(name) for name in ("step", "following", "done"))
-        b.branch(step)
-        b.position_at_end(step)
-        row = b.phi(POINTER)
-        row.add_incoming(first, start)
-        status = b.call(b.load(row, typ=ir.PointerType(FORM)), [*records, row])
-        b.cbranch(b.icmp_unsigned("==", status, I64(Status.READY)), following, done)
-        b.position_at_end(following)
-        after = b.gep(row, [b.load(self.at(row, WORD * BYTES), typ=I64)], source_etype=ir.IntType(8))
-        row.add_incoming(after, following)
-        b.cbranch(b.icmp_unsigned("==", after, end), done, step)
-        b.position_at_end(done)
-        return status
+    def call_kept(self, result: ir.Type, arguments: list[ir.Value], emit: Callable[..., ir.Value | None]) -> ir.Value:
+        """Call a function that kernels have in common. ``emit`` depends on nothing but its arguments."""
+        if emit not in self.kept:
+            kind = ir.FunctionType(result, [value.type for value in arguments])
+            e, function = self._apart(kind)
+            value = emit(e, *function.args)
+            e.b.ret_void() if value is None else e.b.ret(value)
+            self.kept[emit] = self._keep(e.unit, kind)
+        return self.b.call(self.kept[emit], arguments)
+
+    def _apart(self, kind: ir.FunctionType) -> tuple[Shared, ir.Function]:
+        """An emitter of a function in a module of its own."""
+        e = copy.copy(self)
+        e.unit = ir.Module("apart")
+        function = ir.Function(e.unit, kind, "apart")
+        e.b = ir.IRBuilder(function.append_basic_block("entry"))
+        return e, function
+
+    def _keep(self, unit: ir.Module, kind: ir.FunctionType) -> ir.Function:
+        """The function of a module, which has its text for a name: what kernels have in common is compiled once."""
+        text = str(unit)
+        symbol = f"form_{hashlib.sha256(text.encode()).hexdigest()}"
+        if symbol not in self.out.forms:
+            ir.Function(self.unit, kind, symbol)
+            self.out.forms[symbol] = text.replace('@"apart"', f"@{symbol}")
+        return self.unit.globals[symbol]
+
+
+def emit_steps(e: Shared, *arguments: ir.Value) -> ir.Value:
+    """Call the function of each row from the first to the one before ``end``, until one has a status to tell."""
+    b = e.b
+    *records, first, end = arguments
+    start, step, following, done = b.block, *(b.append_basic_block(name) for name in ("step", "following", "done"))
+    b.branch(step)
+    b.position_at_end(step)
+    row = b.phi(POINTER)
+    row.add_incoming(first, start)
+    status = b.call(b.load(row, typ=ir.PointerType(FORM)), [*records, row])
+    b.cbranch(b.icmp_unsigned("==", status, I64(Status.READY)), following, done)
+    b.position_at_end(following)
+    after = b.gep(row, [b.load(e.at(row, WORD * BYTES), typ=I64)], source_etype=I8)
+    row.add_incoming(after, following)
+    b.cbranch(b.icmp_unsigned("==", after, end), done, step)
+    b.position_at_end(done)
+    return status
 
 
 class Row:
