@@ -9,8 +9,11 @@ import pytest
 
 from kernelpath import simt
 from kernelpath.simt import codec, compiler
+from kernelpath.simt.isa import OPS
 from kernelpath.simt.layout import Access, Space
+from kernelpath.simt.lower.warp import Lowering
 from kernelpath.simt.lowered import Check, Lowered, Site
+from kernelpath.simt.target import SM_80
 from tests.simt.launching import aligned, buffer, compile_ptx
 
 LOWERED = Lowered(
@@ -96,3 +99,20 @@ def test_a_kept_kernel_is_not_compiled_again(tmp_path: Path, monkeypatch: pytest
     launch(8)
     monkeypatch.setattr(compiler, "Lowering", None)
     launch(8)
+
+
+REPEATED = """extern "C" __global__ void kernel(float* a, float b) {
+    float sum = a[threadIdx.x];
+    %s
+    a[threadIdx.x] = sum;
+}"""
+
+
+def test_what_a_kernel_repeats_is_compiled_once() -> None:
+    kernels = [compile_ptx(REPEATED % (times * "sum = sum * b + 3.0f;")) for times in (4, 400)]
+    few, many = (
+        Lowering(compiled.parsed, compiled.parsed.functions[name], OPS, SM_80).lower() for compiled, name in kernels
+    )
+    assert sum(map(len, many.blocks)) > sum(map(len, few.blocks)) + 300
+    assert many.forms == few.forms
+    assert many.warp_bytes == few.warp_bytes
