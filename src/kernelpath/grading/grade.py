@@ -143,7 +143,7 @@ class _Grading:
         self.item, self.exercise, self.device = session.item, session.exercise, session.device
         self._kind = kind_of(self.exercise, self.device)
         self._runner = session.workers.runner(self.device)
-        self._twin = session.workers.runner("cpu") if self._kind.on_machine else None
+        self._twin = session.workers.runner("cpu") if self._kind.twin else None
         runs_there = self.exercise.is_kernel and (self.exercise.requires or PTX_MACHINE) <= PTX_MACHINE
         beside = self.device == "cuda" and runs_there
         self._beside = Beside(self.exercise, lambda: session.workers.runner("cpu"), seed) if beside else None

@@ -38,7 +38,7 @@ class Workers:
 
     def prepare(self) -> None:
         """Start as many workers as a grading takes, so that it finds them ready."""
-        wanted = 2 if kind_of(self._exercise, self._device).on_machine else 1
+        wanted = 2 if kind_of(self._exercise, self._device).twin else 1
         while len(self._waiting) < wanted:
             self._waiting.append(self._started(self._device))
 

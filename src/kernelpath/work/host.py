@@ -17,6 +17,7 @@ import msgspec
 
 from kernelpath import wire, words
 from kernelpath.device import messages as device
+from kernelpath.device.lab_messages import LabEnded
 from kernelpath.wire import Garbled, Gone, Silent, Wire
 from kernelpath.work import forkserver, messages
 from kernelpath.work.workspace import Workspace
@@ -113,7 +114,7 @@ class Machine:
 
     def __init__(self) -> None:
         self._process = _Process("machine")
-        self._wire: Wire[device.Message] = Wire(self._process.connection, device.ToGrader)
+        self._wire: Wire[device.Message] = Wire(self._process.connection, device.ToGrader | LabEnded)
         self._attaching = 0
 
     def attach(self) -> tuple[int, socket.socket]:

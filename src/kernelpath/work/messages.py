@@ -121,7 +121,10 @@ class Output(Struct, frozen=True):
 
 
 class Returned(Answer, frozen=True, tag=True, kw_only=True):
-    """The entry's outputs, and what was seen of the call in its own process."""
+    """The entry's outputs, and what was seen of the call in its own process.
+
+    places: where the outputs lie, by the numbers that a simulated device knows.
+    """
 
     outputs: Sequence[Output]
     inputs_seen: Sequence[Sequence[int]]
@@ -129,6 +132,7 @@ class Returned(Answer, frozen=True, tag=True, kw_only=True):
     operators: Sequence[Operator]
     launches: Sequence[str]
     tampered: str
+    places: Sequence[Strided] = ()
 
 
 class Placed(Answer, frozen=True, tag=True, kw_only=True):

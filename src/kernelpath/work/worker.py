@@ -18,14 +18,14 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+import msgspec
 import numpy as np
 import torch
 
 from kernelpath.course import registry
 from kernelpath.course.errors import Withheld
 from kernelpath.device import api
-from kernelpath.device.client import Client
-from kernelpath.device.messages import ToClient
+from kernelpath.device.client import Client, ToClient
 from kernelpath.lanes import on_compiling
 from kernelpath.verdict import Complaint, Verdict
 from kernelpath.wire import Gone, Wire
@@ -131,14 +131,19 @@ class _Worker:
         return messages.Done(secret=secret)
 
     def _run(self, asked: messages.Run, secret: str) -> Answer:
-        if self._client is not None:
+        if self._client is not None and self._exercise.is_kernel:
             return self._run_on_the_machine(self._client, secret)
-        call = self._called(asked.case, asked.seed)
+        drawn = None if self._client is None else self._client.inputs()
+        call = self._called(asked.case, asked.seed, drawn=drawn)
         with _memory_limit(self._device):
             _check_signature(self._entry, call.inputs)
             result = call(self._entry)
             confine.settle()
-        return call.returned(call.outputs(result), secret, self._tampered(), to_bytes)
+        outputs = call.outputs(result)
+        returned = call.returned(outputs, secret, self._tampered(), to_bytes)
+        if self._client is None:
+            return returned
+        return msgspec.structs.replace(returned, places=[self._client.place(output) for output in outputs])
 
     def _run_on_the_machine(self, client: Client, secret: str) -> Answer:
         inputs, notes = client.inputs(), Notes()
@@ -161,8 +166,13 @@ class _Worker:
     def _tampered(self) -> str:
         return self._snapshot.changed() or ""
 
-    def _called(self, case: Mapping[str, Any], seed: int, timed: bool = False) -> Call:
-        return Call(self._exercise, case, seed, self._device, self._thread, self._journal, timed)
+    def _called(
+        self, case: Mapping[str, Any], seed: int, timed: bool = False, drawn: tuple[Any, ...] | None = None
+    ) -> Call:
+        """drawn: the inputs, where the device's process has them."""
+        if drawn is None:
+            drawn = self._exercise.inputs(torch.Generator(self._device).manual_seed(seed), **case)
+        return Call(self._exercise.entry, drawn, self._device, self._thread, self._journal, timed)
 
     def _profile(self, asked: messages.Profile, secret: str) -> Answer:
         call = self._called(asked.case, asked.seed, timed=True)

@@ -31,7 +31,7 @@ class Kernel(Python):
 
     def __init__(self, exercise: Exercise, on: str) -> None:
         super().__init__(exercise, on)
-        self.on_machine = on == "cpu"
+        self.on_machine = self.twin = on == "cpu"
 
     def conduct(self, returned: messages.Returned, inputs: tuple[object, ...]) -> Complaint | None:
         return seen(returned, inputs) or borrowed(returned.operators, returned.launches, self.exercise.entry)
@@ -41,7 +41,7 @@ class Kernel(Python):
             return super().call(runner, case, seed)
         runner.ready()
         drawn = truth.draw_inputs(self.exercise, case, seed, "cpu")
-        runner.ask_machine(device.Begin(runner.client, _inputs(drawn, runner.numbers), reverse), device.Done)
+        runner.ask_machine(device.Begin(runner.client, told_inputs(drawn, runner.numbers), reverse), device.Done)
         try:
             placed = runner.ask(messages.Run(case=dict(case), seed=0), messages.Placed)
         except Stopped as stopped:
@@ -102,7 +102,7 @@ class Kernel(Python):
         return None
 
 
-def _inputs(drawn: Sequence[Any], fresh: Iterator[int]) -> device.Inputs:
+def told_inputs(drawn: Sequence[Any], fresh: Iterator[int]) -> device.Inputs:
     """The drawn arguments for the machine. fresh: numbers for their storages, which are negative there."""
     numbers: dict[int, int] = {}
     storages: dict[int, bytes] = {}

@@ -20,7 +20,7 @@ from kernelpath.work.tensors import fingerprint
 class Python:
     """Runs in the submission's process."""
 
-    on_machine = False
+    on_machine = twin = False
 
     def __init__(self, exercise: Exercise, device: str) -> None:
         self.exercise, self.device = exercise, device
