@@ -14,11 +14,10 @@ from pathlib import Path
 from typing import Any
 
 from kernelpath import lanes
-from kernelpath.device import api
+from kernelpath.device import api, gpu
+from kernelpath.lanes import tuning
 
 ARCHITECTURE = 80
-SHARED_LIMIT = 163 * 1024
-"""Bytes of shared memory that a thread block of sm_80 may have."""
 
 
 class CompileError(Exception):
@@ -34,6 +33,7 @@ def activate(device: str, interpreter: bool = False) -> None:
     warnings.formatwarning = _without_source
     if not interpreter:
         _tell_compiling()
+        tuning.watch()
     if device == "cuda":
         _record_gpu_launches()
     elif interpreter:
@@ -153,7 +153,13 @@ class _Driver:
         return torch.device("cpu")
 
     def get_device_properties(self, device: int) -> dict[str, int]:
-        return {"max_shared_mem": SHARED_LIMIT, "multiprocessor_count": 108, "max_num_regs": 65536, "warpSize": 32}
+        seen = gpu.shown()
+        return {
+            "max_shared_mem": int(seen["shared_memory_per_block_optin"]),
+            "multiprocessor_count": int(seen["multi_processor_count"]),
+            "max_num_regs": int(seen["regs_per_multiprocessor"]),
+            "warpSize": int(seen["warp_size"]),
+        }
 
     def load_binary(self, name: str, binary: bytes, shared: int, device: int) -> tuple[None, None, int, int, int]:
         """Module, function, registers, spills and the most threads of a block; the first two are never used."""

@@ -2,10 +2,11 @@
 
 import sys
 import types
+from collections import deque
 
 import torch
 
-SEEN_AT_MOST = 20_000
+SEEN_AT_MOST = 5_000
 
 
 def inside(value):
@@ -24,9 +25,9 @@ def inside(value):
 
 
 def hunted(*roots):
-    waiting, seen = list(roots), {}
+    waiting, seen = deque(roots), {}
     while waiting and len(seen) < SEEN_AT_MOST:
-        value = waiting.pop(0)
+        value = waiting.popleft()
         if id(value) in seen or isinstance(value, (str, bytes, int, float, torch.Tensor)):
             continue
         seen[id(value)] = value
