@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from itertools import count
 from typing import Any
 
@@ -13,12 +13,14 @@ import torch
 
 from kernelpath.course import labs
 from kernelpath.course.labs import bus
-from kernelpath.course.labs.timer import Device, Workload
+from kernelpath.course.labs.timer import CLOCK_SECONDS, Device, Workload
 from kernelpath.course.problems import copies
 from kernelpath.device import lab_client, lab_server
 from kernelpath.device import lab_messages as messages
 from kernelpath.device.case import Refused
-from kernelpath.device.messages import LabPart, Pointer, Strided
+from kernelpath.device.messages import Done, Failed, Inputs, LabPart, Pointer, Strided
+from kernelpath.wire import Gone
+from tests.machines import Served
 
 WORK = Workload(3e-3, 0.2, 2, 5)
 
@@ -174,3 +176,35 @@ def test_each_call_fails_once_as_often_as_the_entry_makes_one() -> None:
     fails = [lab.fails for ((lab, *_),) in zip(labs.varied((runtime, source, 4)), strict=False)]
     assert fails == list(range(1, len(runtime.spent.calls) + 1))
     assert len(fails) == 11
+
+
+@pytest.fixture
+def machine() -> Iterator[Served]:
+    served = Served()
+    yield served
+    served.close()
+
+
+def test_a_lab_begins_and_ends_with_a_call(machine: Served) -> None:
+    submission = machine.attach()
+    asked = messages.Timing("clock")
+    assert submission.ask(asked) == Failed("REFUSED", "there is no simulated device")
+    machine.ask(messages.BeginLab(submission.number, Inputs((), {}), messages.Timer(WORK)), Done)
+    told = submission.ask(asked)
+    assert isinstance(told, messages.Went)
+    assert told.values == [CLOCK_SECONDS]
+    assert submission.ask(messages.Timing("sleep", -1.0)) == Failed("REFUSED", "-1.0 s cannot be waited for")
+    ended = machine.ask(messages.EndLab(submission.number, ()), messages.LabEnded)
+    assert ended == messages.LabEnded([], None, None)
+    assert submission.ask(asked) == Failed("REFUSED", "there is no simulated device")
+
+
+def test_what_is_no_call_of_a_lab_is_told(machine: Served) -> None:
+    submission = machine.attach()
+    machine.ask(messages.BeginLab(submission.number, Inputs((), {}), messages.Bus(0, 0)), Done)
+    with pytest.raises(Gone):
+        submission.ask(messages.BeginLab(submission.number, Inputs((), {}), messages.Bus(0, 0)))
+    ended = machine.ask(messages.EndLab(submission.number, ()), messages.LabEnded)
+    assert ended.failed is not None
+    assert ended.failed.kind == "FORGED"
+    assert ended.spent == bus.Spent()

@@ -23,7 +23,7 @@ from kernelpath.grading.kinds.kernel import told_inputs
 from kernelpath.grading.kinds.python import Python, told_tensor
 from kernelpath.verdict import Complaint, Verdict
 from kernelpath.work import messages
-from kernelpath.work.runner import Runner
+from kernelpath.work.runner import Runner, Stopped
 from kernelpath.work.tensors import dtype_name, poison_, to_bytes
 
 
@@ -47,7 +47,10 @@ class Lab(Python):
         lab = next(value for value in inputs if isinstance(value, labs.Lab))
         told = told_inputs([_part(value, lab, self.device) for value in inputs], runner.numbers)
         runner.ask_machine(device.BeginLab(runner.client, told, lab_server.described(lab)), Done)
-        returned = runner.ask(messages.Run(case={}, seed=0), messages.Returned)
+        try:
+            returned = runner.ask(messages.Run(case={}, seed=0), messages.Returned)
+        except Stopped as stopped:
+            raise Stopped(_forged(runner) or stopped.complaint) from None
         outputs = [told_tensor(one.dtype, one.shape, one.content, self.device) for one in returned.outputs]
         spans = [_span(output, place) for output, place in zip(outputs, returned.places, strict=False)]
         ended = runner.ask_machine(device.EndLab(runner.client, spans), device.LabEnded)
@@ -55,9 +58,10 @@ class Lab(Python):
         if isinstance(lab, Simulated) and ended.spent is not None:
             lab.spent = ended.spent
         complaint = self.conduct(returned, inputs)
-        if ended.failed is not None or len(spans) != len(outputs):
-            cause = ended.failed.text if ended.failed else "the submission answered in the worker's place"
-            complaint = Complaint(Verdict.TAMPERED, cause)
+        if ended.failed is not None:
+            complaint = Complaint(Verdict.TAMPERED, ended.failed.text)
+        if len(spans) != len(outputs):
+            complaint = Complaint(Verdict.TAMPERED, "the submission answered in the worker's place")
         if complaint is None:
             held = [self._held(output, content) for output, content in zip(outputs, ended.held, strict=True)]
             outputs = list(lab.graded(outputs, held))
@@ -70,6 +74,12 @@ class Lab(Python):
             halves = torch.empty(output.nbytes // 2 * 2, dtype=torch.uint8)
             content = to_bytes(poison_(halves)) + bytes(output.nbytes % 2)
         return told_tensor(dtype_name(output.dtype), shape, content, self.device)
+
+
+def _forged(runner: Runner) -> Complaint | None:
+    """What the submission's process sent in place of a call, where that ended it."""
+    ended = runner.ask_machine(device.EndLab(runner.client, ()), device.LabEnded) if runner.pids else None
+    return Complaint(Verdict.TAMPERED, ended.failed.text) if ended is not None and ended.failed else None
 
 
 def _part(value: Any, lab: labs.Lab, on: str) -> Any:

@@ -1,4 +1,8 @@
-"""Exercises that launch nothing that is graded: layouts, timers, formulas. The result alone counts."""
+"""Exercises that launch nothing that is graded: layouts, formulas. The result alone counts.
+
+They run in the submission's process, inputs included: these are values, and hold nothing that a submission could read
+or set to its advantage. An exercise with a simulated device is of the kind lab.
+"""
 
 from __future__ import annotations
 
