@@ -109,7 +109,7 @@ def access(
     elif space != Space.LOCAL and kind == Access.ATOMIC:
         counts.sectors += count_atomic_sectors(warp.address + ADDRESSES, mask)
         cta.acquired = 1
-    elif space != Space.LOCAL:
+    elif space != Space.LOCAL and space != Space.CONST:  # constants have a cache of their own
         counts.sectors += count_sectors(warp.address + ADDRESSES, mask)
         if strong:
             cta.acquired = 1
