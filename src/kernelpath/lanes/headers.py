@@ -63,7 +63,7 @@ typedef struct alignas(64) CUtensorMap_st { unsigned long long opaque[16]; } CUt
 
 _BUILT_IN = """
     assert.h inttypes.h limits.h math.h memory.h stdbool.h stdint.h stdio.h stdlib.h string.h sys/types.h time.h
-    cassert cstdio cstdlib cstring ctime new
+    cassert cmath cstdio cstdlib cstring ctime new
     chrono exception fstream iomanip ios iostream map memory mutex numbers ostream random set sstream stdexcept string
     thread unordered_map unordered_set vector
 """
@@ -80,6 +80,7 @@ _MATH = """
     fmax fmin fmod frexp hypot ilogb isfinite isinf isnan ldexp lgamma log log10 log1p log2 logb lrint lround modf
     nearbyint pow remainder rint round signbit sin sinh sqrt tan tanh tgamma trunc
 """
+"""Functions of <cmath>, which nvcc includes by itself too."""
 
 _CUB = """
     block/block_adjacent_difference block/block_discontinuity block/block_exchange block/block_histogram
@@ -91,7 +92,7 @@ _CUB = """
 
 
 def _given() -> Iterator[tuple[str, str]]:
-    yield BEFORE, _NVCC
+    yield BEFORE, _NVCC + "namespace std {\n" + "".join(f"using ::{name};\n" for name in _MATH.split()) + "}\n"
     for name in _BUILT_IN.split():
         yield name, ""
     for name in _STANDARD.split():
@@ -99,7 +100,6 @@ def _given() -> Iterator[tuple[str, str]]:
     yield "cuda.h", _DRIVER
     yield "float.h", "#include <cuda/std/cfloat>\n"
     yield "stddef.h", "#include <cuda/std/cstddef>\n"
-    yield "cmath", "namespace std {\n" + "".join(f"using ::{name};\n" for name in _MATH.split()) + "}\n"
     yield "cub/cub.cuh", "".join(f"#include <cub/{name}.cuh>\n" for name in _CUB.split())
 
 

@@ -7,5 +7,7 @@ from kernelpath.lanes import cuda
 
 def gather_rows(table, index):
     out = torch.empty(index.shape[0], table.shape[1], dtype=table.dtype, device=table.device)
-    cuda.kernel("shuffled_index.cu", "take<8>")[min(32, -(-index.shape[0] // 8)), (32, 8)](table, index, out, *out.shape)
+    cuda.kernel("shuffled_index.cu", "take<8>")[min(32, -(-index.shape[0] // 8)), (32, 8)](
+        table, index, out, *out.shape
+    )
     return out

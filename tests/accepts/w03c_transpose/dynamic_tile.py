@@ -12,5 +12,7 @@ def transpose(x: torch.Tensor) -> torch.Tensor:
     out = torch.empty_like(x.mT, memory_format=torch.contiguous_format)
     scalar = "float" if x.dtype is torch.float32 else "nv_bfloat16"
     grid = [ceil(rows / 32), ceil(columns / 32)]
-    cuda.kernel("dynamic_tile.cu", f"transpose<{scalar}>")[grid, [32, 16], 32 * 33 * x.element_size()](x, out, rows, columns)
+    cuda.kernel("dynamic_tile.cu", f"transpose<{scalar}>")[grid, [32, 16], 32 * 33 * x.element_size()](
+        x, out, rows, columns
+    )
     return out
