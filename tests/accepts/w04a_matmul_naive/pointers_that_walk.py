@@ -1,7 +1,5 @@
 """Pointers moved along k instead of indices; fused multiply-adds told by name."""
 
-import torch
-
 from kernelpath.lanes import cuda
 
 

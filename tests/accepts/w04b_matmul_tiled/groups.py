@@ -1,7 +1,5 @@
 """Cooperative groups for barriers and places; loops over tiles as llm.c writes them."""
 
-import torch
-
 from kernelpath.lanes import cuda
 
 

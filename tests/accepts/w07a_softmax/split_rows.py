@@ -9,7 +9,7 @@ from kernelpath.lanes import cuda
 SPLIT = 8192
 
 
-@functools.lru_cache(maxsize=None)
+@functools.cache
 def kernel(name: str, dtype: torch.dtype) -> cuda.Kernel:
     return cuda.kernel("split_rows.cu", f"{name}<{'float' if dtype is torch.float32 else '__nv_bfloat16'}>")
 
