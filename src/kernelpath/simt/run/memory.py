@@ -106,10 +106,10 @@ def access(
         atomic = kind == Access.ATOMIC
         counts.wavefronts += count_wavefronts(warp.address + ADDRESSES, mask, size, atomic, warp.address + SERVED)
         counts.least += least_wavefronts(warp.address + ADDRESSES, mask, size)
-    elif space != Space.LOCAL and kind == Access.ATOMIC:
+    elif kind == Access.ATOMIC and space != Space.LOCAL:
         counts.sectors += count_atomic_sectors(warp.address + ADDRESSES, mask)
         cta.acquired = 1
-    elif space != Space.LOCAL:
+    elif space == Space.GLOBAL:
         counts.sectors += count_sectors(warp.address + ADDRESSES, mask)
         if strong:
             cta.acquired = 1
