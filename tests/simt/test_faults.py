@@ -126,6 +126,30 @@ def test_zero_written_too_late_is_a_race(run: Run) -> None:
     assert caught.value.kind == FaultKind.RACE
 
 
+USED = {
+    "by other lanes": "if (t < 100) a[t] = v + 1; else b[t] = v;",
+    "by the lanes that a shuffle takes it to": """float w = __shfl_xor_sync(~0u, v, 4);
+        if (t < 100) a[t] = w;""",
+    "for an address": "if (t < 100) a[t] = 1; b[(int)v] = 1;",
+    "round a loop": """float w = 0;
+        for (int k = 0; k < n; k++) { if (t < 100) a[t] = w; w = v * k; }
+        if (k_of(t)) b[t] = w;""",
+}
+
+
+@pytest.mark.parametrize("body", USED.values(), ids=USED.keys())
+def test_value_that_somebody_uses_races(run: Run, body: str) -> None:
+    source = f"""__device__ bool k_of(int t) {{ return t & 1; }}
+        __global__ void kernel(float* a, float* b, int n) {{
+        int t = threadIdx.x;
+        float v = a[min(t, 99)]; asm volatile("" :: "f"(v)); // here
+        {body}
+    }}"""
+    with pytest.raises(simt.Fault) as caught:
+        run(source, 1, 128, aligned(128), aligned(128), 3)
+    assert caught.value.kind == FaultKind.RACE
+
+
 BLOCKS = {
     "two writers": (
         "b[threadIdx.x] = blockIdx.x;",
@@ -219,6 +243,24 @@ def test_endless_loop_is_stopped_with_its_line(run: Run) -> None:
 
 
 HARMLESS = {
+    "a clamped read that nobody uses": """float v = a[min(threadIdx.x, 99)]; asm volatile("" :: "f"(v));
+        if (threadIdx.x < 100) a[threadIdx.x] = v + 1;""",
+    "an unwritten value that nobody uses": """__shared__ float s[128];
+        if (threadIdx.x < 100) s[threadIdx.x] = 1;
+        __syncthreads();
+        float v = s[127 - threadIdx.x]; asm volatile("" :: "f"(v));
+        if (threadIdx.x > 27) c[threadIdx.x] = v;""",
+    "half-warps that shuffle at once": """unsigned half = 0xffffu << (threadIdx.x & 16);
+        c[threadIdx.x] = __shfl_xor_sync(half, __shfl_xor_sync(half, a[threadIdx.x], 1), 2);
+        __syncwarp(half);
+        if (__ballot_sync(half, 1) != half) c[threadIdx.x] = a[n];""",
+    "two barriers at once": """if (threadIdx.x < 64) asm volatile("bar.sync 1, 64;" ::: "memory");
+        __syncthreads();""",
+    "warps that have left": """if (threadIdx.x >= 64) return;
+        __shared__ float s[64];
+        s[threadIdx.x] = a[threadIdx.x];
+        __syncthreads();
+        c[threadIdx.x] = s[63 - threadIdx.x];""",
     "all threads write the same value": "if (a[threadIdx.x] == 0) c[0] = 7;",
     "atomics of several blocks": "atomicAdd(c + threadIdx.x % 8, 1.0f);",
     "a loop around compare-and-swap": """int* p = (int*)c; int old = *p, seen;

@@ -13,7 +13,8 @@ control      branches
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
 
 from kernelpath.simt.isa import (
     arithmetic,
@@ -35,12 +36,18 @@ from kernelpath.simt.ptx import Instruction
 
 __all__ = ["OPS", "is_known"]
 
+
+
+def _pure(family: Iterable[Op[Lowering]]) -> list[Op[Lowering]]:
+    return [replace(op, pure=True) for op in family]
+
+
 OPS: Mapping[str, Op[Lowering]] = registry(
-    arithmetic.OPS,
-    functions.OPS,
-    bitwise.OPS,
-    comparison.OPS,
-    conversion.OPS,
+    _pure(arithmetic.OPS),
+    _pure(functions.OPS),
+    _pure(bitwise.OPS),
+    _pure(comparison.OPS),
+    _pure(conversion.OPS),
     memory.OPS,
     atomics.OPS,
     copies.OPS,

@@ -26,10 +26,13 @@ def emit_atom(e: Lowering, i: Instruction) -> None:
     operation = next(name for name in i.modifiers if name in ATOMIC)
     address, *sources = without_hint(i)[i.opcode == "atom" :]
     addresses = e.addresses(address, space)
-    e.check(addresses, space, Access.ATOMIC, kind.bits // 8)
+    values = [e.read(source, kind.bits) for source in sources]
+    half = operation == "cas" and kind.bits == 32
+    for row, value in enumerate(values if half else ()):
+        e.put_row(2 * row, e.resize(value, 64))
+    e.check(addresses, space, Access.ATOMIC, kind.bits // 8, half=half)
     if "acq_rel" in i.modifiers or "release" in i.modifiers or "acquire" in i.modifiers:
         e.call("fence")
-    values = [e.read(source, kind.bits) for source in sources]
     vector = ir.VectorType(ir.IntType(kind.bits), LANES)
     old = e.room(vector)
     e.b.store(ir.Constant(vector, None), old)

@@ -6,9 +6,10 @@ from llvmlite import ir
 
 from kernelpath.simt.isa.values import Kind, Value
 from kernelpath.simt.layout import Access, Space
+from kernelpath.simt.lower.emitter import WINDOWS
 from kernelpath.simt.lower.vectors import I32, I64
 from kernelpath.simt.lower.warp import Lowering
-from kernelpath.simt.op import Op
+from kernelpath.simt.op import Op, registers
 from kernelpath.simt.ptx import Group, Instruction, Operand
 from kernelpath.simt.run.records import CTA, LAUNCH
 
@@ -36,8 +37,9 @@ def emit_ld(e: Lowering, i: Instruction) -> None:
     kind, space, targets = Kind(i.modifiers[-1]), space_of(i), items(i.operands[0])
     addresses = e.addresses(i.operands[1], space)
     size = kind.bits // 8
-    if space != Space.PARAM:
-        e.check(addresses, space, Access.LOAD, size * len(targets), len(targets))
+    if registers(i.operands[1:]) or space != Space.PARAM:
+        half = size == 4 and e.is_swapped(i.operands[1])
+        e.check(addresses, space, Access.LOAD, size * len(targets), len(targets), wanted=e.wanted(), half=half)
     for part, target in enumerate(targets):
         value = e.gather(e.b.add(addresses, e.splat(part * size, 64)), kind.bits)
         e.write(target, value, signed=kind.is_signed)
@@ -63,7 +65,7 @@ def emit_cvta(e: Lowering, i: Instruction) -> None:
     value = e.read(i.operands[1], 64)
     if "to" not in i.modifiers:
         value = e.in_process(value, space)
-    elif space in (Space.SHARED, Space.LOCAL):
+    elif space in WINDOWS:
         value = e.b.sub(value, e.window(space))
     e.write(i.operands[0], value)
 

@@ -131,14 +131,13 @@ class Registers(Vectors):
         return spans, end
 
     def _symbol(self, name: str) -> ir.Value:
-        """Address of a variable: an offset in the shared and local windows, a real address elsewhere."""
+        """Address of a variable or parameter: an offset in its window, a real address of global and constant memory."""
         if name in self.shared:
             return self.splat(self.shared[name].start, 64)
         if name in self.local:
             return self.splat(self.local[name].start, 64)
         if name in self.params:
-            base = self.load_field(self.launch, LAUNCH, "params", I64)
-            return self.broadcast(self.b.add(base, I64(self.params[name])))
+            return self.splat(self.params[name], 64)
         if name not in self.module.variables:
             raise self.unsupported(name)
         if name not in self.out.symbols:

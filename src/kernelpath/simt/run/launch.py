@@ -60,6 +60,7 @@ class Grid(Records):
         self.samples = np.zeros(len(lowered.sites) + 1, SAMPLE)
         self.block_counts = np.zeros((len(lowered.blocks), 3), np.int64)
         params = np.frombuffer(arguments.ljust(16, b"\0"), np.uint8)
+        self.set(param_bytes=len(arguments))
         self.point(params=params, blocks=self.block_counts, counts=self.counts, samples=self.samples)
         self._set_extents(shared)
         self.set(reverse=reverse)

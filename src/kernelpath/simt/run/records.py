@@ -56,6 +56,7 @@ LAUNCH = np.dtype(
         ("local_bytes", "i8"),  # of a thread, and of a whole block
         ("local_total", "i8"),
         ("params", "i8"),
+        ("param_bytes", "i8"),
         ("blocks", "i8"),  # three counters for each basic block: executions, active lanes, divergent branches
         ("counts", "i8"),
         ("samples", "i8"),
@@ -126,6 +127,7 @@ WARP = np.dtype(
         ("live", "u4"),
         ("index", "u4"),
         ("status", "i4"),
+        ("wanted", "u4"),  # the lanes that use what they load
         ("only_waiting", "i4"),  # not 0 when every live lane waits for another one
         ("group", "i4"),  # groups of asynchronous copies that the warp has committed
         ("copies_begun", "i4"),
