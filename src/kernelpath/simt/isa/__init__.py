@@ -37,7 +37,6 @@ from kernelpath.simt.ptx import Instruction
 __all__ = ["OPS", "is_known"]
 
 
-
 def _pure(family: Iterable[Op[Lowering]]) -> list[Op[Lowering]]:
     return [replace(op, pure=True) for op in family]
 

@@ -16,7 +16,7 @@ from kernelpath.simt.lower.flow import Flow, Ops
 from kernelpath.simt.op import registers
 from kernelpath.simt.ptx import Immediate, Instruction, Not, Operand, Register
 
-__all__ = ["EVERYONE", "Demand", "Exchanged", "Every", "Formula", "Holds", "Some"]
+__all__ = ["EVERYONE", "Demand", "Every", "Exchanged", "Formula", "Holds", "Some"]
 
 
 @dataclass(frozen=True)

@@ -8,19 +8,17 @@ several lanes (shuffles, barriers) wait for them.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import reduce
 
 from llvmlite import ir
 
 from kernelpath.simt.layout import LANES, NOWHERE, WAITING, Status
 from kernelpath.simt.lower import flow
-from kernelpath.simt.lower.demand import EVERYONE, Demand, Every, Exchanged, Formula, Holds
-from kernelpath.simt.lower.emitter import Emitter
 from kernelpath.simt.lower.flow import Block, Ops
+from kernelpath.simt.lower.loads import Loads
 from kernelpath.simt.lower.vectors import I32, I64, POINTER
 from kernelpath.simt.lowered import Lowered
 from kernelpath.simt.op import Lanes
-from kernelpath.simt.ptx import Function, Instruction, Module, Operand
+from kernelpath.simt.ptx import Function, Instruction, Module, Register
 from kernelpath.simt.run.records import LAUNCH, WARP, field_offset
 from kernelpath.simt.target import Target
 
@@ -31,22 +29,17 @@ __all__ = ["Lowering"]
 _WRONG_OPERANDS = (AssertionError, AttributeError, IndexError, KeyError, TypeError, ValueError)
 
 
-class Lowering(Emitter):
+class Lowering(Loads):
     """Emits ``run(launch, cta, warp) -> Status``; ``ops`` has the instructions.
 
     Raises Unsupported for what ``target`` does not have.
     """
 
     def __init__(self, module: Module, kernel: Function, ops: Ops, target: Target) -> None:
-        super().__init__(module, kernel, flow.analyse(module, kernel, ops, target.capability))
-        self.ops = ops
-        self.demands = Demand(self.flow, ops)
-        self.swapped = {
-            i.operands[1]
-            for block in self.flow.blocks
-            for i in block.instructions
-            if i.opcode == "atom" and "cas" in i.modifiers and i.modifiers[-1] == "b32"
-        }
+        super().__init__(module, kernel, flow.analyse(module, kernel, ops, target.capability), ops)
+        self.behind_barriers = flow.reached(
+            self.flow.blocks, [n for n, block in enumerate(self.flow.blocks) if _is_barrier(block.instructions[0])]
+        )
         self.dispatch = self.function.append_basic_block("dispatch")
         self.heads = [self.function.append_basic_block(f"block{index}") for index in range(len(self.flow.blocks))]
 
@@ -131,13 +124,14 @@ class Lowering(Emitter):
 
     def _wait_for_lanes(self, instruction: Instruction) -> None:
         """Where the block begins with a collective instruction, wait until all lanes that it names are here."""
+        b, lanes = self.b, self.ops[instruction.opcode].lanes(instruction)
+        alike = self._take_group(lanes) if isinstance(lanes, Register) else I32(-1)
         needed = self.lanes_needed(instruction)
         if needed is None:
             return
-        b = self.b
         with b.if_then(b.icmp_unsigned("!=", needed, self.mask_bits), likely=False):
             waiting = b.icmp_unsigned("==", self._load_pcs(), self.splat(self.index + WAITING, 32))
-            here = b.or_(self.mask_bits, self.as_bits(waiting))
+            here = b.or_(self.mask_bits, b.and_(self.as_bits(waiting), alike))
             with b.if_else(b.icmp_unsigned("==", here, needed)) as (complete, incomplete):
                 with complete:
                     self.store_field(self.warp, WARP, "mask", here)
@@ -151,6 +145,17 @@ class Lowering(Emitter):
                     b.branch(self.dispatch)
         self.values = {}
         self._use_mask()
+
+    def _take_group(self, masks: Register) -> ir.Value:
+        """Lanes whose masks differ run an instruction one group after another. Returns those with the first's mask."""
+        b, value = self.b, self.read(masks, 32)
+        alike = self.as_bits(b.icmp_unsigned("==", value, self.broadcast(self.first_lane(value))))
+        group = b.and_(self.mask_bits, alike)
+        with b.if_then(b.icmp_unsigned("!=", group, self.mask_bits), likely=False):
+            self._set_pcs(self.splat(self.index, 32))
+            self.store_field(self.warp, WARP, "mask", group)
+        self._use_mask()
+        return alike
 
     def leave(self, target: int) -> None:
         """End the block: all its lanes go to block ``target``."""
@@ -183,6 +188,10 @@ class Lowering(Emitter):
     def exit(self) -> None:
         """Active lanes leave the kernel; the block's other lanes go on."""
         self._save_registers()
+        if len(self.block.instructions) > 1 and self.index in self.behind_barriers:
+            here = self.b.icmp_unsigned("!=", self.as_bits(self.active), I32(0))
+            with self.b.if_then(here):
+                self.store_field(self.warp, WARP, "left_behind", I32(1))
         live = self.load_field(self.warp, WARP, "live", I32)
         self.store_field(self.warp, WARP, "live", self.b.and_(live, self.b.not_(self.as_bits(self.active))))
         self._set_pcs(self.b.select(self.active, self.splat(NOWHERE, 32), self.splat(self.pc(self.index + 1), 32)))
@@ -251,39 +260,7 @@ class Lowering(Emitter):
         """The value in the least active lane."""
         return self.b.extract_element(value, self.first_active())
 
-    def is_swapped(self, address: Operand) -> bool:
-        """Whether a compare-and-swap of a word takes this address: compilers update half a word by one."""
-        return address in self.swapped
 
-    def wanted(self) -> ir.Value | None:
-        """The lanes that use what this load gives; None for all of them."""
-        formula = self.demands.of(self.index, self.position)
-        return None if formula == EVERYONE else self._lanes_of(formula)
-
-    def _lanes_of(self, formula: Formula) -> ir.Value:
-        match formula:
-            case Holds(predicate, negated):
-                value = self._early(predicate)
-                return self.b.not_(value) if negated else value
-            case Exchanged(inner, distance):
-                lanes = self._lanes_of(inner)
-                if not distance:
-                    return self.broadcast(self.b.icmp_unsigned("!=", self.as_bits(lanes), I32(0)))
-                partners = ir.Constant(ir.VectorType(I32, LANES), [lane ^ distance for lane in range(LANES)])
-                return self.b.or_(lanes, self.b.shuffle_vector(lanes, ir.Constant(lanes.type, ir.Undefined), partners))
-        both = isinstance(formula, Every)
-        combine = self.b.and_ if both else self.b.or_
-        return reduce(combine, map(self._lanes_of, formula.formulas), self.splat(both, 1))
-
-    def _early(self, name: str) -> ir.Value:
-        """A register that the demand for a load names; computed here, where that comes later."""
-        place = self.demands.definition(name)
-        if place is None or name in self.values or self.demands.is_set(place, name, self.index):
-            return self.read_register(name)
-        for source in self.ops[place.instruction.opcode].read(place.instruction):
-            self._early(source)
-        state = self.instruction, self.guarded, self.active
-        self.instruction, self.guarded = place.instruction, False
-        self.ops[place.instruction.opcode].emit(self, place.instruction)
-        self.instruction, self.guarded, self.active = state
-        return self.values[name]
+def _is_barrier(i: Instruction) -> bool:
+    """Whether an instruction is a barrier of the whole block."""
+    return i.opcode in ("bar", "barrier") and "warp" not in i.modifiers

@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from kernelpath.simt.counters import AccessSample
+from kernelpath.simt.errors import Fault
 from kernelpath.simt.layout import LANES, Space
 from kernelpath.simt.lowered import Lowered, Site
 from kernelpath.simt.ptx import Module
@@ -56,6 +57,7 @@ class Grid(Records):
         self.module, self.name, self.lowered, self.memory = module, name, lowered, memory
         self.grid, self.block = grid, block
         self.printed: list[str] = []
+        self.warnings: set[str] = set()
         self.counts = np.zeros(len(lowered.sites) + 1, COUNTS)
         self.samples = np.zeros(len(lowered.sites) + 1, SAMPLE)
         self.block_counts = np.zeros((len(lowered.blocks), 3), np.int64)
@@ -101,6 +103,13 @@ class Grid(Records):
         symbols = [statics[name].ctypes.data for name in self.lowered.symbols]
         self.point(buffers=rows, symbols=np.array([*symbols, 0], np.int64))
         self.set(buffer_count=len(rows))
+
+    def warn(self, fault: Fault) -> None:
+        """Tell once, with what the kernel prints, of what works on a GPU and is not promised to."""
+        text = f"{fault.file}({fault.line}): warning: {fault.message}\n"
+        if text not in self.warnings:
+            self.warnings.add(text)
+            self.printed.append(text)
 
     # What it did
 

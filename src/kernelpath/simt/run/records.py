@@ -129,6 +129,7 @@ WARP = np.dtype(
         ("status", "i4"),
         ("wanted", "u4"),  # the lanes that use what they load
         ("only_waiting", "i4"),  # not 0 when every live lane waits for another one
+        ("left_behind", "i4"),  # whether lanes have left the kernel behind a barrier
         ("group", "i4"),  # groups of asynchronous copies that the warp has committed
         ("copies_begun", "i4"),
         ("copies_ended", "i4"),

@@ -67,6 +67,7 @@ def begin_warp(launch: LaunchRecord, cta: CtaRecord, warp: WarpRecord) -> None:
     """All lanes at the beginning, knowing of nobody else."""
     warp.status = Status.READY
     warp.live = warp.threads
+    warp.left_behind = 0
     for lane in range(LANES):
         store32(warp.address + PCS + 4 * lane, 0 if warp.threads >> lane & 1 else NOWHERE)
     for other in range(cta.warp_count):

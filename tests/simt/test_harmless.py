@@ -1,0 +1,183 @@
+"""What looks like a fault and is none, and what is one all the same."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from kernelpath import simt
+from kernelpath.simt import FaultKind
+from tests.simt.launching import Run, aligned
+
+N = 1000  # floats in a, b, c
+
+
+HARMLESS = {
+    "a clamped read that nobody uses": """float v = a[min(threadIdx.x, 99)]; asm volatile("" :: "f"(v));
+        if (threadIdx.x < 100) a[threadIdx.x] = v + 1;""",
+    "an unwritten value that nobody uses": """__shared__ float s[128];
+        if (threadIdx.x < 100) s[threadIdx.x] = 1;
+        __syncthreads();
+        float v = s[127 - threadIdx.x]; asm volatile("" :: "f"(v));
+        if (threadIdx.x > 27) c[threadIdx.x] = v;""",
+    "half-warps that shuffle at once": """unsigned half = 0xffffu << (threadIdx.x & 16);
+        c[threadIdx.x] = __shfl_xor_sync(half, __shfl_xor_sync(half, a[threadIdx.x], 1), 2);
+        __syncwarp(half);
+        if (__ballot_sync(half, 1) != half) c[threadIdx.x] = a[n];""",
+    "two barriers at once": """if (threadIdx.x < 64) asm volatile("bar.sync 1, 64;" ::: "memory");
+        __syncthreads();""",
+    "warps that have left": """if (threadIdx.x >= 64) return;
+        __shared__ float s[64];
+        s[threadIdx.x] = a[threadIdx.x];
+        __syncthreads();
+        c[threadIdx.x] = s[63 - threadIdx.x];""",
+    "all threads write the same value": "if (a[threadIdx.x] == 0) c[0] = 7;",
+    "atomics of several blocks": "atomicAdd(c + threadIdx.x % 8, 1.0f);",
+    "a loop around compare-and-swap": """int* p = (int*)c; int old = *p, seen;
+        do { seen = old; old = atomicCAS(p, seen, seen + 1); } while (old != seen);""",
+    "a thread reads what it wrote": "c[threadIdx.x] = 1; c[threadIdx.x] += 1;",
+    "half-words of one word": "((short*)c)[threadIdx.x] = threadIdx.x;",
+    "a warp with syncwarp": """__shared__ float s[128];
+        s[threadIdx.x] = a[threadIdx.x]; __syncwarp();
+        c[threadIdx.x] = s[threadIdx.x ^ 1]; __syncwarp(); s[threadIdx.x] = 2;""",
+    "a tile used twice": """__shared__ float s[128];
+        for (int k = 0; k < 3; k++) {
+            s[threadIdx.x] = a[threadIdx.x]; __syncthreads();
+            b[threadIdx.x] = s[127 - threadIdx.x]; __syncthreads();
+        }""",
+    "a divergent warp that meets again": """float v = threadIdx.x;
+        if (threadIdx.x % 2) v *= 2; else v += 1;
+        c[threadIdx.x] = __shfl_sync(~0u, v, 3);""",
+    "half a warp with its own mask": """float v = threadIdx.x;
+        if (threadIdx.x % 32 < 16) v = __shfl_xor_sync(0xffff, v, 1); else v = __shfl_xor_sync(0xffff0000, v, 2);
+        c[threadIdx.x] = v;""",
+    "a barrier that whole warps reach by different ways": """float v = 0;
+        if (threadIdx.x < 64) v = 1;
+        __syncthreads();
+        c[threadIdx.x] = v;""",
+}
+
+
+@pytest.mark.parametrize("body", HARMLESS.values(), ids=HARMLESS.keys())
+def test_no_complaint_about(run: Run, body: str) -> None:
+    a, b, c = (aligned(N) for _ in range(3))
+    run(f"__global__ void kernel(float* a, float* b, float* c, int n) {{ {body} }}", 1, 128, a, b, c, N)
+
+
+USED = {
+    "the writer comes later, in another warp": (
+        TRANSPOSE.format(barrier=""),
+        (32, 8),
+        "line 9: thread (1, 0) of block 0 reads 4 bytes at tile[33] (byte 132 of 4224), "
+        "which thread (0, 1) writes in line 6 with no barrier between them",
+    ),
+    "one warp has two rows": (
+        TRANSPOSE.format(barrier=""),
+        (16, 16),
+        "line 9: thread (1, 0) of block 0 reads 4 bytes at tile[33] (byte 132 of 4224), "
+        "which thread (0, 1) writes in line 6 with no barrier between them",
+    ),
+    "three dimensions": (
+        BROADCAST.format(readers="t == 29", between="", writer=59),
+        (4, 4, 4),
+        "line 9: thread (3, 2, 3) of block 0 writes 4 bytes at s[3] (byte 12 of 32), "
+        "which thread (1, 3, 1) reads in line 6 with no barrier between them",
+    ),
+    "every lane reads, the last one writes": (
+        BROADCAST.format(readers="t < 32", between="", writer=31),
+        (8, 4),
+        "which thread (1, 0) reads in line 6 with no barrier between them",
+    ),
+    "the reader's warp is known, another one's is not": (
+        BROADCAST.format(readers="t < 64", between="__syncwarp();", writer=63),
+        (8, 8),
+        "which thread (1, 0) reads in line 6 with no barrier between them",
+    ),
+    "an atomic": (
+        BROADCAST.format(readers="false", between="if (t == 3) atomicAdd(&s[3], 1.0f);", writer=40),
+        64,
+        "line 9: thread 40 of block 0 writes 4 bytes at s[3] (byte 12 of 32), "
+        "which thread 3 updates in line 7 with no barrier between them",
+    ),
+}
+
+
+@pytest.mark.parametrize(("source", "block", "sentence"), ACCUSED.values(), ids=ACCUSED.keys())
+def test_race_names_the_other_access(run: Run, source: str, block: Any, sentence: str) -> None:
+    a, c = aligned(1024), aligned(1024)
+    a[:] = np.arange(1, 1025)
+    with pytest.raises(simt.Fault, match=re.escape(sentence)) as caught:
+        run(source, 1, block, a, c, *[32] * ("rows" in source))
+    assert caught.value.kind == FaultKind.RACE
+
+
+@pytest.mark.parametrize("block", [(32, 8), (32, 32), (32, 1)])
+def test_place_that_is_never_written_is_no_race(run: Run, block: Any) -> None:
+    with pytest.raises(simt.Fault, match="which nothing has written") as caught:
+        run(TRANSPOSE.format(barrier="__syncthreads();"), 1, block, aligned(1024), aligned(1024), 31)
+    fault = caught.value
+    assert (fault.kind, fault.line) == (FaultKind.UNINITIALIZED, 9)
+    assert fault.thread == (31, 0, 0)
+
+
+def test_race_elsewhere_does_not_explain_an_unwritten_place(run: Run) -> None:
+    source = """__global__ void kernel(const float* a, float* c, int n) {
+        __shared__ float s[64];
+        if (threadIdx.x < 32) s[threadIdx.x] = a[threadIdx.x];
+        __syncthreads();
+        c[threadIdx.x / 2] = s[63 - threadIdx.x] + threadIdx.x;
+    }"""
+    with pytest.raises(simt.Fault, match=r"thread 0 of block 0 reads 4 bytes at s\[63\].*which nothing has written"):
+        run(source, 1, 64, aligned(64), aligned(64), 0)
+
+
+def test_zero_written_too_late_is_a_race(run: Run) -> None:
+    source = """__global__ void kernel(float* c) {
+        __shared__ float s[64];
+        s[threadIdx.x] = 0;
+        c[threadIdx.x] = s[63 - threadIdx.x];
+    }"""
+    with pytest.raises(simt.Fault, match=r"which thread 63 writes in line 3 with no barrier") as caught:
+        run(source, 1, 64, aligned(64))
+    assert caught.value.kind == FaultKind.RACE
+
+
+USED = {
+    "by other lanes": "if (t < 100) a[t] = v + 1; else b[t] = v;",
+    "by the lanes that a shuffle takes it to": """float w = __shfl_xor_sync(~0u, v, 4);
+        if (t < 100) a[t] = w + 1;""",
+    "for an address": "if (t < 100) a[t] = -1; b[(int)v & 63] = 1;",
+    "round a loop": """float w = 0;
+        for (int k = 0; k < n; k++) { if (t < 100) a[t] = w; w = v * k; }
+        if (k_of(t)) b[t] = w;""",
+}
+
+
+@pytest.mark.parametrize("body", USED.values(), ids=USED.keys())
+def test_value_that_somebody_uses_races(run: Run, body: str) -> None:
+    source = f"""__device__ bool k_of(int t) {{ return t & 1; }}
+        __global__ void kernel(float* a, float* b, int n) {{
+        int t = threadIdx.x;
+        float v = a[min(t, 99)]; asm volatile("" :: "f"(v)); // here
+        {body}
+    }}"""
+    a = aligned(128)
+    a[:] = np.arange(128) + 1
+    with pytest.raises(simt.Fault) as caught:
+        run(source, 1, 128, a, aligned(128), 3)
+    assert caught.value.kind == FaultKind.RACE
+
+
+def test_warps_that_leave_before_a_barrier_are_told_of(run: Run) -> None:
+    source = """__global__ void kernel(float* c) {
+        if (threadIdx.x >= 64) return;
+        __shared__ float s[64];
+        s[threadIdx.x] = threadIdx.x;
+        __syncthreads();
+        c[threadIdx.x] = s[63 - threadIdx.x];
+    }"""
+    c = aligned(64)
+    launch = run(source, 1, 128, c)
+    assert c.tolist() == list(range(63, -1, -1))
+    assert "kernel.cu(5): warning: thread 64 of block 0 skipped this barrier" in launch.printed
+    assert launch.printed.count("warning") == 1
