@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from typing import Any
 
 import numpy as np
 import pytest
@@ -47,7 +48,85 @@ BROADCAST = """__global__ void kernel(const float* a, float* c) {{
     if (t == {writer})
         s[3] = 8;
 }}"""
-ACCBLOCKS = {
+ACCUSED = {
+    "the writer comes later, in another warp": (
+        TRANSPOSE.format(barrier=""),
+        (32, 8),
+        "line 9: thread (1, 0) of block 0 reads 4 bytes at tile[33] (byte 132 of 4224), "
+        "which thread (0, 1) writes in line 6 with no barrier between them",
+    ),
+    "one warp has two rows": (
+        TRANSPOSE.format(barrier=""),
+        (16, 16),
+        "line 9: thread (1, 0) of block 0 reads 4 bytes at tile[33] (byte 132 of 4224), "
+        "which thread (0, 1) writes in line 6 with no barrier between them",
+    ),
+    "three dimensions": (
+        BROADCAST.format(readers="t == 29", between="", writer=59),
+        (4, 4, 4),
+        "line 9: thread (3, 2, 3) of block 0 writes 4 bytes at s[3] (byte 12 of 32), "
+        "which thread (1, 3, 1) reads in line 6 with no barrier between them",
+    ),
+    "every lane reads, the last one writes": (
+        BROADCAST.format(readers="t < 32", between="", writer=31),
+        (8, 4),
+        "which thread (1, 0) reads in line 6 with no barrier between them",
+    ),
+    "the reader's warp is known, another one's is not": (
+        BROADCAST.format(readers="t < 64", between="__syncwarp();", writer=63),
+        (8, 8),
+        "which thread (1, 0) reads in line 6 with no barrier between them",
+    ),
+    "an atomic": (
+        BROADCAST.format(readers="false", between="if (t == 3) atomicAdd(&s[3], 1.0f);", writer=40),
+        64,
+        "line 9: thread 40 of block 0 writes 4 bytes at s[3] (byte 12 of 32), "
+        "which thread 3 updates in line 7 with no barrier between them",
+    ),
+}
+
+
+@pytest.mark.parametrize(("source", "block", "sentence"), ACCUSED.values(), ids=ACCUSED.keys())
+def test_race_names_the_other_access(run: Run, source: str, block: Any, sentence: str) -> None:
+    a, c = aligned(1024), aligned(1024)
+    a[:] = np.arange(1, 1025)
+    with pytest.raises(simt.Fault, match=re.escape(sentence)) as caught:
+        run(source, 1, block, a, c, *[32] * ("rows" in source))
+    assert caught.value.kind == FaultKind.RACE
+
+
+@pytest.mark.parametrize("block", [(32, 8), (32, 32), (32, 1)])
+def test_place_that_is_never_written_is_no_race(run: Run, block: Any) -> None:
+    with pytest.raises(simt.Fault, match="which nothing has written") as caught:
+        run(TRANSPOSE.format(barrier="__syncthreads();"), 1, block, aligned(1024), aligned(1024), 31)
+    fault = caught.value
+    assert (fault.kind, fault.line) == (FaultKind.UNINITIALIZED, 9)
+    assert fault.thread == (31, 0, 0)
+
+
+def test_race_elsewhere_does_not_explain_an_unwritten_place(run: Run) -> None:
+    source = """__global__ void kernel(const float* a, float* c, int n) {
+        __shared__ float s[64];
+        if (threadIdx.x < 32) s[threadIdx.x] = a[threadIdx.x];
+        __syncthreads();
+        c[threadIdx.x / 2] = s[63 - threadIdx.x] + threadIdx.x;
+    }"""
+    with pytest.raises(simt.Fault, match=r"thread 0 of block 0 reads 4 bytes at s\[63\].*which nothing has written"):
+        run(source, 1, 64, aligned(64), aligned(64), 0)
+
+
+def test_zero_written_too_late_is_a_race(run: Run) -> None:
+    source = """__global__ void kernel(float* c) {
+        __shared__ float s[64];
+        s[threadIdx.x] = 0;
+        c[threadIdx.x] = s[63 - threadIdx.x];
+    }"""
+    with pytest.raises(simt.Fault, match=r"which thread 63 writes in line 3 with no barrier") as caught:
+        run(source, 1, 64, aligned(64))
+    assert caught.value.kind == FaultKind.RACE
+
+
+BLOCKS = {
     "two writers": (
         "b[threadIdx.x] = blockIdx.x;",
         "thread 0 of block 1 writes 4 bytes at b[0], which thread 0 of block 0 writes too in the same line: "
