@@ -11,6 +11,7 @@ __all__ = [
     "LANES",
     "NOWHERE",
     "PENDING",
+    "RESERVED",
     "ROWS",
     "SECTOR",
     "SERVICES",
@@ -31,6 +32,7 @@ EVERYTHING = 1 << 20  # as the argument of a wait: no copy may be left in flight
 WAITING = 1 << 30  # added to the block number of a lane that waits there for other lanes
 NOWHERE = (1 << 31) - 1  # the block number of a lane that has left the kernel
 UNWRITTEN, WRITTEN, PENDING = 1, 2, 3  # the state of a byte; 0 was set before the launch, PENDING is being copied
+RESERVED = "reserved_smem_offset_1"  # a special register: shared memory of the system's, which begins as zeros
 SERVICES = ("vprintf", "__assertfail")  # functions that the host provides
 
 

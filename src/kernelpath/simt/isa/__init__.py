@@ -4,8 +4,8 @@ values       types, registers as numbers, lane-wise rules
 rounding     directed rounding
 arithmetic, functions, bitwise, comparison, conversion
              what a lane does by itself
-memory, atomics, copies
-             loads and stores
+memory, atomics, mbarrier, copies
+             loads and stores, barriers in memory
 collectives, matrix, wmma
              what the lanes of a warp, or the warps of a block, do together
 control      branches
@@ -27,6 +27,7 @@ from kernelpath.simt.isa import (
     copies,
     functions,
     matrix,
+    mbarrier,
     memory,
     wmma,
 )
@@ -49,6 +50,7 @@ OPS: Mapping[str, Op[Lowering]] = registry(
     _pure(conversion.OPS),
     memory.OPS,
     atomics.OPS,
+    mbarrier.OPS,
     copies.OPS,
     collectives.OPS,
     matrix.OPS,

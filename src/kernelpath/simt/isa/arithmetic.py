@@ -10,6 +10,7 @@ from kernelpath.simt.isa.rounding import add_floats, directed_mode, rounded, to_
 from kernelpath.simt.isa.values import F64, Kind, Value, constant, intrinsic, lanewise, like
 from kernelpath.simt.lower.emitter import Emitter
 from kernelpath.simt.op import Op
+from kernelpath.simt.ptx import Instruction
 
 __all__ = ["OPS", "extreme"]
 
@@ -168,6 +169,35 @@ def dp4a(e: Emitter, t: Kind, x: Value, y: Value, z: Value) -> Value:
     return z
 
 
+def dp2a(e: Emitter, t: Kind, x: Value, y: Value, z: Value) -> Value:
+    """Two halves of x times two bytes of y, the lower or the higher ones."""
+    signed = [name == "s32" for name in e.instruction.modifiers[-2:]]
+    first = 2 * ("hi" in e.instruction.modifiers)
+    for which in range(2):
+        half = e.resize(e.resize(e.b.lshr(x, constant(x, 16 * which)), 16), 32, signed[0])
+        z = e.b.add(z, e.b.mul(half, e.resize(byte_of(e, y, first + which), 32, signed[1])))
+    return z
+
+
+def absolute_differences(e: Emitter, i: Instruction) -> None:
+    """vabsdiff2 and vabsdiff4: of the parts of two words; with ``.add`` their sum is added to a third."""
+    bits = 32 // int(i.opcode[-1])
+    parts = []
+    for place in range(0, 32, bits):
+        x, y = (
+            e.resize(e.resize(e.b.lshr(v, constant(v, place)), bits), 32, kind == "s32")
+            for v, kind in zip((e.read(o, 32) for o in i.operands[1:3]), i.modifiers[1:3], strict=True)
+        )
+        parts.append(absolute(e, Kind("s32"), e.b.sub(x, y)))
+    given = e.read(i.operands[3], 32)
+    if "add" in i.modifiers:
+        e.write(i.operands[0], reduce(e.b.add, parts, given))
+        return
+    most = constant(given, (1 << bits) - 1)
+    moved = (e.b.shl(e.b.and_(part, most), constant(part, bits * n)) for n, part in enumerate(parts))
+    e.write(i.operands[0], reduce(e.b.or_, moved))
+
+
 def byte_of(e: Emitter, value: Value, which: int) -> Value:
     return e.resize(e.b.lshr(value, constant(value, 8 * which)), 8)
 
@@ -197,7 +227,10 @@ OPS = (
         lanewise(fma),
     ),
     Op("sad", ("INTEGER",), lanewise(sad)),
+    Op("dp2a", ("lo|hi u32|s32 u32|s32",), lanewise(dp2a)),
     Op("dp4a", ("u32|s32 u32|s32",), lanewise(dp4a)),
+    Op("vabsdiff2", ("u32|s32 u32|s32 u32|s32 add?",), absolute_differences),
+    Op("vabsdiff4", ("u32|s32 u32|s32 u32|s32 add?",), absolute_differences),
     Op("div", ("INTEGER", "approx|full|ROUND ftz? f32", "ROUND f64"), lanewise(div)),
     Op("rem", ("INTEGER",), lanewise(rem)),
     Op("neg", _SIGN, lanewise(neg)),

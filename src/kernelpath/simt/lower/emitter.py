@@ -9,6 +9,7 @@ from kernelpath.simt.lower.registers import Registers
 from kernelpath.simt.lower.vectors import I1, I32, I64, POINTER
 from kernelpath.simt.lowered import Check, Site
 from kernelpath.simt.ptx import Address, Operand, Symbol
+from kernelpath.simt.run.races import STRONG, VOLATILE
 from kernelpath.simt.run.records import CTA, LAUNCH, WARP, field_offset
 
 __all__ = ["WINDOWS", "Emitter"]
@@ -73,7 +74,8 @@ class Emitter(Registers):
         if wanted is not None:
             self.store_field(self.warp, WARP, "wanted", self.as_bits(wanted))
         self.b.store(addresses, self.at(self.warp, field_offset(WARP, "addresses")), align=64)
-        strong = not {"volatile", "relaxed", "acquire", "release", "acq_rel"}.isdisjoint(self.instruction.modifiers)
+        modifiers = {"relaxed", "acquire", "release", "acq_rel", "test_wait"}.intersection(self.instruction.modifiers)
+        strong = STRONG if modifiers else VOLATILE if "volatile" in self.instruction.modifiers else 0
         site = Site(space, access, nbytes, parts, strong, self.instruction.line, self.instruction.name)
         self.out.sites.append(site)
         constants = space, access, nbytes, parts, strong, touched is not None, wanted is not None, half

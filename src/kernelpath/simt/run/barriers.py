@@ -69,6 +69,8 @@ def _meet(grid: Grid, cta: Cta, here: list[int], arrived: dict[int, int]) -> Non
     """All that the warps did before the barrier is now known to those that waited at it."""
     time = grid.get("time") + 1
     grid.set(time=time)
+    if len(here) == len(cta.warps):
+        cta.set(met=time)
     everyone = [*here, *arrived]
     cta.known[here] = cta.known[everyone].max(axis=0)
     cta.known[np.ix_(here, here)] = time

@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from kernelpath.simt.counters import AccessSample
 from kernelpath.simt.errors import Fault
-from kernelpath.simt.layout import LANES, Space
+from kernelpath.simt.layout import LANES, RESERVED, Space
 from kernelpath.simt.lowered import Lowered, Site
 from kernelpath.simt.ptx import Module
 from kernelpath.simt.run import complaints
@@ -73,8 +73,11 @@ class Grid(Records):
         threads, blocks = (x * y * z for x, y, z in (self.block, self.grid))
         for axis, extent, count in zip("xyz", self.block, self.grid, strict=True):
             self.set(**{f"ntid_{axis}": extent, f"nctaid_{axis}": count})
+        reserved = self.lowered.shared.get(RESERVED, range(0))
         self.set(
             block_count=blocks,
+            reserved=reserved.start,
+            reserved_bytes=len(reserved),
             dynamic_bytes=dynamic,
             shared_bytes=self.lowered.shared_bytes + dynamic,
             shared_granule=self._granule(Space.SHARED),
