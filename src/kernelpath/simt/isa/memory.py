@@ -35,7 +35,9 @@ def emit_ld(e: Lowering, i: Instruction) -> None:
     size = kind.bits // 8
     if registers(i.operands[1:]) or space != Space.PARAM:
         half = size == 4 and e.is_swapped(i.operands[1])
-        e.check(addresses, space, Access.LOAD, size * len(targets), len(targets), wanted=e.wanted(), half=half)
+        polls = "volatile" in i.modifiers and e.polls(i)
+        given = size * len(targets), len(targets)
+        e.check(addresses, space, Access.LOAD, *given, wanted=e.wanted(), half=half, polls=polls)
     if "acquire" in i.modifiers:
         e.call("acquire")
     for part, target in enumerate(targets):

@@ -63,11 +63,12 @@ class Emitter(Registers):
         touched: ir.Value | None = None,
         wanted: ir.Value | None = None,
         half: bool = False,
+        polls: bool = False,
     ) -> None:
         """Have an access checked and counted; leaves the launch where it is at fault.
 
         ``touched`` has the bytes of each lane, where they are not all of the ``nbytes``; ``wanted`` the lanes that use
-        what they load; of a ``half`` one half alone need be allowed.
+        what they load; of a ``half`` one half alone need be allowed; whether it ``polls`` in a loop.
         """
         if touched is not None:
             self.put_row(0, self.resize(touched, 64))
@@ -75,7 +76,7 @@ class Emitter(Registers):
             self.store_field(self.warp, WARP, "wanted", self.as_bits(wanted))
         self.b.store(addresses, self.at(self.warp, field_offset(WARP, "addresses")), align=64)
         modifiers = {"relaxed", "acquire", "release", "acq_rel", "test_wait"}.intersection(self.instruction.modifiers)
-        strong = STRONG if modifiers else VOLATILE if "volatile" in self.instruction.modifiers else 0
+        strong = STRONG if modifiers or polls else VOLATILE if "volatile" in self.instruction.modifiers else 0
         site = Site(space, access, nbytes, parts, strong, self.instruction.line, self.instruction.name)
         self.out.sites.append(site)
         constants = space, access, nbytes, parts, strong, touched is not None, wanted is not None, half

@@ -9,9 +9,10 @@ from llvmlite import ir
 from kernelpath.simt.layout import LANES
 from kernelpath.simt.lower.demand import EVERYONE, Demand, Every, Exchanged, Formula, Holds
 from kernelpath.simt.lower.emitter import Emitter
-from kernelpath.simt.lower.flow import Block, Flow, Ops
+from kernelpath.simt.lower.flow import Block, Flow, Ops, reached
 from kernelpath.simt.lower.vectors import I32
-from kernelpath.simt.ptx import Function, Module, Operand
+from kernelpath.simt.op import registers
+from kernelpath.simt.ptx import Function, Instruction, Module, Operand
 
 __all__ = ["Loads"]
 
@@ -36,6 +37,24 @@ class Loads(Emitter):
     def is_swapped(self, address: Operand) -> bool:
         """Whether a compare-and-swap of a word takes this address: compilers update half a word by one."""
         return address in self.swapped
+
+    def polls(self, i: Instruction) -> bool:
+        """Whether a load is repeated until its value says to go on, and is for nothing else."""
+        here, behind = self.index, self.flow.blocks[self.index].instructions[self.position + 1 :]
+        held = set(self.ops[i.opcode].written(i))
+        for following in behind[:-1]:
+            if held.intersection(self.ops[following.opcode].read(following)):
+                held.update(self.ops[following.opcode].written(following))
+        bases = [place for name in registers(i.operands[1:]) if (place := self.demands.definition(name))]
+        repeated = [block for block in reached(self.flow.blocks, [here]) if here in reached(self.flow.blocks, [block])]
+        return (
+            here in repeated
+            and behind[-1].opcode == "bra"
+            and held.issuperset(registers([behind[-1].guard] if behind[-1].guard else []))
+            and not held & self.block.live_out
+            and len(bases) == len(registers(i.operands[1:]))
+            and not {place.block for place in bases}.intersection(repeated)
+        )
 
     def wanted(self) -> ir.Value | None:
         """The lanes that use what this load gives; None for all of them."""

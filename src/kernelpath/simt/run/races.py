@@ -9,11 +9,13 @@ The history of a granule of memory is an entry of three words. The last write: i
 the lower one. The reads since: the time of the last one, and the set of warps that read. The traces of two readers, of
 two warps where there are two.
 
-A trace is a thread, a bit for a strong write, and the instruction's number.
+A trace is a thread, a bit for a strong write, one for a volatile write, and the instruction's number.
 
 ``released[w]`` is what warp w knew at its last fence. Who finds a value that it wrote strongly then, has ``seen`` that
-much, and knows it after a fence of its own; an atomic operation knows it at once. Volatile orders nothing: such a store
-is strong behind a fence alone, and a load remains one that a later write races with.
+much, and knows it after a fence of its own; an atomic operation knows it at once.
+
+Volatile orders nothing: such a store is strong behind a fence alone, else only for those that poll it in a loop; and a
+volatile load that is no poll is as weak as any.
 """
 
 from __future__ import annotations
@@ -31,7 +33,8 @@ ENTRY = 24  # bytes of an entry of the history
 LOW = 0xFFFFFFFF
 THREAD = (1 << 10) - 1
 WAS_ATOMIC = 1 << 10
-SITE = 11  # where the number of the instruction begins, counted from 1: a trace is never 0
+WAS_VOLATILE = 1 << 11
+SITE = 12  # where the number of the instruction begins, counted from 1: a trace is never 0
 NOBODY = -1  # in the place of a trace that was not kept
 
 
@@ -54,12 +57,16 @@ def check(
     thread = warp * 32 + lane
     write, reads = load64(entry), load64(entry + 8)
     atomic = kind == ATOMIC or strong == STRONG or (strong == VOLATILE and kind != LOAD and is_fenced(cta, warp))
-    allowed = write & WAS_ATOMIC and (atomic or kind == LOAD)
-    if allowed and (strong or kind == ATOMIC) and write >> 32 >= cta.block_began:
+    allowed = write & WAS_ATOMIC and (atomic or (kind == LOAD and not write & WAS_VOLATILE))
+    if allowed and (strong or kind == ATOMIC) and not write & WAS_VOLATILE and write >> 32 >= cta.block_began:
         observe(cta, warp, (write & THREAD) >> 5, kind == ATOMIC)
     if write and not allowed and unordered(launch, cta, floor, warp, write & THREAD, write >> 32, thread):
         return accuse(launch, write & LOW, write >> 32)
-    trace = number + 1 << SITE | (WAS_ATOMIC if atomic else 0) | thread
+    trace = number + 1 << SITE | thread
+    if atomic:
+        trace |= WAS_ATOMIC
+    elif strong == VOLATILE:
+        trace |= WAS_ATOMIC | WAS_VOLATILE
     if kind == LOAD:
         if strong != STRONG:
             record_reader(launch, cta, entry, reads, warp, trace)
