@@ -116,9 +116,10 @@ def bfi(e: Emitter, t: Kind, x: Value, y: Value, place: Value, length: Value) ->
     return b.or_(b.and_(shift(e, b.shl, x, place, zero), mask), b.and_(y, b.not_(mask)))
 
 
-def prmt(e: Emitter, t: Kind, x: Value, y: Value, selector: Value) -> Value:
+def emit_prmt(e: Emitter, i: Instruction) -> None:
     """Choose four of the eight bytes of y:x; bit 3 of a selector replicates the byte's sign."""
-    b, mode = e.b, e.instruction.modifiers[-1]
+    b, mode = e.b, i.modifiers[-1]
+    x, y, selector = (e.read(source, 32) for source in i.operands[1:4])
     if mode in _PERMUTATIONS:
         choice, selector = b.and_(selector, e.splat(3, 32)), e.splat(0, 32)
         for number, permutation in enumerate(_PERMUTATIONS[mode]):
@@ -134,7 +135,7 @@ def prmt(e: Emitter, t: Kind, x: Value, y: Value, selector: Value) -> Value:
         replicate = b.icmp_unsigned("!=", b.and_(chosen, e.splat(8, 32)), e.splat(0, 32))
         value = e.resize(b.select(replicate, sign, value), 32)
         result = b.or_(result, b.shl(value, e.splat(8 * byte, 32)))
-    return result
+    e.write(i.operands[0], result)
 
 
 def bmsk(e: Emitter, t: Kind, place: Value, length: Value) -> Value:
@@ -200,6 +201,6 @@ OPS = (
     Op("bfi", ("b32|b64",), lanewise(bfi)),
     Op("bmsk", ("clamp|wrap b32",), lanewise(bmsk)),
     Op("szext", ("clamp|wrap u32|s32",), lanewise(szext)),
-    Op("prmt", ("b32 f4e|b4e|rc8|ecl|ecr|rc16?",), lanewise(prmt)),
+    Op("prmt", ("b32 f4e|b4e|rc8|ecl|ecr|rc16?",), emit_prmt),
     Op("lop3", ("b32", "and|or b32"), emit_lop3),
 )
