@@ -32,21 +32,25 @@ def addc(e: Emitter, t: Kind, x: Value, y: Value) -> Value:
 
 
 def subc(e: Emitter, t: Kind, x: Value, y: Value) -> Value:
-    return with_borrow(e, x, y, carry(e, t))
+    return with_borrow(e, x, y, e.b.xor(carry(e, t), constant(x, 1)))
 
 
 def carry(e: Emitter, t: Kind) -> Value:
-    """What the last instruction with ``.cc`` carried or borrowed."""
+    """What the last instruction with ``.cc`` carried; after a difference 1 where it did not borrow.
+
+    The manual leaves open what an addition makes of a borrow. NVRTC's division of 128 bits asks for this.
+    """
     if "%cc" not in e.values:
         raise e.unsupported(f"{e.instruction.name} without .cc before it in its basic block")
     return e.resize(e.values["%cc"], t.bits)
 
 
-def set_carry(e: Emitter, *overflows: Value) -> None:
-    """Keep the carry or borrow for the next instruction that takes it: whether a sum or difference went round."""
+def set_carry(e: Emitter, *overflows: Value, borrows: bool = False) -> None:
+    """Keep the carry for the next instruction that takes it, from whether a sum or difference went round."""
     if e.guarded:
         raise e.unsupported("predicated " + e.instruction.name)
-    e.values["%cc"] = reduce(e.b.or_, overflows)
+    wrapped = reduce(e.b.or_, overflows)
+    e.values["%cc"] = e.b.not_(wrapped) if borrows else wrapped
 
 
 def with_carry(e: Emitter, x: Value, y: Value, carry_in: Value | None = None) -> Value:
@@ -63,7 +67,7 @@ def with_borrow(e: Emitter, x: Value, y: Value, borrow_in: Value | None = None) 
     both = e.b.sub(x, y)
     rest = both if borrow_in is None else e.b.sub(both, borrow_in)
     if "cc" in e.instruction.modifiers:
-        set_carry(e, e.b.icmp_unsigned(">", both, x), e.b.icmp_unsigned(">", rest, both))
+        set_carry(e, e.b.icmp_unsigned(">", both, x), e.b.icmp_unsigned(">", rest, both), borrows=True)
     return rest
 
 

@@ -14,6 +14,7 @@ from kernelpath.simt.ptx import Function, Instruction, Module, Operand, Register
 __all__ = ["Block", "Flow", "Ops", "analyse", "reached"]
 
 Ops = Mapping[str, Op[Any]]
+_TEXTURES = ("tex", "tld4", "txq", "suld", "sust", "sured", "suq", "istypep")
 
 
 @dataclass
@@ -50,7 +51,8 @@ def analyse(module: Module, kernel: Function, ops: Ops, capability: int) -> Flow
     for instruction in flat.body:
         op = ops.get(instruction.opcode)
         if op is None or op.since > capability or not op.accepts(instruction):
-            raise Unsupported(instruction.name, module.file, instruction.line)
+            advice = " (textures and surfaces: load from a pointer)" * (instruction.opcode in _TEXTURES)
+            raise Unsupported(instruction.name + advice, module.file, instruction.line)
         if missing := set(_branches_to(instruction, flat.tables)) - flat.labels.keys():
             raise ValueError(f"line {instruction.line}: no label {missing.pop()}")
     starts = _block_starts(flat.body, flat.labels, flat.tables, ops)

@@ -157,6 +157,8 @@ class Registers(Vectors):
             return self.splat(self.local[name].start, 64)
         if name in self.params:
             return self.splat(self.params[name], 64)
+        if name in self.module.functions:
+            return self.splat(self.module.code_address(name), 64)
         if name not in self.module.variables:
             raise self.unsupported(name)
         if name not in self.out.symbols:
@@ -189,7 +191,7 @@ class Registers(Vectors):
             return self.splat(self.shared[RESERVED].start, 32)
         if stem in ("dynamic_smem_size", "total_smem_size"):
             return self.broadcast(self.load_field(self.launch, LAUNCH, _SHARED_SIZES[stem], I32))
-        raise self.unsupported(name)
+        raise self.unsupported(name + " (a barrier of the whole grid: blocks run one by one here)" * ("envreg" in stem))
 
 
 _SHARED_SIZES = {"dynamic_smem_size": "dynamic_bytes", "total_smem_size": "shared_bytes"}
