@@ -6,8 +6,10 @@
 from __future__ import annotations
 
 import ast
+import ctypes
 import os
 import re
+import struct
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -47,14 +49,17 @@ def activate(device: str, interpreter: bool = False) -> None:
 
 
 def _tell_compiling() -> None:
-    from triton import knobs
+    """Triton's own hook writes the constants of a kernel as JSON, which a function among them is not."""
+    from triton.runtime.jit import JITFunction
 
-    def begins(*, fn: Any, **_: Any) -> None:
-        _require_no_result(fn.jit_function)
-        lanes.tell_compiling(True)
+    compile_one = JITFunction._do_compile
 
-    knobs.runtime.jit_cache_hook = begins
-    knobs.runtime.jit_post_compile_hook = lambda **_: lanes.tell_compiling(False)
+    def compile_and_tell(self: Any, *args: Any, **kwargs: Any) -> Any:
+        _require_no_result(self)
+        with lanes.compiling():
+            return compile_one(self, *args, **kwargs)
+
+    JITFunction._do_compile = compile_and_tell
 
 
 def _require_no_result(kernel: Any) -> None:
@@ -200,7 +205,7 @@ class _Launcher:
         self.module = api.device().load(_ptx(metadata), source.fn.fn.__code__.co_filename)
 
     def __call__(self, x: int, y: int, z: int, *arguments: Any) -> None:
-        values = arguments[-len(self.names) :]
+        values = arguments[len(arguments) - len(self.names) :]
         kernel = self.module.kernels[self.metadata.name]
         named = [pair for pair in zip(self.names, self.signature, values, strict=True) if pair[1] != "constexpr"]
         args = [number for _, kind, value in named for number in _numbers(kind, value)]
@@ -241,8 +246,24 @@ def _numbers(kind: Any, value: Any) -> Iterator[Any]:
             yield from _numbers("", item)
     elif hasattr(value, "data_ptr"):
         yield value
+    elif kind in _FLOATS:
+        yield _FLOATS[kind](float(value))
     else:
         yield value if isinstance(value, float) else int(value or 0)
+
+
+def _bfloat16(value: float) -> bytes:
+    """As Triton's launcher rounds it: towards zero. PTX has one type for all that is 16 bits wide."""
+    return bytes(ctypes.c_float(value))[2:]
+
+
+_FLOATS: dict[str, Callable[[float], float | bytes]] = {
+    "bf16": _bfloat16,
+    "fp16": lambda value: struct.pack("<e", value),
+    "fp32": lambda value: ctypes.c_float(value).value,
+    "fp64": float,
+}
+"""A scalar argument by the type of Triton's signature."""
 
 
 def _tensors(name: str, value: Any) -> Iterator[tuple[str, Any]]:

@@ -55,6 +55,7 @@ class Op(Generic[E_contra]):
     results: how many of its first operands it writes, unless they are addresses.
     reads: the operands that it reads, where those are not all the others.
     since: the first compute capability that has it, as in sm_80.
+    pure: whether each lane's results follow from its own operands, and nothing else happens.
     """
 
     opcode: str
@@ -65,6 +66,7 @@ class Op(Generic[E_contra]):
     results: int = 1
     reads: Callable[[Instruction], Sequence[Operand]] | None = None
     since: int = 80
+    pure: bool = False
 
     @cached_property
     def _pattern(self) -> re.Pattern[str]:

@@ -13,12 +13,12 @@ from llvmlite import ir
 
 from kernelpath.simt.layout import LANES, NOWHERE, WAITING, Status
 from kernelpath.simt.lower import flow
-from kernelpath.simt.lower.emitter import Emitter
 from kernelpath.simt.lower.flow import Block, Ops
+from kernelpath.simt.lower.loads import Loads
 from kernelpath.simt.lower.vectors import I32, I64, POINTER
 from kernelpath.simt.lowered import Lowered
 from kernelpath.simt.op import Lanes
-from kernelpath.simt.ptx import Function, Instruction, Module
+from kernelpath.simt.ptx import Function, Instruction, Module, Register
 from kernelpath.simt.run.records import LAUNCH, WARP, field_offset
 from kernelpath.simt.target import Target
 
@@ -29,15 +29,17 @@ __all__ = ["Lowering"]
 _WRONG_OPERANDS = (AssertionError, AttributeError, IndexError, KeyError, TypeError, ValueError)
 
 
-class Lowering(Emitter):
+class Lowering(Loads):
     """Emits ``run(launch, cta, warp) -> Status``; ``ops`` has the instructions.
 
     Raises Unsupported for what ``target`` does not have.
     """
 
     def __init__(self, module: Module, kernel: Function, ops: Ops, target: Target) -> None:
-        super().__init__(module, kernel, flow.analyse(module, kernel, ops, target.capability))
-        self.ops = ops
+        super().__init__(module, kernel, flow.analyse(module, kernel, ops, target.capability), ops)
+        self.behind_barriers = flow.reached(
+            self.flow.blocks, [n for n, block in enumerate(self.flow.blocks) if _is_barrier(block.instructions[0])]
+        )
         self.dispatch = self.function.append_basic_block("dispatch")
         self.heads = [self.function.append_basic_block(f"block{index}") for index in range(len(self.flow.blocks))]
 
@@ -122,13 +124,14 @@ class Lowering(Emitter):
 
     def _wait_for_lanes(self, instruction: Instruction) -> None:
         """Where the block begins with a collective instruction, wait until all lanes that it names are here."""
+        b, lanes = self.b, self.ops[instruction.opcode].lanes(instruction)
+        alike = self._take_group(lanes) if isinstance(lanes, Register) else I32(-1)
         needed = self.lanes_needed(instruction)
         if needed is None:
             return
-        b = self.b
         with b.if_then(b.icmp_unsigned("!=", needed, self.mask_bits), likely=False):
             waiting = b.icmp_unsigned("==", self._load_pcs(), self.splat(self.index + WAITING, 32))
-            here = b.or_(self.mask_bits, self.as_bits(waiting))
+            here = b.or_(self.mask_bits, b.and_(self.as_bits(waiting), alike))
             with b.if_else(b.icmp_unsigned("==", here, needed)) as (complete, incomplete):
                 with complete:
                     self.store_field(self.warp, WARP, "mask", here)
@@ -142,6 +145,17 @@ class Lowering(Emitter):
                     b.branch(self.dispatch)
         self.values = {}
         self._use_mask()
+
+    def _take_group(self, masks: Register) -> ir.Value:
+        """Lanes whose masks differ run an instruction one group after another. Returns those with the first's mask."""
+        b, value = self.b, self.read(masks, 32)
+        alike = self.as_bits(b.icmp_unsigned("==", value, self.broadcast(self.first_lane(value))))
+        group = b.and_(self.mask_bits, alike)
+        with b.if_then(b.icmp_unsigned("!=", group, self.mask_bits), likely=False):
+            self._set_pcs(self.splat(self.index, 32))
+            self.store_field(self.warp, WARP, "mask", group)
+        self._use_mask()
+        return alike
 
     def leave(self, target: int) -> None:
         """End the block: all its lanes go to block ``target``."""
@@ -174,6 +188,10 @@ class Lowering(Emitter):
     def exit(self) -> None:
         """Active lanes leave the kernel; the block's other lanes go on."""
         self._save_registers()
+        if len(self.block.instructions) > 1 and self.index in self.behind_barriers:
+            here = self.b.icmp_unsigned("!=", self.as_bits(self.active), I32(0))
+            with self.b.if_then(here):
+                self.store_field(self.warp, WARP, "left_behind", I32(1))
         live = self.load_field(self.warp, WARP, "live", I32)
         self.store_field(self.warp, WARP, "live", self.b.and_(live, self.b.not_(self.as_bits(self.active))))
         self._set_pcs(self.b.select(self.active, self.splat(NOWHERE, 32), self.splat(self.pc(self.index + 1), 32)))
@@ -241,3 +259,8 @@ class Lowering(Emitter):
     def first_lane(self, value: ir.Value) -> ir.Value:
         """The value in the least active lane."""
         return self.b.extract_element(value, self.first_active())
+
+
+def _is_barrier(i: Instruction) -> bool:
+    """Whether an instruction is a barrier of the whole block."""
+    return i.opcode in ("bar", "barrier") and "warp" not in i.modifiers
