@@ -12,6 +12,8 @@ import numpy.typing as npt
 
 from kernelpath import wire
 from kernelpath.device import messages
+from kernelpath.device.client import ToClient
+from kernelpath.device.lab_messages import LabEnded
 from kernelpath.device.server import Server
 from kernelpath.lanes import cuda
 from kernelpath.wire import Wire
@@ -43,7 +45,7 @@ class Served:
 
     def __init__(self) -> None:
         here, self._there = wire.pair()
-        self._grader: Wire[messages.Message] = Wire(here, messages.ToGrader)
+        self._grader: Wire[messages.Message] = Wire(here, messages.ToGrader | LabEnded)
         self._server = Server(self._there)
         self._submissions: list[Submission] = []
         self.died: BaseException | None = None
@@ -89,7 +91,7 @@ class Submission:
 
     def __init__(self, machine: Served, number: int, connection: socket.socket) -> None:
         self.machine, self.number, self.connection = machine, number, connection
-        self.wire: Wire[messages.Message] = Wire(connection, messages.ToClient)
+        self.wire: Wire[messages.Message] = Wire(connection, ToClient)
 
     def ask(self, message: messages.Message) -> messages.Message:
         self.wire.send(message, SECONDS)

@@ -239,7 +239,7 @@ def test_waiting_through_torch_waits_for_the_bus(tmp_path: Path, before: str, af
 
 
 def runtime(**changes: int) -> bus.Simulated:
-    return bus.Simulated("cpu", **{"fails": 0, "status": 0, **changes})
+    return bus.Simulated("cpu", changes.get("fails", 0), changes.get("status", 0))
 
 
 def test_a_copy_reads_its_source_as_late_as_it_may() -> None:

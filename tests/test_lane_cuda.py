@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import ctypes
 import runpy
+import struct
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
@@ -96,7 +99,7 @@ def test_a_declaration_from_a_macro_still_gives_types(tmp_path: Path) -> None:
     path = tmp_path / "macro.cu"
     path.write_text("#define KERNEL(NAME) __global__ void NAME(float* a, int n)\nKERNEL(hidden) { a[n] = 0; }\n")
     parameters = cuda.kernel(path, "hidden").parameters("compute_80")
-    assert [(p.name, p.type) for p in parameters] == [("parameter_0", "ptr"), ("parameter_1", "u32")]
+    assert [(p.name, p.type) for p in parameters] == [("parameter_0", "u64"), ("parameter_1", "u32")]
 
 
 def test_compile_error_names_the_learners_line(source: Path) -> None:
@@ -123,6 +126,28 @@ NAMES = {
 def test_a_name_that_is_no_instance_says_what_to_write(source: Path, name: str, sentence: str) -> None:
     with pytest.raises(cuda.KernelNotFound, match=sentence):
         cuda.kernel(source, name).binary("compute_80")
+
+
+HOST = {
+    "int main() { return 0; }": r"k.cu\(2\): error: this is host code, and a .cu here is for kernels: write __device__",
+    "float bias = 1;": r"k.cu\(2\): error: this is a variable of the host: write __device__, __constant__",
+    '#include "helper_cuda.h"': r"k.cu\(2\): catastrophic error: there is no helper_cuda.h for kernels: leave it out",
+}
+
+
+@pytest.mark.parametrize(("line", "sentence"), HOST.items(), ids=HOST)
+def test_host_code_is_named_with_its_line(tmp_path: Path, line: str, sentence: str) -> None:
+    path = tmp_path / "k.cu"
+    path.write_text(f"__global__ void k(float* x) {{ x[0] = 1; }}\n{line}\n")
+    with pytest.raises(cuda.CompileError, match=sentence):
+        cuda.kernel(path, "k").binary("compute_80")
+
+
+def test_constexpr_functions_make_constants_of_kernels_as_nvcc_lets_them(tmp_path: Path) -> None:
+    path = tmp_path / "k.cu"
+    function = "constexpr int\nceil_div(int a, int b) { return (a + b - 1) / b; }\n"
+    path.write_text(function + "__global__ void k(int* x) { x[0] = ceil_div(4999, 2); }")
+    assert "2500" in cuda.kernel(path, "k").binary("compute_80").ptx
 
 
 def test_infinity_and_nan_are_there_without_math_h(tmp_path: Path) -> None:
@@ -259,7 +284,10 @@ X = torch.zeros(4)
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ((X, X, 1.0), r"scale takes 4 arguments \(x, out, by, n\), got 3"),
+        (
+            (X, X, 1.0),
+            r"scale takes 4 arguments \(const T\* __restrict__ x, T\* out, float by, int n\), got 3, none for int n",
+        ),
         ((X, 5, 1.0, 1), r"out of scale takes a tensor, got 5"),
         ((X, X, X, 1), r"by of scale takes a number, got Tensor"),
         ((X, X, "1", 1), r"by of scale takes a number, got str"),
@@ -273,14 +301,80 @@ def test_wrong_arguments_name_parameter_and_kernel(source: Path, arguments: tupl
         cuda.kernel(source, "scale<float, 2>")[1, 4](*arguments)
 
 
-def test_a_struct_by_value_is_refused(tmp_path: Path) -> None:
+def test_a_struct_is_given_as_its_bytes(tmp_path: Path, machine: list[dict[str, Any]]) -> None:
+    class Pair(ctypes.Structure):
+        _fields_ = (("a", ctypes.c_int), ("b", ctypes.c_int))
+
     path = tmp_path / "struct.cu"
     path.write_text("struct Pair { int a, b; };\n__global__ void k(int* x, Pair pair) { *x = pair.b; }")
-    with pytest.raises(TypeError, match=r"pair of k: parameters of type b8\[8\] are not supported"):
-        cuda.kernel(path, "k")[1, 1](torch.zeros(1, dtype=torch.int32), 5)
+    x = torch.zeros(1, dtype=torch.int32)
+    cuda.kernel(path, "k")[1, 1](x, Pair(3, 4))
+    assert machine[0]["arguments"] == [x, struct.pack("ii", 3, 4)]
+    with pytest.raises(TypeError, match=r"Pair pair of k takes 8 bytes \(a ctypes.Structure, say\), got 5"):
+        cuda.kernel(path, "k")[1, 1](x, 5)
 
 
-@pytest.mark.parametrize("launch", [1, (1,), (1, 2, 3, 4), (-1, 1), (1, (1, 1, 1, 1)), ((), 1), (1, (4, -1))])
+SPELLINGS = """
+typedef const float* Input;
+template <typename T> struct Of { using type = T*; };
+#define OUT float* out
+__global__ void k(Input x, Of<float>::type y, float z[], float *__restrict__ w, size_t n, const float*, int) {}
+__global__ void from_a_macro(OUT, long long n) {}
+"""
+
+
+def test_pointers_are_told_by_their_arguments(tmp_path: Path, machine: list[dict[str, Any]]) -> None:
+    path = tmp_path / "spellings.cu"
+    path.write_text(SPELLINGS)
+    x, y, z, w, v = torch.zeros(5, 4)
+    cuda.kernel(path, "k")[1, 1](x, y, z, w, 4, v, 5)
+    cuda.kernel(path, "from_a_macro")[1, 1](x, 4)
+    assert [name for name, _ in machine[0]["tensors"]] == ["x", "y", "z", "w", "parameter_5"]
+    assert machine[0]["arguments"][4:] == [4, v, 5]
+    assert machine[1]["tensors"] == [("parameter_0", x)]
+
+
+def test_what_is_spelled_as_a_pointer_takes_no_number(tmp_path: Path, machine: list[dict[str, Any]]) -> None:
+    path = tmp_path / "spellings.cu"
+    path.write_text("__global__ void k(const float*, float x[4]) {}")
+    kernel = cuda.kernel(path, "k")
+    kernel[1, 1](None, X)
+    assert machine[0]["arguments"] == [0, X]
+    with pytest.raises(TypeError, match=r"const float\* of k takes a tensor, got 4096: an address alone does not say"):
+        kernel[1, 1](4096, X)
+    with pytest.raises(TypeError, match=r"float x\[4\] of k takes a tensor, got 7"):
+        kernel[1, 1](X, 7)
+
+
+def test_numbers_of_numpy_are_numbers(source: Path, machine: list[dict[str, Any]]) -> None:
+    out = torch.zeros(4, dtype=torch.float64)
+    arguments = (out, np.int64(-(1 << 40)), np.uint8(200), np.float32(0.5), np.bool_(True))
+    cuda.kernel(source, "wide")[np.int64(1), (np.int32(4),)](*arguments)
+    assert machine[0]["arguments"] == [out, -(1 << 40), 200, 0.5, 1]
+    assert machine[0]["block"] == (4, 1, 1)
+
+
+@pytest.mark.parametrize("grid", [[3, 2], torch.Size([3, 2]), np.array([3, 2]), (np.int64(3), 2)])
+def test_a_grid_is_any_sequence(source: Path, machine: list[dict[str, Any]], grid: Any) -> None:
+    cuda.kernel(source, "scale<float, 2>")[grid, [64]](X, X, 1.0, 4)
+    assert (machine[0]["grid"], machine[0]["block"]) == ((3, 2, 1), (64, 1, 1))
+
+
+TEXT = "// gr\u00f6\u00dfe\n\t__global__ void k(float* x) {\r\n\tx[0] = 1; }\n"
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "latin-1", "utf-16"])
+def test_a_source_is_read_as_editors_leave_it(tmp_path: Path, encoding: str) -> None:
+    path = tmp_path / "k.cu"
+    path.write_bytes(TEXT.encode(encoding))
+    kernel = cuda.kernel(path, "k")
+    assert kernel.source == TEXT.replace("\r\n", "\n")
+    assert "\t.loc\t1 3 " in kernel.binary("compute_80").ptx
+
+
+@pytest.mark.parametrize(
+    "launch", [1, (1,), (1, 2, 3, 4), (-1, 1), (1, (1, 1, 1, 1)), ((), 1), (1, (4, -1)), (2.5, 1), ("8", 1)]
+)
 def test_a_bad_configuration_is_refused(source: Path, launch: Any) -> None:
     with pytest.raises(ValueError, match=r"kernel\[grid, block\]|one to three positive integers"):
         cuda.kernel(source, "wide")[launch]

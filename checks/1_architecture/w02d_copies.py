@@ -19,11 +19,12 @@ def complaint(inputs: Sequence[Any], outputs: Sequence[torch.Tensor]) -> str | N
     """What the ledger says, in words."""
     runtime: Runtime = inputs[0]
     status, kept, times = outputs[1].tolist()
-    after = f" after call {runtime.fails} failed" if runtime.fails else ""
-    if runtime.fails and status != runtime.status:
+    call = f"call {runtime.fails} ({runtime.spent.calls[runtime.fails - 1]})" if runtime.failed else ""
+    after = f" after {call} failed" if call else ""
+    if call and status != runtime.status:
         raised = f"raised status {status}" if status else "raised no error"
-        return f"{raised} where call {runtime.fails} had returned status {runtime.status}"
-    if status == OUT_OF_MEMORY and not runtime.fails:
+        return f"{raised} where {call} had returned status {runtime.status}"
+    if status == OUT_OF_MEMORY and not call:
         return f"raised status {status}: more than {PINNED_AT_MOST:,} elements were pinned at a time"
     if kept:
         return f"{kept} pinned buffer{'s were' if kept > 1 else ' was'} not given back{after}"
@@ -32,4 +33,4 @@ def complaint(inputs: Sequence[Any], outputs: Sequence[torch.Tensor]) -> str | N
     return None
 
 
-EXERCISE = Exercise(entry="copies", problem=copies.PROBLEM, kind="python", check=complaint)
+EXERCISE = Exercise(entry="copies", problem=copies.PROBLEM, kind="lab", check=complaint)

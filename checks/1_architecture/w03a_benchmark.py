@@ -29,4 +29,4 @@ def complaint(inputs: Sequence[Any], outputs: Sequence[torch.Tensor]) -> str | N
     return f"{said}, on the device {work.described}: {symptom(work, found, place)}"
 
 
-EXERCISE = Exercise(entry="quartiles", problem=timer.PROBLEM, kind="python", check=complaint)
+EXERCISE = Exercise(entry="quartiles", problem=timer.PROBLEM, kind="lab", check=complaint)

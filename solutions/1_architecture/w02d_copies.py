@@ -17,7 +17,8 @@ and runtime.fill(buffer, source), with which the host itself copies. Slices work
 Graded: the values on the device when upload returns; that the first status which is not 0 is raised as CudaError; that
 every buffer is given back in any case; and on a simulated device the time. A copy reads its source as late as it may,
 so what you write into a buffer too early is what arrives. Each line of the report is a case: n elements; with
-`fails=2 status=2` the second call that can fail does nothing and returns status 2, with `fails=0` none fails.
+`fails=2 status=2` the second call that can fail does nothing and returns status 2, with `fails=0` none fails, and with
+`fails=each` every call fails once, each in a run of its own.
 """
 
 import torch

@@ -268,6 +268,67 @@ def permute(x: int, y: int, selector: int) -> int:
     return result
 
 
+def word_rule(opcode: str, modifiers: tuple[str, ...]) -> Rule | None:
+    """Instructions of words alone: the manual's tables and pseudocode, 9.7.1.23, 9.7.8.7 and 9.7.1.18."""
+    words = ("b32", "b32", "b32")
+    if opcode == "prmt" and modifiers[-1] in PERMUTED:
+        table = [[int(place) for place in places] for places in PERMUTED[modifiers[-1]]]
+        return Rule("b32", words, lambda x, y, n: chosen(y << 32 | x, table[n & 3]))
+    if opcode == "bmsk":
+        return Rule("b32", words[:2], lambda place, length: ones(place, length, modifiers[0]))
+    if opcode == "szext":
+        return Rule("b32", words[:2], lambda x, length: extended(x, length, modifiers))
+    if opcode in ("dp2a", "dp4a"):
+        signs = [kind[0] for kind in modifiers[-2:]]
+        size, first = (16, 2 * (modifiers[0] == "hi")) if opcode == "dp2a" else (8, 0)
+        parts = range(32 // size)
+
+        def dot(x: int, y: int, z: int) -> int:
+            left = [number(x >> size * n, f"{signs[0]}{size}") for n in parts]
+            right = [number(y >> 8 * (first + n), f"{signs[1]}8") for n in parts]
+            return cut(z + sum(a * b for a, b in zip(left, right, strict=True)), 32)
+
+        return Rule("b32", words, dot)
+    if opcode in ("vabsdiff2", "vabsdiff4"):
+        size = 32 // int(opcode[-1])
+
+        def differences(x: int, y: int, z: int) -> int:
+            kinds = [f"{kind[0]}{size}" for kind in modifiers[1:3]]
+            found = [abs(number(x >> n, kinds[0]) - number(y >> n, kinds[1])) for n in range(0, 32, size)]
+            if "add" in modifiers:
+                return cut(z + sum(found), 32)
+            return sum(cut(one, size) << size * n for n, one in enumerate(found))
+
+        return Rule("b32", words, differences)
+    return None
+
+
+PERMUTED = {
+    "f4e": ("0123", "1234", "2345", "3456"),
+    "b4e": ("0765", "1076", "2107", "3210"),
+    "rc8": ("0000", "1111", "2222", "3333"),
+    "ecl": ("0123", "1123", "2223", "3333"),
+    "ecr": ("0000", "0111", "0122", "0123"),
+    "rc16": ("0101", "2323", "0101", "2323"),
+}
+"""The bytes that the modes of prmt take, the lowest first."""
+
+
+def chosen(both: int, places: list[int]) -> int:
+    return sum((both >> 8 * place & 255) << 8 * at for at, place in enumerate(places))
+
+
+def ones(place: int, length: int, mode: str) -> int:
+    if mode == "wrap":
+        place, length = place & 31, length & 31
+    return sum(1 << bit for bit in range(32) if place <= bit < place + length)
+
+
+def extended(x: int, length: int, modifiers: tuple[str, ...]) -> int:
+    length = length & 31 if modifiers[0] == "wrap" else min(length, 32)
+    return cut(number(x, f"{modifiers[1][0]}{length}"), 32) if length else 0
+
+
 # Comparison and conversion
 
 ORDERS: dict[str, Callable[[Any, Any], bool]] = {
@@ -411,6 +472,8 @@ def rule(opcode: str, modifiers: tuple[str, ...]) -> Rule | None:
     """What is modelled of an instruction; None where it is not, or where ptxas does not take it."""
     if not modifiers or "x2" in modifiers[-1] or modifiers[-1] in ("f16", "bf16"):
         return None
+    if found := word_rule(opcode, modifiers):
+        return found
     if opcode == "cvt":
         return conversion_rule(modifiers)
     if opcode in ("setp", "set"):

@@ -25,7 +25,7 @@ LOWERED = Lowered(
     [Site(Space.GLOBAL, Access.LOAD, 16, 4, False, 3, "ld.global.v4.f32")],
     [[(1, "mov.u32"), (3, "@bra")], []],
     ["table"],
-    {Check("access", (1, 0, 16, 4, 0, 0)), Check("fence")},
+    {Check("access", (1, 0, 16, 4, 0, 0, 0, 0)), Check("fence")},
 )
 
 

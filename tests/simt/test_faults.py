@@ -218,40 +218,6 @@ def test_endless_loop_is_stopped_with_its_line(run: Run) -> None:
     assert caught.value.instructions == 3_000_000
 
 
-HARMLESS = {
-    "all threads write the same value": "if (a[threadIdx.x] == 0) c[0] = 7;",
-    "atomics of several blocks": "atomicAdd(c + threadIdx.x % 8, 1.0f);",
-    "a loop around compare-and-swap": """int* p = (int*)c; int old = *p, seen;
-        do { seen = old; old = atomicCAS(p, seen, seen + 1); } while (old != seen);""",
-    "a thread reads what it wrote": "c[threadIdx.x] = 1; c[threadIdx.x] += 1;",
-    "half-words of one word": "((short*)c)[threadIdx.x] = threadIdx.x;",
-    "a warp with syncwarp": """__shared__ float s[128];
-        s[threadIdx.x] = a[threadIdx.x]; __syncwarp();
-        c[threadIdx.x] = s[threadIdx.x ^ 1]; __syncwarp(); s[threadIdx.x] = 2;""",
-    "a tile used twice": """__shared__ float s[128];
-        for (int k = 0; k < 3; k++) {
-            s[threadIdx.x] = a[threadIdx.x]; __syncthreads();
-            b[threadIdx.x] = s[127 - threadIdx.x]; __syncthreads();
-        }""",
-    "a divergent warp that meets again": """float v = threadIdx.x;
-        if (threadIdx.x % 2) v *= 2; else v += 1;
-        c[threadIdx.x] = __shfl_sync(~0u, v, 3);""",
-    "half a warp with its own mask": """float v = threadIdx.x;
-        if (threadIdx.x % 32 < 16) v = __shfl_xor_sync(0xffff, v, 1); else v = __shfl_xor_sync(0xffff0000, v, 2);
-        c[threadIdx.x] = v;""",
-    "a barrier that whole warps reach by different ways": """float v = 0;
-        if (threadIdx.x < 64) v = 1;
-        __syncthreads();
-        c[threadIdx.x] = v;""",
-}
-
-
-@pytest.mark.parametrize("body", HARMLESS.values(), ids=HARMLESS.keys())
-def test_no_complaint_about(run: Run, body: str) -> None:
-    a, b, c = (aligned(N) for _ in range(3))
-    run(f"__global__ void kernel(float* a, float* b, float* c, int n) {{ {body} }}", 1, 128, a, b, c, N)
-
-
 def test_memory_is_remembered_over_launches(run: Run) -> None:
     write = "__global__ void kernel(float* a, float* b) { a[threadIdx.x] = 1; }"
     read = "__global__ void kernel(float* a, float* b) { b[threadIdx.x] = a[threadIdx.x]; }"

@@ -141,12 +141,131 @@ assert counts.tolist() == torch.bincount(x, minlength=10).tolist()
 assert total.item() == 9
 """
 
+SCALARS = """
+@triton.jit
+def scalars(out, x: tl.bfloat16, y: tl.float16, z: tl.float32, w: tl.float64):
+    tl.store(out, x.to(tl.float64))
+    tl.store(out + 1, y.to(tl.float64))
+    tl.store(out + 2, z.to(tl.float64))
+    tl.store(out + 3, w)
 
-@pytest.mark.parametrize(
-    "body",
-    [SOFTMAX, PRODUCT, TUNED, FAULT, ATOMICS],
-    ids=["softmax", "product_autotuned", "autotuned", "fault", "atomics"],
-)
+out = torch.zeros(4, dtype=torch.float64)
+scalars[(1,)](out, 1 / 3, 1 / 3, 3, 1 / 3)
+# Triton's launcher cuts bfloat16, and rounds float16 to the nearest
+assert out.tolist() == [0.33203125, torch.tensor(1 / 3).half().item(), 3.0, 1 / 3], out
+
+@triton.jit
+def chosen(a, b, c, out):
+    if tl.load(c):
+        value = tl.load(a)
+    else:
+        value = tl.load(b)
+    tl.store(out, value)
+
+for choice in (0, 1):
+    out = torch.zeros(1)
+    chosen[(1,)](torch.tensor([3.0]), torch.tensor([5.0]), torch.tensor([choice]), out)
+    assert out.item() == (3.0 if choice else 5.0)
+
+@triton.jit
+def nothing():
+    tl.device_assert(tl.program_id(0) < 5)
+
+nothing[(2,)]()
+
+@triton.jit
+def applied(p, q, f: tl.constexpr):
+    tl.store(q, f(tl.load(p)))
+
+q = torch.zeros(1)
+applied[(1,)](torch.zeros(1), q, tl.exp)
+assert q.item() == 1
+"""
+
+DROPPED = """
+@triton.jit
+def increment(p, BLOCK: tl.constexpr):
+    i = tl.arange(0, BLOCK)
+    tl.store(p + i, tl.load(p + i) + 1)
+
+@triton.jit
+def softmax(p, BLOCK: tl.constexpr):
+    i = tl.arange(0, BLOCK)
+    value = tl.load(p + i)
+    value = tl.exp(value - tl.max(value, 0))
+    tl.store(p + i, value / tl.sum(value, 0))
+
+for size in (1, 2, 16, 64, 256):
+    p = torch.randn(size)
+    wanted = p + 1
+    increment[(1,)](p, BLOCK=size)
+    assert torch.equal(p, wanted)
+    wanted = torch.softmax(p, 0)
+    softmax[(1,)](p, BLOCK=size)
+    torch.testing.assert_close(p, wanted)
+
+try:  # the second program reads what the first writes
+    increment[(2,)](torch.zeros(16), BLOCK=16)
+except simt.Fault as fault:
+    assert fault.kind == simt.FaultKind.RACE
+else:
+    raise SystemExit("no race")
+
+@triton.jit
+def largest(p, x, before):
+    i = tl.program_id(0)
+    tl.store(before + i, tl.atomic_max(p, tl.load(x + i)))
+
+p, before = torch.zeros(1), torch.zeros(4)
+largest[(4,)](p, torch.tensor([-1.0, 1.0, 3.0, 2.0]), before)
+assert (p.item(), before.tolist()) == (3.0, [0.0, 0.0, 1.0, 3.0])
+
+@triton.jit
+def add(p, n, BLOCK: tl.constexpr):
+    i = tl.arange(0, BLOCK)
+    tl.atomic_add(p + i, tl.full((BLOCK,), 1.0, p.dtype.element_ty), mask=i < n)
+
+for dtype in (torch.bfloat16, torch.float16):
+    for begin in (0, 1):  # the first or the last half of a word is no part of the tensor
+        whole = torch.zeros(40, dtype=dtype)
+        add[(1,)](whole[begin:33], 33 - begin, BLOCK=64)
+        assert whole.tolist() == [0.0] * begin + [1.0] * (33 - begin) + [0.0] * 7
+    try:
+        add[(1,)](torch.zeros(40, dtype=dtype)[:33], 34, BLOCK=64)
+    except simt.Fault as fault:
+        assert fault.kind == simt.FaultKind.OUT_OF_BOUNDS
+    else:
+        raise SystemExit("element 33 lies in the last word, but not in the tensor")
+"""
+
+PRODUCT64 = """
+@triton.jit
+def product(a, b, c, M: tl.constexpr, N: tl.constexpr, K: tl.constexpr):
+    i, j, k = tl.arange(0, M)[:, None], tl.arange(0, N)[None, :], tl.arange(0, K)
+    total = tl.dot(tl.load(a + i * K + k[None, :]), tl.load(b + k[:, None] * N + j))
+    tl.store(c + i * N + j, total)
+
+for m, n, k in ((16, 16, 16), (32, 64, 16), (16, 16, 64)):
+    a, b = torch.randn(m, k, dtype=torch.float64), torch.randn(k, n, dtype=torch.float64)
+    c = torch.zeros(m, n, dtype=torch.float64)
+    product[(1,)](a, b, c, m, n, k)
+    torch.testing.assert_close(c, a @ b, rtol=1e-14, atol=1e-14)
+"""
+
+
+BODIES = {
+    "softmax": SOFTMAX,
+    "product_autotuned": PRODUCT,
+    "autotuned": TUNED,
+    "product_float64": PRODUCT64,
+    "fault": FAULT,
+    "atomics": ATOMICS,
+    "scalars": SCALARS,
+    "dropped": DROPPED,
+}
+
+
+@pytest.mark.parametrize("body", BODIES.values(), ids=BODIES.keys())
 def test_triton_on_the_cpu(tmp_path: Path, body: str) -> None:
     script = tmp_path / "script.py"
     script.write_text(PROLOGUE.strip() + "\n" + textwrap.dedent(body))

@@ -16,7 +16,7 @@ from kernelpath.course.problem import Case, Problem, Tolerance, arguments, check
 if TYPE_CHECKING:
     import torch
 
-Kind = Literal["kernel", "python", "distributed", "trace", "written"]
+Kind = Literal["kernel", "python", "lab", "distributed", "trace", "written"]
 
 
 @dataclass(frozen=True)
@@ -77,7 +77,8 @@ class Exercise:
     min_speedup: the least ratio of the baseline's time to the submission's.
     traffic: limits that hold on every device.
     requires: least compute capability such as (9, 0), or None.
-    kind: how it is graded: "kernel" launches kernels of its own, of "python" the result alone is graded.
+    kind: how it is graded: "kernel" launches kernels of its own, "lab" uses a simulated device among its inputs, of
+        "python" the result alone is graded.
     check: `check(inputs, outputs)` gives None or a complaint in the words of the exercise. It is asked where shapes and
         dtypes are right, of right values too; a complaint stands in place of the list of wrong elements.
 

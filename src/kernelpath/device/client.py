@@ -19,8 +19,9 @@ import torch
 from torch.multiprocessing.reductions import StorageWeakRef
 
 from kernelpath import simt
-from kernelpath.device import messages
+from kernelpath.device import lab_client, messages
 from kernelpath.device.api import Dim3, Ran
+from kernelpath.device.lab_messages import Went
 from kernelpath.simt import errors
 from kernelpath.wire import Wire
 
@@ -28,6 +29,8 @@ if TYPE_CHECKING:
     from kernelpath.device.api import Argument
 
 _Answer = TypeVar("_Answer", bound=messages.Message)
+
+ToClient = messages.ToClient | Went
 
 ALIGNMENT = 16
 """What a kernel may learn of where a storage lies: whether wide accesses are aligned."""
@@ -72,7 +75,9 @@ class Client:
             known = _Storage(number, storage.data_ptr(), len(content), StorageWeakRef(storage), left)
             np.copyto(known.bytes(), left)
             self._storages[known.address] = known
-        return tuple(_argument_of(value, tensors) for value in told.arguments)
+        parts = [value for value in told.arguments if isinstance(value, messages.LabPart)]
+        lab = lab_client.of(parts[0], lambda asked: self._ask(asked, Went), self.place) if parts else None
+        return tuple(_argument_of(value, tensors, lab) for value in told.arguments)
 
     def fresh(self, tensor: torch.Tensor) -> None:
         """Nothing has written to this tensor's storage yet but the poison that fills it."""
@@ -224,7 +229,7 @@ def bytes_at(address: int, nbytes: int) -> npt.NDArray[np.uint8]:
     return np.ctypeslib.as_array((ctypes.c_uint8 * nbytes).from_address(address))
 
 
-def _argument_of(told: Any, storages: Mapping[int, torch.Tensor]) -> Any:
+def _argument_of(told: Any, storages: Mapping[int, torch.Tensor], lab: Any) -> Any:
     match told:
         case messages.Strided():
             dtype: torch.dtype = getattr(torch, told.dtype)
@@ -232,6 +237,8 @@ def _argument_of(told: Any, storages: Mapping[int, torch.Tensor]) -> Any:
             return storage.as_strided(tuple(told.shape), tuple(told.strides), told.offset)
         case messages.TorchDevice(name=name):
             return torch.device(name)
+        case messages.LabPart(method=method):
+            return getattr(lab, method) if method else lab
     return told
 
 

@@ -4,8 +4,58 @@ from __future__ import annotations
 
 import os
 import subprocess
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
+from types import SimpleNamespace
+
+Properties = Mapping[str, int | float | str]
+"""Of a GPU, by the names that torch.cuda.get_device_properties has for them."""
+
+A100: Properties = {
+    "name": "PTX machine",
+    "major": 8,
+    "minor": 0,
+    "multi_processor_count": 108,
+    "warp_size": 32,
+    "max_threads_per_block": 1024,
+    "max_threads_per_multi_processor": 2048,
+    "regs_per_multiprocessor": 65536,
+    "shared_memory_per_block": 48 << 10,
+    "shared_memory_per_block_optin": 163 << 10,
+    "shared_memory_per_multiprocessor": 164 << 10,
+    "L2_cache_size": 40 << 20,
+    "total_memory": 40 << 30,
+}
+"""What a program sees where there is no GPU. Source: CUDA C++ Programming Guide, technical specifications of 8.0."""
+
+_shown: Properties = A100
+
+
+def properties() -> Properties:
+    """Of the GPU in use."""
+    import torch
+
+    found = torch.cuda.get_device_properties()
+    named = {name: getattr(found, name) for name in dir(found) if not name.startswith("_")}
+    return {name: value for name, value in named.items() if isinstance(value, (int, float, str))}
+
+
+def show(told: Properties) -> None:
+    """Let this process, which has no GPU, see the properties of one: a grid may follow from them."""
+    global _shown
+    import torch
+
+    _shown = {**A100, **told}
+    seen = SimpleNamespace(**_shown)
+    torch.cuda.get_device_properties = lambda device=None: seen  # type: ignore[assignment, return-value]
+    torch.cuda.get_device_capability = lambda device=None: (seen.major, seen.minor)
+    torch.cuda.get_device_name = lambda device=None: seen.name
+    torch.cuda.current_device = lambda: 0
+
+
+def shown() -> Properties:
+    """What `show` was told, or what there is without."""
+    return _shown
 
 
 @dataclass(frozen=True)

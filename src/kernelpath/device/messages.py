@@ -6,6 +6,7 @@ Addresses never cross: a pointer is a storage, by a number that both ends know, 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Literal
 
 from msgspec import Struct
 
@@ -147,10 +148,18 @@ class TorchDevice(Message, frozen=True):
     name: str
 
 
+class LabPart(Message, frozen=True):
+    """A lab as an argument of the entry, or a method of it. device: where the tensors of the case are."""
+
+    lab: Literal["timer", "bus"]
+    device: str
+    method: str = ""
+
+
 class Inputs(Message, frozen=True):
     """The arguments of the entry, tensors as views of storages, and the bytes of those."""
 
-    arguments: Sequence[Strided | TorchDevice | bool | int | float | str | None]
+    arguments: Sequence[Strided | TorchDevice | LabPart | bool | int | float | str | None]
     storages: dict[int, bytes]
 
 

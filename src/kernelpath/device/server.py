@@ -10,8 +10,10 @@ import select
 import socket
 from collections.abc import Mapping
 
+import msgspec
+
 from kernelpath import simt
-from kernelpath.device import messages
+from kernelpath.device import lab_messages, lab_server, messages
 from kernelpath.device.api import cost
 from kernelpath.device.case import Case, Refused
 from kernelpath.wire import Garbled, Gone, Silent, Wire
@@ -34,7 +36,7 @@ class Server:
     """Serves one message at a time, whoever sent it."""
 
     def __init__(self, grader: socket.socket) -> None:
-        self._grader: Wire[messages.Message] = Wire(grader, messages.FromGrader)
+        self._grader: Wire[messages.Message] = Wire(grader, messages.FromGrader | lab_messages.FromGrader)
         self._clients: list[_Client] = []
 
     def run(self) -> None:
@@ -57,6 +59,10 @@ class Server:
                 return messages.Attached(len(self._clients) - 1)
             case messages.Begin():
                 self._clients[asked.client].case.begin(asked.inputs, asked.reverse)
+            case lab_messages.BeginLab():
+                self._clients[asked.client].begin_lab(asked)
+            case lab_messages.EndLab():
+                return self._clients[asked.client].end_lab(asked)
             case messages.End():
                 return self._clients[asked.client].case.ended(asked.outputs)
             case messages.Draw():
@@ -70,9 +76,24 @@ class _Client:
     """A submission's process as the machine sees it."""
 
     def __init__(self, connection: socket.socket) -> None:
-        self.wire: Wire[messages.Message] | None = Wire(connection, messages.FromClient)
+        self.wire: Wire[messages.Message] | None = Wire(connection, messages.FromClient | lab_messages.FromClient)
         self.case = Case()
+        self._lab: lab_server.Served | None = None
         self._modules: list[simt.Module] = []
+
+    def begin_lab(self, asked: lab_messages.BeginLab) -> None:
+        self.case.begin(asked.inputs, reverse=False)
+        self._lab = lab_server.serve(asked.lab)
+
+    def end_lab(self, asked: lab_messages.EndLab) -> lab_messages.LabEnded:
+        """What there is to tell of the call; FORGED where it says what no honest client does."""
+        assert self._lab is not None
+        try:
+            ended, failed = self._lab.ended(asked.outputs), self.case.failed
+        except Refused as error:
+            ended, failed = self._lab.ended(()), messages.Failed("FORGED", str(error))
+        self._lab = None
+        return msgspec.structs.replace(ended, failed=failed)
 
     def serve(self) -> None:
         """Answer one message. One that is none, or the end, ends the connection."""
@@ -99,6 +120,10 @@ class _Client:
                     return messages.Ran(changed, cost(launch), launch.printed)
                 case messages.Finish(storages=storages):
                     self.case.finish(storages)
+                case lab_messages.Timing() | lab_messages.BusCall() if self._lab is not None:
+                    return self._lab.answer(asked)
+                case _:
+                    raise Refused("there is no simulated device")
         except Exception as error:  # whatever a request brings about, the others are served
             failed = _failure(error)
             if isinstance(error, (simt.Fault, simt.TimedOut)):

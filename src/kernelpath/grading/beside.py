@@ -1,58 +1,120 @@
-"""The PTX machine beside a GPU: it counts, and finds what holds on any GPU, while that is busy."""
+"""The PTX machine beside a GPU: it counts, finds what holds on any GPU, and shows whether the GPU runs the same."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
 
 from kernelpath.course.problem import Case
-from kernelpath.course.spec import Exercise
-from kernelpath.grading import conduct
+from kernelpath.grading import conduct, launches
 from kernelpath.grading.conduct import Evidence
-from kernelpath.grading.kinds import kind_of
+from kernelpath.grading.kinds.kernel import NOTHING, Kernel
+from kernelpath.grading.subject import Subject
 from kernelpath.grading.truth import derive
+from kernelpath.lanes.tuning import Chosen
 from kernelpath.verdict import Complaint, LineTraffic, Verdict
+from kernelpath.work import messages
 from kernelpath.work.runner import Runner, Stopped
 
 FAULTS = (Verdict.OUT_OF_BOUNDS, Verdict.UNINITIALIZED, Verdict.RACE, Verdict.BARRIER)
 """Complaints of the PTX machine that hold on any GPU, also where the result came out right."""
 
 
+@dataclass(frozen=True)
+class Found:
+    """What the machine tells of a case. unable: why it could not run the submission, where that may be its own lack."""
+
+    evidence: Evidence | None = None
+    complaint: Complaint | None = None
+    unable: str = ""
+
+
 class Beside:
     """The largest case on the PTX machine, while the GPU is busy with the others."""
 
-    def __init__(self, exercise: Exercise, start: Callable[[], Runner], seed: int) -> None:
-        self._exercise, self._seed = exercise, seed
-        self._runners = start(), start()
-        self._found: Future[tuple[tuple[LineTraffic, ...], Complaint | None]] | None = None
+    def __init__(self, subject: Subject, seed: int) -> None:
+        self._subject, self._seed = subject, seed
+        self._kind = Kernel(subject.exercise, "cpu")
+        self._runners = subject.workers.runner("cpu"), subject.workers.runner("cpu")
+        self._case: Case = {}
+        self._running: Future[Found] | None = None
+        self._found: Found | None = None
 
     def begin(self, case: Case) -> None:
         for runner in self._runners:
             runner.prepare()
+        self._case = case
         pool = ThreadPoolExecutor(1)
-        self._found = pool.submit(self._both, case)
+        self._running = pool.submit(self._both)
         pool.shutdown(wait=False)
 
     def counted(self) -> tuple[tuple[LineTraffic, ...], Complaint | None]:
         """Counters, or a complaint that holds on any GPU; waits for it."""
-        assert self._found is not None
-        return self._found.result()
+        found = self._waited()
+        return found.evidence.traffic if found.evidence else (), found.complaint
+
+    @property
+    def not_counted(self) -> tuple[str, ...]:
+        """What a report says where the machine could not run the submission."""
+        unable = self._found.unable if self._found else ""
+        return (f"traffic, and whether the PTX machine runs the same: {unable}",) if unable else ()
+
+    def compared(self, profiled: messages.Profiled) -> Complaint | None:
+        """Whether the GPU launched for this case what the machine did.
+
+        The GPU had called the entry before, and decided what only time decides. So where they differ, a fresh process
+        on the machine is told that, and asked once and again; its counters stand where it launches the same.
+        """
+        found = self._waited()
+        if found.evidence is None:
+            return None  # counted() complains, or there is nothing to compare with
+        try:
+            seen = launches.of_trace(profiled.trace)
+        except launches.NoTrace:
+            return Complaint(Verdict.TAMPERED, "the submission answered in the worker's place")
+        different = launches.difference(seen, found.evidence.notes, self._subject.item.lane)
+        if different is None:
+            return None
+        runner = self._runners[0]
+        runner.close()
+        for call in ("told", "again"):
+            evidence = self._call(runner, call, chosen=profiled.chosen)
+            if evidence is None or evidence.complaint is not None:
+                return different
+            if launches.difference(seen, evidence.notes, self._subject.item.lane) is None:
+                self._found = Found(evidence)
+                return None
+        return different
 
     def close(self) -> None:
         for runner in self._runners:
             runner.close()
 
-    def _both(self, case: Case) -> tuple[tuple[LineTraffic, ...], Complaint | None]:
-        kind = kind_of(self._exercise, "cpu")
+    def _waited(self) -> Found:
+        if self._found is None:
+            assert self._running is not None
+            self._found = self._running.result()
+        return self._found
+
+    def _both(self) -> Found:
         first: Evidence | None = None
         for runner, what in zip(self._runners, ("counting", "comparing"), strict=True):
             try:
-                evidence = kind.call(runner, case, derive(self._seed, what), reverse=first is not None)
+                evidence = self._kind.call(runner, self._case, derive(self._seed, what), reverse=first is not None)
             except Stopped as stopped:
-                return (), stopped.complaint if stopped.complaint.verdict in FAULTS else None
-            if evidence.complaint is not None:
-                return (), evidence.complaint
-            if first is not None and (complaint := conduct.difference(first, evidence, self._exercise.entry)):
-                return (), complaint
-            first = evidence
-        return first.traffic if first else (), None
+                if stopped.complaint.verdict in FAULTS:
+                    return Found(complaint=stopped.complaint)
+                return Found(unable=f"{stopped.complaint.verdict.value} there: {stopped.complaint.cause}")
+            complaint = evidence.complaint
+            if complaint is None and first is not None:
+                complaint = conduct.difference(first, evidence, self._subject.exercise.entry)
+            if complaint is not None:
+                return Found(complaint=complaint)
+            first = first or evidence
+        return Found(first)
+
+    def _call(self, runner: Runner, what: str, chosen: Chosen = NOTHING) -> Evidence | None:
+        try:
+            return self._kind.call(runner, self._case, derive(self._seed, what), chosen=chosen)
+        except Stopped:
+            return None

@@ -13,7 +13,7 @@ from kernelpath.grading.beside import FAULTS
 from kernelpath.grading.conduct import Evidence
 from kernelpath.grading.kinds import Kind, kind_of
 from kernelpath.grading.subject import BY_A_KERNEL, Subject
-from kernelpath.grading.truth import derive, drawn_cases, expected_outputs, output_dtype
+from kernelpath.grading.truth import derive, drawn_cases
 from kernelpath.verdict import CaseResult, Complaint, Verdict
 from kernelpath.work.runner import Runner, Stopped
 
@@ -140,7 +140,7 @@ class Cases:
         seed = derive(self._seed, index)
         try:
             evidence = kind.call(runner, case, seed, reverse=like is not None)
-            complaint = self._judged(evidence)
+            complaint = compare.judged(self._subject.exercise, evidence)
             if complaint is None and like is not None:
                 complaint = conduct.difference(like, evidence, self._subject.exercise.entry)
             if complaint is not None and complaint.element is not None:
@@ -148,18 +148,3 @@ class Cases:
         except Stopped as stopped:
             return None, self._subject.placed(stopped.complaint)
         return evidence, self._subject.placed(complaint)
-
-    def _judged(self, evidence: Evidence) -> Complaint | None:
-        if evidence.complaint is not None:
-            return evidence.complaint
-        exercise, inputs = self._subject.exercise, evidence.inputs
-        expected = expected_outputs(exercise, inputs)
-        if len(evidence.outputs) != len(expected):
-            cause = f"{exercise.entry} returned {len(evidence.outputs)} tensors, expected {len(expected)}"
-            return Complaint(Verdict.WRONG_TYPE, cause)
-        dtype = output_dtype(exercise, inputs)
-        complaint = compare.judge(evidence.outputs, expected, exercise.tolerance, dtype)
-        comparable = complaint is None or complaint.verdict is Verdict.WRONG_VALUES
-        if comparable and exercise.check is not None and (said := exercise.check(inputs, evidence.outputs)):
-            return Complaint(Verdict.WRONG_VALUES, said)
-        return complaint

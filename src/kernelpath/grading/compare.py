@@ -8,11 +8,30 @@ from collections.abc import Mapping, Sequence
 import torch
 
 from kernelpath.course.problem import Tolerance
+from kernelpath.course.spec import Exercise
 from kernelpath.device.messages import POISON
+from kernelpath.grading.conduct import Evidence
+from kernelpath.grading.truth import expected_outputs, output_dtype
 from kernelpath.verdict import Complaint, Verdict
 from kernelpath.work.tensors import dtype_name
 
 _SHOWN = 3
+
+
+def judged(exercise: Exercise, evidence: Evidence) -> Complaint | None:
+    """What is wrong with a call, in the exercise's own words where it has any."""
+    if evidence.complaint is not None:
+        return evidence.complaint
+    expected = expected_outputs(exercise, evidence.inputs)
+    if len(evidence.outputs) != len(expected):
+        cause = f"{exercise.entry} returned {len(evidence.outputs)} tensors, expected {len(expected)}"
+        return Complaint(Verdict.WRONG_TYPE, cause)
+    dtype = output_dtype(exercise, evidence.inputs)
+    complaint = judge(evidence.outputs, expected, exercise.tolerance, dtype)
+    comparable = complaint is None or complaint.verdict is Verdict.WRONG_VALUES
+    if comparable and exercise.check is not None and (said := exercise.check(evidence.inputs, evidence.outputs)):
+        return Complaint(Verdict.WRONG_VALUES, said)
+    return complaint
 
 
 def judge(

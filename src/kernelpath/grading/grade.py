@@ -17,7 +17,7 @@ from kernelpath.course import registry
 from kernelpath.course.registry import Item
 from kernelpath.device import gpu
 from kernelpath.device import messages as device_messages
-from kernelpath.grading import conduct, measure, traffic
+from kernelpath.grading import measure, profile, traffic
 from kernelpath.grading.beside import Beside
 from kernelpath.grading.cases import Cases, Graded
 from kernelpath.grading.kinds import kind_of
@@ -25,16 +25,12 @@ from kernelpath.grading.subject import Subject
 from kernelpath.grading.truth import derive
 from kernelpath.grading.workers import Workers
 from kernelpath.verdict import Complaint, LineTraffic, Measurement, Report, Verdict
-from kernelpath.work import messages
 from kernelpath.work.runner import Stopped, Usage
 
 __all__ = ["Device", "Progress", "Session", "Usage", "device_name", "grade", "resolve_device", "versions"]
 
 Device = Literal["auto", "cpu", "cuda"]
 Progress = Callable[[str], None]
-
-PROFILE_SECONDS = 60.0
-"""For a profiler that is loaded and a call."""
 
 OLDEST = (7, 5)
 """The least compute capability that the compilers of CUDA 13 still know."""
@@ -143,10 +139,10 @@ class _Grading:
         self.item, self.exercise, self.device = session.item, session.exercise, session.device
         self._kind = kind_of(self.exercise, self.device)
         self._runner = session.workers.runner(self.device)
-        self._twin = session.workers.runner("cpu") if self._kind.on_machine else None
+        self._twin = session.workers.runner("cpu") if self._kind.twin else None
         runs_there = self.exercise.is_kernel and (self.exercise.requires or PTX_MACHINE) <= PTX_MACHINE
         beside = self.device == "cuda" and runs_there
-        self._beside = Beside(self.exercise, lambda: session.workers.runner("cpu"), seed) if beside else None
+        self._beside = Beside(self.subject, seed) if beside else None
         self._cases = Cases(self.subject, seed, progress, self._runner, self._twin, explain=beside)
         self._largest = max(self.exercise.cases, key=lambda case: self.exercise.bytes_moved(**case))
         self._begun = time.monotonic()
@@ -187,7 +183,10 @@ class _Grading:
             next_step=verdict.then.format(
                 file=blamed or self.subject.suspect(verdict), name=self.item.name, seed=self.seed
             ),
-            not_measured=measure.not_measured(self.exercise, measurement, verdict) + disturbed + measure.UNCONFINED,
+            not_measured=measure.not_measured(self.exercise, measurement, verdict)
+            + (self._beside.not_counted if self._beside else ())
+            + disturbed
+            + measure.UNCONFINED,
             cases=tuple(g.result for g in graded),
             traffic=lines,
             measurement=measurement,
@@ -249,14 +248,12 @@ class _Grading:
         return lines, self.subject.placed(complaint)
 
     def _profile(self) -> Complaint | None:
-        """Which kernels the GPU ran, at the size that is timed where there is one."""
-        case = self.exercise.bench or self._largest
-        asked = messages.Profile(case=dict(case), seed=derive(self.seed, "profile"))
+        """Which kernels the GPU ran."""
+        self.progress("looking at what the GPU runs")
         try:
-            profiled = self._runner.ask(asked, messages.Profiled, PROFILE_SECONDS)
+            return profile.complaint(self.exercise, self._runner, self._beside, self._largest, self.seed)
         except Stopped as stopped:
             return stopped.complaint
-        return conduct.library_share(profiled.kernels, profiled.launches)
 
     def _measurement(self, bench: bool) -> tuple[Measurement | None, Complaint | None]:
         try:

@@ -11,7 +11,7 @@ from kernelpath.simt.layout import Access
 from kernelpath.verdict import Complaint, LineTraffic, Verdict
 
 NEGLIGIBLE = 0.02
-"""The share of a kernel's sectors that may be uncoalesced: the tail that fills no vector, for one."""
+"""The share of a kernel's sectors that may be moved in vain: by the tail that fills no vector, or a short table."""
 
 _ACCESSES = {Access.LOAD: "load from", Access.STORE: "store to", Access.ATOMIC: "atomic on"}
 
@@ -41,7 +41,7 @@ def traffic_complaint(lines: Sequence[LineTraffic], limits: Traffic, compulsory:
         return None
     if limits.sectors is not None:
         scattered = [line for line in lines if line.sectors_over_ideal > limits.sectors]
-        if sum(line.sectors for line in scattered) > NEGLIGIBLE * sectors:
+        if sum(line.sectors - line.ideal_sectors for line in scattered) > NEGLIGIBLE * sectors:
             worst = max(scattered, key=lambda line: line.sectors - line.ideal_sectors)
             return _traffic(worst, f"{worst.place}: {worst.cost}")
     if limits.bank_conflicts is not None:

@@ -8,6 +8,7 @@ from typing import Literal
 
 from kernelpath.course.registry import Item
 from kernelpath.course.spec import Exercise
+from kernelpath.device import gpu
 from kernelpath.grading.kinds import kind_of
 from kernelpath.work.host import Machines, Worker
 from kernelpath.work.runner import Runner
@@ -38,7 +39,7 @@ class Workers:
 
     def prepare(self) -> None:
         """Start as many workers as a grading takes, so that it finds them ready."""
-        wanted = 2 if kind_of(self._exercise, self._device).on_machine else 1
+        wanted = 2 if kind_of(self._exercise, self._device).twin else 1
         while len(self._waiting) < wanted:
             self._waiting.append(self._started(self._device))
 
@@ -56,7 +57,8 @@ class Workers:
     def _started(self, device: OneDevice) -> Worker:
         worker = Worker(needs=READY.get(self._item.lane, ""))
         machine = self._machines.take() if kind_of(self._exercise, device).on_machine else None
-        worker.start(str(self._item.root), self._item.stem, device, machine, self._workspace)
+        beside = gpu.properties() if (device, self._device) == ("cpu", "cuda") else None
+        worker.start(str(self._item.root), self._item.stem, device, machine, self._workspace, beside)
         return worker
 
     def _copy(self) -> Path:

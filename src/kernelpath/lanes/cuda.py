@@ -13,9 +13,9 @@ same source, options and architecture are compiled once.
 from __future__ import annotations
 
 import ctypes
-import operator
 import os
 import sys
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -23,17 +23,10 @@ from typing import TYPE_CHECKING, Any
 from kernelpath import lanes
 from kernelpath.device import api
 from kernelpath.device.api import Ran
-from kernelpath.lanes.nvrtc import (
-    Binary,
-    CompileError,
-    KernelNotFound,
-    Parameter,
-    base_name,
-    compile_kernel,
-    declared_parameters,
-    device_architecture,
-    ptx_types,
-)
+from kernelpath.files import read_source
+from kernelpath.lanes.arguments import C_TYPES, Dim3, Value, checked, configuration, is_tensor
+from kernelpath.lanes.declarations import Parameter, base_name, declared_parameters, ptx_types
+from kernelpath.lanes.nvrtc import Binary, CompileError, KernelNotFound, compile_kernel, device_architecture
 
 if TYPE_CHECKING:
     import torch
@@ -42,8 +35,6 @@ __all__ = ["CPU_ARCHITECTURE", "CompileError", "Kernel", "KernelNotFound", "comp
 
 CPU_ARCHITECTURE = "compute_80"
 """What the PTX machine runs."""
-
-Dim3 = tuple[int, int, int]
 
 
 def kernel(path: str | os.PathLike[str], name: str, options: tuple[str, ...] = ()) -> Kernel:
@@ -57,13 +48,13 @@ def kernel(path: str | os.PathLike[str], name: str, options: tuple[str, ...] = (
     """
     beside = sys._getframe(1).f_globals.get("__file__", "")
     file = os.path.join(os.path.dirname(beside), path)
-    return _kernel(file, os.stat(file).st_mtime_ns, name, options)
+    return _kernel(file, os.stat(file).st_mtime_ns, name, tuple(options))
 
 
 @cache
 def _kernel(file: str, changed_ns: int, name: str, options: tuple[str, ...]) -> Kernel:
     path = Path(file).resolve()
-    return Kernel(str(path), path.read_text(encoding="utf-8"), name, options)
+    return Kernel(str(path), read_source(path), name, options)
 
 
 class Kernel:
@@ -85,11 +76,16 @@ class Kernel:
     def __getitem__(self, launch: tuple[Any, ...]) -> _Launcher:
         """The kernel with its launch configuration: (grid, block) or (grid, block, dynamic shared bytes).
 
-        grid, block: an int or a tuple of up to three, in blocks and in threads. Raises ValueError for anything else.
+        grid, block: an integer or a sequence of up to three, in blocks and in threads. Raises ValueError for anything
+        else.
         """
-        launcher = self._launchers.get(launch)
-        if launcher is None:
-            launcher = self._launchers[launch] = _Launcher(self, *_configuration(launch))
+        with suppress(TypeError):  # a grid that is a list has no hash
+            if launcher := self._launchers.get(launch):
+                return launcher
+        key = configuration(launch)
+        launcher = self._launchers.setdefault(key, _Launcher(self, *key))
+        with suppress(TypeError):
+            self._launchers[launch] = launcher
         return launcher
 
     def binary(self, architecture: str) -> Binary:
@@ -140,18 +136,18 @@ class _Launcher:
     def _run_on_cpu(self, arguments: tuple[Any, ...]) -> Ran:
         binary = self.kernel.binary(CPU_ARCHITECTURE)
         parameters = self.kernel.parameters(CPU_ARCHITECTURE)
-        values = checked(self.kernel, parameters, arguments)
-        given = list(zip(parameters, arguments, values, strict=True))
+        values = checked(self.kernel.base_name, parameters, arguments)
         module = api.device().load(binary.ptx, self.kernel.file)
         with lanes.compiling():
             module.compile(binary.mangled)
+        named = zip(parameters, arguments, strict=True)
         return module.launch(
             binary.mangled,
             grid=self.grid,
             block=self.block,
             shared=self.shared,
-            arguments=[argument if parameter.type == "ptr" else value for parameter, argument, value in given],
-            tensors=[(parameter.name, argument) for parameter, argument, _ in given if parameter.type == "ptr"],
+            arguments=[a if is_tensor(a) else value for a, value in zip(arguments, values, strict=True)],
+            tensors=[(parameter.name, argument) for parameter, argument in named if is_tensor(argument)],
         )
 
 
@@ -181,11 +177,32 @@ class _Loaded:
         """Launch on torch's current stream; raises what the driver reports."""
         from cuda import core
 
-        values = checked(self.kernel, self.parameters, arguments)
-        packed = [c_type(value) for c_type, value in zip(self.c_types, values, strict=True)]
+        values = checked(self.kernel.base_name, self.parameters, arguments)
         with self.device_guard:
+            if any(isinstance(value, bytes) for value in values):
+                return self._launch_with_structs(launcher, values)
+            packed = [c_type(value) for c_type, value in zip(self.c_types, values, strict=True)]
             configuration = self.configurations.get(launcher) or self._configure(launcher)
             core.launch(self._stream(), configuration, self.function, *packed)
+
+    def _launch_with_structs(self, launcher: _Launcher, values: list[Value]) -> None:
+        """Through the driver, which takes any bytes for an argument."""
+        from cuda.bindings import driver
+
+        self._configure(launcher)
+        packed = [
+            (ctypes.c_uint8 * len(value))(*value)
+            if isinstance(value, bytes)
+            else C_TYPES.get(parameter.type, ctypes.c_void_p)(value)
+            for parameter, value in zip(self.parameters, values, strict=True)
+        ]
+        addresses = (ctypes.c_void_p * len(packed))(*map(ctypes.addressof, packed))
+        function = driver.CUfunction(int(self.function.handle))
+        stream = driver.CUstream(self.current_stream(self.index))
+        configuration = (*launcher.grid, *launcher.block, launcher.shared)
+        (status,) = driver.cuLaunchKernel(function, *configuration, stream, ctypes.addressof(addresses), 0)
+        if status != driver.CUresult.CUDA_SUCCESS:
+            raise RuntimeError(f"cuLaunchKernel: {status.name}")
 
     def _stream(self) -> Any:
         from cuda import core
@@ -216,26 +233,6 @@ class _Loaded:
         self.shared_limit = nbytes
 
 
-# Launch configuration and arguments
-
-
-def _configuration(launch: tuple[Any, ...]) -> tuple[Dim3, Dim3, int]:
-    if not isinstance(launch, tuple) or len(launch) not in (2, 3):
-        raise ValueError("launch a kernel as kernel[grid, block](…) or kernel[grid, block, shared_bytes](…)")
-    grid, block, shared = (*launch, 0)[:3]
-    return _dim3("grid", grid), _dim3("block", block), operator.index(shared)
-
-
-def _dim3(what: str, size: Any) -> Dim3:
-    sizes = size if isinstance(size, tuple) else (size,)
-    if 0 in sizes:
-        raise ValueError(f"the {what} has 0 {'blocks' if what == 'grid' else 'threads'}: round up")
-    if not 1 <= len(sizes) <= 3 or any(operator.index(n) < 1 for n in sizes):
-        raise ValueError(f"{what} {size!r}: expected one to three positive integers")
-    x, y, z = (*map(operator.index, sizes), 1, 1)[:3]
-    return x, y, z
-
-
 def _device(kernel: Kernel, arguments: tuple[Any, ...]) -> torch.device:
     devices = {argument.device for argument in arguments if hasattr(argument, "data_ptr")}
     if len(devices) != 1:
@@ -245,56 +242,3 @@ def _device(kernel: Kernel, arguments: tuple[Any, ...]) -> torch.device:
     if device.type not in ("cuda", "cpu"):
         raise lanes.Unavailable(f"CUDA C++ runs on cuda and cpu tensors, not on {device.type}")
     return device
-
-
-C_TYPES: dict[str, Any] = {
-    "u8": ctypes.c_uint8,
-    "s8": ctypes.c_int8,
-    "u16": ctypes.c_uint16,
-    "s16": ctypes.c_int16,
-    "u32": ctypes.c_uint32,
-    "s32": ctypes.c_int32,
-    "u64": ctypes.c_uint64,
-    "s64": ctypes.c_int64,
-    "f32": ctypes.c_float,
-    "f64": ctypes.c_double,
-}
-"""PTX scalar types. PTX has no sign where the kernel does no arithmetic, so both ranges are accepted."""
-
-
-def checked(kernel: Kernel, parameters: tuple[Parameter, ...], arguments: tuple[Any, ...]) -> list[int | float]:
-    """Every argument as its parameter's number: an address for a tensor, else an int or a float.
-
-    Raises TypeError that names the parameter and the kernel.
-    """
-    if len(arguments) != len(parameters):
-        names = ", ".join(parameter.name for parameter in parameters)
-        raise TypeError(f"{kernel.base_name} takes {len(parameters)} arguments ({names}), got {len(arguments)}")
-    return [_value(kernel, parameter, argument) for parameter, argument in zip(parameters, arguments, strict=True)]
-
-
-def _value(kernel: Kernel, parameter: Parameter, argument: Any) -> int | float:
-    if parameter.type == "ptr":
-        if not hasattr(argument, "data_ptr"):
-            raise _mismatch(kernel, parameter, "a tensor", argument)
-        address: int = argument.data_ptr()
-        return address
-    if parameter.type in ("f32", "f64"):
-        if not isinstance(argument, (int, float)):
-            raise _mismatch(kernel, parameter, "a number", argument)
-        return float(argument)
-    if parameter.type not in C_TYPES:
-        raise TypeError(
-            f"{parameter.name} of {kernel.base_name}: parameters of type {parameter.type} are not supported"
-        )
-    if not isinstance(argument, int):
-        raise _mismatch(kernel, parameter, "an integer", argument)
-    bits = 8 * ctypes.sizeof(C_TYPES[parameter.type])
-    if not -(1 << bits - 1) <= argument < 1 << bits:
-        raise _mismatch(kernel, parameter, f"an integer of {bits} bits", argument)
-    return argument
-
-
-def _mismatch(kernel: Kernel, parameter: Parameter, wanted: str, argument: Any) -> TypeError:
-    got = f"{argument!r}" if isinstance(argument, (int, float)) else type(argument).__name__
-    return TypeError(f"{parameter.name} of {kernel.base_name} takes {wanted}, got {got}")

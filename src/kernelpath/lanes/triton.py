@@ -6,20 +6,21 @@
 from __future__ import annotations
 
 import ast
+import ctypes
 import math
 import os
 import re
+import struct
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 from kernelpath import lanes
-from kernelpath.device import api
+from kernelpath.device import api, gpu
+from kernelpath.lanes import tuning
 
 ARCHITECTURE = 80
-SHARED_LIMIT = 163 * 1024
-"""Bytes of shared memory that a thread block of sm_80 may have."""
 
 
 class CompileError(Exception):
@@ -35,6 +36,7 @@ def activate(device: str, interpreter: bool = False) -> None:
     warnings.formatwarning = _without_source
     if not interpreter:
         _tell_compiling()
+        tuning.watch()
     if device == "cuda":
         _record_gpu_launches()
     elif interpreter:
@@ -69,14 +71,17 @@ def _tune_without_a_clock() -> None:
 
 
 def _tell_compiling() -> None:
-    from triton import knobs
+    """Triton's own hook writes the constants of a kernel as JSON, which a function among them is not."""
+    from triton.runtime.jit import JITFunction
 
-    def begins(*, fn: Any, **_: Any) -> None:
-        _require_no_result(fn.jit_function)
-        lanes.tell_compiling(True)
+    compile_one = JITFunction._do_compile
 
-    knobs.runtime.jit_cache_hook = begins
-    knobs.runtime.jit_post_compile_hook = lambda **_: lanes.tell_compiling(False)
+    def compile_and_tell(self: Any, *args: Any, **kwargs: Any) -> Any:
+        _require_no_result(self)
+        with lanes.compiling():
+            return compile_one(self, *args, **kwargs)
+
+    JITFunction._do_compile = compile_and_tell
 
 
 def _require_no_result(kernel: Any) -> None:
@@ -175,7 +180,13 @@ class _Driver:
         return torch.device("cpu")
 
     def get_device_properties(self, device: int) -> dict[str, int]:
-        return {"max_shared_mem": SHARED_LIMIT, "multiprocessor_count": 108, "max_num_regs": 65536, "warpSize": 32}
+        seen = gpu.shown()
+        return {
+            "max_shared_mem": int(seen["shared_memory_per_block_optin"]),
+            "multiprocessor_count": int(seen["multi_processor_count"]),
+            "max_num_regs": int(seen["regs_per_multiprocessor"]),
+            "warpSize": int(seen["warp_size"]),
+        }
 
     def load_binary(self, name: str, binary: bytes, shared: int, device: int) -> tuple[None, None, int, int, int]:
         """Module, function, registers, spills and the most threads of a block; the first two are never used."""
@@ -214,7 +225,7 @@ class _Launcher:
         self.module = api.device().load(_ptx(metadata), source.fn.fn.__code__.co_filename)
 
     def __call__(self, x: int, y: int, z: int, *arguments: Any) -> None:
-        values = arguments[-len(self.names) :]
+        values = arguments[len(arguments) - len(self.names) :]
         kernel = self.module.kernels[self.metadata.name]
         named = [pair for pair in zip(self.names, self.signature, values, strict=True) if pair[1] != "constexpr"]
         args = [number for _, kind, value in named for number in _numbers(kind, value)]
@@ -255,8 +266,24 @@ def _numbers(kind: Any, value: Any) -> Iterator[Any]:
             yield from _numbers("", item)
     elif hasattr(value, "data_ptr"):
         yield value
+    elif kind in _FLOATS:
+        yield _FLOATS[kind](float(value))
     else:
         yield value if isinstance(value, float) else int(value or 0)
+
+
+def _bfloat16(value: float) -> bytes:
+    """As Triton's launcher rounds it: towards zero. PTX has one type for all that is 16 bits wide."""
+    return bytes(ctypes.c_float(value))[2:]
+
+
+_FLOATS: dict[str, Callable[[float], float | bytes]] = {
+    "bf16": _bfloat16,
+    "fp16": lambda value: struct.pack("<e", value),
+    "fp32": lambda value: ctypes.c_float(value).value,
+    "fp64": float,
+}
+"""A scalar argument by the type of Triton's signature."""
 
 
 def _tensors(name: str, value: Any) -> Iterator[tuple[str, Any]]:

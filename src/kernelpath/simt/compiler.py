@@ -28,7 +28,7 @@ __all__ = ["Program", "compile_kernel", "warm_up"]
 
 
 SCHEDULE = "schedule_run_grid"
-CHECKS = (memory.access, sync.warp_sync, sync.fence, sync.copy_async, sync.commit_async, sync.wait_async)
+CHECKS = (memory.access, *(getattr(sync, name) for name in sync.__all__))
 FUNCTIONS: dict[str, Callable[..., int]] = {check.__name__: check for check in CHECKS}
 GIVEN = 5  # arguments of a check that are not constants: three records, a number and a mask
 CONSTANTS = {name: len(inspect.signature(check).parameters) - GIVEN for name, check in FUNCTIONS.items()}
@@ -65,7 +65,7 @@ def warm_up() -> None:
     """Load what every kernel calls, so that the first launch need not wait for it."""
     _schedule()
     for access in (Access.LOAD, Access.STORE):
-        _code_of_check(Check("access", (Space.GLOBAL, access, 4, 1, 0, 0)))
+        _code_of_check(Check("access", (Space.GLOBAL, access, 4, 1, 0, 0, 0, 0)))
 
 
 @cache

@@ -11,6 +11,7 @@ __all__ = [
     "LANES",
     "NOWHERE",
     "PENDING",
+    "RESERVED",
     "ROWS",
     "SECTOR",
     "SERVICES",
@@ -31,7 +32,8 @@ EVERYTHING = 1 << 20  # as the argument of a wait: no copy may be left in flight
 WAITING = 1 << 30  # added to the block number of a lane that waits there for other lanes
 NOWHERE = (1 << 31) - 1  # the block number of a lane that has left the kernel
 UNWRITTEN, WRITTEN, PENDING = 1, 2, 3  # the state of a byte; 0 was set before the launch, PENDING is being copied
-SERVICES = ("vprintf", "__assertfail")  # functions that the host provides
+RESERVED = "reserved_smem_offset_1"  # a special register: shared memory of the system's, which begins as zeros
+SERVICES = ("vprintf", "__assertfail", "malloc", "free")  # functions that the host provides
 
 
 class Code(enum.IntEnum):
@@ -50,7 +52,7 @@ class Status(Code):
     ARRIVED = 4  # has arrived at a barrier without waiting for it
     FAULT = 5  # the launch's record says what and where
     STUCK = 6  # every lane waits for another one
-    HOST = 7  # asks for a service of the host (printf, assert)
+    HOST = 7  # asks for a service of the host (printf, assert, malloc)
 
 
 class Space(Code):

@@ -19,7 +19,7 @@ class Site:
     access: Access
     bytes: int
     parts: int
-    strong: bool
+    strong: int
     line: int
     text: str
 

@@ -206,7 +206,9 @@ def pack(kernel: ptx.Function, args: Sequence[int | float | bytes]) -> bytes:
         if isinstance(value, bytes):
             packed += value.ljust(parameter.size, b"\0")[: parameter.size]
         elif parameter.type in _CODES or isinstance(value, float):
-            packed += struct.pack("<" + (_CODES.get(parameter.type) or "..efffd"[parameter.size.bit_length()]), value)
+            packed += struct.pack(
+                "<" + (_CODES.get(parameter.type) or {2: "e", 8: "d"}.get(parameter.size, "f")), value
+            )
         else:
             packed += (int(value) & (1 << 8 * parameter.size) - 1).to_bytes(parameter.size, "little")
     return bytes(packed)

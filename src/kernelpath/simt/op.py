@@ -57,6 +57,7 @@ class Op(Generic[E_contra]):
     since: the first compute capability that has it, as in sm_80.
     passes: whether its integer constants are read as registers are, and may then differ from one place to another in
     code that these share; else each constant has code of its own.
+    pure: whether each lane's results follow from its own operands, and nothing else happens.
     """
 
     opcode: str
@@ -68,6 +69,7 @@ class Op(Generic[E_contra]):
     reads: Callable[[Instruction], Sequence[Operand]] | None = None
     since: int = 80
     passes: bool = False
+    pure: bool = False
 
     @cached_property
     def _pattern(self) -> re.Pattern[str]:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 
 from kernelpath.course import labs
-from kernelpath.course.spec import Exercise
 from kernelpath.work import messages
 from kernelpath.work.blame import WrongType
 from kernelpath.work.tensors import dtype_name, fingerprint
@@ -21,17 +20,15 @@ class Call:
 
     def __init__(
         self,
-        exercise: Exercise,
-        case: Mapping[str, Any],
-        seed: int,
+        entry: str,
+        drawn: Sequence[Any],
         device: torch.device,
         thread: SubmissionThread,
         journal: Journal,
         timed: bool,
     ) -> None:
-        self._device, self._entry, self._thread, self._journal = device, exercise.entry, thread, journal
+        self._device, self._entry, self._thread, self._journal = device, entry, thread, journal
         self._guards, self._notes = Guards(poison=not timed), Notes()
-        drawn = exercise.inputs(torch.Generator(device).manual_seed(seed), **case)
         self.inputs = tuple(self._guards.guard(value) if isinstance(value, torch.Tensor) else value for value in drawn)
 
     def __call__(self, entry: Callable[..., Any]) -> Any:

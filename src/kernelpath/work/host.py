@@ -17,6 +17,8 @@ import msgspec
 
 from kernelpath import wire, words
 from kernelpath.device import messages as device
+from kernelpath.device.gpu import Properties
+from kernelpath.device.lab_messages import LabEnded
 from kernelpath.wire import Garbled, Gone, Silent, Wire
 from kernelpath.work import forkserver, messages
 from kernelpath.work.workspace import Workspace
@@ -113,7 +115,7 @@ class Machine:
 
     def __init__(self) -> None:
         self._process = _Process("machine")
-        self._wire: Wire[device.Message] = Wire(self._process.connection, device.ToGrader)
+        self._wire: Wire[device.Message] = Wire(self._process.connection, device.ToGrader | LabEnded)
         self._attaching = 0
 
     def attach(self) -> tuple[int, socket.socket]:
@@ -171,15 +173,31 @@ class Worker:
         self._secrets: deque[str] = deque()
         self.client = -1  # its number on a machine
 
-    def start(self, root: str, stem: str, on: str, machine: Machine | None, workspace: Workspace) -> None:
+    def start(
+        self,
+        root: str,
+        stem: str,
+        on: str,
+        machine: Machine | None,
+        workspace: Workspace,
+        properties: Properties | None = None,
+    ) -> None:
         """Let it import what the exercise `stem` needs on the device `on`, and give up what is not the submission's.
 
-        machine: where its kernels run, if they run there.
+        machine: where its kernels run, if they run there. properties: of the GPU that it is beside.
         """
         workspace.own.mkdir(parents=True, exist_ok=True)
         workspace.source.mkdir(parents=True, exist_ok=True)
-        folders = {"source": str(workspace.source), "own": str(workspace.own)}
-        self.post(messages.Start(root=root, stem=stem, device=on, machine=machine is not None, **folders))
+        asked = messages.Start(
+            root=root,
+            stem=stem,
+            device=on,
+            machine=machine is not None,
+            source=str(workspace.source),
+            own=str(workspace.own),
+            properties=properties or {},
+        )
+        self.post(asked)
         if machine is not None:
             self.client, end = machine.attach()
             with contextlib.suppress(OSError):

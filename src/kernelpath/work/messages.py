@@ -11,6 +11,7 @@ from typing import Any
 from msgspec import Struct
 
 from kernelpath.device.messages import Strided
+from kernelpath.lanes.tuning import Chosen
 from kernelpath.verdict import Complaint
 
 
@@ -24,7 +25,7 @@ class Start(Asked, frozen=True, tag=True, kw_only=True):
     """Import everything slow, before there is a submission, then give up what that must not reach.
 
     machine: kernels run on the PTX machine's process, whose end of a socket follows as a descriptor. source: the folder
-    of the submission's copy. own: a folder that it may write to.
+    of the submission's copy. own: a folder that it may write to. properties: of the GPU that this is beside.
     """
 
     root: str
@@ -33,6 +34,7 @@ class Start(Asked, frozen=True, tag=True, kw_only=True):
     machine: bool
     source: str
     own: str
+    properties: Mapping[str, int | float | str] = {}
 
 
 class Load(Asked, frozen=True, tag=True, kw_only=True):
@@ -43,14 +45,18 @@ class Load(Asked, frozen=True, tag=True, kw_only=True):
 
 
 class Run(Asked, frozen=True, tag=True, kw_only=True):
-    """Call the entry on a case's inputs: drawn here from the seed, or fetched from the PTX machine."""
+    """Call the entry on a case's inputs: drawn here from the seed, or fetched from the PTX machine.
+
+    chosen: what the GPU decided, to be held to.
+    """
 
     case: Mapping[str, Any]
     seed: int
+    chosen: Chosen = Chosen()
 
 
 class Profile(Asked, frozen=True, tag=True, kw_only=True):
-    """Call the entry once on a GPU and tell which kernels ran there."""
+    """Call the entry on a GPU, not for the first time, and tell which kernels ran there."""
 
     case: Mapping[str, Any]
     seed: int
@@ -121,7 +127,10 @@ class Output(Struct, frozen=True):
 
 
 class Returned(Answer, frozen=True, tag=True, kw_only=True):
-    """The entry's outputs, and what was seen of the call in its own process."""
+    """The entry's outputs, and what was seen of the call in its own process.
+
+    places: where the outputs lie, by the numbers that a simulated device knows.
+    """
 
     outputs: Sequence[Output]
     inputs_seen: Sequence[Sequence[int]]
@@ -129,6 +138,7 @@ class Returned(Answer, frozen=True, tag=True, kw_only=True):
     operators: Sequence[Operator]
     launches: Sequence[str]
     tampered: str
+    places: Sequence[Strided] = ()
 
 
 class Placed(Answer, frozen=True, tag=True, kw_only=True):
@@ -140,10 +150,15 @@ class Placed(Answer, frozen=True, tag=True, kw_only=True):
 
 
 class Profiled(Answer, frozen=True, tag=True, kw_only=True):
-    """Seconds that each kernel took on the GPU, and the kernels that the submission launched itself."""
+    """Seconds that each kernel took on the GPU, and the kernels that the submission launched itself.
+
+    trace: of the profiler, in Chrome's format. chosen: what the GPU decided.
+    """
 
     kernels: Mapping[str, float]
     launches: Sequence[str]
+    trace: bytes
+    chosen: Chosen
 
 
 class Measured(Answer, frozen=True, tag=True, kw_only=True):

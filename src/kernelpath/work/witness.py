@@ -63,7 +63,10 @@ class Snapshot:
         owners: list[tuple[str, Any, Iterable[str]]] = [
             (name, sys.modules[name], attributes) for name, attributes in _WATCHED.items()
         ]
-        owners += [(f"torch.{kind.__name__}", kind, vars(kind)) for kind in (torch.Tensor, torch.cuda.Event)]
+        owners += [
+            (f"torch.{kind.__name__}", kind, vars(kind))
+            for kind in (torch.Tensor, torch.cuda.Event, torch.profiler.profile)
+        ]
         ours = [(name, sys.modules[name]) for name in sys.modules if _is_ours(name)]
         owners += [(name, module, vars(module)) for name, module in ours]
         owners += [(f"{name}.{kind.__name__}", kind, vars(kind)) for name, module in ours for kind in _classes(module)]

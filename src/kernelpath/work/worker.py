@@ -18,15 +18,15 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+import msgspec
 import numpy as np
 import torch
 
 from kernelpath.course import registry
 from kernelpath.course.errors import Withheld
-from kernelpath.device import api
-from kernelpath.device.client import Client
-from kernelpath.device.messages import ToClient
-from kernelpath.lanes import on_compiling
+from kernelpath.device import api, gpu
+from kernelpath.device.client import Client, ToClient
+from kernelpath.lanes import on_compiling, tuning
 from kernelpath.verdict import Complaint, Verdict
 from kernelpath.wire import Gone, Wire
 from kernelpath.work import confine, messages
@@ -98,6 +98,8 @@ class _Worker:
         self._item = registry.Item(Path(asked.root), asked.stem)
         self._exercise = registry.load(self._item)
         self._device = torch.device(asked.device)
+        if self._device.type == "cpu":
+            gpu.show(asked.properties)
         confine.keep_in(Path(asked.own))
         try:
             _import_lane(self._item.lane, self._device)
@@ -131,16 +133,22 @@ class _Worker:
         return messages.Done(secret=secret)
 
     def _run(self, asked: messages.Run, secret: str) -> Answer:
-        if self._client is not None:
-            return self._run_on_the_machine(self._client, secret)
-        call = self._called(asked.case, asked.seed)
+        if self._client is not None and self._exercise.is_kernel:
+            return self._run_on_the_machine(self._client, asked.chosen, secret)
+        drawn = None if self._client is None else self._client.inputs()
+        call = self._called(asked.case, asked.seed, drawn=drawn)
         with _memory_limit(self._device):
             _check_signature(self._entry, call.inputs)
             result = call(self._entry)
             confine.settle()
-        return call.returned(call.outputs(result), secret, self._tampered(), to_bytes)
+        outputs = call.outputs(result)
+        returned = call.returned(outputs, secret, self._tampered(), to_bytes)
+        if self._client is None:
+            return returned
+        return msgspec.structs.replace(returned, places=[self._client.place(output) for output in outputs])
 
-    def _run_on_the_machine(self, client: Client, secret: str) -> Answer:
+    def _run_on_the_machine(self, client: Client, chosen: tuning.Chosen, secret: str) -> Answer:
+        tuning.take(chosen)
         inputs, notes = client.inputs(), Notes()
 
         def poisoned(fresh: torch.Tensor) -> torch.Tensor:
@@ -161,17 +169,30 @@ class _Worker:
     def _tampered(self) -> str:
         return self._snapshot.changed() or ""
 
-    def _called(self, case: Mapping[str, Any], seed: int, timed: bool = False) -> Call:
-        return Call(self._exercise, case, seed, self._device, self._thread, self._journal, timed)
+    def _called(
+        self, case: Mapping[str, Any], seed: int, timed: bool = False, drawn: tuple[Any, ...] | None = None
+    ) -> Call:
+        """drawn: the inputs, where the device's process has them."""
+        if drawn is None:
+            drawn = self._exercise.inputs(torch.Generator(self._device).manual_seed(seed), **case)
+        return Call(self._exercise.entry, drawn, self._device, self._thread, self._journal, timed)
 
     def _profile(self, asked: messages.Profile, secret: str) -> Answer:
+        first = self._called(asked.case, asked.seed + 1, timed=True)
+        first(self._entry)  # tunes, and sets up what is kept
+        del first
         call = self._called(asked.case, asked.seed, timed=True)
         activities = [torch.profiler.ProfilerActivity.CUDA]
         with torch.profiler.profile(activities=activities, acc_events=True) as profiler:
             call(self._entry)
             confine.settle()
         kernels = {event.key: event.device_time_total * 1e-6 for event in profiler.key_averages()}
-        return messages.Profiled(secret=secret, kernels=kernels, launches=call.launches)
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder) / "trace.json"
+            profiler.export_chrome_trace(str(path))
+            trace = path.read_bytes()
+        chosen = tuning.chosen()
+        return messages.Profiled(secret=secret, kernels=kernels, launches=call.launches, trace=trace, chosen=chosen)
 
     def _ceilings(self, dtype: str | None, secret: str) -> Answer:
         from kernelpath.work import ceilings

@@ -11,7 +11,10 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import torch
 
 
 class Lab:
@@ -20,6 +23,21 @@ class Lab:
     def during(self, names: dict[str, Any]) -> AbstractContextManager[None]:
         """What surrounds the call. names: the globals of the submission's module."""
         raise NotImplementedError
+
+    def variants(self) -> Iterator[Lab]:
+        """Labs that the entry is called with, too, after this one: what they are may follow from what was done here."""
+        return iter(())
+
+    def graded(self, outputs: Sequence[torch.Tensor], held: Sequence[torch.Tensor]) -> Sequence[torch.Tensor]:
+        """The outputs as this lab knows them. outputs: as returned. held: their places in the lab's own memory."""
+        return outputs
+
+
+def varied(inputs: Sequence[Any]) -> Iterator[tuple[Any, ...]]:
+    """The inputs once more with each variant of a lab among them."""
+    for lab in inputs:
+        for other in lab.variants() if isinstance(lab, Lab) else ():
+            yield tuple(other if value is lab else value for value in inputs)
 
 
 def surround(

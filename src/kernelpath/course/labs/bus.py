@@ -6,11 +6,11 @@ depends on the machine. `Gpu` is the real one, for measuring.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
-from torch.cuda import synchronize as wait_for_the_gpu
 
 from kernelpath.course.labs.virtual import Queue
 
@@ -23,13 +23,26 @@ CHUNK = 8192
 PINNED_AT_MOST = 4 * CHUNK
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Copy:
     """A copy in the queue. It reads its source as late as it may."""
 
     target: torch.Tensor
     source: torch.Tensor
     done: float
+
+
+@dataclass
+class Spent:
+    """What was done with a runtime. calls: those that can fail, in order. kept: pinned buffers not given back.
+
+    seconds: of a made-up clock. nbytes: that copies were asked for.
+    """
+
+    calls: list[str] = field(default_factory=list)
+    kept: int = 0
+    seconds: float = 0.0
+    nbytes: int = 0
 
 
 class Runtime:
@@ -41,22 +54,29 @@ class Runtime:
 
     def __init__(self, device: str, fails: int, status: int, pinned_at_most: int) -> None:
         self.device, self.fails, self.status, self._pinned_at_most = device, fails, status, pinned_at_most
-        self._calls = 0
+        self.spent = Spent()
         self._buffers: dict[int, torch.Tensor] = {}
+
+    @property
+    def failed(self) -> bool:
+        """Whether the call that fails was made."""
+        return 0 < self.fails <= len(self.spent.calls)
 
     def host_alloc(self, count: int) -> tuple[int, torch.Tensor | None]:
         """A pinned buffer of `count` float32 on the host. All of them together are limited."""
         pinned = count + sum(buffer.numel() for buffer in self._buffers.values())
-        if failed := self._failed() or (OUT_OF_MEMORY if pinned > self._pinned_at_most else 0):
+        if failed := self._failed("host_alloc") or (OUT_OF_MEMORY if pinned > self._pinned_at_most else 0):
             return failed, None
         buffer = self._allocate(count)
         self._buffers[buffer.data_ptr()] = buffer
+        self.spent.kept += 1
         return 0, buffer
 
     def host_free(self, buffer: torch.Tensor) -> int:
         """Give a pinned buffer back, without waiting for its copies. Raises ValueError if it was not handed out."""
         if self._buffers.pop(buffer.data_ptr(), None) is None:
             raise ValueError("host_free got what host_alloc did not give, or what was given back before")
+        self.spent.kept -= 1
         self._free(buffer)
         return 0
 
@@ -66,28 +86,28 @@ class Runtime:
 
     def copy_async(self, target: torch.Tensor, source: torch.Tensor) -> int:
         """Put a copy from the host to the device into the queue."""
-        return self._failed() or self._copy(target, source)
+        return self._failed("copy_async") or self._copy(target, source)
 
     def record(self) -> tuple[int, Any]:
         """An event that happens when everything that is in the queue now is done."""
-        return (failed, None) if (failed := self._failed()) else (0, self._event())
+        return (failed, None) if (failed := self._failed("record")) else (0, self._event())
 
     def wait(self, event: Any) -> int:
         """Wait on the host until the event has happened."""
-        return self._failed() or self._wait(event)
+        return self._failed("wait") or self._wait(event)
 
     def synchronize(self) -> int:
         """Wait on the host until the queue is empty."""
-        return self._failed() or self._wait(self._event())
+        return self._failed("synchronize") or self._wait(self._event())
 
     def ledger(self, status: int) -> torch.Tensor:
         """The status, the buffers not given back, and the time over that of overlapped copies, rounded."""
         times = 1 if status else max(1, round(self._times_of_ideal()))
-        return torch.tensor([status, len(self._buffers), times], device=self.device)
+        return torch.tensor([status, self.spent.kept, times], device=self.device)
 
-    def _failed(self) -> int:
-        self._calls += 1
-        return self.status if self._calls == self.fails else 0
+    def _failed(self, call: str) -> int:
+        self.spent.calls.append(call)
+        return self.status if len(self.spent.calls) == self.fails else 0
 
     def _allocate(self, count: int) -> torch.Tensor:
         raise NotImplementedError
@@ -111,65 +131,83 @@ class Runtime:
 class Simulated(Runtime, Queue):
     """A bus and a clock that are made up. Bytes move when the host has waited for them, and not before.
 
-    A submission that waits through torch.cuda waits for this bus. What it copies itself, in a stream of torch's, is in
-    the current stream, behind what the device was given before: in a stream of its own it would overtake that.
+    each: `variants` has a bus for every call that was made of this one, on which that call fails.
     """
 
-    def __init__(self, device: str, fails: int, status: int) -> None:
+    def __init__(self, device: str, fails: int, status: int, each: bool = False) -> None:
         Runtime.__init__(self, device, fails, status, PINNED_AT_MOST)
-        self._now, self._free_at, self._bytes = 0.0, 0.0, 0
-        self._queue: list[Copy] = []
+        self.each = each
+        self._free_at = 0.0
+        self.queue: list[Copy] = []
 
     def fill(self, buffer: torch.Tensor, source: torch.Tensor) -> None:
         Runtime.fill(self, buffer, source)
-        self._now += source.nbytes / BYTES_PER_SECOND
+        self.host_copies(source.nbytes)
 
-    def _failed(self) -> int:
-        self._now += CALL_SECONDS
-        return Runtime._failed(self)
+    def host_copies(self, nbytes: int) -> None:
+        """Let the host take the time that it needs to copy so much."""
+        self.spent.seconds += nbytes / BYTES_PER_SECOND
+
+    def _failed(self, call: str) -> int:
+        self.spent.seconds += CALL_SECONDS
+        return Runtime._failed(self, call)
 
     def _allocate(self, count: int) -> torch.Tensor:
-        self._now += ALLOCATION_SECONDS
+        self.spent.seconds += ALLOCATION_SECONDS
         return torch.empty(count)
 
     def _free(self, buffer: torch.Tensor) -> None:
-        self._now += CALL_SECONDS
+        self.spent.seconds += CALL_SECONDS
 
     def _copy(self, target: torch.Tensor, source: torch.Tensor) -> int:
         seconds = source.nbytes / BYTES_PER_SECOND
-        self._bytes += source.nbytes
+        self.spent.nbytes += source.nbytes
         if not any(_inside(source, buffer) for buffer in self._buffers.values()):
             target.copy_(source)  # pageable: the driver goes through a buffer of its own, and the host waits
-            self._free_at = self._now = max(self._now, self._free_at) + 2 * seconds
+            self._free_at = self.spent.seconds = self.queue_reached() + 2 * seconds
             return 0
-        self._free_at = max(self._now, self._free_at) + seconds
-        self._queue.append(Copy(target, source, self._free_at))
+        self._free_at = self.queue_reached() + seconds
+        self.queue.append(Copy(target, source, self._free_at))
         return 0
 
     def _event(self) -> float:
         return self._free_at
 
     def _wait(self, event: float) -> int:
-        self._now = max(self._now, event)
-        if self.device == "cuda":
-            wait_for_the_gpu()  # for what a submission copied itself, out of memory that it may fill again now
-        for copy in [copy for copy in self._queue if copy.done <= self._now]:
+        self.spent.seconds = max(self.spent.seconds, event)
+        for copy in [copy for copy in self.queue if copy.done <= self.spent.seconds]:
             copy.target.copy_(copy.source)
-            self._queue.remove(copy)
+            self.queue.remove(copy)
         return 0
 
     def queue_reached(self) -> float:
-        return max(self._now, self._free_at)
+        return max(self.spent.seconds, self._free_at)
 
     def wait_until(self, moment: float) -> None:
         self._wait(moment)
 
     def has_passed(self, moment: float) -> bool:
-        return self._now >= moment
+        return self.spent.seconds >= moment
+
+    def variants(self) -> Iterator[Simulated]:
+        for call, _ in enumerate(self.spent.calls if self.each else (), 1):
+            yield Simulated(self.device, call, self.status)
+
+    def graded(self, outputs: Sequence[torch.Tensor], held: Sequence[torch.Tensor]) -> Sequence[torch.Tensor]:
+        """The vector as copies have left it, and the ledger as it is; the status raised is what it is said to be.
+
+        After an error the vector is the submission's; where it has raised none, the ledger says so, and the vector is
+        what it should be.
+        """
+        if len(outputs) != 2 or outputs[1].shape != (3,) or outputs[1].dtype != torch.int64:
+            return outputs
+        status = int(outputs[1][0])
+        vector = outputs[0] if status else torch.zeros_like(outputs[0]) if self.failed else held[0]
+        return vector, self.ledger(status)
 
     def _times_of_ideal(self) -> float:
-        ideal = 2 * ALLOCATION_SECONDS + (self._bytes + 4 * CHUNK) / BYTES_PER_SECOND
-        return self._now / ideal
+        ideal = 2 * ALLOCATION_SECONDS + (self.spent.nbytes + 4 * CHUNK) / BYTES_PER_SECOND
+        return self.spent.seconds / ideal
 
 
 def _inside(tensor: torch.Tensor, buffer: torch.Tensor) -> bool:

@@ -75,22 +75,12 @@ def symptom(work: Workload, found: Sequence[float], place: int) -> str:
     return f"{direction}: {'a few calls say little' if work.jitter else 'is it the time of one call, in seconds?'}"
 
 
-class Device(Queue):
-    """A device that works off a queue while the host goes on, and the host's clock. Calling it launches the work."""
-
-    def __init__(self, work: Workload) -> None:
-        self.work = work
-        self._calls = 0
-        self._now = 0.0
-        self._idle_at = 0.0
+class Timed(Queue):
+    """A device to be timed, and the host's clock, wherever they are. Calling it launches the work."""
 
     def __call__(self) -> None:
         """Put the next call into the queue. Raises RuntimeError after CALLS_AT_MOST calls."""
-        if self._calls == CALLS_AT_MOST:
-            raise RuntimeError(f"call() was called more than {CALLS_AT_MOST} times; time with fewer calls")
-        self._now += LAUNCH_SECONDS if self._calls or not self.work.cold else COMPILE_SECONDS
-        self._idle_at = self.queue_reached() + self.work.duration(self._calls)
-        self._calls += 1
+        raise NotImplementedError
 
     def synchronize(self) -> None:
         """Wait on the host until the queue is empty."""
@@ -98,21 +88,11 @@ class Device(Queue):
 
     def clock(self) -> float:
         """The host's clock, in seconds."""
-        self._now += CLOCK_SECONDS
-        return self._now
+        raise NotImplementedError
 
     def sleep(self, seconds: float) -> None:
         """Let the host do nothing for so long; the device works on."""
-        self._now += seconds
-
-    def queue_reached(self) -> float:
-        return max(self._now, self._idle_at)
-
-    def wait_until(self, moment: float) -> None:
-        self._now = max(self._now, moment) + SYNCHRONIZE_SECONDS
-
-    def has_passed(self, moment: float) -> bool:
-        return self._now >= moment
+        raise NotImplementedError
 
     def stand_ins(self) -> Mapping[int, Any]:
         """Python's clocks and time.sleep as well: whatever a timer looks at tells the virtual time."""
@@ -128,3 +108,36 @@ class Device(Queue):
             **{id(real): nanoseconds for real in whole},
             id(time.sleep): self.sleep,
         }
+
+
+class Device(Timed):
+    """A device that works off a queue while the host goes on."""
+
+    def __init__(self, work: Workload) -> None:
+        self.work = work
+        self._calls = 0
+        self._now = 0.0
+        self._idle_at = 0.0
+
+    def __call__(self) -> None:
+        if self._calls == CALLS_AT_MOST:
+            raise RuntimeError(f"call() was called more than {CALLS_AT_MOST} times; time with fewer calls")
+        self._now += LAUNCH_SECONDS if self._calls or not self.work.cold else COMPILE_SECONDS
+        self._idle_at = self.queue_reached() + self.work.duration(self._calls)
+        self._calls += 1
+
+    def clock(self) -> float:
+        self._now += CLOCK_SECONDS
+        return self._now
+
+    def sleep(self, seconds: float) -> None:
+        self._now += seconds
+
+    def queue_reached(self) -> float:
+        return max(self._now, self._idle_at)
+
+    def wait_until(self, moment: float) -> None:
+        self._now = max(self._now, moment) + SYNCHRONIZE_SECONDS
+
+    def has_passed(self, moment: float) -> bool:
+        return self._now >= moment

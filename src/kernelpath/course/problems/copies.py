@@ -14,21 +14,26 @@ from kernelpath.course.problem import EXACT, Case, Problem
 PIECES = 24
 
 
-def inputs(rng: torch.Generator, n: int, fails: int, status: int) -> tuple[Runtime, torch.Tensor, int]:
+EACH = "each"
+"""Every call that the entry makes fails once, each in a run of its own."""
+
+
+def inputs(rng: torch.Generator, n: int, fails: int | str, status: int) -> tuple[Runtime, torch.Tensor, int]:
     """The runtime, n float32 in pageable memory of the host, and how many of them a buffer may hold."""
     seed = int(torch.randint(1 << 31, (), generator=rng, device=rng.device))
     source = torch.randn(n, generator=torch.Generator().manual_seed(seed))
-    return Simulated(rng.device.type, fails, status), source, CHUNK
+    each = isinstance(fails, str)
+    return Simulated(rng.device.type, 0 if isinstance(fails, str) else fails, status, each), source, CHUNK
 
 
 def reference(runtime: Runtime, source: torch.Tensor, chunk: int) -> tuple[torch.Tensor, torch.Tensor]:
     """After a failure the target counts as zeros."""
-    target = torch.zeros_like(source) if runtime.fails else source
-    status = runtime.status if runtime.fails else 0
+    target = torch.zeros_like(source) if runtime.failed else source
+    status = runtime.status if runtime.failed else 0
     return target.to(runtime.device), torch.tensor([status, 0, 1], device=runtime.device)
 
 
-def case(n: int, fails: int = 0, status: int = 0) -> Case:
+def case(n: int, fails: int | str = 0, status: int = 0) -> Case:
     return {"n": n, "fails": fails, "status": status}
 
 
@@ -43,6 +48,7 @@ PROBLEM = Problem(
         case(PIECES * CHUNK - 17, fails=1, status=OUT_OF_MEMORY),
         case(PIECES * CHUNK - 17, fails=2, status=OUT_OF_MEMORY),
         case(PIECES * CHUNK - 17, fails=9, status=LAUNCH_FAILURE),
+        case(2 * CHUNK + 1, fails=EACH, status=LAUNCH_FAILURE),  # three pieces: a buffer is waited for once
     ),
     reference=reference,
     tolerance={"float32": EXACT, "int64": EXACT},  # nothing is computed

@@ -9,6 +9,7 @@ from kernelpath.course.registry import Lane
 from kernelpath.course.spec import Exercise
 from kernelpath.grading.conduct import Evidence
 from kernelpath.grading.kinds.kernel import Kernel
+from kernelpath.grading.kinds.lab import Lab
 from kernelpath.grading.kinds.python import Python
 from kernelpath.verdict import Complaint
 from kernelpath.work import messages
@@ -19,7 +20,10 @@ class Kind(Protocol):
     """Calls an entry on a case and gathers the evidence."""
 
     on_machine: bool
-    """Whether kernels run on the PTX machine, which sees what they do."""
+    """Whether the device is a process of ours, which sees what a submission has it do."""
+
+    twin: bool
+    """Whether a second process with other values must launch the same there."""
 
     def call(self, runner: Runner, case: Case, seed: int, *, reverse: bool = False) -> Evidence:
         """Call the entry on inputs drawn from the seed. Raises runner.Stopped."""
@@ -37,4 +41,6 @@ def kind_of(exercise: Exercise, device: str) -> Kind:
         return Kernel(exercise, device)
     if exercise.kind == "python":
         return Python(exercise, device)
+    if exercise.kind == "lab":
+        return Lab(exercise, device)
     raise NotImplementedError(f"exercises of the kind {exercise.kind} are not graded yet")

@@ -17,6 +17,7 @@ from kernelpath.grading import truth
 from kernelpath.grading.conduct import MUTATED, Evidence, borrowed, computed, launched_nothing
 from kernelpath.grading.kinds.python import Python, seen, told_tensor
 from kernelpath.grading.traffic import line_traffic
+from kernelpath.lanes.tuning import Chosen
 from kernelpath.simt import FaultKind
 from kernelpath.verdict import Complaint, Verdict
 from kernelpath.work import messages
@@ -26,24 +27,30 @@ from kernelpath.work.tensors import dtype_name, to_bytes
 _FAULTS = {kind.name: Verdict[kind.name] for kind in FaultKind if kind.name in Verdict.__members__}
 
 
+NOTHING = Chosen()
+
+
 class Kernel(Python):
     """On the CPU inputs and outputs are the PTX machine's, and so is the word on what happened."""
 
     def __init__(self, exercise: Exercise, on: str) -> None:
         super().__init__(exercise, on)
-        self.on_machine = on == "cpu"
+        self.on_machine = self.twin = on == "cpu"
 
     def conduct(self, returned: messages.Returned, inputs: tuple[object, ...]) -> Complaint | None:
         return seen(returned, inputs) or borrowed(returned.operators, returned.launches, self.exercise.entry)
 
-    def call(self, runner: Runner, case: Case, seed: int, *, reverse: bool = False) -> Evidence:
+    def call(
+        self, runner: Runner, case: Case, seed: int, *, reverse: bool = False, chosen: Chosen = NOTHING
+    ) -> Evidence:
+        """chosen: what a GPU decided about the kernels, which holds on the PTX machine."""
         if not self.on_machine:
             return super().call(runner, case, seed)
         runner.ready()
         drawn = truth.draw_inputs(self.exercise, case, seed, "cpu")
-        runner.ask_machine(device.Begin(runner.client, _inputs(drawn, runner.numbers), reverse), device.Done)
+        runner.ask_machine(device.Begin(runner.client, told_inputs(drawn, runner.numbers), reverse), device.Done)
         try:
-            placed = runner.ask(messages.Run(case=dict(case), seed=0), messages.Placed)
+            placed = runner.ask(messages.Run(case=dict(case), seed=0, chosen=chosen), messages.Placed)
         except Stopped as stopped:
             raise Stopped(self._machine_says(runner) or stopped.complaint) from None
         ended = runner.ask_machine(device.End(runner.client, placed.outputs), device.Ended)
@@ -102,7 +109,7 @@ class Kernel(Python):
         return None
 
 
-def _inputs(drawn: Sequence[Any], fresh: Iterator[int]) -> device.Inputs:
+def told_inputs(drawn: Sequence[Any], fresh: Iterator[int]) -> device.Inputs:
     """The drawn arguments for the machine. fresh: numbers for their storages, which are negative there."""
     numbers: dict[int, int] = {}
     storages: dict[int, bytes] = {}

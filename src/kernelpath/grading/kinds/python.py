@@ -1,4 +1,8 @@
-"""Exercises that launch nothing that is graded: layouts, timers, formulas. The result alone counts."""
+"""Exercises that launch nothing that is graded: layouts, formulas. The result alone counts.
+
+They run in the submission's process, inputs included: these are values, and hold nothing that a submission could read
+or set to its advantage. An exercise with a simulated device is of the kind lab.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +24,7 @@ from kernelpath.work.tensors import fingerprint
 class Python:
     """Runs in the submission's process."""
 
-    on_machine = False
+    on_machine = twin = False
 
     def __init__(self, exercise: Exercise, device: str) -> None:
         self.exercise, self.device = exercise, device

@@ -4,8 +4,8 @@ values       types, registers as numbers, lane-wise rules
 rounding     directed rounding
 arithmetic, functions, bitwise, comparison, conversion
              what a lane does by itself
-memory, atomics, copies
-             loads and stores
+memory, atomics, mbarrier, copies
+             loads and stores, barriers in memory
 collectives, matrix, wmma
              what the lanes of a warp, or the warps of a block, do together
 control      branches
@@ -13,7 +13,8 @@ control      branches
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
 
 from kernelpath.simt.isa import (
     arithmetic,
@@ -26,6 +27,7 @@ from kernelpath.simt.isa import (
     copies,
     functions,
     matrix,
+    mbarrier,
     memory,
     wmma,
 )
@@ -35,14 +37,20 @@ from kernelpath.simt.ptx import Instruction
 
 __all__ = ["OPS", "is_known"]
 
+
+def _pure(family: Iterable[Op[Lowering]]) -> list[Op[Lowering]]:
+    return [replace(op, pure=True) for op in family]
+
+
 OPS: Mapping[str, Op[Lowering]] = registry(
-    arithmetic.OPS,
-    functions.OPS,
-    bitwise.OPS,
-    comparison.OPS,
-    conversion.OPS,
+    _pure(arithmetic.OPS),
+    _pure(functions.OPS),
+    _pure(bitwise.OPS),
+    _pure(comparison.OPS),
+    _pure(conversion.OPS),
     memory.OPS,
     atomics.OPS,
+    mbarrier.OPS,
     copies.OPS,
     collectives.OPS,
     matrix.OPS,

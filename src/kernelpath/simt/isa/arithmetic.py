@@ -11,6 +11,7 @@ from kernelpath.simt.isa.values import F64, Kind, Value, constant, intrinsic, la
 from kernelpath.simt.lower.emitter import Emitter
 from kernelpath.simt.lower.slots import CARRY
 from kernelpath.simt.op import Op
+from kernelpath.simt.ptx import Instruction
 
 __all__ = ["OPS", "extreme"]
 
@@ -32,21 +33,25 @@ def addc(e: Emitter, t: Kind, x: Value, y: Value) -> Value:
 
 
 def subc(e: Emitter, t: Kind, x: Value, y: Value) -> Value:
-    return with_borrow(e, x, y, carry(e, t))
+    return with_borrow(e, x, y, e.b.xor(carry(e, t), constant(x, 1)))
 
 
 def carry(e: Emitter, t: Kind) -> Value:
-    """What the last instruction with ``.cc`` carried or borrowed."""
+    """What the last instruction with ``.cc`` carried; after a difference 1 where it did not borrow.
+
+    The manual leaves open what an addition makes of a borrow. NVRTC's division of 128 bits asks for this.
+    """
     if not e.carried:
         raise e.unsupported(f"{e.instruction.name} without .cc before it in its basic block")
     return e.resize(e.read(CARRY, 1), t.bits)
 
 
-def set_carry(e: Emitter, *overflows: Value) -> None:
-    """Keep the carry or borrow for the next instruction that takes it: whether a sum or difference went round."""
+def set_carry(e: Emitter, *overflows: Value, borrows: bool = False) -> None:
+    """Keep the carry for the next instruction that takes it, from whether a sum or difference went round."""
     if e.instruction.guard is not None:
         raise e.unsupported("predicated " + e.instruction.name)
-    e.write(CARRY, reduce(e.b.or_, overflows))
+    wrapped = reduce(e.b.or_, overflows)
+    e.write(CARRY, e.b.not_(wrapped) if borrows else wrapped)
     e.carried = True
 
 
@@ -64,7 +69,7 @@ def with_borrow(e: Emitter, x: Value, y: Value, borrow_in: Value | None = None) 
     both = e.b.sub(x, y)
     rest = both if borrow_in is None else e.b.sub(both, borrow_in)
     if "cc" in e.instruction.modifiers:
-        set_carry(e, e.b.icmp_unsigned(">", both, x), e.b.icmp_unsigned(">", rest, both))
+        set_carry(e, e.b.icmp_unsigned(">", both, x), e.b.icmp_unsigned(">", rest, both), borrows=True)
     return rest
 
 
@@ -170,6 +175,35 @@ def dp4a(e: Emitter, t: Kind, x: Value, y: Value, z: Value) -> Value:
     return z
 
 
+def dp2a(e: Emitter, t: Kind, x: Value, y: Value, z: Value) -> Value:
+    """Two halves of x times two bytes of y, the lower or the higher ones."""
+    signed = [name == "s32" for name in e.instruction.modifiers[-2:]]
+    first = 2 * ("hi" in e.instruction.modifiers)
+    for which in range(2):
+        half = e.resize(e.resize(e.b.lshr(x, constant(x, 16 * which)), 16), 32, signed[0])
+        z = e.b.add(z, e.b.mul(half, e.resize(byte_of(e, y, first + which), 32, signed[1])))
+    return z
+
+
+def absolute_differences(e: Emitter, i: Instruction) -> None:
+    """vabsdiff2 and vabsdiff4: of the parts of two words; with ``.add`` their sum is added to a third."""
+    bits = 32 // int(i.opcode[-1])
+    parts = []
+    for place in range(0, 32, bits):
+        x, y = (
+            e.resize(e.resize(e.b.lshr(v, constant(v, place)), bits), 32, kind == "s32")
+            for v, kind in zip((e.read(o, 32) for o in i.operands[1:3]), i.modifiers[1:3], strict=True)
+        )
+        parts.append(absolute(e, Kind("s32"), e.b.sub(x, y)))
+    given = e.read(i.operands[3], 32)
+    if "add" in i.modifiers:
+        e.write(i.operands[0], reduce(e.b.add, parts, given))
+        return
+    most = constant(given, (1 << bits) - 1)
+    moved = (e.b.shl(e.b.and_(part, most), constant(part, bits * n)) for n, part in enumerate(parts))
+    e.write(i.operands[0], reduce(e.b.or_, moved))
+
+
 def byte_of(e: Emitter, value: Value, which: int) -> Value:
     return e.resize(e.b.lshr(value, constant(value, 8 * which)), 8)
 
@@ -199,7 +233,10 @@ OPS = (
         lanewise(fma),
     ),
     Op("sad", ("INTEGER",), lanewise(sad)),
+    Op("dp2a", ("lo|hi u32|s32 u32|s32",), lanewise(dp2a)),
     Op("dp4a", ("u32|s32 u32|s32",), lanewise(dp4a)),
+    Op("vabsdiff2", ("u32|s32 u32|s32 u32|s32 add?",), absolute_differences),
+    Op("vabsdiff4", ("u32|s32 u32|s32 u32|s32 add?",), absolute_differences),
     Op("div", ("INTEGER", "approx|full|ROUND ftz? f32", "ROUND f64"), lanewise(div)),
     Op("rem", ("INTEGER",), lanewise(rem)),
     Op("neg", _SIGN, lanewise(neg)),

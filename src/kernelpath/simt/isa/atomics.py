@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 
 from llvmlite import ir
@@ -17,7 +17,7 @@ from kernelpath.simt.lower.warp import Lowering
 from kernelpath.simt.op import Op
 from kernelpath.simt.ptx import Instruction
 
-__all__ = ["OPS"]
+__all__ = ["OPS", "update"]
 
 
 def emit_atom(e: Lowering, i: Instruction) -> None:
@@ -26,10 +26,20 @@ def emit_atom(e: Lowering, i: Instruction) -> None:
     operation = next(name for name in i.modifiers if name in ATOMIC)
     address, *sources = without_hint(i)[i.opcode == "atom" :]
     addresses = e.addresses(address, space)
-    e.check(addresses, space, Access.ATOMIC, kind.bits // 8)
-    if "acq_rel" in i.modifiers or "release" in i.modifiers or "acquire" in i.modifiers:
-        e.call("fence")
     values = [e.read(source, kind.bits) for source in sources]
+    half = operation == "cas" and kind.bits == 32
+    for row, value in enumerate(values if half else ()):
+        e.put_row(2 * row, e.resize(value, 64))
+    if "acq_rel" in i.modifiers or "release" in i.modifiers:
+        e.call("fence", int("cta" not in i.modifiers))
+    e.check(addresses, space, Access.ATOMIC, kind.bits // 8, half=half)
+    old = update(e, addresses, kind, values, ATOMIC[operation])
+    if i.opcode == "atom":
+        e.write(i.operands[0], old, signed=kind.is_signed)
+
+
+def update(e: Lowering, addresses: Value, kind: Kind, values: Sequence[Value], rule: Callable[..., Value]) -> Value:
+    """Put ``rule(e, kind, old, *values)`` in the place of what lies there, lane after lane. Returns what lay there."""
     vector = ir.VectorType(ir.IntType(kind.bits), LANES)
     old = e.room(vector)
     e.b.store(ir.Constant(vector, None), old)
@@ -37,12 +47,10 @@ def emit_atom(e: Lowering, i: Instruction) -> None:
         place = e.b.inttoptr(e.b.extract_element(addresses, lane), ir.PointerType())
         before = e.b.load(place, typ=ir.VectorType(ir.IntType(kind.bits), 1), align=kind.bits // 8)
         mine = [single(e, value, lane) for value in values]
-        after = ATOMIC[operation](e, kind, before, *mine)
-        e.b.store(after, place, align=kind.bits // 8)
+        e.b.store(rule(e, kind, before, *mine), place, align=kind.bits // 8)
         updated = e.b.insert_element(e.b.load(old, typ=vector), e.b.extract_element(before, I32(0)), lane)
         e.b.store(updated, old)
-    if i.opcode == "atom":
-        e.write(i.operands[0], e.b.load(old, typ=vector), signed=kind.is_signed)
+    return e.b.load(old, typ=vector)
 
 
 def single(e: Lowering, value: Value, lane: Value) -> Value:
@@ -104,7 +112,14 @@ _ORDER = "relaxed|acquire|release|acq_rel?"
 # The manual's, and those of Triton's atomic operations and of its compare-and-swap
 _ORDERS = (f"{_ORDER} SCOPE? SPACE?", f"SPACE? SCOPE? {_ORDER}", f"SPACE? {_ORDER} SCOPE?")
 
+
+def _forms(*operations: str) -> tuple[str, ...]:
+    """The orders before an operation, or behind its name, as the headers of cuda::atomic have them."""
+    before = [f"{order} {operation}" for order in _ORDERS for operation in operations]
+    return (*before, *(operation.replace(" ", f" {_ORDER} SCOPE? SPACE? ", 1) for operation in operations))
+
+
 OPS = (
-    Op("atom", tuple(f"{order} {update}" for order in _ORDERS for update in (*_UPDATES, *_SWAPS)), emit_atom),
-    Op("red", tuple(f"{order} {update}" for order in _ORDERS for update in _UPDATES), emit_atom, results=0),
+    Op("atom", _forms(*_UPDATES, *_SWAPS), emit_atom),
+    Op("red", _forms(*_UPDATES), emit_atom, results=0),
 )

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from llvmlite import ir
 
-from kernelpath.simt.isa.values import Kind, Value, constant, intrinsic, lanewise, suffix
+from kernelpath.simt.isa.values import Kind, Value, constant, intrinsic, items, lanewise, suffix
 from kernelpath.simt.lower.emitter import Emitter
 from kernelpath.simt.op import Op
 from kernelpath.simt.ptx import Instruction
@@ -116,11 +116,15 @@ def bfi(e: Emitter, t: Kind, x: Value, y: Value, place: Value, length: Value) ->
     return b.or_(b.and_(shift(e, b.shl, x, place, zero), mask), b.and_(y, b.not_(mask)))
 
 
-def prmt(e: Emitter, t: Kind, x: Value, y: Value, selector: Value) -> Value:
+def emit_prmt(e: Emitter, i: Instruction) -> None:
     """Choose four of the eight bytes of y:x; bit 3 of a selector replicates the byte's sign."""
-    if e.instruction.modifiers != ("b32",):
-        raise e.unsupported()
-    b = e.b
+    b, mode = e.b, i.modifiers[-1]
+    x, y, selector = (e.read(source, 32) for source in i.operands[1:4])
+    if mode in _PERMUTATIONS:
+        choice, selector = b.and_(selector, e.splat(3, 32)), e.splat(0, 32)
+        for number, permutation in enumerate(_PERMUTATIONS[mode]):
+            chosen = b.icmp_unsigned("==", choice, e.splat(number, 32))
+            selector = b.select(chosen, e.splat(permutation, 32), selector)
     both = b.or_(b.shl(e.resize(y, 64), e.splat(32, 64)), e.resize(x, 64))
     result = e.splat(0, 32)
     for byte in range(4):
@@ -131,7 +135,27 @@ def prmt(e: Emitter, t: Kind, x: Value, y: Value, selector: Value) -> Value:
         replicate = b.icmp_unsigned("!=", b.and_(chosen, e.splat(8, 32)), e.splat(0, 32))
         value = e.resize(b.select(replicate, sign, value), 32)
         result = b.or_(result, b.shl(value, e.splat(8 * byte, 32)))
-    return result
+    e.write(i.operands[0], result)
+
+
+def bmsk(e: Emitter, t: Kind, place: Value, length: Value) -> Value:
+    """A word with ``length`` ones from bit ``place`` on; both are cut to 5 bits, or reach to the top."""
+    if "wrap" in e.instruction.modifiers:
+        place, length = (e.b.and_(v, constant(v, 31)) for v in (place, length))
+    ones = shift(e, e.b.shl, constant(place, -1), place, constant(place, 0))
+    rest = shift(e, e.b.shl, constant(place, -1), length, constant(place, 0))
+    return e.b.and_(ones, e.b.not_(shift(e, e.b.shl, rest, place, constant(place, 0))))
+
+
+def szext(e: Emitter, t: Kind, x: Value, length: Value) -> Value:
+    """The low ``length`` bits of a word, with their sign or zeros before them."""
+    if "wrap" in e.instruction.modifiers:
+        length = e.b.and_(length, constant(length, 31))
+    nothing = e.b.icmp_unsigned("==", length, constant(length, 0))
+    whole = e.b.or_(nothing, e.b.icmp_unsigned(">", length, constant(x, 32)))
+    left = e.b.select(whole, constant(x, 0), e.b.sub(constant(length, 32), length))
+    move = e.b.ashr if t.is_signed else e.b.lshr
+    return e.b.select(nothing, constant(x, 0), move(e.b.shl(x, left), left))
 
 
 def emit_lop3(e: Emitter, i: Instruction) -> None:
@@ -143,8 +167,22 @@ def emit_lop3(e: Emitter, i: Instruction) -> None:
         if table >> row & 1:
             term = [v if row >> place & 1 else e.b.not_(v) for v, place in ((x, 2), (y, 1), (z, 0))]
             result = e.b.or_(result, e.b.and_(term[0], e.b.and_(term[1], term[2])))
-    e.write(i.operands[0], result)
+    target, *predicates = items(i.operands[0])
+    if predicates:
+        some, given = e.b.icmp_unsigned("!=", result, e.splat(0, 32)), e.read(i.operands[5], 1)
+        e.write(predicates[0], (e.b.and_ if "and" in i.modifiers else e.b.or_)(some, given))
+    e.write(target, result)
 
+
+_PERMUTATIONS = {
+    "f4e": (0x3210, 0x4321, 0x5432, 0x6543),
+    "b4e": (0x5670, 0x6701, 0x7012, 0x0123),
+    "rc8": (0x0000, 0x1111, 0x2222, 0x3333),
+    "ecl": (0x3210, 0x3211, 0x3222, 0x3333),
+    "ecr": (0x0000, 0x1110, 0x2210, 0x3210),
+    "rc16": (0x1010, 0x3232, 0x1010, 0x3232),
+}
+"""The selectors that the modes of prmt stand for, by the low two bits of the operand."""
 
 OPS = (
     Op("and", ("pred|BITS",), lanewise(and_), passes=True),
@@ -161,6 +199,8 @@ OPS = (
     Op("bfind", ("shiftamt? WORD",), lanewise(bfind)),
     Op("bfe", ("WORD",), lanewise(bfe)),
     Op("bfi", ("b32|b64",), lanewise(bfi)),
-    Op("prmt", ("b32",), lanewise(prmt)),
-    Op("lop3", ("b32",), emit_lop3),
+    Op("bmsk", ("clamp|wrap b32",), lanewise(bmsk)),
+    Op("szext", ("clamp|wrap u32|s32",), lanewise(szext)),
+    Op("prmt", ("b32 f4e|b4e|rc8|ecl|ecr|rc16?",), emit_prmt),
+    Op("lop3", ("b32", "and|or b32"), emit_lop3),
 )

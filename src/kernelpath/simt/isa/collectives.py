@@ -5,8 +5,7 @@ from __future__ import annotations
 from llvmlite import ir
 
 from kernelpath.simt.errors import FAULT_KINDS, FaultKind
-from kernelpath.simt.isa.memory import items
-from kernelpath.simt.isa.values import Kind, Value
+from kernelpath.simt.isa.values import Kind, Value, items
 from kernelpath.simt.layout import LANES, Status
 from kernelpath.simt.lower.vectors import I32, I64
 from kernelpath.simt.lower.warp import Lowering

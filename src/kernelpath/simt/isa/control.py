@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from llvmlite import ir
+
 from kernelpath.simt.errors import FAULT_KINDS, FaultKind
-from kernelpath.simt.layout import SERVICES, Status
+from kernelpath.simt.layout import LANES, SERVICES, Status
 from kernelpath.simt.lower.calls import argument_register, call_parts
-from kernelpath.simt.lower.vectors import I32
+from kernelpath.simt.lower.vectors import I32, I64
 from kernelpath.simt.lower.warp import Lowering
 from kernelpath.simt.op import Op, Place
 from kernelpath.simt.ptx import Group, Instruction, Operand, Register, Symbol
-from kernelpath.simt.run.records import WARP
+from kernelpath.simt.run.records import WARP, field_offset
 
 __all__ = ["OPS"]
 
@@ -60,6 +62,12 @@ def emit_call(e: Lowering, i: Instruction) -> None:
     e.stop(Status.HOST, e.index + 1)
 
 
+def emit_service_result(e: Lowering, i: Instruction) -> None:
+    """What a function of the host has left in the first row of operands."""
+    row = e.at(e.warp, field_offset(WARP, "operands"))
+    e.write(i.operands[0], e.b.load(row, typ=ir.VectorType(I64, LANES), align=4))
+
+
 def arguments_read(i: Instruction) -> list[Operand]:
     """The registers that stand for the arguments of a call."""
     return [Register(argument_register(argument, 0)) for argument in call_parts(i)[1]]
@@ -69,6 +77,7 @@ OPS = (
     Op("bra", ("uni?",), emit_bra, place=Place.LAST, results=0),
     Op("brx", ("idx uni?",), emit_brx, place=Place.LAST, results=0),
     Op("call", ("uni?",), emit_call, place=Place.ALONE, results=0, reads=arguments_read),
+    Op("service_result", ("b64",), emit_service_result),
     Op("ret", ("uni?",), emit_exit, place=Place.LAST, results=0),
     Op("exit", ("",), emit_exit, place=Place.LAST, results=0),
     Op("trap", ("",), emit_trap, place=Place.LAST, results=0),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from kernelpath.simt.isa.bitwise import shift
+from kernelpath.simt.isa.mbarrier import arrive
 from kernelpath.simt.isa.memory import without_hint
 from kernelpath.simt.isa.values import Value
 from kernelpath.simt.layout import EVERYTHING, Access, Space
@@ -20,6 +21,10 @@ def emit_cp(e: Lowering, i: Instruction) -> None:
     elif "wait_group" in i.modifiers or "wait_all" in i.modifiers:
         allowed = i.operands[0].value if i.operands else EVERYTHING  # type: ignore[union-attr]
         e.call("wait_async", allowed)
+    elif "mbarrier" in i.modifiers:
+        e.call("wait_async", EVERYTHING)  # the copies are done: who does not wait for the barrier, races
+        if "noinc" in i.modifiers:
+            arrive(e, i.operands[0], e.splat(1, 32))
     elif i.modifiers[0] == "async" and i.modifiers[1] in ("ca", "cg"):
         copy_async(e, i)
     else:
@@ -69,7 +74,11 @@ def first_bytes(e: Lowering, word: Value, count: Value) -> Value:
 OPS = (
     Op(
         "cp",
-        ("async ca|cg SHARED global HINT? PREFETCH?", "async commit_group|wait_group|wait_all"),
+        (
+            "async ca|cg SHARED global HINT? PREFETCH?",
+            "async commit_group|wait_group|wait_all",
+            "async mbarrier arrive noinc? SHARED? b64",
+        ),
         emit_cp,
         results=0,
     ),

@@ -13,8 +13,8 @@ from llvmlite import ir
 
 from kernelpath.simt.isa.collectives import require_lanes
 from kernelpath.simt.isa.conversion import interleave
-from kernelpath.simt.isa.memory import items, space_of
-from kernelpath.simt.isa.values import F32, Kind, Value, constant, from_bits, intrinsic, to_bits
+from kernelpath.simt.isa.memory import space_of
+from kernelpath.simt.isa.values import F32, Kind, Value, constant, from_bits, intrinsic, items, to_bits
 from kernelpath.simt.layout import LANES, Access
 from kernelpath.simt.lower.vectors import I32
 from kernelpath.simt.lower.warp import Lowering
@@ -100,6 +100,9 @@ def emit_mma(e: Lowering, i: Instruction) -> None:
     """``mma.sync.aligned.m16n8kK.row.col.d.a.b.c {d}, {a}, {b}, {c}``: d = a b + c."""
     require_lanes(e, i)
     shape = i.modifiers[2]
+    if shape == "m8n8k4":
+        multiply_doubles(e, i)
+        return
     to, a_type, b_type, c_type = i.modifiers[-4:]
     saturates = "satfinite" in i.modifiers
     a, b = ([e.read(item, 32) for item in items(operand)] for operand in i.operands[1:3])
@@ -121,6 +124,18 @@ def emit_mma(e: Lowering, i: Instruction) -> None:
         values = [intrinsic(e, "sadd.sat", *pair) for pair in zip(given, values, strict=True)]
     for target, value in zip(items(i.operands[0]), packed(e, values, Kind(to)), strict=True):
         e.write(target, value)
+
+
+def multiply_doubles(e: Lowering, i: Instruction) -> None:
+    """mma.m8n8k4 of float64: lane 4g + t has element (g, t) of a, (t, g) of b, (g, 2t) and (g, 2t + 1) of c."""
+    a, b = (from_bits(e, e.read(items(operand)[0], 64), Kind("f64")) for operand in i.operands[1:3])
+    sums = [from_bits(e, e.read(item, 64), Kind("f64")) for item in items(i.operands[3])]
+    for k in range(4):
+        of_a = choose(e, a, [lane // 4 * 4 + k for lane in range(LANES)])
+        of_b = [choose(e, b, [(2 * (lane % 4) + column) * 4 + k for lane in range(LANES)]) for column in range(2)]
+        sums = [intrinsic(e, "fma", of_a, column, total) for column, total in zip(of_b, sums, strict=True)]
+    for target, value in zip(items(i.operands[0]), sums, strict=True):
+        e.write(target, to_bits(e, value, Kind("f64")))
 
 
 def accumulators(e: Lowering, registers: list[Value], kind: Kind) -> list[Value]:
@@ -237,6 +252,7 @@ OPS = (
     Op(
         "mma",
         (
+            "sync aligned m8n8k4 row col rn? f64 f64 f64 f64",
             "sync aligned m16n8k8|m16n8k16 row col f16|f32 f16 f16 f16|f32",
             "sync aligned m16n8k8|m16n8k16 row col f32 bf16 bf16 f32",
             "sync aligned m16n8k4|m16n8k8 row col f32 tf32 tf32 f32",

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from llvmlite import ir
 
-from kernelpath.simt.isa.values import Kind, Value
-from kernelpath.simt.layout import Access, Space
+from kernelpath.simt.isa.values import Kind, Value, items
+from kernelpath.simt.layout import Access, Space, Status
+from kernelpath.simt.lower.emitter import WINDOWS
 from kernelpath.simt.lower.vectors import I32, I64
 from kernelpath.simt.lower.warp import Lowering
-from kernelpath.simt.op import Op
-from kernelpath.simt.ptx import Group, Instruction, Operand
+from kernelpath.simt.op import Op, Place, registers
+from kernelpath.simt.ptx import Instruction, Operand
 from kernelpath.simt.run.records import CTA, LAUNCH
 
-__all__ = ["OPS", "items", "space_of", "without_hint"]
+__all__ = ["OPS", "space_of", "without_hint"]
 
 _SPACES = {"global": Space.GLOBAL, "shared": Space.SHARED, "local": Space.LOCAL}
 _SPACES |= {"const": Space.CONST, "param": Space.PARAM}
@@ -21,10 +22,6 @@ _SPACES |= {"const": Space.CONST, "param": Space.PARAM}
 def space_of(i: Instruction) -> Space:
     names = (modifier.split("::")[0] for modifier in i.modifiers)
     return next((_SPACES[name] for name in names if name in _SPACES), Space.GENERIC)
-
-
-def items(operand: Operand) -> tuple[Operand, ...]:
-    return operand.items if isinstance(operand, Group) else (operand,)
 
 
 def without_hint(i: Instruction) -> tuple[Operand, ...]:
@@ -36,8 +33,11 @@ def emit_ld(e: Lowering, i: Instruction) -> None:
     kind, space, targets = Kind(i.modifiers[-1]), space_of(i), items(i.operands[0])
     addresses = e.addresses(i.operands[1], space)
     size = kind.bits // 8
-    if space != Space.PARAM:
-        e.check(addresses, space, Access.LOAD, size * len(targets), len(targets))
+    if registers(i.operands[1:]) or space != Space.PARAM:
+        given, half = (size * len(targets), len(targets)), size == 4 and e.use.half
+        e.check(addresses, space, Access.LOAD, *given, wanted=e.wanted(), half=half, polls=e.use.polls)
+    if "acquire" in i.modifiers:
+        e.call("acquire")
     for part, target in enumerate(targets):
         value = e.gather(e.b.add(addresses, e.splat(part * size, 64)), kind.bits)
         e.write(target, value, signed=kind.is_signed)
@@ -48,7 +48,7 @@ def emit_st(e: Lowering, i: Instruction) -> None:
     addresses = e.addresses(i.operands[0], space)
     size = kind.bits // 8
     if "release" in i.modifiers:
-        e.call("fence")
+        e.call("fence", int("cta" not in i.modifiers))
     values = [e.read(source, kind.bits) for source in sources]
     for part, value in enumerate(values):
         e.put_row(2 * part, e.resize(value, 64))
@@ -63,7 +63,7 @@ def emit_cvta(e: Lowering, i: Instruction) -> None:
     value = e.read(i.operands[1], 64)
     if "to" not in i.modifiers:
         value = e.in_process(value, space)
-    elif space in (Space.SHARED, Space.LOCAL):
+    elif space in WINDOWS:
         value = e.b.sub(value, e.window(space))
     e.write(i.operands[0], value)
 
@@ -87,13 +87,17 @@ def emit_createpolicy(e: Lowering, i: Instruction) -> None:
 
 
 def emit_fence(e: Lowering, i: Instruction) -> None:
-    """membar and fence: what a thread block wrote before is published to the others."""
-    if "cta" not in i.modifiers:
-        e.call("fence")
+    """membar and fence: what the warp did before is released, beyond its block or within."""
+    e.call("fence", int("cta" not in i.modifiers))
+
+
+def emit_nanosleep(e: Lowering, i: Instruction) -> None:
+    """The other warps have their turn: this one waits for them."""
+    e.stop(Status.PREEMPTED, e.index + 1)
 
 
 def emit_nothing(e: Lowering, i: Instruction) -> None:
-    """Hints: prefetches, cache policies, pauses."""
+    """Hints: prefetches, cache policies."""
 
 
 _MEMORY = "CACHE? nc? EVICT1? EVICT2? HINT? PREFETCH? v2|v4? b8|u8|s8|BITS|INTEGER|FLOAT"
@@ -110,6 +114,6 @@ OPS = (
     Op("prefetch", ("global|local? L1|L2", "global EVICT2"), emit_nothing, results=0),
     Op("prefetchu", ("L1",), emit_nothing, results=0),
     Op("applypriority", ("global? EVICT2",), emit_nothing, results=0),
-    Op("nanosleep", ("u32",), emit_nothing, results=0),
+    Op("nanosleep", ("u32",), emit_nanosleep, place=Place.ALONE, results=0),
     Op("pmevent", ("mask?",), emit_nothing, results=0),
 )

@@ -15,7 +15,7 @@ from llvmlite import ir
 
 from kernelpath.simt.lower.constants import splat
 from kernelpath.simt.lower.emitter import Emitter
-from kernelpath.simt.ptx import SIZES, Instruction, Operand
+from kernelpath.simt.ptx import SIZES, Group, Instruction, Operand
 
 __all__ = [
     "F16",
@@ -27,6 +27,7 @@ __all__ = [
     "flush",
     "from_bits",
     "intrinsic",
+    "items",
     "lanewise",
     "like",
     "operand",
@@ -95,6 +96,11 @@ def lanewise(rule: Callable[..., Value]) -> Callable[[Emitter, Instruction], Non
         put(e, i.operands[0], result, kind)
 
     return emit
+
+
+def items(operand: Operand) -> tuple[Operand, ...]:
+    """The operands that stand in the place of one: ``{a, b}``, ``a|b``."""
+    return operand.items if isinstance(operand, Group) else (operand,)
 
 
 def operand(e: Emitter, source: Operand, kind: Kind) -> Value:

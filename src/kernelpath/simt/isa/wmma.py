@@ -14,8 +14,8 @@ from llvmlite import ir
 
 from kernelpath.simt.isa.collectives import require_lanes
 from kernelpath.simt.isa.matrix import array, count_to, element, multiply_add, spread
-from kernelpath.simt.isa.memory import items, space_of
-from kernelpath.simt.isa.values import Kind, Value, from_bits, to_bits
+from kernelpath.simt.isa.memory import space_of
+from kernelpath.simt.isa.values import Kind, Value, from_bits, items, to_bits
 from kernelpath.simt.layout import LANES, Access
 from kernelpath.simt.lower.vectors import I32
 from kernelpath.simt.lower.warp import Lowering

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import cached_property
 
 from kernelpath.simt.errors import Unsupported
 from kernelpath.simt.layout import SERVICES
@@ -21,6 +22,8 @@ from kernelpath.simt.ptx import (
 )
 
 __all__ = ["Inliner", "argument_register", "call_parts"]
+
+MOST_CALLS = 1000
 
 
 class Inliner:
@@ -66,22 +69,69 @@ class Inliner:
         callee, arguments, results = call_parts(call)
         if callee in SERVICES and call.guard is None:
             self.body.append(call)
+            if callee == "malloc":
+                slot = argument_register(results[0], 0)
+                self.registers[slot] = "b64"
+                self.body.append(Instruction("service_result", ("b64",), (Register(slot),), None, call.line))
             return
+        pointer = next((operand for operand in call.operands if isinstance(operand, Register)), None)
         function = self.module.functions.get(callee)
-        if function is None or callee in callers:
-            what = "recursion" if function else "a call of " + (callee or "a pointer")
+        if (function is None and pointer is None) or callee in callers:
+            what = "recursion" if function else "a call of " + callee
             raise Unsupported(f"{call.name} ({what})", self.module.file, call.line)
+        after = self._skipped(call) if call.guard is not None else ""
+        if function is not None:
+            self._inline(function, arguments, results, callers)
+        elif pointer is not None:
+            self._call_through(call, pointer, arguments, results, callers)
+        self.labels |= {after: len(self.body)} if after else {}
+
+    def _skipped(self, call: Instruction) -> str:
+        """Branch round a call that its guard forbids. Returns the label behind it."""
+        assert call.guard is not None
+        negated = call.guard.register if isinstance(call.guard, Not) else Not(call.guard)
+        after = f"after call {len(self.body)}"
+        self.body.append(Instruction("bra", (), (Symbol(after),), negated, call.line))
+        return after
+
+    def _call_through(
+        self, call: Instruction, pointer: Register, arguments: list[str], results: list[str], callers: tuple[str, ...]
+    ) -> None:
+        """A call of a pointer: of each function in turn whose address that may be."""
+        after, line = f"after calls {len(self.body)}", call.line
+        sizes = [self.variables[name].size for name in (*arguments, *results)]
+        for name in sorted(self.taken - set(callers)):
+            function = self.module.functions[name]
+            if [one.size for one in (*function.params, *function.results)] != sizes:
+                continue
+            if self.calls > MOST_CALLS:
+                raise Unsupported(f"{call.name} (so many calls through pointers)", self.module.file, line)
+            other, following = Register(f"%other{len(self.body)}"), f"next {len(self.body)}"
+            self.registers[other.name] = "pred"
+            self.body.append(Instruction("setp", ("ne", "u64"), (other, pointer, Symbol(name)), None, line))
+            self.body.append(Instruction("bra", (), (Symbol(following),), other, line))
+            self._inline(function, arguments, results, callers)
+            self.body.append(Instruction("bra", (), (Symbol(after),), None, line))
+            self.labels[following] = len(self.body)
+        self.body.append(Instruction("trap", (), (), None, line))
+        self.labels[after] = len(self.body)
+
+    @cached_property
+    def taken(self) -> set[str]:
+        """The functions whose address is taken."""
+        found = {target for variable in self.module.variables.values() for _, target in variable.pointers}
+        for function in self.module.functions.values():
+            for i in function.body:
+                found |= {operand.name for operand in i.operands if isinstance(operand, Symbol) and i.opcode != "call"}
+        return found & self.module.functions.keys()
+
+    def _inline(self, function: Function, arguments: list[str], results: list[str], callers: tuple[str, ...]) -> None:
         self.calls += 1
         own = (*function.registers, *function.variables, *function.labels, *function.tables)
         renamed = {name: f"{name}@call{self.calls}" for name in own}
         formal = (*function.params, *function.results)
         renamed |= {variable.name: name for variable, name in zip(formal, (*arguments, *results), strict=True)}
-        after = f"after call {self.calls}"
-        if call.guard is not None:
-            negated = call.guard.register if isinstance(call.guard, Not) else Not(call.guard)
-            self.body.append(Instruction("bra", (), (Symbol(after),), negated, call.line))
         self.expand(function, renamed, callers)
-        self.labels[after] = len(self.body)
 
     def _arguments_in_registers(self, instruction: Instruction) -> list[Instruction]:
         """Arguments of calls are given registers: a load or store of one becomes a mov."""

@@ -9,15 +9,19 @@ from kernelpath.simt.lower.registers import Registers
 from kernelpath.simt.lower.vectors import I1, I32, I64, POINTER
 from kernelpath.simt.lowered import Check, Site
 from kernelpath.simt.ptx import Address, Operand, Symbol
+from kernelpath.simt.run.races import STRONG, VOLATILE
 from kernelpath.simt.run.records import CTA, LAUNCH, WARP, field_offset
 
-__all__ = ["Emitter"]
+__all__ = ["WINDOWS", "Emitter"]
+
+WINDOWS = (Space.PARAM, Space.SHARED, Space.LOCAL)
+"""Spaces whose addresses are offsets."""
 
 
 class Emitter(Registers):
     """Emits instructions. ``first_site`` is the number of the first access of the code that is emitted."""
 
-    first_site: ir.Value
+    first_site: ir.Value = I64(0)
 
     def first_active(self) -> ir.Value:
         """The least active lane."""
@@ -38,11 +42,13 @@ class Emitter(Registers):
         return self.in_process(value, space)
 
     def in_process(self, value: ir.Value, space: Space) -> ir.Value:
-        """Turn an address of the shared or local window into a generic one, which is an address of this process."""
-        return self.b.add(value, self.window(space)) if space in (Space.SHARED, Space.LOCAL) else value
+        """Turn an address of a window into a generic one, which is an address of this process."""
+        return self.b.add(value, self.window(space)) if space in WINDOWS else value
 
     def window(self, space: Space) -> ir.Value:
-        """Where the shared window, or each lane's local window, begins."""
+        """Where the parameters, the shared window, or each lane's local window begin."""
+        if space == Space.PARAM:
+            return self.broadcast(self.load_field(self.launch, LAUNCH, "params", I64))
         if space == Space.SHARED:
             return self.broadcast(self.load_field(self.cta, CTA, "shared", I64))
         base = self.broadcast(self.load_field(self.cta, CTA, "local", I64))
@@ -59,19 +65,27 @@ class Emitter(Registers):
         nbytes: int,
         parts: int = 1,
         touched: ir.Value | None = None,
+        wanted: ir.Value | None = None,
+        half: bool = False,
+        polls: bool = False,
     ) -> None:
         """Have an access checked and counted; leaves the launch where it is at fault.
 
-        ``touched`` has the bytes of each lane, where they are not all of the ``nbytes``.
+        ``touched`` has the bytes of each lane, where they are not all of the ``nbytes``; ``wanted`` the lanes that use
+        what they load; of a ``half`` one half alone need be allowed; whether it ``polls`` in a loop.
         """
         if touched is not None:
             self.put_row(0, self.resize(touched, 64))
+        if wanted is not None:
+            self.store_field(self.warp, WARP, "wanted", self.as_bits(wanted))
         self.b.store(addresses, self.at(self.warp, field_offset(WARP, "addresses")), align=64)
-        strong = not {"volatile", "relaxed", "acquire", "release", "acq_rel"}.isdisjoint(self.instruction.modifiers)
+        modifiers = {"relaxed", "acquire", "release", "acq_rel", "test_wait"}.intersection(self.instruction.modifiers)
+        strong = STRONG if modifiers or polls else VOLATILE if "volatile" in self.instruction.modifiers else 0
         site = Site(space, access, nbytes, parts, strong, self.instruction.line, self.instruction.name)
         number = self.b.add(self.first_site, I64(len(self.out.sites)))
         self.out.sites.append(site)
-        self.call("access", number, (space, access, nbytes, parts, strong, touched is not None))
+        constants = space, access, nbytes, parts, strong, touched is not None, wanted is not None, half
+        self.call("access", number, constants)
 
     def call(self, function: str, argument: int | ir.Value = 0, constants: tuple[int, ...] = ()) -> None:
         """Call a check with the active lanes; a result other than 0 is a fault."""

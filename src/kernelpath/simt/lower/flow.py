@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from kernelpath.simt.errors import Unsupported
 from kernelpath.simt.lower.calls import Inliner
-from kernelpath.simt.op import Op, Place
-from kernelpath.simt.ptx import Function, Instruction, Module, Symbol, Variable
+from kernelpath.simt.op import Lanes, Op, Place
+from kernelpath.simt.ptx import Function, Instruction, Module, Operand, Register, Symbol, Variable
 
-__all__ = ["Block", "Flow", "Ops", "analyse"]
+__all__ = ["Block", "Flow", "Ops", "analyse", "dominators", "predecessors", "reached"]
 
 Ops = Mapping[str, Op[Any]]
+_TEXTURES = ("tex", "tld4", "txq", "suld", "sust", "sured", "suq", "istypep")
 
 
 @dataclass
@@ -54,7 +55,8 @@ def analyse(module: Module, kernel: Function, ops: Ops, capability: int) -> Flow
     for instruction in flat.body:
         op = ops.get(instruction.opcode)
         if op is None or op.since > capability or not op.accepts(instruction):
-            raise Unsupported(instruction.name, module.file, instruction.line)
+            advice = " (textures and surfaces: load from a pointer)" * (instruction.opcode in _TEXTURES)
+            raise Unsupported(instruction.name + advice, module.file, instruction.line)
         if missing := set(_branches_to(instruction, flat.tables)) - flat.labels.keys():
             raise ValueError(f"line {instruction.line}: no label {missing.pop()}")
     starts = _block_starts(flat.body, flat.labels, flat.tables, ops)
@@ -71,6 +73,66 @@ def analyse(module: Module, kernel: Function, ops: Ops, capability: int) -> Flow
     return Flow(blocks, flat.registers, flat.variables, targets, flat.tables)
 
 
+def reached(blocks: Sequence[Block], starts: Iterable[int]) -> set[int]:
+    """The blocks that some others lead to, in one step or more."""
+    found: set[int] = set()
+    waiting = list(starts)
+    while waiting:
+        for successor in blocks[waiting.pop()].successors:
+            if successor not in found:
+                found.add(successor)
+                waiting.append(successor)
+    return found
+
+
+def predecessors(blocks: Sequence[Block]) -> list[list[int]]:
+    """The blocks that lead to each block in one step."""
+    found: list[list[int]] = [[] for _ in blocks]
+    for number, block in enumerate(blocks):
+        for successor in set(block.successors):
+            found[successor].append(number)
+    return found
+
+
+def dominators(blocks: Sequence[Block]) -> list[int]:
+    """For each block the nearest that every way to it passes; Cooper, Harvey and Kennedy's algorithm."""
+    nearest: list[int] = [-1] * len(blocks)
+    nearest[0] = 0
+    order, before = _order(blocks), predecessors(blocks)
+    rank = {block: number for number, block in enumerate(order)}
+    changed = True
+    while changed:
+        changed = False
+        for block in order[1:]:
+            common, *others = [one for one in before[block] if nearest[one] >= 0]
+            for other in others:
+                while common != other:
+                    if rank[common] > rank[other]:
+                        common = nearest[common]
+                    else:
+                        other = nearest[other]
+            changed |= nearest[block] != common
+            nearest[block] = common
+    return [max(block, 0) for block in nearest]
+
+
+def _order(blocks: Sequence[Block]) -> list[int]:
+    """The blocks that can be reached, each before its successors but for loops."""
+    order: list[int] = []
+    seen = {0}
+    stack = [(0, iter(blocks[0].successors))]
+    while stack:
+        block, successors = stack[-1]
+        following = next((one for one in successors if one not in seen), None)
+        if following is None:
+            order.append(block)
+            stack.pop()
+        else:
+            seen.add(following)
+            stack.append((following, iter(blocks[following].successors)))
+    return order[::-1]
+
+
 def _branches_to(i: Instruction, tables: dict[str, tuple[str, ...]]) -> tuple[str, ...]:
     """The labels that an instruction may branch to."""
     if i.opcode not in ("bra", "brx"):
@@ -84,15 +146,20 @@ def _branches_to(i: Instruction, tables: dict[str, tuple[str, ...]]) -> tuple[st
 def _block_starts(
     body: list[Instruction], labels: dict[str, int], tables: dict[str, tuple[str, ...]], ops: Ops
 ) -> list[int]:
-    """Where blocks begin. The first of a run of collective instructions begins one: lanes can wait there."""
+    """Where blocks begin. Lanes can wait there, so collective instructions do; a run for the same lanes begins one."""
     starts = {0} | {labels[name] for i in body for name in _branches_to(i, tables)}
-    together = False
+    together: Lanes | Operand = Lanes.NONE
     for index, instruction in enumerate(body):
-        together &= index not in starts
         op = ops[instruction.opcode]
-        if op.place is Place.ALONE or (op.is_collective and not together):
+        if index in starts:
+            together = Lanes.NONE
+        lanes = op.lanes(instruction)
+        if op.place is Place.ALONE or lanes not in (Lanes.NONE, together):
             starts.add(index)
-        together |= op.is_collective
+        if lanes is not Lanes.NONE:
+            together = lanes
+        if isinstance(together, Register) and together.name in op.written(instruction):
+            together = Lanes.NONE
         if op.place is not Place.ANYWHERE:
             starts.add(index + 1)
     return sorted(start for start in starts if start < len(body))

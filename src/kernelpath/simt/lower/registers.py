@@ -8,17 +8,30 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Mapping
+from types import MappingProxyType
 from typing import NamedTuple
 
 from llvmlite import ir
 
 from kernelpath.simt.errors import Unsupported
-from kernelpath.simt.layout import LANES
+from kernelpath.simt.layout import LANES, RESERVED
 from kernelpath.simt.lower.flow import Flow
 from kernelpath.simt.lower.slots import CARRY, place_registers
 from kernelpath.simt.lower.vectors import I8, I32, I64, POINTER, Vectors
 from kernelpath.simt.lowered import Lowered, parameter_offsets
-from kernelpath.simt.ptx import SIZES, Function, Immediate, Instruction, Module, Not, Operand, Register, Symbol
+from kernelpath.simt.op import registers
+from kernelpath.simt.ptx import (
+    SIZES,
+    Function,
+    Immediate,
+    Instruction,
+    Module,
+    Not,
+    Operand,
+    Register,
+    Symbol,
+    Variable,
+)
 from kernelpath.simt.run.records import CTA, LAUNCH, WARP, field_offset
 
 __all__ = ["Passed", "Registers"]
@@ -55,7 +68,7 @@ class Registers(Vectors):
         self.slots: Mapping[str, int | ir.Value]
         self.slots, warp_bytes = place_registers(flow, -(-WARP.itemsize // 64) * 64)
         self.params = {parameter.name: offset for parameter, offset in parameter_offsets(kernel)}
-        self.shared, shared_bytes = self._place("shared")
+        self.shared, shared_bytes = self._place("shared", self._reserved())
         self.local, local_bytes = self._place("local")
         self.out = Lowered("", warp_bytes, shared_bytes, local_bytes, self.shared)
         self.values: dict[str, ir.Value] = {}
@@ -135,9 +148,14 @@ class Registers(Vectors):
         place = self.slots[name]
         return self.b.gep(self.warp, [I64(place) if isinstance(place, int) else place], source_etype=I8)
 
-    def _place(self, space: str) -> tuple[dict[str, range], int]:
+    def _reserved(self) -> dict[str, Variable]:
+        """Shared memory that the system keeps for cooperative groups, where a kernel asks for it."""
+        asked = any(f"%{RESERVED}" in registers(i.operands) for block in self.flow.blocks for i in block.instructions)
+        return {RESERVED: Variable(RESERVED, "shared", "b8", 1024, 128)} if asked else {}
+
+    def _place(self, space: str, more: Mapping[str, Variable] = MappingProxyType({})) -> tuple[dict[str, range], int]:
         """The bytes of each variable of a space, and of all of them."""
-        declared = {**self.module.variables, **self.flow.variables}.items()
+        declared = {**self.module.variables, **self.flow.variables, **more}.items()
         ours = [(name, variable) for name, variable in declared if variable.space == space]
         spans, end = {}, 0
         for name, variable in sorted(ours, key=lambda item: item[1].size == 0):
@@ -147,14 +165,15 @@ class Registers(Vectors):
         return spans, end
 
     def _symbol(self, name: str) -> ir.Value:
-        """Address of a variable: an offset in the shared and local windows, a real address elsewhere."""
+        """Address of a variable or parameter: an offset in its window, a real address of global and constant memory."""
         if name in self.shared:
             return self.splat(self.shared[name].start, 64)
         if name in self.local:
             return self.splat(self.local[name].start, 64)
         if name in self.params:
-            base = self.load_field(self.launch, LAUNCH, "params", I64)
-            return self.broadcast(self.b.add(base, I64(self.params[name])))
+            return self.splat(self.params[name], 64)
+        if name in self.module.functions:
+            return self.splat(self.module.code_address(name), 64)
         if name not in self.module.variables:
             raise self.unsupported(name)
         if name not in self.out.symbols:
@@ -183,9 +202,11 @@ class Registers(Vectors):
             return self.broadcast(self.b.add(self.b.sub(end, left), self.b.zext(self.here[1], I64)))
         if stem in ("smid", "gridid", "nsmid", "clusterid", "cluster_ctaid", "cluster_ctarank"):
             return self.splat(int(stem == "nsmid"), 32)
+        if stem == RESERVED:
+            return self.splat(self.shared[RESERVED].start, 32)
         if stem in ("dynamic_smem_size", "total_smem_size"):
             return self.broadcast(self.load_field(self.launch, LAUNCH, _SHARED_SIZES[stem], I32))
-        raise self.unsupported(name)
+        raise self.unsupported(name + " (a barrier of the whole grid: blocks run one by one here)" * ("envreg" in stem))
 
 
 _SHARED_SIZES = {"dynamic_smem_size": "dynamic_bytes", "total_smem_size": "shared_bytes"}

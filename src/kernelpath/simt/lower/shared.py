@@ -17,8 +17,9 @@ from llvmlite import ir
 from llvmlite.ir.values import FormattedConstant
 
 from kernelpath.simt.layout import Status
-from kernelpath.simt.lower.emitter import Emitter
+from kernelpath.simt.lower.demand import Place
 from kernelpath.simt.lower.flow import Flow, Ops
+from kernelpath.simt.lower.loads import Loads, Use
 from kernelpath.simt.lower.registers import Passed
 from kernelpath.simt.lower.slots import CARRY
 from kernelpath.simt.lower.vectors import I8, I32, I64, POINTER
@@ -41,26 +42,27 @@ class Form:
     carried: bool
 
 
-class Shared(Emitter):
+class Shared(Loads):
     """Emits instructions as rows of numbers, and the functions that are given them."""
 
     index: int
 
     def __init__(self, module: Module, kernel: Function, flow: Flow, ops: Ops) -> None:
-        super().__init__(module, kernel, flow)
-        self.ops = ops
-        self.forms: dict[tuple[Instruction, bool], Form] = {}
+        super().__init__(module, kernel, flow, ops)
+        self.forms: dict[tuple[Instruction, Use, bool], Form] = {}
         self.kept: dict[Callable[..., ir.Value | None], ir.Function] = {}
         self.numbers: list[str] = []
         self.rows = ir.GlobalVariable(self.unit, I64, "rows")
 
     def emit_shared(self, instructions: Sequence[Instruction]) -> None:
         """Run the first instructions of a block."""
-        if not instructions:
-            return
         start, self.carried = len(self.numbers), False
+        for instruction in self.demands.early if self.index == 0 else ():
+            self._append_row(instruction, 0, Use())
         for position, instruction in enumerate(instructions):
-            self._append_row(instruction, position)
+            self._append_row(instruction, position, self.use_of(Place(self.index, position)))
+        if start == len(self.numbers):
+            return
         ends = [self.at(self.rows, WORD * place) for place in (start, len(self.numbers))]
         status = self.call_kept(I64, [self.launch, self.cta, self.warp, self.mask_bits, *ends], emit_steps)
         with self.b.if_then(self.b.icmp_unsigned("!=", status, I64(Status.READY)), likely=False):
@@ -77,15 +79,16 @@ class Shared(Emitter):
         """Emit one instruction here."""
         raise NotImplementedError
 
-    def _append_row(self, instruction: Instruction, position: int) -> None:
+    def _append_row(self, instruction: Instruction, position: int, use: Use) -> None:
         row = Row(self.registers, self.ops[instruction.opcode].passes)
         operands = tuple(map(row.general, instruction.operands))
         guard = row.general(instruction.guard) if instruction.guard else None
         general = Instruction(instruction.opcode, instruction.modifiers, operands, guard)  # type: ignore[arg-type]
-        form = self.forms.get((general, self.carried))
+        use = replace(use, wanted=row.general(use.wanted) if use.wanted else None)  # type: ignore[arg-type]
+        form = self.forms.get((general, use, self.carried))
         if form is None:
-            form = self._emit_form(replace(general, line=instruction.line), row)
-            self.forms[general, self.carried] = form
+            form = self._emit_form(replace(general, line=instruction.line), use, row)
+            self.forms[general, use, self.carried] = form
         given = [*(self.slots[name] for name in row.names), *row.constants]
         place = (WORD * (GIVEN + len(given)), len(self.out.sites), self.index, position)
         self.numbers.append(f"i64 ptrtoint (ptr @{form.symbol} to i64)")
@@ -93,7 +96,7 @@ class Shared(Emitter):
         self.out.sites += [replace(site, line=instruction.line) for site in form.sites]
         self.carried = form.carried
 
-    def _emit_form(self, general: Instruction, row: Row) -> Form:
+    def _emit_form(self, general: Instruction, use: Use, row: Row) -> Form:
         """The function of a form, emitted for an instruction whose registers and constants are those of ``row``."""
         e, function = self._apart(FORM)
         e.launch, e.cta, e.warp, e.mask_bits, numbers = function.args
@@ -108,7 +111,7 @@ class Shared(Emitter):
         e.registers[CARRY.name] = "pred"
         e.passed = words[GIVEN + len(row.names) :]
         e.values, e.written, e.mask_lanes = {}, set(), e.as_lanes(e.mask_bits)
-        e.out = replace(self.out, sites=[])
+        e.out, e.use = replace(self.out, sites=[]), use
         e.emit(general)
         e.save()
         e.b.ret(I64(Status.READY))

@@ -18,7 +18,7 @@ from kernelpath.simt.lower.shared import Shared
 from kernelpath.simt.lower.vectors import I32, I64, POINTER
 from kernelpath.simt.lowered import Lowered
 from kernelpath.simt.op import Lanes, Place
-from kernelpath.simt.ptx import Function, Instruction, Module
+from kernelpath.simt.ptx import Function, Instruction, Module, Register
 from kernelpath.simt.run.records import LAUNCH, WARP, field_offset
 from kernelpath.simt.target import Target
 
@@ -37,6 +37,9 @@ class Lowering(Shared):
 
     def __init__(self, module: Module, kernel: Function, ops: Ops, target: Target) -> None:
         super().__init__(module, kernel, flow.analyse(module, kernel, ops, target.capability), ops)
+        self.behind_barriers = flow.reached(
+            self.flow.blocks, [n for n, block in enumerate(self.flow.blocks) if _is_barrier(block.instructions[0])]
+        )
         self.dispatch = self.function.append_basic_block("dispatch")
         self.heads = [self.function.append_basic_block(f"block{index}") for index in range(len(self.flow.blocks))]
 
@@ -70,7 +73,7 @@ class Lowering(Shared):
     def _emit_block(self, index: int, block: Block) -> None:
         b = self.b
         b.position_at_end(self.heads[index])
-        self.values, self.index, self.here = {}, index, (I32(index), I32(0))
+        self.values, self.block, self.index, self.here = {}, block, index, (I32(index), I32(0))
         self.instruction = block.instructions[0]
         self._use_mask()
         if block.loop:
@@ -121,13 +124,14 @@ class Lowering(Shared):
 
     def _wait_for_lanes(self, instruction: Instruction) -> None:
         """Where the block begins with a collective instruction, wait until all lanes that it names are here."""
+        b, lanes = self.b, self.ops[instruction.opcode].lanes(instruction)
+        alike = self._take_group(lanes) if isinstance(lanes, Register) else I32(-1)
         needed = self.lanes_needed(instruction)
         if needed is None:
             return
-        b = self.b
         with b.if_then(b.icmp_unsigned("!=", needed, self.mask_bits), likely=False):
             waiting = self.call_kept(I32, [self.warp, I32(self.index + WAITING)], emit_waiting)
-            here = b.or_(self.mask_bits, waiting)
+            here = b.or_(self.mask_bits, b.and_(waiting, alike))
             with b.if_else(b.icmp_unsigned("==", here, needed)) as (complete, incomplete):
                 with complete:
                     self.store_field(self.warp, WARP, "mask", here)
@@ -141,6 +145,17 @@ class Lowering(Shared):
                     b.branch(self.dispatch)
         self.values = {}
         self._use_mask()
+
+    def _take_group(self, masks: Register) -> ir.Value:
+        """Lanes whose masks differ run an instruction one group after another. Returns those with the first's mask."""
+        b, value = self.b, self.read(masks, 32)
+        alike = self.as_bits(b.icmp_unsigned("==", value, self.broadcast(self.first_lane(value))))
+        group = b.and_(self.mask_bits, alike)
+        with b.if_then(b.icmp_unsigned("!=", group, self.mask_bits), likely=False):
+            self._send(self.mask_bits, self.index)
+            self.store_field(self.warp, WARP, "mask", group)
+        self._use_mask()
+        return alike
 
     def leave(self, target: int) -> None:
         """End the block: all its lanes go to block ``target``."""
@@ -173,6 +188,10 @@ class Lowering(Shared):
     def exit(self) -> None:
         """Active lanes leave the kernel; the block's other lanes go on."""
         self.save()
+        if len(self.block.instructions) > 1 and self.index in self.behind_barriers:
+            here = self.b.icmp_unsigned("!=", self.as_bits(self.active), I32(0))
+            with self.b.if_then(here):
+                self.store_field(self.warp, WARP, "left_behind", I32(1))
         self._send(self.mask_bits, self.pc(self.index + 1))
         self._leave_kernel(self.as_bits(self.active))
         self.b.branch(self.dispatch)
@@ -255,3 +274,8 @@ def emit_send(e: Lowering, warp: ir.Value, lanes: ir.Value, pc: ir.Value) -> Non
     """Set the program counters of ``lanes``."""
     merged = e.b.select(e.as_lanes(lanes), e.broadcast(pc), e.load_pcs(warp))
     e.b.store(merged, e.at(warp, field_offset(WARP, "pcs")), align=64)
+
+
+def _is_barrier(i: Instruction) -> bool:
+    """Whether an instruction is a barrier of the whole block."""
+    return i.opcode in ("bar", "barrier") and "warp" not in i.modifiers

@@ -22,36 +22,46 @@ def arrive(grid: Grid, cta: Cta, warp: int) -> None:
 def open_barrier(grid: Grid, cta: Cta, faults: Faults) -> None:
     """No warp can run: let those go on whose barrier is complete. Raises Fault where none is."""
     waiting = np.flatnonzero(cta.warps["status"] == Status.BARRIER).tolist()
-    here = _complete(cta, waiting, faults) if waiting else []
+    here = _complete(grid, cta, waiting, faults) if waiting else []
     faults.raise_suspect()
     _meet(grid, cta, here, cta.arrivals.pop(int(cta.warps[here[0]]["barrier"]), {}))
     cta.warps["barrier_value"][here] = _reduced(grid, cta, here)
     cta.warps["status"][here] = Status.READY
 
 
-def _complete(cta: Cta, waiting: list[int], faults: Faults) -> list[int]:
-    """The warps of a barrier that all its threads have reached."""
-    for barrier in sorted({int(cta.warps[warp]["barrier"]) for warp in waiting}):
+def _complete(grid: Grid, cta: Cta, waiting: list[int], faults: Faults) -> list[int]:
+    """The warps of a barrier that all its threads have reached: one with a count, where there are both."""
+    barriers = {int(cta.warps[warp]["barrier"]): not cta.warps[warp]["barrier_threads"] for warp in waiting}
+    for barrier in sorted(barriers, key=lambda barrier: (barriers[barrier], barrier)):
         here = [warp for warp in waiting if cta.warps[warp]["barrier"] == barrier]
         arrived = cta.arrivals.get(barrier, {})
         expected = int(cta.warps[here[0]]["barrier_threads"])
         if not expected:
-            _require_all(cta, here, faults)
+            _require_all(grid, cta, here, faults)
         if not expected or LANES * (len(here) + len(arrived)) >= expected:
             return here
     raise faults.barrier(waiting[0], "waits at a barrier that too few threads of its block reach")
 
 
-def _require_all(cta: Cta, here: list[int], faults: Faults) -> None:
-    """A barrier without a count is for the whole block, at one place in the source."""
+def _require_all(grid: Grid, cta: Cta, here: list[int], faults: Faults) -> None:
+    """A barrier without a count is for the whole block, at one place in the source.
+
+    A GPU does not wait for warps that have left. They may leave before it, which the guide does not promise to work,
+    but not behind it.
+    """
     warps = cta.warps
     gone = warps["threads"] & ~warps["live"]
+    block = int(warps[here[0]]["barrier_block"])
+    skipped = (gone != 0) & ((warps["live"] != 0) | (warps["left_behind"] != 0))
+    if skipped.any():
+        warp = int(skipped.argmax())
+        raise faults.skipped_barrier(block, warp, int(gone[warp]))
     if gone.any():
-        warp = int(gone.argmax())
-        raise faults.skipped_barrier(int(warps[here[0]]["barrier_block"]), warp, int(gone[warp]))
+        warp = int((gone != 0).argmax())
+        grid.warn(faults.skipped_barrier(block, warp, int(gone[warp])))
     places = [int(warps[warp]["barrier_block"]) for warp in here]
-    if len(here) < len(warps) or len(set(places)) > 1:
-        absent = (warp for warp in range(len(warps)) if warp not in here)
+    if len(here) < (warps["live"] != 0).sum() or len(set(places)) > 1:
+        absent = (warp for warp in range(len(warps)) if warp not in here and warps["live"][warp])
         raise faults.other_barrier(here[0], next(absent, here[places.index(max(places))]))
 
 
@@ -59,6 +69,8 @@ def _meet(grid: Grid, cta: Cta, here: list[int], arrived: dict[int, int]) -> Non
     """All that the warps did before the barrier is now known to those that waited at it."""
     time = grid.get("time") + 1
     grid.set(time=time)
+    if len(here) == len(cta.warps):
+        cta.set(met=time)
     everyone = [*here, *arrived]
     cta.known[here] = cta.known[everyone].max(axis=0)
     cta.known[np.ix_(here, here)] = time

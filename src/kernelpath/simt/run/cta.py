@@ -34,7 +34,8 @@ class Cta(Records):
         self.set(warp_count=count, warp_stride=stride)
         copies = any(check.function == "copy_async" for check in lowered.checks)
         self.known = np.zeros((WARPS, WARPS), np.int64)
-        self.point(known=self.known, copies=np.zeros(count * COPIES * copies, COPY))
+        order = {name: np.zeros((WARPS, WARPS), np.int64) for name in ("released", "seen")}
+        self.point(**order, known=self.known, copies=np.zeros(count * COPIES * copies, COPY))
 
     def _make_warps(self, block: Dim, threads: int, count: int, stride: int) -> npt.NDArray[np.void]:
         self.point(warps=aligned(count * stride))

@@ -58,7 +58,7 @@ def _deal_with(grid: Grid, cta: Cta, warp: int, faults: Faults) -> None:
 
 
 def _serve(grid: Grid, cta: Cta, warp: int, faults: Faults) -> None:
-    """printf and assert, for each lane that calls them."""
+    """printf, assert, malloc and free, for each lane that calls them."""
     record = cta.warps[warp]
     service, mask = SERVICES[int(record["barrier"])], int(record["mask"])
     rows = np.ascontiguousarray(record["operands"][:8]).view(np.uint32).reshape(4, 2 * LANES).view(np.uint64)
@@ -66,6 +66,13 @@ def _serve(grid: Grid, cta: Cta, warp: int, faults: Faults) -> None:
         first, second, third = (int(rows[row, lane]) for row in range(3))
         if service == "vprintf":
             grid.printed.append(formatted(first, second))
+            continue
+        if service == "free":
+            grid.free(first)
+            continue
+        if service == "malloc":
+            rows[0, lane] = grid.allocate(first)
+            record["operands"][:2] = rows[0].view(np.uint32).reshape(2, LANES)
             continue
         faults.raise_suspect()
         text = f"fails the assertion {c_string(first)!r} of {c_string(second)}, line {third & 0xFFFFFFFF}"

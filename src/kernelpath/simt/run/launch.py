@@ -9,7 +9,8 @@ import numpy as np
 import numpy.typing as npt
 
 from kernelpath.simt.counters import AccessSample
-from kernelpath.simt.layout import LANES, Space
+from kernelpath.simt.errors import Fault
+from kernelpath.simt.layout import LANES, RESERVED, Space
 from kernelpath.simt.lowered import Lowered, Site
 from kernelpath.simt.ptx import Module
 from kernelpath.simt.run import complaints
@@ -20,6 +21,8 @@ from kernelpath.simt.run.races import ENTRY, LOW, SITE, THREAD
 from kernelpath.simt.run.records import COUNTS, LAUNCH, SAMPLE
 
 __all__ = ["Author", "Grid", "place_statics"]
+
+HEAP = 8 << 20  # bytes that kernels may ask for, unless cudaDeviceSetLimit says otherwise
 
 
 @dataclass(frozen=True)
@@ -56,10 +59,13 @@ class Grid(Records):
         self.module, self.name, self.lowered, self.memory = module, name, lowered, memory
         self.grid, self.block = grid, block
         self.printed: list[str] = []
+        self.warnings: set[str] = set()
+        self.heap: dict[int, npt.NDArray[np.uint8]] = {}
         self.counts = np.zeros(len(lowered.sites) + 1, COUNTS)
         self.samples = np.zeros(len(lowered.sites) + 1, SAMPLE)
         self.block_counts = np.zeros((len(lowered.blocks), 3), np.int64)
         params = np.frombuffer(arguments.ljust(16, b"\0"), np.uint8)
+        self.set(param_bytes=len(arguments))
         self.point(params=params, blocks=self.block_counts, counts=self.counts, samples=self.samples)
         self._set_extents(shared)
         self.set(reverse=reverse)
@@ -70,8 +76,11 @@ class Grid(Records):
         threads, blocks = (x * y * z for x, y, z in (self.block, self.grid))
         for axis, extent, count in zip("xyz", self.block, self.grid, strict=True):
             self.set(**{f"ntid_{axis}": extent, f"nctaid_{axis}": count})
+        reserved = self.lowered.shared.get(RESERVED, range(0))
         self.set(
             block_count=blocks,
+            reserved=reserved.start,
+            reserved_bytes=len(reserved),
             dynamic_bytes=dynamic,
             shared_bytes=self.lowered.shared_bytes + dynamic,
             shared_granule=self._granule(Space.SHARED),
@@ -96,10 +105,41 @@ class Grid(Records):
         ]
         granule = self._granule(Space.GLOBAL)
         self.shadows = [self.memory.shadow(buffer, granule) for buffer in disjoint([*buffers, *own])]
-        rows = table(self.shadows)
+        self._set_buffers()
         symbols = [statics[name].ctypes.data for name in self.lowered.symbols]
-        self.point(buffers=rows, symbols=np.array([*symbols, 0], np.int64))
+        self.point(symbols=np.array([*symbols, 0], np.int64))
+
+    def _set_buffers(self) -> None:
+        rows = table(self.shadows)
+        self.point(buffers=rows)
         self.set(buffer_count=len(rows))
+
+    def allocate(self, nbytes: int) -> int:
+        """Memory for a kernel that asks for some: its address, or 0 where the heap is full."""
+        if not 0 < nbytes <= HEAP - sum(memory.size for memory in self.heap.values()):
+            return 0
+        memory = aligned(nbytes)[:nbytes]
+        address = int(memory.ctypes.data)
+        self.heap[address] = memory
+        buffer = Buffer("memory from malloc", address, nbytes, 1, initialised=False, dtype="bytes")
+        self.shadows.append(self.memory.shadow(buffer, self._granule(Space.GLOBAL)))
+        self.shadows.sort(key=lambda shadow: shadow.buffer.address)
+        self._set_buffers()
+        return address
+
+    def free(self, address: int) -> None:
+        """Give memory of the heap back; an address that is none of it changes nothing."""
+        if self.heap.pop(address, None) is not None:
+            self.memory.forget(address, 1)
+            self.shadows = [shadow for shadow in self.shadows if shadow.buffer.address != address]
+            self._set_buffers()
+
+    def warn(self, fault: Fault) -> None:
+        """Tell once, with what the kernel prints, of what works on a GPU and is not promised to."""
+        text = f"{fault.file}({fault.line}): warning: {fault.message}\n"
+        if text not in self.warnings:
+            self.warnings.add(text)
+            self.printed.append(text)
 
     # What it did
 
@@ -165,6 +205,7 @@ def place_statics(module: Module) -> dict[str, npt.NDArray[np.uint8]]:
         initial = variable.initial or b""
         statics[name][: len(initial)] = np.frombuffer(initial, np.uint8)
         for offset, target in variable.pointers:
-            address = np.array([statics[target].ctypes.data], np.int64)
+            start = module.code_address(target) if target in module.functions else statics[target].ctypes.data
+            address = np.array([start], np.int64)
             statics[name][offset : offset + 8] = address.view(np.uint8)
     return statics

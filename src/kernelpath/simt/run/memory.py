@@ -50,12 +50,14 @@ def access(
     parts: int,
     strong: int,
     partial: int,
+    drops: int,
+    half: int,
 ) -> int:
     """Check and count one access of a warp, by the instruction that has this number.
 
     The others are known when a kernel is compiled: the space that the instruction names, the kind of access, its bytes
-    in a lane, the parts that they come in, whether it is volatile or atomic with others, and whether the first row of
-    operands has the bytes that each lane touches, for there are fewer.
+    in a lane, the parts that they come in, whether it is strong, whether the first row of operands has the bytes that
+    each lane touches, for there are fewer, whether some lanes drop what they load, and whether one half will do.
     """
     if mask == 0:
         return 0
@@ -78,38 +80,51 @@ def access(
             elif space == Space.LOCAL:
                 start, extent, since = local_of(launch, cta, warp, lane), launch.local_bytes, 0
                 state, history, granule = cta.local_state + start - cta.local, 0, 0
+            elif space == Space.PARAM:
+                start, extent, since, state, history, granule = launch.params, launch.param_bytes, 0, 0, 0, 0
             else:
                 buffer = find(launch, buffer, address)
                 span = BufferRecord(buffer)
                 start, extent, since = span.start, span.bytes, launch.launch_began
                 state, history, granule = span.state, span.history, span.granule
             offset = address - start
+            if half:
+                touched = size
+                if offset + size // 2 == extent and keeps(warp, kind, lane, 16):
+                    touched = size // 2
+                elif offset + size > extent and space != Space.SHARED:
+                    buffer = find(launch, buffer, address + size // 2)
+                    span = BufferRecord(buffer)
+                    if span.start == address + size // 2 and keeps(warp, kind, lane, 0):
+                        offset, extent, touched = 0, span.bytes, size // 2
+                        state, history, granule = span.state, span.history, span.granule
             if offset < 0 or offset + touched > extent:
                 return fault(launch, warp, OUT_OF_BOUNDS, number, lane, address)
             if address & (size - 1):
                 return fault(launch, warp, MISALIGNED, number, lane, address)
-            written = initialised(state + offset, touched, kind)
-            if not written and space != Space.SHARED:
-                return fault(launch, warp, UNINITIALIZED, number, lane, address)
-            if cta.suspect_address and kind == Access.STORE:
-                look_for_writer(launch, cta, warp, number, lane, address, touched)
-            if history:
-                for place in range(offset >> granule, (offset + touched - 1 >> granule) + 1):
-                    entry = history + ENTRY * place
-                    races = check(launch, cta, since, entry, warp.index, lane, number, kind, strong)
-                    if races and not harmless(launch, cta, warp, kind, size, parts, mask, lane):
-                        suspect(launch, cta, warp, RACE, number, lane, address, touched)
-            if not written:
-                suspect(launch, cta, warp, UNINITIALIZED, number, lane, address, touched)
+            if state and (not drops or warp.wanted >> lane & 1):
+                written = initialised(state + offset, touched, kind)
+                if not written and space != Space.SHARED:
+                    return fault(launch, warp, UNINITIALIZED, number, lane, address)
+                if cta.suspect_address and kind == Access.STORE:
+                    look_for_writer(launch, cta, warp, number, lane, address, touched)
+                if history:
+                    for place in range(offset >> granule, (offset + touched - 1 >> granule) + 1):
+                        entry = history + ENTRY * place
+                        races = check(launch, cta, since, entry, warp.index, lane, number, kind, strong)
+                        if races and not harmless(launch, cta, warp, kind, size, parts, mask, lane):
+                            suspect(launch, cta, warp, RACE, number, lane, address, touched)
+                if not written:
+                    suspect(launch, cta, warp, UNINITIALIZED, number, lane, address, touched)
     counts.lanes += lanes
     if space == Space.SHARED:
         atomic = kind == Access.ATOMIC
         counts.wavefronts += count_wavefronts(warp.address + ADDRESSES, mask, size, atomic, warp.address + SERVED)
         counts.least += least_wavefronts(warp.address + ADDRESSES, mask, size)
-    elif space != Space.LOCAL and kind == Access.ATOMIC:
+    elif kind == Access.ATOMIC and space != Space.LOCAL:
         counts.sectors += count_atomic_sectors(warp.address + ADDRESSES, mask)
         cta.acquired = 1
-    elif space != Space.LOCAL:
+    elif space == Space.GLOBAL:
         counts.sectors += count_sectors(warp.address + ADDRESSES, mask)
         if strong:
             cta.acquired = 1
@@ -167,6 +182,13 @@ def initialised(state: int, size: int, kind: int) -> int:
         if kind != Access.LOAD:
             store8(state + byte, WRITTEN)
     return 1
+
+
+@native
+def keeps(warp: WarpRecord, kind: int, lane: int, place: int) -> int:
+    """Whether a load, or a compare-and-swap of a word, leaves the half that begins at bit ``place`` as it is."""
+    row = warp.address + OPERANDS + 8 * lane
+    return kind == Access.LOAD or not (load64(row) ^ load64(row + 256)) >> place & 0xFFFF
 
 
 @native

@@ -32,7 +32,8 @@ def formatted(text: int, arguments: int) -> str:
             return "%"
         flags, length, code = match[1], match[2] or "", match[3]
         if code in "eEfFgGaA":
-            return f"%{flags}{code if code not in 'aA' else 'e'}" % take(ctypes.c_double)
+            value = float(take(ctypes.c_double))
+            return _hexadecimal(value, match[0]) if code in "aA" else f"%{flags}{code}" % value
         if code == "s":
             return f"%{flags}s" % c_string(int(take(ctypes.c_uint64)))
         wide = code == "p" or length in ("l", "ll", "z", "t", "j")
@@ -44,3 +45,10 @@ def formatted(text: int, arguments: int) -> str:
         return f"0x{value:x}" if code == "p" else f"%{flags}{'d' if code == 'u' else code}" % value
 
     return _SPECIFIER.sub(one, c_string(text))
+
+
+def _hexadecimal(value: float, specifier: str) -> str:
+    """``%a`` by the C library, which formats for a GPU too."""
+    text = ctypes.create_string_buffer(1100)
+    ctypes.CDLL(None).snprintf(text, len(text), specifier.encode(), ctypes.c_double(value))
+    return text.value.decode()

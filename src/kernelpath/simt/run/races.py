@@ -9,7 +9,13 @@ The history of a granule of memory is an entry of three words. The last write: i
 the lower one. The reads since: the time of the last one, and the set of warps that read. The traces of two readers, of
 two warps where there are two.
 
-A trace is a thread, a bit for an atomic operation, and the instruction's number.
+A trace is a thread, a bit for a strong write, one for a volatile write, and the instruction's number.
+
+``released[w]`` is what warp w knew at its last fence. Who finds a value that it wrote strongly then, has ``seen`` that
+much, and knows it after a fence of its own; an atomic operation knows it at once.
+
+Volatile orders nothing: such a store is strong behind a fence alone, else only for those that poll it in a loop; and a
+volatile load that is no poll is as weak as any.
 """
 
 from __future__ import annotations
@@ -18,15 +24,17 @@ from kernelpath.simt.layout import Access
 from kernelpath.simt.native import load64, native, store64
 from kernelpath.simt.run.records import CtaRecord, LaunchRecord
 
-__all__ = ["ENTRY", "LOW", "NOBODY", "SITE", "THREAD", "check", "unordered"]
+__all__ = ["ENTRY", "LOW", "NOBODY", "SITE", "STRONG", "THREAD", "VOLATILE", "check", "raise_to", "unordered"]
 
 LOAD, ATOMIC = int(Access.LOAD), int(Access.ATOMIC)
+STRONG, VOLATILE = 1, 2  # how strong an access may be, beside not at all
 WARPS = 32
 ENTRY = 24  # bytes of an entry of the history
 LOW = 0xFFFFFFFF
 THREAD = (1 << 10) - 1
 WAS_ATOMIC = 1 << 10
-SITE = 11  # where the number of the instruction begins, counted from 1: a trace is never 0
+WAS_VOLATILE = 1 << 11
+SITE = 12  # where the number of the instruction begins, counted from 1: a trace is never 0
 NOBODY = -1  # in the place of a trace that was not kept
 
 
@@ -48,13 +56,19 @@ def check(
     """
     thread = warp * 32 + lane
     write, reads = load64(entry), load64(entry + 8)
-    atomic = kind == ATOMIC or strong
-    allowed = write & WAS_ATOMIC and (atomic or kind == LOAD)
+    atomic = kind == ATOMIC or strong == STRONG or (strong == VOLATILE and kind != LOAD and is_fenced(cta, warp))
+    allowed = write & WAS_ATOMIC and (atomic or (kind == LOAD and not write & WAS_VOLATILE))
+    if allowed and (strong or kind == ATOMIC) and not write & WAS_VOLATILE and write >> 32 >= cta.block_began:
+        observe(cta, warp, (write & THREAD) >> 5, kind == ATOMIC)
     if write and not allowed and unordered(launch, cta, floor, warp, write & THREAD, write >> 32, thread):
         return accuse(launch, write & LOW, write >> 32)
-    trace = number + 1 << SITE | (WAS_ATOMIC if atomic else 0) | thread
+    trace = number + 1 << SITE | thread
+    if atomic:
+        trace |= WAS_ATOMIC
+    elif strong == VOLATILE:
+        trace |= WAS_ATOMIC | WAS_VOLATILE
     if kind == LOAD:
-        if not strong:
+        if strong != STRONG:
             record_reader(launch, cta, entry, reads, warp, trace)
         return 0
     if not atomic and reads and unordered_reader(launch, cta, floor, reads, load64(entry + 16), warp, thread):
@@ -62,6 +76,36 @@ def check(
     store64(entry, launch.time << 32 | trace)
     store64(entry + 8, 0)
     return 0
+
+
+@native
+def is_fenced(cta: CtaRecord, warp: int) -> int:
+    """Whether a warp has issued a fence since the last barrier of its block."""
+    return load64(cta.released + 8 * (WARPS * warp + warp)) > cta.met
+
+
+@native
+def observe(cta: CtaRecord, warp: int, writer: int, updates: int) -> None:
+    """A warp finds what another one has written strongly. An atomic operation hands on what that one released.
+
+    One lane may stand for its warp, as in the headers of cuda::pipeline: its fence is that of the others too.
+    """
+    if updates:
+        own = 8 * (WARPS * warp + warp)
+        raise_to(cta.known + own, load64(cta.released + own))
+    for other in range(cta.warp_count):
+        released = load64(cta.released + 8 * (WARPS * writer + other))
+        raise_to(cta.seen + 8 * (WARPS * warp + other), released)
+        if updates:
+            raise_to(cta.known + 8 * (WARPS * warp + other), released)
+            raise_to(cta.released + 8 * (WARPS * warp + other), released)
+
+
+@native
+def raise_to(place: int, time: int) -> None:
+    """Make a time in memory no earlier than another."""
+    if load64(place) < time:
+        store64(place, time)
 
 
 @native

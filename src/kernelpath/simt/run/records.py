@@ -53,9 +53,12 @@ LAUNCH = np.dtype(
         *((f"{name}_{axis}", "u4") for name in ("ntid", "nctaid") for axis in "xyz"),
         ("shared_bytes", "u4"),  # of a block, its dynamic ones among them
         ("dynamic_bytes", "u4"),
+        ("reserved", "u4"),  # where the system's own shared memory begins, and its bytes
+        ("reserved_bytes", "u4"),
         ("local_bytes", "i8"),  # of a thread, and of a whole block
         ("local_total", "i8"),
         ("params", "i8"),
+        ("param_bytes", "i8"),
         ("blocks", "i8"),  # three counters for each basic block: executions, active lanes, divergent branches
         ("counts", "i8"),
         ("samples", "i8"),
@@ -103,6 +106,9 @@ CTA = np.dtype(
         ("warp_stride", "i8"),
         ("copies", "i8"),  # a ring of COPIES records for each warp
         ("known", "i8"),  # known[w][v]: accesses of warp v before this time happen before what warp w does now
+        ("released", "i8"),  # like known: what each warp knew at its last fence, and has seen of others since its own
+        ("seen", "i8"),
+        ("met", "i8"),  # the time of the last barrier of the whole block
         ("suspect_kind", "i4"),  # the first race, or the first read of shared memory that nothing had written
         ("suspect_site", "i4"),
         ("suspect_thread", "i4"),
@@ -126,7 +132,9 @@ WARP = np.dtype(
         ("live", "u4"),
         ("index", "u4"),
         ("status", "i4"),
+        ("wanted", "u4"),  # the lanes that use what they load
         ("only_waiting", "i4"),  # not 0 when every live lane waits for another one
+        ("left_behind", "i4"),  # whether lanes have left the kernel behind a barrier
         ("group", "i4"),  # groups of asynchronous copies that the warp has committed
         ("copies_begun", "i4"),
         ("copies_ended", "i4"),

@@ -6,7 +6,7 @@ the same in every run, or just the opposite, so that a kernel that needs one of 
 
 from __future__ import annotations
 
-from kernelpath.simt.layout import LANES, NOWHERE, UNWRITTEN, Status
+from kernelpath.simt.layout import LANES, NOWHERE, UNWRITTEN, WRITTEN, Status
 from kernelpath.simt.native import external, native, store8, store32, store64
 from kernelpath.simt.run.races import WARPS
 from kernelpath.simt.run.records import WARP, CtaRecord, LaunchRecord, WarpRecord, field_offset
@@ -48,6 +48,7 @@ def begin_block(launch: LaunchRecord, cta: CtaRecord) -> None:
     launch.time += 1
     cta.block_number = number
     cta.block_began = launch.time
+    cta.met = launch.time
     cta.acquired = 0
     store64(launch.began + 8 * number, launch.time)
     place = launch.block_count - 1 - number if launch.reverse else number
@@ -56,6 +57,9 @@ def begin_block(launch: LaunchRecord, cta: CtaRecord) -> None:
     cta.ctaid_z = place // (launch.nctaid_x * launch.nctaid_y)
     for byte in range(launch.shared_bytes):
         store8(cta.shared_state + byte, UNWRITTEN)
+    for byte in range(launch.reserved, launch.reserved + launch.reserved_bytes):
+        store8(cta.shared + byte, 0)
+        store8(cta.shared_state + byte, WRITTEN)
     for byte in range(launch.local_total):
         store8(cta.local_state + byte, UNWRITTEN)
     for index in range(cta.warp_count):
@@ -67,6 +71,7 @@ def begin_warp(launch: LaunchRecord, cta: CtaRecord, warp: WarpRecord) -> None:
     """All lanes at the beginning, knowing of nobody else."""
     warp.status = Status.READY
     warp.live = warp.threads
+    warp.left_behind = 0
     for lane in range(LANES):
         store32(warp.address + PCS + 4 * lane, 0 if warp.threads >> lane & 1 else NOWHERE)
     for other in range(cta.warp_count):
@@ -127,6 +132,7 @@ def all_wait_together(cta: CtaRecord) -> int:
 def meet(launch: LaunchRecord, cta: CtaRecord) -> None:
     """Open a barrier that all have reached: every warp knows what every other did."""
     launch.time += 1
+    cta.met = launch.time
     for number in range(cta.warp_count):
         warp = WarpRecord(cta.warps + number * cta.warp_stride)
         warp.status = Status.READY

@@ -8,10 +8,10 @@ from __future__ import annotations
 from kernelpath.simt.layout import COPIES, EVERYTHING, LANES, PENDING, WRITTEN
 from kernelpath.simt.native import load64, native, store8, store64
 from kernelpath.simt.run.memory import ADDRESSES
-from kernelpath.simt.run.races import ENTRY, LOW, THREAD, WARPS
+from kernelpath.simt.run.races import ENTRY, LOW, THREAD, WARPS, raise_to
 from kernelpath.simt.run.records import COPY, CopyRecord, CtaRecord, LaunchRecord, WarpRecord, field_offset
 
-__all__ = ["commit_async", "copy_async", "fence", "wait_async", "warp_sync"]
+__all__ = ["acquire", "commit_async", "copy_async", "fence", "wait_async", "warp_sync"]
 
 COPIED = field_offset(COPY, "addresses")
 
@@ -25,10 +25,28 @@ def warp_sync(launch: LaunchRecord, cta: CtaRecord, warp: WarpRecord, argument: 
 
 
 @native
-def fence(launch: LaunchRecord, cta: CtaRecord, warp: WarpRecord, argument: int, mask: int) -> int:
-    """What the thread block wrote before may be seen by blocks that use an atomic later."""
+def fence(launch: LaunchRecord, cta: CtaRecord, warp: WarpRecord, wide: int, mask: int) -> int:
+    """What the warp did before, and what it has seen of others, it releases to those that find what it writes next.
+
+    With ``wide``, what the thread block wrote before may be seen by blocks that use an atomic later.
+    """
     launch.time += 1
-    store64(launch.published + 8 * cta.block_number, launch.time)
+    if wide:
+        store64(launch.published + 8 * cta.block_number, launch.time)
+    acquire(launch, cta, warp, 0, mask)
+    own = WARPS * warp.index
+    for other in range(cta.warp_count):
+        store64(cta.released + 8 * (own + other), load64(cta.known + 8 * (own + other)))
+    store64(cta.released + 8 * (own + warp.index), launch.time)
+    return 0
+
+
+@native
+def acquire(launch: LaunchRecord, cta: CtaRecord, warp: WarpRecord, argument: int, mask: int) -> int:
+    """What the warp has seen happens before what it does now."""
+    for other in range(cta.warp_count):
+        place = 8 * (WARPS * warp.index + other)
+        raise_to(cta.known + place, load64(cta.seen + place))
     return 0
 
 

@@ -1,0 +1,31 @@
+"""Which kernels the GPU ran: the submission's own, and those that the PTX machine ran."""
+
+from __future__ import annotations
+
+from kernelpath.course.problem import Case
+from kernelpath.course.spec import Exercise
+from kernelpath.grading import conduct
+from kernelpath.grading.beside import Beside
+from kernelpath.grading.truth import derive
+from kernelpath.verdict import Complaint
+from kernelpath.work import messages
+from kernelpath.work.runner import Runner
+
+PROFILE_SECONDS = 60.0
+"""For a profiler that is loaded and two calls."""
+
+
+def complaint(exercise: Exercise, runner: Runner, beside: Beside | None, largest: Case, seed: int) -> Complaint | None:
+    """What is wrong with them, at the size that is timed where there is one, and at that which the machine has run.
+
+    Raises runner.Stopped.
+    """
+    timed = _profiled(runner, exercise.bench or largest, seed)
+    if beside is not None and (different := beside.compared(_profiled(runner, largest, seed))):
+        return different
+    return conduct.library_share(timed.kernels, timed.launches)
+
+
+def _profiled(runner: Runner, case: Case, seed: int) -> messages.Profiled:
+    asked = messages.Profile(case=dict(case), seed=derive(seed, "profile"))
+    return runner.ask(asked, messages.Profiled, PROFILE_SECONDS)

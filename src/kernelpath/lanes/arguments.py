@@ -1,0 +1,115 @@
+"""What a launch is given: grid, block and a kernel's arguments, checked before anything runs."""
+
+from __future__ import annotations
+
+import ctypes
+import operator
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from kernelpath.lanes.declarations import Parameter
+
+Dim3 = tuple[int, int, int]
+Value = int | float | bytes
+
+C_TYPES: dict[str, Any] = {
+    "u8": ctypes.c_uint8,
+    "s8": ctypes.c_int8,
+    "u16": ctypes.c_uint16,
+    "s16": ctypes.c_int16,
+    "u32": ctypes.c_uint32,
+    "s32": ctypes.c_int32,
+    "u64": ctypes.c_uint64,
+    "s64": ctypes.c_int64,
+    "f32": ctypes.c_float,
+    "f64": ctypes.c_double,
+}
+"""PTX scalar types. PTX has no sign where the kernel does no arithmetic, so both ranges are accepted."""
+
+
+def configuration(launch: Any) -> tuple[Dim3, Dim3, int]:
+    """Grid, block and bytes of dynamic shared memory of `kernel[launch]`. Raises ValueError."""
+    if not isinstance(launch, tuple) or len(launch) not in (2, 3):
+        raise ValueError("launch a kernel as kernel[grid, block](…) or kernel[grid, block, shared_bytes](…)")
+    grid, block, shared = (*launch, 0)[:3]
+    return _dim3("grid", grid), _dim3("block", block), operator.index(shared)
+
+
+def _dim3(what: str, size: Any) -> Dim3:
+    try:
+        sizes = tuple(map(operator.index, size if isinstance(size, (Sequence, np.ndarray)) else (size,)))
+    except TypeError:
+        sizes = ()
+    if 0 in sizes:
+        raise ValueError(f"the {what} has 0 {'blocks' if what == 'grid' else 'threads'}: round up")
+    if not 1 <= len(sizes) <= 3 or min(sizes) < 1:
+        raise ValueError(f"{what} {size!r}: expected one to three positive integers")
+    x, y, z = (*sizes, 1, 1)[:3]
+    return x, y, z
+
+
+def checked(kernel: str, parameters: tuple[Parameter, ...], arguments: tuple[Any, ...]) -> list[Value]:
+    """Every argument as its parameter's value: an address for a tensor, bytes for a struct, else an int or a float.
+
+    Raises TypeError that names the parameter and the kernel.
+    """
+    if len(arguments) != len(parameters):
+        declared = ", ".join(parameter.declared or parameter.name for parameter in parameters)
+        missing = parameters[len(arguments) :]
+        lacks = f", none for {missing[0].declared or missing[0].name}" if missing else ""
+        raise TypeError(f"{kernel} takes {len(parameters)} arguments ({declared}), got {len(arguments)}{lacks}")
+    return [_value(kernel, parameter, argument) for parameter, argument in zip(parameters, arguments, strict=True)]
+
+
+def is_tensor(argument: Any) -> bool:
+    """Whether an argument stands for its address."""
+    return hasattr(argument, "data_ptr")
+
+
+def _value(kernel: str, parameter: Parameter, argument: Any) -> Value:
+    if parameter.type.startswith("b8["):
+        return _struct(kernel, parameter, argument)
+    if isinstance(argument, np.generic):
+        argument = argument.item()
+    if parameter.type in ("ptr", "u64") and is_tensor(argument):
+        address: int = argument.data_ptr()
+        return address
+    if parameter.type == "ptr":
+        if argument is None:
+            return 0
+        raise _mismatch(kernel, parameter, "a tensor", argument)
+    if parameter.type in ("f32", "f64"):
+        if not isinstance(argument, (int, float)):
+            raise _mismatch(kernel, parameter, "a number", argument)
+        return float(argument)
+    if parameter.type not in C_TYPES:
+        raise TypeError(f"{parameter.name} of {kernel}: parameters of type {parameter.type} are not supported")
+    if not hasattr(argument, "__index__") or is_tensor(argument):
+        raise _mismatch(kernel, parameter, "an integer", argument)
+    number = operator.index(argument)
+    bits = 8 * ctypes.sizeof(C_TYPES[parameter.type])
+    if not -(1 << bits - 1) <= number < 1 << bits:
+        raise _mismatch(kernel, parameter, f"an integer of {bits} bits", argument)
+    return number
+
+
+def _struct(kernel: str, parameter: Parameter, argument: Any) -> bytes:
+    nbytes = int(parameter.type[len("b8[") : -1])
+    try:
+        content = bytes(memoryview(argument))
+    except TypeError:
+        content = b""
+    if len(content) != nbytes:
+        raise _mismatch(kernel, parameter, f"{nbytes} bytes (a ctypes.Structure, say)", argument)
+    return content
+
+
+def _mismatch(kernel: str, parameter: Parameter, wanted: str, argument: Any) -> TypeError:
+    got = f"{argument!r}" if isinstance(argument, (int, float)) or argument is None else type(argument).__name__
+    if is_tensor(argument):
+        got += ", whose number is its .item()"
+    elif wanted == "a tensor" and isinstance(argument, int) and argument:
+        got += ": an address alone does not say how much memory is there"
+    return TypeError(f"{parameter.declared or parameter.name} of {kernel} takes {wanted}, got {got}")

@@ -1,0 +1,184 @@
+"""What looks like a fault and is none, and what is one all the same."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from kernelpath import simt
+from kernelpath.simt import FaultKind
+from tests.simt.launching import Run, aligned
+
+N = 1000  # floats in a, b, c
+
+
+HARMLESS = {
+    "a clamped read that nobody uses": """float v = a[min(threadIdx.x, 99)]; asm volatile("" :: "f"(v));
+        if (threadIdx.x < 100) a[threadIdx.x] = v + 1;""",
+    "a clamped read that nobody uses after many steps": """float v = a[min(threadIdx.x, 95)];
+        #pragma unroll
+        for (int k = 0; k < 60; k++) v = v * __shfl_xor_sync(~0u, v, 1 << k % 5) + v;
+        if (threadIdx.x < 96) a[threadIdx.x] = v;""",
+    "an unwritten value that nobody uses": """__shared__ float s[128];
+        if (threadIdx.x < 100) s[threadIdx.x] = 1;
+        __syncthreads();
+        float v = s[127 - threadIdx.x]; asm volatile("" :: "f"(v));
+        if (threadIdx.x > 27) c[threadIdx.x] = v;""",
+    "volatile within a warp": """__shared__ volatile float s[128];
+        s[threadIdx.x] = a[threadIdx.x]; __syncwarp();
+        c[threadIdx.x] = s[threadIdx.x ^ 1]; __syncwarp(); s[threadIdx.x] = 2;""",
+    "half-warps that shuffle at once": """unsigned half = 0xffffu << (threadIdx.x & 16);
+        c[threadIdx.x] = __shfl_xor_sync(half, __shfl_xor_sync(half, a[threadIdx.x], 1), 2);
+        __syncwarp(half);
+        if (__ballot_sync(half, 1) != half) c[threadIdx.x] = a[n];""",
+    "two barriers at once": """if (threadIdx.x < 64) asm volatile("bar.sync 1, 64;" ::: "memory");
+        __syncthreads();""",
+    "warps that have left": """if (threadIdx.x >= 64) return;
+        __shared__ float s[64];
+        s[threadIdx.x] = a[threadIdx.x];
+        __syncthreads();
+        c[threadIdx.x] = s[63 - threadIdx.x];""",
+    "all threads write the same value": "if (a[threadIdx.x] == 0) c[0] = 7;",
+    "atomics of several blocks": "atomicAdd(c + threadIdx.x % 8, 1.0f);",
+    "a loop around compare-and-swap": """int* p = (int*)c; int old = *p, seen;
+        do { seen = old; old = atomicCAS(p, seen, seen + 1); } while (old != seen);""",
+    "a thread reads what it wrote": "c[threadIdx.x] = 1; c[threadIdx.x] += 1;",
+    "half-words of one word": "((short*)c)[threadIdx.x] = threadIdx.x;",
+    "a warp with syncwarp": """__shared__ float s[128];
+        s[threadIdx.x] = a[threadIdx.x]; __syncwarp();
+        c[threadIdx.x] = s[threadIdx.x ^ 1]; __syncwarp(); s[threadIdx.x] = 2;""",
+    "a tile used twice": """__shared__ float s[128];
+        for (int k = 0; k < 3; k++) {
+            s[threadIdx.x] = a[threadIdx.x]; __syncthreads();
+            b[threadIdx.x] = s[127 - threadIdx.x]; __syncthreads();
+        }""",
+    "a divergent warp that meets again": """float v = threadIdx.x;
+        if (threadIdx.x % 2) v *= 2; else v += 1;
+        c[threadIdx.x] = __shfl_sync(~0u, v, 3);""",
+    "half a warp with its own mask": """float v = threadIdx.x;
+        if (threadIdx.x % 32 < 16) v = __shfl_xor_sync(0xffff, v, 1); else v = __shfl_xor_sync(0xffff0000, v, 2);
+        c[threadIdx.x] = v;""",
+    "a barrier that whole warps reach by different ways": """float v = 0;
+        if (threadIdx.x < 64) v = 1;
+        __syncthreads();
+        c[threadIdx.x] = v;""",
+}
+
+
+@pytest.mark.parametrize("body", HARMLESS.values(), ids=HARMLESS.keys())
+def test_no_complaint_about(run: Run, body: str) -> None:
+    a, b, c = (aligned(N) for _ in range(3))
+    run(f"__global__ void kernel(float* a, float* b, float* c, int n) {{ {body} }}", 1, 128, a, b, c, N)
+
+
+USED = {
+    "by other lanes": "if (t < 100) a[t] = v + 1; else b[t] = v;",
+    "by the lanes that a shuffle takes it to": """float w = __shfl_xor_sync(~0u, v, 4);
+        if (t < 100) a[t] = w + 1;""",
+    "for an address": "if (t < 100) a[t] = -1; b[(int)v & 63] = 1;",
+    "round a loop": """float w = 0;
+        for (int k = 0; k < n; k++) { if (t < 100) a[t] = w; w = v * k; }
+        if (k_of(t)) b[t] = w;""",
+}
+
+
+@pytest.mark.parametrize("body", USED.values(), ids=USED.keys())
+def test_value_that_somebody_uses_races(run: Run, body: str) -> None:
+    source = f"""__device__ bool k_of(int t) {{ return t & 1; }}
+        __global__ void kernel(float* a, float* b, int n) {{
+        int t = threadIdx.x;
+        float v = a[min(t, 99)]; asm volatile("" :: "f"(v)); // here
+        {body}
+    }}"""
+    a = aligned(128)
+    a[:] = np.arange(128) + 1
+    with pytest.raises(simt.Fault) as caught:
+        run(source, 1, 128, a, aligned(128), 3)
+    assert caught.value.kind == FaultKind.RACE
+
+
+def test_warps_that_leave_before_a_barrier_are_told_of(run: Run) -> None:
+    source = """__global__ void kernel(float* c) {
+        if (threadIdx.x >= 64) return;
+        __shared__ float s[64];
+        s[threadIdx.x] = threadIdx.x;
+        __syncthreads();
+        c[threadIdx.x] = s[63 - threadIdx.x];
+    }"""
+    c = aligned(64)
+    launch = run(source, 1, 128, c)
+    assert c.tolist() == list(range(63, -1, -1))
+    assert "kernel.cu(5): warning: thread 64 of block 0 skipped this barrier" in launch.printed
+    assert launch.printed.count("warning") == 1
+
+
+ORDERED = {
+    "volatile behind fences": "s = a[5]; __threadfence_block(); flag = 1;|while (flag == 0); __threadfence_block();",
+    "volatile and a poll": "flag = 1;|while (flag == 0); if (false)",
+    "volatile and a pause": "s = a[5]; __threadfence(); flag = 1;|while (flag == 0) __nanosleep(20); __threadfence();",
+    "release and acquire": """s = a[5]; asm volatile("st.release.cta.shared.u32 [%0], 1;" :: "r"(at) : "memory");|
+        int v = 0;
+        while (!v) asm volatile("ld.acquire.cta.shared.u32 %0, [%1];" : "=r"(v) : "r"(at) : "memory");""",
+    "atomics": "s = a[5]; __threadfence(); atomicExch((int*)&flag, 1);|while (!atomicAdd((int*)&flag, 0));",
+}
+UNORDERED = {
+    "volatile alone": "s = a[5]; flag = 1;|while (flag == 0);",
+    "a fence behind the flag": "s = a[5]; flag = 1; __threadfence();|while (flag == 0); __threadfence();",
+    "no fence of the reader": "s = a[5]; __threadfence(); flag = 1;|while (flag == 0);",
+    "relaxed": """s = a[5]; asm volatile("st.relaxed.cta.shared.u32 [%0], 1;" :: "r"(at) : "memory");|
+        int v = 0;
+        while (!v) asm volatile("ld.relaxed.cta.shared.u32 %0, [%1];" : "=r"(v) : "r"(at) : "memory");""",
+}
+HANDED = """__global__ void kernel(const float* a, float* c) {{
+    __shared__ float s;
+    __shared__ volatile int flag, other;
+    unsigned at = (unsigned)__cvta_generic_to_shared((int*)&flag);
+    if (threadIdx.x == 0) flag = other = 0;
+    __syncthreads();
+    if (threadIdx.x == {writer}) {{ {write} }}
+    if (threadIdx.x == {reader}) {{ {wait} c[0] = s; }}
+}}"""
+
+
+@pytest.mark.parametrize("reader", [0, 64])
+@pytest.mark.parametrize("way", ORDERED.values(), ids=ORDERED.keys())
+def test_value_handed_over(run: Run, way: str, reader: int) -> None:
+    a, c = aligned(8), aligned(8)
+    a[5] = 3
+    write, wait = way.split("|")
+    run(HANDED.format(writer=64 - reader, reader=reader, write=write, wait=wait), 1, 128, a, c)
+    assert c[0] == (0 if "false" in wait else 3)
+
+
+@pytest.mark.parametrize("reader", [0, 64])
+@pytest.mark.parametrize("way", UNORDERED.values(), ids=UNORDERED.keys())
+def test_value_handed_over_in_no_order(run: Run, way: str, reader: int) -> None:
+    write, wait = way.split("|")
+    with pytest.raises(simt.Fault, match=r"s\[0\]") as caught:
+        run(HANDED.format(writer=64 - reader, reader=reader, write=write, wait=wait), 1, 128, aligned(8), aligned(8))
+    assert caught.value.kind == FaultKind.RACE
+
+
+INSTEAD = {
+    "volatile": "s[t] = a[t]; c[t] = s[127 - t];",
+    "volatile and a fence": "s[t] = a[t]; __threadfence_block(); c[t] = s[127 - t];",
+    "a volatile reduction": """s[t] = a[t]; __syncthreads();
+        for (int o = 64; o; o >>= 1) { if (t < o) s[t] += s[t + o]; __threadfence_block(); }
+        c[t] = s[0];""",
+    "a volatile search": """s[t] = t; __threadfence_block();
+        for (int k = 0; k < 128; k++) if (s[k] == 127) c[t] = 1;""",
+}
+
+
+@pytest.mark.parametrize("body", INSTEAD.values(), ids=INSTEAD.keys())
+def test_volatile_is_no_barrier(run: Run, body: str) -> None:
+    source = f"""__global__ void kernel(const float* a, float* c) {{
+        __shared__ volatile float s[128];
+        int t = threadIdx.x;
+        {body}
+    }}"""
+    a = aligned(128)
+    a[:] = np.arange(128) + 1
+    with pytest.raises(simt.Fault) as caught:
+        run(source, 1, 128, a, aligned(128))
+    assert caught.value.kind == FaultKind.RACE

@@ -1,0 +1,80 @@
+"""What a GPU has decided about a Triton kernel holds where it is told: its configuration and its registers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import torch
+import triton
+import triton.language as tl
+
+from kernelpath import lanes
+from kernelpath.lanes import triton as lane
+from kernelpath.lanes import tuning
+from kernelpath.lanes.tuning import Chosen, Resources, Tuned
+
+lane.activate("cpu")
+
+CONFIGURATIONS = [triton.Config({"BLOCK": block}, num_warps=1) for block in (32, 64, 128)]
+
+
+@pytest.fixture(autouse=True)
+def nothing_told() -> Iterator[None]:
+    yield
+    tuning.take(Chosen())
+
+
+def tuned() -> Any:
+    """An autotuned kernel that has run nothing yet."""
+
+    def double(x, n, BLOCK: tl.constexpr) -> None:  # type: ignore[no-untyped-def]
+        place = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+        tl.store(x + place, 2 * tl.load(x + place, mask=place < n), mask=place < n)
+
+    return triton.autotune(CONFIGURATIONS, key=["n"], restore_value=["x"])(triton.jit(double))
+
+
+def launched(kernel: Any) -> list[tuple[Any, ...]]:
+    """The arguments of every launch of a call."""
+    x, calls = torch.ones(100), []
+    with lanes.observe(lambda launch: calls.append(launch.arguments)):
+        kernel[lambda meta: (triton.cdiv(100, meta["BLOCK"]),)](x, 100)
+    assert x.tolist() == [2.0] * 100
+    return calls
+
+
+def test_what_triton_has_found_is_noted() -> None:
+    kernel = tuned()
+    assert len(launched(kernel)) > len(CONFIGURATIONS), "each was tried"
+    assert Tuned("double", "(100, 'torch.float32')", str(kernel.best_config)) in tuning.chosen().tuned
+
+
+@pytest.mark.parametrize("configuration", CONFIGURATIONS, ids=str)
+def test_a_told_configuration_is_taken_and_none_is_tried(configuration: Any) -> None:
+    tuning.take(Chosen([Tuned("double", "(100, 'torch.float32')", str(configuration))]))
+    kernel = tuned()
+    assert len(launched(kernel)) == 1
+    assert kernel.best_config is configuration
+
+
+def test_a_configuration_that_is_not_the_kernels_own_is_not_taken() -> None:
+    tuning.take(Chosen([Tuned("double", "(100, 'torch.float32')", str(triton.Config({"BLOCK": 4096})))]))
+    kernel = tuned()
+    assert len(launched(kernel)) > len(CONFIGURATIONS)
+
+
+def test_told_registers_are_seen() -> None:
+    def compiled(kernel: Any) -> Any:
+        found = kernel.fn.warmup(torch.ones(16), 16, BLOCK=32, num_warps=1, grid=(1,))
+        found._init_handles()
+        return found
+
+    before = {one.variant for one in tuning.chosen().resources}
+    first = compiled(tuned())
+    (noted,) = [one for one in tuning.chosen().resources if one.variant not in before]
+    assert (noted.registers, noted.spills) == (first.n_regs, first.n_spills)
+    tuning.take(Chosen(resources=[Resources(noted.variant, 77, 3)]))
+    again = compiled(tuned())
+    assert (again.n_regs, again.n_spills) == (77, 3)
