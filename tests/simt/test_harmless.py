@@ -182,3 +182,17 @@ def test_volatile_is_no_barrier(run: Run, body: str) -> None:
     with pytest.raises(simt.Fault) as caught:
         run(source, 1, 128, a, aligned(128))
     assert caught.value.kind == FaultKind.RACE
+
+
+def test_lanes_that_store_different_values_race(run: Run) -> None:
+    source = """extern __shared__ float global_smem[];
+    __global__ void kernel(const float* a, float* c) {
+        global_smem[threadIdx.x / 2] = a[threadIdx.x];
+        __syncthreads();
+        c[threadIdx.x] = global_smem[threadIdx.x / 2];
+    }"""
+    a = aligned(32)
+    a[:] = np.arange(32)
+    with pytest.raises(simt.Fault, match="writes too") as caught:
+        run(source, 1, 32, a, aligned(32), shared=64)
+    assert caught.value.kind == FaultKind.RACE

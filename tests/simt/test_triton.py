@@ -238,6 +238,36 @@ for dtype in (torch.bfloat16, torch.float16):
         raise SystemExit("element 33 lies in the last word, but not in the tensor")
 """
 
+REDUCED = """
+@triton.jit
+def combine(max_a, sum_a, max_b, sum_b):
+    most = tl.maximum(max_a, max_b)
+    return most, sum_a * tl.exp(max_a - most) + sum_b * tl.exp(max_b - most)
+
+@triton.jit
+def softmax(x, out, n, BLOCK: tl.constexpr):
+    i = tl.arange(0, BLOCK)
+    value = tl.load(x + i, mask=i < n, other=-1e30)
+    most, total = tl.reduce((value, tl.where(i < n, 1.0, 0.0)), 0, combine)
+    tl.store(out + i, tl.exp(value - most) / total, mask=i < n)
+
+x, out = torch.randn(777), torch.empty(777)
+softmax[(1,)](x, out, 777, BLOCK=1024)
+torch.testing.assert_close(out, torch.softmax(x, 0))
+
+@triton.jit
+def several(x, out, BLOCK: tl.constexpr):
+    i = tl.arange(0, BLOCK)
+    tl.store(out + i // 2, tl.load(x + i))
+
+try:
+    several[(1,)](x, out, BLOCK=32, num_warps=1)
+except simt.Fault as fault:
+    assert fault.kind == simt.FaultKind.RACE
+else:
+    raise SystemExit("no race")
+"""
+
 PRODUCT64 = """
 @triton.jit
 def product(a, b, c, M: tl.constexpr, N: tl.constexpr, K: tl.constexpr):
@@ -262,6 +292,7 @@ BODIES = {
     "atomics": ATOMICS,
     "scalars": SCALARS,
     "dropped": DROPPED,
+    "reduced_in_pairs": REDUCED,
 }
 
 

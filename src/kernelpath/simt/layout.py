@@ -13,6 +13,7 @@ __all__ = [
     "PENDING",
     "RESERVED",
     "ROWS",
+    "SCRATCH",
     "SECTOR",
     "SERVICES",
     "UNWRITTEN",
@@ -33,6 +34,7 @@ WAITING = 1 << 30  # added to the block number of a lane that waits there for ot
 NOWHERE = (1 << 31) - 1  # the block number of a lane that has left the kernel
 UNWRITTEN, WRITTEN, PENDING = 1, 2, 3  # the state of a byte; 0 was set before the launch, PENDING is being copied
 RESERVED = "reserved_smem_offset_1"  # a special register: shared memory of the system's, which begins as zeros
+SCRATCH = "global_smem"  # Triton's shared memory, which its compiler alone lays out and writes
 SERVICES = ("vprintf", "__assertfail", "malloc", "free")  # functions that the host provides
 
 

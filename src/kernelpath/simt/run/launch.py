@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from kernelpath.simt.counters import AccessSample
 from kernelpath.simt.errors import Fault
-from kernelpath.simt.layout import LANES, RESERVED, Space
+from kernelpath.simt.layout import LANES, RESERVED, SCRATCH, Space
 from kernelpath.simt.lowered import Lowered, Site
 from kernelpath.simt.ptx import Module
 from kernelpath.simt.run import complaints
@@ -81,6 +81,7 @@ class Grid(Records):
             block_count=blocks,
             reserved=reserved.start,
             reserved_bytes=len(reserved),
+            scratch=SCRATCH in self.lowered.shared and self.module.file.endswith(".py"),
             dynamic_bytes=dynamic,
             shared_bytes=self.lowered.shared_bytes + dynamic,
             shared_granule=self._granule(Space.SHARED),

@@ -112,7 +112,7 @@ def access(
                     for place in range(offset >> granule, (offset + touched - 1 >> granule) + 1):
                         entry = history + ENTRY * place
                         races = check(launch, cta, since, entry, warp.index, lane, number, kind, strong)
-                        if races and not harmless(launch, cta, warp, kind, size, parts, mask, lane):
+                        if races and not harmless(launch, cta, warp, number, space, kind, size, parts, mask, lane):
                             suspect(launch, cta, warp, RACE, number, lane, address, touched)
                 if not written:
                     suspect(launch, cta, warp, UNINITIALIZED, number, lane, address, touched)
@@ -230,15 +230,30 @@ def overlap(cta: CtaRecord, address: int, size: int) -> int:
 
 @native
 def harmless(
-    launch: LaunchRecord, cta: CtaRecord, warp: WarpRecord, kind: int, size: int, parts: int, mask: int, lane: int
+    launch: LaunchRecord,
+    cta: CtaRecord,
+    warp: WarpRecord,
+    number: int,
+    space: int,
+    kind: int,
+    size: int,
+    parts: int,
+    mask: int,
+    lane: int,
 ) -> int:
-    """Whether a store writes what is there already, or what the other lane of this instruction writes."""
+    """Whether a store writes what is there already, or what the other lane of this instruction writes.
+
+    Triton's reductions let all lanes store the result of their warp, and those differ by rounding where the operation
+    does not commute to the bit: whichever lane wins, its result is as good. Only its compiler writes to that memory.
+    """
     if kind != Access.STORE:
         return 0
     address, other = load64(warp.address + ADDRESSES + 8 * lane), launch.other & THREAD
     partner, together = other & 31, 0
     if launch.other_time >= cta.block_began and other >> 5 == warp.index and mask >> partner & 1:
         together = partner != lane and load64(warp.address + ADDRESSES + 8 * partner) == address
+    if together and launch.scratch and space == Space.SHARED and launch.other >> SITE == number + 1:
+        return 1
     width = size // parts
     for part in range(parts):
         row = warp.address + OPERANDS + 256 * part

@@ -55,6 +55,7 @@ LAUNCH = np.dtype(
         ("dynamic_bytes", "u4"),
         ("reserved", "u4"),  # where the system's own shared memory begins, and its bytes
         ("reserved_bytes", "u4"),
+        ("scratch", "u4"),  # whether the compiler alone writes shared memory
         ("local_bytes", "i8"),  # of a thread, and of a whole block
         ("local_total", "i8"),
         ("params", "i8"),
