@@ -47,7 +47,7 @@ def launched(kernel: Any) -> list[tuple[Any, ...]]:
 
 def test_what_triton_has_found_is_noted() -> None:
     kernel = tuned()
-    assert len(launched(kernel)) > len(CONFIGURATIONS), "each was tried"
+    assert len(launched(kernel)) == 2, "the first was tried, then it ran"
     assert Tuned("double", "(100, 'torch.float32')", str(kernel.best_config)) in tuning.chosen().tuned
 
 
@@ -62,7 +62,7 @@ def test_a_told_configuration_is_taken_and_none_is_tried(configuration: Any) -> 
 def test_a_configuration_that_is_not_the_kernels_own_is_not_taken() -> None:
     tuning.take(Chosen([Tuned("double", "(100, 'torch.float32')", str(triton.Config({"BLOCK": 4096})))]))
     kernel = tuned()
-    assert len(launched(kernel)) > len(CONFIGURATIONS)
+    assert len(launched(kernel)) == 2, "the first was tried, then it ran"
 
 
 def test_told_registers_are_seen() -> None:
