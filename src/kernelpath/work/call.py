@@ -8,6 +8,7 @@ from typing import Any
 import torch
 
 from kernelpath.course import labs
+from kernelpath.course.inputs import PLAIN, Variety, draw_inputs
 from kernelpath.course.spec import Exercise
 from kernelpath.work import messages
 from kernelpath.work.blame import WrongType
@@ -28,11 +29,12 @@ class Call:
         thread: SubmissionThread,
         journal: Journal,
         timed: bool,
+        variety: Variety = PLAIN,
     ) -> None:
         self._device, self._entry, self._thread, self._journal = device, exercise.entry, thread, journal
         self._guards, self._notes = Guards(poison=not timed), Notes()
-        drawn = exercise.inputs(torch.Generator(device).manual_seed(seed), **case)
-        self.inputs = tuple(self._guards.guard(value) if isinstance(value, torch.Tensor) else value for value in drawn)
+        inputs = draw_inputs(exercise, case, seed, device, variety)
+        self.inputs = tuple(self._guards.guard(value) if isinstance(value, torch.Tensor) else value for value in inputs)
 
     def __call__(self, entry: Callable[..., Any]) -> Any:
         with self._journal.noting(self._notes):
@@ -55,7 +57,7 @@ class Call:
         return messages.Returned(
             secret=secret,
             outputs=told,
-            inputs_seen=[fingerprint(value) for value in self.inputs if isinstance(value, torch.Tensor)],
+            inputs_seen=[fingerprint(storage) for storage in self._guards.inputs],
             out_of_bounds=self._guards.broken(),
             operators=self._notes.operators,
             launches=self.launches,

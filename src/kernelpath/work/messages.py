@@ -10,6 +10,7 @@ from typing import Any
 
 from msgspec import Struct
 
+from kernelpath.course.inputs import PLAIN, Variety
 from kernelpath.device.messages import Strided
 from kernelpath.verdict import Complaint
 
@@ -47,6 +48,7 @@ class Run(Asked, frozen=True, tag=True, kw_only=True):
 
     case: Mapping[str, Any]
     seed: int
+    variety: Variety = PLAIN
 
 
 class Profile(Asked, frozen=True, tag=True, kw_only=True):

@@ -23,6 +23,7 @@ import torch
 
 from kernelpath.course import registry
 from kernelpath.course.errors import Withheld
+from kernelpath.course.inputs import PLAIN, Variety
 from kernelpath.device import api
 from kernelpath.device.client import Client
 from kernelpath.device.messages import ToClient
@@ -133,7 +134,7 @@ class _Worker:
     def _run(self, asked: messages.Run, secret: str) -> Answer:
         if self._client is not None:
             return self._run_on_the_machine(self._client, secret)
-        call = self._called(asked.case, asked.seed)
+        call = self._called(asked.case, asked.seed, variety=asked.variety)
         with _memory_limit(self._device):
             _check_signature(self._entry, call.inputs)
             result = call(self._entry)
@@ -161,8 +162,8 @@ class _Worker:
     def _tampered(self) -> str:
         return self._snapshot.changed() or ""
 
-    def _called(self, case: Mapping[str, Any], seed: int, timed: bool = False) -> Call:
-        return Call(self._exercise, case, seed, self._device, self._thread, self._journal, timed)
+    def _called(self, case: Mapping[str, Any], seed: int, timed: bool = False, variety: Variety = PLAIN) -> Call:
+        return Call(self._exercise, case, seed, self._device, self._thread, self._journal, timed, variety)
 
     def _profile(self, asked: messages.Profile, secret: str) -> Answer:
         call = self._called(asked.case, asked.seed, timed=True)
