@@ -117,7 +117,8 @@ class LineTraffic:
 
     access: "load from", "store to" or "atomic on". memory: the name of the tensor, or of the variable in shared memory.
     requests: accesses of whole warps. Global memory is counted in sectors, shared memory in wavefronts; the ideal is
-    the least that the bytes asked for need.
+    the least that the bytes asked for need. scattered: sectors of single requests that neither the bytes they ask for
+    nor their alignment explain.
     """
 
     file: str
@@ -129,6 +130,7 @@ class LineTraffic:
     ideal_sectors: int = 0
     wavefronts: int = 0
     ideal_wavefronts: int = 0
+    scattered: int = 0
 
     @property
     def sectors_over_ideal(self) -> float:

@@ -45,6 +45,28 @@ def test_bytes_and_ratios(run: Run) -> None:
     assert counted.totals.sectors_per_request == (64 + 8 + 5) / 6
 
 
+@pytest.mark.parametrize(
+    ("index", "scattered"),
+    [
+        ("i", 0),
+        ("i + 1", 0),
+        ("2 * i", 0),
+        ("4 * i", 2 * (16 - 9)),
+        ("8 * i", 2 * (32 - 9)),
+        ("i < 32 ? 8 * i : i", 32 - 9),
+        ("i / 8 * 16 + i % 8 + 1", 0),
+    ],
+)
+def test_single_requests_are_called_scattered(index: str, scattered: int, run: Run) -> None:
+    """Past twice the sectors that 128 bytes fill, and one: pieces of 32 bytes may lie anywhere."""
+    source = f"""__global__ void kernel(const float* a, float* b) {{
+        int i = threadIdx.x;
+        b[i] = a[{index}];
+    }}"""
+    (load, store) = by_access(run(source, 1, 64, aligned(512), aligned(64)).accesses)
+    assert (load.scattered, store.scattered) == (scattered, 0)
+
+
 def test_bank_conflicts_are_wavefronts_over_the_least(run: Run) -> None:
     source = """__global__ void kernel(const float* a, float* b) {
         __shared__ float tile[32][32];

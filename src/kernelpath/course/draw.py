@@ -18,3 +18,37 @@ def normal(rng: torch.Generator, *shape: int, dtype: str = "float32", large: int
     places = torch.randint(values.numel(), (count,), generator=rng, device=rng.device)
     values.view(-1)[places] *= 100.0
     return values.to(getattr(torch, dtype))
+
+
+_FRACTION = {torch.float64: 52, torch.float32: 23, torch.bfloat16: 7, torch.float16: 10}
+"""Bits of the fraction, by dtype."""
+
+_INTEGER = {8: torch.int64, 4: torch.int32, 2: torch.int16}
+
+
+def any_bits_(rng: torch.Generator, tensor: torch.Tensor, nan: bool = True) -> None:
+    """Give half of the elements, in place, what a copy must keep and arithmetic easily loses.
+
+    At random places stand, in turn, -0.0, denormals, both infinities and, if asked, NaNs with payloads. All of them
+    are there from 14 elements on. A tensor that is not of floats stays as it is.
+    """
+    if tensor.dtype not in _FRACTION:
+        return
+    integers, fraction = tensor.view(_INTEGER[tensor.element_size()]), _FRACTION[tensor.dtype]
+    sign = torch.iinfo(integers.dtype).min
+    infinity = -sign - (1 << fraction)
+    quiet = infinity + (1 << fraction - 1)
+    special = [sign, 1, sign + (1 << fraction) - 1, infinity, sign + infinity, *([quiet, sign + quiet] * nan)]
+    places = torch.randperm(integers.numel(), generator=rng, device=rng.device)[: (integers.numel() + 1) // 2]
+    values = torch.tensor(special, dtype=integers.dtype, device=rng.device)
+    values = values[torch.arange(places.numel(), device=rng.device) % len(special)]
+    payloads = torch.randint(1, 1 << fraction - 1, values.shape, generator=rng, device=rng.device)
+    values = torch.where((values & quiet) == quiet, values | payloads.to(values.dtype), values)
+    changed = integers.flatten()
+    changed[places] = values
+    integers.copy_(changed.view(integers.shape))
+
+
+def flushed(tensor: torch.Tensor) -> torch.Tensor:
+    """The values with denormals as zeros, as `-ftz=true` and `--use_fast_math` compute."""
+    return torch.where(tensor.abs() < torch.finfo(tensor.dtype).tiny, 0.0, tensor)

@@ -144,7 +144,7 @@ class _Grading:
         beside = self.device == "cuda" and runs_there
         self._beside = Beside(self.subject, seed) if beside else None
         self._cases = Cases(self.subject, seed, progress, self._runner, self._twin, explain=beside)
-        self._largest = max(self.exercise.cases, key=lambda case: self.exercise.bytes_moved(**case))
+        self._largest = self.exercise.largest
         self._begun = time.monotonic()
 
     def report(self, bench: bool) -> Report:
@@ -226,26 +226,26 @@ class _Grading:
         return Complaint(Verdict.UNAVAILABLE, reason)
 
     def _traffic(self, graded: Sequence[Graded]) -> tuple[tuple[LineTraffic, ...], Complaint | None]:
-        """The largest case's counters, and the first limit that they break."""
-        if self.device == "cuda":
-            if self._beside is None:
-                return (), None
+        """The largest case's counters, and the first limit that a case breaks; the largest comes first."""
+        if self._beside is not None:
             self.progress("counting traffic on the PTX machine")
             lines, complaint = self._beside.counted()
             if complaint is not None:
                 return (), self.subject.placed(complaint)
-            case = self._largest
+            counted = [(self._largest, lines)]
         else:
-            largest = max(graded, key=lambda g: self.exercise.bytes_moved(**g.result.case))
-            lines, case = largest.evidence.traffic if largest.evidence else (), largest.result.case
-        compulsory = self.exercise.bytes_moved(**case)
-        complaint = traffic.traffic_complaint(lines, self.exercise.traffic, compulsory, case)
-        if complaint is not None and self.device == "cpu":
-            # what a first call tries out, as autotuning does, is no cost
-            again = self._cases.one(self._runner, case, _ONCE_MORE, explain=False).evidence
-            lines = again.traffic if again is not None and again.traffic else lines
-            complaint = traffic.traffic_complaint(lines, self.exercise.traffic, compulsory, case)
-        return lines, self.subject.placed(complaint)
+            counted = sorted(((g.result.case, g.traffic) for g in graded), key=lambda one: one[0] is not self._largest)
+        shown: tuple[LineTraffic, ...] = ()
+        for case, lines in counted:
+            complaint = traffic.complaint(self.exercise, case, lines)
+            if complaint is not None and self.device == "cpu":
+                # what a first call tries out, as autotuning does, is no cost
+                lines = self._cases.one(self._runner, case, _ONCE_MORE, explain=False).traffic or lines
+                complaint = traffic.complaint(self.exercise, case, lines)
+            shown = shown or lines
+            if complaint is not None:
+                return lines, self.subject.placed(complaint)
+        return shown, None
 
     def _profile(self) -> Complaint | None:
         """Which kernels the GPU ran."""

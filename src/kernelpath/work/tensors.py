@@ -25,6 +25,11 @@ def raw_bytes(tensor: torch.Tensor) -> torch.Tensor:
     return flat.view(torch.uint8)
 
 
+def whole_storage(tensor: torch.Tensor) -> torch.Tensor:
+    """The bytes of a tensor's storage as a uint8 tensor, those that are none of its elements among them."""
+    return torch.tensor([], dtype=torch.uint8, device=tensor.device).set_(tensor.untyped_storage())
+
+
 def to_bytes(tensor: torch.Tensor) -> bytes:
     """The elements in order, as bytes of the host."""
     return raw_bytes(tensor).cpu().numpy().tobytes()

@@ -18,7 +18,7 @@ from kernelpath.device.messages import POISON
 from kernelpath.lanes import Launched
 from kernelpath.work.confine import SUBMISSION
 from kernelpath.work.messages import Operator
-from kernelpath.work.tensors import poison_
+from kernelpath.work.tensors import poison_, whole_storage
 
 GUARD = 512
 """Bytes of poison before and behind every buffer. A multiple of every alignment that a kernel may ask for."""
@@ -112,6 +112,8 @@ class Guards:
         self._poison = poison
         self._storages: list[torch.Tensor] = []
         self._inputs: list[torch.Tensor] = []
+        self.inputs: list[torch.Tensor] = []
+        """The bytes of every input's storage, what lies between its rows among them."""
 
     def allocate(self, wanted: torch.Tensor) -> torch.Tensor:
         """A guarded tensor like `wanted`, which is dropped unused."""
@@ -127,8 +129,9 @@ class Guards:
         source = tensor.untyped_storage()
         storage = _guarded_storage(source.nbytes(), tensor.device)
         body = storage[GUARD : GUARD + source.nbytes()]
-        body.copy_(torch.tensor([], dtype=torch.uint8, device=tensor.device).set_(source))
+        body.copy_(whole_storage(tensor))
         self._inputs.append(storage)
+        self.inputs.append(body)
         offset = tensor.storage_offset() + GUARD // tensor.element_size()
         return storage.view(tensor.dtype).as_strided(tensor.size(), tensor.stride(), offset)
 

@@ -24,6 +24,7 @@ import torch
 
 from kernelpath.course import registry
 from kernelpath.course.errors import Withheld
+from kernelpath.course.inputs import PLAIN, Variety, draw_inputs
 from kernelpath.device import api, gpu
 from kernelpath.device.client import Client, ToClient
 from kernelpath.lanes import on_compiling, tuning
@@ -136,7 +137,7 @@ class _Worker:
         if self._client is not None and self._exercise.is_kernel:
             return self._run_on_the_machine(self._client, asked.chosen, secret)
         drawn = None if self._client is None else self._client.inputs()
-        call = self._called(asked.case, asked.seed, drawn=drawn)
+        call = self._called(asked.case, asked.seed, asked.variety, drawn=drawn)
         with _memory_limit(self._device):
             _check_signature(self._entry, call.inputs)
             result = call(self._entry)
@@ -170,11 +171,16 @@ class _Worker:
         return self._snapshot.changed() or ""
 
     def _called(
-        self, case: Mapping[str, Any], seed: int, timed: bool = False, drawn: tuple[Any, ...] | None = None
+        self,
+        case: Mapping[str, Any],
+        seed: int,
+        variety: Variety = PLAIN,
+        timed: bool = False,
+        drawn: tuple[Any, ...] | None = None,
     ) -> Call:
         """drawn: the inputs, where the device's process has them."""
         if drawn is None:
-            drawn = self._exercise.inputs(torch.Generator(self._device).manual_seed(seed), **case)
+            drawn = draw_inputs(self._exercise, case, seed, self._device, variety)
         return Call(self._exercise.entry, drawn, self._device, self._thread, self._journal, timed)
 
     def _profile(self, asked: messages.Profile, secret: str) -> Answer:

@@ -18,6 +18,13 @@ def reference(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
     return x.double() + y.double()
 
 
+def extreme(rng: torch.Generator, x: torch.Tensor, y: torch.Tensor) -> None:
+    """Denormals, whose sum is exact; infinities and NaN, which a sum keeps; and sums that cancel but for a few bits."""
+    y[::3] = x[::3] * -(1 + 2**-20)
+    for tensor in (x, y):
+        draw.any_bits_(rng, tensor)
+
+
 PROBLEM = Problem(
     inputs=inputs,
     cases=(
@@ -34,6 +41,8 @@ PROBLEM = Problem(
     # A float32 sum is rounded once: off by 2^-24 (6.0e-8) at most. With x and y in TF32 or bfloat16 the
     # median error is 1.4e-4 or 1.8e-3, and 99.9 % of the elements fail.
     tolerance={"float32": Tolerance(rtol=6.0e-8, atol=0.0)},
+    extreme=extreme,
+    faults={"denormals flushed": lambda x, y: draw.flushed(x).double() + draw.flushed(y)},
     bytes_moved=lambda n, offset: 12 * n,
     flops=lambda n, offset: n,
 )

@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 
+from kernelpath.course.inputs import PLAIN, Variety
 from kernelpath.course.problem import Case
 from kernelpath.course.registry import Lane
 from kernelpath.course.spec import Exercise
@@ -22,7 +23,7 @@ from kernelpath.simt import FaultKind
 from kernelpath.verdict import Complaint, Verdict
 from kernelpath.work import messages
 from kernelpath.work.runner import Runner, Stopped
-from kernelpath.work.tensors import dtype_name, to_bytes
+from kernelpath.work.tensors import dtype_name, to_bytes, whole_storage
 
 _FAULTS = {kind.name: Verdict[kind.name] for kind in FaultKind if kind.name in Verdict.__members__}
 
@@ -41,13 +42,20 @@ class Kernel(Python):
         return seen(returned, inputs) or borrowed(returned.operators, returned.launches, self.exercise.entry)
 
     def call(
-        self, runner: Runner, case: Case, seed: int, *, reverse: bool = False, chosen: Chosen = NOTHING
+        self,
+        runner: Runner,
+        case: Case,
+        seed: int,
+        *,
+        variety: Variety = PLAIN,
+        reverse: bool = False,
+        chosen: Chosen = NOTHING,
     ) -> Evidence:
         """chosen: what a GPU decided about the kernels, which holds on the PTX machine."""
         if not self.on_machine:
-            return super().call(runner, case, seed)
+            return super().call(runner, case, seed, variety=variety)
         runner.ready()
-        drawn = truth.draw_inputs(self.exercise, case, seed, "cpu")
+        drawn = truth.draw_inputs(self.exercise, case, seed, "cpu", variety)
         runner.ask_machine(device.Begin(runner.client, told_inputs(drawn, runner.numbers), reverse), device.Done)
         try:
             placed = runner.ask(messages.Run(case=dict(case), seed=0, chosen=chosen), messages.Placed)
@@ -122,7 +130,7 @@ def told_inputs(drawn: Sequence[Any], fresh: Iterator[int]) -> device.Inputs:
             number = numbers.get(storage.data_ptr())
             if number is None:
                 number = numbers[storage.data_ptr()] = -next(fresh)
-                storages[number] = to_bytes(torch.tensor([], dtype=torch.uint8).set_(storage))
+                storages[number] = to_bytes(whole_storage(value))
             shape, strides, offset = list(value.shape), list(value.stride()), int(value.storage_offset())
             value = device.Strided(number, dtype_name(value.dtype), shape, strides, offset)
         arguments.append(value)

@@ -12,6 +12,7 @@ from typing import Any, Literal
 import torch
 
 from kernelpath.course import labs
+from kernelpath.course.inputs import PLAIN, Variety
 from kernelpath.course.labs.bus import Simulated
 from kernelpath.course.problem import Case
 from kernelpath.device import lab_messages as device
@@ -32,9 +33,11 @@ class Lab(Python):
 
     on_machine = True
 
-    def call(self, runner: Runner, case: Case, seed: int, *, reverse: bool = False) -> Evidence:
+    def call(
+        self, runner: Runner, case: Case, seed: int, *, variety: Variety = PLAIN, reverse: bool = False
+    ) -> Evidence:
         """The first call that is wrong, of that on the drawn lab and those on its variants; the last where none is."""
-        drawn = truth.draw_inputs(self.exercise, case, seed, self.device)
+        drawn = truth.draw_inputs(self.exercise, case, seed, self.device, variety)
         evidence = self._once(runner, drawn)
         for inputs in labs.varied(drawn):
             if compare.judged(self.exercise, evidence) is not None:

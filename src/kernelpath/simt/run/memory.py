@@ -25,7 +25,13 @@ from kernelpath.simt.run.records import (
     WarpRecord,
     field_offset,
 )
-from kernelpath.simt.run.transactions import count_atomic_sectors, count_sectors, count_wavefronts, least_wavefronts
+from kernelpath.simt.run.transactions import (
+    count_atomic_sectors,
+    count_sectors,
+    count_wavefronts,
+    least_wavefronts,
+    scattered,
+)
 
 __all__ = ["access"]
 
@@ -125,7 +131,9 @@ def access(
         counts.sectors += count_atomic_sectors(warp.address + ADDRESSES, mask)
         cta.acquired = 1
     elif space == Space.GLOBAL:
-        counts.sectors += count_sectors(warp.address + ADDRESSES, mask)
+        sectors = count_sectors(warp.address + ADDRESSES, mask)
+        counts.sectors += sectors
+        counts.scattered += scattered(sectors, lanes * size)
         if strong:
             cta.acquired = 1
     return 0

@@ -32,8 +32,8 @@ __all__ = [
 
 SAMPLE = np.dtype([("mask", "i8"), ("addresses", "i8", LANES)])  # the first request of a site
 
-# One row of counters for each site. Shared-memory rows use wavefronts and least; the others sectors.
-COUNTS = np.dtype([("requests", "i8"), ("lanes", "i8"), ("sectors", "i8"), ("wavefronts", "i8"), ("least", "i8")])
+# One row of counters for each site. Shared-memory rows use wavefronts and least; the others sectors and scattered.
+COUNTS = np.dtype([(name, "i8") for name in ("requests", "lanes", "sectors", "wavefronts", "least", "scattered")])
 
 COPY = np.dtype([("group", "i8"), ("mask", "i8"), ("bytes", "i8"), ("addresses", "i8", LANES)])
 
