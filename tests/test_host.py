@@ -32,8 +32,8 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def worker() -> Iterator[Worker]:
-    worker = Worker()
+def worker(doubling: Item) -> Iterator[Worker]:
+    worker = Worker(Workspace(doubling.stub))
     yield worker
     worker.close()
 
@@ -47,9 +47,8 @@ def run(worker: Worker, item: Item, body: str, seconds: float = 5.0) -> messages
 
 def begin(worker: Worker, item: Item) -> None:
     """Have the worker call the entry of the item's stub."""
-    workspace = Workspace(item.stub)
-    worker.start(str(item.root), item.stem, "cpu", None, workspace)
-    worker.post(messages.Load(file=str(workspace.copy(alone=True)), hidden=[]))
+    worker.start(str(item.root), item.stem, "cpu", None)
+    worker.post(messages.Load(file=str(Workspace(item.stub).copy(alone=True).file), hidden=[]))
     worker.post(messages.Run(case={"n": 4}, seed=1))
     assert isinstance(worker.answer(60.0), messages.Done)
     assert isinstance(worker.answer(60.0), messages.Done)
@@ -70,7 +69,7 @@ def test_tells_how_a_worker_ended(worker: Worker, doubling: Item, body: str, sta
 
 
 def test_a_silent_worker_ends_with_its_children(doubling: Item) -> None:
-    worker = Worker()
+    worker = Worker(Workspace(doubling.stub))
     with pytest.raises(WorkerSilent):
         run(worker, doubling, f"{START.format(program='sleep 600')}; time.sleep(600)", seconds=1.0)
     child = int(worker.printed)
@@ -80,7 +79,7 @@ def test_a_silent_worker_ends_with_its_children(doubling: Item) -> None:
 
 
 def test_a_worker_leaves_no_daemon(doubling: Item) -> None:
-    worker = Worker()
+    worker = Worker(Workspace(doubling.stub))
     with pytest.raises(WorkerGone):
         run(worker, doubling, f"{START.format(program='setsid sleep 600')}; os._exit(0)")
     child = int(worker.printed)
@@ -95,9 +94,11 @@ import os, signal
 from pathlib import Path
 from kernelpath.course.registry import Item
 from kernelpath.work.host import Worker
+from kernelpath.work.workspace import Workspace
 from tests.test_host import begin
-worker = Worker()
-begin(worker, Item(Path({str(doubling.root)!r}), {doubling.stem!r}))
+item = Item(Path({str(doubling.root)!r}), {doubling.stem!r})
+worker = Worker(Workspace(item.stub))
+begin(worker, item)
 print(worker.pid, flush=True)
 os.kill(os.getpid(), signal.SIGKILL)
 """
@@ -130,15 +131,15 @@ def test_a_submission_that_kills_the_server_harms_itself_alone(worker: Worker, d
         with pytest.raises(WorkerGone) as gone:
             run(worker, doubling, body)
         assert gone.value.status == -signal.SIGKILL
-    after = Worker()
+    after = Worker(Workspace(doubling.stub))
     with pytest.raises(WorkerGone) as gone:
         run(after, doubling, "os._exit(5)")
     assert gone.value.status == 5
     after.close()
 
 
-def test_a_worker_that_was_never_used_leaves_nothing() -> None:
-    worker = Worker()
+def test_a_worker_that_was_never_used_leaves_nothing(doubling: Item) -> None:
+    worker = Worker(Workspace(doubling.stub))
     pid = worker.pid
     worker.close()
     assert happens(lambda: is_gone(pid))
@@ -146,7 +147,7 @@ def test_a_worker_that_was_never_used_leaves_nothing() -> None:
 
 def test_workers_know_nothing_of_each_other(doubling: Item) -> None:
     """Only its own channel and output are open in a worker: no other worker's, and not the server's."""
-    waiting = [Worker() for _ in range(3)]
+    waiting = [Worker(Workspace(doubling.stub)) for _ in range(3)]
     body = (
         "names = [os.readlink(f'/proc/self/fd/{fd}') for fd in os.listdir('/proc/self/fd') if fd.isdigit()"
         " and os.path.exists(f'/proc/self/fd/{fd}')]; print(*names, sep='\\n', flush=True); os._exit(0)"

@@ -31,7 +31,7 @@ def copied(workspace: Workspace) -> dict[str, str]:
 
 def test_a_submission_is_copied_with_its_kernel_and_alone_with_nothing_else(submission: Path, cache: Path) -> None:
     workspace = Workspace(submission)
-    copy = workspace.copy(alone=True)
+    copy = workspace.copy(alone=True).file
     assert copied(workspace) == {"one.py": "first one.py", "one.cu": "first one.cu"}
     assert copy == workspace.source / "one.py"
     assert copy.is_relative_to(cache)

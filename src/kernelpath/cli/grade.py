@@ -48,6 +48,10 @@ def grade_(folder: Path, items: tuple[Item, ...], to: Path | None, device: Devic
             grades = classroom.grade_class(folder, to, chosen, device=device, seed=seed, jobs=jobs, tell=tell)
     except Usage as error:
         raise Failure(str(error)) from error
+    except OSError as error:
+        raise Failure(
+            f"cannot write {error.filename or to}: {error.strerror}; when it can be written, {again}"
+        ) from error
     except KeyboardInterrupt:
         errors.print(f"\nwhat is graded is kept; go on with {again}", soft_wrap=True)
         raise
