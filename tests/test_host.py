@@ -15,8 +15,9 @@ from kernelpath.course.registry import Item
 from kernelpath.verdict import Verdict
 from kernelpath.work import landlock, messages
 from kernelpath.work.host import Worker, WorkerGone, WorkerSilent
+from kernelpath.work.quota import Excess
 from kernelpath.work.workspace import Workspace
-from tests.conftest import happens, is_gone
+from tests.conftest import GradeText, happens, is_gone
 
 ROOT = Path(__file__).parents[1]
 
@@ -85,6 +86,66 @@ def test_a_worker_leaves_no_daemon(doubling: Item) -> None:
     child = int(worker.printed)
     worker.close()
     assert happens(lambda: is_gone(child))
+
+
+@pytest.mark.parametrize(
+    "escape",
+    [
+        "setsid sleep 600 & echo $!",
+        "setsid sh -c 'echo $$; exec sleep 600'",
+        "(setsid sh -c 'echo $$; exec sleep 600' &)",
+        "setsid sh -c 'echo $$; kill -STOP $$'",
+        "trap '' TERM HUP INT; setsid sh -c 'echo $$; while true; do sleep 600; done' &",
+    ],
+)
+def test_nothing_outlives_a_worker_whatever_group_it_is_in(doubling: Item, escape: str) -> None:
+    worker = Worker(Workspace(doubling.stub))
+    with pytest.raises(WorkerSilent):
+        run(worker, doubling, f"ctypes.CDLL(None).system({escape.encode()!r}); time.sleep(600)", seconds=2.0)
+    child = int(worker.printed)
+    worker.close()
+    assert happens(lambda: is_gone(child))
+
+
+def test_a_server_that_is_stopped_does_not_hold_up_the_grader(worker: Worker, doubling: Item) -> None:
+    with pytest.raises(WorkerSilent):
+        run(worker, doubling, "time.sleep(600)", seconds=0.5)
+    server = int(Path(f"/proc/{worker.pid}/stat").read_text().rpartition(")")[2].split()[1])
+    os.kill(server, signal.SIGSTOP)
+    worker.close()
+    assert happens(lambda: is_gone(worker.pid))
+
+
+TOO_MUCH = {
+    "while True: os.posix_fallocate(os.open(f'{time.time()}', 66), 0, 60 << 20)": Excess.BYTES,
+    "while True: os.posix_fallocate(os.open('x', 66), 0, 60 << 20); os.unlink('x')": Excess.BYTES,
+    "for i in range(20_000): open(f'{i}', 'w').close()": Excess.FILES,
+    "for i in range(100): os.mkdir('x' * 200); os.chdir('x' * 200)": Excess.FILES,
+    "os.mkdir('x'); os.chmod('x', 0)": Excess.FILES,
+    "ctypes.CDLL(None).system(b'for i in $(seq 300); do sleep 600 & done; wait')": Excess.PROCESSES,
+    "ctypes.CDLL(None).system(b'b(){ [ $1 -gt 0 ] && { b $(($1-1)) & b $(($1-1)) & wait; } || sleep 600; }; b 9')": (
+        Excess.PROCESSES
+    ),
+}
+"""What fills a disk or a machine without one file that is too large."""
+
+
+@pytest.mark.parametrize("body", TOO_MUCH)
+def test_a_submission_has_a_quota(worker: Worker, doubling: Item, body: str) -> None:
+    if "chmod" in body and os.geteuid() == 0:
+        pytest.skip("root reads every folder")
+    with pytest.raises(WorkerGone) as gone:
+        run(worker, doubling, f"{body}\n    time.sleep(600)", seconds=30.0)
+    assert gone.value.status == TOO_MUCH[body]
+    Workspace(doubling.stub).clean()
+    assert not (Workspace(doubling.stub).own / "tmp").exists()
+
+
+def test_what_is_over_the_quota_is_said(grade_text: GradeText) -> None:
+    body = "while True: torch.save(torch.zeros(1 << 23), f'{torch.rand(1).item()}')"
+    report = grade_text(f"def double(x):\n    {body}\n")
+    assert report.verdict is Verdict.CRASHED
+    assert report.cause == "the submission wrote more than its quota of 512 MiB of files"
 
 
 def test_a_submission_ends_with_a_grader_that_was_killed(doubling: Item) -> None:

@@ -60,8 +60,8 @@ def serve(descriptor: int) -> NoReturn:
         if woken in ready:
             os.read(woken, 4096)
             _bury(children)
+        if woken in ready or time.monotonic() > looked + quota.LOOK_SECONDS:
             quota.kill(quota.children() - children.keys())
-        if time.monotonic() > looked + quota.LOOK_SECONDS:
             _look_after(children)
             looked = time.monotonic()
         if descriptor in ready:
