@@ -7,7 +7,7 @@ import errno
 import hashlib
 import json
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -76,7 +76,7 @@ class Class:
 
 
 @pytest.fixture(scope="module")
-def hostile(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Class]:
+def hostile(tmp_path_factory: pytest.TempPathFactory) -> Class:
     root = tmp_path_factory.mktemp("class")
     for tree in ("checks", "phases", "solutions"):
         (root / tree / "1_architecture").mkdir(parents=True)

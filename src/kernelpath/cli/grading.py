@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import gc
+import os
 import signal
 import sys
 from collections.abc import Iterator
@@ -38,10 +39,21 @@ def start_workers() -> None:
     from kernelpath.work import forkserver
 
     forkserver.running()
-    gc.disable()  # nothing that an import makes is garbage: with torch that saves a fifth of its time
+    with importing():
+        import kernelpath.grading.grade  # noqa: F401
+
+
+@contextlib.contextmanager
+def importing() -> Iterator[None]:
+    """Import torch inside: `interruptible`, and without looking for garbage, which no import makes.
+
+    The collector takes a fifth of the time that torch takes, and would look at all of it again and again later.
+    """
+    os.environ.setdefault("OMP_WAIT_POLICY", "passive")  # threads that spin take the workers' time
+    gc.disable()
     try:
         with interruptible():
-            import kernelpath.grading.grade  # noqa: F401
+            yield
     finally:
         gc.freeze()
         gc.enable()

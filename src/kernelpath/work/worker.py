@@ -19,6 +19,7 @@ from types import ModuleType
 from typing import Any
 
 import numpy as np
+import numpy.random  # else each worker imports it
 import torch
 
 from kernelpath.course import registry
