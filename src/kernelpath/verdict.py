@@ -212,6 +212,7 @@ class Report:
     """All that is known after grading one submission.
 
     stars: 0 to 3. not_measured: what this machine could not say, in words. next_step: one command or one sentence.
+    graded: the SHA-256 of each file that was graded, by its name.
     """
 
     exercise: str
@@ -231,6 +232,7 @@ class Report:
     measurement: Measurement | None = None
     printed: str = ""
     versions: Mapping[str, str] = field(default_factory=dict)
+    graded: Mapping[str, str] = field(default_factory=dict)
     seconds: float = 0.0
 
     def to_json(self, indent: int | None = None) -> str:

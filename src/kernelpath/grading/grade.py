@@ -68,7 +68,7 @@ class Session:
     """Grades one file as often as it is called, each time in a fresh worker.
 
     warm: start the next worker before it is needed. hidden: folders whose files the submission must not use, besides
-    solutions/. Use as a context manager.
+    solutions/. keep: leave what compilers made for the next session. Use as a context manager.
     """
 
     def __init__(
@@ -79,12 +79,13 @@ class Session:
         device: Device = "auto",
         warm: bool = False,
         hidden: Sequence[Path] = (),
+        keep: bool = True,
     ) -> None:
         self.item = item
         self.submission = submission.absolute()
         self.exercise = registry.load(item)
         self.device = resolve_device(device)
-        self.workers = Workers(item, self.exercise, self.submission, self.device, hidden)
+        self.workers = Workers(item, self.exercise, self.submission, self.device, hidden, keep)
         self.subject = Subject(item, self.exercise, self.submission, self.device, self.workers)
         self._warm = warm
         self._prepare()
@@ -93,7 +94,7 @@ class Session:
         self, *, seed: int | None = None, report_progress: Progress | None = None, bench: bool = False
     ) -> Report:
         """Grade the file as it is now."""
-        if not self.submission.is_file():
+        if not self.submission.exists():
             raise Usage(f"there is no file {self.submission}; `kp reset {self.item.name}` brings the stub back")
         seed = random.SystemRandom().randrange(1 << 32) if seed is None else seed
         grading = _Grading(self, seed, report_progress or (lambda _: None))
@@ -137,7 +138,7 @@ class _Grading:
     def __init__(self, session: Session, seed: int, progress: Progress) -> None:
         self.subject, self.seed, self.progress = session.subject, seed, progress
         self.item, self.exercise, self.device = session.item, session.exercise, session.device
-        self._kind = kind_of(self.exercise, self.device)
+        self._kind, self._copied = kind_of(self.exercise, self.device), session.workers.copy()
         self._runner = session.workers.runner(self.device)
         self._twin = session.workers.runner("cpu") if self._kind.twin else None
         runs_there = self.exercise.is_kernel and (self.exercise.requires or PTX_MACHINE) <= PTX_MACHINE
@@ -192,6 +193,7 @@ class _Grading:
             measurement=measurement,
             printed=self._runner.printed,
             versions=versions(),
+            graded=self._copied.digests,
             seconds=time.monotonic() - self._begun,
         )
 
@@ -202,8 +204,7 @@ class _Grading:
             self._kind.call(self._runner, self._largest, derive(self.seed, "picture"))
             drawn = self._runner.ask_machine(device_messages.Draw(self._runner.client), device_messages.Drawn)
         except Stopped as stopped:
-            told = f"{stopped.complaint.verdict.value}: {stopped.complaint.cause}"
-            raise NotDrawn(told) from None
+            raise NotDrawn(f"{stopped.complaint.verdict.value}: {stopped.complaint.cause}") from None
         if drawn is None:
             raise Usage(f"{self.item.name} launches no kernel, so there is nothing to draw")
         return drawn
@@ -215,15 +216,16 @@ class _Grading:
                 runner.close()
 
     def _capability(self) -> Complaint | None:
+        if self._copied.unusable:
+            return Complaint(Verdict.COMPILE_ERROR, self._copied.unusable, str(self.subject.submission))
         if reason := packages.lacking(self.item.lane):
             return Complaint(Verdict.UNAVAILABLE, reason)
         needed = max(self.exercise.requires or OLDEST, OLDEST)
         found = torch.cuda.get_device_capability() if self.device == "cuda" else PTX_MACHINE
         if found >= needed:
             return None
-        machine = "this GPU" if self.device == "cuda" else "the PTX machine"
-        reason = f"needs sm_{needed[0]}{needed[1]}, {machine} has sm_{found[0]}{found[1]}; not run"
-        return Complaint(Verdict.UNAVAILABLE, reason)
+        has = f"{'this GPU' if self.device == 'cuda' else 'the PTX machine'} has sm_{found[0]}{found[1]}"
+        return Complaint(Verdict.UNAVAILABLE, f"needs sm_{needed[0]}{needed[1]}, {has}; not run")
 
     def _traffic(self, graded: Sequence[Graded]) -> tuple[tuple[LineTraffic, ...], Complaint | None]:
         """The largest case's counters, and the first limit that a case breaks; the largest comes first."""
@@ -256,9 +258,8 @@ class _Grading:
             return stopped.complaint
 
     def _measurement(self, bench: bool) -> tuple[Measurement | None, Complaint | None]:
+        reference, conduct = self.item.files("solutions"), self._kind.conduct
         try:
-            reference = self.item.files("solutions")
-            conduct = self._kind.conduct
             return measure.measure(
                 self.exercise, self._runner, conduct, self.seed, self.progress, bench, reference=reference
             )

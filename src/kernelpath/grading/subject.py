@@ -36,7 +36,7 @@ class Subject:
     def empty_kernel(self) -> Complaint | None:
         """A launch of a kernel that is still the stub's."""
         source = self.submission.with_suffix(".cu")
-        line = stubs.empty_kernel(source.read_text(encoding="utf-8")) if source.is_file() else 0
+        line = stubs.empty_kernel(source.read_text(encoding="utf-8", errors="replace")) if source.is_file() else 0
         if not line:
             return None
         return Complaint(Verdict.NOT_STARTED, "the kernel is launched, but writes nothing yet", str(source), line)

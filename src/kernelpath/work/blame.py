@@ -13,7 +13,7 @@ from kernelpath.course.errors import Withheld
 from kernelpath.lanes import Unavailable, triton
 from kernelpath.simt import errors
 from kernelpath.verdict import Complaint, Verdict
-from kernelpath.work import forkserver
+from kernelpath.work import quota
 from kernelpath.work.confine import Trespass
 
 _FAULTS = {kind: Verdict[kind.name] for kind in errors.FaultKind if kind.name in Verdict.__members__}
@@ -50,7 +50,7 @@ def blame(error: BaseException, file: Path, loading: bool = False) -> Complaint:
     if isinstance(error, (MemoryError, torch.OutOfMemoryError)) or "can't allocate" in str(error):
         return Complaint(Verdict.CRASHED, f"out of memory: {_first_line(error)}", str(file), line)
     if isinstance(error, OSError) and error.errno == errno.EFBIG:
-        most = f"{forkserver.FILE_SIZE >> 20} MiB"
+        most = f"{quota.FILE_SIZE >> 20} MiB"
         return Complaint(Verdict.CRASHED, f"printed, or wrote to a file, more than {most}", str(file), line)
     verdict = Verdict.COMPILE_ERROR if loading or isinstance(error, EntryError) else Verdict.CRASHED
     cause = str(error) if isinstance(error, EntryError) else f"{type(error).__name__}: {_first_line(error)}"
@@ -74,7 +74,7 @@ def _compiler_said(error: BaseException, file: Path, line: int) -> Complaint:
     if found := _NVRTC_ERROR.search(log):
         source = file.with_name(Path(found["file"]).name)
         return Complaint(Verdict.COMPILE_ERROR, found["text"], str(source), int(found["line"]))
-    text, line = triton.locate(error, file.read_text(encoding="utf-8")) or (log, line)
+    text, line = triton.locate(error, file.read_text(encoding="utf-8", errors="replace")) or (log, line)
     return Complaint(Verdict.COMPILE_ERROR, text, str(file), line)
 
 

@@ -10,7 +10,7 @@ from typing import TypeVar
 
 from kernelpath.device import messages as machine
 from kernelpath.verdict import Complaint, Verdict
-from kernelpath.work import messages
+from kernelpath.work import messages, quota
 from kernelpath.work.host import Forged, Machines, Worker, WorkerGone, WorkerSilent
 
 START_SECONDS = 180.0
@@ -42,7 +42,7 @@ class Stopped(Exception):
 class Runner:
     """One submission, loaded in a worker when something is asked of it, and anew after a death.
 
-    start: gives a worker that has been started. copy: gives the file to load.
+    start: gives a worker that has been started. file: what it loads.
     machines: where its kernels run, if they run on the PTX machine.
     hidden: folders whose files the submission must not use.
     """
@@ -50,7 +50,7 @@ class Runner:
     def __init__(
         self,
         start: Callable[[], Worker],
-        copy: Callable[[], Path],
+        file: Path,
         hidden: Sequence[Path],
         machines: Machines | None = None,
     ) -> None:
@@ -58,7 +58,7 @@ class Runner:
         self.numbers = itertools.count(1)
         """For the storages of inputs that the worker is given, one case after another."""
 
-        self._copy, self._hidden = copy, [str(folder) for folder in hidden]
+        self._file, self._hidden = str(file), [str(folder) for folder in hidden]
         self._worker: Worker | None = None
         self._loading = False
         self._deaths = 0
@@ -139,7 +139,7 @@ class Runner:
         if self._worker is None:
             self._worker, self._loading = self._start(), True
             self.numbers = itertools.count(1)
-            self._worker.post(messages.Load(file=str(self._copy()), hidden=self._hidden))
+            self._worker.post(messages.Load(file=self._file, hidden=self._hidden))
         return self._worker
 
     def _loaded(self) -> None:
@@ -196,6 +196,8 @@ def _silence(silent: WorkerSilent, seconds: float) -> str:
 
 
 def _death(status: int) -> str:
+    if status in set(quota.Excess):
+        return f"the submission {quota.Excess(status).told}"
     if status >= 0:
         return f"the process ended itself with status {status} before it had answered"
     known = -status in {number.value for number in signal.Signals}

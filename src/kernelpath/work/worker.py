@@ -20,6 +20,7 @@ from typing import Any
 
 import msgspec
 import numpy as np
+import numpy.random  # else each worker imports it
 import torch
 
 from kernelpath.course import registry
