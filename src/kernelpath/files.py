@@ -15,7 +15,7 @@ from pathlib import Path
 
 from platformdirs import user_cache_path
 
-__all__ = ["cache_read", "cache_root", "cache_write", "read_source", "use_root", "write_atomically"]
+__all__ = ["cache_read", "cache_root", "cache_write", "use_root", "write_atomically"]
 
 _root: Path | None = None
 
@@ -49,17 +49,6 @@ def cache_write(kind: str, key: str, data: bytes) -> None:
         write_atomically(place, data)
 
 
-def read_source(path: Path) -> str:
-    """The text of a learner's file: UTF-8, with a mark of byte order or without one; UTF-16 with one; else Latin-1,
-    in which every byte is a letter, as an editor on Windows may have left it."""
-    content = path.read_bytes()
-    marked = content.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
-    for encoding in ("utf-16",) if marked else ("utf-8-sig", "latin-1"):
-        with contextlib.suppress(UnicodeDecodeError):
-            return content.decode(encoding).replace("\r\n", "\n").replace("\r", "\n")
-    return content.decode("utf-8", errors="replace")
-
-
 def write_atomically(path: Path, content: str | bytes) -> None:
     """Write a file so that whoever reads it, at any moment, finds the old or the new content whole.
 
@@ -83,3 +72,14 @@ def _place(kind: str, key: str) -> Path:
     if not (kind.isidentifier() and key.isalnum()):
         raise ValueError(f"{kind!r}, {key!r} is not the name of something in the cache")
     return cache_root() / kind / key[:2] / key
+
+
+def source_text(path: Path) -> str:
+    """The text of a learner's file: UTF-8, with a mark of byte order or without one; UTF-16 with one; else Latin-1,
+    in which every byte is a letter, as an editor on Windows may have left it."""
+    content = path.read_bytes()
+    marked = content.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
+    for encoding in ("utf-16",) if marked else ("utf-8-sig", "latin-1"):
+        with contextlib.suppress(UnicodeDecodeError):
+            return content.decode(encoding).replace("\r\n", "\n").replace("\r", "\n")
+    return content.decode("utf-8", errors="replace")
