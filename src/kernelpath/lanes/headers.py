@@ -137,11 +137,18 @@ _SENTENCES = {
 }
 
 
-def explained(log: str) -> str:
-    """A compiler's log, in our words where it says no more than that a .cu of the course holds kernels alone."""
+def explained(log: str, file: str) -> str:
+    """A compiler's log, in our words where it says no more than that a .cu of the course holds kernels alone.
+
+    Where the first error is in a header, the line of `file` that made it be compiled is told before.
+    """
     for said, sentence in _SENTENCES.items():
         log = re.sub(rf"(?<=error: ){said}", sentence, log)
-    return log
+    first = re.search(r"^(\S.*?)\(\d+\): (?:catastrophic )?error: (.*)", log, flags=re.MULTILINE)
+    made = re.search(rf" at line (\d+) of {re.escape(file)}$", log, flags=re.MULTILINE)
+    if first is None or made is None or first[1] == file:
+        return log
+    return f"{file}({made[1]}): error: {first[2]} (in {Path(first[1]).name})\n{log}"
 
 
 def only_constexpr(source: str, log: str) -> bool:

@@ -10,7 +10,6 @@ from pathlib import Path
 import torch
 
 from kernelpath.course.errors import Withheld
-from kernelpath.files import source_text
 from kernelpath.lanes import Unavailable, triton
 from kernelpath.simt import errors
 from kernelpath.verdict import Complaint, Verdict
@@ -75,7 +74,7 @@ def _compiler_said(error: BaseException, file: Path, line: int) -> Complaint:
     if found := _NVRTC_ERROR.search(log):
         source = file.with_name(Path(found["file"]).name)
         return Complaint(Verdict.COMPILE_ERROR, found["text"], str(source), int(found["line"]))
-    text, line = triton.locate(error, source_text(file)) or (log, line)
+    text, line = triton.locate(error, file.read_text(encoding="utf-8")) or (log, line)
     return Complaint(Verdict.COMPILE_ERROR, text, str(file), line)
 
 

@@ -1,4 +1,4 @@
-"""Files as an editor on Windows leaves them: a mark of byte order here, Latin-1, tabs and CRLF in the .cu."""
+"""Files as an editor on Windows leaves them: CRLF, and in the .cu tabs and comments in Latin-1."""
 
 import torch
 
