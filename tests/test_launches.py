@@ -184,7 +184,7 @@ class Machine:
         file.write_text(source)
         item = registry.find("vector_add_triton")
         exercise = registry.load(item)
-        workers = Workers(item, exercise, file, "cuda", ())
+        workers = Workers(item, exercise, file, "cuda", (), keep=True)
         beside = Beside(Subject(item, exercise, file, "cuda", workers), seed=1)
         self._open.append((beside, workers))
         beside.begin(CASE)

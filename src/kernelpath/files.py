@@ -24,6 +24,7 @@ __all__ = [
     "cache_write",
     "read_source",
     "remove",
+    "source_text",
     "use_root",
     "write_atomically",
 ]
@@ -58,17 +59,6 @@ def cache_write(kind: str, key: str, data: bytes) -> None:
     with contextlib.suppress(OSError):
         place.parent.mkdir(parents=True, exist_ok=True)
         write_atomically(place, data)
-
-
-def read_source(path: Path) -> str:
-    """The text of a learner's file: UTF-8, with a mark of byte order or without one; UTF-16 with one; else Latin-1,
-    in which every byte is a letter, as an editor on Windows may have left it."""
-    content = path.read_bytes()
-    marked = content.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
-    for encoding in ("utf-16",) if marked else ("utf-8-sig", "latin-1"):
-        with contextlib.suppress(UnicodeDecodeError):
-            return content.decode(encoding).replace("\r\n", "\n").replace("\r", "\n")
-    return content.decode("utf-8", errors="replace")
 
 
 def write_atomically(path: Path, content: str | bytes) -> None:
@@ -148,3 +138,14 @@ def _place(kind: str, key: str) -> Path:
     if not (kind.isidentifier() and key.isalnum()):
         raise ValueError(f"{kind!r}, {key!r} is not the name of something in the cache")
     return cache_root() / kind / key[:2] / key
+
+
+def source_text(path: Path) -> str:
+    """The text of a learner's file: UTF-8, with a mark of byte order or without one; UTF-16 with one; else Latin-1,
+    in which every byte is a letter, as an editor on Windows may have left it."""
+    content = path.read_bytes()
+    marked = content.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
+    for encoding in ("utf-16",) if marked else ("utf-8-sig", "latin-1"):
+        with contextlib.suppress(UnicodeDecodeError):
+            return content.decode(encoding).replace("\r\n", "\n").replace("\r", "\n")
+    return content.decode("utf-8", errors="replace")

@@ -12,6 +12,7 @@ from rich.text import Text
 
 from kernelpath import words
 from kernelpath.course.registry import Item
+from kernelpath.files import source_text
 from kernelpath.verdict import WASTE, LineTraffic, Measurement, Report, Verdict
 
 if TYPE_CHECKING:
@@ -86,7 +87,7 @@ def _source(path: Path, root: Path) -> Text:
 
     highlighter = Syntax("", "c++" if path.suffix == ".cu" else "python", theme="ansi_light")
     title = (f"--- {words.path(path, root)}\n", "bold")
-    return Text.assemble(title, highlighter.highlight(path.read_text(encoding="utf-8")))
+    return Text.assemble(title, highlighter.highlight(source_text(path)))
 
 
 def _header(item: Item, graded: Report) -> Text:
