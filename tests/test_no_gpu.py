@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import multiprocessing
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 import torch
@@ -29,7 +30,7 @@ def waits() -> None:
 def asks() -> None:
     assert torch.cuda.current_device() == 0
     assert torch.cuda.get_device_capability(torch.device("cpu")) == (8, 0)
-    properties = torch.cuda.get_device_properties("cuda")
+    properties: Any = torch.cuda.get_device_properties("cuda")
     assert (properties.multi_processor_count, properties.shared_memory_per_block_optin) == (108, 163 * 1024)
     assert not torch.cuda.is_available()
 
