@@ -36,7 +36,9 @@ class Refused(Exception):
 
 @dataclass
 class Stored:
-    """A storage. host: digest of what the host wrote since the last launch. final: the bytes at the entry's return."""
+    """A storage. host: digests of what the host wrote since the last launch, and of all there is then.
+    final: the bytes at the entry's return.
+    """
 
     memory: Bytes
     drawn: Bytes | None = None
@@ -159,7 +161,7 @@ class Case:
             return
         content = _content(told)
         different = np.not_equal(stored.memory, content)
-        stored.host = _digest(np.where(different, content, 0), different)
+        stored.host = f"{_digest(np.where(different, content, 0), different)} {_digest(content)}"
         stored.memory[:] = content
         self._memory.written(stored.address)
 

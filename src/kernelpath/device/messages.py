@@ -219,7 +219,10 @@ class Attached(Message, frozen=True):
 
 
 class Note(Message, frozen=True):
-    """A line of the transcript: a launch, and the digests of what the host wrote into each of its buffers."""
+    """A line of the transcript: a launch, and the digests of what the host wrote into each of its buffers.
+
+    They are two, apart by a blank: of the bytes that the host made other ones, and of the whole storage.
+    """
 
     kernel: str
     code: str

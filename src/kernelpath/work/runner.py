@@ -192,7 +192,7 @@ def _silence(silent: WorkerSilent, seconds: float) -> str:
         return (
             f"the kernel was not compiled within {COMPILE_SECONDS:.0f} s: is a block of values, or a loop, too large?"
         )
-    return f"no answer within {seconds:.0f} s: an endless loop?"
+    return f"no answer within {seconds:.0f} s: an endless loop, or gigabytes of tensors?"
 
 
 def _death(status: int) -> str:

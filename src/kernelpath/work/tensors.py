@@ -2,6 +2,12 @@
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
 import torch
 
 from kernelpath.device.messages import POISON
@@ -11,6 +17,24 @@ def poison_(storage: torch.Tensor) -> torch.Tensor:
     """Fill a uint8 tensor of even length with the poison pattern, in place."""
     storage.view(torch.int16).fill_(POISON)
     return storage
+
+
+def poison_numpy() -> None:
+    """Let numpy.empty and numpy.empty_like give poison in this process, and not what something else left there."""
+    for name in ("empty", "empty_like"):
+        setattr(np, name, _poisoning(getattr(np, name)))
+
+
+def _poisoning(make: Callable[..., npt.NDArray[Any]]) -> Callable[..., npt.NDArray[Any]]:
+    @functools.wraps(make)
+    def poisoned(*args: Any, **kwargs: Any) -> npt.NDArray[Any]:
+        made = make(*args, **kwargs)
+        if made.nbytes and not made.dtype.hasobject:
+            content = np.asarray(made).ravel(order="K").view(np.uint8)
+            content[0::2], content[1::2] = POISON & 0xFF, POISON >> 8
+        return made
+
+    return poisoned
 
 
 def dtype_name(dtype: torch.dtype) -> str:

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import torch
+from torch._library.custom_ops import OPDEFS
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from kernelpath.device.messages import POISON
@@ -32,6 +33,9 @@ _FREE = (
     *("t", "transpose", "permute", "expand", "unsqueeze", "squeeze", "flatten", "detach", "alias", "lift_fresh"),
     *("unflatten", "is_pinned", "is_same_size", "sym_size", "sym_stride", "_reshape_alias", "view_as_real"),
 )
+
+_DEFINES = (SUBMISSION, "torch._library.triton")
+"""Where the functions behind a submission's operators are from: custom_op takes its function, triton_op wraps it."""
 
 
 @dataclass
@@ -85,12 +89,27 @@ class Watch(TorchDispatchMode):
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
     ) -> Any:
         name = func.overloadpacket.__name__
+        if _is_submissions(func):
+            return self._inside(func, args, kwargs or {})
         result = func(*args, **(kwargs or {}))
         if name not in _FREE:
             sys.audit("kernelpath.operator", name, _line())
         if name in _FACTORIES and not result.is_meta and result.layout is torch.strided:
             return self._allocate(result)
         return result
+
+    def _inside(self, func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
+        """Run an operator that the submission has defined, and watch what it calls."""
+        on_gpu = any(value.is_cuda for value in (*args, *kwargs.values()) if isinstance(value, torch.Tensor))
+        device = torch._C.DispatchKey.CUDA if on_gpu else torch._C.DispatchKey.CPU
+        with self:
+            return func.redispatch(torch._C.DispatchKeySet(device), *args, **kwargs)
+
+
+def _is_submissions(func: Any) -> bool:
+    """Whether an operator was made by torch.library.custom_op, or triton_op, in the submission."""
+    made = OPDEFS.get(func._schema.name)
+    return made is not None and made._init_fn.__module__ in _DEFINES
 
 
 def _line() -> int:

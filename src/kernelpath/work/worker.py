@@ -31,10 +31,10 @@ from kernelpath.device.client import Client, ToClient
 from kernelpath.lanes import on_compiling, tuning
 from kernelpath.verdict import Complaint, Verdict
 from kernelpath.wire import Gone, Wire
-from kernelpath.work import confine, messages
+from kernelpath.work import confine, messages, no_gpu
 from kernelpath.work.blame import EntryError, NotTheSubmission, blame
 from kernelpath.work.call import Call, plain_outputs
-from kernelpath.work.tensors import fingerprint, poison_, sample, to_bytes
+from kernelpath.work.tensors import fingerprint, poison_, poison_numpy, sample, to_bytes
 from kernelpath.work.watch import Journal, Notes, Watch
 from kernelpath.work.witness import Snapshot, SubmissionThread
 
@@ -102,6 +102,8 @@ class _Worker:
         self._device = torch.device(asked.device)
         if self._device.type == "cpu":
             gpu.show(asked.properties)
+        if self._client is not None and self._exercise.is_kernel:
+            no_gpu.stand_in()
         confine.keep_in(Path(asked.own))
         try:
             _import_lane(self._item.lane, self._device)
@@ -117,6 +119,7 @@ class _Worker:
                     self._exercise.baseline.load()
         confine.spare_what_is_loaded()
         _same_random_numbers()
+        poison_numpy()
         confine.give_up(Path(asked.source), Path(asked.own))
         self._thread = SubmissionThread()
         return messages.Done(secret=secret)
@@ -264,6 +267,8 @@ def _same_random_numbers() -> None:
     """Two processes with a submission of their own, which may draw numbers, must launch the same."""
     random.seed(0)
     np.random.seed(0)
+    unseeded = np.random.default_rng
+    np.random.default_rng = lambda seed=None: unseeded(0 if seed is None else seed)
     torch.manual_seed(0)
 
 
