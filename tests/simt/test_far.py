@@ -25,13 +25,18 @@ def fill(
 ) -> tuple[np.ndarray, simt.Launch]:
     """A block a row. The rows that were filled, and what was seen."""
     out = zeroed(rows * COLUMNS * np.dtype(kind if kind != "char" else "u1").itemsize)
+    below = zeroed(out.nbytes)
+    assert below.ctypes.data < out.ctypes.data or rows < ROWS
     module, name = compile_ptx(FILL.format(type=kind, offset=offset, value=value))
     launch = module.launch(
         name,
         grid=(rows,),
         block=(32,),
         args=[out.ctypes.data, COLUMNS],
-        buffers=[simt.Buffer("out", out.ctypes.data, out.nbytes, out.nbytes // rows // COLUMNS, dtype=kind)],
+        buffers=[
+            simt.Buffer("out", out.ctypes.data, out.nbytes, out.nbytes // rows // COLUMNS, dtype=kind),
+            simt.Buffer("below", below.ctypes.data, below.nbytes, 1),
+        ],
         blocks=blocks,
     )
     return out.reshape(rows, -1), launch

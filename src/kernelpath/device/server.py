@@ -13,7 +13,8 @@ from collections.abc import Mapping
 from kernelpath import simt
 from kernelpath.device import messages
 from kernelpath.device.api import cost
-from kernelpath.device.case import Case, Refused
+from kernelpath.device.case import Case
+from kernelpath.device.elements import Refused
 from kernelpath.wire import Garbled, Gone, Silent, Wire
 
 Answer = messages.Message

@@ -29,9 +29,10 @@ from kernelpath.device.messages import ToClient
 from kernelpath.lanes import on_compiling
 from kernelpath.verdict import Complaint, Verdict
 from kernelpath.wire import Gone, Wire
-from kernelpath.work import confine, messages
+from kernelpath.work import confine, far, messages
 from kernelpath.work.blame import EntryError, NotTheSubmission, blame
 from kernelpath.work.call import Call, plain_outputs
+from kernelpath.work.far import FarWatch
 from kernelpath.work.tensors import fingerprint, poison_, sample, to_bytes
 from kernelpath.work.watch import Journal, Notes, Watch
 from kernelpath.work.witness import Snapshot, SubmissionThread
@@ -148,9 +149,10 @@ class _Worker:
             client.fresh(fresh)
             return fresh
 
-        with _memory_limit(self._device), self._journal.noting(notes):
+        watch, room = (FarWatch, far.ROOM) if client.far else (Watch, 0)
+        with _memory_limit(self._device, room), self._journal.noting(notes):
             _check_signature(self._entry, inputs)
-            result = self._thread.call(self._entry, *inputs, within=Watch(poisoned))
+            result = self._thread.call(self._entry, *inputs, within=watch(poisoned))
         taken = {value.untyped_storage().data_ptr() for value in inputs if isinstance(value, torch.Tensor)}
         shares = lambda output: output.untyped_storage().data_ptr() in taken  # noqa: E731
         outputs = plain_outputs(result, self._exercise.entry, self._device, shares)
@@ -250,8 +252,9 @@ def _import_lane(lane: str, device: torch.device) -> None:
         triton.activate(device.type)
 
 
-def _memory_limit(device: torch.device) -> AbstractContextManager[None]:
-    return confine.memory_limit(_CPU_MEMORY) if device.type == "cpu" else nullcontext()
+def _memory_limit(device: torch.device, room: int = 0) -> AbstractContextManager[None]:
+    """room: bytes of addresses without memory."""
+    return confine.memory_limit(_CPU_MEMORY + room) if device.type == "cpu" else nullcontext()
 
 
 def _entry_of(module: ModuleType, name: str) -> Callable[..., Any]:
