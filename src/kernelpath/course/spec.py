@@ -132,5 +132,9 @@ class Exercise:
         return self.problem.vary
 
     @property
+    def far(self) -> Case | None:
+        return self.problem.far
+
+    @property
     def is_kernel(self) -> bool:
         return self.kind == "kernel"

@@ -26,6 +26,11 @@ class Beside:
         self._runners = start(), start()
         self._found: Future[tuple[tuple[LineTraffic, ...], Complaint | None]] | None = None
 
+    @property
+    def runner(self) -> Runner:
+        """The submission on the PTX machine."""
+        return self._runners[0]
+
     def begin(self, case: Case) -> None:
         for runner in self._runners:
             runner.prepare()
