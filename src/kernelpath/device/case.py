@@ -137,7 +137,7 @@ class Case:
 
     def _stored(self, number: int) -> Stored:
         if number in self.inputs.spans and number not in self._storages:
-            self._storages[number] = Stored(_placed(self.inputs.spans[number], 0, far.MOST_BYTES))
+            self._storages[number] = Stored(_placed(self.inputs.spans[number], 0))
         if number not in self._storages:
             raise Refused(f"there is no storage {number}")
         return self._storages[number]
@@ -153,8 +153,9 @@ class Case:
             raise Refused("the storage of an input is the grader's")
         if stored is None or stored.memory.nbytes != told.nbytes or told.fresh:
             self._drop(told.number)
-            most = far.MOST_BYTES if self.inputs.far else MOST_BYTES
-            stored = self._storages[told.number] = Stored(_placed(told.nbytes, told.alignment, most))
+            if not 0 <= told.nbytes <= (far.MOST_BYTES if self.inputs.far else MOST_BYTES):
+                raise Refused(f"a storage of {told.nbytes:,} bytes")
+            stored = self._storages[told.number] = Stored(_placed(told.nbytes, told.alignment))
             if told.fresh and self.inputs.far:  # the blocks that would have written it may not be in the sample
                 return
             if told.fresh:
@@ -234,10 +235,8 @@ class Case:
         return [(file, one) for file, samples in files.items() for one in by_access(samples)]
 
 
-def _placed(nbytes: int, alignment: int, most_bytes: int = MOST_BYTES) -> Bytes:
-    """Zeroed bytes that begin at a page, plus `alignment` modulo 16. Raises Refused."""
-    if not 0 <= nbytes <= most_bytes:
-        raise Refused(f"a storage of {nbytes:,} bytes")
+def _placed(nbytes: int, alignment: int) -> Bytes:
+    """Zeroed bytes that begin at a page, plus `alignment` modulo 16."""
     room = simt.zeroed(nbytes + 2 * PAGE)
     start = (alignment % ALIGNMENT - room.ctypes.data) % PAGE
     return room[start : start + nbytes]

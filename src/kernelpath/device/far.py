@@ -14,7 +14,7 @@ MOST_BYTES = 64 << 30
 INSTRUCTIONS = 1 << 25
 """Lane-instructions of a launch: 0.1 s. A block that walks over the whole tensor gets no further."""
 
-NOTES = 64
+NOTES = 16
 """Launches of a call. One that makes a launch a row makes millions of them."""
 
 
