@@ -78,8 +78,7 @@ class Case:
             self._update(told)
         buffers = {buffer.storage: self._stored(buffer.storage) for buffer in asked.buffers}
         self._notes.append(self._note(module, asked, buffers))
-        known = {number: stored for number, stored in buffers.items() if stored.memory.nbytes < simt.FAR}
-        before = {number: stored.memory.copy() for number, stored in known.items()}
+        before = {number: stored.memory.copy() for number, stored in buffers.items() if not self._is_span(stored)}
         launch = module.launch(
             asked.kernel,
             grid=asked.grid,
@@ -119,7 +118,7 @@ class Case:
             stored.final = None
         if self.inputs.far:
             self.launches = []
-            for number in [number for number, stored in self._storages.items() if stored.memory.nbytes >= simt.FAR]:
+            for number in [number for number, stored in self._storages.items() if self._is_span(stored)]:
                 self._drop(number)
         return ended
 
@@ -141,6 +140,10 @@ class Case:
         if number not in self._storages:
             raise Refused(f"there is no storage {number}")
         return self._storages[number]
+
+    def _is_span(self, stored: Stored) -> bool:
+        """Whether a storage has no memory, and so nobody asks for its bytes."""
+        return self.inputs.far and stored.memory.nbytes >= simt.FAR
 
     def _drop(self, number: int) -> None:
         """Forget a storage: what lies there later is new."""
