@@ -149,5 +149,9 @@ class Exercise:
         return max(self.cases, key=lambda case: self.bytes_moved(**case))
 
     @property
+    def far(self) -> Case | None:
+        return self.problem.far
+
+    @property
     def is_kernel(self) -> bool:
         return self.kind == "kernel"

@@ -157,10 +157,15 @@ class LabPart(Message, frozen=True):
 
 
 class Inputs(Message, frozen=True):
-    """The arguments of the entry, tensors as views of storages, and the bytes of those."""
+    """The arguments of the entry, tensors as views of storages, and the bytes of those.
+
+    far: no storage of simt.FAR bytes and more has content, whoever made it. spans: those of inputs, and their bytes.
+    """
 
     arguments: Sequence[Strided | TorchDevice | LabPart | bool | int | float | str | None]
     storages: dict[int, bytes]
+    far: bool = False
+    spans: dict[int, int] = {}
 
 
 class Done(Message, frozen=True):

@@ -6,7 +6,6 @@ import platform
 import random
 import time
 from collections.abc import Callable, Sequence
-from importlib import metadata
 from pathlib import Path
 from typing import Literal
 
@@ -17,13 +16,14 @@ from kernelpath.course import registry
 from kernelpath.course.registry import Item
 from kernelpath.device import gpu
 from kernelpath.device import messages as device_messages
-from kernelpath.grading import measure, profile, traffic
+from kernelpath.grading import far, measure, profile, traffic
 from kernelpath.grading.beside import Beside
 from kernelpath.grading.cases import Cases, Graded
 from kernelpath.grading.kinds import kind_of
 from kernelpath.grading.subject import Subject
 from kernelpath.grading.truth import derive
 from kernelpath.grading.workers import Workers
+from kernelpath.packages import versions
 from kernelpath.verdict import Complaint, LineTraffic, Measurement, Report, Verdict
 from kernelpath.work.runner import Stopped, Usage
 
@@ -144,6 +144,7 @@ class _Grading:
         runs_there = self.exercise.is_kernel and (self.exercise.requires or PTX_MACHINE) <= PTX_MACHINE
         beside = self.device == "cuda" and runs_there
         self._beside = Beside(self.subject, seed) if beside else None
+        self._on_machine = self._beside.runner if self._beside else self._runner if self._kind.on_machine else None
         self._cases = Cases(self.subject, seed, progress, self._runner, self._twin, explain=beside)
         self._largest = self.exercise.largest
         self._begun = time.monotonic()
@@ -153,7 +154,7 @@ class _Grading:
         graded: list[Graded] = []
         lines: tuple[LineTraffic, ...] = ()
         measurement: Measurement | None = None
-        disturbed: tuple[str, ...] = ()
+        unsaid: tuple[str, ...] = ()
         complaint = self._capability()
         if complaint is None:
             if self._beside is not None:
@@ -164,9 +165,14 @@ class _Grading:
             complaint = self._profile()
         if complaint is None:
             lines, complaint = self._traffic(graded)
+        if complaint is None:
+            self.progress("offsets past 2^31")
+            found, unsaid = far.graded(self.subject, self._on_machine, self.seed)
+            graded += found
+            complaint = next((one.complaint for one in found), None)
         if complaint is None and self.device == "cuda" and self.exercise.baseline is not None:
             measurement, complaint = self._measurement(bench)
-            disturbed = self._neighbours()
+            unsaid += self._neighbours()
         self.close()
         verdict = complaint.verdict if complaint else Verdict.PASSED
         blamed = self.subject.shown(complaint.file) if complaint else ""
@@ -186,7 +192,7 @@ class _Grading:
             ),
             not_measured=measure.not_measured(self.exercise, measurement, verdict)
             + (self._beside.not_counted if self._beside else ())
-            + disturbed
+            + unsaid
             + measure.UNCONFINED,
             cases=tuple(g.result for g in graded),
             traffic=lines,
@@ -284,14 +290,3 @@ def device_name(device: str) -> str:
     if device == "cuda":
         return torch.cuda.get_device_name()
     return f"PTX machine on {platform.machine()}, no GPU"
-
-
-def versions() -> dict[str, str]:
-    """Of Python and of the packages that a verdict may depend on; those that are installed."""
-    found = {"python": platform.python_version()}
-    for package in ("kernelpath", "torch", "triton", "cuda-bindings", "nvidia-cuda-nvrtc", "nvidia-cutlass-dsl"):
-        try:
-            found[package] = metadata.version(package)
-        except metadata.PackageNotFoundError:
-            continue
-    return found

@@ -94,22 +94,25 @@ class Runner:
         """The worker's number on the PTX machine."""
         return self._running().client
 
-    def ask(self, message: messages.Asked, expected: type[_Answer], seconds: float | None = None) -> _Answer:
+    def ask(
+        self, message: messages.Asked, expected: type[_Answer], seconds: float | None = None, *, spare: bool = False
+    ) -> _Answer:
         """Post and answer in one."""
         self.post(message)
-        return self.answer(expected, seconds)
+        return self.answer(expected, seconds, spare=spare)
 
     def post(self, message: messages.Asked) -> None:
         """Ask for something whose answer is fetched later."""
         self._running().post(message)
 
-    def answer(self, expected: type[_Answer], seconds: float | None = None) -> _Answer:
+    def answer(self, expected: type[_Answer], seconds: float | None = None, *, spare: bool = False) -> _Answer:
         """What the worker tells of the oldest request without an answer, within so many seconds, or CASE_SECONDS.
 
-        Raises Stopped with the complaint that it ends in; after a death, a hang or a forgery the process is gone.
+        Raises Stopped with the complaint that it ends in; after a death, a hang or a forgery the process is gone. After
+        a hang the machine goes with it, unless it is to be spared because no kernel keeps it busy.
         """
         self._loaded()
-        return self._told(self._running(), expected, CASE_SECONDS if seconds is None else seconds)
+        return self._told(self._running(), expected, CASE_SECONDS if seconds is None else seconds, spare)
 
     def ask_machine(self, message: machine.Message, expected: type[_Told]) -> _Told | None:
         """What the PTX machine tells of the submission. Raises Stopped where the machine is gone."""
@@ -166,11 +169,11 @@ class Runner:
             self.close()
             raise
 
-    def _told(self, worker: Worker, expected: type[_Answer], seconds: float) -> _Answer:
+    def _told(self, worker: Worker, expected: type[_Answer], seconds: float, spare: bool = False) -> _Answer:
         try:
             answer = worker.answer(seconds, COMPILE_SECONDS)
         except WorkerSilent as silent:
-            self._give_up()
+            self.close() if spare else self._give_up()
             self._hung = True
             raise Stopped(Complaint(Verdict.TIMED_OUT, _silence(silent, seconds))) from None
         except WorkerGone as gone:

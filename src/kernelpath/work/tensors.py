@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import random
 from collections.abc import Callable
 from typing import Any
 
@@ -76,3 +77,19 @@ def sample(tensor: torch.Tensor, seed: int, count: int = 4096) -> torch.Tensor:
     rng = torch.Generator(tensor.device).manual_seed(seed)
     places = torch.randint(tensor.numel(), (count,), generator=rng, device=tensor.device)
     return tensor.reshape(-1)[places]
+
+
+def poison_storage(tensor: torch.Tensor) -> None:
+    """Fill all of a fresh tensor's storage; an odd last byte stays as it is."""
+    storage = tensor.untyped_storage()
+    whole = torch.tensor([], dtype=torch.uint8).set_(storage)
+    poison_(whole[: storage.nbytes() // 2 * 2])
+
+
+def same_random_numbers() -> None:
+    """Two processes with a submission of their own, which may draw numbers, must launch the same."""
+    random.seed(0)
+    np.random.seed(0)
+    unseeded = np.random.default_rng
+    np.random.default_rng = lambda seed=None: unseeded(0 if seed is None else seed)
+    torch.manual_seed(0)

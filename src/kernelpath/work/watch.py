@@ -24,11 +24,11 @@ from kernelpath.work.tensors import poison_, whole_storage
 GUARD = 512
 """Bytes of poison before and behind every buffer. A multiple of every alignment that a kernel may ask for."""
 
-_FACTORIES = ("empty", "empty_like", "empty_strided", "new_empty", "new_empty_strided")
+FACTORIES = ("empty", "empty_like", "empty_strided", "new_empty", "new_empty_strided")
+FILLED = ("zeros", "zeros_like", "new_zeros", "ones", "ones_like", "full", "full_like", "new_full")
+FILLS = ("zero_", "fill_")
 _FREE = (
-    *_FACTORIES,
-    *("zeros", "zeros_like", "new_zeros", "ones", "ones_like", "full", "full_like", "new_full"),
-    *("zero_", "fill_"),
+    *(*FACTORIES, *FILLED, *FILLS),
     *("view", "_unsafe_view", "reshape", "as_strided", "slice", "select", "unbind", "split", "chunk", "narrow"),
     *("t", "transpose", "permute", "expand", "unsqueeze", "squeeze", "flatten", "detach", "alias", "lift_fresh"),
     *("unflatten", "is_pinned", "is_same_size", "sym_size", "sym_stride", "_reshape_alias", "view_as_real"),
@@ -94,7 +94,7 @@ class Watch(TorchDispatchMode):
         result = func(*args, **(kwargs or {}))
         if name not in _FREE:
             sys.audit("kernelpath.operator", name, _line())
-        if name in _FACTORIES and not result.is_meta and result.layout is torch.strided:
+        if name in FACTORIES and not result.is_meta and result.layout is torch.strided:
             return self._allocate(result)
         return result
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import ctypes
 import inspect
-import random
 import signal
 import socket
 import tempfile
@@ -19,8 +18,6 @@ from types import ModuleType
 from typing import Any
 
 import msgspec
-import numpy as np
-import numpy.random  # else each worker imports it
 import torch
 
 from kernelpath.course import registry
@@ -31,10 +28,11 @@ from kernelpath.device.client import Client, ToClient
 from kernelpath.lanes import on_compiling, tuning
 from kernelpath.verdict import Complaint, Verdict
 from kernelpath.wire import Gone, Wire
-from kernelpath.work import confine, messages, no_gpu
+from kernelpath.work import confine, far, messages, no_gpu
 from kernelpath.work.blame import EntryError, NotTheSubmission, blame
 from kernelpath.work.call import Call, plain_outputs
-from kernelpath.work.tensors import fingerprint, poison_, poison_numpy, sample, to_bytes
+from kernelpath.work.far import FarWatch
+from kernelpath.work.tensors import fingerprint, poison_numpy, poison_storage, same_random_numbers, sample, to_bytes
 from kernelpath.work.watch import Journal, Notes, Watch
 from kernelpath.work.witness import Snapshot, SubmissionThread
 
@@ -118,7 +116,7 @@ class _Worker:
                 with suppress(Withheld):  # said when the race begins
                     self._exercise.baseline.load()
         confine.spare_what_is_loaded()
-        _same_random_numbers()
+        same_random_numbers()
         poison_numpy()
         confine.give_up(Path(asked.source), Path(asked.own))
         self._thread = SubmissionThread()
@@ -157,13 +155,14 @@ class _Worker:
         inputs, notes = client.inputs(), Notes()
 
         def poisoned(fresh: torch.Tensor) -> torch.Tensor:
-            _poison_storage(fresh)
+            poison_storage(fresh)
             client.fresh(fresh)
             return fresh
 
-        with _memory_limit(self._device), self._journal.noting(notes):
+        watch, room = (FarWatch, far.ROOM) if client.far else (Watch, 0)
+        with _memory_limit(self._device, room), self._journal.noting(notes):
             _check_signature(self._entry, inputs)
-            result = self._thread.call(self._entry, *inputs, within=Watch(poisoned))
+            result = self._thread.call(self._entry, *inputs, within=watch(poisoned))
         taken = {value.untyped_storage().data_ptr() for value in inputs if isinstance(value, torch.Tensor)}
         shares = lambda output: output.untyped_storage().data_ptr() in taken  # noqa: E731
         outputs = plain_outputs(result, self._exercise.entry, self._device, shares)
@@ -256,22 +255,6 @@ class _Worker:
         return ours
 
 
-def _poison_storage(tensor: torch.Tensor) -> None:
-    """Fill all of a fresh tensor's storage; an odd last byte stays as it is."""
-    storage = tensor.untyped_storage()
-    whole = torch.tensor([], dtype=torch.uint8).set_(storage)
-    poison_(whole[: storage.nbytes() // 2 * 2])
-
-
-def _same_random_numbers() -> None:
-    """Two processes with a submission of their own, which may draw numbers, must launch the same."""
-    random.seed(0)
-    np.random.seed(0)
-    unseeded = np.random.default_rng
-    np.random.default_rng = lambda seed=None: unseeded(0 if seed is None else seed)
-    torch.manual_seed(0)
-
-
 def _import_lane(lane: str, device: torch.device) -> None:
     if lane == "cuda":
         from kernelpath.lanes import cuda  # noqa: F401
@@ -283,8 +266,9 @@ def _import_lane(lane: str, device: torch.device) -> None:
         triton.activate(device.type)
 
 
-def _memory_limit(device: torch.device) -> AbstractContextManager[None]:
-    return confine.memory_limit(_CPU_MEMORY) if device.type == "cpu" else nullcontext()
+def _memory_limit(device: torch.device, room: int = 0) -> AbstractContextManager[None]:
+    """room: bytes of addresses without memory."""
+    return confine.memory_limit(_CPU_MEMORY + room) if device.type == "cpu" else nullcontext()
 
 
 def _entry_of(module: ModuleType, name: str) -> Callable[..., Any]:

@@ -56,7 +56,7 @@ class Kernel(Python):
             return super().call(runner, case, seed, variety=variety)
         runner.ready()
         drawn = truth.draw_inputs(self.exercise, case, seed, "cpu", variety)
-        runner.ask_machine(device.Begin(runner.client, told_inputs(drawn, runner.numbers), reverse), device.Done)
+        runner.ask_machine(device.Begin(runner.client, as_inputs(drawn, runner.numbers), reverse), device.Done)
         try:
             placed = runner.ask(messages.Run(case=dict(case), seed=0, chosen=chosen), messages.Placed)
         except Stopped as stopped:
@@ -99,12 +99,12 @@ class Kernel(Python):
         if not runner.pids:
             return None
         ended = runner.ask_machine(device.End(runner.client, ()), device.Ended)
-        return _failure(ended.failed) if ended is not None and ended.failed else None
+        return complaint_of(ended.failed) if ended is not None and ended.failed else None
 
     def _complaint(self, ended: device.Ended, placed: messages.Placed) -> Complaint | None:
         entry = self.exercise.entry
         if ended.failed is not None:
-            return _failure(ended.failed)
+            return complaint_of(ended.failed)
         if placed.tampered:
             return Complaint(Verdict.TAMPERED, placed.tampered)
         if ended.mutated:
@@ -117,27 +117,35 @@ class Kernel(Python):
         return None
 
 
-def told_inputs(drawn: Sequence[Any], fresh: Iterator[int]) -> device.Inputs:
-    """The drawn arguments for the machine. fresh: numbers for their storages, which are negative there."""
+def as_inputs(drawn: Sequence[Any], fresh: Iterator[int], *, far: bool = False) -> device.Inputs:
+    """The drawn arguments for the machine; tensors on torch's meta device get address spans.
+
+    fresh: numbers for their storages, which are negative there.
+    """
     numbers: dict[int, int] = {}
     storages: dict[int, bytes] = {}
+    spans: dict[int, int] = {}
     arguments: list[Any] = []
     for value in drawn:
         if isinstance(value, torch.device):
             value = device.TorchDevice(str(value))
         elif isinstance(value, torch.Tensor):
             storage = value.untyped_storage()
-            number = numbers.get(storage.data_ptr())
+            number = numbers.get(storage._cdata)
             if number is None:
-                number = numbers[storage.data_ptr()] = -next(fresh)
-                storages[number] = to_bytes(whole_storage(value))
+                number = numbers[storage._cdata] = -next(fresh)
+                if value.is_meta:
+                    spans[number] = storage.nbytes()
+                else:
+                    storages[number] = to_bytes(whole_storage(value))
             shape, strides, offset = list(value.shape), list(value.stride()), int(value.storage_offset())
             value = device.Strided(number, dtype_name(value.dtype), shape, strides, offset)
         arguments.append(value)
-    return device.Inputs(arguments, storages)
+    return device.Inputs(arguments, storages, far, spans)
 
 
-def _failure(failed: device.Failed) -> Complaint:
+def complaint_of(failed: device.Failed) -> Complaint:
+    """How a kernel ended, as a verdict."""
     if failed.kind == "TIMED_OUT":
         cause = f"still running after {failed.instructions:,} instructions: a loop that does not end?"
         return Complaint(Verdict.TIMED_OUT, cause, failed.file, failed.line)

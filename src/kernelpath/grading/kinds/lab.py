@@ -20,7 +20,7 @@ from kernelpath.device import lab_server
 from kernelpath.device.messages import Done, LabPart
 from kernelpath.grading import compare, truth
 from kernelpath.grading.conduct import Evidence
-from kernelpath.grading.kinds.kernel import told_inputs
+from kernelpath.grading.kinds.kernel import as_inputs
 from kernelpath.grading.kinds.python import Python, told_tensor
 from kernelpath.verdict import Complaint, Verdict
 from kernelpath.work import messages
@@ -48,7 +48,7 @@ class Lab(Python):
     def _once(self, runner: Runner, inputs: tuple[Any, ...]) -> Evidence:
         runner.ready()
         lab = next(value for value in inputs if isinstance(value, labs.Lab))
-        told = told_inputs([_part(value, lab, self.device) for value in inputs], runner.numbers)
+        told = as_inputs([_part(value, lab, self.device) for value in inputs], runner.numbers)
         runner.ask_machine(device.BeginLab(runner.client, told, lab_server.described(lab)), Done)
         try:
             returned = runner.ask(messages.Run(case={}, seed=0), messages.Returned)

@@ -240,8 +240,11 @@ def overlap(cta: CtaRecord, address: int, size: int) -> int:
 def harmless(
     launch: LaunchRecord, cta: CtaRecord, warp: WarpRecord, kind: int, size: int, parts: int, mask: int, lane: int
 ) -> int:
-    """Whether a store writes what is there already, or what the other lane of this instruction writes."""
-    if kind != Access.STORE:
+    """Whether a store writes what is there already, or what the other lane of this instruction writes.
+
+    Blocks of a sample that are far apart must not write to one element, whatever they write.
+    """
+    if kind != Access.STORE or launch.other_time < launch.stretch_began:
         return 0
     address, other = load64(warp.address + ADDRESSES + 8 * lane), launch.other & THREAD
     partner, together = other & 31, 0

@@ -70,6 +70,8 @@ LAUNCH = np.dtype(
         ("launch_began", "i8"),  # the time at which this launch began
         ("block_next", "i8"),  # the next block of the grid to become resident, and how many there are
         ("block_count", "i8"),
+        ("places", "i8"),  # which blocks of the grid these are, where they are a sample; 0 where they are all
+        ("stretch_began", "i8"),  # of a sample: the time at which its last run of neighbouring blocks began
         ("reverse", "i8"),  # whether the last block and the last warp come first
         ("began", "i8"),  # for each block executed so far: when it began, and when it last published its writes
         ("published", "i8"),
