@@ -1,4 +1,7 @@
-"""What NVIDIA's headers and the CUDA runtime ask of the machine: barriers, pipelines, groups, the heap, calls."""
+"""What NVIDIA's headers and the CUDA runtime ask of the machine: barriers, pipelines, groups, the heap, calls.
+
+One file: all are compiled with the same headers.
+"""
 
 from __future__ import annotations
 
