@@ -212,7 +212,6 @@ def test_assertion_stops_the_launch_with_its_text(run: Run) -> None:
     ("body", "what"),
     [
         ("f(n)", "recursion"),
-        ("(n & 1 ? g : h)(n)", "a call of a pointer"),
     ],
 )
 def test_calls_that_are_not_supported_are_said(run: Run, body: str, what: str) -> None:

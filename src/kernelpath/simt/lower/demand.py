@@ -54,6 +54,7 @@ EVERYONE, NOBODY = Every(), Some()
 
 _LONGEST = 256  # instructions that a value is followed through
 _DEEPEST = 12  # instructions that a predicate is computed by before its time
+_NEVER = 1 << 20
 _CONSTANT = ("tid", "ntid", "ctaid", "nctaid", "laneid", "warpid")  # special registers that never change
 _HIDDEN = frozenset(("cc", "addc", "subc", "madc"))  # what reads or writes the carry
 
@@ -72,6 +73,7 @@ class Demand:
 
     def __init__(self, flow: Flow, ops: Ops) -> None:
         self.flow, self.ops = flow, ops
+        self._steps: dict[str, int] = {}
 
     def of(self, block: int, position: int) -> Formula:
         """The lanes that use what the load at this place gives."""
@@ -84,17 +86,22 @@ class Demand:
         places = self._definitions.get(name, [])
         return places[0] if len(places) == 1 else None
 
-    def is_constant(self, name: str, depth: int = _DEEPEST) -> bool:
-        """Whether a register holds the same in a thread whenever it is computed."""
-        stem = name.lstrip("%").partition(".")[0]
+    def is_constant(self, name: str) -> bool:
+        """Whether a register holds the same in a thread whenever it is computed, in not too many steps."""
+        return self._steps_to(name) <= _DEEPEST
+
+    def _steps_to(self, name: str) -> int:
+        """The longest way from what never changes to a register; more than any where there is none."""
         if name not in self.flow.registers:
-            return stem in _CONSTANT or stem.startswith("lanemask_")
-        place = self.definition(name)
-        if place is None or depth == 0 or place.instruction.guard is not None:
-            return False
-        return self._computes(place.instruction) and all(
-            self.is_constant(source, depth - 1) for source in self.ops[place.instruction.opcode].read(place.instruction)
-        )
+            stem = name.lstrip("%").partition(".")[0]
+            return 0 if stem in _CONSTANT or stem.startswith("lanemask_") else _NEVER
+        if name not in self._steps:
+            self._steps[name] = _NEVER  # while it is looked at: one that depends on itself changes
+            place = self.definition(name)
+            if place is not None and place.instruction.guard is None and self._computes(place.instruction):
+                sources = self.ops[place.instruction.opcode].read(place.instruction)
+                self._steps[name] = 1 + max(map(self._steps_to, sources), default=0)
+        return self._steps[name]
 
     def precedes(self, first: Place, second: Place) -> bool:
         """Whether every way to the second instruction passes the first."""
