@@ -185,6 +185,7 @@ class Machine:
         item = registry.find("vector_add_triton")
         exercise = registry.load(item)
         workers = Workers(item, exercise, file, "cuda", (), keep=True)
+        workers.copy()
         beside = Beside(Subject(item, exercise, file, "cuda", workers), seed=1)
         self._open.append((beside, workers))
         beside.begin(CASE)

@@ -25,4 +25,5 @@ EXERCISE = Exercise(
     baseline=torch.add,
     min_speedup=0.7,
     traffic=Traffic(sectors=1.3, bytes=1.3, edges=None),
+    any_size=False,  # program_id has 32 bits, and so have the offsets of every first kernel; week 10 widens them
 )

@@ -31,10 +31,10 @@ _FRACTION = {torch.float64: 52, torch.float32: 23, torch.bfloat16: 7, torch.floa
 _INTEGER = {8: torch.int64, 4: torch.int32, 2: torch.int16}
 
 
-def any_bits_(rng: torch.Generator, tensor: torch.Tensor, nan: bool = True) -> None:
+def any_bits_(rng: torch.Generator, tensor: torch.Tensor, *, nan: bool = True, denormal: bool = True) -> None:
     """Give half of the elements, in place, what a copy must keep and arithmetic easily loses.
 
-    At random places stand, in turn, -0.0, denormals, both infinities and, if asked, NaNs with payloads. All of them
+    At random places stand, in turn, -0.0, both infinities and, if asked, denormals and NaNs with payloads. All of them
     are there from 14 elements on. A tensor that is not of floats stays as it is.
     """
     if tensor.dtype not in _FRACTION:
@@ -43,7 +43,8 @@ def any_bits_(rng: torch.Generator, tensor: torch.Tensor, nan: bool = True) -> N
     sign = torch.iinfo(integers.dtype).min
     infinity = -sign - (1 << fraction)
     quiet = infinity + (1 << fraction - 1)
-    special = [sign, 1, sign + (1 << fraction) - 1, infinity, sign + infinity, *([quiet, sign + quiet] * nan)]
+    special = [sign, infinity, sign + infinity]
+    special += [1, sign + (1 << fraction) - 1] * denormal + [quiet, sign + quiet] * nan
     places = torch.randperm(integers.numel(), generator=rng, device=rng.device)[: (integers.numel() + 1) // 2]
     values = torch.tensor(special, dtype=integers.dtype, device=rng.device)
     values = values[torch.arange(places.numel(), device=rng.device) % len(special)]

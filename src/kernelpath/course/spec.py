@@ -78,6 +78,7 @@ class Exercise:
     cases, limits, gpu_limits: cases of its own, in place of the problem's, with the reason beside them.
     aligned: the statement promises that every tensor begins at a multiple of 16 bytes. Otherwise each of them is
         also given one that does not.
+    any_size: whether the problem's far case is run; False where the statement promises fewer than 2**31 elements.
     bench: the case that is timed; its working set is well past L2.
     sweep: further cases that `kp bench` times: a kernel is to be fast over a range of shapes, not at one size.
     baseline: `baseline(*inputs)`, what the submission races; None where time is not graded.
@@ -98,6 +99,7 @@ class Exercise:
     limits: Sequence[Case] = ()
     gpu_limits: Sequence[Case] = ()
     aligned: bool = False
+    any_size: bool = True
     bench: Case | None = None
     sweep: Sequence[Case] = ()
     baseline: Callable[..., Any] | None = None
@@ -150,7 +152,7 @@ class Exercise:
 
     @property
     def far(self) -> Case | None:
-        return self.problem.far
+        return self.problem.far if self.any_size else None
 
     @property
     def is_kernel(self) -> bool:

@@ -86,7 +86,7 @@ def edge_complaint(
         return found
     if limits.bytes is not None and compulsory is not None:
         requests = sum(line.requests for line in lines if line.sectors)
-        return _bytes(lines, EDGE * limits.bytes * compulsory + SECTOR * requests, compulsory, case)
+        return _bytes(lines, EDGE * limits.bytes * compulsory + SECTOR * (requests + SPARE), compulsory, case)
     return None
 
 

@@ -13,6 +13,9 @@ import torch
 
 from kernelpath.device.messages import POISON
 
+SMALL = 32 << 20
+"""Bytes that malloc may take from what was freed before."""
+
 
 def poison_(storage: torch.Tensor) -> torch.Tensor:
     """Fill a uint8 tensor of even length with the poison pattern, in place."""
@@ -21,7 +24,10 @@ def poison_(storage: torch.Tensor) -> torch.Tensor:
 
 
 def poison_numpy() -> None:
-    """Let numpy.empty and numpy.empty_like give poison in this process, and not what something else left there."""
+    """Let numpy.empty and numpy.empty_like give poison in this process, and not what something else left there.
+
+    What is larger than SMALL comes from the system, as zeros.
+    """
     for name in ("empty", "empty_like"):
         setattr(np, name, _poisoning(getattr(np, name)))
 
@@ -30,7 +36,7 @@ def _poisoning(make: Callable[..., npt.NDArray[Any]]) -> Callable[..., npt.NDArr
     @functools.wraps(make)
     def poisoned(*args: Any, **kwargs: Any) -> npt.NDArray[Any]:
         made = make(*args, **kwargs)
-        if made.nbytes and not made.dtype.hasobject:
+        if 0 < made.nbytes <= SMALL and not made.dtype.hasobject:
             content = np.asarray(made).ravel(order="K").view(np.uint8)
             content[0::2], content[1::2] = POISON & 0xFF, POISON >> 8
         return made

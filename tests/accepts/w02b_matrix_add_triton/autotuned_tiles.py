@@ -5,7 +5,7 @@ import triton.language as tl
 
 
 @triton.autotune(
-    configs=[triton.Config({"R": r, "C": c}, num_warps=w, num_stages=2) for r, c, w in ((4, 128, 4), (8, 256, 8))],
+    configs=[triton.Config({"R": r, "C": c}, num_warps=w, num_stages=2) for r, c, w in ((8, 128, 4), (16, 256, 8))],
     key=["rows", "columns"],
     restore_value=["out"],
 )

@@ -14,8 +14,8 @@ class Operands(NamedTuple):
 
 @triton.jit
 def add_kernel(operands, out, shape, x_strides, y_strides, BLOCK: tl.constexpr):
-    row = tl.program_id(1)
-    column = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    row = tl.program_id(0)
+    column = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
     mask = column < shape[1]
     x = tl.load(operands.x + row * x_strides[0] + column * x_strides[1], mask=mask)
     y = tl.load(operands.y + row * y_strides[0] + column * y_strides[1], mask=mask)
@@ -24,6 +24,6 @@ def add_kernel(operands, out, shape, x_strides, y_strides, BLOCK: tl.constexpr):
 
 def matrix_add(x, y):
     out = torch.empty(x.shape, dtype=x.dtype, device=x.device)
-    grid = [triton.cdiv(x.size(1), 256), x.size(0), 1]
+    grid = [x.size(0), triton.cdiv(x.size(1), 256), 1]
     add_kernel[grid](Operands(x, y), out, tuple(x.shape), tuple(x.stride()), tuple(y.stride()), BLOCK=256)
     return out

@@ -9,7 +9,7 @@ import triton.language as tl
 def triton_per_fused_add_rms_norm_0(
     in_ptr0, in_ptr1, in_ptr2, out_ptr0, out_ptr2, xnumel, r0_numel, XBLOCK: tl.constexpr, R0_BLOCK: tl.constexpr
 ):
-    xoffset = tl.program_id(0) * XBLOCK
+    xoffset = tl.program_id(0).to(tl.int64) * XBLOCK
     xindex = xoffset + tl.arange(0, XBLOCK)[:, None]
     xmask = xindex < xnumel
     r0_index = tl.arange(0, R0_BLOCK)[None, :]

@@ -10,7 +10,7 @@ _TYPES = {torch.float32: tl.float32, torch.bfloat16: tl.bfloat16, torch.float16:
 @triton.jit
 def rms_tile(y, h, x, residual, weight, rows, columns, EPS: tl.constexpr, TYPE: tl.constexpr,
              ROWS: tl.constexpr, BLOCK: tl.constexpr):  # fmt: skip
-    row = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
+    row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)
     column = tl.arange(0, BLOCK)
     mask = (row[:, None] < rows) & (column[None, :] < columns)
     at = row[:, None] * columns + column[None, :]

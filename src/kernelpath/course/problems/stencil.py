@@ -28,7 +28,7 @@ def extreme(rng: torch.Generator, x: torch.Tensor) -> None:
     """Infinities and NaN, one in a hundred: they reach the 17 elements around them, and no others."""
     places = torch.randperm(x.numel(), generator=rng, device=rng.device)[: 1 + x.numel() // 100]
     some = x[places]
-    draw.any_bits_(rng, some)
+    draw.any_bits_(rng, some, denormal=False)
     x[places] = some
 
 
