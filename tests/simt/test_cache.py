@@ -9,8 +9,11 @@ import pytest
 
 from kernelpath import simt
 from kernelpath.simt import codec, compiler
+from kernelpath.simt.isa import OPS
 from kernelpath.simt.layout import Access, Space
+from kernelpath.simt.lower.warp import Lowering
 from kernelpath.simt.lowered import Check, Lowered, Site
+from kernelpath.simt.target import SM_80
 from tests.simt.launching import aligned, buffer, compile_ptx
 
 LOWERED = Lowered(
@@ -27,14 +30,14 @@ LOWERED = Lowered(
 
 
 def test_a_kernel_survives_its_encoding() -> None:
-    data = codec.encode(LOWERED, b"machine code")
+    data = codec.encode(LOWERED, [b"machine", b"code"])
     decoded = codec.decode(data, compiler.CONSTANTS)
-    assert decoded == (LOWERED, b"machine code")
+    assert decoded == (LOWERED, [b"machine", b"code"])
     assert codec.unseal(codec.seal(data)) == data
 
 
 def changed(**fields: object) -> bytes:
-    data = codec.encode(LOWERED, b"")
+    data = codec.encode(LOWERED, [])
     header = json.loads(data[8:]) | fields
     text = json.dumps(header).encode()
     return len(text).to_bytes(8, "little") + text
@@ -42,7 +45,7 @@ def changed(**fields: object) -> bytes:
 
 MALFORMED = {
     "empty": b"",
-    "cut": codec.encode(LOWERED, b"")[:-40],
+    "cut": codec.encode(LOWERED, [])[:-40],
     "no_json": (5).to_bytes(8, "little") + b"hello",
     "too_deep": (200_000).to_bytes(8, "little") + b"[" * 200_000,
     "a_list": (2).to_bytes(8, "little") + b"[]",
@@ -57,6 +60,7 @@ MALFORMED = {
     "a_function_that_is_no_check": changed(checks=[["system", 0]]),
     "constants_less": changed(checks=[["access", 1]]),
     "symbols_are_numbers": changed(symbols=[1]),
+    "code_that_is_not_there": changed(code=[1]),
 }
 
 
@@ -95,3 +99,20 @@ def test_a_kept_kernel_is_not_compiled_again(tmp_path: Path, monkeypatch: pytest
     launch(8)
     monkeypatch.setattr(compiler, "Lowering", None)
     launch(8)
+
+
+REPEATED = """extern "C" __global__ void kernel(float* a, float b) {
+    float sum = a[threadIdx.x];
+    %s
+    a[threadIdx.x] = sum;
+}"""
+
+
+def test_what_a_kernel_repeats_is_compiled_once() -> None:
+    kernels = [compile_ptx(REPEATED % (times * "sum = sum * b + 3.0f;")) for times in (4, 400)]
+    few, many = (
+        Lowering(compiled.parsed, compiled.parsed.functions[name], OPS, SM_80).lower() for compiled, name in kernels
+    )
+    assert sum(map(len, many.blocks)) > sum(map(len, few.blocks)) + 300
+    assert many.forms == few.forms
+    assert many.warp_bytes == few.warp_bytes

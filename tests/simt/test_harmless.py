@@ -15,6 +15,10 @@ N = 1000  # floats in a, b, c
 HARMLESS = {
     "a clamped read that nobody uses": """float v = a[min(threadIdx.x, 99)]; asm volatile("" :: "f"(v));
         if (threadIdx.x < 100) a[threadIdx.x] = v + 1;""",
+    "a clamped read that nobody uses after many steps": """float v = a[min(threadIdx.x, 95)];
+        #pragma unroll
+        for (int k = 0; k < 60; k++) v = v * __shfl_xor_sync(~0u, v, 1 << k % 5) + v;
+        if (threadIdx.x < 96) a[threadIdx.x] = v;""",
     "an unwritten value that nobody uses": """__shared__ float s[128];
         if (threadIdx.x < 100) s[threadIdx.x] = 1;
         __syncthreads();

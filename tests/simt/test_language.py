@@ -208,19 +208,21 @@ def test_assertion_stops_the_launch_with_its_text(run: Run) -> None:
     assert (caught.value.kind, caught.value.line, caught.value.thread) == (simt.FaultKind.ASSERTION, 2, (40, 0, 0))
 
 
-@pytest.mark.parametrize(
-    ("body", "what"),
-    [
-        ("f(n)", "recursion"),
-    ],
-)
-def test_calls_that_are_not_supported_are_said(run: Run, body: str, what: str) -> None:
-    source = f"""__device__ __noinline__ int f(int n) {{ return n < 2 ? n : f(n - 1) + f(n - 2); }}
-    __device__ __noinline__ int g(int n) {{ return n + 1; }}
-    __device__ __noinline__ int h(int n) {{ return n + 2; }}
-    __global__ void kernel(int* a, int n) {{ a[0] = {body}; }}"""
-    with pytest.raises(simt.Unsupported, match=what):
-        run(source, 1, 1, np.zeros(1, np.int32), 7)
+CALLS = """__device__ __noinline__ int f(int n) { return n < 2 ? n : f(n - 1) + f(n - 2); }
+    __device__ __noinline__ int g(int n) { return n + 1; }
+    __device__ __noinline__ int h(int n) { return n + 2; }
+    __global__ void kernel(int* a, int n) { a[threadIdx.x] = CALL; }"""
+
+
+def test_recursion_is_not_supported(run: Run) -> None:
+    with pytest.raises(simt.Unsupported, match="recursion"):
+        run(CALLS.replace("CALL", "f(n)"), 1, 1, np.zeros(1, np.int32), 7)
+
+
+def test_lanes_call_different_functions_through_a_pointer(run: Run) -> None:
+    a = np.zeros(4, np.int32)
+    run(CALLS.replace("CALL", "(n & 1 << threadIdx.x ? g : h)(n)"), 1, 4, a, 5)
+    assert a.tolist() == [6, 7, 6, 7]
 
 
 def test_the_clock_goes_on_across_barriers_and_time_slices(run: Run) -> None:

@@ -8,7 +8,6 @@ from __future__ import annotations
 import ctypes
 import re
 import struct
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -18,13 +17,9 @@ from kernelpath import simt
 from kernelpath.lanes import cuda, nvrtc
 from tests.simt.launching import FILE, aligned, buffer
 
-CCCL = Path(nvrtc._headers()) / "cccl"
-needs_cccl = pytest.mark.skipif(not CCCL.is_dir(), reason="nvidia-cuda-cccl is not installed")
-
 
 def launch(source: str, block: int, *arguments: Any) -> simt.Launch:
-    options = ("--device-int128", f"-I{CCCL}")
-    binary = nvrtc.compile_kernel(source, FILE, "kernel", cuda.CPU_ARCHITECTURE, options)
+    binary = nvrtc.compile_kernel(source, FILE, "kernel", cuda.CPU_ARCHITECTURE, ("--device-int128",))
     arrays = [a for a in arguments if isinstance(a, np.ndarray)]
     return simt.load(binary.ptx, FILE).launch(
         binary.mangled,
@@ -58,7 +53,6 @@ __global__ void kernel(const float* a, float* c) {
 }"""
 
 
-@needs_cccl
 def test_barrier() -> None:
     a, c = aligned(128), aligned(128)
     a[:] = np.arange(128)
@@ -66,7 +60,6 @@ def test_barrier() -> None:
     assert c.tolist() == (a[::-1] + 2).tolist()
 
 
-@needs_cccl
 @pytest.mark.parametrize("missing", ["bar.arrive_and_wait();", "bar.wait(bar.arrive());"])
 def test_barrier_that_is_missing_is_a_race(missing: str) -> None:
     a = aligned(128)
@@ -76,7 +69,6 @@ def test_barrier_that_is_missing_is_a_race(missing: str) -> None:
     assert caught.value.kind == simt.FaultKind.RACE
 
 
-@needs_cccl
 def test_pipeline_of_two_stages() -> None:
     source = """#include <cuda/pipeline>
     #include <cooperative_groups.h>
@@ -130,7 +122,6 @@ def test_barrier_in_memory_counts() -> None:
     assert c[:7].tolist() == [3, 0, 1, 1, 2, 0, 1]
 
 
-@needs_cccl
 def test_tiles_of_sixteen_and_of_two_warps() -> None:
     source = """#include <cooperative_groups.h>
     #include <cooperative_groups/reduce.h>
@@ -151,7 +142,6 @@ def test_tiles_of_sixteen_and_of_two_warps() -> None:
     assert d.tolist() == np.repeat(a.reshape(2, 64).sum(axis=1), 64).tolist()
 
 
-@needs_cccl
 @pytest.mark.parametrize("order", ["release acquire", "seq_cst seq_cst", "relaxed relaxed"])
 def test_atomic_ref_orders_as_it_says(order: str) -> None:
     write, read = (f"cuda::std::memory_order_{one}" for one in order.split())
@@ -333,7 +323,6 @@ def test_what_is_refused_by_name(value: str, message: str) -> None:
     assert re.search(message, str(caught.value))
 
 
-@needs_cccl
 def test_barrier_of_the_grid_is_refused_by_name() -> None:
     source = """#include <cooperative_groups.h>
     __global__ void kernel(int* a) { a[0] = 1; cooperative_groups::this_grid().sync(); a[1] = 2; }"""

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from itertools import accumulate, pairwise
 from typing import Any, TypeVar
 
 from kernelpath.simt.layout import Access, Space
@@ -20,8 +21,8 @@ T = TypeVar("T")
 MOST = 1 << 40  # no number in a header is larger: bytes, lines, parts
 
 
-def encode(lowered: Lowered, code: bytes) -> bytes:
-    """A kernel, without its IR, and its machine code."""
+def encode(lowered: Lowered, code: Sequence[bytes]) -> bytes:
+    """A kernel, without its IR, and the parts of its machine code."""
     header = {
         "bytes": [lowered.warp_bytes, lowered.shared_bytes, lowered.local_bytes],
         "shared": {name: [span.start, span.stop] for name, span in lowered.shared.items()},
@@ -29,16 +30,18 @@ def encode(lowered: Lowered, code: bytes) -> bytes:
         "blocks": lowered.blocks,
         "symbols": lowered.symbols,
         "checks": [[check.function, *check.constants] for check in sorted(lowered.checks)],
+        "code": [len(part) for part in code],
     }
     text = json.dumps(header, separators=(",", ":")).encode()
-    return len(text).to_bytes(8, "little") + text + code
+    return len(text).to_bytes(8, "little") + text + b"".join(code)
 
 
-def decode(data: bytes, functions: Mapping[str, int]) -> tuple[Lowered, bytes] | None:
+def decode(data: bytes, functions: Mapping[str, int]) -> tuple[Lowered, list[bytes]] | None:
     """What ``encode`` made, or None. ``functions`` has the checks that there are: how many constants each takes."""
     end = 8 + int.from_bytes(data[:8], "little")
     try:
-        return _lowered(json.loads(data[8:end].decode()), functions), data[end:]
+        header = json.loads(data[8:end].decode())
+        return _lowered(header, functions), _parts(_list(header["code"], _number), data[end:])
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError):  # JSON's errors are ValueErrors
         return None
 
@@ -70,6 +73,13 @@ def _lowered(header: Any, functions: Mapping[str, int]) -> Lowered:
         _list(header["symbols"], _text),
         {_check(item, functions) for item in header["checks"]},
     )
+
+
+def _parts(sizes: list[int], code: bytes) -> list[bytes]:
+    ends = list(accumulate(sizes, initial=0))
+    if ends[-1] != len(code):
+        raise ValueError(f"{len(code)} bytes of machine code, not {ends[-1]}")
+    return [code[start:end] for start, end in pairwise(ends)]
 
 
 def _site(item: Any) -> Site:

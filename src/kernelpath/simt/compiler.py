@@ -28,7 +28,6 @@ __all__ = ["Program", "compile_kernel", "warm_up"]
 
 
 SCHEDULE = "schedule_run_grid"
-LARGE = 500_000  # characters of IR from which compiling quickly, at speed 0, is worth more than running quickly
 CHECKS = (memory.access, *(getattr(sync, name) for name in sync.__all__))
 FUNCTIONS: dict[str, Callable[..., int]] = {check.__name__: check for check in CHECKS}
 GIVEN = 5  # arguments of a check that are not constants: three records, a number and a mask
@@ -51,11 +50,11 @@ def compile_kernel(module: Module, name: str, digest: str, target: Target = SM_8
     kernel = codec.decode(kept, CONSTANTS) if kept else None
     if kernel is None:
         lowered = Lowering(module, module.functions[name], OPS, target).lower()
-        kernel = lowered, machine_code(lowered.ir, speed=int(len(lowered.ir) < LARGE))
+        kernel = lowered, [machine_code(lowered.ir, speed=0), *(_code_of_form(*form) for form in lowered.forms.items())]
         cache_write("simt", key, codec.seal(codec.encode(*kernel)))
     lowered, code = kernel
     engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), _new_target_machine(1))
-    for part in (code, _schedule(), *map(_code_of_check, sorted(lowered.checks))):
+    for part in (*code, _schedule(), *map(_code_of_check, sorted(lowered.checks))):
         engine.add_object_file(llvm.ObjectFileRef.from_data(part))
     engine.finalize_object()
     signature = ctypes.CFUNCTYPE(*[ctypes.c_int64] * 3)
@@ -81,10 +80,19 @@ def _code_of_check(check: Check) -> bytes:
 
 def _native_code(function: Callable[..., int], constants: tuple[int, ...], symbol: str) -> bytes:
     """Machine code of a native function, from the cache if it is there."""
-    key = _key(symbol)
+    return _cached(symbol, lambda: machine_code(compile_function(function, constants, symbol), speed=3))
+
+
+def _code_of_form(symbol: str, text: str) -> bytes:
+    """Machine code of a form, from the cache if a kernel had it before. The symbol is a digest of the text."""
+    return _cached(symbol, lambda: machine_code(text, speed=1))
+
+
+def _cached(name: str, make: Callable[[], bytes]) -> bytes:
+    key = _key(name)
     code = codec.unseal(cache_read("simt", key))
     if not code:
-        code = machine_code(compile_function(function, constants, symbol), speed=3)
+        code = make()
         cache_write("simt", key, codec.seal(code))
     return code
 
@@ -113,10 +121,14 @@ def _new_target_machine(speed: int) -> llvm.TargetMachine:
     return target.create_target_machine(cpu=llvm.get_host_cpu_name(), features=features, opt=speed, jit=True)
 
 
+@cache
+def _host() -> str:
+    return f"{llvm.llvm_version_info}{llvm.get_host_cpu_name()}{llvm.get_host_cpu_features().flatten()}"
+
+
 def _key(name: str) -> str:
     """The name under which the cache keeps what these sources make of something on this computer."""
-    host = f"{llvm.llvm_version_info}{llvm.get_host_cpu_name()}{llvm.get_host_cpu_features().flatten()}"
-    return hashlib.sha256(f"{name}{host}{_sources()}".encode()).hexdigest()
+    return hashlib.sha256(f"{name}{_host()}{_sources()}".encode()).hexdigest()
 
 
 @cache

@@ -38,7 +38,10 @@ class Check(NamedTuple):
 
 @dataclass
 class Lowered:
-    """LLVM IR of a kernel, and what the host must know to launch it and to read its counters."""
+    """LLVM IR of a kernel, and what the host must know to launch it and to read its counters.
+
+    ``forms`` has the IR of the functions that it calls, by their symbols.
+    """
 
     ir: str
     warp_bytes: int
@@ -49,6 +52,7 @@ class Lowered:
     blocks: list[list[tuple[int, str]]] = field(default_factory=list)  # (line, name) of each block's instructions
     symbols: list[str] = field(default_factory=list)
     checks: set[Check] = field(default_factory=set)
+    forms: dict[str, str] = field(default_factory=dict)
 
 
 def parameter_offsets(kernel: Function) -> list[tuple[Variable, int]]:

@@ -55,6 +55,8 @@ class Op(Generic[E_contra]):
     results: how many of its first operands it writes, unless they are addresses.
     reads: the operands that it reads, where those are not all the others.
     since: the first compute capability that has it, as in sm_80.
+    passes: whether its integer constants are read as registers are, and may then differ from one place to another in
+    code that these share; else each constant has code of its own.
     pure: whether each lane's results follow from its own operands, and nothing else happens.
     """
 
@@ -66,6 +68,7 @@ class Op(Generic[E_contra]):
     results: int = 1
     reads: Callable[[Instruction], Sequence[Operand]] | None = None
     since: int = 80
+    passes: bool = False
     pure: bool = False
 
     @cached_property

@@ -22,7 +22,8 @@ def reference(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
 
 
 def extreme(rng: torch.Generator, x: torch.Tensor, y: torch.Tensor) -> None:
-    """Infinities and NaN, which a sum keeps, and sums that cancel but for a few bits. No denormals: fast math is allowed."""
+    """Infinities and NaN, which a sum keeps, and sums that cancel but for a few bits; as fast math is allowed, no
+    denormals."""
     y[::3] = x[::3] * -(1 + 2**-20)
     for tensor in (x, y):
         draw.any_bits_(rng, tensor, denormal=False)
@@ -45,11 +46,7 @@ PROBLEM = Problem(
     # One rounding of the sum is 2^-24 (6.0e-8) at most; x and y in TF32 miss by 1.4e-4 in the median.
     tolerance={"float32": Tolerance(rtol=6.0e-8, atol=0.0)},
     extreme=extreme,
-    faults={
-        "infinities kept finite": lambda x, y: (
-            x.double().nan_to_num(nan=torch.nan) + y.double().nan_to_num(nan=torch.nan)
-        )
-    },
+    faults={"infinities made finite": lambda x, y: (x.double() + y).clamp(-1e38, 1e38)},
     limits=LIMITS,
     bytes_moved=lambda rows, columns, pad: 12 * rows * columns,
     flops=lambda rows, columns, pad: rows * columns,

@@ -19,7 +19,8 @@ def reference(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
 
 
 def extreme(rng: torch.Generator, x: torch.Tensor, y: torch.Tensor) -> None:
-    """Infinities and NaN, which a sum keeps, and sums that cancel but for a few bits. No denormals: fast math is allowed."""
+    """Infinities and NaN, which a sum keeps, and sums that cancel but for a few bits; as fast math is allowed, no
+    denormals."""
     y[::3] = x[::3] * -(1 + 2**-20)
     for tensor in (x, y):
         draw.any_bits_(rng, tensor, denormal=False)
@@ -43,11 +44,7 @@ PROBLEM = Problem(
     # median error is 1.4e-4 or 1.8e-3, and 99.9 % of the elements fail.
     tolerance={"float32": Tolerance(rtol=6.0e-8, atol=0.0)},
     extreme=extreme,
-    faults={
-        "infinities kept finite": lambda x, y: (
-            x.double().nan_to_num(nan=torch.nan) + y.double().nan_to_num(nan=torch.nan)
-        )
-    },
+    faults={"infinities made finite": lambda x, y: (x.double() + y).clamp(-1e38, 1e38)},
     bytes_moved=lambda n, offset: 12 * n,
     flops=lambda n, offset: n,
 )

@@ -9,6 +9,7 @@ from llvmlite import ir
 from kernelpath.simt.isa.rounding import add_floats, directed_mode, rounded, to_odd
 from kernelpath.simt.isa.values import F64, Kind, Value, constant, intrinsic, lanewise, like
 from kernelpath.simt.lower.emitter import Emitter
+from kernelpath.simt.lower.slots import CARRY
 from kernelpath.simt.op import Op
 from kernelpath.simt.ptx import Instruction
 
@@ -40,17 +41,18 @@ def carry(e: Emitter, t: Kind) -> Value:
 
     The manual leaves open what an addition makes of a borrow. NVRTC's division of 128 bits asks for this.
     """
-    if "%cc" not in e.values:
+    if not e.carried:
         raise e.unsupported(f"{e.instruction.name} without .cc before it in its basic block")
-    return e.resize(e.values["%cc"], t.bits)
+    return e.resize(e.read(CARRY, 1), t.bits)
 
 
 def set_carry(e: Emitter, *overflows: Value, borrows: bool = False) -> None:
     """Keep the carry for the next instruction that takes it, from whether a sum or difference went round."""
-    if e.guarded:
+    if e.instruction.guard is not None:
         raise e.unsupported("predicated " + e.instruction.name)
     wrapped = reduce(e.b.or_, overflows)
-    e.values["%cc"] = e.b.not_(wrapped) if borrows else wrapped
+    e.write(CARRY, e.b.not_(wrapped) if borrows else wrapped)
+    e.carried = True
 
 
 def with_carry(e: Emitter, x: Value, y: Value, carry_in: Value | None = None) -> Value:
@@ -216,12 +218,12 @@ _SIGN = ("s16|s32|s64", "ftz? f32|HALF", "f64|BHALF")
 _EXTREME = ("INTEGER", "ftz? NaN? f32|HALF", "NaN? BHALF", "f64")
 
 OPS = (
-    Op("add", _SUM, lanewise(add)),
-    Op("sub", _SUM, lanewise(sub)),
+    Op("add", _SUM, lanewise(add), passes=True),
+    Op("sub", _SUM, lanewise(sub), passes=True),
     Op("addc", ("cc? WORD",), lanewise(addc)),
     Op("subc", ("cc? WORD",), lanewise(subc)),
-    Op("mul", ("lo|hi|wide INTEGER", *_FLOATS), lanewise(mul)),
-    Op("mad", ("lo|hi|wide INTEGER", "lo|hi cc WORD", "ROUND ftz? sat? f32", "ROUND f64"), lanewise(mad)),
+    Op("mul", ("lo|hi|wide INTEGER", *_FLOATS), lanewise(mul), passes=True),
+    Op("mad", ("lo|hi|wide INTEGER", "lo|hi cc WORD", "ROUND ftz? sat? f32", "ROUND f64"), lanewise(mad), passes=True),
     Op("madc", ("lo|hi cc? WORD",), lanewise(madc)),
     Op("mul24", ("lo|hi u32|s32",), lanewise(mul24)),
     Op("mad24", ("lo|hi u32|s32",), lanewise(mad24)),
@@ -239,7 +241,7 @@ OPS = (
     Op("rem", ("INTEGER",), lanewise(rem)),
     Op("neg", _SIGN, lanewise(neg)),
     Op("abs", _SIGN, lanewise(absolute)),
-    Op("min", _EXTREME, lanewise(extreme)),
-    Op("max", _EXTREME, lanewise(extreme)),
+    Op("min", _EXTREME, lanewise(extreme), passes=True),
+    Op("max", _EXTREME, lanewise(extreme), passes=True),
     Op("copysign", ("FLOAT",), lanewise(copysign)),
 )

@@ -185,9 +185,9 @@ _PERMUTATIONS = {
 """The selectors that the modes of prmt stand for, by the low two bits of the operand."""
 
 OPS = (
-    Op("and", ("pred|BITS",), lanewise(and_)),
-    Op("or", ("pred|BITS",), lanewise(or_)),
-    Op("xor", ("pred|BITS",), lanewise(xor)),
+    Op("and", ("pred|BITS",), lanewise(and_), passes=True),
+    Op("or", ("pred|BITS",), lanewise(or_), passes=True),
+    Op("xor", ("pred|BITS",), lanewise(xor), passes=True),
     Op("not", ("pred|BITS",), lanewise(not_)),
     Op("cnot", ("BITS",), lanewise(cnot)),
     Op("shl", ("BITS",), emit_shift),

@@ -106,8 +106,8 @@ OPS = (
         ),
         emit_set,
     ),
-    Op("setp", ("COMPARE LOGIC? ftz? BITS|INTEGER|FLOAT|HALF|BHALF",), emit_setp),
-    Op("selp", ("BITS|INTEGER|FLOAT",), emit_selp),
+    Op("setp", ("COMPARE LOGIC? ftz? BITS|INTEGER|FLOAT|HALF|BHALF",), emit_setp, passes=True),
+    Op("selp", ("BITS|INTEGER|FLOAT",), emit_selp, passes=True),
     Op("slct", ("BITS|INTEGER|FLOAT s32", "ftz? BITS|INTEGER|FLOAT f32"), emit_slct),
     Op("testp", ("finite|infinite|number|notanumber|normal|subnormal FLOAT",), emit_testp),
 )

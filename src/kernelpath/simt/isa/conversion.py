@@ -182,7 +182,7 @@ def interleave(e: Emitter, low: Value, high: Value) -> Value:
 
 
 OPS = (
-    Op("mov", ("pred|BITS|INTEGER|FLOAT",), emit_mov),
+    Op("mov", ("pred|BITS|INTEGER|FLOAT",), emit_mov, passes=True),
     Op(
         "cvt",
         (

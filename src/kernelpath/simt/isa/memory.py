@@ -34,10 +34,8 @@ def emit_ld(e: Lowering, i: Instruction) -> None:
     addresses = e.addresses(i.operands[1], space)
     size = kind.bits // 8
     if registers(i.operands[1:]) or space != Space.PARAM:
-        half = size == 4 and e.is_swapped(i.operands[1])
-        polls = "volatile" in i.modifiers and e.polls(i)
-        given = size * len(targets), len(targets)
-        e.check(addresses, space, Access.LOAD, *given, wanted=e.wanted(), half=half, polls=polls)
+        given, half = (size * len(targets), len(targets)), size == 4 and e.use.half
+        e.check(addresses, space, Access.LOAD, *given, wanted=e.wanted(), half=half, polls=e.use.polls)
     if "acquire" in i.modifiers:
         e.call("acquire")
     for part, target in enumerate(targets):

@@ -3,9 +3,11 @@
 calls        calls expanded in place
 flow         basic blocks, live registers
 vectors      IR for 32 lanes
+slots        where a warp keeps its registers
 registers    registers and operands
 emitter      memory
 demand       which lanes use what a load gives
 loads        the same, as predicates at the load
+shared       code that instructions of one form share
 warp         program counters of lanes: divergence, waiting, the loop that runs a warp
 """

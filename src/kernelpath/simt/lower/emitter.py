@@ -19,7 +19,9 @@ WINDOWS = (Space.PARAM, Space.SHARED, Space.LOCAL)
 
 
 class Emitter(Registers):
-    """Emits the instructions of ``run(launch, cta, warp)``."""
+    """Emits instructions. ``first_site`` is the number of the first access of the code that is emitted."""
+
+    first_site: ir.Value = I64(0)
 
     def first_active(self) -> ir.Value:
         """The least active lane."""
@@ -35,7 +37,9 @@ class Emitter(Registers):
         assert isinstance(operand, Address)
         base = operand.base
         value = self._symbol(base.name) if isinstance(base, Symbol) else self.read(base, 64)
-        return self.in_process(self.b.add(value, self.splat(operand.offset, 64)), space)
+        if operand.offset:
+            value = self.b.add(value, self._constant(operand.offset, 64))
+        return self.in_process(value, space)
 
     def in_process(self, value: ir.Value, space: Space) -> ir.Value:
         """Turn an address of a window into a generic one, which is an address of this process."""
@@ -78,17 +82,19 @@ class Emitter(Registers):
         modifiers = {"relaxed", "acquire", "release", "acq_rel", "test_wait"}.intersection(self.instruction.modifiers)
         strong = STRONG if modifiers or polls else VOLATILE if "volatile" in self.instruction.modifiers else 0
         site = Site(space, access, nbytes, parts, strong, self.instruction.line, self.instruction.name)
+        number = self.b.add(self.first_site, I64(len(self.out.sites)))
         self.out.sites.append(site)
         constants = space, access, nbytes, parts, strong, touched is not None, wanted is not None, half
-        self.call("access", len(self.out.sites) - 1, constants)
+        self.call("access", number, constants)
 
-    def call(self, function: str, argument: int = 0, constants: tuple[int, ...] = ()) -> None:
+    def call(self, function: str, argument: int | ir.Value = 0, constants: tuple[int, ...] = ()) -> None:
         """Call a check with the active lanes; a result other than 0 is a fault."""
         check = Check(function, tuple(map(int, constants)))
         self.out.checks.add(check)
         records = [self.b.ptrtoint(pointer, I64) for pointer in (self.launch, self.cta, self.warp)]
         mask = self.b.zext(self.as_bits(self.active), I64)
-        failed = self.intrinsic(check.symbol, I64, *records, I64(argument), mask)
+        given = I64(argument) if isinstance(argument, int) else argument
+        failed = self.intrinsic(check.symbol, I64, *records, given, mask)
         with self.b.if_then(self.b.icmp_unsigned("!=", failed, I64(0)), likely=False):
             self.b.ret(I64(Status.FAULT))
 

@@ -11,7 +11,7 @@ from kernelpath.simt.lower.calls import Inliner
 from kernelpath.simt.op import Lanes, Op, Place
 from kernelpath.simt.ptx import Function, Instruction, Module, Operand, Register, Symbol, Variable
 
-__all__ = ["Block", "Flow", "Ops", "analyse", "reached"]
+__all__ = ["Block", "Flow", "Ops", "analyse", "dominators", "predecessors", "reached"]
 
 Ops = Mapping[str, Op[Any]]
 _TEXTURES = ("tex", "tld4", "txq", "suld", "sust", "sured", "suq", "istypep")
@@ -19,9 +19,13 @@ _TEXTURES = ("tex", "tld4", "txq", "suld", "sust", "sured", "suq", "istypep")
 
 @dataclass
 class Block:
-    """A basic block. ``successors`` are block numbers; the last is the fall-through where there is one."""
+    """A basic block. ``successors`` are block numbers; the last is the fall-through where there is one.
+
+    ``named`` has the registers that each instruction reads or writes.
+    """
 
     instructions: list[Instruction]
+    named: list[list[str]] = field(default_factory=list)
     successors: list[int] = field(default_factory=list)
     live_in: set[str] = field(default_factory=set)
     live_out: set[str] = field(default_factory=set)
@@ -81,6 +85,54 @@ def reached(blocks: Sequence[Block], starts: Iterable[int]) -> set[int]:
     return found
 
 
+def predecessors(blocks: Sequence[Block]) -> list[list[int]]:
+    """The blocks that lead to each block in one step."""
+    found: list[list[int]] = [[] for _ in blocks]
+    for number, block in enumerate(blocks):
+        for successor in set(block.successors):
+            found[successor].append(number)
+    return found
+
+
+def dominators(blocks: Sequence[Block]) -> list[int]:
+    """For each block the nearest that every way to it passes; Cooper, Harvey and Kennedy's algorithm."""
+    nearest: list[int] = [-1] * len(blocks)
+    nearest[0] = 0
+    order, before = _order(blocks), predecessors(blocks)
+    rank = {block: number for number, block in enumerate(order)}
+    changed = True
+    while changed:
+        changed = False
+        for block in order[1:]:
+            common, *others = [one for one in before[block] if nearest[one] >= 0]
+            for other in others:
+                while common != other:
+                    if rank[common] > rank[other]:
+                        common = nearest[common]
+                    else:
+                        other = nearest[other]
+            changed |= nearest[block] != common
+            nearest[block] = common
+    return [max(block, 0) for block in nearest]
+
+
+def _order(blocks: Sequence[Block]) -> list[int]:
+    """The blocks that can be reached, each before its successors but for loops."""
+    order: list[int] = []
+    seen = {0}
+    stack = [(0, iter(blocks[0].successors))]
+    while stack:
+        block, successors = stack[-1]
+        following = next((one for one in successors if one not in seen), None)
+        if following is None:
+            order.append(block)
+            stack.pop()
+        else:
+            seen.add(following)
+            stack.append((following, iter(blocks[following].successors)))
+    return order[::-1]
+
+
 def _branches_to(i: Instruction, tables: dict[str, tuple[str, ...]]) -> tuple[str, ...]:
     """The labels that an instruction may branch to."""
     if i.opcode not in ("bra", "brx"):
@@ -131,8 +183,10 @@ def _liveness(blocks: list[Block], ops: Ops) -> None:
         read: set[str] = set()
         written: set[str] = set()
         for instruction in block.instructions:
-            read.update(name for name in ops[instruction.opcode].read(instruction) if name not in written)
-            written.update(ops[instruction.opcode].written(instruction))
+            inputs, results = ops[instruction.opcode].read(instruction), ops[instruction.opcode].written(instruction)
+            read.update(name for name in inputs if name not in written)
+            written.update(results)
+            block.named.append(inputs + results)
         reads.append(read)
         writes.append(written)
     changed = True

@@ -1,32 +1,49 @@
-"""What a load must be held to: the lanes that use what it gives them, computed where it stands."""
+"""What a load must be held to, by what the other instructions of its kernel make of it."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from functools import reduce
 
 from llvmlite import ir
 
 from kernelpath.simt.layout import LANES
-from kernelpath.simt.lower.demand import EVERYONE, Demand, Every, Exchanged, Formula, Holds
+from kernelpath.simt.lower.demand import EVERYONE, Demand, Holds, Place
 from kernelpath.simt.lower.emitter import Emitter
-from kernelpath.simt.lower.flow import Block, Flow, Ops, reached
+from kernelpath.simt.lower.flow import Flow, Ops, reached
 from kernelpath.simt.lower.vectors import I32
 from kernelpath.simt.op import registers
-from kernelpath.simt.ptx import Function, Instruction, Module, Operand
+from kernelpath.simt.ptx import Function, Group, Immediate, Instruction, Module, Not, Operand, Register
+from kernelpath.simt.run.records import WARP
 
-__all__ = ["Loads"]
+__all__ = ["Loads", "Use"]
+
+
+@dataclass(frozen=True)
+class Use:
+    """What is made of a load.
+
+    wanted: the lanes that use what it gives, as a Group of the Demand's terms: each a Group of pairs, a predicate
+    and its spread. None for all lanes.
+    half: whether a compare-and-swap of a word takes its address: compilers update half a word by one.
+    polls: whether it is repeated until its value says to go on, and is for nothing else.
+    """
+
+    wanted: Operand | None = None
+    half: bool = False
+    polls: bool = False
 
 
 class Loads(Emitter):
-    """Tells of a load what the other instructions of its kernel make of it."""
+    """Knows the uses of loads. ``use`` is that of the load that is emitted."""
 
-    index: int
-    block: Block
+    use = Use()
 
     def __init__(self, module: Module, kernel: Function, flow: Flow, ops: Ops) -> None:
+        self.ops, self.demands = ops, Demand(flow, ops)
+        for i in self.demands.early:
+            flow.blocks[0].live_in.update(ops[i.opcode].written(i))  # they stay for the whole kernel
         super().__init__(module, kernel, flow)
-        self.ops = ops
-        self.demands = Demand(flow, ops)
         self.swapped = {
             i.operands[1]
             for block in flow.blocks
@@ -34,57 +51,62 @@ class Loads(Emitter):
             if i.opcode == "atom" and "cas" in i.modifiers and i.modifiers[-1] == "b32"
         }
 
-    def is_swapped(self, address: Operand) -> bool:
-        """Whether a compare-and-swap of a word takes this address: compilers update half a word by one."""
-        return address in self.swapped
+    def use_of(self, place: Place) -> Use:
+        """The use of what the instruction at a place gives, where that is a load."""
+        i = self.flow.blocks[place.block].instructions[place.position]
+        if i.opcode != "ld" or i.modifiers[0] == "param":
+            return Use()
+        formula = self.demands.loads.get(place, EVERYONE)
+        wanted = Group(tuple(map(_operand, sorted(map(sorted, formula))))) if formula != EVERYONE else None
+        return Use(wanted, i.operands[1] in self.swapped, "volatile" in i.modifiers and self._polls(place, i))
 
-    def polls(self, i: Instruction) -> bool:
-        """Whether a load is repeated until its value says to go on, and is for nothing else."""
-        here, behind = self.index, self.flow.blocks[self.index].instructions[self.position + 1 :]
+    def wanted(self) -> ir.Value | None:
+        """The lanes that use what this load gives; None for all of them."""
+        if self.use.wanted is None:
+            return None
+        assert isinstance(self.use.wanted, Group)
+        return reduce(self.b.or_, map(self._lanes_of, self.use.wanted.items), self.splat(0, 1))
+
+    def _lanes_of(self, term: Operand) -> ir.Value:
+        assert isinstance(term, Group)
+        return reduce(self.b.and_, map(self._lanes_of_one, term.items))
+
+    def _lanes_of_one(self, pair: Operand) -> ir.Value:
+        assert isinstance(pair, Group)
+        predicate, spread = pair.items
+        assert isinstance(spread, Immediate)
+        b, lanes = self.b, self.read(predicate, 1)
+        if spread.value:  # a lane that is elsewhere may use what it is sent, whatever its predicates are now
+            live = self.load_field(self.warp, WARP, "live", I32)
+            lanes = self.as_lanes(b.or_(self.as_bits(lanes), b.and_(live, b.not_(self.mask_bits))))
+        for bit in (1, 2, 4, 8, 16):
+            if spread.value & bit:
+                partners = ir.Constant(ir.VectorType(I32, LANES), [lane ^ bit for lane in range(LANES)])
+                lanes = b.or_(lanes, b.shuffle_vector(lanes, ir.Constant(lanes.type, ir.Undefined), partners))
+        return lanes
+
+    def _polls(self, place: Place, i: Instruction) -> bool:
+        here, block = place.block, self.flow.blocks[place.block]
+        behind = block.instructions[place.position + 1 :]
         held = set(self.ops[i.opcode].written(i))
         for following in behind[:-1]:
             if held.intersection(self.ops[following.opcode].read(following)):
                 held.update(self.ops[following.opcode].written(following))
-        bases = [place for name in registers(i.operands[1:]) if (place := self.demands.definition(name))]
+        bases = [at for name in registers(i.operands[1:]) if (at := self.demands.definition(name))]
         repeated = [block for block in reached(self.flow.blocks, [here]) if here in reached(self.flow.blocks, [block])]
         return (
             here in repeated
             and behind[-1].opcode == "bra"
             and held.issuperset(registers([behind[-1].guard] if behind[-1].guard else []))
-            and not held & self.block.live_out
+            and not held & block.live_out
             and len(bases) == len(registers(i.operands[1:]))
-            and not {place.block for place in bases}.intersection(repeated)
+            and not {at.block for at in bases}.intersection(repeated)
         )
 
-    def wanted(self) -> ir.Value | None:
-        """The lanes that use what this load gives; None for all of them."""
-        formula = self.demands.of(self.index, self.position)
-        return None if formula == EVERYONE else self._lanes_of(formula)
 
-    def _lanes_of(self, formula: Formula) -> ir.Value:
-        match formula:
-            case Holds(predicate, negated):
-                value = self._early(predicate)
-                return self.b.not_(value) if negated else value
-            case Exchanged(inner, distance):
-                lanes = self._lanes_of(inner)
-                if not distance:
-                    return self.broadcast(self.b.icmp_unsigned("!=", self.as_bits(lanes), I32(0)))
-                partners = ir.Constant(ir.VectorType(I32, LANES), [lane ^ distance for lane in range(LANES)])
-                return self.b.or_(lanes, self.b.shuffle_vector(lanes, ir.Constant(lanes.type, ir.Undefined), partners))
-        both = isinstance(formula, Every)
-        combine = self.b.and_ if both else self.b.or_
-        return reduce(combine, map(self._lanes_of, formula.formulas), self.splat(both, 1))
+def _operand(term: list[Holds]) -> Group:
+    return Group(tuple(Group((_predicate(one), Immediate(one.spread))) for one in term))
 
-    def _early(self, name: str) -> ir.Value:
-        """A register that the demand for a load names; computed here, where that comes later."""
-        place = self.demands.definition(name)
-        if place is None or name in self.values or self.demands.is_set(place, name, self.index):
-            return self.read_register(name)
-        for source in self.ops[place.instruction.opcode].read(place.instruction):
-            self._early(source)
-        state = self.instruction, self.guarded, self.active
-        self.instruction, self.guarded = place.instruction, False
-        self.ops[place.instruction.opcode].emit(self, place.instruction)
-        self.instruction, self.guarded, self.active = state
-        return self.values[name]
+
+def _predicate(one: Holds) -> Operand:
+    return Not(Register(one.predicate)) if one.negated else Register(one.predicate)

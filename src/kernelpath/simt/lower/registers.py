@@ -9,13 +9,15 @@ from __future__ import annotations
 import struct
 from collections.abc import Mapping
 from types import MappingProxyType
+from typing import NamedTuple
 
 from llvmlite import ir
 
 from kernelpath.simt.errors import Unsupported
 from kernelpath.simt.layout import LANES, RESERVED
 from kernelpath.simt.lower.flow import Flow
-from kernelpath.simt.lower.vectors import I32, I64, POINTER, Vectors
+from kernelpath.simt.lower.slots import CARRY, place_registers
+from kernelpath.simt.lower.vectors import I8, I32, I64, POINTER, Vectors
 from kernelpath.simt.lowered import Lowered, parameter_offsets
 from kernelpath.simt.op import registers
 from kernelpath.simt.ptx import (
@@ -32,20 +34,29 @@ from kernelpath.simt.ptx import (
 )
 from kernelpath.simt.run.records import CTA, LAUNCH, WARP, field_offset
 
-__all__ = ["Registers"]
+__all__ = ["Passed", "Registers"]
+
+
+class Passed(NamedTuple):
+    """A constant operand that the code is given when it runs, by its place among them."""
+
+    place: int
 
 
 class Registers(Vectors):
-    """Reads and writes the operands of ``run(launch, cta, warp)``.
+    """Reads and writes the operands of ``run(launch, cta, warp)``, and of the functions that it calls.
 
-    ``active`` has the lanes that the instruction is for, ``values`` the registers that the block has read or written.
+    ``active`` has the lanes that the instruction is for, ``values`` the registers that it has read or written,
+    ``written`` those that ``save`` is to store. ``here`` is the number of the block and of the instruction in it.
     """
 
     instruction: Instruction
-    position: int
-    guarded: bool
     active: ir.Value
+    mask_bits: ir.Value
     mask_lanes: ir.Value
+    here: tuple[ir.Value, ir.Value]
+    carried: bool
+    passed: list[ir.Value]
 
     def __init__(self, module: Module, kernel: Function, flow: Flow) -> None:
         super().__init__(kernel.name, I64, [POINTER] * 3)
@@ -53,16 +64,21 @@ class Registers(Vectors):
         self.launch, self.cta, self.warp = self.function.args
         for argument in self.function.args:
             argument.add_attribute("noalias")
-        self.slots = self._place_registers()
+        self.registers[CARRY.name] = "pred"
+        self.slots: Mapping[str, int | ir.Value]
+        self.slots, warp_bytes = place_registers(flow, -(-WARP.itemsize // 64) * 64)
         self.params = {parameter.name: offset for parameter, offset in parameter_offsets(kernel)}
         self.shared, shared_bytes = self._place("shared", self._reserved())
         self.local, local_bytes = self._place("local")
-        self.out = Lowered("", self.warp_bytes, shared_bytes, local_bytes, self.shared)
+        self.out = Lowered("", warp_bytes, shared_bytes, local_bytes, self.shared)
         self.values: dict[str, ir.Value] = {}
+        self.written: set[str] = set()
 
-    def read(self, operand: Operand, bits: int) -> ir.Value:
+    def read(self, operand: Operand | Passed, bits: int) -> ir.Value:
         """The lanes of ``operand`` as integers of ``bits`` bits (1 for a predicate)."""
         match operand:
+            case Passed():
+                return self._constant(operand, bits)
             case Immediate(value, width):
                 return self.splat(_immediate_bits(value, width, bits), bits)
             case Symbol("WARP_SZ"):
@@ -76,15 +92,24 @@ class Registers(Vectors):
                 return self.resize(value, bits)
         raise self.unsupported()
 
+    def _constant(self, constant: int | Passed, bits: int) -> ir.Value:
+        if isinstance(constant, int):
+            return self.splat(constant, bits)
+        return self.resize(self.broadcast(self.passed[constant.place]), bits, signed=True)
+
     def write(self, operand: Operand, value: ir.Value, signed: bool = False) -> None:
         """Set a register, in the lanes that the instruction's guard lets through."""
         assert isinstance(operand, Register)
         if operand.name == "_":
             return
-        value = self.resize(value, self.width(operand.name), signed)
-        if self.guarded:
-            value = self.b.select(self.active, value, self.read_register(operand.name))
-        self.values[operand.name] = value
+        self.values[operand.name] = self.resize(value, self.width(operand.name), signed)
+        self.written.add(operand.name)
+
+    def save(self) -> None:
+        """Store the registers that the instruction has written, in its active lanes."""
+        for name in sorted(self.written):
+            self._store_slot(name)
+        self.written = set()
 
     def width(self, name: str) -> int:
         kind = self.registers.get(name)
@@ -104,34 +129,24 @@ class Registers(Vectors):
         return self.values[name]
 
     def _load_slot(self, name: str) -> ir.Value:
-        if name not in self.slots:
-            return self.splat(0, self.width(name))
         pointer, bits = self._slot(name), self.width(name)
         if bits == 1:
             return self.as_lanes(self.b.load(pointer, typ=I32))
         return self.b.load(pointer, typ=ir.VectorType(ir.IntType(bits), LANES), align=64)
 
     def _store_slot(self, name: str) -> None:
-        pointer, value = self._slot(name), self.values[name]
-        merged = self.b.select(self.mask_lanes, value, self._load_slot(name))
+        """Store a register in the active lanes; the others keep what they have."""
+        b, pointer, value = self.b, self._slot(name), self.values[name]
         if value.type.element.width == 1:
-            self.b.store(self.as_bits(merged), pointer)
-        else:
-            self.b.store(merged, pointer, align=64)
+            value, kind, active = self.as_bits(value), I32, self.as_bits(self.active)
+        else:  # subtle: LLVM makes a select into a masked store, for which a load that follows has to wait
+            kind, active = value.type, b.sext(self.active, value.type)
+        old = b.load(pointer, typ=kind, align=64)
+        b.store(b.xor(old, b.and_(b.xor(old, value), active)), pointer, align=64)
 
     def _slot(self, name: str) -> ir.Value:
-        return self.at(self.warp, self.slots[name])
-
-    def _place_registers(self) -> dict[str, int]:
-        live = sorted(set().union(*(block.live_in for block in self.flow.blocks)) & self.registers.keys())
-        slots: dict[str, int] = {}
-        end = -(-WARP.itemsize // 64) * 64
-        for name in live:
-            slots[name] = end
-            kind = self.registers[name]
-            end += 64 if kind == "pred" else LANES * SIZES[kind]
-        self.warp_bytes = end
-        return slots
+        place = self.slots[name]
+        return self.b.gep(self.warp, [I64(place) if isinstance(place, int) else place], source_etype=I8)
 
     def _reserved(self) -> dict[str, Variable]:
         """Shared memory that the system keeps for cooperative groups, where a kernel asks for it."""
@@ -184,7 +199,7 @@ class Registers(Vectors):
             return self.broadcast(self.load_field(self.warp, WARP, "index", I32))
         if stem in ("clock", "clock64", "globaltimer"):
             end, left = (self.load_field(self.launch, LAUNCH, name, I64) for name in ("clock", "budget"))
-            return self.broadcast(self.b.add(self.b.sub(end, left), I64(self.position)))
+            return self.broadcast(self.b.add(self.b.sub(end, left), self.b.zext(self.here[1], I64)))
         if stem in ("smid", "gridid", "nsmid", "clusterid", "cluster_ctaid", "cluster_ctarank"):
             return self.splat(int(stem == "nsmid"), 32)
         if stem == RESERVED:

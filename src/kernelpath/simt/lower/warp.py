@@ -14,10 +14,10 @@ from llvmlite import ir
 from kernelpath.simt.layout import LANES, NOWHERE, WAITING, Status
 from kernelpath.simt.lower import flow
 from kernelpath.simt.lower.flow import Block, Ops
-from kernelpath.simt.lower.loads import Loads
+from kernelpath.simt.lower.shared import Shared
 from kernelpath.simt.lower.vectors import I32, I64, POINTER
 from kernelpath.simt.lowered import Lowered
-from kernelpath.simt.op import Lanes
+from kernelpath.simt.op import Lanes, Place
 from kernelpath.simt.ptx import Function, Instruction, Module, Register
 from kernelpath.simt.run.records import LAUNCH, WARP, field_offset
 from kernelpath.simt.target import Target
@@ -29,7 +29,7 @@ __all__ = ["Lowering"]
 _WRONG_OPERANDS = (AssertionError, AttributeError, IndexError, KeyError, TypeError, ValueError)
 
 
-class Lowering(Loads):
+class Lowering(Shared):
     """Emits ``run(launch, cta, warp) -> Status``; ``ops`` has the instructions.
 
     Raises Unsupported for what ``target`` does not have.
@@ -49,6 +49,7 @@ class Lowering(Loads):
         self._emit_dispatch()
         for index, block in enumerate(self.flow.blocks):
             self._emit_block(index, block)
+        self.place_rows()
         self.out.ir = str(self.unit)
         return self.out
 
@@ -56,7 +57,7 @@ class Lowering(Loads):
         """Choose the lanes to run: those with the least block number."""
         b = self.b
         b.position_at_end(self.dispatch)
-        pcs = self._load_pcs()
+        pcs = self.load_pcs(self.warp)
         least = self.intrinsic("llvm.vector.reduce.umin.v32i32", I32, pcs)
         with b.if_then(b.icmp_unsigned("==", least, I32(NOWHERE)), likely=False):
             b.ret(I64(Status.EXITED))
@@ -72,7 +73,7 @@ class Lowering(Loads):
     def _emit_block(self, index: int, block: Block) -> None:
         b = self.b
         b.position_at_end(self.heads[index])
-        self.values, self.guarded, self.index, self.block = {}, False, index, block
+        self.values, self.block, self.index, self.here = {}, block, index, (I32(index), I32(0))
         self.instruction = block.instructions[0]
         self._use_mask()
         if block.loop:
@@ -80,8 +81,11 @@ class Lowering(Loads):
         self._wait_for_lanes(block.instructions[0])
         self._count(block)
         self.out.blocks.append([(i.line, "@" * (i.guard is not None) + i.name) for i in block.instructions])
-        for self.position, instruction in enumerate(block.instructions):
-            self._emit(instruction)
+        count = len(block.instructions) - (self.ops[block.instructions[-1].opcode].place is not Place.ANYWHERE)
+        self.emit_shared(block.instructions[:count])
+        for last in block.instructions[count:]:
+            self.here = I32(index), I32(count)
+            self.emit(last)
         if not b.block.is_terminated:
             self.leave(index + 1)
 
@@ -89,9 +93,8 @@ class Lowering(Loads):
         self.mask_bits = self.load_field(self.warp, WARP, "mask", I32)
         self.mask_lanes = self.active = self.as_lanes(self.mask_bits)
 
-    def _emit(self, instruction: Instruction) -> None:
+    def emit(self, instruction: Instruction) -> None:
         self.instruction = instruction
-        self.guarded = instruction.guard is not None
         self.active = self.mask_lanes
         if instruction.guard is not None:
             self.active = self.b.and_(self.mask_lanes, self.read(instruction.guard, 1))
@@ -101,25 +104,22 @@ class Lowering(Loads):
             raise ValueError(f"line {instruction.line}: {instruction.name} does not take these operands") from error
 
     def _count(self, block: Block) -> None:
-        b = self.b
-        lanes = b.zext(self.intrinsic("llvm.ctpop.i32", I32, self.mask_bits), I64)
-        self._add_to(self._block_counter(0), I64(1))
-        self._add_to(self._block_counter(1), lanes)
         spent = I64(-LANES * len(block.instructions))  # of the machine's time: absent lanes cost as much
-        self._add_to(self.at(self.launch, field_offset(LAUNCH, "budget")), spent)
+        arguments = [self.launch, self.mask_bits, self._block_counter(0), spent]
+        self.call_kept(ir.VoidType(), arguments, emit_count)
 
     def _block_counter(self, which: int) -> ir.Value:
         table = self.b.inttoptr(self.load_field(self.launch, LAUNCH, "blocks", I64), POINTER)
         return self.at(table, 8 * (3 * self.index + which))
 
-    def _add_to(self, pointer: ir.Value, value: ir.Value) -> None:
+    def add_to(self, pointer: ir.Value, value: ir.Value) -> None:
         self.b.store(self.b.add(self.b.load(pointer, typ=I64), value), pointer)
 
     def _preempt(self) -> None:
         """Loops end a time slice: a thread may be waiting for another warp."""
         spent = self.b.icmp_signed("<", self.load_field(self.launch, LAUNCH, "budget", I64), I64(0))
         with self.b.if_then(spent, likely=False):
-            self._set_pcs(self.splat(self.index, 32))
+            self._send(self.mask_bits, self.index)
             self.b.ret(I64(Status.PREEMPTED))
 
     def _wait_for_lanes(self, instruction: Instruction) -> None:
@@ -130,8 +130,8 @@ class Lowering(Loads):
         if needed is None:
             return
         with b.if_then(b.icmp_unsigned("!=", needed, self.mask_bits), likely=False):
-            waiting = b.icmp_unsigned("==", self._load_pcs(), self.splat(self.index + WAITING, 32))
-            here = b.or_(self.mask_bits, b.and_(self.as_bits(waiting), alike))
+            waiting = self.call_kept(I32, [self.warp, I32(self.index + WAITING)], emit_waiting)
+            here = b.or_(self.mask_bits, b.and_(waiting, alike))
             with b.if_else(b.icmp_unsigned("==", here, needed)) as (complete, incomplete):
                 with complete:
                     self.store_field(self.warp, WARP, "mask", here)
@@ -141,7 +141,7 @@ class Lowering(Loads):
                         self.store_field(self.launch, LAUNCH, "fault_block", I32(self.index))
                         self.note_lanes(needed, here)
                         b.ret(I64(Status.STUCK))
-                    self._set_pcs(self.splat(self.index + WAITING, 32))
+                    self._send(self.mask_bits, self.index + WAITING)
                     b.branch(self.dispatch)
         self.values = {}
         self._use_mask()
@@ -152,62 +152,62 @@ class Lowering(Loads):
         alike = self.as_bits(b.icmp_unsigned("==", value, self.broadcast(self.first_lane(value))))
         group = b.and_(self.mask_bits, alike)
         with b.if_then(b.icmp_unsigned("!=", group, self.mask_bits), likely=False):
-            self._set_pcs(self.splat(self.index, 32))
+            self._send(self.mask_bits, self.index)
             self.store_field(self.warp, WARP, "mask", group)
         self._use_mask()
         return alike
 
     def leave(self, target: int) -> None:
         """End the block: all its lanes go to block ``target``."""
-        self._save_registers()
+        self.save()
         self._goto(target)
 
     def branch(self, taken: ir.Value, target: int, otherwise: int) -> None:
         """End the block: lanes in ``taken`` go to ``target``, the block's other lanes to ``otherwise``."""
         b = self.b
-        self._save_registers()
+        self.save()
         bits = self.as_bits(taken)
         with b.if_then(b.icmp_unsigned("==", bits, self.mask_bits)):
             self._goto(target)
         with b.if_then(b.icmp_unsigned("==", bits, I32(0))):
             self._goto(otherwise)
-        self._add_to(self._block_counter(2), I64(1))
-        self._set_pcs(b.select(taken, self.splat(self.pc(target), 32), self.splat(self.pc(otherwise), 32)))
+        self.add_to(self._block_counter(2), I64(1))
+        self._send(self.mask_bits, self.pc(otherwise))
+        self._send(bits, self.pc(target))
         b.branch(self.dispatch)
 
     def branch_table(self, index: ir.Value, targets: Sequence[int]) -> None:
         """End the block: each lane goes to the target that its index chooses."""
-        self._save_registers()
-        pcs: ir.Value = self.splat(self.pc(targets[-1]), 32)
+        self.save()
+        self._send(self.mask_bits, self.pc(targets[-1]))
         for number, target in enumerate(targets[:-1]):
             chosen = self.b.icmp_unsigned("==", index, self.splat(number, 32))
-            pcs = self.b.select(chosen, self.splat(self.pc(target), 32), pcs)
-        self._set_pcs(pcs)
+            self._send(self.as_bits(self.b.and_(chosen, self.mask_lanes)), self.pc(target))
         self.b.branch(self.dispatch)
 
     def exit(self) -> None:
         """Active lanes leave the kernel; the block's other lanes go on."""
-        self._save_registers()
+        self.save()
         if len(self.block.instructions) > 1 and self.index in self.behind_barriers:
             here = self.b.icmp_unsigned("!=", self.as_bits(self.active), I32(0))
             with self.b.if_then(here):
                 self.store_field(self.warp, WARP, "left_behind", I32(1))
-        live = self.load_field(self.warp, WARP, "live", I32)
-        self.store_field(self.warp, WARP, "live", self.b.and_(live, self.b.not_(self.as_bits(self.active))))
-        self._set_pcs(self.b.select(self.active, self.splat(NOWHERE, 32), self.splat(self.pc(self.index + 1), 32)))
+        self._send(self.mask_bits, self.pc(self.index + 1))
+        self._leave_kernel(self.as_bits(self.active))
         self.b.branch(self.dispatch)
 
     def stop(self, status: Status, resume: int) -> None:
         """End the block and leave the warp to the scheduler; it will go on at block ``resume``."""
-        self._save_registers()
-        self._set_pcs(self.splat(self.pc(resume), 32))
+        self.save()
+        self._send(self.mask_bits, self.pc(resume))
         self.b.ret(I64(status))
 
     def fault(self, kind: int) -> None:
         """Stop the launch with a complaint about the first active lane."""
+        block, position = self.here
         self.store_field(self.launch, LAUNCH, "fault_kind", I32(kind))
-        self.store_field(self.launch, LAUNCH, "fault_site", I32(-1 - self.position))
-        self.store_field(self.launch, LAUNCH, "fault_block", I32(self.index))
+        self.store_field(self.launch, LAUNCH, "fault_site", self.b.not_(position))
+        self.store_field(self.launch, LAUNCH, "fault_block", block)
         self.store_field(self.launch, LAUNCH, "fault_lane", self.first_active())
         self.store_field(self.launch, LAUNCH, "fault_warp", self.load_field(self.warp, WARP, "index", I32))
         self.b.ret(I64(Status.FAULT))
@@ -222,29 +222,26 @@ class Lowering(Loads):
 
     def _goto(self, target: int) -> None:
         if target >= len(self.heads):
-            self.active = self.mask_lanes
-            live = self.load_field(self.warp, WARP, "live", I32)
-            self.store_field(self.warp, WARP, "live", self.b.and_(live, self.b.not_(self.mask_bits)))
-            self._set_pcs(self.splat(NOWHERE, 32))
+            self._leave_kernel(self.mask_bits)
             self.b.branch(self.dispatch)
             return
         together = self.b.icmp_unsigned("==", self.mask_bits, self.load_field(self.warp, WARP, "live", I32))
         with self.b.if_then(together):
             self.b.branch(self.heads[target])
-        self._set_pcs(self.splat(target, 32))
+        self._send(self.mask_bits, target)
         self.b.branch(self.dispatch)
 
-    def _save_registers(self) -> None:
-        written = set().union(*(self.ops[i.opcode].written(i) for i in self.block.instructions))
-        for name in sorted(written & self.block.live_out):
-            self._store_slot(name)
+    def _leave_kernel(self, lanes: ir.Value) -> None:
+        live = self.load_field(self.warp, WARP, "live", I32)
+        self.store_field(self.warp, WARP, "live", self.b.and_(live, self.b.not_(lanes)))
+        self._send(lanes, NOWHERE)
 
-    def _load_pcs(self) -> ir.Value:
-        return self.b.load(self.at(self.warp, field_offset(WARP, "pcs")), typ=ir.VectorType(I32, LANES), align=64)
+    def _send(self, lanes: ir.Value, pc: int) -> None:
+        """Let ``lanes``, as bits, go on at a block."""
+        self.call_kept(ir.VoidType(), [self.warp, lanes, I32(pc)], emit_send)
 
-    def _set_pcs(self, pcs: ir.Value) -> None:
-        merged = self.b.select(self.mask_lanes, pcs, self._load_pcs())
-        self.b.store(merged, self.at(self.warp, field_offset(WARP, "pcs")), align=64)
+    def load_pcs(self, warp: ir.Value) -> ir.Value:
+        return self.b.load(self.at(warp, field_offset(WARP, "pcs")), typ=ir.VectorType(I32, LANES), align=64)
 
     def lanes_needed(self, i: Instruction) -> ir.Value | None:
         """The lanes that a collective instruction waits for, as bits; None where it waits for none."""
@@ -259,6 +256,24 @@ class Lowering(Loads):
     def first_lane(self, value: ir.Value) -> ir.Value:
         """The value in the least active lane."""
         return self.b.extract_element(value, self.first_active())
+
+
+def emit_count(e: Lowering, launch: ir.Value, mask: ir.Value, counter: ir.Value, spent: ir.Value) -> None:
+    """Count that a block is run by the lanes in ``mask``."""
+    e.add_to(counter, I64(1))
+    e.add_to(e.at(counter, 8), e.b.zext(e.intrinsic("llvm.ctpop.i32", I32, mask), I64))
+    e.add_to(e.at(launch, field_offset(LAUNCH, "budget")), spent)
+
+
+def emit_waiting(e: Lowering, warp: ir.Value, pc: ir.Value) -> ir.Value:
+    """The lanes that have this program counter."""
+    return e.as_bits(e.b.icmp_unsigned("==", e.load_pcs(warp), e.broadcast(pc)))
+
+
+def emit_send(e: Lowering, warp: ir.Value, lanes: ir.Value, pc: ir.Value) -> None:
+    """Set the program counters of ``lanes``."""
+    merged = e.b.select(e.as_lanes(lanes), e.broadcast(pc), e.load_pcs(warp))
+    e.b.store(merged, e.at(warp, field_offset(WARP, "pcs")), align=64)
 
 
 def _is_barrier(i: Instruction) -> bool:

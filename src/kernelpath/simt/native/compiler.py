@@ -6,6 +6,7 @@ import ast
 import inspect
 import textwrap
 from collections.abc import Callable, Sequence
+from functools import cache
 from typing import Any
 
 from llvmlite import ir
@@ -32,13 +33,19 @@ Value = Any  # llvmlite's values have no useful types
 
 def compile_function(function: Callable[..., Any], constants: Sequence[int], symbol: str) -> str:
     """LLVM IR of a native function, and of all that it calls, as ``symbol``; its last parameters are ``constants``."""
-    module = ir.Module(name=symbol)
+    given = range(len(inspect.signature(function).parameters) - len(constants))
+    parameters = ", ".join(f"i64 %a{place}" for place in given)
+    arguments = ", ".join([*(f"i64 %a{place}" for place in given), *(f"i64 {int(number)}" for number in constants)])
+    call = f"%r = call i64 @{function.__name__}({arguments})"
+    return f"{_text(function)}\ndefine i64 @{symbol}({parameters}) {{\n{call}\nret i64 %r\n}}\n"
+
+
+@cache
+def _text(function: Callable[..., Any]) -> str:
+    """LLVM IR of a native function and of all that it calls."""
+    module = ir.Module(name=function.__name__)
     waiting = [function]
-    inner = _declare(module, function, waiting)
-    given = len(inner.args) - len(constants)
-    outer = ir.Function(module, ir.FunctionType(I64, [I64] * given), symbol)
-    b = ir.IRBuilder(outer.append_basic_block())
-    b.ret(b.call(inner, [*outer.args, *map(I64, constants)]))
+    _declare(module, function, waiting)
     while waiting:
         following = waiting.pop()
         _Compiler(_declare(module, following, waiting), following, waiting).compile()
