@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
+import torch
 
 from kernelpath.simt import Fault, FaultKind
 from kernelpath.verdict import Verdict
@@ -103,3 +104,51 @@ def test_kernel_that_triton_does_not_compile(tmp_path: Path) -> None:
     ran = subprocess.run([sys.executable, file], capture_output=True, text=True, encoding="utf-8")
     assert ran.stdout == SAID, ran.stderr
     assert not ran.stderr
+
+
+def failed(line: str, folder: Path) -> str:
+    """The cause of what this line of a submission raises."""
+    file = folder / "submission.py"
+    file.write_text(f"import torch\nx = torch.zeros(1)\n{line}\n")
+    try:
+        exec(compile(file.read_text(), str(file), "exec"), {})
+    except Exception as error:
+        complaint = blame(error, file)
+        assert (complaint.verdict, complaint.line) == (Verdict.CRASHED, 3)
+        return complaint.cause
+    raise AssertionError(f"{line} raises nothing")
+
+
+@pytest.mark.parametrize(
+    "line", ["assert x.is_cuda", "assert x.device.type == 'cuda'", "assert x.is_cuda, 'on a GPU!'"]
+)
+def test_an_assertion_about_the_device_says_where_tensors_are(line: str, tmp_path: Path) -> None:
+    cause = failed(line, tmp_path)
+    assert cause.startswith(f"AssertionError: {'on a GPU!' if '!' in line else line}; there is no GPU here")
+
+
+def test_a_bare_assertion_is_quoted_and_another_ones_words_are_left(tmp_path: Path) -> None:
+    assert failed("assert x.numel() == 3", tmp_path) == "AssertionError: assert x.numel() == 3"
+    assert failed("assert x.numel() == 3, 'three'", tmp_path) == "AssertionError: three"
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="needs a machine without a GPU")
+def test_a_device_that_is_not_there_is_answered_with_what_to_write(tmp_path: Path) -> None:
+    assert failed("torch.empty(3, device='cuda')", tmp_path).endswith("as torch.empty_like(x) does")
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (b"a = 1\n# f\xfcr\n", "line 2 is not UTF-8: save the file as UTF-8"),
+        (b"\xef\xbb\xbfa = 1\n# f\xfcr\n", "line 2 is not UTF-8: save the file as UTF-8"),
+        (b"# coding: ascii\n\n# f\xfcr\n", "line 3 is not ASCII: save the file as UTF-8"),
+        (b"# coding: latin-1\n# f\xfcr\n", "ValueError: from the lane"),
+        ("# für\n".encode("utf-8-sig"), "ValueError: from the lane"),
+    ],
+)
+def test_a_file_in_another_encoding_is_named(content: bytes, said: str, tmp_path: Path) -> None:
+    file = tmp_path / "submission.py"
+    file.write_bytes(content)
+    complaint = blame(ValueError("from the lane"), file, loading=True)
+    assert (complaint.verdict, complaint.cause) == (Verdict.COMPILE_ERROR, said)

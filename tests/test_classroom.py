@@ -1,9 +1,8 @@
-"""A class of learners, some of them hostile."""
+"""A class of learners: what is found, graded, kept and graded again."""
 
 from __future__ import annotations
 
 import csv
-import json
 import os
 import shutil
 from pathlib import Path
@@ -17,58 +16,22 @@ from kernelpath.grading import grade
 from kernelpath.school import classroom, gradebook
 from kernelpath.school.handed_in import entries
 from kernelpath.verdict import Report, Verdict
-from kernelpath.work import runner
 
-HOSTILE = {
-    "crash": "import ctypes\ndef double(x):\n    ctypes.string_at(0)\n",
-    "exit": "import os\ndef double(x):\n    os._exit(0)\n",
-    "forge": "def double(x):\n    open({out!r} + '/grades.json', 'w').write('{{}}')\n    return 2 * x\n",
-    "loop": "def double(x):\n    while True:\n        pass\n",
-    "memory": "import torch\ndef double(x):\n    return torch.empty(1 << 45)\n",
-    "steal": "exec(open({folder!r} + '/right/w01a_double.py').read())\n",
-}
 RIGHT = "def double(x):\n    return 2 * x\n"
 
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """A class in which `right` and `late` are right, `idle` handed in nothing, and the others are hostile."""
+    """A class in which `right` and `late` are right and `idle` handed in nothing."""
     folder = tmp_path / "class"
-    for learner, source in {**HOSTILE, "right": RIGHT, "late": RIGHT}.items():
-        place = folder / learner / ("deep/down" if learner == "late" else "")
-        place.mkdir(parents=True)
-        text = source.format(out=str(tmp_path / "out"), folder=str(folder)) if learner in HOSTILE else source
-        (place / "w01a_double.py").write_text(text)
+    for place in ("right", "late/deep/down"):
+        (folder / place).mkdir(parents=True)
+        (folder / place / "w01a_double.py").write_text(RIGHT)
     (folder / "idle").mkdir()
     return folder
 
 
-def test_nobody_is_lost_or_mixed_up(
-    folder: Path, doubling: Item, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(runner, "CASE_SECONDS", 3.0)
-    out = tmp_path / "out"
-    classroom.grade_class(folder, out, [doubling], device="cpu", seed=7)
-    rows = {row["learner"]: row for row in csv.DictReader((out / "grades.csv").read_text().splitlines())}
-    assert {learner: row["verdict"] for learner, row in rows.items()} == {
-        "crash": "CRASHED",
-        "exit": "CRASHED",
-        "forge": "NOT_YOUR_KERNEL",
-        "idle": "NOT_HANDED_IN",
-        "late": "PASSED",
-        "loop": "TIMED_OUT",
-        "memory": "CRASHED",
-        "right": "PASSED",
-        "steal": "NOT_YOUR_KERNEL",
-    }
-    assert rows["right"]["seed"] == "7"
-    scores = {path.stem: json.loads(path.read_text())["score"] for path in (out / "gradescope").iterdir()}
-    assert scores == {learner: int(learner in ("right", "late")) for learner in rows}
-
-
 def test_a_second_run_does_only_what_changed(folder: Path, doubling: Item, tmp_path: Path) -> None:
-    for learner in HOSTILE:
-        (folder / learner / "w01a_double.py").unlink()
     out = tmp_path / "out"
     first = classroom.grade_class(folder, out, [doubling], device="cpu")
     graded: list[str] = []
@@ -112,11 +75,9 @@ def test_every_source_of_the_grader_counts(tmp_path: Path, monkeypatch: pytest.M
 
 
 def test_what_another_version_saved_is_graded_again(folder: Path, doubling: Item, tmp_path: Path) -> None:
-    for learner in HOSTILE:
-        (folder / learner / "w01a_double.py").unlink()
     out = tmp_path / "out"
     classroom.grade_class(folder, out, [doubling], device="cpu")
-    assert len(gradebook.read(out)) == 9
+    assert len(gradebook.read(out)) == 3
     text = (out / "grades.json").read_text()
     (out / "grades.json").write_text(text.replace('"stars"', '"points"', 1))
     assert gradebook.read(out) == {}
@@ -161,8 +122,6 @@ def test_of_a_whole_checkout_the_file_below_phases_counts(folder: Path, doubling
 def test_what_could_not_be_graded_is_said_and_tried_again(
     folder: Path, doubling: Item, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for learner in HOSTILE:
-        (folder / learner / "w01a_double.py").unlink()
 
     def break_down(*_: object, **__: object) -> None:
         raise grade.Usage("the process that runs submissions did not start")

@@ -249,3 +249,25 @@ def test_an_exact_dtype_is_compared_to_its_last_bit(values: list[int], place: in
     output[place % len(values)] ^= torch.tensor(1, dtype=torch.int64) << bit
     assert verdict(output, truth) is not None
     assert fingerprint(output) != fingerprint(truth)
+
+
+CASES_OF_BITS = [(-0.0, 0.0), (math.nan, -math.nan), (2.0**-149, 0.0), (1.0, 1.0 + 2**-23)]
+
+
+@pytest.mark.parametrize(("value", "truth"), CASES_OF_BITS)
+def test_what_is_only_moved_is_compared_as_bits(value: float, truth: float) -> None:
+    output, moved = torch.tensor([1.0, value]), torch.tensor([1.0, truth])
+    assert compare.mismatches(output, moved, EXACT).tolist() == [False, True]
+    assert not compare.mismatches(moved.clone(), moved, EXACT).any()
+
+
+@pytest.mark.parametrize(("value", "truth"), CASES_OF_BITS[:2])
+def test_what_is_computed_exactly_is_compared_as_values(value: float, truth: float) -> None:
+    assert not compare.mismatches(torch.tensor([value]), torch.tensor([truth]).double(), EXACT).any()
+
+
+def test_two_nans_are_told_apart_by_their_bits() -> None:
+    truth = torch.tensor([0x7FC00001], dtype=torch.int32).view(torch.float32)
+    complaint = compare.judge([torch.tensor([math.nan])], [truth], {"float32": EXACT})
+    assert complaint is not None
+    assert "out[0] = nan (0x7fc00000), expected nan (0x7fc00001)" in complaint.cause

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -66,6 +67,74 @@ def test_the_solutions_and_our_objects_are_out_of_reach_of_every_other_thread(tm
         for (code, said), answer in zip(ATTEMPTS.items(), told, strict=True):
             assert answer.endswith(said), code
             assert bool(answer) is bool(said), code
+
+
+LOOK = """
+import ctypes, os, sys
+from kernelpath.work import privileges
+
+down, up = os.pipe(), os.pipe()
+
+
+def nobody():
+    if os.geteuid() == 0:
+        os.setuid(65534)
+    ctypes.CDLL(None).prctl(4, 1)  # as before setuid
+
+
+target = os.fork()
+if target == 0:
+    nobody()
+    if sys.argv[1] == "hidden":
+        privileges.hide()
+    os.write(up[1], b"x")
+    os.read(down[0], 1)
+    os._exit(0)
+os.read(up[0], 1)
+looker = os.fork()
+if looker == 0:
+    nobody()
+    for path in ("environ", "mem", "maps", "fd/0"):
+        try:
+            os.close(os.open(f"/proc/{target}/{path}", os.O_RDONLY))
+            os.write(1, f"{path} ".encode())
+        except PermissionError:
+            pass
+    os._exit(0)
+os.waitpid(looker, 0)
+os.write(down[1], b"x")
+"""
+
+
+@pytest.mark.parametrize(("how", "seen"), [("seen", "environ mem maps fd/0 "), ("hidden", "")])
+def test_a_process_that_hides_is_not_looked_into_by_another_of_its_user(how: str, seen: str) -> None:
+    ran = subprocess.run([sys.executable, "-c", LOOK, how], capture_output=True, text=True, stdin=subprocess.DEVNULL)
+    assert (ran.stderr, ran.stdout) == ("", seen)
+
+
+def test_the_grader_hides_before_a_submission_runs() -> None:
+    code = (
+        "import ctypes; from kernelpath.work import forkserver; forkserver.running();"
+        "print(ctypes.CDLL(None).prctl(3, 0, 0, 0, 0))"
+    )
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert (ran.stderr, ran.stdout.strip()) == ("", "0")
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root has capabilities to give up")
+def test_roots_submission_has_no_capabilities_but_to_files(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("text")
+    (tmp_path / "file").chmod(0)
+    code = (
+        "import os, sys, time; from kernelpath.work import privileges; privileges.drop()\n"
+        "print(open(sys.argv[1]).read())\n"
+        "for attempt in (lambda: time.clock_settime(time.CLOCK_REALTIME, time.time()), lambda: os.chroot('/'),"
+        " lambda: os.setuid(65534), lambda: os.setpriority(os.PRIO_PROCESS, 0, -5)):\n"
+        "    try:\n        attempt()\n        print('allowed')\n"
+        "    except PermissionError:\n        print('refused')\n"
+    )
+    ran = subprocess.run([sys.executable, "-c", code, str(tmp_path / "file")], capture_output=True, text=True)
+    assert (ran.stderr, ran.stdout.split()) == ("", ["text", *["refused"] * 4])
 
 
 def test_the_memory_limit_holds_inside_alone() -> None:

@@ -145,12 +145,107 @@ def test_a_broken_lesson_is_found(course: Path) -> None:
 
 
 def test_a_loose_tolerance_admits_the_next_lower_precision(course: Path) -> None:
-    declaration = course / "checks/1_architecture/w01a_double.py"
-    loose = declaration.read_text().replace("Tolerance(1e-6, 1e-6)", "Tolerance(1e-2, 1e-2)")
-    declaration.write_text(loose.replace('kind="python"', 'kind="kernel"'))
-    assert findings(invariants.controls_are_rejected, course) == [
+    assert admitted(course, ("Tolerance(1e-6, 0.0)", "Tolerance(1e-2, 0.0)")) == [
         "double: the next lower precision passes on every case; tighten the tolerance or add a case"
     ]
+
+
+KERNEL = (
+    ('kind="python"', 'kind="kernel"'),
+    (
+        "import torch\n",
+        "import torch\nfrom kernelpath.course import draw\nfrom kernelpath.course.problem import EXACT\n",
+    ),
+    ('cases=({"n": 1}, {"n": 1000}),', 'cases=({"n": 1}, {"n": 16}, {"n": 1000}), limits=({"n": 65_537},),'),
+    ("Tolerance(1e-6, 1e-6)", "Tolerance(1e-6, 0.0)"),
+    (
+        "    vary",
+        "    extreme=draw.any_bits_,\n"
+        '    faults={"denormals flushed": lambda x: 2 * draw.flushed(x).double()},\n    vary',
+    ),
+)
+"""What makes a kernel's declaration of the fixture's, with all that is asked of one."""
+
+MOVED = (
+    ("2 * x.double()", "x.flip(0)"),
+    ("Tolerance(1e-6, 0.0)", "EXACT"),
+    ("    extreme=draw.any_bits_,\n", ""),
+    ('    faults={"denormals flushed": lambda x: 2 * draw.flushed(x).double()},\n', ""),
+)
+"""And of that a declaration that only moves values."""
+
+
+def admitted(course: Path, *changes: tuple[str, str]) -> list[str]:
+    """What is found in the declaration of a kernel after these changes."""
+    declaration = course / "checks/1_architecture/w01a_double.py"
+    text = declaration.read_text()
+    for old, new in (*KERNEL, *changes):
+        assert text.count(old) == 1, old
+        text = text.replace(old, new)
+    declaration.write_text(text)
+    return findings(invariants.controls_are_rejected, course)
+
+
+def test_a_kernel_with_all_kinds_of_inputs_has_no_findings(course: Path) -> None:
+    assert admitted(course) == []
+
+
+def test_a_kernel_that_moves_values_declares_no_extremes(course: Path) -> None:
+    assert admitted(course, *MOVED) == []
+
+
+LACKS = {
+    "no extreme values": (
+        (("    extreme=draw.any_bits_,\n", ""), MOVED[-1]),
+        [": no extreme values; declare the problem's extreme, and its faults that show with them alone"],
+    ),
+    "extremes that show nothing": (
+        (("extreme=draw.any_bits_", "extreme=lambda rng, x: None"),),
+        [": the fault 'denormals flushed' passes on every case; give the problem's extreme the values that show it"],
+    ),
+    "no size past 65,535": (
+        ((' limits=({"n": 65_537},),', ""),),
+        [": what is right up to 65,535 rows passes; add a thin case with more to the problem's limits"],
+    ),
+    "no case for vectors": (
+        (('{"n": 16}', '{"n": 17}'),),
+        [": 16-byte accesses serve no small case; add one with rows of a multiple of 16 bytes"],
+    ),
+    "no small case": (
+        (('{"n": 1}, {"n": 16}, {"n": 1000}', '{"n": 1000},'),),
+        [
+            ": 16-byte accesses serve no small case; add one with rows of a multiple of 16 bytes",
+            ": tensor 0 may be taken as aligned; add a small case, at most a quarter of the largest",
+        ],
+    ),
+    "bits that nobody draws": (
+        (*MOVED[:2], ("extreme=draw.any_bits_", "extreme=lambda rng, x: None"), MOVED[-1]),
+        [
+            f": {name} passes on every case; give the inputs draw.any_bits_ in the problem's extreme"
+            for name in controls.LOSSES
+        ],
+    ),
+    "an index that never repeats": (
+        (
+            (
+                "    return (torch.randn(n, generator=rng, device=rng.device) + 1,)",
+                "    return torch.rand(n, generator=rng), torch.randperm(n, generator=rng)",
+            ),
+            ("lambda x: 2 * x.double()", "lambda x, i: x[i]"),
+            MOVED[1],
+            MOVED[2],
+            MOVED[3],
+        ),
+        [": nothing comes twice in tensor 1, which has integers; repeat some in the problem's extreme"],
+    ),
+}
+
+
+@pytest.mark.parametrize(("changes", "said"), LACKS.values(), ids=LACKS)
+def test_a_kernel_that_lacks_a_kind_of_inputs_is_told_which(
+    course: Path, changes: tuple[tuple[str, str], ...], said: list[str]
+) -> None:
+    assert admitted(course, *changes) == [f"double{one}" for one in said]
 
 
 def test_a_tolerance_below_the_rounding_of_the_output_is_found(course: Path) -> None:

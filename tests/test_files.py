@@ -68,3 +68,26 @@ def test_files_have_the_permissions_of_any_other(tmp_path: Path) -> None:
     write_atomically(tmp_path / "ours", b"")
     (tmp_path / "plain").write_bytes(b"")
     assert stat.S_IMODE((tmp_path / "ours").stat().st_mode) == stat.S_IMODE((tmp_path / "plain").stat().st_mode)
+
+
+def test_a_folder_goes_whatever_its_depth_and_permissions(tmp_path: Path) -> None:
+    top, here = tmp_path / "top", os.getcwd()
+    top.mkdir()
+    os.chdir(top)
+    for _ in range(1500):
+        os.mkdir("x" * 50)
+        os.chdir("x" * 50)
+    Path("file").touch()
+    os.chdir(here)
+    (top / "closed").mkdir()
+    (top / "closed" / "file").touch()
+    (top / "closed").chmod(0)
+    files.remove(top)
+    assert not top.exists()
+
+
+def test_a_link_goes_and_not_what_it_leads_to(tmp_path: Path) -> None:
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "folder")
+    files.remove(tmp_path / "link")
+    assert [path.name for path in tmp_path.iterdir()] == ["folder"]

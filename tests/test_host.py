@@ -15,8 +15,9 @@ from kernelpath.course.registry import Item
 from kernelpath.verdict import Verdict
 from kernelpath.work import landlock, messages
 from kernelpath.work.host import Worker, WorkerGone, WorkerSilent
+from kernelpath.work.quota import Excess
 from kernelpath.work.workspace import Workspace
-from tests.conftest import happens, is_gone
+from tests.conftest import GradeText, happens, is_gone
 
 ROOT = Path(__file__).parents[1]
 
@@ -32,8 +33,8 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def worker() -> Iterator[Worker]:
-    worker = Worker()
+def worker(doubling: Item) -> Iterator[Worker]:
+    worker = Worker(Workspace(doubling.stub))
     yield worker
     worker.close()
 
@@ -47,9 +48,8 @@ def run(worker: Worker, item: Item, body: str, seconds: float = 5.0) -> messages
 
 def begin(worker: Worker, item: Item) -> None:
     """Have the worker call the entry of the item's stub."""
-    workspace = Workspace(item.stub)
-    worker.start(str(item.root), item.stem, "cpu", None, workspace)
-    worker.post(messages.Load(file=str(workspace.copy(alone=True)), hidden=[]))
+    worker.start(str(item.root), item.stem, "cpu", None)
+    worker.post(messages.Load(file=str(Workspace(item.stub).copy(alone=True).file), hidden=[]))
     worker.post(messages.Run(case={"n": 4}, seed=1))
     assert isinstance(worker.answer(60.0), messages.Done)
     assert isinstance(worker.answer(60.0), messages.Done)
@@ -70,7 +70,7 @@ def test_tells_how_a_worker_ended(worker: Worker, doubling: Item, body: str, sta
 
 
 def test_a_silent_worker_ends_with_its_children(doubling: Item) -> None:
-    worker = Worker()
+    worker = Worker(Workspace(doubling.stub))
     with pytest.raises(WorkerSilent):
         run(worker, doubling, f"{START.format(program='sleep 600')}; time.sleep(600)", seconds=1.0)
     child = int(worker.printed)
@@ -80,12 +80,72 @@ def test_a_silent_worker_ends_with_its_children(doubling: Item) -> None:
 
 
 def test_a_worker_leaves_no_daemon(doubling: Item) -> None:
-    worker = Worker()
+    worker = Worker(Workspace(doubling.stub))
     with pytest.raises(WorkerGone):
         run(worker, doubling, f"{START.format(program='setsid sleep 600')}; os._exit(0)")
     child = int(worker.printed)
     worker.close()
     assert happens(lambda: is_gone(child))
+
+
+@pytest.mark.parametrize(
+    "escape",
+    [
+        "setsid sleep 600 & echo $!",
+        "setsid sh -c 'echo $$; exec sleep 600'",
+        "(setsid sh -c 'echo $$; exec sleep 600' &)",
+        "setsid sh -c 'echo $$; kill -STOP $$'",
+        "trap '' TERM HUP INT; setsid sh -c 'echo $$; while true; do sleep 600; done' &",
+    ],
+)
+def test_nothing_outlives_a_worker_whatever_group_it_is_in(doubling: Item, escape: str) -> None:
+    worker = Worker(Workspace(doubling.stub))
+    with pytest.raises(WorkerSilent):
+        run(worker, doubling, f"ctypes.CDLL(None).system({escape.encode()!r}); time.sleep(600)", seconds=2.0)
+    child = int(worker.printed)
+    worker.close()
+    assert happens(lambda: is_gone(child))
+
+
+def test_a_server_that_is_stopped_does_not_hold_up_the_grader(worker: Worker, doubling: Item) -> None:
+    with pytest.raises(WorkerSilent):
+        run(worker, doubling, "time.sleep(600)", seconds=0.5)
+    server = int(Path(f"/proc/{worker.pid}/stat").read_text().rpartition(")")[2].split()[1])
+    os.kill(server, signal.SIGSTOP)
+    worker.close()
+    assert happens(lambda: is_gone(worker.pid))
+
+
+TOO_MUCH = {
+    "while True: os.posix_fallocate(os.open(f'{time.time()}', 66), 0, 60 << 20)": Excess.BYTES,
+    "while True: os.posix_fallocate(os.open('x', 66), 0, 60 << 20); os.unlink('x')": Excess.BYTES,
+    "for i in range(20_000): open(f'{i}', 'w').close()": Excess.FILES,
+    "for i in range(100): os.mkdir('x' * 200); os.chdir('x' * 200)": Excess.FILES,
+    "os.mkdir('x'); os.chmod('x', 0)": Excess.FILES,
+    "ctypes.CDLL(None).system(b'for i in $(seq 300); do sleep 600 & done; wait')": Excess.PROCESSES,
+    "ctypes.CDLL(None).system(b'b(){ [ $1 -gt 0 ] && { b $(($1-1)) & b $(($1-1)) & wait; } || sleep 600; }; b 9')": (
+        Excess.PROCESSES
+    ),
+}
+"""What fills a disk or a machine without one file that is too large."""
+
+
+@pytest.mark.parametrize("body", TOO_MUCH)
+def test_a_submission_has_a_quota(worker: Worker, doubling: Item, body: str) -> None:
+    if "chmod" in body and os.geteuid() == 0:
+        pytest.skip("root reads every folder")
+    with pytest.raises(WorkerGone) as gone:
+        run(worker, doubling, f"{body}\n    time.sleep(600)", seconds=30.0)
+    assert gone.value.status == TOO_MUCH[body]
+    Workspace(doubling.stub).clean()
+    assert not (Workspace(doubling.stub).own / "tmp").exists()
+
+
+def test_what_is_over_the_quota_is_said(grade_text: GradeText) -> None:
+    body = "while True: torch.save(torch.zeros(1 << 23), f'{torch.rand(1).item()}')"
+    report = grade_text(f"def double(x):\n    {body}\n")
+    assert report.verdict is Verdict.CRASHED
+    assert report.cause == "the submission wrote more than its quota of 512 MiB of files"
 
 
 def test_a_submission_ends_with_a_grader_that_was_killed(doubling: Item) -> None:
@@ -95,9 +155,11 @@ import os, signal
 from pathlib import Path
 from kernelpath.course.registry import Item
 from kernelpath.work.host import Worker
+from kernelpath.work.workspace import Workspace
 from tests.test_host import begin
-worker = Worker()
-begin(worker, Item(Path({str(doubling.root)!r}), {doubling.stem!r}))
+item = Item(Path({str(doubling.root)!r}), {doubling.stem!r})
+worker = Worker(Workspace(item.stub))
+begin(worker, item)
 print(worker.pid, flush=True)
 os.kill(os.getpid(), signal.SIGKILL)
 """
@@ -130,15 +192,15 @@ def test_a_submission_that_kills_the_server_harms_itself_alone(worker: Worker, d
         with pytest.raises(WorkerGone) as gone:
             run(worker, doubling, body)
         assert gone.value.status == -signal.SIGKILL
-    after = Worker()
+    after = Worker(Workspace(doubling.stub))
     with pytest.raises(WorkerGone) as gone:
         run(after, doubling, "os._exit(5)")
     assert gone.value.status == 5
     after.close()
 
 
-def test_a_worker_that_was_never_used_leaves_nothing() -> None:
-    worker = Worker()
+def test_a_worker_that_was_never_used_leaves_nothing(doubling: Item) -> None:
+    worker = Worker(Workspace(doubling.stub))
     pid = worker.pid
     worker.close()
     assert happens(lambda: is_gone(pid))
@@ -146,7 +208,7 @@ def test_a_worker_that_was_never_used_leaves_nothing() -> None:
 
 def test_workers_know_nothing_of_each_other(doubling: Item) -> None:
     """Only its own channel and output are open in a worker: no other worker's, and not the server's."""
-    waiting = [Worker() for _ in range(3)]
+    waiting = [Worker(Workspace(doubling.stub)) for _ in range(3)]
     body = (
         "names = [os.readlink(f'/proc/self/fd/{fd}') for fd in os.listdir('/proc/self/fd') if fd.isdigit()"
         " and os.path.exists(f'/proc/self/fd/{fd}')]; print(*names, sep='\\n', flush=True); os._exit(0)"

@@ -17,7 +17,7 @@ from kernelpath.course.labs.timer import CLOCK_SECONDS, Device, Workload
 from kernelpath.course.problems import copies
 from kernelpath.device import lab_client, lab_server
 from kernelpath.device import lab_messages as messages
-from kernelpath.device.case import Refused
+from kernelpath.device.elements import Refused
 from kernelpath.device.messages import Done, Failed, Inputs, LabPart, Pointer, Strided
 from kernelpath.wire import Gone
 from tests.machines import Served

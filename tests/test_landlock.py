@@ -15,11 +15,12 @@ from kernelpath.work import landlock
 TRY = """
 import ctypes, json, os, pathlib, shutil, signal, socket, subprocess, sys, threading
 import torch
-from kernelpath.work import confine
+from kernelpath.work import confine, privileges
 
 source, own, outside = map(pathlib.Path, sys.argv[1:4])
 secret, libc = outside / "secret", ctypes.CDLL(None, use_errno=True)
 listening = socket.create_server(("127.0.0.1", 0))
+privileges.drop()  # root may read another's environment in spite of Landlock
 confine.give_up(source, own)
 
 
@@ -69,6 +70,9 @@ ATTEMPTS = {
     "read by a program": lambda: subprocess.run(["cat", secret], check=True, capture_output=True),
     "read through a link": by_link,
     "list": lambda: os.listdir(outside),
+    "read another's environment": lambda: open(f"/proc/{os.getppid()}/environ").read(),
+    "read another's memory": lambda: open(f"/proc/{os.getppid()}/mem", "rb"),
+    "read another's files": lambda: os.readlink(f"/proc/{os.getppid()}/fd/0"),
     "write": lambda: secret.write_text("changed"),
     "truncate": lambda: os.truncate(secret, 0),
     "create": lambda: (outside / "new").touch(),
@@ -106,6 +110,9 @@ REFUSED_SINCE = {
     "read by a program": 1,
     "read through a link": 1,
     "list": 1,
+    "read another's environment": 1,
+    "read another's memory": 1,
+    "read another's files": 1,
     "write": 1,
     "truncate": 3,
     "create": 1,

@@ -143,6 +143,16 @@ def test_host_code_is_named_with_its_line(tmp_path: Path, line: str, sentence: s
         cuda.kernel(path, "k").binary("compute_80")
 
 
+def test_an_error_in_a_header_names_the_learners_line(tmp_path: Path) -> None:
+    path = tmp_path / "k.cu"
+    path.write_text(
+        "#include <cooperative_groups.h>\nnamespace cg = cooperative_groups;\n__global__ void k(int* x) {\n"
+        "  x[0] = cg::tiled_partition<33>(cg::this_thread_block()).size();\n}"
+    )
+    with pytest.raises(cuda.CompileError, match=r"k.cu\(4\): error: static assertion .* \(in cooperative_groups.h\)"):
+        cuda.kernel(path, "k").binary("compute_80")
+
+
 def test_constexpr_functions_make_constants_of_kernels_as_nvcc_lets_them(tmp_path: Path) -> None:
     path = tmp_path / "k.cu"
     function = "constexpr int\nceil_div(int a, int b) { return (a + b - 1) / b; }\n"

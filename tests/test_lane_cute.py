@@ -14,6 +14,7 @@ import cutlass
 import cutlass.cute as cute
 import pytest
 import torch
+from cutlass.base_dsl.compiler import Compiler
 
 from kernelpath import lanes, simt
 from kernelpath.device import api
@@ -240,6 +241,58 @@ def test_ptx_is_for_the_architecture_asked_for() -> None:
     x = torch.zeros(8)
     assert ".target sm_80" in lane.ptx(scale, x, x, 1.0, 32)
     assert ".target sm_90a" in lane.ptx(elect, x, arch="sm_90a")
+
+
+@pytest.fixture
+def passes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The pipelines that the DSL's compiler runs, over an empty cache."""
+    monkeypatch.setenv("KERNELPATH_CACHE", str(tmp_path))
+    ran: list[str] = []
+    run = Compiler.compile
+
+    def compile_and_count(self: Any, module: Any, pipeline: str, *options: Any, **named: Any) -> Any:
+        ran.append(pipeline)
+        return run(self, module, pipeline, *options, **named)
+
+    monkeypatch.setattr(Compiler, "compile", compile_and_count)
+    lane._program.cache_clear()
+    return ran
+
+
+def test_what_was_compiled_once_is_read_from_the_cache_and_runs_alike(passes: list[str]) -> None:
+    for factor in (2.0, 3.0):
+        x, out = torch.randn(100), torch.empty(100)
+        lane.run(scale, x, out, factor, 32)
+        assert torch.equal(out, x * factor)
+        lane._program.cache_clear()
+    assert len(passes) == 1
+    assert lane.ptx(scale, x, out, 1.0, 32) == lane.ptx(scale, x, out, 1.0, 32)
+    assert len(passes) == 1
+
+
+def test_host_code_without_kernels_is_kept_too(passes: list[str]) -> None:
+    for _ in range(2):
+        out = torch.empty(5, dtype=torch.int64)
+        lane.run(count_up, out, 2)
+        assert out.tolist() == [0, 1, 4, 9, 16]
+        lane._program.cache_clear()
+    assert len(passes) == 1
+
+
+def test_the_cache_tells_programs_and_targets_apart(passes: list[str]) -> None:
+    x = torch.zeros(8)
+    programs = {lane.ptx(scale, x, x, 1.0, threads, arch=arch) for threads in (32, 64) for arch in ("sm_80", "sm_90a")}
+    assert len(programs) == len(passes) == 4
+
+
+@pytest.mark.parametrize("damage", [lambda kept: kept[:-1], lambda kept: b"", lambda kept: b"x" * len(kept)])
+def test_a_damaged_cache_costs_a_compilation(passes: list[str], tmp_path: Path, damage: Any) -> None:
+    x = torch.zeros(8)
+    first = lane.ptx(scale, x, x, 1.0, 32)
+    (kept,) = (file for file in (tmp_path / "cute").rglob("*") if file.is_file())
+    kept.write_bytes(damage(kept.read_bytes()))
+    assert lane.ptx(scale, x, x, 1.0, 32) == first
+    assert len(passes) == 2
 
 
 def test_code_for_hopper_alone_is_compiled_and_said_not_to_run() -> None:

@@ -45,6 +45,12 @@ def test_an_exercise_may_have_cases_of_its_own() -> None:
     assert shared.cases[0]["n"] == 3
 
 
+def test_an_exercise_may_have_limits_of_its_own() -> None:
+    shared = problem(limits=({"n": 7, "dtype": "float32"},))
+    own = ({"n": 9, "dtype": "float32"},)
+    assert (exercise(problem=shared).limits, exercise(problem=shared, limits=own).limits) == (shared.limits, own)
+
+
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
@@ -54,6 +60,9 @@ def test_an_exercise_may_have_cases_of_its_own() -> None:
         ({"vary": ("rows",)}, r"vary: \['rows'\] are not arguments of every case"),
         ({"cases": ({"n": 3}, {"m": 5}), "vary": ("n",)}, r"vary: \['n'\] are not"),
         ({"tolerance": {}}, "tolerance: there is none"),
+        ({"limits": ({"n": 3},)}, "limits: n=3 does not have the arguments n, dtype"),
+        ({"gpu_limits": ({"n": 3},)}, "gpu_limits: n=3 does not have the arguments n, dtype"),
+        ({"faults": {"wrong": abs}}, "faults: extreme inputs show them, and there are none"),
     ],
 )
 def test_a_broken_rule_of_a_problem_is_named(changes: dict[str, Any], said: str) -> None:
@@ -75,6 +84,7 @@ def test_a_broken_rule_of_a_problem_is_named(changes: dict[str, Any], said: str)
             {"sweep": ({"n": 5},), "bench": {"n": 5, "dtype": "float32"}, "baseline": abs},
             "sweep: n=5 does not have the arguments n, dtype",
         ),
+        ({"limits": ({"n": 5},)}, "limits: n=5 does not have the arguments n, dtype"),
         ({"min_speedup": 0.0}, "min_speedup: 0.0 is not positive"),
     ],
 )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from kernelpath.course.spec import Traffic
-from kernelpath.grading.traffic import traffic_complaint
+from kernelpath.grading.traffic import SPARE, edge_complaint, traffic_complaint
 from kernelpath.verdict import Complaint, LineTraffic
 
 
@@ -62,3 +62,58 @@ def test_bytes_over_compulsory() -> None:
         "at m=8 n=4: 3,200 bytes moved, at most 2,400 are allowed (1,600 would do if nothing were moved twice);"
         " most in line 2, load from a"
     )
+
+
+def edge_of(lines: Sequence[LineTraffic], limits: Traffic, compulsory: int | None = 1) -> Complaint | None:
+    return edge_complaint(lines, limits, compulsory, {"m": 8, "n": 4})
+
+
+DILUTED = load(4, requests=1000, sectors=4000, ideal_sectors=4000, scattered=1000)
+
+
+def test_good_requests_of_a_line_do_not_make_up_for_scattered_ones() -> None:
+    for complaint in (complaint_of([DILUTED], Traffic(sectors=1.3)), edge_of([DILUTED], Traffic(sectors=1.3))):
+        assert complaint is not None
+        assert complaint.cause == (
+            "at m=8 n=4: line 4, load from a: 1,000 of its 4,000 sectors are there because requests are scattered;"
+            " on average 4 sectors per request, 4 would do"
+        )
+    assert edge_of([DILUTED], Traffic(bytes=1e9)) is None
+
+
+def test_the_declared_share_may_be_scattered_at_edges() -> None:
+    assert edge_of([DILUTED], Traffic(sectors=1.3, edges=0.3)) is None
+    assert edge_of([DILUTED], Traffic(sectors=1.3, edges=0.2)) is not None
+    assert edge_of([DILUTED], Traffic(sectors=1.3, edges=None)) is None
+    assert complaint_of([DILUTED], Traffic(sectors=1.3, edges=None)) is not None
+
+
+def test_a_small_case_has_sectors_to_spare() -> None:
+    assert edge_of([load(4, requests=9, sectors=40, ideal_sectors=9, scattered=SPARE)], Traffic(sectors=1.3)) is None
+    assert edge_of([load(4, requests=9, sectors=41, ideal_sectors=9, scattered=SPARE + 1)], Traffic(sectors=1.3))
+
+
+def test_pieces_that_are_not_aligned_are_no_fault_at_edges() -> None:
+    lines = [load(4, requests=1000, sectors=8000, ideal_sectors=4000)]
+    assert edge_of(lines, Traffic(sectors=1.3)) is None
+    assert complaint_of(lines, Traffic(sectors=1.3)) is not None
+
+
+def test_bytes_at_edges() -> None:
+    lines = [load(4, requests=100, sectors=400, ideal_sectors=400)]
+    assert edge_of(lines, Traffic(bytes=1.2), compulsory=5_334) is None
+    complaint = edge_of(lines, Traffic(bytes=1.2), compulsory=5_000)
+    assert complaint is not None
+    assert "12,800 bytes moved, at most 12,200 are allowed (5,000 would do" in complaint.cause
+    assert edge_of(lines, Traffic(bytes=1.2), compulsory=None) is None
+
+
+def test_one_wavefront_more_is_no_fault_at_edges() -> None:
+    twice = load(9, "tile", requests=100, wavefronts=200, ideal_wavefronts=100)
+    thrice = load(9, "tile", requests=100, wavefronts=300, ideal_wavefronts=100)
+    assert edge_of([twice], Traffic(bank_conflicts=0.5)) is None
+    assert edge_of([thrice], Traffic(bank_conflicts=0.5)) is not None
+    assert (
+        edge_of([load(9, "tile", requests=1, wavefronts=32, ideal_wavefronts=1)], Traffic(bank_conflicts=0.5)) is None
+    )
+    assert complaint_of([load(1, requests=1, sectors=1), twice], Traffic(bank_conflicts=0.5)) is not None

@@ -75,10 +75,11 @@ def graded(folder: Path, body: str, launch: str = ADD) -> Report:
         ("blocks += int(1e6 * abs(first)) % 5", "the grid or the block of add depends on the values"),
         ("scalar = first", "argument 4 of add is"),
         ("table.numpy()[1] = first", "add is given bytes in table that the host has written"),
+        ("table.numpy()[0] = first; table.numpy()[1] = calls", "add is given bytes in table that the host has written"),
         ("x.numpy()[0] = np.float32(1); x.numpy()[0] = first; table.numpy()[0] = first", "bytes in table"),
         ("for _ in range(int(1e6 * abs(first)) % 5): " + ADD, "kernels were launched for some values and"),
     ],
-    ids=["grid", "argument", "bytes", "bytes put back", "launches"],
+    ids=["grid", "argument", "bytes", "bytes beside a counter", "bytes put back", "launches"],
 )
 def test_what_the_host_computes_from_values_is_named(tmp_path: Path, body: str, said: str) -> None:
     report = graded(tmp_path, body)
@@ -97,10 +98,10 @@ def test_what_the_host_computes_from_values_is_named(tmp_path: Path, body: str, 
         "scalar = random.random()",
         "scalar = float(np.random.rand())",
         "scalar = torch.rand(1).item()",
-        pytest.param(
-            "scalar = float(np.random.default_rng().random())",
-            marks=pytest.mark.xfail(strict=True, reason="known gap: such a generator takes its seed from the system"),
-        ),
+        "scalar = float(np.random.default_rng().random())",
+        "table.numpy()[0] = np.empty(100)[50]",
+        "if n < 2000: " + ADD + "; out.zero_()",
+        "table = torch.arange(4.0) / torch.linspace(1, 2, 4)",
         "scalar = float(hash('kernel') % 1000)",
         "scalar = float(len({1, 'a', None}))",
     ],

@@ -8,6 +8,7 @@ from types import ModuleType
 import pytest
 import torch
 
+from kernelpath.device.messages import POISON
 from kernelpath.grading import compare
 from kernelpath.work import confine
 from kernelpath.work.watch import GUARD, Guards, Journal, Notes, Watch
@@ -119,3 +120,22 @@ def test_nothing_is_noted_outside_of_a_call() -> None:
             pass
         x.sum()
     assert notes.operators == []
+
+
+def test_an_operator_of_the_submission_is_looked_into(monkeypatch: pytest.MonkeyPatch) -> None:
+    @torch.library.custom_op("watched::twice", mutates_args=())
+    def twice(x: torch.Tensor) -> torch.Tensor:
+        out = torch.empty_like(x)
+        seen.append((out.numpy().view("int16")[::2] == POISON).all())
+        return x * 2
+
+    seen: list[object] = []
+    twice._init_fn.__module__ = confine.SUBMISSION
+    notes, guards = Notes(), Guards(poison=True)
+    with JOURNAL.noting(notes), Watch(guards.allocate):
+        result = twice(torch.ones(3))
+    assert result.tolist() == [2, 2, 2]
+    assert seen == [True], "memory is poisoned in it, too"
+    names = {operator.name for operator in notes.operators}
+    assert "mul" in names
+    assert "twice" not in names

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import hashlib
+import os
 from pathlib import Path
 
 import pytest
 
+from kernelpath.work import quota, workspace
 from kernelpath.work.workspace import MOST_BYTES, Workspace
 
 
@@ -25,53 +28,53 @@ def submission(tmp_path: Path) -> Path:
     return folder / "one.py"
 
 
-def copied(workspace: Workspace) -> dict[str, str]:
-    return {path.name: path.read_text() for path in workspace.source.iterdir()}
+def copied(place: Workspace) -> dict[str, str]:
+    return {path.name: path.read_text() for path in place.source.iterdir()}
 
 
 def test_a_submission_is_copied_with_its_kernel_and_alone_with_nothing_else(submission: Path, cache: Path) -> None:
-    workspace = Workspace(submission)
-    copy = workspace.copy(alone=True)
-    assert copied(workspace) == {"one.py": "first one.py", "one.cu": "first one.cu"}
-    assert copy == workspace.source / "one.py"
+    place = Workspace(submission)
+    copy = place.copy(alone=True).file
+    assert copied(place) == {"one.py": "first one.py", "one.cu": "first one.cu"}
+    assert copy == place.source / "one.py"
     assert copy.is_relative_to(cache)
 
 
 def test_the_kernels_and_headers_beside_it_come_along_unless_it_is_alone(submission: Path) -> None:
-    workspace = Workspace(submission)
-    workspace.copy(alone=False)
-    assert set(copied(workspace)) == {"one.py", "one.cu", "two.cu", "common.cuh"}
-    workspace.copy(alone=True)
-    assert set(copied(workspace)) == {"one.py", "one.cu"}
+    place = Workspace(submission)
+    place.copy(alone=False)
+    assert set(copied(place)) == {"one.py", "one.cu", "two.cu", "common.cuh"}
+    place.copy(alone=True)
+    assert set(copied(place)) == {"one.py", "one.cu"}
 
 
 def test_the_copy_is_what_the_file_is_now(submission: Path) -> None:
-    workspace = Workspace(submission)
-    workspace.copy(alone=True)
+    place = Workspace(submission)
+    place.copy(alone=True)
     submission.write_text("second")
-    (workspace.source / "one.cu").write_text("forged")
-    workspace.copy(alone=True)
-    assert copied(workspace) == {"one.py": "second", "one.cu": "first one.cu"}
+    (place.source / "one.cu").write_text("forged")
+    place.copy(alone=True)
+    assert copied(place) == {"one.py": "second", "one.cu": "first one.cu"}
 
 
 def test_what_is_no_longer_there_leaves_the_copy(submission: Path) -> None:
-    workspace = Workspace(submission)
-    workspace.copy(alone=True)
+    place = Workspace(submission)
+    place.copy(alone=True)
     submission.with_suffix(".cu").unlink()
-    (workspace.source / "planted.cuh").write_text("")
-    (workspace.source / "planted").mkdir()
-    (workspace.source / "planted" / "file").write_text("")
-    workspace.copy(alone=True)
-    assert copied(workspace) == {"one.py": "first one.py"}
+    (place.source / "planted.cuh").write_text("")
+    (place.source / "planted").mkdir()
+    (place.source / "planted" / "file").write_text("")
+    place.copy(alone=True)
+    assert copied(place) == {"one.py": "first one.py"}
 
 
 def test_a_file_that_is_too_large_is_left_out(submission: Path) -> None:
-    workspace = Workspace(submission)
+    place = Workspace(submission)
     submission.with_name("data.h").write_bytes(bytes(MOST_BYTES + 1))
     submission.with_name("table.h").write_bytes(bytes(MOST_BYTES))
-    workspace.copy(alone=False)
-    assert "data.h" not in copied(workspace)
-    assert "table.h" in copied(workspace)
+    place.copy(alone=False)
+    assert "data.h" not in copied(place)
+    assert "table.h" in copied(place)
 
 
 def test_each_submission_has_folders_of_its_own_and_finds_them_again(submission: Path) -> None:
@@ -83,11 +86,62 @@ def test_each_submission_has_folders_of_its_own_and_finds_them_again(submission:
 
 
 def test_cleaning_leaves_what_compilers_made_and_nothing_else(submission: Path) -> None:
-    workspace = Workspace(submission)
+    place = Workspace(submission)
     for name in ("tmp", "triton"):
-        (workspace.own / name).mkdir(parents=True)
-        (workspace.own / name / "file").write_text("")
-    workspace.clean()
-    assert not (workspace.own / "tmp").exists()
-    assert (workspace.own / "triton" / "file").exists()
-    workspace.clean()
+        (place.own / name).mkdir(parents=True)
+        (place.own / name / "file").write_text("")
+    place.clean()
+    assert not (place.own / "tmp").exists()
+    assert (place.own / "triton" / "file").exists()
+    place.clean()
+
+
+def test_no_link_beside_a_submission_is_followed(submission: Path, tmp_path: Path) -> None:
+    (tmp_path / "classmate.cu").write_text("theirs")
+    submission.with_name("stolen.cuh").symlink_to(tmp_path / "classmate.cu")
+    place = Workspace(submission)
+    place.copy(alone=False)
+    assert "stolen.cuh" not in copied(place)
+
+
+def test_what_cannot_be_graded_leaves_no_older_copy(submission: Path) -> None:
+    place = Workspace(submission)
+    assert place.copy(alone=True).unusable == ""
+    os.truncate(submission, MOST_BYTES + 1)
+    told = place.copy(alone=True)
+    assert (told.unusable, dict(told.digests)) == ("one.py has 4,194,305 bytes; at most 4,194,304 are graded", {})
+    assert copied(place) == {}
+    submission.unlink()
+    os.mkfifo(submission)
+    assert place.copy(alone=True).unusable == "one.py is not a regular file"
+
+
+def test_the_digests_are_of_what_was_copied(submission: Path) -> None:
+    place = Workspace(submission)
+    digests = place.copy(alone=True).digests
+    assert digests == {name: hashlib.sha256(f"first {name}".encode()).hexdigest() for name in ("one.cu", "one.py")}
+
+
+def test_the_folders_of_old_submissions_go(submission: Path, cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(workspace, "KEPT", 2)
+    for age, name in ((3, "oldest"), (2, "old"), (1, "young")):
+        (cache / "submissions" / name).mkdir(parents=True)
+        os.utime(cache / "submissions" / name, (1e9 - age, 1e9 - age))
+    one = Workspace(submission)
+    one.own.mkdir(parents=True)
+    one.clean()
+    assert {path.name for path in (cache / "submissions").iterdir()} == {"young", one.own.parent.name}
+    one.clean(keep=False)
+    assert {path.name for path in (cache / "submissions").iterdir()} == {"young"}
+
+
+def test_what_is_over_the_quota_goes_with_compilers_output(submission: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(quota, "FOLDER_BYTES", 1 << 20)
+    one = Workspace(submission)
+    (one.own / "triton").mkdir(parents=True)
+    (one.own / "triton" / "file").write_bytes(bytes(1 << 19))
+    one.clean()
+    assert (one.own / "triton" / "file").exists()
+    (one.own / "triton" / "another").write_bytes(bytes(1 << 20))
+    one.clean()
+    assert not one.own.exists()

@@ -14,5 +14,5 @@ EXERCISE = Exercise(
     sweep=sweeps.rows(),
     baseline=add_rmsnorm.unfused,
     min_speedup=1.0,
-    traffic=Traffic(sectors=1.3, bank_conflicts=1.0, bytes=1.4),  # reading h again makes it 1.5
+    traffic=Traffic(sectors=1.3, bank_conflicts=1.0, bytes=1.4, edges=None),  # reading h again makes it 1.5
 )

@@ -2,6 +2,7 @@
 
 vector_add(x, y) takes two float32 vectors of the same length: any length, contiguous, but not always aligned to
 16 bytes (x[1:] is a legal input). It returns x + y as a new tensor.
+Tensors have fewer than 2**31 elements: offsets of 32 bits do.
 
 One program adds BLOCK elements. Graded are the values at sizes around a block, the bytes that the kernel moves, and on
 a GPU the time against torch.add.

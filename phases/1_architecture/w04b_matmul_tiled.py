@@ -1,7 +1,8 @@
 """Matrix product, tiled: the launch.
 
 matmul(a, b) takes contiguous float32 matrices of shapes (m, k) and (k, n), of any size, and returns a @ b as a new
-contiguous tensor of shape (m, n). The sums are strict float32: no TF32.
+contiguous tensor of shape (m, n). The sums are strict float32: no TF32. a and b are not always aligned to 16 bytes.
+Tensors may have more than 2**32 elements: offsets need 64 bits.
 
 Write the kernel in w04b_matmul_tiled.cu, then launch it here. Graded are the values, the bytes that the kernel moves
 (tiles have to be at least 32 wide), its bank conflicts, and on a GPU the time against the naive kernel.

@@ -2,7 +2,8 @@
 
 fused_softmax(x) takes a contiguous 2-D tensor of bfloat16 or float32, of any number of rows and 1 to 131072 columns.
 It returns a new tensor of the same shape and dtype, out[r, c] = exp(x[r, c] - m) / sum of exp(x[r, :] - m), where m is
-the maximum of row r. The arithmetic is float32.
+the maximum of row r. The arithmetic is float32, and right for finite values of any size.
+Tensors may have more than 2**32 elements: offsets need 64 bits.
 
 Begin with one row a program, held whole in a block of values: read it once, write it once. Then give a program
 several rows where they are short. Rows that do not fit into the registers of one program need a loop.

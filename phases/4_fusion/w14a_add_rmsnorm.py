@@ -3,6 +3,7 @@
 add_rmsnorm(x, residual, weight, eps) takes two contiguous matrices of the same shape and dtype (bfloat16 or float32,
 1 to 32768 columns) and a vector of one weight a column. It returns (y, h) in that dtype: h = x + residual, rounded to
 the dtype, and y = h * weight / sqrt(mean of h^2 over the row + eps), from the rounded h. The arithmetic is float32.
+Tensors may have more than 2**32 elements: offsets need 64 bits.
 
 Begin from the fused softmax: a row in the registers of one program. The sum is written once and never read back.
 Graded: the values, the bytes that are moved, and on a GPU the time against an addition followed by rms_norm.

@@ -1,7 +1,9 @@
 """Stencil: the launch.
 
 stencil(x) takes a contiguous float32 vector of any length and returns a new one of the same length, smoothed with a
-triangle of radius 8: out[i] = sum of (9 - |k|) * x[i + k] / 81 for k = -8 .. 8, where x counts as 0 outside.
+triangle of radius 8: out[i] = sum of (9 - |k|) * x[i + k] / 81 for k = -8 .. 8, where x counts as 0 outside. x is not
+always aligned to 16 bytes.
+Tensors may have more than 2**32 elements: offsets need 64 bits.
 
 Write the kernel in w02c_stencil.cu, then launch it here. Graded are the values, the bytes that the kernel asks for,
 its bank conflicts, and on a GPU the time against a kernel in which every thread loads its 17 values itself.

@@ -1,7 +1,9 @@
 """Coalescing: the launch.
 
 gather_rows(table, index) takes a contiguous float32 table of any shape and a vector of int64 indices, and returns the
-rows table[index] as a new contiguous tensor. This is what an embedding layer does with its tokens.
+rows table[index] as a new contiguous tensor. This is what an embedding layer does with its tokens. An index may come
+again and again, and the table is not always aligned to 16 bytes. Rows are copied bit for bit.
+Tensors may have more than 2**32 elements: offsets need 64 bits.
 
 Write the kernel in w03b_coalescing.cu, then launch it here. Graded are the values, the sectors that each line asks
 for, and on a GPU the time against a kernel that gives each row to a thread.

@@ -1,7 +1,9 @@
 """Softmax: the launch.
 
 softmax(x) takes a contiguous matrix, bfloat16 or float32, of any number of rows and of 1 to 262144 columns and more.
-It returns the softmax of each row as a new tensor of the same dtype, computed in float32.
+It returns the softmax of each row as a new tensor of the same dtype, computed in float32, for finite values of any
+size. x is not always aligned to 16 bytes.
+Tensors may have more than 2**32 elements: offsets need 64 bits.
 
 Write the kernel in w07a_softmax.cu, then launch it here. Graded are the values, the bytes that the kernel moves (one
 read and one write would do), and on a GPU the time against the formula in five torch operators.

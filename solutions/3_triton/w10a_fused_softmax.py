@@ -2,7 +2,8 @@
 
 fused_softmax(x) takes a contiguous 2-D tensor of bfloat16 or float32, of any number of rows and 1 to 131072 columns.
 It returns a new tensor of the same shape and dtype, out[r, c] = exp(x[r, c] - m) / sum of exp(x[r, :] - m), where m is
-the maximum of row r. The arithmetic is float32.
+the maximum of row r. The arithmetic is float32, and right for finite values of any size.
+Tensors may have more than 2**32 elements: offsets need 64 bits.
 
 Begin with one row a program, held whole in a block of values: read it once, write it once. Then give a program
 several rows where they are short. Rows that do not fit into the registers of one program need a loop.
@@ -26,7 +27,7 @@ import torch
 import triton
 import triton.language as tl
 
-LOG2_E = tl.constexpr(1.4426950408889634)
+LOWEST = tl.constexpr(-3.4028234663852886e38)
 
 
 @triton.jit
@@ -50,9 +51,9 @@ def softmax_pipelined(out, x, rows, columns, BLOCK: tl.constexpr, STAGES: tl.con
     for row in tl.range(tl.program_id(0), rows, tl.num_programs(0), num_stages=STAGES):
         begin = row.to(tl.int64) * columns
         values = tl.load(x + begin + column, mask=inside, other=-float("inf")).to(tl.float32)
-        # With a single program on a multiprocessor every instruction shows. The factor of exp2 goes into a fused
-        # multiply-add, which exp(values - max) would take a subtraction and a product for.
-        numerator = tl.exp2(values * LOG2_E - tl.max(values, axis=0) * LOG2_E)
+        # Not exp2(values * LOG2_E - max * LOG2_E), a fused multiply-add: what one product is rounded by and the other
+        # is not grows with max, until exp2 of it overflows.
+        numerator = tl.exp(values - tl.max(values, axis=0))
         share = numerator * (1 / tl.sum(numerator, axis=0))
         tl.store(out + begin + column, share.to(out.dtype.element_ty), mask=inside)
 
@@ -63,20 +64,20 @@ def softmax_chunks(out, x, columns, BLOCK: tl.constexpr):
     begin = tl.program_id(0).to(tl.int64) * columns
     column = tl.arange(0, BLOCK)
     # A maximum and a sum for each lane of the block, reduced once at the end and not in every chunk.
-    largest = tl.full([BLOCK], -1e30, tl.float32)
+    largest = tl.full([BLOCK], LOWEST, tl.float32)  # of float32: what lies beyond the row is -inf, and below it
     total = tl.zeros([BLOCK], tl.float32)
     for chunk in tl.range(0, columns, BLOCK):
         inside = chunk + column < columns
-        values = tl.load(x + begin + chunk + column, mask=inside, other=-float("inf")).to(tl.float32) * LOG2_E
+        values = tl.load(x + begin + chunk + column, mask=inside, other=-float("inf")).to(tl.float32)
         larger = tl.maximum(largest, values)
-        total = total * tl.exp2(largest - larger) + tl.exp2(values - larger)
+        total = total * tl.exp(largest - larger) + tl.exp(values - larger)
         largest = larger
     top = tl.max(largest, axis=0)
-    scale = 1 / tl.sum(total * tl.exp2(largest - top), axis=0)
+    scale = 1 / tl.sum(total * tl.exp(largest - top), axis=0)
     for chunk in tl.range(0, columns, BLOCK):
         inside = chunk + column < columns
-        values = tl.load(x + begin + chunk + column, mask=inside, other=-float("inf")).to(tl.float32) * LOG2_E
-        share = tl.exp2(values - top) * scale
+        values = tl.load(x + begin + chunk + column, mask=inside, other=-float("inf")).to(tl.float32)
+        share = tl.exp(values - top) * scale
         tl.store(out + begin + chunk + column, share.to(out.dtype.element_ty), mask=inside)
 
 

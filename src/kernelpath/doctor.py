@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import platform
 import shutil
@@ -153,7 +154,8 @@ def headers() -> Finding:
 def cache() -> Finding:
     """The folder of compiled kernels, its size, and whether it can be written."""
     folder = cache_root()
-    size = sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
+    private = folder / "submissions"
+    size, of_submissions = _size(folder), _size(private)
     try:
         folder.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=folder):
@@ -161,7 +163,20 @@ def cache() -> Finding:
     except OSError as error:
         detail = f"{folder}: {error.strerror}; every kernel is compiled anew"
         return Finding("kernel cache", False, detail, "export KERNELPATH_CACHE=/a/folder/you/can/write")
+    with contextlib.suppress(FileNotFoundError):
+        count = words.count(len(os.listdir(private)), "submission")
+        return Finding("kernel cache", True, f"{folder}, {size / 1e6:.1f} MB, {of_submissions / 1e6:.1f} of {count}")
     return Finding("kernel cache", True, f"{folder}, {size / 1e6:.1f} MB")
+
+
+def _size(folder: Path) -> int:
+    """Bytes of the files below it, of which some may go away meanwhile."""
+    found = 0
+    for place, _, names in os.walk(folder):
+        for name in names:
+            with contextlib.suppress(OSError):
+                found += os.lstat(os.path.join(place, name)).st_size
+    return found
 
 
 def confinement() -> Finding:

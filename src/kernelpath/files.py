@@ -11,11 +11,23 @@ import codecs
 import contextlib
 import os
 import secrets
+import shutil
+import stat
 from pathlib import Path
 
 from platformdirs import user_cache_path
 
-__all__ = ["cache_read", "cache_root", "cache_write", "read_source", "use_root", "write_atomically"]
+__all__ = [
+    "Unreadable",
+    "cache_read",
+    "cache_root",
+    "cache_write",
+    "read_source",
+    "remove",
+    "source_text",
+    "use_root",
+    "write_atomically",
+]
 
 _root: Path | None = None
 
@@ -49,17 +61,6 @@ def cache_write(kind: str, key: str, data: bytes) -> None:
         write_atomically(place, data)
 
 
-def read_source(path: Path) -> str:
-    """The text of a learner's file: UTF-8, with a mark of byte order or without one; UTF-16 with one; else Latin-1,
-    in which every byte is a letter, as an editor on Windows may have left it."""
-    content = path.read_bytes()
-    marked = content.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
-    for encoding in ("utf-16",) if marked else ("utf-8-sig", "latin-1"):
-        with contextlib.suppress(UnicodeDecodeError):
-            return content.decode(encoding).replace("\r\n", "\n").replace("\r", "\n")
-    return content.decode("utf-8", errors="replace")
-
-
 def write_atomically(path: Path, content: str | bytes) -> None:
     """Write a file so that whoever reads it, at any moment, finds the old or the new content whole.
 
@@ -78,8 +79,73 @@ def write_atomically(path: Path, content: str | bytes) -> None:
         raise
 
 
+class Unreadable(Exception):
+    """A file that somebody handed in is not one that can be graded. The message says why."""
+
+
+def read_source(path: Path, most: int) -> bytes:
+    """The content of a regular file of at most so many bytes. Raises Unreadable; a pipe does not block it."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        with open(descriptor, "rb") as file:
+            status = os.fstat(descriptor)
+            if not stat.S_ISREG(status.st_mode):
+                raise Unreadable(f"{path.name} is not a regular file")
+            content = file.read(most + 1)
+    except IsADirectoryError:
+        raise Unreadable(f"{path.name} is a folder") from None
+    except OSError as error:
+        raise Unreadable(f"{path.name} cannot be read: {error.strerror}") from error
+    if len(content) > most:
+        raise Unreadable(f"{path.name} has {max(status.st_size, len(content)):,} bytes; at most {most:,} are graded")
+    return content
+
+
+def remove(path: Path) -> None:
+    """Remove a file, or a folder with all below it, whatever its depth and its permissions; as far as it can be."""
+    with contextlib.suppress(OSError):
+        if path.is_symlink() or not path.is_dir():
+            path.unlink()
+            return
+    with contextlib.suppress(RecursionError):
+        shutil.rmtree(path, ignore_errors=True)
+    with contextlib.suppress(OSError):
+        while path.is_dir():
+            _lift(path)
+
+
+def _lift(folder: Path) -> None:
+    """Remove the files of a folder, and move what lies in its folders up, so that no path gets long; then itself.
+
+    Raises OSError.
+    """
+    folder.chmod(0o700)
+    entries = list(os.scandir(folder))
+    for entry in entries:
+        if entry.is_dir(follow_symlinks=False):
+            os.chmod(entry.path, 0o700)
+            for below in os.listdir(entry.path):
+                os.rename(os.path.join(entry.path, below), folder / secrets.token_hex(8))
+            os.rmdir(entry.path)
+        else:
+            os.unlink(entry.path)
+    if not entries:
+        folder.rmdir()
+
+
 def _place(kind: str, key: str) -> Path:
     """Keys are hexadecimal digests: nothing in them leads out of the folder."""
     if not (kind.isidentifier() and key.isalnum()):
         raise ValueError(f"{kind!r}, {key!r} is not the name of something in the cache")
     return cache_root() / kind / key[:2] / key
+
+
+def source_text(path: Path) -> str:
+    """The text of a learner's file: UTF-8, with a mark of byte order or without one; UTF-16 with one; else Latin-1,
+    in which every byte is a letter, as an editor on Windows may have left it."""
+    content = path.read_bytes()
+    marked = content.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
+    for encoding in ("utf-16",) if marked else ("utf-8-sig", "latin-1"):
+        with contextlib.suppress(UnicodeDecodeError):
+            return content.decode(encoding).replace("\r\n", "\n").replace("\r", "\n")
+    return content.decode("utf-8", errors="replace")

@@ -6,6 +6,7 @@ A missing package costs its lane, never the others.
 from __future__ import annotations
 
 import importlib.util
+import platform
 import re
 import sys
 from importlib import metadata
@@ -62,3 +63,14 @@ def version(*distributions: str) -> str:
         except metadata.PackageNotFoundError:
             continue
     return "missing"
+
+
+def versions() -> dict[str, str]:
+    """Of Python and of the packages that a verdict may depend on; those that are installed."""
+    found = {"python": platform.python_version()}
+    for package in ("kernelpath", "torch", "triton", "cuda-bindings", "nvidia-cuda-nvrtc", "nvidia-cutlass-dsl"):
+        try:
+            found[package] = metadata.version(package)
+        except metadata.PackageNotFoundError:
+            continue
+    return found

@@ -117,7 +117,8 @@ class LineTraffic:
 
     access: "load from", "store to" or "atomic on". memory: the name of the tensor, or of the variable in shared memory.
     requests: accesses of whole warps. Global memory is counted in sectors, shared memory in wavefronts; the ideal is
-    the least that the bytes asked for need.
+    the least that the bytes asked for need. scattered: sectors of single requests that neither the bytes they ask for
+    nor their alignment explain.
     """
 
     file: str
@@ -129,6 +130,7 @@ class LineTraffic:
     ideal_sectors: int = 0
     wavefronts: int = 0
     ideal_wavefronts: int = 0
+    scattered: int = 0
 
     @property
     def sectors_over_ideal(self) -> float:
@@ -210,6 +212,7 @@ class Report:
     """All that is known after grading one submission.
 
     stars: 0 to 3. not_measured: what this machine could not say, in words. next_step: one command or one sentence.
+    graded: the SHA-256 of each file that was graded, by its name.
     """
 
     exercise: str
@@ -229,6 +232,7 @@ class Report:
     measurement: Measurement | None = None
     printed: str = ""
     versions: Mapping[str, str] = field(default_factory=dict)
+    graded: Mapping[str, str] = field(default_factory=dict)
     seconds: float = 0.0
 
     def to_json(self, indent: int | None = None) -> str:

@@ -92,8 +92,16 @@ def stars(reached: int, most: int = 3) -> str:
 MOST_CHARACTERS = 4000
 """Of a text that a submission had a hand in."""
 
-_UNSEEN = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
+_UNSEEN = re.compile(
+    r"[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff"
+    r"\u061c\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ufeff\U000e0000-\U000e007f]"
+)
 """What moves a cursor, changes a colour or the direction of writing, or cannot be written; tab and new line stay."""
+
+
+def escaped(text: str) -> str:
+    """A text that somebody else chose, with what moves a cursor or cannot be written as Python writes it: "\\x1b"."""
+    return _UNSEEN.sub(lambda found: ascii(found[0])[1:-1], text)
 
 
 def shown(text: str, most: int = MOST_CHARACTERS) -> str:

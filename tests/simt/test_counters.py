@@ -45,6 +45,28 @@ def test_bytes_and_ratios(run: Run) -> None:
     assert counted.totals.sectors_per_request == (64 + 8 + 5) / 6
 
 
+@pytest.mark.parametrize(
+    ("index", "scattered"),
+    [
+        ("i", 0),
+        ("i + 1", 0),
+        ("2 * i", 0),
+        ("4 * i", 2 * (16 - 9)),
+        ("8 * i", 2 * (32 - 9)),
+        ("i < 32 ? 8 * i : i", 32 - 9),
+        ("i / 8 * 16 + i % 8 + 1", 0),
+    ],
+)
+def test_single_requests_are_called_scattered(index: str, scattered: int, run: Run) -> None:
+    """Past twice the sectors that 128 bytes fill, and one: pieces of 32 bytes may lie anywhere."""
+    source = f"""__global__ void kernel(const float* a, float* b) {{
+        int i = threadIdx.x;
+        b[i] = a[{index}];
+    }}"""
+    (load, store) = by_access(run(source, 1, 64, aligned(512), aligned(64)).accesses)
+    assert (load.scattered, store.scattered) == (scattered, 0)
+
+
 def test_bank_conflicts_are_wavefronts_over_the_least(run: Run) -> None:
     source = """__global__ void kernel(const float* a, float* b) {
         __shared__ float tile[32][32];
@@ -116,3 +138,25 @@ def test_copies_of_an_access_are_one_and_tensors_are_apart(run: Run) -> None:
     ]
     assert found == [(3, "a", 10, 320, 40), (3, "c", 10, 10, 40), (4, "b", 1, 4, 4)]
     assert len(counted.accesses) > 3, "the compiler has unrolled the loop"
+
+
+def test_constants_and_parameters_are_no_traffic(run: Run) -> None:
+    source = """__constant__ float weights[64] = {1, 2, 3};
+    struct S { float x[32]; };
+    __global__ void kernel(float* c, S s) { c[threadIdx.x] = weights[threadIdx.x] + s.x[threadIdx.x]; }"""
+    c = aligned(32)
+    totals = run(source, 1, 32, c, np.arange(32, dtype=np.float32).tobytes()).totals
+    assert c.tolist() == [t + (t + 1 if t < 3 else 0) for t in range(32)]
+    assert (totals.global_load_sectors, totals.global_load_bytes) == (0, 0)
+    assert (totals.global_store_sectors, totals.global_store_bytes) == (4, 128)
+
+
+@pytest.mark.parametrize("mask", ["0xffffffffu", "0xffffu << (threadIdx.x & 16)"])
+def test_masks_of_half_warps_cost_a_turn_each(run: Run, mask: str) -> None:
+    source = f"""__global__ void kernel(int* c) {{
+        c[threadIdx.x] = __shfl_xor_sync({mask}, (int)threadIdx.x, 1);
+    }}"""
+    c = aligned(32, np.int32)
+    lines = run(source, 1, 32, c).lines
+    assert c.tolist() == [t ^ 1 for t in range(32)]
+    assert lines[2].instructions["warp and barrier"] == 32

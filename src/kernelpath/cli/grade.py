@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from kernelpath.cli.common import NOT_YET, PASSED, Failure, device_option, errors, names_argument, out
-from kernelpath.cli.grading import interruptible
+from kernelpath.cli.grading import importing
 from kernelpath.course import registry
 from kernelpath.course.registry import Item
 from kernelpath.show import overview, view
@@ -35,7 +35,7 @@ def grade_(folder: Path, items: tuple[Item, ...], to: Path | None, device: Devic
     """
     folder = folder.resolve()
     to = to or folder.with_name(f"{folder.name}-grades")
-    with errors.status("starting"), interruptible():
+    with errors.status("starting"), importing():
         from kernelpath.grading.grade import Usage
         from kernelpath.school import classroom, handed_in
         from kernelpath.school.gradebook import UNFINISHED
@@ -48,6 +48,10 @@ def grade_(folder: Path, items: tuple[Item, ...], to: Path | None, device: Devic
             grades = classroom.grade_class(folder, to, chosen, device=device, seed=seed, jobs=jobs, tell=tell)
     except Usage as error:
         raise Failure(str(error)) from error
+    except OSError as error:
+        raise Failure(
+            f"cannot write {error.filename or to}: {error.strerror}; when it can be written, {again}"
+        ) from error
     except KeyboardInterrupt:
         errors.print(f"\nwhat is graded is kept; go on with {again}", soft_wrap=True)
         raise

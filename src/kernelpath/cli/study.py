@@ -26,7 +26,7 @@ from kernelpath.cli.record import records, remember
 from kernelpath.course import progress, registry
 from kernelpath.course.progress import Progress
 from kernelpath.course.registry import Item, Tree
-from kernelpath.files import write_atomically
+from kernelpath.files import source_text, write_atomically
 from kernelpath.show import view
 
 
@@ -80,7 +80,7 @@ def profile(item: Item, tree: Tree, picture: Path | None) -> int:
 
     source = item.submission(tree).with_name(Path(heaviest.file).name)
     drawn = io.BytesIO()
-    figure = draw(heaviest, source.read_text(encoding="utf-8"), f"{item.name}: {source.name}")
+    figure = draw(heaviest, source_text(source), f"{item.name}: {source.name}")
     figure.savefig(drawn, format="png", dpi=120)
     path = picture or progress.folder(item.root) / f"{item.name}-memory.png"
     write_atomically(path, drawn.getvalue())

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import torch
 
 
@@ -11,10 +13,48 @@ def normal(rng: torch.Generator, *shape: int, dtype: str = "float32", large: int
     No two places look alike, so a wrong index shows; the mean keeps errors from cancelling; the large values give
     away a kernel that skips part of the work, or overflows. They are drawn in float32 and rounded to `dtype` once.
 
-    shape: of the contiguous tensor, on the device of rng. large: one in a thousand, and at least one, where not given.
+    shape: of the contiguous tensor, on the device of rng; past 2**32 elements it is on torch's meta device and has no
+    values. large: one in a thousand, and at least one, where not given.
     """
+    if math.prod(shape) > 1 << 32:
+        return torch.empty(shape, dtype=getattr(torch, dtype), device="meta")
     values = torch.randn(shape, generator=rng, device=rng.device).add_(1.0)
     count = 1 + values.numel() // 1000 if large is None else large
     places = torch.randint(values.numel(), (count,), generator=rng, device=rng.device)
     values.view(-1)[places] *= 100.0
     return values.to(getattr(torch, dtype))
+
+
+_FRACTION = {torch.float64: 52, torch.float32: 23, torch.bfloat16: 7, torch.float16: 10}
+"""Bits of the fraction, by dtype."""
+
+_INTEGER = {8: torch.int64, 4: torch.int32, 2: torch.int16}
+
+
+def any_bits_(rng: torch.Generator, tensor: torch.Tensor, *, nan: bool = True, denormal: bool = True) -> None:
+    """Give half of the elements, in place, what a copy must keep and arithmetic easily loses.
+
+    At random places stand, in turn, -0.0, both infinities and, if asked, denormals and NaNs with payloads. All of them
+    are there from 14 elements on. A tensor that is not of floats stays as it is.
+    """
+    if tensor.dtype not in _FRACTION:
+        return
+    integers, fraction = tensor.view(_INTEGER[tensor.element_size()]), _FRACTION[tensor.dtype]
+    sign = torch.iinfo(integers.dtype).min
+    infinity = -sign - (1 << fraction)
+    quiet = infinity + (1 << fraction - 1)
+    special = [sign, infinity, sign + infinity]
+    special += [1, sign + (1 << fraction) - 1] * denormal + [quiet, sign + quiet] * nan
+    places = torch.randperm(integers.numel(), generator=rng, device=rng.device)[: (integers.numel() + 1) // 2]
+    values = torch.tensor(special, dtype=integers.dtype, device=rng.device)
+    values = values[torch.arange(places.numel(), device=rng.device) % len(special)]
+    payloads = torch.randint(1, 1 << fraction - 1, values.shape, generator=rng, device=rng.device)
+    values = torch.where((values & quiet) == quiet, values | payloads.to(values.dtype), values)
+    changed = integers.flatten()
+    changed[places] = values
+    integers.copy_(changed.view(integers.shape))
+
+
+def flushed(tensor: torch.Tensor) -> torch.Tensor:
+    """The values with denormals as zeros, as `-ftz=true` and `--use_fast_math` compute."""
+    return torch.where(tensor.abs() < torch.finfo(tensor.dtype).tiny, 0.0, tensor)

@@ -6,7 +6,7 @@ A problem knows no process, device or terminal. Tensors are torch tensors; this 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from kernelpath.course.errors import require
@@ -43,7 +43,9 @@ class Tolerance:
 
 
 EXACT = Tolerance(0.0, 0.0)
-"""For integers, copies and permutations."""
+"""For integers, copies and permutations. A reference that only moves values returns them in their own dtype; then bits
+are compared: the sign of a zero, the payload of a NaN. One that computes returns float64, and any NaN is one.
+"""
 
 
 @dataclass(frozen=True)
@@ -52,11 +54,19 @@ class Problem:
 
     inputs: `inputs(rng, **case)` gives the arguments, drawn from the seeded `torch.Generator` rng, on its device.
     cases: what is checked: 1, tile - 1, tile, tile + 1, a prime, non-contiguous where the operator accepts it.
+    limits: further cases, at the limits that the statement tells and past 65,535 rows, thin so that they cost little.
+        How many bytes are moved is not limited there: what fits on the chip elsewhere may not fit here.
+    gpu_limits: as limits, but so much work for honest kernels that the PTX machine leaves them to a GPU.
+    extreme: `extreme(rng, *inputs)` gives drawn inputs, in place, the values that the operator must stand. Every case
+        is run with them, too. An operator that only moves values need not declare it: it gets `draw.any_bits_`.
+    faults: by name, references with a fault that shows for extreme inputs alone; `kp dev check` holds that it does.
     reference: `reference(*inputs)` gives the truth in float64, or exactly, as a tensor or a tuple of tensors.
     tolerance: by the name of the output's dtype, such as "bfloat16". The reason for the numbers stands beside them.
     bytes_moved: `bytes_moved(**case)`, compulsory traffic in bytes, inputs read once and outputs written once.
     flops: `flops(**case)`, arithmetic operations; with bytes_moved it gives the speed of light.
     vary: names of case arguments that may take any size; a further case is drawn from them when graded.
+    far: a case with a tensor of a little more than 2**32 elements, where offsets need 64 bits. It needs no memory, as
+        only a sample of the blocks is run. None where kernels are promised smaller sizes.
 
     Raises DeclarationError for a field that breaks a rule.
     """
@@ -68,10 +78,20 @@ class Problem:
     bytes_moved: Callable[..., int]
     flops: Callable[..., int] | None = None
     vary: tuple[str, ...] = ()
+    limits: Sequence[Case] = ()
+    gpu_limits: Sequence[Case] = ()
+    extreme: Callable[..., None] | None = None
+    faults: Mapping[str, Callable[..., torch.Tensor | tuple[torch.Tensor, ...]]] = field(default_factory=dict)
+    far: Case | None = None
 
     def __post_init__(self) -> None:
         require(bool(self.tolerance), "tolerance: there is none")
+        alike = self.far is None or self.far.keys() == self.cases[0].keys()
+        require(alike, f"far: {arguments(self.far or {})} does not have the arguments of the cases")
         check_cases(self.cases, self.vary)
+        check_alike("limits", self.limits, self.cases[0])
+        check_alike("gpu_limits", self.gpu_limits, self.cases[0])
+        require(not self.faults or self.extreme is not None, "faults: extreme inputs show them, and there are none")
 
 
 def check_cases(cases: Sequence[Case], vary: Sequence[str]) -> None:
@@ -81,3 +101,10 @@ def check_cases(cases: Sequence[Case], vary: Sequence[str]) -> None:
     require(any(size & (size - 1) for size in sizes), "cases: every size is a power of two; add one that is not")
     missing = [name for name in vary if any(name not in case for case in cases)]
     require(not missing, f"vary: {missing} are not arguments of every case")
+
+
+def check_alike(name: str, cases: Sequence[Case], first: Case) -> None:
+    """Raise DeclarationError unless these cases have the arguments of the first one."""
+    for case in cases:
+        told = f"{name}: {arguments(case)} does not have the arguments {', '.join(first)}"
+        require(case.keys() == first.keys(), told)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from kernelpath.course.errors import require
 from kernelpath.course.lesson import Question
-from kernelpath.course.problem import Case, Problem, Tolerance, arguments, check_cases
+from kernelpath.course.problem import Case, Problem, Tolerance, check_alike, check_cases
 
 if TYPE_CHECKING:
     import torch
@@ -21,18 +21,23 @@ Kind = Literal["kernel", "python", "lab", "distributed", "trace", "written"]
 
 @dataclass(frozen=True)
 class Traffic:
-    """Limits on what a kernel may ask of the memory system, counted without a GPU on the largest case.
+    """Limits on what a kernel may ask of the memory system, counted without a GPU.
+
+    They hold on the largest case. On every other one `grading.traffic` leaves room for tiles that are partial.
 
     sectors: 32-byte sectors moved over the least that the bytes asked for need, for any line's loads from one tensor
         or stores to it; what exceeds it may move 2 % of all.
         1.0 is perfectly coalesced at every access width; a column of float32 reaches 8.0.
     bank_conflicts: shared-memory wavefronts beyond the least, per request, for any line's loads or stores.
+    edges: the share of the sectors that single requests may scatter on the other cases; None where nothing is limited
+        there, because a compiler and not the learner decides which thread takes which element.
     bytes: global bytes moved (sectors times 32, loads and stores) over the compulsory bytes of the case.
     """
 
     sectors: float | None = None
     bank_conflicts: float | None = None
     bytes: float | None = None
+    edges: float | None = 0.02
 
     @property
     def limited(self) -> bool:
@@ -70,7 +75,10 @@ class Exercise:
 
     entry: name of the function that the submission defines.
     problem: the operator; its inputs, reference, tolerance, bytes_moved, flops and vary are read through the exercise.
-    cases: cases of its own, in place of the problem's, with the reason beside them.
+    cases, limits, gpu_limits: cases of its own, in place of the problem's, with the reason beside them.
+    aligned: the statement promises that every tensor begins at a multiple of 16 bytes. Otherwise each of them is
+        also given one that does not.
+    any_size: whether the problem's far case is run; False where the statement promises fewer than 2**31 elements.
     bench: the case that is timed; its working set is well past L2.
     sweep: further cases that `kp bench` times: a kernel is to be fast over a range of shapes, not at one size.
     baseline: `baseline(*inputs)`, what the submission races; None where time is not graded.
@@ -88,6 +96,10 @@ class Exercise:
     entry: str
     problem: Problem
     cases: Sequence[Case] = ()
+    limits: Sequence[Case] = ()
+    gpu_limits: Sequence[Case] = ()
+    aligned: bool = False
+    any_size: bool = True
     bench: Case | None = None
     sweep: Sequence[Case] = ()
     baseline: Callable[..., Any] | None = None
@@ -99,13 +111,14 @@ class Exercise:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "cases", self.cases or self.problem.cases)
+        object.__setattr__(self, "limits", self.limits or self.problem.limits)
+        object.__setattr__(self, "gpu_limits", self.gpu_limits or self.problem.gpu_limits)
         require(self.entry.isidentifier(), f"entry: {self.entry!r} is not the name of a function")
         check_cases(self.cases, self.vary)
         require((self.bench is None) == (self.baseline is None), "bench and baseline: one goes with the other")
         require(not self.sweep or self.bench is not None, "sweep: nothing is timed without bench and baseline")
-        for case in self.sweep:
-            alike = case.keys() == self.cases[0].keys()
-            require(alike, f"sweep: {arguments(case)} does not have the arguments {', '.join(self.cases[0])}")
+        for name in ("limits", "gpu_limits", "sweep"):
+            check_alike(name, getattr(self, name), self.cases[0])
         require(self.min_speedup > 0, f"min_speedup: {self.min_speedup} is not positive")
 
     @property
@@ -131,6 +144,15 @@ class Exercise:
     @property
     def vary(self) -> tuple[str, ...]:
         return self.problem.vary
+
+    @property
+    def largest(self) -> Case:
+        """The case that moves most bytes, but for the limits."""
+        return max(self.cases, key=lambda case: self.bytes_moved(**case))
+
+    @property
+    def far(self) -> Case | None:
+        return self.problem.far if self.any_size else None
 
     @property
     def is_kernel(self) -> bool:

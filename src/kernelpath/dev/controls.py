@@ -2,19 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
 
-from kernelpath.course import registry
+from kernelpath.course import draw, registry
+from kernelpath.course.inputs import (
+    ALIGNMENT,
+    EXTREME,
+    PLAIN,
+    Variety,
+    misalignments,
+    moves,
+    serves_vectors,
+    tensors_of,
+)
 from kernelpath.course.problem import Case
 from kernelpath.course.registry import Item
 from kernelpath.course.spec import Exercise
 from kernelpath.grading import compare
-from kernelpath.grading.truth import derive, draw_inputs, expected_outputs
+from kernelpath.grading.truth import derive, draw_inputs, expected_outputs, outputs_of, placements
+from kernelpath.verdict import Complaint
 
 Outputs = list[torch.Tensor]
+
+MOST_BLOCKS = 65_535
+"""That a grid may have along y or z."""
 
 _SIGNIFICAND_BELOW = {torch.float64: 24, torch.float32: 11, torch.float16: 8, torch.bfloat16: 4}
 """Bits of significand of the next lower precision: float32, TF32, bfloat16, float8 e4m3."""
@@ -31,22 +46,103 @@ class Call:
     right: Outputs
     earlier: Outputs
 
+    def judged(self, outputs: Outputs) -> Complaint | None:
+        return compare.judge(outputs, self.truth, self.exercise.tolerance)
+
+
+Controls = Mapping[str, Callable[[Call], Outputs | None]]
+
 
 def admitted(item: Item) -> Iterator[str]:
-    """The wrong answers that one exercise lets pass, and the right ones that it does not."""
+    """The wrong answers that one exercise lets pass, the right ones that it does not, and the inputs that it lacks."""
     exercise = registry.load(item)
     calls = [_call(exercise, case, seed) for seed, case in enumerate(exercise.cases)]
+    said = [*_rounded_truths(calls), *_passing(calls, CONTROLS, besides=_equal)]
+    if exercise.is_kernel:
+        said += [*_extremes(exercise), *_misaligned(exercise, calls), *_sizes(exercise, calls)]
+    yield from (f"{item.name}{words}" for words in said)
+
+
+def _rounded_truths(calls: Sequence[Call]) -> Iterator[str]:
     for call in calls:
-        if complaint := compare.judge(call.right, call.truth, exercise.tolerance):
-            yield f"{item.name} {dict(call.case)}: the rounded truth is called wrong: {complaint.cause}"
-    for name, control in CONTROLS.items():
-        answers = [(call, wrong) for call in calls if (wrong := control(call)) and not _equal(wrong, call.right)]
-        if answers and not any(compare.judge(wrong, call.truth, exercise.tolerance) for call, wrong in answers):
-            yield f"{item.name}: {name} passes on every case; tighten the tolerance or add a case"
+        if complaint := call.judged(call.right):
+            yield f" {dict(call.case)}: the rounded truth is called wrong: {complaint.cause}"
 
 
-def _call(exercise: Exercise, case: Case, seed: int) -> Call:
-    inputs, before = (draw_inputs(exercise, case, derive(seed, call), "cpu") for call in ("this", "first"))
+def _passing(calls: Sequence[Call], controls: Controls, besides: Callable[[Outputs, Outputs], bool]) -> Iterator[str]:
+    """The controls whose every answer passes, of those that have one. besides: whether an answer is the right one."""
+    for name, control in controls.items():
+        answers = [(call, wrong) for call in calls if (wrong := control(call)) and not besides(wrong, call.right)]
+        if answers and not any(call.judged(wrong) for call, wrong in answers):
+            yield f": {name} passes on every case; tighten the tolerance or add a case"
+
+
+def _extremes(exercise: Exercise) -> Iterator[str]:
+    """What extreme values show: every kind of bits where data is moved, the declared faults where it is computed."""
+    calls = [_call(exercise, case, seed, EXTREME) for seed, case in enumerate(exercise.cases)]
+    yield from _rounded_truths(calls)
+    given = [tensor for call in calls for tensor in tensors_of(call.inputs)]
+    for place in range(len(tensors_of(calls[0].inputs))):
+        indices = [tensors_of(call.inputs)[place] for call in calls]
+        if not indices[0].is_floating_point() and all(len(one.unique()) == one.numel() for one in indices):
+            yield f": nothing comes twice in tensor {place}, which has integers; repeat some in the problem's extreme"
+    if not any(tensor.is_floating_point() for tensor in given):
+        return
+    if moves(exercise):
+        for name, loss in LOSSES.items():
+            if not any(call.judged([loss(output) for output in call.right]) for call in calls):
+                yield f": {name} passes on every case; give the inputs draw.any_bits_ in the problem's extreme"
+    elif not exercise.problem.faults:
+        yield ": no extreme values; declare the problem's extreme, and its faults that show with them alone"
+    for name, fault in exercise.problem.faults.items():
+        wrong = ((call, _rounded(exercise, call.inputs, outputs_of(fault, call.inputs))) for call in calls)
+        if not any(call.judged(outputs) for call, outputs in wrong):
+            yield f": the fault {name!r} passes on every case; give the problem's extreme the values that show it"
+
+
+def _misaligned(exercise: Exercise, calls: Sequence[Call]) -> Iterator[str]:
+    """Each tensor that is read as if it began at a multiple of 16 bytes, where it alone does not."""
+    drawn = [call.inputs for call in calls]
+    if not misalignments(exercise, drawn[0]):
+        return
+    runs = placements(exercise, drawn)
+    floats = any(tensor.is_floating_point() for tensor in tensors_of(drawn[0]))
+    if floats and not any(serves_vectors(drawn[index]) for index, _ in runs):
+        yield ": 16-byte accesses serve no small case; add one with rows of a multiple of 16 bytes"
+    again = [(_call(exercise, exercise.cases[index], index, variety), variety.misaligned) for index, variety in runs]
+    for place in range(len(tensors_of(drawn[0]))):
+        alone = [(call, _taken_as_aligned(call, place)) for call, misaligned in again if misaligned == 1 << place]
+        if not any(call.judged(wrong) for call, wrong in alone):
+            yield f": tensor {place} may be taken as aligned; add a small case, at most a quarter of the largest"
+
+
+def _taken_as_aligned(call: Call, place: int) -> Outputs:
+    tensor = tensors_of(call.inputs)[place]
+    begin = tensor.storage_offset() // (ALIGNMENT // tensor.element_size()) * (ALIGNMENT // tensor.element_size())
+    moved = tensor.as_strided(tensor.shape, tensor.stride(), begin)
+    inputs = tuple(moved if value is tensor else value for value in call.inputs)
+    return _rounded(call.exercise, call.inputs, expected_outputs(call.exercise, inputs))
+
+
+def _sizes(exercise: Exercise, calls: Sequence[Call]) -> Iterator[str]:
+    """A grid has at most 65,535 blocks along y and z."""
+    limits = [*exercise.limits, *exercise.gpu_limits]
+    every = [*calls, *(_call(exercise, case, seed) for seed, case in enumerate(limits))]
+    yield from _rounded_truths(every[len(calls) :])
+    axes = range(calls[0].right[0].dim())
+    axis = next((axis for axis in axes if len({call.right[0].shape[axis] for call in every}) > 1), 0)
+    if not any(call.judged([_up_to(MOST_BLOCKS, output, axis) for output in call.right]) for call in every):
+        yield f": what is right up to {MOST_BLOCKS:,} rows passes; add a thin case with more to the problem's limits"
+
+
+def _up_to(rows: int, output: torch.Tensor, axis: int) -> torch.Tensor:
+    wrong = output.clone()
+    wrong.narrow(axis, min(rows, output.shape[axis]), max(0, output.shape[axis] - rows)).zero_()
+    return wrong
+
+
+def _call(exercise: Exercise, case: Case, seed: int, variety: Variety = PLAIN) -> Call:
+    inputs, before = (draw_inputs(exercise, case, derive(seed, call), "cpu", variety) for call in ("this", "first"))
     truth = expected_outputs(exercise, inputs)
     right = _rounded(exercise, inputs, truth)
     return Call(exercise, case, inputs, truth, right, _rounded(exercise, before, expected_outputs(exercise, before)))
@@ -96,7 +192,7 @@ def first_output_again(call: Call) -> Outputs:
     return call.earlier
 
 
-CONTROLS: Mapping[str, Callable[[Call], Outputs | None]] = {
+CONTROLS: Controls = {
     "zeros": zeros,
     "the input copied": input_copied,
     "the last tile skipped": last_tile_skipped,
@@ -104,6 +200,14 @@ CONTROLS: Mapping[str, Callable[[Call], Outputs | None]] = {
     "the first call's output returned again": first_output_again,
 }
 """Wrong answers by name. None where an exercise has no such answer."""
+
+LOSSES: Mapping[str, Callable[[torch.Tensor], torch.Tensor]] = {
+    "zeros without their sign": lambda output: torch.where(output == 0, torch.zeros_like(output), output),
+    "denormals flushed": lambda output: draw.flushed(output) if output.is_floating_point() else output,
+    "infinities made finite": lambda output: output.nan_to_num(nan=math.nan),
+    "NaN without its payload": lambda output: torch.where(output.isnan(), math.nan, output),
+}
+"""What data that is only moved may lose."""
 
 
 def lowered(tensor: torch.Tensor) -> torch.Tensor:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -12,7 +11,8 @@ import numpy as np
 import numpy.typing as npt
 
 from kernelpath import simt
-from kernelpath.device import messages
+from kernelpath.device import far, messages
+from kernelpath.device.elements import Bytes, Refused, elements
 from kernelpath.simt.counters import AccessCounters, by_access
 
 PAGE, ALIGNMENT = 4096, 16
@@ -24,19 +24,15 @@ MOST_BYTES = 4 << 30
 NOTES = 10_000
 """Launches that a transcript holds; no honest entry makes more in a case."""
 
-Bytes = npt.NDArray[np.uint8]
-
 NOT_GIVEN = "no kernel of yours was given the tensor that was returned"
 CHANGED = "the output was changed after your last kernel, by something that is not a kernel of yours"
 
 
-class Refused(Exception):
-    """A request that no honest client makes."""
-
-
 @dataclass
 class Stored:
-    """A storage. host: digest of what the host wrote since the last launch. final: the bytes at the entry's return."""
+    """A storage. host: digests of what the host wrote since the last launch, and of all there is then.
+    final: the bytes at the entry's return.
+    """
 
     memory: Bytes
     drawn: Bytes | None = None
@@ -74,16 +70,17 @@ class Case:
 
     def launch(self, module: simt.Module, asked: messages.Launch) -> tuple[simt.Launch, list[tuple[int, bytes]]]:
         """Run a kernel. Returns what was counted, and the storages that it changed."""
-        if len(self._notes) == NOTES:
-            raise Refused(f"more than {NOTES:,} launches in one call")
+        most = far.NOTES if self.inputs.far else NOTES
+        if len(self._notes) == most:
+            raise Refused(f"more than {most:,} launches in one call")
         for number in asked.dropped:
-            if number not in self.inputs.storages:
+            if number not in self.inputs.storages and number not in self.inputs.spans:
                 self._drop(number)
         for told in asked.storages:
             self._update(told)
         buffers = {buffer.storage: self._stored(buffer.storage) for buffer in asked.buffers}
         self._notes.append(self._note(module, asked, buffers))
-        before = {number: stored.memory.copy() for number, stored in buffers.items()}
+        before = {number: stored.memory.copy() for number, stored in buffers.items() if not self._is_span(stored)}
         launch = module.launch(
             asked.kernel,
             grid=asked.grid,
@@ -93,6 +90,8 @@ class Case:
             buffers=[self._buffer(buffer) for buffer in asked.buffers],
             memory=self._memory,
             reverse=self.reverse,
+            max_instructions=far.INSTRUCTIONS if self.inputs.far else None,
+            blocks=far.sample(asked.grid) if self.inputs.far else None,
         )
         self.launches.append(launch)
         for stored in buffers.values():
@@ -119,6 +118,10 @@ class Case:
         )
         for stored in self._storages.values():
             stored.final = None
+        if self.inputs.far:
+            self.launches = []
+            for number in [number for number, stored in self._storages.items() if self._is_span(stored)]:
+                self._drop(number)
         return ended
 
     def writer(self, storage: int, offset: int) -> messages.Writer | None:
@@ -134,9 +137,15 @@ class Case:
     # Storages
 
     def _stored(self, number: int) -> Stored:
+        if number in self.inputs.spans and number not in self._storages:
+            self._storages[number] = Stored(_placed(self.inputs.spans[number], 0))
         if number not in self._storages:
             raise Refused(f"there is no storage {number}")
         return self._storages[number]
+
+    def _is_span(self, stored: Stored) -> bool:
+        """Whether a storage has no memory, and so nobody asks for its bytes."""
+        return self.inputs.far and stored.memory.nbytes >= simt.FAR
 
     def _drop(self, number: int) -> None:
         """Forget a storage: what lies there later is new."""
@@ -149,7 +158,11 @@ class Case:
             raise Refused("the storage of an input is the grader's")
         if stored is None or stored.memory.nbytes != told.nbytes or told.fresh:
             self._drop(told.number)
+            if not 0 <= told.nbytes <= (far.MOST_BYTES if self.inputs.far else MOST_BYTES):
+                raise Refused(f"a storage of {told.nbytes:,} bytes")
             stored = self._storages[told.number] = Stored(_placed(told.nbytes, told.alignment))
+            if told.fresh and self.inputs.far:  # the blocks that would have written it may not be in the sample
+                return
             if told.fresh:
                 stored.memory[: told.nbytes // 2 * 2].view(np.uint16)[:] = messages.POISON
                 self._memory.allocated(stored.address, told.nbytes)
@@ -159,7 +172,7 @@ class Case:
             return
         content = _content(told)
         different = np.not_equal(stored.memory, content)
-        stored.host = _digest(np.where(different, content, 0), different)
+        stored.host = f"{_digest(np.where(different, content, 0), different)} {_digest(content)}"
         stored.memory[:] = content
         self._memory.written(stored.address)
 
@@ -174,10 +187,10 @@ class Case:
         if stored is None or not stored.launched:
             return messages.Output(b"", NOT_GIVEN)
         try:
-            content = _elements(stored.memory, told)
+            content = elements(stored.memory, told)
         except Refused as error:
             return messages.Output(b"", str(error))
-        if stored.final is not None and not np.array_equal(content, _elements(stored.final, told)):
+        if stored.final is not None and not np.array_equal(content, elements(stored.final, told)):
             return messages.Output(b"", CHANGED)
         return messages.Output(content.tobytes(), "")
 
@@ -228,10 +241,8 @@ class Case:
 
 
 def _placed(nbytes: int, alignment: int) -> Bytes:
-    """Zeroed bytes that begin at a page, plus `alignment` modulo 16. Raises Refused."""
-    if not 0 <= nbytes <= MOST_BYTES:
-        raise Refused(f"a storage of {nbytes:,} bytes")
-    room = np.zeros(nbytes + 2 * PAGE, np.uint8)
+    """Zeroed bytes that begin at a page, plus `alignment` modulo 16."""
+    room = simt.zeroed(nbytes + 2 * PAGE)
     start = (alignment % ALIGNMENT - room.ctypes.data) % PAGE
     return room[start : start + nbytes]
 
@@ -240,45 +251,6 @@ def _content(told: messages.Storage) -> Bytes:
     if told.content is None or len(told.content) != told.nbytes:
         raise Refused(f"storage {told.number} has not the bytes that it should have")
     return np.frombuffer(told.content, np.uint8)
-
-
-def _elements(memory: Bytes, told: messages.Strided) -> Bytes:
-    """The bytes of a view's elements, in their order. Raises Refused where that is not a view of the storage."""
-    if told.dtype not in _ITEMS or len(told.shape) != len(told.strides) or len(told.shape) > 16:
-        raise Refused("an output is not a tensor")
-    if min([told.offset, *told.strides, *told.shape]) < 0:
-        raise Refused("an output has a negative stride, offset or extent")
-    itemsize = np.dtype(_ITEMS[told.dtype]).itemsize
-    if 0 in told.shape:
-        return memory[:0]
-    last = sum((size - 1) * stride for size, stride in zip(told.shape, told.strides, strict=True))
-    if max(told.offset + last + 1, math.prod(told.shape)) * itemsize > memory.nbytes:
-        raise Refused("an output leaves its storage")
-    strides = tuple(stride * itemsize for stride in told.strides)
-    shape = (*told.shape, itemsize)
-    view = np.lib.stride_tricks.as_strided(memory[told.offset * itemsize :], shape, (*strides, 1), writeable=False)
-    return np.ascontiguousarray(view).reshape(-1)
-
-
-_ITEMS = {
-    "bool": "u1",
-    "uint8": "u1",
-    "int8": "u1",
-    "float8_e4m3fn": "u1",
-    "float8_e5m2": "u1",
-    "int16": "u2",
-    "uint16": "u2",
-    "float16": "u2",
-    "bfloat16": "u2",
-    "int32": "u4",
-    "uint32": "u4",
-    "float32": "u4",
-    "int64": "u8",
-    "uint64": "u8",
-    "float64": "u8",
-    "complex64": "u8",
-    "complex128": "c16",
-}
 
 
 def _blob(value: messages.Blob) -> str:

@@ -7,7 +7,9 @@ what it leaves out has not been written. A lie changes what the kernel works on,
 from __future__ import annotations
 
 import ctypes
+import mmap
 import sys
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -36,13 +38,17 @@ ALIGNMENT = 16
 """What a kernel may learn of where a storage lies: whether wide accesses are aligned."""
 
 _WORD = 8
+_NOTHING = np.empty(0, np.uint8)
 _INPUTS = -1
 """Storages of inputs are numbered downwards from here, by the grader; those of the submission upwards from 0."""
 
 
 @dataclass
 class _Storage:
-    """A storage in this process. left: its bytes as the machine left them; None where it has not seen them."""
+    """A storage in this process. left: its bytes as the machine left them; None where it has not seen them.
+
+    span: it has no memory, so there is nothing to tell of its bytes.
+    """
 
     number: int
     address: int
@@ -50,6 +56,7 @@ class _Storage:
     alive: StorageWeakRef
     left: npt.NDArray[np.uint8] | None
     fresh: bool = False
+    span: bool = False
 
     def bytes(self) -> npt.NDArray[np.uint8]:
         return bytes_at(self.address, self.nbytes)
@@ -62,6 +69,8 @@ class Client:
         self._wire = wire
         self._storages: dict[int, _Storage] = {}
         self._next = 0
+        self.far = False
+        """Whether the case has tensors that are longer than memory."""
         self.load = cache(self._load)
 
     def inputs(self) -> tuple[Any, ...]:
@@ -74,6 +83,12 @@ class Client:
             left = np.frombuffer(content, np.uint8)
             known = _Storage(number, storage.data_ptr(), len(content), StorageWeakRef(storage), left)
             np.copyto(known.bytes(), left)
+            self._storages[known.address] = known
+        self.far = told.far
+        for number, nbytes in told.spans.items():
+            tensors[number] = without_memory(nbytes)
+            storage = tensors[number].untyped_storage()
+            known = _Storage(number, storage.data_ptr(), nbytes, StorageWeakRef(storage), _NOTHING, span=True)
             self._storages[known.address] = known
         parts = [value for value in told.arguments if isinstance(value, messages.LabPart)]
         lab = lab_client.of(parts[0], lambda asked: self._ask(asked, Went), self.place) if parts else None
@@ -130,7 +145,7 @@ class Client:
         )
         ran = self._ask(message, messages.Ran)
         for one in storages.values():
-            one.left, one.fresh = one.bytes().copy(), False
+            one.left, one.fresh = _NOTHING if one.span else one.bytes().copy(), False
         numbered = {one.number: one for one in self._storages.values()}
         for number, content in ran.changed:
             one = numbered[number]
@@ -150,6 +165,7 @@ class Client:
 
     def _new(self, storage: torch.UntypedStorage) -> _Storage:
         known = _Storage(self._next, storage.data_ptr(), storage.nbytes(), StorageWeakRef(storage), None)
+        known.fresh = known.span = self.far and known.nbytes >= simt.FAR
         self._next += 1
         self._storages[known.address] = known
         return known
@@ -162,7 +178,7 @@ class Client:
 
     @staticmethod
     def _changed(one: _Storage) -> bool:
-        return one.left is not None and not np.array_equal(one.bytes(), one.left)
+        return one.left is not None and not one.span and not np.array_equal(one.bytes(), one.left)
 
     def _told(self, one: _Storage) -> messages.Storage:
         untouched = one.fresh and not self._changed(one)
@@ -220,6 +236,15 @@ class RemoteModule:
         tensors: Sequence[tuple[str, torch.Tensor]],
     ) -> Ran:
         return self._client.launch(self._number, name, grid, block, shared, arguments, tensors)
+
+
+def without_memory(nbytes: int) -> torch.Tensor:
+    """A uint8 tensor of an address span that reads as zeros and cannot be written to: it never takes any memory."""
+    room = nbytes + mmap.PAGESIZE  # no span begins where another one ends
+    span = mmap.mmap(-1, room, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS, prot=mmap.PROT_READ)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # torch does not like what cannot be written to
+        return torch.frombuffer(span, dtype=torch.uint8, count=nbytes)
 
 
 def bytes_at(address: int, nbytes: int) -> npt.NDArray[np.uint8]:

@@ -13,7 +13,7 @@ from kernelpath.course.labs.bus import Copy, Simulated
 from kernelpath.course.labs.timer import Device
 from kernelpath.course.labs.virtual import Queue
 from kernelpath.device import lab_messages as messages
-from kernelpath.device.case import Refused
+from kernelpath.device.elements import Refused
 from kernelpath.device.lab_messages import Went
 from kernelpath.device.messages import POISON
 

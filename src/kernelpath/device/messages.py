@@ -157,10 +157,15 @@ class LabPart(Message, frozen=True):
 
 
 class Inputs(Message, frozen=True):
-    """The arguments of the entry, tensors as views of storages, and the bytes of those."""
+    """The arguments of the entry, tensors as views of storages, and the bytes of those.
+
+    far: no storage of simt.FAR bytes and more has content, whoever made it. spans: those of inputs, and their bytes.
+    """
 
     arguments: Sequence[Strided | TorchDevice | LabPart | bool | int | float | str | None]
     storages: dict[int, bytes]
+    far: bool = False
+    spans: dict[int, int] = {}
 
 
 class Done(Message, frozen=True):
@@ -219,7 +224,10 @@ class Attached(Message, frozen=True):
 
 
 class Note(Message, frozen=True):
-    """A line of the transcript: a launch, and the digests of what the host wrote into each of its buffers."""
+    """A line of the transcript: a launch, and the digests of what the host wrote into each of its buffers.
+
+    They are two, apart by a blank: of the bytes that the host made other ones, and of the whole storage.
+    """
 
     kernel: str
     code: str

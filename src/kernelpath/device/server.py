@@ -15,7 +15,8 @@ import msgspec
 from kernelpath import simt
 from kernelpath.device import lab_messages, lab_server, messages
 from kernelpath.device.api import cost
-from kernelpath.device.case import Case, Refused
+from kernelpath.device.case import Case
+from kernelpath.device.elements import Refused
 from kernelpath.wire import Garbled, Gone, Silent, Wire
 
 Answer = messages.Message

@@ -40,6 +40,11 @@ class Beside:
         self._running: Future[Found] | None = None
         self._found: Found | None = None
 
+    @property
+    def runner(self) -> Runner:
+        """The submission on the PTX machine."""
+        return self._runners[0]
+
     def begin(self, case: Case) -> None:
         for runner in self._runners:
             runner.prepare()

@@ -7,18 +7,16 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from kernelpath import words
+from kernelpath.course.inputs import EXTREME, PLAIN, Variety
 from kernelpath.course.problem import Case
 from kernelpath.grading import compare, conduct
 from kernelpath.grading.beside import FAULTS
 from kernelpath.grading.conduct import Evidence
 from kernelpath.grading.kinds import Kind, kind_of
 from kernelpath.grading.subject import BY_A_KERNEL, Subject
-from kernelpath.grading.truth import derive, drawn_cases
-from kernelpath.verdict import CaseResult, Complaint, Verdict
+from kernelpath.grading.truth import derive, drawn_cases, placements
+from kernelpath.verdict import CaseResult, Complaint, LineTraffic, Verdict
 from kernelpath.work.runner import Runner, Stopped
-
-SMALL = 0.25
-"""The share of the largest case's bytes up to which a case is run a third time."""
 
 _SYMPTOMS = (*BY_A_KERNEL, Verdict.CRASHED, Verdict.TIMED_OUT)
 """What a GPU shows of a fault whose cause and line the PTX machine can tell."""
@@ -38,6 +36,10 @@ class Graded:
 
     result: CaseResult
     evidence: Evidence | None = None
+
+    @property
+    def traffic(self) -> tuple[LineTraffic, ...]:
+        return self.evidence.traffic if self.evidence is not None else ()
 
     @property
     def complaint(self) -> Complaint | None:
@@ -68,7 +70,9 @@ class Cases:
 
     def run(self) -> list[Graded]:
         """All of them, as far as there is something to learn from going on."""
-        cases = [*self._subject.exercise.cases, *drawn_cases(self._subject.exercise, self._seed)]
+        exercise = self._subject.exercise
+        limits = [*exercise.limits, *(exercise.gpu_limits if self._subject.device == "cuda" else ())]
+        cases = [*exercise.cases, *drawn_cases(exercise, self._seed), *limits]
         graded: list[Graded] = []
         for index, case in enumerate(cases):
             self._progress(f"case {index + 1} of {len(cases)}")
@@ -78,55 +82,65 @@ class Cases:
                 break
             if self._twin is not None and index == 0:
                 self._twin.prepare()  # while the other cases run
-        if self._twin is not None and all(one.result.verdict.passed for one in graded):
-            self._compare_with_twin(self._twin, cases, graded)
+        if exercise.is_kernel and all(one.result.verdict.passed for one in graded):
+            self._once_more(cases, graded)
         return graded
 
-    def _compare_with_twin(self, twin: Runner, cases: Sequence[Case], graded: list[Graded]) -> None:
-        """Every case in the second process, with other values: right again, and launched with the same."""
+    def _once_more(self, cases: Sequence[Case], graded: list[Graded]) -> None:
+        """Every case with extreme values, and the small ones with tensors that begin anywhere, until one is wrong.
+
+        On the PTX machine in the second process, which must launch the same for these values as the first for others.
+        """
+        runner = self._twin or self._runner
         for index, case in enumerate(cases):
-            self._progress(f"case {index + 1} once more, with other values")
-            again = self.one(twin, case, len(cases) + index, explain=True, like=graded[index].evidence)
+            self._progress(f"case {index + 1} once more, with extreme values")
+            like = graded[index].evidence if self._twin is not None else None
+            again = self.one(runner, case, len(cases) + index, True, like, EXTREME)
             if not again.result.verdict.passed:
                 graded[index] = again
                 return
-        for index in self._small(cases):
+        drawn = [one.evidence.inputs if one.evidence else () for one in graded]
+        for position, (index, variety) in enumerate(placements(self._subject.exercise, drawn)):
             self._progress(f"case {index + 1}, whose size has been seen before")
-            again = self.one(twin, cases[index], 2 * len(cases) + index, explain=True)
+            again = self.one(runner, cases[index], 2 * len(cases) + position, True, variety=variety)
             if not again.result.verdict.passed:
                 graded[index] = again
                 return
 
-    def _small(self, cases: Sequence[Case]) -> list[int]:
-        """The cases that cost little: what is kept from a call and must not be shows at any size that comes again."""
-        sizes = [self._subject.exercise.bytes_moved(**case) for case in cases]
-        return [index for index, size in enumerate(sizes) if size <= SMALL * max(sizes)]
-
-    def one(self, runner: Runner, case: Case, index: int, explain: bool, like: Evidence | None = None) -> Graded:
+    def one(
+        self,
+        runner: Runner,
+        case: Case,
+        index: int,
+        explain: bool,
+        like: Evidence | None = None,
+        variety: Variety = PLAIN,
+    ) -> Graded:
         """Run one case and compare. explain: let the PTX machine tell the cause of what fails on a GPU.
 
         like: what another process launched for other values. Then warps and blocks run in the opposite order, too.
         """
         begun = time.monotonic()
-        evidence, complaint = self._tried(self._kind, runner, case, index, like)
+        evidence, complaint = self._tried(self._kind, runner, case, index, like, variety)
         if explain and self._explain and complaint is not None and complaint.verdict in _SYMPTOMS:
-            complaint = self._explained(case, index, complaint)
+            complaint = self._explained(case, index, complaint, variety)
         if complaint is not None and complaint.verdict in BY_A_KERNEL:
             complaint = self._subject.empty_kernel() or complaint
         seconds = time.monotonic() - begun
         if complaint is None:
             return Graded(CaseResult(case, Verdict.PASSED, seconds=seconds), evidence)
-        file = self._subject.shown(complaint.file)
+        file, told = self._subject.shown(complaint.file), {**case, **variety.told}
         return Graded(
-            CaseResult(case, complaint.verdict, words.shown(complaint.cause), file, complaint.line, seconds), evidence
+            CaseResult(told, complaint.verdict, words.shown(complaint.cause), file, complaint.line, seconds), evidence
         )
 
-    def _explained(self, case: Case, index: int, complaint: Complaint) -> Complaint:
+    def _explained(self, case: Case, index: int, complaint: Complaint, variety: Variety) -> Complaint:
         """The PTX machine's complaint about a case that failed on the GPU, where that says more."""
         self._progress("looking for the cause on the PTX machine")
         runner = self._subject.workers.runner("cpu")
         try:
-            _, cause = self._tried(kind_of(self._subject.exercise, "cpu"), runner, case, index)
+            kind = kind_of(self._subject.exercise, "cpu")
+            _, cause = self._tried(kind, runner, case, index, None, variety)
         finally:
             runner.close()
         if cause is None or cause.verdict not in (complaint.verdict, *FAULTS):
@@ -134,12 +148,12 @@ class Cases:
         return cause
 
     def _tried(
-        self, kind: Kind, runner: Runner, case: Case, index: int, like: Evidence | None = None
+        self, kind: Kind, runner: Runner, case: Case, index: int, like: Evidence | None, variety: Variety
     ) -> tuple[Evidence | None, Complaint | None]:
         """What was seen of a case, and what is wrong with it."""
         seed = derive(self._seed, index)
         try:
-            evidence = kind.call(runner, case, seed, reverse=like is not None)
+            evidence = kind.call(runner, case, seed, variety=variety, reverse=like is not None)
             complaint = compare.judged(self._subject.exercise, evidence)
             if complaint is None and like is not None:
                 complaint = conduct.difference(like, evidence, self._subject.exercise.entry)

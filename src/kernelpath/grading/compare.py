@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 
 import torch
 
-from kernelpath.course.problem import Tolerance
+from kernelpath.course.problem import EXACT, Tolerance
 from kernelpath.course.spec import Exercise
 from kernelpath.device.messages import POISON
 from kernelpath.grading.conduct import Evidence
@@ -16,6 +16,7 @@ from kernelpath.verdict import Complaint, Verdict
 from kernelpath.work.tensors import dtype_name
 
 _SHOWN = 3
+_INTEGERS = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 
 
 def judged(exercise: Exercise, evidence: Evidence) -> Complaint | None:
@@ -84,10 +85,13 @@ def mismatches(
 ) -> torch.Tensor:
     """Where the output is not within tolerance of the truth. NaN and infinity must stand where the truth has them.
 
+    A truth that was only moved has the dtype of the output and no tolerance: then all bits must be its own.
     rms: the root mean square of the whole truth, where `truth` is only a sample of it.
     """
     if not truth.is_floating_point():
         return output != truth
+    if tolerance == EXACT and truth.dtype == output.dtype:
+        return bits(output) != bits(truth)
     out = output.to(truth.dtype)
     finite = torch.isfinite(truth)
     scale = root_mean_square(truth) if rms is None else rms
@@ -95,6 +99,11 @@ def mismatches(
     close = (out - truth).abs() <= allowed
     same = (out == truth) | (torch.isnan(out) & torch.isnan(truth))
     return ~torch.where(finite, close, same)
+
+
+def bits(tensor: torch.Tensor) -> torch.Tensor:
+    """The elements of a float tensor as integers of the same size."""
+    return tensor.contiguous().view(_INTEGERS[tensor.element_size()])
 
 
 def root_mean_square(truth: torch.Tensor) -> float:
@@ -127,12 +136,21 @@ def where(wrong: torch.Tensor) -> str:
 
 def _examples(wrong: torch.Tensor, output: torch.Tensor, truth: torch.Tensor) -> str:
     first = wrong.nonzero()[:_SHOWN].tolist()
-    shown = (
-        f"out[{', '.join(map(str, index))}] = {output[tuple(index)].item():.9g},"
-        f" expected {truth[tuple(index)].item():.9g}"
-        for index in first
-    )
+    pairs = ((index, *_told(output[tuple(index)], truth[tuple(index)])) for index in first)
+    shown = (f"out[{', '.join(map(str, index))}] = {one}, expected {other}" for index, one, other in pairs)
     return f"{where(wrong)}; first: {'; '.join(shown)}"
+
+
+def _told(one: torch.Tensor, other: torch.Tensor) -> tuple[str, str]:
+    """Two different values; with their bits where they would read the same, as two NaNs do."""
+    told = f"{one.item():.9g}", f"{other.item():.9g}"
+    if told[0] != told[1] or one.dtype != other.dtype or not one.is_floating_point():
+        return told
+    width = 8 * one.element_size()
+    of_one, of_other = (
+        f"{text} ({bits(value).item() % 2**width:#x})" for text, value in zip(told, (one, other), strict=True)
+    )
+    return of_one, of_other
 
 
 def _count(wrong: torch.Tensor) -> str:

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import torch
+from msgspec.structs import replace
 
 from kernelpath.device.messages import Note, Strided
 from kernelpath.verdict import Complaint, LineTraffic, Verdict
@@ -13,6 +14,9 @@ from kernelpath.work import messages
 
 LIBRARY_SHARE = 0.1
 """The share of GPU time that kernels which are not the submission's own may take."""
+
+_FILLS = ("Memset", "FillFunctor")
+"""In the names of what torch.zeros and torch.full run on a GPU: memory made ready, which computes nothing."""
 
 MUTATED = Complaint(Verdict.MUTATED_INPUT, "an input is not bit for bit what it was before the call")
 
@@ -57,24 +61,42 @@ def difference(first: Evidence, second: Evidence, entry: str) -> Complaint | Non
 
     Both came from processes that were the same before. first, second: their transcripts.
     """
-    if first.notes == second.notes:
+    if len(first.notes) == len(second.notes) and all(map(_alike, first.notes, second.notes)):
         return None
     if complaint := computed(second.operators, entry):
         return complaint
     return Complaint(Verdict.NOT_YOUR_KERNEL, f"{_first_difference(first.notes, second.notes)}; {_HOST}")
 
 
-_HOST = "the host computes it from the inputs' values, and your kernel has to do the work"
+def _alike(one: Note, other: Note) -> bool:
+    return replace(one, host=()) == replace(other, host=()) and not _unlike_buffers(one, other)
+
+
+def _unlike_buffers(one: Note, other: Note) -> list[str]:
+    """The buffers into which the host wrote other bytes.
+
+    What it overwrites with the same byte is not seen, and where that happens by chance, as with zeros over a kernel's
+    results, depends on values. Then the whole storages are the same.
+    """
+    mine, theirs = ({name: digests.split() for name, digests in note.host} for note in (one, other))
+    names = sorted(mine.keys() | theirs.keys())
+    return [name for name in names if not set(mine.get(name, [])) & set(theirs.get(name, []))]
+
+
+_HOST = (
+    "the host computes it from the inputs' values, or takes it from a clock or from random numbers of the system; "
+    "your kernel has to do the work, the same for all values"
+)
 
 
 def _first_difference(first: Sequence[Note], second: Sequence[Note]) -> str:
     if len(first) != len(second):
         return f"{len(first)} kernels were launched for some values and {len(second)} for others"
-    one, other = next((one, other) for one, other in zip(first, second, strict=True) if one != other)
+    one, other = next((one, other) for one, other in zip(first, second, strict=True) if not _alike(one, other))
     if one.kernel != other.kernel or one.code != other.code:
         return f"the kernel that is launched depends on the values ({one.kernel}, {other.kernel})"
-    if one.host != other.host:
-        name, _ = sorted(set(one.host) ^ set(other.host))[0]
+    if unlike := _unlike_buffers(one, other):
+        name = unlike[0]
         return f"{one.kernel} is given bytes in {name} that the host has written, other ones for other values"
     for position, (mine, theirs) in enumerate(zip(one.arguments, other.arguments, strict=False)):
         if mine != theirs:
@@ -84,7 +106,9 @@ def _first_difference(first: Sequence[Note], second: Sequence[Note]) -> str:
 
 def library_share(kernels: Mapping[str, float], launches: Sequence[str]) -> Complaint | None:
     """Whether kernels that the submission did not launch itself took a share of the GPU's time. kernels: seconds."""
-    foreign = {name: seconds for name, seconds in kernels.items() if not any(own in name for own in launches)}
+    foreign = {
+        name: seconds for name, seconds in kernels.items() if not any(own in name for own in (*launches, *_FILLS))
+    }
     if sum(foreign.values()) <= LIBRARY_SHARE * sum(kernels.values()):
         return None
     slowest = max(foreign, key=lambda name: foreign[name])

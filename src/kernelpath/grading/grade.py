@@ -6,7 +6,6 @@ import platform
 import random
 import time
 from collections.abc import Callable, Sequence
-from importlib import metadata
 from pathlib import Path
 from typing import Literal
 
@@ -17,13 +16,14 @@ from kernelpath.course import registry
 from kernelpath.course.registry import Item
 from kernelpath.device import gpu
 from kernelpath.device import messages as device_messages
-from kernelpath.grading import measure, profile, traffic
+from kernelpath.grading import far, measure, profile, traffic
 from kernelpath.grading.beside import Beside
 from kernelpath.grading.cases import Cases, Graded
 from kernelpath.grading.kinds import kind_of
 from kernelpath.grading.subject import Subject
 from kernelpath.grading.truth import derive
 from kernelpath.grading.workers import Workers
+from kernelpath.packages import versions
 from kernelpath.verdict import Complaint, LineTraffic, Measurement, Report, Verdict
 from kernelpath.work.runner import Stopped, Usage
 
@@ -68,7 +68,7 @@ class Session:
     """Grades one file as often as it is called, each time in a fresh worker.
 
     warm: start the next worker before it is needed. hidden: folders whose files the submission must not use, besides
-    solutions/. Use as a context manager.
+    solutions/. keep: leave what compilers made for the next session. Use as a context manager.
     """
 
     def __init__(
@@ -79,12 +79,13 @@ class Session:
         device: Device = "auto",
         warm: bool = False,
         hidden: Sequence[Path] = (),
+        keep: bool = True,
     ) -> None:
         self.item = item
         self.submission = submission.absolute()
         self.exercise = registry.load(item)
         self.device = resolve_device(device)
-        self.workers = Workers(item, self.exercise, self.submission, self.device, hidden)
+        self.workers = Workers(item, self.exercise, self.submission, self.device, hidden, keep)
         self.subject = Subject(item, self.exercise, self.submission, self.device, self.workers)
         self._warm = warm
         self._prepare()
@@ -93,7 +94,7 @@ class Session:
         self, *, seed: int | None = None, report_progress: Progress | None = None, bench: bool = False
     ) -> Report:
         """Grade the file as it is now."""
-        if not self.submission.is_file():
+        if not self.submission.exists():
             raise Usage(f"there is no file {self.submission}; `kp reset {self.item.name}` brings the stub back")
         seed = random.SystemRandom().randrange(1 << 32) if seed is None else seed
         grading = _Grading(self, seed, report_progress or (lambda _: None))
@@ -137,14 +138,15 @@ class _Grading:
     def __init__(self, session: Session, seed: int, progress: Progress) -> None:
         self.subject, self.seed, self.progress = session.subject, seed, progress
         self.item, self.exercise, self.device = session.item, session.exercise, session.device
-        self._kind = kind_of(self.exercise, self.device)
+        self._kind, self._copied = kind_of(self.exercise, self.device), session.workers.copy()
         self._runner = session.workers.runner(self.device)
         self._twin = session.workers.runner("cpu") if self._kind.twin else None
         runs_there = self.exercise.is_kernel and (self.exercise.requires or PTX_MACHINE) <= PTX_MACHINE
         beside = self.device == "cuda" and runs_there
         self._beside = Beside(self.subject, seed) if beside else None
+        self._on_machine = self._beside.runner if self._beside else self._runner if self._kind.on_machine else None
         self._cases = Cases(self.subject, seed, progress, self._runner, self._twin, explain=beside)
-        self._largest = max(self.exercise.cases, key=lambda case: self.exercise.bytes_moved(**case))
+        self._largest = self.exercise.largest
         self._begun = time.monotonic()
 
     def report(self, bench: bool) -> Report:
@@ -152,7 +154,7 @@ class _Grading:
         graded: list[Graded] = []
         lines: tuple[LineTraffic, ...] = ()
         measurement: Measurement | None = None
-        disturbed: tuple[str, ...] = ()
+        unsaid: tuple[str, ...] = ()
         complaint = self._capability()
         if complaint is None:
             if self._beside is not None:
@@ -163,9 +165,14 @@ class _Grading:
             complaint = self._profile()
         if complaint is None:
             lines, complaint = self._traffic(graded)
+        if complaint is None:
+            self.progress("offsets past 2^31")
+            found, unsaid = far.graded(self.subject, self._on_machine, self.seed)
+            graded += found
+            complaint = next((one.complaint for one in found), None)
         if complaint is None and self.device == "cuda" and self.exercise.baseline is not None:
             measurement, complaint = self._measurement(bench)
-            disturbed = self._neighbours()
+            unsaid += self._neighbours()
         self.close()
         verdict = complaint.verdict if complaint else Verdict.PASSED
         blamed = self.subject.shown(complaint.file) if complaint else ""
@@ -185,13 +192,14 @@ class _Grading:
             ),
             not_measured=measure.not_measured(self.exercise, measurement, verdict)
             + (self._beside.not_counted if self._beside else ())
-            + disturbed
+            + unsaid
             + measure.UNCONFINED,
             cases=tuple(g.result for g in graded),
             traffic=lines,
             measurement=measurement,
             printed=self._runner.printed,
             versions=versions(),
+            graded=self._copied.digests,
             seconds=time.monotonic() - self._begun,
         )
 
@@ -202,8 +210,7 @@ class _Grading:
             self._kind.call(self._runner, self._largest, derive(self.seed, "picture"))
             drawn = self._runner.ask_machine(device_messages.Draw(self._runner.client), device_messages.Drawn)
         except Stopped as stopped:
-            told = f"{stopped.complaint.verdict.value}: {stopped.complaint.cause}"
-            raise NotDrawn(told) from None
+            raise NotDrawn(f"{stopped.complaint.verdict.value}: {stopped.complaint.cause}") from None
         if drawn is None:
             raise Usage(f"{self.item.name} launches no kernel, so there is nothing to draw")
         return drawn
@@ -215,37 +222,38 @@ class _Grading:
                 runner.close()
 
     def _capability(self) -> Complaint | None:
+        if self._copied.unusable:
+            return Complaint(Verdict.COMPILE_ERROR, self._copied.unusable, str(self.subject.submission))
         if reason := packages.lacking(self.item.lane):
             return Complaint(Verdict.UNAVAILABLE, reason)
         needed = max(self.exercise.requires or OLDEST, OLDEST)
         found = torch.cuda.get_device_capability() if self.device == "cuda" else PTX_MACHINE
         if found >= needed:
             return None
-        machine = "this GPU" if self.device == "cuda" else "the PTX machine"
-        reason = f"needs sm_{needed[0]}{needed[1]}, {machine} has sm_{found[0]}{found[1]}; not run"
-        return Complaint(Verdict.UNAVAILABLE, reason)
+        has = f"{'this GPU' if self.device == 'cuda' else 'the PTX machine'} has sm_{found[0]}{found[1]}"
+        return Complaint(Verdict.UNAVAILABLE, f"needs sm_{needed[0]}{needed[1]}, {has}; not run")
 
     def _traffic(self, graded: Sequence[Graded]) -> tuple[tuple[LineTraffic, ...], Complaint | None]:
-        """The largest case's counters, and the first limit that they break."""
-        if self.device == "cuda":
-            if self._beside is None:
-                return (), None
+        """The largest case's counters, and the first limit that a case breaks; the largest comes first."""
+        if self._beside is not None:
             self.progress("counting traffic on the PTX machine")
             lines, complaint = self._beside.counted()
             if complaint is not None:
                 return (), self.subject.placed(complaint)
-            case = self._largest
+            counted = [(self._largest, lines)]
         else:
-            largest = max(graded, key=lambda g: self.exercise.bytes_moved(**g.result.case))
-            lines, case = largest.evidence.traffic if largest.evidence else (), largest.result.case
-        compulsory = self.exercise.bytes_moved(**case)
-        complaint = traffic.traffic_complaint(lines, self.exercise.traffic, compulsory, case)
-        if complaint is not None and self.device == "cpu":
-            # what a first call tries out, as autotuning does, is no cost
-            again = self._cases.one(self._runner, case, _ONCE_MORE, explain=False).evidence
-            lines = again.traffic if again is not None and again.traffic else lines
-            complaint = traffic.traffic_complaint(lines, self.exercise.traffic, compulsory, case)
-        return lines, self.subject.placed(complaint)
+            counted = sorted(((g.result.case, g.traffic) for g in graded), key=lambda one: one[0] is not self._largest)
+        shown: tuple[LineTraffic, ...] = ()
+        for case, lines in counted:
+            complaint = traffic.complaint(self.exercise, case, lines)
+            if complaint is not None and self.device == "cpu":
+                # what a first call tries out, as autotuning does, is no cost
+                lines = self._cases.one(self._runner, case, _ONCE_MORE, explain=False).traffic or lines
+                complaint = traffic.complaint(self.exercise, case, lines)
+            shown = shown or lines
+            if complaint is not None:
+                return lines, self.subject.placed(complaint)
+        return shown, None
 
     def _profile(self) -> Complaint | None:
         """Which kernels the GPU ran."""
@@ -256,9 +264,8 @@ class _Grading:
             return stopped.complaint
 
     def _measurement(self, bench: bool) -> tuple[Measurement | None, Complaint | None]:
+        reference, conduct = self.item.files("solutions"), self._kind.conduct
         try:
-            reference = self.item.files("solutions")
-            conduct = self._kind.conduct
             return measure.measure(
                 self.exercise, self._runner, conduct, self.seed, self.progress, bench, reference=reference
             )
@@ -283,14 +290,3 @@ def device_name(device: str) -> str:
     if device == "cuda":
         return torch.cuda.get_device_name()
     return f"PTX machine on {platform.machine()}, no GPU"
-
-
-def versions() -> dict[str, str]:
-    """Of Python and of the packages that a verdict may depend on; those that are installed."""
-    found = {"python": platform.python_version()}
-    for package in ("kernelpath", "torch", "triton", "cuda-bindings", "nvidia-cuda-nvrtc", "nvidia-cutlass-dsl"):
-        try:
-            found[package] = metadata.version(package)
-        except metadata.PackageNotFoundError:
-            continue
-    return found

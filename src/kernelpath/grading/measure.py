@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from kernelpath.course.problem import arguments
 from kernelpath.course.spec import Exercise
 from kernelpath.grading import roofline, timing
 from kernelpath.grading.contest import Asker, Conduct, Contest
@@ -94,5 +95,6 @@ def not_measured(exercise: Exercise, measured: Measurement | None, verdict: Verd
     if not verdict.passed or exercise.baseline is None:
         return ()
     if measured is None:
-        return ("speed: no GPU was used",)
+        limits = (f"{arguments(case)}: too long for the PTX machine, no GPU was used" for case in exercise.gpu_limits)
+        return (*limits, "speed: no GPU was used")
     return () if measured.of_reference else ("the third star: there is no reference kernel in solutions/",)

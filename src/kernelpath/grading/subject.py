@@ -8,6 +8,7 @@ from pathlib import Path
 from kernelpath.course import stubs
 from kernelpath.course.registry import Item
 from kernelpath.course.spec import Exercise
+from kernelpath.files import source_text
 from kernelpath.grading.workers import OneDevice, Workers
 from kernelpath.verdict import Complaint, Verdict
 
@@ -36,7 +37,7 @@ class Subject:
     def empty_kernel(self) -> Complaint | None:
         """A launch of a kernel that is still the stub's."""
         source = self.submission.with_suffix(".cu")
-        line = stubs.empty_kernel(source.read_text(encoding="utf-8")) if source.is_file() else 0
+        line = stubs.empty_kernel(source_text(source)) if source.is_file() else 0
         if not line:
             return None
         return Complaint(Verdict.NOT_STARTED, "the kernel is launched, but writes nothing yet", str(source), line)

@@ -5,13 +5,21 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from kernelpath.course.problem import Case, arguments
-from kernelpath.course.spec import Traffic
+from kernelpath.course.spec import Exercise, Traffic
 from kernelpath.simt.counters import AccessCounters
-from kernelpath.simt.layout import Access
+from kernelpath.simt.layout import SECTOR, Access
 from kernelpath.verdict import Complaint, LineTraffic, Verdict
 
 NEGLIGIBLE = 0.02
 """The share of a kernel's sectors that may be moved in vain: by the tail that fills no vector, or a short table."""
+
+SPARE = 32
+"""Sectors, or wavefronts, that any case may spend on its edges."""
+
+EDGE = 1.5
+"""How many times the bytes that the largest case may move another one may: what is read once there may be read again.
+
+Each request may move a sector besides, that its first and its last lane share with others."""
 
 _ACCESSES = {Access.LOAD: "load from", Access.STORE: "store to", Access.ATOMIC: "atomic on"}
 
@@ -29,9 +37,18 @@ def line_traffic(counted: Iterable[tuple[str, AccessCounters]]) -> tuple[LineTra
             ideal_sectors=0 if one.shared else one.least_sectors,
             wavefronts=one.wavefronts,
             ideal_wavefronts=one.least_wavefronts,
+            scattered=one.scattered,
         )
         for file, one in counted
     )
+
+
+def complaint(exercise: Exercise, case: Case, lines: Sequence[LineTraffic]) -> Complaint | None:
+    """The first limit that a case breaks. On the largest they hold as declared, on the others with room for edges."""
+    compulsory = exercise.bytes_moved(**case)
+    if case is exercise.largest:
+        return traffic_complaint(lines, exercise.traffic, compulsory, case)
+    return edge_complaint(lines, exercise.traffic, compulsory if case not in exercise.limits else None, case)
 
 
 def traffic_complaint(lines: Sequence[LineTraffic], limits: Traffic, compulsory: int, case: Case) -> Complaint | None:
@@ -44,17 +61,61 @@ def traffic_complaint(lines: Sequence[LineTraffic], limits: Traffic, compulsory:
         if sum(line.sectors - line.ideal_sectors for line in scattered) > NEGLIGIBLE * sectors:
             worst = max(scattered, key=lambda line: line.sectors - line.ideal_sectors)
             return _traffic(worst, f"{worst.place}: {worst.cost}")
-    if limits.bank_conflicts is not None:
-        worst = max(lines, key=lambda line: line.bank_conflicts_per_request)
-        if worst.bank_conflicts_per_request > limits.bank_conflicts:
-            return _traffic(worst, f"{worst.place}: {worst.cost}")
-    if limits.bytes is not None and 32 * sectors > limits.bytes * compulsory:
-        worst = max(lines, key=lambda line: line.sectors)
-        allowed = f"at most {int(limits.bytes * compulsory):,} are allowed"
-        ideal = f"{compulsory:,} would do if nothing were moved twice"
-        found = f"at {arguments(case)}: {32 * sectors:,} bytes moved, {allowed} ({ideal})"
-        return _traffic(worst, f"{found}; most in {worst.place}")
+        if found := _scattered(lines, case):
+            return found
+    if limits.bank_conflicts is not None and (found := _conflicts(lines, limits.bank_conflicts)):
+        return found
+    if limits.bytes is not None:
+        return _bytes(lines, limits.bytes * compulsory, compulsory, case)
     return None
+
+
+def edge_complaint(
+    lines: Sequence[LineTraffic], limits: Traffic, compulsory: int | None, case: Case
+) -> Complaint | None:
+    """As `traffic_complaint` for a case that may be all edge: small, of odd sizes, not aligned, or a row too long.
+
+    Each request for shared memory may take a wavefront more, as two elements of 2 bytes in one word do.
+    compulsory: None where bytes are not limited.
+    """
+    if limits.edges is None:
+        return None
+    if limits.sectors is not None and (found := _scattered(lines, case, limits.edges)):
+        return found
+    if limits.bank_conflicts is not None and (found := _conflicts(lines, limits.bank_conflicts + 1, SPARE)):
+        return found
+    if limits.bytes is not None and compulsory is not None:
+        requests = sum(line.requests for line in lines if line.sectors)
+        return _bytes(lines, EDGE * limits.bytes * compulsory + SECTOR * (requests + SPARE), compulsory, case)
+    return None
+
+
+def _scattered(lines: Sequence[LineTraffic], case: Case, share: float = NEGLIGIBLE) -> Complaint | None:
+    """Single requests count, and the kernel as a whole: good accesses of the same line make up for none."""
+    scattered = sum(line.scattered for line in lines)
+    if scattered <= SPARE + share * sum(line.sectors for line in lines):
+        return None
+    worst = max(lines, key=lambda line: line.scattered)
+    saved = f"{worst.scattered:,} of its {worst.sectors:,} sectors are there because requests are scattered"
+    return _traffic(worst, f"at {arguments(case)}: {worst.place}: {saved}; on average {worst.cost}")
+
+
+def _conflicts(lines: Sequence[LineTraffic], limit: float, spare: int = 0) -> Complaint | None:
+    over = {line: line.wavefronts - line.ideal_wavefronts - limit * line.requests for line in lines}
+    broken = [line for line, beyond in over.items() if beyond > spare]
+    if not broken:
+        return None
+    worst = max(broken, key=lambda line: line.bank_conflicts_per_request)
+    return _traffic(worst, f"{worst.place}: {worst.cost}")
+
+
+def _bytes(lines: Sequence[LineTraffic], allowed: float, compulsory: int, case: Case) -> Complaint | None:
+    moved = SECTOR * sum(line.sectors for line in lines)
+    if moved <= allowed:
+        return None
+    worst = max(lines, key=lambda line: line.sectors)
+    told = f"at most {int(allowed):,} are allowed ({compulsory:,} would do if nothing were moved twice)"
+    return _traffic(worst, f"at {arguments(case)}: {moved:,} bytes moved, {told}; most in {worst.place}")
 
 
 def _traffic(line: LineTraffic, cause: str) -> Complaint:

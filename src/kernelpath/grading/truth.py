@@ -5,14 +5,19 @@ from __future__ import annotations
 import hashlib
 import math
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 
+from kernelpath.course.inputs import PLAIN, Variety, misalignments, serves_vectors
+from kernelpath.course.inputs import draw_inputs as draw_inputs
 from kernelpath.course.problem import Case
 from kernelpath.course.spec import Exercise
 from kernelpath.work import tensors
+
+SMALL = 0.25
+"""The share of the largest case's bytes up to which a case is run a third time."""
 
 
 def derive(seed: int, *path: object) -> int:
@@ -25,24 +30,40 @@ def drawn_cases(exercise: Exercise, seed: int) -> list[Case]:
     if not exercise.vary:
         return []
     rng = random.Random(derive(seed, "sizes"))
-    case = dict(max(exercise.cases, key=lambda case: exercise.bytes_moved(**case)))
+    case = dict(exercise.largest)
     for name in exercise.vary:
         case[name] = rng.randint(max(1, case[name] // 2), case[name])
     return [case]
 
 
-def draw_inputs(exercise: Exercise, case: Case, seed: int, device: str) -> tuple[Any, ...]:
-    """The case's arguments. The same seed and device give the same bits in grader and worker."""
-    return exercise.inputs(torch.Generator(device).manual_seed(seed), **case)
+def placements(exercise: Exercise, drawn: Sequence[Sequence[Any]]) -> list[tuple[int, Variety]]:
+    """Which cases are run a third time, and which of their tensors are misaligned there: each alone, and all of them.
+
+    They are the small ones: what is kept from a call and must not be shows at any size that comes again. The largest of
+    them that 16-byte accesses can serve is run with every tensor misaligned in turn.
+    drawn: the inputs of each case, of those that are declared first.
+    """
+    sizes = [exercise.bytes_moved(**case) for case in exercise.cases]
+    small = [index for index, size in enumerate(sizes) if size <= SMALL * max(sizes)]
+    small.sort(key=lambda index: -sizes[index])
+    varieties = misalignments(exercise, drawn[0]) or [PLAIN]
+    runs = [(index, varieties[position % len(varieties)]) for position, index in enumerate(small)]
+    served = next((index for index in small if serves_vectors(drawn[index])), None)
+    return runs + [(served, one) for one in varieties if served is not None and (served, one) not in runs]
 
 
 def expected_outputs(exercise: Exercise, inputs: Sequence[Any]) -> list[torch.Tensor]:
     """The reference's outputs for these inputs; on the CPU where the GPU's memory does not hold them."""
     try:
-        truth = exercise.reference(*inputs)
+        return outputs_of(exercise.reference, inputs)
     except torch.OutOfMemoryError:
         torch.cuda.empty_cache()
-        truth = exercise.reference(*(value.cpu() if isinstance(value, torch.Tensor) else value for value in inputs))
+        held = [value.cpu() if isinstance(value, torch.Tensor) else value for value in inputs]
+        return outputs_of(exercise.reference, held)
+
+
+def outputs_of(reference: Callable[..., Any], inputs: Sequence[Any]) -> list[torch.Tensor]:
+    truth = reference(*inputs)
     return list(truth) if isinstance(truth, tuple) else [truth]
 
 

@@ -12,22 +12,31 @@ from kernelpath.device import gpu
 from kernelpath.grading.kinds import kind_of
 from kernelpath.work.host import Machines, Worker
 from kernelpath.work.runner import Runner
-from kernelpath.work.workspace import Workspace
+from kernelpath.work.workspace import Copied, Workspace
 
-READY = {"triton": "kernelpath.lanes.triton_ready", "cute": "kernelpath.lanes.cute"}
+READY = {"cuda": "kernelpath.lanes.cuda", "triton": "kernelpath.lanes.triton_ready", "cute": "kernelpath.lanes.cute"}
 """What takes long to import, by lane."""
 
 OneDevice = Literal["cpu", "cuda"]
 
 
 class Workers:
-    """Of one submission. device: where it is graded. hidden: folders that it must not use, besides solutions/."""
+    """Of one submission. device: where it is graded. hidden: folders that it must not use, besides solutions/.
+
+    keep: leave what compilers made for the next grading of the same file.
+    """
 
     def __init__(
-        self, item: Item, exercise: Exercise, submission: Path, device: OneDevice, hidden: Sequence[Path]
+        self,
+        item: Item,
+        exercise: Exercise,
+        submission: Path,
+        device: OneDevice,
+        hidden: Sequence[Path],
+        keep: bool,
     ) -> None:
         self._item, self._exercise, self._submission = item, exercise, submission
-        self._device, self._hidden = device, hidden
+        self._device, self._hidden, self._keep = device, hidden, keep
         self._workspace = Workspace(submission)
         self._machines = Machines()
         self._waiting: list[Worker] = []
@@ -35,7 +44,12 @@ class Workers:
     def runner(self, device: OneDevice) -> Runner:
         """The submission, to be loaded on that device."""
         machines = self._machines if kind_of(self._exercise, device).on_machine else None
-        return Runner(lambda: self._take(device), self._copy, self._hidden, machines)
+        return Runner(lambda: self._take(device), self._copied.file, self._hidden, machines)
+
+    def copy(self) -> Copied:
+        """The submission as it is graded from now on. Of the reference kernels each is alone."""
+        self._copied = self._workspace.copy(alone=self._submission.is_relative_to(self._item.root / "solutions"))
+        return self._copied
 
     def prepare(self) -> None:
         """Start as many workers as a grading takes, so that it finds them ready."""
@@ -48,19 +62,15 @@ class Workers:
         for worker in self._waiting:
             worker.close()
         self._machines.drop()
-        self._workspace.clean()
+        self._workspace.clean(self._keep)
 
     def _take(self, device: OneDevice) -> Worker:
         """A worker without a submission: one that waits, where it was started for this device."""
         return self._waiting.pop(0) if device == self._device and self._waiting else self._started(device)
 
     def _started(self, device: OneDevice) -> Worker:
-        worker = Worker(needs=READY.get(self._item.lane, ""))
+        worker = Worker(self._workspace, READY.get(self._item.lane, ""))
         machine = self._machines.take() if kind_of(self._exercise, device).on_machine else None
         beside = gpu.properties() if (device, self._device) == ("cpu", "cuda") else None
-        worker.start(str(self._item.root), self._item.stem, device, machine, self._workspace, beside)
+        worker.start(str(self._item.root), self._item.stem, device, machine, beside)
         return worker
-
-    def _copy(self) -> Path:
-        """The submission as it is graded. Of the reference kernels each is alone."""
-        return self._workspace.copy(alone=self._submission.is_relative_to(self._item.root / "solutions"))

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 from kernelpath import lanes
 from kernelpath.device import api
 from kernelpath.device.api import Ran
-from kernelpath.files import read_source
+from kernelpath.files import source_text
 from kernelpath.lanes.arguments import C_TYPES, Dim3, Value, checked, configuration, is_tensor
 from kernelpath.lanes.declarations import Parameter, base_name, declared_parameters, ptx_types
 from kernelpath.lanes.nvrtc import Binary, CompileError, KernelNotFound, compile_kernel, device_architecture
@@ -54,7 +54,7 @@ def kernel(path: str | os.PathLike[str], name: str, options: tuple[str, ...] = (
 @cache
 def _kernel(file: str, changed_ns: int, name: str, options: tuple[str, ...]) -> Kernel:
     path = Path(file).resolve()
-    return Kernel(str(path), read_source(path), name, options)
+    return Kernel(str(path), source_text(path), name, options)
 
 
 class Kernel:

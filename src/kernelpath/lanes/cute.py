@@ -21,6 +21,7 @@ import struct
 import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, get_origin
 
 import cutlass
@@ -30,6 +31,7 @@ from cutlass.base_dsl.typing import Constexpr
 from cutlass.cute.runtime import make_fake_tensor
 
 from kernelpath import lanes
+from kernelpath.lanes.cute_cache import cached_passes
 from kernelpath.lanes.cute_host import Argument, CpuHost, GpuHost, Host, Packed
 
 DTYPES = {
@@ -165,7 +167,7 @@ def _compile(host: Callable[..., None], kinds: Sequence[Kind], arch: str) -> Any
     with tempfile.TemporaryDirectory() as folder:
         options = f"--gpu-arch {arch} --generate-line-info --keep-ptx --dump-dir {folder}"
         try:
-            with lanes.compiling():
+            with lanes.compiling(), cached_passes(Path(folder)):
                 return dsl.compile(host, *map(_placeholder, kinds), options=options)
         except NotImplementedError:  # a stub's
             raise

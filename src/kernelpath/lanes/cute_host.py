@@ -74,7 +74,7 @@ class Host(ABC):
         self._arguments: Mapping[str, Argument] = {}  # of the call in progress
         self._error: BaseException | None = None
         self._callbacks = self._redirected()  # kept, because the engine holds only their addresses
-        self._engine = ExecutionEngine(compiled.ir_module, opt_level=2, shared_libs=[_runtime_library()])
+        self._engine = ExecutionEngine(compiled.ir_module, opt_level=0, shared_libs=[_runtime_library()])
         for name, callback in self._callbacks.items():
             self._engine.raw_register_runtime(name, ctypes.cast(callback, ctypes.c_void_p))
         self._code = self._engine.lookup(compiled.function_name)  # type: ignore[no-untyped-call]

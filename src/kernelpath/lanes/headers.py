@@ -69,8 +69,31 @@ _BUILT_IN = """
 """
 """Headers that add nothing: what kernels use of them is built in or in BEFORE. The last two lines are the host's."""
 
+_FLOAT = """
+#define FLT_DIG 6
+#define FLT_EPSILON 1.19209290e-7f
+#define FLT_MANT_DIG 24
+#define FLT_MAX 3.40282347e+38f
+#define FLT_MIN 1.17549435e-38f
+#define DBL_DIG 15
+#define DBL_EPSILON 2.2204460492503131e-16
+#define DBL_MANT_DIG 53
+#define DBL_MAX 1.7976931348623157e+308
+#define DBL_MIN 2.2250738585072014e-308
+"""
+
+_ALGORITHM = """
+#if __has_include(<cuda/std/algorithm>)
+#include <cuda/std/algorithm>
+#else  // that of CUDA 13.0 has it by another name
+#include <cuda/std/__algorithm_>
+#include <cuda/std/utility>
+#endif
+namespace std { using namespace cuda::std; }
+"""
+
 _STANDARD = """
-    algorithm array bit cfloat climits complex concepts cstddef cstdint functional initializer_list iterator limits
+    array bit climits complex concepts cstddef cstdint functional initializer_list iterator limits
     numeric optional ratio span tuple type_traits utility variant
 """
 """Headers of C++ that libcu++ has."""
@@ -98,7 +121,9 @@ def _given() -> Iterator[tuple[str, str]]:
     for name in _STANDARD.split():
         yield name, f"#include <cuda/std/{name}>\nnamespace std {{ using namespace cuda::std; }}\n"
     yield "cuda.h", _DRIVER
-    yield "float.h", "#include <cuda/std/cfloat>\n"
+    yield "algorithm", _ALGORITHM
+    yield "cfloat", _FLOAT
+    yield "float.h", _FLOAT
     yield "stddef.h", "#include <cuda/std/cstddef>\n"
     yield "cub/cub.cuh", "".join(f"#include <cub/{name}.cuh>\n" for name in _CUB.split())
 
@@ -137,11 +162,18 @@ _SENTENCES = {
 }
 
 
-def explained(log: str) -> str:
-    """A compiler's log, in our words where it says no more than that a .cu of the course holds kernels alone."""
+def explained(log: str, file: str) -> str:
+    """A compiler's log, in our words where it says no more than that a .cu of the course holds kernels alone.
+
+    Where the first error is in a header, the line of `file` that made it be compiled is told before.
+    """
     for said, sentence in _SENTENCES.items():
         log = re.sub(rf"(?<=error: ){said}", sentence, log)
-    return log
+    first = re.search(r"^(\S.*?)\(\d+\): (?:catastrophic )?error: (.*)", log, flags=re.MULTILINE)
+    made = re.search(rf" at line (\d+) of {re.escape(file)}$", log, flags=re.MULTILINE)
+    if first is None or made is None or first[1] == file:
+        return log
+    return f"{file}({made[1]}): error: {first[2]} (in {Path(first[1]).name})\n{log}"
 
 
 def only_constexpr(source: str, log: str) -> bool:

@@ -72,7 +72,7 @@ def _compile(source: str, file: str, name: str, flags: tuple[str, ...]) -> Binar
             log = _text(program, nvrtc.nvrtcGetProgramLogSize, nvrtc.nvrtcGetProgramLog).decode(errors="replace")
             if _DEFAULT_DEVICE not in flags and headers.only_constexpr(source, log):
                 return _compile(source, file, name, (*flags, _DEFAULT_DEVICE))
-            raise _failure(source, file, name, headers.explained(log.strip("\0\n ")))
+            raise _failure(source, file, name, headers.explained(log.strip("\0\n "), file))
         return Binary(
             mangled=_call(nvrtc.nvrtcGetLoweredName, program, name.encode()).decode(),
             ptx=_text(program, nvrtc.nvrtcGetPTXSize, nvrtc.nvrtcGetPTX).decode().strip("\0"),

@@ -19,6 +19,7 @@ from typing import Any
 from kernelpath import lanes
 from kernelpath.device import api, gpu
 from kernelpath.lanes import tuning
+from kernelpath.lanes.cubin import resources
 
 ARCHITECTURE = 80
 
@@ -35,6 +36,7 @@ def activate(device: str, interpreter: bool = False) -> None:
     """
     warnings.formatwarning = _without_source
     if not interpreter:
+        os.environ.pop("TRITON_INTERPRET", None)
         _tell_compiling()
         tuning.watch()
     if device == "cuda":
@@ -189,8 +191,9 @@ class _Driver:
         }
 
     def load_binary(self, name: str, binary: bytes, shared: int, device: int) -> tuple[None, None, int, int, int]:
-        """Module, function, registers, spills and the most threads of a block; the first two are never used."""
-        return None, None, 0, 0, 1024
+        """Module, function, registers, spilled registers and the most threads of a block; the first two are unused."""
+        taken = resources(binary)
+        return None, None, taken.registers, taken.local_bytes // 4, 1024
 
     def unload_module(self, module: None) -> None:
         pass
@@ -234,7 +237,7 @@ class _Launcher:
             self.module.compile(kernel.name)
         ran = self.module.launch(
             kernel.name,
-            grid=(x, y, z),
+            grid=(int(x), int(y), int(z)),  # they may be NumPy's
             block=(*(kernel.reqntid or (32 * self.metadata.num_warps,)), 1, 1)[:3],
             shared=self.metadata.shared,
             arguments=args,

@@ -14,12 +14,14 @@ import os
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 
 import torch
 
 import kernelpath
+from kernelpath import words
 from kernelpath.course.registry import Item
 from kernelpath.device import gpu
 from kernelpath.grading import grade
@@ -28,6 +30,7 @@ from kernelpath.school.gradebook import UNFINISHED, Grade
 from kernelpath.school.handed_in import Entry, entries
 from kernelpath.verdict import Report, Verdict
 from kernelpath.work import forkserver
+from kernelpath.work.workspace import sources_beside
 
 _CHUNK = 1 << 20
 _SAVE_SECONDS = 30.0
@@ -47,7 +50,7 @@ def grade_class(
 
     seed: the same for all, so that all get the same sizes and inputs. jobs: how many at a time; one on each GPU, where
     they would disturb each other's time, else one for each processor. tell: called after each, with how many are done.
-    Raises grade.Usage and spec.DeclarationError.
+    Raises grade.Usage, spec.DeclarationError, and OSError where the results cannot be written.
     """
     where = grade.resolve_device(device)
     most = {item.stem: _most_stars(item, where) for item in items}
@@ -56,7 +59,7 @@ def grade_class(
     known = gradebook.read(out)
     keys = {entry: _key(entry, where, seed) for entry in found}
     done = {entry: known[key] for entry, key in keys.items() if key in known}
-    pool = _one_a_gpu(jobs) if where == "cuda" else ThreadPoolExecutor(jobs or os.cpu_count())
+    pool = _one_a_gpu(jobs) if where == "cuda" else _beside_each_other(jobs or os.cpu_count() or 1)
     todo = [entry for entry in found if entry not in done]
     waiting = {pool.submit(_grade, entry, keys[entry], where, seed, (folder, out)): entry for entry in todo}
     saved = time.monotonic()
@@ -65,12 +68,24 @@ def grade_class(
             done[waiting[future]] = future.result()
             tell(future.result(), len(done), len(found))
             if time.monotonic() > saved + _SAVE_SECONDS:
-                gradebook.write(out, [done[entry] for entry in found if entry in done], most)
+                with suppress(OSError):  # a full disk; the last time it is said
+                    gradebook.write(out, [done[entry] for entry in found if entry in done], most)
                 saved = time.monotonic()
     finally:
         pool.shutdown(cancel_futures=True)
         gradebook.write(out, [done[entry] for entry in found if entry in done], most)
     return [done[entry] for entry in found]
+
+
+def _beside_each_other(jobs: int) -> ThreadPoolExecutor:
+    """Threads that have their share of the processors: more of torch's own would wait for each other, and spin."""
+    share = max(1, (os.cpu_count() or 1) // jobs)
+
+    def take() -> None:
+        torch.set_num_threads(share)
+        forkserver.set_environment(OMP_NUM_THREADS=str(share))
+
+    return ThreadPoolExecutor(jobs, initializer=take)
 
 
 def _one_a_gpu(jobs: int | None) -> ThreadPoolExecutor:
@@ -92,27 +107,32 @@ def _most_stars(item: Item, device: str) -> int:
 
 
 def _grade(entry: Entry, key: str, device: grade.Device, seed: int, hidden: Sequence[Path]) -> Grade:
+    learner, stem = entry.learner, entry.item.stem
     if entry.file is None:
-        return Grade(entry.learner, entry.item.stem, key, None)
+        unusable = _without_grading(entry, seed, Verdict.COMPILE_ERROR, entry.unusable) if entry.unusable else None
+        return Grade(learner, stem, key, unusable)
     try:
-        with grade.Session(entry.item, entry.file, device=device, hidden=hidden) as check:
-            return Grade(entry.learner, entry.item.stem, key, check(seed=seed))
+        with grade.Session(entry.item, entry.file, device=device, hidden=hidden, keep=False) as check:
+            return Grade(learner, stem, key, check(seed=seed))
     except (grade.Usage, OSError) as error:
-        return Grade(entry.learner, entry.item.stem, UNFINISHED, _ungraded(entry, seed, str(error)))
+        cause = str(error)
+    except Exception as error:  # whatever one learner's file brings about, the others are graded
+        cause = f"the grader failed: {type(error).__name__}: {error}"
+    return Grade(learner, stem, UNFINISHED, _without_grading(entry, seed, Verdict.UNAVAILABLE, cause))
 
 
-def _ungraded(entry: Entry, seed: int, cause: str) -> Report:
-    """What stands in the place of a report where grading itself failed."""
+def _without_grading(entry: Entry, seed: int, verdict: Verdict, cause: str) -> Report:
+    """What stands in the place of a report where nothing was run."""
     item = entry.item
-    return Report(item.stem, item.title, str(entry.file), "", seed, Verdict.UNAVAILABLE, cause)
+    return Report(item.stem, item.title, str(entry.file or ""), "", seed, verdict, words.shown(cause))
 
 
 def _key(entry: Entry, device: str, seed: int) -> str:
     """Changes with learner, submission, declaration, reference kernel, grader, versions, device and seed."""
-    told = (entry.learner, device, seed, sorted(grade.versions().items()), _grader())
+    told = (entry.learner, entry.unusable, device, seed, sorted(grade.versions().items()), _grader())
     digest = hashlib.sha256(repr(told).encode())
-    submitted = (entry.file, entry.file.with_suffix(".cu")) if entry.file else ()
     try:
+        submitted = (entry.file, *sources_beside(entry.file)) if entry.file else ()
         for path in filter(Path.is_file, (entry.item.declaration, *entry.item.files("solutions"), *submitted)):
             digest.update(path.name.encode() + b"\0")
             with path.open("rb") as file:

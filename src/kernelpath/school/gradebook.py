@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import csv
+import hashlib
 import io
 import json
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from kernelpath import words
 from kernelpath.files import write_atomically
 from kernelpath.verdict import Report, ValidationError, decode, encode
 
@@ -34,6 +37,13 @@ class _Saved:
     grades: tuple[Grade, ...]
 
 
+_BEGINS_A_FORMULA = ("=", "+", "-", "@", "\uff1d", "\uff0b", "\uff0d", "\uff20")
+_MOST_BYTES = 200
+"""Of a file's name, without its suffixes: a folder's name may be as long as the system allows."""
+
+_PLACE = ("file", "line", "seed", "device", "sha256")
+
+
 def read(folder: Path) -> dict[str, Grade]:
     """The grades of an earlier run by their key; none where there are none, or another version saved them."""
     try:
@@ -50,30 +60,42 @@ def write(folder: Path, grades: Sequence[Grade], most: Mapping[str, int]) -> Non
     (folder / "gradescope").mkdir(exist_ok=True)
     for learner in dict.fromkeys(graded.learner for graded in grades):
         own = [graded for graded in grades if graded.learner == learner]
-        write_atomically(folder / "gradescope" / f"{learner}.json", json.dumps(gradescope(own, most), indent=1) + "\n")
+        text = json.dumps(gradescope(own, most), indent=1) + "\n"
+        write_atomically(folder / "gradescope" / f"{_file_name(learner)}.json", text)
+
+
+def _file_name(learner: str) -> str:
+    raw = os.fsencode(learner)
+    if len(raw) <= _MOST_BYTES:
+        return learner
+    return os.fsdecode(raw[:_MOST_BYTES]) + "-" + hashlib.sha256(raw).hexdigest()[:8]
 
 
 def _csv(grades: Sequence[Grade]) -> str:
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(("learner", "exercise", "verdict", "stars", "speedup", "cause", "file", "line", "seed", "device"))
+    writer.writerow(("learner", "exercise", "verdict", "stars", "speedup", "cause", *_PLACE))
     writer.writerows(map(_inert, _row(graded)) for graded in grades)
-    return text.getvalue().encode(errors="backslashreplace").decode()  # a folder's name need not be UTF-8
+    return text.getvalue()
 
 
 def _inert(cell: Any) -> Any:
-    """A cell that no spreadsheet takes for a formula: a learner names a folder, and has a say in a cause."""
-    return f"'{cell}" if isinstance(cell, str) and cell.startswith(("=", "+", "-", "@", "\t", "\r")) else cell
+    """A cell that no terminal and no spreadsheet obeys: a learner names a folder, and has a say in a cause."""
+    if not isinstance(cell, str):
+        return cell
+    text = words.escaped(cell)
+    return f"'{text}" if text.lstrip().startswith(_BEGINS_A_FORMULA) else text
 
 
 def _row(graded: Grade) -> tuple[Any, ...]:
     report = graded.report
     if report is None:
-        return (graded.learner, graded.exercise, "NOT_HANDED_IN", 0, "", "", "", "", "", "")
+        return (graded.learner, graded.exercise, "NOT_HANDED_IN", 0, *[""] * 7)
     speedup = f"{report.measurement.speedup.median:.3f}" if report.measurement else ""
     cause = " ".join(report.cause.split())
     told = (report.verdict.value, report.stars, speedup, cause, report.file, report.line or "")
-    return (graded.learner, graded.exercise, *told, report.seed, report.device)
+    digests = " ".join(f"{name}={digest}" for name, digest in report.graded.items())
+    return (graded.learner, graded.exercise, *told, report.seed, report.device, digests)
 
 
 def gradescope(grades: Sequence[Grade], most: Mapping[str, int]) -> dict[str, Any]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,20 +12,30 @@ from kernelpath.course import registry
 from kernelpath.course.registry import Item
 from kernelpath.grading.grade import Usage
 
+_DEEPEST = 16
+_MOST_ENTRIES = 100_000
+"""Of a learner's folder that are looked at."""
+
 
 @dataclass(frozen=True)
 class Entry:
-    """One learner's submission to one exercise. `file` is None where nothing was handed in."""
+    """One learner's submission to one exercise. `file` is None where nothing was handed in, or nothing that counts.
+
+    unusable: why a file that was handed in does not count.
+    """
 
     learner: str
     item: Item
     file: Path | None
+    unusable: str = ""
 
 
 def default_items(folder: Path) -> list[Item]:
     """The exercises that anybody in the class handed in."""
-    names = {path.name for path in folder.glob("*/**/*.py")}
-    return [item for item in registry.exercises() if item.solution.name in names]
+    items = registry.exercises()
+    wanted = {item.solution.name for item in items}
+    names = {path.name for learner in _learners(folder) for path in _named(learner, wanted)}
+    return [item for item in items if item.solution.name in names]
 
 
 def entries(folder: Path, items: Sequence[Item]) -> list[Entry]:
@@ -32,23 +44,46 @@ def entries(folder: Path, items: Sequence[Item]) -> list[Entry]:
     In a whole checkout that is the one below phases/. Links that leave the learner's folder are not followed.
     Raises Usage for a folder without learners.
     """
-    learners = sorted(path for path in folder.iterdir() if path.is_dir() and not path.name.startswith("."))
+    learners = _learners(folder)
     if not learners:
         raise Usage(f"{folder} holds no folders; give one that has a folder for each learner")
     return [entry for learner in learners for entry in _entries(learner, items)]
 
 
+def _learners(folder: Path) -> list[Path]:
+    return sorted(path for path in folder.iterdir() if path.is_dir() and not path.name.startswith("."))
+
+
 def _entries(learner: Path, items: Sequence[Item]) -> Iterator[Entry]:
-    wanted = {item.solution.name for item in items}
-    found = [path for path in learner.rglob("*.py") if path.name in wanted]
+    found = list(_named(learner, {item.solution.name for item in items}))
     for item in items:
         own = [path for path in found if path.name == item.solution.name]
-        yield Entry(learner.name, item, _handed_in(learner, item, own))
+        yield _entry(learner, item, sorted(own, key=lambda path: _precedence(path, learner, item)))
 
 
-def _handed_in(learner: Path, item: Item, found: Sequence[Path]) -> Path | None:
-    found = sorted(found, key=lambda path: _precedence(path, learner, item))
-    return next((path for path in found if _own(path, learner) and _own_if_any(path, learner)), None)
+def _named(learner: Path, wanted: set[str]) -> Iterator[Path]:
+    """All in a learner's folder that has a wanted name, whatever it is. No link to a folder is followed."""
+    left, looked = [(learner, 0)], 0
+    while left:
+        folder, depth = left.pop()
+        with contextlib.suppress(OSError), os.scandir(folder) as listed:
+            for entry in listed:
+                looked += 1
+                if looked > _MOST_ENTRIES:
+                    return
+                if entry.name in wanted:
+                    yield Path(entry.path)
+                elif entry.is_dir(follow_symlinks=False) and depth < _DEEPEST:
+                    left.append((Path(entry.path), depth + 1))
+
+
+def _entry(learner: Path, item: Item, found: Sequence[Path]) -> Entry:
+    """The first that counts; else the first, with the reason why it does not."""
+    reasons = [_left_out(path, learner) for path in found]
+    for path, reason in zip(found, reasons, strict=True):
+        if not reason:
+            return Entry(learner.name, item, path)
+    return Entry(learner.name, item, None, reasons[0] if reasons else "")
 
 
 def _precedence(path: Path, learner: Path, item: Item) -> tuple[bool, int, Path]:
@@ -57,11 +92,13 @@ def _precedence(path: Path, learner: Path, item: Item) -> tuple[bool, int, Path]
     return not place.match(f"phases/{item.stem}.py"), len(place.parts), place
 
 
-def _own(path: Path, learner: Path) -> bool:
-    return path.is_file() and path.resolve().is_relative_to(learner.resolve())
-
-
-def _own_if_any(path: Path, learner: Path) -> bool:
-    """Whether the kernel beside a Python file, where there is one, is the learner's own."""
-    kernel = path.with_suffix(".cu")
-    return not kernel.exists() or _own(kernel, learner)
+def _left_out(path: Path, learner: Path) -> str:
+    """Why a file, with the kernel beside it, is not the learner's own; nothing if it is."""
+    for one in (path, path.with_suffix(".cu")):
+        if one.is_symlink() and not one.exists():
+            return f"{one.name} is a link to nothing"
+        if one.exists() and not one.resolve().is_relative_to(learner.resolve()):
+            return f"{one.name} is a link out of the learner's folder"
+        if one.exists() and not one.is_file():
+            return f"{one.name} is not a regular file"
+    return ""

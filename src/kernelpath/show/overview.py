@@ -88,7 +88,7 @@ def bar(console: Console) -> Iterator[Callable[[Grade, int, int], None]]:
         task = shown.add_task("grading", total=None)
 
         def tell(graded: Grade, done: int, of: int) -> None:
-            shown.update(task, description=graded.learner, completed=done, total=of)
+            shown.update(task, description=words.escaped(graded.learner), completed=done, total=of)
 
         yield tell
 

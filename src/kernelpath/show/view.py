@@ -12,6 +12,7 @@ from rich.text import Text
 
 from kernelpath import words
 from kernelpath.course.registry import Item
+from kernelpath.files import source_text
 from kernelpath.verdict import WASTE, LineTraffic, Measurement, Report, Verdict
 
 if TYPE_CHECKING:
@@ -50,7 +51,7 @@ def report(console: Console, item: Item, graded: Report, *, explain: str = "", n
 
 def step(console: Console, text: str) -> None:
     """Print the one next step."""
-    console.print(Text.assemble("\n", ("next: ", "bold cyan"), text), soft_wrap=True)
+    console.print(Text.assemble("\n", ("next: ", "bold cyan"), words.shown(text)), soft_wrap=True)
 
 
 def findings(console: Console, found: Sequence[Finding]) -> None:
@@ -86,7 +87,7 @@ def _source(path: Path, root: Path) -> Text:
 
     highlighter = Syntax("", "c++" if path.suffix == ".cu" else "python", theme="ansi_light")
     title = (f"--- {words.path(path, root)}\n", "bold")
-    return Text.assemble(title, highlighter.highlight(path.read_text(encoding="utf-8")))
+    return Text.assemble(title, highlighter.highlight(source_text(path)))
 
 
 def _header(item: Item, graded: Report) -> Text:
@@ -164,7 +165,7 @@ def _ending(graded: Report, most: int) -> RenderableType:
 
 def _blamed(graded: Report, root: Path) -> Text:
     """The place in the source and its line."""
-    where = f"  --> {words.path(graded.file, root)}" + (f":{graded.line}" if graded.line else "")
+    where = f"  --> {words.shown(words.path(graded.file, root))}" + (f":{graded.line}" if graded.line else "")
     return Text.assemble((where, "cyan"), _source_line(graded, root))
 
 
@@ -173,4 +174,4 @@ def _source_line(graded: Report, root: Path) -> str:
         text = (root / graded.file).read_text(encoding="utf-8", errors="replace").splitlines()[graded.line - 1]
     except (OSError, IndexError):
         return ""
-    return f"\n{graded.line:5d} | {text}" if graded.line > 0 else ""
+    return f"\n{graded.line:5d} | {words.shown(text)}" if graded.line > 0 else ""

@@ -32,9 +32,11 @@ from kernelpath.simt.compiler import warm_up
 from kernelpath.simt.counters import AccessSample, LineCounters
 from kernelpath.simt.errors import Fault, FaultKind, TimedOut, Unsupported
 from kernelpath.simt.machine import Kernel, Launch, Module, Param, load
+from kernelpath.simt.run.arrays import FAR, zeroed
 from kernelpath.simt.run.buffers import Buffer, Memory
 
 __all__ = [
+    "FAR",
     "AccessSample",
     "Buffer",
     "Fault",
@@ -49,4 +51,5 @@ __all__ = [
     "Unsupported",
     "load",
     "warm_up",
+    "zeroed",
 ]

@@ -66,9 +66,20 @@ class LineCounters:
         return self.active_lanes / self.warp_instructions if self.warp_instructions else 0.0
 
     def add_accesses(
-        self, access: Access, size: int, requests: int, lanes: int, sectors: int, wavefronts: int, least: int
+        self,
+        access: Access,
+        size: int,
+        requests: int,
+        lanes: int,
+        sectors: int,
+        wavefronts: int,
+        least: int,
+        scattered: int,
     ) -> None:
-        """Add the counters of one instruction that loads or stores ``size`` bytes in each lane."""
+        """Add the counters of one instruction that loads or stores ``size`` bytes in each lane.
+
+        ``scattered`` is not summed by line.
+        """
         direction = "load" if access == Access.LOAD else "store"
         if sectors:
             added = {"requests": requests, "sectors": sectors, "bytes": lanes * size}
@@ -109,6 +120,7 @@ class AccessSample:
     sectors: int
     wavefronts: int
     least_wavefronts: int
+    scattered: int
 
 
 class Counted(Protocol):
@@ -129,7 +141,10 @@ class Counted(Protocol):
 
 @dataclass(frozen=True)
 class AccessCounters:
-    """What a line's loads, its stores or its atomics asked of one buffer, or of one variable in shared memory."""
+    """What a line's loads, its stores or its atomics asked of one buffer, or of one variable in shared memory.
+
+    ``scattered`` are the sectors of single requests that no alignment explains: see ``run.transactions.scattered``.
+    """
 
     line: int
     access: Access
@@ -140,6 +155,7 @@ class AccessCounters:
     sectors: int
     wavefronts: int
     least_wavefronts: int
+    scattered: int
 
     @property
     def least_sectors(self) -> int:
@@ -160,6 +176,7 @@ def by_access(accesses: Iterable[AccessSample]) -> list[AccessCounters]:
             sectors=sum(one.sectors for one in found),
             wavefronts=sum(one.wavefronts for one in found),
             least_wavefronts=sum(one.least_wavefronts for one in found),
+            scattered=sum(one.scattered for one in found),
         )
         for place, found in sorted(copies.items())
     ]

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import errno
+import linecache
 import re
+import tokenize
 import traceback
 from pathlib import Path
 
@@ -13,7 +15,7 @@ from kernelpath.course.errors import Withheld
 from kernelpath.lanes import Unavailable, triton
 from kernelpath.simt import errors
 from kernelpath.verdict import Complaint, Verdict
-from kernelpath.work import forkserver
+from kernelpath.work import quota
 from kernelpath.work.confine import Trespass
 
 _FAULTS = {kind: Verdict[kind.name] for kind in errors.FaultKind if kind.name in Verdict.__members__}
@@ -24,6 +26,8 @@ _NVRTC_ERROR = re.compile(r"^(?P<file>.+?)\((?P<line>\d+)\): (?:catastrophic )?e
 def blame(error: BaseException, file: Path, loading: bool = False) -> Complaint:
     """The verdict on an exception that came out of the submission in `file`, or out of its kernel."""
     line = _line_in(error, file)
+    if loading and (complaint := _not_text(file)):
+        return complaint
     if isinstance(error, NotImplementedError) and not loading:
         return Complaint(Verdict.NOT_STARTED, str(error), str(file), line)
     if isinstance(error, errors.Fault):
@@ -50,10 +54,10 @@ def blame(error: BaseException, file: Path, loading: bool = False) -> Complaint:
     if isinstance(error, (MemoryError, torch.OutOfMemoryError)) or "can't allocate" in str(error):
         return Complaint(Verdict.CRASHED, f"out of memory: {_first_line(error)}", str(file), line)
     if isinstance(error, OSError) and error.errno == errno.EFBIG:
-        most = f"{forkserver.FILE_SIZE >> 20} MiB"
+        most = f"{quota.FILE_SIZE >> 20} MiB"
         return Complaint(Verdict.CRASHED, f"printed, or wrote to a file, more than {most}", str(file), line)
     verdict = Verdict.COMPILE_ERROR if loading or isinstance(error, EntryError) else Verdict.CRASHED
-    cause = str(error) if isinstance(error, EntryError) else f"{type(error).__name__}: {_first_line(error)}"
+    cause = str(error) if isinstance(error, EntryError) else _python_said(error, file, line)
     return Complaint(verdict, cause, str(file), line)
 
 
@@ -74,8 +78,48 @@ def _compiler_said(error: BaseException, file: Path, line: int) -> Complaint:
     if found := _NVRTC_ERROR.search(log):
         source = file.with_name(Path(found["file"]).name)
         return Complaint(Verdict.COMPILE_ERROR, found["text"], str(source), int(found["line"]))
-    text, line = triton.locate(error, file.read_text(encoding="utf-8")) or (log, line)
+    text, line = triton.locate(error, "".join(linecache.getlines(str(file)))) or (log, line)
     return Complaint(Verdict.COMPILE_ERROR, text, str(file), line)
+
+
+_NO_GPU = "there is no GPU here, and tensors are on the CPU: take the device from an input, as torch.empty_like(x) does"
+
+
+def _python_said(error: BaseException, file: Path, line: int) -> str:
+    """The exception in one line; of an assertion that says nothing, what is asserted."""
+    source = _source_line(file, line)
+    said = source if isinstance(error, AssertionError) and not str(error) else _first_line(error)
+    asks_for_gpu = "Torch not compiled with CUDA" in said or "No CUDA GPUs are available" in said
+    if asks_for_gpu or (isinstance(error, AssertionError) and re.search(r"\bis_cuda\b|cuda['\"]", source)):
+        said += f"; {_NO_GPU}"
+    return f"{type(error).__name__}: {said or '(no message)'}"
+
+
+def _source_line(file: Path, line: int) -> str:
+    return linecache.getline(str(file), line).strip()
+
+
+def _not_text(file: Path) -> Complaint | None:
+    """About a byte that does not belong into a file of its encoding, which is UTF-8 where the file names none."""
+    try:
+        with tokenize.open(file) as source:
+            source.read()
+    except UnicodeDecodeError as error:
+        content = file.read_bytes()
+        number = next(at for at, line in enumerate(content.split(b"\n"), 1) if not _is_text(line, error.encoding))
+        cause = f"line {number} is not {error.encoding.upper()}: save the file as UTF-8"
+        return Complaint(Verdict.COMPILE_ERROR, cause, str(file), number)
+    except (SyntaxError, OSError):
+        return None
+    return None
+
+
+def _is_text(line: bytes, encoding: str) -> bool:
+    try:
+        line.decode(encoding)
+    except UnicodeDecodeError:
+        return False
+    return True
 
 
 def _line_in(error: BaseException, file: Path) -> int:

@@ -52,7 +52,7 @@ class Call:
         return messages.Returned(
             secret=secret,
             outputs=told,
-            inputs_seen=[fingerprint(value) for value in self.inputs if isinstance(value, torch.Tensor)],
+            inputs_seen=[fingerprint(storage) for storage in self._guards.inputs],
             out_of_bounds=self._guards.broken(),
             operators=self._notes.operators,
             launches=self.launches,

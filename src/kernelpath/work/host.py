@@ -11,6 +11,7 @@ import tempfile
 import threading
 import time
 from collections import deque
+from pathlib import Path
 from typing import TypeVar
 
 import msgspec
@@ -21,6 +22,7 @@ from kernelpath.device.gpu import Properties
 from kernelpath.device.lab_messages import LabEnded
 from kernelpath.wire import Garbled, Gone, Silent, Wire
 from kernelpath.work import forkserver, messages
+from kernelpath.work.nursery import Role
 from kernelpath.work.workspace import Workspace
 
 _Answer = TypeVar("_Answer", bound=messages.Answer)
@@ -55,12 +57,12 @@ class WorkerSilent(Exception):
 class _Process:
     """A child of the fork server, and the grader's end of its socket."""
 
-    def __init__(self, role: forkserver.Role, needs: str = "") -> None:
+    def __init__(self, role: Role, needs: str = "", folder: Path | None = None) -> None:
         self.connection, there = wire.pair()
         self._printed = tempfile.TemporaryFile()  # noqa: SIM115
         self._closing, self._closed = threading.Lock(), False
         self._server = forkserver.running()
-        self._child = self._server.fork(role, there.fileno(), self._printed.fileno(), needs)
+        self._child = self._server.fork(role, there.fileno(), self._printed.fileno(), needs, folder)
         there.close()
 
     @property
@@ -167,34 +169,29 @@ class Worker:
     needs: a module that takes long to import, and may be imported before the process is forked.
     """
 
-    def __init__(self, needs: str = "") -> None:
-        self._process = _Process("worker", needs)
+    def __init__(self, workspace: Workspace, needs: str = "") -> None:
+        self._workspace = workspace
+        self._process = _Process("worker", needs, workspace.own)
         self._wire: Wire[messages.Answer] = Wire(self._process.connection, messages.AnyAnswer)
         self._secrets: deque[str] = deque()
         self.client = -1  # its number on a machine
 
     def start(
-        self,
-        root: str,
-        stem: str,
-        on: str,
-        machine: Machine | None,
-        workspace: Workspace,
-        properties: Properties | None = None,
+        self, root: str, stem: str, on: str, machine: Machine | None, properties: Properties | None = None
     ) -> None:
         """Let it import what the exercise `stem` needs on the device `on`, and give up what is not the submission's.
 
         machine: where its kernels run, if they run there. properties: of the GPU that it is beside.
         """
-        workspace.own.mkdir(parents=True, exist_ok=True)
-        workspace.source.mkdir(parents=True, exist_ok=True)
+        for folder in (self._workspace.own, self._workspace.source):
+            folder.mkdir(parents=True, exist_ok=True)
         asked = messages.Start(
             root=root,
             stem=stem,
             device=on,
             machine=machine is not None,
-            source=str(workspace.source),
-            own=str(workspace.own),
+            source=str(self._workspace.source),
+            own=str(self._workspace.own),
             properties=properties or {},
         )
         self.post(asked)

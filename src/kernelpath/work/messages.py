@@ -10,6 +10,7 @@ from typing import Any
 
 from msgspec import Struct
 
+from kernelpath.course.inputs import PLAIN, Variety
 from kernelpath.device.messages import Strided
 from kernelpath.lanes.tuning import Chosen
 from kernelpath.verdict import Complaint
@@ -52,6 +53,7 @@ class Run(Asked, frozen=True, tag=True, kw_only=True):
 
     case: Mapping[str, Any]
     seed: int
+    variety: Variety = PLAIN
     chosen: Chosen = Chosen()
 
 

@@ -10,7 +10,7 @@ from typing import TypeVar
 
 from kernelpath.device import messages as machine
 from kernelpath.verdict import Complaint, Verdict
-from kernelpath.work import messages
+from kernelpath.work import messages, quota
 from kernelpath.work.host import Forged, Machines, Worker, WorkerGone, WorkerSilent
 
 START_SECONDS = 180.0
@@ -42,7 +42,7 @@ class Stopped(Exception):
 class Runner:
     """One submission, loaded in a worker when something is asked of it, and anew after a death.
 
-    start: gives a worker that has been started. copy: gives the file to load.
+    start: gives a worker that has been started. file: what it loads.
     machines: where its kernels run, if they run on the PTX machine.
     hidden: folders whose files the submission must not use.
     """
@@ -50,7 +50,7 @@ class Runner:
     def __init__(
         self,
         start: Callable[[], Worker],
-        copy: Callable[[], Path],
+        file: Path,
         hidden: Sequence[Path],
         machines: Machines | None = None,
     ) -> None:
@@ -58,7 +58,7 @@ class Runner:
         self.numbers = itertools.count(1)
         """For the storages of inputs that the worker is given, one case after another."""
 
-        self._copy, self._hidden = copy, [str(folder) for folder in hidden]
+        self._file, self._hidden = str(file), [str(folder) for folder in hidden]
         self._worker: Worker | None = None
         self._loading = False
         self._deaths = 0
@@ -94,22 +94,25 @@ class Runner:
         """The worker's number on the PTX machine."""
         return self._running().client
 
-    def ask(self, message: messages.Asked, expected: type[_Answer], seconds: float | None = None) -> _Answer:
+    def ask(
+        self, message: messages.Asked, expected: type[_Answer], seconds: float | None = None, *, spare: bool = False
+    ) -> _Answer:
         """Post and answer in one."""
         self.post(message)
-        return self.answer(expected, seconds)
+        return self.answer(expected, seconds, spare=spare)
 
     def post(self, message: messages.Asked) -> None:
         """Ask for something whose answer is fetched later."""
         self._running().post(message)
 
-    def answer(self, expected: type[_Answer], seconds: float | None = None) -> _Answer:
+    def answer(self, expected: type[_Answer], seconds: float | None = None, *, spare: bool = False) -> _Answer:
         """What the worker tells of the oldest request without an answer, within so many seconds, or CASE_SECONDS.
 
-        Raises Stopped with the complaint that it ends in; after a death, a hang or a forgery the process is gone.
+        Raises Stopped with the complaint that it ends in; after a death, a hang or a forgery the process is gone. After
+        a hang the machine goes with it, unless it is to be spared because no kernel keeps it busy.
         """
         self._loaded()
-        return self._told(self._running(), expected, CASE_SECONDS if seconds is None else seconds)
+        return self._told(self._running(), expected, CASE_SECONDS if seconds is None else seconds, spare)
 
     def ask_machine(self, message: machine.Message, expected: type[_Told]) -> _Told | None:
         """What the PTX machine tells of the submission. Raises Stopped where the machine is gone."""
@@ -139,7 +142,7 @@ class Runner:
         if self._worker is None:
             self._worker, self._loading = self._start(), True
             self.numbers = itertools.count(1)
-            self._worker.post(messages.Load(file=str(self._copy()), hidden=self._hidden))
+            self._worker.post(messages.Load(file=self._file, hidden=self._hidden))
         return self._worker
 
     def _loaded(self) -> None:
@@ -166,11 +169,11 @@ class Runner:
             self.close()
             raise
 
-    def _told(self, worker: Worker, expected: type[_Answer], seconds: float) -> _Answer:
+    def _told(self, worker: Worker, expected: type[_Answer], seconds: float, spare: bool = False) -> _Answer:
         try:
             answer = worker.answer(seconds, COMPILE_SECONDS)
         except WorkerSilent as silent:
-            self._give_up()
+            self.close() if spare else self._give_up()
             self._hung = True
             raise Stopped(Complaint(Verdict.TIMED_OUT, _silence(silent, seconds))) from None
         except WorkerGone as gone:
@@ -192,10 +195,12 @@ def _silence(silent: WorkerSilent, seconds: float) -> str:
         return (
             f"the kernel was not compiled within {COMPILE_SECONDS:.0f} s: is a block of values, or a loop, too large?"
         )
-    return f"no answer within {seconds:.0f} s: an endless loop?"
+    return f"no answer within {seconds:.0f} s: an endless loop, or gigabytes of tensors?"
 
 
 def _death(status: int) -> str:
+    if status in set(quota.Excess):
+        return f"the submission {quota.Excess(status).told}"
     if status >= 0:
         return f"the process ended itself with status {status} before it had answered"
     known = -status in {number.value for number in signal.Signals}

@@ -12,26 +12,30 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import torch
+from torch._library.custom_ops import OPDEFS
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from kernelpath.device.messages import POISON
 from kernelpath.lanes import Launched
 from kernelpath.work.confine import SUBMISSION
 from kernelpath.work.messages import Operator
-from kernelpath.work.tensors import poison_
+from kernelpath.work.tensors import poison_, whole_storage
 
 GUARD = 512
 """Bytes of poison before and behind every buffer. A multiple of every alignment that a kernel may ask for."""
 
-_FACTORIES = ("empty", "empty_like", "empty_strided", "new_empty", "new_empty_strided")
+FACTORIES = ("empty", "empty_like", "empty_strided", "new_empty", "new_empty_strided")
+FILLED = ("zeros", "zeros_like", "new_zeros", "ones", "ones_like", "full", "full_like", "new_full")
+FILLS = ("zero_", "fill_")
 _FREE = (
-    *_FACTORIES,
-    *("zeros", "zeros_like", "new_zeros", "ones", "ones_like", "full", "full_like", "new_full"),
-    *("zero_", "fill_"),
+    *(*FACTORIES, *FILLED, *FILLS),
     *("view", "_unsafe_view", "reshape", "as_strided", "slice", "select", "unbind", "split", "chunk", "narrow"),
     *("t", "transpose", "permute", "expand", "unsqueeze", "squeeze", "flatten", "detach", "alias", "lift_fresh"),
     *("unflatten", "is_pinned", "is_same_size", "sym_size", "sym_stride", "_reshape_alias", "view_as_real"),
 )
+
+_DEFINES = (SUBMISSION, "torch._library.triton")
+"""Where the functions behind a submission's operators are from: custom_op takes its function, triton_op wraps it."""
 
 
 @dataclass
@@ -85,12 +89,27 @@ class Watch(TorchDispatchMode):
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
     ) -> Any:
         name = func.overloadpacket.__name__
+        if _is_submissions(func):
+            return self._inside(func, args, kwargs or {})
         result = func(*args, **(kwargs or {}))
         if name not in _FREE:
             sys.audit("kernelpath.operator", name, _line())
-        if name in _FACTORIES and not result.is_meta and result.layout is torch.strided:
+        if name in FACTORIES and not result.is_meta and result.layout is torch.strided:
             return self._allocate(result)
         return result
+
+    def _inside(self, func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
+        """Run an operator that the submission has defined, and watch what it calls."""
+        on_gpu = any(value.is_cuda for value in (*args, *kwargs.values()) if isinstance(value, torch.Tensor))
+        device = torch._C.DispatchKey.CUDA if on_gpu else torch._C.DispatchKey.CPU
+        with self:
+            return func.redispatch(torch._C.DispatchKeySet(device), *args, **kwargs)
+
+
+def _is_submissions(func: Any) -> bool:
+    """Whether an operator was made by torch.library.custom_op, or triton_op, in the submission."""
+    made = OPDEFS.get(func._schema.name)
+    return made is not None and made._init_fn.__module__ in _DEFINES
 
 
 def _line() -> int:
@@ -112,6 +131,8 @@ class Guards:
         self._poison = poison
         self._storages: list[torch.Tensor] = []
         self._inputs: list[torch.Tensor] = []
+        self.inputs: list[torch.Tensor] = []
+        """The bytes of every input's storage, what lies between its rows among them."""
 
     def allocate(self, wanted: torch.Tensor) -> torch.Tensor:
         """A guarded tensor like `wanted`, which is dropped unused."""
@@ -127,8 +148,9 @@ class Guards:
         source = tensor.untyped_storage()
         storage = _guarded_storage(source.nbytes(), tensor.device)
         body = storage[GUARD : GUARD + source.nbytes()]
-        body.copy_(torch.tensor([], dtype=torch.uint8, device=tensor.device).set_(source))
+        body.copy_(whole_storage(tensor))
         self._inputs.append(storage)
+        self.inputs.append(body)
         offset = tensor.storage_offset() + GUARD // tensor.element_size()
         return storage.view(tensor.dtype).as_strided(tensor.size(), tensor.stride(), offset)
 

@@ -64,23 +64,22 @@ class Snapshot:
             (name, sys.modules[name], attributes) for name, attributes in _WATCHED.items()
         ]
         owners += [
-            (f"torch.{kind.__name__}", kind, vars(kind))
+            (f"torch.{kind.__name__}", kind, dir(kind))
             for kind in (torch.Tensor, torch.cuda.Event, torch.profiler.profile)
         ]
         ours = [(name, sys.modules[name]) for name in sys.modules if _is_ours(name)]
         owners += [(name, module, vars(module)) for name, module in ours]
         owners += [(f"{name}.{kind.__name__}", kind, vars(kind)) for name, module in ours for kind in _classes(module)]
         self._known = [
-            (name, owner, {key: vars(owner)[key] for key in keys if callable(vars(owner).get(key))})
+            (name, owner, {key: found for key in keys if callable(found := _found(owner, key))})
             for name, owner, keys in owners
         ]
 
     def changed(self) -> str | None:
         """In words, what was replaced, or which thread was left running; None where all is as it was."""
         for name, owner, known in self._known:
-            now = vars(owner)
             for attribute, value in known.items():
-                if now.get(attribute) is not value:
+                if _found(owner, attribute) is not value:
                     return f"{name}.{attribute} was replaced"
         left = [thread for thread in threading.enumerate() if thread not in self._threads and _is_submissions(thread)]
         if left:
@@ -103,6 +102,12 @@ def _runs_submission(frame: FrameType | None) -> bool:
 
 def _is_ours(module: str) -> bool:
     return module.partition(".")[0] == "kernelpath"
+
+
+def _found(owner: Any, attribute: str) -> Any:
+    """What an attribute of a module or a class is, as it stands there or in a class that it comes from."""
+    places = owner.__mro__ if isinstance(owner, type) else (owner,)
+    return next((vars(place)[attribute] for place in places if attribute in vars(place)), None)
 
 
 def _classes(module: ModuleType) -> list[type]:

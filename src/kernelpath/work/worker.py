@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import ctypes
 import inspect
-import random
 import signal
 import socket
 import tempfile
@@ -19,20 +18,21 @@ from types import ModuleType
 from typing import Any
 
 import msgspec
-import numpy as np
 import torch
 
 from kernelpath.course import registry
 from kernelpath.course.errors import Withheld
+from kernelpath.course.inputs import PLAIN, Variety, draw_inputs
 from kernelpath.device import api, gpu
 from kernelpath.device.client import Client, ToClient
 from kernelpath.lanes import on_compiling, tuning
 from kernelpath.verdict import Complaint, Verdict
 from kernelpath.wire import Gone, Wire
-from kernelpath.work import confine, messages
+from kernelpath.work import confine, far, messages, no_gpu
 from kernelpath.work.blame import EntryError, NotTheSubmission, blame
 from kernelpath.work.call import Call, plain_outputs
-from kernelpath.work.tensors import fingerprint, poison_, sample, to_bytes
+from kernelpath.work.far import FarWatch
+from kernelpath.work.tensors import fingerprint, poison_numpy, poison_storage, same_random_numbers, sample, to_bytes
 from kernelpath.work.watch import Journal, Notes, Watch
 from kernelpath.work.witness import Snapshot, SubmissionThread
 
@@ -100,6 +100,8 @@ class _Worker:
         self._device = torch.device(asked.device)
         if self._device.type == "cpu":
             gpu.show(asked.properties)
+        if self._client is not None and self._exercise.is_kernel:
+            no_gpu.stand_in()
         confine.keep_in(Path(asked.own))
         try:
             _import_lane(self._item.lane, self._device)
@@ -114,7 +116,8 @@ class _Worker:
                 with suppress(Withheld):  # said when the race begins
                     self._exercise.baseline.load()
         confine.spare_what_is_loaded()
-        _same_random_numbers()
+        same_random_numbers()
+        poison_numpy()
         confine.give_up(Path(asked.source), Path(asked.own))
         self._thread = SubmissionThread()
         return messages.Done(secret=secret)
@@ -136,7 +139,7 @@ class _Worker:
         if self._client is not None and self._exercise.is_kernel:
             return self._run_on_the_machine(self._client, asked.chosen, secret)
         drawn = None if self._client is None else self._client.inputs()
-        call = self._called(asked.case, asked.seed, drawn=drawn)
+        call = self._called(asked.case, asked.seed, asked.variety, drawn=drawn)
         with _memory_limit(self._device):
             _check_signature(self._entry, call.inputs)
             result = call(self._entry)
@@ -152,13 +155,14 @@ class _Worker:
         inputs, notes = client.inputs(), Notes()
 
         def poisoned(fresh: torch.Tensor) -> torch.Tensor:
-            _poison_storage(fresh)
+            poison_storage(fresh)
             client.fresh(fresh)
             return fresh
 
-        with _memory_limit(self._device), self._journal.noting(notes):
+        watch, room = (FarWatch, far.ROOM) if client.far else (Watch, 0)
+        with _memory_limit(self._device, room), self._journal.noting(notes):
             _check_signature(self._entry, inputs)
-            result = self._thread.call(self._entry, *inputs, within=Watch(poisoned))
+            result = self._thread.call(self._entry, *inputs, within=watch(poisoned))
         taken = {value.untyped_storage().data_ptr() for value in inputs if isinstance(value, torch.Tensor)}
         shares = lambda output: output.untyped_storage().data_ptr() in taken  # noqa: E731
         outputs = plain_outputs(result, self._exercise.entry, self._device, shares)
@@ -170,11 +174,16 @@ class _Worker:
         return self._snapshot.changed() or ""
 
     def _called(
-        self, case: Mapping[str, Any], seed: int, timed: bool = False, drawn: tuple[Any, ...] | None = None
+        self,
+        case: Mapping[str, Any],
+        seed: int,
+        variety: Variety = PLAIN,
+        timed: bool = False,
+        drawn: tuple[Any, ...] | None = None,
     ) -> Call:
         """drawn: the inputs, where the device's process has them."""
         if drawn is None:
-            drawn = self._exercise.inputs(torch.Generator(self._device).manual_seed(seed), **case)
+            drawn = draw_inputs(self._exercise, case, seed, self._device, variety)
         return Call(self._exercise.entry, drawn, self._device, self._thread, self._journal, timed)
 
     def _profile(self, asked: messages.Profile, secret: str) -> Answer:
@@ -246,20 +255,6 @@ class _Worker:
         return ours
 
 
-def _poison_storage(tensor: torch.Tensor) -> None:
-    """Fill all of a fresh tensor's storage; an odd last byte stays as it is."""
-    storage = tensor.untyped_storage()
-    whole = torch.tensor([], dtype=torch.uint8).set_(storage)
-    poison_(whole[: storage.nbytes() // 2 * 2])
-
-
-def _same_random_numbers() -> None:
-    """Two processes with a submission of their own, which may draw numbers, must launch the same."""
-    random.seed(0)
-    np.random.seed(0)
-    torch.manual_seed(0)
-
-
 def _import_lane(lane: str, device: torch.device) -> None:
     if lane == "cuda":
         from kernelpath.lanes import cuda  # noqa: F401
@@ -271,8 +266,9 @@ def _import_lane(lane: str, device: torch.device) -> None:
         triton.activate(device.type)
 
 
-def _memory_limit(device: torch.device) -> AbstractContextManager[None]:
-    return confine.memory_limit(_CPU_MEMORY) if device.type == "cpu" else nullcontext()
+def _memory_limit(device: torch.device, room: int = 0) -> AbstractContextManager[None]:
+    """room: bytes of addresses without memory."""
+    return confine.memory_limit(_CPU_MEMORY + room) if device.type == "cpu" else nullcontext()
 
 
 def _entry_of(module: ModuleType, name: str) -> Callable[..., Any]:

@@ -2,17 +2,33 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
-import shutil
+import os
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from kernelpath import files
 from kernelpath.files import cache_root, write_atomically
+from kernelpath.work import quota
 
 MOST_BYTES = 4 << 20
 """Of a source file that is copied."""
 
+KEPT = 200
+"""Submissions whose compilers' output is kept; there are fewer exercises."""
+
 _SOURCES = (".cu", ".cuh", ".h", ".hpp")
+
+
+@dataclass(frozen=True)
+class Copied:
+    """A copy that is graded: its path, and the SHA-256 of each file by its name. unusable: why there is none."""
+
+    file: Path
+    digests: Mapping[str, str]
+    unusable: str = ""
 
 
 @dataclass(frozen=True)
@@ -26,7 +42,7 @@ class Workspace:
 
     @property
     def _root(self) -> Path:
-        return cache_root() / "submissions" / hashlib.sha256(bytes(self.submission)).hexdigest()[:24]
+        return _all() / hashlib.sha256(bytes(self.submission)).hexdigest()[:24]
 
     @property
     def source(self) -> Path:
@@ -36,25 +52,54 @@ class Workspace:
     def own(self) -> Path:
         return self._root / "own"
 
-    def copy(self, alone: bool) -> Path:
-        """Copy the submission as it is now; returns the copy.
+    def copy(self, alone: bool) -> Copied:
+        """Copy the submission as it is now.
 
         alone: without the other CUDA C++ sources that lie beside it.
         """
-        files = {self.submission, self.submission.with_suffix(".cu")}
-        if not alone:
-            files |= {file for file in self.submission.parent.iterdir() if file.suffix in _SOURCES}
-        wanted = {file.name: file for file in files if file.is_file() and file.stat().st_size <= MOST_BYTES}
+        copy, kernel = self.source / self.submission.name, self.submission.with_suffix(".cu")
+        wanted, unusable = {}, ""
+        try:
+            wanted[self.submission.name] = files.read_source(self.submission, MOST_BYTES)
+            if kernel.exists():
+                wanted[kernel.name] = files.read_source(kernel, MOST_BYTES)
+        except files.Unreadable as error:
+            wanted, unusable = {}, str(error)
+        for file in () if alone or unusable else sources_beside(self.submission):
+            with contextlib.suppress(files.Unreadable):
+                wanted.setdefault(file.name, files.read_source(file, MOST_BYTES))
         self.source.mkdir(parents=True, exist_ok=True)
         for stale in self.source.iterdir():
             if stale.name not in wanted:
-                shutil.rmtree(stale) if stale.is_dir() else stale.unlink()
-        for name, file in wanted.items():
-            content, copy = file.read_bytes(), self.source / name
-            if not copy.is_file() or copy.read_bytes() != content:
-                write_atomically(copy, content)
-        return self.source / self.submission.name
+                files.remove(stale)
+        for name, content in wanted.items():
+            known = self.source / name
+            if not known.is_file() or known.read_bytes() != content:
+                write_atomically(known, content)
+        digests = {name: hashlib.sha256(content).hexdigest() for name, content in sorted(wanted.items())}
+        return Copied(copy, digests, unusable)
 
-    def clean(self) -> None:
-        """Remove what the submission wrote, but for compilers' output."""
-        shutil.rmtree(self.own / "tmp", ignore_errors=True)
+    def clean(self, keep: bool = True) -> None:
+        """Remove what the submission wrote, but for compilers' output; that too, if it is over its quota.
+
+        keep: whether another grading of the same file is to be expected.
+        """
+        if not keep:
+            files.remove(self._root)
+            return
+        files.remove(self.own if quota.taken(self.own) else self.own / "tmp")
+        with contextlib.suppress(OSError):
+            os.utime(self._root)
+            for old in sorted(_all().iterdir(), key=lambda folder: folder.stat().st_mtime)[:-KEPT]:
+                files.remove(old)
+
+
+def sources_beside(submission: Path) -> list[Path]:
+    """The CUDA C++ sources in its folder, its own kernel included. No other is a link: it may lead to a classmate's."""
+    kernel = submission.with_suffix(".cu")
+    found = sorted(file for file in submission.parent.iterdir() if file.suffix in _SOURCES)
+    return [file for file in found if file == kernel or not file.is_symlink()]
+
+
+def _all() -> Path:
+    return cache_root() / "submissions"

@@ -1,4 +1,4 @@
-__global__ void matrix_add(const float* x, const float* y, float* out, int rows, int columns,
+__global__ void matrix_add(const float* x, const float* y, float* out, int rows, long long columns,
                            long long x_stride, long long y_stride) {
     const int column = blockIdx.x * 32 + threadIdx.x;
     const int row = blockIdx.y * 8 + threadIdx.y;

@@ -7,7 +7,7 @@ import triton.language as tl
 
 @triton.jit
 def add(x, y, out, rows, columns, x_stride, y_stride, ROWS: tl.constexpr, COLUMNS: tl.constexpr):
-    row = (tl.program_id(1) * ROWS + tl.arange(0, ROWS))[:, None]
+    row = (tl.program_id(1) * ROWS + tl.arange(0, ROWS)).to(tl.int64)[:, None]
     column = (tl.program_id(0) * COLUMNS + tl.arange(0, COLUMNS))[None, :]
     inside = (row < rows) & (column < columns)
     total = tl.load(x + row * x_stride + column, mask=inside) + tl.load(y + row * y_stride + column, mask=inside)

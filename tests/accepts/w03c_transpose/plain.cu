@@ -1,7 +1,7 @@
 #include <cuda_bf16.h>
 
 template <typename T>
-__global__ void transpose(const T* in, T* out, int rows, int columns) {
+__global__ void transpose(const T* in, T* out, long long rows, long long columns) {
     __shared__ T tile[32][33];
     int column = blockIdx.x * 32 + threadIdx.x;
     int row = blockIdx.y * 32 + threadIdx.y;

@@ -1,4 +1,4 @@
-__global__ void matmul(const float* a, const float* b, float* out, int m, int n, int k) {
+__global__ void matmul(const float* a, const float* b, float* out, int m, long long n, long long k) {
     constexpr int T = 32;
     const int x = threadIdx.x, y = threadIdx.y;
     const int row = blockIdx.y * T + y, column = blockIdx.x * T + x;

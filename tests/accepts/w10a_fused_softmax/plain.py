@@ -8,7 +8,7 @@ import triton.language as tl
 @triton.jit
 def softmax_row(out, x, columns, BLOCK: tl.constexpr):
     column = tl.arange(0, BLOCK)
-    offsets = tl.program_id(0) * columns + column
+    offsets = tl.program_id(0).to(tl.int64) * columns + column
     inside = column < columns
     value = tl.load(x + offsets, mask=inside, other=-float("inf")).to(tl.float32)
     numerator = tl.exp(value - tl.max(value, axis=0))

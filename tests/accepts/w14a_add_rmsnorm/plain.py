@@ -9,7 +9,7 @@ import triton.language as tl
 def add_rmsnorm_row(y, h, x, residual, weight, columns, eps, BLOCK: tl.constexpr):
     column = tl.arange(0, BLOCK)
     inside = column < columns
-    offsets = tl.program_id(0) * columns + column
+    offsets = tl.program_id(0).to(tl.int64) * columns + column
     left = tl.load(x + offsets, mask=inside, other=0.0).to(tl.float32)
     right = tl.load(residual + offsets, mask=inside, other=0.0).to(tl.float32)
     total = (left + right).to(h.dtype.element_ty)

@@ -22,6 +22,21 @@ def inputs(
     return x, residual, draw.normal(rng, columns, dtype=dtype, large=0)
 
 
+def extreme(rng: torch.Generator, x: torch.Tensor, residual: torch.Tensor, weight: torch.Tensor) -> None:
+    """In turn a row of zeros, one that eps decides, one that cancels, one that is large, and a plain one."""
+    kinds = (torch.arange(len(x), device=x.device) + int(torch.randint(5, (), generator=rng, device=rng.device))) % 5
+    for tensor in (x, residual):
+        tensor[kinds == 0] = 0
+        tensor[kinds == 1] *= 1e-4
+        tensor[kinds == 3] *= 1e12
+    residual[kinds == 2] = -x[kinds == 2]
+
+
+def without_eps(x: torch.Tensor, residual: torch.Tensor, weight: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    h = reference(x, residual, weight)[1]
+    return h * h.square().mean(dim=1, keepdim=True).clamp(min=1e-30).rsqrt() * weight.double(), h
+
+
 def reference(x: torch.Tensor, residual: torch.Tensor, weight: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     """y and h; h is rounded to the dtype of x before it is normalized, since that is what the next layer reads."""
     h = (x.double() + residual.double()).to(x.dtype).double()
@@ -42,13 +57,17 @@ PROBLEM = Problem(
         {"rows": 5, "columns": 128, "dtype": "bfloat16"},
         {"rows": 5, "columns": 129, "dtype": "bfloat16"},
         {"rows": 33, "columns": 1009, "dtype": "bfloat16"},
-        {"rows": 3, "columns": 12_288, "dtype": "float32"},
         {"rows": 35, "columns": 2048, "dtype": "float32"},
     ),
     vary=("rows", "columns"),
+    far={"rows": (1 << 21) + 3, "columns": 2048, "dtype": "float32"},
     reference=reference,
     # Rounding y to bfloat16 alone costs 2^-8 = 3.9e-3; rounding anything on the way there costs more.
     tolerance={"float32": Tolerance(rtol=2e-6, atol=1e-6), "bfloat16": Tolerance(rtol=4e-3, atol=1e-6)},
+    extreme=extreme,
+    faults={"no eps": without_eps},
+    limits=({"rows": 1, "columns": 32_768, "dtype": "bfloat16"},),
+    gpu_limits=({"rows": 65_537, "columns": 1, "dtype": "bfloat16"},),  # 65,537 blocks that reduce
     bytes_moved=lambda rows, columns, dtype: BYTES[dtype] * (4 * rows * columns + columns),
     flops=lambda rows, columns, dtype: 5 * rows * columns,
 )

@@ -9,9 +9,23 @@ from kernelpath.course.problem import EXACT, Problem
 
 
 def inputs(rng: torch.Generator, table: int, rows: int, columns: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """A table of `table` rows, and `rows` of them in random order. None comes twice, so that no cache helps."""
+    """A table of `table` rows, and `rows` of them in random order. None comes twice here, so that no cache helps."""
     index = torch.randperm(table, generator=rng, device=rng.device)[:rows].contiguous()
     return draw.normal(rng, table, columns), index
+
+
+def extreme(rng: torch.Generator, table: torch.Tensor, index: torch.Tensor) -> None:
+    """Any bits in the table; of its rows the first, the last and some others come again and again."""
+    draw.any_bits_(rng, table)
+    index %= 1 + len(table) // 4
+    index[::2] = len(table) - 1
+    index[::3] = 0
+
+
+def first_of_each(table: torch.Tensor, index: torch.Tensor) -> torch.Tensor:
+    """An index that has come before is not served again."""
+    seen = (index[:, None] == index).tril(-1).any(1, keepdim=True)
+    return torch.where(seen, 0.0, table[index])
 
 
 def reference(table: torch.Tensor, index: torch.Tensor) -> torch.Tensor:
@@ -30,7 +44,11 @@ PROBLEM = Problem(
         {"table": 300, "rows": 256, "columns": 512},
     ),
     vary=("rows", "columns"),
+    far={"table": (1 << 19) + 3, "rows": (1 << 19) + 3, "columns": 1 << 13},
     reference=reference,
     tolerance={"float32": EXACT},  # nothing is computed
+    extreme=extreme,
+    faults={"an index is served once": first_of_each},
+    limits=({"table": 65_537, "rows": 65_537, "columns": 1},),
     bytes_moved=lambda table, rows, columns: 8 * rows * columns + 8 * rows,
 )

@@ -30,6 +30,7 @@ PROBLEM = Problem(
         {"blocks": 5, "threads": 1024},
         {"blocks": 257, "threads": 96},
     ),
+    limits=({"blocks": 65_537, "threads": 1},),
     vary=("blocks", "threads"),
     reference=reference,
     tolerance={"int32": EXACT},

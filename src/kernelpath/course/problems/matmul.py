@@ -17,6 +17,17 @@ def reference(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
     return a.double() @ b.double()
 
 
+def extreme(rng: torch.Generator, a: torch.Tensor, b: torch.Tensor) -> None:
+    """The last elements of a and b are infinities: they reach one row and one column of the product, and no more."""
+    a[-1, -1] = float("inf")
+    b[-1, -1] = -float("inf")
+
+
+def padded_with_products(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+    """What lies beyond the edge of a tile is multiplied by 0 instead of left out."""
+    return a.double() @ b.double() + 0 * a.double().sum()
+
+
 PROBLEM = Problem(
     inputs=inputs,
     cases=(
@@ -26,14 +37,17 @@ PROBLEM = Problem(
         {"m": 9, "n": 33, "k": 31},
         {"m": 1, "n": 127, "k": 61},
         {"m": 61, "n": 1, "k": 127},
-        {"m": 8193, "n": 1, "k": 1},
         {"m": 96, "n": 128, "k": 64},
     ),
     vary=("m", "n", "k"),
+    far={"m": (1 << 16) + 3, "n": 1 << 16, "k": 4},
     reference=reference,
     # A float32 sum of 4096 terms misses by 1.3e-6 of the root mean square at most; in TF32 54 to 96 % of the elements
     # are off by more than this, for k from 32 to 4096.
     tolerance={"float32": Tolerance(rtol=1e-5, atol=1e-5)},
+    extreme=extreme,
+    faults={"the rest of a tile times 0": padded_with_products},
+    gpu_limits=({"m": 65_537, "n": 1, "k": 1},),  # 2,049 blocks of 1,024 threads that go through whole tiles
     bytes_moved=lambda m, n, k: 4 * (m * k + k * n + m * n),
     flops=lambda m, n, k: 2 * m * n * k,
 )

@@ -7,6 +7,9 @@ import torch
 from kernelpath.course import draw
 from kernelpath.course.problem import Problem, Tolerance
 
+LIMITS = ({"rows": 500_000, "columns": 1, "pad": 0},)
+"""The most rows that the statement promises: a block of 8 rows still has a number along y."""
+
 
 def inputs(rng: torch.Generator, rows: int, columns: int, pad: int) -> tuple[torch.Tensor, torch.Tensor]:
     """x is the left part of a matrix that is `pad` columns wider, y the right part of one that is 2 pad wider."""
@@ -18,6 +21,14 @@ def reference(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
     return x.double() + y.double()
 
 
+def extreme(rng: torch.Generator, x: torch.Tensor, y: torch.Tensor) -> None:
+    """Infinities and NaN, which a sum keeps, and sums that cancel but for a few bits; as fast math is allowed, no
+    denormals."""
+    y[::3] = x[::3] * -(1 + 2**-20)
+    for tensor in (x, y):
+        draw.any_bits_(rng, tensor, denormal=False)
+
+
 PROBLEM = Problem(
     inputs=inputs,
     cases=(
@@ -25,14 +36,18 @@ PROBLEM = Problem(
         {"rows": 7, "columns": 31, "pad": 0},
         {"rows": 8, "columns": 32, "pad": 3},
         {"rows": 9, "columns": 33, "pad": 5},
-        {"rows": 8209, "columns": 2, "pad": 1},
+        {"rows": 8, "columns": 32, "pad": 4},
         {"rows": 127, "columns": 509, "pad": 0},
         {"rows": 256, "columns": 512, "pad": 8},
     ),
     vary=("rows", "columns"),
+    far={"rows": (1 << 18) + 16, "columns": 1 << 14, "pad": 8},
     reference=reference,
     # One rounding of the sum is 2^-24 (6.0e-8) at most; x and y in TF32 miss by 1.4e-4 in the median.
     tolerance={"float32": Tolerance(rtol=6.0e-8, atol=0.0)},
+    extreme=extreme,
+    faults={"infinities made finite": lambda x, y: (x.double() + y).clamp(-1e38, 1e38)},
+    limits=LIMITS,
     bytes_moved=lambda rows, columns, pad: 12 * rows * columns,
     flops=lambda rows, columns, pad: rows * columns,
 )

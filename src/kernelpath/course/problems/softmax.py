@@ -25,6 +25,20 @@ def unfused(x: torch.Tensor) -> torch.Tensor:
     return e / e.sum(dim=1, keepdim=True)
 
 
+def extreme(rng: torch.Generator, x: torch.Tensor) -> None:
+    """In turn a row far below 0, one of equal values, one with a value far above all others, and a plain one."""
+    kinds = (torch.arange(len(x), device=x.device) + int(torch.randint(4, (), generator=rng, device=rng.device))) % 4
+    x[kinds == 0] -= 1000
+    x[kinds == 1] = -3e4
+    x[kinds == 2, x.shape[1] // 2] = 1e30
+
+
+def maximum_from_zero(x: torch.Tensor) -> torch.Tensor:
+    """The maximum is looked for from 0 on."""
+    e = torch.exp(x.double() - x.double().amax(dim=1, keepdim=True).clamp(min=0)).float()
+    return (e / e.sum(dim=1, keepdim=True)).double()
+
+
 PROBLEM = Problem(
     inputs=inputs,
     cases=(
@@ -35,10 +49,10 @@ PROBLEM = Problem(
         {"rows": 5, "columns": 257, "dtype": "bfloat16"},
         {"rows": 17, "columns": 1009, "dtype": "float32"},
         {"rows": 2, "columns": 32_771, "dtype": "bfloat16"},
-        {"rows": 1, "columns": 262_144, "dtype": "bfloat16"},
         {"rows": 128, "columns": 2048, "dtype": "float32"},
     ),
     vary=("rows", "columns"),
+    far={"rows": (1 << 21) + 3, "columns": 2048, "dtype": "float32"},
     reference=reference,
     tolerance={
         # float32 inside is off by 5e-6 at most (where exp is exp2 of a rounded product); TF32 inside by 5e-4 in the
@@ -47,6 +61,10 @@ PROBLEM = Problem(
         "float32": Tolerance(rtol=2e-5, atol=1e-6),
         "bfloat16": Tolerance(rtol=4e-3, atol=1e-6),
     },
+    extreme=extreme,
+    faults={"a maximum that begins at 0": maximum_from_zero},
+    limits=({"rows": 1, "columns": 262_144, "dtype": "bfloat16"},),
+    gpu_limits=({"rows": 65_537, "columns": 1, "dtype": "float32"},),  # 65,537 blocks that reduce
     bytes_moved=lambda rows, columns, dtype: 2 * BYTES[dtype] * rows * columns,
     flops=lambda rows, columns, dtype: 5 * rows * columns,
 )

@@ -29,7 +29,12 @@ PROBLEM = Problem(
         {"rows": 512, "columns": 1024, "dtype": "float32"},
     ),
     vary=("rows", "columns"),
+    far={"rows": 65_540, "columns": 65_540, "dtype": "float32"},
     reference=reference,
     tolerance={"float32": EXACT, "bfloat16": EXACT},  # nothing is computed; float32 by way of bfloat16 fails
+    limits=(
+        {"rows": 65_537, "columns": 1, "dtype": "bfloat16"},
+        {"rows": 1, "columns": 65_537, "dtype": "bfloat16"},
+    ),
     bytes_moved=lambda rows, columns, dtype: 2 * BYTES[dtype] * rows * columns,
 )

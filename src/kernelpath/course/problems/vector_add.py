@@ -18,6 +18,14 @@ def reference(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
     return x.double() + y.double()
 
 
+def extreme(rng: torch.Generator, x: torch.Tensor, y: torch.Tensor) -> None:
+    """Infinities and NaN, which a sum keeps, and sums that cancel but for a few bits; as fast math is allowed, no
+    denormals."""
+    y[::3] = x[::3] * -(1 + 2**-20)
+    for tensor in (x, y):
+        draw.any_bits_(rng, tensor, denormal=False)
+
+
 PROBLEM = Problem(
     inputs=inputs,
     cases=(
@@ -30,10 +38,13 @@ PROBLEM = Problem(
         {"n": 393_216, "offset": 0},
     ),
     vary=("n",),
+    far={"n": (1 << 32) + 67, "offset": 0},
     reference=reference,
     # A float32 sum is rounded once: off by 2^-24 (6.0e-8) at most. With x and y in TF32 or bfloat16 the
     # median error is 1.4e-4 or 1.8e-3, and 99.9 % of the elements fail.
     tolerance={"float32": Tolerance(rtol=6.0e-8, atol=0.0)},
+    extreme=extreme,
+    faults={"infinities made finite": lambda x, y: (x.double() + y).clamp(-1e38, 1e38)},
     bytes_moved=lambda n, offset: 12 * n,
     flops=lambda n, offset: n,
 )

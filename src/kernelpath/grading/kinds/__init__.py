@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
+from kernelpath.course.inputs import PLAIN, Variety
 from kernelpath.course.problem import Case
 from kernelpath.course.registry import Lane
 from kernelpath.course.spec import Exercise
@@ -25,7 +26,9 @@ class Kind(Protocol):
     twin: bool
     """Whether a second process with other values must launch the same there."""
 
-    def call(self, runner: Runner, case: Case, seed: int, *, reverse: bool = False) -> Evidence:
+    def call(
+        self, runner: Runner, case: Case, seed: int, *, variety: Variety = PLAIN, reverse: bool = False
+    ) -> Evidence:
         """Call the entry on inputs drawn from the seed. Raises runner.Stopped."""
 
     def conduct(self, returned: messages.Returned, inputs: tuple[object, ...]) -> Complaint | None:

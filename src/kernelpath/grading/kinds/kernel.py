@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 
+from kernelpath.course.inputs import PLAIN, Variety
 from kernelpath.course.problem import Case
 from kernelpath.course.registry import Lane
 from kernelpath.course.spec import Exercise
@@ -22,7 +23,7 @@ from kernelpath.simt import FaultKind
 from kernelpath.verdict import Complaint, Verdict
 from kernelpath.work import messages
 from kernelpath.work.runner import Runner, Stopped
-from kernelpath.work.tensors import dtype_name, to_bytes
+from kernelpath.work.tensors import dtype_name, to_bytes, whole_storage
 
 _FAULTS = {kind.name: Verdict[kind.name] for kind in FaultKind if kind.name in Verdict.__members__}
 
@@ -41,14 +42,21 @@ class Kernel(Python):
         return seen(returned, inputs) or borrowed(returned.operators, returned.launches, self.exercise.entry)
 
     def call(
-        self, runner: Runner, case: Case, seed: int, *, reverse: bool = False, chosen: Chosen = NOTHING
+        self,
+        runner: Runner,
+        case: Case,
+        seed: int,
+        *,
+        variety: Variety = PLAIN,
+        reverse: bool = False,
+        chosen: Chosen = NOTHING,
     ) -> Evidence:
         """chosen: what a GPU decided about the kernels, which holds on the PTX machine."""
         if not self.on_machine:
-            return super().call(runner, case, seed)
+            return super().call(runner, case, seed, variety=variety)
         runner.ready()
-        drawn = truth.draw_inputs(self.exercise, case, seed, "cpu")
-        runner.ask_machine(device.Begin(runner.client, told_inputs(drawn, runner.numbers), reverse), device.Done)
+        drawn = truth.draw_inputs(self.exercise, case, seed, "cpu", variety)
+        runner.ask_machine(device.Begin(runner.client, as_inputs(drawn, runner.numbers), reverse), device.Done)
         try:
             placed = runner.ask(messages.Run(case=dict(case), seed=0, chosen=chosen), messages.Placed)
         except Stopped as stopped:
@@ -91,12 +99,12 @@ class Kernel(Python):
         if not runner.pids:
             return None
         ended = runner.ask_machine(device.End(runner.client, ()), device.Ended)
-        return _failure(ended.failed) if ended is not None and ended.failed else None
+        return complaint_of(ended.failed) if ended is not None and ended.failed else None
 
     def _complaint(self, ended: device.Ended, placed: messages.Placed) -> Complaint | None:
         entry = self.exercise.entry
         if ended.failed is not None:
-            return _failure(ended.failed)
+            return complaint_of(ended.failed)
         if placed.tampered:
             return Complaint(Verdict.TAMPERED, placed.tampered)
         if ended.mutated:
@@ -109,27 +117,35 @@ class Kernel(Python):
         return None
 
 
-def told_inputs(drawn: Sequence[Any], fresh: Iterator[int]) -> device.Inputs:
-    """The drawn arguments for the machine. fresh: numbers for their storages, which are negative there."""
+def as_inputs(drawn: Sequence[Any], fresh: Iterator[int], *, far: bool = False) -> device.Inputs:
+    """The drawn arguments for the machine; tensors on torch's meta device get address spans.
+
+    fresh: numbers for their storages, which are negative there.
+    """
     numbers: dict[int, int] = {}
     storages: dict[int, bytes] = {}
+    spans: dict[int, int] = {}
     arguments: list[Any] = []
     for value in drawn:
         if isinstance(value, torch.device):
             value = device.TorchDevice(str(value))
         elif isinstance(value, torch.Tensor):
             storage = value.untyped_storage()
-            number = numbers.get(storage.data_ptr())
+            number = numbers.get(storage._cdata)
             if number is None:
-                number = numbers[storage.data_ptr()] = -next(fresh)
-                storages[number] = to_bytes(torch.tensor([], dtype=torch.uint8).set_(storage))
+                number = numbers[storage._cdata] = -next(fresh)
+                if value.is_meta:
+                    spans[number] = storage.nbytes()
+                else:
+                    storages[number] = to_bytes(whole_storage(value))
             shape, strides, offset = list(value.shape), list(value.stride()), int(value.storage_offset())
             value = device.Strided(number, dtype_name(value.dtype), shape, strides, offset)
         arguments.append(value)
-    return device.Inputs(arguments, storages)
+    return device.Inputs(arguments, storages, far, spans)
 
 
-def _failure(failed: device.Failed) -> Complaint:
+def complaint_of(failed: device.Failed) -> Complaint:
+    """How a kernel ended, as a verdict."""
     if failed.kind == "TIMED_OUT":
         cause = f"still running after {failed.instructions:,} instructions: a loop that does not end?"
         return Complaint(Verdict.TIMED_OUT, cause, failed.file, failed.line)

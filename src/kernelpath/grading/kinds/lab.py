@@ -12,6 +12,7 @@ from typing import Any, Literal
 import torch
 
 from kernelpath.course import labs
+from kernelpath.course.inputs import PLAIN, Variety
 from kernelpath.course.labs.bus import Simulated
 from kernelpath.course.problem import Case
 from kernelpath.device import lab_messages as device
@@ -19,7 +20,7 @@ from kernelpath.device import lab_server
 from kernelpath.device.messages import Done, LabPart
 from kernelpath.grading import compare, truth
 from kernelpath.grading.conduct import Evidence
-from kernelpath.grading.kinds.kernel import told_inputs
+from kernelpath.grading.kinds.kernel import as_inputs
 from kernelpath.grading.kinds.python import Python, told_tensor
 from kernelpath.verdict import Complaint, Verdict
 from kernelpath.work import messages
@@ -32,9 +33,11 @@ class Lab(Python):
 
     on_machine = True
 
-    def call(self, runner: Runner, case: Case, seed: int, *, reverse: bool = False) -> Evidence:
+    def call(
+        self, runner: Runner, case: Case, seed: int, *, variety: Variety = PLAIN, reverse: bool = False
+    ) -> Evidence:
         """The first call that is wrong, of that on the drawn lab and those on its variants; the last where none is."""
-        drawn = truth.draw_inputs(self.exercise, case, seed, self.device)
+        drawn = truth.draw_inputs(self.exercise, case, seed, self.device, variety)
         evidence = self._once(runner, drawn)
         for inputs in labs.varied(drawn):
             if compare.judged(self.exercise, evidence) is not None:
@@ -45,7 +48,7 @@ class Lab(Python):
     def _once(self, runner: Runner, inputs: tuple[Any, ...]) -> Evidence:
         runner.ready()
         lab = next(value for value in inputs if isinstance(value, labs.Lab))
-        told = told_inputs([_part(value, lab, self.device) for value in inputs], runner.numbers)
+        told = as_inputs([_part(value, lab, self.device) for value in inputs], runner.numbers)
         runner.ask_machine(device.BeginLab(runner.client, told, lab_server.described(lab)), Done)
         try:
             returned = runner.ask(messages.Run(case={}, seed=0), messages.Returned)

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 
 import torch
 
+from kernelpath.course.inputs import PLAIN, Variety
 from kernelpath.course.problem import Case
 from kernelpath.course.registry import Lane
 from kernelpath.course.spec import Exercise
@@ -18,7 +19,7 @@ from kernelpath.grading.conduct import MUTATED, Evidence
 from kernelpath.verdict import Complaint, Verdict
 from kernelpath.work import messages
 from kernelpath.work.runner import Runner, Stopped
-from kernelpath.work.tensors import fingerprint
+from kernelpath.work.tensors import fingerprint, whole_storage
 
 
 class Python:
@@ -29,9 +30,11 @@ class Python:
     def __init__(self, exercise: Exercise, device: str) -> None:
         self.exercise, self.device = exercise, device
 
-    def call(self, runner: Runner, case: Case, seed: int, *, reverse: bool = False) -> Evidence:
-        returned = runner.ask(messages.Run(case=dict(case), seed=seed), messages.Returned)
-        inputs = truth.draw_inputs(self.exercise, case, seed, self.device)
+    def call(
+        self, runner: Runner, case: Case, seed: int, *, variety: Variety = PLAIN, reverse: bool = False
+    ) -> Evidence:
+        returned = runner.ask(messages.Run(case=dict(case), seed=seed, variety=variety), messages.Returned)
+        inputs = truth.draw_inputs(self.exercise, case, seed, self.device, variety)
         return Evidence(
             inputs=inputs,
             outputs=[told_tensor(one.dtype, one.shape, one.content, self.device) for one in returned.outputs],
@@ -61,5 +64,5 @@ def seen(returned: messages.Returned, inputs: tuple[object, ...]) -> Complaint |
         return Complaint(Verdict.TAMPERED, returned.tampered)
     if returned.out_of_bounds:
         return Complaint(Verdict.OUT_OF_BOUNDS, f"a kernel {returned.out_of_bounds}")
-    drawn = [fingerprint(value) for value in inputs if isinstance(value, torch.Tensor)]
+    drawn = [fingerprint(whole_storage(value)) for value in inputs if isinstance(value, torch.Tensor)]
     return None if [list(one) for one in returned.inputs_seen] == drawn else MUTATED

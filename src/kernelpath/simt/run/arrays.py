@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
+import mmap
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["Dim", "Records", "aligned"]
+__all__ = ["FAR", "Dim", "Records", "aligned", "zeroed"]
 
 Dim = tuple[int, int, int]
+
+FAR = 1 << 32
+"""Bytes from which on memory is an address span: no 32-bit offset reaches all of it."""
+
+_GAP = 1 << 35
+"""Bytes before a span where nothing lies: 2**32 elements of 8 bytes, so that an offset that wrapped meets no other."""
+
+_NORESERVE = getattr(mmap, "MAP_NORESERVE", 0x4000)  # Python names it from 3.13 on
 
 
 class Records:
@@ -35,6 +44,20 @@ class Records:
         for name, array in arrays.items():
             self.arrays[name] = array
             self.record[name] = array.ctypes.data
+
+
+def zeroed(size: int) -> npt.NDArray[np.uint8]:
+    """Zeroed bytes. From FAR on they take memory page by page, as they are touched; raises MemoryError like the others.
+
+    A shared mapping counts against no limit on data, and without a reserve it may be larger than memory.
+    """
+    if size < FAR:
+        return np.zeros(size, np.uint8)
+    try:
+        span = mmap.mmap(-1, _GAP + size, flags=mmap.MAP_SHARED | mmap.MAP_ANONYMOUS | _NORESERVE)
+    except OSError as error:  # where overcommitting memory is forbidden
+        raise MemoryError(f"no address span of {size:,} bytes") from error
+    return np.frombuffer(span, np.uint8)[_GAP:]
 
 
 def aligned(size: int) -> npt.NDArray[np.uint8]:

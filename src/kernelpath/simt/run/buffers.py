@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from kernelpath.simt.layout import UNWRITTEN
+from kernelpath.simt.run.arrays import zeroed
 from kernelpath.simt.run.races import ENTRY
 from kernelpath.simt.run.records import BUFFER
 
@@ -83,9 +84,10 @@ class Memory:
         known = self.shadows.get(key)
         if known is not None and known.granule == granule:
             return known
-        fresh = np.full(buffer.nbytes, 0 if buffer.initialised else UNWRITTEN, np.uint8)
-        state = known.state if known else next(self._span(*key), fresh)
-        history = np.zeros((-(-buffer.nbytes >> granule) + 1) * ENTRY, np.uint8)
+        state = known.state if known else next(self._span(*key), None)
+        if state is None:
+            state = zeroed(buffer.nbytes) if buffer.initialised else np.full(buffer.nbytes, UNWRITTEN, np.uint8)
+        history = zeroed((-(-buffer.nbytes >> granule) + 1) * ENTRY)
         self.shadows[key] = Shadow(buffer, state, history, granule)
         return self.shadows[key]
 

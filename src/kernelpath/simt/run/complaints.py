@@ -82,7 +82,7 @@ def _verb(site: Site) -> str:
 
 
 def global_place(address: int, size: int, buffers: Sequence[Buffer]) -> str:
-    """An address relative to the buffer that holds it, or to the nearest."""
+    """An address relative to the buffer that holds it, or to the nearest, unless that is shorter than it is far."""
     if not buffers or address < LOWEST:
         return f"at {address:#x}, where no tensor is"
     nearest = min(buffers, key=lambda b: max(b.address - address, address + size - b.address - b.nbytes, 0))
@@ -92,11 +92,11 @@ def global_place(address: int, size: int, buffers: Sequence[Buffer]) -> str:
         index, rest = divmod(offset, nearest.itemsize)
         return f"{nearest.name}[{index}]" + (f" + {rest} bytes" if rest else "")
     distance = -offset if offset < 0 else offset + size - nearest.nbytes
-    if distance > 1 << 30:
+    if distance > max(1 << 30, nearest.nbytes):
         return f"at {address:#x}, where no tensor is"
     if offset < 0:
-        return f"{-offset} bytes before the beginning of {extent}"
-    return f"past the end of {extent}" + (f", by {distance} bytes" if distance > size else "")
+        return f"{-offset:,} bytes before the beginning of {extent}"
+    return f"past the end of {extent}" + (f", by {distance:,} bytes" if distance > size else "")
 
 
 def shared_variable(offset: int, variables: dict[str, range]) -> tuple[int, str]:

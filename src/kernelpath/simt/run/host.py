@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import mmap
 from collections.abc import Callable
+from pathlib import Path
 
 import numpy as np
 
@@ -18,16 +20,22 @@ from kernelpath.simt.run.schedule import DONE, HOST
 __all__ = ["RunGrid", "execute"]
 
 TURN = 1 << 24  # lane-instructions between two looks of the host: for the limit, and for Ctrl-C
+SAMPLE_TURN = 1 << 16
+TOUCHED = 128 << 20  # bytes of fresh memory that a sample may take, checks included: at worst half a second
 RunGrid = Callable[[int, int], int]  # the compiled ``schedule.run_grid``, of addresses
 
 
 def execute(grid: Grid, run_grid: RunGrid, limit: int) -> None:
-    """Run every thread block. ``limit`` bounds the lane-instructions. Raises Fault and TimedOut."""
+    """Run every thread block. ``limit`` bounds the lane-instructions. Raises Fault and TimedOut.
+
+    A sample of the blocks just ends at the limit, or where it has touched too much memory.
+    """
     cta = grid.cta
     faults = Faults(grid, cta)
-    granted = 0
-    while granted < limit:
-        turn = min(TURN, limit - granted)
+    granted, sample = 0, grid.blocks is not None
+    touched = _resident() if sample else 0
+    while granted < limit and (not sample or _resident() - touched < TOUCHED):
+        turn = min(SAMPLE_TURN if sample else TURN, limit - granted)
         grid.set(left=turn)
         granted += turn
         while grid.get("left") >= 0:
@@ -40,7 +48,14 @@ def execute(grid: Grid, run_grid: RunGrid, limit: int) -> None:
             elif grid.get("left") >= 0:
                 open_barrier(grid, cta, faults)
     faults.raise_suspect()
-    raise faults.timed_out(limit)
+    if not sample:
+        raise faults.timed_out(limit)
+    grid.memory.time = grid.get("time") + 1
+
+
+def _resident() -> int:
+    """Bytes of memory that this process has touched and not given back."""
+    return int(Path("/proc/self/statm").read_text().split()[1]) * mmap.PAGESIZE
 
 
 def _deal_with(grid: Grid, cta: Cta, warp: int, faults: Faults) -> None:

@@ -14,7 +14,7 @@ from kernelpath.simt.layout import LANES, RESERVED, SCRATCH, Space
 from kernelpath.simt.lowered import Lowered, Site
 from kernelpath.simt.ptx import Module
 from kernelpath.simt.run import complaints
-from kernelpath.simt.run.arrays import Dim, Records, aligned
+from kernelpath.simt.run.arrays import FAR, Dim, Records, aligned
 from kernelpath.simt.run.buffers import Buffer, Memory, disjoint, table
 from kernelpath.simt.run.cta import Cta
 from kernelpath.simt.run.races import ENTRY, LOW, SITE, THREAD
@@ -39,6 +39,7 @@ class Grid(Records):
     """A grid of thread blocks, of which one is resident: ``cta``. ``shared`` counts dynamic bytes of each block.
 
     ``memory`` keeps what is known of the buffers from launch to launch; ``statics`` holds the variables of the module.
+    ``blocks`` are the numbers of those that run, in this order, where they are a sample.
     """
 
     def __init__(
@@ -54,10 +55,11 @@ class Grid(Records):
         statics: dict[str, npt.NDArray[np.uint8]],
         memory: Memory,
         reverse: bool = False,
+        blocks: Sequence[int] | None = None,
     ) -> None:
         super().__init__(LAUNCH)
         self.module, self.name, self.lowered, self.memory = module, name, lowered, memory
-        self.grid, self.block = grid, block
+        self.grid, self.block, self.blocks = grid, block, blocks
         self.printed: list[str] = []
         self.warnings: set[str] = set()
         self.heap: dict[int, npt.NDArray[np.uint8]] = {}
@@ -74,6 +76,9 @@ class Grid(Records):
 
     def _set_extents(self, dynamic: int) -> None:
         threads, blocks = (x * y * z for x, y, z in (self.block, self.grid))
+        if self.blocks is not None:
+            blocks = len(self.blocks)
+            self.point(places=np.array(self.blocks, np.int64))
         for axis, extent, count in zip("xyz", self.block, self.grid, strict=True):
             self.set(**{f"ntid_{axis}": extent, f"nctaid_{axis}": count})
         reserved = self.lowered.shared.get(RESERVED, range(0))
@@ -112,6 +117,8 @@ class Grid(Records):
 
     def _set_buffers(self) -> None:
         rows = table(self.shadows)
+        if self.blocks is not None:  # the others have been looked at in full launches
+            rows["history"][rows["bytes"] < FAR] = 0
         self.point(buffers=rows)
         self.set(buffer_count=len(rows))
 
@@ -180,6 +187,8 @@ class Grid(Records):
         number = int(np.searchsorted(self.arrays["began"][:blocks], time, side="right")) - 1
         columns, rows, _ = self.grid
         place = self.get("block_count") - 1 - number if self.get("reverse") else number
+        if self.blocks is not None:
+            place = self.blocks[number]
         block = place % columns, place // columns % rows, place // (columns * rows)
         thread, site = self.cta.thread(*divmod(trace & THREAD, LANES)), self.lowered.sites[(trace >> SITE) - 1]
         return Author(

@@ -25,7 +25,13 @@ from kernelpath.simt.run.records import (
     WarpRecord,
     field_offset,
 )
-from kernelpath.simt.run.transactions import count_atomic_sectors, count_sectors, count_wavefronts, least_wavefronts
+from kernelpath.simt.run.transactions import (
+    count_atomic_sectors,
+    count_sectors,
+    count_wavefronts,
+    least_wavefronts,
+    scattered,
+)
 
 __all__ = ["access"]
 
@@ -125,7 +131,9 @@ def access(
         counts.sectors += count_atomic_sectors(warp.address + ADDRESSES, mask)
         cta.acquired = 1
     elif space == Space.GLOBAL:
-        counts.sectors += count_sectors(warp.address + ADDRESSES, mask)
+        sectors = count_sectors(warp.address + ADDRESSES, mask)
+        counts.sectors += sectors
+        counts.scattered += scattered(sectors, lanes * size)
         if strong:
             cta.acquired = 1
     return 0
@@ -245,8 +253,10 @@ def harmless(
 
     Triton's reductions let all lanes store the result of their warp, and those differ by rounding where the operation
     does not commute to the bit: whichever lane wins, its result is as good. Only its compiler writes to that memory.
+
+    Blocks of a sample that are far apart must not write to one element, whatever they write.
     """
-    if kind != Access.STORE:
+    if kind != Access.STORE or launch.other_time < launch.stretch_began:
         return 0
     address, other = load64(warp.address + ADDRESSES + 8 * lane), launch.other & THREAD
     partner, together = other & 31, 0

@@ -32,8 +32,8 @@ __all__ = [
 
 SAMPLE = np.dtype([("mask", "i8"), ("addresses", "i8", LANES)])  # the first request of a site
 
-# One row of counters for each site. Shared-memory rows use wavefronts and least; the others sectors.
-COUNTS = np.dtype([("requests", "i8"), ("lanes", "i8"), ("sectors", "i8"), ("wavefronts", "i8"), ("least", "i8")])
+# One row of counters for each site. Shared-memory rows use wavefronts and least; the others sectors and scattered.
+COUNTS = np.dtype([(name, "i8") for name in ("requests", "lanes", "sectors", "wavefronts", "least", "scattered")])
 
 COPY = np.dtype([("group", "i8"), ("mask", "i8"), ("bytes", "i8"), ("addresses", "i8", LANES)])
 
@@ -71,6 +71,8 @@ LAUNCH = np.dtype(
         ("launch_began", "i8"),  # the time at which this launch began
         ("block_next", "i8"),  # the next block of the grid to become resident, and how many there are
         ("block_count", "i8"),
+        ("places", "i8"),  # which blocks of the grid these are, where they are a sample; 0 where they are all
+        ("stretch_began", "i8"),  # of a sample: the time at which its last run of neighbouring blocks began
         ("reverse", "i8"),  # whether the last block and the last warp come first
         ("began", "i8"),  # for each block executed so far: when it began, and when it last published its writes
         ("published", "i8"),

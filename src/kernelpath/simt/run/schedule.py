@@ -7,7 +7,7 @@ the same in every run, or just the opposite, so that a kernel that needs one of 
 from __future__ import annotations
 
 from kernelpath.simt.layout import LANES, NOWHERE, UNWRITTEN, WRITTEN, Status
-from kernelpath.simt.native import external, native, store8, store32, store64
+from kernelpath.simt.native import external, load64, native, store8, store32, store64
 from kernelpath.simt.run.races import WARPS
 from kernelpath.simt.run.records import WARP, CtaRecord, LaunchRecord, WarpRecord, field_offset
 
@@ -52,6 +52,10 @@ def begin_block(launch: LaunchRecord, cta: CtaRecord) -> None:
     cta.acquired = 0
     store64(launch.began + 8 * number, launch.time)
     place = launch.block_count - 1 - number if launch.reverse else number
+    if launch.places:
+        place = load64(launch.places + 8 * number)
+        if number == 0 or place != load64(launch.places + 8 * number - 8) + 1:
+            launch.stretch_began = launch.time
     cta.ctaid_x = place % launch.nctaid_x
     cta.ctaid_y = place // launch.nctaid_x % launch.nctaid_y
     cta.ctaid_z = place // (launch.nctaid_x * launch.nctaid_y)
@@ -107,12 +111,13 @@ def run_block(launch: LaunchRecord, cta: CtaRecord) -> int:
 
 @native
 def run_slice(launch: LaunchRecord, cta: CtaRecord, warp: WarpRecord) -> None:
-    """Run a warp until it stops or its slice of time is used up."""
-    launch.budget = SLICE
-    launch.clock += SLICE
+    """Run a warp until it stops, or its slice of time is used up, or what the host has granted."""
+    granted = launch.left + 1 if launch.left < SLICE else SLICE
+    launch.budget = granted
+    launch.clock += granted
     warp.status = run(launch.address, cta.address, warp.address)
     launch.clock -= launch.budget
-    launch.left -= SLICE - launch.budget
+    launch.left -= granted - launch.budget
 
 
 @native

@@ -11,7 +11,7 @@ from __future__ import annotations
 from kernelpath.simt.layout import BANKS, LANES
 from kernelpath.simt.native import load64, lowest_bit, native, store64
 
-__all__ = ["count_atomic_sectors", "count_sectors", "count_wavefronts", "least_wavefronts"]
+__all__ = ["count_atomic_sectors", "count_sectors", "count_wavefronts", "least_wavefronts", "scattered"]
 
 
 @native
@@ -28,6 +28,15 @@ def count_sectors(addresses: int, mask: int) -> int:
             elif sector < highest:
                 sectors += is_new(addresses, mask, lane, sector)
     return sectors
+
+
+@native
+def scattered(sectors: int, size: int) -> int:
+    """Sectors of one request beyond twice those that its ``size`` bytes fill, and one.
+
+    So many does a request touch at most whose bytes lie together in pieces of 32 or more, aligned or not.
+    """
+    return max(0, sectors - 2 * ((size + 31) // 32) - 1)
 
 
 @native

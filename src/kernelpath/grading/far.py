@@ -1,0 +1,70 @@
+"""Offsets past 2**31 and 2**32: a case on address spans without memory, of which a sample of the blocks runs.
+
+No values are compared. Of an int the offset comes out negative, which is out of bounds; of an unsigned int it begins
+again at 0, where another block writes too, which is a race.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+
+import torch
+
+from kernelpath import words
+from kernelpath.course.problem import Case
+from kernelpath.device import far
+from kernelpath.device import messages as device
+from kernelpath.grading import conduct
+from kernelpath.grading.cases import Graded
+from kernelpath.grading.kinds.kernel import as_inputs, complaint_of
+from kernelpath.grading.subject import Subject
+from kernelpath.verdict import CaseResult, Complaint, Verdict
+from kernelpath.work import messages
+from kernelpath.work.runner import Runner, Stopped
+
+_FOUND = (Verdict.OUT_OF_BOUNDS, Verdict.RACE)
+
+
+def graded(subject: Subject, runner: Runner | None, seed: int) -> tuple[list[Graded], tuple[str, ...]]:
+    """The far case where it fails, and what could not be said of it.
+
+    runner: the submission on the PTX machine, if there is one.
+    """
+    case = subject.exercise.far
+    if case is None or runner is None:
+        return [], ()
+    begun = time.monotonic()
+    try:
+        complaint = subject.placed(_judged(subject, case, runner, seed))
+    except Stopped as stopped:
+        return [], (f"offsets past 2^31: {words.shown(stopped.complaint.cause)}",)
+    if complaint is None:
+        return [], ()
+    file, seconds = subject.shown(complaint.file), time.monotonic() - begun
+    result = CaseResult(case, complaint.verdict, words.shown(complaint.cause), file, complaint.line, seconds)
+    return [Graded(result)], ()
+
+
+def _judged(subject: Subject, case: Case, runner: Runner, seed: int) -> Complaint | None:
+    """What is wrong with the far case. Whatever the host of a submission does, what a kernel did before is known.
+
+    Raises Stopped where that is nothing and the host took too much memory or time, made too many launches, or died.
+    """
+    runner.ready()
+    drawn = subject.exercise.inputs(torch.Generator().manual_seed(seed), **case)
+    client, stopped = runner.client, None
+    runner.ask_machine(device.Begin(client, as_inputs(drawn, runner.numbers, far=True), False), device.Done)
+    try:
+        runner.ask(messages.Run(case=dict(case), seed=0), messages.Placed, spare=True)
+    except Stopped as error:
+        stopped = error.complaint
+    ended = runner.ask_machine(device.End(client, ()), device.Ended)
+    assert ended is not None
+    if ended.failed is not None and (found := complaint_of(ended.failed)).verdict in _FOUND:
+        return replace(found, cause=f"{found.cause}; is an offset past 2^31 computed in 32 bits?")
+    if stopped is None:
+        return conduct.launched_nothing(ended.notes, subject.exercise.entry)
+    if not runner.pids or ended.failed or "out of memory" in stopped.cause or len(ended.notes) == far.NOTES:
+        raise Stopped(stopped)
+    return stopped

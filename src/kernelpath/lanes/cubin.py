@@ -1,0 +1,54 @@
+"""What a driver reads in a cubin about the resources of its kernels."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+_SECTIONS_AT, _SECTION_COUNTS_AT = 0x28, 0x3A
+_SECTION = struct.Struct("<IIQQQQIIQQ")
+"""Of ELF64. Source: the ELF specification, Elf64_Ehdr and Elf64_Shdr."""
+
+_FRAME_BYTES, _REGISTERS = 0x11, 0x2F
+_WITH_SIZE = 4
+"""Of .nv.info, a list of attributes: EIATTR_FRAME_SIZE and EIATTR_REGCOUNT, as `cuobjdump -elf` names them, and the
+format of those that tell their size. Their content is a symbol and a number."""
+
+
+@dataclass(frozen=True)
+class Resources:
+    """registers: of a thread. local_bytes: of its local memory, where registers are spilled to."""
+
+    registers: int
+    local_bytes: int
+
+
+def resources(cubin: bytes) -> Resources:
+    """The most that a function in the cubin takes; zeros where it does not say."""
+    found = {_FRAME_BYTES: [0], _REGISTERS: [0]}
+    for attribute, content in _attributes(_section(cubin, b".nv.info")):
+        if attribute in found:
+            found[attribute].append(struct.unpack_from("<4xI", content)[0])
+    return Resources(max(found[_REGISTERS]), max(found[_FRAME_BYTES]))
+
+
+def _section(elf: bytes, wanted: bytes) -> bytes:
+    (table,) = struct.unpack_from("<Q", elf, _SECTIONS_AT)
+    size, count, names = struct.unpack_from("<HHH", elf, _SECTION_COUNTS_AT)
+    headers = [_SECTION.unpack_from(elf, table + size * index) for index in range(count)]
+    for name, _, _, _, start, length, *_ in headers:
+        at = headers[names][4] + name
+        if elf[at : elf.index(b"\0", at)] == wanted:
+            return elf[start : start + length]
+    return b""
+
+
+def _attributes(content: bytes) -> Iterator[tuple[int, bytes]]:
+    at = 0
+    while at < len(content):
+        layout, attribute, size = struct.unpack_from("<BBH", content, at)
+        at += 4
+        if layout == _WITH_SIZE:
+            yield attribute, content[at : at + size]
+            at += size

@@ -1,0 +1,36 @@
+"""A call whose tensors are longer than memory, in the submission's own process: see device/far.py."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+
+from kernelpath import simt
+from kernelpath.device.client import without_memory
+from kernelpath.work.watch import FACTORIES, FILLED, FILLS, Watch
+
+ROOM = 1 << 40
+"""Bytes of addresses that the call may take, besides memory."""
+
+
+class FarWatch(Watch):
+    """Hands out address spans for tensors of simt.FAR bytes and more, and fills none of them."""
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
+    ) -> Any:
+        name = func.overloadpacket.__name__
+        if name in FACTORIES + FILLED:
+            wanted = func(*args, **{**(kwargs or {}), "device": "meta"})
+            if _nbytes(wanted) >= simt.FAR:
+                span = without_memory(_nbytes(wanted)).view(wanted.dtype)
+                return span.as_strided(wanted.size(), wanted.stride())
+        if name in FILLS and _nbytes(args[0]) >= simt.FAR:
+            return args[0]
+        return super().__torch_dispatch__(func, types, args, kwargs)
+
+
+def _nbytes(tensor: torch.Tensor) -> int:
+    return tensor.untyped_storage().nbytes()

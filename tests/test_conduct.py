@@ -1,0 +1,84 @@
+"""Who did the work, as it is judged from what was seen of two calls, and of a call on a GPU."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+import torch
+
+from kernelpath.device.messages import Note
+from kernelpath.grading.conduct import Evidence, difference, library_share
+from kernelpath.verdict import Verdict
+
+
+def call(*host: tuple[str, str], scalar: str = "7") -> Evidence:
+    note = Note("add", "0f", (1, 1, 1), (32, 1, 1), 0, ["storage 0 (4 bytes) + 0", scalar], host)
+    return Evidence(inputs=(), outputs=(), notes=[note])
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        ([], []),
+        ([("out", "bytes whole")], [("out", "bytes whole")]),
+        ([("out", "a whole")], [("out", "b whole")]),
+        ([("out", "bytes a")], [("out", "bytes b")]),
+        ([("out", "whole")], [("out", "a whole")]),
+    ],
+)
+def test_bytes_of_the_host_are_alike_where_they_or_the_storages_are(
+    first: Sequence[tuple[str, str]], second: Sequence[tuple[str, str]]
+) -> None:
+    assert difference(call(*first), call(*second), "add") is None
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [([("out", "a b")], [("out", "c d")]), ([("out", "a b")], []), ([("x", "a b"), ("y", "c d")], [("x", "a b")])],
+)
+def test_other_bytes_of_the_host_name_their_buffer(
+    first: Sequence[tuple[str, str]], second: Sequence[tuple[str, str]]
+) -> None:
+    complaint = difference(call(*first), call(*second), "add")
+    assert complaint is not None
+    assert complaint.verdict is Verdict.NOT_YOUR_KERNEL
+    assert complaint.cause.startswith(f"add is given bytes in {first[-1][0]} that the host has written")
+
+
+def test_another_scalar_is_a_difference_whatever_the_buffers_say() -> None:
+    complaint = difference(call(("out", "a b")), call(("out", "a b"), scalar="8"), "add")
+    assert complaint is not None
+    assert complaint.cause.startswith("argument 1 of add is 7 for some values and 8 for others")
+
+
+ADD = "add_kernel_0d1d2d"
+FILL = "void at::native::vectorized_elementwise_kernel<4, at::native::FillFunctor<float>, std::array<char*, 1ul> >"
+SUM = "void at::native::reduce_kernel<512, 1, at::native::ReduceOp<float> >"
+
+
+@pytest.mark.parametrize(
+    ("kernels", "accepted"),
+    [
+        ({ADD: 1.0}, True),
+        ({ADD: 1.0, FILL: 0.8}, True),
+        ({ADD: 1.0, "Memset (Device)": 0.5}, True),
+        ({ADD: 1.0, SUM: 0.11}, True),
+        ({ADD: 1.0, SUM: 0.12}, False),
+        ({FILL: 1.0, SUM: 0.2}, False),
+        ({ADD: 1.0, "Memcpy DtoD (Device -> Device)": 0.5}, False),
+    ],
+)
+def test_memory_that_is_made_ready_is_no_librarys_work(kernels: dict[str, float], accepted: bool) -> None:
+    complaint = library_share(kernels, ["add_kernel"])
+    assert (complaint is None) == accepted
+    if complaint is not None:
+        assert complaint.verdict is Verdict.NOT_YOUR_KERNEL
+
+
+def test_an_evidence_without_a_launch_is_alike_only_with_its_like() -> None:
+    none = Evidence(inputs=(), outputs=[torch.zeros(1)])
+    assert difference(none, none, "add") is None
+    complaint = difference(none, call(), "add")
+    assert complaint is not None
+    assert complaint.cause.startswith("0 kernels were launched for some values and 1 for others")

@@ -1,0 +1,202 @@
+"""A case that no memory holds: what it finds, and that no host can hide it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from kernelpath.course import registry
+from kernelpath.course.errors import DeclarationError
+from kernelpath.course.problem import Problem, Tolerance
+from kernelpath.course.problems import softmax, vector_add
+from kernelpath.device import far as device_far
+from kernelpath.device.client import without_memory
+from kernelpath.grading import far, grade
+from kernelpath.verdict import Verdict
+from kernelpath.work import runner
+
+KERNELS = """
+extern "C" __global__ void right(const float* x, const float* y, float* out, long long n) {
+    const long long i = (long long)blockIdx.x * blockDim.x + threadIdx.x;
+    if (i < n) out[i] = x[i] + y[i];
+}
+extern "C" __global__ void wrong(const float* x, const float* y, float* out, long long n) {
+    const int i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i < n) out[i] = x[i] + y[i];
+}
+extern "C" __global__ void striding(const float* x, const float* y, float* out, long long n) {
+    for (int i = blockIdx.x * blockDim.x + threadIdx.x; i < n; i += gridDim.x * blockDim.x) out[i] = x[i] + y[i];
+}
+extern "C" __global__ void positions(long long* where, long long n) {
+    const long long i = (long long)blockIdx.x * blockDim.x + threadIdx.x;
+    if (i < n) where[i] = 1024 * i;
+}
+extern "C" __global__ void at(const float* x, const float* y, float* out, const long long* where, long long n) {
+    for (long long i = where[blockIdx.x] + threadIdx.x; i < n && i < where[blockIdx.x] + 1024; i += blockDim.x)
+        out[i] = x[i] + y[i];
+}
+"""
+
+SUBMISSION = """
+import time
+
+import torch
+
+from kernelpath.lanes import cuda
+
+kernel = lambda name: cuda.kernel("submission.cu", name)
+
+
+def vector_add(x, y):
+    out, n = torch.empty_like(x), x.numel()
+    launch = lambda name: kernel(name)[(n + 255) // 256, 256](x, y, out, n)
+    {body}
+    return out
+"""
+
+RIGHT, WRONG = 'launch("right")', 'launch("wrong")'
+
+
+def judged(folder: Path, body: str) -> tuple[list[tuple[Verdict, str, int]], tuple[str, ...]]:
+    """Verdict, cause and line of the far case where it fails, and what could not be said."""
+    (folder / "submission.cu").write_text(KERNELS)
+    (folder / "submission.py").write_text(SUBMISSION.format(body=body))
+    with grade.Session(registry.find("vector_add"), folder / "submission.py", device="cpu") as session:
+        session.workers.copy()
+        one = session.workers.runner("cpu")
+        try:
+            graded, unsaid = far.graded(session.subject, one, 1)
+        finally:
+            one.close()
+    return [(case.result.verdict, case.result.cause, case.result.line) for case in graded], unsaid
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        RIGHT,
+        f"out = torch.zeros_like(x); {RIGHT}",
+        f"out.fill_(1.0); {RIGHT}",
+        f"assert float(x[-1]) == 0.0; assert torch.arange(5).sum() == 10; {RIGHT}",
+        """tiles = (n + 1023) // 1024
+    where = torch.empty(tiles, dtype=torch.int64)
+    kernel("positions")[(tiles + 255) // 256, 256](where, tiles)
+    kernel("at")[tiles, 256](x, y, out, where, n)""",
+    ],
+    ids=["plain", "zeros", "filled", "other operators", "positions from another kernel"],
+)
+def test_offsets_in_64_bits_pass(tmp_path: Path, body: str) -> None:
+    assert judged(tmp_path, body) == ([], ())
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        WRONG,
+        f"try: {WRONG}\n    except Exception: {RIGHT}",
+        f"try: {WRONG}\n    except Exception: time.sleep(600)",
+        f"try: {WRONG}\n    except Exception: import os; os._exit(0)",
+        f"try: {WRONG}\n    except Exception: [{RIGHT} for _ in range(100)]",
+        f"try: {WRONG}\n    except Exception: torch.empty(1 << 50)",
+    ],
+    ids=["plain", "tried again", "hangs", "dies", "goes on launching", "hoards"],
+)
+def test_a_host_cannot_hide_what_a_kernel_did(tmp_path: Path, body: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(runner, "CASE_SECONDS", 3.0)
+    (found,), unsaid = judged(tmp_path, body)
+    assert found[0] is Verdict.OUT_OF_BOUNDS
+    assert "before the beginning of" in found[1]
+    assert found[1].endswith("; is an offset past 2^31 computed in 32 bits?")
+    assert found[2] == KERNELS[: KERNELS.index("const int i")].count("\n") + 2
+    assert unsaid == ()
+
+
+def test_a_stride_over_the_grid_is_followed_to_the_end_of_an_int(tmp_path: Path) -> None:
+    (found,), _ = judged(tmp_path, 'kernel("striding")[8192, 1024](x, y, out, n)')
+    assert found[0] is Verdict.OUT_OF_BOUNDS
+    assert found[2] == KERNELS[: KERNELS.index("for (int i")].count("\n") + 1
+
+
+@pytest.mark.parametrize(
+    ("body", "verdict", "said"),
+    [
+        ("pass", Verdict.NOT_YOUR_KERNEL, "vector_add launched no kernel"),
+        ("assert n < 2**31", Verdict.CRASHED, "AssertionError"),
+        ('kernel("right")[1, 256](x, y, out, None)', Verdict.CRASHED, "takes an integer"),
+    ],
+)
+def test_a_host_that_gives_up_fails(tmp_path: Path, body: str, verdict: Verdict, said: str) -> None:
+    (found,), unsaid = judged(tmp_path, body)
+    assert found[0] is verdict
+    assert said in found[1]
+    assert unsaid == ()
+
+
+@pytest.mark.parametrize(
+    ("body", "said"),
+    [
+        ("time.sleep(600)", "no answer within 2 s"),
+        ("x + y", "out of memory"),
+        ("for _ in range(1000): launch('right')", "more than 16 launches"),
+        ("x[0] = 1.0", "SIGSEGV"),
+    ],
+)
+def test_what_cannot_be_said_is_told(tmp_path: Path, body: str, said: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(runner, "CASE_SECONDS", 2.0)
+    found, (unsaid,) = judged(tmp_path, body)
+    assert found == []
+    assert unsaid.startswith("offsets past 2^31: ")
+    assert said in unsaid
+
+
+@pytest.mark.parametrize(
+    ("grid", "blocks"),
+    [
+        ((1, 1, 1), [0]),
+        ((3, 1, 1), [0, 1, 2]),
+        ((1000, 1, 1), [0, 1, 750, 998, 999]),
+        ((10, 8, 1), [0, 1, 8, 9, 10, 11, 18, 19, 67, 60, 61, 68, 69, 70, 71, 78, 79]),
+    ],
+)
+def test_the_sample_has_the_corners_of_the_grid(grid: tuple[int, int, int], blocks: list[int]) -> None:
+    assert device_far.sample(grid) == sorted(blocks)
+
+
+def test_kernels_that_take_any_size_have_a_far_case() -> None:
+    exercises = {item.name: registry.load(item) for item in registry.exercises()}
+    without = {name for name, one in exercises.items() if one.is_kernel and one.vary and one.far is None}
+    assert without == {
+        "hello_grid",  # its output counts threads in int32
+        "vector_add_triton",  # as Triton's tutorials, with the type of program_id, and the statement says so
+        "matrix_add_triton",
+        "vector_copy",  # extents of CuTe have 32 bits, and the statement says so
+    }
+
+
+def test_a_span_reads_as_zeros_and_takes_no_memory() -> None:
+    span = without_memory(1 << 40)
+    assert span.shape == (1 << 40,)
+    assert [int(span[at]) for at in (0, 1 << 39, -1)] == [0, 0, 0]
+
+
+def test_a_far_case_has_the_arguments_of_the_others() -> None:
+    with pytest.raises(DeclarationError, match="far: n=5 does not have the arguments of the cases"):
+        Problem(
+            inputs=softmax.inputs,
+            cases=({"rows": 3, "columns": 5, "dtype": "float32"},),
+            reference=softmax.reference,
+            tolerance={"float32": Tolerance(1e-6, 0.0)},
+            bytes_moved=lambda **_: 1,
+            far={"n": 5},
+        )
+
+
+def test_inputs_of_a_far_case_are_shapes_alone() -> None:
+    far_case = vector_add.PROBLEM.far
+    assert far_case is not None
+    x, y = vector_add.PROBLEM.inputs(torch.Generator(), **far_case)
+    assert x.is_meta
+    assert y.is_meta
+    assert x.numel() == y.numel() > 1 << 32

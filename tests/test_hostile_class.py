@@ -1,0 +1,245 @@
+"""A class in which most learners break something: each loses the exercise, with a reason, and nobody else anything."""
+
+from __future__ import annotations
+
+import csv
+import errno
+import hashlib
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from kernelpath import words
+from kernelpath.course.registry import Item
+from kernelpath.grading import grade
+from kernelpath.school import classroom, gradebook
+from kernelpath.school.gradebook import Grade
+from kernelpath.work import runner
+from tests.conftest import DECLARATION
+
+FILE = "w01a_double.py"
+RIGHT = "def double(x):\n    return 2 * x\n"
+CASE_SECONDS = 4.0
+
+BODIES = {
+    "abort": ("os.abort()", "CRASHED", "SIGABRT"),
+    "bomb": (
+        "ctypes.CDLL(None).system(b'for i in $(seq 300); do sleep 600 & done; wait')",
+        "CRASHED",
+        "more processes than its quota of 256",
+    ),
+    "crash": ("ctypes.string_at(0)", "CRASHED", "SIGSEGV"),
+    "disk": (
+        "\n    while True: os.posix_fallocate(os.open(f'{time.time()}', 66), 0, 60 << 20)",
+        "CRASHED",
+        "quota of 512 MiB",
+    ),
+    "exit": ("os._exit(0)", "CRASHED", "ended itself with status 0"),
+    "forges": (
+        "\n    for fd in range(3, 64):\n        try: os.write(fd, struct.pack('<Q', 3) + b'\\x81\\xa1a')\n"
+        "        except OSError: pass\n    time.sleep(600)",
+        "TAMPERED",
+        "in the worker's place",
+    ),
+    "grades": ("open({out!r} + '/grades.json', 'w').write('{{}}')", "NOT_YOUR_KERNEL", "grades.json, which is not"),
+    "half": (
+        "\n    for fd in range(3, 64):\n        try: os.write(fd, struct.pack('<Q', 1000) + b'x')\n"
+        "        except OSError: pass\n    time.sleep(600)",
+        "TIMED_OUT",
+        "no answer within 4 s",
+    ),
+    "loop": ("\n    while True: pass", "TIMED_OUT", "no answer within 4 s"),
+    "memory": ("return torch.empty(1 << 45)", "CRASHED", "out of memory"),
+    "parent": ("os.kill(os.getppid(), 9); time.sleep(600)", "CRASHED", ""),
+    "prints": ("print('\\x1b[2J' + 'x' * 8_000_000); return 2 * x", "PASSED", ""),
+    "recurses": ("f = lambda: f(); f()", "CRASHED", "RecursionError: maximum recursion depth"),
+    "says": (r"raise ValueError('\x1b]0;owned\x07\u202e' + 'x' * 30_000_000)", "CRASHED", "ValueError: \ufffd]0;owned"),
+    "steals": ("exec(open({folder!r} + '/right/w01a_double.py').read())", "NOT_YOUR_KERNEL", "which is not its own"),
+}
+"""What an entry does, how that ends, and what its cause says."""
+
+NAMES = [b"=1+2", b"a\nb", b"caf\xe9", b"esc\x1b[31m", "\u202egnp".encode(), b"x" * 250]
+"""Of folders, in which everything is right."""
+
+
+@dataclass(frozen=True)
+class Class:
+    folder: Path
+    out: Path
+    item: Item
+    grades: Mapping[str, Grade]
+    rows: list[dict[str, str]]
+
+
+@pytest.fixture(scope="module")
+def hostile(tmp_path_factory: pytest.TempPathFactory) -> Class:
+    root = tmp_path_factory.mktemp("class")
+    for tree in ("checks", "phases", "solutions"):
+        (root / tree / "1_architecture").mkdir(parents=True)
+    item = Item(root, "1_architecture/w01a_double")
+    item.declaration.write_text(DECLARATION)
+    item.solution.write_text(RIGHT)
+    folder, out = root / "handed in", root / "out"
+    hand_in(folder, out)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(runner, "CASE_SECONDS", CASE_SECONDS)
+        patch.setenv("KERNELPATH_CACHE", str(root / "cache"))
+        grades = classroom.grade_class(folder, out, [item], device="cpu", seed=7, jobs=2)
+        assert not list((root / "cache" / "submissions").iterdir()), "a class leaves no private folders"
+    with (out / "grades.csv").open(newline="", encoding="utf-8") as file:
+        rows = list(csv.DictReader(file))
+    return Class(folder, out, item, {one.learner: one for one in grades}, rows)
+
+
+def hand_in(folder: Path, out: Path) -> None:
+    for learner, (body, _, _) in BODIES.items():
+        text = body.format(out=str(out), folder=str(folder)) if "{" in body and "!r}" in body else body
+        write(folder / learner, f"import ctypes, os, struct, sys, time, torch\ndef double(x):\n    {text}\n".encode())
+    for name in (b"late", b"right", *NAMES):
+        write(folder / os.fsdecode(name), RIGHT.encode())
+    write(folder / "bom", b"\xef\xbb\xbf" + RIGHT.encode())
+    write(folder / "latin", b'NAME = "caf\xe9"\n' + RIGHT.encode())
+    write(folder / "huge", RIGHT.encode())
+    os.truncate(folder / "huge" / FILE, 100 << 20)
+    for learner in ("directory", "fifo", "idle", "link", "looping", "copies", "deep"):
+        (folder / learner).mkdir()
+    (folder / "directory" / FILE).mkdir()
+    os.mkfifo(folder / "fifo" / FILE)
+    (folder / "link" / FILE).symlink_to("/etc/passwd")
+    (folder / "looping" / FILE).symlink_to(FILE)
+    (folder / "copies" / FILE).symlink_to(folder / "right" / FILE)
+    (folder / "deep" / "/".join("d" * 200)).mkdir(parents=True)
+    (folder / "deep" / "circle").symlink_to("..")
+
+
+def write(folder: Path, source: bytes) -> None:
+    folder.mkdir(parents=True)
+    (folder / FILE).write_bytes(source)
+
+
+OTHERS = {
+    "bom": ("PASSED", ""),
+    "copies": ("COMPILE_ERROR", "is a link out of the learner's folder"),
+    "deep": ("NOT_HANDED_IN", ""),
+    "directory": ("COMPILE_ERROR", "is not a regular file"),
+    "fifo": ("COMPILE_ERROR", "is not a regular file"),
+    "huge": ("COMPILE_ERROR", "has 104,857,600 bytes; at most 4,194,304 are graded"),
+    "idle": ("NOT_HANDED_IN", ""),
+    "late": ("PASSED", ""),
+    "latin": ("COMPILE_ERROR", "SyntaxError: "),
+    "link": ("COMPILE_ERROR", "is a link out of the learner's folder"),
+    "looping": ("COMPILE_ERROR", "is a link to nothing"),
+    "right": ("PASSED", ""),
+    **{os.fsdecode(name): ("PASSED", "") for name in NAMES},
+}
+EXPECTED = {**{name: (verdict, cause) for name, (_, verdict, cause) in BODIES.items()}, **OTHERS}
+
+
+@pytest.mark.parametrize("learner", EXPECTED, ids=ascii)
+def test_each_gets_what_is_due_with_a_reason(hostile: Class, learner: str) -> None:
+    verdict, cause = EXPECTED[learner]
+    report = hostile.grades[learner].report
+    assert (report.verdict.value if report else "NOT_HANDED_IN") == verdict, report
+    if report is not None:
+        assert cause in report.cause
+        assert bool(report.cause) is not report.verdict.passed
+
+
+def test_nobody_is_lost_and_all_are_in_order(hostile: Class) -> None:
+    assert list(hostile.grades) == sorted(EXPECTED)
+    assert [row["verdict"] for row in hostile.rows] == [EXPECTED[learner][0] for learner in sorted(EXPECTED)]
+    assert len({row["learner"] for row in hostile.rows}) == len(EXPECTED)
+    assert len(gradebook.read(hostile.out)) == len(EXPECTED)
+
+
+def test_nothing_in_the_table_moves_a_cursor_or_is_a_formula(hostile: Class) -> None:
+    for row in hostile.rows:
+        for cell in row.values():
+            assert words.escaped(cell) == cell
+            assert not cell.startswith(("=", "+", "-", "@"))
+    raw = (hostile.out / "grades.csv").read_bytes()
+    assert not set(raw) & (set(range(32)) - {10})
+    assert len(raw) < 100_000
+
+
+def test_the_table_names_what_was_graded(hostile: Class) -> None:
+    digest = hashlib.sha256(RIGHT.encode()).hexdigest()
+    (row,) = (row for row in hostile.rows if row["learner"] == "right")
+    assert row["sha256"] == f"{FILE}={digest}"
+    report = hostile.grades["right"].report
+    assert report is not None
+    assert report.graded == {FILE: digest}
+
+
+def test_what_was_printed_is_cut_and_clean(hostile: Class) -> None:
+    report = hostile.grades["prints"].report
+    assert report is not None
+    assert 10_000 < len(report.printed) < 30_000
+    assert "\x1b" not in report.printed
+
+
+def test_each_learner_has_a_file_for_gradescope(hostile: Class) -> None:
+    scores = {path.stem: json.loads(path.read_text())["score"] for path in (hostile.out / "gradescope").iterdir()}
+    assert len(scores) == len(EXPECTED)
+    assert sum(scores.values()) == sum(verdict == "PASSED" for verdict, _ in EXPECTED.values())
+
+
+def test_as_many_as_are_graded_beside_each_other_verdicts_are_the_same(hostile: Class, tmp_path: Path) -> None:
+    few = tmp_path / "few"
+    for learner in ("abort", "bom", "late", "latin", "right"):
+        write(few / learner, (hostile.folder / learner / FILE).read_bytes())
+    told = [
+        [
+            (one.learner, one.report and (one.report.verdict, one.report.cause, one.report.graded))
+            for one in classroom.grade_class(few, tmp_path / f"out{jobs}", [hostile.item], device="cpu", jobs=jobs)
+        ]
+        for jobs in (1, 2)
+    ]
+    assert told[0] == told[1]
+    assert [learner for learner, _ in told[0]] == ["abort", "bom", "late", "latin", "right"]
+
+
+def test_a_full_disk_below_the_grades_stops_no_grading(
+    hostile: Class, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for learner in ("late", "right"):
+        write(tmp_path / "few" / learner, RIGHT.encode())
+    told: list[str] = []
+
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(gradebook, "write", full)
+    monkeypatch.setattr(classroom, "_SAVE_SECONDS", 0.0)
+
+    def tell(one: Grade, done: int, of: int) -> None:
+        told.append(one.report.verdict.value if one.report else "")
+
+    with pytest.raises(OSError, match="No space left"):
+        classroom.grade_class(tmp_path / "few", tmp_path / "out", [hostile.item], device="cpu", tell=tell)
+    assert told == ["PASSED", "PASSED"]
+
+
+def test_an_error_of_the_grader_costs_one_learner(
+    hostile: Class, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for learner in ("late", "right"):
+        write(tmp_path / "few" / learner, RIGHT.encode())
+    original = grade.Session.__call__
+
+    def fails(self: grade.Session, **options: object) -> object:
+        if self.submission.parent.name == "late":
+            raise RecursionError("\x1b[2J")
+        return original(self, **options)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(grade.Session, "__call__", fails)
+    grades = classroom.grade_class(tmp_path / "few", tmp_path / "out", [hostile.item], device="cpu")
+    late, right = (one.report for one in grades)
+    assert late is not None
+    assert right is not None
+    assert (late.verdict.value, late.cause) == ("UNAVAILABLE", "the grader failed: RecursionError: \ufffd[2J")
+    assert right.verdict.passed

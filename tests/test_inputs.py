@@ -1,0 +1,140 @@
+"""How a case's inputs are drawn: extreme values that are always there, and tensors that begin anywhere."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+
+from kernelpath.course import draw, registry
+from kernelpath.course.inputs import EXTREME, PLAIN, Variety, draw_inputs, misalignments, serves_vectors
+from kernelpath.course.spec import Exercise
+from kernelpath.grading.compare import bits
+from kernelpath.grading.kinds.python import seen
+from kernelpath.grading.truth import placements
+from kernelpath.verdict import Verdict
+from kernelpath.work.call import Call
+from kernelpath.work.watch import Journal
+from kernelpath.work.witness import SubmissionThread
+
+JOURNAL = Journal()
+
+
+def exercise(name: str) -> Exercise:
+    return registry.load(registry.find(name))
+
+
+def rng(seed: int = 0) -> torch.Generator:
+    return torch.Generator().manual_seed(seed)
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("seed", range(3))
+def test_all_kinds_of_bits_are_there_whatever_the_seed(dtype: torch.dtype, seed: int) -> None:
+    tensor = torch.ones(14, dtype=dtype)
+    draw.any_bits_(rng(seed), tensor)
+    tiny = torch.finfo(dtype).tiny
+    payloads = bits(tensor[tensor.isnan()]).unique()
+    canonical = bits(torch.tensor([float("nan")], dtype=dtype))
+    assert ((tensor == 0) & tensor.signbit()).sum() == 1
+    assert ((tensor != 0) & (tensor.abs() < tiny)).sum() == 2
+    assert tensor.isposinf().sum() == tensor.isneginf().sum() == 1
+    assert len(payloads) == 2
+    assert canonical not in payloads
+    assert (tensor == 1).sum() == 7
+
+
+def test_bits_reach_the_elements_of_a_view_alone() -> None:
+    whole = torch.ones(6, 8)
+    draw.any_bits_(rng(), whole[:, :5])
+    assert (whole[:, 5:] == 1).all()
+    assert (whole[:, :5] != 1).sum() == 15
+
+
+def test_integers_have_no_extreme_bits() -> None:
+    index = torch.arange(20)
+    draw.any_bits_(rng(), index)
+    assert torch.equal(index, torch.arange(20))
+
+
+def test_what_only_moves_gets_extreme_values_without_a_declaration() -> None:
+    (x,) = draw_inputs(exercise("transpose"), {"rows": 7, "columns": 9, "dtype": "bfloat16"}, 1, "cpu", EXTREME)
+    assert x.isnan().sum() > 4
+    assert (
+        not draw_inputs(exercise("transpose"), {"rows": 7, "columns": 9, "dtype": "bfloat16"}, 1, "cpu")[0]
+        .isnan()
+        .any()
+    )
+
+
+CASE = {"rows": 5, "columns": 8, "pad": 3}
+
+
+@pytest.mark.parametrize("misaligned", [1, 2, 3])
+@pytest.mark.parametrize("seed", range(4))
+def test_the_tensors_that_are_asked_for_begin_at_no_multiple_of_16(misaligned: int, seed: int) -> None:
+    plain = draw_inputs(exercise("matrix_add"), CASE, seed, "cpu")
+    placed = draw_inputs(exercise("matrix_add"), CASE, seed, "cpu", Variety(misaligned=misaligned))
+    off = [4 * tensor.storage_offset() % 16 != 0 for tensor in placed]
+    assert off == [bool(misaligned >> place & 1) for place in range(2)]
+    for one, other in zip(plain, placed, strict=True):
+        assert torch.equal(one, other)
+        assert one.stride() == other.stride()
+
+
+def test_what_lies_around_and_between_the_rows_is_nan() -> None:
+    for tensor in draw_inputs(exercise("matrix_add"), CASE, 1, "cpu", Variety(misaligned=2)):
+        storage = torch.tensor([]).set_(tensor.untyped_storage())
+        assert storage[: tensor.storage_offset()].isnan().all()
+        assert tensor.storage_offset() >= 4
+        assert storage.isnan().sum() == storage.numel() - 5 * 8
+        assert storage[-4:].isnan().all()
+
+
+def test_each_tensor_is_misaligned_alone_and_then_all_of_them() -> None:
+    three = [torch.ones(1), 7, torch.ones(1), torch.ones(1)]
+    assert [one.misaligned for one in misalignments(exercise("add_rmsnorm"), three)] == [1, 2, 4, 7]
+    assert [one.misaligned for one in misalignments(exercise("softmax"), three[:2])] == [1]
+    assert misalignments(replace(exercise("softmax"), aligned=True), three) == []
+
+
+def test_a_case_that_vectors_serve_has_every_tensor_misaligned_in_turn() -> None:
+    tiled = exercise("matmul_tiled")
+    drawn = [draw_inputs(tiled, case, 1, "cpu") for case in tiled.cases]
+    runs = placements(tiled, drawn)
+    served = [index for index in range(len(drawn)) if serves_vectors(drawn[index])]
+    assert tiled.cases[served[-1]] == tiled.largest
+    assert {one.misaligned for index, one in runs if index == served[0]} == {1, 2, 3}
+    assert {index for index, _ in runs} == set(range(len(tiled.cases))) - {served[-1]}
+
+
+def test_without_tensors_the_small_cases_are_run_as_they_are() -> None:
+    grid = exercise("hello_grid")
+    assert {one for _, one in placements(grid, [draw_inputs(grid, case, 1, "cpu") for case in grid.cases])} == {PLAIN}
+
+
+def call(variety: Variety = PLAIN) -> Call:
+    drawn = draw_inputs(exercise("matrix_add"), CASE, 3, "cpu", variety)
+    return Call("matrix_add", drawn, torch.device("cpu"), SubmissionThread(), JOURNAL, False)
+
+
+def told(one: Call) -> Any:
+    return one.returned([], "", "", lambda output: b"")
+
+
+@pytest.mark.parametrize("variety", [PLAIN, EXTREME, Variety(misaligned=1)])
+def test_grader_and_worker_draw_the_same(variety: Variety) -> None:
+    drawn = draw_inputs(exercise("matrix_add"), CASE, 3, "cpu", variety)
+    assert seen(told(call(variety)), drawn) is None
+    assert seen(told(call(variety)), draw_inputs(exercise("matrix_add"), CASE, 4, "cpu", variety)) is not None
+
+
+def test_a_gap_between_rows_that_was_written_is_found_in_the_submissions_process() -> None:
+    made = call()
+    x = made.inputs[0]
+    torch.as_strided(x, (1,), (1,), x.storage_offset() + 8).fill_(0.5)
+    complaint = seen(told(made), draw_inputs(exercise("matrix_add"), CASE, 3, "cpu"))
+    assert complaint is not None
+    assert complaint.verdict is Verdict.MUTATED_INPUT
