@@ -7,13 +7,13 @@ INSTALLED := .venv/installed
 grade: $(INSTALLED)
 	$(BIN)/kp check --all --tree solutions
 
-# A file of tests runs in one process, files run beside each other; what needs a GPU has it to itself.
+# A file of tests, or submissions to one exercise, run in one process, groups beside each other; what needs a GPU has it to itself.
 test: $(INSTALLED)
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
 	$(BIN)/pytest -m gpu
-	$(BIN)/pytest -m "not gpu" --numprocesses logical --dist loadfile
+	$(BIN)/pytest -m "not gpu" --numprocesses logical --dist loadgroup
 
 $(INSTALLED): pyproject.toml
 	$(PYTHON) -m venv .venv

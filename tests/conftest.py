@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import re
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -16,6 +17,15 @@ from kernelpath.show import graded
 from kernelpath.verdict import Report
 
 GradeText = Callable[[str], Report]
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """One process runs a file of tests, or of submissions those to one exercise: they share what compilers made."""
+    for item in items:
+        stem = re.search(r"\[(w\d+[a-z]_\w+)/", item.name)
+        item.add_marker(pytest.mark.xdist_group(f"{item.path.name} {stem[1] if stem else ''}"))
+
 
 DECLARATION = '''"""Doubling: the least exercise there is."""
 import torch

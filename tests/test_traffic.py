@@ -101,10 +101,10 @@ def test_pieces_that_are_not_aligned_are_no_fault_at_edges() -> None:
 
 def test_bytes_at_edges() -> None:
     lines = [load(4, requests=100, sectors=400, ideal_sectors=400)]
-    assert edge_of(lines, Traffic(bytes=1.2), compulsory=5_334) is None
-    complaint = edge_of(lines, Traffic(bytes=1.2), compulsory=5_000)
+    assert edge_of(lines, Traffic(bytes=1.2), compulsory=3_574) is None
+    complaint = edge_of(lines, Traffic(bytes=1.2), compulsory=3_500)
     assert complaint is not None
-    assert "12,800 bytes moved, at most 12,200 are allowed (5,000 would do" in complaint.cause
+    assert "12,800 bytes moved, at most 12,624 are allowed (3,500 would do" in complaint.cause
     assert edge_of(lines, Traffic(bytes=1.2), compulsory=None) is None
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 
@@ -63,6 +64,12 @@ class Beside:
         """What a report says where the machine could not run the submission."""
         unable = self._found.unable if self._found else ""
         return (f"traffic, and whether the PTX machine runs the same: {unable}",) if unable else ()
+
+    @property
+    def operators(self) -> Sequence[messages.Operator]:
+        """Those that the submission called on the machine; waits for it."""
+        found = self._waited()
+        return found.evidence.operators if found.evidence else ()
 
     def compared(self, profiled: messages.Profiled) -> Complaint | None:
         """Whether the GPU launched for this case what the machine did.

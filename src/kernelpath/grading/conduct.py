@@ -38,9 +38,20 @@ class Evidence:
     places: Sequence[Strided] = field(default=(), repr=False)
 
 
+def foreign(
+    operators: Sequence[messages.Operator], machine: Sequence[messages.Operator], entry: str
+) -> Complaint | None:
+    """The operators that the entry called on a GPU and not on the PTX machine, whose transcript says what they are for.
+
+    machine: those called there for the same case; none where it could not run the submission.
+    """
+    names = {one.name for one in machine}
+    return computed([one for one in operators if one.name not in names], entry)
+
+
 def borrowed(operators: Sequence[messages.Operator], launches: Sequence[object], entry: str) -> Complaint | None:
-    """Whether a library did the work, in a process where that can be seen."""
-    return computed(operators, entry) or launched_nothing(launches, entry)
+    """Whether operators stand in the place of kernels."""
+    return None if launches else computed(operators, entry) or launched_nothing(launches, entry)
 
 
 def computed(operators: Sequence[messages.Operator], entry: str) -> Complaint | None:

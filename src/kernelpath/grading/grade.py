@@ -16,7 +16,7 @@ from kernelpath.course import registry
 from kernelpath.course.registry import Item
 from kernelpath.device import gpu
 from kernelpath.device import messages as device_messages
-from kernelpath.grading import far, measure, profile, traffic
+from kernelpath.grading import conduct, far, measure, profile, traffic
 from kernelpath.grading.beside import Beside
 from kernelpath.grading.cases import Cases, Graded
 from kernelpath.grading.kinds import kind_of
@@ -25,6 +25,7 @@ from kernelpath.grading.truth import derive
 from kernelpath.grading.workers import Workers
 from kernelpath.packages import versions
 from kernelpath.verdict import Complaint, LineTraffic, Measurement, Report, Verdict
+from kernelpath.work import messages
 from kernelpath.work.runner import Stopped, Usage
 
 __all__ = ["Device", "Progress", "Session", "Usage", "device_name", "grade", "resolve_device", "versions"]
@@ -162,7 +163,7 @@ class _Grading:
             graded = self._cases.run()
             complaint = next((one.complaint for one in graded if one.complaint), None)
         if complaint is None and self.device == "cuda" and self.exercise.is_kernel:
-            complaint = self._profile()
+            complaint = self._profile(graded)
         if complaint is None:
             lines, complaint = self._traffic(graded)
         if complaint is None:
@@ -255,19 +256,26 @@ class _Grading:
                 return lines, self.subject.placed(complaint)
         return shown, None
 
-    def _profile(self) -> Complaint | None:
-        """Which kernels the GPU ran."""
+    def _profile(self, graded: Sequence[Graded]) -> Complaint | None:
+        """Which kernels and operators the GPU ran."""
         self.progress("looking at what the GPU runs")
+        called = [operator for one in graded if one.evidence for operator in one.evidence.operators]
         try:
-            return profile.complaint(self.exercise, self._runner, self._beside, self._largest, self.seed)
+            return profile.complaint(self.exercise, self._runner, self._beside, self._largest, called, self.seed)
         except Stopped as stopped:
             return stopped.complaint
 
     def _measurement(self, bench: bool) -> tuple[Measurement | None, Complaint | None]:
-        reference, conduct = self.item.files("solutions"), self._kind.conduct
+        machine = self._beside.operators if self._beside else ()
+
+        def seen(returned: messages.Returned, inputs: tuple[object, ...]) -> Complaint | None:
+            known = conduct.foreign(returned.operators, machine, self.exercise.entry)
+            return known or self._kind.conduct(returned, inputs)
+
+        reference = self.item.files("solutions")
         try:
             return measure.measure(
-                self.exercise, self._runner, conduct, self.seed, self.progress, bench, reference=reference
+                self.exercise, self._runner, seen, self.seed, self.progress, bench, reference=reference
             )
         except Stopped as stopped:
             return None, stopped.complaint

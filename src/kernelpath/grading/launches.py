@@ -55,7 +55,7 @@ class NoTrace(Exception):
 def of_trace(text: bytes) -> list[Launched]:
     """The kernels of a trace in Chrome's format, as torch.profiler writes it, in the order of their launches.
 
-    What torch launches itself, to fill memory, is left out: library_share limits it. Raises NoTrace.
+    Raises NoTrace.
     """
     try:
         events = msgspec.json.decode(text, type=_Trace).events
@@ -63,8 +63,7 @@ def of_trace(text: bytes) -> list[Launched]:
     except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError) as error:
         raise NoTrace(str(error)) from error
     kernels.sort(key=lambda kernel: kernel[1].correlation)
-    found = [Launched(readable(name), args.grid, args.block, args.shared) for name, args in kernels]
-    return [one for one in found if not _is_torchs(one.name)]
+    return [Launched(readable(name), args.grid, args.block, args.shared) for name, args in kernels]
 
 
 def readable(kernel: str) -> str:
@@ -75,8 +74,11 @@ def readable(kernel: str) -> str:
 def difference(gpu: Sequence[Launched], machine: Sequence[Note], lane: Lane) -> Complaint | None:
     """The first launch that is not the same in both.
 
-    Shared memory is compared where the submission chooses it, in the lane "cuda"; elsewhere it is the compiler's.
+    What torch launches itself, to fill memory, is left out: library_share limits it. Shared memory is compared where
+    the submission chooses it, in the lane "cuda"; elsewhere it is the compiler's.
     """
+    own = [readable(one.kernel) for one in machine]
+    gpu = [one for one in gpu if not _is_torchs(one.name) or one.name in own]
     for number, (here, there) in enumerate(zip(gpu, machine, strict=False), 1):
         if not _alike(here, there, lane):
             return _complaint(f"launch {number}: {_told(here)}", _told(there))
@@ -89,8 +91,14 @@ def difference(gpu: Sequence[Launched], machine: Sequence[Note], lane: Lane) -> 
 
 
 def _alike(here: Launched, there: Note, lane: Lane) -> bool:
-    same = (here.name, here.grid, here.block) == (readable(there.kernel), tuple(there.grid), tuple(there.block))
+    same = (here.grid, here.block) == (tuple(there.grid), tuple(there.block)) and _same_name(here, there, lane)
     return same and (lane != "cuda" or 0 <= here.shared - there.shared <= MOST_STATIC)
+
+
+def _same_name(here: Launched, there: Note, lane: Lane) -> bool:
+    """The CUDA C++ name, or what the profiler and a Python compiler's lane make of a function's name."""
+    one, other = here.name.casefold(), readable(there.kernel).casefold()
+    return one == other or (lane != "cuda" and other in one)
 
 
 def _is_torchs(name: str) -> bool:

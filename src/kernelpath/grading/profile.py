@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from kernelpath.course.problem import Case
 from kernelpath.course.spec import Exercise
 from kernelpath.grading import conduct
@@ -15,11 +17,20 @@ PROFILE_SECONDS = 60.0
 """For a profiler that is loaded and two calls."""
 
 
-def complaint(exercise: Exercise, runner: Runner, beside: Beside | None, largest: Case, seed: int) -> Complaint | None:
+def complaint(
+    exercise: Exercise,
+    runner: Runner,
+    beside: Beside | None,
+    largest: Case,
+    operators: Sequence[messages.Operator],
+    seed: int,
+) -> Complaint | None:
     """What is wrong with them, at the size that is timed where there is one, and at that which the machine has run.
 
-    Raises runner.Stopped.
+    operators: those that it was seen to call. Raises runner.Stopped.
     """
+    if found := conduct.foreign(operators, beside.operators if beside else (), exercise.entry):
+        return found
     timed = _profiled(runner, exercise.bench or largest, seed)
     if beside is not None and (different := beside.compared(_profiled(runner, largest, seed))):
         return different

@@ -16,7 +16,7 @@ NEGLIGIBLE = 0.02
 SPARE = 32
 """Sectors, or wavefronts, that any case may spend on its edges."""
 
-EDGE = 1.5
+EDGE = 2.0
 """How many times the bytes that the largest case may move another one may: what is read once there may be read again.
 
 Each request may move a sector besides, that its first and its last lane share with others."""

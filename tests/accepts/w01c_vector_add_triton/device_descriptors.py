@@ -5,8 +5,12 @@ import triton
 import triton.language as tl
 
 
-def allocate(size: int, alignment: int, stream: int | None):
-    return torch.empty(size, dtype=torch.int8)
+class Allocator:
+    def __init__(self, device: torch.device) -> None:
+        self.device = device
+
+    def __call__(self, size: int, alignment: int, stream: int | None) -> torch.Tensor:
+        return torch.empty(size, dtype=torch.int8, device=self.device)
 
 
 @triton.jit
@@ -23,8 +27,8 @@ def add_kernel(x_ptr, y_ptr, out_ptr, n, ALIGNED: tl.constexpr, BLOCK: tl.conste
 
 
 def vector_add(x, y):
-    triton.set_allocator(allocate)
+    triton.set_allocator(Allocator(x.device))
     out = torch.empty_like(x)
-    aligned = (x.data_ptr() | y.data_ptr() | out.data_ptr()) % 16 == 0
+    aligned = (x.data_ptr() | y.data_ptr() | out.data_ptr()) % 16 == 0 and x.numel() % 4 == 0
     add_kernel[(triton.cdiv(x.numel(), 1024),)](x, y, out, x.numel(), ALIGNED=aligned, BLOCK=1024)
     return out

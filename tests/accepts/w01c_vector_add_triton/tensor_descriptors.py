@@ -22,7 +22,7 @@ def add_pointed(x, y, out, n, BLOCK: tl.constexpr):
 def vector_add(x, y):
     out, block = torch.empty_like(x), 1024
     grid = (triton.cdiv(x.numel(), block),)
-    if any(tensor.data_ptr() % 16 for tensor in (x, y, out)):
+    if x.numel() % 4 or any(tensor.data_ptr() % 16 for tensor in (x, y, out)):
         add_pointed[grid](x, y, out, x.numel(), block)
     else:
         add_described[grid](*(TensorDescriptor.from_tensor(tensor, [block]) for tensor in (x, y, out)), block)

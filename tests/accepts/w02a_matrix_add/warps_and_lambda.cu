@@ -14,7 +14,7 @@ __global__ void matrix_add(const float* x, const float* y, float* out, int rows,
     auto warp = cg::tiled_partition<32>(cg::this_thread_block());
     const int warps = gridDim.x * warp.meta_group_size();
     for (long long r = blockIdx.x * warp.meta_group_size() + warp.meta_group_rank(); r < rows; r += warps) {
-        for_each(columns, warp, [=](auto c) { out[r * out_stride + c] = x[r * x_stride + c] + y[r * y_stride + c]; });
+        for_each(columns, warp, [=](int c) { out[r * out_stride + c] = x[r * x_stride + c] + y[r * y_stride + c]; });
     }
 }
 

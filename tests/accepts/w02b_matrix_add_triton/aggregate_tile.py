@@ -35,7 +35,7 @@ def add_kernel(x, y, out, rows, columns, x_stride, y_stride, R: tl.constexpr, C:
 
 def matrix_add(x, y):
     rows, columns = x.shape
-    out = torch.empty((rows, columns))
+    out = torch.empty((rows, columns), device=x.device)
     grid = (triton.cdiv(columns, 128), triton.cdiv(rows, 8))
     add_kernel[grid](x, y, out, rows, columns, x.stride(0), y.stride(0), 8, 128)
     return out

@@ -25,7 +25,7 @@ def fused_softmax(x):
     block = triton.next_power_of_2(n_cols)
     warps = 32 if block > 8192 else 8
     y = torch.empty_like(x)
-    stages = 4 if SIZE_SMEM > 200_000 else 2
+    stages = (4 if SIZE_SMEM > 200_000 else 2) if block <= 8192 else 1
     kernel = softmax_kernel.warmup(
         y, x, x.stride(0), y.stride(0), n_rows, n_cols, BLOCK=block, STAGES=stages, num_warps=warps, grid=(1,)
     )

@@ -7,9 +7,6 @@ import torch
 from kernelpath.course import draw
 from kernelpath.course.problem import Problem, Tolerance
 
-LIMITS = ({"rows": 500_000, "columns": 1, "pad": 0},)
-"""The most rows that the statement promises: a block of 8 rows still has a number along y."""
-
 
 def inputs(rng: torch.Generator, rows: int, columns: int, pad: int) -> tuple[torch.Tensor, torch.Tensor]:
     """x is the left part of a matrix that is `pad` columns wider, y the right part of one that is 2 pad wider."""
@@ -47,7 +44,8 @@ PROBLEM = Problem(
     tolerance={"float32": Tolerance(rtol=6.0e-8, atol=0.0)},
     extreme=extreme,
     faults={"infinities made finite": lambda x, y: (x.double() + y).clamp(-1e38, 1e38)},
-    limits=LIMITS,
+    limits=({"rows": 65_537, "columns": 1, "pad": 0},),
+    gpu_limits=({"rows": 500_000, "columns": 1, "pad": 0},),  # a block of 8 rows still has a number along y
     bytes_moved=lambda rows, columns, pad: 12 * rows * columns,
     flops=lambda rows, columns, pad: rows * columns,
 )

@@ -58,7 +58,7 @@ class Loads(Emitter):
             return Use()
         formula = self.demands.loads.get(place, EVERYONE)
         wanted = Group(tuple(map(_operand, sorted(map(sorted, formula))))) if formula != EVERYONE else None
-        return Use(wanted, i.operands[1] in self.swapped, "volatile" in i.modifiers and self._polls(place, i))
+        return Use(wanted, i.operands[-1] in self.swapped, "volatile" in i.modifiers and self._polls(place, i))
 
     def wanted(self) -> ir.Value | None:
         """The lanes that use what this load gives; None for all of them."""
