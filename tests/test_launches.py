@@ -75,7 +75,7 @@ def test_a_trace_tells_kernels_in_the_order_of_their_launches() -> None:
     fill = "void at::native::vectorized_elementwise_kernel<4, at::native::FillFunctor<float>>(int)"
     found = of_trace(trace(event("second", 9), event(fill, 2), event(ADDED.name, 5)))
     assert [one.name for one in found] == [fill, ADDED.name, "second"]
-    assert found[0] == ADDED
+    assert found[1] == ADDED
 
 
 def test_names_are_the_same_mangled_and_read() -> None:
@@ -121,6 +121,24 @@ def test_the_first_launch_that_differs_is_named(gpu: tuple[Launched, ...], said:
     if complaint is not None:
         assert complaint.verdict is Verdict.NOT_YOUR_KERNEL
         assert said in complaint.cause
+
+
+def test_what_torch_launches_to_fill_memory_is_left_out() -> None:
+    fill = msgspec.structs.replace(ADDED, name="void at::native::vectorized_elementwise_kernel<4>(int)")
+    assert difference([fill, ADDED], [ADD], "cuda") is None
+
+
+def test_a_kernel_may_stand_in_a_namespace_of_torchs() -> None:
+    here = msgspec.structs.replace(ADDED, name="at::add(float*)")
+    assert difference([here], [msgspec.structs.replace(ADD, kernel="_ZN2at3addEPf")], "cuda") is None
+
+
+def test_a_python_compiler_makes_more_of_a_name() -> None:
+    here = msgspec.structs.replace(ADDED, name="kernel_cutlass_copy_kernel_tensorptrf32_0")
+    note = msgspec.structs.replace(ADD, kernel="copy_kernel")
+    assert difference([here], [note], "cute") is None
+    assert difference([here], [note], "cuda") is not None
+    assert difference([here], [msgspec.structs.replace(note, kernel="add_kernel")], "cute") is not None
 
 
 def test_a_compilers_shared_memory_is_its_own() -> None:
