@@ -102,7 +102,7 @@ def _same_name(here: Launched, there: Note, lane: Lane) -> bool:
 
 
 def _is_torchs(name: str) -> bool:
-    return name.removeprefix("void ").startswith("at::")
+    return "at::" in name
 
 
 def _told(one: Launched | Note) -> str:

@@ -92,7 +92,7 @@ class Watch(TorchDispatchMode):
         if _is_submissions(func):
             return self._inside(func, args, kwargs or {})
         result = func(*args, **(kwargs or {}))
-        if name not in _FREE:
+        if name not in _FREE and not _goes_to_the_gpu(name, args, result):
             sys.audit("kernelpath.operator", name, _line())
         if name in FACTORIES and not result.is_meta and result.layout is torch.strided:
             return self._allocate(result)
@@ -110,6 +110,13 @@ def _is_submissions(func: Any) -> bool:
     """Whether an operator was made by torch.library.custom_op, or triton_op, in the submission."""
     made = OPDEFS.get(func._schema.name)
     return made is not None and made._init_fn.__module__ in _DEFINES
+
+
+def _goes_to_the_gpu(name: str, args: tuple[Any, ...], result: Any) -> bool:
+    """Whether an operator brings a tensor of the host to the GPU as it is; without a GPU there is no such thing."""
+    if name != "_to_copy" or result.device.type != "cuda":
+        return False
+    return bool(args[0].device.type == "cpu" and args[0].dtype == result.dtype)
 
 
 def _line() -> int:

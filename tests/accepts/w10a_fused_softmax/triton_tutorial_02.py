@@ -12,7 +12,7 @@ SIZE_SMEM, WARP_SIZE = properties["max_shared_mem"], properties["warpSize"]
 
 @triton.jit
 def softmax_kernel(out_ptr, in_ptr, in_stride, out_stride, n_rows, n_cols, BLOCK: tl.constexpr, STAGES: tl.constexpr):
-    for row in tl.range(tl.program_id(0), n_rows, tl.num_programs(0), num_stages=STAGES):
+    for row in tl.range(tl.program_id(0).to(tl.int64), n_rows, tl.num_programs(0), num_stages=STAGES):
         columns = tl.arange(0, BLOCK)
         mask = columns < n_cols
         values = tl.load(in_ptr + row * in_stride + columns, mask=mask, other=-float("inf")).to(tl.float32)
