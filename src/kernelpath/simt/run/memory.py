@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from kernelpath.simt.errors import FAULT_KINDS, FaultKind
 from kernelpath.simt.layout import LANES, WRITTEN, Access, Space
-from kernelpath.simt.native import load8, load64, native, store8, store64
+from kernelpath.simt.native import load8, load64, lowest_bit, native, store8, store64
 from kernelpath.simt.run.races import ENTRY, SITE, THREAD, check, unordered
 from kernelpath.simt.run.records import (
     SAMPLE,
@@ -72,56 +72,58 @@ def access(
         take_sample(launch, warp, number, mask)
     counts.requests += 1
     space, buffer, lanes, touched = named, launch.buffers, 0, size
-    for lane in range(LANES):
-        if mask >> lane & 1:
-            lanes += 1
-            address = load64(warp.address + ADDRESSES + 8 * lane)
-            if partial:
-                touched = load64(warp.address + OPERANDS + 8 * lane)
-            if named == Space.GENERIC:
-                space = space_of(launch, cta, address)
-            if space == Space.SHARED:
-                start, extent, since = cta.shared, launch.shared_bytes, cta.block_began
-                state, history, granule = cta.shared_state, cta.shared_history, launch.shared_granule
-            elif space == Space.LOCAL:
-                start, extent, since = local_of(launch, cta, warp, lane), launch.local_bytes, 0
-                state, history, granule = cta.local_state + start - cta.local, 0, 0
-            elif space == Space.PARAM:
-                start, extent, since, state, history, granule = launch.params, launch.param_bytes, 0, 0, 0, 0
-            else:
-                buffer = find(launch, buffer, address)
+    left = mask
+    while left:
+        lane = lowest_bit(left)
+        left &= left - 1
+        lanes += 1
+        address = load64(warp.address + ADDRESSES + 8 * lane)
+        if partial:
+            touched = load64(warp.address + OPERANDS + 8 * lane)
+        if named == Space.GENERIC:
+            space = space_of(launch, cta, address)
+        if space == Space.SHARED:
+            start, extent, since = cta.shared, launch.shared_bytes, cta.block_began
+            state, history, granule = cta.shared_state, cta.shared_history, launch.shared_granule
+        elif space == Space.LOCAL:
+            start, extent, since = local_of(launch, cta, warp, lane), launch.local_bytes, 0
+            state, history, granule = cta.local_state + start - cta.local, 0, 0
+        elif space == Space.PARAM:
+            start, extent, since, state, history, granule = launch.params, launch.param_bytes, 0, 0, 0, 0
+        else:
+            buffer = find(launch, buffer, address)
+            span = BufferRecord(buffer)
+            start, extent, since = span.start, span.bytes, launch.launch_began
+            state, history, granule = span.state, span.history, span.granule
+        offset = address - start
+        if half:
+            touched = size
+            if offset + size // 2 == extent and keeps(warp, kind, lane, 16):
+                touched = size // 2
+            elif offset + size > extent and space != Space.SHARED:
+                buffer = find(launch, buffer, address + size // 2)
                 span = BufferRecord(buffer)
-                start, extent, since = span.start, span.bytes, launch.launch_began
-                state, history, granule = span.state, span.history, span.granule
-            offset = address - start
-            if half:
-                touched = size
-                if offset + size // 2 == extent and keeps(warp, kind, lane, 16):
-                    touched = size // 2
-                elif offset + size > extent and space != Space.SHARED:
-                    buffer = find(launch, buffer, address + size // 2)
-                    span = BufferRecord(buffer)
-                    if span.start == address + size // 2 and keeps(warp, kind, lane, 0):
-                        offset, extent, touched = 0, span.bytes, size // 2
-                        state, history, granule = span.state, span.history, span.granule
-            if offset < 0 or offset + touched > extent:
-                return fault(launch, warp, OUT_OF_BOUNDS, number, lane, address)
-            if address & (size - 1):
-                return fault(launch, warp, MISALIGNED, number, lane, address)
-            if state and (not drops or warp.wanted >> lane & 1):
-                written = initialised(state + offset, touched, kind)
-                if not written and space != Space.SHARED:
-                    return fault(launch, warp, UNINITIALIZED, number, lane, address)
-                if cta.suspect_address and kind == Access.STORE:
-                    look_for_writer(launch, cta, warp, number, lane, address, touched)
-                if history:
-                    for place in range(offset >> granule, (offset + touched - 1 >> granule) + 1):
-                        entry = history + ENTRY * place
-                        races = check(launch, cta, since, entry, warp.index, lane, number, kind, strong)
-                        if races and not harmless(launch, cta, warp, number, space, kind, size, parts, mask, lane):
-                            suspect(launch, cta, warp, RACE, number, lane, address, touched)
-                if not written:
-                    suspect(launch, cta, warp, UNINITIALIZED, number, lane, address, touched)
+                if span.start == address + size // 2 and keeps(warp, kind, lane, 0):
+                    offset, extent, touched = 0, span.bytes, size // 2
+                    state, history, granule = span.state, span.history, span.granule
+        if offset < 0 or offset + touched > extent:
+            return fault(launch, warp, OUT_OF_BOUNDS, number, lane, address)
+        if address & (size - 1):
+            return fault(launch, warp, MISALIGNED, number, lane, address)
+        if state and (not drops or warp.wanted >> lane & 1):
+            written = initialised(state + offset, touched, kind)
+            if not written and space != Space.SHARED:
+                return fault(launch, warp, UNINITIALIZED, number, lane, address)
+            if cta.suspect_address and kind == Access.STORE:
+                look_for_writer(launch, cta, warp, number, lane, address, touched)
+            if history:
+                for place in range(offset >> granule, (offset + touched - 1 >> granule) + 1):
+                    entry = history + ENTRY * place
+                    races = check(launch, cta, since, entry, warp.index, lane, number, kind, strong)
+                    if races and not harmless(launch, cta, warp, number, space, kind, size, parts, mask, lane):
+                        suspect(launch, cta, warp, RACE, number, lane, address, touched)
+            if not written:
+                suspect(launch, cta, warp, UNINITIALIZED, number, lane, address, touched)
     counts.lanes += lanes
     if space == Space.SHARED:
         atomic = kind == Access.ATOMIC

@@ -19,14 +19,16 @@ def count_sectors(addresses: int, mask: int) -> int:
     """Different sectors among the active lanes. An aligned access of up to 16 bytes lies within one."""
     sectors = 0
     highest = -1
-    for lane in range(LANES):
-        if mask >> lane & 1:
-            sector = load64(addresses + 8 * lane) >> 5
-            if sector > highest:
-                highest = sector
-                sectors += 1
-            elif sector < highest:
-                sectors += is_new(addresses, mask, lane, sector)
+    left = mask
+    while left:
+        lane = lowest_bit(left)
+        left &= left - 1
+        sector = load64(addresses + 8 * lane) >> 5
+        if sector > highest:
+            highest = sector
+            sectors += 1
+        elif sector < highest:
+            sectors += is_new(addresses, mask, lane, sector)
     return sectors
 
 
