@@ -5,8 +5,8 @@ It returns the softmax of each row as a new tensor of the same dtype, computed i
 size. x is not always aligned to 16 bytes.
 Tensors may have more than 2**32 elements: offsets need 64 bits.
 
-Write the kernel in w07a_softmax.cu, then launch it here. Graded are the values, the bytes that the kernel moves (one
-read and one write would do), and on a GPU the time against the formula in five torch operators.
+Write the kernel in w07a_softmax.cu, then launch it here. Graded: the values, the bytes that the kernel moves (one read
+and one write suffice), and on a GPU the time against the formula in five torch operators.
 """
 
 import torch

@@ -5,7 +5,7 @@ It returns a new tensor of the same shape and dtype, out[r, c] = exp(x[r, c] - m
 the maximum of row r. The arithmetic is float32, and right for finite values of any size.
 Tensors may have more than 2**32 elements: offsets need 64 bits.
 
-Begin with one row a program, held whole in a block of values: read it once, write it once. Then give a program
+Begin with one row per program, all of it in one block of values: read it once, write it once. Then give a program
 several rows where they are short. Rows that do not fit into the registers of one program need a loop.
 Graded: the values, the bytes that are moved, and on a GPU the time against the formula written as operators.
 """

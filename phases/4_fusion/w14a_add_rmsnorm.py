@@ -1,7 +1,7 @@
 """Residual addition and RMS normalization in one kernel.
 
-add_rmsnorm(x, residual, weight, eps) takes two contiguous matrices of the same shape and dtype (bfloat16 or float32,
-1 to 32768 columns) and a vector of one weight a column. It returns (y, h) in that dtype: h = x + residual, rounded to
+add_rmsnorm(x, residual, weight, eps) takes two contiguous matrices of the same shape and dtype (bfloat16 or float32, 1
+to 32768 columns) and a vector with one weight per column. It returns (y, h) in that dtype: h = x + residual, rounded to
 the dtype, and y = h * weight / sqrt(mean of h^2 over the row + eps), from the rounded h. The arithmetic is float32.
 Tensors may have more than 2**32 elements: offsets need 64 bits.
 

@@ -17,12 +17,12 @@ from kernelpath.lanes import cute as lane
 
 
 def row_major(rows: int, columns: int) -> cute.Layout:
-    """A row after the other, as in C and PyTorch."""
+    """One row after the other, as in C and PyTorch."""
     return cute.make_layout((rows, columns), stride=(columns, 1))
 
 
 def column_major(rows: int, columns: int) -> cute.Layout:
-    """A column after the other, as in Fortran and cuBLAS."""
+    """One column after the other, as in Fortran and cuBLAS."""
     raise NotImplementedError("TODO: column_major")
 
 

@@ -7,7 +7,7 @@ A block copies one tile. Which elements of the tile each thread moves is one lay
 with 256 threads of 4 values it is (256,4):(4,1). Divide both vectors into tiles, compose a tile with that layout,
 and `cute.copy` moves the values of a thread with a single access. The last tile may be partial.
 
-Begin with one element a thread and an `if`; widen when that is right. Graded: equality bit for bit, the sectors
+Begin with one element per thread and an `if`; widen when that is right. Graded: equality bit for bit, the sectors
 asked for, and on a GPU the time against PyTorch's copy.
 """
 

@@ -3,7 +3,7 @@
 //
 // x is read once and out is written once: between the two a row stays on the chip. The arithmetic is float32.
 //
-// softmax keeps a row in registers, up to 32 elements a thread. softmax_long keeps it in the shared memory of a block
+// softmax keeps a row in registers, up to 32 elements per thread. softmax_long keeps it in the shared memory of a block
 // or of a cluster of blocks; what does not fit there is read again.
 
 #include <cuda_bf16.h>
@@ -72,7 +72,7 @@ __device__ MaxSum cluster_union(MaxSum set) {
     return set;
 }
 
-// Four blocks of 256 an SM reach 0.99 of a copy. Left alone, the compiler saves registers for five and reaches 0.98.
+// Four blocks of 256 per SM reach 0.98 of a copy, three 0.90, one 0.44 (H200, 16384 x 8192 bfloat16).
 template <typename T, int WIDTH, int ACCESSES>
 __launch_bounds__(256, 4)
 __global__ void softmax(const T* x, T* out, int rows, int columns) {

@@ -5,16 +5,16 @@ It returns the softmax of each row as a new tensor of the same dtype, computed i
 size. x is not always aligned to 16 bytes.
 Tensors may have more than 2**32 elements: offsets need 64 bits.
 
-Write the kernel in w07a_softmax.cu, then launch it here. Graded are the values, the bytes that the kernel moves (one
-read and one write would do), and on a GPU the time against the formula in five torch operators.
+Write the kernel in w07a_softmax.cu, then launch it here. Graded: the values, the bytes that the kernel moves (one read
+and one write suffice), and on a GPU the time against the formula in five torch operators.
 
-Traffic: one read and one write, 4 bytes an element in bfloat16 and 8 in float32, and two exponentials an element. The
-speed of light is a copy. Memory bounds it with less to spare than one might think: at 4.2 TB/s an SM of an H200 passes
-4 bfloat16 elements a clock, and its 16 exponentials a clock serve 8.
+Traffic: one read and one write, 4 bytes per element in bfloat16 and 8 in float32, and two exponentials per element. The
+speed of light is a copy. Memory is the bound, with less to spare than one might think: at 4.2 TB/s an SM of an H200
+passes 4 bfloat16 elements per cycle, and its 16 exponentials per cycle serve 8.
 
 How a row is kept decides the speed. Up to 8192 columns registers are the best place. A row of 32768 fills the
-registers of an SM with one block, which loads, reduces and stores in turn: 0.88 of a copy. In shared memory two such
-rows fit, each in another phase: 0.975. Longer rows need the shared memory of several SMs, a cluster: 0.87 to 0.9.
+registers of an SM with one block, which loads, reduces and stores in turn: 0.82 of a copy. In shared memory two such
+rows fit, each in another phase: 0.98. Longer rows need the shared memory of several SMs, a cluster: 0.87 to 0.9.
 
 Maximum and sum in one sweep: Milakov and Gimelshein, "Online normalizer calculation for softmax" (2018). Rows over
 clusters: Quack.

@@ -1,7 +1,7 @@
 """Residual addition and RMS normalization in one kernel.
 
-add_rmsnorm(x, residual, weight, eps) takes two contiguous matrices of the same shape and dtype (bfloat16 or float32,
-1 to 32768 columns) and a vector of one weight a column. It returns (y, h) in that dtype: h = x + residual, rounded to
+add_rmsnorm(x, residual, weight, eps) takes two contiguous matrices of the same shape and dtype (bfloat16 or float32, 1
+to 32768 columns) and a vector with one weight per column. It returns (y, h) in that dtype: h = x + residual, rounded to
 the dtype, and y = h * weight / sqrt(mean of h^2 over the row + eps), from the rounded h. The arithmetic is float32.
 Tensors may have more than 2**32 elements: offsets need 64 bits.
 
@@ -9,12 +9,12 @@ Begin from the fused softmax: a row in the registers of one program. The sum is 
 Graded: the values, the bytes that are moved, and on a GPU the time against an addition followed by rms_norm.
 
 Bytes: 4 tensors (x, residual, h, y), 1.07 GB for 16384 x 8192 bfloat16, 0.26 ms at the 4.1 TB/s that an H200 copies
-with. As two operators it is 5 tensors, because the normalization reads h again. The weights come from the L2. There
-are about 5 operations a value, a twentieth of the time: memory is the bound.
+with. As two operators it is 5 tensors, because the normalization reads h again. The weights come from L2. There
+are about 5 operations per value, a twentieth of the time: memory is the bound.
 
 Two loads, a reduction and two stores leave memory idle in between, unless other programs fill in. Up to 4096 columns
-many programs of 2 warps do, each with several 16-byte loads a thread under way. Longer rows get the 32 warps that a
-program may have: at 8192 columns that is a single 16-byte load a thread of each tensor.
+many programs of 2 warps do, each with several 16-byte loads per thread in flight. Longer rows get the 32 warps that a
+program may have: at 8192 columns that is a single 16-byte load per thread and tensor.
 The fusion is found in every inference engine for transformers, such as vLLM and TensorRT-LLM, and in Liger.
 """
 
