@@ -58,6 +58,9 @@ def upload(runtime, source: torch.Tensor, target: torch.Tensor, chunk: int) -> N
             status, events[slot] = runtime.record()
             check(status)
         check(runtime.synchronize())
+    except CudaError:
+        runtime.synchronize()  # what is still in the queue reads the buffers
+        raise
     finally:
         for buffer in buffers:
             runtime.host_free(buffer)
