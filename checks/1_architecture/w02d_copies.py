@@ -1,7 +1,7 @@
-"""Copies: from the host to the device, piece by piece, while the next piece is made ready.
+"""Copies: from the host to the device, piece by piece, while the host prepares the next piece.
 
-Week 2. Two pinned buffers in turn, events, and a status after every call. Graded on values, on what is given back, on
-failures, and on the time, all on a simulated bus: a real one seldom shows what was done too early. The notebook
+Week 2. Two pinned buffers in turn, events, and a status after every call. Graded on values, on what is freed and when,
+on failures, and on the time, all on a simulated bus: a real one rarely shows what was done too early. The notebook
 measures on the real one.
 """
 

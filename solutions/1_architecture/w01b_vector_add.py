@@ -4,8 +4,8 @@ vector_add(x, y) takes two float32 vectors of the same length: any length, conti
 16 bytes (x[1:] is a legal input). It returns x + y as a new tensor.
 Tensors may have more than 2**32 elements: offsets need 64 bits.
 
-Write the kernel in w01b_vector_add.cu, then launch it here. Graded are the values at sizes around a block, the bytes
-that the kernel moves, and on a GPU the time against torch.add.
+Write the kernel in w01b_vector_add.cu, then launch it here. The grader checks the values at sizes around a block, the
+bytes that the kernel moves, and on a GPU the time against torch.add.
 
 Traffic: 12 bytes an element, two reads and a write, for one addition. An H200 adds 67 TFLOP/s and copies 4.2 TB/s, so
 memory bounds it 200 times over; the speed of light is 12 n bytes at the rate of a copy.

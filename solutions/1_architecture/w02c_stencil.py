@@ -5,8 +5,8 @@ triangle of radius 8: out[i] = sum of (9 - |k|) * x[i + k] / 81 for k = -8 .. 8,
 always aligned to 16 bytes.
 Tensors may have more than 2**32 elements: offsets need 64 bits.
 
-Write the kernel in w02c_stencil.cu, then launch it here. Graded are the values, the bytes that the kernel asks for,
-its bank conflicts, and on a GPU the time against a kernel in which every thread loads its 17 values itself.
+Write the kernel in w02c_stencil.cu, then launch it here. The grader checks the values, the bytes that the kernel asks
+for, its bank conflicts, and on a GPU the time against a kernel in which every thread loads its 17 values itself.
 
 Traffic: 8 bytes an element, one read and one write, plus 16 elements of halo for each tile of 512: 1.6 % of all.
 Operations: 34 an element. An H200 copies 535 thousand million elements in a second, so it takes 18 TFLOP/s of its 67:
