@@ -268,6 +268,32 @@ def test_pinned_memory_is_limited_and_counted() -> None:
         simulated.host_free(buffer)
 
 
+@pytest.mark.parametrize("waits", [True, False])
+def test_a_buffer_freed_with_a_copy_in_the_queue_is_spoiled_and_counted(waits: bool) -> None:
+    simulated = runtime()
+    _, buffer = simulated.host_alloc(4)
+    assert buffer is not None
+    target = torch.zeros(2)
+    simulated.fill(buffer, torch.ones(4))
+    simulated.copy_async(target, buffer[2:])
+    if waits:
+        simulated.synchronize()
+    simulated.host_free(buffer)
+    simulated.synchronize()
+    assert simulated.spent.freed_early == (not waits)
+    assert target.isnan().tolist() == [not waits] * 2
+
+
+def test_a_buffer_may_be_freed_after_a_synchronize_that_failed() -> None:
+    simulated = runtime(fails=3, status=719)
+    _, buffer = simulated.host_alloc(4)
+    assert buffer is not None
+    simulated.copy_async(torch.zeros(4), buffer)
+    assert simulated.synchronize() == 719
+    simulated.host_free(buffer)
+    assert simulated.spent.freed_early == 0
+
+
 def test_the_call_that_fails_does_nothing() -> None:
     simulated = runtime(fails=2, status=719)
     _, buffer = simulated.host_alloc(4)

@@ -1,4 +1,4 @@
-"""Vector addition: one element a thread, then a grid-stride loop with bytes in flight.
+"""Vector addition: one element per thread, then more bytes in flight.
 
 Week 1. out = x + y for float32 vectors of any length, contiguous but not always aligned to 16 bytes.
 """
@@ -11,7 +11,7 @@ from kernelpath.course.spec import Exercise, Traffic
 EXERCISE = Exercise(
     entry="vector_add",
     problem=vector_add.PROBLEM,
-    bench={"n": 1 << 26, "offset": 0},  # 256 MiB a vector, 13 times the L2 of an H200 in all
+    bench={"n": 1 << 26, "offset": 0},  # 256 MiB per vector, 13 times the L2 of an H200 in all
     baseline=torch.add,
     min_speedup=0.7,
     traffic=Traffic(sectors=1.3, bytes=1.3),  # 1.25 is a warp of 4-byte accesses that straddles a sector

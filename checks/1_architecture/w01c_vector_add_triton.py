@@ -20,7 +20,7 @@ EXERCISE = Exercise(
         {"n": 10_007, "offset": 1},
         {"n": 131_072, "offset": 0},
     ),
-    bench={"n": 1 << 26, "offset": 0},  # 256 MiB a vector, 13 times the L2 of an H200 in all
+    bench={"n": 1 << 26, "offset": 0},  # 256 MiB per vector, 13 times the L2 of an H200 in all
     baseline=torch.add,
     min_speedup=0.7,
     traffic=Traffic(sectors=1.3, bytes=1.3, edges=None),

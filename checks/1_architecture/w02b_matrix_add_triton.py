@@ -1,6 +1,6 @@
 """Matrix addition in Triton: a block with two dimensions.
 
-Week 2. out = x + y for float32 matrices whose rows are contiguous but may lie further apart than they are long.
+Week 2. out = x + y for float32 matrices whose rows are contiguous, with any row stride.
 """
 
 import torch
@@ -21,7 +21,7 @@ EXERCISE = Exercise(
         {"rows": 127, "columns": 509, "pad": 0},
         {"rows": 256, "columns": 512, "pad": 16},
     ),
-    bench={"rows": 8192, "columns": 8192, "pad": 0},  # 256 MiB a matrix, 13 times the L2 of an H200 in all
+    bench={"rows": 8192, "columns": 8192, "pad": 0},  # 256 MiB per matrix, 13 times the L2 of an H200 in all
     baseline=torch.add,
     min_speedup=0.7,
     traffic=Traffic(sectors=1.3, bytes=1.3, edges=None),

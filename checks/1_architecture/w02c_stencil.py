@@ -9,11 +9,11 @@ from kernelpath.course.problems import stencil
 from kernelpath.course.spec import Exercise, Traffic
 from kernelpath.lanes import cuda
 
-GLOBAL_MEMORY = cuda.kernel("w02c_stencil.cu", "stencil")
+GLOBAL_MEMORY = cuda.kernel("w02c_stencil.cu", "stencil_from_global_memory")
 
 
 def global_memory(x: torch.Tensor) -> torch.Tensor:
-    """The stencil as its formula reads: a thread an element, which loads all 17 values itself."""
+    """The stencil as its formula reads: a thread per output, which loads all 17 values itself."""
     out = torch.empty_like(x)
     GLOBAL_MEMORY[(x.numel() + 255) // 256, 256](x, out, x.numel())
     return out

@@ -4,8 +4,8 @@ vector_add(x, y) takes two float32 vectors of the same length: any length, conti
 16 bytes (x[1:] is a legal input). It returns x + y as a new tensor.
 Tensors may have more than 2**32 elements: offsets need 64 bits.
 
-Write the kernel in w01b_vector_add.cu, then launch it here. Graded are the values at sizes around a block, the bytes
-that the kernel moves, and on a GPU the time against torch.add.
+Write the kernel in w01b_vector_add.cu, then launch it here. The grader checks the values at sizes around a block, the
+bytes that the kernel moves, and on a GPU the time against torch.add.
 """
 
 import torch
@@ -18,6 +18,6 @@ THREADS = 256
 def vector_add(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
     out = torch.empty_like(x)
     n = x.numel()
-    # TODO: blocks is how many blocks of THREADS threads it takes for n elements; then launch:
+    # TODO: compute how many blocks of THREADS threads n elements need; then launch:
     # TODO: cuda.kernel("w01b_vector_add.cu", "vector_add")[blocks, THREADS](x, y, out, n)
     raise NotImplementedError("launch the kernel, then return out")

@@ -2,10 +2,10 @@
 
 vector_add(x, y) takes two float32 vectors of the same length: any length, contiguous, but not always aligned to
 16 bytes (x[1:] is a legal input). It returns x + y as a new tensor.
-Tensors have fewer than 2**31 elements: offsets of 32 bits do.
+Tensors have fewer than 2**31 elements, so 32-bit offsets suffice.
 
-One program adds BLOCK elements. Graded are the values at sizes around a block, the bytes that the kernel moves, and on
-a GPU the time against torch.add.
+One program adds BLOCK elements. The grader checks the values at sizes around a block, the bytes that the kernel moves,
+and on a GPU the time against torch.add.
 """
 
 import torch
@@ -17,7 +17,7 @@ BLOCK = 1024
 
 @triton.jit
 def vector_add_blocks(x, y, out, n, BLOCK: tl.constexpr):
-    """One program for BLOCK elements. x, y and out are addresses, of their first elements."""
+    """One program for BLOCK elements. x, y and out are pointers to their first elements."""
     # TODO: compute the offsets of this program's elements, mask those past the end, load, add, store
 
 

@@ -1,12 +1,12 @@
 """Matrix addition in Triton.
 
 matrix_add(x, y) takes two float32 matrices of the same shape, of any number of columns and up to 500,000 rows (a grid
-has at most 65,535 blocks in y). Rows are contiguous, but may lie further apart than they are long: x[:, :100] of a
+has at most 65,535 blocks in y). Rows are contiguous, but the row stride may exceed the row length: x[:, :100] of a
 wider matrix is a legal input. It returns x + y as a new contiguous tensor.
-Tensors have fewer than 2**31 elements: offsets of 32 bits do.
+Tensors have fewer than 2**31 elements, so 32-bit offsets suffice.
 
-One program adds a tile of ROWS x COLUMNS elements. Graded are the values, the sectors that each line asks for, and on
-a GPU the time against torch.add.
+One program adds a tile of ROWS x COLUMNS elements. The grader checks the values, the sectors that each line asks for,
+and on a GPU the time against torch.add.
 """
 
 import torch
@@ -18,7 +18,7 @@ ROWS, COLUMNS = 8, 128
 
 @triton.jit
 def matrix_add_tiles(x, y, out, rows, columns, x_stride, y_stride, ROWS: tl.constexpr, COLUMNS: tl.constexpr):
-    """One program for a tile of ROWS x COLUMNS elements. x, y and out are addresses, of their first elements."""
+    """One program for a tile of ROWS x COLUMNS elements. x, y and out are pointers to their first elements."""
     # TODO: compute this program's rows and columns, mask those outside, load, add, store
 
 

@@ -1,7 +1,7 @@
 // Stencil: out[i] = sum of (9 - |k|) * x[i + k] / 81 for k = -8 .. 8, over n float32 elements; x is 0 outside.
 //
 // The threads of a block need nearly the same elements of x. They load them together into shared memory, with a halo
-// of 8 elements on either side, and wait at a barrier until all of them are there.
+// of 8 elements on either side, and wait at a barrier until all of them have arrived.
 
 constexpr int RADIUS = 8;
 

@@ -5,8 +5,8 @@ triangle of radius 8: out[i] = sum of (9 - |k|) * x[i + k] / 81 for k = -8 .. 8,
 always aligned to 16 bytes.
 Tensors may have more than 2**32 elements: offsets need 64 bits.
 
-Write the kernel in w02c_stencil.cu, then launch it here. Graded are the values, the bytes that the kernel asks for,
-its bank conflicts, and on a GPU the time against a kernel in which every thread loads its 17 values itself.
+Write the kernel in w02c_stencil.cu, then launch it here. The grader checks the values, the bytes that the kernel asks
+for, its bank conflicts, and on a GPU the time against a kernel in which every thread loads its 17 values itself.
 """
 
 import torch
@@ -17,6 +17,6 @@ from kernelpath.lanes import cuda
 def stencil(x: torch.Tensor) -> torch.Tensor:
     out = torch.empty_like(x)
     n = x.numel()
-    # TODO: choose the block, and how many elements it makes, e.g. 256 threads with one output each; launch
+    # TODO: choose the block and how many outputs it computes, for example 256 threads with one output each; launch
     # TODO: cuda.kernel("w02c_stencil.cu", "stencil")[blocks, threads](x, out, n)
     raise NotImplementedError("launch the kernel, then return out")

@@ -1,31 +1,32 @@
-"""Copies: from the host to the device, piece by piece, while the next piece is made ready.
+"""Copies: from the host to the device, piece by piece, while the host prepares the next piece.
 
-upload brings a vector from ordinary (pageable) memory of the host to the device, through two pinned buffers of at most
+upload copies a vector from ordinary (pageable) memory of the host to the device, through two pinned buffers of at most
 `chunk` elements each. While the device copies one of them, the host fills the other. More than 4 * chunk elements
-cannot be pinned at a time. The runtime has what is needed, a small part of CUDA's. Every call of it returns its status
-first, and any of them but host_free may fail:
+cannot be pinned at a time. The runtime offers a small part of CUDA's. Every call returns its status first, and every
+one but host_free may fail:
 
-    status, buffer = runtime.host_alloc(count)       a pinned buffer of so many float32; slow, so do it seldom
-    status = runtime.host_free(buffer)               gives it back and waits for nothing; never fails here
+    status, buffer = runtime.host_alloc(count)       a pinned buffer of `count` float32; slow, so call it rarely
+    status = runtime.host_free(buffer)               frees it and waits for nothing; never fails here
     status = runtime.copy_async(target, source)      puts a copy into the queue and returns at once
     status, event = runtime.record()                 an event that happens when all that is queued now is done
     status = runtime.wait(event)                     waits until the event has happened
     status = runtime.synchronize()                   waits until the queue is empty
 
-and runtime.fill(buffer, source), with which the host itself copies. Slices work everywhere: target[start:end].
+and runtime.fill(buffer, source), by which the host itself copies. Slices work everywhere: target[start:end].
 
-Graded: the values on the device when upload returns; that the first status which is not 0 is raised as CudaError; that
-every buffer is given back in any case; and on a simulated device the time. A copy reads its source as late as it may,
-so what you write into a buffer too early is what arrives. Each line of the report is a case: n elements; with
-`fails=2 status=2` the second call that can fail does nothing and returns status 2, with `fails=0` none fails, and with
-`fails=each` every call fails once, each in a run of its own.
+The grader checks the values on the device when upload returns; that the first status other than 0 is raised as
+CudaError; that every buffer is freed in any case, and none while a copy from it is still in the queue; and, on a
+simulated device, the time. A copy reads its source as late as it may, so what you write into a buffer too early is what
+arrives. Each line of the report is a case of n elements. With `fails=2 status=2` the second call that can fail does
+nothing and returns status 2, with `fails=0` none fails, and with `fails=each` every call fails once, each in a run of
+its own.
 """
 
 import torch
 
 
 class CudaError(Exception):
-    """A call failed. Its status says why: 2 is out of memory, 719 a kernel that went wrong some time before."""
+    """A call failed. Its status says why: 2 is out of memory, 719 a kernel that failed some time before."""
 
     def __init__(self, status: int) -> None:
         super().__init__(f"CUDA error {status}")
@@ -39,14 +40,14 @@ def check(status: int) -> None:
 
 
 def upload(runtime, source: torch.Tensor, target: torch.Tensor, chunk: int) -> None:
-    """Copy source (float32, on the host) to target (as long, on the device). Raises CudaError."""
+    """Copy source (float32, on the host) to target (of equal length, on the device). Raises CudaError."""
     raise NotImplementedError("TODO: fill one buffer while the device copies the other")
 
 
 def copies(runtime, source: torch.Tensor, chunk: int) -> tuple[torch.Tensor, torch.Tensor]:
     """The vector on the device (zeros after an error), and three integers.
 
-    They are the status that was raised, the buffers that were not given back, and how many times as long as with
+    They are the status that was raised, the number of buffers that were not freed, and how many times as long as with
     overlapped copies it took, rounded: 0, 0 and 1 are right if no call fails.
     """
     target = torch.empty_like(source, device=runtime.device)

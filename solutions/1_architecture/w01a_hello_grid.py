@@ -1,14 +1,14 @@
 """Hello, grid: the launch.
 
-hello_grid(blocks, threads, device) starts `blocks` blocks of `threads` threads each, 1 to 1024 of them. It returns an
+hello_grid(blocks, threads, device) launches `blocks` blocks of `threads` threads each, 1 to 1024 of them. It returns an
 int32 tensor of shape (4, blocks * threads) on the device. Column i holds what the i-th thread wrote: its block, its
 warp inside the block, its lane inside the warp, and i.
 
-Write the kernel in w01a_hello_grid.cu, then launch it here. Graded are the values, for blocks of any size, and the
-bytes that the kernel moves.
+Write the kernel in w01a_hello_grid.cu, then launch it here. The grader checks the values, for blocks of any size, and
+the bytes that the kernel moves.
 
-Traffic: 16 bytes a thread, in four stores. A row of out holds one kind of answer for all threads, so that the 32 lanes
-of a warp store 128 bytes side by side: 4 sectors, the least.
+Traffic: 16 bytes per thread, in four stores. A row of out holds one kind of answer for all threads, so the 32 lanes of
+a warp store 128 contiguous bytes: 4 sectors, the minimum.
 """
 
 import torch

@@ -1,8 +1,8 @@
 // Vector addition: out[i] = x[i] + y[i] for n float32 elements.
 //
-// Every thread finds out which elements are its own. The last block reaches past the end of the vectors.
+// Every thread works out which elements are its own. The last block reaches past the end of the vectors.
 //
-// Vector is what one thread reads from each input: float4 where all addresses are multiples of 16, else float.
+// Vector is what one thread loads from each input: float4 where all addresses are multiples of 16, otherwise float.
 
 __device__ float4 operator+(float4 a, float4 b) {
     return {a.x + b.x, a.y + b.y, a.z + b.z, a.w + b.w};
@@ -19,6 +19,6 @@ __global__ void vector_add(const float* x, const float* y, float* out, long long
             reinterpret_cast<const Vector*>(x)[i] + reinterpret_cast<const Vector*>(y)[i];
     }
 
-    const long long rest = vectors * WIDTH + i;  // the n % 4 elements that fill no vector, one to a thread
+    const long long rest = vectors * WIDTH + i;  // the n % 4 elements that fill no vector, one per thread
     if (rest < n) out[rest] = x[rest] + y[rest];
 }

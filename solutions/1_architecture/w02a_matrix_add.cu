@@ -1,9 +1,9 @@
 // Matrix addition: out[row, column] = x[row, column] + y[row, column] for rows x columns float32 elements.
 //
-// One row of x begins x_stride elements after the one before it, one of y y_stride elements; out has no gaps.
-// Neighbouring threads should touch neighbouring columns. Blocks reach past the last row and past the last column.
+// A row of x begins x_stride elements after the row before it, a row of y y_stride elements; out has no gaps.
+// Neighboring threads should access neighboring columns. Blocks reach past the last row and past the last column.
 //
-// Vector is what one thread reads from each input: float4 where shapes and addresses are multiples of four, else float.
+// Vector is what one thread loads from each input: float4 where sizes, strides and addresses allow it, otherwise float.
 
 __device__ float4 operator+(float4 a, float4 b) {
     return {a.x + b.x, a.y + b.y, a.z + b.z, a.w + b.w};

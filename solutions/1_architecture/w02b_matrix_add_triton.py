@@ -1,15 +1,15 @@
 """Matrix addition in Triton.
 
 matrix_add(x, y) takes two float32 matrices of the same shape, of any number of columns and up to 500,000 rows (a grid
-has at most 65,535 blocks in y). Rows are contiguous, but may lie further apart than they are long: x[:, :100] of a
+has at most 65,535 blocks in y). Rows are contiguous, but the row stride may exceed the row length: x[:, :100] of a
 wider matrix is a legal input. It returns x + y as a new contiguous tensor.
-Tensors have fewer than 2**31 elements: offsets of 32 bits do.
+Tensors have fewer than 2**31 elements, so 32-bit offsets suffice.
 
-One program adds a tile of ROWS x COLUMNS elements. Graded are the values, the sectors that each line asks for, and on
-a GPU the time against torch.add.
+One program adds a tile of ROWS x COLUMNS elements. The grader checks the values, the sectors that each line asks for,
+and on a GPU the time against torch.add.
 
-Traffic: 12 bytes an element for one addition, so memory bounds it; the speed of light is 12 * rows * columns bytes at
-the rate of a copy. A row of a tile is 512 bytes: one 16-byte access for each lane of a warp.
+Traffic: 12 bytes per element for one addition, so memory bounds it; the speed of light is 12 * rows * columns bytes at
+the rate of a copy. A row of a tile is 512 bytes: one 16-byte access per lane of a warp.
 """
 
 import torch
@@ -21,7 +21,7 @@ ROWS, COLUMNS = 8, 128
 
 @triton.jit
 def matrix_add_tiles(x, y, out, rows, columns, x_stride, y_stride, ROWS: tl.constexpr, COLUMNS: tl.constexpr):
-    """One program for a tile of ROWS x COLUMNS elements. x, y and out are addresses, of their first elements."""
+    """One program for a tile of ROWS x COLUMNS elements. x, y and out are pointers to their first elements."""
     row = (tl.program_id(1) * ROWS + tl.arange(0, ROWS))[:, None].to(tl.int64)
     column = (tl.program_id(0) * COLUMNS + tl.arange(0, COLUMNS))[None, :]
     inside = (row < rows) & (column < columns)

@@ -1,14 +1,14 @@
 // Stencil: out[i] = sum of (9 - |k|) * x[i + k] / 81 for k = -8 .. 8, over n float32 elements; x is 0 outside.
 //
 // The threads of a block need nearly the same elements of x. They load them together into shared memory, with a halo
-// of 8 elements on either side, and wait at a barrier until all of them are there.
+// of 8 elements on either side, and wait at a barrier until all of them have arrived.
 //
-// A thread makes four neighbouring elements from a window that it holds in registers: 20 values where 68 are used.
-// ALIGNED says that x begins at a multiple of 16 bytes, so that four elements can be loaded at once.
+// A thread computes four neighboring outputs from a window that it holds in registers: 20 values in place of 68.
+// ALIGNED says that x begins at a multiple of 16 bytes, so four elements can be loaded at once.
 
 constexpr int RADIUS = 8;
 constexpr int THREADS = 128;  // small blocks: others load while one waits at its barrier
-constexpr int HALO = RADIUS / 4;  // in float4, as all that follows
+constexpr int HALO = RADIUS / 4;  // in float4, like everything that follows
 
 template <bool ALIGNED>
 __device__ float4 load(const float* x, long long i, long long n) {

@@ -44,6 +44,7 @@ def upload(runtime, source, target, chunk):
     cuda = Checked(runtime)
     with contextlib.ExitStack() as stack:
         slots = [(stack.enter_context(cuda.pinned(min(chunk, source.numel()))), []) for _ in range(2)]
+        stack.callback(cuda.synchronize)
         for (buffer, pending), (piece, place) in zip(
             itertools.cycle(slots), zip(source.split(chunk), target.split(chunk), strict=True), strict=False
         ):
@@ -52,7 +53,6 @@ def upload(runtime, source, target, chunk):
             runtime.fill(buffer[: len(piece)], piece)
             cuda.copy_async(place, buffer[: len(piece)])
             pending.append(cuda.record())
-        cuda.synchronize()
 
 
 def copies(runtime, source, chunk):

@@ -37,6 +37,11 @@ def upload(runtime, source, target, chunk):
             flying.append((check(runtime.record()), buffer))
         while flying:
             check(runtime.wait(flying.popleft()[0]))
+    except CudaError:
+        while flying:
+            runtime.wait(flying.popleft()[0])
+        runtime.synchronize()
+        raise
     finally:
         while owned:
             runtime.host_free(owned.pop())

@@ -43,6 +43,9 @@ def upload(runtime, source, target, chunk):
             halves[number % 2].send(place, piece)
         status = runtime.synchronize()
         check(status)
+    except CudaError:
+        runtime.synchronize()
+        raise
     finally:
         for half in halves:
             runtime.host_free(half.buffer)

@@ -41,6 +41,9 @@ def upload(runtime, source: torch.Tensor, target: torch.Tensor, chunk: int) -> N
             status, events[slot] = runtime.record()
             check(status)
         check(runtime.synchronize())
+    except CudaError:
+        torch.cuda.synchronize() if cuda else runtime.synchronize()
+        raise
     finally:
         for buffer in buffers:
             runtime.host_free(buffer)

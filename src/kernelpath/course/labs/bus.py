@@ -6,6 +6,7 @@ depends on the machine. `Gpu` is the real one, for measuring.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -36,11 +37,13 @@ class Copy:
 class Spent:
     """What was done with a runtime. calls: those that can fail, in order. kept: pinned buffers not given back.
 
-    seconds: of a made-up clock. nbytes: that copies were asked for.
+    freed_early: pinned buffers given back while a copy from them was in the queue. seconds: of a made-up clock.
+    nbytes: that copies were asked for.
     """
 
     calls: list[str] = field(default_factory=list)
     kept: int = 0
+    freed_early: int = 0
     seconds: float = 0.0
     nbytes: int = 0
 
@@ -74,10 +77,11 @@ class Runtime:
 
     def host_free(self, buffer: torch.Tensor) -> int:
         """Give a pinned buffer back, without waiting for its copies. Raises ValueError if it was not handed out."""
-        if self._buffers.pop(buffer.data_ptr(), None) is None:
+        given = self._buffers.pop(buffer.data_ptr(), None)
+        if given is None:
             raise ValueError("host_free got what host_alloc did not give, or what was given back before")
         self.spent.kept -= 1
-        self._free(buffer)
+        self._free(given)
         return 0
 
     def fill(self, buffer: torch.Tensor, source: torch.Tensor) -> None:
@@ -158,6 +162,14 @@ class Simulated(Runtime, Queue):
 
     def _free(self, buffer: torch.Tensor) -> None:
         self.spent.seconds += CALL_SECONDS
+        if any(_inside(copy.source, buffer) for copy in self.queue):
+            self.spent.freed_early += not self._synchronize_failed
+            buffer.fill_(math.nan)  # it may be somebody else's by now, and the copy still reads it
+
+    @property
+    def _synchronize_failed(self) -> bool:
+        """Who was refused by synchronize has done what there is to do: on a GPU nothing runs after that."""
+        return self.failed and self.spent.calls[self.fails - 1] == "synchronize"
 
     def _copy(self, target: torch.Tensor, source: torch.Tensor) -> int:
         seconds = source.nbytes / BYTES_PER_SECOND
