@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import dataclasses
+import html
 import itertools
 import json
 import os
@@ -21,12 +22,13 @@ import nbformat
 import numpy as np
 import pytest
 import torch
+from nbclient.exceptions import CellExecutionError
 
 from kernelpath.course import lesson, registry
 from kernelpath.course.progress import Progress
 from kernelpath.grading import grade
 from kernelpath.lanes import cuda
-from kernelpath.show import execute, graded, notebook, plots, results, view
+from kernelpath.show import cells, execute, graded, magic, notebook, plots, predict, results, view
 from kernelpath.verdict import Report, Verdict
 from tests.conftest import Solutions
 
@@ -75,7 +77,7 @@ def with_bare_cells(book: nbformat.NotebookNode) -> nbformat.NotebookNode:
     follow: set[str] = set()
     cells = [nbformat.v4.new_code_cell(HELPER, metadata={"added": True})]
     for cell in book.cells:
-        if cell.cell_type == "code":
+        if cell.cell_type == "code" and not cell.source.startswith("%%"):
             tree = ast.parse(cell.source)
             bound = names_bound(tree)
             if measures(cell) or follow & names_read(tree):
@@ -247,17 +249,6 @@ def test_no_learners_file_is_given_a_kept_report(
     assert notebook.check("double") == (forged if taken else honest)
 
 
-@pytest.mark.parametrize("path", NOTEBOOKS, ids=NAMES)
-def test_is_committed_with_the_outputs_of_a_gpu(path: Path) -> None:
-    book = read(path)
-    cells = code_cells(book)
-    assert [cell.execution_count for cell in cells] == list(range(1, len(cells) + 1))
-    assert not [output for cell in cells for output in cell.outputs if output.output_type == "error"]
-    assert images(book) >= 3
-    measured = [text_of(cell) for cell in cells if measures(cell)]
-    assert all(re.search(r"(measured|recorded) on .*NVIDIA", text) for text in measured)
-
-
 @pytest.mark.parametrize("item", registry.exercises(), ids=lambda item: item.name)
 def test_every_exercise_has_its_place_in_its_weeks_notebook(item: registry.Item) -> None:
     assert item.notebook is not None, f"week {item.week} has no notebook"
@@ -288,7 +279,6 @@ def test_a_recorded_measurement_stands_in_for_a_gpu(
         (8, "you predicted 8, 4 times too little"),
         (32.2, "you predicted 32.2, right within 1%"),
         (0, "off by 32"),
-        (..., "no prediction"),
     ],
 )
 def test_a_prediction_is_held_against_the_measurement(
@@ -298,6 +288,140 @@ def test_a_prediction_is_held_against_the_measurement(
     printed = capsys.readouterr().out
     assert printed.startswith("found 32 sectors")
     assert said in printed
+
+
+def test_an_answer_is_shown_without_a_prediction_where_none_is_given(capsys: pytest.CaptureFixture[str]) -> None:
+    notebook.hold(None, 32, "sectors")
+    assert capsys.readouterr().out == "found 32 sectors\n"
+
+
+def test_an_answer_is_withheld_until_there_is_a_prediction(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv(predict.RUN_THROUGH, raising=False)
+    with pytest.raises(cells.Stop, match="Your prediction first") as stopped:
+        notebook.hold(..., 32, "sectors")
+    assert "32" not in capsys.readouterr().out + str(stopped.value)
+
+
+def test_a_run_from_top_to_bottom_says_once_that_it_shows_the_answers(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(predict.RUN_THROUGH, "1")
+    monkeypatch.setattr(predict, "_said", False)
+    notebook.hold(..., 32, "sectors")
+    notebook.hold(..., 8, "requests")
+    assert capsys.readouterr().out.splitlines()[1:] == ["found 32 sectors", "found 8 requests"]
+
+
+LEARNERS = """
+from kernelpath.show import notebook, plots
+import torch
+notebook.setup()
+---
+%%cuda gather.cu
+__global__ void gather(const float* x, float* out, int stride) {
+    int i = blockIdx.x * blockDim.x + threadIdx.x;
+    out[i] = x[i * stride];
+}
+template <int stride> __global__ void strided(const float* x, float* out) {
+    int i = blockIdx.x * blockDim.x + threadIdx.x;
+    out[i] = x[i * stride];
+}
+---
+x, out = torch.randn(2048), torch.empty(256)
+notebook.annotate(notebook.count(gather[1, 256], x, out, 8), gather)
+print(notebook.asked(strided(8)[1, 256], x, out).sectors_per_request, strided(8) is strided(8))
+---
+notebook.show({"one": {"<sectors>": 4, "a heading that no terminal has room for, however wide " * 3: 0.5}}, "&")
+notebook.picture(plots.grid({"ids": [[1, 2]]}))
+notebook.ask("transpose", 1, 4.5)
+notebook.hold(None, 1, "one")
+---
+my_prediction = ...
+
+notebook.hold(my_prediction, 987, "units")
+print("the answer is 987")
+---
+print("below")
+"""
+
+
+def of_cells(text: str) -> nbformat.NotebookNode:
+    cells = [nbformat.v4.new_code_cell(source.strip()) for source in text.split("---\n")]
+    book: nbformat.NotebookNode = nbformat.v4.new_notebook(cells=cells)
+    return book
+
+
+@pytest.fixture(scope="module")
+def learners(tmp_path_factory: pytest.TempPathFactory) -> tuple[nbformat.NotebookNode, CellExecutionError]:
+    """A notebook as a learner runs all of it, and what ended the run."""
+    path = tmp_path_factory.mktemp("learner") / "week99_own.ipynb"
+    book = of_cells(LEARNERS)
+    nbformat.write(book, path)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(nbformat, "read", lambda *_, **__: book)
+        with pytest.raises(CellExecutionError) as ended:
+            execute.execute(path, whose="phases", through=False)
+    return book, ended.value
+
+
+def test_a_learners_run_stops_at_the_first_open_prediction_without_a_traceback(
+    learners: tuple[nbformat.NotebookNode, CellExecutionError],
+) -> None:
+    book, ended = learners
+    assert ended.ename == "Stop"
+    *_, answered, held, below = book.cells
+    assert text_of(answered).endswith("found 1 one\n")
+    assert [output.output_type for output in held.outputs] == ["stream"]
+    assert text_of(held).startswith("Your prediction first")
+    assert below.outputs == []
+    assert below.execution_count is None
+
+
+def test_cuda_cells_bind_their_kernels_and_templates(
+    learners: tuple[nbformat.NotebookNode, CellExecutionError],
+) -> None:
+    table, told = learners[0].cells[2].outputs
+    assert told.text == "18.0 True\n"  # (4 + 32) / 2
+    rows = re.findall(r'<td class="at">(\d+)</td>\s*<td class="line">(.*)</td>', table.data["text/html"])
+    numbered = {int(number): re.sub("<.*?>", "", text) for number, text in rows}
+    cell = learners[0].cells[1].source.splitlines()
+    assert numbered == {number: html.escape(line) for number, line in enumerate(cell[1:], start=2)}
+    assert '<td class="count bad">32/4</td>' in table.data["text/html"]
+    assert "out[i] = x[i * stride];" in table.data["text/plain"]
+
+
+def test_tables_and_questions_are_html_with_their_text_beside_it(
+    learners: tuple[nbformat.NotebookNode, CellExecutionError],
+) -> None:
+    table, picture, question, _ = learners[0].cells[3].outputs
+    assert "&lt;sectors&gt;" in table.data["text/html"]
+    assert "however wide " * 1 in table.data["text/html"]
+    assert "<sectors>" in table.data["text/plain"]
+    assert "image/png" in picture.data
+    assert '<p class="good">right</p>' in question.data["text/html"]
+
+
+@pytest.mark.parametrize(
+    ("source", "said"),
+    [
+        ("__global__ void f(int* x) {\n    y[0] = 1;\n}", 'f.cu(3): error: identifier "y" is undefined'),
+        ("int x;", "no kernel"),
+    ],
+)
+def test_a_cuda_cell_that_does_not_compile_says_so_where_it_stands(source: str, said: str) -> None:
+    with pytest.raises(cells.Stop, match=re.escape(said)):
+        magic.kernels("f.cu", source)
+
+
+def test_the_compiler_is_given_the_options_of_a_cuda_cell() -> None:
+    source = "__global__ void f(int* x) { x[0] = SIZE; }"
+    kernel = magic.kernels("f.cu define-macro=SIZE=7", source)["f"]
+    assert isinstance(kernel, cuda.Kernel)
+    x = torch.zeros(1, dtype=torch.int32)
+    kernel[1, 1](x)
+    assert (kernel.file, x.item()) == ("f.cu", 7)
 
 
 @pytest.mark.parametrize(

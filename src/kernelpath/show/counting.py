@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from rich.console import Console
 from rich.text import Text
 
 from kernelpath import lanes
+from kernelpath.show import cells, templates
 from kernelpath.show import source as annotated
 from kernelpath.verdict import SECTOR_BYTES
 
@@ -17,6 +18,13 @@ if TYPE_CHECKING:
     from kernelpath.simt import Launch
 
 Kernel = Callable[..., Any]
+
+
+class Sourced(Protocol):
+    """A kernel that knows its source: `lanes.cuda.Kernel`, or the template of one."""
+
+    @property
+    def source(self) -> str: ...
 
 
 def launches(kernel: Kernel, *arguments: Any) -> list[Launch]:
@@ -73,13 +81,26 @@ def asked(kernel: Kernel, *arguments: Any) -> Asked:
     )
 
 
-def annotate(launch: Launch, source: str) -> None:
-    """Print the source, and beside each line what a request of it cost: sectors in global memory, wavefronts in shared.
+def annotate(launch: Launch, source: str | Sourced) -> None:
+    """Show the source, and beside each line what a request of it cost: sectors in global memory, wavefronts in shared.
 
-    Where a line has several accesses, a cost stands there for each.
+    source: CUDA C++, or the kernel that was launched. Where a line has several accesses, a cost stands there for each.
     """
-    lines = annotated.of_launch(launch, source.rstrip())
-    shown = Console(width=max(len(line.text) for line in lines) + 80)
-    shown.print(annotated.table(lines))
-    if any(line.wasteful for line in lines):
-        shown.print(Text(annotated.LEGEND, "dim"))
+    text = source if isinstance(source, str) else source.source
+    lines = annotated.of_launch(launch, text.rstrip())
+    first = next(place for place, line in enumerate(lines) if line.text.strip())
+    lines = lines[first:]
+    legend = annotated.LEGEND if any(line.wasteful for line in lines) else ""
+
+    def write(console: Console) -> None:
+        width = max(len(line.text) for line in lines) + 80
+        wide = Console(file=console.file, width=width, force_jupyter=False)
+        wide.print(annotated.table(lines))
+        if legend:
+            wide.print(Text(legend, "dim"))
+
+    def html() -> str:
+        columns, texts = annotated.columns(lines), annotated.coloured(lines)
+        return templates.render("annotated.html", lines=lines, columns=columns, texts=texts, legend=legend)
+
+    cells.put(html, write)

@@ -15,24 +15,26 @@ from typing import TYPE_CHECKING
 
 from kernelpath.course import registry
 from kernelpath.course.registry import Tree
+from kernelpath.show import predict
 
 if TYPE_CHECKING:
     import nbformat
 
 
 def execute(
-    path: Path, *, whose: Tree = "solutions", record: Path | None = None, timeout: int = 300
+    path: Path, *, whose: Tree = "solutions", through: bool = True, record: Path | None = None, timeout: int = 300
 ) -> nbformat.NotebookNode:
     """Run a notebook from top to bottom in a kernel of its own and return it with its outputs.
 
-    record: a JSON file that takes what only a GPU can tell. timeout: seconds for one cell.
+    through: past predictions that are still open, with their answers; else the run stops there as it does for a
+    learner. record: a JSON file that takes what only a GPU can tell. timeout: seconds for one cell.
     Raises nbclient.exceptions.CellExecutionError for the first cell that fails.
     """
     import nbformat
     from nbclient import NotebookClient
 
     notebook: nbformat.NotebookNode = nbformat.read(path, as_version=4)
-    environment = {**os.environ, "KERNELPATH_TREE": whose}
+    environment = {**os.environ, "KERNELPATH_TREE": whose, predict.RUN_THROUGH: "1" if through else ""}
     if record is not None:
         environment["KERNELPATH_RECORD"] = str(record.absolute())
     client = NotebookClient(

@@ -6,7 +6,6 @@ reference kernels, which is how `execute` runs them for the tests and for the ou
 
 from __future__ import annotations
 
-import math
 import os
 from collections.abc import Callable, Mapping
 from types import EllipsisType
@@ -22,8 +21,10 @@ from kernelpath.course import lesson, registry
 from kernelpath.course.progress import NotSaved, Progress, with_report
 from kernelpath.course.registry import Item, Tree
 from kernelpath.grading import grade
-from kernelpath.show import graded, view
+from kernelpath.show import cells, graded, magic, templates, view
+from kernelpath.show.cells import console, picture
 from kernelpath.show.counting import Asked, Kernel, annotate, asked, count, launches
+from kernelpath.show.predict import hold
 from kernelpath.show.recording import on_gpu, seconds
 from kernelpath.verdict import Report
 
@@ -39,6 +40,7 @@ __all__ = [
     "hold",
     "launches",
     "on_gpu",
+    "picture",
     "seconds",
     "setup",
     "show",
@@ -47,7 +49,7 @@ __all__ = [
     "tree",
 ]
 
-WIDTH = 110
+_DOTS = "Put your answer in place of the dots and run the cell again."
 
 
 def tree() -> Tree:
@@ -55,20 +57,14 @@ def tree() -> Tree:
     return "solutions" if os.environ.get("KERNELPATH_TREE") == "solutions" else "phases"
 
 
-def console() -> Console:
-    return Console(width=WIDTH)
-
-
 def setup(*, triton: bool = False) -> None:
-    """Draw figures sharply, and say what this machine can do. triton: run its kernels on the PTX machine.
+    """Prepare Jupyter for figures, tables and %%cuda, and say what this machine can do.
 
-    Where there is a GPU, Triton's kernels still go to it inside `on_gpu`.
+    triton: run its kernels on the PTX machine. Where there is a GPU, they still go to it inside `on_gpu`.
     """
-    from IPython.core.getipython import get_ipython
-    from IPython.core.pylabtools import select_figure_formats
-
-    if shell := get_ipython():
-        select_figure_formats(shell, {"retina"})  # type: ignore[no-untyped-call]
+    cells.setup()
+    if jupyter := cells.shell():
+        magic.register(jupyter)
     if triton:
         from kernelpath.lanes import triton as lane
 
@@ -86,7 +82,11 @@ def check(name: str) -> Report:
     item = registry.find(name)
     report = graded.kept(item) if tree() == "solutions" else None
     report = report or grade.grade(item, item.submission(tree()))
-    view.report(console(), item, report, explain=lesson.read(item.lesson).explain)
+    explain = lesson.read(item.lesson).explain
+    cells.put(
+        lambda: view.page(item, report, explain=explain),
+        lambda console: view.report(console, item, report, explain=explain),
+    )
     if tree() == "phases":
         _remember(item, report)
     return report
@@ -105,36 +105,19 @@ def _remember(item: Item, report: Report) -> None:
 def ask(name: str, number: int, answer: str | float | EllipsisType = ...) -> None:
     """Show question `number` (from 0) of an exercise. With an answer: whether it is right, and why."""
     question = lesson.read(registry.find(name).lesson).questions[number]
-    shown = console()
-    shown.print(Text(question.ask, "bold"))
-    for choice in question.choices:
-        shown.print(Text(f"  - {choice}"))
-    if isinstance(answer, EllipsisType):
-        shown.print(Text("Put your answer in place of the dots and run the cell again.", "dim"))
-        return
-    right = question.accepts(answer)
-    shown.print(Text("right" if right else f"no: {question.answer}", "green" if right else "red"))
-    shown.print(Text(question.why))
+    right = None if isinstance(answer, EllipsisType) else question.accepts(answer)
 
+    def write(console: Console) -> None:
+        console.print(Text(question.ask, "bold"))
+        for choice in question.choices:
+            console.print(Text(f"  - {choice}"))
+        if right is None:
+            console.print(Text(_DOTS, "dim"))
+        else:
+            console.print(Text("right" if right else f"no: {question.answer}", "green" if right else "red"))
+            console.print(Text(question.why))
 
-def hold(prediction: float | EllipsisType, measured: float, unit: str) -> None:
-    """Hold a prediction against what was found."""
-    said = f"found {words.number(measured)} {unit}"
-    if isinstance(prediction, EllipsisType):
-        print(f"{said}; no prediction (put yours in place of the dots)")
-    elif prediction == measured:
-        print(f"{said}, as you predicted")
-    else:
-        print(f"{said}; you predicted {words.number(prediction)}, {_factor(prediction, measured)}")
-
-
-def _factor(prediction: float, measured: float) -> str:
-    if prediction <= 0 or measured <= 0 or math.isinf(measured):
-        return f"off by {words.number(abs(prediction - measured))}"
-    ratio = prediction / measured
-    if abs(ratio - 1) < 0.01:
-        return "right within 1%"
-    return f"{ratio:.3g} times too much" if ratio > 1 else f"{1 / ratio:.3g} times too little"
+    cells.put(lambda: templates.render("question.html", question=question, right=right, dots=_DOTS), write)
 
 
 def contestants(name: str) -> dict[str, Kernel]:
@@ -165,13 +148,18 @@ def started(kernels: Mapping[str, Kernel], *arguments: Any) -> dict[str, Kernel]
 def show(rows: Mapping[str, Mapping[str, Any]], head: str = "") -> None:
     """A table: a row for each label, a column for each key; floats to three digits."""
     columns = list(dict.fromkeys(key for row in rows.values() for key in row))
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    table.add_column(head)
-    for column in columns:
-        table.add_column(column, justify="right")
-    for label, row in rows.items():
-        table.add_row(label, *(_cell(row.get(column)) for column in columns))
-    console().print(table)
+    texts = {str(label): [_cell(row.get(column)) for column in columns] for label, row in rows.items()}
+
+    def write(console: Console) -> None:
+        table = Table(box=None, pad_edge=False, header_style="bold")
+        table.add_column(head)
+        for column in columns:
+            table.add_column(column, justify="right")
+        for label, row in texts.items():
+            table.add_row(label, *row)
+        console.print(table)
+
+    cells.put(lambda: templates.render("table.html", head=head, columns=columns, rows=texts.items()), write)
 
 
 def _cell(value: Any) -> str:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from kernelpath.verdict import WASTE, LineTraffic
 
 if TYPE_CHECKING:
+    from markupsafe import Markup
     from matplotlib.axes import Axes
     from rich.table import Table
 
@@ -121,6 +122,18 @@ def executed(lines: Sequence[Line]) -> list[Line]:
     """From the first line that did anything to the last."""
     ran = [place for place, line in enumerate(lines) if line.ran]
     return list(lines[ran[0] : ran[-1] + 1]) if ran else []
+
+
+def coloured(lines: Sequence[Line], language: str = "cuda") -> list[Markup]:
+    """The text of each line as HTML, its tokens in spans with the classes of Pygments, which names the languages."""
+    from markupsafe import Markup
+    from pygments import highlight
+    from pygments.formatters import HtmlFormatter
+    from pygments.lexers import get_lexer_by_name
+
+    lexer = get_lexer_by_name(language, stripnl=False)
+    html = highlight("\n".join(line.text for line in lines), lexer, HtmlFormatter(nowrap=True))
+    return [Markup(line) for line in html.split("\n")[: len(lines)]]
 
 
 def table(lines: Sequence[Line]) -> Table:

@@ -40,8 +40,14 @@ def _environment() -> Environment:
         lstrip_blocks=True,
     )
     environment.filters |= {name: getattr(words, name) for name in _FILTERS}
+    environment.filters |= {"marked": marked, "zip": zip}
     environment.globals["roles"] = palette.ROLES
     return environment
+
+
+def marked(text: str) -> Markup:
+    """A text of one of our Markdown files, with its code set as code."""
+    return Markup(re.sub(r"`([^`]+)`", r"<code>\1</code>", escape(words.shown(text), quote=False)))
 
 
 def svg(figure: Figure, label: str, hovers: Mapping[str, str]) -> Markup:

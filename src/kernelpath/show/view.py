@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from rich.console import Console, Group, RenderableType
 from rich.table import Table
@@ -24,6 +24,7 @@ WIDE = 200
 """Columns from which on there is room for two things side by side, and of a terminal that is none."""
 
 _UNDECIDED = (Verdict.NOT_STARTED, Verdict.UNAVAILABLE, Verdict.INCONCLUSIVE)
+_STYLES = {"good": "green", "warn": "yellow", "bad": "red"}
 _TRAFFIC_SHOWN = 4
 _PRINTED_LINES = 6
 
@@ -47,6 +48,27 @@ def report(console: Console, item: Item, graded: Report, *, explain: str = "", n
         console.print(_blamed(graded, item.root), soft_wrap=True)
     if next_step:
         step(console, graded.next_step)
+
+
+def page(item: Item, graded: Report, *, explain: str = "") -> str:
+    """The same report as HTML, for a cell of a notebook."""
+    from kernelpath.show import templates
+
+    told, cut = printed(graded)
+    return templates.render(
+        "graded.html",
+        item=item,
+        about=about(item, graded),
+        report=graded,
+        mood=mood,
+        passed=Verdict.PASSED,
+        printed=told,
+        cut=cut,
+        wasteful=wasteful(graded.traffic),
+        measured=measurement(graded.measurement) if graded.measurement else [],
+        explain=explain if graded.verdict.passed else "",
+        blamed=blamed(graded, item.root),
+    )
 
 
 def step(console: Console, text: str) -> None:
@@ -78,8 +100,12 @@ def sources(console: Console, item: Item) -> None:
 
 
 def verdict(value: Verdict) -> Text:
-    style = "green" if value.passed else "yellow" if value in _UNDECIDED else "red"
-    return Text(value.value, f"bold {style}")
+    return Text(value.value, f"bold {_STYLES[mood(value)]}")
+
+
+def mood(value: Verdict) -> Literal["good", "warn", "bad"]:
+    """What a verdict means to the learner; pages have a class of that name."""
+    return "good" if value.passed else "warn" if value in _UNDECIDED else "bad"
 
 
 def _source(path: Path, root: Path) -> Text:
@@ -90,9 +116,13 @@ def _source(path: Path, root: Path) -> Text:
     return Text.assemble(title, highlighter.highlight(source_text(path)))
 
 
+def about(item: Item, graded: Report) -> str:
+    """Where an exercise belongs and what graded it."""
+    return f"week {item.week}, {LANES[item.lane]}, {graded.device}, seed {graded.seed}"
+
+
 def _header(item: Item, graded: Report) -> Text:
-    about = f"week {item.week}, {LANES[item.lane]}, {graded.device}, seed {graded.seed}"
-    return Text.assemble((item.name, "bold"), (f"  {about}", "dim"), f"\n{graded.title}")
+    return Text.assemble((item.name, "bold"), (f"  {about(item, graded)}", "dim"), f"\n{graded.title}")
 
 
 def _cases(graded: Report) -> Table | None:
@@ -110,28 +140,54 @@ def _cases(graded: Report) -> Table | None:
     return rows
 
 
-def _printed(graded: Report) -> RenderableType | None:
-    """The first and the last lines that the submission printed, each once: a case repeats what the one before said."""
+def printed(graded: Report) -> tuple[str, str]:
+    """The first and the last lines that the submission printed, each once (a case repeats what the one before said),
+    and how much was left out."""
     lines = graded.printed.rstrip().splitlines()
-    if not lines:
-        return None
     shown = list(dict.fromkeys(lines))
     if len(shown) > 2 * _PRINTED_LINES:
         shown = [*shown[:_PRINTED_LINES], "[…]", *shown[-_PRINTED_LINES:]]
     cut = f" {words.count(len(lines), 'line')}; --json - gives all" if len(shown) < len(lines) else ""
-    return Text.assemble((f"it printed{cut}:\n", "dim"), "\n".join(shown))
+    return "\n".join(shown), cut
+
+
+def _printed(graded: Report) -> RenderableType | None:
+    shown, cut = printed(graded)
+    return Text.assemble((f"it printed{cut}:\n", "dim"), shown) if shown else None
+
+
+def wasteful(traffic: Sequence[LineTraffic]) -> list[str]:
+    """The lines of the source that waste most, worst first, each with its cost."""
+    found = sorted((line for line in traffic if line.waste > WASTE), key=lambda line: line.waste, reverse=True)
+    return [
+        f"{words.line(one.line, one.file)}, {one.access} {one.memory}: {one.cost}" for one in found[:_TRAFFIC_SHOWN]
+    ]
 
 
 def _memory(traffic: Sequence[LineTraffic]) -> RenderableType | None:
-    wasteful = [line for line in traffic if line.waste > WASTE]
-    worst = sorted(wasteful, key=lambda line: line.waste, reverse=True)[:_TRAFFIC_SHOWN]
+    worst = wasteful(traffic)
     if not worst:
         return None
-    return Group(Text("memory, counted on the PTX machine:", "dim"), *map(_line_of_traffic, worst))
+    return Group(Text("memory, counted on the PTX machine:", "dim"), *(Text(f"  {line}") for line in worst))
 
 
-def _line_of_traffic(line: LineTraffic) -> Text:
-    return Text(f"  {words.line(line.line, line.file)}, {line.access} {line.memory}: {line.cost}")
+def measurement(measured: Measurement) -> list[tuple[str, str]]:
+    """What the clock said: a name and a sentence each."""
+    rows = [
+        ("timed", f"{words.case(measured.case)}; {measured.rounds} {measured.method}"),
+        ("yours", f"{words.seconds(measured.seconds)}, {words.bandwidth(measured.bytes_per_second)}"),
+        (
+            "speed of light",
+            f"{words.share(measured.share_of_light, 1)} of it ({words.seconds(measured.light_seconds)})",
+        ),
+        ("baseline", f"{words.seconds(measured.baseline_seconds)}, yours is {measured.speedup} times as fast"),
+    ]
+    if measured.of_reference is not None and measured.reference_seconds is not None:
+        found = f"{words.seconds(measured.reference_seconds)}, yours is {measured.of_reference} times as fast"
+        rows.append(("reference", found))
+    if measured.telemetry:
+        rows.append(("GPU", ", ".join(f"{name} {value:.0f}" for name, value in measured.telemetry.items())))
+    return rows
 
 
 def _measurement(measured: Measurement | None) -> RenderableType | None:
@@ -139,18 +195,8 @@ def _measurement(measured: Measurement | None) -> RenderableType | None:
         return None
     rows = Table.grid(padding=(0, 2))
     rows.add_column(style="dim")
-    rows.add_column()
-    rows.add_row("timed", f"{words.case(measured.case)}; {measured.rounds} {measured.method}")
-    rows.add_row("yours", f"{words.seconds(measured.seconds)}, {words.bandwidth(measured.bytes_per_second)}")
-    rows.add_row(
-        "speed of light", f"{words.share(measured.share_of_light, 1)} of it ({words.seconds(measured.light_seconds)})"
-    )
-    rows.add_row("baseline", f"{words.seconds(measured.baseline_seconds)}, yours is {measured.speedup} times as fast")
-    if measured.of_reference is not None and measured.reference_seconds is not None:
-        found = f"{words.seconds(measured.reference_seconds)}, yours is {measured.of_reference} times as fast"
-        rows.add_row("reference", found)
-    if measured.telemetry:
-        rows.add_row("GPU", ", ".join(f"{name} {value:.0f}" for name, value in measured.telemetry.items()))
+    for row in measurement(measured):
+        rows.add_row(*row)
     return rows
 
 
@@ -163,10 +209,17 @@ def _ending(graded: Report, most: int) -> RenderableType:
     return lines
 
 
+def blamed(graded: Report, root: Path) -> tuple[str, str]:
+    """The place in the source that the verdict names, and its line; empty where there is none."""
+    if not graded.file:
+        return "", ""
+    where = words.shown(words.path(graded.file, root)) + (f":{graded.line}" if graded.line else "")
+    return where, _source_line(graded, root)
+
+
 def _blamed(graded: Report, root: Path) -> Text:
-    """The place in the source and its line."""
-    where = f"  --> {words.shown(words.path(graded.file, root))}" + (f":{graded.line}" if graded.line else "")
-    return Text.assemble((where, "cyan"), _source_line(graded, root))
+    where, line = blamed(graded, root)
+    return Text.assemble((f"  --> {where}", "cyan"), f"\n{line}" if line else "")
 
 
 def _source_line(graded: Report, root: Path) -> str:
@@ -174,4 +227,4 @@ def _source_line(graded: Report, root: Path) -> str:
         text = (root / graded.file).read_text(encoding="utf-8", errors="replace").splitlines()[graded.line - 1]
     except (OSError, IndexError):
         return ""
-    return f"\n{graded.line:5d} | {words.shown(text)}" if graded.line > 0 else ""
+    return f"{graded.line:5d} | {words.shown(text)}" if graded.line > 0 else ""

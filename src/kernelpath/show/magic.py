@@ -1,0 +1,77 @@
+"""The cell magic %%cuda: a cell of CUDA C++, whose kernels Python then launches.
+
+    %%cuda add.cu
+    __global__ void add(const float* x, float* out) { … }
+
+`add[grid, block](x, out)` launches it in a later cell, and `add.source` is its text. A kernel that is a template is
+called with the template's arguments first: `transpose(33)[grid, block](…)`.
+"""
+
+from __future__ import annotations
+
+import shlex
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+from kernelpath.lanes import cuda, declarations
+from kernelpath.show.cells import Stop
+
+NAME = "cuda"
+
+
+@dataclass(frozen=True)
+class Template:
+    """A kernel template of a CUDA C++ source. options: further ones for NVRTC."""
+
+    file: str
+    source: str
+    name: str
+    options: tuple[str, ...]
+
+    def __call__(self, *arguments: object) -> cuda.Kernel:
+        """The instance for these arguments, spelled as in C++; the same object each time."""
+        return _instance(self, tuple(map(_spelled, arguments)))
+
+
+@cache
+def _instance(template: Template, arguments: tuple[str, ...]) -> cuda.Kernel:
+    name = f"{template.name}<{', '.join(arguments)}>"
+    return cuda.Kernel(template.file, template.source, name, template.options)
+
+
+def _spelled(argument: object) -> str:
+    return str(argument).lower() if isinstance(argument, bool) else str(argument)
+
+
+def register(shell: Any) -> None:
+    """Make %%cuda known to an IPython shell."""
+    shell.register_magic_function(lambda line, cell: shell.push(kernels(line, cell)), "cell", NAME)
+
+
+def kernels(line: str, cell: str) -> dict[str, cuda.Kernel | Template]:
+    """Every kernel of a cell by its name, compiled where it is not a template.
+
+    line: the name of a file for messages, and options of NVRTC as name=value: "add.cu maxrregcount=32". Lines are
+    counted as in the cell, of which the magic is the first. Raises Stop where the source does not compile or has no
+    kernel.
+    """
+    words = shlex.split(line)
+    file = next((word for word in words if "=" not in word), "cell.cu")
+    options = tuple(f"--{word}" for word in words if "=" in word)
+    source = f"\n{cell}"
+    names = declarations.source_kernels(source)
+    if not names:
+        raise Stop(f"{file} defines no kernel; a kernel is a function that begins with __global__ void")
+    return {name: _kernel(Template(file, source, name, options)) for name in names}
+
+
+def _kernel(found: Template) -> cuda.Kernel | Template:
+    if declarations.template_parameters(found.source, found.name):
+        return found
+    kernel = cuda.Kernel(found.file, found.source, found.name, found.options)
+    try:
+        kernel.binary(cuda.CPU_ARCHITECTURE)
+    except (cuda.CompileError, cuda.KernelNotFound) as error:
+        raise Stop(str(error)) from error
+    return kernel
