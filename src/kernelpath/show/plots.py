@@ -26,7 +26,7 @@ _WIDTH = 5.6  # inches; at 390 pixels a point is then about a pixel
 _WIDEST_GRID = 7.2
 _MOST_TICKS = 12
 _AXES_POINTS = 190  # height of the axes of a figure of curves
-_LABEL_POINTS = 10  # height of a curve's name
+_LABEL_POINTS = 10  # height of a line of a curve's name
 _SPANS = colormaps["viridis"]
 _MARKERS = "os^Dvp"
 _STROKES = ("-", "--", "-.", ":")
@@ -181,9 +181,10 @@ def _name_at_the_right_end(axes: Axes, last: float, highest: float) -> None:
         covered = end < last or height < 0.05 * highest  # by another curve that goes on, or by the axis
         lift = 2.0 if covered else 0.0
         if end == last:
-            bottom = _AXES_POINTS * height / (highest or 1) + (lift if covered else -_LABEL_POINTS / 2)
+            tall = _LABEL_POINTS * (1 + str(curve.get_label()).count("\n"))
+            bottom = _AXES_POINTS * height / (highest or 1) + (lift if covered else -tall / 2)
             lift += max(0.0, free - bottom)
-            free = max(free, bottom) + _LABEL_POINTS
+            free = max(free, bottom) + tall
         axes.annotate(
             str(curve.get_label()),
             (end, height),

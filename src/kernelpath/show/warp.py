@@ -85,7 +85,7 @@ def banks(accesses: Mapping[str, Sequence[int]]) -> Figure:
     for axes, (label, queue), height in zip(panels, found.items(), turns, strict=True):
         draw_banks(axes, queue)
         axes.set_title(f"{label}: {words.count(height, 'wavefront')}", fontsize=9, loc="left", color=INK)
-    panels[-1].set_xlabel("bank" + ("; below the dashed line is what would do" if max(turns) > 1 else ""), fontsize=8)
+    panels[-1].set_xlabel("bank" + (" (dashed: one wavefront, the minimum)" if max(turns) > 1 else ""), fontsize=8)
     figure.tight_layout()
     return figure
 
