@@ -117,7 +117,7 @@ def run_without_a_gpu(path: Path, into: Path, reports: Path) -> nbformat.Noteboo
     environment = {**os.environ, "CUDA_VISIBLE_DEVICES": "", graded.VARIABLE: str(reports)}
     ended = subprocess.run(command, capture_output=True, text=True, env=environment)
     assert ended.returncode == 0, ended.stderr
-    return read(into / path.name)
+    return read(into / path.parent.name / path.name)
 
 
 Runs = dict[Path, Future[nbformat.NotebookNode]]
