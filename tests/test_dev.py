@@ -21,8 +21,6 @@ UNFOLDED = {
     "week00_prerequisites.ipynb",
     "week01_threads.ipynb",
     "week02_memory.ipynb",
-    "week03_measuring.ipynb",
-    "week04_matmul.ipynb",
     "week07_operators.ipynb",
     "week10_rows.ipynb",
     "week14_vertical.ipynb",

@@ -477,6 +477,27 @@ def test_a_grid_shows_every_value_in_its_cell() -> None:
     assert shown == {(0, 0): "3", (1, 0): "1", (0, 1): "0", (1, 1): "2"}
 
 
+def test_a_product_is_drawn_with_b_above_c_and_a_at_its_left() -> None:
+    figure = plots.product([[1, 2]], [[3], [4]], [[5]])
+    figure.draw_without_rendering()
+    drawn = {axes.get_title(loc="left"): axes for axes in figure.axes if axes.texts}
+    shown = {title: [text.get_text() for text in axes.texts] for title, axes in drawn.items()}
+    assert shown == {"A": ["1", "2"], "B": ["3", "4"], "C": ["5"]}
+    a, b, c = (drawn[title].get_position() for title in "ABC")
+    assert a.x1 < c.x0
+    assert b.y0 > c.y1
+    assert a.y0 == pytest.approx(c.y0)
+    assert b.x0 == pytest.approx(c.x0)
+
+
+def test_a_roofline_shows_the_intensity_of_the_problem_beside_those_of_the_kernels() -> None:
+    kernels = {"naive": (0.5, 1e12)}
+    (axes,) = plots.roofline(kernels, bandwidth=4e12, peak=48e12, compulsory=683.0, x="elements", y="rate").axes
+    assert axes.get_lines()[-1].get_xdata() == [683.0, 683.0]
+    assert axes.get_xlim()[1] > 683
+    assert (axes.get_xlabel(), axes.get_ylabel()) == ("elements", "rate")
+
+
 def test_the_roof_bends_where_memory_and_arithmetic_balance() -> None:
     (axes,) = plots.roofline({"naive": (0.5, 1e12)}, bandwidth=4e12, peak=48e12).axes
     roof, kernel = (np.array(line.get_data()).T.tolist() for line in axes.get_lines())
@@ -500,12 +521,17 @@ def test_curves_are_named_beside_the_axis_and_beside_other_curves() -> None:
 
 
 def test_names_of_curves_that_end_close_together_are_kept_apart() -> None:
-    series = {name: {1.0: 100.0, 4.0: height} for name, height in (("a", 12.0), ("b", 10.0), ("c", 3.0), ("d", 0.0))}
+    series = {name: {1.0: 100.0, 4.0: height} for name, height in (("a", 12.0), ("b", 10.0), ("c\nc", 3.0), ("d", 0.0))}
     figure = plots.lines(series, x="x", y="y")
     (axes,) = figure.axes
     figure.draw_without_rendering()
     boxes = sorted((text.get_window_extent() for text in axes.texts), key=lambda box: box.y0)
-    assert [text.get_text() for text in sorted(axes.texts, key=lambda text: text.get_window_extent().y0)] == [*"dcba"]
+    assert [text.get_text() for text in sorted(axes.texts, key=lambda text: text.get_window_extent().y0)] == [
+        "d",
+        "c\nc",
+        "b",
+        "a",
+    ]
     assert all(lower.y1 <= upper.y0 for lower, upper in itertools.pairwise(boxes))
 
 

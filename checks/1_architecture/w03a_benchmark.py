@@ -1,8 +1,8 @@
 """Benchmark: a timer that a sceptic believes.
 
-Week 3. The timer is tried on devices that lie to naive ones: launches return at once, the first calls are slow, calls
-differ, some are interrupted. The devices are simulated, with a GPU as without one, and have a clock of their own, so
-that a busy machine fails no timer.
+Week 3. The timer is tried on devices that fool naive timers: launches return at once, the first calls are slow, calls
+differ, and some are interrupted. The devices are simulated, with or without a GPU, and have a clock of their own, so a
+busy machine cannot fail a timer.
 """
 
 from collections.abc import Sequence
@@ -17,7 +17,7 @@ from kernelpath.grading import compare
 
 
 def complaint(inputs: Sequence[Any], outputs: Sequence[torch.Tensor]) -> str | None:
-    """The first quartile that is wrong, of which device, and what that is a sign of."""
+    """The first quartile that is wrong, of which device, and what it is a sign of."""
     work: Workload = inputs[0].work
     wrong = compare.mismatches(outputs[0], timer.reference(*inputs), timer.PROBLEM.tolerance["float64"]).tolist()
     if not any(wrong):

@@ -1,4 +1,4 @@
-// The baseline of coalescing: a thread a row, so that the lanes of a warp are a row apart.
+// The baseline of coalescing: one thread per row, so that the lanes of a warp are a row apart.
 
 __global__ void gather_rows(const float* table, const long long* index, float* out, int rows, int columns) {
     const int row = blockIdx.x * blockDim.x + threadIdx.x;

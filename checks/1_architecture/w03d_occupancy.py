@@ -1,7 +1,7 @@
 """Occupancy: how many blocks a multiprocessor holds at once.
 
-Week 3. Kernels of all kinds on five architectures, from NVIDIA's published limits; and kernels that a driver was asked
-about: on a GPU its own driver, elsewhere that of an H200, whose answers are recorded.
+Week 3. Kernels of all kinds on five architectures, by NVIDIA's published limits; and kernels that a driver was asked
+about: on a GPU its own driver, elsewhere the driver of an H200, whose answers are recorded.
 """
 
 from collections.abc import Sequence

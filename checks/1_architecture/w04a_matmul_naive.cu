@@ -1,4 +1,4 @@
-// The baseline of matmul_naive: a thread an element of out, with the lanes of a warp down a column.
+// The baseline of matmul_naive: one thread per element of out, with the lanes of a warp down a column.
 
 __global__ void matmul(const float* a, const float* b, float* out, int m, int n, int k) {
     const int row = blockIdx.x * blockDim.x + threadIdx.x;

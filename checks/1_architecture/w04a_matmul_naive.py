@@ -1,4 +1,4 @@
-"""Matrix product, naive: a thread an element of the output, and which of the two indices the lanes run along.
+"""Matrix product, naive: one thread per output, and which of the two indices the lanes run along.
 
 Week 4. out = a @ b for contiguous float32 matrices a (m x k) and b (k x n) of any size, in strict float32.
 """
@@ -24,7 +24,7 @@ EXERCISE = Exercise(
     entry="matmul",
     problem=matmul.PROBLEM,
     limits=({"m": 65_537, "n": 1, "k": 1},),
-    gpu_limits=({"m": 500_000, "n": 1, "k": 1},),  # the most rows that blocks of 8 of them have numbers for
+    gpu_limits=({"m": 500_000, "n": 1, "k": 1},),  # the most that the stub allows
     bench={"m": 2048, "n": 2048, "k": 2048},
     baseline=lanes_down_a_column,
     min_speedup=4.0,  # 14.5 on an H200

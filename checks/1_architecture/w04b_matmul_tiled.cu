@@ -1,4 +1,4 @@
-// The baseline of matmul_tiled: a thread an element of out, with the lanes of a warp along a row.
+// The baseline of matmul_tiled: one thread per element of out, with the lanes of a warp along a row.
 
 __global__ void matmul(const float* a, const float* b, float* out, int m, int n, int k) {
     const int column = blockIdx.x * blockDim.x + threadIdx.x;

@@ -1,12 +1,12 @@
 """Coalescing: the launch.
 
 gather_rows(table, index) takes a contiguous float32 table of any shape and a vector of int64 indices, and returns the
-rows table[index] as a new contiguous tensor. This is what an embedding layer does with its tokens. An index may come
-again and again, and the table is not always aligned to 16 bytes. Rows are copied bit for bit.
+rows table[index] as a new contiguous tensor. This is what an embedding layer does with its tokens. An index may occur
+more than once, and the table is not always aligned to 16 bytes. Rows are copied bit for bit.
 Tensors may have more than 2**32 elements: offsets need 64 bits.
 
-Write the kernel in w03b_coalescing.cu, then launch it here. Graded are the values, the sectors that each line asks
-for, and on a GPU the time against a kernel that gives each row to a thread.
+Write the kernel in w03b_coalescing.cu, then launch it here. The values are graded, the sectors that each line asks for,
+and on a GPU the time against a kernel with one thread per row.
 """
 
 import torch
@@ -19,6 +19,6 @@ THREADS = 256
 def gather_rows(table: torch.Tensor, index: torch.Tensor) -> torch.Tensor:
     rows, columns = index.numel(), table.shape[1]
     out = table.new_empty(rows, columns)
-    # TODO: how many blocks does it take, if a warp has a row? Then launch:
+    # TODO: how many blocks does it take, if each warp has a row? Then launch:
     # TODO: cuda.kernel("w03b_coalescing.cu", "gather_rows")[blocks, THREADS](table, index, out, rows, columns)
     raise NotImplementedError("launch the kernel, then return out")

@@ -1,12 +1,12 @@
 // Transpose: out[j, i] = in[i, j] for a matrix of rows x columns elements of type T, contiguous on both sides.
 //
 // Neighbouring threads should read neighbouring addresses and write neighbouring addresses. A tile in shared memory
-// stands between the two orders.
+// changes one order into the other.
 
 #include <cuda_bf16.h>
 
-template <typename T>  // TODO: add what else has to be known when compiling, such as the size of a tile;
+template <typename T>  // TODO: add what else has to be known at compile time, such as the size of a tile;
                        // TODO: then also write it in the launch: transpose<float, 32>
 __global__ void transpose(const T* in, T* out, int rows, int columns) {
-    // TODO: begin with out[column * rows + row] = in[row * columns + column], and see where sectors are lost
+    // TODO: begin with out[column * rows + row] = in[row * columns + column], and see where sectors are wasted
 }

@@ -4,7 +4,7 @@ transpose(x) takes a contiguous matrix of any shape, float32 or bfloat16, and re
 bit for bit. x is not always aligned to 16 bytes.
 Tensors may have more than 2**32 elements: offsets need 64 bits.
 
-Write the kernel in w03c_transpose.cu, then launch it here. Graded are the values, the sectors and bank conflicts of
+Write the kernel in w03c_transpose.cu, then launch it here. The values are graded, the sectors and bank conflicts of
 each line, and on a GPU the time against x.t().contiguous().
 """
 

@@ -4,7 +4,7 @@ matmul(a, b) takes contiguous float32 matrices of shapes (m, k) and (k, n), of a
 contiguous tensor of shape (m, n). The sums are strict float32: no TF32. a and b are not always aligned to 16 bytes.
 Tensors may have more than 2**32 elements: offsets need 64 bits.
 
-Write the kernel in w04b_matmul_tiled.cu, then launch it here. Graded are the values, the bytes that the kernel moves
+Write the kernel in w04b_matmul_tiled.cu, then launch it here. The values are graded, the bytes that the kernel asks for
 (tiles have to be at least 32 wide), its bank conflicts, and on a GPU the time against the naive kernel.
 """
 

@@ -1,19 +1,19 @@
 """Benchmark: a timer that a sceptic believes.
 
 benchmark(call, synchronize, clock) times what call() makes the device do. call() only puts the work into a queue and
-returns. synchronize() waits until the queue is empty. clock() tells the time in seconds. On a GPU the three could be
+returns. synchronize() waits until the queue is empty. clock() returns the time in seconds. On a GPU the three could be
 
     benchmark(lambda: torch.add(x, y), torch.cuda.synchronize, time.perf_counter)
 
 It returns three numbers in seconds: a quarter of the calls are faster than the first, half of them faster than the
-second (the median), three quarters faster than the third. statistics.quantiles(times, n=4) makes them of a list. They
-must be right within 4 % on each of these devices, and no device may be called more than 500 times:
+second (the median), three quarters faster than the third. statistics.quantiles(times, n=4) computes them from a list.
+They must be right within 4 % on each of these devices, and no device may be called more than 500 times:
 
 - one where every call takes the same time;
-- one where calls differ by up to 20 % either way: a few calls say little about the quartiles;
-- one where the first 150 calls take three times as long, because something is compiled and clocks have to rise. The
-  quartiles are those of the calls that come later;
-- one where calls differ, and one in 25 takes ten times as long, because something else got in between;
+- one where calls differ by up to 20 % either way, so that a few calls say little about the quartiles;
+- one where the first 150 calls take three times as long, because something is compiled and clock rates have to rise.
+  The quartiles are those of the calls that come later;
+- one where calls differ, and one in 25 takes ten times as long, because something else interrupts;
 - one with all of these troubles together.
 """
 

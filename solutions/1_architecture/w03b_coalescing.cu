@@ -1,13 +1,13 @@
 // Gather: out[r, column] = table[index[r], column] for `rows` rows of `columns` float32 elements each.
 //
-// The rows lie anywhere in the table, but each of them is contiguous. The lanes of a warp should be in one row.
+// The rows may be anywhere in the table, but each of them is contiguous. The lanes of a warp should share a row.
 //
-// Vector is what a lane copies at once: float4 where rows and addresses are multiples of 16 bytes, else float.
+// Vector is what a lane copies at a time: float4 where rows and addresses are multiples of 16 bytes, else float.
 
 template <typename Vector>
 __global__ void gather_rows(const float* table, const long long* index, float* out, int rows, int columns) {
     constexpr int WARP = 32;
-    constexpr int STEPS = 4;  // loads that a lane has under way: the index had to come first, and nothing was then
+    constexpr int STEPS = 4;  // loads that a lane has in flight; until the index arrived it had none
     const int row = (blockIdx.x * blockDim.x + threadIdx.x) / WARP;
     const int lane = threadIdx.x % WARP;
     if (row >= rows) return;

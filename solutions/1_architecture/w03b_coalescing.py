@@ -1,15 +1,16 @@
 """Coalescing: the launch.
 
 gather_rows(table, index) takes a contiguous float32 table of any shape and a vector of int64 indices, and returns the
-rows table[index] as a new contiguous tensor. This is what an embedding layer does with its tokens. An index may come
-again and again, and the table is not always aligned to 16 bytes. Rows are copied bit for bit.
+rows table[index] as a new contiguous tensor. This is what an embedding layer does with its tokens. An index may occur
+more than once, and the table is not always aligned to 16 bytes. Rows are copied bit for bit.
 Tensors may have more than 2**32 elements: offsets need 64 bits.
 
-Write the kernel in w03b_coalescing.cu, then launch it here. Graded are the values, the sectors that each line asks
-for, and on a GPU the time against a kernel that gives each row to a thread.
+Write the kernel in w03b_coalescing.cu, then launch it here. The values are graded, the sectors that each line asks for,
+and on a GPU the time against a kernel with one thread per row.
 
-Traffic: 8 bytes an element, one read and one write, and 8 bytes of index a row; nothing is computed. The speed of light
-is that of a copy. Rows of 512 floats are 2 KiB each, long enough for DRAM not to mind that they come in random order.
+Traffic: 8 bytes per element, one read and one write, and 8 bytes of index per row; nothing is computed. The speed of
+light is that of a copy. Rows of 512 floats, 2 KiB each, take the same time in random order as in order: 136 µs for
+2^17 of them on an H200. With one 4-byte load per lane before its store it would be 193 µs.
 """
 
 import torch

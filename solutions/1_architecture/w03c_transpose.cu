@@ -1,11 +1,11 @@
 // Transpose: out[j, i] = in[i, j] for a matrix of rows x columns elements of type T, contiguous on both sides.
 //
 // Neighbouring threads should read neighbouring addresses and write neighbouring addresses. A tile in shared memory
-// stands between the two orders.
+// changes one order into the other.
 //
 // A tile is 64 rows by 256 bytes. A thread moves vectors of WIDTH elements: 16 bytes where the shape allows, else one
-// element. Vector v of tile row r is kept at v ^ (r / WIDTH) (a swizzle), so that both reading and writing the tile
-// are free of bank conflicts without the padding that would break 16-byte alignment.
+// element. Vector v of tile row r is stored at v ^ (r / WIDTH) (a swizzle), so that both reading and writing the tile
+// are free of bank conflicts. Padding would break the 16-byte alignment.
 
 #include <cuda_bf16.h>
 
@@ -26,7 +26,7 @@ __global__ void transpose(const T* in, T* out, int rows, int columns) {
     constexpr int RUN = WIDTH == 1 ? 32 : 8;        // lanes that write side by side; 8 times 16 bytes are 128
     __shared__ V tile[ROWS][ACROSS];
 
-    // Blocks go down the rows first, so that those which run together write whole rows of out.
+    // Blocks go down the rows first, so that blocks which run together write whole rows of out.
     const int tiles_down = (rows + ROWS - 1) / ROWS;
     const int tile_row = blockIdx.x % tiles_down * ROWS;
     const int tile_column = blockIdx.x / tiles_down * COLUMNS;

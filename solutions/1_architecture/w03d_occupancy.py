@@ -1,17 +1,17 @@
 """Occupancy: how many blocks a multiprocessor holds at once.
 
-A multiprocessor takes a block in when there is room for all of it, and keeps it until its last thread has ended. Four
-things can run out: places for warps, places for blocks, registers, and shared memory. They are handed out in units:
+A multiprocessor admits a block when there is room for all of it, and keeps it until its last thread has ended. Four
+resources can run out: slots for warps, slots for blocks, registers, and shared memory. They are allocated in units:
 
 - Threads come in warps of 32.
-- Registers are given to a warp at once, in units of 256. The multiprocessor has four partitions; each has a quarter
-  of the registers, and a warp takes all of its own from one of them.
-- Shared memory is given to a block in units of sm["shared_unit"] bytes. Since sm_80 the system takes
-  sm["shared_reserved"] bytes for each block besides what the block asks for. Before, shared_reserved is 0, and a block
-  that takes no shared memory is not limited by it.
+- Registers are allocated per warp, in units of 256. The multiprocessor has four partitions. Each has a quarter of the
+  registers, and a warp takes all of its registers from one of them.
+- Shared memory is allocated per block, in units of sm["shared_unit"] bytes. Since sm_80 the system reserves
+  sm["shared_reserved"] bytes per block, besides what the block asks for. Before, shared_reserved is 0, and a block that
+  uses no shared memory is not limited by it.
 
-sm also has "warps" and "blocks", the most that may be there at once, "registers", and "shared" in bytes. A kernel that
-cannot run at all has 0 active blocks. The answers are compared exactly: with NVIDIA's published limits for five
+sm also has "warps" and "blocks", the most that fit at once, "registers", and "shared" in bytes. A kernel that cannot
+run at all has 0 active blocks. The answers are compared exactly: with NVIDIA's published limits for five
 architectures (sm_75 is that of the T4, sm_80 of the A100, sm_86 of the RTX 3090, sm_89 of the RTX 4090, sm_90 of the
 H100 and the H200), and with what a driver says.
 """
@@ -20,14 +20,14 @@ import torch
 
 
 def blocks(threads: int, registers: int, shared: int, sm: dict) -> int:
-    """Blocks at once of a kernel with so many threads a block, registers a thread and bytes of shared memory a block.
+    """The blocks at once of a kernel: threads per block, registers per thread, bytes of shared memory per block.
 
-    Where the formulas come from: NVIDIA's occupancy calculator (cuda_occupancy.h in the CUDA toolkit).
+    The formulas are those of NVIDIA's occupancy calculator (cuda_occupancy.h in the CUDA toolkit).
     """
     warps_of_block = -(-threads // 32)
     registers_of_warp = round_up(32 * registers, 256)
     shared_of_block = round_up(shared + sm["shared_reserved"], sm["shared_unit"])
-    warps_by_registers = sm["registers"] // 4 // registers_of_warp * 4  # what a partition has left over is lost
+    warps_by_registers = sm["registers"] // 4 // registers_of_warp * 4  # what is left of a partition is not used
     room = [sm["warps"] // warps_of_block, sm["blocks"], warps_by_registers // warps_of_block]
     if shared_of_block:
         room.append(sm["shared"] // shared_of_block)
@@ -39,5 +39,5 @@ def round_up(amount: int, unit: int) -> int:
 
 
 def active_blocks(kernels: torch.Tensor, sm: dict) -> torch.Tensor:
-    """Row by row of kernels (threads, registers, bytes of shared memory) the blocks at once, as int64."""
+    """For each row of kernels (threads, registers, bytes of shared memory) the blocks at once, as int64."""
     return torch.tensor([blocks(*row, sm) for row in kernels.tolist()], device=kernels.device)

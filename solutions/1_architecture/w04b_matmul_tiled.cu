@@ -1,13 +1,14 @@
 // Matrix product: out[row, column] = sum over i of a[row, i] * b[i, column]; a is m x k, b is k x n, all float32.
 //
 // A block makes a tile of out. It walks along k and keeps a tile of a and a tile of b in shared memory, where each
-// element is used by many threads. m, n and k are any numbers: tiles reach past the edges.
+// element is used by many threads. m, n and k may be any numbers, so tiles extend beyond the edges.
 //
 // A tile of out is TILE x TILE. A thread makes 8 x 8 of its elements: for each step along k it takes 8 values of a and
-// 8 of b from shared memory and multiplies each with each, 64 multiply-adds for four 16-byte loads. The next tiles are
-// on their way from global memory, in registers, while it does so.
+// 8 of b from shared memory and multiplies each with each, 64 multiply-adds for four 16-byte loads. Meanwhile the loads
+// of the next tiles are in flight, from global memory to registers.
 //
-// Vector is what a thread reads and writes at once: float4 where n, k and addresses are multiples of four, else float.
+// Vector is what a thread reads and writes at a time: float4 where n and k are multiples of 4 and addresses of 16
+// bytes, else float.
 
 constexpr int THREADS = 256;
 constexpr int TILE = 128;   // rows and columns of out that a block makes
@@ -56,7 +57,7 @@ __global__ void matmul(const float* a, const float* b, float* out, int m, int n,
         keep();
         __syncthreads();
         if (depth + DEPTH < k) fetch(depth + DEPTH);
-        #pragma unroll  // 17 % faster: the next step's reads can be issued before this one's multiply-adds
+        #pragma unroll  // 17 % faster on an H200
         for (int i = 0; i < DEPTH; ++i) {
             float of_a[8], of_b[8];
             for (int half = 0; half < 2; ++half) {
@@ -67,7 +68,7 @@ __global__ void matmul(const float* a, const float* b, float* out, int m, int n,
                 for (int c = 0; c < 8; ++c) sum[r][c] += of_a[r] * of_b[c];
             }
         }
-        __syncthreads();  // before anyone overwrites what others still read
+        __syncthreads();  // before any thread overwrites what others still read
     }
 
     for (int r = 0; r < 8; ++r) {

@@ -1,6 +1,7 @@
 """Figures for notebooks: threads, sectors, banks, times, and numbers side by side.
 
-Every function returns a matplotlib Figure drawn from the data it is given; nothing is measured here.
+Every function returns a matplotlib Figure drawn from the data it is given; nothing is measured here. A figure is
+narrow enough that its text can still be read on a page of 390 pixels, and curves differ by more than their colour.
 """
 
 from __future__ import annotations
@@ -19,12 +20,16 @@ from kernelpath.show import roofline as roofs
 from kernelpath.show.palette import INK, ROLES, colour
 from kernelpath.show.warp import banks, sectors, wavefronts
 
-__all__ = ["banks", "bars", "grid", "groups", "lines", "roofline", "sectors", "timeline", "wavefronts"]
+__all__ = ["banks", "bars", "grid", "groups", "lines", "product", "roofline", "sectors", "timeline", "wavefronts"]
 
+_WIDTH = 5.6  # inches; at 390 pixels a point is then about a pixel
+_WIDEST_GRID = 7.2
 _MOST_TICKS = 12
 _AXES_POINTS = 190  # height of the axes of a figure of curves
-_LABEL_POINTS = 10  # height of a curve's name
+_LABEL_POINTS = 10  # height of a line of a curve's name
 _SPANS = colormaps["viridis"]
+_MARKERS = "os^Dvp"
+_STROKES = ("-", "--", "-.", ":")
 
 
 def grid(panels: Mapping[str, ArrayLike], lines: tuple[int, int] | None = None) -> Figure:
@@ -36,7 +41,7 @@ def grid(panels: Mapping[str, ArrayLike], lines: tuple[int, int] | None = None) 
     matrices = {title: np.atleast_2d(np.asarray(ids)) for title, ids in panels.items()}
     heights = [values.shape[0] for values in matrices.values()]
     widest = max(values.shape[1] for values in matrices.values())
-    figure = Figure(figsize=(min(11.0, 0.34 * widest + 0.4), 0.26 * sum(heights) + 0.4 * len(heights)))
+    figure = Figure(figsize=(min(_WIDEST_GRID, 0.34 * widest + 0.4), 0.26 * sum(heights) + 0.4 * len(heights)))
     stacked = np.atleast_1d(figure.subplots(len(matrices), 1, height_ratios=heights))
     for axes, (title, values) in zip(stacked, matrices.items(), strict=True):
         _cells(axes, values, lines)
@@ -46,10 +51,29 @@ def grid(panels: Mapping[str, ArrayLike], lines: tuple[int, int] | None = None) 
     return figure
 
 
-def _cells(axes: Axes, values: NDArray[Any], lines: tuple[int, int] | None) -> None:
+def product(a: ArrayLike, b: ArrayLike, c: ArrayLike, lines: tuple[int, int] | None = None) -> Figure:
+    """Three matrices of small integers where a product has them: b above c, and a at the left of c.
+
+    a: m x k, b: k x n, c: m x n. lines: as for `grid`.
+    """
+    a, b, c = (np.asarray(matrix) for matrix in (a, b, c))
+    (m, k), n = a.shape, b.shape[1]
+    side = (_WIDTH - 0.4) / (k + n)
+    figure = Figure(figsize=(_WIDTH, side * (k + m) + 0.8))
+    panels = figure.subplots(2, 2, width_ratios=(k, n), height_ratios=(k, m))
+    panels[0, 0].set_axis_off()
+    for axes, values, title in ((panels[0, 1], b, "B"), (panels[1, 0], a, "A"), (panels[1, 1], c, "C")):
+        _cells(axes, values, lines, highest=max(a.max(), b.max(), c.max()))
+        _bare(axes, title)
+    figure.tight_layout()
+    return figure
+
+
+def _cells(axes: Axes, values: NDArray[Any], lines: tuple[int, int] | None, highest: int | None = None) -> None:
     rows, columns = values.shape
-    axes.imshow(values, cmap="viridis", aspect="auto", vmin=values.min(), vmax=max(values.max(), values.min() + 1))
-    middle = (values.min() + values.max()) / 2
+    top = max(values.max() if highest is None else highest, values.min() + 1)
+    axes.imshow(values, cmap="viridis", aspect="auto", vmin=values.min(), vmax=top)
+    middle = (values.min() + top) / 2
     for (row, column), value in np.ndenumerate(values):
         colour = "white" if value <= middle else "black"
         axes.text(column, row, str(value), ha="center", va="center", fontsize=7, color=colour)
@@ -64,7 +88,7 @@ def bars(values: Mapping[str, float], unit: str, best: float | None = None, titl
     """Horizontal bars with their numbers. best: a line that no bar should pass, such as the compulsory bytes."""
     if not values:
         return _nothing()
-    figure = Figure(figsize=(8, 0.38 * len(values) + 0.8))
+    figure = Figure(figsize=(_WIDTH - 1.4, 0.38 * len(values) + 0.8))  # the names stand to the left of it
     axes = figure.subplots()
     drawn = axes.barh(list(values), list(values.values()), color=[colour(label) for label in values], height=0.7)
     axes.bar_label(drawn, labels=[words.number(value) for value in values.values()], padding=4, fontsize=8)
@@ -82,7 +106,7 @@ def groups(values: Mapping[str, Mapping[str, float]], unit: str) -> Figure:
     labels = list(dict.fromkeys(label for group in values.values() for label in group))
     if not labels:
         return _nothing()
-    figure = Figure(figsize=(9, 3.6))
+    figure = Figure(figsize=(_WIDTH, 3.6))
     axes = figure.subplots()
     width = 0.8 / max(1, len(labels))
     for place, label in enumerate(labels):
@@ -94,7 +118,7 @@ def groups(values: Mapping[str, Mapping[str, float]], unit: str) -> Figure:
     axes.set_xticks(range(len(values)), list(values))
     axes.set_ylabel(unit, fontsize=8)
     _quiet(axes, "")
-    axes.legend(fontsize=8, frameon=False, loc="upper left", bbox_to_anchor=(1, 1))
+    axes.legend(fontsize=8, frameon=False, loc="upper center", bbox_to_anchor=(0.5, -0.1), ncols=2)
     return figure
 
 
@@ -115,12 +139,20 @@ def lines(
     """
     if not any(series.values()):
         return _nothing()
-    figure = Figure(figsize=(8, 3.6))
+    figure = Figure(figsize=(_WIDTH - 0.8, 3.6))  # the names stand to the right of it
     axes = figure.subplots()
     places = sorted({place for points in series.values() for place in points})
-    for label, points in series.items():
-        style = "-o" if markers else "-"
-        axes.plot(list(points), list(points.values()), style, markersize=3.5, linewidth=1.5, clip_on=False, label=label)
+    for index, (label, points) in enumerate(series.items()):
+        axes.plot(
+            list(points),
+            list(points.values()),
+            linestyle=_STROKES[index % len(_STROKES)],
+            marker=_MARKERS[index % len(_MARKERS)] if markers else None,
+            markersize=4,
+            linewidth=1.5,
+            clip_on=False,
+            label=label,
+        )
     values = [value for points in series.values() for value in points.values()]
     _name_at_the_right_end(axes, places[-1], max(values))
     if log:
@@ -149,9 +181,10 @@ def _name_at_the_right_end(axes: Axes, last: float, highest: float) -> None:
         covered = end < last or height < 0.05 * highest  # by another curve that goes on, or by the axis
         lift = 2.0 if covered else 0.0
         if end == last:
-            bottom = _AXES_POINTS * height / (highest or 1) + (lift if covered else -_LABEL_POINTS / 2)
+            tall = _LABEL_POINTS * (1 + str(curve.get_label()).count("\n"))
+            bottom = _AXES_POINTS * height / (highest or 1) + (lift if covered else -tall / 2)
             lift += max(0.0, free - bottom)
-            free = max(free, bottom) + _LABEL_POINTS
+            free = max(free, bottom) + tall
         axes.annotate(
             str(curve.get_label()),
             (end, height),
@@ -165,7 +198,7 @@ def _name_at_the_right_end(axes: Axes, last: float, highest: float) -> None:
 
 def timeline(rows: Mapping[str, Sequence[tuple[float, float]]], x: str) -> Figure:
     """What happens when: for each label its spans, each a begin and a duration in the unit that x names."""
-    figure = Figure(figsize=(9, 0.45 * len(rows) + 0.7))
+    figure = Figure(figsize=(_WIDTH, 0.45 * len(rows) + 0.7))
     axes = figure.subplots()
     for place, spans in enumerate(rows.values()):
         colours = [_SPANS(0.15 + 0.7 * (k % 2)) for k in range(len(spans))]
@@ -177,11 +210,22 @@ def timeline(rows: Mapping[str, Sequence[tuple[float, float]]], x: str) -> Figur
     return figure
 
 
-def roofline(kernels: Mapping[str, tuple[float, float]], bandwidth: float, peak: float) -> Figure:
-    """Kernels under the roof of a machine. The legend gives their rates in TFLOP/s.
+def roofline(
+    kernels: Mapping[str, tuple[float, float]],
+    bandwidth: float,
+    peak: float,
+    *,
+    x: str = "intensity (bytes asked for): operations per byte",
+    y: str = "TFLOP/s",
+    compulsory: float = 0,
+    along: str = "copy",
+    flat: str = "",
+) -> Figure:
+    """Kernels under the roof of a machine. The legend gives their rates in units of 10^12 per second.
 
-    kernels: label -> operations for each byte asked of memory, operations per second. bandwidth: bytes per second.
-    peak: operations per second.
+    kernels: label -> operations per byte asked of memory, operations per second. bandwidth: bytes per second, the
+    slanted line, which `along` names. peak: operations per second, the flat line, which `flat` names. compulsory:
+    operations per compulsory byte, a dotted vertical line. x, y: what the axes say.
     """
     if not kernels:
         return _nothing()
@@ -189,8 +233,13 @@ def roofline(kernels: Mapping[str, tuple[float, float]], bandwidth: float, peak:
         roofs.Mark(f"{label}: {words.number(rate / 1e12, 3)}", intensity, rate)
         for label, (intensity, rate) in kernels.items()
     ]
-    roof = roofs.Roof(bandwidth, {words.arithmetic(peak): peak})
-    return roofs.draw(marks, roof, "operations per byte asked of memory")
+    roof = roofs.Roof(bandwidth, {flat or words.arithmetic(peak): peak})
+    figure = roofs.draw(marks, roof, x, y=y, size=(_WIDTH, 4.8), along=along, right=compulsory)
+    (axes,) = figure.axes
+    if compulsory:
+        axes.axvline(compulsory, color=INK, linestyle=":", linewidth=1.2, label=f"compulsory bytes: {compulsory:.3g}")
+    axes.legend(fontsize=8, frameon=False, labelcolor=INK, loc="upper center", bbox_to_anchor=(0.5, -0.13), ncols=2)
+    return figure
 
 
 def _nothing() -> Figure:

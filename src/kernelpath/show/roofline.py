@@ -64,15 +64,25 @@ class Roof:
         return cls(bandwidth(ceilings), told)
 
 
-def draw(marks: Sequence[Mark], roof: Roof, x: str = COMPULSORY) -> Figure:
+def draw(
+    marks: Sequence[Mark],
+    roof: Roof,
+    x: str = COMPULSORY,
+    *,
+    y: str = "TFLOP/s",
+    size: tuple[float, float] = (8, 4.6),
+    along: str = "memory",
+    right: float = 0,
+) -> Figure:
     """Kernels under the roof of a machine: what they do in a second over what they do for each byte.
 
-    A kernel that lives on its caches may stand above the slanted line. x: what the bytes are.
+    A kernel that lives on its caches may stand above the slanted line. x, y: what the axes say. size: in inches.
+    along: what the slanted line is the bandwidth of. right: an intensity that has to be inside of the picture.
     """
-    figure = Figure(figsize=(8, 4.6))
-    figure.subplots_adjust(left=0.09, right=0.98, bottom=0.12, top=0.97)
+    figure = Figure(figsize=size)
+    figure.subplots_adjust(left=0.72 / size[0], right=0.98, bottom=0.12, top=0.97)
     axes = figure.subplots()
-    _draw_roof(axes, roof, marks)
+    _draw_roof(axes, roof, marks, along, right)
     shapes, named = _shapes(marks), set[str]()
     for place, mark in enumerate(marks):
         marker, filling, size, shade = shapes[mark.label]
@@ -93,7 +103,7 @@ def draw(marks: Sequence[Mark], roof: Roof, x: str = COMPULSORY) -> Figure:
             drawn.set_gid(f"mark-{place}")
     _draw_names(axes, [mark for mark in marks if mark.name])
     axes.set_xlabel(x, fontsize=9, color=INK)
-    axes.set_ylabel("TFLOP/s", fontsize=9, color=INK)
+    axes.set_ylabel(y, fontsize=9, color=INK)
     axes.tick_params(labelsize=8, colors=INK, which="both")
     axes.spines[["top", "right"]].set_visible(False)
     axes.spines[["left", "bottom"]].set_color(INK)
@@ -114,13 +124,13 @@ def _shapes(marks: Sequence[Mark]) -> dict[str, tuple[str, str, int, str]]:
     return found
 
 
-def _draw_roof(axes: Axes, roof: Roof, marks: Sequence[Mark]) -> None:
+def _draw_roof(axes: Axes, roof: Roof, marks: Sequence[Mark], along: str, further: float) -> None:
     """The slope of memory, bent where the fastest arithmetic begins; a line for each slower one."""
     memory = roof.memory / 1e12
     ridges = sorted(((rate / roof.memory, rate / 1e12, told) for told, rate in roof.arithmetic.items()), reverse=True)
     places = [mark.intensity for mark in marks] or [1.0]
     left = min([min(places) / 2, *(ridge / 8 for ridge, _, _ in ridges)])
-    right = 4 * max([*places, *(ridge for ridge, _, _ in ridges)])
+    right = max([4 * place for place in (*places, *(ridge for ridge, _, _ in ridges))] + [1.5 * further])
     top = ridges[0][0] if ridges else right
     corners = [(left, left * memory), (top, top * memory), (right, top * memory)]
     axes.plot(*zip(*corners[: 3 if ridges else 2], strict=True), color=INK, linewidth=1.8)
@@ -132,14 +142,15 @@ def _draw_roof(axes: Axes, roof: Roof, marks: Sequence[Mark]) -> None:
     axes.set(xscale="log", yscale="log", xlim=(left, right), ylim=(lowest / 2, 2 * top * memory))
     axes.xaxis.set_major_formatter("{x:g}")
     axes.yaxis.set_major_formatter("{x:g}")
-    _draw_along(axes, corners[:2], f"memory, {words.bandwidth(roof.memory)}")
+    above = any(rate > memory * intensity for intensity, rate in (mark.place for mark in marks))
+    _draw_along(axes, corners[:2], f"{along}, {words.bandwidth(roof.memory)}", -15.0 if above else 8.0)
 
 
-def _draw_along(axes: Axes, slope: Sequence[tuple[float, float]], text: str) -> None:
-    """Text above a slope, given by its ends, and clear of the marks that lie on it."""
+def _draw_along(axes: Axes, slope: Sequence[tuple[float, float]], text: str, clear: float) -> None:
+    """Text along a slope, given by its ends. clear: points by which it stands above it, below it if negative."""
     (x0, y0), (x1, y1) = axes.transData.transform(slope)
     angle = math.atan2(y1 - y0, x1 - x0)
-    along, clear = 12.0, 8.0  # points
+    along = 12.0  # points
     axes.annotate(
         text,
         slope[0],

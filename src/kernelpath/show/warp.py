@@ -18,6 +18,8 @@ WARP = 32
 BANKS = 32
 WORD_BYTES = 4
 
+_WIDTH = 5.6  # inches of a figure; at 390 pixels a point is then about a pixel
+
 SECTOR_INCHES = 0.2
 """Height of a row of a picture: a sector, or a wavefront."""
 
@@ -38,7 +40,7 @@ def sectors(accesses: Mapping[str, Sequence[int]], width: int = WORD_BYTES) -> F
     """
     touched = {label: touched_sectors(dict(enumerate(addresses)), width) for label, addresses in accesses.items()}
     tallest = max(map(len, touched.values()))
-    figure = Figure(figsize=(2.6 * len(touched), SECTOR_INCHES * tallest + 0.9))
+    figure = Figure(figsize=(min(2.6 * len(touched), _WIDTH), min(SECTOR_INCHES, 4 / tallest) * tallest + 0.9))
     for axes, (label, found) in zip(np.atleast_1d(figure.subplots(1, len(touched))), touched.items(), strict=True):
         draw_sectors(axes, found, tallest)
         axes.set_yticks([])
@@ -78,12 +80,12 @@ def banks(accesses: Mapping[str, Sequence[int]]) -> Figure:
     found = {label: queues(dict(enumerate(addresses)), WORD_BYTES) for label, addresses in accesses.items()}
     turns = [wavefronts(addresses) for addresses in accesses.values()]
     rows = [max(3, height) for height in turns]
-    figure = Figure(figsize=(9, 0.16 * sum(rows) + 0.75 * len(rows)))
+    figure = Figure(figsize=(_WIDTH, 0.14 * sum(rows) + 0.75 * len(rows)))
     panels = np.atleast_1d(figure.subplots(len(found), 1, height_ratios=rows))
     for axes, (label, queue), height in zip(panels, found.items(), turns, strict=True):
         draw_banks(axes, queue)
         axes.set_title(f"{label}: {words.count(height, 'wavefront')}", fontsize=9, loc="left", color=INK)
-    panels[-1].set_xlabel("bank" + ("; below the dashed line is what would do" if max(turns) > 1 else ""), fontsize=8)
+    panels[-1].set_xlabel("bank" + (" (dashed: one wavefront, the minimum)" if max(turns) > 1 else ""), fontsize=8)
     figure.tight_layout()
     return figure
 

@@ -1,0 +1,109 @@
+"""Kernels between the naive one and the reference, which notebooks count and time.
+
+Notebooks do not print them, because each solves a star of an exercise. Sizes are multiples of the tile.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+
+import torch
+
+from kernelpath.lanes import cuda
+
+_TRANSPOSE = r"""
+template <int WIDTH, int PITCH, int LOADS, bool DOWN>
+__global__ void transpose(const float* x, float* out, int rows, int columns) {
+    __shared__ float tile[WIDTH][PITCH];
+    constexpr int STEP = WIDTH / LOADS;
+    int u = threadIdx.x, v = threadIdx.y;
+    int across = DOWN ? blockIdx.y : blockIdx.x, down = DOWN ? blockIdx.x : blockIdx.y;
+    int column = across * WIDTH + u, row = down * WIDTH + v;
+    #pragma unroll
+    for (int k = 0; k < WIDTH; k += STEP) tile[v + k][u] = x[(row + k) * columns + column];
+    __syncthreads();
+    column = down * WIDTH + u, row = across * WIDTH + v;
+    #pragma unroll
+    for (int k = 0; k < WIDTH; k += STEP) out[(row + k) * rows + column] = tile[u][v + k];
+}
+"""
+
+_TILE = r"""
+template <int WIDTH>
+__global__ void product(const float* a, const float* b, float* c, int n) {
+    __shared__ float of_a[WIDTH][WIDTH], of_b[WIDTH][WIDTH];
+    int x = threadIdx.x, y = threadIdx.y;
+    int row = blockIdx.y * WIDTH + y, column = blockIdx.x * WIDTH + x;
+    float sum = 0;
+    for (int begin = 0; begin < n; begin += WIDTH) {
+        of_a[y][x] = a[row * n + begin + x];
+        of_b[y][x] = b[(begin + y) * n + column];
+        __syncthreads();
+        for (int l = 0; l < WIDTH; ++l) sum += of_a[y][l] * of_b[l][x];
+        __syncthreads();
+    }
+    c[row * n + column] = sum;
+}
+"""
+
+_OUTPUTS = r"""
+template <int TILE, int OUTPUTS>
+__global__ void product(const float* a, const float* b, float* c, int n) {
+    constexpr int DEPTH = 16, ACROSS = TILE / OUTPUTS, THREADS = ACROSS * ACROSS;
+    __shared__ float of_a[DEPTH][TILE + 4], of_b[DEPTH][TILE];
+    int x = threadIdx.x % ACROSS, y = threadIdx.x / ACROSS;
+    int row = blockIdx.y * TILE, column = blockIdx.x * TILE;
+    float sum[OUTPUTS][OUTPUTS] = {};
+    for (int begin = 0; begin < n; begin += DEPTH) {
+        for (int i = threadIdx.x; i < TILE * DEPTH; i += THREADS) {
+            of_a[i % DEPTH][i / DEPTH] = a[(row + i / DEPTH) * n + begin + i % DEPTH];
+            of_b[i / TILE][i % TILE] = b[(begin + i / TILE) * n + column + i % TILE];
+        }
+        __syncthreads();
+        #pragma unroll
+        for (int l = 0; l < DEPTH; ++l) {
+            for (int r = 0; r < OUTPUTS; ++r) {
+                for (int s = 0; s < OUTPUTS; ++s) sum[r][s] += of_a[l][y + ACROSS * r] * of_b[l][x + ACROSS * s];
+            }
+        }
+        __syncthreads();
+    }
+    for (int r = 0; r < OUTPUTS; ++r) {
+        for (int s = 0; s < OUTPUTS; ++s) c[(row + y + ACROSS * r) * n + column + x + ACROSS * s] = sum[r][s];
+    }
+}
+"""
+
+
+@cache
+def _kernel(source: str, name: str) -> cuda.Kernel:
+    """One object for each, so that it is loaded once: loading it at every launch costs more than 30 µs on a GPU."""
+    return cuda.Kernel("rungs.cu", source, name)
+
+
+def transpose(x: torch.Tensor, width: int = 32, pitch: int = 33, loads: int = 4, down: bool = False) -> torch.Tensor:
+    """x.t() of a float32 matrix through tiles of `width` rows of `pitch` words; a thread loads `loads` elements.
+
+    down: blocks of neighbouring numbers lie below each other in x, else beside each other.
+    """
+    rows, columns = x.shape
+    out = x.new_empty(columns, rows)
+    kernel = _kernel(_TRANSPOSE, f"transpose<{width}, {pitch}, {loads}, {str(down).lower()}>")
+    across, high = columns // width, rows // width
+    kernel[(high, across) if down else (across, high), (width, width // loads)](x, out, rows, columns)
+    return out
+
+
+def tile(a: torch.Tensor, b: torch.Tensor, width: int = 32) -> torch.Tensor:
+    """a @ b of two square float32 matrices through tiles of `width`, one output per thread."""
+    n, c = a.shape[0], torch.empty_like(a)
+    _kernel(_TILE, f"product<{width}>")[(n // width, n // width), (width, width)](a, b, c, n)
+    return c
+
+
+def outputs(a: torch.Tensor, b: torch.Tensor, width: int = 64, outputs: int = 4) -> torch.Tensor:
+    """a @ b of two square float32 matrices through tiles of `width`, `outputs` x `outputs` outputs per thread."""
+    n, c = a.shape[0], torch.empty_like(a)
+    kernel = _kernel(_OUTPUTS, f"product<{width}, {outputs}>")
+    kernel[(n // width, n // width), (width // outputs) ** 2](a, b, c, n)
+    return c

@@ -1,0 +1,32 @@
+"""The kernels that notebooks time but do not print are right, and have the traffic and conflicts that the text says."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from kernelpath.show import notebook, rungs
+
+
+@pytest.mark.parametrize("down", [False, True])
+@pytest.mark.parametrize(("width", "pitch", "loads"), [(32, 32, 4), (32, 33, 16), (64, 65, 8)])
+def test_tiles_transpose_a_matrix_and_ask_for_nothing_twice(width: int, pitch: int, loads: int, down: bool) -> None:
+    x = torch.randn(64, 128)
+    assert torch.equal(rungs.transpose(x, width, pitch, loads, down), x.t())
+    asked = notebook.asked(rungs.transpose, x, width, pitch, loads, down)
+    assert asked.bytes == 8 * x.numel()
+    assert asked.wavefronts == asked.least_wavefronts * (16.5 if pitch == 32 else 1)
+
+
+@pytest.mark.parametrize("width", [8, 32])
+def test_a_tile_divides_the_traffic_of_a_product_by_its_width(width: int) -> None:
+    a, b = torch.randn(2, 64, 64)
+    torch.testing.assert_close(rungs.tile(a, b, width), a @ b, atol=1e-4, rtol=1e-4)
+    assert notebook.asked(rungs.tile, a, b, width).bytes == 8 * 64**3 // width + 4 * 64**2
+
+
+def test_four_by_four_outputs_read_shared_memory_once_for_two_multiply_adds() -> None:
+    a, b = torch.randn(2, 128, 128)
+    torch.testing.assert_close(rungs.outputs(a, b), a @ b, atol=1e-4, rtol=1e-4)
+    totals = notebook.count(rungs.outputs, a, b).totals
+    assert totals.shared_load_wavefronts == 0.5 * 128**3 / 32
