@@ -143,6 +143,17 @@ def test_host_code_is_named_with_its_line(tmp_path: Path, line: str, sentence: s
         cuda.kernel(path, "k").binary("compute_80")
 
 
+def test_a_template_of_an_unknown_type_is_told_where_nvrtc_crashes(tmp_path: Path) -> None:
+    (tmp_path / "half.cu").write_text("\ntemplate <int N> __global__ void halves(half* x) { x[N] = 0; }\n")
+    with pytest.raises(cuda.CompileError, match=r'half\.cu\(2\): error: identifier "half" is undefined'):
+        cuda.kernel(tmp_path / "half.cu", "halves<4>").binary("compute_80")
+
+
+def test_a_name_may_stand_on_several_lines(tmp_path: Path) -> None:
+    (tmp_path / "two.cu").write_text("template <int M, int N> __global__ void two(float* x) { x[M] = N; }\n")
+    assert "two" in cuda.kernel(tmp_path / "two.cu", "two<2,\n    3>").binary("compute_80").mangled
+
+
 def test_an_error_in_a_header_names_the_learners_line(tmp_path: Path) -> None:
     path = tmp_path / "k.cu"
     path.write_text(
