@@ -132,7 +132,7 @@ HOST = {
     "int main() { return 0; }": r"k.cu\(2\): error: this is host code, and a .cu here is for kernels: write __device__",
     "float bias = 1;": r"k.cu\(2\): error: this is a variable of the host: write __device__, __constant__",
     '#include "helper_cuda.h"': r"k.cu\(2\): catastrophic error: there is no helper_cuda.h for kernels: leave it out",
-    "#include <curand_kernel.h>": r"there is no curand_kernel.h: nvidia-curand is not installed: .* -m pip install 'nvidia-curand",
+    "#include <curand_kernel.h>": r"no curand_kernel.h: nvidia-curand is not installed: .* -m pip install 'nvidia-c",
 }
 
 
