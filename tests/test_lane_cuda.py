@@ -16,7 +16,7 @@ import torch
 from kernelpath import lanes
 from kernelpath.device import api
 from kernelpath.device.api import Ran
-from kernelpath.lanes import cuda, nvrtc
+from kernelpath.lanes import cuda, headers, nvrtc
 
 SOURCE = """\
 // __global__ void commented_out(int a) {}
@@ -170,6 +170,19 @@ def test_constexpr_functions_make_constants_of_kernels_as_nvcc_lets_them(tmp_pat
     function = "constexpr int\nceil_div(int a, int b) { return (a + b - 1) / b; }\n"
     path.write_text(function + "__global__ void k(int* x) { x[0] = ceil_div(4999, 2); }")
     assert "2500" in cuda.kernel(path, "k").binary("compute_80").ptx
+
+
+def test_generic_lambdas_are_kernels_code(tmp_path: Path) -> None:
+    """NVRTC 13.0 refuses them as the host's."""
+    path = tmp_path / "k.cu"
+    path.write_text(
+        "template <class F> __device__ float applied(F f, float x) { return f(x, 2); }\n__global__ void k(float* x) {\n"
+        "  auto scaled = [&](auto v, int by) {\n    return v * by + x[1];\n  };\n  x[0] = applied(scaled, x[0]);\n}"
+    )
+    assert ".entry" in cuda.kernel(path, "k").binary("compute_80").ptx
+    refused = "k.cu({}): error: A function without execution space annotations is considered a host function\n"
+    assert headers.only_taken_for_host_code(path.read_text(), refused.format(3))
+    assert not headers.only_taken_for_host_code(path.read_text(), refused.format(3) + refused.format(7))
 
 
 def test_infinity_and_nan_are_there_without_math_h(tmp_path: Path) -> None:

@@ -164,9 +164,16 @@ def explained(log: str, file: str) -> str:
     return f"{file}({made[1]}): error: {first[2]} (in {Path(first[1]).name})\n{log}"
 
 
-def only_constexpr(source: str, log: str) -> bool:
-    """Whether all that NVRTC refuses is constexpr functions, which nvcc lets a kernel's constants call."""
+_TAKEN_FOR_HOST_CODE = r"\bconstexpr\b|\[[^\]]*\]\s*\([^)]*\bauto\b"
+"""Functions that a kernel may call though they lack __device__: constexpr, and lambdas that are templates. NVRTC refuses
+the former, and the latter before CUDA 13.1."""
+
+
+def only_taken_for_host_code(source: str, log: str) -> bool:
+    """Whether all that NVRTC refuses is constexpr functions and generic lambdas, which nvcc lets kernels call."""
     lines = [int(line) for line in re.findall(r"^\S.*?\((\d+)\): (?:catastrophic )?error", log, flags=re.MULTILINE)]
     refused = log.count("error: A function without execution space")
     text = source.splitlines()
-    return 0 < len(lines) == refused and all("constexpr" in " ".join(text[max(0, n - 3) : n]) for n in lines)
+    return 0 < len(lines) == refused and all(
+        re.search(_TAKEN_FOR_HOST_CODE, " ".join(text[max(0, n - 3) : n])) for n in lines
+    )

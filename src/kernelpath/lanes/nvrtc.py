@@ -88,7 +88,7 @@ def _compiled(source: str, file: str, name: str, flags: tuple[str, ...]) -> Any:
         return program
     log = _text(program, nvrtc.nvrtcGetProgramLogSize, nvrtc.nvrtcGetProgramLog).decode(errors="replace")
     nvrtc.nvrtcDestroyProgram(program)
-    if _DEFAULT_DEVICE not in flags and headers.only_constexpr(source, log):
+    if _DEFAULT_DEVICE not in flags and headers.only_taken_for_host_code(source, log):
         return _compiled(source, file, name, (*flags, _DEFAULT_DEVICE))
     raise _failure(source, file, name, headers.explained(log.strip("\0\n "), file))
 
