@@ -349,6 +349,23 @@ def test_a_struct_is_given_as_its_bytes(tmp_path: Path, machine: list[dict[str, 
         cuda.kernel(path, "k")[1, 1](x, 5)
 
 
+def test_a_number_for_a_parameter_of_16_bits_is_rounded(tmp_path: Path, machine: list[dict[str, Any]]) -> None:
+    path = tmp_path / "halves.cu"
+    path.write_text(
+        "#include <cuda_fp16.h>\n#include <cuda_bf16.h>\nstruct Pair { char a, b; };\n"
+        "__global__ void k(float* x, const half h, __nv_bfloat16 b) { x[0] = __half2float(h) + float(b); }\n"
+        "__global__ void pair(float* x, Pair p) { x[0] = p.a; }"
+    )
+    x = torch.zeros(1)
+    given = (0.1, 1 + 2**-8), (70000, 1 + 3 * 2**-8), (np.float32(2), float("nan"))
+    for half, bfloat in given:
+        cuda.kernel(path, "k")[1, 1](x, half, bfloat)
+        rounded = torch.tensor([half], dtype=torch.float16), torch.tensor([bfloat], dtype=torch.bfloat16)
+        assert machine[-1]["arguments"][1:] == [value.view(torch.uint8).numpy().tobytes() for value in rounded]
+    with pytest.raises(TypeError, match="Pair p of pair takes 2 bytes"):
+        cuda.kernel(path, "pair")[1, 1](x, 5)
+
+
 SPELLINGS = """
 typedef const float* Input;
 template <typename T> struct Of { using type = T*; };
