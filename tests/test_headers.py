@@ -35,7 +35,8 @@ PLAIN = {
         __global__ void without(double* x, uint n, ushort s) { x[0] = M_PI + INT_MAX + INFINITY + NAN + SIZE_MAX; }
         __global__ void widths(int64_t* x, uint8_t n, int32_t m, uintptr_t p) { x[0] = n + m + p + CHAR_BIT; }""",
     "assert, printf and FLT_MAX": """
-        __global__ void told(float* x) { assert(x[0] < FLT_MAX); printf("%d %f\\n", threadIdx.x, x[0]); }""",
+        __global__ void told(float* x) {
+            assert(x[0] < FLT_MAX && x[1] > DBL_EPSILON); printf("%d %f\\n", threadIdx.x, x[0]); }""",
     "launch bounds and unmangled names": """
         extern "C" __global__ void __launch_bounds__(256, 2) bounded(float* __restrict__ x) { x[0] = 1.f; }""",
     "a template with a number": """

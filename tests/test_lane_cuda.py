@@ -16,7 +16,7 @@ import torch
 from kernelpath import lanes
 from kernelpath.device import api
 from kernelpath.device.api import Ran
-from kernelpath.lanes import cuda, nvrtc
+from kernelpath.lanes import cuda, headers, nvrtc
 
 SOURCE = """\
 // __global__ void commented_out(int a) {}
@@ -132,6 +132,7 @@ HOST = {
     "int main() { return 0; }": r"k.cu\(2\): error: this is host code, and a .cu here is for kernels: write __device__",
     "float bias = 1;": r"k.cu\(2\): error: this is a variable of the host: write __device__, __constant__",
     '#include "helper_cuda.h"': r"k.cu\(2\): catastrophic error: there is no helper_cuda.h for kernels: leave it out",
+    "#include <curand_kernel.h>": r"no curand_kernel.h: nvidia-curand is not installed: .* -m pip install 'nvidia-c",
 }
 
 
@@ -141,6 +142,17 @@ def test_host_code_is_named_with_its_line(tmp_path: Path, line: str, sentence: s
     path.write_text(f"__global__ void k(float* x) {{ x[0] = 1; }}\n{line}\n")
     with pytest.raises(cuda.CompileError, match=sentence):
         cuda.kernel(path, "k").binary("compute_80")
+
+
+def test_a_template_of_an_unknown_type_is_told_where_nvrtc_crashes(tmp_path: Path) -> None:
+    (tmp_path / "half.cu").write_text("\ntemplate <int N> __global__ void halves(half* x) { x[N] = 0; }\n")
+    with pytest.raises(cuda.CompileError, match=r'half\.cu\(2\): error: identifier "half" is undefined'):
+        cuda.kernel(tmp_path / "half.cu", "halves<4>").binary("compute_80")
+
+
+def test_a_name_may_stand_on_several_lines(tmp_path: Path) -> None:
+    (tmp_path / "two.cu").write_text("template <int M, int N> __global__ void two(float* x) { x[M] = N; }\n")
+    assert "two" in cuda.kernel(tmp_path / "two.cu", "two<2,\n    3>").binary("compute_80").mangled
 
 
 def test_an_error_in_a_header_names_the_learners_line(tmp_path: Path) -> None:
@@ -158,6 +170,19 @@ def test_constexpr_functions_make_constants_of_kernels_as_nvcc_lets_them(tmp_pat
     function = "constexpr int\nceil_div(int a, int b) { return (a + b - 1) / b; }\n"
     path.write_text(function + "__global__ void k(int* x) { x[0] = ceil_div(4999, 2); }")
     assert "2500" in cuda.kernel(path, "k").binary("compute_80").ptx
+
+
+def test_generic_lambdas_are_kernels_code(tmp_path: Path) -> None:
+    """NVRTC 13.0 refuses them as the host's."""
+    path = tmp_path / "k.cu"
+    path.write_text(
+        "template <class F> __device__ float applied(F f, float x) { return f(x, 2); }\n__global__ void k(float* x) {\n"
+        "  auto scaled = [&](auto v, int by) {\n    return v * by + x[1];\n  };\n  x[0] = applied(scaled, x[0]);\n}"
+    )
+    assert ".entry" in cuda.kernel(path, "k").binary("compute_80").ptx
+    refused = "k.cu({}): error: A function without execution space annotations is considered a host function\n"
+    assert headers.only_taken_for_host_code(path.read_text(), refused.format(3))
+    assert not headers.only_taken_for_host_code(path.read_text(), refused.format(3) + refused.format(7))
 
 
 def test_infinity_and_nan_are_there_without_math_h(tmp_path: Path) -> None:
@@ -322,6 +347,23 @@ def test_a_struct_is_given_as_its_bytes(tmp_path: Path, machine: list[dict[str, 
     assert machine[0]["arguments"] == [x, struct.pack("ii", 3, 4)]
     with pytest.raises(TypeError, match=r"Pair pair of k takes 8 bytes \(a ctypes.Structure, say\), got 5"):
         cuda.kernel(path, "k")[1, 1](x, 5)
+
+
+def test_a_number_for_a_parameter_of_16_bits_is_rounded(tmp_path: Path, machine: list[dict[str, Any]]) -> None:
+    path = tmp_path / "halves.cu"
+    path.write_text(
+        "#include <cuda_fp16.h>\n#include <cuda_bf16.h>\nstruct Pair { char a, b; };\n"
+        "__global__ void k(float* x, const half h, __nv_bfloat16 b) { x[0] = __half2float(h) + float(b); }\n"
+        "__global__ void pair(float* x, Pair p) { x[0] = p.a; }"
+    )
+    x = torch.zeros(1)
+    given = (0.1, 1 + 2**-8), (70000, 1 + 3 * 2**-8), (np.float32(2), float("nan"))
+    for half, bfloat in given:
+        cuda.kernel(path, "k")[1, 1](x, half, bfloat)
+        rounded = torch.tensor([half], dtype=torch.float16), torch.tensor([bfloat], dtype=torch.bfloat16)
+        assert machine[-1]["arguments"][1:] == [value.view(torch.uint8).numpy().tobytes() for value in rounded]
+    with pytest.raises(TypeError, match="Pair p of pair takes 2 bytes"):
+        cuda.kernel(path, "pair")[1, 1](x, 5)
 
 
 SPELLINGS = """

@@ -374,11 +374,11 @@ BUGS = [
         """,
     ),
     Bug(
-        "ballot_in_a_partial_warp",
+        "shuffle_in_a_partial_warp",
         FaultKind.BAD_MASK,
-        "thread 32 of block 0 runs vote.sync.ballot.b32 .* but without lanes 16 to 31",
+        "thread 32 of block 0 runs shfl.sync.down.b32 .* but without lanes 16 to 31",
         """
-        c[t] = __ballot_sync(~0u, t & 1); // here
+        c[t] = __shfl_down_sync(~0u, a[t], 8); // here
         """,
         block=48,
     ),

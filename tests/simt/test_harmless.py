@@ -31,6 +31,15 @@ HARMLESS = {
         c[threadIdx.x] = __shfl_xor_sync(half, __shfl_xor_sync(half, a[threadIdx.x], 1), 2);
         __syncwarp(half);
         if (__ballot_sync(half, 1) != half) c[threadIdx.x] = a[n];""",
+    "collectives of the lanes that have not left": """if (threadIdx.x % 32 >= 16) return;
+        unsigned here = __ballot_sync(~0u, 1), sum = __reduce_add_sync(~0u, 2); __syncwarp();
+        c[threadIdx.x] = __shfl_sync(~0u, a[threadIdx.x], 15);
+        if (here != 0xffff || sum != 32 || !__all_sync(~0u, 1)) c[threadIdx.x] = a[n];""",
+    "an address of shared memory that wraps around": """__shared__ float s[128];
+        s[threadIdx.x] = a[threadIdx.x];
+        unsigned below = 4 * threadIdx.x + (unsigned)__cvta_generic_to_shared(s) - 1024; float v;
+        asm volatile("ld.shared.f32 %0, [%1+1024];" : "=f"(v) : "r"(below));
+        if (v != a[threadIdx.x]) c[0] = a[n];""",
     "two barriers at once": """if (threadIdx.x < 64) asm volatile("bar.sync 1, 64;" ::: "memory");
         __syncthreads();""",
     "warps that have left": """if (threadIdx.x >= 64) return;

@@ -113,8 +113,10 @@ def test_mma_that_saturates() -> None:
 
 @pytest.mark.parametrize("count", [1, 2, 4])
 @pytest.mark.parametrize("transposed", [False, True])
-def test_ldmatrix(run: Run, count: int, transposed: bool) -> None:
+@pytest.mark.parametrize("old", [False, True])
+def test_ldmatrix(run: Run, count: int, transposed: bool, old: bool) -> None:
     trans = ".trans" * transposed
+    form = f"x{count}{trans}.m8n8" if old else f"m8n8.x{count}{trans}"
     registers = ", ".join(f"%{n}" for n in range(count))
     outputs = ", ".join(f'"=r"(r[{n}])' for n in range(count))
     source = f"""__global__ void kernel(const unsigned short* a, unsigned int* b) {{
@@ -122,7 +124,7 @@ def test_ldmatrix(run: Run, count: int, transposed: bool) -> None:
         for (int k = threadIdx.x; k < {64 * count}; k += 32) s[k] = a[k];
         __syncthreads();
         unsigned int from = __cvta_generic_to_shared(s + threadIdx.x % {8 * count} * 8), r[4];
-        asm volatile("ldmatrix.sync.aligned.m8n8.x{count}{trans}.shared.b16 {{{registers}}}, [%{count}];"
+        asm volatile("ldmatrix.sync.aligned.{form}.shared.b16 {{{registers}}}, [%{count}];"
             : {outputs} : "r"(from));
         for (int k = 0; k < {count}; k++) b[threadIdx.x * {count} + k] = r[k];
     }}"""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import operator
+import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -97,13 +98,28 @@ def _value(kernel: str, parameter: Parameter, argument: Any) -> Value:
 
 def _struct(kernel: str, parameter: Parameter, argument: Any) -> bytes:
     nbytes = int(parameter.type[len("b8[") : -1])
-    try:
-        content = bytes(memoryview(argument))
-    except TypeError:
-        content = b""
+    if isinstance(argument, (int, float, np.generic)):
+        content = _half(parameter.declared, float(argument))
+    else:
+        try:
+            content = bytes(memoryview(argument))
+        except TypeError:
+            content = b""
     if len(content) != nbytes:
         raise _mismatch(kernel, parameter, f"{nbytes} bytes (a ctypes.Structure, say)", argument)
     return content
+
+
+def _half(declared: str, number: float) -> bytes:
+    """A number as a parameter of 16 bits takes it, rounded to nearest even; nothing for one of another type."""
+    if re.search(r"\b(__)?half\b", declared):
+        with np.errstate(over="ignore"):
+            return np.float16(number).tobytes()
+    if re.search(r"\b(__)?nv_bfloat16\b", declared):
+        bits = int(np.float32(number).view(np.uint32))
+        rounded = bits + 0x7FFF + (bits >> 16 & 1) if np.isfinite(number) else bits
+        return (rounded >> 16).to_bytes(2, "little")
+    return b""
 
 
 def _mismatch(kernel: str, parameter: Parameter, wanted: str, argument: Any) -> TypeError:

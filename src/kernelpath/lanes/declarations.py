@@ -11,6 +11,8 @@ _WORDS = """
 """
 """What may end a declaration without being the parameter's name."""
 
+_BUILT_IN = {"bool", "char", "const", "double", "float", "int", "long", "short", "signed", "unsigned", "void"}
+
 
 @dataclass(frozen=True)
 class Parameter:
@@ -40,6 +42,17 @@ def template_parameters(source: str, kernel: str) -> list[str]:
     """The parameters of a kernel's template as written; none if it is not one."""
     found = re.search(rf"template\s*<([^<>]*)>[^;{{}}]*?__global__[^;{{}}]*?\b{kernel}\s*\(", _without_comments(source))
     return [parameter.strip() for parameter in found[1].split(",")] if found else []
+
+
+def may_be_a_variable(source: str, kernel: str) -> bool:
+    """Whether `template <int N> __global__ void kernel(half* x)` defines a variable, the product of half and x.
+
+    It does where half is no type, for lack of an #include, and NVRTC crashes when asked for the name of an instance.
+    """
+    first = next(iter(source_kernels(source).get(kernel, [])), "")
+    kind = re.match(r"(\w+)\s*[*&]", first)
+    known = {parameter.split()[-1] for parameter in template_parameters(source, kernel)} | _BUILT_IN
+    return bool(template_parameters(source, kernel)) and kind is not None and kind[1] not in known
 
 
 def declared_parameters(source: str, name: str, types: list[str]) -> tuple[Parameter, ...]:

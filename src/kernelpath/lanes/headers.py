@@ -65,22 +65,9 @@ _BUILT_IN = """
     assert.h inttypes.h limits.h math.h memory.h stdbool.h stdint.h stdio.h stdlib.h string.h sys/types.h time.h
     cassert cmath cstdio cstdlib cstring ctime new
     chrono exception fstream iomanip ios iostream map memory mutex numbers ostream random set sstream stdexcept string
-    thread unordered_map unordered_set vector
+    thread typeinfo unordered_map unordered_set vector
 """
 """Headers that add nothing: what kernels use of them is built in or in BEFORE. The last two lines are the host's."""
-
-_FLOAT = """
-#define FLT_DIG 6
-#define FLT_EPSILON 1.19209290e-7f
-#define FLT_MANT_DIG 24
-#define FLT_MAX 3.40282347e+38f
-#define FLT_MIN 1.17549435e-38f
-#define DBL_DIG 15
-#define DBL_EPSILON 2.2204460492503131e-16
-#define DBL_MANT_DIG 53
-#define DBL_MAX 1.7976931348623157e+308
-#define DBL_MIN 2.2250738585072014e-308
-"""
 
 _ALGORITHM = """
 #if __has_include(<cuda/std/algorithm>)
@@ -122,8 +109,8 @@ def _given() -> Iterator[tuple[str, str]]:
         yield name, f"#include <cuda/std/{name}>\nnamespace std {{ using namespace cuda::std; }}\n"
     yield "cuda.h", _DRIVER
     yield "algorithm", _ALGORITHM
-    yield "cfloat", _FLOAT
-    yield "float.h", _FLOAT
+    yield "cfloat", "#include <cuda/std/cfloat>\n"
+    yield "float.h", "#include <cuda/std/cfloat>\n"
     yield "stddef.h", "#include <cuda/std/cstddef>\n"
     yield "cub/cub.cuh", "".join(f"#include <cub/{name}.cuh>\n" for name in _CUB.split())
 
@@ -158,6 +145,7 @@ _SENTENCES = {
     "for kernels: write __device__ before it, or leave it out, or put it between #ifndef __CUDACC_RTC__ and #endif",
     r"A namespace scope variable without memory space.*": "this is a variable of the host: write __device__, "
     "__constant__ or constexpr before it",
+    r'cannot open source file "(curand\w+\.h)"': rf"there is no \1: {packages.missing('nvidia-curand')}",
     r'cannot open source file "([^"]+)"': r"there is no \1 for kernels: leave it out if only host code uses it",
 }
 
@@ -176,9 +164,16 @@ def explained(log: str, file: str) -> str:
     return f"{file}({made[1]}): error: {first[2]} (in {Path(first[1]).name})\n{log}"
 
 
-def only_constexpr(source: str, log: str) -> bool:
-    """Whether all that NVRTC refuses is constexpr functions, which nvcc lets a kernel's constants call."""
+_TAKEN_FOR_HOST_CODE = r"\bconstexpr\b|\[[^\]]*\]\s*\([^)]*\bauto\b"
+"""Functions that a kernel may call though they lack __device__: constexpr, and lambdas that are templates. NVRTC refuses
+the former, and the latter before CUDA 13.1."""
+
+
+def only_taken_for_host_code(source: str, log: str) -> bool:
+    """Whether all that NVRTC refuses is constexpr functions and generic lambdas, which nvcc lets kernels call."""
     lines = [int(line) for line in re.findall(r"^\S.*?\((\d+)\): (?:catastrophic )?error", log, flags=re.MULTILINE)]
     refused = log.count("error: A function without execution space")
     text = source.splitlines()
-    return 0 < len(lines) == refused and all("constexpr" in " ".join(text[max(0, n - 3) : n]) for n in lines)
+    return 0 < len(lines) == refused and all(
+        re.search(_TAKEN_FOR_HOST_CODE, " ".join(text[max(0, n - 3) : n])) for n in lines
+    )

@@ -15,7 +15,7 @@ from cuda.bindings import nvrtc
 from kernelpath import lanes
 from kernelpath.files import cache_read, cache_write
 from kernelpath.lanes import headers
-from kernelpath.lanes.declarations import base_name, source_kernels, template_parameters
+from kernelpath.lanes.declarations import base_name, may_be_a_variable, source_kernels, template_parameters
 
 COMMON_OPTIONS = (
     "-lineinfo",  # counters and faults name the learner's line
@@ -49,6 +49,7 @@ def compile_kernel(source: str, file: str, name: str, architecture: str, options
     file: what the compiler's messages and the line table call the source. architecture: "sm_90a" gives PTX and a
     cubin, "compute_80" PTX alone. Needs no GPU and no driver. Raises CompileError or KernelNotFound.
     """
+    name = " ".join(name.split())
     folders = (f"-I{folder}" for folder in headers.folders())
     flags = (f"--gpu-architecture={architecture}", *COMMON_OPTIONS, *folders, *options)
     if re.search(r'#\s*include\s*"', source):  # the key below would not see that file change
@@ -62,17 +63,10 @@ def compile_kernel(source: str, file: str, name: str, architecture: str, options
 
 
 def _compile(source: str, file: str, name: str, flags: tuple[str, ...]) -> Binary:
-    names, texts = ([text.encode() for text in given] for given in (headers.GIVEN, headers.GIVEN.values()))
-    program = _call(nvrtc.nvrtcCreateProgram, source.encode(), file.encode(), len(names), texts, names)
+    if may_be_a_variable(source, base_name(name)):
+        nvrtc.nvrtcDestroyProgram(_compiled(source, file, "", (*flags, "--fdevice-syntax-only")))
+    program = _compiled(source, file, name, flags)
     try:
-        _call(nvrtc.nvrtcAddNameExpression, program, name.encode())
-        with lanes.compiling():
-            (status,) = nvrtc.nvrtcCompileProgram(program, len(flags), [flag.encode() for flag in flags])
-        if status != nvrtc.nvrtcResult.NVRTC_SUCCESS:
-            log = _text(program, nvrtc.nvrtcGetProgramLogSize, nvrtc.nvrtcGetProgramLog).decode(errors="replace")
-            if _DEFAULT_DEVICE not in flags and headers.only_constexpr(source, log):
-                return _compile(source, file, name, (*flags, _DEFAULT_DEVICE))
-            raise _failure(source, file, name, headers.explained(log.strip("\0\n "), file))
         return Binary(
             mangled=_call(nvrtc.nvrtcGetLoweredName, program, name.encode()).decode(),
             ptx=_text(program, nvrtc.nvrtcGetPTXSize, nvrtc.nvrtcGetPTX).decode().strip("\0"),
@@ -80,6 +74,23 @@ def _compile(source: str, file: str, name: str, flags: tuple[str, ...]) -> Binar
         )
     finally:
         nvrtc.nvrtcDestroyProgram(program)
+
+
+def _compiled(source: str, file: str, name: str, flags: tuple[str, ...]) -> Any:
+    """NVRTC's program, to be destroyed; its PTX holds the kernel `name`, if one is given."""
+    names, texts = ([text.encode() for text in given] for given in (headers.GIVEN, headers.GIVEN.values()))
+    program = _call(nvrtc.nvrtcCreateProgram, source.encode(), file.encode(), len(names), texts, names)
+    if name:
+        _call(nvrtc.nvrtcAddNameExpression, program, name.encode())
+    with lanes.compiling():
+        (status,) = nvrtc.nvrtcCompileProgram(program, len(flags), [flag.encode() for flag in flags])
+    if status == nvrtc.nvrtcResult.NVRTC_SUCCESS:
+        return program
+    log = _text(program, nvrtc.nvrtcGetProgramLogSize, nvrtc.nvrtcGetProgramLog).decode(errors="replace")
+    nvrtc.nvrtcDestroyProgram(program)
+    if _DEFAULT_DEVICE not in flags and headers.only_taken_for_host_code(source, log):
+        return _compiled(source, file, name, (*flags, _DEFAULT_DEVICE))
+    raise _failure(source, file, name, headers.explained(log.strip("\0\n "), file))
 
 
 def _failure(source: str, file: str, name: str, log: str) -> Exception:

@@ -48,11 +48,24 @@ def emit_shfl(e: Lowering, i: Instruction) -> None:
         }[mode]()
         inside = b.icmp_signed("<=", wanted, last)
     wanted = b.select(inside, wanted, lane)
+    require_source(e, i, wanted)
     values = permute(e, e.read(source, 32), wanted)
     targets = items(target)
     if len(targets) > 1:
         e.write(targets[1], inside)
     e.write(targets[0], values)
+
+
+def require_source(e: Lowering, i: Instruction, wanted: Value) -> None:
+    """Fault where an active lane wants the value of one that the mask names and that has left: it is undefined."""
+    b, named, here = e.b, e.first_lane(e.read(i.operands[-1], 32)), e.as_bits(e.active)
+    gone = b.and_(named, b.not_(here))
+    with b.if_then(b.icmp_unsigned("!=", gone, I32(0)), likely=False):
+        asked = b.and_(b.lshr(e.broadcast(gone), wanted), e.splat(1, 32))
+        of_the_gone = b.and_(e.active, b.icmp_unsigned("!=", asked, e.splat(0, 32)))
+        with b.if_then(b.icmp_unsigned("!=", e.as_bits(of_the_gone), I32(0))):
+            e.note_lanes(named, here)
+            e.fault(FAULT_KINDS.index(FaultKind.BAD_MASK))
 
 
 def permute(e: Lowering, value: Value, lanes: Value) -> Value:

@@ -243,7 +243,12 @@ def multiply_add(e: Lowering, x: Value, y: Value, z: Value) -> Value:
     return e.b.add(e.b.mul(x, y), z)
 
 
-_MATRICES = ("sync aligned m8n8 x1|x2|x4 trans? SHARED? b16",)
+_MATRICES = (
+    "sync aligned m8n8 x1|x2|x4 trans? SHARED? b16",
+    "sync aligned x1|x2|x4 trans? m8n8 SHARED? b16",
+    "sync aligned x1|x2|x4 m8n8 trans SHARED? b16",
+)
+"""The manual's order of modifiers, and those that ptxas takes too."""
 
 OPS = (
     Op("ldmatrix", _MATRICES, emit_ldmatrix, lanes=live_lanes),

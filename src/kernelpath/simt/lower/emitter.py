@@ -8,7 +8,7 @@ from kernelpath.simt.layout import LANES, Access, Space, Status
 from kernelpath.simt.lower.registers import Registers
 from kernelpath.simt.lower.vectors import I1, I32, I64, POINTER
 from kernelpath.simt.lowered import Check, Site
-from kernelpath.simt.ptx import Address, Operand, Symbol
+from kernelpath.simt.ptx import Address, Operand, Register, Symbol
 from kernelpath.simt.run.races import STRONG, VOLATILE
 from kernelpath.simt.run.records import CTA, LAUNCH, WARP, field_offset
 
@@ -36,10 +36,11 @@ class Emitter(Registers):
         """The address that each lane names, as one of this process."""
         assert isinstance(operand, Address)
         base = operand.base
-        value = self._symbol(base.name) if isinstance(base, Symbol) else self.read(base, 64)
+        bits = self.width(base.name) if isinstance(base, Register) else 64  # an address of 32 bits wraps around
+        value = self._symbol(base.name) if isinstance(base, Symbol) else self.read(base, bits)
         if operand.offset:
-            value = self.b.add(value, self._constant(operand.offset, 64))
-        return self.in_process(value, space)
+            value = self.b.add(value, self._constant(operand.offset, bits))
+        return self.in_process(self.resize(value, 64), space)
 
     def in_process(self, value: ir.Value, space: Space) -> ir.Value:
         """Turn an address of a window into a generic one, which is an address of this process."""

@@ -244,14 +244,17 @@ class Lowering(Shared):
         return self.b.load(self.at(warp, field_offset(WARP, "pcs")), typ=ir.VectorType(I32, LANES), align=64)
 
     def lanes_needed(self, i: Instruction) -> ir.Value | None:
-        """The lanes that a collective instruction waits for, as bits; None where it waits for none."""
+        """The lanes that a collective instruction waits for, as bits; None where it waits for none.
+
+        Of those that its mask names it waits for all that have not left the kernel.
+        """
         match self.ops[i.opcode].lanes(i):
             case Lanes.NONE:
                 return None
             case Lanes.LIVE:
                 return self.load_field(self.warp, WARP, "live", I32)
             case mask:
-                return self.first_lane(self.read(mask, 32))
+                return self.b.and_(self.first_lane(self.read(mask, 32)), self.load_field(self.warp, WARP, "live", I32))
 
     def first_lane(self, value: ir.Value) -> ir.Value:
         """The value in the least active lane."""
