@@ -53,8 +53,10 @@ class Module(Protocol):
         shared: int,
         arguments: Sequence[Argument],
         tensors: Sequence[tuple[str, torch.Tensor]],
+        cooperative: bool = False,
     ) -> Ran:
-        """Run a kernel to its end. tensors: all the memory that it may touch, by name.
+        """Run a kernel to its end. tensors: all the memory that it may touch, by name. cooperative: its blocks are
+        resident together and may wait for each other.
 
         Raises simt.Fault, simt.TimedOut, simt.Unsupported, and ValueError for a launch that is not possible.
         """
@@ -94,6 +96,7 @@ class _LocalModule:
         shared: int,
         arguments: Sequence[Argument],
         tensors: Sequence[tuple[str, torch.Tensor]],
+        cooperative: bool = False,
     ) -> Ran:
         launch = self._module.launch(
             name,
@@ -102,6 +105,7 @@ class _LocalModule:
             shared=shared,
             args=[value if isinstance(value, (int, float, bytes)) else value.data_ptr() for value in arguments],
             buffers=[simt.Buffer.of(key, tensor) for key, tensor in tensors],
+            cooperative=cooperative,
         )
         return Ran(cost(launch), launch)
 

@@ -90,6 +90,7 @@ class Case:
             buffers=[self._buffer(buffer) for buffer in asked.buffers],
             memory=self._memory,
             reverse=self.reverse,
+            cooperative=asked.cooperative,
             max_instructions=far.INSTRUCTIONS if self.inputs.far else None,
             blocks=far.sample(asked.grid) if self.inputs.far else None,
         )
@@ -222,6 +223,7 @@ class Case:
             shared=asked.shared,
             arguments=[self._described(value) for value in asked.arguments],
             host=[(names[number], stored.host) for number, stored in buffers.items() if stored.host],
+            cooperative=asked.cooperative,
         )
 
     def _described(self, value: int | float | messages.Pointer | messages.Blob) -> str:

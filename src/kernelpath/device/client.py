@@ -128,6 +128,7 @@ class Client:
         shared: int,
         arguments: Sequence[Argument],
         tensors: Sequence[tuple[str, torch.Tensor]],
+        cooperative: bool = False,
     ) -> Ran:
         dropped = self._forget()
         used = {key: self._known(tensor.untyped_storage()) for key, tensor in tensors if tensor.numel()}
@@ -142,6 +143,7 @@ class Client:
             buffers=[_buffer(key, tensor, used[key]) for key, tensor in tensors if key in used],
             storages=[self._told(one) for one in storages.values()],
             dropped=dropped,
+            cooperative=cooperative,
         )
         ran = self._ask(message, messages.Ran)
         for one in storages.values():
@@ -234,8 +236,9 @@ class RemoteModule:
         shared: int,
         arguments: Sequence[Argument],
         tensors: Sequence[tuple[str, torch.Tensor]],
+        cooperative: bool = False,
     ) -> Ran:
-        return self._client.launch(self._number, name, grid, block, shared, arguments, tensors)
+        return self._client.launch(self._number, name, grid, block, shared, arguments, tensors, cooperative)
 
 
 def without_memory(nbytes: int) -> torch.Tensor:
@@ -274,7 +277,7 @@ def _buffer(name: str, tensor: torch.Tensor, storage: _Storage) -> messages.Buff
 
 def _raised(failed: messages.Failed) -> Exception:
     if failed.kind == "TIMED_OUT":
-        return simt.TimedOut(failed.kernel, failed.file, failed.line, failed.instructions)
+        return simt.TimedOut(failed.text, failed.kernel, failed.file, failed.line)
     if failed.kind == "UNSUPPORTED":
         return simt.Unsupported(failed.text, failed.file, failed.line)
     if failed.kind == "REFUSED":

@@ -98,6 +98,7 @@ class Launch(Message, frozen=True):
     buffers: Sequence[Buffer]
     storages: Sequence[Storage]
     dropped: Sequence[int]
+    cooperative: bool = False
 
 
 class Fetch(Message, frozen=True):
@@ -139,7 +140,6 @@ class Failed(Message, frozen=True):
     line: int = 0
     block: tuple[int, int, int] = (0, 0, 0)
     thread: tuple[int, int, int] = (0, 0, 0)
-    instructions: int = 0
 
 
 class TorchDevice(Message, frozen=True):
@@ -236,6 +236,7 @@ class Note(Message, frozen=True):
     shared: int
     arguments: Sequence[str]
     host: Sequence[tuple[str, str]]
+    cooperative: bool = False
 
 
 class Output(Message, frozen=True):

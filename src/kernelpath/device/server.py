@@ -150,8 +150,7 @@ def _failure(error: Exception) -> messages.Failed:
             kind, where = error.kind.name, (error.kernel, error.file, error.line)
             return messages.Failed(kind, error.message, *where, error.block, error.thread)
         case simt.TimedOut():
-            where = (error.kernel, error.file, error.line)
-            return messages.Failed("TIMED_OUT", "", *where, instructions=error.instructions)
+            return messages.Failed("TIMED_OUT", error.message, error.kernel, error.file, error.line)
         case simt.Unsupported():
             return messages.Failed("UNSUPPORTED", error.instruction, "", error.file, error.line)
         case MemoryError():
