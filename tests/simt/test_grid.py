@@ -177,3 +177,13 @@ def test_more_work_than_there_are_instructions_for(run: Run) -> None:
         simt.TimedOut, match=r"still running after 1,000,000 instructions, with [0-9,]+ of 10,000 blocks done: more"
     ):
         run(source, 10_000, 32, aligned(320_000, np.int32), max_instructions=1_000_000)
+
+
+def test_waiting_is_not_counted(run: Run) -> None:
+    """How often a thread asks is up to time; the driver's memory is not the kernel's."""
+    source = chain("volatile", "gridDim.x - 1 - blockIdx.x")
+    launch = run(source, 8, 32, *(aligned(8, np.int32) for _ in range(3)), aligned(256, np.int32))
+    (polls,) = (one for one in launch.accesses if one.buffer == "b" and one.access == 0)
+    assert (polls.requests, polls.sectors) == (7, 7)
+    launch = run(NEIGHBOURS, 5, 32, *three(160), 2, cooperative=True)
+    assert {one.buffer for one in launch.accesses} == {"a", "b", "c"}

@@ -42,7 +42,11 @@ __global__ void softmax(const T* x, T* out, float2* workspace, int rows, int col
         for (int i = threadIdx.x; has && i < count; i += THREADS) sum += kept[i] = exp2_of((kept[i] - m) * LOG2E);
         sum = of_block(sum, 0, cg::plus<float>());
         if (has && threadIdx.x == 0) parts[blockIdx.x] = {m, sum};
-        cg::this_grid().sync();
+        if (gridDim.x > 1) {
+            cg::this_grid().sync();
+        } else {
+            __syncthreads();
+        }
         float largest = -3e38f, total = 0;
         for (int i = 0; has && i < gridDim.x; i++) largest = fmaxf(largest, parts[i].x);
         for (int i = 0; has && i < gridDim.x; i++) total += parts[i].y * exp2_of((parts[i].x - largest) * LOG2E);

@@ -169,7 +169,7 @@ class Grid(Records):
         raise KeyError(buffer.name)
 
     def accesses(self) -> list[AccessSample]:
-        """One request of every instruction that touched global or shared memory."""
+        """One request of every instruction that touched global or shared memory; not of the barrier of the grid."""
         found = []
         for site, counts, sample in zip(self.lowered.sites, self.counts, self.samples, strict=False):
             if not counts["requests"] or not (counts["sectors"] or counts["wavefronts"]):
@@ -178,6 +178,8 @@ class Grid(Records):
             addresses = {lane: int(sample["addresses"][lane]) for lane in lanes}
             shared = bool(counts["wavefronts"])
             base, name = self._window_of(addresses[lanes[0]], shared)
+            if base == self.get("workspace"):
+                continue
             offsets = {lane: address - base for lane, address in addresses.items()}
             place = site.line, site.text, shared, name, site.access, site.bytes, offsets
             found.append(AccessSample(*place, *counts.tolist()))

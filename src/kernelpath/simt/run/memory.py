@@ -134,11 +134,13 @@ def access(
         counts.sectors += count_atomic_sectors(warp.address + ADDRESSES, mask)
         poll(launch, cta, warp, warp.address + ADDRESSES, mask)
     elif space == Space.GLOBAL:
+        if strong and poll(launch, cta, warp, warp.address + ADDRESSES, mask):
+            counts.requests -= 1
+            counts.lanes -= lanes
+            return 0
         sectors = count_sectors(warp.address + ADDRESSES, mask)
         counts.sectors += sectors
         counts.scattered += scattered(sectors, lanes * size)
-        if strong:
-            poll(launch, cta, warp, warp.address + ADDRESSES, mask)
     return 0
 
 
