@@ -48,7 +48,8 @@ def kernel(
 
     cooperative: launch as cudaLaunchCooperativeKernel does: all blocks are resident together, as grid.sync() of
     cooperative_groups needs it. A grid of more blocks than the GPU holds at once is refused (a block on each
-    multiprocessor always fits: 108 on the PTX machine). In any other launch grid.sync() ends the kernel with a trap.
+    multiprocessor always fits: 108 on the PTX machine). In any other launch what grid.sync() does is undefined; the PTX
+    machine stops there.
 
     Raises FileNotFoundError when there is no such file.
     """
