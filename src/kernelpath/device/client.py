@@ -6,9 +6,7 @@ what it leaves out has not been written. A lie changes what the kernel works on,
 
 from __future__ import annotations
 
-import mmap
 import sys
-import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -20,7 +18,7 @@ import torch
 from torch.multiprocessing.reductions import StorageWeakRef
 
 from kernelpath import simt
-from kernelpath.device import failures, lab_client, messages, pointers
+from kernelpath.device import failures, far, lab_client, messages, pointers
 from kernelpath.device.api import Dim3, Ran
 from kernelpath.device.lab_messages import Went
 from kernelpath.device.pointers import bytes_at
@@ -88,7 +86,7 @@ class Client:
             self._storages[known.address] = known
         self.far = told.far
         for number, nbytes in told.spans.items():
-            tensors[number] = without_memory(nbytes)
+            tensors[number] = far.without_memory(nbytes)
             storage = tensors[number].untyped_storage()
             known = _Storage(number, storage.data_ptr(), nbytes, StorageWeakRef(storage), _NOTHING, span=True)
             self._storages[known.address] = known
@@ -277,15 +275,6 @@ class RemoteModule:
         cooperative: bool = False,
     ) -> Ran:
         return self._client.launch(self._number, name, grid, block, shared, arguments, tensors, cooperative)
-
-
-def without_memory(nbytes: int) -> torch.Tensor:
-    """A uint8 tensor of an address span that reads as zeros and cannot be written to: it never takes any memory."""
-    room = nbytes + mmap.PAGESIZE  # no span begins where another one ends
-    span = mmap.mmap(-1, room, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS, prot=mmap.PROT_READ)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # torch does not like what cannot be written to
-        return torch.frombuffer(span, dtype=torch.uint8, count=nbytes)
 
 
 def _argument_of(told: Any, storages: Mapping[int, torch.Tensor], lab: Any) -> Any:
