@@ -12,7 +12,7 @@ from kernelpath.course.errors import DeclarationError
 from kernelpath.course.problem import Problem, Tolerance
 from kernelpath.course.problems import softmax, vector_add
 from kernelpath.device import far as device_far
-from kernelpath.device.client import without_memory
+from kernelpath.device.far import without_memory
 from kernelpath.grading import far, grade
 from kernelpath.verdict import Verdict
 from kernelpath.work import runner

@@ -514,3 +514,10 @@ def test_compiling_is_told_apart_from_running(source: Path, monkeypatch: pytest.
     compile_wide(source)
     compile_wide(source)
     assert told == [True, False]
+
+
+def test_a_cooperative_kernel_says_so_at_every_launch(source: Path, machine: list[dict[str, Any]]) -> None:
+    x = torch.zeros(8)
+    for cooperative in (False, True):
+        cuda.kernel(source, "scale<float, 2>", cooperative=cooperative)[1, 8](x, x, 2.0, 8)
+    assert [launch["cooperative"] for launch in machine] == [False, True]

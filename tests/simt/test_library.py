@@ -321,10 +321,3 @@ def test_what_is_refused_by_name(value: str, message: str) -> None:
     with pytest.raises(simt.Unsupported) as caught:
         launch(source, 1, aligned(8), 0)
     assert re.search(message, str(caught.value))
-
-
-def test_barrier_of_the_grid_is_refused_by_name() -> None:
-    source = """#include <cooperative_groups.h>
-    __global__ void kernel(int* a) { a[0] = 1; cooperative_groups::this_grid().sync(); a[1] = 2; }"""
-    with pytest.raises(simt.Unsupported, match=r"line 2: .*barrier of the whole grid"):
-        launch(source, 1, numbers())

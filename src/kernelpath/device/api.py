@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 from kernelpath import simt
+from kernelpath.device import pointers
 
 if TYPE_CHECKING:
     import torch
@@ -53,8 +54,11 @@ class Module(Protocol):
         shared: int,
         arguments: Sequence[Argument],
         tensors: Sequence[tuple[str, torch.Tensor]],
+        cooperative: bool = False,
     ) -> Ran:
-        """Run a kernel to its end. tensors: all the memory that it may touch, by name.
+        """Run a kernel to its end. tensors: the memory that it may touch, by name, beside what addresses in it and in
+        the arguments lead to. cooperative: its blocks are
+        resident together and may wait for each other.
 
         Raises simt.Fault, simt.TimedOut, simt.Unsupported, and ValueError for a launch that is not possible.
         """
@@ -94,14 +98,19 @@ class _LocalModule:
         shared: int,
         arguments: Sequence[Argument],
         tensors: Sequence[tuple[str, torch.Tensor]],
+        cooperative: bool = False,
     ) -> Ran:
+        given = [(key, pointers.Span.of(tensor)) for key, tensor in tensors]
+        found = pointers.reachable(arguments, given, pointers.alive)
+        named = [*tensors, *((key, span.owner) for key, span in found)]
         launch = self._module.launch(
             name,
             grid=grid,
             block=block,
             shared=shared,
             args=[value if isinstance(value, (int, float, bytes)) else value.data_ptr() for value in arguments],
-            buffers=[simt.Buffer.of(key, tensor) for key, tensor in tensors],
+            buffers=[simt.Buffer.of(key, tensor) for key, tensor in named],
+            cooperative=cooperative,
         )
         return Ran(cost(launch), launch)
 

@@ -13,6 +13,7 @@ import numpy.typing as npt
 from kernelpath import simt
 from kernelpath.device import far, messages
 from kernelpath.device.elements import Bytes, Refused, elements
+from kernelpath.device.pointers import Linked
 from kernelpath.simt.counters import AccessCounters, by_access
 
 PAGE, ALIGNMENT = 4096, 16
@@ -31,7 +32,7 @@ CHANGED = "the output was changed after your last kernel, by something that is n
 @dataclass
 class Stored:
     """A storage. host: digests of what the host wrote since the last launch, and of all there is then.
-    final: the bytes at the entry's return.
+    final: the bytes at the entry's return. linked: what the submission's process has in the place of addresses.
     """
 
     memory: Bytes
@@ -39,10 +40,14 @@ class Stored:
     host: str = ""
     final: Bytes | None = None
     launched: bool = False
+    linked: Linked | None = None
 
     @property
     def address(self) -> int:
         return int(self.memory.ctypes.data)
+
+    def told(self) -> bytes:
+        return self.linked.told(self.memory) if self.linked else self.memory.tobytes()
 
 
 @dataclass
@@ -76,8 +81,9 @@ class Case:
         for number in asked.dropped:
             if number not in self.inputs.storages and number not in self.inputs.spans:
                 self._drop(number)
-        for told in asked.storages:
-            self._update(told)
+        new = [self._placed(told) for told in asked.storages]
+        for told, is_new in zip(asked.storages, new, strict=True):
+            self._update(told, is_new)
         buffers = {buffer.storage: self._stored(buffer.storage) for buffer in asked.buffers}
         self._notes.append(self._note(module, asked, buffers))
         before = {number: stored.memory.copy() for number, stored in buffers.items() if not self._is_span(stored)}
@@ -90,6 +96,7 @@ class Case:
             buffers=[self._buffer(buffer) for buffer in asked.buffers],
             memory=self._memory,
             reverse=self.reverse,
+            cooperative=asked.cooperative,
             max_instructions=far.INSTRUCTIONS if self.inputs.far else None,
             blocks=far.sample(asked.grid) if self.inputs.far else None,
         )
@@ -97,12 +104,12 @@ class Case:
         for stored in buffers.values():
             stored.launched, stored.host = True, ""
         changed = [number for number, content in before.items() if not np.array_equal(content, buffers[number].memory)]
-        return launch, [(number, buffers[number].memory.tobytes()) for number in changed]
+        return launch, [(number, buffers[number].told()) for number in changed]
 
     def finish(self, storages: Sequence[messages.Storage]) -> None:
         """The entry has returned: what differs now was written by the host, after the last launch."""
         for told in storages:
-            content = _content(told)
+            content = self._linked(told).here
             stored = self._storages.get(told.number)
             if stored is not None and content.size == stored.memory.size:
                 stored.final = content
@@ -152,28 +159,43 @@ class Case:
         if stored := self._storages.pop(number, None):
             self._memory.forget(stored.address, stored.memory.nbytes)
 
-    def _update(self, told: messages.Storage) -> None:
+    def _placed(self, told: messages.Storage) -> bool:
+        """Give a storage its place. Returns whether it is new."""
         stored = self._storages.get(told.number)
         if told.number < 0 and (stored is None or stored.memory.nbytes != told.nbytes or told.fresh):
             raise Refused("the storage of an input is the grader's")
-        if stored is None or stored.memory.nbytes != told.nbytes or told.fresh:
-            self._drop(told.number)
-            if not 0 <= told.nbytes <= (far.MOST_BYTES if self.inputs.far else MOST_BYTES):
-                raise Refused(f"a storage of {told.nbytes:,} bytes")
-            stored = self._storages[told.number] = Stored(_placed(told.nbytes, told.alignment))
+        if stored is not None and stored.memory.nbytes == told.nbytes and not told.fresh:
+            return False
+        self._drop(told.number)
+        if not 0 <= told.nbytes <= (far.MOST_BYTES if self.inputs.far else MOST_BYTES):
+            raise Refused(f"a storage of {told.nbytes:,} bytes")
+        self._storages[told.number] = Stored(_placed(told.nbytes, told.alignment))
+        return True
+
+    def _linked(self, told: messages.Storage) -> Linked:
+        def address_of(number: int) -> tuple[int, int]:
+            stored = self._stored(number)
+            return stored.address, stored.memory.nbytes
+
+        return Linked(_content(told), told.links, address_of)
+
+    def _update(self, told: messages.Storage, is_new: bool) -> None:
+        stored = self._storages[told.number]
+        if is_new:
             if told.fresh and self.inputs.far:  # the blocks that would have written it may not be in the sample
                 return
             if told.fresh:
                 stored.memory[: told.nbytes // 2 * 2].view(np.uint16)[:] = messages.POISON
                 self._memory.allocated(stored.address, told.nbytes)
                 return
-            stored.memory[:] = content = _content(told)
-            stored.host = _digest(content)
+        linked = stored.linked = self._linked(told)
+        if is_new:
+            stored.host = _digest(linked.shown)
+            stored.memory[:] = linked.here
             return
-        content = _content(told)
-        different = np.not_equal(stored.memory, content)
-        stored.host = f"{_digest(np.where(different, content, 0), different)} {_digest(content)}"
-        stored.memory[:] = content
+        different = linked.whole(np.not_equal(stored.memory, linked.here))
+        stored.host = f"{_digest(np.where(different, linked.shown, 0), different)} {_digest(linked.shown)}"
+        stored.memory[:] = linked.here
         self._memory.written(stored.address)
 
     def _mutated(self, number: int) -> bool:
@@ -222,6 +244,7 @@ class Case:
             shared=asked.shared,
             arguments=[self._described(value) for value in asked.arguments],
             host=[(names[number], stored.host) for number, stored in buffers.items() if stored.host],
+            cooperative=asked.cooperative,
         )
 
     def _described(self, value: int | float | messages.Pointer | messages.Blob) -> str:

@@ -6,10 +6,7 @@ what it leaves out has not been written. A lie changes what the kernel works on,
 
 from __future__ import annotations
 
-import ctypes
-import mmap
 import sys
-import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -21,10 +18,10 @@ import torch
 from torch.multiprocessing.reductions import StorageWeakRef
 
 from kernelpath import simt
-from kernelpath.device import lab_client, messages
+from kernelpath.device import failures, far, lab_client, messages, pointers
 from kernelpath.device.api import Dim3, Ran
 from kernelpath.device.lab_messages import Went
-from kernelpath.simt import errors
+from kernelpath.device.pointers import bytes_at
 from kernelpath.wire import Wire
 
 if TYPE_CHECKING:
@@ -37,7 +34,6 @@ ToClient = messages.ToClient | Went
 ALIGNMENT = 16
 """What a kernel may learn of where a storage lies: whether wide accesses are aligned."""
 
-_WORD = 8
 _NOTHING = np.empty(0, np.uint8)
 _INPUTS = -1
 """Storages of inputs are numbered downwards from here, by the grader; those of the submission upwards from 0."""
@@ -47,7 +43,8 @@ _INPUTS = -1
 class _Storage:
     """A storage in this process. left: its bytes as the machine left them; None where it has not seen them.
 
-    span: it has no memory, so there is nothing to tell of its bytes.
+    span: it has no memory, so there is nothing to tell of its bytes. table: it may hold addresses; links: those that
+    the machine was told.
     """
 
     number: int
@@ -57,6 +54,8 @@ class _Storage:
     left: npt.NDArray[np.uint8] | None
     fresh: bool = False
     span: bool = False
+    table: bool = False
+    links: Sequence[messages.Link] = ()
 
     def bytes(self) -> npt.NDArray[np.uint8]:
         return bytes_at(self.address, self.nbytes)
@@ -68,6 +67,7 @@ class Client:
     def __init__(self, wire: Wire[messages.Message]) -> None:
         self._wire = wire
         self._storages: dict[int, _Storage] = {}
+        self._met: dict[int, tuple[StorageWeakRef, int, bool]] = {}
         self._next = 0
         self.far = False
         """Whether the case has tensors that are longer than memory."""
@@ -86,7 +86,7 @@ class Client:
             self._storages[known.address] = known
         self.far = told.far
         for number, nbytes in told.spans.items():
-            tensors[number] = without_memory(nbytes)
+            tensors[number] = far.without_memory(nbytes)
             storage = tensors[number].untyped_storage()
             known = _Storage(number, storage.data_ptr(), nbytes, StorageWeakRef(storage), _NOTHING, span=True)
             self._storages[known.address] = known
@@ -100,6 +100,7 @@ class Client:
         if storage.nbytes():
             known = self._new(storage)
             known.fresh, known.left = True, known.bytes().copy()
+            known.table = pointers.holds_words(tensor)
 
     def finish(self) -> None:
         """Tell what the host wrote since the last launch."""
@@ -110,8 +111,13 @@ class Client:
     def place(self, tensor: torch.Tensor) -> messages.Strided:
         """Where a tensor lies, for the grader. A storage that the machine does not know has a number all the same."""
         known = self._known(tensor.untyped_storage())
-        dtype = str(tensor.dtype).removeprefix("torch.")
-        return messages.Strided(known.number, dtype, tensor.shape, tensor.stride(), int(tensor.storage_offset()))
+        return messages.Strided(
+            known.number,
+            str(tensor.dtype).removeprefix("torch."),
+            tensor.shape,
+            tensor.stride(),
+            int(tensor.storage_offset()),
+        )
 
     def _load(self, text: str, source: str | None = None) -> RemoteModule:
         return RemoteModule(self, self._ask(messages.Load(text, source), messages.Loaded))
@@ -128,9 +134,15 @@ class Client:
         shared: int,
         arguments: Sequence[Argument],
         tensors: Sequence[tuple[str, torch.Tensor]],
+        cooperative: bool = False,
     ) -> Ran:
         dropped = self._forget()
-        used = {key: self._known(tensor.untyped_storage()) for key, tensor in tensors if tensor.numel()}
+        given = [(key, pointers.Span.of(tensor)) for key, tensor in tensors if tensor.numel()]
+        used = {key: self._known(span.owner.untyped_storage(), span.table) for key, span in given}
+        buffers = [_buffer(key, tensor, used[key]) for key, tensor in tensors if key in used]
+        for key, span in pointers.reachable(arguments, given, self._spans):
+            used[key] = one = self._known(span.owner)
+            buffers.append(messages.Buffer(key, one.number, 0, one.nbytes, 1, "bytes"))
         storages = {one.number: one for one in used.values() if one.left is None or one.fresh or self._changed(one)}
         message = messages.Launch(
             module=module,
@@ -139,9 +151,10 @@ class Client:
             block=block,
             shared=shared,
             arguments=[self._argument(value) for value in arguments],
-            buffers=[_buffer(key, tensor, used[key]) for key, tensor in tensors if key in used],
+            buffers=buffers,
             storages=[self._told(one) for one in storages.values()],
             dropped=dropped,
+            cooperative=cooperative,
         )
         ran = self._ask(message, messages.Ran)
         for one in storages.values():
@@ -151,16 +164,35 @@ class Client:
             one = numbered[number]
             one.left = np.frombuffer(content, np.uint8)
             np.copyto(one.bytes(), one.left)
+            one.links = self._links(one)
         if ran.printed:
             sys.stdout.write(ran.printed)
         return Ran(ran.cost)
 
     # Storages
 
-    def _known(self, storage: torch.UntypedStorage) -> _Storage:
+    def met(self, tensor: torch.Tensor) -> None:
+        """A tensor of the submission's that a kernel may be led to by an address in memory."""
+        if tensor.numel() and tensor.device.type == "cpu" and tensor.layout is torch.strided:
+            storage = tensor.untyped_storage()
+            self._met[storage.data_ptr()] = StorageWeakRef(storage), storage.nbytes(), pointers.holds_words(tensor)
+
+    def _spans(self) -> list[pointers.Span]:
+        """The storages that addresses may lead to."""
+        known = {one.address: (one.alive, one.nbytes, one.table) for one in self._storages.values()}
+        return [
+            pointers.Span(address, address + nbytes, table, torch.UntypedStorage._new_with_weak_ptr(alive.cdata))
+            for address, (alive, nbytes, table) in (self._met | known).items()
+            if not alive.expired()
+        ]
+
+    def _known(self, storage: torch.UntypedStorage, table: bool = False) -> _Storage:
+        """table: it may hold addresses. Those of inputs are the grader's, and hold none."""
         known = self._storages.get(storage.data_ptr())
         if known is None or known.alive.expired() or known.nbytes != storage.nbytes():
             known = self._new(storage)
+        met = self._met.get(known.address)
+        known.table |= known.number > _INPUTS and (table or (met is not None and met[2]))
         return known
 
     def _new(self, storage: torch.UntypedStorage) -> _Storage:
@@ -171,19 +203,25 @@ class Client:
         return known
 
     def _forget(self) -> list[int]:
+        self._met = {address: one for address, one in self._met.items() if not one[0].expired()}
         gone = [one for one in self._storages.values() if one.alive.expired()]
         for one in gone:
             del self._storages[one.address]
         return [one.number for one in gone]
 
-    @staticmethod
-    def _changed(one: _Storage) -> bool:
-        return one.left is not None and not one.span and not np.array_equal(one.bytes(), one.left)
+    def _changed(self, one: _Storage) -> bool:
+        known = one.left is not None and not one.span
+        return known and not (np.array_equal(one.bytes(), one.left) and self._links(one) == one.links)
+
+    def _links(self, one: _Storage) -> list[messages.Link]:
+        known = [(other.number, other.address, other.nbytes) for other in self._storages.values()]
+        return pointers.links(pointers.words(one.bytes()), known) if one.table else []
 
     def _told(self, one: _Storage) -> messages.Storage:
         untouched = one.fresh and not self._changed(one)
         content = None if untouched else one.bytes().tobytes()
-        return messages.Storage(one.number, one.nbytes, one.address % ALIGNMENT, content, untouched)
+        one.links = [] if untouched else self._links(one)
+        return messages.Storage(one.number, one.nbytes, one.address % ALIGNMENT, content, untouched, one.links)
 
     # Arguments
 
@@ -196,8 +234,8 @@ class Client:
         return self._pointer(address) or address
 
     def _pointers(self, content: bytes) -> Iterator[tuple[int, messages.Pointer]]:
-        for at in range(0, len(content) - _WORD + 1, _WORD):
-            if pointer := self._pointer(int.from_bytes(content[at : at + _WORD], sys.byteorder)):
+        for at in range(0, len(content) - pointers.WORD + 1, pointers.WORD):
+            if pointer := self._pointer(int.from_bytes(content[at : at + pointers.WORD], sys.byteorder)):
                 yield at, pointer
 
     def _pointer(self, address: int) -> messages.Pointer | None:
@@ -210,7 +248,7 @@ class Client:
         self._wire.send(message)
         answer = self._wire.receive()
         if isinstance(answer, messages.Failed):
-            raise _raised(answer)
+            raise failures.raised(answer)
         assert isinstance(answer, expected)
         return answer
 
@@ -234,24 +272,9 @@ class RemoteModule:
         shared: int,
         arguments: Sequence[Argument],
         tensors: Sequence[tuple[str, torch.Tensor]],
+        cooperative: bool = False,
     ) -> Ran:
-        return self._client.launch(self._number, name, grid, block, shared, arguments, tensors)
-
-
-def without_memory(nbytes: int) -> torch.Tensor:
-    """A uint8 tensor of an address span that reads as zeros and cannot be written to: it never takes any memory."""
-    room = nbytes + mmap.PAGESIZE  # no span begins where another one ends
-    span = mmap.mmap(-1, room, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS, prot=mmap.PROT_READ)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # torch does not like what cannot be written to
-        return torch.frombuffer(span, dtype=torch.uint8, count=nbytes)
-
-
-def bytes_at(address: int, nbytes: int) -> npt.NDArray[np.uint8]:
-    """Memory of this process."""
-    if not nbytes:
-        return np.empty(0, np.uint8)
-    return np.ctypeslib.as_array((ctypes.c_uint8 * nbytes).from_address(address))
+        return self._client.launch(self._number, name, grid, block, shared, arguments, tensors, cooperative)
 
 
 def _argument_of(told: Any, storages: Mapping[int, torch.Tensor], lab: Any) -> Any:
@@ -270,14 +293,3 @@ def _argument_of(told: Any, storages: Mapping[int, torch.Tensor], lab: Any) -> A
 def _buffer(name: str, tensor: torch.Tensor, storage: _Storage) -> messages.Buffer:
     span = simt.Buffer.of(name, tensor)
     return messages.Buffer(name, storage.number, span.address - storage.address, span.nbytes, span.itemsize, span.dtype)
-
-
-def _raised(failed: messages.Failed) -> Exception:
-    if failed.kind == "TIMED_OUT":
-        return simt.TimedOut(failed.kernel, failed.file, failed.line, failed.instructions)
-    if failed.kind == "UNSUPPORTED":
-        return simt.Unsupported(failed.text, failed.file, failed.line)
-    if failed.kind == "REFUSED":
-        return ValueError(failed.text)
-    kind = errors.FaultKind[failed.kind]
-    return simt.Fault(kind, failed.text, failed.kernel, failed.file, failed.line, failed.block, failed.thread)

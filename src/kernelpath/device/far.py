@@ -4,6 +4,13 @@ thread blocks of each launch. It shows which offsets were computed in 32 bits, a
 
 from __future__ import annotations
 
+import mmap
+import warnings
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import torch
+
 import itertools
 
 from kernelpath.device.api import Dim3
@@ -27,3 +34,14 @@ def sample(grid: Dim3) -> list[int]:
     edges = ({0, min(1, n - 1), max(n - 2, 0), n - 1} for n in grid)
     places = {*itertools.product(*edges), tuple(3 * n // 4 for n in grid)}
     return sorted(x + grid[0] * (y + grid[1] * z) for x, y, z in places)
+
+
+def without_memory(nbytes: int) -> torch.Tensor:
+    """A uint8 tensor of an address span that reads as zeros and cannot be written to: it never takes any memory."""
+    import torch
+
+    room = nbytes + mmap.PAGESIZE  # no span begins where another one ends
+    span = mmap.mmap(-1, room, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS, prot=mmap.PROT_READ)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # torch does not like what cannot be written to
+        return torch.frombuffer(span, dtype=torch.uint8, count=nbytes)

@@ -1,6 +1,7 @@
 """What passes between a submission's process, the PTX machine's and the grader's.
 
-Addresses never cross: a pointer is a storage, by a number that both ends know, and an offset into it.
+A pointer is a storage, by a number that both ends know, and an offset into it. Addresses cross only where they stand
+in memory, with the storage that they lie in.
 """
 
 from __future__ import annotations
@@ -73,10 +74,22 @@ class Buffer(Message, frozen=True):
     dtype: str
 
 
+class Link(Message, frozen=True):
+    """Words of 8 bytes in a storage that are addresses in another one, which begins at `base` in their process.
+
+    words: their places, as int64.
+    """
+
+    storage: int
+    base: int
+    words: bytes
+
+
 class Storage(Message, frozen=True):
     """A storage that the machine does not know, or whose bytes the host has changed.
 
-    alignment: its address modulo 16. fresh: nothing has written to it yet; then there may be no content.
+    alignment: its address modulo 16. fresh: nothing has written to it yet; then there may be no content. links: the
+    addresses in its content.
     """
 
     number: int
@@ -84,6 +97,7 @@ class Storage(Message, frozen=True):
     alignment: int
     content: bytes | None
     fresh: bool
+    links: Sequence[Link] = ()
 
 
 class Launch(Message, frozen=True):
@@ -98,6 +112,7 @@ class Launch(Message, frozen=True):
     buffers: Sequence[Buffer]
     storages: Sequence[Storage]
     dropped: Sequence[int]
+    cooperative: bool = False
 
 
 class Fetch(Message, frozen=True):
@@ -139,7 +154,6 @@ class Failed(Message, frozen=True):
     line: int = 0
     block: tuple[int, int, int] = (0, 0, 0)
     thread: tuple[int, int, int] = (0, 0, 0)
-    instructions: int = 0
 
 
 class TorchDevice(Message, frozen=True):
@@ -236,6 +250,7 @@ class Note(Message, frozen=True):
     shared: int
     arguments: Sequence[str]
     host: Sequence[tuple[str, str]]
+    cooperative: bool = False
 
 
 class Output(Message, frozen=True):

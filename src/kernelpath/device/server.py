@@ -13,7 +13,7 @@ from collections.abc import Mapping
 import msgspec
 
 from kernelpath import simt
-from kernelpath.device import lab_messages, lab_server, messages
+from kernelpath.device import failures, lab_messages, lab_server, messages
 from kernelpath.device.api import cost
 from kernelpath.device.case import Case
 from kernelpath.device.elements import Refused
@@ -126,7 +126,7 @@ class _Client:
                 case _:
                     raise Refused("there is no simulated device")
         except Exception as error:  # whatever a request brings about, the others are served
-            failed = _failure(error)
+            failed = failures.told(error)
             if isinstance(error, (simt.Fault, simt.TimedOut)):
                 self.case.failed = failed
             return failed
@@ -142,21 +142,6 @@ class _Client:
         if not 0 <= number < len(self._modules) or kernel not in self._modules[number].kernels:
             raise Refused(f"there is no kernel {kernel}")
         return self._modules[number]
-
-
-def _failure(error: Exception) -> messages.Failed:
-    match error:
-        case simt.Fault():
-            kind, where = error.kind.name, (error.kernel, error.file, error.line)
-            return messages.Failed(kind, error.message, *where, error.block, error.thread)
-        case simt.TimedOut():
-            where = (error.kernel, error.file, error.line)
-            return messages.Failed("TIMED_OUT", "", *where, instructions=error.instructions)
-        case simt.Unsupported():
-            return messages.Failed("UNSUPPORTED", error.instruction, "", error.file, error.line)
-        case MemoryError():
-            return messages.Failed("REFUSED", "out of memory on the PTX machine")
-    return messages.Failed("REFUSED", str(error))
 
 
 def _drawn(launches: list[simt.Launch]) -> messages.Drawn | None:

@@ -37,35 +37,45 @@ CPU_ARCHITECTURE = "compute_80"
 """What the PTX machine runs."""
 
 
-def kernel(path: str | os.PathLike[str], name: str, options: tuple[str, ...] = ()) -> Kernel:
+def kernel(
+    path: str | os.PathLike[str], name: str, options: tuple[str, ...] = (), *, cooperative: bool = False
+) -> Kernel:
     """The kernel `name` of a CUDA C++ file, to be launched as `kernel[grid, block, shared_bytes](*arguments)`.
 
     path: a relative path starts at the directory of the calling file. name: as a C++ expression, with its template
     arguments: "softmax<float, 4>". options: further NVRTC options. The file is read now and compiled at the first
     launch. Calling this again is cheap: an unchanged file gives the same Kernel.
 
+    cooperative: launch as cudaLaunchCooperativeKernel does: all blocks are resident together, as grid.sync() of
+    cooperative_groups needs it. A grid of more blocks than the GPU holds at once is refused (a block on each
+    multiprocessor always fits: 108 on the PTX machine). In any other launch what grid.sync() does is undefined; the PTX
+    machine stops there.
+
     Raises FileNotFoundError when there is no such file.
     """
     beside = sys._getframe(1).f_globals.get("__file__", "")
     file = os.path.join(os.path.dirname(beside), path)
-    return _kernel(file, os.stat(file).st_mtime_ns, name, tuple(options))
+    return _kernel(file, os.stat(file).st_mtime_ns, name, tuple(options), cooperative)
 
 
 @cache
-def _kernel(file: str, changed_ns: int, name: str, options: tuple[str, ...]) -> Kernel:
+def _kernel(file: str, changed_ns: int, name: str, options: tuple[str, ...], cooperative: bool) -> Kernel:
     path = Path(file).resolve()
-    return Kernel(str(path), source_text(path), name, options)
+    return Kernel(str(path), source_text(path), name, options, cooperative)
 
 
 class Kernel:
     """A kernel of a CUDA C++ source; `kernel[grid, block]` or `kernel[grid, block, shared_bytes]` launches it."""
 
-    def __init__(self, file: str, source: str, name: str, options: tuple[str, ...] = ()) -> None:
+    def __init__(
+        self, file: str, source: str, name: str, options: tuple[str, ...] = (), cooperative: bool = False
+    ) -> None:
         self.file = file
         self.source = source
         self.name = name
         self.base_name = base_name(name)
         self.options = options
+        self.cooperative = cooperative
         self._launchers: dict[tuple[Any, ...], _Launcher] = {}
         self._binaries: dict[str, Binary] = {}
         self._loaded: dict[int, _Loaded] = {}
@@ -148,6 +158,7 @@ class _Launcher:
             shared=self.shared,
             arguments=[a if is_tensor(a) else value for a, value in zip(arguments, values, strict=True)],
             tensors=[(parameter.name, argument) for parameter, argument in named if is_tensor(argument)],
+            cooperative=self.kernel.cooperative,
         )
 
 
@@ -200,9 +211,12 @@ class _Loaded:
         function = driver.CUfunction(int(self.function.handle))
         stream = driver.CUstream(self.current_stream(self.index))
         configuration = (*launcher.grid, *launcher.block, launcher.shared)
-        (status,) = driver.cuLaunchKernel(function, *configuration, stream, ctypes.addressof(addresses), 0)
+        if self.kernel.cooperative:
+            (status,) = driver.cuLaunchCooperativeKernel(function, *configuration, stream, ctypes.addressof(addresses))
+        else:
+            (status,) = driver.cuLaunchKernel(function, *configuration, stream, ctypes.addressof(addresses), 0)
         if status != driver.CUresult.CUDA_SUCCESS:
-            raise RuntimeError(f"cuLaunchKernel: {status.name}")
+            raise RuntimeError(f"the launch of {self.kernel.name}: {status.name}")
 
     def _stream(self) -> Any:
         from cuda import core
@@ -218,7 +232,10 @@ class _Loaded:
         if launcher.shared > self.shared_limit:
             self._allow_shared(launcher.shared)
         self.configurations[launcher] = core.LaunchConfig(
-            grid=launcher.grid, block=launcher.block, shmem_size=launcher.shared
+            grid=launcher.grid,
+            block=launcher.block,
+            shmem_size=launcher.shared,
+            is_cooperative=self.kernel.cooperative,
         )
         return self.configurations[launcher]
 

@@ -23,9 +23,8 @@ Read it in this order; a module imports only from lines above its own, which a t
     occupancy    warps on a multiprocessor
     machine      the interface: load, launch
 
-What it does not do: thread blocks run one after another, so a block cannot wait for a later one; recursion and calls
-through pointers are refused; caches, and so hit rates and times, do not exist. ptxas is not run: what it would merge,
-move or predicate still counts as the PTX says.
+What it does not do: recursion is refused; caches, and so hit rates and times, do not exist. ptxas is not run: what it
+would merge, move or predicate still counts as the PTX says.
 """
 
 from kernelpath.simt.compiler import warm_up

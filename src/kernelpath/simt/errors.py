@@ -63,11 +63,11 @@ class Unsupported(Exception):
 
 
 class TimedOut(Exception):
-    """The launch used up its instructions. ``line`` is where a thread was running."""
+    """The launch used up its instructions, or its threads wait for each other. ``line`` is where one was running."""
 
-    def __init__(self, kernel: str, file: str, line: int, instructions: int) -> None:
-        super().__init__(f"{kernel}, line {line}: still running after {instructions:,} instructions")
+    def __init__(self, message: str, kernel: str, file: str, line: int) -> None:
+        super().__init__(f"{kernel}, line {line}: {message}")
+        self.message = message
         self.kernel = kernel
         self.file = file
         self.line = line
-        self.instructions = instructions

@@ -132,6 +132,7 @@ class Module:
         max_instructions: int | None = None,
         reverse: bool = False,
         blocks: Sequence[int] | None = None,
+        cooperative: bool = False,
     ) -> Launch:
         """Run a kernel to its end.
 
@@ -139,7 +140,8 @@ class Module:
         ``memory`` keeps what is known of the buffers' bytes from one launch to the next; with ``reverse`` the last
         block and the last warp run first. ``blocks`` are the numbers of those to run, x fastest, in this order, where a
         sample is enough: then the limit is no fault, and blocks that are not neighbours must not write to one element
-        of a buffer of 4 GiB and more, be it the same value. Of smaller buffers their races are not looked for.
+        of a buffer of 4 GiB and more, be it the same value. Of smaller buffers their races are not looked for. All
+        blocks of a ``cooperative`` launch are resident together, and there can be no more of them than the GPU holds.
 
         Raises Fault, Unsupported, TimedOut, and KeyError or ValueError for a launch that is not possible.
         """
@@ -147,6 +149,7 @@ class Module:
         compiled, extents, threads = self.programs[name], _dim(grid), _dim(block)
         if refusal := SM_80.refusal(extents, threads, compiled.lowered.shared_bytes + shared):
             raise ValueError(refusal)
+        room = SM_80.multiprocessors * self._blocks(name, extents, threads, shared, cooperative)
         arguments = pack(self.parsed.functions[name], args)
         memory = memory or Memory()
         run = Grid(
@@ -162,9 +165,27 @@ class Module:
             memory=memory,
             reverse=reverse,
             blocks=blocks,
+            room=room,
+            cooperative=cooperative,
         )
         execute(run, compiled.run_grid, max_instructions or LIMIT)
         return self._report(run, buffers)
+
+    def _blocks(self, name: str, grid: Dim, block: Dim, shared: int, cooperative: bool) -> int:
+        """Blocks that a multiprocessor holds at once. ptxas is asked for registers where a launch depends on it.
+
+        Raises ValueError where a cooperative launch does not fit.
+        """
+        threads, blocks = (x * y * z for x, y, z in (block, grid))
+        registers = 0
+        if cooperative and blocks > SM_80.multiprocessors:
+            registers = occupancy.registers(self.text, name) or 0
+        used = self.programs[name].lowered.shared_bytes + shared
+        each = occupancy.occupancy(threads, registers, used).blocks
+        if cooperative and blocks > (most := each * SM_80.multiprocessors):
+            held = f"{most} fit, {each} on each of {SM_80.multiprocessors} multiprocessors"
+            raise ValueError(f"too many blocks in cooperative launch: {blocks}, and {held}")
+        return each
 
     def _report(self, run: Grid, buffers: Sequence[Buffer]) -> Launch:
         """What a launch did that has come to its end."""

@@ -34,8 +34,7 @@ def blame(error: BaseException, file: Path, loading: bool = False) -> Complaint:
         verdict = _FAULTS.get(error.kind, Verdict.CRASHED)
         return Complaint(verdict, error.message, error.file or str(file), error.line)
     if isinstance(error, errors.TimedOut):
-        cause = f"still running after {error.instructions:,} instructions: a loop that does not end?"
-        return Complaint(Verdict.TIMED_OUT, cause, error.file or str(file), error.line)
+        return Complaint(Verdict.TIMED_OUT, error.message, error.file or str(file), error.line)
     if isinstance(error, (Unavailable, Withheld, errors.Unsupported)):
         return Complaint(Verdict.UNAVAILABLE, str(error), str(file), line)
     if "Failed to find C compiler" in str(error):

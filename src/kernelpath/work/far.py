@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from kernelpath import simt
-from kernelpath.device.client import without_memory
+from kernelpath.device.far import without_memory
 from kernelpath.work.watch import FACTORIES, FILLED, FILLS, Watch
 
 ROOM = 1 << 40

@@ -74,12 +74,17 @@ class Journal:
 class Watch(TorchDispatchMode):
     """Tells of the operators that a call dispatches, and hands out memory that shows whether it was written.
 
-    allocate: makes a tensor of its own like the one given, or marks that one.
+    allocate: makes a tensor of its own like the one given, or marks that one. met: is told of the other results.
     """
 
-    def __init__(self, allocate: Callable[[torch.Tensor], torch.Tensor]) -> None:
+    def __init__(
+        self,
+        allocate: Callable[[torch.Tensor], torch.Tensor],
+        met: Callable[[torch.Tensor], None] = lambda tensor: None,
+    ) -> None:
         TorchDispatchMode.__init__(self)
         self._allocate = allocate
+        self._met = met
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
@@ -96,6 +101,8 @@ class Watch(TorchDispatchMode):
             sys.audit("kernelpath.operator", name, _line())
         if name in FACTORIES and not result.is_meta and result.layout is torch.strided:
             return self._allocate(result)
+        if isinstance(result, torch.Tensor):
+            self._met(result)
         return result
 
     def _inside(self, func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:

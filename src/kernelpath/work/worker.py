@@ -162,7 +162,7 @@ class _Worker:
         watch, room = (FarWatch, far.ROOM) if client.far else (Watch, 0)
         with _memory_limit(self._device, room), self._journal.noting(notes):
             _check_signature(self._entry, inputs)
-            result = self._thread.call(self._entry, *inputs, within=watch(poisoned))
+            result = self._thread.call(self._entry, *inputs, within=watch(poisoned, client.met))
         taken = {value.untyped_storage().data_ptr() for value in inputs if isinstance(value, torch.Tensor)}
         shares = lambda output: output.untyped_storage().data_ptr() in taken  # noqa: E731
         outputs = plain_outputs(result, self._exercise.entry, self._device, shares)

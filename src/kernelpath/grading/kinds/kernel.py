@@ -146,9 +146,6 @@ def as_inputs(drawn: Sequence[Any], fresh: Iterator[int], *, far: bool = False) 
 
 def complaint_of(failed: device.Failed) -> Complaint:
     """How a kernel ended, as a verdict."""
-    if failed.kind == "TIMED_OUT":
-        cause = f"still running after {failed.instructions:,} instructions: a loop that does not end?"
-        return Complaint(Verdict.TIMED_OUT, cause, failed.file, failed.line)
     if failed.kind == "FORGED":
         return Complaint(Verdict.TAMPERED, failed.text)
     return Complaint(_FAULTS.get(failed.kind, Verdict.CRASHED), failed.text, failed.file, failed.line)

@@ -206,7 +206,14 @@ class Registers(Vectors):
             return self.splat(self.shared[RESERVED].start, 32)
         if stem in ("dynamic_smem_size", "total_smem_size"):
             return self.broadcast(self.load_field(self.launch, LAUNCH, _SHARED_SIZES[stem], I32))
-        raise self.unsupported(name + " (a barrier of the whole grid: blocks run one by one here)" * ("envreg" in stem))
+        if stem in (
+            "envreg1",
+            "envreg2",
+        ):  # the upper and the lower half of an address; 0 where there is no such barrier
+            workspace = self.load_field(self.launch, LAUNCH, "workspace", I64)
+            half = self.b.lshr(workspace, I64(32)) if stem == "envreg1" else workspace
+            return self.broadcast(self.b.trunc(half, I32))
+        raise self.unsupported(name)
 
 
 _SHARED_SIZES = {"dynamic_smem_size": "dynamic_bytes", "total_smem_size": "shared_bytes"}

@@ -3,10 +3,11 @@
 records      the records that generated code, checks and scheduler share
 memory, races, sync, transactions
              what happens at every access: bounds, unwritten memory, races, sectors, wavefronts (native)
+polling      when a warp waits for others by asking again and again (native)
 schedule     thread blocks, warps, barriers (native)
 buffers      memory that a kernel may touch
-arrays, cta, launch
-             a resident thread block and a grid, seen from the host
+arrays, cta, residents, launch
+             a resident thread block, all of them, and a grid, seen from the host
 complaints, faults
              sentences about what a thread did wrong
 barriers, printf, host

@@ -26,11 +26,8 @@ class Records:
 
     def __init__(self, kind: np.dtype[np.void]) -> None:
         self.record = np.zeros(1, kind)
+        self.address = int(self.record.ctypes.data)
         self.arrays: dict[str, npt.NDArray[Any]] = {}
-
-    @property
-    def address(self) -> int:
-        return int(self.record.ctypes.data)
 
     def get(self, name: str) -> int:
         return int(self.record[name][0])

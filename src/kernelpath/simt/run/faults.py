@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from kernelpath.simt.errors import FAULT_KINDS, Fault, FaultKind, TimedOut
-from kernelpath.simt.layout import LANES, NOWHERE, WAITING, Space
+from kernelpath.simt.layout import LANES, NOWHERE, WAITING, Space, Status
 from kernelpath.simt.lowered import Site
+from kernelpath.simt.ptx import Register
 from kernelpath.simt.run import complaints
 from kernelpath.simt.run.arrays import Dim
 from kernelpath.simt.run.cta import Cta
@@ -30,7 +31,7 @@ class Faults:
         kind, warp, lane = FAULT_KINDS[get("fault_kind")], get("fault_warp"), get("fault_lane")
         if get("fault_site") < 0:
             line, name = self.lowered.blocks[get("fault_block")][-1 - get("fault_site")]
-            text = "stops at a trap" if kind == FaultKind.TRAP else self._bad_mask(name)
+            text = self._trap() if kind == FaultKind.TRAP else self._bad_mask(name)
             return self._new(kind, text, line, warp, lane)
         return self._of_access(kind, get("fault_site"), get("fault_address"), warp, lane)
 
@@ -72,9 +73,23 @@ class Faults:
         """A fault at the beginning of a basic block."""
         return self._new(kind, text, self._line(block), warp, lane)
 
+    def deadlock(self) -> TimedOut:
+        return self._timed_out("a deadlock: every thread that is left waits for another one")
+
     def timed_out(self, limit: int) -> TimedOut:
-        line = self._line(int(self.cta.warps["pcs"].min()))
-        return TimedOut(complaints.source_name(self.grid.name), self.grid.module.file, line, limit)
+        """At the limit: one block may have run too long, or there may be too many."""
+        grid, cta = self.grid, self.cta
+        done, text = grid.get("block_next") - len(grid.residents.busy), f"still running after {limit:,} instructions"
+        if done and grid.get("clock") - cta.get("clock_began") < limit // 2:
+            blocks = f"{done:,} of {grid.get('block_count'):,} blocks done"
+            return self._timed_out(f"{text}, with {blocks}: more work than the PTX machine takes on")
+        return self._timed_out(f"{text}: a loop that does not end?")
+
+    def _timed_out(self, text: str) -> TimedOut:
+        warps = self.cta.warps
+        stopped = warps["status"] == Status.PREEMPTED  # the others wait for these
+        line = self._line(int(warps["pcs"][stopped if stopped.any() else ...].min()))
+        return TimedOut(text, complaints.source_name(self.grid.name), self.grid.module.file, line)
 
     def _of_access(self, kind: FaultKind, number: int, address: int, warp: int, lane: int) -> Fault:
         site = self.lowered.sites[number]
@@ -88,7 +103,7 @@ class Faults:
         trace, time, block = get("suspect_other"), get("suspect_other_time"), get("block_number")
         if trace == NOBODY:
             return complaints.race(site, where, "another thread", None, one_block=True)
-        other = self.grid.author(trace, time, block + 1)
+        other = self.grid.author(trace, time)
         name = f"thread {other.thread}" + (f" of block {other.block}" if other.block_number != block else "")
         return complaints.race(site, where, name, other.site, one_block=other.block_number == block)
 
@@ -102,6 +117,12 @@ class Faults:
             has_barrier = any(_is_barrier(name) for block in self.lowered.blocks for _, name in block)
             return complaints.local_place(address - start, site, local, has_barrier)
         return complaints.global_place(address, site.bytes, [shadow.buffer for shadow in self.grid.shadows])
+
+    def _trap(self) -> str:
+        functions = self.grid.module.functions.values()
+        asks = any(Register("%envreg2") in i.operands for function in functions for i in function.body)
+        refused = asks and not self.grid.get("cooperative")
+        return "stops at a trap" + ": grid.sync() needs a launch with cooperative=True" * refused
 
     def _bad_mask(self, name: str) -> str:
         needed, here = self.grid.get("lanes_needed"), self.grid.get("lanes_here")

@@ -10,17 +10,18 @@ import numpy as np
 
 from kernelpath.simt.errors import FaultKind
 from kernelpath.simt.layout import LANES, SERVICES, Status
+from kernelpath.simt.run import schedule
 from kernelpath.simt.run.barriers import arrive, open_barrier
 from kernelpath.simt.run.cta import Cta
 from kernelpath.simt.run.faults import Faults
 from kernelpath.simt.run.launch import Grid
 from kernelpath.simt.run.printf import c_string, formatted
-from kernelpath.simt.run.schedule import DONE, HOST
 
 __all__ = ["RunGrid", "execute"]
 
 TURN = 1 << 24  # lane-instructions between two looks of the host: for the limit, and for Ctrl-C
 SAMPLE_TURN = 1 << 16
+VAIN, VAIN_EACH = 1 << 13, 1 << 6  # turns in a row in which blocks only poll, all told and of each: then none gets on
 TOUCHED = 128 << 20  # bytes of fresh memory that a sample may take, checks included: at worst half a second
 RunGrid = Callable[[int, int], int]  # the compiled ``schedule.run_grid``, of addresses
 
@@ -30,27 +31,40 @@ def execute(grid: Grid, run_grid: RunGrid, limit: int) -> None:
 
     A sample of the blocks just ends at the limit, or where it has touched too much memory.
     """
-    cta = grid.cta
-    faults = Faults(grid, cta)
-    granted, sample = 0, grid.blocks is not None
+    granted, sample, in_vain = 0, grid.blocks is not None, 0
     touched = _resident() if sample else 0
     while granted < limit and (not sample or _resident() - touched < TOUCHED):
         turn = min(SAMPLE_TURN if sample else TURN, limit - granted)
         grid.set(left=turn)
         granted += turn
         while grid.get("left") >= 0:
+            cta = grid.residents.cta
             stopped = run_grid(grid.address, cta.address)
-            if stopped == DONE:
-                grid.memory.time = grid.get("time") + 1
-                return
-            if stopped != HOST:
-                _deal_with(grid, cta, stopped, faults)
-            elif grid.get("left") >= 0:
-                open_barrier(grid, cta, faults)
-    faults.raise_suspect()
+            in_vain = in_vain + (stopped == schedule.WAITS) if stopped in (schedule.WAITS, schedule.HOST) else 0
+            match stopped:
+                case schedule.DONE:
+                    if not grid.residents.retire():
+                        grid.memory.time = grid.get("time") + 1
+                        return
+                case schedule.PASSES | schedule.WAITS:
+                    if in_vain > max(VAIN, VAIN_EACH * len(grid.residents.busy)):
+                        _raise_suspects(grid)
+                        raise Faults(grid, cta).deadlock()
+                    grid.residents.give_way()
+                case schedule.HOST:
+                    if grid.get("left") >= 0:
+                        open_barrier(grid, cta, Faults(grid, cta))
+                case _:
+                    _deal_with(grid, cta, stopped, Faults(grid, cta))
+    _raise_suspects(grid)
     if not sample:
-        raise faults.timed_out(limit)
+        raise Faults(grid, grid.residents.cta).timed_out(limit)
     grid.memory.time = grid.get("time") + 1
+
+
+def _raise_suspects(grid: Grid) -> None:
+    for cta in grid.residents.busy:
+        Faults(grid, cta).raise_suspect()
 
 
 def _resident() -> int:

@@ -1,4 +1,4 @@
-"""One launch in memory: its records, global memory, the resident thread block, and what they hold at the end."""
+"""One launch in memory: its records, global memory, the resident thread blocks, and what they hold at the end."""
 
 from __future__ import annotations
 
@@ -19,9 +19,11 @@ from kernelpath.simt.run.buffers import Buffer, Memory, disjoint, table
 from kernelpath.simt.run.cta import Cta
 from kernelpath.simt.run.races import ENTRY, LOW, SITE, THREAD
 from kernelpath.simt.run.records import COUNTS, LAUNCH, SAMPLE
+from kernelpath.simt.run.residents import Residents
 
 __all__ = ["Author", "Grid", "place_statics"]
 
+WORKSPACE = 8  # bytes of the barrier of a grid, as its header has it: their number, and the arrivals
 HEAP = 8 << 20  # bytes that kernels may ask for, unless cudaDeviceSetLimit says otherwise
 
 
@@ -36,10 +38,11 @@ class Author:
 
 
 class Grid(Records):
-    """A grid of thread blocks, of which one is resident: ``cta``. ``shared`` counts dynamic bytes of each block.
+    """A grid of thread blocks, with those that are ``residents``. ``shared`` counts dynamic bytes of each block.
 
     ``memory`` keeps what is known of the buffers from launch to launch; ``statics`` holds the variables of the module.
-    ``blocks`` are the numbers of those that run, in this order, where they are a sample.
+    ``blocks`` are the numbers of those that run, in this order, where they are a sample. ``room`` is how many fit on
+    the GPU at once; those of a ``cooperative`` grid are all resident.
     """
 
     def __init__(
@@ -56,6 +59,8 @@ class Grid(Records):
         memory: Memory,
         reverse: bool = False,
         blocks: Sequence[int] | None = None,
+        room: int = 1,
+        cooperative: bool = False,
     ) -> None:
         super().__init__(LAUNCH)
         self.module, self.name, self.lowered, self.memory = module, name, lowered, memory
@@ -70,9 +75,10 @@ class Grid(Records):
         self.set(param_bytes=len(arguments))
         self.point(params=params, blocks=self.block_counts, counts=self.counts, samples=self.samples)
         self._set_extents(shared)
-        self.set(reverse=reverse)
+        self.set(reverse=reverse, cooperative=cooperative)
         self._place_globals(buffers, statics)
-        self.cta = Cta(lowered, block, self.get("shared_bytes"), self.get("shared_granule"))
+        extents = self.get("shared_bytes"), self.get("shared_granule")
+        self.residents = Residents(self, lambda: Cta(lowered, block, *extents), room, cooperative)
 
     def _set_extents(self, dynamic: int) -> None:
         threads, blocks = (x * y * z for x, y, z in (self.block, self.grid))
@@ -95,7 +101,7 @@ class Grid(Records):
             launch_began=self.memory.time,
             time=self.memory.time,
         )
-        self.point(began=np.zeros(blocks, np.int64), published=np.zeros(blocks, np.int64))
+        self.point(published=np.zeros(blocks, np.int64))
 
     def _granule(self, space: Space) -> int:
         """log2 of the least access in bytes to a space: the finest that two threads can share without touching."""
@@ -109,6 +115,9 @@ class Grid(Records):
             Buffer(name, storage.ctypes.data, self.module.variables[name].size, 1, dtype="bytes")
             for name, storage in statics.items()
         ]
+        if self.get("cooperative"):
+            self.point(workspace=aligned(WORKSPACE))
+            own.append(Buffer("the barrier of the grid", self.get("workspace"), WORKSPACE, 1, dtype="bytes"))
         granule = self._granule(Space.GLOBAL)
         self.shadows = [self.memory.shadow(buffer, granule) for buffer in disjoint([*buffers, *own])]
         self._set_buffers()
@@ -160,7 +169,7 @@ class Grid(Records):
         raise KeyError(buffer.name)
 
     def accesses(self) -> list[AccessSample]:
-        """One request of every instruction that touched global or shared memory."""
+        """One request of every instruction that touched global or shared memory; not of the barrier of the grid."""
         found = []
         for site, counts, sample in zip(self.lowered.sites, self.counts, self.samples, strict=False):
             if not counts["requests"] or not (counts["sectors"] or counts["wavefronts"]):
@@ -169,6 +178,8 @@ class Grid(Records):
             addresses = {lane: int(sample["addresses"][lane]) for lane in lanes}
             shared = bool(counts["wavefronts"])
             base, name = self._window_of(addresses[lanes[0]], shared)
+            if base == self.get("workspace"):
+                continue
             offsets = {lane: address - base for lane, address in addresses.items()}
             place = site.line, site.text, shared, name, site.access, site.bytes, offsets
             found.append(AccessSample(*place, *counts.tolist()))
@@ -177,20 +188,24 @@ class Grid(Records):
     def _window_of(self, address: int, shared: bool) -> tuple[int, str]:
         """Where the tensor, or the shared memory, that an address lies in begins, and the variable's name."""
         if shared:
-            base = self.cta.get("shared")
+            base = max(start for cta in self.residents.all if (start := cta.get("shared")) <= address)
             return base, complaints.source_name(complaints.shared_variable(address - base, self.lowered.shared)[1])
         begun = [shadow.buffer for shadow in self.shadows if shadow.buffer.address <= address]
         return (begun[-1].address, begun[-1].name) if begun else (0, "?")
 
-    def author(self, trace: int, time: int, blocks: int) -> Author:
-        """Who made an access that the history holds, when so many blocks had begun."""
-        number = int(np.searchsorted(self.arrays["began"][:blocks], time, side="right")) - 1
+    def author(self, trace: int, time: int) -> Author:
+        """Who made an access that the history holds."""
+        turn = int(np.searchsorted(self.arrays["turns"][: self.get("turn_count")], time, side="right")) - 1
+        number = int(self.arrays["turn_blocks"][turn])
         columns, rows, _ = self.grid
         place = self.get("block_count") - 1 - number if self.get("reverse") else number
         if self.blocks is not None:
             place = self.blocks[number]
         block = place % columns, place // columns % rows, place // (columns * rows)
-        thread, site = self.cta.thread(*divmod(trace & THREAD, LANES)), self.lowered.sites[(trace >> SITE) - 1]
+        thread, site = (
+            self.residents.cta.thread(*divmod(trace & THREAD, LANES)),
+            self.lowered.sites[(trace >> SITE) - 1],
+        )
         return Author(
             complaints.coordinates(thread, self.block), complaints.coordinates(block, self.grid), number, site
         )
@@ -203,7 +218,7 @@ class Grid(Records):
                 entry = (offset >> shadow.granule) * ENTRY
                 write = int(shadow.history[entry : entry + 8].view(np.int64)[0])
                 wrote = write and write >> 32 >= self.get("launch_began")
-                return self.author(write & LOW, write >> 32, len(self.arrays["began"])) if wrote else None
+                return self.author(write & LOW, write >> 32) if wrote else None
         return None
 
 

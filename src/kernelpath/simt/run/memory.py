@@ -13,6 +13,7 @@ from __future__ import annotations
 from kernelpath.simt.errors import FAULT_KINDS, FaultKind
 from kernelpath.simt.layout import LANES, WRITTEN, Access, Space
 from kernelpath.simt.native import load8, load64, lowest_bit, native, store8, store64
+from kernelpath.simt.run.polling import poll
 from kernelpath.simt.run.races import ENTRY, SITE, THREAD, check, unordered
 from kernelpath.simt.run.records import (
     SAMPLE,
@@ -131,13 +132,15 @@ def access(
         counts.least += least_wavefronts(warp.address + ADDRESSES, mask, size)
     elif kind == Access.ATOMIC and space != Space.LOCAL:
         counts.sectors += count_atomic_sectors(warp.address + ADDRESSES, mask)
-        cta.acquired = 1
+        poll(launch, cta, warp, warp.address + ADDRESSES, mask)
     elif space == Space.GLOBAL:
+        if strong and poll(launch, cta, warp, warp.address + ADDRESSES, mask):
+            counts.requests -= 1
+            counts.lanes -= lanes
+            return 0
         sectors = count_sectors(warp.address + ADDRESSES, mask)
         counts.sectors += sectors
         counts.scattered += scattered(sectors, lanes * size)
-        if strong:
-            cta.acquired = 1
     return 0
 
 
@@ -262,7 +265,7 @@ def harmless(
         return 0
     address, other = load64(warp.address + ADDRESSES + 8 * lane), launch.other & THREAD
     partner, together = other & 31, 0
-    if launch.other_time >= cta.block_began and other >> 5 == warp.index and mask >> partner & 1:
+    if launch.other_time >= cta.turn_began and other >> 5 == warp.index and mask >> partner & 1:
         together = partner != lane and load64(warp.address + ADDRESSES + 8 * partner) == address
     if together and launch.scratch and space == Space.SHARED and launch.other >> SITE == number + 1:
         return 1

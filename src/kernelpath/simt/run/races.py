@@ -58,7 +58,7 @@ def check(
     write, reads = load64(entry), load64(entry + 8)
     atomic = kind == ATOMIC or strong == STRONG or (strong == VOLATILE and kind != LOAD and is_fenced(cta, warp))
     allowed = write & WAS_ATOMIC and (atomic or (kind == LOAD and not write & WAS_VOLATILE))
-    if allowed and (strong or kind == ATOMIC) and not write & WAS_VOLATILE and write >> 32 >= cta.block_began:
+    if allowed and (strong or kind == ATOMIC) and not write & WAS_VOLATILE and is_own(launch, cta, write >> 32):
         observe(cta, warp, (write & THREAD) >> 5, kind == ATOMIC)
     if write and not allowed and unordered(launch, cta, floor, warp, write & THREAD, write >> 32, thread):
         return accuse(launch, write & LOW, write >> 32)
@@ -118,27 +118,37 @@ def accuse(launch: LaunchRecord, trace: int, time: int) -> int:
 
 @native
 def unordered(launch: LaunchRecord, cta: CtaRecord, floor: int, warp: int, other: int, time: int, thread: int) -> int:
-    """Whether what thread ``other`` did at ``time`` may happen at the same time as what ``thread`` does now."""
+    """Whether what thread ``other`` did at ``time`` may happen at the same time as what ``thread`` does now.
+
+    A block has seen what another one did that issued a fence afterwards, if it has itself used an atomic since: so do
+    "the last block to finish" and the barrier of a grid.
+    """
     if time < floor:
         return False
-    if time < cta.block_began:
-        return not published(launch, cta, time)
-    return other != thread and time >= known(cta, warp, other >> 5)
+    if is_own(launch, cta, time):
+        return other != thread and time >= known(cta, warp, other >> 5)
+    return cta.acquired <= time or load64(launch.published + 8 * block_at(launch, time)) <= time
 
 
 @native
-def published(launch: LaunchRecord, cta: CtaRecord, time: int) -> int:
-    """Whether this block has seen what an earlier block did at ``time``.
+def is_own(launch: LaunchRecord, cta: CtaRecord, time: int) -> int:
+    """Whether it was this block that did what was done at ``time``."""
+    if time >= cta.turn_began or time < cta.block_began:
+        return time >= cta.turn_began
+    return block_at(launch, time) == cta.block_number
 
-    It has if that block issued a fence afterwards and this one has used an atomic since it began: the pattern of
-    "the last block to finish".
-    """
-    if not cta.acquired:
-        return False
-    number = cta.block_number
-    while load64(launch.began + 8 * number) > time:
-        number -= 1
-    return load64(launch.published + 8 * number) > time
+
+@native
+def block_at(launch: LaunchRecord, time: int) -> int:
+    """The block whose turn it was."""
+    low, high = 0, launch.turn_count
+    while high - low > 1:
+        middle = low + high >> 1
+        if load64(launch.turns + 8 * middle) <= time:
+            low = middle
+        else:
+            high = middle
+    return load64(launch.turn_blocks + 8 * low)
 
 
 @native
@@ -151,7 +161,7 @@ def known(cta: CtaRecord, warp: int, other: int) -> int:
 def record_reader(launch: LaunchRecord, cta: CtaRecord, entry: int, reads: int, warp: int, trace: int) -> None:
     """Add a reader to the history. Readers that happen before this one are forgotten."""
     time, warps = reads >> 32, reads & LOW
-    if time < cta.block_began or (time < launch.time and knows(cta, warp, warps, time)):
+    if not is_own(launch, cta, time) or (time < launch.time and knows(cta, warp, warps, time)):
         warps = 0
         store64(entry + 16, trace)
     else:
@@ -182,7 +192,7 @@ def unordered_reader(
     time, warps, last, before = reads >> 32, reads & LOW, readers & LOW, readers >> 32
     if unordered(launch, cta, floor, warp, last & THREAD, time, thread):
         return accuse(launch, last, time)
-    if time < floor or time < cta.block_began:
+    if time < floor or not is_own(launch, cta, time):
         return 0
     if before and unordered(launch, cta, floor, warp, before & THREAD, time, thread):
         return accuse(launch, before, time)

@@ -74,10 +74,15 @@ LAUNCH = np.dtype(
         ("places", "i8"),  # which blocks of the grid these are, where they are a sample; 0 where they are all
         ("stretch_began", "i8"),  # of a sample: the time at which its last run of neighbouring blocks began
         ("reverse", "i8"),  # whether the last block and the last warp come first
-        ("began", "i8"),  # for each block executed so far: when it began, and when it last published its writes
-        ("published", "i8"),
+        ("turns", "i8"),  # when each turn of a block began, and whose it was: as many as turn_count
+        ("turn_blocks", "i8"),
+        ("turn_count", "i8"),
+        ("published", "i8"),  # for each block: when it last published its writes
+        ("cooperative", "i8"),  # whether all blocks are resident, and take turns
+        ("workspace", "i8"),  # of the barrier of a cooperative grid
         ("budget", "i8"),  # lane-instructions left of a warp's slice, and until the host wants to look
         ("left", "i8"),
+        ("spared", "i8"),  # lane-instructions of its slice that a warp gave up, for it polls
         ("clock", "i8"),  # lane-instructions of the launch so far; while a warp runs, as at the end of its slice
         ("fault_kind", "i4"),
         ("fault_site", "i4"),  # below 0 where it is no access: -1 less the instruction's place in fault_block
@@ -98,7 +103,9 @@ CTA = np.dtype(
         *((f"ctaid_{axis}", "u4") for axis in "xyz"),
         ("block_number", "i8"),  # in the grid
         ("block_began", "i8"),  # the time at which this block began; 0 before that
-        ("acquired", "i8"),  # whether this block has used an atomic, and so may see what others published
+        ("clock_began", "i8"),  # launch.clock when this block began
+        ("turn_began", "i8"),  # the time at which its present turn began
+        ("acquired", "i8"),  # when this block last used an atomic, and so may have seen what others published; or 0
         ("shared", "i8"),
         ("shared_state", "i8"),
         ("shared_history", "i8"),
@@ -134,6 +141,8 @@ WARP = np.dtype(
         ("threads", "u4"),  # lanes that exist, and those that have not left the kernel
         ("live", "u4"),
         ("index", "u4"),
+        ("polls", "u4"),  # how often in a row it has polled this address
+        ("polled", "i8"),
         ("status", "i4"),
         ("wanted", "u4"),  # the lanes that use what they load
         ("only_waiting", "i4"),  # not 0 when every live lane waits for another one

@@ -1,7 +1,9 @@
 """The loop over thread blocks and their warps. What it cannot settle it leaves to ``host``.
 
-One block is resident at a time, and a warp runs until it waits, leaves or has used up its slice of time: the order is
-the same in every run, or just the opposite, so that a kernel that needs one of them shows.
+Blocks run one after another, and a warp runs until it waits, leaves, polls in vain or has used up its slice of time:
+the order is the same in every run, or just the opposite, so that a kernel that needs one of them shows. A block that
+gets no further waits for another one: it stays resident, and the host gives the others their turn. All blocks of a
+cooperative grid are resident, and take turns from the beginning.
 """
 
 from __future__ import annotations
@@ -11,10 +13,13 @@ from kernelpath.simt.native import external, load64, native, store8, store32, st
 from kernelpath.simt.run.races import WARPS
 from kernelpath.simt.run.records import WARP, CtaRecord, LaunchRecord, WarpRecord, field_offset
 
-__all__ = ["DONE", "HOST", "run_grid"]
+__all__ = ["DONE", "HOST", "PASSES", "WAITS", "run_grid"]
 
 SLICE = 1 << 20  # lane-instructions that a warp may run before another one has its turn
+POLLING = 1 << 12  # what a slice costs at least that a warp has given up
+ROUNDS = 4  # in which no warp of a block gets anywhere, before it counts as waiting for another block
 DONE, HOST = -1, -2  # the block is done; the host must look
+PASSES, WAITS = -3, -4  # it is the turn of another block; it is, and all that this one did was poll or sleep
 PCS = field_offset(WARP, "pcs")
 
 
@@ -28,7 +33,8 @@ def run(launch: int, cta: int, warp: int) -> int:
 def run_grid(launch: LaunchRecord, cta: CtaRecord) -> int:
     """Run the blocks that are left, one after another in the place of one.
 
-    Returns DONE, HOST, or the number of a warp whose status only the host can deal with. Called again, it goes on.
+    Returns DONE, HOST, PASSES, WAITS, or the number of a warp whose status only the host can deal with. Called again,
+    it goes on.
     """
     while cta.block_began or launch.block_next < launch.block_count:
         if not cta.block_began:
@@ -48,9 +54,13 @@ def begin_block(launch: LaunchRecord, cta: CtaRecord) -> None:
     launch.time += 1
     cta.block_number = number
     cta.block_began = launch.time
+    cta.turn_began = launch.time
+    cta.clock_began = launch.clock
     cta.met = launch.time
     cta.acquired = 0
-    store64(launch.began + 8 * number, launch.time)
+    store64(launch.turns + 8 * launch.turn_count, launch.time)
+    store64(launch.turn_blocks + 8 * launch.turn_count, number)
+    launch.turn_count += 1
     place = launch.block_count - 1 - number if launch.reverse else number
     if launch.places:
         place = load64(launch.places + 8 * number)
@@ -76,6 +86,7 @@ def begin_warp(launch: LaunchRecord, cta: CtaRecord, warp: WarpRecord) -> None:
     warp.status = Status.READY
     warp.live = warp.threads
     warp.left_behind = 0
+    warp.polls = 0
     for lane in range(LANES):
         store32(warp.address + PCS + 4 * lane, 0 if warp.threads >> lane & 1 else NOWHERE)
     for other in range(cta.warp_count):
@@ -84,9 +95,10 @@ def begin_warp(launch: LaunchRecord, cta: CtaRecord, warp: WarpRecord) -> None:
 
 @native
 def run_block(launch: LaunchRecord, cta: CtaRecord) -> int:
-    """Give each warp that can run its turn, until all have left; DONE, HOST or the number of a warp, as in run_grid."""
+    """Give each warp that can run its turn, until all have left. Returns what run_grid does."""
+    idle = 0
     while True:
-        running, waiting = 0, 0
+        running, waiting, preempted, polling = 0, 0, 0, 0
         for turn in range(cta.warp_count):
             number = cta.warp_count - 1 - turn if launch.reverse else turn
             warp = WarpRecord(cta.warps + number * cta.warp_stride)
@@ -95,6 +107,8 @@ def run_block(launch: LaunchRecord, cta: CtaRecord) -> int:
                 run_slice(launch, cta, warp)
                 if warp.status > Status.PREEMPTED:
                     return number
+                preempted += warp.status == Status.PREEMPTED
+                polling += warp.status == Status.PREEMPTED and (launch.spared != 0 or launch.budget >= 0)
             waiting += warp.status == Status.BARRIER
         if not running and waiting:
             if cta.suspect_address or not all_wait_together(cta):
@@ -106,6 +120,10 @@ def run_block(launch: LaunchRecord, cta: CtaRecord) -> int:
             return DONE
         elif launch.left < 0:
             return HOST
+        else:
+            idle = idle + 1 if preempted == running else 0
+            if launch.cooperative or idle == ROUNDS:
+                return WAITS if polling == running else PASSES
     return DONE
 
 
@@ -114,10 +132,12 @@ def run_slice(launch: LaunchRecord, cta: CtaRecord, warp: WarpRecord) -> None:
     """Run a warp until it stops, or its slice of time is used up, or what the host has granted."""
     granted = launch.left + 1 if launch.left < SLICE else SLICE
     launch.budget = granted
+    launch.spared = 0
     launch.clock += granted
     warp.status = run(launch.address, cta.address, warp.address)
     launch.clock -= launch.budget
-    launch.left -= granted - launch.budget
+    used = granted - launch.budget - launch.spared
+    launch.left -= max(used, POLLING) if launch.spared else used
 
 
 @native

@@ -1,0 +1,32 @@
+"""How a kernel, or the request for it, ended: an exception on the machine, a message, an exception again."""
+
+from __future__ import annotations
+
+from kernelpath import simt
+from kernelpath.device import messages
+from kernelpath.simt import errors
+
+
+def told(error: Exception) -> messages.Failed:
+    match error:
+        case simt.Fault():
+            kind, where = error.kind.name, (error.kernel, error.file, error.line)
+            return messages.Failed(kind, error.message, *where, error.block, error.thread)
+        case simt.TimedOut():
+            return messages.Failed("TIMED_OUT", error.message, error.kernel, error.file, error.line)
+        case simt.Unsupported():
+            return messages.Failed("UNSUPPORTED", error.instruction, "", error.file, error.line)
+        case MemoryError():
+            return messages.Failed("REFUSED", "out of memory on the PTX machine")
+    return messages.Failed("REFUSED", str(error))
+
+
+def raised(failed: messages.Failed) -> Exception:
+    if failed.kind == "TIMED_OUT":
+        return simt.TimedOut(failed.text, failed.kernel, failed.file, failed.line)
+    if failed.kind == "UNSUPPORTED":
+        return simt.Unsupported(failed.text, failed.file, failed.line)
+    if failed.kind == "REFUSED":
+        return ValueError(failed.text)
+    kind = errors.FaultKind[failed.kind]
+    return simt.Fault(kind, failed.text, failed.kernel, failed.file, failed.line, failed.block, failed.thread)

@@ -1,0 +1,170 @@
+"""Addresses that a kernel finds in memory: in tables of pointers, and in structs.
+
+What may hold some is a tensor of 64-bit integers and an argument. An address counts where it lies in a tensor; any
+other word is the number that it is.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import gc
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from kernelpath import simt
+from kernelpath.device.elements import Bytes, Refused
+from kernelpath.device.messages import Link
+
+if TYPE_CHECKING:
+    import torch
+
+    from kernelpath.device.api import Argument
+
+Words = npt.NDArray[np.int64]
+
+WORD = 8
+LEAST, MOST = 1 << 40, 1 << 48
+"""Where a process has its memory."""
+
+
+class Span(NamedTuple):
+    """Memory that a kernel may be given: the first byte, and the one behind the last. table: it may hold addresses."""
+
+    start: int
+    end: int
+    table: bool
+    owner: Any
+
+    @classmethod
+    def of(cls, tensor: torch.Tensor) -> Span:
+        """From a tensor's first element to its last."""
+        buffer = simt.Buffer.of("", tensor)
+        return cls(buffer.address, buffer.address + buffer.nbytes, holds_words(tensor), tensor)
+
+    def words(self) -> Words:
+        nbytes = self.end - self.start
+        return words(bytes_at(self.start, nbytes if self.table and nbytes < simt.FAR else 0))
+
+
+def bytes_at(address: int, nbytes: int) -> Bytes:
+    """Memory of this process."""
+    if not nbytes:
+        return np.empty(0, np.uint8)
+    return np.ctypeslib.as_array((ctypes.c_uint8 * nbytes).from_address(address))
+
+
+def holds_words(tensor: torch.Tensor) -> bool:
+    """Whether a tensor may be a table of addresses."""
+    return str(tensor.dtype) in ("torch.int64", "torch.uint64")
+
+
+def words(content: Bytes) -> Words:
+    """Bytes as words; what is left over is no address."""
+    return content[: content.size // WORD * WORD].view(np.int64)
+
+
+def reachable(
+    arguments: Sequence[Argument], given: Sequence[tuple[str, Span]], others: Callable[[], Iterable[Span]]
+) -> list[tuple[str, Span]]:
+    """Those of the `others` that words in the arguments, or in what is `given` by name, point into: with such a word.
+
+    Where several hold an address the first is taken. They are asked for only where a word leads somewhere else.
+    """
+    found: list[tuple[str, Span]] = []
+    spans = [span for _, span in given]
+    todo = [(name, span.words()) for name, span in given]
+    todo += [(f"argument {at}", _words_in(value)) for at, value in enumerate(arguments)]
+    while todo:
+        name, values = todo.pop()
+        left = values[(values >= LEAST) & (values < MOST)]
+        for span in spans:
+            left = left[(left < span.start) | (left > span.end)]
+        for span in others() if left.size else ():
+            inside = (left >= span.start) & (left < span.end)
+            if inside.any():
+                place = int(np.flatnonzero(values == left[inside][0])[0])
+                found.append((f"{name}[{place}]", span))
+                spans.append(span)
+                todo.append((found[-1][0], span.words()))
+                left = left[~inside]
+    return found
+
+
+def _words_in(value: Argument) -> Words:
+    if isinstance(value, bytes):
+        return words(np.frombuffer(value, np.uint8))
+    return np.array([value] if isinstance(value, int) and LEAST <= value < MOST else [], np.int64)
+
+
+def alive() -> list[Span]:
+    """Every tensor of this process that has memory, the longest first."""
+    import torch
+
+    kinds = torch.Tensor, torch.nn.Parameter
+    tensors = [one for one in gc.get_objects() if type(one) in kinds]
+    spans = [
+        Span.of(one)
+        for one in tensors
+        if one.device.type == "cpu" and one.layout == torch.strided and one.numel() and one.untyped_storage().nbytes()
+    ]
+    return sorted(spans, key=lambda span: span.start - span.end)
+
+
+# Between two processes
+
+
+def links(values: Words, storages: Iterable[tuple[int, int, int]]) -> list[Link]:
+    """The words that are addresses in storages, each of which is (number, address, bytes)."""
+    places = np.flatnonzero((values >= LEAST) & (values < MOST))
+    found = []
+    for number, address, nbytes in storages if places.size else ():
+        inside = (values[places] >= address) & (values[places] < address + nbytes)
+        if inside.any():
+            found.append(Link(number, address, places[inside].astype(np.int64).tobytes()))
+    return found
+
+
+class Linked:
+    """A storage's content, with the addresses that hold in this process in the place of the submission's.
+
+    here: with the addresses that hold here. shown: with storages and offsets, for the transcript.
+    """
+
+    def __init__(self, content: Bytes, told: Sequence[Link], address_of: Callable[[int], tuple[int, int]]) -> None:
+        """address_of: a storage's address here, and its bytes. Raises Refused for words that are no such address."""
+        self.here, self.shown = (content, content) if not told else (content.copy(), content.copy())
+        self._places: list[Words] = []
+        self._spans: list[tuple[int, int, int]] = []
+        here, shown = words(self.here), words(self.shown)
+        for link in told:
+            address, nbytes = address_of(link.storage)
+            places = words(np.frombuffer(link.words, np.uint8))
+            if places.size and not 0 <= places.min() <= places.max() < here.size:
+                raise Refused("an address is not inside its storage")
+            offsets = words(content)[places] - link.base
+            if places.size and not 0 <= offsets.min() <= offsets.max() <= nbytes:
+                raise Refused(f"an address is not inside storage {link.storage}")
+            here[places], shown[places] = address + offsets, (link.storage & 0xFFFF) << 47 | offsets
+            self._places.append(places)
+            self._spans.append((address, nbytes, link.base))
+
+    def whole(self, different: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:
+        """Which bytes are different, where an address is so as a whole: its bytes are not the submission's doing."""
+        rows = different[: different.size // WORD * WORD].reshape(-1, WORD)
+        for places in self._places:
+            rows[places] = rows[places].any(axis=1, keepdims=True)
+        return different
+
+    def told(self, memory: Bytes) -> bytes:
+        """Memory as the submission's process has it: addresses in the same storages are its own again."""
+        if not self._spans:
+            return memory.tobytes()
+        content = memory.copy()
+        values, own = words(memory), words(content)
+        for address, nbytes, base in self._spans:
+            inside = (values >= address) & (values < address + nbytes)
+            own[inside] = values[inside] - address + base
+        return content.tobytes()

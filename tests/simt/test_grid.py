@@ -1,0 +1,189 @@
+"""Blocks that wait for each other: the barrier of a cooperative grid, and flags in device memory."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from kernelpath import simt
+from kernelpath.simt import FaultKind
+from tests.simt.launching import Run, aligned
+
+GROUPS = "#include <cooperative_groups.h>\nnamespace cg = cooperative_groups;\n"
+
+NEIGHBOURS = (
+    GROUPS
+    + """__global__ void kernel(const float* a, float* b, float* c, int n) {
+    cg::grid_group grid = cg::this_grid();
+    int i = grid.thread_rank(), size = grid.size();
+    for (int k = 0; k < n; k++) {
+        b[i] = a[i] + k;
+        grid.sync();
+        c[i] = b[(i + 32) % size];
+        grid.sync();  // before the next write
+    }
+}"""
+)
+
+
+def three(size: int) -> list[np.ndarray[Any, Any]]:
+    a, b, c = (aligned(size) for _ in range(3))
+    a[:] = np.arange(size)
+    return [a, b, c]
+
+
+@pytest.mark.parametrize(("blocks", "threads"), [(1, 64), (5, 32), (13, 96)])
+@pytest.mark.parametrize("reverse", [False, True])
+def test_barrier_of_the_grid(run: Run, blocks: int, threads: int, reverse: bool) -> None:
+    a, b, c = three(blocks * threads)
+    launch = run(NEIGHBOURS, blocks, threads, a, b, c, 3, fresh=[1, 2], cooperative=True, reverse=reverse)
+    assert c.tolist() == (np.roll(a, -32) + 2).tolist()
+    author = launch.writer(c.ctypes.data + 4 * 33)
+    assert author is not None
+    assert (author.block, author.thread) == (str(33 // threads), str(33 % threads))
+
+
+@pytest.mark.parametrize("reverse", [False, True])
+@pytest.mark.parametrize("barrier", ["before the next write", "instead of the first"])
+def test_a_barrier_of_the_grid_that_is_missing(run: Run, barrier: str, reverse: bool) -> None:
+    lines = NEIGHBOURS.splitlines()
+    gone = next(n for n, line in enumerate(lines) if "grid.sync" in line and (barrier in line) == ("before" in barrier))
+    lines[gone] = "__syncthreads();"
+    with pytest.raises(simt.Fault) as caught:
+        run("\n".join(lines), 4, 32, *three(128), 3, cooperative=True, reverse=reverse)
+    assert caught.value.kind is FaultKind.RACE
+    assert caught.value.line in (7, 9)
+
+
+def test_barrier_of_the_grid_in_a_launch_that_is_not_cooperative(run: Run) -> None:
+    with pytest.raises(
+        simt.Fault, match=r"stops at a trap: grid.sync\(\) needs a launch with cooperative=True"
+    ) as caught:
+        run(NEIGHBOURS, 2, 32, *three(64), 1)
+    assert (caught.value.kind, caught.value.line) == (FaultKind.TRAP, 8)
+
+
+def test_a_cooperative_grid_that_does_not_fit(run: Run) -> None:
+    source = "__global__ void kernel(int* a) { extern __shared__ int s[]; s[threadIdx.x] = a[0]; }"
+    a = aligned(1, np.int32)
+    run(source, 108, 1, a, shared=100_000, cooperative=True)
+    with pytest.raises(ValueError, match="too many blocks in cooperative launch: 109, and 108 fit, 1 on each of 108"):
+        run(source, 109, 1, a, shared=100_000, cooperative=True)
+
+
+def test_a_block_that_leaves_before_the_barrier_of_the_grid(run: Run) -> None:
+    source = (
+        GROUPS
+        + """__global__ void kernel(int* a) {
+        if (blockIdx.x == 2) return;
+        a[blockIdx.x] = 1;
+        cg::this_grid().sync();
+    }"""
+    )
+    with pytest.raises(simt.TimedOut) as caught:
+        run(source, 4, 64, aligned(4, np.int32), cooperative=True)
+    assert caught.value.line == 6
+    assert "a deadlock: every thread that is left waits for another one" in caught.value.message
+
+
+CHAIN = """__global__ void kernel(const int* a, int* flags, int* sums, int* c) {
+    __shared__ int before;
+    int block = ORDER, t = threadIdx.x;
+    if (t == 0) {
+        before = 0;
+        if (block > 0) {
+            while (WAIT(flags + block - 1) == 0) {}
+            __threadfence();
+            before = sums[block - 1];
+        }
+        sums[block] = before + a[block];
+        __threadfence();
+        SET(flags + block);
+    }
+    __syncthreads();
+    c[block * blockDim.x + t] = before;
+}"""
+
+SPELLINGS = {
+    "volatile": ("*(volatile int*)(p)", "*(volatile int*)(p) = 1"),
+    "atomicAdd": ("atomicAdd(p, 0)", "atomicExch(p, 1)"),
+    "atomicCAS": ("atomicCAS(p, 1, 1)", "atomicAdd(p, 1)"),
+    "cuda::atomic_ref": (
+        "cuda::atomic_ref<int, cuda::thread_scope_device>(*(p)).load(cuda::memory_order_acquire)",
+        "cuda::atomic_ref<int, cuda::thread_scope_device>(*(p)).store(1, cuda::memory_order_release)",
+    ),
+}
+
+
+def chain(spelling: str, order: str) -> str:
+    wait, put = SPELLINGS[spelling]
+    include = "#include <cuda/atomic>\n" * ("cuda" in spelling)
+    return f"{include}#define WAIT(p) {wait}\n#define SET(p) {put}\n#define ORDER {order}\n{CHAIN}"
+
+
+@pytest.mark.parametrize("reverse", [False, True])
+@pytest.mark.parametrize("order", ["blockIdx.x", "gridDim.x - 1 - blockIdx.x"])
+@pytest.mark.parametrize("spelling", SPELLINGS)
+def test_a_block_waits_for_the_one_before(run: Run, spelling: str, order: str, reverse: bool) -> None:
+    """As a scan that looks back does, whichever block the GPU begins with."""
+    a, flags, sums, c = (aligned(size, np.int32) for size in (40, 40, 40, 40 * 64))
+    a[:] = np.arange(1, 41)
+    run(chain(spelling, order), 40, 64, a, flags, sums, c, fresh=[2, 3], reverse=reverse)
+    assert sums.tolist() == np.cumsum(a).tolist()
+    assert c[::64].tolist() == [0, *np.cumsum(a)[:-1]]
+
+
+def test_a_flag_without_a_fence_is_a_race(run: Run) -> None:
+    source = chain("volatile", "gridDim.x - 1 - blockIdx.x")
+    last = source.rindex("        __threadfence();\n")
+    arrays = [aligned(8, np.int32) for _ in range(3)]
+    with pytest.raises(simt.Fault) as caught:
+        run(source[:last] + "\n" + source[last + 25 :], 8, 32, *arrays, aligned(256, np.int32))
+    assert caught.value.kind is FaultKind.RACE
+
+
+def test_a_block_that_waits_for_ever(run: Run) -> None:
+    source = chain("volatile", "gridDim.x - 1 - blockIdx.x").replace("SET(flags + block);", "")
+    arrays = [aligned(8, np.int32) for _ in range(3)]
+    with pytest.raises(simt.TimedOut) as caught:
+        run(source, 8, 32, *arrays, aligned(256, np.int32))
+    assert source.splitlines()[caught.value.line - 1].strip().startswith("while (WAIT")
+
+
+def test_blocks_that_wait_have_their_own_shared_memory(run: Run) -> None:
+    source = """__global__ void kernel(int* flag, int* c) {
+        __shared__ int s[64];
+        s[threadIdx.x] = blockIdx.x * 100 + threadIdx.x;
+        __syncthreads();
+        if (threadIdx.x == 0) {
+            atomicAdd(flag, 1);
+            while (atomicAdd(flag, 0) < gridDim.x) {}
+        }
+        __syncthreads();
+        c[blockIdx.x * 64 + threadIdx.x] = s[63 - threadIdx.x];
+    }"""
+    flag, c = aligned(1, np.int32), aligned(6 * 64, np.int32)
+    launch = run(source, 6, 64, flag, c)
+    assert c.tolist() == [block * 100 + 63 - t for block in range(6) for t in range(64)]
+    loads = [access for access in launch.accesses if access.shared and access.access == 0]
+    assert [access.buffer for access in loads] == ["s"]
+
+
+def test_more_work_than_there_are_instructions_for(run: Run) -> None:
+    source = "__global__ void kernel(int* a) { for (int k = 0; k < 100; k++) a[blockIdx.x * 32 + threadIdx.x] += k; }"
+    with pytest.raises(
+        simt.TimedOut, match=r"still running after 1,000,000 instructions, with [0-9,]+ of 10,000 blocks done: more"
+    ):
+        run(source, 10_000, 32, aligned(320_000, np.int32), max_instructions=1_000_000)
+
+
+def test_waiting_is_not_counted(run: Run) -> None:
+    """How often a thread asks is up to time; the driver's memory is not the kernel's."""
+    source = chain("volatile", "gridDim.x - 1 - blockIdx.x")
+    launch = run(source, 8, 32, *(aligned(8, np.int32) for _ in range(3)), aligned(256, np.int32))
+    (polls,) = (one for one in launch.accesses if one.buffer == "b" and one.access == 0)
+    assert (polls.requests, polls.sectors) == (7, 7)
+    launch = run(NEIGHBOURS, 5, 32, *three(160), 2, cooperative=True)
+    assert {one.buffer for one in launch.accesses} == {"a", "b", "c"}

@@ -1,0 +1,207 @@
+"""Addresses that a kernel finds in memory: on the machine of this process, and on that of the grader."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from kernelpath import simt
+from kernelpath.device import api, messages, pointers
+from kernelpath.device.client import Client, ToClient
+from kernelpath.lanes import cuda
+from kernelpath.wire import Wire
+from kernelpath.work.watch import Watch
+from tests.machines import Served, Submission
+
+SOURCE = """
+extern "C" __global__ void gather(const float* const* tables, float* out, int n) {
+    out[blockIdx.x * n + threadIdx.x] = tables[blockIdx.x][threadIdx.x];
+}
+extern "C" __global__ void scatter(float* const* tables, float x) { tables[blockIdx.x][threadIdx.x] = x + blockIdx.x; }
+extern "C" __global__ void deep(const float* const* const* tables, float* out) {
+    out[threadIdx.x] = tables[1][0][threadIdx.x];
+}
+extern "C" __global__ void turn(const float** tables) {
+    const float* first = tables[0];
+    tables[0] = tables[1];
+    tables[1] = first;
+}
+struct Pair { const float* x; int n; float* out; };
+extern "C" __global__ void pair(Pair p, float* keep) {
+    if (threadIdx.x < p.n) p.out[threadIdx.x] = p.x[threadIdx.x] * 2;
+}
+"""
+
+
+@pytest.fixture(params=["here", "there"])
+def device(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[Submission | None]:
+    if request.param == "here":
+        yield None
+        return
+    served = Served()
+    submission = served.attach()
+    submission.begin()
+    client = Client(Wire(submission.connection, ToClient))
+    monkeypatch.setattr(api, "_device", client)
+    with Watch(lambda tensor: tensor, client.met):
+        yield submission
+    served.close()
+
+
+@pytest.fixture
+def kernel(tmp_path: Path) -> Any:
+    path = tmp_path / "pointers.cu"
+    path.write_text(SOURCE)
+    return lambda name: cuda.kernel(path, name)
+
+
+def table(*tensors: torch.Tensor) -> torch.Tensor:
+    return torch.tensor([tensor.data_ptr() for tensor in tensors])
+
+
+def test_a_table_of_tensors_that_are_no_arguments(device: Submission | None, kernel: Any) -> None:
+    parts = [torch.full((32,), float(i)) for i in range(4)]
+    out = torch.zeros(4, 32)
+    kernel("gather")[4, 32](table(*parts), out, 32)
+    assert torch.equal(out, torch.stack(parts))
+    kernel("scatter")[4, 32](table(*parts), 7.0)
+    assert [part.tolist() for part in parts] == [[7.0 + i] * 32 for i in range(4)]
+
+
+def test_a_table_of_rows(device: Submission | None, kernel: Any) -> None:
+    x, out = torch.arange(128.0).view(4, 32), torch.zeros(4, 16)
+    rows = torch.tensor([x.data_ptr() + 4 * at for at in (3, 64, 0, 96)])
+    kernel("gather")[4, 16](rows, out, 16)
+    assert out[:, 0].tolist() == [3, 64, 0, 96]
+    assert out[:, 15].tolist() == [18, 79, 15, 111]
+
+
+def test_a_table_of_tables(device: Submission | None, kernel: Any) -> None:
+    x, y, out = torch.arange(32.0), torch.arange(32.0) + 100, torch.zeros(32)
+    inner = [table(x, y), table(y, x)]
+    kernel("deep")[1, 32](table(*inner), out)
+    assert torch.equal(out, y)
+
+
+def test_pointers_that_a_kernel_moves_are_the_hosts_again(device: Submission | None, kernel: Any) -> None:
+    x, y, out = torch.arange(32.0), torch.arange(32.0) + 100, torch.zeros(2, 32)
+    both = table(x, y)
+    kernel("gather")[2, 32](both, out, 32)
+    assert both.tolist() == [x.data_ptr(), y.data_ptr()]
+    both[1] = x.data_ptr()
+    kernel("gather")[2, 32](both, out, 32)
+    assert torch.equal(out, torch.stack([x, x]))
+    both[1] = y.data_ptr()
+    kernel("turn")[1, 1](both)
+    kernel("gather")[2, 32](both, out, 32)
+    assert torch.equal(out, torch.stack([y, x]))
+
+
+def test_a_table_that_stays_while_its_tensor_is_another_one(device: Submission | None, kernel: Any) -> None:
+    memory = torch.arange(64.0)
+    x, out = memory[:32], torch.zeros(1, 32)
+    one = table(x)
+    kernel("gather")[1, 32](one, out, 32)
+    memory += 1
+    kernel("gather")[1, 32](one, out, 32)
+    assert torch.equal(out[0], memory[:32])
+
+
+def test_a_struct_with_pointers(device: Submission | None, kernel: Any) -> None:
+    class Pair(ctypes.Structure):
+        _fields_ = (("x", ctypes.c_void_p), ("n", ctypes.c_int), ("out", ctypes.c_void_p))
+
+    x, out, keep = torch.arange(32.0), torch.zeros(32), torch.zeros(1)
+    kernel("pair")[1, 32](Pair(x.data_ptr(), 20, out.data_ptr()), keep)
+    assert out.tolist() == [2.0 * i for i in range(20)] + [0.0] * 12
+
+
+def test_what_is_no_tensor_is_out_of_bounds(device: Submission | None, kernel: Any) -> None:
+    x, out = torch.zeros(16), torch.zeros(2, 32)
+    with pytest.raises(simt.Fault, match=r"64 bytes past|past the end|16 float32") as caught:
+        kernel("gather")[1, 32](table(x), out, 32)
+    assert caught.value.kind is simt.FaultKind.OUT_OF_BOUNDS
+    assert caught.value.line == 3
+    with pytest.raises(simt.Fault) as caught:
+        kernel("gather")[1, 32](torch.tensor([1 << 45]), out, 32)
+    assert caught.value.kind is simt.FaultKind.OUT_OF_BOUNDS
+
+
+def test_numbers_that_are_no_addresses_stay(device: Submission | None, tmp_path: Path) -> None:
+    path = tmp_path / "copy.cu"
+    path.write_text("__global__ void copy(const long long* x, long long* out) { out[threadIdx.x] = x[threadIdx.x]; }")
+    x, out = torch.tensor([1 << 45, -1, 1 << 62, 5]), torch.zeros(4, dtype=torch.int64)
+    cuda.kernel(path, "copy")[1, 4](x, out)
+    assert torch.equal(x, out)
+
+
+# The transcript
+
+
+def told(submission: Submission, content: list[int], links: list[messages.Link]) -> Any:
+    submission.begin()
+    words = np.array(content, np.int64).tobytes()
+    target = messages.Storage(3, 16, 0, bytes(16), False)
+    storage = messages.Storage(4, len(words), 0, words, False, links)
+    answer = submission.launch("nothing", on=[4], told=[storage, target])
+    assert isinstance(answer, messages.Ran), answer
+    ((_, digests),) = submission.end().notes[0].host
+    return digests.split()[-1]
+
+
+@pytest.fixture
+def submission() -> Iterator[Submission]:
+    served = Served()
+    attached = served.attach()
+    attached.load()
+    yield attached
+    served.close()
+
+
+def link(base: int, *places: int) -> messages.Link:
+    return messages.Link(3, base, np.array(places, np.int64).tobytes())
+
+
+def test_addresses_differ_and_the_transcript_does_not(submission: Submission) -> None:
+    """For two copies of a process may have their tensors at different places."""
+    first = told(submission, [5, (1 << 40) + 8], [link(1 << 40, 1)])
+    assert told(submission, [5, (1 << 41) + 8], [link(1 << 41, 1)]) == first
+    assert told(submission, [5, (1 << 41) + 4], [link(1 << 41, 1)]) != first, "another offset"
+    assert told(submission, [6, (1 << 41) + 8], [link(1 << 41, 1)]) != first, "another number beside it"
+
+
+def test_an_address_is_another_one_as_a_whole() -> None:
+    """Which of its bytes differ depends on where this process has the storage."""
+    content = np.array([5, (1 << 40) + 8], np.int64).view(np.uint8)
+    linked = pointers.Linked(content, [link(1 << 40, 1)], lambda number: (0x7F0000001000, 16))
+    assert linked.here.view(np.int64).tolist() == [5, 0x7F0000001008]
+    before = np.array([6, 0x7F0000001010], np.int64).view(np.uint8)
+    assert linked.whole(before != linked.here).tolist() == [True] + [False] * 7 + [True] * 8
+    assert not linked.whole(np.zeros(16, bool)).any()
+
+
+@pytest.mark.parametrize(
+    ("content", "links"),
+    [
+        ([0, 5000], [link(4096, 2)]),
+        ([0, 5000], [link(4096, -1)]),
+        ([0, 5000], [link(4096, 1)]),
+        ([0, 4000], [link(4096, 1)]),
+        ([0, 4096], [messages.Link(77, 4096, bytes(8))]),
+        ([0, 4096], [messages.Link(3, -(1 << 63), bytes(8))]),
+    ],
+    ids=["no such word", "before", "past the storage", "before the storage", "no such storage", "far"],
+)
+def test_addresses_that_no_honest_client_tells(submission: Submission, content: list[int], links: Any) -> None:
+    submission.begin()
+    words = np.array(content, np.int64).tobytes()
+    storages = [messages.Storage(3, 16, 0, bytes(16), False), messages.Storage(4, 16, 0, words, False, links)]
+    answer = submission.launch("nothing", on=[4], told=storages)
+    assert isinstance(answer, messages.Failed)
+    assert answer.kind == "REFUSED"
