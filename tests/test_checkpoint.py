@@ -453,7 +453,7 @@ def test_the_exam_in_a_terminal(
     assert status == 1
     assert out.count("not yet; kept, and asked again next time") == 1
     assert "not right yet: threads, one\n" in out
-    assert "points: exercises 30 of 30, questions 6 of 20, reading 20 of 20, deliverable 30" in out
+    assert "points: exercises 30/30, questions 6/20, reading 20/20, deliverable 30/30\n" in out
     assert "it is green" in out
     assert "32 times" not in out
     assert "missing: 1 of 3 questions are answered correctly, 2 are needed" in out

@@ -24,10 +24,11 @@ _KEYS_SHOWN = 10
 def parts(console: Console, paper: Paper) -> None:
     """What the exam consists of, and how its points are made."""
     count, prompts = len(paper.asked), len(paper.exam.declared.prompts)
+    weeks = sorted({asked.week for asked in paper.of("questions")})
     told = {
         "exercises": f"all {len(paper.exam.items)} must pass",
-        "questions": f"{len(paper.of('questions'))} of them,",
-        "reading": f"{len(paper.of('reading'))} kernels to read: {paper.exam.needed(count)} of {count} must be right",
+        "questions": f"{len(paper.of('questions'))} on weeks {weeks[0]} to {weeks[-1]}",
+        "reading": f"{len(paper.of('reading'))} tasks; of all {count} answers {paper.exam.needed(count)} must be right",
         "deliverable": f"your own twist of {paper.exam.declared.deliverable}",
     }
     rows = Table.grid(padding=(0, 2))
@@ -56,7 +57,7 @@ def result(console: Console, paper: Paper, sat: Certificate) -> None:
         console.print(f"not right yet: {', '.join(wrong[:_KEYS_SHOWN])}{more}")
     if sat.written:
         console.print(f"written: {sat.written_points or 'not marked yet'}")
-    made = ", ".join(f"{part} {points} of {POINTS[part]}" for part, points in sat.points.items())
+    made = ", ".join(f"{part} {points}/{POINTS[part]}" for part, points in sat.points.items())
     console.print(f"points: {made}")
     style = "bold green" if sat.passed else "bold yellow"
     ending = "passed" if sat.passed else "not yet passed"

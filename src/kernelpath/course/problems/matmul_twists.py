@@ -46,7 +46,9 @@ class Argument:
 
     @property
     def told(self) -> str:
-        return f"({', '.join(self.shape)}{',' * (len(self.shape) == 1)})" if self.shape else "a number"
+        if self.shape:
+            return f"({', '.join(self.shape)}{',' * (len(self.shape) == 1)})"
+        return "an int from 0 to k" if self.name == "shift" else "a float"
 
 
 @dataclass(frozen=True)
@@ -192,7 +194,7 @@ def _stub(
 
     matmul({", ".join(names)})
 
-takes contiguous float32 tensors of any size:
+takes contiguous float32 tensors of any size, and numbers where it says so:
 
 {chr(10).join(f"    {name:<6} {shape}" for name, shape in shapes.items())}
 
