@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import contextlib
 import json
+import re
 import shutil
 import subprocess
 from collections.abc import Iterator
@@ -58,6 +59,11 @@ class Browser:
         )
         for kind in ("mousePressed", "mouseReleased"):
             self.send("Input.dispatchMouseEvent", type=kind, button="left", clickCount=1, **place)
+
+    def pages(self) -> int:
+        """How many pages of A4 it prints on."""
+        printed = self.send("Page.printToPDF", preferCSSPageSize=True)["data"]
+        return len(re.findall(rb"/Type\s*/Page\b(?!s)", base64.b64decode(printed)))
 
     def screenshot(self) -> bytes:
         return base64.b64decode(self.send("Page.captureScreenshot", captureBeyondViewport=True)["data"])

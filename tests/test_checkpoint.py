@@ -17,23 +17,41 @@ from kernelpath.course.registry import Item
 from kernelpath.dev import invariants
 from kernelpath.exam import NotValid, questions, sitting, verification
 from kernelpath.exam.certificate import Certificate
-from kernelpath.exam.questions import Exam
+from kernelpath.exam.questions import Exam, Number, Place
 from kernelpath.exam.sheet import ANSWERS, Sheet
 from kernelpath.grading import grade
 from kernelpath.show import certificate
 from kernelpath.verdict import Interval, Measurement, Report, Verdict
 
 EXAM = '''"""Checkpoint 1."""
-from kernelpath.course.spec import Checkpoint
+import dataclasses
+from kernelpath.course import registry
+from kernelpath.course.checkpoint import Checkpoint, Numbers, Twist
+from kernelpath.course.problem import Problem, Tolerance
+from kernelpath.course.spec import Exercise
+
+
+def twist(by):
+    problem = Problem(
+        inputs=lambda rng, n: (__import__("torch").randn(n, generator=rng),),
+        cases=({"n": 1}, {"n": 100}),
+        reference=lambda x: by * x.double(),
+        tolerance={"float32": Tolerance(1e-6, 1e-6)},
+        bytes_moved=lambda n: 8 * n,
+    )
+    exercise = Exercise(entry="double", problem=problem, kind="python")
+    return Twist(f"times_{by}", exercise, {".py": "def double(x):\\n    raise NotImplementedError\\n"})
+
 
 CHECKPOINT = Checkpoint(
     deliverable="double",
-    draws=2,
+    twists=[twist(3), twist(5), twist(7)],
+    numbers={"threads": Numbers({"warps": range(2, 30)}, lambda warps: {"all": 32 * warps})},
     pass_mark=0.6,
 )
 '''
 QUESTIONS = """\
-## Week 1: question
+## Week 1: colour
 
 Which colour?
 
@@ -44,20 +62,40 @@ Which colour?
 
 Why: it is green
 
-## Week 1: question
+## Week 1: threads
 
-How many threads?
+How many threads have {warps} warps?
 
-Answer: 1024 within 10 %
+Answer: {all} within 10 %
 
-Why: 32 times 32
+Why: 32 times {warps}
+
+## Week 1: one
+
+One?
+
+Answer: 1
+
+Why: because
+
+## Written: essay
+
+What have you learned?
+
+Rubric:
+
+- 2 points: names something,
+  in two lines.
+- 1 point: says why.
 """
 RIGHT = "def double(x):\n    return 2 * x\n"
+ESSAY = "word " * 60
+ADA = "Ada Lovelace"
 
 
 @pytest.fixture
 def exam(doubling: Item, monkeypatch: pytest.MonkeyPatch) -> Exam:
-    """The exam of a phase of one exercise, which is passed. Its questions: colour (green), threads (1024), ? (1)."""
+    """The exam of a phase of one exercise, which is passed."""
     (doubling.root / "checks" / "1_architecture" / "checkpoint.py").write_text(EXAM)
     (doubling.root / "checks" / "1_architecture" / "checkpoint.md").write_text(QUESTIONS)
     doubling.stub.write_text(RIGHT)
@@ -67,44 +105,69 @@ def exam(doubling: Item, monkeypatch: pytest.MonkeyPatch) -> Exam:
 
 @pytest.fixture
 def graded(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
-    """Replaces grading by reports with the given fields, and with the given verdict for the deliverable's sizes."""
+    """Replaces grading by reports with the given fields, and with the given verdict for the deliverable."""
 
-    def become(*drawn: Verdict, **fields: object) -> None:
-        endings = iter(drawn)
-
-        def fake(item: Item, submission: Path, *, seed: int, **_: object) -> Report:
-            report = Report(item.stem, item.title, str(submission), "GPU", seed, Verdict.PASSED, stars=3)
-            return dataclasses.replace(report, **(fields if seed == 5 else {"verdict": next(endings)}))
+    def become(delivered: Verdict, **fields: object) -> None:
+        def fake(item: Item, submission: Path, *, seed: int | None, **_: object) -> Report:
+            report = Report(item.stem, item.title, str(submission), "GPU", seed or 0, Verdict.PASSED, stars=3)
+            return dataclasses.replace(report, **({"verdict": delivered} if ":" in item.stem else fields))
 
         monkeypatch.setattr(grade, "grade", fake)
 
-    become(Verdict.PASSED, Verdict.PASSED)
+    become(Verdict.PASSED)
     return become
 
 
-def fill(exam: Exam, *texts: str) -> Sheet:
-    sheet = Sheet(exam, exam.folder / ANSWERS)
-    for asked, text in zip(sheet.questions, texts, strict=True):
-        letters = {choice: letter for letter, choice in asked.lettered}
-        sheet.answer(asked, letters.get(text, text))
-    return sheet
+def solve(sheet: Sheet) -> None:
+    """Hand in the deliverable that the name asks for."""
+    by = sheet.paper.twist.name.partition("_")[2]
+    sheet.path.with_name("deliverable.py").write_text(f"def double(x):\n    return {by} * x\n")
+
+
+def fill(exam: Exam, colour: str = "green", threads: str = "right", one: str = "1", essay: str = ESSAY) -> Sheet:
+    """A sheet with these answers and a deliverable."""
+    sheet = Sheet(exam, exam.folder / ANSWERS, ADA)
+    solve(sheet)
+    asked = {question.key: question for question in sheet.paper.asked}
+    letters = {choice: letter for letter, choice in asked["colour"].lettered}
+    answer = asked["threads"].answer
+    assert isinstance(answer, Number)
+    sheet.answer(asked["colour"], letters.get(colour, colour))
+    sheet.answer(asked["threads"], f"{answer.correct:g}" if threads == "right" else threads)
+    sheet.answer(asked["one"], one)
+    sheet._table("written")["essay"] = essay
+    sheet.save()
+    return Sheet(exam, sheet.path)
 
 
 def test_the_sheet_has_every_question_and_no_answer(exam: Exam) -> None:
-    sheet = Sheet(exam, exam.folder / ANSWERS)
+    sheet = Sheet(exam, exam.folder / ANSWERS, ADA)
     sheet.save()
     text = sheet.path.read_text()
-    assert [text.count(part) for part in ("Which colour?", ") green", "How many threads?", "double: ?")] == [1] * 4
-    assert "1024" not in text
-    assert "it is green" not in text
-    assert text.count(' = ""') == 3
+    assert [text.count(part) for part in ("Which colour?", ") green", "How many threads", "One?", "learned?")] == [
+        1
+    ] * 5
+    for secret in ("it is green", "32 times", "says why", "times_"):
+        assert secret not in text
+    assert text.count(' = ""\n') == 3
+    assert max(map(len, text.splitlines())) <= 80
 
 
-def test_each_learner_has_an_order_of_choices_that_stays(exam: Exam) -> None:
-    orders = {seed: exam.questions(seed)[0].choices for seed in range(20)}
-    assert len(set(orders.values())) > 5
-    assert orders[3] == exam.questions(3)[0].choices
-    assert {frozenset(order) for order in orders.values()} == {frozenset(("red", "green", "blue", "grey"))}
+def test_a_name_draws_the_paper_and_stays_the_same_paper(exam: Exam) -> None:
+    papers = [exam.paper(f"learner {number}") for number in range(40)]
+    assert len({paper.twist.name for paper in papers}) == 3
+    assert len({paper.asked[0].choices for paper in papers}) > 8
+    assert len({paper.asked[1].ask for paper in papers}) > 10
+    assert {frozenset(paper.asked[0].choices) for paper in papers} == {frozenset(("red", "green", "blue", "grey"))}
+    ada, again = exam.paper(ADA), exam.paper("  ada\tLOVELACE ")
+    assert (ada.asked, ada.twist) == (again.asked, again.twist)
+    assert again.name == "ada LOVELACE"
+
+
+@pytest.mark.parametrize("name", ["", "  ", "x" * 101, "Ada\x1b[2J", "Ada\u202e"])
+def test_what_is_no_name_is_refused(exam: Exam, name: str) -> None:
+    with pytest.raises(NotValid, match="a name has 1 to 100 printable characters"):
+        exam.paper(name)
 
 
 @pytest.mark.parametrize(
@@ -119,50 +182,71 @@ def test_each_learner_has_an_order_of_choices_that_stays(exam: Exam) -> None:
         ("9.9e2", True),
         ("900", False),
         ("1130", False),
-        ("1,0240", False),
-        ("10^999", False),
-        ("(-8)^0.5", False),
-        ("many", False),
-        ("", False),
+        ("1,0240", None),
+        ("10^999", None),
+        ("(-8)^0.5", None),
+        ("many", None),
+        ("", None),
     ],
 )
-def test_numbers_are_taken_within_their_tolerance(exam: Exam, text: str, right: bool) -> None:
-    assert exam.questions(0)[1].right(text) is right
+def test_numbers_are_taken_within_their_tolerance(text: str, right: bool | None) -> None:
+    assert Number(1024, 0.1).right(text) is right
 
 
 def test_a_choice_is_answered_by_its_letter_alone(exam: Exam) -> None:
-    asked = exam.questions(0)[0]
+    asked = exam.paper(ADA).asked[0]
     right = [choice == "green" for _, choice in asked.lettered]
     for form in ("{}", "{})", " {}. "):
         assert [asked.right(form.format(letter)) for letter, _ in asked.lettered] == right
         assert [asked.right(form.format(letter.upper())) for letter, _ in asked.lettered] == right
-    assert not asked.understands("green")
-    assert not asked.understands("e")
+    for text in ("green", "e", "ab", ""):
+        assert not asked.understands(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "right"),
+    [
+        ("race 9 12", True),
+        ("Race: lines 12 and 9", True),
+        ("race 12, 9", True),
+        ("race 9", False),
+        ("bounds 9 12", False),
+        ("race 9 12 13", False),
+        ("race", None),
+        ("9 12", None),
+        ("race nine", None),
+        ("race " + "9" * 10_000, None),
+    ],
+)
+def test_a_fault_is_its_kind_and_its_lines(text: str, right: bool | None) -> None:
+    assert Place("race", frozenset({9, 12})).right(text) is right
 
 
 def test_what_the_learner_wrote_outlives_a_change_of_the_course(exam: Exam) -> None:
-    sheet = fill(exam, "green", "1000", "7")
+    sheet = fill(exam)
     sheet.path.write_text(sheet.path.read_text().replace("[answers]", "# my own note\n[answers]"))
     declaration = exam.root / "checks" / exam.phase / "checkpoint.py"
-    declaration.write_text(EXAM.replace("draws=2", "draws=3"))
-    declaration.with_suffix(".md").write_text(QUESTIONS.replace("How many threads?", "How many threads at all?"))
+    declaration.with_suffix(".md").write_text(QUESTIONS.replace("Week 1: one", "Week 1: another"))
     newer = Sheet(questions.find(1, exam.root), sheet.path)
     newer.save()
-    assert list(newer.right.values()) == [True, False, False]
+    assert newer.right == {"colour": True, "threads": True, "another": False}
     assert "# my own note" in newer.path.read_text()
-    assert newer.path.read_text().count(' = ""') == 1
+    assert newer.path.read_text().count(' = ""\n') == 1
 
 
 def test_what_a_sheet_says_in_vain_is_named(exam: Exam) -> None:
-    sheet = fill(exam, "green", "4,5", "1")
-    sheet.path.write_text(sheet.path.read_text().replace("double-", "dobule-"))
+    sheet = fill(exam, one="4,5")
+    text = sheet.path.read_text().replace("colour = ", "color = ").replace("essay", "assay")
+    sheet.path.write_text(text.replace("[marks]", "[marks]\nessay = [3, 0]\nother = 1"))
     broken = Sheet(exam, sheet.path)
-    keys = [asked.key for asked in broken.questions]
     assert broken.complaints() == [
-        f"unknown key {keys[2].replace('double', 'dobule')}; ignored",
-        f"{keys[1]}: '4,5' is not a number, such as 1800 or 2^20",
+        "unknown key color; ignored",
+        "unknown key assay; ignored",
+        "marks of essay are not 2 points in the rubric's range; ignored",
+        "unknown key other; ignored",
+        "one: '4,5' is not a number, such as 1800 or 2^20",
     ]
-    assert broken.right == {keys[0]: True, keys[1]: False, keys[2]: False}
+    assert broken.right == {"colour": False, "threads": True, "one": False}
 
 
 def test_a_folder_without_the_kernels_is_named_and_left_empty(
@@ -170,89 +254,145 @@ def test_a_folder_without_the_kernels_is_named_and_left_empty(
 ) -> None:
     elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir()
-    assert run(capsys, "--from", str(elsewhere))[0] == 2
+    assert run(capsys, "--no-ask", "--from", str(elsewhere))[0] == 2
     assert list(elsewhere.iterdir()) == []
-    with pytest.raises(NotValid, match=r"lacks 1 of the exam's 1 files, .* w01a_double\.py; give --from a folder"):
-        exam.require_files(elsewhere)
-    exam.deliverable.stub.unlink()
+    paper = exam.paper(ADA)
+    with pytest.raises(NotValid, match=r"lacks 2 of the exam's 2 files, .* w01a_double\.py; give --from a folder"):
+        paper.require_files(elsewhere)
+    solve(fill(exam))
+    exam.items[0].stub.unlink()
     with pytest.raises(NotValid, match="kp reset double brings the stub back"):
-        exam.require_files(exam.folder)
-
-
-@pytest.mark.parametrize("text", ["seed = ", "[answers]\n", "seed = 'x'\n[answers]\n", "seed = 1\nanswers = 2\n"])
-def test_a_broken_sheet_is_named_and_left_alone(exam: Exam, text: str) -> None:
-    (exam.folder / ANSWERS).write_text(text)
-    with pytest.raises(NotValid, match=r"answers\.toml cannot be read"):
-        Sheet(exam, exam.folder / ANSWERS)
-    assert (exam.folder / ANSWERS).read_text() == text
+        paper.require_files(exam.folder)
 
 
 @pytest.mark.parametrize(
-    ("answers", "drawn", "verdict", "score", "missing"),
+    "text",
     [
-        (("green", "1000", "1"), "PASSED", "PASSED", 100, []),
-        (("green", "1000", "2"), "PASSED", "PASSED", 90, []),
-        (("red", "1000", ""), "PASSED", "PASSED", 80, ["1 of 3 questions"]),
-        (("green", "1000", "1"), "WRONG_VALUES", "PASSED", 90, ["deliverable double ends as WRONG_VALUES"]),
-        (("green", "1000", "1"), "PASSED", "TOO_SLOW", 30, ["double ends as TOO_SLOW"]),
+        "seed = ",
+        "",
+        "checkpoint = 1\n",
+        "checkpoint = 2\nname = 'Ada'\n",
+        "checkpoint = 1\nname = 3\n",
+        "checkpoint = 1\nname = 'Ada'\nanswers = 2\n",
+        "checkpoint = 1\nname = 'Ada'\n[[answers]]\n",
+        "\xff",
+        "checkpoint = 1\nname = 'Ada'\na = " + "[" * 5000,
+    ],
+)
+def test_a_broken_sheet_is_named_and_left_alone(exam: Exam, text: str) -> None:
+    content = text.encode("latin-1")
+    (exam.folder / ANSWERS).write_bytes(content)
+    with pytest.raises(NotValid, match=r"answers\.toml cannot be read.* fix it, or remove it to start over$"):
+        Sheet(exam, exam.folder / ANSWERS)
+    assert (exam.folder / ANSWERS).read_bytes() == content
+
+
+def test_a_sheet_of_ten_megabytes_is_not_read(exam: Exam) -> None:
+    path = exam.folder / ANSWERS
+    path.write_text("checkpoint = 1\nname = 'Ada'\n[written]\nessay = '" + "x" * 10_000_000 + "'\n")
+    with pytest.raises(NotValid, match=r"10,000,0\d\d bytes; at most 1,048,576 are .* a sheet is text of a few pages"):
+        Sheet(exam, path)
+
+
+def test_a_sheet_belongs_to_one_name(exam: Exam) -> None:
+    path = fill(exam).path
+    assert Sheet(exam, path, "ADA  lovelace").paper.name == ADA
+    with pytest.raises(NotValid, match="is the sheet of Ada Lovelace, not of Grace Hopper; give --from"):
+        Sheet(exam, path, "Grace Hopper")
+
+
+@pytest.mark.parametrize(
+    ("answers", "delivered", "verdict", "score", "missing"),
+    [
+        ({}, "PASSED", "PASSED", 100, []),
+        ({"one": "2"}, "PASSED", "PASSED", 93, []),
+        ({"one": "", "colour": "red"}, "PASSED", "PASSED", 86, ["1 of 3 questions"]),
+        ({}, "WRONG_VALUES", "PASSED", 70, ["the deliverable ends as WRONG_VALUES"]),
+        ({}, "PASSED", "TOO_SLOW", 70, ["double ends as TOO_SLOW"]),
+        ({"essay": "word " * 49}, "PASSED", "PASSED", 100, ["the written answer essay has 49 words, 50 to 200 are"]),
+        ({"essay": "word " * 201}, "PASSED", "PASSED", 100, ["essay has 201 words"]),
     ],
 )
 def test_score_and_what_is_missing(
     exam: Exam,
     graded: Callable[..., None],
-    answers: tuple[str, ...],
-    drawn: str,
+    answers: dict[str, str],
+    delivered: str,
     verdict: str,
     score: int,
     missing: list[str],
 ) -> None:
-    fill(exam, *answers)
-    graded(Verdict.PASSED, Verdict(drawn), verdict=Verdict(verdict))
-    result = sitting.sit(exam, exam.folder, seed=5)
+    graded(Verdict(delivered), verdict=Verdict(verdict))
+    result = sitting.sit(fill(exam, **answers), seed=5)
     assert result.score == score
     assert len(result.missing) == len(missing)
     assert all(part in sentence for part, sentence in zip(missing, result.missing, strict=True))
     assert result.passed is not bool(missing)
 
 
-def test_a_certificate_survives_json_and_shows_its_ratios(exam: Exam, graded: Callable[..., None]) -> None:
+def test_no_program_counts_the_written_answer(exam: Exam, graded: Callable[..., None]) -> None:
+    sheet = fill(exam)
+    unmarked = sitting.sit(sheet, seed=5)
+    sheet.mark(sheet.prompts[0], [2, 0])
+    own = sitting.sit(sheet, seed=5)
+    taught = sitting.certify(
+        sheet, own.exercises, own.deliverable, 5, own.files, {"essay": ((1, 1), "good")}, "teacher"
+    )
+    assert [one.score for one in (unmarked, own, taught)] == [100] * 3
+    assert [one.written_points for one in (unmarked, own, taught)] == [
+        "",
+        "2 of 3 (self-assessment)",
+        "2 of 3 (teacher)",
+    ]
+    assert (taught.written[0].marks, taught.written[0].comment) == ((1, 1), "good")
+    assert taught.written[0].rubric[0].text == "names something, in two lines."
+
+
+def test_a_certificate_survives_json_and_shows_what_it_must(exam: Exam, graded: Callable[..., None]) -> None:
     measured = Measurement(
         {"n": 9}, 1e-3, 2e-3, 1e-3, Interval(2.125, 2.0, 2.25), Interval(0.97, 0.96, 0.98), 8, 1, 9e-4, {}, 9, "paired"
     )
-    graded(Verdict.PASSED, Verdict.PASSED, measurement=measured)
-    fill(exam, "green", "1000", "1")
-    result = sitting.sit(exam, exam.folder, seed=5)
+    graded(Verdict.PASSED, measurement=measured)
+    sheet = fill(exam, essay=f"{ESSAY} <script>alert(1)</script>")
+    result = sitting.sit(sheet, seed=5)
     assert Certificate.from_json(result.to_json()) == result
     page = certificate.page(result)
     shown = (
+        ADA,
         "2.125",
         "2.000 to 2.250",
         "0.970",
         "90.0%",
         "100 of 100",
-        "exercises 50, questions 30, deliverable 20",
+        "questions 20 (3 of 3 right)",
+        "not marked yet",
+        "says why.",
         "GPU",
         result.versions["torch"],
         ">5<",
+        result.twist,
+        result.digest,
+        result.files[ANSWERS][:12],
     )
     assert [part for part in shown if part not in page] == []
     assert "http" not in page
+    assert "<script>" not in page
 
 
 def test_a_certificate_holds_for_the_same_submission_only(exam: Exam, graded: Callable[..., None]) -> None:
-    fill(exam, "green", "1000", "1")
-    old = sitting.sit(exam, exam.folder, seed=5)
-    graded(Verdict.PASSED, Verdict.PASSED)
-    assert verification.verify(exam, exam.folder, old) == []
+    sheet = fill(exam)
+    old = sitting.sit(sheet, seed=5)
+    assert verification.verify(sheet, old) == []
     (exam.folder / "w01a_double.py").write_text(RIGHT + "#")
-    assert verification.verify(exam, exam.folder, old) == ["w01a_double.py is not the file that was certified"]
+    assert verification.verify(sheet, old) == ["w01a_double.py is not the file that was certified"]
+    other = dataclasses.replace(old, name="Grace Hopper")
+    assert "the certificate is Grace Hopper's" in verification.verify(sheet, other)[0]
 
 
 def test_an_edited_certificate_is_refused(exam: Exam, graded: Callable[..., None]) -> None:
-    fill(exam, "red", "1000", "")
-    text = sitting.sit(exam, exam.folder, seed=5).to_json()
+    text = sitting.sit(fill(exam, colour="red", one=""), seed=5).to_json()
     with pytest.raises(NotValid, match="was changed"):
-        Certificate.from_json(text.replace('"score": 80', '"score": 100'))
+        Certificate.from_json(text.replace('"score": 86', '"score": 100'))
 
 
 @pytest.mark.parametrize(
@@ -264,13 +404,21 @@ def test_something_else_is_no_certificate(text: str) -> None:
 
 
 def test_a_forged_certificate_does_not_survive_grading(exam: Exam, graded: Callable[..., None]) -> None:
-    fill(exam, "red", "1000", "")
-    honest = sitting.sit(exam, exam.folder, seed=5)
-    forged = dataclasses.replace(honest, score=100, missing=(), answers=dict.fromkeys(honest.answers, True))
-    graded(Verdict.PASSED, Verdict.PASSED, verdict=Verdict.PASSED, stars=2)
-    found = verification.verify(exam, exam.folder, Certificate.from_json(forged.to_json()))
-    assert found[0] == "1_architecture/w01a_double had 3 stars and has 2"
-    assert [sentence.rpartition(" was ")[2] for sentence in found[1:]] == ["right", "right", "100 and is 80"]
+    sheet = fill(exam, colour="red", one="")
+    honest = sitting.sit(sheet, seed=5)
+    answers = tuple(dataclasses.replace(one, right=True) for one in honest.answers)
+    forged = dataclasses.replace(honest, score=100, missing=(), answers=answers, marked_by="self-assessment")
+    forged = dataclasses.replace(forged, written=(dataclasses.replace(forged.written[0], marks=(2, 1)),))
+    graded(Verdict.WRONG_VALUES, stars=2)
+    found = verification.verify(sheet, Certificate.from_json(forged.to_json()))
+    assert found == [
+        "1_architecture/w01a_double had 3 stars and has 2",
+        f"1_architecture/deliverable:{forged.twist} was PASSED and is WRONG_VALUES",
+        "the answer to colour was right",
+        "the answer to one was right",
+        "the self-assessment is not that of the sheet",
+        "the score was 100 and is 56",
+    ]
 
 
 def run(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str]:
@@ -288,59 +436,99 @@ def test_the_exam_in_a_terminal(
         monkeypatch.setattr("click.termui.visible_prompt_func", lambda _: lines.pop(0))
         return run(capsys, *arguments)
 
-    Sheet(exam, exam.folder / ANSWERS).save()
+    assert kp("--no-ask")[0] == 2
+    status, out = kp("--no-ask", "--name", ADA)
+    assert status == 1
+    assert out.startswith("checkpoint 1 of Ada Lovelace: 100 points\n  exercises     30  all 1 must pass")
+    assert "  phases/1_architecture/answers.toml\n  phases/1_architecture/deliverable.py\n" in out
+    assert "NotImplementedError" in (exam.folder / "deliverable.py").read_text()
+    status, out = kp("--no-ask", "--deliverable", "--seed", "5")
+    assert (status, "NOT_STARTED" in out) == (1, True)
+    assert out.endswith("deliverable.py, then kp checkpoint 1 --deliverable --seed 5\n")
     sheet = Sheet(exam, exam.folder / ANSWERS)
-    green = {choice: letter for letter, choice in sheet.questions[0].lettered}["green"]
+    solve(sheet)
+    assert kp("--no-ask", "--deliverable")[0] == 0
+    green = {choice: letter for letter, choice in sheet.paper.asked[0].lettered}["green"]
     status, out = kp("--ask", "--seed", "5", typed=f"perhaps\n{green}\n7\n\n")
     assert status == 1
-    assert out.startswith("checkpoint 1: 100 points\n  exercises    50  all 1 must pass")
-    assert "  deliverable  20  your double at 2 drawn sizes; you write nothing more" in out
     assert out.count("not yet; kept, and asked again next time") == 1
-    assert f"not right yet: {sheet.questions[1].key}, {sheet.questions[2].key}\n" in out
-    assert "points: exercises 50 of 50, questions 10 of 30, deliverable 20 of 20" in out
+    assert "not right yet: threads, one\n" in out
+    assert "points: exercises 30/30, questions 6/20, reading 20/20, deliverable 30/30\n" in out
     assert "it is green" in out
-    assert "32 times 32" not in out
+    assert "32 times" not in out
     assert "missing: 1 of 3 questions are answered correctly, 2 are needed" in out
     assert "next: answer in phases/1_architecture/answers.toml, then kp checkpoint 1" in out
-    assert [(score.score, score.passed) for score in Progress(exam.root).scores()] == [(80, False)]
-    status, out = kp("--ask", typed="1000\n1\n")
+    assert [(score.score, score.passed) for score in Progress(exam.root).scores()] == [(86, False)]
+    fill(exam, one="")
+    status, out = kp("--ask", typed="1\n")
     assert status == 0
     assert "Which colour?" not in out
-    certificate = exam.root / ".kernelpath" / "checkpoint1.json"
-    assert json.loads(certificate.read_text())["certificate"]["score"] == 100
-    kp("--no-ask", "--from", str(exam.folder), "--seed", "6")
+    assert "written: not marked yet" in out
+    assert out.endswith("next: kp checkpoint 1 --mark\n")
+    status, out = kp("--mark", "--ask", typed="3\n1\n1\n")
+    assert (status, "essay: 2 of 3, by your own assessment" in out) == (0, True)
+    assert kp("--no-ask", "--mark")[0] == 2
+    assert kp("--no-ask")[0] == 0
+    file = exam.root / ".kernelpath" / "checkpoint1.json"
+    told = json.loads(file.read_text())["certificate"]
+    assert (told["score"], told["name"], told["marked_by"]) == (100, ADA, "self-assessment")
     assert [(score.score, score.passed) for score in Progress(exam.root).scores()] == [(100, True)]
-    status, out = kp("--verify", str(certificate))
-    assert (status, out.startswith("the certificate holds: 100 of 100")) == (0, True)
+    with pytest.raises(SystemExit):
+        cli.main(["checkpoint", "--device", "cpu", "--verify", str(file)])
+    assert capsys.readouterr().out.startswith("the certificate holds: Ada Lovelace, 100 of 100")
 
 
-def test_without_the_exercise_its_deliverable_is_not_run(
-    exam: Exam, graded: Callable[..., None], capsys: pytest.CaptureFixture[str]
+def test_a_certificate_without_its_submission(
+    exam: Exam, graded: Callable[..., None], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    graded(verdict=Verdict.WRONG_VALUES)
-    _, out = run(capsys, "--no-ask", "--seed", "5")
-    assert "deliverable: not run, double has not passed" in out
-    assert "points: exercises 0 of 50, questions 0 of 30, deliverable 0 of 20" in out
+    sheet = fill(exam)
+    file = tmp_path / "c.json"
+    file.write_text(sitting.sit(sheet, seed=5).to_json())
+    sheet.path.unlink()
+    status, out = run(capsys, "--verify", str(file))
+    assert status == 0
+    assert out.startswith("the digest holds: Ada Lovelace, 100 of 100")
+    assert "nothing was graded again" in out
+    file.write_text(file.read_text().replace("Lovelace", "Hopper"))
+    with pytest.raises(SystemExit) as exit_:
+        cli.main(["checkpoint", "--verify", str(file)])
+    assert exit_.value.code == 2
+    assert "was changed after it was written" in capsys.readouterr().err
+
+
+def test_no_ask_asks_nothing(exam: Exam, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    def asked(_: str) -> str:
+        raise AssertionError("it asks")
+
+    monkeypatch.setattr("click.termui.visible_prompt_func", asked)
+    monkeypatch.setattr("sys.stdin.isatty", lambda: True)
+    assert run(capsys, "--no-ask")[0] == 2
+    fill(exam, one="")
+    assert run(capsys, "--no-ask", "--week", "1")[0] == 1
+    assert run(capsys, "--no-ask")[0] == 0
 
 
 def test_the_questions_of_one_week(
     exam: Exam, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     asked = exam.root / "checks" / exam.phase / "checkpoint.md"
-    asked.write_text(QUESTIONS.replace("Week 1", "Week 2"))
+    asked.write_text(
+        QUESTIONS.replace("Week 1: colour", "Week 2: colour").replace("Week 1: threads", "Week 2: threads")
+    )
     notebook = exam.root / "notebooks" / exam.phase / "week01_x.ipynb"
     notebook.parent.mkdir(parents=True)
     notebook.write_text("{}")
+    fill(questions.find(1, exam.root), one="")
     typed = iter(["2", ""])
     monkeypatch.setattr("click.termui.visible_prompt_func", lambda _: next(typed))
-    status, out = run(capsys, "--week", "1")
+    status, out = run(capsys, "--week", "1", "--ask")
     assert status == 1
-    assert "question 1 of 1, week 1, double" in out
-    assert f"read week 1, double, in notebooks/{exam.phase}/week01_x.ipynb" in out
+    assert "question 1 of 1, week 1, one" in out
+    assert f"read week 1, one, in notebooks/{exam.phase}/week01_x.ipynb" in out
     assert "0 of 1 questions of week 1 are answered correctly" in out
     assert out.endswith("next: kp checkpoint 1 --week 1\n")
-    fill(questions.find(1, exam.root), "1", "green", "2")
-    status, out = run(capsys, "--week", "1")
+    fill(questions.find(1, exam.root))
+    status, out = run(capsys, "--week", "1", "--ask")
     assert (status, out.count("question 1")) == (0, 0)
     assert out.endswith("next: kp checkpoint 1\n")
     assert run(capsys, "--week", "3")[0] == 2
@@ -349,6 +537,7 @@ def test_the_questions_of_one_week(
 def test_ctrl_c_keeps_what_was_answered_and_says_so(
     exam: Exam, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    sheet = fill(exam, colour="", threads="", one="")
     answers = iter(["a"])
 
     def typed(_: str) -> str:
@@ -360,8 +549,7 @@ def test_ctrl_c_keeps_what_was_answered_and_says_so(
     status, out = run(capsys, "--ask")
     assert status == 130
     assert out.endswith("\nkept; go on with kp checkpoint 1\n")
-    sheet = Sheet(exam, exam.folder / ANSWERS)
-    assert sheet.given(sheet.questions[0]) == "a"
+    assert Sheet(exam, sheet.path).given(sheet.paper.asked[0]) == "a"
 
 
 def test_a_phase_without_exam_is_wrong_use(doubling: Item, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -378,7 +566,7 @@ def test_a_broken_exam_is_named(exam: Exam) -> None:
         questions.find(1, exam.root)
 
 
-def test_the_deliverable_must_be_an_exercise_whose_size_varies(exam: Exam) -> None:
+def test_the_deliverable_must_be_an_exercise_of_the_phase(exam: Exam) -> None:
     assert list(invariants.checkpoints_are_valid(exam.root)) == []
     path = exam.root / "checks" / "1_architecture" / "checkpoint.py"
     path.write_text(EXAM.replace('deliverable="double"', 'deliverable="triple"'))
@@ -386,7 +574,7 @@ def test_the_deliverable_must_be_an_exercise_whose_size_varies(exam: Exam) -> No
         "its deliverable triple is not an exercise of the phase; name one"
     ]
     path.write_text(EXAM)
-    path.with_suffix(".md").write_text(QUESTIONS.replace("Week 1", "Week 4"))
+    path.with_suffix(".md").write_text(QUESTIONS.replace("Week 1: one", "Week 4: one"))
     assert [found.partition(": ")[2] for found in invariants.checkpoints_are_valid(exam.root)] == [
         "it has questions of week 4, which has no exercise in the phase; give them another week"
     ]

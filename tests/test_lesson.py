@@ -142,21 +142,6 @@ def test_a_lesson_that_is_not_there_is_named(tmp_path: Path) -> None:
         lesson.read(tmp_path / "w01a.md")
 
 
-def test_a_checkpoint_asks_by_week(path: Path) -> None:
-    asked = "\n\nHow many?\n\nAnswer: {}\n\nWhy: So.\n\n"
-    headings = ("## Week 3: question", "## Week 1: prediction", "## Week 3: question")
-    path.write_text("".join(heading + asked.format(number) for number, heading in enumerate(headings)))
-    questions = lesson.read_checkpoint(path)
-    assert {week: [question.answer for question in asked] for week, asked in questions.items()} == {3: [0, 2], 1: [1]}
-    assert questions[1][0].predict
-    path.write_text(path.read_text().replace("Week 1: prediction", "Week one"))
-    with pytest.raises(DeclarationError, match=r':9: "## Week one" is not expected here; .*"## Week 3: question"'):
-        lesson.read_checkpoint(path)
-    path.write_text("")
-    with pytest.raises(DeclarationError, match="it has no question"):
-        lesson.read_checkpoint(path)
-
-
 def test_places_that_are_still_to_be_written_are_named(path: Path) -> None:
     path.write_text(LESSON.replace("A second one.", "TODO: more").replace("Why: So.", "Why: TODO: so"))
     assert list(lesson.placeholders(path)) == [f"{path}:6: Hint 1", f"{path}:49: Question"]

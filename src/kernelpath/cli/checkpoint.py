@@ -1,10 +1,10 @@
-"""checkpoint: the exam of a phase, its questions and its certificate."""
+"""checkpoint: the exam of a phase, its questions, its marks and its certificate."""
 
 from __future__ import annotations
 
 import shlex
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -28,7 +28,8 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@click.argument("number", metavar="N", type=click.IntRange(1))
+@click.argument("number", metavar="[N]", type=click.IntRange(1), required=False)
+@click.option("--name", help="Begin the exam under your name, which draws its numbers, kernels and deliverable.")
 @click.option(
     "--from",
     "place",
@@ -37,20 +38,25 @@ if TYPE_CHECKING:
 )
 @click.option("--ask/--no-ask", default=None, help="Ask what is not answered correctly yet. [if this is a terminal]")
 @click.option("--week", type=int, metavar="W", help="Only ask that week's questions; nothing is graded.")
+@click.option("--deliverable", is_flag=True, help="Only grade the deliverable.")
+@click.option("--mark", is_flag=True, help="Mark your written answers by the rubric; nothing is graded.")
 @click.option(
     "--verify",
     "certificate",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    help="Check a certificate against the same submission.",
+    help="Check a certificate, and grade again what it certifies if that is here.",
 )
 @click.option("--out", "to", type=click.Path(path_type=Path), help="The folder for the certificate. [.kernelpath]")
 @device_option
 @seed_option
 def checkpoint(
-    number: int,
+    number: int | None,
+    name: str | None,
     place: Path | None,
     ask: bool | None,
     week: int | None,
+    deliverable: bool,
+    mark: bool,
     certificate: Path | None,
     to: Path | None,
     device: Device,
@@ -58,56 +64,96 @@ def checkpoint(
 ) -> int:
     """Take the exam of phase N.
 
-    Your exercises of the phase are graded again, its questions are asked, and its deliverable, one of the exercises,
-    is graded at further sizes. Questions are answered here or in answers.toml beside your kernels. A pass writes a
-    certificate as JSON and HTML.
+    The first run, with --name, writes answers.toml and the stub of your deliverable beside your kernels. Later runs
+    grade your exercises and the deliverable, and ask what is not answered correctly yet. A pass writes a certificate
+    as JSON and HTML.
     """
     with errors.status("starting"):
         grading.start_workers()
-        from kernelpath.exam import questions, sheet
+        from kernelpath.exam import questions
         from kernelpath.grading.grade import Usage
-    exam = questions.find(number)
-    folder = place or exam.folder
-    again = f"kp checkpoint {number}" + (f" --from {shlex.quote(str(place))}" if place else "")
+    asking = sys.stdin.isatty() if ask is None else ask
     try:
         if certificate is not None:
-            return _verify(exam, folder, certificate, device)
-        exam.require_files(folder)
-        answers = sheet.Sheet(exam, folder / sheet.ANSWERS)
-        answers.save()
+            return _verify(certificate, number, place, device)
+        if number is None:
+            raise click.UsageError("name the checkpoint, such as: kp checkpoint 1")
+        exam = questions.find(number)
+        again = f"kp checkpoint {number}" + (f" --from {shlex.quote(str(place))}" if place else "")
+        answers = _sheet(exam, place or exam.folder, name, asking, again)
+        if answers is None:
+            return NOT_YET
+        if mark:
+            return _mark(answers, asking, again)
+        if deliverable:
+            return _deliverable(answers, device, seed)
         if week is not None:
-            return _ask_week(answers, week, again)
-        result = _sit(exam, folder, answers, again, sys.stdin.isatty() if ask is None else ask, device, seed)
+            return _ask_week(answers, week, asking, again)
+        result = _sit(answers, again, asking, device, seed)
     except (NotValid, Usage) as error:
         raise Failure(str(error)) from error
     if not result.passed:
-        view.step(out, _what_is_missing(exam, result, answers, again))
+        view.step(out, _what_is_missing(result, answers, again))
         return NOT_YET
     _write_certificate(result, exam, to or progress.folder(exam.root))
-    view.step(out, "kp next")
+    view.step(out, "kp next" if result.marked_by or not result.written else f"{again} --mark")
     return PASSED
 
 
-def _sit(
-    exam: Exam, folder: Path, answers: Sheet, again: str, ask: bool, device: Device, seed: int | None
-) -> Certificate:
+def _sheet(exam: Exam, folder: Path, name: str | None, asking: bool, again: str) -> Sheet | None:
+    """The answer sheet; None where the exam has only just begun, and that was said."""
+    from kernelpath.exam import sheet, sitting
+    from kernelpath.show import exam as show
+
+    path = folder / sheet.ANSWERS
+    begins = not path.exists()
+    if begins and name is None and asking:
+        name = click.prompt("your name, as the certificate is to carry it")
+    with errors.status("setting the exam"):
+        answers = sheet.Sheet(exam, path, name)
+        answers.save()
+        new = sitting.write_stub(answers.paper, folder)
+    if not begins:
+        return answers
+    show.parts(out, answers.paper)
+    out.print("\nyours, drawn by your name:")
+    for written in (path, *new):
+        out.print(f"  {words.path(written, exam.root)}", soft_wrap=True)
+    view.step(out, f"read {words.path(path, exam.root)} and the deliverable, then {again} --deliverable")
+    return None
+
+
+def _deliverable(answers: Sheet, device: Device, seed: int | None) -> int:
+    from kernelpath.exam import sitting
+
+    item = answers.paper.item
+    answers.paper.require_files(answers.path.parent)
+    with errors.status("deliverable") as status:
+        report = sitting.graded(answers, item, device, seed, status.update)
+    view.report(out, item, report, explain="")
+    return PASSED if report.verdict.passed else NOT_YET
+
+
+def _sit(answers: Sheet, again: str, ask: bool, device: Device, seed: int | None) -> Certificate:
     """Ask, grade, keep and show."""
     from kernelpath.exam import sitting
     from kernelpath.show import exam as show
 
-    show.parts(out, exam, answers)
+    paper = answers.paper
+    paper.require_files(answers.path.parent)
+    show.parts(out, paper)
     if ask:
-        _interview(answers, answers.questions, again)
+        _interview(answers, paper.asked, again)
     for sentence in answers.complaints():
-        warn(f"{words.path(answers.path, exam.root)}: {sentence}")
-    with errors.status(f"checkpoint {exam.number}") as status:
-        result = sitting.sit(exam, folder, device=device, seed=seed, tell=status.update)
+        warn(f"{words.path(answers.path, paper.exam.root)}: {sentence}")
+    with errors.status(f"checkpoint {paper.exam.number}") as status:
+        result = sitting.sit(answers, device=device, seed=seed, tell=status.update)
     try:
-        Progress(exam.root, warn).keep_try(exam.number, result.to_json())
+        Progress(paper.exam.root, warn).keep_try(paper.exam.number, result.to_json())
     except progress.NotSaved as error:
         warn(str(error))
     out.print()
-    show.result(out, exam, result, answers)
+    show.result(out, paper, result)
     return result
 
 
@@ -121,13 +167,14 @@ def _write_certificate(result: Certificate, exam: Exam, folder: Path) -> None:
         out.print(f"certificate: {words.path(path, exam.root)}", soft_wrap=True)
 
 
-def _ask_week(answers: Sheet, week: int, again: str) -> int:
+def _ask_week(answers: Sheet, week: int, ask: bool, again: str) -> int:
     """Ask the questions of one week. `again` is the command for the whole exam."""
-    questions = [question for question in answers.questions if question.week == week]
+    questions = [question for question in answers.paper.asked if question.week == week]
     if not questions:
-        weeks = sorted({question.week for question in answers.questions})
+        weeks = sorted({question.week for question in answers.paper.of("questions")})
         raise click.UsageError(f"--week is one of {', '.join(map(str, weeks))}.")
-    _interview(answers, questions, f"{again} --week {week}")
+    if ask:
+        _interview(answers, questions, f"{again} --week {week}")
     right = sum(answers.right[question.key] for question in questions)
     out.print(f"\n{right} of {len(questions)} questions of week {week} are answered correctly")
     view.step(out, again if right == len(questions) else f"{again} --week {week}")
@@ -150,39 +197,76 @@ def _interview(answers: Sheet, questions: Sequence[Asked], again: str) -> None:
                 raise click.BadParameter(f"type {question.wanted}")
             return text
 
-        try:
-            answer = click.prompt("your answer (Enter skips)", default="", show_default=False, value_proc=understood)
-        except click.Abort:
-            out.print(f"\nkept; go on with {again}", soft_wrap=True)
-            raise
+        answer = _prompted("your answer (Enter skips)", understood, again)
         if answer:
             show.answered(out, question, answers.answer(question, answer))
 
 
-def _what_is_missing(exam: Exam, result: Certificate, answers: Sheet, again: str) -> str:
+def _prompted(text: str, understood: Callable[[str], str], again: str) -> str:
+    try:
+        return click.prompt(text, default="", show_default=False, value_proc=understood)
+    except click.Abort:
+        out.print(f"\nkept; go on with {again}", soft_wrap=True)
+        raise
+
+
+def _mark(answers: Sheet, ask: bool, again: str) -> int:
+    """Ask for the points of each criterion, a prompt at a time."""
+    from kernelpath.show import exam as show
+
+    if not ask:
+        raise click.UsageError(f"--mark asks for points; write them below [marks] in {answers.path.name} instead.")
+    for prompt in answers.prompts:
+        show.written(out, prompt, answers)
+        points = []
+        for criterion in prompt.rubric:
+            out.print(f"  0 to {criterion.points}: {criterion.text}")
+
+            def understood(text: str, most: int = criterion.points) -> str:
+                if not (text.isdecimal() and int(text) <= most):
+                    raise click.BadParameter(f"type a number from 0 to {most}")
+                return text
+
+            points.append(int(_prompted("points", understood, f"{again} --mark")))
+        answers.mark(prompt, points)
+        out.print(f"{prompt.name}: {sum(points)} of {prompt.points}, by your own assessment")
+    view.step(out, again)
+    return PASSED
+
+
+def _what_is_missing(result: Certificate, answers: Sheet, again: str) -> str:
     """The one step that brings a pass nearer."""
-    for item, report in zip(exam.items, result.exercises, strict=True):
+    paper = answers.paper
+    for item, report in zip(paper.exam.items, result.exercises, strict=True):
         if not report.verdict.passed:
             return f"kp watch {item.name}"
-    for report in result.deliverable:
-        if not report.verdict.passed:
-            return f"kp check {exam.deliverable.name} --seed {report.seed}"
-    return f"answer in {words.path(answers.path, exam.root)}, then {again}"
+    if not result.deliverable.verdict.passed:
+        return f"{again} --deliverable --seed {result.deliverable.seed}"
+    return f"answer in {words.path(answers.path, paper.exam.root)}, then {again}"
 
 
-def _verify(exam: Exam, folder: Path, path: Path, device: Device) -> int:
-    from kernelpath.exam import verification
+def _verify(path: Path, number: int | None, place: Path | None, device: Device) -> int:
+    from kernelpath.exam import questions, verification
     from kernelpath.exam.certificate import Certificate
+    from kernelpath.exam.sheet import ANSWERS, Sheet
 
     old = Certificate.from_json(path.read_bytes())
+    if number not in (None, old.checkpoint):
+        raise NotValid(f"it is a certificate of checkpoint {old.checkpoint}, not of {number}")
+    exam = questions.find(old.checkpoint)
+    about = f"{old.name}, {old.score} of 100 on {old.date}, {old.device}, seed {old.seed}"
+    sheet = (place or exam.folder) / ANSWERS
+    command = f"kp checkpoint --verify {shlex.quote(str(path))} --from DIR"
+    if not sheet.exists() or (place is None and Sheet(exam, sheet).paper.name != old.name):
+        out.print(f"the digest holds: {about}\nnothing was graded again: the submission is not here", soft_wrap=True)
+        view.step(out, f"with the certified submission: {command}")
+        return PASSED
     with errors.status("checking the certificate") as status:
-        differences = verification.verify(exam, folder, old, device=device, tell=status.update)
+        differences = verification.verify(Sheet(exam, sheet), old, device=device, tell=status.update)
     for sentence in differences:
-        out.print(sentence)
+        out.print(sentence, soft_wrap=True)
     if differences:
-        command = f"kp checkpoint {exam.number} --from DIR --verify ..."
         view.step(out, f"give the folder of the certified submission: {command}")
         return NOT_YET
-    holds = f"the certificate holds: {old.score} of 100 on {old.date}, {old.device}, seed {old.seed}"
-    out.print(holds, soft_wrap=True)
+    out.print(f"the certificate holds: {about}", soft_wrap=True)
     return PASSED

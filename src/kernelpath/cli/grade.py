@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import shlex
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from kernelpath.cli.common import NOT_YET, PASSED, Failure, device_option, errors, names_argument, out
+from kernelpath.cli.common import NOT_YET, PASSED, Failure, device_option, errors, names_argument, out, warn
 from kernelpath.cli.grading import importing
 from kernelpath.course import registry
 from kernelpath.course.registry import Item
+from kernelpath.files import write_atomically
 from kernelpath.show import overview, view
 
 if TYPE_CHECKING:
@@ -22,14 +23,26 @@ if TYPE_CHECKING:
 @click.argument("folder", metavar="DIR", type=click.Path(exists=True, file_okay=False, path_type=Path))
 @names_argument
 @click.option("--out", "to", type=click.Path(path_type=Path), help="Where the grades go. [DIR-grades]")
+@click.option("--checkpoint", "number", metavar="N", type=click.IntRange(1), help="Grade the exam of phase N.")
 @device_option
 @click.option("--seed", type=int, default=0, show_default=True, help="Draws sizes and inputs, the same for all.")
 @click.option("--jobs", type=click.IntRange(1), help="How many at a time without a GPU. [one for each processor]")
-def grade_(folder: Path, items: tuple[Item, ...], to: Path | None, device: Device, seed: int, jobs: int | None) -> int:
+def grade_(
+    folder: Path,
+    items: tuple[Item, ...],
+    to: Path | None,
+    number: int | None,
+    device: Device,
+    seed: int,
+    jobs: int | None,
+) -> int:
     """Grade a class: DIR holds a folder for each learner.
 
     Without a NAME: every exercise that anybody handed in. Writes grades.csv, grades.json and a results.json for
     Gradescope for each learner. A second run does only what changed.
+
+    With --checkpoint: everybody's exam, named by the folders. Writes checkpointN.csv with the points, a certificate for
+    each learner, and checkpointN-written.csv: put marks for the written answers in there, and run it again.
 
     Exit status 0: everything was graded, whether passed or not. 1: something could not be graded.
     """
@@ -39,11 +52,17 @@ def grade_(folder: Path, items: tuple[Item, ...], to: Path | None, device: Devic
         from kernelpath.grading.grade import Usage
         from kernelpath.school import classroom, handed_in
         from kernelpath.school.gradebook import UNFINISHED
-    chosen = items or handed_in.default_items(folder)
-    if not chosen:
-        raise Failure(f"nobody in {folder} has a file named like {registry.exercises()[0].solution.name}; name a NAME")
-    again = f"kp grade {shlex.quote(str(folder))}"
+    again = f"kp grade {shlex.quote(str(folder))}" + (f" --checkpoint {number}" if number else "")
     try:
+        if number:
+            if items:
+                raise click.UsageError("--checkpoint grades all exercises of the phase: leave the NAMEs out.")
+            with overview.bar(errors) as tell:
+                return _exams(folder, to, number, again, device=device, seed=seed, jobs=jobs, tell=tell)
+        chosen = items or handed_in.default_items(folder)
+        if not chosen:
+            name = registry.exercises()[0].solution.name
+            raise Failure(f"nobody in {folder} has a file named like {name}; name a NAME")
         with overview.bar(errors) as tell:
             grades = classroom.grade_class(folder, to, chosen, device=device, seed=seed, jobs=jobs, tell=tell)
     except Usage as error:
@@ -59,3 +78,29 @@ def grade_(folder: Path, items: tuple[Item, ...], to: Path | None, device: Devic
     ungraded = [one for one in grades if one.key == UNFINISHED]
     view.step(out, f"{again}, once more" if ungraded else f"read {to / 'grades.csv'}")
     return NOT_YET if ungraded else PASSED
+
+
+def _exams(folder: Path, to: Path, number: int, again: str, **options: Any) -> int:
+    """The exams of a class, with a certificate for each learner. Raises Usage and OSError."""
+    from kernelpath.exam import questions
+    from kernelpath.exam.certificate import TEACHER
+    from kernelpath.school import exams
+    from kernelpath.school.gradebook import file_name
+    from kernelpath.show import certificate
+
+    exam = questions.find(number)
+    sat, marks = exams.grade_exams(folder, to, exam, **options)
+    (to / "certificates").mkdir(exist_ok=True)
+    for one in sat:
+        if one.certificate is not None:
+            path = to / "certificates" / file_name(one.learner)
+            write_atomically(path.with_name(f"{path.name}.json"), one.certificate.to_json())
+            write_atomically(path.with_name(f"{path.name}.html"), certificate.page(one.certificate))
+    overview.exams(out, sat)
+    for sentence in marks.unclear:
+        warn(sentence)
+    written = to / f"checkpoint{number}-written.csv"
+    unmarked = any(one.certificate and one.certificate.marked_by != TEACHER for one in sat)
+    mark = f"mark the written answers in {written}, then {again}; the points are in"
+    view.step(out, f"{mark if unmarked and exam.declared.prompts else 'read'} {to / f'checkpoint{number}.csv'}")
+    return PASSED

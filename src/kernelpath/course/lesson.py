@@ -40,15 +40,14 @@ At least one question or prediction is needed. A paragraph may be wrapped anywhe
 empty line starts a new paragraph, and a fenced block (three backticks) is kept as it is. A backslash before punctuation
 outside of code is for Markdown alone (`\\_\\_shared\\_\\_`) and is not shown.
 
-The file `checks/<phase>/checkpoint.md` holds the questions of a phase's exam in the same form, under headings that say
-the week whose notebook prepares them: `## Week 3: question`, `## Week 3: prediction`.
+A phase's exam asks questions of the same form: `course.checkpoint`.
 """
 
 from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -138,7 +137,7 @@ def read(path: Path) -> Lesson:
         if heading == f"Hint {len(hints) + 1}" and len(hints) < 3:
             hints.append(section.text())
         elif heading in ("Question", "Prediction"):
-            questions.append(_question(section, predict=heading == "Prediction"))
+            questions.append(question(section, predict=heading == "Prediction"))
         elif heading == "Explanation" and not explain:
             explain = section.text()
         else:
@@ -151,21 +150,6 @@ def read(path: Path) -> Lesson:
     if not explain:
         raise DeclarationError(f'{path}: it has no explanation; write it below "## Explanation"')
     return Lesson((hints[0], hints[1], hints[2]), tuple(questions), explain)
-
-
-def read_checkpoint(path: Path) -> Mapping[int, tuple[Question, ...]]:
-    """The questions of an exam, by week. Raises DeclarationError as `read` does."""
-    questions: dict[int, tuple[Question, ...]] = {}
-    for section in sections(path):
-        found = re.fullmatch(r"Week (\d+): (question|prediction)", section.heading)
-        if found is None:
-            headings = '"## Week 3: question" and "## Week 3: prediction"'
-            raise section.error(f'"## {section.heading}" is not expected here; the headings are {headings}')
-        asked = _question(section, predict=found[2] == "prediction")
-        questions[int(found[1])] = (*questions.get(int(found[1]), ()), asked)
-    if not questions:
-        raise DeclarationError(f'{path}: it has no question; write one below "## Week N: question"')
-    return questions
 
 
 def placeholders(path: Path) -> Iterator[str]:
@@ -220,8 +204,8 @@ def _blocks(path: Path, lines: Sequence[str]) -> Iterator[Block]:
         yield len(lines) + 1 - len(block), tuple(block)
 
 
-def _question(section: Section, predict: bool) -> Question:
-    """ask, then choices or an answer, then why."""
+def question(section: Section, predict: bool = False) -> Question:
+    """ask, then choices or an answer, then why. Raises DeclarationError."""
     kinds = [_kind(lines) for _, lines in section.blocks]
     answers = [place for place, kind in enumerate(kinds) if kind in ("choices", "answer")]
     if len(answers) != 1:
@@ -280,7 +264,7 @@ def _choices(lines: tuple[str, ...]) -> tuple[tuple[str, ...], str]:
         else:
             raise DeclarationError(f'{line!r} is not a choice; write "- [ ] wrong" or "- [x] right"')
     require(len(right) == 1, f'{len(right)} choices are marked as right; mark one with "- [x]"')
-    choices = tuple(map(_unescaped, items))
+    choices = tuple(map(unescaped, items))
     return choices, choices[right[0]]
 
 
@@ -291,9 +275,10 @@ def _shown(blocks: tuple[Block, ...]) -> str:
         if lines[0].startswith(_FENCE):
             texts.append("\n".join(lines))
         else:
-            texts.append(_unescaped(" ".join(line.strip() for line in lines)))
+            texts.append(unescaped(" ".join(line.strip() for line in lines)))
     return "\n\n".join(texts)
 
 
-def _unescaped(text: str) -> str:
+def unescaped(text: str) -> str:
+    """Without the backslashes that are for Markdown alone."""
     return _ESCAPED.sub(lambda found: found[1] or found[2], text)

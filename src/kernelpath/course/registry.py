@@ -11,20 +11,24 @@ import importlib.util
 import re
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from pathlib import Path, PurePath
 from types import ModuleType
 from typing import Any, Literal, TypeVar
 
-from kernelpath.course import lesson
+from kernelpath.course import checkpoint
+from kernelpath.course.checkpoint import Checkpoint
 from kernelpath.course.errors import DeclarationError, Withheld
-from kernelpath.course.spec import Checkpoint, Exercise
+from kernelpath.course.spec import Exercise
 
 Tree = Literal["phases", "solutions"]
 Lane = Literal["cuda", "triton", "cute", "python"]
 
 _Declaration = TypeVar("_Declaration", Exercise, Checkpoint)
+
+DELIVERABLE = "deliverable"
+"""The stem of the files of a phase's deliverable."""
 
 _STEM = re.compile(r"w(?P<week>\d\d)(?P<letter>[a-z])_(?P<name>\w+)")
 
@@ -134,6 +138,50 @@ class Item:
         return 3 if any(keyword.arg == "baseline" for call in declared for keyword in call.keywords) else 1
 
 
+@dataclass(frozen=True)
+class Deliverable(Item):
+    """What a learner hands in at the end of a phase: a twist of one of its exercises, declared by its checkpoint.
+
+    stem: "1_architecture/deliverable:24x24", the file's own and the name of the twist.
+    """
+
+    @property
+    def name(self) -> str:
+        return DELIVERABLE
+
+    @property
+    def week(self) -> int:
+        return self._untwisted.week
+
+    @property
+    def lane(self) -> Lane:
+        return self._untwisted.lane
+
+    @property
+    def title(self) -> str:
+        return f"The deliverable, {self.stem.partition(':')[2]}"
+
+    @cached_property
+    def stars(self) -> int:
+        return 1
+
+    @property
+    def declaration(self) -> Path:
+        return self.root / "checks" / self.phase / "checkpoint.py"
+
+    def submission(self, tree: Tree) -> Path:
+        return self.root / tree / self.phase / f"{DELIVERABLE}.py"
+
+    @property
+    def _untwisted(self) -> Item:
+        return find(load_checkpoint(self.phase, self.root).deliverable, self.root)
+
+
+def item(at: Path, stem: str) -> Item:
+    """The exercise or the deliverable of this stem."""
+    return Deliverable(at, stem) if ":" in stem else Item(at, stem)
+
+
 def root() -> Path:
     """The checkout: the nearest folder upwards from here, else from the package, that has checks/ and phases/."""
     for start in (Path.cwd(), Path(__file__).resolve().parent):
@@ -186,6 +234,8 @@ def import_file(path: Path, name: str, listed: bool = True) -> ModuleType:
 @lru_cache
 def load(item: Item) -> Exercise:
     """Import a declaration. Raises DeclarationError, which names the file, for whatever is wrong with it."""
+    if isinstance(item, Deliverable):
+        return load_checkpoint(item.phase, item.root).twist(item.stem.partition(":")[2]).exercise
     return _declared(item.declaration, Exercise, item.name)
 
 
@@ -198,7 +248,7 @@ def load_checkpoint(phase: str, at: Path | None = None) -> Checkpoint:
     if not path.is_file():
         raise LookupFailed(f"phase {phase} has no checkpoint yet: there is no {path}; kp next goes on")
     declared = _declared(path, Checkpoint, f"checkpoint_{phase}")
-    return replace(declared, questions=lesson.read_checkpoint(path.with_suffix(".md")))
+    return checkpoint.read(path.with_suffix(".md"), declared)
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,6 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
 from kernelpath.course.errors import require
-from kernelpath.course.lesson import Question
 from kernelpath.course.problem import Case, Problem, Tolerance, check_alike, check_cases
 
 if TYPE_CHECKING:
@@ -51,25 +50,6 @@ class Traffic:
 
 
 @dataclass(frozen=True)
-class Checkpoint:
-    """A phase's exam, declared by the file checkpoint.py beside the declarations of its exercises.
-
-    deliverable: the name of the exercise that has to pass at any size; it is graded again on `draws` further sizes.
-    pass_mark: the share of all questions that has to be answered correctly.
-    questions: on the phase as a whole, by the week whose notebook prepares them; they are read from checkpoint.md.
-    """
-
-    deliverable: str
-    draws: int = 3
-    pass_mark: float = 0.8
-    questions: Mapping[int, tuple[Question, ...]] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        require(self.draws > 0, f"draws: {self.draws} sizes are not any size")
-        require(0 < self.pass_mark <= 1, f"pass_mark: {self.pass_mark} is not a share")
-
-
-@dataclass(frozen=True)
 class Exercise:
     """One exercise. The submission's function `entry` takes the tensors of the problem's inputs, returns new tensors.
 
@@ -87,6 +67,7 @@ class Exercise:
     requires: least compute capability such as (9, 0), or None.
     kind: how it is graded: "kernel" launches kernels of its own, "lab" uses a simulated device among its inputs, of
         "python" the result alone is graded.
+    block: the threads of a block, x first, where the statement prescribes them.
     check: `check(inputs, outputs)` gives None or a complaint in the words of the exercise. It is asked where shapes and
         dtypes are right, of right values too; a complaint stands in place of the list of wrong elements.
 
@@ -107,6 +88,7 @@ class Exercise:
     traffic: Traffic = field(default_factory=Traffic)
     requires: tuple[int, int] | None = None
     kind: Kind = "kernel"
+    block: tuple[int, int, int] | None = None
     check: Callable[[Sequence[Any], Sequence[torch.Tensor]], str | None] | None = None
 
     def __post_init__(self) -> None:

@@ -12,9 +12,11 @@ from tempfile import TemporaryDirectory
 import torch
 
 from kernelpath.course import lesson, registry, rejects, stubs
+from kernelpath.course.checkpoint import Checkpoint
 from kernelpath.course.errors import DeclarationError
-from kernelpath.course.registry import Item, Tree
+from kernelpath.course.registry import DELIVERABLE, Item, Tree
 from kernelpath.dev import books, controls
+from kernelpath.exam import reading
 from kernelpath.grading.grade import Device, grade
 from kernelpath.show import docs
 from kernelpath.show.execute import execute
@@ -25,7 +27,10 @@ Invariant = Callable[[Path], Iterator[str]]
 _BESIDE = {"checks": {"test_exercises.py"}, "phases": set[str](), "solutions": set[str](), "notebooks": {"glossary.md"}}
 _IGNORED = {"__pycache__", ".ipynb_checkpoints", ".pytest_cache", ".ruff_cache", ".mypy_cache"}
 _SUFFIXES = {"checks": {".py", ".md", ".cu"}, "phases": {".py", ".cu"}, "solutions": {".py", ".cu"}}
-_OF_A_PHASE = {"checks": {"checkpoint.py", "checkpoint.md"}, "phases": {"answers.toml"}}
+_OF_A_PHASE = {
+    "checks": {"checkpoint.py", "checkpoint.md"},
+    "phases": {"answers.toml", f"{DELIVERABLE}.py", f"{DELIVERABLE}.cu"},
+}
 
 
 def names_are_unique(root: Path) -> Iterator[str]:
@@ -74,6 +79,8 @@ def _belongs(path: Path, tree: str, stems: dict[str, Item]) -> bool:
         return re.fullmatch(r"\d_\w+/week\d\d_\w+\.ipynb", str(path)) is not None
     if path.name in _OF_A_PHASE.get(tree, ()):
         return any(stem.startswith(f"{path.parent}/") for stem in stems)
+    if tree == "checks" and path.match("*/reading/*.cu"):
+        return True
     item = stems.get(str(path.with_suffix("")))
     if item is None or path.suffix not in _SUFFIXES[tree]:
         return False
@@ -119,22 +126,40 @@ def lessons_are_valid(root: Path) -> Iterator[str]:
 
 
 def checkpoints_are_valid(root: Path) -> Iterator[str]:
-    """Every checkpoint loads, and its deliverable is an exercise of its phase that has sizes to draw, its questions are
-    of the phase's weeks."""
+    """Every checkpoint loads with every draw of its numbers, its deliverable and its questions are of its phase, and
+    each of the kernels to be read has one answer."""
     for path in sorted(root.glob("checks/*/checkpoint.py")):
         items = {item.name: item for item in registry.exercises(root) if item.phase == path.parent.name}
+        weeks = {item.week for item in items.values()}
+        shown = path.relative_to(root)
         try:
             declared = registry.load_checkpoint(path.parent.name, root)
-            name = declared.deliverable
-            for week in sorted(declared.questions.keys() - {item.week for item in items.values()}):
+            for week in sorted({one.week for one in declared.questions} - weeks):
                 told = f"it has questions of week {week}, which has no exercise in the phase; give them another week"
-                yield f"{path.relative_to(root)}: {told}"
-            if name not in items:
-                yield f"{path.relative_to(root)}: its deliverable {name} is not an exercise of the phase; name one"
-            elif not registry.load(items[name]).vary:
-                yield f"{path.relative_to(root)}: its deliverable {name} varies no size; name one that does"
+                yield f"{shown}: {told}"
+            if declared.deliverable not in items:
+                yield f"{shown}: its deliverable {declared.deliverable} is not an exercise of the phase; name one"
+            for one in declared.questions:
+                for _ in one.every():
+                    pass
+            if declared.faults or declared.pictures:
+                yield from (f"{shown}: {told}" for told in _misread(path.parent / "reading", declared))
         except DeclarationError as error:
             yield str(error)
+
+
+def _misread(folder: Path, declared: Checkpoint) -> Iterator[str]:
+    """What is wrong with the kernels of reading/: too few, or an answer that the order of warps and blocks decides."""
+    pool = reading.pool(folder)
+    if len(pool.faults) < declared.faults:
+        yield f"it asks for {declared.faults} faults, and reading/ has {len(pool.faults)}; add kernels with a fault"
+    for name, family in pool.families.items():
+        if len({one.picture for one in family}) < reading.CHOICES:
+            yield f"the kernels {name}_ make fewer than {reading.CHOICES} pictures; add some"
+    for one in (*pool.faults, *(one for family in pool.families.values() for one in family)):
+        other = reading.run(one.path, reverse=True)
+        if (other.kind, other.lines, other.picture) != (one.kind, one.lines, one.picture):
+            yield f"reading/{one.path.name} has two answers, by the order of its warps: plant one fault in it"
 
 
 def nothing_is_left_to_write(root: Path) -> Iterator[str]:

@@ -1,56 +1,113 @@
-"""A phase's exam as it is declared: its exercises, its deliverable, and its questions as one learner sees them."""
+"""A phase's exam, and the paper that one learner gets: the name decides its numbers, its kernels and its twist."""
 
 from __future__ import annotations
 
-import hashlib
 import math
 import random
 import re
+import unicodedata
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from typing import Protocol
 
-from kernelpath.course import lesson, registry
-from kernelpath.course.lesson import Question
-from kernelpath.course.registry import Item
-from kernelpath.course.spec import Checkpoint
-from kernelpath.exam import NotValid
+from kernelpath.course import registry
+from kernelpath.course.checkpoint import Checkpoint, Posed, Twist
+from kernelpath.course.registry import DELIVERABLE, Deliverable, Item
+from kernelpath.exam import NotValid, reading
+from kernelpath.exam.reading import Ran
 from kernelpath.grading.truth import derive
 
 LETTERS = "abcdefgh"
+PARTS = ("questions", "reading")
+"""What is asked, and marked by a program."""
 
+_MOST_NAME = 100
 _THOUSANDS = re.compile(r"[+-]?[1-9][0-9]{0,2}([,_ ][0-9]{3})+(\.[0-9]+)?")
+
+
+class Answer(Protocol):
+    """What an answer has to be. wanted: what one looks like, in words."""
+
+    @property
+    def wanted(self) -> str: ...
+
+    def right(self, text: str) -> bool | None:
+        """Whether an answer is right; None if the text is no answer at all."""
+
+
+@dataclass(frozen=True)
+class Letter:
+    """One of so many choices."""
+
+    choices: int
+    correct: int
+
+    @property
+    def wanted(self) -> str:
+        return f"a letter, a to {LETTERS[self.choices - 1]}"
+
+    def right(self, text: str) -> bool | None:
+        letter = text.strip().lower().rstrip(").")
+        place = LETTERS[: self.choices].find(letter) if len(letter) == 1 else -1
+        return None if place < 0 else place == self.correct
+
+
+@dataclass(frozen=True)
+class Number:
+    """A number. tolerance: relative."""
+
+    correct: float
+    tolerance: float
+    wanted: str = "a number, such as 1800 or 2^20"
+
+    def right(self, text: str) -> bool | None:
+        meant = _number(text)
+        return None if meant is None else abs(meant - self.correct) <= max(self.tolerance, 1e-9) * abs(self.correct)
+
+
+@dataclass(frozen=True)
+class Place:
+    """A fault and its lines, in any order; a line that races with itself may be named once or twice."""
+
+    kind: str
+    lines: frozenset[int]
+    wanted: str = f"{', '.join(reading.KINDS.values())}: one of them, then the lines, such as race 9 12"
+
+    def right(self, text: str) -> bool | None:
+        kind, *numbers = re.sub(r"[,;:]|\band\b|\blines?\b", " ", text.lower()).split() or [""]
+        if kind not in reading.KINDS.values() or not numbers or not all(re.fullmatch(r"\d{1,4}", n) for n in numbers):
+            return None
+        return (kind, frozenset(map(int, numbers))) == (self.kind, self.lines)
 
 
 @dataclass(frozen=True)
 class Asked:
     """A question as one learner sees it.
 
-    week, notebook: what prepares it; the path is relative to the checkout, empty if there is none.
-    about: the exercise that asks it, None for the phase's own.
+    key: its name in the answer sheet. notebook: what prepares it, relative to the checkout; empty if there is none.
+    listing: what is to be read, laid out. why: shown after a right answer.
     """
 
-    question: Question
+    part: str
+    key: str
     week: int
     notebook: str
-    about: Item | None
-    choices: tuple[str, ...]
-
-    @property
-    def key(self) -> str:
-        """Names the question in the answer sheet for as long as its text stays the same."""
-        owner = self.about.name if self.about else "phase"
-        return f"{owner}-{hashlib.sha256(self.question.ask.encode()).hexdigest()[:6]}"
+    ask: str
+    answer: Answer
+    why: str
+    choices: tuple[str, ...] = ()
+    listing: str = ""
 
     @property
     def place(self) -> str:
         """Where in the course it belongs, in words."""
-        return f"week {self.week}, {self.about.name}" if self.about else f"week {self.week}"
+        return f"week {self.week}, {self.key}" if self.week else self.key
 
     @property
     def wanted(self) -> str:
-        """What an answer looks like, in words."""
-        return f"a letter, a to {LETTERS[len(self.choices) - 1]}" if self.choices else "a number, such as 1800 or 2^20"
+        return self.answer.wanted
 
     @property
     def lettered(self) -> list[tuple[str, str]]:
@@ -59,27 +116,10 @@ class Asked:
 
     def understands(self, text: str) -> bool:
         """Whether the text is an answer at all, right or wrong."""
-        return self._meant(text) is not None
+        return self.answer.right(text) is not None
 
     def right(self, text: str) -> bool:
-        meant = self._meant(text)
-        return meant is not None and self.question.accepts(meant)
-
-    def _meant(self, text: str) -> str | float | None:
-        return dict(self.lettered).get(text.strip().lower().rstrip(").")) if self.choices else _number(text)
-
-
-def _number(text: str) -> float | None:
-    """What a learner means by 1,800 or 1 800, 50%, 3e6, 2^20 or 2**20; None if it is not a number."""
-    text = text.strip().removesuffix("%").rstrip()
-    if _THOUSANDS.fullmatch(text):
-        text = re.sub("[,_ ]", "", text)
-    base, _, exponent = text.replace("**", "^").partition("^")
-    try:
-        number = float(base) ** float(exponent or 1)
-    except (ValueError, ArithmeticError):
-        return None
-    return number if isinstance(number, float) and math.isfinite(number) else None
+        return bool(self.answer.right(text))
 
 
 @dataclass(frozen=True)
@@ -97,37 +137,118 @@ class Exam:
         """Where the learner works, and where the answer sheet lies."""
         return self.root / "phases" / self.phase
 
-    @cached_property
-    def deliverable(self) -> Item:
-        return next(item for item in self.items if item.name == self.declared.deliverable)
+    @property
+    def pool(self) -> reading.Pool:
+        """The kernels to be read, which run when they are first asked for."""
+        return reading.pool(self.root / "checks" / self.phase / "reading")
 
-    def questions(self, seed: int) -> tuple[Asked, ...]:
-        """Week by week: the phase's own, then those of each exercise; the choices in the order that the seed gives."""
-        own = [(week, None, question) for week, asked in self.declared.questions.items() for question in asked]
-        others = [(item.week, item, question) for item in self.items for question in lesson.read(item.lesson).questions]
-        return tuple(self._asked(*one, seed) for one in sorted([*own, *others], key=lambda one: one[0]))
+    def paper(self, name: str) -> Paper:
+        """Raises NotValid for a name that is none."""
+        shown = " ".join(unicodedata.normalize("NFC", name).split())
+        if not shown or len(shown) > _MOST_NAME or not shown.isprintable():
+            raise NotValid(f"a name has 1 to {_MOST_NAME} printable characters; give yours with --name")
+        return Paper(self, shown)
 
     def needed(self, questions: int) -> int:
         """How many of that many questions have to be answered correctly."""
         return math.ceil(self.declared.pass_mark * questions)
 
+
+@dataclass(frozen=True)
+class Paper:
+    """The exam as one learner gets it."""
+
+    exam: Exam
+    name: str
+
+    @cached_property
+    def seed(self) -> int:
+        """The same however the name is capitalized."""
+        return derive(self.exam.number, "paper", self.name.casefold())
+
+    @cached_property
+    def twist(self) -> Twist:
+        return random.Random(derive(self.seed, "twist")).choice(self.exam.declared.twists)
+
+    @property
+    def item(self) -> Deliverable:
+        """The deliverable as an exercise that can be graded."""
+        return Deliverable(self.exam.root, f"{self.exam.phase}/{DELIVERABLE}:{self.twist.name}")
+
+    @cached_property
+    def asked(self) -> tuple[Asked, ...]:
+        """The questions, week by week, then the reading tasks."""
+        return (*(self._question(one) for one in self.exam.declared.questions), *self._faults(), *self._pictures())
+
+    def of(self, part: str) -> list[Asked]:
+        return [asked for asked in self.asked if asked.part == part]
+
     def require_files(self, folder: Path) -> None:
         """Raises NotValid where a file that is graded is not in `folder`."""
-        names = {path.name: item.name for item in self.items for path in item.files("solutions")}
+        exam = self.exam
+        names = {path.name: item.name for item in exam.items for path in item.files("solutions")}
+        names |= {f"{DELIVERABLE}{suffix}": DELIVERABLE for suffix in self.twist.stub}
         absent = [file for file in names if not (folder / file).is_file()]
         if not absent:
             return
-        reset, other = f"kp reset {names[absent[0]]}", f"give --from a folder with all files of phases/{self.phase}"
-        remedy = f"{reset} brings the stub back" if folder == self.folder else other
+        reset, other = f"kp reset {names[absent[0]]}", f"give --from a folder with all files of phases/{exam.phase}"
+        remedy = f"{reset} brings the stub back" if folder == exam.folder else other
         lacks = f"{len(absent)} of the exam's {len(names)} files, beginning with {absent[0]}"
         raise NotValid(f"{folder} lacks {lacks}; {remedy}")
 
-    def _asked(self, week: int, about: Item | None, question: Question, seed: int) -> Asked:
-        notebook = next((item.notebook for item in self.items if item.week == week), None)
-        read = str(notebook.relative_to(self.root)) if notebook else ""
+    def _question(self, posed: Posed) -> Asked:
+        seed = derive(self.seed, posed.name)
+        question = posed.drawn(seed)
+        notebook = next((item.notebook for item in self.exam.items if item.week == posed.week), None)
+        read = str(notebook.relative_to(self.exam.root)) if notebook else ""
         choices = list(question.choices)
-        random.Random(derive(seed, question.ask)).shuffle(choices)
-        return Asked(question, week, read, about, tuple(choices))
+        random.Random(seed).shuffle(choices)
+        answer: Answer
+        if isinstance(question.answer, str):
+            answer = Letter(len(choices), choices.index(question.answer))
+        else:
+            answer = Number(question.answer, question.tolerance)
+        return Asked("questions", posed.name, posed.week, read, question.ask, answer, question.why, tuple(choices))
+
+    def _faults(self) -> Iterator[Asked]:
+        count = self.exam.declared.faults
+        found = self.exam.pool.draw_faults(count, derive(self.seed, "faults")) if count else []
+        for number, one in enumerate(found, start=1):
+            ask = (
+                "This launch has one fault. Name it and its line; of a race name both lines, "
+                "or the one that races with itself."
+            )
+            answer = Place(one.kind, one.lines)
+            yield Asked("reading", f"fault_{number}", 0, "", ask, answer, one.said, listing=reading.listing(one.source))
+
+    def _pictures(self) -> Iterator[Asked]:
+        count = self.exam.declared.pictures
+        found = self.exam.pool.draw_pictures(count, derive(self.seed, "pictures")) if count else []
+        for number, (right, four) in enumerate(found, start=1):
+            answer = Letter(len(four), four.index(right))
+            why = f"the kernel is {right.path.stem}; kp profile draws such counters for your own"
+            yield Asked("reading", f"picture_{number}", 0, "", PICTURE, answer, why, listing=_listed(right, four))
+
+
+PICTURE = "Which of the four kernels makes these counters?"
+
+
+def _listed(right: Ran, four: list[Ran]) -> str:
+    kernels = [f"{letter})\n{reading.listing(one.source)}" for letter, one in zip(LETTERS, four, strict=False)]
+    return "\n\n".join([reading.table(right.picture), *kernels])
+
+
+def _number(text: str) -> float | None:
+    """What a learner means by 1,800 or 1 800, 50%, 3e6, 2^20 or 2**20; None if it is not a number."""
+    text = text.strip().removesuffix("%").rstrip()
+    if _THOUSANDS.fullmatch(text):
+        text = re.sub("[,_ ]", "", text)
+    base, _, exponent = text.replace("**", "^").partition("^")
+    try:
+        number = float(base) ** float(exponent or 1)
+    except (ValueError, ArithmeticError):
+        return None
+    return number if isinstance(number, float) and math.isfinite(number) else None
 
 
 def find(number: int, at: Path | None = None) -> Exam:

@@ -1,8 +1,9 @@
-"""Sitting an exam: grades the submission, its answers and its deliverable; and grading once more what was certified."""
+"""Beginning an exam and sitting it: grades the submission, its answers and its deliverable."""
 
 from __future__ import annotations
 
 import dataclasses
+import functools
 import hashlib
 import platform
 import random
@@ -12,65 +13,107 @@ from pathlib import Path
 
 import torch
 
-from kernelpath.course.registry import Item
+from kernelpath import words
+from kernelpath.course.checkpoint import FEWEST_WORDS, MOST_WORDS
+from kernelpath.course.registry import DELIVERABLE, Item
 from kernelpath.device import gpu
-from kernelpath.exam.certificate import Certificate, points
-from kernelpath.exam.questions import Exam
+from kernelpath.exam.certificate import SELF, Answered, Certificate, Written, points
+from kernelpath.exam.questions import Paper
 from kernelpath.exam.sheet import ANSWERS, Sheet
+from kernelpath.files import write_atomically
 from kernelpath.grading import grade
-from kernelpath.grading.truth import derive
 from kernelpath.verdict import Report
 
 Tell = Callable[[str], None]
 
 
+def write_stub(paper: Paper, folder: Path) -> list[Path]:
+    """Write the files of the deliverable that are not there yet; returns those. Raises OSError."""
+    paths = {folder / f"{DELIVERABLE}{suffix}": text for suffix, text in paper.twist.stub.items()}
+    new = {path: text for path, text in paths.items() if not path.exists()}
+    for path, text in new.items():
+        write_atomically(path, text)
+    return list(new)
+
+
 def sit(
-    exam: Exam,
-    folder: Path,
-    *,
-    device: grade.Device = "auto",
-    seed: int | None = None,
-    tell: Tell = lambda what: None,
+    sheet: Sheet, *, device: grade.Device = "auto", seed: int | None = None, tell: Tell = lambda what: None
 ) -> Certificate:
-    """Grade the submission in `folder`: its kernels and its answer sheet. Raises NotValid and grade.Usage."""
-    exam.require_files(folder)
+    """Grade what lies beside the sheet, and its answers. Raises NotValid and grade.Usage."""
+    paper, folder = sheet.paper, sheet.path.parent
+    paper.require_files(folder)
     seed = random.SystemRandom().randrange(1 << 32) if seed is None else seed
-    right = Sheet(exam, folder / ANSWERS).right
+    items: list[Item] = [*paper.exam.items, paper.item]
+    reports = [
+        graded(sheet, item, device, seed, functools.partial(_numbered, tell, f"{at} of {len(items)}"))
+        for at, item in enumerate(items, start=1)
+    ]
+    return certify(sheet, reports[:-1], reports[-1], seed, files(paper, folder))
 
-    def graded(item: Item, drawn: int, label: str) -> Report:
-        report = grade.grade(
-            item,
-            folder / item.solution.name,
-            device=device,
-            seed=drawn,
-            report_progress=lambda w: tell(f"{label}: {w}"),
-        )
-        return dataclasses.replace(report, printed="", traffic=())
 
-    exercises = tuple(
-        graded(item, seed, f"{position} of {len(exam.items)}, {item.name}")
-        for position, item in enumerate(exam.items, start=1)
+def graded(sheet: Sheet, item: Item, device: grade.Device, seed: int | None, tell: Tell) -> Report:
+    """The report of one item of the exam: an exercise, or the deliverable, whose next step leads back to the exam."""
+    file = sheet.path.with_name(item.solution.name)
+    report = grade.grade(
+        item, file, device=device, seed=seed, report_progress=lambda what: tell(f"{item.name}: {what}")
     )
-    delivered = exercises[exam.items.index(exam.deliverable)].verdict.passed
-    draws = range(exam.declared.draws if delivered else 0)
-    deliverable = tuple(
-        graded(exam.deliverable, derive(seed, "deliverable", draw), f"deliverable, size {draw + 1} of {len(draws)}")
-        for draw in draws
+    if item.name == DELIVERABLE:
+        blamed = report.file or str(file)
+        again = f"kp checkpoint {sheet.paper.exam.number}"
+        step = again if report.verdict.passed else f"edit {blamed}, then {again} --deliverable --seed {report.seed}"
+        report = dataclasses.replace(report, next_step=step)
+    return report
+
+
+def _numbered(tell: Tell, place: str, what: str) -> None:
+    tell(f"{place}, {what}")
+
+
+def certify(
+    sheet: Sheet,
+    exercises: Sequence[Report],
+    deliverable: Report,
+    seed: int,
+    files: Mapping[str, str],
+    marks: Mapping[str, tuple[tuple[int, ...], str]] | None = None,
+    marked_by: str = "",
+) -> Certificate:
+    """What was found, as a certificate.
+
+    marks: a teacher's marks and comment by prompt; without any, the learner's own count.
+    """
+    paper = sheet.paper
+    brief = tuple(dataclasses.replace(report, printed="", traffic=()) for report in exercises)
+    own = {prompt.name: (found, "") for prompt in sheet.prompts if (found := sheet.marks(prompt)) is not None}
+    marked = marks or own
+    if not marked_by and len(own) == len(sheet.prompts) > 0:
+        marked_by = SELF
+    answers = tuple(
+        Answered(asked.part, asked.key, words.shown(sheet.given(asked), 200), sheet.right[asked.key])
+        for asked in paper.asked
+    )
+    written = tuple(
+        Written(one.name, one.ask, words.shown(sheet.written(one)), one.rubric, *marked.get(one.name, ()))
+        for one in sheet.prompts
     )
     return Certificate(
-        checkpoint=exam.number,
-        phase=exam.phase,
+        checkpoint=paper.exam.number,
+        phase=paper.exam.phase,
+        name=paper.name,
         date=date.today().isoformat(),
-        device=exercises[0].device,
-        machine=machine(exercises[0].device),
+        device=deliverable.device,
+        machine=machine(deliverable.device),
         versions=grade.versions(),
         seed=seed,
-        score=sum(points(exercises, deliverable, right).values()),
-        missing=tuple(_missing(exam, exercises, deliverable, right)),
-        exercises=exercises,
-        deliverable=deliverable,
-        answers=right,
-        files=files(exam, folder),
+        twist=paper.twist.name,
+        score=sum(points(brief, deliverable, answers).values()),
+        missing=tuple(_missing(paper, brief, deliverable, answers, written)),
+        exercises=brief,
+        deliverable=dataclasses.replace(deliverable, printed=""),
+        answers=answers,
+        written=written,
+        marked_by=marked_by,
+        files=files,
     )
 
 
@@ -83,28 +126,36 @@ def machine(device: str) -> dict[str, str]:
     return found
 
 
-def files(exam: Exam, folder: Path) -> dict[str, str]:
+def files(paper: Paper, folder: Path) -> dict[str, str]:
     """SHA-256 of everything in `folder` that the exam reads, by name."""
-    names = [ANSWERS, *(item.solution.with_suffix(end).name for item in exam.items for end in (".cu", ".py"))]
+    items = (*paper.exam.items, paper.item)
+    names = [ANSWERS, *(item.solution.with_suffix(end).name for item in items for end in (".cu", ".py"))]
     paths = {name: folder / name for name in names}
     return {name: hashlib.sha256(path.read_bytes()).hexdigest() for name, path in paths.items() if path.is_file()}
 
 
 def _missing(
-    exam: Exam, exercises: Sequence[Report], deliverable: Sequence[Report], right: Mapping[str, bool]
+    paper: Paper,
+    exercises: Sequence[Report],
+    deliverable: Report,
+    answers: Sequence[Answered],
+    written: Sequence[Written],
 ) -> list[str]:
     found = [
         f"{item.name} ends as {report.verdict.value}: {report.cause or report.verdict.meaning}"
-        for item, report in zip(exam.items, exercises, strict=True)
+        for item, report in zip(paper.exam.items, exercises, strict=True)
         if not report.verdict.passed
     ]
+    if not deliverable.verdict.passed:
+        told = deliverable.cause or deliverable.verdict.meaning
+        found.append(f"the deliverable ends as {deliverable.verdict.value}: {told}")
+    right, needed = sum(one.right for one in answers), paper.exam.needed(len(answers))
+    if right < needed:
+        found.append(f"{right} of {len(answers)} questions are answered correctly, {needed} are needed")
+    asked_for = f"{FEWEST_WORDS} to {MOST_WORDS} are asked for"
     found += [
-        f"the deliverable {exam.deliverable.name} ends as {report.verdict.value} at a drawn size: {report.cause};"
-        f" kp check {exam.deliverable.name} --seed {report.seed}"
-        for report in deliverable
-        if not report.verdict.passed
+        f"the written answer {one.key} has {words.count(one.words, 'word')}, {asked_for}"
+        for one in written
+        if not one.fits
     ]
-    needed = exam.needed(len(right))
-    if sum(right.values()) < needed:
-        found.append(f"{sum(right.values())} of {len(right)} questions are answered correctly, {needed} are needed")
     return found

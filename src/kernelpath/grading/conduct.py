@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 import torch
 from msgspec.structs import replace
 
+from kernelpath.course.spec import Exercise
 from kernelpath.device.messages import Note, Strided
 from kernelpath.verdict import Complaint, LineTraffic, Verdict
 from kernelpath.work import messages
@@ -61,6 +62,15 @@ def computed(operators: Sequence[messages.Operator], entry: str) -> Complaint | 
     names = ", ".join(dict.fromkeys(f"torch.{one.name}" for one in operators))
     cause = f"{entry} calls {names}; your kernel has to do the work"
     return Complaint(Verdict.NOT_YOUR_KERNEL, cause, line=operators[0].line)
+
+
+def other_block(exercise: Exercise, notes: Sequence[Note]) -> Complaint | None:
+    """A launch in blocks that the statement does not allow."""
+    for note in notes:
+        if exercise.block not in (None, tuple(note.block)):
+            cause = f"{exercise.entry} launches blocks of {tuple(note.block)} threads, {exercise.block} are prescribed"
+            return Complaint(Verdict.WRONG_VALUES, cause)
+    return None
 
 
 def launched_nothing(launches: Sequence[object], entry: str) -> Complaint | None:

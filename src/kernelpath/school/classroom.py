@@ -52,9 +52,22 @@ def grade_class(
     they would disturb each other's time, else one for each processor. tell: called after each, with how many are done.
     Raises grade.Usage, spec.DeclarationError, and OSError where the results cannot be written.
     """
+    return grade_entries(entries(folder, items), folder, out, device=device, seed=seed, jobs=jobs, tell=tell)
+
+
+def grade_entries(
+    found: Sequence[Entry],
+    folder: Path,
+    out: Path,
+    *,
+    device: grade.Device = "auto",
+    seed: int = 0,
+    jobs: int | None = None,
+    tell: Callable[[Grade, int, int], None] = lambda grade, done, of: None,
+) -> list[Grade]:
+    """As `grade_class`, for what was found in the learners' folders."""
     where = grade.resolve_device(device)
-    most = {item.stem: _most_stars(item, where) for item in items}
-    found = entries(folder, items)
+    most = {item.stem: _most_stars(item, where) for item in {entry.item for entry in found}}
     out.mkdir(parents=True, exist_ok=True)
     known = gradebook.read(out)
     keys = {entry: _key(entry, where, seed) for entry in found}
@@ -129,7 +142,7 @@ def _without_grading(entry: Entry, seed: int, verdict: Verdict, cause: str) -> R
 
 def _key(entry: Entry, device: str, seed: int) -> str:
     """Changes with learner, submission, declaration, reference kernel, grader, versions, device and seed."""
-    told = (entry.learner, entry.unusable, device, seed, sorted(grade.versions().items()), _grader())
+    told = (entry.learner, entry.item.stem, entry.unusable, device, seed, sorted(grade.versions().items()), _grader())
     digest = hashlib.sha256(repr(told).encode())
     try:
         submitted = (entry.file, *sources_beside(entry.file)) if entry.file else ()

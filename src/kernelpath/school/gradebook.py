@@ -61,10 +61,11 @@ def write(folder: Path, grades: Sequence[Grade], most: Mapping[str, int]) -> Non
     for learner in dict.fromkeys(graded.learner for graded in grades):
         own = [graded for graded in grades if graded.learner == learner]
         text = json.dumps(gradescope(own, most), indent=1) + "\n"
-        write_atomically(folder / "gradescope" / f"{_file_name(learner)}.json", text)
+        write_atomically(folder / "gradescope" / f"{file_name(learner)}.json", text)
 
 
-def _file_name(learner: str) -> str:
+def file_name(learner: str) -> str:
+    """A name of a file for a learner, without its suffix."""
     raw = os.fsencode(learner)
     if len(raw) <= _MOST_BYTES:
         return learner
@@ -75,11 +76,11 @@ def _csv(grades: Sequence[Grade]) -> str:
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(("learner", "exercise", "verdict", "stars", "speedup", "cause", *_PLACE))
-    writer.writerows(map(_inert, _row(graded)) for graded in grades)
+    writer.writerows(map(inert, _row(graded)) for graded in grades)
     return text.getvalue()
 
 
-def _inert(cell: Any) -> Any:
+def inert(cell: Any) -> Any:
     """A cell that no terminal and no spreadsheet obeys: a learner names a folder, and has a say in a cause."""
     if not isinstance(cell, str):
         return cell

@@ -34,7 +34,7 @@ def default_items(folder: Path) -> list[Item]:
     """The exercises that anybody in the class handed in."""
     items = registry.exercises()
     wanted = {item.solution.name for item in items}
-    names = {path.name for learner in _learners(folder) for path in _named(learner, wanted)}
+    names = {path.name for learner in learners(folder) for path in _named(learner, wanted)}
     return [item for item in items if item.solution.name in names]
 
 
@@ -44,21 +44,29 @@ def entries(folder: Path, items: Sequence[Item]) -> list[Entry]:
     In a whole checkout that is the one below phases/. Links that leave the learner's folder are not followed.
     Raises Usage for a folder without learners.
     """
-    learners = _learners(folder)
-    if not learners:
+    return [entry for learner in learners(folder) for entry in entries_of(learner, items)]
+
+
+def learners(folder: Path) -> list[Path]:
+    """The folder of each learner. Raises Usage where there is none."""
+    found = sorted(path for path in folder.iterdir() if path.is_dir() and not path.name.startswith("."))
+    if not found:
         raise Usage(f"{folder} holds no folders; give one that has a folder for each learner")
-    return [entry for learner in learners for entry in _entries(learner, items)]
+    return found
 
 
-def _learners(folder: Path) -> list[Path]:
-    return sorted(path for path in folder.iterdir() if path.is_dir() and not path.name.startswith("."))
-
-
-def _entries(learner: Path, items: Sequence[Item]) -> Iterator[Entry]:
+def entries_of(learner: Path, items: Sequence[Item]) -> Iterator[Entry]:
+    """One learner's file for each exercise."""
     found = list(_named(learner, {item.solution.name for item in items}))
     for item in items:
         own = [path for path in found if path.name == item.solution.name]
-        yield _entry(learner, item, sorted(own, key=lambda path: _precedence(path, learner, item)))
+        yield _entry(learner, item, sorted(own, key=lambda path: _precedence(path, learner, item.phase)))
+
+
+def file_of(learner: Path, name: str, phase: str) -> Path | None:
+    """One learner's file of that name for a phase; None where there is none that counts."""
+    found = sorted(_named(learner, {name}), key=lambda path: _precedence(path, learner, phase))
+    return next((path for path in found if not _left_out(path, learner)), None)
 
 
 def _named(learner: Path, wanted: set[str]) -> Iterator[Path]:
@@ -86,10 +94,10 @@ def _entry(learner: Path, item: Item, found: Sequence[Path]) -> Entry:
     return Entry(learner.name, item, None, reasons[0] if reasons else "")
 
 
-def _precedence(path: Path, learner: Path, item: Item) -> tuple[bool, int, Path]:
+def _precedence(path: Path, learner: Path, phase: str) -> tuple[bool, int, Path]:
     """A checkout also has files of this name in checks/ and solutions/; otherwise the shallowest comes first."""
     place = path.relative_to(learner)
-    return not place.match(f"phases/{item.stem}.py"), len(place.parts), place
+    return not place.match(f"phases/{phase}/{path.name}"), len(place.parts), place
 
 
 def _left_out(path: Path, learner: Path) -> str:

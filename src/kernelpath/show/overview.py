@@ -18,6 +18,7 @@ from kernelpath.show import view
 from kernelpath.verdict import Report, Verdict
 
 if TYPE_CHECKING:
+    from kernelpath.school.exams import Sat
     from kernelpath.school.gradebook import Grade
 
 
@@ -78,6 +79,21 @@ def school(console: Console, grades: Sequence[Grade]) -> None:
     console.print(rows)
 
 
+def exams(console: Console, sat: Sequence[Sat]) -> None:
+    """One row a learner: the points by part, and why there are none."""
+    rows = rows_of("learner", *_POINTS, "written")
+    for one in sat:
+        found = one.certificate
+        points = [f"{found.score}", *map(str, found.points.values())] if found else ["0", *[""] * 4]
+        rows.add_row(words.escaped(one.learner), *points, found.written_points if found else "")
+    console.print(rows)
+    passed = [one for one in sat if one.certificate and one.certificate.passed]
+    console.print(f"\n{len(passed)} of {len(sat)} passed")
+    for one in sat:
+        if one.certificate is None:
+            console.print(f"{words.escaped(one.learner)}: {one.cause}", soft_wrap=True)
+
+
 @contextmanager
 def bar(console: Console) -> Iterator[Callable[[Grade, int, int], None]]:
     """A progress bar on a terminal; yields what to call after each grade, with how many of how many are done."""
@@ -97,11 +113,14 @@ def _mark(record: Record) -> Text:
     return Text("✓", "green") if record.passed else Text(" ")
 
 
+_POINTS = ("score", "exercises", "questions", "reading", "deliverable")
+
+
 def rows_of(*headings: str) -> Table:
     """An empty table without lines, numbers to the right; only prose is wrapped."""
     rows = Table(box=None, pad_edge=False, header_style="bold")
     for heading in headings:
-        numeric = heading in ("week", "hints", "ratio", "time", "took", "learners", "handed in", "passing")
+        numeric = heading in ("week", "hints", "ratio", "time", "took", "learners", "handed in", "passing", *_POINTS)
         wraps = heading in ("title", "best time", "others")
         rows.add_column(heading, justify="right" if numeric else "left", no_wrap=not wraps)
     return rows

@@ -95,7 +95,7 @@ class _Worker:
             _, (descriptor,), _, _ = socket.recv_fds(self._wire.connection, 1, 1)
             self._client = Client(Wire(socket.socket(fileno=descriptor), ToClient))
             api.use(self._client)
-        self._item = registry.Item(Path(asked.root), asked.stem)
+        self._item = registry.item(Path(asked.root), asked.stem)
         self._exercise = registry.load(self._item)
         self._device = torch.device(asked.device)
         if self._device.type == "cpu":
