@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from kernelpath import words
 from kernelpath.cli import grading
 from kernelpath.cli.common import (
     NOT_YET,
@@ -97,7 +98,7 @@ def _same_file_again(graded: Report, item: Item, path: Path | None, tree: Tree) 
     if path is None and tree == "phases":
         return graded
     command = f"kp check {item.name}"
-    same = f"{command} --file {shlex.quote(str(path))}" if path else f"{command} --tree {tree}"
+    same = f"{command} --file {shlex.quote(words.path(path, Path.cwd()))}" if path else f"{command} --tree {tree}"
     return dataclasses.replace(graded, next_step=graded.next_step.replace(command, same))
 
 
