@@ -504,6 +504,17 @@ def test_grade_writes_the_grades_of_a_class_and_sums_up(kp: Run, item: Item) -> 
     assert kp("progress")[1].count("0 of 1 passed") == 1
 
 
+def test_grades_that_cannot_be_written_are_shown(kp: Run, item: Item) -> None:
+    (item.root / "class" / "ada").mkdir(parents=True)
+    (item.root / "class" / "ada" / item.stub.name).write_text(RIGHT)
+    (item.root / "class-grades" / "grades.csv").mkdir(parents=True)
+    status, out, err = kp("grade", "class", "--device", "cpu", "--jobs", "1")
+    assert status == 2
+    assert ["w01a_double", "1", "1", "1"] in [line.split() for line in out.splitlines()]
+    assert "cannot write" in err
+    assert "grades.csv" in err
+
+
 @pytest.mark.parametrize("learner", [None, "ada"])
 def test_grade_of_a_folder_without_submissions_is_wrong_use(kp: Run, item: Item, learner: str | None) -> None:
     (item.root / "class" / (learner or "")).mkdir(parents=True)
