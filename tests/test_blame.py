@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from kernelpath.lanes import compiler_advice, triton_advice
 from kernelpath.simt import Fault, FaultKind
 from kernelpath.verdict import Verdict
 from kernelpath.work.blame import blame
@@ -41,7 +42,8 @@ def test_nvrtcs_error_in_a_folder_with_a_space() -> None:
 
     said = 'error: expected a ";"\n\n1 error detected in the compilation of "/my class/w01a.cu".'
     complaint = blame(CompileError(f"/my class/w01a.cu(11): {said}"), Path("/my class/w01a.py"))
-    assert (complaint.cause, complaint.file, complaint.line) == ('expected a ";"', "/my class/w01a.cu", 11)
+    assert complaint.cause == 'expected a ";" at the end of this line'
+    assert (complaint.file, complaint.line) == ("/my class/w01a.cu", 11)
 
 
 TRITON = """
@@ -81,7 +83,36 @@ def library(x, out, n, BLOCK: tl.constexpr):
     i = tl.arange(0, BLOCK)
     tl.store(out + i, tl.sum(i, axis=3))  # 5
 
-for kernel in (loads_by_index, stores_by_index, returns, calls, library):
+@triton.jit
+def misread(x, out, n, BLOCK: tl.constexpr):
+    i = tl.arange(0, BLOCK)
+    tl.store(out + i, 3, mask=i < n & i < 7)  # 6
+
+@triton.jit
+def meant(x, out, n, BLOCK: tl.constexpr):
+    i = tl.arange(0, BLOCK)
+    tl.store(out + i, 1 < (n & i) < tl.lod(x))  # 7
+
+@triton.jit
+def compares_addresses(x, out, n, BLOCK: tl.constexpr):
+    i = tl.arange(0, BLOCK)
+    tl.store(out + i, 3, mask=out + i < n)  # 8
+
+@triton.jit
+def tests_a_block(x, out, n, BLOCK: tl.constexpr):
+    if tl.arange(0, BLOCK) < n:  # 9
+        tl.store(out, 3)
+
+@triton.jit
+def of_torch(x, out, n, BLOCK: tl.constexpr):
+    i = torch.arange(0, BLOCK)  # 10
+
+@triton.jit
+def odd(x, out, n, BLOCK: tl.constexpr):
+    i = tl.arange(0, n)  # 11
+
+kernels = (loads_by_index, stores_by_index, returns, calls, library, misread, meant, compares_addresses)
+for kernel in (*kernels, tests_a_block, of_torch, odd):
     try:
         kernel[(2,)](torch.zeros(8), torch.zeros(8), 7, BLOCK=8)
     except Exception as error:
@@ -93,8 +124,14 @@ SAID = """\
 COMPILE_ERROR  1 a pointer has no [ ]: use tl.load(x + i + n, mask=…)
 COMPILE_ERROR  2 a pointer has no [ ]: use tl.store(out + i, …, mask=…)
 COMPILE_ERROR  3 a kernel returns nothing: write what it computes with tl.store
-COMPILE_ERROR  4 NameError: wrong is not defined
+COMPILE_ERROR  4 wrong is not defined
 COMPILE_ERROR  5 invalid axis 3. Expected -1 <= axis < 1
+COMPILE_ERROR  6 & binds tighter than <: write (i < n) & (i < 7)
+COMPILE_ERROR  7 tl has no lod; did you mean load?
+COMPILE_ERROR  8 out + i is an address: compare the offset alone
+COMPILE_ERROR  9 an if takes one value, and this is a block of them: use mask=…, or tl.where
+COMPILE_ERROR  10 torch.arange cannot be used in a kernel: look for its like in tl
+COMPILE_ERROR  11 tl.arange takes what is known at compile time, and n is not: use a parameter BLOCK: tl.constexpr
 """
 
 
@@ -104,6 +141,75 @@ def test_kernel_that_triton_does_not_compile(tmp_path: Path) -> None:
     ran = subprocess.run([sys.executable, file], capture_output=True, text=True, encoding="utf-8")
     assert ran.stdout == SAID, ran.stderr
     assert not ran.stderr
+
+
+LAUNCHES = """import triton
+
+@triton.jit
+def add(x, y, n, BLOCK): ...
+
+def plain(x): ...
+"""
+
+
+@pytest.mark.parametrize(
+    ("launch", "raised", "said"),
+    [
+        ("add[8,](x, y, n)", "dynamic_func() missing 1 required", "add takes x, y, n, BLOCK: the launch lacks BLOCK"),
+        ("add[8,](x, y, BLOCK=1)", "dynamic_func() missing", "add takes x, y, n, BLOCK: the launch lacks n"),
+        (
+            "add[8,](x, y, n, 8, 9)",
+            "dynamic_func() takes",
+            "add takes x, y, n, BLOCK: 4 arguments, and the launch has 5",
+        ),
+        ("add[8](x, y, n, 8)", "'int' has no len()", "a grid is a tuple: write add[8,](…), with a comma before the ]"),
+        ("add(x, y, n, 8)", "Cannot call outside of the scope of a kernel", "launch it with a grid, add[programs,](…)"),
+        (
+            "plain[8,](x)",
+            "'function' object is not subscriptable",
+            "plain is a plain function: a kernel has @triton.jit",
+        ),
+        ("add[8,](x, y, n, len(3))", "object of type 'list' has no length", ""),
+    ],
+)
+def test_a_launch_that_triton_refuses(launch: str, raised: str, said: str) -> None:
+    told = triton_advice.at_launch(TypeError(raised), f"{LAUNCHES}{launch}\n", LAUNCHES.count("\n") + 1)
+    assert said in told
+    assert bool(said) == bool(told)
+
+
+@pytest.mark.parametrize(
+    ("source", "log", "said", "line"),
+    [
+        ("int a = 1\n\n// b\nint c;", 'k.cu(4): error: expected a ";"', "at the end of this line", 1),
+        ("int a; int b int c;", 'k.cu(1): error: expected a ";"', "at the end of this line", 1),
+        ("{", 'At end of source: error: expected a "}"\nk.cu(1): note: to match this "{"', 'a "}" is missing', 1),
+        ("threadidx", 'k.cu(1): error: identifier "threadidx" is undefined', "did you mean threadIdx?", 1),
+        ("__half h;", 'k.cu(1): error: identifier "__half" is undefined', "#include <cuda_fp16.h>", 1),
+        ("int q;", 'k.cu(1): error: identifier "zzz" is undefined', 'identifier "zzz" is undefined', 1),
+    ],
+)
+def test_nvrtcs_errors_name_the_line_and_the_fix(source: str, log: str, said: str, line: int) -> None:
+    told = compiler_advice.nvrtc(log, {"k.cu": source})
+    assert told is not None
+    assert told[0].endswith(said)
+    assert told[1:] == ("k.cu", line)
+
+
+CUTE = """error[LAUNCH_NEVER_ISSUED]: Kernel `k` was called but
+never launched.
+  --> copy of mine.py:21:5
+   |
+21 |     k(src)
+  suggestion: Launch the kernel, e.g.
+              `k(...).launch()`.
+  suggestion: If you meant to discard the call, remove it.
+"""
+
+
+def test_cutes_errors_are_a_sentence_with_the_first_suggestion() -> None:
+    sentence = "Kernel `k` was called but never launched. Launch the kernel, e.g. `k(...).launch()`."
+    assert compiler_advice.cute(CUTE) == (sentence, 21)
 
 
 def failed(line: str, folder: Path) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -79,6 +80,22 @@ def test_the_bare_command_shows_the_next_exercise_and_one_step(kp: Run) -> None:
     assert next_steps(out) == ["kp watch double"]
 
 
+def test_a_newcomer_is_sent_to_the_week_before_the_first_exercise(kp: Run, item: Item) -> None:
+    folder = item.root / "notebooks" / "1_architecture"
+    folder.mkdir(parents=True)
+    for name in ("week01_b", "week00_a", "week02_c"):
+        (folder / f"{name}.ipynb").write_text("{}")
+    read = [line for line in kp("next")[1].splitlines() if line.endswith(".ipynb")]
+    assert read == [
+        "read  notebooks/1_architecture/week00_a.ipynb",
+        "      notebooks/1_architecture/week01_b.ipynb",
+    ]
+    item.declaration.with_name("w02a_later.py").write_text(item.declaration.read_text())
+    item.stub.write_text(RIGHT)
+    assert kp("check", "double", "--device", "cpu")[0] == 0
+    assert "read  notebooks/1_architecture/week02_c.ipynb\n" in kp("next")[1]
+
+
 def test_list_marks_what_is_passed(kp: Run, item: Item) -> None:
     assert "✓" not in kp("list")[1]
     item.stub.write_text(RIGHT)
@@ -141,6 +158,12 @@ def test_the_last_report_is_kept_whatever_the_verdict(kp: Run, item: Item) -> No
 def test_the_next_step_grades_the_same_file_again(kp: Run, item: Item) -> None:
     (item.root / "mine.py").write_text(WRONG)
     _, out, _ = kp("check", "double", "--file", "mine.py", "--device", "cpu", "--seed", "5")
+    assert next_steps(out) == ["fix mine.py, then kp check double --file mine.py --seed 5"]
+
+
+def test_a_next_step_names_a_file_by_the_shortest_path(kp: Run, item: Item) -> None:
+    (item.root / "mine.py").write_text(WRONG)
+    _, out, _ = kp("check", "double", "--file", str(item.root / "mine.py"), "--device", "cpu", "--seed", "5")
     assert next_steps(out) == ["fix mine.py, then kp check double --file mine.py --seed 5"]
 
 
@@ -239,8 +262,11 @@ def test_hints_after_a_pass_are_shown_and_not_counted(kp: Run, item: Item) -> No
     item.stub.write_text(RIGHT)
     assert kp("check", "double", "--device", "cpu")[0] == 0
     shown = [kp("hint", "double", *level)[1] for level in ((), ("3",))]
-    assert [text.splitlines()[0] for text in shown] == ["hint 2 of 3: b", "hint 3 of 3: c"]
-    assert [next_steps(text) for text in shown] == [["kp hint double 3"], ["kp solution double"]]
+    assert [re.findall("hint . of 3: .", text) for text in shown] == [
+        ["hint 1 of 3: a", "hint 2 of 3: b", "hint 3 of 3: c"],
+        ["hint 3 of 3: c"],
+    ]
+    assert [next_steps(text) for text in shown] == [["kp solution double"]] * 2
     assert Progress(item.root).records()[item.stem].hints == 1
 
 
@@ -476,6 +502,17 @@ def test_grade_writes_the_grades_of_a_class_and_sums_up(kp: Run, item: Item) -> 
         ["bob", item.stem, "WRONG_VALUES"],
     ]
     assert kp("progress")[1].count("0 of 1 passed") == 1
+
+
+def test_grades_that_cannot_be_written_are_shown(kp: Run, item: Item) -> None:
+    (item.root / "class" / "ada").mkdir(parents=True)
+    (item.root / "class" / "ada" / item.stub.name).write_text(RIGHT)
+    (item.root / "class-grades" / "grades.csv").mkdir(parents=True)
+    status, out, err = kp("grade", "class", "--device", "cpu", "--jobs", "1")
+    assert status == 2
+    assert ["w01a_double", "1", "1", "1"] in [line.split() for line in out.splitlines()]
+    assert "cannot write" in err
+    assert "grades.csv" in err
 
 
 @pytest.mark.parametrize("learner", [None, "ada"])

@@ -61,3 +61,17 @@ def test_what_was_printed_is_shown_once_from_both_ends(doubling: Item) -> None:
 @pytest.mark.parametrize("printed", ["one\ntwo\n", "one\n\ntwo\n"])
 def test_what_fits_is_shown_as_it_is(doubling: Item, printed: str) -> None:
     assert f"it printed:\n{printed}" in shown(replace(GRADED, printed=printed), doubling)
+
+
+def test_a_command_that_does_not_fit_has_a_line_of_its_own() -> None:
+    console = Console(file=io.StringIO(), width=40)
+    view.step(console, "fix phases/1_architecture/w01a_double.py, then kp check double --seed 7")
+    view.step(console, "fix mine.py, then kp check double")
+    assert isinstance(console.file, io.StringIO)
+    assert console.file.getvalue().splitlines() == [
+        "",
+        "next: fix phases/1_architecture/w01a_double.py, then",
+        "      kp check double --seed 7",
+        "",
+        "next: fix mine.py, then kp check double",
+    ]

@@ -9,6 +9,7 @@ import importlib.util
 import platform
 import re
 import sys
+from functools import cache
 from importlib import metadata
 
 LANES = {"cuda": ("cuda.bindings",), "triton": ("triton",), "cute": ("cutlass", "cuda.bindings")}
@@ -65,6 +66,7 @@ def version(*distributions: str) -> str:
     return "missing"
 
 
+@cache
 def versions() -> dict[str, str]:
     """Of Python and of the packages that a verdict may depend on; those that are installed."""
     found = {"python": platform.python_version()}

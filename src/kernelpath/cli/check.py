@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from kernelpath import words
 from kernelpath.cli import grading
 from kernelpath.cli.common import (
     NOT_YET,
@@ -22,10 +23,11 @@ from kernelpath.cli.common import (
     seed_option,
     tree_option,
 )
-from kernelpath.cli.record import remember, unfinished
+from kernelpath.cli.record import remember, seconds_of_last, unfinished
 from kernelpath.course import registry
 from kernelpath.course.registry import Item, Tree
 from kernelpath.show import overview, view
+from kernelpath.show.working import Several
 from kernelpath.verdict import Report, Verdict
 
 if TYPE_CHECKING:
@@ -60,10 +62,12 @@ def check(
     items = registry.exercises() if everything else tuple(dict.fromkeys(items)) or (unfinished(),)
     quiet = json_to == "-"
     graded: Graded = []
+    several = Several(len(items))
     for position, item in enumerate(items, start=1):
-        label = f"{position} of {len(items)}: {item.name}" if len(items) > 1 else item.name
         submission = _python_file(path) if path else item.submission(tree)
-        one = _same_file_again(grading.grade(item, submission, label, device=device, seed=seed), item, path, tree)
+        about = seconds_of_last(item) if tree == "phases" else None
+        one = grading.grade(item, submission, several.next(item.name), about=about, device=device, seed=seed)
+        one = _same_file_again(one, item, path, tree)
         graded.append((item, one))
         if path is None and tree == "phases":
             remember(item, one)
@@ -97,7 +101,7 @@ def _same_file_again(graded: Report, item: Item, path: Path | None, tree: Tree) 
     if path is None and tree == "phases":
         return graded
     command = f"kp check {item.name}"
-    same = f"{command} --file {shlex.quote(str(path))}" if path else f"{command} --tree {tree}"
+    same = f"{command} --file {shlex.quote(words.path(path, Path.cwd()))}" if path else f"{command} --tree {tree}"
     return dataclasses.replace(graded, next_step=graded.next_step.replace(command, same))
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
+from pathlib import Path
 
 import click
 from rich.text import Text
@@ -34,12 +36,19 @@ def show_next() -> int:
     out.print(Text.assemble((item.name, "bold"), f"  {item.title}"))
     place = f"exercise {items.index(item) + 1} of {len(items)}"
     out.print(Text(f"week {item.week}, {view.LANES[item.lane]}, {place}\n", "dim"))
-    if item.notebook is not None:
-        out.print(f"read  {words.path(item.notebook, item.root)}", soft_wrap=True)
+    earlier = _prerequisites(item) if item == items[0] else []
+    for position, notebook in enumerate(filter(None, [*earlier, item.notebook])):
+        out.print(f"{'' if position else 'read':6s}{words.path(notebook, item.root)}", soft_wrap=True)
     for position, path in enumerate(item.files("phases")):
         out.print(f"{'' if position else 'edit':6s}{words.path(path, item.root)}", soft_wrap=True)
     view.step(out, f"kp watch {item.name}")
     return PASSED
+
+
+def _prerequisites(first: Item) -> list[Path]:
+    """The notebooks of the weeks before the first exercise."""
+    notebooks = sorted((first.root / "notebooks").glob("*/week*.ipynb"), key=lambda path: path.name)
+    return [path for path in notebooks if path.name < f"week{first.week:02d}"]
 
 
 @click.command("list")
@@ -55,19 +64,25 @@ def list_() -> int:
 def hint(item: Item, level: int | None) -> int:
     """Show a hint.
 
-    The next one that you have not seen, or the one of LEVEL 1, 2 or 3. After a pass they are not counted.
+    The next one that you have not seen, or the one of LEVEL 1, 2 or 3. After a pass all of them, and none is counted.
     """
     hints = lesson.read(item.lesson).hints
     known = dict(record.records())[item]
-    level = level or min(known.hints + 1, len(hints))
-    out.print(Text.assemble((f"hint {level} of {len(hints)}: ", "bold"), hints[level - 1]))
     if known.passed:
-        view.step(out, f"kp hint {item.name} {level + 1}" if level < len(hints) else f"kp solution {item.name}")
+        for number in [level] if level else range(1, len(hints) + 1):
+            _show_hint(hints, number)
+        view.step(out, f"kp solution {item.name}")
         return PASSED
+    level = level or min(known.hints + 1, len(hints))
+    _show_hint(hints, level)
     if level > known.hints:
         record.save(item, lambda before: dataclasses.replace(before, hints=level))
     view.step(out, f"kp watch {item.name}")
     return PASSED
+
+
+def _show_hint(hints: Sequence[str], number: int) -> None:
+    out.print(Text.assemble((f"hint {number} of {len(hints)}: ", "bold"), hints[number - 1]))
 
 
 @click.command()

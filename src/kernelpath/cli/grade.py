@@ -68,6 +68,8 @@ def grade_(
     except Usage as error:
         raise Failure(str(error)) from error
     except OSError as error:
+        if isinstance(error, classroom.NotWritten):
+            overview.school(out, error.grades)
         raise Failure(
             f"cannot write {error.filename or to}: {error.strerror}; when it can be written, {again}"
         ) from error

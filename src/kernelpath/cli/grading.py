@@ -16,17 +16,16 @@ from kernelpath.course import lesson
 from kernelpath.course.registry import Item
 from kernelpath.files import write_atomically
 from kernelpath.show import view
+from kernelpath.show.working import working
 from kernelpath.verdict import Report, encode
 
 
-def grade(item: Item, submission: Path, label: str, **options: Any) -> Report:
-    """Grade a file behind a status line that begins with the label. Raises Failure."""
-    with errors.status(f"{label}: starting") as status:
+def grade(item: Item, submission: Path, label: str, *, about: float | None = None, **options: Any) -> Report:
+    """Grade a file behind a status line that begins with the label. about: seconds to expect. Raises Failure."""
+    with working(errors, label, about) as tell:
+        tell("starting")
         start_workers()
         from kernelpath.grading import grade as grader
-
-        def tell(what: str) -> None:
-            status.update(f"{label}: {what}")
 
         try:
             return grader.grade(item, submission, report_progress=tell, **options)

@@ -46,3 +46,9 @@ def remember(item: Item, graded: Report) -> None:
         Progress(item.root, warn).keep(graded, item.files("phases"))
     except progress.NotSaved as error:
         warn(str(error))
+
+
+def seconds_of_last(item: Item) -> float | None:
+    """What the last kept grading of the exercise took; None where there was none, or it ended early."""
+    kept = Progress(item.root, lambda _: None).kept(item.stem)
+    return kept.report.seconds if kept and kept.report.verdict.passed else None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import io
 from pathlib import Path
 
@@ -27,16 +28,17 @@ from kernelpath.course import progress, registry
 from kernelpath.course.progress import Progress
 from kernelpath.course.registry import Item, Tree
 from kernelpath.files import source_text, write_atomically
-from kernelpath.show import view
+from kernelpath.show import difference, view
+from kernelpath.show import source as annotated
 
 
 @click.command()
 @name_argument
 @click.option("--peek", is_flag=True, help="Show it before you have passed.")
 def solution(item: Item, peek: bool) -> int:
-    """Show the reference kernel beside yours.
+    """Show what differs between yours and the reference kernel.
 
-    If there is a GPU, both are timed in one run.
+    Below it are the counters of both. If there is a GPU, both are timed in one run.
     """
     if not item.files("solutions"):
         raise Failure(f"the solution of {item.name} is withheld: there is no {words.path(item.solution, item.root)}")
@@ -44,15 +46,42 @@ def solution(item: Item, peek: bool) -> int:
         out.print(f"{item.name} is not passed yet; --peek shows its solution all the same.")
         view.step(out, f"kp hint {item.name}")
         return NOT_YET
-    view.sources(out, item)
-    with errors.status("looking for a GPU"), grading.interruptible():
+    for reference in item.files("solutions"):
+        yours = item.stub.with_suffix(reference.suffix)
+        names = (words.path(yours, item.root), words.path(reference, item.root))
+        difference.show(out, names, (source_text(yours) if yours.is_file() else "", source_text(reference)))
+        out.print()
+    with errors.status(f"{item.name}: starting"):
+        grading.start_workers()
         from kernelpath.grading import grade
+    if registry.load(item).is_kernel:
+        for title, file in (("yours", item.stub), ("reference", item.solution)):
+            _show_counters(item, title, file)
     if grade.resolve_device("auto") != "cuda":
-        out.print(Text("\nnot timed: this machine has no GPU", "dim"))
+        out.print(Text("not timed: this machine has no GPU", "dim"))
         return PASSED
     graded = grading.grade(item, item.stub, item.name, device="cuda")
     grading.show(item, graded)
     return PASSED
+
+
+def _show_counters(item: Item, title: str, file: Path) -> None:
+    """What the heaviest launch of a submission asked of memory, line by line, counted on the PTX machine."""
+    from kernelpath.grading import grade
+
+    with errors.status(f"{item.name}: counting {title}"), grade.Session(item, file, device="cpu") as session:
+        try:
+            heaviest = session.heaviest()
+        except (grade.NotDrawn, grade.Usage) as error:
+            out.print(Text(f"{title}: no counters: {error}\n", "dim"), soft_wrap=True)
+            return
+    source = file.with_name(Path(heaviest.file).name)
+    asked = [line for line in annotated.of_launch(heaviest, source_text(source)) if line.costs or line.active]
+    lines = [dataclasses.replace(line, text=line.text.strip()) for line in asked]
+    executed = words.count(heaviest.totals.warp_instructions, "warp instruction")
+    out.print(Text.assemble((title, "bold"), f": {source.name}, largest case, {executed}"))
+    out.print(annotated.table(lines))
+    out.print()
 
 
 @click.command()

@@ -75,7 +75,8 @@ class Cases:
         cases = [*exercise.cases, *drawn_cases(exercise, self._seed), *limits]
         graded: list[Graded] = []
         for index, case in enumerate(cases):
-            self._progress(f"case {index + 1} of {len(cases)}")
+            compiles = "compiling, then " if index == 0 and exercise.is_kernel else ""
+            self._progress(f"{compiles}case {index + 1} of {len(cases)}")
             first_to_fail = all(earlier.result.verdict.passed for earlier in graded)
             graded.append(self.one(self._runner, case, index, explain=first_to_fail))
             if graded[-1].result.verdict in _ENDS_GRADING or self._runner.hopeless:

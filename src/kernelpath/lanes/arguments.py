@@ -42,9 +42,11 @@ def _dim3(what: str, size: Any) -> Dim3:
     try:
         sizes = tuple(map(operator.index, size if isinstance(size, (Sequence, np.ndarray)) else (size,)))
     except TypeError:
-        sizes = ()
+        raise ValueError(f"{what} {size!r} is not of whole numbers: divide with // and round up") from None
     if 0 in sizes:
-        raise ValueError(f"the {what} has 0 {'blocks' if what == 'grid' else 'threads'}: round up")
+        raise ValueError(
+            f"the {what} has 0 {'blocks' if what == 'grid' else 'threads'}: round up, (n + size - 1) // size"
+        )
     if not 1 <= len(sizes) <= 3 or min(sizes) < 1:
         raise ValueError(f"{what} {size!r}: expected one to three positive integers")
     x, y, z = (*sizes, 1, 1)[:3]
@@ -126,6 +128,10 @@ def _mismatch(kernel: str, parameter: Parameter, wanted: str, argument: Any) -> 
     got = f"{argument!r}" if isinstance(argument, (int, float)) or argument is None else type(argument).__name__
     if is_tensor(argument):
         got += ", whose number is its .item()"
-    elif wanted == "a tensor" and isinstance(argument, int) and argument:
+    elif wanted == "a tensor" and isinstance(argument, int) and argument >= 1 << 32:
         got += ": an address alone does not say how much memory is there"
+    elif wanted == "a tensor" and isinstance(argument, (int, float)) and argument:
+        got += ": the launch has the arguments in another order"
+    elif isinstance(argument, np.ndarray):
+        got += ", a NumPy array: pass the torch tensor itself"
     return TypeError(f"{parameter.declared or parameter.name} of {kernel} takes {wanted}, got {got}")

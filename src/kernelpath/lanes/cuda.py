@@ -18,7 +18,7 @@ import sys
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from kernelpath import lanes
 from kernelpath.device import api
@@ -55,7 +55,11 @@ def kernel(
     """
     beside = sys._getframe(1).f_globals.get("__file__", "")
     file = os.path.join(os.path.dirname(beside), path)
-    return _kernel(file, os.stat(file).st_mtime_ns, name, tuple(options), cooperative)
+    try:
+        changed_ns = os.stat(file).st_mtime_ns
+    except FileNotFoundError as error:
+        raise FileNotFoundError(f"there is no {path} beside {os.path.basename(beside)}") from error
+    return _kernel(file, changed_ns, name, tuple(options), cooperative)
 
 
 @cache
@@ -82,6 +86,9 @@ class Kernel:
 
     def __repr__(self) -> str:
         return f"<kernel {self.name} of {self.file}>"
+
+    def __call__(self, *_: Any) -> NoReturn:
+        raise TypeError(f"launch {self.base_name} with a grid and a block: kernel[blocks, threads](…)")
 
     def __getitem__(self, launch: tuple[Any, ...]) -> _Launcher:
         """The kernel with its launch configuration: (grid, block) or (grid, block, dynamic shared bytes).

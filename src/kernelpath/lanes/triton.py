@@ -8,8 +8,8 @@ from __future__ import annotations
 import ast
 import ctypes
 import math
+import operator
 import os
-import re
 import struct
 import warnings
 from collections.abc import Callable, Iterator, Sequence
@@ -20,6 +20,7 @@ from kernelpath import lanes
 from kernelpath.device import api, gpu
 from kernelpath.lanes import tuning
 from kernelpath.lanes.cubin import resources
+from kernelpath.lanes.triton_advice import misread
 
 ARCHITECTURE = 80
 
@@ -79,19 +80,24 @@ def _tell_compiling() -> None:
     compile_one = JITFunction._do_compile
 
     def compile_and_tell(self: Any, *args: Any, **kwargs: Any) -> Any:
-        _require_no_result(self)
+        _refuse_what_misleads(self)
         with lanes.compiling():
             return compile_one(self, *args, **kwargs)
 
     JITFunction._do_compile = compile_and_tell
 
 
-def _require_no_result(kernel: Any) -> None:
-    """Triton compiles a kernel that returns something, and dies long afterwards."""
+def _refuse_what_misleads(kernel: Any) -> None:
+    """What Triton compiles into something else than it looks: a kernel that returns something, and a mask."""
     for node in ast.walk(kernel.parse()):
         if isinstance(node, ast.Return) and not (node.value is None or ast.unparse(node.value) == "None"):
-            place = f"{kernel.file_name}({kernel.def_file_line_number + node.lineno - 1})"
-            raise CompileError(f"{place}: error: a kernel returns nothing: write what it computes with tl.store")
+            raise _error_at(kernel, node.lineno, "a kernel returns nothing: write what it computes with tl.store")
+    for line, advice in misread(kernel.src):
+        raise _error_at(kernel, line, advice)
+
+
+def _error_at(kernel: Any, line: int, text: str) -> CompileError:
+    return CompileError(f"{kernel.file_name}({kernel.def_file_line_number + line - 1}): error: {text}")
 
 
 def _without_source(
@@ -99,31 +105,6 @@ def _without_source(
 ) -> str:
     """A warning in one line. Triton names a source object, for which Python would advise to trace allocations."""
     return f"{filename}:{lineno}: {category.__name__}: {message}\n"
-
-
-def locate(error: BaseException, source: str) -> tuple[str, int] | None:
-    """What Triton's compiler has against a kernel in ``source``, and in which line; None if it names none there."""
-    text, advice, line = "", "", 0
-    inner: Any = error
-    while inner is not None:
-        text = getattr(inner, "error_message", str(inner)) or text
-        at = source.find(inner.src.strip()) if hasattr(getattr(inner, "node", None), "lineno") and inner.src else -1
-        if at >= 0:
-            line = source.count("\n", 0, at) + inner.node.lineno
-            advice = _advice(inner)
-        inner = inner.__cause__
-    return (advice or re.sub(r"^(\w+)\((['\"])(.*)\2\)$", r"\1: \3", text), line) if line else None
-
-
-def _advice(error: Any) -> str:
-    """What to write instead of an index on a pointer, of which Triton says that @triton.jit is missing."""
-    node = error.node.targets[0] if isinstance(error.node, ast.Assign) else error.node
-    parameters = ast.parse(error.src).body[0].args.args
-    if not isinstance(node, ast.Subscript) or ast.unparse(node.value) not in [one.arg for one in parameters]:
-        return ""
-    place = f"{ast.unparse(node.value)} + {ast.unparse(node.slice)}"
-    wanted = f"tl.load({place}, mask=…)" if isinstance(node.ctx, ast.Load) else f"tl.store({place}, …, mask=…)"
-    return f"a pointer has no [ ]: use {wanted}"
 
 
 def _record_gpu_launches() -> None:
@@ -237,13 +218,22 @@ class _Launcher:
             self.module.compile(kernel.name)
         ran = self.module.launch(
             kernel.name,
-            grid=(int(x), int(y), int(z)),  # they may be NumPy's
+            grid=(_programs(x), _programs(y), _programs(z)),
             block=(*(kernel.reqntid or (32 * self.metadata.num_warps,)), 1, 1)[:3],
             shared=self.metadata.shared,
             arguments=args,
             tensors=[tensor for name, _, value in named for tensor in _tensors(name, value)],
         )
         lanes.record(lanes.Launched("triton", kernel.name, "cpu", tuple(values), ran.cost, ran.launch))
+
+
+def _programs(count: Any) -> int:
+    """One extent of a grid, which may be a NumPy integer."""
+    if not hasattr(count, "__index__"):
+        raise TypeError(f"a grid has whole numbers of programs, not {count}: round up with triton.cdiv")
+    if count == 0:
+        raise ValueError("the grid has 0 programs: round up with triton.cdiv")
+    return operator.index(count)
 
 
 def _ptx(metadata: Any) -> str:

@@ -50,7 +50,7 @@ def grade_class(
 
     seed: the same for all, so that all get the same sizes and inputs. jobs: how many at a time; one on each GPU, where
     they would disturb each other's time, else one for each processor. tell: called after each, with how many are done.
-    Raises grade.Usage, spec.DeclarationError, and OSError where the results cannot be written.
+    Raises grade.Usage, spec.DeclarationError, and NotWritten or OSError where the results cannot be written.
     """
     return grade_entries(entries(folder, items), folder, out, device=device, seed=seed, jobs=jobs, tell=tell)
 
@@ -86,8 +86,20 @@ def grade_entries(
                 saved = time.monotonic()
     finally:
         pool.shutdown(cancel_futures=True)
-        gradebook.write(out, [done[entry] for entry in found if entry in done], most)
-    return [done[entry] for entry in found]
+        graded = [done[entry] for entry in found if entry in done]
+        try:
+            gradebook.write(out, graded, most)
+        except OSError as error:
+            raise NotWritten(error, graded) from error
+    return graded
+
+
+class NotWritten(OSError):
+    """The results could not be written. grades: what they are."""
+
+    def __init__(self, error: OSError, grades: Sequence[Grade]) -> None:
+        super().__init__(error.errno, error.strerror, error.filename)
+        self.grades = grades
 
 
 def _beside_each_other(jobs: int) -> ThreadPoolExecutor:

@@ -97,10 +97,18 @@ def exams(console: Console, sat: Sequence[Sat]) -> None:
 @contextmanager
 def bar(console: Console) -> Iterator[Callable[[Grade, int, int], None]]:
     """A progress bar on a terminal; yields what to call after each grade, with how many of how many are done."""
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+    from rich.progress import (
+        BarColumn,
+        MofNCompleteColumn,
+        Progress,
+        TextColumn,
+        TimeElapsedColumn,
+        TimeRemainingColumn,
+    )
 
-    columns = (TextColumn("{task.description}", markup=False), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=console, transient=True) as shown:
+    times = (TimeElapsedColumn(), TextColumn("left"), TimeRemainingColumn())
+    columns = (TextColumn("{task.description}", markup=False), BarColumn(), MofNCompleteColumn(), *times)
+    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as shown:
         task = shown.add_task("grading", total=None)
 
         def tell(graded: Grade, done: int, of: int) -> None:

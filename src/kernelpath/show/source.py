@@ -142,13 +142,14 @@ def table(lines: Sequence[Line]) -> Table:
     from rich.text import Text
 
     shown = columns(lines)
-    rows = Table(box=None, pad_edge=False, collapse_padding=True, header_style="bold")
+    rows = Table(box=None, pad_edge=False, header_style="bold")
     for heading in (*shown, "\nline"):
-        rows.add_column(heading, justify="right", no_wrap=True)
-    rows.add_column("\nsource", no_wrap=True)
+        widest = max(map(len, heading.split("\n")))  # where there is no room, the source is cut
+        rows.add_column(heading, justify="right", no_wrap=True, min_width=widest)
+    rows.add_column("\nsource")
     for line in lines:
         cells = (Text(text, "red" if bad else "") for text, bad in map(line.cell, shown))
-        rows.add_row(*cells, f"{line.number}", Text(line.text))
+        rows.add_row(*cells, f"{line.number}", Text(line.text, no_wrap=True, overflow="ellipsis"))
     return rows
 
 

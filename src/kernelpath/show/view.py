@@ -12,7 +12,6 @@ from rich.text import Text
 
 from kernelpath import words
 from kernelpath.course.registry import Item
-from kernelpath.files import source_text
 from kernelpath.verdict import WASTE, LineTraffic, Measurement, Report, Verdict
 
 if TYPE_CHECKING:
@@ -72,7 +71,10 @@ def page(item: Item, graded: Report, *, explain: str = "") -> str:
 
 
 def step(console: Console, text: str) -> None:
-    """Print the one next step."""
+    """Print the one next step. A command that does not fit behind what is to be done first has a line of its own."""
+    before, then, command = words.shown(text).rpartition(", then kp ")
+    if then and len("next: ") + len(text) > console.width:
+        text = f"{before}, then\n      kp {command}"
     console.print(Text.assemble("\n", ("next: ", "bold cyan"), words.shown(text)), soft_wrap=True)
 
 
@@ -86,19 +88,6 @@ def findings(console: Console, found: Sequence[Finding]) -> None:
             console.print(Text.assemble("     ", ("do: ", "cyan"), one.remedy), soft_wrap=True)
 
 
-def sources(console: Console, item: Item) -> None:
-    """The reference beside the learner's files where the terminal is wide enough, else below them."""
-    for reference in item.files("solutions"):
-        yours = item.stub.with_suffix(reference.suffix)
-        pair = [_source(path, item.root) for path in (yours, reference) if path.is_file()]
-        if console.width >= WIDE:
-            grid = Table.grid(padding=(0, 2), expand=True)
-            grid.add_row(*pair)
-            console.print(grid)
-        else:
-            console.print(*pair, sep="\n", soft_wrap=True)
-
-
 def verdict(value: Verdict) -> Text:
     return Text(value.value, f"bold {_STYLES[mood(value)]}")
 
@@ -106,14 +95,6 @@ def verdict(value: Verdict) -> Text:
 def mood(value: Verdict) -> Literal["good", "warn", "bad"]:
     """What a verdict means to the learner; pages have a class of that name."""
     return "good" if value.passed else "warn" if value in _UNDECIDED else "bad"
-
-
-def _source(path: Path, root: Path) -> Text:
-    from rich.syntax import Syntax
-
-    highlighter = Syntax("", "c++" if path.suffix == ".cu" else "python", theme="ansi_light")
-    title = (f"--- {words.path(path, root)}\n", "bold")
-    return Text.assemble(title, highlighter.highlight(source_text(path)))
 
 
 def about(item: Item, graded: Report) -> str:

@@ -8,19 +8,28 @@ import re
 import tokenize
 import traceback
 from pathlib import Path
+from types import ModuleType
 
 import torch
 
 from kernelpath.course.errors import Withheld
-from kernelpath.lanes import Unavailable, triton
+from kernelpath.files import source_text
+from kernelpath.lanes import Unavailable, compiler_advice, triton_advice
 from kernelpath.simt import errors
 from kernelpath.verdict import Complaint, Verdict
 from kernelpath.work import quota
 from kernelpath.work.confine import Trespass
 
 _FAULTS = {kind: Verdict[kind.name] for kind in errors.FaultKind if kind.name in Verdict.__members__}
-_COMPILERS = ("CompileError", "KernelNotFound", "CompilationError", "DSLRuntimeError", "DSLUserCodeError", "PTXASError")
-_NVRTC_ERROR = re.compile(r"^(?P<file>.+?)\((?P<line>\d+)\): (?:catastrophic )?error:? (?P<text>.*)", re.MULTILINE)
+_COMPILERS = (
+    "CompileError",
+    "KernelNotFound",
+    "CompilationError",
+    "DSLRuntimeError",
+    "DSLUserCodeError",
+    "PTXASError",
+    "UnsupportedLanguageConstruct",
+)
 
 
 def blame(error: BaseException, file: Path, loading: bool = False) -> Complaint:
@@ -48,7 +57,7 @@ def blame(error: BaseException, file: Path, loading: bool = False) -> Complaint:
     if isinstance(error, SyntaxError):
         where = error.filename or str(file)
         return Complaint(Verdict.COMPILE_ERROR, f"SyntaxError: {error.msg}", where, error.lineno or 0)
-    if type(error).__name__ in _COMPILERS:
+    if type(error).__name__ in _COMPILERS or "Unsupported function referenced" in str(error):
         return _compiler_said(error, file, line)
     if isinstance(error, (MemoryError, torch.OutOfMemoryError)) or "can't allocate" in str(error):
         return Complaint(Verdict.CRASHED, f"out of memory: {_first_line(error)}", str(file), line)
@@ -73,24 +82,60 @@ class EntryError(Exception):
 
 
 def _compiler_said(error: BaseException, file: Path, line: int) -> Complaint:
-    log = str(error).strip()
-    if found := _NVRTC_ERROR.search(log):
-        source = file.with_name(Path(found["file"]).name)
-        return Complaint(Verdict.COMPILE_ERROR, found["text"], str(source), int(found["line"]))
-    text, line = triton.locate(error, "".join(linecache.getlines(str(file)))) or (log, line)
-    return Complaint(Verdict.COMPILE_ERROR, text, str(file), line)
+    log = _plain(str(error).strip(), file)
+    kernels = {path.name: source_text(path) for path in (file, file.with_suffix(".cu")) if path.is_file()}
+    if said := compiler_advice.nvrtc(log, kernels):
+        return Complaint(Verdict.COMPILE_ERROR, said[0], str(file.with_name(Path(said[1]).name)), said[2])
+    if located := triton_advice.locate(error, kernels.get(file.name, "")) or compiler_advice.cute(log):
+        return Complaint(Verdict.COMPILE_ERROR, located[0], str(file), located[1] or line)
+    return Complaint(Verdict.COMPILE_ERROR, log + _like(error), str(file), _line_below(error, file) or line)
+
+
+def _plain(text: str, file: Path) -> str:
+    """Without colours, and without the folder of the copy that is graded, which no learner knows."""
+    return re.sub(r"\x1b\[[0-9;]*m", "", text).replace(f"{file.parent}/", "")
+
+
+def _line_below(error: BaseException, file: Path) -> int:
+    """The innermost line of the learner's file on the way to what made a compiler raise the error."""
+    lines, seen = [0], error
+    while seen.__cause__ or seen.__context__:
+        seen = seen.__cause__ or seen.__context__  # type: ignore[assignment]
+        lines.append(_line_in(seen, file))
+    return next((line for line in reversed(lines) if line), 0)
+
+
+def _like(error: BaseException) -> str:
+    """What may have been meant by an attribute that is not there."""
+    cause: BaseException | None = error
+    while cause is not None and not isinstance(cause, AttributeError):
+        cause = cause.__cause__ or cause.__context__
+    owner = getattr(cause, "obj", None)
+    if cause is None or owner is None:
+        return ""
+    name = cause.name
+    inner = [key for key, value in vars(owner).items() if isinstance(value, ModuleType) and hasattr(value, name)]
+    if isinstance(owner, ModuleType) and inner:
+        return f"; did you mean {inner[0]}.{name}?"
+    return triton_advice.alike(name, dir(owner))
 
 
 _NO_GPU = "there is no GPU here, and tensors are on the CPU: take the device from an input, as torch.empty_like(x) does"
 
 
 def _python_said(error: BaseException, file: Path, line: int) -> str:
-    """The exception in one line; of an assertion that says nothing, what is asserted."""
+    """The exception in one line, with what to do; of an assertion that says nothing, what is asserted."""
     source = _source_line(file, line)
-    said = source if isinstance(error, AssertionError) and not str(error) else _first_line(error)
+    if launch := triton_advice.at_launch(error, "".join(linecache.getlines(str(file))), line):
+        return launch
+    said = source if isinstance(error, AssertionError) and not str(error) else _plain(_first_line(error), file)
     asks_for_gpu = "Torch not compiled with CUDA" in said or "No CUDA GPUs are available" in said
     if asks_for_gpu or (isinstance(error, AssertionError) and re.search(r"\bis_cuda\b|cuda['\"]", source)):
         said += f"; {_NO_GPU}"
+    elif isinstance(error, NameError) and error.name in compiler_advice.BUILT_IN:
+        said += "; only a kernel has it, and this is the launch, which runs once"
+    elif isinstance(error, AttributeError):
+        said += _like(error)
     return f"{type(error).__name__}: {said or '(no message)'}"
 
 

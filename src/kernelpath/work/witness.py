@@ -5,14 +5,18 @@ from __future__ import annotations
 import queue
 import sys
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager, nullcontext
+from functools import partial
+from operator import is_
 from types import FrameType, ModuleType
 from typing import Any
 
 import torch
 
 from kernelpath.work.confine import SUBMISSION
+
+_Attributes = Callable[[], Mapping[str, Any]]
 
 _WATCHED = {
     "time": ("time", "monotonic", "perf_counter", "perf_counter_ns", "sleep"),
@@ -60,27 +64,29 @@ class Snapshot:
 
     def __init__(self) -> None:
         self._threads = set(threading.enumerate())
-        owners: list[tuple[str, Any, Iterable[str]]] = [
-            (name, sys.modules[name], attributes) for name, attributes in _WATCHED.items()
+        ours = [(name, sys.modules[name]) for name in sys.modules if _is_ours(name)]
+        kinds = [(f"{name}.{kind.__name__}", kind) for name, module in ours for kind in _classes(module)]
+        owners: list[tuple[str, _Attributes, Iterable[str]]] = [
+            (name, partial(vars, sys.modules[name]), attributes) for name, attributes in _WATCHED.items()
         ]
         owners += [
-            (f"torch.{kind.__name__}", kind, dir(kind))
+            (f"torch.{kind.__name__}", partial(_with_inherited, kind), dir(kind))
             for kind in (torch.Tensor, torch.cuda.Event, torch.profiler.profile)
         ]
-        ours = [(name, sys.modules[name]) for name in sys.modules if _is_ours(name)]
-        owners += [(name, module, vars(module)) for name, module in ours]
-        owners += [(f"{name}.{kind.__name__}", kind, vars(kind)) for name, module in ours for kind in _classes(module)]
+        owners += [(name, partial(vars, owner), vars(owner)) for name, owner in (*ours, *kinds)]
         self._known = [
-            (name, owner, {key: found for key in keys if callable(found := _found(owner, key))})
-            for name, owner, keys in owners
+            (name, attributes, {key: value for key in keys if callable(value := there.get(key))})
+            for name, attributes, keys in owners
+            for there in (attributes(),)
         ]
 
     def changed(self) -> str | None:
         """In words, what was replaced, or which thread was left running; None where all is as it was."""
-        for name, owner, known in self._known:
-            for attribute, value in known.items():
-                if _found(owner, attribute) is not value:
-                    return f"{name}.{attribute} was replaced"
+        for name, attributes, known in self._known:
+            there = attributes()
+            if not all(map(is_, map(there.get, known), known.values())):
+                attribute = next((key for key, value in known.items() if there.get(key) is not value), "")
+                return f"{name}.{attribute} was replaced"
         left = [thread for thread in threading.enumerate() if thread not in self._threads and _is_submissions(thread)]
         if left:
             return f"a thread was left running: {left[0].name}"
@@ -104,10 +110,12 @@ def _is_ours(module: str) -> bool:
     return module.partition(".")[0] == "kernelpath"
 
 
-def _found(owner: Any, attribute: str) -> Any:
-    """What an attribute of a module or a class is, as it stands there or in a class that it comes from."""
-    places = owner.__mro__ if isinstance(owner, type) else (owner,)
-    return next((vars(place)[attribute] for place in places if attribute in vars(place)), None)
+def _with_inherited(kind: type) -> Mapping[str, Any]:
+    """The attributes of a class, as they stand there or in a class that it comes from."""
+    attributes: dict[str, Any] = {}
+    for place in reversed(kind.__mro__):
+        attributes.update(vars(place))
+    return attributes
 
 
 def _classes(module: ModuleType) -> list[type]:

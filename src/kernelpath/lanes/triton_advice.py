@@ -1,0 +1,207 @@
+"""What Triton's compiler and launcher have against a kernel, in words that name the fix. Imports no Triton."""
+
+from __future__ import annotations
+
+import ast
+import difflib
+import inspect
+import re
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+Advice = Callable[[re.Match[str], ast.AST], str]
+
+
+def locate(error: BaseException, source: str) -> tuple[str, int] | None:
+    """What Triton's compiler has against a kernel in `source`, and in which line; None if it names none there."""
+    text, node, line, kernel = "", None, 0, ""
+    inner: Any = error
+    while inner is not None:
+        text = getattr(inner, "error_message", str(inner)) or text
+        at = source.find(inner.src.strip()) if hasattr(getattr(inner, "node", None), "lineno") and inner.src else -1
+        if at >= 0:
+            line, node, kernel = source.count("\n", 0, at) + inner.node.lineno, inner.node, inner.src
+        inner = inner.__cause__
+    if node is None:
+        return _referenced(text, source)
+    text = re.sub(r"^(\w+)\((['\"])(.*)\2\)$", r"\1: \3", text, flags=re.DOTALL)
+    return _subscript(node, kernel) or _advice(text, node) or _misspelt(text, kernel) or text, line
+
+
+def _advice(text: str, node: ast.AST) -> str:
+    for pattern, advice in _ADVICE.items():
+        if found := re.search(pattern, text):
+            return advice(found, node)
+    return ""
+
+
+def _subscript(node: ast.AST, kernel: str) -> str:
+    """What to write instead of an index on a pointer, of which Triton says that @triton.jit is missing."""
+    node = node.targets[0] if isinstance(node, ast.Assign) else node
+    if not isinstance(node, ast.Subscript) or ast.unparse(node.value) not in _parameters(_function(kernel)):
+        return ""
+    place = f"{ast.unparse(node.value)} + {ast.unparse(node.slice)}"
+    wanted = f"tl.load({place}, mask=…)" if isinstance(node.ctx, ast.Load) else f"tl.store({place}, …, mask=…)"
+    return f"a pointer has no [ ]: use {wanted}"
+
+
+def _pointer(_: re.Match[str], node: ast.AST) -> str:
+    """About an address among the operands of an operator; Triton may tell them in the other order."""
+    operands = [child for child in ast.iter_child_nodes(node) if isinstance(child, ast.expr)]
+    operand = next((ast.unparse(one) for one in operands if not isinstance(one, ast.Call)), "an operand")
+    if isinstance(node, ast.Compare):
+        return f"{operand} is an address: compare the offset alone"
+    return f"{operand} is an address, not a value: read the value with tl.load({operand}, mask=…)"
+
+
+def _addresses(found: re.Match[str], node: ast.AST) -> str:
+    given = ast.unparse(node.args[0]) if isinstance(node, ast.Call) and node.args else "the first argument"
+    rest = ", value, mask=…" if found[1] == "store" else ", mask=…"
+    return f"{given} is not an address: tl.{found[1]}(pointer + offsets{rest}) takes the address first"
+
+
+def _not_triton(found: re.Match[str], node: ast.AST) -> str:
+    """About a function that works on numbers, or on a sequence, and was given a block of values."""
+    call = node.value if isinstance(node, (ast.Assign, ast.Expr)) else node
+    calls = [one for one in ast.walk(call) if isinstance(one, ast.Call) and not ast.unparse(one).startswith("tl.")]
+    name = ast.unparse(calls[0].func) if calls else "this function"
+    return f"{name} does not take a block of values: use tl.{name.rpartition('.')[2]}"
+
+
+def _arange(_: re.Match[str], node: ast.AST) -> str:
+    size = ast.unparse(node.args[-1]) if isinstance(node, ast.Call) and node.args else "the size"
+    return f"tl.arange takes what is known at compile time, and {size} is not: use a parameter BLOCK: tl.constexpr"
+
+
+_ADVICE: dict[str, Advice] = {
+    "arange's range must be a power of 2": lambda _, node: (
+        f"{ast.unparse(node)}: the size must be a power of 2: round up with triton.next_power_of_2, and mask the rest"
+    ),
+    "arange's arguments must be of type": _arange,
+    r"invalid operands of type .*pointer<": _pointer,
+    "cannot add pointers together": lambda *_: (
+        "these are addresses, not values: read each with tl.load(pointer + offsets, mask=…), then add"
+    ),
+    r"Unsupported ptr type .* in `tl\.(load|store)`": _addresses,
+    r"Cannot access global variable (\w+)": lambda found, _: (
+        f"a kernel cannot read the global variable {found[1]}: pass it as a parameter {found[1]}: tl.constexpr, "
+        f"or define {found[1]} = tl.constexpr(…)"
+    ),
+    r"incompatible dimensions at index (\d+): (\d+) and (\d+)": lambda found, _: (
+        f"shapes do not fit, dimension {found[1]} has {found[2]} and {found[3]}: "
+        "make a column with [:, None], a row with [None, :]"
+    ),
+    r"(min|max) requires at least|must be real number|object is not iterable": _not_triton,
+    r"(?i)boolean value of tensor|ambiguous|unsupported.*(?:`if`|conditional)": lambda *_: (
+        "an if takes one value, and this is a block of them: use mask=…, or tl.where"
+    ),
+    "f-string": lambda *_: 'a kernel has no f-strings: print a value as tl.device_print("name", value)',
+    "^unsupported AST node": lambda _, node: f"a kernel cannot contain this: {ast.unparse(node).splitlines()[0]}",
+}
+"""By what Triton says."""
+
+
+def _misspelt(text: str, kernel: str) -> str:
+    """About a name that is not there, with the one that is most like it."""
+    if found := re.search(r"NameError: (\w+) is not defined", text):
+        known = {node.id for node in ast.walk(ast.parse(kernel)) if isinstance(node, ast.Name)} - {found[1]}
+        return f"{found[1]} is not defined{alike(found[1], known | set(_parameters(_function(kernel))))}"
+    language = sys.modules.get("triton.language")
+    if found := re.search(r"module 'triton\.language' has no attribute '(\w+)'", text):
+        return f"tl has no {found[1]}{alike(found[1], dir(language))}"
+    if found := re.search(r"(\w+)\(\) got an unexpected keyword argument '(\w+)'", text):
+        function = getattr(language, found[1], None)
+        known = inspect.signature(function).parameters if callable(function) else ()
+        return f"{found[1]} has no argument {found[2]}{alike(found[2], known)}"
+    return ""
+
+
+def alike(name: str, known: Iterable[str]) -> str:
+    """ "; did you mean …?" about the name of those known that is most like this one, whatever its case."""
+    folded = {one.lower(): one for one in sorted(known)}
+    close = difflib.get_close_matches(name.lower(), folded, 1, 0.7)
+    return f"; did you mean {folded[close[0]]}?" if close else ""
+
+
+def _referenced(text: str, source: str) -> tuple[str, int] | None:
+    """About a library's function in a kernel, which Triton names without a line."""
+    found = re.search(r"Unsupported function referenced: <(?:built-in method|function) (\w+)", text)
+    if found is None:
+        return None
+    for kernel in _kernels(source):
+        for node in ast.walk(kernel):
+            if isinstance(node, ast.Attribute) and node.attr == found[1] and ast.unparse(node.value) != "tl":
+                return f"{ast.unparse(node)} cannot be used in a kernel: look for its like in tl", node.lineno
+    return None
+
+
+def at_launch(error: BaseException, source: str, line: int) -> str:
+    """What is wrong with the launch of a kernel in this line of `source`; empty where that is not to blame."""
+    text, kernels = str(error), {kernel.name: kernel for kernel in _kernels(source)}
+    for call in _calls(source, line):
+        grid = call.func.slice if isinstance(call.func, ast.Subscript) else None
+        name = ast.unparse(call.func.value if isinstance(call.func, ast.Subscript) else call.func)
+        if grid is not None and "'function' object is not subscriptable" in text:
+            return f"{name} is a plain function: a kernel has @triton.jit in the line above its def"
+        if name not in kernels:
+            continue
+        if grid is None and "outside of the scope of a kernel" in text:
+            return f"{name} is a kernel: launch it with a grid, {name}[programs,](…)"
+        if grid is not None and "has no len()" in text:
+            return f"a grid is a tuple: write {name}[{ast.unparse(grid)},](…), with a comma before the ]"
+        if "failed to specialize argument of type" in text:
+            return f"{name} takes torch tensors and numbers, not {text.rpartition(': ')[2]}"
+        if "dynamic_func()" in text:
+            return _counted(name, _parameters(kernels[name]), call)
+    return ""
+
+
+def _counted(name: str, parameters: list[str], call: ast.Call) -> str:
+    """About too few or too many arguments."""
+    wanted = f"{name} takes {', '.join(parameters)}"
+    given = {keyword.arg for keyword in call.keywords}
+    missing = [one for one in parameters[len(call.args) :] if one not in given]
+    if missing:
+        return f"{wanted}: the launch lacks {' and '.join(missing)}"
+    return f"{wanted}: {len(parameters)} arguments, and the launch has {len(call.args) + len(call.keywords)}"
+
+
+def misread(kernel: str) -> Iterator[tuple[int, str]]:
+    """Each comparison of a kernel that Python reads otherwise than it looks, by line, with what to write.
+
+    & binds tighter than <, so `a < n & b < m` compares n & b. With parentheses around n & b it is meant.
+    """
+    for node in ast.walk(ast.parse(kernel)):
+        if not isinstance(node, ast.Compare) or len(node.ops) < 2:
+            continue
+        middle = node.comparators[0]
+        if not isinstance(middle, ast.BinOp) or not isinstance(middle.op, (ast.BitAnd, ast.BitOr)):
+            continue
+        before = ast.get_source_segment(kernel, node) or ""
+        if "(" in before[: before.find(ast.get_source_segment(kernel, middle) or "")][len(ast.unparse(node.left)) :]:
+            continue
+        sign = "&" if isinstance(middle.op, ast.BitAnd) else "|"
+        first = ast.Compare(node.left, node.ops[:1], [middle.left])
+        second = ast.Compare(middle.right, node.ops[1:], node.comparators[1:])
+        yield node.lineno, f"{sign} binds tighter than <: write ({ast.unparse(first)}) {sign} ({ast.unparse(second)})"
+
+
+def _function(kernel: str) -> ast.FunctionDef:
+    return next(node for node in ast.walk(ast.parse(kernel)) if isinstance(node, ast.FunctionDef))
+
+
+def _parameters(function: ast.FunctionDef) -> list[str]:
+    return [one.arg for one in function.args.args]
+
+
+def _kernels(source: str) -> list[ast.FunctionDef]:
+    """The functions with a decorator."""
+    found = ast.walk(ast.parse(source))
+    return [node for node in found if isinstance(node, ast.FunctionDef) and node.decorator_list]
+
+
+def _calls(source: str, line: int) -> list[ast.Call]:
+    """The calls of which this line is a part, the outermost first."""
+    found = [node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Call)]
+    return [call for call in found if call.lineno <= line <= (call.end_lineno or call.lineno)]

@@ -1,0 +1,53 @@
+"""What differs between two sources, in both layouts."""
+
+from __future__ import annotations
+
+import io
+
+from rich.console import Console
+
+from kernelpath.show import difference
+from kernelpath.show.difference import Row
+
+YOURS = "a\nb\nc\nd\ne\nf\ng\nh\n"
+THEIRS = "a\nb\nc\nD\nDD\ne\nf\ng\nh\n"
+
+
+def shown(width: int, theirs: str = THEIRS) -> list[str]:
+    console = Console(file=io.StringIO(), width=width)
+    difference.show(console, ("mine.py", "ours.py"), (YOURS, theirs))
+    assert isinstance(console.file, io.StringIO)
+    return [line.rstrip() for line in console.file.getvalue().splitlines()]
+
+
+def test_a_hunk_has_both_numbers_and_two_lines_around() -> None:
+    (rows,) = difference.hunks(YOURS, THEIRS)
+    assert rows == [
+        Row((2, "b"), (2, "b"), same=True),
+        Row((3, "c"), (3, "c"), same=True),
+        Row((4, "d"), (4, "D")),
+        Row(None, (5, "DD")),
+        Row((5, "e"), (6, "e"), same=True),
+        Row((6, "f"), (7, "f"), same=True),
+    ]
+
+
+def test_at_80_columns_all_of_yours_stands_above_all_of_theirs() -> None:
+    changed = [line for line in shown(80)[2:] if line[:1] in "+-"]
+    assert changed == ["-    4  d", "+    4  D", "+    5  DD"]
+
+
+def test_at_120_columns_they_stand_side_by_side() -> None:
+    lines = shown(120)
+    row = next(line for line in lines if line.startswith("-    4  d"))
+    assert row.split() == ["-", "4", "d", "+", "4", "D"]
+    assert not any(line.startswith("+") for line in lines)
+
+
+def test_a_long_line_is_kept_whole_at_80_columns() -> None:
+    long = "D" * 100
+    assert f"+    4  {long}" in shown(80, YOURS.replace("d", long))
+
+
+def test_equal_sources_are_said_to_be_equal() -> None:
+    assert shown(80, YOURS) == ["mine.py and ours.py are the same"]
