@@ -9,6 +9,8 @@ Python; ``compile_function`` makes LLVM IR of it and of all that it calls. ``//`
 from kernelpath.simt.native.compiler import compile_function
 from kernelpath.simt.native.language import (
     View,
+    changes,
+    count_bits,
     external,
     load8,
     load64,
@@ -21,7 +23,9 @@ from kernelpath.simt.native.language import (
 
 __all__ = [
     "View",
+    "changes",
     "compile_function",
+    "count_bits",
     "external",
     "load8",
     "load64",

@@ -11,23 +11,11 @@ from typing import Any
 
 from llvmlite import ir
 
-from kernelpath.simt.native.language import (
-    EXTERNAL,
-    FUNCTIONS,
-    View,
-    field_of,
-    load8,
-    load64,
-    lowest_bit,
-    store8,
-    store32,
-    store64,
-)
+from kernelpath.simt.native.builtins import BUILTINS, I1, I64, pointer
+from kernelpath.simt.native.language import EXTERNAL, FUNCTIONS, View, field_of
 
 __all__ = ["compile_function"]
 
-I1, I8, I32, I64 = (ir.IntType(bits) for bits in (1, 8, 32, 64))
-POINTER = ir.PointerType()
 Value = Any  # llvmlite's values have no useful types
 
 
@@ -65,7 +53,6 @@ def _declare(module: ir.Module, function: Callable[..., Any], waiting: list[Call
     return declared
 
 
-_STORES: dict[Any, ir.IntType] = {store8: I8, store32: I32, store64: I64}
 _ARITHMETIC: dict[type[ast.operator], str] = {ast.Add: "add", ast.Sub: "sub", ast.Mult: "mul", ast.FloorDiv: "udiv"}
 _ARITHMETIC |= {ast.Mod: "urem", ast.LShift: "shl", ast.RShift: "ashr"}
 _ARITHMETIC |= {ast.BitAnd: "and_", ast.BitOr: "or_", ast.BitXor: "xor"}
@@ -187,10 +174,7 @@ class _Compiler(ast.NodeVisitor):
     def _field(self, node: ast.Attribute) -> tuple[Value, ir.IntType]:
         assert isinstance(node.value, ast.Name)
         kind, offset = field_of(self.views[node.value.id], node.attr)
-        return self._pointer(self.b.add(self._get(node.value.id), I64(offset))), ir.IntType(8 * kind.itemsize)
-
-    def _pointer(self, address: Value) -> Value:
-        return self.b.inttoptr(address, POINTER)
+        return pointer(self.b, self.b.add(self._get(node.value.id), I64(offset))), ir.IntType(8 * kind.itemsize)
 
     # Expressions
 
@@ -246,20 +230,11 @@ class _Compiler(ast.NodeVisitor):
         values = [self._value(argument) for argument in node.args]
         if isinstance(called, type) and issubclass(called, View):
             return values[0]
-        if called is lowest_bit:
-            return self.b.cttz(values[0], I1(1))
+        if called in BUILTINS:
+            return BUILTINS[called](self.b, *values)
         if name in ("min", "max"):
             keep = self.b.icmp_signed("<" if name == "min" else ">", values[0], values[1])
             return self.b.select(keep, values[0], values[1])
-        if called is load64:
-            return self.b.load(self._pointer(values[0]), typ=I64)
-        if called is load8:
-            return self.b.zext(self.b.load(self._pointer(values[0]), typ=I8), I64)
-        if called in _STORES:
-            kind = _STORES[called]
-            value = values[1] if kind is I64 else self.b.trunc(values[1], kind)
-            self.b.store(value, self._pointer(values[0]))
-            return I64(0)
         if called not in FUNCTIONS | EXTERNAL:
             self.generic_visit(node)
         return self.b.call(_declare(self.function.module, called, self.waiting), values)

@@ -12,6 +12,8 @@ __all__ = [
     "EXTERNAL",
     "FUNCTIONS",
     "View",
+    "changes",
+    "count_bits",
     "external",
     "field_of",
     "load8",
@@ -68,6 +70,20 @@ def store64(address: int, value: int) -> None:
 def lowest_bit(number: int) -> int:
     """The place of the lowest bit that is set, in a number other than 0."""
     return (number & -number).bit_length() - 1
+
+
+def count_bits(number: int) -> int:
+    """How many bits are set, in a number that is not negative."""
+    return number.bit_count()
+
+
+def changes(address: int, shift: int) -> int:
+    """The places, as bits, of those of 32 words that differ from the one before in more than ``shift`` low bits.
+
+    The first is always among them.
+    """
+    words = [load64(address + 8 * place) >> shift for place in range(32)]
+    return 1 | sum((words[place] != words[place - 1]) << place for place in range(1, 32))
 
 
 class View:

@@ -1,7 +1,7 @@
 """A launch while it runs.
 
 records      the records that generated code, checks and scheduler share
-memory, races, sync, transactions
+memory, spaces, races, sync, transactions
              what happens at every access: bounds, unwritten memory, races, sectors, wavefronts (native)
 polling      when a warp waits for others by asking again and again (native)
 schedule     thread blocks, warps, barriers (native)

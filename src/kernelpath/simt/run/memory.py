@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from kernelpath.simt.errors import FAULT_KINDS, FaultKind
 from kernelpath.simt.layout import LANES, WRITTEN, Access, Space
-from kernelpath.simt.native import load8, load64, lowest_bit, native, store8, store64
+from kernelpath.simt.native import count_bits, load8, load64, lowest_bit, native, store8, store64
 from kernelpath.simt.run.polling import poll
 from kernelpath.simt.run.races import ENTRY, SITE, THREAD, check, unordered
 from kernelpath.simt.run.records import (
@@ -26,11 +26,13 @@ from kernelpath.simt.run.records import (
     WarpRecord,
     field_offset,
 )
+from kernelpath.simt.run.spaces import find, local_of, space_of
 from kernelpath.simt.run.transactions import (
     count_atomic_sectors,
     count_sectors,
     count_wavefronts,
     least_wavefronts,
+    run_starts,
     scattered,
 )
 
@@ -40,6 +42,7 @@ OUT_OF_BOUNDS = FAULT_KINDS.index(FaultKind.OUT_OF_BOUNDS)
 MISALIGNED = FAULT_KINDS.index(FaultKind.MISALIGNED)
 UNINITIALIZED = FAULT_KINDS.index(FaultKind.UNINITIALIZED)
 RACE = FAULT_KINDS.index(FaultKind.RACE)
+ODD = 0x0101010101010101  # UNWRITTEN and PENDING are odd
 SAMPLED = field_offset(SAMPLE, "addresses")
 ADDRESSES, SERVED, OPERANDS = (field_offset(WARP, name) for name in ("addresses", "served", "operands"))
 
@@ -72,43 +75,46 @@ def access(
     if counts.requests == 0:
         take_sample(launch, warp, number, mask)
     counts.requests += 1
-    space, buffer, lanes, touched = named, launch.buffers, 0, size
-    left = mask
+    space, buffer, touched, left = named, launch.buffers, size, mask
+    start, end, since, state, history, granule = 0, 0, 0, 0, 0, 0
+    if kind == Access.LOAD and not (strong or partial or drops or half):
+        left = first_two(warp.address + ADDRESSES, mask)
     while left:
         lane = lowest_bit(left)
         left &= left - 1
-        lanes += 1
         address = load64(warp.address + ADDRESSES + 8 * lane)
         if partial:
             touched = load64(warp.address + OPERANDS + 8 * lane)
-        if named == Space.GENERIC:
-            space = space_of(launch, cta, address)
-        if space == Space.SHARED:
-            start, extent, since = cta.shared, launch.shared_bytes, cta.block_began
-            state, history, granule = cta.shared_state, cta.shared_history, launch.shared_granule
-        elif space == Space.LOCAL:
-            start, extent, since = local_of(launch, cta, warp, lane), launch.local_bytes, 0
-            state, history, granule = cta.local_state + start - cta.local, 0, 0
-        elif space == Space.PARAM:
-            start, extent, since, state, history, granule = launch.params, launch.param_bytes, 0, 0, 0, 0
-        else:
-            buffer = find(launch, buffer, address)
-            span = BufferRecord(buffer)
-            start, extent, since = span.start, span.bytes, launch.launch_began
-            state, history, granule = span.state, span.history, span.granule
         offset = address - start
-        if half:
-            touched = size
-            if offset + size // 2 == extent and keeps(warp, kind, lane, 16):
-                touched = size // 2
-            elif offset + size > extent and space != Space.SHARED:
-                buffer = find(launch, buffer, address + size // 2)
+        if half or space == Space.LOCAL or address < start or address > end - touched:
+            if named == Space.GENERIC:
+                space = space_of(launch, cta, address)
+            if space == Space.SHARED:
+                start, extent, since = cta.shared, launch.shared_bytes, cta.block_began
+                state, history, granule = cta.shared_state, cta.shared_history, launch.shared_granule
+            elif space == Space.LOCAL:
+                start, extent, since = local_of(launch, cta, warp, lane), launch.local_bytes, 0
+                state, history, granule = cta.local_state + start - cta.local, 0, 0
+            elif space == Space.PARAM:
+                start, extent, since, state, history, granule = launch.params, launch.param_bytes, 0, 0, 0, 0
+            else:
+                buffer = find(launch, buffer, address)
                 span = BufferRecord(buffer)
-                if span.start == address + size // 2 and keeps(warp, kind, lane, 0):
-                    offset, extent, touched = 0, span.bytes, size // 2
-                    state, history, granule = span.state, span.history, span.granule
-        if offset < 0 or offset + touched > extent:
-            return fault(launch, warp, OUT_OF_BOUNDS, number, lane, address)
+                start, extent, since = span.start, span.bytes, launch.launch_began
+                state, history, granule = span.state, span.history, span.granule
+            offset, end = address - start, start + extent
+            if half:
+                touched = size
+                if offset + size // 2 == extent and keeps(warp, kind, lane, 16):
+                    touched = size // 2
+                elif offset + size > extent and space != Space.SHARED:
+                    buffer = find(launch, buffer, address + size // 2)
+                    span = BufferRecord(buffer)
+                    if span.start == address + size // 2 and keeps(warp, kind, lane, 0):
+                        offset, extent, touched = 0, span.bytes, size // 2
+                        state, history, granule = span.state, span.history, span.granule
+            if offset < 0 or offset + touched > extent:
+                return fault(launch, warp, OUT_OF_BOUNDS, number, lane, address)
         if address & (size - 1):
             return fault(launch, warp, MISALIGNED, number, lane, address)
         if state and (not drops or warp.wanted >> lane & 1):
@@ -125,6 +131,7 @@ def access(
                         suspect(launch, cta, warp, RACE, number, lane, address, touched)
             if not written:
                 suspect(launch, cta, warp, UNINITIALIZED, number, lane, address, touched)
+    lanes = count_bits(mask)
     counts.lanes += lanes
     if space == Space.SHARED:
         atomic = kind == Access.ATOMIC
@@ -145,6 +152,16 @@ def access(
 
 
 @native
+def first_two(addresses: int, mask: int) -> int:
+    """The active lanes but for those that have the address of both lanes before: what these read is judged already.
+
+    Of such readers the history keeps two. They may race with one writer, and one of two readers is another thread.
+    """
+    first = run_starts(addresses, mask, 0)
+    return mask & (first | first << 1)
+
+
+@native
 def take_sample(launch: LaunchRecord, warp: WarpRecord, number: int, mask: int) -> None:
     """Keep the addresses of one request, for pictures."""
     sample = SampleRecord(launch.samples + number * SampleRecord.size)
@@ -154,45 +171,13 @@ def take_sample(launch: LaunchRecord, warp: WarpRecord, number: int, mask: int) 
 
 
 @native
-def space_of(launch: LaunchRecord, cta: CtaRecord, address: int) -> int:
-    """Which space a generic address lies in."""
-    if cta.shared <= address and address < cta.shared + launch.shared_bytes:
-        return Space.SHARED
-    if cta.local <= address and address < cta.local + launch.local_total:
-        return Space.LOCAL
-    return Space.GLOBAL
-
-
-@native
-def local_of(launch: LaunchRecord, cta: CtaRecord, warp: WarpRecord, lane: int) -> int:
-    """Where the local memory of one thread begins."""
-    return cta.local + (warp.index * LANES + lane) * launch.local_bytes
-
-
-@native
-def find(launch: LaunchRecord, guess: int, address: int) -> int:
-    """The last buffer that begins at or before an address; ``guess`` is tried first."""
-    span = BufferRecord(guess)
-    if span.start <= address and address < span.start + span.bytes:
-        return guess
-    low, high = 0, launch.buffer_count
-    while high - low > 1:
-        middle = low + high >> 1
-        span = BufferRecord(launch.buffers + middle * BufferRecord.size)
-        if span.start <= address:
-            low = middle
-        else:
-            high = middle
-    return launch.buffers + low * BufferRecord.size
-
-
-@native
 def initialised(state: int, size: int, kind: int) -> int:
     """Whether bytes may be read; a store makes them so. ``state`` is the address of their states."""
-    for byte in range(size):
-        if kind != Access.STORE and load8(state + byte) & 1:  # UNWRITTEN and PENDING are odd
+    for part in range(0, size, 8):
+        if kind != Access.STORE and number_at(state + part, min(size - part, 8)) & ODD:
             return 0
-        if kind != Access.LOAD:
+    if kind != Access.LOAD:
+        for byte in range(size):
             store8(state + byte, WRITTEN)
     return 1
 

@@ -9,9 +9,9 @@ Atomic operations on one word take turns.
 from __future__ import annotations
 
 from kernelpath.simt.layout import BANKS, LANES
-from kernelpath.simt.native import load64, lowest_bit, native, store64
+from kernelpath.simt.native import changes, load64, lowest_bit, native, store64
 
-__all__ = ["count_atomic_sectors", "count_sectors", "count_wavefronts", "least_wavefronts", "scattered"]
+__all__ = ["count_atomic_sectors", "count_sectors", "count_wavefronts", "least_wavefronts", "run_starts", "scattered"]
 
 
 @native
@@ -19,7 +19,8 @@ def count_sectors(addresses: int, mask: int) -> int:
     """Different sectors among the active lanes. An aligned access of up to 16 bytes lies within one."""
     sectors = 0
     highest = -1
-    left = mask
+    starts = run_starts(addresses, mask, 5)
+    left = starts
     while left:
         lane = lowest_bit(left)
         left &= left - 1
@@ -28,8 +29,14 @@ def count_sectors(addresses: int, mask: int) -> int:
             highest = sector
             sectors += 1
         elif sector < highest:
-            sectors += is_new(addresses, mask, lane, sector)
+            sectors += is_new(addresses, starts, lane, sector)
     return sectors
+
+
+@native
+def run_starts(addresses: int, mask: int, shift: int) -> int:
+    """The active lanes but for those with the address, without ``shift`` low bits, of an active lane just before."""
+    return mask & (changes(addresses, shift) | ~(mask << 1))
 
 
 @native
@@ -80,6 +87,10 @@ def count_wavefronts(addresses: int, mask: int, size: int, atomic: int, served: 
     while first < LANES:
         lanes = group_lanes(addresses, mask, size, first)
         left = mask & ((1 << lanes) - 1) << first
+        lines = run_starts(addresses, left, 7)
+        if not atomic and lines & lines - 1 == 0:  # in 128 bytes that are aligned every word has a bank of its own
+            wavefronts += left != 0
+            left = 0
         while left:
             left = serve(addresses, left, max(size, 4), atomic, served)
             wavefronts += 1

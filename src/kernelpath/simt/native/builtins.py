@@ -1,0 +1,63 @@
+"""LLVM IR of what the language has for memory and for bits."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+from llvmlite import ir
+
+from kernelpath.simt.native import language
+
+__all__ = ["BUILTINS", "I1", "I8", "I32", "I64", "pointer"]
+
+I1, I8, I32, I64 = (ir.IntType(bits) for bits in (1, 8, 32, 64))
+WORDS, PLACES = ir.VectorType(I64, 32), ir.VectorType(I32, 32)
+Value = Any  # llvmlite's values have no useful types
+
+
+def pointer(b: ir.IRBuilder, address: Value) -> Value:
+    return b.inttoptr(address, ir.PointerType())
+
+
+def load(kind: ir.IntType, b: ir.IRBuilder, address: Value) -> Value:
+    value = b.load(pointer(b, address), typ=kind)
+    return b.zext(value, I64) if kind.width < 64 else value
+
+
+def store(kind: ir.IntType, b: ir.IRBuilder, address: Value, value: Value) -> Value:
+    b.store(b.trunc(value, kind) if kind.width < 64 else value, pointer(b, address))
+    return I64(0)
+
+
+def lowest_bit(b: ir.IRBuilder, number: Value) -> Value:
+    return b.cttz(number, I1(1))
+
+
+def count_bits(b: ir.IRBuilder, number: Value) -> Value:
+    return b.ctpop(number)
+
+
+def changes(b: ir.IRBuilder, address: Value, shift: Value) -> Value:
+    words = b.load(pointer(b, address), typ=WORDS, align=8)
+    differ = b.xor(words, _shuffled(b, words, [0, *range(31)]))
+    least = _shuffled(b, b.insert_element(ir.Constant(WORDS, ir.Undefined), b.shl(I64(1), shift), I32(0)), [0] * 32)
+    bits = b.bitcast(b.icmp_unsigned(">=", differ, least), I32)
+    return b.zext(b.or_(bits, I32(1)), I64)
+
+
+def _shuffled(b: ir.IRBuilder, words: Value, places: list[int]) -> Value:
+    return b.shuffle_vector(words, ir.Constant(WORDS, ir.Undefined), ir.Constant(PLACES, places))
+
+
+BUILTINS: dict[Any, Callable[..., Value]] = {
+    language.load8: partial(load, I8),
+    language.load64: partial(load, I64),
+    language.store8: partial(store, I8),
+    language.store32: partial(store, I32),
+    language.store64: partial(store, I64),
+    language.lowest_bit: lowest_bit,
+    language.count_bits: count_bits,
+    language.changes: changes,
+}
