@@ -96,7 +96,8 @@ def checkpoint(
         view.step(out, _what_is_missing(result, answers, again))
         return NOT_YET
     _write_certificate(result, exam, to or progress.folder(exam.root))
-    view.step(out, "kp next" if result.marked_by or not result.written else f"{again} --mark")
+    unmarked = result.written and not result.marked_by
+    view.step(out, f"{again} --mark, then {again} for a certificate with your marks" if unmarked else "kp next")
     return PASSED
 
 

@@ -34,7 +34,7 @@ def default_items(folder: Path) -> list[Item]:
     """The exercises that anybody in the class handed in."""
     items = registry.exercises()
     wanted = {item.solution.name for item in items}
-    names = {path.name for learner in learners(folder) for path in _named(learner, wanted)}
+    names = {path.name for learner in _folders(folder) for path in _named(learner, wanted)}
     return [item for item in items if item.solution.name in names]
 
 
@@ -49,10 +49,14 @@ def entries(folder: Path, items: Sequence[Item]) -> list[Entry]:
 
 def learners(folder: Path) -> list[Path]:
     """The folder of each learner. Raises Usage where there is none."""
-    found = sorted(path for path in folder.iterdir() if path.is_dir() and not path.name.startswith("."))
+    found = _folders(folder)
     if not found:
         raise Usage(f"{folder} holds no folders; give one that has a folder for each learner")
     return found
+
+
+def _folders(folder: Path) -> list[Path]:
+    return sorted(path for path in folder.iterdir() if path.is_dir() and not path.name.startswith("."))
 
 
 def entries_of(learner: Path, items: Sequence[Item]) -> Iterator[Entry]:
