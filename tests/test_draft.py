@@ -25,8 +25,8 @@ def course(doubling: Item) -> Path:
     notebook = doubling.root / "notebooks/1_architecture/week01_threads.ipynb"
     notebook.parent.mkdir(parents=True)
     cells = [
-        {"cell_type": "markdown", "id": "a", "metadata": {}, "source": [f"{text}\n"]}
-        for text in ("double", "## What to read")
+        {"cell_type": "markdown", "id": name, "metadata": {}, "source": [f"{text}\n"]}
+        for name, text in (("a", "double"), ("b", "## What to read"))
     ]
     notebook.write_text(json.dumps({"cells": cells, "metadata": {}, "nbformat": 4, "nbformat_minor": 5}))
     (doubling.root / "README.md").write_text("<!-- table: syllabus -->\n<!-- end -->\n")
