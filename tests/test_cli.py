@@ -227,7 +227,7 @@ def test_a_broken_declaration_is_named(kp: Run, item: Item) -> None:
 
 def test_outside_a_checkout_the_message_says_so(kp: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     def no_root() -> Path:
-        raise registry.LookupFailed("this is no kernelpath checkout")
+        raise registry.LookupFailed("this is not a kernelpath checkout")
 
     monkeypatch.setattr(registry, "root", no_root)
     assert kp("list")[0] == 2

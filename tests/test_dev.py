@@ -290,7 +290,7 @@ def test_a_stub_that_passes_and_a_solution_that_fails_are_found(course: Path) ->
     (course / "phases/1_architecture/w01a_double.py").write_text(SOLUTION)
     (course / "solutions/1_architecture/w01a_double.py").write_text(SOLUTION.replace("2", "3"))
     assert findings(invariants.stubs_end_as_not_started, course) == [
-        "phases/1_architecture/w01a_double.py ends as PASSED: right on every case, within its limits;"
+        "phases/1_architecture/w01a_double.py ends as PASSED: right on every case and within its limits;"
         " it must end as NOT_STARTED"
     ]
     assert "ends as WRONG_VALUES" in findings(invariants.solutions_pass, course)[0]
@@ -303,7 +303,7 @@ def test_a_reject_that_passes_is_found(course: Path) -> None:
     (rejects / "WRONG_SHAPE_not_at_all.py").write_text(SOLUTION)
     found = findings(invariants.rejects_get_their_verdicts, course)
     assert found == [
-        "tests/rejects/any/w01a_double/WRONG_SHAPE_not_at_all.py ends as PASSED: right on every case, within its"
+        "tests/rejects/any/w01a_double/WRONG_SHAPE_not_at_all.py ends as PASSED: right on every case and within its"
         " limits; it must end as WRONG_SHAPE"
     ]
 

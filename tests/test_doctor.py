@@ -137,7 +137,7 @@ def test_why_there_is_no_gpu(
 def test_other_processes_on_the_gpu_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
     listed = SimpleNamespace(stdout="4711, python, 900 MiB\n")
     monkeypatch.setattr("subprocess.run", lambda *_, **__: listed)
-    (found,) = gpu.neighbours()
+    (found,) = gpu.neighbors()
     assert "4711 (python, 900 MiB)" in found.told
 
 

@@ -34,6 +34,7 @@ def test_a_translated_phrase_is_named_with_its_place_and_what_to_write(line: str
     "line",
     [
         "How many threads a block has is up to you.",
+        "Choose how many elements a program works on.",
         "A thread loads a tile and stores an element.",
         "There is no barrier between them.",
         "the recommended way, ticks=lambda n: n",

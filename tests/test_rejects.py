@@ -45,7 +45,7 @@ ROWS = {
     "T11": "no time at all",
     "S1": "a library does the work",
     "S2": "the solution is used",
-    "S3": "behaviour changes when graded",
+    "S3": "behavior changes when graded",
     "H1": "the process is ended",
     "H2": "compile errors, hangs, exhausted memory, illegal accesses",
 }

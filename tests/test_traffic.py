@@ -59,7 +59,7 @@ def test_bytes_over_compulsory() -> None:
     assert complaint is not None
     assert complaint.line == 2
     assert complaint.cause == (
-        "at m=8 n=4: 3,200 bytes moved, at most 2,400 are allowed (1,600 would do if nothing were moved twice);"
+        "at m=8 n=4: 3,200 bytes asked for, at most 2,400 are allowed (1,600 are compulsory);"
         " most in line 2, load from a"
     )
 
@@ -104,7 +104,7 @@ def test_bytes_at_edges() -> None:
     assert edge_of(lines, Traffic(bytes=1.2), compulsory=3_574) is None
     complaint = edge_of(lines, Traffic(bytes=1.2), compulsory=3_500)
     assert complaint is not None
-    assert "12,800 bytes moved, at most 12,624 are allowed (3,500 would do" in complaint.cause
+    assert "12,800 bytes asked for, at most 12,624 are allowed (3,500 are compulsory)" in complaint.cause
     assert edge_of(lines, Traffic(bytes=1.2), compulsory=None) is None
 
 

@@ -68,7 +68,7 @@ def test_the_published_solution_fails(twist: Twist) -> None:
 
 @pytest.mark.parametrize("twist", TWISTS, ids=lambda twist: twist.name)
 def test_the_truth_of_each_is_what_its_statement_says(twist: Twist) -> None:
-    """By loops over the indices, as the formula is written; the plain product is no answer, nor are its neighbours."""
+    """By loops over the indices, as the formula is written; the plain product is no answer, nor are its neighbors."""
     operands, epilogue, rows, columns = twisted.parts(twist)
     case = {"m": 5, "n": 7, "k": 6}
     a, b, *others = draw_inputs(twist.exercise, case, 1, "cpu")

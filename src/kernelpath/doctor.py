@@ -112,7 +112,7 @@ def gpus() -> Iterator[Finding]:
         free, total = torch.cuda.mem_get_info(index)
         detail = f"sm_{major}{minor}, driver {gpu.driver()}, {free / _GIB:.1f} of {total / _GIB:.1f} GiB free"
         yield Finding(torch.cuda.get_device_name(index), True, detail)
-    for one in gpu.neighbours():
+    for one in gpu.neighbors():
         yield Finding("quiet GPU", False, one.told, f"kill {one.pid}, if it is yours")
 
 

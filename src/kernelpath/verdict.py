@@ -45,40 +45,40 @@ class Verdict(str, Enum):
         member.then = then or "fix {file}, then kp check {name}"
         return member
 
-    PASSED = "PASSED", "right on every case, within its limits", "kp next"
+    PASSED = "PASSED", "right on every case and within its limits", "kp next"
     NOT_STARTED = "NOT_STARTED", "the stub still raises NotImplementedError", "edit {file}, then kp check {name}"
     COMPILE_ERROR = "COMPILE_ERROR", "the submission cannot be loaded or compiled"
-    CRASHED = "CRASHED", "an exception, a device error or the end of the process", _REPLAY
-    TIMED_OUT = "TIMED_OUT", "no answer within the time allowed"
-    WRONG_TYPE = "WRONG_TYPE", "the entry returned something else than plain, contiguous tensors on the right device"
+    CRASHED = "CRASHED", "it raised an exception, hit a device error, or its process ended early", _REPLAY
+    TIMED_OUT = "TIMED_OUT", "it did not finish within the time limit"
+    WRONG_TYPE = "WRONG_TYPE", "the entry function did not return plain, contiguous tensors on the right device"
     WRONG_SHAPE = "WRONG_SHAPE", "an output has the wrong shape"
     WRONG_DTYPE = "WRONG_DTYPE", "an output has the wrong dtype"
     WRONG_VALUES = "WRONG_VALUES", "an output differs from the reference", _REPLAY
     NOT_WRITTEN = "NOT_WRITTEN", "part of an output was never written", _REPLAY
     MUTATED_INPUT = "MUTATED_INPUT", "the submission changed its inputs"
-    OUT_OF_BOUNDS = "OUT_OF_BOUNDS", "the kernel touched memory outside its tensors", _REPLAY
+    OUT_OF_BOUNDS = "OUT_OF_BOUNDS", "the kernel accessed memory outside its tensors", _REPLAY
     UNINITIALIZED = "UNINITIALIZED", "the kernel read memory that nothing had written", _REPLAY
-    RACE = "RACE", "two threads touched one address without an order between them", _REPLAY
+    RACE = "RACE", "two threads accessed one address, at least one wrote, and nothing ordered them", _REPLAY
     BARRIER = "BARRIER", "the threads of a block did not all reach the same barrier", _REPLAY
-    NOT_YOUR_KERNEL = "NOT_YOUR_KERNEL", "a library did the work"
+    NOT_YOUR_KERNEL = "NOT_YOUR_KERNEL", "a library or the host did the work, not your kernel"
     TAMPERED = "TAMPERED", "the submission changed the process that measures it"
     TOO_MUCH_TRAFFIC = (
         "TOO_MUCH_TRAFFIC",
-        "right, but asks more of the memory system than the exercise allows",
+        "right, but it asks more of the memory system than the exercise allows",
         "kp hint {name}",
     )
-    TOO_SLOW = "TOO_SLOW", "right, but below the speedup asked for", "kp hint {name}"
+    TOO_SLOW = "TOO_SLOW", "right, but below the required speedup", "kp hint {name}"
     TOO_FAST = (
         "TOO_FAST",
-        "faster than the speed of light of this machine: the measurement is broken",
+        "faster than the speed of light of this GPU: the measurement is wrong",
         "kp bench {name}",
     )
     INCONCLUSIVE = (
         "INCONCLUSIVE",
-        "the noise is wider than the margin",
-        "close what else uses the GPU, then kp bench {name}",
+        "the measurement is too noisy to decide",
+        "stop whatever else uses the GPU, then kp bench {name}",
     )
-    UNAVAILABLE = "UNAVAILABLE", "this machine cannot run it; the reason is given", "kp doctor"
+    UNAVAILABLE = "UNAVAILABLE", "this machine cannot run it; the report says why", "kp doctor"
 
     @property
     def passed(self) -> bool:

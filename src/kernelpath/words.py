@@ -96,7 +96,7 @@ _UNSEEN = re.compile(
     r"[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff"
     r"\u061c\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ufeff\U000e0000-\U000e007f]"
 )
-"""What moves a cursor, changes a colour or the direction of writing, or cannot be written; tab and new line stay."""
+"""What moves a cursor, changes a color or the direction of writing, or cannot be written; tab and new line stay."""
 
 
 def escaped(text: str) -> str:

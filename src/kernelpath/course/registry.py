@@ -183,12 +183,12 @@ def item(at: Path, stem: str) -> Item:
 
 
 def root() -> Path:
-    """The checkout: the nearest folder upwards from here, else from the package, that has checks/ and phases/."""
+    """The checkout: the nearest folder from here up, else from the package, that has checks/ and phases/."""
     for start in (Path.cwd(), Path(__file__).resolve().parent):
         for folder in (start, *start.parents):
             if (folder / "checks").is_dir() and (folder / "phases").is_dir():
                 return folder
-    raise LookupFailed("this is no kernelpath checkout: no folder from here upwards has checks/ and phases/; cd to one")
+    raise LookupFailed("this is not a kernelpath checkout: no folder from here up has checks/ and phases/; cd to one")
 
 
 def exercises(at: Path | None = None) -> tuple[Item, ...]:

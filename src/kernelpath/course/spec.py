@@ -30,7 +30,7 @@ class Traffic:
     bank_conflicts: shared-memory wavefronts beyond the least, per request, for any line's loads or stores.
     edges: the share of the sectors that single requests may scatter on the other cases; None where nothing is limited
         there, because a compiler and not the learner decides which thread takes which element.
-    bytes: global bytes moved (sectors times 32, loads and stores) over the compulsory bytes of the case.
+    bytes: bytes asked for in global memory (sectors times 32, loads and stores) over the compulsory bytes of the case.
     """
 
     sectors: float | None = None

@@ -18,7 +18,7 @@ _EMPTY_KERNEL = re.compile(r"__global__[^{;]*(\{)(?:\s|//[^\n]*|/\*.*?\*/|const 
 
 
 class NoStub(Exception):
-    """The stub cannot be had back. The message says why and what to do."""
+    """The stub cannot be restored. The message says why and what to do."""
 
 
 def is_open(text: str) -> bool:

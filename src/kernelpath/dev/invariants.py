@@ -15,7 +15,7 @@ from kernelpath.course import lesson, registry, rejects, stubs
 from kernelpath.course.checkpoint import Checkpoint
 from kernelpath.course.errors import DeclarationError
 from kernelpath.course.registry import DELIVERABLE, Item, Tree
-from kernelpath.dev import books, controls
+from kernelpath.dev import books, controls, phrases
 from kernelpath.exam import reading
 from kernelpath.grading.grade import Device, grade
 from kernelpath.show import docs
@@ -257,6 +257,7 @@ QUICK: tuple[Invariant, ...] = (
     books.answers_are_withheld,
     books.the_book_is_current,
     books.the_glossary_is_in_order,
+    phrases.unidiomatic,
 )
 ALL: tuple[Invariant, ...] = (
     *QUICK,

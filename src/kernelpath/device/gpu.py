@@ -59,7 +59,7 @@ def shown() -> Properties:
 
 
 @dataclass(frozen=True)
-class Neighbour:
+class Neighbor:
     """Another process on a GPU, which makes times noisy."""
 
     pid: int
@@ -70,13 +70,13 @@ class Neighbour:
         return f"process {self.pid} ({self.detail}) is on the GPU too and makes times noisy"
 
 
-def neighbours(ours: Collection[int] = (), gpu: str | None = None) -> Iterator[Neighbour]:
+def neighbors(ours: Collection[int] = (), gpu: str | None = None) -> Iterator[Neighbor]:
     """Other processes on a GPU, or on any. ours: processes of the grader besides this one."""
     which = [] if gpu is None else [f"--id={gpu}"]
     for line in nvidia_smi("--query-compute-apps=pid,process_name,used_memory", *which):
         pid, _, rest = line.partition(", ")
         if pid.isdigit() and int(pid) not in (os.getpid(), *ours):
-            yield Neighbour(int(pid), rest)
+            yield Neighbor(int(pid), rest)
 
 
 def gpu_id(index: int | None = None) -> str:

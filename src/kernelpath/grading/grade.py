@@ -173,7 +173,7 @@ class _Grading:
             complaint = next((one.complaint for one in found), None)
         if complaint is None and self.device == "cuda" and self.exercise.baseline is not None:
             measurement, complaint = self._measurement(bench)
-            unsaid += self._neighbours()
+            unsaid += self._neighbors()
         self.close()
         verdict = complaint.verdict if complaint else Verdict.PASSED
         blamed = self.subject.shown(complaint.file) if complaint else ""
@@ -280,8 +280,8 @@ class _Grading:
         except Stopped as stopped:
             return None, stopped.complaint
 
-    def _neighbours(self) -> tuple[str, ...]:
-        found = gpu.neighbours(self._runner.pids, gpu.gpu_id())
+    def _neighbors(self) -> tuple[str, ...]:
+        found = gpu.neighbors(self._runner.pids, gpu.gpu_id())
         return tuple(f"an undisturbed time: {one.told}" for one in found)
 
 

@@ -11,15 +11,15 @@ from kernelpath.simt.layout import SECTOR, Access
 from kernelpath.verdict import Complaint, LineTraffic, Verdict
 
 NEGLIGIBLE = 0.02
-"""The share of a kernel's sectors that may be moved in vain: by the tail that fills no vector, or a short table."""
+"""The share of a kernel's sectors that may be wasted: by a tail that fills no vector, or a short table."""
 
 SPARE = 32
 """Sectors, or wavefronts, that any case may spend on its edges."""
 
 EDGE = 2.0
-"""How many times the bytes that the largest case may move another one may: what is read once there may be read again.
+"""By how much a smaller case may exceed the limit on bytes: what is read once in the largest may be read twice here.
 
-Each request may move a sector besides, that its first and its last lane share with others."""
+Each request may also touch one more sector, which its first and its last lane share with others."""
 
 _ACCESSES = {Access.LOAD: "load from", Access.STORE: "store to", Access.ATOMIC: "atomic on"}
 
@@ -110,12 +110,12 @@ def _conflicts(lines: Sequence[LineTraffic], limit: float, spare: int = 0) -> Co
 
 
 def _bytes(lines: Sequence[LineTraffic], allowed: float, compulsory: int, case: Case) -> Complaint | None:
-    moved = SECTOR * sum(line.sectors for line in lines)
-    if moved <= allowed:
+    asked = SECTOR * sum(line.sectors for line in lines)
+    if asked <= allowed:
         return None
     worst = max(lines, key=lambda line: line.sectors)
-    told = f"at most {int(allowed):,} are allowed ({compulsory:,} would do if nothing were moved twice)"
-    return _traffic(worst, f"at {arguments(case)}: {moved:,} bytes moved, {told}; most in {worst.place}")
+    told = f"at most {int(allowed):,} are allowed ({compulsory:,} are compulsory)"
+    return _traffic(worst, f"at {arguments(case)}: {asked:,} bytes asked for, {told}; most in {worst.place}")
 
 
 def _traffic(line: LineTraffic, cause: str) -> Complaint:

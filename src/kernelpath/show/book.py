@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 FOLDER = "book"
 GLOSSARY = "notebooks/glossary.md"
 
-COLOURS = 256
+COLORS = 256
 """Of a picture in the book: drawn figures have few, and a palette halves their size."""
 
 
@@ -57,7 +57,7 @@ def smaller(picture: str) -> str:
     page = Image.new("RGBA", given.size, "white")
     page.alpha_composite(given)
     file = io.BytesIO()
-    page.convert("RGB").quantize(COLOURS, dither=Image.Dither.NONE).save(file, "PNG", optimize=True)
+    page.convert("RGB").quantize(COLORS, dither=Image.Dither.NONE).save(file, "PNG", optimize=True)
     return base64.b64encode(file.getvalue()).decode()
 
 

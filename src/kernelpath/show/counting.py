@@ -100,7 +100,7 @@ def annotate(launch: Launch, source: str | Sourced) -> None:
             wide.print(Text(legend, "dim"))
 
     def html() -> str:
-        columns, texts = annotated.columns(lines), annotated.coloured(lines)
+        columns, texts = annotated.columns(lines), annotated.colored(lines)
         return templates.render("annotated.html", lines=lines, columns=columns, texts=texts, legend=legend)
 
     cells.put(html, write)

@@ -1,4 +1,4 @@
-"""The tables that the README shows: each stands between two markers and is generated from the code and results/."""
+"""The generated tables of README.md, PTX_MACHINE.md and the glossary, each between two markers."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from kernelpath.course import registry
 from kernelpath.show import results as recorded
 from kernelpath.show.results import Counted
 from kernelpath.show.view import LANES
+from kernelpath.verdict import Verdict
 
 _TABLE = re.compile(r"(?P<begin><!-- table: (?P<name>\w+) -->\n)(?P<body>.*?)(?P<end><!-- end -->)", re.DOTALL)
 
 
 def regenerate(text: str, root: Path) -> str:
     """The text with every marked table generated anew. Raises KeyError for a table that nothing generates."""
-    tables = {
-        table.__name__: table for table in (syllabus, results, peers, counters, kernels, agreement, functions, findings)
-    }
+    generators = (syllabus, verdicts, results, peers, counters, kernels, agreement, functions, findings)
+    tables = {table.__name__: table for table in generators}
 
     def table(match: re.Match[str]) -> str:
         return match["begin"] + "\n".join(tables[match["name"]](root)) + "\n" + match["end"]
@@ -30,10 +30,10 @@ def regenerate(text: str, root: Path) -> str:
 
 def stale(root: Path) -> Iterator[str]:
     """The documents whose tables differ from their regeneration."""
-    for path in sorted(root.glob("*.md")):
+    for path in sorted((*root.glob("*.md"), *root.glob("notebooks/*.md"))):
         text = path.read_text(encoding="utf-8")
         if regenerate(text, root) != text:
-            yield path.name
+            yield str(path.relative_to(root))
 
 
 def rewrite(root: Path) -> list[str]:
@@ -52,6 +52,12 @@ def syllabus(root: Path) -> Iterator[str]:
         notebook = item.notebook
         week = f"[{item.week}]({notebook.relative_to(root)})" if notebook else str(item.week)
         yield _row(week, f"`{item.name}`", LANES[item.lane], item.title)
+
+
+def verdicts(root: Path) -> Iterator[str]:
+    """A row for each way in which grading can end."""
+    yield from _header("verdict", "meaning")
+    yield from (_row(f"`{verdict.value}`", verdict.meaning) for verdict in Verdict)
 
 
 def results(root: Path) -> Iterator[str]:

@@ -78,7 +78,7 @@ def _draw_addresses(axes: Axes, sample: AccessSample, touched: warp.Sectors, row
     costs = f"and moves {words.count(len(touched), 'sector')} ({words.count(moved, 'byte')})"
     axes.set_title(f"{told}\n{costs}", fontsize=9, color=INK)
     axes.set_xlabel(
-        f"a row: a sector of {sample.buffer}, by its first byte; numbers: lanes; grey: moved for nothing", fontsize=8
+        f"a row: a sector of {sample.buffer}, by its first byte; numbers: lanes; gray: moved for nothing", fontsize=8
     )
 
 

@@ -47,7 +47,7 @@ class Exercise:
 
     @property
     def state(self) -> str:
-        """In a word, for the colour: passed, tried or new."""
+        """In a word, for the color: passed, tried or new."""
         begun = self.last is not None and self.last.report.verdict is not Verdict.NOT_STARTED
         return "passed" if self.record.passed else "tried" if begun else "new"
 

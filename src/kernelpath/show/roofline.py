@@ -15,7 +15,7 @@ from matplotlib.figure import Figure
 
 from kernelpath import words
 from kernelpath.grading.roofline import bandwidth
-from kernelpath.show.palette import INK, OTHERS, QUIET, colour
+from kernelpath.show.palette import INK, OTHERS, QUIET, color
 
 COMPULSORY = "operations per byte of compulsory traffic"
 
@@ -114,13 +114,13 @@ def draw(
 
 
 def _shapes(marks: Sequence[Mark]) -> dict[str, tuple[str, str, int, str]]:
-    """Marker, filling, size and colour by label: those of the roles, and others in their order."""
+    """Marker, filling, size and color by label: those of the roles, and others in their order."""
     found: dict[str, tuple[str, str, int, str]] = {}
     for label in dict.fromkeys(mark.label for mark in marks):
         place = len(found)
         other = (_MARKERS[place % len(_MARKERS)], "none", 7)
         shape = next((shape for role, shape in _SHAPES.items() if label.startswith(role)), other)
-        found[label] = (*shape, colour(label, OTHERS[place % len(OTHERS)]))
+        found[label] = (*shape, color(label, OTHERS[place % len(OTHERS)]))
     return found
 
 

@@ -124,7 +124,7 @@ def executed(lines: Sequence[Line]) -> list[Line]:
     return list(lines[ran[0] : ran[-1] + 1]) if ran else []
 
 
-def coloured(lines: Sequence[Line], language: str = "cuda") -> list[Markup]:
+def colored(lines: Sequence[Line], language: str = "cuda") -> list[Markup]:
     """The text of each line as HTML, its tokens in spans with the classes of Pygments, which names the languages."""
     from markupsafe import Markup
     from pygments import highlight

@@ -33,10 +33,10 @@ Queues = Mapping[int, Mapping[int, Sequence[int]]]
 
 
 def sectors(accesses: Mapping[str, Sequence[int]], width: int = WORD_BYTES) -> Figure:
-    """The 32-byte sectors that one warp-level access touches, a panel for each labelled access.
+    """The 32-byte sectors that one warp-level access touches, a panel for each labeled access.
 
     accesses: label -> byte address of each lane. width: bytes that a lane asks for. Each row is a sector of 8 words;
-    coloured words were asked for (the number is the lane), grey words are moved for nothing.
+    colored words were asked for (the number is the lane), gray words are moved for nothing.
     """
     touched = {label: touched_sectors(dict(enumerate(addresses)), width) for label, addresses in accesses.items()}
     tallest = max(map(len, touched.values()))
@@ -73,7 +73,7 @@ def draw_sectors(axes: Axes, touched: Sectors, rows: int) -> None:
 
 
 def banks(accesses: Mapping[str, Sequence[int]]) -> Figure:
-    """The shared-memory banks that one warp-level access meets, a panel for each labelled access.
+    """The shared-memory banks that one warp-level access meets, a panel for each labeled access.
 
     accesses: label -> byte address in shared memory of each lane's 4-byte word.
     """
@@ -122,8 +122,8 @@ def draw_banks(axes: Axes, found: Queues, least: float = 1) -> None:
 
 
 def _draw_word(axes: Axes, x: int, y: int, lane: int | None, more: str = "") -> None:
-    colour = UNUSED if lane is None else _LANES(lane / (WARP - 1))
-    axes.add_patch(Rectangle((x + 0.05, y + 0.08), 0.9, 0.84, color=colour, linewidth=0))
+    color = UNUSED if lane is None else _LANES(lane / (WARP - 1))
+    axes.add_patch(Rectangle((x + 0.05, y + 0.08), 0.9, 0.84, color=color, linewidth=0))
     if lane is not None:
         ink = "white" if lane < WARP * 0.6 else "black"
         axes.text(x + 0.5, y + 0.5, f"{lane}{more}", ha="center", va="center", fontsize=6, color=ink)

@@ -139,7 +139,7 @@ class Module:
         ``shared`` is dynamic shared memory in bytes; ``args`` are packed by the parameters' types, pointers are ints;
         ``memory`` keeps what is known of the buffers' bytes from one launch to the next; with ``reverse`` the last
         block and the last warp run first. ``blocks`` are the numbers of those to run, x fastest, in this order, where a
-        sample is enough: then the limit is no fault, and blocks that are not neighbours must not write to one element
+        sample is enough: then the limit is no fault, and blocks that are not neighbors must not write to one element
         of a buffer of 4 GiB and more, be it the same value. Of smaller buffers their races are not looked for. All
         blocks of a ``cooperative`` launch are resident together, and there can be no more of them than the GPU holds.
 

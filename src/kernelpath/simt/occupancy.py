@@ -23,7 +23,7 @@ __all__ = ["MULTIPROCESSORS", "Multiprocessor", "Occupancy", "occupancy", "regis
 
 @dataclass(frozen=True)
 class Occupancy:
-    """Blocks and warps on a multiprocessor at once, the share of the warps possible, and what limits them."""
+    """Resident blocks and warps of a multiprocessor, the share of the warps possible, and what limits them."""
 
     blocks: int
     warps: int
@@ -32,7 +32,7 @@ class Occupancy:
 
 
 def occupancy(threads: int, registers: int, shared: int, device: str = "sm_80") -> Occupancy:
-    """Occupancy of a kernel with ``threads`` a block, ``registers`` a thread and ``shared`` bytes a block.
+    """Occupancy of a kernel: ``threads`` per block, ``registers`` per thread, ``shared`` bytes per block.
 
     ``limit`` is "warps", "blocks", "registers" or "shared memory". Raises ValueError where not even one block fits.
     """

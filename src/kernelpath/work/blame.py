@@ -92,7 +92,7 @@ def _compiler_said(error: BaseException, file: Path, line: int) -> Complaint:
 
 
 def _plain(text: str, file: Path) -> str:
-    """Without colours, and without the folder of the copy that is graded, which no learner knows."""
+    """Without colors, and without the folder of the copy that is graded, which no learner knows."""
     return re.sub(r"\x1b\[[0-9;]*m", "", text).replace(f"{file.parent}/", "")
 
 

@@ -33,7 +33,7 @@ def extreme(rng: torch.Generator, x: torch.Tensor) -> None:
 
 
 def nothing_times_infinity(x: torch.Tensor) -> torch.Tensor:
-    """A neighbour at distance 9 counts, with a weight of 0."""
+    """A neighbor at distance 9 counts, with a weight of 0."""
     further = torch.nn.functional.pad(x.double(), (RADIUS + 1, 0))[: x.numel()]
     return reference(x) + 0 * further
 
