@@ -47,7 +47,7 @@ def rewrite(root: Path) -> list[str]:
 
 def syllabus(root: Path) -> Iterator[str]:
     """A row an exercise."""
-    yield from _header("week", "exercise", "lane", "what it is")
+    yield from _header("week", "exercise", "lane", "topic")
     for item in registry.exercises(root):
         notebook = item.notebook
         week = f"[{item.week}]({notebook.relative_to(root)})" if notebook else str(item.week)
@@ -62,7 +62,7 @@ def verdicts(root: Path) -> Iterator[str]:
 
 def results(root: Path) -> Iterator[str]:
     """A row for each reference kernel on each GPU that was measured."""
-    yield from _header("GPU", "exercise", "case", "time", "against the baseline", "share of the speed of light")
+    yield from _header("GPU", "exercise", "case", "time", "speedup", "share of the speed of light")
     for machine in recorded.machines(root):
         for report in machine.timed:
             measured = report.measurement
@@ -75,7 +75,7 @@ def results(root: Path) -> Iterator[str]:
 
 def peers(root: Path) -> Iterator[str]:
     """A row for each reference kernel and size that was raced: the peer's time over ours, above 1 we are faster."""
-    yield from _header("GPU", "kernel", "case", "bandwidth", "share of copy", "against", "goal")
+    yield from _header("GPU", "kernel", "case", "bandwidth", "of the copy's bandwidth", "others", "goal")
     for machine in recorded.machines(root):
         for race in machine.peers:
             against = (f"{peer} {words.factor(race.ratio(peer).median)}" for peer in race.ratios if peer != "copy")
@@ -128,7 +128,7 @@ def _each(counted: Mapping[str, int], what: str, unit: str) -> str:
 
 def agreement(root: Path) -> Iterator[str]:
     """A row for each reference kernel: by how much its outputs on the PTX machine differ from the GPU's."""
-    yield from _header("GPU", "reference kernel", "cases", "equal bit for bit", "the largest difference elsewhere")
+    yield from _header("GPU", "reference kernel", "cases", "bit for bit equal", "largest difference in the others")
     for machine in recorded.machines(root):
         cases: dict[str, list[int]] = {}
         for name, units in machine.units_in_the_last_place.items():
@@ -140,7 +140,7 @@ def agreement(root: Path) -> Iterator[str]:
 
 def functions(root: Path) -> Iterator[str]:
     """A row for each approximate function of PTX: how far the PTX machine's values lie from the GPU's."""
-    yield from _header("GPU", "function", "equal bit for bit", "the largest difference", "the manual's bound")
+    yield from _header("GPU", "function", "bit for bit equal", "largest difference", "manual's bound")
     for machine in recorded.machines(root):
         for name, found in machine.functions.items():
             furthest, allowed = (f"2^{math.log2(error):.1f}" for error in (found.largest, found.allowed))
