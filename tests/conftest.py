@@ -15,6 +15,7 @@ from kernelpath.course.registry import Item
 from kernelpath.grading import grade
 from kernelpath.show import graded
 from kernelpath.verdict import Report
+from tests.browser import browser as browser
 
 GradeText = Callable[[str], Report]
 

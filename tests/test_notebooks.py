@@ -117,7 +117,7 @@ def run_without_a_gpu(path: Path, into: Path, reports: Path) -> nbformat.Noteboo
     environment = {**os.environ, "CUDA_VISIBLE_DEVICES": "", graded.VARIABLE: str(reports)}
     ended = subprocess.run(command, capture_output=True, text=True, env=environment)
     assert ended.returncode == 0, ended.stderr
-    return read(into / path.name)
+    return read(into / path.parent.name / path.name)
 
 
 Runs = dict[Path, Future[nbformat.NotebookNode]]
@@ -384,7 +384,7 @@ def test_cuda_cells_bind_their_kernels_and_templates(
 ) -> None:
     table, told = learners[0].cells[2].outputs
     assert told.text == "18.0 True\n"  # (4 + 32) / 2
-    rows = re.findall(r'<td class="at">(\d+)</td>\s*<td class="line">(.*)</td>', table.data["text/html"])
+    rows = re.findall(r'<td class="at">(\d+)</td>\s*<td><pre>(.*)</pre></td>', table.data["text/html"])
     numbered = {int(number): re.sub("<.*?>", "", text) for number, text in rows}
     cell = learners[0].cells[1].source.splitlines()
     assert numbered == {number: html.escape(line) for number, line in enumerate(cell[1:], start=2)}

@@ -11,7 +11,7 @@ from typing import NoReturn
 
 import click
 
-from kernelpath.cli import check, checkpoint, course, dev, doctor, grade, study, watch
+from kernelpath.cli import book, check, checkpoint, course, dev, doctor, grade, study, watch
 from kernelpath.cli.common import INTERRUPTED, PASSED, USED_WRONGLY, Failure, complain
 from kernelpath.course import progress, registry
 from kernelpath.course.errors import DeclarationError
@@ -35,7 +35,7 @@ def kp(context: click.Context) -> int | None:
 
 for _verb in (
     *(course.next_, course.list_, check.check, watch.watch, course.hint, course.reset, course.progress_),
-    *(study.solution, study.profile, study.bench, study.report),
+    *(study.solution, study.profile, study.bench, study.report, book.book_),
     *(checkpoint.checkpoint, grade.grade_, doctor.doctor, dev.dev),
 ):
     kp.add_command(_verb)

@@ -14,7 +14,7 @@ import torch
 from kernelpath.course import lesson, registry, rejects, stubs
 from kernelpath.course.errors import DeclarationError
 from kernelpath.course.registry import Item, Tree
-from kernelpath.dev import controls
+from kernelpath.dev import books, controls
 from kernelpath.grading.grade import Device, grade
 from kernelpath.show import docs
 from kernelpath.show.execute import execute
@@ -22,7 +22,7 @@ from kernelpath.verdict import Report, Verdict
 
 Invariant = Callable[[Path], Iterator[str]]
 
-_BESIDE = {"checks": {"test_exercises.py"}, "phases": set[str](), "solutions": set[str](), "notebooks": set[str]()}
+_BESIDE = {"checks": {"test_exercises.py"}, "phases": set[str](), "solutions": set[str](), "notebooks": {"glossary.md"}}
 _IGNORED = {"__pycache__", ".ipynb_checkpoints", ".pytest_cache", ".ruff_cache", ".mypy_cache"}
 _SUFFIXES = {"checks": {".py", ".md", ".cu"}, "phases": {".py", ".cu"}, "solutions": {".py", ".cu"}}
 _OF_A_PHASE = {"checks": {"checkpoint.py", "checkpoint.md"}, "phases": {"answers.toml"}}
@@ -228,6 +228,10 @@ QUICK: tuple[Invariant, ...] = (
     nothing_is_left_to_write,
     controls_are_rejected,
     tables_are_current,
+    books.notebooks_have_no_outputs,
+    books.answers_are_withheld,
+    books.the_book_is_current,
+    books.the_glossary_is_in_order,
 )
 ALL: tuple[Invariant, ...] = (
     *QUICK,

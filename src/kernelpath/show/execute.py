@@ -1,7 +1,7 @@
-"""Runs notebooks from top to bottom: `python -m kernelpath.show.execute [NOTEBOOK…]`.
+"""Runs notebooks from top to bottom: `python -m kernelpath.show.execute [NOTEBOOK…]` writes the book.
 
-Against the reference kernels, so that the tests see every cell work, and so that the outputs that are committed say
-what a finished exercise looks like.
+Against the reference kernels, so that the tests see every cell work, and so that the book says what a finished
+exercise looks like.
 """
 
 from __future__ import annotations
@@ -13,17 +13,18 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import kernelpath
 from kernelpath.course import registry
 from kernelpath.course.registry import Tree
-from kernelpath.show import predict
+from kernelpath.show import book, predict
 
 if TYPE_CHECKING:
-    import nbformat
+    from nbformat import NotebookNode
 
 
 def execute(
     path: Path, *, whose: Tree = "solutions", through: bool = True, record: Path | None = None, timeout: int = 300
-) -> nbformat.NotebookNode:
+) -> NotebookNode:
     """Run a notebook from top to bottom in a kernel of its own and return it with its outputs.
 
     through: past predictions that are still open, with their answers; else the run stops there as it does for a
@@ -33,8 +34,14 @@ def execute(
     import nbformat
     from nbclient import NotebookClient
 
-    notebook: nbformat.NotebookNode = nbformat.read(path, as_version=4)
-    environment = {**os.environ, "KERNELPATH_TREE": whose, predict.RUN_THROUGH: "1" if through else ""}
+    notebook: NotebookNode = nbformat.read(path, as_version=4)
+    searched = [str(Path(kernelpath.__file__).parents[1]), os.environ.get("PYTHONPATH", "")]
+    environment = {
+        **os.environ,
+        "PYTHONPATH": os.pathsep.join(filter(None, searched)),  # the kernel starts in the notebook's folder
+        "KERNELPATH_TREE": whose,
+        predict.RUN_THROUGH: "1" if through else "",
+    }
     if record is not None:
         environment["KERNELPATH_RECORD"] = str(record.absolute())
     client = NotebookClient(
@@ -45,33 +52,32 @@ def execute(
         resources={"metadata": {"path": str(path.parent)}},
     )
     client.execute(env=environment)
-    notebook.metadata = {"kernelspec": notebook.metadata["kernelspec"], "language_info": {"name": "python"}}
     return notebook
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Execute notebooks and write those that run to their end, in place or into another folder."""
+    """Execute notebooks and write those that run to their end into the book, or into another folder."""
     import nbformat
     from nbclient.exceptions import CellExecutionError
 
     parser = argparse.ArgumentParser(prog="python -m kernelpath.show.execute", description=main.__doc__)
     parser.add_argument("notebooks", nargs="*", type=Path, help="default: all of them")
     parser.add_argument("--tree", choices=("phases", "solutions"), default="solutions", help="whose kernels to use")
-    parser.add_argument("--into", type=Path, help="write below this folder instead of in place")
+    parser.add_argument("--into", type=Path, help="write below this folder, each into that of its phase; default: book")
     parser.add_argument("--record", type=Path, help="a JSON file that takes what only a GPU can tell")
     chosen = parser.parse_args(arguments)
     failed = 0
     for path in chosen.notebooks or all_notebooks():
         try:
-            executed = execute(path, whose=chosen.tree, record=chosen.record)
+            executed = book.finished(execute(path, whose=chosen.tree, record=chosen.record))
         except CellExecutionError as error:
             print(f"{path.name}: {error}", file=sys.stderr)
             failed += 1
             continue
-        target = chosen.into / path.name if chosen.into else path
+        target = (chosen.into or registry.root() / book.FOLDER) / path.absolute().parent.name / path.name
         target.parent.mkdir(parents=True, exist_ok=True)
         nbformat.write(executed, target)
-        print(f"{path.name}: {len(executed.cells)} cells", flush=True)
+        print(f"{path.name}: {len(executed.cells)} cells, {target.stat().st_size / 1e6:.1f} MB", flush=True)
     sys.exit(1 if failed else 0)
 
 

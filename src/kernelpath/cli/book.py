@@ -1,0 +1,30 @@
+"""book: the notebooks as web pages."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from kernelpath import words
+from kernelpath.cli.common import PASSED, Failure, out
+from kernelpath.course import progress, registry
+from kernelpath.show import view
+from kernelpath.show.book import FOLDER, copies
+
+
+@click.command("book")
+@click.option("--out", "to", type=click.Path(file_okay=False, path_type=Path), help="A folder. [.kernelpath/book]")
+def book_(to: Path | None) -> int:
+    """Write the book as web pages.
+
+    The notebooks as they were executed on a GPU, with a syllabus and a glossary. The pages need no network.
+    """
+    from kernelpath.show import site
+
+    root = registry.root()
+    if not copies(root):
+        raise Failure(f"there are no notebooks in {FOLDER}/; python -m kernelpath.show.execute writes them")
+    index = site.write(root, to or progress.folder(root) / "book")
+    view.step(out, f"open {words.path(index, root)} in a browser")
+    return PASSED

@@ -1,0 +1,109 @@
+"""The book: the notebooks as they were executed from top to bottom, to be read. Generated, never edited."""
+
+from __future__ import annotations
+
+import base64
+import io
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from nbformat import NotebookNode
+
+FOLDER = "book"
+GLOSSARY = "notebooks/glossary.md"
+
+COLOURS = 256
+"""Of a picture in the book: drawn figures have few, and a palette halves their size."""
+
+
+def finished(executed: NotebookNode) -> NotebookNode:
+    """A notebook that has run, in place, as the book keeps it: small, open, and the same after each run."""
+    executed.metadata = {"kernelspec": executed.metadata["kernelspec"], "language_info": {"name": "python"}}
+    for cell in executed.cells:
+        cell.source = opened(cell.source)
+        if cell.cell_type == "code":
+            cell.outputs = _joined(cell.outputs)
+            for output in cell.outputs:
+                data = output.get("data", {})
+                if "image/png" in data:
+                    data["image/png"] = smaller(data["image/png"])
+    return executed
+
+
+def opened(source: str) -> str:
+    """A cell's text with what stands folded in it unfolded, since the answers are on the page."""
+    return source.replace("<details>", "<details open>")
+
+
+def _joined(outputs: list[Any]) -> list[Any]:
+    """Outputs in which what one stream wrote in pieces is one piece: the pieces depend on time."""
+    joined: list[Any] = []
+    for output in outputs:
+        if output.output_type == "stream" and joined and joined[-1].get("name") == output.name:
+            joined[-1].text += output.text
+        else:
+            joined.append(output)
+    return joined
+
+
+def smaller(picture: str) -> str:
+    """A PNG with a palette and on white, from and as base64."""
+    from PIL import Image
+
+    given = Image.open(io.BytesIO(base64.b64decode(picture))).convert("RGBA")
+    page = Image.new("RGBA", given.size, "white")
+    page.alpha_composite(given)
+    file = io.BytesIO()
+    page.convert("RGB").quantize(COLOURS, dither=Image.Dither.NONE).save(file, "PNG", optimize=True)
+    return base64.b64encode(file.getvalue()).decode()
+
+
+def sources(notebook: NotebookNode) -> list[tuple[str, str, str]]:
+    """What a notebook and its executed copy have in common: the kind, the id and the text of each cell."""
+    return [(cell.cell_type, cell.get("id", ""), opened(cell.source)) for cell in notebook.cells]
+
+
+def fault(notebook: NotebookNode, executed: NotebookNode) -> str:
+    """What is wrong with the executed copy of a notebook, as the end of a sentence; empty if nothing is."""
+    code = [cell for cell in executed.cells if cell.cell_type == "code"]
+    if sources(notebook) != sources(executed):
+        return "is not of the notebook as it is now"
+    if [cell.execution_count for cell in code] != list(range(1, len(code) + 1)):
+        return "was not executed from top to bottom"
+    if any(output.output_type == "error" for cell in code for output in cell.outputs):
+        return "ends in an error"
+    return ""
+
+
+def title(notebook: NotebookNode) -> str:
+    """The heading of a notebook: "Week 1 · Threads"."""
+    found = re.search(r"^# (.+)$", notebook.cells[0].source, re.MULTILINE)
+    return found[1].strip() if found else ""
+
+
+def copies(root: Path) -> list[Path]:
+    """The executed notebooks of a checkout, in the order of the weeks."""
+    return sorted(root.glob(f"{FOLDER}/*/week*.ipynb"), key=lambda path: path.name)
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A term of the glossary and what it means, in Markdown."""
+
+    term: str
+    text: str
+
+    @property
+    def anchor(self) -> str:
+        """Its place in a page: "bank-conflict"."""
+        return re.sub(r"[^a-z0-9]+", "-", self.term.lower()).strip("-")
+
+
+def glossary(root: Path) -> list[Entry]:
+    """The terms in the order of the file: each is a heading `## term` and the text below it. None without the file."""
+    file = root / GLOSSARY
+    sections = re.split(r"^## ", file.read_text(encoding="utf-8"), flags=re.MULTILINE)[1:] if file.is_file() else []
+    return [Entry(term.strip(), text.strip()) for term, _, text in (section.partition("\n") for section in sections)]

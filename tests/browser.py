@@ -1,0 +1,80 @@
+"""A real browser for the tests of pages."""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import json
+import shutil
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from websocket import WebSocket, create_connection
+
+
+class Browser:
+    """A headless Chromium, driven through the Chrome DevTools Protocol."""
+
+    def __init__(self, socket: WebSocket) -> None:
+        self._socket = socket
+        self._count = 0
+        self.events: list[dict[str, Any]] = []
+        self._session: dict[str, str] = {}
+        target = self.send("Target.createTarget", url="about:blank")["targetId"]
+        self._session = {"sessionId": self.send("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]}
+        for domain in ("Page", "Network", "Runtime", "Log"):
+            self.send(f"{domain}.enable")
+
+    def send(self, method: str, **parameters: Any) -> dict[str, Any]:
+        self._count += 1
+        self._socket.send(json.dumps({"id": self._count, "method": method, "params": parameters, **self._session}))
+        while (answer := json.loads(self._socket.recv())).get("id") != self._count:
+            self.events.append(answer)
+        assert "error" not in answer, answer
+        result: dict[str, Any] = answer["result"]
+        return result
+
+    def run(self, script: str) -> Any:
+        answer = self.send("Runtime.evaluate", expression=script, returnByValue=True, awaitPromise=True)
+        assert "exceptionDetails" not in answer, answer
+        return answer["result"].get("value")
+
+    def open(self, path: Path, width: int, scheme: str) -> None:
+        self.send(
+            "Emulation.setDeviceMetricsOverride", width=width, height=900, deviceScaleFactor=1, mobile=width < 600
+        )
+        self.send("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": scheme}])
+        self.send("Page.navigate", url=path.as_uri())
+        self.run("new Promise(done => document.readyState == 'complete' ? done() : addEventListener('load', done))")
+
+    def click(self, selector: str) -> None:
+        """A real press of the mouse on the middle of an element."""
+        place = self.run(
+            f"(() => {{ const e = document.querySelector({selector!r}); e.scrollIntoView({{block: 'center'}});"
+            " const r = e.getBoundingClientRect(); return {x: r.x + r.width / 2, y: r.y + r.height / 2} })()"
+        )
+        for kind in ("mousePressed", "mouseReleased"):
+            self.send("Input.dispatchMouseEvent", type=kind, button="left", clickCount=1, **place)
+
+    def screenshot(self) -> bytes:
+        return base64.b64decode(self.send("Page.captureScreenshot", captureBeyondViewport=True)["data"])
+
+
+@pytest.fixture(scope="module")
+def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
+    chromium = shutil.which("chromium") or shutil.which("google-chrome")
+    if chromium is None:
+        pytest.skip("there is no Chromium: sudo apt install chromium")
+    flags = ("--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars", "--remote-debugging-port=0")
+    profile = f"--user-data-dir={tmp_path_factory.mktemp('chromium')}"
+    with subprocess.Popen([chromium, *flags, profile], stderr=subprocess.PIPE, text=True) as process:
+        assert process.stderr is not None
+        address = next((line.split()[-1] for line in process.stderr if line.startswith("DevTools listening")), None)
+        if address is None:
+            pytest.skip("Chromium does not start here")
+        with contextlib.closing(create_connection(address, suppress_origin=True, timeout=60)) as socket:
+            yield Browser(socket)
+        process.terminate()

@@ -1,0 +1,302 @@
+"""The book: notebooks as they were executed, what holds them to their sources, and their pages in a browser."""
+
+from __future__ import annotations
+
+import base64
+import io
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import nbformat
+import pytest
+from PIL import Image, ImageDraw
+
+from kernelpath import cli
+from kernelpath.course.registry import Item
+from kernelpath.dev import books
+from kernelpath.show import book, site
+from tests.browser import Browser
+
+FOLDED = "<details><summary>After your prediction</summary>\n\nIt is 4.\n\n</details>"
+SOURCE = (
+    "%%cuda add.cu\n__global__ void add(const float* x, float* out) {\n    out[threadIdx.x] = x[threadIdx.x] + 1.0f;\n}"
+)
+LONG = "x" * 300
+TABLE = (
+    '<div class="kp"><table><tr><td><pre><i>    </i>indented</pre></td><td>'
+    + "</td><td>".join(["wide"] * 60)
+    + "</td></tr></table></div>"
+)
+
+
+def picture(width: int = 1000) -> str:
+    """A drawing of few colours on a clear ground, as base64."""
+    image = Image.new("RGBA", (width, 300), (0, 0, 0, 0))
+    ImageDraw.Draw(image).ellipse((20, 20, 280, 280), fill=(193, 39, 45, 255), outline=(51, 51, 51, 255), width=7)
+    file = io.BytesIO()
+    image.save(file, "PNG")
+    return base64.b64encode(file.getvalue()).decode()
+
+
+def notebook(*cells: nbformat.NotebookNode) -> nbformat.NotebookNode:
+    made: nbformat.NotebookNode = nbformat.v4.new_notebook(cells=list(cells))
+    made.metadata["kernelspec"] = {"name": "python3", "display_name": "Python 3"}
+    for place, cell in enumerate(made.cells):
+        cell["id"] = f"cell-{place}"
+    return made
+
+
+def markdown(source: str) -> nbformat.NotebookNode:
+    cell: nbformat.NotebookNode = nbformat.v4.new_markdown_cell(source)
+    return cell
+
+
+def code(source: str, *outputs: nbformat.NotebookNode) -> nbformat.NotebookNode:
+    cell: nbformat.NotebookNode = nbformat.v4.new_code_cell(source, outputs=list(outputs))
+    return cell
+
+
+def stream(text: str) -> nbformat.NotebookNode:
+    output: nbformat.NotebookNode = nbformat.v4.new_output("stream", name="stdout", text=text)
+    return output
+
+
+def shown(**data: str) -> nbformat.NotebookNode:
+    given = {kind.replace("_", "/"): text for kind, text in data.items()}
+    output: nbformat.NotebookNode = nbformat.v4.new_output("display_data", data=given)
+    return output
+
+
+def executed(made: nbformat.NotebookNode) -> nbformat.NotebookNode:
+    for place, cell in enumerate((cell for cell in made.cells if cell.cell_type == "code"), start=1):
+        cell.execution_count = place
+    return made
+
+
+@pytest.fixture
+def course(doubling: Item, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A checkout with two weeks and a glossary, and their book."""
+    monkeypatch.chdir(doubling.root)
+    first = notebook(
+        markdown("# Week 1 · Threads\n\n**The question of this week:** who am I, and is $n < 2^{10}$?"),
+        markdown(
+            "## 1 · Who\n\nSee [next week](week02_memory.ipynb). `$HOME` is code.\n\n$$y_i = \\frac{x_i}{n}$$\n\n"
+            "**Predict.**"
+        ),
+        code(SOURCE),
+        code("notebook.hold(guess, 4, 'sectors')"),
+        markdown(FOLDED),
+    )
+    second = notebook(markdown("# Week 2 · Memory"), code("1"))
+    for name, made in (("week01_threads", first), ("week02_memory", second)):
+        write(doubling.root / f"notebooks/1_architecture/{name}.ipynb", made)
+    style, table = (
+        shown(text_html="<style>.kp { color: red }</style>", text_plain=""),
+        shown(text_html=TABLE, text_plain=""),
+    )
+    first.cells[2].outputs = [style]
+    first.cells[3].outputs = [
+        stream("found "),
+        stream(f"4 sectors {LONG}\n"),
+        table,
+        shown(image_png=picture(), text_plain=""),
+    ]
+    for name, made in (("week01_threads", first), ("week02_memory", second)):
+        write(doubling.root / f"book/1_architecture/{name}.ipynb", book.finished(executed(made)))
+    (doubling.root / book.GLOSSARY).write_text(
+        "# Glossary\n\n## sector\n\n32 bytes, `of` memory.\n\n## warp\n\n32 threads.\n"
+    )
+    return doubling.root
+
+
+def write(path: Path, made: nbformat.NotebookNode) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    nbformat.write(made, path)
+
+
+def test_the_book_is_open_joined_and_small(course: Path) -> None:
+    made = nbformat.read(course / "book/1_architecture/week01_threads.ipynb", as_version=4)
+    assert made.cells[4].source == FOLDED.replace("<details>", "<details open>")
+    found, _, figure = made.cells[3].outputs
+    assert found.text.startswith("found 4 sectors xxx")
+    small, given = (Image.open(io.BytesIO(base64.b64decode(one))) for one in (figure.data["image/png"], picture()))
+    assert small.mode == "P"
+    assert small.size == given.size
+    colours = [small.convert("RGB").getpixel(place) for place in ((150, 150), (1, 1), (150, 22))]
+    assert colours == [(193, 39, 45), (255, 255, 255), (51, 51, 51)]
+    assert len(figure.data["image/png"]) < len(picture())
+
+
+INVARIANTS = (
+    books.notebooks_have_no_outputs,
+    books.answers_are_withheld,
+    books.the_book_is_current,
+    books.the_glossary_is_in_order,
+)
+
+
+def findings(root: Path) -> list[str]:
+    return [finding for invariant in INVARIANTS for finding in invariant(root)]
+
+
+def test_a_course_in_order_has_no_findings(course: Path) -> None:
+    assert findings(course) == []
+
+
+def edit(change: Callable[[nbformat.NotebookNode], None]) -> Callable[[Path], None]:
+    def changed(path: Path) -> None:
+        made = nbformat.read(path, as_version=4)
+        change(made)
+        nbformat.write(made, path)
+
+    return changed
+
+
+def says(source: str) -> Callable[[Path], None]:
+    return edit(lambda made: made.cells[4].update(source=source))
+
+
+NOTEBOOK, BOOK = "notebooks/1_architecture/week01_threads.ipynb", "book/1_architecture/week01_threads.ipynb"
+
+
+@pytest.mark.parametrize(
+    ("file", "change", "found"),
+    [
+        (NOTEBOOK, edit(lambda made: made.cells[2].update(execution_count=1)), [f"{NOTEBOOK} has outputs"]),
+        (NOTEBOOK, edit(lambda made: made.cells[3].outputs.append(stream("4"))), [f"{NOTEBOOK} has outputs"]),
+        (
+            NOTEBOOK,
+            says("It is 4."),
+            [f'{NOTEBOOK}: "It is 4.…" follows a prediction', f"{BOOK} is not of the notebook"],
+        ),
+        (NOTEBOOK, says("## 2 · More"), [f"{BOOK} is not of the notebook as it is now"]),
+        (NOTEBOOK, says("**Predict.** And now?"), [f"{BOOK} is not of the notebook as it is now"]),
+        (BOOK, edit(lambda made: made.cells[3].update(execution_count=1)), [f"{BOOK} was not executed"]),
+        (BOOK, Path.unlink, [f"{BOOK} is missing; python -m kernelpath.show.execute {NOTEBOOK}"]),
+        (
+            "book/1_architecture/week09_old.ipynb",
+            Path.touch,
+            ["book/1_architecture/week09_old.ipynb is of no notebook"],
+        ),
+        (
+            book.GLOSSARY,
+            lambda path: path.write_text("## b\n\nB.\n\n## a\n\nA.\n"),
+            [f"{book.GLOSSARY}: a stands after b"],
+        ),
+        (book.GLOSSARY, lambda path: path.write_text("## b\n\n"), [f"{book.GLOSSARY}: b is not explained"]),
+    ],
+)
+def test_what_is_not_in_order_is_found(
+    course: Path, file: str, change: Callable[[Path], None], found: list[str]
+) -> None:
+    change(course / file)
+    told = findings(course)
+    assert [one[: len(start)] for one, start in zip(told, found, strict=True)] == found
+
+
+def test_an_error_in_the_book_is_found(course: Path) -> None:
+    error = nbformat.v4.new_output("error", ename="ValueError", evalue="", traceback=[])
+    edit(lambda made: made.cells[3].outputs.append(error))(course / BOOK)
+    assert [one.partition(";")[0] for one in findings(course)] == [f"{BOOK} ends in an error"]
+
+
+def test_without_a_book_nothing_is_held_against_it(course: Path) -> None:
+    for path in book.copies(course):
+        path.unlink()
+    for folder in (course / "book/1_architecture", course / "book"):
+        folder.rmdir()
+    assert findings(course) == []
+
+
+@pytest.fixture
+def pages(course: Path, tmp_path: Path) -> Path:
+    return site.write(course, tmp_path / "pages").parent
+
+
+def test_pages_lead_from_week_to_week_and_to_the_index(pages: Path) -> None:
+    assert sorted(path.name for path in pages.iterdir()) == ["index.html", "week01_threads.html", "week02_memory.html"]
+    first, second, index = (
+        (pages / name).read_text() for name in ("week01_threads.html", "week02_memory.html", "index.html")
+    )
+    assert '<a rel="next" href="week02_memory.html">Week 2 · Memory →</a>' in first
+    assert 'rel="prev"' not in first
+    assert '<a rel="prev" href="week01_threads.html">← Week 1 · Threads</a>' in second
+    assert 'rel="next"' not in second
+    assert 'See <a href="week02_memory.html">next week</a>' in first
+    assert "Phase 1 · Architecture" in index
+    assert "<code>double</code>" in index
+    assert re.findall(r'<dt id="([^"]+)">', index) == ["sector", "warp"]
+
+
+def test_formulas_are_mathml_and_code_is_left_alone(pages: Path) -> None:
+    first, index = ((pages / name).read_text() for name in ("week01_threads.html", "index.html"))
+    assert "<mfrac>" in first
+    assert "<code>$HOME</code>" in first
+    assert re.search("<msup><mn>2</mn>.*who am I|who am I.*<msup><mn>2</mn>", index, re.DOTALL)
+    assert "xformula" not in first + index
+
+
+def test_cuda_cells_are_highlighted_and_styles_of_cells_left_out(pages: Path) -> None:
+    first = (pages / "week01_threads.html").read_text()
+    assert re.search(r'<span class="kr?">__global__</span>', first)
+    assert "color: red" not in first
+    assert "<i>    </i>indented" in first, "of what an output shows, no space is lost"
+
+
+def test_the_command_writes_the_pages(course: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as exit_:
+        cli.main(["book"])
+    assert exit_.value.code == 0
+    assert "next: open .kernelpath/book/index.html in a browser" in capsys.readouterr().out
+    assert (course / ".kernelpath/book/week02_memory.html").is_file()
+
+
+def test_without_a_book_the_command_says_what_writes_one(
+    doubling: Item, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(doubling.root)
+    with pytest.raises(SystemExit) as exit_:
+        cli.main(["book"])
+    assert exit_.value.code == 2
+    assert "python -m kernelpath.show.execute" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("width", [390, 1280])
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_in_a_browser(pages: Path, browser: Browser, width: int, scheme: str) -> None:
+    browser.events.clear()
+    path = pages / "week01_threads.html"
+    browser.open(path, width, scheme)
+    assert browser.run("document.title") == "Week 1 · Threads · kernelpath"
+    assert browser.run("[document.documentElement.scrollWidth, innerWidth]") == [width, width]
+    wider = "[...document.querySelectorAll('.output_subarea, .kp, pre')].filter(e => e.scrollWidth > e.clientWidth)"
+    scrolled = ["pre", "pre", "kp"]  # the code of the cell, the long line that it printed, the table
+    named = browser.run(f"{wider}.map(e => e.className.split(' ')[0] || 'pre')")
+    assert named == {390: [*scrolled, "output_png"], 1280: scrolled[1:]}[width]
+    assert browser.run("document.querySelector('.cell details').open")
+    drawn = "(() => { const i = document.querySelector('img'); return [i.naturalWidth, i.alt] })()"
+    assert browser.run(drawn) == [1000, "Figure: 1 · Who"]
+    ink = "getComputedStyle(document.querySelector('.highlight .kr, .highlight .kt')).color"
+    assert browser.run(ink) != browser.run("getComputedStyle(document.body).color")
+    paper = browser.run("getComputedStyle(document.body).backgroundColor")
+    assert paper == {"light": "rgb(255, 255, 255)", "dark": "rgb(20, 24, 28)"}[scheme]
+    asked = [e["params"]["request"]["url"] for e in browser.events if e["method"] == "Network.requestWillBeSent"]
+    assert [url for url in asked if not url.startswith("data:")] == [path.as_uri()]
+    assert [e for e in browser.events if e["method"] in ("Log.entryAdded", "Runtime.exceptionThrown")] == []
+
+
+def test_by_keyboard(pages: Path, browser: Browser) -> None:
+    browser.open(pages / "week01_threads.html", 390, "light")
+    reached = [pressed_tab(browser) for _ in range(9)]
+    assert reached[:4] == ["Skip to the text", "Index", "Glossary", "Week 2 · Memory →"]
+    assert "On this page" in reached
+    assert "next week" in reached
+
+
+def pressed_tab(browser: Browser) -> str:
+    """The text of what has the focus after a press of the key."""
+    for kind in ("keyDown", "keyUp"):
+        browser.send("Input.dispatchKeyEvent", type=kind, key="Tab", code="Tab", windowsVirtualKeyCode=9)
+    text: str = browser.run("document.activeElement.innerText.trim()")
+    return text
