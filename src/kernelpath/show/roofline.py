@@ -70,17 +70,17 @@ def draw(
     x: str = COMPULSORY,
     *,
     y: str = "TFLOP/s",
-    size: tuple[float, float] = (8, 4.6),
+    inches: tuple[float, float] = (8, 4.6),
     along: str = "memory",
     right: float = 0,
 ) -> Figure:
     """Kernels under the roof of a machine: what they do in a second over what they do for each byte.
 
-    A kernel that lives on its caches may stand above the slanted line. x, y: what the axes say. size: in inches.
+    A kernel that lives on its caches may stand above the slanted line. x, y: what the axes say. inches: width and height.
     along: what the slanted line is the bandwidth of. right: an intensity that has to be inside of the picture.
     """
-    figure = Figure(figsize=size)
-    figure.subplots_adjust(left=0.72 / size[0], right=0.98, bottom=0.12, top=0.97)
+    figure = Figure(figsize=inches)
+    figure.subplots_adjust(left=0.72 / inches[0], right=0.98, bottom=0.12, top=0.97)
     axes = figure.subplots()
     _draw_roof(axes, roof, marks, along, right)
     shapes, named = _shapes(marks), set[str]()
