@@ -76,8 +76,8 @@ def draw(
 ) -> Figure:
     """Kernels under the roof of a machine: what they do in a second over what they do for each byte.
 
-    A kernel that lives on its caches may stand above the slanted line. x, y: what the axes say. inches: width and height.
-    along: what the slanted line is the bandwidth of. right: an intensity that has to be inside of the picture.
+    A kernel that lives on its caches may stand above the slanted line. x, y: what the axes say. inches: width and
+    height. along: what the slanted line is the bandwidth of. right: an intensity that has to be inside the picture.
     """
     figure = Figure(figsize=inches)
     figure.subplots_adjust(left=0.72 / inches[0], right=0.98, bottom=0.12, top=0.97)
