@@ -23,7 +23,11 @@ SOURCE = (
     "%%cuda add.cu\n__global__ void add(const float* x, float* out) {\n    out[threadIdx.x] = x[threadIdx.x] + 1.0f;\n}"
 )
 LONG = "x" * 300
-TABLE = '<div class="kp"><table><tr><td>' + "</td><td>".join(["wide"] * 60) + "</td></tr></table></div>"
+TABLE = (
+    '<div class="kp"><table><tr><td><pre><i>    </i>indented</pre></td><td>'
+    + "</td><td>".join(["wide"] * 60)
+    + "</td></tr></table></div>"
+)
 
 
 def picture(width: int = 1000) -> str:
@@ -237,6 +241,7 @@ def test_cuda_cells_are_highlighted_and_styles_of_cells_left_out(pages: Path) ->
     first = (pages / "week01_threads.html").read_text()
     assert re.search(r'<span class="kr?">__global__</span>', first)
     assert "color: red" not in first
+    assert "<i>    </i>indented" in first, "of what an output shows, no space is lost"
 
 
 def test_the_command_writes_the_pages(course: Path, capsys: pytest.CaptureFixture[str]) -> None:

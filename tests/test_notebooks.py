@@ -384,7 +384,7 @@ def test_cuda_cells_bind_their_kernels_and_templates(
 ) -> None:
     table, told = learners[0].cells[2].outputs
     assert told.text == "18.0 True\n"  # (4 + 32) / 2
-    rows = re.findall(r'<td class="at">(\d+)</td>\s*<td class="line">(.*)</td>', table.data["text/html"])
+    rows = re.findall(r'<td class="at">(\d+)</td>\s*<td><pre>(.*)</pre></td>', table.data["text/html"])
     numbered = {int(number): re.sub("<.*?>", "", text) for number, text in rows}
     cell = learners[0].cells[1].source.splitlines()
     assert numbered == {number: html.escape(line) for number, line in enumerate(cell[1:], start=2)}
