@@ -142,8 +142,9 @@ def _draw_roof(axes: Axes, roof: Roof, marks: Sequence[Mark], along: str, furthe
     axes.set(xscale="log", yscale="log", xlim=(left, right), ylim=(lowest / 2, 2 * top * memory))
     axes.xaxis.set_major_formatter("{x:g}")
     axes.yaxis.set_major_formatter("{x:g}")
-    above = any(rate > memory * intensity for intensity, rate in (mark.place for mark in marks))
-    _draw_along(axes, corners[:2], f"{along}, {words.bandwidth(roof.memory)}", -15.0 if above else 8.0)
+    first, rate = min((mark.place for mark in marks), default=(1.0, 0.0))
+    clear = -15.0 if rate > memory * first else 8.0  # points; the first mark stands on the other side
+    _draw_along(axes, corners[:2], f"{along}, {words.bandwidth(roof.memory)}", clear)
 
 
 def _draw_along(axes: Axes, slope: Sequence[tuple[float, float]], text: str, clear: float) -> None:
