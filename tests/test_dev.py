@@ -53,8 +53,7 @@ def test_a_course_in_order_has_no_findings(course: Path, invariant: Invariant) -
 
 @pytest.mark.parametrize("invariant", invariants.QUICK, ids=lambda invariant: invariant.__name__)
 def test_this_course_has_no_findings(invariant: Invariant) -> None:
-    found = findings(invariant, Path(__file__).parents[1])
-    assert found == []
+    assert findings(invariant, Path(__file__).parents[1]) == []
 
 
 def test_no_exercise_at_all_is_an_error(tmp_path: Path) -> None:
