@@ -54,7 +54,7 @@ def test_a_right_submission_passes_with_one_star_and_says_what_was_not_measured(
         ("def double(x):\n    return (2 * x)[:-1]\n", "WRONG_SHAPE", "shape 0, expected 1"),
         ("def double(x):\n    return 2 * x.half()\n", "WRONG_DTYPE", "float16, expected float32"),
         ("def double(x):\n    return 2 * x.half().float()\n", "WRONG_VALUES", "elements of the output are wrong"),
-        ("def double(x):\n    return torch.zeros_like(x)\n", "WRONG_VALUES", "out[0] = 0, expected"),
+        ("def double(x):\n    return torch.zeros_like(x)\n", "WRONG_VALUES", "double(…)[0] = 0, expected"),
         ("def double(x):\n    return x * float('nan')\n", "WRONG_VALUES", "nan, expected"),
         ("def double(x):\n    return torch.empty_like(x)\n", "NOT_WRITTEN", "1 of 1 elements of the output"),
         ("def double(x):\n    y = 2 * x\n    x.zero_()\n    return y\n", "MUTATED_INPUT", "bit for bit"),

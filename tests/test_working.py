@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import time
 
 import pytest
 from rich.console import Console
@@ -23,7 +24,7 @@ def test_a_step_is_shown_at_a_terminal_alone(terminal: bool, shown: str) -> None
 
 def test_what_is_left_follows_from_what_was_done(monkeypatch: pytest.MonkeyPatch) -> None:
     now = [100.0]
-    monkeypatch.setattr(working.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(time, "monotonic", lambda: now[0])
     several = working.Several(3)
     labels = [several.next("a")]
     now[0] += 40

@@ -48,8 +48,8 @@ class Workload:
         """Its troubles, as the rest of a sentence about a device."""
         troubles = {
             f"whose calls differ by {100 * self.jitter:.0f} % either way": self.jitter,
-            f"whose first {self.cold} calls are cold": self.cold,
-            f"where one call in {self.period} is interrupted": self.period,
+            f"whose first {self.cold} calls take {COLD} times as long": self.cold,
+            f"where one call in {self.period} takes {INTERRUPTED} times as long": self.period,
         }
         return ", ".join(trouble for trouble, there in troubles.items() if there) or "without any trouble"
 
@@ -69,9 +69,9 @@ def symptom(work: Workload, found: Sequence[float], place: int) -> str:
     if spread < right / 2:
         return "spread too small: time many calls, each by itself"
     if spread > 2 * right and work.cold:
-        return f"{direction}: cold calls count; warm up before the first look at the clock"
+        return f"{direction}: the slow first calls count; warm up before the first look at the clock"
     if spread > 2 * right and work.period:
-        return f"{direction}: an interrupted call moves a mean far, and a quartile hardly"
+        return f"{direction}: one long call moves a mean far, and a quartile hardly"
     return f"{direction}: {'a few calls say little' if work.jitter else 'is it the time of one call, in seconds?'}"
 
 
