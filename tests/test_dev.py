@@ -11,11 +11,12 @@ import torch
 
 from kernelpath.course import registry, stubs
 from kernelpath.course.registry import Item
-from kernelpath.dev import books, controls, invariants
+from kernelpath.dev import controls, invariants
 from kernelpath.dev.invariants import Invariant
 
 SOLUTION = "import torch\n\n\ndef double(x):\n    y = 2 * x\n    return y\n"
 STUB = "import torch\n\n\ndef double(x):\n    # TODO: y is twice x\n    raise NotImplementedError\n    return y\n"
+
 
 @pytest.fixture
 def course(doubling: Item) -> Path:
