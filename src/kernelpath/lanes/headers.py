@@ -142,8 +142,7 @@ def _candidates() -> Iterator[Path]:
 
 _SENTENCES = {
     r"A function (?:without execution space|explicitly marked as a __host__).*": "this is host code, and a .cu here is "
-    "for kernels: write __device__ before it (a kernel has __global__), or leave it out, or put it between "
-    "#ifndef __CUDACC_RTC__ and #endif",
+    "for kernels: write __device__ before it, or leave it out, or put it between #ifndef __CUDACC_RTC__ and #endif",
     r"A namespace scope variable without memory space.*": "this is a variable of the host: write __device__, "
     "__constant__ or constexpr before it",
     r'cannot open source file "(curand\w+\.h)"': rf"there is no \1: {packages.missing('nvidia-curand')}",
@@ -166,8 +165,10 @@ def explained(log: str, file: str) -> str:
 
 
 _TAKEN_FOR_HOST_CODE = r"\bconstexpr\b|\[[^\]]*\]\s*\([^)]*\bauto\b"
-"""Functions that a kernel may call though they lack __device__: constexpr, and lambdas that are templates. NVRTC
-refuses the former, and the latter before CUDA 13.1."""
+"""Functions that nvcc lets a kernel call without __device__: constexpr functions and generic lambdas.
+
+NVRTC refuses constexpr functions; NVRTC 13.0 refuses generic lambdas too, 13.5 does not.
+"""
 
 
 def only_taken_for_host_code(source: str, log: str) -> bool:
