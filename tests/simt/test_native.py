@@ -33,7 +33,7 @@ def requests() -> Iterator[tuple[np.ndarray[Any, Any], int]]:
     lanes = np.arange(32)
     for _ in range(50):
         for places in (lanes, lanes % 16, lanes // 5, lanes * 9, lanes[::-1], rng.integers(0, 40, 32), 0 * lanes):
-            mask = int(rng.choice([(1 << 32) - 1, rng.integers(1, 1 << 32), 0xFFFF0000]))
+            mask = int(rng.choice([(1 << 32) - 1, int(rng.integers(1, 1 << 32)), 0xFFFF0000]))
             yield (1 << 46) + 4 * (int(rng.integers(64)) + places.astype(np.int64)), mask
 
 
