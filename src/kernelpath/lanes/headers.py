@@ -142,7 +142,8 @@ def _candidates() -> Iterator[Path]:
 
 _SENTENCES = {
     r"A function (?:without execution space|explicitly marked as a __host__).*": "this is host code, and a .cu here is "
-    "for kernels: write __device__ before it, or leave it out, or put it between #ifndef __CUDACC_RTC__ and #endif",
+    "for kernels: write __device__ before it (a kernel has __global__), or leave it out, or put it between "
+    "#ifndef __CUDACC_RTC__ and #endif",
     r"A namespace scope variable without memory space.*": "this is a variable of the host: write __device__, "
     "__constant__ or constexpr before it",
     r'cannot open source file "(curand\w+\.h)"': rf"there is no \1: {packages.missing('nvidia-curand')}",
