@@ -1,24 +1,30 @@
-"""How fast the PTX machine runs, counters and safety on, beside Numba's CUDA simulator on the same kernel.
+"""How fast the PTX machine compiles and runs, counters and safety on, beside Numba's CUDA simulator.
 
     python benchmarks/simt_speed.py
 
-Prints lane-instructions a second of the naive product at 256 x 256 x 256 and of a few other kernels, then the time for
-one multiply-add of a lane in both machines: the median of some runs, in processor time, which other programs on the
-machine disturb little. Both run on one core. Numba is not a dependency: pip install numba.
+Prints the time to compile a line of PTX of a long kernel: with an empty cache, with one that another kernel has filled,
+and with one that has the kernel itself. Then lane-instructions a second of the naive product at 256 x 256 x 256 and of
+a few other kernels, and the time for one multiply-add of a lane in both machines: the median of some runs. All of it is
+processor time, which other programs on the machine disturb little. Both run on one core. Numba is not a dependency:
+pip install numba.
 """
 
 from __future__ import annotations
 
 import os
 import statistics
+import tempfile
 import time
 import warnings
 from collections.abc import Callable
+from pathlib import Path
 
 import numpy as np
 
-from kernelpath import simt
+from kernelpath import files, simt
 from kernelpath.lanes import nvrtc
+from kernelpath.simt import ptx
+from kernelpath.simt.compiler import compile_kernel
 
 os.environ["NUMBA_ENABLE_CUDASIM"] = "1"
 warnings.simplefilter("ignore")
@@ -49,6 +55,19 @@ extern "C" __global__ void copy(const float* a, const float* b, float* c, int n)
     c[i] = a[i] + b[i];
 }
 """
+LONG = """
+extern "C" __global__ void row(const float* x, float* y) {
+    float values[WIDTH], greatest = -INFINITY, sum = 0;
+    #pragma unroll
+    for (int i = 0; i < WIDTH; i++) values[i] = x[i * blockDim.x + threadIdx.x];
+    #pragma unroll
+    for (int i = 0; i < WIDTH; i++) greatest = fmaxf(greatest, values[i]);
+    #pragma unroll
+    for (int i = 0; i < WIDTH; i++) sum += values[i] = expf(values[i] - greatest);
+    #pragma unroll
+    for (int i = 0; i < WIDTH; i++) y[i * blockDim.x + threadIdx.x] = values[i] / sum;
+}
+"""
 TILE = 16
 
 
@@ -72,15 +91,29 @@ def launcher(name: str, n: int, grid: tuple[int, ...], block: tuple[int, ...]) -
     binary = nvrtc.compile_kernel(SOURCE, "speed.cu", name, "compute_80")
     module, arrays = simt.load(binary.ptx, "speed.cu"), matrices(n)
     buffers = [simt.Buffer(x, m.ctypes.data, m.nbytes, 4) for x, m in zip("abc", arrays, strict=True)]
-    args = [*(m.ctypes.data for m in arrays), n]
 
     def launch() -> simt.Launch:
-        launched = module.launch(binary.mangled, grid=grid, block=block, args=args, buffers=buffers)
-        if name != "copy":
-            np.testing.assert_allclose(arrays[2], arrays[0] @ arrays[1], rtol=1e-4)
-        return launched
+        args = [*(m.ctypes.data for m in arrays), n]
+        return module.launch(binary.mangled, grid=grid, block=block, args=args, buffers=buffers)
 
+    launch()
+    expected = arrays[0] + arrays[1] if name == "copy" else arrays[0] @ arrays[1]
+    np.testing.assert_allclose(arrays[2], expected, rtol=1e-4)
     return launch
+
+
+def compile_long(width: int) -> tuple[float, int]:
+    """Milliseconds to compile the long kernel of a width, from its text on, and its lines of PTX."""
+    binary = nvrtc.compile_kernel(LONG.replace("WIDTH", str(width)), "row.cu", "row", "compute_80")
+    start = time.process_time()
+    compile_kernel(ptx.parse(binary.ptx, "row.cu"), binary.mangled, f"row of {width}")
+    return (time.process_time() - start) * 1e3, len(binary.ptx.splitlines())
+
+
+def print_compiling() -> None:
+    for cache, width in (("empty", 256), ("with its forms", 320), ("with the kernel", 320)):
+        taken, lines = compile_long(width)
+        print(f"compiling {lines} lines of PTX, cache {cache + ':':16} {taken:7.1f} ms  {taken / lines:6.3f} ms a line")
 
 
 def simulated_product(n: int) -> Callable[[], None]:
@@ -98,7 +131,7 @@ def simulated_product(n: int) -> Callable[[], None]:
     return lambda: product[(n // TILE, n // TILE), (TILE, TILE)](a, b, c, n)
 
 
-def main() -> None:
+def print_rates() -> None:
     for name, n, grid, block in (
         ("product", 256, (16, 16), (TILE, TILE)),
         ("tiled", 256, (16, 16), (TILE, TILE)),
@@ -116,6 +149,13 @@ def main() -> None:
         f"one multiply-add of a lane: {ours * 1e9:.1f} ns, Numba's simulator {theirs * 1e9:.0f} ns:"
         f" {theirs / ours:.0f} times"
     )
+
+
+def main() -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        files.use_root(Path(folder))
+        print_compiling()
+        print_rates()
 
 
 if __name__ == "__main__":

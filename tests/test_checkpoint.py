@@ -261,7 +261,7 @@ def test_a_folder_without_the_kernels_is_named_and_left_empty(
         paper.require_files(elsewhere)
     solve(fill(exam))
     exam.items[0].stub.unlink()
-    with pytest.raises(NotValid, match="kp reset double brings the stub back"):
+    with pytest.raises(NotValid, match="kp reset double restores the stub"):
         paper.require_files(exam.folder)
 
 

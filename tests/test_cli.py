@@ -275,7 +275,7 @@ def test_hints_are_shown_even_if_they_cannot_be_remembered(kp: Run, item: Item) 
     status, out, err = kp("hint", "double")
     assert status == 0
     assert out.startswith("hint 1 of 3: a")
-    assert "progress is not saved" in err
+    assert "progress was not saved" in err
 
 
 def test_a_broken_progress_file_is_a_warning(kp: Run, item: Item) -> None:

@@ -186,7 +186,10 @@ def test_quartiles_are_those_of_the_usual_calls() -> None:
 def test_a_symptom_says_what_to_do() -> None:
     work = Workload(1.0, 0.0, 150, 0)
     assert symptom(work, (0.1, 0.1, 0.1), 0).startswith("far too short")
-    assert symptom(work, (1.0, 1.0, 3.0), 2) == "too long: cold calls count; warm up before the first look at the clock"
+    assert (
+        symptom(work, (1.0, 1.0, 3.0), 2)
+        == "too long: the slow first calls are included; warm up before you start the clock"
+    )
 
 
 def test_a_timer_may_use_pythons_clock_in_a_submission(tmp_path: Path) -> None:

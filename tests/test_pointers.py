@@ -144,6 +144,22 @@ def test_numbers_that_are_no_addresses_stay(device: Submission | None, tmp_path:
 # The transcript
 
 
+def test_what_the_host_left_alone_is_not_told_again(device: Submission | None, kernel: Any) -> None:
+    y, out = torch.arange(32.0), torch.zeros(1, 32)
+    one = table(y)
+    for value in (7.0, 8.0):
+        kernel("scatter")[1, 32](one, value)
+        kernel("gather")[1, 32](one, out, 32)
+    if device is not None:
+        assert [[name for name, _ in note.host] for note in device.end().notes] == [
+            ["tables", "tables[0]"],
+            ["out"],
+            [],
+            [],
+        ]
+    assert out.tolist() == [[8.0] * 32]
+
+
 def told(submission: Submission, content: list[int], links: list[messages.Link]) -> Any:
     submission.begin()
     words = np.array(content, np.int64).tobytes()

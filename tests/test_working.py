@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import time
 
 import pytest
 from rich.console import Console
@@ -10,9 +11,7 @@ from rich.console import Console
 from kernelpath.show import working
 
 
-@pytest.mark.parametrize(
-    ("terminal", "shown"), [(True, "transpose: case 3 of 8 (about 12 s the last time)"), (False, "")]
-)
+@pytest.mark.parametrize(("terminal", "shown"), [(True, "transpose: case 3 of 8 (about 12 s last time)"), (False, "")])
 def test_a_step_is_shown_at_a_terminal_alone(terminal: bool, shown: str) -> None:
     console = Console(file=io.StringIO(), force_terminal=terminal, width=80)
     with working.working(console, "transpose", about=12.3) as tell:
@@ -23,7 +22,7 @@ def test_a_step_is_shown_at_a_terminal_alone(terminal: bool, shown: str) -> None
 
 def test_what_is_left_follows_from_what_was_done(monkeypatch: pytest.MonkeyPatch) -> None:
     now = [100.0]
-    monkeypatch.setattr(working.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(time, "monotonic", lambda: now[0])
     several = working.Several(3)
     labels = [several.next("a")]
     now[0] += 40

@@ -29,8 +29,8 @@ def complaint(inputs: Sequence[Any], outputs: Sequence[torch.Tensor]) -> str | N
     if kept:
         return f"{kept} pinned buffer{'s were' if kept > 1 else ' was'} not freed{after}"
     if early := runtime.spent.freed_early:
-        buffers = f"{early} pinned buffers were" if early > 1 else "a pinned buffer was"
-        return f"{buffers} freed{after} with a copy from there still in the queue; host_free waits for nothing"
+        buffers, them = (f"{early} pinned buffers were", "them") if early > 1 else ("a pinned buffer was", "it")
+        return f"{buffers} freed{after}, with a copy from {them} still in the queue; host_free waits for nothing"
     if times > 1:
         return f"took {times} times as long as with overlapped copies: the host and the bus waited for each other"
     return None

@@ -121,9 +121,9 @@ _NVRTC = ("nvidia-cuda-nvrtc", "nvidia-cuda-nvrtc-cu12")
 
 def _no_gpu(torch_cuda: str | None) -> Finding:
     if not _nvidia_card():
-        return Finding("GPU", False, "no NVIDIA GPU: all is graded but the speed")
+        return Finding("GPU", False, "no NVIDIA GPU: everything but speed is graded")
     if gpu.driver() == "unknown":
-        return Finding("GPU", False, "an NVIDIA card without its driver", "sudo ubuntu-drivers install")
+        return Finding("GPU", False, "an NVIDIA GPU without a driver", "sudo ubuntu-drivers install")
     if torch_cuda is None:
         again = f"{sys.executable} -m pip install --force-reinstall torch"
         return Finding("GPU", False, "an NVIDIA GPU, but this PyTorch is built without CUDA", again)
@@ -161,7 +161,7 @@ def cache() -> Finding:
         with tempfile.TemporaryFile(dir=folder):
             pass
     except OSError as error:
-        detail = f"{folder}: {error.strerror}; every kernel is compiled anew"
+        detail = f"{folder}: {error.strerror}; nothing is cached, so every kernel is compiled again"
         return Finding("kernel cache", False, detail, "export KERNELPATH_CACHE=/a/folder/you/can/write")
     with contextlib.suppress(FileNotFoundError):
         count = words.count(len(os.listdir(private)), "submission")

@@ -131,6 +131,9 @@ def extreme(x: float, y: float, least: bool, keeps_nan: bool) -> float:
     return min(x, y, key=order) if least else max(x, y, key=order)
 
 
+SCALES = {"mul": (64, 0), "fma": (64, 0, 64), "mad": (64, 0, 64), "div": (64, 0), "rcp": (-64,)}
+
+
 def float_rule(opcode: str, modifiers: tuple[str, ...]) -> Rule | None:
     kind = modifiers[-1]
     mode = next((m for m in modifiers if m in ROUNDINGS), "rn")
@@ -155,7 +158,11 @@ def float_rule(opcode: str, modifiers: tuple[str, ...]) -> Rule | None:
 
     def apply(*values: float) -> float:
         if "ftz" in modifiers:
-            result = flushed(operation(*(flushed(v, kind) for v in values)), kind)
+            taken = [flushed(v, kind) for v in values]
+            result = flushed(operation(*taken), kind)
+            if kind == "f32" and opcode in SCALES:  # rounded as a normal number is, to see whether it is one
+                larger = operation(*(v * 2.0**n for v, n in zip(taken, SCALES[opcode], strict=True)))
+                result = math.copysign(0.0, result) if abs(larger) < 2.0**-62 else result
         else:
             result = operation(*values)
         return saturated(result) if "sat" in modifiers else result
@@ -460,7 +467,10 @@ def float_to_float(to: str, source: str, rounding: str, modifiers: tuple[str, ..
             if rounding in INTEGRAL:
                 x = math.copysign(float(INTEGRAL[rounding](Fraction(x))), x)
             elif to == "f32":
+                larger = float_rounded(Fraction(x) * 2**64, to, rounding or "rn")
                 x = float_rounded(Fraction(x), to, rounding or "rn")
+                if "ftz" in modifiers and abs(larger) < 2.0**-62:
+                    x = math.copysign(0.0, x)
         if "ftz" in modifiers and to == "f32":
             x = flushed(x, to)
         return saturated(x) if "sat" in modifiers else x

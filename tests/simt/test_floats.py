@@ -46,6 +46,37 @@ def test_flush_to_zero() -> None:
     check("mul.f32", "f32 f32", "f32", lambda a, b: np.float32(a) * np.float32(b))
 
 
+@pytest.mark.parametrize(
+    ("instruction", "x", "y", "expected"),
+    [
+        ("mul.ftz.f32", 1 - 2.0**-24, 2.0**-126, 0.0),
+        ("mul.ftz.f32", 2.0**-63, 2.0**-63 * (1 - 2.0**-24), 0.0),
+        ("mul.ftz.f32", -0.5, 2.0**-125, -(2.0**-126)),
+        ("mul.rp.ftz.f32", 1 - 2.0**-24, 2.0**-126, 0.0),
+        ("mul.rz.ftz.f32", 1 - 2.0**-24, -(2.0**-126), -0.0),
+        ("div.rn.ftz.f32", 1 - 2.0**-24, 2.0**126, 0.0),
+        ("div.approx.ftz.f32", 1 - 2.0**-24, 2.0**126, 0.0),
+        ("fma.rn.ftz.f32 {d}, {0}, {1}, 0f00000000;", 1 - 2.0**-24, 2.0**-126, 0.0),
+        ("fma.rp.ftz.f32 {d}, {0}, {1}, 0f80000000;", 2.0**-63, 2.0**-63 * (1 - 2.0**-24), 0.0),
+        ("mul.f32", 1 - 2.0**-24, 2.0**-126, 2.0**-126),
+        ("mul.ftz.f32", 2.0**100, 2.0**100, math.inf),
+    ],
+)
+def test_just_below_the_least_normal_number(instruction: str, x: float, y: float, expected: float) -> None:
+    """What an H200 gives: 0 although the nearest subnormal is the least normal number."""
+    arrays = [aligned(COUNT), aligned(COUNT)]
+    arrays[0][:], arrays[1][:] = x, y
+    (got,) = set(execute(instruction, ["f32", "f32"], "f32", arrays).view(np.uint32).tolist())
+    assert got == int(np.float32(expected).view(np.uint32))
+
+
+def test_doubles_just_below_the_least_normal_float() -> None:
+    array = aligned(COUNT, np.float64)
+    array[:3] = (1 - 2.0**-24) * 2.0**-126, (1 - 2.0**-46) * 2.0**-126, -(2.0**-127)
+    got = execute("cvt.rn.ftz.f32.f64", ["f64"], "f32", [array])
+    assert got[:3].tolist() == [0.0, 2.0**-126, 0.0]
+
+
 def test_saturation() -> None:
     check("add.sat.f32", "f32 f32", "f32", lambda a, b: 0.0 if math.isnan(a + b) else min(max(a + b, 0.0), 1.0) or 0.0)
 

@@ -85,7 +85,7 @@ def test_a_block_that_leaves_before_the_barrier_of_the_grid(run: Run) -> None:
     with pytest.raises(simt.TimedOut) as caught:
         run(source, 4, 64, aligned(4, np.int32), cooperative=True)
     assert caught.value.line == 6
-    assert "a deadlock: every thread that is left waits for another one" in caught.value.message
+    assert "a deadlock: every remaining thread waits for another one" in caught.value.message
 
 
 CHAIN = """__global__ void kernel(const int* a, int* flags, int* sums, int* c) {

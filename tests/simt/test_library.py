@@ -311,12 +311,17 @@ def test_assembly_with_any_white_space() -> None:
 REFUSED = {
     "tex1Dfetch<float>(t, 0)": r"tex\.1d.*\(textures and surfaces: load from a pointer\)",
     "fib(t)": r"call.*\(recursion\)",
+    "swapped(a)": r"mov\.b128",
 }
 
 
-@pytest.mark.parametrize(("value", "message"), REFUSED.items(), ids=["texture", "recursion"])
+@pytest.mark.parametrize(("value", "message"), REFUSED.items(), ids=["texture", "recursion", "atomic of 128 bits"])
 def test_what_is_refused_by_name(value: str, message: str) -> None:
     source = f"""__device__ __noinline__ int fib(int n) {{ return n < 2 ? n : fib(n - 1) + fib(n - 2); }}
+    __device__ int swapped(float* a) {{  // from sm_90 on
+        asm volatile("{{.reg .b128 x, y; mov.b128 x, {{%0, %0}}; atom.exch.b128 y, [%1], x;}}" :: "l"(1ull), "l"(a));
+        return 0;
+    }}
     __global__ void kernel(float* a, unsigned long long t) {{ a[0] = {value}; }}"""
     with pytest.raises(simt.Unsupported) as caught:
         launch(source, 1, aligned(8), 0)

@@ -36,7 +36,7 @@ def test_agrees_with_the_driver_of_an_h200() -> None:
 
 
 def test_a_block_that_does_not_fit() -> None:
-    with pytest.raises(ValueError, match="needs more shared memory than a multiprocessor of sm_80 has"):
+    with pytest.raises(ValueError, match="needs more shared memory than an SM of sm_80 has"):
         occupancy(128, 16, 200 * 1024)
 
 

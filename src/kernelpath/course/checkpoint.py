@@ -148,7 +148,7 @@ class Checkpoint:
 
     def __post_init__(self) -> None:
         require(0 < self.pass_mark <= 1, f"pass_mark: {self.pass_mark} is not a share")
-        require(bool(self.twists), "twists: there is none")
+        require(bool(self.twists), "twists: none is declared")
         require(len({one.name for one in self.twists}) == len(self.twists), "twists: two have the same name")
 
     def twist(self, name: str) -> Twist:

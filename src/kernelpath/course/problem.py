@@ -85,18 +85,18 @@ class Problem:
     far: Case | None = None
 
     def __post_init__(self) -> None:
-        require(bool(self.tolerance), "tolerance: there is none")
+        require(bool(self.tolerance), "tolerance: none is declared")
         alike = self.far is None or self.far.keys() == self.cases[0].keys()
         require(alike, f"far: {arguments(self.far or {})} does not have the arguments of the cases")
         check_cases(self.cases, self.vary)
         check_alike("limits", self.limits, self.cases[0])
         check_alike("gpu_limits", self.gpu_limits, self.cases[0])
-        require(not self.faults or self.extreme is not None, "faults: extreme inputs show them, and there are none")
+        require(not self.faults or self.extreme is not None, "faults: only extreme inputs show them; declare extreme")
 
 
 def check_cases(cases: Sequence[Case], vary: Sequence[str]) -> None:
     """Raise DeclarationError unless there are cases that can show a wrong kernel, each with every name of `vary`."""
-    require(len(cases) > 0, "cases: there is none")
+    require(len(cases) > 0, "cases: none is declared")
     sizes = [value for case in cases for value in case.values() if isinstance(value, int)]
     require(any(size & (size - 1) for size in sizes), "cases: every size is a power of two; add one that is not")
     missing = [name for name in vary if any(name not in case for case in cases)]

@@ -128,7 +128,7 @@ class Item:
         """The first line of the declaration's docstring, without its full stop."""
         text = ast.get_docstring(self._tree)
         if not text:
-            raise DeclarationError(f"{self.declaration} has no docstring; write one, its first line is the title")
+            raise DeclarationError(f"{self.declaration} has no docstring; write one whose first line is the title")
         return text.splitlines()[0].rstrip(".")
 
     @cached_property
@@ -246,7 +246,7 @@ def load_checkpoint(phase: str, at: Path | None = None) -> Checkpoint:
     """
     path = (at or root()) / "checks" / phase / "checkpoint.py"
     if not path.is_file():
-        raise LookupFailed(f"phase {phase} has no checkpoint yet: there is no {path}; kp next goes on")
+        raise LookupFailed(f"phase {phase} has no checkpoint yet: there is no {path}; kp next continues")
     declared = _declared(path, Checkpoint, f"checkpoint_{phase}")
     return checkpoint.read(path.with_suffix(".md"), declared)
 

@@ -97,8 +97,8 @@ class Exercise:
         object.__setattr__(self, "gpu_limits", self.gpu_limits or self.problem.gpu_limits)
         require(self.entry.isidentifier(), f"entry: {self.entry!r} is not the name of a function")
         check_cases(self.cases, self.vary)
-        require((self.bench is None) == (self.baseline is None), "bench and baseline: one goes with the other")
-        require(not self.sweep or self.bench is not None, "sweep: nothing is timed without bench and baseline")
+        require((self.bench is None) == (self.baseline is None), "bench and baseline: declare both or neither")
+        require(not self.sweep or self.bench is not None, "sweep: it needs bench and baseline")
         for name in ("limits", "gpu_limits", "sweep"):
             check_alike(name, getattr(self, name), self.cases[0])
         require(self.min_speedup > 0, f"min_speedup: {self.min_speedup} is not positive")

@@ -60,7 +60,7 @@ def the_book_is_current(root: Path) -> Iterator[str]:
     wanted = {folder / path.relative_to(root / "notebooks") for path in notebooks}
     for path in sorted(folder.rglob("*")):
         if path.is_file() and path not in wanted and ".ipynb_checkpoints" not in path.parts:
-            yield f"{path.relative_to(root)} is of no notebook; remove it"
+            yield f"{path.relative_to(root)} belongs to no notebook; remove it"
 
 
 def the_glossary_is_in_order(root: Path) -> Iterator[str]:
@@ -69,7 +69,7 @@ def the_glossary_is_in_order(root: Path) -> Iterator[str]:
     terms = [entry.term for entry in entries]
     for before, after in itertools.pairwise(terms):
         if before.casefold() >= after.casefold():
-            yield f"{book.GLOSSARY}: {after} stands after {before}; order the terms, each once"
+            yield f"{book.GLOSSARY}: {after} comes after {before}; list each term once, in order"
     for entry in entries:
         if not entry.text.endswith((".", ")")):
             yield f"{book.GLOSSARY}: {entry.term} is not explained in sentences; write them"

@@ -12,7 +12,7 @@ _THINGS = (
     "tensors|threads?|values?|warps|wavefronts?"
 )
 _EACH = "SM|access|block|cycle|element|lane|learner|line|load|program|request|second|stage|store|thread|tile|value|warp"
-_ITS_VERB = "(?: (?:can|does|has|had|holds?|may|must|needs?|reads?|takes?|uses?))"
+_ITS_VERB = r"(?: (?:\w+s|can|had|may|must)\b)"
 
 INSTEAD = {
     rf"\b(?<![Hh]ow many )(?:{_THINGS}) an? (?:{_EACH})\b(?!{_ITS_VERB})": "per",

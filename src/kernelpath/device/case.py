@@ -25,8 +25,8 @@ MOST_BYTES = 4 << 30
 NOTES = 10_000
 """Launches that a transcript holds; no honest entry makes more in a case."""
 
-NOT_GIVEN = "no kernel of yours was given the tensor that was returned"
-CHANGED = "the output was changed after your last kernel, by something that is not a kernel of yours"
+NOT_GIVEN = "none of your kernels was given the tensor that was returned"
+CHANGED = "after your last kernel, the output was changed by something other than a kernel of yours"
 
 
 @dataclass
@@ -272,7 +272,7 @@ def _placed(nbytes: int, alignment: int) -> Bytes:
 
 def _content(told: messages.Storage) -> Bytes:
     if told.content is None or len(told.content) != told.nbytes:
-        raise Refused(f"storage {told.number} has not the bytes that it should have")
+        raise Refused(f"storage {told.number} does not hold the bytes that it should")
     return np.frombuffer(told.content, np.uint8)
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -55,7 +55,7 @@ class _Storage:
     fresh: bool = False
     span: bool = False
     table: bool = False
-    links: Sequence[messages.Link] = ()
+    links: list[messages.Link] = field(default_factory=list)
 
     def bytes(self) -> npt.NDArray[np.uint8]:
         return bytes_at(self.address, self.nbytes)
@@ -210,8 +210,9 @@ class Client:
         return [one.number for one in gone]
 
     def _changed(self, one: _Storage) -> bool:
-        known = one.left is not None and not one.span
-        return known and not (np.array_equal(one.bytes(), one.left) and self._links(one) == one.links)
+        if one.left is None or one.span:
+            return False
+        return not np.array_equal(one.bytes(), one.left) or (one.table and self._links(one) != one.links)
 
     def _links(self, one: _Storage) -> list[messages.Link]:
         known = [(other.number, other.address, other.nbytes) for other in self._storages.values()]

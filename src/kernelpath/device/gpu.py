@@ -67,7 +67,7 @@ class Neighbor:
 
     @property
     def told(self) -> str:
-        return f"process {self.pid} ({self.detail}) is on the GPU too and makes times noisy"
+        return f"process {self.pid} ({self.detail}) also uses the GPU and makes times noisy"
 
 
 def neighbors(ours: Collection[int] = (), gpu: str | None = None) -> Iterator[Neighbor]:

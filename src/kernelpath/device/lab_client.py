@@ -87,7 +87,7 @@ class Bus(Queue):
         """As Runtime.host_free."""
         freed = next((one for one in self._buffers if one.memory.data_ptr() == buffer.data_ptr()), None)
         if freed is None:
-            raise ValueError("host_free got what host_alloc did not give, or what was given back before")
+            raise ValueError("host_free got memory that host_alloc did not return, or that was already freed")
         went = self._call(messages.HostFree(buffer=freed.number, wrote=self._wrote()))
         self._buffers.remove(freed)
         return went.status
@@ -102,7 +102,7 @@ class Bus(Queue):
         if (target.dtype, target.shape) != (source.dtype, source.shape):
             raise ValueError(f"a copy of {tuple(source.shape)} {source.dtype} to {tuple(target.shape)} {target.dtype}")
         if not (target.is_contiguous() and source.is_contiguous()):
-            raise ValueError("copy_async copies memory without gaps")
+            raise ValueError("copy_async needs tensors that are contiguous in memory")
         self._copies += 1
         self._targets[self._copies] = target
         place = self._place(target)

@@ -57,7 +57,7 @@ class ServedTimer:
     def answer(self, asked: messages.Timing | messages.BusCall) -> Went:
         self._asked = _counted(self._asked)
         if not isinstance(asked, messages.Timing):
-            raise Refused("a timer is no bus")
+            raise Refused("a timer is not a bus")
         match asked.what:
             case "launch":
                 self._device()
@@ -116,10 +116,10 @@ class ServedBus:
             case messages.Timing(what="queue_reached" | "wait_until" | "has_passed"):
                 return Went(values=[_of_queue(self._bus, asked)])
             case messages.Timing():
-                raise Refused("a bus is no timer")
+                raise Refused("a bus is not a timer")
             case messages.Fill():
                 return Went()  # the host has copied, and nothing else happens
-        raise Refused(f"{type(asked).__name__} is no call")
+        raise Refused(f"{type(asked).__name__} is not a call")
 
     def _host_alloc(self, count: int) -> Went:
         status, buffer = self._bus.host_alloc(count)

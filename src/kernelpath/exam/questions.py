@@ -73,7 +73,7 @@ class Place:
 
     kind: str
     lines: frozenset[int]
-    wanted: str = f"{', '.join(reading.KINDS.values())}: one of them, then the lines, such as race 9 12"
+    wanted: str = f"{', '.join(reading.KINDS.values())}: one of them and then the lines, such as race 9 12"
 
     def right(self, text: str) -> bool | None:
         kind, *numbers = re.sub(r"[,;:]|\band\b|\blines?\b", " ", text.lower()).split() or [""]
@@ -192,7 +192,7 @@ class Paper:
         if not absent:
             return
         reset, other = f"kp reset {names[absent[0]]}", f"give --from a folder with all files of phases/{exam.phase}"
-        remedy = f"{reset} brings the stub back" if folder == exam.folder else other
+        remedy = f"{reset} restores the stub" if folder == exam.folder else other
         lacks = f"{len(absent)} of the exam's {len(names)} files, beginning with {absent[0]}"
         raise NotValid(f"{folder} lacks {lacks}; {remedy}")
 
@@ -215,8 +215,8 @@ class Paper:
         found = self.exam.pool.draw_faults(count, derive(self.seed, "faults")) if count else []
         for number, one in enumerate(found, start=1):
             ask = (
-                "This launch has one fault. Name it and its line; of a race name both lines, "
-                "or the one that races with itself."
+                "This launch has one fault. Name it and its line; for a race, name both lines, "
+                "or the one line that races with itself."
             )
             answer = Place(one.kind, one.lines)
             yield Asked("reading", f"fault_{number}", 0, "", ask, answer, one.said, listing=reading.listing(one.source))
@@ -226,11 +226,11 @@ class Paper:
         found = self.exam.pool.draw_pictures(count, derive(self.seed, "pictures")) if count else []
         for number, (right, four) in enumerate(found, start=1):
             answer = Letter(len(four), four.index(right))
-            why = f"the kernel is {right.path.stem}; kp profile draws such counters for your own"
+            why = f"the kernel is {right.path.stem}; kp profile shows such counters for your own"
             yield Asked("reading", f"picture_{number}", 0, "", PICTURE, answer, why, listing=_listed(right, four))
 
 
-PICTURE = "Which of the four kernels makes these counters?"
+PICTURE = "Which of the four kernels produces these counters?"
 
 
 def _listed(right: Ran, four: list[Ran]) -> str:
@@ -256,5 +256,5 @@ def find(number: int, at: Path | None = None) -> Exam:
     root = at or registry.root()
     items = tuple(item for item in registry.exercises(root) if item.phase.startswith(f"{number}_"))
     if not items:
-        raise registry.LookupFailed(f"there is no phase {number}; kp list shows the exercises that there are")
+        raise registry.LookupFailed(f"there is no phase {number}; kp list shows the exercises")
     return Exam(root, number, items[0].phase, registry.load_checkpoint(items[0].phase, root), items)

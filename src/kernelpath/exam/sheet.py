@@ -21,10 +21,10 @@ MOST_BYTES = 1 << 20
 """Of a sheet that is read."""
 
 _INTRODUCTION = """\
-Checkpoint {number} of {name}. The name draws the numbers, the kernels and the
-deliverable: leave it as it is.
+Checkpoint {number} of {name}. Numbers, kernels and deliverable are drawn
+from the name: do not change it.
 
-Answer between the quotes: a choice with its letter, a number with a number.
+Answer between the quotes: with the letter of a choice, or with a number.
 Give whole numbers exactly and round others to three digits.
 {needed} right answers pass. Written answers have {fewest} to {most} words.
 

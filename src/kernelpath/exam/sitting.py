@@ -152,7 +152,7 @@ def _missing(
     right, needed = sum(one.right for one in answers), paper.exam.needed(len(answers))
     if right < needed:
         found.append(f"{right} of {len(answers)} questions are answered correctly, {needed} are needed")
-    asked_for = f"{FEWEST_WORDS} to {MOST_WORDS} are asked for"
+    asked_for = f"{FEWEST_WORDS} to {MOST_WORDS} are required"
     found += [
         f"the written answer {one.key} has {words.count(one.words, 'word')}, {asked_for}"
         for one in written

@@ -94,7 +94,7 @@ class Cases:
         """
         runner = self._twin or self._runner
         for index, case in enumerate(cases):
-            self._progress(f"case {index + 1} once more, with extreme values")
+            self._progress(f"case {index + 1} again, with extreme values")
             like = graded[index].evidence if self._twin is not None else None
             again = self.one(runner, case, len(cases) + index, True, like, EXTREME)
             if not again.result.verdict.passed:
@@ -102,7 +102,7 @@ class Cases:
                 return
         drawn = [one.evidence.inputs if one.evidence else () for one in graded]
         for position, (index, variety) in enumerate(placements(self._subject.exercise, drawn)):
-            self._progress(f"case {index + 1}, whose size has been seen before")
+            self._progress(f"case {index + 1}, at a size seen before")
             again = self.one(runner, cases[index], 2 * len(cases) + position, True, variety=variety)
             if not again.result.verdict.passed:
                 graded[index] = again

@@ -28,7 +28,8 @@ def judged(exercise: Exercise, evidence: Evidence) -> Complaint | None:
         cause = f"{exercise.entry} returned {len(evidence.outputs)} tensors, expected {len(expected)}"
         return Complaint(Verdict.WRONG_TYPE, cause)
     dtype = output_dtype(exercise, evidence.inputs)
-    complaint = judge(evidence.outputs, expected, exercise.tolerance, dtype)
+    named = "out" if exercise.is_kernel else f"{exercise.entry}(…)"  # of which only a kernel's stub has the name out
+    complaint = judge(evidence.outputs, expected, exercise.tolerance, dtype, named)
     comparable = complaint is None or complaint.verdict is Verdict.WRONG_VALUES
     if comparable and exercise.check is not None and (said := exercise.check(evidence.inputs, evidence.outputs)):
         return Complaint(Verdict.WRONG_VALUES, said)
@@ -40,11 +41,12 @@ def judge(
     expected: Sequence[torch.Tensor],
     tolerance: Mapping[str, Tolerance],
     dtype: str | None = None,
+    called: str = "out",
 ) -> Complaint | None:
     """The first fault of the outputs against the float64 (or exact) reference; None where there is none.
 
     Shapes and dtypes of all outputs come before values.
-    dtype: of the first output, where only one of the dtypes in `tolerance` is right.
+    dtype: of the first output, where only one of the dtypes in `tolerance` is right. called: what examples call it.
     """
     names = ["the output"] if len(outputs) == 1 else [f"output {position}" for position in range(len(outputs))]
     named = list(zip(names, outputs, expected, strict=True))
@@ -53,7 +55,7 @@ def judge(
         if complaint := _judge_type(name, output, truth, allowed):
             return complaint
     for position, (name, output, truth) in enumerate(named):
-        if complaint := _judge_values(position, name, output, truth, tolerance):
+        if complaint := _judge_values(position, name, output, truth, tolerance, called):
             return complaint
     return None
 
@@ -68,7 +70,7 @@ def _judge_type(name: str, output: torch.Tensor, truth: torch.Tensor, allowed: S
 
 
 def _judge_values(
-    position: int, name: str, output: torch.Tensor, truth: torch.Tensor, tolerance: Mapping[str, Tolerance]
+    position: int, name: str, output: torch.Tensor, truth: torch.Tensor, tolerance: Mapping[str, Tolerance], called: str
 ) -> Complaint | None:
     wrong = mismatches(output, truth, tolerance[dtype_name(output.dtype)])
     if not bool(wrong.any()):
@@ -76,7 +78,7 @@ def _judge_values(
     poisoned = wrong & is_poison(output)
     if bool(poisoned.any()):
         return Complaint(Verdict.NOT_WRITTEN, f"{_count(poisoned)} of {name} were never written, {where(poisoned)}")
-    cause = f"{_count(wrong)} of {name} are wrong, {_examples(wrong, output, truth)}"
+    cause = f"{_count(wrong)} of {name} are wrong, {_examples(wrong, output, truth, called)}"
     return Complaint(Verdict.WRONG_VALUES, cause, element=(position, int(wrong.flatten().nonzero()[0])))
 
 
@@ -134,10 +136,10 @@ def where(wrong: torch.Tensor) -> str:
     return f"within {', '.join(spans)} of {_shape(wrong)}"
 
 
-def _examples(wrong: torch.Tensor, output: torch.Tensor, truth: torch.Tensor) -> str:
+def _examples(wrong: torch.Tensor, output: torch.Tensor, truth: torch.Tensor, called: str) -> str:
     first = wrong.nonzero()[:_SHOWN].tolist()
     pairs = ((index, *_told(output[tuple(index)], truth[tuple(index)])) for index in first)
-    shown = (f"out[{', '.join(map(str, index))}] = {one}, expected {other}" for index, one, other in pairs)
+    shown = (f"{called}[{', '.join(map(str, index))}] = {one}, expected {other}" for index, one, other in pairs)
     return f"{where(wrong)}; first: {'; '.join(shown)}"
 
 

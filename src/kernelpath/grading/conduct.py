@@ -68,7 +68,7 @@ def other_block(exercise: Exercise, notes: Sequence[Note]) -> Complaint | None:
     """A launch in blocks that the statement does not allow."""
     for note in notes:
         if exercise.block not in (None, tuple(note.block)):
-            cause = f"{exercise.entry} launches blocks of {tuple(note.block)} threads, {exercise.block} are prescribed"
+            cause = f"{exercise.entry} launches blocks of {tuple(note.block)} threads, {exercise.block} are required"
             return Complaint(Verdict.WRONG_VALUES, cause)
     return None
 
@@ -105,8 +105,8 @@ def _unlike_buffers(one: Note, other: Note) -> list[str]:
 
 
 _HOST = (
-    "the host computes it from the inputs' values, or takes it from a clock or from random numbers of the system; "
-    "your kernel has to do the work, the same for all values"
+    "the host computes it from the inputs' values, or takes it from a clock or from the system's random numbers; "
+    "your kernel has to do the work, whatever the values"
 )
 
 
@@ -118,7 +118,7 @@ def _first_difference(first: Sequence[Note], second: Sequence[Note]) -> str:
         return f"the kernel that is launched depends on the values ({one.kernel}, {other.kernel})"
     if unlike := _unlike_buffers(one, other):
         name = unlike[0]
-        return f"{one.kernel} is given bytes in {name} that the host has written, other ones for other values"
+        return f"{one.kernel} reads bytes in {name} that the host wrote, different ones for different values"
     for position, (mine, theirs) in enumerate(zip(one.arguments, other.arguments, strict=False)):
         if mine != theirs:
             return f"argument {position} of {one.kernel} is {mine} for some values and {theirs} for others"

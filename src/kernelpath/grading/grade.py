@@ -96,7 +96,7 @@ class Session:
     ) -> Report:
         """Grade the file as it is now."""
         if not self.submission.exists():
-            raise Usage(f"there is no file {self.submission}; `kp reset {self.item.name}` brings the stub back")
+            raise Usage(f"there is no file {self.submission}; `kp reset {self.item.name}` restores the stub")
         seed = random.SystemRandom().randrange(1 << 32) if seed is None else seed
         grading = _Grading(self, seed, report_progress or (lambda _: None))
         try:
@@ -258,7 +258,7 @@ class _Grading:
 
     def _profile(self, graded: Sequence[Graded]) -> Complaint | None:
         """Which kernels and operators the GPU ran."""
-        self.progress("looking at what the GPU runs")
+        self.progress("checking what the GPU runs")
         called = [operator for one in graded if one.evidence for operator in one.evidence.operators]
         try:
             return profile.complaint(self.exercise, self._runner, self._beside, self._largest, called, self.seed)

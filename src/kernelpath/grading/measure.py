@@ -67,12 +67,12 @@ def time_complaint(measured: Measurement, min_speedup: float) -> Complaint | Non
         )
         return Complaint(Verdict.TOO_FAST, cause)
     if measured.seconds < LAUNCH_BOUND_SECONDS:
-        took = f"{measured.seconds * 1e6:.1f} µs is launch overhead more than anything else"
+        took = f"{measured.seconds * 1e6:.1f} µs is mostly launch overhead"
         return Complaint(Verdict.INCONCLUSIVE, f"{took}; the declaration needs a larger bench case for this GPU")
     side = timing.judge(measured.speedup, min_speedup)
     if side == "above":
         return None
-    found = f"{measured.speedup.median:.2f} times the baseline's speed, {min_speedup:.2f} asked for"
+    found = f"{measured.speedup.median:.2f} times the baseline's speed, {min_speedup:.2f} required"
     if side == "below":
         return Complaint(Verdict.TOO_SLOW, found)
     interval = f"between {measured.speedup.low:.2f} and {measured.speedup.high:.2f}"

@@ -166,8 +166,10 @@ def explained(log: str, file: str) -> str:
 
 
 _TAKEN_FOR_HOST_CODE = r"\bconstexpr\b|\[[^\]]*\]\s*\([^)]*\bauto\b"
-"""Functions that a kernel may call though they lack __device__: constexpr, and lambdas that are templates. NVRTC
-refuses the former, and the latter before CUDA 13.1."""
+"""Functions that nvcc lets a kernel call without __device__: constexpr functions and generic lambdas.
+
+NVRTC refuses constexpr functions; NVRTC 13.0 refuses generic lambdas too, 13.5 does not.
+"""
 
 
 def only_taken_for_host_code(source: str, log: str) -> bool:

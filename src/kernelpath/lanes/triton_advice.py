@@ -112,8 +112,8 @@ def _misspelt(text: str, kernel: str) -> str:
         return f"tl has no {found[1]}{alike(found[1], dir(language))}"
     if found := re.search(r"(\w+)\(\) got an unexpected keyword argument '(\w+)'", text):
         function = getattr(language, found[1], None)
-        known = inspect.signature(function).parameters if callable(function) else ()
-        return f"{found[1]} has no argument {found[2]}{alike(found[2], known)}"
+        arguments = list(inspect.signature(function).parameters) if callable(function) else []
+        return f"{found[1]} has no argument {found[2]}{alike(found[2], arguments)}"
     return ""
 
 

@@ -174,7 +174,7 @@ def _read_marks(path: Path, exam: Exam, sheets: Mapping[str, Sheet | str]) -> Ma
         fits = [has <= one.points for has, one in zip(points, prompt.rubric, strict=False)]
         if marked and (len(points) != len(prompt.rubric) or not all(fits)):
             most = " ".join(str(one.points) for one in prompt.rubric)
-            unclear.append(f"row {number} of {path.name}, {key[1]}: marks {marked!r} are not like {most}, the most")
+            unclear.append(f"row {number} of {path.name}, {key[1]}: marks {marked!r} are not like {most}, the maximum")
         elif marked:
             given[key] = (points, comment)
     return Marks(given, kept, tuple(unclear))

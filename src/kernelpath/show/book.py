@@ -70,7 +70,7 @@ def fault(notebook: NotebookNode, executed: NotebookNode) -> str:
     """What is wrong with the executed copy of a notebook, as the end of a sentence; empty if nothing is."""
     code = [cell for cell in executed.cells if cell.cell_type == "code"]
     if sources(notebook) != sources(executed):
-        return "is not of the notebook as it is now"
+        return "was made from an older version of the notebook"
     if [cell.execution_count for cell in code] != list(range(1, len(code) + 1)):
         return "was not executed from top to bottom"
     if any(output.output_type == "error" for cell in code for output in cell.outputs):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from difflib import SequenceMatcher
+from itertools import zip_longest
 
 from rich.console import Console
 from rich.table import Table
@@ -33,11 +34,8 @@ def hunks(yours: str, theirs: str) -> Iterator[list[Row]]:
     for group in matcher.get_grouped_opcodes(_CONTEXT):
         rows: list[Row] = []
         for kind, a, b, c, d in group:
-            pairs = (_numbered(left, a, b), _numbered(right, c, d))
-            rows += [
-                Row(*(side[at] if at < len(side) else None for side in pairs), same=kind == "equal")
-                for at in range(max(map(len, pairs)))
-            ]
+            ours, others = _numbered(left, a, b), _numbered(right, c, d)
+            rows += [Row(*pair, same=kind == "equal") for pair in zip_longest(ours, others)]
         yield rows
 
 
@@ -75,7 +73,8 @@ def _beside(console: Console, names: tuple[str, str], found: Sequence[Sequence[R
 
 def _below(console: Console, rows: Sequence[Row]) -> None:
     """Lines that differ together: all of yours, then all of theirs."""
-    yours, theirs = [], []
+    yours: list[Text] = []
+    theirs: list[Text] = []
     for row in rows:
         if row.same:
             console.print(*_flushed(yours, theirs), _line(" ", row.theirs), sep="\n", soft_wrap=True)

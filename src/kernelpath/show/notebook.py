@@ -72,9 +72,10 @@ def setup(*, triton: bool = False) -> None:
     if torch.cuda.is_available():
         print(f"{torch.cuda.get_device_name()}: kernels are timed here, and counted on the PTX machine.")
     else:
-        print("No GPU here: kernels are compiled as for one and run on the PTX machine, which counts what they ask of")
-        print("memory. Times were recorded on the GPU that is named beside them; with a GPU they would be taken here,")
-        print("and your kernel would be timed against the baseline.")
+        print("No GPU here: the real compilers compile your kernels, and the PTX machine runs them and counts what")
+        print(
+            "they ask of memory. Times are recordings, each from the GPU that it names; with a GPU they are measured."
+        )
 
 
 def check(name: str) -> Report:

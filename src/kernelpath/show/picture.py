@@ -78,7 +78,7 @@ def _draw_addresses(axes: Axes, sample: AccessSample, touched: warp.Sectors, row
     costs = f"and moves {words.count(len(touched), 'sector')} ({words.count(moved, 'byte')})"
     axes.set_title(f"{told}\n{costs}", fontsize=9, color=INK)
     axes.set_xlabel(
-        f"a row: a sector of {sample.buffer}, by its first byte; numbers: lanes; gray: moved for nothing", fontsize=8
+        f"a row: a sector of {sample.buffer}, by its first byte; numbers: lanes; gray: moved but not used", fontsize=8
     )
 
 
@@ -88,5 +88,5 @@ def _draw_banks(axes: Axes, sample: AccessSample) -> None:
     warp.draw_banks(axes, warp.queues(sample.offsets, sample.bytes), least)
     told = f"{words.line(sample.line)}, {sample.instruction}: {words.per_request(found, 'wavefront', least)}"
     axes.set_title(told, fontsize=9, color=INK)
-    below = "; below the dashed line is what would do" if found > least else ""
-    axes.set_xlabel(f"bank of shared memory; numbers: the first lane that asks for the word{below}", fontsize=8)
+    below = "; the dashed line is the minimum" if found > least else ""
+    axes.set_xlabel(f"bank of shared memory; numbers: the first lane asking for the word{below}", fontsize=8)

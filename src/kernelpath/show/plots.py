@@ -234,7 +234,7 @@ def roofline(
         for label, (intensity, rate) in kernels.items()
     ]
     roof = roofs.Roof(bandwidth, {flat or words.arithmetic(peak): peak})
-    figure = roofs.draw(marks, roof, x, y=y, size=(_WIDTH, 4.8), along=along, right=compulsory)
+    figure = roofs.draw(marks, roof, x, y=y, inches=(_WIDTH, 4.8), along=along, right=compulsory)
     (axes,) = figure.axes
     if compulsory:
         axes.axvline(compulsory, color=INK, linestyle=":", linewidth=1.2, label=f"compulsory bytes: {compulsory:.3g}")

@@ -70,17 +70,17 @@ def draw(
     x: str = COMPULSORY,
     *,
     y: str = "TFLOP/s",
-    size: tuple[float, float] = (8, 4.6),
+    inches: tuple[float, float] = (8, 4.6),
     along: str = "memory",
     right: float = 0,
 ) -> Figure:
     """Kernels under the roof of a machine: what they do in a second over what they do for each byte.
 
-    A kernel that lives on its caches may stand above the slanted line. x, y: what the axes say. size: in inches.
-    along: what the slanted line is the bandwidth of. right: an intensity that has to be inside of the picture.
+    A kernel that lives on its caches may stand above the slanted line. x, y: what the axes say. inches: width and
+    height. along: what the slanted line is the bandwidth of. right: an intensity that has to be inside the picture.
     """
-    figure = Figure(figsize=size)
-    figure.subplots_adjust(left=0.72 / size[0], right=0.98, bottom=0.12, top=0.97)
+    figure = Figure(figsize=inches)
+    figure.subplots_adjust(left=0.72 / inches[0], right=0.98, bottom=0.12, top=0.97)
     axes = figure.subplots()
     _draw_roof(axes, roof, marks, along, right)
     shapes, named = _shapes(marks), set[str]()
@@ -142,8 +142,9 @@ def _draw_roof(axes: Axes, roof: Roof, marks: Sequence[Mark], along: str, furthe
     axes.set(xscale="log", yscale="log", xlim=(left, right), ylim=(lowest / 2, 2 * top * memory))
     axes.xaxis.set_major_formatter("{x:g}")
     axes.yaxis.set_major_formatter("{x:g}")
-    above = any(rate > memory * intensity for intensity, rate in (mark.place for mark in marks))
-    _draw_along(axes, corners[:2], f"{along}, {words.bandwidth(roof.memory)}", -15.0 if above else 8.0)
+    first, rate = min((mark.place for mark in marks), default=(1.0, 0.0))
+    clear = -15.0 if rate > memory * first else 8.0  # points; the first mark stands on the other side
+    _draw_along(axes, corners[:2], f"{along}, {words.bandwidth(roof.memory)}", clear)
 
 
 def _draw_along(axes: Axes, slope: Sequence[tuple[float, float]], text: str, clear: float) -> None:

@@ -183,7 +183,7 @@ class Module:
         used = self.programs[name].lowered.shared_bytes + shared
         each = occupancy.occupancy(threads, registers, used).blocks
         if cooperative and blocks > (most := each * SM_80.multiprocessors):
-            held = f"{most} fit, {each} on each of {SM_80.multiprocessors} multiprocessors"
+            held = f"{most} fit, {each} on each of {SM_80.multiprocessors} SMs"
             raise ValueError(f"too many blocks in cooperative launch: {blocks}, and {held}")
         return each
 

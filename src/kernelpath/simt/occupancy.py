@@ -49,7 +49,7 @@ def occupancy(threads: int, registers: int, shared: int, device: str = "sm_80") 
     limit = min(blocks_by, key=blocks_by.__getitem__)
     blocks = blocks_by[limit]
     if blocks == 0:
-        raise ValueError(f"a block of {threads} threads needs more {limit} than a multiprocessor of {device} has")
+        raise ValueError(f"a block of {threads} threads needs more {limit} than an SM of {device} has")
     return Occupancy(blocks, blocks * warps, blocks * warps / unit.warps, limit)
 
 

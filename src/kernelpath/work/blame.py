@@ -111,9 +111,9 @@ def _like(error: BaseException) -> str:
     while cause is not None and not isinstance(cause, AttributeError):
         cause = cause.__cause__ or cause.__context__
     owner = getattr(cause, "obj", None)
-    if cause is None or owner is None:
+    name = cause.name if cause else None
+    if owner is None or name is None:
         return ""
-    name = cause.name
     inner = [key for key, value in vars(owner).items() if isinstance(value, ModuleType) and hasattr(value, name)]
     if isinstance(owner, ModuleType) and inner:
         return f"; did you mean {inner[0]}.{name}?"

@@ -89,9 +89,7 @@ def deny(hidden: Iterable[Path], allowed: Iterable[Path]) -> None:
         if event in _FORBIDDEN_EVENTS:
             raise Trespass(f"{event} looks into the process that measures the submission")
         if event in _PROGRAM_EVENTS and _is_submissions_own_doing(sys._getframe(1)):
-            raise Trespass(
-                "the submission starts a program, which may do anything unseen; your kernel has to do the work"
-            )
+            raise Trespass("the submission starts a program, which could do the work unseen; your kernel has to do it")
         for file in _files_of(event, arguments):
             path = real(file)
             if path.startswith(closed) and not path.startswith(permitted):

@@ -79,7 +79,7 @@ class Runtime:
         """Give a pinned buffer back, without waiting for its copies. Raises ValueError if it was not handed out."""
         given = self._buffers.pop(buffer.data_ptr(), None)
         if given is None:
-            raise ValueError("host_free got what host_alloc did not give, or what was given back before")
+            raise ValueError("host_free got memory that host_alloc did not return, or that was already freed")
         self.spent.kept -= 1
         self._free(given)
         return 0

@@ -96,7 +96,7 @@ def reason(name: str, threads: int, registers: int, shared: int, found: int, rig
     if name not in MULTIPROCESSORS:
         return ""
     if found < right:
-        return "; none of the four limits is so low"
+        return "; none of the four limits is that low"
     try:
         return f", limited by {occupancy(threads, registers, shared, name).limit}"
     except ValueError as error:

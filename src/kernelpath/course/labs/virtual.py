@@ -97,7 +97,7 @@ class Event:
     def elapsed_time(self, end: Event) -> float:
         """Milliseconds from this mark to another. Raises RuntimeError where one is not reached yet, as CUDA does."""
         if not (self.query() and end.query()):
-            raise RuntimeError("an event has not happened yet; synchronize before you ask for the time")
+            raise RuntimeError("an event has not completed yet; synchronize before you ask for the time")
         return 1e3 * (end._stamp() - self._stamp())
 
     def _stamp(self) -> float:

@@ -46,4 +46,4 @@ def kind_of(exercise: Exercise, device: str) -> Kind:
         return Python(exercise, device)
     if exercise.kind == "lab":
         return Lab(exercise, device)
-    raise NotImplementedError(f"exercises of the kind {exercise.kind} are not graded yet")
+    raise NotImplementedError(f"exercises of kind {exercise.kind} are not graded yet")

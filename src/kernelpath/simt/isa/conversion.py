@@ -19,6 +19,7 @@ from kernelpath.simt.isa.values import (
     put,
     relu,
     saturate,
+    scaled,
     suffix,
 )
 from kernelpath.simt.lower.emitter import Emitter
@@ -75,7 +76,9 @@ def convert(e: Emitter, value: Value, to: Kind, source: Kind) -> Value:
     else:
         return integer_to_integer(e, value, to, source)
     if "ftz" in modifiers and to.name == "f32":
-        result = flush(e, result, to)
+        wide = source.bits == 64 and source.is_float
+        larger = float_to_float(e, scaled(e, value, 64), to, source) if wide else None
+        result = flush(e, result, to, larger)
     result = saturate(e, result) if "sat" in modifiers else result
     return relu(e, result) if "relu" in modifiers else result
 

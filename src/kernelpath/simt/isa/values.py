@@ -34,6 +34,7 @@ __all__ = [
     "put",
     "relu",
     "saturate",
+    "scaled",
     "suffix",
     "to_bits",
 ]
@@ -73,6 +74,14 @@ class Kind:
         return Kind(self.name.removesuffix("x2"))
 
 
+SCALES = {"mul": (64, 0), "fma": (64, 0, 64), "mad": (64, 0, 64), "div": (64, 0), "rcp": (-64,)}
+"""Powers of two for the operands that make a result 2**64 times as large. Sums need none: they are exact there."""
+
+
+def scaled(e: Emitter, value: Value, power: int) -> Value:
+    return e.b.fmul(value, constant(value, 2.0**power)) if power else value
+
+
 def lanewise(rule: Callable[..., Value]) -> Callable[[Emitter, Instruction], None]:
     """What emits an instruction that applies ``rule`` in every lane."""
     sources = rule.__code__.co_argcount - 2  # but for the emitter and the type
@@ -88,7 +97,10 @@ def lanewise(rule: Callable[..., Value]) -> Callable[[Emitter, Instruction], Non
             values = [flush(e, value, kind) for value in values]
         result = rule(e, kind, *values)
         if "ftz" in i.modifiers:
-            result = flush(e, result, kind)
+            larger = None
+            if kind.name == "f32" and i.opcode in SCALES:
+                larger = rule(e, kind, *(scaled(e, v, n) for v, n in zip(values, SCALES[i.opcode], strict=True)))
+            result = flush(e, result, kind, larger)
         if "sat" in i.modifiers and kind.is_float:
             result = saturate(e, result)
         if "relu" in i.modifiers:
@@ -174,12 +186,18 @@ def intrinsic(e: Emitter, name: str, *values: Value) -> Value:
     return e.intrinsic(f"llvm.{name}.{suffix(values[0])}", values[0].type, *values)
 
 
-def flush(e: Emitter, value: Value, kind: Kind) -> Value:
-    """Numbers of ``kind`` that are subnormal to zero of the same sign (``.ftz``)."""
+def flush(e: Emitter, value: Value, kind: Kind, larger: Value | None = None) -> Value:
+    """Numbers of ``kind`` that are subnormal to zero of the same sign (``.ftz``).
+
+    larger: 2**64 times the result, rounded by itself. A subnormal may be rounded up to the least normal number, which
+    a GPU does not do before it looks: it rounds to the bits of a normal number, and an H200 has 0 for (1 - 2**-24)
+    times the least one.
+    """
     if value.type.element != F32:
         return value
     least = 2.0**-14 if kind.element.name == "f16" else 2.0**-126
-    small = e.b.fcmp_ordered("<", intrinsic(e, "fabs", value), constant(value, least))
+    judged, least = (value, least) if larger is None else (larger, least * 2.0**64)
+    small = e.b.fcmp_ordered("<", intrinsic(e, "fabs", judged), constant(value, least))
     return e.b.select(small, intrinsic(e, "copysign", constant(value, 0.0), value), value)
 
 

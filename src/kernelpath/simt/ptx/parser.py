@@ -157,7 +157,7 @@ def _scopes(parts: list[_Part]) -> list[dict[str, str]]:
         elif pattern is _LABEL:
             name, scope = match[1], inside[-1]
             if name in scopes[scope]:
-                raise PtxSyntaxError(f"the label {name} stands twice")
+                raise PtxSyntaxError(f"the label {name} is defined twice")
             scopes[scope][name] = f"{name}@{scope}" if scope else name
     return scopes
 

@@ -14,7 +14,7 @@ from kernelpath.simt.run.races import NOBODY
 
 __all__ = ["Faults"]
 
-_SKIPPED = "skipped this barrier: it returned early, or the barrier stands inside an if or a loop that it did not run"
+_SKIPPED = "skipped this barrier: it returned early, or the barrier is inside an if or a loop that it did not run"
 _ALL_MUST_MEET = "all threads of a block must reach the same barrier"
 
 
@@ -74,7 +74,7 @@ class Faults:
         return self._new(kind, text, self._line(block), warp, lane)
 
     def deadlock(self) -> TimedOut:
-        return self._timed_out("a deadlock: every thread that is left waits for another one")
+        return self._timed_out("a deadlock: every remaining thread waits for another one")
 
     def timed_out(self, limit: int) -> TimedOut:
         """At the limit: one block may have run too long, or there may be too many."""
@@ -82,7 +82,7 @@ class Faults:
         done, text = grid.get("block_next") - len(grid.residents.busy), f"still running after {limit:,} instructions"
         if done and grid.get("clock") - cta.get("clock_began") < limit // 2:
             blocks = f"{done:,} of {grid.get('block_count'):,} blocks done"
-            return self._timed_out(f"{text}, with {blocks}: more work than the PTX machine takes on")
+            return self._timed_out(f"{text}, with {blocks}: too much work for the PTX machine")
         return self._timed_out(f"{text}: a loop that does not end?")
 
     def _timed_out(self, text: str) -> TimedOut:

@@ -1,0 +1,59 @@
+"""What the checks count, in machine code, beside the same said in one line of Python."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import llvmlite.binding as llvm
+import numpy as np
+
+from kernelpath.simt import compiler
+from kernelpath.simt.native import compile_function
+from kernelpath.simt.run import memory, transactions
+
+LANES = range(32)
+
+
+def in_machine_code(function: Callable[..., int], *constants: int) -> Any:
+    """A function of an address and a mask."""
+    code = compiler.machine_code(compile_function(function, constants, "tested"), speed=3)
+    engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), compiler._new_target_machine(1))
+    engine.add_object_file(llvm.ObjectFileRef.from_data(code))
+    engine.finalize_object()
+    called = ctypes.CFUNCTYPE(*[ctypes.c_int64] * 3)(engine.get_function_address("tested"))
+    called.engine = engine  # type: ignore[attr-defined]  # whose code it is
+    return called
+
+
+def requests() -> Iterator[tuple[np.ndarray[Any, Any], int]]:
+    """The addresses of 32 lanes and the active ones: runs, rows of 16, any order; all lanes and some."""
+    rng = np.random.default_rng(0)
+    lanes = np.arange(32)
+    for _ in range(50):
+        for places in (lanes, lanes % 16, lanes // 5, lanes * 9, lanes[::-1], rng.integers(0, 40, 32), 0 * lanes):
+            mask = int(rng.choice([(1 << 32) - 1, int(rng.integers(1, 1 << 32)), 0xFFFF0000]))
+            yield (1 << 46) + 4 * (int(rng.integers(64)) + places.astype(np.int64)), mask
+
+
+def test_sectors_and_wavefronts_are_those_of_all_active_lanes() -> None:
+    sectors = in_machine_code(transactions.count_sectors)
+    served = np.zeros(32, np.int64)
+    wavefronts = in_machine_code(transactions.count_wavefronts, 4, 0, served.ctypes.data)
+    for addresses, mask in requests():
+        active = [int(addresses[lane]) for lane in LANES if mask >> lane & 1]
+        place = addresses.ctypes.data
+        words = {address // 4 for address in active}
+        busiest = max(sum(word % 32 == bank for word in words) for bank in LANES)
+        assert sectors(place, mask) == transactions.count_sectors(place, mask) == len({a // 32 for a in active})
+        assert wavefronts(place, mask) == busiest
+
+
+def test_two_lanes_of_a_run_that_read_one_address_are_judged() -> None:
+    first_two = in_machine_code(memory.first_two)
+    for addresses, mask in requests():
+        numbers = [int(address) if mask >> lane & 1 else -1 - lane for lane, address in enumerate(addresses)]
+        third = [lane >= 2 and numbers[lane - 2 : lane] == [numbers[lane]] * 2 for lane in LANES]
+        expected = sum(1 << lane for lane in LANES if mask >> lane & 1 and not third[lane])
+        assert first_two(addresses.ctypes.data, mask) == memory.first_two(addresses.ctypes.data, mask) == expected
