@@ -168,7 +168,7 @@ NOTEBOOK, BOOK = "notebooks/1_architecture/week01_threads.ipynb", "book/1_archit
         (
             NOTEBOOK,
             says("It is 4."),
-            [f'{NOTEBOOK}: "It is 4.…" follows a prediction', f"{BOOK} is not of the notebook"],
+            [f'{NOTEBOOK}: "It is 4.…" follows a prediction', f"{BOOK} was made from an older version"],
         ),
         (NOTEBOOK, says("## 2 · More"), [f"{BOOK} was made from an older version of the notebook"]),
         (NOTEBOOK, says("**Predict.** And now?"), [f"{BOOK} was made from an older version of the notebook"]),

@@ -84,7 +84,7 @@ def test_a_class_is_graded_marked_and_certified(
         writer.writeheader()
         writer.writerows(marking)
     status, shown, said = grade(capsys, folder)
-    assert "rené: marks '3 0' are not like 2 1, the most" in " ".join(said.split())
+    assert "rené: marks '3 0' are not like 2 1, the maximum" in " ".join(said.split())
     points = {row["learner"]: row for row in rows(out / "checkpoint1.csv")}
     written = [(one["written"], one["of"], one["marked_by"]) for one in points.values()]
     assert written == [("3", "3", "teacher"), ("1", "3", "teacher"), ("", "3", "")]

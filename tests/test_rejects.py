@@ -212,9 +212,9 @@ def test_a_patch_is_found_by_its_text(hunk: str, patched: str, tmp_path: Path) -
 @pytest.mark.parametrize(
     ("hunk", "said"),
     [
-        ("-a = 9\n", "RACE_x.patch does not fit base.py: these lines stand there 0 times, not once\na = 9\n"),
-        ("-b = 2\n", "these lines stand there 2 times"),
-        ("- = 1\n", "these lines stand there 0 times"),
+        ("-a = 9\n", "RACE_x.patch does not fit base.py: these lines occur 0 times, not once\na = 9\n"),
+        ("-b = 2\n", "these lines occur 2 times"),
+        ("- = 1\n", "these lines occur 0 times"),
         ("-a = 1\n--- gone.py\n@@\n-a\n", "changes gone.py, which is not there"),
     ],
     ids=["gone", "ambiguous", "a part of a line", "no such file"],

@@ -306,7 +306,7 @@ BUGS = [
     Bug(
         "barrier_in_a_branch",
         FaultKind.BARRIER,
-        "thread 64 of block 0 skipped this barrier: it returned early, or the barrier stands inside an if",
+        "thread 64 of block 0 skipped this barrier: it returned early, or the barrier is inside an if",
         """
         if (t < 64)
         __syncthreads(); // here

@@ -122,7 +122,7 @@ def local_place(offset: int, site: Site, extent: int, has_barrier: bool) -> str:
     if outside := _outside(offset, site, extent, "local memory"):
         return outside
     hint = "; is __shared__ missing?" * has_barrier
-    return f"byte {offset} of an array that belongs to a single thread (local memory{hint})"
+    return f"byte {offset} of an array that belongs to one thread alone (local memory{hint})"
 
 
 def _outside(offset: int, site: Site, extent: int, memory: str) -> str:
