@@ -300,3 +300,16 @@ def pressed_tab(browser: Browser) -> str:
         browser.send("Input.dispatchKeyEvent", type=kind, key="Tab", code="Tab", windowsVirtualKeyCode=9)
     text: str = browser.run("document.activeElement.innerText.trim()")
     return text
+
+
+def test_the_text_around_unchanged_code_is_renewed_without_a_run() -> None:
+    before = notebook(markdown("Old."), code("1 + 1", shown(text_plain="2")), code("x = 3"))
+    after = notebook(markdown("New."), code("1 + 1"), markdown(FOLDED), code("x = 3"))
+    for cell, name in zip(after.cells, ("cell-0", "cell-1", "cell-9", "cell-2"), strict=True):
+        cell["id"] = name
+    found = book.retold(after, executed(before))
+    assert found is not None
+    assert book.fault(after, found) == ""
+    assert [output.data["text/plain"] for output in found.cells[1].outputs] == ["2"]
+    after.cells[1].source = "1 + 2"
+    assert book.retold(after, executed(before)) is None

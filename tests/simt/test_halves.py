@@ -13,11 +13,28 @@ from tests.simt.launching import aligned
 
 
 def test_flush_to_zero_of_halves_has_their_own_threshold() -> None:
-    def flushed_half(value: Any) -> Any:  # before it is rounded, as an H200 does
-        return np.copysign(np.float16(0), value) if abs(value) < 2.0**-14 else value
+    def flushed_half(value: Any) -> Any:  # once it is rounded to the 11 bits of a normal number, as an H200 does
+        return np.copysign(np.float16(0), value) if abs(np.float16(value * 2.0**10)) < 2.0**-4 else value
 
     text = "mul.ftz.f16 {d}, {0}, {1};"
     check(text, "f16 f16", "f16", lambda a, b: flushed_half(np.float64(flushed_half(a)) * np.float64(flushed_half(b))))
+
+
+@pytest.mark.parametrize(
+    ("x", "y", "times_the_least_normal"),
+    [
+        (1 - 2.0**-10, 1 + 2.0**-10, 1),
+        (1 - 2.0**-9, 1 + 2.0**-9, 1),
+        (1 - 2.0**-11, 1, 0),
+        (2 * (1 - 2.0**-11), 0.5, 0),
+    ],
+)
+def test_what_rounds_up_to_the_least_normal_half_is_kept_as_on_an_h200(
+    x: float, y: float, times_the_least_normal: float
+) -> None:
+    operands = [np.full(COUNT, 2.0**-7 * factor, np.float16) for factor in (x, y)]
+    got = execute("mul.ftz.f16 {d}, {0}, {1};", ["f16", "f16"], "f16", operands)
+    assert set(np.asarray(got, np.float64).tolist()) == {times_the_least_normal * 2.0**-14}
 
 
 @pytest.mark.parametrize(

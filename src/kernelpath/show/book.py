@@ -78,6 +78,18 @@ def fault(notebook: NotebookNode, executed: NotebookNode) -> str:
     return ""
 
 
+def retold(notebook: NotebookNode, executed: NotebookNode) -> NotebookNode | None:
+    """The executed copy of a notebook with the notebook's text of today; None if its code is another."""
+    outcomes = {cell.get("id", ""): cell for cell in executed.cells if cell.cell_type == "code"}
+    code = [cell for cell in notebook.cells if cell.cell_type == "code"]
+    if [(cell.get("id", ""), cell.source) for cell in code] != [(key, cell.source) for key, cell in outcomes.items()]:
+        return None
+    executed.cells = [outcomes.get(cell.get("id", ""), cell) for cell in notebook.cells]
+    for cell in executed.cells:
+        cell.source = opened(cell.source)
+    return executed
+
+
 def title(notebook: NotebookNode) -> str:
     """The heading of a notebook: "Week 1 · Threads"."""
     found = re.search(r"^# (.+)$", notebook.cells[0].source, re.MULTILINE)

@@ -65,16 +65,27 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--tree", choices=("phases", "solutions"), default="solutions", help="whose kernels to use")
     parser.add_argument("--into", type=Path, help="write below this folder, each into that of its phase; default: book")
     parser.add_argument("--record", type=Path, help="a JSON file that takes what only a GPU can tell")
+    parser.add_argument(
+        "--texts", action="store_true", help="run nothing: renew the text around code that has not changed"
+    )
     chosen = parser.parse_args(arguments)
     failed = 0
     for path in chosen.notebooks or all_notebooks():
+        target = (chosen.into or registry.root() / book.FOLDER) / path.absolute().parent.name / path.name
         try:
-            executed = book.finished(execute(path, whose=chosen.tree, record=chosen.record))
+            executed = (
+                book.retold(nbformat.read(path, 4), nbformat.read(target, 4))
+                if chosen.texts
+                else book.finished(execute(path, whose=chosen.tree, record=chosen.record))
+            )
         except CellExecutionError as error:
             print(f"{path.name}: {error}", file=sys.stderr)
             failed += 1
             continue
-        target = (chosen.into or registry.root() / book.FOLDER) / path.absolute().parent.name / path.name
+        if executed is None:
+            print(f"{path.name}: its code has changed; execute it", file=sys.stderr)
+            failed += 1
+            continue
         target.parent.mkdir(parents=True, exist_ok=True)
         nbformat.write(executed, target)
         print(f"{path.name}: {len(executed.cells)} cells, {target.stat().st_size / 1e6:.1f} MB", flush=True)

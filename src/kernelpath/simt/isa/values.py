@@ -78,6 +78,10 @@ SCALES = {"mul": (64, 0), "fma": (64, 0, 64), "mad": (64, 0, 64), "div": (64, 0)
 """Powers of two for the operands that make a result 2**64 times as large. Sums need none: they are exact there."""
 
 
+LEAST_HALF = 2.0**-14 * (1 - 2.0**-12)
+"""The least number that the 11 bits of a normal f16 round up to the least normal one."""
+
+
 def scaled(e: Emitter, value: Value, power: int) -> Value:
     return e.b.fmul(value, constant(value, 2.0**power)) if power else value
 
@@ -189,13 +193,15 @@ def intrinsic(e: Emitter, name: str, *values: Value) -> Value:
 def flush(e: Emitter, value: Value, kind: Kind, larger: Value | None = None) -> Value:
     """Numbers of ``kind`` that are subnormal to zero of the same sign (``.ftz``).
 
-    larger: 2**64 times the result, rounded by itself. A subnormal may be rounded up to the least normal number, which
-    a GPU does not do before it looks: it rounds to the bits of a normal number, and an H200 has 0 for (1 - 2**-24)
-    times the least one.
+    A GPU rounds a result to the bits of a normal number, however small it is, and then looks whether it is one. On an
+    H200, f32 has 0 for (1 - 2**-24) times the least normal number, but not for (1 - 2**-46) times it.
+
+    larger: 2**64 times the result, rounded by itself, because a subnormal in f32 was rounded to fewer bits. Results
+    in f16 are not rounded yet.
     """
     if value.type.element != F32:
         return value
-    least = 2.0**-14 if kind.element.name == "f16" else 2.0**-126
+    least = LEAST_HALF if kind.element.name == "f16" else 2.0**-126
     judged, least = (value, least) if larger is None else (larger, least * 2.0**64)
     small = e.b.fcmp_ordered("<", intrinsic(e, "fabs", judged), constant(value, least))
     return e.b.select(small, intrinsic(e, "copysign", constant(value, 0.0), value), value)
