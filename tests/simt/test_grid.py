@@ -174,7 +174,7 @@ def test_blocks_that_wait_have_their_own_shared_memory(run: Run) -> None:
 def test_more_work_than_there_are_instructions_for(run: Run) -> None:
     source = "__global__ void kernel(int* a) { for (int k = 0; k < 100; k++) a[blockIdx.x * 32 + threadIdx.x] += k; }"
     with pytest.raises(
-        simt.TimedOut, match=r"still running after 1,000,000 instructions, with [0-9,]+ of 10,000 blocks done: more"
+        simt.TimedOut, match=r"still running after 1,000,000 instructions, with [0-9,]+ of 10,000 blocks done: too"
     ):
         run(source, 10_000, 32, aligned(320_000, np.int32), max_instructions=1_000_000)
 

@@ -19,7 +19,11 @@ TOO_LARGE = {
     "a block of 65 along z is larger than 64": ((1, 1, 1), (1, 1, 65), 0),
     "a grid of 65536 along y is larger than 65535": ((1, 65536, 1), (1, 1, 1), 0),
     "a grid of 2147483648 along x is larger than 2147483647": ((2**31, 1, 1), (1, 1, 1), 0),
-    "166913 bytes of shared memory are more than the 166912 that a block can have": ((1, 1, 1), (1, 1, 1), 163 * 1024 + 1),
+    "166913 bytes of shared memory exceed the 166912 of a block": (
+        (1, 1, 1),
+        (1, 1, 1),
+        163 * 1024 + 1,
+    ),
 }
 Launch = tuple[tuple[int, int, int], tuple[int, int, int], int]
 

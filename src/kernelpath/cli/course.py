@@ -88,7 +88,7 @@ def _show_hint(hints: Sequence[str], number: int) -> None:
 @click.command()
 @name_argument
 def reset(item: Item) -> int:
-    """Put the stub back; your files are kept."""
+    """Restore the stub; your files are kept."""
     from kernelpath.course import stubs
 
     texts = stubs.pristine(item)
@@ -111,7 +111,7 @@ def reset(item: Item) -> int:
 
 @click.command("progress")
 def progress_() -> int:
-    """Show what is passed, with stars and times."""
+    """Show what you have passed, with stars and times."""
     overview.progress(out, record.records(), Progress(registry.root(), warn).scores())
     item = record.next_item()
     view.step(out, f"kp watch {item.name}" if item else "kp report")

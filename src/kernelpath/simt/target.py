@@ -78,7 +78,7 @@ class Target:
                 if extent > limit:
                     return f"a {what} of {extent} along {axis} is larger than {limit}"
         if shared > self.shared:
-            return f"{shared} bytes of shared memory are more than the {self.shared} that a block can have"
+            return f"{shared} bytes of shared memory exceed the {self.shared} of a block"
         return ""
 
 
