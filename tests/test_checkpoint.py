@@ -444,7 +444,7 @@ def test_the_exam_in_a_terminal(
     assert "NotImplementedError" in (exam.folder / "deliverable.py").read_text()
     status, out = kp("--no-ask", "--deliverable", "--seed", "5")
     assert (status, "NOT_STARTED" in out) == (1, True)
-    assert out.endswith("deliverable.py, then kp checkpoint 1 --deliverable --seed 5\n")
+    assert out.endswith("deliverable.py, then\n      kp checkpoint 1 --deliverable --seed 5\n")
     sheet = Sheet(exam, exam.folder / ANSWERS)
     solve(sheet)
     assert kp("--no-ask", "--deliverable")[0] == 0
