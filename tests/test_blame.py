@@ -207,6 +207,23 @@ never launched.
 """
 
 
+def test_cute_tells_how_an_address_is_aligned() -> None:
+    log = """error[INTERNAL]: The compiler could not build valid IR for this code.
+
+  --> /folder/copy.py:40:8
+      in function `copy_kernel(...)`:
+> 40 |         cute.copy(atom, source, values)
+  error: IR verification failed: 'cute.copy' op S ptr alignment (32 bits) does not meet requirement
+         (128 bits) of atom '!cute_nvgpu.atom.universal_copy<f32, 128 b>'
+  suggestion: Check the source location above for invalid primitive arguments.
+"""
+    told = "this copy takes 16 bytes at a time, and the address is a multiple of 4 bytes only"
+    assert compiler_advice.cute(log) == (told, 40)
+    other = compiler_advice.cute(log.replace("S ptr alignment", "S ptr shape"))
+    assert other is not None
+    assert other[0].startswith("'cute.copy' op S ptr shape (32 bits) does not meet requirement (128 bits) of atom")
+
+
 def test_cutes_errors_are_a_sentence_with_the_first_suggestion() -> None:
     sentence = "Kernel `k` was called but never launched. Launch the kernel, e.g. `k(...).launch()`."
     assert compiler_advice.cute(CUTE) == (sentence, 21)

@@ -48,7 +48,7 @@ def copy_kernel(src: cute.Tensor, dst: cute.Tensor, tv: cute.Layout, bits: cutla
 
 @cute.jit
 def copy(src: cute.Tensor, dst: cute.Tensor):
-    """Launch the copy with the widest access that both addresses allow; the lane tells alignments up to 16 bytes."""
+    """Launch the copy with the widest access that both addresses allow; alignments are known up to 16 bytes."""
     bits = min(src.iterator.alignment, dst.iterator.alignment) * 8
     width = cutlass.const_expr(bits // src.element_type.width)
     # Neighboring threads take neighboring vectors, so that each access of a warp is one span of 512 bytes.

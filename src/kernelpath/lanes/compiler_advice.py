@@ -83,6 +83,11 @@ def cute(log: str) -> tuple[str, int] | None:
         text = "a @cute.jit function takes no torch tensors: call it through lane.run(function, *tensors)"
     elif "Early exit" in text:
         text = "a kernel cannot return from inside an if or a loop: put the work under the opposite condition"
+    elif refused := re.search(r"IR verification failed: (.*?)(?=\n\s*(?:suggestion|error):|\Z)", log, re.DOTALL):
+        text = " ".join(refused[1].split())
+        if bits := re.search(r"ptr alignment \((\d+) bits\) does not meet requirement \((\d+) bits\)", text):
+            known, needed = (int(number) // 8 for number in bits.groups())
+            text = f"this copy takes {needed} bytes at a time, and the address is a multiple of {known} bytes only"
     elif "NameError" not in text and (
         advice := re.search(r"suggestion: (.*?)(?=\n\s*suggestion:|\n\S|\Z)", log, re.DOTALL)
     ):

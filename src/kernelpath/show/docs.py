@@ -47,7 +47,7 @@ def rewrite(root: Path) -> list[str]:
 
 def syllabus(root: Path) -> Iterator[str]:
     """A row an exercise."""
-    yield from _header("week", "exercise", "lane", "topic")
+    yield from _header("week", "exercise", "language", "topic")
     for item in registry.exercises(root):
         notebook = item.notebook
         week = f"[{item.week}]({notebook.relative_to(root)})" if notebook else str(item.week)
