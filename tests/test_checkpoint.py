@@ -464,7 +464,7 @@ def test_the_exam_in_a_terminal(
     assert status == 0
     assert "Which colour?" not in out
     assert "written: not marked yet" in out
-    assert "next: kp checkpoint 1 --mark, then kp checkpoint 1 for" in out
+    assert "next: kp checkpoint 1 --mark, then\n      kp checkpoint 1 for" in out
     status, out = kp("--mark", "--ask", typed="3\n1\n1\n")
     assert (status, "essay: 2 of 3, by your own assessment" in out) == (0, True)
     assert kp("--no-ask", "--mark")[0] == 2

@@ -1,4 +1,4 @@
-"""What this machine can do, lane by lane, found out by doing it; and the one command that fixes what is missing."""
+"""What this machine can do, lane by lane, tested by doing it, and the command that fixes what is missing."""
 
 from __future__ import annotations
 
@@ -211,7 +211,7 @@ def try_lane(what: str, probe: Probe, device: str) -> Finding:
 
 
 def _lacking(what: str, error: ImportError) -> Finding:
-    """A lane that an import keeps from running, with the command that installs the package."""
+    """A lane that cannot run for lack of a package, with the command that installs it."""
     distribution = packages.distribution_of(error.name or "")
     remedy = packages.install(distribution) if distribution else ""
     return Finding(what, False, str(error).partition("\n")[0], remedy, lane=True)

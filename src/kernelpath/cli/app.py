@@ -1,4 +1,4 @@
-"""The command itself: its verbs, and what becomes of everything that ends one."""
+"""The command itself: its verbs, and how each way of ending one is reported."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from kernelpath.course.stubs import NoStub
 from kernelpath.verdict import ValidationError
 
 _EXPECTED = (registry.LookupFailed, DeclarationError, NoStub, progress.NotSaved, ValidationError, Failure)
-"""Failures whose message ends in what to do."""
+"""Failures whose message ends with what to do."""
 
 
 @click.group(invoke_without_command=True, context_settings={"help_option_names": ["-h", "--help"]})

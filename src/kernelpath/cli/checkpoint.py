@@ -102,7 +102,7 @@ def checkpoint(
 
 
 def _sheet(exam: Exam, folder: Path, name: str | None, asking: bool, again: str) -> Sheet | None:
-    """The answer sheet; None where the exam has only just begun, and that was said."""
+    """The answer sheet; None if the exam has only just begun, which is printed."""
     from kernelpath.exam import sheet, sitting
     from kernelpath.show import exam as show
 

@@ -1,4 +1,4 @@
-"""solution, profile, bench and report: what there is to learn from beyond the verdict."""
+"""solution, profile, bench and report: what a learner can learn from besides the verdict."""
 
 from __future__ import annotations
 

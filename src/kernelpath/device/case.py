@@ -115,7 +115,7 @@ class Case:
                 stored.final = content
 
     def ended(self, outputs: Sequence[messages.Strided]) -> messages.Ended:
-        """What there is to tell of the case."""
+        """The report on the case."""
         ended = messages.Ended(
             outputs=[self._output(output) for output in outputs],
             mutated=[number for number in sorted(self.inputs.storages, reverse=True) if self._mutated(number)],
@@ -155,7 +155,7 @@ class Case:
         return self.inputs.far and stored.memory.nbytes >= simt.FAR
 
     def _drop(self, number: int) -> None:
-        """Forget a storage: what lies there later is new."""
+        """Forget a storage: whatever is there later is new."""
         if stored := self._storages.pop(number, None):
             self._memory.forget(stored.address, stored.memory.nbytes)
 

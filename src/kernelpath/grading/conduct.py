@@ -1,4 +1,4 @@
-"""Who did the work: what is known of a call besides the values that it gave."""
+"""Who did the work: what is known about a call besides its values."""
 
 from __future__ import annotations
 

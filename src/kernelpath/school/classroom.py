@@ -1,4 +1,4 @@
-"""Grades a class: one folder a learner, in parallel, again only where something changed.
+"""Grades a class: one folder per learner, in parallel, and again only what changed.
 
 `grade_class` writes below its output folder
 

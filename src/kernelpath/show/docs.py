@@ -46,7 +46,7 @@ def rewrite(root: Path) -> list[str]:
 
 
 def syllabus(root: Path) -> Iterator[str]:
-    """A row an exercise."""
+    """A row for each exercise."""
     yield from _header("week", "exercise", "lane", "topic")
     for item in registry.exercises(root):
         notebook = item.notebook

@@ -1,4 +1,4 @@
-"""How many warps a multiprocessor holds at once, from what a thread block needs.
+"""How many warps an SM holds at once, from what a thread block needs.
 
 The limits are those of ``target``. Registers are handed out to warps in units of 256, from one of four partitions with
 a quarter of the registers each; shared memory to blocks in units of 128 bytes (256 before sm_80), with 1 KiB of each
@@ -64,7 +64,7 @@ def _warps_by_registers(unit: Multiprocessor, registers_of_warp: int) -> int:
 
 @cache
 def registers(ptx: str, kernel: str, device: str = "sm_80") -> int | None:
-    """Registers a thread of ``kernel``, as ptxas assigns them; None where there is no ptxas or it refuses the PTX."""
+    """Registers per thread of ``kernel``, as ptxas assigns them; None if there is no ptxas or it rejects the PTX."""
     ptxas = _find_ptxas()
     if ptxas is None:
         return None
