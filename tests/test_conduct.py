@@ -35,7 +35,12 @@ def test_bytes_of_the_host_are_alike_where_they_or_the_storages_are(
 
 @pytest.mark.parametrize(
     ("first", "second"),
-    [([("out", "a b")], [("out", "c d")]), ([("out", "a b")], []), ([("x", "a b"), ("y", "c d")], [("x", "a b")])],
+    [
+        ([("out", "a b")], [("out", "c d")]),
+        ([("out", "a b")], []),
+        ([("x", "a b"), ("y", "c d")], [("x", "a b")]),
+        ([("x", "a b"), ("x", "c d")], [("x", "e f"), ("x", "c d")]),
+    ],
 )
 def test_other_bytes_of_the_host_name_their_buffer(
     first: Sequence[tuple[str, str]], second: Sequence[tuple[str, str]]

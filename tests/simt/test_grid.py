@@ -187,3 +187,23 @@ def test_waiting_is_not_counted(run: Run) -> None:
     assert (polls.requests, polls.sectors) == (7, 7)
     launch = run(NEIGHBOURS, 5, 32, *three(160), 2, cooperative=True)
     assert {one.buffer for one in launch.accesses} == {"a", "b", "c"}
+
+
+READS = {
+    "beside a lane that asks": '_Pragma("unroll 1") for (int k = 0; k < 8; k++) sum += x[t ? 32 * k + t : 0];',
+    "written again and again": '_Pragma("unroll 1") for (int k = 0; k < 8; k++) y[t] = k;',
+    "by other instructions": " ".join(["sum += x[t];"] * 8),
+}
+
+
+@pytest.mark.parametrize("body", READS.values(), ids=READS.keys())
+def test_what_is_no_waiting_is_counted(run: Run, body: str) -> None:
+    source = f"""__global__ void kernel(volatile float* x, volatile float* y) {{
+        float sum = 0;
+        int t = threadIdx.x;
+        {body}
+        y[t] = sum;
+    }}"""
+    launch = run(source, 1, 32, aligned(256), aligned(32))
+    assert sum(one.requests for one in launch.accesses) == 9
+    assert sum(one.sectors for one in launch.accesses) >= 36

@@ -255,19 +255,21 @@ def _verify(path: Path, number: int | None, place: Path | None, device: Device) 
     if number not in (None, old.checkpoint):
         raise NotValid(f"it is a certificate of checkpoint {old.checkpoint}, not of {number}")
     exam = questions.find(old.checkpoint)
-    about = f"{old.name}, {old.score} of 100 on {old.date}, {old.device}, seed {old.seed}"
+    about = words.shown(f"{old.name}, {old.score} of 100 on {old.date}, {old.device}, seed {old.seed}", 300)
     sheet = (place or exam.folder) / ANSWERS
     command = f"kp checkpoint --verify {shlex.quote(str(path))} --from DIR"
     if not sheet.exists() or (place is None and Sheet(exam, sheet).paper.name != old.name):
-        out.print(f"the digest holds: {about}\nnothing was graded again: the submission is not here", soft_wrap=True)
+        untouched = f"the digest holds: {about}\nnothing was graded again, and anybody can write a digest: "
+        out.print(f"{untouched}the submission is not here", soft_wrap=True)
         view.step(out, f"with the certified submission: {command}")
         return PASSED
     with errors.status("checking the certificate") as status:
-        differences = verification.verify(Sheet(exam, sheet), old, device=device, tell=status.update)
-    for sentence in differences:
-        out.print(sentence, soft_wrap=True)
-    if differences:
+        found = verification.verify(Sheet(exam, sheet), old, device=device, tell=status.update)
+    for sentence in found.differences:
+        out.print(words.shown(sentence, 300), soft_wrap=True)
+    if found.differences:
         view.step(out, f"give the folder of the certified submission: {command}")
         return NOT_YET
     out.print(f"the certificate holds: {about}", soft_wrap=True)
+    out.print(f"not checked: {', '.join(found.trusted)}", soft_wrap=True)
     return PASSED

@@ -194,7 +194,8 @@ class Case:
             stored.memory[:] = linked.here
             return
         different = linked.whole(np.not_equal(stored.memory, linked.here))
-        stored.host = f"{_digest(np.where(different, linked.shown, 0), different)} {_digest(linked.shown)}"
+        before = np.frombuffer(stored.host.partition(" ")[0].encode(), np.uint8)  # and no launch has seen it
+        stored.host = f"{_digest(before, np.where(different, linked.shown, 0), different)} {_digest(linked.shown)}"
         stored.memory[:] = linked.here
         self._memory.written(stored.address)
 
@@ -254,7 +255,12 @@ class Case:
             odd = f", {stored.address % ALIGNMENT} bytes off 16" if stored and stored.address % ALIGNMENT else ""
             size = stored.memory.nbytes if stored else 0
             return f"storage {value.storage} ({size} bytes{odd}) + {value.offset}"
-        return _blob(value) if isinstance(value, messages.Blob) else repr(value)
+        if isinstance(value, messages.Blob):
+            content = bytearray(value.content)
+            for at, _ in value.pointers:
+                content[at : at + 8] = bytes(8)
+            return f"{content.hex()} {[(at, self._described(pointer)) for at, pointer in value.pointers]}"
+        return repr(value)
 
     def _accesses(self) -> list[tuple[str, AccessCounters]]:
         files: dict[str, list[simt.AccessSample]] = {}
@@ -274,13 +280,6 @@ def _content(told: messages.Storage) -> Bytes:
     if told.content is None or len(told.content) != told.nbytes:
         raise Refused(f"storage {told.number} does not hold the bytes that it should")
     return np.frombuffer(told.content, np.uint8)
-
-
-def _blob(value: messages.Blob) -> str:
-    content = bytearray(value.content)
-    for at, _ in value.pointers:
-        content[at : at + 8] = bytes(8)
-    return f"{content.hex()} {[(at, pointer.storage, pointer.offset) for at, pointer in value.pointers]}"
 
 
 def _digest(*parts: npt.NDArray[np.generic]) -> str:

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import ctypes
 import gc
+import hashlib
+import secrets
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -28,6 +30,10 @@ Words = npt.NDArray[np.int64]
 WORD = 8
 LEAST, MOST = 1 << 40, 1 << 48
 """Where a process has its memory."""
+
+_KEY = secrets.token_bytes(16)
+_SEEN = 16
+"""What a kernel learns from where a storage lies: its address modulo this."""
 
 
 class Span(NamedTuple):
@@ -130,7 +136,8 @@ def links(values: Words, storages: Iterable[tuple[int, int, int]]) -> list[Link]
 class Linked:
     """A storage's content, with the addresses that hold in this process in the place of the submission's.
 
-    here: with the addresses that hold here. shown: with storages and offsets, for the transcript.
+    here: with the addresses that hold here. shown: for the transcript, with what stands for a storage and an offset,
+    which no submission can guess: else a number that it computes would look like an address.
     """
 
     def __init__(self, content: Bytes, told: Sequence[Link], address_of: Callable[[int], tuple[int, int]]) -> None:
@@ -147,7 +154,8 @@ class Linked:
             offsets = words(content)[places] - link.base
             if places.size and not 0 <= offsets.min() <= offsets.max() <= nbytes:
                 raise Refused(f"an address is not inside storage {link.storage}")
-            here[places], shown[places] = address + offsets, (link.storage & 0xFFFF) << 47 | offsets
+            here[places] = address + offsets
+            shown[places] = _sign(link.storage, nbytes, address % _SEEN) + offsets
             self._places.append(places)
             self._spans.append((address, nbytes, link.base))
 
@@ -168,3 +176,9 @@ class Linked:
             inside = (values >= address) & (values < address + nbytes)
             own[inside] = values[inside] - address + base
         return content.tobytes()
+
+
+def _sign(*storage: int) -> np.int64:
+    """What stands for a storage in a transcript: for its number, and for all that its address tells a kernel."""
+    digest = hashlib.blake2b(repr(storage).encode(), digest_size=WORD, key=_KEY).digest()
+    return np.frombuffer(digest, np.int64)[0]

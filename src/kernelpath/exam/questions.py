@@ -145,8 +145,9 @@ class Exam:
     def paper(self, name: str) -> Paper:
         """Raises NotValid for a name that is none."""
         shown = " ".join(unicodedata.normalize("NFC", name).split())
-        if not shown or len(shown) > _MOST_NAME or not shown.isprintable():
-            raise NotValid(f"a name has 1 to {_MOST_NAME} printable characters; give yours with --name")
+        if len(shown) > _MOST_NAME or not shown.isprintable() or not words_of(shown):
+            what = f"1 to {_MOST_NAME} printable characters, and letters among them"
+            raise NotValid(f"a name has {what}; give yours with --name")
         return Paper(self, shown)
 
     def needed(self, questions: int) -> int:
@@ -163,8 +164,8 @@ class Paper:
 
     @cached_property
     def seed(self) -> int:
-        """The same however the name is capitalized."""
-        return derive(self.exam.number, "paper", self.name.casefold())
+        """The same however the name is written."""
+        return derive(self.exam.number, "paper", " ".join(sorted(words_of(self.name))))
 
     @cached_property
     def twist(self) -> Twist:
@@ -236,6 +237,12 @@ PICTURE = "Which of the four kernels produces these counters?"
 def _listed(right: Ran, four: list[Ran]) -> str:
     kernels = [f"{letter})\n{reading.listing(one.source)}" for letter, one in zip(LETTERS, four, strict=False)]
     return "\n\n".join([reading.table(right.picture), *kernels])
+
+
+def words_of(name: str) -> set[str]:
+    """The words of a name, however a learning platform writes it: without accents, capitals and marks."""
+    plain = "".join(one for one in unicodedata.normalize("NFKD", name) if not unicodedata.combining(one))
+    return set(re.findall(r"[^\W_]+", plain.casefold()))
 
 
 def _number(text: str) -> float | None:

@@ -99,9 +99,11 @@ def _unlike_buffers(one: Note, other: Note) -> list[str]:
     What it overwrites with the same byte is not seen, and where that happens by chance, as with zeros over a kernel's
     results, depends on values. Then the whole storages are the same.
     """
-    mine, theirs = ({name: digests.split() for name, digests in note.host} for note in (one, other))
-    names = sorted(mine.keys() | theirs.keys())
-    return [name for name in names if not set(mine.get(name, [])) & set(theirs.get(name, []))]
+    mine, theirs = ([name for name, _ in note.host] for note in (one, other))
+    if mine != theirs:
+        return sorted({*mine} ^ {*theirs}) or mine
+    pairs = zip(one.host, other.host, strict=True)
+    return [name for (name, first), (_, second) in pairs if not {*first.split()} & {*second.split()}]
 
 
 _HOST = (

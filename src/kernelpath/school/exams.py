@@ -11,7 +11,6 @@ import contextlib
 import csv
 import io
 import re
-import unicodedata
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -20,7 +19,7 @@ from typing import Any
 from kernelpath import words
 from kernelpath.exam import NotValid
 from kernelpath.exam.certificate import TEACHER, Certificate
-from kernelpath.exam.questions import Exam
+from kernelpath.exam.questions import Exam, words_of
 from kernelpath.exam.sheet import ANSWERS, Sheet
 from kernelpath.exam.sitting import certify, files
 from kernelpath.files import write_atomically
@@ -93,15 +92,9 @@ def _sheet(exam: Exam, learner: Path) -> Sheet | str:
         return words.shown(str(error).replace(f"{learner.parent}/", ""), 300)
     except Exception as error:
         return words.shown(f"the grader failed: {type(error).__name__}: {error}", 300)
-    if not _words(sheet.paper.name) <= _words(learner.name):
+    if not words_of(sheet.paper.name) <= words_of(learner.name):
         return f"{ANSWERS} is the sheet of {sheet.paper.name}; name the folder after its learner"
     return sheet
-
-
-def _words(name: str) -> set[str]:
-    """The words of a name, however a learning platform writes it: without accents, capitals and marks."""
-    plain = "".join(one for one in unicodedata.normalize("NFKD", name) if not unicodedata.combining(one))
-    return set(re.findall(r"[^\W_]+", plain.casefold()))
 
 
 def _sat(name: str, sheet: Sheet | str, grades: Sequence[Grade], exam: Exam, seed: int, marks: Marks) -> Sat:

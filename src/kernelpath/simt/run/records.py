@@ -136,6 +136,8 @@ WARP = np.dtype(
         ("pcs", "i4", LANES),
         ("addresses", "i8", LANES),
         ("served", "i8", LANES),  # what each bank of shared memory serves while wavefronts are counted
+        ("asked", "i8", LANES),  # the addresses of its last strong load, and the number of that instruction
+        ("asking", "i8"),
         ("tid", "u4", (3, LANES)),
         ("mask", "u4"),
         ("threads", "u4"),  # lanes that exist, and those that have not left the kernel

@@ -87,6 +87,7 @@ def begin_warp(launch: LaunchRecord, cta: CtaRecord, warp: WarpRecord) -> None:
     warp.live = warp.threads
     warp.left_behind = 0
     warp.polls = 0
+    warp.asking = 0
     for lane in range(LANES):
         store32(warp.address + PCS + 4 * lane, 0 if warp.threads >> lane & 1 else NOWHERE)
     for other in range(cta.warp_count):
