@@ -32,7 +32,7 @@ CHANGED = "after your last kernel, the output was changed by something other tha
 @dataclass
 class Stored:
     """A storage. host: digests of what the host wrote since the last launch, and of all there is then.
-    final: the bytes at the entry's return. linked: what the submission's process has in the place of addresses.
+    final: the bytes at the entry's return. linked: what the submission's process has in place of addresses.
     """
 
     memory: Bytes

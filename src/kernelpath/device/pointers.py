@@ -134,7 +134,7 @@ def links(values: Words, storages: Iterable[tuple[int, int, int]]) -> list[Link]
 
 
 class Linked:
-    """A storage's content, with the addresses that hold in this process in the place of the submission's.
+    """A storage's content, with the addresses that hold in this process in place of the submission's.
 
     here: with the addresses that hold here. shown: for the transcript, with what stands for a storage and an offset,
     which no submission can guess: else a number that it computes would look like an address.

@@ -51,7 +51,7 @@ def foreign(
 
 
 def borrowed(operators: Sequence[messages.Operator], launches: Sequence[object], entry: str) -> Complaint | None:
-    """Whether operators stand in the place of kernels."""
+    """Whether operators stand in place of kernels."""
     return None if launches else computed(operators, entry) or launched_nothing(launches, entry)
 
 

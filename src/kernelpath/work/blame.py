@@ -74,7 +74,7 @@ class NotTheSubmission(Exception):
 
 
 class WrongType(Exception):
-    """The entry returned something else than plain tensors with memory of their own."""
+    """The entry returned something other than plain tensors with memory of their own."""
 
 
 class EntryError(Exception):

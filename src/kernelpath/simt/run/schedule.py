@@ -31,7 +31,7 @@ def run(launch: int, cta: int, warp: int) -> int:
 
 @native
 def run_grid(launch: LaunchRecord, cta: CtaRecord) -> int:
-    """Run the blocks that are left, one after another in the place of one.
+    """Run the blocks that are left, one after another in place of one.
 
     Returns DONE, HOST, PASSES, WAITS, or the number of a warp whose status only the host can deal with. Called again,
     it goes on.
