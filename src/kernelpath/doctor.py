@@ -165,7 +165,9 @@ def cache() -> Finding:
         return Finding("kernel cache", False, detail, "export KERNELPATH_CACHE=/a/folder/you/can/write")
     with contextlib.suppress(FileNotFoundError):
         count = words.count(len(os.listdir(private)), "submission")
-        return Finding("kernel cache", True, f"{folder}, {size / 1e6:.1f} MB, {of_submissions / 1e6:.1f} of {count}")
+        return Finding(
+            "kernel cache", True, f"{folder}, {size / 1e6:.1f} MB, {of_submissions / 1e6:.1f} MB from {count}"
+        )
     return Finding("kernel cache", True, f"{folder}, {size / 1e6:.1f} MB")
 
 
@@ -198,7 +200,7 @@ def lanes() -> Iterator[Finding]:
 def try_lane(what: str, probe: Probe, device: str) -> Finding:
     """Run a kernel and say how it went."""
     if device == "cuda" and not _has_gpu():
-        return Finding(what, False, "there is none", lane=True)
+        return Finding(what, False, "no GPU", lane=True)
     begun = time.monotonic()
     try:
         _run(probe, device)

@@ -26,9 +26,9 @@ _EXPECTED = (registry.LookupFailed, DeclarationError, NoStub, progress.NotSaved,
 @click.version_option(package_name="kernelpath", prog_name="kernelpath")
 @click.pass_context
 def kp(context: click.Context) -> int | None:
-    """Learn GPU kernel engineering: edit a stub, ask for a verdict, read why, go on.
+    """Learn GPU kernel engineering: edit a stub, get a verdict, read why, continue.
 
-    Without a command: the next thing to do.
+    Without a command: shows what to do next.
     """
     return None if context.invoked_subcommand else course.show_next()
 
