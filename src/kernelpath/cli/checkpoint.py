@@ -65,8 +65,8 @@ def checkpoint(
     """Take the exam of phase N.
 
     The first run, with --name, writes answers.toml and the stub of your deliverable beside your kernels. Later runs
-    grade your exercises and the deliverable, and ask the questions not yet answered correctly. A pass writes a certificate
-    as JSON and HTML.
+    grade your exercises and the deliverable, and ask the questions not yet answered correctly. A pass writes a
+    certificate as JSON and HTML.
     """
     with errors.status("starting"):
         grading.start_workers()
