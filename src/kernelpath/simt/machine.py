@@ -174,11 +174,12 @@ class Module:
     def _blocks(self, name: str, grid: Dim, block: Dim, shared: int, cooperative: bool) -> int:
         """Blocks that a multiprocessor holds at once. ptxas is asked for registers where a launch depends on it.
 
-        Raises ValueError where a cooperative launch does not fit.
+        Raises ValueError where not one block fits, or not all of a cooperative launch.
         """
         threads, blocks = (x * y * z for x, y, z in (block, grid))
         registers = 0
-        if cooperative and blocks > SM_80.multiprocessors:
+        scarce = threads * SM_80.registers > occupancy.MULTIPROCESSORS[SM_80.name].registers
+        if scarce or (cooperative and blocks > SM_80.multiprocessors):
             registers = occupancy.registers(self.text, name) or 0
         used = self.programs[name].lowered.shared_bytes + shared
         each = occupancy.occupancy(threads, registers, used).blocks
