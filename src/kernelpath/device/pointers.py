@@ -181,4 +181,4 @@ class Linked:
 def _sign(*storage: int) -> np.int64:
     """What stands for a storage in a transcript: for its number, and for all that its address tells a kernel."""
     digest = hashlib.blake2b(repr(storage).encode(), digest_size=WORD, key=_KEY).digest()
-    return np.frombuffer(digest, np.int64)[0]
+    return np.int64(np.frombuffer(digest, np.int64)[0])
