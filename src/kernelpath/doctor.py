@@ -1,4 +1,4 @@
-"""What this machine can do, lane by lane, found out by doing it; and the one command that fixes what is missing."""
+"""What this machine can do, lane by lane, tested by doing it, and the command that fixes what is missing."""
 
 from __future__ import annotations
 
@@ -165,7 +165,9 @@ def cache() -> Finding:
         return Finding("kernel cache", False, detail, "export KERNELPATH_CACHE=/a/folder/you/can/write")
     with contextlib.suppress(FileNotFoundError):
         count = words.count(len(os.listdir(private)), "submission")
-        return Finding("kernel cache", True, f"{folder}, {size / 1e6:.1f} MB, {of_submissions / 1e6:.1f} of {count}")
+        return Finding(
+            "kernel cache", True, f"{folder}, {size / 1e6:.1f} MB, {of_submissions / 1e6:.1f} MB from {count}"
+        )
     return Finding("kernel cache", True, f"{folder}, {size / 1e6:.1f} MB")
 
 
@@ -198,7 +200,7 @@ def lanes() -> Iterator[Finding]:
 def try_lane(what: str, probe: Probe, device: str) -> Finding:
     """Run a kernel and say how it went."""
     if device == "cuda" and not _has_gpu():
-        return Finding(what, False, "there is none", lane=True)
+        return Finding(what, False, "no GPU", lane=True)
     begun = time.monotonic()
     try:
         _run(probe, device)
@@ -211,7 +213,7 @@ def try_lane(what: str, probe: Probe, device: str) -> Finding:
 
 
 def _lacking(what: str, error: ImportError) -> Finding:
-    """A lane that an import keeps from running, with the command that installs the package."""
+    """A lane that cannot run for lack of a package, with the command that installs it."""
     distribution = packages.distribution_of(error.name or "")
     remedy = packages.install(distribution) if distribution else ""
     return Finding(what, False, str(error).partition("\n")[0], remedy, lane=True)

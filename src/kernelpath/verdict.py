@@ -1,4 +1,4 @@
-"""Every way in which grading can end, and the report that carries it. Plain data: JSON in and out, no torch.
+"""Every way in which grading can end, and the report that says so. Plain data: JSON in and out, no torch.
 
 `encode` and `decode` are the one codec of everything that is saved: reports, progress, certificates, grades, results.
 """
@@ -19,10 +19,10 @@ _T = TypeVar("_T")
 _REPLAY = "fix {file}, then kp check {name} --seed {seed}"
 
 SECTOR_BYTES = 32
-"""Global memory moves in sectors of so many bytes."""
+"""Bytes of a sector, the unit in which global memory moves."""
 
 WASTE = 1.05
-"""An access that costs more than so many times the least is wasteful."""
+"""An access that costs more than this many times the minimum is wasteful."""
 
 
 class ValidationError(ValueError):
@@ -142,7 +142,7 @@ class LineTraffic:
 
     @property
     def waste(self) -> float:
-        """How many times the least this access costs."""
+        """How many times the minimum this access costs."""
         return max(self.sectors_over_ideal, 1.0 + self.bank_conflicts_per_request)
 
     @property
@@ -151,7 +151,7 @@ class LineTraffic:
 
     @property
     def cost(self) -> str:
-        """What a request costs and what would do: "32 sectors per request, 4 would do"."""
+        """What a request costs and what would suffice: "32 sectors per request, 4 would do"."""
         if self.ideal_sectors and self.ideal_sectors < self.requests:  # few lanes: no request needs less than a sector
             asked, moved = (SECTOR_BYTES * sectors / self.requests for sectors in (self.ideal_sectors, self.sectors))
             return f"each request moves {moved:.3g} bytes for the {asked:.3g} that its lanes ask for"

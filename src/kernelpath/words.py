@@ -24,7 +24,7 @@ def number(value: float, digits: int = 4) -> str:
 
 
 def count(things: int, noun: str) -> str:
-    """So many things: "1 sector", "1,024 sectors"."""
+    """A count with its noun: "1 sector", "1,024 sectors"."""
     return f"{things:,} {noun}" if things == 1 else f"{things:,} {noun}s"
 
 
@@ -90,7 +90,7 @@ def stars(reached: int, most: int = 3) -> str:
 
 
 MOST_CHARACTERS = 4000
-"""Of a text that a submission had a hand in."""
+"""Of a text that a submission may have written."""
 
 _UNSEEN = re.compile(
     r"[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff"
@@ -105,7 +105,7 @@ def escaped(text: str) -> str:
 
 
 def shown(text: str, most: int = MOST_CHARACTERS) -> str:
-    """A text that a submission had a hand in, as a terminal or a page may show it: cut in the middle, all seen."""
+    """A text that a submission may have written, as a terminal or page may show it: cut in the middle, all visible."""
     if len(text) > most:
         space = "\n" if "\n" in text else " "
         text = f"{text[: most // 2]}{space}[…]{space}{text[-most // 2 :]}"

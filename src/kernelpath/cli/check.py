@@ -55,7 +55,7 @@ def check(
 ) -> int:
     """Grade exercises. Without a NAME: the next one.
 
-    The JSON is one report where one exercise is graded, else a list of reports.
+    The JSON is one report if one exercise is graded, otherwise a list.
     """
     _require_sense(items, everything, path)
     grading.check_json_target(json_to)

@@ -29,14 +29,14 @@ if TYPE_CHECKING:
 
 @click.command()
 @click.argument("number", metavar="[N]", type=click.IntRange(1), required=False)
-@click.option("--name", help="Begin the exam under your name, which draws its numbers, kernels and deliverable.")
+@click.option("--name", help="Begin the exam under your name; numbers, kernels and deliverable are drawn from it.")
 @click.option(
     "--from",
     "place",
     type=click.Path(exists=True, file_okay=False, path_type=Path),
     help="The folder with the kernels and answers.toml. [phases/N_...]",
 )
-@click.option("--ask/--no-ask", default=None, help="Ask what is not answered correctly yet. [if this is a terminal]")
+@click.option("--ask/--no-ask", default=None, help="Ask the questions not yet answered correctly. [in a terminal]")
 @click.option("--week", type=int, metavar="W", help="Only ask that week's questions; nothing is graded.")
 @click.option("--deliverable", is_flag=True, help="Only grade the deliverable.")
 @click.option("--mark", is_flag=True, help="Mark your written answers by the rubric; nothing is graded.")
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     "--verify",
     "certificate",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    help="Check a certificate, and grade again what it certifies if that is here.",
+    help="Check a certificate; grade its submission again if it is here.",
 )
 @click.option("--out", "to", type=click.Path(path_type=Path), help="The folder for the certificate. [.kernelpath]")
 @device_option
@@ -65,8 +65,8 @@ def checkpoint(
     """Take the exam of phase N.
 
     The first run, with --name, writes answers.toml and the stub of your deliverable beside your kernels. Later runs
-    grade your exercises and the deliverable, and ask what is not answered correctly yet. A pass writes a certificate
-    as JSON and HTML.
+    grade your exercises and the deliverable, and ask the questions not yet answered correctly. A pass writes a
+    certificate as JSON and HTML.
     """
     with errors.status("starting"):
         grading.start_workers()
@@ -102,7 +102,7 @@ def checkpoint(
 
 
 def _sheet(exam: Exam, folder: Path, name: str | None, asking: bool, again: str) -> Sheet | None:
-    """The answer sheet; None where the exam has only just begun, and that was said."""
+    """The answer sheet; None if the exam has only just begun, which is printed."""
     from kernelpath.exam import sheet, sitting
     from kernelpath.show import exam as show
 

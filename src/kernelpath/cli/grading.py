@@ -34,7 +34,7 @@ def grade(item: Item, submission: Path, label: str, *, about: float | None = Non
 
 
 def start_workers() -> None:
-    """Before all else that needs torch: to import it takes as long as the imports of the workers, beside it."""
+    """Call this before anything else that needs torch: the import then overlaps with those of the workers."""
     from kernelpath.work import forkserver
 
     forkserver.running()

@@ -1,4 +1,4 @@
-"""solution, profile, bench and report: what there is to learn from beyond the verdict."""
+"""solution, profile, bench and report: what a learner can learn from besides the verdict."""
 
 from __future__ import annotations
 
@@ -36,9 +36,9 @@ from kernelpath.show import source as annotated
 @name_argument
 @click.option("--peek", is_flag=True, help="Show it before you have passed.")
 def solution(item: Item, peek: bool) -> int:
-    """Show what differs between yours and the reference kernel.
+    """Compare your kernel with the reference kernel.
 
-    Below it are the counters of both. If there is a GPU, both are timed in one run.
+    Shows both sources and their counters. If there is a GPU, both are timed in one run.
     """
     if not item.files("solutions"):
         raise Failure(f"the solution of {item.name} is withheld: there is no {words.path(item.solution, item.root)}")
@@ -87,7 +87,7 @@ def _show_counters(item: Item, title: str, file: Path) -> None:
 @click.command()
 @name_argument
 @tree_option
-@click.option("--picture", type=click.Path(path_type=Path), help="Where the PNG goes. [.kernelpath/NAME-memory.png]")
+@click.option("--picture", type=click.Path(path_type=Path), help="The file for the PNG. [.kernelpath/NAME-memory.png]")
 def profile(item: Item, tree: Tree, picture: Path | None) -> int:
     """Draw the source with its counters.
 
@@ -120,7 +120,10 @@ def profile(item: Item, tree: Tree, picture: Path | None) -> int:
 @click.command()
 @name_argument
 @click.option(
-    "--picture", type=click.Path(path_type=Path), metavar="PATH", help="Where the roofline goes. [.kernelpath/NAME.png]"
+    "--picture",
+    type=click.Path(path_type=Path),
+    metavar="PATH",
+    help="The file for the roofline. [.kernelpath/NAME.png]",
 )
 @seed_option
 @json_option
@@ -143,7 +146,7 @@ def bench(item: Item, picture: Path | None, seed: int | None, json_to: str | Non
 
 
 @click.command()
-@click.option("--out", "to", type=click.Path(path_type=Path), help="Where the page goes. [.kernelpath/report.html]")
+@click.option("--out", "to", type=click.Path(path_type=Path), help="The file for the page. [.kernelpath/report.html]")
 def report(to: Path | None) -> int:
     """Write the web page of your progress.
 

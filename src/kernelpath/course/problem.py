@@ -54,10 +54,10 @@ class Problem:
 
     inputs: `inputs(rng, **case)` gives the arguments, drawn from the seeded `torch.Generator` rng, on its device.
     cases: what is checked: 1, tile - 1, tile, tile + 1, a prime, non-contiguous where the operator accepts it.
-    limits: further cases, at the limits that the statement tells and past 65,535 rows, thin so that they cost little.
+    limits: further cases, at the limits that the statement gives and past 65,535 rows, kept thin to be cheap.
         How many bytes are moved is not limited there: what fits on the chip elsewhere may not fit here.
     gpu_limits: as limits, but so much work for honest kernels that the PTX machine leaves them to a GPU.
-    extreme: `extreme(rng, *inputs)` gives drawn inputs, in place, the values that the operator must stand. Every case
+    extreme: `extreme(rng, *inputs)` gives drawn inputs, in place, the values that the operator must handle. Every case
         is run with them, too. An operator that only moves values need not declare it: it gets `draw.any_bits_`.
     faults: by name, references with a fault that shows for extreme inputs alone; `kp dev check` holds that it does.
     reference: `reference(*inputs)` gives the truth in float64, or exactly, as a tensor or a tuple of tensors.

@@ -1,4 +1,4 @@
-"""What a learner has done so far: one small JSON file in the checkout, never the learner's sources."""
+"""What a learner has achieved so far: one small JSON file in the checkout, never the learner's sources."""
 
 from __future__ import annotations
 

@@ -34,7 +34,7 @@ _STEM = re.compile(r"w(?P<week>\d\d)(?P<letter>[a-z])_(?P<name>\w+)")
 
 
 class LookupFailed(Exception):
-    """No exercise, or more than one, answers to a name; or there is no checkout. The message says what to type."""
+    """A name matches no exercise or several, or there is no checkout. The message says what to type."""
 
 
 @dataclass(frozen=True)
@@ -133,7 +133,7 @@ class Item:
 
     @cached_property
     def stars(self) -> int:
-        """The most that it gives: one alone if it is not timed, for want of a baseline to race."""
+        """The most that it gives: one alone if it is not timed, as there is no baseline to race."""
         declared = (node for node in ast.walk(self._tree) if isinstance(node, ast.Call))
         return 3 if any(keyword.arg == "baseline" for call in declared for keyword in call.keywords) else 1
 
@@ -183,7 +183,7 @@ def item(at: Path, stem: str) -> Item:
 
 
 def root() -> Path:
-    """The checkout: the nearest folder from here up, else from the package, that has checks/ and phases/."""
+    """The checkout: the nearest folder from here up, or from the package up, that has checks/ and phases/."""
     for start in (Path.cwd(), Path(__file__).resolve().parent):
         for folder in (start, *start.parents):
             if (folder / "checks").is_dir() and (folder / "phases").is_dir():

@@ -26,7 +26,7 @@ from kernelpath.verdict import Verdict
 
 
 class PatchError(Exception):
-    """A patch that does not fit its program (any more). The message names both."""
+    """A patch that does not (or no longer) fit its program. The message names both."""
 
 
 @dataclass(frozen=True)

@@ -24,10 +24,10 @@ class Traffic:
 
     They hold on the largest case. On every other one `grading.traffic` leaves room for tiles that are partial.
 
-    sectors: 32-byte sectors moved over the least that the bytes asked for need, for any line's loads from one tensor
-        or stores to it; what exceeds it may move 2 % of all.
+    sectors: 32-byte sectors over the least that the lanes' bytes need, for any line's loads from one tensor
+        or stores to it; lines that exceed it may waste 2 % of all sectors.
         1.0 is perfectly coalesced at every access width; a column of float32 reaches 8.0.
-    bank_conflicts: shared-memory wavefronts beyond the least, per request, for any line's loads or stores.
+    bank_conflicts: shared-memory wavefronts beyond the minimum, per request, for any line's loads or stores.
     edges: the share of the sectors that single requests may scatter on the other cases; None where nothing is limited
         there, because a compiler and not the learner decides which thread takes which element.
     bytes: bytes asked for in global memory (sectors times 32, loads and stores) over the compulsory bytes of the case.
@@ -60,7 +60,7 @@ class Exercise:
         also given one that does not.
     any_size: whether the problem's far case is run; False where the statement promises fewer than 2**31 elements.
     bench: the case that is timed; its working set is well past L2.
-    sweep: further cases that `kp bench` times: a kernel is to be fast over a range of shapes, not at one size.
+    sweep: further cases that `kp bench` times: a kernel should be fast over a range of shapes, not at one size.
     baseline: `baseline(*inputs)`, what the submission races; None where time is not graded.
     min_speedup: the least ratio of the baseline's time to the submission's.
     traffic: limits that hold on every device.
@@ -129,7 +129,7 @@ class Exercise:
 
     @property
     def largest(self) -> Case:
-        """The case that moves most bytes, but for the limits."""
+        """The case with the most compulsory bytes, except for the limits."""
         return max(self.cases, key=lambda case: self.bytes_moved(**case))
 
     @property

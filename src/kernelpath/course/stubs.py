@@ -1,4 +1,4 @@
-"""Stubs: what a learner starts from, how it may differ from the solution, and how to get it back."""
+"""Stubs: what a learner starts from, how it may differ from the solution, and how to restore it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Drafts of a new exercise: every file that it needs, from a problem, with a TODO wherever its author has to write.
+"""Drafts of a new exercise: every file that it needs, from a problem, with a TODO wherever the author must write.
 
 A draft breaks no invariant but one: `nothing_is_left_to_write` names what is still to be written.
 """

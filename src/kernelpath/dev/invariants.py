@@ -1,4 +1,4 @@
-"""What holds the course together: each invariant is a function that yields its violations, one sentence each."""
+"""The rules that hold the course together: each invariant is a function that yields its violations, a sentence each."""
 
 from __future__ import annotations
 
@@ -213,7 +213,7 @@ def solutions_pass(root: Path) -> Iterator[str]:
 
 
 def rejects_get_their_verdicts(root: Path) -> Iterator[str]:
-    """Every planted bad submission ends as its name says."""
+    """Every planted bad submission gets the verdict in its name."""
     devices: list[Device] = ["cpu", "cuda"] if torch.cuda.is_available() else ["cpu"]
     with TemporaryDirectory() as folder:
         for device in devices:

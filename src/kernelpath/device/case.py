@@ -32,7 +32,7 @@ CHANGED = "after your last kernel, the output was changed by something other tha
 @dataclass
 class Stored:
     """A storage. host: digests of what the host wrote since the last launch, and of all there is then.
-    final: the bytes at the entry's return. linked: what the submission's process has in the place of addresses.
+    final: the bytes at the entry's return. linked: what the submission's process has in place of addresses.
     """
 
     memory: Bytes
@@ -115,7 +115,7 @@ class Case:
                 stored.final = content
 
     def ended(self, outputs: Sequence[messages.Strided]) -> messages.Ended:
-        """What there is to tell of the case."""
+        """The report on the case."""
         ended = messages.Ended(
             outputs=[self._output(output) for output in outputs],
             mutated=[number for number in sorted(self.inputs.storages, reverse=True) if self._mutated(number)],
@@ -155,7 +155,7 @@ class Case:
         return self.inputs.far and stored.memory.nbytes >= simt.FAR
 
     def _drop(self, number: int) -> None:
-        """Forget a storage: what lies there later is new."""
+        """Forget a storage: whatever is there later is new."""
         if stored := self._storages.pop(number, None):
             self._memory.forget(stored.address, stored.memory.nbytes)
 

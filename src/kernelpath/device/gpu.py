@@ -1,4 +1,4 @@
-"""A GPU as its driver tells of it: its name there, and who else is on it."""
+"""A GPU as its driver describes it: its name, and which processes use it."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def properties() -> Properties:
 
 
 def show(told: Properties) -> None:
-    """Let this process, which has no GPU, see the properties of one: a grid may follow from them."""
+    """Let this process, which has no GPU, see the properties of one: a grid may depend on them."""
     global _shown
     import torch
 

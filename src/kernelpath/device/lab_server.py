@@ -1,4 +1,4 @@
-"""Simulated devices as the device's process holds them: a submission can ask them, and neither read nor change them."""
+"""Simulated devices, held by the device's process: a submission can call them, but neither read nor change them."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Served(Protocol):
     """A lab in this process."""
 
     def answer(self, asked: messages.Timing | messages.BusCall) -> Went:
-        """Raises Refused for what no honest client asks, and what the lab itself raises."""
+        """Raises Refused for what no honest client asks for, and whatever the lab raises."""
 
     def ended(self, outputs: Sequence[messages.Span]) -> messages.LabEnded: ...
 

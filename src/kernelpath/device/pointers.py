@@ -134,7 +134,7 @@ def links(values: Words, storages: Iterable[tuple[int, int, int]]) -> list[Link]
 
 
 class Linked:
-    """A storage's content, with the addresses that hold in this process in the place of the submission's.
+    """A storage's content, with the addresses that hold in this process in place of the submission's.
 
     here: with the addresses that hold here. shown: for the transcript, with what stands for a storage and an offset,
     which no submission can guess: else a number that it computes would look like an address.
@@ -181,4 +181,4 @@ class Linked:
 def _sign(*storage: int) -> np.int64:
     """What stands for a storage in a transcript: for its number, and for all that its address tells a kernel."""
     digest = hashlib.blake2b(repr(storage).encode(), digest_size=WORD, key=_KEY).digest()
-    return np.frombuffer(digest, np.int64)[0]
+    return np.int64(np.frombuffer(digest, np.int64)[0])

@@ -1,4 +1,4 @@
-"""Whether a certificate holds: the same submission is graded again with its seed, and what differs is said."""
+"""Verifies a certificate: grades the same submission again with its seed, and reports what differs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The PTX machine beside a GPU: it counts, finds what holds on any GPU, and shows whether the GPU runs the same."""
+"""The PTX machine beside a GPU: it counts, finds faults that hold on any GPU, and checks what the GPU ran."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Runs the cases of one submission, here and in a process that was the same before its first call."""
+"""Runs the cases of one submission, here and in a process that was identical up to its first call."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Compares outputs with the truth. Runs in the grader's process, which never imports a submission."""
+"""Compares outputs with the truth, in the grader's process, which never imports a submission."""
 
 from __future__ import annotations
 

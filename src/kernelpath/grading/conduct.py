@@ -1,4 +1,4 @@
-"""Who did the work: what is known of a call besides the values that it gave."""
+"""Who did the work: what is known about a call besides its values."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def foreign(
 
 
 def borrowed(operators: Sequence[messages.Operator], launches: Sequence[object], entry: str) -> Complaint | None:
-    """Whether operators stand in the place of kernels."""
+    """Whether operators stand in place of kernels."""
     return None if launches else computed(operators, entry) or launched_nothing(launches, entry)
 
 

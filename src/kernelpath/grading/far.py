@@ -1,4 +1,4 @@
-"""Offsets past 2**31 and 2**32: a case on address spans without memory, of which a sample of the blocks runs.
+"""Offsets past 2**31 and 2**32: a case on address spans without memory, where a sample of the blocks runs.
 
 No values are compared. Of an int the offset comes out negative, which is out of bounds; of an unsigned int it begins
 again at 0, where another block writes too, which is a race.

@@ -21,7 +21,7 @@ CONFIDENCE = 0.99
 """Probability that the intervals at all of LOOKS cover the true median together."""
 
 RESOLUTION = 0.002
-"""Relative difference that the places of buffers in memory alone can make. Every interval is wider by so much."""
+"""Relative difference that the placement of buffers in memory alone can make. Every interval is wider by this much."""
 
 Side = Literal["above", "below", "straddles"]
 

@@ -17,7 +17,7 @@ SPARE = 32
 """Sectors, or wavefronts, that any case may spend on its edges."""
 
 EDGE = 2.0
-"""By how much a smaller case may exceed the limit on bytes: what is read once in the largest may be read twice here.
+"""How many times the limit on bytes a smaller case may use: what is read once in the largest may be read twice here.
 
 Each request may also touch one more sector, which its first and its last lane share with others."""
 
@@ -73,9 +73,9 @@ def traffic_complaint(lines: Sequence[LineTraffic], limits: Traffic, compulsory:
 def edge_complaint(
     lines: Sequence[LineTraffic], limits: Traffic, compulsory: int | None, case: Case
 ) -> Complaint | None:
-    """As `traffic_complaint` for a case that may be all edge: small, of odd sizes, not aligned, or a row too long.
+    """As `traffic_complaint`, for a case that may be all edges: small, of odd sizes, not aligned, or a row too long.
 
-    Each request for shared memory may take a wavefront more, as two elements of 2 bytes in one word do.
+    Each request for shared memory may take one more wavefront, as two 2-byte elements of a word do.
     compulsory: None where bytes are not limited.
     """
     if limits.edges is None:
@@ -91,7 +91,7 @@ def edge_complaint(
 
 
 def _scattered(lines: Sequence[LineTraffic], case: Case, share: float = NEGLIGIBLE) -> Complaint | None:
-    """Single requests count, and the kernel as a whole: good accesses of the same line make up for none."""
+    """Counts single requests over the whole kernel: good ones in the same line do not make up for scattered ones."""
     scattered = sum(line.scattered for line in lines)
     if scattered <= SPARE + share * sum(line.sectors for line in lines):
         return None

@@ -1,4 +1,4 @@
-"""What NVRTC and the CuTe DSL have against a source, in words that name the line and the fix. Imports neither."""
+"""What NVRTC and the CuTe DSL object to in a source, in words that name the line and the fix. Imports neither."""
 
 from __future__ import annotations
 

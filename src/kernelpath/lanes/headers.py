@@ -1,4 +1,4 @@
-"""The headers that a kernel may include where there is no toolkit.
+"""The headers that a kernel may include without a CUDA toolkit.
 
 NVIDIA's own come with pip packages. NVRTC has none of C's and C++'s libraries: those that kernels use are given to it
 by name, mostly from libcu++, whose namespace cuda::std then stands for std as well.

@@ -1,4 +1,4 @@
-"""What Triton's compiler and launcher have against a kernel, in words that name the fix. Imports no Triton."""
+"""What Triton's compiler and launcher object to in a kernel, in words that name the fix. Does not import Triton."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Advice = Callable[[re.Match[str], ast.AST], str]
 
 
 def locate(error: BaseException, source: str) -> tuple[str, int] | None:
-    """What Triton's compiler has against a kernel in `source`, and in which line; None if it names none there."""
+    """What Triton's compiler objects to in `source`, and in which line; None if it names no line there."""
     text, node, line, kernel = "", None, 0, ""
     inner: Any = error
     while inner is not None:

@@ -183,7 +183,7 @@ def _rows(path: Path) -> list[dict[str, str | None]]:
 
 
 def _same(text: str) -> str:
-    """What is left of a text by a spreadsheet that changes the ends of its lines."""
+    """A text without what a spreadsheet may change: the ends of its lines."""
     return " ".join(text.split())
 
 

@@ -60,7 +60,7 @@ class Asked:
 
     @property
     def bytes(self) -> int:
-        """Bytes moved between the SMs and memory: 32 for each sector."""
+        """Bytes asked for: 32 for each sector."""
         return SECTOR_BYTES * self.sectors
 
     @property

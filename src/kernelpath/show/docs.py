@@ -18,7 +18,7 @@ _TABLE = re.compile(r"(?P<begin><!-- table: (?P<name>\w+) -->\n)(?P<body>.*?)(?P
 
 
 def regenerate(text: str, root: Path) -> str:
-    """The text with every marked table generated anew. Raises KeyError for a table that nothing generates."""
+    """The text with every marked table generated again. Raises KeyError for a table that nothing generates."""
     generators = (syllabus, verdicts, results, peers, counters, kernels, agreement, functions, findings)
     tables = {table.__name__: table for table in generators}
 
@@ -46,7 +46,7 @@ def rewrite(root: Path) -> list[str]:
 
 
 def syllabus(root: Path) -> Iterator[str]:
-    """A row an exercise."""
+    """A row for each exercise."""
     yield from _header("week", "exercise", "language", "topic")
     for item in registry.exercises(root):
         notebook = item.notebook

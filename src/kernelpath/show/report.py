@@ -1,4 +1,4 @@
-"""The web page of a learner's progress: one static HTML file with what kp check kept, and nothing graded anew."""
+"""The web page of a learner's progress: one static HTML file from what kp check saved; nothing is graded again."""
 
 from __future__ import annotations
 

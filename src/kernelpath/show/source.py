@@ -1,4 +1,4 @@
-"""Source code with what each line asked of memory: one reckoning, shown in terminals, in pictures and in pages."""
+"""Source code with what each line asked of memory, computed once and shown in terminals, pictures and pages."""
 
 from __future__ import annotations
 

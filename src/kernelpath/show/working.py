@@ -1,6 +1,6 @@
-"""What a terminal shows while something takes long: what goes on, for how long, and how long it may take yet.
+"""What a terminal shows while something takes long: what is being done, for how long, and how much longer it may take.
 
-Nothing is shown where the output is no terminal.
+Nothing is shown if the output is not a terminal.
 """
 
 from __future__ import annotations

@@ -67,7 +67,7 @@ class Launch:
 
     @property
     def buffers_written(self) -> dict[str, npt.NDArray[np.bool_]]:
-        """For each buffer's name, which of its bytes kernels have stored to: one bool a byte."""
+        """For each buffer's name, which of its bytes kernels have stored to: one bool per byte."""
         return {name: np.equal(state, WRITTEN) for name, state in self.states.items()}
 
 

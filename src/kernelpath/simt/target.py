@@ -1,4 +1,4 @@
-"""What an architecture can do: the limits of a launch, and what a multiprocessor holds.
+"""What an architecture can do: the limits of a launch, and what an SM holds.
 
 CUDA C++ programming guide, "Technical Specifications per Compute Capability".
 """

@@ -1,4 +1,4 @@
-"""What a submission may reach: its own files, so much memory, no program."""
+"""What a submission may reach: its own files, a limited amount of memory, no programs."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def keep_in(own: Path) -> None:
 
 
 class Trespass(Exception):
-    """The submission reached for something that is not its own. The message says what."""
+    """The submission tried to use something that is not its own. The message says what."""
 
 
 def deny(hidden: Iterable[Path], allowed: Iterable[Path]) -> None:

@@ -40,7 +40,7 @@ class Stopped(Exception):
 
 
 class Runner:
-    """One submission, loaded in a worker when something is asked of it, and anew after a death.
+    """One submission, loaded in a worker when something is asked of it, and again after a death.
 
     start: gives a worker that has been started. file: what it loads.
     machines: where its kernels run, if they run on the PTX machine.

@@ -1,6 +1,6 @@
 """A bus between host and device: pinned buffers, copies in flight, events, and a status after every call.
 
-`Simulated` has a bus and a clock that are made up: a real bus seldom shows what was done too early, and its time
+`Simulated` has a simulated bus and clock: a real bus seldom shows what was done too early, and its time
 depends on the machine. `Gpu` is the real one, for measuring.
 """
 
@@ -93,11 +93,11 @@ class Runtime:
         return self._failed("copy_async") or self._copy(target, source)
 
     def record(self) -> tuple[int, Any]:
-        """An event that happens when everything that is in the queue now is done."""
+        """An event that completes when everything now in the queue has completed."""
         return (failed, None) if (failed := self._failed("record")) else (0, self._event())
 
     def wait(self, event: Any) -> int:
-        """Wait on the host until the event has happened."""
+        """Wait on the host until the event has completed."""
         return self._failed("wait") or self._wait(event)
 
     def synchronize(self) -> int:
@@ -133,7 +133,7 @@ class Runtime:
 
 
 class Simulated(Runtime, Queue):
-    """A bus and a clock that are made up. Bytes move when the host has waited for them, and not before.
+    """A simulated bus and clock. Bytes move when the host has waited for them, and not before.
 
     each: `variants` has a bus for every call that was made of this one, on which that call fails.
     """

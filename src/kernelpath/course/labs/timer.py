@@ -16,7 +16,7 @@ from typing import Any
 from kernelpath.course.labs.virtual import Queue
 
 LAUNCH_SECONDS, SYNCHRONIZE_SECONDS, CLOCK_SECONDS = 5e-6, 5e-6, 1e-7
-"""What a launch, a wait and a look at the clock take on the host."""
+"""What a launch, a wait and reading the clock take on the host."""
 COMPILE_SECONDS = 0.3
 """The first launch on a device that is cold."""
 COLD, INTERRUPTED = 3, 10
@@ -45,7 +45,7 @@ class Workload:
 
     @property
     def described(self) -> str:
-        """Its troubles, as the rest of a sentence about a device."""
+        """Its difficulties, as the rest of a sentence about a device."""
         troubles = {
             f"whose calls differ by {100 * self.jitter:.0f} % either way": self.jitter,
             f"whose first {self.cold} calls take {COLD} times as long": self.cold,
@@ -91,7 +91,7 @@ class Timed(Queue):
         raise NotImplementedError
 
     def sleep(self, seconds: float) -> None:
-        """Let the host do nothing for so long; the device works on."""
+        """Let the host idle for that long; the device continues."""
         raise NotImplementedError
 
     def stand_ins(self) -> Mapping[int, Any]:
@@ -111,7 +111,7 @@ class Timed(Queue):
 
 
 class Device(Timed):
-    """A device that works off a queue while the host goes on."""
+    """A device that works through a queue while the host continues."""
 
     def __init__(self, work: Workload) -> None:
         self.work = work

@@ -17,7 +17,7 @@ from kernelpath.course.labs import Lab
 
 
 class Queue(Lab):
-    """A device that works off one queue, in a virtual time in seconds."""
+    """A device that works through one queue, in virtual time in seconds."""
 
     def queue_reached(self) -> float:
         """When what is put into the queue now would begin."""

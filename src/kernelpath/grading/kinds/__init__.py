@@ -1,4 +1,4 @@
-"""How a call of each kind of exercise is made and seen: a module for each kind."""
+"""How a call of each kind of exercise is made and observed: a module per kind."""
 
 from __future__ import annotations
 

@@ -29,7 +29,7 @@ HEAP = 8 << 20  # bytes that kernels may ask for, unless cudaDeviceSetLimit says
 
 @dataclass(frozen=True)
 class Author:
-    """Who made an access: thread and block as one speaks of them, the block's number in the grid, the instruction."""
+    """Who made an access: thread and block as messages name them, the block's number in the grid, the instruction."""
 
     thread: str
     block: str

@@ -35,7 +35,7 @@ THREAD = (1 << 10) - 1
 WAS_ATOMIC = 1 << 10
 WAS_VOLATILE = 1 << 11
 SITE = 12  # where the number of the instruction begins, counted from 1: a trace is never 0
-NOBODY = -1  # in the place of a trace that was not kept
+NOBODY = -1  # in place of a trace that was not kept
 
 
 @native

@@ -1,6 +1,6 @@
 """The records that generated code, the memory checks and the scheduler share, as numpy dtypes.
 
-``LAUNCH`` exists once a launch; ``CTA`` once for each thread block that is resident; ``WARP`` once for each of its
+``LAUNCH`` exists once per launch; ``CTA`` once for each thread block that is resident; ``WARP`` once for each of its
 warps, followed by the warp's registers; ``COUNTS`` and ``SAMPLE`` once for each instruction that touches memory. A
 record is one span of bytes; generated code reads a field at its offset. Fields that hold an address say of what.
 """
