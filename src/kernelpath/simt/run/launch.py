@@ -93,6 +93,7 @@ class Grid(Records):
             reserved=reserved.start,
             reserved_bytes=len(reserved),
             scratch=SCRATCH in self.lowered.shared and self.module.file.endswith(".py"),
+            converges=self.module.of_triton,
             dynamic_bytes=dynamic,
             shared_bytes=self.lowered.shared_bytes + dynamic,
             shared_granule=self._granule(Space.SHARED),
