@@ -1,4 +1,4 @@
-"""How many warps an SM holds at once, from what a thread block needs.
+"""How many warps a multiprocessor holds at once, from what a thread block needs.
 
 The limits are those of ``target``. Registers are handed out to warps in units of 256, from one of four partitions with
 a quarter of the registers each; shared memory to blocks in units of 128 bytes (256 before sm_80), with 1 KiB of each
@@ -49,7 +49,8 @@ def occupancy(threads: int, registers: int, shared: int, device: str = "sm_80") 
     limit = min(blocks_by, key=blocks_by.__getitem__)
     blocks = blocks_by[limit]
     if blocks == 0:
-        raise ValueError(f"a block of {threads} threads needs more {limit} than an SM of {device} has")
+        needs = f"{threads} threads, {registers} registers per thread and {shared} bytes of shared memory"
+        raise ValueError(f"too many resources requested for launch: a block of {needs} exceeds an SM's {limit}")
     return Occupancy(blocks, blocks * warps, blocks * warps / unit.warps, limit)
 
 
@@ -87,11 +88,11 @@ def _assemble(ptxas: str, ptx: str, device: str) -> str:
 
 
 def _find_ptxas() -> str | None:
-    """The assembler that comes with Triton, else one of an installed toolkit."""
+    """The newer assembler of the two that come with Triton, else one of an installed toolkit."""
     try:
         import triton
-
-        shipped = Path(triton.__file__).parent / "backends" / "nvidia" / "bin" / "ptxas"
     except ImportError:
-        shipped = Path()
-    return str(shipped) if shipped.is_file() else shutil.which("ptxas")
+        return shutil.which("ptxas")
+    folder = Path(triton.__file__).parent / "backends" / "nvidia" / "bin"
+    shipped = [folder / name for name in ("ptxas-blackwell", "ptxas")]
+    return next((str(path) for path in shipped if path.is_file()), shutil.which("ptxas"))
