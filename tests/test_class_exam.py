@@ -102,6 +102,25 @@ def test_a_class_is_graded_marked_and_certified(
     assert [row["marks"] for row in rows(file)] == ["2 1", "", "3 0"]
 
 
+def test_marks_reach_a_learner_whose_folder_looks_like_a_formula(
+    hand_in: Callable[..., Sheet], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder, out = tmp_path / "class", tmp_path / "class-grades"
+    hand_in("-ada lovelace", "Ada Lovelace")
+    hand_in("grace", "Grace")
+    grade(capsys, folder)
+    file = out / "checkpoint1-written.csv"
+    marking = rows(file)
+    assert [row["learner"] for row in marking] == ["'-ada lovelace", "grace"]
+    marking[0]["marks"] = "2 1"
+    with file.open("w", newline="", encoding="utf-8") as to:
+        writer = csv.DictWriter(to, list(marking[0]))
+        writer.writeheader()
+        writer.writerows(marking)
+    grade(capsys, folder)
+    assert [row["written"] for row in rows(out / "checkpoint1.csv")] == ["3", ""]
+
+
 def test_a_broken_folder_is_one_row(
     hand_in: Callable[..., Sheet],
     tmp_path: Path,

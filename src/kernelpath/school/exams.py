@@ -152,12 +152,14 @@ def _read_marks(path: Path, exam: Exam, sheets: Mapping[str, Sheet | str]) -> Ma
     kept: dict[Key, tuple[str, str]] = {}
     unclear: list[str] = []
     prompts = {prompt.name: prompt for prompt in exam.declared.prompts}
+    learners = {inert(learner): learner for learner in sheets}
     for number, row in enumerate(_rows(path), start=1):
-        prompt, sheet = prompts.get(row.get("answer") or ""), sheets.get(row.get("learner") or "")
+        learner = learners.get(row.get("learner"), "")
+        prompt, sheet = prompts.get(row.get("answer") or ""), sheets.get(learner)
         marked, comment = (row.get("marks") or "").strip(), (row.get("comment") or "").strip()
         if prompt is None or not isinstance(sheet, Sheet) or not (marked or comment):
             continue
-        key = (prompt.name, str(row["learner"]))
+        key = prompt.name, learner
         if _same(row.get("text") or "") != _same(str(inert(words.shown(sheet.written(prompt))))):
             unclear.append(f"{key[1]} has changed the answer {prompt.name}; mark it again")
             continue
