@@ -114,9 +114,12 @@ def groups(values: Mapping[str, Mapping[str, float]], unit: str) -> Figure:
         centers = [group + (place - (len(labels) - 1) / 2) * width for group in range(len(values))]
         shade = ROLES.get(label) or colormaps["Blues"](0.35 + 0.5 * place / len(labels))
         drawn = axes.bar(centers, heights, 0.92 * width, color=shade, label=label)
-        axes.bar_label(drawn, labels=[words.number(round(height)) for height in heights], fontsize=6, padding=2)
+        axes.bar_label(
+            drawn, labels=[words.number(round(height)) for height in heights], fontsize=7, padding=2, rotation=90
+        )
     axes.set_xticks(range(len(values)), list(values))
     axes.set_ylabel(unit, fontsize=8)
+    axes.margins(y=0.15)
     _quiet(axes, "")
     axes.legend(fontsize=8, frameon=False, loc="upper center", bbox_to_anchor=(0.5, -0.1), ncols=2)
     return figure
