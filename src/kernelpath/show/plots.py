@@ -30,6 +30,7 @@ _LABEL_POINTS = 10  # height of a line of a curve's name
 _SPANS = colormaps["viridis"]
 _MARKERS = "os^Dvp"
 _STROKES = ("-", "--", "-.", ":")
+_HATCHES = ("", "///", "...", "\\\\\\", "xxx", "---", "|||")  # bars differ in gray too
 
 
 def grid(panels: Mapping[str, ArrayLike], lines: tuple[int, int] | None = None) -> Figure:
@@ -113,7 +114,8 @@ def groups(values: Mapping[str, Mapping[str, float]], unit: str) -> Figure:
         heights = [group.get(label, 0.0) for group in values.values()]
         centers = [group + (place - (len(labels) - 1) / 2) * width for group in range(len(values))]
         shade = ROLES.get(label) or colormaps["Blues"](0.35 + 0.5 * place / len(labels))
-        drawn = axes.bar(centers, heights, 0.92 * width, color=shade, label=label)
+        hatch = _HATCHES[place % len(_HATCHES)]
+        drawn = axes.bar(centers, heights, 0.92 * width, color=shade, label=label, hatch=hatch, edgecolor="white", lw=0)
         axes.bar_label(
             drawn, labels=[words.number(round(height)) for height in heights], fontsize=7, padding=2, rotation=90
         )
