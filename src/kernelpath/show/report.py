@@ -89,7 +89,7 @@ def page(root: Path, records: Sequence[tuple[Item, Record]], kept: Progress) -> 
         recorded=[Roofed(device, reports, (BASELINE, REFERENCE)) for device, reports in others.items()],
         bars=bars,
         columns=source.columns,
-        coloured=_coloured,
+        colored=_colored,
         mood=view.mood,
         titles={item.stem: item.title for item, _ in records},
         scores=kept.scores(),
@@ -97,8 +97,8 @@ def page(root: Path, records: Sequence[tuple[Item, Record]], kept: Progress) -> 
     )
 
 
-def _coloured(file: str, lines: Sequence[Line]) -> list[Markup]:
-    return source.coloured(lines, "cuda" if Path(file).suffix == ".cu" else "python")
+def _colored(file: str, lines: Sequence[Line]) -> list[Markup]:
+    return source.colored(lines, "cuda" if Path(file).suffix == ".cu" else "python")
 
 
 def _by_device(reports: Iterable[Report]) -> dict[str, list[Report]]:

@@ -148,7 +148,7 @@ def _body(notebook: NotebookNode) -> Markup:
 def _output(output: Any, heading: str) -> Any:
     """An output without its own styles, which the page has, and with a text for a picture; None if nothing is left."""
     data = output.get("data", {})
-    if data.get("text/html", "").startswith("<pre style"):  # of rich, whose colours are for light pages alone
+    if data.get("text/html", "").startswith("<pre style"):  # of rich, whose colors are for light pages alone
         del data["text/html"]
     if "text/html" in data:
         data["text/html"] = _STYLE.sub("", data["text/html"])
