@@ -336,7 +336,7 @@ print(notebook.asked(strided(8)[1, 256], x, out).sectors_per_request, strided(8)
 notebook.show({"one": {"<sectors>": 4, "a heading that no terminal has room for, however wide " * 3: 0.5}}, "&")
 notebook.picture(plots.grid({"ids": [[1, 2]]}))
 notebook.ask("transpose", 1, 4.5)
-notebook.hold(None, 1, "one")
+notebook.hold(None, 1, "divergent branches")
 ---
 my_prediction = ...
 
@@ -372,7 +372,7 @@ def test_a_learners_run_stops_at_the_first_open_prediction_without_a_traceback(
     book, ended = learners
     assert ended.ename == "Stop"
     *_, answered, held, below = book.cells
-    assert text_of(answered).endswith("found 1 one\n")
+    assert text_of(answered).endswith("found 1 divergent branch\n")
     assert [output.output_type for output in held.outputs] == ["stream"]
     assert text_of(held).startswith("Your prediction first")
     assert below.outputs == []

@@ -51,6 +51,24 @@ def test_one_thing_is_not_several() -> None:
     assert words.per_request(1.0, "wavefront", 0.5) == "1 wavefront per request, 0.5 would do"
 
 
+@pytest.mark.parametrize(
+    ("value", "unit", "said"),
+    [
+        (1, "wavefronts at a pitch of 33", "1 wavefront at a pitch of 33"),
+        (1.0, "divergent branches", "1 divergent branch"),
+        (1, "passes over x", "1 pass over x"),
+        (2, "divergent branches", "2 divergent branches"),
+        (0.5, "reads per multiply-add", "0.5 reads per multiply-add"),
+        (1, "times as fast", "1 times as fast"),
+        (1, "is the stride of axis 0", "1 is the stride of axis 0"),
+        (1, "trillion operations", "1 trillion operations"),
+        (1, "GB/s", "1 GB/s"),
+    ],
+)
+def test_one_of_a_unit_is_not_several(value: float, unit: str, said: str) -> None:
+    assert words.measured(value, unit) == said
+
+
 def test_rates_shares_and_ratios() -> None:
     assert (words.bandwidth(4.4e12), words.arithmetic(5.126e13)) == ("4,400 GB/s", "51.3 TFLOP/s")
     assert (words.share(0.9375), words.share(0.9375, 1)) == ("94%", "93.8%")

@@ -28,6 +28,16 @@ def count(things: int, noun: str) -> str:
     return f"{things:,} {noun}" if things == 1 else f"{things:,} {noun}s"
 
 
+_PLURAL = re.compile(r"\A(?!trillion |times )((?:\w+ )?)(?!times\b)(\w{3,}?)(?:(?<=[cs][hs])e)?(?<!s)s\b")
+"""A noun in the plural that a unit begins with, perhaps after one other word: "divergent branches"."""
+
+
+def measured(value: float, unit: str) -> str:
+    """A number and its unit, which is given in the plural: "4 wavefronts per load", "1 wavefront per load"."""
+    one = _PLURAL.sub(r"\1\2", unit)
+    return f"{number(value)} {one if value == 1 else unit}"
+
+
 def share(value: float, decimals: int = 0) -> str:
     """A share of 1 as a percentage: "94%"."""
     return f"{value:.{decimals}%}"

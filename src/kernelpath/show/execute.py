@@ -49,6 +49,7 @@ def execute(
         timeout=timeout,
         kernel_name="python3",
         record_timing=False,
+        extra_arguments=["--log-level=ERROR"],  # without it each kernel warns that it speaks unencrypted TCP
         resources={"metadata": {"path": str(path.parent)}},
     )
     client.execute(env=environment)

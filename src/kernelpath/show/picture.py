@@ -40,7 +40,9 @@ def draw(launch: Counted, source: str, title: str = "") -> Figure:
     if in_global:
         heights.append(warp.SECTOR_INCHES * max(map(len, touched)) + 0.7)
     if in_shared:
-        heights.append(_WAVEFRONT_INCHES * max(3, round(in_shared.wavefronts / in_shared.requests)) + 0.7)
+        heights.append(
+            _WAVEFRONT_INCHES * max(warp.FEWEST_TURNS, round(in_shared.wavefronts / in_shared.requests)) + 0.7
+        )
     figure = Figure(figsize=(11, sum(heights) + 0.4), layout="constrained")
     figure.suptitle(title or launch.kernel)
     grid = figure.add_gridspec(len(heights), 2, height_ratios=heights)

@@ -30,6 +30,7 @@ _LABEL_POINTS = 10  # height of a line of a curve's name
 _SPANS = colormaps["viridis"]
 _MARKERS = "os^Dvp"
 _STROKES = ("-", "--", "-.", ":")
+_HATCHES = ("", "///", "...", "\\\\\\", "xxx", "---", "|||")  # bars differ in gray too
 
 
 def grid(panels: Mapping[str, ArrayLike], lines: tuple[int, int] | None = None) -> Figure:
@@ -113,10 +114,14 @@ def groups(values: Mapping[str, Mapping[str, float]], unit: str) -> Figure:
         heights = [group.get(label, 0.0) for group in values.values()]
         centers = [group + (place - (len(labels) - 1) / 2) * width for group in range(len(values))]
         shade = ROLES.get(label) or colormaps["Blues"](0.35 + 0.5 * place / len(labels))
-        drawn = axes.bar(centers, heights, 0.92 * width, color=shade, label=label)
-        axes.bar_label(drawn, labels=[words.number(round(height)) for height in heights], fontsize=6, padding=2)
+        hatch = _HATCHES[place % len(_HATCHES)]
+        drawn = axes.bar(centers, heights, 0.92 * width, color=shade, label=label, hatch=hatch, edgecolor="white", lw=0)
+        axes.bar_label(
+            drawn, labels=[words.number(round(height)) for height in heights], fontsize=7, padding=2, rotation=90
+        )
     axes.set_xticks(range(len(values)), list(values))
     axes.set_ylabel(unit, fontsize=8)
+    axes.margins(y=0.15)
     _quiet(axes, "")
     axes.legend(fontsize=8, frameon=False, loc="upper center", bbox_to_anchor=(0.5, -0.1), ncols=2)
     return figure

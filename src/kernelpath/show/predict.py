@@ -31,7 +31,7 @@ def hold(prediction: float | EllipsisType | None, measured: float, unit: str) ->
         if not _said:
             print(_SHOWN)
         _said, prediction = True, None
-    found = f"found {words.number(measured)} {unit}"
+    found = f"found {words.measured(measured, unit)}"
     if prediction is None:
         print(found)
     elif prediction == measured:

@@ -23,6 +23,9 @@ _WIDTH = 5.6  # inches of a figure; at 390 pixels a point is then about a pixel
 SECTOR_INCHES = 0.2
 """Height of a row of a picture: a sector, or a wavefront."""
 
+FEWEST_TURNS = 1.2
+"""The height of a picture of banks is at least so many wavefronts."""
+
 _LANES = colormaps["viridis"]
 
 Sectors = Mapping[int, Mapping[int, int]]
@@ -79,7 +82,7 @@ def banks(accesses: Mapping[str, Sequence[int]]) -> Figure:
     """
     found = {label: queues(dict(enumerate(addresses)), WORD_BYTES) for label, addresses in accesses.items()}
     turns = [wavefronts(addresses) for addresses in accesses.values()]
-    rows = [max(3, height) for height in turns]
+    rows = [max(FEWEST_TURNS, height) for height in turns]
     figure = Figure(figsize=(_WIDTH, 0.14 * sum(rows) + 0.75 * len(rows)))
     panels = np.atleast_1d(figure.subplots(len(found), 1, height_ratios=rows))
     for axes, (label, queue), height in zip(panels, found.items(), turns, strict=True):
@@ -116,7 +119,7 @@ def draw_banks(axes: Axes, found: Queues, least: float = 1) -> None:
             _draw_word(axes, bank, turn, lanes[0], "+" if lanes[1:] else "")
     if tallest > least:
         axes.axhline(least, color=WASTED, linestyle="--", linewidth=1)
-    axes.set(xlim=(0, BANKS), ylim=(0, max(3, tallest)), xticks=np.arange(0, BANKS, 4) + 0.5, yticks=[])
+    axes.set(xlim=(0, BANKS), ylim=(0, max(FEWEST_TURNS, tallest)), xticks=np.arange(0, BANKS, 4) + 0.5, yticks=[])
     axes.set_xticklabels(map(str, range(0, BANKS, 4)), fontsize=7)
     axes.spines[["top", "right", "left"]].set_visible(False)
 
