@@ -272,3 +272,11 @@ def test_addresses_that_no_honest_client_tells(submission: Submission, content: 
     answer = submission.launch("nothing", on=[4], told=storages)
     assert isinstance(answer, messages.Failed)
     assert answer.kind == "REFUSED"
+
+
+def test_in_a_low_heap_only_the_beginning_of_a_storage_is_an_address() -> None:
+    """As under Debian's and Ubuntu's Python, whose heap lies among the numbers that an index may be."""
+    low, high = 0x2000000, 0x7F0000000000
+    words = np.array([low, low + 4, 33_554_433, high, high + 4, 7], np.int64)
+    told = pointers.links(words, [(1, low, 100), (2, high, 100)])
+    assert [(link.storage, np.frombuffer(link.words, np.int64).tolist()) for link in told] == [(1, [0]), (2, [3, 4])]

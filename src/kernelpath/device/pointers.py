@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 Words = npt.NDArray[np.int64]
 
 WORD = 8
-LEAST, MOST = 1 << 40, 1 << 48
-"""Where a process has its memory."""
+LEAST, HIGH, MOST = 1 << 20, 1 << 40, 1 << 48
+"""Where a process has its memory. An executable at a fixed address has its heap below HIGH, among ordinary numbers."""
 
 _KEY = secrets.token_bytes(16)
 _SEEN = 16
@@ -87,9 +87,9 @@ def reachable(
         name, values = todo.pop()
         left = values[(values >= LEAST) & (values < MOST)]
         for span in spans:
-            left = left[(left < span.start) | (left > span.end)]
+            left = left[~_leads_into(left, span.start, span.end + 1)]
         for span in others() if left.size else ():
-            inside = (left >= span.start) & (left < span.end)
+            inside = _leads_into(left, span.start, span.end)
             if inside.any():
                 place = int(np.flatnonzero(values == left[inside][0])[0])
                 found.append((f"{name}[{place}]", span))
@@ -97,6 +97,11 @@ def reachable(
                 todo.append((found[-1][0], span.words()))
                 left = left[~inside]
     return found
+
+
+def _leads_into(values: Words, start: int, end: int) -> npt.NDArray[np.bool_]:
+    """Which words are addresses in [start, end). Below HIGH only `start` itself is one: the rest may be numbers."""
+    return (values >= start) & (values < end) if start >= HIGH else values == start
 
 
 def _words_in(value: Argument) -> Words:
@@ -127,7 +132,7 @@ def links(values: Words, storages: Iterable[tuple[int, int, int]]) -> list[Link]
     places = np.flatnonzero((values >= LEAST) & (values < MOST))
     found = []
     for number, address, nbytes in storages if places.size else ():
-        inside = (values[places] >= address) & (values[places] < address + nbytes)
+        inside = _leads_into(values[places], address, address + nbytes)
         if inside.any():
             found.append(Link(number, address, places[inside].astype(np.int64).tobytes()))
     return found
@@ -173,7 +178,7 @@ class Linked:
         content = memory.copy()
         values, own = words(memory), words(content)
         for address, nbytes, base in self._spans:
-            inside = (values >= address) & (values < address + nbytes)
+            inside = _leads_into(values, address, address + nbytes)
             own[inside] = values[inside] - address + base
         return content.tobytes()
 
