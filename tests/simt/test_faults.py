@@ -111,7 +111,7 @@ def test_a_place_before_shared_memory_is_told_from_its_first_variable(run: Run) 
         __syncthreads();
         c[threadIdx.x] = tile[(int)threadIdx.x - before] + other[threadIdx.x];
     }"""
-    with pytest.raises(simt.Fault, match="reads 4 bytes 4 bytes before the beginning of tile$"):
+    with pytest.raises(simt.Fault, match=r"reads 4 bytes 4 bytes before the beginning of tile$"):
         run(source, 1, 64, aligned(64), 1)
 
 
