@@ -70,7 +70,9 @@ def judged(folder: Path, body: str) -> tuple[list[tuple[Verdict, str, int]], tup
             graded, unsaid = far.graded(session.subject, one, 1)
         finally:
             one.close()
-    return [(case.result.verdict, case.result.cause, case.result.line) for case in graded], unsaid
+    failed = [one.result for one in graded if not one.result.verdict.passed]
+    assert failed or unsaid or [one.result.case for one in graded] == [session.exercise.far], "a pass is told, too"
+    return [(result.verdict, result.cause, result.line) for result in failed], unsaid
 
 
 @pytest.mark.parametrize(
@@ -92,6 +94,24 @@ def test_offsets_in_64_bits_pass(tmp_path: Path, body: str) -> None:
 
 
 @pytest.mark.parametrize(
+    ("source", "said"),
+    [
+        ("long long i = blockIdx.x * blockDim.x + threadIdx.x;", "write (long long)blockIdx.x * blockDim.x"),
+        ("i += gridDim.x*blockDim.x", "gridDim.x * blockDim.x is multiplied in 32 bits"),
+        ("= blockIdx.x * 256 + threadIdx.x;", "write (long long)blockIdx.x * 256"),
+        ("= (long long)blockIdx.x * blockDim.x; blockIdx.x * 256LL;", ""),
+        ("program = tl.program_id(0)", "write tl.program_id(0).to(tl.int64)"),
+        ("program = tl.program_id(0).to(tl.int64)", ""),
+    ],
+)
+def test_the_product_that_is_too_narrow_is_named(source: str, said: str, tmp_path: Path) -> None:
+    file = tmp_path / "k.cu"
+    file.write_text(source)
+    assert said in far._product(file)
+    assert bool(said) == bool(far._product(file))
+
+
+@pytest.mark.parametrize(
     "body",
     [
         WRONG,
@@ -108,7 +128,7 @@ def test_a_host_cannot_hide_what_a_kernel_did(tmp_path: Path, body: str, monkeyp
     (found,), unsaid = judged(tmp_path, body)
     assert found[0] is Verdict.OUT_OF_BOUNDS
     assert "before the beginning of" in found[1]
-    assert found[1].endswith("; is an offset past 2^31 computed in 32 bits?")
+    assert "; is an offset past 2^31 computed in 32 bits? blockIdx.x * blockDim.x is multiplied" in found[1]
     assert found[2] == KERNELS[: KERNELS.index("const int i")].count("\n") + 2
     assert unsaid == ()
 

@@ -56,7 +56,7 @@ def test_a_right_submission_passes_with_one_star_and_says_what_was_not_measured(
         ("def double(x):\n    return 2 * x.half().float()\n", "WRONG_VALUES", "elements of the output are wrong"),
         ("def double(x):\n    return torch.zeros_like(x)\n", "WRONG_VALUES", "double(…)[0] = 0, expected"),
         ("def double(x):\n    return x * float('nan')\n", "WRONG_VALUES", "nan, expected"),
-        ("def double(x):\n    return torch.empty_like(x)\n", "NOT_WRITTEN", "1 of 1 elements of the output"),
+        ("def double(x):\n    return torch.empty_like(x)\n", "NOT_WRITTEN", "1,000 of 1,000 elements of the output"),
         ("def double(x):\n    y = 2 * x\n    x.zero_()\n    return y\n", "MUTATED_INPUT", "bit for bit"),
         ("import time\ntime.perf_counter = time.time\ndef double(x):\n    return 2 * x\n", "TAMPERED", "perf_counter"),
         ("import gc\ndef double(x):\n    gc.get_objects()\n    return 2 * x\n", "NOT_YOUR_KERNEL", "get_objects"),
@@ -88,7 +88,7 @@ def test_wrong_values_name_the_box_that_holds_them(grade_text: GradeText) -> Non
     [
         ("def double(x):\n    return 2 * x\n", "PASSED", ""),
         ("def double(x):\n    return 3 * x\n", "WRONG_VALUES", "tripled"),
-        ("def double(x):\n    return 4 * x\n", "WRONG_VALUES", "1 of 1 elements of the output are wrong"),
+        ("def double(x):\n    return 4 * x\n", "WRONG_VALUES", "1,000 of 1,000 elements of the output are wrong"),
         ("def double(x):\n    return torch.empty_like(x)\n", "NOT_WRITTEN", "never written"),
         ("def double(x):\n    return 3 * x[:0]\n", "WRONG_SHAPE", "shape 0, expected 1"),
     ],

@@ -99,6 +99,15 @@ def test_pieces_that_are_not_aligned_are_no_fault_at_edges() -> None:
     assert complaint_of(lines, Traffic(sectors=1.3)) is not None
 
 
+def test_of_a_tensor_that_is_loaded_twice_the_second_load_is_to_blame() -> None:
+    loads = [load(number, requests=1, sectors=50, ideal_sectors=50) for number in (11, 13)]
+    store = LineTraffic("k.cu", 17, "store to", "out", requests=1, sectors=60, ideal_sectors=60)
+    complaint = complaint_of([*loads, store], Traffic(bytes=1.2), compulsory=3200)
+    assert complaint is not None
+    assert complaint.line == 13
+    assert complaint.cause.endswith("; most in lines 11 and 13, load from a: 3,200 bytes together")
+
+
 def test_bytes_at_edges() -> None:
     lines = [load(4, requests=100, sectors=400, ideal_sectors=400)]
     assert edge_of(lines, Traffic(bytes=1.2), compulsory=3_574) is None

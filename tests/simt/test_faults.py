@@ -104,6 +104,23 @@ def test_place_that_is_never_written_is_no_race(run: Run, block: Any) -> None:
     assert fault.thread == (31, 0, 0)
 
 
+def test_a_place_before_shared_memory_is_told_from_its_first_variable(run: Run) -> None:
+    source = """__global__ void kernel(float* c, int before) {
+        __shared__ float tile[64], other[64];
+        other[threadIdx.x] = tile[threadIdx.x] = 0;
+        __syncthreads();
+        c[threadIdx.x] = tile[(int)threadIdx.x - before] + other[threadIdx.x];
+    }"""
+    with pytest.raises(simt.Fault, match=r"reads 4 bytes 4 bytes before the beginning of tile$"):
+        run(source, 1, 64, aligned(64), 1)
+
+
+def test_a_tensor_that_nothing_has_written_may_be_the_wrong_argument(run: Run) -> None:
+    source = "__global__ void kernel(const float* a, float* c) { c[threadIdx.x] = a[threadIdx.x]; }"
+    with pytest.raises(simt.Fault, match=r"a\[0\], which nothing has written; .* the order of the arguments"):
+        run(source, 1, 32, aligned(32), aligned(32), fresh=[0, 1])
+
+
 def test_race_elsewhere_does_not_explain_an_unwritten_place(run: Run) -> None:
     source = """__global__ void kernel(const float* a, float* c, int n) {
         __shared__ float s[64];

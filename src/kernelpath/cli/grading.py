@@ -83,9 +83,9 @@ def interruptible() -> Iterator[None]:
             raise KeyboardInterrupt
 
 
-def show(item: Item, graded: Report, *, next_step: bool = True) -> None:
-    """Print a report."""
-    view.report(out, item, graded, explain=lesson.read(item.lesson).explain, next_step=next_step)
+def show(item: Item, graded: Report, *, first: bool, next_step: bool = True) -> None:
+    """Print a report. first: it is no pass again; with the first pass stands what an expert would do next."""
+    view.report(out, item, graded, explain=lesson.read(item.lesson).explain if first else "", next_step=next_step)
 
 
 def check_json_target(target: str | None) -> None:

@@ -30,6 +30,11 @@ def unfinished() -> Item:
     return item
 
 
+def passed(item: Item) -> bool:
+    """Whether an exercise has been passed before."""
+    return dict(records())[item].passed is not None
+
+
 def save(item: Item, change: Callable[[Record], Record]) -> None:
     """Replace what is known of an exercise by `change` of it."""
     try:

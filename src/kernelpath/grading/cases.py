@@ -42,10 +42,25 @@ class Graded:
         return self.evidence.traffic if self.evidence is not None else ()
 
     @property
+    def elements(self) -> int:
+        """Of all outputs; 0 where there are none."""
+        return sum(output.numel() for output in self.evidence.outputs) if self.evidence is not None else 0
+
+    @property
     def complaint(self) -> Complaint | None:
         if self.result.verdict.passed:
             return None
         return Complaint(self.result.verdict, self.result.cause, self.result.file, self.result.line)
+
+
+def most_telling(graded: Sequence[Graded]) -> Complaint | None:
+    """The first complaint; of one about a single element, the first like it about more, where there is one."""
+    failed = [one for one in graded if one.complaint]
+    if not failed:
+        return None
+    verdict = failed[0].result.verdict
+    several = (one for one in failed if one.result.verdict is verdict and one.elements > 1)
+    return (failed[0] if failed[0].elements != 1 else next(several, failed[0])).complaint
 
 
 class Cases:

@@ -126,7 +126,7 @@ def is_poison(output: torch.Tensor) -> torch.Tensor:
 def where(wrong: torch.Tensor) -> str:
     """In words, the smallest box that holds every wrong element: "rows 0..32, columns 992..999 of 33 x 1000"."""
     indices = wrong.nonzero()
-    if indices.numel() == 0 or wrong.dim() == 0:
+    if indices.numel() == 0 or wrong.numel() == 1:
         return "the only element"
     names = ("rows", "columns") if wrong.dim() == 2 else tuple(f"axis {axis}:" for axis in range(wrong.dim()))
     names = ("elements",) if wrong.dim() == 1 else names

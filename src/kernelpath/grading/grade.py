@@ -18,7 +18,7 @@ from kernelpath.device import gpu
 from kernelpath.device import messages as device_messages
 from kernelpath.grading import conduct, far, measure, profile, traffic
 from kernelpath.grading.beside import Beside
-from kernelpath.grading.cases import Cases, Graded
+from kernelpath.grading.cases import Cases, Graded, most_telling
 from kernelpath.grading.kinds import kind_of
 from kernelpath.grading.subject import Subject
 from kernelpath.grading.truth import derive
@@ -161,7 +161,7 @@ class _Grading:
             if self._beside is not None:
                 self._beside.begin(self._largest)
             graded = self._cases.run()
-            complaint = next((one.complaint for one in graded if one.complaint), None)
+            complaint = most_telling(graded)
         if complaint is None and self.device == "cuda" and self.exercise.is_kernel:
             complaint = self._profile(graded)
         if complaint is None:

@@ -113,9 +113,29 @@ def _bytes(lines: Sequence[LineTraffic], allowed: float, compulsory: int, case: 
     asked = SECTOR * sum(line.sectors for line in lines)
     if asked <= allowed:
         return None
-    worst = max(lines, key=lambda line: line.sectors)
-    told = f"at most {int(allowed):,} are allowed ({compulsory:,} are compulsory)"
-    return _traffic(worst, f"at {arguments(case)}: {asked:,} bytes asked for, {told}; most in {worst.place}")
+    told = f"at {arguments(case)}: {asked:,} bytes asked for, at most {int(allowed):,} are allowed"
+    worst, where = _most(lines)
+    return _traffic(worst, f"{told} ({compulsory:,} are compulsory); most in {where}")
+
+
+def _most(lines: Sequence[LineTraffic]) -> tuple[LineTraffic, str]:
+    """The line to blame for too many bytes, and where most of them are asked for.
+
+    One line may do with what is compulsory, and another ask for the same tensor once more: the last of those that ask
+    for about as much is to blame.
+    """
+    alike: dict[tuple[str, str], list[LineTraffic]] = {}
+    for line in lines:
+        alike.setdefault((line.access, line.memory), []).append(line)
+    group = max(alike.values(), key=lambda lines: sum(line.sectors for line in lines))
+    most = max(line.sectors for line in group)
+    full = sorted((line for line in group if 2 * line.sectors > most), key=lambda line: line.line)
+    worst = full[-1]
+    if len(full) == 1:
+        return worst, worst.place
+    asked = SECTOR * sum(line.sectors for line in full)
+    numbers = f"{', '.join(str(line.line) for line in full[:-1])} and {worst.line}"
+    return worst, f"lines {numbers}, {worst.access} {worst.memory}: {asked:,} bytes together"
 
 
 def _traffic(line: LineTraffic, cause: str) -> Complaint:

@@ -50,7 +50,17 @@ def nvrtc(log: str, sources: dict[str, str]) -> tuple[str, str, int] | None:
     source = sources.get(file, "")
     if text == 'expected a ";"':
         return f"{text} at the end of this line", file, _unended(source, line)
+    if operands := re.match(r"(?s)(?:(?!\): error).)*?operand types are: ([^\n]+)", log[found.end() :]):
+        text += f": {operands[1].strip()}{_of_operands(operands[1])}"
     return text + _fix(text, source), file, line
+
+
+def _of_operands(types: str) -> str:
+    if re.search(r"\b(uint3|dim3)\b", types):
+        return "; threadIdx, blockIdx and blockDim have parts: take .x, .y or .z"
+    if vector := re.search(r"\b(?:u?(?:char|short|int|long|longlong)|float|double)[234]\b", types):
+        return f"; {vector[0]} has no operators: compute with .x, .y and so on"
+    return ""
 
 
 def _fix(text: str, source: str) -> str:

@@ -37,13 +37,18 @@ class Copy:
 class Spent:
     """What was done with a runtime. calls: those that can fail, in order. kept: pinned buffers not given back.
 
-    freed_early: pinned buffers given back while a copy from them was in the queue. seconds: of a made-up clock.
+    lines: of the submission, in which those calls stand; 0 where that is not known. freed_early: pinned buffers given
+    back while a copy from them was in the queue. refilled_early: what the host wrote over before a copy of it was done,
+    and refilled_line where it did so first. seconds: of a made-up clock.
     nbytes: that copies were asked for.
     """
 
     calls: list[str] = field(default_factory=list)
     kept: int = 0
+    lines: list[int] = field(default_factory=list)
     freed_early: int = 0
+    refilled_early: int = 0
+    refilled_line: int = 0
     seconds: float = 0.0
     nbytes: int = 0
 
