@@ -27,23 +27,23 @@ _FOUND = (Verdict.OUT_OF_BOUNDS, Verdict.RACE)
 
 
 def graded(subject: Subject, runner: Runner | None, seed: int) -> tuple[list[Graded], tuple[str, ...]]:
-    """The far case where it fails, and what could not be said of it.
+    """The first far case that fails, and what could not be said of those before it.
 
     runner: the submission on the PTX machine, if there is one.
     """
-    case = subject.exercise.far
-    if case is None or runner is None:
-        return [], ()
-    begun = time.monotonic()
-    try:
-        complaint = subject.placed(_judged(subject, case, runner, seed))
-    except Stopped as stopped:
-        return [], (f"offsets past 2^31: {words.shown(stopped.complaint.cause)}",)
-    if complaint is None:
-        return [], ()
-    file, seconds = subject.shown(complaint.file), time.monotonic() - begun
-    result = CaseResult(case, complaint.verdict, words.shown(complaint.cause), file, complaint.line, seconds)
-    return [Graded(result)], ()
+    unsaid: list[str] = []
+    for case in subject.exercise.far if runner is not None else ():
+        begun = time.monotonic()
+        try:
+            complaint = subject.placed(_judged(subject, case, runner, seed))
+        except Stopped as stopped:
+            unsaid.append(f"offsets past 2^31: {words.shown(stopped.complaint.cause)}")
+            continue
+        if complaint is not None:
+            file, seconds = subject.shown(complaint.file), time.monotonic() - begun
+            result = CaseResult(case, complaint.verdict, words.shown(complaint.cause), file, complaint.line, seconds)
+            return [Graded(result)], tuple(unsaid)
+    return [], tuple(unsaid)
 
 
 def _judged(subject: Subject, case: Case, runner: Runner, seed: int) -> Complaint | None:
