@@ -160,9 +160,7 @@ def test_what_cannot_be_said_is_told(tmp_path: Path, body: str, said: str, monke
         ((10, 8, 1), [67, 0, 1, 8, 9, 10, 11, 18, 19, 60, 61, 68, 69, 70, 71, 78, 79]),
     ],
 )
-def test_the_sample_has_the_corners_of_the_grid_after_a_block_at_three_quarters(
-    grid: tuple[int, int, int], blocks: list[int]
-) -> None:
+def test_the_sample_begins_at_three_quarters_and_has_the_corners(grid: tuple[int, int, int], blocks: list[int]) -> None:
     assert device_far.sample(grid) == blocks
 
 

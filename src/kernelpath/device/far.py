@@ -28,9 +28,9 @@ NOTES = 16
 def sample(grid: Dim3) -> list[int]:
     """The numbers of the blocks that run, x fastest: one at three quarters of the grid, and two by two at each corner.
 
-    At three quarters an offset is past 2**31 where a tensor has 2**32 elements, so it comes out negative in an int. That
-    block runs first: where blocks walk along a side, the others may not get their turn. At the end an offset is past
-    2**32, where an unsigned int begins again at 0, with the elements of the first blocks.
+    At three quarters an offset is past 2**31 where a tensor has 2**32 elements, so it comes out negative in an int.
+    This block runs first: where blocks walk along a side, the others may not get their turn. At the end an offset is
+    past 2**32, where an unsigned int begins again at 0, with the elements of the first blocks.
     """
     edges = ({0, min(1, n - 1), max(n - 2, 0), n - 1} for n in grid)
     middle, *corners = (

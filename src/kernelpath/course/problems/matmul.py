@@ -43,7 +43,7 @@ PROBLEM = Problem(
     far=(
         {"m": (1 << 16) + 3, "n": 1 << 16, "k": 4},
         {"m": 524_256, "n": 4, "k": 8_196},  # 65,532 blocks of 8 rows, as many as may be below one another
-        # The wider b is, the fewer steps it takes to get past 2**31. A compiler may take four at a time with pointers of
+        # The wider b is, the fewer steps it takes to get past 2**31. A compiler may take four at a time by pointers of
         # 64 bits, and compute an offset for the last three alone.
         {"m": 4, "n": 1_572_816, "k": 2_731},
     ),
