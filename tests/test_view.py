@@ -39,8 +39,8 @@ def test_wasteful_accesses_are_listed_with_the_worst_first(doubling: Item) -> No
     lines = shown(replace(GRADED, traffic=traffic), doubling).splitlines()
     first = lines.index("memory, counted on the PTX machine:")
     assert lines[first + 1 : first + 4] == [
-        "  line 5 of k.cu, load from shared memory: 32 wavefronts per request, 1 would do",
-        "  line 3 of k.cu, store to out: 8 sectors per request, 4 would do",
+        "  line 5 of k.cu, load from shared memory: 32 wavefronts per request, its bytes fit in 1",
+        "  line 3 of k.cu, store to out: 8 sectors per request, its bytes fit in 4",
         "",
     ]
 

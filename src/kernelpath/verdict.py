@@ -151,7 +151,7 @@ class LineTraffic:
 
     @property
     def cost(self) -> str:
-        """What a request costs and what would do: "32 sectors per request, 4 would do"."""
+        """What a request costs, and the least for its bytes: "32 sectors per request, its bytes fit in 4"."""
         if self.ideal_sectors and self.ideal_sectors < self.requests:  # few lanes: no request needs less than a sector
             asked, moved = (SECTOR_BYTES * sectors / self.requests for sectors in (self.ideal_sectors, self.sectors))
             return f"each request moves {moved:.3g} bytes for the {asked:.3g} that its lanes ask for"

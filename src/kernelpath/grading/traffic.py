@@ -43,6 +43,16 @@ def line_traffic(counted: Iterable[tuple[str, AccessCounters]]) -> tuple[LineTra
     )
 
 
+def beyond(limits: Traffic, lines: Iterable[LineTraffic]) -> tuple[LineTraffic, ...]:
+    """The lines that waste more than the limits allow for each."""
+    return tuple(
+        line
+        for line in lines
+        if (limits.sectors is not None and line.sectors_over_ideal > limits.sectors)
+        or (limits.bank_conflicts is not None and line.bank_conflicts_per_request > limits.bank_conflicts)
+    )
+
+
 def complaint(exercise: Exercise, case: Case, lines: Sequence[LineTraffic]) -> Complaint | None:
     """The first limit that a case breaks. On the largest they hold as declared, on the others with room for edges."""
     compulsory = exercise.bytes_moved(**case)
