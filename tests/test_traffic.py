@@ -50,6 +50,7 @@ def test_bank_conflicts_are_named() -> None:
     complaint = complaint_of(lines, Traffic(bank_conflicts=0.5))
     assert complaint is not None
     assert complaint.cause == "line 9, load from shared memory: 32 wavefronts per request, its bytes fit in 1"
+    assert complaint.step == "kp profile {name}", "the hints begin with sectors"
 
 
 def test_bytes_over_compulsory() -> None:

@@ -90,6 +90,7 @@ class Complaint:
     """Why a case or a submission ended as it did: a verdict, the cause, and where in the learner's file.
 
     element: which output, and which of its elements in the order of memory, the cause is about.
+    then: the next step where the cause has one of its own, in the form of Verdict.then.
     """
 
     verdict: Verdict
@@ -97,6 +98,11 @@ class Complaint:
     file: str = ""
     line: int = 0
     element: tuple[int, int] | None = None
+    then: str = ""
+
+    @property
+    def step(self) -> str:
+        return self.then or self.verdict.then
 
 
 @dataclass(frozen=True)

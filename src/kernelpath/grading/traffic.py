@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 
 from kernelpath.course.problem import Case, arguments
 from kernelpath.course.spec import Exercise, Traffic
@@ -20,6 +21,9 @@ EDGE = 2.0
 """By how much a smaller case may exceed the limit on bytes: what is read once in the largest may be read twice here.
 
 Each request may also touch one more sector, which its first and its last lane share with others."""
+
+BANKS = "kp profile {name}"
+"""The next step after a bank conflict: it draws the banks, while the first hints are about global memory."""
 
 _ACCESSES = {Access.LOAD: "load from", Access.STORE: "store to", Access.ATOMIC: "atomic on"}
 
@@ -116,7 +120,7 @@ def _conflicts(lines: Sequence[LineTraffic], limit: float, spare: int = 0) -> Co
     if not broken:
         return None
     worst = max(broken, key=lambda line: line.bank_conflicts_per_request)
-    return _traffic(worst, f"{worst.place}: {worst.cost}")
+    return replace(_traffic(worst, f"{worst.place}: {worst.cost}"), then=BANKS)
 
 
 def _bytes(lines: Sequence[LineTraffic], allowed: float, compulsory: int, case: Case) -> Complaint | None:
