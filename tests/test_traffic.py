@@ -122,8 +122,10 @@ def test_one_wavefront_more_is_no_fault_at_edges() -> None:
 
 def test_lines_within_the_limits_are_no_waste() -> None:
     def line(sectors: int, wavefronts: int) -> LineTraffic:
-        least = {"ideal_sectors": 4 * bool(sectors), "ideal_wavefronts": int(wavefronts > 0)}
-        return load(1, requests=1, sectors=sectors, wavefronts=wavefronts, **least)
+        ideal = 4 * (sectors > 0)
+        return load(
+            1, requests=1, sectors=sectors, ideal_sectors=ideal, wavefronts=wavefronts, ideal_wavefronts=wavefronts > 0
+        )
 
     lines = [line(8, 0), line(9, 0), line(0, 2), line(0, 3)]
     assert beyond(Traffic(sectors=2.0, bank_conflicts=1.5), lines) == (lines[1], lines[3])

@@ -71,7 +71,9 @@ class Number:
         """Whether an answer is wrong by a power of 1000, or of 1024, alone."""
         meant = _number(text)
         factors = [factor**power for factor in (1000.0, 1024.0) for power in (-3, -2, -1, 1, 2, 3)]
-        return bool(meant) and not self._is(meant) and any(self._is(meant * factor) for factor in factors)
+        if not meant or self._is(meant):
+            return False
+        return any(self._is(meant * factor) for factor in factors)
 
     def _is(self, number: float) -> bool:
         return abs(number - self.correct) <= max(self.tolerance, 1e-9) * abs(self.correct)
