@@ -214,7 +214,7 @@ def test_a_source_looks_the_same_in_a_terminal_and_in_a_picture() -> None:
     source.draw(axes, lines)
     red = [text.get_text() for text in axes.texts if text.get_color() == WASTED]
     assert red == ["10/1", "28.4", "4 + 32/4"]
-    assert axes.texts[-1].get_text() == source.LEGEND
+    assert axes.texts[-1].get_text() == "10/1: 10 per request, its bytes fit in 1"
 
 
 def test_nothing_but_show_draws_or_prints() -> None:

@@ -122,22 +122,22 @@ def test_every_trick_has_a_submission() -> None:
         (
             "w03c_transpose/TOO_MUCH_TRAFFIC_naive",
             "out[column * rows + row] = in[row * columns + column];",
-            "store to out: 32 sectors per request, 4 would do",
+            "store to out: 32 sectors per request, its bytes fit in 4",
         ),
         (
             "w03c_transpose/TOO_MUCH_TRAFFIC_unpadded_tile",
             "out[row * rows + column] = tile[threadIdx.x][threadIdx.y];",
-            "load from tile: 32 wavefronts per request, 1 would do",
+            "load from tile: 32 wavefronts per request, its bytes fit in 1",
         ),
         (
             "w04b_matmul_tiled/TOO_MUCH_TRAFFIC_tile_of_b_by_columns",
             "of_b[x][y] = ",
-            "store to of_b: 32 wavefronts per request, 1 would do",
+            "store to of_b: 32 wavefronts per request, its bytes fit in 1",
         ),
         (
             "w04a_matmul_naive/TOO_MUCH_TRAFFIC_lanes_down_a_column",
             "sum += a[",
-            "load from a: 32 sectors per request, 4 would do",
+            "load from a: 32 sectors per request, its bytes fit in 4",
         ),
     ],
 )

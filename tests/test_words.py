@@ -47,8 +47,8 @@ def test_a_whole_number_is_written_in_full_and_another_to_its_digits(value: floa
 
 def test_one_thing_is_not_several() -> None:
     assert [words.count(things, "sector") for things in (0, 1, 1024)] == ["0 sectors", "1 sector", "1,024 sectors"]
-    assert words.per_request(32.0, "wavefront", 1.0) == "32 wavefronts per request, 1 would do"
-    assert words.per_request(1.0, "wavefront", 0.5) == "1 wavefront per request, 0.5 would do"
+    assert words.per_request(32.0, "wavefront", 1.0) == "32 wavefronts per request, its bytes fit in 1"
+    assert words.per_request(1.0, "wavefront", 0.5) == "1 wavefront per request, its bytes fit in 0.5"
 
 
 @pytest.mark.parametrize(

@@ -90,6 +90,7 @@ class Complaint:
     """Why a case or a submission ended as it did: a verdict, the cause, and where in the learner's file.
 
     element: which output, and which of its elements in the order of memory, the cause is about.
+    then: the next step where the cause has one of its own, in the form of Verdict.then.
     """
 
     verdict: Verdict
@@ -97,6 +98,11 @@ class Complaint:
     file: str = ""
     line: int = 0
     element: tuple[int, int] | None = None
+    then: str = ""
+
+    @property
+    def step(self) -> str:
+        return self.then or self.verdict.then
 
 
 @dataclass(frozen=True)
@@ -151,7 +157,7 @@ class LineTraffic:
 
     @property
     def cost(self) -> str:
-        """What a request costs and what would suffice: "32 sectors per request, 4 would do"."""
+        """What a request costs, and the least for its bytes: "32 sectors per request, its bytes fit in 4"."""
         if self.ideal_sectors and self.ideal_sectors < self.requests:  # few lanes: no request needs less than a sector
             asked, moved = (SECTOR_BYTES * sectors / self.requests for sectors in (self.ideal_sectors, self.sectors))
             return f"each request moves {moved:.3g} bytes for the {asked:.3g} that its lanes ask for"

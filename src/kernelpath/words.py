@@ -89,9 +89,12 @@ def path(file: str | Path, root: Path) -> str:
 
 
 def per_request(found: float, unit: str, least: float) -> str:
-    """What each request of a warp costs: "32 sectors per request, 4 would do"."""
+    """What each request of a warp costs: "32 sectors per request, its bytes fit in 4".
+
+    Whether the lanes should ask for these bytes is another matter: one address for all of them needs a single sector.
+    """
     cost = f"{found:.3g}"
-    return f"{cost} {unit if cost == '1' else unit + 's'} per request, {least:.3g} would do"
+    return f"{cost} {unit if cost == '1' else unit + 's'} per request, its bytes fit in {least:.3g}"
 
 
 def stars(reached: int, most: int = 3) -> str:

@@ -244,7 +244,7 @@ BUGS = [
     Bug(
         "barrier_missing_in_a_loop",
         FaultKind.RACE,
-        "no barrier",
+        "a barrier is missing between line 9 and line 7",
         """
         for (int k = 0; k < 2; k++) {
             s[t] = a[t] + k;

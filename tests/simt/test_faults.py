@@ -48,7 +48,38 @@ BROADCAST = """__global__ void kernel(const float* a, float* c) {{
     if (t == {writer})
         s[3] = 8;
 }}"""
+LOOP = """__global__ void kernel(const float* a, float* c) {{
+    __shared__ float s[64];
+    int t = threadIdx.x;
+    float sum = 0;
+    for (int begin = 0; begin < 256; begin += 64) {{
+        {before}
+        s[t] = a[begin + t];
+        __syncthreads();
+        {between}
+        sum += s[blockDim.x - 1 - t];
+        {after}
+    }}
+    c[t] = sum;
+}}"""
 ACCUSED = {
+    "in the next pass of a loop": (
+        LOOP.format(before="", between="", after=""),
+        64,
+        "line 10: thread 32 of block 0 reads 4 bytes at s[31] (byte 124 of 256), which thread 31 writes in line 7 "
+        "in the next pass of the loop: a barrier is missing between line 10 and line 7",
+    ),
+    "in the previous pass of a loop": (
+        LOOP.format(before="", between="", after=""),
+        32,
+        "line 7: thread 0 of block 0 writes 4 bytes at s[0] (byte 0 of 256), which thread 31 reads in line 10 "
+        "in the previous pass of the loop: a barrier is missing between line 10 and line 7",
+    ),
+    "a barrier that nobody has reached is none": (
+        LOOP.format(before="", between="", after="").replace("__sync", "if (a[0] == 7) __sync"),
+        64,
+        "which thread 63 writes in line 7 with no barrier between them",
+    ),
     "the writer comes later, in another warp": (
         TRANSPOSE.format(barrier=""),
         (32, 8),

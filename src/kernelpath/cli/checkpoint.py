@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import shlex
 import sys
 from collections.abc import Callable, Sequence
@@ -36,7 +37,7 @@ if TYPE_CHECKING:
     type=click.Path(exists=True, file_okay=False, path_type=Path),
     help="The folder with the kernels and answers.toml. [phases/N_...]",
 )
-@click.option("--ask/--no-ask", default=None, help="Ask the questions not yet answered correctly. [in a terminal]")
+@click.option("--ask/--no-ask", default=None, help="Ask what has no answer yet. [if this is a terminal]")
 @click.option("--week", type=int, metavar="W", help="Only ask that week's questions; nothing is graded.")
 @click.option("--deliverable", is_flag=True, help="Only grade the deliverable.")
 @click.option("--mark", is_flag=True, help="Mark your written answers by the rubric; nothing is graded.")
@@ -65,8 +66,8 @@ def checkpoint(
     """Take the exam of phase N.
 
     The first run, with --name, writes answers.toml and the stub of your deliverable beside your kernels. Later runs
-    grade your exercises and the deliverable, and ask the questions not yet answered correctly. A pass writes a
-    certificate as JSON and HTML.
+    grade your exercises and the deliverable, ask what has no answer yet, and say how many answers are right; after a
+    pass, which. A pass writes a certificate as JSON and HTML.
     """
     with errors.status("starting"):
         grading.start_workers()
@@ -126,12 +127,14 @@ def _sheet(exam: Exam, folder: Path, name: str | None, asking: bool, again: str)
 
 def _deliverable(answers: Sheet, device: Device, seed: int | None) -> int:
     from kernelpath.exam import sitting
+    from kernelpath.grading import traffic
 
     item = answers.paper.item
     answers.paper.require_files(answers.path.parent)
     with errors.status("deliverable") as status:
         report = sitting.graded(answers, item, device, seed, status.update)
-    view.report(out, item, report, explain="")
+    wasted = traffic.beyond(answers.paper.twist.exercise.traffic, report.traffic)
+    view.report(out, item, dataclasses.replace(report, traffic=wasted), explain="")
     return PASSED if report.verdict.passed else NOT_YET
 
 
@@ -144,7 +147,7 @@ def _sit(answers: Sheet, again: str, ask: bool, device: Device, seed: int | None
     paper.require_files(answers.path.parent)
     show.parts(out, paper)
     if ask:
-        _interview(answers, paper.asked, again)
+        _interview(answers, answers.unanswered(paper.asked), again)
     for sentence in answers.complaints():
         warn(f"{words.path(answers.path, paper.exam.root)}: {sentence}")
     with errors.status(f"checkpoint {paper.exam.number}") as status:
@@ -176,31 +179,32 @@ def _ask_week(answers: Sheet, week: int, ask: bool, again: str) -> int:
         raise click.UsageError(f"--week is one of {', '.join(map(str, weeks))}.")
     if ask:
         _interview(answers, questions, f"{again} --week {week}")
-    right = sum(answers.right[question.key] for question in questions)
-    out.print(f"\n{right} of {len(questions)} questions of week {week} are answered correctly")
-    view.step(out, again if right == len(questions) else f"{again} --week {week}")
-    return PASSED if right == len(questions) else NOT_YET
+    left = len(answers.unanswered(questions))
+    out.print(f"\n{len(questions) - left} of {len(questions)} questions of week {week} have an answer")
+    read = next((one.prepared for one in questions if one in answers.unanswered(questions)), "")
+    view.step(out, f"{f'read {read}, then ' * bool(read)}{again} --week {week}" if left else again)
+    return NOT_YET if left else PASSED
 
 
 def _interview(answers: Sheet, questions: Sequence[Asked], again: str) -> None:
-    """Ask what is not answered correctly yet. Each answer is saved at once, so that the command `again` goes on."""
+    """Ask these questions. Each answer is saved at once, so that the command `again` goes on."""
     from kernelpath.show import exam as show
 
-    asked = [question for question in questions if not answers.right[question.key]]
-    if asked:
-        told = f"\n{words.count(len(asked), 'question')}; Ctrl-C stops, and what you answered is kept"
+    if questions:
+        told = f"\n{words.count(len(questions), 'question')}; Ctrl-C stops, and what you answered is kept"
         out.print(Text(told, "dim"))
-    for position, question in enumerate(asked, start=1):
-        show.question(out, question, f"question {position} of {len(asked)}")
+    for position, question in enumerate(questions, start=1):
+        show.question(out, question, f"question {position} of {len(questions)}")
 
         def understood(text: str, question: Asked = question) -> str:
             if text and not question.understands(text):
                 raise click.BadParameter(f"type {question.wanted}")
             return text
 
-        answer = _prompted("your answer (Enter skips)", understood, again)
+        kept = answers.given(question)
+        answer = _prompted(f"your answer (Enter {f'keeps {kept}' if kept else 'skips'})", understood, again)
         if answer:
-            show.answered(out, question, answers.answer(question, answer))
+            answers.answer(question, answer)
 
 
 def _prompted(text: str, understood: Callable[[str], str], again: str) -> str:

@@ -65,8 +65,9 @@ class Problem:
     bytes_moved: `bytes_moved(**case)`, compulsory traffic in bytes, inputs read once and outputs written once.
     flops: `flops(**case)`, arithmetic operations; with bytes_moved it gives the speed of light.
     vary: names of case arguments that may take any size; a further case is drawn from them when graded.
-    far: a case with a tensor of a little more than 2**32 elements, where offsets need 64 bits. It needs no memory, as
-        only a sample of the blocks is run. None where kernels are promised smaller sizes.
+    far: cases with tensors of a little more than 2**32 elements, where offsets need 64 bits; each matrix is as large
+        in one of them. They need no memory, as only a sample of the blocks is run. None where kernels are promised
+        smaller sizes.
 
     Raises DeclarationError for a field that breaks a rule.
     """
@@ -82,13 +83,12 @@ class Problem:
     gpu_limits: Sequence[Case] = ()
     extreme: Callable[..., None] | None = None
     faults: Mapping[str, Callable[..., torch.Tensor | tuple[torch.Tensor, ...]]] = field(default_factory=dict)
-    far: Case | None = None
+    far: Sequence[Case] = ()
 
     def __post_init__(self) -> None:
         require(bool(self.tolerance), "tolerance: none is declared")
-        alike = self.far is None or self.far.keys() == self.cases[0].keys()
-        require(alike, f"far: {arguments(self.far or {})} does not have the arguments of the cases")
         check_cases(self.cases, self.vary)
+        check_alike("far", self.far, self.cases[0])
         check_alike("limits", self.limits, self.cases[0])
         check_alike("gpu_limits", self.gpu_limits, self.cases[0])
         require(not self.faults or self.extreme is not None, "faults: only extreme inputs show them; declare extreme")

@@ -58,7 +58,7 @@ class Exercise:
     cases, limits, gpu_limits: cases of its own, in place of the problem's, with the reason beside them.
     aligned: the statement promises that every tensor begins at a multiple of 16 bytes. Otherwise each of them is
         also given one that does not.
-    any_size: whether the problem's far case is run; False where the statement promises fewer than 2**31 elements.
+    any_size: whether the problem's far cases are run; False where the statement promises fewer than 2**31 elements.
     bench: the case that is timed; its working set is well past L2.
     sweep: further cases that `kp bench` times: a kernel should be fast over a range of shapes, not at one size.
     baseline: `baseline(*inputs)`, what the submission races; None where time is not graded.
@@ -133,8 +133,8 @@ class Exercise:
         return max(self.cases, key=lambda case: self.bytes_moved(**case))
 
     @property
-    def far(self) -> Case | None:
-        return self.problem.far if self.any_size else None
+    def far(self) -> Sequence[Case]:
+        return self.problem.far if self.any_size else ()
 
     @property
     def is_kernel(self) -> bool:

@@ -158,4 +158,10 @@ def _missing(
         for one in written
         if not one.fits
     ]
+    texts = [" ".join(one.text.casefold().split()) for one in written]
+    found += [
+        f"the written answer {one.key} repeats an earlier one; each question needs its own"
+        for at, one in enumerate(written)
+        if texts[at] and texts[at] in texts[:at]
+    ]
     return found

@@ -23,6 +23,8 @@ def judged(exercise: Exercise, evidence: Evidence) -> Complaint | None:
     """What is wrong with a call, in the exercise's own words where it has any."""
     if evidence.complaint is not None:
         return evidence.complaint
+    if complaint := other_block(exercise, evidence.notes):
+        return complaint
     expected = expected_outputs(exercise, evidence.inputs)
     if len(evidence.outputs) != len(expected):
         cause = f"{exercise.entry} returned {len(evidence.outputs)} tensors, expected {len(expected)}"
@@ -33,7 +35,7 @@ def judged(exercise: Exercise, evidence: Evidence) -> Complaint | None:
     comparable = complaint is None or complaint.verdict is Verdict.WRONG_VALUES
     if comparable and exercise.check is not None and (said := exercise.check(evidence.inputs, evidence.outputs)):
         return Complaint(Verdict.WRONG_VALUES, said)
-    return complaint or other_block(exercise, evidence.notes)
+    return complaint
 
 
 def judge(

@@ -33,26 +33,31 @@ _PRODUCT = re.compile(r"(?:^|[^)\s])\s*\b((?:block|thread)Idx\.[xyz]|gridDim\.[x
 
 
 def graded(subject: Subject, runner: Runner | None, seed: int) -> tuple[list[Graded], tuple[str, ...]]:
-    """The far case, and what could not be said of it.
+    """The far cases to the first that fails, and what could not be said of them.
 
     runner: the submission on the PTX machine, if there is one.
     """
-    case = subject.exercise.far
-    if case is None or runner is None:
+    if runner is None:
         return [], ()
-    begun = time.monotonic()
-    try:
-        complaint = subject.placed(_judged(subject, case, runner, seed))
-    except Stopped as stopped:
-        return [], (f"offsets past 2^31: {words.shown(stopped.complaint.cause)}",)
-    seconds = time.monotonic() - begun
-    if complaint is None:
-        return [Graded(CaseResult(case, Verdict.PASSED, seconds=seconds))], ()
-    cause = words.shown(complaint.cause)
-    if complaint.verdict in _FOUND:
-        cause += _product(Path(complaint.file))
-    file = subject.shown(complaint.file)
-    return [Graded(CaseResult(case, complaint.verdict, cause, file, complaint.line, seconds))], ()
+    found: list[Graded] = []
+    unsaid: list[str] = []
+    for case in subject.exercise.far:
+        begun = time.monotonic()
+        try:
+            complaint = subject.placed(_judged(subject, case, runner, seed))
+        except Stopped as stopped:
+            unsaid.append(f"offsets past 2^31: {words.shown(stopped.complaint.cause)}")
+            continue
+        seconds = time.monotonic() - begun
+        if complaint is None:
+            found.append(Graded(CaseResult(case, Verdict.PASSED, seconds=seconds)))
+            continue
+        cause = words.shown(complaint.cause)
+        if complaint.verdict in _FOUND:
+            cause += _product(Path(complaint.file))
+        result = CaseResult(case, complaint.verdict, cause, subject.shown(complaint.file), complaint.line, seconds)
+        return [*found, Graded(result)], tuple(unsaid)
+    return found, tuple(unsaid)
 
 
 def _product(file: Path) -> str:

@@ -188,7 +188,7 @@ class _Grading:
             file=blamed,
             line=complaint.line if complaint else 0,
             stars=measure.stars(measurement, verdict),
-            next_step=verdict.then.format(
+            next_step=(complaint.step if complaint else verdict.then).format(
                 file=blamed or self.subject.suspect(verdict), name=self.item.name, seed=self.seed
             ),
             not_measured=measure.not_measured(self.exercise, measurement, verdict)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 
 from kernelpath.course.problem import Case, arguments
 from kernelpath.course.spec import Exercise, Traffic
@@ -20,6 +21,9 @@ EDGE = 2.0
 """How many times the limit on bytes a smaller case may use: what is read once in the largest may be read twice here.
 
 Each request may also touch one more sector, which its first and its last lane share with others."""
+
+BANKS = "kp profile {name}"
+"""The next step after a bank conflict: it draws the banks, while the first hints are about global memory."""
 
 _ACCESSES = {Access.LOAD: "load from", Access.STORE: "store to", Access.ATOMIC: "atomic on"}
 
@@ -40,6 +44,16 @@ def line_traffic(counted: Iterable[tuple[str, AccessCounters]]) -> tuple[LineTra
             scattered=one.scattered,
         )
         for file, one in counted
+    )
+
+
+def beyond(limits: Traffic, lines: Iterable[LineTraffic]) -> tuple[LineTraffic, ...]:
+    """The lines that waste more than the limits allow for each."""
+    return tuple(
+        line
+        for line in lines
+        if (limits.sectors is not None and line.sectors_over_ideal > limits.sectors)
+        or (limits.bank_conflicts is not None and line.bank_conflicts_per_request > limits.bank_conflicts)
     )
 
 
@@ -106,7 +120,7 @@ def _conflicts(lines: Sequence[LineTraffic], limit: float, spare: int = 0) -> Co
     if not broken:
         return None
     worst = max(broken, key=lambda line: line.bank_conflicts_per_request)
-    return _traffic(worst, f"{worst.place}: {worst.cost}")
+    return replace(_traffic(worst, f"{worst.place}: {worst.cost}"), then=BANKS)
 
 
 def _bytes(lines: Sequence[LineTraffic], allowed: float, compulsory: int, case: Case) -> Complaint | None:

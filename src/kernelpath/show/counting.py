@@ -90,7 +90,7 @@ def annotate(launch: Launch, source: str | Sourced) -> None:
     lines = annotated.of_launch(launch, text.rstrip())
     first = next(place for place, line in enumerate(lines) if line.text.strip())
     lines = lines[first:]
-    legend = annotated.LEGEND if any(line.wasteful for line in lines) else ""
+    legend = annotated.legend(lines)
 
     def write(console: Console) -> None:
         width = max(len(line.text) for line in lines) + 80

@@ -21,13 +21,7 @@ _said = False
 _LABELS = ("as ", "at ", "is the line ")
 """How a unit begins where the number names something, so that no ratio of two of them means anything."""
 
-_SHARES: dict[float, str] = {
-    2: "half of it",
-    3: "a third of it",
-    4: "a quarter of it",
-    5: "a fifth of it",
-    10: "a tenth of it",
-}
+_SHARES: dict[float, str] = {2: "half of it", 3: "a third of it", 4: "a quarter of it", 5: "a fifth of it"}
 
 
 def hold(prediction: float | str | EllipsisType | None, measured: float, unit: str) -> None:

@@ -39,7 +39,7 @@ def sectors(accesses: Mapping[str, Sequence[int]], width: int = WORD_BYTES) -> F
     """The 32-byte sectors that one warp-level access touches, a panel for each labeled access.
 
     accesses: label -> byte address of each lane. width: bytes that a lane asks for. Each row is a sector of 8 words;
-    colored words were asked for (the number is the lane), gray words are moved but not used.
+    colored words were asked for (the number is the lane), gray words are moved and not used.
     """
     touched = {label: touched_sectors(dict(enumerate(addresses)), width) for label, addresses in accesses.items()}
     tallest = max(map(len, touched.values()))

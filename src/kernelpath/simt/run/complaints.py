@@ -50,13 +50,22 @@ def access(kind: FaultKind, site: Site, place: str) -> str:
     return text + _UNWRITTEN * (kind == FaultKind.UNINITIALIZED and site.space == Space.GLOBAL)
 
 
-def race(site: Site, place: str, other: str, other_site: Site | None, *, one_block: bool) -> str:
-    """A race with the access ``other_site`` of the thread ``other``; None where it is not known which."""
+def race(
+    site: Site, place: str, other: str, other_site: Site | None, *, one_block: bool, in_a_loop: bool = False
+) -> str:
+    """A race with the access ``other_site`` of the thread ``other``; None where it is not known which.
+
+    in_a_loop: a barrier stands between the two lines, so one of them is in the next pass of a loop around both.
+    """
     if other_site is None:
         return f"{_verb(site)} at {place}, which {other} reads with no barrier between them"
     too = site.access == other_site.access == Access.STORE
     line = "the same line" if other_site.line == site.line else f"line {other_site.line}"
     text = f"{_verb(site)} at {place}, which {other} {_VERBS[other_site.access]}{' too' * too} in {line}"
+    if in_a_loop:
+        first, last = sorted((site.line, other_site.line))
+        when = "previous" if other_site.line == last else "next"
+        return f"{text} in the {when} pass of the loop: a barrier is missing between line {last} and line {first}"
     if one_block:
         return f"{text} with no barrier between them"
     advice = "so each element needs one owner" if too else "and no barrier holds between them"

@@ -105,7 +105,14 @@ class Faults:
             return complaints.race(site, where, "another thread", None, one_block=True)
         other = self.grid.author(trace, time)
         name = f"thread {other.thread}" + (f" of block {other.block}" if other.block_number != block else "")
-        return complaints.race(site, where, name, other.site, one_block=other.block_number == block)
+        own = other.block_number == block
+        looped = own and self._met_between(site.line, other.site.line)
+        return complaints.race(site, where, name, other.site, one_block=own, in_a_loop=looped)
+
+    def _met_between(self, *lines: int) -> bool:
+        """Whether threads met at a barrier between these lines. What races in spite of it is in a loop around both."""
+        ran = [block for block, counts in zip(self.lowered.blocks, self.grid.block_counts, strict=True) if counts[0]]
+        return any(min(lines) < line < max(lines) for block in ran for line, name in block if _is_barrier(name))
 
     def _where(self, address: int, site: Site, warp: int, lane: int) -> str:
         shared, extent = self.cta.get("shared"), self.grid.get("shared_bytes")
