@@ -290,13 +290,3 @@ def test_views_of_one_array_are_one_memory() -> None:
     assert launch.buffers_written["right"].reshape(-1, 4)[:, 0].nonzero()[0].tolist() == list(range(30, 60))
     with pytest.raises(simt.Fault, match=r"past the end of left and right \(100 float32\)"):
         module.launch(name, grid=(1,), block=(61,), args=[right.ctypes.data] * 2, buffers=buffers)
-
-
-def test_launches_that_cannot_be() -> None:
-    module, name = compile_ptx("__global__ void kernel(int* a) { a[0] = 1; }")
-    with pytest.raises(ValueError, match="larger than 1024"):
-        module.launch(name, grid=(1,), block=(32, 64), args=[0])
-    with pytest.raises(ValueError, match="takes 1 arguments, 0 were given"):
-        module.launch(name, grid=(1,), block=(32,))
-    with pytest.raises(KeyError):
-        module.launch("missing", grid=(1,), block=(32,))

@@ -6,6 +6,7 @@ import pytest
 
 from kernelpath import simt
 from kernelpath.simt.target import SM_80
+from tests.simt.launching import compile_ptx
 from tests.simt.programs import wrap
 
 LARGEST = {
@@ -42,3 +43,13 @@ def test_what_the_driver_refuses_is_refused_with_the_limit(message: str, launch:
 
 def test_a_kernel_without_instructions_does_nothing() -> None:
     assert simt.load(wrap("")).launch("k", grid=(2,), block=(48,)).totals.global_store_requests == 0
+
+
+def test_launches_that_cannot_be() -> None:
+    module, name = compile_ptx("__global__ void kernel(int* a) { a[0] = 1; }")
+    with pytest.raises(ValueError, match="larger than 1024"):
+        module.launch(name, grid=(1,), block=(32, 64), args=[0])
+    with pytest.raises(ValueError, match="takes 1 arguments, 0 were given"):
+        module.launch(name, grid=(1,), block=(32,))
+    with pytest.raises(KeyError):
+        module.launch("missing", grid=(1,), block=(32,))
