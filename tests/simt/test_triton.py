@@ -1,6 +1,6 @@
 """Triton without a GPU: kernels compiled for sm_80 run on the PTX machine, in a process of their own.
 
-Triton's choice of a driver is made once in a process, and other tests run its interpreter.
+One file, and so one process: Triton's choice of a driver is made once, and other tests run its interpreter.
 """
 
 from __future__ import annotations
