@@ -56,9 +56,10 @@ class Module(Protocol):
         tensors: Sequence[tuple[str, torch.Tensor]],
         cooperative: bool = False,
     ) -> Ran:
-        """Run a kernel to its end. tensors: the memory that it may touch, by name, beside what addresses in it and in
-        the arguments lead to. cooperative: its blocks are
-        resident together and may wait for each other.
+        """Run a kernel to its end.
+
+        tensors: the memory that it may touch, by name; what addresses in it and in the arguments lead to comes to it.
+        cooperative: its blocks are resident together and may wait for each other.
 
         Raises simt.Fault, simt.TimedOut, simt.Unsupported, and ValueError for a launch that is not possible.
         """

@@ -97,7 +97,7 @@ class _Client:
         return msgspec.structs.replace(ended, failed=failed)
 
     def serve(self) -> None:
-        """Answer one message. One that is none, or the end, ends the connection."""
+        """Answer one message. The end, or what is not a message, ends the connection."""
         assert self.wire is not None
         try:
             self.wire.send(self._answer(self.wire.receive(TAKING_SECONDS)), TAKING_SECONDS)

@@ -163,7 +163,7 @@ class Exam:
         return reading.pool(self.root / "checks" / self.phase / "reading")
 
     def paper(self, name: str) -> Paper:
-        """Raises NotValid for a name that is none."""
+        """The learner's own. Raises NotValid for a name that is empty, too long, or has no letters."""
         shown = " ".join(unicodedata.normalize("NFC", name).split())
         if len(shown) > _MOST_NAME or not shown.isprintable() or not words_of(shown):
             what = f"1 to {_MOST_NAME} printable characters, and letters among them"

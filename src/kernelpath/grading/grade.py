@@ -170,7 +170,7 @@ class _Grading:
             self.progress("offsets past 2^31")
             found, unsaid = far.graded(self.subject, self._on_machine, self.seed)
             graded += found
-            complaint = next((one.complaint for one in found if one.complaint), None)
+            complaint = most_telling(found)
         if complaint is None and self.device == "cuda" and self.exercise.baseline is not None:
             measurement, complaint = self._measurement(bench)
             unsaid += self._neighbors()

@@ -17,7 +17,6 @@ _SHOWN = "This notebook was run from top to bottom, so its answers are shown. Ru
 
 _said = False
 
-
 _LABELS = ("as ", "at ", "is the line ")
 """How a unit begins where the number names something, so that no ratio of two of them means anything."""
 

@@ -178,7 +178,8 @@ class Module:
         """
         threads, blocks = (x * y * z for x, y, z in (block, grid))
         registers = 0
-        scarce = threads * SM_80.registers > occupancy.MULTIPROCESSORS[SM_80.name].registers
+        fixed = self.parsed.functions[name].reqntid  # for which ptxas has to find registers
+        scarce = not fixed and threads * SM_80.registers > occupancy.MULTIPROCESSORS[SM_80.name].registers
         if scarce or (cooperative and blocks > SM_80.multiprocessors):
             registers = occupancy.registers(self.text, name) or 0
         used = self.programs[name].lowered.shared_bytes + shared
