@@ -36,6 +36,21 @@ def judged(exercise: Exercise, evidence: Evidence) -> Complaint | None:
     return complaint or other_block(exercise, evidence.notes)
 
 
+def unrepeated(first: Evidence, again: Evidence) -> Complaint | None:
+    """Whether two calls with the same inputs gave other bits."""
+    for position, (one, other) in enumerate(zip(first.outputs, again.outputs, strict=True)):
+        wrong = bits(one) != bits(other)
+        if bool(wrong.any()):
+            place = int(wrong.flatten().nonzero()[0])
+            told, then = _told(one.flatten()[place], other.flatten()[place])
+            cause = f"the same inputs gave {told} in one call and {then} in another, with the blocks in another order"
+            return Complaint(Verdict.WRONG_VALUES, f"{cause}; {_ROUNDS}", element=(position, place))
+    return None
+
+
+_ROUNDS = "a sum of floats depends on the order of its additions, so that order has to be fixed"
+
+
 def judge(
     outputs: Sequence[torch.Tensor],
     expected: Sequence[torch.Tensor],
