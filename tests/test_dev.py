@@ -207,6 +207,14 @@ LACKS = {
         ((' limits=({"n": 65_537},),', ""),),
         [": what is right up to 65,535 rows passes; add a thin case with more to the problem's limits"],
     ),
+    "a sum of no more than 65,535": (
+        (
+            ("2 * x.double()", "x.double().sum().reshape(1)"),
+            (' limits=({"n": 65_537},),', ""),
+            ("2 * draw.flushed(x).double()", "x.double().nan_to_num().sum().reshape(1)"),
+        ),
+        [": what is right up to 65,535 rows passes; add a thin case with more to the problem's limits"],
+    ),
     "no case for vectors": (
         (('{"n": 16}', '{"n": 17}'),),
         [": 16-byte accesses serve no small case; add one with rows of a multiple of 16 bytes"],
