@@ -14,10 +14,10 @@ Write the kernel in w06a_reduction.cu, then launch it here. Graded: the values, 
 the bytes that the kernel moves (one read suffices), and on a GPU the time against one atomicAdd per warp.
 
 Traffic: 4 bytes per element, read once, and one addition. The speed of light is a sweep that only reads, 4.5 TB/s on an
-H200 with 16-byte loads. At that rate an SM receives 5 floats per cycle and could add 128, so only the bytes in flight
-count. The ladder:
+H200 with 16-byte loads. At that rate an SM receives fewer than 5 floats per cycle and could add 128, so only the bytes
+in flight count. The ladder:
 
-- an atomicAdd per thread: n additions at one address, one after another; past 2^25 a float32 counter even stands still
+- an atomicAdd per thread: n additions at one address, one after another; a float32 that counts ones stops at 2^24
 - a tree in shared memory, an atomicAdd per block: log2(threads) barriers, half of the threads idle after the first step
 - shuffles: 5 steps per warp without shared memory, and one barrier
 - many elements per thread, 4 loads of 16 bytes in flight in each: 64 KB per SM with 1024 threads, where Little's law
