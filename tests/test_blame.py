@@ -111,8 +111,12 @@ def of_torch(x, out, n, BLOCK: tl.constexpr):
 def odd(x, out, n, BLOCK: tl.constexpr):
     i = tl.arange(0, n)  # 11
 
+@triton.jit
+def uncalled(x, out, n, BLOCK: tl.constexpr):
+    tl.store(out + tl.program_id * BLOCK, 3)  # 12
+
 kernels = (loads_by_index, stores_by_index, returns, calls, library, misread, meant, compares_addresses)
-for kernel in (*kernels, tests_a_block, of_torch, odd):
+for kernel in (*kernels, tests_a_block, of_torch, odd, uncalled):
     try:
         kernel[(2,)](torch.zeros(8), torch.zeros(8), 7, BLOCK=8)
     except Exception as error:
@@ -132,6 +136,7 @@ COMPILE_ERROR  8 out + i is an address: compare the offset alone
 COMPILE_ERROR  9 an if takes one value, and this is a block of them: use mask=…, or tl.where
 COMPILE_ERROR  10 torch.arange cannot be used in a kernel: look for its like in tl
 COMPILE_ERROR  11 tl.arange takes what is known at compile time, and n is not: use a parameter BLOCK: tl.constexpr
+COMPILE_ERROR  12 tl.program_id is a function: write tl.program_id(0)
 """
 
 
@@ -186,6 +191,18 @@ def test_a_launch_that_triton_refuses(launch: str, raised: str, said: str) -> No
         ("{", 'At end of source: error: expected a "}"\nk.cu(1): note: to match this "{"', 'a "}" is missing', 1),
         ("threadidx", 'k.cu(1): error: identifier "threadidx" is undefined', "did you mean threadIdx?", 1),
         ("__half h;", 'k.cu(1): error: identifier "__half" is undefined', "#include <cuda_fp16.h>", 1),
+        (
+            "a + b",
+            'k.cu(1): error: no operator "+" matches these operands\n    operand types are: float4 + float4\n',
+            "operands: float4 + float4; float4 has no operators: compute with .x, .y and so on",
+            1,
+        ),
+        (
+            "threadIdx + 1",
+            'k.cu(1): error: no operator "+" matches these operands\n    operand types are: const uint3 + int\n',
+            "const uint3 + int; threadIdx, blockIdx and blockDim have parts: take .x, .y or .z",
+            1,
+        ),
         ("int q;", 'k.cu(1): error: identifier "zzz" is undefined', 'identifier "zzz" is undefined', 1),
     ],
 )
@@ -205,6 +222,23 @@ never launched.
               `k(...).launch()`.
   suggestion: If you meant to discard the call, remove it.
 """
+
+
+def test_cute_tells_how_an_address_is_aligned() -> None:
+    log = """error[INTERNAL]: The compiler could not build valid IR for this code.
+
+  --> /folder/copy.py:40:8
+      in function `copy_kernel(...)`:
+> 40 |         cute.copy(atom, source, values)
+  error: IR verification failed: 'cute.copy' op S ptr alignment (32 bits) does not meet requirement
+         (128 bits) of atom '!cute_nvgpu.atom.universal_copy<f32, 128 b>'
+  suggestion: Check the source location above for invalid primitive arguments.
+"""
+    told = "this copy takes 16 bytes at a time, and the address is a multiple of 4 bytes only"
+    assert compiler_advice.cute(log) == (told, 40)
+    other = compiler_advice.cute(log.replace("S ptr alignment", "S ptr shape"))
+    assert other is not None
+    assert other[0].startswith("'cute.copy' op S ptr shape (32 bits) does not meet requirement (128 bits) of atom")
 
 
 def test_cutes_errors_are_a_sentence_with_the_first_suggestion() -> None:

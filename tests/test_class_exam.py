@@ -84,7 +84,7 @@ def test_a_class_is_graded_marked_and_certified(
         writer.writeheader()
         writer.writerows(marking)
     status, shown, said = grade(capsys, folder)
-    assert "rené: marks '3 0' are not like 2 1, the most" in " ".join(said.split())
+    assert "rené: marks '3 0' are not like 2 1, the maximum" in " ".join(said.split())
     points = {row["learner"]: row for row in rows(out / "checkpoint1.csv")}
     written = [(one["written"], one["of"], one["marked_by"]) for one in points.values()]
     assert written == [("3", "3", "teacher"), ("1", "3", "teacher"), ("", "3", "")]
@@ -100,6 +100,25 @@ def test_a_class_is_graded_marked_and_certified(
     _, _, said = grade(capsys, folder)
     assert "hopper_grace has changed the answer essay; mark it again" in " ".join(said.split())
     assert [row["marks"] for row in rows(file)] == ["2 1", "", "3 0"]
+
+
+def test_marks_reach_a_learner_whose_folder_looks_like_a_formula(
+    hand_in: Callable[..., Sheet], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder, out = tmp_path / "class", tmp_path / "class-grades"
+    hand_in("-ada lovelace", "Ada Lovelace")
+    hand_in("grace", "Grace")
+    grade(capsys, folder)
+    file = out / "checkpoint1-written.csv"
+    marking = rows(file)
+    assert [row["learner"] for row in marking] == ["'-ada lovelace", "grace"]
+    marking[0]["marks"] = "2 1"
+    with file.open("w", newline="", encoding="utf-8") as to:
+        writer = csv.DictWriter(to, list(marking[0]))
+        writer.writeheader()
+        writer.writerows(marking)
+    grade(capsys, folder)
+    assert [row["written"] for row in rows(out / "checkpoint1.csv")] == ["3", ""]
 
 
 def test_a_broken_folder_is_one_row(
@@ -149,9 +168,7 @@ def test_exercises_cannot_be_chosen_in_an_exam(tmp_path: Path, exam: Exam) -> No
     assert exit_.value.code == 2
 
 
-def test_a_name_is_found_in_a_folders_name(exam: Exam) -> None:  # noqa: F811
-    from kernelpath.school.exams import _words
-
-    assert _words("José Núñez") <= _words("nunez_JOSE-12 (late)")
-    assert not _words("Ada Lovelace") <= _words("ada")
-    assert questions.find(1).paper("José").seed != exam.paper("Jose").seed
+def test_a_name_is_found_in_a_folders_name() -> None:
+    assert questions.words_of("José Núñez") <= questions.words_of("nunez_JOSE-12 (late)")
+    assert not questions.words_of("Ada Lovelace") <= questions.words_of("ada")
+    assert questions.words_of("...") == set()

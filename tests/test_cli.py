@@ -136,6 +136,8 @@ def test_a_pass_explains_and_is_remembered(kp: Run, item: Item) -> None:
     assert "1 of 1 passed" in kp("progress")[1]
     assert "All 1 exercises are passed" in kp("next")[1]
     assert kp("check", "--device", "cpu")[0] == 2
+    assert "\ndone\n" not in kp("check", "double", "--device", "cpu")[1]
+    assert "\ndone\n" in kp("solution", "double")[1]
 
 
 def test_grading_solutions_or_another_file_is_no_progress(kp: Run, item: Item) -> None:
@@ -227,7 +229,7 @@ def test_a_broken_declaration_is_named(kp: Run, item: Item) -> None:
 
 def test_outside_a_checkout_the_message_says_so(kp: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     def no_root() -> Path:
-        raise registry.LookupFailed("this is no kernelpath checkout")
+        raise registry.LookupFailed("this is not a kernelpath checkout")
 
     monkeypatch.setattr(registry, "root", no_root)
     assert kp("list")[0] == 2
@@ -247,12 +249,13 @@ def test_our_own_fault_is_one_line_and_a_file(kp: Run, monkeypatch: pytest.Monke
 
 
 def test_hints_come_one_by_one_and_are_remembered(kp: Run) -> None:
-    assert [kp("hint", "double")[1].splitlines()[0] for _ in range(4)] == [
-        "hint 1 of 3: a",
-        "hint 2 of 3: b",
-        "hint 3 of 3: c",
-        "hint 3 of 3: c",
+    assert [kp("hint", *name)[1].splitlines()[:-2] for name in (["double"], [], ["double"], ["double"])] == [
+        ["hint 1 of 3: a"],
+        ["hint 2 of 3: b"],
+        ["hint 3 of 3: c"],
+        ["There are only 3 hints; this is the last one again.", "hint 3 of 3: c"],
     ]
+    assert next_steps(kp("hint")[1]) == ["kp check double"]
     assert kp("hint", "double", "1")[1].startswith("hint 1 of 3: a")
     assert [line.split()[2] for line in kp("progress")[1].splitlines() if line.split()[1:2] == ["double"]] == ["3"]
 
@@ -275,7 +278,7 @@ def test_hints_are_shown_even_if_they_cannot_be_remembered(kp: Run, item: Item) 
     status, out, err = kp("hint", "double")
     assert status == 0
     assert out.startswith("hint 1 of 3: a")
-    assert "progress is not saved" in err
+    assert "progress was not saved" in err
 
 
 def test_a_broken_progress_file_is_a_warning(kp: Run, item: Item) -> None:

@@ -35,7 +35,12 @@ def test_bytes_of_the_host_are_alike_where_they_or_the_storages_are(
 
 @pytest.mark.parametrize(
     ("first", "second"),
-    [([("out", "a b")], [("out", "c d")]), ([("out", "a b")], []), ([("x", "a b"), ("y", "c d")], [("x", "a b")])],
+    [
+        ([("out", "a b")], [("out", "c d")]),
+        ([("out", "a b")], []),
+        ([("x", "a b"), ("y", "c d")], [("x", "a b")]),
+        ([("x", "a b"), ("x", "c d")], [("x", "e f"), ("x", "c d")]),
+    ],
 )
 def test_other_bytes_of_the_host_name_their_buffer(
     first: Sequence[tuple[str, str]], second: Sequence[tuple[str, str]]
@@ -43,7 +48,7 @@ def test_other_bytes_of_the_host_name_their_buffer(
     complaint = difference(call(*first), call(*second), "add")
     assert complaint is not None
     assert complaint.verdict is Verdict.NOT_YOUR_KERNEL
-    assert complaint.cause.startswith(f"add is given bytes in {first[-1][0]} that the host has written")
+    assert complaint.cause.startswith(f"add reads bytes in {first[-1][0]} that the host wrote")
 
 
 def test_another_scalar_is_a_difference_whatever_the_buffers_say() -> None:

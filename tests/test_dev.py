@@ -205,7 +205,7 @@ LACKS = {
     ),
     "no size past 65,535": (
         ((' limits=({"n": 65_537},),', ""),),
-        [": what is right up to 65,535 rows passes; add a thin case with more to the problem's limits"],
+        [": being right up to 65,535 rows is enough; add a thin case with more to the problem's limits"],
     ),
     "a sum of no more than 65,535": (
         (
@@ -217,13 +217,13 @@ LACKS = {
     ),
     "no case for vectors": (
         (('{"n": 16}', '{"n": 17}'),),
-        [": 16-byte accesses serve no small case; add one with rows of a multiple of 16 bytes"],
+        [": no small case allows 16-byte accesses; add one whose rows are a multiple of 16 bytes"],
     ),
     "no small case": (
         (('{"n": 1}, {"n": 16}, {"n": 1000}', '{"n": 1000},'),),
         [
-            ": 16-byte accesses serve no small case; add one with rows of a multiple of 16 bytes",
-            ": tensor 0 may be taken as aligned; add a small case, at most a quarter of the largest",
+            ": no small case allows 16-byte accesses; add one whose rows are a multiple of 16 bytes",
+            ": tensor 0 may be assumed to be aligned; add a small case, at most a quarter of the largest",
         ],
     ),
     "bits that nobody draws": (
@@ -244,7 +244,7 @@ LACKS = {
             MOVED[2],
             MOVED[3],
         ),
-        [": nothing comes twice in tensor 1, which has integers; repeat some in the problem's extreme"],
+        [": tensor 1 of integers repeats no value; repeat some in the problem's extreme"],
     ),
 }
 
@@ -260,7 +260,7 @@ def test_a_tolerance_below_the_rounding_of_the_output_is_found(course: Path) -> 
     declaration = course / "checks/1_architecture/w01a_double.py"
     broken = declaration.read_text().replace("2 * x.double()", "x.double() / 3").replace("1e-6, 1e-6", "1e-9, 0.0")
     declaration.write_text(broken)
-    assert "the rounded truth is called wrong" in findings(invariants.controls_are_rejected, course)[0]
+    assert "the rounded truth is rejected" in findings(invariants.controls_are_rejected, course)[0]
 
 
 def test_inputs_that_do_not_change_admit_the_first_output(course: Path) -> None:
@@ -283,7 +283,7 @@ def test_a_stub_that_passes_and_a_solution_that_fails_are_found(course: Path) ->
     (course / "phases/1_architecture/w01a_double.py").write_text(SOLUTION)
     (course / "solutions/1_architecture/w01a_double.py").write_text(SOLUTION.replace("2", "3"))
     assert findings(invariants.stubs_end_as_not_started, course) == [
-        "phases/1_architecture/w01a_double.py ends as PASSED: right on every case, within its limits;"
+        "phases/1_architecture/w01a_double.py ends as PASSED: right on every case and within its limits;"
         " it must end as NOT_STARTED"
     ]
     assert "ends as WRONG_VALUES" in findings(invariants.solutions_pass, course)[0]
@@ -296,7 +296,7 @@ def test_a_reject_that_passes_is_found(course: Path) -> None:
     (rejects / "WRONG_SHAPE_not_at_all.py").write_text(SOLUTION)
     found = findings(invariants.rejects_get_their_verdicts, course)
     assert found == [
-        "tests/rejects/any/w01a_double/WRONG_SHAPE_not_at_all.py ends as PASSED: right on every case, within its"
+        "tests/rejects/any/w01a_double/WRONG_SHAPE_not_at_all.py ends as PASSED: right on every case and within its"
         " limits; it must end as WRONG_SHAPE"
     ]
 

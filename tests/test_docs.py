@@ -21,7 +21,7 @@ def test_a_table_is_replaced_between_its_markers(tmp_path: Path) -> None:
     text = "before\n<!-- table: syllabus -->\nold\n<!-- end -->\nafter\n"
     assert docs.regenerate(text, tmp_path) == (
         "before\n<!-- table: syllabus -->\n"
-        "| week | exercise | lane | what it is |\n| --- | --- | --- | --- |\n"
+        "| week | exercise | language | topic |\n| --- | --- | --- | --- |\n"
         "| 1 | `vector_add` | CUDA C++ | Adding: two vectors |\n<!-- end -->\nafter\n"
     )
 

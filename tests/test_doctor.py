@@ -100,7 +100,7 @@ def test_a_lane_that_computes_nonsense_does_not_work() -> None:
 def test_a_machine_without_a_gpu_does_not_try_one(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("torch.cuda.is_available", lambda: False)
     found = doctor.try_lane("CUDA C++ on a GPU", {"probe.py": "raise SystemExit"}, "cuda")
-    assert (found.works, found.detail) == (False, "there is none")
+    assert (found.works, found.detail) == (False, "no GPU")
 
 
 def test_every_lane_compiles_and_runs_without_a_gpu() -> None:
@@ -137,7 +137,7 @@ def test_why_there_is_no_gpu(
 def test_other_processes_on_the_gpu_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
     listed = SimpleNamespace(stdout="4711, python, 900 MiB\n")
     monkeypatch.setattr("subprocess.run", lambda *_, **__: listed)
-    (found,) = gpu.neighbours()
+    (found,) = gpu.neighbors()
     assert "4711 (python, 900 MiB)" in found.told
 
 

@@ -80,7 +80,7 @@ def test_the_week_and_its_letter_may_be_chosen(course: Path) -> None:
     [
         ({"problem": "sum"}, r"no problem 'sum'; write course/problems/sum\.py, or name one of add_rmsnorm, "),
         ({"name": "Sum"}, "'Sum' is not the name of an exercise; name it like"),
-        ({"name": "double"}, "there is an exercise double already"),
+        ({"name": "double"}, "exercise double already exists"),
         ({"week": 25}, "there is no week 25; give --week 0 to 24"),
         ({"week": -1}, "there is no week -1"),
         ({"letter": "a"}, "'a' is not a free letter of week 1; the next one is b"),
@@ -98,7 +98,7 @@ def test_what_cannot_be_drafted_writes_nothing(course: Path, changes: dict[str, 
 def test_no_file_is_overwritten(course: Path) -> None:
     there = course / "solutions/1_architecture/w01b_sum_of_two.cu"
     there.write_text("mine")
-    with pytest.raises(NotDrafted, match=r"w01b_sum_of_two\.cu exists already"):
+    with pytest.raises(NotDrafted, match=r"w01b_sum_of_two\.cu already exists"):
         draft("sum_of_two", "vector_add", "cuda", root=course)
     assert there.read_text() == "mine"
     assert not (course / "checks/1_architecture/w01b_sum_of_two.py").exists()

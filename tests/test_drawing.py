@@ -139,6 +139,15 @@ def test_names_do_not_cover_each_other_and_stay_in_the_picture() -> None:
     assert all(lower.y1 <= upper.y0 for lower, upper in pairwise(heights))
 
 
+def test_numbers_on_bars_in_groups_do_not_cover_each_other() -> None:
+    seven = ("copy", "by hand", "operators", "4 warps", "32 warps", "torch.compile", "reference")
+    figure = plots.groups({size: dict.fromkeys(seven, 3900.0) for size in ("small", "medium", "large")}, "GB/s")
+    figure.draw_without_rendering()
+    boxes = [text.get_window_extent() for axes in figure.axes for text in axes.texts]
+    assert len(boxes) == 21
+    assert all(left.x1 < right.x0 for left, right in pairwise(sorted(boxes, key=lambda box: box.x0)))
+
+
 def test_a_figure_in_a_page_has_its_colours_links_and_hovers() -> None:
     mark = Mark("yours", 0.5, 1e12, name="softmax", link="#w07a_softmax")
     html = templates.svg(roofline.draw([mark], ROOF), "Roofline of <GPU>", {"mark-0": "softmax: 50% & more"})
@@ -205,7 +214,7 @@ def test_a_source_looks_the_same_in_a_terminal_and_in_a_picture() -> None:
     source.draw(axes, lines)
     red = [text.get_text() for text in axes.texts if text.get_color() == WASTED]
     assert red == ["10/1", "28.4", "4 + 32/4"]
-    assert axes.texts[-1].get_text() == source.LEGEND
+    assert axes.texts[-1].get_text() == "10/1: 10 per request, its bytes fit in 1"
 
 
 def test_nothing_but_show_draws_or_prints() -> None:

@@ -152,7 +152,7 @@ def test_faults_are_found_by_the_machine(pool: reading.Pool) -> None:
         "reduce": ("race", "sum[t] += ", "out[blockIdx.x]"),
         "walk": ("race", "tile[t] = x", "sum += tile[i]"),
         "halo": ("uninitialized", "right = tile"),
-        "neighbours": ("bounds", "x[i + 1]"),
+        "neighbors": ("bounds", "x[i + 1]"),
         "overlap": ("race", "out[i] = "),
         "stages": ("race", "x[at + 64 + t]", "out[at + t]"),
         "rows": ("uninitialized", "atomicAdd(&sum"),

@@ -70,7 +70,9 @@ def judged(folder: Path, body: str) -> tuple[list[tuple[Verdict, str, int]], tup
             graded, unsaid = far.graded(session.subject, one, 1)
         finally:
             one.close()
-    return [(case.result.verdict, case.result.cause, case.result.line) for case in graded], unsaid
+    failed = [one.result for one in graded if not one.result.verdict.passed]
+    assert failed or unsaid or [one.result.case for one in graded] == list(session.exercise.far), "a pass is told, too"
+    return [(result.verdict, result.cause, result.line) for result in failed], unsaid
 
 
 @pytest.mark.parametrize(
@@ -92,6 +94,24 @@ def test_offsets_in_64_bits_pass(tmp_path: Path, body: str) -> None:
 
 
 @pytest.mark.parametrize(
+    ("source", "said"),
+    [
+        ("long long i = blockIdx.x * blockDim.x + threadIdx.x;", "write (long long)blockIdx.x * blockDim.x"),
+        ("i += gridDim.x*blockDim.x", "gridDim.x * blockDim.x is multiplied in 32 bits"),
+        ("= blockIdx.x * 256 + threadIdx.x;", "write (long long)blockIdx.x * 256"),
+        ("= (long long)blockIdx.x * blockDim.x; blockIdx.x * 256LL;", ""),
+        ("program = tl.program_id(0)", "write tl.program_id(0).to(tl.int64)"),
+        ("program = tl.program_id(0).to(tl.int64)", ""),
+    ],
+)
+def test_the_product_that_is_too_narrow_is_named(source: str, said: str, tmp_path: Path) -> None:
+    file = tmp_path / "k.cu"
+    file.write_text(source)
+    assert said in far._product(file)
+    assert bool(said) == bool(far._product(file))
+
+
+@pytest.mark.parametrize(
     "body",
     [
         WRONG,
@@ -108,7 +128,7 @@ def test_a_host_cannot_hide_what_a_kernel_did(tmp_path: Path, body: str, monkeyp
     (found,), unsaid = judged(tmp_path, body)
     assert found[0] is Verdict.OUT_OF_BOUNDS
     assert "before the beginning of" in found[1]
-    assert found[1].endswith("; is an offset past 2^31 computed in 32 bits?")
+    assert "; is an offset past 2^31 computed in 32 bits? blockIdx.x * blockDim.x is multiplied" in found[1]
     assert found[2] == KERNELS[: KERNELS.index("const int i")].count("\n") + 2
     assert unsaid == ()
 
@@ -155,24 +175,38 @@ def test_what_cannot_be_said_is_told(tmp_path: Path, body: str, said: str, monke
     ("grid", "blocks"),
     [
         ((1, 1, 1), [0]),
-        ((3, 1, 1), [0, 1, 2]),
-        ((1000, 1, 1), [0, 1, 750, 998, 999]),
-        ((10, 8, 1), [0, 1, 8, 9, 10, 11, 18, 19, 67, 60, 61, 68, 69, 70, 71, 78, 79]),
+        ((3, 1, 1), [2, 0, 1]),
+        ((1000, 1, 1), [750, 0, 1, 998, 999]),
+        ((10, 8, 1), [67, 0, 1, 8, 9, 10, 11, 18, 19, 60, 61, 68, 69, 70, 71, 78, 79]),
     ],
 )
-def test_the_sample_has_the_corners_of_the_grid(grid: tuple[int, int, int], blocks: list[int]) -> None:
-    assert device_far.sample(grid) == sorted(blocks)
+def test_the_sample_begins_at_three_quarters_and_has_the_corners(grid: tuple[int, int, int], blocks: list[int]) -> None:
+    assert device_far.sample(grid) == blocks
 
 
 def test_kernels_that_take_any_size_have_a_far_case() -> None:
     exercises = {item.name: registry.load(item) for item in registry.exercises()}
-    without = {name for name, one in exercises.items() if one.is_kernel and one.vary and one.far is None}
+    without = {name for name, one in exercises.items() if one.is_kernel and one.vary and not one.far}
     assert without == {
         "hello_grid",  # its output counts threads in int32
         "vector_add_triton",  # as Triton's tutorials, with the type of program_id, and the statement says so
         "matrix_add_triton",
         "vector_copy",  # extents of CuTe have 32 bits, and the statement says so
     }
+
+
+def test_each_matrix_of_a_problem_is_far_in_one_of_its_cases() -> None:
+    """A side of a matrix multiplies an index: there 32 bits overflow, whichever matrix it is."""
+    exercises = [registry.load(item) for item in registry.exercises()]
+    twists = [twist.exercise for twist in registry.load_checkpoint("1_architecture").twists]
+    for exercise in (one for one in (*exercises, *twists) if one.far):
+        drawn = [
+            [one for one in exercise.inputs(torch.Generator(), **case) if isinstance(one, torch.Tensor)]
+            for case in exercise.far
+        ]
+        for number, same in enumerate(zip(*drawn, strict=True)):
+            if same[0].ndim > 1:
+                assert max(one.numel() for one in same) > 1 << 32, (exercise.entry, number)
 
 
 def test_a_span_reads_as_zeros_and_takes_no_memory() -> None:
@@ -182,20 +216,19 @@ def test_a_span_reads_as_zeros_and_takes_no_memory() -> None:
 
 
 def test_a_far_case_has_the_arguments_of_the_others() -> None:
-    with pytest.raises(DeclarationError, match="far: n=5 does not have the arguments of the cases"):
+    with pytest.raises(DeclarationError, match="far: n=5 does not have the arguments rows, columns, dtype"):
         Problem(
             inputs=softmax.inputs,
             cases=({"rows": 3, "columns": 5, "dtype": "float32"},),
             reference=softmax.reference,
             tolerance={"float32": Tolerance(1e-6, 0.0)},
             bytes_moved=lambda **_: 1,
-            far={"n": 5},
+            far=({"n": 5},),
         )
 
 
 def test_inputs_of_a_far_case_are_shapes_alone() -> None:
-    far_case = vector_add.PROBLEM.far
-    assert far_case is not None
+    (far_case,) = vector_add.PROBLEM.far
     x, y = vector_add.PROBLEM.inputs(torch.Generator(), **far_case)
     assert x.is_meta
     assert y.is_meta

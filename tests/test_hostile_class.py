@@ -38,12 +38,12 @@ BODIES = {
         "CRASHED",
         "quota of 512 MiB",
     ),
-    "exit": ("os._exit(0)", "CRASHED", "ended itself with status 0"),
+    "exit": ("os._exit(0)", "CRASHED", "exited with status 0"),
     "forges": (
         "\n    for fd in range(3, 64):\n        try: os.write(fd, struct.pack('<Q', 3) + b'\\x81\\xa1a')\n"
         "        except OSError: pass\n    time.sleep(600)",
         "TAMPERED",
-        "in the worker's place",
+        "in place of the worker",
     ),
     "grades": ("open({out!r} + '/grades.json', 'w').write('{{}}')", "NOT_YOUR_KERNEL", "grades.json, which is not"),
     "half": (

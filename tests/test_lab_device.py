@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import math
 import time
 from collections.abc import Callable, Iterator
@@ -102,6 +103,20 @@ def test_a_bus_far_away_copies_the_same_and_counts_the_same(fails: int, early: b
     assert ended.spent.calls == here.spent.calls
     assert (ended.spent.kept, ended.spent.nbytes) == (here.spent.kept, here.spent.nbytes)
     assert ended.spent.seconds == pytest.approx(here.spent.seconds)
+
+
+@pytest.mark.parametrize("early", [False, True])
+def test_a_buffer_that_is_filled_before_its_copy_has_read_it_is_told_with_the_line(early: bool) -> None:
+    far, served = connected(bus.Simulated("cpu", 0, 0))
+    upload(far, torch.arange(1.0, 12.0), torch.zeros(11), early)
+    spent = served.ended([]).spent
+    assert spent is not None
+    body, first = inspect.getsourcelines(upload)
+    line = {name: first + next(k for k, text in enumerate(body) if f"runtime.{name}(" in text) for name in spent.calls}
+    filled = first + next(k for k, text in enumerate(body) if "runtime.fill(" in text)
+    assert (spent.refilled_early, spent.refilled_line) == ((1, filled) if early else (0, 0))
+    assert len(spent.lines) == len(spent.calls)
+    assert (spent.calls[2], spent.lines[2]) == ("copy_async", line["copy_async"])
 
 
 def test_the_host_pays_for_what_it_writes_past_the_runtime() -> None:

@@ -112,7 +112,7 @@ def test_questions_are_predictions_choices_and_numbers(path: Path) -> None:
         ("Answer: 1024", "Answer: many", r':47: could not convert string to float: .*write "Answer: 12"'),
         ("Answer: 1024", "Answer: 10 or so", r':47: .*"Answer: 12"'),
         ("Answer: 1024", "Answer: inf", r":47: .*must be a finite number"),
-        ("Why: So.", "So.", r':47: behind the answer comes a paragraph that begins with "Why: "'),
+        ("Why: So.", "So.", r':47: the answer is followed by a paragraph that begins with "Why: "'),
         ("- [x] 2", "- [ ] 2", r":36: 0 choices are marked as right; mark one"),
         ("- [ ] -inf", "- [x] -inf", r":36: 2 choices are marked as right"),
         ("- [ ] -inf", "-inf", r":36: '-inf' is not a choice; write"),

@@ -113,6 +113,26 @@ def test_a_change_of_the_host_is_told_once(submission: Submission) -> None:
     assert [len(note.host) for note in submission.end().notes] == [1, 0]
 
 
+@pytest.mark.parametrize("way", ["in one launch", "in one without it", "in one that is refused"])
+def test_bytes_told_again_before_a_launch_sees_them_are_still_the_hosts(submission: Submission, way: str) -> None:
+    """Told a second time they differ from nothing, for any values."""
+
+    def digests(content: list[float]) -> set[str]:
+        submission.begin({-1: X})
+        submission.launch("nothing", on=[3], told=[written(3, [0, 0, 0, 0])])
+        told = [written(3, content)]
+        if way == "in one launch":
+            told *= 2
+        else:
+            submission.launch("nothing", on=[-1] if way == "in one without it" else [77], told=told)
+        submission.launch("nothing", on=[3], told=told)
+        ((_, found),) = submission.end().notes[-1].host
+        return set(found.split())
+
+    assert digests([1, 2, 3, 4]) == digests([1, 2, 3, 4])
+    assert not digests([1, 2, 3, 4]) & digests([5, 6, 7, 8])
+
+
 def test_an_input_that_a_kernel_changes_is_told(submission: Submission) -> None:
     submission.launch("add_one", on=[-1])
     assert submission.end().mutated == [-1]

@@ -275,8 +275,12 @@ def test_a_recorded_measurement_stands_in_for_a_gpu(
     ("prediction", "said"),
     [
         (32, "as you predicted"),
-        (64, "you predicted 64, 2 times too much"),
-        (8, "you predicted 8, 4 times too little"),
+        (64, "you predicted 64, twice that"),
+        (80, "you predicted 80, 2.5 times that"),
+        (24, "you predicted 24, 75% of it"),
+        (16, "you predicted 16, half of it"),
+        (8, "you predicted 8, a quarter of it"),
+        (5, "you predicted 5, 1/6.4 of it"),
         (32.2, "you predicted 32.2, right within 1%"),
         (0, "off by 32"),
     ],
@@ -292,14 +296,48 @@ def test_a_prediction_is_held_against_the_measurement(
 
 def test_an_answer_is_shown_without_a_prediction_where_none_is_given(capsys: pytest.CaptureFixture[str]) -> None:
     notebook.hold(None, 32, "sectors")
-    assert capsys.readouterr().out == "found 32 sectors\n"
+    notebook.hold(None, 1, "sectors per request")
+    notebook.hold(None, 1, "times the bytes")
+    notebook.hold(7, 12, "is the line that races")
+    assert capsys.readouterr().out.splitlines() == [
+        "found 32 sectors",
+        "found 1 sector per request",
+        "found 1 times the bytes",
+        "found: the line that races is 12; you predicted 7",
+    ]
+
+
+def test_a_text_is_no_prediction(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(cells.Stop, match="Put a number in place of '24'"):
+        notebook.hold("24", 32, "sectors")
+    assert not capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("number", "answer", "said"),
+    [
+        (0, None, "answer: 12"),
+        (0, "12", "Put a number in place"),
+        (0, 12, "right"),
+        (0, 13, "no: 12"),
+        (3, 2, "Put one of the choices, in quotes, in place"),
+        (3, "it halves", "no: it changes by less than a tenth"),
+    ],
+)
+def test_a_question_is_answered_once_there_is_an_answer(
+    number: int, answer: str | float | None, said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    notebook.ask("vector_add", number, answer)
+    printed = capsys.readouterr().out
+    assert said in printed
+    assert ("Put" in said) == ("Put" in printed.splitlines()[-1])
 
 
 def test_an_answer_is_withheld_until_there_is_a_prediction(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv(predict.RUN_THROUGH, raising=False)
-    with pytest.raises(cells.Stop, match="Your prediction first") as stopped:
+    with pytest.raises(cells.Stop, match="Predict first") as stopped:
         notebook.hold(..., 32, "sectors")
     assert "32" not in capsys.readouterr().out + str(stopped.value)
 
@@ -336,7 +374,7 @@ print(notebook.asked(strided(8)[1, 256], x, out).sectors_per_request, strided(8)
 notebook.show({"one": {"<sectors>": 4, "a heading that no terminal has room for, however wide " * 3: 0.5}}, "&")
 notebook.picture(plots.grid({"ids": [[1, 2]]}))
 notebook.ask("transpose", 1, 4.5)
-notebook.hold(None, 1, "one")
+notebook.hold(None, 1, "divergent branches")
 ---
 my_prediction = ...
 
@@ -372,9 +410,9 @@ def test_a_learners_run_stops_at_the_first_open_prediction_without_a_traceback(
     book, ended = learners
     assert ended.ename == "Stop"
     *_, answered, held, below = book.cells
-    assert text_of(answered).endswith("found 1 one\n")
+    assert text_of(answered).endswith("found 1 divergent branch\n")
     assert [output.output_type for output in held.outputs] == ["stream"]
-    assert text_of(held).startswith("Your prediction first")
+    assert text_of(held).startswith("Predict first")
     assert below.outputs == []
     assert below.execution_count is None
 
@@ -427,8 +465,8 @@ def test_the_compiler_is_given_the_options_of_a_cuda_cell() -> None:
 @pytest.mark.parametrize(
     ("measured", "said"),
     [
-        (605_032_704, "found 605,032,704 units; you predicted 2.7e+43, 4.46e+34 times too much"),
-        (0.000254, "found 0.000254 units; you predicted 2.7e+43, 1.06e+47 times too much"),
+        (605_032_704, "found 605,032,704 units; you predicted 2.7e+43, 4.46e+34 times that"),
+        (0.000254, "found 0.000254 units; you predicted 2.7e+43, 1.06e+47 times that"),
         (float("inf"), "found inf units; you predicted 2.7e+43, off by inf"),
     ],
 )
@@ -441,7 +479,7 @@ def test_a_prediction_is_held_against_small_large_and_infinite_numbers(
 
 @pytest.mark.parametrize(
     ("answer", "expected"),
-    [(4.5, "right"), (4.0, "no: 4.5"), ("4.5", "no: 4.5"), (..., "Put your answer in place of the dots")],
+    [(4.5, "right"), (4.0, "no: 4.5"), ("4.5", "Put a number in place of the dots"), (..., "Put a number in place")],
 )
 def test_an_answer_is_judged_and_shown_with_its_why_only_when_given(
     answer: float | str | EllipsisType, expected: str, capsys: pytest.CaptureFixture[str]
@@ -449,7 +487,7 @@ def test_an_answer_is_judged_and_shown_with_its_why_only_when_given(
     notebook.ask("transpose", 1, answer)
     printed = capsys.readouterr().out
     assert expected in printed
-    assert ("(1 + 8) / 2" in printed) == (answer is not ...)
+    assert ("(1 + 8) / 2" in printed) == (not expected.startswith("Put"))
 
 
 @pytest.mark.parametrize(("stride", "sectors"), [(1, 4), (2, 8), (8, 32), (32, 32)])

@@ -20,6 +20,9 @@ from kernelpath.dev import phrases
         ("4.2 million million operations", "trillion"),
         ("a barrier mends that", "fix"),
         ("It is no miracle.", "is not a"),
+        ("It returned something else than a tensor.", "something other than"),
+        ("Every program loads it anew.", "again"),
+        ("Neighbouring threads", "the American spelling"),
     ],
 )
 def test_a_translated_phrase_is_named_with_its_place_and_what_to_write(line: str, better: str, tmp_path: Path) -> None:
@@ -34,6 +37,7 @@ def test_a_translated_phrase_is_named_with_its_place_and_what_to_write(line: str
     "line",
     [
         "How many threads a block has is up to you.",
+        "Choose how many elements a program works on.",
         "A thread loads a tile and stores an element.",
         "There is no barrier between them.",
         "the recommended way, ticks=lambda n: n",

@@ -160,10 +160,12 @@ def test_what_the_host_left_alone_is_not_told_again(device: Submission | None, k
     assert out.tolist() == [[8.0] * 32]
 
 
-def told(submission: Submission, content: list[int], links: list[messages.Link]) -> Any:
+def told(
+    submission: Submission, content: list[int], links: list[messages.Link], target: messages.Storage | None = None
+) -> Any:
     submission.begin()
     words = np.array(content, np.int64).tobytes()
-    target = messages.Storage(3, 16, 0, bytes(16), False)
+    target = target or messages.Storage(3, 16, 0, bytes(16), False)
     storage = messages.Storage(4, len(words), 0, words, False, links)
     answer = submission.launch("nothing", on=[4], told=[storage, target])
     assert isinstance(answer, messages.Ran), answer
@@ -190,6 +192,55 @@ def test_addresses_differ_and_the_transcript_does_not(submission: Submission) ->
     assert told(submission, [5, (1 << 41) + 8], [link(1 << 41, 1)]) == first
     assert told(submission, [5, (1 << 41) + 4], [link(1 << 41, 1)]) != first, "another offset"
     assert told(submission, [6, (1 << 41) + 8], [link(1 << 41, 1)]) != first, "another number beside it"
+
+
+@pytest.mark.parametrize(
+    "target",
+    [
+        messages.Storage(3 + (1 << 16), 16, 0, bytes(16), False),
+        messages.Storage(3, 16, 4, bytes(16), False),
+        messages.Storage(3, 32, 0, bytes(32), False),
+    ],
+    ids=["number", "alignment", "size"],
+)
+def test_what_an_address_tells_is_in_the_transcript(submission: Submission, target: messages.Storage) -> None:
+    """A host that chose among storages by what it has computed would hand its results to the kernel."""
+    first = told(submission, [(1 << 40) + 8, 5], [link(1 << 40, 0)])
+    other = submission.machine.attach()
+    other.load()
+    assert told(other, [(1 << 40) + 8, 5], [link(1 << 40, 0)]) == first
+    other.launch("nothing", on=[4], dropped=[3])
+    to = messages.Link(target.number, 1 << 40, bytes(8))
+    assert told(other, [(1 << 40) + 8, 5], [to], target) != first
+
+
+def test_no_number_stands_for_an_address_in_the_transcript(submission: Submission) -> None:
+    first = told(submission, [(1 << 40) + 8, 5], [link(1 << 40, 0)])
+    for number in (8, 3, 3 << 47 | 8, (1 << 40) + 8, 3 << 37 | 8):
+        assert told(submission, [number, 5], []) != first
+
+
+def test_what_the_addresses_in_a_struct_tell_is_in_the_transcript(submission: Submission) -> None:
+    def arguments(alignment: int, nbytes: int) -> Any:
+        submission.begin()
+        target = messages.Storage(3, nbytes, alignment, bytes(nbytes), False)
+        submission.ask(
+            messages.Launch(
+                module=0,
+                kernel="nothing",
+                grid=(1, 1, 1),
+                block=(1, 1, 1),
+                shared=0,
+                arguments=[messages.Blob(bytes(8), [(0, messages.Pointer(3, 0))])],
+                buffers=[],
+                storages=[target],
+                dropped=[3],
+            )
+        )
+        return submission.end().notes[0].arguments
+
+    assert arguments(0, 16) == arguments(0, 16)
+    assert len({tuple(arguments(*one)) for one in ((0, 16), (4, 16), (0, 32))}) == 3
 
 
 def test_an_address_is_another_one_as_a_whole() -> None:
@@ -221,3 +272,11 @@ def test_addresses_that_no_honest_client_tells(submission: Submission, content: 
     answer = submission.launch("nothing", on=[4], told=storages)
     assert isinstance(answer, messages.Failed)
     assert answer.kind == "REFUSED"
+
+
+def test_in_a_low_heap_only_the_beginning_of_a_storage_is_an_address() -> None:
+    """As under Debian's and Ubuntu's Python, whose heap lies among the numbers that an index may be."""
+    low, high = 0x2000000, 0x7F0000000000
+    words = np.array([low, low + 4, 33_554_433, high, high + 4, 7], np.int64)
+    told = pointers.links(words, [(1, low, 100), (2, high, 100)])
+    assert [(link.storage, np.frombuffer(link.words, np.int64).tolist()) for link in told] == [(1, [0]), (2, [3, 4])]

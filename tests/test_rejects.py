@@ -45,7 +45,7 @@ ROWS = {
     "T11": "no time at all",
     "S1": "a library does the work",
     "S2": "the solution is used",
-    "S3": "behaviour changes when graded",
+    "S3": "behavior changes when graded",
     "H1": "the process is ended",
     "H2": "compile errors, hangs, exhausted memory, illegal accesses",
 }
@@ -122,22 +122,22 @@ def test_every_trick_has_a_submission() -> None:
         (
             "w03c_transpose/TOO_MUCH_TRAFFIC_naive",
             "out[column * rows + row] = in[row * columns + column];",
-            "store to out: 32 sectors per request, 4 would do",
+            "store to out: 32 sectors per request, its bytes fit in 4",
         ),
         (
             "w03c_transpose/TOO_MUCH_TRAFFIC_unpadded_tile",
             "out[row * rows + column] = tile[threadIdx.x][threadIdx.y];",
-            "load from tile: 32 wavefronts per request, 1 would do",
+            "load from tile: 32 wavefronts per request, its bytes fit in 1",
         ),
         (
             "w04b_matmul_tiled/TOO_MUCH_TRAFFIC_tile_of_b_by_columns",
             "of_b[x][y] = ",
-            "store to of_b: 32 wavefronts per request, 1 would do",
+            "store to of_b: 32 wavefronts per request, its bytes fit in 1",
         ),
         (
             "w04a_matmul_naive/TOO_MUCH_TRAFFIC_lanes_down_a_column",
             "sum += a[",
-            "load from a: 32 sectors per request, 4 would do",
+            "load from a: 32 sectors per request, its bytes fit in 4",
         ),
     ],
 )
@@ -212,9 +212,9 @@ def test_a_patch_is_found_by_its_text(hunk: str, patched: str, tmp_path: Path) -
 @pytest.mark.parametrize(
     ("hunk", "said"),
     [
-        ("-a = 9\n", "RACE_x.patch does not fit base.py: these lines stand there 0 times, not once\na = 9\n"),
-        ("-b = 2\n", "these lines stand there 2 times"),
-        ("- = 1\n", "these lines stand there 0 times"),
+        ("-a = 9\n", "RACE_x.patch does not fit base.py: these lines occur 0 times, not once\na = 9\n"),
+        ("-b = 2\n", "these lines occur 2 times"),
+        ("- = 1\n", "these lines occur 0 times"),
         ("-a = 1\n--- gone.py\n@@\n-a\n", "changes gone.py, which is not there"),
     ],
     ids=["gone", "ambiguous", "a part of a line", "no such file"],

@@ -54,15 +54,15 @@ def test_an_exercise_may_have_limits_of_its_own() -> None:
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
-        ({"cases": ()}, "cases: there is none"),
+        ({"cases": ()}, "cases: none is declared"),
         ({"cases": ({"n": 1}, {"n": 1024})}, "cases: every size is a power of two"),
         ({"cases": ({"dtype": "float32"},)}, "cases: every size is a power of two"),
         ({"vary": ("rows",)}, r"vary: \['rows'\] are not arguments of every case"),
         ({"cases": ({"n": 3}, {"m": 5}), "vary": ("n",)}, r"vary: \['n'\] are not"),
-        ({"tolerance": {}}, "tolerance: there is none"),
+        ({"tolerance": {}}, "tolerance: none is declared"),
         ({"limits": ({"n": 3},)}, "limits: n=3 does not have the arguments n, dtype"),
         ({"gpu_limits": ({"n": 3},)}, "gpu_limits: n=3 does not have the arguments n, dtype"),
-        ({"faults": {"wrong": abs}}, "faults: extreme inputs show them, and there are none"),
+        ({"faults": {"wrong": abs}}, "faults: only extreme inputs show them; declare extreme"),
     ],
 )
 def test_a_broken_rule_of_a_problem_is_named(changes: dict[str, Any], said: str) -> None:
@@ -77,9 +77,9 @@ def test_a_broken_rule_of_a_problem_is_named(changes: dict[str, Any], said: str)
         ({"entry": ""}, "entry: '' is not"),
         ({"cases": ({"n": 1024, "dtype": "float32"},)}, "cases: every size is a power of two"),
         ({"cases": ({"m": 5},), "problem": problem(vary=("n",))}, r"vary: \['n'\] are not arguments of every case"),
-        ({"bench": {"n": 5}}, "bench and baseline: one goes with the other"),
-        ({"baseline": abs}, "bench and baseline: one goes with the other"),
-        ({"sweep": ({"n": 5, "dtype": "float32"},)}, "sweep: nothing is timed without bench and baseline"),
+        ({"bench": {"n": 5}}, "bench and baseline: declare both or neither"),
+        ({"baseline": abs}, "bench and baseline: declare both or neither"),
+        ({"sweep": ({"n": 5, "dtype": "float32"},)}, "sweep: it needs bench and baseline"),
         (
             {"sweep": ({"n": 5},), "bench": {"n": 5, "dtype": "float32"}, "baseline": abs},
             "sweep: n=5 does not have the arguments n, dtype",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from kernelpath.course.spec import Traffic
-from kernelpath.grading.traffic import SPARE, edge_complaint, traffic_complaint
+from kernelpath.grading.traffic import SPARE, beyond, edge_complaint, traffic_complaint
 from kernelpath.verdict import Complaint, LineTraffic
 
 
@@ -26,7 +26,7 @@ def test_the_worst_access_of_a_line_is_named_with_what_would_do() -> None:
     complaint = complaint_of(lines, Traffic(sectors=1.5))
     assert complaint is not None
     assert (complaint.line, complaint.file) == (4, "k.cu")
-    assert complaint.cause == "line 4, load from a: 32 sectors per request, 4 would do"
+    assert complaint.cause == "line 4, load from a: 32 sectors per request, its bytes fit in 4"
 
 
 def test_vector_loads_are_not_punished_for_their_width() -> None:
@@ -49,7 +49,8 @@ def test_bank_conflicts_are_named() -> None:
     lines = [loads, load(9, "shared memory", requests=4, wavefronts=128, ideal_wavefronts=4)]
     complaint = complaint_of(lines, Traffic(bank_conflicts=0.5))
     assert complaint is not None
-    assert complaint.cause == "line 9, load from shared memory: 32 wavefronts per request, 1 would do"
+    assert complaint.cause == "line 9, load from shared memory: 32 wavefronts per request, its bytes fit in 1"
+    assert complaint.step == "kp profile {name}", "the hints begin with sectors"
 
 
 def test_bytes_over_compulsory() -> None:
@@ -59,7 +60,7 @@ def test_bytes_over_compulsory() -> None:
     assert complaint is not None
     assert complaint.line == 2
     assert complaint.cause == (
-        "at m=8 n=4: 3,200 bytes moved, at most 2,400 are allowed (1,600 would do if nothing were moved twice);"
+        "at m=8 n=4: 3,200 bytes asked for, at most 2,400 are allowed (1,600 are compulsory);"
         " most in line 2, load from a"
     )
 
@@ -76,7 +77,7 @@ def test_good_requests_of_a_line_do_not_make_up_for_scattered_ones() -> None:
         assert complaint is not None
         assert complaint.cause == (
             "at m=8 n=4: line 4, load from a: 1,000 of its 4,000 sectors are there because requests are scattered;"
-            " on average 4 sectors per request, 4 would do"
+            " on average 4 sectors per request, its bytes fit in 4"
         )
     assert edge_of([DILUTED], Traffic(bytes=1e9)) is None
 
@@ -99,12 +100,21 @@ def test_pieces_that_are_not_aligned_are_no_fault_at_edges() -> None:
     assert complaint_of(lines, Traffic(sectors=1.3)) is not None
 
 
+def test_of_a_tensor_that_is_loaded_twice_the_second_load_is_to_blame() -> None:
+    loads = [load(number, requests=1, sectors=50, ideal_sectors=50) for number in (11, 13)]
+    store = LineTraffic("k.cu", 17, "store to", "out", requests=1, sectors=60, ideal_sectors=60)
+    complaint = complaint_of([*loads, store], Traffic(bytes=1.2), compulsory=3200)
+    assert complaint is not None
+    assert complaint.line == 13
+    assert complaint.cause.endswith("; most in lines 11 and 13, load from a: 3,200 bytes together")
+
+
 def test_bytes_at_edges() -> None:
     lines = [load(4, requests=100, sectors=400, ideal_sectors=400)]
     assert edge_of(lines, Traffic(bytes=1.2), compulsory=3_574) is None
     complaint = edge_of(lines, Traffic(bytes=1.2), compulsory=3_500)
     assert complaint is not None
-    assert "12,800 bytes moved, at most 12,624 are allowed (3,500 would do" in complaint.cause
+    assert "12,800 bytes asked for, at most 12,624 are allowed (3,500 are compulsory)" in complaint.cause
     assert edge_of(lines, Traffic(bytes=1.2), compulsory=None) is None
 
 
@@ -117,3 +127,15 @@ def test_one_wavefront_more_is_no_fault_at_edges() -> None:
         edge_of([load(9, "tile", requests=1, wavefronts=32, ideal_wavefronts=1)], Traffic(bank_conflicts=0.5)) is None
     )
     assert complaint_of([load(1, requests=1, sectors=1), twice], Traffic(bank_conflicts=0.5)) is not None
+
+
+def test_lines_within_the_limits_are_no_waste() -> None:
+    def line(sectors: int, wavefronts: int) -> LineTraffic:
+        ideal = 4 * (sectors > 0)
+        return load(
+            1, requests=1, sectors=sectors, ideal_sectors=ideal, wavefronts=wavefronts, ideal_wavefronts=wavefronts > 0
+        )
+
+    lines = [line(8, 0), line(9, 0), line(0, 2), line(0, 3)]
+    assert beyond(Traffic(sectors=2.0, bank_conflicts=1.5), lines) == (lines[1], lines[3])
+    assert beyond(Traffic(bytes=2.0), lines) == ()

@@ -74,8 +74,8 @@ def graded(folder: Path, body: str, launch: str = ADD) -> Report:
     [
         ("blocks += int(1e6 * abs(first)) % 5", "the grid or the block of add depends on the values"),
         ("scalar = first", "argument 4 of add is"),
-        ("table.numpy()[1] = first", "add is given bytes in table that the host has written"),
-        ("table.numpy()[0] = first; table.numpy()[1] = calls", "add is given bytes in table that the host has written"),
+        ("table.numpy()[1] = first", "add reads bytes in table that the host wrote"),
+        ("table.numpy()[0] = first; table.numpy()[1] = calls", "add reads bytes in table that the host wrote"),
         ("x.numpy()[0] = np.float32(1); x.numpy()[0] = first; table.numpy()[0] = first", "bytes in table"),
         ("for _ in range(int(1e6 * abs(first)) % 5): " + ADD, "kernels were launched for some values and"),
     ],

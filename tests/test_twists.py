@@ -51,7 +51,7 @@ def test_a_kernel_without_tiles_is_right_and_moves_too_much(tmp_path: Path) -> N
 def test_another_block_than_prescribed_is_named(tmp_path: Path) -> None:
     report = graded(CHOSEN[0], twisted.write(CHOSEN[0], tmp_path, tiled=True, tile=(16, 32)))
     assert report.verdict is Verdict.WRONG_VALUES
-    assert "launches blocks of (32, 16, 1) threads, (24, 24, 1) are prescribed" in report.cause
+    assert "launches blocks of (32, 16, 1) threads, (24, 24, 1) are required" in report.cause
 
 
 def test_faults_get_their_verdicts(tmp_path: Path) -> None:
@@ -68,7 +68,7 @@ def test_the_published_solution_fails(twist: Twist) -> None:
 
 @pytest.mark.parametrize("twist", TWISTS, ids=lambda twist: twist.name)
 def test_the_truth_of_each_is_what_its_statement_says(twist: Twist) -> None:
-    """By loops over the indices, as the formula is written; the plain product is no answer, nor are its neighbours."""
+    """By loops over the indices, as the formula is written; the plain product is no answer, nor are its neighbors."""
     operands, epilogue, rows, columns = twisted.parts(twist)
     case = {"m": 5, "n": 7, "k": 6}
     a, b, *others = draw_inputs(twist.exercise, case, 1, "cpu")

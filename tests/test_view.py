@@ -36,11 +36,11 @@ def test_wasteful_accesses_are_listed_with_the_worst_first(doubling: Item) -> No
         LineTraffic("k.cu", 3, "store to", "out", 10, sectors=80, ideal_sectors=40),
         LineTraffic("k.cu", 5, "load from", "shared memory", 10, wavefronts=320, ideal_wavefronts=10),
     )
-    lines = shown(replace(GRADED, traffic=traffic), doubling).splitlines()
+    lines = shown(replace(GRADED, traffic=traffic), doubling, width=100).splitlines()
     first = lines.index("memory, counted on the PTX machine:")
     assert lines[first + 1 : first + 4] == [
-        "  line 5 of k.cu, load from shared memory: 32 wavefronts per request, 1 would do",
-        "  line 3 of k.cu, store to out: 8 sectors per request, 4 would do",
+        "  line 5 of k.cu, load from shared memory: 32 wavefronts per request, its bytes fit in 1",
+        "  line 3 of k.cu, store to out: 8 sectors per request, its bytes fit in 4",
         "",
     ]
 

@@ -47,8 +47,26 @@ def test_a_whole_number_is_written_in_full_and_another_to_its_digits(value: floa
 
 def test_one_thing_is_not_several() -> None:
     assert [words.count(things, "sector") for things in (0, 1, 1024)] == ["0 sectors", "1 sector", "1,024 sectors"]
-    assert words.per_request(32.0, "wavefront", 1.0) == "32 wavefronts per request, 1 would do"
-    assert words.per_request(1.0, "wavefront", 0.5) == "1 wavefront per request, 0.5 would do"
+    assert words.per_request(32.0, "wavefront", 1.0) == "32 wavefronts per request, its bytes fit in 1"
+    assert words.per_request(1.0, "wavefront", 0.5) == "1 wavefront per request, its bytes fit in 0.5"
+
+
+@pytest.mark.parametrize(
+    ("value", "unit", "said"),
+    [
+        (1, "wavefronts at a pitch of 33", "1 wavefront at a pitch of 33"),
+        (1.0, "divergent branches", "1 divergent branch"),
+        (1, "passes over x", "1 pass over x"),
+        (2, "divergent branches", "2 divergent branches"),
+        (0.5, "reads per multiply-add", "0.5 reads per multiply-add"),
+        (1, "times as fast", "1 times as fast"),
+        (1, "is the stride of axis 0", "1 is the stride of axis 0"),
+        (1, "trillion operations", "1 trillion operations"),
+        (1, "GB/s", "1 GB/s"),
+    ],
+)
+def test_one_of_a_unit_is_not_several(value: float, unit: str, said: str) -> None:
+    assert words.measured(value, unit) == said
 
 
 def test_rates_shares_and_ratios() -> None:

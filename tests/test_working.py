@@ -11,9 +11,7 @@ from rich.console import Console
 from kernelpath.show import working
 
 
-@pytest.mark.parametrize(
-    ("terminal", "shown"), [(True, "transpose: case 3 of 8 (about 12 s the last time)"), (False, "")]
-)
+@pytest.mark.parametrize(("terminal", "shown"), [(True, "transpose: case 3 of 8 (about 12 s last time)"), (False, "")])
 def test_a_step_is_shown_at_a_terminal_alone(terminal: bool, shown: str) -> None:
     console = Console(file=io.StringIO(), force_terminal=terminal, width=80)
     with working.working(console, "transpose", about=12.3) as tell:

@@ -89,12 +89,12 @@ def matmul({", ".join(names)}):
 
 
 def _place(at: str, extent: int, along_k: bool) -> str:
-    """Where an element of a tile lies, so that those which neighbouring threads load lie in different banks."""
+    """Where an element of a tile lies, so that those which neighboring threads load lie in different banks."""
     return f"{at} * 9 + j" if along_k else f"j * {extent} + {at}"
 
 
 def _load(tile: str, element: str, index: str, extent: int, block: str, size: str, along_k: bool) -> str:
-    """Fill a tile, with neighbouring threads at neighbouring addresses."""
+    """Fill a tile, with neighboring threads at neighboring addresses."""
     at = f"e % {extent}, j = e / {extent}" if not along_k else "e / 8, j = e % 8"
     kept = f"{tile}[{_place('at', extent, along_k)}]"
     return (

@@ -19,7 +19,8 @@ def complaint(inputs: Sequence[Any], outputs: Sequence[torch.Tensor]) -> str | N
     """What the ledger says, in words."""
     runtime: Runtime = inputs[0]
     status, kept, times = outputs[1].tolist()
-    call = f"call {runtime.fails} ({runtime.spent.calls[runtime.fails - 1]})" if runtime.failed else ""
+    spent, failing = runtime.spent, runtime.fails - 1
+    call = f"call {runtime.fails} ({spent.calls[failing]}{_in_line(spent.lines[failing:])})" if runtime.failed else ""
     after = f" after {call} failed" if call else ""
     if call and status != runtime.status:
         raised = f"raised status {status}" if status else "raised no error"
@@ -27,13 +28,21 @@ def complaint(inputs: Sequence[Any], outputs: Sequence[torch.Tensor]) -> str | N
     if status == OUT_OF_MEMORY and not call:
         return f"raised status {status}: more than {PINNED_AT_MOST:,} elements were pinned at a time"
     if kept:
-        return f"{kept} pinned buffer{'s were' if kept > 1 else ' was'} not freed{after}"
-    if early := runtime.spent.freed_early:
+        return f"a leak: {kept} pinned buffer{'s were' if kept > 1 else ' was'} not freed{after}"
+    if early := spent.freed_early:
         buffers, them = (f"{early} pinned buffers were", "them") if early > 1 else ("a pinned buffer was", "it")
         return f"{buffers} freed{after}, with a copy from {them} still in the queue; host_free waits for nothing"
+    if spent.refilled_early:
+        line = _in_line([spent.refilled_line])
+        return f"a pinned buffer was filled again{line} before its copy had read it: wait for the event after that copy"
     if times > 1:
         return f"took {times} times as long as with overlapped copies: the host and the bus waited for each other"
     return None
+
+
+def _in_line(lines: Sequence[int]) -> str:
+    """Where the first of some calls stands in the submission, if that is known."""
+    return f" in line {lines[0]}" if any(lines[:1]) else ""
 
 
 EXERCISE = Exercise(entry="copies", problem=copies.PROBLEM, kind="lab", check=complaint)

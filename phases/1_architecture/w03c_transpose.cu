@@ -1,6 +1,6 @@
 // Transpose: out[j, i] = in[i, j] for a matrix of rows x columns elements of type T, contiguous on both sides.
 //
-// Neighbouring threads should read neighbouring addresses and write neighbouring addresses. A tile in shared memory
+// Neighboring threads should read neighboring addresses and write neighboring addresses. A tile in shared memory
 // changes one order into the other.
 
 #include <cuda_bf16.h>

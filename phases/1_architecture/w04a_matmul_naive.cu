@@ -3,5 +3,5 @@
 // Each thread makes one element of out. All three matrices are contiguous, row by row.
 
 __global__ void matmul(const float* a, const float* b, float* out, int m, int n, int k) {
-    // TODO: find this thread's row and column; which of the two should neighbouring threads share?
+    // TODO: find this thread's row and column; which of the two should neighboring threads share?
 }

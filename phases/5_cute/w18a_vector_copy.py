@@ -28,7 +28,7 @@ def copy_kernel(src: cute.Tensor, dst: cute.Tensor, tv: cute.Layout, bits: cutla
 
 @cute.jit
 def copy(src: cute.Tensor, dst: cute.Tensor):
-    """Launch the copy with the widest access that both addresses allow; the lane tells alignments up to 16 bytes."""
+    """Launch the copy with the widest access that both addresses allow; alignments are known up to 16 bytes."""
     # TODO: make the thread-value layout, count the blocks and launch copy_kernel
 
 

@@ -1,4 +1,4 @@
-"""Benchmark: a timer that a sceptic believes.
+"""Benchmark: a timer that a skeptic believes.
 
 benchmark(call, synchronize, clock) times what call() makes the device do. call() only puts the work into a queue and
 returns. synchronize() waits until the queue is empty. clock() returns the time in seconds. On a GPU the three could be

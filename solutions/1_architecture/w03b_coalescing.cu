@@ -1,6 +1,6 @@
 // Gather: out[r, column] = table[index[r], column] for `rows` rows of `columns` float32 elements each.
 //
-// The rows may be anywhere in the table, but each of them is contiguous. The lanes of a warp should share a row.
+// The rows may be anywhere in the table, but each of them is contiguous.
 //
 // Vector is what a lane copies at a time: float4 where rows and addresses are multiples of 16 bytes, else float.
 

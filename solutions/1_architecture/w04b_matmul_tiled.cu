@@ -26,7 +26,7 @@ __global__ void matmul(const float* a, const float* b, float* out, int m, int n,
     constexpr int WIDTH = sizeof(Vector) / sizeof(float);
     constexpr int LOADS = TILE * DEPTH / WIDTH / THREADS;
     constexpr int ACROSS_A = DEPTH / WIDTH, ACROSS_B = TILE / WIDTH;  // vectors in a row of the tiles of a and b
-    __shared__ alignas(16) float tile_a[DEPTH][TILE + 4];  // transposed, so that a thread's 8 rows are neighbours
+    __shared__ alignas(16) float tile_a[DEPTH][TILE + 4];  // transposed, so that a thread's 8 rows are neighbors
     __shared__ alignas(16) float tile_b[DEPTH][TILE];
 
     const int first_row = blockIdx.y * TILE, first_column = blockIdx.x * TILE;

@@ -48,10 +48,10 @@ def copy_kernel(src: cute.Tensor, dst: cute.Tensor, tv: cute.Layout, bits: cutla
 
 @cute.jit
 def copy(src: cute.Tensor, dst: cute.Tensor):
-    """Launch the copy with the widest access that both addresses allow; the lane tells alignments up to 16 bytes."""
+    """Launch the copy with the widest access that both addresses allow; alignments are known up to 16 bytes."""
     bits = min(src.iterator.alignment, dst.iterator.alignment) * 8
     width = cutlass.const_expr(bits // src.element_type.width)
-    # Neighbouring threads take neighbouring vectors, so that each access of a warp is one span of 512 bytes.
+    # Neighboring threads take neighboring vectors, so that each access of a warp is one span of 512 bytes.
     tv = cute.make_layout((THREADS, width), stride=(width, 1))
     blocks = cute.ceil_div(cute.size(src), cute.size(tv))
     copy_kernel(src, dst, tv, bits).launch(grid=[blocks, 1, 1], block=[THREADS, 1, 1])

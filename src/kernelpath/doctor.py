@@ -1,4 +1,4 @@
-"""What this machine can do, lane by lane, found out by doing it; and the one command that fixes what is missing."""
+"""What this machine can do, lane by lane, tested by doing it, and the command that fixes what is missing."""
 
 from __future__ import annotations
 
@@ -112,7 +112,7 @@ def gpus() -> Iterator[Finding]:
         free, total = torch.cuda.mem_get_info(index)
         detail = f"sm_{major}{minor}, driver {gpu.driver()}, {free / _GIB:.1f} of {total / _GIB:.1f} GiB free"
         yield Finding(torch.cuda.get_device_name(index), True, detail)
-    for one in gpu.neighbours():
+    for one in gpu.neighbors():
         yield Finding("quiet GPU", False, one.told, f"kill {one.pid}, if it is yours")
 
 
@@ -121,9 +121,9 @@ _NVRTC = ("nvidia-cuda-nvrtc", "nvidia-cuda-nvrtc-cu12")
 
 def _no_gpu(torch_cuda: str | None) -> Finding:
     if not _nvidia_card():
-        return Finding("GPU", False, "no NVIDIA GPU: all is graded but the speed")
+        return Finding("GPU", False, "no NVIDIA GPU: everything but speed is graded")
     if gpu.driver() == "unknown":
-        return Finding("GPU", False, "an NVIDIA card without its driver", "sudo ubuntu-drivers install")
+        return Finding("GPU", False, "an NVIDIA GPU without a driver", "sudo ubuntu-drivers install")
     if torch_cuda is None:
         again = f"{sys.executable} -m pip install --force-reinstall torch"
         return Finding("GPU", False, "an NVIDIA GPU, but this PyTorch is built without CUDA", again)
@@ -161,11 +161,13 @@ def cache() -> Finding:
         with tempfile.TemporaryFile(dir=folder):
             pass
     except OSError as error:
-        detail = f"{folder}: {error.strerror}; every kernel is compiled anew"
+        detail = f"{folder}: {error.strerror}; nothing is cached, so every kernel is compiled again"
         return Finding("kernel cache", False, detail, "export KERNELPATH_CACHE=/a/folder/you/can/write")
     with contextlib.suppress(FileNotFoundError):
         count = words.count(len(os.listdir(private)), "submission")
-        return Finding("kernel cache", True, f"{folder}, {size / 1e6:.1f} MB, {of_submissions / 1e6:.1f} of {count}")
+        return Finding(
+            "kernel cache", True, f"{folder}, {size / 1e6:.1f} MB, {of_submissions / 1e6:.1f} MB from {count}"
+        )
     return Finding("kernel cache", True, f"{folder}, {size / 1e6:.1f} MB")
 
 
@@ -198,7 +200,7 @@ def lanes() -> Iterator[Finding]:
 def try_lane(what: str, probe: Probe, device: str) -> Finding:
     """Run a kernel and say how it went."""
     if device == "cuda" and not _has_gpu():
-        return Finding(what, False, "there is none", lane=True)
+        return Finding(what, False, "no GPU", lane=True)
     begun = time.monotonic()
     try:
         _run(probe, device)
@@ -211,7 +213,7 @@ def try_lane(what: str, probe: Probe, device: str) -> Finding:
 
 
 def _lacking(what: str, error: ImportError) -> Finding:
-    """A lane that an import keeps from running, with the command that installs the package."""
+    """A lane that cannot run for lack of a package, with the command that installs it."""
     distribution = packages.distribution_of(error.name or "")
     remedy = packages.install(distribution) if distribution else ""
     return Finding(what, False, str(error).partition("\n")[0], remedy, lane=True)

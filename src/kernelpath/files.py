@@ -54,7 +54,7 @@ def cache_read(kind: str, key: str) -> bytes | None:
 
 
 def cache_write(kind: str, key: str, data: bytes) -> None:
-    """Keep `data`. A folder that cannot be written is no error: it only costs time."""
+    """Keep `data`. A folder that cannot be written is not an error: it only costs time."""
     place = _place(kind, key)
     with contextlib.suppress(OSError):
         place.parent.mkdir(parents=True, exist_ok=True)
@@ -80,7 +80,7 @@ def write_atomically(path: Path, content: str | bytes) -> None:
 
 
 class Unreadable(Exception):
-    """A file that somebody handed in is not one that can be graded. The message says why."""
+    """A file that was handed in cannot be graded. The message says why."""
 
 
 def read_source(path: Path, most: int) -> bytes:

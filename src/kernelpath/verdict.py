@@ -1,4 +1,4 @@
-"""Every way in which grading can end, and the report that carries it. Plain data: JSON in and out, no torch.
+"""Every way in which grading can end, and the report that says so. Plain data: JSON in and out, no torch.
 
 `encode` and `decode` are the one codec of everything that is saved: reports, progress, certificates, grades, results.
 """
@@ -19,10 +19,10 @@ _T = TypeVar("_T")
 _REPLAY = "fix {file}, then kp check {name} --seed {seed}"
 
 SECTOR_BYTES = 32
-"""Global memory moves in sectors of so many bytes."""
+"""Bytes of a sector, the unit in which global memory moves."""
 
 WASTE = 1.05
-"""An access that costs more than so many times the least is wasteful."""
+"""An access that costs more than this many times the minimum is wasteful."""
 
 
 class ValidationError(ValueError):
@@ -45,40 +45,40 @@ class Verdict(str, Enum):
         member.then = then or "fix {file}, then kp check {name}"
         return member
 
-    PASSED = "PASSED", "right on every case, within its limits", "kp next"
+    PASSED = "PASSED", "right on every case and within its limits", "kp next"
     NOT_STARTED = "NOT_STARTED", "the stub still raises NotImplementedError", "edit {file}, then kp check {name}"
     COMPILE_ERROR = "COMPILE_ERROR", "the submission cannot be loaded or compiled"
-    CRASHED = "CRASHED", "an exception, a device error or the end of the process", _REPLAY
-    TIMED_OUT = "TIMED_OUT", "no answer within the time allowed"
-    WRONG_TYPE = "WRONG_TYPE", "the entry returned something else than plain, contiguous tensors on the right device"
+    CRASHED = "CRASHED", "it raised an exception, hit a device error, or its process ended early", _REPLAY
+    TIMED_OUT = "TIMED_OUT", "it did not finish within the time limit"
+    WRONG_TYPE = "WRONG_TYPE", "the entry function did not return plain, contiguous tensors on the right device"
     WRONG_SHAPE = "WRONG_SHAPE", "an output has the wrong shape"
     WRONG_DTYPE = "WRONG_DTYPE", "an output has the wrong dtype"
     WRONG_VALUES = "WRONG_VALUES", "an output differs from the reference", _REPLAY
     NOT_WRITTEN = "NOT_WRITTEN", "part of an output was never written", _REPLAY
     MUTATED_INPUT = "MUTATED_INPUT", "the submission changed its inputs"
-    OUT_OF_BOUNDS = "OUT_OF_BOUNDS", "the kernel touched memory outside its tensors", _REPLAY
+    OUT_OF_BOUNDS = "OUT_OF_BOUNDS", "the kernel accessed memory outside its tensors", _REPLAY
     UNINITIALIZED = "UNINITIALIZED", "the kernel read memory that nothing had written", _REPLAY
-    RACE = "RACE", "two threads touched one address without an order between them", _REPLAY
+    RACE = "RACE", "two threads accessed one address, at least one wrote, and nothing ordered them", _REPLAY
     BARRIER = "BARRIER", "the threads of a block did not all reach the same barrier", _REPLAY
-    NOT_YOUR_KERNEL = "NOT_YOUR_KERNEL", "a library did the work"
+    NOT_YOUR_KERNEL = "NOT_YOUR_KERNEL", "a library or the host did the work, not your kernel"
     TAMPERED = "TAMPERED", "the submission changed the process that measures it"
     TOO_MUCH_TRAFFIC = (
         "TOO_MUCH_TRAFFIC",
-        "right, but asks more of the memory system than the exercise allows",
+        "right, but it asks more of the memory system than the exercise allows",
         "kp hint {name}",
     )
-    TOO_SLOW = "TOO_SLOW", "right, but below the speedup asked for", "kp hint {name}"
+    TOO_SLOW = "TOO_SLOW", "right, but below the required speedup", "kp hint {name}"
     TOO_FAST = (
         "TOO_FAST",
-        "faster than the speed of light of this machine: the measurement is broken",
+        "faster than the speed of light of this GPU: the measurement is wrong",
         "kp bench {name}",
     )
     INCONCLUSIVE = (
         "INCONCLUSIVE",
-        "the noise is wider than the margin",
-        "close what else uses the GPU, then kp bench {name}",
+        "the measurement is too noisy to decide",
+        "stop whatever else uses the GPU, then kp bench {name}",
     )
-    UNAVAILABLE = "UNAVAILABLE", "this machine cannot run it; the reason is given", "kp doctor"
+    UNAVAILABLE = "UNAVAILABLE", "this machine cannot run it; the report says why", "kp doctor"
 
     @property
     def passed(self) -> bool:
@@ -90,6 +90,7 @@ class Complaint:
     """Why a case or a submission ended as it did: a verdict, the cause, and where in the learner's file.
 
     element: which output, and which of its elements in the order of memory, the cause is about.
+    then: the next step where the cause has one of its own, in the form of Verdict.then.
     """
 
     verdict: Verdict
@@ -97,6 +98,11 @@ class Complaint:
     file: str = ""
     line: int = 0
     element: tuple[int, int] | None = None
+    then: str = ""
+
+    @property
+    def step(self) -> str:
+        return self.then or self.verdict.then
 
 
 @dataclass(frozen=True)
@@ -142,7 +148,7 @@ class LineTraffic:
 
     @property
     def waste(self) -> float:
-        """How many times the least this access costs."""
+        """How many times the minimum this access costs."""
         return max(self.sectors_over_ideal, 1.0 + self.bank_conflicts_per_request)
 
     @property
@@ -151,7 +157,7 @@ class LineTraffic:
 
     @property
     def cost(self) -> str:
-        """What a request costs and what would do: "32 sectors per request, 4 would do"."""
+        """What a request costs, and the least for its bytes: "32 sectors per request, its bytes fit in 4"."""
         if self.ideal_sectors and self.ideal_sectors < self.requests:  # few lanes: no request needs less than a sector
             asked, moved = (SECTOR_BYTES * sectors / self.requests for sectors in (self.ideal_sectors, self.sectors))
             return f"each request moves {moved:.3g} bytes for the {asked:.3g} that its lanes ask for"

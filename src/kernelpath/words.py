@@ -24,8 +24,18 @@ def number(value: float, digits: int = 4) -> str:
 
 
 def count(things: int, noun: str) -> str:
-    """So many things: "1 sector", "1,024 sectors"."""
+    """A count with its noun: "1 sector", "1,024 sectors"."""
     return f"{things:,} {noun}" if things == 1 else f"{things:,} {noun}s"
+
+
+_PLURAL = re.compile(r"\A(?!trillion |times )((?:\w+ )?)(?!times\b)(\w{3,}?)(?:(?<=[cs][hs])e)?(?<!s)s\b")
+"""A noun in the plural that a unit begins with, perhaps after one other word: "divergent branches"."""
+
+
+def measured(value: float, unit: str) -> str:
+    """A number and its unit, which is given in the plural: "4 wavefronts per load", "1 wavefront per load"."""
+    one = _PLURAL.sub(r"\1\2", unit)
+    return f"{number(value)} {one if value == 1 else unit}"
 
 
 def share(value: float, decimals: int = 0) -> str:
@@ -79,9 +89,12 @@ def path(file: str | Path, root: Path) -> str:
 
 
 def per_request(found: float, unit: str, least: float) -> str:
-    """What each request of a warp costs: "32 sectors per request, 4 would do"."""
+    """What each request of a warp costs: "32 sectors per request, its bytes fit in 4".
+
+    Whether the lanes should ask for these bytes is another matter: one address for all of them needs a single sector.
+    """
     cost = f"{found:.3g}"
-    return f"{cost} {unit if cost == '1' else unit + 's'} per request, {least:.3g} would do"
+    return f"{cost} {unit if cost == '1' else unit + 's'} per request, its bytes fit in {least:.3g}"
 
 
 def stars(reached: int, most: int = 3) -> str:
@@ -90,13 +103,13 @@ def stars(reached: int, most: int = 3) -> str:
 
 
 MOST_CHARACTERS = 4000
-"""Of a text that a submission had a hand in."""
+"""Of a text that a submission may have written."""
 
 _UNSEEN = re.compile(
     r"[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff"
     r"\u061c\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ufeff\U000e0000-\U000e007f]"
 )
-"""What moves a cursor, changes a colour or the direction of writing, or cannot be written; tab and new line stay."""
+"""What moves a cursor, changes a color or the direction of writing, or cannot be written; tab and new line stay."""
 
 
 def escaped(text: str) -> str:
@@ -105,7 +118,7 @@ def escaped(text: str) -> str:
 
 
 def shown(text: str, most: int = MOST_CHARACTERS) -> str:
-    """A text that a submission had a hand in, as a terminal or a page may show it: cut in the middle, all seen."""
+    """A text that a submission may have written, as a terminal or page may show it: cut in the middle, all visible."""
     if len(text) > most:
         space = "\n" if "\n" in text else " "
         text = f"{text[: most // 2]}{space}[…]{space}{text[-most // 2 :]}"

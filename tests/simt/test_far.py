@@ -70,7 +70,7 @@ def test_an_unsigned_offset_begins_again_at_the_first_element() -> None:
     assert "at out[0], which thread 0 of block 0 writes too" in fault.message
 
 
-def test_neighbours_may_write_the_same_value_and_blocks_far_apart_may_not() -> None:
+def test_neighbors_may_write_the_same_value_and_blocks_far_apart_may_not() -> None:
     overlapping = "(blockIdx.x / 2) * (long long)columns"
     fill(overlapping, FIRST + LAST)
     with pytest.raises(simt.Fault, match="writes 1 byte at out"):

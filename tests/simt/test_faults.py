@@ -48,7 +48,38 @@ BROADCAST = """__global__ void kernel(const float* a, float* c) {{
     if (t == {writer})
         s[3] = 8;
 }}"""
+LOOP = """__global__ void kernel(const float* a, float* c) {{
+    __shared__ float s[64];
+    int t = threadIdx.x;
+    float sum = 0;
+    for (int begin = 0; begin < 256; begin += 64) {{
+        {before}
+        s[t] = a[begin + t];
+        __syncthreads();
+        {between}
+        sum += s[blockDim.x - 1 - t];
+        {after}
+    }}
+    c[t] = sum;
+}}"""
 ACCUSED = {
+    "in the next pass of a loop": (
+        LOOP.format(before="", between="", after=""),
+        64,
+        "line 10: thread 32 of block 0 reads 4 bytes at s[31] (byte 124 of 256), which thread 31 writes in line 7 "
+        "in the next pass of the loop: a barrier is missing between line 10 and line 7",
+    ),
+    "in the previous pass of a loop": (
+        LOOP.format(before="", between="", after=""),
+        32,
+        "line 7: thread 0 of block 0 writes 4 bytes at s[0] (byte 0 of 256), which thread 31 reads in line 10 "
+        "in the previous pass of the loop: a barrier is missing between line 10 and line 7",
+    ),
+    "a barrier that nobody has reached is none": (
+        LOOP.format(before="", between="", after="").replace("__sync", "if (a[0] == 7) __sync"),
+        64,
+        "which thread 63 writes in line 7 with no barrier between them",
+    ),
     "the writer comes later, in another warp": (
         TRANSPOSE.format(barrier=""),
         (32, 8),
@@ -102,6 +133,23 @@ def test_place_that_is_never_written_is_no_race(run: Run, block: Any) -> None:
     fault = caught.value
     assert (fault.kind, fault.line) == (FaultKind.UNINITIALIZED, 9)
     assert fault.thread == (31, 0, 0)
+
+
+def test_a_place_before_shared_memory_is_told_from_its_first_variable(run: Run) -> None:
+    source = """__global__ void kernel(float* c, int before) {
+        __shared__ float tile[64], other[64];
+        other[threadIdx.x] = tile[threadIdx.x] = 0;
+        __syncthreads();
+        c[threadIdx.x] = tile[(int)threadIdx.x - before] + other[threadIdx.x];
+    }"""
+    with pytest.raises(simt.Fault, match=r"reads 4 bytes 4 bytes before the beginning of tile$"):
+        run(source, 1, 64, aligned(64), 1)
+
+
+def test_a_tensor_that_nothing_has_written_may_be_the_wrong_argument(run: Run) -> None:
+    source = "__global__ void kernel(const float* a, float* c) { c[threadIdx.x] = a[threadIdx.x]; }"
+    with pytest.raises(simt.Fault, match=r"a\[0\], which nothing has written; .* the order of the arguments"):
+        run(source, 1, 32, aligned(32), aligned(32), fresh=[0, 1])
 
 
 def test_race_elsewhere_does_not_explain_an_unwritten_place(run: Run) -> None:
@@ -242,13 +290,3 @@ def test_views_of_one_array_are_one_memory() -> None:
     assert launch.buffers_written["right"].reshape(-1, 4)[:, 0].nonzero()[0].tolist() == list(range(30, 60))
     with pytest.raises(simt.Fault, match=r"past the end of left and right \(100 float32\)"):
         module.launch(name, grid=(1,), block=(61,), args=[right.ctypes.data] * 2, buffers=buffers)
-
-
-def test_launches_that_cannot_be() -> None:
-    module, name = compile_ptx("__global__ void kernel(int* a) { a[0] = 1; }")
-    with pytest.raises(ValueError, match="larger than 1024"):
-        module.launch(name, grid=(1,), block=(32, 64), args=[0])
-    with pytest.raises(ValueError, match="takes 1 arguments, 0 were given"):
-        module.launch(name, grid=(1,), block=(32,))
-    with pytest.raises(KeyError):
-        module.launch("missing", grid=(1,), block=(32,))

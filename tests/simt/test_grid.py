@@ -85,7 +85,7 @@ def test_a_block_that_leaves_before_the_barrier_of_the_grid(run: Run) -> None:
     with pytest.raises(simt.TimedOut) as caught:
         run(source, 4, 64, aligned(4, np.int32), cooperative=True)
     assert caught.value.line == 6
-    assert "a deadlock: every thread that is left waits for another one" in caught.value.message
+    assert "a deadlock: every remaining thread waits for another one" in caught.value.message
 
 
 CHAIN = """__global__ void kernel(const int* a, int* flags, int* sums, int* c) {
@@ -174,7 +174,7 @@ def test_blocks_that_wait_have_their_own_shared_memory(run: Run) -> None:
 def test_more_work_than_there_are_instructions_for(run: Run) -> None:
     source = "__global__ void kernel(int* a) { for (int k = 0; k < 100; k++) a[blockIdx.x * 32 + threadIdx.x] += k; }"
     with pytest.raises(
-        simt.TimedOut, match=r"still running after 1,000,000 instructions, with [0-9,]+ of 10,000 blocks done: more"
+        simt.TimedOut, match=r"still running after 1,000,000 instructions, with [0-9,]+ of 10,000 blocks done: too"
     ):
         run(source, 10_000, 32, aligned(320_000, np.int32), max_instructions=1_000_000)
 
@@ -187,3 +187,23 @@ def test_waiting_is_not_counted(run: Run) -> None:
     assert (polls.requests, polls.sectors) == (7, 7)
     launch = run(NEIGHBOURS, 5, 32, *three(160), 2, cooperative=True)
     assert {one.buffer for one in launch.accesses} == {"a", "b", "c"}
+
+
+READS = {
+    "beside a lane that asks": '_Pragma("unroll 1") for (int k = 0; k < 8; k++) sum += x[t ? 32 * k + t : 0];',
+    "written again and again": '_Pragma("unroll 1") for (int k = 0; k < 8; k++) y[t] = k;',
+    "by other instructions": " ".join(["sum += x[t];"] * 8),
+}
+
+
+@pytest.mark.parametrize("body", READS.values(), ids=READS.keys())
+def test_what_is_no_waiting_is_counted(run: Run, body: str) -> None:
+    source = f"""__global__ void kernel(volatile float* x, volatile float* y) {{
+        float sum = 0;
+        int t = threadIdx.x;
+        {body}
+        y[t] = sum;
+    }}"""
+    launch = run(source, 1, 32, aligned(256), aligned(32))
+    assert sum(one.requests for one in launch.accesses) == 9
+    assert sum(one.sectors for one in launch.accesses) >= 36

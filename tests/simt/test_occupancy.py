@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+import torch
 
 from kernelpath.course.labs import multiprocessor
 from kernelpath.lanes import cuda
@@ -36,7 +37,7 @@ def test_agrees_with_the_driver_of_an_h200() -> None:
 
 
 def test_a_block_that_does_not_fit() -> None:
-    with pytest.raises(ValueError, match="needs more shared memory than a multiprocessor of sm_80 has"):
+    with pytest.raises(ValueError, match=r"too many resources requested for launch: .* exceeds an SM's shared memory"):
         occupancy(128, 16, 200 * 1024)
 
 
@@ -52,3 +53,23 @@ def test_registers_are_those_of_ptxas() -> None:
     assert used is not None
     assert 32 < used <= 64
     assert registers(ptx, "missing") is None
+
+
+@pytest.mark.parametrize(
+    ("threads", "bounds", "fits"), [(1024, "", False), (256, "", True), (1024, "__launch_bounds__(1024)", True)]
+)
+def test_a_launch_that_needs_more_registers_than_an_sm_has_is_refused(threads: int, bounds: str, fits: bool) -> None:
+    source = f"""extern "C" __global__ void {bounds} kernel(const float* a, float* b) {{
+        float v[64];
+        for (int k = 0; k < 64; k++) v[k] = a[k * blockDim.x + threadIdx.x];
+        __syncthreads();
+        for (int k = 0; k < 64; k++) b[k * blockDim.x + threadIdx.x] = v[k] * v[63 - k];
+    }}"""
+    a, b = torch.randn(64 * threads), torch.empty(64 * threads)
+    kernel = cuda.Kernel("kernel.cu", source, "kernel")[1, threads]
+    if fits:
+        kernel(a, b)
+        assert b[0] == a[0] * a[63 * threads]
+    else:
+        with pytest.raises(ValueError, match=r"too many resources requested for launch: .* exceeds an SM's registers"):
+            kernel(a, b)

@@ -40,7 +40,7 @@ def test_picture_names_the_lines_and_draws_to_a_file(run: Run, tmp_path: Path) -
     assert [text for text in texts if text[0].isdecimal()][:4] == ["4", "1", "32/4", "32/1"]  # line by line
     assert "4 sectors (128 bytes)" in figure.axes[1].get_title()
     assert "32 sectors (1,024 bytes)" in figure.axes[2].get_title()
-    assert "32 wavefronts per request, 1 would do" in figure.axes[3].get_title()
+    assert "32 wavefronts per request, its bytes fit in 1" in figure.axes[3].get_title()
     figure.savefig(tmp_path / "picture.png")
     assert (tmp_path / "picture.png").stat().st_size > 10_000
 

@@ -6,6 +6,7 @@ import pytest
 
 from kernelpath import simt
 from kernelpath.simt.target import SM_80
+from tests.simt.launching import compile_ptx
 from tests.simt.programs import wrap
 
 LARGEST = {
@@ -19,7 +20,11 @@ TOO_LARGE = {
     "a block of 65 along z is larger than 64": ((1, 1, 1), (1, 1, 65), 0),
     "a grid of 65536 along y is larger than 65535": ((1, 65536, 1), (1, 1, 1), 0),
     "a grid of 2147483648 along x is larger than 2147483647": ((2**31, 1, 1), (1, 1, 1), 0),
-    "166913 bytes of shared memory are more than the 166912 of a block": ((1, 1, 1), (1, 1, 1), 163 * 1024 + 1),
+    "166913 bytes of shared memory exceed the 166912 of a block": (
+        (1, 1, 1),
+        (1, 1, 1),
+        163 * 1024 + 1,
+    ),
 }
 Launch = tuple[tuple[int, int, int], tuple[int, int, int], int]
 
@@ -38,3 +43,13 @@ def test_what_the_driver_refuses_is_refused_with_the_limit(message: str, launch:
 
 def test_a_kernel_without_instructions_does_nothing() -> None:
     assert simt.load(wrap("")).launch("k", grid=(2,), block=(48,)).totals.global_store_requests == 0
+
+
+def test_launches_that_cannot_be() -> None:
+    module, name = compile_ptx("__global__ void kernel(int* a) { a[0] = 1; }")
+    with pytest.raises(ValueError, match="larger than 1024"):
+        module.launch(name, grid=(1,), block=(32, 64), args=[0])
+    with pytest.raises(ValueError, match="takes 1 arguments, 0 were given"):
+        module.launch(name, grid=(1,), block=(32,))
+    with pytest.raises(KeyError):
+        module.launch("missing", grid=(1,), block=(32,))

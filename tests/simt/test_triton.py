@@ -234,6 +234,37 @@ for dtype in (torch.bfloat16, torch.float16):
     assert caught.value.kind == simt.FaultKind.OUT_OF_BOUNDS
 """
 
+TOGETHER = """
+import pytest
+
+@triton.jit
+def branch(x, y):
+    if tl.load(x) > 42:
+        tl.store(x, y)
+
+@triton.jit
+def mask(x, y):
+    tl.store(x, y, mask=tl.load(x) > 42)
+
+@triton.jit
+def shift(x, BLOCK: tl.constexpr):
+    i = tl.arange(0, BLOCK)
+    tl.store(x + i + 1, tl.load(x + i))
+
+def races(kernel, *args, **options):
+    with pytest.raises(simt.Fault) as caught:
+        kernel[(1,)](*args, **options)
+    assert caught.value.kind == simt.FaultKind.RACE
+
+for kernel in (branch, mask):
+    for value, wanted in ((50.0, 7.0), (40.0, 40.0)):
+        x = torch.tensor([value])
+        kernel[(1,)](x, 7.0, num_warps=1)
+        assert x.item() == wanted
+    races(kernel, torch.tensor([50.0]), 7.0, num_warps=4)  # another warp reads whenever it likes
+races(shift, torch.arange(33.0), BLOCK=32, num_warps=1)  # nothing keeps the store behind the load of another lane
+"""
+
 REDUCED = """
 import pytest
 
@@ -287,6 +318,7 @@ BODIES = {
     "scalars": SCALARS,
     "dropped": DROPPED,
     "reduced_in_pairs": REDUCED,
+    "lanes_together": TOGETHER,
 }
 
 

@@ -1,4 +1,4 @@
-"""The command itself: its verbs, and what becomes of everything that ends one."""
+"""The command itself: its verbs, and how each way of ending one is reported."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ from kernelpath.course.stubs import NoStub
 from kernelpath.verdict import ValidationError
 
 _EXPECTED = (registry.LookupFailed, DeclarationError, NoStub, progress.NotSaved, ValidationError, Failure)
-"""Failures whose message ends in what to do."""
+"""Failures whose message ends with what to do."""
 
 
 @click.group(invoke_without_command=True, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(package_name="kernelpath", prog_name="kernelpath")
 @click.pass_context
 def kp(context: click.Context) -> int | None:
-    """Learn GPU kernel engineering: edit a stub, ask for a verdict, read why, go on.
+    """Learn GPU kernel engineering: edit a stub, get a verdict, read why, continue.
 
-    Without a command: the next thing to do.
+    Without a command: shows what to do next.
     """
     return None if context.invoked_subcommand else course.show_next()
 

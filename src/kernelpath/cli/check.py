@@ -23,7 +23,7 @@ from kernelpath.cli.common import (
     seed_option,
     tree_option,
 )
-from kernelpath.cli.record import remember, seconds_of_last, unfinished
+from kernelpath.cli.record import passed, remember, seconds_of_last, unfinished
 from kernelpath.course import registry
 from kernelpath.course.registry import Item, Tree
 from kernelpath.show import overview, view
@@ -55,7 +55,7 @@ def check(
 ) -> int:
     """Grade exercises. Without a NAME: the next one.
 
-    The JSON is one report where one exercise is graded, else a list of reports.
+    The JSON is one report if one exercise is graded, otherwise a list.
     """
     _require_sense(items, everything, path)
     grading.check_json_target(json_to)
@@ -65,6 +65,7 @@ def check(
     several = Several(len(items))
     for position, item in enumerate(items, start=1):
         submission = _python_file(path) if path else item.submission(tree)
+        first = not passed(item)
         about = seconds_of_last(item) if tree == "phases" else None
         one = grading.grade(item, submission, several.next(item.name), about=about, device=device, seed=seed)
         one = _same_file_again(one, item, path, tree)
@@ -74,7 +75,7 @@ def check(
         if not (everything or quiet):
             if position > 1:
                 out.print()
-            grading.show(item, one, next_step=len(items) == 1)
+            grading.show(item, one, first=first, next_step=len(items) == 1)
     if not quiet and (everything or len(items) > 1):
         _sum_up(graded, tree)
     if json_to is not None:

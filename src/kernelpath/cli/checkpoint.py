@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import shlex
 import sys
 from collections.abc import Callable, Sequence
@@ -29,14 +30,14 @@ if TYPE_CHECKING:
 
 @click.command()
 @click.argument("number", metavar="[N]", type=click.IntRange(1), required=False)
-@click.option("--name", help="Begin the exam under your name, which draws its numbers, kernels and deliverable.")
+@click.option("--name", help="Begin the exam under your name; numbers, kernels and deliverable are drawn from it.")
 @click.option(
     "--from",
     "place",
     type=click.Path(exists=True, file_okay=False, path_type=Path),
     help="The folder with the kernels and answers.toml. [phases/N_...]",
 )
-@click.option("--ask/--no-ask", default=None, help="Ask what is not answered correctly yet. [if this is a terminal]")
+@click.option("--ask/--no-ask", default=None, help="Ask what has no answer yet. [if this is a terminal]")
 @click.option("--week", type=int, metavar="W", help="Only ask that week's questions; nothing is graded.")
 @click.option("--deliverable", is_flag=True, help="Only grade the deliverable.")
 @click.option("--mark", is_flag=True, help="Mark your written answers by the rubric; nothing is graded.")
@@ -44,7 +45,7 @@ if TYPE_CHECKING:
     "--verify",
     "certificate",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    help="Check a certificate, and grade again what it certifies if that is here.",
+    help="Check a certificate; grade its submission again if it is here.",
 )
 @click.option("--out", "to", type=click.Path(path_type=Path), help="The folder for the certificate. [.kernelpath]")
 @device_option
@@ -65,8 +66,8 @@ def checkpoint(
     """Take the exam of phase N.
 
     The first run, with --name, writes answers.toml and the stub of your deliverable beside your kernels. Later runs
-    grade your exercises and the deliverable, and ask what is not answered correctly yet. A pass writes a certificate
-    as JSON and HTML.
+    grade your exercises and the deliverable, ask what has no answer yet, and say how many answers are right; after a
+    pass, which. A pass writes a certificate as JSON and HTML.
     """
     with errors.status("starting"):
         grading.start_workers()
@@ -102,7 +103,7 @@ def checkpoint(
 
 
 def _sheet(exam: Exam, folder: Path, name: str | None, asking: bool, again: str) -> Sheet | None:
-    """The answer sheet; None where the exam has only just begun, and that was said."""
+    """The answer sheet; None if the exam has only just begun, which is printed."""
     from kernelpath.exam import sheet, sitting
     from kernelpath.show import exam as show
 
@@ -126,12 +127,14 @@ def _sheet(exam: Exam, folder: Path, name: str | None, asking: bool, again: str)
 
 def _deliverable(answers: Sheet, device: Device, seed: int | None) -> int:
     from kernelpath.exam import sitting
+    from kernelpath.grading import traffic
 
     item = answers.paper.item
     answers.paper.require_files(answers.path.parent)
     with errors.status("deliverable") as status:
         report = sitting.graded(answers, item, device, seed, status.update)
-    view.report(out, item, report, explain="")
+    wasted = traffic.beyond(answers.paper.twist.exercise.traffic, report.traffic)
+    view.report(out, item, dataclasses.replace(report, traffic=wasted), explain="")
     return PASSED if report.verdict.passed else NOT_YET
 
 
@@ -144,7 +147,7 @@ def _sit(answers: Sheet, again: str, ask: bool, device: Device, seed: int | None
     paper.require_files(answers.path.parent)
     show.parts(out, paper)
     if ask:
-        _interview(answers, paper.asked, again)
+        _interview(answers, answers.unanswered(paper.asked), again)
     for sentence in answers.complaints():
         warn(f"{words.path(answers.path, paper.exam.root)}: {sentence}")
     with errors.status(f"checkpoint {paper.exam.number}") as status:
@@ -176,31 +179,32 @@ def _ask_week(answers: Sheet, week: int, ask: bool, again: str) -> int:
         raise click.UsageError(f"--week is one of {', '.join(map(str, weeks))}.")
     if ask:
         _interview(answers, questions, f"{again} --week {week}")
-    right = sum(answers.right[question.key] for question in questions)
-    out.print(f"\n{right} of {len(questions)} questions of week {week} are answered correctly")
-    view.step(out, again if right == len(questions) else f"{again} --week {week}")
-    return PASSED if right == len(questions) else NOT_YET
+    left = len(answers.unanswered(questions))
+    out.print(f"\n{len(questions) - left} of {len(questions)} questions of week {week} have an answer")
+    read = next((one.prepared for one in questions if one in answers.unanswered(questions)), "")
+    view.step(out, f"{f'read {read}, then ' * bool(read)}{again} --week {week}" if left else again)
+    return NOT_YET if left else PASSED
 
 
 def _interview(answers: Sheet, questions: Sequence[Asked], again: str) -> None:
-    """Ask what is not answered correctly yet. Each answer is saved at once, so that the command `again` goes on."""
+    """Ask these questions. Each answer is saved at once, so that the command `again` goes on."""
     from kernelpath.show import exam as show
 
-    asked = [question for question in questions if not answers.right[question.key]]
-    if asked:
-        told = f"\n{words.count(len(asked), 'question')}; Ctrl-C stops, and what you answered is kept"
+    if questions:
+        told = f"\n{words.count(len(questions), 'question')}; Ctrl-C stops, and what you answered is kept"
         out.print(Text(told, "dim"))
-    for position, question in enumerate(asked, start=1):
-        show.question(out, question, f"question {position} of {len(asked)}")
+    for position, question in enumerate(questions, start=1):
+        show.question(out, question, f"question {position} of {len(questions)}")
 
         def understood(text: str, question: Asked = question) -> str:
             if text and not question.understands(text):
                 raise click.BadParameter(f"type {question.wanted}")
             return text
 
-        answer = _prompted("your answer (Enter skips)", understood, again)
+        kept = answers.given(question)
+        answer = _prompted(f"your answer (Enter {f'keeps {kept}' if kept else 'skips'})", understood, again)
         if answer:
-            show.answered(out, question, answers.answer(question, answer))
+            answers.answer(question, answer)
 
 
 def _prompted(text: str, understood: Callable[[str], str], again: str) -> str:
@@ -255,19 +259,21 @@ def _verify(path: Path, number: int | None, place: Path | None, device: Device) 
     if number not in (None, old.checkpoint):
         raise NotValid(f"it is a certificate of checkpoint {old.checkpoint}, not of {number}")
     exam = questions.find(old.checkpoint)
-    about = f"{old.name}, {old.score} of 100 on {old.date}, {old.device}, seed {old.seed}"
+    about = words.shown(f"{old.name}, {old.score} of 100 on {old.date}, {old.device}, seed {old.seed}", 300)
     sheet = (place or exam.folder) / ANSWERS
     command = f"kp checkpoint --verify {shlex.quote(str(path))} --from DIR"
     if not sheet.exists() or (place is None and Sheet(exam, sheet).paper.name != old.name):
-        out.print(f"the digest holds: {about}\nnothing was graded again: the submission is not here", soft_wrap=True)
+        untouched = f"the digest holds: {about}\nnothing was graded again, and anybody can write a digest: "
+        out.print(f"{untouched}the submission is not here", soft_wrap=True)
         view.step(out, f"with the certified submission: {command}")
         return PASSED
     with errors.status("checking the certificate") as status:
-        differences = verification.verify(Sheet(exam, sheet), old, device=device, tell=status.update)
-    for sentence in differences:
-        out.print(sentence, soft_wrap=True)
-    if differences:
+        found = verification.verify(Sheet(exam, sheet), old, device=device, tell=status.update)
+    for sentence in found.differences:
+        out.print(words.shown(sentence, 300), soft_wrap=True)
+    if found.differences:
         view.step(out, f"give the folder of the certified submission: {command}")
         return NOT_YET
     out.print(f"the certificate holds: {about}", soft_wrap=True)
+    out.print(f"not checked: {', '.join(found.trusted)}", soft_wrap=True)
     return PASSED

@@ -18,18 +18,18 @@ errors = Console(highlight=False, markup=False, emoji=False, stderr=True)
 
 
 class Failure(click.ClickException):
-    """The command was used wrongly. The message ends in what to do."""
+    """The command was used wrongly. The message ends with what to do."""
 
     exit_code = USED_WRONGLY
 
 
 def complain(message: str) -> None:
-    """Say on stderr why the command failed."""
+    """Report on stderr why the command failed."""
     errors.print(Text.assemble(("error: ", "bold red"), message), soft_wrap=True)
 
 
 def warn(message: str) -> None:
-    """Say on stderr what went wrong beside the command, which goes on."""
+    """Report on stderr what went wrong while the command continues."""
     errors.print(Text.assemble(("warning: ", "bold yellow"), message), soft_wrap=True)
 
 

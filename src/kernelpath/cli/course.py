@@ -11,7 +11,7 @@ from rich.text import Text
 
 from kernelpath import words
 from kernelpath.cli import record
-from kernelpath.cli.common import PASSED, Failure, name_argument, out, warn
+from kernelpath.cli.common import PASSED, Failure, name_argument, optional_name_argument, out, warn
 from kernelpath.course import lesson, registry
 from kernelpath.course.progress import Progress
 from kernelpath.course.registry import Item
@@ -59,13 +59,15 @@ def list_() -> int:
 
 
 @click.command()
-@name_argument
+@optional_name_argument
 @click.argument("level", type=click.IntRange(1, 3), required=False)
-def hint(item: Item, level: int | None) -> int:
+def hint(item: Item | None, level: int | None) -> int:
     """Show a hint.
 
     The next one that you have not seen, or the one of LEVEL 1, 2 or 3. After a pass all of them, and none is counted.
+    Without a NAME: for the next exercise.
     """
+    item = item or record.unfinished()
     hints = lesson.read(item.lesson).hints
     known = dict(record.records())[item]
     if known.passed:
@@ -73,11 +75,13 @@ def hint(item: Item, level: int | None) -> int:
             _show_hint(hints, number)
         view.step(out, f"kp solution {item.name}")
         return PASSED
+    if level is None and known.hints == len(hints):
+        out.print(f"There are only {len(hints)} hints; this is the last one again.")
     level = level or min(known.hints + 1, len(hints))
     _show_hint(hints, level)
     if level > known.hints:
         record.save(item, lambda before: dataclasses.replace(before, hints=level))
-    view.step(out, f"kp watch {item.name}")
+    view.step(out, f"kp check {item.name}")
     return PASSED
 
 
@@ -88,7 +92,7 @@ def _show_hint(hints: Sequence[str], number: int) -> None:
 @click.command()
 @name_argument
 def reset(item: Item) -> int:
-    """Put the stub back; your files are kept."""
+    """Restore the stub; your files are kept."""
     from kernelpath.course import stubs
 
     texts = stubs.pristine(item)
@@ -111,7 +115,7 @@ def reset(item: Item) -> int:
 
 @click.command("progress")
 def progress_() -> int:
-    """Show what is passed, with stars and times."""
+    """Show what you have passed, with stars and times."""
     overview.progress(out, record.records(), Progress(registry.root(), warn).scores())
     item = record.next_item()
     view.step(out, f"kp watch {item.name}" if item else "kp report")

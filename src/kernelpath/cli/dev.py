@@ -57,7 +57,7 @@ def new(name: str, problem: str, lane: Lane, week: int | None, letter: str | Non
 
 @dev.command("tables")
 def tables() -> int:
-    """Bring the generated tables of the documents up to date."""
+    """Regenerate the tables of the documents."""
     from kernelpath.show import docs
 
     for name in docs.rewrite(registry.root()):

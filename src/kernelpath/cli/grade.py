@@ -22,11 +22,13 @@ if TYPE_CHECKING:
 @click.command("grade")
 @click.argument("folder", metavar="DIR", type=click.Path(exists=True, file_okay=False, path_type=Path))
 @names_argument
-@click.option("--out", "to", type=click.Path(path_type=Path), help="Where the grades go. [DIR-grades]")
+@click.option("--out", "to", type=click.Path(path_type=Path), help="The folder for the grades. [DIR-grades]")
 @click.option("--checkpoint", "number", metavar="N", type=click.IntRange(1), help="Grade the exam of phase N.")
 @device_option
-@click.option("--seed", type=int, default=0, show_default=True, help="Draws sizes and inputs, the same for all.")
-@click.option("--jobs", type=click.IntRange(1), help="How many at a time without a GPU. [one for each processor]")
+@click.option(
+    "--seed", type=int, default=0, show_default=True, help="Seed of the sizes and inputs, the same for everybody."
+)
+@click.option("--jobs", type=click.IntRange(1), help="How many in parallel without a GPU. [one per processor]")
 def grade_(
     folder: Path,
     items: tuple[Item, ...],
@@ -39,10 +41,10 @@ def grade_(
     """Grade a class: DIR holds a folder for each learner.
 
     Without a NAME: every exercise that anybody handed in. Writes grades.csv, grades.json and a results.json for
-    Gradescope for each learner. A second run does only what changed.
+    Gradescope for each learner. A second run grades only what changed.
 
     With --checkpoint: everybody's exam, named by the folders. Writes checkpointN.csv with the points, a certificate for
-    each learner, and checkpointN-written.csv: put marks for the written answers in there, and run it again.
+    each learner, and checkpointN-written.csv: enter marks for the written answers there, and run it again.
 
     Exit status 0: everything was graded, whether passed or not. 1: something could not be graded.
     """

@@ -34,7 +34,7 @@ def grade(item: Item, submission: Path, label: str, *, about: float | None = Non
 
 
 def start_workers() -> None:
-    """Before all else that needs torch: to import it takes as long as the imports of the workers, beside it."""
+    """Call this before anything else that needs torch: the import then overlaps with those of the workers."""
     from kernelpath.work import forkserver
 
     forkserver.running()
@@ -83,9 +83,9 @@ def interruptible() -> Iterator[None]:
             raise KeyboardInterrupt
 
 
-def show(item: Item, graded: Report, *, next_step: bool = True) -> None:
-    """Print a report."""
-    view.report(out, item, graded, explain=lesson.read(item.lesson).explain, next_step=next_step)
+def show(item: Item, graded: Report, *, first: bool, next_step: bool = True) -> None:
+    """Print a report. first: it is no pass again; with the first pass stands what an expert would do next."""
+    view.report(out, item, graded, explain=lesson.read(item.lesson).explain if first else "", next_step=next_step)
 
 
 def check_json_target(target: str | None) -> None:

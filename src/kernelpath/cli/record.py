@@ -30,6 +30,11 @@ def unfinished() -> Item:
     return item
 
 
+def passed(item: Item) -> bool:
+    """Whether an exercise has been passed before."""
+    return dict(records())[item].passed is not None
+
+
 def save(item: Item, change: Callable[[Record], Record]) -> None:
     """Replace what is known of an exercise by `change` of it."""
     try:
@@ -49,6 +54,6 @@ def remember(item: Item, graded: Report) -> None:
 
 
 def seconds_of_last(item: Item) -> float | None:
-    """What the last kept grading of the exercise took; None where there was none, or it ended early."""
+    """Seconds that the last saved grading of the exercise took; None if there is none, or it ended early."""
     kept = Progress(item.root, lambda _: None).kept(item.stem)
     return kept.report.seconds if kept and kept.report.verdict.passed else None

@@ -1,10 +1,11 @@
-"""solution, profile, bench and report: what there is to learn from beyond the verdict."""
+"""solution, profile, bench and report: what a learner can learn from besides the verdict."""
 
 from __future__ import annotations
 
 import dataclasses
 import io
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 from rich.text import Text
@@ -23,26 +24,29 @@ from kernelpath.cli.common import (
     tree_option,
     warn,
 )
-from kernelpath.cli.record import records, remember
-from kernelpath.course import progress, registry
+from kernelpath.cli.record import passed, records, remember
+from kernelpath.course import lesson, progress, registry
 from kernelpath.course.progress import Progress
 from kernelpath.course.registry import Item, Tree
 from kernelpath.files import source_text, write_atomically
 from kernelpath.show import difference, view
 from kernelpath.show import source as annotated
 
+if TYPE_CHECKING:
+    from kernelpath.device.messages import Drawn
+
 
 @click.command()
 @name_argument
 @click.option("--peek", is_flag=True, help="Show it before you have passed.")
 def solution(item: Item, peek: bool) -> int:
-    """Show what differs between yours and the reference kernel.
+    """Compare your kernel with the reference kernel.
 
-    Below it are the counters of both. If there is a GPU, both are timed in one run.
+    Shows both sources, their counters, and what an expert would do next. If there is a GPU, both are timed in one run.
     """
     if not item.files("solutions"):
         raise Failure(f"the solution of {item.name} is withheld: there is no {words.path(item.solution, item.root)}")
-    if not (peek or dict(records())[item].passed):
+    if not (peek or passed(item)):
         out.print(f"{item.name} is not passed yet; --peek shows its solution all the same.")
         view.step(out, f"kp hint {item.name}")
         return NOT_YET
@@ -57,11 +61,12 @@ def solution(item: Item, peek: bool) -> int:
     if registry.load(item).is_kernel:
         for title, file in (("yours", item.stub), ("reference", item.solution)):
             _show_counters(item, title, file)
+    out.print(Text(f"{lesson.read(item.lesson).explain}\n"))
     if grade.resolve_device("auto") != "cuda":
         out.print(Text("not timed: this machine has no GPU", "dim"))
         return PASSED
     graded = grading.grade(item, item.stub, item.name, device="cuda")
-    grading.show(item, graded)
+    grading.show(item, graded, first=False)
     return PASSED
 
 
@@ -75,7 +80,10 @@ def _show_counters(item: Item, title: str, file: Path) -> None:
         except (grade.NotDrawn, grade.Usage) as error:
             out.print(Text(f"{title}: no counters: {error}\n", "dim"), soft_wrap=True)
             return
-    source = file.with_name(Path(heaviest.file).name)
+    _show_lines(title, heaviest, file.with_name(Path(heaviest.file).name))
+
+
+def _show_lines(title: str, heaviest: Drawn, source: Path) -> None:
     asked = [line for line in annotated.of_launch(heaviest, source_text(source)) if line.costs or line.active]
     lines = [dataclasses.replace(line, text=line.text.strip()) for line in asked]
     executed = words.count(heaviest.totals.warp_instructions, "warp instruction")
@@ -87,11 +95,11 @@ def _show_counters(item: Item, title: str, file: Path) -> None:
 @click.command()
 @name_argument
 @tree_option
-@click.option("--picture", type=click.Path(path_type=Path), help="Where the PNG goes. [.kernelpath/NAME-memory.png]")
+@click.option("--picture", type=click.Path(path_type=Path), help="The file for the PNG. [.kernelpath/NAME-memory.png]")
 def profile(item: Item, tree: Tree, picture: Path | None) -> int:
-    """Draw the source with its counters.
+    """Show the source with its counters.
 
-    Below it are the addresses of one warp and the banks of shared memory.
+    The picture adds the addresses of one warp and the banks of shared memory.
     """
     grading.start_workers()
     from kernelpath.grading import grade
@@ -113,6 +121,7 @@ def profile(item: Item, tree: Tree, picture: Path | None) -> int:
     figure.savefig(drawn, format="png", dpi=120)
     path = picture or progress.folder(item.root) / f"{item.name}-memory.png"
     write_atomically(path, drawn.getvalue())
+    _show_lines(item.name, heaviest, source)
     view.step(out, f"open {words.path(path, item.root)}")
     return PASSED
 
@@ -120,19 +129,23 @@ def profile(item: Item, tree: Tree, picture: Path | None) -> int:
 @click.command()
 @name_argument
 @click.option(
-    "--picture", type=click.Path(path_type=Path), metavar="PATH", help="Where the roofline goes. [.kernelpath/NAME.png]"
+    "--picture",
+    type=click.Path(path_type=Path),
+    metavar="PATH",
+    help="The file for the roofline. [.kernelpath/NAME.png]",
 )
 @seed_option
 @json_option
 def bench(item: Item, picture: Path | None, seed: int | None, json_to: str | None) -> int:
     """Measure on the GPU and draw the roofline."""
     grading.check_json_target(json_to)
+    first = not passed(item)
     graded = grading.grade(item, item.stub, item.name, device="cuda", seed=seed, bench=True)
     remember(item, graded)
     if json_to is not None:
         grading.write_json(json_to, [graded], single=True)
     if json_to != "-":
-        grading.show(item, graded)
+        grading.show(item, graded, first=first)
     if graded.measurement is not None:
         from kernelpath.show import timed
 
@@ -143,7 +156,7 @@ def bench(item: Item, picture: Path | None, seed: int | None, json_to: str | Non
 
 
 @click.command()
-@click.option("--out", "to", type=click.Path(path_type=Path), help="Where the page goes. [.kernelpath/report.html]")
+@click.option("--out", "to", type=click.Path(path_type=Path), help="The file for the page. [.kernelpath/report.html]")
 def report(to: Path | None) -> int:
     """Write the web page of your progress.
 

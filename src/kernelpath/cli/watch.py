@@ -13,7 +13,7 @@ from rich.text import Text
 
 from kernelpath.cli import grading
 from kernelpath.cli.common import PASSED, Failure, device_option, errors, optional_name_argument, out, seed_option
-from kernelpath.cli.record import remember, unfinished
+from kernelpath.cli.record import passed, remember, unfinished
 from kernelpath.course.registry import Item
 from kernelpath.verdict import Report
 
@@ -70,6 +70,7 @@ def _show_again(item: Item, graded: Report) -> None:
     command = f"kp check {item.name}"
     at_once = graded.next_step.replace(f", then {command}", " and save it")
     replay = command + " --" in graded.next_step
-    grading.show(item, graded if replay else dataclasses.replace(graded, next_step=at_once))
+    told = graded if replay else dataclasses.replace(graded, next_step=at_once)
+    grading.show(item, told, first=not passed(item))
     remember(item, graded)
     out.print(Text("\nwatching; Ctrl-C ends", "dim"))

@@ -1,6 +1,6 @@
 """A phase's exam as it is declared: `checks/<phase>/checkpoint.py`, with prose in checkpoint.md, kernels in reading/.
 
-    ## Week 2: in_flight
+    ## Week 2: in_flight, section 1
 
     A memory answers after {latency} ns and moves {bandwidth} GB/s. How many kB (10^3 bytes) keep it busy?
 
@@ -17,7 +17,8 @@
     - 2 points: what a good answer names.
     - 1 point: what else.
 
-A question has the form that `course.lesson` describes, and a name. Names in braces stand for the numbers that
+A question has the form that `course.lesson` describes, a name, and the section of the week's notebook that prepares it,
+where there is one. Names in braces stand for the numbers that
 checkpoint.py declares under that name; a question without such numbers is taken as it is.
 """
 
@@ -39,7 +40,7 @@ from kernelpath.course.spec import Exercise
 FEWEST_WORDS, MOST_WORDS = 50, 200
 """Of a written answer."""
 
-_WEEK = re.compile(r"Week (\d+): (\w+)")
+_WEEK = re.compile(r"Week (\d+): (\w+)(?:, section (\d+))?")
 _WRITTEN = re.compile(r"Written: (\w+)")
 _CRITERION = re.compile(r"- (\d) points?: (\S.*)")
 
@@ -66,12 +67,13 @@ class Numbers:
 
 @dataclass(frozen=True)
 class Posed:
-    """A question of checkpoint.md, by its name and the week whose notebook prepares it."""
+    """A question of checkpoint.md, by its name and the week whose notebook prepares it, in this section; 0 for any."""
 
     week: int
     name: str
     section: Section
     numbers: Numbers | None = None
+    read: int = 0
 
     def every(self) -> Iterator[Question]:
         """The question with every draw of its numbers. Raises DeclarationError for one that is no question."""
@@ -148,7 +150,7 @@ class Checkpoint:
 
     def __post_init__(self) -> None:
         require(0 < self.pass_mark <= 1, f"pass_mark: {self.pass_mark} is not a share")
-        require(bool(self.twists), "twists: there is none")
+        require(bool(self.twists), "twists: none is declared")
         require(len({one.name for one in self.twists}) == len(self.twists), "twists: two have the same name")
 
     def twist(self, name: str) -> Twist:
@@ -165,7 +167,8 @@ def read(path: Path, declared: Checkpoint) -> Checkpoint:
     prompts: list[Prompt] = []
     for section in lesson.sections(path):
         if found := _WEEK.fullmatch(section.heading):
-            questions.append(Posed(int(found[1]), found[2], section, declared.numbers.get(found[2])))
+            numbers = declared.numbers.get(found[2])
+            questions.append(Posed(int(found[1]), found[2], section, numbers, int(found[3] or 0)))
         elif found := _WRITTEN.fullmatch(section.heading):
             prompts.append(_prompt(found[1], section))
         else:

@@ -1,4 +1,4 @@
-"""Input tensors that let a wrong kernel be seen: what the declarations in checks/ draw from."""
+"""Input tensors that expose a wrong kernel: what the declarations in checks/ draw from."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _INTEGER = {8: torch.int64, 4: torch.int32, 2: torch.int16}
 
 
 def any_bits_(rng: torch.Generator, tensor: torch.Tensor, *, nan: bool = True, denormal: bool = True) -> None:
-    """Give half of the elements, in place, what a copy must keep and arithmetic easily loses.
+    """Overwrite half of the elements, in place, with values that a copy must keep and arithmetic easily loses.
 
     At random places stand, in turn, -0.0, both infinities and, if asked, denormals and NaNs with payloads. All of them
     are there from 14 elements on. A tensor that is not of floats stays as it is.

@@ -1,4 +1,4 @@
-"""What is wrong with the course itself, in contrast to what a learner did wrong."""
+"""Errors in the course itself, as opposed to a learner's."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ class DeclarationError(Exception):
 
 
 class Withheld(Exception):
-    """A reference kernel is needed that this checkout does not have. Nobody's submission is at fault."""
+    """This checkout lacks a reference kernel that is needed. No submission is at fault."""
 
 
 def require(condition: bool, message: str) -> None:

@@ -20,7 +20,7 @@ ALIGNMENT = 16
 """Bytes of the widest access that a kernel makes."""
 
 _GAP = 0xFF
-"""In every byte before, between and behind the elements of a tensor that begins anywhere: NaN, or -1."""
+"""In every byte before, between and after the elements of a tensor that begins anywhere: NaN, or -1."""
 
 
 @dataclass(frozen=True)

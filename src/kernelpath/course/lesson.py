@@ -216,7 +216,7 @@ def question(section: Section, predict: bool = False) -> Question:
     if place == 0:
         raise section.error("a question begins with what it asks, above the answer")
     if kinds[place + 1 : place + 2] != ["why"]:
-        raise section.error(f'behind the answer comes a paragraph that begins with "{_WHY}"', line)
+        raise section.error(f'the answer is followed by a paragraph that begins with "{_WHY}"', line)
     why = _shown(section.blocks[place + 1 :]).removeprefix(_WHY)
     ask = _shown(section.blocks[:place])
     try:

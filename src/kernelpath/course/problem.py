@@ -54,10 +54,10 @@ class Problem:
 
     inputs: `inputs(rng, **case)` gives the arguments, drawn from the seeded `torch.Generator` rng, on its device.
     cases: what is checked: 1, tile - 1, tile, tile + 1, a prime, non-contiguous where the operator accepts it.
-    limits: further cases, at the limits that the statement tells and past 65,535 rows, thin so that they cost little.
+    limits: further cases, at the limits that the statement gives and past 65,535 rows, kept thin to be cheap.
         How many bytes are moved is not limited there: what fits on the chip elsewhere may not fit here.
     gpu_limits: as limits, but so much work for honest kernels that the PTX machine leaves them to a GPU.
-    extreme: `extreme(rng, *inputs)` gives drawn inputs, in place, the values that the operator must stand. Every case
+    extreme: `extreme(rng, *inputs)` gives drawn inputs, in place, the values that the operator must handle. Every case
         is run with them, too. An operator that only moves values need not declare it: it gets `draw.any_bits_`.
     faults: by name, references with a fault that shows for extreme inputs alone; `kp dev check` holds that it does.
     reference: `reference(*inputs)` gives the truth in float64, or exactly, as a tensor or a tuple of tensors.
@@ -65,8 +65,9 @@ class Problem:
     bytes_moved: `bytes_moved(**case)`, compulsory traffic in bytes, inputs read once and outputs written once.
     flops: `flops(**case)`, arithmetic operations; with bytes_moved it gives the speed of light.
     vary: names of case arguments that may take any size; a further case is drawn from them when graded.
-    far: a case with a tensor of a little more than 2**32 elements, where offsets need 64 bits. It needs no memory, as
-        only a sample of the blocks is run. None where kernels are promised smaller sizes.
+    far: cases with tensors of a little more than 2**32 elements, where offsets need 64 bits; each matrix is as large
+        in one of them. They need no memory, as only a sample of the blocks is run. None where kernels are promised
+        smaller sizes.
 
     Raises DeclarationError for a field that breaks a rule.
     """
@@ -82,21 +83,20 @@ class Problem:
     gpu_limits: Sequence[Case] = ()
     extreme: Callable[..., None] | None = None
     faults: Mapping[str, Callable[..., torch.Tensor | tuple[torch.Tensor, ...]]] = field(default_factory=dict)
-    far: Case | None = None
+    far: Sequence[Case] = ()
 
     def __post_init__(self) -> None:
-        require(bool(self.tolerance), "tolerance: there is none")
-        alike = self.far is None or self.far.keys() == self.cases[0].keys()
-        require(alike, f"far: {arguments(self.far or {})} does not have the arguments of the cases")
+        require(bool(self.tolerance), "tolerance: none is declared")
         check_cases(self.cases, self.vary)
+        check_alike("far", self.far, self.cases[0])
         check_alike("limits", self.limits, self.cases[0])
         check_alike("gpu_limits", self.gpu_limits, self.cases[0])
-        require(not self.faults or self.extreme is not None, "faults: extreme inputs show them, and there are none")
+        require(not self.faults or self.extreme is not None, "faults: only extreme inputs show them; declare extreme")
 
 
 def check_cases(cases: Sequence[Case], vary: Sequence[str]) -> None:
     """Raise DeclarationError unless there are cases that can show a wrong kernel, each with every name of `vary`."""
-    require(len(cases) > 0, "cases: there is none")
+    require(len(cases) > 0, "cases: none is declared")
     sizes = [value for case in cases for value in case.values() if isinstance(value, int)]
     require(any(size & (size - 1) for size in sizes), "cases: every size is a power of two; add one that is not")
     missing = [name for name in vary if any(name not in case for case in cases)]

@@ -1,4 +1,4 @@
-"""What a learner has done so far: one small JSON file in the checkout, never the learner's sources."""
+"""What a learner has achieved so far: one small JSON file in the checkout, never the learner's sources."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ class Progress:
         except FileNotFoundError:
             return {}
         except OSError as error:
-            self.warn(f"{self.path} cannot be read ({error.strerror}); going on as if nothing were done")
+            self.warn(f"{self.path} cannot be read ({error.strerror}); continuing without saved progress")
         except (ValueError, TypeError, KeyError, AttributeError) as error:
             self.warn(f"{self.path} is broken ({error}); {self._set_aside()}")
         return {}
@@ -110,7 +110,7 @@ class Progress:
                 records[stem] = change(records.get(stem, NOTHING))
                 write_atomically(self.path, _format(records))
         except OSError as error:
-            raise NotSaved(f"progress is not saved: {error.strerror}: {error.filename or self.path}") from error
+            raise NotSaved(f"progress was not saved: {error.strerror}: {error.filename or self.path}") from error
         return records[stem]
 
     def keep(self, report: Report, sources: Sequence[Path]) -> None:
@@ -125,7 +125,7 @@ class Progress:
                 path.parent.mkdir(exist_ok=True)
                 write_atomically(path, text)
         except OSError as error:
-            raise NotSaved(f"the report is not kept: {error.strerror}: {error.filename or self.path}") from error
+            raise NotSaved(f"the report was not saved: {error.strerror}: {error.filename or self.path}") from error
 
     def kept(self, stem: str, kind: Literal["last", "timed"] = "last") -> Kept | None:
         """The exercise's report of that kind; None if there is none, or none that can be understood."""
@@ -146,7 +146,7 @@ class Progress:
             path.parent.mkdir(exist_ok=True)
             write_atomically(path, certificate)
         except OSError as error:
-            raise NotSaved(f"the score is not kept: {error.strerror}: {error.filename or path}") from error
+            raise NotSaved(f"the score was not saved: {error.strerror}: {error.filename or path}") from error
 
     def scores(self) -> list[Score]:
         """Of every checkpoint that was tried, in order."""
@@ -157,7 +157,7 @@ class Progress:
                 fields = {key: told[key] for key in ("checkpoint", "date", "device", "score")}
                 found[fields["checkpoint"]] = Score(**fields, passed=not told["missing"])
             except (OSError, ValueError, KeyError, TypeError) as error:
-                self.warn(f"{path} is passed over ({error!r}); the next kp checkpoint replaces it")
+                self.warn(f"{path} is ignored ({error!r}); the next kp checkpoint replaces it")
         return [found[number] for number in sorted(found)]
 
     def _try(self, checkpoint: int | str) -> Path:
@@ -174,7 +174,7 @@ class Progress:
             self.path.rename(aside)
         except OSError as error:
             return f"it cannot be set aside ({error.strerror}); fix or remove it"
-        return f"it is kept as {aside.name} and progress starts anew"
+        return f"it was renamed to {aside.name}, and progress starts over"
 
 
 def with_report(record: Record, report: Report) -> Record:
@@ -214,7 +214,7 @@ def _locked(path: Path) -> Iterator[None]:
             except BlockingIOError as error:
                 if time.monotonic() > give_up:
                     told = f"another kp has held {path} for {_LOCK_SECONDS:.0f} s; end it"
-                    raise NotSaved(f"progress is not saved: {told}") from error
+                    raise NotSaved(f"progress was not saved: {told}") from error
             time.sleep(0.01)
         yield
 

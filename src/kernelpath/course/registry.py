@@ -34,7 +34,7 @@ _STEM = re.compile(r"w(?P<week>\d\d)(?P<letter>[a-z])_(?P<name>\w+)")
 
 
 class LookupFailed(Exception):
-    """No exercise, or more than one, answers to a name; or there is no checkout. The message says what to type."""
+    """A name matches no exercise or several, or there is no checkout. The message says what to type."""
 
 
 @dataclass(frozen=True)
@@ -128,12 +128,12 @@ class Item:
         """The first line of the declaration's docstring, without its full stop."""
         text = ast.get_docstring(self._tree)
         if not text:
-            raise DeclarationError(f"{self.declaration} has no docstring; write one, its first line is the title")
+            raise DeclarationError(f"{self.declaration} has no docstring; write one whose first line is the title")
         return text.splitlines()[0].rstrip(".")
 
     @cached_property
     def stars(self) -> int:
-        """The most that it gives: one alone if it is not timed, for want of a baseline to race."""
+        """The most that it gives: one alone if it is not timed, as there is no baseline to race."""
         declared = (node for node in ast.walk(self._tree) if isinstance(node, ast.Call))
         return 3 if any(keyword.arg == "baseline" for call in declared for keyword in call.keywords) else 1
 
@@ -183,12 +183,12 @@ def item(at: Path, stem: str) -> Item:
 
 
 def root() -> Path:
-    """The checkout: the nearest folder upwards from here, else from the package, that has checks/ and phases/."""
+    """The checkout: the nearest folder from here up, or from the package up, that has checks/ and phases/."""
     for start in (Path.cwd(), Path(__file__).resolve().parent):
         for folder in (start, *start.parents):
             if (folder / "checks").is_dir() and (folder / "phases").is_dir():
                 return folder
-    raise LookupFailed("this is no kernelpath checkout: no folder from here upwards has checks/ and phases/; cd to one")
+    raise LookupFailed("this is not a kernelpath checkout: no folder from here up has checks/ and phases/; cd to one")
 
 
 def exercises(at: Path | None = None) -> tuple[Item, ...]:
@@ -246,7 +246,7 @@ def load_checkpoint(phase: str, at: Path | None = None) -> Checkpoint:
     """
     path = (at or root()) / "checks" / phase / "checkpoint.py"
     if not path.is_file():
-        raise LookupFailed(f"phase {phase} has no checkpoint yet: there is no {path}; kp next goes on")
+        raise LookupFailed(f"phase {phase} has no checkpoint yet: there is no {path}; kp next continues")
     declared = _declared(path, Checkpoint, f"checkpoint_{phase}")
     return checkpoint.read(path.with_suffix(".md"), declared)
 

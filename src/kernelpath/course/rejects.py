@@ -26,7 +26,7 @@ from kernelpath.verdict import Verdict
 
 
 class PatchError(Exception):
-    """A patch that does not fit its program (any more). The message names both."""
+    """A patch that does not (or no longer) fit its program. The message names both."""
 
 
 @dataclass(frozen=True)
@@ -88,7 +88,7 @@ class Reject:
             found = list(re.finditer(f"^{re.escape(old)}", text, re.MULTILINE))
             if len(found) != 1:
                 shown = f"{self.path.name} does not fit {file.relative_to(self.root)}"
-                raise PatchError(f"{shown}: these lines stand there {len(found)} times, not once\n{old}")
+                raise PatchError(f"{shown}: these lines occur {len(found)} times, not once\n{old}")
             places.append((*found[0].span(), new))
         for begin, end, new in sorted(places, reverse=True):
             text = text[:begin] + new + text[end:]

@@ -24,13 +24,13 @@ class Traffic:
 
     They hold on the largest case. On every other one `grading.traffic` leaves room for tiles that are partial.
 
-    sectors: 32-byte sectors moved over the least that the bytes asked for need, for any line's loads from one tensor
-        or stores to it; what exceeds it may move 2 % of all.
+    sectors: 32-byte sectors over the least that the lanes' bytes need, for any line's loads from one tensor
+        or stores to it; lines that exceed it may waste 2 % of all sectors.
         1.0 is perfectly coalesced at every access width; a column of float32 reaches 8.0.
-    bank_conflicts: shared-memory wavefronts beyond the least, per request, for any line's loads or stores.
+    bank_conflicts: shared-memory wavefronts beyond the minimum, per request, for any line's loads or stores.
     edges: the share of the sectors that single requests may scatter on the other cases; None where nothing is limited
         there, because a compiler and not the learner decides which thread takes which element.
-    bytes: global bytes moved (sectors times 32, loads and stores) over the compulsory bytes of the case.
+    bytes: bytes asked for in global memory (sectors times 32, loads and stores) over the compulsory bytes of the case.
     """
 
     sectors: float | None = None
@@ -58,9 +58,9 @@ class Exercise:
     cases, limits, gpu_limits: cases of its own, in place of the problem's, with the reason beside them.
     aligned: the statement promises that every tensor begins at a multiple of 16 bytes. Otherwise each of them is
         also given one that does not.
-    any_size: whether the problem's far case is run; False where the statement promises fewer than 2**31 elements.
+    any_size: whether the problem's far cases are run; False where the statement promises fewer than 2**31 elements.
     bench: the case that is timed; its working set is well past L2.
-    sweep: further cases that `kp bench` times: a kernel is to be fast over a range of shapes, not at one size.
+    sweep: further cases that `kp bench` times: a kernel should be fast over a range of shapes, not at one size.
     baseline: `baseline(*inputs)`, what the submission races; None where time is not graded.
     min_speedup: the least ratio of the baseline's time to the submission's.
     traffic: limits that hold on every device.
@@ -100,8 +100,8 @@ class Exercise:
         object.__setattr__(self, "gpu_limits", self.gpu_limits or self.problem.gpu_limits)
         require(self.entry.isidentifier(), f"entry: {self.entry!r} is not the name of a function")
         check_cases(self.cases, self.vary)
-        require((self.bench is None) == (self.baseline is None), "bench and baseline: one goes with the other")
-        require(not self.sweep or self.bench is not None, "sweep: nothing is timed without bench and baseline")
+        require((self.bench is None) == (self.baseline is None), "bench and baseline: declare both or neither")
+        require(not self.sweep or self.bench is not None, "sweep: it needs bench and baseline")
         for name in ("limits", "gpu_limits", "sweep"):
             check_alike(name, getattr(self, name), self.cases[0])
         require(self.min_speedup > 0, f"min_speedup: {self.min_speedup} is not positive")
@@ -132,12 +132,12 @@ class Exercise:
 
     @property
     def largest(self) -> Case:
-        """The case that moves most bytes, but for the limits."""
+        """The case with the most compulsory bytes, except for the limits."""
         return max(self.cases, key=lambda case: self.bytes_moved(**case))
 
     @property
-    def far(self) -> Case | None:
-        return self.problem.far if self.any_size else None
+    def far(self) -> Sequence[Case]:
+        return self.problem.far if self.any_size else ()
 
     @property
     def is_kernel(self) -> bool:

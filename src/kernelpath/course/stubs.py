@@ -1,4 +1,4 @@
-"""Stubs: what a learner starts from, how it may differ from the solution, and how to get it back."""
+"""Stubs: what a learner starts from, how it may differ from the solution, and how to restore it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _EMPTY_KERNEL = re.compile(r"__global__[^{;]*(\{)(?:\s|//[^\n]*|/\*.*?\*/|const 
 
 
 class NoStub(Exception):
-    """The stub cannot be had back. The message says why and what to do."""
+    """The stub cannot be restored. The message says why and what to do."""
 
 
 def is_open(text: str) -> bool:
@@ -63,7 +63,7 @@ def pristine(item: Item) -> dict[Path, str]:
             drift(texts.get(path, ""), solutions[path]) for path in solutions
         ):
             return texts
-    raise NoStub(f"git's history holds no stub of {item.name}; fetch the course again: git pull")
+    raise NoStub(f"git history has no stub of {item.name}; fetch the course again: git pull")
 
 
 def keep(item: Item) -> Path | None:
@@ -90,7 +90,7 @@ def _git(item: Item, *arguments: str, check: bool = True) -> str:
     try:
         done = subprocess.run(["git", *arguments], cwd=item.root, capture_output=True, text=True, encoding="utf-8")
     except FileNotFoundError as error:
-        raise NoStub("git is needed to get a stub back; install it: sudo apt install git") from error
+        raise NoStub("git is needed to restore a stub; install it: sudo apt install git") from error
     if check and done.returncode:
         raise NoStub(f"git cannot read this checkout: {done.stderr.strip()}")
     return done.stdout

@@ -1,6 +1,6 @@
-"""The ranges of shapes over which a kernel is to be fast: what `kp bench` times beside the bench case.
+"""The ranges of shapes over which a kernel should be fast: what `kp bench` times besides the bench case.
 
-A kernel that is tuned at one size falls off a cliff beside it: a softmax that reaches 0.97 of a copy at 8192 columns
+A kernel tuned at one size can be much slower at others: a softmax that reaches 0.97 of a copy at 8192 columns
 reached 0.27 at 128, on one H200.
 """
 
@@ -18,7 +18,7 @@ _COLUMNS = (64, 128, 256, 384, 1000, 1024, 2048, 4096, 5000, 8192, 12288, 16384,
 
 
 def rows() -> Sequence[Case]:
-    """Row kernels: short rows, long ones, and some whose length is no power of two, in bfloat16 and float32."""
+    """Row kernels: short rows, long ones, and some whose length is not a power of two, in bfloat16 and float32."""
     return tuple(
         {"rows": _ELEMENTS // columns, "columns": columns, "dtype": dtype}
         for dtype, columns in product(("bfloat16", "float32"), _COLUMNS)

@@ -1,4 +1,4 @@
-"""Invariants of the notebooks, the book and the glossary, as `invariants` has them of everything else."""
+"""Invariants of the notebooks, the book and the glossary; `invariants` has those of everything else."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _EXECUTE = "python -m kernelpath.show.execute"
 
 
 def notebooks_have_no_outputs(root: Path) -> Iterator[str]:
-    """No notebook shows what the learner is to predict: outputs are in the book."""
+    """No notebook shows what the learner should predict: outputs are in the book."""
     for path, notebook in _notebooks(root):
         cells = [cell for cell in notebook.cells if cell.cell_type == "code"]
         if any(cell.outputs or cell.execution_count is not None for cell in cells):
@@ -42,7 +42,7 @@ def answers_are_withheld(root: Path) -> Iterator[str]:
 
 
 def the_book_is_current(root: Path) -> Iterator[str]:
-    """Where there is a book, it has every notebook as it is now, executed to its end, and nothing else."""
+    """If there is a book, it has the current version of every notebook, executed to its end, and nothing else."""
     import nbformat
 
     folder = root / book.FOLDER
@@ -60,16 +60,16 @@ def the_book_is_current(root: Path) -> Iterator[str]:
     wanted = {folder / path.relative_to(root / "notebooks") for path in notebooks}
     for path in sorted(folder.rglob("*")):
         if path.is_file() and path not in wanted and ".ipynb_checkpoints" not in path.parts:
-            yield f"{path.relative_to(root)} is of no notebook; remove it"
+            yield f"{path.relative_to(root)} belongs to no notebook; remove it"
 
 
 def the_glossary_is_in_order(root: Path) -> Iterator[str]:
-    """Every term stands once, in alphabetical order, and is explained."""
+    """Every term occurs once, in alphabetical order, and is explained."""
     entries = book.glossary(root)
     terms = [entry.term for entry in entries]
     for before, after in itertools.pairwise(terms):
         if before.casefold() >= after.casefold():
-            yield f"{book.GLOSSARY}: {after} stands after {before}; order the terms, each once"
+            yield f"{book.GLOSSARY}: {after} comes after {before}; list each term once, in order"
     for entry in entries:
         if not entry.text.endswith((".", ")")):
             yield f"{book.GLOSSARY}: {entry.term} is not explained in sentences; write them"

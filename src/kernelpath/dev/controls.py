@@ -66,7 +66,7 @@ def admitted(item: Item) -> Iterator[str]:
 def _rounded_truths(calls: Sequence[Call]) -> Iterator[str]:
     for call in calls:
         if complaint := call.judged(call.right):
-            yield f" {dict(call.case)}: the rounded truth is called wrong: {complaint.cause}"
+            yield f" {dict(call.case)}: the rounded truth is rejected: {complaint.cause}"
 
 
 def _passing(calls: Sequence[Call], controls: Controls, besides: Callable[[Outputs, Outputs], bool]) -> Iterator[str]:
@@ -85,7 +85,7 @@ def _extremes(exercise: Exercise) -> Iterator[str]:
     for place in range(len(tensors_of(calls[0].inputs))):
         indices = [tensors_of(call.inputs)[place] for call in calls]
         if not indices[0].is_floating_point() and all(len(one.unique()) == one.numel() for one in indices):
-            yield f": nothing comes twice in tensor {place}, which has integers; repeat some in the problem's extreme"
+            yield f": tensor {place} of integers repeats no value; repeat some in the problem's extreme"
     if not any(tensor.is_floating_point() for tensor in given):
         return
     if moves(exercise):
@@ -108,12 +108,12 @@ def _misaligned(exercise: Exercise, calls: Sequence[Call]) -> Iterator[str]:
     runs = placements(exercise, drawn)
     floats = any(tensor.is_floating_point() for tensor in tensors_of(drawn[0]))
     if floats and not any(serves_vectors(drawn[index]) for index, _ in runs):
-        yield ": 16-byte accesses serve no small case; add one with rows of a multiple of 16 bytes"
+        yield ": no small case allows 16-byte accesses; add one whose rows are a multiple of 16 bytes"
     again = [(_call(exercise, exercise.cases[index], index, variety), variety.misaligned) for index, variety in runs]
     for place in range(len(tensors_of(drawn[0]))):
         alone = [(call, _taken_as_aligned(call, place)) for call, misaligned in again if misaligned == 1 << place]
         if not any(call.judged(wrong) for call, wrong in alone):
-            yield f": tensor {place} may be taken as aligned; add a small case, at most a quarter of the largest"
+            yield f": tensor {place} may be assumed to be aligned; add a small case, at most a quarter of the largest"
 
 
 def _taken_as_aligned(call: Call, place: int) -> Outputs:

@@ -1,4 +1,4 @@
-"""Drafts of a new exercise: every file that it needs, from a problem, with a TODO wherever its author has to write.
+"""Drafts of a new exercise: every file that it needs, from a problem, with a TODO wherever the author must write.
 
 A draft breaks no invariant but one: `nothing_is_left_to_write` names what is still to be written.
 """
@@ -45,7 +45,7 @@ def draft(
     if not name.isidentifier() or name != name.lower():
         raise NotDrafted(f"{name!r} is not the name of an exercise; name it like gelu_triton")
     if name in [item.name for item in items]:
-        raise NotDrafted(f"there is an exercise {name} already; choose another name")
+        raise NotDrafted(f"exercise {name} already exists; choose another name")
     week = items[-1].week if week is None else week
     phase = next((folder for first, folder in PHASES.items() if week >= first), "")
     if not phase or week > 24:
@@ -53,7 +53,7 @@ def draft(
     item = Item(root, f"{phase}/w{week:02d}{_free(items, week, letter)}_{name}")
     texts = dict(_files(item, problem, operator, lane))
     if existing := [path for path in texts if path.exists()]:
-        raise NotDrafted(f"{existing[0]} exists already; remove it or choose another name")
+        raise NotDrafted(f"{existing[0]} already exists; remove it or choose another name")
     texts[_notebook(item)] = _with_cells(item)
     for path, text in texts.items():
         path.parent.mkdir(parents=True, exist_ok=True)

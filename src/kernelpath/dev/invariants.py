@@ -1,4 +1,4 @@
-"""What holds the course together: each invariant is a function that yields its violations, one sentence each."""
+"""The rules that hold the course together: each invariant is a function that yields its violations, a sentence each."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from kernelpath.course import lesson, registry, rejects, stubs
 from kernelpath.course.checkpoint import Checkpoint
 from kernelpath.course.errors import DeclarationError
 from kernelpath.course.registry import DELIVERABLE, Item, Tree
-from kernelpath.dev import books, controls
+from kernelpath.dev import books, controls, phrases
 from kernelpath.exam import reading
 from kernelpath.grading.grade import Device, grade
 from kernelpath.show import docs
@@ -213,7 +213,7 @@ def solutions_pass(root: Path) -> Iterator[str]:
 
 
 def rejects_get_their_verdicts(root: Path) -> Iterator[str]:
-    """Every planted bad submission ends as its name says."""
+    """Every planted bad submission gets the verdict in its name."""
     devices: list[Device] = ["cpu", "cuda"] if torch.cuda.is_available() else ["cpu"]
     with TemporaryDirectory() as folder:
         for device in devices:
@@ -257,6 +257,7 @@ QUICK: tuple[Invariant, ...] = (
     books.answers_are_withheld,
     books.the_book_is_current,
     books.the_glossary_is_in_order,
+    phrases.unidiomatic,
 )
 ALL: tuple[Invariant, ...] = (
     *QUICK,

@@ -1,4 +1,4 @@
-"""Phrases that do not belong into our English, with what to write instead; found in everything that a person reads."""
+"""Phrases that are translated rather than English, with what to write instead, wherever a person reads them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _EACH = "SM|access|block|cycle|element|lane|learner|line|load|program|request|se
 _ITS_VERB = r"(?: (?:\w+s|can|had|may|must)\b)"
 
 INSTEAD = {
-    rf"\b(?:{_THINGS}) an? (?:{_EACH})\b(?!{_ITS_VERB})": "per",
+    rf"\b(?<![Hh]ow many )(?:{_THINGS}) an? (?:{_EACH})\b(?!{_ITS_VERB})": "per",
     rf"\b(?:loads?|reads?|stores?) a (?:lane|thread|warp)\b(?!{_ITS_VERB})": "per",
     r"\bunder[- ]?way\b": "in flight",
     r"\b(?:in|of|per|a) ticks?\b": "cycle",
@@ -23,6 +23,12 @@ INSTEAD = {
     r"\bmend(?:s|ed|ing)?\b": "fix",
     r"\bhad back\b": "restored",
     r"\bto be had\b": "available",
+    r"\banew\b": "again",
+    r"\bas one speaks of\b": "as messages name",
+    r"\bfor want of\b": "for lack of",
+    r"\bin the place of\b": "in place of",
+    r"\bsomething else than\b": "something other than",
+    r"\b[Nn]eighbour|\b[Ss]ceptic|\bbehaviour|\bcolour": "the American spelling",
     r"\bis no (?:curiosity|kernelpath|matter|miracle|multiple)\b": "is not a",
     r"\bthe commonest\b": "the most common",
     r"\bstrewn\b": "scattered",
@@ -45,7 +51,7 @@ def unidiomatic(root: Path) -> Iterator[str]:
         for number, line in enumerate(_lines(path), start=1):
             for pattern, better in INSTEAD.items():
                 if found := re.search(pattern, line):
-                    yield f"{path.relative_to(root)}:{number}: {found[0]!r} is not our English; write {better!r}"
+                    yield f"{path.relative_to(root)}:{number}: {found[0]!r} is not idiomatic; write {better!r}"
 
 
 def _texts(root: Path) -> Iterator[Path]:

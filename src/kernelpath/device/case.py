@@ -25,14 +25,14 @@ MOST_BYTES = 4 << 30
 NOTES = 10_000
 """Launches that a transcript holds; no honest entry makes more in a case."""
 
-NOT_GIVEN = "no kernel of yours was given the tensor that was returned"
-CHANGED = "the output was changed after your last kernel, by something that is not a kernel of yours"
+NOT_GIVEN = "none of your kernels was given the tensor that was returned"
+CHANGED = "after your last kernel, the output was changed by something other than a kernel of yours"
 
 
 @dataclass
 class Stored:
     """A storage. host: digests of what the host wrote since the last launch, and of all there is then.
-    final: the bytes at the entry's return. linked: what the submission's process has in the place of addresses.
+    final: the bytes at the entry's return. linked: what the submission's process has in place of addresses.
     """
 
     memory: Bytes
@@ -115,7 +115,7 @@ class Case:
                 stored.final = content
 
     def ended(self, outputs: Sequence[messages.Strided]) -> messages.Ended:
-        """What there is to tell of the case."""
+        """The report on the case."""
         ended = messages.Ended(
             outputs=[self._output(output) for output in outputs],
             mutated=[number for number in sorted(self.inputs.storages, reverse=True) if self._mutated(number)],
@@ -155,7 +155,7 @@ class Case:
         return self.inputs.far and stored.memory.nbytes >= simt.FAR
 
     def _drop(self, number: int) -> None:
-        """Forget a storage: what lies there later is new."""
+        """Forget a storage: whatever is there later is new."""
         if stored := self._storages.pop(number, None):
             self._memory.forget(stored.address, stored.memory.nbytes)
 
@@ -194,7 +194,8 @@ class Case:
             stored.memory[:] = linked.here
             return
         different = linked.whole(np.not_equal(stored.memory, linked.here))
-        stored.host = f"{_digest(np.where(different, linked.shown, 0), different)} {_digest(linked.shown)}"
+        before = np.frombuffer(stored.host.partition(" ")[0].encode(), np.uint8)  # and no launch has seen it
+        stored.host = f"{_digest(before, np.where(different, linked.shown, 0), different)} {_digest(linked.shown)}"
         stored.memory[:] = linked.here
         self._memory.written(stored.address)
 
@@ -254,7 +255,12 @@ class Case:
             odd = f", {stored.address % ALIGNMENT} bytes off 16" if stored and stored.address % ALIGNMENT else ""
             size = stored.memory.nbytes if stored else 0
             return f"storage {value.storage} ({size} bytes{odd}) + {value.offset}"
-        return _blob(value) if isinstance(value, messages.Blob) else repr(value)
+        if isinstance(value, messages.Blob):
+            content = bytearray(value.content)
+            for at, _ in value.pointers:
+                content[at : at + 8] = bytes(8)
+            return f"{content.hex()} {[(at, self._described(pointer)) for at, pointer in value.pointers]}"
+        return repr(value)
 
     def _accesses(self) -> list[tuple[str, AccessCounters]]:
         files: dict[str, list[simt.AccessSample]] = {}
@@ -272,15 +278,8 @@ def _placed(nbytes: int, alignment: int) -> Bytes:
 
 def _content(told: messages.Storage) -> Bytes:
     if told.content is None or len(told.content) != told.nbytes:
-        raise Refused(f"storage {told.number} has not the bytes that it should have")
+        raise Refused(f"storage {told.number} does not hold the bytes that it should")
     return np.frombuffer(told.content, np.uint8)
-
-
-def _blob(value: messages.Blob) -> str:
-    content = bytearray(value.content)
-    for at, _ in value.pointers:
-        content[at : at + 8] = bytes(8)
-    return f"{content.hex()} {[(at, pointer.storage, pointer.offset) for at, pointer in value.pointers]}"
 
 
 def _digest(*parts: npt.NDArray[np.generic]) -> str:

@@ -1,6 +1,6 @@
 """The PTX machine's other end in a submission's process: a device whose memory and counters are somewhere else.
 
-It is trusted with nothing. What it sends for the bytes of a storage is what the host wrote there, whoever wrote it;
+It is not trusted. What it sends for the bytes of a storage is what the host wrote there, whoever wrote it;
 what it leaves out has not been written. A lie changes what the kernel works on, and the transcript says so.
 """
 

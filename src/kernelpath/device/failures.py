@@ -1,4 +1,4 @@
-"""How a kernel, or the request for it, ended: an exception on the machine, a message, an exception again."""
+"""How a kernel, or the request for it, ended: from an exception on the machine to a message and back."""
 
 from __future__ import annotations
 

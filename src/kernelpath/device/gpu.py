@@ -1,4 +1,4 @@
-"""A GPU as its driver tells of it: its name there, and who else is on it."""
+"""A GPU as its driver describes it: its name, and which processes use it."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def properties() -> Properties:
 
 
 def show(told: Properties) -> None:
-    """Let this process, which has no GPU, see the properties of one: a grid may follow from them."""
+    """Let this process, which has no GPU, see the properties of one: a grid may depend on them."""
     global _shown
     import torch
 
@@ -59,7 +59,7 @@ def shown() -> Properties:
 
 
 @dataclass(frozen=True)
-class Neighbour:
+class Neighbor:
     """Another process on a GPU, which makes times noisy."""
 
     pid: int
@@ -67,16 +67,16 @@ class Neighbour:
 
     @property
     def told(self) -> str:
-        return f"process {self.pid} ({self.detail}) is on the GPU too and makes times noisy"
+        return f"process {self.pid} ({self.detail}) also uses the GPU and makes times noisy"
 
 
-def neighbours(ours: Collection[int] = (), gpu: str | None = None) -> Iterator[Neighbour]:
+def neighbors(ours: Collection[int] = (), gpu: str | None = None) -> Iterator[Neighbor]:
     """Other processes on a GPU, or on any. ours: processes of the grader besides this one."""
     which = [] if gpu is None else [f"--id={gpu}"]
     for line in nvidia_smi("--query-compute-apps=pid,process_name,used_memory", *which):
         pid, _, rest = line.partition(", ")
         if pid.isdigit() and int(pid) not in (os.getpid(), *ours):
-            yield Neighbour(int(pid), rest)
+            yield Neighbor(int(pid), rest)
 
 
 def gpu_id(index: int | None = None) -> str:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import operator
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 import torch
+from msgspec import structs
 from torch.cuda import synchronize as wait_for_the_gpu
 
 from kernelpath.course.labs import Lab
@@ -87,7 +89,7 @@ class Bus(Queue):
         """As Runtime.host_free."""
         freed = next((one for one in self._buffers if one.memory.data_ptr() == buffer.data_ptr()), None)
         if freed is None:
-            raise ValueError("host_free got what host_alloc did not give, or what was given back before")
+            raise ValueError("host_free got memory that host_alloc did not return, or that was already freed")
         went = self._call(messages.HostFree(buffer=freed.number, wrote=self._wrote()))
         self._buffers.remove(freed)
         return went.status
@@ -102,7 +104,7 @@ class Bus(Queue):
         if (target.dtype, target.shape) != (source.dtype, source.shape):
             raise ValueError(f"a copy of {tuple(source.shape)} {source.dtype} to {tuple(target.shape)} {target.dtype}")
         if not (target.is_contiguous() and source.is_contiguous()):
-            raise ValueError("copy_async copies memory without gaps")
+            raise ValueError("copy_async needs tensors that are contiguous in memory")
         self._copies += 1
         self._targets[self._copies] = target
         place = self._place(target)
@@ -146,6 +148,8 @@ class Bus(Queue):
         return bool(self._call(messages.Timing("has_passed", moment, self._wrote())).values[0])
 
     def _call(self, asked: Message) -> Went:
+        if isinstance(asked, messages.BusCall):
+            asked = structs.replace(asked, line=_line())
         went = self._ask(asked)
         for number, content in went.copied:
             target = self._targets.pop(number)
@@ -169,6 +173,14 @@ class Bus(Queue):
             if 0 <= offset <= one.memory.nbytes - source.nbytes:
                 return Pointer(one.number, offset)
         return _bytes(source)
+
+
+def _line() -> int:
+    """The line that called a lab."""
+    frame = sys._getframe()
+    while frame.f_code.co_filename == __file__ and frame.f_back is not None:
+        frame = frame.f_back
+    return frame.f_lineno
 
 
 def _bytes(tensor: torch.Tensor) -> bytes:

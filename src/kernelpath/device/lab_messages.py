@@ -28,9 +28,13 @@ class Timing(Message, frozen=True):
 
 
 class BusCall(Message, frozen=True, kw_only=True):
-    """A call of a bus. wrote: the pinned buffers, by number, that the host has changed since the last call."""
+    """A call of a bus. wrote: the pinned buffers, by number, that the host has changed since the last call.
+
+    line: of the submission, for complaints.
+    """
 
     wrote: Sequence[tuple[int, bytes]] = ()
+    line: int = 0
 
 
 class HostAlloc(BusCall, frozen=True, kw_only=True):

@@ -1,4 +1,4 @@
-"""Simulated devices as the device's process holds them: a submission can ask them, and neither read nor change them."""
+"""Simulated devices, held by the device's process: a submission can call them, but neither read nor change them."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Served(Protocol):
     """A lab in this process."""
 
     def answer(self, asked: messages.Timing | messages.BusCall) -> Went:
-        """Raises Refused for what no honest client asks, and what the lab itself raises."""
+        """Raises Refused for what no honest client asks for, and whatever the lab raises."""
 
     def ended(self, outputs: Sequence[messages.Span]) -> messages.LabEnded: ...
 
@@ -57,7 +57,7 @@ class ServedTimer:
     def answer(self, asked: messages.Timing | messages.BusCall) -> Went:
         self._asked = _counted(self._asked)
         if not isinstance(asked, messages.Timing):
-            raise Refused("a timer is no bus")
+            raise Refused("a timer is not a bus")
         match asked.what:
             case "launch":
                 self._device()
@@ -85,11 +85,16 @@ class ServedBus:
 
     def answer(self, asked: messages.Timing | messages.BusCall) -> Went:
         self._asked = _counted(self._asked)
-        changed = self._take(asked.wrote)
+        line = asked.line if isinstance(asked, messages.BusCall) else 0
+        changed = self._take(asked.wrote, line)
         if isinstance(asked, messages.Fill) and not 0 <= asked.nbytes <= MOST_BYTES:
             raise Refused(f"{asked.nbytes} bytes were copied")
         self._bus.host_copies(max(changed, asked.nbytes if isinstance(asked, messages.Fill) else 0))
-        return self._done(self._went(asked))
+        calls = self._bus.spent.calls
+        before = len(calls)
+        went = self._went(asked)
+        self._bus.spent.lines += [line] * (len(calls) - before)
+        return self._done(went)
 
     def ended(self, outputs: Sequence[messages.Span]) -> messages.LabEnded:
         return messages.LabEnded([self._held(output) for output in outputs], self._bus.spent, None)
@@ -116,10 +121,10 @@ class ServedBus:
             case messages.Timing(what="queue_reached" | "wait_until" | "has_passed"):
                 return Went(values=[_of_queue(self._bus, asked)])
             case messages.Timing():
-                raise Refused("a bus is no timer")
+                raise Refused("a bus is not a timer")
             case messages.Fill():
                 return Went()  # the host has copied, and nothing else happens
-        raise Refused(f"{type(asked).__name__} is no call")
+        raise Refused(f"{type(asked).__name__} is not a call")
 
     def _host_alloc(self, count: int) -> Went:
         status, buffer = self._bus.host_alloc(count)
@@ -154,8 +159,9 @@ class ServedBus:
         self._in_flight = [one for one in self._in_flight if id(one[1]) in waiting]
         return Went(went.status, went.values, [*went.copied, *done])
 
-    def _take(self, wrote: Wrote) -> int:
+    def _take(self, wrote: Wrote, line: int) -> int:
         """What the host has written into its buffers: how many bytes are others now."""
+        waiting = [(copy.source, copy.source.clone()) for copy in self._bus.queue] if wrote else []
         changed = 0
         for number, content in wrote:
             if number not in self._buffers:
@@ -164,6 +170,9 @@ class ServedBus:
             new = _tensor(content, 4 * words.numel()).view(torch.int32)
             changed += 4 * int((words != new).sum())
             words.copy_(new)
+        if any(not torch.equal(now, before) for now, before in waiting):
+            self._bus.spent.refilled_early += 1
+            self._bus.spent.refilled_line = self._bus.spent.refilled_line or line
         return changed
 
     def _stored(self, asked: messages.CopyAsync) -> torch.Tensor:

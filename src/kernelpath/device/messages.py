@@ -281,7 +281,7 @@ class Drawn(Message, frozen=True):
 
 
 class Writer(Message, frozen=True):
-    """A thread and a block as one speaks of them, the kernel's file and the line."""
+    """A thread and a block as messages name them, the kernel's file and the line."""
 
     thread: str
     block: str

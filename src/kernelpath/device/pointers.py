@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import ctypes
 import gc
+import hashlib
+import secrets
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -26,8 +28,12 @@ if TYPE_CHECKING:
 Words = npt.NDArray[np.int64]
 
 WORD = 8
-LEAST, MOST = 1 << 40, 1 << 48
-"""Where a process has its memory."""
+LEAST, HIGH, MOST = 1 << 20, 1 << 40, 1 << 48
+"""Where a process has its memory. An executable at a fixed address has its heap below HIGH, among ordinary numbers."""
+
+_KEY = secrets.token_bytes(16)
+_SEEN = 16
+"""What a kernel learns from where a storage lies: its address modulo this."""
 
 
 class Span(NamedTuple):
@@ -81,9 +87,9 @@ def reachable(
         name, values = todo.pop()
         left = values[(values >= LEAST) & (values < MOST)]
         for span in spans:
-            left = left[(left < span.start) | (left > span.end)]
+            left = left[~_leads_into(left, span.start, span.end + 1)]
         for span in others() if left.size else ():
-            inside = (left >= span.start) & (left < span.end)
+            inside = _leads_into(left, span.start, span.end)
             if inside.any():
                 place = int(np.flatnonzero(values == left[inside][0])[0])
                 found.append((f"{name}[{place}]", span))
@@ -91,6 +97,11 @@ def reachable(
                 todo.append((found[-1][0], span.words()))
                 left = left[~inside]
     return found
+
+
+def _leads_into(values: Words, start: int, end: int) -> npt.NDArray[np.bool_]:
+    """Which words are addresses in [start, end). Below HIGH only `start` itself is one: the rest may be numbers."""
+    return (values >= start) & (values < end) if start >= HIGH else values == start
 
 
 def _words_in(value: Argument) -> Words:
@@ -121,16 +132,17 @@ def links(values: Words, storages: Iterable[tuple[int, int, int]]) -> list[Link]
     places = np.flatnonzero((values >= LEAST) & (values < MOST))
     found = []
     for number, address, nbytes in storages if places.size else ():
-        inside = (values[places] >= address) & (values[places] < address + nbytes)
+        inside = _leads_into(values[places], address, address + nbytes)
         if inside.any():
             found.append(Link(number, address, places[inside].astype(np.int64).tobytes()))
     return found
 
 
 class Linked:
-    """A storage's content, with the addresses that hold in this process in the place of the submission's.
+    """A storage's content, with the addresses that hold in this process in place of the submission's.
 
-    here: with the addresses that hold here. shown: with storages and offsets, for the transcript.
+    here: with the addresses that hold here. shown: for the transcript, with what stands for a storage and an offset,
+    which no submission can guess: else a number that it computes would look like an address.
     """
 
     def __init__(self, content: Bytes, told: Sequence[Link], address_of: Callable[[int], tuple[int, int]]) -> None:
@@ -147,7 +159,8 @@ class Linked:
             offsets = words(content)[places] - link.base
             if places.size and not 0 <= offsets.min() <= offsets.max() <= nbytes:
                 raise Refused(f"an address is not inside storage {link.storage}")
-            here[places], shown[places] = address + offsets, (link.storage & 0xFFFF) << 47 | offsets
+            here[places] = address + offsets
+            shown[places] = _sign(link.storage, nbytes, address % _SEEN) + offsets
             self._places.append(places)
             self._spans.append((address, nbytes, link.base))
 
@@ -165,6 +178,12 @@ class Linked:
         content = memory.copy()
         values, own = words(memory), words(content)
         for address, nbytes, base in self._spans:
-            inside = (values >= address) & (values < address + nbytes)
+            inside = _leads_into(values, address, address + nbytes)
             own[inside] = values[inside] - address + base
         return content.tobytes()
+
+
+def _sign(*storage: int) -> np.int64:
+    """What stands for a storage in a transcript: for its number, and for all that its address tells a kernel."""
+    digest = hashlib.blake2b(repr(storage).encode(), digest_size=WORD, key=_KEY).digest()
+    return np.int64(np.frombuffer(digest, np.int64)[0])

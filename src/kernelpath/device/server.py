@@ -1,4 +1,4 @@
-"""The PTX machine as a process of its own: it stands outside of the submission as a GPU stands outside of a program.
+"""The PTX machine in its own process: separate from the submission, as a GPU is separate from a program.
 
 It owns what kernels read and write. Inputs come from the grader, outputs go to the grader, and what the submission's
 process says of its memory is taken for what the host wrote there.
@@ -87,7 +87,7 @@ class _Client:
         self._lab = lab_server.serve(asked.lab)
 
     def end_lab(self, asked: lab_messages.EndLab) -> lab_messages.LabEnded:
-        """What there is to tell of the call; FORGED where it says what no honest client does."""
+        """What to report about the call; FORGED if it says what no honest client does."""
         assert self._lab is not None
         try:
             ended, failed = self._lab.ended(asked.outputs), self.case.failed

@@ -1,4 +1,4 @@
-"""What an exam found, as a certificate that can be saved, read and recognized as unchanged."""
+"""The result of an exam, as a certificate that can be saved, read and checked for changes."""
 
 from __future__ import annotations
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import random
 import re
@@ -64,7 +65,18 @@ class Number:
 
     def right(self, text: str) -> bool | None:
         meant = _number(text)
-        return None if meant is None else abs(meant - self.correct) <= max(self.tolerance, 1e-9) * abs(self.correct)
+        return None if meant is None else self._is(meant)
+
+    def in_another_unit(self, text: str) -> bool:
+        """Whether an answer is wrong by a power of 1000, or of 1024, alone."""
+        meant = _number(text)
+        factors = [factor**power for factor in (1000.0, 1024.0) for power in (-3, -2, -1, 1, 2, 3)]
+        if not meant or self._is(meant):
+            return False
+        return any(self._is(meant * factor) for factor in factors)
+
+    def _is(self, number: float) -> bool:
+        return abs(number - self.correct) <= max(self.tolerance, 1e-9) * abs(self.correct)
 
 
 @dataclass(frozen=True)
@@ -73,7 +85,7 @@ class Place:
 
     kind: str
     lines: frozenset[int]
-    wanted: str = f"{', '.join(reading.KINDS.values())}: one of them, then the lines, such as race 9 12"
+    wanted: str = f"{', '.join(reading.KINDS.values())}: one of them and then the lines, such as race 9 12"
 
     def right(self, text: str) -> bool | None:
         kind, *numbers = re.sub(r"[,;:]|\band\b|\blines?\b", " ", text.lower()).split() or [""]
@@ -86,7 +98,8 @@ class Place:
 class Asked:
     """A question as one learner sees it.
 
-    key: its name in the answer sheet. notebook: what prepares it, relative to the checkout; empty if there is none.
+    key: its name in the answer sheet. notebook: what prepares it, relative to the checkout, and the title of its
+    section; empty if there is none.
     listing: what is to be read, laid out. why: shown after a right answer.
     """
 
@@ -94,6 +107,7 @@ class Asked:
     key: str
     week: int
     notebook: str
+    section: str
     ask: str
     answer: Answer
     why: str
@@ -104,6 +118,12 @@ class Asked:
     def place(self) -> str:
         """Where in the course it belongs, in words."""
         return f"week {self.week}, {self.key}" if self.week else self.key
+
+    @property
+    def prepared(self) -> str:
+        """Where to read what it asks; empty for a reading task."""
+        section = f', section "{self.section}"' if self.section else ""
+        return f"week {self.week}{section}, {self.notebook}" if self.notebook else ""
 
     @property
     def wanted(self) -> str:
@@ -145,8 +165,9 @@ class Exam:
     def paper(self, name: str) -> Paper:
         """Raises NotValid for a name that is none."""
         shown = " ".join(unicodedata.normalize("NFC", name).split())
-        if not shown or len(shown) > _MOST_NAME or not shown.isprintable():
-            raise NotValid(f"a name has 1 to {_MOST_NAME} printable characters; give yours with --name")
+        if len(shown) > _MOST_NAME or not shown.isprintable() or not words_of(shown):
+            what = f"1 to {_MOST_NAME} printable characters, and letters among them"
+            raise NotValid(f"a name has {what}; give yours with --name")
         return Paper(self, shown)
 
     def needed(self, questions: int) -> int:
@@ -163,8 +184,8 @@ class Paper:
 
     @cached_property
     def seed(self) -> int:
-        """The same however the name is capitalized."""
-        return derive(self.exam.number, "paper", self.name.casefold())
+        """The same however the name is written."""
+        return derive(self.exam.number, "paper", " ".join(sorted(words_of(self.name))))
 
     @cached_property
     def twist(self) -> Twist:
@@ -192,7 +213,7 @@ class Paper:
         if not absent:
             return
         reset, other = f"kp reset {names[absent[0]]}", f"give --from a folder with all files of phases/{exam.phase}"
-        remedy = f"{reset} brings the stub back" if folder == exam.folder else other
+        remedy = f"{reset} restores the stub" if folder == exam.folder else other
         lacks = f"{len(absent)} of the exam's {len(names)} files, beginning with {absent[0]}"
         raise NotValid(f"{folder} lacks {lacks}; {remedy}")
 
@@ -208,34 +229,53 @@ class Paper:
             answer = Letter(len(choices), choices.index(question.answer))
         else:
             answer = Number(question.answer, question.tolerance)
-        return Asked("questions", posed.name, posed.week, read, question.ask, answer, question.why, tuple(choices))
+        return Asked(
+            *("questions", posed.name, posed.week, read, _title(notebook, posed.read) if notebook else ""),
+            *(question.ask, answer, question.why, tuple(choices)),
+        )
 
     def _faults(self) -> Iterator[Asked]:
         count = self.exam.declared.faults
         found = self.exam.pool.draw_faults(count, derive(self.seed, "faults")) if count else []
         for number, one in enumerate(found, start=1):
             ask = (
-                "This launch has one fault. Name it and its line; of a race name both lines, "
-                "or the one that races with itself."
+                "This launch has one fault. Name it and its line; for a race, name both lines, "
+                "or the one line that races with itself."
             )
             answer = Place(one.kind, one.lines)
-            yield Asked("reading", f"fault_{number}", 0, "", ask, answer, one.said, listing=reading.listing(one.source))
+            yield Asked(
+                "reading", f"fault_{number}", 0, "", "", ask, answer, one.said, listing=reading.listing(one.source)
+            )
 
     def _pictures(self) -> Iterator[Asked]:
         count = self.exam.declared.pictures
         found = self.exam.pool.draw_pictures(count, derive(self.seed, "pictures")) if count else []
         for number, (right, four) in enumerate(found, start=1):
             answer = Letter(len(four), four.index(right))
-            why = f"the kernel is {right.path.stem}; kp profile draws such counters for your own"
-            yield Asked("reading", f"picture_{number}", 0, "", PICTURE, answer, why, listing=_listed(right, four))
+            why = f"the kernel is {right.path.stem}; kp profile shows such counters for your own"
+            yield Asked("reading", f"picture_{number}", 0, "", "", PICTURE, answer, why, listing=_listed(right, four))
 
 
-PICTURE = "Which of the four kernels makes these counters?"
+PICTURE = "Which of the four kernels produces these counters?"
 
 
 def _listed(right: Ran, four: list[Ran]) -> str:
     kernels = [f"{letter})\n{reading.listing(one.source)}" for letter, one in zip(LETTERS, four, strict=False)]
     return "\n\n".join([reading.table(right.picture), *kernels])
+
+
+def _title(notebook: Path, section: int) -> str:
+    """The title of a section of a notebook, such as "3 · A tile for a block"; empty where there is no such section."""
+    cells = json.loads(notebook.read_text("utf-8")).get("cells", []) if notebook.is_file() else []
+    texts = ("".join(cell["source"]) for cell in cells if cell["cell_type"] == "markdown")
+    found = (re.search(rf"^## ({section} · .+)$", text, re.MULTILINE) for text in texts)
+    return next((one[1].replace("`", "") for one in found if one), "")
+
+
+def words_of(name: str) -> set[str]:
+    """The words of a name, however a learning platform writes it: without accents, capitals and marks."""
+    plain = "".join(one for one in unicodedata.normalize("NFKD", name) if not unicodedata.combining(one))
+    return set(re.findall(r"[^\W_]+", plain.casefold()))
 
 
 def _number(text: str) -> float | None:
@@ -256,5 +296,5 @@ def find(number: int, at: Path | None = None) -> Exam:
     root = at or registry.root()
     items = tuple(item for item in registry.exercises(root) if item.phase.startswith(f"{number}_"))
     if not items:
-        raise registry.LookupFailed(f"there is no phase {number}; kp list shows the exercises that there are")
+        raise registry.LookupFailed(f"there is no phase {number}; kp list shows the exercises")
     return Exam(root, number, items[0].phase, registry.load_checkpoint(items[0].phase, root), items)

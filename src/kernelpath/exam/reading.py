@@ -1,4 +1,4 @@
-"""Reading tasks: kernels of checks/<phase>/reading/, of which the PTX machine says what is right when the exam is set.
+"""Reading tasks: kernels of checks/<phase>/reading/, whose answers come from the PTX machine when the exam is set.
 
 The first line of a kernel's file is its launch, with an argument for each parameter:
 

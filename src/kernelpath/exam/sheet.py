@@ -13,7 +13,7 @@ import tomlkit.items
 
 from kernelpath.course.checkpoint import FEWEST_WORDS, MOST_WORDS, Prompt
 from kernelpath.exam import NotValid
-from kernelpath.exam.questions import Asked, Exam, Paper
+from kernelpath.exam.questions import Asked, Exam, Number, Paper
 from kernelpath.files import Unreadable, read_source, write_atomically
 
 ANSWERS = "answers.toml"
@@ -21,15 +21,16 @@ MOST_BYTES = 1 << 20
 """Of a sheet that is read."""
 
 _INTRODUCTION = """\
-Checkpoint {number} of {name}. The name draws the numbers, the kernels and the
-deliverable: leave it as it is.
+Checkpoint {number} of {name}. Numbers, kernels and deliverable are drawn
+from the name: do not change it.
 
-Answer between the quotes: a choice with its letter, a number with a number.
+Answer between the quotes: with the letter of a choice, or with a number.
 Give whole numbers exactly and round others to three digits.
 {needed} right answers pass. Written answers have {fewest} to {most} words.
 
 Then: kp checkpoint {number}
-kp checkpoint {number} --ask asks in the terminal what is not right yet."""
+kp checkpoint {number} --ask asks in the terminal what has no answer yet.
+How many are right is told when all is graded, and which ones after a pass."""
 _COLUMNS = 78
 
 
@@ -86,6 +87,10 @@ class Sheet:
         """What stands in the sheet, empty if nothing."""
         return str(self._answers.get(asked.key, ""))
 
+    def unanswered(self, questions: Sequence[Asked]) -> list[Asked]:
+        """Those of these questions whose answer is empty, or none that can be understood."""
+        return [asked for asked in questions if not asked.understands(self.given(asked))]
+
     def written(self, prompt: Prompt) -> str:
         """A written answer, empty if there is none."""
         return str(self._table("written").get(prompt.name, "")).strip()
@@ -113,14 +118,18 @@ class Sheet:
             for key, asked in known.items()
             if (text := self.given(asked)) and not asked.understands(text)
         ]
+        found += [
+            f"{key}: check the unit"
+            for key, asked in known.items()
+            if isinstance(asked.answer, Number) and asked.answer.in_another_unit(self.given(asked))
+        ]
         return found
 
-    def answer(self, asked: Asked, text: str) -> bool:
-        """Write an answer down; returns whether it is right."""
+    def answer(self, asked: Asked, text: str) -> None:
+        """Write an answer down."""
         self._answers[asked.key] = text
         self.right[asked.key] = asked.right(text)
         self.save()
-        return self.right[asked.key]
 
     def mark(self, prompt: Prompt, points: Sequence[int]) -> None:
         """Write down what the learner gives to an answer of one's own, a number for each criterion."""

@@ -152,10 +152,16 @@ def _missing(
     right, needed = sum(one.right for one in answers), paper.exam.needed(len(answers))
     if right < needed:
         found.append(f"{right} of {len(answers)} questions are answered correctly, {needed} are needed")
-    asked_for = f"{FEWEST_WORDS} to {MOST_WORDS} are asked for"
+    asked_for = f"{FEWEST_WORDS} to {MOST_WORDS} are required"
     found += [
         f"the written answer {one.key} has {words.count(one.words, 'word')}, {asked_for}"
         for one in written
         if not one.fits
+    ]
+    texts = [" ".join(one.text.casefold().split()) for one in written]
+    found += [
+        f"the written answer {one.key} repeats an earlier one; each question needs its own"
+        for at, one in enumerate(written)
+        if texts[at] and texts[at] in texts[:at]
     ]
     return found

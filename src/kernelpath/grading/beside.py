@@ -1,4 +1,4 @@
-"""The PTX machine beside a GPU: it counts, finds what holds on any GPU, and shows whether the GPU runs the same."""
+"""The PTX machine beside a GPU: it counts, finds faults that hold on any GPU, and checks what the GPU ran."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ class Beside:
     def not_counted(self) -> tuple[str, ...]:
         """What a report says where the machine could not run the submission."""
         unable = self._found.unable if self._found else ""
-        return (f"traffic, and whether the PTX machine runs the same: {unable}",) if unable else ()
+        return (f"traffic, and whether the PTX machine agrees: {unable}",) if unable else ()
 
     @property
     def operators(self) -> Sequence[messages.Operator]:
@@ -83,7 +83,7 @@ class Beside:
         try:
             seen = launches.of_trace(profiled.trace)
         except launches.NoTrace:
-            return Complaint(Verdict.TAMPERED, "the submission answered in the worker's place")
+            return Complaint(Verdict.TAMPERED, "the submission answered in place of the worker")
         different = launches.difference(seen, found.evidence.notes, self._subject.item.lane)
         if different is None:
             return None

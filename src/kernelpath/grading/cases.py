@@ -1,4 +1,4 @@
-"""Runs the cases of one submission, here and in a process that was the same before its first call."""
+"""Runs the cases of one submission, here and in a process that was identical up to its first call."""
 
 from __future__ import annotations
 
@@ -42,10 +42,25 @@ class Graded:
         return self.evidence.traffic if self.evidence is not None else ()
 
     @property
+    def elements(self) -> int:
+        """Of all outputs; 0 where there are none."""
+        return sum(output.numel() for output in self.evidence.outputs) if self.evidence is not None else 0
+
+    @property
     def complaint(self) -> Complaint | None:
         if self.result.verdict.passed:
             return None
         return Complaint(self.result.verdict, self.result.cause, self.result.file, self.result.line)
+
+
+def most_telling(graded: Sequence[Graded]) -> Complaint | None:
+    """The first complaint; of one about a single element, the first like it about more, where there is one."""
+    failed = [one for one in graded if one.complaint]
+    if not failed:
+        return None
+    verdict = failed[0].result.verdict
+    several = (one for one in failed if one.result.verdict is verdict and one.elements > 1)
+    return (failed[0] if failed[0].elements != 1 else next(several, failed[0])).complaint
 
 
 class Cases:
@@ -94,7 +109,7 @@ class Cases:
         """
         runner = self._twin or self._runner
         for index, case in enumerate(cases):
-            self._progress(f"case {index + 1} once more, with extreme values")
+            self._progress(f"case {index + 1} again, with extreme values")
             like = graded[index].evidence if self._twin is not None else None
             again = self.one(runner, case, len(cases) + index, True, like, EXTREME)
             if not again.result.verdict.passed:
@@ -102,7 +117,7 @@ class Cases:
                 return
         drawn = [one.evidence.inputs if one.evidence else () for one in graded]
         for position, (index, variety) in enumerate(placements(self._subject.exercise, drawn)):
-            self._progress(f"case {index + 1}, whose size has been seen before")
+            self._progress(f"case {index + 1}, at a size seen before")
             again = self.one(runner, cases[index], 2 * len(cases) + position, True, variety=variety)
             if not again.result.verdict.passed:
                 graded[index] = again

@@ -1,4 +1,4 @@
-"""Compares outputs with the truth. Runs in the grader's process, which never imports a submission."""
+"""Compares outputs with the truth, in the grader's process, which never imports a submission."""
 
 from __future__ import annotations
 
@@ -23,6 +23,8 @@ def judged(exercise: Exercise, evidence: Evidence) -> Complaint | None:
     """What is wrong with a call, in the exercise's own words where it has any."""
     if evidence.complaint is not None:
         return evidence.complaint
+    if complaint := other_block(exercise, evidence.notes):
+        return complaint
     expected = expected_outputs(exercise, evidence.inputs)
     if len(evidence.outputs) != len(expected):
         cause = f"{exercise.entry} returned {len(evidence.outputs)} tensors, expected {len(expected)}"
@@ -33,7 +35,7 @@ def judged(exercise: Exercise, evidence: Evidence) -> Complaint | None:
     comparable = complaint is None or complaint.verdict is Verdict.WRONG_VALUES
     if comparable and exercise.check is not None and (said := exercise.check(evidence.inputs, evidence.outputs)):
         return Complaint(Verdict.WRONG_VALUES, said)
-    return complaint or other_block(exercise, evidence.notes)
+    return complaint
 
 
 def unrepeated(first: Evidence, again: Evidence) -> Complaint | None:
@@ -141,7 +143,7 @@ def is_poison(output: torch.Tensor) -> torch.Tensor:
 def where(wrong: torch.Tensor) -> str:
     """In words, the smallest box that holds every wrong element: "rows 0..32, columns 992..999 of 33 x 1000"."""
     indices = wrong.nonzero()
-    if indices.numel() == 0 or wrong.dim() == 0:
+    if indices.numel() == 0 or wrong.numel() == 1:
         return "the only element"
     names = ("rows", "columns") if wrong.dim() == 2 else tuple(f"axis {axis}:" for axis in range(wrong.dim()))
     names = ("elements",) if wrong.dim() == 1 else names

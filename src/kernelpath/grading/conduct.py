@@ -1,4 +1,4 @@
-"""Who did the work: what is known of a call besides the values that it gave."""
+"""Who did the work: what is known about a call besides its values."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def foreign(
 
 
 def borrowed(operators: Sequence[messages.Operator], launches: Sequence[object], entry: str) -> Complaint | None:
-    """Whether operators stand in the place of kernels."""
+    """Whether operators stand in place of kernels."""
     return None if launches else computed(operators, entry) or launched_nothing(launches, entry)
 
 
@@ -68,7 +68,7 @@ def other_block(exercise: Exercise, notes: Sequence[Note]) -> Complaint | None:
     """A launch in blocks that the statement does not allow."""
     for note in notes:
         if exercise.block not in (None, tuple(note.block)):
-            cause = f"{exercise.entry} launches blocks of {tuple(note.block)} threads, {exercise.block} are prescribed"
+            cause = f"{exercise.entry} launches blocks of {tuple(note.block)} threads, {exercise.block} are required"
             return Complaint(Verdict.WRONG_VALUES, cause)
     return None
 
@@ -99,14 +99,16 @@ def _unlike_buffers(one: Note, other: Note) -> list[str]:
     What it overwrites with the same byte is not seen, and where that happens by chance, as with zeros over a kernel's
     results, depends on values. Then the whole storages are the same.
     """
-    mine, theirs = ({name: digests.split() for name, digests in note.host} for note in (one, other))
-    names = sorted(mine.keys() | theirs.keys())
-    return [name for name in names if not set(mine.get(name, [])) & set(theirs.get(name, []))]
+    mine, theirs = ([name for name, _ in note.host] for note in (one, other))
+    if mine != theirs:
+        return sorted({*mine} ^ {*theirs}) or mine
+    pairs = zip(one.host, other.host, strict=True)
+    return [name for (name, first), (_, second) in pairs if not {*first.split()} & {*second.split()}]
 
 
 _HOST = (
-    "the host computes it from the inputs' values, or takes it from a clock or from random numbers of the system; "
-    "your kernel has to do the work, the same for all values"
+    "the host computes it from the inputs' values, or takes it from a clock or from the system's random numbers; "
+    "your kernel has to do the work, whatever the values"
 )
 
 
@@ -118,7 +120,7 @@ def _first_difference(first: Sequence[Note], second: Sequence[Note]) -> str:
         return f"the kernel that is launched depends on the values ({one.kernel}, {other.kernel})"
     if unlike := _unlike_buffers(one, other):
         name = unlike[0]
-        return f"{one.kernel} is given bytes in {name} that the host has written, other ones for other values"
+        return f"{one.kernel} reads bytes in {name} that the host wrote, different ones for different values"
     for position, (mine, theirs) in enumerate(zip(one.arguments, other.arguments, strict=False)):
         if mine != theirs:
             return f"argument {position} of {one.kernel} is {mine} for some values and {theirs} for others"

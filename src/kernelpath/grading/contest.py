@@ -21,7 +21,7 @@ Conduct = Callable[[messages.Returned, tuple[object, ...]], Complaint | None]
 
 _ROUND_SECONDS = 30.0
 _SETUP_SECONDS = 120.0
-FORGED = Complaint(Verdict.TAMPERED, "the submission answered in the worker's place")
+FORGED = Complaint(Verdict.TAMPERED, "the submission answered in place of the worker")
 
 _SUBMISSION, _BASELINE, _REFERENCE = range(3)
 
@@ -110,9 +110,7 @@ class Contest:
             wrong = compare.mismatches(sampled, places, tolerance, compare.root_mean_square(truth))
             if bool(wrong.any()):
                 share = float(wrong.float().mean())
-                return Complaint(
-                    Verdict.WRONG_VALUES, f"in a timed call {share:.1%} of the outputs looked at are wrong"
-                )
+                return Complaint(Verdict.WRONG_VALUES, f"in a timed call {share:.1%} of the sampled outputs are wrong")
         return None
 
     @property

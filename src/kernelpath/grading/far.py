@@ -1,4 +1,4 @@
-"""Offsets past 2**31 and 2**32: a case on address spans without memory, of which a sample of the blocks runs.
+"""Offsets past 2**31 and 2**32: a case on address spans without memory, where a sample of the blocks runs.
 
 No values are compared. Of an int the offset comes out negative, which is out of bounds; of an unsigned int it begins
 again at 0, where another block writes too, which is a race.
@@ -6,8 +6,10 @@ again at 0, where another block writes too, which is a race.
 
 from __future__ import annotations
 
+import re
 import time
 from dataclasses import replace
+from pathlib import Path
 
 import torch
 
@@ -15,6 +17,7 @@ from kernelpath import words
 from kernelpath.course.problem import Case
 from kernelpath.device import far
 from kernelpath.device import messages as device
+from kernelpath.files import source_text
 from kernelpath.grading import conduct
 from kernelpath.grading.cases import Graded
 from kernelpath.grading.kinds.kernel import as_inputs, complaint_of
@@ -25,25 +28,47 @@ from kernelpath.work.runner import Runner, Stopped
 
 _FOUND = (Verdict.OUT_OF_BOUNDS, Verdict.RACE)
 
+_PRODUCT = re.compile(r"(?:^|[^)\s])\s*\b((?:block|thread)Idx\.[xyz]|gridDim\.[xyz]) ?\* ?(blockDim\.[xyz]|\d+\b)")
+"""Of two 32-bit numbers: the first has no cast before it, and a literal no suffix."""
+
 
 def graded(subject: Subject, runner: Runner | None, seed: int) -> tuple[list[Graded], tuple[str, ...]]:
-    """The far case where it fails, and what could not be said of it.
+    """The far cases to the first that fails, and what could not be said of them.
 
     runner: the submission on the PTX machine, if there is one.
     """
-    case = subject.exercise.far
-    if case is None or runner is None:
+    if runner is None:
         return [], ()
-    begun = time.monotonic()
-    try:
-        complaint = subject.placed(_judged(subject, case, runner, seed))
-    except Stopped as stopped:
-        return [], (f"offsets past 2^31: {words.shown(stopped.complaint.cause)}",)
-    if complaint is None:
-        return [], ()
-    file, seconds = subject.shown(complaint.file), time.monotonic() - begun
-    result = CaseResult(case, complaint.verdict, words.shown(complaint.cause), file, complaint.line, seconds)
-    return [Graded(result)], ()
+    found: list[Graded] = []
+    unsaid: list[str] = []
+    for case in subject.exercise.far:
+        begun = time.monotonic()
+        try:
+            complaint = subject.placed(_judged(subject, case, runner, seed))
+        except Stopped as stopped:
+            unsaid.append(f"offsets past 2^31: {words.shown(stopped.complaint.cause)}")
+            continue
+        seconds = time.monotonic() - begun
+        if complaint is None:
+            found.append(Graded(CaseResult(case, Verdict.PASSED, seconds=seconds)))
+            continue
+        cause = words.shown(complaint.cause)
+        if complaint.verdict in _FOUND:
+            cause += _product(Path(complaint.file))
+        result = CaseResult(case, complaint.verdict, cause, subject.shown(complaint.file), complaint.line, seconds)
+        return [*found, Graded(result)], tuple(unsaid)
+    return found, tuple(unsaid)
+
+
+def _product(file: Path) -> str:
+    """What to write in place of the products of the source that are computed in 32 bits, whatever takes them."""
+    source = source_text(file) if file.is_file() else ""
+    if found := _PRODUCT.search(source):
+        narrow = f"{found[1]} * {found[2]}"
+        return f" {narrow} is multiplied in 32 bits before it reaches a long long: write (long long){narrow}"
+    if "tl.program_id" in source and "int64" not in source:
+        return " tl.program_id is an int32: write tl.program_id(0).to(tl.int64) * …"
+    return ""
 
 
 def _judged(subject: Subject, case: Case, runner: Runner, seed: int) -> Complaint | None:

@@ -18,7 +18,7 @@ from kernelpath.device import gpu
 from kernelpath.device import messages as device_messages
 from kernelpath.grading import conduct, far, measure, profile, traffic
 from kernelpath.grading.beside import Beside
-from kernelpath.grading.cases import Cases, Graded
+from kernelpath.grading.cases import Cases, Graded, most_telling
 from kernelpath.grading.kinds import kind_of
 from kernelpath.grading.subject import Subject
 from kernelpath.grading.truth import derive
@@ -96,7 +96,7 @@ class Session:
     ) -> Report:
         """Grade the file as it is now."""
         if not self.submission.exists():
-            raise Usage(f"there is no file {self.submission}; `kp reset {self.item.name}` brings the stub back")
+            raise Usage(f"there is no file {self.submission}; `kp reset {self.item.name}` restores the stub")
         seed = random.SystemRandom().randrange(1 << 32) if seed is None else seed
         grading = _Grading(self, seed, report_progress or (lambda _: None))
         try:
@@ -161,7 +161,7 @@ class _Grading:
             if self._beside is not None:
                 self._beside.begin(self._largest)
             graded = self._cases.run()
-            complaint = next((one.complaint for one in graded if one.complaint), None)
+            complaint = most_telling(graded)
         if complaint is None and self.device == "cuda" and self.exercise.is_kernel:
             complaint = self._profile(graded)
         if complaint is None:
@@ -170,10 +170,10 @@ class _Grading:
             self.progress("offsets past 2^31")
             found, unsaid = far.graded(self.subject, self._on_machine, self.seed)
             graded += found
-            complaint = next((one.complaint for one in found), None)
+            complaint = next((one.complaint for one in found if one.complaint), None)
         if complaint is None and self.device == "cuda" and self.exercise.baseline is not None:
             measurement, complaint = self._measurement(bench)
-            unsaid += self._neighbours()
+            unsaid += self._neighbors()
         self.close()
         verdict = complaint.verdict if complaint else Verdict.PASSED
         blamed = self.subject.shown(complaint.file) if complaint else ""
@@ -188,7 +188,7 @@ class _Grading:
             file=blamed,
             line=complaint.line if complaint else 0,
             stars=measure.stars(measurement, verdict),
-            next_step=verdict.then.format(
+            next_step=(complaint.step if complaint else verdict.then).format(
                 file=blamed or self.subject.suspect(verdict), name=self.item.name, seed=self.seed
             ),
             not_measured=measure.not_measured(self.exercise, measurement, verdict)
@@ -258,7 +258,7 @@ class _Grading:
 
     def _profile(self, graded: Sequence[Graded]) -> Complaint | None:
         """Which kernels and operators the GPU ran."""
-        self.progress("looking at what the GPU runs")
+        self.progress("checking what the GPU runs")
         called = [operator for one in graded if one.evidence for operator in one.evidence.operators]
         try:
             return profile.complaint(self.exercise, self._runner, self._beside, self._largest, called, self.seed)
@@ -280,8 +280,8 @@ class _Grading:
         except Stopped as stopped:
             return None, stopped.complaint
 
-    def _neighbours(self) -> tuple[str, ...]:
-        found = gpu.neighbours(self._runner.pids, gpu.gpu_id())
+    def _neighbors(self) -> tuple[str, ...]:
+        found = gpu.neighbors(self._runner.pids, gpu.gpu_id())
         return tuple(f"an undisturbed time: {one.told}" for one in found)
 
 

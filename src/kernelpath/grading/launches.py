@@ -1,4 +1,4 @@
-"""What the GPU ran against what the PTX machine ran: the same kernels, in the same order, on the same grids.
+"""What the GPU ran compared with what the PTX machine ran: the same kernels, in the same order, on the same grids.
 
 The GPU's side is the profiler's trace, which the driver's records fill (CUPTI); the other is the machine's transcript.
 Code is not compared: it is compiled for another architecture.

@@ -16,10 +16,10 @@ THIRD_STAR = 0.9
 """The share of the reference kernel's speed, in the same run, that earns the third star."""
 
 LAUNCH_BOUND_SECONDS = 20e-6
-"""A kernel that is faster than this has a time that says little about the kernel."""
+"""The time of a kernel faster than this says little about the kernel."""
 
 COMPUTE_BOUND = 10.0
-"""Operations a byte from which arithmetic, and not memory, may bound a kernel on any GPU of the course."""
+"""Operations per byte from which arithmetic, not memory, may bound a kernel on any GPU of the course."""
 
 UNCONFINED = () if landlock.version() else ("confinement: without Landlock it could read and write what you can",)
 """What a report says where the kernel does not hold it."""
@@ -50,7 +50,7 @@ def measure(
 
 
 def _product_dtype(exercise: Exercise) -> str | None:
-    """The dtype to compare matrix products in, where the bench case has more operations a byte than memory can feed."""
+    """The dtype of the matrix product to compare with, if the bench case has many operations per byte; else None."""
     assert exercise.bench is not None
     flops = exercise.flops(**exercise.bench) if exercise.flops else 0
     if flops < COMPUTE_BOUND * exercise.bytes_moved(**exercise.bench):
@@ -67,12 +67,12 @@ def time_complaint(measured: Measurement, min_speedup: float) -> Complaint | Non
         )
         return Complaint(Verdict.TOO_FAST, cause)
     if measured.seconds < LAUNCH_BOUND_SECONDS:
-        took = f"{measured.seconds * 1e6:.1f} µs is launch overhead more than anything else"
+        took = f"{measured.seconds * 1e6:.1f} µs is mostly launch overhead"
         return Complaint(Verdict.INCONCLUSIVE, f"{took}; the declaration needs a larger bench case for this GPU")
     side = timing.judge(measured.speedup, min_speedup)
     if side == "above":
         return None
-    found = f"{measured.speedup.median:.2f} times the baseline's speed, {min_speedup:.2f} asked for"
+    found = f"{measured.speedup.median:.2f} times the baseline's speed, {min_speedup:.2f} required"
     if side == "below":
         return Complaint(Verdict.TOO_SLOW, found)
     interval = f"between {measured.speedup.low:.2f} and {measured.speedup.high:.2f}"

@@ -9,7 +9,7 @@ MARGIN = 0.85
 
 
 def bandwidth(ceilings: Mapping[str, float]) -> float:
-    """The most bytes per second that a kernel can move through device memory: the better of copy and read."""
+    """The most bytes per second that a kernel can move to and from DRAM: the better of copy and read."""
     return max(ceilings["copy"], ceilings["read"])
 
 
@@ -26,6 +26,6 @@ def light_seconds(bytes_moved: int, flops: int, ceilings: Mapping[str, float], d
 def too_fast(seconds: float, light: float) -> bool:
     """Whether a time beats the speed of light by more than the ceilings' error, so that it cannot be true.
 
-    Holds only for a working set well past L2: what fits there may legally beat device memory.
+    Holds only for a working set well past L2: what fits there may legitimately beat DRAM.
     """
     return seconds < MARGIN * light

@@ -10,6 +10,7 @@ from kernelpath.course.registry import Item
 from kernelpath.course.spec import Exercise
 from kernelpath.files import source_text
 from kernelpath.grading.workers import OneDevice, Workers
+from kernelpath.lanes.shared_arrays import in_the_source
 from kernelpath.verdict import Complaint, Verdict
 
 BY_A_KERNEL = (Verdict.WRONG_VALUES, Verdict.NOT_WRITTEN, Verdict.MUTATED_INPUT, Verdict.OUT_OF_BOUNDS)
@@ -27,11 +28,15 @@ class Subject:
     workers: Workers
 
     def placed(self, complaint: Complaint | None) -> Complaint | None:
-        """The complaint about a file beside the submission, with the whole path to it."""
+        """The complaint about a file beside the submission, with the whole path to it, in the words of its source."""
         if complaint is None:
             return None
         if complaint.file:
-            return replace(complaint, file=str(self.submission.with_name(Path(complaint.file).name)))
+            path = self.submission.with_name(Path(complaint.file).name)
+            cause = complaint.cause
+            if path.suffix == ".cu" and path.is_file():
+                cause = in_the_source(cause, source_text(path), complaint.line)
+            return replace(complaint, file=str(path), cause=cause)
         return replace(complaint, file=str(self.submission)) if complaint.line else complaint
 
     def empty_kernel(self) -> Complaint | None:

@@ -21,7 +21,7 @@ CONFIDENCE = 0.99
 """Probability that the intervals at all of LOOKS cover the true median together."""
 
 RESOLUTION = 0.002
-"""Relative difference that the places of buffers in memory alone can make. Every interval is wider by so much."""
+"""Relative difference that the placement of buffers in memory alone can make. Every interval is wider by this much."""
 
 Side = Literal["above", "below", "straddles"]
 
@@ -29,7 +29,7 @@ Side = Literal["above", "below", "straddles"]
 def order(index: int, contestants: int) -> tuple[int, ...]:
     """Who runs when in round `index`: drawn at random, the same draw in every grading.
 
-    Buffers come back to the same places in memory every few rounds; a rotation can keep in step with that and favour
+    Buffers come back to the same places in memory every few rounds; a rotation can keep in step with that and favor
     one contestant. A draw cannot: of two equal kernels each is the faster one of a round with probability 1/2, and
     the sign test holds whatever drifts (Fisher, The Design of Experiments, chapter III).
     """

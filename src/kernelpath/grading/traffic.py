@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 
 from kernelpath.course.problem import Case, arguments
 from kernelpath.course.spec import Exercise, Traffic
@@ -11,15 +12,18 @@ from kernelpath.simt.layout import SECTOR, Access
 from kernelpath.verdict import Complaint, LineTraffic, Verdict
 
 NEGLIGIBLE = 0.02
-"""The share of a kernel's sectors that may be moved in vain: by the tail that fills no vector, or a short table."""
+"""The share of a kernel's sectors that may be wasted: by a tail that fills no vector, or a short table."""
 
 SPARE = 32
 """Sectors, or wavefronts, that any case may spend on its edges."""
 
 EDGE = 2.0
-"""How many times the bytes that the largest case may move another one may: what is read once there may be read again.
+"""How many times the limit on bytes a smaller case may use: what is read once in the largest may be read twice here.
 
-Each request may move a sector besides, that its first and its last lane share with others."""
+Each request may also touch one more sector, which its first and its last lane share with others."""
+
+BANKS = "kp profile {name}"
+"""The next step after a bank conflict: it draws the banks, while the first hints are about global memory."""
 
 _ACCESSES = {Access.LOAD: "load from", Access.STORE: "store to", Access.ATOMIC: "atomic on"}
 
@@ -40,6 +44,16 @@ def line_traffic(counted: Iterable[tuple[str, AccessCounters]]) -> tuple[LineTra
             scattered=one.scattered,
         )
         for file, one in counted
+    )
+
+
+def beyond(limits: Traffic, lines: Iterable[LineTraffic]) -> tuple[LineTraffic, ...]:
+    """The lines that waste more than the limits allow for each."""
+    return tuple(
+        line
+        for line in lines
+        if (limits.sectors is not None and line.sectors_over_ideal > limits.sectors)
+        or (limits.bank_conflicts is not None and line.bank_conflicts_per_request > limits.bank_conflicts)
     )
 
 
@@ -73,9 +87,9 @@ def traffic_complaint(lines: Sequence[LineTraffic], limits: Traffic, compulsory:
 def edge_complaint(
     lines: Sequence[LineTraffic], limits: Traffic, compulsory: int | None, case: Case
 ) -> Complaint | None:
-    """As `traffic_complaint` for a case that may be all edge: small, of odd sizes, not aligned, or a row too long.
+    """As `traffic_complaint`, for a case that may be all edges: small, of odd sizes, not aligned, or a row too long.
 
-    Each request for shared memory may take a wavefront more, as two elements of 2 bytes in one word do.
+    Each request for shared memory may take one more wavefront, as two 2-byte elements of a word do.
     compulsory: None where bytes are not limited.
     """
     if limits.edges is None:
@@ -91,7 +105,7 @@ def edge_complaint(
 
 
 def _scattered(lines: Sequence[LineTraffic], case: Case, share: float = NEGLIGIBLE) -> Complaint | None:
-    """Single requests count, and the kernel as a whole: good accesses of the same line make up for none."""
+    """Counts single requests over the whole kernel: good ones in the same line do not make up for scattered ones."""
     scattered = sum(line.scattered for line in lines)
     if scattered <= SPARE + share * sum(line.sectors for line in lines):
         return None
@@ -106,16 +120,36 @@ def _conflicts(lines: Sequence[LineTraffic], limit: float, spare: int = 0) -> Co
     if not broken:
         return None
     worst = max(broken, key=lambda line: line.bank_conflicts_per_request)
-    return _traffic(worst, f"{worst.place}: {worst.cost}")
+    return replace(_traffic(worst, f"{worst.place}: {worst.cost}"), then=BANKS)
 
 
 def _bytes(lines: Sequence[LineTraffic], allowed: float, compulsory: int, case: Case) -> Complaint | None:
-    moved = SECTOR * sum(line.sectors for line in lines)
-    if moved <= allowed:
+    asked = SECTOR * sum(line.sectors for line in lines)
+    if asked <= allowed:
         return None
-    worst = max(lines, key=lambda line: line.sectors)
-    told = f"at most {int(allowed):,} are allowed ({compulsory:,} would do if nothing were moved twice)"
-    return _traffic(worst, f"at {arguments(case)}: {moved:,} bytes moved, {told}; most in {worst.place}")
+    told = f"at {arguments(case)}: {asked:,} bytes asked for, at most {int(allowed):,} are allowed"
+    worst, where = _most(lines)
+    return _traffic(worst, f"{told} ({compulsory:,} are compulsory); most in {where}")
+
+
+def _most(lines: Sequence[LineTraffic]) -> tuple[LineTraffic, str]:
+    """The line to blame for too many bytes, and where most of them are asked for.
+
+    One line may do with what is compulsory, and another ask for the same tensor once more: the last of those that ask
+    for about as much is to blame.
+    """
+    alike: dict[tuple[str, str], list[LineTraffic]] = {}
+    for line in lines:
+        alike.setdefault((line.access, line.memory), []).append(line)
+    group = max(alike.values(), key=lambda lines: sum(line.sectors for line in lines))
+    most = max(line.sectors for line in group)
+    full = sorted((line for line in group if 2 * line.sectors > most), key=lambda line: line.line)
+    worst = full[-1]
+    if len(full) == 1:
+        return worst, worst.place
+    asked = SECTOR * sum(line.sectors for line in full)
+    numbers = f"{', '.join(str(line.line) for line in full[:-1])} and {worst.line}"
+    return worst, f"lines {numbers}, {worst.access} {worst.memory}: {asked:,} bytes together"
 
 
 def _traffic(line: LineTraffic, cause: str) -> Complaint:

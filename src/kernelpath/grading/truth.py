@@ -74,11 +74,11 @@ def output_dtype(exercise: Exercise, inputs: Sequence[Any]) -> str | None:
 
 
 class NoTensor(Exception):
-    """What was told as a tensor cannot be one: something else than the worker's own code told it."""
+    """What was sent as a tensor cannot be one: something other than the worker's own code sent it."""
 
 
 def tensor_of(dtype: str, shape: Sequence[int], content: bytes, device: str) -> torch.Tensor:
-    """The tensor that was told as dtype, shape and bytes. Raises NoTensor if they do not go together."""
+    """The tensor that was sent as dtype, shape and bytes. Raises NoTensor if they do not fit together."""
     kind = getattr(torch, dtype, None)
     if not isinstance(kind, torch.dtype) or len(shape) > 64 or min(shape, default=0) < 0:
         raise NoTensor(dtype)

@@ -1,4 +1,4 @@
-"""The processes that gradings of one file take: workers, some of them waiting, and the PTX machine that they share."""
+"""The processes for grading one file: workers, some of them waiting, and the PTX machine that they share."""
 
 from __future__ import annotations
 

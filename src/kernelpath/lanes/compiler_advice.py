@@ -1,4 +1,4 @@
-"""What NVRTC and the CuTe DSL have against a source, in words that name the line and the fix. Imports neither."""
+"""What NVRTC and the CuTe DSL object to in a source, in words that name the line and the fix. Imports neither."""
 
 from __future__ import annotations
 
@@ -50,7 +50,17 @@ def nvrtc(log: str, sources: dict[str, str]) -> tuple[str, str, int] | None:
     source = sources.get(file, "")
     if text == 'expected a ";"':
         return f"{text} at the end of this line", file, _unended(source, line)
+    if operands := re.match(r"(?s)(?:(?!\): error).)*?operand types are: ([^\n]+)", log[found.end() :]):
+        text += f": {operands[1].strip()}{_of_operands(operands[1])}"
     return text + _fix(text, source), file, line
+
+
+def _of_operands(types: str) -> str:
+    if re.search(r"\b(uint3|dim3)\b", types):
+        return "; threadIdx, blockIdx and blockDim have parts: take .x, .y or .z"
+    if vector := re.search(r"\b(?:u?(?:char|short|int|long|longlong)|float|double)[234]\b", types):
+        return f"; {vector[0]} has no operators: compute with .x, .y and so on"
+    return ""
 
 
 def _fix(text: str, source: str) -> str:
@@ -83,6 +93,11 @@ def cute(log: str) -> tuple[str, int] | None:
         text = "a @cute.jit function takes no torch tensors: call it through lane.run(function, *tensors)"
     elif "Early exit" in text:
         text = "a kernel cannot return from inside an if or a loop: put the work under the opposite condition"
+    elif refused := re.search(r"IR verification failed: (.*?)(?=\n\s*(?:suggestion|error):|\Z)", log, re.DOTALL):
+        text = " ".join(refused[1].split())
+        if bits := re.search(r"ptr alignment \((\d+) bits\) does not meet requirement \((\d+) bits\)", text):
+            known, needed = (int(number) // 8 for number in bits.groups())
+            text = f"this copy takes {needed} bytes at a time, and the address is a multiple of {known} bytes only"
     elif "NameError" not in text and (
         advice := re.search(r"suggestion: (.*?)(?=\n\s*suggestion:|\n\S|\Z)", log, re.DOTALL)
     ):

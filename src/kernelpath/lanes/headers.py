@@ -1,4 +1,4 @@
-"""The headers that a kernel may include where there is no toolkit.
+"""The headers that a kernel may include without a CUDA toolkit.
 
 NVIDIA's own come with pip packages. NVRTC has none of C's and C++'s libraries: those that kernels use are given to it
 by name, mostly from libcu++, whose namespace cuda::std then stands for std as well.
@@ -69,6 +69,23 @@ _BUILT_IN = """
 """
 """Headers that add nothing: what kernels use of them is built in or in BEFORE. The last two lines are the host's."""
 
+_FLOAT = "#include <cuda/std/cfloat>\n" + "".join(
+    f"#ifndef {name}\n#define {name} {value}\n#endif\n"
+    for name, value in {
+        "FLT_DIG": "6",
+        "FLT_EPSILON": "1.19209290e-7f",
+        "FLT_MANT_DIG": "24",
+        "FLT_MAX": "3.40282347e+38f",
+        "FLT_MIN": "1.17549435e-38f",
+        "DBL_DIG": "15",
+        "DBL_EPSILON": "2.2204460492503131e-16",
+        "DBL_MANT_DIG": "53",
+        "DBL_MAX": "1.7976931348623157e+308",
+        "DBL_MIN": "2.2250738585072014e-308",
+    }.items()
+)
+"""The libcu++ of CUDA 13.0 leaves these out; later ones have them, and must come first."""
+
 _ALGORITHM = """
 #if __has_include(<cuda/std/algorithm>)
 #include <cuda/std/algorithm>
@@ -109,8 +126,8 @@ def _given() -> Iterator[tuple[str, str]]:
         yield name, f"#include <cuda/std/{name}>\nnamespace std {{ using namespace cuda::std; }}\n"
     yield "cuda.h", _DRIVER
     yield "algorithm", _ALGORITHM
-    yield "cfloat", "#include <cuda/std/cfloat>\n"
-    yield "float.h", "#include <cuda/std/cfloat>\n"
+    yield "cfloat", _FLOAT
+    yield "float.h", _FLOAT
     yield "stddef.h", "#include <cuda/std/cstddef>\n"
     yield "cub/cub.cuh", "".join(f"#include <cub/{name}.cuh>\n" for name in _CUB.split())
 

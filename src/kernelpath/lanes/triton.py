@@ -88,7 +88,7 @@ def _tell_compiling() -> None:
 
 
 def _refuse_what_misleads(kernel: Any) -> None:
-    """What Triton compiles into something else than it looks: a kernel that returns something, and a mask."""
+    """What Triton compiles into something other than it looks: a kernel that returns something, and a mask."""
     for node in ast.walk(kernel.parse()):
         if isinstance(node, ast.Return) and not (node.value is None or ast.unparse(node.value) == "None"):
             raise _error_at(kernel, node.lineno, "a kernel returns nothing: write what it computes with tl.store")

@@ -1,4 +1,4 @@
-"""What Triton's compiler and launcher have against a kernel, in words that name the fix. Imports no Triton."""
+"""What Triton's compiler and launcher object to in a kernel, in words that name the fix. Does not import Triton."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Advice = Callable[[re.Match[str], ast.AST], str]
 
 
 def locate(error: BaseException, source: str) -> tuple[str, int] | None:
-    """What Triton's compiler has against a kernel in `source`, and in which line; None if it names none there."""
+    """What Triton's compiler objects to in `source`, and in which line; None if it names no line there."""
     text, node, line, kernel = "", None, 0, ""
     inner: Any = error
     while inner is not None:
@@ -26,7 +26,8 @@ def locate(error: BaseException, source: str) -> tuple[str, int] | None:
     if node is None:
         return _referenced(text, source)
     text = re.sub(r"^(\w+)\((['\"])(.*)\2\)$", r"\1: \3", text, flags=re.DOTALL)
-    return _subscript(node, kernel) or _advice(text, node) or _misspelt(text, kernel) or text, line
+    told = _subscript(node, kernel) or _uncalled(text, node) or _advice(text, node) or _misspelt(text, kernel)
+    return told or text, line
 
 
 def _advice(text: str, node: ast.AST) -> str:
@@ -44,6 +45,14 @@ def _subscript(node: ast.AST, kernel: str) -> str:
     place = f"{ast.unparse(node.value)} + {ast.unparse(node.slice)}"
     wanted = f"tl.load({place}, mask=…)" if isinstance(node.ctx, ast.Load) else f"tl.store({place}, …, mask=…)"
     return f"a pointer has no [ ]: use {wanted}"
+
+
+def _uncalled(text: str, node: ast.AST) -> str:
+    """What to write instead of tl.program_id alone, which is computed with as if it were called."""
+    called = [one.func for one in ast.walk(node) if isinstance(one, ast.Call)]
+    names = (ast.unparse(one) for one in ast.walk(node) if isinstance(one, ast.Attribute) and one not in called)
+    name = next((name for name in names if name in ("tl.program_id", "tl.num_programs")), None)
+    return f"{name} is a function: write {name}(0)" if name and "function" in text else ""
 
 
 def _pointer(_: re.Match[str], node: ast.AST) -> str:

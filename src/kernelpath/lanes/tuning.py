@@ -21,7 +21,7 @@ class Tuned(Struct, frozen=True):
 
 
 class Resources(Struct, frozen=True):
-    """Of a kernel for its constants and signature (variant): registers a thread, and those spilled."""
+    """What a kernel takes for its constants and signature (variant): registers per thread, and how many are spilled."""
 
     variant: str
     registers: int

@@ -1,1 +1,1 @@
-"""A class: what each learner handed in, its grading, and the gradebook."""
+"""A class: what each learner handed in, the grading, and the gradebook."""

@@ -1,4 +1,4 @@
-"""Grades a class: one folder a learner, in parallel, again only where something changed.
+"""Grades a class: one folder per learner, in parallel, and again only what changed.
 
 `grade_class` writes below its output folder
 
@@ -147,7 +147,7 @@ def _grade(entry: Entry, key: str, device: grade.Device, seed: int, hidden: Sequ
 
 
 def _without_grading(entry: Entry, seed: int, verdict: Verdict, cause: str) -> Report:
-    """What stands in the place of a report where nothing was run."""
+    """What stands in place of a report where nothing was run."""
     item = entry.item
     return Report(item.stem, item.title, str(entry.file or ""), "", seed, verdict, words.shown(cause))
 

@@ -11,7 +11,6 @@ import contextlib
 import csv
 import io
 import re
-import unicodedata
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -20,7 +19,7 @@ from typing import Any
 from kernelpath import words
 from kernelpath.exam import NotValid
 from kernelpath.exam.certificate import TEACHER, Certificate
-from kernelpath.exam.questions import Exam
+from kernelpath.exam.questions import Exam, words_of
 from kernelpath.exam.sheet import ANSWERS, Sheet
 from kernelpath.exam.sitting import certify, files
 from kernelpath.files import write_atomically
@@ -93,15 +92,9 @@ def _sheet(exam: Exam, learner: Path) -> Sheet | str:
         return words.shown(str(error).replace(f"{learner.parent}/", ""), 300)
     except Exception as error:
         return words.shown(f"the grader failed: {type(error).__name__}: {error}", 300)
-    if not _words(sheet.paper.name) <= _words(learner.name):
+    if not words_of(sheet.paper.name) <= words_of(learner.name):
         return f"{ANSWERS} is the sheet of {sheet.paper.name}; name the folder after its learner"
     return sheet
-
-
-def _words(name: str) -> set[str]:
-    """The words of a name, however a learning platform writes it: without accents, capitals and marks."""
-    plain = "".join(one for one in unicodedata.normalize("NFKD", name) if not unicodedata.combining(one))
-    return set(re.findall(r"[^\W_]+", plain.casefold()))
 
 
 def _sat(name: str, sheet: Sheet | str, grades: Sequence[Grade], exam: Exam, seed: int, marks: Marks) -> Sat:
@@ -159,12 +152,14 @@ def _read_marks(path: Path, exam: Exam, sheets: Mapping[str, Sheet | str]) -> Ma
     kept: dict[Key, tuple[str, str]] = {}
     unclear: list[str] = []
     prompts = {prompt.name: prompt for prompt in exam.declared.prompts}
+    learners = {inert(learner): learner for learner in sheets}
     for number, row in enumerate(_rows(path), start=1):
-        prompt, sheet = prompts.get(row.get("answer") or ""), sheets.get(row.get("learner") or "")
+        learner = learners.get(row.get("learner"), "")
+        prompt, sheet = prompts.get(row.get("answer") or ""), sheets.get(learner)
         marked, comment = (row.get("marks") or "").strip(), (row.get("comment") or "").strip()
         if prompt is None or not isinstance(sheet, Sheet) or not (marked or comment):
             continue
-        key = (prompt.name, str(row["learner"]))
+        key = prompt.name, learner
         if _same(row.get("text") or "") != _same(str(inert(words.shown(sheet.written(prompt))))):
             unclear.append(f"{key[1]} has changed the answer {prompt.name}; mark it again")
             continue
@@ -174,7 +169,7 @@ def _read_marks(path: Path, exam: Exam, sheets: Mapping[str, Sheet | str]) -> Ma
         fits = [has <= one.points for has, one in zip(points, prompt.rubric, strict=False)]
         if marked and (len(points) != len(prompt.rubric) or not all(fits)):
             most = " ".join(str(one.points) for one in prompt.rubric)
-            unclear.append(f"row {number} of {path.name}, {key[1]}: marks {marked!r} are not like {most}, the most")
+            unclear.append(f"row {number} of {path.name}, {key[1]}: marks {marked!r} are not like {most}, the maximum")
         elif marked:
             given[key] = (points, comment)
     return Marks(given, kept, tuple(unclear))
@@ -190,7 +185,7 @@ def _rows(path: Path) -> list[dict[str, str | None]]:
 
 
 def _same(text: str) -> str:
-    """What is left of a text by a spreadsheet that changes the ends of its lines."""
+    """A text without what a spreadsheet may change: the ends of its lines."""
     return " ".join(text.split())
 
 

@@ -81,7 +81,7 @@ def _csv(grades: Sequence[Grade]) -> str:
 
 
 def inert(cell: Any) -> Any:
-    """A cell that no terminal and no spreadsheet obeys: a learner names a folder, and has a say in a cause."""
+    """A cell that no terminal or spreadsheet executes: a learner chooses a folder's name and parts of a cause."""
     if not isinstance(cell, str):
         return cell
     text = words.escaped(cell)

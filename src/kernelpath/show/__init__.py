@@ -1,1 +1,1 @@
-"""Everything that draws or prints, and nothing else does: terminal, pictures, pages, tables of the documents."""
+"""Everything that draws or prints: terminal, pictures, pages, tables of the documents. Nothing else does."""

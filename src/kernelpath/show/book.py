@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 FOLDER = "book"
 GLOSSARY = "notebooks/glossary.md"
 
-COLOURS = 256
+COLORS = 256
 """Of a picture in the book: drawn figures have few, and a palette halves their size."""
 
 
@@ -57,7 +57,7 @@ def smaller(picture: str) -> str:
     page = Image.new("RGBA", given.size, "white")
     page.alpha_composite(given)
     file = io.BytesIO()
-    page.convert("RGB").quantize(COLOURS, dither=Image.Dither.NONE).save(file, "PNG", optimize=True)
+    page.convert("RGB").quantize(COLORS, dither=Image.Dither.NONE).save(file, "PNG", optimize=True)
     return base64.b64encode(file.getvalue()).decode()
 
 
@@ -70,7 +70,7 @@ def fault(notebook: NotebookNode, executed: NotebookNode) -> str:
     """What is wrong with the executed copy of a notebook, as the end of a sentence; empty if nothing is."""
     code = [cell for cell in executed.cells if cell.cell_type == "code"]
     if sources(notebook) != sources(executed):
-        return "is not of the notebook as it is now"
+        return "was made from an older version of the notebook"
     if [cell.execution_count for cell in code] != list(range(1, len(code) + 1)):
         return "was not executed from top to bottom"
     if any(output.output_type == "error" for cell in code for output in cell.outputs):

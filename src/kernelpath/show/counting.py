@@ -60,7 +60,7 @@ class Asked:
 
     @property
     def bytes(self) -> int:
-        """Bytes moved between the SMs and memory: 32 for each sector."""
+        """Bytes asked for: 32 for each sector."""
         return SECTOR_BYTES * self.sectors
 
     @property
@@ -90,7 +90,7 @@ def annotate(launch: Launch, source: str | Sourced) -> None:
     lines = annotated.of_launch(launch, text.rstrip())
     first = next(place for place, line in enumerate(lines) if line.text.strip())
     lines = lines[first:]
-    legend = annotated.LEGEND if any(line.wasteful for line in lines) else ""
+    legend = annotated.legend(lines)
 
     def write(console: Console) -> None:
         width = max(len(line.text) for line in lines) + 80
@@ -100,7 +100,7 @@ def annotate(launch: Launch, source: str | Sourced) -> None:
             wide.print(Text(legend, "dim"))
 
     def html() -> str:
-        columns, texts = annotated.columns(lines), annotated.coloured(lines)
+        columns, texts = annotated.columns(lines), annotated.colored(lines)
         return templates.render("annotated.html", lines=lines, columns=columns, texts=texts, legend=legend)
 
     cells.put(html, write)

@@ -44,7 +44,7 @@ def _numbered(lines: Sequence[str], first: int, last: int) -> list[tuple[int, st
 
 
 def show(console: Console, names: tuple[str, str], sources: tuple[str, str]) -> None:
-    """Print what differs. names: of the two sources. Signs say in black and white what colours say, too."""
+    """Print what differs. names: of the two sources. Signs say in black and white what colors say, too."""
     found = list(hunks(*sources))
     if not found:
         console.print(Text(f"{names[0]} and {names[1]} are the same", "dim"), soft_wrap=True)

@@ -1,4 +1,4 @@
-"""The tables that the README shows: each stands between two markers and is generated from the code and results/."""
+"""The generated tables of README.md, PTX_MACHINE.md and the glossary, each between two markers."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from kernelpath.course import registry
 from kernelpath.show import results as recorded
 from kernelpath.show.results import Counted
 from kernelpath.show.view import LANES
+from kernelpath.verdict import Verdict
 
 _TABLE = re.compile(r"(?P<begin><!-- table: (?P<name>\w+) -->\n)(?P<body>.*?)(?P<end><!-- end -->)", re.DOTALL)
 
 
 def regenerate(text: str, root: Path) -> str:
-    """The text with every marked table generated anew. Raises KeyError for a table that nothing generates."""
-    tables = {
-        table.__name__: table for table in (syllabus, results, peers, counters, kernels, agreement, functions, findings)
-    }
+    """The text with every marked table generated again. Raises KeyError for a table that nothing generates."""
+    generators = (syllabus, verdicts, results, peers, counters, kernels, agreement, functions, findings)
+    tables = {table.__name__: table for table in generators}
 
     def table(match: re.Match[str]) -> str:
         return match["begin"] + "\n".join(tables[match["name"]](root)) + "\n" + match["end"]
@@ -30,10 +30,10 @@ def regenerate(text: str, root: Path) -> str:
 
 def stale(root: Path) -> Iterator[str]:
     """The documents whose tables differ from their regeneration."""
-    for path in sorted(root.glob("*.md")):
+    for path in sorted((*root.glob("*.md"), *root.glob("notebooks/*.md"))):
         text = path.read_text(encoding="utf-8")
         if regenerate(text, root) != text:
-            yield path.name
+            yield str(path.relative_to(root))
 
 
 def rewrite(root: Path) -> list[str]:
@@ -46,17 +46,23 @@ def rewrite(root: Path) -> list[str]:
 
 
 def syllabus(root: Path) -> Iterator[str]:
-    """A row an exercise."""
-    yield from _header("week", "exercise", "lane", "what it is")
+    """A row for each exercise."""
+    yield from _header("week", "exercise", "language", "topic")
     for item in registry.exercises(root):
         notebook = item.notebook
         week = f"[{item.week}]({notebook.relative_to(root)})" if notebook else str(item.week)
         yield _row(week, f"`{item.name}`", LANES[item.lane], item.title)
 
 
+def verdicts(root: Path) -> Iterator[str]:
+    """A row for each way in which grading can end."""
+    yield from _header("verdict", "meaning")
+    yield from (_row(f"`{verdict.value}`", verdict.meaning) for verdict in Verdict)
+
+
 def results(root: Path) -> Iterator[str]:
     """A row for each reference kernel on each GPU that was measured."""
-    yield from _header("GPU", "exercise", "case", "time", "against the baseline", "share of the speed of light")
+    yield from _header("GPU", "exercise", "case", "time", "speedup", "share of the speed of light")
     for machine in recorded.machines(root):
         for report in machine.timed:
             measured = report.measurement
@@ -69,7 +75,7 @@ def results(root: Path) -> Iterator[str]:
 
 def peers(root: Path) -> Iterator[str]:
     """A row for each reference kernel and size that was raced: the peer's time over ours, above 1 we are faster."""
-    yield from _header("GPU", "kernel", "case", "bandwidth", "share of copy", "against", "goal")
+    yield from _header("GPU", "kernel", "case", "bandwidth", "of the copy's bandwidth", "others", "goal")
     for machine in recorded.machines(root):
         for race in machine.peers:
             against = (f"{peer} {words.factor(race.ratio(peer).median)}" for peer in race.ratios if peer != "copy")
@@ -122,7 +128,7 @@ def _each(counted: Mapping[str, int], what: str, unit: str) -> str:
 
 def agreement(root: Path) -> Iterator[str]:
     """A row for each reference kernel: by how much its outputs on the PTX machine differ from the GPU's."""
-    yield from _header("GPU", "reference kernel", "cases", "equal bit for bit", "the largest difference elsewhere")
+    yield from _header("GPU", "reference kernel", "cases", "bit for bit equal", "largest difference in the others")
     for machine in recorded.machines(root):
         cases: dict[str, list[int]] = {}
         for name, units in machine.units_in_the_last_place.items():
@@ -134,7 +140,7 @@ def agreement(root: Path) -> Iterator[str]:
 
 def functions(root: Path) -> Iterator[str]:
     """A row for each approximate function of PTX: how far the PTX machine's values lie from the GPU's."""
-    yield from _header("GPU", "function", "equal bit for bit", "the largest difference", "the manual's bound")
+    yield from _header("GPU", "function", "bit for bit equal", "largest difference", "manual's bound")
     for machine in recorded.machines(root):
         for name, found in machine.functions.items():
             furthest, allowed = (f"2^{math.log2(error):.1f}" for error in (found.largest, found.allowed))

@@ -51,10 +51,12 @@ def result(console: Console, paper: Paper, sat: Certificate) -> None:
     console.print(rows)
     for part in ("questions", "reading"):
         console.print(f"{part}: {sat.right(part)} right", soft_wrap=True)
-    wrong = [one.key for one in sat.answers if not one.right]
-    if wrong:
-        more = f" and {len(wrong) - _KEYS_SHOWN} more" if wrong[_KEYS_SHOWN:] else ""
-        console.print(f"not right yet: {', '.join(wrong[:_KEYS_SHOWN])}{more}")
+    empty = [one.key for one in sat.answers if not one.given]
+    if empty:
+        more = f" and {len(empty) - _KEYS_SHOWN} more" if empty[_KEYS_SHOWN:] else ""
+        console.print(f"no answer yet: {', '.join(empty[:_KEYS_SHOWN])}{more}")
+    if sat.passed:
+        _wrong(console, paper, {one.key for one in sat.answers if one.given and not one.right})
     if sat.written:
         console.print(f"written: {sat.written_points or 'not marked yet'}")
     made = ", ".join(f"{part} {points}/{POINTS[part]}" for part, points in sat.points.items())
@@ -77,14 +79,12 @@ def question(console: Console, asked: Asked, position: str) -> None:
         console.print(f"  {letter}) {choice}")
 
 
-def answered(console: Console, asked: Asked, right: bool) -> None:
-    """Whether the answer is right. The why gives the answer away, so it waits until then."""
-    if right:
-        console.print(Text.assemble(("right. ", "green"), asked.why))
-        return
-    console.print(Text("not yet; kept, and asked again next time", "yellow"))
-    if asked.notebook:
-        console.print(f"read {asked.place}, in {asked.notebook}", soft_wrap=True)
+def _wrong(console: Console, paper: Paper, keys: set[str]) -> None:
+    """The wrong answers of an exam that is passed, each with its why. Before, they would give the answers away."""
+    for asked in paper.asked:
+        if asked.key in keys:
+            read = f" (read {asked.prepared})" if asked.prepared else ""
+            console.print(f"not right: {asked.key}: {asked.why}{read}", soft_wrap=True)
 
 
 def written(console: Console, prompt: Prompt, sheet: Sheet) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import os
 import sys
+import tempfile
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -33,6 +34,7 @@ def execute(
     """
     import nbformat
     from nbclient import NotebookClient
+    from traitlets.config import Config
 
     notebook: NotebookNode = nbformat.read(path, as_version=4)
     searched = [str(Path(kernelpath.__file__).parents[1]), os.environ.get("PYTHONPATH", "")]
@@ -44,14 +46,16 @@ def execute(
     }
     if record is not None:
         environment["KERNELPATH_RECORD"] = str(record.absolute())
-    client = NotebookClient(
-        notebook,
-        timeout=timeout,
-        kernel_name="python3",
-        record_timing=False,
-        resources={"metadata": {"path": str(path.parent)}},
-    )
-    client.execute(env=environment)
+    with tempfile.TemporaryDirectory() as sockets:  # not TCP, where two kernels may be given one port
+        client = NotebookClient(
+            notebook,
+            timeout=timeout,
+            kernel_name="python3",
+            record_timing=False,
+            config=Config(KernelManager={"transport": "ipc", "ip": f"{sockets}/kernel"}),
+            resources={"metadata": {"path": str(path.parent)}},
+        )
+        client.execute(env=environment)
     return notebook
 
 

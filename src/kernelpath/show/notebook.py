@@ -49,7 +49,7 @@ __all__ = [
     "tree",
 ]
 
-_DOTS = "Put your answer in place of the dots and run the cell again."
+_DOTS = "Put {} in place of the dots and run the cell again. None shows the answer."
 
 
 def tree() -> Tree:
@@ -72,9 +72,10 @@ def setup(*, triton: bool = False) -> None:
     if torch.cuda.is_available():
         print(f"{torch.cuda.get_device_name()}: kernels are timed here, and counted on the PTX machine.")
     else:
-        print("No GPU here: kernels are compiled as for one and run on the PTX machine, which counts what they ask of")
-        print("memory. Times were recorded on the GPU that is named beside them; with a GPU they would be taken here,")
-        print("and your kernel would be timed against the baseline.")
+        print("No GPU here: the real compilers compile your kernels, and the PTX machine runs them and counts what")
+        print(
+            "they ask of memory. Times are recordings, each from the GPU that it names; with a GPU they are measured."
+        )
 
 
 def check(name: str) -> Report:
@@ -102,22 +103,32 @@ def _remember(item: Item, report: Report) -> None:
         print(error)
 
 
-def ask(name: str, number: int, answer: str | float | EllipsisType = ...) -> None:
-    """Show question `number` (from 0) of an exercise. With an answer: whether it is right, and why."""
+def ask(name: str, number: int, answer: str | float | EllipsisType | None = ...) -> None:
+    """Show question `number` (from 0) of an exercise. With an answer: whether it is right, and why.
+
+    None shows the answer without one. What cannot be an answer, such as the number of a choice, gives nothing away.
+    """
     question = lesson.read(registry.find(name).lesson).questions[number]
-    right = None if isinstance(answer, EllipsisType) else question.accepts(answer)
+    possible = answer in question.choices if question.choices else isinstance(answer, (int, float))
+    told = _DOTS.format("a number" if not question.choices else "one of the choices, in quotes,")
+    right: bool | None = None
+    if answer is None:
+        told = f"answer: {question.answer}"
+    elif possible and not isinstance(answer, EllipsisType):
+        right = question.accepts(answer)
+        told = "right" if right else f"no: {question.answer}"
+    mood = "quiet" if right is None else "good" if right else "bad"
+    why = question.why if answer is None or right is not None else ""
 
     def write(console: Console) -> None:
         console.print(Text(question.ask, "bold"))
         for choice in question.choices:
             console.print(Text(f"  - {choice}"))
-        if right is None:
-            console.print(Text(_DOTS, "dim"))
-        else:
-            console.print(Text("right" if right else f"no: {question.answer}", "green" if right else "red"))
-            console.print(Text(question.why))
+        console.print(Text(told, {"quiet": "dim", "good": "green", "bad": "red"}[mood]))
+        if why:
+            console.print(Text(why))
 
-    cells.put(lambda: templates.render("question.html", question=question, right=right, dots=_DOTS), write)
+    cells.put(lambda: templates.render("question.html", question=question, told=told, mood=mood, why=why), write)
 
 
 def contestants(name: str) -> dict[str, Kernel]:

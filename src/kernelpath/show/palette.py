@@ -1,4 +1,4 @@
-"""The colours of all pictures and pages, and what they stand for."""
+"""The colors of all pictures and pages, and what they stand for."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ ROLES = {"yours": "#c03a4e", "reference": "#1c7a4d", "baseline": "#4a6fa5", "cop
 """Yours, the reference, the baseline and the copy look the same everywhere."""
 
 OTHERS = ("C0", "C1", "C4", "C5", "C6", "C8", "C9", "C7")
-"""matplotlib's colours that look like none of the roles."""
+"""matplotlib's colors that look like none of the roles."""
 
 
-def colour(label: str, other: str = "#8fa3bf") -> str:
-    """The colour of a label that begins with a role. other: the colour of one that does not."""
-    return next((colour for role, colour in ROLES.items() if label.startswith(role)), other)
+def color(label: str, other: str = "#8fa3bf") -> str:
+    """The color of a label that begins with a role. other: the color of one that does not."""
+    return next((color for role, color in ROLES.items() if label.startswith(role)), other)

@@ -40,7 +40,9 @@ def draw(launch: Counted, source: str, title: str = "") -> Figure:
     if in_global:
         heights.append(warp.SECTOR_INCHES * max(map(len, touched)) + 0.7)
     if in_shared:
-        heights.append(_WAVEFRONT_INCHES * max(3, round(in_shared.wavefronts / in_shared.requests)) + 0.7)
+        heights.append(
+            _WAVEFRONT_INCHES * max(warp.FEWEST_TURNS, round(in_shared.wavefronts / in_shared.requests)) + 0.7
+        )
     figure = Figure(figsize=(11, sum(heights) + 0.4), layout="constrained")
     figure.suptitle(title or launch.kernel)
     grid = figure.add_gridspec(len(heights), 2, height_ratios=heights)
@@ -78,7 +80,7 @@ def _draw_addresses(axes: Axes, sample: AccessSample, touched: warp.Sectors, row
     costs = f"and moves {words.count(len(touched), 'sector')} ({words.count(moved, 'byte')})"
     axes.set_title(f"{told}\n{costs}", fontsize=9, color=INK)
     axes.set_xlabel(
-        f"a row: a sector of {sample.buffer}, by its first byte; numbers: lanes; grey: moved for nothing", fontsize=8
+        f"a row: a sector of {sample.buffer}, by its first byte; numbers: lanes; gray: moved but not used", fontsize=8
     )
 
 
@@ -88,5 +90,5 @@ def _draw_banks(axes: Axes, sample: AccessSample) -> None:
     warp.draw_banks(axes, warp.queues(sample.offsets, sample.bytes), least)
     told = f"{words.line(sample.line)}, {sample.instruction}: {words.per_request(found, 'wavefront', least)}"
     axes.set_title(told, fontsize=9, color=INK)
-    below = "; below the dashed line is what would do" if found > least else ""
-    axes.set_xlabel(f"bank of shared memory; numbers: the first lane that asks for the word{below}", fontsize=8)
+    below = "; the dashed line is the minimum" if found > least else ""
+    axes.set_xlabel(f"bank of shared memory; numbers: the first lane asking for the word{below}", fontsize=8)

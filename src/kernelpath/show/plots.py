@@ -1,7 +1,7 @@
 """Figures for notebooks: threads, sectors, banks, times, and numbers side by side.
 
 Every function returns a matplotlib Figure drawn from the data it is given; nothing is measured here. A figure is
-narrow enough that its text can still be read on a page of 390 pixels, and curves differ by more than their colour.
+narrow enough that its text can still be read on a page of 390 pixels, and curves differ by more than their color.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from kernelpath import words
 from kernelpath.show import roofline as roofs
-from kernelpath.show.palette import INK, ROLES, colour
+from kernelpath.show.palette import INK, ROLES, color
 from kernelpath.show.warp import banks, sectors, wavefronts
 
 __all__ = ["banks", "bars", "grid", "groups", "lines", "product", "roofline", "sectors", "timeline", "wavefronts"]
@@ -30,10 +30,11 @@ _LABEL_POINTS = 10  # height of a line of a curve's name
 _SPANS = colormaps["viridis"]
 _MARKERS = "os^Dvp"
 _STROKES = ("-", "--", "-.", ":")
+_HATCHES = ("", "///", "...", "\\\\\\", "xxx", "---", "|||")  # bars differ in gray too
 
 
 def grid(panels: Mapping[str, ArrayLike], lines: tuple[int, int] | None = None) -> Figure:
-    """Matrices of small integers, one below the other, each cell coloured and labelled by its value.
+    """Matrices of small integers, one below the other, each cell colored and labeled by its value.
 
     panels: title -> integers, rows x columns; a vector is drawn as one row. lines: a heavy line after so many rows and
     columns.
@@ -75,8 +76,8 @@ def _cells(axes: Axes, values: NDArray[Any], lines: tuple[int, int] | None, high
     axes.imshow(values, cmap="viridis", aspect="auto", vmin=values.min(), vmax=top)
     middle = (values.min() + top) / 2
     for (row, column), value in np.ndenumerate(values):
-        colour = "white" if value <= middle else "black"
-        axes.text(column, row, str(value), ha="center", va="center", fontsize=7, color=colour)
+        color = "white" if value <= middle else "black"
+        axes.text(column, row, str(value), ha="center", va="center", fontsize=7, color=color)
     if lines:
         for row in range(lines[0], rows, lines[0]):
             axes.axhline(row - 0.5, color="white", linewidth=3)
@@ -90,7 +91,7 @@ def bars(values: Mapping[str, float], unit: str, best: float | None = None, titl
         return _nothing()
     figure = Figure(figsize=(_WIDTH - 1.4, 0.38 * len(values) + 0.8))  # the names stand to the left of it
     axes = figure.subplots()
-    drawn = axes.barh(list(values), list(values.values()), color=[colour(label) for label in values], height=0.7)
+    drawn = axes.barh(list(values), list(values.values()), color=[color(label) for label in values], height=0.7)
     axes.bar_label(drawn, labels=[words.number(value) for value in values.values()], padding=4, fontsize=8)
     if best is not None:
         axes.axvline(best, color=INK, linestyle=":", linewidth=1)
@@ -102,7 +103,7 @@ def bars(values: Mapping[str, float], unit: str, best: float | None = None, titl
 
 
 def groups(values: Mapping[str, Mapping[str, float]], unit: str) -> Figure:
-    """Bars in groups: group -> label -> value. A label has the same colour in every group."""
+    """Bars in groups: group -> label -> value. A label has the same color in every group."""
     labels = list(dict.fromkeys(label for group in values.values() for label in group))
     if not labels:
         return _nothing()
@@ -111,12 +112,16 @@ def groups(values: Mapping[str, Mapping[str, float]], unit: str) -> Figure:
     width = 0.8 / max(1, len(labels))
     for place, label in enumerate(labels):
         heights = [group.get(label, 0.0) for group in values.values()]
-        centres = [group + (place - (len(labels) - 1) / 2) * width for group in range(len(values))]
+        centers = [group + (place - (len(labels) - 1) / 2) * width for group in range(len(values))]
         shade = ROLES.get(label) or colormaps["Blues"](0.35 + 0.5 * place / len(labels))
-        drawn = axes.bar(centres, heights, 0.92 * width, color=shade, label=label)
-        axes.bar_label(drawn, labels=[words.number(round(height)) for height in heights], fontsize=6, padding=2)
+        hatch = _HATCHES[place % len(_HATCHES)]
+        drawn = axes.bar(centers, heights, 0.92 * width, color=shade, label=label, hatch=hatch, edgecolor="white", lw=0)
+        axes.bar_label(
+            drawn, labels=[words.number(round(height)) for height in heights], fontsize=7, padding=2, rotation=90
+        )
     axes.set_xticks(range(len(values)), list(values))
     axes.set_ylabel(unit, fontsize=8)
+    axes.margins(y=0.15)
     _quiet(axes, "")
     axes.legend(fontsize=8, frameon=False, loc="upper center", bbox_to_anchor=(0.5, -0.1), ncols=2)
     return figure
@@ -201,8 +206,8 @@ def timeline(rows: Mapping[str, Sequence[tuple[float, float]]], x: str) -> Figur
     figure = Figure(figsize=(_WIDTH, 0.45 * len(rows) + 0.7))
     axes = figure.subplots()
     for place, spans in enumerate(rows.values()):
-        colours = [_SPANS(0.15 + 0.7 * (k % 2)) for k in range(len(spans))]
-        axes.broken_barh(spans, (place - 0.35, 0.7), facecolors=colours, edgecolor="white", linewidth=0.5)
+        colors = [_SPANS(0.15 + 0.7 * (k % 2)) for k in range(len(spans))]
+        axes.broken_barh(spans, (place - 0.35, 0.7), facecolors=colors, edgecolor="white", linewidth=0.5)
     axes.set_yticks(range(len(rows)), list(rows))
     axes.invert_yaxis()
     axes.set_xlabel(x, fontsize=8)

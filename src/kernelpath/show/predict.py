@@ -12,17 +12,24 @@ from kernelpath.show.cells import Stop
 RUN_THROUGH = "KERNELPATH_RUN_THROUGH"
 """In the environment of a run from top to bottom: predictions are left open, and the answers are shown."""
 
-_FIRST = "Your prediction first: put a number in place of the dots. None shows the answer without one."
+_FIRST = "Predict first: replace the dots by a number. None shows the answer without one."
 _SHOWN = "This notebook was run from top to bottom, so its answers are shown. Run it yourself to predict first."
 
 _said = False
 
 
-def hold(prediction: float | EllipsisType | None, measured: float, unit: str) -> None:
+_LABELS = ("as ", "at ", "is the line ")
+"""How a unit begins where the number names something, so that no ratio of two of them means anything."""
+
+_SHARES: dict[float, str] = {2: "half of it", 3: "a third of it", 4: "a quarter of it", 5: "a fifth of it"}
+
+
+def hold(prediction: float | str | EllipsisType | None, measured: float, unit: str) -> None:
     """Hold a prediction against what was found; None shows the answer without one.
 
-    Raises Stop while the prediction is still `...`, so that nothing below it in the cell gives the answer away. A run
-    from top to bottom goes on, and says so once.
+    unit: "sectors", or what the number is: "is the largest". Raises Stop while the prediction is still `...`, or is a
+    text, so that nothing below it in the cell gives the answer away. A run from top to bottom goes on, and says so
+    once.
     """
     global _said
     if isinstance(prediction, EllipsisType):
@@ -31,19 +38,34 @@ def hold(prediction: float | EllipsisType | None, measured: float, unit: str) ->
         if not _said:
             print(_SHOWN)
         _said, prediction = True, None
-    found = f"found {words.number(measured)} {unit}"
+    if isinstance(prediction, str):
+        raise Stop(f"Put a number in place of {prediction!r}.")
+    found = _found(measured, unit)
     if prediction is None:
         print(found)
     elif prediction == measured:
         print(f"{found}, as you predicted")
+    elif unit.startswith(_LABELS):
+        print(f"{found}; you predicted {words.number(prediction)}")
     else:
         print(f"{found}; you predicted {words.number(prediction)}, {_factor(prediction, measured)}")
 
 
+def _found(measured: float, unit: str) -> str:
+    """What was found: "found 32 sectors", "found: the largest is 4"."""
+    if unit.startswith("is "):
+        return f"found: {unit.removeprefix('is ')} is {words.number(measured)}"
+    return f"found {words.measured(measured, unit)}"
+
+
 def _factor(prediction: float, measured: float) -> str:
-    if prediction <= 0 or measured <= 0 or math.isinf(measured):
+    if prediction <= 0 or measured <= 0 or not math.isfinite(measured - prediction):
         return f"off by {words.number(abs(prediction - measured))}"
     ratio = prediction / measured
     if abs(ratio - 1) < 0.01:
         return "right within 1%"
-    return f"{ratio:.3g} times too much" if ratio > 1 else f"{1 / ratio:.3g} times too little"
+    if ratio > 1:
+        return f"{'twice' if ratio == 2 else f'{ratio:.3g} times'} that"
+    if ratio > 0.5:
+        return f"{words.share(ratio)} of it"
+    return _SHARES.get(1 / ratio, f"1/{1 / ratio:.3g} of it")

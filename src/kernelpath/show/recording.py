@@ -37,7 +37,7 @@ def on_gpu(key: str, measure: Callable[[], Any]) -> Any:
         return value
     recorded = results.recordings(registry.root() / results.FOLDER / results.RECORDINGS).get(key)
     if recorded is None:
-        print("nothing to show: there is no GPU here, and results/notebooks.json has no recording of this measurement")
+        print("nothing to show: there is no GPU here, and results/notebooks.json has no recording")
         return {}
     print(f"no GPU here: recorded on {recorded.device}, {recorded.date}")
     return recorded.value

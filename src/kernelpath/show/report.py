@@ -1,4 +1,4 @@
-"""The web page of a learner's progress: one static HTML file with what kp check kept, and nothing graded anew."""
+"""The web page of a learner's progress: one static HTML file from what kp check saved; nothing is graded again."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from kernelpath import words
 from kernelpath.course.progress import Kept, Progress, Record
 from kernelpath.course.registry import Item
 from kernelpath.grading.roofline import bandwidth
-from kernelpath.show import results, roofline, source, templates
+from kernelpath.show import results, roofline, source, templates, view
 from kernelpath.show.source import Line
 from kernelpath.verdict import Measurement, Report, Verdict
 
@@ -47,7 +47,7 @@ class Exercise:
 
     @property
     def state(self) -> str:
-        """In a word, for the colour: passed, tried or new."""
+        """In a word, for the color: passed, tried or new."""
         begun = self.last is not None and self.last.report.verdict is not Verdict.NOT_STARTED
         return "passed" if self.record.passed else "tried" if begun else "new"
 
@@ -70,7 +70,7 @@ class Exercise:
         return source.of_traffic(self.last.report.traffic, self.last.sources) if self.last else {}
 
 
-def page(root: Path, records: Iterable[tuple[Item, Record]], kept: Progress) -> str:
+def page(root: Path, records: Sequence[tuple[Item, Record]], kept: Progress) -> str:
     """The page as HTML, from the progress and the reports kept of the checkout at `root`.
 
     Raises ValidationError where a file of results/ cannot be understood.
@@ -89,9 +89,16 @@ def page(root: Path, records: Iterable[tuple[Item, Record]], kept: Progress) -> 
         recorded=[Roofed(device, reports, (BASELINE, REFERENCE)) for device, reports in others.items()],
         bars=bars,
         columns=source.columns,
+        colored=_colored,
+        mood=view.mood,
+        titles={item.stem: item.title for item, _ in records},
         scores=kept.scores(),
         today=date.today().isoformat(),
     )
+
+
+def _colored(file: str, lines: Sequence[Line]) -> list[Markup]:
+    return source.colored(lines, "cuda" if Path(file).suffix == ".cu" else "python")
 
 
 def _by_device(reports: Iterable[Report]) -> dict[str, list[Report]]:

@@ -15,7 +15,7 @@ from matplotlib.figure import Figure
 
 from kernelpath import words
 from kernelpath.grading.roofline import bandwidth
-from kernelpath.show.palette import INK, OTHERS, QUIET, colour
+from kernelpath.show.palette import INK, OTHERS, QUIET, color
 
 COMPULSORY = "operations per byte of compulsory traffic"
 
@@ -24,6 +24,7 @@ _SHAPES = {"yours": ("o", "full", 6), "reference": ("s", "none", 10), "baseline"
 
 _MARKERS = "^vPX*pdh"
 _NAME_POINTS = (95.0, 11.0)  # room for a kernel's name, in points of width and height
+_CLEAR = 14.0  # points between a mark and its name
 
 
 @dataclass(frozen=True)
@@ -101,7 +102,7 @@ def draw(
         if mark.link:
             drawn.set_url(mark.link)
             drawn.set_gid(f"mark-{place}")
-    _draw_names(axes, [mark for mark in marks if mark.name])
+    _draw_names(axes, marks)
     axes.set_xlabel(x, fontsize=9, color=INK)
     axes.set_ylabel(y, fontsize=9, color=INK)
     axes.tick_params(labelsize=8, colors=INK, which="both")
@@ -114,13 +115,13 @@ def draw(
 
 
 def _shapes(marks: Sequence[Mark]) -> dict[str, tuple[str, str, int, str]]:
-    """Marker, filling, size and colour by label: those of the roles, and others in their order."""
+    """Marker, filling, size and color by label: those of the roles, and others in their order."""
     found: dict[str, tuple[str, str, int, str]] = {}
     for label in dict.fromkeys(mark.label for mark in marks):
         place = len(found)
         other = (_MARKERS[place % len(_MARKERS)], "none", 7)
         shape = next((shape for role, shape in _SHAPES.items() if label.startswith(role)), other)
-        found[label] = (*shape, colour(label, OTHERS[place % len(OTHERS)]))
+        found[label] = (*shape, color(label, OTHERS[place % len(OTHERS)]))
     return found
 
 
@@ -165,22 +166,26 @@ def _draw_along(axes: Axes, slope: Sequence[tuple[float, float]], text: str, cle
 
 
 def _draw_names(axes: Axes, marks: Sequence[Mark]) -> None:
-    """A name beside each mark, moved down until it covers no other name in the same column."""
+    """A name beside each mark that has one, moved down until it covers no other name and no mark."""
     scale = 72 / axes.figure.dpi  # points to a pixel
     width, height = _NAME_POINTS
     edge = float(axes.bbox.x1) * scale
     placed: list[tuple[float, float]] = []
-    for mark in sorted(marks, key=lambda mark: (mark.intensity, -mark.rate)):
-        x, y = scale * axes.transData.transform(mark.place)
+    points = [scale * axes.transData.transform(mark.place) for mark in marks]
+    named = [(mark, *point) for mark, point in zip(marks, points, strict=True) if mark.name]
+    for mark, x, y in sorted(named, key=lambda one: (one[0].intensity, -one[0].rate)):
+        side = -1 if x > edge - width else 1
+        beside = [at for across, at in points if _CLEAR < side * (across - x) < _CLEAR + width]
         lower = y
-        while any(abs(x - other) < width and abs(lower - beside) < height for other, beside in placed):
+        while any(abs(x - other) < width and abs(lower - at) < height for other, at in placed) or any(
+            abs(lower - at) < height for at in beside
+        ):
             lower -= height / 3
         placed.append((x, lower))
-        side = -1 if x > edge - width else 1
         axes.annotate(
             mark.name,
             mark.place,
-            xytext=(14 * side, lower - y),
+            xytext=(_CLEAR * side, lower - y),
             textcoords="offset points",
             ha="left" if side > 0 else "right",
             va="center",

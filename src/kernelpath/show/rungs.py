@@ -84,7 +84,7 @@ def _kernel(source: str, name: str) -> cuda.Kernel:
 def transpose(x: torch.Tensor, width: int = 32, pitch: int = 33, loads: int = 4, down: bool = False) -> torch.Tensor:
     """x.t() of a float32 matrix through tiles of `width` rows of `pitch` words; a thread loads `loads` elements.
 
-    down: blocks of neighbouring numbers lie below each other in x, else beside each other.
+    down: blocks of neighboring numbers lie below each other in x, else beside each other.
     """
     rows, columns = x.shape
     out = x.new_empty(columns, rows)

@@ -58,7 +58,7 @@ class Week:
     def question(self) -> Markup:
         """The question of the week, from the notebook's first cell; empty if it asks none."""
         found = re.search(r"\*\*The question of this week:\*\* (.+)", self.notebook.cells[0].source)
-        return prose(found[1]) if found else Markup()
+        return prose(found[1][0].upper() + found[1][1:]) if found else Markup()
 
     @property
     def body(self) -> Markup:
@@ -148,6 +148,8 @@ def _body(notebook: NotebookNode) -> Markup:
 def _output(output: Any, heading: str) -> Any:
     """An output without its own styles, which the page has, and with a text for a picture; None if nothing is left."""
     data = output.get("data", {})
+    if data.get("text/html", "").startswith("<pre style"):  # of rich, whose colors are for light pages alone
+        del data["text/html"]
     if "text/html" in data:
         data["text/html"] = _STYLE.sub("", data["text/html"])
         return output if data["text/html"].strip() else None

@@ -1,4 +1,4 @@
-"""Source code with what each line asked of memory: one reckoning, shown in terminals, in pictures and in pages."""
+"""Source code with what each line asked of memory, computed once and shown in terminals, pictures and pages."""
 
 from __future__ import annotations
 
@@ -17,8 +17,6 @@ if TYPE_CHECKING:
 
 COLUMNS = ("sectors\nper load", "sectors\nper store", "wavefronts\nper load", "wavefronts\nper store")
 ACTIVE = "active lanes\n(32 is full)"
-LEGEND = "32/4: 32 per request, 4 would do"
-
 _RIGHT = 1.0  # where the columns of a picture end, as a share of its width
 _COLUMN, _CHARACTER = 0.085, 0.0064  # widths
 
@@ -124,7 +122,7 @@ def executed(lines: Sequence[Line]) -> list[Line]:
     return list(lines[ran[0] : ran[-1] + 1]) if ran else []
 
 
-def coloured(lines: Sequence[Line], language: str = "cuda") -> list[Markup]:
+def colored(lines: Sequence[Line], language: str = "cuda") -> list[Markup]:
     """The text of each line as HTML, its tokens in spans with the classes of Pygments, which names the languages."""
     from markupsafe import Markup
     from pygments import highlight
@@ -153,6 +151,13 @@ def table(lines: Sequence[Line]) -> Table:
     return rows
 
 
+def legend(lines: Sequence[Line]) -> str:
+    """What the first pair of numbers means, such as "32/4: 32 per request, its bytes fit in 4"; empty without any."""
+    costs = (cost for line in lines for found in line.costs.values() for cost in found if cost.wasteful)
+    first = next(costs, None)
+    return f"{first}: {first.found:.3g} per request, its bytes fit in {first.least:.3g}" if first else ""
+
+
 def draw(axes: Axes, lines: Sequence[Line]) -> None:
     """For a picture: the line, then the columns, red where less would do."""
     from kernelpath.show.palette import INK, QUIET, WASTED
@@ -171,5 +176,5 @@ def draw(axes: Axes, lines: Sequence[Line]) -> None:
         for place, (told, bad) in zip(places, map(line.cell, shown), strict=True):
             if told:
                 axes.text(place, row, told, ha="right", va="center", fontsize=8, color=WASTED if bad else INK)
-    if any(line.wasteful for line in lines):
-        axes.text(_RIGHT, len(lines) + 0.3, LEGEND, ha="right", va="center", fontsize=7, color=QUIET)
+    if told := legend(lines):
+        axes.text(_RIGHT, len(lines) + 0.3, told, ha="right", va="center", fontsize=7, color=QUIET)

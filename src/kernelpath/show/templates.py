@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 _VARIABLES = {**{hue: role for role, hue in palette.ROLES.items()}, palette.INK: "ink", palette.QUIET: "quiet"}
-"""The variables of page.html that take the place of a picture's colours, for the sake of dark pages."""
+"""The variables of page.html that take the place of a picture's colors, for the sake of dark pages."""
 
 
 _FILTERS = ("case", "exact", "factor", "seconds", "share", "span", "stars")
@@ -51,7 +51,7 @@ def marked(text: str) -> Markup:
 
 
 def svg(figure: Figure, label: str, hovers: Mapping[str, str]) -> Markup:
-    """A figure as SVG to stand inside a page, with the page's colours and font.
+    """A figure as SVG to stand inside a page, with the page's colors and font.
 
     label: for screen readers. hovers: what is shown under the mouse, by the gid of what was drawn.
     """
@@ -66,8 +66,8 @@ def svg(figure: Figure, label: str, hovers: Mapping[str, str]) -> Markup:
     drawn = re.sub(r'\s(xmlns|xmlns:xlink|width|height|version)="[^"]*"', "", drawn, count=5)
     drawn = drawn.replace("<svg", f'<svg role="img" aria-label="{escape(label)}"', 1)
     drawn = drawn.replace(' target="_blank"', "")  # links lead to other places of the page
-    for colour, variable in _VARIABLES.items():
-        drawn = drawn.replace(colour, f"var(--{variable})")
+    for color, variable in _VARIABLES.items():
+        drawn = drawn.replace(color, f"var(--{variable})")
     for gid, told in hovers.items():
         drawn = drawn.replace(f'<g id="{gid}">', f'<g id="{gid}"><title>{escape(told)}</title>', 1)
     return Markup(drawn)

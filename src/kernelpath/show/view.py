@@ -1,4 +1,4 @@
-"""Renders for a terminal. A report is one line a case, the verdict with its cause and source line, one next step."""
+"""Renders for a terminal. A report is one line per case, the verdict with its cause and source line, one next step."""
 
 from __future__ import annotations
 

@@ -23,6 +23,9 @@ _WIDTH = 5.6  # inches of a figure; at 390 pixels a point is then about a pixel
 SECTOR_INCHES = 0.2
 """Height of a row of a picture: a sector, or a wavefront."""
 
+FEWEST_TURNS = 1.2
+"""The height of a picture of banks is at least so many wavefronts."""
+
 _LANES = colormaps["viridis"]
 
 Sectors = Mapping[int, Mapping[int, int]]
@@ -33,10 +36,10 @@ Queues = Mapping[int, Mapping[int, Sequence[int]]]
 
 
 def sectors(accesses: Mapping[str, Sequence[int]], width: int = WORD_BYTES) -> Figure:
-    """The 32-byte sectors that one warp-level access touches, a panel for each labelled access.
+    """The 32-byte sectors that one warp-level access touches, a panel for each labeled access.
 
     accesses: label -> byte address of each lane. width: bytes that a lane asks for. Each row is a sector of 8 words;
-    coloured words were asked for (the number is the lane), grey words are moved for nothing.
+    colored words were asked for (the number is the lane), gray words are moved and not used.
     """
     touched = {label: touched_sectors(dict(enumerate(addresses)), width) for label, addresses in accesses.items()}
     tallest = max(map(len, touched.values()))
@@ -73,13 +76,13 @@ def draw_sectors(axes: Axes, touched: Sectors, rows: int) -> None:
 
 
 def banks(accesses: Mapping[str, Sequence[int]]) -> Figure:
-    """The shared-memory banks that one warp-level access meets, a panel for each labelled access.
+    """The shared-memory banks that one warp-level access meets, a panel for each labeled access.
 
     accesses: label -> byte address in shared memory of each lane's 4-byte word.
     """
     found = {label: queues(dict(enumerate(addresses)), WORD_BYTES) for label, addresses in accesses.items()}
     turns = [wavefronts(addresses) for addresses in accesses.values()]
-    rows = [max(3, height) for height in turns]
+    rows = [max(FEWEST_TURNS, height) for height in turns]
     figure = Figure(figsize=(_WIDTH, 0.14 * sum(rows) + 0.75 * len(rows)))
     panels = np.atleast_1d(figure.subplots(len(found), 1, height_ratios=rows))
     for axes, (label, queue), height in zip(panels, found.items(), turns, strict=True):
@@ -100,7 +103,7 @@ def queues(addresses: Mapping[int, int], width: int) -> Queues:
 
 
 def wavefronts(addresses: Sequence[int]) -> int:
-    """How many turns shared memory needs for one access of 4-byte words by one warp."""
+    """How many wavefronts shared memory needs for one access of 4-byte words by one warp."""
     return max(map(len, queues(dict(enumerate(addresses)), WORD_BYTES).values()))
 
 
@@ -116,14 +119,14 @@ def draw_banks(axes: Axes, found: Queues, least: float = 1) -> None:
             _draw_word(axes, bank, turn, lanes[0], "+" if lanes[1:] else "")
     if tallest > least:
         axes.axhline(least, color=WASTED, linestyle="--", linewidth=1)
-    axes.set(xlim=(0, BANKS), ylim=(0, max(3, tallest)), xticks=np.arange(0, BANKS, 4) + 0.5, yticks=[])
+    axes.set(xlim=(0, BANKS), ylim=(0, max(FEWEST_TURNS, tallest)), xticks=np.arange(0, BANKS, 4) + 0.5, yticks=[])
     axes.set_xticklabels(map(str, range(0, BANKS, 4)), fontsize=7)
     axes.spines[["top", "right", "left"]].set_visible(False)
 
 
 def _draw_word(axes: Axes, x: int, y: int, lane: int | None, more: str = "") -> None:
-    colour = UNUSED if lane is None else _LANES(lane / (WARP - 1))
-    axes.add_patch(Rectangle((x + 0.05, y + 0.08), 0.9, 0.84, color=colour, linewidth=0))
+    color = UNUSED if lane is None else _LANES(lane / (WARP - 1))
+    axes.add_patch(Rectangle((x + 0.05, y + 0.08), 0.9, 0.84, color=color, linewidth=0))
     if lane is not None:
         ink = "white" if lane < WARP * 0.6 else "black"
         axes.text(x + 0.5, y + 0.5, f"{lane}{more}", ha="center", va="center", fontsize=6, color=ink)

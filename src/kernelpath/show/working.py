@@ -1,6 +1,6 @@
-"""What a terminal shows while something takes long: what goes on, for how long, and how long it may take yet.
+"""What a terminal shows while something takes long: what is being done, for how long, and how much longer it may take.
 
-Nothing is shown where the output is no terminal.
+Nothing is shown if the output is not a terminal.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ def working(console: Console, label: str, about: float | None = None) -> Iterato
     columns = (SpinnerColumn(), TextColumn("{task.description}", markup=False), TimeElapsedColumn())
     with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as shown:
         task = shown.add_task(label)
-        usual = f" (about {duration(about)} the last time)" if about else ""
+        usual = f" (about {duration(about)} last time)" if about else ""
 
         def tell(step: str) -> None:
             shown.update(task, description=f"{label}: {step}{usual}")

@@ -67,7 +67,7 @@ class Launch:
 
     @property
     def buffers_written(self) -> dict[str, npt.NDArray[np.bool_]]:
-        """For each buffer's name, which of its bytes kernels have stored to: one bool a byte."""
+        """For each buffer's name, which of its bytes kernels have stored to: one bool per byte."""
         return {name: np.equal(state, WRITTEN) for name, state in self.states.items()}
 
 
@@ -139,7 +139,7 @@ class Module:
         ``shared`` is dynamic shared memory in bytes; ``args`` are packed by the parameters' types, pointers are ints;
         ``memory`` keeps what is known of the buffers' bytes from one launch to the next; with ``reverse`` the last
         block and the last warp run first. ``blocks`` are the numbers of those to run, x fastest, in this order, where a
-        sample is enough: then the limit is no fault, and blocks that are not neighbours must not write to one element
+        sample is enough: then the limit is no fault, and blocks that are not neighbors must not write to one element
         of a buffer of 4 GiB and more, be it the same value. Of smaller buffers their races are not looked for. All
         blocks of a ``cooperative`` launch are resident together, and there can be no more of them than the GPU holds.
 
@@ -174,16 +174,17 @@ class Module:
     def _blocks(self, name: str, grid: Dim, block: Dim, shared: int, cooperative: bool) -> int:
         """Blocks that a multiprocessor holds at once. ptxas is asked for registers where a launch depends on it.
 
-        Raises ValueError where a cooperative launch does not fit.
+        Raises ValueError where not one block fits, or not all of a cooperative launch.
         """
         threads, blocks = (x * y * z for x, y, z in (block, grid))
         registers = 0
-        if cooperative and blocks > SM_80.multiprocessors:
+        scarce = threads * SM_80.registers > occupancy.MULTIPROCESSORS[SM_80.name].registers
+        if scarce or (cooperative and blocks > SM_80.multiprocessors):
             registers = occupancy.registers(self.text, name) or 0
         used = self.programs[name].lowered.shared_bytes + shared
         each = occupancy.occupancy(threads, registers, used).blocks
         if cooperative and blocks > (most := each * SM_80.multiprocessors):
-            held = f"{most} fit, {each} on each of {SM_80.multiprocessors} multiprocessors"
+            held = f"{most} fit, {each} on each of {SM_80.multiprocessors} SMs"
             raise ValueError(f"too many blocks in cooperative launch: {blocks}, and {held}")
         return each
 

@@ -23,7 +23,7 @@ __all__ = ["MULTIPROCESSORS", "Multiprocessor", "Occupancy", "occupancy", "regis
 
 @dataclass(frozen=True)
 class Occupancy:
-    """Blocks and warps on a multiprocessor at once, the share of the warps possible, and what limits them."""
+    """Resident blocks and warps of a multiprocessor, the share of the warps possible, and what limits them."""
 
     blocks: int
     warps: int
@@ -32,7 +32,7 @@ class Occupancy:
 
 
 def occupancy(threads: int, registers: int, shared: int, device: str = "sm_80") -> Occupancy:
-    """Occupancy of a kernel with ``threads`` a block, ``registers`` a thread and ``shared`` bytes a block.
+    """Occupancy of a kernel: ``threads`` per block, ``registers`` per thread, ``shared`` bytes per block.
 
     ``limit`` is "warps", "blocks", "registers" or "shared memory". Raises ValueError where not even one block fits.
     """
@@ -49,7 +49,8 @@ def occupancy(threads: int, registers: int, shared: int, device: str = "sm_80") 
     limit = min(blocks_by, key=blocks_by.__getitem__)
     blocks = blocks_by[limit]
     if blocks == 0:
-        raise ValueError(f"a block of {threads} threads needs more {limit} than a multiprocessor of {device} has")
+        needs = f"{threads} threads, {registers} registers per thread and {shared} bytes of shared memory"
+        raise ValueError(f"too many resources requested for launch: a block of {needs} exceeds an SM's {limit}")
     return Occupancy(blocks, blocks * warps, blocks * warps / unit.warps, limit)
 
 
@@ -64,7 +65,7 @@ def _warps_by_registers(unit: Multiprocessor, registers_of_warp: int) -> int:
 
 @cache
 def registers(ptx: str, kernel: str, device: str = "sm_80") -> int | None:
-    """Registers a thread of ``kernel``, as ptxas assigns them; None where there is no ptxas or it refuses the PTX."""
+    """Registers per thread of ``kernel``, as ptxas assigns them; None if there is no ptxas or it rejects the PTX."""
     ptxas = _find_ptxas()
     if ptxas is None:
         return None
@@ -87,11 +88,11 @@ def _assemble(ptxas: str, ptx: str, device: str) -> str:
 
 
 def _find_ptxas() -> str | None:
-    """The assembler that comes with Triton, else one of an installed toolkit."""
+    """The newer assembler of the two that come with Triton, else one of an installed toolkit."""
     try:
         import triton
-
-        shipped = Path(triton.__file__).parent / "backends" / "nvidia" / "bin" / "ptxas"
     except ImportError:
-        shipped = Path()
-    return str(shipped) if shipped.is_file() else shutil.which("ptxas")
+        return shutil.which("ptxas")
+    folder = Path(triton.__file__).parent / "backends" / "nvidia" / "bin"
+    shipped = [folder / name for name in ("ptxas-blackwell", "ptxas")]
+    return next((str(path) for path in shipped if path.is_file()), shutil.which("ptxas"))

@@ -1,4 +1,4 @@
-"""What an architecture can do: the limits of a launch, and what a multiprocessor holds.
+"""What an architecture can do: the limits of a launch, and what an SM holds.
 
 CUDA C++ programming guide, "Technical Specifications per Compute Capability".
 """
@@ -78,7 +78,7 @@ class Target:
                 if extent > limit:
                     return f"a {what} of {extent} along {axis} is larger than {limit}"
         if shared > self.shared:
-            return f"{shared} bytes of shared memory are more than the {self.shared} of a block"
+            return f"{shared} bytes of shared memory exceed the {self.shared} of a block"
         return ""
 
 

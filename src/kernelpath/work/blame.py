@@ -74,7 +74,7 @@ class NotTheSubmission(Exception):
 
 
 class WrongType(Exception):
-    """The entry returned something else than plain tensors with memory of their own."""
+    """The entry returned something other than plain tensors with memory of their own."""
 
 
 class EntryError(Exception):
@@ -92,7 +92,7 @@ def _compiler_said(error: BaseException, file: Path, line: int) -> Complaint:
 
 
 def _plain(text: str, file: Path) -> str:
-    """Without colours, and without the folder of the copy that is graded, which no learner knows."""
+    """Without colors, and without the folder of the copy that is graded, which no learner knows."""
     return re.sub(r"\x1b\[[0-9;]*m", "", text).replace(f"{file.parent}/", "")
 
 
@@ -144,7 +144,7 @@ def _source_line(file: Path, line: int) -> str:
 
 
 def _not_text(file: Path) -> Complaint | None:
-    """About a byte that does not belong into a file of its encoding, which is UTF-8 where the file names none."""
+    """About a byte that is invalid in the encoding of a file, which is UTF-8 where the file names none."""
     try:
         with tokenize.open(file) as source:
             source.read()

@@ -1,4 +1,4 @@
-"""What a submission may reach: its own files, so much memory, no program."""
+"""What a submission may reach: its own files, a limited amount of memory, no programs."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def keep_in(own: Path) -> None:
 
 
 class Trespass(Exception):
-    """The submission reached for something that is not its own. The message says what."""
+    """The submission tried to use something that is not its own. The message says what."""
 
 
 def deny(hidden: Iterable[Path], allowed: Iterable[Path]) -> None:
@@ -89,9 +89,7 @@ def deny(hidden: Iterable[Path], allowed: Iterable[Path]) -> None:
         if event in _FORBIDDEN_EVENTS:
             raise Trespass(f"{event} looks into the process that measures the submission")
         if event in _PROGRAM_EVENTS and _is_submissions_own_doing(sys._getframe(1)):
-            raise Trespass(
-                "the submission starts a program, which may do anything unseen; your kernel has to do the work"
-            )
+            raise Trespass("the submission starts a program, which could do the work unseen; your kernel has to do it")
         for file in _files_of(event, arguments):
             path = real(file)
             if path.startswith(closed) and not path.startswith(permitted):

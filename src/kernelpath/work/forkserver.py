@@ -2,7 +2,7 @@
 second, not two.
 
 What a worker inherits is modules and nothing else. The server never touches a GPU, runs no operator and no submission,
-and one worker cannot reach another. Python's own multiprocessing.forkserver works alike; it has no place for the
+and one worker cannot reach another. Python's own multiprocessing.forkserver works similarly, but has no place for the
 descriptors of a worker's output and runs pickled objects.
 """
 

@@ -147,7 +147,7 @@ class Machine:
 
 
 class Machines:
-    """The machine that a session's workers share, made anew after one that had to be given up."""
+    """The machine that a session's workers share, replaced after it had to be given up."""
 
     def __init__(self) -> None:
         self._machine: Machine | None = None

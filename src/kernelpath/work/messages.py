@@ -1,6 +1,6 @@
 """What the grader asks of a submission's process, and all that it may answer.
 
-An answer carries the secret of its request: something else than the worker's own code wrote one without it.
+An answer carries the secret of its request: something other than the worker's own code wrote one without it.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What torch.cuda means where kernels run on the PTX machine: a GPU that is done whenever it is asked.
+"""What torch.cuda means where kernels run on the PTX machine: a GPU that has always finished.
 
 Launches are over when they return, so there is nothing to wait for, all streams are one, and every device is the one
 that there is; its properties are shown by device.gpu. torch.cuda.is_available() stays False, and no tensor is on a GPU.

@@ -1,4 +1,4 @@
-"""The fork server itself: it imports once what its children need, forks them, holds their quota and buries them."""
+"""The fork server itself: it imports once what its children need, forks them, enforces their quota and reaps them."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ from enum import IntEnum
 from pathlib import Path
 
 MEMORY = 8 << 30
-"""Bytes of host memory that a worker may have at most, and never more than half of what there is."""
+"""Bytes of host memory that a worker may use, and never more than half of all there is."""
 
 FILE_SIZE = 64 << 20
 """Bytes that a file which a worker writes may have, what it prints included."""

@@ -40,7 +40,7 @@ class Stopped(Exception):
 
 
 class Runner:
-    """One submission, loaded in a worker when something is asked of it, and anew after a death.
+    """One submission, loaded in a worker when something is asked of it, and again after a death.
 
     start: gives a worker that has been started. file: what it loads.
     machines: where its kernels run, if they run on the PTX machine.
@@ -122,7 +122,7 @@ class Runner:
         except (WorkerGone, WorkerSilent) as lost:
             self._deaths += 1
             self._give_up()
-            raise Stopped(Complaint(Verdict.CRASHED, f"the PTX machine did not survive this kernel: {lost}")) from None
+            raise Stopped(Complaint(Verdict.CRASHED, f"the PTX machine crashed on this kernel: {lost}")) from None
 
     def close(self) -> None:
         """End the process and keep what it printed."""
@@ -154,9 +154,7 @@ class Runner:
         except (WorkerGone, WorkerSilent, Forged):
             reason = worker.reason
             self.close()
-            raise Usage(
-                f"the process that runs submissions did not start ({reason}); kp doctor finds out why"
-            ) from None
+            raise Usage(f"the process that runs submissions did not start ({reason}); kp doctor says why") from None
         self._loading = False
         if isinstance(started, messages.Complained):
             self._loadable = False
@@ -186,7 +184,7 @@ class Runner:
             raise Stopped(answer.complaint)
         if not isinstance(answer, expected):
             self.close()
-            raise Stopped(Complaint(Verdict.TAMPERED, "the submission answered in the worker's place"))
+            raise Stopped(Complaint(Verdict.TAMPERED, "the submission answered in place of the worker"))
         return answer
 
 
@@ -202,7 +200,7 @@ def _death(status: int) -> str:
     if status in set(quota.Excess):
         return f"the submission {quota.Excess(status).told}"
     if status >= 0:
-        return f"the process ended itself with status {status} before it had answered"
+        return f"the process exited with status {status} before it answered"
     known = -status in {number.value for number in signal.Signals}
     name = signal.Signals(-status).name if known else f"signal {-status}"
-    return f"the process died of {name}" + (" (out of memory?)" if -status == signal.SIGKILL else "")
+    return f"the process was killed by {name}" + (" (out of memory?)" if -status == signal.SIGKILL else "")

@@ -1,7 +1,7 @@
-"""Labs: simulated devices that exercises are tried on, where a real one would show a mistake once in a thousand runs.
+"""Labs: simulated devices for exercises whose mistakes a real device would show once in a thousand runs.
 
 virtual        what the simulated devices share: one queue, which torch.cuda's ways to wait mean, too
-timer          an asynchronous device with a clock of its own, which lies to naive timers (w03a_benchmark)
+timer          an asynchronous device with a clock of its own, which misleads naive timers (w03a_benchmark)
 bus            pinned buffers, copies in flight and calls that fail (w02d_copies)
 multiprocessor the limits of one: published, recorded, or (driver) asked of the GPU at hand (w03d_occupancy)
 """

@@ -1,6 +1,6 @@
 """A bus between host and device: pinned buffers, copies in flight, events, and a status after every call.
 
-`Simulated` has a bus and a clock that are made up: a real bus seldom shows what was done too early, and its time
+`Simulated` has a simulated bus and clock: a real bus seldom shows what was done too early, and its time
 depends on the machine. `Gpu` is the real one, for measuring.
 """
 
@@ -37,13 +37,18 @@ class Copy:
 class Spent:
     """What was done with a runtime. calls: those that can fail, in order. kept: pinned buffers not given back.
 
-    freed_early: pinned buffers given back while a copy from them was in the queue. seconds: of a made-up clock.
+    lines: of the submission, in which those calls stand; 0 where that is not known. freed_early: pinned buffers given
+    back while a copy from them was in the queue. refilled_early: what the host wrote over before a copy of it was done,
+    and refilled_line where it did so first. seconds: of a made-up clock.
     nbytes: that copies were asked for.
     """
 
     calls: list[str] = field(default_factory=list)
     kept: int = 0
+    lines: list[int] = field(default_factory=list)
     freed_early: int = 0
+    refilled_early: int = 0
+    refilled_line: int = 0
     seconds: float = 0.0
     nbytes: int = 0
 
@@ -79,7 +84,7 @@ class Runtime:
         """Give a pinned buffer back, without waiting for its copies. Raises ValueError if it was not handed out."""
         given = self._buffers.pop(buffer.data_ptr(), None)
         if given is None:
-            raise ValueError("host_free got what host_alloc did not give, or what was given back before")
+            raise ValueError("host_free got memory that host_alloc did not return, or that was already freed")
         self.spent.kept -= 1
         self._free(given)
         return 0
@@ -93,11 +98,11 @@ class Runtime:
         return self._failed("copy_async") or self._copy(target, source)
 
     def record(self) -> tuple[int, Any]:
-        """An event that happens when everything that is in the queue now is done."""
+        """An event that completes when everything now in the queue has completed."""
         return (failed, None) if (failed := self._failed("record")) else (0, self._event())
 
     def wait(self, event: Any) -> int:
-        """Wait on the host until the event has happened."""
+        """Wait on the host until the event has completed."""
         return self._failed("wait") or self._wait(event)
 
     def synchronize(self) -> int:
@@ -133,7 +138,7 @@ class Runtime:
 
 
 class Simulated(Runtime, Queue):
-    """A bus and a clock that are made up. Bytes move when the host has waited for them, and not before.
+    """A simulated bus and clock. Bytes move when the host has waited for them, and not before.
 
     each: `variants` has a bus for every call that was made of this one, on which that call fails.
     """

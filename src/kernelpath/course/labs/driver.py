@@ -54,7 +54,7 @@ def this_gpu() -> dict[str, Any]:
 
 @cache
 def functions() -> dict[int, Any]:
-    """Compiled kernels of this GPU by their registers a thread, free to use all shared memory that a block may have."""
+    """Compiled kernels of this GPU by registers per thread, each allowed all the shared memory of a block."""
     from cuda.bindings import driver
 
     from kernelpath.lanes.nvrtc import compile_kernel, device_architecture  # the one compiler; only a GPU needs it

@@ -19,7 +19,7 @@ ARCHITECTURES = ("sm_75", "sm_80", "sm_86", "sm_89", "sm_90")
 
 Sm = dict[str, Any]
 Oracle = Callable[[int, int, int], int]
-"""Blocks at once, from threads a block, registers a thread and bytes of shared memory a block."""
+"""Blocks at once, from threads per block, registers per thread and bytes of shared memory per block."""
 
 # fmt: off
 RECORDED: tuple[tuple[int, int, int, int], ...] = (
@@ -34,13 +34,13 @@ RECORDED: tuple[tuple[int, int, int, int], ...] = (
     (32, 20, 17042, 12), (154, 254, 80718, 1), (96, 168, 150, 4),
 )
 # fmt: on
-"""Threads, registers, bytes of shared memory, and the blocks that the driver of an H200 (580) said."""
+"""Threads, registers, bytes of shared memory, and the number of blocks by the driver of an H200 (580)."""
 
 
 def draw(rng: torch.Generator, architecture: str, count: int) -> tuple[torch.Tensor, Sm]:
-    """Kernels as rows of (threads a block, registers a thread, bytes of shared memory a block), and a multiprocessor.
+    """Kernels as rows of (threads per block, registers per thread, shared bytes per block), and a multiprocessor.
 
-    architecture: one that has published limits; else the driver decides, of this GPU or, without one, of the H200.
+    architecture: one with published limits; for any other the driver of this GPU decides, or that of the H200.
     """
     if architecture in MULTIPROCESSORS:
         sm = {"name": architecture, **asdict(MULTIPROCESSORS[architecture])}
@@ -96,7 +96,7 @@ def reason(name: str, threads: int, registers: int, shared: int, found: int, rig
     if name not in MULTIPROCESSORS:
         return ""
     if found < right:
-        return "; none of the four limits is so low"
+        return "; none of the four limits is that low"
     try:
         return f", limited by {occupancy(threads, registers, shared, name).limit}"
     except ValueError as error:

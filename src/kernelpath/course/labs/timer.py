@@ -16,7 +16,7 @@ from typing import Any
 from kernelpath.course.labs.virtual import Queue
 
 LAUNCH_SECONDS, SYNCHRONIZE_SECONDS, CLOCK_SECONDS = 5e-6, 5e-6, 1e-7
-"""What a launch, a wait and a look at the clock take on the host."""
+"""What a launch, a wait and reading the clock take on the host."""
 COMPILE_SECONDS = 0.3
 """The first launch on a device that is cold."""
 COLD, INTERRUPTED = 3, 10
@@ -45,13 +45,13 @@ class Workload:
 
     @property
     def described(self) -> str:
-        """Its troubles, as the rest of a sentence about a device."""
+        """Its difficulties, as the rest of a sentence about a device."""
         troubles = {
             f"whose calls differ by {100 * self.jitter:.0f} % either way": self.jitter,
             f"whose first {self.cold} calls take {COLD} times as long": self.cold,
             f"where one call in {self.period} takes {INTERRUPTED} times as long": self.period,
         }
-        return ", ".join(trouble for trouble, there in troubles.items() if there) or "without any trouble"
+        return ", ".join(trouble for trouble, there in troubles.items() if there) or "that has none of these problems"
 
     @property
     def quartiles(self) -> tuple[float, float, float]:
@@ -65,14 +65,14 @@ def symptom(work: Workload, found: Sequence[float], place: int) -> str:
     spread, right = found[2] - found[0], work.quartiles[2] - work.quartiles[0]
     direction = "too long" if found[place] > work.quartiles[place] else "too short"
     if found[2] < work.seconds / 2:
-        return "far too short: the clock was read before the device was done"
+        return "far too short: the clock was read before the device had finished"
     if spread < right / 2:
-        return "spread too small: time many calls, each by itself"
+        return "spread too small: time many calls, each one separately"
     if spread > 2 * right and work.cold:
-        return f"{direction}: the slow first calls count; warm up before the first look at the clock"
+        return f"{direction}: the slow first calls are included; warm up before you start the clock"
     if spread > 2 * right and work.period:
-        return f"{direction}: one long call moves a mean far, and a quartile hardly"
-    return f"{direction}: {'a few calls say little' if work.jitter else 'is it the time of one call, in seconds?'}"
+        return f"{direction}: one long call moves a mean a lot, and a quartile hardly at all"
+    return f"{direction}: {'time more calls' if work.jitter else 'is it the time of one call, in seconds?'}"
 
 
 class Timed(Queue):
@@ -91,7 +91,7 @@ class Timed(Queue):
         raise NotImplementedError
 
     def sleep(self, seconds: float) -> None:
-        """Let the host do nothing for so long; the device works on."""
+        """Let the host idle for that long; the device continues."""
         raise NotImplementedError
 
     def stand_ins(self) -> Mapping[int, Any]:
@@ -111,7 +111,7 @@ class Timed(Queue):
 
 
 class Device(Timed):
-    """A device that works off a queue while the host goes on."""
+    """A device that works through a queue while the host continues."""
 
     def __init__(self, work: Workload) -> None:
         self.work = work

@@ -17,7 +17,7 @@ from kernelpath.course.labs import Lab
 
 
 class Queue(Lab):
-    """A device that works off one queue, in a virtual time in seconds."""
+    """A device that works through one queue, in virtual time in seconds."""
 
     def queue_reached(self) -> float:
         """When what is put into the queue now would begin."""
@@ -97,7 +97,7 @@ class Event:
     def elapsed_time(self, end: Event) -> float:
         """Milliseconds from this mark to another. Raises RuntimeError where one is not reached yet, as CUDA does."""
         if not (self.query() and end.query()):
-            raise RuntimeError("an event has not happened yet; synchronize before you ask for the time")
+            raise RuntimeError("an event has not completed yet; synchronize before you ask for the time")
         return 1e3 * (end._stamp() - self._stamp())
 
     def _stamp(self) -> float:

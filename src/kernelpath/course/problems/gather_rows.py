@@ -44,7 +44,7 @@ PROBLEM = Problem(
         {"table": 300, "rows": 256, "columns": 512},
     ),
     vary=("rows", "columns"),
-    far={"table": (1 << 19) + 3, "rows": (1 << 19) + 3, "columns": 1 << 13},
+    far=({"table": (1 << 19) + 3, "rows": (1 << 19) + 3, "columns": 1 << 13},),
     reference=reference,
     tolerance={"float32": EXACT},  # nothing is computed
     extreme=extreme,

@@ -40,7 +40,13 @@ PROBLEM = Problem(
         {"m": 96, "n": 128, "k": 64},
     ),
     vary=("m", "n", "k"),
-    far={"m": (1 << 16) + 3, "n": 1 << 16, "k": 4},
+    far=(
+        {"m": (1 << 16) + 3, "n": 1 << 16, "k": 4},
+        {"m": 524_256, "n": 4, "k": 8_196},  # 65,532 blocks of 8 rows, as many as may be below one another
+        # The wider b is, the fewer steps it takes to get past 2**31. A compiler may take four at a time by pointers of
+        # 64 bits, and compute an offset for the last three alone.
+        {"m": 4, "n": 1_572_816, "k": 2_731},
+    ),
     reference=reference,
     # A float32 sum of 4096 terms misses by 1.3e-6 of the root mean square at most; in TF32 54 to 96 % of the elements
     # are off by more than this, for k from 32 to 4096.

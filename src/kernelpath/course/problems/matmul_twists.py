@@ -7,7 +7,7 @@ case share them, and other cases have others.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -121,6 +121,9 @@ EPILOGUES = (
 TILES = ((24, 24), (20, 24), (12, 40))
 """Rows and columns of out that a block makes. Rows of 96 and 160 bytes fill whole sectors."""
 
+LIMITS = Traffic(sectors=2.0, bank_conflicts=1.5, edges=0.5)
+"""Twice the least sectors: where a step along k is as odd as the tile, rows begin in the middle of a sector."""
+
 LARGEST = {"m": 120, "n": 120, "k": 120}  # whole tiles of each kind, and whole sectors
 
 
@@ -174,8 +177,7 @@ def twist(operands: Operands, epilogue: Epilogue, tile: tuple[int, int]) -> Twis
         entry="matmul",
         problem=problem,
         block=(columns, rows, 1),
-        # Twice the least: where a step along k is as odd as the tile, rows begin in the middle of a sector.
-        traffic=Traffic(sectors=2.0, bank_conflicts=1.5, bytes=most, edges=0.5),
+        traffic=replace(LIMITS, bytes=most),
     )
     name = f"{operands.name}+{epilogue.name}+{rows}x{columns}"
     return Twist(name, exercise, _stub(operands, epilogue, further, tile, most))
@@ -212,7 +214,9 @@ memory; how deep they are along k is up to you.
 
 Write the kernel in deliverable.cu and launch it here. Graded are the values,
 the block, the bytes that the kernel moves (at 120 x 120 x 120 at most {most:.1f}
-times the compulsory bytes), its sectors and its bank conflicts.
+times the compulsory bytes), its sectors (at most {LIMITS.sectors:g} times the least that the
+bytes of a line need) and its bank conflicts (at most {LIMITS.bank_conflicts:g} extra wavefronts
+per request).
 """
 
 import torch

@@ -38,7 +38,7 @@ PROBLEM = Problem(
         {"rows": 256, "columns": 512, "pad": 8},
     ),
     vary=("rows", "columns"),
-    far={"rows": (1 << 18) + 16, "columns": 1 << 14, "pad": 8},
+    far=({"rows": (1 << 18) + 16, "columns": 1 << 14, "pad": 8},),
     reference=reference,
     # One rounding of the sum is 2^-24 (6.0e-8) at most; x and y in TF32 miss by 1.4e-4 in the median.
     tolerance={"float32": Tolerance(rtol=6.0e-8, atol=0.0)},

@@ -1,4 +1,4 @@
-"""A timer: the quartiles of the time of one call, on devices that lie to naive timers.
+"""A timer: the quartiles of the time of one call, on devices that mislead naive timers.
 
 Cold calls are so many that, without warm-up, they are more than a quarter of all that a device may be called.
 """

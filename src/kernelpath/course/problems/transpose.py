@@ -29,7 +29,7 @@ PROBLEM = Problem(
         {"rows": 512, "columns": 1024, "dtype": "float32"},
     ),
     vary=("rows", "columns"),
-    far={"rows": 65_540, "columns": 65_540, "dtype": "float32"},
+    far=({"rows": 65_540, "columns": 65_540, "dtype": "float32"},),
     reference=reference,
     tolerance={"float32": EXACT, "bfloat16": EXACT},  # nothing is computed; float32 by way of bfloat16 fails
     limits=(

@@ -38,7 +38,7 @@ PROBLEM = Problem(
         {"n": 393_216, "offset": 0},
     ),
     vary=("n",),
-    far={"n": (1 << 32) + 67, "offset": 0},
+    far=({"n": (1 << 32) + 67, "offset": 0},),
     reference=reference,
     # A float32 sum is rounded once: off by 2^-24 (6.0e-8) at most. With x and y in TF32 or bfloat16 the
     # median error is 1.4e-4 or 1.8e-3, and 99.9 % of the elements fail.

@@ -1,4 +1,4 @@
-"""How a call of each kind of exercise is made and seen: a module for each kind."""
+"""How a call of each kind of exercise is made and observed: a module per kind."""
 
 from __future__ import annotations
 
@@ -46,4 +46,4 @@ def kind_of(exercise: Exercise, device: str) -> Kind:
         return Python(exercise, device)
     if exercise.kind == "lab":
         return Lab(exercise, device)
-    raise NotImplementedError(f"exercises of the kind {exercise.kind} are not graded yet")
+    raise NotImplementedError(f"exercises of kind {exercise.kind} are not graded yet")

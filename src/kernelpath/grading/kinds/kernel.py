@@ -25,7 +25,10 @@ from kernelpath.work import messages
 from kernelpath.work.runner import Runner, Stopped
 from kernelpath.work.tensors import dtype_name, to_bytes, whole_storage
 
-_FAULTS = {kind.name: Verdict[kind.name] for kind in FaultKind if kind.name in Verdict.__members__}
+_ENDINGS = {
+    **{kind.name: Verdict[kind.name] for kind in FaultKind if kind.name in Verdict.__members__},
+    "TIMED_OUT": Verdict.TIMED_OUT,
+}
 
 
 NOTHING = Chosen()
@@ -148,4 +151,4 @@ def complaint_of(failed: device.Failed) -> Complaint:
     """How a kernel ended, as a verdict."""
     if failed.kind == "FORGED":
         return Complaint(Verdict.TAMPERED, failed.text)
-    return Complaint(_FAULTS.get(failed.kind, Verdict.CRASHED), failed.text, failed.file, failed.line)
+    return Complaint(_ENDINGS.get(failed.kind, Verdict.CRASHED), failed.text, failed.file, failed.line)

@@ -64,7 +64,7 @@ class Lab(Python):
         if ended.failed is not None:
             complaint = Complaint(Verdict.TAMPERED, ended.failed.text)
         if len(spans) != len(outputs):
-            complaint = Complaint(Verdict.TAMPERED, "the submission answered in the worker's place")
+            complaint = Complaint(Verdict.TAMPERED, "the submission answered in place of the worker")
         if complaint is None:
             held = [self._held(output, content) for output, content in zip(outputs, ended.held, strict=True)]
             outputs = list(lab.graded(outputs, held))

@@ -55,7 +55,7 @@ def told_tensor(dtype: str, shape: Sequence[int], content: bytes, on: str) -> to
     try:
         return truth.tensor_of(dtype, shape, content, on)
     except truth.NoTensor:
-        raise Stopped(Complaint(Verdict.TAMPERED, "the submission answered in the worker's place")) from None
+        raise Stopped(Complaint(Verdict.TAMPERED, "the submission answered in place of the worker")) from None
 
 
 def seen(returned: messages.Returned, inputs: tuple[object, ...]) -> Complaint | None:

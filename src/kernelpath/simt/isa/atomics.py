@@ -39,7 +39,7 @@ def emit_atom(e: Lowering, i: Instruction) -> None:
 
 
 def update(e: Lowering, addresses: Value, kind: Kind, values: Sequence[Value], rule: Callable[..., Value]) -> Value:
-    """Put ``rule(e, kind, old, *values)`` in the place of what lies there, lane after lane. Returns what lay there."""
+    """Store ``rule(e, kind, old, *values)``, lane after lane. Returns what was there before."""
     vector = ir.VectorType(ir.IntType(kind.bits), LANES)
     old = e.room(vector)
     e.b.store(ir.Constant(vector, None), old)

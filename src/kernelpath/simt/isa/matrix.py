@@ -1,6 +1,6 @@
 """Matrices held across a warp: ldmatrix, stmatrix, movmatrix and mma. PTX ISA manual, section 9.7.14.
 
-In all of them lane 4g + t belongs to row or column g and holds neighbouring elements number t. A register of e elements
+In all of them lane 4g + t belongs to row or column g and holds neighboring elements number t. A register of e elements
 therefore holds, of a row, the elements from t * e on; the next register of that row begins 4e elements later.
 """
 
@@ -44,7 +44,7 @@ def row_addresses(e: Lowering, i: Instruction, operand: int, count: int, access:
 
 
 def emit_ldmatrix(e: Lowering, i: Instruction) -> None:
-    """Each lane takes two neighbouring elements of a row; with ``.trans``, of a column."""
+    """Each lane takes two neighboring elements of a row; with ``.trans``, of a column."""
     require_lanes(e, i)
     targets = items(i.operands[0])
     addresses = row_addresses(e, i, 1, len(targets), Access.LOAD)

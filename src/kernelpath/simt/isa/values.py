@@ -115,7 +115,7 @@ def lanewise(rule: Callable[..., Value]) -> Callable[[Emitter, Instruction], Non
 
 
 def items(operand: Operand) -> tuple[Operand, ...]:
-    """The operands that stand in the place of one: ``{a, b}``, ``a|b``."""
+    """The operands that stand in place of one: ``{a, b}``, ``a|b``."""
     return operand.items if isinstance(operand, Group) else (operand,)
 
 

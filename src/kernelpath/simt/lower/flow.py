@@ -11,7 +11,7 @@ from kernelpath.simt.lower.calls import Inliner
 from kernelpath.simt.op import Lanes, Op, Place
 from kernelpath.simt.ptx import Function, Instruction, Module, Operand, Register, Symbol, Variable
 
-__all__ = ["Block", "Flow", "Ops", "analyse", "dominators", "predecessors", "reached"]
+__all__ = ["Block", "Flow", "Ops", "analyze", "dominators", "predecessors", "reached"]
 
 Ops = Mapping[str, Op[Any]]
 _TEXTURES = ("tex", "tld4", "txq", "suld", "sust", "sured", "suq", "istypep")
@@ -43,7 +43,7 @@ class Flow:
     tables: dict[str, tuple[str, ...]]
 
 
-def analyse(module: Module, kernel: Function, ops: Ops, capability: int) -> Flow:
+def analyze(module: Module, kernel: Function, ops: Ops, capability: int) -> Flow:
     """Expand calls and split ``kernel`` into blocks.
 
     Raises Unsupported for recursion, indirect calls, and instructions that are not among the ``ops`` of a target of

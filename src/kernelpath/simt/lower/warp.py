@@ -36,7 +36,7 @@ class Lowering(Shared):
     """
 
     def __init__(self, module: Module, kernel: Function, ops: Ops, target: Target) -> None:
-        super().__init__(module, kernel, flow.analyse(module, kernel, ops, target.capability), ops)
+        super().__init__(module, kernel, flow.analyze(module, kernel, ops, target.capability), ops)
         self.behind_barriers = flow.reached(
             self.flow.blocks, [n for n, block in enumerate(self.flow.blocks) if _is_barrier(block.instructions[0])]
         )

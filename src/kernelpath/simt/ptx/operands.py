@@ -83,12 +83,12 @@ class _Operands:
         if token == "!":
             operand = self._operand()
             if not isinstance(operand, Register):
-                raise PtxSyntaxError("a negation of something else than a predicate")
+                raise PtxSyntaxError("a negation of something other than a predicate")
             return Not(operand)
         if token == "-":
             value = self._operand()
             if not isinstance(value, Immediate):
-                raise PtxSyntaxError("a minus before something else than a number")
+                raise PtxSyntaxError("a minus before something other than a number")
             return _negated(value)
         raise PtxSyntaxError(f"unexpected {token!r}")
 

@@ -117,12 +117,16 @@ class Function:
 
 @dataclass(frozen=True, slots=True)
 class Module:
-    """A PTX file: its functions, its module-level variables, and the source file that line numbers refer to."""
+    """A PTX file: its functions, its module-level variables, and the source file that line numbers refer to.
+
+    of_triton: made by Triton's compiler, by the back end that no other compiler of the course uses.
+    """
 
     functions: dict[str, Function]
     variables: dict[str, Variable]
     file: str
     target: str
+    of_triton: bool = False
 
     def code_address(self, name: str) -> int:
         """The address of a function, for calls through pointers: no memory lies there."""

@@ -68,7 +68,7 @@ class Memory:
         self._allocated.append((address, np.full(nbytes, UNWRITTEN, np.uint8)))
 
     def written(self, address: int) -> None:
-        """The span in which this address lies was written by something else than a kernel."""
+        """The span in which this address lies was written by something other than a kernel."""
         for state in self._span(address, 0):
             state[:] = 0
 
@@ -79,7 +79,7 @@ class Memory:
         self._allocated = [one for one in self._allocated if not address <= one[0] < end]
 
     def shadow(self, buffer: Buffer, granule: int) -> Shadow:
-        """The shadow of a buffer, made at its first launch. The history begins anew where the granule changes."""
+        """The shadow of a buffer, made at its first launch. The history begins again where the granule changes."""
         key = (buffer.address, buffer.nbytes)
         known = self.shadows.get(key)
         if known is not None and known.granule == granule:

@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 
 from kernelpath.simt.errors import FaultKind
-from kernelpath.simt.layout import LANES, Access
+from kernelpath.simt.layout import LANES, Access, Space
 from kernelpath.simt.lowered import Site
 from kernelpath.simt.run.buffers import Buffer
 
@@ -31,6 +31,7 @@ _FAULTS = {
     FaultKind.MISALIGNED: "{verb} at {place}, whose address is not a multiple of {site.bytes}",
     FaultKind.UNINITIALIZED: "{verb} at {place}, which nothing has written",
 }
+_UNWRITTEN = "; write it first, or check the order of the arguments at the launch"
 
 
 def coordinates(place: tuple[int, int, int], extents: tuple[int, int, int]) -> str:
@@ -45,16 +46,26 @@ def thread_name(thread: tuple[int, int, int], block: tuple[int, int, int]) -> st
 
 def access(kind: FaultKind, site: Site, place: str) -> str:
     """What is wrong with one access: ``place`` says where it went."""
-    return _FAULTS[kind].format(verb=_verb(site), place=place, site=site)
+    text = _FAULTS[kind].format(verb=_verb(site), place=place, site=site)
+    return text + _UNWRITTEN * (kind == FaultKind.UNINITIALIZED and site.space == Space.GLOBAL)
 
 
-def race(site: Site, place: str, other: str, other_site: Site | None, *, one_block: bool) -> str:
-    """A race with the access ``other_site`` of the thread ``other``; None where it is not known which."""
+def race(
+    site: Site, place: str, other: str, other_site: Site | None, *, one_block: bool, in_a_loop: bool = False
+) -> str:
+    """A race with the access ``other_site`` of the thread ``other``; None where it is not known which.
+
+    in_a_loop: a barrier stands between the two lines, so one of them is in the next pass of a loop around both.
+    """
     if other_site is None:
         return f"{_verb(site)} at {place}, which {other} reads with no barrier between them"
     too = site.access == other_site.access == Access.STORE
     line = "the same line" if other_site.line == site.line else f"line {other_site.line}"
     text = f"{_verb(site)} at {place}, which {other} {_VERBS[other_site.access]}{' too' * too} in {line}"
+    if in_a_loop:
+        first, last = sorted((site.line, other_site.line))
+        when = "previous" if other_site.line == last else "next"
+        return f"{text} in the {when} pass of the loop: a barrier is missing between line {last} and line {first}"
     if one_block:
         return f"{text} with no barrier between them"
     advice = "so each element needs one owner" if too else "and no barrier holds between them"
@@ -106,7 +117,9 @@ def shared_variable(offset: int, variables: dict[str, range]) -> tuple[int, str]
 
 def shared_place(offset: int, site: Site, extent: int, variables: dict[str, range]) -> str:
     """An offset in the shared memory of a block, with the variable that it lies in."""
-    if outside := _outside(offset, site, extent, "shared memory"):
+    offset -= (offset >= 1 << 31) << 32  # an address that wrapped around
+    first = source_name(min(variables, key=lambda name: variables[name].start, default=""))
+    if outside := _outside(offset, site, extent, first if offset < 0 and first else "shared memory"):
         return outside
     start, name = shared_variable(offset, variables)
     if not name:

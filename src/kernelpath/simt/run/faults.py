@@ -14,7 +14,7 @@ from kernelpath.simt.run.races import NOBODY
 
 __all__ = ["Faults"]
 
-_SKIPPED = "skipped this barrier: it returned early, or the barrier stands inside an if or a loop that it did not run"
+_SKIPPED = "skipped this barrier: it returned early, or the barrier is inside an if or a loop that it did not run"
 _ALL_MUST_MEET = "all threads of a block must reach the same barrier"
 
 
@@ -74,7 +74,7 @@ class Faults:
         return self._new(kind, text, self._line(block), warp, lane)
 
     def deadlock(self) -> TimedOut:
-        return self._timed_out("a deadlock: every thread that is left waits for another one")
+        return self._timed_out("a deadlock: every remaining thread waits for another one")
 
     def timed_out(self, limit: int) -> TimedOut:
         """At the limit: one block may have run too long, or there may be too many."""
@@ -82,7 +82,7 @@ class Faults:
         done, text = grid.get("block_next") - len(grid.residents.busy), f"still running after {limit:,} instructions"
         if done and grid.get("clock") - cta.get("clock_began") < limit // 2:
             blocks = f"{done:,} of {grid.get('block_count'):,} blocks done"
-            return self._timed_out(f"{text}, with {blocks}: more work than the PTX machine takes on")
+            return self._timed_out(f"{text}, with {blocks}: too much work for the PTX machine")
         return self._timed_out(f"{text}: a loop that does not end?")
 
     def _timed_out(self, text: str) -> TimedOut:
@@ -105,7 +105,14 @@ class Faults:
             return complaints.race(site, where, "another thread", None, one_block=True)
         other = self.grid.author(trace, time)
         name = f"thread {other.thread}" + (f" of block {other.block}" if other.block_number != block else "")
-        return complaints.race(site, where, name, other.site, one_block=other.block_number == block)
+        own = other.block_number == block
+        looped = own and self._met_between(site.line, other.site.line)
+        return complaints.race(site, where, name, other.site, one_block=own, in_a_loop=looped)
+
+    def _met_between(self, *lines: int) -> bool:
+        """Whether threads met at a barrier between these lines. What races in spite of it is in a loop around both."""
+        ran = [block for block, counts in zip(self.lowered.blocks, self.grid.block_counts, strict=True) if counts[0]]
+        return any(min(lines) < line < max(lines) for block in ran for line, name in block if _is_barrier(name))
 
     def _where(self, address: int, site: Site, warp: int, lane: int) -> str:
         shared, extent = self.cta.get("shared"), self.grid.get("shared_bytes")

@@ -29,7 +29,7 @@ HEAP = 8 << 20  # bytes that kernels may ask for, unless cudaDeviceSetLimit says
 
 @dataclass(frozen=True)
 class Author:
-    """Who made an access: thread and block as one speaks of them, the block's number in the grid, the instruction."""
+    """Who made an access: thread and block as messages name them, the block's number in the grid, the instruction."""
 
     thread: str
     block: str
@@ -93,6 +93,7 @@ class Grid(Records):
             reserved=reserved.start,
             reserved_bytes=len(reserved),
             scratch=SCRATCH in self.lowered.shared and self.module.file.endswith(".py"),
+            converges=self.module.of_triton,
             dynamic_bytes=dynamic,
             shared_bytes=self.lowered.shared_bytes + dynamic,
             shared_granule=self._granule(Space.SHARED),

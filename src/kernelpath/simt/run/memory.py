@@ -13,7 +13,7 @@ from __future__ import annotations
 from kernelpath.simt.errors import FAULT_KINDS, FaultKind
 from kernelpath.simt.layout import LANES, WRITTEN, Access, Space
 from kernelpath.simt.native import count_bits, load8, load64, lowest_bit, native, store8, store64
-from kernelpath.simt.run.polling import poll
+from kernelpath.simt.run.polling import poll, repeats
 from kernelpath.simt.run.races import ENTRY, SITE, THREAD, check, unordered
 from kernelpath.simt.run.records import (
     SAMPLE,
@@ -141,10 +141,12 @@ def access(
         counts.sectors += count_atomic_sectors(warp.address + ADDRESSES, mask)
         poll(launch, cta, warp, warp.address + ADDRESSES, mask)
     elif space == Space.GLOBAL:
-        if strong and poll(launch, cta, warp, warp.address + ADDRESSES, mask):
-            counts.requests -= 1
-            counts.lanes -= lanes
-            return 0
+        if strong:
+            poll(launch, cta, warp, warp.address + ADDRESSES, mask)
+            if kind == Access.LOAD and repeats(warp, number, warp.address + ADDRESSES, mask):
+                counts.requests -= 1
+                counts.lanes -= lanes
+                return 0
         sectors = count_sectors(warp.address + ADDRESSES, mask)
         counts.sectors += sectors
         counts.scattered += scattered(sectors, lanes * size)

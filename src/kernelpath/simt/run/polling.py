@@ -2,31 +2,45 @@
 
 from __future__ import annotations
 
-from kernelpath.simt.native import load64, lowest_bit, native
-from kernelpath.simt.run.records import CtaRecord, LaunchRecord, WarpRecord
+from kernelpath.simt.layout import LANES
+from kernelpath.simt.native import load64, lowest_bit, native, store64
+from kernelpath.simt.run.records import WARP, CtaRecord, LaunchRecord, WarpRecord, field_offset
 
-__all__ = ["poll"]
+__all__ = ["poll", "repeats"]
+
+ASKED = field_offset(WARP, "asked")
 
 PATIENCE = 32  # strong accesses to one address in a row, before the warp gives up its slice
 
 
 @native
-def poll(launch: LaunchRecord, cta: CtaRecord, warp: WarpRecord, addresses: int, mask: int) -> int:
-    """A strong access to global memory. Returns whether it repeats the last one: how often it does is up to time.
-
-    Some repetitions on, the warp's slice ends with the next round of its loop.
-    """
+def poll(launch: LaunchRecord, cta: CtaRecord, warp: WarpRecord, addresses: int, mask: int) -> None:
+    """A strong access to global memory. Some repetitions on, the warp's slice ends with the next round of its loop."""
     cta.acquired = launch.time
     address = load64(addresses + 8 * lowest_bit(mask))
     if warp.polled != address:
         warp.polled = address
         warp.polls = 0
     warp.polls += 1
-    again = warp.polls > 1
     if warp.polls >= PATIENCE and launch.budget >= 0:
         warp.polls = 1
         spare = launch.budget + 1
         launch.spared += spare
         launch.clock -= spare
         launch.budget = -1
+
+
+@native
+def repeats(warp: WarpRecord, number: int, addresses: int, mask: int) -> int:
+    """Whether every lane of a strong load asks what it asked last, by the same instruction: how often is up to time."""
+    again = warp.asking == number + 1
+    for lane in range(LANES * (not again)):
+        store64(warp.address + ASKED + 8 * lane, 0)
+    while mask:
+        lane = lowest_bit(mask)
+        mask &= mask - 1
+        address = load64(addresses + 8 * lane)
+        again = again and load64(warp.address + ASKED + 8 * lane) == address
+        store64(warp.address + ASKED + 8 * lane, address)
+    warp.asking = number + 1
     return again

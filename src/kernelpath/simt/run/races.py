@@ -35,7 +35,7 @@ THREAD = (1 << 10) - 1
 WAS_ATOMIC = 1 << 10
 WAS_VOLATILE = 1 << 11
 SITE = 12  # where the number of the instruction begins, counted from 1: a trace is never 0
-NOBODY = -1  # in the place of a trace that was not kept
+NOBODY = -1  # in place of a trace that was not kept
 
 
 @native
@@ -190,6 +190,8 @@ def unordered_reader(
 ) -> int:
     """Whether a thread read what ``thread`` writes now, without the two being ordered."""
     time, warps, last, before = reads >> 32, reads & LOW, readers & LOW, readers >> 32
+    if launch.converges and warps == 1 << warp and read_together(last, before, thread) and is_own(launch, cta, time):
+        return 0
     if unordered(launch, cta, floor, warp, last & THREAD, time, thread):
         return accuse(launch, last, time)
     if time < floor or not is_own(launch, cta, time):
@@ -203,3 +205,14 @@ def unordered_reader(
         warps >>= 1
         other += 1
     return 0
+
+
+@native
+def read_together(last: int, before: int, thread: int) -> int:
+    """Whether two lanes of a warp, one of them this thread, have read by one instruction.
+
+    Where lanes converge, the hardware loads for all of them at once, and no compiler puts a thread's store before its
+    own load from there: what the thread writes, the others have read. So it is with a scalar of Triton, which all lanes
+    load and one stores. Of CUDA C++ nobody promises that a warp's lanes are together.
+    """
+    return last >> SITE == before >> SITE and (last & THREAD == thread or before & THREAD == thread)

@@ -1,6 +1,6 @@
 """The records that generated code, the memory checks and the scheduler share, as numpy dtypes.
 
-``LAUNCH`` exists once a launch; ``CTA`` once for each thread block that is resident; ``WARP`` once for each of its
+``LAUNCH`` exists once per launch; ``CTA`` once for each thread block that is resident; ``WARP`` once for each of its
 warps, followed by the warp's registers; ``COUNTS`` and ``SAMPLE`` once for each instruction that touches memory. A
 record is one span of bytes; generated code reads a field at its offset. Fields that hold an address say of what.
 """
@@ -72,8 +72,9 @@ LAUNCH = np.dtype(
         ("block_next", "i8"),  # the next block of the grid to become resident, and how many there are
         ("block_count", "i8"),
         ("places", "i8"),  # which blocks of the grid these are, where they are a sample; 0 where they are all
-        ("stretch_began", "i8"),  # of a sample: the time at which its last run of neighbouring blocks began
+        ("stretch_began", "i8"),  # of a sample: the time at which its last run of neighboring blocks began
         ("reverse", "i8"),  # whether the last block and the last warp come first
+        ("converges", "i8"),  # whether the lanes of a warp stay together, for the compiler sees to it
         ("turns", "i8"),  # when each turn of a block began, and whose it was: as many as turn_count
         ("turn_blocks", "i8"),
         ("turn_count", "i8"),
@@ -136,6 +137,8 @@ WARP = np.dtype(
         ("pcs", "i4", LANES),
         ("addresses", "i8", LANES),
         ("served", "i8", LANES),  # what each bank of shared memory serves while wavefronts are counted
+        ("asked", "i8", LANES),  # the addresses of its last strong load, and the number of that instruction
+        ("asking", "i8"),
         ("tid", "u4", (3, LANES)),
         ("mask", "u4"),
         ("threads", "u4"),  # lanes that exist, and those that have not left the kernel

@@ -1,9 +1,9 @@
 """The loop over thread blocks and their warps. What it cannot settle it leaves to ``host``.
 
-Blocks run one after another, and a warp runs until it waits, leaves, polls in vain or has used up its slice of time:
-the order is the same in every run, or just the opposite, so that a kernel that needs one of them shows. A block that
-gets no further waits for another one: it stays resident, and the host gives the others their turn. All blocks of a
-cooperative grid are resident, and take turns from the beginning.
+Blocks run one after another, and a warp runs until it waits, leaves, polls without success or uses up its time slice.
+The order is the same in every run, or exactly the opposite, so that a kernel that depends on one of them is found. A
+block that cannot proceed waits for another one: it stays resident, and the host gives the others their turn. All blocks
+of a cooperative grid are resident, and take turns from the beginning.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def run(launch: int, cta: int, warp: int) -> int:
 
 @native
 def run_grid(launch: LaunchRecord, cta: CtaRecord) -> int:
-    """Run the blocks that are left, one after another in the place of one.
+    """Run the blocks that are left, one after another in place of one.
 
     Returns DONE, HOST, PASSES, WAITS, or the number of a warp whose status only the host can deal with. Called again,
     it goes on.
@@ -87,6 +87,7 @@ def begin_warp(launch: LaunchRecord, cta: CtaRecord, warp: WarpRecord) -> None:
     warp.live = warp.threads
     warp.left_behind = 0
     warp.polls = 0
+    warp.asking = 0
     for lane in range(LANES):
         store32(warp.address + PCS + 4 * lane, 0 if warp.threads >> lane & 1 else NOWHERE)
     for other in range(cta.warp_count):

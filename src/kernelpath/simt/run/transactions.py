@@ -2,7 +2,7 @@
 
 Global memory moves in sectors of 32 bytes: a request needs each sector that its lanes touch once. Shared memory has 32
 banks of 4 bytes: lanes that want different words of one bank wait for each other, and each round is a wavefront.
-Accesses of 8 and 16 bytes go in groups of 16 and 8 lanes, or of twice as many where neighbours share what they want.
+Accesses of 8 and 16 bytes go in groups of 16 and 8 lanes, or of twice as many where neighbors share what they want.
 Atomic operations on one word take turns.
 """
 
@@ -113,7 +113,7 @@ def least_wavefronts(addresses: int, mask: int, size: int) -> int:
 def group_lanes(addresses: int, mask: int, size: int, first: int) -> int:
     """How many lanes from ``first`` on are served together.
 
-    As many as fill 128 bytes, and twice as many where neighbours share an address. No manual says so: ncu does.
+    As many as fill 128 bytes, and twice as many where neighbors share an address. No manual says so: ncu does.
     """
     if size <= 4:
         return LANES

@@ -8,5 +8,5 @@ from kernelpath.lanes import cuda
 def stencil(x: torch.Tensor) -> torch.Tensor:
     out = torch.empty_like(x)
     n = x.numel()
-    cuda.kernel("TOO_MUCH_TRAFFIC_four_neighbours_one_by_one.cu", "stencil")[(n + 1023) // 1024, 256](x, out, n)
+    cuda.kernel("TOO_MUCH_TRAFFIC_four_neighbors_one_by_one.cu", "stencil")[(n + 1023) // 1024, 256](x, out, n)
     return out

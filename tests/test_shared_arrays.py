@@ -1,0 +1,47 @@
+"""A place in shared memory as the source writes it."""
+
+from __future__ import annotations
+
+import pytest
+
+from kernelpath.lanes.shared_arrays import in_the_source
+
+SOURCE = """constexpr int T = 32, PITCH = T + 1;
+template <int N>
+__global__ void kernel() {
+    __shared__ float tile[T][PITCH];
+    __shared__ alignas(16) float of_a[2][4][8], of_b[4 * 8];
+    __shared__ float unknown[N][4];
+    tile[31][33] = of_a[1][0][0];
+    of_a[2][0][0] = 1;
+}
+"""
+
+
+@pytest.mark.parametrize(
+    ("place", "line", "said"),
+    [
+        ("tile[1023] (byte 4092 of 4224)", 7, "tile[31][0] (byte 4092 of 4224)"),
+        ("of_a[42] (byte 168 of 256)", 7, "of_a[1][1][2] (byte 168 of 256)"),
+        ("of_b[7] (byte 28 of 128)", 9, "of_b[7] (byte 28 of 128)"),
+        ("unknown[7] (byte 28 of 128)", 9, "unknown[7] (byte 28 of 128)"),
+        ("tile[7] (byte 28 of 100)", 9, "tile[7] (byte 28 of 100)"),
+        ("of_b[0] (byte 0 of 128)", 8, "of_b[0] (byte 0 of 128, outside of of_a, which this line indexes)"),
+        ("of_b[0] (byte 0 of 128)", 99, "of_b[0] (byte 0 of 128)"),
+    ],
+)
+def test_place_by_the_declared_shape(place: str, line: int, said: str) -> None:
+    sentence = "thread 0 of block 0 writes 4 bytes at {}, which nothing has written"
+    assert in_the_source(sentence.format(place), SOURCE, line) == sentence.format(said)
+
+
+def test_another_sentence_stays() -> None:
+    assert in_the_source("thread 0 of block 0 reads 4 bytes at x[5]", SOURCE, 7) == (
+        "thread 0 of block 0 reads 4 bytes at x[5]"
+    )
+
+
+@pytest.mark.parametrize("extent", ["0", "1 / 0", "8 ** 8", "sizeof(int)", "("])
+def test_extent_that_is_no_number_leaves_the_place(extent: str) -> None:
+    source = f"__global__ void kernel() {{\n    __shared__ float tile[2][{extent}];\n}}"
+    assert in_the_source("at tile[7] (byte 28 of 128)", source, 1) == "at tile[7] (byte 28 of 128)"
