@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from kernelpath.course.problem import EXACT, Tolerance
 from kernelpath.device.messages import POISON
 from kernelpath.grading import compare
-from kernelpath.verdict import Verdict
+from kernelpath.grading.conduct import Evidence
+from kernelpath.verdict import Complaint, Verdict
 from kernelpath.work.tensors import dtype_name, fingerprint, poison_
 
 FLOATS = (torch.float64, torch.float32, torch.bfloat16, torch.float16)
@@ -158,6 +159,20 @@ def test_wrong_values_are_placed_and_shown() -> None:
     assert complaint is not None
     assert "within rows 1..2, columns 2..2 of 3 x 4" in complaint.cause
     assert "out[1, 2] = -1, expected 6; out[2, 2] = -1, expected 10" in complaint.cause
+
+
+def test_the_bits_of_a_call_must_come_again() -> None:
+    first, nan = torch.tensor([0.0, 0.1, 0.0]), torch.tensor([math.nan])
+
+    def complaint(again: torch.Tensor, than: torch.Tensor = first) -> Complaint | None:
+        return compare.unrepeated(Evidence((), [nan, than]), Evidence((), [nan, again]))
+
+    assert complaint(first.clone()) is None
+    one_bit = complaint(torch.nextafter(first, torch.tensor([0.0, 1.0, 0.0])))
+    assert one_bit is not None
+    assert (one_bit.verdict, one_bit.element) == (Verdict.WRONG_VALUES, (1, 1))
+    assert "gave 0.100000001 in one call and 0.100000009 in another" in one_bit.cause
+    assert complaint(torch.tensor([0.0, 0.1, -0.0])) is not None
 
 
 # Properties, whatever the numbers

@@ -207,6 +207,14 @@ LACKS = {
         ((' limits=({"n": 65_537},),', ""),),
         [": being right up to 65,535 rows is enough; add a thin case with more to the problem's limits"],
     ),
+    "a sum of no more than 65,535": (
+        (
+            ("2 * x.double()", "x.double().sum().reshape(1)"),
+            (' limits=({"n": 65_537},),', ""),
+            ("2 * draw.flushed(x).double()", "x.double().nan_to_num().sum().reshape(1)"),
+        ),
+        [": what is right up to 65,535 rows passes; add a thin case with more to the problem's limits"],
+    ),
     "no case for vectors": (
         (('{"n": 16}', '{"n": 17}'),),
         [": no small case allows 16-byte accesses; add one whose rows are a multiple of 16 bytes"],

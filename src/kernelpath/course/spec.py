@@ -68,6 +68,8 @@ class Exercise:
     kind: how it is graded: "kernel" launches kernels of its own, "lab" uses a simulated device among its inputs, of
         "python" the result alone is graded.
     block: the threads of a block, x first, where the statement prescribes them.
+    deterministic: the statement promises the same bits for the same inputs. Every case is then run twice, on the PTX
+        machine with warps and blocks in the opposite order.
     check: `check(inputs, outputs)` gives None or a complaint in the words of the exercise. It is asked where shapes and
         dtypes are right, of right values too; a complaint stands in place of the list of wrong elements.
 
@@ -89,6 +91,7 @@ class Exercise:
     requires: tuple[int, int] | None = None
     kind: Kind = "kernel"
     block: tuple[int, int, int] | None = None
+    deterministic: bool = False
     check: Callable[[Sequence[Any], Sequence[torch.Tensor]], str | None] | None = None
 
     def __post_init__(self) -> None:

@@ -25,6 +25,11 @@ def rows() -> Sequence[Case]:
     )
 
 
+def vectors() -> Sequence[Case]:
+    """Vectors of 4 MiB to 4 GiB in float32, and two whose length fits no vector access."""
+    return tuple({"n": n} for n in (*(1 << power for power in range(20, 31, 2)), 1_000_003, 100_000_007))
+
+
 def products() -> Sequence[Case]:
     """Matrix products: squares, few rows against a large matrix, a k that fits no tile, and odd sizes."""
     squares = [(size, size, size) for size in (512, 1024, 2048, 4096, 8192, 16384)]

@@ -122,6 +122,17 @@ class Cases:
             if not again.result.verdict.passed:
                 graded[index] = again
                 return
+        if self._subject.exercise.deterministic:
+            self._repeated(runner, cases, graded)
+
+    def _repeated(self, runner: Runner, cases: Sequence[Case], graded: list[Graded]) -> None:
+        """Every case with the inputs of its first call, in another order of warps and blocks, until the bits differ."""
+        for index, case in enumerate(cases):
+            self._progress(f"case {index + 1} once more, for the same bits")
+            again = self.one(runner, case, index, True, first=graded[index].evidence)
+            if not again.result.verdict.passed:
+                graded[index] = again
+                return
 
     def one(
         self,
@@ -131,13 +142,15 @@ class Cases:
         explain: bool,
         like: Evidence | None = None,
         variety: Variety = PLAIN,
+        first: Evidence | None = None,
     ) -> Graded:
         """Run one case and compare. explain: let the PTX machine tell the cause of what fails on a GPU.
 
-        like: what another process launched for other values. Then warps and blocks run in the opposite order, too.
+        like: what another process launched for other values. first: an earlier call with the same inputs, whose bits
+        must come out again. With either, warps and blocks run in the opposite order, too.
         """
         begun = time.monotonic()
-        evidence, complaint = self._tried(self._kind, runner, case, index, like, variety)
+        evidence, complaint = self._tried(self._kind, runner, case, index, like, variety, first)
         if explain and self._explain and complaint is not None and complaint.verdict in _SYMPTOMS:
             complaint = self._explained(case, index, complaint, variety)
         if complaint is not None and complaint.verdict in BY_A_KERNEL:
@@ -164,15 +177,24 @@ class Cases:
         return cause
 
     def _tried(
-        self, kind: Kind, runner: Runner, case: Case, index: int, like: Evidence | None, variety: Variety
+        self,
+        kind: Kind,
+        runner: Runner,
+        case: Case,
+        index: int,
+        like: Evidence | None,
+        variety: Variety,
+        first: Evidence | None = None,
     ) -> tuple[Evidence | None, Complaint | None]:
         """What was seen of a case, and what is wrong with it."""
         seed = derive(self._seed, index)
         try:
-            evidence = kind.call(runner, case, seed, variety=variety, reverse=like is not None)
+            evidence = kind.call(runner, case, seed, variety=variety, reverse=(like or first) is not None)
             complaint = compare.judged(self._subject.exercise, evidence)
             if complaint is None and like is not None:
                 complaint = conduct.difference(like, evidence, self._subject.exercise.entry)
+            if complaint is None and first is not None:
+                complaint = compare.unrepeated(first, evidence)
             if complaint is not None and complaint.element is not None:
                 complaint = kind.with_writer(runner, evidence, complaint, self._subject.item.lane)
         except Stopped as stopped:

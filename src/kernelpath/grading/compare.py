@@ -38,6 +38,21 @@ def judged(exercise: Exercise, evidence: Evidence) -> Complaint | None:
     return complaint
 
 
+def unrepeated(first: Evidence, again: Evidence) -> Complaint | None:
+    """Whether two calls with the same inputs gave other bits."""
+    for position, (one, other) in enumerate(zip(first.outputs, again.outputs, strict=True)):
+        wrong = (bits(one) != bits(other)).flatten()
+        if bool(wrong.any()):
+            place = int(wrong.nonzero()[0])
+            told, then = _told(one.flatten()[place], other.flatten()[place])
+            cause = f"the same inputs gave {told} in one call and {then} in another; {_ORDER}"
+            return Complaint(Verdict.WRONG_VALUES, cause, element=(position, place))
+    return None
+
+
+_ORDER = "float additions round, so their order must not depend on which block or warp comes first"
+
+
 def judge(
     outputs: Sequence[torch.Tensor],
     expected: Sequence[torch.Tensor],

@@ -1,0 +1,29 @@
+"""Sum: the launch.
+
+vector_sum(x) takes a contiguous float32 vector of one element or more, not always aligned to 16 bytes (x[1:] is a legal
+input), with values of any kind. It returns the sum as a new float32 tensor of one element: a NaN or infinities of both
+signs give NaN, as they do in torch.sum. It may be off by 2e-5 of the sum of the magnitudes; a single float32 that
+collects a million values one by one is off by more. Tensors may have more than 2**32 elements: offsets need 64 bits.
+
+The same inputs give the same bits in every call, whichever block runs first. float32 additions round, so their order
+decides the last bits: atomicAdd on a float adds in the order in which blocks arrive, so a kernel that ends with it is
+rejected, though its values are right. torch.sum keeps this promise too; it makes a training run repeatable. Counting
+finished blocks with an integer atomic is allowed: integers add exactly.
+
+Write the kernel in w06a_reduction.cu, then launch it here. Graded: the values, the same bits in two orders of blocks,
+the bytes that the kernel moves (one read suffices), and on a GPU the time against one atomicAdd per warp.
+"""
+
+import torch
+
+from kernelpath.lanes import cuda
+
+THREADS = 512
+
+
+def vector_sum(x: torch.Tensor) -> torch.Tensor:
+    out = torch.empty(1, dtype=x.dtype, device=x.device)
+    n = x.numel()
+    # TODO: choose how many blocks of THREADS threads to launch; then launch:
+    # TODO: cuda.kernel("w06a_reduction.cu", "vector_sum")[blocks, THREADS](x, out, n)
+    raise NotImplementedError("launch the kernel, then return out")

@@ -1,0 +1,76 @@
+// Sum: out[0] = x[0] + … + x[n - 1] in one launch, with the same bits in every call.
+//
+// Every thread adds its share in registers, a warp by shuffles, a block through shared memory. Each block puts its sum
+// into partial, and the block that finishes last adds those, in the order of the blocks.
+
+constexpr int WARP = 32, THREADS = 512, LOADS = 4, MOST_BLOCKS = 4096;
+
+// Memory of the module: it lasts from launch to launch.
+__device__ float partial[MOST_BLOCKS];
+__device__ unsigned int finished;
+
+__device__ float warp_sum(float sum) {
+    for (int step = WARP / 2; step > 0; step /= 2) sum += __shfl_down_sync(0xffffffff, sum, step);
+    return sum;
+}
+
+// Thread 0 gets the sum over the block.
+__device__ float block_sum(float sum) {
+    __shared__ float of_warp[THREADS / WARP];
+    const int lane = threadIdx.x % WARP, warp = threadIdx.x / WARP;
+    sum = warp_sum(sum);
+    if (lane == 0) of_warp[warp] = sum;
+    __syncthreads();
+    return warp == 0 ? warp_sum(lane < THREADS / WARP ? of_warp[lane] : 0.0f) : 0.0f;
+}
+
+// The sum of a thread's share of n floats, of which the first may be anywhere.
+__device__ float thread_sum(const float* x, long long n) {
+    const long long thread = (long long)blockIdx.x * THREADS + threadIdx.x, threads = (long long)gridDim.x * THREADS;
+
+    // Up to three elements stand before the first multiple of 16 bytes, and up to three behind the last vector.
+    const long long head = min(n, (long long)(-(reinterpret_cast<unsigned long long>(x) / 4) % 4));
+    const long long vectors = (n - head) / 4, tail = head + 4 * vectors;
+    const float4* from = reinterpret_cast<const float4*>(x + head);
+    float sum = 0;
+    if (thread < head) sum += x[thread];
+    if (tail + thread < n) sum += x[tail + thread];
+
+    float4 sums = {};
+    for (long long first = thread; first < vectors; first += LOADS * threads) {
+        float4 loaded[LOADS];
+#pragma unroll
+        for (int k = 0; k < LOADS; ++k) {
+            const long long v = first + k * threads;
+            loaded[k] = v < vectors ? from[v] : float4{};
+        }
+#pragma unroll
+        for (float4 four : loaded) {
+            sums.x += four.x;
+            sums.y += four.y;
+            sums.z += four.z;
+            sums.w += four.w;
+        }
+    }
+    return sum + ((sums.x + sums.y) + (sums.z + sums.w));
+}
+
+__launch_bounds__(THREADS, 2)
+__global__ void vector_sum(const float* x, float* out, long long n) {
+    __shared__ bool is_last;
+    float sum = block_sum(thread_sum(x, n));
+    if (gridDim.x > 1) {
+        if (threadIdx.x == 0) {
+            partial[blockIdx.x] = sum;
+            __threadfence();  // the block that counts this one in must find its sum
+            is_last = atomicInc(&finished, gridDim.x - 1) == gridDim.x - 1;  // the last one sets finished back to 0
+        }
+        __syncthreads();
+        if (!is_last) return;
+        __threadfence();
+        sum = 0;
+        for (int block = threadIdx.x; block < gridDim.x; block += THREADS) sum += __ldcg(&partial[block]);
+        sum = block_sum(sum);
+    }
+    if (threadIdx.x == 0) out[0] = sum;
+}

@@ -1,0 +1,50 @@
+"""Sum: the launch.
+
+vector_sum(x) takes a contiguous float32 vector of one element or more, not always aligned to 16 bytes (x[1:] is a legal
+input), with values of any kind. It returns the sum as a new float32 tensor of one element: a NaN or infinities of both
+signs give NaN, as they do in torch.sum. It may be off by 2e-5 of the sum of the magnitudes; a single float32 that
+collects a million values one by one is off by more. Tensors may have more than 2**32 elements: offsets need 64 bits.
+
+The same inputs give the same bits in every call, whichever block runs first. float32 additions round, so their order
+decides the last bits: atomicAdd on a float adds in the order in which blocks arrive, so a kernel that ends with it is
+rejected, though its values are right. torch.sum keeps this promise too; it makes a training run repeatable. Counting
+finished blocks with an integer atomic is allowed: integers add exactly.
+
+Write the kernel in w06a_reduction.cu, then launch it here. Graded: the values, the same bits in two orders of blocks,
+the bytes that the kernel moves (one read suffices), and on a GPU the time against one atomicAdd per warp.
+
+Traffic: 4 bytes per element, read once, and one addition. The speed of light is a sweep that only reads, 4.5 TB/s on an
+H200 with 16-byte loads. At that rate an SM receives fewer than 5 floats per cycle and could add 128, so only the bytes
+in flight count. The ladder:
+
+- an atomicAdd per thread: n additions at one address, one after another; a float32 that counts ones stops at 2^24
+- a tree in shared memory, an atomicAdd per block: log2(threads) barriers, half of the threads idle after the first step
+- shuffles: 5 steps per warp without shared memory, and one barrier
+- many elements per thread, 4 loads of 16 bytes in flight in each: 64 KB per SM with 1024 threads, where Little's law
+  asks for 27 KB
+- a finish in a fixed order: each block leaves its sum behind, and the last one to finish adds them. Adds 4 bytes per
+  block and one atomicInc; a second launch would cost some microseconds, a grid barrier holds up every block.
+
+The finish: threadFenceReduction in NVIDIA's CUDA samples. The ladder: Mark Harris, "Optimizing Parallel Reduction in
+CUDA" (2007). The counter belongs to the module, so two calls on different streams must not overlap.
+"""
+
+import torch
+
+from kernelpath.lanes import cuda
+
+THREADS = 512
+FLOATS = THREADS * 4 * 4  # what a block has in flight at once
+BLOCKS_PER_SM = 2
+
+
+def vector_sum(x: torch.Tensor) -> torch.Tensor:
+    out = torch.empty(1, dtype=x.dtype, device=x.device)
+    n = x.numel()
+    blocks = min((n + FLOATS - 1) // FLOATS, BLOCKS_PER_SM * multiprocessors(x.device))
+    cuda.kernel("w06a_reduction.cu", "vector_sum")[blocks, THREADS](x, out, n)
+    return out
+
+
+def multiprocessors(device: torch.device) -> int:
+    return torch.cuda.get_device_properties(device).multi_processor_count if device.type == "cuda" else 108
