@@ -105,6 +105,7 @@ def test_a_tolerance_below_zero_or_that_admits_zeros_is_refused(rtol: float, ato
         ({"sectors": 0.9}, "traffic: sectors=0.9 is below 1.0"),
         ({"bank_conflicts": -1.0}, "traffic: bank_conflicts=-1.0 is below 0.0"),
         ({"bytes": 0.5}, "traffic: bytes=0.5 is below 1.0"),
+        ({"same_address": 0.0}, "traffic: same_address=0.0 is below 1.0"),
     ],
 )
 def test_a_limit_that_no_kernel_reaches_is_refused(limit: dict[str, float], said: str) -> None:
@@ -115,6 +116,7 @@ def test_a_limit_that_no_kernel_reaches_is_refused(limit: dict[str, float], said
 def test_traffic_is_limited_by_any_of_its_limits() -> None:
     assert not Traffic().limited
     assert Traffic(bank_conflicts=0.0).limited
+    assert Traffic(same_address=1.0).limited
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,7 @@ from kernelpath.verdict import CaseResult, Interval, LineTraffic, Measurement, R
 
 STORE = LineTraffic("w03c_transpose.cu", 14, "store to", "out", 100, sectors=3200, ideal_sectors=400)
 LOAD = LineTraffic("w03c_transpose.cu", 14, "load from", "shared memory", 50, wavefronts=1600, ideal_wavefronts=50)
+ATOMIC = LineTraffic("k.cu", 3, "atomic on", "out", 10, sectors=90, ideal_sectors=40, same_address=25)
 MEASUREMENT = Measurement(
     case={"rows": 8192, "columns": 8192, "dtype": "float32"},
     seconds=1.28e-4,
@@ -133,3 +134,8 @@ def test_an_access_says_where_it_is_and_what_it_costs() -> None:
     alone = LineTraffic("w01a_hello_grid.cu", 6, "store to", "out", 8, sectors=8, ideal_sectors=1)
     assert alone.cost == "each request moves 32 bytes for the 4 that its lanes ask for"
     assert (LOAD.place, LOAD.cost) == ("line 14, load from shared memory", "32 wavefronts per request, 1 would do")
+
+
+def test_an_atomic_says_what_costs_it_most() -> None:
+    assert ATOMIC.cost == "2.5 same-address atomics per request, 1 would do"
+    assert replace(ATOMIC, sectors=200).cost == "20 sectors per request, 4 would do"

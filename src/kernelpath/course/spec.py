@@ -31,20 +31,26 @@ class Traffic:
     edges: the share of the sectors that single requests may scatter on the other cases; None where nothing is limited
         there, because a compiler and not the learner decides which thread takes which element.
     bytes: bytes asked for in global memory (sectors times 32, loads and stores) over the compulsory bytes of the case.
+    same_address: the most lanes of an atomic request that meet at one address, on average over the requests of any
+        line's atomics on one tensor; 1.0 where none meet. It holds on every case. In shared memory the lanes that meet
+        cost wavefronts, which bank_conflicts limits.
     """
 
     sectors: float | None = None
     bank_conflicts: float | None = None
     bytes: float | None = None
     edges: float | None = 0.02
+    same_address: float | None = None
 
     @property
     def limited(self) -> bool:
         """Whether anything is limited at all."""
-        return (self.sectors, self.bank_conflicts, self.bytes) != (None, None, None)
+        return any(
+            limit is not None for limit in (self.sectors, self.bank_conflicts, self.bytes, self.same_address)
+        )
 
     def __post_init__(self) -> None:
-        for name, least in (("sectors", 1.0), ("bank_conflicts", 0.0), ("bytes", 1.0)):
+        for name, least in (("sectors", 1.0), ("bank_conflicts", 0.0), ("bytes", 1.0), ("same_address", 1.0)):
             limit = getattr(self, name)
             require(limit is None or limit >= least, f"traffic: {name}={limit} is below {least}, out of reach")
 
