@@ -34,6 +34,6 @@ EXERCISE = Exercise(
     ),
     baseline=global_memory,
     min_speedup=5.0,  # a guess until it is measured
-    # Up to 800 blocks may each add 256 counts; one element to a thread would take 2344 blocks of 256 threads.
-    traffic=Traffic(sectors=1.3, bytes=3.0, same_address=1.1),
+    # Some 1700 blocks may add 256 counts each; a block of 256 threads for every 256 elements makes 4688.
+    traffic=Traffic(sectors=1.3, bytes=2.5, same_address=1.1),
 )

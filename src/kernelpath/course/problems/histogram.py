@@ -59,7 +59,7 @@ PROBLEM = Problem(
         {"n": 4096, "bins": 65_536, "dtype": "int32", "distribution": "uniform"},
         {"n": 40_009, "bins": 65_536, "dtype": "int32", "distribution": "equal"},
         {"n": 65_537, "bins": 256, "dtype": "uint8", "distribution": "sorted"},
-        {"n": 600_011, "bins": 256, "dtype": "uint8", "distribution": "uniform"},
+        {"n": 1_200_007, "bins": 256, "dtype": "uint8", "distribution": "uniform"},
     ),
     vary=("n",),
     reference=reference,
