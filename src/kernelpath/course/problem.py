@@ -17,7 +17,16 @@ if TYPE_CHECKING:
 Case = Mapping[str, Any]
 """The arguments of one case by name, such as `{"rows": 33, "columns": 1000, "dtype": "bfloat16"}`."""
 
-BYTES: Mapping[str, int] = {"float64": 8, "float32": 4, "bfloat16": 2, "float16": 2, "int64": 8, "int32": 4, "int8": 1, "uint8": 1}
+BYTES: Mapping[str, int] = {
+    "float64": 8,
+    "float32": 4,
+    "bfloat16": 2,
+    "float16": 2,
+    "int64": 8,
+    "int32": 4,
+    "int8": 1,
+    "uint8": 1,
+}
 """Bytes per element, by the name of the dtype."""
 
 

@@ -45,9 +45,7 @@ class Traffic:
     @property
     def limited(self) -> bool:
         """Whether anything is limited at all."""
-        return any(
-            limit is not None for limit in (self.sectors, self.bank_conflicts, self.bytes, self.same_address)
-        )
+        return any(limit is not None for limit in (self.sectors, self.bank_conflicts, self.bytes, self.same_address))
 
     def __post_init__(self) -> None:
         for name, least in (("sectors", 1.0), ("bank_conflicts", 0.0), ("bytes", 1.0), ("same_address", 1.0)):
