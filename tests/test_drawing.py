@@ -214,7 +214,7 @@ def test_a_source_looks_the_same_in_a_terminal_and_in_a_picture() -> None:
     axes = Figure().subplots()
     source.draw(axes, lines)
     red = [text.get_text() for text in axes.texts if text.get_color() == WASTED]
-    assert red == ["10/1", "28.4", "4 + 32/4"]
+    assert red == ["10/1", "28.4", "4 + 32/4", "2.5/1"]
     assert axes.texts[-1].get_text() == source.LEGEND
 
 
