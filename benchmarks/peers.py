@@ -41,7 +41,7 @@ class Race:
     """One case. goals: by exercise, the least ratio to the copy or to the better of the compiled kernel and Liger."""
 
     case: str
-    bytes_moved: int
+    compulsory_bytes: int
     inputs: Callable[[], tuple[torch.Tensor, ...]]
     goals: Mapping[str, tuple[str, float]]
     peers: Mapping[str, Kernel]
@@ -54,7 +54,7 @@ class Result:
     exercise: str
     case: str
     seconds: float
-    bytes_moved: int
+    compulsory_bytes: int
     bytes_per_second: float
     ratios: Mapping[str, tuple[float, float, float]]
     goal: str
@@ -95,14 +95,14 @@ def races() -> Iterator[Race]:
     count = 1 << 28
     yield Race(
         case=f"{count} float32",
-        bytes_moved=12 * count,
+        compulsory_bytes=12 * count,
         inputs=partial(drawn, (count,), (count,), dtype=torch.float32),
         goals={"vector_add": ("copy", 0.98)},
         peers={"eager": torch.add},
     )
     yield Race(
         case=f"{count} float32",
-        bytes_moved=8 * count,
+        compulsory_bytes=8 * count,
         inputs=partial(drawn, (count,), dtype=torch.float32),
         goals={"vector_copy": ("copy", 0.97)},
         peers={"eager": torch.clone},
@@ -110,7 +110,7 @@ def races() -> Iterator[Race]:
     for dtype in (torch.float32, torch.bfloat16):
         yield Race(
             case=f"8192 x 8192 {str(dtype).removeprefix('torch.')}",
-            bytes_moved=2 * 8192**2 * dtype.itemsize,
+            compulsory_bytes=2 * 8192**2 * dtype.itemsize,
             inputs=partial(drawn, (8192, 8192), dtype=dtype),
             goals={"transpose": ("copy", 0.92)},
             peers=peers("transpose", lambda x: x.t().contiguous()),
@@ -118,7 +118,7 @@ def races() -> Iterator[Race]:
     for rows, columns in SIZES:
         yield Race(
             case=f"{rows} x {columns} bfloat16",
-            bytes_moved=4 * rows * columns,
+            compulsory_bytes=4 * rows * columns,
             inputs=partial(drawn, (rows, columns)),
             goals={"softmax": ("library", 1.0), "fused_softmax": ("library", 1.0)},
             peers=peers("softmax", lambda x: torch.softmax(x, dim=1)),
@@ -126,7 +126,7 @@ def races() -> Iterator[Race]:
     for rows, columns in SIZES:
         yield Race(
             case=f"{rows} x {columns} bfloat16",
-            bytes_moved=8 * rows * columns + 2 * columns,
+            compulsory_bytes=8 * rows * columns + 2 * columns,
             inputs=partial(drawn, (rows, columns), (rows, columns), (columns,)),
             goals={"add_rmsnorm": ("library", 1.0)},
             peers=peers("add_rmsnorm", add_rmsnorm),
@@ -142,7 +142,7 @@ def entry(name: str) -> Kernel:
 
 def run(race: Race, stopwatch: Stopwatch, rounds: int) -> list[Result]:
     torch.compiler.reset()
-    half = torch.randn(race.bytes_moved // 8, device=stopwatch.device)
+    half = torch.randn(race.compulsory_bytes // 8, device=stopwatch.device)
     target = torch.empty_like(half)
     contestants: dict[str, Kernel] = {name: entry(name) for name in race.goals}
     contestants |= {"copy": lambda *_: target.copy_(half), **race.peers}
@@ -180,8 +180,8 @@ def _result(race: Race, name: str, seconds: Mapping[str, list[float]]) -> Result
         exercise=name,
         case=race.case,
         seconds=took,
-        bytes_moved=race.bytes_moved,
-        bytes_per_second=race.bytes_moved / took,
+        compulsory_bytes=race.compulsory_bytes,
+        bytes_per_second=race.compulsory_bytes / took,
         ratios={peer: (interval.median, interval.low, interval.high) for peer, interval in found.items()},
         goal=f"{least} of the {'copy' if kind == 'copy' else 'better of compiled and Liger'}",
         reached=all(found[rival].median >= least for rival in rivals if rival in found),

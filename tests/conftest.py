@@ -44,7 +44,7 @@ PROBLEM = Problem(
     vary=("n",),
     reference=lambda x: 2 * x.double(),
     tolerance={"float32": Tolerance(1e-6, 1e-6)},
-    bytes_moved=lambda n: 8 * n,
+    compulsory_bytes=lambda n: 8 * n,
 )
 EXERCISE = Exercise(
     entry="double",

@@ -38,7 +38,7 @@ def twist(by):
         cases=({"n": 1}, {"n": 100}),
         reference=lambda x: by * x.double(),
         tolerance={"float32": Tolerance(1e-6, 1e-6)},
-        bytes_moved=lambda n: 8 * n,
+        compulsory_bytes=lambda n: 8 * n,
     )
     exercise = Exercise(entry="double", problem=problem, kind="python")
     return Twist(f"times_{by}", exercise, {".py": "def double(x):\\n    raise NotImplementedError\\n"})

@@ -205,7 +205,7 @@ LACKS = {
     ),
     "no size past 65,535": (
         ((' limits=({"n": 65_537},),', ""),),
-        [": being right up to 65,535 rows is enough; add a thin case with more to the problem's limits"],
+        [": what is right up to 65,535 rows passes; add a thin case with more to the problem's limits"],
     ),
     "a sum of no more than 65,535": (
         (

@@ -37,7 +37,7 @@ def measurement(flops: int, seconds: float, ceilings: dict[str, float] = CEILING
         baseline_seconds=4e-3,
         speedup=Interval(1.0, 0.9, 1.1),
         of_reference=None,
-        bytes_moved=4_400_000_000,
+        compulsory_bytes=4_400_000_000,
         flops=flops,
         ceilings=ceilings,
         rounds=24,
@@ -182,7 +182,7 @@ def test_a_word_that_several_lanes_ask_for_says_so() -> None:
 TRAFFIC = (
     LineTraffic("k.cu", 3, "load from", "x", 10, sectors=40, ideal_sectors=40),
     LineTraffic("k.cu", 3, "load from", "y", 10, sectors=320, ideal_sectors=40),
-    LineTraffic("k.cu", 3, "atomic on", "out", 10, sectors=40, ideal_sectors=40),
+    LineTraffic("k.cu", 3, "atomic on", "out", 10, sectors=40, ideal_sectors=40, same_address=25),
     LineTraffic("k.cu", 1, "load from", "tile", 10, wavefronts=100, ideal_wavefronts=10),
 )
 SOURCE = "int column = threadIdx.x;\n\nout[column * n] = x[column] + y[32 * column];\n"
@@ -193,7 +193,8 @@ def test_costs_stand_beside_their_line_each_access_for_itself() -> None:
     assert list(found) == ["k.cu"]
     first, second, third = found["k.cu"]
     sectors_load, sectors_store, wavefronts_load, wavefronts_store = source.COLUMNS
-    assert source.columns(found["k.cu"]) == [sectors_load, sectors_store, wavefronts_load]
+    assert source.columns(found["k.cu"]) == [sectors_load, sectors_store, wavefronts_load, source.SAME_ADDRESS]
+    assert third.cell(source.SAME_ADDRESS) == ("2.5/1", True)
     assert (third.cell(sectors_load), third.cell(sectors_store)) == (("4 + 32/4", True), ("4", False))
     assert (first.cell(wavefronts_load), first.cell(wavefronts_store)) == (("10/1", True), ("", False))
     assert [line.share for line in (first, second, third)] == [0.2, 0.0, 0.8]
@@ -209,11 +210,11 @@ def test_a_source_looks_the_same_in_a_terminal_and_in_a_picture() -> None:
     assert isinstance(console.file, io.StringIO)
     printed = [line.split() for line in console.file.getvalue().splitlines()]
     assert printed[2] == ["10/1", "28.4", "1", *lines[0].text.split()]
-    assert printed[4] == ["4", "+", "32/4", "4", "3", *lines[2].text.split()]
+    assert printed[4] == ["4", "+", "32/4", "4", "2.5/1", "3", *lines[2].text.split()]
     axes = Figure().subplots()
     source.draw(axes, lines)
     red = [text.get_text() for text in axes.texts if text.get_color() == WASTED]
-    assert red == ["10/1", "28.4", "4 + 32/4"]
+    assert red == ["10/1", "28.4", "4 + 32/4", "2.5/1"]
     assert axes.texts[-1].get_text() == "10/1: 10 per request, its bytes fit in 1"
 
 

@@ -87,7 +87,7 @@ def test_speedup_is_the_baselines_time_over_the_submissions(exercise: Exercise) 
     assert measured.speedup.median == pytest.approx(3.0)
     assert measured.of_reference is not None
     assert measured.of_reference.median == pytest.approx(0.9)
-    assert measured.bytes_moved == 8 * 5000
+    assert measured.compulsory_bytes == 8 * 5000
     assert measured.light_seconds == pytest.approx(40e-6)
     assert measured.share_of_light == pytest.approx(0.04)
 

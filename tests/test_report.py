@@ -38,7 +38,7 @@ def measurement(seconds: float = 2e-4, flops: int = 1 << 20, **fields: Any) -> M
         case={"n": 9},
         seconds=seconds,
         baseline_seconds=5e-4,
-        bytes_moved=420_000_000,
+        compulsory_bytes=420_000_000,
         flops=flops,
         light_seconds=1e-4,
         ceilings=CEILINGS,
@@ -163,7 +163,7 @@ def test_recorded_reference_kernels_show_where_the_machine_has_no_gpu(kept: Prog
 
 
 def test_what_was_recorded_is_read_with_its_types(tmp_path: Path) -> None:
-    race = {"exercise": "softmax", "case": "n", "seconds": 1.0, "bytes_moved": 8, "bytes_per_second": 8.0}
+    race = {"exercise": "softmax", "case": "n", "seconds": 1.0, "compulsory_bytes": 8, "bytes_per_second": 8.0}
     race |= {"ratios": {"copy": [0.98, 0.97, 0.99]}, "goal": "0.98 of the copy", "reached": True}
     (tmp_path / "results").mkdir()
     path = tmp_path / "results" / "gpu.json"

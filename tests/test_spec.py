@@ -12,7 +12,7 @@ from kernelpath.course.lesson import Question
 from kernelpath.course.problem import EXACT, Problem, Tolerance
 from kernelpath.course.spec import Exercise, Traffic
 
-OF_THE_PROBLEM = ("inputs", "cases", "reference", "tolerance", "bytes_moved", "flops", "vary")
+OF_THE_PROBLEM = ("inputs", "cases", "reference", "tolerance", "compulsory_bytes", "flops", "vary")
 
 
 def problem(**changes: Any) -> Problem:
@@ -21,7 +21,7 @@ def problem(**changes: Any) -> Problem:
         "cases": ({"n": 3, "dtype": "float32"},),
         "reference": lambda x: x,
         "tolerance": {"float32": EXACT},
-        "bytes_moved": lambda n, dtype: 8 * n,
+        "compulsory_bytes": lambda n, dtype: 8 * n,
     }
     return Problem(**{**fields, **changes})
 
@@ -105,6 +105,7 @@ def test_a_tolerance_below_zero_or_that_admits_zeros_is_refused(rtol: float, ato
         ({"sectors": 0.9}, "traffic: sectors=0.9 is below 1.0"),
         ({"bank_conflicts": -1.0}, "traffic: bank_conflicts=-1.0 is below 0.0"),
         ({"bytes": 0.5}, "traffic: bytes=0.5 is below 1.0"),
+        ({"same_address": 0.0}, "traffic: same_address=0.0 is below 1.0"),
     ],
 )
 def test_a_limit_that_no_kernel_reaches_is_refused(limit: dict[str, float], said: str) -> None:
@@ -115,6 +116,7 @@ def test_a_limit_that_no_kernel_reaches_is_refused(limit: dict[str, float], said
 def test_traffic_is_limited_by_any_of_its_limits() -> None:
     assert not Traffic().limited
     assert Traffic(bank_conflicts=0.0).limited
+    assert Traffic(same_address=1.0).limited
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from kernelpath.course.spec import Traffic
-from kernelpath.grading.traffic import SPARE, beyond, edge_complaint, traffic_complaint
+from kernelpath.grading.traffic import SPARE, beyond, contention_complaint, edge_complaint, traffic_complaint
 from kernelpath.verdict import Complaint, LineTraffic
 
 
@@ -27,6 +27,30 @@ def test_the_worst_access_of_a_line_is_named_with_what_would_do() -> None:
     assert complaint is not None
     assert (complaint.line, complaint.file) == (4, "k.cu")
     assert complaint.cause == "line 4, load from a: 32 sectors per request, its bytes fit in 4"
+
+
+def atomic(memory: str = "out", **counts: int) -> LineTraffic:
+    return LineTraffic("k.cu", 6, "atomic on", memory, **counts)
+
+
+def contention_of(line: LineTraffic, limit: float | None) -> Complaint | None:
+    return contention_complaint([load(3, requests=9, sectors=9), line], Traffic(same_address=limit), {"n": 8})
+
+
+def test_atomics_that_meet_at_one_address_are_named() -> None:
+    met = atomic(requests=100, sectors=3200, ideal_sectors=400, same_address=3200)
+    complaint = contention_of(met, 1.5)
+    assert complaint is not None
+    assert (complaint.file, complaint.line) == ("k.cu", 6)
+    assert complaint.cause == "at n=8: line 6, atomic on out: 32 same-address atomics per request, which take turns"
+    assert contention_of(met, 32.0) is None
+    assert contention_of(met, None) is None
+
+
+def test_a_few_atomics_may_meet_and_those_in_shared_memory_are_bank_conflicts() -> None:
+    assert contention_of(atomic(requests=1, sectors=32, same_address=1 + SPARE), 1.0) is None
+    assert contention_of(atomic(requests=1, sectors=32, same_address=2 + SPARE), 1.0) is not None
+    assert contention_of(atomic("bins", requests=9, wavefronts=288, ideal_wavefronts=9, same_address=288), 1.0) is None
 
 
 def test_vector_loads_are_not_punished_for_their_width() -> None:

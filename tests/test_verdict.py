@@ -11,6 +11,7 @@ from kernelpath.verdict import CaseResult, Interval, LineTraffic, Measurement, R
 
 STORE = LineTraffic("w03c_transpose.cu", 14, "store to", "out", 100, sectors=3200, ideal_sectors=400)
 LOAD = LineTraffic("w03c_transpose.cu", 14, "load from", "shared memory", 50, wavefronts=1600, ideal_wavefronts=50)
+ATOMIC = LineTraffic("k.cu", 3, "atomic on", "out", 10, sectors=90, ideal_sectors=40, same_address=25)
 MEASUREMENT = Measurement(
     case={"rows": 8192, "columns": 8192, "dtype": "float32"},
     seconds=1.28e-4,
@@ -18,7 +19,7 @@ MEASUREMENT = Measurement(
     reference_seconds=1.25e-4,
     speedup=Interval(3.67, 3.61, 3.72),
     of_reference=Interval(0.98, 0.97, 0.99),
-    bytes_moved=536_870_912,
+    compulsory_bytes=536_870_912,
     flops=0,
     light_seconds=1.2e-4,
     ceilings={"copy": 4.28e12, "read": 4.4e12},
@@ -136,3 +137,8 @@ def test_an_access_says_where_it_is_and_what_it_costs() -> None:
         "line 14, load from shared memory",
         "32 wavefronts per request, its bytes fit in 1",
     )
+
+
+def test_an_atomic_says_what_costs_it_most() -> None:
+    assert ATOMIC.cost == "2.5 same-address atomics per request, which take turns"
+    assert replace(ATOMIC, sectors=200).cost == "20 sectors per request, its bytes fit in 4"

@@ -124,7 +124,7 @@ class LineTraffic:
     access: "load from", "store to" or "atomic on". memory: the name of the tensor, or of the variable in shared memory.
     requests: accesses of whole warps. Global memory is counted in sectors, shared memory in wavefronts; the ideal is
     the least that the bytes asked for need. scattered: sectors of single requests that neither the bytes they ask for
-    nor their alignment explain.
+    nor their alignment explain. same_address: the most lanes that met at one address, summed over atomic requests.
     """
 
     file: str
@@ -137,6 +137,7 @@ class LineTraffic:
     wavefronts: int = 0
     ideal_wavefronts: int = 0
     scattered: int = 0
+    same_address: int = 0
 
     @property
     def sectors_over_ideal(self) -> float:
@@ -147,9 +148,14 @@ class LineTraffic:
         return (self.wavefronts - self.ideal_wavefronts) / self.requests if self.requests else 0.0
 
     @property
+    def same_address_per_request(self) -> float:
+        """1 where the lanes of every atomic request meet nowhere, 32 where all meet at one address."""
+        return self.same_address / self.requests if self.requests else 0.0
+
+    @property
     def waste(self) -> float:
         """How many times the minimum this access costs."""
-        return max(self.sectors_over_ideal, 1.0 + self.bank_conflicts_per_request)
+        return max(self.sectors_over_ideal, 1.0 + self.bank_conflicts_per_request, self.same_address_per_request)
 
     @property
     def place(self) -> str:
@@ -158,6 +164,8 @@ class LineTraffic:
     @property
     def cost(self) -> str:
         """What a request costs, and the least for its bytes: "32 sectors per request, its bytes fit in 4"."""
+        if self.same_address_per_request > 1 and self.same_address_per_request >= self.waste:
+            return words.taking_turns(self.same_address_per_request)
         if self.ideal_sectors and self.ideal_sectors < self.requests:  # few lanes: no request needs less than a sector
             asked, moved = (SECTOR_BYTES * sectors / self.requests for sectors in (self.ideal_sectors, self.sectors))
             return f"each request moves {moved:.3g} bytes for the {asked:.3g} that its lanes ask for"
@@ -196,7 +204,7 @@ class Measurement:
     reference_seconds: float | None
     speedup: Interval
     of_reference: Interval | None
-    bytes_moved: int
+    compulsory_bytes: int
     flops: int
     light_seconds: float
     ceilings: Mapping[str, float]
@@ -206,7 +214,7 @@ class Measurement:
 
     @property
     def bytes_per_second(self) -> float:
-        return self.bytes_moved / self.seconds
+        return self.compulsory_bytes / self.seconds
 
     @property
     def share_of_light(self) -> float:

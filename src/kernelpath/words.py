@@ -97,6 +97,11 @@ def per_request(found: float, unit: str, least: float) -> str:
     return f"{cost} {unit if cost == '1' else unit + 's'} per request, its bytes fit in {least:.3g}"
 
 
+def taking_turns(found: float) -> str:
+    """What an atomic request costs when its lanes meet: "32 same-address atomics per request, which take turns"."""
+    return f"{found:.3g} same-address atomics per request, which take turns"
+
+
 def stars(reached: int, most: int = 3) -> str:
     """The stars reached, out of the most that there are: "★★☆"."""
     return "★" * reached + "☆" * (most - reached)

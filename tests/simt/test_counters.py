@@ -7,6 +7,7 @@ import pytest
 
 from kernelpath import simt
 from kernelpath.simt.counters import by_access
+from kernelpath.simt.layout import Access
 from tests.simt.launching import Run, aligned, buffer, compile_ptx
 from tests.simt.patterns import BLOCK, FLOATS, GRID, PATTERNS, Pattern
 
@@ -97,6 +98,26 @@ def test_divergence_and_instruction_classes(run: Run) -> None:
     assert loop.instructions["float32"] == 32 * 100 + 32 * 101
     assert 31 < loop.lanes_per_instruction < 32
     assert counted.instructions == counted.totals.active_lanes
+
+
+@pytest.mark.parametrize(
+    ("index", "met", "sectors"),
+    [("i", 1, 4), ("0", 32, 32), ("i / 2", 2, 4), ("i % 8 ? i : 0", 4, 7), ("i < 20 ? 3 : i", 20, 22)],
+)
+@pytest.mark.parametrize("where", ["out", "bins"])
+def test_lanes_of_an_atomic_that_meet_at_one_address(where: str, index: str, met: int, sectors: int, run: Run) -> None:
+    source = f"""__global__ void kernel(int* out) {{
+        __shared__ int bins[32];
+        bins[threadIdx.x % 32] = 0;
+        __syncthreads();
+        int i = threadIdx.x % 32;
+        atomicAdd(&{where}[{index}], i + 1);
+    }}"""
+    counted = by_access(run(source, 1, 64, aligned(32, np.int32)).accesses)
+    (atomic,) = (one for one in counted if one.access == Access.ATOMIC)
+    assert (atomic.requests, atomic.same_address) == (2, 2 * met)
+    assert atomic.sectors == (2 * sectors if where == "out" else 0)
+    assert all(one.same_address == 0 for one in counted if one is not atomic)
 
 
 def test_a_vector_access_is_one_request(run: Run) -> None:

@@ -17,7 +17,16 @@ if TYPE_CHECKING:
 Case = Mapping[str, Any]
 """The arguments of one case by name, such as `{"rows": 33, "columns": 1000, "dtype": "bfloat16"}`."""
 
-BYTES: Mapping[str, int] = {"float64": 8, "float32": 4, "bfloat16": 2, "float16": 2, "int64": 8, "int32": 4, "int8": 1}
+BYTES: Mapping[str, int] = {
+    "float64": 8,
+    "float32": 4,
+    "bfloat16": 2,
+    "float16": 2,
+    "int64": 8,
+    "int32": 4,
+    "int8": 1,
+    "uint8": 1,
+}
 """Bytes per element, by the name of the dtype."""
 
 
@@ -62,8 +71,8 @@ class Problem:
     faults: by name, references with a fault that shows for extreme inputs alone; `kp dev check` holds that it does.
     reference: `reference(*inputs)` gives the truth in float64, or exactly, as a tensor or a tuple of tensors.
     tolerance: by the name of the output's dtype, such as "bfloat16". The reason for the numbers stands beside them.
-    bytes_moved: `bytes_moved(**case)`, compulsory traffic in bytes, inputs read once and outputs written once.
-    flops: `flops(**case)`, arithmetic operations; with bytes_moved it gives the speed of light.
+    compulsory_bytes: `compulsory_bytes(**case)`, the inputs read once and the outputs written once.
+    flops: `flops(**case)`, arithmetic operations; with compulsory_bytes it gives the speed of light.
     vary: names of case arguments that may take any size; a further case is drawn from them when graded.
     far: cases with tensors of a little more than 2**32 elements, where offsets need 64 bits; each matrix is as large
         in one of them. They need no memory, as only a sample of the blocks is run. None where kernels are promised
@@ -76,7 +85,7 @@ class Problem:
     cases: Sequence[Case]
     reference: Callable[..., torch.Tensor | tuple[torch.Tensor, ...]]
     tolerance: Mapping[str, Tolerance]
-    bytes_moved: Callable[..., int]
+    compulsory_bytes: Callable[..., int]
     flops: Callable[..., int] | None = None
     vary: tuple[str, ...] = ()
     limits: Sequence[Case] = ()

@@ -31,20 +31,24 @@ class Traffic:
     edges: the share of the sectors that single requests may scatter on the other cases; None where nothing is limited
         there, because a compiler and not the learner decides which thread takes which element.
     bytes: bytes asked for in global memory (sectors times 32, loads and stores) over the compulsory bytes of the case.
+    same_address: the most lanes of an atomic request that meet at one address, on average over the requests of any
+        line's atomics on one tensor; 1.0 where none meet. It holds on every case. In shared memory the lanes that meet
+        cost wavefronts, which bank_conflicts limits.
     """
 
     sectors: float | None = None
     bank_conflicts: float | None = None
     bytes: float | None = None
     edges: float | None = 0.02
+    same_address: float | None = None
 
     @property
     def limited(self) -> bool:
         """Whether anything is limited at all."""
-        return (self.sectors, self.bank_conflicts, self.bytes) != (None, None, None)
+        return any(limit is not None for limit in (self.sectors, self.bank_conflicts, self.bytes, self.same_address))
 
     def __post_init__(self) -> None:
-        for name, least in (("sectors", 1.0), ("bank_conflicts", 0.0), ("bytes", 1.0)):
+        for name, least in (("sectors", 1.0), ("bank_conflicts", 0.0), ("bytes", 1.0), ("same_address", 1.0)):
             limit = getattr(self, name)
             require(limit is None or limit >= least, f"traffic: {name}={limit} is below {least}, out of reach")
 
@@ -54,7 +58,7 @@ class Exercise:
     """One exercise. The submission's function `entry` takes the tensors of the problem's inputs, returns new tensors.
 
     entry: name of the function that the submission defines.
-    problem: the operator; its inputs, reference, tolerance, bytes_moved, flops and vary are read through the exercise.
+    problem: the operator; its inputs, reference, tolerance, bytes, flops and vary are read through the exercise.
     cases, limits, gpu_limits: cases of its own, in place of the problem's, with the reason beside them.
     aligned: the statement promises that every tensor begins at a multiple of 16 bytes. Otherwise each of them is
         also given one that does not.
@@ -119,8 +123,8 @@ class Exercise:
         return self.problem.tolerance
 
     @property
-    def bytes_moved(self) -> Callable[..., int]:
-        return self.problem.bytes_moved
+    def compulsory_bytes(self) -> Callable[..., int]:
+        return self.problem.compulsory_bytes
 
     @property
     def flops(self) -> Callable[..., int] | None:
@@ -133,7 +137,7 @@ class Exercise:
     @property
     def largest(self) -> Case:
         """The case with the most compulsory bytes, except for the limits."""
-        return max(self.cases, key=lambda case: self.bytes_moved(**case))
+        return max(self.cases, key=lambda case: self.compulsory_bytes(**case))
 
     @property
     def far(self) -> Sequence[Case]:

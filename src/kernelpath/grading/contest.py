@@ -119,7 +119,7 @@ class Contest:
 
     def measurement(self, ceilings: Mapping[str, float], dtype: str | None = None) -> Measurement:
         """What the rounds amount to. dtype: of the library product whose rate bounds the operations, if any does."""
-        bytes_moved = self.exercise.bytes_moved(**self.case)
+        compulsory_bytes = self.exercise.compulsory_bytes(**self.case)
         flops = self.exercise.flops(**self.case) if self.exercise.flops else 0
         medians = [statistics.median(times) for times in self.seconds]
         referred = len(self.seconds) > _REFERENCE
@@ -130,9 +130,9 @@ class Contest:
             reference_seconds=medians[_REFERENCE] if referred else None,
             speedup=self.speedup,
             of_reference=timing.ratio(self.seconds[_REFERENCE], self.seconds[_SUBMISSION]) if referred else None,
-            bytes_moved=bytes_moved,
+            compulsory_bytes=compulsory_bytes,
             flops=flops,
-            light_seconds=roofline.light_seconds(bytes_moved, flops, ceilings, dtype),
+            light_seconds=roofline.light_seconds(compulsory_bytes, flops, ceilings, dtype),
             ceilings=ceilings,
             rounds=len(self.seconds[_SUBMISSION]),
             method="paired rounds, cold L2, medians",

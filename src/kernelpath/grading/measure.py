@@ -53,7 +53,7 @@ def _product_dtype(exercise: Exercise) -> str | None:
     """The dtype of the matrix product to compare with, if the bench case has many operations per byte; else None."""
     assert exercise.bench is not None
     flops = exercise.flops(**exercise.bench) if exercise.flops else 0
-    if flops < COMPUTE_BOUND * exercise.bytes_moved(**exercise.bench):
+    if flops < COMPUTE_BOUND * exercise.compulsory_bytes(**exercise.bench):
         return None
     return str(exercise.bench.get("dtype", next(iter(exercise.tolerance))))
 
@@ -62,7 +62,7 @@ def time_complaint(measured: Measurement, min_speedup: float) -> Complaint | Non
     """TOO_FAST, TOO_SLOW or INCONCLUSIVE, with the numbers; None when the gate is passed."""
     if roofline.too_fast(measured.seconds, measured.light_seconds):
         cause = (
-            f"{measured.seconds * 1e6:.1f} µs, but {measured.bytes_moved / 1e6:,.1f} MB take"
+            f"{measured.seconds * 1e6:.1f} µs, but {measured.compulsory_bytes / 1e6:,.1f} MB take"
             f" {measured.light_seconds * 1e6:.1f} µs at this machine's ceiling"
         )
         return Complaint(Verdict.TOO_FAST, cause)

@@ -13,13 +13,13 @@ def bandwidth(ceilings: Mapping[str, float]) -> float:
     return max(ceilings["copy"], ceilings["read"])
 
 
-def light_seconds(bytes_moved: int, flops: int, ceilings: Mapping[str, float], dtype: str | None = None) -> float:
+def light_seconds(compulsory_bytes: int, flops: int, ceilings: Mapping[str, float], dtype: str | None = None) -> float:
     """The least time in which this machine can move so many bytes and do so many operations, in seconds.
 
     At best the two overlap, so the longer one counts. `dtype` names the matrix product whose ceiling bounds `flops`;
     without it only the bytes count. Raises KeyError for a ceiling that was not measured.
     """
-    moving = bytes_moved / bandwidth(ceilings)
+    moving = compulsory_bytes / bandwidth(ceilings)
     return moving if dtype is None else max(moving, flops / ceilings[f"matmul_{dtype}"])
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
+from kernelpath import words
 from kernelpath.course.problem import Case, arguments
 from kernelpath.course.spec import Exercise, Traffic
 from kernelpath.simt.counters import AccessCounters
@@ -42,6 +43,7 @@ def line_traffic(counted: Iterable[tuple[str, AccessCounters]]) -> tuple[LineTra
             wavefronts=one.wavefronts,
             ideal_wavefronts=one.least_wavefronts,
             scattered=one.scattered,
+            same_address=one.same_address,
         )
         for file, one in counted
     )
@@ -58,8 +60,13 @@ def beyond(limits: Traffic, lines: Iterable[LineTraffic]) -> tuple[LineTraffic, 
 
 
 def complaint(exercise: Exercise, case: Case, lines: Sequence[LineTraffic]) -> Complaint | None:
-    """The first limit that a case breaks. On the largest they hold as declared, on the others with room for edges."""
-    compulsory = exercise.bytes_moved(**case)
+    """The first limit that a case breaks. On the largest they hold as declared, on the others with room for edges.
+
+    Lanes that meet at one address are no matter of edges.
+    """
+    if found := contention_complaint(lines, exercise.traffic, case):
+        return found
+    compulsory = exercise.compulsory_bytes(**case)
     if case is exercise.largest:
         return traffic_complaint(lines, exercise.traffic, compulsory, case)
     return edge_complaint(lines, exercise.traffic, compulsory if case not in exercise.limits else None, case)
@@ -102,6 +109,18 @@ def edge_complaint(
         requests = sum(line.requests for line in lines if line.sectors)
         return _bytes(lines, EDGE * limits.bytes * compulsory + SECTOR * (requests + SPARE), compulsory, case)
     return None
+
+
+def contention_complaint(lines: Sequence[LineTraffic], limits: Traffic, case: Case) -> Complaint | None:
+    """Of a line whose atomics on global memory meet at one address more often than the limit, by more than SPARE."""
+    if limits.same_address is None:
+        return None
+    over = {line: line.same_address - limits.same_address * line.requests for line in lines if line.sectors}
+    worst = max(over, key=lambda line: over[line], default=None)
+    if worst is None or over[worst] <= SPARE:
+        return None
+    turns = words.taking_turns(worst.same_address_per_request)
+    return _traffic(worst, f"at {arguments(case)}: {worst.place}: {turns}")
 
 
 def _scattered(lines: Sequence[LineTraffic], case: Case, share: float = NEGLIGIBLE) -> Complaint | None:

@@ -43,7 +43,7 @@ def placements(exercise: Exercise, drawn: Sequence[Sequence[Any]]) -> list[tuple
     them that 16-byte accesses can serve is run with every tensor misaligned in turn.
     drawn: the inputs of each case, of those that are declared first.
     """
-    sizes = [exercise.bytes_moved(**case) for case in exercise.cases]
+    sizes = [exercise.compulsory_bytes(**case) for case in exercise.cases]
     small = [index for index, size in enumerate(sizes) if size <= SMALL * max(sizes)]
     small.sort(key=lambda index: -sizes[index])
     varieties = misalignments(exercise, drawn[0]) or [PLAIN]

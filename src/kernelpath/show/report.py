@@ -121,9 +121,9 @@ def bars(measured: Measurement) -> list[Bar]:
 
 def rate(measured: Measurement, seconds: float) -> str:
     """Operations per second where arithmetic sets the speed of light, else bytes per second."""
-    if measured.light_seconds > ARITHMETIC * measured.bytes_moved / bandwidth(measured.ceilings):
+    if measured.light_seconds > ARITHMETIC * measured.compulsory_bytes / bandwidth(measured.ceilings):
         return words.arithmetic(measured.flops / seconds)
-    return words.bandwidth(measured.bytes_moved / seconds)
+    return words.bandwidth(measured.compulsory_bytes / seconds)
 
 
 @dataclass(frozen=True)
@@ -156,7 +156,7 @@ class Roofed:
     def _mark(self, report: Report, measured: Measurement, bar: Bar) -> roofline.Mark:
         return roofline.Mark(
             label=bar.role,
-            intensity=measured.flops / measured.bytes_moved,
+            intensity=measured.flops / measured.compulsory_bytes,
             rate=measured.flops / bar.seconds,
             name=_name(report) if bar.role == self.roles[-1] else "",
             link=f"#{report.exercise.partition('/')[2]}",

@@ -21,7 +21,7 @@ class Race:
     exercise: str
     case: str
     seconds: float
-    bytes_moved: int
+    compulsory_bytes: int
     bytes_per_second: float
     ratios: Mapping[str, tuple[float, float, float]]
     goal: str

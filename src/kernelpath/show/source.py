@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from kernelpath.simt.counters import Counted
 
 COLUMNS = ("sectors\nper load", "sectors\nper store", "wavefronts\nper load", "wavefronts\nper store")
+SAME_ADDRESS = "same address\nper atomic"
 ACTIVE = "active lanes\n(32 is full)"
 _RIGHT = 1.0  # where the columns of a picture end, as a share of its width
 _COLUMN, _CHARACTER = 0.085, 0.0064  # widths
@@ -65,7 +66,7 @@ class Line:
 def columns(lines: Iterable[Line]) -> list[str]:
     """The columns in which anything stands."""
     lines = list(lines)
-    return [column for column in (*COLUMNS, ACTIVE) if any(line.cell(column)[0] for line in lines)]
+    return [column for column in (*COLUMNS, SAME_ADDRESS, ACTIVE) if any(line.cell(column)[0] for line in lines)]
 
 
 def of_traffic(traffic: Sequence[LineTraffic], sources: Mapping[str, str]) -> dict[str, list[Line]]:
@@ -84,6 +85,8 @@ def _of_accesses(number: int, text: str, accesses: Sequence[LineTraffic], total:
     costs: dict[str, list[Cost]] = {}
     for one in accesses:
         costs.setdefault(_column(bool(one.wavefronts), one.access == "load from"), []).append(_cost(one))
+        if one.same_address:
+            costs.setdefault(SAME_ADDRESS, []).append(Cost(one.same_address_per_request, 1))
     share = sum(one.sectors + one.wavefronts for one in accesses) / total if accesses else 0.0
     return Line(number, text, costs, share, ran=bool(accesses))
 
@@ -107,6 +110,8 @@ def of_launch(launch: Counted, source: str) -> list[Line]:
         found, least = (one.wavefronts, one.least_wavefronts) if one.shared else (one.sectors, one.least_sectors)
         column = _column(one.shared, one.access == Access.LOAD)
         costs.setdefault(one.line, {}).setdefault(column, []).append(Cost(found / one.requests, least / one.requests))
+        if one.same_address:
+            costs[one.line].setdefault(SAME_ADDRESS, []).append(Cost(one.same_address / one.requests, 1))
     lines = []
     for number, text in enumerate(source.splitlines(), start=1):
         counters = launch.lines.get(number)

@@ -28,7 +28,7 @@ def draw(measured: Measurement) -> Figure:
     marks = [
         roofline.Mark(
             label=labels[role],
-            intensity=measured.flops / measured.bytes_moved,
+            intensity=measured.flops / measured.compulsory_bytes,
             rate=measured.flops / run.seconds,
             light=light if role == slowest else 0.0,
         )

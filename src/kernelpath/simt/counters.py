@@ -75,10 +75,11 @@ class LineCounters:
         wavefronts: int,
         least: int,
         scattered: int,
+        same_address: int,
     ) -> None:
         """Add the counters of one instruction that loads or stores ``size`` bytes in each lane.
 
-        ``scattered`` is not summed by line.
+        ``scattered`` and ``same_address`` are not summed by line.
         """
         direction = "load" if access == Access.LOAD else "store"
         if sectors:
@@ -121,6 +122,7 @@ class AccessSample:
     wavefronts: int
     least_wavefronts: int
     scattered: int
+    same_address: int
 
 
 class Counted(Protocol):
@@ -144,6 +146,7 @@ class AccessCounters:
     """What a line's loads, its stores or its atomics asked of one buffer, or of one variable in shared memory.
 
     ``scattered`` are the sectors of single requests that no alignment explains: see ``run.transactions.scattered``.
+    ``same_address`` sums over atomic requests the most lanes that met at one address; 0 for loads and stores.
     """
 
     line: int
@@ -156,6 +159,7 @@ class AccessCounters:
     wavefronts: int
     least_wavefronts: int
     scattered: int
+    same_address: int
 
     @property
     def least_sectors(self) -> int:
@@ -177,6 +181,7 @@ def by_access(accesses: Iterable[AccessSample]) -> list[AccessCounters]:
             wavefronts=sum(one.wavefronts for one in found),
             least_wavefronts=sum(one.least_wavefronts for one in found),
             scattered=sum(one.scattered for one in found),
+            same_address=sum(one.same_address for one in found),
         )
         for place, found in sorted(copies.items())
     ]

@@ -68,6 +68,6 @@ PROBLEM = Problem(
     faults={"no eps": without_eps},
     limits=({"rows": 1, "columns": 32_768, "dtype": "bfloat16"},),
     gpu_limits=({"rows": 65_537, "columns": 1, "dtype": "bfloat16"},),  # 65,537 blocks that reduce
-    bytes_moved=lambda rows, columns, dtype: BYTES[dtype] * (4 * rows * columns + columns),
+    compulsory_bytes=lambda rows, columns, dtype: BYTES[dtype] * (4 * rows * columns + columns),
     flops=lambda rows, columns, dtype: 5 * rows * columns,
 )

@@ -52,5 +52,5 @@ PROBLEM = Problem(
     ),
     reference=reference,
     tolerance={"float32": EXACT, "int64": EXACT},  # nothing is computed
-    bytes_moved=lambda n, fails, status: 4 * n,
+    compulsory_bytes=lambda n, fails, status: 4 * n,
 )

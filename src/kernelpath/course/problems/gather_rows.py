@@ -50,5 +50,5 @@ PROBLEM = Problem(
     extreme=extreme,
     faults={"an index is served once": first_of_each},
     limits=({"table": 65_537, "rows": 65_537, "columns": 1},),
-    bytes_moved=lambda table, rows, columns: 8 * rows * columns + 8 * rows,
+    compulsory_bytes=lambda table, rows, columns: 8 * rows * columns + 8 * rows,
 )

@@ -34,5 +34,5 @@ PROBLEM = Problem(
     vary=("blocks", "threads"),
     reference=reference,
     tolerance={"int32": EXACT},
-    bytes_moved=lambda blocks, threads: 16 * blocks * threads,
+    compulsory_bytes=lambda blocks, threads: 16 * blocks * threads,
 )

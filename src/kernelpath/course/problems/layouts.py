@@ -40,5 +40,5 @@ PROBLEM = Problem(
     vary=("tile_rows", "tile_columns"),
     reference=reference,
     tolerance={"int64": EXACT},
-    bytes_moved=lambda layout, tile_rows, tile_columns: 8 * 32 * tile_rows * tile_columns,
+    compulsory_bytes=lambda layout, tile_rows, tile_columns: 8 * 32 * tile_rows * tile_columns,
 )

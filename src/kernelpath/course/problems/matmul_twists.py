@@ -169,7 +169,7 @@ def twist(operands: Operands, epilogue: Epilogue, tile: tuple[int, int]) -> Twis
         reference=reference,
         tolerance=matmul.PROBLEM.tolerance,  # one more rounding, or two, does not show beside those of the sum
         extreme=extreme,
-        bytes_moved=lambda m, n, k: 4 * (m * k + k * n + m * n) + sum(one.bytes(m=m, n=n, k=k) for one in further),
+        compulsory_bytes=lambda m, n, k: 4 * (m * k + k * n + m * n) + sum(one.bytes(m=m, n=n, k=k) for one in further),
         flops=matmul.PROBLEM.flops,
     )
     most = 1.3 * _bytes_over_compulsory(rows, columns, further)

@@ -46,6 +46,6 @@ PROBLEM = Problem(
     faults={"infinities made finite": lambda x, y: (x.double() + y).clamp(-1e38, 1e38)},
     limits=({"rows": 65_537, "columns": 1, "pad": 0},),
     gpu_limits=({"rows": 500_000, "columns": 1, "pad": 0},),  # a block of 8 rows still has a number along y
-    bytes_moved=lambda rows, columns, pad: 12 * rows * columns,
+    compulsory_bytes=lambda rows, columns, pad: 12 * rows * columns,
     flops=lambda rows, columns, pad: rows * columns,
 )

@@ -27,5 +27,5 @@ PROBLEM = Problem(
     ),
     reference=reference,
     tolerance={"int64": EXACT},
-    bytes_moved=lambda architecture, kernels: 32 * kernels,
+    compulsory_bytes=lambda architecture, kernels: 32 * kernels,
 )

@@ -65,6 +65,6 @@ PROBLEM = Problem(
     faults={"a maximum that begins at 0": maximum_from_zero},
     limits=({"rows": 1, "columns": 262_144, "dtype": "bfloat16"},),
     gpu_limits=({"rows": 65_537, "columns": 1, "dtype": "float32"},),  # 65,537 blocks that reduce
-    bytes_moved=lambda rows, columns, dtype: 2 * BYTES[dtype] * rows * columns,
+    compulsory_bytes=lambda rows, columns, dtype: 2 * BYTES[dtype] * rows * columns,
     flops=lambda rows, columns, dtype: 5 * rows * columns,
 )

@@ -58,6 +58,6 @@ PROBLEM = Problem(
     tolerance={"float32": Tolerance(rtol=1e-6, atol=5e-7)},
     extreme=extreme,
     faults={"a weight of 0 beyond the radius": nothing_times_infinity},
-    bytes_moved=lambda n: 8 * n,
+    compulsory_bytes=lambda n: 8 * n,
     flops=lambda n: 34 * n,
 )

@@ -36,5 +36,5 @@ PROBLEM = Problem(
         {"rows": 65_537, "columns": 1, "dtype": "bfloat16"},
         {"rows": 1, "columns": 65_537, "dtype": "bfloat16"},
     ),
-    bytes_moved=lambda rows, columns, dtype: 2 * BYTES[dtype] * rows * columns,
+    compulsory_bytes=lambda rows, columns, dtype: 2 * BYTES[dtype] * rows * columns,
 )

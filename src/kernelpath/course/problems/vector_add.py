@@ -45,6 +45,6 @@ PROBLEM = Problem(
     tolerance={"float32": Tolerance(rtol=6.0e-8, atol=0.0)},
     extreme=extreme,
     faults={"infinities made finite": lambda x, y: (x.double() + y).clamp(-1e38, 1e38)},
-    bytes_moved=lambda n, offset: 12 * n,
+    compulsory_bytes=lambda n, offset: 12 * n,
     flops=lambda n, offset: n,
 )

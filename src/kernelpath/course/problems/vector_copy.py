@@ -32,5 +32,5 @@ PROBLEM = Problem(
     vary=("n",),
     reference=reference,
     tolerance={"float32": EXACT, "bfloat16": EXACT},
-    bytes_moved=lambda n, offset, dtype: 2 * BYTES[dtype] * n,
+    compulsory_bytes=lambda n, offset, dtype: 2 * BYTES[dtype] * n,
 )

@@ -56,7 +56,7 @@ PROBLEM = Problem(
         {"n": 1_048_571},
     ),
     vary=("n",),
-    far={"n": (1 << 32) + 67},
+    far=({"n": (1 << 32) + 67},),
     reference=reference,
     # In units of the sum of the magnitudes. A tree of float32 additions is off by 1e-7, 32,768 sums of warps that one
     # accumulator collects by 3e-6. A million values one by one are off by 4e-5 to 1e-4, all in one direction: what is
@@ -69,6 +69,6 @@ PROBLEM = Problem(
         "magnitudes added": lambda x: x.double().abs().sum().reshape(1),
         "the range of float16": lambda x: x.half().double().sum().reshape(1),
     },
-    bytes_moved=lambda n: 4 * n,
+    compulsory_bytes=lambda n: 4 * n,
     flops=lambda n: n,
 )

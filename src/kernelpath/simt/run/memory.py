@@ -29,6 +29,7 @@ from kernelpath.simt.run.records import (
 from kernelpath.simt.run.spaces import find, local_of, space_of
 from kernelpath.simt.run.transactions import (
     count_atomic_sectors,
+    count_same_address,
     count_sectors,
     count_wavefronts,
     least_wavefronts,
@@ -133,6 +134,8 @@ def access(
                 suspect(launch, cta, warp, UNINITIALIZED, number, lane, address, touched)
     lanes = count_bits(mask)
     counts.lanes += lanes
+    if kind == Access.ATOMIC and space != Space.LOCAL:
+        counts.same_address += count_same_address(warp.address + ADDRESSES, mask)
     if space == Space.SHARED:
         atomic = kind == Access.ATOMIC
         counts.wavefronts += count_wavefronts(warp.address + ADDRESSES, mask, size, atomic, warp.address + SERVED)

@@ -32,8 +32,10 @@ __all__ = [
 
 SAMPLE = np.dtype([("mask", "i8"), ("addresses", "i8", LANES)])  # the first request of a site
 
-# One row of counters for each site. Shared-memory rows use wavefronts and least; the others sectors and scattered.
-COUNTS = np.dtype([(name, "i8") for name in ("requests", "lanes", "sectors", "wavefronts", "least", "scattered")])
+# One row of counters for each site. Shared-memory rows use wavefronts and least; the others sectors and scattered;
+# those of atomic operations same_address, too.
+_COUNTED = ("requests", "lanes", "sectors", "wavefronts", "least", "scattered", "same_address")
+COUNTS = np.dtype([(name, "i8") for name in _COUNTED])
 
 COPY = np.dtype([("group", "i8"), ("mask", "i8"), ("bytes", "i8"), ("addresses", "i8", LANES)])
 

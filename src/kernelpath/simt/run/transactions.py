@@ -3,7 +3,7 @@
 Global memory moves in sectors of 32 bytes: a request needs each sector that its lanes touch once. Shared memory has 32
 banks of 4 bytes: lanes that want different words of one bank wait for each other, and each round is a wavefront.
 Accesses of 8 and 16 bytes go in groups of 16 and 8 lanes, or of twice as many where neighbors share what they want.
-Atomic operations on one word take turns.
+Atomic operations on one word take turns: as many as lanes meet at the address that most of them want.
 """
 
 from __future__ import annotations
@@ -11,7 +11,15 @@ from __future__ import annotations
 from kernelpath.simt.layout import BANKS, LANES
 from kernelpath.simt.native import changes, load64, lowest_bit, native, store64
 
-__all__ = ["count_atomic_sectors", "count_sectors", "count_wavefronts", "least_wavefronts", "run_starts", "scattered"]
+__all__ = [
+    "count_atomic_sectors",
+    "count_same_address",
+    "count_sectors",
+    "count_wavefronts",
+    "least_wavefronts",
+    "run_starts",
+    "scattered",
+]
 
 
 @native
@@ -62,13 +70,30 @@ def count_atomic_sectors(addresses: int, mask: int) -> int:
     """Sectors of an atomic operation: lanes that meet at one address come one after another, each with its sector."""
     sectors = 0
     while mask:
-        turn = 0
-        for lane in range(LANES):
-            if mask >> lane & 1 and is_first(addresses, mask, lane):
-                turn |= 1 << lane
+        turn = next_turn(addresses, mask)
         sectors += count_sectors(addresses, turn)
         mask &= ~turn
     return sectors
+
+
+@native
+def count_same_address(addresses: int, mask: int) -> int:
+    """The most active lanes that meet at one address: the turns that an atomic operation takes."""
+    turns = 0
+    while mask:
+        mask &= ~next_turn(addresses, mask)
+        turns += 1
+    return turns
+
+
+@native
+def next_turn(addresses: int, mask: int) -> int:
+    """The first of the active lanes at each address."""
+    turn = 0
+    for lane in range(LANES):
+        if mask >> lane & 1 and is_first(addresses, mask, lane):
+            turn |= 1 << lane
+    return turn
 
 
 @native

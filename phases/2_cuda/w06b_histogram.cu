@@ -1,0 +1,8 @@
+// Histogram: counts[b] += how many of the n elements of x are b, for 0 <= b < bins. Other values are counted nowhere.
+//
+// Every block counts in shared memory, where an atomic is cheap, and adds what it has counted to global memory once.
+
+template <typename T>
+__global__ void histogram(const T* x, int* counts, int n, int bins) {  // TODO: a second kernel where bins are many
+    // TODO: set the counters of the block to zero, wait, count, wait, add them to counts with atomicAdd
+}
