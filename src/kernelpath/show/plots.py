@@ -163,7 +163,7 @@ def lines(
     if log:
         axes.set_xscale("log", base=2)
     if ticks:
-        named = places[:: 1 + (len(places) - 1) // _MOST_TICKS]
+        named = _apart(places, log)
         axes.set_xticks(named, [ticks(place) for place in named], fontsize=7)
         axes.minorticks_off()
     for label, place in (marks or {}).items():
@@ -175,15 +175,28 @@ def lines(
     return figure
 
 
+def _apart(places: Sequence[float], log: bool) -> list[float]:
+    """Those of ascending places that are far enough apart on the axis for their names."""
+    at = [np.log2(place) if log else place for place in places]
+    gap = (at[-1] - at[0]) / (_MOST_TICKS - 1) * 0.999
+    named: list[int] = [0]
+    for index, place in enumerate(at):
+        if index and place - at[named[-1]] >= gap:
+            named.append(index)
+    return [places[index] for index in named]
+
+
 def _name_at_the_right_end(axes: Axes, last: float, highest: float) -> None:
     """The label of each curve beside its last point, from the lowest up, none on top of another.
 
     last: the greatest x of all curves. highest: their greatest y.
     """
-    ends = [(*np.asarray(curve.get_xydata())[-1].tolist(), curve) for curve in axes.get_lines()]
+    curves = [(np.asarray(curve.get_xydata()), curve) for curve in axes.get_lines()]
     free = 0.0  # points above the axis from which on no label stands at the right
-    for end, height, curve in sorted(ends, key=lambda end: end[1]):
+    for points, curve in sorted(curves, key=lambda one: one[0][-1, 1]):
+        end, height = points[-1].tolist()
         covered = end < last or height < 0.05 * highest  # by another curve that goes on, or by the axis
+        before = end < last and len(points) > 1 and height > points[-2, 1]  # room above a curve that rises
         lift = 2.0 if covered else 0.0
         if end == last:
             tall = _LABEL_POINTS * (1 + str(curve.get_label()).count("\n"))
@@ -193,10 +206,11 @@ def _name_at_the_right_end(axes: Axes, last: float, highest: float) -> None:
         axes.annotate(
             str(curve.get_label()),
             (end, height),
-            xytext=(5, lift),  # clear of the last dot
+            xytext=(-5 if before else 5, lift),  # clear of the last dot
             textcoords="offset points",
             color=curve.get_color(),
             fontsize=8,
+            ha="right" if before else "left",
             va="bottom" if covered else "center",
         )
 

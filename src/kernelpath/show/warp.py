@@ -26,6 +26,10 @@ SECTOR_INCHES = 0.2
 FEWEST_TURNS = 1.2
 """The height of a picture of banks is at least so many wavefronts."""
 
+_PANELS_ACROSS = 2
+_PANEL_TITLE_INCHES = 0.7
+_TALLEST_INCHES = 4.2  # of a panel of sectors
+
 _LANES = colormaps["viridis"]
 
 Sectors = Mapping[int, Mapping[int, int]]
@@ -36,16 +40,22 @@ Queues = Mapping[int, Mapping[int, Sequence[int]]]
 
 
 def sectors(accesses: Mapping[str, Sequence[int]], width: int = WORD_BYTES) -> Figure:
-    """The 32-byte sectors that one warp-level access touches, a panel for each labeled access.
+    """The 32-byte sectors that one warp-level access touches, a panel for each labeled access, two beside each other.
 
     accesses: label -> byte address of each lane. width: bytes that a lane asks for. Each row is a sector of 8 words;
     colored words were asked for (the number is the lane), gray words are moved and not used.
     """
     touched = {label: touched_sectors(dict(enumerate(addresses)), width) for label, addresses in accesses.items()}
-    tallest = max(map(len, touched.values()))
-    figure = Figure(figsize=(min(2.6 * len(touched), _WIDTH), min(SECTOR_INCHES, 4 / tallest) * tallest + 0.9))
-    for axes, (label, found) in zip(np.atleast_1d(figure.subplots(1, len(touched))), touched.items(), strict=True):
-        draw_sectors(axes, found, tallest)
+    across = min(len(touched), _PANELS_ACROSS)
+    rows = list(map(len, touched.values()))
+    heights = [max(rows[first : first + across]) for first in range(0, len(rows), across)]
+    tall = [_PANEL_TITLE_INCHES + height * min(SECTOR_INCHES, _TALLEST_INCHES / height) for height in heights]
+    figure = Figure(figsize=(2.6 * across, sum(tall)))
+    panels = figure.subplots(len(heights), across, squeeze=False, height_ratios=tall).ravel()
+    for axes in panels[len(touched) :]:
+        axes.set_axis_off()
+    for place, (axes, (label, found)) in enumerate(zip(panels, touched.items(), strict=False)):
+        draw_sectors(axes, found, heights[place // across])
         axes.set_yticks([])
         axes.set_title(f"{label}\n{words.count(len(found), 'sector')}", fontsize=9, loc="left", color=INK)
     figure.tight_layout()
