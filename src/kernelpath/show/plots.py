@@ -158,6 +158,7 @@ def lines(
             clip_on=False,
             label=label,
         )
+    axes.margins(x=0.12, y=0.13)  # above, there is room for a name
     values = [value for points in series.values() for value in points.values()]
     _name_at_the_right_end(axes, places[-1], max(values))
     if log:
@@ -170,7 +171,6 @@ def lines(
         axes.axvline(place, color=INK, linestyle=":", linewidth=1)
         axes.text(place, axes.get_ylim()[1], f" {label}", fontsize=7, va="top", color=INK)
     axes.set(xlabel=x, ylabel=y, ylim=(min(0, *values), None))
-    axes.margins(x=0.12)
     _quiet(axes, title)
     return figure
 

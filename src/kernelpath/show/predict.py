@@ -12,7 +12,7 @@ from kernelpath.show.cells import Stop
 RUN_THROUGH = "KERNELPATH_RUN_THROUGH"
 """In the environment of a run from top to bottom: predictions are left open, and the answers are shown."""
 
-_FIRST = "Predict first: replace the dots by a number. None shows the answer without one."
+_FIRST = "Predict first: put a number in place of each ... and run the cell again. None instead shows the answer."
 _SHOWN = "This notebook was run from top to bottom, so its answers are shown. Run it yourself to predict first."
 
 _said = False
