@@ -586,6 +586,31 @@ def test_of_many_x_values_only_some_are_named() -> None:
     assert [label.get_text() for label in axes.get_xticklabels()] == [f"{2.0**k:g}" for k in range(0, 18, 2)]
 
 
+def test_x_values_close_together_are_not_all_named() -> None:
+    sizes = {
+        float(size): 1.0 for size in sorted([*(1 << power for power in range(12, 30)), 40 << 20, 48 << 20, 56 << 20])
+    }
+    (axes,) = plots.lines({"curve": sizes}, x="x", y="y", ticks=lambda place: f"{place / 2**20:g}M").axes
+    named = np.log2(axes.get_xticks())
+    assert np.diff(named).min() > 1.5
+    assert axes.get_xticklabels()[-1].get_text() == "256M"
+
+
+def test_a_curve_that_rises_to_an_early_end_is_named_on_the_free_side() -> None:
+    series = {"short": {1.0: 1.0, 2.0: 8.0}, "long": {1.0: 0.5, 2.0: 7.9, 4.0: 9.0}, "falls": {1.0: 5.0, 2.0: 4.0}}
+    (axes,) = plots.lines(series, x="x", y="y").axes
+    named = {text.get_text(): text.get_horizontalalignment() for text in axes.texts}
+    assert named == {"short": "right", "long": "left", "falls": "left"}
+
+
+def test_sectors_are_drawn_two_panels_beside_each_other() -> None:
+    strides = {f"stride {stride}": [4 * stride * lane for lane in range(32)] for stride in (1, 2, 8)}
+    figure = plots.sectors(strides)
+    first, second, third = (axes for axes in figure.axes if axes.get_title(loc="left"))
+    assert first.get_position().y0 == second.get_position().y0 > third.get_position().y0
+    assert [int(axes.get_ylim()[0]) for axes in (first, second, third)] == [8, 8, 32]
+
+
 @pytest.mark.parametrize(("tree", "remembered"), [("phases", True), ("solutions", False)])
 def test_a_learners_pass_is_remembered(
     tree: str, remembered: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
