@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+import re
 from types import EllipsisType
 
 from kernelpath import words
@@ -20,13 +21,17 @@ _said = False
 _LABELS = ("as ", "at ", "is the line ")
 """How a unit begins where the number names something, so that no ratio of two of them means anything."""
 
+_WHOSE = re.compile(r"([^,()\[\]]+), (.+)")
+"""A unit, and whose value it is: "sectors, stride 2"."""
+
 _SHARES: dict[float, str] = {2: "half of it", 3: "a third of it", 4: "a quarter of it", 5: "a fifth of it"}
 
 
 def hold(prediction: float | str | EllipsisType | None, measured: float, unit: str) -> None:
     """Hold a prediction against what was found; None shows the answer without one.
 
-    unit: "sectors", or what the number is: "is the largest". Raises Stop while the prediction is still `...`, or is a
+    unit: "sectors"; with whose they are, where there are several, "sectors, stride 2"; or what the number is: "is the
+    largest". Raises Stop while the prediction is still `...`, or is a
     text, so that nothing below it in the cell gives the answer away. A run from top to bottom goes on, and says so
     once.
     """
@@ -51,9 +56,11 @@ def hold(prediction: float | str | EllipsisType | None, measured: float, unit: s
 
 
 def _found(measured: float, unit: str) -> str:
-    """What was found: "found 32 sectors", "found: the largest is 4"."""
+    """What was found: "found 32 sectors", "stride 2: found 8 sectors", "found: the largest is 4"."""
     if unit.startswith("is "):
         return f"found: {unit.removeprefix('is ')} is {words.number(measured)}"
+    if split := _WHOSE.fullmatch(unit):
+        return f"{split[2]}: found {words.measured(measured, split[1])}"
     return f"found {words.measured(measured, unit)}"
 
 
@@ -61,6 +68,8 @@ def _factor(prediction: float, measured: float) -> str:
     if prediction <= 0 or measured <= 0 or not math.isfinite(measured - prediction):
         return f"off by {words.number(abs(prediction - measured))}"
     ratio = prediction / measured
+    if not 1e-3 < ratio < 1e3:
+        return f"{'more than 1,000 times' if ratio > 1 else 'less than a thousandth of'} that"
     if abs(ratio - 1) < 0.01:
         return "right within 1%"
     if ratio > 1:
