@@ -261,13 +261,17 @@ class Output(Message, frozen=True):
 
 
 class Ended(Message, frozen=True):
-    """What the machine saw of a case. mutated: positions of input storages that are not as drawn."""
+    """What the machine saw of a case. mutated: positions of input storages that are not as drawn.
+
+    instructions: a file, a line of it, the instructions that warps executed there, and the lanes active in them.
+    """
 
     outputs: Sequence[Output]
     mutated: Sequence[int]
     notes: Sequence[Note]
     failed: Failed | None
     accesses: Sequence[tuple[str, AccessCounters]]
+    instructions: Sequence[tuple[str, int, int, int]]
 
 
 class Drawn(Message, frozen=True):

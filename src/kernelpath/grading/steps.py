@@ -6,16 +6,18 @@ import time
 from collections.abc import Callable, Sequence
 
 from kernelpath import packages, words
+from kernelpath.course.problem import Case
 from kernelpath.device import gpu
 from kernelpath.device import messages as device_messages
-from kernelpath.grading import conduct, devices, far, measure, profile, traffic
+from kernelpath.grading import conduct, devices, divergence, far, measure, profile, traffic
 from kernelpath.grading.beside import Beside
 from kernelpath.grading.cases import Cases, Graded, most_telling
+from kernelpath.grading.conduct import Evidence
 from kernelpath.grading.kinds import kind_of
 from kernelpath.grading.subject import Subject
 from kernelpath.grading.truth import derive
 from kernelpath.packages import versions
-from kernelpath.verdict import Complaint, LineTraffic, Measurement, Report, Verdict
+from kernelpath.verdict import Complaint, Measurement, Report, Verdict
 from kernelpath.work import messages
 from kernelpath.work.runner import Stopped, Usage
 
@@ -54,7 +56,7 @@ class Grading:
     def report(self, bench: bool) -> Report:
         """Every case, then traffic, then time; the first complaint is the verdict."""
         graded: list[Graded] = []
-        lines: tuple[LineTraffic, ...] = ()
+        counted: Evidence | None = None
         measurement: Measurement | None = None
         unsaid: tuple[str, ...] = ()
         complaint = self._capability()
@@ -66,7 +68,7 @@ class Grading:
         if complaint is None and self.device == "cuda" and self.exercise.is_kernel:
             complaint = self._profile(graded)
         if complaint is None:
-            lines, complaint = self._traffic(graded)
+            counted, complaint = self._counted(graded)
         if complaint is None:
             self.progress("offsets past 2^31")
             found, unsaid = far.graded(self.subject, self._on_machine, self.seed)
@@ -97,7 +99,8 @@ class Grading:
             + unsaid
             + measure.UNCONFINED,
             cases=tuple(g.result for g in graded),
-            traffic=lines,
+            traffic=counted.traffic if counted else (),
+            instructions=counted.instructions if counted else (),
             measurement=measurement,
             printed=self._runner.printed,
             versions=versions(),
@@ -129,27 +132,32 @@ class Grading:
         reason = packages.lacking(self.item.lane) or devices.lacking(self.exercise, self.device)
         return Complaint(Verdict.UNAVAILABLE, reason) if reason else None
 
-    def _traffic(self, graded: Sequence[Graded]) -> tuple[tuple[LineTraffic, ...], Complaint | None]:
-        """The largest case's counters, and the first limit that a case breaks; the largest comes first."""
+    def _counted(self, graded: Sequence[Graded]) -> tuple[Evidence | None, Complaint | None]:
+        """What has the counters to show, and the first limit that a case breaks; the largest comes first."""
         if self._beside is not None:
-            self.progress("counting traffic on the PTX machine")
-            lines, complaint = self._beside.counted()
+            self.progress("counting on the PTX machine")
+            evidence, complaint = self._beside.counted()
             if complaint is not None:
-                return (), self.subject.placed(complaint)
-            counted = [(self._largest, lines)]
+                return None, self.subject.placed(complaint)
+            counted = [(self._largest, evidence)]
         else:
-            counted = sorted(((g.result.case, g.traffic) for g in graded), key=lambda one: one[0] is not self._largest)
-        shown: tuple[LineTraffic, ...] = ()
-        for case, lines in counted:
-            complaint = traffic.complaint(self.exercise, case, lines)
+            counted = sorted(((g.result.case, g.evidence) for g in graded), key=lambda one: one[0] is not self._largest)
+        for case, evidence in counted:
+            complaint = self._beyond(case, evidence)
             if complaint is not None and self.device == "cpu":
                 # what a first call tries out, as autotuning does, is no cost
-                lines = self._cases.one(self._runner, case, _ONCE_MORE, explain=False).traffic or lines
-                complaint = traffic.complaint(self.exercise, case, lines)
-            shown = shown or lines
+                evidence = self._cases.one(self._runner, case, _ONCE_MORE, explain=False).evidence or evidence
+                complaint = self._beyond(case, evidence)
             if complaint is not None:
-                return lines, self.subject.placed(complaint)
-        return shown, None
+                return evidence, self.subject.placed(complaint)
+        return counted[0][1], None
+
+    def _beyond(self, case: Case, evidence: Evidence | None) -> Complaint | None:
+        """The first limit on counters that a case breaks."""
+        if evidence is None:
+            return None
+        found = traffic.complaint(self.exercise, case, evidence.traffic)
+        return found or divergence.complaint(self.exercise, case, evidence.instructions)
 
     def _profile(self, graded: Sequence[Graded]) -> Complaint | None:
         """Which kernels and operators the GPU ran."""

@@ -10,9 +10,9 @@ from rich.console import Console
 from rich.text import Text
 
 from kernelpath import lanes
+from kernelpath.lines import SECTOR_BYTES
 from kernelpath.show import cells, templates
 from kernelpath.show import source as annotated
-from kernelpath.verdict import SECTOR_BYTES
 
 if TYPE_CHECKING:
     from kernelpath.simt import Launch
