@@ -80,13 +80,14 @@ class LineInstructions:
     """What one source line executed, summed over all launches of one case.
 
     instructions: those that warps executed. active_lanes: the lanes active in each, summed over them; a lane whose
-    predicate is false is active.
+    predicate is false is active. divergent_branches: how often the lanes of a warp went different ways.
     """
 
     file: str
     line: int
     instructions: int
     active_lanes: int
+    divergent_branches: int = 0
 
     @property
     def active(self) -> float:

@@ -112,7 +112,8 @@ class Exercise:
         require(not self.sweep or self.bench is not None, "sweep: it needs bench and baseline")
         for name in ("limits", "gpu_limits", "sweep"):
             check_alike(name, getattr(self, name), self.cases[0])
-        require(0 < (self.active_lanes or 1) <= 32, f"active_lanes: {self.active_lanes} is not between 0 and 32")
+        lanes = self.active_lanes
+        require(lanes is None or 0 < lanes <= 32, f"active_lanes: {lanes} is not between 0 and 32")
         require(self.min_speedup > 0, f"min_speedup: {self.min_speedup} is not positive")
 
     @property

@@ -270,12 +270,15 @@ class Case:
             files.setdefault(Path(launch.file).name, []).extend(launch.accesses)
         return [(file, one) for file, samples in files.items() for one in by_access(samples)]
 
-    def _instructions(self) -> list[tuple[str, int, int, int]]:
+    def _instructions(self) -> list[tuple[str, int, int, int, int]]:
         lines: dict[tuple[str, int], LineCounters] = defaultdict(LineCounters)
         for launch in self.launches:
             for line, counters in launch.lines.items():
                 lines[Path(launch.file).name, line].add(counters)
-        return [(*place, one.warp_instructions, one.active_lanes) for place, one in sorted(lines.items())]
+        return [
+            (*place, one.warp_instructions, one.active_lanes, one.divergent_branches)
+            for place, one in sorted(lines.items())
+        ]
 
 
 def _placed(nbytes: int, alignment: int) -> Bytes:

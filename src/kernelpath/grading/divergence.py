@@ -33,8 +33,11 @@ def divergence_complaint(lines: Sequence[LineInstructions], limit: float, case: 
     if active >= limit * instructions:
         return None
     worst = max(lines, key=lambda line: line.idle)
+    parted = max(lines, key=lambda line: line.divergent_branches)
     cause = (
         f"at {arguments(case)}: {active / instructions:.3g} of {LANES} lanes are active in the average instruction,"
-        f" {limit:.3g} are required; most are idle in {words.line(worst.line)}, where {worst.active:.3g} are active"
+        f" {limit:.3g} are required; most are idle in {words.line(worst.line)} ({worst.active:.3g} active)"
     )
+    if parted.divergent_branches:
+        cause += f", and they part in {words.line(parted.line)}"
     return Complaint(Verdict.DIVERGENT, cause, worst.file, worst.line)
