@@ -22,6 +22,12 @@ struct Oscillator {
     }
 };
 
+__device__ float followed(float x, int steps) {
+    Oscillator one{x};
+    for (int left = steps; left > 0; --left) one.step();
+    return one.x;
+}
+
 __global__ void oscillate(const float* x, const unsigned char* steps, float* out, int n) {
     // TODO: give the lanes of a warp oscillators with as many steps, or a new one to each lane that has finished
 }

@@ -22,6 +22,12 @@ struct Oscillator {
     }
 };
 
+__device__ float followed(float x, int steps) {
+    Oscillator one{x};
+    for (int left = steps; left > 0; --left) one.step();
+    return one.x;
+}
+
 constexpr int LANES = 32;
 constexpr unsigned ALL_LANES = 0xffffffff;
 constexpr int THREADS = 256;
@@ -51,14 +57,29 @@ __global__ void __launch_bounds__(THREADS) oscillate(const float* x, const unsig
     const int tile = blockIdx.x * TILE;
     const int count = min(TILE, n - tile);
     if (threadIdx.x < BINS) first[threadIdx.x] = 0;
-    __syncthreads();
 
-    int mine[EACH], rank[EACH];
+    float position[EACH];
+    int mine[EACH];
+    bool alike = true;  // whether the warp's lanes have as many steps in each row
+    for (int e = 0; e < EACH; ++e) {
+        const int place = e * THREADS + threadIdx.x;
+        position[e] = place < count ? x[tile + place] : 0;
+        mine[e] = place < count ? steps[tile + place] : 0;
+        alike &= mine[e] == __shfl_sync(ALL_LANES, mine[e], 0);
+    }
+    if (__syncthreads_and(alike)) {  // sorted already, or all the same: nothing to gain
+        for (int e = 0; e < EACH; ++e) {
+            const int place = e * THREADS + threadIdx.x;
+            if (place < count) out[tile + place] = followed(position[e], mine[e]);
+        }
+        return;
+    }
+
+    int rank[EACH];
     for (int e = 0; e < EACH; ++e) {
         const int place = e * THREADS + threadIdx.x;
         if (place >= count) break;
-        positions[place] = x[tile + place];
-        mine[e] = steps[tile + place];
+        positions[place] = position[e];
         rank[e] = atomicAdd(&first[bin_of(mine[e])], 1);
     }
     __syncthreads();
@@ -66,16 +87,13 @@ __global__ void __launch_bounds__(THREADS) oscillate(const float* x, const unsig
     __syncthreads();
     for (int e = 0; e < EACH; ++e) {
         const int place = e * THREADS + threadIdx.x;
-        if (place >= count) break;
-        order[first[bin_of(mine[e])] + rank[e]] = place << 8 | mine[e];
+        if (place < count) order[first[bin_of(mine[e])] + rank[e]] = place << 8 | mine[e];
     }
     __syncthreads();
 
     for (int k = threadIdx.x; k < count; k += THREADS) {
         const int place = order[k] >> 8;
-        Oscillator one{positions[place]};
-        for (int left = order[k] & 0xff; left > 0; --left) one.step();
-        positions[place] = one.x;
+        positions[place] = followed(positions[place], order[k] & 0xff);
     }
     __syncthreads();
     for (int place = threadIdx.x; place < count; place += THREADS) out[tile + place] = positions[place];
