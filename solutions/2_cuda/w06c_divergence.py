@@ -6,8 +6,8 @@ after none, an oscillator is still where it was released. There are from 1 to 2*
 is always aligned to 16 bytes. Steps may be all alike, or sorted, or 1 for most and 64 for a few.
 
 Write the kernel in w06c_divergence.cu, then launch it here. Graded: the values, how many of a warp's 32 lanes are
-active in its average instruction (at least 16, where there are many oscillators), and on a GPU the time against a
-kernel with a thread for each oscillator.
+active in its average instruction (at least 16, from 20,000 oscillators on: let each warp have some hundreds), and on a
+GPU the time against a kernel with a thread for each oscillator.
 
 Traffic: 9 bytes for each oscillator, and 38 operations for each of its steps, 15 steps on average where they are
 mixed: arithmetic sets the speed of light. A warp takes as many steps as the slowest of its oscillators, 56 on average;
