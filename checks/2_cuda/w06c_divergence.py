@@ -10,11 +10,14 @@ from kernelpath.course.spec import Exercise
 from kernelpath.lanes import cuda
 
 
+KERNEL = cuda.kernel("w06c_divergence.cu", "oscillate")
+
+
 def thread_for_each(x: torch.Tensor, steps: torch.Tensor) -> torch.Tensor:
     """A warp takes as many steps as the slowest of its 32 oscillators."""
     out = torch.empty_like(x)
     n = x.numel()
-    cuda.kernel("w06c_divergence.cu", "oscillate")[(n + 255) // 256, 256](x, steps, out, n)
+    KERNEL[(n + 255) // 256, 256](x, steps, out, n)
     return out
 
 
@@ -24,7 +27,7 @@ EXERCISE = Exercise(
     bench={"n": 1 << 25, "distribution": "mixed"},  # 288 MiB: 6 times its L2
     sweep=tuple({"n": n, "distribution": kind} for n in (1 << 22, 1 << 25) for kind in divergence.DISTRIBUTIONS),
     baseline=thread_for_each,
-    min_speedup=1.8,  # a guess until it is measured
+    min_speedup=1.5,  # an H200: the reference 3.1, a plain counting sort 2.9, refilled lanes 1.9, a queue per class 1.6
     # A thread for each has 8.7 on mixed steps and 3.6 on rare ones; refilled lanes 18 and more, sorted ones 29.
     active_lanes=16.0,
 )

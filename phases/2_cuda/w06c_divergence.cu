@@ -28,6 +28,6 @@ __device__ float followed(float x, int steps) {
     return one.x;
 }
 
-__global__ void oscillate(const float* x, const unsigned char* steps, float* out, int n) {
+__global__ void oscillate(const float* x, const unsigned char* steps, float* out, int n) {  // TODO: launch bounds
     // TODO: give the lanes of a warp oscillators with as many steps, or a new one to each lane that has finished
 }
