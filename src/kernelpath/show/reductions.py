@@ -41,7 +41,8 @@ __device__ float over_partial() {
 
 template <int WIDTH, int LOADS, int FINISH>
 __global__ void vector_sum(const Floats<WIDTH>* x, float* out, long long count) {
-    const long long thread = (long long)blockIdx.x * blockDim.x + threadIdx.x, threads = (long long)gridDim.x * blockDim.x;
+    const long long thread = (long long)blockIdx.x * blockDim.x + threadIdx.x;
+    const long long threads = (long long)gridDim.x * blockDim.x;
     float sum = 0;
     #pragma unroll 1
     for (long long first = thread; first < count; first += LOADS * threads) {
@@ -149,9 +150,10 @@ def _histogram(owner: str, constant: bool) -> cuda.Kernel:
 def vector_sum(
     x: torch.Tensor, width: int = 4, loads: int = 4, finish: str = "atomics", resident: int = 4
 ) -> torch.Tensor:
-    """The sum of a float32 vector whose length is a multiple of `width`, with `loads` loads of `width` floats per thread.
+    """The sum of a float32 vector whose length is a multiple of `width`.
 
-    finish: one of FINISHES. resident: blocks per SM, of 256 threads each.
+    A thread has `loads` loads of `width` floats in flight. finish: one of FINISHES. resident: blocks of 256 threads per
+    SM.
     """
     count = x.numel() // width
     blocks = min(-(-count // (_THREADS * loads)), resident * _processors(x.device))
