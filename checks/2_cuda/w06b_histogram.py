@@ -36,7 +36,7 @@ EXERCISE = Exercise(
     ),
     baseline=global_memory,
     min_speedup=24.0,  # an H200: the reference 899, a copy per block 91, __match_any_sync for each byte 34
-    # x may be read three times, a third of many bins each time. Some 2900 blocks may add 256 counts each; a block of 256
-    # threads for every 256 elements makes 4688.
+    # x may be read three times, for a third of the bins each time. Some 2900 blocks may add 256 counts each; a block of
+    # 256 threads for every 256 elements makes 4688.
     traffic=Traffic(sectors=1.3, bytes=3.5, same_address=1.1),
 )
