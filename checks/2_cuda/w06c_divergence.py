@@ -9,7 +9,6 @@ from kernelpath.course.problems import divergence
 from kernelpath.course.spec import Exercise
 from kernelpath.lanes import cuda
 
-
 KERNEL = cuda.kernel("w06c_divergence.cu", "oscillate")
 
 
