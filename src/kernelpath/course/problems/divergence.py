@@ -66,7 +66,7 @@ def acceleration(x: torch.Tensor) -> torch.Tensor:
 
 def extreme(rng: torch.Generator, x: torch.Tensor, steps: torch.Tensor) -> None:
     """A third of the oscillators: no steps or the most, released at zero, at NaN or at infinity."""
-    places = torch.randint(x.numel(), (1 + x.numel() // 3,), generator=rng, device=rng.device)
+    places = torch.randperm(x.numel(), generator=rng, device=rng.device)[: 1 + x.numel() // 3]
     turn = torch.arange(places.numel(), device=x.device)
     steps[places] = torch.tensor([0, MOST_STEPS, 1, 0, 2], dtype=torch.uint8, device=x.device)[turn % 5]
     x[places[::4]] = torch.tensor([0.0, math.nan, math.inf, -math.inf], device=x.device)[turn[::4] % 16 // 4]
