@@ -100,7 +100,6 @@ PROBLEM = Problem(
     extreme=extreme,
     faults={"a step where there is none": at_least_one_step, "NaN taken for zero": not_a_number_at_rest},
     limits=({"n": 70_001, "distribution": "rare"},),
-    gpu_limits=({"n": (1 << 26) + 5, "distribution": "mixed"},),
     compulsory_bytes=lambda n, distribution: (2 * BYTES["float32"] + BYTES["uint8"]) * n,
     flops=lambda n, distribution: round(OPERATIONS * MEAN_STEPS[distribution] * n),
 )
