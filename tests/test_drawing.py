@@ -18,10 +18,11 @@ from matplotlib.patches import Rectangle
 from matplotlib.text import Annotation, Text
 from rich.console import Console
 
+from kernelpath.lines import LineTraffic
 from kernelpath.show import plots, roofline, source, templates, timed, warp
 from kernelpath.show.palette import ROLES, WASTED
 from kernelpath.show.roofline import Mark, Roof
-from kernelpath.verdict import Interval, LineTraffic, Measurement
+from kernelpath.verdict import Interval, Measurement
 
 CEILINGS = {"copy": 4.0e12, "read": 4.4e12, "fill": 4.5e12}
 PRODUCT = {**CEILINGS, "matmul_bfloat16": 800e12}
@@ -189,7 +190,7 @@ SOURCE = "int column = threadIdx.x;\n\nout[column * n] = x[column] + y[32 * colu
 
 
 def test_costs_stand_beside_their_line_each_access_for_itself() -> None:
-    found = source.of_traffic(TRAFFIC, {"k.cu": SOURCE, "other.cu": ""})
+    found = source.of_report(TRAFFIC, (), {"k.cu": SOURCE, "other.cu": ""})
     assert list(found) == ["k.cu"]
     first, second, third = found["k.cu"]
     sectors_load, sectors_store, wavefronts_load, wavefronts_store = source.COLUMNS
@@ -203,7 +204,7 @@ def test_costs_stand_beside_their_line_each_access_for_itself() -> None:
 
 
 def test_a_source_looks_the_same_in_a_terminal_and_in_a_picture() -> None:
-    lines = source.of_traffic(TRAFFIC, {"k.cu": SOURCE})["k.cu"]
+    lines = source.of_report(TRAFFIC, (), {"k.cu": SOURCE})["k.cu"]
     lines = [dataclasses.replace(lines[0], active=28.4), *lines[1:]]
     console = Console(file=io.StringIO(), width=120)
     console.print(source.table(lines))

@@ -8,10 +8,11 @@ from dataclasses import fields
 import pytest
 
 from kernelpath.course import registry
+from kernelpath.lines import LineInstructions, LineTraffic
 from kernelpath.show import book, source, view
 from kernelpath.simt.counters import LineCounters
 from kernelpath.simt.errors import FaultKind
-from kernelpath.verdict import Interval, LineTraffic, Measurement, Verdict
+from kernelpath.verdict import Interval, Measurement, Verdict
 
 SAID_BY_ITSELF = {"timed", "yours", "GPU", "line", "file", "access", "memory"}
 """Labels that are plain English or name what stands beside them."""
@@ -24,7 +25,7 @@ MEASURED = Measurement(
 def labels() -> set[str]:
     """The names beside the numbers of a report, a picture and the tables of counters."""
     rows = {name for name, _ in view.measurement(MEASURED)}
-    counted = {word for one in fields(LineTraffic) for word in one.name.split("_")}
+    counted = {word for kind in (LineTraffic, LineInstructions) for one in fields(kind) for word in one.name.split("_")}
     summed = {word for one in fields(LineCounters) for word in one.name.split("_")}
     columns = {word for column in source.COLUMNS for word in column.split()}
     return (rows | {MEASURED.method} | counted | summed | columns | {"active lanes"}) - SAID_BY_ITSELF

@@ -17,8 +17,9 @@ from kernelpath.course.checkpoint import Criterion
 from kernelpath.course.progress import NOTHING, Progress, Record
 from kernelpath.course.registry import Item
 from kernelpath.exam.certificate import Answered, Certificate, Written
+from kernelpath.lines import LineTraffic
 from kernelpath.show import certificate, report, results
-from kernelpath.verdict import CaseResult, Interval, LineTraffic, Measurement, Report, ValidationError, Verdict, encode
+from kernelpath.verdict import CaseResult, Interval, Measurement, Report, ValidationError, Verdict, encode
 from tests.browser import Browser
 
 SOURCE = "int column = threadIdx.x;\n// <b>not bold</b>\nout[column * n] = in[column];\n"

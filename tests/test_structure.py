@@ -30,6 +30,7 @@ LAYERS = (
     ("course",),
     ("simt",),
     ("verdict",),
+    ("lines",),
     ("words", "files", "wire", "packages"),
 )
 """Packages and modules from top to bottom. A module imports from its own package and from the layers below it."""

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 
 from kernelpath.course.spec import Traffic
 from kernelpath.grading.traffic import SPARE, beyond, contention_complaint, edge_complaint, traffic_complaint
-from kernelpath.verdict import Complaint, LineTraffic
+from kernelpath.lines import LineTraffic
+from kernelpath.verdict import Complaint
 
 
 def load(number: int, memory: str = "a", **counts: int) -> LineTraffic:

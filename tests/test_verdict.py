@@ -7,7 +7,8 @@ from dataclasses import fields, replace
 
 import pytest
 
-from kernelpath.verdict import CaseResult, Interval, LineTraffic, Measurement, Report, ValidationError, Verdict
+from kernelpath.lines import LineTraffic
+from kernelpath.verdict import CaseResult, Interval, Measurement, Report, ValidationError, Verdict
 
 STORE = LineTraffic("w03c_transpose.cu", 14, "store to", "out", 100, sectors=3200, ideal_sectors=400)
 LOAD = LineTraffic("w03c_transpose.cu", 14, "load from", "shared memory", 50, wavefronts=1600, ideal_wavefronts=50)

@@ -9,8 +9,9 @@ import pytest
 from rich.console import Console
 
 from kernelpath.course.registry import Item
+from kernelpath.lines import LineTraffic
 from kernelpath.show import view
-from kernelpath.verdict import LineTraffic, Report, Verdict
+from kernelpath.verdict import Report, Verdict
 
 GRADED = Report("1_architecture/w01a_double", "Doubling", "submission.py", "no GPU", 1, Verdict.TOO_MUCH_TRAFFIC, "why")
 

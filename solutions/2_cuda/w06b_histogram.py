@@ -21,7 +21,6 @@ import torch
 from kernelpath.lanes import cuda
 
 C_TYPE = {torch.uint8: "unsigned char", torch.int32: "int"}
-KIB = 1024
 THREADS = 1024
 FEW = 256
 
@@ -32,25 +31,19 @@ def histogram(x: torch.Tensor, bins: int) -> torch.Tensor:
     if n == 0:
         return counts
     vectors = ceil_div(n * x.element_size(), 16)
-    processors, shared = on_chip(x.device)
+    gpu = torch.cuda.get_device_properties()
+    processors, shared = gpu.multi_processor_count, gpu.shared_memory_per_block_optin
     if bins <= FEW:
         kernel = cuda.kernel("w06b_histogram.cu", f"few_bins<{C_TYPE[x.dtype]}>")
         blocks = min(2 * processors, ceil_div(vectors, THREADS))
         kernel[blocks, THREADS, 4 * 32 * bins](x, counts, n, bins)
     else:
         bins_each = min(bins, shared // 4 * 2)
-        blocks = min(processors, ceil_div(vectors, 4 * THREADS))
+        # A block adds as many counters to the result as it has bins: let it count twice as many elements.
+        blocks = min(processors, ceil_div(n, max(16 * THREADS, 2 * bins)))
         kernel = cuda.kernel("w06b_histogram.cu", "many_bins")
         kernel[(blocks, ceil_div(bins, bins_each)), THREADS, 4 * ceil_div(bins_each, 2)](x, counts, n, bins, bins_each)
     return counts
-
-
-def on_chip(device: torch.device) -> tuple[int, int]:
-    """How many SMs there are, and the bytes of shared memory that one block may have."""
-    if device.type == "cpu":
-        return 1, 160 * KIB
-    properties = torch.cuda.get_device_properties(device)
-    return properties.multi_processor_count, properties.shared_memory_per_block_optin
 
 
 def ceil_div(a: int, b: int) -> int:

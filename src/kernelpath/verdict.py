@@ -14,15 +14,10 @@ from typing import Any, NoReturn, TypeVar
 import msgspec
 
 from kernelpath import words
+from kernelpath.lines import LineInstructions, LineTraffic
 
 _T = TypeVar("_T")
 _REPLAY = "fix {file}, then kp check {name} --seed {seed}"
-
-SECTOR_BYTES = 32
-"""Bytes of a sector, the unit in which global memory moves."""
-
-WASTE = 1.05
-"""An access that costs more than this many times the minimum is wasteful."""
 
 
 class ValidationError(ValueError):
@@ -66,6 +61,11 @@ class Verdict(str, Enum):
         "TOO_MUCH_TRAFFIC",
         "right, but it asks more of the memory system than the exercise allows",
         "kp hint {name}",
+    )
+    DIVERGENT = (
+        "DIVERGENT",
+        "right, but too few lanes are active in the average instruction of a warp",
+        "kp profile {name}",
     )
     TOO_SLOW = "TOO_SLOW", "right, but below the required speedup", "kp hint {name}"
     TOO_FAST = (
@@ -115,65 +115,6 @@ class CaseResult:
     file: str = ""
     line: int = 0
     seconds: float = 0.0
-
-
-@dataclass(frozen=True)
-class LineTraffic:
-    """What one source line's loads, stores or atomics asked of one tensor, summed over all launches of one case.
-
-    access: "load from", "store to" or "atomic on". memory: the name of the tensor, or of the variable in shared memory.
-    requests: accesses of whole warps. Global memory is counted in sectors, shared memory in wavefronts; the ideal is
-    the least that the bytes asked for need. scattered: sectors of single requests that neither the bytes they ask for
-    nor their alignment explain. same_address: the most lanes that met at one address, summed over atomic requests.
-    """
-
-    file: str
-    line: int
-    access: str
-    memory: str
-    requests: int
-    sectors: int = 0
-    ideal_sectors: int = 0
-    wavefronts: int = 0
-    ideal_wavefronts: int = 0
-    scattered: int = 0
-    same_address: int = 0
-
-    @property
-    def sectors_over_ideal(self) -> float:
-        return self.sectors / self.ideal_sectors if self.ideal_sectors else 1.0
-
-    @property
-    def bank_conflicts_per_request(self) -> float:
-        return (self.wavefronts - self.ideal_wavefronts) / self.requests if self.requests else 0.0
-
-    @property
-    def same_address_per_request(self) -> float:
-        """1 where the lanes of every atomic request meet nowhere, 32 where all meet at one address."""
-        return self.same_address / self.requests if self.requests else 0.0
-
-    @property
-    def waste(self) -> float:
-        """How many times the minimum this access costs."""
-        return max(self.sectors_over_ideal, 1.0 + self.bank_conflicts_per_request, self.same_address_per_request)
-
-    @property
-    def place(self) -> str:
-        return f"{words.line(self.line)}, {self.access} {self.memory}"
-
-    @property
-    def cost(self) -> str:
-        """What a request costs, and the least for its bytes: "32 sectors per request, its bytes fit in 4"."""
-        if self.same_address_per_request > 1 and self.same_address_per_request >= self.waste:
-            return words.taking_turns(self.same_address_per_request)
-        if self.ideal_sectors and self.ideal_sectors < self.requests:  # few lanes: no request needs less than a sector
-            asked, moved = (SECTOR_BYTES * sectors / self.requests for sectors in (self.ideal_sectors, self.sectors))
-            return f"each request moves {moved:.3g} bytes for the {asked:.3g} that its lanes ask for"
-        if self.wavefronts:
-            return words.per_request(
-                self.wavefronts / self.requests, "wavefront", self.ideal_wavefronts / self.requests
-            )
-        return words.per_request(self.sectors / self.requests, "sector", self.ideal_sectors / self.requests)
 
 
 @dataclass(frozen=True)
@@ -243,6 +184,7 @@ class Report:
     not_measured: tuple[str, ...] = ()
     cases: tuple[CaseResult, ...] = ()
     traffic: tuple[LineTraffic, ...] = ()
+    instructions: tuple[LineInstructions, ...] = ()
     measurement: Measurement | None = None
     printed: str = ""
     versions: Mapping[str, str] = field(default_factory=dict)

@@ -57,12 +57,12 @@ def solution(item: Item, peek: bool) -> int:
         out.print()
     with errors.status(f"{item.name}: starting"):
         grading.start_workers()
-        from kernelpath.grading import grade
+        from kernelpath.grading import devices
     if registry.load(item).is_kernel:
         for title, file in (("yours", item.stub), ("reference", item.solution)):
             _show_counters(item, title, file)
     out.print(Text(f"{lesson.read(item.lesson).explain}\n"))
-    if grade.resolve_device("auto") != "cuda":
+    if devices.resolve("auto") != "cuda":
         out.print(Text("not timed: this machine has no GPU", "dim"))
         return PASSED
     graded = grading.grade(item, item.stub, item.name, device="cuda")

@@ -68,6 +68,9 @@ class Exercise:
     baseline: `baseline(*inputs)`, what the submission races; None where time is not graded.
     min_speedup: the least ratio of the baseline's time to the submission's.
     traffic: limits that hold on every device.
+    active_lanes: the fewest of a warp's 32 lanes that may be active in its average instruction, over the whole call
+        (ncu: smsp__thread_inst_executed_per_inst_executed.ratio). It holds on the largest case and on those of at least
+        half its bytes, whose warps are full.
     requires: least compute capability such as (9, 0), or None.
     kind: how it is graded: "kernel" launches kernels of its own, "lab" uses a simulated device among its inputs, of
         "python" the result alone is graded.
@@ -92,6 +95,7 @@ class Exercise:
     baseline: Callable[..., Any] | None = None
     min_speedup: float = 1.0
     traffic: Traffic = field(default_factory=Traffic)
+    active_lanes: float | None = None
     requires: tuple[int, int] | None = None
     kind: Kind = "kernel"
     block: tuple[int, int, int] | None = None
@@ -108,6 +112,8 @@ class Exercise:
         require(not self.sweep or self.bench is not None, "sweep: it needs bench and baseline")
         for name in ("limits", "gpu_limits", "sweep"):
             check_alike(name, getattr(self, name), self.cases[0])
+        lanes = self.active_lanes
+        require(lanes is None or 0 < lanes <= 32, f"active_lanes: {lanes} is not between 0 and 32")
         require(self.min_speedup > 0, f"min_speedup: {self.min_speedup} is not positive")
 
     @property

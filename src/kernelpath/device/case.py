@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,7 +15,7 @@ from kernelpath import simt
 from kernelpath.device import far, messages
 from kernelpath.device.elements import Bytes, Refused, elements
 from kernelpath.device.pointers import Linked
-from kernelpath.simt.counters import AccessCounters, by_access
+from kernelpath.simt.counters import AccessCounters, LineCounters, by_access
 
 PAGE, ALIGNMENT = 4096, 16
 """A storage begins at a page, plus what the widest access sees of its alignment in the submission's process."""
@@ -122,6 +123,7 @@ class Case:
             notes=self._notes,
             failed=self.failed,
             accesses=self._accesses(),
+            instructions=self._instructions(),
         )
         for stored in self._storages.values():
             stored.final = None
@@ -267,6 +269,16 @@ class Case:
         for launch in self.launches:
             files.setdefault(Path(launch.file).name, []).extend(launch.accesses)
         return [(file, one) for file, samples in files.items() for one in by_access(samples)]
+
+    def _instructions(self) -> list[tuple[str, int, int, int, int]]:
+        lines: dict[tuple[str, int], LineCounters] = defaultdict(LineCounters)
+        for launch in self.launches:
+            for line, counters in launch.lines.items():
+                lines[Path(launch.file).name, line].add(counters)
+        return [
+            (*place, one.warp_instructions, one.active_lanes, one.divergent_branches)
+            for place, one in sorted(lines.items())
+        ]
 
 
 def _placed(nbytes: int, alignment: int) -> Bytes:

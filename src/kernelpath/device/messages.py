@@ -261,13 +261,17 @@ class Output(Message, frozen=True):
 
 
 class Ended(Message, frozen=True):
-    """What the machine saw of a case. mutated: positions of input storages that are not as drawn."""
+    """What the machine saw of a case. mutated: positions of input storages that are not as drawn.
+
+    instructions: a file, a line, what warps executed there, the lanes active in it, and the branches that diverged.
+    """
 
     outputs: Sequence[Output]
     mutated: Sequence[int]
     notes: Sequence[Note]
     failed: Failed | None
     accesses: Sequence[tuple[str, AccessCounters]]
+    instructions: Sequence[tuple[str, int, int, int, int]]
 
 
 class Drawn(Message, frozen=True):

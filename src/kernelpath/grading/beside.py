@@ -13,7 +13,7 @@ from kernelpath.grading.kinds.kernel import NOTHING, Kernel
 from kernelpath.grading.subject import Subject
 from kernelpath.grading.truth import derive
 from kernelpath.lanes.tuning import Chosen
-from kernelpath.verdict import Complaint, LineTraffic, Verdict
+from kernelpath.verdict import Complaint, Verdict
 from kernelpath.work import messages
 from kernelpath.work.runner import Runner, Stopped
 
@@ -54,16 +54,16 @@ class Beside:
         self._running = pool.submit(self._both)
         pool.shutdown(wait=False)
 
-    def counted(self) -> tuple[tuple[LineTraffic, ...], Complaint | None]:
-        """Counters, or a complaint that holds on any GPU; waits for it."""
+    def counted(self) -> tuple[Evidence | None, Complaint | None]:
+        """What has the counters, or a complaint that holds on any GPU; waits for it."""
         found = self._waited()
-        return found.evidence.traffic if found.evidence else (), found.complaint
+        return found.evidence, found.complaint
 
     @property
     def not_counted(self) -> tuple[str, ...]:
         """What a report says where the machine could not run the submission."""
         unable = self._found.unable if self._found else ""
-        return (f"traffic, and whether the PTX machine agrees: {unable}",) if unable else ()
+        return (f"counters, and whether the PTX machine agrees: {unable}",) if unable else ()
 
     @property
     def operators(self) -> Sequence[messages.Operator]:

@@ -15,7 +15,7 @@ from kernelpath.grading.conduct import Evidence
 from kernelpath.grading.kinds import Kind, kind_of
 from kernelpath.grading.subject import BY_A_KERNEL, Subject
 from kernelpath.grading.truth import derive, drawn_cases, placements
-from kernelpath.verdict import CaseResult, Complaint, LineTraffic, Verdict
+from kernelpath.verdict import CaseResult, Complaint, Verdict
 from kernelpath.work.runner import Runner, Stopped
 
 _SYMPTOMS = (*BY_A_KERNEL, Verdict.CRASHED, Verdict.TIMED_OUT)
@@ -36,10 +36,6 @@ class Graded:
 
     result: CaseResult
     evidence: Evidence | None = None
-
-    @property
-    def traffic(self) -> tuple[LineTraffic, ...]:
-        return self.evidence.traffic if self.evidence is not None else ()
 
     @property
     def elements(self) -> int:

@@ -10,7 +10,8 @@ from msgspec.structs import replace
 
 from kernelpath.course.spec import Exercise
 from kernelpath.device.messages import Note, Strided
-from kernelpath.verdict import Complaint, LineTraffic, Verdict
+from kernelpath.lines import LineInstructions, LineTraffic
+from kernelpath.verdict import Complaint, Verdict
 from kernelpath.work import messages
 
 LIBRARY_SHARE = 0.1
@@ -34,6 +35,7 @@ class Evidence:
     outputs: Sequence[torch.Tensor]
     complaint: Complaint | None = None
     traffic: tuple[LineTraffic, ...] = ()
+    instructions: tuple[LineInstructions, ...] = ()
     notes: Sequence[Note] = ()
     operators: Sequence[messages.Operator] = ()
     places: Sequence[Strided] = field(default=(), repr=False)

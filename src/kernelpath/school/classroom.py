@@ -24,7 +24,7 @@ import kernelpath
 from kernelpath import words
 from kernelpath.course.registry import Item
 from kernelpath.device import gpu
-from kernelpath.grading import grade
+from kernelpath.grading import devices, grade
 from kernelpath.school import gradebook
 from kernelpath.school.gradebook import UNFINISHED, Grade
 from kernelpath.school.handed_in import Entry, entries
@@ -66,7 +66,7 @@ def grade_entries(
     tell: Callable[[Grade, int, int], None] = lambda grade, done, of: None,
 ) -> list[Grade]:
     """As `grade_class`, for what was found in the learners' folders."""
-    where = grade.resolve_device(device)
+    where = devices.resolve(device)
     most = {item.stem: _most_stars(item, where) for item in {entry.item for entry in found}}
     out.mkdir(parents=True, exist_ok=True)
     known = gradebook.read(out)

@@ -10,9 +10,9 @@ from rich.console import Console
 from rich.text import Text
 
 from kernelpath import lanes
+from kernelpath.lines import SECTOR_BYTES
 from kernelpath.show import cells, templates
 from kernelpath.show import source as annotated
-from kernelpath.verdict import SECTOR_BYTES
 
 if TYPE_CHECKING:
     from kernelpath.simt import Launch
@@ -49,7 +49,10 @@ def count(kernel: Kernel, *arguments: Any) -> Launch:
 
 @dataclass(frozen=True)
 class Asked:
-    """What a call asked of memory, over all its launches. Requests are accesses of whole warps."""
+    """What a call asked of memory, over all its launches. Requests are accesses of whole warps.
+
+    atomics: requests that are atomics. same_address: the most lanes that met at one address, summed over them.
+    """
 
     requests: int
     sectors: int
@@ -57,6 +60,8 @@ class Asked:
     wavefronts: int
     least_wavefronts: int
     instructions: int
+    atomics: int
+    same_address: int
 
     @property
     def bytes(self) -> int:
@@ -67,10 +72,16 @@ class Asked:
     def sectors_per_request(self) -> float:
         return self.sectors / self.requests
 
+    @property
+    def same_address_per_request(self) -> float:
+        return self.same_address / self.atomics
+
 
 def asked(kernel: Kernel, *arguments: Any) -> Asked:
     """Call a kernel on CPU tensors and sum what all of its launches asked for."""
-    totals = [launch.totals for launch in launches(kernel, *arguments)]
+    launched = launches(kernel, *arguments)
+    totals = [launch.totals for launch in launched]
+    atomics = [one for launch in launched for one in launch.accesses if one.same_address]
     return Asked(
         requests=sum(one.global_load_requests + one.global_store_requests for one in totals),
         sectors=sum(one.global_load_sectors + one.global_store_sectors for one in totals),
@@ -78,6 +89,8 @@ def asked(kernel: Kernel, *arguments: Any) -> Asked:
         wavefronts=sum(one.shared_load_wavefronts + one.shared_store_wavefronts for one in totals),
         least_wavefronts=sum(one.shared_load_least_wavefronts + one.shared_store_least_wavefronts for one in totals),
         instructions=sum(sum(one.instructions.values()) for one in totals),
+        atomics=sum(one.requests for one in atomics),
+        same_address=sum(one.same_address for one in atomics),
     )
 
 

@@ -20,6 +20,7 @@ from kernelpath import words
 from kernelpath.course import lesson, registry
 from kernelpath.course.progress import NotSaved, Progress, with_report
 from kernelpath.course.registry import Item, Tree
+from kernelpath.device import gpu
 from kernelpath.grading import grade
 from kernelpath.show import cells, graded, magic, templates, view
 from kernelpath.show.cells import console, picture
@@ -72,6 +73,7 @@ def setup(*, triton: bool = False) -> None:
     if torch.cuda.is_available():
         print(f"{torch.cuda.get_device_name()}: kernels are timed here, and counted on the PTX machine.")
     else:
+        gpu.show(gpu.A100)
         print(
             "No GPU here: the real compilers compile your kernels, and the PTX machine runs them and counts what\n"
             "they ask of memory. Times are recordings, each from the GPU that it names; with a GPU they are measured."

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 from matplotlib.figure import Figure
 
 from kernelpath import words
+from kernelpath.lines import SECTOR_BYTES
 from kernelpath.show import source as annotated
 from kernelpath.show import warp
 from kernelpath.show.palette import INK
 from kernelpath.simt.layout import Access
-from kernelpath.verdict import SECTOR_BYTES
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

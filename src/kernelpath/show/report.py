@@ -67,7 +67,9 @@ class Exercise:
     @property
     def sources(self) -> dict[str, list[Line]]:
         """The sources with their traffic, by file name; only files that have any."""
-        return source.of_traffic(self.last.report.traffic, self.last.sources) if self.last else {}
+        if self.last is None:
+            return {}
+        return source.of_report(self.last.report.traffic, self.last.report.instructions, self.last.sources)
 
 
 def page(root: Path, records: Sequence[tuple[Item, Record]], kept: Progress) -> str:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from kernelpath.verdict import WASTE, LineTraffic
+from kernelpath.lines import LANES, WASTE, LineInstructions, LineTraffic
 
 if TYPE_CHECKING:
     from markupsafe import Markup
@@ -18,6 +18,9 @@ if TYPE_CHECKING:
 COLUMNS = ("sectors\nper load", "sectors\nper store", "wavefronts\nper load", "wavefronts\nper store")
 SAME_ADDRESS = "same address\nper atomic"
 ACTIVE = "active lanes\n(32 is full)"
+IDLE = 0.02
+"""The share of all lanes that are idle in one line, of a branch that is elsewhere, to be worth showing."""
+
 _RIGHT = 1.0  # where the columns of a picture end, as a share of its width
 _COLUMN, _CHARACTER = 0.085, 0.0064  # widths
 
@@ -41,7 +44,7 @@ class Cost:
 class Line:
     """A line of source. costs: of its accesses, by column. share: of all sectors and wavefronts, 0 to 1.
 
-    active: lanes of the average instruction, where the line diverges. ran: whether it did anything at all.
+    active: lanes of the average instruction, where the line diverges or many are idle. ran: whether it did anything.
     """
 
     number: int
@@ -69,15 +72,22 @@ def columns(lines: Iterable[Line]) -> list[str]:
     return [column for column in (*COLUMNS, SAME_ADDRESS, ACTIVE) if any(line.cell(column)[0] for line in lines)]
 
 
-def of_traffic(traffic: Sequence[LineTraffic], sources: Mapping[str, str]) -> dict[str, list[Line]]:
+def of_report(
+    traffic: Sequence[LineTraffic], instructions: Sequence[LineInstructions], sources: Mapping[str, str]
+) -> dict[str, list[Line]]:
     """Every source, by file name, of which a line asked for memory, from a report's counters."""
     total = sum(access.sectors + access.wavefronts for access in traffic)
+    executed = sum(one.instructions for one in instructions)
+    active = {(one.file, one.line): _active(one.active_lanes, one.instructions, executed) for one in instructions}
     found = {}
     for name, text in sources.items():
         asked = [access for access in traffic if access.file == name]
         if asked:
-            lines = enumerate(text.splitlines(), start=1)
-            found[name] = [_of_accesses(n, line, [one for one in asked if one.line == n], total) for n, line in lines]
+            lines = (
+                _of_accesses(n, line, [one for one in asked if one.line == n], total)
+                for n, line in enumerate(text.splitlines(), start=1)
+            )
+            found[name] = [replace(line, active=active.get((name, line.number))) for line in lines]
     return found
 
 
@@ -112,13 +122,24 @@ def of_launch(launch: Counted, source: str) -> list[Line]:
         costs.setdefault(one.line, {}).setdefault(column, []).append(Cost(found / one.requests, least / one.requests))
         if one.same_address:
             costs[one.line].setdefault(SAME_ADDRESS, []).append(Cost(one.same_address / one.requests, 1))
+    executed = sum(counters.warp_instructions for counters in launch.lines.values())
     lines = []
     for number, text in enumerate(source.splitlines(), start=1):
         counters = launch.lines.get(number)
-        active = counters.lanes_per_instruction if counters and counters.divergent_branches else None
-        active = None if active is None or round(active, 1) == 32 else active
+        active = None
+        if counters is not None:
+            diverges = counters.divergent_branches > 0
+            active = _active(counters.active_lanes, counters.warp_instructions, executed, diverges)
         lines.append(Line(number, text, costs.get(number, {}), active=active, ran=counters is not None))
     return lines
+
+
+def _active(lanes: int, instructions: int, executed: int, diverges: bool = False) -> float | None:
+    """Active lanes of a line's average instruction, if it diverges or enough are idle there. executed: by all lines."""
+    if not (diverges or LANES * instructions - lanes > IDLE * LANES * executed):
+        return None
+    average = lanes / instructions
+    return None if round(average, 1) == LANES else average
 
 
 def executed(lines: Sequence[Line]) -> list[Line]:

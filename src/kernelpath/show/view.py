@@ -12,7 +12,8 @@ from rich.text import Text
 
 from kernelpath import words
 from kernelpath.course.registry import Item
-from kernelpath.verdict import WASTE, LineTraffic, Measurement, Report, Verdict
+from kernelpath.lines import WASTE, LineTraffic
+from kernelpath.verdict import Measurement, Report, Verdict
 
 if TYPE_CHECKING:
     from kernelpath.doctor import Finding

@@ -11,8 +11,8 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
 from kernelpath import words
+from kernelpath.lines import SECTOR_BYTES
 from kernelpath.show.palette import INK, UNUSED, WASTED
-from kernelpath.verdict import SECTOR_BYTES
 
 WARP = 32
 BANKS = 32

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from itertools import starmap
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from kernelpath.grading.conduct import MUTATED, Evidence, borrowed, computed, la
 from kernelpath.grading.kinds.python import Python, seen, told_tensor
 from kernelpath.grading.traffic import line_traffic
 from kernelpath.lanes.tuning import Chosen
+from kernelpath.lines import LineInstructions
 from kernelpath.simt import FaultKind
 from kernelpath.verdict import Complaint, Verdict
 from kernelpath.work import messages
@@ -78,6 +80,7 @@ class Kernel(Python):
             outputs=outputs,
             complaint=complaint,
             traffic=line_traffic(ended.accesses),
+            instructions=tuple(starmap(LineInstructions, ended.instructions)),
             notes=ended.notes,
             operators=placed.operators,
             places=placed.outputs,

@@ -1,0 +1,45 @@
+"""What grades a submission: a GPU, or the PTX machine where there is none."""
+
+from __future__ import annotations
+
+import platform
+from typing import Literal
+
+import torch
+
+from kernelpath.course.spec import Exercise
+from kernelpath.grading.workers import OneDevice
+from kernelpath.work.runner import Usage
+
+Device = Literal["auto", "cpu", "cuda"]
+
+OLDEST = (7, 5)
+"""The least compute capability that the compilers of CUDA 13 still know."""
+
+PTX_MACHINE = (8, 0)
+"""The compute capability that the PTX machine has."""
+
+
+def resolve(device: Device) -> OneDevice:
+    """ "cpu" or "cuda". Raises Usage where a GPU is asked for and there is none."""
+    if device != "cpu" and torch.cuda.is_available():
+        return "cuda"
+    if device == "cuda":
+        raise Usage("there is no GPU that torch can use; kp doctor says why")
+    return "cpu"
+
+
+def name(device: OneDevice) -> str:
+    if device == "cuda":
+        return torch.cuda.get_device_name()
+    return f"PTX machine on {platform.machine()}, no GPU"
+
+
+def lacking(exercise: Exercise, device: OneDevice) -> str:
+    """Why the device cannot run the exercise; empty where it can."""
+    needed = max(exercise.requires or OLDEST, OLDEST)
+    found = torch.cuda.get_device_capability() if device == "cuda" else PTX_MACHINE
+    if found >= needed:
+        return ""
+    has = f"{'this GPU' if device == 'cuda' else 'the PTX machine'} has sm_{found[0]}{found[1]}"
+    return f"needs sm_{needed[0]}{needed[1]}, {has}; not run"

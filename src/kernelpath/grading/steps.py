@@ -1,0 +1,188 @@
+"""One submission, graded once: the steps in their order, from the first case to the last word."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+
+from kernelpath import packages, words
+from kernelpath.course.problem import Case
+from kernelpath.device import gpu
+from kernelpath.device import messages as device_messages
+from kernelpath.grading import conduct, devices, divergence, far, measure, profile, traffic
+from kernelpath.grading.beside import Beside
+from kernelpath.grading.cases import Cases, Graded, most_telling
+from kernelpath.grading.conduct import Evidence
+from kernelpath.grading.kinds import kind_of
+from kernelpath.grading.subject import Subject
+from kernelpath.grading.truth import derive
+from kernelpath.packages import versions
+from kernelpath.verdict import Complaint, Measurement, Report, Verdict
+from kernelpath.work import messages
+from kernelpath.work.runner import Stopped, Usage
+
+Progress = Callable[[str], None]
+
+_ONCE_MORE = -1
+"""In place of a case's index, to draw other values."""
+
+
+class NotDrawn(Exception):
+    """The submission does not run, so there is no picture of it. The message says how it ended."""
+
+
+class Grading:
+    """One submission, once.
+
+    On the PTX machine a second process, the same before its first call, gets other values and another order of warps
+    and blocks, and must launch the same. Beside a GPU the machine runs the largest case meanwhile, for its counters and
+    for this comparison, and then the first case that failed.
+    """
+
+    def __init__(self, subject: Subject, seed: int, progress: Progress) -> None:
+        self.subject, self.seed, self.progress = subject, seed, progress
+        self.item, self.exercise, self.device = subject.item, subject.exercise, subject.device
+        self._kind, self._copied = kind_of(self.exercise, self.device), subject.workers.copy()
+        self._runner = subject.workers.runner(self.device)
+        self._twin = subject.workers.runner("cpu") if self._kind.twin else None
+        runs_there = self.exercise.is_kernel and (self.exercise.requires or devices.PTX_MACHINE) <= devices.PTX_MACHINE
+        beside = self.device == "cuda" and runs_there
+        self._beside = Beside(self.subject, seed) if beside else None
+        self._on_machine = self._beside.runner if self._beside else self._runner if self._kind.on_machine else None
+        self._cases = Cases(self.subject, seed, progress, self._runner, self._twin, explain=beside)
+        self._largest = self.exercise.largest
+        self._begun = time.monotonic()
+
+    def report(self, bench: bool) -> Report:
+        """Every case, then traffic, then time; the first complaint is the verdict."""
+        graded: list[Graded] = []
+        counted: Evidence | None = None
+        measurement: Measurement | None = None
+        unsaid: tuple[str, ...] = ()
+        complaint = self._capability()
+        if complaint is None:
+            if self._beside is not None:
+                self._beside.begin(self._largest)
+            graded = self._cases.run()
+            complaint = most_telling(graded)
+        if complaint is None and self.device == "cuda" and self.exercise.is_kernel:
+            complaint = self._profile(graded)
+        if complaint is None:
+            counted, complaint = self._counted(graded)
+        if complaint is None:
+            self.progress("offsets past 2^31")
+            found, unsaid = far.graded(self.subject, self._on_machine, self.seed)
+            graded += found
+            complaint = most_telling(found)
+        if complaint is None and self.device == "cuda" and self.exercise.baseline is not None:
+            measurement, complaint = self._measurement(bench)
+            unsaid += self._neighbors()
+        self.close()
+        verdict = complaint.verdict if complaint else Verdict.PASSED
+        blamed = self.subject.shown(complaint.file) if complaint else ""
+        return Report(
+            exercise=self.item.stem,
+            title=self.item.title,
+            submission=self.subject.shown(str(self.subject.submission)),
+            device=devices.name(self.device),
+            seed=self.seed,
+            verdict=verdict,
+            cause=words.shown(complaint.cause) if complaint else "",
+            file=blamed,
+            line=complaint.line if complaint else 0,
+            stars=measure.stars(measurement, verdict),
+            next_step=(complaint.step if complaint else verdict.then).format(
+                file=blamed or self.subject.suspect(verdict), name=self.item.name, seed=self.seed
+            ),
+            not_measured=measure.not_measured(self.exercise, measurement, verdict)
+            + (self._beside.not_counted if self._beside else ())
+            + unsaid
+            + measure.UNCONFINED,
+            cases=tuple(g.result for g in graded),
+            traffic=counted.traffic if counted else (),
+            instructions=counted.instructions if counted else (),
+            measurement=measurement,
+            printed=self._runner.printed,
+            versions=versions(),
+            graded=self._copied.digests,
+            seconds=time.monotonic() - self._begun,
+        )
+
+    def heaviest(self) -> device_messages.Drawn:
+        """The largest case's heaviest launch."""
+        self.progress("running on the PTX machine")
+        try:
+            self._kind.call(self._runner, self._largest, derive(self.seed, "picture"))
+            drawn = self._runner.ask_machine(device_messages.Draw(self._runner.client), device_messages.Drawn)
+        except Stopped as stopped:
+            raise NotDrawn(f"{stopped.complaint.verdict.value}: {stopped.complaint.cause}") from None
+        if drawn is None:
+            raise Usage(f"{self.item.name} launches no kernel, so there is nothing to draw")
+        return drawn
+
+    def close(self) -> None:
+        """End the processes and keep what they printed."""
+        for runner in (self._runner, self._twin, self._beside):
+            if runner is not None:
+                runner.close()
+
+    def _capability(self) -> Complaint | None:
+        if self._copied.unusable:
+            return Complaint(Verdict.COMPILE_ERROR, self._copied.unusable, str(self.subject.submission))
+        reason = packages.lacking(self.item.lane) or devices.lacking(self.exercise, self.device)
+        return Complaint(Verdict.UNAVAILABLE, reason) if reason else None
+
+    def _counted(self, graded: Sequence[Graded]) -> tuple[Evidence | None, Complaint | None]:
+        """What has the counters to show, and the first limit that a case breaks; the largest comes first."""
+        if self._beside is not None:
+            self.progress("counting on the PTX machine")
+            evidence, complaint = self._beside.counted()
+            if complaint is not None:
+                return None, self.subject.placed(complaint)
+            counted = [(self._largest, evidence)]
+        else:
+            counted = sorted(((g.result.case, g.evidence) for g in graded), key=lambda one: one[0] is not self._largest)
+        for case, evidence in counted:
+            complaint = self._beyond(case, evidence)
+            if complaint is not None and self.device == "cpu":
+                # what a first call tries out, as autotuning does, is no cost
+                evidence = self._cases.one(self._runner, case, _ONCE_MORE, explain=False).evidence or evidence
+                complaint = self._beyond(case, evidence)
+            if complaint is not None:
+                return evidence, self.subject.placed(complaint)
+        return counted[0][1], None
+
+    def _beyond(self, case: Case, evidence: Evidence | None) -> Complaint | None:
+        """The first limit on counters that a case breaks."""
+        if evidence is None:
+            return None
+        found = traffic.complaint(self.exercise, case, evidence.traffic)
+        return found or divergence.complaint(self.exercise, case, evidence.instructions)
+
+    def _profile(self, graded: Sequence[Graded]) -> Complaint | None:
+        """Which kernels and operators the GPU ran."""
+        self.progress("checking what the GPU runs")
+        called = [operator for one in graded if one.evidence for operator in one.evidence.operators]
+        try:
+            return profile.complaint(self.exercise, self._runner, self._beside, self._largest, called, self.seed)
+        except Stopped as stopped:
+            return stopped.complaint
+
+    def _measurement(self, bench: bool) -> tuple[Measurement | None, Complaint | None]:
+        machine = self._beside.operators if self._beside else ()
+
+        def seen(returned: messages.Returned, inputs: tuple[object, ...]) -> Complaint | None:
+            known = conduct.foreign(returned.operators, machine, self.exercise.entry)
+            return known or self._kind.conduct(returned, inputs)
+
+        reference = self.item.files("solutions")
+        try:
+            return measure.measure(
+                self.exercise, self._runner, seen, self.seed, self.progress, bench, reference=reference
+            )
+        except Stopped as stopped:
+            return None, stopped.complaint
+
+    def _neighbors(self) -> tuple[str, ...]:
+        found = gpu.neighbors(self._runner.pids, gpu.gpu_id())
+        return tuple(f"an undisturbed time: {one.told}" for one in found)
