@@ -20,6 +20,7 @@ from kernelpath.grading import conduct, far, measure, profile, traffic
 from kernelpath.grading.beside import Beside
 from kernelpath.grading.cases import Cases, Graded, most_telling
 from kernelpath.grading.kinds import kind_of
+from kernelpath.grading.kinds.trace import on_recording
 from kernelpath.grading.subject import Subject
 from kernelpath.grading.truth import derive
 from kernelpath.grading.workers import Workers
@@ -51,13 +52,14 @@ def grade(
     seed: int | None = None,
     report_progress: Progress | None = None,
     bench: bool = False,
+    recording: Path | None = None,
 ) -> Report:
     """Grade the Python file `submission` as the exercise `item`.
 
-    device: "auto" takes the GPU where there is one. seed: draws sizes and inputs; a fresh one if None.
-    bench: take every round of a measurement. Raises Usage and spec.DeclarationError.
+    device: "auto" takes the GPU where there is one. seed: draws sizes and inputs; a fresh one if None. bench: take
+    every round of a measurement. recording: a folder in place of ours. Raises Usage and spec.DeclarationError.
     """
-    with Session(item, submission, device=device) as check:
+    with Session(item, submission, device=device, recording=recording) as check:
         return check(seed=seed, report_progress=report_progress, bench=bench)
 
 
@@ -69,7 +71,7 @@ class Session:
     """Grades one file as often as it is called, each time in a fresh worker.
 
     warm: start the next worker before it is needed. hidden: folders whose files the submission must not use, besides
-    solutions/. keep: leave what compilers made for the next session. Use as a context manager.
+    solutions/. keep: leave what compilers made for the next session. recording: as in `grade`. A context manager.
     """
 
     def __init__(
@@ -81,10 +83,10 @@ class Session:
         warm: bool = False,
         hidden: Sequence[Path] = (),
         keep: bool = True,
+        recording: Path | None = None,
     ) -> None:
-        self.item = item
-        self.submission = submission.absolute()
-        self.exercise = registry.load(item)
+        self.item, self.submission = item, submission.absolute()
+        self.exercise = on_recording(registry.load(item), recording)
         self.device = resolve_device(device)
         self.workers = Workers(item, self.exercise, self.submission, self.device, hidden, keep)
         self.subject = Subject(item, self.exercise, self.submission, self.device, self.workers)
@@ -108,8 +110,7 @@ class Session:
     def heaviest(self, *, seed: int = 0, report_progress: Progress | None = None) -> device_messages.Drawn:
         """The launch of the largest case that executed most, with its counters by line and one warp's addresses.
 
-        Needs device="cpu". Raises Usage where there is nothing to draw, with the reason, and
-        NotDrawn where it does not run.
+        Needs device="cpu". Raises Usage where there is nothing to draw, and NotDrawn where it does not run.
         """
         grading = _Grading(self, seed, report_progress or (lambda _: None))
         try:
@@ -273,10 +274,9 @@ class _Grading:
             return known or self._kind.conduct(returned, inputs)
 
         reference = self.item.files("solutions")
+        contest = (self.exercise, self._runner, seen, self.seed, self.progress, bench)
         try:
-            return measure.measure(
-                self.exercise, self._runner, seen, self.seed, self.progress, bench, reference=reference
-            )
+            return measure.measure(*contest, reference=reference)
         except Stopped as stopped:
             return None, stopped.complaint
 
