@@ -24,8 +24,8 @@ The report is a dict, or a dataclass, of these facts. Numbers may be 0.1 % off.
     idle_microseconds from the first start to the last end on the GPU, the time in which nothing runs there
     idle_share        that, of the time from the first start to the last end; 1 is all of it
     longest_gap       the longest span without anything on the GPU, in microseconds
-    change            of the changes below, the one that saves most
-    gain              how many times as fast the step would be with it, by Amdahl's law
+    gains             of each change below, by its name: how many times as fast the step would be, by Amdahl's law
+    change            the change with the greatest gain
 
 The changes: "gaps" closes all gaps. Each name of a range is a change, too: the kernels of every occurrence of that
 range become one, which takes as long as the longest of them. A kernel belongs to the innermost range that was open, on

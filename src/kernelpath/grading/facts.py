@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from kernelpath.course.problem import Tolerance
 from kernelpath.course.traces import Fact, Facts
@@ -28,6 +28,10 @@ def complaint(entry: str, told: Facts, expected: Facts, tolerance: Tolerance) ->
 
 def alike(told: Fact, expected: Fact, tolerance: Tolerance) -> bool:
     """Whether a fact is right: numbers within the tolerance, lists element by element, the rest exactly."""
+    if isinstance(expected, Mapping):
+        if not isinstance(told, Mapping) or told.keys() != expected.keys():
+            return False
+        return all(alike(told[name], expected[name], tolerance) for name in expected)
     if _is_list(expected):
         assert isinstance(expected, Sequence)
         if not _is_list(told) or len(told) != len(expected):  # type: ignore[arg-type]
@@ -55,6 +59,8 @@ def _text(fact: Fact) -> str:
         return f"{fact:.6g}"
     if isinstance(fact, str):
         return repr(fact if len(fact) <= 60 else f"{fact[:45]}…{fact[-14:]}")
+    if isinstance(fact, Mapping):
+        return f"{{{', '.join(f'{name}: {_text(value)}' for name, value in sorted(fact.items()))}}}"
     return f"[{', '.join(map(_text, fact))}]" if isinstance(fact, Sequence) else str(fact)
 
 

@@ -36,7 +36,9 @@ def facts(entry: Callable[..., Any], inputs: tuple[Any, ...]) -> dict[str, Fact]
 
 
 def _plain(name: str, value: Any) -> Any:
-    """A number, a text, a truth value, None, or a list of them; numbers of NumPy and torch become Python's."""
+    """A number, a text, a truth value, None, or a list or dict of them; those of NumPy and torch become Python's."""
+    if isinstance(value, Mapping):
+        return {str(key): _plain(name, one) for key, one in value.items()}
     if isinstance(value, (list, tuple)):
         return [_plain(name, one) for one in value]
     if hasattr(value, "tolist"):
@@ -46,4 +48,4 @@ def _plain(name: str, value: Any) -> Any:
             return kind(value)
     if value is None:
         return None
-    raise WrongType(f"{name} is a {type(value).__name__}; facts are numbers, strings, None, or lists of them")
+    raise WrongType(f"{name} is a {type(value).__name__}; facts are numbers, strings, None, or lists and dicts of them")

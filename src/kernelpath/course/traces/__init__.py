@@ -16,7 +16,8 @@ from collections.abc import Mapping, Sequence
 
 from msgspec import Struct
 
-Fact = bool | int | float | str | Sequence[bool | int | float | str | None] | None
+Plain = bool | int | float | str | None
+Fact = Plain | Sequence[Plain] | Mapping[str, Plain]
 Facts = Mapping[str, Fact]
 """What a report says, by name."""
 

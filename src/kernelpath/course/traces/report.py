@@ -52,7 +52,6 @@ def of(trace: TraceFile, counters: TraceFile) -> Facts:
     span = max(one.end for one in timeline.activities) - timeline.activities[0].start
     idle = [end - start for start, end in timeline.gaps()]
     saved = {GAPS: sum(idle), **savings(timeline, kernels)}
-    change = max(saved, key=lambda name: saved[name])
     return {
         "kernels": top,
         "microseconds": [total[name] for name in top],
@@ -63,8 +62,8 @@ def of(trace: TraceFile, counters: TraceFile) -> Facts:
         "idle_microseconds": sum(idle),
         "idle_share": sum(idle) / span,
         "longest_gap": max(idle, default=0.0),
-        "change": change,
-        "gain": span / (span - saved[change]),
+        "gains": {name: span / (span - time) for name, time in saved.items()},
+        "change": max(saved, key=lambda name: saved[name]),
     }
 
 

@@ -169,6 +169,7 @@ def other_launches(rng: random.Random, events: Events, table: Table) -> None:
     kernels = _kernels(events)
     for event, other in zip(kernels, _shuffled_list(rng, [event["args"] for event in kernels]), strict=True):
         event["args"] = {**event["args"], **{name: other[name] for name in _SHAPE if name in other}}
+        event["args"].update({name: _folded(event["args"][name]) for name in ("grid", "block")})
     for kind in _KINDS:
         columns = [place for place, name in enumerate(table.head) if re.match(kind, name)]
         rows = _shuffled_list(rng, [[row[place] for place in columns] for row in table.rows])
@@ -180,6 +181,12 @@ def other_launches(rng: random.Random, events: Events, table: Table) -> None:
         scale = rng.uniform(0.02, 1)
         for place, value in zip(reasons, _shuffled_list(rng, [row[place] for place in reasons]), strict=True):
             row[place] = f"{scale * (ncu.number(value) or 0):.3f}"
+
+
+def _folded(shape: Sequence[int]) -> list[int]:
+    """As many blocks or threads, half of them along y."""
+    x, y, z = shape
+    return [x // 2, 2 * y, z] if x % 2 == 0 else [x, y, z]
 
 
 _SHAPE = ("grid", "block", "registers per thread", "shared memory")
