@@ -17,7 +17,7 @@ from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
 from typing import Any
 
-from kernelpath.course.traces import chrome, ncu
+from kernelpath.course.traces import Malformed, chrome, ncu
 
 Events = list[dict[str, Any]]
 Change = Callable[[random.Random, Events, "Table"], None]
@@ -36,6 +36,8 @@ class Table:
         return sorted(self.rows, key=lambda row: ncu.number(row[place]) or 0)
 
     def column(self, name: str) -> int:
+        if name not in self.head:
+            raise Malformed(f"the CSV of ncu has no column {name}; record it with --metrics {name}")
         return self.head.index(name)
 
     def scale(self, name: str, factor: float) -> None:
@@ -58,6 +60,7 @@ def varied(
 
     Raises traces.Malformed.
     """
+    chrome.read(trace)  # which says what is wrong with it
     events, table = chrome.events_of(trace), Table(counters)
     kept = _kernels(events)[:kernels]
     last = max((_correlation(event) for event in kept), default=0)
