@@ -85,7 +85,8 @@ def test_the_facts_of_a_step_that_can_be_worked_out_by_hand() -> None:
     assert (found["idle_microseconds"], found["longest_gap"]) == (12, 10)
     assert found["idle_share"] == pytest.approx(12 / 82)
     # norm: 10 + 20 + 5 become 20; matmul has a product, and is no change; nothing is directly in step
-    assert found["gains"] == {"gaps": pytest.approx(82 / 70), "norm": pytest.approx(82 / 67)}
+    gains: Any = found["gains"]
+    assert gains == {"gaps": pytest.approx(82 / 70), "norm": pytest.approx(82 / 67)}
     assert found["change"] == "norm"
 
 

@@ -14,7 +14,7 @@ def admitted(exercise: Exercise) -> Iterator[str]:
     """The facts that are the same in every case, and the cases whose own facts are rejected."""
     (tolerance,) = exercise.tolerance.values()
     drawn = [draw_inputs(exercise, case, seed, "cpu") for seed, case in enumerate(exercise.cases)]
-    found: list[Facts] = [exercise.reference(*inputs) for inputs in drawn]  # type: ignore[misc]
+    found: list[Facts] = [exercise.reference(*inputs) for inputs in drawn]
     for case, facts in zip(exercise.cases, found, strict=True):
         if said := complaint(exercise.entry, facts, facts, tolerance):
             yield f" {dict(case)}: its own facts are rejected: {said.cause}"

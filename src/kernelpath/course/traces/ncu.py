@@ -43,7 +43,7 @@ class Launch:
 def read(content: bytes, needed: Sequence[str] = ()) -> Sequence[Launch]:
     """The launches in the order of their numbers. Raises Malformed, also where a needed metric is not there."""
     head, units, rows = table(content)
-    launches = []
+    launches: list[Launch] = []
     for row in rows:
         if len(row) != len(head):
             raise Malformed(f"a row of the CSV has {len(row)} fields, its header has {len(head)}; is it cut off?")
