@@ -7,7 +7,7 @@ its "bandwidth" in bytes per second, the "peak" by dtype in operations per secon
 from __future__ import annotations
 
 import functools
-import math
+import itertools
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -19,19 +19,19 @@ MachineModel = dict[str, Any]
 
 DTYPES = ("float32", "float16", "bfloat16")
 
-_ROWS = {"rows": (1, 1 << 15), "columns": (64, 1 << 15)}
-_HEADS = {"batch": (1, 64), "kv_heads": (1, 8), "group": (1, 8), "tokens": (64, 1 << 14), "head_dim": (32, 256)}
+_ROWS = {"rows": (1 << 8, 1 << 15), "columns": (1 << 8, 1 << 15)}
+_HEADS = {"batch": (1, 64), "kv_heads": (1, 8), "group": (1, 8), "tokens": (1 << 8, 1 << 14), "head_dim": (32, 256)}
 
 SIZES: Mapping[str, Mapping[str, tuple[int, int]]] = {
-    "add": {"elements": (1 << 10, 1 << 28)},
-    "add_": {"elements": (1 << 10, 1 << 28)},
-    "gelu": {"elements": (1 << 10, 1 << 28)},
+    "add": {"elements": (1 << 18, 1 << 28)},
+    "add_": {"elements": (1 << 18, 1 << 28)},
+    "gelu": {"elements": (1 << 18, 1 << 28)},
     "softmax": _ROWS,
     "layernorm": _ROWS,
     "cross_entropy": _ROWS,
     "transpose": _ROWS,
-    "embedding": {"tokens": (16, 1 << 16), "vocabulary": (1 << 10, 1 << 18), "width": (64, 1 << 13)},
-    "matmul": {"m": (1, 1 << 13), "n": (64, 1 << 13), "k": (64, 1 << 13)},
+    "embedding": {"tokens": (1 << 10, 1 << 16), "vocabulary": (1 << 12, 1 << 18), "width": (1 << 8, 1 << 13)},
+    "matmul": {"m": (1, 1 << 13), "n": (1 << 9, 1 << 13), "k": (1 << 9, 1 << 13)},
     "attention_prefill": _HEADS,
     "attention_decode": _HEADS,
     "conv2d": {
@@ -131,11 +131,78 @@ def _rows(op: Operator, x: torch.Tensor) -> tuple[Callable[[], torch.Tensor], tu
     return {"softmax": lambda: torch.softmax(x, 1), "transpose": lambda: x.t().contiguous()}[op["name"]], (x,)
 
 
+TIMED = "H200 as timed"
+"""The case of the operators that were timed; its machine is the H200 with the ceilings of the same run."""
+
+_H200: MachineModel = {
+    "name": "H200",
+    "bandwidth": 4350.0,
+    "peak": {"float32": 51.0, "float16": 719.0, "bfloat16": 719.0},
+    "launch": 3.5,
+}
+
 MACHINES: Mapping[str, MachineModel] = {
-    "H200": {
-        "name": "H200, measured",
-        "bandwidth": 4.35e12,
-        "peak": {"float32": 51e12, "float16": 719e12, "bfloat16": 719e12},
-        "launch": 3.5e-6,
+    "H200": _H200,
+    "H100": {
+        "name": "H100 SXM",
+        "bandwidth": 3350.0,
+        "peak": {"float32": 67.0, "float16": 989.4, "bfloat16": 989.4},
+        "launch": 3.5,
+    },
+    "A100": {
+        "name": "A100 SXM 80 GB",
+        "bandwidth": 2039.0,
+        "peak": {"float32": 19.5, "float16": 312.0, "bfloat16": 312.0},
+        "launch": 3.5,
+    },
+    "laptop": {
+        "name": "GeForce RTX 4060 Laptop",
+        "bandwidth": 256.0,
+        "peak": {"float32": 14.6, "float16": 29.1, "bfloat16": 29.1},
+        "launch": 3.5,
     },
 }
+"""The H200 by what was measured on one; the others by NVIDIA's data sheets, with dense tensor-core rates.
+
+H100 and A100: "NVIDIA H100 Tensor Core GPU" and "NVIDIA A100 Tensor Core GPU" (data sheets; the H100's rates are given
+there with sparsity, twice these). The laptop: NVIDIA lists 3072 cores, a boost clock of up to 2.37 GHz and 128 bits of
+memory at 16 Gbit/s; its tensor cores do twice the float32 rate with float32 accumulation, as the Ada whitepaper gives
+it for the RTX 4090. No data sheet tells a launch: that of the H200 stands for all.
+"""
+
+
+DRAWN: Mapping[str, tuple[float, float]] = {"slow arithmetic": (0.2, 0.6), "slow memory": (4.0, 40.0)}
+"""Machines that nobody knows: the operations per byte at which float32 turns from memory to arithmetic."""
+
+
+def machine(rng: torch.Generator, name: str) -> MachineModel:
+    """One of MACHINES, or one that nobody knows."""
+    if name == TIMED:
+        return _H200
+    if name in MACHINES:
+        return MACHINES[name]
+    bandwidth, (low, high) = _between(rng, 50, 20_000), DRAWN[name]
+    ridges = {dtype: _between(rng, low, high) * (1 if dtype == "float32" else 20) for dtype in DTYPES}
+    peak = {dtype: bandwidth * 1e-3 * ridge for dtype, ridge in ridges.items()}
+    return {"name": "a drawn machine", "bandwidth": bandwidth, "peak": peak, "launch": _between(rng, 1, 10)}
+
+
+def draw(rng: torch.Generator, count: int) -> list[Operator]:
+    """Each kind in turn, in a dtype and of sizes that are drawn."""
+    return [_drawn(rng, name) for name, _ in zip(itertools.cycle(SIZES), range(count), strict=False)]
+
+
+def _drawn(rng: torch.Generator, name: str) -> Operator:
+    dtype = DTYPES[int(torch.randint(len(DTYPES), (), generator=rng, device=rng.device))]
+    sizes = {size: round(_between(rng, low, high)) for size, (low, high) in SIZES[name].items()}
+    if name == "embedding":
+        sizes["distinct"] = round(_between(rng, 1, min(sizes["tokens"], sizes["vocabulary"])))
+    if group := sizes.pop("group", 0):
+        sizes["heads"] = group * sizes["kv_heads"]
+    return operator(name, dtype, **sizes)
+
+
+def _between(rng: torch.Generator, low: float, high: float) -> float:
+    """Evenly in the logarithm."""
+    share = float(torch.rand((), generator=rng, device=rng.device, dtype=torch.float64))
+    return float(low * (high / low) ** share)
