@@ -182,10 +182,10 @@ def machine(rng: torch.Generator, name: str) -> MachineModel:
         return _H200
     if name in MACHINES:
         return MACHINES[name]
-    bandwidth, (low, high) = _between(rng, 50, 20_000), DRAWN[name]
+    bandwidth, (low, high) = _between(rng, 500, 20_000), DRAWN[name]
     ridges = {dtype: _between(rng, low, high) * (1 if dtype == "float32" else 20) for dtype in DTYPES}
     peak = {dtype: bandwidth * 1e-3 * ridge for dtype, ridge in ridges.items()}
-    return {"name": "a drawn machine", "bandwidth": bandwidth, "peak": peak, "launch": _between(rng, 1, 10)}
+    return {"name": "a drawn machine", "bandwidth": bandwidth, "peak": peak, "launch": _between(rng, 5, 50)}
 
 
 def draw(rng: torch.Generator, count: int) -> list[Operator]:
