@@ -37,7 +37,7 @@ A machine is a dict: its "name"; "bandwidth" in GB/s, 10^9 bytes per second; "pe
 operations per second; and "launch" in microseconds. Matrix products, attention and convolutions run at the peak of
 their dtype. All others compute in float32, whatever dtype they store. The least time of an operator, its roof, follows
 from its bytes or from its operations, whichever takes longer, as the two overlap. What a clock shows has the launch on
-top of it. Counts are compared exactly, times within one in a million. Where an operator was timed on an H200, you are
+top of it. Counts and times are compared within one part in a billion. Where an operator was timed on an H200, you are
 shown that time, too.
 """
 
@@ -122,15 +122,11 @@ def bound(operator: dict, machine: dict) -> str:
     return "memory" if memory > arithmetic else "arithmetic"
 
 
-def roofline(operators: list[dict], machine: dict, device: str) -> tuple[torch.Tensor, ...]:
-    """A row for each operator: bytes, operations; operations per byte; what binds, a number of BOUNDS; both times."""
-    counts = [(compulsory_bytes(one), operations(one)) for one in operators]
-    intensities = [done / moved for moved, done in counts]
-    binding = [BOUNDS.index(bound(one, machine)) for one in operators]
-    times = [(roof_seconds(one, machine), predicted_seconds(one, machine)) for one in operators]
-    return (
-        torch.tensor(counts, dtype=torch.int64, device=device),
-        torch.tensor(intensities, dtype=torch.float64, device=device),
-        torch.tensor(binding, dtype=torch.int64, device=device),
-        torch.tensor(times, dtype=torch.float64, device=device),
-    )
+def roofline(operators: list[dict], machine: dict, device: str) -> torch.Tensor:
+    """A row for each operator: bytes, operations, operations per byte, number of its bound in BOUNDS, both times."""
+    rows = []
+    for one in operators:
+        moved, done = compulsory_bytes(one), operations(one)
+        times = roof_seconds(one, machine), predicted_seconds(one, machine)
+        rows.append((moved, done, done / moved, BOUNDS.index(bound(one, machine)), *times))
+    return torch.tensor(rows, dtype=torch.float64, device=device)

@@ -44,22 +44,14 @@ def peak(o, machine):
 
 
 def roofline(operators, machine, device):
-    counts, intensities, bounds, seconds = [], [], [], []
+    table = torch.empty(len(operators), 6, dtype=torch.float64, device=device)
     launch = machine["launch"] / 1_000_000
-    for o in operators:
+    for row, o in enumerate(operators):
         moved, done = count(o)
         intensity = done / moved
         rate = min(peak(o, machine), intensity * 1e9 * machine["bandwidth"])
         roof = done / rate if done else moved / (1e9 * machine["bandwidth"])
         ridge = peak(o, machine) / (1e9 * machine["bandwidth"])
-        counts.append([moved, done])
-        intensities.append(intensity)
-        bounds.append(2 if roof < launch else 0 if intensity < ridge else 1)
-        seconds.append([roof, roof + launch])
-    double = torch.float64
-    return (
-        torch.tensor(counts, device=device),
-        torch.tensor(intensities, dtype=double, device=device),
-        torch.tensor(bounds, device=device),
-        torch.tensor(seconds, dtype=double, device=device),
-    )
+        bound = 2 if roof < launch else 0 if intensity < ridge else 1
+        table[row] = torch.tensor([moved, done, intensity, bound, roof, roof + launch], dtype=torch.float64)
+    return table

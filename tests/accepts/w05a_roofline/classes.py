@@ -152,13 +152,9 @@ class Machine:
 
 def roofline(operators, machine, device):
     described, on = [KINDS[one["name"]](one) for one in operators], Machine(**machine)
-    counts = torch.tensor([(one.bytes, int(one.flops)) for one in described], device=device)
-    times = [on.times(one) for one in described]
-    bound = [2 if max(both) < launch else int(both[1] > both[0]) for *both, launch in times]
-    seconds = [(max(both), max(both) + launch) for *both, launch in times]
-    return (
-        counts,
-        torch.tensor([one.flops / one.bytes for one in described], dtype=torch.float64, device=device),
-        torch.tensor(bound, device=device),
-        torch.tensor(seconds, dtype=torch.float64, device=device),
-    )
+    rows = []
+    for one in described:
+        *both, launch = on.times(one)
+        bound = 2 if max(both) < launch else int(both[1] > both[0])
+        rows.append([one.bytes, one.flops, one.flops / one.bytes, bound, max(both), max(both) + launch])
+    return torch.tensor(rows, dtype=torch.double, device=device)

@@ -60,5 +60,5 @@ def roofline(operators, machine, device):
     apart = torch.stack((moved / machine["bandwidth"] / 1e9, done / peaks / 1e12), 1)
     roof, slower = apart.max(1)
     launch = machine["launch"] * 1e-6
-    answers = both, done / moved, torch.where(roof < launch, 2, slower), torch.stack((roof, roof + launch), 1)
-    return tuple(one.to(device) for one in answers)
+    bound = torch.where(roof < launch, 2, slower).double()
+    return torch.stack((moved, done, done / moved, bound, roof, roof + launch), 1).to(device)

@@ -41,10 +41,5 @@ def roofline(operators, machine, device):
     peaks = np.array([machine["peak"][o["dtype"] if o["name"] in special else "float32"] for o in operators])
     apart = np.stack([moved * 1e-9 / machine["bandwidth"], done * 1e-12 / peaks, 0 * moved + 1e-6 * machine["launch"]])
     roof = apart[:2].max(axis=0)
-    answers = (
-        np.stack([moved, done], axis=1),
-        done / moved,
-        apart.argmax(axis=0),
-        np.stack([roof, roof + apart[2]], axis=1),
-    )
-    return tuple(torch.from_numpy(np.ascontiguousarray(one)).to(device) for one in answers)
+    table = np.column_stack([moved, done, done / moved, apart.argmax(axis=0), roof, roof + apart[2]])
+    return torch.from_numpy(table).to(device)
