@@ -72,7 +72,8 @@ def outputs_of_a_channel(o: Operator) -> int:
 
 
 def compulsory_bytes(op: Operator) -> int:
-    return _ELEMENTS[op["name"]](op) * BYTES[op["dtype"]] + BYTES["int64"] * op.get(_INDICES.get(op["name"], ""), 0)
+    indices: int = op.get(_INDICES.get(op["name"], ""), 0)
+    return _ELEMENTS[op["name"]](op) * BYTES[op["dtype"]] + BYTES["int64"] * indices
 
 
 def operations(op: Operator) -> int:
