@@ -124,3 +124,15 @@ def test_a_complaint_names_the_mistake_and_the_recorded_time(reject: str, said: 
     (planted,) = (one for one in rejects.find(registry.root(), "any") if one.name == named)
     report = grade.grade(registry.find("roofline"), planted.submission(tmp_path), device="cpu", seed=1)
     assert said in report.cause
+
+
+@pytest.mark.parametrize(("number", "told"), [(1.0, "arithmetic"), (7.0, "7.0"), (float("nan"), "nan")])
+def test_a_bound_is_told_whatever_number_stands_for_it(number: float, told: str) -> None:
+    inputs = roofline.inputs(torch.Generator().manual_seed(0), operators.TIMED, 0)
+    table = roofline.reference(*inputs)
+    table[2, 3] = number  # an addition of 2^27 values
+    check = registry.load(registry.find("roofline")).check
+    assert check is not None
+    said = check(inputs, [table])
+    assert said is not None
+    assert said.endswith(f"add elements=134217728 bfloat16 on H200: bound by {told}, expected memory")

@@ -40,8 +40,8 @@ def complaint(inputs: Sequence[Any], outputs: Sequence[torch.Tensor]) -> str | N
 def said(what: str, operator: operators.Operator, machine: operators.MachineModel, found: float, right: float) -> str:
     """What was found and what was expected, and what that is a sign of."""
     if what == "bound":
-        named = dict(enumerate(roofline.BOUNDS))
-        return f"bound by {named.get(int(found), found)}, expected {named[int(right)]}"
+        named = {float(number): bound for number, bound in enumerate(roofline.BOUNDS)}
+        return f"bound by {named.get(found, found)}, expected {named[right]}"
     sign = symptom(what, operator, machine, found)
     if "seconds" not in what:
         return f"{words.number(found, 6)} {what}, expected {words.number(right, 6)}{sign}"
