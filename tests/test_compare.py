@@ -151,6 +151,13 @@ def test_the_type_of_every_output_comes_before_values() -> None:
     assert complaint.cause == "output 1 has dtype float16, expected float32"
 
 
+def test_outputs_have_the_names_of_the_statement() -> None:
+    ones = torch.ones(3)
+    complaint = compare.judge([ones, 2 * ones], [ones.double()] * 2, {"float32": LOOSE}, names=("y", "h"))
+    assert complaint is not None
+    assert complaint.cause.startswith("3 of 3 elements of h are wrong, within elements 0..2 of 3; first: h[0] = 2")
+
+
 def test_wrong_values_are_placed_and_shown() -> None:
     truth = torch.arange(12.0, dtype=torch.float64).view(3, 4)
     output = truth.clone()

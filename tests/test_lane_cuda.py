@@ -398,6 +398,19 @@ def test_what_is_spelled_as_a_pointer_takes_no_number(tmp_path: Path, machine: l
         kernel[1, 1](X, 7)
 
 
+def test_a_tensor_of_another_type_than_the_pointer_is_told(
+    tmp_path: Path, machine: list[dict[str, Any]], recwarn: pytest.WarningsRecorder
+) -> None:
+    path = tmp_path / "types.cu"
+    path.write_text("// k\n__global__ void k(const int* x, const unsigned* bits, float4* wide, float* y) {}")
+    cuda.kernel(path, "k")[1, 1](X, X, X, X.bfloat16())
+    assert [str(warning.message) for warning in recwarn] == [
+        "const int* x is given a float32 tensor: the kernel takes its bits for int",
+        "float* y is given a bfloat16 tensor: the kernel takes its bits for float",
+    ]
+    assert {(warning.filename, warning.lineno) for warning in recwarn} == {("types.cu", 2)}
+
+
 def test_numbers_of_numpy_are_numbers(source: Path, machine: list[dict[str, Any]]) -> None:
     out = torch.zeros(4, dtype=torch.float64)
     arguments = (out, np.int64(-(1 << 40)), np.uint8(200), np.float32(0.5), np.bool_(True))

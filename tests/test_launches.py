@@ -121,6 +121,8 @@ def test_the_first_launch_that_differs_is_named(gpu: tuple[Launched, ...], said:
     if complaint is not None:
         assert complaint.verdict is Verdict.NOT_YOUR_KERNEL
         assert said in complaint.cause
+        other_grid = [one for one in gpu if one.grid != ADDED.grid]
+        assert ("get_device_properties" in complaint.cause) == bool(other_grid)
 
 
 def test_what_torch_launches_to_fill_memory_is_left_out() -> None:

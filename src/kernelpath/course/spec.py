@@ -132,6 +132,10 @@ class Exercise:
         return self.problem.flops
 
     @property
+    def outputs(self) -> tuple[str, ...]:
+        return self.problem.outputs
+
+    @property
     def vary(self) -> tuple[str, ...]:
         return self.problem.vary
 

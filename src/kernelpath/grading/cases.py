@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from kernelpath import words
 from kernelpath.course.inputs import EXTREME, PLAIN, Variety
 from kernelpath.course.problem import Case
-from kernelpath.grading import compare, conduct
+from kernelpath.grading import compare, conduct, pattern
 from kernelpath.grading.beside import FAULTS
 from kernelpath.grading.conduct import Evidence
 from kernelpath.grading.kinds import Kind, kind_of
@@ -54,13 +54,21 @@ class Graded:
 
 
 def most_telling(graded: Sequence[Graded]) -> Complaint | None:
-    """The first complaint; of one about a single element, the first like it about more, where there is one."""
+    """The first complaint; of one about a single element, the first like it about more, where there is one.
+
+    Where values are wrong, it says what the cases that fail have in common.
+    """
     failed = [one for one in graded if one.complaint]
     if not failed:
         return None
     verdict = failed[0].result.verdict
     several = (one for one in failed if one.result.verdict is verdict and one.elements > 1)
-    return (failed[0] if failed[0].elements != 1 else next(several, failed[0])).complaint
+    complaint = (failed[0] if failed[0].elements != 1 else next(several, failed[0])).complaint
+    if complaint is None or verdict is not Verdict.WRONG_VALUES:
+        return complaint
+    passed = [one.result.case for one in graded if not one.complaint]
+    common = pattern.told([one.result.case for one in failed], passed)
+    return replace(complaint, cause=f"{complaint.cause}; {common}") if common else complaint
 
 
 class Cases:

@@ -16,6 +16,7 @@ from kernelpath.verdict import Complaint, Verdict
 from kernelpath.work.tensors import dtype_name
 
 _SHOWN = 3
+_ONLY = "the output"
 _INTEGERS = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 
 
@@ -30,8 +31,9 @@ def judged(exercise: Exercise, evidence: Evidence) -> Complaint | None:
         cause = f"{exercise.entry} returned {len(evidence.outputs)} tensors, expected {len(expected)}"
         return Complaint(Verdict.WRONG_TYPE, cause)
     dtype = output_dtype(exercise, evidence.inputs)
-    named = "out" if exercise.is_kernel else f"{exercise.entry}(…)"  # of which only a kernel's stub has the name out
-    complaint = judge(evidence.outputs, expected, exercise.tolerance, dtype, named)
+    # only the stub of a kernel has names for its outputs
+    names = exercise.outputs if exercise.is_kernel else (f"{exercise.entry}(…)",)
+    complaint = judge(evidence.outputs, expected, exercise.tolerance, dtype, names)
     comparable = complaint is None or complaint.verdict is Verdict.WRONG_VALUES
     if comparable and exercise.check is not None and (said := exercise.check(evidence.inputs, evidence.outputs)):
         return Complaint(Verdict.WRONG_VALUES, said)
@@ -58,21 +60,24 @@ def judge(
     expected: Sequence[torch.Tensor],
     tolerance: Mapping[str, Tolerance],
     dtype: str | None = None,
-    called: str = "out",
+    names: Sequence[str] = ("out",),
 ) -> Complaint | None:
     """The first fault of the outputs against the float64 (or exact) reference; None where there is none.
 
     Shapes and dtypes of all outputs come before values.
-    dtype: of the first output, where only one of the dtypes in `tolerance` is right. called: what examples call it.
+    dtype: of the first output, where only one of the dtypes in `tolerance` is right. names: what the statement calls
+    the outputs.
     """
-    names = ["the output"] if len(outputs) == 1 else [f"output {position}" for position in range(len(outputs))]
+    if len(names) != len(outputs):
+        names = [f"output {position}" for position in range(len(outputs))]
     named = list(zip(names, outputs, expected, strict=True))
     for position, (name, output, truth) in enumerate(named):
         allowed = (dtype,) if dtype and position == 0 else tuple(tolerance)
-        if complaint := _judge_type(name, output, truth, allowed):
+        if complaint := _judge_type(name if len(named) > 1 else _ONLY, output, truth, allowed):
             return complaint
     for position, (name, output, truth) in enumerate(named):
-        if complaint := _judge_values(position, name, output, truth, tolerance, called):
+        whole = name if len(named) > 1 else _ONLY
+        if complaint := _judge_values(position, whole, name, output, truth, tolerance):
             return complaint
     return None
 
@@ -87,15 +92,15 @@ def _judge_type(name: str, output: torch.Tensor, truth: torch.Tensor, allowed: S
 
 
 def _judge_values(
-    position: int, name: str, output: torch.Tensor, truth: torch.Tensor, tolerance: Mapping[str, Tolerance], called: str
+    position: int, whole: str, name: str, output: torch.Tensor, truth: torch.Tensor, tolerance: Mapping[str, Tolerance]
 ) -> Complaint | None:
     wrong = mismatches(output, truth, tolerance[dtype_name(output.dtype)])
     if not bool(wrong.any()):
         return None
     poisoned = wrong & is_poison(output)
     if bool(poisoned.any()):
-        return Complaint(Verdict.NOT_WRITTEN, f"{_count(poisoned)} of {name} were never written, {where(poisoned)}")
-    cause = f"{_count(wrong)} of {name} are wrong, {_examples(wrong, output, truth, called)}"
+        return Complaint(Verdict.NOT_WRITTEN, f"{_count(poisoned)} of {whole} were never written, {where(poisoned)}")
+    cause = f"{_count(wrong)} of {whole} are wrong, {_examples(wrong, output, truth, name)}"
     return Complaint(Verdict.WRONG_VALUES, cause, element=(position, int(wrong.flatten().nonzero()[0])))
 
 

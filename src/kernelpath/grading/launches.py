@@ -81,7 +81,8 @@ def difference(gpu: Sequence[Launched], machine: Sequence[Note], lane: Lane) -> 
     gpu = [one for one in gpu if not _is_torchs(one.name) or one.name in own]
     for number, (here, there) in enumerate(zip(gpu, machine, strict=False), 1):
         if not _alike(here, there, lane):
-            return _complaint(f"launch {number}: {_told(here)}", _told(there))
+            advice = _GRIDS if _same_name(here, there, lane) and here.grid != tuple(there.grid) else ""
+            return _complaint(f"launch {number}: {_told(here)}", _told(there), advice)
     if len(gpu) == len(machine):
         return None
     number = min(len(gpu), len(machine)) + 1
@@ -111,6 +112,9 @@ def _told(one: Launched | Note) -> str:
     return f"{name} with grid {tuple(one.grid)}, block {tuple(one.block)} and {one.shared} bytes of shared memory"
 
 
-def _complaint(here: str, there: str) -> Complaint:
+_GRIDS = "; torch.cuda.get_device_properties gives this GPU's numbers on the machine, too"
+
+
+def _complaint(here: str, there: str, advice: str = "") -> Complaint:
     cause = f"the GPU ran other kernels than the PTX machine; on the GPU {here}; on the machine {there}"
-    return Complaint(Verdict.NOT_YOUR_KERNEL, f"{cause}; what is graded there must be what runs here")
+    return Complaint(Verdict.NOT_YOUR_KERNEL, f"{cause}; what is graded there must be what runs here{advice}")

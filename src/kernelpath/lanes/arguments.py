@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 import operator
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -96,6 +96,37 @@ def _value(kernel: str, parameter: Parameter, argument: Any) -> Value:
     if not -(1 << bits - 1) <= number < 1 << bits:
         raise _mismatch(kernel, parameter, f"an integer of {bits} bits", argument)
     return number
+
+
+def of_another_type(parameters: tuple[Parameter, ...], arguments: tuple[Any, ...]) -> Iterator[str]:
+    """What is said of each tensor whose elements are of another type than its pointer's.
+
+    Words of bits may hold anything, so that unsigned integers, vectors and void say nothing about a tensor.
+    """
+    for parameter, argument in zip(parameters, arguments, strict=True):
+        found = _POINTER.match(parameter.declared)
+        if (
+            found
+            and is_tensor(argument)
+            and (dtype := str(argument.dtype).removeprefix("torch.")) not in _ELEMENTS[found[1]]
+        ):
+            yield f"{parameter.declared} is given a {dtype} tensor: the kernel takes its bits for {found[1]}"
+
+
+_ELEMENTS = {
+    "float": ("float32",),
+    "double": ("float64",),
+    "__half": ("float16",),
+    "half": ("float16",),
+    "__nv_bfloat16": ("bfloat16",),
+    "nv_bfloat16": ("bfloat16",),
+    "short": ("int16", "uint16"),
+    "int": ("int32", "uint32"),
+    "long long": ("int64", "uint64"),
+}
+"""Dtypes of the tensors that a pointer to an element of C may be given."""
+
+_POINTER = re.compile(rf"(?:(?:const|volatile)\s+)*({'|'.join(_ELEMENTS)})\s*(?:const\s*)?\*")
 
 
 def _struct(kernel: str, parameter: Parameter, argument: Any) -> bytes:

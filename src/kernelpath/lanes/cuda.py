@@ -15,6 +15,7 @@ from __future__ import annotations
 import ctypes
 import os
 import sys
+import warnings
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
@@ -24,8 +25,8 @@ from kernelpath import lanes
 from kernelpath.device import api
 from kernelpath.device.api import Ran
 from kernelpath.files import source_text
-from kernelpath.lanes.arguments import C_TYPES, Dim3, Value, checked, configuration, is_tensor
-from kernelpath.lanes.declarations import Parameter, base_name, declared_parameters, ptx_types
+from kernelpath.lanes.arguments import C_TYPES, Dim3, Value, checked, configuration, is_tensor, of_another_type
+from kernelpath.lanes.declarations import Parameter, base_name, declared_parameters, kernel_line, ptx_types
 from kernelpath.lanes.nvrtc import Binary, CompileError, KernelNotFound, compile_kernel, device_architecture
 
 if TYPE_CHECKING:
@@ -154,6 +155,8 @@ class _Launcher:
         binary = self.kernel.binary(CPU_ARCHITECTURE)
         parameters = self.kernel.parameters(CPU_ARCHITECTURE)
         values = checked(self.kernel.base_name, parameters, arguments)
+        for said in of_another_type(parameters, arguments):
+            _warn(said, self.kernel)
         module = api.device().load(binary.ptx, self.kernel.file)
         with lanes.compiling():
             module.compile(binary.mangled)
@@ -167,6 +170,16 @@ class _Launcher:
             tensors=[(parameter.name, argument) for parameter, argument in named if is_tensor(argument)],
             cooperative=self.kernel.cooperative,
         )
+
+
+_WARNED: dict[Any, Any] = {}
+"""What warnings were given, each once."""
+
+
+def _warn(said: str, kernel: Kernel) -> None:
+    """At the kernel's head."""
+    line = kernel_line(kernel.source, kernel.base_name)
+    warnings.warn_explicit(said, UserWarning, Path(kernel.file).name, line, registry=_WARNED)
 
 
 class _Loaded:

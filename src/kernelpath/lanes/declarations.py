@@ -38,6 +38,12 @@ def source_kernels(source: str) -> dict[str, list[str]]:
     return {name: _separated(parameters) for name, parameters in heads}
 
 
+def kernel_line(source: str, kernel: str) -> int:
+    """The line with the name of a kernel in its head; 0 where there is none."""
+    head = re.search(rf"__global__[^{{;]*?\b{kernel}\s*\(", source)
+    return source.count("\n", 0, head.end()) + 1 if head else 0
+
+
 def template_parameters(source: str, kernel: str) -> list[str]:
     """The parameters of a kernel's template as written; none if it is not one."""
     found = re.search(rf"template\s*<([^<>]*)>[^;{{}}]*?__global__[^;{{}}]*?\b{kernel}\s*\(", _without_comments(source))

@@ -1,0 +1,40 @@
+"""What the cases that fail have in common, and none of those that pass."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from kernelpath.course.problem import Case
+
+_ENOUGH = 2
+"""Cases of either side that it takes: of one alone, everything is common to all."""
+
+_MULTIPLES = (128, 64, 32, 16, 8, 4, 2)
+
+
+def told(failed: Sequence[Case], passed: Sequence[Case]) -> str:
+    """In words: "every case with dtype=bfloat16 fails, and no other"; empty where nothing simple tells them apart."""
+    if min(len(failed), len(passed)) < _ENOUGH:
+        return ""
+    for name in failed[0]:
+        wrong, right = ([case[name] for case in cases if name in case] for cases in (failed, passed))
+        if len(wrong) == len(failed) and right and (which := _which(name, wrong, right)):
+            return f"every case with {which} fails, and no other"
+    return ""
+
+
+def _which(name: str, wrong: Sequence[object], right: Sequence[object]) -> str:
+    """The condition on one argument that holds for all that is wrong and for nothing that is right."""
+    if len({*wrong}) == 1 and wrong[0] not in right:
+        return f"{name}={wrong[0]}"
+    sizes, others = ([one for one in values if isinstance(one, int)] for values in (wrong, right))
+    if len(sizes) < len(wrong) or len(others) < len(right):
+        return ""
+    for factor in _MULTIPLES:
+        if all(size % factor for size in sizes) and not any(size % factor for size in others):
+            return f"{name} not a multiple of {factor}"
+    if min(sizes) > max(others):
+        return f"{name} above {max(others):,}"
+    if max(sizes) < min(others):
+        return f"{name} below {min(others):,}"
+    return ""

@@ -1,0 +1,50 @@
+"""What is said of the cases that fail, beside what is said of the first of them."""
+
+from __future__ import annotations
+
+import pytest
+
+from kernelpath.course.problem import Case
+from kernelpath.grading import pattern
+from kernelpath.grading.cases import Graded, most_telling
+from kernelpath.verdict import CaseResult, Verdict
+
+
+@pytest.mark.parametrize(
+    ("failed", "passed", "told"),
+    [
+        ([{"dtype": "bfloat16"}] * 2, [{"dtype": "float32"}] * 2, "dtype=bfloat16"),
+        (
+            [{"n": 33}, {"n": 1009}],
+            [{"n": 32}, {"n": 96}],
+            "n not a multiple of 32",
+        ),
+        ([{"n": 300}, {"n": 512}], [{"n": 7}, {"n": 256}], "n above 256"),
+        ([{"n": 1}, {"n": 2}], [{"n": 32}, {"n": 5}], "n below 5"),
+        (
+            [{"m": 4, "n": 33}, {"m": 6, "n": 9}],
+            [{"m": 5, "n": 32}] * 2,
+            "n not a multiple of 32",
+        ),
+        ([{"n": 33}], [{"n": 32}, {"n": 64}], ""),
+        ([{"n": 33}, {"n": 64}], [{"n": 32}, {"n": 65}], ""),
+        ([{"dtype": "bfloat16"}, {"dtype": "float32"}], [{"dtype": "float32"}] * 2, ""),
+    ],
+)
+def test_a_pattern_is_told_where_one_argument_tells_the_cases_apart(
+    failed: list[Case], passed: list[Case], told: str
+) -> None:
+    assert pattern.told(failed, passed) == (f"every case with {told} fails, and no other" if told else "")
+
+
+def test_wrong_values_say_it_and_other_complaints_do_not() -> None:
+    def graded(n: int, verdict: Verdict) -> Graded:
+        return Graded(CaseResult({"n": n}, verdict, "" if verdict.passed else "all are wrong"))
+
+    passed = [graded(32, Verdict.PASSED), graded(64, Verdict.PASSED)]
+    complaint = most_telling([*passed, graded(33, Verdict.WRONG_VALUES), graded(1009, Verdict.WRONG_VALUES)])
+    assert complaint is not None
+    assert complaint.cause == "all are wrong; every case with n not a multiple of 32 fails, and no other"
+    complaint = most_telling([*passed, graded(33, Verdict.RACE), graded(1009, Verdict.RACE)])
+    assert complaint is not None
+    assert complaint.cause == "all are wrong"
