@@ -104,12 +104,14 @@ def main(file: str, trace: str = "") -> None:
         return
     profiler = torch.profiler
     activities = [profiler.ProfilerActivity.CPU, profiler.ProfilerActivity.CUDA]
-    with profiler.profile(activities=activities, schedule=profiler.schedule(wait=0, warmup=2, active=1)) as recorded:
+    schedule = profiler.schedule(wait=0, warmup=2, active=1, repeat=1)
+    with profiler.profile(
+        activities=activities, schedule=schedule, on_trace_ready=lambda recorded: recorded.export_chrome_trace(trace)
+    ) as recorded:
         for _ in range(3):
             step()
             torch.cuda.synchronize()
             recorded.step()
-    recorded.export_chrome_trace(trace)
 
 
 if __name__ == "__main__":
