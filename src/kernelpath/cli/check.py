@@ -6,7 +6,7 @@ import dataclasses
 import shlex
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -41,6 +41,7 @@ Graded = list[tuple[Item, Report]]
 @click.option("--all", "everything", is_flag=True, help="Grade a whole tree and print one table.")
 @tree_option
 @click.option("--file", "path", type=click.Path(path_type=Path), help="Grade this file as the exercise NAME.")
+@click.option("--trace", "recording", type=click.Path(path_type=Path), help="Grade on the recording in this folder.")
 @device_option
 @seed_option
 @json_option
@@ -49,6 +50,7 @@ def check(
     everything: bool,
     tree: Tree,
     path: Path | None,
+    recording: Path | None,
     device: Device,
     seed: int | None,
     json_to: str | None,
@@ -58,6 +60,8 @@ def check(
     The JSON is one report if one exercise is graded, otherwise a list.
     """
     _require_sense(items, everything, path)
+    if recording is not None and len(items) != 1:
+        raise click.UsageError("--trace needs exactly one NAME.")
     grading.check_json_target(json_to)
     items = registry.exercises() if everything else tuple(dict.fromkeys(items)) or (unfinished(),)
     quiet = json_to == "-"
@@ -67,10 +71,11 @@ def check(
         submission = _python_file(path) if path else item.submission(tree)
         first = not passed(item)
         about = seconds_of_last(item) if tree == "phases" else None
-        one = grading.grade(item, submission, several.next(item.name), about=about, device=device, seed=seed)
-        one = _same_file_again(one, item, path, tree)
+        options: dict[str, Any] = {"device": device, "seed": seed, "recording": recording}
+        one = grading.grade(item, submission, several.next(item.name), about=about, **options)
+        one = _same_file_again(one, item, path, tree, recording)
         graded.append((item, one))
-        if path is None and tree == "phases":
+        if path is None and recording is None and tree == "phases":
             remember(item, one)
         if not (everything or quiet):
             if position > 1:
@@ -97,12 +102,15 @@ def _python_file(path: Path) -> Path:
     return path.with_suffix(".py") if path.suffix == ".cu" else path
 
 
-def _same_file_again(graded: Report, item: Item, path: Path | None, tree: Tree) -> Report:
-    """The report with a next step that grades the same file, where that is not the learner's own."""
-    if path is None and tree == "phases":
-        return graded
-    command = f"kp check {item.name}"
-    same = f"{command} --file {shlex.quote(words.path(path, Path.cwd()))}" if path else f"{command} --tree {tree}"
+def _same_file_again(graded: Report, item: Item, path: Path | None, tree: Tree, recording: Path | None) -> Report:
+    """The report with a next step that grades the same file on the same recording."""
+    command = same = f"kp check {item.name}"
+    if path is not None:
+        same += f" --file {shlex.quote(words.path(path, Path.cwd()))}"
+    elif tree != "phases":
+        same += f" --tree {tree}"
+    if recording is not None:
+        same += f" --trace {shlex.quote(words.path(recording, Path.cwd()))}"
     return dataclasses.replace(graded, next_step=graded.next_step.replace(command, same))
 
 

@@ -19,6 +19,7 @@ from kernelpath.cli.common import (
     errors,
     json_option,
     name_argument,
+    optional_name_argument,
     out,
     seed_option,
     tree_option,
@@ -93,14 +94,25 @@ def _show_lines(title: str, heaviest: Drawn, source: Path) -> None:
 
 
 @click.command()
-@name_argument
+@optional_name_argument
 @tree_option
 @click.option("--picture", type=click.Path(path_type=Path), help="The file for the PNG. [.kernelpath/NAME-memory.png]")
-def profile(item: Item, tree: Tree, picture: Path | None) -> int:
+@click.option(
+    "--record", "program", type=click.Path(path_type=Path), help="Record step() of this Python file on a GPU."
+)
+@click.option("--out", "folder", type=click.Path(path_type=Path), help="The folder for it. [.kernelpath/recording]")
+def profile(item: Item | None, tree: Tree, picture: Path | None, program: Path | None, folder: Path | None) -> int:
     """Show the source with its counters.
 
     The picture adds the addresses of one warp and the banks of shared memory.
+
+    --record writes a recording as the exercise `profile` reads it: torch.profiler's trace and ncu's counters.
     """
+    if (item is None) == (program is None) or (folder is not None and program is None):
+        raise click.UsageError("give either NAME or --record FILE; --out goes with --record")
+    if program is not None:
+        return _record(program, folder)
+    assert item is not None
     grading.start_workers()
     from kernelpath.grading import grade
 
@@ -123,6 +135,28 @@ def profile(item: Item, tree: Tree, picture: Path | None) -> int:
     write_atomically(path, drawn.getvalue())
     _show_lines(item.name, heaviest, source)
     view.step(out, f"open {words.path(path, item.root)}")
+    return PASSED
+
+
+def _record(program: Path, folder: Path | None) -> int:
+    """Record a program's step, and say what is there and what is not."""
+    if not program.is_file():
+        raise Failure(f"there is no file {program}; give --record one that exists")
+    folder = folder or progress.folder(registry.root()) / "recording"
+    from kernelpath.work import recording
+
+    with errors.status(program.name) as status:
+        try:
+            lacking = recording.record(program, folder, lambda doing: status.update(f"{program.name}: {doing}"))
+        except recording.NotRecorded as error:
+            raise Failure(f"{program.name} was not recorded: {error}") from error
+    shown = words.path(folder, Path.cwd())
+    out.print(f"{shown}/trace.json: open it at ui.perfetto.dev")
+    if lacking:
+        out.print(f"no counters: {lacking}", soft_wrap=True)
+        return NOT_YET
+    out.print(f"{shown}/ncu.csv: the counters of its kernels")
+    view.step(out, f"kp check profile --trace {shown}")
     return PASSED
 
 

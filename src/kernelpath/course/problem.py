@@ -14,6 +14,8 @@ from kernelpath.course.errors import require
 if TYPE_CHECKING:
     import torch
 
+    from kernelpath.course.traces import Facts
+
 Case = Mapping[str, Any]
 """The arguments of one case by name, such as `{"rows": 33, "columns": 1000, "dtype": "bfloat16"}`."""
 
@@ -69,7 +71,8 @@ class Problem:
     extreme: `extreme(rng, *inputs)` gives drawn inputs, in place, the values that the operator must handle. Every case
         is run with them, too. An operator that only moves values need not declare it: it gets `draw.any_bits_`.
     faults: by name, references with a fault that shows for extreme inputs alone; `kp dev check` holds that it does.
-    reference: `reference(*inputs)` gives the truth in float64, or exactly, as a tensor or a tuple of tensors.
+    reference: `reference(*inputs)` gives the truth in float64, or exactly, as a tensor or a tuple of tensors. Where the
+        inputs are traces.TraceFile, it gives facts by name.
     outputs: what the statement calls them, in their order.
     tolerance: by the name of the output's dtype, such as "bfloat16". The reason for the numbers stands beside them.
     compulsory_bytes: `compulsory_bytes(**case)`, the inputs read once and the outputs written once.
@@ -84,7 +87,7 @@ class Problem:
 
     inputs: Callable[..., tuple[Any, ...]]
     cases: Sequence[Case]
-    reference: Callable[..., torch.Tensor | tuple[torch.Tensor, ...]]
+    reference: Callable[..., torch.Tensor | tuple[torch.Tensor, ...] | Facts]
     tolerance: Mapping[str, Tolerance]
     compulsory_bytes: Callable[..., int]
     flops: Callable[..., int] | None = None

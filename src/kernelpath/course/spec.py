@@ -73,7 +73,8 @@ class Exercise:
         half its bytes, whose warps are full.
     requires: least compute capability such as (9, 0), or None.
     kind: how it is graded: "kernel" launches kernels of its own, "lab" uses a simulated device among its inputs, of
-        "python" the result alone is graded.
+        "python" the result alone is graded, "trace" reports on files: its inputs are traces.TraceFile and strings, its
+        reference gives facts by name.
     block: the threads of a block, x first, where the statement prescribes them.
     deterministic: the statement promises the same bits for the same inputs. Every case is then run twice, on the PTX
         machine with warps and blocks in the opposite order.
@@ -121,7 +122,7 @@ class Exercise:
         return self.problem.inputs
 
     @property
-    def reference(self) -> Callable[..., torch.Tensor | tuple[torch.Tensor, ...]]:
+    def reference(self) -> Callable[..., Any]:
         return self.problem.reference
 
     @property

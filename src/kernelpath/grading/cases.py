@@ -194,7 +194,7 @@ class Cases:
         seed = derive(self._seed, index)
         try:
             evidence = kind.call(runner, case, seed, variety=variety, reverse=(like or first) is not None)
-            complaint = compare.judged(self._subject.exercise, evidence)
+            complaint = kind.judged(evidence)
             if complaint is None and like is not None:
                 complaint = conduct.difference(like, evidence, self._subject.exercise.entry)
             if complaint is None and first is not None:

@@ -11,6 +11,7 @@ from kernelpath.course.registry import Item
 from kernelpath.device import messages as device_messages
 from kernelpath.grading import devices
 from kernelpath.grading.devices import Device
+from kernelpath.grading.kinds.trace import on_recording
 from kernelpath.grading.steps import Grading, NotDrawn, Progress
 from kernelpath.grading.subject import Subject
 from kernelpath.grading.workers import Workers
@@ -29,13 +30,15 @@ def grade(
     seed: int | None = None,
     report_progress: Progress | None = None,
     bench: bool = False,
+    recording: Path | None = None,
 ) -> Report:
     """Grade the Python file `submission` as the exercise `item`.
 
     device: "auto" takes the GPU where there is one. seed: draws sizes and inputs; a fresh one if None.
-    bench: take every round of a measurement. Raises Usage and spec.DeclarationError.
+    bench: take every round of a measurement. recording: a folder in place of ours, for a trace.
+    Raises Usage and spec.DeclarationError.
     """
-    with Session(item, submission, device=device) as check:
+    with Session(item, submission, device=device, recording=recording) as check:
         return check(seed=seed, report_progress=report_progress, bench=bench)
 
 
@@ -43,7 +46,7 @@ class Session:
     """Grades one file as often as it is called, each time in a fresh worker.
 
     warm: start the next worker before it is needed. hidden: folders whose files the submission must not use, besides
-    solutions/. keep: leave what compilers made for the next session. Use as a context manager.
+    solutions/. keep: leave what compilers made for the next session. recording: as in `grade`. A context manager.
     """
 
     def __init__(
@@ -55,10 +58,11 @@ class Session:
         warm: bool = False,
         hidden: Sequence[Path] = (),
         keep: bool = True,
+        recording: Path | None = None,
     ) -> None:
         self.item = item
         self.submission = submission.absolute()
-        self.exercise = registry.load(item)
+        self.exercise = on_recording(registry.load(item), recording)
         self.device = devices.resolve(device)
         self.workers = Workers(item, self.exercise, self.submission, self.device, hidden, keep)
         self.subject = Subject(item, self.exercise, self.submission, self.device, self.workers)

@@ -11,6 +11,7 @@ from typing import Any
 from msgspec import Struct
 
 from kernelpath.course.inputs import PLAIN, Variety
+from kernelpath.course.traces import Fact, TraceFile
 from kernelpath.device.messages import Strided
 from kernelpath.lanes.tuning import Chosen
 from kernelpath.verdict import Complaint
@@ -57,6 +58,13 @@ class Run(Asked, frozen=True, tag=True, kw_only=True):
     chosen: Chosen = Chosen()
 
 
+class Read(Asked, frozen=True, tag=True, kw_only=True):
+    """Call the entry on the paths of these files, which are written first, and on what else it takes."""
+
+    files: Sequence[TraceFile]
+    arguments: Sequence[str]
+
+
 class Profile(Asked, frozen=True, tag=True, kw_only=True):
     """Call the entry on a GPU, not for the first time, and tell which kernels ran there."""
 
@@ -88,7 +96,7 @@ class Round(Asked, frozen=True, tag=True, kw_only=True):
     sample: int
 
 
-AnyAsked = Start | Load | Run | Profile | Ceilings | Contest | Round
+AnyAsked = Start | Load | Run | Read | Profile | Ceilings | Contest | Round
 
 
 class Answer(Struct, frozen=True, tag=True, kw_only=True):
@@ -143,6 +151,13 @@ class Returned(Answer, frozen=True, tag=True, kw_only=True):
     places: Sequence[Strided] = ()
 
 
+class Told(Answer, frozen=True, tag=True, kw_only=True):
+    """What the entry reports of the files."""
+
+    facts: Mapping[str, Fact]
+    tampered: str
+
+
 class Placed(Answer, frozen=True, tag=True, kw_only=True):
     """Where the entry's outputs lie in the PTX machine's memory."""
 
@@ -182,4 +197,4 @@ class Timed(Answer, frozen=True, tag=True, kw_only=True):
     telemetry: Mapping[str, float]
 
 
-AnyAnswer = Compiling | Done | Complained | Returned | Placed | Profiled | Measured | Ready | Timed
+AnyAnswer = Compiling | Done | Complained | Returned | Told | Placed | Profiled | Measured | Ready | Timed

@@ -28,7 +28,7 @@ from kernelpath.device.client import Client, ToClient
 from kernelpath.lanes import on_compiling, tuning
 from kernelpath.verdict import Complaint, Verdict
 from kernelpath.wire import Gone, Wire
-from kernelpath.work import confine, far, messages, no_gpu
+from kernelpath.work import confine, far, messages, no_gpu, reports
 from kernelpath.work.blame import EntryError, NotTheSubmission, blame
 from kernelpath.work.call import Call, plain_outputs
 from kernelpath.work.far import FarWatch
@@ -75,6 +75,8 @@ class _Worker:
                     return self._load(asked, secret)
                 case messages.Run():
                     return self._run(asked, secret)
+                case messages.Read():
+                    return self._read(asked, secret)
                 case messages.Profile():
                     return self._profile(asked, secret)
                 case messages.Ceilings(dtype=dtype):
@@ -149,6 +151,12 @@ class _Worker:
         if self._client is None:
             return returned
         return msgspec.structs.replace(returned, places=[self._client.place(output) for output in outputs])
+
+    def _read(self, asked: messages.Read, secret: str) -> Answer:
+        with reports.paths(asked) as inputs, _memory_limit(self._device):
+            _check_signature(self._entry, inputs)
+            facts = self._thread.call(reports.facts, self._entry, inputs)
+        return messages.Told(secret=secret, facts=facts, tampered=self._tampered())
 
     def _run_on_the_machine(self, client: Client, chosen: tuning.Chosen, secret: str) -> Answer:
         tuning.take(chosen)

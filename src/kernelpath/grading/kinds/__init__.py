@@ -12,6 +12,7 @@ from kernelpath.grading.conduct import Evidence
 from kernelpath.grading.kinds.kernel import Kernel
 from kernelpath.grading.kinds.lab import Lab
 from kernelpath.grading.kinds.python import Python
+from kernelpath.grading.kinds.trace import Trace
 from kernelpath.verdict import Complaint
 from kernelpath.work import messages
 from kernelpath.work.runner import Runner
@@ -34,6 +35,9 @@ class Kind(Protocol):
     def conduct(self, returned: messages.Returned, inputs: tuple[object, ...]) -> Complaint | None:
         """What the submission did in its own process besides giving outputs."""
 
+    def judged(self, evidence: Evidence) -> Complaint | None:
+        """What is wrong with a call, its outputs included."""
+
     def with_writer(self, runner: Runner, evidence: Evidence, complaint: Complaint, lane: Lane) -> Complaint:
         """The complaint with the thread and the line that wrote the wrong element, where that is known."""
 
@@ -46,4 +50,6 @@ def kind_of(exercise: Exercise, device: str) -> Kind:
         return Python(exercise, device)
     if exercise.kind == "lab":
         return Lab(exercise, device)
+    if exercise.kind == "trace":
+        return Trace(exercise, device)
     raise NotImplementedError(f"exercises of kind {exercise.kind} are not graded yet")

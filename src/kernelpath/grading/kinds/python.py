@@ -14,7 +14,7 @@ from kernelpath.course.inputs import PLAIN, Variety
 from kernelpath.course.problem import Case
 from kernelpath.course.registry import Lane
 from kernelpath.course.spec import Exercise
-from kernelpath.grading import truth
+from kernelpath.grading import compare, truth
 from kernelpath.grading.conduct import MUTATED, Evidence
 from kernelpath.verdict import Complaint, Verdict
 from kernelpath.work import messages
@@ -45,6 +45,9 @@ class Python:
     def conduct(self, returned: messages.Returned, inputs: tuple[object, ...]) -> Complaint | None:
         """What the submission did besides giving outputs."""
         return seen(returned, inputs)
+
+    def judged(self, evidence: Evidence) -> Complaint | None:
+        return compare.judged(self.exercise, evidence)
 
     def with_writer(self, runner: Runner, evidence: Evidence, complaint: Complaint, lane: Lane) -> Complaint:
         return complaint

@@ -1,0 +1,132 @@
+"""Roofline: what an operator must cost on a machine, before anyone has written it.
+
+Count the bytes and the operations of 12 operators, and from them predict their times on machines that you have never
+seen. An operator is a dict: its "name", its "dtype" and its sizes. All of its tensors have that dtype, except for
+indices and targets, which are int64: 8 bytes each. float32 has 4 bytes, float16 and bfloat16 have 2.
+
+Compulsory bytes are those that no kernel can avoid. What is needed of the inputs is read from memory once, and every
+element of the output is written once. What lies between them, such as the maximum of a row, stays on the chip.
+
+Operations: an addition, a subtraction, a multiplication, a division, a maximum and a call of exp or erf count 1 each,
+so a multiply-add counts 2. Moves, conversions and index arithmetic count 0, and so does what is done once per row.
+
+    name               sizes                            what it computes
+    add                elements                         out = x + y
+    add_               elements                         x += y, in place: x is read and written
+    gelu               elements                         0.5 * x * (1 + erf(c * x)): 5 operations per element
+    softmax            rows, columns                    exp(x - max) / sum over a row: 5 per element
+    layernorm          rows, columns                    (x - mean) * rstd * weight + bias: 7 per element; weight and
+                                                        bias have `columns` elements each
+    cross_entropy      rows, columns                    log(sum(exp(x - max))) + max - x[target], the loss of each row:
+                                                        4 per element; one target per row
+    transpose          rows, columns                    out[j, i] = x[i, j]
+    embedding          tokens, vocabulary, width,       one row of a table of vocabulary x width for each token; its
+                       distinct                         index is read. The tokens name `distinct` different rows
+    matmul             m, n, k                          m x k times k x n
+    attention_prefill  batch, heads, kv_heads,          causal: a query for each token, and it sees the tokens up to
+                       tokens, head_dim                 and including its own
+    attention_decode   the same                         one query per sequence and head sees all `tokens` of the cache
+    conv2d             batch, in_channels,              kernel x kernel weights for each pair of channels, stride 1, no
+                       out_channels, height, width,     padding, no bias: the output is smaller than the input by
+                       kernel                           kernel - 1 in height and in width
+
+Attention: Q and the output have `heads` heads, K and V have kv_heads, each read by heads / kv_heads heads. Only its two
+products count as operations, as in the literature, and only for the pairs of a query and a token that it sees.
+
+A machine is a dict: its "name"; "bandwidth" in GB/s, 10^9 bytes per second; "peak", by dtype, in TFLOP/s, 10^12
+operations per second; and "launch" in microseconds. Matrix products, attention and convolutions run at the peak of
+their dtype. All others compute in float32, whatever dtype they store. The least time of an operator, its roof, follows
+from its bytes or from its operations, whichever takes longer, as the two overlap. What a clock shows has the launch on
+top of it. Counts and times are compared within one part in a billion. Where an operator was timed on an H200, you are
+shown that time, too.
+"""
+
+import torch
+
+BOUNDS = ("memory", "arithmetic", "launch")
+INDEX = 8  # bytes of an index or a target
+
+
+def compulsory_bytes(operator: dict) -> int:
+    """The bytes that no kernel can avoid to move between memory and the chip."""
+    size = {"float32": 4, "float16": 2, "bfloat16": 2}[operator["dtype"]]
+    match operator:
+        case {"name": "add" | "add_", "elements": elements}:
+            return 3 * elements * size
+        case {"name": "gelu", "elements": elements}:
+            return 2 * elements * size
+        case {"name": "softmax" | "transpose", "rows": rows, "columns": columns}:
+            return 2 * rows * columns * size
+        case {"name": "layernorm", "rows": rows, "columns": columns}:
+            return (2 * rows * columns + 2 * columns) * size
+        case {"name": "cross_entropy", "rows": rows, "columns": columns}:
+            return (rows * columns + rows) * size + rows * INDEX
+        case {"name": "embedding", "tokens": tokens, "width": width, "distinct": distinct}:
+            return (distinct + tokens) * width * size + tokens * INDEX
+        case {"name": "matmul", "m": m, "n": n, "k": k}:
+            return (m * k + k * n + m * n) * size
+        case {"batch": batch, "heads": heads, "kv_heads": kv_heads, "tokens": tokens, "head_dim": head_dim}:
+            queries = tokens if operator["name"] == "attention_prefill" else 1
+            return 2 * batch * head_dim * (heads * queries + kv_heads * tokens) * size
+        case {"name": "conv2d", "batch": batch, "in_channels": c_in, "out_channels": c_out, "kernel": kernel}:
+            image = batch * c_in * operator["height"] * operator["width"]
+            return (image + c_out * c_in * kernel**2 + batch * c_out * pixels(operator)) * size
+
+
+def pixels(convolution: dict) -> int:
+    """Of one channel of one image of the output."""
+    lost = convolution["kernel"] - 1
+    return (convolution["height"] - lost) * (convolution["width"] - lost)
+
+
+def operations(operator: dict) -> int:
+    """The arithmetic operations, as counted above."""
+    match operator:
+        case {"name": "softmax" | "layernorm" | "cross_entropy" as name, "rows": rows, "columns": columns}:
+            return {"softmax": 5, "layernorm": 7, "cross_entropy": 4}[name] * rows * columns
+        case {"name": name, "elements": elements}:
+            return (5 if name == "gelu" else 1) * elements
+        case {"name": "matmul", "m": m, "n": n, "k": k}:
+            return 2 * m * n * k
+        case {"batch": batch, "heads": heads, "tokens": tokens, "head_dim": head_dim}:
+            prefill = operator["name"] == "attention_prefill"
+            pairs = tokens * (tokens + 1) // 2 if prefill else tokens  # of a query and a token that it sees
+            return 2 * 2 * batch * heads * pairs * head_dim
+        case {"name": "conv2d", "batch": batch, "in_channels": c_in, "out_channels": c_out, "kernel": kernel}:
+            return 2 * batch * c_out * pixels(operator) * c_in * kernel**2
+    return 0
+
+
+def seconds_apart(operator: dict, machine: dict) -> tuple[float, float]:
+    """What the bytes and the operations take, each alone."""
+    product = operator["name"] in ("matmul", "attention_prefill", "attention_decode", "conv2d")
+    peak = machine["peak"][operator["dtype"] if product else "float32"]
+    return compulsory_bytes(operator) / (1e9 * machine["bandwidth"]), operations(operator) / (1e12 * peak)
+
+
+def roof_seconds(operator: dict, machine: dict) -> float:
+    """The least time on the machine, in seconds: that of its bytes or of its operations."""
+    return max(seconds_apart(operator, machine))
+
+
+def predicted_seconds(operator: dict, machine: dict) -> float:
+    """What a clock shows at best, in seconds."""
+    return roof_seconds(operator, machine) + 1e-6 * machine["launch"]
+
+
+def bound(operator: dict, machine: dict) -> str:
+    """What takes longest: "memory", "arithmetic" or "launch"."""
+    memory, arithmetic = seconds_apart(operator, machine)
+    if max(memory, arithmetic) < 1e-6 * machine["launch"]:
+        return "launch"
+    return "memory" if memory > arithmetic else "arithmetic"
+
+
+def roofline(operators: list[dict], machine: dict, device: str) -> torch.Tensor:
+    """A row for each operator: bytes, operations, operations per byte, number of its bound in BOUNDS, both times."""
+    rows = []
+    for one in operators:
+        moved, done = compulsory_bytes(one), operations(one)
+        times = roof_seconds(one, machine), predicted_seconds(one, machine)
+        rows.append((moved, done, done / moved, BOUNDS.index(bound(one, machine)), *times))
+    return torch.tensor(rows, dtype=torch.float64, device=device)

@@ -1,0 +1,44 @@
+"""A profile report: what limits a recorded training step, from a Chrome trace and the counters of its kernels."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+
+import torch
+
+from kernelpath.course.problem import Case, Problem, Tolerance
+from kernelpath.course.traces import Facts, TraceFile, recordings, report
+from kernelpath.course.traces.variants import OF_A_STEP, varied
+
+RECORDING = "block"
+ALL, FEW = 9999, 37
+
+
+def inputs(rng: torch.Generator, recording: str, variant: str, kernels: int) -> tuple[TraceFile, TraceFile]:
+    """The trace, of at most so many kernels, and the counters of a recording, varied."""
+    drawn = random.Random(int(torch.randint(1 << 31, (), generator=rng, device=rng.device)))
+    files = (recordings.TRACE, recordings.COUNTERS)
+    contents = varied(drawn, OF_A_STEP[variant], kernels, *(recordings.read(recording, name) for name in files))
+    return tuple(TraceFile(*pair) for pair in zip(files, contents, strict=True))  # type: ignore[return-value]
+
+
+def reference(trace: TraceFile, counters: TraceFile) -> Facts:
+    return report.of(trace, counters)
+
+
+def cases(recording: str) -> Sequence[Case]:
+    """Every variant of a recording of ours, or of a learner's in the folder of that absolute path."""
+    whole = [{"recording": recording, "variant": variant, "kernels": ALL} for variant in OF_A_STEP]
+    return [*whole, {"recording": recording, "variant": "other times", "kernels": FEW}]
+
+
+PROBLEM = Problem(
+    inputs=inputs,
+    cases=cases(RECORDING),
+    reference=reference,
+    # Sums and quotients of numbers that the files give with at least four digits. A unit, a percentage in place of a
+    # share and a sum in place of a union are all further away.
+    tolerance={"float64": Tolerance(rtol=1e-3, atol=0.0)},
+    compulsory_bytes=lambda recording, variant, kernels: 0,
+)

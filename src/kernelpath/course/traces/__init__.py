@@ -1,0 +1,33 @@
+"""Recordings of profilers: how they are read, what is found in them, and how they are varied for grading.
+
+chrome      torch.profiler's Chrome trace, which Perfetto opens
+ncu         Nsight Compute's CSV of raw metrics
+nsys        Nsight Systems' SQLite export
+rocprof     rocprofv3's CSV of counters
+report      what limits a training step (w05b_profile)
+facts       one kernel as each tool knows it (w05c_counters)
+variants    the same recording with other names, times, orders and counters
+recordings  the recorded files, in results/traces or in a folder of the learner's
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from msgspec import Struct
+
+Plain = bool | int | float | str | None
+Fact = Plain | Sequence[Plain] | Mapping[str, Plain]
+Facts = Mapping[str, Fact]
+"""What a report says, by name."""
+
+
+class Malformed(ValueError):
+    """A file is not what its tool writes. The message is a sentence that says what is wrong with it."""
+
+
+class TraceFile(Struct, frozen=True):
+    """A recorded file. A submission gets it as a path to a file of that name."""
+
+    name: str
+    content: bytes

@@ -1,0 +1,29 @@
+"""The recorded files: those of results/traces, which are compressed, and those of a learner's own folder."""
+
+from __future__ import annotations
+
+import gzip
+from pathlib import Path
+
+from kernelpath.course import registry
+from kernelpath.course.traces import Malformed
+
+FOLDER = Path("results") / "traces"
+TRACE, COUNTERS = "trace.json", "ncu.csv"
+
+
+def folder(recording: str) -> Path:
+    """A recording of ours by its name, or a learner's by its absolute path."""
+    return registry.root() / FOLDER / recording
+
+
+def read(recording: str, name: str) -> bytes:
+    """A file of a recording, decompressed. Raises Malformed where it is not there or cut off."""
+    path = folder(recording) / name
+    packed = path.with_name(f"{name}.gz")
+    try:
+        return gzip.decompress(packed.read_bytes()) if packed.is_file() else path.read_bytes()
+    except FileNotFoundError:
+        raise Malformed(f"there is no {name} in {path.parent}; `kp profile --record FILE.py` writes one") from None
+    except (OSError, EOFError) as error:
+        raise Malformed(f"{path.name} in {path.parent} cannot be read: {error}") from error

@@ -1,0 +1,55 @@
+"""Exercises that read recordings of profilers. The grader varies a recording, and the submission reports on it.
+
+The reference's facts are found in the grader's process, in the same bytes. A submission has files in a folder of its
+own, and neither the seed nor the recording that they were made from.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+from kernelpath.course.inputs import PLAIN, Variety
+from kernelpath.course.problem import Case
+from kernelpath.course.spec import Exercise
+from kernelpath.course.traces import Malformed, TraceFile
+from kernelpath.grading import facts, truth
+from kernelpath.grading.conduct import Evidence
+from kernelpath.grading.kinds.python import Python
+from kernelpath.verdict import Complaint, Verdict
+from kernelpath.work import messages
+from kernelpath.work.runner import Runner, Usage
+
+
+class Trace(Python):
+    """The entry's own process is sent the files."""
+
+    def call(
+        self, runner: Runner, case: Case, seed: int, *, variety: Variety = PLAIN, reverse: bool = False
+    ) -> Evidence:
+        try:
+            inputs = truth.draw_inputs(self.exercise, case, seed, "cpu", variety)
+            expected = self.exercise.reference(*inputs)
+        except Malformed as error:
+            raise Usage(str(error)) from error
+        files = [value for value in inputs if isinstance(value, TraceFile)]
+        others = [value for value in inputs if not isinstance(value, TraceFile)]
+        told = runner.ask(messages.Read(files=files, arguments=others), messages.Told)
+        if told.tampered:
+            complaint: Complaint | None = Complaint(Verdict.TAMPERED, told.tampered)
+        else:
+            (tolerance,) = self.exercise.tolerance.values()
+            complaint = facts.complaint(self.exercise.entry, told.facts, expected, tolerance)
+        return Evidence(inputs=inputs, outputs=(), complaint=complaint)
+
+    def judged(self, evidence: Evidence) -> Complaint | None:
+        return evidence.complaint
+
+
+def on_recording(exercise: Exercise, folder: Path | None) -> Exercise:
+    """The exercise with the cases of a learner's recording in place of ours. Raises Usage where it takes none."""
+    if folder is None:
+        return exercise
+    if any("recording" not in case for case in exercise.cases):
+        raise Usage("--trace is for exercises that report on a whole recording, as `kp check profile --trace` does")
+    return replace(exercise, cases=[{**case, "recording": str(folder.resolve())} for case in exercise.cases])

@@ -1,0 +1,118 @@
+"""Records one step of a program on a GPU: torch.profiler's Chrome trace, and ncu's counters of the same kernels.
+
+The program is a Python file that defines `step()`. It runs in processes of its own (`main`), once under torch.profiler
+and once under ncu, which replays each kernel for the counters of each pass.
+"""
+
+from __future__ import annotations
+
+import os
+import runpy
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+WARM_UP = 5
+"""Steps before the one that is recorded: libraries choose their kernels, and allocators keep their memory."""
+
+STALLS = (
+    *("barrier", "branch_resolving", "dispatch_stall", "drain", "gmma", "imc_miss", "lg_throttle", "long_scoreboard"),
+    *("math_pipe_throttle", "membar", "mio_throttle", "misc", "no_instruction", "not_selected", "selected"),
+    *("short_scoreboard", "sleeping", "tex_throttle", "wait"),
+)
+METRICS = (
+    "gpu__time_duration.sum",
+    "dram__throughput.avg.pct_of_peak_sustained_elapsed",
+    "dram__bytes_read.sum",
+    "dram__bytes_write.sum",
+    "sm__throughput.avg.pct_of_peak_sustained_elapsed",
+    "sm__pipe_tensor_cycles_active.avg.pct_of_peak_sustained_elapsed",
+    "sm__warps_active.avg.pct_of_peak_sustained_active",
+    "l1tex__t_sectors_pipe_lsu_mem_global_op_ld.sum",
+    "l1tex__t_requests_pipe_lsu_mem_global_op_ld.sum",
+    "launch__registers_per_thread",
+    "launch__block_size",
+    "launch__grid_size",
+    *(f"smsp__average_warps_issue_stalled_{reason}_per_issue_active.ratio" for reason in STALLS),
+)
+
+_PERMISSION = "ERR_NVGPUCTRPERM"
+
+
+class NotRecorded(Exception):
+    """There is no trace. The message says why."""
+
+
+def record(file: Path, folder: Path, progress: Callable[[str], None]) -> str:
+    """Write trace.json and, where ncu can, ncu.csv into the folder. Returns why there are no counters, or "".
+
+    Raises NotRecorded.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    trace, counters = folder / "trace.json", folder / "ncu.csv"
+    for old in (trace, counters):
+        old.unlink(missing_ok=True)
+    program = [sys.executable, "-m", "kernelpath.work.recording", str(file.resolve())]
+    progress("recording with torch.profiler")
+    if said := _failure([*program, str(trace.resolve())]):
+        raise NotRecorded(said)
+    ncu = shutil.which("ncu")
+    if ncu is None:
+        return "there is no ncu in PATH; install Nsight Compute, or add its folder to PATH"
+    progress("recording with ncu, which runs each kernel many times")
+    options = ("--target-processes=all", "--profile-from-start=off", "--clock-control=none")
+    output = ("--csv", "--page=raw", "--print-units=base", f"--log-file={counters.resolve()}")
+    said = _failure([ncu, *options, *output, f"--metrics={','.join(METRICS)}", *program])
+    told = counters.read_text(encoding="utf-8", errors="replace") if counters.is_file() else ""
+    if not said and '"Kernel Name"' in told:
+        return ""
+    counters.unlink(missing_ok=True)
+    if _PERMISSION in told + said:
+        return "this user may not read the GPU's counters; an administrator can allow it (search for ERR_NVGPUCTRPERM)"
+    error = next((line for line in told.splitlines() if "ERROR" in line), said or "it profiled no kernel")
+    return f"ncu failed: {error}"
+
+
+def _failure(command: list[str]) -> str:
+    """Run it. The last line of what it said where it failed, else ""."""
+    package = str(Path(__file__).parents[2])
+    path = os.pathsep.join(filter(None, (package, os.environ.get("PYTHONPATH"))))
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env={**os.environ, "PYTHONPATH": path})
+    lines = (done.stdout + done.stderr).strip().splitlines() or ["it said nothing"]
+    return "" if done.returncode == 0 else lines[-1]
+
+
+def main(file: str, trace: str = "") -> None:
+    """Run the program's step, warm; under torch.profiler where there is a file for its trace."""
+    import torch
+
+    if not torch.cuda.is_available():
+        raise SystemExit("there is no GPU that torch can use; kp doctor says why")
+    step = runpy.run_path(file).get("step")
+    if not callable(step):
+        raise SystemExit(f"{Path(file).name} defines no function step(), which runs what is to be recorded")
+    for _ in range(WARM_UP):
+        step()
+    torch.cuda.synchronize()
+    if not trace:
+        torch.cuda.cudart().cudaProfilerStart()
+        step()
+        torch.cuda.synchronize()
+        torch.cuda.cudart().cudaProfilerStop()
+        return
+    profiler = torch.profiler
+    activities = [profiler.ProfilerActivity.CPU, profiler.ProfilerActivity.CUDA]
+    schedule = profiler.schedule(wait=0, warmup=2, active=1, repeat=1)
+    with profiler.profile(
+        activities=activities, schedule=schedule, on_trace_ready=lambda recorded: recorded.export_chrome_trace(trace)
+    ) as recorded:
+        for _ in range(3):
+            step()
+            torch.cuda.synchronize()
+            recorded.step()
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

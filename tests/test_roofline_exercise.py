@@ -1,0 +1,138 @@
+"""The counts of the roofline exercise against torch's tensors, torch's counter, the PTX machine and an H200's times."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+from torch.utils.flop_counter import FlopCounterMode
+
+from kernelpath.course import registry, rejects
+from kernelpath.course.labs import operators
+from kernelpath.course.labs.operators import Operator
+from kernelpath.course.problems import roofline
+from kernelpath.grading import grade
+from kernelpath.show import counting, results
+
+H200 = operators.MACHINES["H200"]
+SMALL = {"elements": 1000, "rows": 33, "columns": 70, "tokens": 40, "vocabulary": 50, "width": 20, "distinct": 7} | {
+    "m": 5, "n": 70, "k": 30, "batch": 3, "head_dim": 16, "in_channels": 6, "out_channels": 10, "height": 19
+}  # fmt: skip
+
+
+def small(op: Operator) -> Operator:
+    """The same operator at a size that a CPU does at once."""
+    return {name: min(value, SMALL.get(name, value)) if isinstance(value, int) else value for name, value in op.items()}
+
+
+@pytest.mark.parametrize("op", [small(op) for op in operators.RECORDED], ids=operators.told)
+def test_bytes_are_those_of_the_tensors_that_torch_reads_and_writes(op: Operator) -> None:
+    call, inputs = operators.call(op, "cpu")
+    moved = sum(one.nbytes for one in (*inputs, call()))
+    if op["name"] == "embedding":
+        index, table = inputs
+        assert index.unique().numel() == op["distinct"]
+        moved -= table.nbytes - table[index.unique()].nbytes
+    assert roofline.compulsory_bytes(op) == moved
+
+
+@pytest.mark.parametrize("name", roofline.PRODUCTS)
+def test_operations_are_those_of_torchs_counter(name: str) -> None:
+    op = next(small(op) for op in operators.RECORDED if op["name"] == name)
+    call, (first, *_) = operators.call(op, "cpu")
+    with FlopCounterMode(display=False) as counter:
+        if name.startswith("attention"):  # written out: the counter knows nothing of masks
+            k = torch.empty(*first.shape[:2], op["tokens"], first.shape[-1])
+            (first.float() @ k.transpose(2, 3)) @ k
+        else:
+            call()
+    found = counter.get_total_flops()
+    if name == "attention_prefill":
+        seen = torch.ones(op["tokens"], op["tokens"]).tril()
+        found = round(found * seen.mean().item())
+    assert roofline.operations(op) == found
+
+
+@pytest.mark.parametrize(
+    ("name", "op", "times"),
+    [
+        ("vector_add", operators.operator("add", "float32", elements=1 << 14), 1),
+        ("softmax", operators.operator("softmax", "float32", rows=16, columns=512), 1),
+        ("transpose", operators.operator("transpose", "float32", rows=128, columns=128), 1),
+        ("matmul_tiled", operators.operator("matmul", "float32", m=128, n=128, k=128), 1),
+        ("matmul_naive", operators.operator("matmul", "float32", m=64, n=64, k=64), 20),
+    ],
+)
+def test_no_kernel_asks_for_less_and_ours_hardly_for_more(name: str, op: Operator, times: int) -> None:
+    item = registry.find(name)
+    kernel = getattr(registry.import_file(item.files("solutions")[-1], f"of_{name}"), registry.load(item).entry)
+    inputs: list[torch.Tensor]
+    if op["name"] == "matmul":
+        inputs = [torch.randn(op["m"], op["k"]), torch.randn(op["k"], op["n"])]
+    else:
+        inputs = list(operators.call(op, "cpu")[1])
+    least = roofline.compulsory_bytes(op)
+    assert times * least <= counting.asked(kernel, *inputs).bytes < 2 * times * least
+
+
+def recorded() -> tuple[dict[str, float], dict[str, float]]:
+    """The ceilings of the H200 that the operators were timed on, and the times in seconds."""
+    found = results.recordings(registry.root() / results.FOLDER / results.RECORDINGS)["week05/operators"].value
+    return found["ceilings"], found["seconds"]
+
+
+def test_no_recorded_operator_beats_its_roof_and_most_come_close() -> None:
+    _, seconds = recorded()
+    slower = {}
+    for op in operators.RECORDED:
+        launch = 1e-6 * H200["launch"]
+        slower[operators.told(op)] = seconds[operators.told(op)] / (roofline.roof_seconds(op, H200) + launch)
+    assert min(slower.values()) > 0.97
+    assert max(slower.values()) < 7.5, "only torch's transposes and losses are that far away"
+    assert sum(factor < 1.5 for factor in slower.values()) >= 16
+
+
+def test_the_machine_is_the_one_that_was_measured() -> None:
+    ceilings, _ = recorded()
+    assert 1e9 * H200["bandwidth"] == pytest.approx(max(ceilings["copy"], ceilings["read"]), rel=0.03)
+    assert 1e-6 * H200["launch"] == pytest.approx(ceilings["launch"], rel=0.3)
+    for dtype, peak in H200["peak"].items():
+        assert 1e12 * peak == pytest.approx(ceilings[f"matmul_{dtype}"], rel=0.1)
+
+
+def test_drawn_machines_let_every_bound_occur() -> None:
+    for name in operators.DRAWN:
+        for seed in range(20):
+            rng = torch.Generator().manual_seed(seed)
+            inputs = roofline.inputs(rng, name, 60)
+            assert roofline.reference(*inputs)[:, 3].unique().tolist() == [0, 1, 2]
+            assert json.dumps(inputs[0])  # plain numbers, as a learner expects them
+
+
+@pytest.mark.parametrize(
+    ("reject", "said"),
+    [
+        ("bits_for_bytes", "393,216 compulsory bytes, expected 49,152: these are bits"),
+        ("cache_read_by_every_head", "heads share K and V, which are then read once"),
+        ("gib_for_gb", "timed 4.99 µs: a GB is 10^9 bytes, not 2^30"),
+    ],
+)
+def test_a_complaint_names_the_mistake_and_the_recorded_time(reject: str, said: str, tmp_path: Path) -> None:
+    named = f"w05a_roofline/WRONG_VALUES_{reject}"
+    (planted,) = (one for one in rejects.find(registry.root(), "any") if one.name == named)
+    report = grade.grade(registry.find("roofline"), planted.submission(tmp_path), device="cpu", seed=1)
+    assert said in report.cause
+
+
+@pytest.mark.parametrize(("number", "told"), [(1.0, "arithmetic"), (7.0, "7.0"), (float("nan"), "nan")])
+def test_a_bound_is_told_whatever_number_stands_for_it(number: float, told: str) -> None:
+    inputs = roofline.inputs(torch.Generator().manual_seed(0), operators.TIMED, 0)
+    table = roofline.reference(*inputs)
+    table[2, 3] = number  # an addition of 2^27 values
+    check = registry.load(registry.find("roofline")).check
+    assert check is not None
+    said = check(inputs, [table])
+    assert said is not None
+    assert said.endswith(f"add elements=134217728 bfloat16 on H200: bound by {told}, expected memory")
