@@ -73,8 +73,8 @@ def setup(*, triton: bool = False) -> None:
         print(f"{torch.cuda.get_device_name()}: kernels are timed here, and counted on the PTX machine.")
     else:
         print(
-            "No GPU here: the real compilers compile your kernels, and the PTX machine runs them and counts what\n"
-            "they ask of memory. Times are recordings, each from the GPU that it names; with a GPU they are measured."
+            "No GPU here: the real compilers compile your kernels, and the PTX machine runs them and counts what they "
+            "ask of memory.\nTimes are recordings, each from the GPU that it names; with a GPU they are measured."
         )
 
 
