@@ -75,8 +75,8 @@ def setup(*, triton: bool = False) -> None:
     else:
         gpu.show(gpu.A100)
         print(
-            "No GPU here: the real compilers compile your kernels, and the PTX machine runs them and counts what\n"
-            "they ask of memory. Times are recordings, each from the GPU that it names; with a GPU they are measured."
+            "No GPU here: the real compilers compile your kernels, and the PTX machine runs them and counts what they "
+            "ask of memory.\nTimes are recordings, each from the GPU that it names; with a GPU they are measured."
         )
 
 
