@@ -18,7 +18,7 @@ from matplotlib.patches import Rectangle
 from matplotlib.text import Annotation, Text
 from rich.console import Console
 
-from kernelpath.lines import LineTraffic
+from kernelpath.lines import LineInstructions, LineTraffic
 from kernelpath.show import plots, roofline, source, templates, timed, warp
 from kernelpath.show.palette import ROLES, WASTED
 from kernelpath.show.roofline import Mark, Roof
@@ -201,6 +201,14 @@ def test_costs_stand_beside_their_line_each_access_for_itself() -> None:
     assert [line.share for line in (first, second, third)] == [0.2, 0.0, 0.8]
     assert [line.wasteful for line in (first, second, third)] == [True, False, True]
     assert source.executed([second, first, second, third, second]) == [first, second, third]
+
+
+def test_many_idle_lanes_are_shown_where_there_is_no_branch() -> None:
+    instructions = (LineInstructions("k.cu", 1, 100, 800), LineInstructions("k.cu", 3, 900, 28_600))
+    first, second, third = source.of_report(TRAFFIC, instructions, {"k.cu": SOURCE})["k.cu"]
+    assert first.cell(source.ACTIVE) == ("8", True)
+    assert third.cell(source.ACTIVE) == ("", False), "200 of 32,000 are idle"
+    assert second.active is None
 
 
 def test_a_source_looks_the_same_in_a_terminal_and_in_a_picture() -> None:

@@ -34,9 +34,9 @@ constexpr unsigned ALL_LANES = 0xffffffff;
 constexpr int THREADS = 256;
 constexpr int EACH = 8;  // oscillators for each thread
 constexpr int TILE = THREADS * EACH;
-constexpr int BINS = MOST_STEPS;  // most steps first; none at all go with one
+constexpr int BINS = MOST_STEPS;  // none at all go with one step
 
-__device__ int bin_of(int steps) { return min(MOST_STEPS - steps, BINS - 1); }
+__device__ int bin_of(int steps) { return max(steps, 1) - 1; }
 
 // Counts become the sums of those before them. For one warp.
 __device__ void exclusive_scan(int* counts) {

@@ -275,10 +275,7 @@ class Case:
         for launch in self.launches:
             for line, counters in launch.lines.items():
                 lines[Path(launch.file).name, line].add(counters)
-        return [
-            (*place, one.warp_instructions, one.active_lanes, one.divergent_branches)
-            for place, one in sorted(lines.items())
-        ]
+        return [(*place, *one.executed) for place, one in sorted(lines.items())]
 
 
 def _placed(nbytes: int, alignment: int) -> Bytes:

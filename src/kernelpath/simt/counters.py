@@ -65,6 +65,11 @@ class LineCounters:
         """Active lanes of the average instruction, at most 32."""
         return self.active_lanes / self.warp_instructions if self.warp_instructions else 0.0
 
+    @property
+    def executed(self) -> tuple[int, int, int]:
+        """Instructions of warps, the lanes active in them, and the branches that diverged."""
+        return self.warp_instructions, self.active_lanes, self.divergent_branches
+
     def add_accesses(
         self,
         access: Access,
