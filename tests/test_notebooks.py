@@ -132,9 +132,8 @@ def executed(
     They run beside the grading of the exercises of the next, whose reports they are given.
     """
     bare = tmp_path_factory.mktemp("bare")
-    for name in ("checks", "phases", "solutions"):
+    for name in ("checks", "phases", "solutions", "results/traces"):
         shutil.copytree(registry.root() / name, bare / name)
-    (bare / "results").mkdir()
     shutil.copy(registry.root() / "results" / "notebooks.json", bare / "results")
     functions = [item for item in request.session.items if isinstance(item, pytest.Function)]
     wanted = {function.callspec.params["path"] for function in functions if "executed" in function.fixturenames}
