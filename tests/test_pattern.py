@@ -26,6 +26,7 @@ from kernelpath.verdict import CaseResult, Verdict
             [{"m": 5, "n": 32}] * 2,
             "n not a multiple of 32",
         ),
+        ([{"pad": 3}, {"pad": 8}], [{"pad": 0}] * 2, "pad above 0"),
         ([{"n": 33}], [{"n": 32}, {"n": 64}], ""),
         ([{"n": 33}, {"n": 64}], [{"n": 32}, {"n": 65}], ""),
         ([{"dtype": "bfloat16"}, {"dtype": "float32"}], [{"dtype": "float32"}] * 2, ""),

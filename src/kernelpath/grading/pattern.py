@@ -31,7 +31,7 @@ def _which(name: str, wrong: Sequence[object], right: Sequence[object]) -> str:
     if len(sizes) < len(wrong) or len(others) < len(right):
         return ""
     for factor in _MULTIPLES:
-        if all(size % factor for size in sizes) and not any(size % factor for size in others):
+        if any(others) and all(size % factor for size in sizes) and not any(size % factor for size in others):
             return f"{name} not a multiple of {factor}"
     if min(sizes) > max(others):
         return f"{name} above {max(others):,}"

@@ -128,12 +128,12 @@ class _Worker:
         self._file = Path(asked.file)
         own = (self._file, self._file.with_suffix(".cu"), Path(cache_from_source(asked.file)))
         withheld = (self._item.root / "solutions", self._item.root / ".git")  # and its history
-        confine.deny([*withheld, *map(Path, asked.hidden)], own)
+        answers = confine.forget_answers(labs=self._exercise.kind != "lab")
+        confine.deny([*withheld, *map(Path, asked.hidden), *answers], own)
         self._snapshot = Snapshot()
         module = self._thread.call(registry.import_file, self._file, confine.SUBMISSION)
         self._entry = _entry_of(module, self._exercise.entry)
-        tampered = self._snapshot.changed()
-        if tampered:
+        if tampered := self._snapshot.changed():
             return messages.Complained(secret=secret, complaint=Complaint(Verdict.TAMPERED, tampered))
         return messages.Done(secret=secret)
 
