@@ -90,6 +90,13 @@ def test_infinity_in_the_truth_does_not_widen_the_tolerance() -> None:
     assert compare.mismatches(torch.tensor([math.inf, 1.2, -1.0]), truth, LOOSE).tolist() == [False, True, False]
 
 
+def test_a_sample_of_integers_is_compared_exactly() -> None:
+    truth = torch.tensor([3, 1 << 24, (1 << 24) + 1], dtype=torch.int32)
+    rms = compare.root_mean_square(truth)
+    assert not compare.mismatches(truth, truth, EXACT, rms).any()
+    assert compare.mismatches(truth - 1, truth, EXACT, rms).all()
+
+
 @pytest.mark.parametrize(("rtol", "right"), [(1.0e-3, True), (0.9e-3, False)])
 def test_the_declared_rtol_decides(rtol: float, right: bool) -> None:
     truth = torch.tensor([1000.0, 2000.0], dtype=torch.float64)

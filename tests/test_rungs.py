@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from kernelpath.show import notebook, rungs
+from kernelpath.show import notebook, reductions, rungs
 
 
 @pytest.mark.parametrize("down", [False, True])
@@ -30,3 +30,27 @@ def test_four_by_four_outputs_read_shared_memory_once_for_two_multiply_adds() ->
     torch.testing.assert_close(rungs.outputs(a, b), a @ b, atol=1e-4, rtol=1e-4)
     totals = notebook.count(rungs.outputs, a, b).totals
     assert totals.shared_load_wavefronts == 0.5 * 128**3 / 32
+
+
+@pytest.mark.parametrize("finish", reductions.FINISHES)
+@pytest.mark.parametrize(("width", "loads", "resident"), [(1, 1, 8), (4, 4, 1)])
+def test_every_sum_is_right_and_loads_each_float_once(width: int, loads: int, resident: int, finish: str) -> None:
+    x = torch.rand(20_004)
+    for _ in range(2):  # the second call finds what the first left behind
+        torch.testing.assert_close(reductions.vector_sum(x, width, loads, finish, resident)[0], x.sum())
+    asked = notebook.asked(reductions.vector_sum, x, width, loads, finish, resident)
+    blocks = min(-(-x.numel() // (256 * width * loads)), 8 * resident)
+    assert asked.same_address == (blocks if finish in ("atomics", "last block") else 0)
+    assert 4 * x.numel() <= asked.bytes < 1.1 * 4 * x.numel()
+
+
+def test_lanes_meet_in_shared_memory_unless_each_has_a_copy() -> None:
+    x = torch.full((1 << 14,), 7, dtype=torch.uint8)
+    counts = torch.bincount(x, minlength=256).int()
+    for owner in reductions.OWNERS:
+        for constant in (True, False):
+            assert torch.equal(reductions.histogram(x, owner, constant), counts)
+        accesses = [one for one in notebook.count(reductions.histogram, x, owner).accesses if one.shared]
+        atomics = [one for one in accesses if one.same_address]
+        wavefronts = 1 if owner == "lane" else 32
+        assert all(one.wavefronts == wavefronts * one.requests for one in atomics)

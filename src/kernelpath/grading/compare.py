@@ -131,7 +131,9 @@ def bits(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def root_mean_square(truth: torch.Tensor) -> float:
-    """Over the finite elements; 0 where there is none."""
+    """Over the finite elements; 0 where there is none, and for integers, which no tolerance is relative to."""
+    if not truth.is_floating_point():
+        return 0.0
     finite = truth[torch.isfinite(truth)]
     return math.sqrt(float(finite.square().mean())) if finite.numel() else 0.0
 
