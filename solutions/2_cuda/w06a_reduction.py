@@ -23,7 +23,7 @@ in flight count. The ladder:
 - many elements per thread, 4 loads of 16 bytes in flight in each: 64 KB per SM with 1024 threads, where Little's law
   asks for 27 KB
 - a finish in a fixed order: each block leaves its sum behind, and the last one to finish adds them. Adds 4 bytes per
-  block and one atomicInc; a second launch would cost some microseconds, a grid barrier holds up every block.
+  block and one atomicInc; a second launch would cost a microsecond, a grid barrier needs a cooperative launch.
 
 The finish: threadFenceReduction in NVIDIA's CUDA samples. The ladder: Mark Harris, "Optimizing Parallel Reduction in
 CUDA" (2007). The counter belongs to the module, so two calls on different streams must not overlap.
