@@ -122,6 +122,7 @@ class Case:
             notes=self._notes,
             failed=self.failed,
             accesses=self._accesses(),
+            tensor=sum(launch.totals.instructions.get("tensor", 0) for launch in self.launches),
         )
         for stored in self._storages.values():
             stored.final = None

@@ -261,13 +261,15 @@ class Output(Message, frozen=True):
 
 
 class Ended(Message, frozen=True):
-    """What the machine saw of a case. mutated: positions of input storages that are not as drawn."""
+    """What the machine saw of a case. mutated: positions of input storages that are not as drawn. tensor: instructions
+    of tensor cores."""
 
     outputs: Sequence[Output]
     mutated: Sequence[int]
     notes: Sequence[Note]
     failed: Failed | None
     accesses: Sequence[tuple[str, AccessCounters]]
+    tensor: int = 0
 
 
 class Drawn(Message, frozen=True):

@@ -117,7 +117,7 @@ class Beside:
                 if stopped.complaint.verdict in FAULTS:
                     return Found(complaint=stopped.complaint)
                 return Found(unable=f"{stopped.complaint.verdict.value} there: {stopped.complaint.cause}")
-            complaint = evidence.complaint or conduct.other_block(self._subject.exercise, evidence.notes)
+            complaint = evidence.complaint or conduct.unlike_statement(self._subject.exercise, evidence)
             if complaint is None and first is not None:
                 complaint = conduct.difference(first, evidence, self._subject.exercise.entry)
             if complaint is not None:

@@ -26,8 +26,8 @@ MUTATED = Complaint(Verdict.MUTATED_INPUT, "an input is not bit for bit what it 
 class Evidence:
     """What a call gave, and what was seen of it. inputs: as the grader drew them.
 
-    complaint: about anything but the outputs' values. notes: the transcript of the PTX machine. places: where the
-    outputs lie there.
+    complaint: about anything but the outputs' values. notes: the transcript of the PTX machine. tensor: instructions of
+    tensor cores there. places: where the outputs lie there.
     """
 
     inputs: Sequence[object]
@@ -35,6 +35,7 @@ class Evidence:
     complaint: Complaint | None = None
     traffic: tuple[LineTraffic, ...] = ()
     notes: Sequence[Note] = ()
+    tensor: int = 0
     operators: Sequence[messages.Operator] = ()
     places: Sequence[Strided] = field(default=(), repr=False)
 
@@ -64,9 +65,12 @@ def computed(operators: Sequence[messages.Operator], entry: str) -> Complaint | 
     return Complaint(Verdict.NOT_YOUR_KERNEL, cause, line=operators[0].line)
 
 
-def other_block(exercise: Exercise, notes: Sequence[Note]) -> Complaint | None:
-    """A launch in blocks that the statement does not allow."""
-    for note in notes:
+def unlike_statement(exercise: Exercise, evidence: Evidence) -> Complaint | None:
+    """Launches in blocks that the statement does not allow, or without the tensor cores that it asks for."""
+    if exercise.tensor_cores and evidence.notes and not evidence.tensor:
+        cause = f"{exercise.entry} executes no mma instruction: its products are to be made by tensor cores"
+        return Complaint(Verdict.NOT_YOUR_KERNEL, cause)
+    for note in evidence.notes:
         if exercise.block not in (None, tuple(note.block)):
             cause = f"{exercise.entry} launches blocks of {tuple(note.block)} threads, {exercise.block} are required"
             return Complaint(Verdict.WRONG_VALUES, cause)

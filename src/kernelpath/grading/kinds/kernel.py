@@ -79,6 +79,7 @@ class Kernel(Python):
             complaint=complaint,
             traffic=line_traffic(ended.accesses),
             notes=ended.notes,
+            tensor=ended.tensor,
             operators=placed.operators,
             places=placed.outputs,
         )

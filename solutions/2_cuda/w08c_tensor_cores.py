@@ -1,0 +1,46 @@
+"""Matrix product on tensor cores: the launch.
+
+matmul(a, b) takes contiguous matrices of shapes (m, k) and (k, n), of any size, both bfloat16 or both float16, and returns
+a @ b as a new contiguous tensor of shape (m, n) and their dtype. The sums are float32, and rounded once. a and b are not
+always aligned to 16 bytes. Tensors may have more than 2**32 elements: offsets need 64 bits.
+
+Write the kernel in w08c_tensor_cores.cu, then launch it here. Graded: the values (products of small integers exactly), that
+tensor cores make them, the bytes moved and their sectors, bank conflicts, and on a GPU the time against a kernel whose
+warps make one 16 x 16 tile each.
+"""
+
+import torch
+
+from kernelpath.lanes import cuda
+
+C_TYPE = {torch.bfloat16: "__nv_bfloat16", torch.float16: "__half"}
+DEPTH = 64
+STAGES = 3
+
+
+def matmul(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+    (m, k), n = a.shape, b.shape[1]
+    out = a.new_empty(m, n)
+    if out.numel() == 0:
+        return out
+    rows, columns = 128, 256
+    warp_rows, warp_columns = 64, 64
+    name = f"matmul<{C_TYPE[a.dtype]}, {widest(a, b)}, {rows}, {columns}, {warp_rows}, {warp_columns}>"
+    kernel = cuda.kernel("w08c_tensor_cores.cu", name)
+    grid = ceil_div(m, rows) * ceil_div(n, columns)
+    threads = rows // warp_rows * (columns // warp_columns) * 32
+    kernel[grid, threads, 2 * STAGES * DEPTH * (rows + columns)](a, b, out, m, n, k)
+    return out
+
+
+def widest(a: torch.Tensor, b: torch.Tensor) -> str:
+    """The widest word at whose multiples every row of a, b and out begins."""
+    places = (a.data_ptr(), b.data_ptr(), 2 * a.shape[1], 2 * b.shape[1])
+    for word, size in (("uint4", 16), ("unsigned", 4)):
+        if all(place % size == 0 for place in places):
+            return word
+    return "unsigned short"
+
+
+def ceil_div(a: int, b: int) -> int:
+    return (a + b - 1) // b
