@@ -33,5 +33,5 @@ EXERCISE = Exercise(
     tensor_cores=True,
     # At 256 x 256 x 256 tiles of 64 ask for 3 times the compulsory bytes, tiles of 32 for 5.7 times. Where n or k is odd,
     # elements are copied one by one.
-    traffic=Traffic(sectors=1.3, bank_conflicts=0.5, bytes=3.5, edges=0.5),
+    traffic=Traffic(sectors=2.0, bank_conflicts=0.5, bytes=3.5, edges=0.5),
 )

@@ -10,6 +10,7 @@ import torch
 
 from kernelpath import simt
 from kernelpath.lanes import nvrtc
+from kernelpath.simt.layout import Access
 from tests.simt.launching import Run, aligned, buffer
 
 RNG = np.random.default_rng(2)
@@ -282,6 +283,32 @@ def test_wmma(kind: str, sizes: tuple[int, int, int], b_layout: str) -> None:
     module = simt.load(wmma_source(kind, out, b_layout, sizes))
     module.launch("k", grid=(1,), block=(32,), args=[buffer.address for buffer in buffers], buffers=buffers)
     torch.testing.assert_close(c.double(), want, rtol=1e-5, atol=1e-4)
+
+
+@pytest.mark.parametrize(("b_layout", "c_layout", "of_c"), [("row", "row", (4, 32)), ("col", "col", (8, 32))])
+def test_wmma_is_counted_as_hardware_accesses_memory(b_layout: str, c_layout: str, of_c: tuple[int, int]) -> None:
+    """ptxas makes of a load four of a word in each lane, in 8 rows, and of a store four of two floats in each lane; of
+    sums that lie by columns it stores one float at a time, 8 neighbors in each of 4 columns."""
+    a, b = (torch.randn(16, 16).to(torch.bfloat16) for _ in range(2))
+    c = torch.zeros(16, 16)
+    buffers = [
+        simt.Buffer(name, tensor.data_ptr(), tensor.nbytes, tensor.element_size())
+        for name, tensor in zip("abc", (a, b, c), strict=True)
+    ]
+    text = wmma_source("bf16", "f32", b_layout, (16, 16, 16)).replace(
+        "c.sync.aligned.row", f"c.sync.aligned.{c_layout}"
+    )
+    text = text.replace("d.sync.aligned.row", f"d.sync.aligned.{c_layout}")
+    launch = simt.load(text).launch("k", grid=(1,), block=(32,), args=[x.address for x in buffers], buffers=buffers)
+    given = b if b_layout == "row" else b.T
+    want = a.float() @ given.float()
+    torch.testing.assert_close(c if c_layout == "row" else c.T, want, rtol=1e-5, atol=1e-4)
+    counted: dict[tuple[str, Access], tuple[int, int]] = {}
+    for one in launch.accesses:
+        requests, sectors = counted.get((one.buffer, one.access), (0, 0))
+        counted[one.buffer, one.access] = requests + one.requests, sectors + one.sectors
+    operands = {("a", Access.LOAD): (4, 32), ("b", Access.LOAD): (4, 32)}
+    assert counted == {**operands, ("c", Access.LOAD): of_c, ("c", Access.STORE): of_c}
 
 
 def test_a_long_loop_of_wmma_needs_no_more_stack(run: Run) -> None:
