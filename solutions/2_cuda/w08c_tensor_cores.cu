@@ -9,164 +9,181 @@
 #include <cuda_fp16.h>
 #include <cuda_pipeline.h>
 
-constexpr int DEPTH = 64;   // steps along k in a stage
+constexpr int PANEL = 64;  // columns: a row of a panel is 128 bytes, once round all banks
+constexpr int DEPTH = PANEL;
 constexpr int STAGES = 3;
-constexpr int K = 16;       // steps along k that one mma takes
-constexpr int GROUP = 8;    // rows of blocks that walk along n together
+constexpr int K = 16;      // steps along k of one mma
+constexpr int GROUP = 8;   // rows of blocks that go along n together
 
-// Where an element of a tile lies. Rows are cut into chunks of 16 bytes, and the chunks of 8 neighboring rows that are
-// below one another lie in 8 different groups of 4 banks: ldmatrix reads them in one wavefront.
-template <int COLUMNS>
-__device__ int swizzled(int row, int column) {
-    static_assert(COLUMNS % 64 == 0, "8 chunks change places");
-    return row * COLUMNS + (column / 8 ^ row % 8) * 8 + column % 8;
+// Where an element of a tile lies in shared memory. The tile is cut into panels of `rows` rows. A row is 8 chunks of 16
+// bytes, and chunk c of row r lies at place c ^ r % 8, so that the chunks below one another lie in different banks: those
+// that ldmatrix reads at a time, and those that the sums of a warp are written to.
+__device__ int place(int rows, int row, int column) {
+    return (column / PANEL * rows + row) * PANEL + (column % PANEL / 8 ^ row % 8) * 8 + column % 8;
 }
 
-// Four 8 x 8 matrices; lane l gives the address of row l % 8 of matrix l / 8. Lane 4g + t gets elements 2t and 2t + 1 of
-// row g of each.
-__device__ void ldmatrix(unsigned (&fragment)[4], const void* row) {
-    const unsigned address = __cvta_generic_to_shared(row);
+// Four 8 x 8 matrices, of which lane l names row l % 8 of matrix l / 8. Lane 4g + t gets elements 2t and 2t + 1 of row g.
+__device__ void ldmatrix(unsigned (&fragment)[4], unsigned address) {
     asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
                  : "=r"(fragment[0]), "=r"(fragment[1]), "=r"(fragment[2]), "=r"(fragment[3])
                  : "r"(address) : "memory");
 }
 
-// The same of the transposed matrices: elements 2t and 2t + 1 of column g.
-__device__ void ldmatrix_transposed(unsigned (&fragment)[4], const void* row) {
-    const unsigned address = __cvta_generic_to_shared(row);
+// The same with each matrix transposed: elements 2t and 2t + 1 of column g.
+__device__ void ldmatrix_transposed(unsigned (&fragment)[4], unsigned address) {
     asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
                  : "=r"(fragment[0]), "=r"(fragment[1]), "=r"(fragment[2]), "=r"(fragment[3])
                  : "r"(address) : "memory");
 }
 
-template <typename T>
-struct Numbers;
+// sum (16 x 8) += a (16 x 16) * b (16 x 8). Lane 4g + t has of the sums columns 2t and 2t + 1 of row g, then of row g + 8.
+#define MULTIPLY(TYPE)                                                                              \
+    asm("mma.sync.aligned.m16n8k16.row.col.f32." TYPE "." TYPE ".f32 "                              \
+        "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"                           \
+        : "+f"(sum[0]), "+f"(sum[1]), "+f"(sum[2]), "+f"(sum[3])                                    \
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]))
 
-template <>
-struct Numbers<__nv_bfloat16> {
-    // sum (16 x 8) += a (16 x 16) * b (16 x 8)
-    static __device__ void multiply(float (&sum)[4], const unsigned (&a)[4], const unsigned* b) {
-        asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
-            : "+f"(sum[0]), "+f"(sum[1]), "+f"(sum[2]), "+f"(sum[3])
-            : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
-    }
-    static __device__ __nv_bfloat162 rounded(float x, float y) { return __floats2bfloat162_rn(x, y); }
-};
+__device__ void multiply(float (&sum)[4], const unsigned (&a)[4], const unsigned* b, __nv_bfloat16) { MULTIPLY("bf16"); }
+__device__ void multiply(float (&sum)[4], const unsigned (&a)[4], const unsigned* b, __half) { MULTIPLY("f16"); }
 
-template <>
-struct Numbers<__half> {
-    static __device__ void multiply(float (&sum)[4], const unsigned (&a)[4], const unsigned* b) {
-        asm("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
-            : "+f"(sum[0]), "+f"(sum[1]), "+f"(sum[2]), "+f"(sum[3])
-            : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
-    }
-    static __device__ __half2 rounded(float x, float y) { return __floats2half2_rn(x, y); }
-};
+__device__ __nv_bfloat162 rounded(float x, float y, __nv_bfloat16) { return __floats2bfloat162_rn(x, y); }
+__device__ __half2 rounded(float x, float y, __half) { return __floats2half2_rn(x, y); }
 
-// A tile of a matrix (rows x columns) into shared memory, 0 where it lies outside. It begins at (first_row,
-// first_column). Word is what a thread copies at a time: 16 or 4 bytes by cp.async, or one element, for which there is
-// no cp.async.
-template <int ROWS, int COLUMNS, int THREADS, typename Word, typename T>
-__device__ void copy(T* tile, const T* matrix, int first_row, int first_column, int rows, int columns) {
-    constexpr int WIDTH = sizeof(Word) / sizeof(T), ACROSS = COLUMNS / WIDTH, DOWN = THREADS / ACROSS;
-    static_assert(THREADS % ACROSS == 0 && ROWS % DOWN == 0);
-    const int y = threadIdx.x / ACROSS, x = threadIdx.x % ACROSS * WIDTH;
-    const int row = first_row + y, column = first_column + x;
-    const T* from = matrix + (long long)row * columns + column;
-    #pragma unroll (WIDTH == 8 ? ROWS / DOWN : 8)
-    for (int down = 0; down < ROWS; down += DOWN) {
-        const bool inside = row + down < rows && column < columns;
-        T* to = tile + swizzled<COLUMNS>(y + down, x);
-        if constexpr (WIDTH > 1) {
-            __pipeline_memcpy_async(to, from, sizeof(Word), inside ? 0 : sizeof(Word));
-        } else {
-            *to = inside ? *from : T(0.0f);
-        }
-        from += (long long)DOWN * columns;
+// Copies a word of 16 or 4 bytes to shared memory, or zeros where it lies outside of the matrix.
+template <typename Word>
+__device__ void copy_async(unsigned to, const void* from, bool inside) {
+    const int bytes = inside ? sizeof(Word) : 0;
+    if constexpr (sizeof(Word) == 16) {
+        asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16, %2;" ::"r"(to), "l"(from), "r"(bytes) : "memory");
+    } else {
+        asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;" ::"r"(to), "l"(from), "r"(bytes) : "memory");
     }
 }
+
+// What a thread does with tiles: it takes a word of each panel, in every row LINES apart.
+template <int THREADS, typename Word, typename T>
+struct Part {
+    static constexpr int WIDTH = sizeof(Word) / sizeof(T), ACROSS = PANEL / WIDTH, LINES = THREADS / ACROSS;
+    const int row = threadIdx.x / ACROSS, column = threadIdx.x % ACROSS * WIDTH;
+
+    // The part of a tile that begins at (first_row, first_column) of a matrix (rows x columns); from: its first element.
+    // There is no cp.async for single elements.
+    template <int TILE_ROWS, int TILE_COLUMNS>
+    __device__ void copy(T* tile, const T* from, int first_row, int first_column, int rows, int columns) const {
+        static_assert(TILE_ROWS % LINES == 0);
+        #pragma unroll (WIDTH == 8 ? TILE_ROWS / LINES : 4)
+        for (int down = 0; down < TILE_ROWS; down += LINES) {
+            for (int panel = 0; panel < TILE_COLUMNS; panel += PANEL) {
+                T* const to = tile + place(TILE_ROWS, row + down, panel + column);
+                const bool inside = first_row + row + down < rows && first_column + panel + column < columns;
+                if constexpr (WIDTH > 1) {
+                    copy_async<Word>(__cvta_generic_to_shared(to), from + panel, inside);
+                } else {
+                    *to = inside ? from[panel] : T(0.0f);
+                }
+            }
+            from += (long long)LINES * columns;
+        }
+    }
+};
 
 template <typename T, typename Word, int ROWS, int COLUMNS, int WARP_ROWS, int WARP_COLUMNS>
 __global__ void __launch_bounds__(ROWS / WARP_ROWS * (COLUMNS / WARP_COLUMNS) * 32)
 matmul(const T* a, const T* b, T* out, int m, int n, int k) {
     constexpr int WARPS_ACROSS = COLUMNS / WARP_COLUMNS, THREADS = ROWS / WARP_ROWS * WARPS_ACROSS * 32;
-    constexpr int TILE_A = ROWS * DEPTH, TILE_B = DEPTH * COLUMNS;
+    constexpr int TILE_A = ROWS * DEPTH, STAGE = TILE_A + DEPTH * COLUMNS;  // in elements
+    constexpr int I = WARP_ROWS / 16, J = WARP_COLUMNS / 8;                 // 16 x 8 sums of a warp
+    static_assert(I % 2 == 0 && J % 2 == 0);
     extern __shared__ __align__(128) unsigned char shared[];
-    T* const stages = reinterpret_cast<T*>(shared);
+    T* const ring = reinterpret_cast<T*>(shared);
 
-    // Blocks are numbered down GROUP rows before they go on along n: those that run together share rows and columns in L2.
+    // Blocks are numbered down GROUP rows before they go on along n: those that run together share a and b in L2.
     const int across = (n + COLUMNS - 1) / COLUMNS, down = (m + ROWS - 1) / ROWS;
     const int group = blockIdx.x / (GROUP * across), in_group = blockIdx.x % (GROUP * across);
     const int height = min(GROUP, down - group * GROUP);
     const int first_row = (group * GROUP + in_group % height) * ROWS, first_column = in_group / height * COLUMNS;
 
-    const auto fetch = [&](int step) {  // a step past the end fills its stage with zeros
-        T* const tile_a = stages + step % STAGES * (TILE_A + TILE_B);
-        copy<ROWS, DEPTH, THREADS, Word>(tile_a, a, first_row, step * DEPTH, m, k);
-        copy<DEPTH, COLUMNS, THREADS, Word>(tile_a + TILE_A, b, step * DEPTH, first_column, k, n);
+    const Part<THREADS, Word, T> part;
+    const T* from_a = a + (long long)(first_row + part.row) * k + part.column;
+    const T* from_b = b + (long long)part.row * n + first_column + part.column;
+    int depth = 0, slot = 0;      // of the stage that is fetched next
+    const auto fetch = [&] {      // past the end of k it is filled with zeros
+        T* const tile = ring + slot * STAGE;
+        part.template copy<ROWS, DEPTH>(tile, from_a, first_row, depth, m, k);
+        part.template copy<DEPTH, COLUMNS>(tile + TILE_A, from_b, depth, first_column, k, n);
         __pipeline_commit();
+        from_a += DEPTH;
+        from_b += (long long)DEPTH * n;
+        depth += DEPTH;
+        slot = slot == STAGES - 1 ? 0 : slot + 1;
     };
 
+    // The addresses of this lane's rows for the first fragments. 16 steps further along a row are two chunks, and
+    // chunks change places by ^, so their addresses do, too.
     const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
     const int warp_row = warp / WARPS_ACROSS * WARP_ROWS, warp_column = warp % WARPS_ACROSS * WARP_COLUMNS;
-    unsigned of_a[2][WARP_ROWS / 16][4], of_b[2][WARP_COLUMNS / 16][4];  // those in use, and the next
-    const auto load = [&](int which, int step, int depth) {
-        const T* const tile_a = stages + step % STAGES * (TILE_A + TILE_B);
-        const T* const tile_b = tile_a + TILE_A;
-        for (int i = 0; i < WARP_ROWS / 16; ++i) {
-            const int row = warp_row + i * 16 + lane % 16;
-            ldmatrix(of_a[which][i], tile_a + swizzled<DEPTH>(row, depth + lane / 16 * 8));
-        }
-        for (int j = 0; j < WARP_COLUMNS / 16; ++j) {
-            const int column = warp_column + j * 16 + lane / 16 * 8;
-            ldmatrix_transposed(of_b[which][j], tile_b + swizzled<COLUMNS>(depth + lane % 16, column));
-        }
+    const unsigned base = __cvta_generic_to_shared(ring);
+    const unsigned in_a = sizeof(T) * place(ROWS, warp_row + lane % 16, lane / 16 * 8);
+    const unsigned in_b = sizeof(T) * (TILE_A + place(DEPTH, lane % 16, warp_column + lane / 16 * 8));
+    unsigned stage = base;  // that fragments are taken from
+    unsigned of_a[2][4], of_b[J / 2][4];
+    const auto load_a = [&](unsigned (&fragment)[4], int i, int q) {
+        ldmatrix(fragment, (stage + in_a ^ q * sizeof(T) * K) + i * 16 * sizeof(T) * PANEL);
+    };
+    const auto load_b = [&](unsigned (&fragment)[4], int j, int q) {
+        ldmatrix_transposed(fragment, (stage + in_b ^ j * sizeof(T) * 16) + q * K * sizeof(T) * PANEL);
     };
 
-    float sum[WARP_ROWS / 16][WARP_COLUMNS / 8][4] = {};
-    for (int step = 0; step < STAGES - 1; ++step) fetch(step);
+    float sum[I][J][4] = {};
+    for (int i = 0; i < STAGES - 1; ++i) fetch();
     __pipeline_wait_prior(STAGES - 2);
     __syncthreads();
-    load(0, 0, 0);
+    load_a(of_a[0], 0, 0);
+    for (int j = 0; j < J / 2; ++j) load_b(of_b[j], j, 0);
+    #pragma unroll 1
     for (int step = 0; step * DEPTH < k; ++step) {
+        fetch();
         #pragma unroll
         for (int q = 0; q < DEPTH / K; ++q) {
-            if (q == DEPTH / K - 1) {  // the next stage has arrived, and no warp reads the one before this any more
-                __pipeline_wait_prior(STAGES - 2);
-                __syncthreads();
-                load((q + 1) % 2, step + 1, 0);
-            } else {
-                load((q + 1) % 2, step, (q + 1) * K);
-            }
-            if (q == 0) fetch(step + STAGES - 1);
-            for (int i = 0; i < WARP_ROWS / 16; ++i) {
-                for (int j = 0; j < WARP_COLUMNS / 8; ++j) {
-                    Numbers<T>::multiply(sum[i][j], of_a[q % 2][i], &of_b[q % 2][j / 2][j % 2 * 2]);
+            const int next = (q + 1) % (DEPTH / K);
+            #pragma unroll
+            for (int i = 0; i < I; ++i) {
+                if (i == I - 1 && next == 0) {  // the next stage is there, and no warp reads this one any more
+                    __pipeline_wait_prior(STAGES - 2);
+                    __syncthreads();
+                    stage = base + (slot == STAGES - 1 ? 0 : slot + 1) * STAGE * sizeof(T);
+                }
+                load_a(of_a[(i + 1) % 2], (i + 1) % I, i == I - 1 ? next : q);
+                #pragma unroll
+                for (int j = 0; j < J; ++j) {
+                    multiply(sum[i][j], of_a[i % 2], &of_b[j / 2][j % 2 * 2], T());
+                    if (i == I - 1 && j % 2 == 1) load_b(of_b[j / 2], j / 2, next);
                 }
             }
         }
     }
 
-    // Through shared memory, so that a row of the tile goes out as whole sectors.
+    // Through shared memory, so that whole rows of a panel go out.
     __pipeline_wait_prior(0);
     __syncthreads();
-    for (int i = 0; i < WARP_ROWS / 16; ++i) {
-        for (int j = 0; j < WARP_COLUMNS / 8; ++j) {
+    for (int i = 0; i < I; ++i) {
+        for (int j = 0; j < J; ++j) {
             for (int half = 0; half < 2; ++half) {
                 const int row = warp_row + i * 16 + half * 8 + lane / 4, column = warp_column + j * 8 + lane % 4 * 2;
-                const auto pair = Numbers<T>::rounded(sum[i][j][2 * half], sum[i][j][2 * half + 1]);
-                *reinterpret_cast<unsigned*>(stages + swizzled<COLUMNS>(row, column)) =
-                    reinterpret_cast<const unsigned&>(pair);
+                const auto pair = rounded(sum[i][j][2 * half], sum[i][j][2 * half + 1], T());
+                reinterpret_cast<unsigned&>(ring[place(ROWS, row, column)]) = reinterpret_cast<const unsigned&>(pair);
             }
         }
     }
     __syncthreads();
-    constexpr int WIDTH = sizeof(Word) / sizeof(T), ACROSS = COLUMNS / WIDTH;
-    for (int y = threadIdx.x / ACROSS; y < ROWS; y += THREADS / ACROSS) {
-        const int x = threadIdx.x % ACROSS * WIDTH, row = first_row + y, column = first_column + x;
-        if (row < m && column < n) {
-            *reinterpret_cast<Word*>(out + (long long)row * n + column) =
-                *reinterpret_cast<const Word*>(stages + swizzled<COLUMNS>(y, x));
+    for (int panel = 0; panel < COLUMNS; panel += PANEL) {
+        const int column = first_column + panel + part.column;
+        for (int y = part.row; y < ROWS; y += part.LINES) {
+            const int row = first_row + y;
+            if (row < m && column < n) {
+                reinterpret_cast<Word&>(out[(long long)row * n + column]) =
+                    reinterpret_cast<const Word&>(ring[place(ROWS, y, panel + part.column)]);
+            }
         }
     }
 }
