@@ -31,7 +31,7 @@ EXERCISE = Exercise(
     min_speedup=4.0,  # a guess until it is measured
     requires=(8, 0),
     tensor_cores=True,
-    # At 256 x 256 x 256 tiles of 64 ask for 3 times the compulsory bytes, tiles of 32 for 5.7 times. Where n or k is odd,
-    # elements are copied one by one.
+    # At 256 x 256 x 256 tiles of 64 ask for 3 times the compulsory bytes, tiles of 32 for 5.7 times. Pairs of sums that
+    # are stored from registers fill half a sector each.
     traffic=Traffic(sectors=2.0, bank_conflicts=0.5, bytes=3.5, edges=0.5),
 )

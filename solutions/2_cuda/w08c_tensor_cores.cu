@@ -92,8 +92,8 @@ __global__ void __launch_bounds__(ROWS / WARP_ROWS * (COLUMNS / WARP_COLUMNS) * 
 matmul(const T* a, const T* b, T* out, int m, int n, int k) {
     constexpr int WARPS_ACROSS = COLUMNS / WARP_COLUMNS, THREADS = ROWS / WARP_ROWS * WARPS_ACROSS * 32;
     constexpr int TILE_A = ROWS * DEPTH, STAGE = TILE_A + DEPTH * COLUMNS;  // in elements
+    constexpr unsigned STAGE_BYTES = STAGE * sizeof(T);
     constexpr int I = WARP_ROWS / 16, J = WARP_COLUMNS / 8;                 // 16 x 8 sums of a warp
-    static_assert(I % 2 == 0 && J % 2 == 0);
     extern __shared__ __align__(128) unsigned char shared[];
     T* const ring = reinterpret_cast<T*>(shared);
 
@@ -125,40 +125,36 @@ matmul(const T* a, const T* b, T* out, int m, int n, int k) {
     const unsigned base = __cvta_generic_to_shared(ring);
     const unsigned in_a = sizeof(T) * place(ROWS, warp_row + lane % 16, lane / 16 * 8);
     const unsigned in_b = sizeof(T) * (TILE_A + place(DEPTH, lane % 16, warp_column + lane / 16 * 8));
-    unsigned stage = base;  // that fragments are taken from
-    unsigned of_a[2][4], of_b[J / 2][4];
-    const auto load_a = [&](unsigned (&fragment)[4], int i, int q) {
-        ldmatrix(fragment, (stage + in_a ^ q * sizeof(T) * K) + i * 16 * sizeof(T) * PANEL);
-    };
-    const auto load_b = [&](unsigned (&fragment)[4], int j, int q) {
-        ldmatrix_transposed(fragment, (stage + in_b ^ j * sizeof(T) * 16) + q * K * sizeof(T) * PANEL);
+    unsigned stage = base;                        // that fragments are taken from
+    unsigned of_a[2][I][4], of_b[2][J / 2][4];    // the fragments in use, and the next
+    const auto load = [&](int which, int q) {
+        for (int j = 0; j < J / 2; ++j) {
+            ldmatrix_transposed(of_b[which][j], (stage + in_b ^ j * 16 * sizeof(T)) + q * K * PANEL * sizeof(T));
+        }
+        for (int i = 0; i < I; ++i) {
+            ldmatrix(of_a[which][i], (stage + in_a ^ q * K * sizeof(T)) + i * 16 * PANEL * sizeof(T));
+        }
     };
 
     float sum[I][J][4] = {};
     for (int i = 0; i < STAGES - 1; ++i) fetch();
     __pipeline_wait_prior(STAGES - 2);
     __syncthreads();
-    load_a(of_a[0], 0, 0);
-    for (int j = 0; j < J / 2; ++j) load_b(of_b[j], j, 0);
+    load(0, 0);
     #pragma unroll 1
     for (int step = 0; step * DEPTH < k; ++step) {
-        fetch();
         #pragma unroll
         for (int q = 0; q < DEPTH / K; ++q) {
             const int next = (q + 1) % (DEPTH / K);
-            #pragma unroll
+            if (next == 0) {  // the next stage is there, and no warp reads the one before this any more
+                __pipeline_wait_prior(STAGES - 2);
+                __syncthreads();
+                stage = stage == base + (STAGES - 1) * STAGE_BYTES ? base : stage + STAGE_BYTES;
+            }
+            load((q + 1) % 2, next);
+            if (q == 0) fetch();
             for (int i = 0; i < I; ++i) {
-                if (i == I - 1 && next == 0) {  // the next stage is there, and no warp reads this one any more
-                    __pipeline_wait_prior(STAGES - 2);
-                    __syncthreads();
-                    stage = base + (slot == STAGES - 1 ? 0 : slot + 1) * STAGE * sizeof(T);
-                }
-                load_a(of_a[(i + 1) % 2], (i + 1) % I, i == I - 1 ? next : q);
-                #pragma unroll
-                for (int j = 0; j < J; ++j) {
-                    multiply(sum[i][j], of_a[i % 2], &of_b[j / 2][j % 2 * 2], T());
-                    if (i == I - 1 && j % 2 == 1) load_b(of_b[j / 2], j / 2, next);
-                }
+                for (int j = 0; j < J; ++j) multiply(sum[i][j], of_a[q % 2][i], &of_b[q % 2][j / 2][j % 2 * 2], T());
             }
         }
     }

@@ -1,12 +1,16 @@
 """Matrix product on tensor cores: the launch.
 
-matmul(a, b) takes contiguous matrices of shapes (m, k) and (k, n), of any size, both bfloat16 or both float16, and returns
-a @ b as a new contiguous tensor of shape (m, n) and their dtype. The sums are float32, and rounded once. a and b are not
-always aligned to 16 bytes. Tensors may have more than 2**32 elements: offsets need 64 bits.
+matmul(a, b) takes contiguous matrices of shapes (m, k) and (k, n), of any size, both bfloat16 or both float16, and
+returns a @ b as a new contiguous tensor of shape (m, n) and their dtype. The sums are float32, and rounded once. a and
+b are not always aligned to 16 bytes. Tensors may have more than 2**32 elements: offsets need 64 bits.
 
-Write the kernel in w08c_tensor_cores.cu, then launch it here. Graded: the values (products of small integers exactly), that
-tensor cores make them, the bytes moved and their sectors, bank conflicts, and on a GPU the time against a kernel whose
-warps make one 16 x 16 tile each.
+Write the kernel in w08c_tensor_cores.cu, then launch it here. Graded: the values (products of small integers exactly),
+that tensor cores make them, the bytes moved and their sectors, bank conflicts, and on a GPU the time against a kernel
+whose warps make one 16 x 16 tile each.
+
+Operations: 2 m n k, 1.1e12 at 8192^3. Traffic: tiles of R x C read 2 m n k (1 / R + 1 / C) bytes in all, 13 GB at 8192^3
+with 128 x 256, most of them from L2. Tensor cores bound it, and on Hopper the instruction: mma.sync alone reached 648
+TFLOP/s on an H200 in a loop on registers, where cuBLAS made 764 of the product by wgmma.
 """
 
 import torch
@@ -17,19 +21,25 @@ C_TYPE = {torch.bfloat16: "__nv_bfloat16", torch.float16: "__half"}
 DEPTH = 64
 STAGES = 3
 
+TILES = ((128, 256, 64, 64), (128, 128, 64, 64), (64, 128, 32, 64), (64, 64, 32, 32))
+"""Rows and columns of out that a block makes, and that a warp makes."""
+
+ENOUGH = 100
+"""Blocks that keep a large GPU busy: an A100 has 108 SMs, an H200 has 132."""
+
 
 def matmul(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
     (m, k), n = a.shape, b.shape[1]
     out = a.new_empty(m, n)
     if out.numel() == 0:
         return out
-    rows, columns = 128, 256
-    warp_rows, warp_columns = 64, 64
-    name = f"matmul<{C_TYPE[a.dtype]}, {widest(a, b)}, {rows}, {columns}, {warp_rows}, {warp_columns}>"
-    kernel = cuda.kernel("w08c_tensor_cores.cu", name)
-    grid = ceil_div(m, rows) * ceil_div(n, columns)
+    blocks = {tile: ceil_div(m, tile[0]) * ceil_div(n, tile[1]) for tile in TILES}
+    tile = next((tile for tile in TILES if blocks[tile] >= ENOUGH), TILES[-1])
+    rows, columns, warp_rows, warp_columns = tile
+    instance = ", ".join(map(str, (C_TYPE[a.dtype], widest(a, b), *tile)))
+    kernel = cuda.kernel("w08c_tensor_cores.cu", f"matmul<{instance}>")
     threads = rows // warp_rows * (columns // warp_columns) * 32
-    kernel[grid, threads, 2 * STAGES * DEPTH * (rows + columns)](a, b, out, m, n, k)
+    kernel[blocks[tile], threads, 2 * STAGES * DEPTH * (rows + columns)](a, b, out, m, n, k)
     return out
 
 

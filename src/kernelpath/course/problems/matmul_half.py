@@ -1,4 +1,4 @@
-"""Matrix product of bfloat16 or float16 matrices of any size: out = a @ b with float32 sums, rounded once at the end."""
+"""Matrix product of bfloat16 or float16 matrices of any size: out = a @ b with float32 sums, rounded once."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def extreme(rng: torch.Generator, a: torch.Tensor, b: torch.Tensor) -> None:
 
 
 def cancelling(rng: torch.Generator, a: torch.Tensor, b: torch.Tensor) -> None:
-    """Integers up to 256, so that the products of the first half of k and of the second cancel, save for one column of a.
+    """Integers up to 256, such that the products of one half of k and of the other cancel, save for one column of a.
 
     What the magnitudes of the products sum to is at most 2**24, so float32 sums are exact in any order, and out holds
     integers up to 256, which bfloat16 holds exactly. Sums in bfloat16 or float16 are not exact, or overflow.
