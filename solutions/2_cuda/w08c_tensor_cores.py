@@ -8,7 +8,7 @@ Write the kernel in w08c_tensor_cores.cu, then launch it here. Graded: the value
 that tensor cores make them, the bytes moved and their sectors, bank conflicts, and on a GPU the time against a kernel
 whose warps make one 16 x 16 tile each.
 
-Operations: 2 m n k, 1.1e12 at 8192^3. Traffic: tiles of R x C read 2 m n k (1 / R + 1 / C) bytes in all, 13 GB at 8192^3
+Operations: 2 m n k, 1.1e12 at 8192^3. Traffic: tiles of R x C read 2 m n k (1 / R + 1 / C) bytes in all, 13 GB there
 with 128 x 256, most of them from L2. Tensor cores bound it, and on Hopper the instruction: mma.sync alone reached 648
 TFLOP/s on an H200 in a loop on registers, where cuBLAS made 764 of the product by wgmma.
 """

@@ -65,16 +65,21 @@ def computed(operators: Sequence[messages.Operator], entry: str) -> Complaint | 
     return Complaint(Verdict.NOT_YOUR_KERNEL, cause, line=operators[0].line)
 
 
-def unlike_statement(exercise: Exercise, evidence: Evidence) -> Complaint | None:
-    """Launches in blocks that the statement does not allow, or without the tensor cores that it asks for."""
-    if exercise.tensor_cores and evidence.notes and not evidence.tensor:
-        cause = f"{exercise.entry} executes no mma instruction: its products are to be made by tensor cores"
-        return Complaint(Verdict.NOT_YOUR_KERNEL, cause)
-    for note in evidence.notes:
+def other_block(exercise: Exercise, notes: Sequence[Note]) -> Complaint | None:
+    """A launch in blocks that the statement does not allow."""
+    for note in notes:
         if exercise.block not in (None, tuple(note.block)):
             cause = f"{exercise.entry} launches blocks of {tuple(note.block)} threads, {exercise.block} are required"
             return Complaint(Verdict.WRONG_VALUES, cause)
     return None
+
+
+def other_cores(exercise: Exercise, evidence: Evidence) -> Complaint | None:
+    """Whether a call that the machine saw did without the tensor cores that the statement asks for."""
+    if not exercise.tensor_cores or not evidence.notes or evidence.tensor:
+        return None
+    cause = f"{exercise.entry} executes no mma instruction: its products are to be made by tensor cores"
+    return Complaint(Verdict.NOT_YOUR_KERNEL, cause)
 
 
 def launched_nothing(launches: Sequence[object], entry: str) -> Complaint | None:
