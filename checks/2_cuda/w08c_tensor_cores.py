@@ -31,8 +31,8 @@ EXERCISE = Exercise(
     min_speedup=4.0,  # a guess until it is measured
     requires=(8, 0),
     tensor_cores=True,
-    # Rows of 32 elements and 8 of padding cost a cp.async of 16 bytes twice its 4 wavefronts; rows of 64 without padding
-    # or swizzle cost ldmatrix 32. At 256 x 256 x 256 tiles of 64 ask for 3 times the compulsory bytes, tiles of 32 for 5.7 times. Pairs of sums that
-    # are stored from registers fill half a sector each.
+    # At 256 x 256 x 256 tiles of 64 ask for 3 times the compulsory bytes, tiles of 32 for 5.7 times. Pairs of sums that
+    # are stored from registers fill half a sector each. A cp.async of 16 bytes takes 4 wavefronts, and 8 where rows of
+    # 32 elements are padded by 8; ldmatrix takes 32 where rows of 64 are neither padded nor swizzled.
     traffic=Traffic(sectors=2.0, bank_conflicts=4.0, bytes=3.5, edges=0.5),
 )
