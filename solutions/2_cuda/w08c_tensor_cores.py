@@ -8,9 +8,19 @@ Write the kernel in w08c_tensor_cores.cu, then launch it here. Graded: the value
 that tensor cores make them, the bytes moved and their sectors, bank conflicts, and on a GPU the time against a kernel
 whose warps make one 16 x 16 tile each.
 
-Operations: 2 m n k, 1.1e12 at 8192^3. Traffic: tiles of R x C read 2 m n k (1 / R + 1 / C) bytes in all, 13 GB there
-with 128 x 256, most of them from L2. Tensor cores bound it, and on Hopper the instruction: mma.sync alone reached 648
-TFLOP/s on an H200 in a loop on registers, where cuBLAS made 764 of the product by wgmma.
+Operations: 2 m n k, 137e9 at 4096^3. Traffic: tiles of R x C read 2 m n k (1 / R + 1 / C) bytes in all, 1.6 GB there
+with 128 x 256, most of them from L2. Tensor cores bound it: on Hopper mma.sync cannot go further than the last but one row.
+
+The ladder at 4096^3 in bfloat16 on an H200:
+
+    kernel                                                  wavefronts of ldmatrix per mma    TFLOP/s
+    wmma, a tile of 16 x 16 per warp                                                               18
+    wmma, 128 x 128 per block, 64 x 32 per warp, cp.async                                         163
+    mma.sync, 64 x 64 per block, 32 x 32 per warp                         2                       325
+    mma.sync, 128 x 128 per block, 64 x 64 per warp                       1                       457
+    mma.sync, 128 x 256 per block, 64 x 64 per warp                       1                       496
+    mma.sync alone, operands in registers                                 0                       643
+    cuBLAS, by wgmma                                                                              763
 """
 
 import torch
