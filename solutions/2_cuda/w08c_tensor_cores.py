@@ -9,7 +9,7 @@ that tensor cores make them, the bytes moved and their sectors, bank conflicts, 
 whose warps make one 16 x 16 tile each.
 
 Operations: 2 m n k, 137e9 at 4096^3. Traffic: tiles of R x C read 2 m n k (1 / R + 1 / C) bytes in all, 1.6 GB there
-with 128 x 256, most of them from L2. Tensor cores bound it: on Hopper mma.sync cannot go further than the last but one row.
+with 128 x 256, most of them from L2. Tensor cores bound it; on Hopper mma.sync ends at the last row but one.
 
 The ladder at 4096^3 in bfloat16 on an H200:
 
