@@ -7,8 +7,9 @@ from collections.abc import Sequence
 import pytest
 import torch
 
+from kernelpath.course import registry
 from kernelpath.device.messages import Note
-from kernelpath.grading.conduct import Evidence, difference, library_share
+from kernelpath.grading.conduct import Evidence, difference, library_share, other_cores
 from kernelpath.verdict import Verdict
 
 
@@ -87,3 +88,20 @@ def test_an_evidence_without_a_launch_is_alike_only_with_its_like() -> None:
     complaint = difference(none, call(), "add")
     assert complaint is not None
     assert complaint.cause.startswith("0 kernels were launched for some values and 1 for others")
+
+
+@pytest.mark.parametrize(
+    ("name", "tensor", "launches", "verdict"),
+    [
+        ("tensor_cores", 0, 1, Verdict.NOT_YOUR_KERNEL),
+        ("tensor_cores", 512, 1, None),
+        ("tensor_cores", 0, 0, None),  # on a GPU, whose kernels the machine counts beside it
+        ("matmul_tiled", 0, 1, None),
+    ],
+)
+def test_tensor_cores_work_where_the_statement_asks_for_them(
+    name: str, tensor: int, launches: int, verdict: Verdict | None
+) -> None:
+    exercise = registry.load(registry.find(name))
+    complaint = other_cores(exercise, Evidence((), (), notes=call().notes[:launches], tensor=tensor))
+    assert (complaint.verdict if complaint else None) is verdict

@@ -124,6 +124,7 @@ class Case:
             failed=self.failed,
             accesses=self._accesses(),
             instructions=self._instructions(),
+            tensor=sum(launch.totals.instructions.get("tensor", 0) for launch in self.launches),
         )
         for stored in self._storages.values():
             stored.final = None

@@ -264,6 +264,7 @@ class Ended(Message, frozen=True):
     """What the machine saw of a case. mutated: positions of input storages that are not as drawn.
 
     instructions: a file, a line, what warps executed there, the lanes active in it, and the branches that diverged.
+    tensor: instructions of tensor cores.
     """
 
     outputs: Sequence[Output]
@@ -272,6 +273,7 @@ class Ended(Message, frozen=True):
     failed: Failed | None
     accesses: Sequence[tuple[str, AccessCounters]]
     instructions: Sequence[tuple[str, int, int, int, int]]
+    tensor: int = 0
 
 
 class Drawn(Message, frozen=True):

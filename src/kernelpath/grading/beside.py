@@ -117,7 +117,9 @@ class Beside:
                 if stopped.complaint.verdict in FAULTS:
                     return Found(complaint=stopped.complaint)
                 return Found(unable=f"{stopped.complaint.verdict.value} there: {stopped.complaint.cause}")
-            complaint = evidence.complaint or conduct.other_block(self._subject.exercise, evidence.notes)
+            exercise = self._subject.exercise
+            complaint = evidence.complaint or conduct.other_block(exercise, evidence.notes)
+            complaint = complaint or conduct.other_cores(exercise, evidence)
             if complaint is None and first is not None:
                 complaint = conduct.difference(first, evidence, self._subject.exercise.entry)
             if complaint is not None:

@@ -10,7 +10,7 @@ import torch
 from kernelpath.course.problem import EXACT, Tolerance
 from kernelpath.course.spec import Exercise
 from kernelpath.device.messages import POISON
-from kernelpath.grading.conduct import Evidence, other_block
+from kernelpath.grading.conduct import Evidence, other_block, other_cores
 from kernelpath.grading.truth import expected_outputs, output_dtype
 from kernelpath.verdict import Complaint, Verdict
 from kernelpath.work.tensors import dtype_name
@@ -37,7 +37,7 @@ def judged(exercise: Exercise, evidence: Evidence) -> Complaint | None:
     comparable = complaint is None or complaint.verdict is Verdict.WRONG_VALUES
     if comparable and exercise.check is not None and (said := exercise.check(evidence.inputs, evidence.outputs)):
         return Complaint(Verdict.WRONG_VALUES, said)
-    return complaint
+    return complaint or other_cores(exercise, evidence)
 
 
 def unrepeated(first: Evidence, again: Evidence) -> Complaint | None:

@@ -27,8 +27,8 @@ MUTATED = Complaint(Verdict.MUTATED_INPUT, "an input is not bit for bit what it 
 class Evidence:
     """What a call gave, and what was seen of it. inputs: as the grader drew them.
 
-    complaint: about anything but the outputs' values. notes: the transcript of the PTX machine. places: where the
-    outputs lie there.
+    complaint: about anything but the outputs' values. notes: the transcript of the PTX machine. tensor: instructions of
+    tensor cores there. places: where the outputs lie there.
     """
 
     inputs: Sequence[object]
@@ -37,6 +37,7 @@ class Evidence:
     traffic: tuple[LineTraffic, ...] = ()
     instructions: tuple[LineInstructions, ...] = ()
     notes: Sequence[Note] = ()
+    tensor: int = 0
     operators: Sequence[messages.Operator] = ()
     places: Sequence[Strided] = field(default=(), repr=False)
 
@@ -73,6 +74,14 @@ def other_block(exercise: Exercise, notes: Sequence[Note]) -> Complaint | None:
             cause = f"{exercise.entry} launches blocks of {tuple(note.block)} threads, {exercise.block} are required"
             return Complaint(Verdict.WRONG_VALUES, cause)
     return None
+
+
+def other_cores(exercise: Exercise, evidence: Evidence) -> Complaint | None:
+    """Whether a call that the machine saw did without the tensor cores that the statement asks for."""
+    if not exercise.tensor_cores or not evidence.notes or evidence.tensor:
+        return None
+    cause = f"{exercise.entry} executes no mma instruction: its products are to be made by tensor cores"
+    return Complaint(Verdict.NOT_YOUR_KERNEL, cause)
 
 
 def launched_nothing(launches: Sequence[object], entry: str) -> Complaint | None:

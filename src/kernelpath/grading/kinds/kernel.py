@@ -82,6 +82,7 @@ class Kernel(Python):
             traffic=line_traffic(ended.accesses),
             instructions=tuple(starmap(LineInstructions, ended.instructions)),
             notes=ended.notes,
+            tensor=ended.tensor,
             operators=placed.operators,
             places=placed.outputs,
         )

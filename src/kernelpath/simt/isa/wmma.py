@@ -1,14 +1,14 @@
 """``wmma``: matrices whose layout in registers is the machine's own. PTX ISA manual, section 9.7.14.3 and following.
 
 Here element number q of a matrix, counted along its rows, is in lane q % 32: register after register, one vector of
-lanes for each 32 elements. In memory those vectors are then the matrix, row after row. Real hardware lays fragments out
-otherwise, so the sectors and wavefronts of these loads and stores are not those of a GPU.
+lanes for each 32 elements. In memory those vectors are then the matrix, row after row. Memory is accessed, and counted,
+as the code that ptxas makes for sm_80 and sm_90 does it: a word of an operand in each lane, two neighbors of a sum.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from llvmlite import ir
 
@@ -40,51 +40,95 @@ def shape(e: Lowering, i: Instruction) -> tuple[int, int, int]:
     return m, n, k
 
 
-def places(e: Lowering, i: Instruction, matrix: str, operand: int) -> tuple[list[Value], int]:
-    """The address of each element in memory, a vector for each 32, and the bits of an element."""
-    bits = _BITS.get(i.modifiers[-1])
-    if bits is None:
-        raise e.unsupported()
-    m, n, k = shape(e, i)
-    rows, columns = {"a": (m, k), "b": (k, n)}.get(matrix, (m, n))
-    base = e.addresses(i.operands[operand], space_of(i))
-    stride = e.resize(e.read(i.operands[2], 32), 64) if len(i.operands) > 2 else None
-    along = "row" if "row" in i.modifiers else "col"
-    found = []
-    for first in range(0, rows * columns, LANES):
-        pairs = [divmod(first + lane, columns) for lane in range(LANES)]
-        major, minor = ([pair[axis] for pair in pairs] for axis in ((0, 1) if along == "row" else (1, 0)))
-        step = stride if stride is not None else e.splat(columns if along == "row" else rows, 64)
-        index = e.b.add(e.b.mul(ir.Constant(base.type, major), step), ir.Constant(base.type, minor))
-        found.append(e.b.add(base, e.b.mul(index, e.splat(bits // 8, 64))))
-    return found, bits
+class Matrix:
+    """A matrix in memory. rows, columns: its size. bits: of an element."""
+
+    def __init__(self, e: Lowering, i: Instruction, which: str, operand: int) -> None:
+        bits = _BITS.get(i.modifiers[-1])
+        if bits is None:
+            raise e.unsupported()
+        m, n, k = shape(e, i)
+        self.e, self.bits, self.is_sum = e, bits, which not in ("a", "b")
+        self.rows, self.columns = {"a": (m, k), "b": (k, n)}.get(which, (m, n))
+        self.by_row = "row" in i.modifiers
+        self.base = e.addresses(i.operands[operand], space_of(i))
+        packed = e.splat(self.columns if self.by_row else self.rows, 64)
+        self.stride = e.resize(e.read(i.operands[2], 32), 64) if len(i.operands) > 2 else packed
+
+    def addresses(self, elements: Sequence[int]) -> Value:
+        """Of the elements with these numbers, one for each lane."""
+        e = self.e
+        pairs = [divmod(number, self.columns) for number in elements]
+        major, minor = ([pair[axis] for pair in pairs] for axis in ((0, 1) if self.by_row else (1, 0)))
+        index = e.b.add(e.b.mul(ir.Constant(self.base.type, major), self.stride), ir.Constant(self.base.type, minor))
+        return e.b.add(self.base, e.b.mul(index, e.splat(self.bits // 8, 64)))
+
+    def requests(self) -> Iterator[list[list[int]]]:
+        """The numbers of the elements that each access moves: for each of its parts, those of the lanes.
+
+        Lane 4g + t takes neighbors number t of line g, 8 lines at a time, where a line is what is contiguous. Of sums
+        that lie by columns it takes single ones: two of row g, in columns 2t and 2t + 1.
+        """
+        lines, along = (self.rows, self.columns) if self.by_row else (self.columns, self.rows)
+        single = self.is_sum and not self.by_row
+        parts = 1 if single else 2 if self.is_sum else min(32 // self.bits, along // 4)
+        for line in range(0, lines, 8):
+            for place in range(0, along, 8 if single else 4 * parts):
+                for which in range(2 if single else 1):
+                    yield [
+                        [
+                            self._number(line + 2 * (lane % 4) + which, place + lane // 4)
+                            if single
+                            else self._number(line + lane // 4, place + parts * (lane % 4) + part)
+                            for lane in range(LANES)
+                        ]
+                        for part in range(parts)
+                    ]
+
+    def _number(self, line: int, place: int) -> int:
+        return line * self.columns + place if self.by_row else place * self.columns + line
 
 
 def emit_load(e: Lowering, i: Instruction) -> None:
     """``wmma.load.a.sync.aligned.row.m16n16k16.global.f16 {r}, [address], stride``."""
-    addresses, bits = places(e, i, i.modifiers[1], 1)
-    space, per_word = space_of(i), 32 // bits
+    matrix = Matrix(e, i, i.modifiers[1], 1)
+    for parts in matrix.requests():
+        e.check(matrix.addresses(parts[0]), space_of(i), Access.LOAD, len(parts) * matrix.bits // 8, len(parts))
+    per_word = 32 // matrix.bits
     words = [e.splat(0, 32) for _ in items(i.operands[0])]
-    for number, address in enumerate(addresses):
-        e.check(address, space, Access.LOAD, bits // 8)
+    for number in range(matrix.rows * matrix.columns // LANES):
         word, place = divmod(number, per_word)
-        value = e.resize(e.gather(address, bits), 32)
-        words[word] = e.b.or_(words[word], e.b.shl(value, e.splat(place * bits, 32)))
+        elements = range(LANES * number, LANES * (number + 1))
+        value = e.resize(e.gather(matrix.addresses(elements), matrix.bits), 32)
+        words[word] = e.b.or_(words[word], e.b.shl(value, e.splat(place * matrix.bits, 32)))
     for target, value in zip(items(i.operands[0]), words, strict=True):
         e.write(target, value)
 
 
 def emit_store(e: Lowering, i: Instruction) -> None:
     """``wmma.store.d.sync.aligned.row.m16n16k16.global.f32 [address], {r}, stride``."""
-    addresses, bits = places(e, i, "d", 0)
-    space, per_word = space_of(i), 32 // bits
+    matrix = Matrix(e, i, "d", 0)
     words = [e.read(item, 32) for item in items(i.operands[1])]
-    for number, address in enumerate(addresses):
-        word, place = divmod(number, per_word)
-        value = e.resize(e.b.lshr(words[word], e.splat(place * bits, 32)), bits)
-        e.put_row(0, e.resize(value, 64))
-        e.check(address, space, Access.STORE, bits // 8)
-        e.scatter(address, value)
+    per_word = 32 // matrix.bits
+    held = [
+        e.b.lshr(words[number // per_word], e.splat(number % per_word * matrix.bits, 32))
+        for number in range(matrix.rows * matrix.columns // LANES)
+    ]
+    first = e.b.ptrtoint(array(e, held), ir.IntType(64))
+    start = spread(e, first, ir.VectorType(ir.IntType(64), LANES))
+    for parts in matrix.requests():
+        addresses = [matrix.addresses(part) for part in parts]
+        values = [
+            e.resize(
+                e.gather(e.b.add(start, ir.Constant(start.type, [4 * number for number in part])), 32), matrix.bits
+            )
+            for part in parts
+        ]
+        for number, value in enumerate(values):
+            e.put_row(2 * number, e.resize(value, 64))
+        e.check(addresses[0], space_of(i), Access.STORE, len(parts) * matrix.bits // 8, len(parts))
+        for address, value in zip(addresses, values, strict=True):
+            e.scatter(address, value)
 
 
 def emit_mma(e: Lowering, i: Instruction) -> None:

@@ -1,0 +1,14 @@
+// Matrix product on tensor cores: out[row, column] = sum over i of a[row, i] * b[i, column]. a is m x k and b is k x n;
+// they and out are bfloat16 or float16, the sums float32.
+
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+#include <cuda_pipeline.h>
+
+// TODO: for wmma include <mma.h>; ldmatrix and mma.sync are inline PTX
+
+template <typename T>
+__global__ void matmul(const T* a, const T* b, T* out, int m, int n, int k) {  // TODO: with more template arguments
+    // TODO: for each step along k: tiles of a and b into shared memory, wait, fragments from there, multiply
+    // TODO: round the sums and store them
+}

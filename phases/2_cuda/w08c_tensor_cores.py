@@ -1,0 +1,24 @@
+"""Matrix product on tensor cores: the launch.
+
+matmul(a, b) takes contiguous matrices of shapes (m, k) and (k, n), of any size, both bfloat16 or both float16, and
+returns a @ b as a new contiguous tensor of shape (m, n) and their dtype. The sums are float32, and rounded once. a and
+b are not always aligned to 16 bytes. Tensors may have more than 2**32 elements: offsets need 64 bits.
+
+Write the kernel in w08c_tensor_cores.cu, then launch it here. Graded: the values (products of small integers exactly),
+that tensor cores make them, the bytes moved and their sectors, bank conflicts, and on a GPU the time against a kernel
+whose warps make one 16 x 16 tile each.
+"""
+
+import torch
+
+from kernelpath.lanes import cuda
+
+C_TYPE = {torch.bfloat16: "__nv_bfloat16", torch.float16: "__half"}
+
+
+def matmul(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+    (m, k), n = a.shape, b.shape[1]
+    out = a.new_empty(m, n)
+    # TODO: cuda.kernel("w08c_tensor_cores.cu", f"matmul<{C_TYPE[a.dtype]}>")[grid, block, shared_bytes](
+    # TODO:     a, b, out, m, n, k)
+    raise NotImplementedError("launch the kernel, then return out")
