@@ -22,7 +22,7 @@ import torch
 from kernelpath.lanes import cuda
 
 C_TYPE = {torch.float32: "float", torch.bfloat16: "__nv_bfloat16"}
-THREADS = 256
+THREADS = 128
 
 
 def gelu(x: torch.Tensor, approximate: str) -> torch.Tensor:
