@@ -69,7 +69,7 @@ def launch_long(x: torch.Tensor, out: torch.Tensor, width: int, held: int) -> No
     rows, columns = x.shape
     vector_bytes, nbytes = width * x.element_size(), columns * x.element_size()
     has_clusters, shared_limit = on_chip(x.device)
-    blocks = 3 if nbytes <= 72 * KIB or nbytes > 144 * KIB and x.dtype == torch.bfloat16 else 2
+    blocks = 3 if nbytes <= 72 * KIB or (nbytes > 144 * KIB and x.dtype == torch.bfloat16) else 2
     share = 72 * KIB if blocks == 3 else 144 * KIB
     cluster = min(8, 1 << (ceil_div(nbytes, share) - 1).bit_length()) if has_clusters else 1
     if blocks == 3 or width == 1:
