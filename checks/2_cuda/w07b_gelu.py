@@ -19,6 +19,6 @@ EXERCISE = Exercise(
         )
     ),
     baseline=gelu.by_hand,
-    min_speedup=6.0,  # on an H200 the reference kernel reaches 10.8, one element per thread 6.6
+    min_speedup=6.0,  # on an H200 the reference kernel reaches 10.5, one element per thread 6.3
     traffic=Traffic(sectors=1.3, bytes=1.3),
 )
