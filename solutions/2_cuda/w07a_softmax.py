@@ -71,7 +71,7 @@ def launch_short(x: torch.Tensor, out: torch.Tensor, width: int, most: int) -> N
 def launch_long(x: torch.Tensor, out: torch.Tensor, width: int, held: int) -> None:
     """A row to one of three blocks on an SM, or of two that hold a part in registers, or to up to eight such blocks.
 
-    At 131072 columns on an H200 three are better in bfloat16 (0.91 of a copy against 0.85), two in float32 (0.96, 0.92).
+    At 131072 columns on an H200 three are better in bfloat16 (0.91 of a copy to 0.85), two in float32 (0.96 to 0.92).
     """
     rows, columns = x.shape
     vector_bytes, nbytes = width * x.element_size(), columns * x.element_size()
