@@ -41,7 +41,9 @@ def said(what: str, operator: operators.Operator, machine: operators.MachineMode
     """What was found and what was expected, and what that is a sign of."""
     if what == "bound":
         named = {float(number): bound for number, bound in enumerate(roofline.BOUNDS)}
-        return f"bound by {named.get(found, found)}, expected {named[right]}"
+        taken = map(words.seconds, roofline.seconds_apart(operator, machine))
+        apart = ", ".join(f"{one} {time}" for one, time in zip(roofline.BOUNDS, taken, strict=True))
+        return f"bound by {named.get(found, found)}, expected {named[right]} ({apart})"
     sign = symptom(what, operator, machine, found)
     if "seconds" not in what:
         return f"{words.number(found, 6)} {what}, expected {words.number(right, 6)}{sign}"

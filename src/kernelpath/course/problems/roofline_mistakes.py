@@ -83,5 +83,7 @@ def _seconds(op: Operator, machine: MachineModel) -> Iterator[tuple[float, str]]
         yield max(memory, own) + extra, "only products run at the peak of their dtype; all others compute in float32"
         yield max(memory, in_float32) + extra, "a product runs at the peak of its dtype"
         yield min(memory, arithmetic) + extra, "the longer one counts"
+    yield max(memory, arithmetic) + 1e3 * launch, "the launch is given in microseconds"
+    yield max(memory, arithmetic) + 1e6 * launch, "the launch is given in microseconds"
     yield max(memory, arithmetic), "the launch comes on top"
     yield max(memory, arithmetic, launch), "the launch comes on top: nothing overlaps with it"
