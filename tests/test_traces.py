@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 import torch
+from matplotlib.collections import LineCollection
 
 from kernelpath.cli.app import _status
 from kernelpath.course import registry
@@ -21,6 +22,7 @@ from kernelpath.course.traces import Fact, Malformed, TraceFile, chrome, facts, 
 from kernelpath.course.traces.variants import OF_A_STEP, varied
 from kernelpath.grading import facts as grading
 from kernelpath.grading import grade
+from kernelpath.show import trace as picture
 from kernelpath.verdict import Verdict
 from kernelpath.work import recording
 
@@ -206,6 +208,18 @@ def test_the_same_seed_draws_the_same_files(problem: Any) -> None:
     assert problem.reference(*first) != problem.reference(*other)
 
 
+def test_the_picture_has_ranges_by_depth_launches_and_streams() -> None:
+    alone = [event for event in json.loads(STEP)["traceEvents"] if event["tid"] != 2]
+    (axes,) = picture.draw(chrome.read(trace(*alone))).axes
+    rows = [label.get_text() for label in axes.get_yticklabels()]
+    assert rows == ["ranges 1", "ranges 2", "launches", "GPU, stream 7", "GPU, stream 8"]
+    assert [text.get_text() for text in axes.texts] == ["step", "matmul", "norm"]
+    (launches,) = (one for one in axes.collections if isinstance(one, LineCollection))
+    assert [segment[0][0] for segment in launches.get_segments()] == [9, 59, 71, 79]
+    spans = [path.get_extents().intervalx.tolist() for bars in axes.collections[-4:] for path in bars.get_paths()]
+    assert spans == [[10, 50], [60, 70], [72, 92], [80, 85]]
+
+
 TOLERANCE = Tolerance(rtol=1e-3, atol=0.0)
 
 
@@ -243,6 +257,10 @@ def test_a_complaint_counts_the_facts_and_names_the_mistake() -> None:
         "2 of 3 facts are wrong: share is 25, expected 0.25 (a percentage where a share is asked: a factor of 100); "
         "time is [2], expected [2000] (a unit: a factor of 1,000)"
     )
+    four: dict[str, Fact] = dict.fromkeys("abcd", 1)
+    every = grading.complaint("report", dict.fromkeys("abcd", 2), four, TOLERANCE)
+    assert every is not None
+    assert every.cause.endswith("c is 2, expected 1; and d")
     lacking = grading.complaint("report", {"name": "k"}, expected, TOLERANCE)
     assert lacking is not None
     assert lacking.verdict is Verdict.WRONG_TYPE

@@ -23,7 +23,8 @@ def complaint(entry: str, told: Facts, expected: Facts, tolerance: Tolerance) ->
     if not wrong:
         return None
     shown = "; ".join(f"{name} is {_shown(told[name], expected[name])}" for name in wrong[:_SHOWN])
-    return Complaint(Verdict.WRONG_VALUES, f"{len(wrong)} of {len(expected)} facts are wrong: {shown}")
+    others = f"; and {', '.join(wrong[_SHOWN:])}" if len(wrong) > _SHOWN else ""
+    return Complaint(Verdict.WRONG_VALUES, f"{len(wrong)} of {len(expected)} facts are wrong: {shown}{others}")
 
 
 def alike(told: Fact, expected: Fact, tolerance: Tolerance) -> bool:

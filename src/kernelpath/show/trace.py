@@ -21,7 +21,7 @@ def draw(timeline: Timeline, span: tuple[float, float] | None = None) -> Figure:
     span: from which to which microsecond after the first event, all of it if None.
     """
     first = min([one.start for one in timeline.ranges] + [timeline.activities[0].start])
-    last = max(one.end for one in (*timeline.ranges, *timeline.activities))
+    last = max([one.end for one in timeline.ranges] + [one.end for one in timeline.activities])
     begin, end = span or (0.0, last - first)
     depths = _depths(timeline.ranges)
     names = dict.fromkeys(one.name for one in timeline.ranges if depths[one] == max(depths.values(), default=0))
@@ -54,8 +54,9 @@ def draw(timeline: Timeline, span: tuple[float, float] | None = None) -> Figure:
     axes.set_xlabel("microseconds", fontsize=8)
     axes.spines[["top", "right"]].set_visible(False)
     shown = [Patch(color=color, label=name) for name, color in colors.items()]
-    below = {"loc": "upper center", "bbox_to_anchor": (0.42, -0.75 / figure.get_figheight()), "ncols": 4}
-    axes.legend(handles=[*shown, Patch(color=INK, label="no range of its own")], fontsize=8, frameon=False, **below)
+    shown.append(Patch(color=INK, label="no range of its own"))
+    below = (0.42, -0.75 / figure.get_figheight())
+    axes.legend(handles=shown, loc="upper center", bbox_to_anchor=below, ncols=4, fontsize=8, frameon=False)
     figure.tight_layout()
     return figure
 
