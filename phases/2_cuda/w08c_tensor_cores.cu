@@ -8,7 +8,7 @@
 // TODO: for wmma include <mma.h>; ldmatrix and mma.sync are inline PTX
 
 template <typename T>  // TODO: with what else is known when it is compiled
-__global__ void matmul(const T* a, const T* b, T* out, int m, int n, int k) {
+__global__ void matmul(const T* a, const T* b, T* out, int m, int n, int k) {  // TODO: with launch bounds
     // TODO: for each step along k: tiles of a and b into shared memory, wait, fragments from there, multiply
     // TODO: round the sums and store them
 }
