@@ -31,7 +31,9 @@ Launch = tuple[tuple[int, int, int], tuple[int, int, int], int]
 
 @pytest.mark.parametrize("launch", LARGEST.values(), ids=LARGEST.keys())
 def test_the_largest_launches_are_taken(launch: Launch) -> None:
-    assert SM_80.refusal(*launch) == ""
+    grid, block, shared = launch
+    assert SM_80.refusal(grid, block, 0, shared) == ""
+    assert SM_80.refusal(grid, block, 48 * 1024, min(shared, 115 * 1024)) == ""
 
 
 @pytest.mark.parametrize(("message", "launch"), TOO_LARGE.items(), ids=TOO_LARGE.keys())
@@ -39,6 +41,12 @@ def test_what_the_driver_refuses_is_refused_with_the_limit(message: str, launch:
     grid, block, shared = launch
     with pytest.raises(ValueError, match=message):
         simt.load(wrap("ret;")).launch("k", grid=grid, block=block, shared=shared)
+
+
+def test_more_shared_memory_than_may_be_declared_is_refused() -> None:
+    module, name = compile_ptx("__global__ void kernel() { __shared__ volatile int a[12289]; a[threadIdx.x] = 1; }")
+    with pytest.raises(ValueError, match="49,156 bytes of shared memory are declared, more than the 49,152 that sm_80"):
+        module.launch(name, grid=(1,), block=(32,))
 
 
 def test_a_kernel_without_instructions_does_nothing() -> None:

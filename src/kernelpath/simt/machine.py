@@ -147,7 +147,7 @@ class Module:
         """
         self.compile(name)
         compiled, extents, threads = self.programs[name], _dim(grid), _dim(block)
-        if refusal := SM_80.refusal(extents, threads, compiled.lowered.shared_bytes + shared):
+        if refusal := SM_80.refusal(extents, threads, compiled.lowered.shared_bytes, shared):
             raise ValueError(refusal)
         room = SM_80.multiprocessors * self._blocks(name, extents, threads, shared, cooperative)
         arguments = pack(self.parsed.functions[name], args)

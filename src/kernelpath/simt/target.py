@@ -68,8 +68,8 @@ class Target:
     def multiprocessor(self) -> Multiprocessor:
         return MULTIPROCESSORS[self.name]
 
-    def refusal(self, grid: Dim, block: Dim, shared: int) -> str:
-        """Why the driver refuses a launch with ``shared`` bytes in each block; empty where it does not."""
+    def refusal(self, grid: Dim, block: Dim, declared: int, dynamic: int) -> str:
+        """Why compiler or driver refuse a launch with so many bytes of shared memory; empty where they do not."""
         threads = block[0] * block[1] * block[2]
         if threads > self.threads:
             return f"a block of {threads} threads is larger than {self.threads}"
@@ -77,7 +77,10 @@ class Target:
             for axis, extent, limit in zip("xyz", extents, most, strict=True):
                 if extent > limit:
                     return f"a {what} of {extent} along {axis} is larger than {limit}"
-        if shared > self.shared:
+        if declared > self.shared_static:
+            most = f"more than the {self.shared_static:,} that {self.name} allows"
+            return f"{declared:,} bytes of shared memory are declared, {most}; take extern __shared__ at the launch"
+        if (shared := declared + dynamic) > self.shared:
             return f"{shared} bytes of shared memory exceed the {self.shared} of a block"
         return ""
 

@@ -24,7 +24,7 @@ __device__ float followed(float x, int steps) {
 
 template <int BLOCK_THREADS, int ITEMS_PER_THREAD>
 __global__ void oscillate(const float* x, const unsigned char* steps, float* out, int n) {
-    using Sort = cub::BlockRadixSort<unsigned char, BLOCK_THREADS, ITEMS_PER_THREAD, unsigned short, 7>;
+    using Sort = cub::BlockRadixSort<unsigned char, BLOCK_THREADS, ITEMS_PER_THREAD, unsigned short>;
     constexpr int TILE_ITEMS = BLOCK_THREADS * ITEMS_PER_THREAD;
     __shared__ typename Sort::TempStorage temp_storage;
     __shared__ float tile[TILE_ITEMS];
