@@ -126,7 +126,7 @@ _ELEMENTS = {
 }
 """Dtypes of the tensors that a pointer to an element of C may be given."""
 
-_POINTER = re.compile(rf"(?:(?:const|volatile)\s+)*({'|'.join(_ELEMENTS)})\s*(?:const\s*)?\*")
+_POINTER = re.compile(rf"(?:(?:const|volatile)\s+)*({'|'.join(_ELEMENTS)})\s*(?:const\s*)?\*(?!.*\*)")
 
 
 def _struct(kernel: str, parameter: Parameter, argument: Any) -> bytes:

@@ -1,4 +1,4 @@
-"""The grader's own answer, imported."""
+"""S2: the grader's own answer, imported."""
 
 from kernelpath.course.problems.occupancy import reference
 

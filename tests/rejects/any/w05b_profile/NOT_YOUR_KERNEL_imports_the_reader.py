@@ -1,4 +1,4 @@
-"""The course's own reader of recordings, taken from the modules that the grader has imported."""
+"""S2: the course's own reader of recordings, taken from the modules that the grader has imported."""
 
 import sys
 
