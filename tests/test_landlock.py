@@ -21,7 +21,7 @@ source, own, outside = map(pathlib.Path, sys.argv[1:4])
 secret, libc = outside / "secret", ctypes.CDLL(None, use_errno=True)
 listening = socket.create_server(("127.0.0.1", 0))
 privileges.drop()  # root may read another's environment in spite of Landlock
-confine.give_up(source, own)
+confine.give_up(source, own, source)
 
 
 def by_libc():

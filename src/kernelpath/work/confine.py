@@ -39,12 +39,18 @@ _SYSTEM = ("/usr", "/lib", "/lib64", "/bin", "/sbin", "/etc", "/proc", "/sys")
 _DEVICES = ("null", "zero", "full", "random", "urandom", "tty", "nvidia*", "dri")
 
 
-def give_up(source: Path, own: Path) -> int:
+def give_up(source: Path, own: Path, root: Path) -> int:
     """Let this process, which has one thread, reach no more than a submission needs. Returns landlock.version().
 
     source: the folder that it is loaded from. own: the folder that it may write to, where compilers keep their output.
+    root: the checkout, which is not read as a whole though modules may be imported from it.
     """
-    installed = [sys.prefix, sys.base_prefix, *(entry for entry in sys.path if entry)]
+    searched = [Path(entry).resolve() for entry in sys.path if entry]
+    installed = [
+        sys.prefix,
+        sys.base_prefix,
+        *(entry for entry in searched if not root.resolve().is_relative_to(entry)),
+    ]
     libraries = os.environ.get("LD_LIBRARY_PATH", "").split(":")
     readable: list[str | Path] = [*_SYSTEM, *_compilers(), *installed, *filter(None, libraries), source]
     devices = [device for name in _DEVICES for device in Path("/dev").glob(name)]

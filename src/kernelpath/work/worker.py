@@ -120,7 +120,7 @@ class _Worker:
         confine.spare_what_is_loaded()
         same_random_numbers()
         poison_numpy()
-        confine.give_up(Path(asked.source), Path(asked.own))
+        confine.give_up(Path(asked.source), Path(asked.own), self._item.root)
         self._thread = SubmissionThread()
         return messages.Done(secret=secret)
 
