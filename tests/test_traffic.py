@@ -5,8 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from kernelpath.course.spec import Traffic
-from kernelpath.grading.traffic import SPARE, beyond, contention_complaint, edge_complaint, traffic_complaint
-from kernelpath.verdict import Complaint, LineTraffic
+from kernelpath.grading.traffic import (
+    SPARE,
+    beyond,
+    contention_complaint,
+    edge_complaint,
+    shared_complaint,
+    traffic_complaint,
+)
+from kernelpath.verdict import Complaint, LineTraffic, Verdict
 
 
 def load(number: int, memory: str = "a", **counts: int) -> LineTraffic:
@@ -51,6 +58,18 @@ def test_a_few_atomics_may_meet_and_those_in_shared_memory_are_bank_conflicts() 
     assert contention_of(atomic(requests=1, sectors=32, same_address=1 + SPARE), 1.0) is None
     assert contention_of(atomic(requests=1, sectors=32, same_address=2 + SPARE), 1.0) is not None
     assert contention_of(atomic("bins", requests=9, wavefronts=288, ideal_wavefronts=9, same_address=288), 1.0) is None
+
+
+def test_shared_memory_that_takes_longer_than_the_arithmetic_is_named() -> None:
+    reads = load(8, "tile_a", requests=60, wavefronts=60, ideal_wavefronts=60)
+    stores = LineTraffic("k.cu", 5, "store to", "tile_a", requests=41, wavefronts=41, ideal_wavefronts=41)
+    complaint = shared_complaint([stores, reads], Traffic(shared=1.0), 256 * 100, {"n": 8})
+    assert complaint is not None
+    assert (complaint.verdict, complaint.line) == (Verdict.TOO_MUCH_TRAFFIC, 8)
+    told = "at n=8: 101 wavefronts beside 100 cycles of multiply-adds, at most 100 are allowed; most in line 8, "
+    assert complaint.cause == f"{told}load from tile_a"
+    assert shared_complaint([stores, reads], Traffic(shared=1.0), 256 * 101, {"n": 8}) is None
+    assert shared_complaint([stores, reads], Traffic(bytes=1.0), 256, {"n": 8}) is None
 
 
 def test_vector_loads_are_not_punished_for_their_width() -> None:

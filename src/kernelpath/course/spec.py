@@ -34,6 +34,8 @@ class Traffic:
     same_address: the most lanes of an atomic request that meet at one address, on average over the requests of any
         line's atomics on one tensor; 1.0 where none meet. It holds on every case. In shared memory the lanes that meet
         cost wavefronts, which bank_conflicts limits.
+    shared: wavefronts of shared memory, loads and stores, over the cycles that the case's operations take an SM of
+        Hopper: 128 multiply-adds each, beside one wavefront. Above 1.0, shared memory bounds the kernel.
     """
 
     sectors: float | None = None
@@ -41,11 +43,13 @@ class Traffic:
     bytes: float | None = None
     edges: float | None = 0.02
     same_address: float | None = None
+    shared: float | None = None
 
     @property
     def limited(self) -> bool:
         """Whether anything is limited at all."""
-        return any(limit is not None for limit in (self.sectors, self.bank_conflicts, self.bytes, self.same_address))
+        limits = (self.sectors, self.bank_conflicts, self.bytes, self.same_address, self.shared)
+        return any(limit is not None for limit in limits)
 
     def __post_init__(self) -> None:
         for name, least in (("sectors", 1.0), ("bank_conflicts", 0.0), ("bytes", 1.0), ("same_address", 1.0)):
@@ -108,6 +112,7 @@ class Exercise:
         require(not self.sweep or self.bench is not None, "sweep: it needs bench and baseline")
         for name in ("limits", "gpu_limits", "sweep"):
             check_alike(name, getattr(self, name), self.cases[0])
+        require(self.traffic.shared is None or self.flops is not None, "traffic: shared needs the problem's flops")
         require(self.min_speedup > 0, f"min_speedup: {self.min_speedup} is not positive")
 
     @property
