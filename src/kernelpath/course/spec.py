@@ -36,6 +36,8 @@ class Traffic:
         cost wavefronts, which bank_conflicts limits.
     shared: wavefronts of shared memory, loads and stores, over the cycles that the case's operations take an SM of
         Hopper: 128 multiply-adds each, beside one wavefront. Above 1.0, shared memory bounds the kernel.
+    asynchronous: the least share of what is stored to shared memory that copies from global memory have to bring
+        (cp.async), which need no register meanwhile.
     """
 
     sectors: float | None = None
@@ -44,11 +46,12 @@ class Traffic:
     edges: float | None = 0.02
     same_address: float | None = None
     shared: float | None = None
+    asynchronous: float | None = None
 
     @property
     def limited(self) -> bool:
         """Whether anything is limited at all."""
-        limits = (self.sectors, self.bank_conflicts, self.bytes, self.same_address, self.shared)
+        limits = (self.sectors, self.bank_conflicts, self.bytes, self.same_address, self.shared, self.asynchronous)
         return any(limit is not None for limit in limits)
 
     def __post_init__(self) -> None:

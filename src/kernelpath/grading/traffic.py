@@ -47,6 +47,7 @@ def line_traffic(counted: Iterable[tuple[str, AccessCounters]]) -> tuple[LineTra
             ideal_wavefronts=one.least_wavefronts,
             scattered=one.scattered,
             same_address=one.same_address,
+            asynchronous=one.asynchronous,
         )
         for file, one in counted
     )
@@ -72,8 +73,10 @@ def complaint(exercise: Exercise, case: Case, lines: Sequence[LineTraffic]) -> C
     compulsory = exercise.compulsory_bytes(**case)
     if case is exercise.largest:
         operations = exercise.flops(**case) if exercise.flops else 0
-        return traffic_complaint(lines, exercise.traffic, compulsory, case) or shared_complaint(
-            lines, exercise.traffic, operations, case
+        return (
+            traffic_complaint(lines, exercise.traffic, compulsory, case)
+            or shared_complaint(lines, exercise.traffic, operations, case)
+            or asynchronous_complaint(lines, exercise.traffic, case)
         )
     return edge_complaint(lines, exercise.traffic, compulsory if case not in exercise.limits else None, case)
 
@@ -137,6 +140,22 @@ def shared_complaint(lines: Sequence[LineTraffic], limits: Traffic, operations: 
     worst = max(lines, key=lambda line: line.wavefronts)
     told = f"at {arguments(case)}: {wavefronts:,} wavefronts beside {cycles:,} cycles of multiply-adds"
     return _traffic(worst, f"{told}, at most {int(limits.shared * cycles):,} are allowed; most in {worst.place}")
+
+
+def asynchronous_complaint(lines: Sequence[LineTraffic], limits: Traffic, case: Case) -> Complaint | None:
+    """Of a kernel whose tiles go through registers."""
+    stores = [line for line in lines if line.wavefronts and line.access == _ACCESSES[Access.STORE]]
+    total, copied = sum(one.ideal_wavefronts for one in stores), sum(one.asynchronous for one in stores)
+    if limits.asynchronous is None or (copied > 0 and copied >= limits.asynchronous * total):
+        return None
+    told = (
+        f"at {arguments(case)}: {copied / max(total, 1):.0%} of what is stored to shared memory are asynchronous copies"
+    )
+    least = f"at least {limits.asynchronous:.0%} should be"
+    if not stores:
+        return Complaint(Verdict.TOO_MUCH_TRAFFIC, f"{told}, {least}")
+    worst = max(stores, key=lambda line: line.ideal_wavefronts - line.asynchronous)
+    return _traffic(worst, f"{told}, {least}; most of the rest in {worst.place}")
 
 
 def _scattered(lines: Sequence[LineTraffic], case: Case, share: float = NEGLIGIBLE) -> Complaint | None:
