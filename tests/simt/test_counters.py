@@ -8,7 +8,6 @@ import pytest
 from kernelpath import simt
 from kernelpath.simt.counters import by_access
 from kernelpath.simt.layout import Access
-from kernelpath.simt.layout import Access
 from tests.simt.launching import Run, aligned, buffer, compile_ptx
 from tests.simt.patterns import BLOCK, FLOATS, GRID, PATTERNS, Pattern
 
