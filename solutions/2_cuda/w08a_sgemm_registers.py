@@ -14,7 +14,7 @@ import torch
 
 from kernelpath.lanes import cuda
 
-THREADS = 256
+THREADS = 128
 TILE = 128
 
 
