@@ -38,13 +38,14 @@ __global__ void matmul(const float* a, const float* b, float* out, int m, int n,
     }
     Vector next_a[LOADS], next_b[LOADS];
     auto fetch = [&](int depth) {
+        auto inside = [&](int i) { return depth == DEPTH || i < depth; };  // the compiler knows a whole tile
         for (int l = 0; l < LOADS; ++l) {
-            next_a[l] = column_a < depth ? *reinterpret_cast<const Vector*>(from_a[l]) : Vector{};
+            next_a[l] = inside(column_a) ? *reinterpret_cast<const Vector*>(from_a[l]) : Vector{};
             from_a[l] += depth;
         }
         for (int l = 0; l < LOADS; ++l) {
             const float* from = from_b + (long long)l * STEP_B * n;
-            next_b[l] = row_b + l * STEP_B < depth ? *reinterpret_cast<const Vector*>(from) : Vector{};
+            next_b[l] = inside(row_b + l * STEP_B) ? *reinterpret_cast<const Vector*>(from) : Vector{};
         }
         from_b += (long long)depth * n;
     };
