@@ -26,5 +26,5 @@ EXERCISE = Exercise(
     baseline=solution_of("sgemm_registers"),
     min_speedup=0.9,
     # As in sgemm_registers. A kernel may store half of its tiles through registers, which is one way to transpose a.
-    traffic=Traffic(sectors=1.3, bank_conflicts=1.0, bytes=3.5, edges=0.8, shared=1.2, asynchronous=0.5),
+    traffic=Traffic(sectors=1.3, bank_conflicts=1.0, bytes=5.0, edges=0.8, shared=1.2, asynchronous=0.5),
 )

@@ -1,30 +1,79 @@
-"""Matrix product in registers: the launch.
+"""Matrix product, asynchronous: the launch.
 
 matmul(a, b) takes contiguous float32 matrices of shapes (m, k) and (k, n), of any size, and returns a @ b as a new
 contiguous tensor of shape (m, n). The sums are strict float32: no TF32 and no tensor cores. a and b are not always
 aligned to 16 bytes. Tensors may have more than 2**32 elements: offsets need 64 bits.
 
-Write the kernel in w08a_sgemm_registers.cu, then launch it here. Graded: the values; the bytes that the kernel asks for
-(tiles have to be at least 64 wide); bank conflicts; the wavefronts of shared memory, at most 1.2 for each cycle of
-multiply-adds (an SM does 128 of them in a cycle); and on a GPU the time against a tile of 32 with one output per
-thread.
+Write the kernel in w08b_sgemm_async.cu, then launch it here. Graded: the values; that at least half of what reaches
+shared memory is copied by cp.async, and that nobody reads a copy before it was waited for; the bytes that the kernel
+asks for, bank conflicts and wavefronts, as in sgemm_registers; and on a GPU the time against the reference of
+sgemm_registers.
 """
+
+from typing import NamedTuple
 
 import torch
 
 from kernelpath.lanes import cuda
 
-THREADS = 128
-TILE = 128
+
+class Tile(NamedTuple):
+    """What a block, a warp and a thread make of out, and how; the arguments of the template, in their order."""
+
+    rows: int
+    columns: int
+    depth: int
+    warp_rows: int
+    warp_columns: int
+    high: int
+    wide: int
+    stages: int
+    blocks: int  # on an SM at a time, at least
+
+    @property
+    def threads(self) -> int:
+        return self.rows // self.warp_rows * (self.columns // self.warp_columns) * 32
+
+    @property
+    def shared_bytes(self) -> int:
+        return 4 * self.stages * self.depth * (self.rows + 4 + self.columns)
+
+    def tiles(self, m: int, n: int) -> int:
+        return -(-m // self.rows) * -(-n // self.columns)
+
+
+LARGE = Tile(128, 256, 8, 64, 64, 8, 16, stages=4, blocks=1)
+MIDDLE = Tile(64, 128, 16, 32, 64, 8, 8, stages=3, blocks=3)
+SMALL = Tile(64, 64, 16, 32, 32, 8, 4, stages=4, blocks=4)
+FLAT = Tile(16, 128, 16, 16, 32, 4, 4, stages=4, blocks=6)
+
+
+def choose(m: int, n: int, k: int, multiprocessors: int) -> tuple[Tile, int]:
+    """The tile, and in how many parts k is taken. Measured on an H200, which has 132 multiprocessors."""
+    if m <= FLAT.rows:
+        tile = FLAT
+    elif LARGE.tiles(m, n) > 1.5 * multiprocessors:
+        return LARGE, 1
+    else:
+        tile = MIDDLE if m * n >= 1024 * 1024 else SMALL
+    parts = tile.blocks * multiprocessors // tile.tiles(m, n)
+    return tile, max(1, min(parts, k // 128))
 
 
 def matmul(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
     (m, k), n = a.shape, b.shape[1]
     out = a.new_empty(m, n)
-    if out.numel() == 0:
-        return out
-    aligned = n % 4 == 0 and k % 4 == 0 and all(tensor.data_ptr() % 16 == 0 for tensor in (a, b))
-    kernel = cuda.kernel("w08a_sgemm_registers.cu", f"matmul<{'float4' if aligned else 'float'}>")
-    blocks = ((n + TILE - 1) // TILE) * ((m + TILE - 1) // TILE)
-    kernel[blocks, THREADS](a, b, out, m, n, k)
+    if out.numel() == 0 or k == 0:
+        return out.zero_()
+    multiprocessors = torch.cuda.get_device_properties(a.device).multi_processor_count if a.is_cuda else 132
+    tile, parts = choose(m, n, k, multiprocessors)
+    steps = -(-k // (tile.depth * parts))
+    parts = -(-k // (tile.depth * steps))
+    vector = "float4" if n % 4 == 0 and b.data_ptr() % 16 == 0 else "float"
+    kernel = cuda.kernel("w08b_sgemm_async.cu", f"matmul<{', '.join(map(str, tile))}, {vector}>")
+    to = out if parts == 1 else a.new_empty(parts, m, n)
+    kernel[(tile.tiles(m, n), parts), tile.threads, tile.shared_bytes](a, b, to, m, n, k, steps, 1.0)
+    if parts > 1:
+        add = cuda.kernel("w08b_sgemm_async.cu", "add_parts")
+        add[-(-m * n // 256), 256](to, out, m * n, parts)
     return out
