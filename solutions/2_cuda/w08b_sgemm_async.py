@@ -42,21 +42,23 @@ class Tile(NamedTuple):
         return -(-m // self.rows) * -(-n // self.columns)
 
 
+MULTIPROCESSORS = 132  # of an H200, on which the table was measured; it is right on any GPU
+
 LARGE = Tile(128, 256, 8, 64, 64, 8, 16, stages=4, blocks=1)
 MIDDLE = Tile(64, 128, 16, 32, 64, 8, 8, stages=3, blocks=3)
 SMALL = Tile(64, 64, 16, 32, 32, 8, 4, stages=4, blocks=4)
 FLAT = Tile(16, 128, 16, 16, 32, 4, 4, stages=4, blocks=6)
 
 
-def choose(m: int, n: int, k: int, multiprocessors: int) -> tuple[Tile, int]:
-    """The tile, and in how many parts k is taken. Measured on an H200, which has 132 multiprocessors."""
+def choose(m: int, n: int, k: int) -> tuple[Tile, int]:
+    """The tile, and in how many parts k is taken."""
     if m <= FLAT.rows:
         tile = FLAT
-    elif LARGE.tiles(m, n) > 1.5 * multiprocessors:
+    elif LARGE.tiles(m, n) > 1.5 * MULTIPROCESSORS:
         return LARGE, 1
     else:
         tile = MIDDLE if m * n >= 1024 * 1024 else SMALL
-    parts = tile.blocks * multiprocessors // tile.tiles(m, n)
+    parts = tile.blocks * MULTIPROCESSORS // tile.tiles(m, n)
     return tile, max(1, min(parts, k // 128))
 
 
@@ -65,8 +67,7 @@ def matmul(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
     out = a.new_empty(m, n)
     if out.numel() == 0 or k == 0:
         return out.zero_()
-    multiprocessors = torch.cuda.get_device_properties(a.device).multi_processor_count if a.is_cuda else 132
-    tile, parts = choose(m, n, k, multiprocessors)
+    tile, parts = choose(m, n, k)
     steps = -(-k // (tile.depth * parts))
     parts = -(-k // (tile.depth * steps))
     vector = "float4" if n % 4 == 0 and b.data_ptr() % 16 == 0 else "float"
