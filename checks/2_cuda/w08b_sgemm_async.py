@@ -11,8 +11,8 @@ from kernelpath.course.spec import Exercise, Traffic
 EXERCISE = Exercise(
     entry="matmul",
     problem=matmul.PROBLEM,
-    # Tiles of out are 16 to 256 wide, those of a and b 8 to 32 deep. Limits hold at 256 x 256 x 256, where tiles fit and
-    # the result weighs little; a k of 256 fills every ring of stages more than once.
+    # Tiles of out are 16 to 256 wide, those of a and b 8 to 32 deep. Limits hold at 256 x 256 x 256, where tiles fit;
+    # a k of 256 fills every ring of stages more than once.
     cases=(
         {"m": 1, "n": 1, "k": 1},
         {"m": 127, "n": 65, "k": 17},

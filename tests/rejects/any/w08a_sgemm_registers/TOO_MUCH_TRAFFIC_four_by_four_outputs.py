@@ -1,4 +1,4 @@
-"""An accident: 4 x 4 outputs per thread, read one by one, keep shared memory busy for twice as long as the arithmetic."""
+"""An accident: 4 x 4 outputs per thread, read one by one, keep shared memory busy twice as long as the arithmetic."""
 
 import torch
 
