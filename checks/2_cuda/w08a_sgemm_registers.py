@@ -36,7 +36,7 @@ EXERCISE = Exercise(
     bench={"m": 4096, "n": 4096, "k": 4096},
     sweep=sweeps.products(),
     baseline=one_output_per_thread,
-    min_speedup=3.5,
+    min_speedup=3.0,  # on an H200 8 x 8 outputs with 16-byte reads reach 3.2 to 3.7, the reference kernel 5.4
     # At 256 x 256 x 128 tiles of 64 ask for 2.5 times the compulsory bytes, tiles of 32 for 4.5 times. Shared memory
     # takes 8.3 wavefronts per cycle of arithmetic for one output per thread, 2.2 for 4 x 4, and 0.56 to 0.81 for 8 x 8
     # that are read 16 bytes at a time. Read one by one they take 1.1 in PTX; ptxas may join such reads.

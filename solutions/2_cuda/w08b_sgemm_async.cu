@@ -6,18 +6,19 @@
 // one are multiplied, over the barrier too.
 //
 // Blocks of the same blockIdx.x share a tile of out. Each takes `steps` tiles of k and stores its part; add_parts adds
-// the parts in order, so the same inputs give the same bits.
+// the parts in order, so the same inputs give the same bits. Rows of a are pitch_a floats apart, rows of b pitch_b.
 
 #include <cuda_pipeline.h>
 
 constexpr int GROUP = 8;  // rows of tiles that blocks of neighboring numbers share, and b with them in L2
 
-// Vector is what is copied of b, and stored, at a time: float4 where n is a multiple of 4 and b begins at one of 16
-// bytes, else float. a is transposed on the way, 4 bytes at a time, which may lie anywhere.
+// Vector is what is copied of b at a time: float4 where its rows begin at multiples of 16 bytes, else float. a is
+// transposed on the way, 4 bytes at a time, which may lie anywhere. The copies are begun in step COPY of a tile's DEPTH.
 template <int ROWS, int COLUMNS, int DEPTH, int WARP_ROWS, int WARP_COLUMNS, int HIGH, int WIDE, int STAGES, int BLOCKS,
-          typename Vector>
+          int COPY, typename Vector>
 __launch_bounds__(ROWS / WARP_ROWS * (COLUMNS / WARP_COLUMNS) * 32, BLOCKS)
-__global__ void matmul(const float* a, const float* b, float* out, int m, int n, int k, int steps, float one) {
+__global__ void matmul(const float* a, const float* b, float* out, int m, int n, int k, int pitch_a, int pitch_b,
+                       int steps, float one) {
     constexpr int THREADS = ROWS / WARP_ROWS * (COLUMNS / WARP_COLUMNS) * 32, WIDTH = sizeof(Vector) / sizeof(float);
     struct Stage {
         float a[DEPTH][ROWS + 4], b[DEPTH][COLUMNS];  // a transposed; 4 floats more, against bank conflicts
@@ -41,9 +42,9 @@ __global__ void matmul(const float* a, const float* b, float* out, int m, int n,
     static_assert(LOADS_A * STEP_A == ROWS && LOADS_B * STEP_B == DEPTH && DEPTH % 8 == 0);
     const int column_a = threadIdx.x % 8, row_a = threadIdx.x / 8;
     const int column_b = threadIdx.x % ACROSS_B * WIDTH, row_b = threadIdx.x / ACROSS_B;
-    const float *from_a[LOADS_A], *from_b = b + (long long)(begin + row_b) * n + min(first_column + column_b, n - WIDTH);
+    const float *from_a[LOADS_A], *from_b = b + (long long)(begin + row_b) * pitch_b + min(first_column + column_b, pitch_b - WIDTH);
     for (int l = 0; l < LOADS_A; ++l) {
-        from_a[l] = a + (long long)min(first_row + row_a + l * STEP_A, m - 1) * k + begin + column_a;
+        from_a[l] = a + (long long)min(first_row + row_a + l * STEP_A, m - 1) * pitch_a + begin + column_a;
     }
     auto copy = [&](Stage& to, int depth) {
         auto zeros = [&](int i) { return depth == DEPTH || i < depth ? 0 : 1; };  // the compiler knows a whole tile
@@ -56,10 +57,10 @@ __global__ void matmul(const float* a, const float* b, float* out, int m, int n,
         }
         for (int l = 0; l < LOADS_B; ++l) {
             const int r = row_b + l * STEP_B;
-            const float* from = from_b + (long long)l * STEP_B * n;
+            const float* from = from_b + (long long)l * STEP_B * pitch_b;
             __pipeline_memcpy_async(&to.b[r][column_b], from, sizeof(Vector), sizeof(Vector) * zeros(r));
         }
-        from_b += (long long)depth * n;
+        from_b += (long long)depth * pitch_b;
     };
 
     // Lanes stand in zigzag, so that those that read the same 16 bytes, of a or of b, are one or two apart.
@@ -88,18 +89,18 @@ __global__ void matmul(const float* a, const float* b, float* out, int m, int n,
     __syncthreads();
     read(ring[0], 0);
     int now = 0, free = STAGES - 1;  // stages: what is multiplied, and what was multiplied before
-    for (int tile = 0; tile < tiles; ++tile) {
+    for (int left = tiles; left > 0; --left) {
 #pragma unroll
         for (int i = 0; i < DEPTH; ++i) {
             if (i == DEPTH - 1) {
                 __pipeline_wait_prior(STAGES - 2);
                 __syncthreads();  // the next stage is there for all threads, and all have read this one
                 free = now;
-                if (tile + 1 < tiles) now = now + 1 == STAGES ? 0 : now + 1;
+                if (left > 1) now = now + 1 == STAGES ? 0 : now + 1;
             }
             read(ring[now], (i + 1) % DEPTH);
-            if (i == 0) {
-                if (tile + STAGES - 1 < tiles) copy(ring[free], DEPTH);
+            if (i == COPY) {
+                if (left >= STAGES) copy(ring[free], DEPTH);
                 __pipeline_commit();
             }
             for (int r = 0; r < HIGH; ++r) {
@@ -115,14 +116,29 @@ __global__ void matmul(const float* a, const float* b, float* out, int m, int n,
     // along, as a 16-byte store wants them, and ptxas places them without bank conflicts.
     out += (long long)blockIdx.y * m * n;
     for (int r = 0; r < HIGH; ++r) {
-        for (int c = 0; c < WIDE; c += WIDTH) {
-            const int y = first_row + row + r / 4 * LANES_DOWN * 4 + r % 4;
-            const int x = first_column + column + c / 4 * LANES_ACROSS * 4 + c % 4;
-            for (int e = 0; e < WIDTH; ++e) sum[r][c + e] *= one;
-            if (y < m && x < n) {
-                *reinterpret_cast<Vector*>(out + (long long)y * n + x) = *reinterpret_cast<Vector*>(&sum[r][c]);
+        const int y = first_row + row + r / 4 * LANES_DOWN * 4 + r % 4;
+        for (int c = 0; c < WIDE; c += 4) {
+            const int x = first_column + column + c * LANES_ACROSS;
+            float four[4];
+            for (int e = 0; e < 4; ++e) four[e] = sum[r][c + e] * one;
+            float* to = out + (long long)y * n + x;
+            if (n % 4 == 0 && y < m && x < n) {
+                *reinterpret_cast<float4*>(to) = make_float4(four[0], four[1], four[2], four[3]);
+            } else if (y < m) {
+                for (int e = 0; e < 4; ++e) {
+                    if (x + e < n) to[e] = four[e];
+                }
             }
         }
+    }
+}
+
+// to = from, a matrix of `columns` columns, in rows of `pitch` floats; what is added is 0.
+__global__ void pad(const float* from, float* to, int rows, int columns, int pitch) {
+    const int column = blockIdx.x * blockDim.x + threadIdx.x;
+    if (column >= pitch) return;
+    for (long long row = blockIdx.y; row < rows; row += gridDim.y) {
+        to[row * pitch + column] = column < columns ? from[row * columns + column] : 0;
     }
 }
 

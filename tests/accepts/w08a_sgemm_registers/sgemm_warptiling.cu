@@ -3,7 +3,7 @@ const int WARPSIZE = 32;
 
 // Tiles of a warp, each in WMITER x WNITER parts, as in the last kernels of SGEMM_CUDA; with guards for any size.
 template <const int BM, const int BN, const int BK, const int WM, const int WN, const int WNITER, const int TM,
-          const int TN, const int NUM_THREADS>
+          const int TN, const int NUM_THREADS, const bool ALIGNED>
 __global__ void __launch_bounds__(NUM_THREADS)
     sgemmWarptiling(int M, int N, int K, const float *A, const float *B, float *C) {
   const uint cRow = blockIdx.y, cCol = blockIdx.x;
@@ -24,14 +24,16 @@ __global__ void __launch_bounds__(NUM_THREADS)
   float regN[WNITER * TN] = {0.0};
 
   for (int bkIdx = 0; bkIdx < K; bkIdx += BK) {
-    for (uint i = threadIdx.x; i < BM * BK / 4; i += NUM_THREADS) {
+#pragma unroll
+    for (uint l = 0; l < BM * BK / 4 / NUM_THREADS; ++l) {
+      const uint i = threadIdx.x + l * NUM_THREADS;
       const uint innerRow = i / (BK / 4), innerCol = i % (BK / 4);
       const long long row = (long long)cRow * BM + innerRow;
       const int col = bkIdx + innerCol * 4;
       float4 tmp = {0, 0, 0, 0};
       if (row < M) {
         const float *from = A + row * K + col;
-        if (K % 4 == 0 && reinterpret_cast<unsigned long long>(A) % 16 == 0) {
+        if (ALIGNED) {
           if (col < K) tmp = reinterpret_cast<const float4 *>(from)[0];
         } else {
           if (col < K) tmp.x = from[0];
@@ -45,14 +47,16 @@ __global__ void __launch_bounds__(NUM_THREADS)
       As[(innerCol * 4 + 2) * AS + innerRow] = tmp.z;
       As[(innerCol * 4 + 3) * AS + innerRow] = tmp.w;
     }
-    for (uint i = threadIdx.x; i < BN * BK / 4; i += NUM_THREADS) {
+#pragma unroll
+    for (uint l = 0; l < BN * BK / 4 / NUM_THREADS; ++l) {
+      const uint i = threadIdx.x + l * NUM_THREADS;
       const uint innerRow = i / (BN / 4), innerCol = i % (BN / 4);
       const long long row = bkIdx + innerRow;
       const int col = cCol * BN + innerCol * 4;
       float4 tmp = {0, 0, 0, 0};
       if (row < K) {
         const float *from = B + row * N + col;
-        if (N % 4 == 0 && reinterpret_cast<unsigned long long>(B) % 16 == 0) {
+        if (ALIGNED) {
           if (col < N) tmp = reinterpret_cast<const float4 *>(from)[0];
         } else {
           if (col < N) tmp.x = from[0];
@@ -64,6 +68,7 @@ __global__ void __launch_bounds__(NUM_THREADS)
       reinterpret_cast<float4 *>(&Bs[innerRow * BN + innerCol * 4])[0] = tmp;
     }
     __syncthreads();
+#pragma unroll
     for (uint dotIdx = 0; dotIdx < BK; ++dotIdx) {
       for (uint wSubRowIdx = 0; wSubRowIdx < WMITER; ++wSubRowIdx) {
         for (uint i = 0; i < TM; ++i) {
@@ -100,7 +105,7 @@ __global__ void __launch_bounds__(NUM_THREADS)
         for (uint n = 0; n < TN; n += 4) {
           const float *from = &threadResults[(wSubRowIdx * TM + m) * (WNITER * TN) + wSubColIdx * TN + n];
           float *to = C + row * N + col + n;
-          if (N % 4 == 0) {
+          if (ALIGNED) {
             if (col + (int)n < N) *reinterpret_cast<float4 *>(to) = make_float4(from[0], from[1], from[2], from[3]);
           } else {
             for (int e = 0; e < 4; ++e)
