@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from kernelpath.show import notebook, reductions, rungs
+from kernelpath.show.counting import Kernel
 
 
 @pytest.mark.parametrize("down", [False, True])
@@ -54,3 +55,20 @@ def test_lanes_meet_in_shared_memory_unless_each_has_a_copy() -> None:
         atomics = [one for one in accesses if one.same_address]
         wavefronts = 1 if owner == "lane" else 32
         assert all(one.wavefronts == wavefronts * one.requests for one in atomics)
+
+
+@pytest.mark.parametrize(
+    ("kernel", "wavefronts"),
+    [
+        (rungs.column, 4.5),
+        (lambda a, b: rungs.outputs(a, b, 128, 8), 1.0),
+        (rungs.vectors, 0.75),
+        (lambda a, b: rungs.vectors(a, b, warp_tiles=True), 0.5),
+    ],
+    ids=["column", "8 x 8", "vectors", "warp tiles"],
+)
+def test_each_rung_reads_shared_memory_less_often(kernel: Kernel, wavefronts: float) -> None:
+    """In wavefronts over the cycles that 128 multiply-adds each take."""
+    a, b = torch.randn(2, 128, 128)
+    torch.testing.assert_close(kernel(a, b), a @ b, atol=1e-4, rtol=1e-4)
+    assert notebook.count(kernel, a, b).totals.shared_load_wavefronts == wavefronts * 128**3 / 128

@@ -86,6 +86,7 @@ def test_a_broken_rule_of_a_problem_is_named(changes: dict[str, Any], said: str)
         ),
         ({"limits": ({"n": 5},)}, "limits: n=5 does not have the arguments n, dtype"),
         ({"min_speedup": 0.0}, "min_speedup: 0.0 is not positive"),
+        ({"traffic": Traffic(shared=1.0)}, "traffic: shared needs the problem's flops"),
     ],
 )
 def test_a_broken_rule_is_named(changes: dict[str, Any], said: str) -> None:
@@ -117,6 +118,7 @@ def test_traffic_is_limited_by_any_of_its_limits() -> None:
     assert not Traffic().limited
     assert Traffic(bank_conflicts=0.0).limited
     assert Traffic(same_address=1.0).limited
+    assert Traffic(shared=1.0).limited
 
 
 @pytest.mark.parametrize(

@@ -3,11 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from kernelpath.course.spec import Traffic
-from kernelpath.grading.traffic import SPARE, beyond, contention_complaint, edge_complaint, traffic_complaint
+from kernelpath.grading.traffic import (
+    SPARE,
+    asynchronous_complaint,
+    beyond,
+    contention_complaint,
+    edge_complaint,
+    shared_complaint,
+    traffic_complaint,
+)
 from kernelpath.lines import LineTraffic
-from kernelpath.verdict import Complaint
+from kernelpath.verdict import Complaint, Verdict
 
 
 def load(number: int, memory: str = "a", **counts: int) -> LineTraffic:
@@ -52,6 +61,32 @@ def test_a_few_atomics_may_meet_and_those_in_shared_memory_are_bank_conflicts() 
     assert contention_of(atomic(requests=1, sectors=32, same_address=1 + SPARE), 1.0) is None
     assert contention_of(atomic(requests=1, sectors=32, same_address=2 + SPARE), 1.0) is not None
     assert contention_of(atomic("bins", requests=9, wavefronts=288, ideal_wavefronts=9, same_address=288), 1.0) is None
+
+
+def test_shared_memory_that_takes_longer_than_the_arithmetic_is_named() -> None:
+    reads = load(8, "tile_a", requests=60, wavefronts=60, ideal_wavefronts=60)
+    stores = LineTraffic("k.cu", 5, "store to", "tile_a", requests=41, wavefronts=41, ideal_wavefronts=41)
+    complaint = shared_complaint([stores, reads], Traffic(shared=1.0), 256 * 100, {"n": 8})
+    assert complaint is not None
+    assert (complaint.verdict, complaint.line) == (Verdict.TOO_MUCH_TRAFFIC, 8)
+    told = "at n=8: 101 wavefronts beside 100 cycles of multiply-adds, at most 100 are allowed; most in line 8, "
+    assert complaint.cause == f"{told}load from tile_a"
+    assert shared_complaint([stores, reads], Traffic(shared=1.0), 256 * 101, {"n": 8}) is None
+    assert shared_complaint([stores, reads], Traffic(bytes=1.0), 256, {"n": 8}) is None
+
+
+def test_tiles_that_go_through_registers_are_named() -> None:
+    copies = LineTraffic("k.cu", 5, "store to", "tile_b", 40, wavefronts=40, ideal_wavefronts=40, asynchronous=40)
+    stores = LineTraffic("k.cu", 6, "store to", "tile_a", 41, wavefronts=82, ideal_wavefronts=41)
+    limits = Traffic(asynchronous=0.5)
+    complaint = asynchronous_complaint([copies, stores], limits, {"n": 8})
+    assert complaint is not None
+    assert (complaint.verdict, complaint.line) == (Verdict.TOO_MUCH_TRAFFIC, 6)
+    told = "at n=8: 49% of what is stored to shared memory are asynchronous copies, at least 50% should be; "
+    assert complaint.cause == f"{told}most of the rest in line 6, store to tile_a"
+    assert asynchronous_complaint([copies, replace(stores, ideal_wavefronts=40)], limits, {"n": 8}) is None
+    assert asynchronous_complaint([load(3, requests=1, sectors=4)], limits, {"n": 8}) is not None, "no tile at all"
+    assert asynchronous_complaint([stores], Traffic(), {"n": 8}) is None
 
 
 def test_vector_loads_are_not_punished_for_their_width() -> None:

@@ -24,6 +24,7 @@ class LineTraffic:
     requests: accesses of whole warps. Global memory is counted in sectors, shared memory in wavefronts; the ideal is
     the least that the bytes asked for need. scattered: sectors of single requests that neither the bytes they ask for
     nor their alignment explain. same_address: the most lanes that met at one address, summed over atomic requests.
+    asynchronous: the part of ideal_wavefronts that copies from global memory need, which pass by the registers.
     """
 
     file: str
@@ -37,6 +38,7 @@ class LineTraffic:
     ideal_wavefronts: int = 0
     scattered: int = 0
     same_address: int = 0
+    asynchronous: int = 0
 
     @property
     def sectors_over_ideal(self) -> float:

@@ -181,3 +181,21 @@ def test_masks_of_half_warps_cost_a_turn_each(run: Run, mask: str) -> None:
     lines = run(source, 1, 32, c).lines
     assert c.tolist() == [t ^ 1 for t in range(32)]
     assert lines[2].instructions["warp and barrier"] == 32
+
+
+def test_asynchronous_copies_are_told_from_stores(run: Run) -> None:
+    source = """#include <cuda_pipeline.h>
+__global__ void kernel(const float4* x, float4* y) {
+    __shared__ float4 copied[32], stored[64];
+    __pipeline_memcpy_async(&copied[threadIdx.x], &x[threadIdx.x], 16);
+    stored[threadIdx.x] = x[threadIdx.x];
+    stored[threadIdx.x + 32] = x[threadIdx.x];
+    __pipeline_commit();
+    __pipeline_wait_prior(0);
+    float4 a = copied[threadIdx.x], b = stored[threadIdx.x], c = stored[threadIdx.x + 32];
+    y[threadIdx.x] = make_float4(a.x, b.y, c.z, a.w);
+}"""
+    accesses = by_access(run(source, 1, 32, aligned(128), aligned(128)).accesses)
+    stores = {one.buffer: (one.least_wavefronts, one.asynchronous) for one in accesses if one.access == Access.STORE}
+    assert stores["copied"] == (4, 4)
+    assert stores["stored"] == (4, 0)

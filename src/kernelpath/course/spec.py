@@ -34,6 +34,10 @@ class Traffic:
     same_address: the most lanes of an atomic request that meet at one address, on average over the requests of any
         line's atomics on one tensor; 1.0 where none meet. It holds on every case. In shared memory the lanes that meet
         cost wavefronts, which bank_conflicts limits.
+    shared: wavefronts of shared memory, loads and stores, over the cycles that the case's operations take an SM of
+        Hopper: 128 multiply-adds each, beside one wavefront. Above 1.0, shared memory bounds the kernel.
+    asynchronous: the least share of what is stored to shared memory that copies from global memory have to bring
+        (cp.async), which need no register meanwhile.
     """
 
     sectors: float | None = None
@@ -41,11 +45,14 @@ class Traffic:
     bytes: float | None = None
     edges: float | None = 0.02
     same_address: float | None = None
+    shared: float | None = None
+    asynchronous: float | None = None
 
     @property
     def limited(self) -> bool:
         """Whether anything is limited at all."""
-        return any(limit is not None for limit in (self.sectors, self.bank_conflicts, self.bytes, self.same_address))
+        limits = (self.sectors, self.bank_conflicts, self.bytes, self.same_address, self.shared, self.asynchronous)
+        return any(limit is not None for limit in limits)
 
     def __post_init__(self) -> None:
         for name, least in (("sectors", 1.0), ("bank_conflicts", 0.0), ("bytes", 1.0), ("same_address", 1.0)):
@@ -117,6 +124,7 @@ class Exercise:
             check_alike(name, getattr(self, name), self.cases[0])
         lanes = self.active_lanes
         require(lanes is None or 0 < lanes <= 32, f"active_lanes: {lanes} is not between 0 and 32")
+        require(self.traffic.shared is None or self.flops is not None, "traffic: shared needs the problem's flops")
         require(self.min_speedup > 0, f"min_speedup: {self.min_speedup} is not positive")
 
     @property

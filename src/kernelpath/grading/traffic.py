@@ -27,6 +27,9 @@ Each request may also touch one more sector, which its first and its last lane s
 BANKS = "kp profile {name}"
 """The next step after a bank conflict: it draws the banks, while the first hints are about global memory."""
 
+OPERATIONS_PER_CYCLE = 256
+"""Of an SM of Hopper in float32: 128 multiply-adds, of two operations each."""
+
 _ACCESSES = {Access.LOAD: "load from", Access.STORE: "store to", Access.ATOMIC: "atomic on"}
 
 
@@ -45,6 +48,7 @@ def line_traffic(counted: Iterable[tuple[str, AccessCounters]]) -> tuple[LineTra
             ideal_wavefronts=one.least_wavefronts,
             scattered=one.scattered,
             same_address=one.same_address,
+            asynchronous=one.asynchronous,
         )
         for file, one in counted
     )
@@ -69,7 +73,12 @@ def complaint(exercise: Exercise, case: Case, lines: Sequence[LineTraffic]) -> C
         return found
     compulsory = exercise.compulsory_bytes(**case)
     if case is exercise.largest:
-        return traffic_complaint(lines, exercise.traffic, compulsory, case)
+        operations = exercise.flops(**case) if exercise.flops else 0
+        return (
+            traffic_complaint(lines, exercise.traffic, compulsory, case)
+            or shared_complaint(lines, exercise.traffic, operations, case)
+            or asynchronous_complaint(lines, exercise.traffic, case)
+        )
     return edge_complaint(lines, exercise.traffic, compulsory if case not in exercise.limits else None, case)
 
 
@@ -122,6 +131,32 @@ def contention_complaint(lines: Sequence[LineTraffic], limits: Traffic, case: Ca
         return None
     turns = words.taking_turns(worst.same_address_per_request)
     return _traffic(worst, f"at {arguments(case)}: {worst.place}: {turns}")
+
+
+def shared_complaint(lines: Sequence[LineTraffic], limits: Traffic, operations: int, case: Case) -> Complaint | None:
+    """Of a kernel whose shared memory takes longer than its arithmetic; operations: of the case."""
+    cycles, wavefronts = operations // OPERATIONS_PER_CYCLE, sum(line.wavefronts for line in lines)
+    if limits.shared is None or wavefronts <= limits.shared * cycles:
+        return None
+    worst = max(lines, key=lambda line: line.wavefronts)
+    told = f"at {arguments(case)}: {wavefronts:,} wavefronts beside {cycles:,} cycles of multiply-adds"
+    return _traffic(worst, f"{told}, at most {int(limits.shared * cycles):,} are allowed; most in {worst.place}")
+
+
+def asynchronous_complaint(lines: Sequence[LineTraffic], limits: Traffic, case: Case) -> Complaint | None:
+    """Of a kernel whose tiles go through registers."""
+    stores = [line for line in lines if line.wavefronts and line.access == _ACCESSES[Access.STORE]]
+    total, copied = sum(one.ideal_wavefronts for one in stores), sum(one.asynchronous for one in stores)
+    if limits.asynchronous is None or (copied > 0 and copied >= limits.asynchronous * total):
+        return None
+    told = (
+        f"at {arguments(case)}: {copied / max(total, 1):.0%} of what is stored to shared memory are asynchronous copies"
+    )
+    least = f"at least {limits.asynchronous:.0%} should be"
+    if not stores:
+        return Complaint(Verdict.TOO_MUCH_TRAFFIC, f"{told}, {least}")
+    worst = max(stores, key=lambda line: line.ideal_wavefronts - line.asynchronous)
+    return _traffic(worst, f"{told}, {least}; most of the rest in {worst.place}")
 
 
 def _scattered(lines: Sequence[LineTraffic], case: Case, share: float = NEGLIGIBLE) -> Complaint | None:

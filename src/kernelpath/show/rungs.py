@@ -74,6 +74,66 @@ __global__ void product(const float* a, const float* b, float* c, int n) {
 }
 """
 
+_COLUMN = r"""
+template <int TILE, int OUTPUTS>
+__global__ void product(const float* a, const float* b, float* c, int n) {
+    constexpr int DEPTH = OUTPUTS;
+    __shared__ float of_a[TILE][DEPTH], of_b[DEPTH][TILE];
+    int x = threadIdx.x % TILE, y = threadIdx.x / TILE, u = threadIdx.x % DEPTH, v = threadIdx.x / DEPTH;
+    int row = blockIdx.y * TILE, column = blockIdx.x * TILE;
+    float sum[OUTPUTS] = {};
+    for (int begin = 0; begin < n; begin += DEPTH) {
+        of_a[v][u] = a[(row + v) * n + begin + u];
+        of_b[y][x] = b[(begin + y) * n + column + x];
+        __syncthreads();
+        #pragma unroll
+        for (int l = 0; l < DEPTH; ++l) {
+            float once = of_b[l][x];
+            for (int r = 0; r < OUTPUTS; ++r) sum[r] += of_a[y * OUTPUTS + r][l] * once;
+        }
+        __syncthreads();
+    }
+    for (int r = 0; r < OUTPUTS; ++r) c[(row + y * OUTPUTS + r) * n + column + x] = sum[r];
+}
+"""
+
+_VECTORS = r"""
+template <bool WARPS>
+__launch_bounds__(256, 2)
+__global__ void product(const float* a, const float* b, float* c, int n) {
+    constexpr int TILE = 128, DEPTH = 8, DOWN = WARPS ? 16 : 64, ACROSS = WARPS ? 32 : 64;
+    __shared__ float4 of_a[DEPTH][TILE / 4 + 1], of_b[DEPTH][TILE / 4];
+    int t = threadIdx.x, warp = t / 32, lane = t % 32;
+    int row = blockIdx.y * TILE, column = blockIdx.x * TILE;
+    int y = WARPS ? warp / 2 * 32 + (lane / 16 * 2 + lane % 2) * 4 : t / 16 * 4;
+    int x = WARPS ? warp % 2 * 64 + lane / 2 % 8 * 4 : t % 16 * 4;
+    const float* from_a = a + (row + t / 2) * n + t % 2 * 4;
+    const float* from_b = b + warp * n + column + lane * 4;
+    alignas(16) float sum[8][8] = {};
+    for (int begin = 0; begin < n; begin += DEPTH) {
+        float4 four = *(const float4*)(from_a + begin);
+        for (int e = 0; e < 4; ++e) ((float*)of_a[t % 2 * 4 + e])[t / 2] = (&four.x)[e];
+        of_b[warp][lane] = *(const float4*)(from_b + begin * n);
+        __syncthreads();
+        #pragma unroll
+        for (int l = 0; l < DEPTH; ++l) {
+            float4 down[2] = {of_a[l][y / 4], of_a[l][(y + DOWN) / 4]};
+            float4 across[2] = {of_b[l][x / 4], of_b[l][(x + ACROSS) / 4]};
+            for (int r = 0; r < 8; ++r) {
+                for (int s = 0; s < 8; ++s) sum[r][s] += ((float*)down)[r] * ((float*)across)[s];
+            }
+        }
+        __syncthreads();
+    }
+    for (int r = 0; r < 8; ++r) {
+        for (int s = 0; s < 8; s += 4) {
+            float* to = c + (row + y + r / 4 * DOWN + r % 4) * n + column + x + s / 4 * ACROSS;
+            *(float4*)to = *(float4*)&sum[r][s];
+        }
+    }
+}
+"""
+
 
 @cache
 def _kernel(source: str, name: str) -> cuda.Kernel:
@@ -106,4 +166,22 @@ def outputs(a: torch.Tensor, b: torch.Tensor, width: int = 64, outputs: int = 4)
     n, c = a.shape[0], torch.empty_like(a)
     kernel = _kernel(_OUTPUTS, f"product<{width}, {outputs}>")
     kernel[(n // width, n // width), (width // outputs) ** 2](a, b, c, n)
+    return c
+
+
+def column(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+    """a @ b of two square float32 matrices through tiles of 64; a thread makes 8 outputs below each other."""
+    n, c = a.shape[0], torch.empty_like(a)
+    _kernel(_COLUMN, "product<64, 8>")[(n // 64, n // 64), 512](a, b, c, n)
+    return c
+
+
+def vectors(a: torch.Tensor, b: torch.Tensor, warp_tiles: bool = False) -> torch.Tensor:
+    """a @ b of two square float32 matrices through tiles of 128, by 16-byte accesses, 8 x 8 outputs per thread.
+
+    warp_tiles: a warp makes 32 x 64 of the tile, and lanes that read the same 16 bytes are neighbors; else its threads
+    stand in rows of 16.
+    """
+    n, c = a.shape[0], torch.empty_like(a)
+    _kernel(_VECTORS, f"product<{str(warp_tiles).lower()}>")[(n // 128, n // 128), 256](a, b, c, n)
     return c

@@ -129,6 +129,11 @@ class AccessSample:
     scattered: int
     same_address: int
 
+    @property
+    def asynchronous(self) -> bool:
+        """Whether it is a copy that does not go through registers."""
+        return "cp.async" in self.instruction
+
 
 class Counted(Protocol):
     """A launch, by what it did: one in this process, or one that was told from another."""
@@ -152,6 +157,7 @@ class AccessCounters:
 
     ``scattered`` are the sectors of single requests that no alignment explains: see ``run.transactions.scattered``.
     ``same_address`` sums over atomic requests the most lanes that met at one address; 0 for loads and stores.
+    ``asynchronous`` are those of ``least_wavefronts`` that copies from global memory need.
     """
 
     line: int
@@ -165,6 +171,7 @@ class AccessCounters:
     least_wavefronts: int
     scattered: int
     same_address: int
+    asynchronous: int
 
     @property
     def least_sectors(self) -> int:
@@ -187,6 +194,7 @@ def by_access(accesses: Iterable[AccessSample]) -> list[AccessCounters]:
             least_wavefronts=sum(one.least_wavefronts for one in found),
             scattered=sum(one.scattered for one in found),
             same_address=sum(one.same_address for one in found),
+            asynchronous=sum(one.least_wavefronts for one in found if one.asynchronous),
         )
         for place, found in sorted(copies.items())
     ]

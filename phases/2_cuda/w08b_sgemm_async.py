@@ -1,0 +1,23 @@
+"""Matrix product, asynchronous: the launch.
+
+matmul(a, b) takes contiguous float32 matrices of shapes (m, k) and (k, n), of any size, and returns a @ b as a new
+contiguous tensor of shape (m, n). The sums are strict float32: no TF32 and no tensor cores. a and b are not always
+aligned to 16 bytes. Tensors may have more than 2**32 elements: offsets need 64 bits.
+
+Write the kernel in w08b_sgemm_async.cu, then launch it here. Graded: the values; that at least half of what reaches
+shared memory is copied by cp.async, and that nobody reads a copy before it was waited for; the bytes that the kernel
+asks for, bank conflicts and wavefronts, as in sgemm_registers; and on a GPU the time against the reference of
+sgemm_registers.
+"""
+
+import torch
+
+from kernelpath.lanes import cuda
+
+
+def matmul(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+    (m, k), n = a.shape, b.shape[1]
+    out = a.new_empty(m, n)
+    # TODO: choose the tiles and the stages, then launch cuda.kernel("w08b_sgemm_async.cu", "matmul") with
+    # TODO: (a, b, out, m, n, k); shared memory past 48 KiB is dynamic: kernel[blocks, threads, bytes](...)
+    raise NotImplementedError("launch the kernel, then return out")
