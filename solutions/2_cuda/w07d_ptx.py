@@ -7,7 +7,7 @@ Tensors may have more than 2**32 elements: offsets need 64 bits.
 
 The kernel in w07d_ptx.cu is right. `kp profile ptx --sass` shows what the compilers made of it, line by line; rewrite
 it until they make what you want. Graded: the values, and where 16-byte accesses can serve every row, that
-every load and store has 16 bytes; that ptxas needs neither a stack frame nor spills; that at most 6 integer
+every load and store has 16 bytes; that ptxas needs neither a stack frame nor spills; that at most 8 integer
 instructions are executed for each element (a division counts 18, one of 64 bits 80). On a GPU, the time against the
 kernel as it is given.
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
 from kernelpath import words
@@ -13,10 +14,10 @@ from kernelpath.lines import LineInstructions, LineTraffic
 from kernelpath.simt.assembler import Assembled, Instruction, assembled, sass_of
 from kernelpath.verdict import Complaint, Verdict
 
-_LOCAL = ("LDL", "STL")
+_LOCAL = re.compile(r"\b(LDL|STL)\b")
 """SASS that loads from local memory, or stores to it."""
 
-NO_PTXAS = "local memory: ptxas is not installed here; it comes with Triton"
+NO_PTXAS = "local memory: ptxas, which comes with Triton, is not here, or refuses the PTX"
 
 
 def complaint(
@@ -70,7 +71,7 @@ def local_complaint(code: Assembled, sass: Sequence[Instruction], file: str) -> 
     """The line is that of the first access to local memory, where SASS says it."""
     if not code.uses_local_memory:
         return None
-    line = next((one.line for one in sass if one.line and any(name in one.text for name in _LOCAL)), 0)
+    line = next((one.line for one in sass if one.line and _LOCAL.search(one.text)), 0)
     spilled = f"{code.spill_stores} bytes spill stores, {code.spill_loads} bytes spill loads"
     cause = f"ptxas: {code.stack} bytes stack frame, {spilled}: not everything of a thread is in its registers"
     return _complaint(f"{words.line(line)}: {cause}" if line else cause, file, line)

@@ -11,11 +11,12 @@ from rich.text import Text
 
 from kernelpath import lanes
 from kernelpath.lines import SECTOR_BYTES
-from kernelpath.show import cells, templates
+from kernelpath.show import assembly, cells, templates
 from kernelpath.show import source as annotated
 
 if TYPE_CHECKING:
     from kernelpath.simt import Launch
+    from kernelpath.simt.assembler import Assembled
 
 Kernel = Callable[..., Any]
 
@@ -117,3 +118,18 @@ def annotate(launch: Launch, source: str | Sourced) -> None:
         return templates.render("annotated.html", lines=lines, columns=columns, texts=texts, legend=legend)
 
     cells.put(html, write)
+
+
+def assembled(launch: Launch, source: str | Sourced) -> Assembled | None:
+    """Show under each line of the source the PTX and the SASS that it became. Returns what ptxas said; None without it.
+
+    source: CUDA C++, or the kernel that was launched.
+    """
+    text = source if isinstance(source, str) else source.source
+    found = assembly.of_launch(launch, text)
+    texts = annotated.colored([annotated.Line(line.number, line.text) for line in found.lines])
+    cells.put(
+        lambda: templates.render("assembly.html", found=found, texts=texts),
+        lambda console: console.print(assembly.table(found)),
+    )
+    return found.code

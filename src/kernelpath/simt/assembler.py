@@ -41,11 +41,16 @@ class Assembled:
 
 
 @cache
-def assembled(ptx: str, kernel: str, device: str = "sm_80") -> Assembled | None:
-    """A kernel of ``ptx`` as ptxas assembles it; None if there is no ptxas or it rejects the PTX."""
+def assembled(ptx: str, kernel: str, device: str = "") -> Assembled | None:
+    """A kernel of ``ptx`` as ptxas assembles it; None if there is no ptxas or it rejects the PTX.
+
+    device: "sm_90a", for example; the target that the PTX names if it is empty.
+    """
     ptxas = _tool("ptxas-blackwell", "ptxas")
-    if ptxas is None:
+    target = re.search(r"^\s*\.target\s+(\w+)", ptx, re.MULTILINE)
+    if ptxas is None or target is None:
         return None
+    device = device or target[1]
     said, cubin = _assemble(ptxas, ptx, device)
     newest = re.search(r"Unsupported \.version [\d.]+; current version is '([\d.]+)'", said)
     if newest:  # NVRTC is often newer than the assembler; sm_80 has not changed since
