@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -91,13 +92,9 @@ def test_a_limit_that_says_nothing_or_cannot_be_reached_is_refused(limits: dict[
 
 
 def test_a_division_counts_as_the_instructions_that_it_becomes() -> None:
-    class Lowered:
-        blocks = [
-            [(4, "add.s32"), (4, "div.u32"), (4, "@rem.s64"), (4, "div.rn.f32"), (4, "setp.lt.s32"), (5, "mov.u32")]
-        ]
-        sites = ()
-
-    lines = by_line(Lowered(), [[2, 64, 0]], [])  # type: ignore[arg-type]
+    names = ("add.s32", "div.u32", "@rem.s64", "div.rn.f32", "setp.lt.s32")
+    lowered = SimpleNamespace(blocks=[[*((4, name) for name in names), (5, "mov.u32")]], sites=())
+    lines = by_line(lowered, [[2, 64, 0]], [])  # type: ignore[arg-type]
     assert lines[4].integer_instructions == 64 * (2 + DIVISION["32"] + DIVISION["64"])
     assert lines[5].integer_instructions == 0
     assert lines[4].executed == (10, 320, 0, lines[4].integer_instructions)

@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 
 from kernelpath import words
-from kernelpath.course.problem import Case, arguments
+from kernelpath.course.problem import Case
 from kernelpath.course.spec import Exercise
 from kernelpath.device.messages import Drawn
 from kernelpath.grading.traffic import NEGLIGIBLE, SPARE

@@ -60,7 +60,7 @@ class Map:
 
     @property
     def summary(self) -> str:
-        ptx, sass = (sum(len(part) for part in parts) for parts in zip(*((one.ptx, one.sass) for one in self.lines)))
+        ptx, sass = sum(len(one.ptx) for one in self.lines), sum(len(one.sass) for one in self.lines)
         if self.code is None:
             return f"{ptx} PTX instructions; no SASS: ptxas, which comes with Triton, is not here, or refuses this PTX"
         return (

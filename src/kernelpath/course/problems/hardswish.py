@@ -1,4 +1,4 @@
-"""Hardswish: out = x * min(max(x + 3, 0), 6) / 6 for a float32 matrix with contiguous rows, perhaps with gaps between."""
+"""Hardswish: out = x * min(max(x + 3, 0), 6) / 6 for a float32 matrix whose rows may have gaps between them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from kernelpath.course.problem import Problem, Tolerance
 
 
 def inputs(rng: torch.Generator, rows: int, columns: int, pad: int) -> tuple[torch.Tensor]:
-    """The left part of a matrix that is `pad` columns wider; a third of the values are between the bends at -3 and 3."""
+    """The left part of a matrix that is `pad` columns wider; half the values are between the bends at -3 and 3."""
     return (draw.normal(rng, rows, columns + pad).mul_(3)[:, :columns],)
 
 
