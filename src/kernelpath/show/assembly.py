@@ -59,8 +59,18 @@ class Map:
     code: Assembled | None
 
     @property
+    def ptx(self) -> list[str]:
+        """Every instruction, line by line."""
+        return [text for line in self.lines for text in line.ptx]
+
+    @property
+    def sass(self) -> list[str]:
+        """Every instruction, line by line."""
+        return [text for line in self.lines for text in line.sass]
+
+    @property
     def summary(self) -> str:
-        ptx, sass = sum(len(one.ptx) for one in self.lines), sum(len(one.sass) for one in self.lines)
+        ptx, sass = len(self.ptx), len(self.sass)
         if self.code is None:
             return f"{ptx} PTX instructions; no SASS: ptxas, which comes with Triton, is not here, or refuses this PTX"
         return (

@@ -16,7 +16,6 @@ from kernelpath.show import source as annotated
 
 if TYPE_CHECKING:
     from kernelpath.simt import Launch
-    from kernelpath.simt.assembler import Assembled
 
 Kernel = Callable[..., Any]
 
@@ -120,16 +119,18 @@ def annotate(launch: Launch, source: str | Sourced) -> None:
     cells.put(html, write)
 
 
-def assembled(launch: Launch, source: str | Sourced) -> Assembled | None:
-    """Show under each line of the source the PTX and the SASS that it became. Returns what ptxas said; None without it.
+def assembled(launch: Launch, source: str | Sourced) -> assembly.Map:
+    """What became of each line of the source in a launched kernel: its PTX, its SASS, and what ptxas says.
 
     source: CUDA C++, or the kernel that was launched.
     """
-    text = source if isinstance(source, str) else source.source
-    found = assembly.of_launch(launch, text)
+    return assembly.of_launch(launch, source if isinstance(source, str) else source.source)
+
+
+def listing(found: assembly.Map) -> None:
+    """Show under each line of the source the PTX and the SASS that it became."""
     texts = annotated.colored([annotated.Line(line.number, line.text) for line in found.lines])
     cells.put(
         lambda: templates.render("assembly.html", found=found, texts=texts),
         lambda console: console.print(assembly.table(found)),
     )
-    return found.code
