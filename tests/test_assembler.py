@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 
 import pytest
 
@@ -33,24 +34,20 @@ __global__ void k(const float* a, float* out, int n) {
 """
 
 
-def compiled(source: str) -> tuple[str, Assembled]:
-    ptx = compile_kernel(source, "k.cu", "k", "compute_80").ptx
-    code = assembled(ptx, "_Z1k" + ptx.split(".entry _Z1k")[1].split("(")[0])
+def compiled(source: str) -> tuple[list[Instruction], Assembled, tuple[Instruction, ...]]:
+    """PTX, what ptxas says, and SASS of the kernel k."""
+    binary = compile_kernel(source, "k.cu", "k", "compute_80")
+    code = assembled(binary.ptx, binary.mangled)
     assert code is not None
-    return ptx, code
+    return ptx_of(binary.ptx, binary.mangled, "k.cu"), code, sass_of(code.cubin, binary.mangled, "k.cu")
 
 
-def kernel(ptx: str) -> str:
-    return "_Z1k" + ptx.split(".entry _Z1k")[1].split("(")[0]
-
-
-def opcodes(instructions: list[Instruction] | tuple[Instruction, ...], line: int) -> list[str]:
+def opcodes(instructions: Sequence[Instruction], line: int) -> list[str]:
     return [one.text.split()[0] for one in instructions if one.line == line]
 
 
 def test_an_instruction_stands_at_the_line_that_it_is_for() -> None:
-    ptx, code = compiled(SOURCE)
-    front, back = ptx_of(ptx, kernel(ptx), "k.cu"), sass_of(code.cubin, "k.cu")
+    front, code, back = compiled(SOURCE)
     assert opcodes(front, 3) == ["add.f32"] * 4
     assert Counter(opcodes(front, 7))["ld.global.v4.f32"] == 1
     assert opcodes(back, 3) == ["FADD"] * 4
@@ -60,17 +57,16 @@ def test_an_instruction_stands_at_the_line_that_it_is_for() -> None:
 
 
 def test_the_subroutine_of_a_division_is_of_no_line() -> None:
-    _, code = compiled(SOURCE)
-    back = sass_of(code.cubin, "k.cu")
+    _, _, back = compiled(SOURCE)
     assert any(name.startswith("CALL") for name in opcodes(back, 6))
     assert len(opcodes(back, 0)) > 50
     assert back[-1].text.startswith("RET"), "what pads the end is left out"
 
 
 def test_an_array_that_is_indexed_lies_in_local_memory() -> None:
-    _, code = compiled(LOCAL)
+    _, code, back = compiled(LOCAL)
     assert (code.stack, code.uses_local_memory) == (256, True)
-    assert "STL" in opcodes(sass_of(code.cubin, "k.cu"), 6)
+    assert "STL" in opcodes(back, 6)
 
 
 @pytest.mark.parametrize(("kind", "bits"), [("unsigned", "32"), ("int", "32"), ("long long", "64")])
@@ -78,10 +74,17 @@ def test_a_division_counts_as_about_what_ptxas_makes_of_it(kind: str, bits: str)
     """In PTX a 64-bit one stands beside a 32-bit one, which is taken where both numbers are small."""
     lengths = {}
     for operator in "+/":
-        _, code = compiled(f"__global__ void k(const {kind}* a, {kind}* out) {{ out[0] = a[0] {operator} a[1]; }}")
-        lengths[operator] = len(sass_of(code.cubin, "k.cu"))
+        _, _, back = compiled(f"__global__ void k(const {kind}* a, {kind}* out) {{ out[0] = a[0] {operator} a[1]; }}")
+        lengths[operator] = len(back)
     expected = DIVISION["32"] + (DIVISION["64"] if bits == "64" else 0)
     assert lengths["/"] - lengths["+"] == pytest.approx(expected, rel=0.35)
+
+
+def test_another_kernel_of_the_file_is_not_told() -> None:
+    _, alone, back = compiled(SOURCE)
+    _, beside, same = compiled(SOURCE + LOCAL.replace("void k(", "void other("))
+    assert (beside.stack, beside.registers) == (0, alone.registers)
+    assert [one.text for one in same if "L_x" not in one.text] == [one.text for one in back if "L_x" not in one.text]
 
 
 def test_ptx_that_ptxas_refuses_is_not_assembled() -> None:
@@ -122,7 +125,7 @@ def test_a_line_without_a_number_goes_on_and_a_header_is_the_line_that_calls_it(
 
 
 def test_a_long_line_says_how_much_is_left_out() -> None:
-    line = assembly.Line(1, "x", [f"p{n}" for n in range(30)], ["s"])
+    line = assembly.Line(1, "x", [f"p{n}" for n in range(46)], ["s"])
     assert line.rows[0] == ("p0", "s")
     assert line.rows[-1] == ("… and 7 more", "")
     assert len(line.rows) == assembly.MOST

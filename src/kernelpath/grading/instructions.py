@@ -64,7 +64,7 @@ def local_memory(drawn: Drawn) -> tuple[Complaint | None, str]:
     code = assembled(drawn.ptx, drawn.kernel)
     if code is None:
         return None, NO_PTXAS
-    return local_complaint(code, sass_of(code.cubin, drawn.file), drawn.file), ""
+    return local_complaint(code, sass_of(code.cubin, drawn.kernel, drawn.file), drawn.file), ""
 
 
 def local_complaint(code: Assembled, sass: Sequence[Instruction], file: str) -> Complaint | None:

@@ -13,7 +13,7 @@ from kernelpath.simt.assembler import Assembled, Instruction, assembled, ptx_of,
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-MOST = 24
+MOST = 40
 """Instructions that are shown of a line; an unrolled loop has hundreds."""
 
 NO_LINE = "no line of the source: what the compilers added, such as the subroutine of a 64-bit division"
@@ -84,7 +84,7 @@ def of_launch(launch: Launched, source: str) -> Map:
     """What became of each line of the source in the kernel that was launched."""
     code = assembled(launch.ptx, launch.kernel)
     ptx = _by_line(ptx_of(launch.ptx, launch.kernel, launch.file))
-    sass = _by_line(sass_of(code.cubin, launch.file) if code is not None else ())
+    sass = _by_line(sass_of(code.cubin, launch.kernel, launch.file) if code is not None else ())
     texts = dict(enumerate(source.splitlines(), start=1))
     numbers = sorted(ptx.keys() | sass.keys(), key=lambda number: (number == 0, number))
     lines = [

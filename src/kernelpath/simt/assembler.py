@@ -88,8 +88,8 @@ _LOC = re.compile(r"\.loc\s+(\d+)\s+(\d+)\s+\d+(?:.*?inlined_at\s+(\d+)\s+(\d+))
 
 
 @cache
-def sass_of(cubin: bytes, file: str) -> tuple[Instruction, ...]:
-    """The instructions of a cubin in SASS, but for what pads its end; none if there is no nvdisasm.
+def sass_of(cubin: bytes, kernel: str, file: str) -> tuple[Instruction, ...]:
+    """The instructions of a kernel in SASS, but for what pads its end; none if there is no nvdisasm.
 
     file: the source that lines are of. A subroutine that ptxas adds, such as a 64-bit division, has line 0.
     """
@@ -99,15 +99,19 @@ def sass_of(cubin: bytes, file: str) -> tuple[Instruction, ...]:
     with tempfile.TemporaryDirectory() as folder:
         (Path(folder) / "kernel.cubin").write_bytes(cubin)
         said, _ = _run([nvdisasm, "-c", "-gi", "kernel.cubin"], folder)
-    found = list(_instructions(said, file))
+    found = list(_instructions(said, kernel, file))
     return tuple(found[:-1] if found and found[-1].text.startswith("BRA") else found)
 
 
-def _instructions(listing: str, file: str) -> Iterator[Instruction]:
+def _instructions(listing: str, kernel: str, file: str) -> Iterator[Instruction]:
     places: list[tuple[str, int]] = []
-    line, fresh = 0, True
+    line, fresh, inside = 0, True, False
     for text in listing.splitlines():
-        if "//## File" in text:
+        if section := re.match(r"\s*\.section\s+([^,\s]+)", text):
+            inside = section[1] == f".text.{kernel}"
+        elif not inside:
+            continue
+        elif "//## File" in text:
             places = places if not fresh else []
             places += [(name, int(at)) for name, at in re.findall(r'"([^"]*)", line (\d+)', text)]
             line, fresh = _line(places, file), False
