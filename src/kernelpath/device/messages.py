@@ -263,8 +263,7 @@ class Output(Message, frozen=True):
 class Ended(Message, frozen=True):
     """What the machine saw of a case. mutated: positions of input storages that are not as drawn.
 
-    instructions: a file, a line, what warps executed there, the lanes active in it, and the branches that diverged.
-    tensor: instructions of tensor cores.
+    instructions: a file and a line, with what LineCounters.executed says of it. tensor: instructions of tensor cores.
     """
 
     outputs: Sequence[Output]
@@ -272,7 +271,7 @@ class Ended(Message, frozen=True):
     notes: Sequence[Note]
     failed: Failed | None
     accesses: Sequence[tuple[str, AccessCounters]]
-    instructions: Sequence[tuple[str, int, int, int, int]]
+    instructions: Sequence[tuple[str, int, int, int, int, int]]
     tensor: int = 0
 
 
@@ -284,6 +283,7 @@ class Drawn(Message, frozen=True):
     lines: dict[int, LineCounters]
     accesses: Sequence[AccessSample]
     totals: LineCounters
+    ptx: str
 
 
 class Writer(Message, frozen=True):

@@ -49,6 +49,8 @@ def line_traffic(counted: Iterable[tuple[str, AccessCounters]]) -> tuple[LineTra
             scattered=one.scattered,
             same_address=one.same_address,
             asynchronous=one.asynchronous,
+            lanes=one.lanes,
+            bytes=one.bytes,
         )
         for file, one in counted
     )
