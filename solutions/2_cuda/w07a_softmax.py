@@ -12,9 +12,16 @@ Traffic: one read and one write, 4 bytes per element in bfloat16 and 8 in float3
 speed of light is a copy. Memory is the bound, with less to spare than one might think: at 4.2 TB/s an SM of an H200
 passes 4 bfloat16 elements per cycle, and its 16 exponentials per cycle serve 8.
 
-How a row is kept decides the speed. Up to 8192 columns registers are the best place. A row of 32768 fills the
-registers of an SM with one block, which loads, reduces and stores in turn: 0.82 of a copy. In shared memory two such
-rows fit, each in another phase: 0.98. Longer rows need the shared memory of several SMs, a cluster: 0.87 to 0.9.
+How a row is kept decides the speed, and how many rows an SM has in different phases. Shares of a copy of 2^27 elements:
+
+- up to 1024 columns a row belongs to so many lanes of a warp that each holds two or three vectors: 0.98 to 1.02. A warp
+  with room for four vectors per lane reaches 0.25 at 128 columns in bfloat16: three quarters of its work is on nothing.
+- up to 8192 the registers of a block: 0.98 to 1.00.
+- up to 72 KiB the shared memory of a block, three of which fit on an SM: 0.97 to 0.98.
+- longer rows wait in registers and shared memory, and past 144 KiB in those of several SMs, a cluster: float32 0.93 to
+  0.96, bfloat16 0.88 to 0.95. In float32 two larger blocks per SM are better than three, in bfloat16 three.
+- a row of odd length has elements before its first whole vector and behind its last. Each of these is one thread's, and
+  5003 columns reach 0.98; loaded one by one, 0.30 in bfloat16.
 
 Maximum and sum in one sweep: Milakov and Gimelshein, "Online normalizer calculation for softmax" (2018). Rows over
 clusters: Quack.
@@ -34,39 +41,55 @@ def softmax(x: torch.Tensor) -> torch.Tensor:
     if x.numel() == 0:
         return out
     columns = x.shape[1]
-    width = 16 // x.element_size()
-    if columns % width or x.data_ptr() % 16:
+    width = 16 // x.element_size() if x.data_ptr() % 16 == out.data_ptr() % 16 else 1
+    if columns < 4 * width:
         width = 1
-    elements = 32 if width > 1 else 8
-    if columns <= 256 * elements:
-        launch_short(x, out, width, elements)
+    held = 32 // width if width > 1 else 8
+    if columns // width <= 256 * held:
+        launch_short(x, out, width, held)
     else:
-        launch_long(x, out, width)
+        launch_long(x, out, width, held)
     return out
 
 
-def launch_short(x: torch.Tensor, out: torch.Tensor, width: int, elements: int) -> None:
-    """A row to as many warps as hold it at `elements` a thread; rows of a single warp share a block by fours."""
+def launch_short(x: torch.Tensor, out: torch.Tensor, width: int, most: int) -> None:
+    """A row to so many lanes of a warp that each holds two vectors or three; to a warp or a block with up to `most`."""
     rows, columns = x.shape
-    threads = ceil_div(columns, 32 * elements) * 32
-    rows_each = 4 if threads == 32 else 1
-    kernel = cuda.kernel("w07a_softmax.cu", f"softmax<{C_TYPE[x.dtype]}, {width}, {elements // width}>", FAST)
+    vectors = columns // width
+    lanes = min(32, 1 << max(0, (vectors // 2).bit_length() - 1))
+    if is_ragged(x, width):
+        lanes = max(lanes, 2 * width)  # a lane for each element before and behind the vectors
+    if vectors <= 32 * most:
+        threads, rows_each, held = lanes, 128 // lanes, max(1, ceil_div(vectors, lanes))
+    else:
+        threads, rows_each, held = 32 * ceil_div(vectors, 32 * most), 1, most
+    arguments = f"{C_TYPE[x.dtype]}, {width}, {lanes}, {held}, {str(is_ragged(x, width)).lower()}"
+    kernel = cuda.kernel("w07a_softmax.cu", f"softmax<{arguments}>", FAST)
     kernel[ceil_div(rows, rows_each), (threads, rows_each)](x, out, rows, columns)
 
 
-def launch_long(x: torch.Tensor, out: torch.Tensor, width: int) -> None:
-    """A row to a block, or past 128 KiB to a cluster of up to eight blocks with 64 KiB each."""
+def launch_long(x: torch.Tensor, out: torch.Tensor, width: int, held: int) -> None:
+    """A row to one of three blocks on an SM, or of two that hold a part in registers, or to up to eight such blocks.
+
+    At 131072 columns on an H200 three are better in bfloat16 (0.91 of a copy to 0.85), two in float32 (0.96 to 0.92).
+    """
     rows, columns = x.shape
-    vector_bytes = width * x.element_size()
+    vector_bytes, nbytes = width * x.element_size(), columns * x.element_size()
     has_clusters, shared_limit = on_chip(x.device)
-    cluster = 1
-    if has_clusters and columns * x.element_size() > 128 * KIB:
-        cluster = min(8, 1 << (ceil_div(columns * x.element_size(), 64 * KIB) - 1).bit_length())
-    share = ceil_div(columns // width, cluster)
-    kept = min(share, shared_limit // vector_bytes)
-    threads = 1024 if cluster == 1 and share > 2048 else 512
-    kernel = cuda.kernel("w07a_softmax.cu", f"softmax_long<{C_TYPE[x.dtype]}, {width}, {cluster}>", FAST)
-    kernel[rows * cluster, threads, kept * vector_bytes](x, out, columns, kept)
+    blocks = 3 if nbytes <= 72 * KIB or (nbytes > 144 * KIB and x.dtype == torch.bfloat16) else 2
+    share = 72 * KIB if blocks == 3 else 144 * KIB
+    cluster = min(8, 1 << (ceil_div(nbytes, share) - 1).bit_length()) if has_clusters else 1
+    if blocks == 3 or width == 1:
+        held = 0
+    kept = min(ceil_div(columns // width, cluster) - 512 * held, shared_limit // vector_bytes)
+    arguments = f"{C_TYPE[x.dtype]}, {width}, {held}, {blocks}, {cluster}, {str(is_ragged(x, width)).lower()}"
+    kernel = cuda.kernel("w07a_softmax.cu", f"softmax_long<{arguments}>", FAST)
+    kernel[rows * cluster, 512, kept * vector_bytes](x, out, columns, kept)
+
+
+def is_ragged(x: torch.Tensor, width: int) -> bool:
+    """Whether rows begin or end within a vector."""
+    return x.shape[1] % width > 0 or x.data_ptr() % (width * x.element_size()) > 0
 
 
 def on_chip(device: torch.device) -> tuple[bool, int]:
