@@ -1,17 +1,17 @@
 """A custom operator: softmax with its gradient, for autograd and torch.compile.
 
-softmax(x) takes a contiguous matrix, bfloat16 or float32, of any number of rows and of 1 to 65536 columns and more. It
+softmax(x) takes a contiguous matrix, bfloat16 or float32, of any number of rows, each of one element to 64 KiB. It
 returns the softmax of each row as a new tensor of the same dtype, computed in float32, for finite values of any size,
-and autograd gives x its gradient. Tensors may have more than 2**32 elements, and may begin at any element.
+and autograd knows its gradient: dx = y * (dy - sum(y * dy)) row by row, where y is the output and dy its gradient.
+Tensors have fewer than 2**31 elements and are not always aligned to 16 bytes.
 
-Register two operators with torch.library, one for each direction, each with a fake implementation, and a backward
-formula that calls the second. The kernels are in w07c_custom_operator.cu. Graded: output and gradient for x and for a
-contiguous gradient of the output; the bytes that the kernels move (two tensors forward, three backward); then
-torch.library.opcheck, and torch.compile(fullgraph=True), where the gradient of the output is not always contiguous. On
-a GPU the time of both directions against the formulas in torch operators.
+Register two operators with torch.library, one for each direction: each with a fake implementation, the first with a
+backward formula that calls the second. Give them a namespace of your own, or one that follows from __name__ as below:
+then two versions of this file in one process do not replace each other's operators.
 
-A namespace of its own for every module that this is loaded as, so that two versions do not replace each other's
-operators. A library would choose its own name: "kernelpath::softmax".
+Write the kernels in w07c_custom_operator.cu. Graded: y and dx, and the bytes that the kernels move (two tensors
+forward, three backward); then what is registered, by torch.library.opcheck and by torch.compile(fullgraph=True), where
+dy is not always contiguous. On a GPU the time of both directions against the formulas in torch operators.
 
 Traffic: 4 bytes per element forward and 6 backward in bfloat16, 8 and 12 in float32. The backward formula needs y alone,
 so that y is what is saved: x would have to be kept as well, or its exponentials computed again.
