@@ -26,7 +26,6 @@ struct Max {
 template <int THREADS, typename Op>
 __device__ float block_reduce(float value, Op op, float* of_warp) {
     for (int step = WARP / 2; step > 0; step /= 2) value = op(value, __shfl_xor_sync(0xffffffff, value, step));
-    if (THREADS == WARP) return value;
     const int lane = threadIdx.x % WARP;
     if (lane == 0) of_warp[threadIdx.x / WARP] = value;
     __syncthreads();

@@ -6,7 +6,7 @@ and autograd knows its gradient: dx = y * (dy - sum(y * dy)) row by row, where y
 Tensors have fewer than 2**31 elements and are not always aligned to 16 bytes.
 
 Register two operators with torch.library, one for each direction: each with a fake implementation, the first with a
-backward formula that calls the second. Give them a namespace of your own, or one that follows from __name__ as below:
+backward formula that calls the second. Give them a namespace of your own, or one made of __name__ (f"{__name__}::softmax"):
 then two versions of this file in one process do not replace each other's operators.
 
 Write the kernels in w07c_custom_operator.cu. Graded: y and dx, and the bytes that the kernels move (two tensors
@@ -70,9 +70,9 @@ def launch(name: str, *tensors: torch.Tensor) -> None:
     if columns % width or any(tensor.data_ptr() % 16 for tensor in tensors):
         width = 1
     held = 4 if width > 1 else 8
-    threads = 32
+    threads = 64
     while threads < 1024 and threads * held * width < columns:
-        threads *= 2
+        threads *= 4
     kernel = cuda.kernel(
         "w07c_custom_operator.cu", f"{name}<{C_TYPE[tensors[0].dtype]}, {width}, {threads}, {held}>", FAST
     )

@@ -34,7 +34,12 @@ def with_gradient(entry: Callable[..., Any]) -> Callable[..., tuple[Any, Any]]:
             return out, None
         if not out.requires_grad:
             raise WrongOperator("x requires grad and the output does not: register a backward formula")
-        (gradient,) = torch.autograd.grad(out, x, upstream, allow_unused=True)
+        try:
+            (gradient,) = torch.autograd.grad(out, x, upstream, allow_unused=True)
+        except RuntimeError as error:
+            if "no autograd formula" in str(error):
+                raise WrongOperator(str(error)) from error
+            raise
         if gradient is None:
             raise WrongOperator("the backward formula gives None for the gradient of x")
         return out.detach(), gradient
@@ -73,7 +78,7 @@ def inspect(entry: Callable[..., Any], x: torch.Tensor, upstream: torch.Tensor) 
 class _Recorded(TorchDispatchMode):
     """The operators of the submission that are called, each with the arguments of its first call.
 
-    forward: with gradients to be followed, so to speak: those that the entry calls. backward: those of its formula.
+    forward: those that the entry calls. backward: those of its formula.
     """
 
     def __init__(self) -> None:
