@@ -24,6 +24,7 @@ class LineTraffic:
     requests: accesses of whole warps. Global memory is counted in sectors, shared memory in wavefronts; the ideal is
     the least that the bytes asked for need. scattered: sectors of single requests that neither the bytes they ask for
     nor their alignment explain. same_address: the most lanes that met at one address, summed over atomic requests.
+    lanes: those that took part, summed over the requests. bytes: what they asked for.
     """
 
     file: str
@@ -37,6 +38,13 @@ class LineTraffic:
     ideal_wavefronts: int = 0
     scattered: int = 0
     same_address: int = 0
+    lanes: int = 0
+    bytes: int = 0
+
+    @property
+    def bytes_per_access(self) -> float:
+        """What an instruction loads or stores for each lane, on average: 4 to 16."""
+        return self.bytes / self.lanes if self.lanes else 0.0
 
     @property
     def sectors_over_ideal(self) -> float:
@@ -81,6 +89,7 @@ class LineInstructions:
 
     instructions: those that warps executed. active_lanes: the lanes active in each, summed over them; a lane whose
     predicate is false is active. divergent_branches: how often the lanes of a warp went different ways.
+    integer: instructions of integers, indices mostly, summed over the lanes; a division is the many that it takes.
     """
 
     file: str
@@ -88,6 +97,7 @@ class LineInstructions:
     instructions: int
     active_lanes: int
     divergent_branches: int = 0
+    integer: int = 0
 
     @property
     def active(self) -> float:

@@ -71,6 +71,11 @@ class Verdict(str, Enum):
         "right, but too few lanes are active in the average instruction of a warp",
         "kp profile {name}",
     )
+    TOO_MANY_INSTRUCTIONS = (
+        "TOO_MANY_INSTRUCTIONS",
+        "right, but with narrow accesses, local memory or more index arithmetic than the exercise allows",
+        "kp profile {name} --sass",
+    )
     TOO_SLOW = "TOO_SLOW", "right, but below the required speedup", "kp hint {name}"
     TOO_FAST = (
         "TOO_FAST",

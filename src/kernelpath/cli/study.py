@@ -101,15 +101,22 @@ def _show_lines(title: str, heaviest: Drawn, source: Path) -> None:
     "--record", "program", type=click.Path(path_type=Path), help="Record step() of this Python file on a GPU."
 )
 @click.option("--out", "folder", type=click.Path(path_type=Path), help="The folder for it. [.kernelpath/recording]")
-def profile(item: Item | None, tree: Tree, picture: Path | None, program: Path | None, folder: Path | None) -> int:
+@click.option("--sass", is_flag=True, help="Show the PTX and the SASS of each line in place of its counters.")
+def profile(
+    item: Item | None, tree: Tree, picture: Path | None, program: Path | None, folder: Path | None, sass: bool
+) -> int:
     """Show the source with its counters.
 
     The picture adds the addresses of one warp and the banks of shared memory.
+
+    --sass shows what the compilers made of the heaviest kernel, and its registers: for the PTX machine's GPU.
 
     --record writes a recording as the exercise `profile` reads it: torch.profiler's trace and ncu's counters.
     """
     if (item is None) == (program is None) or (folder is not None and program is None):
         raise click.UsageError("give either NAME or --record FILE; --out goes with --record")
+    if sass and (item is None or picture is not None):
+        raise click.UsageError("--sass goes with NAME alone")
     if program is not None:
         return _record(program, folder)
     assert item is not None
@@ -125,6 +132,8 @@ def profile(item: Item | None, tree: Tree, picture: Path | None, program: Path |
             return NOT_YET
         except grade.Usage as error:
             raise Failure(str(error)) from error
+    if sass:
+        return _show_assembly(heaviest, item.submission(tree).with_name(Path(heaviest.file).name))
     from kernelpath.show.picture import draw
 
     source = item.submission(tree).with_name(Path(heaviest.file).name)
@@ -135,6 +144,14 @@ def profile(item: Item | None, tree: Tree, picture: Path | None, program: Path |
     write_atomically(path, drawn.getvalue())
     _show_lines(item.name, heaviest, source)
     view.step(out, f"open {words.path(path, item.root)}")
+    return PASSED
+
+
+def _show_assembly(heaviest: Drawn, source: Path) -> int:
+    from kernelpath.show import assembly
+
+    out.print(Text.assemble((source.name, "bold"), f", kernel {heaviest.kernel}"), soft_wrap=True)
+    out.print(assembly.table(assembly.of_launch(heaviest, source_text(source))))
     return PASSED
 
 

@@ -54,6 +54,26 @@ class Traffic:
 
 
 @dataclass(frozen=True)
+class Instructions:
+    """Limits on the instructions of a kernel. They hold on the largest case, whose rows serve 16-byte accesses.
+
+    access_bytes: the least that an instruction loads or stores for each lane in global memory. What 2 % more accesses
+        than the bytes need may do, at edges, is not limited.
+    integer: the most instructions of integers that are executed for each element of the outputs. PTX is counted, with
+        a division as the many that ptxas makes of it.
+    registers_only: whether ptxas must find place for everything in registers: no stack frame and no spills.
+    """
+
+    access_bytes: int | None = None
+    integer: float | None = None
+    registers_only: bool = False
+
+    def __post_init__(self) -> None:
+        require(self.access_bytes in (None, 2, 4, 8, 16), f"instructions: access_bytes={self.access_bytes} is no width")
+        require(self.integer is None or self.integer > 0, f"instructions: integer={self.integer} is not positive")
+
+
+@dataclass(frozen=True)
 class Exercise:
     """One exercise. The submission's function `entry` takes the tensors of the problem's inputs, returns new tensors.
 
@@ -71,6 +91,7 @@ class Exercise:
     active_lanes: the fewest of a warp's 32 lanes that may be active in its average instruction, over the whole call
         (ncu: smsp__thread_inst_executed_per_inst_executed.ratio). It holds on the largest case and on those of at least
         half its bytes, whose warps are full.
+    instructions: limits on how wide accesses are, on index arithmetic, and on local memory.
     requires: least compute capability such as (9, 0), or None.
     kind: how it is graded: "kernel" launches kernels of its own, "operator" does so as an operator of torch.library with
         a gradient (the entry takes x; the problem's inputs are x and the gradient of the output, its outputs are the
@@ -99,6 +120,7 @@ class Exercise:
     min_speedup: float = 1.0
     traffic: Traffic = field(default_factory=Traffic)
     active_lanes: float | None = None
+    instructions: Instructions = field(default_factory=Instructions)
     requires: tuple[int, int] | None = None
     kind: Kind = "kernel"
     block: tuple[int, int, int] | None = None

@@ -270,7 +270,7 @@ class Case:
             files.setdefault(Path(launch.file).name, []).extend(launch.accesses)
         return [(file, one) for file, samples in files.items() for one in by_access(samples)]
 
-    def _instructions(self) -> list[tuple[str, int, int, int, int]]:
+    def _instructions(self) -> list[tuple[str, int, int, int, int, int]]:
         lines: dict[tuple[str, int], LineCounters] = defaultdict(LineCounters)
         for launch in self.launches:
             for line, counters in launch.lines.items():

@@ -263,7 +263,7 @@ class Output(Message, frozen=True):
 class Ended(Message, frozen=True):
     """What the machine saw of a case. mutated: positions of input storages that are not as drawn.
 
-    instructions: a file, a line, what warps executed there, the lanes active in it, and the branches that diverged.
+    instructions: a file and a line, with what LineCounters.executed says of it.
     """
 
     outputs: Sequence[Output]
@@ -271,7 +271,7 @@ class Ended(Message, frozen=True):
     notes: Sequence[Note]
     failed: Failed | None
     accesses: Sequence[tuple[str, AccessCounters]]
-    instructions: Sequence[tuple[str, int, int, int, int]]
+    instructions: Sequence[tuple[str, int, int, int, int, int]]
 
 
 class Drawn(Message, frozen=True):
@@ -282,6 +282,7 @@ class Drawn(Message, frozen=True):
     lines: dict[int, LineCounters]
     accesses: Sequence[AccessSample]
     totals: LineCounters
+    ptx: str
 
 
 class Writer(Message, frozen=True):

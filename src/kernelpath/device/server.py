@@ -149,4 +149,4 @@ def _drawn(launches: list[simt.Launch]) -> messages.Drawn | None:
         return None
     heaviest = max(launches, key=lambda launch: launch.totals.warp_instructions)
     lines: Mapping[int, simt.LineCounters] = heaviest.lines
-    return messages.Drawn(heaviest.kernel, heaviest.file, dict(lines), heaviest.accesses, heaviest.totals)
+    return messages.Drawn(heaviest.kernel, heaviest.file, dict(lines), heaviest.accesses, heaviest.totals, heaviest.ptx)

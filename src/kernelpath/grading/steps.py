@@ -9,7 +9,7 @@ from kernelpath import packages, words
 from kernelpath.course.problem import Case
 from kernelpath.device import gpu
 from kernelpath.device import messages as device_messages
-from kernelpath.grading import conduct, devices, divergence, far, measure, profile, traffic
+from kernelpath.grading import conduct, devices, divergence, far, instructions, measure, profile, traffic
 from kernelpath.grading.beside import Beside
 from kernelpath.grading.cases import Cases, Graded, most_telling
 from kernelpath.grading.conduct import Evidence
@@ -20,7 +20,7 @@ from kernelpath.grading.truth import derive
 from kernelpath.packages import versions
 from kernelpath.verdict import Complaint, Measurement, Report, Verdict
 from kernelpath.work import messages
-from kernelpath.work.runner import Stopped, Usage
+from kernelpath.work.runner import Runner, Stopped, Usage
 
 Progress = Callable[[str], None]
 
@@ -74,9 +74,11 @@ class Grading:
         if complaint is None:
             counted, complaint = self._counted(graded)
         if complaint is None:
+            complaint, unsaid = self._assembled()
+        if complaint is None:
             self.progress("offsets past 2^31")
-            found, unsaid = far.graded(self.subject, self._on_machine, self.seed)
-            graded += found
+            found, unsaid_far = far.graded(self.subject, self._on_machine, self.seed)
+            graded, unsaid = graded + found, unsaid + unsaid_far
             complaint = most_telling(found)
         if complaint is None and self.device == "cuda" and self.exercise.baseline is not None:
             measurement, complaint = self._measurement(bench)
@@ -116,10 +118,14 @@ class Grading:
         """The largest case's heaviest launch."""
         self.progress("running on the PTX machine")
         try:
-            self._kind.call(self._runner, self._largest, derive(self.seed, "picture"))
-            drawn = self._runner.ask_machine(device_messages.Draw(self._runner.client), device_messages.Drawn)
+            return self._heaviest(self._runner)
         except Stopped as stopped:
             raise NotDrawn(f"{stopped.complaint.verdict.value}: {stopped.complaint.cause}") from None
+
+    def _heaviest(self, runner: Runner) -> device_messages.Drawn:
+        """Raises Stopped, and Usage where nothing is launched."""
+        kind_of(self.exercise, "cpu").call(runner, self._largest, derive(self.seed, "picture"))
+        drawn = runner.ask_machine(device_messages.Draw(runner.client), device_messages.Drawn)
         if drawn is None:
             raise Usage(f"{self.item.name} launches no kernel, so there is nothing to draw")
         return drawn
@@ -160,8 +166,22 @@ class Grading:
         """The first limit on counters that a case breaks."""
         if evidence is None:
             return None
-        found = traffic.complaint(self.exercise, case, evidence.traffic)
-        return found or divergence.complaint(self.exercise, case, evidence.instructions)
+        elements = sum(output.numel() for output in evidence.outputs)
+        return (
+            traffic.complaint(self.exercise, case, evidence.traffic)
+            or divergence.complaint(self.exercise, case, evidence.instructions)
+            or instructions.complaint(self.exercise, case, evidence.traffic, evidence.instructions, elements)
+        )
+
+    def _assembled(self) -> tuple[Complaint | None, tuple[str, ...]]:
+        """What ptxas says of the largest case's heaviest kernel, where that is limited; and what it does not say."""
+        if not self.exercise.instructions.registers_only or self._on_machine is None:
+            return None, ()
+        try:
+            complaint, unsaid = instructions.local_memory(self._heaviest(self._on_machine))
+        except Stopped as stopped:
+            return stopped.complaint, ()
+        return self.subject.placed(complaint), (unsaid,) if unsaid else ()
 
     def _profile(self, graded: Sequence[Graded]) -> Complaint | None:
         """Which kernels and operators the GPU ran."""

@@ -45,6 +45,8 @@ def line_traffic(counted: Iterable[tuple[str, AccessCounters]]) -> tuple[LineTra
             ideal_wavefronts=one.least_wavefronts,
             scattered=one.scattered,
             same_address=one.same_address,
+            lanes=one.lanes,
+            bytes=one.bytes,
         )
         for file, one in counted
     )

@@ -11,7 +11,7 @@ from rich.text import Text
 
 from kernelpath import lanes
 from kernelpath.lines import SECTOR_BYTES
-from kernelpath.show import cells, templates
+from kernelpath.show import assembly, cells, templates
 from kernelpath.show import source as annotated
 
 if TYPE_CHECKING:
@@ -117,3 +117,20 @@ def annotate(launch: Launch, source: str | Sourced) -> None:
         return templates.render("annotated.html", lines=lines, columns=columns, texts=texts, legend=legend)
 
     cells.put(html, write)
+
+
+def assembled(launch: Launch, source: str | Sourced) -> assembly.Map:
+    """What became of each line of the source in a launched kernel: its PTX, its SASS, and what ptxas says.
+
+    source: CUDA C++, or the kernel that was launched.
+    """
+    return assembly.of_launch(launch, source if isinstance(source, str) else source.source)
+
+
+def listing(found: assembly.Map) -> None:
+    """Show under each line of the source the PTX and the SASS that it became."""
+    texts = annotated.colored([annotated.Line(line.number, line.text) for line in found.lines])
+    cells.put(
+        lambda: templates.render("assembly.html", found=found, texts=texts),
+        lambda console: console.print(assembly.table(found)),
+    )

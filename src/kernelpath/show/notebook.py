@@ -24,7 +24,7 @@ from kernelpath.device import gpu
 from kernelpath.grading import grade
 from kernelpath.show import cells, graded, magic, templates, view
 from kernelpath.show.cells import console, picture
-from kernelpath.show.counting import Asked, Kernel, annotate, asked, count, launches
+from kernelpath.show.counting import Asked, Kernel, annotate, asked, assembled, count, launches, listing
 from kernelpath.show.predict import hold
 from kernelpath.show.recording import on_gpu, seconds
 from kernelpath.verdict import Report
@@ -34,12 +34,14 @@ __all__ = [
     "annotate",
     "ask",
     "asked",
+    "assembled",
     "check",
     "console",
     "contestants",
     "count",
     "hold",
     "launches",
+    "listing",
     "on_gpu",
     "picture",
     "seconds",

@@ -19,7 +19,8 @@ class LineCounters:
 
     ``sectors`` are of 32 bytes; ``*_bytes`` are those that the lanes asked for; ``least_wavefronts`` is what the same
     words need without bank conflicts. ``active_lanes`` sums the lanes of every instruction that a warp executed,
-    ``warp_instructions`` counts those instructions; ``instructions`` counts lanes by class of instruction.
+    ``warp_instructions`` counts those instructions; ``instructions`` counts lanes by class of instruction, and
+    ``integer_instructions`` those of integers as the GPU executes them: a division takes as many as DIVISION says.
     """
 
     global_load_requests: int = 0
@@ -40,6 +41,7 @@ class LineCounters:
     divergent_branches: int = 0
     warp_instructions: int = 0
     active_lanes: int = 0
+    integer_instructions: int = 0
     instructions: dict[str, int] = field(default_factory=dict)
 
     @property
@@ -66,9 +68,9 @@ class LineCounters:
         return self.active_lanes / self.warp_instructions if self.warp_instructions else 0.0
 
     @property
-    def executed(self) -> tuple[int, int, int]:
-        """Instructions of warps, the lanes active in them, and the branches that diverged."""
-        return self.warp_instructions, self.active_lanes, self.divergent_branches
+    def executed(self) -> tuple[int, int, int, int]:
+        """Instructions of warps, the lanes active in them, the branches that diverged, and what integers took."""
+        return self.warp_instructions, self.active_lanes, self.divergent_branches, self.integer_instructions
 
     def add_accesses(
         self,
@@ -151,6 +153,7 @@ class AccessCounters:
     """What a line's loads, its stores or its atomics asked of one buffer, or of one variable in shared memory.
 
     ``scattered`` are the sectors of single requests that no alignment explains: see ``run.transactions.scattered``.
+    ``lanes`` are those that took part, summed over the requests, and ``bytes`` what they asked for.
     ``same_address`` sums over atomic requests the most lanes that met at one address; 0 for loads and stores.
     """
 
@@ -159,6 +162,7 @@ class AccessCounters:
     shared: bool
     buffer: str
     requests: int
+    lanes: int
     bytes: int
     sectors: int
     wavefronts: int
@@ -181,6 +185,7 @@ def by_access(accesses: Iterable[AccessSample]) -> list[AccessCounters]:
         AccessCounters(
             *place,
             requests=sum(one.requests for one in found),
+            lanes=sum(one.lanes for one in found),
             bytes=sum(one.lanes * one.bytes for one in found),
             sectors=sum(one.sectors for one in found),
             wavefronts=sum(one.wavefronts for one in found),
@@ -205,6 +210,8 @@ def by_line(
             lines[line].warp_instructions += runs
             lines[line].active_lanes += lanes
             kind = instruction_class(name)
+            if kind == "integer":
+                lines[line].integer_instructions += lanes * _machine_instructions(name)
             lines[line].instructions[kind] = lines[line].instructions.get(kind, 0) + lanes
         line, name = block[-1]
         if name.startswith("@bra"):
@@ -226,6 +233,18 @@ def instruction_class(name: str) -> str:
         return "float16"
     return {"f32": "float32", "f64": "float64"}.get(kind, "integer")
 
+
+DIVISION = {"32": 18, "64": 80}
+"""Instructions into which ptxas expands an integer division or remainder, by its bits; 16 bits take as many as 32."""
+
+
+def _machine_instructions(name: str) -> int:
+    """Into how many a PTX instruction of integers is expanded, where that is far from one."""
+    opcode, *modifiers = name.lstrip("@").split(".")
+    return DIVISION["64" if modifiers[-1:] and modifiers[-1].endswith("64") else "32"] if opcode in _DIVIDE else 1
+
+
+_DIVIDE = ("div", "rem")
 
 _CLASSES = {
     "load and store": {"ld", "ldu", "st", "atom", "red", "cp", "ldmatrix", "stmatrix", "prefetch"},

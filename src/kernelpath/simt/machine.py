@@ -49,7 +49,7 @@ class Kernel:
 
 @dataclass
 class Launch:
-    """What a launch did: counters by source line of ``file``, and the text it printed.
+    """What a launch did: counters by source line of ``file``, and the text it printed. ``ptx`` is the whole module.
 
     ``instructions`` counts lane-instructions; ``accesses`` has one request of each instruction that touches memory;
     ``writer`` tells who wrote last to an address, or None.
@@ -62,6 +62,7 @@ class Launch:
     instructions: int
     printed: str
     accesses: list[AccessSample] = field(repr=False)
+    ptx: str = field(repr=False)
     states: dict[str, npt.NDArray[np.uint8]] = field(repr=False)
     writer: Callable[[int], Author | None] = field(repr=False)
 
@@ -203,6 +204,7 @@ class Module:
             instructions=totals.active_lanes,
             printed="".join(run.printed),
             accesses=run.accesses(),
+            ptx=self.text,
             states={buffer.name: run.state_of(buffer) for buffer in buffers},
             writer=run.writer,
         )

@@ -7,14 +7,9 @@ block's kept for the system since sm_80.
 
 from __future__ import annotations
 
-import re
-import shutil
-import subprocess
-import tempfile
 from dataclasses import dataclass
-from functools import cache
-from pathlib import Path
 
+from kernelpath.simt.assembler import assembled
 from kernelpath.simt.layout import LANES
 from kernelpath.simt.target import MULTIPROCESSORS, PARTITIONS, Multiprocessor
 
@@ -63,36 +58,7 @@ def _warps_by_registers(unit: Multiprocessor, registers_of_warp: int) -> int:
     return unit.registers // PARTITIONS // registers_of_warp * PARTITIONS
 
 
-@cache
 def registers(ptx: str, kernel: str, device: str = "sm_80") -> int | None:
     """Registers per thread of ``kernel``, as ptxas assigns them; None if there is no ptxas or it rejects the PTX."""
-    ptxas = _find_ptxas()
-    if ptxas is None:
-        return None
-    said = _assemble(ptxas, ptx, device)
-    newest = re.search(r"Unsupported \.version [\d.]+; current version is '([\d.]+)'", said)
-    if newest:  # NVRTC is often newer than the assembler; sm_80 has not changed since
-        said = _assemble(ptxas, re.sub(r"\.version [\d.]+", f".version {newest[1]}", ptx, count=1), device)
-    pattern = rf"Compiling entry function '{re.escape(kernel)}'.*?Used (\d+) registers"
-    match = re.search(pattern, said, re.DOTALL)
-    return int(match[1]) if match else None
-
-
-def _assemble(ptxas: str, ptx: str, device: str) -> str:
-    """What ptxas says about a source."""
-    with tempfile.TemporaryDirectory() as folder:
-        (Path(folder) / "kernel.ptx").write_text(ptx)
-        command = [ptxas, "-v", f"-arch={device}", "kernel.ptx", "-o", "kernel.cubin"]
-        done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
-    return done.stdout + done.stderr
-
-
-def _find_ptxas() -> str | None:
-    """The newer assembler of the two that come with Triton, else one of an installed toolkit."""
-    try:
-        import triton
-    except ImportError:
-        return shutil.which("ptxas")
-    folder = Path(triton.__file__).parent / "backends" / "nvidia" / "bin"
-    shipped = [folder / name for name in ("ptxas-blackwell", "ptxas")]
-    return next((str(path) for path in shipped if path.is_file()), shutil.which("ptxas"))
+    code = assembled(ptx, kernel, device)
+    return code.registers if code is not None else None

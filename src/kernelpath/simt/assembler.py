@@ -1,0 +1,156 @@
+"""What ptxas makes of PTX: registers, local memory and SASS, by source line. ptxas and nvdisasm come with Triton."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+
+__all__ = ["Assembled", "Instruction", "assembled", "ptx_of", "sass_of"]
+
+SECONDS = 60.0
+"""For one run of a tool."""
+
+
+@dataclass(frozen=True)
+class Instruction:
+    """One instruction of PTX or SASS as text, and the source line that it stands for; 0 where none is known."""
+
+    line: int
+    text: str
+
+
+@dataclass(frozen=True)
+class Assembled:
+    """What ``ptxas -v`` says of a kernel. The bytes are of a thread; ``stack`` holds its arrays and what is spilled."""
+
+    registers: int
+    stack: int
+    spill_stores: int
+    spill_loads: int
+    cubin: bytes = field(repr=False)
+
+    @property
+    def uses_local_memory(self) -> bool:
+        return self.stack + self.spill_stores + self.spill_loads > 0
+
+
+@cache
+def assembled(ptx: str, kernel: str, device: str = "") -> Assembled | None:
+    """A kernel of ``ptx`` as ptxas assembles it; None if there is no ptxas or it rejects the PTX.
+
+    device: "sm_90a", for example; the target that the PTX names if it is empty.
+    """
+    ptxas = _tool("ptxas-blackwell", "ptxas")
+    target = re.search(r"^\s*\.target\s+(\w+)", ptx, re.MULTILINE)
+    if ptxas is None or target is None:
+        return None
+    device = device or target[1]
+    said, cubin = _assemble(ptxas, ptx, device)
+    newest = re.search(r"Unsupported \.version [\d.]+; current version is '([\d.]+)'", said)
+    if newest:  # NVRTC is often newer than the assembler; sm_80 has not changed since
+        said, cubin = _assemble(ptxas, re.sub(r"\.version [\d.]+", f".version {newest[1]}", ptx, count=1), device)
+    pattern = (
+        rf"Compiling entry function '{re.escape(kernel)}'.*?(\d+) bytes stack frame, (\d+) bytes spill stores,"
+        r" (\d+) bytes spill loads.*?Used (\d+) registers"
+    )
+    match = re.search(pattern, said, re.DOTALL)
+    if match is None:
+        return None
+    stack, stores, loads, registers = map(int, match.groups())
+    return Assembled(registers, stack, stores, loads, cubin)
+
+
+def ptx_of(ptx: str, kernel: str, file: str) -> list[Instruction]:
+    """The instructions of a kernel in PTX. file: the source that lines are of; inlined code has the innermost there."""
+    numbers = {int(number): name for number, name in re.findall(r'^\s*\.file\s+(\d+)\s+"([^"]*)"', ptx, re.MULTILINE)}
+    start = re.search(rf"\.entry\s+{re.escape(kernel)}\(.*?^{{", ptx, re.DOTALL | re.MULTILINE)
+    if start is None:
+        return []
+    body = ptx[start.end() : ptx.index("\n}", start.end())]
+    line, found = 0, []
+    for text in map(str.strip, body.splitlines()):
+        if place := _LOC.match(text):
+            inner, at, caller, called_at = place.groups("0")
+            places = [(numbers.get(int(inner), ""), int(at)), (numbers.get(int(caller), ""), int(called_at))]
+            line = _line(places, file) or line
+        elif text and not text.startswith((".", "//", "{", "}")) and not text.endswith(":"):
+            found.append(Instruction(line, " ".join(text.rstrip(";").split())))
+    return found
+
+
+_LOC = re.compile(r"\.loc\s+(\d+)\s+(\d+)\s+\d+(?:.*?inlined_at\s+(\d+)\s+(\d+))?")
+
+
+@cache
+def sass_of(cubin: bytes, kernel: str, file: str) -> tuple[Instruction, ...]:
+    """The instructions of a kernel in SASS, but for what pads its end; none if there is no nvdisasm.
+
+    file: the source that lines are of. A subroutine that ptxas adds, such as a 64-bit division, has line 0.
+    """
+    nvdisasm = _tool("nvdisasm")
+    if nvdisasm is None:
+        return ()
+    with tempfile.TemporaryDirectory() as folder:
+        (Path(folder) / "kernel.cubin").write_bytes(cubin)
+        said, _ = _run([nvdisasm, "-c", "-gi", "kernel.cubin"], folder)
+    found = list(_instructions(said, kernel, file))
+    return tuple(found[:-1] if found and found[-1].text.startswith("BRA") else found)
+
+
+def _instructions(listing: str, kernel: str, file: str) -> Iterator[Instruction]:
+    places: list[tuple[str, int]] = []
+    line, fresh, inside = 0, True, False
+    for text in listing.splitlines():
+        if section := re.match(r"\s*\.section\s+([^,\s]+)", text):
+            inside = section[1] == f".text.{kernel}"
+        elif not inside:
+            continue
+        elif "//## File" in text:
+            places = places if not fresh else []
+            places += [(name, int(at)) for name, at in re.findall(r'"([^"]*)", line (\d+)', text)]
+            line, fresh = _line(places, file), False
+        elif text.startswith("$__internal"):
+            places, line = [], 0
+        elif code := re.match(r"\s*/\*[0-9a-f]{4,}\*/\s+(.*?)\s*;", text):
+            fresh = True
+            if code[1] != "NOP":
+                yield Instruction(line, code[1])
+
+
+def _line(places: list[tuple[str, int]], file: str) -> int:
+    """The first of these places, from the innermost on, that is in the file."""
+    return next((line for name, line in places if Path(name).name == Path(file).name), 0)
+
+
+def _assemble(ptxas: str, ptx: str, device: str) -> tuple[str, bytes]:
+    """What ptxas says about a source, and the cubin."""
+    with tempfile.TemporaryDirectory() as folder:
+        (Path(folder) / "kernel.ptx").write_text(ptx)
+        command = [ptxas, "-v", "-lineinfo", f"-arch={device}", "kernel.ptx", "-o", "kernel.cubin"]
+        said, done = _run(command, folder)
+        return said, (Path(folder) / "kernel.cubin").read_bytes() if done else b""
+
+
+def _run(command: list[str], folder: str) -> tuple[str, bool]:
+    """What a tool says, and whether it did what it was asked."""
+    try:
+        done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False, timeout=SECONDS)
+    except subprocess.TimeoutExpired:
+        return "", False
+    return done.stdout + done.stderr, done.returncode == 0
+
+
+def _tool(*names: str) -> str | None:
+    """The first of these tools that comes with Triton, else the last one of an installed toolkit."""
+    try:
+        import triton
+    except ImportError:
+        return shutil.which(names[-1])
+    folder = Path(triton.__file__).parent / "backends" / "nvidia" / "bin"
+    return next((str(folder / name) for name in names if (folder / name).is_file()), shutil.which(names[-1]))

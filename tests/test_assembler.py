@@ -1,0 +1,131 @@
+"""What ptxas and nvdisasm say of a kernel, and which source line they say it of."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+
+import pytest
+
+from kernelpath.lanes.nvrtc import compile_kernel
+from kernelpath.show import assembly
+from kernelpath.simt.assembler import Assembled, Instruction, assembled, ptx_of, sass_of
+from kernelpath.simt.counters import DIVISION
+
+pytest.importorskip("triton", reason="ptxas comes with Triton")
+
+SOURCE = """
+__device__ float4 doubled(float4 v) {
+    return {v.x + v.x, v.y + v.y, v.z + v.z, v.w + v.w};
+}
+__global__ void k(const float4* a, float4* out, long long n) {
+    const long long i = blockIdx.x * (long long)blockDim.x / n;
+    out[i] = doubled(a[i]);
+}
+"""
+LOCAL = """
+__global__ void k(const float* a, float* out, int n) {
+    float kept[64];
+    #pragma unroll 1
+    for (int i = 0; i < n; ++i)
+        kept[i % 64] = a[i];
+    out[0] = kept[(int)a[n]];
+}
+"""
+
+
+def compiled(source: str) -> tuple[list[Instruction], Assembled, tuple[Instruction, ...]]:
+    """PTX, what ptxas says, and SASS of the kernel k."""
+    binary = compile_kernel(source, "k.cu", "k", "compute_80")
+    code = assembled(binary.ptx, binary.mangled)
+    assert code is not None
+    return ptx_of(binary.ptx, binary.mangled, "k.cu"), code, sass_of(code.cubin, binary.mangled, "k.cu")
+
+
+def opcodes(instructions: Sequence[Instruction], line: int) -> list[str]:
+    return [one.text.split()[0] for one in instructions if one.line == line]
+
+
+def test_an_instruction_stands_at_the_line_that_it_is_for() -> None:
+    front, code, back = compiled(SOURCE)
+    assert opcodes(front, 3) == ["add.f32"] * 4
+    assert Counter(opcodes(front, 7))["ld.global.v4.f32"] == 1
+    assert opcodes(back, 3) == ["FADD"] * 4
+    assert {"LDG.E.128", "STG.E.128"} <= set(opcodes(back, 7))
+    assert code.stack == code.spill_stores == code.spill_loads == 0
+    assert not code.uses_local_memory
+
+
+def test_the_subroutine_of_a_division_is_of_no_line() -> None:
+    _, _, back = compiled(SOURCE)
+    assert any(name.startswith("CALL") for name in opcodes(back, 6))
+    assert len(opcodes(back, 0)) > 50
+    assert back[-1].text.startswith("RET"), "what pads the end is left out"
+
+
+def test_an_array_that_is_indexed_lies_in_local_memory() -> None:
+    _, code, back = compiled(LOCAL)
+    assert (code.stack, code.uses_local_memory) == (256, True)
+    assert "STL" in opcodes(back, 6)
+
+
+@pytest.mark.parametrize(("kind", "bits"), [("unsigned", "32"), ("int", "32"), ("long long", "64")])
+def test_a_division_counts_as_about_what_ptxas_makes_of_it(kind: str, bits: str) -> None:
+    """In PTX a 64-bit one stands beside a 32-bit one, which is taken where both numbers are small."""
+    lengths = {}
+    for operator in "+/":
+        _, _, back = compiled(f"__global__ void k(const {kind}* a, {kind}* out) {{ out[0] = a[0] {operator} a[1]; }}")
+        lengths[operator] = len(back)
+    expected = DIVISION["32"] + (DIVISION["64"] if bits == "64" else 0)
+    assert lengths["/"] - lengths["+"] == pytest.approx(expected, rel=0.35)
+
+
+def test_another_kernel_of_the_file_is_not_told() -> None:
+    _, alone, back = compiled(SOURCE)
+    _, beside, same = compiled(SOURCE + LOCAL.replace("void k(", "void other("))
+    assert (beside.stack, beside.registers) == (0, alone.registers)
+    assert [one.text for one in same if "L_x" not in one.text] == [one.text for one in back if "L_x" not in one.text]
+
+
+def test_ptx_that_ptxas_refuses_is_not_assembled() -> None:
+    assert assembled(".version 8.0\n.target sm_80\nnonsense", "k") is None
+    assert assembled("", "k") is None
+    assert ptx_of("", "k", "k.cu") == []
+
+
+class Launched:
+    kernel, file = "k", "k.cu"
+    ptx = """.version 8.0
+.target sm_80
+.visible .entry k(
+	.param .u64 k_param_0
+)
+{
+	.reg .b64 %rd<3>;
+	.loc 1 3 1
+	ld.param.u64 	%rd1, [k_param_0];
+	.loc 1 0 1
+	add.s64 	%rd2, %rd1, 4;
+$L__BB0_1:
+	.loc 2 7 1, function_name $L0, inlined_at 1 4 1
+	ret;
+}
+	.file	1 "/somewhere/k.cu"
+	.file	2 "/somewhere/header.h"
+"""
+
+
+def test_a_line_without_a_number_goes_on_and_a_header_is_the_line_that_calls_it() -> None:
+    found = assembly.of_launch(Launched(), "\n\nfirst\nsecond\n")
+    assert [(one.number, one.text, tuple(one.ptx)) for one in found.lines if one.ptx] == [
+        (3, "first", ("ld.param.u64 %rd1, [param_0]", "add.s64 %rd2, %rd1, 4")),
+        (4, "second", ("ret",)),
+    ]
+    assert found.summary.startswith("3 PTX instructions; no SASS"), "ptxas knows no $L0"
+
+
+def test_a_long_line_says_how_much_is_left_out() -> None:
+    line = assembly.Line(1, "x", [f"p{n}" for n in range(46)], ["s"])
+    assert line.rows[0] == ("p0", "s")
+    assert line.rows[-1] == ("… and 7 more", "")
+    assert len(line.rows) == assembly.MOST

@@ -1,0 +1,117 @@
+"""The limits on instructions: how wide accesses are, what indices cost, what does not fit into registers."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from kernelpath.course import registry
+from kernelpath.course.errors import DeclarationError
+from kernelpath.course.spec import Exercise, Instructions
+from kernelpath.grading import grade, instructions
+from kernelpath.grading.instructions import local_complaint, narrow, too_many_integers
+from kernelpath.lines import LineInstructions, LineTraffic
+from kernelpath.simt.assembler import Assembled, Instruction
+from kernelpath.simt.counters import DIVISION, by_line
+from kernelpath.verdict import Verdict
+
+ROOT = Path(__file__).parents[1]
+
+
+def access(number: int, lanes: int, nbytes: int, kind: str = "load from", sectors: int = 1) -> LineTraffic:
+    return LineTraffic("k.cu", number, kind, "x", lanes // 32, sectors=sectors, lanes=lanes, bytes=lanes * nbytes)
+
+
+@pytest.fixture(scope="module")
+def exercise() -> Exercise:
+    return registry.load(registry.find("ptx"))
+
+
+def test_the_line_with_most_needless_accesses_is_named() -> None:
+    lines = [access(3, 10_000, 16), access(5, 10_000, 8), access(7, 10_000, 4, "store to")]
+    complaint = narrow(lines, 16)
+    assert complaint is not None
+    assert (complaint.verdict, complaint.file, complaint.line) == (Verdict.TOO_MANY_INSTRUCTIONS, "k.cu", 7)
+    assert complaint.cause == "line 7, store to x: 4 bytes per instruction, 16 are required"
+    assert complaint.step == "kp profile {name} --sass"
+    assert narrow(lines, 4) is None
+
+
+def test_edges_may_be_narrow() -> None:
+    """32 accesses, and 2 in a hundred, more than the bytes need: 233 of 10,077, and 308 have 231."""
+    wide = access(3, 10_000, 16)
+    assert narrow([wide, access(4, 308, 4)], 16) is None
+    assert narrow([wide, access(4, 316, 4)], 16) is not None
+    assert narrow([access(4, 32, 4)], 16) is None
+
+
+def test_shared_memory_is_not_limited() -> None:
+    assert narrow([access(4, 10_000, 4, sectors=0)], 16) is None
+
+
+def test_integers_are_counted_for_each_element() -> None:
+    lines = [LineInstructions("k.cu", 0, 0, 0, integer=5000), LineInstructions("k.cu", 9, 0, 0, integer=3000)]
+    complaint = too_many_integers(lines, 7.9, 1000)
+    assert complaint is not None
+    assert (complaint.verdict, complaint.line) == (Verdict.TOO_MANY_INSTRUCTIONS, 9)
+    assert complaint.cause == (
+        "8 integer instructions per element, at most 7.9 are allowed; most in line 9: 3 (a division is many)"
+    )
+    assert too_many_integers(lines, 8, 1000) is None
+    assert too_many_integers([], 8, 0) is None
+
+
+def test_local_memory_is_named_by_the_line_of_its_first_access() -> None:
+    sass = [Instruction(4, "STG.E [R2.64], R4"), Instruction(0, "STL [R1], R4"), Instruction(6, "@P0 LDL R4, [R1]")]
+    complaint = local_complaint(Assembled(24, 16, 20, 64, b""), sass, "/a/k.cu")
+    assert complaint is not None
+    assert (complaint.verdict, complaint.line) == (Verdict.TOO_MANY_INSTRUCTIONS, 6)
+    assert complaint.cause == (
+        "line 6: ptxas: 16 bytes stack frame, 20 bytes spill stores, 64 bytes spill loads:"
+        " not everything of a thread is in its registers"
+    )
+    assert local_complaint(Assembled(24, 0, 0, 0, b""), sass, "k.cu") is None
+
+
+def test_the_largest_case_alone_is_limited(exercise: Exercise) -> None:
+    lines = [access(3, 10_000, 4)]
+    assert instructions.complaint(exercise, exercise.largest, lines, (), 1) is not None
+    assert instructions.complaint(exercise, dict(exercise.largest), lines, (), 1) is None
+    assert (
+        instructions.complaint(replace(exercise, instructions=Instructions()), exercise.largest, lines, (), 1) is None
+    )
+
+
+@pytest.mark.parametrize("limits", [{"access_bytes": 12}, {"access_bytes": 32}, {"integer": 0.0}])
+def test_a_limit_that_says_nothing_or_cannot_be_reached_is_refused(limits: dict[str, float]) -> None:
+    with pytest.raises(DeclarationError, match="instructions"):
+        Instructions(**limits)  # type: ignore[arg-type]
+
+
+def test_a_division_counts_as_the_instructions_that_it_becomes() -> None:
+    names = ("add.s32", "div.u32", "@rem.s64", "div.rn.f32", "setp.lt.s32")
+    lowered = SimpleNamespace(blocks=[[*((4, name) for name in names), (5, "mov.u32")]], sites=())
+    lines = by_line(lowered, [[2, 64, 0]], [])  # type: ignore[arg-type]
+    assert lines[4].integer_instructions == 64 * (2 + DIVISION["32"] + DIVISION["64"])
+    assert lines[5].integer_instructions == 0
+    assert lines[4].executed == (10, 320, 0, lines[4].integer_instructions)
+
+
+def test_a_report_has_the_widths_and_the_integers_of_every_line(tmp_path: Path) -> None:
+    """From the counters of the process that runs the kernels to the report, for the kernel as it is given."""
+    item = registry.find("ptx")
+    (tmp_path / "w07d_ptx.cu").write_text((ROOT / "checks" / f"{item.stem}.cu").read_text())
+    launch = tmp_path / "w07d_ptx.py"
+    stub = (ROOT / "phases" / f"{item.stem}.py").read_text()
+    launch.write_text("".join(line for line in stub.splitlines(keepends=True) if "NotImplemented" not in line))
+    report = grade.grade(item, launch, device="cpu", seed=1)
+    assert report.verdict is Verdict.TOO_MANY_INSTRUCTIONS, report.cause
+    assert all(case.verdict.passed for case in report.cases)
+    source = (tmp_path / "w07d_ptx.cu").read_text().splitlines()
+    loads = next(one for one in report.traffic if one.access == "load from")
+    assert source[loads.line - 1].strip().startswith("taken[count++] = x[")
+    assert (loads.bytes_per_access, loads.lanes, loads.bytes) == (4, 192 * 1024, 4 * 192 * 1024)
+    assert sum(one.integer for one in report.instructions) / (192 * 1024) == pytest.approx(46, abs=1)
