@@ -98,9 +98,7 @@ class _Recorded(TorchDispatchMode):
         return func(*args, **(kwargs or {}))
 
 
-def _leaves(
-    call: tuple[tuple[Any, ...], dict[str, Any]], grad: bool
-) -> tuple[tuple[Any, ...], dict[str, Any]]:
+def _leaves(call: tuple[tuple[Any, ...], dict[str, Any]], grad: bool) -> tuple[tuple[Any, ...], dict[str, Any]]:
     """The arguments of a call, tensors as leaves of a graph of their own."""
 
     def leaf(value: Any) -> Any:

@@ -9,7 +9,7 @@ import ctypes
 import signal
 import socket
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext, suppress
 from importlib.util import cache_from_source
 from pathlib import Path
@@ -184,7 +184,9 @@ class _Worker:
     def _inspect(self, asked: messages.Inspect, secret: str) -> Answer:
         from kernelpath.work import operators
 
-        drawn = self._client.inputs() if self._client else draw_inputs(self._exercise, asked.case, asked.seed, self._device)
+        drawn = (
+            self._client.inputs() if self._client else draw_inputs(self._exercise, asked.case, asked.seed, self._device)
+        )
         with _memory_limit(self._device):
             self._thread.call(operators.inspect, self._defined, *drawn)
         return messages.Done(secret=secret)

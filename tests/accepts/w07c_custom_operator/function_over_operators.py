@@ -1,6 +1,7 @@
 """An autograd.Function over two operators, which know no autograd themselves. dx is a mutable argument."""
 
 import torch
+
 from kernelpath.lanes import cuda
 
 CPP = {torch.float32: "float", torch.bfloat16: "__nv_bfloat16"}

@@ -1,6 +1,7 @@
 """torch.library.Library: schemas as strings, an implementation by dispatch key, autograd registered by name."""
 
 import torch
+
 from kernelpath.lanes import cuda
 
 LIBRARY = torch.library.Library("accepted", "FRAGMENT")

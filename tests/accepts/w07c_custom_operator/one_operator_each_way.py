@@ -1,6 +1,7 @@
 """custom_op with schemas given as strings, and an output that the entry keeps for itself: the row's length."""
 
 import torch
+
 from kernelpath.lanes import cuda
 
 CPP = {torch.float32: "float", torch.bfloat16: "__nv_bfloat16"}

@@ -1,6 +1,7 @@
 """As plain as it gets: rows in shared memory; custom_op as in PyTorch's tutorial."""
 
 import torch
+
 from kernelpath.lanes import cuda
 
 C = {torch.float32: "float", torch.bfloat16: "__nv_bfloat16"}
