@@ -55,6 +55,10 @@ class Verdict(str, Enum):
     UNINITIALIZED = "UNINITIALIZED", "the kernel read memory that nothing had written", _REPLAY
     RACE = "RACE", "two threads accessed one address, at least one wrote, and nothing ordered them", _REPLAY
     BARRIER = "BARRIER", "the threads of a block did not all reach the same barrier", _REPLAY
+    WRONG_OPERATOR = (
+        "WRONG_OPERATOR",
+        "what is registered with torch.library is not what autograd and torch.compile need",
+    )
     NOT_YOUR_KERNEL = "NOT_YOUR_KERNEL", "a library or the host did the work, not your kernel"
     TAMPERED = "TAMPERED", "the submission changed the process that measures it"
     TOO_MUCH_TRAFFIC = (

@@ -15,7 +15,7 @@ from kernelpath.course.problem import Case, Problem, Tolerance, check_alike, che
 if TYPE_CHECKING:
     import torch
 
-Kind = Literal["kernel", "python", "lab", "distributed", "trace", "written"]
+Kind = Literal["kernel", "operator", "python", "lab", "distributed", "trace", "written"]
 
 
 @dataclass(frozen=True)
@@ -101,7 +101,9 @@ class Exercise:
         half its bytes, whose warps are full.
     instructions: limits on how wide accesses are, on index arithmetic, and on local memory.
     requires: least compute capability such as (9, 0), or None.
-    kind: how it is graded: "kernel" launches kernels of its own, "lab" uses a simulated device among its inputs, of
+    kind: how it is graded: "kernel" launches kernels of its own, "operator" does so as an operator of torch.library with
+        a gradient (the entry takes x; the problem's inputs are x and the gradient of the output, its outputs are the
+        output and the gradient of x, and the first case shows how it is registered), "lab" uses a simulated device among its inputs, of
         "python" the result alone is graded, "trace" reports on files: its inputs are traces.TraceFile and strings, its
         reference gives facts by name.
     block: the threads of a block, x first, where the statement prescribes them.
@@ -189,4 +191,4 @@ class Exercise:
 
     @property
     def is_kernel(self) -> bool:
-        return self.kind == "kernel"
+        return self.kind in ("kernel", "operator")

@@ -14,6 +14,7 @@ from kernelpath.grading.beside import Beside
 from kernelpath.grading.cases import Cases, Graded, most_telling
 from kernelpath.grading.conduct import Evidence
 from kernelpath.grading.kinds import kind_of
+from kernelpath.grading.kinds.operator import Operator
 from kernelpath.grading.subject import Subject
 from kernelpath.grading.truth import derive
 from kernelpath.packages import versions
@@ -65,6 +66,9 @@ class Grading:
                 self._beside.begin(self._largest)
             graded = self._cases.run()
             complaint = most_telling(graded)
+        if complaint is None and isinstance(self._kind, Operator):
+            self.progress("inspecting the operator")
+            complaint = self.subject.placed(self._kind.inspected(self._runner, self.seed))
         if complaint is None and self.device == "cuda" and self.exercise.is_kernel:
             complaint = self._profile(graded)
         if complaint is None:

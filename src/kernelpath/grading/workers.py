@@ -14,6 +14,8 @@ from kernelpath.work.host import Machines, Worker
 from kernelpath.work.runner import Runner
 from kernelpath.work.workspace import Copied, Workspace
 
+_INSPECTS = "kernelpath.work.operators"
+
 READY = {"cuda": "kernelpath.lanes.cuda", "triton": "kernelpath.lanes.triton_ready", "cute": "kernelpath.lanes.cute"}
 """What takes long to import, by lane."""
 
@@ -64,12 +66,15 @@ class Workers:
         self._machines.drop()
         self._workspace.clean(self._keep)
 
+    def _needs(self) -> str:
+        return _INSPECTS if self._exercise.kind == "operator" else READY.get(self._item.lane, "")
+
     def _take(self, device: OneDevice) -> Worker:
         """A worker without a submission: one that waits, where it was started for this device."""
         return self._waiting.pop(0) if device == self._device and self._waiting else self._started(device)
 
     def _started(self, device: OneDevice) -> Worker:
-        worker = Worker(self._workspace, READY.get(self._item.lane, ""))
+        worker = Worker(self._workspace, self._needs())
         machine = self._machines.take() if kind_of(self._exercise, device).on_machine else None
         beside = gpu.properties() if (device, self._device) == ("cpu", "cuda") else None
         worker.start(str(self._item.root), self._item.stem, device, machine, beside)

@@ -52,6 +52,8 @@ def blame(error: BaseException, file: Path, loading: bool = False) -> Complaint:
         return Complaint(Verdict.UNAVAILABLE, str(error))
     if isinstance(error, WrongType):
         return Complaint(Verdict.WRONG_TYPE, str(error), str(file))
+    if isinstance(error, WrongOperator):
+        return Complaint(Verdict.WRONG_OPERATOR, str(error), str(file), line)
     if isinstance(error, Trespass):
         return Complaint(Verdict.NOT_YOUR_KERNEL, str(error), str(file), line)
     if isinstance(error, SyntaxError):
@@ -75,6 +77,10 @@ class NotTheSubmission(Exception):
 
 class WrongType(Exception):
     """The entry returned something other than plain tensors with memory of their own."""
+
+
+class WrongOperator(Exception):
+    """What is registered is not what autograd and torch.compile need. The message says what to change."""
 
 
 class EntryError(Exception):

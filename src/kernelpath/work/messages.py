@@ -58,6 +58,13 @@ class Run(Asked, frozen=True, tag=True, kw_only=True):
     chosen: Chosen = Chosen()
 
 
+class Inspect(Asked, frozen=True, tag=True, kw_only=True):
+    """Tell whether the entry is registered as an operator, by calls on a case's inputs, which come as those of Run."""
+
+    case: Mapping[str, Any]
+    seed: int
+
+
 class Read(Asked, frozen=True, tag=True, kw_only=True):
     """Call the entry on the paths of these files, which are written first, and on what else it takes."""
 
@@ -96,7 +103,7 @@ class Round(Asked, frozen=True, tag=True, kw_only=True):
     sample: int
 
 
-AnyAsked = Start | Load | Run | Read | Profile | Ceilings | Contest | Round
+AnyAsked = Start | Load | Run | Inspect | Read | Profile | Ceilings | Contest | Round
 
 
 class Answer(Struct, frozen=True, tag=True, kw_only=True):

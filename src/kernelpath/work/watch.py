@@ -12,7 +12,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import torch
-from torch._library.custom_ops import OPDEFS
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from kernelpath.device.messages import POISON
@@ -34,8 +33,8 @@ _FREE = (
     *("unflatten", "is_pinned", "is_same_size", "sym_size", "sym_stride", "_reshape_alias", "view_as_real"),
 )
 
-_DEFINES = (SUBMISSION, "torch._library.triton")
-"""Where the functions behind a submission's operators are from: custom_op takes its function, triton_op wraps it."""
+_OPERATORS = frozenset(torch.library._defs)
+"""The operators that were defined in Python before there was a submission."""
 
 
 @dataclass
@@ -94,7 +93,7 @@ class Watch(TorchDispatchMode):
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
     ) -> Any:
         name = func.overloadpacket.__name__
-        if _is_submissions(func):
+        if is_submissions(func):
             return self._inside(func, args, kwargs or {})
         result = func(*args, **(kwargs or {}))
         if name not in _FREE and not _goes_to_the_gpu(name, args, result):
@@ -113,10 +112,10 @@ class Watch(TorchDispatchMode):
             return func.redispatch(torch._C.DispatchKeySet(device), *args, **kwargs)
 
 
-def _is_submissions(func: Any) -> bool:
-    """Whether an operator was made by torch.library.custom_op, or triton_op, in the submission."""
-    made = OPDEFS.get(func._schema.name)
-    return made is not None and made._init_fn.__module__ in _DEFINES
+def is_submissions(func: Any) -> bool:
+    """Whether an operator was defined since this module was imported: by torch.library, in the submission."""
+    name = func._schema.name
+    return name in torch.library._defs and name not in _OPERATORS
 
 
 def _goes_to_the_gpu(name: str, args: tuple[Any, ...], result: Any) -> bool:

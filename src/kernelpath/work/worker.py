@@ -6,15 +6,13 @@ What it answers is typed in `messages`; the verdict is the grader's.
 from __future__ import annotations
 
 import ctypes
-import inspect
 import signal
 import socket
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext, suppress
 from importlib.util import cache_from_source
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import msgspec
@@ -29,8 +27,9 @@ from kernelpath.lanes import on_compiling, tuning
 from kernelpath.verdict import Complaint, Verdict
 from kernelpath.wire import Gone, Wire
 from kernelpath.work import confine, far, messages, no_gpu, reports
-from kernelpath.work.blame import EntryError, NotTheSubmission, blame
+from kernelpath.work.blame import NotTheSubmission, blame
 from kernelpath.work.call import Call, plain_outputs
+from kernelpath.work.entries import called, check_signature, entry_of
 from kernelpath.work.far import FarWatch
 from kernelpath.work.tensors import fingerprint, poison_numpy, poison_storage, same_random_numbers, sample, to_bytes
 from kernelpath.work.watch import Journal, Notes, Watch
@@ -75,6 +74,8 @@ class _Worker:
                     return self._load(asked, secret)
                 case messages.Run():
                     return self._run(asked, secret)
+                case messages.Inspect():
+                    return self._inspect(asked, secret)
                 case messages.Read():
                     return self._read(asked, secret)
                 case messages.Profile():
@@ -107,6 +108,7 @@ class _Worker:
         confine.keep_in(Path(asked.own))
         try:
             _import_lane(self._item.lane, self._device)
+            called(main, self._exercise)  # imports what inspects operators
         except ImportError as error:
             reason = f"{error}; kp doctor says what to install"
             return messages.Complained(secret=secret, complaint=Complaint(Verdict.UNAVAILABLE, reason))
@@ -132,7 +134,8 @@ class _Worker:
         confine.deny([*withheld, *map(Path, asked.hidden), *answers], own)
         self._snapshot = Snapshot()
         module = self._thread.call(registry.import_file, self._file, confine.SUBMISSION)
-        self._entry = _entry_of(module, self._exercise.entry)
+        self._defined = entry_of(module, self._exercise.entry)
+        self._entry = called(self._defined, self._exercise)
         if tampered := self._snapshot.changed():
             return messages.Complained(secret=secret, complaint=Complaint(Verdict.TAMPERED, tampered))
         return messages.Done(secret=secret)
@@ -143,7 +146,7 @@ class _Worker:
         drawn = None if self._client is None else self._client.inputs()
         call = self._called(asked.case, asked.seed, asked.variety, drawn=drawn)
         with _memory_limit(self._device):
-            _check_signature(self._entry, call.inputs)
+            check_signature(self._entry, call.inputs)
             result = call(self._entry)
             confine.settle()
         outputs = call.outputs(result)
@@ -154,7 +157,7 @@ class _Worker:
 
     def _read(self, asked: messages.Read, secret: str) -> Answer:
         with reports.paths(asked) as inputs, _memory_limit(self._device):
-            _check_signature(self._entry, inputs)
+            check_signature(self._entry, inputs)
             facts = self._thread.call(reports.facts, self._entry, inputs)
         return messages.Told(secret=secret, facts=facts, tampered=self._tampered())
 
@@ -169,7 +172,7 @@ class _Worker:
 
         watch, room = (FarWatch, far.ROOM) if client.far else (Watch, 0)
         with _memory_limit(self._device, room), self._journal.noting(notes):
-            _check_signature(self._entry, inputs)
+            check_signature(self._entry, inputs)
             result = self._thread.call(self._entry, *inputs, within=watch(poisoned, client.met))
         taken = {value.untyped_storage().data_ptr() for value in inputs if isinstance(value, torch.Tensor)}
         shares = lambda output: output.untyped_storage().data_ptr() in taken  # noqa: E731
@@ -177,6 +180,16 @@ class _Worker:
         client.finish()
         placed = [client.place(output) for output in outputs]
         return messages.Placed(secret=secret, outputs=placed, operators=notes.operators, tampered=self._tampered())
+
+    def _inspect(self, asked: messages.Inspect, secret: str) -> Answer:
+        from kernelpath.work import operators
+
+        drawn = (
+            self._client.inputs() if self._client else draw_inputs(self._exercise, asked.case, asked.seed, self._device)
+        )
+        with _memory_limit(self._device):
+            self._thread.call(operators.inspect, self._defined, *drawn)
+        return messages.Done(secret=secret)
 
     def _tampered(self) -> str:
         return self._snapshot.changed() or ""
@@ -224,7 +237,7 @@ class _Worker:
             for name, text in asked.reference.items():
                 (folder / name).write_text(text, encoding="utf-8")
             solution = registry.import_file(folder / self._item.solution.name, "kernelpath_reference", listed=False)
-            self._contestants.append(getattr(solution, self._exercise.entry))
+            self._contestants.append(called(getattr(solution, self._exercise.entry), self._exercise))
         self._bench = asked.case
         return messages.Ready(secret=secret, contestants=len(self._contestants))
 
@@ -277,24 +290,3 @@ def _import_lane(lane: str, device: torch.device) -> None:
 def _memory_limit(device: torch.device, room: int = 0) -> AbstractContextManager[None]:
     """room: bytes of addresses without memory."""
     return confine.memory_limit(_CPU_MEMORY + room) if device.type == "cpu" else nullcontext()
-
-
-def _entry_of(module: ModuleType, name: str) -> Callable[..., Any]:
-    entry = getattr(module, name, None)
-    if callable(entry):
-        return entry  # type: ignore[no-any-return]
-    others = [
-        key for key, value in vars(module).items() if inspect.isfunction(value) and value.__module__ == "submission"
-    ]
-    defined = f"it defines {', '.join(others)}" if others else "it defines no function"
-    raise EntryError(f"the file defines no function {name}; {defined}")
-
-
-def _check_signature(entry: Callable[..., Any], arguments: Sequence[Any]) -> None:
-    try:
-        inspect.signature(entry).bind(*arguments)
-    except TypeError as error:
-        name = getattr(entry, "__name__", "the entry")
-        raise EntryError(f"{name} is called with {len(arguments)} arguments: {error}") from error
-    except ValueError:
-        return

@@ -11,6 +11,7 @@ from kernelpath.course.spec import Exercise
 from kernelpath.grading.conduct import Evidence
 from kernelpath.grading.kinds.kernel import Kernel
 from kernelpath.grading.kinds.lab import Lab
+from kernelpath.grading.kinds.operator import Operator
 from kernelpath.grading.kinds.python import Python
 from kernelpath.grading.kinds.trace import Trace
 from kernelpath.verdict import Complaint
@@ -46,6 +47,8 @@ def kind_of(exercise: Exercise, device: str) -> Kind:
     """How to call this exercise's entry on "cpu" or "cuda". Raises NotImplementedError for a kind without grader."""
     if exercise.kind == "kernel":
         return Kernel(exercise, device)
+    if exercise.kind == "operator":
+        return Operator(exercise, device)
     if exercise.kind == "python":
         return Python(exercise, device)
     if exercise.kind == "lab":

@@ -1,0 +1,32 @@
+"""Exercises whose kernels are behind an operator of torch.library: graded as kernels are, then for what is registered.
+
+What is registered lies in the submission's own process, and is inspected there.
+"""
+
+from __future__ import annotations
+
+from kernelpath.device import messages as device
+from kernelpath.grading import truth
+from kernelpath.grading.kinds.kernel import Kernel, as_inputs
+from kernelpath.verdict import Complaint
+from kernelpath.work import messages
+from kernelpath.work.runner import Runner, Stopped
+
+INSPECTION_SECONDS = 60.0
+
+
+class Operator(Kernel):
+    """The entry is called with its gradient; the problem's inputs and outputs are those of both."""
+
+    def inspected(self, runner: Runner, seed: int) -> Complaint | None:
+        """What opcheck, autograd or torch.compile finds wrong with the operator, on the first case."""
+        case = self.exercise.cases[0]
+        try:
+            runner.ready()
+            if self.on_machine:
+                drawn = truth.draw_inputs(self.exercise, case, seed, "cpu")
+                runner.ask_machine(device.Begin(runner.client, as_inputs(drawn, runner.numbers), False), device.Done)
+            runner.ask(messages.Inspect(case=dict(case), seed=seed), messages.Done, INSPECTION_SECONDS)
+            return self._machine_says(runner) if self.on_machine else None
+        except Stopped as stopped:
+            return (self._machine_says(runner) if self.on_machine else None) or stopped.complaint

@@ -1,0 +1,43 @@
+"""A submission's entry: what is called of it, and whether it takes the arguments that the exercise gives."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Sequence
+from types import ModuleType
+from typing import Any
+
+from kernelpath.course.spec import Exercise
+from kernelpath.work.blame import EntryError
+
+
+def entry_of(module: ModuleType, name: str) -> Callable[..., Any]:
+    """The function of that name. Raises EntryError, which names those that there are."""
+    entry = getattr(module, name, None)
+    if callable(entry):
+        return entry  # type: ignore[no-any-return]
+    others = [
+        key for key, value in vars(module).items() if inspect.isfunction(value) and value.__module__ == "submission"
+    ]
+    defined = f"it defines {', '.join(others)}" if others else "it defines no function"
+    raise EntryError(f"the file defines no function {name}; {defined}")
+
+
+def called(entry: Callable[..., Any], exercise: Exercise) -> Callable[..., Any]:
+    """What takes the problem's inputs and gives its outputs: the entry, of an operator with its gradient."""
+    if exercise.kind != "operator":
+        return entry
+    from kernelpath.work import operators
+
+    return operators.with_gradient(entry)
+
+
+def check_signature(entry: Callable[..., Any], arguments: Sequence[Any]) -> None:
+    """Raises EntryError unless the entry can be called with these arguments."""
+    try:
+        inspect.signature(entry).bind(*arguments)
+    except TypeError as error:
+        name = getattr(entry, "__name__", "the entry")
+        raise EntryError(f"{name} is called with {len(arguments)} arguments: {error}") from error
+    except ValueError:
+        return
