@@ -98,7 +98,8 @@ __device__ float total(float own, int at, int part) {{
     return of[at][0];
 }}
 
-__global__ void __launch_bounds__({rows_each * threads}) fused({parameters}, float* out, float* per_row, int rows, int columns) {{
+__global__ void __launch_bounds__({rows_each * threads}) fused(
+    {", ".join(parameters)}, float* out, float* per_row, int rows, int columns) {{
     const int at = {"threadIdx.x" if wide else "0"}, part = {"threadIdx.y" if wide else "threadIdx.x"};
     const long long row = (long long)blockIdx.x * {rows_each} + at;
     float kept[{per_thread}];

@@ -1,4 +1,4 @@
-"""What a fused operator is made of: a chain of operations, how its matrices lie in memory, and a statistic of each row."""
+"""What a fused operator is made of: a chain of operations, a layout in memory, and a statistic of each row."""
 
 from __future__ import annotations
 

@@ -107,6 +107,7 @@ def _stub(operator: Operator, layout: Layout, statistic: Statistic, scalars: Sca
     told |= {name: "an int" if isinstance(of(1, 1), int) else "a float" for name, of in scalars.items()}
     arguments = ", ".join(told)
     x, other, out = layout.place
+    shape = "(columns, rows)" if layout.transposed else "(rows, columns)"
     lines = "\n".join(f"    {line}" for line in (*operator.lines, *statistic.lines))
     python = f'''"""The deliverable: what the report on the recorded step recommends.
 
@@ -119,8 +120,8 @@ takes contiguous float32 tensors, and numbers where it says so:
 
 {chr(10).join(f"    {name:<6} {shape}" for name, shape in told.items())}
 
-and returns two new contiguous float32 tensors: out of shape
-{"(columns, rows)" if layout.transposed else "(rows, columns)"}, and {statistic.name} of shape (rows,). For each row and column,
+and returns two new contiguous float32 tensors: out of shape {shape},
+and {statistic.name} of shape (rows,). For each row and column,
 
 {lines}
 
