@@ -99,7 +99,7 @@ __device__ float total(float own, int at, int part) {{
 }}
 
 __global__ void __launch_bounds__({rows_each * threads}) fused(
-    {", ".join(parameters)}, float* out, float* per_row, int rows, int columns) {{
+    {parameters}, float* out, float* per_row, int rows, int columns) {{
     const int at = {"threadIdx.x" if wide else "0"}, part = {"threadIdx.y" if wide else "threadIdx.x"};
     const long long row = (long long)blockIdx.x * {rows_each} + at;
     float kept[{per_thread}];

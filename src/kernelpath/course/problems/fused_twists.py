@@ -144,7 +144,7 @@ from kernelpath.lanes import cuda
 
 
 def fused({arguments}):
-    # TODO: allocate both outputs, then launch cuda.kernel("deliverable.cu", "fused")
+    # TODO: allocate both, then launch cuda.kernel("deliverable.cu", "fused")
     raise NotImplementedError("launch the kernel, then return out and {statistic.name}")
 '''
     numbers = "".join(f"{'int' if told[name] == 'an int' else 'float'} {name}, " for name in scalars)
