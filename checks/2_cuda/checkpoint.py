@@ -26,7 +26,7 @@ def stage(rows: int, columns: int, depth: int, latency: int) -> dict[str, int]:
 
 NUMBERS = {
     "least_time": Numbers(
-        {"inputs": (1, 2, 3), "millions": range(30, 200, 17), "bandwidth": (1900, 3200, 4500)},
+        {"inputs": (2, 3, 4), "millions": range(30, 200, 17), "bandwidth": (1900, 3200, 4500)},
         lambda inputs, millions, bandwidth: (
             {"megabytes": 2 * (inputs + 1) * millions}
             | {"microseconds": round(2000 * (inputs + 1) * millions / bandwidth, 2)}
