@@ -12,6 +12,7 @@ test: $(INSTALLED)
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
+	for exam in checks/*/checkpoint.py; do $(BIN)/mypy $$exam || exit 1; done
 	$(BIN)/pytest -m gpu
 	$(BIN)/pytest -m "not gpu" --numprocesses logical --dist loadgroup
 

@@ -29,7 +29,7 @@ def parts(console: Console, paper: Paper) -> None:
         "exercises": f"all {len(paper.exam.items)} must pass",
         "questions": f"{len(paper.of('questions'))} on weeks {weeks[0]} to {weeks[-1]}",
         "reading": f"{len(paper.of('reading'))} tasks; of all {count} answers {paper.exam.needed(count)} must be right",
-        "deliverable": f"your own twist of {paper.exam.declared.deliverable}",
+        "deliverable": f"drawn for you from {len(paper.exam.declared.twists)}",
     }
     rows = Table.grid(padding=(0, 2))
     for part, points in POINTS.items():

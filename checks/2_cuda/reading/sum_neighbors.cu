@@ -1,0 +1,14 @@
+// Launch: <<<2, 128>>> float x[1024], float out[256]
+__global__ void kernel(const float* x, float* out) {
+    __shared__ float sum[128];
+    const int t = threadIdx.x;
+    sum[t] = x[blockIdx.x * 128 + t];
+    __syncthreads();
+    for (int step = 1; step < 128; step *= 2) {
+        if (t % (2 * step) == 0)
+            sum[t] += sum[t + step];
+        __syncthreads();
+    }
+    if (t == 0)
+        out[blockIdx.x] = sum[0];
+}
