@@ -1,0 +1,33 @@
+"""The function that a submission defines: found, and held against what it is called with."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Sequence
+from types import ModuleType
+from typing import Any
+
+from kernelpath.work.blame import EntryError
+
+
+def find(module: ModuleType, name: str) -> Callable[..., Any]:
+    """The function of that name. Raises EntryError."""
+    entry = getattr(module, name, None)
+    if callable(entry):
+        return entry  # type: ignore[no-any-return]
+    others = [
+        key for key, value in vars(module).items() if inspect.isfunction(value) and value.__module__ == "submission"
+    ]
+    defined = f"it defines {', '.join(others)}" if others else "it defines no function"
+    raise EntryError(f"the file defines no function {name}; {defined}")
+
+
+def check(entry: Callable[..., Any], arguments: Sequence[Any]) -> None:
+    """Raise EntryError unless it can be called with these arguments."""
+    try:
+        inspect.signature(entry).bind(*arguments)
+    except TypeError as error:
+        name = getattr(entry, "__name__", "the entry")
+        raise EntryError(f"{name} is called with {len(arguments)} arguments: {error}") from error
+    except ValueError:
+        return
