@@ -264,7 +264,7 @@ class Ended(Message, frozen=True):
     """What the machine saw of a case. mutated: positions of input storages that are not as drawn.
 
     instructions: a file, a line, what warps executed there, the lanes active in it, and the branches that diverged.
-    tensor: instructions of tensor cores.
+    tensor: the lanes that executed instructions of tensor cores.
     """
 
     outputs: Sequence[Output]
