@@ -95,6 +95,7 @@ def test_an_evidence_without_a_launch_is_alike_only_with_its_like() -> None:
     [
         ("tensor_cores", 0, 1, Verdict.NOT_YOUR_KERNEL),
         ("tensor_cores", 512, 1, None),
+        ("tensor_cores", 511, 1, Verdict.NOT_YOUR_KERNEL),
         ("tensor_cores", 0, 0, None),  # on a GPU, whose kernels the machine counts beside it
         ("matmul_tiled", 0, 1, None),
     ],
@@ -103,5 +104,5 @@ def test_tensor_cores_work_where_the_statement_asks_for_them(
     name: str, tensor: int, launches: int, verdict: Verdict | None
 ) -> None:
     exercise = registry.load(registry.find(name))
-    complaint = other_cores(exercise, Evidence((), (), notes=call().notes[:launches], tensor=tensor))
+    complaint = other_cores(exercise, Evidence((), (), notes=call().notes[:launches], tensor=tensor, flops=1 << 19))
     assert (complaint.verdict if complaint else None) is verdict

@@ -79,3 +79,12 @@ def test_a_report_has_the_lanes_of_every_line(tmp_path: Path) -> None:
     assert guard.active == pytest.approx(32, abs=0.1)
     assert 7 < step.active < 9, "steps on a logarithmic scale: a mean of 15, 56 for the longest of 32"
     assert Report.from_json(report.to_json()).instructions == report.instructions
+
+
+def test_instructions_that_the_work_does_not_take_hide_nothing() -> None:
+    lines = [LineInstructions("k.cu", 5, 100, 400), LineInstructions("k.cu", 6, 1000, 32_000)]
+    assert divergence_complaint(lines, 16, {"n": 8}) is None
+    complaint = divergence_complaint(lines, 16, {"n": 8}, useful=400)
+    assert complaint is not None
+    assert "4 of 32 lanes" in complaint.cause
+    assert complaint.line == 5

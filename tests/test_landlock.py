@@ -21,7 +21,8 @@ source, own, outside = map(pathlib.Path, sys.argv[1:4])
 secret, libc = outside / "secret", ctypes.CDLL(None, use_errno=True)
 listening = socket.create_server(("127.0.0.1", 0))
 privileges.drop()  # root may read another's environment in spite of Landlock
-confine.give_up(source, own, source)
+held = pathlib.Path(torch.__file__).parent / "testing"
+confine.give_up(source, own, source, [held])
 
 
 def by_libc():
@@ -69,6 +70,9 @@ ATTEMPTS = {
     "read by a thread": by_thread,
     "read by a program": lambda: subprocess.run(["cat", secret], check=True, capture_output=True),
     "read through a link": by_link,
+    "read what is withheld": (held / "__init__.py").read_text,
+    "read beside it": lambda: (held.parent / "version.py").read_text(),
+    "list beside it": lambda: os.listdir(held.parent),
     "list": lambda: os.listdir(outside),
     "read another's environment": lambda: open(f"/proc/{os.getppid()}/environ").read(),
     "read another's memory": lambda: open(f"/proc/{os.getppid()}/mem", "rb"),
@@ -109,6 +113,7 @@ REFUSED_SINCE = {
     "read by a thread": 1,
     "read by a program": 1,
     "read through a link": 1,
+    "read what is withheld": 1,
     "list": 1,
     "read another's environment": 1,
     "read another's memory": 1,
@@ -131,6 +136,7 @@ REFUSED_SINCE = {
 STILL_ALLOWED = (
     *("read the source", "write to its own", "rename its own", "remove its own"),
     *("print nowhere", "signal itself", "import", "multiply"),
+    *("read beside it", "list beside it"),
 )
 
 pytestmark = pytest.mark.skipif(landlock.version() == 0, reason="this kernel has no Landlock, or forbids it")

@@ -287,7 +287,7 @@ def _solution(name: str, at: Path) -> Callable[..., Any]:
 
 def _declared(path: Path, kind: type[_Declaration], name: str) -> _Declaration:
     try:
-        module = import_file(path, f"kernelpath_declaration_{name}")
+        module = import_file(path, f"kernelpath_declaration_{name}", listed=False)
     except DeclarationError as error:
         raise DeclarationError(f"{path}: {error}") from error
     except Exception as error:

@@ -263,7 +263,8 @@ class Output(Message, frozen=True):
 class Ended(Message, frozen=True):
     """What the machine saw of a case. mutated: positions of input storages that are not as drawn.
 
-    instructions: a file and a line, with what LineCounters.executed says of it. tensor: instructions of tensor cores.
+    instructions: a file and a line, with what LineCounters.executed says of it. tensor: the lanes that executed
+    instructions of tensor cores.
     """
 
     outputs: Sequence[Output]

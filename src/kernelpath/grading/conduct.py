@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from kernelpath.course.spec import Exercise
 from kernelpath.device.messages import Note, Strided
-from kernelpath.lines import LineInstructions, LineTraffic
+from kernelpath.lines import LANES, LineInstructions, LineTraffic
 from kernelpath.verdict import Complaint, Verdict
 from kernelpath.work import messages
 
@@ -23,12 +23,19 @@ _FILLS = ("Memset", "FillFunctor")
 MUTATED = Complaint(Verdict.MUTATED_INPUT, "an input is not bit for bit what it was before the call")
 
 
+FLOPS_OF_A_LANE = 2 * 16 * 16 * 16 // LANES
+"""A lane's share of the most that one instruction makes, a wmma; mma.sync makes half of it."""
+
+LEAST_BY_TENSOR_CORES = 0.25
+"""The share of a case's operations: at its edges threads may make the rest, and a small case is all edges."""
+
+
 @dataclass(frozen=True)
 class Evidence:
     """What a call gave, and what was seen of it. inputs: as the grader drew them.
 
-    complaint: about anything but the outputs' values. notes: the transcript of the PTX machine. tensor: instructions of
-    tensor cores there. places: where the outputs lie there.
+    complaint: about anything but the outputs' values. notes: the transcript of the PTX machine. tensor: lanes that
+    executed instructions of tensor cores there. flops: of the case. places: where the outputs lie there.
     """
 
     inputs: Sequence[object]
@@ -38,6 +45,7 @@ class Evidence:
     instructions: tuple[LineInstructions, ...] = ()
     notes: Sequence[Note] = ()
     tensor: int = 0
+    flops: int = 0
     operators: Sequence[messages.Operator] = ()
     places: Sequence[Strided] = field(default=(), repr=False)
 
@@ -78,9 +86,15 @@ def other_block(exercise: Exercise, notes: Sequence[Note]) -> Complaint | None:
 
 def other_cores(exercise: Exercise, evidence: Evidence) -> Complaint | None:
     """Whether a call that the machine saw did without the tensor cores that the statement asks for."""
-    if not exercise.tensor_cores or not evidence.notes or evidence.tensor:
+    if not exercise.tensor_cores or not evidence.notes:
+        return None
+    most = evidence.tensor * FLOPS_OF_A_LANE
+    if most and most >= LEAST_BY_TENSOR_CORES * evidence.flops:
         return None
     cause = f"{exercise.entry} executes no mma instruction: its products are to be made by tensor cores"
+    if most:
+        share = f"at most {most / evidence.flops:.0%} of its multiply-adds; the others are to be made there, too"
+        cause = f"{exercise.entry} executes {evidence.tensor // LANES:,} mma instructions, which make {share}"
     return Complaint(Verdict.NOT_YOUR_KERNEL, cause)
 
 

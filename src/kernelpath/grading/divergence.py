@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 from kernelpath import words
@@ -17,19 +18,34 @@ In a smaller one the last lanes at work, which no other work is left to join, ma
 """
 
 
+USEFUL = 2.0
+"""The most lanes' instructions that an operation of the case takes, with all that surrounds it.
+
+Honest kernels of divergence take 0.9 to 1.8. More is no use, and hides in the average what is idle.
+"""
+
+
 def complaint(exercise: Exercise, case: Case, lines: Sequence[LineInstructions]) -> Complaint | None:
     """Whether too few lanes are active in the average instruction of a case."""
     if exercise.active_lanes is None:
         return None
     if exercise.compulsory_bytes(**case) < LARGE * exercise.compulsory_bytes(**exercise.largest):
         return None
-    return divergence_complaint(lines, exercise.active_lanes, case)
+    useful = USEFUL * exercise.flops(**case) if exercise.flops else math.inf
+    return divergence_complaint(lines, exercise.active_lanes, case, useful)
 
 
-def divergence_complaint(lines: Sequence[LineInstructions], limit: float, case: Case) -> Complaint | None:
-    """One average over all instructions of all launches, as a warp pays for each of them alike."""
-    instructions = sum(line.instructions for line in lines)
-    active = sum(line.active_lanes for line in lines)
+def divergence_complaint(
+    lines: Sequence[LineInstructions], limit: float, case: Case, useful: float = math.inf
+) -> Complaint | None:
+    """One average over all instructions of all launches, as a warp pays for each of them alike.
+
+    useful: how many lanes' instructions count at most; as many fewer instructions are taken to be executed.
+    """
+    instructions: float = sum(line.instructions for line in lines)
+    active: float = sum(line.active_lanes for line in lines)
+    useless = max(0.0, active - useful)
+    active, instructions = active - useless, instructions - useless / LANES
     if active >= limit * instructions:
         return None
     worst = max(lines, key=lambda line: line.idle)
@@ -38,6 +54,8 @@ def divergence_complaint(lines: Sequence[LineInstructions], limit: float, case: 
         f"at {arguments(case)}: {active / instructions:.3g} of {LANES} lanes are active in the average instruction,"
         f" {limit:.3g} are required; most are idle in {words.line(worst.line)} ({worst.active:.3g} active)"
     )
+    if useless:
+        cause += "; instructions that the work does not take are left out"
     if parted.divergent_branches:
         cause += f", and they part in {words.line(parted.line)}"
     return Complaint(Verdict.DIVERGENT, cause, worst.file, worst.line)

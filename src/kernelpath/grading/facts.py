@@ -71,8 +71,8 @@ def _mistake(told: Fact, expected: Fact) -> str:
         told, expected = told[0], expected[0]  # type: ignore[index]
     if not (_is_number(told) and _is_number(expected)) or not told or not expected:
         return ""
-    ratio = abs(float(told) / float(expected))  # type: ignore[arg-type]
+    small, large = sorted(abs(float(one)) for one in (told, expected))  # type: ignore[arg-type]
     for factor, sign in _MISTAKES.items():
-        if math.isclose(max(ratio, 1 / ratio), factor, rel_tol=0.01):
+        if math.isclose(large / small, factor, rel_tol=0.01):
             return f" ({sign}: a factor of {factor:,.0f})"
     return ""

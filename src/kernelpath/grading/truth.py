@@ -84,6 +84,4 @@ def tensor_of(dtype: str, shape: Sequence[int], content: bytes, device: str) -> 
         raise NoTensor(dtype)
     if math.prod(shape) * kind.itemsize != len(content):
         raise NoTensor(f"{shape} in {len(content)} bytes")
-    if not content:
-        return torch.empty(tuple(shape), dtype=kind, device=device)
-    return torch.frombuffer(bytearray(content), dtype=kind).view(tuple(shape)).to(device)
+    return tensors.from_bytes(dtype, shape, content, device)

@@ -77,5 +77,6 @@ class Workers:
         worker = Worker(self._workspace, self._needs())
         machine = self._machines.take() if kind_of(self._exercise, device).on_machine else None
         beside = gpu.properties() if (device, self._device) == ("cpu", "cuda") else None
-        worker.start(str(self._item.root), self._item.stem, device, machine, beside)
+        entry = "" if self._exercise.is_kernel else self._exercise.entry
+        worker.start(str(self._item.root), self._item.stem, device, machine, beside, entry)
         return worker

@@ -8,9 +8,9 @@ from typing import Any
 import torch
 
 from kernelpath.course import labs
-from kernelpath.work import messages
+from kernelpath.work import confine, messages
 from kernelpath.work.blame import WrongType
-from kernelpath.work.tensors import dtype_name, fingerprint
+from kernelpath.work.tensors import dtype_name, fingerprint, from_bytes
 from kernelpath.work.watch import Guards, Journal, Notes, Watch
 from kernelpath.work.witness import SubmissionThread
 
@@ -36,6 +36,11 @@ class Call:
             within = labs.surround(Watch(self._guards.allocate), entry, self.inputs)
             return self._thread.call(entry, *self.inputs, within=within)
 
+    def settle(self) -> None:
+        """Free what the call left, on the submission's thread and watched as the call was: this may run code of its."""
+        with self._journal.noting(self._notes):
+            self._thread.call(confine.settle, within=Watch(self._guards.allocate))
+
     @property
     def launches(self) -> list[str]:
         return [launched.name for launched in self._notes.launches]
@@ -58,6 +63,14 @@ class Call:
             launches=self.launches,
             tampered=tampered,
         )
+
+
+def arguments(asked: messages.Call, device: torch.device) -> list[Any]:
+    """What was sent, the tensors on the device."""
+    given = list(asked.arguments)
+    for place, sent in asked.tensors.items():
+        given[place] = from_bytes(sent.dtype, sent.shape, sent.content, device)
+    return given
 
 
 def plain_outputs(

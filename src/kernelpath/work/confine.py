@@ -11,14 +11,15 @@ import shutil
 import sys
 import tempfile
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from pathlib import Path
 from types import FrameType
 from typing import Any
 
 import torch
 
-from kernelpath import files
+from kernelpath import course, files
+from kernelpath.course import registry
 from kernelpath.work import landlock
 
 SUBMISSION = "submission"
@@ -31,7 +32,8 @@ _COMPILED_FROM = re.compile(r'^\s*\.file\s+\d+\s+"([^"]+)"', re.MULTILINE)
 """Names of the sources in PTX. Source: PTX ISA, "Debugging Directives: .file"."""
 _ESCAPED = re.compile(rb"\\([0-7]{3}|.)")
 """How a compiler writes a byte of such a name that is not plain ASCII: \\303\\266 is an umlaut in UTF-8."""
-_ANSWERS = ("kernelpath.course.problems", "kernelpath.course.traces", "kernelpath.course.labs")
+_ANSWERS = ("problems", "traces", "labs")
+"""Packages of kernelpath.course that know the right results."""
 _FORBIDDEN_EVENTS = ("gc.get_objects", "gc.get_referrers", "gc.get_referents", "sys._current_frames")
 
 
@@ -39,11 +41,12 @@ _SYSTEM = ("/usr", "/lib", "/lib64", "/bin", "/sbin", "/etc", "/proc", "/sys")
 _DEVICES = ("null", "zero", "full", "random", "urandom", "tty", "nvidia*", "dri")
 
 
-def give_up(source: Path, own: Path, root: Path) -> int:
+def give_up(source: Path, own: Path, root: Path, withheld: Sequence[Path] = ()) -> int:
     """Let this process, which has one thread, reach no more than a submission needs. Returns landlock.version().
 
     source: the folder that it is loaded from. own: the folder that it may write to, where compilers keep their output.
     root: the checkout, which is not read as a whole though modules may be imported from it.
+    withheld: folders of installed ones that it must not read.
     """
     searched = [Path(entry).resolve() for entry in sys.path if entry]
     installed = [
@@ -54,7 +57,7 @@ def give_up(source: Path, own: Path, root: Path) -> int:
     libraries = os.environ.get("LD_LIBRARY_PATH", "").split(":")
     readable: list[str | Path] = [*_SYSTEM, *_compilers(), *installed, *filter(None, libraries), source]
     devices = [device for name in _DEVICES for device in Path("/dev").glob(name)]
-    return landlock.restrict([Path(one) for one in readable], [own, *devices])
+    return landlock.restrict([Path(one) for one in readable], [own, *devices], withheld)
 
 
 def _compilers() -> list[Path]:
@@ -79,19 +82,22 @@ class Trespass(Exception):
     """The submission tried to use something that is not its own. The message says what."""
 
 
-def deny(hidden: Iterable[Path], allowed: Iterable[Path]) -> None:
+def deny(hidden: Iterable[Path], allowed: Iterable[Path], answers: Iterable[Path] = ()) -> None:
     """Raise Trespass when another thread than this one opens, links, moves or compiles a file below one of the folders
     `hidden` that is not below one of the paths `allowed`, hunts for our objects, or when a submission starts a program,
-    which no hook would see.
+    which no hook would see. Below `answers` this thread may open nothing either.
 
     An audit hook cannot be removed, not even by the submission.
     """
-    closed = tuple(str(folder.resolve()) + os.sep for folder in hidden)
+    known = tuple(str(folder.resolve()) + os.sep for folder in answers)
+    closed = (*(str(folder.resolve()) + os.sep for folder in hidden), *known)
     permitted = tuple(str(path.resolve()) for path in allowed)
     ours, current, real = threading.get_ident(), threading.get_ident, os.path.realpath
 
     def hook(event: str, arguments: tuple[Any, ...]) -> None:
         if current() == ours:
+            if event == "open" and any(real(file).startswith(known) for file in _files_of(event, arguments)):
+                raise Trespass("what knows the right results is withheld")
             return
         if event in _FORBIDDEN_EVENTS:
             raise Trespass(f"{event} looks into the process that measures the submission")
@@ -140,20 +146,20 @@ def memory_limit(extra_bytes: int) -> Iterator[None]:
         resource.setrlimit(resource.RLIMIT_AS, before)
 
 
-def forget_answers(labs: bool) -> list[Path]:
+def forget_answers(but: Collection[str] = ()) -> list[Path]:
     """Let no import find what knows the right results any more; what has imported it goes on. Returns its folders.
 
-    labs: with the simulated devices, where no submission works with them.
+    but: packages that a submission works with, such as "labs".
     """
+    registry.load.cache_clear()
     folders = []
-    for package in _ANSWERS[: None if labs else -1]:
+    for package in (f"kernelpath.course.{name}" for name in _ANSWERS if name not in but):
         for name in [name for name in sys.modules if name == package or name.startswith(f"{package}.")]:
-            module = sys.modules.pop(name)
+            del sys.modules[name]
             parent, _, last = name.rpartition(".")
             if hasattr(sys.modules.get(parent), last):
                 delattr(sys.modules[parent], last)
-            if name == package and module.__file__:
-                folders.append(Path(module.__file__).parent)
+        folders.append(Path(course.__file__).parent / package.rpartition(".")[2])
     return folders
 
 

@@ -1,4 +1,4 @@
-"""A submission's entry: what is called of it, and whether it takes the arguments that the exercise gives."""
+"""The function that a submission defines: found, and held against what it is called with."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from kernelpath.course.spec import Exercise
 from kernelpath.work.blame import EntryError
 
 
-def entry_of(module: ModuleType, name: str) -> Callable[..., Any]:
+def find(module: ModuleType, name: str) -> Callable[..., Any]:
     """The function of that name. Raises EntryError, which names those that there are."""
     entry = getattr(module, name, None)
     if callable(entry):
@@ -23,17 +23,17 @@ def entry_of(module: ModuleType, name: str) -> Callable[..., Any]:
     raise EntryError(f"the file defines no function {name}; {defined}")
 
 
-def called(entry: Callable[..., Any], exercise: Exercise) -> Callable[..., Any]:
+def called(entry: Callable[..., Any], exercise: Exercise | None) -> Callable[..., Any]:
     """What takes the problem's inputs and gives its outputs: the entry, of an operator with its gradient."""
-    if exercise.kind != "operator":
+    if exercise is None or exercise.kind != "operator":
         return entry
     from kernelpath.work import operators
 
     return operators.with_gradient(entry)
 
 
-def check_signature(entry: Callable[..., Any], arguments: Sequence[Any]) -> None:
-    """Raises EntryError unless the entry can be called with these arguments."""
+def check(entry: Callable[..., Any], arguments: Sequence[Any]) -> None:
+    """Raise EntryError unless it can be called with these arguments."""
     try:
         inspect.signature(entry).bind(*arguments)
     except TypeError as error:

@@ -177,11 +177,18 @@ class Worker:
         self.client = -1  # its number on a machine
 
     def start(
-        self, root: str, stem: str, on: str, machine: Machine | None, properties: Properties | None = None
+        self,
+        root: str,
+        stem: str,
+        on: str,
+        machine: Machine | None,
+        properties: Properties | None = None,
+        entry: str = "",
     ) -> None:
         """Let it import what the exercise `stem` needs on the device `on`, and give up what is not the submission's.
 
-        machine: where its kernels run, if they run there. properties: of the GPU that it is beside.
+        machine: where its kernels run, if they run there. properties: of the GPU that it is beside. entry: where the
+        declaration is not loaded.
         """
         for folder in (self._workspace.own, self._workspace.source):
             folder.mkdir(parents=True, exist_ok=True)
@@ -192,6 +199,7 @@ class Worker:
             machine=machine is not None,
             source=str(self._workspace.source),
             own=str(self._workspace.own),
+            entry=entry,
             properties=properties or {},
         )
         self.post(asked)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import ctypes
 import os
 import struct
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 _CREATE, _ADD, _RESTRICT = 444, 445, 446  # the same number on every architecture
@@ -35,10 +35,11 @@ def version() -> int:
     return max(found, 0)
 
 
-def restrict(readable: Iterable[Path], writable: Iterable[Path]) -> int:
+def restrict(readable: Iterable[Path], writable: Iterable[Path], withheld: Sequence[Path] = ()) -> int:
     """Let this thread, and all that it starts from now on, reach nothing but what lies below these paths.
 
-    Paths that do not exist are passed over. Returns `version()`: with 0 nothing is held. Raises OSError.
+    withheld: folders below the readable ones, of which only names may be read. Paths that do not exist are passed over.
+    Returns `version()`: with 0 nothing is held. Raises OSError.
     """
     known = version()
     if not known:
@@ -49,13 +50,27 @@ def restrict(readable: Iterable[Path], writable: Iterable[Path]) -> int:
     size = 24 if known >= 6 else 16 if known >= 4 else 8
     ruleset = _checked(_libc().syscall(_CREATE, handled, ctypes.c_size_t(size), ctypes.c_uint32(0)))
     try:
-        for path, rights in (*((one, _READ | _IOCTL) for one in readable), *((one, files) for one in writable)):
+        readable, closed = list(readable), [path.resolve() for path in withheld]
+        allowed = [(path, _READ | _IOCTL) for one in readable for path in _without(closed, one.resolve())]
+        allowed += [(path, _READ_DIR) for path in readable]
+        for path, rights in (*allowed, *((one, files) for one in writable)):
             _allow(ruleset, path, rights & files)
         _checked(_libc().prctl(_NO_NEW_PRIVS, 1, 0, 0, 0))
         _checked(_libc().syscall(_RESTRICT, ctypes.c_int(ruleset), ctypes.c_uint32(0)))
     finally:
         os.close(ruleset)
     return known
+
+
+def _without(withheld: Sequence[Path], path: Path) -> Iterator[Path]:
+    """What is there besides: the path itself where none of them lies in it. All paths are resolved."""
+    if not any(one.is_relative_to(path) or path.is_relative_to(one) for one in withheld):
+        yield path
+    elif path not in withheld:
+        for inside in path.iterdir():
+            target = inside.resolve()
+            if inside == target or not any(one.is_relative_to(target) for one in withheld):
+                yield from _without(withheld, target)
 
 
 def _allow(ruleset: int, path: Path, rights: int) -> None:

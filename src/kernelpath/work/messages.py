@@ -27,7 +27,8 @@ class Start(Asked, frozen=True, tag=True, kw_only=True):
     """Import everything slow, before there is a submission, then give up what that must not reach.
 
     machine: kernels run on the PTX machine's process, whose end of a socket follows as a descriptor. source: the folder
-    of the submission's copy. own: a folder that it may write to. properties: of the GPU that this is beside.
+    of the submission's copy. own: a folder that it may write to. properties: of the GPU that this is beside. entry: of
+    an exercise whose declaration, which knows the right results, the worker does not load: inputs are sent.
     """
 
     root: str
@@ -36,6 +37,7 @@ class Start(Asked, frozen=True, tag=True, kw_only=True):
     machine: bool
     source: str
     own: str
+    entry: str = ""
     properties: Mapping[str, int | float | str] = {}
 
 
@@ -63,6 +65,21 @@ class Inspect(Asked, frozen=True, tag=True, kw_only=True):
 
     case: Mapping[str, Any]
     seed: int
+
+
+class Output(Struct, frozen=True):
+    """A tensor that is given, or said to be returned. content: its elements' bytes, or those of a sample of them."""
+
+    dtype: str
+    shape: Sequence[int]
+    content: bytes
+
+
+class Call(Asked, frozen=True, tag=True, kw_only=True):
+    """Call the entry on these arguments: numbers, strings, lists and dicts. tensors: by their places among them."""
+
+    arguments: Sequence[Any]
+    tensors: Mapping[int, Output]
 
 
 class Read(Asked, frozen=True, tag=True, kw_only=True):
@@ -103,7 +120,7 @@ class Round(Asked, frozen=True, tag=True, kw_only=True):
     sample: int
 
 
-AnyAsked = Start | Load | Run | Inspect | Read | Profile | Ceilings | Contest | Round
+AnyAsked = Start | Load | Run | Inspect | Call | Read | Profile | Ceilings | Contest | Round
 
 
 class Answer(Struct, frozen=True, tag=True, kw_only=True):
@@ -133,14 +150,6 @@ class Operator(Struct, frozen=True):
 
     name: str
     line: int
-
-
-class Output(Struct, frozen=True):
-    """What a returned tensor is said to be. content: its elements' bytes, or those of a sample of them."""
-
-    dtype: str
-    shape: Sequence[int]
-    content: bytes
 
 
 class Returned(Answer, frozen=True, tag=True, kw_only=True):

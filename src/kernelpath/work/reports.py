@@ -35,15 +35,21 @@ def facts(entry: Callable[..., Any], inputs: tuple[Any, ...]) -> dict[str, Fact]
     return {str(key): _plain(f"{name}(…)[{str(key)!r}]", value) for key, value in report.items()}
 
 
-def _plain(name: str, value: Any) -> Any:
+def _plain(name: str, value: Any, inside: bool = False) -> Any:
     """A number, a text, a truth value, None, or a list or dict of them; those of NumPy and torch become Python's."""
-    if isinstance(value, Mapping):
-        return {str(key): _plain(name, one) for key, one in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_plain(name, one) for one in value]
     if hasattr(value, "tolist"):
-        return _plain(name, value.tolist())
-    for kind in (bool, int, float, str):
+        value = value.tolist()
+    if isinstance(value, (Mapping, list, tuple)) and inside:
+        raise WrongType(f"{name} holds a {type(value).__name__}; its elements are numbers, strings or None")
+    if isinstance(value, Mapping):
+        return {str(key): _plain(name, one, inside=True) for key, one in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_plain(name, one, inside=True) for one in value]
+    if isinstance(value, int) and not -(1 << 63) <= value < 1 << 64:
+        raise WrongType(f"{name} is an integer of more than 64 bits")
+    if isinstance(value, str):
+        return value.encode(errors="replace").decode()
+    for kind in (bool, int, float):
         if isinstance(value, kind):
             return kind(value)
     if value is None:

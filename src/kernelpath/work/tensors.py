@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -64,6 +64,13 @@ def whole_storage(tensor: torch.Tensor) -> torch.Tensor:
 def to_bytes(tensor: torch.Tensor) -> bytes:
     """The elements in order, as bytes of the host."""
     return raw_bytes(tensor).cpu().numpy().tobytes()
+
+
+def from_bytes(dtype: str, shape: Sequence[int], content: bytes, device: torch.device | str) -> torch.Tensor:
+    """The tensor with these elements."""
+    if not content:
+        return torch.empty(tuple(shape), dtype=getattr(torch, dtype), device=device)
+    return torch.frombuffer(bytearray(content), dtype=getattr(torch, dtype)).view(tuple(shape)).to(device)
 
 
 def fingerprint(tensor: torch.Tensor) -> list[int]:

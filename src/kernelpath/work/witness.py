@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import queue
 import sys
 import threading
@@ -20,7 +21,7 @@ _Attributes = Callable[[], Mapping[str, Any]]
 
 _WATCHED = {
     "time": ("time", "monotonic", "perf_counter", "perf_counter_ns", "sleep"),
-    "gc": ("collect",),
+    "gc": ("collect", "enable", "disable", "isenabled"),
     "threading": ("Thread", "enumerate"),
     "torch": ("empty", "empty_like", "zeros", "full", "Tensor", "Generator", "randn", "randint"),
     "torch.cuda": ("Event", "Stream", "current_stream", "synchronize", "_sleep", "CUDAGraph"),
@@ -51,9 +52,16 @@ class SubmissionThread:
     def call(
         self, function: Callable[..., Any], *arguments: Any, within: AbstractContextManager[Any] | None = None
     ) -> Any:
-        """`function(*arguments)`, with its exceptions, `SystemExit` included, in a `with` block of `within`."""
+        """`function(*arguments)`, with its exceptions, `SystemExit` included, in a `with` block of `within`.
+
+        Python collects garbage meanwhile, though this thread may have it off: then none of it is collected on this one.
+        """
+        collects = gc.isenabled()
+        gc.enable()
         self._asked.put((function, arguments, within or nullcontext()))
         result, error = self._answered.get()
+        if not collects:
+            gc.disable()
         if error is not None:
             raise error
         return result

@@ -6,6 +6,7 @@ What it answers is typed in `messages`; the verdict is the grader's.
 from __future__ import annotations
 
 import ctypes
+import gc
 import signal
 import socket
 import tempfile
@@ -21,15 +22,15 @@ import torch
 from kernelpath.course import registry
 from kernelpath.course.errors import Withheld
 from kernelpath.course.inputs import PLAIN, Variety, draw_inputs
+from kernelpath.course.spec import Exercise
 from kernelpath.device import api, gpu
 from kernelpath.device.client import Client, ToClient
 from kernelpath.lanes import on_compiling, tuning
 from kernelpath.verdict import Complaint, Verdict
 from kernelpath.wire import Gone, Wire
-from kernelpath.work import confine, far, messages, no_gpu, reports
+from kernelpath.work import confine, entries, far, messages, no_gpu, reports
 from kernelpath.work.blame import NotTheSubmission, blame
-from kernelpath.work.call import Call, plain_outputs
-from kernelpath.work.entries import called, check_signature, entry_of
+from kernelpath.work.call import Call, arguments, plain_outputs
 from kernelpath.work.far import FarWatch
 from kernelpath.work.tensors import fingerprint, poison_numpy, poison_storage, same_random_numbers, sample, to_bytes
 from kernelpath.work.watch import Journal, Notes, Watch
@@ -45,6 +46,7 @@ def main(grader: socket.socket) -> None:
     """Serve the grader at the other end of the socket until it closes."""
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     wire: Wire[messages.Asked] = Wire(grader, messages.AnyAsked)
+    gc.disable()  # a collection runs what a submission has left, and here that would see the grader's stack
     worker = _Worker(wire)
     on_compiling(lambda begins: wire.send(messages.Compiling(secret="", begins=begins)))
     while True:
@@ -76,6 +78,8 @@ class _Worker:
                     return self._run(asked, secret)
                 case messages.Inspect():
                     return self._inspect(asked, secret)
+                case messages.Call():
+                    return self._call(asked, secret)
                 case messages.Read():
                     return self._read(asked, secret)
                 case messages.Profile():
@@ -99,16 +103,17 @@ class _Worker:
             self._client = Client(Wire(socket.socket(fileno=descriptor), ToClient))
             api.use(self._client)
         self._item = registry.item(Path(asked.root), asked.stem)
-        self._exercise = registry.load(self._item)
+        self._exercise = None if asked.entry else registry.load(self._item)
+        self._name = asked.entry or self._known.entry
         self._device = torch.device(asked.device)
         if self._device.type == "cpu":
             gpu.show(asked.properties)
-        if self._client is not None and self._exercise.is_kernel:
+        if self._client is not None and self._exercise is not None:
             no_gpu.stand_in()
         confine.keep_in(Path(asked.own))
         try:
             _import_lane(self._item.lane, self._device)
-            called(main, self._exercise)  # imports what inspects operators
+            entries.called(main, self._exercise)  # imports what inspects operators
         except ImportError as error:
             reason = f"{error}; kp doctor says what to install"
             return messages.Complained(secret=secret, complaint=Complaint(Verdict.UNAVAILABLE, reason))
@@ -116,13 +121,15 @@ class _Worker:
             from kernelpath.work.stopwatch import Stopwatch
 
             self._stopwatch = Stopwatch(self._device)
-            if isinstance(self._exercise.baseline, registry.Solution):
+            if self._exercise is not None and isinstance(self._exercise.baseline, registry.Solution):
                 with suppress(Withheld):  # said when the race begins
                     self._exercise.baseline.load()
         confine.spare_what_is_loaded()
         same_random_numbers()
         poison_numpy()
-        confine.give_up(Path(asked.source), Path(asked.own), self._item.root)
+        answers = confine.forget_answers(but=("labs",) if self._exercise is None and self._client is not None else ())
+        self._answers = answers if self._exercise is None else ()
+        confine.give_up(Path(asked.source), Path(asked.own), self._item.root, answers)
         self._thread = SubmissionThread()
         return messages.Done(secret=secret)
 
@@ -130,34 +137,39 @@ class _Worker:
         self._file = Path(asked.file)
         own = (self._file, self._file.with_suffix(".cu"), Path(cache_from_source(asked.file)))
         withheld = (self._item.root / "solutions", self._item.root / ".git")  # and its history
-        answers = confine.forget_answers(labs=self._exercise.kind != "lab")
-        confine.deny([*withheld, *map(Path, asked.hidden), *answers], own)
+        confine.deny([*withheld, *map(Path, asked.hidden)], own, self._answers)
         self._snapshot = Snapshot()
         module = self._thread.call(registry.import_file, self._file, confine.SUBMISSION)
-        self._defined = entry_of(module, self._exercise.entry)
-        self._entry = called(self._defined, self._exercise)
+        self._defined = entries.find(module, self._name)
+        self._entry = entries.called(self._defined, self._exercise)
         if tampered := self._snapshot.changed():
             return messages.Complained(secret=secret, complaint=Complaint(Verdict.TAMPERED, tampered))
         return messages.Done(secret=secret)
 
     def _run(self, asked: messages.Run, secret: str) -> Answer:
-        if self._client is not None and self._exercise.is_kernel:
+        if self._client is None:
+            return self._returned(self._called(asked.case, asked.seed, asked.variety), secret)
+        if self._exercise is not None:
             return self._run_on_the_machine(self._client, asked.chosen, secret)
-        drawn = None if self._client is None else self._client.inputs()
-        call = self._called(asked.case, asked.seed, asked.variety, drawn=drawn)
+        return self._returned(self._with(self._client.inputs()), secret)
+
+    def _returned(self, call: Call, secret: str) -> messages.Returned:
         with _memory_limit(self._device):
-            check_signature(self._entry, call.inputs)
+            entries.check(self._entry, call.inputs)
             result = call(self._entry)
-            confine.settle()
+            call.settle()
         outputs = call.outputs(result)
         returned = call.returned(outputs, secret, self._tampered(), to_bytes)
         if self._client is None:
             return returned
         return msgspec.structs.replace(returned, places=[self._client.place(output) for output in outputs])
 
+    def _call(self, asked: messages.Call, secret: str) -> Answer:
+        return self._returned(self._with(arguments(asked, self._device)), secret)
+
     def _read(self, asked: messages.Read, secret: str) -> Answer:
         with reports.paths(asked) as inputs, _memory_limit(self._device):
-            check_signature(self._entry, inputs)
+            entries.check(self._entry, inputs)
             facts = self._thread.call(reports.facts, self._entry, inputs)
         return messages.Told(secret=secret, facts=facts, tampered=self._tampered())
 
@@ -172,11 +184,11 @@ class _Worker:
 
         watch, room = (FarWatch, far.ROOM) if client.far else (Watch, 0)
         with _memory_limit(self._device, room), self._journal.noting(notes):
-            check_signature(self._entry, inputs)
+            entries.check(self._entry, inputs)
             result = self._thread.call(self._entry, *inputs, within=watch(poisoned, client.met))
         taken = {value.untyped_storage().data_ptr() for value in inputs if isinstance(value, torch.Tensor)}
         shares = lambda output: output.untyped_storage().data_ptr() in taken  # noqa: E731
-        outputs = plain_outputs(result, self._exercise.entry, self._device, shares)
+        outputs = plain_outputs(result, self._name, self._device, shares)
         client.finish()
         placed = [client.place(output) for output in outputs]
         return messages.Placed(secret=secret, outputs=placed, operators=notes.operators, tampered=self._tampered())
@@ -185,7 +197,7 @@ class _Worker:
         from kernelpath.work import operators
 
         drawn = (
-            self._client.inputs() if self._client else draw_inputs(self._exercise, asked.case, asked.seed, self._device)
+            self._client.inputs() if self._client else draw_inputs(self._known, asked.case, asked.seed, self._device)
         )
         with _memory_limit(self._device):
             self._thread.call(operators.inspect, self._defined, *drawn)
@@ -200,12 +212,17 @@ class _Worker:
         seed: int,
         variety: Variety = PLAIN,
         timed: bool = False,
-        drawn: tuple[Any, ...] | None = None,
     ) -> Call:
-        """drawn: the inputs, where the device's process has them."""
-        if drawn is None:
-            drawn = draw_inputs(self._exercise, case, seed, self._device, variety)
-        return Call(self._exercise.entry, drawn, self._device, self._thread, self._journal, timed)
+        return self._with(draw_inputs(self._known, case, seed, self._device, variety), timed)
+
+    def _with(self, inputs: Sequence[Any], timed: bool = False) -> Call:
+        return Call(self._name, inputs, self._device, self._thread, self._journal, timed)
+
+    @property
+    def _known(self) -> Exercise:
+        """The declaration, of an exercise whose inputs are drawn here."""
+        assert self._exercise is not None
+        return self._exercise
 
     def _profile(self, asked: messages.Profile, secret: str) -> Answer:
         first = self._called(asked.case, asked.seed + 1, timed=True)
@@ -215,7 +232,7 @@ class _Worker:
         activities = [torch.profiler.ProfilerActivity.CUDA]
         with torch.profiler.profile(activities=activities, acc_events=True) as profiler:
             call(self._entry)
-            confine.settle()
+            call.settle()
         kernels = {event.key: event.device_time_total * 1e-6 for event in profiler.key_averages()}
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder) / "trace.json"
@@ -230,14 +247,14 @@ class _Worker:
         return messages.Measured(secret=secret, ceilings=ceilings.measure(self._stopwatch, dtype))
 
     def _contest(self, asked: messages.Contest, secret: str) -> Answer:
-        assert self._exercise.baseline is not None
-        self._contestants: list[Callable[..., Any]] = [self._entry, self._exercise.baseline]
+        assert self._known.baseline is not None
+        self._contestants: list[Callable[..., Any]] = [self._entry, self._known.baseline]
         if asked.reference:
             folder = Path(tempfile.mkdtemp())
             for name, text in asked.reference.items():
                 (folder / name).write_text(text, encoding="utf-8")
             solution = registry.import_file(folder / self._item.solution.name, "kernelpath_reference", listed=False)
-            self._contestants.append(called(getattr(solution, self._exercise.entry), self._exercise))
+            self._contestants.append(entries.called(getattr(solution, self._name), self._exercise))
         self._bench = asked.case
         return messages.Ready(secret=secret, contestants=len(self._contestants))
 

@@ -56,6 +56,8 @@ PROBLEM = Problem(
         {"n": 257, "bins": 256, "dtype": "uint8", "distribution": "zipf"},
         {"n": 10_007, "bins": 256, "dtype": "uint8", "distribution": "equal"},
         {"n": 10_007, "bins": 1000, "dtype": "int32", "distribution": "zipf"},
+        {"n": 1021, "bins": 1, "dtype": "int32", "distribution": "equal"},
+        {"n": 4099, "bins": 12_289, "dtype": "int32", "distribution": "sorted"},  # a counter more than 48 KiB hold
         {"n": 4096, "bins": 65_536, "dtype": "int32", "distribution": "uniform"},
         {"n": 40_009, "bins": 65_536, "dtype": "int32", "distribution": "equal"},
         {"n": 65_537, "bins": 256, "dtype": "uint8", "distribution": "sorted"},

@@ -83,6 +83,7 @@ class Kernel(Python):
             instructions=tuple(starmap(LineInstructions, ended.instructions)),
             notes=ended.notes,
             tensor=ended.tensor,
+            flops=self.exercise.flops(**case) if self.exercise.flops else 0,
             operators=placed.operators,
             places=placed.outputs,
         )

@@ -1,12 +1,13 @@
 """Exercises that launch nothing that is graded: layouts, formulas. The result alone counts.
 
-They run in the submission's process, inputs included: these are values, and hold nothing that a submission could read
-or set to its advantage. An exercise with a simulated device is of the kind lab.
+The submission's process is sent the inputs: what draws them stands beside what knows the right results. An exercise
+with a simulated device is of the kind lab.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 
@@ -19,7 +20,7 @@ from kernelpath.grading.conduct import MUTATED, Evidence
 from kernelpath.verdict import Complaint, Verdict
 from kernelpath.work import messages
 from kernelpath.work.runner import Runner, Stopped
-from kernelpath.work.tensors import fingerprint, whole_storage
+from kernelpath.work.tensors import dtype_name, fingerprint, to_bytes, whole_storage
 
 
 class Python:
@@ -33,8 +34,8 @@ class Python:
     def call(
         self, runner: Runner, case: Case, seed: int, *, variety: Variety = PLAIN, reverse: bool = False
     ) -> Evidence:
-        returned = runner.ask(messages.Run(case=dict(case), seed=seed, variety=variety), messages.Returned)
         inputs = truth.draw_inputs(self.exercise, case, seed, self.device, variety)
+        returned = runner.ask(_with(inputs), messages.Returned)
         return Evidence(
             inputs=inputs,
             outputs=[told_tensor(one.dtype, one.shape, one.content, self.device) for one in returned.outputs],
@@ -51,6 +52,17 @@ class Python:
 
     def with_writer(self, runner: Runner, evidence: Evidence, complaint: Complaint, lane: Lane) -> Complaint:
         return complaint
+
+
+def _with(inputs: Sequence[Any]) -> messages.Call:
+    tensors = {
+        place: messages.Output(dtype_name(value.dtype), list(value.shape), to_bytes(value))
+        for place, value in enumerate(inputs)
+        if isinstance(value, torch.Tensor)
+    }
+    return messages.Call(
+        arguments=[None if place in tensors else one for place, one in enumerate(inputs)], tensors=tensors
+    )
 
 
 def told_tensor(dtype: str, shape: Sequence[int], content: bytes, on: str) -> torch.Tensor:
