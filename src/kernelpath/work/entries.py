@@ -11,6 +11,18 @@ from kernelpath.course.spec import Exercise
 from kernelpath.work.blame import EntryError
 
 
+def import_lane(lane: str, device: str) -> None:
+    """Import what compiles for a lane, before the process gives anything up. Raises ImportError."""
+    if lane == "cuda":
+        from kernelpath.lanes import cuda  # noqa: F401
+    if lane == "cute":
+        from kernelpath.lanes import cute  # noqa: F401
+    if lane == "triton":
+        from kernelpath.lanes import triton
+
+        triton.activate(device)
+
+
 def find(module: ModuleType, name: str) -> Callable[..., Any]:
     """The function of that name. Raises EntryError, which names those that there are."""
     entry = getattr(module, name, None)

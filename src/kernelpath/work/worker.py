@@ -10,7 +10,7 @@ import gc
 import signal
 import socket
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
 from importlib.util import cache_from_source
 from pathlib import Path
@@ -112,7 +112,7 @@ class _Worker:
             no_gpu.stand_in()
         confine.keep_in(Path(asked.own))
         try:
-            _import_lane(self._item.lane, self._device)
+            entries.import_lane(self._item.lane, self._device.type)
             entries.called(main, self._exercise)  # imports what inspects operators
         except ImportError as error:
             reason = f"{error}; kp doctor says what to install"
@@ -291,17 +291,6 @@ class _Worker:
                 ) from error
 
         return ours
-
-
-def _import_lane(lane: str, device: torch.device) -> None:
-    if lane == "cuda":
-        from kernelpath.lanes import cuda  # noqa: F401
-    if lane == "cute":
-        from kernelpath.lanes import cute  # noqa: F401
-    if lane == "triton":
-        from kernelpath.lanes import triton
-
-        triton.activate(device.type)
 
 
 def _memory_limit(device: torch.device, room: int = 0) -> AbstractContextManager[None]:
