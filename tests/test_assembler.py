@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Sequence
 
 import pytest
+from markupsafe import Markup
+from rich.console import Console
 
+from kernelpath.cli.app import _status
 from kernelpath.lanes.nvrtc import compile_kernel
-from kernelpath.show import assembly
+from kernelpath.show import assembly, templates
 from kernelpath.simt.assembler import Assembled, Instruction, assembled, ptx_of, sass_of
 from kernelpath.simt.counters import DIVISION
 
@@ -122,6 +126,34 @@ def test_a_line_without_a_number_goes_on_and_a_header_is_the_line_that_calls_it(
         (4, "second", ("ret",)),
     ]
     assert found.summary.startswith("3 PTX instructions; no SASS"), "ptxas knows no $L0"
+
+
+def test_the_map_is_a_table_of_80_columns_and_a_page(capsys: pytest.CaptureFixture[str]) -> None:
+    Console(width=80).print(assembly.table(assembly.of_launch(Launched(), "\n\nfirst\nsecond\n")))
+    shown = [line.rstrip() for line in capsys.readouterr().out.splitlines()]
+    assert shown[3:] == [
+        "3  first",
+        "  ld.param.u64 %rd1, [param_0]",
+        "  add.s64 %rd2, %rd1, 4",
+        "",
+        "4  second",
+        "  ret",
+    ]
+    found = assembly.of_launch(Launched(), "\n\na < b;\nsecond\n")
+    html = templates.render("assembly.html", found=found, texts=[Markup.escape("a < b;"), "second"])
+    assert "a &lt; b;" in html
+    assert html.index("a &lt; b;") < html.index("ld.param.u64 %rd1, [param_0]") < html.index("second")
+
+
+def test_profile_shows_it_for_an_exercise(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    assert _status(["profile", "ptx", "--tree", "solutions", "--sass"]) == 0
+    told = capsys.readouterr().out
+    assert re.search(r"^  ld\.global\.nc\.v4\.f32 .*  LDG\.E\.128\.CONSTANT ", told, re.MULTILINE)
+    assert "0 bytes stack frame" in " ".join(told.split())
+    assert max(map(len, told.splitlines()[1:])) <= 80
+    assert _status(["profile", "--sass", "--record", "a.py"]) == 2
+    assert "--sass goes with NAME alone" in capsys.readouterr().err
 
 
 def test_a_long_line_says_how_much_is_left_out() -> None:

@@ -25,8 +25,8 @@ EXERCISE = Exercise(
     problem=hardswish.PROBLEM,
     bench={"rows": 16_384, "columns": 16_384, "pad": 64},  # 2 GiB in and out
     baseline=given,
-    min_speedup=1.5,
+    min_speedup=1.0,  # not slower than given; how much faster is still to be measured on an H200
     traffic=Traffic(sectors=1.1, bytes=1.1),
-    # The given kernel executes 33 integer instructions per element, a thread for each float4 without a loop 4.
+    # Given, 46 integer instructions per element; with a division for each float4, 13; other styles have 2 to 6.
     instructions=Instructions(access_bytes=16, integer=8.0, registers_only=True),
 )

@@ -57,11 +57,12 @@ class Traffic:
 class Instructions:
     """Limits on the instructions of a kernel. They hold on the largest case, whose rows serve 16-byte accesses.
 
-    access_bytes: the least that an instruction loads or stores for each lane in global memory. What 2 % more accesses
-        than the bytes need may do, at edges, is not limited.
+    access_bytes: the least that an instruction loads or stores for each lane in global memory. 2 % more accesses than
+        the bytes need are allowed, for edges.
     integer: the most instructions of integers that are executed for each element of the outputs. PTX is counted, with
         a division as the many that ptxas makes of it.
-    registers_only: whether ptxas must find place for everything in registers: no stack frame and no spills.
+    registers_only: ptxas must find place for everything in registers: no stack frame and no spills, in the kernel that
+        executes most.
     """
 
     access_bytes: int | None = None

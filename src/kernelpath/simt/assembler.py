@@ -9,6 +9,7 @@ import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cache
+from importlib.util import find_spec
 from pathlib import Path
 
 __all__ = ["Assembled", "Instruction", "assembled", "ptx_of", "sass_of"]
@@ -148,9 +149,8 @@ def _run(command: list[str], folder: str) -> tuple[str, bool]:
 
 def _tool(*names: str) -> str | None:
     """The first of these tools that comes with Triton, else the last one of an installed toolkit."""
-    try:
-        import triton
-    except ImportError:
+    triton = find_spec("triton")  # importing it would take a second
+    if triton is None or triton.origin is None:
         return shutil.which(names[-1])
-    folder = Path(triton.__file__).parent / "backends" / "nvidia" / "bin"
+    folder = Path(triton.origin).parent / "backends" / "nvidia" / "bin"
     return next((str(folder / name) for name in names if (folder / name).is_file()), shutil.which(names[-1]))
