@@ -6,8 +6,8 @@ and autograd knows its gradient: dx = y * (dy - sum(y * dy)) row by row, where y
 Tensors have fewer than 2**31 elements and are not always aligned to 16 bytes.
 
 Register two operators with torch.library, one for each direction: each with a fake implementation, the first with a
-backward formula that calls the second. Give them a namespace of your own, or one made of __name__ (f"{__name__}::softmax"):
-then two versions of this file in one process do not replace each other's operators.
+backward formula that calls the second. Give them a namespace of your own, or one made of __name__, as in
+f"{__name__}::softmax": then two versions of this file in one process do not replace each other's operators.
 
 Write the kernels in w07c_custom_operator.cu. Graded: y and dx, and the bytes that the kernels move (two tensors
 forward, three backward); then what is registered, by torch.library.opcheck and by torch.compile(fullgraph=True), where
@@ -23,6 +23,6 @@ C_TYPE = {torch.float32: "float", torch.bfloat16: "__nv_bfloat16"}
 
 def softmax(x: torch.Tensor) -> torch.Tensor:
     y = torch.empty_like(x)
-    # TODO: launch "softmax_forward", make this function a torch.library.custom_op with register_fake; then
-    # softmax_backward(y, dy), in the same way, and softmax.register_autograd
+    # TODO: launch "softmax_forward", and make this function a torch.library.custom_op with register_fake
+    # TODO: softmax_backward(y, dy) in the same way, then softmax.register_autograd
     raise NotImplementedError("launch the kernel, then return y")

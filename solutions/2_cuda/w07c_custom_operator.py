@@ -6,15 +6,15 @@ and autograd knows its gradient: dx = y * (dy - sum(y * dy)) row by row, where y
 Tensors have fewer than 2**31 elements and are not always aligned to 16 bytes.
 
 Register two operators with torch.library, one for each direction: each with a fake implementation, the first with a
-backward formula that calls the second. Give them a namespace of your own, or one made of __name__ (f"{__name__}::softmax"):
-then two versions of this file in one process do not replace each other's operators.
+backward formula that calls the second. Give them a namespace of your own, or one made of __name__, as in
+f"{__name__}::softmax": then two versions of this file in one process do not replace each other's operators.
 
 Write the kernels in w07c_custom_operator.cu. Graded: y and dx, and the bytes that the kernels move (two tensors
 forward, three backward); then what is registered, by torch.library.opcheck and by torch.compile(fullgraph=True), where
 dy is not always contiguous. On a GPU the time of both directions against the formulas in torch operators.
 
-Traffic: 4 bytes per element forward and 6 backward in bfloat16, 8 and 12 in float32. The backward formula needs y alone,
-so that y is what is saved: x would have to be kept as well, or its exponentials computed again.
+Traffic: 4 bytes per element forward and 6 backward in bfloat16, 8 and 12 in float32. The backward formula needs y
+alone, so y is what is saved: with x its exponentials would have to be computed again.
 """
 
 import torch

@@ -101,11 +101,11 @@ class Exercise:
         half its bytes, whose warps are full.
     instructions: limits on how wide accesses are, on index arithmetic, and on local memory.
     requires: least compute capability such as (9, 0), or None.
-    kind: how it is graded: "kernel" launches kernels of its own, "operator" does so as an operator of torch.library with
-        a gradient (the entry takes x; the problem's inputs are x and the gradient of the output, its outputs are the
-        output and the gradient of x, and the first case shows how it is registered), "lab" uses a simulated device among its inputs, of
-        "python" the result alone is graded, "trace" reports on files: its inputs are traces.TraceFile and strings, its
-        reference gives facts by name.
+    kind: how it is graded: "kernel" launches kernels of its own, "operator" does so behind an operator of torch.library
+        with a gradient (its entry takes x; the problem's inputs are x and the gradient of the output, its outputs the
+        output and the gradient of x; its first case shows how it is registered), "lab" uses a simulated device among
+        its inputs, of "python" the result alone is graded, "trace" reports on files: its inputs are traces.TraceFile
+        and strings, its reference gives facts by name.
     block: the threads of a block, x first, where the statement prescribes them.
     tensor_cores: the statement asks for tensor cores; a call that executes no mma instruction fails.
     deterministic: the statement promises the same bits for the same inputs. Every case is then run twice, on the PTX

@@ -11,7 +11,8 @@ from typing import Any
 import torch
 import torch._dynamo
 import torch._functorch.aot_autograd
-from torch.testing._internal.optests import opcheck
+import torch.testing._internal.optests
+from torch.library import opcheck
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from kernelpath.work.blame import WrongOperator
@@ -85,7 +86,7 @@ class _Recorded(TorchDispatchMode):
     """
 
     def __init__(self) -> None:
-        super().__init__()
+        TorchDispatchMode.__init__(self)
         self.forward: dict[Any, tuple[tuple[Any, ...], dict[str, Any]]] = {}
         self.backward: dict[Any, tuple[tuple[Any, ...], dict[str, Any]]] = {}
 
