@@ -63,7 +63,7 @@ def race(
     """A race with the access ``other_site`` of the thread ``other``; None where it is not known which.
 
     in_a_loop: a barrier stands between the two lines, so one of them is in the next pass of a loop around both.
-    signals: an atomic on global memory stands between them, by which one block may tell the other to go on, but no fence.
+    signals: an atomic on global memory, but no fence, stands between them; by it one block may tell the other to go on.
     """
     if other_site is None:
         return f"{_verb(site)} at {place}, which {other} reads with no barrier between them"
