@@ -214,17 +214,29 @@ def test_many_idle_lanes_are_shown_where_there_is_no_branch() -> None:
 def test_a_source_looks_the_same_in_a_terminal_and_in_a_picture() -> None:
     lines = source.of_report(TRAFFIC, (), {"k.cu": SOURCE})["k.cu"]
     lines = [dataclasses.replace(lines[0], active=28.4), *lines[1:]]
-    console = Console(file=io.StringIO(), width=120)
-    console.print(source.table(lines))
-    assert isinstance(console.file, io.StringIO)
-    printed = [line.split() for line in console.file.getvalue().splitlines()]
-    assert printed[2] == ["10/1", "28.4", "1", *lines[0].text.split()]
-    assert printed[4] == ["4", "+", "32/4", "4", "2.5/1", "3", *lines[2].text.split()]
+    printed = [line.split() for line in in_a_terminal(lines, 120)][-len(lines) :]
+    assert printed[0] == ["1", "10/1", "28.4", *lines[0].text.split()]
+    assert printed[2] == ["3", "4", "+", "32/4", "4", "2.5/1", *lines[2].text.split()]
     axes = Figure().subplots()
     source.draw(axes, lines)
     red = [text.get_text() for text in axes.texts if text.get_color() == WASTED]
     assert red == ["10/1", "28.4", "4 + 32/4", "2.5/1"]
     assert axes.texts[-1].get_text() == "10/1: 10 per request, its bytes fit in 1"
+
+
+def test_a_source_with_every_column_fits_into_80() -> None:
+    costs = {column: [source.Cost(32, 4)] for column in (*source.COLUMNS, source.SAME_ADDRESS)}
+    line = source.Line(7, "    if (steps[i] > 0) one.step();  // and so on", costs, active=8.25, ran=True)
+    printed = in_a_terminal([line], 80)
+    assert max(map(len, printed)) <= 80
+    assert printed[-1].startswith("   7 ")
+    assert printed[-1].split()[:10] == ["7", *["32/4"] * 5, "8.25", "if", "(steps[i]", ">"]
+
+
+def in_a_terminal(lines: list[source.Line], width: int) -> list[str]:
+    file = io.StringIO()
+    Console(file=file, width=width).print(source.table(lines))
+    return file.getvalue().splitlines()
 
 
 def test_nothing_but_show_draws_or_prints() -> None:

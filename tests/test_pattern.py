@@ -38,6 +38,23 @@ def test_a_pattern_is_told_where_one_argument_tells_the_cases_apart(
     assert pattern.told(failed, passed) == (f"every case with {told} fails, and no other" if told else "")
 
 
+def test_the_line_that_reads_what_nothing_wrote_tells_more_than_an_output_that_was_not_written() -> None:
+    def graded(verdict: Verdict, line: int = 0) -> Graded:
+        return Graded(CaseResult({"n": 1}, verdict, "", "k.cu", line))
+
+    unwritten, read, wrong, race = Verdict.NOT_WRITTEN, Verdict.UNINITIALIZED, Verdict.WRONG_VALUES, Verdict.RACE
+    for first, second, told in (
+        ((unwritten, 0), (read, 30), (read, 30)),
+        ((unwritten, 0), (read, 0), (unwritten, 0)),
+        ((unwritten, 0), (wrong, 30), (unwritten, 0)),
+        ((unwritten, 0), (race, 30), (unwritten, 0)),
+        ((wrong, 0), (read, 30), (wrong, 0)),
+    ):
+        complaint = most_telling([graded(Verdict.PASSED), graded(*first), graded(*second)])
+        assert complaint is not None
+        assert (complaint.verdict, complaint.line) == told
+
+
 def test_wrong_values_say_it_and_other_complaints_do_not() -> None:
     def graded(n: int, verdict: Verdict) -> Graded:
         return Graded(CaseResult({"n": n}, verdict, "" if verdict.passed else "all are wrong"))

@@ -257,6 +257,13 @@ def test_a_complaint_counts_the_facts_and_names_the_mistake() -> None:
         "2 of 3 facts are wrong: share is 25, expected 0.25 (a percentage where a share is asked: a factor of 100); "
         "time is [2], expected [2000] (a unit: a factor of 1,000)"
     )
+    gains: dict[str, Fact] = {"gains": {"gaps": 1.25, "gelu": 1.5, "norm1": 1.1}}
+    partly = grading.complaint("report", {"gains": {"gaps": 1.25, "gelu": 1.2, "Step#3": 2.0}}, gains, TOLERANCE)
+    assert partly is not None
+    assert partly.cause == (
+        "1 of 1 facts are wrong: gains has no 'norm1', has 'Step#3', which does not belong there, "
+        "'gelu' is 1.2, expected 1.5"
+    )
     four: dict[str, Fact] = dict.fromkeys("abcd", 1)
     every = grading.complaint("report", dict.fromkeys("abcd", 2), four, TOLERANCE)
     assert every is not None

@@ -133,6 +133,9 @@ def test_ratios_of_an_access() -> None:
 def test_an_access_says_where_it_is_and_what_it_costs() -> None:
     assert (STORE.place, STORE.cost) == ("line 14, store to out", "32 sectors per request, its bytes fit in 4")
     alone = LineTraffic("w01a_hello_grid.cu", 6, "store to", "out", 8, sectors=8, ideal_sectors=1)
+    assert alone.at_the_least
+    assert not STORE.at_the_least
+    assert not LOAD.at_the_least
     assert alone.cost == "each request moves 32 bytes for the 4 that its lanes ask for"
     assert (LOAD.place, LOAD.cost) == (
         "line 14, load from shared memory",

@@ -8,7 +8,8 @@ collects a million values one by one is off by more. Tensors may have more than 
 The same inputs give the same bits in every call, whichever block runs first. float32 additions round, so their order
 decides the last bits: atomicAdd on a float adds in the order in which blocks arrive, so a kernel that ends with it is
 rejected, though its values are right. torch.sum keeps this promise too; it makes a training run repeatable. Counting
-finished blocks with an integer atomic is allowed: integers add exactly.
+finished blocks with an integer atomic is allowed: integers add exactly. Such a counter may be a __device__ variable in
+w06a_reduction.cu: it is 0 when the file is loaded, and keeps its value from one launch to the next.
 
 Write the kernel in w06a_reduction.cu, then launch it here. Graded: the values, the same bits in two orders of blocks,
 the bytes that the kernel moves (one read suffices), and on a GPU the time against one atomicAdd per warp.

@@ -2,7 +2,7 @@
 
 histogram(x, bins) takes a contiguous vector and returns bins counts as int32: how many elements of x are 0, 1, 2, ...
 x is either uint8, and bins is 256, or int32, and bins is anything from 1 to 65536. An int32 value that is negative, or
-bins or more, is counted nowhere. x has from 1 to 2**31 - 1 elements, so that every count fits, and is not always
+bins or more, is counted nowhere. x has from 1 to 2**30 elements, so that every count fits, and is not always
 aligned to 16 bytes. Its values may be spread evenly, or sorted, or all alike: the counts are exact for each.
 
 Write the kernel in w06b_histogram.cu, then launch it here. Graded: the values, the bytes moved, how many lanes of an
@@ -18,5 +18,7 @@ C_TYPE = {torch.uint8: "unsigned char", torch.int32: "int"}
 
 def histogram(x: torch.Tensor, bins: int) -> torch.Tensor:
     counts = torch.zeros(bins, dtype=torch.int32, device=x.device)
-    # TODO: cuda.kernel("w06b_histogram.cu", f"histogram<{C_TYPE[x.dtype]}>")[grid, block](x, counts, x.numel(), bins)
+    # TODO: choose a grid, a block, and the bytes of its extern __shared__ array, 0 without one; then launch:
+    # TODO: kernel = cuda.kernel("w06b_histogram.cu", f"histogram<{C_TYPE[x.dtype]}>")
+    # TODO: kernel[grid, block, bytes](x, counts, x.numel(), bins)
     raise NotImplementedError("launch the kernel, then return counts")

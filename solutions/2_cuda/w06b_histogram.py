@@ -2,7 +2,7 @@
 
 histogram(x, bins) takes a contiguous vector and returns bins counts as int32: how many elements of x are 0, 1, 2, ...
 x is either uint8, and bins is 256, or int32, and bins is anything from 1 to 65536. An int32 value that is negative, or
-bins or more, is counted nowhere. x has from 1 to 2**31 - 1 elements, so that every count fits, and is not always
+bins or more, is counted nowhere. x has from 1 to 2**30 elements, so that every count fits, and is not always
 aligned to 16 bytes. Its values may be spread evenly, or sorted, or all alike: the counts are exact for each.
 
 Write the kernel in w06b_histogram.cu, then launch it here. Graded: the values, the bytes moved, how many lanes of an

@@ -67,6 +67,11 @@ class LineTraffic:
         return max(self.sectors_over_ideal, 1.0 + self.bank_conflicts_per_request, self.same_address_per_request)
 
     @property
+    def at_the_least(self) -> bool:
+        """Whether its lanes are few and each request moves a sector, the least that a request can move."""
+        return self.sectors <= self.requests and self.ideal_sectors < self.requests and not self.wavefronts
+
+    @property
     def place(self) -> str:
         return f"{words.line(self.line)}, {self.access} {self.memory}"
 

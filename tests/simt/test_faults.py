@@ -185,6 +185,12 @@ BLOCKS = {
         "thread 0 of block 1 writes 4 bytes at b[40], which thread 40 of block 0 reads in the same line: "
         "blocks run in any order, and no barrier holds between them",
     ),
+    "a flag without a fence": (
+        "if (blockIdx.x == 0) {\nb[40] = 1;\natomicExch((int*)a, 1);\n} else {\n"
+        "while (atomicAdd((int*)a, 0) == 0) {}\na[1] = b[40];\n}",
+        "blocks run in any order, and no barrier holds between them; "
+        "an atomic orders them only where __threadfence() stands before it",
+    ),
 }
 
 

@@ -52,12 +52,16 @@ class Graded:
 def most_telling(graded: Sequence[Graded]) -> Complaint | None:
     """The first complaint; of one about a single element, the first like it about more, where there is one.
 
-    Where values are wrong, it says what the cases that fail have in common.
+    Of an output that was not written, the line that reads what nothing wrote, where there is one. Where values are
+    wrong, it says what the cases that fail have in common.
     """
     failed = [one for one in graded if one.complaint]
     if not failed:
         return None
     verdict = failed[0].result.verdict
+    reads = (one.complaint for one in failed if one.result.verdict is Verdict.UNINITIALIZED and one.result.line)
+    if verdict is Verdict.NOT_WRITTEN and (read := next(reads, None)) is not None:
+        return read
     several = (one for one in failed if one.result.verdict is verdict and one.elements > 1)
     complaint = (failed[0] if failed[0].elements != 1 else next(several, failed[0])).complaint
     if complaint is None or verdict is not Verdict.WRONG_VALUES:

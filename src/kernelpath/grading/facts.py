@@ -22,7 +22,7 @@ def complaint(entry: str, told: Facts, expected: Facts, tolerance: Tolerance) ->
     wrong = [name for name in expected if not alike(told[name], expected[name], tolerance)]
     if not wrong:
         return None
-    shown = "; ".join(f"{name} is {_shown(told[name], expected[name])}" for name in wrong[:_SHOWN])
+    shown = "; ".join(f"{name} {_shown(told[name], expected[name], tolerance)}" for name in wrong[:_SHOWN])
     others = f"; and {', '.join(wrong[_SHOWN:])}" if len(wrong) > _SHOWN else ""
     return Complaint(Verdict.WRONG_VALUES, f"{len(wrong)} of {len(expected)} facts are wrong: {shown}{others}")
 
@@ -51,8 +51,16 @@ def _is_number(fact: Fact) -> bool:
     return isinstance(fact, (int, float)) and not isinstance(fact, bool)
 
 
-def _shown(told: Fact, expected: Fact) -> str:
-    return f"{_text(told)}, expected {_text(expected)}{_mistake(told, expected)}"
+def _shown(told: Fact, expected: Fact, tolerance: Tolerance) -> str:
+    """Of a fact. Of a dict, only what is missing, extra or wrong."""
+    if isinstance(told, Mapping) and isinstance(expected, Mapping):
+        both = [name for name in expected if name in told]
+        wrong = [name for name in both if not alike(told[name], expected[name], tolerance)]
+        missing = [f"has no {_text(name)}" for name in expected if name not in told]
+        extra = [f"has {_text(name)}, which does not belong there" for name in told if name not in expected]
+        differ = [f"{_text(name)} {_shown(told[name], expected[name], tolerance)}" for name in wrong]
+        return ", ".join([*missing, *extra, *differ])
+    return f"is {_text(told)}, expected {_text(expected)}{_mistake(told, expected)}"
 
 
 def _text(fact: Fact) -> str:

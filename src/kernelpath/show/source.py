@@ -21,6 +21,7 @@ ACTIVE = "active lanes\n(32 is full)"
 IDLE = 0.02
 """The share of all lanes that are idle in one line, of a branch that is elsewhere, to be worth showing."""
 
+_SOURCE = 20  # the least characters of the source in a terminal
 _RIGHT = 1.0  # where the columns of a picture end, as a share of its width
 _COLUMN, _CHARACTER = 0.085, 0.0064  # widths
 
@@ -161,19 +162,19 @@ def colored(lines: Sequence[Line], language: str = "cuda") -> list[Markup]:
 
 
 def table(lines: Sequence[Line]) -> Table:
-    """For a terminal: the columns, the number of the line, the line."""
+    """For a terminal of 80 columns or more: the number of the line, the columns, the line."""
     from rich.table import Table
     from rich.text import Text
 
     shown = columns(lines)
-    rows = Table(box=None, pad_edge=False, header_style="bold")
-    for heading in (*shown, "\nline"):
-        widest = max(map(len, heading.split("\n")))  # where there is no room, the source is cut
-        rows.add_column(heading, justify="right", no_wrap=True, min_width=widest)
-    rows.add_column("\nsource")
+    rows = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 1, 0, 0))
+    for heading in ("line", *shown):
+        words = heading.replace("wavefronts", "wave- fronts").split()
+        rows.add_column("\n".join(words), justify="right", vertical="bottom", min_width=max(map(len, words)))
+    rows.add_column("source", min_width=_SOURCE)  # where there is no room, it is cut
     for line in lines:
         cells = (Text(text, "red" if bad else "") for text, bad in map(line.cell, shown))
-        rows.add_row(*cells, f"{line.number}", Text(line.text, no_wrap=True, overflow="ellipsis"))
+        rows.add_row(f"{line.number}", *cells, Text(line.text, no_wrap=True, overflow="ellipsis"))
     return rows
 
 

@@ -12,7 +12,7 @@ from rich.text import Text
 
 from kernelpath import words
 from kernelpath.course.registry import Item
-from kernelpath.lines import WASTE, LineTraffic
+from kernelpath.lines import WASTE
 from kernelpath.verdict import Measurement, Report, Verdict
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ def report(console: Console, item: Item, graded: Report, *, explain: str = "", n
     blocks: tuple[RenderableType | None, ...] = (
         _cases(graded),
         _printed(graded),
-        _memory(graded.traffic),
+        _memory(graded),
         _measurement(graded.measurement),
         _ending(graded, item.stars),
         Text(explain) if graded.verdict.passed and explain else None,
@@ -64,7 +64,7 @@ def page(item: Item, graded: Report, *, explain: str = "") -> str:
         passed=Verdict.PASSED,
         printed=told,
         cut=cut,
-        wasteful=wasteful(graded.traffic),
+        wasteful=wasteful(graded),
         measured=measurement(graded.measurement) if graded.measurement else [],
         explain=explain if graded.verdict.passed else "",
         blamed=blamed(graded, item.root),
@@ -138,16 +138,21 @@ def _printed(graded: Report) -> RenderableType | None:
     return Text.assemble((f"it printed{cut}:\n", "dim"), shown) if shown else None
 
 
-def wasteful(traffic: Sequence[LineTraffic]) -> list[str]:
-    """The lines of the source that waste most, worst first, each with its cost."""
-    found = sorted((line for line in traffic if line.waste > WASTE), key=lambda line: line.waste, reverse=True)
+def wasteful(graded: Report) -> list[str]:
+    """The lines of the source that waste most, worst first, each with its cost.
+
+    Where the submission passed, a lane that works alone is no waste: its request cannot move less than a sector.
+    """
+    harmless = graded.verdict.passed
+    found = [line for line in graded.traffic if line.waste > WASTE and not (harmless and line.at_the_least)]
+    found.sort(key=lambda line: line.waste, reverse=True)
     return [
         f"{words.line(one.line, one.file)}, {one.access} {one.memory}: {one.cost}" for one in found[:_TRAFFIC_SHOWN]
     ]
 
 
-def _memory(traffic: Sequence[LineTraffic]) -> RenderableType | None:
-    worst = wasteful(traffic)
+def _memory(graded: Report) -> RenderableType | None:
+    worst = wasteful(graded)
     if not worst:
         return None
     return Group(Text("memory, counted on the PTX machine:", "dim"), *(Text(f"  {line}") for line in worst))

@@ -51,11 +51,19 @@ def access(kind: FaultKind, site: Site, place: str) -> str:
 
 
 def race(
-    site: Site, place: str, other: str, other_site: Site | None, *, one_block: bool, in_a_loop: bool = False
+    site: Site,
+    place: str,
+    other: str,
+    other_site: Site | None,
+    *,
+    one_block: bool,
+    in_a_loop: bool = False,
+    signals: bool = False,
 ) -> str:
     """A race with the access ``other_site`` of the thread ``other``; None where it is not known which.
 
     in_a_loop: a barrier stands between the two lines, so one of them is in the next pass of a loop around both.
+    signals: an atomic on global memory, but no fence, stands between them; by it one block may tell the other to go on.
     """
     if other_site is None:
         return f"{_verb(site)} at {place}, which {other} reads with no barrier between them"
@@ -69,6 +77,8 @@ def race(
     if one_block:
         return f"{text} with no barrier between them"
     advice = "so each element needs one owner" if too else "and no barrier holds between them"
+    if signals and not too:
+        advice += "; an atomic orders them only where __threadfence() stands before it"
     return f"{text}: blocks run in any order, {advice}"
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from kernelpath.simt.errors import FAULT_KINDS, Fault, FaultKind, TimedOut
 from kernelpath.simt.layout import LANES, NOWHERE, WAITING, Space, Status
 from kernelpath.simt.lowered import Site
@@ -106,13 +108,16 @@ class Faults:
         other = self.grid.author(trace, time)
         name = f"thread {other.thread}" + (f" of block {other.block}" if other.block_number != block else "")
         own = other.block_number == block
-        looped = own and self._met_between(site.line, other.site.line)
-        return complaints.race(site, where, name, other.site, one_block=own, in_a_loop=looped)
+        lines = site.line, other.site.line
+        # What races in spite of a barrier between the two lines is in a loop around both.
+        looped = own and self._ran_between(lines, _is_barrier)
+        signals = self._ran_between(lines, _is_global_atomic) and not self._ran_between(lines, _is_fence)
+        return complaints.race(site, where, name, other.site, one_block=own, in_a_loop=looped, signals=signals)
 
-    def _met_between(self, *lines: int) -> bool:
-        """Whether threads met at a barrier between these lines. What races in spite of it is in a loop around both."""
+    def _ran_between(self, lines: tuple[int, int], wanted: Callable[[str], bool]) -> bool:
+        """Whether an instruction of that kind ran between these lines."""
         ran = [block for block, counts in zip(self.lowered.blocks, self.grid.block_counts, strict=True) if counts[0]]
-        return any(min(lines) < line < max(lines) for block in ran for line, name in block if _is_barrier(name))
+        return any(min(lines) < line < max(lines) for block in ran for line, name in block if wanted(name))
 
     def _where(self, address: int, site: Site, warp: int, lane: int) -> str:
         shared, extent = self.cta.get("shared"), self.grid.get("shared_bytes")
@@ -160,3 +165,12 @@ def _first(lanes: int) -> int:
 def _is_barrier(name: str) -> bool:
     """Whether an instruction is a barrier of the whole block."""
     return name.startswith("bar") and ".warp" not in name
+
+
+def _is_fence(name: str) -> bool:
+    return name.startswith(("fence", "membar"))
+
+
+def _is_global_atomic(name: str) -> bool:
+    """Whether an instruction is an atomic that other blocks can see."""
+    return name.startswith(("atom", "red")) and ".shared" not in name
