@@ -49,7 +49,7 @@ def give_up(source: Path, own: Path, root: Path, withheld: Sequence[Path] = ()) 
     withheld: folders of installed ones that it must not read.
     """
     searched = [Path(entry).resolve() for entry in sys.path if entry]
-    installed = [
+    installed: list[str | Path] = [
         sys.prefix,
         sys.base_prefix,
         *(entry for entry in searched if not root.resolve().is_relative_to(entry)),
