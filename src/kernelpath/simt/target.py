@@ -78,8 +78,8 @@ class Target:
                 if extent > limit:
                     return f"a {what} of {extent} along {axis} is larger than {limit}"
         if declared > self.shared_static:
-            most = f"more than the {self.shared_static:,} that {self.name} allows"
-            return f"{declared:,} bytes of shared memory are declared, {most}; take extern __shared__ at the launch"
+            allowed = f"more than the {self.shared_static:,} that {self.name} allows"
+            return f"{declared:,} bytes of shared memory are declared, {allowed}; take extern __shared__ at the launch"
         if (shared := declared + dynamic) > self.shared:
             return f"{shared} bytes of shared memory exceed the {self.shared} of a block"
         return ""
