@@ -46,6 +46,10 @@ class Kernel(Python):
     def conduct(self, returned: messages.Returned, inputs: tuple[object, ...]) -> Complaint | None:
         return seen(returned, inputs) or borrowed(returned.operators, returned.launches, self.exercise.entry)
 
+    def _request(self, inputs: Sequence[Any], case: Case, seed: int, variety: Variety) -> messages.Asked:
+        """On a GPU the submission's process draws them, with their strides, and gigabytes need not be sent."""
+        return messages.Run(case=dict(case), seed=seed, variety=variety)
+
     def call(
         self,
         runner: Runner,

@@ -35,13 +35,17 @@ class Python:
         self, runner: Runner, case: Case, seed: int, *, variety: Variety = PLAIN, reverse: bool = False
     ) -> Evidence:
         inputs = truth.draw_inputs(self.exercise, case, seed, self.device, variety)
-        returned = runner.ask(_with(inputs), messages.Returned)
+        returned = runner.ask(self._request(inputs, case, seed, variety), messages.Returned)
         return Evidence(
             inputs=inputs,
             outputs=[told_tensor(one.dtype, one.shape, one.content, self.device) for one in returned.outputs],
             complaint=self.conduct(returned, inputs),
             operators=returned.operators,
         )
+
+    def _request(self, inputs: Sequence[Any], case: Case, seed: int, variety: Variety) -> messages.Asked:
+        """What the submission's process is asked for."""
+        return _with(inputs)
 
     def conduct(self, returned: messages.Returned, inputs: tuple[object, ...]) -> Complaint | None:
         """What the submission did besides giving outputs."""
