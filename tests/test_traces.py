@@ -288,7 +288,7 @@ HOSTILE = {
     "an object among the facts": ("def facts(file, tool):\n    return {'kernel': object()}\n", Verdict.WRONG_TYPE),
     "a list in itself": (
         "def facts(file, tool):\n    a = []\n    a.append(a)\n    return {'kernel': a}\n",
-        Verdict.CRASHED,
+        Verdict.WRONG_TYPE,
     ),
     "the recording where it lies": (
         f"FILE = {str(registry.root() / 'results/traces/block/ncu.csv.gz')!r}\n"
