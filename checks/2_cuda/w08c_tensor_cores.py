@@ -10,15 +10,17 @@ from kernelpath.course.problems import matmul_half
 from kernelpath.course.spec import Exercise, Traffic
 from kernelpath.lanes import cuda
 
-C_TYPE = {torch.bfloat16: "__nv_bfloat16", torch.float16: "__half"}
+KERNELS = {
+    dtype: cuda.kernel("w08c_tensor_cores.cu", f"matmul<{name}>")
+    for dtype, name in ((torch.bfloat16, "__nv_bfloat16"), (torch.float16, "__half"))
+}
 
 
 def a_tile_per_warp(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
     """Tensor cores by wmma, of which each warp uses every value that it loads 16 times."""
     (m, k), n = a.shape, b.shape[1]
     out = a.new_empty(m, n)
-    kernel = cuda.kernel("w08c_tensor_cores.cu", f"matmul<{C_TYPE[a.dtype]}>")
-    kernel[((n + 31) // 32, (m + 31) // 32), 128](a, b, out, m, n, k)
+    KERNELS[a.dtype][((n + 31) // 32, (m + 31) // 32), 128](a, b, out, m, n, k)
     return out
 
 

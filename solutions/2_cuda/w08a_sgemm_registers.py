@@ -16,6 +16,7 @@ from kernelpath.lanes import cuda
 
 THREADS = 128
 TILE = 128
+NARROW, WIDE = (cuda.kernel("w08a_sgemm_registers.cu", f"matmul<{load}>") for load in ("float", "float4"))
 
 
 def matmul(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
@@ -24,7 +25,7 @@ def matmul(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
     if out.numel() == 0:
         return out
     aligned = n % 4 == 0 and k % 4 == 0 and all(tensor.data_ptr() % 16 == 0 for tensor in (a, b))
-    kernel = cuda.kernel("w08a_sgemm_registers.cu", f"matmul<{'float4' if aligned else 'float'}>")
+    kernel = WIDE if aligned else NARROW
     blocks = ((n + TILE - 1) // TILE) * ((m + TILE - 1) // TILE)
     kernel[blocks, THREADS](a, b, out, m, n, k)
     return out
