@@ -350,6 +350,8 @@ def test_a_kernel_without_a_body_is_found(source: str, line: int) -> None:
 
 def test_every_stub_of_a_kernel_is_empty_and_no_solution_is() -> None:
     for tree, empty in (("phases", True), ("solutions", False)):
-        sources = sorted(registry.root().glob(f"{tree}/*/*.cu"))
+        sources = {path.name: path.read_text() for path in registry.root().glob(f"{tree}/*/*.cu")}
         assert len(sources) >= 8
-        assert {bool(stubs.empty_kernel(source.read_text())) for source in sources} == {empty}
+        for begun in ("w07d_ptx.cu", "w08b_sgemm_async.cu"):  # stubs with statements of their own
+            assert not stubs.empty_kernel(sources.pop(begun))
+        assert {bool(stubs.empty_kernel(source)) for source in sources.values()} == {empty}

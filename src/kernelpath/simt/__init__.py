@@ -20,11 +20,12 @@ Read it in this order; a module imports only from lines above its own, which a t
     isa          the instructions, a family a file
     codec        a compiled kernel as bytes
     compiler     machine code and its cache
+    assembler    ptxas and nvdisasm: what a kernel becomes on a GPU
     occupancy    warps on a multiprocessor
     machine      the interface: load, launch
 
-What it does not do: recursion is refused; caches, and so hit rates and times, do not exist. ptxas is not run: what it
-would merge, move or predicate still counts as the PTX says.
+What it does not do: recursion is refused; caches, and so hit rates and times, do not exist. What ptxas would merge,
+move or predicate still counts as the PTX says.
 """
 
 from kernelpath.simt.compiler import warm_up

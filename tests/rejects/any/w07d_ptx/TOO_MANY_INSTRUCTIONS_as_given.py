@@ -1,4 +1,4 @@
-"""The line that raises deleted, and nothing else done."""
+"""An accident: the line that raises deleted, and nothing else done."""
 
 import torch
 
