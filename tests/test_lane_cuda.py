@@ -216,6 +216,12 @@ def test_the_same_kernel_until_the_file_changes(source: Path) -> None:
     assert cuda.kernel(source, "wide").source.endswith("// changed")
 
 
+def test_a_source_that_was_read_ahead_need_not_be_readable(source: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    cuda.read_ahead(source)
+    monkeypatch.setattr(cuda, "source_text", None)
+    assert cuda.kernel(source, "wide").source == SOURCE
+
+
 # The cache
 
 

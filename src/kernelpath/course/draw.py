@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 import torch
 
@@ -53,6 +54,15 @@ def any_bits_(rng: torch.Generator, tensor: torch.Tensor, *, nan: bool = True, d
     changed = integers.flatten()
     changed[places] = values
     integers.copy_(changed.view(integers.shape))
+
+
+def special_(rng: torch.Generator, x: torch.Tensor, values: Sequence[float]) -> None:
+    """Overwrite a third of the elements of a vector, in place, at random places, with these values.
+
+    A place may be drawn twice, and a GPU writes in any order: which value it gets follows from the place alone.
+    """
+    places = torch.randint(x.numel(), (1 + x.numel() // 3,), generator=rng, device=rng.device)
+    x[places] = torch.tensor(values, device=x.device).to(x.dtype)[places % len(values)]
 
 
 def flushed(tensor: torch.Tensor) -> torch.Tensor:

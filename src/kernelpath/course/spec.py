@@ -107,7 +107,8 @@ class Exercise:
         its inputs, of "python" the result alone is graded, "trace" reports on files: its inputs are traces.TraceFile
         and strings, its reference gives facts by name.
     block: the threads of a block, x first, where the statement prescribes them.
-    tensor_cores: the statement asks for tensor cores; a call that executes no mma instruction fails.
+    tensor_cores: the statement asks for tensor cores; a call whose mma instructions cannot have made a quarter of the
+        case's operations fails.
     deterministic: the statement promises the same bits for the same inputs. Every case is then run twice, on the PTX
         machine with warps and blocks in the opposite order.
     check: `check(inputs, outputs)` gives None or a complaint in the words of the exercise. It is asked where shapes and

@@ -70,13 +70,13 @@ def judge(
     """
     if len(names) != len(outputs):
         names = [f"output {position}" for position in range(len(outputs))]
-    named = list(zip(names, outputs, expected, strict=True))
-    for position, (name, output, truth) in enumerate(named):
+    wholes = names if len(names) > 1 else (_ONLY,)
+    named = list(zip(wholes, names, outputs, expected, strict=True))
+    for position, (whole, _, output, truth) in enumerate(named):
         allowed = (dtype,) if dtype and position == 0 else tuple(tolerance)
-        if complaint := _judge_type(name if len(named) > 1 else _ONLY, output, truth, allowed):
+        if complaint := _judge_type(whole, output, truth, allowed):
             return complaint
-    for position, (name, output, truth) in enumerate(named):
-        whole = name if len(named) > 1 else _ONLY
+    for position, (whole, name, output, truth) in enumerate(named):
         if complaint := _judge_values(position, whole, name, output, truth, tolerance):
             return complaint
     return None

@@ -46,7 +46,7 @@ class Grading:
         self._kind, self._copied = kind_of(self.exercise, self.device), subject.workers.copy()
         self._runner = subject.workers.runner(self.device)
         self._twin = subject.workers.runner("cpu") if self._kind.twin else None
-        runs_there = self.exercise.is_kernel and (self.exercise.requires or devices.PTX_MACHINE) <= devices.PTX_MACHINE
+        runs_there = self.exercise.is_kernel and not devices.lacking(self.exercise, "cpu")
         beside = self.device == "cuda" and runs_there
         self._beside = Beside(self.subject, seed) if beside else None
         self._on_machine = self._beside.runner if self._beside else self._runner if self._kind.on_machine else None

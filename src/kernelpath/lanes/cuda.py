@@ -63,10 +63,20 @@ def kernel(
     return _kernel(file, changed_ns, name, tuple(options), cooperative)
 
 
+def read_ahead(path: Path) -> None:
+    """Read a source now, so that a process which may not read it later can still name its kernels."""
+    _source(str(path.resolve()), path.stat().st_mtime_ns)
+
+
 @cache
 def _kernel(file: str, changed_ns: int, name: str, options: tuple[str, ...], cooperative: bool) -> Kernel:
-    path = Path(file).resolve()
-    return Kernel(str(path), source_text(path), name, options, cooperative)
+    path = str(Path(file).resolve())
+    return Kernel(path, _source(path, changed_ns), name, options, cooperative)
+
+
+@cache
+def _source(path: str, changed_ns: int) -> str:
+    return source_text(Path(path))
 
 
 class Kernel:

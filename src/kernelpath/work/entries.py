@@ -4,9 +4,14 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Sequence
+from contextlib import suppress
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from kernelpath.course import registry
+from kernelpath.course.errors import Withheld
+from kernelpath.course.registry import Item
 from kernelpath.course.spec import Exercise
 from kernelpath.work.blame import EntryError
 
@@ -21,6 +26,19 @@ def import_lane(lane: str, device: str) -> None:
         from kernelpath.lanes import triton
 
         triton.activate(device)
+
+
+def load_baseline(item: Item, exercise: Exercise) -> None:
+    """Load what the submission races, and read its CUDA C++, before the process gives up the checkout."""
+    sources = [item.declaration.with_suffix(".cu")]
+    if isinstance(exercise.baseline, registry.Solution):
+        with suppress(Withheld):  # said when the race begins
+            exercise.baseline.load()
+            sources.append(registry.find(exercise.baseline.name, item.root).solution.with_suffix(".cu"))
+    for source in filter(Path.is_file, sources):
+        from kernelpath.lanes import cuda
+
+        cuda.read_ahead(source)
 
 
 def find(module: ModuleType, name: str) -> Callable[..., Any]:

@@ -11,7 +11,7 @@ import signal
 import socket
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext, suppress
+from contextlib import AbstractContextManager, nullcontext
 from importlib.util import cache_from_source
 from pathlib import Path
 from typing import Any
@@ -20,7 +20,6 @@ import msgspec
 import torch
 
 from kernelpath.course import registry
-from kernelpath.course.errors import Withheld
 from kernelpath.course.inputs import PLAIN, Variety, draw_inputs
 from kernelpath.course.spec import Exercise
 from kernelpath.device import api, gpu
@@ -121,9 +120,8 @@ class _Worker:
             from kernelpath.work.stopwatch import Stopwatch
 
             self._stopwatch = Stopwatch(self._device)
-            if self._exercise is not None and isinstance(self._exercise.baseline, registry.Solution):
-                with suppress(Withheld):  # said when the race begins
-                    self._exercise.baseline.load()
+            if self._exercise is not None:
+                entries.load_baseline(self._item, self._exercise)
         confine.spare_what_is_loaded()
         same_random_numbers()
         poison_numpy()

@@ -10,6 +10,7 @@ operators      what a roofline knows of operators and machines, and torch's own 
 from __future__ import annotations
 
 import contextlib
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any
@@ -18,12 +19,12 @@ if TYPE_CHECKING:
     import torch
 
 
-class Lab:
+class Lab(ABC):
     """A simulated device that is an input of an exercise and puts something of its own around a submission's call."""
 
+    @abstractmethod
     def during(self, names: dict[str, Any]) -> AbstractContextManager[None]:
         """What surrounds the call. names: the globals of the submission's module."""
-        raise NotImplementedError
 
     def variants(self) -> Iterator[Lab]:
         """Labs that the entry is called with, too, after this one: what they are may follow from what was done here."""

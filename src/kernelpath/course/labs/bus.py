@@ -7,6 +7,7 @@ depends on the machine. `Gpu` is the real one, for measuring.
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -53,7 +54,7 @@ class Spent:
     nbytes: int = 0
 
 
-class Runtime:
+class Runtime(ABC):
     """What host code needs of the CUDA runtime. Every call returns its status first, 0 if all went well.
 
     fails: the number of the call, from 1, that does nothing and returns `status` instead; 0 for none. host_free never
@@ -118,23 +119,23 @@ class Runtime:
         self.spent.calls.append(call)
         return self.status if len(self.spent.calls) == self.fails else 0
 
-    def _allocate(self, count: int) -> torch.Tensor:
-        raise NotImplementedError
+    @abstractmethod
+    def _allocate(self, count: int) -> torch.Tensor: ...
 
-    def _free(self, buffer: torch.Tensor) -> None:
-        raise NotImplementedError
+    @abstractmethod
+    def _free(self, buffer: torch.Tensor) -> None: ...
 
-    def _copy(self, target: torch.Tensor, source: torch.Tensor) -> int:
-        raise NotImplementedError
+    @abstractmethod
+    def _copy(self, target: torch.Tensor, source: torch.Tensor) -> int: ...
 
-    def _event(self) -> Any:
-        raise NotImplementedError
+    @abstractmethod
+    def _event(self) -> Any: ...
 
-    def _wait(self, event: Any) -> int:
-        raise NotImplementedError
+    @abstractmethod
+    def _wait(self, event: Any) -> int: ...
 
-    def _times_of_ideal(self) -> float:
-        raise NotImplementedError
+    @abstractmethod
+    def _times_of_ideal(self) -> float: ...
 
 
 class Simulated(Runtime, Queue):

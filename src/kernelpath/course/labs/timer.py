@@ -9,6 +9,7 @@ torch.cuda and Python's clocks, so around the call of a submission these tell th
 from __future__ import annotations
 
 import time
+from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -78,21 +79,21 @@ def symptom(work: Workload, found: Sequence[float], place: int) -> str:
 class Timed(Queue):
     """A device to be timed, and the host's clock, wherever they are. Calling it launches the work."""
 
+    @abstractmethod
     def __call__(self) -> None:
         """Put the next call into the queue. Raises RuntimeError after CALLS_AT_MOST calls."""
-        raise NotImplementedError
 
     def synchronize(self) -> None:
         """Wait on the host until the queue is empty."""
         self.drain()
 
+    @abstractmethod
     def clock(self) -> float:
         """The host's clock, in seconds."""
-        raise NotImplementedError
 
+    @abstractmethod
     def sleep(self, seconds: float) -> None:
         """Let the host idle for that long; the device continues."""
-        raise NotImplementedError
 
     def stand_ins(self) -> Mapping[int, Any]:
         """Python's clocks and time.sleep as well: whatever a timer looks at tells the virtual time."""

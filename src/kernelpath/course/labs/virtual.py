@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import time
+from abc import abstractmethod
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -19,16 +20,16 @@ from kernelpath.course.labs import Lab
 class Queue(Lab):
     """A device that works through one queue, in virtual time in seconds."""
 
+    @abstractmethod
     def queue_reached(self) -> float:
         """When what is put into the queue now would begin."""
-        raise NotImplementedError
 
+    @abstractmethod
     def wait_until(self, moment: float) -> None:
         """Let the host wait for a moment of the device, which may be past."""
-        raise NotImplementedError
 
-    def has_passed(self, moment: float) -> bool:
-        raise NotImplementedError
+    @abstractmethod
+    def has_passed(self, moment: float) -> bool: ...
 
     def drain(self, _: object = None) -> None:
         """Let the host wait until the queue is empty."""

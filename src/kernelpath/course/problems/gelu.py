@@ -32,10 +32,8 @@ def by_hand(x: torch.Tensor, approximate: str) -> torch.Tensor:
 
 def extreme(rng: torch.Generator, x: torch.Tensor, approximate: str) -> None:
     """A third of the elements: for even n values whose cube overflows, else NaN, zeros, a denormal and the tail."""
-    places = torch.randint(x.numel(), (1 + x.numel() // 3,), generator=rng, device=rng.device)
     special = [torch.nan, -0.0, 0.0, 1e-40, -3.0, -5.0, -9.0, 12.0] if x.numel() % 2 else [1e30, -1e30, 3e38, -3e38]
-    values = torch.tensor(special, device=x.device).to(x.dtype)
-    x[places] = values[places % len(special)]  # a place may be drawn twice, and a GPU writes in any order
+    draw.special_(rng, x, special)
 
 
 def quotient_of_exponentials(x: torch.Tensor, approximate: str) -> torch.Tensor:

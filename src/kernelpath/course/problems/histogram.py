@@ -6,6 +6,7 @@ import math
 
 import torch
 
+from kernelpath.course import draw
 from kernelpath.course.problem import BYTES, EXACT, Problem
 
 DISTRIBUTIONS = ("uniform", "sorted", "equal", "zipf")
@@ -37,10 +38,8 @@ def reference(x: torch.Tensor, bins: int) -> torch.Tensor:
 
 def extreme(rng: torch.Generator, x: torch.Tensor, bins: int) -> None:
     """A third of the elements: bytes from 128 on and at both ends, int32 values with no bin among them."""
-    places = torch.randint(x.numel(), (1 + x.numel() // 3,), generator=rng, device=rng.device)
     special = [0, 127, 128, 255] if x.dtype == torch.uint8 else [-1, bins, -(2**31), 2**31 - 1, bins - 1, bins + 65_536]
-    values = torch.tensor(special, device=x.device).to(x.dtype)
-    x[places] = values[places % len(special)]  # a place may be drawn twice, and a GPU writes in any order
+    draw.special_(rng, x, special)
 
 
 def clamped(x: torch.Tensor, bins: int) -> torch.Tensor:
