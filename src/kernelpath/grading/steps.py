@@ -208,5 +208,5 @@ class Grading:
             return None, stopped.complaint
 
     def _neighbors(self) -> tuple[str, ...]:
-        found = gpu.neighbors(self._runner.pids, gpu.gpu_id())
-        return tuple(f"an undisturbed time: {one.told}" for one in found)
+        found = list(gpu.neighbors(self._runner.pids, gpu.gpu_id()))
+        return (f"an undisturbed time: {gpu.noise(found)}",) if found else ()
