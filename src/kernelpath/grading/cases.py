@@ -53,6 +53,15 @@ class Graded:
         return Complaint(self.result.verdict, self.result.cause, self.result.file, self.result.line)
 
 
+def decides(graded: Graded) -> bool:
+    """Whether most_telling needs none after this case, the first that fails: not for the verdict, nor for the case.
+
+    An output that is not written may be told from the read of one that nothing wrote.
+    """
+    verdict = graded.result.verdict
+    return not verdict.passed and verdict is not Verdict.NOT_WRITTEN and graded.elements != 1
+
+
 def most_telling(graded: Sequence[Graded]) -> Complaint | None:
     """The first complaint; of one about a single element, the first like it about more, where there is one.
 
@@ -78,7 +87,7 @@ def most_telling(graded: Sequence[Graded]) -> Complaint | None:
 class Cases:
     """Of one grading.
 
-    runner: the submission. twin: it once more, where both run on the PTX machine. explain: whether a GPU runs them, so
+    brief: go no further than the case that decides on the verdict. runner: the submission. twin: it once more, where both run on the PTX machine. explain: whether a GPU runs them, so
     that the machine may tell the cause of what fails.
     """
 
@@ -90,8 +99,9 @@ class Cases:
         runner: Runner,
         twin: Runner | None,
         explain: bool,
+        brief: bool = False,
     ) -> None:
-        self._subject, self._seed, self._progress = subject, seed, progress
+        self._subject, self._seed, self._progress, self._brief = subject, seed, progress, brief
         self._runner, self._twin, self._explain = runner, twin, explain
         self._kind = kind_of(subject.exercise, subject.device)
 
@@ -107,6 +117,8 @@ class Cases:
             first_to_fail = all(earlier.result.verdict.passed for earlier in graded)
             graded.append(self.one(self._runner, case, index, explain=first_to_fail))
             if graded[-1].result.verdict in _ENDS_GRADING or self._runner.hopeless:
+                break
+            if self._brief and first_to_fail and decides(graded[-1]):
                 break
             if self._twin is not None and index == 0:
                 self._twin.prepare()  # while the other cases run
