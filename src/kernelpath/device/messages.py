@@ -197,11 +197,12 @@ class Attach(Message, frozen=True):
 
 
 class Begin(Message, frozen=True):
-    """A case. reverse: warps and blocks run in the opposite order. Answered by Done."""
+    """A case. order: of warps and blocks; see simt.run.order. negated: tensor cores' products. Answered by Done."""
 
     client: int
     inputs: Inputs
-    reverse: bool
+    order: int
+    negated: bool = False
 
 
 class End(Message, frozen=True):

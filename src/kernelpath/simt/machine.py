@@ -87,6 +87,12 @@ class Module:
         other.__dict__.pop("statics", None)
         return other
 
+    def negated(self) -> Module:
+        """The same code with the products of tensor cores negated, and variables of its own; see ptx.negated."""
+        other = self.fresh()
+        other.parsed, other.digest, other.programs = ptx.negated(self.parsed), f"negated {self.digest}", {}
+        return other
+
     @cached_property
     def statics(self) -> dict[str, npt.NDArray[np.uint8]]:
         """The variables of the file that outlive a launch: their bytes by name."""
@@ -131,7 +137,7 @@ class Module:
         buffers: Sequence[Buffer] = (),
         memory: Memory | None = None,
         max_instructions: int | None = None,
-        reverse: bool = False,
+        reverse: int = 0,
         blocks: Sequence[int] | None = None,
         cooperative: bool = False,
     ) -> Launch:
@@ -139,9 +145,10 @@ class Module:
 
         ``shared`` is dynamic shared memory in bytes; ``args`` are packed by the parameters' types, pointers are ints;
         ``memory`` keeps what is known of the buffers' bytes from one launch to the next; with ``reverse`` the last
-        block and the last warp run first. ``blocks`` are the numbers of those to run, x fastest, in this order, where a
-        sample is enough: then the limit is no fault, and blocks that are not neighbors must not write to one element
-        of a buffer of 4 GiB and more, be it the same value. Of smaller buffers their races are not looked for. All
+        block and the last warp run first, with a prime in its place they run in steps; see run.order. ``blocks`` are
+        the numbers of those to run, x fastest, in this order, where a sample is enough: then the limit is no fault, and
+        blocks that are not neighbors must not write to one element of a buffer of 4 GiB and more, be it the same value.
+        Of smaller buffers their races are not looked for. All
         blocks of a ``cooperative`` launch are resident together, and there can be no more of them than the GPU holds.
 
         Raises Fault, Unsupported, TimedOut, and KeyError or ValueError for a launch that is not possible.

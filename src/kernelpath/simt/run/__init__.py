@@ -4,6 +4,7 @@ records      the records that generated code, checks and scheduler share
 memory, spaces, races, sync, transactions
              what happens at every access: bounds, unwritten memory, races, sectors, wavefronts (native)
 polling      when a warp waits for others by asking again and again (native)
+order        which of them come first (native)
 schedule     thread blocks, warps, barriers (native)
 buffers      memory that a kernel may touch
 arrays, cta, residents, launch

@@ -17,6 +17,7 @@ from kernelpath.simt.run import complaints
 from kernelpath.simt.run.arrays import FAR, Dim, Records, aligned
 from kernelpath.simt.run.buffers import Buffer, Memory, disjoint, table
 from kernelpath.simt.run.cta import Cta
+from kernelpath.simt.run.order import whose_turn
 from kernelpath.simt.run.races import ENTRY, LOW, SITE, THREAD
 from kernelpath.simt.run.records import COUNTS, LAUNCH, SAMPLE
 from kernelpath.simt.run.residents import Residents
@@ -57,7 +58,7 @@ class Grid(Records):
         buffers: Sequence[Buffer],
         statics: dict[str, npt.NDArray[np.uint8]],
         memory: Memory,
-        reverse: bool = False,
+        reverse: int = 0,
         blocks: Sequence[int] | None = None,
         room: int = 1,
         cooperative: bool = False,
@@ -199,7 +200,7 @@ class Grid(Records):
         turn = int(np.searchsorted(self.arrays["turns"][: self.get("turn_count")], time, side="right")) - 1
         number = int(self.arrays["turn_blocks"][turn])
         columns, rows, _ = self.grid
-        place = self.get("block_count") - 1 - number if self.get("reverse") else number
+        place = whose_turn(number, self.get("block_count"), self.get("reverse"))
         if self.blocks is not None:
             place = self.blocks[number]
         block = place % columns, place // columns % rows, place // (columns * rows)

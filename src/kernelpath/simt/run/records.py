@@ -75,7 +75,7 @@ LAUNCH = np.dtype(
         ("block_count", "i8"),
         ("places", "i8"),  # which blocks of the grid these are, where they are a sample; 0 where they are all
         ("stretch_began", "i8"),  # of a sample: the time at which its last run of neighboring blocks began
-        ("reverse", "i8"),  # whether the last block and the last warp come first
+        ("reverse", "i8"),  # the order of blocks, and of the warps of each; see order
         ("converges", "i8"),  # whether the lanes of a warp stay together, for the compiler sees to it
         ("turns", "i8"),  # when each turn of a block began, and whose it was: as many as turn_count
         ("turn_blocks", "i8"),

@@ -1,15 +1,16 @@
 """The loop over thread blocks and their warps. What it cannot settle it leaves to ``host``.
 
 Blocks run one after another, and a warp runs until it waits, leaves, polls without success or uses up its time slice.
-The order is the same in every run, or exactly the opposite, so that a kernel that depends on one of them is found. A
-block that cannot proceed waits for another one: it stays resident, and the host gives the others their turn. All blocks
-of a cooperative grid are resident, and take turns from the beginning.
+The order is the same in every run, or another one (see order), so that a kernel that depends on it is found. A block
+that cannot proceed waits for another one: it stays resident, and the host gives the others their turn. All blocks of a
+cooperative grid are resident, and take turns from the beginning.
 """
 
 from __future__ import annotations
 
 from kernelpath.simt.layout import LANES, NOWHERE, UNWRITTEN, WRITTEN, Status
 from kernelpath.simt.native import external, load64, native, store8, store32, store64
+from kernelpath.simt.run.order import whose_turn
 from kernelpath.simt.run.races import WARPS
 from kernelpath.simt.run.records import WARP, CtaRecord, LaunchRecord, WarpRecord, field_offset
 
@@ -61,7 +62,7 @@ def begin_block(launch: LaunchRecord, cta: CtaRecord) -> None:
     store64(launch.turns + 8 * launch.turn_count, launch.time)
     store64(launch.turn_blocks + 8 * launch.turn_count, number)
     launch.turn_count += 1
-    place = launch.block_count - 1 - number if launch.reverse else number
+    place = whose_turn(number, launch.block_count, launch.reverse)
     if launch.places:
         place = load64(launch.places + 8 * number)
         if number == 0 or place != load64(launch.places + 8 * number - 8) + 1:
@@ -101,7 +102,7 @@ def run_block(launch: LaunchRecord, cta: CtaRecord) -> int:
     while True:
         running, waiting, preempted, polling = 0, 0, 0, 0
         for turn in range(cta.warp_count):
-            number = cta.warp_count - 1 - turn if launch.reverse else turn
+            number = whose_turn(turn, cta.warp_count, launch.reverse)
             warp = WarpRecord(cta.warps + number * cta.warp_stride)
             if warp.status == Status.READY or warp.status == Status.PREEMPTED:
                 running += 1
