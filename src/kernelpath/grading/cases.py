@@ -87,8 +87,8 @@ def most_telling(graded: Sequence[Graded]) -> Complaint | None:
 class Cases:
     """Of one grading.
 
-    brief: go no further than the case that decides on the verdict. runner: the submission. twin: it once more, where both run on the PTX machine. explain: whether a GPU runs them, so
-    that the machine may tell the cause of what fails.
+    runner: the submission. twin: it once more, where both run on the PTX machine. explain: whether a GPU runs them, so
+    that the machine may tell the cause of what fails. brief: go no further than the case that decides on the verdict.
     """
 
     def __init__(
