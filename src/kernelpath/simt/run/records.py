@@ -30,7 +30,8 @@ __all__ = [
     "field_offset",
 ]
 
-SAMPLE = np.dtype([("mask", "i8"), ("addresses", "i8", LANES)])  # the first request of a site
+# The first request of a site, and whether it reads what an atomic operation then begins with; see races.
+SAMPLE = np.dtype([("mask", "i8"), ("guesses", "i8"), ("addresses", "i8", LANES)])
 
 # One row of counters for each site. Shared-memory rows use wavefronts and least; the others sectors and scattered;
 # those of atomic operations same_address, too.
