@@ -66,9 +66,9 @@ def check(
         return accuse(launch, write & LOW, write >> 32)
     if kind == ATOMIC:
         excuse(launch, cta, load64(entry + 16), reads >> 32, thread)
-    late = allowed and not atomic and not strong and floor == cta.block_began and (write & THREAD) >> 5 != warp
+    plain = allowed and not atomic and not strong and floor == cta.block_began and (write & THREAD) >> 5 != warp
     if (
-        late
+        plain
         and not is_guess(launch, number)
         and unordered(launch, cta, floor, warp, write & THREAD, write >> 32, thread)
     ):
