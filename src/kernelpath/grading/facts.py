@@ -10,7 +10,7 @@ from kernelpath.course.traces import Fact, Facts
 from kernelpath.verdict import Complaint, Verdict
 
 _SHOWN = 3
-_MISTAKES = {
+_MISTAKES: dict[float, str] = {
     1.024: "kilobytes of 1000 bytes, or of 1024",
     100: "a percentage where a share is asked",
     **dict.fromkeys((10**3, 10**6, 10**9), "a unit"),

@@ -182,7 +182,8 @@ def other_launches(rng: random.Random, events: Events, table: Table) -> None:
         for row, values in zip(table.rows, rows, strict=True):
             for place, value in zip(columns, values, strict=True):
                 row[place] = value
-    reasons = [place for place, name in enumerate(table.head) if ncu.STALL.fullmatch(name) and "_selected_" not in name]
+    stalls = ((place, ncu.STALL.fullmatch(name)) for place, name in enumerate(table.head))
+    reasons = [place for place, stall in stalls if stall and stall[1] != "selected"]
     for row in table.rows:
         values = [ncu.number(row[place]) or 0.0 for place in reasons]
         scale = rng.uniform(0.3, 0.95) / (max(values) or 1.0)
