@@ -32,11 +32,11 @@ _WRONG_OPERANDS = (AssertionError, AttributeError, IndexError, KeyError, TypeErr
 class Lowering(Shared):
     """Emits ``run(launch, cta, warp) -> Status``; ``ops`` has the instructions.
 
-    Raises Unsupported for what ``target`` does not have.
+    Raises LaterTarget for what the PTX's target does not have; ``target`` counts where the PTX names none.
     """
 
     def __init__(self, module: Module, kernel: Function, ops: Ops, target: Target) -> None:
-        super().__init__(module, kernel, flow.analyze(module, kernel, ops, target.capability), ops)
+        super().__init__(module, kernel, flow.analyze(module, kernel, ops, module.target or target.name), ops)
         self.behind_barriers = flow.reached(
             self.flow.blocks, [n for n, block in enumerate(self.flow.blocks) if _is_barrier(block.instructions[0])]
         )
