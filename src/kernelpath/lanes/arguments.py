@@ -35,17 +35,18 @@ def configuration(launch: Any) -> tuple[Dim3, Dim3, int]:
     if not isinstance(launch, tuple) or len(launch) not in (2, 3):
         raise ValueError("launch a kernel as kernel[grid, block](…) or kernel[grid, block, shared_bytes](…)")
     grid, block, shared = (*launch, 0)[:3]
-    return _dim3("grid", grid), _dim3("block", block), operator.index(shared)
+    return dim3("grid", grid), dim3("block", block), operator.index(shared)
 
 
-def _dim3(what: str, size: Any) -> Dim3:
+def dim3(what: str, size: Any) -> Dim3:
+    """An extent of blocks or threads along each axis, from one number or up to three. Raises ValueError."""
     try:
         sizes = tuple(map(operator.index, size if isinstance(size, (Sequence, np.ndarray)) else (size,)))
     except TypeError:
         raise ValueError(f"{what} {size!r} is not of whole numbers: divide with // and round up") from None
     if 0 in sizes:
         raise ValueError(
-            f"the {what} has 0 {'blocks' if what == 'grid' else 'threads'}: round up, (n + size - 1) // size"
+            f"the {what} has 0 {'threads' if what == 'block' else 'blocks'}: round up, (n + size - 1) // size"
         )
     if not 1 <= len(sizes) <= 3 or min(sizes) < 1:
         raise ValueError(f"{what} {size!r}: expected one to three positive integers")

@@ -148,6 +148,7 @@ class Module:
         reverse: bool = False,
         blocks: Sequence[int] | None = None,
         cooperative: bool = False,
+        cluster: Sequence[int] = (),
     ) -> Launch:
         """Run a kernel to its end.
 
@@ -157,12 +158,14 @@ class Module:
         sample is enough: then the limit is no fault, and blocks that are not neighbors must not write to one element
         of a buffer of 4 GiB and more, be it the same value. Of smaller buffers their races are not looked for. All
         blocks of a ``cooperative`` launch are resident together, and there can be no more of them than the GPU holds.
+        ``cluster`` has the blocks of a cluster along each axis, where the launch asks for them.
 
         Raises Fault, Unsupported, TimedOut, and KeyError or ValueError for a launch that is not possible.
         """
         self.compile(name)
         compiled, extents, threads = self.programs[name], _dim(grid), _dim(block)
-        if refusal := self.target.refusal(extents, threads, compiled.lowered.shared_bytes, shared):
+        together = self._cluster(name, cluster)
+        if refusal := self.target.refusal(extents, threads, compiled.lowered.shared_bytes, shared, together):
             raise ValueError(refusal)
         room = self.target.multiprocessors * self._blocks(name, extents, threads, shared, cooperative)
         arguments = pack(self.parsed.functions[name], args)
@@ -185,6 +188,13 @@ class Module:
         )
         execute(run, compiled.run_grid, max_instructions or LIMIT)
         return self._report(run, buffers)
+
+    def _cluster(self, name: str, asked: Sequence[int]) -> Dim:
+        """The blocks of a cluster. Raises ValueError where the launch asks for others than the kernel."""
+        fixed, wanted = _dim(self.parsed.functions[name].cluster or (1,)), _dim(asked or (1,))
+        if asked and self.parsed.functions[name].cluster and fixed != wanted:
+            raise ValueError(f"invalid cluster size: {name} is compiled for clusters of {fixed}, not of {wanted}")
+        return wanted if asked else fixed
 
     def _blocks(self, name: str, grid: Dim, block: Dim, shared: int, cooperative: bool) -> int:
         """Blocks that a multiprocessor holds at once. ptxas is asked for registers where a launch depends on it.
