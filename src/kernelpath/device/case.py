@@ -185,12 +185,11 @@ class Case:
 
     def _update(self, told: messages.Storage, is_new: bool) -> None:
         stored = self._storages[told.number]
-        if is_new:
-            if told.fresh:
-                if not self.inputs.far:  # there the blocks that would have written it may not be in the sample
-                    stored.memory[: told.nbytes // 2 * 2].view(np.uint16)[:] = messages.POISON
-                    self._memory.allocated(stored.address, told.nbytes)
-                return
+        if is_new and told.fresh:
+            if not self.inputs.far:  # there the blocks that would have written it may not be in the sample
+                stored.memory[: told.nbytes // 2 * 2].view(np.uint16)[:] = messages.POISON
+                self._memory.allocated(stored.address, told.nbytes)
+            return
         linked = stored.linked = self._linked(told)
         if is_new:
             stored.host = _digest(linked.shown)

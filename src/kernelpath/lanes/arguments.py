@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from kernelpath.lanes.declarations import Parameter
+from kernelpath.lanes.tensor_map import TensorMap
 
 Dim3 = tuple[int, int, int]
 Value = int | float | bytes
@@ -65,6 +66,11 @@ def checked(kernel: str, parameters: tuple[Parameter, ...], arguments: tuple[Any
         lacks = f", none for {missing[0].declared or missing[0].name}" if missing else ""
         raise TypeError(f"{kernel} takes {len(parameters)} arguments ({declared}), got {len(arguments)}{lacks}")
     return [_value(kernel, parameter, argument) for parameter, argument in zip(parameters, arguments, strict=True)]
+
+
+def tensor_of(argument: Any) -> Any:
+    """The tensor that an argument lets a kernel reach, itself or through a tensor map; None for other arguments."""
+    return argument.tensor if isinstance(argument, TensorMap) else argument if is_tensor(argument) else None
 
 
 def is_tensor(argument: Any) -> bool:
@@ -132,7 +138,9 @@ _POINTER = re.compile(rf"(?:(?:const|volatile)\s+)*({'|'.join(_ELEMENTS)})\s*(?:
 
 def _struct(kernel: str, parameter: Parameter, argument: Any) -> bytes:
     nbytes = int(parameter.type[len("b8[") : -1])
-    if isinstance(argument, (int, float, np.generic)):
+    if isinstance(argument, TensorMap):
+        content = argument.content
+    elif isinstance(argument, (int, float, np.generic)):
         content = _half(parameter.declared, float(argument))
     else:
         try:

@@ -24,15 +24,25 @@ from kernelpath import lanes
 from kernelpath.device import api, gpu
 from kernelpath.device.api import Ran
 from kernelpath.files import source_text
-from kernelpath.lanes.arguments import Dim3, checked, configuration, dim3, is_tensor, of_another_type
+from kernelpath.lanes.arguments import Dim3, checked, configuration, dim3, is_tensor, of_another_type, tensor_of
 from kernelpath.lanes.cuda_gpu import Loaded
 from kernelpath.lanes.declarations import Parameter, base_name, declared_parameters, kernel_line, ptx_types
 from kernelpath.lanes.nvrtc import Binary, CompileError, KernelNotFound, compile_kernel
+from kernelpath.lanes.tensor_map import TensorMap, tensor_map
 
 if TYPE_CHECKING:
     import torch
 
-__all__ = ["CPU_ARCHITECTURE", "CompileError", "Kernel", "KernelNotFound", "compile_kernel", "kernel"]
+__all__ = [
+    "CPU_ARCHITECTURE",
+    "CompileError",
+    "Kernel",
+    "KernelNotFound",
+    "TensorMap",
+    "compile_kernel",
+    "kernel",
+    "tensor_map",
+]
 
 CPU_ARCHITECTURE = "compute_80"
 """What the PTX machine runs where nothing later is declared or asked for."""
@@ -190,14 +200,14 @@ class Launcher:
         module = api.device().load(binary.ptx, self.kernel.file)
         with lanes.compiling():
             module.compile(binary.mangled)
-        named = zip(parameters, arguments, strict=True)
+        named = ((parameter.name, tensor_of(one)) for parameter, one in zip(parameters, arguments, strict=True))
         return module.launch(
             binary.mangled,
             grid=self.grid,
             block=self.block,
             shared=self.shared,
             arguments=[a if is_tensor(a) else value for a, value in zip(arguments, values, strict=True)],
-            tensors=[(parameter.name, argument) for parameter, argument in named if is_tensor(argument)],
+            tensors=[(name, tensor) for name, tensor in named if tensor is not None],
             cooperative=self.kernel.cooperative,
             cluster=self.kernel.cluster,
         )
@@ -214,7 +224,7 @@ def _warn(said: str, kernel: Kernel) -> None:
 
 
 def _device(kernel: Kernel, arguments: tuple[Any, ...]) -> torch.device:
-    devices = {argument.device for argument in arguments if hasattr(argument, "data_ptr")}
+    devices = {tensor.device for tensor in map(tensor_of, arguments) if tensor is not None}
     if len(devices) != 1:
         found = " and ".join(sorted(map(str, devices))) or "no tensor"
         raise ValueError(f"{kernel.base_name} needs its tensors on one device, got {found}")
