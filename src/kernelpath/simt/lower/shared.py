@@ -109,7 +109,7 @@ class Shared(Loads):
         e.registers = {_name(at, self.registers[name]): self.registers[name] for at, name in enumerate(row.names)}
         e.slots = dict(zip(e.registers, words[GIVEN:], strict=False)) | {CARRY.name: self.slots[CARRY.name]}
         e.registers[CARRY.name] = "pred"
-        e.passed = words[GIVEN + len(row.names) :]
+        e.passed, e.row = words[GIVEN + len(row.names) :], e.at(numbers, WORD * GIVEN)
         e.values, e.written, e.mask_lanes = {}, set(), e.as_lanes(e.mask_bits)
         e.out, e.use = replace(self.out, sites=[]), use
         e.emit(general)
