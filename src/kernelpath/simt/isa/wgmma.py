@@ -14,6 +14,7 @@ from kernelpath.simt.isa.collectives import require_lanes
 from kernelpath.simt.isa.products import BITS, factors_from_registers, factors_from_shared, products
 from kernelpath.simt.isa.values import Value, items
 from kernelpath.simt.layout import POSITION, Access, Space, Status
+from kernelpath.simt.lower.inflight import HAZARD
 from kernelpath.simt.lower.vectors import I32, I64, POINTER
 from kernelpath.simt.lower.warp import Lowering
 from kernelpath.simt.lowered import Site
@@ -124,8 +125,7 @@ def read_by(i: Instruction) -> tuple[Operand, ...]:
 def emit_hazard(e: Lowering, i: Instruction) -> None:
     """A register of the instruction that follows may be one that a wgmma has in flight; see ``inflight``."""
     note_place(e)
-    place, kind = i.operands
-    e.call("hazard", e.passed[place.place], (int(i.modifiers[0]),))  # type: ignore[union-attr]
+    e.call("hazard", e.passed[0], (int(i.modifiers[0]),))
 
 
 def shapes(depth: int, columns: range | list[int]) -> str:
@@ -151,4 +151,5 @@ OPS = (
         place=place_of,
         reads=read_by,
     ),
+    Op(HAZARD, ("0|1|2",), emit_hazard, results=0, passes=True),
 )
