@@ -225,3 +225,87 @@ def test_products(case: Case) -> None:
     launch(case, source(case), descriptors, image, registers, d)
     expected = case.signs[0] * case.signs[1] * (a @ b.T) + case.keep * given
     assert np.array_equal(d, sums_of(case, expected).astype(d.dtype))
+
+
+SMALL = Case(8, "f16", a_mode=0, b_mode=0)
+IN_REGISTERS = Case(8, "f16", a_mode=None, b_mode=0)
+
+
+def run(text: str, case: Case = SMALL, change: tuple[int, int] = (0, 0), barred: int = 128) -> simt.Launch:
+    """A launch whose descriptors are changed in some bits."""
+    a, b, given = draw(case)
+    image, descriptors, registers = prepare(case, a, b)
+    d = aligned((128, 64 * case.n // 128), DTYPES[case.to])
+    d[:] = sums_of(case, given)
+    changed = descriptors[0] ^ change[0], descriptors[1] ^ change[1]
+    return launch(case, text, changed, image, registers, d)
+
+
+def test_operands_are_counted_once_for_a_warpgroup() -> None:
+    done = run(source(SMALL))
+    line = done.lines[4]
+    assert (line.shared_load_requests, line.shared_load_wavefronts) == (4, 4 * 4 + 2)
+    assert line.shared_load_bytes == 64 * 32 + 8 * 32
+    assert line.bank_conflicts == 0
+
+
+@pytest.mark.parametrize(
+    ("change", "kind", "says"),
+    [
+        ((0, 0x3000), "OUT_OF_BOUNDS", "past the end of shared memory"),
+        ((0x3000 << 32, 0), "OUT_OF_BOUNDS", "past the end of shared memory"),
+        ((1 << 49, 0), "DESCRIPTOR", "base offset"),
+        ((0, 1 << 60), "DESCRIPTOR", "bits are set that mean nothing"),
+    ],
+)
+def test_a_descriptor_that_is_none(change: tuple[int, int], kind: str, says: str) -> None:
+    with pytest.raises(simt.Fault, match=says) as caught:
+        run(source(SMALL), change=change)
+    assert (caught.value.kind.name, caught.value.line) == (kind, 4)
+
+
+MOVE = "mov.b32 %r1, %d1;\nmov.b64 %rd1, {%d0, %d1};\nmov.b64 {%r2, %r3}, %rd1;"
+WAIT = "wgmma.wait_group.sync.aligned 0;"
+STORE = "st.shared.b32 [%r3], %r1;"
+TO_A, TO_B = (f"mov.u32 %r3, memory;\nmov.u32 %r1, 0;\nadd.u32 %r3, %r3, {at};\n{STORE}" for at in (0, B_AT))
+
+
+@pytest.mark.parametrize(
+    ("case", "parts", "line", "says"),
+    [
+        (SMALL, {"after": "add.u32 %r1, %d1, 1;"}, 5, "uses a result of wgmma.mma_async in line 4 while that is in"),
+        (SMALL, {"wait": " "}, 7, "uses a result of wgmma.mma_async in line 4"),
+        (SMALL, {"wait": "wgmma.wait_group.sync.aligned 1;"}, 7, "uses a result of wgmma.mma_async in line 4"),
+        (SMALL, {"after": f"{MOVE}\nadd.u32 %r1, %r3, 1;"}, 5, "uses a result of wgmma.mma_async in line 4"),
+        (SMALL, {"after": "add.u32 %d1, %r1, 1;"}, 5, "writes to a register of wgmma.mma_async in line 4"),
+        (SMALL, {"before": "// none"}, 4, "gives wgmma a register that ld.global.b32 in line 2 writes"),
+        (IN_REGISTERS, {"after": "add.u32 %a1, %r1, 1;"}, 5, "writes to a register of wgmma.mma_async in line 4"),
+        (
+            IN_REGISTERS,
+            {"before": "wgmma.fence.sync.aligned;\nadd.u32 %a1, %r1, 1;"},
+            4,
+            "that add.u32 in line 3 writes",
+        ),
+        (SMALL, {"after": TO_A}, 5, "which the wgmma in line 4 may still read"),
+        (SMALL, {"after": TO_B}, 5, "which the wgmma in line 4 may still read"),
+    ],
+)
+def test_too_early(case: Case, parts: dict[str, str], line: int, says: str) -> None:
+    with pytest.raises(simt.Fault, match=says) as caught:
+        run(source(case, **parts), case)
+    assert (caught.value.kind.name, caught.value.line) == ("RACE", line)
+
+
+@pytest.mark.parametrize(
+    "parts",
+    [
+        {"after": MOVE},
+        {"after": f"{WAIT}\nadd.u32 %r1, %d1, 1;"},
+        {"after": f"{WAIT}\nbar.sync 0;\n{TO_B}"},
+        {"after": TO_A.replace("memory;", f"memory + {B_AT + 1024};")},
+        # A wait that only some ways of the program lack, and none that runs
+        {"after": f"setp.eq.u32 %p2, %r2, 99;\n@%p2 bra over;\n{WAIT}\nover:\nadd.u32 %r1, %d1, 1;"},
+    ],
+)
+def test_not_too_early(parts: dict[str, str]) -> None:
+    run(source(SMALL, **parts))

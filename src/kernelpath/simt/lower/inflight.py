@@ -25,7 +25,9 @@ __all__ = ["HAZARD", "Hazard", "hazards"]
 HAZARD = "wgmma_hazard"  # the opcode, which PTX does not have, of what looks for one when the kernel runs
 OLDEST = 9  # groups begun since: more are not told apart, for wait_group allows fewer
 EVERY = ""  # stands for all registers: the first wgmma of a kernel needs a fence, whatever it reads
-SUM, FACTOR, WRITTEN = "d", "a", "w"  # what a register is: in flight as part of D or A, or written and not fenced
+SUM, COPY, FACTOR, WRITTEN = "d", "c", "a", "w"
+"""What a register is: part of D in flight, a copy of one, part of A in flight; or written and not fenced."""
+
 
 
 class Mark(NamedTuple):
@@ -98,13 +100,15 @@ def _step(place: Place, i: Instruction, ops: Ops, marks: Marks, followed: set[st
     written = [name for name in op.written(i) if name in followed]
     if i.opcode == "mov":
         carried = frozenset(mark for name in registers(i.operands[1:]) for mark in marks.get(name, ()))
-        carried = frozenset(mark for mark in carried if mark.kind != FACTOR)
+        carried = frozenset(
+            mark._replace(kind=COPY) if mark.kind == SUM else mark for mark in carried if mark.kind != FACTOR
+        )
     else:
         for name in op.read(i):
             if name in marks and not (name in written and name not in registers(i.operands[op.results :])):
-                yield from (_hazard(USED, mark) for mark in marks[name] if mark.kind == SUM)
+                yield from (_hazard(USED, mark) for mark in marks[name] if mark.kind in (SUM, COPY))
         for name in written:
-            yield from (_hazard(OVERWRITTEN, mark) for mark in marks.get(name, ()) if mark.kind != WRITTEN)
+            yield from (_hazard(OVERWRITTEN, mark) for mark in marks.get(name, ()) if mark.kind in (SUM, FACTOR))
         carried = frozenset([Mark(WRITTEN, place)])
     for name in written:
         _set(marks, name, carried if i.guard is None else carried | marks.get(name, frozenset()))

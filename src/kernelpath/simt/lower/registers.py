@@ -47,8 +47,8 @@ class Registers(Vectors):
     """Reads and writes the operands of ``run(launch, cta, warp)``, and of the functions that it calls.
 
     ``active`` has the lanes that the instruction is for, ``values`` the registers that it has read or written,
-    ``written`` those that ``save`` is to store. ``here`` is the number of the block and of the instruction in it. ``row`` is the
-    address of the places of the instruction's registers, in the order in which it names them first.
+    ``written`` those that ``save`` is to store. ``here`` is the number of the block and of the instruction in it, and
+    ``row`` the address of the places of the instruction's registers, in the order in which it names them first.
     """
 
     instruction: Instruction

@@ -62,7 +62,7 @@ class Shared(Loads):
         for instruction in self.demands.early if self.index == 0 else ():
             self._append_row(instruction, 0, Use())
         for position, instruction in enumerate(instructions):
-            for kind, other in sorted(self.hazards.get(Place(self.index, position), ())):
+            for kind, other in sorted(self.hazards.get(Place(self.index, position), ()), reverse=True):
                 row = Instruction(HAZARD, (str(kind),), (Immediate(other, 0),), None, instruction.line)
                 self._append_row(row, position, Use())
             self._append_row(instruction, position, self.use_of(Place(self.index, position)))

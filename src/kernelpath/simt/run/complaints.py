@@ -69,6 +69,9 @@ def race(
     """
     if other_site is None:
         return f"{_verb(site)} at {place}, which {other} reads with no barrier between them"
+    if other_site.text.startswith("wgmma"):
+        still = f"{_verb(site)} at {place}, which the wgmma in line {other_site.line} may still read"
+        return f"{still}: its wgmma.wait_group has to come first, and a barrier behind that"
     too = site.access == other_site.access == Access.STORE
     line = "the same line" if other_site.line == site.line else f"line {other_site.line}"
     text = f"{_verb(site)} at {place}, which {other} {_VERBS[other_site.access]}{' too' * too} in {line}"

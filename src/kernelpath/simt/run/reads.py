@@ -84,9 +84,9 @@ def wgmma_reads(cta: CtaRecord, address: int, size: int) -> int:
         warp = WarpRecord(cta.warps + number * cta.warp_stride)
         for place in range(warp.reads_ended, warp.reads_begun):
             read = ReadRecord(read_slot(cta, warp, place))
-            if read.group >= warp.wgmma_released and offset < read.high and read.low < offset + size:
-                if reads_any(read, offset, size):
-                    return read.site + 1 << SITE | number * 32
+            near = read.group >= warp.wgmma_released and offset < read.high and read.low < offset + size
+            if near and reads_any(read, offset, size):
+                return read.site + 1 << SITE | number * 32
     return 0
 
 
