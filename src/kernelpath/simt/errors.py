@@ -19,6 +19,7 @@ class FaultKind(enum.Enum):
     READ_ONLY = "read only"
     ASSERTION = "assertion"
     TRAP = "trap"
+    DESCRIPTOR = "descriptor"
 
 
 FAULT_KINDS = list(FaultKind)

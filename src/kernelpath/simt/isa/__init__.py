@@ -6,7 +6,7 @@ arithmetic, functions, bitwise, comparison, conversion
              what a lane does by itself
 memory, atomics, mbarrier, copies
              loads and stores, barriers in memory
-collectives, matrix, wmma
+collectives, matrix, wmma, products, wgmma
              what the lanes of a warp, or the warps of a block, do together
 control      branches
 """
@@ -29,6 +29,7 @@ from kernelpath.simt.isa import (
     matrix,
     mbarrier,
     memory,
+    wgmma,
     wmma,
 )
 from kernelpath.simt.lower.warp import Lowering
@@ -54,6 +55,7 @@ OPS: Mapping[str, Op[Lowering]] = registry(
     copies.OPS,
     collectives.OPS,
     matrix.OPS,
+    wgmma.OPS,
     wmma.OPS,
     control.OPS,
 )

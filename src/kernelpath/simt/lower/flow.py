@@ -157,13 +157,13 @@ def _block_starts(
         if index in starts:
             together = Lanes.NONE
         lanes = op.lanes(instruction)
-        if op.place is Place.ALONE or lanes not in (Lanes.NONE, together):
+        if op.place_of(instruction) is Place.ALONE or lanes not in (Lanes.NONE, together):
             starts.add(index)
         if lanes is not Lanes.NONE:
             together = lanes
         if isinstance(together, Register) and together.name in op.written(instruction):
             together = Lanes.NONE
-        if op.place is not Place.ANYWHERE:
+        if op.place_of(instruction) is not Place.ANYWHERE:
             starts.add(index + 1)
     return sorted(start for start in starts if start < len(body))
 
@@ -173,7 +173,7 @@ def _successors(
 ) -> list[int]:
     last = block.instructions[-1]
     jumps = [targets.get(name, count) for name in _branches_to(last, tables)]
-    falls_through = ops[last.opcode].place is not Place.LAST or last.guard is not None
+    falls_through = ops[last.opcode].place_of(last) is not Place.LAST or last.guard is not None
     successors = jumps + [index + 1] * falls_through
     return [successor for successor in successors if successor < count]
 

@@ -81,7 +81,8 @@ class Lowering(Shared):
         self._wait_for_lanes(block.instructions[0])
         self._count(block)
         self.out.blocks.append([(i.line, "@" * (i.guard is not None) + i.name) for i in block.instructions])
-        count = len(block.instructions) - (self.ops[block.instructions[-1].opcode].place is not Place.ANYWHERE)
+        last = block.instructions[-1]
+        count = len(block.instructions) - (self.ops[last.opcode].place_of(last) is not Place.ANYWHERE)
         self.emit_shared(block.instructions[:count])
         for last in block.instructions[count:]:
             self.here = I32(index), I32(count)

@@ -5,11 +5,12 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from kernelpath.simt.layout import COPIES, LANES
+from kernelpath.simt.layout import COPIES, LANES, READS
 from kernelpath.simt.lowered import Lowered
 from kernelpath.simt.run.arrays import Dim, Records, aligned
 from kernelpath.simt.run.races import ENTRY, WARPS
-from kernelpath.simt.run.records import COPY, CTA, WARP, field_offset
+from kernelpath.simt.run.records import COPY, CTA, READ, WARP, field_offset
+from kernelpath.simt.run.warpgroup import ROOM
 
 __all__ = ["Cta"]
 
@@ -32,6 +33,8 @@ class Cta(Records):
         count, stride = -(-threads // LANES), lowered.warp_bytes
         self.warps = self._make_warps(block, threads, count, stride)
         self.set(warp_count=count, warp_stride=stride)
+        multiplies = any(check.function == "wgmma_operand" for check in lowered.checks)
+        self.point(reads=np.zeros(count * READS * multiplies, READ), products=aligned(ROOM * multiplies))
         copies = any(check.function == "copy_async" for check in lowered.checks)
         self.known = np.zeros((WARPS, WARPS), np.int64)
         order = {name: np.zeros((WARPS, WARPS), np.int64) for name in ("released", "seen")}

@@ -18,6 +18,7 @@ __all__ = [
     "COUNTS",
     "CTA",
     "LAUNCH",
+    "READ",
     "SAMPLE",
     "WARP",
     "BufferRecord",
@@ -25,6 +26,7 @@ __all__ = [
     "CountsRecord",
     "CtaRecord",
     "LaunchRecord",
+    "ReadRecord",
     "SampleRecord",
     "WarpRecord",
     "field_offset",
@@ -38,6 +40,11 @@ _COUNTED = ("requests", "lanes", "sectors", "wavefronts", "least", "scattered", 
 COUNTS = np.dtype([(name, "i8") for name in _COUNTED])
 
 COPY = np.dtype([("group", "i8"), ("mask", "i8"), ("bytes", "i8"), ("addresses", "i8", LANES)])
+
+# An operand of wgmma that a warp reads from shared memory: its group, place and site; the window of its bytes, as
+# offsets in shared memory; and what its descriptor says. See reads.
+_READ = ("group", "place", "site", "low", "high", "start", "lead", "stride", "span", "major", "first", "rows")
+READ = np.dtype([(name, "i8") for name in _READ])
 
 BUFFER = np.dtype(
     [
@@ -93,6 +100,7 @@ LAUNCH = np.dtype(
         ("fault_warp", "i4"),
         ("fault_block", "i4"),
         ("fault_address", "i8"),
+        ("fault_detail", "i8"),  # what else the complaint has to say, by kind
         ("lanes_needed", "u4"),  # by an instruction whose mask is wrong, and those that run it
         ("lanes_here", "u4"),
         ("other", "i8"),  # trace and time of the access that the last race was with; see races
@@ -118,6 +126,9 @@ CTA = np.dtype(
         ("warp_count", "i8"),
         ("warp_stride", "i8"),
         ("copies", "i8"),  # a ring of COPIES records for each warp
+        ("reads", "i8"),  # a ring of READS records for each warp, and room for the products of wgmma
+        ("products", "i8"),
+        ("unwaited", "i8"),  # how many of those reads no warp has waited for
         ("known", "i8"),  # known[w][v]: accesses of warp v before this time happen before what warp w does now
         ("released", "i8"),  # like known: what each warp knew at its last fence, and has seen of others since its own
         ("seen", "i8"),
@@ -155,6 +166,14 @@ WARP = np.dtype(
         ("group", "i4"),  # groups of asynchronous copies that the warp has committed
         ("copies_begun", "i4"),
         ("copies_ended", "i4"),
+        ("wgmma_place", "i8"),  # of the wgmma that it issues: its block and its number there
+        ("wgmma_time", "i8"),  # when it last committed a group of wgmma
+        ("wgmma_groups", "i4"),  # those groups: committed, waited for by itself, and by a warp of its warpgroup
+        ("wgmma_waited", "i4"),
+        ("wgmma_released", "i4"),
+        ("wgmma_behind", "i4"),  # whether its warpgroup has to come before it goes on
+        ("reads_begun", "i4"),
+        ("reads_ended", "i4"),
         ("barrier", "i4"),  # or the number of the host's service
         ("barrier_threads", "i4"),
         ("barrier_block", "i4"),
@@ -188,6 +207,12 @@ class CountsRecord(View):
     """A view of COUNTS."""
 
     record = COUNTS
+
+
+class ReadRecord(View):
+    """A view of READ."""
+
+    record = READ
 
 
 class SampleRecord(View):

@@ -11,6 +11,7 @@ from __future__ import annotations
 from kernelpath.simt.layout import LANES, NOWHERE, UNWRITTEN, WRITTEN, Status
 from kernelpath.simt.native import external, load64, native, store8, store32, store64
 from kernelpath.simt.run.races import WARPS
+from kernelpath.simt.run.reads import begin_reads
 from kernelpath.simt.run.records import WARP, CtaRecord, LaunchRecord, WarpRecord, field_offset
 
 __all__ = ["DONE", "HOST", "PASSES", "WAITS", "run_grid"]
@@ -88,6 +89,7 @@ def begin_warp(launch: LaunchRecord, cta: CtaRecord, warp: WarpRecord) -> None:
     warp.left_behind = 0
     warp.polls = 0
     warp.asking = 0
+    begin_reads(cta, warp)
     for lane in range(LANES):
         store32(warp.address + PCS + 4 * lane, 0 if warp.threads >> lane & 1 else NOWHERE)
     for other in range(cta.warp_count):
