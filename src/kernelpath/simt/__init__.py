@@ -13,6 +13,7 @@ Read it in this order; a module imports only from lines above its own, which a t
     native       Python functions that become machine code
     forms        which modifiers an opcode may have
     op           what is known of an instruction: its forms, operands, what it waits for
+    tensor_map   the descriptor of a tensor for tensor copies
     lowered      what lowering a kernel gives
     counters     what a launch did, by source line
     run          a launch while it runs: records, checks, races, counts, schedule, faults
