@@ -148,6 +148,7 @@ class Module:
         reverse: bool = False,
         blocks: Sequence[int] | None = None,
         cooperative: bool = False,
+        cluster: Sequence[int] = (),
     ) -> Launch:
         """Run a kernel to its end.
 
@@ -157,12 +158,16 @@ class Module:
         sample is enough: then the limit is no fault, and blocks that are not neighbors must not write to one element
         of a buffer of 4 GiB and more, be it the same value. Of smaller buffers their races are not looked for. All
         blocks of a ``cooperative`` launch are resident together, and there can be no more of them than the GPU holds.
+        ``cluster`` are the blocks of a cluster along each axis, as the kernel asks for them if it is left out.
 
         Raises Fault, Unsupported, TimedOut, and KeyError or ValueError for a launch that is not possible.
         """
         self.compile(name)
         compiled, extents, threads = self.programs[name], _dim(grid), _dim(block)
-        if refusal := self.target.refusal(extents, threads, compiled.lowered.shared_bytes, shared):
+        asked = tuple(cluster) or self.parsed.functions[name].cluster
+        together = _dim(asked) if asked else None
+        declared = compiled.lowered.shared_bytes
+        if refusal := self.target.refusal(extents, threads, declared, shared, together or (1, 1, 1)):
             raise ValueError(refusal)
         room = self.target.multiprocessors * self._blocks(name, extents, threads, shared, cooperative)
         arguments = pack(self.parsed.functions[name], args)
@@ -182,6 +187,7 @@ class Module:
             blocks=blocks,
             room=room,
             cooperative=cooperative,
+            cluster=together,
         )
         execute(run, compiled.run_grid, max_instructions or LIMIT)
         return self._report(run, buffers)
