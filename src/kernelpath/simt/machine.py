@@ -158,14 +158,15 @@ class Module:
         sample is enough: then the limit is no fault, and blocks that are not neighbors must not write to one element
         of a buffer of 4 GiB and more, be it the same value. Of smaller buffers their races are not looked for. All
         blocks of a ``cooperative`` launch are resident together, and there can be no more of them than the GPU holds.
-        ``cluster`` has the blocks of a cluster along each axis, where the launch asks for them.
+        ``cluster`` are the blocks of a cluster along each axis, as the kernel asks for them if it is left out.
 
         Raises Fault, Unsupported, TimedOut, and KeyError or ValueError for a launch that is not possible.
         """
         self.compile(name)
         compiled, extents, threads = self.programs[name], _dim(grid), _dim(block)
         together = self._cluster(name, cluster)
-        if refusal := self.target.refusal(extents, threads, compiled.lowered.shared_bytes, shared, together):
+        declared = compiled.lowered.shared_bytes
+        if refusal := self.target.refusal(extents, threads, declared, shared, together or (1, 1, 1)):
             raise ValueError(refusal)
         room = self.target.multiprocessors * self._blocks(name, extents, threads, shared, cooperative)
         arguments = pack(self.parsed.functions[name], args)
@@ -185,16 +186,17 @@ class Module:
             blocks=blocks,
             room=room,
             cooperative=cooperative,
+            cluster=together,
         )
         execute(run, compiled.run_grid, max_instructions or LIMIT)
         return self._report(run, buffers)
 
-    def _cluster(self, name: str, asked: Sequence[int]) -> Dim:
-        """The blocks of a cluster. Raises ValueError where the launch asks for others than the kernel."""
-        fixed, wanted = _dim(self.parsed.functions[name].cluster or (1,)), _dim(asked or (1,))
-        if asked and self.parsed.functions[name].cluster and fixed != wanted:
+    def _cluster(self, name: str, asked: Sequence[int]) -> Dim | None:
+        """The blocks of a cluster, if there are some. Raises ValueError where launch and kernel ask for others."""
+        fixed, wanted = (_dim(one) if one else None for one in (self.parsed.functions[name].cluster, asked))
+        if fixed and wanted and fixed != wanted:
             raise ValueError(f"invalid cluster size: {name} is compiled for clusters of {fixed}, not of {wanted}")
-        return wanted if asked else fixed
+        return wanted or fixed
 
     def _blocks(self, name: str, grid: Dim, block: Dim, shared: int, cooperative: bool) -> int:
         """Blocks that a multiprocessor holds at once. ptxas is asked for registers where a launch depends on it.

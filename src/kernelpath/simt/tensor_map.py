@@ -34,7 +34,7 @@ _LARGE_BYTES = 128 << 10
 
 @dataclass(frozen=True)
 class ElementType:
-    """A type of elements: its number for the driver and in a descriptor, its bytes, whether NaN may fill it."""
+    """A type of elements: its numbers for the driver and in a descriptor, its bytes, and whether NaN may fill it."""
 
     name: str
     host: int

@@ -109,6 +109,7 @@ class _Parser:
             reqntid=_extents("reqntid", head["directives"]),
             cluster=_extents("reqnctapercluster", head["directives"]),
             maxntid=math.prod(maxntid) if maxntid else 0,
+            maxnreg=math.prod(_extents("maxnreg", head["directives"]) or (0,)),
         )
 
     def _parts(self, name: str) -> list[_Part]:

@@ -103,8 +103,8 @@ class Variable:
 class Function:
     """A kernel (``entry``) or device function. ``labels`` maps a label to the index of the instruction after it.
 
-    ``reqntid`` and ``cluster`` are the threads of a block and the blocks of a cluster that it asks for, ``maxntid`` the
-    most threads that it is compiled for; empty and 0 where it asks for none.
+    ``reqntid`` and ``cluster`` are the threads of a block and the blocks of a cluster that it asks for, ``maxntid`` and
+    ``maxnreg`` the most threads and the most registers that it is compiled for; empty and 0 where it asks for none.
     """
 
     name: str
@@ -119,6 +119,7 @@ class Function:
     reqntid: tuple[int, ...] = ()
     cluster: tuple[int, ...] = ()
     maxntid: int = 0
+    maxnreg: int = 0
 
 
 @dataclass(frozen=True, slots=True)
