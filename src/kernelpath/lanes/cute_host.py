@@ -20,7 +20,6 @@ from typing import Any
 
 import torch
 from cuda.bindings import runtime
-from cuda.bindings.driver import CUstream
 from cutlass._mlir.execution_engine import ExecutionEngine
 from cutlass.cutlass_dsl import CuTeDSL
 
@@ -29,7 +28,7 @@ from kernelpath.device import api
 from kernelpath.device.api import Ran
 from kernelpath.simt.tensor_map import BYTES, encode_tiled
 
-Argument = torch.Tensor | int | float | CUstream
+Argument = torch.Tensor | int | float
 
 
 class Attribute(ctypes.Structure):
@@ -68,10 +67,13 @@ LaunchKernel = ctypes.CFUNCTYPE(
     ctypes.c_int, ctypes.POINTER(LaunchConfig), ctypes.c_void_p, ctypes.POINTER(ctypes.c_void_p)
 )
 Anything = ctypes.CFUNCTYPE(ctypes.c_int)
-_COUNTS, _LENGTHS = ctypes.POINTER(ctypes.c_uint32), ctypes.POINTER(ctypes.c_uint64)
+_Counts, _Lengths = ctypes.POINTER(ctypes.c_uint32), ctypes.POINTER(ctypes.c_uint64)
+_Kind, _Rank, _Mode = ctypes.c_uint32, ctypes.c_uint32, ctypes.c_uint32
 EncodeTiled = ctypes.CFUNCTYPE(
-    *(ctypes.c_int, ctypes.c_void_p, ctypes.c_uint32, ctypes.c_uint32, ctypes.c_void_p),
-    *(_LENGTHS, _LENGTHS, _COUNTS, _COUNTS, *[ctypes.c_uint32] * 4),
+    ctypes.c_int,
+    *(ctypes.c_void_p, _Kind, _Rank, ctypes.c_void_p),
+    *(_Lengths, _Lengths, _Counts, _Counts),
+    *(_Mode, _Mode, _Mode, _Mode),
 )
 """cuTensorMapEncodeTiled."""
 
