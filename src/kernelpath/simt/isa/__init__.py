@@ -4,8 +4,8 @@ values       types, registers as numbers, lane-wise rules
 rounding     directed rounding
 arithmetic, functions, bitwise, comparison, conversion
              what a lane does by itself
-memory, atomics, mbarrier, copies
-             loads and stores, barriers in memory
+spaces, mbarrier, memory, atomics, copies, fences, cluster
+             loads and stores, barriers in memory, the shared memory of other blocks
 collectives, matrix, wmma, products, wgmma
              what the lanes of a warp, or the warps of a block, do together
 control      branches
@@ -20,11 +20,13 @@ from kernelpath.simt.isa import (
     arithmetic,
     atomics,
     bitwise,
+    cluster,
     collectives,
     comparison,
     control,
     conversion,
     copies,
+    fences,
     functions,
     matrix,
     mbarrier,
@@ -53,6 +55,8 @@ OPS: Mapping[str, Op[Lowering]] = registry(
     atomics.OPS,
     mbarrier.OPS,
     copies.OPS,
+    fences.OPS,
+    cluster.OPS,
     collectives.OPS,
     matrix.OPS,
     wgmma.OPS,

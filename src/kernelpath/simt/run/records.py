@@ -54,7 +54,7 @@ READ = np.dtype([(name, "i8") for name in _READ])
 BARRIER = np.dtype([("arrived", "i8"), ("arrivals", "i8"), ("times", "i8", LANES)])
 
 # A barrier in shared memory: its address, or 0, and how many of its phases are over.
-MBARRIER = np.dtype([("address", "i8"), ("phases", "i8")])
+MBARRIER = np.dtype([("place", "i8"), ("phases", "i8")])
 
 BUFFER = np.dtype(
     [
