@@ -19,6 +19,7 @@ class FaultKind(enum.Enum):
     READ_ONLY = "read only"
     ASSERTION = "assertion"
     TRAP = "trap"
+    BAD_COPY = "bad copy"
 
 
 FAULT_KINDS = list(FaultKind)

@@ -4,8 +4,8 @@ values       types, registers as numbers, lane-wise rules
 rounding     directed rounding
 arithmetic, functions, bitwise, comparison, conversion
              what a lane does by itself
-memory, atomics, mbarrier, copies
-             loads and stores, barriers in memory
+memory, atomics, mbarrier, bulk, copies
+             loads and stores, barriers in memory, asynchronous copies
 collectives, matrix, wmma
              what the lanes of a warp, or the warps of a block, do together
 control      branches
@@ -20,6 +20,7 @@ from kernelpath.simt.isa import (
     arithmetic,
     atomics,
     bitwise,
+    bulk,
     collectives,
     comparison,
     control,
@@ -52,6 +53,7 @@ OPS: Mapping[str, Op[Lowering]] = registry(
     atomics.OPS,
     mbarrier.OPS,
     copies.OPS,
+    bulk.OPS,
     collectives.OPS,
     matrix.OPS,
     wmma.OPS,

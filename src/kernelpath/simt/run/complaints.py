@@ -15,6 +15,7 @@ __all__ = [
     "bad_mask",
     "coordinates",
     "global_place",
+    "in_flight",
     "local_place",
     "race",
     "shared_place",
@@ -91,6 +92,22 @@ def race(
     if signals and not too:
         advice += "; an atomic orders them only where __threadfence() stands before it"
     return f"{text}: blocks run in any order, {advice}"
+
+
+def in_flight(site: Site, place: str, copy: Site, shared: bool) -> str:
+    """An access to what a copy has not finished with: in shared memory, or elsewhere."""
+    writes = shared == (copy.access == Access.LOAD or ".bulk" not in copy.text)
+    wait = "mbarrier" if "mbarrier" in copy.text else f"group ({_wait(copy, writes)})"
+    what = "writing" if writes else "reading"
+    return (
+        f"{_verb(site)} at {place}, which the copy of line {copy.line} may still be {what}: wait for its {wait} first"
+    )
+
+
+def _wait(copy: Site, writes: bool) -> str:
+    if ".bulk" not in copy.text:
+        return "cp.async.wait_group"
+    return "cp.async.bulk.wait_group" + ".read" * (not writes)
 
 
 def bad_mask(instruction: str, needed: int, here: int) -> str:

@@ -221,7 +221,7 @@ def settle(launch: LaunchRecord, owner: CtaRecord, place: int, state: int) -> No
         clock, words = clock_of(launch, owner, place), 32 * launch.cluster_size
         for word in range(words):
             store64(clock + 8 * (words + word), load64(clock + 8 * word))
-    store64(record.address, state)
+    store64(load64(place), state)
 
 
 @native
