@@ -20,6 +20,7 @@ class FaultKind(enum.Enum):
     ASSERTION = "assertion"
     TRAP = "trap"
     DESCRIPTOR = "descriptor"
+    BAD_COPY = "bad copy"
 
 
 FAULT_KINDS = list(FaultKind)

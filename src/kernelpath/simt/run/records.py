@@ -13,6 +13,7 @@ from kernelpath.simt.layout import LANES, ROWS
 from kernelpath.simt.native import View
 
 __all__ = [
+    "ACCESS_COUNTS",
     "BARRIER",
     "BUFFER",
     "COPY",
@@ -41,7 +42,9 @@ SAMPLE = np.dtype([("mask", "i8"), ("addresses", "i8", LANES)])  # the first req
 # One row of counters for each site. Shared-memory rows use wavefronts and least; the others sectors and scattered;
 # those of atomic operations same_address, too.
 _COUNTED = ("requests", "lanes", "sectors", "wavefronts", "least", "scattered", "same_address")
-COUNTS = np.dtype([(name, "i8") for name in _COUNTED])
+ACCESS_COUNTS = len(_COUNTED)
+_COUNTED_BULK = ("bulk_bytes", "bulk_sectors", "multicast_sectors")  # of bulk and tensor copies, which have no others
+COUNTS = np.dtype([(name, "i8") for name in (*_COUNTED, *_COUNTED_BULK)])
 
 COPY = np.dtype([("group", "i8"), ("mask", "i8"), ("bytes", "i8"), ("addresses", "i8", LANES)])
 
@@ -102,6 +105,9 @@ LAUNCH = np.dtype(
         ("turn_blocks", "i8"),
         ("turn_count", "i8"),
         ("published", "i8"),  # for each block: when it last published its writes
+        ("bulk", "i8"),  # a ring of BULKS records: copies that were issued, and how many of them are done
+        ("bulk_begun", "i8"),
+        ("bulk_ended", "i8"),
         ("cooperative", "i8"),  # whether all blocks are resident, and take turns
         ("workspace", "i8"),  # of the barrier of a cooperative grid
         ("budget", "i8"),  # lane-instructions left of a warp's slice, and until the host wants to look
@@ -203,6 +209,7 @@ WARP = np.dtype(
         ("wgmma_behind", "i4"),  # whether its warpgroup has to come before it goes on
         ("reads_begun", "i4"),
         ("reads_ended", "i4"),
+        ("bulk_groups", "i4", LANES),  # groups of bulk copies that each lane has committed
         ("barrier", "i4"),  # or the number of the host's service
         ("barrier_threads", "i4"),
         ("barrier_block", "i4"),

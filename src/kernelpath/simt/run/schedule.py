@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from kernelpath.simt.layout import LANES, NOWHERE, UNWRITTEN, WRITTEN, Status
 from kernelpath.simt.native import external, load64, native, store8, store32, store64
-from kernelpath.simt.run.bulk import finish_one
+from kernelpath.simt.run.bulk import finish_all, finish_one
 from kernelpath.simt.run.clusters import meet_in_cluster
 from kernelpath.simt.run.mbarriers import MBARRIERS
 from kernelpath.simt.run.meeting import BARRIERS, all_wait_together, arrive_at, meet, wait_at
@@ -203,13 +203,9 @@ def run_block(launch: LaunchRecord, cta: CtaRecord) -> int:
             if cta.suspect_address or not all_wait_together(cta):
                 return HOST
             meet(launch, cta)
-        elif cta.suspect_address:
-            return HOST
         else:
-            landed = finish_one(launch, cta)
-            while landed > 0:
-                landed = finish_one(launch, cta)
-            return FAULTED if landed < 0 else DONE
+            finish_all(launch, cta)
+            return HOST if cta.suspect_address else DONE
     return DONE
 
 
