@@ -4,8 +4,8 @@ values       types, registers as numbers, lane-wise rules
 rounding     directed rounding
 arithmetic, functions, bitwise, comparison, conversion
              what a lane does by itself
-memory, atomics, mbarrier, bulk, copies
-             loads and stores, barriers in memory, asynchronous copies
+spaces, mbarrier, memory, atomics, bulk, copies, fences, cluster
+             loads and stores, barriers in memory, asynchronous copies, the shared memory of other blocks
 collectives, matrix, wmma
              what the lanes of a warp, or the warps of a block, do together
 control      branches
@@ -21,11 +21,13 @@ from kernelpath.simt.isa import (
     atomics,
     bitwise,
     bulk,
+    cluster,
     collectives,
     comparison,
     control,
     conversion,
     copies,
+    fences,
     functions,
     matrix,
     mbarrier,
@@ -54,6 +56,8 @@ OPS: Mapping[str, Op[Lowering]] = registry(
     mbarrier.OPS,
     copies.OPS,
     bulk.OPS,
+    fences.OPS,
+    cluster.OPS,
     collectives.OPS,
     matrix.OPS,
     wmma.OPS,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from kernelpath.simt.isa import bulk
 from kernelpath.simt.isa.bitwise import shift
 from kernelpath.simt.isa.mbarrier import arrive
-from kernelpath.simt.isa.memory import without_hint
+from kernelpath.simt.isa.spaces import without_hint
 from kernelpath.simt.isa.values import Value
 from kernelpath.simt.layout import EVERYTHING, Access, Space
 from kernelpath.simt.lower.warp import Lowering

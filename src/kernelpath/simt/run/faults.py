@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import numpy as np
+
 from kernelpath.simt.errors import FAULT_KINDS, Fault, FaultKind, TimedOut
 from kernelpath.simt.layout import LANES, NOWHERE, WAITING, Space, Status
 from kernelpath.simt.lowered import Site
@@ -12,6 +14,7 @@ from kernelpath.simt.run import complaints
 from kernelpath.simt.run.arrays import Dim
 from kernelpath.simt.run.copy_rules import RULES, CopyRule
 from kernelpath.simt.run.cta import Cta
+from kernelpath.simt.run.deadlock import waits
 from kernelpath.simt.run.launch import Author, Grid
 
 __all__ = ["Faults"]
@@ -79,7 +82,8 @@ class Faults:
         return self._new(kind, text, self._line(block), warp, lane)
 
     def deadlock(self) -> TimedOut:
-        return self._timed_out("a deadlock: every remaining thread waits for another one")
+        told = waits(self.grid)
+        return self._timed_out("a deadlock: every remaining thread waits for another one" + f"; {told}" * bool(told))
 
     def timed_out(self, limit: int) -> TimedOut:
         """At the limit: one block may have run too long, or there may be too many."""
@@ -92,7 +96,7 @@ class Faults:
 
     def _timed_out(self, text: str) -> TimedOut:
         warps = self.cta.warps
-        stopped = warps["status"] == Status.PREEMPTED  # the others wait for these
+        stopped = np.isin(warps["status"], (Status.PREEMPTED, Status.SUSPENDED))  # the others wait for these
         line = self._line(int(warps["pcs"][stopped if stopped.any() else ...].min()))
         return TimedOut(text, complaints.source_name(self.grid.name), self.grid.module.file, line)
 

@@ -50,7 +50,7 @@ COPY = np.dtype([("group", "i8"), ("mask", "i8"), ("bytes", "i8"), ("addresses",
 BARRIER = np.dtype([("arrived", "i8"), ("arrivals", "i8"), ("times", "i8", LANES)])
 
 # A barrier in shared memory: its address, or 0, and how many of its phases are over.
-MBARRIER = np.dtype([("address", "i8"), ("phases", "i8")])
+MBARRIER = np.dtype([("place", "i8"), ("phases", "i8")])
 
 BUFFER = np.dtype(
     [

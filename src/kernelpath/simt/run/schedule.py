@@ -112,9 +112,8 @@ def begin_block(launch: LaunchRecord, cta: CtaRecord, number: int) -> None:
     if cta.mbarriers:
         for at in range(MBARRIERS):
             store64(cta.mbarriers + at * MbarrierRecord.size, 0)
-    if cta.clocks:
-        for word in range(2 * WARPS * launch.cluster_size):
-            store64(cta.clocks + 8 * word, 0)
+    for word in range(2 * WARPS * launch.cluster_size):
+        store64(cta.clocks + 8 * word, 0)
     cta.registers_left = 0
     for index in range(cta.warp_count):
         begin_warp(launch, cta, WarpRecord(cta.warps + index * cta.warp_stride))
@@ -152,6 +151,7 @@ def begin_warp(launch: LaunchRecord, cta: CtaRecord, warp: WarpRecord) -> None:
     warp.asking = 0
     warp.expired = 0
     warp.cluster_arrived = 0
+    warp.waits_at = 0
     warp.registers = launch.registers
     for lane in range(LANES):
         store32(warp.address + PCS + 4 * lane, 0 if warp.threads >> lane & 1 else NOWHERE)
