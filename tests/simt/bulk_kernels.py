@@ -13,7 +13,19 @@ from kernelpath import simt
 from kernelpath.lanes import cuda
 from kernelpath.simt.tensor_map import ELEMENT_TYPES, encode_tiled
 
-__all__ = ["IN_FLIGHT", "Case", "Words", "aligned_bytes", "in_flight", "line_of", "loaded", "run_bulk", "stored"]
+__all__ = [
+    "CLUSTER",
+    "IN_FLIGHT",
+    "MAPS",
+    "Case",
+    "Words",
+    "aligned_bytes",
+    "compiled",
+    "line_of",
+    "loaded",
+    "run_bulk",
+    "stored",
+]
 
 FILE = "bulk.cu"
 Words = np.ndarray[Any, Any]
@@ -143,11 +155,78 @@ extern "C" __global__ void flight(float* out, const float* in, int mode) {
 }
 """
 
+CLUSTER = """
+#define MEET asm volatile("barrier.cluster.arrive.release; barrier.cluster.wait.acquire;" ::: "memory")
+extern "C" __global__ void __cluster_dims__(2, 1, 1) spread(const __grid_constant__ Map map, unsigned* out, int mode) {
+  __shared__ __align__(8) unsigned long long bar;
+  unsigned rank, there, its_bar, t = threadIdx.x;
+  unsigned* words = reinterpret_cast<unsigned*>(tile);
+  asm volatile("mov.u32 %0, %%cluster_ctarank;" : "=r"(rank));
+  asm volatile("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(there) : "r"(at(tile) + 512), "r"(rank ^ 1));
+  asm volatile("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(its_bar) : "r"(at(&bar)), "r"(rank ^ 1));
+  if (t == 0) { init(at(&bar)); expect(at(&bar), mode == 0 ? 256 : 128); }
+  words[t] = 100 * rank + t;
+  words[128 + t] = t;
+  words[160 + t] = 0;
+  asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+  MEET;
+  if (t == 0 && mode == 0)  // each loads half of the box, for both
+    asm volatile("cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes.multicast::cluster "
+                 "[%0], [%1, {%2, %3}], [%4], %5;" :: "r"(at(tile) + 512 + 128 * rank), "l"(&map), "r"(0), "r"(rank),
+                 "r"(at(&bar)), "h"((unsigned short)3) : "memory");
+  if (t == 0 && mode == 1)
+    asm volatile("cp.async.bulk.shared::cluster.shared::cta.mbarrier::complete_tx::bytes [%0], [%1], 128, [%2];"
+                 :: "r"(there), "r"(at(tile)), "r"(its_bar) : "memory");
+  if (t == 0 && mode == 2)
+    asm volatile("cp.reduce.async.bulk.shared::cluster.shared::cta.mbarrier::complete_tx::bytes.add.u32 "
+                 "[%0], [%1], 128, [%2];" :: "r"(there), "r"(at(tile)), "r"(its_bar) : "memory");
+  if (mode < 3) wait(at(&bar));
+  out[64 * rank + t] = words[128 + t];
+  out[64 * rank + 32 + t] = words[160 + t];
+  MEET;
+}
+"""
+
+MAPS = """
+#define SET(field, place) asm volatile("tensormap.replace.tile." field ".shared::cta.b1024." place ";" \\
+    :: "r"(at(map)), "l"(x), "r"(n), "l"((unsigned long long)pitch) : "memory")
+extern "C" __global__ void make(unsigned char* scratch, unsigned char* out, unsigned long long x, int n, int pitch) {
+  __shared__ __align__(8) unsigned long long bar;
+  __shared__ __align__(128) unsigned map[32];
+  int t = threadIdx.x;
+  map[t] = 0;
+  if (t == 0) init(at(&bar));
+  __syncwarp();
+  if (t == 0) {
+    SET("global_address", "b64 [%0], %1"); SET("rank", "b32 [%0], 1"); SET("elemtype", "b32 [%0], 1");
+    SET("interleave_layout", "b32 [%0], 0"); SET("swizzle_mode", "b32 [%0], 1");
+    SET("fill_mode", "b32 [%0], 0");
+    SET("box_dim", "b32 [%0], 0, 16"); SET("box_dim", "b32 [%0], 1, 4");
+    SET("global_dim", "b32 [%0], 0, %2"); SET("global_dim", "b32 [%0], 1, 5");
+    SET("global_stride", "b64 [%0], 0, %3");
+    SET("element_stride", "b32 [%0], 0, 1"); SET("element_stride", "b32 [%0], 1, 2");
+  }
+  __syncwarp();
+  asm volatile("tensormap.cp_fenceproxy.global.shared::cta.tensormap::generic.release.gpu.sync.aligned [%0], [%1], 128;"
+               :: "l"(scratch), "r"(at(map)) : "memory");
+  asm volatile("fence.proxy.tensormap::generic.acquire.gpu [%0], 128;" :: "l"(scratch) : "memory");
+  asm volatile("prefetch.tensormap [%0];" :: "l"(scratch) : "memory");
+  if (t == 0) {
+    expect(at(&bar), 64);
+    asm volatile("cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes "
+                 "[%0], [%1, {%2, %3}], [%4];" :: "r"(at(tile)), "l"(scratch), "r"(n - 8), "r"(2), "r"(at(&bar)));
+  }
+  wait(at(&bar));
+  out[t] = tile[t];
+  out[32 + t] = tile[32 + t];
+}
+"""
+
 
 @cache
-def in_flight() -> simt.Module:
-    """A kernel with a mistake for each mode."""
-    return simt.load(cuda.compile_kernel(_HEAD + IN_FLIGHT, FILE, "flight", "compute_90a").ptx, FILE)
+def compiled(source: str, name: str) -> simt.Module:
+    """A kernel of this file's sources."""
+    return simt.load(cuda.compile_kernel(_HEAD + source, FILE, name, "compute_90a").ptx, FILE)
 
 
 @cache
@@ -162,7 +241,7 @@ def module(name: str) -> simt.Module:
         kernel = _load(int(family[-1]))
     else:
         kernel = _store(int(family[-1]), "." + form if form else "")
-    return simt.load(cuda.compile_kernel(_HEAD + kernel, FILE, name, "compute_90a").ptx, FILE)
+    return compiled(kernel, name)
 
 
 def run_bulk(name: str, args: Sequence[Any], threads: int = 32, shared: int = 16384, **options: Any) -> simt.Launch:

@@ -11,7 +11,19 @@ import pytest
 from kernelpath import simt
 from kernelpath.simt import Fault, FaultKind
 from kernelpath.simt.tensor_map import TensorMap
-from tests.simt.bulk_kernels import Case, Words, aligned_bytes, in_flight, line_of, loaded, run_bulk, stored
+from tests.simt.bulk_kernels import (
+    CLUSTER,
+    IN_FLIGHT,
+    MAPS,
+    Case,
+    Words,
+    aligned_bytes,
+    compiled,
+    line_of,
+    loaded,
+    run_bulk,
+    stored,
+)
 
 CASES = [
     *(Case(7, [64], [32], [x]) for x in (0, 5, -3, 40, 64, -40, 2_000_000_000)),
@@ -145,6 +157,41 @@ def test_a_store_of_all_lanes_is_one_and_a_reduction_is_one_of_each() -> None:
         assert launch.totals.bulk_store_requests == count
 
 
+def spread(mode: int, **options: Any) -> tuple[simt.Launch, Words]:
+    source, out = aligned_bytes(256).view(np.uint32), np.zeros(128, np.uint32)
+    source[:] = np.arange(1000, 1064)
+    box = Case(2, [32, 2], [32, 1], [0, 0])
+    buffers = [simt.Buffer(n, a.ctypes.data, a.nbytes, 4, dtype="uint32") for n, a in (("x", source), ("out", out))]
+    args = [box.map(source.ctypes.data), out.ctypes.data, mode]
+    module = compiled(CLUSTER, "spread")
+    launch = module.launch("spread", grid=(2,), block=(32,), shared=1024, args=args, buffers=buffers, **options)
+    return launch, out.reshape(2, 2, 32)
+
+
+@pytest.mark.parametrize("reverse", [False, True])
+def test_a_copy_to_all_blocks_of_a_cluster_and_one_to_the_other(reverse: bool) -> None:
+    lane = np.arange(32)
+    launch, both = spread(0, reverse=reverse)
+    np.testing.assert_array_equal(both, np.broadcast_to(np.arange(1000, 1064).reshape(2, 32), (2, 2, 32)))
+    totals = launch.totals
+    assert (totals.bulk_load_requests, totals.bulk_load_sectors, totals.multicast_sectors) == (2, 8, 8)
+    np.testing.assert_array_equal(spread(1, reverse=reverse)[1][:, 0], [100 + lane, lane])
+    np.testing.assert_array_equal(spread(2, reverse=reverse)[1][:, 0], [100 + 2 * lane, 2 * lane])
+
+
+def test_a_tensor_map_that_a_kernel_makes() -> None:
+    source, out, scratch = aligned_bytes(320).view(np.uint16), np.zeros(64, np.uint8), aligned_bytes(128)
+    source[:] = np.arange(160)
+    arrays = {"x": source, "out": out, "scratch": scratch}
+    buffers = [simt.Buffer(n, a.ctypes.data, a.nbytes, 1, dtype="bytes") for n, a in arrays.items()]
+    args = [scratch.ctypes.data, out.ctypes.data, source.ctypes.data, 20, 64]
+    compiled(MAPS, "make").launch("make", grid=(1,), block=(32,), shared=128, args=args, buffers=buffers)
+    box = Case(1, [20, 5], [16, 4], [12, 2], 1, steps=[1, 2], strides=[64])
+    np.testing.assert_array_equal(out, loaded(box, source.view(np.uint8))[:64])
+    made = TensorMap.decode(scratch.tobytes())
+    assert made == TensorMap.decode(box.map(source.ctypes.data))
+
+
 # What is wrong
 
 PLAIN = Case(6, [64, 8], [16, 4], [0, 0])
@@ -213,7 +260,9 @@ def flight(mode: int, **options: Any) -> Words:
     source[:] = np.arange(64)
     buffers = [simt.Buffer(n, a.ctypes.data, 256, 4, dtype="float32") for n, a in (("out", out), ("in", source))]
     args = [out.ctypes.data, source.ctypes.data, mode]
-    in_flight().launch("flight", grid=(1,), block=(64,), shared=256, args=args, buffers=buffers, **options)
+    compiled(IN_FLIGHT, "flight").launch(
+        "flight", grid=(1,), block=(64,), shared=256, args=args, buffers=buffers, **options
+    )
     return out
 
 

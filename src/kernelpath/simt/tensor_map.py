@@ -27,7 +27,7 @@ MOST_BOX, MOST_STEP = 256, 8
 SWIZZLES = (0, 32, 64, 128)
 """The span of each swizzle mode in bytes."""
 
-_FIXED = 1 << 1
+_FIXED, _RESERVED = 1 << 1, 0b1101  # the driver sets bit 1; a map that a kernel makes of zeros does without
 _RANK, _TYPE, _INTERLEAVE, _SWIZZLE, _FILL, _PROMOTION, _LARGE = 4, 7, 11, 13, 15, 17, 21
 _LARGE_BYTES = 128 << 10
 
@@ -111,7 +111,7 @@ class TensorMap:
         low, high, extents, packed, outer = words[:4], words[4], words[5:10], words[10], words[11]
         rank = (flags >> _RANK & 7) + 1
         kinds = {kind.code: kind for kind in ELEMENT_TYPES}
-        if not flags & _FIXED or rank > AXES or flags >> _TYPE & 15 not in kinds:
+        if not address or flags & _RESERVED or rank > AXES or flags >> _TYPE & 15 not in kinds:
             raise ValueError("no tensor map")
         strides = [(part | (high >> 4 * axis & 15) << 32) << 4 for axis, part in enumerate(low)]
         box = [packed >> 24, *(outer >> 8 * axis & 255 for axis in range(AXES - 1))]

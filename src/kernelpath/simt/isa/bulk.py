@@ -6,7 +6,7 @@ operation (4) and type (4) of a reduction, and whether it is multicast. Its oper
 
 from __future__ import annotations
 
-from kernelpath.simt.isa.memory import space_of, without_hint
+from kernelpath.simt.isa.spaces import space_of, without_hint
 from kernelpath.simt.isa.values import Value, items
 from kernelpath.simt.layout import Access, Space
 from kernelpath.simt.lower.vectors import I64

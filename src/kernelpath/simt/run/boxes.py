@@ -34,6 +34,7 @@ __all__ = [
 ]
 
 AXES = 5
+RESERVED = 0b1101  # bits of the flags of a tensor map that are 0
 SIZES = sum(kind.bytes << 4 * kind.code for kind in tensor_map.ELEMENT_TYPES)  # of each type, in four bits
 NAN16, NAN32, NAN64 = 0x7FFF7FFF7FFF7FFF, 0x7FFFFFFF7FFFFFFF, 0x7FFFFFFFFFFFFFFF
 
@@ -98,7 +99,7 @@ def decode(copy: BulkRecord, address: int) -> int:
     flags = load32(address + 8)
     kind = flags >> 7 & 15
     size = size_of(kind)
-    if not flags & 2 or size == 0:
+    if flags & RESERVED or size == 0 or load64(address) == 0:
         return CopyRule.NO_MAP
     if (flags >> 4 & 7) + 1 != copy.rank:
         return CopyRule.OTHER_RANK
@@ -129,7 +130,7 @@ def decode(copy: BulkRecord, address: int) -> int:
         return CopyRule.INNER_16
     if copy.swizzle and inner * size > copy.swizzle + 1 << 4:
         return CopyRule.INNER_SWIZZLE
-    if copy.base & 15 or copy.base == 0:
+    if copy.base & 15:
         return CopyRule.TENSOR_16
     return CopyRule.NONE
 
