@@ -40,9 +40,13 @@ def join(launch: LaunchRecord, cta: CtaRecord, warp: WarpRecord, clock: int) -> 
 def cluster_arrive(launch: LaunchRecord, cta: CtaRecord, warp: WarpRecord, relaxed: int, mask: int) -> int:
     """Lanes arrive at the barrier of the cluster."""
     warp.cluster_arrived |= mask
-    if not relaxed:
+    first = CtaRecord(load64(cta.peers))
+    if relaxed:  # of what it knows, what its last fence has released
+        there = first.clocks + ROW * (cta.block_number % launch.cluster_size)
+        for other in range(cta.warp_count):
+            raise_to(there + 8 * other, load64(cta.released + ROW * warp.index + 8 * other))
+    else:
         launch.time += 1
-        first = CtaRecord(load64(cta.peers))
         publish(launch, cta, warp, first.clocks)
     meet_in_cluster(launch, cta)
     return 0
