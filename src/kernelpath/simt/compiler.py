@@ -20,7 +20,7 @@ from kernelpath.simt.lower.warp import Lowering
 from kernelpath.simt.lowered import Check, Lowered
 from kernelpath.simt.native import compile_function
 from kernelpath.simt.ptx import Module
-from kernelpath.simt.run import memory, schedule, sync, warpgroup
+from kernelpath.simt.run import clusters, mbarriers, memory, registers, schedule, sync, warpgroup
 from kernelpath.simt.run.host import RunGrid
 from kernelpath.simt.target import SM_80, Target
 
@@ -31,6 +31,10 @@ SCHEDULE = "schedule_run_grid"
 CHECKS = (
     memory.access,
     *(getattr(sync, name) for name in sync.__all__),
+    *(getattr(mbarriers, name) for name in mbarriers.__all__ if name.startswith("mbarrier")),
+    clusters.cluster_arrive,
+    clusters.cluster_wait,
+    registers.set_registers,
     *(warpgroup.hazard, warpgroup.wgmma_commit, warpgroup.wgmma_operand, warpgroup.wgmma_wait),
 )
 FUNCTIONS: dict[str, Callable[..., int]] = {check.__name__: check for check in CHECKS}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import enum
 
-__all__ = ["FAULT_KINDS", "Fault", "FaultKind", "TimedOut", "Unsupported"]
+__all__ = ["FAULT_KINDS", "Fault", "FaultKind", "LaterTarget", "TimedOut", "Unsupported"]
 
 
 class FaultKind(enum.Enum):
@@ -59,6 +59,16 @@ class Unsupported(Exception):
     def __init__(self, instruction: str, file: str, line: int) -> None:
         super().__init__(f"line {line}: the PTX machine has no {instruction}")
         self.instruction = instruction
+        self.file = file
+        self.line = line
+
+
+class LaterTarget(Exception):
+    """An instruction that the PTX's target does not have; ``message`` has ptxas's words, ``line`` is the source's."""
+
+    def __init__(self, message: str, file: str, line: int) -> None:
+        super().__init__(f"line {line}: {message}")
+        self.message = message
         self.file = file
         self.line = line
 

@@ -11,6 +11,7 @@ from kernelpath.simt.lower.vectors import I32, I64
 from kernelpath.simt.lower.warp import Lowering
 from kernelpath.simt.op import Lanes, Op, Place, last_operand
 from kernelpath.simt.ptx import Instruction, Operand
+from kernelpath.simt.run.meeting import REDUCTIONS
 from kernelpath.simt.run.records import WARP, field_offset
 
 __all__ = ["OPS", "require_lanes"]
@@ -148,7 +149,8 @@ def emit_bar(e: Lowering, i: Instruction) -> None:
     e.store_field(e.warp, WARP, "barrier", number)
     e.store_field(e.warp, WARP, "barrier_threads", threads)
     e.store_field(e.warp, WARP, "barrier_block", I32(e.index))
-    e.store_field(e.warp, WARP, "barrier_reduces", I32(int(reduces)))
+    operation = next((name for name in i.modifiers if name in REDUCTIONS), "")
+    e.store_field(e.warp, WARP, "barrier_reduces", I32(REDUCTIONS.index(operation)))
     if predicate is not None:
         e.store_field(e.warp, WARP, "barrier_value", e.as_bits(e.b.and_(e.read(predicate, 1), e.active)))
     status = Status.ARRIVED if "arrive" in i.modifiers else Status.BARRIER

@@ -16,12 +16,12 @@ from kernelpath.simt.run.records import CTA, LAUNCH
 __all__ = ["OPS", "space_of", "without_hint"]
 
 _SPACES = {"global": Space.GLOBAL, "shared": Space.SHARED, "local": Space.LOCAL}
-_SPACES |= {"const": Space.CONST, "param": Space.PARAM}
+_SPACES |= {"const": Space.CONST, "param": Space.PARAM, "shared::cluster": Space.CLUSTER}
 
 
 def space_of(i: Instruction) -> Space:
-    names = (modifier.split("::")[0] for modifier in i.modifiers)
-    return next((_SPACES[name] for name in names if name in _SPACES), Space.GENERIC)
+    names = ((modifier, modifier.split("::")[0]) for modifier in i.modifiers)
+    return next((_SPACES.get(name, _SPACES.get(stem)) for name, stem in names if stem in _SPACES), Space.GENERIC)
 
 
 def without_hint(i: Instruction) -> tuple[Operand, ...]:

@@ -6,7 +6,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from kernelpath.simt.errors import Unsupported
+from kernelpath.simt import since
+from kernelpath.simt.errors import LaterTarget, Unsupported
 from kernelpath.simt.lower.calls import Inliner
 from kernelpath.simt.op import Lanes, Op, Place
 from kernelpath.simt.ptx import Function, Instruction, Module, Operand, Register, Symbol, Variable
@@ -43,18 +44,20 @@ class Flow:
     tables: dict[str, tuple[str, ...]]
 
 
-def analyze(module: Module, kernel: Function, ops: Ops, capability: int) -> Flow:
+def analyze(module: Module, kernel: Function, ops: Ops, target: str) -> Flow:
     """Expand calls and split ``kernel`` into blocks.
 
-    Raises Unsupported for recursion, indirect calls, and instructions that are not among the ``ops`` of a target of
-    this compute capability; ValueError for a branch to nowhere.
+    Raises LaterTarget for instructions that ``target`` does not have; Unsupported for recursion, indirect calls, and
+    instructions that are not among the ``ops``; ValueError for a branch to nowhere.
     """
     flat = Inliner(module)
     flat.expand(kernel, {}, ())
     flat.body = flat.body or [Instruction("ret", (), ())]
     for instruction in flat.body:
         op = ops.get(instruction.opcode)
-        if op is None or op.since > capability or not op.accepts(instruction):
+        if refused := since.refusal(instruction, target, op.since if op else 0):
+            raise LaterTarget(refused, module.file, instruction.line)
+        if op is None or not op.accepts(instruction):
             advice = " (textures and surfaces: load from a pointer)" * (instruction.opcode in _TEXTURES)
             raise Unsupported(instruction.name + advice, module.file, instruction.line)
         if missing := set(_branches_to(instruction, flat.tables)) - flat.labels.keys():

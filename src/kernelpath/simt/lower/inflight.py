@@ -29,7 +29,6 @@ SUM, COPY, FACTOR, WRITTEN = "d", "c", "a", "w"
 """What a register is: part of D in flight, a copy of one, part of A in flight; or written and not fenced."""
 
 
-
 class Mark(NamedTuple):
     """What is known of a register: by which instruction, of which shape, and how many groups ago, 0 for none yet."""
 

@@ -33,6 +33,15 @@ _FAULTS = {
     FaultKind.MISALIGNED: "{verb} at {place}, whose address is not a multiple of {site.bytes}",
     FaultKind.UNINITIALIZED: "{verb} at {place}, which nothing has written",
 }
+_BARRIERS = (
+    "",
+    "uses {place}, where no mbarrier is: it was not initialized, or it was invalidated",
+    "arrives at {place} more often than its phase needs: it was initialized with too few arrivals",
+    "initializes {place} with a count that is not from 1 to 1,048,575",
+    "initializes {place}, and the PTX machine keeps track of no more than 256 mbarriers in a block",
+)
+"""What is wrong with the use of a barrier in memory; see ``mbarriers``."""
+
 _UNWRITTEN = "; write it first, or check the order of the arguments at the launch"
 
 
@@ -46,8 +55,10 @@ def thread_name(thread: tuple[int, int, int], block: tuple[int, int, int]) -> st
     return f"thread {coordinates(thread, block)}"
 
 
-def access(kind: FaultKind, site: Site, place: str) -> str:
-    """What is wrong with one access: ``place`` says where it went."""
+def access(kind: FaultKind, site: Site, place: str, detail: int) -> str:
+    """What is wrong with one access: ``place`` says where it went, ``detail`` what a barrier complains of."""
+    if kind == FaultKind.BARRIER:
+        return _BARRIERS[detail].format(place=place)
     text = _FAULTS[kind].format(verb=_verb(site), place=place, site=site)
     return text + _UNWRITTEN * (kind == FaultKind.UNINITIALIZED and site.space == Space.GLOBAL)
 

@@ -101,7 +101,8 @@ class Faults:
     def _of_access(self, kind: FaultKind, number: int, address: int, warp: int, lane: int) -> Fault:
         site = self.lowered.sites[number]
         where = self._where(address, site, warp, lane)
-        text = self._race(site, where) if kind == FaultKind.RACE else complaints.access(kind, site, where)
+        detail = self.grid.get("fault_detail")
+        text = self._race(site, where) if kind == FaultKind.RACE else complaints.access(kind, site, where, detail)
         return self._new(kind, text, site.line, warp, lane, address)
 
     def _race(self, site: Site, where: str) -> str:

@@ -13,20 +13,24 @@ from kernelpath.simt.layout import LANES, ROWS
 from kernelpath.simt.native import View
 
 __all__ = [
+    "BARRIER",
     "BUFFER",
     "COPY",
     "COUNTS",
     "CTA",
     "LAUNCH",
+    "MBARRIER",
     "READ",
     "SAMPLE",
     "WARP",
+    "BarrierRecord",
     "BufferRecord",
     "CopyRecord",
     "CountsRecord",
     "CtaRecord",
     "LaunchRecord",
     "ReadRecord",
+    "MbarrierRecord",
     "SampleRecord",
     "WarpRecord",
     "field_offset",
@@ -45,6 +49,11 @@ COPY = np.dtype([("group", "i8"), ("mask", "i8"), ("bytes", "i8"), ("addresses",
 # offsets in shared memory; and what its descriptor says. See reads.
 _READ = ("group", "place", "site", "low", "high", "start", "lead", "stride", "span", "major", "first", "rows")
 READ = np.dtype([(name, "i8") for name in _READ])
+# A named barrier of a block: the warps that have arrived without waiting, as bits, how often, and when.
+BARRIER = np.dtype([("arrived", "i8"), ("arrivals", "i8"), ("times", "i8", LANES)])
+
+# A barrier in shared memory: its address, or 0, and how many of its phases are over.
+MBARRIER = np.dtype([("address", "i8"), ("phases", "i8")])
 
 BUFFER = np.dtype(
     [
@@ -59,7 +68,7 @@ BUFFER = np.dtype(
 
 LAUNCH = np.dtype(
     [
-        *((f"{name}_{axis}", "u4") for name in ("ntid", "nctaid") for axis in "xyz"),
+        *((f"{name}_{axis}", "u4") for name in ("ntid", "nctaid", "cluster") for axis in "xyz"),
         ("shared_bytes", "u4"),  # of a block, its dynamic ones among them
         ("dynamic_bytes", "u4"),
         ("reserved", "u4"),  # where the system's own shared memory begins, and its bytes
@@ -80,6 +89,10 @@ LAUNCH = np.dtype(
         ("launch_began", "i8"),  # the time at which this launch began
         ("block_next", "i8"),  # the next block of the grid to become resident, and how many there are
         ("block_count", "i8"),
+        ("cluster_size", "i8"),  # blocks of a cluster
+        ("explicit", "u4"),  # whether the launch, or the kernel, asks for clusters
+        ("registers", "i4"),  # of each thread, as it begins; see setmaxnreg
+        ("expires", "i8"),  # whether all blocks wait for each other: time is up for whoever asks again and again
         ("places", "i8"),  # which blocks of the grid these are, where they are a sample; 0 where they are all
         ("stretch_began", "i8"),  # of a sample: the time at which its last run of neighboring blocks began
         ("reverse", "i8"),  # whether the last block and the last warp come first
@@ -100,7 +113,7 @@ LAUNCH = np.dtype(
         ("fault_warp", "i4"),
         ("fault_block", "i4"),
         ("fault_address", "i8"),
-        ("fault_detail", "i8"),  # what else the complaint has to say, by kind
+        ("fault_detail", "i8"),  # which fault of its kind; see complaints
         ("lanes_needed", "u4"),  # by an instruction whose mask is wrong, and those that run it
         ("lanes_here", "u4"),
         ("other", "i8"),  # trace and time of the access that the last race was with; see races
@@ -111,7 +124,14 @@ LAUNCH = np.dtype(
 
 CTA = np.dtype(
     [
-        *((f"ctaid_{axis}", "u4") for axis in "xyz"),
+        *((f"{name}_{axis}", "u4") for name in ("ctaid", "clusterid", "cluster_ctaid") for axis in "xyz"),
+        ("rank", "u4"),  # in its cluster
+        ("registers_left", "i4"),  # of the block's pool: those that no warp has, in registers of a thread
+        ("peers", "i8"),  # the addresses of the records of its cluster's blocks, by rank
+        ("window", "i8"),  # where the shared memory of its cluster's first block begins, or would
+        ("barriers", "i8"),  # BARRIERS records
+        ("mbarriers", "i8"),  # MBARRIERS records; see mbarriers
+        ("clocks", "i8"),
         ("block_number", "i8"),  # in the grid
         ("block_began", "i8"),  # the time at which this block began; 0 before that
         ("clock_began", "i8"),  # launch.clock when this block began
@@ -129,7 +149,11 @@ CTA = np.dtype(
         ("reads", "i8"),  # a ring of READS records for each warp, and room for the products of wgmma
         ("products", "i8"),
         ("unwaited", "i8"),  # how many of those reads no warp has waited for
-        ("known", "i8"),  # known[w][v]: accesses of warp v before this time happen before what warp w does now
+        (
+            "known",
+            "i8",
+        ),  # known[0][w][v]: accesses of warp v before this time happen before what warp w does now;
+        # known[p]: those of the block whose number is p further in the cluster
         ("released", "i8"),  # like known: what each warp knew at its last fence, and has seen of others since its own
         ("seen", "i8"),
         ("met", "i8"),  # the time of the last barrier of the whole block
@@ -161,6 +185,12 @@ WARP = np.dtype(
         ("polled", "i8"),
         ("status", "i4"),
         ("wanted", "u4"),  # the lanes that use what they load
+        ("failing", "u4"),  # the lanes that an instruction cannot let go on yet
+        ("expired", "i4"),  # whether such lanes let the others run first, and then go on as if they had waited long
+        ("suspended_at", "i8"),  # the time at which they had to wait
+        ("waits_at", "i8"),  # the address of the barrier that they wait for; 0 where it is none
+        ("cluster_arrived", "u4"),  # the lanes that have arrived at the barrier of the cluster
+        ("registers", "i4"),  # that each of its threads has
         ("only_waiting", "i4"),  # not 0 when every live lane waits for another one
         ("left_behind", "i4"),  # whether lanes have left the kernel behind a barrier
         ("group", "i4"),  # groups of asynchronous copies that the warp has committed
@@ -171,7 +201,6 @@ WARP = np.dtype(
         ("wgmma_groups", "i4"),  # those groups: committed, waited for by itself, and by a warp of its warpgroup
         ("wgmma_waited", "i4"),
         ("wgmma_released", "i4"),
-        ("wgmma_behind", "i4"),  # whether its warpgroup has to come before it goes on
         ("reads_begun", "i4"),
         ("reads_ended", "i4"),
         ("barrier", "i4"),  # or the number of the host's service
@@ -201,6 +230,18 @@ class WarpRecord(View):
     """A view of WARP."""
 
     record = WARP
+
+
+class BarrierRecord(View):
+    """A view of BARRIER."""
+
+    record = BARRIER
+
+
+class MbarrierRecord(View):
+    """A view of MBARRIER."""
+
+    record = MBARRIER
 
 
 class CountsRecord(View):

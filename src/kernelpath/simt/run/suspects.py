@@ -1,0 +1,51 @@
+"""Faults that show in full at the next barrier of a block: races, and reads of shared memory that nothing wrote."""
+
+from __future__ import annotations
+
+from kernelpath.simt.errors import FAULT_KINDS, FaultKind
+from kernelpath.simt.layout import LANES
+from kernelpath.simt.native import native
+from kernelpath.simt.run.races import SITE, unordered
+from kernelpath.simt.run.records import CtaRecord, LaunchRecord, WarpRecord
+
+__all__ = ["RACE", "UNINITIALIZED", "look_for_writer", "suspect"]
+
+UNINITIALIZED = FAULT_KINDS.index(FaultKind.UNINITIALIZED)
+RACE = FAULT_KINDS.index(FaultKind.RACE)
+
+
+@native
+def suspect(
+    launch: LaunchRecord, cta: CtaRecord, warp: WarpRecord, kind: int, number: int, lane: int, address: int, size: int
+) -> None:
+    """Remember the first fault that shows in full at the next barrier."""
+    if not cta.suspect_address:
+        cta.suspect_kind = kind
+        cta.suspect_site = number
+        cta.suspect_thread = warp.index * LANES + lane
+        cta.suspect_address = address
+        cta.suspect_bytes = size
+        cta.suspect_time = launch.time
+        cta.suspect_other = launch.other
+        cta.suspect_other_time = launch.other_time
+
+
+@native
+def look_for_writer(
+    launch: LaunchRecord, cta: CtaRecord, warp: WarpRecord, number: int, lane: int, address: int, size: int
+) -> None:
+    """A thread that writes what another one has read unwritten, with no order between them: that was a race."""
+    thread, reader = warp.index * LANES + lane, cta.suspect_thread
+    if cta.suspect_kind != UNINITIALIZED or not overlap(cta, address, size):
+        return
+    if unordered(launch, cta, cta.block_began, warp.index, reader, cta.suspect_time, thread):
+        cta.suspect_kind = RACE
+        cta.suspect_other = number + 1 << SITE | thread
+        cta.suspect_other_time = launch.time
+
+
+@native
+def overlap(cta: CtaRecord, address: int, size: int) -> int:
+    """Whether an access touches what was read unwritten."""
+    start = cta.suspect_address
+    return address < start + cta.suspect_bytes and start < address + size
