@@ -139,6 +139,7 @@ ld.global.v4.b32 {{%a0, %a1, %a2, %a3}}, [%rd2];
 mad.wide.u32 %rd4, %r1, {4 * case.words}, %rd3;
 .loc 1 2 1
 {loads}
+fence.proxy.async;
 bar.sync 0;
 .loc 1 3 1
 {before}

@@ -4,8 +4,8 @@ values       types, registers as numbers, lane-wise rules
 rounding     directed rounding
 arithmetic, functions, bitwise, comparison, conversion
              what a lane does by itself
-memory, atomics, mbarrier, copies
-             loads and stores, barriers in memory
+spaces, mbarrier, memory, atomics, bulk, copies, fences, cluster
+             loads and stores, barriers in memory, asynchronous copies, the shared memory of other blocks
 collectives, matrix, wmma, products, wgmma
              what the lanes of a warp, or the warps of a block, do together
 control      branches
@@ -20,11 +20,14 @@ from kernelpath.simt.isa import (
     arithmetic,
     atomics,
     bitwise,
+    bulk,
+    cluster,
     collectives,
     comparison,
     control,
     conversion,
     copies,
+    fences,
     functions,
     matrix,
     mbarrier,
@@ -53,6 +56,9 @@ OPS: Mapping[str, Op[Lowering]] = registry(
     atomics.OPS,
     mbarrier.OPS,
     copies.OPS,
+    bulk.OPS,
+    fences.OPS,
+    cluster.OPS,
     collectives.OPS,
     matrix.OPS,
     wgmma.OPS,

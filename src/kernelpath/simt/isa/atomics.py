@@ -9,7 +9,8 @@ from llvmlite import ir
 
 from kernelpath.simt.isa import bitwise
 from kernelpath.simt.isa.arithmetic import extreme
-from kernelpath.simt.isa.memory import space_of, without_hint
+from kernelpath.simt.isa.mbarrier import complete_tx
+from kernelpath.simt.isa.spaces import space_of, without_hint
 from kernelpath.simt.isa.values import Kind, Value, constant, from_bits, items, to_bits
 from kernelpath.simt.layout import LANES, Access
 from kernelpath.simt.lower.vectors import I32
@@ -29,6 +30,7 @@ def emit_atom(e: Lowering, i: Instruction) -> None:
     if isinstance(sources[0], Group):
         update_each(e, i, addresses, sources[0].items)
         return
+    barrier = sources.pop() if "async" in i.modifiers else None
     values = [e.read(source, kind.bits) for source in sources]
     half = operation == "cas" and kind.bits == 32
     for row, value in enumerate(values if half else ()):
@@ -39,6 +41,8 @@ def emit_atom(e: Lowering, i: Instruction) -> None:
     old = update(e, addresses, kind, values, ATOMIC[operation])
     if i.opcode == "atom":
         e.write(i.operands[0], old, signed=kind.is_signed)
+    if barrier is not None:
+        complete_tx(e, barrier, e.splat(kind.bits // 8, 32))
 
 
 def update_each(e: Lowering, i: Instruction, addresses: Value, sources: Sequence[Operand]) -> None:
@@ -146,7 +150,10 @@ def _vectors() -> list[str]:
     return [form.replace("SPACE", "global") for form in _forms(*_VECTORS)]
 
 
+_ASYNC = "async relaxed? cluster? CLUSTER? mbarrier::complete_tx::bytes "
+_ASYNC_UPDATES = ("add|min|max u32|s32", "add u64", "inc|dec u32", "LOGIC b32")
+
 OPS = (
     Op("atom", (*_forms(*_UPDATES, *_SWAPS), *_vectors()), emit_atom),
-    Op("red", (*_forms(*_UPDATES), *_vectors()), emit_atom, results=0),
+    Op("red", (*_forms(*_UPDATES), *_vectors(), *(_ASYNC + one for one in _ASYNC_UPDATES)), emit_atom, results=0),
 )

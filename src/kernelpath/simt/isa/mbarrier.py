@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kernelpath.simt.isa.memory import space_of
+from kernelpath.simt.isa.spaces import space_of
 from kernelpath.simt.isa.values import Value
 from kernelpath.simt.layout import Access
 from kernelpath.simt.lower.vectors import I32

@@ -42,7 +42,7 @@ _WRONG_OPERANDS = (AssertionError, AttributeError, IndexError, KeyError, TypeErr
 class Lowering(Shared):
     """Emits ``run(launch, cta, warp) -> Status``; ``ops`` has the instructions.
 
-    Raises LaterTarget for what the PTX's target does not have; ``target`` counts where the PTX names none.
+    Raises Rejected for what the PTX's target does not have; ``target`` counts where the PTX names none.
     """
 
     def __init__(self, module: Module, kernel: Function, ops: Ops, target: Target) -> None:

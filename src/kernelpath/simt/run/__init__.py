@@ -11,7 +11,7 @@ schedule     thread blocks, and the turns of their warps (native)
 buffers      memory that a kernel may touch
 arrays, cta, residents, launch
              a resident thread block, all of them, and a grid, seen from the host
-complaints, faults
+complaints, faults, deadlock
              sentences about what a thread did wrong
 barriers, printf, host
              what the scheduler leaves to the host

@@ -19,6 +19,7 @@ __all__ = [
     "in_flight",
     "local_place",
     "race",
+    "register_of_wgmma",
     "shared_place",
     "source_name",
     "thread_name",
@@ -98,6 +99,22 @@ def race(
     return f"{text}: blocks run in any order, {advice}"
 
 
+def in_flight(site: Site, place: str, copy: Site, shared: bool) -> str:
+    """An access to what a copy has not finished with: in shared memory, or elsewhere."""
+    writes = shared == (copy.access == Access.LOAD or ".bulk" not in copy.text)
+    wait = "mbarrier" if "mbarrier" in copy.text else f"group ({_wait(copy, writes)})"
+    what = "writing" if writes else "reading"
+    return (
+        f"{_verb(site)} at {place}, which the copy of line {copy.line} may still be {what}: wait for its {wait} first"
+    )
+
+
+def _wait(copy: Site, writes: bool) -> str:
+    if ".bulk" not in copy.text:
+        return "cp.async.wait_group"
+    return "cp.async.bulk.wait_group" + ".read" * (not writes)
+
+
 def bad_mask(instruction: str, needed: int, here: int) -> str:
     """What is wrong with an operation of several lanes: its mask is ``needed``, ``here`` are those that run it."""
     missing, extra = needed & ~here, here & ~needed
@@ -118,7 +135,7 @@ _DESCRIPTORS = {
 }
 
 
-def in_flight(kind: int, name: str, line: int) -> str:
+def register_of_wgmma(kind: int, name: str, line: int) -> str:
     """What is wrong with the use of a register, by the instruction ``name`` in ``line`` that has to do with it too."""
     return _IN_FLIGHT[kind].format(other=f"{name.lstrip('@').split('.sync')[0]} in line {line}")
 

@@ -59,8 +59,7 @@ class Cta(Records):
         has_mbarriers = any(check.function == "mbarrier_init" for check in lowered.checks)
         if has_mbarriers:
             self.point(mbarriers=np.zeros(MBARRIERS, MBARRIER))
-        if has_mbarriers or size > 1:
-            self.point(clocks=np.zeros((1 + MBARRIERS * has_mbarriers, 2, size, WARPS), np.int64))
+        self.point(clocks=np.zeros((1 + MBARRIERS * has_mbarriers, 2, size, WARPS), np.int64))
         self.join([self])
 
     def join(self, group: Sequence[Cta]) -> None:

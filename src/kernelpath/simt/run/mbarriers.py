@@ -59,7 +59,7 @@ def mbarrier_init(launch: LaunchRecord, cta: CtaRecord, warp: WarpRecord, number
         if not place:
             return complain(launch, warp, TOO_MANY, number, lane, address)
         record = MbarrierRecord(place)
-        record.address = address
+        record.place = address
         record.phases = 0
         clock = clock_of(launch, cta, place)
         for word in range(2 * 32 * launch.cluster_size):
@@ -79,7 +79,7 @@ def mbarrier_inval(launch: LaunchRecord, cta: CtaRecord, warp: WarpRecord, numbe
         if not place:
             return missing(launch, cta, warp, number, lane, address)
         record = MbarrierRecord(place)
-        record.address = 0
+        record.place = 0
         store64(address, 0)
     return 0
 
@@ -221,7 +221,7 @@ def settle(launch: LaunchRecord, owner: CtaRecord, place: int, state: int) -> No
         clock, words = clock_of(launch, owner, place), 32 * launch.cluster_size
         for word in range(words):
             store64(clock + 8 * (words + word), load64(clock + 8 * word))
-    store64(record.address, state)
+    store64(record.place, state)
 
 
 @native

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from kernelpath.simt.layout import LANES, NOWHERE, UNWRITTEN, WRITTEN, Status
 from kernelpath.simt.native import external, load64, native, store8, store32, store64
-from kernelpath.simt.run.bulk import finish_one
+from kernelpath.simt.run.bulk import finish_all, finish_one
 from kernelpath.simt.run.clusters import meet_in_cluster
 from kernelpath.simt.run.mbarriers import MBARRIERS
 from kernelpath.simt.run.meeting import BARRIERS, all_wait_together, arrive_at, meet, wait_at
@@ -113,9 +113,8 @@ def begin_block(launch: LaunchRecord, cta: CtaRecord, number: int) -> None:
     if cta.mbarriers:
         for at in range(MBARRIERS):
             store64(cta.mbarriers + at * MbarrierRecord.size, 0)
-    if cta.clocks:
-        for word in range(2 * WARPS * launch.cluster_size):
-            store64(cta.clocks + 8 * word, 0)
+    for word in range(2 * WARPS * launch.cluster_size):
+        store64(cta.clocks + 8 * word, 0)
     cta.registers_left = 0
     for index in range(cta.warp_count):
         begin_warp(launch, cta, WarpRecord(cta.warps + index * cta.warp_stride))
@@ -154,6 +153,7 @@ def begin_warp(launch: LaunchRecord, cta: CtaRecord, warp: WarpRecord) -> None:
     begin_reads(cta, warp)
     warp.expired = 0
     warp.cluster_arrived = 0
+    warp.waits_at = 0
     warp.registers = launch.registers
     for lane in range(LANES):
         store32(warp.address + PCS + 4 * lane, 0 if warp.threads >> lane & 1 else NOWHERE)
@@ -203,13 +203,9 @@ def run_block(launch: LaunchRecord, cta: CtaRecord) -> int:
             if cta.suspect_address or not all_wait_together(cta):
                 return HOST
             meet(launch, cta)
-        elif cta.suspect_address:
-            return HOST
         else:
-            landed = finish_one(launch, cta)
-            while landed > 0:
-                landed = finish_one(launch, cta)
-            return FAULTED if landed < 0 else DONE
+            finish_all(launch, cta)
+            return HOST if cta.suspect_address else DONE
     return DONE
 
 
