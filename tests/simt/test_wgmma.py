@@ -119,6 +119,10 @@ ld.param.u64 %rd8, [db];
 ld.param.u32 %r2, [keep];
 setp.ne.u32 %p1, %r2, 0;
 mov.u32 %r3, memory;
+shr.u32 %r4, %r3, 4;
+cvt.u64.u32 %rd5, %r4;
+add.u64 %rd7, %rd7, %rd5;
+add.u64 %rd8, %rd8, %rd5;
 mad.lo.u32 %r3, %r1, 16, %r3;
 mad.wide.u32 %rd1, %r1, 16, %rd1;
 mov.u32 %r4, 0;
@@ -135,6 +139,7 @@ ld.global.v4.b32 {{%a0, %a1, %a2, %a3}}, [%rd2];
 mad.wide.u32 %rd4, %r1, {4 * case.words}, %rd3;
 .loc 1 2 1
 {loads}
+fence.proxy.async;
 bar.sync 0;
 .loc 1 3 1
 {before}
