@@ -167,7 +167,7 @@ def test_asynchronous_stores(reverse: bool) -> None:
         @q red.async.relaxed.cluster.shared::cluster.mbarrier::complete_tx::bytes.add.u32 [there+132], v, [%r6];
     wait: mbarrier.try_wait.parity.shared::cta.b64 p, [b], 0;
         @!p bra wait;
-        ld.shared.u32 n, [%r7]; @q ld.shared.u32 n, [%r4+132];
+        @!q ld.shared.u32 n, [%r7]; @q ld.shared.u32 n, [%r4+132];
         st.global.u32 [out], n;
         {SYNC}"""
     expected = [[base + t if t < 11 else base + t + 5 for t in range(28)] for base in (100, 0)]

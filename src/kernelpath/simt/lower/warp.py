@@ -262,11 +262,6 @@ class Lowering(Shared):
         self.store_field(self.launch, LAUNCH, "fault_warp", self.load_field(self.warp, WARP, "index", I32))
         self.b.ret(I64(Status.FAULT))
 
-    def note_lanes(self, needed: ir.Value, here: ir.Value) -> None:
-        """For a complaint about a collective instruction: the lanes that it waits for, and those that run it."""
-        self.store_field(self.launch, LAUNCH, "lanes_needed", needed)
-        self.store_field(self.launch, LAUNCH, "lanes_here", here)
-
     def pc(self, block: int) -> int:
         return block if block < len(self.heads) else NOWHERE
 
