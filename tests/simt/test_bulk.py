@@ -11,19 +11,8 @@ import pytest
 from kernelpath import simt
 from kernelpath.simt import Fault, FaultKind
 from kernelpath.simt.tensor_map import TensorMap
-from tests.simt.bulk_kernels import (
-    CLUSTER,
-    IN_FLIGHT,
-    MAPS,
-    Case,
-    Words,
-    aligned_bytes,
-    compiled,
-    line_of,
-    loaded,
-    run_bulk,
-    stored,
-)
+from tests.simt.boxes import Case, Words, loaded, stored
+from tests.simt.bulk_kernels import CLUSTER, IN_FLIGHT, MAPS, aligned_bytes, compiled, line_of, run_bulk
 
 CASES = [
     *(Case(7, [64], [32], [x]) for x in (0, 5, -3, 40, 64, -40, 2_000_000_000)),
