@@ -80,6 +80,7 @@ def test_a_relaxed_arrival_orders_nothing() -> None:
     assert caught.value.kind == FaultKind.RACE
     explicit = SYNC.replace("arrive", "arrive.release").replace("wait", "wait.acquire")
     assert launch(SWAP.replace(SYNC, explicit))[0] == 100
+    assert launch(SWAP.replace(SYNC, "fence.acq_rel.cluster; " + relaxed))[0] == 100
 
 
 def test_a_block_that_has_exited() -> None:
