@@ -13,6 +13,7 @@ Read it in this order; a module imports only from lines above its own, which a t
     native       Python functions that become machine code
     forms        which modifiers an opcode may have
     op           what is known of an instruction: its forms, operands, what it waits for
+    tensor_map   the descriptor of a tensor for tensor copies
     since        which architecture has an instruction first
     lowered      what lowering a kernel gives
     counters     what a launch did, by source line
@@ -31,7 +32,7 @@ move or predicate still counts as the PTX says.
 
 from kernelpath.simt.compiler import warm_up
 from kernelpath.simt.counters import AccessSample, LineCounters
-from kernelpath.simt.errors import Fault, FaultKind, LaterTarget, TimedOut, Unsupported
+from kernelpath.simt.errors import Fault, FaultKind, Rejected, TimedOut, Unsupported
 from kernelpath.simt.machine import Kernel, Launch, Module, Param, load
 from kernelpath.simt.run.arrays import FAR, zeroed
 from kernelpath.simt.run.buffers import Buffer, Memory
@@ -45,12 +46,12 @@ __all__ = [
     "Fault",
     "FaultKind",
     "Kernel",
-    "LaterTarget",
     "Launch",
     "LineCounters",
     "Memory",
     "Module",
     "Param",
+    "Rejected",
     "Target",
     "TimedOut",
     "Unsupported",

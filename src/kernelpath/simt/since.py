@@ -14,7 +14,7 @@ __all__ = ["refusal"]
 _FEATURES = (
     (90, r"(mbarrier\.(?:try_wait|expect_tx|complete_tx))\b"),
     (90, r"(mbarrier\.arrive(?:_drop)?\.expect_tx)\b"),
-    (90, r"(elect|mapa|getctarank|stmatrix|griddepcontrol|st\.async|red\.async)\b"),
+    (90, r"(elect|mapa|getctarank|stmatrix|griddepcontrol|st\.async|red\.async|tensormap\.cp_fenceproxy)\b"),
     (90, r"(barrier\.cluster\.\w+)"),
     (90, r"fence(?:\.proxy)?(\.async|\.tensormap|\.mbarrier_init)"),
     (90, r"(cp\.(?:reduce\.)?async\.bulk)\b"),

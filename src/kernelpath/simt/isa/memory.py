@@ -110,7 +110,7 @@ OPS = (
     Op("cvta", ("to? SPACE u64",), emit_cvta),
     Op("isspacep", ("global|local|SHARED|CLUSTER",), emit_isspacep),
     Op("createpolicy", ("fractional|range global? EVICT2 EVICT2? b64",), emit_createpolicy),
-    Op("prefetch", ("global|local? L1|L2", "global EVICT2"), emit_nothing, results=0),
+    Op("prefetch", ("global|local? L1|L2", "global EVICT2", "SPACE? tensormap"), emit_nothing, results=0),
     Op("prefetchu", ("L1",), emit_nothing, results=0),
     Op("applypriority", ("global? EVICT2",), emit_nothing, results=0),
     Op("nanosleep", ("u32",), emit_nanosleep, place=Place.ALONE, results=0),

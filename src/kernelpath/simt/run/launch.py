@@ -16,10 +16,12 @@ from kernelpath.simt.lowered import Lowered, Site
 from kernelpath.simt.ptx import Module
 from kernelpath.simt.run import complaints
 from kernelpath.simt.run.arrays import FAR, Dim, Records, aligned
+from kernelpath.simt.run.boxes import BULK
 from kernelpath.simt.run.buffers import Buffer, Memory, disjoint, table
+from kernelpath.simt.run.bulk import BULKS
 from kernelpath.simt.run.cta import cluster_of
 from kernelpath.simt.run.races import ENTRY, LOW, SITE, THREAD
-from kernelpath.simt.run.records import COUNTS, LAUNCH, SAMPLE
+from kernelpath.simt.run.records import ACCESS_COUNTS, COUNTS, LAUNCH, SAMPLE
 from kernelpath.simt.run.registers import registers_at_launch
 from kernelpath.simt.run.residents import Residents
 
@@ -77,9 +79,12 @@ class Grid(Records):
         self.counts = np.zeros(len(lowered.sites) + 1, COUNTS)
         self.samples = np.zeros(len(lowered.sites) + 1, SAMPLE)
         self.block_counts = np.zeros((len(lowered.blocks), 3), np.int64)
-        params = np.frombuffer(arguments.ljust(16, b"\0"), np.uint8)
+        params = aligned(max(len(arguments), 16))[: max(len(arguments), 16)]
+        params[: len(arguments)] = np.frombuffer(arguments, np.uint8)
         self.set(param_bytes=len(arguments))
         self.point(params=params, blocks=self.block_counts, counts=self.counts, samples=self.samples)
+        if any(check.function == "issue_bulk" for check in lowered.checks):
+            self.point(bulk=np.zeros(BULKS, BULK))
         self._set_extents(shared)
         self.set(reverse=reverse, cooperative=cooperative, cluster_size=size, explicit=cluster is not None)
         self.set(registers=registers_at_launch(module.functions[name].maxnreg, block))
@@ -191,7 +196,7 @@ class Grid(Records):
                 continue
             offsets = {lane: address - base for lane, address in addresses.items()}
             place = site.line, site.text, shared, name, site.access, site.bytes, offsets
-            found.append(AccessSample(*place, *counts.tolist()))
+            found.append(AccessSample(*place, *counts.tolist()[:ACCESS_COUNTS]))
         return found
 
     def _window_of(self, address: int, shared: bool) -> tuple[int, str]:

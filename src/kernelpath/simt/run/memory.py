@@ -15,6 +15,7 @@ from kernelpath.simt.layout import LANES, WRITTEN, Access, Space
 from kernelpath.simt.native import count_bits, load8, load64, lowest_bit, native, store8, store64
 from kernelpath.simt.run.polling import poll, repeats
 from kernelpath.simt.run.races import ENTRY, SITE, THREAD, UNORDERED, check
+from kernelpath.simt.run.reads import wgmma_reads
 from kernelpath.simt.run.records import (
     SAMPLE,
     WARP,
@@ -27,7 +28,7 @@ from kernelpath.simt.run.records import (
     field_offset,
 )
 from kernelpath.simt.run.spaces import find, local_of, owner_of, space_of
-from kernelpath.simt.run.suspects import RACE, UNINITIALIZED, look_for_writer, suspect
+from kernelpath.simt.run.suspects import RACE, UNINITIALIZED, blame_copy, look_for_writer, suspect
 from kernelpath.simt.run.transactions import (
     count_atomic_sectors,
     count_same_address,
@@ -126,11 +127,18 @@ def access(
             return fault(launch, warp, MISALIGNED, number, lane, address)
         if state and (not drops or warp.wanted >> lane & 1):
             written = initialised(state + offset, touched, kind)
+            in_flight = 0
+            if not written:
+                in_flight = blame_copy(launch, state + offset, touched, history, offset >> granule)
             if not written and space != Space.SHARED:
                 return fault(launch, warp, UNINITIALIZED, number, lane, address)
+            if kind != Access.LOAD and space == Space.SHARED and cta.unwaited:
+                launch.other, launch.other_time = wgmma_reads(cta, address, touched), launch.time
+                if launch.other:
+                    suspect(launch, cta, warp, RACE, number, lane, address, touched)
             if cta.suspect_address and kind == Access.STORE:
                 look_for_writer(launch, cta, warp, number, lane, address, touched)
-            if history:
+            if history and not in_flight:
                 for place in range(offset >> granule, (offset + touched - 1 >> granule) + 1):
                     entry = history + ENTRY * place
                     races = check(launch, cta, since, entry, warp.index, lane, number, kind, strong)

@@ -15,11 +15,12 @@ from __future__ import annotations
 
 from kernelpath.simt.layout import LANES, NOWHERE, UNWRITTEN, WRITTEN, Status
 from kernelpath.simt.native import external, load64, native, store8, store32, store64
-from kernelpath.simt.run.bulk import finish_one
+from kernelpath.simt.run.bulk import finish_all, finish_one
 from kernelpath.simt.run.clusters import meet_in_cluster
 from kernelpath.simt.run.mbarriers import MBARRIERS
 from kernelpath.simt.run.meeting import BARRIERS, all_wait_together, arrive_at, meet, wait_at
 from kernelpath.simt.run.races import PLANE, ROW, WARPS
+from kernelpath.simt.run.reads import begin_reads
 from kernelpath.simt.run.records import (
     WARP,
     BarrierRecord,
@@ -149,6 +150,7 @@ def begin_warp(launch: LaunchRecord, cta: CtaRecord, warp: WarpRecord) -> None:
     warp.left_behind = 0
     warp.polls = 0
     warp.asking = 0
+    begin_reads(cta, warp)
     warp.expired = 0
     warp.cluster_arrived = 0
     warp.waits_at = 0
@@ -201,13 +203,9 @@ def run_block(launch: LaunchRecord, cta: CtaRecord) -> int:
             if cta.suspect_address or not all_wait_together(cta):
                 return HOST
             meet(launch, cta)
-        elif cta.suspect_address:
-            return HOST
         else:
-            landed = finish_one(launch, cta)
-            while landed > 0:
-                landed = finish_one(launch, cta)
-            return FAULTED if landed < 0 else DONE
+            finish_all(launch, cta)
+            return HOST if cta.suspect_address else DONE
     return DONE
 
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from kernelpath.simt.errors import FAULT_KINDS, FaultKind
-from kernelpath.simt.layout import LANES
-from kernelpath.simt.native import native
-from kernelpath.simt.run.races import SITE, unordered
+from kernelpath.simt.layout import LANES, PENDING
+from kernelpath.simt.native import load8, load64, native
+from kernelpath.simt.run.races import ENTRY, LOW, SITE, accuse, unordered
 from kernelpath.simt.run.records import CtaRecord, LaunchRecord, WarpRecord
 
-__all__ = ["RACE", "UNINITIALIZED", "look_for_writer", "suspect"]
+__all__ = ["RACE", "UNINITIALIZED", "blame_copy", "look_for_writer", "suspect", "suspect_thread"]
 
 UNINITIALIZED = FAULT_KINDS.index(FaultKind.UNINITIALIZED)
 RACE = FAULT_KINDS.index(FaultKind.RACE)
@@ -19,15 +19,34 @@ def suspect(
     launch: LaunchRecord, cta: CtaRecord, warp: WarpRecord, kind: int, number: int, lane: int, address: int, size: int
 ) -> None:
     """Remember the first fault that shows in full at the next barrier."""
+    suspect_thread(launch, cta, kind, number, warp.index * LANES + lane, address, size)
+
+
+@native
+def suspect_thread(
+    launch: LaunchRecord, cta: CtaRecord, kind: int, number: int, thread: int, address: int, size: int
+) -> None:
+    """The same of a thread of the block."""
     if not cta.suspect_address:
         cta.suspect_kind = kind
         cta.suspect_site = number
-        cta.suspect_thread = warp.index * LANES + lane
+        cta.suspect_thread = thread
         cta.suspect_address = address
         cta.suspect_bytes = size
         cta.suspect_time = launch.time
         cta.suspect_other = launch.other
         cta.suspect_other_time = launch.other_time
+
+
+@native
+def blame_copy(launch: LaunchRecord, state: int, size: int, history: int, place: int) -> int:
+    """Whether an asynchronous copy has yet to write some of these bytes: it is kept as the other access."""
+    launch.other = 0
+    for byte in range(size):
+        if history and load8(state + byte) == PENDING:
+            write = load64(history + ENTRY * place)
+            return accuse(launch, write & LOW, write >> 32)
+    return 0
 
 
 @native
