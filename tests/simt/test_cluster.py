@@ -208,6 +208,14 @@ def test_sixteen_blocks_with_all_their_shared_memory() -> None:
     assert caught.value.kind == FaultKind.OUT_OF_BOUNDS
 
 
+def test_a_sample_of_blocks_brings_their_clusters() -> None:
+    """Of 4 x 4 blocks in clusters of 2 x 2 the one at (1, 1) is asked for."""
+    body = """mov.u32 %r1, %ctaid.x; mov.u32 %r2, %ctaid.y; mad.lo.u32 %r1, %r2, 4, %r1; ld.param.u64 out, [to];
+        mul.wide.u32 %rd1, %r1, 4; add.u64 out, out, %rd1; st.global.u32 [out], 1;"""
+    ran = launch(body, (4, 4), 1, (2, 2), blocks=[5])
+    assert [block for block, value in enumerate(ran) if value] == [0, 1, 4, 5]
+
+
 @pytest.mark.parametrize(
     ("grid", "cluster", "message"),
     [(32, 17, "invalid cluster size: 17"), (3, 2, "a grid of 3 along x is not a multiple of the cluster's 2")],
