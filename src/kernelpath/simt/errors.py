@@ -20,6 +20,7 @@ class FaultKind(enum.Enum):
     ASSERTION = "assertion"
     TRAP = "trap"
     BAD_COPY = "bad copy"
+    UNFENCED = "unfenced"
 
 
 FAULT_KINDS = list(FaultKind)

@@ -193,6 +193,7 @@ WARP = np.dtype(
         ("group", "i4"),  # groups of asynchronous copies that the warp has committed
         ("copies_begun", "i4"),
         ("copies_ended", "i4"),
+        ("fenced", "i8"),  # the time of its last fence of the asynchronous proxy
         ("bulk_groups", "i4", LANES),  # groups of bulk copies that each lane has committed
         ("barrier", "i4"),  # or the number of the host's service
         ("barrier_threads", "i4"),
