@@ -80,6 +80,7 @@ def test_a_relaxed_arrival_orders_nothing() -> None:
     assert caught.value.kind == FaultKind.RACE
     explicit = SYNC.replace("arrive", "arrive.release").replace("wait", "wait.acquire")
     assert launch(SWAP.replace(SYNC, explicit))[0] == 100
+    assert launch(SWAP.replace(SYNC, "fence.acq_rel.cluster; " + relaxed))[0] == 100
 
 
 def test_a_block_that_has_exited() -> None:
@@ -205,6 +206,14 @@ def test_sixteen_blocks_with_all_their_shared_memory() -> None:
     with pytest.raises(simt.Fault) as caught:
         launch(body.replace("[there]", "[there+20]"), 16, 1, 16, shared=dynamic)
     assert caught.value.kind == FaultKind.OUT_OF_BOUNDS
+
+
+def test_a_sample_of_blocks_brings_their_clusters() -> None:
+    """Of 4 x 4 blocks in clusters of 2 x 2 the one at (1, 1) is asked for."""
+    body = """mov.u32 %r1, %ctaid.x; mov.u32 %r2, %ctaid.y; mad.lo.u32 %r1, %r2, 4, %r1; ld.param.u64 out, [to];
+        mul.wide.u32 %rd1, %r1, 4; add.u64 out, out, %rd1; st.global.u32 [out], 1;"""
+    ran = launch(body, (4, 4), 1, (2, 2), blocks=[5])
+    assert [block for block, value in enumerate(ran) if value] == [0, 1, 4, 5]
 
 
 @pytest.mark.parametrize(

@@ -18,8 +18,10 @@ from kernelpath.lanes import cuda, nvrtc
 from tests.simt.launching import FILE, aligned, buffer
 
 
-def launch(source: str, block: int, *arguments: Any) -> simt.Launch:
-    binary = nvrtc.compile_kernel(source, FILE, "kernel", cuda.CPU_ARCHITECTURE, ("--device-int128",))
+def launch(
+    source: str, block: int, *arguments: Any, target: str = cuda.CPU_ARCHITECTURE, **options: Any
+) -> simt.Launch:
+    binary = nvrtc.compile_kernel(source, FILE, "kernel", target, ("--device-int128",))
     arrays = [a for a in arguments if isinstance(a, np.ndarray)]
     return simt.load(binary.ptx, FILE).launch(
         binary.mangled,
@@ -27,6 +29,7 @@ def launch(source: str, block: int, *arguments: Any) -> simt.Launch:
         block=(block,),
         args=[a.ctypes.data if isinstance(a, np.ndarray) else a for a in arguments],
         buffers=[buffer("abcdefgh"[index], array) for index, array in enumerate(arrays)],
+        **options,
     )
 
 
@@ -53,10 +56,11 @@ __global__ void kernel(const float* a, float* c) {
 }"""
 
 
-def test_barrier() -> None:
+@pytest.mark.parametrize("target", [cuda.CPU_ARCHITECTURE, "compute_90a"])
+def test_barrier(target: str) -> None:
     a, c = aligned(128), aligned(128)
     a[:] = np.arange(128)
-    launch(BARRIER, 128, a, c)
+    launch(BARRIER, 128, a, c, target=target)
     assert c.tolist() == (a[::-1] + 2).tolist()
 
 
@@ -93,6 +97,41 @@ def test_pipeline_of_two_stages() -> None:
     a[:] = np.arange(512)
     launch(source, 128, a, c)
     assert c.tolist() == a.reshape(4, 128).sum(axis=0)[::-1].tolist()
+
+
+def test_pipeline_with_roles() -> None:
+    """One warp copies what three others read, in either order."""
+    source = """#include <cuda/pipeline>
+    #include <cooperative_groups.h>
+    __global__ void kernel(const float* a, float* c) {
+        __shared__ float s[2][96];
+        __shared__ cuda::pipeline_shared_state<cuda::thread_scope_block, 2> state;
+        auto block = cooperative_groups::this_thread_block();
+        bool producer = threadIdx.x < 32;
+        auto role = producer ? cuda::pipeline_role::producer : cuda::pipeline_role::consumer;
+        auto pipe = cuda::make_pipeline(block, &state, role);
+        int t = threadIdx.x - 32;
+        float sum = 0;
+        for (int k = 0; k < 5; k++) {
+            if (producer) {
+                pipe.producer_acquire();
+                for (int i = threadIdx.x; i < 96; i += 32)
+                    cuda::memcpy_async(&s[k % 2][i], a + 96 * k + i, sizeof(float), pipe);
+                pipe.producer_commit();
+            } else {
+                pipe.consumer_wait();
+                sum += s[k % 2][95 - t];
+                pipe.consumer_release();
+            }
+        }
+        if (!producer) c[t] = sum;
+    }"""
+    a = aligned(480)
+    a[:] = np.arange(480)
+    for reverse in (False, True):
+        c = aligned(96)
+        launch(source, 128, a, c, target="compute_90a", reverse=reverse)
+        assert c.tolist() == a.reshape(5, 96).sum(axis=0)[::-1].tolist()
 
 
 def test_barrier_in_memory_counts() -> None:

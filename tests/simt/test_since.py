@@ -41,7 +41,7 @@ KEPT = """
 def test_an_instruction_of_a_later_architecture_is_refused_with_its_line(statement: str) -> None:
     module = simt.load(wrap(statement))
     (instruction,) = module.parsed.functions["k"].body
-    with pytest.raises(simt.LaterTarget, match=r"^line 0: .*" + LATER[statement]):
+    with pytest.raises(simt.Rejected, match=r"^line 0: .*" + LATER[statement]):
         module.compile("k")
     assert refusal(instruction, "sm_90a", 80) == ""
 

@@ -32,7 +32,7 @@ move or predicate still counts as the PTX says.
 
 from kernelpath.simt.compiler import warm_up
 from kernelpath.simt.counters import AccessSample, LineCounters
-from kernelpath.simt.errors import Fault, FaultKind, LaterTarget, TimedOut, Unsupported
+from kernelpath.simt.errors import Fault, FaultKind, Rejected, TimedOut, Unsupported
 from kernelpath.simt.machine import Kernel, Launch, Module, Param, load
 from kernelpath.simt.run.arrays import FAR, zeroed
 from kernelpath.simt.run.buffers import Buffer, Memory
@@ -46,12 +46,12 @@ __all__ = [
     "Fault",
     "FaultKind",
     "Kernel",
-    "LaterTarget",
     "Launch",
     "LineCounters",
     "Memory",
     "Module",
     "Param",
+    "Rejected",
     "Target",
     "TimedOut",
     "Unsupported",

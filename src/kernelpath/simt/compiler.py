@@ -20,7 +20,7 @@ from kernelpath.simt.lower.warp import Lowering
 from kernelpath.simt.lowered import Check, Lowered
 from kernelpath.simt.native import compile_function
 from kernelpath.simt.ptx import Module
-from kernelpath.simt.run import bulk, bulk_issue, clusters, mbarriers, memory, registers, schedule, sync
+from kernelpath.simt.run import bulk, bulk_issue, clusters, mbarriers, memory, registers, schedule, sync, warpgroup
 from kernelpath.simt.run.host import RunGrid
 from kernelpath.simt.target import SM_80, Target
 
@@ -31,6 +31,7 @@ SCHEDULE = "schedule_run_grid"
 CHECKS = (
     memory.access,
     *(getattr(sync, name) for name in sync.__all__),
+    *(warpgroup.hazard, warpgroup.wgmma_commit, warpgroup.wgmma_operand, warpgroup.wgmma_wait),
     bulk_issue.issue_bulk,
     bulk.commit_bulk,
     bulk.wait_bulk,

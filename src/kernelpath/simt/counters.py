@@ -280,6 +280,7 @@ _CLASSES = {
     "special function": {"ex2", "lg2", "sin", "cos", "tanh", "rcp", "sqrt", "rsqrt"},
     "conversion": {"cvt", "cvta"},
     "branch": {"bra", "brx", "ret", "exit", "call", "trap"},
-    "warp and barrier": {"bar", "barrier", "shfl", "vote", "match", "redux", "activemask", "membar", "fence"},
+    "warp and barrier": {"bar", "barrier", "shfl", "vote", "match", "redux", "activemask", "membar", "fence"}
+    | {"mbarrier", "elect", "setmaxnreg", "griddepcontrol"},
     "move": {"mov", "selp", "prmt"},
 }

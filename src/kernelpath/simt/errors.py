@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import enum
 
-__all__ = ["FAULT_KINDS", "Fault", "FaultKind", "LaterTarget", "TimedOut", "Unsupported"]
+__all__ = ["FAULT_KINDS", "Fault", "FaultKind", "Rejected", "TimedOut", "Unsupported"]
 
 
 class FaultKind(enum.Enum):
@@ -19,6 +19,7 @@ class FaultKind(enum.Enum):
     READ_ONLY = "read only"
     ASSERTION = "assertion"
     TRAP = "trap"
+    DESCRIPTOR = "descriptor"
     BAD_COPY = "bad copy"
     UNFENCED = "unfenced"
 
@@ -64,8 +65,8 @@ class Unsupported(Exception):
         self.line = line
 
 
-class LaterTarget(Exception):
-    """An instruction that the PTX's target does not have; ``message`` has ptxas's words, ``line`` is the source's."""
+class Rejected(Exception):
+    """What ptxas does not assemble, in its words: an instruction, say, that the PTX's target does not have."""
 
     def __init__(self, message: str, file: str, line: int) -> None:
         super().__init__(f"line {line}: {message}")

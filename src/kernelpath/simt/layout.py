@@ -11,13 +11,18 @@ __all__ = [
     "EVERYTHING",
     "LANES",
     "NOWHERE",
+    "OVERWRITTEN",
     "PENDING",
+    "POSITION",
+    "READS",
     "RESERVED",
     "ROWS",
     "SCRATCH",
     "SECTOR",
     "SERVICES",
+    "UNFENCED",
     "UNWRITTEN",
+    "USED",
     "WAITING",
     "WRITTEN",
     "Access",
@@ -30,6 +35,9 @@ SECTOR = 32  # bytes that global memory moves at once
 BANKS = 32  # of shared memory, 4 bytes wide
 ROWS = 40  # of a warp's operands: 32 bits of each lane
 COPIES = 512  # asynchronous copies that a warp may have in flight
+READS = 256  # operands of wgmma that a warp may have in flight
+POSITION = 20  # bits of the number of an instruction in its block, where one number says which block it is, too
+UNFENCED, USED, OVERWRITTEN = range(3)  # what is wrong with a register of wgmma; see inflight
 EVERYTHING = 1 << 20  # as the argument of a wait: no copy may be left in flight
 ASIDE = 1 << 29  # added to the block number of a lane that lets the other lanes of its warp run first
 WAITING = 1 << 30  # added to the block number of a lane that waits there for other lanes

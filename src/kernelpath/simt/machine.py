@@ -164,8 +164,7 @@ class Module:
         """
         self.compile(name)
         compiled, extents, threads = self.programs[name], _dim(grid), _dim(block)
-        asked = tuple(cluster) or self.parsed.functions[name].cluster
-        together = _dim(asked) if asked else None
+        together = self._cluster(name, cluster)
         declared = compiled.lowered.shared_bytes
         if refusal := self.target.refusal(extents, threads, declared, shared, together or (1, 1, 1)):
             raise ValueError(refusal)
@@ -191,6 +190,13 @@ class Module:
         )
         execute(run, compiled.run_grid, max_instructions or LIMIT)
         return self._report(run, buffers)
+
+    def _cluster(self, name: str, asked: Sequence[int]) -> Dim | None:
+        """The blocks of a cluster, if there are some. Raises ValueError where launch and kernel ask for others."""
+        fixed, wanted = (_dim(one) if one else None for one in (self.parsed.functions[name].cluster, asked))
+        if fixed and wanted and fixed != wanted:
+            raise ValueError(f"invalid cluster size: {name} is compiled for clusters of {fixed}, not of {wanted}")
+        return wanted or fixed
 
     def _blocks(self, name: str, grid: Dim, block: Dim, shared: int, cooperative: bool) -> int:
         """Blocks that a multiprocessor holds at once. ptxas is asked for registers where a launch depends on it.

@@ -6,7 +6,7 @@ arithmetic, functions, bitwise, comparison, conversion
              what a lane does by itself
 spaces, mbarrier, memory, atomics, bulk, copies, fences, cluster
              loads and stores, barriers in memory, asynchronous copies, the shared memory of other blocks
-collectives, matrix, wmma
+collectives, matrix, wmma, products, wgmma
              what the lanes of a warp, or the warps of a block, do together
 control      branches
 """
@@ -32,6 +32,7 @@ from kernelpath.simt.isa import (
     matrix,
     mbarrier,
     memory,
+    wgmma,
     wmma,
 )
 from kernelpath.simt.lower.warp import Lowering
@@ -60,6 +61,7 @@ OPS: Mapping[str, Op[Lowering]] = registry(
     cluster.OPS,
     collectives.OPS,
     matrix.OPS,
+    wgmma.OPS,
     wmma.OPS,
     control.OPS,
 )

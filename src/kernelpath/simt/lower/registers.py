@@ -48,7 +48,8 @@ class Registers(Vectors):
     """Reads and writes the operands of ``run(launch, cta, warp)``, and of the functions that it calls.
 
     ``active`` has the lanes that the instruction is for, ``values`` the registers that it has read or written,
-    ``written`` those that ``save`` is to store. ``here`` is the number of the block and of the instruction in it.
+    ``written`` those that ``save`` is to store. ``here`` is the number of the block and of the instruction in it, and
+    ``row`` the address of the places of the instruction's registers, in the order in which it names them first.
     """
 
     instruction: Instruction
@@ -58,6 +59,7 @@ class Registers(Vectors):
     here: tuple[ir.Value, ir.Value]
     carried: bool
     passed: list[ir.Value]
+    row: ir.Value
 
     def __init__(self, module: Module, kernel: Function, flow: Flow) -> None:
         super().__init__(kernel.name, I64, [POINTER] * 3)

@@ -42,7 +42,7 @@ _WRONG_OPERANDS = (AssertionError, AttributeError, IndexError, KeyError, TypeErr
 class Lowering(Shared):
     """Emits ``run(launch, cta, warp) -> Status``; ``ops`` has the instructions.
 
-    Raises LaterTarget for what the PTX's target does not have; ``target`` counts where the PTX names none.
+    Raises Rejected for what the PTX's target does not have; ``target`` counts where the PTX names none.
     """
 
     def __init__(self, module: Module, kernel: Function, ops: Ops, target: Target) -> None:
@@ -97,7 +97,8 @@ class Lowering(Shared):
         self._wait_for_lanes(block.instructions[0])
         self._count(block)
         self.out.blocks.append([(i.line, "@" * (i.guard is not None) + i.name) for i in block.instructions])
-        count = len(block.instructions) - (self.ops[block.instructions[-1].opcode].place is not Place.ANYWHERE)
+        last = block.instructions[-1]
+        count = len(block.instructions) - (self.ops[last.opcode].place_of(last) is not Place.ANYWHERE)
         self.emit_shared(block.instructions[:count])
         for last in block.instructions[count:]:
             self.here = I32(index), I32(count)

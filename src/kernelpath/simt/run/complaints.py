@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 
 from kernelpath.simt.errors import FaultKind
-from kernelpath.simt.layout import LANES, Access, Space
+from kernelpath.simt.layout import LANES, OVERWRITTEN, UNFENCED, USED, Access, Space
 from kernelpath.simt.lowered import Site
 from kernelpath.simt.run.buffers import Buffer
 
@@ -14,10 +14,12 @@ __all__ = [
     "access",
     "bad_mask",
     "coordinates",
+    "descriptor",
     "global_place",
     "in_flight",
     "local_place",
     "race",
+    "register_of_wgmma",
     "shared_place",
     "source_name",
     "thread_name",
@@ -80,6 +82,9 @@ def race(
     """
     if other_site is None:
         return f"{_verb(site)} at {place}, which {other} reads with no barrier between them"
+    if other_site.text.startswith("wgmma"):
+        still = f"{_verb(site)} at {place}, which the wgmma in line {other_site.line} may still read"
+        return f"{still}: its wgmma.wait_group has to come first, and a barrier behind that"
     too = site.access == other_site.access == Access.STORE
     line = "the same line" if other_site.line == site.line else f"line {other_site.line}"
     text = f"{_verb(site)} at {place}, which {other} {_VERBS[other_site.access]}{' too' * too} in {line}"
@@ -122,6 +127,29 @@ def bad_mask(instruction: str, needed: int, here: int) -> str:
     missing, extra = needed & ~here, here & ~needed
     wrong = f"without {_lanes(missing)}" if missing else f"with {_lanes(extra)} too"
     return f"runs {instruction} with the mask {needed:#010x} ({_lanes(needed)}), but {wrong}"
+
+
+_IN_FLIGHT = {
+    UNFENCED: "gives wgmma a register that {other} writes: wgmma.fence is missing between the two",
+    USED: "uses a result of {other} while that is in flight: wgmma.wait_group is missing before",
+    OVERWRITTEN: "writes to a register of {other} while that is in flight: wgmma.wait_group is missing before",
+}
+_DESCRIPTORS = {
+    1: "which is not that of the other lanes: a warp has one",
+    2: "in which bits are set that mean nothing",
+    3: "whose base offset is not 0: the swizzle of a matrix begins at a multiple of 1024 bytes",
+    4: "in a warpgroup that is not whole: wgmma needs blocks of a multiple of 128 threads",
+}
+
+
+def register_of_wgmma(kind: int, name: str, line: int) -> str:
+    """What is wrong with the use of a register, by the instruction ``name`` in ``line`` that has to do with it too."""
+    return _IN_FLIGHT[kind].format(other=f"{name.lstrip('@').split('.sync')[0]} in line {line}")
+
+
+def descriptor(why: int, value: int) -> str:
+    """What is wrong with a descriptor of a matrix in shared memory."""
+    return f"gives wgmma the descriptor {value & (1 << 64) - 1:#018x}, {_DESCRIPTORS[why]}"
 
 
 def _lanes(mask: int) -> str:

@@ -7,14 +7,15 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
-from kernelpath.simt.layout import COPIES, LANES
+from kernelpath.simt.layout import COPIES, LANES, READS
 from kernelpath.simt.lowered import Lowered
 from kernelpath.simt.run.arrays import Dim, Records, aligned, span
 from kernelpath.simt.run.mbarriers import MBARRIERS
 from kernelpath.simt.run.meeting import BARRIERS
 from kernelpath.simt.run.races import ENTRY, WARPS
-from kernelpath.simt.run.records import BARRIER, COPY, CTA, MBARRIER, WARP, field_offset
+from kernelpath.simt.run.records import BARRIER, COPY, CTA, MBARRIER, READ, WARP, field_offset
 from kernelpath.simt.run.spaces import RANK
+from kernelpath.simt.run.warpgroup import ROOM
 
 __all__ = ["Cta", "cluster_of"]
 
@@ -48,6 +49,8 @@ class Cta(Records):
         count, stride = -(-threads // LANES), lowered.warp_bytes
         self.warps = self._make_warps(block, threads, count, stride)
         self.set(warp_count=count, warp_stride=stride)
+        multiplies = any(check.function == "wgmma_operand" for check in lowered.checks)
+        self.point(reads=np.zeros(count * READS * multiplies, READ), products=aligned(ROOM * multiplies))
         copies = any(check.function == "copy_async" for check in lowered.checks)
         order = {name: np.zeros((WARPS, WARPS), np.int64) for name in ("released", "seen")}
         known = np.zeros((size, WARPS, WARPS), np.int64)

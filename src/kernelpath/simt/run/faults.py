@@ -7,7 +7,7 @@ from collections.abc import Callable
 import numpy as np
 
 from kernelpath.simt.errors import FAULT_KINDS, Fault, FaultKind, TimedOut
-from kernelpath.simt.layout import LANES, NOWHERE, WAITING, Space, Status
+from kernelpath.simt.layout import LANES, NOWHERE, POSITION, WAITING, Space, Status
 from kernelpath.simt.lowered import Site
 from kernelpath.simt.ptx import Register
 from kernelpath.simt.run import complaints
@@ -38,7 +38,12 @@ class Faults:
         if get("fault_site") < 0:
             line, name = self.lowered.blocks[get("fault_block")][-1 - get("fault_site")]
             text = self._trap() if kind == FaultKind.TRAP else self._bad_mask(name)
+            if kind == FaultKind.RACE:
+                text = self._in_flight(get("fault_detail"), get("fault_address"))
             return self._new(kind, text, line, warp, lane)
+        if kind == FaultKind.DESCRIPTOR:
+            text = complaints.descriptor(get("fault_detail"), get("fault_address"))
+            return self._new(kind, text, self.lowered.sites[get("fault_site")].line, warp, lane)
         return self._of_access(
             kind, get("fault_site"), get("fault_address"), warp, lane, get("other"), get("other_time")
         )
@@ -166,6 +171,10 @@ class Faults:
         asks = any(Register("%envreg2") in i.operands for function in functions for i in function.body)
         refused = asks and not self.grid.get("cooperative")
         return "stops at a trap" + ": grid.sync() needs a launch with cooperative=True" * refused
+
+    def _in_flight(self, kind: int, place: int) -> str:
+        line, name = self.lowered.blocks[place >> POSITION][place & (1 << POSITION) - 1]
+        return complaints.register_of_wgmma(kind, name, line)
 
     def _bad_mask(self, name: str) -> str:
         needed, here = self.grid.get("lanes_needed"), self.grid.get("lanes_here")

@@ -79,7 +79,7 @@ class Grid(Records):
         self.counts = np.zeros(len(lowered.sites) + 1, COUNTS)
         self.samples = np.zeros(len(lowered.sites) + 1, SAMPLE)
         self.block_counts = np.zeros((len(lowered.blocks), 3), np.int64)
-        params = aligned(max(len(arguments), 16))
+        params = aligned(max(len(arguments), 16))[: max(len(arguments), 16)]
         params[: len(arguments)] = np.frombuffer(arguments, np.uint8)
         self.set(param_bytes=len(arguments))
         self.point(params=params, blocks=self.block_counts, counts=self.counts, samples=self.samples)

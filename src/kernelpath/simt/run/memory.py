@@ -15,6 +15,7 @@ from kernelpath.simt.layout import LANES, WRITTEN, Access, Space
 from kernelpath.simt.native import count_bits, load8, load64, lowest_bit, native, store8, store64
 from kernelpath.simt.run.polling import poll, repeats
 from kernelpath.simt.run.races import ENTRY, SITE, THREAD, UNORDERED, check
+from kernelpath.simt.run.reads import wgmma_reads
 from kernelpath.simt.run.records import (
     SAMPLE,
     WARP,
@@ -131,6 +132,10 @@ def access(
                 in_flight = blame_copy(launch, state + offset, touched, history, offset >> granule)
             if not written and space != Space.SHARED:
                 return fault(launch, warp, UNINITIALIZED, number, lane, address)
+            if kind != Access.LOAD and space == Space.SHARED and cta.unwaited:
+                launch.other, launch.other_time = wgmma_reads(cta, address, touched), launch.time
+                if launch.other:
+                    suspect(launch, cta, warp, RACE, number, lane, address, touched)
             if cta.suspect_address and kind == Access.STORE:
                 look_for_writer(launch, cta, warp, number, lane, address, touched)
             if history and not in_flight:

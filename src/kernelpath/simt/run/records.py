@@ -21,6 +21,7 @@ __all__ = [
     "CTA",
     "LAUNCH",
     "MBARRIER",
+    "READ",
     "SAMPLE",
     "WARP",
     "BarrierRecord",
@@ -30,6 +31,7 @@ __all__ = [
     "CtaRecord",
     "LaunchRecord",
     "MbarrierRecord",
+    "ReadRecord",
     "SampleRecord",
     "WarpRecord",
     "field_offset",
@@ -45,6 +47,11 @@ _COUNTED_BULK = ("bulk_bytes", "bulk_sectors", "multicast_sectors")  # of bulk a
 COUNTS = np.dtype([(name, "i8") for name in (*_COUNTED, *_COUNTED_BULK)])
 
 COPY = np.dtype([("group", "i8"), ("mask", "i8"), ("bytes", "i8"), ("addresses", "i8", LANES)])
+
+# An operand of wgmma that a warp reads from shared memory: its group, place and site; the window of its bytes, as
+# offsets in shared memory; and what its descriptor says. See reads.
+_READ = ("group", "place", "site", "low", "high", "start", "lead", "stride", "span", "major", "first", "rows")
+READ = np.dtype([(name, "i8") for name in _READ])
 
 # A named barrier of a block: the warps that have arrived without waiting, as bits, how often, and when.
 BARRIER = np.dtype([("arrived", "i8"), ("arrivals", "i8"), ("times", "i8", LANES)])
@@ -113,7 +120,7 @@ LAUNCH = np.dtype(
         ("fault_warp", "i4"),
         ("fault_block", "i4"),
         ("fault_address", "i8"),
-        ("fault_detail", "i8"),  # which fault of its kind; see complaints
+        ("fault_detail", "i8"),  # what else the complaint has to say, by kind
         ("lanes_needed", "u4"),  # by an instruction whose mask is wrong, and those that run it
         ("lanes_here", "u4"),
         ("other", "i8"),  # trace and time of the access that the last race was with; see races
@@ -146,11 +153,12 @@ CTA = np.dtype(
         ("warp_count", "i8"),
         ("warp_stride", "i8"),
         ("copies", "i8"),  # a ring of COPIES records for each warp
-        (
-            "known",
-            "i8",
-        ),  # known[0][w][v]: accesses of warp v before this time happen before what warp w does now;
-        # known[p]: those of the block whose number is p further in the cluster
+        ("reads", "i8"),  # a ring of READS records for each warp, and room for the products of wgmma
+        ("products", "i8"),
+        ("unwaited", "i8"),  # how many of those reads no warp has waited for
+        # known[0][w][v]: accesses of warp v before this time happen before what warp w does now; known[p]: those of the
+        # block whose number is p further in the cluster
+        ("known", "i8"),
         ("released", "i8"),  # like known: what each warp knew at its last fence, and has seen of others since its own
         ("seen", "i8"),
         ("met", "i8"),  # the time of the last barrier of the whole block
@@ -194,6 +202,13 @@ WARP = np.dtype(
         ("copies_begun", "i4"),
         ("copies_ended", "i4"),
         ("fenced", "i8"),  # the time of its last fence of the asynchronous proxy
+        ("wgmma_place", "i8"),  # of the wgmma that it issues: its block and its number there
+        ("wgmma_time", "i8"),  # when it last committed a group of wgmma
+        ("wgmma_groups", "i4"),  # those groups: committed, waited for by itself, and by a warp of its warpgroup
+        ("wgmma_waited", "i4"),
+        ("wgmma_released", "i4"),
+        ("reads_begun", "i4"),
+        ("reads_ended", "i4"),
         ("bulk_groups", "i4", LANES),  # groups of bulk copies that each lane has committed
         ("barrier", "i4"),  # or the number of the host's service
         ("barrier_threads", "i4"),
@@ -240,6 +255,12 @@ class CountsRecord(View):
     """A view of COUNTS."""
 
     record = COUNTS
+
+
+class ReadRecord(View):
+    """A view of READ."""
+
+    record = READ
 
 
 class SampleRecord(View):

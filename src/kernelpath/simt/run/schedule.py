@@ -20,6 +20,7 @@ from kernelpath.simt.run.clusters import meet_in_cluster
 from kernelpath.simt.run.mbarriers import MBARRIERS
 from kernelpath.simt.run.meeting import BARRIERS, all_wait_together, arrive_at, meet, wait_at
 from kernelpath.simt.run.races import PLANE, ROW, WARPS
+from kernelpath.simt.run.reads import begin_reads
 from kernelpath.simt.run.records import (
     WARP,
     BarrierRecord,
@@ -149,6 +150,7 @@ def begin_warp(launch: LaunchRecord, cta: CtaRecord, warp: WarpRecord) -> None:
     warp.left_behind = 0
     warp.polls = 0
     warp.asking = 0
+    begin_reads(cta, warp)
     warp.expired = 0
     warp.cluster_arrived = 0
     warp.waits_at = 0
