@@ -79,6 +79,8 @@ def test_a_box_counts_once_with_the_sectors_inside_the_tensor() -> None:
     assert (totals.bulk_load_requests, totals.bulk_load_bytes) == (1, 256)
     assert totals.bulk_load_sectors == 2  # two rows of 16 halves
     assert totals.global_load_requests == 0
+    (sample,) = (one for one in launch.accesses if "bulk" in one.instruction)
+    assert (sample.buffer, sample.requests, sample.sectors, sample.lanes * sample.bytes) == ("x", 1, 2, 256)
 
 
 def test_a_span_of_16_bytes() -> None:
@@ -265,6 +267,7 @@ FLIGHTS = {
     1: (FaultKind.RACE, "written meanwhile", "writes 4 bytes", "// lands", "still be writing: wait for its mbarrier"),
     2: (FaultKind.UNINITIALIZED, "not awaited", "reads 4 bytes", "// lands", "still be writing: wait for its mbarrier"),
     3: (FaultKind.RACE, "refilled", "", "not awaited", "with no barrier between them"),
+    15: (FaultKind.UNFENCED, "reads what others", "copies", "values[t] = in[t]", "no fence.proxy.async"),
     11: (FaultKind.RACE, "reads what others", "", "values[t] = in[t]", "with no barrier between them"),
     12: (FaultKind.RACE, "overwrites", "writes 4 bytes", "reads what others", r"still be reading: .*wait_group\.read"),
     13: (

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from kernelpath.simt.errors import FAULT_KINDS, FaultKind
 from kernelpath.simt.layout import PENDING, WRITTEN, Access
-from kernelpath.simt.native import fill_bytes, load8, load64, native
+from kernelpath.simt.native import fill_bytes, load8, load64, native, store64
 from kernelpath.simt.run.boxes import BulkRecord, Direction, near_of, piece_of, pitch_of, row_of
 from kernelpath.simt.run.memory import fault
-from kernelpath.simt.run.races import ENTRY, LOW, SITE, THREAD, accuse, check
+from kernelpath.simt.run.races import ASYNCHRONOUS, ENTRY, LOW, SITE, THREAD, WAS_ATOMIC, accuse, check
 from kernelpath.simt.run.records import BufferRecord, CtaRecord, LaunchRecord, WarpRecord
 from kernelpath.simt.run.spaces import find
 from kernelpath.simt.run.suspects import RACE, UNINITIALIZED, blame_copy, suspect, suspect_thread
@@ -20,6 +20,7 @@ from kernelpath.simt.run.suspects import RACE, UNINITIALIZED, blame_copy, suspec
 __all__ = ["begin_far", "begin_near", "land_far", "land_near", "sectors_of", "settle_far"]
 
 OUT_OF_BOUNDS = FAULT_KINDS.index(FaultKind.OUT_OF_BOUNDS)
+UNFENCED = FAULT_KINDS.index(FaultKind.UNFENCED)
 BEGIN, LAND, SETTLE = 0, 1, 2
 
 
@@ -29,7 +30,7 @@ BEGIN, LAND, SETTLE = 0, 1, 2
 @native
 def begin_near(launch: LaunchRecord, cta: CtaRecord, warp: WarpRecord, copy: BulkRecord, home: CtaRecord) -> int:
     """The end of a copy in the shared memory of the block ``home``, when it is issued. Whether it is at fault."""
-    kind, piece = Access.LOAD, piece_of(copy)
+    kind, piece, fenced = Access.LOAD, piece_of(copy), last_fence(launch, cta)
     if copy.direction != Direction.STORE:
         kind = Access.ATOMIC if copy.operation else Access.STORE
     for place in range(0, copy.total, piece):
@@ -44,9 +45,49 @@ def begin_near(launch: LaunchRecord, cta: CtaRecord, warp: WarpRecord, copy: Bul
             launch, cta, warp, copy, home.block_began, home.shared_history, offset, piece, launch.shared_granule, kind
         ):
             suspect(launch, cta, warp, RACE, copy.site, copy.lane, address, piece)
+        elif kind == Access.LOAD:
+            look_for_fence(launch, cta, warp, copy, home, offset, piece, fenced)
         if kind == Access.STORE:
             fill_bytes(state, PENDING, piece)
     return 0
+
+
+@native
+def last_fence(launch: LaunchRecord, cta: CtaRecord) -> int:
+    """The time of the last fence of the asynchronous proxy in a cluster."""
+    fenced = 0
+    for rank in range(launch.cluster_size):
+        peer = CtaRecord(load64(cta.peers + 8 * rank))
+        for number in range(peer.warp_count):
+            warp = WarpRecord(peer.warps + number * peer.warp_stride)
+            fenced = max(fenced, warp.fenced)
+    return fenced
+
+
+@native
+def look_for_fence(
+    launch: LaunchRecord,
+    cta: CtaRecord,
+    warp: WarpRecord,
+    copy: BulkRecord,
+    home: CtaRecord,
+    offset: int,
+    size: int,
+    fenced: int,
+) -> None:
+    """Suspect a copy of bytes that a thread wrote after the last fence."""
+    granule = launch.shared_granule
+    for place in range((offset - 1 >> granule) + 1, offset + size >> granule):
+        write = load64(home.shared_history + ENTRY * place)
+        if write >> 32 >= fenced and write >> 32 >= home.block_began and not is_asynchronous(write):
+            accuse(launch, write & LOW, write >> 32)
+            suspect(launch, cta, warp, UNFENCED, copy.site, copy.lane, home.shared + (place << granule), 1 << granule)
+
+
+@native
+def is_asynchronous(write: int) -> int:
+    """Whether it was a bulk copy that wrote."""
+    return write & (WAS_ATOMIC | ASYNCHRONOUS) == ASYNCHRONOUS
 
 
 @native
@@ -169,7 +210,10 @@ def judge(
     """Whether an access to these bytes races; it is recorded. A granule that is shared with a neighbor is left out."""
     races = 0
     for place in range((offset - 1 >> granule) + 1, offset + size >> granule):
-        races |= check(launch, cta, floor, history + ENTRY * place, warp.index, copy.lane, copy.site, kind, 0)
+        entry = history + ENTRY * place
+        races |= check(launch, cta, floor, entry, warp.index, copy.lane, copy.site, kind, 0)
+        if kind == Access.STORE and load64(entry) >> 32 == copy.time:
+            store64(entry, load64(entry) | ASYNCHRONOUS)
     return races
 
 

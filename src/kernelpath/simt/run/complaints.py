@@ -23,6 +23,7 @@ __all__ = [
     "shared_place",
     "source_name",
     "thread_name",
+    "unfenced",
 ]
 
 LOWEST = 1 << 16
@@ -107,6 +108,12 @@ def in_flight(site: Site, place: str, copy: Site, shared: bool) -> str:
     return (
         f"{_verb(site)} at {place}, which the copy of line {copy.line} may still be {what}: wait for its {wait} first"
     )
+
+
+def unfenced(place: str, thread: str, write: Site) -> str:
+    """A bulk copy that reads what a thread wrote, with no fence of the asynchronous proxy in between."""
+    wrote = f"copies {place}, which thread {thread} writes in line {write.line}"
+    return f"{wrote} with no fence.proxy.async between them: the copy may read what was there before"
 
 
 def _wait(copy: Site, writes: bool) -> str:

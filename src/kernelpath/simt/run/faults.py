@@ -112,10 +112,12 @@ class Faults:
         """A fault of an access. ``trace`` and ``time`` are those of the other one, if there is one; see races."""
         site = self.lowered.sites[number]
         where, detail = self._where(address, site, warp, lane), self.grid.get("fault_detail")
-        of_two = kind in (FaultKind.RACE, FaultKind.UNINITIALIZED) and trace > 0
+        of_two = kind in (FaultKind.RACE, FaultKind.UNINITIALIZED, FaultKind.UNFENCED) and trace > 0
         other = self.grid.author(trace, time) if of_two else None
         if kind == FaultKind.BAD_COPY:
             text = RULES[CopyRule(detail)]
+        elif other and kind == FaultKind.UNFENCED:
+            text = complaints.unfenced(where, other.thread, other.site)
         elif other and (kind == FaultKind.UNINITIALIZED or ".bulk" in other.site.text):
             text = complaints.in_flight(site, where, other.site, self._is_shared(address, site))
         elif kind == FaultKind.RACE:

@@ -27,6 +27,7 @@ from kernelpath.simt.native import load64, native, store64
 from kernelpath.simt.run.records import CtaRecord, LaunchRecord
 
 __all__ = [
+    "ASYNCHRONOUS",
     "ENTRY",
     "LOW",
     "NOBODY",
@@ -37,6 +38,7 @@ __all__ = [
     "THREAD",
     "UNORDERED",
     "VOLATILE",
+    "WAS_ATOMIC",
     "check",
     "raise_to",
     "unordered",
@@ -51,6 +53,7 @@ THREAD = (1 << 10) - 1
 ROW, PLANE = 8 * WARPS, 8 * WARPS * WARPS  # bytes of what one warp knows of a block, and of what all warps know
 WAS_ATOMIC = 1 << 10
 WAS_VOLATILE = 1 << 11
+ASYNCHRONOUS = WAS_VOLATILE  # without WAS_ATOMIC: a bulk copy wrote it, for this thread
 SITE = 12  # where the number of the instruction begins, counted from 1: a trace is never 0
 NOBODY = -1  # in place of a trace that was not kept
 

@@ -201,6 +201,7 @@ WARP = np.dtype(
         ("group", "i4"),  # groups of asynchronous copies that the warp has committed
         ("copies_begun", "i4"),
         ("copies_ended", "i4"),
+        ("fenced", "i8"),  # the time of its last fence of the asynchronous proxy
         ("wgmma_place", "i8"),  # of the wgmma that it issues: its block and its number there
         ("wgmma_time", "i8"),  # when it last committed a group of wgmma
         ("wgmma_groups", "i4"),  # those groups: committed, waited for by itself, and by a warp of its warpgroup
