@@ -11,19 +11,8 @@ import pytest
 from kernelpath import simt
 from kernelpath.simt import Fault, FaultKind
 from kernelpath.simt.tensor_map import TensorMap
-from tests.simt.bulk_kernels import (
-    CLUSTER,
-    IN_FLIGHT,
-    MAPS,
-    Case,
-    Words,
-    aligned_bytes,
-    compiled,
-    line_of,
-    loaded,
-    run_bulk,
-    stored,
-)
+from tests.simt.boxes import Case, Words, loaded, stored
+from tests.simt.bulk_kernels import CLUSTER, IN_FLIGHT, MAPS, aligned_bytes, compiled, line_of, run_bulk
 
 CASES = [
     *(Case(7, [64], [32], [x]) for x in (0, 5, -3, 40, 64, -40, 2_000_000_000)),
@@ -100,7 +89,7 @@ def test_a_span_of_16_bytes() -> None:
 
 
 F16, F32 = np.float16, np.float32
-REDUCTIONS = {
+REDUCTIONS: dict[str, tuple[Any, Any]] = {
     "add_f32": (F32, np.add),
     "add_f64": (np.float64, np.add),
     "add_noftz_f16": (F16, np.add),
@@ -162,7 +151,7 @@ def spread(mode: int, **options: Any) -> tuple[simt.Launch, Words]:
     source[:] = np.arange(1000, 1064)
     box = Case(2, [32, 2], [32, 1], [0, 0])
     buffers = [simt.Buffer(n, a.ctypes.data, a.nbytes, 4, dtype="uint32") for n, a in (("x", source), ("out", out))]
-    args = [box.map(source.ctypes.data), out.ctypes.data, mode]
+    args: list[Any] = [box.map(source.ctypes.data), out.ctypes.data, mode]
     module = compiled(CLUSTER, "spread")
     launch = module.launch("spread", grid=(2,), block=(32,), shared=1024, args=args, buffers=buffers, **options)
     return launch, out.reshape(2, 2, 32)
@@ -182,7 +171,7 @@ def test_a_copy_to_all_blocks_of_a_cluster_and_one_to_the_other(reverse: bool) -
 def test_a_tensor_map_that_a_kernel_makes() -> None:
     source, out, scratch = aligned_bytes(320).view(np.uint16), np.zeros(64, np.uint8), aligned_bytes(128)
     source[:] = np.arange(160)
-    arrays = {"x": source, "out": out, "scratch": scratch}
+    arrays: dict[str, Words] = {"x": source, "out": out, "scratch": scratch}
     buffers = [simt.Buffer(n, a.ctypes.data, a.nbytes, 1, dtype="bytes") for n, a in arrays.items()]
     args = [scratch.ctypes.data, out.ctypes.data, source.ctypes.data, 20, 64]
     compiled(MAPS, "make").launch("make", grid=(1,), block=(32,), shared=128, args=args, buffers=buffers)

@@ -69,7 +69,7 @@ def pairs(operation: Callable[[int, int], int], signed: bool) -> Callable[[int, 
 
 
 def tf32(x: float) -> float:
-    kept = np.float32(max(x, 0) if x == x else x).view(np.uint32) & np.uint32(0xFFFFE000)  # noqa: PLR0124
+    kept = np.float32(max(x, 0) if x == x else x).view(np.uint32) & np.uint32(0xFFFFE000)
     return float(kept.view(np.float32))
 
 

@@ -85,13 +85,13 @@ def settle_far(launch: LaunchRecord, cta: CtaRecord, warp: WarpRecord, copy: Bul
 def each_span(launch: LaunchRecord, cta: CtaRecord, warp: WarpRecord, copy: BulkRecord, phase: int) -> int:
     """Deal with the bytes of each row, or of each element where these lie apart."""
     pitch, inside = pitch_of(copy), copy.last - copy.first
-    pieces = 1 if pitch == copy.size else inside
+    pieces = 1 if pitch == copy.element else inside
     for row in range(copy.rows):
         address = row_of(copy, row)
         if address:
             for piece in range(pieces):
                 begin = address + (copy.first + piece) * pitch
-                size = inside * copy.size if pieces == 1 else copy.size
+                size = inside * copy.element if pieces == 1 else copy.element
                 if phase == BEGIN:
                     if begin_span(launch, cta, warp, copy, begin, size):
                         return 1
@@ -198,13 +198,13 @@ def interfere(
 def sectors_of(copy: BulkRecord) -> int:
     """The sectors of 32 bytes of global memory that a box touches. One that a row shares with the next counts once."""
     pitch, inside, sectors, last = pitch_of(copy), copy.last - copy.first, 0, -1
-    pieces = 1 if pitch == copy.size else inside
+    pieces = 1 if pitch == copy.element else inside
     for row in range(copy.rows):
         address = row_of(copy, row)
         if address:
             for piece in range(pieces):
                 begin = address + (copy.first + piece) * pitch
-                size = inside * copy.size if pieces == 1 else copy.size
+                size = inside * copy.element if pieces == 1 else copy.element
                 sectors += (begin + size - 1 >> 5) - (begin >> 5) + (begin >> 5 != last)
                 last = begin + size - 1 >> 5
     return sectors

@@ -35,7 +35,9 @@ __all__ = [
 
 AXES = 5
 RESERVED = 0b1101  # bits of the flags of a tensor map that are 0
-SIZES = sum(kind.bytes << 4 * kind.code for kind in tensor_map.ELEMENT_TYPES)  # of each type, in four bits
+SIZES = sum(
+    kind.bytes << 4 * kind.code for kind in tensor_map.ELEMENT_TYPES if not kind.is_tf32
+)  # of each type, in four bits
 NAN16, NAN32, NAN64 = 0x7FFF7FFF7FFF7FFF, 0x7FFFFFFF7FFFFFFF, 0x7FFFFFFFFFFFFFFF
 
 
@@ -65,7 +67,7 @@ _NUMBERS = (
     "barrier",  # the offset in shared memory of the mbarrier that tracks it
     "rank",
     "kind",  # of elements, as in a tensor map, and their bytes
-    "size",
+    "element",
     "operation",  # of a reduction; see reductions
     "swizzle",  # the bits of an offset, from bit 7 on, that change others
     "filler",  # eight bytes of elements outside
@@ -107,7 +109,7 @@ def decode(copy: BulkRecord, address: int) -> int:
         return CopyRule.INTERLEAVED
     copy.base = load64(address)
     copy.kind = kind
-    copy.size = size
+    copy.element = size
     copy.swizzle = (1 << (flags >> 13 & 3)) - 1
     copy.filler = 0
     if flags >> 15 & 1:
@@ -139,7 +141,7 @@ def decode(copy: BulkRecord, address: int) -> int:
 def span(copy: BulkRecord, address: int, size: int, nbytes: int) -> None:
     """A box of one row: so many bytes from an address on, in elements of ``size`` bytes."""
     copy.base = address
-    copy.size = size
+    copy.element = size
     copy.rank = 1
     copy.swizzle = 0
     store64(copy.address + EXTENTS, nbytes // size)
@@ -156,7 +158,7 @@ def measure(copy: BulkRecord) -> None:
     copy.rows = 1
     for axis in range(1, copy.rank):
         copy.rows *= load64(copy.address + COUNTS + 8 * axis)
-    copy.width = count * copy.size
+    copy.width = count * copy.element
     copy.total = copy.rows * copy.width
     copy.first = (step - 1 - start) // step if start < 0 else 0
     copy.last = min(count, (extent - start + step - 1) // step) if start < extent else 0
@@ -165,7 +167,7 @@ def measure(copy: BulkRecord) -> None:
 @native
 def row_of(copy: BulkRecord, row: int) -> int:
     """Where the first element of a row would lie in memory; 0 for a row that has none inside the tensor."""
-    address = copy.base + load64(copy.address + START) * copy.size
+    address = copy.base + load64(copy.address + START) * copy.element
     left = row
     for axis in range(1, copy.rank):
         count = load64(copy.address + COUNTS + 8 * axis)
@@ -180,13 +182,13 @@ def row_of(copy: BulkRecord, row: int) -> int:
 @native
 def pitch_of(copy: BulkRecord) -> int:
     """Bytes from one element of a row to the next in memory."""
-    return load64(copy.address + STEPS) * copy.size
+    return load64(copy.address + STEPS) * copy.element
 
 
 @native
 def piece_of(copy: BulkRecord) -> int:
     """Bytes that stay together in shared memory."""
-    return copy.size if copy.width & 15 else 16
+    return copy.element if copy.width & 15 else 16
 
 
 @native
@@ -199,7 +201,7 @@ def near_of(copy: BulkRecord, place: int) -> int:
 @native
 def move_row(copy: BulkRecord, window: int, row: int, address: int) -> None:
     """Copy a row between memory, where it begins at ``address``, and shared memory, which begins at ``window``."""
-    piece, size, pitch, store = piece_of(copy), copy.size, pitch_of(copy), copy.direction == Direction.STORE
+    piece, size, pitch, store = piece_of(copy), copy.element, pitch_of(copy), copy.direction == Direction.STORE
     first, last = copy.first, copy.last if address else 0
     whole = pitch == size and not copy.operation
     for place in range(0, copy.width, piece):

@@ -38,7 +38,7 @@ def issue_bulk(launch: LaunchRecord, cta: CtaRecord, warp: WarpRecord, number: i
     ptxas issues loads and reductions once for each lane, a store with equal operands once.
     """
     site, what = number & LOW, number >> 32
-    if what & 7 == Direction.STORE and not what >> 6 & 15 and uniform(warp, mask):
+    if what & 7 == Direction.STORE and not what >> 6 & 15 and uniform(warp, mask, what >> 3 & 7):
         mask = mask & 0 - mask
     while mask:
         lane = lowest_bit(mask)
@@ -156,14 +156,15 @@ def prepare_shared(
 
 
 @native
-def uniform(warp: WarpRecord, mask: int) -> int:
-    """Whether the operands of all lanes are equal."""
+def uniform(warp: WarpRecord, mask: int, axes: int) -> int:
+    """Whether the operands of a store, of a tensor with so many axes or of bytes, are equal in all lanes."""
     first = lowest_bit(mask)
     while mask:
         lane = lowest_bit(mask)
         mask &= mask - 1
-        for row in range(COORDINATES + AXES):
-            if operand(warp, row, lane) != operand(warp, row, first):
+        for row in range(COORDINATES + axes):
+            given = row < TRACKER or row >= COORDINATES or (row == NBYTES and axes == 0)
+            if given and operand(warp, row, lane) != operand(warp, row, first):
                 return 0
     return 1
 
