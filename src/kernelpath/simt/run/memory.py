@@ -35,6 +35,7 @@ from kernelpath.simt.run.transactions import (
     count_sectors,
     count_wavefronts,
     least_wavefronts,
+    of_one_block,
     run_starts,
     scattered,
 )
@@ -155,8 +156,14 @@ def access(
         counts.same_address += count_same_address(warp.address + ADDRESSES, mask)
     if space == Space.SHARED:
         atomic = kind == Access.ATOMIC
-        counts.wavefronts += count_wavefronts(warp.address + ADDRESSES, mask, size, atomic, warp.address + SERVED)
-        counts.least += least_wavefronts(warp.address + ADDRESSES, mask, size)
+        left = mask
+        while left:  # each block of a cluster has banks of its own
+            part = left
+            if launch.cluster_size > 1:
+                part = of_one_block(warp.address + ADDRESSES, left, cta.window)
+            counts.wavefronts += count_wavefronts(warp.address + ADDRESSES, part, size, atomic, warp.address + SERVED)
+            counts.least += least_wavefronts(warp.address + ADDRESSES, part, size)
+            left &= ~part
         if launch.cluster_size > 1 and (atomic or strong) and strong != UNORDERED:
             poll(launch, cta, warp, warp.address + ADDRESSES, mask)
     elif kind == Access.ATOMIC and space != Space.LOCAL:
