@@ -44,7 +44,7 @@ def test_lanes_of_a_warp_wait_for_each_other() -> None:
 
 
 def test_lanes_of_a_warp_wait_for_each_other_often() -> None:
-    """Each round trip needs that time is up: it is no deadlock, however many there are."""
+    """It is no deadlock, however many round trips there are."""
     body = """
         setp.ne.u32 p, t, 0;
         @!p mbarrier.init.shared.b64 [full], 1;

@@ -24,7 +24,7 @@ def launch(body: str, threads: int, size: int = 32, directives: str = "", **opti
     simt.load(text).launch(
         "kernel", grid=(1,), block=(threads,), args=[c.ctypes.data], buffers=[buffer("c", c)], **options
     )
-    return c.tolist()
+    return [int(value) for value in c]
 
 
 def test_a_phase_ends_when_neither_arrivals_nor_bytes_are_pending() -> None:
