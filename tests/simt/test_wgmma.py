@@ -41,7 +41,7 @@ SMALL = Case(8, "f16", a_mode=0, b_mode=0)
 IN_REGISTERS = Case(8, "f16", a_mode=None, b_mode=0)
 
 
-def run(text: str, case: Case = SMALL, change: tuple[int, int] = (0, 0), barred: int = 128) -> simt.Launch:
+def run(text: str, case: Case = SMALL, change: tuple[int, int] = (0, 0)) -> simt.Launch:
     """A launch whose descriptors are changed in some bits."""
     a, b, given = draw(case)
     image, descriptors, registers = prepare(case, a, b)
@@ -119,3 +119,20 @@ def test_too_early(case: Case, parts: dict[str, str], line: int, says: str) -> N
 )
 def test_not_too_early(parts: dict[str, str]) -> None:
     run(source(SMALL, **parts))
+
+
+def test_a_warp_that_does_not_take_part() -> None:
+    """The others wait for it, as on a GPU, until nothing can happen any more."""
+    alone = source(SMALL, before="setp.lt.u32 %p2, %r1, 96;\n@!%p2 bra over;\nwgmma.fence.sync.aligned;")
+    with pytest.raises(simt.TimedOut, match="deadlock") as caught:
+        run(alone.replace("ret;", "over:\nret;"))
+    assert caught.value.line == 6
+
+
+def test_a_block_that_is_no_whole_warpgroup() -> None:
+    case, text = SMALL, source(SMALL)
+    a, b, given = draw(case)
+    image, descriptors, registers = prepare(case, a, b)
+    d = aligned((128, 4), np.float32)
+    with pytest.raises(simt.Fault, match="multiple of 128 threads"):
+        launch(case, text.replace("2048", "1024"), descriptors, image, registers, d, threads=64)

@@ -181,11 +181,13 @@ def sums_of(case: Case, d: Array) -> Array:
 DTYPES = {"f32": np.float32, "f16": np.float16, "s32": np.int32}
 
 
-def launch(case: Case, text: str, descriptors: tuple[int, int], image: Array, a: Array, d: Array) -> simt.Launch:
+def launch(
+    case: Case, text: str, descriptors: tuple[int, int], image: Array, a: Array, d: Array, threads: int = 128
+) -> simt.Launch:
     arrays = [image, a, d]
     buffers = [buffer(name, array) for name, array in zip("acd", arrays, strict=True)]
     arguments = [*(array.ctypes.data for array in arrays), *descriptors, int(case.keep)]
-    return simt.load(text).launch("k", grid=(1,), block=(128,), args=arguments, buffers=buffers)
+    return simt.load(text).launch("k", grid=(1,), block=(threads,), args=arguments, buffers=buffers)
 
 
 def draw(case: Case) -> tuple[Array, Array, Array]:
