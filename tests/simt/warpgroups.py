@@ -34,6 +34,7 @@ class Case:
     b_kind: str = ""
     signs: tuple[int, int] = (1, 1)
     keep: bool = True
+    base: int = 0
     saturates: bool = False
 
     @property
@@ -63,8 +64,8 @@ def encode(values: Array, kind: str) -> Array:
     return values.astype(np.int64).astype(np.uint8)
 
 
-def place(matrix: Array, kind: str, mode: int, major: int, start: int, image: Array) -> int:
-    """Put a matrix (mn, k) into shared memory; returns its descriptor."""
+def place(matrix: Array, kind: str, mode: int, major: int, start: int, image: Array, base: int = 0) -> int:
+    """Put a matrix (mn, k) into shared memory; returns its descriptor, with the base offset ``base``."""
     size, span, (rows, depth) = BYTES[kind], SPANS[mode], matrix.shape
     bits = encode(matrix, kind)
     tile = 16 // size
@@ -84,9 +85,9 @@ def place(matrix: Array, kind: str, mode: int, major: int, start: int, image: Ar
             else:
                 at = mn % 8 * 16 + mn // 8 * stride + k // tile * lead + k % tile * size
             at += start
-            at ^= (at >> 7 & span // 16 - 1) << 4
+            at ^= ((at >> 7) - base & span // 16 - 1) << 4
             image[at : at + size] = bits[mn : mn + 1, k : k + 1].reshape(-1).view(np.uint8)
-    return start >> 4 | lead >> 4 << 16 | stride >> 4 << 32 | mode << 62
+    return start >> 4 | lead >> 4 << 16 | stride >> 4 << 32 | base << 49 | mode << 62
 
 
 def source(case: Case, after: str = "", before: str = "wgmma.fence.sync.aligned;", wait: str = "") -> str:
@@ -199,7 +200,10 @@ def draw(case: Case) -> tuple[Array, Array, Array]:
 
 def prepare(case: Case, a: Array, b: Array) -> tuple[Array, tuple[int, int], Array]:
     image, registers = aligned(SHARED, np.uint8), aligned((128, 4), np.uint32)
-    descriptors = [0, place(b, case.b_kind or case.kind, case.b_mode, case.b_major, B_AT, image)]
+    descriptors = [
+        0,
+        place(b, case.b_kind or case.kind, case.b_mode, case.b_major, B_AT + 128 * case.base, image, case.base),
+    ]
     if case.a_mode is None:
         registers[:] = fragments(encode(a, case.kind))
     else:
