@@ -50,7 +50,7 @@ COPY = np.dtype([("group", "i8"), ("mask", "i8"), ("bytes", "i8"), ("addresses",
 
 # An operand of wgmma that a warp reads from shared memory: its group, place and site; the window of its bytes, as
 # offsets in shared memory; and what its descriptor says. See reads.
-_READ = ("group", "place", "site", "low", "high", "start", "lead", "stride", "span", "major", "first", "rows")
+_READ = ("group", "place", "site", "low", "high", "start", "lead", "stride", "span", "base", "major", "first", "rows")
 READ = np.dtype([(name, "i8") for name in _READ])
 
 # A named barrier of a block: the warps that have arrived without waiting, as bits, how often, and when.
