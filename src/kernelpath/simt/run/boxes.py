@@ -138,10 +138,12 @@ def decode(copy: BulkRecord, address: int) -> int:
         return CopyRule.INNER_SWIZZLE
     if copy.base & 15:
         return CopyRule.TENSOR_16
-    first = load64(copy.address + START)
-    if first * size & 15:
+    if load64(copy.address + START) * size & 15:
         return CopyRule.COORDINATE_16
-    return CopyRule.COORDINATE_STORE if copy.direction == Direction.STORE and first < 0 else CopyRule.NONE
+    for axis in range(copy.rank):
+        if copy.direction == Direction.STORE and load64(copy.address + START + 8 * axis) < 0:
+            return CopyRule.COORDINATE_STORE
+    return CopyRule.NONE
 
 
 @native
