@@ -10,10 +10,11 @@ from __future__ import annotations
 from kernelpath.simt.errors import FAULT_KINDS, FaultKind
 from kernelpath.simt.layout import LANES, POSITION, READS, UNFENCED, Access
 from kernelpath.simt.native import load64, native, store64
-from kernelpath.simt.run.memory import ODD, OPERANDS, OUT_OF_BOUNDS, RACE, SAMPLED, UNINITIALIZED, fault, suspect
+from kernelpath.simt.run.memory import ODD, OPERANDS, OUT_OF_BOUNDS, SAMPLED, fault
 from kernelpath.simt.run.races import ENTRY, WARPS, check, raise_to
 from kernelpath.simt.run.reads import CHUNK, chunk_at, end_reads, read_slot
 from kernelpath.simt.run.records import CountsRecord, CtaRecord, LaunchRecord, ReadRecord, SampleRecord, WarpRecord
+from kernelpath.simt.run.suspects import RACE, UNINITIALIZED, suspect
 
 __all__ = ["CHUNKS", "FACTORS", "ROOM", "hazard", "wgmma_commit", "wgmma_operand", "wgmma_wait"]
 
