@@ -64,6 +64,11 @@ class Case:
         return -(-end // 16) * 16
 
     @property
+    def dumped(self) -> int:
+        """Of shared memory, as far as the older recordings compare it: as if rows followed each other."""
+        return -(-(self.at + self.total) // 1024) * 1024
+
+    @property
     def shared(self) -> int:
         """Of shared memory, as far as it is compared."""
         rows = self.total // (self.box[0] * self.size)

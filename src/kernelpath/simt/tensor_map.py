@@ -118,7 +118,9 @@ class TensorMap:
         low, high, extents, packed, outer = words[:4], words[4], words[5:10], words[10], words[11]
         rank = (flags >> _RANK & 7) + 1
         code, is_tf32 = flags >> _TYPE & 15, bool(flags >> _TF32 & 1)
-        found = [kind for kind in ELEMENT_TYPES if (kind.code, kind.is_tf32) == (code, is_tf32)]
+        found = [
+            kind for kind in ELEMENT_TYPES if (kind.code, kind.is_tf32) == (code, is_tf32) or kind.host == code > 10
+        ]
         if not address or flags & _RESERVED or rank > AXES or not found:
             raise ValueError("no tensor map")
         strides = [(part | (high >> 4 * axis & 15) << 32) << 4 for axis, part in enumerate(low)]

@@ -37,9 +37,9 @@ __all__ = [
 AXES = 5
 PIECE = 16  # bytes that stay together in shared memory: no row has a part of it
 RESERVED = 0b1101  # bits of the flags of a tensor map that are 0
-SIZES = sum(
-    kind.bytes << 4 * kind.code for kind in tensor_map.ELEMENT_TYPES if not kind.is_tf32
-)  # of each type, in four bits
+TF32 = 11  # as CuTe and tensormap.replace have it, with denormals as zeros one more; the driver takes f32 and a bit
+SIZES = 4 << 4 * TF32 | 4 << 4 * (TF32 + 1)  # of each type, in four bits
+SIZES |= sum(kind.bytes << 4 * kind.code for kind in tensor_map.ELEMENT_TYPES if not kind.is_tf32)
 NAN16, NAN32, NAN64 = 0x7FFF7FFF7FFF7FFF, 0x7FFFFFFF7FFFFFFF, 0x7FFFFFFFFFFFFFFF
 
 
@@ -138,10 +138,12 @@ def decode(copy: BulkRecord, address: int) -> int:
         return CopyRule.INNER_SWIZZLE
     if copy.base & 15:
         return CopyRule.TENSOR_16
-    first = load64(copy.address + START)
-    if first * size & 15:
+    if load64(copy.address + START) * size & 15:
         return CopyRule.COORDINATE_16
-    return CopyRule.COORDINATE_STORE if copy.direction == Direction.STORE and first < 0 else CopyRule.NONE
+    for axis in range(copy.rank):
+        if copy.direction == Direction.STORE and load64(copy.address + START + 8 * axis) < 0:
+            return CopyRule.COORDINATE_STORE
+    return CopyRule.NONE
 
 
 @native

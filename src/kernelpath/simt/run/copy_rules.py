@@ -50,7 +50,7 @@ RULES = {
     CopyRule.NO_PEER: "copies to shared memory of a block that is not in the cluster, or has exited",
     CopyRule.NO_REDUCTION: "reduces elements of a type that has no such reduction",
     CopyRule.COORDINATE_16: "copies a box whose innermost coordinate is not a multiple of 16 bytes",
-    CopyRule.COORDINATE_STORE: "stores a box whose innermost coordinate is negative, which only a load may have",
+    CopyRule.COORDINATE_STORE: "stores a box at a negative coordinate, which only a load may have",
     CopyRule.MBARRIER_ELSEWHERE: "names an mbarrier in the shared memory of another block than the one it copies to",
 }
 """What a thread does that breaks each rule."""

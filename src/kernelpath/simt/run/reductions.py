@@ -47,7 +47,7 @@ def reduces(operation: int, kind: int) -> int:
     if kind == ElementKind.F16 or kind == ElementKind.BF16:
         return operation <= Operation.MAX
     if kind >= ElementKind.F16:
-        return operation == Operation.ADD and kind != ElementKind.TF32
+        return operation == Operation.ADD
     if kind == ElementKind.S64:
         return operation == Operation.MIN or operation == Operation.MAX
     if operation == Operation.INC or operation == Operation.DEC:
