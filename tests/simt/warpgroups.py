@@ -10,7 +10,20 @@ import numpy as np
 from kernelpath import simt
 from tests.simt.launching import aligned, buffer
 
-__all__ = ["B_AT", "DTYPES", "Array", "Case", "draw", "encode", "fragments", "launch", "prepare", "source", "sums_of"]
+__all__ = [
+    "B_AT",
+    "DTYPES",
+    "SHARED",
+    "Array",
+    "Case",
+    "draw",
+    "fragments",
+    "launch",
+    "place_bits",
+    "prepare",
+    "source",
+    "sums_of",
+]
 
 RNG = np.random.default_rng(7)
 Array = np.ndarray[Any, Any]
@@ -66,8 +79,12 @@ def encode(values: Array, kind: str) -> Array:
 
 def place(matrix: Array, kind: str, mode: int, major: int, start: int, image: Array, base: int = 0) -> int:
     """Put a matrix (mn, k) into shared memory; returns its descriptor, with the base offset ``base``."""
-    size, span, (rows, depth) = BYTES[kind], SPANS[mode], matrix.shape
-    bits = encode(matrix, kind)
+    return place_bits(encode(matrix, kind), mode, major, start, image, base)
+
+
+def place_bits(bits: Array, mode: int, major: int, start: int, image: Array, base: int = 0) -> int:
+    """The same for elements as unsigned integers."""
+    size, span, (rows, depth) = bits.itemsize, SPANS[mode], bits.shape
     tile = 16 // size
     if major:
         width = span // size
