@@ -39,7 +39,18 @@ from kernelpath.simt.run.transactions import (
     scattered,
 )
 
-__all__ = ["access"]
+__all__ = [
+    "ADDRESSES",
+    "ODD",
+    "OPERANDS",
+    "OUT_OF_BOUNDS",
+    "RACE",
+    "SAMPLED",
+    "UNINITIALIZED",
+    "access",
+    "fault",
+    "suspect",
+]
 
 OUT_OF_BOUNDS = FAULT_KINDS.index(FaultKind.OUT_OF_BOUNDS)
 MISALIGNED = FAULT_KINDS.index(FaultKind.MISALIGNED)
