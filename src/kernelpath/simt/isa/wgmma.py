@@ -13,7 +13,7 @@ from kernelpath.simt.errors import FAULT_KINDS, FaultKind
 from kernelpath.simt.isa.collectives import require_lanes
 from kernelpath.simt.isa.products import BITS, factors_from_registers, factors_from_shared, products
 from kernelpath.simt.isa.values import Value, items
-from kernelpath.simt.layout import POSITION, Access, Space, Status
+from kernelpath.simt.layout import POSITION, Access, Space
 from kernelpath.simt.lower.inflight import HAZARD
 from kernelpath.simt.lower.vectors import I32, I64, POINTER
 from kernelpath.simt.lower.warp import Lowering
@@ -42,9 +42,7 @@ def emit_wgmma(e: Lowering, i: Instruction) -> None:
         case "wait_group":
             require_lanes(e, i)
             e.call("wgmma_wait", i.operands[0].value)  # type: ignore[union-attr]
-            behind = e.load_field(e.warp, WARP, "wgmma_behind", I32)
-            with e.b.if_then(e.b.icmp_unsigned("!=", behind, I32(0)), likely=False):
-                e.stop(Status.PREEMPTED, e.index)
+            e.suspend()
         case "commit_group":
             require_lanes(e, i)
             e.call("wgmma_commit")

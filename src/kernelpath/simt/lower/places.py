@@ -67,7 +67,7 @@ def emit_send(e: Shared, warp: ir.Value, lanes: ir.Value, pc: ir.Value) -> None:
 def suspends(i: Instruction) -> bool:
     """Whether a warp may have to wait in an instruction for something other than its lanes or a barrier."""
     waits = {"test_wait", "try_wait", "wait", "wait_group"}.intersection(i.modifiers)
-    return i.opcode == "setmaxnreg" or (i.opcode in ("mbarrier", "barrier", "cp") and bool(waits))
+    return i.opcode == "setmaxnreg" or (i.opcode in ("mbarrier", "barrier", "cp", "wgmma") and bool(waits))
 
 
 def is_barrier(i: Instruction) -> bool:

@@ -206,7 +206,6 @@ WARP = np.dtype(
         ("wgmma_groups", "i4"),  # those groups: committed, waited for by itself, and by a warp of its warpgroup
         ("wgmma_waited", "i4"),
         ("wgmma_released", "i4"),
-        ("wgmma_behind", "i4"),  # whether its warpgroup has to come before it goes on
         ("reads_begun", "i4"),
         ("reads_ended", "i4"),
         ("bulk_groups", "i4", LANES),  # groups of bulk copies that each lane has committed

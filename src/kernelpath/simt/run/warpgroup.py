@@ -123,19 +123,19 @@ def wgmma_commit(launch: LaunchRecord, cta: CtaRecord, warp: WarpRecord, argumen
 
 @native
 def wgmma_wait(launch: LaunchRecord, cta: CtaRecord, warp: WarpRecord, allowed: int, mask: int) -> int:
-    """Wait until at most ``allowed`` groups are in flight. ``wgmma_behind`` tells whether the others are not there yet.
+    """Wait until at most ``allowed`` groups are in flight. It waits for the other warps of its warpgroup, too.
 
     What the warpgroup read for groups that are done happens before what the warp does now.
     """
     groups = warp.wgmma_groups - allowed
-    warp.wgmma_behind = 0
+    warp.failing, warp.waits_at = 0, 0
     if groups <= warp.wgmma_waited:
         return 0
     first = cta.warps + (warp.index & ~3) * cta.warp_stride
     for place in range(4):
         other = WarpRecord(first + place * cta.warp_stride)
         if other.wgmma_groups < groups:
-            warp.wgmma_behind = 1
+            warp.failing = mask
             return 0
     launch.time += 1
     for place in range(4):
