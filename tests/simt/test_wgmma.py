@@ -2,12 +2,29 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
+from typing import Any
+
 import numpy as np
 import pytest
 
 from kernelpath import simt
 from tests.simt.launching import aligned
-from tests.simt.warpgroups import B_AT, DTYPES, Case, draw, launch, prepare, source, sums_of
+from tests.simt.warpgroups import (
+    B_AT,
+    DTYPES,
+    SHARED,
+    Array,
+    Case,
+    draw,
+    fragments,
+    launch,
+    place_bits,
+    prepare,
+    source,
+    sums_of,
+)
 
 CASES = [
     Case(8, "f16", a_mode=0, b_mode=0),
@@ -37,6 +54,30 @@ def test_products(case: Case) -> None:
     assert np.array_equal(d, sums_of(case, expected).astype(d.dtype))
 
 
+RECORDED = json.loads((Path(__file__).parents[2] / "results" / "h200_wgmma.json").read_text())["sums"]
+DTYPE = {"f16": np.uint16, "bf16": np.uint16, "tf32": np.uint32, "e4m3": np.uint8, "e5m2": np.uint8}
+
+
+@pytest.mark.parametrize("kinds", RECORDED)
+def test_sums_are_those_of_an_h200(kinds: str) -> None:
+    """Bit for bit: 16 rows and 8 columns of numbers that differ by many powers of two."""
+    a_kind, b_kind, to = kinds.split()
+    case = Case(8, a_kind, to, a_mode=None, b_mode=0, b_kind=b_kind)
+
+    def recorded(name: str, dtype: Any, rows: int) -> Array:
+        return np.frombuffer(bytes.fromhex(RECORDED[kinds][name]), dtype).reshape(rows, -1)
+
+    a, given, expected = np.zeros((64, case.depth), DTYPE[a_kind]), *(np.zeros((64, 8), DTYPES[to]) for _ in range(2))
+    a[:16], given[:16], expected[:16] = (
+        recorded(name, dtype, 16) for name, dtype in (("a", DTYPE[a_kind]), ("d", DTYPES[to]), ("gpu", DTYPES[to]))
+    )
+    image, registers, d = aligned(SHARED, np.uint8), aligned((128, 4), np.uint32), aligned((128, 4), DTYPES[to])
+    descriptor = place_bits(recorded("b", DTYPE[b_kind], 8), 0, 0, B_AT, image)
+    registers[:], d[:] = fragments(a), sums_of(case, given)
+    launch(case, source(case), (0, descriptor), image, registers, d)
+    assert np.array_equal(d, sums_of(case, expected))
+
+
 SMALL = Case(8, "f16", a_mode=0, b_mode=0)
 IN_REGISTERS = Case(8, "f16", a_mode=None, b_mode=0)
 
@@ -52,11 +93,10 @@ def run(text: str, case: Case = SMALL, change: tuple[int, int] = (0, 0)) -> simt
 
 
 def test_operands_are_counted_once_for_a_warpgroup() -> None:
-    done = run(source(SMALL))
-    line = done.lines[4]
-    assert (line.shared_load_requests, line.shared_load_wavefronts) == (4, 4 * 4 + 2)
-    assert line.shared_load_bytes == 64 * 32 + 8 * 32
-    assert line.bank_conflicts == 0
+    """As ncu counts them on an H200: each warp reads its rows of A, and one of them B."""
+    line = run(source(SMALL)).lines[4]
+    assert (line.wgmma_wavefronts, line.wgmma_bytes) == (4 * 4 + 2, 64 * 32 + 8 * 32)
+    assert (line.shared_load_requests, line.shared_load_wavefronts) == (0, 0)
 
 
 @pytest.mark.parametrize(
@@ -130,7 +170,7 @@ def test_a_warp_that_does_not_take_part() -> None:
 
 def test_a_block_that_is_no_whole_warpgroup() -> None:
     case, text = SMALL, source(SMALL)
-    a, b, given = draw(case)
+    a, b, _ = draw(case)
     image, descriptors, registers = prepare(case, a, b)
     d = aligned((128, 4), np.float32)
     with pytest.raises(simt.Fault, match="multiple of 128 threads"):

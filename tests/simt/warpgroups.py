@@ -10,7 +10,20 @@ import numpy as np
 from kernelpath import simt
 from tests.simt.launching import aligned, buffer
 
-__all__ = ["B_AT", "DTYPES", "Array", "Case", "draw", "encode", "fragments", "launch", "prepare", "source", "sums_of"]
+__all__ = [
+    "B_AT",
+    "DTYPES",
+    "SHARED",
+    "Array",
+    "Case",
+    "draw",
+    "fragments",
+    "launch",
+    "place_bits",
+    "prepare",
+    "source",
+    "sums_of",
+]
 
 RNG = np.random.default_rng(7)
 Array = np.ndarray[Any, Any]
@@ -60,14 +73,19 @@ def encode(values: Array, kind: str) -> Array:
     if kind == "e4m3":  # small integers are the top bits of an f16, with another bias
         half = values.astype(np.float16).view(np.uint16).astype(int)
         size = np.maximum((half & 0x7FFF) - (8 << 10), 0) >> 7
-        return (half >> 8 & 0x80 | size).astype(np.uint8)
+        bits: Array = (half >> 8 & 0x80 | size).astype(np.uint8)
+        return bits
     return values.astype(np.int64).astype(np.uint8)
 
 
 def place(matrix: Array, kind: str, mode: int, major: int, start: int, image: Array, base: int = 0) -> int:
     """Put a matrix (mn, k) into shared memory; returns its descriptor, with the base offset ``base``."""
-    size, span, (rows, depth) = BYTES[kind], SPANS[mode], matrix.shape
-    bits = encode(matrix, kind)
+    return place_bits(encode(matrix, kind), mode, major, start, image, base)
+
+
+def place_bits(bits: Array, mode: int, major: int, start: int, image: Array, base: int = 0) -> int:
+    """The same for elements as unsigned integers."""
+    size, span, (rows, depth) = bits.itemsize, SPANS[mode], bits.shape
     tile = 16 // size
     if major:
         width = span // size
@@ -87,7 +105,8 @@ def place(matrix: Array, kind: str, mode: int, major: int, start: int, image: Ar
             at += start
             at ^= ((at >> 7) - base & span // 16 - 1) << 4
             image[at : at + size] = bits[mn : mn + 1, k : k + 1].reshape(-1).view(np.uint8)
-    return start >> 4 | lead >> 4 << 16 | stride >> 4 << 32 | base << 49 | mode << 62
+    descriptor: int = start >> 4 | lead >> 4 << 16 | stride >> 4 << 32 | base << 49 | mode << 62
+    return descriptor
 
 
 def source(case: Case, after: str = "", before: str = "wgmma.fence.sync.aligned;", wait: str = "") -> str:
@@ -176,7 +195,8 @@ def sums_of(case: Case, d: Array) -> Array:
     """D's registers, a row for each of 128 threads: a view that indexes (64, n)."""
     thread, place = np.arange(128)[:, None], np.arange(64 * case.n // 128)[None]
     row = thread // 32 * 16 + thread % 32 // 4 + 8 * (place // 2 % 2)
-    return d[row, place // 4 * 8 + 2 * (thread % 4) + place % 2]
+    registers: Array = d[row, place // 4 * 8 + 2 * (thread % 4) + place % 2]
+    return registers
 
 
 DTYPES = {"f32": np.float32, "f16": np.float16, "s32": np.int32}
