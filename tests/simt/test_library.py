@@ -20,8 +20,10 @@ from kernelpath.simt.layout import Access
 from tests.simt.launching import FILE, aligned, buffer
 
 
-def launch(source: str, block: int, *arguments: Any) -> simt.Launch:
-    binary = nvrtc.compile_kernel(source, FILE, "kernel", cuda.CPU_ARCHITECTURE, ("--device-int128",))
+def launch(
+    source: str, block: int, *arguments: Any, target: str = cuda.CPU_ARCHITECTURE, **options: Any
+) -> simt.Launch:
+    binary = nvrtc.compile_kernel(source, FILE, "kernel", target, ("--device-int128",))
     arrays = [a for a in arguments if isinstance(a, np.ndarray)]
     return simt.load(binary.ptx, FILE).launch(
         binary.mangled,
@@ -29,6 +31,7 @@ def launch(source: str, block: int, *arguments: Any) -> simt.Launch:
         block=(block,),
         args=[a.ctypes.data if isinstance(a, np.ndarray) else a for a in arguments],
         buffers=[buffer("abcdefgh"[index], array) for index, array in enumerate(arrays)],
+        **options,
     )
 
 
@@ -55,11 +58,12 @@ __global__ void kernel(const float* a, float* c) {
 }"""
 
 
-def test_barrier() -> None:
+@pytest.mark.parametrize("target", [cuda.CPU_ARCHITECTURE, "compute_90a"])
+def test_barrier(target: str) -> None:
     """Its arrivals are no accesses: on a GPU the lanes of a warp arrive at once."""
     a, c = aligned(128), aligned(128)
     a[:] = np.arange(128)
-    ran = launch(BARRIER, 128, a, c)
+    ran = launch(BARRIER, 128, a, c, target=target)
     assert c.tolist() == (a[::-1] + 2).tolist()
     assert {one.buffer for one in by_access(ran.accesses) if one.shared and one.access == Access.ATOMIC} == set()
     assert max(line.bank_conflicts_per_request for line in ran.lines.values()) == 0
@@ -98,6 +102,41 @@ def test_pipeline_of_two_stages() -> None:
     a[:] = np.arange(512)
     launch(source, 128, a, c)
     assert c.tolist() == a.reshape(4, 128).sum(axis=0)[::-1].tolist()
+
+
+def test_pipeline_with_roles() -> None:
+    """One warp copies what three others read, in either order."""
+    source = """#include <cuda/pipeline>
+    #include <cooperative_groups.h>
+    __global__ void kernel(const float* a, float* c) {
+        __shared__ float s[2][96];
+        __shared__ cuda::pipeline_shared_state<cuda::thread_scope_block, 2> state;
+        auto block = cooperative_groups::this_thread_block();
+        bool producer = threadIdx.x < 32;
+        auto role = producer ? cuda::pipeline_role::producer : cuda::pipeline_role::consumer;
+        auto pipe = cuda::make_pipeline(block, &state, role);
+        int t = threadIdx.x - 32;
+        float sum = 0;
+        for (int k = 0; k < 5; k++) {
+            if (producer) {
+                pipe.producer_acquire();
+                for (int i = threadIdx.x; i < 96; i += 32)
+                    cuda::memcpy_async(&s[k % 2][i], a + 96 * k + i, sizeof(float), pipe);
+                pipe.producer_commit();
+            } else {
+                pipe.consumer_wait();
+                sum += s[k % 2][95 - t];
+                pipe.consumer_release();
+            }
+        }
+        if (!producer) c[t] = sum;
+    }"""
+    a = aligned(480)
+    a[:] = np.arange(480)
+    for reverse in (False, True):
+        c = aligned(96)
+        launch(source, 128, a, c, target="compute_90a", reverse=reverse)
+        assert c.tolist() == a.reshape(5, 96).sum(axis=0)[::-1].tolist()
 
 
 ROLES = """#include <cuda/pipeline>

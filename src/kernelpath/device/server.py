@@ -54,9 +54,9 @@ class Server:
 
     def _answer(self, asked: messages.Message) -> Answer:
         match asked:
-            case messages.Attach():
+            case messages.Attach(target=target):
                 _, (descriptor,), _, _ = socket.recv_fds(self._grader.connection, 1, 1)
-                self._clients.append(_Client(socket.socket(fileno=descriptor)))
+                self._clients.append(_Client(socket.socket(fileno=descriptor), simt.TARGETS[target]))
                 return messages.Attached(len(self._clients) - 1)
             case messages.Begin():
                 self._clients[asked.client].begin(asked)
@@ -76,9 +76,10 @@ class Server:
 class _Client:
     """A submission's process as the machine sees it."""
 
-    def __init__(self, connection: socket.socket) -> None:
+    def __init__(self, connection: socket.socket, target: simt.Target) -> None:
         self.wire: Wire[messages.Message] | None = Wire(connection, messages.FromClient | lab_messages.FromClient)
         self.case = Case()
+        self._target = target
         self._lab: lab_server.Served | None = None
         self._modules: list[simt.Module] = []
         self._negated: dict[int, simt.Module] | None = None
@@ -140,7 +141,7 @@ class _Client:
     def _load(self, text: str, source: str | None) -> Answer:
         if len(self._modules) == MODULES:
             raise Refused(f"more than {MODULES} modules were loaded")
-        self._modules.append(simt.load(text, source).fresh())
+        self._modules.append(simt.load(text, source, self._target).fresh())
         return messages.Loaded(len(self._modules) - 1, dict(self._modules[-1].kernels))
 
     def _module(self, number: int, kernel: str) -> simt.Module:

@@ -47,7 +47,7 @@ class Grading:
         self._kind, self._copied = kind_of(self.exercise, self.device), subject.workers.copy()
         self._runner = subject.workers.runner(self.device)
         self._twin = subject.workers.runner("cpu") if self._kind.twin else None
-        runs_there = self.exercise.is_kernel and not devices.lacking(self.exercise, "cpu")
+        runs_there = self.exercise.is_kernel and not devices.lacking(self.exercise, "cpu", subject.target)
         beside = self.device == "cuda" and runs_there
         self._beside = Beside(self.subject, seed) if beside else None
         self._on_machine = self._beside.runner if self._beside else self._runner if self._kind.on_machine else None
@@ -93,7 +93,7 @@ class Grading:
             exercise=self.item.stem,
             title=self.item.title,
             submission=self.subject.shown(str(self.subject.submission)),
-            device=devices.name(self.device),
+            device=devices.name(self.device, self.subject.target),
             seed=self.seed,
             verdict=verdict,
             cause=words.shown(complaint.cause) if complaint else "",
@@ -142,7 +142,7 @@ class Grading:
     def _capability(self) -> Complaint | None:
         if self._copied.unusable:
             return Complaint(Verdict.COMPILE_ERROR, self._copied.unusable, str(self.subject.submission))
-        reason = packages.lacking(self.item.lane) or devices.lacking(self.exercise, self.device)
+        reason = packages.lacking(self.item.lane) or devices.lacking(self.exercise, self.device, self.subject.target)
         return Complaint(Verdict.UNAVAILABLE, reason) if reason else None
 
     def _counted(self, graded: Sequence[Graded]) -> tuple[Evidence | None, Complaint | None]:

@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 
 from kernelpath.simt.layout import Access, Space
 from kernelpath.simt.lowered import Check, Lowered, Site
+from kernelpath.simt.run.races import STRONG, UNORDERED, VOLATILE
 
 __all__ = ["decode", "encode", "seal", "unseal"]
 
@@ -84,9 +85,9 @@ def _parts(sizes: list[int], code: bytes) -> list[bytes]:
 
 def _site(item: Any) -> Site:
     space, access, size, parts, strong, line, text = item
-    if not 0 < _number(parts) <= _number(size) or strong not in (0, 1):
+    if not 0 < _number(parts) <= _number(size) or strong not in (0, STRONG, VOLATILE, UNORDERED):
         raise ValueError("a site that cannot be")
-    return Site(Space(space), Access(access), size, parts, bool(strong), _number(line), _text(text))
+    return Site(Space(space), Access(access), size, parts, strong, _number(line), _text(text))
 
 
 def _named_line(item: Any) -> tuple[int, str]:

@@ -29,6 +29,7 @@ from kernelpath.work.tensors import dtype_name, to_bytes, whole_storage
 
 _ENDINGS = {
     **{kind.name: Verdict[kind.name] for kind in FaultKind if kind.name in Verdict.__members__},
+    FaultKind.UNFENCED.name: Verdict.RACE,
     "TIMED_OUT": Verdict.TIMED_OUT,
 }
 

@@ -22,7 +22,7 @@ __all__ = [
 ]
 
 SIZES = {"b8": 1, "u8": 1, "s8": 1, "b16": 2, "u16": 2, "s16": 2, "f16": 2, "bf16": 2, "b32": 4, "u32": 4, "s32": 4}
-SIZES |= {"f32": 4, "f16x2": 4, "bf16x2": 4, "b64": 8, "u64": 8, "s64": 8, "f64": 8, "b128": 16}
+SIZES |= {"f32": 4, "f16x2": 4, "bf16x2": 4, "u16x2": 4, "s16x2": 4, "b64": 8, "u64": 8, "s64": 8, "f64": 8, "b128": 16}
 
 
 class Register(NamedTuple):
@@ -101,7 +101,11 @@ class Variable:
 
 @dataclass(frozen=True, slots=True)
 class Function:
-    """A kernel (``entry``) or device function. ``labels`` maps a label to the index of the instruction after it."""
+    """A kernel (``entry``) or device function. ``labels`` maps a label to the index of the instruction after it.
+
+    ``reqntid`` and ``cluster`` are the threads of a block and the blocks of a cluster that it asks for, ``maxntid`` and
+    ``maxnreg`` the most threads and the most registers that it is compiled for; empty and 0 where it asks for none.
+    """
 
     name: str
     entry: bool
@@ -113,6 +117,9 @@ class Function:
     labels: dict[str, int]
     tables: dict[str, tuple[str, ...]]
     reqntid: tuple[int, ...] = ()
+    cluster: tuple[int, ...] = ()
+    maxntid: int = 0
+    maxnreg: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from kernelpath.simt.native import native
 
-__all__ = ["whose_turn"]
+__all__ = ["place_at", "whose_turn"]
 
 
 @native
@@ -18,3 +18,10 @@ def whose_turn(before: int, count: int, order: int) -> int:
     if order == 1:
         return count - 1 - before
     return (before * order + order // 4) % count
+
+
+@native
+def place_at(number: int, blocks: int, size: int, order: int) -> int:
+    """Which of the blocks has its turn after ``number`` others; those of a cluster of ``size`` come together."""
+    rank = size - 1 - number % size if order == 1 else number % size
+    return whose_turn(number // size, blocks // size, order) * size + rank
