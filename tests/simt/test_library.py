@@ -73,32 +73,6 @@ def test_barrier_that_is_missing_is_a_race(missing: str) -> None:
     assert caught.value.kind == simt.FaultKind.RACE
 
 
-def test_pipeline_of_two_stages() -> None:
-    source = """#include <cuda/pipeline>
-    #include <cooperative_groups.h>
-    __global__ void kernel(const float* a, float* c) {
-        __shared__ float s[2][128];
-        #pragma nv_diag_suppress static_var_with_dynamic_init
-        __shared__ cuda::pipeline_shared_state<cuda::thread_scope_block, 2> state;
-        auto pipe = cuda::make_pipeline(cooperative_groups::this_thread_block(), &state);
-        int t = threadIdx.x;
-        float sum = 0;
-        for (int k = 0; k < 5; k++) {
-            if (k < 4) {
-                pipe.producer_acquire();
-                cuda::memcpy_async(&s[k % 2][t], a + 128 * k + t, sizeof(float), pipe);
-                pipe.producer_commit();
-            }
-            if (k > 0) { pipe.consumer_wait(); sum += s[(k - 1) % 2][127 - t]; pipe.consumer_release(); }
-        }
-        c[t] = sum;
-    }"""
-    a, c = aligned(512), aligned(128)
-    a[:] = np.arange(512)
-    launch(source, 128, a, c)
-    assert c.tolist() == a.reshape(4, 128).sum(axis=0)[::-1].tolist()
-
-
 def test_pipeline_with_roles() -> None:
     """One warp copies what three others read, in either order."""
     source = """#include <cuda/pipeline>
@@ -132,6 +106,32 @@ def test_pipeline_with_roles() -> None:
         c = aligned(96)
         launch(source, 128, a, c, target="compute_90a", reverse=reverse)
         assert c.tolist() == a.reshape(5, 96).sum(axis=0)[::-1].tolist()
+
+
+def test_pipeline_of_two_stages() -> None:
+    source = """#include <cuda/pipeline>
+    #include <cooperative_groups.h>
+    __global__ void kernel(const float* a, float* c) {
+        __shared__ float s[2][128];
+        #pragma nv_diag_suppress static_var_with_dynamic_init
+        __shared__ cuda::pipeline_shared_state<cuda::thread_scope_block, 2> state;
+        auto pipe = cuda::make_pipeline(cooperative_groups::this_thread_block(), &state);
+        int t = threadIdx.x;
+        float sum = 0;
+        for (int k = 0; k < 5; k++) {
+            if (k < 4) {
+                pipe.producer_acquire();
+                cuda::memcpy_async(&s[k % 2][t], a + 128 * k + t, sizeof(float), pipe);
+                pipe.producer_commit();
+            }
+            if (k > 0) { pipe.consumer_wait(); sum += s[(k - 1) % 2][127 - t]; pipe.consumer_release(); }
+        }
+        c[t] = sum;
+    }"""
+    a, c = aligned(512), aligned(128)
+    a[:] = np.arange(512)
+    launch(source, 128, a, c)
+    assert c.tolist() == a.reshape(4, 128).sum(axis=0)[::-1].tolist()
 
 
 def test_barrier_in_memory_counts() -> None:
