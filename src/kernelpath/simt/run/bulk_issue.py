@@ -19,9 +19,9 @@ from kernelpath.simt.run.bulk import (
     target_of,
 )
 from kernelpath.simt.run.copy_rules import CopyRule
-from kernelpath.simt.run.memory import OPERANDS, fault
-from kernelpath.simt.run.races import LOW, SITE
-from kernelpath.simt.run.records import BufferRecord, CountsRecord, CtaRecord, LaunchRecord, WarpRecord
+from kernelpath.simt.run.memory import OPERANDS, SAMPLED, fault
+from kernelpath.simt.run.races import ASYNCHRONOUS, LOW, SITE
+from kernelpath.simt.run.records import BufferRecord, CountsRecord, CtaRecord, LaunchRecord, SampleRecord, WarpRecord
 from kernelpath.simt.run.reductions import reduces
 from kernelpath.simt.run.spaces import find, owner_of
 
@@ -64,7 +64,7 @@ def issue_one(launch: LaunchRecord, cta: CtaRecord, warp: WarpRecord, site: int,
     copy.lane = lane
     copy.group = load32(warp.address + GROUPS + 4 * lane)
     copy.time = launch.time
-    copy.trace = site + 1 << SITE | warp.index * LANES + lane
+    copy.trace = site + 1 << SITE | ASYNCHRONOUS | warp.index * LANES + lane
     copy.direction = what & 7
     copy.rank = what >> 3 & 7
     copy.operation = what >> 6 & 15
@@ -179,6 +179,10 @@ def operand(warp: WarpRecord, row: int, lane: int) -> int:
 def count(launch: LaunchRecord, copy: BulkRecord) -> None:
     """Count one request, whichever lanes issue it."""
     counts = CountsRecord(launch.counts + copy.site * CountsRecord.size)
+    if counts.requests == 0:
+        sample = SampleRecord(launch.samples + copy.site * SampleRecord.size)
+        sample.mask = 1
+        store64(sample.address + SAMPLED, copy.base)
     counts.requests += 1
     counts.bulk_bytes += copy.total
     if copy.direction != Direction.PEER:

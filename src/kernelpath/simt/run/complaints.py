@@ -23,6 +23,7 @@ __all__ = [
     "shared_place",
     "source_name",
     "thread_name",
+    "unfenced",
 ]
 
 LOWEST = 1 << 16
@@ -76,7 +77,8 @@ def race(
 ) -> str:
     """A race with the access ``other_site`` of the thread ``other``; None where it is not known which.
 
-    in_a_loop: a barrier stands between the two lines, so one of them is in the next pass of a loop around both.
+    in_a_loop: a barrier stands between the two lines, so one of them is in the next pass of a loop around both, or
+        in the next call of an inlined function.
     signals: an atomic on global memory, but no fence, stands between them; by it one block may tell the other to go on.
     """
     if other_site is None:
@@ -90,7 +92,8 @@ def race(
     if in_a_loop:
         first, last = sorted((site.line, other_site.line))
         when = "previous" if other_site.line == last else "next"
-        return f"{text} in the {when} pass of the loop: a barrier is missing between line {last} and line {first}"
+        between = f"a barrier is missing between line {last} and line {first}"
+        return f"{text} in the {when} pass of the loop (or call of the function): {between}"
     if one_block:
         return f"{text} with no barrier between them"
     advice = "so each element needs one owner" if too else "and no barrier holds between them"
@@ -107,6 +110,12 @@ def in_flight(site: Site, place: str, copy: Site, shared: bool) -> str:
     return (
         f"{_verb(site)} at {place}, which the copy of line {copy.line} may still be {what}: wait for its {wait} first"
     )
+
+
+def unfenced(place: str, thread: str, write: Site) -> str:
+    """A bulk copy that reads what a thread wrote, with no fence of the asynchronous proxy in between."""
+    wrote = f"copies {place}, which thread {thread} writes in line {write.line}"
+    return f"{wrote} with no fence.proxy.async between them: the copy may read what was there before"
 
 
 def _wait(copy: Site, writes: bool) -> str:
@@ -130,8 +139,7 @@ _IN_FLIGHT = {
 _DESCRIPTORS = {
     1: "which is not that of the other lanes: a warp has one",
     2: "in which bits are set that mean nothing",
-    3: "whose base offset is not 0: the swizzle of a matrix begins at a multiple of 1024 bytes",
-    4: "in a warpgroup that is not whole: wgmma needs blocks of a multiple of 128 threads",
+    3: "in a warpgroup that is not whole: wgmma needs blocks of a multiple of 128 threads",
 }
 
 

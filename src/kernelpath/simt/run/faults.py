@@ -112,10 +112,12 @@ class Faults:
         """A fault of an access. ``trace`` and ``time`` are those of the other one, if there is one; see races."""
         site = self.lowered.sites[number]
         where, detail = self._where(address, site, warp, lane), self.grid.get("fault_detail")
-        of_two = kind in (FaultKind.RACE, FaultKind.UNINITIALIZED) and trace > 0
+        of_two = kind in (FaultKind.RACE, FaultKind.UNINITIALIZED, FaultKind.UNFENCED) and trace > 0
         other = self.grid.author(trace, time) if of_two else None
         if kind == FaultKind.BAD_COPY:
             text = RULES[CopyRule(detail)]
+        elif other and kind == FaultKind.UNFENCED:
+            text = complaints.unfenced(where, other.thread, other.site)
         elif other and (kind == FaultKind.UNINITIALIZED or ".bulk" in other.site.text):
             text = complaints.in_flight(site, where, other.site, self._is_shared(address, site))
         elif kind == FaultKind.RACE:
@@ -132,7 +134,7 @@ class Faults:
         name = f"thread {other.thread}" + (f" of block {other.block}" if other.block_number != block else "")
         own = other.block_number == block
         lines = site.line, other.site.line
-        # What races in spite of a barrier between the two lines is in a loop around both.
+        # What races in spite of a barrier between the two lines is in a loop, or in a function called twice.
         looped = own and self._ran_between(lines, _is_barrier)
         signals = self._ran_between(lines, _is_global_atomic) and not self._ran_between(lines, _is_fence)
         return complaints.race(site, where, name, other.site, one_block=own, in_a_loop=looped, signals=signals)

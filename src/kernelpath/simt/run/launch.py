@@ -186,17 +186,21 @@ class Grid(Records):
         """One request of every instruction that touched global or shared memory; not of the barrier of the grid."""
         found = []
         for site, counts, sample in zip(self.lowered.sites, self.counts, self.samples, strict=False):
-            if not counts["requests"] or not (counts["sectors"] or counts["wavefronts"]):
+            sectors, wavefronts, bulk = (int(counts[name]) for name in ("sectors", "wavefronts", "bulk_sectors"))
+            if not counts["requests"] or not (sectors or wavefronts or bulk):
                 continue
             lanes = [lane for lane in range(LANES) if int(sample["mask"]) >> lane & 1]
             addresses = {lane: int(sample["addresses"][lane]) for lane in lanes}
-            shared = bool(counts["wavefronts"])
+            shared = bool(wavefronts)
             base, name = self._window_of(addresses[lanes[0]], shared)
             if base == self.get("workspace"):
                 continue
             offsets = {lane: address - base for lane, address in addresses.items()}
             place = site.line, site.text, shared, name, site.access, site.bytes, offsets
-            found.append(AccessSample(*place, *counts.tolist()[:ACCESS_COUNTS]))
+            told = list(counts.tolist()[:ACCESS_COUNTS])
+            if bulk:  # a box is one request, of as many lanes as ask for its bytes
+                told[1:3] = int(counts["bulk_bytes"]) // site.bytes, bulk
+            found.append(AccessSample(*place, *told))
         return found
 
     def _window_of(self, address: int, shared: bool) -> tuple[int, str]:

@@ -50,7 +50,7 @@ COPY = np.dtype([("group", "i8"), ("mask", "i8"), ("bytes", "i8"), ("addresses",
 
 # An operand of wgmma that a warp reads from shared memory: its group, place and site; the window of its bytes, as
 # offsets in shared memory; and what its descriptor says. See reads.
-_READ = ("group", "place", "site", "low", "high", "start", "lead", "stride", "span", "major", "first", "rows")
+_READ = ("group", "place", "site", "low", "high", "start", "lead", "stride", "span", "base", "major", "first", "rows")
 READ = np.dtype([(name, "i8") for name in _READ])
 
 # A named barrier of a block: the warps that have arrived without waiting, as bits, how often, and when.
@@ -201,6 +201,7 @@ WARP = np.dtype(
         ("group", "i4"),  # groups of asynchronous copies that the warp has committed
         ("copies_begun", "i4"),
         ("copies_ended", "i4"),
+        ("fenced", "i8"),  # the time of its last fence of the asynchronous proxy
         ("wgmma_place", "i8"),  # of the wgmma that it issues: its block and its number there
         ("wgmma_time", "i8"),  # when it last committed a group of wgmma
         ("wgmma_groups", "i4"),  # those groups: committed, waited for by itself, and by a warp of its warpgroup
