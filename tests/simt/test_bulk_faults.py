@@ -117,7 +117,7 @@ def test_a_stage_that_is_refilled_while_a_wgmma_reads_it() -> None:
     buffers = [
         simt.Buffer(n, x.ctypes.data, x.nbytes, 2, dtype="float16") for n, x in zip("abc", (a, b, c), strict=True)
     ]
-    args = [half.map(a.ctypes.data), half.map(b.ctypes.data), c.ctypes.data, 64, 384]
+    args: list[Any] = [half.map(a.ctypes.data), half.map(b.ctypes.data), c.ctypes.data, 64, 384]
     module = simt.load(binary.ptx, "gemm.cu")
     with pytest.raises(Fault, match=r"copies 16 bytes at .*which the wgmma in line \d+ may still read"):
         module.launch(binary.mangled, grid=(1,), block=(160,), shared=65536, args=args, buffers=buffers)
