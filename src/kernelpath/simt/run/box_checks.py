@@ -13,6 +13,7 @@ from kernelpath.simt.native import fill_bytes, load8, load64, native, store64
 from kernelpath.simt.run.boxes import PIECE, BulkRecord, Direction, near_of, row_of
 from kernelpath.simt.run.memory import fault
 from kernelpath.simt.run.races import ASYNCHRONOUS, ENTRY, LOW, SITE, THREAD, WAS_ATOMIC, accuse, check
+from kernelpath.simt.run.reads import wgmma_reads
 from kernelpath.simt.run.records import BufferRecord, CtaRecord, LaunchRecord, WarpRecord
 from kernelpath.simt.run.spaces import find
 from kernelpath.simt.run.suspects import RACE, UNINITIALIZED, blame_copy, suspect, suspect_thread
@@ -62,6 +63,11 @@ def begin_piece(
         suspect(launch, cta, warp, RACE, copy.site, copy.lane, address, PIECE)
     elif kind == Access.LOAD:
         look_for_fence(launch, cta, warp, copy, home, offset, fenced)
+    if kind != Access.LOAD and home.unwaited:
+        read = wgmma_reads(home, address, PIECE)
+        if read:
+            accuse(launch, read, launch.time)
+            suspect(launch, cta, warp, RACE, copy.site, copy.lane, address, PIECE)
     if kind == Access.STORE:
         fill_bytes(state, PENDING, PIECE)
     return 0

@@ -163,7 +163,8 @@ def _lanes(mask: int) -> str:
 
 
 def _verb(site: Site) -> str:
-    return f"{_VERBS[site.access]} {site.bytes} byte{'s' * (site.bytes > 1)}"
+    verb = "copies" if ".bulk" in site.text else _VERBS[site.access]
+    return f"{verb} {site.bytes} byte{'s' * (site.bytes > 1)}"
 
 
 def global_place(address: int, size: int, buffers: Sequence[Buffer]) -> str:
