@@ -92,5 +92,8 @@ def test_a_long_loop_of_wmma_needs_no_more_stack(run: Run) -> None:
     a, b, c = (aligned(256, dtype) for dtype in (np.float16, np.float16, np.float32))
     a[...], b[...] = 1, 1
     buffers = [buffer(name, array) for name, array in zip("abc", (a, b, c), strict=True)]
-    simt.load(text).launch("k", grid=(1,), block=(32,), args=[x.address for x in buffers], buffers=buffers)
+    module, args = simt.load(text), [x.address for x in buffers]
+    module.launch("k", grid=(1,), block=(32,), args=args, buffers=buffers)
     assert (c == 16 * 9000).all()
+    module.negated().launch("k", grid=(1,), block=(32,), args=args, buffers=buffers)  # which has more instructions
+    assert (c == 0).all()
