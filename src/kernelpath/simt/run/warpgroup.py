@@ -19,8 +19,8 @@ __all__ = ["CHUNKS", "FACTORS", "ROOM", "hazard", "wgmma_commit", "wgmma_operand
 
 DESCRIPTOR = FAULT_KINDS.index(FaultKind.DESCRIPTOR)
 RESERVED = 0xC000 | 0xC000 << 16 | 0x1C000 << 32 | 0x3FF << 52  # bits of a descriptor that mean nothing
-CHUNKS, FACTORS, ROOM = 1 << 12, 1 << 13, 10 << 10
-"""In the room for products: addresses of the chunks of A, and from CHUNKS on of B; from FACTORS on A as numbers."""
+CHUNKS, FACTORS, ROOM = 1 << 12, 1 << 13, 12 << 10
+"""In the room for products: addresses of the chunks of A, from CHUNKS on of B; from FACTORS on A as numbers; its bytes."""
 
 
 @native
