@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import subprocess
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import SimpleNamespace
 
@@ -92,6 +92,14 @@ class Neighbor:
     @property
     def told(self) -> str:
         return f"process {self.pid} ({self.detail}) also uses the GPU and makes times noisy"
+
+
+def noise(found: Sequence[Neighbor]) -> str:
+    """What other processes on a GPU, of which there are some, do to times."""
+    if len(found) == 1:
+        return found[0].told
+    numbers = ", ".join(str(one.pid) for one in found)
+    return f"{len(found)} other processes ({numbers}) also use the GPU and make times noisy"
 
 
 def neighbors(ours: Collection[int] = (), gpu: str | None = None) -> Iterator[Neighbor]:

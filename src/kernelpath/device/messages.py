@@ -200,11 +200,12 @@ class Attach(Message, frozen=True):
 
 
 class Begin(Message, frozen=True):
-    """A case. reverse: warps and blocks run in the opposite order. Answered by Done."""
+    """A case. reverse: warps and blocks run in the opposite order. negated: and tensor cores' products. Gets Done."""
 
     client: int
     inputs: Inputs
     reverse: bool
+    negated: bool = False
 
 
 class End(Message, frozen=True):

@@ -59,7 +59,7 @@ class Server:
                 self._clients.append(_Client(socket.socket(fileno=descriptor), simt.TARGETS[target]))
                 return messages.Attached(len(self._clients) - 1)
             case messages.Begin():
-                self._clients[asked.client].case.begin(asked.inputs, asked.reverse)
+                self._clients[asked.client].begin(asked)
             case lab_messages.BeginLab():
                 self._clients[asked.client].begin_lab(asked)
             case lab_messages.EndLab():
@@ -82,6 +82,11 @@ class _Client:
         self._target = target
         self._lab: lab_server.Served | None = None
         self._modules: list[simt.Module] = []
+        self._negated: dict[int, simt.Module] | None = None
+
+    def begin(self, asked: messages.Begin) -> None:
+        self.case.begin(asked.inputs, asked.reverse)
+        self._negated = {} if asked.negated else None
 
     def begin_lab(self, asked: lab_messages.BeginLab) -> None:
         self.case.begin(asked.inputs, reverse=False)
@@ -142,7 +147,11 @@ class _Client:
     def _module(self, number: int, kernel: str) -> simt.Module:
         if not 0 <= number < len(self._modules) or kernel not in self._modules[number].kernels:
             raise Refused(f"there is no kernel {kernel}")
-        return self._modules[number]
+        if self._negated is None:
+            return self._modules[number]
+        if number not in self._negated:
+            self._negated[number] = self._modules[number].negated()
+        return self._negated[number]
 
 
 def _drawn(launches: list[simt.Launch]) -> messages.Drawn | None:

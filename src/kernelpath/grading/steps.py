@@ -14,9 +14,10 @@ from kernelpath.grading.beside import Beside
 from kernelpath.grading.cases import Cases, Graded, most_telling
 from kernelpath.grading.conduct import Evidence
 from kernelpath.grading.kinds import kind_of
+from kernelpath.grading.kinds.kernel import Kernel
 from kernelpath.grading.kinds.operator import Operator
 from kernelpath.grading.subject import Subject
-from kernelpath.grading.truth import derive
+from kernelpath.grading.truth import derive, expected_outputs
 from kernelpath.packages import versions
 from kernelpath.verdict import Complaint, Measurement, Report, Verdict
 from kernelpath.work import messages
@@ -73,6 +74,8 @@ class Grading:
             complaint = self._profile(graded)
         if complaint is None:
             counted, complaint = self._counted(graded)
+        if complaint is None and counted is not None and self.exercise.tensor_cores:
+            complaint = self._by_tensor_cores()
         if complaint is None:
             complaint, unsaid = self._assembled()
         if complaint is None:
@@ -173,6 +176,20 @@ class Grading:
             or instructions.complaint(self.exercise, case, evidence.traffic, evidence.instructions, elements)
         )
 
+    def _by_tensor_cores(self) -> Complaint | None:
+        """Whether what tensor cores make reaches the output of the largest case: it is run with products negated."""
+        if self._on_machine is None:
+            return None
+        self.progress("negating what tensor cores make")
+        try:
+            negated = Kernel(self.exercise, "cpu").call(
+                self._on_machine, self._largest, derive(self.seed, "negated"), negated=True
+            )
+        except Stopped as stopped:
+            return self.subject.placed(stopped.complaint)
+        expected = expected_outputs(self.exercise, negated.inputs)
+        return self.subject.placed(negated.complaint or conduct.idle_cores(self.exercise, negated, expected))
+
     def _assembled(self) -> tuple[Complaint | None, tuple[str, ...]]:
         """What ptxas says of the largest case's heaviest kernel, where that is limited; and what it does not say."""
         if not self.exercise.instructions.registers_only or self._on_machine is None:
@@ -208,5 +225,5 @@ class Grading:
             return None, stopped.complaint
 
     def _neighbors(self) -> tuple[str, ...]:
-        found = gpu.neighbors(self._runner.pids, gpu.gpu_id())
-        return tuple(f"an undisturbed time: {one.told}" for one in found)
+        found = list(gpu.neighbors(self._runner.pids, gpu.gpu_id()))
+        return (f"an undisturbed time: {gpu.noise(found)}",) if found else ()

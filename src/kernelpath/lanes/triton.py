@@ -13,6 +13,7 @@ import os
 import struct
 import warnings
 from collections.abc import Callable, Iterator, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -86,8 +87,12 @@ def _tell_compiling() -> None:
     JITFunction._do_compile = compile_and_tell
 
 
+@cache
 def _refuse_what_misleads(kernel: Any) -> None:
-    """What Triton compiles into something other than it looks: a kernel that returns something, and a mask."""
+    """What Triton compiles into something other than it looks: a kernel that returns something, and a mask.
+
+    A kernel is read once, whatever it is compiled for.
+    """
     for node in ast.walk(kernel.parse()):
         if isinstance(node, ast.Return) and not (node.value is None or ast.unparse(node.value) == "None"):
             raise _error_at(kernel, node.lineno, "a kernel returns nothing: write what it computes with tl.store")

@@ -99,6 +99,12 @@ class Module:
         other.__dict__.pop("statics", None)
         return other
 
+    def negated(self) -> Module:
+        """The same code with the products of tensor cores negated, and variables of its own; see ptx.negated."""
+        other = self.fresh()
+        other.parsed, other.digest, other.programs = ptx.negated(self.parsed), f"negated {self.digest}", {}
+        return other
+
     @cached_property
     def statics(self) -> dict[str, npt.NDArray[np.uint8]]:
         """The variables of the file that outlive a launch: their bytes by name."""

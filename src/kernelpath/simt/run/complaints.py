@@ -77,7 +77,8 @@ def race(
 ) -> str:
     """A race with the access ``other_site`` of the thread ``other``; None where it is not known which.
 
-    in_a_loop: a barrier stands between the two lines, so one of them is in the next pass of a loop around both.
+    in_a_loop: a barrier stands between the two lines, so one of them is in the next pass of a loop around both, or
+        in the next call of an inlined function.
     signals: an atomic on global memory, but no fence, stands between them; by it one block may tell the other to go on.
     """
     if other_site is None:
@@ -91,7 +92,8 @@ def race(
     if in_a_loop:
         first, last = sorted((site.line, other_site.line))
         when = "previous" if other_site.line == last else "next"
-        return f"{text} in the {when} pass of the loop: a barrier is missing between line {last} and line {first}"
+        between = f"a barrier is missing between line {last} and line {first}"
+        return f"{text} in the {when} pass of the loop (or call of the function): {between}"
     if one_block:
         return f"{text} with no barrier between them"
     advice = "so each element needs one owner" if too else "and no barrier holds between them"

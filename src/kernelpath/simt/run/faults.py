@@ -134,7 +134,7 @@ class Faults:
         name = f"thread {other.thread}" + (f" of block {other.block}" if other.block_number != block else "")
         own = other.block_number == block
         lines = site.line, other.site.line
-        # What races in spite of a barrier between the two lines is in a loop around both.
+        # What races in spite of a barrier between the two lines is in a loop, or in a function called twice.
         looped = own and self._ran_between(lines, _is_barrier)
         signals = self._ran_between(lines, _is_global_atomic) and not self._ran_between(lines, _is_fence)
         return complaints.race(site, where, name, other.site, one_block=own, in_a_loop=looped, signals=signals)

@@ -13,8 +13,8 @@ from __future__ import annotations
 from kernelpath.simt.errors import FAULT_KINDS, FaultKind
 from kernelpath.simt.layout import LANES, WRITTEN, Access, Space
 from kernelpath.simt.native import count_bits, load8, load64, lowest_bit, native, store8, store64
-from kernelpath.simt.run.polling import poll, repeats
-from kernelpath.simt.run.races import ENTRY, SITE, THREAD, UNORDERED, check
+from kernelpath.simt.run.polling import ask, poll, repeats
+from kernelpath.simt.run.races import ENTRY, SITE, STRONG, THREAD, UNORDERED, check
 from kernelpath.simt.run.reads import wgmma_reads
 from kernelpath.simt.run.records import (
     SAMPLE,
@@ -154,6 +154,12 @@ def access(
     if kind == Access.ATOMIC and space != Space.LOCAL:
         counts.same_address += count_same_address(warp.address + ADDRESSES, mask)
     if space == Space.SHARED:
+        if strong == STRONG and kind == Access.LOAD:
+            ask(launch, warp, warp.address + ADDRESSES, mask)
+            if repeats(warp, number, warp.address + ADDRESSES, mask):
+                counts.requests -= 1
+                counts.lanes -= lanes
+                return 0
         atomic = kind == Access.ATOMIC
         counts.wavefronts += count_wavefronts(warp.address + ADDRESSES, mask, size, atomic, warp.address + SERVED)
         counts.least += least_wavefronts(warp.address + ADDRESSES, mask, size)

@@ -6,8 +6,8 @@ warp know itself. Two accesses of different threads race if one of them writes, 
 they are not an atomic operation and another one or a read: a loop around compare-and-swap begins with a plain read.
 
 The history of a granule of memory is an entry of three words. The last write: its time in the upper half, its trace in
-the lower one. The reads since: the time of the last one, and the set of warps that read. The traces of two readers, of
-two warps where there are two.
+the lower one. The reads since: the time of the last one, or of an earlier one whose warp has gone on since, and the set
+of warps that read. The traces of two readers, of two warps where there are two.
 
 Of another block of its cluster a warp knows as much as its barriers have told it; see ``clusters`` and ``mbarriers``.
 
@@ -192,13 +192,32 @@ def record_reader(launch: LaunchRecord, cta: CtaRecord, entry: int, reads: int, 
     time, warps = reads >> 32, reads & LOW
     if not is_own(launch, cta, time) or (time < launch.time and knows(cta, warp, warps, time)):
         warps = 0
+        time = launch.time
         store64(entry + 16, trace)
     else:
+        if time < launch.time and not went_on(cta, warps, time):
+            time = launch.time
         readers = load64(entry + 16)
         last = readers & LOW
         if last >> 5 & 31 != warp or (readers >> 32 == 0 and last & THREAD != trace & THREAD):
             store64(entry + 16, last << 32 | trace)
-    store64(entry + 8, launch.time << 32 | warps | 1 << warp)
+    store64(entry + 8, time << 32 | warps | 1 << warp)
+
+
+@native
+def went_on(cta: CtaRecord, warps: int, time: int) -> int:
+    """Whether one of ``warps`` has released what it did at ``time``: its read may not be dated later.
+
+    It may have arrived at a barrier, which the next reader has still to reach.
+    """
+    other = 0
+    while warps:
+        own = 8 * (WARPS * other + other)
+        if warps & 1 and (load64(cta.released + own) > time or load64(cta.known + own) > time):
+            return True
+        warps >>= 1
+        other += 1
+    return False
 
 
 @native
