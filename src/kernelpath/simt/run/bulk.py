@@ -86,10 +86,13 @@ def finish(launch: LaunchRecord, copy: BulkRecord) -> None:
 
 @native
 def finish_one(launch: LaunchRecord, cta: CtaRecord) -> int:
-    """No warp of a block can go on: carry out its oldest copy. Whether there was one."""
+    """No warp of a block can go on: carry out its oldest copy that somebody may wait for. Whether there was one.
+
+    For copies to global memory only the thread waits that issued them; see ``wait_bulk``.
+    """
     for number in range(launch.bulk_ended, launch.bulk_begun):
         copy = BulkRecord(slot_of(launch, number))
-        if copy.state == ISSUED and copy.cta == cta.address:
+        if copy.state == ISSUED and copy.cta == cta.address and copy.direction != Direction.STORE:
             perform_copy(launch.address, copy.address)
             retire(launch)
             return 1
@@ -98,10 +101,14 @@ def finish_one(launch: LaunchRecord, cta: CtaRecord) -> int:
 
 @native
 def finish_all(launch: LaunchRecord, cta: CtaRecord) -> None:
-    """A block has exited: finish its copies."""
+    """A block has exited: finish its copies. One that still reads its shared memory finds something else there."""
     for number in range(launch.bulk_ended, launch.bulk_begun):
         copy = BulkRecord(slot_of(launch, number))
         if copy.cta == cta.address:
+            if copy.state == ISSUED and copy.direction == Direction.STORE:
+                launch.fault_detail = CopyRule.EXITED
+                warp = WarpRecord(copy.warp)
+                suspect(launch, cta, warp, BAD_COPY, copy.site, copy.lane, cta.shared + copy.offset, 16)
             finish(launch, copy)
     retire(launch)
 

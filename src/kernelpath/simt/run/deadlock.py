@@ -77,6 +77,7 @@ def _state(cta: Cta, address: int) -> str:
     pending, expected, left = state & COUNT, state >> EXPECTED & COUNT, state >> TRANSACTIONS & BYTES
     left -= (left >> 20) << 21
     needs = f"pending arrivals: {pending} of {expected}, pending bytes: {left:,}"
+    needs += ", more have landed than were expected" * (left < 0)
     return f"is in phase {phases} ({needs})"
 
 

@@ -38,9 +38,10 @@ COUNT = (1 << 20) - 1  # of arrivals still needed, in the low bits
 EXPECTED = 20  # where the number of those begins that a phase needs
 TRANSACTIONS = 40  # where the bytes begin that are still expected: 21 bits, signed
 BYTES = (1 << 21) - 1
+MOST = (1 << 20) - 1  # bytes that a phase may have pending
 PHASE = 61
 BARRIER = FAULT_KINDS.index(FaultKind.BARRIER)
-NO_BARRIER, TOO_OFTEN, NO_ARRIVALS, TOO_MANY = 1, 2, 3, 4
+NO_BARRIER, TOO_OFTEN, NO_ARRIVALS, TOO_MANY, TOO_LONG = 1, 2, 3, 4, 5
 TOKENS = 512  # behind the operands: where arrivals leave the objects as they were
 
 
@@ -122,6 +123,8 @@ def mbarrier_arrive(
         else:
             state = load64(address)
             store64(warp.address + OPERANDS + TOKENS + 8 * lane, state)
+            if expects and overflows(state, count):
+                return complain(launch, warp, TOO_LONG, number, lane, address)
             if expects:
                 state = transacted(state, count)
                 count = 1
@@ -150,6 +153,8 @@ def mbarrier_transact(
         if not place:
             if missing(launch, cta, warp, number, lane, address):
                 return 1
+        elif not completes and overflows(load64(address), count):
+            return complain(launch, warp, TOO_LONG, number, lane, address)
         elif completes:
             complete_tx(launch, owner, address, count, cta, warp.index)
         else:
@@ -210,6 +215,13 @@ def transacted(state: int, count: int) -> int:
     """An object that expects so many bytes more."""
     left = (state >> TRANSACTIONS) + count & BYTES
     return state & ~(BYTES << TRANSACTIONS) | left << TRANSACTIONS
+
+
+@native
+def overflows(state: int, count: int) -> int:
+    """Whether an object cannot expect so many bytes more."""
+    left = state >> TRANSACTIONS & BYTES
+    return left <= MOST and left + count > MOST
 
 
 @native
