@@ -12,7 +12,8 @@ from kernelpath import simt
 from kernelpath.lanes import cuda
 from tests.simt.boxes import Case
 from tests.simt.bulk_kernels import aligned_bytes
-from tests.simt.hopper_mutants import HEAD, KERNELS, MUTANTS, Mutant, line_of
+from tests.simt.hopper_mutants import MUTANTS, Mutant, line_of
+from tests.simt.hopper_sources import HEAD, KERNELS
 
 FILE = "mutant.cu"
 RIGHT = [(name, mode) for name in KERNELS for mode in (0, *({"gemm": [4], "reduce": [7]}.get(name, [])))]
@@ -69,7 +70,12 @@ def run(name: str, mode: int, reverse: bool) -> None:
         x, out, first = drawn(2, 64), zeros(64), zeros(1)
         arrays, args, expected = [x, out, first], [x, out, first], x.sum(axis=0)
     else:
-        a, b, image, out = (drawn(64, 16), drawn(8, 16), zeros(72 * 16, dtype=np.float16), zeros(64, 8, dtype=np.float16))
+        a, b, image, out = (
+            drawn(64, 16),
+            drawn(8, 16),
+            zeros(72 * 16, dtype=np.float16),
+            zeros(64, 8, dtype=np.float16),
+        )
         image[:1024], image[1024:] = chunks(a), chunks(b)
         arrays, args, threads, shared = [image, out], [image, of_tensor(out, [8, 64])], 128, 4096 + 2048
         expected = a @ b.T

@@ -22,7 +22,9 @@ def emit_proxy_fence(e: Lowering, i: Instruction) -> None:
     """What threads wrote is seen by bulk copies and by tensor cores, and the other way round."""
     if any(modifier.startswith("async") for modifier in i.modifiers):
         of_shared = any("shared" in modifier for modifier in i.modifiers)
-        e.call("fence_proxy", OF_SHARED if of_shared else OF_GLOBAL if "global" in i.modifiers else OF_SHARED | OF_GLOBAL)
+        e.call(
+            "fence_proxy", OF_SHARED if of_shared else OF_GLOBAL if "global" in i.modifiers else OF_SHARED | OF_GLOBAL
+        )
 
 
 OPS = (

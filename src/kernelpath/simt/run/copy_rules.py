@@ -49,6 +49,7 @@ RULES = {
     CopyRule.NO_PEER: "copies to shared memory of a block that is not in the cluster, or has exited",
     CopyRule.NO_REDUCTION: "reduces elements of a type that has no such reduction",
     CopyRule.MBARRIER_ELSEWHERE: "names an mbarrier in the shared memory of another block than the one it copies to",
-    CopyRule.EXITED: "exits while this copy may still read its shared memory: cp.async.bulk.wait_group.read has to come first",
+    CopyRule.EXITED: "exits while this copy may still read its shared memory: cp.async.bulk.wait_group.read has to come "
+    "first",
 }
 """What a thread does that breaks each rule."""

@@ -52,6 +52,8 @@ def _reason(grid: Grid, cta: Cta, warp: int, at: int) -> str:
     if "setmaxnreg" in name:
         left = cta.get("registers_left")
         return f" for registers: its threads have {record['registers']}, and the block has {left} left for a warp's"
+    if "wgmma" in name:
+        return " for the other warps of its warpgroup"
     if "cluster" in name:
         return " at the barrier of its cluster"
     address = int(record["waits_at"])

@@ -121,7 +121,7 @@ class Faults:
         elif other and (kind == FaultKind.UNINITIALIZED or ".bulk" in other.site.text):
             text = complaints.in_flight(site, where, other.site, self._in_cluster(address))
         elif kind == FaultKind.RACE:
-            text = self._race(site, where, other, address)
+            text = self._race(site, where.removeprefix("at "), other, address)
         else:
             text = complaints.access(kind, site, where, detail)
         return self._new(kind, text, site.line, warp, lane, address)

@@ -12,12 +12,14 @@ what its warp knows to the first, who waits with success learns the second.
 from __future__ import annotations
 
 from kernelpath.simt.errors import FAULT_KINDS, FaultKind
+from kernelpath.simt.layout import LANES
 from kernelpath.simt.native import count_bits, load64, lowest_bit, native, store64
 from kernelpath.simt.run.clusters import join, publish, publish_released
 from kernelpath.simt.run.memory import ADDRESSES, OPERANDS, fault
-from kernelpath.simt.run.races import ROW, raise_to
+from kernelpath.simt.run.races import ROW, SITE, THREAD, accuse, raise_to, unordered
 from kernelpath.simt.run.records import CountsRecord, CtaRecord, LaunchRecord, MbarrierRecord, WarpRecord
 from kernelpath.simt.run.spaces import owner_of
+from kernelpath.simt.run.suspects import RACE, suspect
 
 __all__ = [
     "COUNT",
@@ -62,6 +64,8 @@ def mbarrier_init(launch: LaunchRecord, cta: CtaRecord, warp: WarpRecord, number
         record = MbarrierRecord(place)
         record.place = address
         record.phases = 0
+        record.trace = number + 1 << SITE | warp.index * LANES + lane
+        record.began = launch.time
         clock = clock_of(launch, cta, place)
         for word in range(2 * 32 * launch.cluster_size):
             store64(clock + 8 * word, 0)
@@ -113,6 +117,8 @@ def mbarrier_arrive(
             place = 0
             if owner.address:
                 place = find_mbarrier(owner, address)
+            if place:
+                require_init(launch, cta, warp, owner, place, number, lane)
             if place and relaxed:
                 publish_released(launch, cta, warp, clock_of(launch, owner, place))
             elif place:
@@ -150,6 +156,8 @@ def mbarrier_transact(
         place = 0
         if owner.address:
             place = find_mbarrier(owner, address)
+        if place:
+            require_init(launch, cta, warp, owner, place, number, lane)
         if not place:
             if missing(launch, cta, warp, number, lane, address):
                 return 1
@@ -190,6 +198,8 @@ def mbarrier_wait(launch: LaunchRecord, cta: CtaRecord, warp: WarpRecord, number
         if address != last:
             last = address
             place = find_mbarrier(cta, address)
+            if place:
+                require_init(launch, cta, warp, cta, place, number, lane)
         if not place:
             if missing(launch, cta, warp, number, lane, address):
                 return 1
@@ -236,6 +246,18 @@ def settle(launch: LaunchRecord, owner: CtaRecord, place: int, state: int) -> No
         for word in range(words):
             store64(clock + 8 * (words + word), load64(clock + 8 * word))
     store64(record.place, state)
+
+
+@native
+def require_init(
+    launch: LaunchRecord, cta: CtaRecord, warp: WarpRecord, owner: CtaRecord, place: int, number: int, lane: int
+) -> None:
+    """Suspect a use of a barrier that its initialization does not happen before; arrivals since hide that otherwise."""
+    record = MbarrierRecord(place)
+    thread = warp.index * LANES + lane
+    if unordered(launch, cta, owner.block_began, warp.index, record.trace & THREAD, record.began, thread):
+        accuse(launch, record.trace, record.began)
+        suspect(launch, cta, warp, RACE, number, lane, record.place, 8)
 
 
 @native

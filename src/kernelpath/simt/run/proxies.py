@@ -1,8 +1,8 @@
 """Fences of the asynchronous proxy. PTX ISA manual, "Memory consistency model: proxies".
 
-Bulk copies and wgmma reach memory by another way than threads do. What threads wrote they find only if a fence.proxy.async
-lies between, anywhere on the path of happens-before: by the writer, by the reader, or by a third warp that knew of the
-write and that the reader knows of. So each warp remembers its last fences, and what it knew then.
+Bulk copies and wgmma reach memory by another way than threads do. What threads wrote they find only if there is a
+fence.proxy.async on the path of happens-before: by the writer, by the reader, or by a third warp that knew of the write
+and that the reader knows of. So each warp remembers its last fences, and what it knew then.
 """
 
 from __future__ import annotations

@@ -56,8 +56,8 @@ READ = np.dtype([(name, "i8") for name in _READ])
 # A named barrier of a block: the warps that have arrived without waiting, as bits, how often, and when.
 BARRIER = np.dtype([("arrived", "i8"), ("arrivals", "i8"), ("times", "i8", LANES)])
 
-# A barrier in shared memory: its address, or 0, and how many of its phases are over.
-MBARRIER = np.dtype([("place", "i8"), ("phases", "i8")])
+# A barrier in shared memory: its address, or 0; how many of its phases are over; who initialized it, and when.
+MBARRIER = np.dtype([(name, "i8") for name in ("place", "phases", "trace", "began")])
 
 BUFFER = np.dtype(
     [

@@ -1,7 +1,7 @@
 """Copies to shared memory that a wgmma may still read.
 
-A read of wgmma is over where a warp of its warpgroup has waited for it. Whoever refills its bytes has to know of that wait: an
-arrival in front of it tells nothing of it, even if the wait comes before the copy in this run.
+A read of wgmma is over where a warp of its warpgroup has waited for it. Whoever refills its bytes has to know of that
+wait: an arrival in front of it tells nothing of it, even if the wait comes before the copy in this run.
 """
 
 from __future__ import annotations
