@@ -46,7 +46,12 @@ class Case:
 
     @property
     def counts(self) -> list[int]:
-        return [-(-extent // step) for extent, step in zip(self.box, self.steps, strict=True)]
+        return [self.box[0], *(-(-extent // step) for extent, step in zip(self.box[1:], self.steps[1:], strict=True))]
+
+    @property
+    def pitch(self) -> int:
+        """Bytes of shared memory from one row to the next: with a swizzle the span of it."""
+        return (self.box[0] * self.size, 32, 64, 128)[self.swizzle]
 
     @property
     def total(self) -> int:
@@ -59,9 +64,15 @@ class Case:
         return -(-end // 16) * 16
 
     @property
+    def dumped(self) -> int:
+        """Of shared memory, as far as the older recordings compare it: as if rows followed each other."""
+        return -(-(self.at + self.total) // 1024) * 1024
+
+    @property
     def shared(self) -> int:
         """Of shared memory, as far as it is compared."""
-        return -(-(self.at + self.total) // 1024) * 1024
+        rows = self.total // (self.box[0] * self.size)
+        return -(-(self.at + rows * self.pitch) // 1024) * 1024
 
     def map(self, address: int) -> bytes:
         shape = self.extents, self.strides, self.box, self.steps
@@ -71,9 +82,11 @@ class Case:
         """Of each element of the box: its offset in shared memory, and in the tensor, or None outside."""
         found: list[tuple[int, int | None]] = []
         for number, index in enumerate(np.ndindex(*self.counts[::-1])):
-            offset = self.at + number * self.size
+            row, column = divmod(number, self.box[0])
+            offset = self.at + row * self.pitch + column * self.size
             offset ^= (offset >> 7 & (0, 1, 3, 7)[self.swizzle]) << 4
-            place = [c + k * s for c, k, s in zip(self.coords, index[::-1], self.steps, strict=True)]
+            steps = [1, *self.steps[1:]]
+            place = [c + k * s for c, k, s in zip(self.coords, index[::-1], steps, strict=True)]
             inside = all(0 <= p < extent for p, extent in zip(place, self.extents, strict=True))
             there = sum(p * s for p, s in zip(place, [self.size, *self.strides], strict=True))
             found.append((offset, there if inside else None))

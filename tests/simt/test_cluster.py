@@ -28,14 +28,14 @@ def launch(body: str, grid: Any = 2, threads: int = 32, cluster: Any = 2, size: 
     c = aligned(size or int(np.prod(grid)) * threads, np.uint32)
     given = {"grid": grid, "block": (threads,), "args": [c.ctypes.data], "buffers": [buffer("c", c)], **options}
     simt.load(text).launch("kernel", cluster=cluster, **given)
-    return c.tolist()
+    return [int(value) for value in c]
 
 
 @pytest.mark.parametrize("reverse", [False, True])
 def test_where_a_block_lies(reverse: bool) -> None:
     """Blocks of 4 x 4 in clusters of 2 x 2, each thread another special register."""
-    names = ("clusterid.x", "clusterid.y", "nclusterid.x", "nclusterid.y", "cluster_ctaid.x", "cluster_ctaid.y")
-    names += ("cluster_nctaid.x", "cluster_nctaid.y", "cluster_ctarank", "cluster_nctarank", "cluster_nctaid.z")
+    names = ["clusterid.x", "clusterid.y", "nclusterid.x", "nclusterid.y", "cluster_ctaid.x", "cluster_ctaid.y"]
+    names += ["cluster_nctaid.x", "cluster_nctaid.y", "cluster_ctarank", "cluster_nctarank", "cluster_nctaid.z"]
     reads = "\n".join(f"setp.eq.u32 p, t, {at}; @p mov.u32 n, %{name};" for at, name in enumerate(names))
     body = f"""mov.u32 n, 0; {reads}
         mov.pred q, %is_explicit_cluster; setp.eq.u32 p, t, 11; @p selp.u32 n, 1, 0, q;

@@ -160,7 +160,7 @@ def test_stmatrix(count: int, transposed: bool) -> None:
     }}"""
     a = RNG.integers(0, 1 << 16, (32, count, 2)).astype(np.uint16)  # lane, matrix, half of the register
     b = aligned((count, 8, 8), np.uint16)
-    binary = nvrtc.compile_kernel(source, "test.cu", "kernel", "compute_90")
+    binary = nvrtc.compile_kernel(source, "test.cu", "kernel", "compute_90a")
     buffers = [buffer("a", a), buffer("b", b)]
     counted = simt.load(binary.ptx).launch(
         binary.mangled, grid=(1,), block=(32,), args=[a.ctypes.data, b.ctypes.data], buffers=buffers

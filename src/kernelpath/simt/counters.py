@@ -23,6 +23,7 @@ class LineCounters:
     a copy goes to several blocks. ``active_lanes`` sums the lanes of every instruction that a warp executed,
     ``warp_instructions`` counts those instructions; ``instructions`` counts lanes by class of instruction, and
     ``integer_instructions`` those of integers as the GPU executes them: a division takes as many as DIVISION says.
+    What wgmma reads of shared memory is no shared load: a warpgroup reads B once, and each warp its rows of A.
     """
 
     global_load_requests: int = 0
@@ -46,6 +47,8 @@ class LineCounters:
     bulk_store_sectors: int = 0
     bulk_store_bytes: int = 0
     multicast_sectors: int = 0
+    wgmma_wavefronts: int = 0
+    wgmma_bytes: int = 0
     branches: int = 0
     divergent_branches: int = 0
     warp_instructions: int = 0
@@ -245,6 +248,11 @@ def by_line(
             lines[line].divergent_branches += divergent
     for site, counts in zip(lowered.sites, sites, strict=False):
         *accesses, nbytes, bulk_sectors, multicast = counts
+        if site.text.startswith("wgmma"):
+            _, chunks, _, wavefronts, *_ = accesses
+            lines[site.line].wgmma_wavefronts += wavefronts
+            lines[site.line].wgmma_bytes += chunks * site.bytes
+            continue
         lines[site.line].add_accesses(site.access, site.bytes, *accesses)
         lines[site.line].add_bulk(site.access, counts[0], nbytes, bulk_sectors, multicast)
     return dict(sorted(lines.items()))
@@ -276,7 +284,7 @@ _DIVIDE = ("div", "rem")
 
 _CLASSES = {
     "load and store": {"ld", "ldu", "st", "atom", "red", "cp", "ldmatrix", "stmatrix", "prefetch"},
-    "tensor": {"mma", "wmma", "movmatrix"},
+    "tensor": {"mma", "wgmma", "wmma", "movmatrix"},
     "special function": {"ex2", "lg2", "sin", "cos", "tanh", "rcp", "sqrt", "rsqrt"},
     "conversion": {"cvt", "cvta"},
     "branch": {"bra", "brx", "ret", "exit", "call", "trap"},

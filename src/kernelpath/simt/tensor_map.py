@@ -33,7 +33,7 @@ _ATOMS = (16, 256, 512, 1024)
 _RESERVED = 0b1101
 _RANK, _TYPE, _INTERLEAVE, _SWIZZLE, _FILL, _TF32, _PROMOTION = 4, 7, 11, 13, 15, 16, 17
 _BOX, _ATOM = 64, 72  # where the driver keeps the bytes of a box, and what its place in shared memory is a multiple of
-_SHARED = 227 << 10  # bytes of shared memory that a box has to fit into
+_SHARED = 228 << 10  # bytes of a multiprocessor's shared memory, into which a box has to fit
 
 
 @dataclass(frozen=True)
@@ -90,8 +90,9 @@ class TensorMap:
 
     @property
     def counts(self) -> tuple[int, ...]:
-        """The elements along each axis that a copy takes."""
-        return tuple(-(-extent // step) for extent, step in zip(self.box, self.steps, strict=True))
+        """The elements along each axis that a copy takes: the innermost has no step, whatever the map says."""
+        outer = zip(self.box[1:], self.steps[1:], strict=True)
+        return (self.box[0], *(-(-extent // step) for extent, step in outer))
 
     def encode(self) -> bytes:
         """The descriptor."""
@@ -117,7 +118,9 @@ class TensorMap:
         low, high, extents, packed, outer = words[:4], words[4], words[5:10], words[10], words[11]
         rank = (flags >> _RANK & 7) + 1
         code, is_tf32 = flags >> _TYPE & 15, bool(flags >> _TF32 & 1)
-        found = [kind for kind in ELEMENT_TYPES if (kind.code, kind.is_tf32) == (code, is_tf32)]
+        found = [
+            kind for kind in ELEMENT_TYPES if (kind.code, kind.is_tf32) == (code, is_tf32) or kind.host == code > 10
+        ]
         if not address or flags & _RESERVED or rank > AXES or not found:
             raise ValueError("no tensor map")
         strides = [(part | (high >> 4 * axis & 15) << 32) << 4 for axis, part in enumerate(low)]

@@ -143,7 +143,7 @@ def lanes_of(e: Lowering, columns: list[Value]) -> list[Value]:
     lanes = []
     for high in range(2):
         for which in range(2):
-            low, rest = (pick(e, *columns[at : at + 4 : 2], list(range(32))) for at in (which, 4 + which))
+            low, rest = (pick(e, columns[at], columns[at + 2], list(range(32))) for at in (which, 4 + which))
             lanes.append(pick(e, low, rest, [16 * t + 8 * high + g for g in range(8) for t in range(4)]))
     return lanes
 
@@ -162,7 +162,7 @@ def load_chunks(e: Lowering, chunks: Value, first: Value, count: int, kind: str)
     for number in range(count):
         place = e.b.gep(chunks, [e.b.add(first, I32(number))], source_etype=I64)
         loaded.append(e.b.load(e.b.inttoptr(e.b.load(place, typ=I64), POINTER), typ=CHUNK, align=4))
-    row = loaded[0] if count == 1 else pick(e, *loaded, list(range(32)))
+    row = loaded[0] if count == 1 else pick(e, loaded[0], loaded[1], list(range(32)))
     return e.b.bitcast(row, ir.VectorType(ir.IntType(BITS[kind]), 128 * count // BITS[kind]))
 
 

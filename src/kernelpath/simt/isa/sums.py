@@ -60,7 +60,7 @@ def add_floats(
     fraction: int,
     kept: int,
 ) -> list[Value]:
-    """The sums of 8 columns, cut to ``kept`` bits; their terms are cut at ``fraction`` bits behind the largest power."""
+    """The sums of 8 columns, cut to ``kept`` bits; their terms are cut ``fraction`` bits behind the largest."""
     b = e.b
     columns = room(e, 8 * ROWS)
     for n, column in enumerate(given):

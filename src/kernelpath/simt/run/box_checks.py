@@ -10,7 +10,7 @@ from __future__ import annotations
 from kernelpath.simt.errors import FAULT_KINDS, FaultKind
 from kernelpath.simt.layout import PENDING, WRITTEN, Access
 from kernelpath.simt.native import fill_bytes, load8, load64, native, store64
-from kernelpath.simt.run.boxes import BulkRecord, Direction, near_of, piece_of, pitch_of, row_of
+from kernelpath.simt.run.boxes import PIECE, BulkRecord, Direction, near_of, row_of
 from kernelpath.simt.run.memory import fault
 from kernelpath.simt.run.proxies import OF_GLOBAL, OF_SHARED, is_seen
 from kernelpath.simt.run.races import ASYNCHRONOUS, ENTRY, LOW, SITE, THREAD, accuse, check
@@ -31,35 +31,45 @@ BEGIN, LAND, SETTLE = 0, 1, 2
 @native
 def begin_near(launch: LaunchRecord, cta: CtaRecord, warp: WarpRecord, copy: BulkRecord, home: CtaRecord) -> int:
     """The end of a copy in the shared memory of the block ``home``, when it is issued. Whether it is at fault."""
-    kind, piece = Access.LOAD, piece_of(copy)
+    kind = Access.LOAD
     if copy.direction != Direction.STORE:
         kind = Access.ATOMIC if copy.operation else Access.STORE
         refill(launch, cta, warp, copy, home)
-    for place in range(0, copy.total, piece):
-        offset = near_of(copy, place)
-        address, state = home.shared + offset, home.shared_state + offset
-        if offset < 0 or offset + piece > launch.shared_bytes:
-            return fault(launch, warp, OUT_OF_BOUNDS, copy.site, copy.lane, address)
-        if kind != Access.STORE and unwritten(state, piece):
-            blame_copy(launch, state, piece, home.shared_history, offset >> launch.shared_granule)
-            suspect(launch, cta, warp, UNINITIALIZED, copy.site, copy.lane, address, piece)
-        else:
-            history, granule, since = home.shared_history, launch.shared_granule, home.block_began
-            judge(launch, cta, warp, copy, since, history, offset, piece, granule, kind, OF_SHARED, home.shared)
-        if kind == Access.STORE:
-            fill_bytes(state, PENDING, piece)
+    for row in range(copy.rows):
+        for place in range(0, copy.width, PIECE):
+            if begin_piece(launch, cta, warp, copy, home, near_of(copy, row, place), kind):
+                return 1
+    return 0
+
+
+@native
+def begin_piece(
+    launch: LaunchRecord, cta: CtaRecord, warp: WarpRecord, copy: BulkRecord, home: CtaRecord, offset: int, kind: int
+) -> int:
+    address, state, history = home.shared + offset, home.shared_state + offset, home.shared_history
+    granule = launch.shared_granule
+    if offset < 0 or offset + PIECE > launch.shared_bytes:
+        return fault(launch, warp, OUT_OF_BOUNDS, copy.site, copy.lane, address)
+    if kind != Access.STORE and unwritten(state, PIECE):
+        blame_copy(launch, state, PIECE, history, offset >> granule)
+        suspect(launch, cta, warp, UNINITIALIZED, copy.site, copy.lane, address, PIECE)
+    else:
+        judge(launch, cta, warp, copy, home.block_began, history, offset, PIECE, granule, kind, OF_SHARED, home.shared)
+    if kind == Access.STORE:
+        fill_bytes(state, PENDING, PIECE)
     return 0
 
 
 @native
 def land_near(launch: LaunchRecord, cta: CtaRecord, warp: WarpRecord, copy: BulkRecord, home: CtaRecord) -> None:
     """The same when the copy is carried out."""
-    writes, piece = copy.direction != Direction.STORE, piece_of(copy)
-    for place in range(0, copy.total, piece):
-        offset = near_of(copy, place)
-        interfere(launch, cta, copy, home.shared_history, offset, piece, launch.shared_granule, writes, home.shared)
-        if writes:
-            fill_bytes(home.shared_state + offset, WRITTEN, piece)
+    writes = copy.direction != Direction.STORE
+    for row in range(copy.rows):
+        for place in range(0, copy.width, PIECE):
+            offset = near_of(copy, row, place)
+            interfere(launch, cta, copy, home.shared_history, offset, PIECE, launch.shared_granule, writes, home.shared)
+            if writes:
+                fill_bytes(home.shared_state + offset, WRITTEN, PIECE)
 
 
 # The other end
@@ -85,20 +95,17 @@ def settle_far(launch: LaunchRecord, cta: CtaRecord, warp: WarpRecord, copy: Bul
 
 @native
 def each_span(launch: LaunchRecord, cta: CtaRecord, warp: WarpRecord, copy: BulkRecord, phase: int) -> int:
-    """Deal with the bytes of each row, or of each element where these lie apart."""
-    pitch, inside = pitch_of(copy), copy.last - copy.first
-    pieces = 1 if pitch == copy.element else inside
+    """Deal with the bytes of each row that lie inside."""
+    size = (copy.last - copy.first) * copy.element
     for row in range(copy.rows):
         address = row_of(copy, row)
         if address:
-            for piece in range(pieces):
-                begin = address + (copy.first + piece) * pitch
-                size = inside * copy.element if pieces == 1 else copy.element
-                if phase == BEGIN:
-                    if begin_span(launch, cta, warp, copy, begin, size):
-                        return 1
-                else:
-                    land_span(launch, cta, warp, copy, begin, size, phase)
+            address += copy.first * copy.element
+            if phase == BEGIN:
+                if begin_span(launch, cta, warp, copy, address, size):
+                    return 1
+            else:
+                land_span(launch, cta, warp, copy, address, size, phase)
     return 0
 
 
@@ -211,14 +218,11 @@ def interfere(
 @native
 def sectors_of(copy: BulkRecord) -> int:
     """The sectors of 32 bytes of global memory that a box touches. One that a row shares with the next counts once."""
-    pitch, inside, sectors, last = pitch_of(copy), copy.last - copy.first, 0, -1
-    pieces = 1 if pitch == copy.element else inside
+    size, sectors, last = (copy.last - copy.first) * copy.element, 0, -1
     for row in range(copy.rows):
         address = row_of(copy, row)
         if address:
-            for piece in range(pieces):
-                begin = address + (copy.first + piece) * pitch
-                size = inside * copy.element if pieces == 1 else copy.element
-                sectors += (begin + size - 1 >> 5) - (begin >> 5) + (begin >> 5 != last)
-                last = begin + size - 1 >> 5
+            address += copy.first * copy.element
+            sectors += (address + size - 1 >> 5) - (address >> 5) + (address >> 5 != last)
+            last = address + size - 1 >> 5
     return sectors

@@ -149,8 +149,7 @@ _IN_FLIGHT = {
 _DESCRIPTORS = {
     1: "which is not that of the other lanes: a warp has one",
     2: "in which bits are set that mean nothing",
-    3: "whose base offset is not 0: the swizzle of a matrix begins at a multiple of 1024 bytes",
-    4: "in a warpgroup that is not whole: wgmma needs blocks of a multiple of 128 threads",
+    3: "in a warpgroup that is not whole: wgmma needs blocks of a multiple of 128 threads",
 }
 
 

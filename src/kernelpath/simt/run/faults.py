@@ -164,7 +164,7 @@ class Faults:
         if self._is_shared(address, site):
             return complaints.shared_place(address - shared, site, extent, self.lowered.shared)
         offset = address - self.cta.get("window")
-        if 0 <= offset >> RANK < len(self.cta.group) and site.space in (Space.GENERIC, Space.CLUSTER):
+        if 0 <= offset >> RANK < len(self.cta.group) > 1 and site.space in (Space.GENERIC, Space.CLUSTER):
             peer = self.cta.group[offset >> RANK]
             place = complaints.shared_place(offset & (1 << RANK) - 1, site, extent, self.lowered.shared)
             text = f"{place} of block {complaints.coordinates(peer.place(), self.grid.grid)}"

@@ -35,11 +35,23 @@ from kernelpath.simt.run.transactions import (
     count_sectors,
     count_wavefronts,
     least_wavefronts,
+    of_one_block,
     run_starts,
     scattered,
 )
 
-__all__ = ["access"]
+__all__ = [
+    "ADDRESSES",
+    "ODD",
+    "OPERANDS",
+    "OUT_OF_BOUNDS",
+    "RACE",
+    "SAMPLED",
+    "UNINITIALIZED",
+    "access",
+    "fault",
+    "suspect",
+]
 
 OUT_OF_BOUNDS = FAULT_KINDS.index(FaultKind.OUT_OF_BOUNDS)
 MISALIGNED = FAULT_KINDS.index(FaultKind.MISALIGNED)
@@ -161,8 +173,14 @@ def access(
                 counts.lanes -= lanes
                 return 0
         atomic = kind == Access.ATOMIC
-        counts.wavefronts += count_wavefronts(warp.address + ADDRESSES, mask, size, atomic, warp.address + SERVED)
-        counts.least += least_wavefronts(warp.address + ADDRESSES, mask, size)
+        left = mask
+        while left:  # each block of a cluster has banks of its own
+            part = left
+            if launch.cluster_size > 1:
+                part = of_one_block(warp.address + ADDRESSES, left, cta.window)
+            counts.wavefronts += count_wavefronts(warp.address + ADDRESSES, part, size, atomic, warp.address + SERVED)
+            counts.least += least_wavefronts(warp.address + ADDRESSES, part, size)
+            left &= ~part
         if launch.cluster_size > 1 and (atomic or strong) and strong != UNORDERED:
             poll(launch, cta, warp, warp.address + ADDRESSES, mask)
     elif kind == Access.ATOMIC and space != Space.LOCAL:

@@ -49,8 +49,9 @@ COUNTS = np.dtype([(name, "i8") for name in (*_COUNTED, *_COUNTED_BULK)])
 COPY = np.dtype([("group", "i8"), ("mask", "i8"), ("bytes", "i8"), ("addresses", "i8", LANES)])
 
 # An operand of wgmma that a warp reads from shared memory: its group, place and site; the window of its bytes, as
-# offsets in shared memory; and what its descriptor says; the time of the wait behind it, or 0. See reads.
-_READ = ("until", "group", "place", "site", "low", "high", "start", "lead", "stride", "span", "major", "first", "rows")
+# offsets in shared memory; what its descriptor says; and the time of the wait behind it, or 0. See reads.
+_PLACE = ("low", "high", "start", "lead", "stride", "span", "base", "major", "first", "rows")
+_READ = ("group", "place", "site", *_PLACE, "until")
 READ = np.dtype([(name, "i8") for name in _READ])
 
 # A named barrier of a block: the warps that have arrived without waiting, as bits, how often, and when.

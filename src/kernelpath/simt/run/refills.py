@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from kernelpath.simt.layout import LANES, READS
 from kernelpath.simt.native import load64, native
-from kernelpath.simt.run.boxes import BulkRecord, near_of, piece_of
+from kernelpath.simt.run.boxes import PIECE, BulkRecord, near_of
 from kernelpath.simt.run.races import PLANE, ROW, SITE, accuse
 from kernelpath.simt.run.reads import read_slot, reads_any
 from kernelpath.simt.run.records import CtaRecord, LaunchRecord, ReadRecord, WarpRecord
@@ -20,7 +20,7 @@ __all__ = ["refill"]
 @native
 def refill(launch: LaunchRecord, cta: CtaRecord, warp: WarpRecord, copy: BulkRecord, home: CtaRecord) -> None:
     """Suspect a copy to bytes of a wgmma that the issuing warp does not know to be waited for."""
-    piece, low, high = piece_of(copy), copy.offset & ~127, (copy.offset + copy.total + 127) & ~127
+    low, high = copy.offset & ~127, (copy.offset + copy.rows * copy.pitch + 127) & ~127
     if home.reads == 0:
         return
     for number in range(home.warp_count):
@@ -28,12 +28,21 @@ def refill(launch: LaunchRecord, cta: CtaRecord, warp: WarpRecord, copy: BulkRec
         for at in range(max(0, reader.reads_begun - READS), reader.reads_begun):
             read = ReadRecord(read_slot(home, reader, at))
             if low < read.high and read.low < high and not is_over(launch, cta, warp, home, reader, at):
-                for place in range(0, copy.total, piece):
-                    if reads_any(read, near_of(copy, place), piece):
-                        accuse(launch, read.site + 1 << SITE | number * LANES, launch.time)
-                        address = home.shared + near_of(copy, place)
-                        suspect(launch, cta, warp, RACE, copy.site, copy.lane, address, piece)
-                        return
+                accuse(launch, read.site + 1 << SITE | number * LANES, launch.time)
+                suspect_overlap(launch, cta, warp, copy, home, read)
+
+
+@native
+def suspect_overlap(
+    launch: LaunchRecord, cta: CtaRecord, warp: WarpRecord, copy: BulkRecord, home: CtaRecord, read: ReadRecord
+) -> None:
+    """Suspect the first piece of a copy that a read takes, if there is one."""
+    for row in range(copy.rows):
+        for place in range(0, copy.width, PIECE):
+            offset = near_of(copy, row, place)
+            if reads_any(read, offset, PIECE):
+                suspect(launch, cta, warp, RACE, copy.site, copy.lane, home.shared + offset, PIECE)
+                return
 
 
 @native

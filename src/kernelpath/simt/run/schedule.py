@@ -31,14 +31,13 @@ from kernelpath.simt.run.records import (
     field_offset,
 )
 
-__all__ = ["DONE", "FAULTED", "HOST", "PASSES", "WAITS", "run_grid"]
+__all__ = ["DONE", "HOST", "PASSES", "WAITS", "run_grid"]
 
 SLICE = 1 << 20  # lane-instructions that a warp may run before another one has its turn
 POLLING = 1 << 12  # what a slice costs at least that a warp has given up
 ROUNDS = 4  # in which no warp of a block gets anywhere, before it counts as waiting for another block
 DONE, HOST = -1, -2  # the block is done; the host must look
 PASSES, WAITS = -3, -4  # it is the turn of another block; it is, and all that this one did was poll, sleep or wait
-FAULTED = -5  # a copy that has landed is at fault
 PCS = field_offset(WARP, "pcs")
 
 
@@ -52,8 +51,8 @@ def run(launch: int, cta: int, warp: int) -> int:
 def run_grid(launch: LaunchRecord, cta: CtaRecord) -> int:
     """Run the blocks that are left, one after another in place of one; of a cluster, only the one that is there.
 
-    Returns DONE, HOST, PASSES, WAITS, FAULTED, or the number of a warp whose status only the host can deal with. Called
-    again, it goes on.
+    Returns DONE, HOST, PASSES, WAITS, or the number of a warp whose status only the host can deal with. Called again,
+    it goes on.
     """
     while cta.block_began or launch.block_next < launch.block_count:
         if not cta.block_began:
@@ -167,7 +166,7 @@ def begin_warp(launch: LaunchRecord, cta: CtaRecord, warp: WarpRecord) -> None:
 @native
 def run_block(launch: LaunchRecord, cta: CtaRecord) -> int:
     """Give each warp that can run its turn, until all have left. Returns what run_grid does."""
-    idle, began, expired = 0, launch.time, 0
+    idle, since, expired = 0, launch.time, 0
     while True:
         running, waiting, preempted, polling, suspended = 0, 0, 0, 0, 0
         for turn in range(cta.warp_count):
@@ -193,13 +192,11 @@ def run_block(launch: LaunchRecord, cta: CtaRecord) -> int:
             if (launch.cooperative and not suspended) or idle == ROUNDS:
                 return WAITS if polling == running else PASSES
         elif suspended:
-            landed = finish_one(launch, cta)
-            if landed < 0:
-                return FAULTED
-            if not landed and not meet_in_cluster(launch, cta):
+            if not finish_one(launch, cta) and not meet_in_cluster(launch, cta):
                 if expired or not launch.expires:
-                    return WAITS if launch.time == began or expired else PASSES
-                expired = expire(cta)
+                    return WAITS if launch.time == since else PASSES
+                since, expired = launch.time, 1
+                expire(cta)
         elif waiting:
             if cta.suspect_address or not all_wait_together(cta):
                 return HOST
@@ -211,12 +208,11 @@ def run_block(launch: LaunchRecord, cta: CtaRecord) -> int:
 
 
 @native
-def expire(cta: CtaRecord) -> int:
+def expire(cta: CtaRecord) -> None:
     """The time is up of all warps that are suspended."""
     for number in range(cta.warp_count):
         warp = WarpRecord(cta.warps + number * cta.warp_stride)
         warp.expired = warp.status == Status.SUSPENDED
-    return 1
 
 
 @native

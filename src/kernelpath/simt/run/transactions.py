@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from kernelpath.simt.layout import BANKS, LANES
 from kernelpath.simt.native import changes, load64, lowest_bit, native, store64
+from kernelpath.simt.run.spaces import RANK
 
 __all__ = [
     "count_atomic_sectors",
@@ -17,6 +18,7 @@ __all__ = [
     "count_sectors",
     "count_wavefronts",
     "least_wavefronts",
+    "of_one_block",
     "run_starts",
     "scattered",
 ]
@@ -121,6 +123,18 @@ def count_wavefronts(addresses: int, mask: int, size: int, atomic: int, served: 
             wavefronts += 1
         first += lanes
     return wavefronts
+
+
+@native
+def of_one_block(addresses: int, mask: int, window: int) -> int:
+    """The active lanes whose addresses are in the same block's shared memory as that of the first one."""
+    first = load64(addresses + 8 * lowest_bit(mask)) - window >> RANK
+    found = 0
+    while mask:
+        lane = lowest_bit(mask)
+        mask &= mask - 1
+        found |= (load64(addresses + 8 * lane) - window >> RANK == first) << lane
+    return found
 
 
 @native
