@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import struct
 from collections.abc import Iterator
 from pathlib import Path
@@ -303,8 +304,8 @@ def test_code_for_hopper_alone_is_compiled_and_said_not_to_run() -> None:
 
 def launch_config(*attributes: int) -> cute_host.LaunchConfig:
     """Attributes by their numbers, each of clusters of 2 x 1 x 1."""
-    given = (cute_host.Attribute * len(attributes))(*((number, 0, (2, 1, 1)) for number in attributes))
-    return cute_host.LaunchConfig(attributes=given, attribute_count=len(attributes))
+    given = [cute_host.Attribute(number, 0, (ctypes.c_uint32 * 16)(2, 1, 1)) for number in attributes]
+    return cute_host.LaunchConfig(attributes=(cute_host.Attribute * len(given))(*given), attribute_count=len(given))
 
 
 def test_launch_attributes_are_known_by_their_numbers() -> None:

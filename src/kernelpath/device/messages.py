@@ -242,9 +242,8 @@ class Attached(Message, frozen=True):
 
 
 class Note(Message, frozen=True):
-    """A launch in the transcript. host: digests of what the host wrote into each of its buffers.
-
-    They are two, apart by a blank: of the bytes that the host made other ones, and of the whole storage.
+    """A launch in the transcript. host: by buffer two digests, apart by a blank: of the bytes that the host made other
+    ones, and of the whole storage.
     """
 
     kernel: str
