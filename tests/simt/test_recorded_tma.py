@@ -38,11 +38,11 @@ def test_the_driver_makes_the_same_maps_and_refuses_the_same() -> None:
                 encode_tiled(*given)
 
 
-def boxes(what: str) -> Iterator[tuple[Case, Words, str]]:
-    """Each box that was copied, the tensor, and the digest."""
+def boxes(what: str) -> Iterator[tuple[Case, Words, str, int]]:
+    """Each box that was copied, the tensor, the digest, and the bytes of shared memory."""
     for kind, extents, strides, box, steps, swizzle, fill, coords, at, found, real in RECORDED[what]:
         case = Case(kind, extents, box, coords, swizzle, steps, fill, at, strides)
-        yield case, tensor(case, bool(real)), found
+        yield case, tensor(case, bool(real)), found, case.shared if real else case.dumped
 
 
 def tensor(case: Case, real: bool) -> Words:
@@ -79,14 +79,14 @@ def agrees(run: Callable[[], object], content: Words, found: str, case: Case) ->
 
 
 def test_loads() -> None:
-    for case, memory, found in boxes("load"):
-        out = np.zeros(case.dumped, np.uint8)
+    for case, memory, found, size in boxes("load"):
+        out = np.zeros(size, np.uint8)
         args = [case.map(memory.ctypes.data), out, out.size, case.at, case.total, *five(case)]
         agrees(lambda: run_bulk(f"load{case.rank}", args, buffers=[buffer(memory)]), out, found, case)  # noqa: B023
 
 
 def test_stores() -> None:
-    for case, memory, found in boxes("store"):
+    for case, memory, found, _ in boxes("store"):
         memory[:] = 0
         tile = aligned_bytes(case.shared)
         tile.view(np.uint16)[:] = np.arange(1, tile.size // 2 + 1)

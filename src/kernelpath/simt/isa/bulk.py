@@ -191,7 +191,8 @@ def set_bits(e: Lowering, i: Instruction, address: Value, offset: int, bit: int,
 
 
 def copy_map(e: Lowering, i: Instruction) -> None:
-    """The lanes of a warp copy a tensor map from shared to global memory together, and release it."""
+    """The lanes of a warp meet, copy a tensor map from shared to global memory together, and release it."""
+    e.call("warp_sync")
     lanes = e.b.mul(e.resize(e.read_special("%laneid"), 64), e.splat(4, 64))
     target = e.b.add(e.addresses(i.operands[0], Space.GLOBAL), lanes)
     source = e.b.add(e.addresses(i.operands[1], Space.SHARED), lanes)

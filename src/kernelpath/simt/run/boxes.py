@@ -13,7 +13,7 @@ import numpy as np
 
 from kernelpath.simt import tensor_map
 from kernelpath.simt.layout import Code
-from kernelpath.simt.native import View, copy_bytes, load32, load64, native, store64
+from kernelpath.simt.native import View, copy_bytes, load32, load64, native, store32, store64
 from kernelpath.simt.run.copy_rules import CopyRule
 from kernelpath.simt.run.records import field_offset
 from kernelpath.simt.run.reductions import combine
@@ -40,7 +40,7 @@ RESERVED = 0b1101  # bits of the flags of a tensor map that are 0
 TF32 = 11  # as CuTe and tensormap.replace have it, with denormals as zeros one more; the driver takes f32 and a bit
 SIZES = 4 << 4 * TF32 | 4 << 4 * (TF32 + 1)  # of each type, in four bits
 SIZES |= sum(kind.bytes << 4 * kind.code for kind in tensor_map.ELEMENT_TYPES if not kind.is_tf32)
-NAN16, NAN32, NAN64 = 0x7FFF7FFF7FFF7FFF, 0x7FFFFFFF7FFFFFFF, 0x7FFFFFFFFFFFFFFF
+NAN = 0x7FF77FF77FF77FF7  # what fills elements outside, whatever their type
 
 
 class Direction(Code):
@@ -73,6 +73,7 @@ _NUMBERS = (
     "operation",  # of a reduction; see reductions
     "swizzle",  # the bits of an offset, from bit 7 on, that change others
     "filler",  # eight bytes of elements outside
+    "rounds",  # whether a load rounds elements to tf32
     "rows",
     "width",  # of a row, in bytes, and from one row to the next in shared memory
     "pitch",
@@ -115,8 +116,9 @@ def decode(copy: BulkRecord, address: int) -> int:
     copy.element = size
     copy.swizzle = (1 << (flags >> 13 & 3)) - 1
     copy.filler = 0
+    copy.rounds = flags >> 16 & 1 or kind >= TF32
     if flags >> 15 & 1:
-        copy.filler = NAN16 if size == 2 else NAN64 if size == 8 else NAN32
+        copy.filler = NAN
     packed, outer, high = load32(address + 52), load32(address + 56), load32(address + 28)
     store64(copy.address + STRIDES, size)
     for axis in range(AXES):
@@ -153,6 +155,7 @@ def span(copy: BulkRecord, address: int, size: int, nbytes: int) -> None:
     copy.element = size
     copy.rank = 1
     copy.swizzle = 0
+    copy.rounds = 0
     store64(copy.address + EXTENTS, nbytes // size)
     store64(copy.address + COUNTS, nbytes // size)
     store64(copy.address + STEPS, 1)
@@ -200,9 +203,10 @@ def move_row(copy: BulkRecord, window: int, row: int, address: int) -> None:
     """Copy a row between memory, where it begins at ``address``, and shared memory, which begins at ``window``."""
     size, store, operation = copy.element, copy.direction == Direction.STORE, copy.operation
     first, last = copy.first * size, copy.last * size if address else 0
+    whole = not operation and (store or not copy.rounds)
     for place in range(0, copy.width, PIECE):
         near = window + near_of(copy, row, place)
-        if first <= place and place + PIECE <= last and not operation:
+        if first <= place and place + PIECE <= last and whole:
             if store:
                 copy_bytes(address + place, near, PIECE)
             else:
@@ -215,6 +219,8 @@ def move_row(copy: BulkRecord, window: int, row: int, address: int) -> None:
                         combine(operation, copy.kind, size, there if store else here, here if store else there)
                     elif store:
                         copy_bytes(there, here, size)
+                    elif copy.rounds:
+                        store32(here, load32(there) + 0x1000 & ~0x1FFF)
                     else:
                         copy_bytes(here, there, size)
                 elif not store:

@@ -23,6 +23,7 @@ def publish(launch: LaunchRecord, cta: CtaRecord, warp: WarpRecord, clock: int) 
         for other in range(cta.warp_count):
             raise_to(there + 8 * other, load64(here + 8 * other))
     store64(clock + ROW * member + 8 * warp.index, launch.time)
+    store64(cta.known + (ROW + 8) * warp.index, launch.time)  # for ``races.went_on``: what it did has been released
 
 
 @native

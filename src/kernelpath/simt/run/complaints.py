@@ -173,7 +173,8 @@ def _lanes(mask: int) -> str:
 
 
 def _verb(site: Site) -> str:
-    return f"{_VERBS[site.access]} {site.bytes} byte{'s' * (site.bytes > 1)}"
+    verb = "copies" if ".bulk" in site.text else _VERBS[site.access]
+    return f"{verb} {site.bytes} byte{'s' * (site.bytes > 1)}"
 
 
 def _does(site: Site, shared: bool) -> str:
