@@ -41,7 +41,7 @@ def numbers() -> Array:
 def test_to_eight_bits_and_back(name: str, relu: str) -> None:
     halves = numbers()
     wide = halves.view(np.float16).astype(np.float32)
-    kept = np.where(wide < 0, np.float32(0), wide) if relu else wide
+    kept = np.where(wide <= 0, np.float32(0), wide) if relu else wide
     want = eight(kept, name)
     got = execute(f"cvt.rn.satfinite{relu}.{name}x2.f16x2", ["b32"], "u16", [halves], "sm_90a").view(np.uint8)
     assert np.array_equal(got, want)
@@ -50,11 +50,11 @@ def test_to_eight_bits_and_back(name: str, relu: str) -> None:
         low[:], high[:] = wide[::2] * np.float32(1.001), wide[1::2]  # not f16, and the first source is the upper half
     got = execute(f"cvt.rn.satfinite{relu}.{name}x2.f32", ["f32", "f32"], "u16", [high, low], "sm_90a").view(np.uint8)
     pair = np.stack([low, high], 1).reshape(-1)
-    assert np.array_equal(got, eight(np.where(pair < 0, np.float32(0), pair) if relu else pair, name))
+    assert np.array_equal(got, eight(np.where(pair <= 0, np.float32(0), pair) if relu else pair, name))
     back = execute(f"cvt.rn{relu}.f16x2.{name}x2", ["u16"], "b32", [halves.view(np.uint16)[:COUNT].copy()], "sm_90a")
     given = floats(halves.view(np.uint16)[:COUNT].copy(), name)
     assert same(
-        back.view(np.float16), np.where(given < 0, 0, given).astype(np.float16) if relu else given.astype(np.float16)
+        back.view(np.float16), np.where(given <= 0, 0, given).astype(np.float16) if relu else given.astype(np.float16)
     )
 
 
@@ -69,8 +69,13 @@ def pairs(operation: Callable[[int, int], int], signed: bool) -> Callable[[int, 
 
 
 def tf32(x: float) -> float:
-    kept = np.float32(max(x, 0) if x == x else x).view(np.uint32) & np.uint32(0xFFFFE000)
-    return float(kept.view(np.float32))
+    kept = np.float32(0.0 if x <= 0 else x).view(np.uint32) & np.uint32(0xFFFFE000)
+    return float("nan") if np.isnan(x) else float(kept.view(np.float32))
+
+
+def halves_of(x: float) -> int:
+    """bf16 by truncation, as an H200 gives it: NaN is 0x7fff whatever its bits are."""
+    return 0x7FFF if np.isnan(x) else 0 if x <= 0 else int(np.float32(x).view(np.uint32)) >> 16
 
 
 RULES: list[tuple[str, str, str, Callable[..., Any]]] = [
@@ -79,6 +84,7 @@ RULES: list[tuple[str, str, str, Callable[..., Any]]] = [
     ("min.relu.s16x2", "u32 u32", "u32", pairs(lambda x, y: max(0, min(x, y)), signed=True)),
     ("add.u16x2", "u32 u32", "u32", pairs(lambda x, y: x + y, signed=False)),
     ("cvt.rz.relu.tf32.f32", "f32", "f32", tf32),
+    ("cvt.rz.relu.bf16x2.f32", "f32 f32", "u32", lambda x, y: halves_of(y) | halves_of(x) << 16),
     ("cvt.rn.satfinite.f16.f32", "f32", "f16", lambda x: np.clip(x, -65504, 65504)),
 ]
 

@@ -145,7 +145,8 @@ def directed_half(e: Emitter, value: Value, to: Kind, mode: str) -> Value:
     if mode != "rz":
         raise e.unsupported()
     bits = e.b.bitcast(value, like(value, ir.IntType(32)))
-    return e.b.bitcast(e.b.and_(bits, constant(bits, -1 << 16)), value.type)
+    cut = e.b.bitcast(e.b.and_(bits, constant(bits, -1 << 16)), value.type)
+    return e.b.select(e.b.fcmp_unordered("uno", value, value), value, cut)
 
 
 def round_to_tf32(e: Emitter, value: Value) -> Value:
@@ -157,8 +158,15 @@ def round_to_tf32(e: Emitter, value: Value) -> Value:
         half = e.b.add(constant(bits, 0xFFF), odd)
     kept = e.b.and_(e.b.add(bits, half), constant(bits, -1 << 13))
     finite = e.b.fcmp_ordered("<", intrinsic(e, "fabs", value), constant(value, float("inf")))
-    rounded = e.b.select(finite, e.b.bitcast(kept, value.type), value)
-    return within(e, rounded, LARGEST["tf32"]) if "satfinite" in e.instruction.modifiers else rounded
+    modifiers = e.instruction.modifiers
+    if "rna" in modifiers:  # as an H200 does it, which cuts NaN as if it were a number
+        other = e.b.and_(bits, constant(bits, -1 << 13))
+        other = e.b.sub(other, constant(bits, 1 << 13)) if "satfinite" in modifiers else other
+    else:
+        is_nan = e.b.fcmp_unordered("uno", value, value)
+        other = e.b.select(is_nan, constant(bits, 0x7FFFE000), bits)
+    rounded = e.b.bitcast(e.b.select(finite, kept, other), value.type)
+    return within(e, rounded, LARGEST["tf32"]) if "satfinite" in modifiers else rounded
 
 
 def within(e: Emitter, value: Value, most: float) -> Value:

@@ -215,7 +215,7 @@ def saturate(e: Emitter, value: Value) -> Value:
 
 
 def relu(e: Emitter, value: Value) -> Value:
-    """Clamp negatives to 0; NaN stays (``.relu``)."""
+    """Clamp negatives and -0 to 0; NaN stays (``.relu``)."""
     if isinstance(value.type.element, ir.IntType):
         return intrinsic(e, "smax", value, constant(value, 0))
-    return e.b.select(e.b.fcmp_ordered("<", value, constant(value, 0.0)), constant(value, 0.0), value)
+    return e.b.select(e.b.fcmp_ordered("<=", value, constant(value, 0.0)), constant(value, 0.0), value)
