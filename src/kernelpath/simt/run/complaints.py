@@ -90,7 +90,7 @@ def race(
     if other_site.text.startswith("wgmma"):
         still = f"{_does(site, shared)} {place}, which the wgmma in line {other_site.line} may still read"
         return f"{still}: its wgmma.wait_group has to come first, and a barrier behind that"
-    too = site.access == other_site.access == Access.STORE
+    too = site.access == other_site.access == Access.STORE and ".bulk" not in site.text
     line = "the same line" if other_site.line == site.line else f"line {other_site.line}"
     text = f"{_does(site, shared)} {place}, which {other} {_VERBS[other_site.access]}{' too' * too} in {line}"
     if ".bulk" in site.text and shared:
