@@ -62,7 +62,6 @@ MUTANTS = (
         "gemm", 11, None, "waits for a stage", "its threads have 64, and the block has 16 left", "too many registers"
     ),
     Mutant("gemm", 12, None, "waits for a stage", "its threads have 64, and the block has 0 left", "takes registers"),
-    Mutant("gemm", 13, BAD_COPY, "stores", "exits while this copy may still read shared memory"),
     Mutant("multicast", 1, RACE, "reads", "may still be writing: wait for its mbarrier first", "sends"),
     Mutant("multicast", 2, UNWRITTEN, "reads", "which nothing has written"),
     Mutant("multicast", 3, BAD_COPY, "sends", "names an mbarrier that is none"),
@@ -81,7 +80,6 @@ MUTANTS = (
     Mutant("epilogue", 4, UNFENCED, "stores", "with no fence.proxy.async between them", "stmatrix"),
     Mutant("epilogue", 5, RACE, "stores", "which thread", "stmatrix"),
     Mutant("epilogue", 6, BAD_COPY, "stores", "in shared memory that is not a multiple of 128"),
-    Mutant("epilogue", 7, BAD_COPY, "stores", "exits while this copy may still read shared memory"),
 )
 """What is found with the blocks in order."""
 

@@ -147,7 +147,7 @@ extern "C" __global__ void __maxnreg__(64) gemm(const __grid_constant__ Map a, c
       COMMIT;
     }
   }
-  if (t == 0) CUT(13) READ;
+  if (t == 0) READ;
 }"""
 
 MULTICAST = """
@@ -250,7 +250,7 @@ extern "C" __global__ void epilogue(const uint4* image, const __grid_constant__ 
   if (t == 0) {
     STORE(&c, 0, 0, result + (IS(6) ? 16 : 0));                            // stores
     COMMIT;
-    CUT(7) READ;
+    READ;
   }
 }"""
 

@@ -15,6 +15,8 @@ import pytest
 
 from kernelpath import simt
 from kernelpath.lanes import cuda, nvrtc
+from kernelpath.simt.counters import by_access
+from kernelpath.simt.layout import Access
 from tests.simt.launching import FILE, aligned, buffer
 
 
@@ -58,10 +60,13 @@ __global__ void kernel(const float* a, float* c) {
 
 @pytest.mark.parametrize("target", [cuda.CPU_ARCHITECTURE, "compute_90a"])
 def test_barrier(target: str) -> None:
+    """Its arrivals are no accesses: on a GPU the lanes of a warp arrive at once."""
     a, c = aligned(128), aligned(128)
     a[:] = np.arange(128)
-    launch(BARRIER, 128, a, c, target=target)
+    ran = launch(BARRIER, 128, a, c, target=target)
     assert c.tolist() == (a[::-1] + 2).tolist()
+    assert {one.buffer for one in by_access(ran.accesses) if one.shared and one.access == Access.ATOMIC} == set()
+    assert max(line.bank_conflicts_per_request for line in ran.lines.values()) == 0
 
 
 @pytest.mark.parametrize("missing", ["bar.arrive_and_wait();", "bar.wait(bar.arrive());"])

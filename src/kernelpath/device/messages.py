@@ -200,11 +200,11 @@ class Attach(Message, frozen=True):
 
 
 class Begin(Message, frozen=True):
-    """A case. reverse: warps and blocks run in the opposite order. negated: and tensor cores' products. Gets Done."""
+    """A case. order: of warps and blocks; see simt.run.order. negated: tensor cores' products. Answered by Done."""
 
     client: int
     inputs: Inputs
-    reverse: bool
+    order: int
     negated: bool = False
 
 

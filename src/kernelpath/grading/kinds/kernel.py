@@ -58,7 +58,7 @@ class Kernel(Python):
         seed: int,
         *,
         variety: Variety = PLAIN,
-        reverse: bool = False,
+        order: int = 0,
         negated: bool = False,
         chosen: Chosen = NOTHING,
     ) -> Evidence:
@@ -68,7 +68,7 @@ class Kernel(Python):
         runner.ready()
         drawn = truth.draw_inputs(self.exercise, case, seed, "cpu", variety)
         inputs = as_inputs(drawn, runner.numbers)
-        runner.ask_machine(device.Begin(runner.client, inputs, reverse, negated), device.Done)
+        runner.ask_machine(device.Begin(runner.client, inputs, order, negated), device.Done)
         try:
             placed = runner.ask(messages.Run(case=dict(case), seed=0, chosen=chosen), messages.Placed)
         except Stopped as stopped:

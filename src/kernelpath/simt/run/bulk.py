@@ -101,14 +101,10 @@ def finish_one(launch: LaunchRecord, cta: CtaRecord) -> int:
 
 @native
 def finish_all(launch: LaunchRecord, cta: CtaRecord) -> None:
-    """A block has exited: finish its copies. One that still reads its shared memory finds something else there."""
+    """A block has exited: finish its copies."""
     for number in range(launch.bulk_ended, launch.bulk_begun):
         copy = BulkRecord(slot_of(launch, number))
         if copy.cta == cta.address:
-            if copy.state == ISSUED and copy.direction == Direction.STORE:
-                launch.fault_detail = CopyRule.EXITED
-                warp = WarpRecord(copy.warp)
-                suspect(launch, cta, warp, BAD_COPY, copy.site, copy.lane, cta.shared + copy.offset, 16)
             finish(launch, copy)
     retire(launch)
 

@@ -29,7 +29,6 @@ class CopyRule(Code):
     MBARRIER_ELSEWHERE = 16
     COORDINATE_16 = 17
     COORDINATE_STORE = 18
-    EXITED = 19
 
 
 RULES = {
@@ -53,6 +52,5 @@ RULES = {
     CopyRule.COORDINATE_16: "copies a box whose innermost coordinate is not a multiple of 16 bytes",
     CopyRule.COORDINATE_STORE: "stores a box at a negative coordinate, which only a load may have",
     CopyRule.MBARRIER_ELSEWHERE: "names an mbarrier in the shared memory of another block than the one it copies to",
-    CopyRule.EXITED: "exits while this copy may still read shared memory: cp.async.bulk.wait_group.read has to come first",
 }
 """What a thread does that breaks each rule."""

@@ -20,6 +20,7 @@ from kernelpath.simt.run.boxes import BULK
 from kernelpath.simt.run.buffers import Buffer, Memory, disjoint, table
 from kernelpath.simt.run.bulk import BULKS
 from kernelpath.simt.run.cta import cluster_of
+from kernelpath.simt.run.order import place_at
 from kernelpath.simt.run.races import ENTRY, LOW, SITE, THREAD
 from kernelpath.simt.run.records import ACCESS_COUNTS, COUNTS, LAUNCH, SAMPLE
 from kernelpath.simt.run.registers import registers_at_launch
@@ -62,7 +63,7 @@ class Grid(Records):
         buffers: Sequence[Buffer],
         statics: dict[str, npt.NDArray[np.uint8]],
         memory: Memory,
-        reverse: bool = False,
+        reverse: int = 0,
         blocks: Sequence[int] | None = None,
         room: int = 1,
         cooperative: bool = False,
@@ -215,7 +216,7 @@ class Grid(Records):
         """Who made an access that the history holds."""
         turn = int(np.searchsorted(self.arrays["turns"][: self.get("turn_count")], time, side="right")) - 1
         number = int(self.arrays["turn_blocks"][turn])
-        place = self.get("block_count") - 1 - number if self.get("reverse") else number
+        place = place_at(number, self.get("block_count"), self.get("cluster_size"), self.get("reverse"))
         block = self._block_at(place if self.blocks is None else self.blocks[number])
         thread, site = (
             self.residents.cta.thread(*divmod(trace & THREAD, LANES)),

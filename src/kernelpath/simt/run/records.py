@@ -37,7 +37,8 @@ __all__ = [
     "field_offset",
 ]
 
-SAMPLE = np.dtype([("mask", "i8"), ("addresses", "i8", LANES)])  # the first request of a site
+# The first request of a site, and whether it reads what an atomic operation then begins with; see races.
+SAMPLE = np.dtype([("mask", "i8"), ("guesses", "i8"), ("addresses", "i8", LANES)])
 
 # One row of counters for each site. Shared-memory rows use wavefronts and least; the others sectors and scattered;
 # those of atomic operations same_address, too.
@@ -100,7 +101,7 @@ LAUNCH = np.dtype(
         ("expires", "i8"),  # whether all blocks wait for each other: time is up for whoever asks again and again
         ("places", "i8"),  # which blocks of the grid these are, where they are a sample; 0 where they are all
         ("stretch_began", "i8"),  # of a sample: the time at which its last run of neighboring blocks began
-        ("reverse", "i8"),  # whether the last block and the last warp come first
+        ("reverse", "i8"),  # the order of blocks, and of the warps of each; see order
         ("converges", "i8"),  # whether the lanes of a warp stay together, for the compiler sees to it
         ("turns", "i8"),  # when each turn of a block began, and whose it was: as many as turn_count
         ("turn_blocks", "i8"),

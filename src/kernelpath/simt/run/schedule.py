@@ -1,8 +1,8 @@
 """The loop over thread blocks and their warps. What it cannot settle it leaves to ``host``.
 
 Blocks run one after another, and a warp runs until it waits, leaves, polls without success or uses up its time slice.
-The order is the same in every run, or exactly the opposite, so that a kernel that depends on one of them is found. A
-block that cannot proceed waits for another one: it stays resident, and the host gives the others their turn. All blocks
+The order is the same in every run, or another one (see order), so that a kernel that depends on it is found. A block
+that cannot proceed waits for another one: it stays resident, and the host gives the others their turn. All blocks
 of a cluster begin together, all of a cooperative grid at the very beginning, and they take turns.
 
 A warp is suspended by an instruction that has to wait: for a barrier in memory, for that of the cluster, for copies,
@@ -19,6 +19,7 @@ from kernelpath.simt.run.bulk import finish_all, finish_one
 from kernelpath.simt.run.clusters import meet_in_cluster
 from kernelpath.simt.run.mbarriers import MBARRIERS
 from kernelpath.simt.run.meeting import BARRIERS, all_wait_together, arrive_at, meet, wait_at
+from kernelpath.simt.run.order import place_at, whose_turn
 from kernelpath.simt.run.races import PLANE, ROW, WARPS
 from kernelpath.simt.run.reads import begin_reads
 from kernelpath.simt.run.records import (
@@ -73,7 +74,7 @@ def begin_cluster(launch: LaunchRecord, cta: CtaRecord) -> None:
     launch.block_next += size
     for rank in range(size):
         peer = CtaRecord(load64(cta.peers + 8 * rank))
-        begin_block(launch, peer, first + (size - 1 - rank if launch.reverse else rank))
+        begin_block(launch, peer, first + (size - 1 - rank if launch.reverse == 1 else rank))
     if size > 1:
         begin_turn(launch, cta)
 
@@ -122,7 +123,7 @@ def begin_block(launch: LaunchRecord, cta: CtaRecord, number: int) -> None:
 @native
 def place_block(launch: LaunchRecord, cta: CtaRecord, number: int) -> None:
     """Where the block of a number lies in the grid, and in its cluster."""
-    place = launch.block_count - 1 - number if launch.reverse else number
+    place = place_at(number, launch.block_count, launch.cluster_size, launch.reverse)
     if launch.places:
         place = load64(launch.places + 8 * number)
         if number == 0 or place != load64(launch.places + 8 * number - 8) + 1:
@@ -170,7 +171,7 @@ def run_block(launch: LaunchRecord, cta: CtaRecord) -> int:
     while True:
         running, waiting, preempted, polling, suspended = 0, 0, 0, 0, 0
         for turn in range(cta.warp_count):
-            number = cta.warp_count - 1 - turn if launch.reverse else turn
+            number = whose_turn(turn, cta.warp_count, launch.reverse)
             warp = WarpRecord(cta.warps + number * cta.warp_stride)
             again = warp.status == Status.SUSPENDED and (warp.expired or warp.suspended_at != launch.time)
             if again or warp.status == Status.READY or warp.status == Status.PREEMPTED:
