@@ -119,16 +119,16 @@ def test_a_stage_that_is_refilled_while_a_wgmma_reads_it() -> None:
     ]
     args: list[Any] = [half.map(a.ctypes.data), half.map(b.ctypes.data), c.ctypes.data, 64, 384]
     module = simt.load(binary.ptx, "gemm.cu")
-    with pytest.raises(Fault, match=r"copies 16 bytes at .*which the wgmma in line \d+ may still read"):
+    with pytest.raises(Fault, match=r"copies to .*which the wgmma in line \d+ may still read"):
         module.launch(binary.mangled, grid=(1,), block=(160,), shared=65536, args=args, buffers=buffers)
 
 
 FLIGHTS = {
     1: (FaultKind.RACE, "written meanwhile", "writes 4 bytes", "// lands", "still be writing: wait for its mbarrier"),
     2: (FaultKind.UNINITIALIZED, "not awaited", "reads 4 bytes", "// lands", "still be writing: wait for its mbarrier"),
-    3: (FaultKind.RACE, "refilled", "", "not awaited", "with no barrier between them"),
+    3: (FaultKind.RACE, "refilled", "copies to", "not awaited", "that thread arrives behind line"),
     15: (FaultKind.UNFENCED, "reads what others", "copies", "values[t] = in[t]", "no fence.proxy.async"),
-    11: (FaultKind.RACE, "reads what others", "", "values[t] = in[t]", "with no barrier between them"),
+    11: (FaultKind.RACE, "reads what others", "copies from", "values[t] = in[t]", "that thread arrives behind line"),
     12: (FaultKind.RACE, "overwrites", "writes 4 bytes", "reads what others", r"still be reading: .*wait_group\.read"),
     13: (
         FaultKind.UNINITIALIZED,

@@ -20,7 +20,18 @@ from kernelpath.simt.lower.warp import Lowering
 from kernelpath.simt.lowered import Check, Lowered
 from kernelpath.simt.native import compile_function
 from kernelpath.simt.ptx import Module
-from kernelpath.simt.run import bulk, bulk_issue, clusters, mbarriers, memory, registers, schedule, sync, warpgroup
+from kernelpath.simt.run import (
+    bulk,
+    bulk_issue,
+    clusters,
+    mbarriers,
+    memory,
+    proxies,
+    registers,
+    schedule,
+    sync,
+    warpgroup,
+)
 from kernelpath.simt.run.host import RunGrid
 from kernelpath.simt.target import SM_80, Target
 
@@ -38,6 +49,7 @@ CHECKS = (
     *(getattr(mbarriers, name) for name in mbarriers.__all__ if name.startswith("mbarrier")),
     clusters.cluster_arrive,
     clusters.cluster_wait,
+    proxies.fence_proxy,
     registers.set_registers,
 )
 FUNCTIONS: dict[str, Callable[..., int]] = {check.__name__: check for check in CHECKS}

@@ -9,6 +9,7 @@ __all__ = [
     "BANKS",
     "COPIES",
     "EVERYTHING",
+    "FENCES",
     "LANES",
     "NOWHERE",
     "OVERWRITTEN",
@@ -36,6 +37,7 @@ BANKS = 32  # of shared memory, 4 bytes wide
 ROWS = 40  # of a warp's operands: 32 bits of each lane
 COPIES = 512  # asynchronous copies that a warp may have in flight
 READS = 256  # operands of wgmma that a warp may have in flight
+FENCES = 16  # of the asynchronous proxy that a warp remembers
 POSITION = 20  # bits of the number of an instruction in its block, where one number says which block it is, too
 UNFENCED, USED, OVERWRITTEN = range(3)  # what is wrong with a register of wgmma; see inflight
 EVERYTHING = 1 << 20  # as the argument of a wait: no copy may be left in flight

@@ -5,6 +5,7 @@ from __future__ import annotations
 from kernelpath.simt.lower.warp import Lowering
 from kernelpath.simt.op import Op
 from kernelpath.simt.ptx import Instruction
+from kernelpath.simt.run.proxies import OF_GLOBAL, OF_SHARED
 
 __all__ = ["OPS"]
 
@@ -20,7 +21,10 @@ def emit_fence(e: Lowering, i: Instruction) -> None:
 def emit_proxy_fence(e: Lowering, i: Instruction) -> None:
     """What threads wrote is seen by bulk copies and by tensor cores, and the other way round."""
     if any(modifier.startswith("async") for modifier in i.modifiers):
-        e.call("fence_proxy")
+        of_shared = any("shared" in modifier for modifier in i.modifiers)
+        e.call(
+            "fence_proxy", OF_SHARED if of_shared else OF_GLOBAL if "global" in i.modifiers else OF_SHARED | OF_GLOBAL
+        )
 
 
 OPS = (

@@ -12,16 +12,16 @@ from kernelpath.simt.layout import PENDING, WRITTEN, Access
 from kernelpath.simt.native import fill_bytes, load8, load64, native, store64
 from kernelpath.simt.run.boxes import PIECE, BulkRecord, Direction, near_of, row_of
 from kernelpath.simt.run.memory import fault
-from kernelpath.simt.run.races import ASYNCHRONOUS, ENTRY, LOW, SITE, THREAD, WAS_ATOMIC, accuse, check
-from kernelpath.simt.run.reads import wgmma_reads
+from kernelpath.simt.run.proxies import OF_GLOBAL, OF_SHARED, is_seen
+from kernelpath.simt.run.races import ASYNCHRONOUS, ENTRY, LOW, SITE, THREAD, accuse, check
 from kernelpath.simt.run.records import BufferRecord, CtaRecord, LaunchRecord, WarpRecord
+from kernelpath.simt.run.refills import refill
 from kernelpath.simt.run.spaces import find
-from kernelpath.simt.run.suspects import RACE, UNINITIALIZED, blame_copy, suspect, suspect_thread
+from kernelpath.simt.run.suspects import NO_FENCE, RACE, UNINITIALIZED, blame_copy, suspect, suspect_thread
 
 __all__ = ["begin_far", "begin_near", "land_far", "land_near", "sectors_of", "settle_far"]
 
 OUT_OF_BOUNDS = FAULT_KINDS.index(FaultKind.OUT_OF_BOUNDS)
-UNFENCED = FAULT_KINDS.index(FaultKind.UNFENCED)
 BEGIN, LAND, SETTLE = 0, 1, 2
 
 
@@ -31,26 +31,20 @@ BEGIN, LAND, SETTLE = 0, 1, 2
 @native
 def begin_near(launch: LaunchRecord, cta: CtaRecord, warp: WarpRecord, copy: BulkRecord, home: CtaRecord) -> int:
     """The end of a copy in the shared memory of the block ``home``, when it is issued. Whether it is at fault."""
-    kind, fenced = Access.LOAD, last_fence(launch, cta)
+    kind = Access.LOAD
     if copy.direction != Direction.STORE:
         kind = Access.ATOMIC if copy.operation else Access.STORE
+        refill(launch, cta, warp, copy, home)
     for row in range(copy.rows):
         for place in range(0, copy.width, PIECE):
-            if begin_piece(launch, cta, warp, copy, home, near_of(copy, row, place), kind, fenced):
+            if begin_piece(launch, cta, warp, copy, home, near_of(copy, row, place), kind):
                 return 1
     return 0
 
 
 @native
 def begin_piece(
-    launch: LaunchRecord,
-    cta: CtaRecord,
-    warp: WarpRecord,
-    copy: BulkRecord,
-    home: CtaRecord,
-    offset: int,
-    kind: int,
-    fenced: int,
+    launch: LaunchRecord, cta: CtaRecord, warp: WarpRecord, copy: BulkRecord, home: CtaRecord, offset: int, kind: int
 ) -> int:
     address, state, history = home.shared + offset, home.shared_state + offset, home.shared_history
     granule = launch.shared_granule
@@ -59,55 +53,11 @@ def begin_piece(
     if kind != Access.STORE and unwritten(state, PIECE):
         blame_copy(launch, state, PIECE, history, offset >> granule)
         suspect(launch, cta, warp, UNINITIALIZED, copy.site, copy.lane, address, PIECE)
-    elif judge(launch, cta, warp, copy, home.block_began, history, offset, PIECE, granule, kind):
-        suspect(launch, cta, warp, RACE, copy.site, copy.lane, address, PIECE)
-    elif kind == Access.LOAD:
-        look_for_fence(launch, cta, warp, copy, home, offset, fenced)
-    if kind != Access.LOAD and home.unwaited:
-        read = wgmma_reads(home, address, PIECE)
-        if read:
-            accuse(launch, read, launch.time)
-            suspect(launch, cta, warp, RACE, copy.site, copy.lane, address, PIECE)
+    else:
+        judge(launch, cta, warp, copy, home.block_began, history, offset, PIECE, granule, kind, OF_SHARED, home.shared)
     if kind == Access.STORE:
         fill_bytes(state, PENDING, PIECE)
     return 0
-
-
-@native
-def last_fence(launch: LaunchRecord, cta: CtaRecord) -> int:
-    """The time of the last fence of the asynchronous proxy in a cluster."""
-    fenced = 0
-    for rank in range(launch.cluster_size):
-        peer = CtaRecord(load64(cta.peers + 8 * rank))
-        for number in range(peer.warp_count):
-            warp = WarpRecord(peer.warps + number * peer.warp_stride)
-            fenced = max(fenced, warp.fenced)
-    return fenced
-
-
-@native
-def look_for_fence(
-    launch: LaunchRecord,
-    cta: CtaRecord,
-    warp: WarpRecord,
-    copy: BulkRecord,
-    home: CtaRecord,
-    offset: int,
-    fenced: int,
-) -> None:
-    """Suspect a copy of bytes that a thread wrote after the last fence."""
-    granule = launch.shared_granule
-    for place in range((offset - 1 >> granule) + 1, offset + PIECE >> granule):
-        write = load64(home.shared_history + ENTRY * place)
-        if write >> 32 >= fenced and write >> 32 >= home.block_began and not is_asynchronous(write):
-            accuse(launch, write & LOW, write >> 32)
-            suspect(launch, cta, warp, UNFENCED, copy.site, copy.lane, home.shared + (place << granule), 1 << granule)
-
-
-@native
-def is_asynchronous(write: int) -> int:
-    """Whether it was a bulk copy that wrote."""
-    return write & (WAS_ATOMIC | ASYNCHRONOUS) == ASYNCHRONOUS
 
 
 @native
@@ -178,8 +128,9 @@ def begin_span(
     if kind != Access.STORE and unwritten(state + offset, size):
         blame_copy(launch, state + offset, size, history, offset >> granule)
         return fault(launch, warp, UNINITIALIZED, copy.site, copy.lane, address)
-    if history and judge(launch, cta, warp, copy, since, history, offset, size, granule, kind):
-        suspect(launch, cta, warp, RACE, copy.site, copy.lane, address, size)
+    if history:
+        space = OF_SHARED if copy.direction == Direction.PEER else OF_GLOBAL
+        judge(launch, cta, warp, copy, since, history, offset, size, granule, kind, space, address - offset)
     if kind == Access.STORE:
         fill_bytes(state + offset, PENDING, size)
     return 0
@@ -224,15 +175,23 @@ def judge(
     size: int,
     granule: int,
     kind: int,
-) -> int:
-    """Whether an access to these bytes races; it is recorded. A granule that is shared with a neighbor is left out."""
-    races = 0
+    space: int,
+    start: int,
+) -> None:
+    """Suspect an access to these bytes that races, or reads what was written behind the last fence; record it.
+
+    A granule that is shared with a neighbor is left out.
+    """
     for place in range((offset - 1 >> granule) + 1, offset + size >> granule):
-        entry = history + ENTRY * place
-        races |= check(launch, cta, floor, entry, warp.index, copy.lane, copy.site, kind, 0)
+        entry, address = history + ENTRY * place, start + (place << granule)
+        write = load64(entry)
+        if check(launch, cta, floor, entry, warp.index, copy.lane, copy.site, kind, 0):
+            suspect(launch, cta, warp, RACE, copy.site, copy.lane, address, 1 << granule)
+        elif kind != Access.STORE and write >> 32 >= floor and not is_seen(launch, cta, warp.index, write, space):
+            accuse(launch, write & LOW, write >> 32)
+            suspect(launch, cta, warp, NO_FENCE, copy.site, copy.lane, address, 1 << granule)
         if kind == Access.STORE and load64(entry) >> 32 == copy.time:
             store64(entry, load64(entry) | ASYNCHRONOUS)
-    return races
 
 
 @native

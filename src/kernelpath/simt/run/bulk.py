@@ -86,10 +86,13 @@ def finish(launch: LaunchRecord, copy: BulkRecord) -> None:
 
 @native
 def finish_one(launch: LaunchRecord, cta: CtaRecord) -> int:
-    """No warp of a block can go on: carry out its oldest copy. Whether there was one."""
+    """No warp of a block can go on: carry out its oldest copy that somebody may wait for. Whether there was one.
+
+    For copies to global memory only the thread waits that issued them; see ``wait_bulk``.
+    """
     for number in range(launch.bulk_ended, launch.bulk_begun):
         copy = BulkRecord(slot_of(launch, number))
-        if copy.state == ISSUED and copy.cta == cta.address:
+        if copy.state == ISSUED and copy.cta == cta.address and copy.direction != Direction.STORE:
             perform_copy(launch.address, copy.address)
             retire(launch)
             return 1

@@ -38,9 +38,11 @@ _FAULTS = {
 _BARRIERS = (
     "",
     "uses {place}, where no mbarrier is: it was not initialized, or it was invalidated",
-    "arrives at {place} more often than its phase needs: it was initialized with too few arrivals",
+    "arrives at {place} more often than its phase needs: it was initialized with too few arrivals, "
+    "or its last phase was not waited for",
     "initializes {place} with a count that is not from 1 to 1,048,575",
     "initializes {place}, and the PTX machine keeps track of no more than 256 mbarriers in a block",
+    "expects more bytes at {place} than a phase may have pending: 1,048,575",
 )
 """What is wrong with the use of a barrier in memory; see ``mbarriers``."""
 
@@ -72,23 +74,28 @@ def race(
     other_site: Site | None,
     *,
     one_block: bool,
+    shared: bool = True,
     in_a_loop: bool = False,
     signals: bool = False,
 ) -> str:
     """A race with the access ``other_site`` of the thread ``other``; None where it is not known which.
 
+    shared: whether it is about shared memory.
     in_a_loop: a barrier stands between the two lines, so one of them is in the next pass of a loop around both, or
         in the next call of an inlined function.
     signals: an atomic on global memory, but no fence, stands between them; by it one block may tell the other to go on.
     """
     if other_site is None:
-        return f"{_verb(site)} at {place}, which {other} reads with no barrier between them"
+        return f"{_does(site, shared)} {place}, which {other} reads with no barrier between them"
     if other_site.text.startswith("wgmma"):
-        still = f"{_verb(site)} at {place}, which the wgmma in line {other_site.line} may still read"
+        still = f"{_does(site, shared)} {place}, which the wgmma in line {other_site.line} may still read"
         return f"{still}: its wgmma.wait_group has to come first, and a barrier behind that"
-    too = site.access == other_site.access == Access.STORE
+    too = site.access == other_site.access == Access.STORE and ".bulk" not in site.text
     line = "the same line" if other_site.line == site.line else f"line {other_site.line}"
-    text = f"{_verb(site)} at {place}, which {other} {_VERBS[other_site.access]}{' too' * too} in {line}"
+    text = f"{_does(site, shared)} {place}, which {other} {_VERBS[other_site.access]}{' too' * too} in {line}"
+    if ".bulk" in site.text and shared:
+        after = f"an mbarrier or a barrier at which that thread arrives behind line {other_site.line}"
+        return f"{text}: the copy has to wait for {after}"
     if in_a_loop:
         first, last = sorted((site.line, other_site.line))
         when = "previous" if other_site.line == last else "next"
@@ -108,14 +115,17 @@ def in_flight(site: Site, place: str, copy: Site, shared: bool) -> str:
     wait = "mbarrier" if "mbarrier" in copy.text else f"group ({_wait(copy, writes)})"
     what = "writing" if writes else "reading"
     return (
-        f"{_verb(site)} at {place}, which the copy of line {copy.line} may still be {what}: wait for its {wait} first"
+        f"{_does(site, shared)} {place}, which the copy of line {copy.line} may still be {what}: "
+        f"wait for its {wait} first"
     )
 
 
-def unfenced(place: str, thread: str, write: Site) -> str:
-    """A bulk copy that reads what a thread wrote, with no fence of the asynchronous proxy in between."""
-    wrote = f"copies {place}, which thread {thread} writes in line {write.line}"
-    return f"{wrote} with no fence.proxy.async between them: the copy may read what was there before"
+def unfenced(site: Site, place: str, thread: str, write: Site) -> str:
+    """A bulk copy, or a wgmma, that reads what a thread wrote, with no fence of the asynchronous proxy in between."""
+    does = "multiplies" if site.text.startswith("wgmma") else "copies"
+    wrote = f"{does} {place}, which thread {thread} writes in line {write.line}"
+    needed = "who writes needs one in front of the barrier, or who reads behind it"
+    return f"{wrote} with no fence.proxy.async between them, and may read what was there before: {needed}"
 
 
 def _wait(copy: Site, writes: bool) -> str:
@@ -165,6 +175,14 @@ def _lanes(mask: int) -> str:
 def _verb(site: Site) -> str:
     verb = "copies" if ".bulk" in site.text else _VERBS[site.access]
     return f"{verb} {site.bytes} byte{'s' * (site.bytes > 1)}"
+
+
+def _does(site: Site, shared: bool) -> str:
+    """What an access does, in front of its place: a copy has one end in shared memory and one elsewhere."""
+    if ".bulk" not in site.text:
+        return f"{_verb(site)} at"
+    writes = shared == (site.access == Access.LOAD)
+    return "copies to" if writes else "reduces into" if site.access == Access.ATOMIC and not shared else "copies from"
 
 
 def global_place(address: int, size: int, buffers: Sequence[Buffer]) -> str:

@@ -7,11 +7,12 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
-from kernelpath.simt.layout import COPIES, LANES, READS
+from kernelpath.simt.layout import COPIES, FENCES, LANES, READS
 from kernelpath.simt.lowered import Lowered
 from kernelpath.simt.run.arrays import Dim, Records, aligned, span
 from kernelpath.simt.run.mbarriers import MBARRIERS
 from kernelpath.simt.run.meeting import BARRIERS
+from kernelpath.simt.run.proxies import FENCE_BYTES
 from kernelpath.simt.run.races import ENTRY, WARPS
 from kernelpath.simt.run.records import BARRIER, COPY, CTA, MBARRIER, READ, WARP, field_offset
 from kernelpath.simt.run.spaces import RANK
@@ -55,6 +56,9 @@ class Cta(Records):
         order = {name: np.zeros((WARPS, WARPS), np.int64) for name in ("released", "seen")}
         known = np.zeros((size, WARPS, WARPS), np.int64)
         self.point(**order, known=known, copies=np.zeros(count * COPIES * copies, COPY))
+        fences = any(check.function == "fence_proxy" for check in lowered.checks)
+        words = (FENCE_BYTES >> 3) + WARPS * size
+        self.point(fences=np.zeros((count * fences, FENCES, words), np.int64))
         self.set(window=self.get("shared") - (rank << RANK))
         has_mbarriers = any(check.function == "mbarrier_init" for check in lowered.checks)
         if has_mbarriers:

@@ -52,6 +52,8 @@ def _reason(grid: Grid, cta: Cta, warp: int, at: int) -> str:
     if "setmaxnreg" in name:
         left = cta.get("registers_left")
         return f" for registers: its threads have {record['registers']}, and the block has {left} left for a warp's"
+    if "wgmma" in name:
+        return " for the other warps of its warpgroup"
     if "cluster" in name:
         return " at the barrier of its cluster"
     address = int(record["waits_at"])
@@ -77,6 +79,7 @@ def _state(cta: Cta, address: int) -> str:
     pending, expected, left = state & COUNT, state >> EXPECTED & COUNT, state >> TRANSACTIONS & BYTES
     left -= (left >> 20) << 21
     needs = f"pending arrivals: {pending} of {expected}, pending bytes: {left:,}"
+    needs += ", more have landed than were expected" * (left < 0)
     return f"is in phase {phases} ({needs})"
 
 

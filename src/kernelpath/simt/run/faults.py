@@ -117,32 +117,42 @@ class Faults:
         if kind == FaultKind.BAD_COPY:
             text = RULES[CopyRule(detail)]
         elif other and kind == FaultKind.UNFENCED:
-            text = complaints.unfenced(where, other.thread, other.site)
+            text = complaints.unfenced(site, where, other.thread, other.site)
         elif other and (kind == FaultKind.UNINITIALIZED or ".bulk" in other.site.text):
-            text = complaints.in_flight(site, where, other.site, self._is_shared(address, site))
+            text = complaints.in_flight(site, where, other.site, self._in_cluster(address))
         elif kind == FaultKind.RACE:
-            text = self._race(site, where, other)
+            text = self._race(site, where.removeprefix("at "), other, address)
         else:
             text = complaints.access(kind, site, where, detail)
         return self._new(kind, text, site.line, warp, lane, address)
 
-    def _race(self, site: Site, where: str, other: Author | None) -> str:
+    def _race(self, site: Site, where: str, other: Author | None, address: int) -> str:
         """What is wrong with an access that races, and with which other one; None where that was not kept."""
         block = self.cta.get("block_number")
         if other is None:
-            return complaints.race(site, where, "another thread", None, one_block=True)
+            return complaints.race(
+                site, where, "another thread", None, one_block=True, shared=self._in_cluster(address)
+            )
         name = f"thread {other.thread}" + (f" of block {other.block}" if other.block_number != block else "")
         own = other.block_number == block
         lines = site.line, other.site.line
         # What races in spite of a barrier between the two lines is in a loop, or in a function called twice.
         looped = own and self._ran_between(lines, _is_barrier)
         signals = self._ran_between(lines, _is_global_atomic) and not self._ran_between(lines, _is_fence)
-        return complaints.race(site, where, name, other.site, one_block=own, in_a_loop=looped, signals=signals)
+        shared = self._in_cluster(address)
+        return complaints.race(
+            site, where, name, other.site, one_block=own, shared=shared, in_a_loop=looped, signals=signals
+        )
 
     def _ran_between(self, lines: tuple[int, int], wanted: Callable[[str], bool]) -> bool:
         """Whether an instruction of that kind ran between these lines."""
         ran = [block for block, counts in zip(self.lowered.blocks, self.grid.block_counts, strict=True) if counts[0]]
         return any(min(lines) < line < max(lines) for block in ran for line, name in block if wanted(name))
+
+    def _in_cluster(self, address: int) -> bool:
+        """Whether an address of the process lies in shared memory of a block of the cluster."""
+        offset = address - self.cta.get("window")
+        return 0 <= offset < len(self.cta.group) << RANK
 
     def _is_shared(self, address: int, site: Site) -> bool:
         """Whether an access is to shared memory."""

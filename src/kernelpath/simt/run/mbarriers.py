@@ -12,12 +12,14 @@ what its warp knows to the first, who waits with success learns the second.
 from __future__ import annotations
 
 from kernelpath.simt.errors import FAULT_KINDS, FaultKind
+from kernelpath.simt.layout import LANES
 from kernelpath.simt.native import count_bits, load64, lowest_bit, native, store64
 from kernelpath.simt.run.clusters import join, publish, publish_released
 from kernelpath.simt.run.memory import ADDRESSES, OPERANDS, fault
-from kernelpath.simt.run.races import ROW, raise_to
+from kernelpath.simt.run.races import ROW, SITE, THREAD, accuse, raise_to, unordered
 from kernelpath.simt.run.records import CountsRecord, CtaRecord, LaunchRecord, MbarrierRecord, WarpRecord
 from kernelpath.simt.run.spaces import owner_of
+from kernelpath.simt.run.suspects import RACE, suspect
 
 __all__ = [
     "COUNT",
@@ -38,9 +40,10 @@ COUNT = (1 << 20) - 1  # of arrivals still needed, in the low bits
 EXPECTED = 20  # where the number of those begins that a phase needs
 TRANSACTIONS = 40  # where the bytes begin that are still expected: 21 bits, signed
 BYTES = (1 << 21) - 1
+MOST = (1 << 20) - 1  # bytes that a phase may have pending
 PHASE = 61
 BARRIER = FAULT_KINDS.index(FaultKind.BARRIER)
-NO_BARRIER, TOO_OFTEN, NO_ARRIVALS, TOO_MANY = 1, 2, 3, 4
+NO_BARRIER, TOO_OFTEN, NO_ARRIVALS, TOO_MANY, TOO_LONG = 1, 2, 3, 4, 5
 TOKENS = 512  # behind the operands: where arrivals leave the objects as they were
 
 
@@ -61,6 +64,8 @@ def mbarrier_init(launch: LaunchRecord, cta: CtaRecord, warp: WarpRecord, number
         record = MbarrierRecord(place)
         record.place = address
         record.phases = 0
+        record.trace = number + 1 << SITE | warp.index * LANES + lane
+        record.began = launch.time
         clock = clock_of(launch, cta, place)
         for word in range(2 * 32 * launch.cluster_size):
             store64(clock + 8 * word, 0)
@@ -112,6 +117,8 @@ def mbarrier_arrive(
             place = 0
             if owner.address:
                 place = find_mbarrier(owner, address)
+            if place:
+                require_init(launch, cta, warp, owner, place, number, lane)
             if place and relaxed:
                 publish_released(launch, cta, warp, clock_of(launch, owner, place))
             elif place:
@@ -122,6 +129,8 @@ def mbarrier_arrive(
         else:
             state = load64(address)
             store64(warp.address + OPERANDS + TOKENS + 8 * lane, state)
+            if expects and overflows(state, count):
+                return complain(launch, warp, TOO_LONG, number, lane, address)
             if expects:
                 state = transacted(state, count)
                 count = 1
@@ -147,9 +156,13 @@ def mbarrier_transact(
         place = 0
         if owner.address:
             place = find_mbarrier(owner, address)
+        if place:
+            require_init(launch, cta, warp, owner, place, number, lane)
         if not place:
             if missing(launch, cta, warp, number, lane, address):
                 return 1
+        elif not completes and overflows(load64(address), count):
+            return complain(launch, warp, TOO_LONG, number, lane, address)
         elif completes:
             complete_tx(launch, owner, address, count, cta, warp.index)
         else:
@@ -185,6 +198,8 @@ def mbarrier_wait(launch: LaunchRecord, cta: CtaRecord, warp: WarpRecord, number
         if address != last:
             last = address
             place = find_mbarrier(cta, address)
+            if place:
+                require_init(launch, cta, warp, cta, place, number, lane)
         if not place:
             if missing(launch, cta, warp, number, lane, address):
                 return 1
@@ -213,6 +228,13 @@ def transacted(state: int, count: int) -> int:
 
 
 @native
+def overflows(state: int, count: int) -> int:
+    """Whether an object cannot expect so many bytes more."""
+    left = state >> TRANSACTIONS & BYTES
+    return left <= MOST and left + count > MOST
+
+
+@native
 def settle(launch: LaunchRecord, owner: CtaRecord, place: int, state: int) -> None:
     """Store a barrier's object; where it needs nothing more, its next phase begins."""
     record = MbarrierRecord(place)
@@ -224,6 +246,18 @@ def settle(launch: LaunchRecord, owner: CtaRecord, place: int, state: int) -> No
         for word in range(words):
             store64(clock + 8 * (words + word), load64(clock + 8 * word))
     store64(record.place, state)
+
+
+@native
+def require_init(
+    launch: LaunchRecord, cta: CtaRecord, warp: WarpRecord, owner: CtaRecord, place: int, number: int, lane: int
+) -> None:
+    """Suspect a use of a barrier that its initialization does not happen before; arrivals since hide that otherwise."""
+    record = MbarrierRecord(place)
+    thread = warp.index * LANES + lane
+    if unordered(launch, cta, owner.block_began, warp.index, record.trace & THREAD, record.began, thread):
+        accuse(launch, record.trace, record.began)
+        suspect(launch, cta, warp, RACE, number, lane, record.place, 8)
 
 
 @native

@@ -17,9 +17,9 @@ from __future__ import annotations
 from kernelpath.simt.layout import READS
 from kernelpath.simt.native import native
 from kernelpath.simt.run.races import SITE
-from kernelpath.simt.run.records import CtaRecord, ReadRecord, WarpRecord
+from kernelpath.simt.run.records import CtaRecord, LaunchRecord, ReadRecord, WarpRecord
 
-__all__ = ["CHUNK", "begin_reads", "chunk_at", "end_reads", "read_slot", "wgmma_reads"]
+__all__ = ["CHUNK", "begin_reads", "chunk_at", "end_reads", "read_slot", "reads_any", "wgmma_reads"]
 
 CHUNK = 16  # bytes
 
@@ -63,12 +63,13 @@ def begin_reads(cta: CtaRecord, warp: WarpRecord) -> None:
 
 
 @native
-def end_reads(cta: CtaRecord, warp: WarpRecord) -> None:
-    """Forget what the groups have read that the warp has waited for."""
+def end_reads(launch: LaunchRecord, cta: CtaRecord, warp: WarpRecord) -> None:
+    """The warp has waited for what these groups have read."""
     while warp.reads_ended < warp.reads_begun:
         read = ReadRecord(read_slot(cta, warp, warp.reads_ended))
         if read.group >= warp.wgmma_waited:
             return
+        read.until = launch.time
         warp.reads_ended += 1
         cta.unwaited -= 1
 

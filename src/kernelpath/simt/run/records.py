@@ -50,15 +50,16 @@ COUNTS = np.dtype([(name, "i8") for name in (*_COUNTED, *_COUNTED_BULK)])
 COPY = np.dtype([("group", "i8"), ("mask", "i8"), ("bytes", "i8"), ("addresses", "i8", LANES)])
 
 # An operand of wgmma that a warp reads from shared memory: its group, place and site; the window of its bytes, as
-# offsets in shared memory; and what its descriptor says. See reads.
-_READ = ("group", "place", "site", "low", "high", "start", "lead", "stride", "span", "base", "major", "first", "rows")
+# offsets in shared memory; what its descriptor says; and the time of the wait behind it, or 0. See reads.
+_PLACE = ("low", "high", "start", "lead", "stride", "span", "base", "major", "first", "rows")
+_READ = ("group", "place", "site", *_PLACE, "until")
 READ = np.dtype([(name, "i8") for name in _READ])
 
 # A named barrier of a block: the warps that have arrived without waiting, as bits, how often, and when.
 BARRIER = np.dtype([("arrived", "i8"), ("arrivals", "i8"), ("times", "i8", LANES)])
 
-# A barrier in shared memory: its address, or 0, and how many of its phases are over.
-MBARRIER = np.dtype([("place", "i8"), ("phases", "i8")])
+# A barrier in shared memory: its address, or 0; how many of its phases are over; who initialized it, and when.
+MBARRIER = np.dtype([(name, "i8") for name in ("place", "phases", "trace", "began")])
 
 BUFFER = np.dtype(
     [
@@ -162,6 +163,7 @@ CTA = np.dtype(
         ("known", "i8"),
         ("released", "i8"),  # like known: what each warp knew at its last fence, and has seen of others since its own
         ("seen", "i8"),
+        ("fences", "i8"),  # a ring of FENCES for each warp, see proxies
         ("met", "i8"),  # the time of the last barrier of the whole block
         ("suspect_kind", "i4"),  # the first race, or the first read of shared memory that nothing had written
         ("suspect_site", "i4"),
@@ -202,7 +204,7 @@ WARP = np.dtype(
         ("group", "i4"),  # groups of asynchronous copies that the warp has committed
         ("copies_begun", "i4"),
         ("copies_ended", "i4"),
-        ("fenced", "i8"),  # the time of its last fence of the asynchronous proxy
+        ("fences", "i8"),  # of the asynchronous proxy
         ("wgmma_place", "i8"),  # of the wgmma that it issues: its block and its number there
         ("wgmma_time", "i8"),  # when it last committed a group of wgmma
         ("wgmma_groups", "i4"),  # those groups: committed, waited for by itself, and by a warp of its warpgroup

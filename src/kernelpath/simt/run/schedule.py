@@ -151,6 +151,7 @@ def begin_warp(launch: LaunchRecord, cta: CtaRecord, warp: WarpRecord) -> None:
     warp.polls = 0
     warp.asking = 0
     begin_reads(cta, warp)
+    warp.fences = 0
     warp.expired = 0
     warp.cluster_arrived = 0
     warp.waits_at = 0

@@ -8,10 +8,11 @@ from kernelpath.simt.native import load8, load64, native
 from kernelpath.simt.run.races import ENTRY, LOW, SITE, accuse, unordered
 from kernelpath.simt.run.records import CtaRecord, LaunchRecord, WarpRecord
 
-__all__ = ["RACE", "UNINITIALIZED", "blame_copy", "look_for_writer", "suspect", "suspect_thread"]
+__all__ = ["NO_FENCE", "RACE", "UNINITIALIZED", "blame_copy", "look_for_writer", "suspect", "suspect_thread"]
 
 UNINITIALIZED = FAULT_KINDS.index(FaultKind.UNINITIALIZED)
 RACE = FAULT_KINDS.index(FaultKind.RACE)
+NO_FENCE = FAULT_KINDS.index(FaultKind.UNFENCED)
 
 
 @native

@@ -11,10 +11,11 @@ from kernelpath.simt.errors import FAULT_KINDS, FaultKind
 from kernelpath.simt.layout import LANES, POSITION, READS, UNFENCED, Access
 from kernelpath.simt.native import load64, native, store64
 from kernelpath.simt.run.memory import ODD, OPERANDS, OUT_OF_BOUNDS, SAMPLED, fault
-from kernelpath.simt.run.races import ENTRY, WARPS, check, raise_to
+from kernelpath.simt.run.proxies import OF_SHARED, is_seen
+from kernelpath.simt.run.races import ENTRY, LOW, WARPS, accuse, check, raise_to
 from kernelpath.simt.run.reads import CHUNK, chunk_at, end_reads, read_slot
 from kernelpath.simt.run.records import CountsRecord, CtaRecord, LaunchRecord, ReadRecord, SampleRecord, WarpRecord
-from kernelpath.simt.run.suspects import RACE, UNINITIALIZED, suspect
+from kernelpath.simt.run.suspects import NO_FENCE, RACE, UNINITIALIZED, suspect
 
 __all__ = ["CHUNKS", "FACTORS", "ROOM", "hazard", "wgmma_commit", "wgmma_operand", "wgmma_wait"]
 
@@ -45,6 +46,7 @@ def wgmma_operand(
         cta.unwaited += 1
     warp.reads_begun += 1
     mode = descriptor >> 62 & 3
+    read.until = 0
     read.group = warp.wgmma_groups
     read.place = warp.wgmma_place
     read.site = number
@@ -85,6 +87,7 @@ def read_chunks(
     """Check each chunk as other reads are. Whether all lie in shared memory."""
     start, lead, stride, span, base, first = read.start, read.lead, read.stride, read.span, read.base, read.first
     low, high, granule = launch.shared_bytes, 0, launch.shared_granule
+    fenced = 0
     for place in range(2 * read.rows):
         offset = chunk_at(start, lead, stride, span, base, read.major, first, read.rows, place)
         address = cta.shared + offset
@@ -98,6 +101,12 @@ def read_chunks(
             suspect(launch, cta, warp, UNINITIALIZED, number, 0, address, CHUNK)
         for entry in range(offset >> granule, (offset + CHUNK - 1 >> granule) + 1):
             history = cta.shared_history + ENTRY * entry
+            write = load64(history)
+            if write | LANES - 1 != fenced and write >> 32 >= cta.block_began:
+                fenced = write | LANES - 1  # what the lanes of a warp have written together is fenced together
+                if not is_seen(launch, cta, warp.index, write, OF_SHARED):
+                    accuse(launch, write & LOW, write >> 32)
+                    suspect(launch, cta, warp, NO_FENCE, number, 0, address, CHUNK)
             if check(launch, cta, cta.block_began, history, warp.index, 0, number, Access.LOAD, 0):
                 suspect(launch, cta, warp, RACE, number, 0, address, CHUNK)
     read.low = low
@@ -143,7 +152,7 @@ def wgmma_wait(launch: LaunchRecord, cta: CtaRecord, warp: WarpRecord, allowed: 
         raise_to(cta.known + 8 * (WARPS * warp.index + other.index), other.wgmma_time)
         other.wgmma_released = max(other.wgmma_released, groups)
     warp.wgmma_waited = groups
-    end_reads(cta, warp)
+    end_reads(launch, cta, warp)
     return 0
 
 
