@@ -2,9 +2,9 @@
 
     python benchmarks/hardware.py results/h200_hardware.json
 
-Every access pattern of tests/simt/patterns.py and every reference kernel is launched under ncu, every planted bug of
-tests/simt/bugs.py under the tool of compute-sanitizer for its kind. tests/simt/test_hardware.py replays the
-patterns without a GPU. A reference kernel on the GPU is compiled for the GPU, on the PTX machine for sm_80.
+Every access pattern of tests/simt/patterns.py, every kernel of tests/simt/corpus and every reference kernel is launched
+under ncu, every planted bug of tests/simt/bugs.py under the tool of compute-sanitizer for its kind.
+tests/simt/test_hardware.py replays patterns and corpus without a GPU. A reference kernel on the GPU is compiled for the GPU, on the PTX machine for sm_80.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ HERE = registry.root()
 sys.path.insert(0, str(HERE))
 
 import peers  # noqa: E402
+from tests.simt import corpus  # noqa: E402
 from tests.simt.bugs import BUGS, Bug  # noqa: E402
 from tests.simt.patterns import BLOCK, FLOATS, GRID, PATTERNS  # noqa: E402
 
@@ -76,6 +77,18 @@ def patterns(device: str) -> Iterator[Launchable]:
         yield pattern.name, partial(kernel, a, b)
 
 
+def usual_kernels(device: str) -> Iterator[Launchable]:
+    """Every launch of the corpus."""
+    import torch
+
+    from kernelpath.lanes import cuda
+
+    for one in corpus.KERNELS:
+        a, c, b = (torch.from_numpy(array).to(device) for array in corpus.inputs())
+        kernel = cuda.Kernel(f"{one.name}.cu", one.source, one.name)[one.grid, one.block]
+        yield one.name, partial(kernel, a, c, b, one.n)
+
+
 def reference_kernels(device: str) -> Iterator[Launchable]:
     """Every reference kernel's call on its largest declared case. It has been called before, and so is compiled."""
     from kernelpath.grading.truth import draw_inputs
@@ -93,7 +106,7 @@ def reference_kernels(device: str) -> Iterator[Launchable]:
         yield item.name, partial(entry, *inputs)
 
 
-PARTS = {"counters": patterns, "kernels": reference_kernels}
+PARTS = {"counters": patterns, "corpus": usual_kernels, "kernels": reference_kernels}
 
 
 def launch(part: str, log: Path) -> None:
