@@ -13,7 +13,7 @@ from itertools import accumulate, pairwise
 from typing import Any, TypeVar
 
 from kernelpath.simt.layout import Access, Space
-from kernelpath.simt.lowered import Check, Lowered, Site
+from kernelpath.simt.lowered import Check, Lowered, Served, Site
 
 __all__ = ["decode", "encode", "seal", "unseal"]
 
@@ -26,7 +26,9 @@ def encode(lowered: Lowered, code: Sequence[bytes]) -> bytes:
     header = {
         "bytes": [lowered.warp_bytes, lowered.shared_bytes, lowered.local_bytes],
         "shared": {name: [span.start, span.stop] for name, span in lowered.shared.items()},
-        "sites": [[s.space, s.access, s.bytes, s.parts, int(s.strong), s.line, s.text] for s in lowered.sites],
+        "sites": [
+            [s.space, s.access, s.bytes, s.parts, int(s.strong), s.line, s.text, s.at, *s.served] for s in lowered.sites
+        ],
         "blocks": lowered.blocks,
         "symbols": lowered.symbols,
         "checks": [[check.function, *check.constants] for check in sorted(lowered.checks)],
@@ -83,10 +85,11 @@ def _parts(sizes: list[int], code: bytes) -> list[bytes]:
 
 
 def _site(item: Any) -> Site:
-    space, access, size, parts, strong, line, text = item
+    space, access, size, parts, strong, line, text, at, *served = item
     if not 0 < _number(parts) <= _number(size) or strong not in (0, 1):
         raise ValueError("a site that cannot be")
-    return Site(Space(space), Access(access), size, parts, bool(strong), _number(line), _text(text))
+    place = _number(line), _text(text), _number(at)
+    return Site(Space(space), Access(access), size, parts, bool(strong), *place, Served(*map(_number, served)))
 
 
 def _named_line(item: Any) -> tuple[int, str]:

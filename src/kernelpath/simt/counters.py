@@ -226,7 +226,7 @@ def by_line(
             lines[line].branches += runs
             lines[line].divergent_branches += divergent
     for site, counts in zip(lowered.sites, sites, strict=False):
-        lines[site.line].add_accesses(site.access, site.bytes, *counts)
+        lines[site.line].add_accesses(site.access, site.width, *counts)
     return dict(sorted(lines.items()))
 
 

@@ -82,7 +82,8 @@ class Emitter(Registers):
         self.b.store(addresses, self.at(self.warp, field_offset(WARP, "addresses")), align=64)
         modifiers = {"relaxed", "acquire", "release", "acq_rel", "test_wait"}.intersection(self.instruction.modifiers)
         strong = STRONG if modifiers or polls else VOLATILE if "volatile" in self.instruction.modifiers else 0
-        site = Site(space, access, nbytes, parts, strong, self.instruction.line, self.instruction.name)
+        i = self.instruction
+        site = Site(space, access, nbytes, parts, strong, i.line, i.name, i.at)
         number = self.b.add(self.first_site, I64(len(self.out.sites)))
         self.out.sites.append(site)
         constants = space, access, nbytes, parts, strong, touched is not None, wanted is not None, half

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 
 import numpy as np
 import numpy.typing as npt
@@ -18,7 +19,7 @@ from kernelpath.simt.run.arrays import FAR, Dim, Records, aligned
 from kernelpath.simt.run.buffers import Buffer, Memory, disjoint, table
 from kernelpath.simt.run.cta import Cta
 from kernelpath.simt.run.races import ENTRY, LOW, SITE, THREAD
-from kernelpath.simt.run.records import COUNTS, LAUNCH, SAMPLE
+from kernelpath.simt.run.records import CHUNK, COUNTED, COUNTS, LAUNCH, SAMPLE
 from kernelpath.simt.run.residents import Residents
 
 __all__ = ["Author", "Grid", "place_statics"]
@@ -70,6 +71,7 @@ class Grid(Records):
         self.heap: dict[int, npt.NDArray[np.uint8]] = {}
         self.counts = np.zeros(len(lowered.sites) + 1, COUNTS)
         self.samples = np.zeros(len(lowered.sites) + 1, SAMPLE)
+        self._set_chunks()
         self.block_counts = np.zeros((len(lowered.blocks), 3), np.int64)
         params = np.frombuffer(arguments.ljust(16, b"\0"), np.uint8)
         self.set(param_bytes=len(arguments))
@@ -103,6 +105,17 @@ class Grid(Records):
             time=self.memory.time,
         )
         self.point(published=np.zeros(blocks, np.int64))
+
+    def _set_chunks(self) -> None:
+        """Tell the sites that the hardware serves together where their group keeps what it has in registers."""
+        served = {number: site.served for number, site in enumerate(self.lowered.sites) if site.served.group}
+        groups = {one.group: one.chunks for one in served.values()}
+        starts = dict(zip(groups, accumulate(groups.values(), initial=0), strict=False))
+        self.chunks = np.full(sum(groups.values()), -1, CHUNK)
+        for number, one in served.items():
+            row = self.counts[number]
+            row["width"], row["chunk_mask"] = one.bytes, one.chunks - 1
+            row["chunks"] = self.chunks.ctypes.data + CHUNK.itemsize * starts[one.group]
 
     def _granule(self, space: Space) -> int:
         """log2 of the least access in bytes to a space: the finest that two threads can share without touching."""
@@ -161,6 +174,11 @@ class Grid(Records):
 
     # What it did
 
+    @property
+    def counted(self) -> list[list[int]]:
+        """The counters of each site."""
+        return [row[: len(COUNTED)] for row in self.counts.tolist()]
+
     def state_of(self, buffer: Buffer) -> npt.NDArray[np.uint8]:
         """The states of a buffer's bytes; see ``layout``."""
         for shadow in self.shadows:
@@ -182,8 +200,8 @@ class Grid(Records):
             if base == self.get("workspace"):
                 continue
             offsets = {lane: address - base for lane, address in addresses.items()}
-            place = site.line, site.text, shared, name, site.access, site.bytes, offsets
-            found.append(AccessSample(*place, *counts.tolist()))
+            place = site.line, site.text, shared, name, site.access, site.width, offsets
+            found.append(AccessSample(*place, *counts.tolist()[: len(COUNTED)]))
         return found
 
     def _window_of(self, address: int, shared: bool) -> tuple[int, str]:

@@ -32,6 +32,7 @@ from kernelpath.simt.run.transactions import (
     count_same_address,
     count_sectors,
     count_wavefronts,
+    in_registers,
     least_wavefronts,
     run_starts,
     scattered,
@@ -73,9 +74,12 @@ def access(
     if mask == 0:
         return 0
     counts = CountsRecord(launch.counts + number * CountsRecord.size)
+    width, together = size, 0
+    if counts.width:
+        width = counts.width
+        together = in_registers(counts, load64(warp.address + ADDRESSES + 8 * lowest_bit(mask)), size)
     if counts.requests == 0:
         take_sample(launch, warp, number, mask)
-    counts.requests += 1
     space, buffer, touched, left = named, launch.buffers, size, mask
     start, end, since, state, history, granule = 0, 0, 0, 0, 0, 0
     if kind == Access.LOAD and not (strong or partial or drops or half):
@@ -132,14 +136,17 @@ def access(
                         suspect(launch, cta, warp, RACE, number, lane, address, touched)
             if not written:
                 suspect(launch, cta, warp, UNINITIALIZED, number, lane, address, touched)
+    if together:
+        return 0
     lanes = count_bits(mask)
+    counts.requests += 1
     counts.lanes += lanes
     if kind == Access.ATOMIC and space != Space.LOCAL:
         counts.same_address += count_same_address(warp.address + ADDRESSES, mask)
     if space == Space.SHARED:
         atomic = kind == Access.ATOMIC
-        counts.wavefronts += count_wavefronts(warp.address + ADDRESSES, mask, size, atomic, warp.address + SERVED)
-        counts.least += least_wavefronts(warp.address + ADDRESSES, mask, size)
+        counts.wavefronts += count_wavefronts(warp.address + ADDRESSES, mask, width, atomic, warp.address + SERVED)
+        counts.least += least_wavefronts(warp.address + ADDRESSES, mask, width)
     elif kind == Access.ATOMIC and space != Space.LOCAL:
         counts.sectors += count_atomic_sectors(warp.address + ADDRESSES, mask)
         poll(launch, cta, warp, warp.address + ADDRESSES, mask)
@@ -152,7 +159,7 @@ def access(
                 return 0
         sectors = count_sectors(warp.address + ADDRESSES, mask)
         counts.sectors += sectors
-        counts.scattered += scattered(sectors, lanes * size)
+        counts.scattered += scattered(sectors, lanes * width)
     return 0
 
 

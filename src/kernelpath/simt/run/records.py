@@ -14,13 +14,16 @@ from kernelpath.simt.native import View
 
 __all__ = [
     "BUFFER",
+    "CHUNK",
     "COPY",
+    "COUNTED",
     "COUNTS",
     "CTA",
     "LAUNCH",
     "SAMPLE",
     "WARP",
     "BufferRecord",
+    "ChunkRecord",
     "CopyRecord",
     "CountsRecord",
     "CtaRecord",
@@ -33,9 +36,13 @@ __all__ = [
 SAMPLE = np.dtype([("mask", "i8"), ("addresses", "i8", LANES)])  # the first request of a site
 
 # One row of counters for each site. Shared-memory rows use wavefronts and least; the others sectors and scattered;
-# those of atomic operations same_address, too.
-_COUNTED = ("requests", "lanes", "sectors", "wavefronts", "least", "scattered", "same_address")
-COUNTS = np.dtype([(name, "i8") for name in _COUNTED])
+# those of atomic operations same_address, too. Behind them stands how the hardware serves the site, where neighbors are
+# served together: by accesses of so many bytes; where the chunks are kept that its group has in registers, and the
+# mask of their numbers.
+COUNTED = ("requests", "lanes", "sectors", "wavefronts", "least", "scattered", "same_address")
+COUNTS = np.dtype([(name, "i8") for name in (*COUNTED, "width", "chunks", "chunk_mask")])
+
+CHUNK = np.dtype([("number", "i8"), ("taken", "i8")])  # a piece of memory, and which of its bytes have been used
 
 COPY = np.dtype([("group", "i8"), ("mask", "i8"), ("bytes", "i8"), ("addresses", "i8", LANES)])
 
@@ -188,6 +195,12 @@ class CountsRecord(View):
     """A view of COUNTS."""
 
     record = COUNTS
+
+
+class ChunkRecord(View):
+    """A view of CHUNK."""
+
+    record = CHUNK
 
 
 class SampleRecord(View):

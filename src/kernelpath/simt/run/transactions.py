@@ -10,16 +10,35 @@ from __future__ import annotations
 
 from kernelpath.simt.layout import BANKS, LANES
 from kernelpath.simt.native import changes, load64, lowest_bit, native, store64
+from kernelpath.simt.run.records import ChunkRecord, CountsRecord
 
 __all__ = [
     "count_atomic_sectors",
     "count_same_address",
     "count_sectors",
     "count_wavefronts",
+    "in_registers",
     "least_wavefronts",
     "run_starts",
     "scattered",
 ]
+
+
+@native
+def in_registers(counts: CountsRecord, address: int, size: int) -> int:
+    """Whether an access of the group has brought these bytes already, and nobody took them from there.
+
+    The address is that of the first active lane: the others have theirs in the same place of a chunk.
+    """
+    number, place = address // counts.width, address % counts.width
+    chunk = ChunkRecord(counts.chunks + (number & counts.chunk_mask) * ChunkRecord.size)
+    taken = ((1 << size) - 1) << place
+    if chunk.number == number and not chunk.taken & taken:
+        chunk.taken |= taken
+        return 1
+    chunk.number = number
+    chunk.taken = taken
+    return 0
 
 
 @native
