@@ -4,7 +4,8 @@
 
 Every access pattern of tests/simt/patterns.py, every kernel of tests/simt/corpus and every reference kernel is launched
 under ncu, every planted bug of tests/simt/bugs.py under the tool of compute-sanitizer for its kind.
-tests/simt/test_hardware.py replays patterns and corpus without a GPU. A reference kernel on the GPU is compiled for the GPU, on the PTX machine for sm_80.
+tests/simt/test_hardware.py replays patterns and corpus without a GPU. A reference kernel on the GPU is compiled for the
+GPU, on the PTX machine for sm_80.
 """
 
 from __future__ import annotations

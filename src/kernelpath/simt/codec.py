@@ -12,13 +12,14 @@ from collections.abc import Callable, Mapping, Sequence
 from itertools import accumulate, pairwise
 from typing import Any, TypeVar
 
-from kernelpath.simt.layout import Access, Space
+from kernelpath.simt.layout import Access, Space, Way
 from kernelpath.simt.lowered import Check, Lowered, Served, Site
 
 __all__ = ["decode", "encode", "seal", "unseal"]
 
 T = TypeVar("T")
 MOST = 1 << 40  # no number in a header is larger: bytes, lines, parts
+MOST_CHUNKS = 1 << 16
 
 
 def encode(lowered: Lowered, code: Sequence[bytes]) -> bytes:
@@ -85,11 +86,14 @@ def _parts(sizes: list[int], code: bytes) -> list[bytes]:
 
 
 def _site(item: Any) -> Site:
-    space, access, size, parts, strong, line, text, at, *served = item
+    space, access, size, parts, strong, line, text, at, *served, way = item
+    width, group, chunks = map(_number, served)
+    if chunks > MOST_CHUNKS or chunks & chunks - 1 or bool(chunks) != bool(group) or (group and not width):
+        raise ValueError("a group that cannot be")
     if not 0 < _number(parts) <= _number(size) or strong not in (0, 1):
         raise ValueError("a site that cannot be")
     place = _number(line), _text(text), _number(at)
-    return Site(Space(space), Access(access), size, parts, bool(strong), *place, Served(*map(_number, served)))
+    return Site(Space(space), Access(access), size, parts, bool(strong), *place, Served(width, group, chunks, Way(way)))
 
 
 def _named_line(item: Any) -> tuple[int, str]:

@@ -22,6 +22,7 @@ __all__ = [
     "Access",
     "Space",
     "Status",
+    "Way",
 ]
 
 LANES = 32
@@ -74,3 +75,10 @@ class Access(Code):
     LOAD = 0
     STORE = 1
     ATOMIC = 2
+
+
+class Way(Code):
+    """How lanes come to an atomic operation."""
+
+    TURNS = 0  # those that meet at a word take turns
+    ELECTED = 1  # one lane does the operation of all: ptxas knows that the address is the same

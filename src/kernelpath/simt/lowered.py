@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from kernelpath.simt.layout import Access, Space
+from kernelpath.simt.layout import Access, Space, Way
 from kernelpath.simt.ptx import Function, Variable
 
 __all__ = ["UNKNOWN", "Check", "Lowered", "Served", "Site", "parameter_offsets"]
@@ -17,11 +17,13 @@ class Served(NamedTuple):
     bytes: those of a lane in the instruction that ptxas made of it and its neighbors; 0 where that is not known, and
     each access counts as its PTX says. group: the number of those that are served together, from 1 on; 0 for one that
     is served alone. chunks: how many pieces of so many bytes a group has in registers at once, a power of two.
+    way: that of an atomic operation.
     """
 
     bytes: int = 0
     group: int = 0
     chunks: int = 0
+    way: Way = Way.TURNS
 
 
 UNKNOWN = Served()

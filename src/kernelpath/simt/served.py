@@ -13,15 +13,16 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import NamedTuple
 
 from kernelpath.simt.assembler import assembled
 from kernelpath.simt.elf import line_rows, sections
-from kernelpath.simt.layout import Access, Space
+from kernelpath.simt.layout import Access, Space, Way
 from kernelpath.simt.lower.flow import Block
 from kernelpath.simt.lowered import Served, Site
 from kernelpath.simt.ptx import Address, Immediate, Instruction, Operand, Register, Symbol
 
-__all__ = ["machine_accesses", "served"]
+__all__ = ["made_of", "served"]
 
 WIDEST = 16  # bytes of a lane in one access
 LINES = ".nv_debug_line_sass"  # of the PTX text, by address of the machine code
@@ -30,10 +31,14 @@ ADDRESSES = ".rel" + LINES  # which function each sequence of it is of: offsets 
 OPCODES = {
     **dict.fromkeys((0x180, 0x181, 0x184), Access.LOAD),  # LD, LDG, LDS
     **dict.fromkeys((0x185, 0x186, 0x188), Access.STORE),  # ST, STG, STS
+    **dict.fromkeys((0x18C, 0x18D, 0x18E, 0x1A8, 0x1A9), Access.ATOMIC),  # ATOMS, ATOMS.CAS, RED, ATOMG, ATOMG.CAS
 }
-"""The low nine bits of the instructions that load and store, as ``nvdisasm -hex`` shows them."""
-SIZES = (1, 1, 2, 2, 4, 8, 16)
-"""Bytes of a lane, by what bits 73 to 75 hold."""
+"""The low nine bits of the instructions that access memory, as ``nvdisasm -hex`` shows them."""
+VOTES = {0x006, 0x086, 0x1C4}
+"""VOTE, VOTEU and REDUX: by these ptxas has one lane do the atomic operation of all that run it."""
+SIZES = (1, 1, 2, 2, 4, 8, 16, 0)
+"""Bytes of a lane in a load or a store, by what bits 73 to 75 hold."""
+ALWAYS = 7  # the predicate PT, in bits 12 to 14; bit 15 negates it
 
 
 def served(sites: Sequence[Site], blocks: Sequence[Block], text: str, kernel: str) -> list[Site]:
@@ -41,12 +46,25 @@ def served(sites: Sequence[Site], blocks: Sequence[Block], text: str, kernel: st
     matching = Matching(sites, blocks)
     if not matching.may_merge or (code := assembled(text, kernel)) is None:
         return list(sites)
-    found = matching.served(machine_accesses(code.cubin))
+    made = made_of(code.cubin)
+    found = matching.merged(made) | matching.elected(made)
     return [replace(site, served=found[n]) if n in found else site for n, site in enumerate(sites)]
 
 
-def machine_accesses(cubin: bytes) -> dict[tuple[int, Access], list[int]]:
-    """Bytes of a lane in each load and store of a cubin, by the line of PTX that it stands for, and what it does."""
+class Made(NamedTuple):
+    """A machine instruction: its opcode, whether it has a predicate, and the bytes of a lane where it accesses memory."""
+
+    code: int
+    guarded: bool
+    bytes: int
+
+    @property
+    def access(self) -> Access | None:
+        return OPCODES.get(self.code)
+
+
+def made_of(cubin: bytes) -> dict[int, list[Made]]:
+    """The machine instructions of a cubin by the line of PTX that each stands for."""
     found = defaultdict(list)
     parts = sections(cubin)
     content = {part.name: part.content for part in parts}
@@ -57,9 +75,9 @@ def machine_accesses(cubin: bytes) -> dict[tuple[int, Access], list[int]]:
         rows[functions[sequence]].append((address, line))
     for function, lines in rows.items():
         for place, (low, high) in enumerate(struct.iter_unpack("<QQ", parts[function].content)):
-            access, size = OPCODES.get(low & 0x1FF), high >> 9 & 7
-            if access is not None and size < len(SIZES) and (row := bisect(lines, (16 * place, 1 << 40))):
-                found[lines[row - 1][1], access].append(SIZES[size])
+            if row := bisect(lines, (16 * place, 1 << 40)):
+                made = Made(low & 0x1FF, low >> 12 & 15 != ALWAYS, SIZES[high >> 9 & 7])
+                found[lines[row - 1][1]].append(made)
     return found
 
 
@@ -82,10 +100,10 @@ class Matching:
 
     @cached_property
     def mergers(self) -> list[Merger]:
-        """Loads and stores that stand on a line of PTX alone, each in its block."""
+        """Accesses that stand on a line of PTX alone, each in its block."""
         numbers = defaultdict(list)
         for number, site in enumerate(self.sites):
-            if site.at and site.access in (Access.LOAD, Access.STORE):
+            if site.at:
                 numbers[site.at].append(number)
         places = defaultdict(list)
         for number, block in enumerate(self.blocks):
@@ -135,15 +153,18 @@ class Matching:
 
     @cached_property
     def families(self) -> dict[tuple[int, Operand, Access, Space], list[Merger]]:
-        """The accesses that differ by constants alone, by their offsets."""
+        """The loads and the stores that differ by constants alone, by their offsets."""
         found = defaultdict(list)
         for one in sorted(self.mergers, key=lambda one: one.offset):
-            found[one.family].append(one)
+            if self.sites[one.site].access != Access.ATOMIC:
+                found[one.family].append(one)
         return found
 
     @property
     def may_merge(self) -> bool:
-        """Whether any two neighbors are in shared memory, or one in a loop that ptxas may unroll."""
+        """Whether there is any atomic, or two neighbors in shared memory, or one in a loop that ptxas may unroll."""
+        if any(site.access == Access.ATOMIC for site in self.sites):
+            return True
         narrow = [one for one in self.mergers if one.bytes < WIDEST and self.sites[one.site].space == Space.SHARED]
         seen = {(one.family, one.offset) for one in narrow}
         return any(
@@ -152,14 +173,30 @@ class Matching:
             for one in narrow
         )
 
-    def served(self, made: Mapping[tuple[int, Access], list[int]]) -> dict[int, Served]:
-        """How sites are served, by their numbers. made: what ptxas made of lines of PTX."""
+    def elected(self, made: Mapping[int, list[Made]]) -> dict[int, Served]:
+        """The atomic operations that one lane does for all, by the numbers of their sites.
+
+        A second one of a block may use what the lanes have agreed on for the first.
+        """
+        found, voted = {}, set()
+        for one in sorted(self.mergers, key=lambda one: one.at):
+            here = made.get(one.at, [])
+            if self.sites[one.site].access == Access.ATOMIC and any(each.access == Access.ATOMIC for each in here):
+                if VOTES.intersection(each.code for each in here):
+                    voted.add(one.family[0])
+                elects = one.family[0] in voted and all(each.guarded for each in here if each.access == Access.ATOMIC)
+                found[one.site] = Served(one.bytes, way=Way.ELECTED if elects else Way.TURNS)
+        return found
+
+    def merged(self, made: Mapping[int, list[Made]]) -> dict[int, Served]:
+        """How loads and stores are served, by the numbers of their sites. made: what ptxas made of lines of PTX."""
         found, groups = {}, 0
         for family in self.families.values():
             widths: dict[int, list[Merger]] = defaultdict(list)
             wide: list[tuple[Merger, int]] = []
             for one in family:
-                if sizes := made.get((one.at, self.sites[one.site].access)):
+                access = self.sites[one.site].access
+                if sizes := [each.bytes for each in made.get(one.at, ()) if each.access == access]:
                     (width, _), *_ = Counter(sorted(sizes, reverse=True)).most_common(1)
                     found[one.site] = Served(width)
                     if width > one.bytes:

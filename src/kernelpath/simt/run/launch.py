@@ -71,7 +71,7 @@ class Grid(Records):
         self.heap: dict[int, npt.NDArray[np.uint8]] = {}
         self.counts = np.zeros(len(lowered.sites) + 1, COUNTS)
         self.samples = np.zeros(len(lowered.sites) + 1, SAMPLE)
-        self._set_chunks()
+        self._set_served()
         self.block_counts = np.zeros((len(lowered.blocks), 3), np.int64)
         params = np.frombuffer(arguments.ljust(16, b"\0"), np.uint8)
         self.set(param_bytes=len(arguments))
@@ -106,8 +106,9 @@ class Grid(Records):
         )
         self.point(published=np.zeros(blocks, np.int64))
 
-    def _set_chunks(self) -> None:
-        """Tell the sites that the hardware serves together where their group keeps what it has in registers."""
+    def _set_served(self) -> None:
+        """Tell how the hardware serves each site; those that it serves together, where it keeps what it has fetched."""
+        self.counts["way"][: len(self.lowered.sites)] = [site.served.way for site in self.lowered.sites]
         served = {number: site.served for number, site in enumerate(self.lowered.sites) if site.served.group}
         groups = {one.group: one.chunks for one in served.values()}
         starts = dict(zip(groups, accumulate(groups.values(), initial=0), strict=False))

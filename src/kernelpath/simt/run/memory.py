@@ -11,7 +11,7 @@ the end of the block: by then it shows whether a thread skipped the barrier, or 
 from __future__ import annotations
 
 from kernelpath.simt.errors import FAULT_KINDS, FaultKind
-from kernelpath.simt.layout import LANES, WRITTEN, Access, Space
+from kernelpath.simt.layout import LANES, WRITTEN, Access, Space, Way
 from kernelpath.simt.native import count_bits, load8, load64, lowest_bit, native, store8, store64
 from kernelpath.simt.run.polling import poll, repeats
 from kernelpath.simt.run.races import ENTRY, SITE, THREAD, check, unordered
@@ -142,7 +142,10 @@ def access(
     counts.requests += 1
     counts.lanes += lanes
     if kind == Access.ATOMIC and space != Space.LOCAL:
-        counts.same_address += count_same_address(warp.address + ADDRESSES, mask)
+        turns = count_same_address(warp.address + ADDRESSES, mask)
+        if counts.way == Way.ELECTED and turns == lanes:
+            mask, turns = mask & -mask, 1
+        counts.same_address += turns
     if space == Space.SHARED:
         atomic = kind == Access.ATOMIC
         counts.wavefronts += count_wavefronts(warp.address + ADDRESSES, mask, width, atomic, warp.address + SERVED)

@@ -38,9 +38,9 @@ SAMPLE = np.dtype([("mask", "i8"), ("addresses", "i8", LANES)])  # the first req
 # One row of counters for each site. Shared-memory rows use wavefronts and least; the others sectors and scattered;
 # those of atomic operations same_address, too. Behind them stands how the hardware serves the site, where neighbors are
 # served together: by accesses of so many bytes; where the chunks are kept that its group has in registers, and the
-# mask of their numbers.
+# mask of their numbers; and the way of an atomic operation.
 COUNTED = ("requests", "lanes", "sectors", "wavefronts", "least", "scattered", "same_address")
-COUNTS = np.dtype([(name, "i8") for name in (*COUNTED, "width", "chunks", "chunk_mask")])
+COUNTS = np.dtype([(name, "i8") for name in (*COUNTED, "width", "chunks", "chunk_mask", "way")])
 
 CHUNK = np.dtype([("number", "i8"), ("taken", "i8")])  # a piece of memory, and which of its bytes have been used
 
