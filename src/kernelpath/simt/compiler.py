@@ -52,7 +52,7 @@ def compile_kernel(module: Module, name: str, digest: str, target: Target = SM_8
     if kernel is None:
         lowering = Lowering(module, module.functions[name], OPS, target)
         lowered = lowering.lower()
-        lowered.sites = served(lowered.sites, lowering.flow.blocks, module.text, name)
+        lowered.sites = served(lowered, lowering.flow.blocks, module.text, name)
         kernel = lowered, [machine_code(lowered.ir, speed=0), *(_code_of_form(*form) for form in lowered.forms.items())]
         cache_write("simt", key, codec.seal(codec.encode(*kernel)))
     lowered, code = kernel

@@ -19,7 +19,7 @@ from kernelpath.simt.assembler import assembled
 from kernelpath.simt.elf import line_rows, sections
 from kernelpath.simt.layout import Access, Space, Way
 from kernelpath.simt.lower.flow import Block
-from kernelpath.simt.lowered import Served, Site
+from kernelpath.simt.lowered import Lowered, Served, Site
 from kernelpath.simt.ptx import Address, Immediate, Instruction, Operand, Register, Symbol
 
 __all__ = ["made_of", "served"]
@@ -41,18 +41,18 @@ SIZES = (1, 1, 2, 2, 4, 8, 16, 0)
 ALWAYS = 7  # the predicate PT, in bits 12 to 14; bit 15 negates it
 
 
-def served(sites: Sequence[Site], blocks: Sequence[Block], text: str, kernel: str) -> list[Site]:
+def served(lowered: Lowered, blocks: Sequence[Block], text: str, kernel: str) -> list[Site]:
     """The sites of a kernel with how the hardware serves them. text: of the PTX file, whose target ptxas takes."""
-    matching = Matching(sites, blocks)
+    sites, matching = lowered.sites, Matching(lowered, blocks)
     if not matching.may_merge or (code := assembled(text, kernel)) is None:
-        return list(sites)
+        return sites
     made = made_of(code.cubin)
     found = matching.merged(made) | matching.elected(made)
     return [replace(site, served=found[n]) if n in found else site for n, site in enumerate(sites)]
 
 
 class Made(NamedTuple):
-    """A machine instruction: its opcode, whether it has a predicate, and the bytes of a lane where it accesses memory."""
+    """A machine instruction: its opcode, whether it has a predicate, the bytes of a lane if it loads or stores."""
 
     code: int
     guarded: bool
@@ -95,8 +95,8 @@ class Merger:
 class Matching:
     """The accesses of a kernel that ptxas may merge."""
 
-    def __init__(self, sites: Sequence[Site], blocks: Sequence[Block]) -> None:
-        self.sites, self.blocks = sites, blocks
+    def __init__(self, lowered: Lowered, blocks: Sequence[Block]) -> None:
+        self.sites, self.shared, self.blocks = lowered.sites, lowered.shared, blocks
 
     @cached_property
     def mergers(self) -> list[Merger]:
@@ -130,6 +130,8 @@ class Matching:
             base, offset = found[0], offset + found[1]
         if isinstance(base, Symbol):
             base, offset = Symbol(base.name), offset + base.offset
+            if base.name in self.shared:
+                base, offset = Symbol("shared"), offset + self.shared[base.name].start
         return base, (offset + (1 << 31)) % (1 << 32) - (1 << 31)
 
     @cached_property
