@@ -1,6 +1,7 @@
 """What the PTX machine is held against: ncu's counters and compute-sanitizer's findings, on a GPU.
 
     python benchmarks/hardware.py results/h200_hardware.json
+    python benchmarks/hardware.py results/h200_corpus.json --only corpus
 
 Every access pattern of tests/simt/patterns.py, every kernel of tests/simt/corpus and every reference kernel is launched
 under ncu, every planted bug of tests/simt/bugs.py under the tool of compute-sanitizer for its kind.
@@ -217,6 +218,7 @@ def _examine(executable: Path, number: int, bug: Bug) -> dict[str, object]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("path", type=Path)
+    parser.add_argument("--only", choices=PARTS, help="record this part alone")
     parser.add_argument("--launch", choices=PARTS, help="only make this part's launches, and log them in PATH")
     options = parser.parse_args()
     if options.launch:
@@ -225,15 +227,16 @@ def main() -> None:
     from kernelpath.work.stopwatch import Stopwatch
 
     recorded = peers.machine(Stopwatch())
-    for part in PARTS:
+    for part in [options.only] if options.only else ("counters", "kernels"):
         hardware, ours = counters(part), machine(part)
         recorded[part] = {name: {"ncu": hardware[name], "machine": ours[name]} for name in hardware}
         for name, counted in hardware.items():
             different = {key: (ours[name][key], count) for key, count in counted.items() if ours[name][key] != count}
             print(f"{name:<24}", different or "equal")
-    recorded["sanitizer"] = sanitizer()
-    for name, row in recorded["sanitizer"].items():
-        print(f"{name:<40}", row)
+    if not options.only:
+        recorded["sanitizer"] = sanitizer()
+        for name, row in recorded["sanitizer"].items():
+            print(f"{name:<40}", row)
     options.path.write_text(json.dumps(recorded, indent=1) + "\n")
 
 

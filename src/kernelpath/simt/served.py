@@ -69,7 +69,8 @@ def made_of(cubin: bytes) -> dict[int, list[Made]]:
     parts = sections(cubin)
     content = {part.name: part.content for part in parts}
     symbols = [number for *_, number, _, _ in struct.iter_unpack("<IBBHQQ", content[".symtab"])]
-    functions = [symbols[info >> 32] for _, info in struct.iter_unpack("<QQ", content.get(ADDRESSES, b""))]
+    relocations = sorted(struct.iter_unpack("<QQ", content.get(ADDRESSES, b"")))
+    functions = [symbols[info >> 32] for _, info in relocations]
     rows: dict[int, list[tuple[int, int]]] = defaultdict(list)
     for sequence, address, line in line_rows(content.get(LINES, b"")):
         rows[functions[sequence]].append((address, line))
