@@ -92,7 +92,7 @@ def test_what_ptxas_made_is_what_nvdisasm_shows() -> None:
         (kind, int(bits or 32) // 8) for text in sass for kind, bits in re.findall(r"\b(LDS|STS)(?:\.(\d+))?\b", text)
     )
     spaces = {"ld.shared": "LDS", "st.shared": "STS"}
-    lines = [None, *binary.ptx.splitlines()]
+    lines = ["", *binary.ptx.splitlines()]
     found = Counter(
         (kind, one.bytes)
         for line, machine in made.items()

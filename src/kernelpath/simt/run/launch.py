@@ -176,9 +176,10 @@ class Grid(Records):
     # What it did
 
     @property
-    def counted(self) -> list[list[int]]:
+    def counted(self) -> list[tuple[int, ...]]:
         """The counters of each site."""
-        return [row[: len(COUNTED)] for row in self.counts.tolist()]
+        rows: list[tuple[int, ...]] = self.counts[[*COUNTED]].tolist()
+        return rows
 
     def state_of(self, buffer: Buffer) -> npt.NDArray[np.uint8]:
         """The states of a buffer's bytes; see ``layout``."""
@@ -191,7 +192,7 @@ class Grid(Records):
     def accesses(self) -> list[AccessSample]:
         """One request of every instruction that touched global or shared memory; not of the barrier of the grid."""
         found = []
-        for site, counts, sample in zip(self.lowered.sites, self.counts, self.samples, strict=False):
+        for site, counts, sample in zip(self.lowered.sites, self.counts[[*COUNTED]], self.samples, strict=False):
             if not counts["requests"] or not (counts["sectors"] or counts["wavefronts"]):
                 continue
             lanes = [lane for lane in range(LANES) if int(sample["mask"]) >> lane & 1]
@@ -202,7 +203,7 @@ class Grid(Records):
                 continue
             offsets = {lane: address - base for lane, address in addresses.items()}
             place = site.line, site.text, shared, name, site.access, site.width, offsets
-            found.append(AccessSample(*place, *counts.tolist()[: len(COUNTED)]))
+            found.append(AccessSample(*place, *counts.tolist()))
         return found
 
     def _window_of(self, address: int, shared: bool) -> tuple[int, str]:
