@@ -138,7 +138,9 @@ def test_other_processes_on_the_gpu_are_named(monkeypatch: pytest.MonkeyPatch) -
     listed = SimpleNamespace(stdout="4711, python, 900 MiB\n")
     monkeypatch.setattr("subprocess.run", lambda *_, **__: listed)
     (found,) = gpu.neighbors()
-    assert "4711 (python, 900 MiB)" in found.told
+    assert gpu.noise([found]) == "process 4711 (python, 900 MiB) also uses the GPU and makes times noisy"
+    two = gpu.noise([found, gpu.Neighbor(4712, "python, 2 MiB")])
+    assert two == "2 other processes (4711, 4712) also use the GPU and make times noisy"
 
 
 def test_a_cache_that_cannot_be_written_is_found(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -18,6 +18,7 @@ from kernelpath.grading.launches import Launched, NoTrace, difference, of_trace
 from kernelpath.grading.subject import Subject
 from kernelpath.grading.workers import Workers
 from kernelpath.lanes.tuning import Chosen, Tuned
+from kernelpath.simt.target import SM_80
 from kernelpath.verdict import Verdict
 from kernelpath.work import messages
 
@@ -204,9 +205,9 @@ class Machine:
         file.write_text(source)
         item = registry.find("vector_add_triton")
         exercise = registry.load(item)
-        workers = Workers(item, exercise, file, "cuda", (), keep=True)
+        workers = Workers(item, exercise, file, "cuda", "sm_80", (), keep=True)
         workers.copy()
-        beside = Beside(Subject(item, exercise, file, "cuda", workers), seed=1)
+        beside = Beside(Subject(item, exercise, file, "cuda", SM_80, workers), seed=1)
         self._open.append((beside, workers))
         beside.begin(CASE)
         return beside

@@ -69,6 +69,12 @@ class Grader:
             self._reports[reject, device] = self.submission(reject.exercise, submission, device)
         return self._reports[reject, device]
 
+    def line_of(self, reject: Reject) -> str:
+        """The source that the report of a reject blames, written again over what was graded after it."""
+        report = self.reject(reject)
+        reject.submission(self._folder)
+        return Path(report.file).read_text().splitlines()[report.line - 1]
+
     def submission(self, name: str, submission: Path, device: grade.Device = "cpu") -> Report:
         return grade.grade(registry.find(name), submission, device=device, seed=1)
 
@@ -146,12 +152,7 @@ def test_the_worst_access_is_told_from_the_others_of_its_line(
 ) -> None:
     report = grader.reject(named(name))
     assert report.cause == f"line {report.line}, {access}"
-    assert source in line_of(report)
-
-
-def line_of(report: Report) -> str:
-    """The source that a report blames."""
-    return Path(report.file).read_text().splitlines()[report.line - 1]
+    assert source in grader.line_of(named(name))
 
 
 @pytest.mark.parametrize(
@@ -188,7 +189,7 @@ def test_a_wrong_value_names_who_wrote_it(name: str, element: str, writer: str, 
     report = grader.reject(named(name))
     assert f"first: {element} = " in report.cause
     assert f"; {writer} wrote the first of them" in report.cause
-    assert source in line_of(report)
+    assert source in grader.line_of(named(name))
 
 
 PROGRAM = "a = 1\nb = 2\n\nc = 3\nb = 2\n"

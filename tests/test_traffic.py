@@ -39,6 +39,19 @@ def test_the_worst_access_of_a_line_is_named_with_what_would_do() -> None:
     assert complaint.cause == "line 4, load from a: 32 sectors per request, its bytes fit in 4"
 
 
+def test_a_vector_that_the_compiler_has_split_is_named() -> None:
+    """Four stores of 4 bytes beside one of 16: the line says float4, and its average request looks scattered."""
+    lines = [load(4, requests=5, sectors=80, ideal_sectors=32, lanes=160, bytes=1024)]
+    complaint = complaint_of(lines, Traffic(sectors=1.5))
+    assert complaint is not None
+    assert complaint.cause == (
+        "line 4, load from a: 16 sectors per request, its bytes fit in 6.4;"
+        " the compiler made accesses of several widths of it, 6.4 bytes a lane on average:"
+        " __ldg and __stwb keep a vector whole"
+    )
+    assert complaint.then == "kp profile {name} --sass"
+
+
 def atomic(memory: str = "out", **counts: int) -> LineTraffic:
     return LineTraffic("k.cu", 6, "atomic on", memory, **counts)
 

@@ -17,6 +17,6 @@ EXERCISE = Exercise(
         {"rows": 16_384, "columns": 4096, "dtype": "float32"},
     ),
     baseline=softmax_gradient.unfused,
-    min_speedup=1.0,  # the bytes allow 3.4; to be measured on an H200
+    min_speedup=1.5,  # on an H200 the reference 3.6, a plain kernel 2.3, an operator for each direction 1.7
     traffic=Traffic(sectors=1.3, bank_conflicts=1.0, bytes=1.2),
 )

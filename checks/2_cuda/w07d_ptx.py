@@ -25,7 +25,7 @@ EXERCISE = Exercise(
     problem=hardswish.PROBLEM,
     bench={"rows": 16_384, "columns": 16_384, "pad": 64},  # 2 GiB in and out
     baseline=given,
-    min_speedup=1.0,  # not slower than given; how much faster is still to be measured on an H200
+    min_speedup=1.4,  # on an H200 the reference 2.0, inline assembly 1.8
     traffic=Traffic(sectors=1.1, bytes=1.1),
     # Given, 46 integer instructions per element; with a division for each float4, 13; other styles have 2 to 6.
     instructions=Instructions(access_bytes=16, integer=8.0, registers_only=True),

@@ -6,7 +6,7 @@ aligned to 16 bytes. Tensors may have more than 2**32 elements: offsets need 64 
 
 Write the kernel in w08b_sgemm_async.cu, then launch it here. Graded: the values; that at least half of what reaches
 shared memory is copied by cp.async, and that nobody reads a copy before it was waited for; the bytes that the kernel
-asks for, bank conflicts and wavefronts, as in sgemm_registers; and on a GPU the time against the reference of
+asks for, sectors, bank conflicts and wavefronts, as in sgemm_registers; and on a GPU the time against the reference of
 sgemm_registers.
 """
 

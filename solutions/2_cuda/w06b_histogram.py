@@ -5,8 +5,9 @@ x is either uint8, and bins is 256, or int32, and bins is anything from 1 to 655
 bins or more, is counted nowhere. x has from 1 to 2**30 elements, so that every count fits, and is not always
 aligned to 16 bytes. Its values may be spread evenly, or sorted, or all alike: the counts are exact for each.
 
-Write the kernel in w06b_histogram.cu, then launch it here. Graded: the values, the bytes moved, how many lanes of an
-atomic on global memory meet at one address, and on a GPU the time against a kernel that counts in global memory.
+Write the kernel in w06b_histogram.cu, then launch it here. Graded: the values, the bytes moved and their sectors, how
+many lanes of an atomic on global memory meet at one address, and on a GPU the time against a kernel that counts in
+global memory.
 
 Traffic: each element is read once; the counts are nothing beside them. The speed of light is that of reading. Bytes
 arrive at about 19 per cycle in each SM of an H200, and each is an atomic in shared memory: 32 counters per bin, one

@@ -5,9 +5,9 @@ contiguous tensor of shape (m, n). The sums are strict float32: no TF32 and no t
 aligned to 16 bytes. Tensors may have more than 2**32 elements: offsets need 64 bits.
 
 Write the kernel in w08a_sgemm_registers.cu, then launch it here. Graded: the values; the bytes that the kernel asks for
-(tiles have to be at least 64 wide); bank conflicts; the wavefronts of shared memory, at most 1.2 for each cycle of
-multiply-adds (an SM does 128 of them in a cycle); and on a GPU the time against a tile of 32 with one output per
-thread.
+(tiles have to be at least 64 wide); the sectors of its requests, those that store out among them; bank conflicts; the
+wavefronts of shared memory, at most 1.2 for each cycle of multiply-adds (an SM does 128 of them in a cycle); and on a
+GPU the time against a tile of 32 with one output per thread.
 """
 
 import torch

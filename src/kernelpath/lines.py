@@ -12,6 +12,9 @@ LANES = 32
 SECTOR_BYTES = 32
 """Bytes of a sector, the unit in which global memory moves."""
 
+WIDTHS = (1, 2, 4, 8, 16)
+"""Bytes that an instruction can load or store for a lane."""
+
 WASTE = 1.05
 """An access that costs more than this many times the minimum is wasteful."""
 
@@ -45,8 +48,13 @@ class LineTraffic:
 
     @property
     def bytes_per_access(self) -> float:
-        """What an instruction loads or stores for each lane, on average: 4 to 16."""
+        """What an instruction loads or stores for each lane, on average: 1 to 16."""
         return self.bytes / self.lanes if self.lanes else 0.0
+
+    @property
+    def mixed(self) -> bool:
+        """Whether its instructions have several widths: the compiler may split a vector that the line names."""
+        return self.lanes > 0 and self.bytes_per_access not in WIDTHS
 
     @property
     def sectors_over_ideal(self) -> float:

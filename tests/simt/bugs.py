@@ -207,7 +207,7 @@ BUGS = [
     Bug(
         "copy_not_awaited",
         FaultKind.UNINITIALIZED,
-        "nothing has written",
+        "which the copy of line 7 may still be writing: wait for its group",
         """
         unsigned int to = __cvta_generic_to_shared(s + t);
         asm volatile("cp.async.ca.shared.global [%0], [%1], 4;" :: "r"(to), "l"(a + t));
@@ -218,7 +218,7 @@ BUGS = [
     Bug(
         "copy_of_the_newest_group_not_awaited",
         FaultKind.UNINITIALIZED,
-        r"reads 4 bytes at s\[64\] \(byte 256 of 512\), which nothing has written",
+        r"reads 4 bytes at s\[64\] \(byte 256 of 512\), which the copy of line 9 may still be writing",
         """
         if (t < 32) {
             for (int k = 0; k < 3; k++) {

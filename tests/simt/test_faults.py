@@ -67,13 +67,13 @@ ACCUSED = {
         LOOP.format(before="", between="", after=""),
         64,
         "line 10: thread 32 of block 0 reads 4 bytes at s[31] (byte 124 of 256), which thread 31 writes in line 7 "
-        "in the next pass of the loop: a barrier is missing between line 10 and line 7",
+        "in the next pass of the loop (or call of the function): a barrier is missing between line 10 and line 7",
     ),
     "in the previous pass of a loop": (
         LOOP.format(before="", between="", after=""),
         32,
         "line 7: thread 0 of block 0 writes 4 bytes at s[0] (byte 0 of 256), which thread 31 reads in line 10 "
-        "in the previous pass of the loop: a barrier is missing between line 10 and line 7",
+        "in the previous pass of the loop (or call of the function): a barrier is missing between line 10 and line 7",
     ),
     "a barrier that nobody has reached is none": (
         LOOP.format(before="", between="", after="").replace("__sync", "if (a[0] == 7) __sync"),

@@ -189,6 +189,30 @@ def test_waiting_is_not_counted(run: Run) -> None:
     assert {one.buffer for one in launch.accesses} == {"a", "b", "c"}
 
 
+def test_waiting_in_shared_memory_is_brief_and_not_counted(run: Run) -> None:
+    """As warps do that meet without a barrier, in cooperative groups of several warps."""
+    source = """__global__ void kernel(int* c) {
+        __shared__ int flags[4];
+        const int warp = threadIdx.x / 32;
+        if (threadIdx.x < 4) flags[threadIdx.x] = 0;
+        __syncthreads();
+        if (threadIdx.x % 32 == 0) {
+            const unsigned mine = __cvta_generic_to_shared(flags + warp);
+            int seen = warp == (WAITED_FOR);
+            while (!seen) asm volatile("ld.acquire.cta.shared.u32 %0, [%1];" : "=r"(seen) : "r"(mine) : "memory");
+            c[warp] = warp;
+            const unsigned next = __cvta_generic_to_shared(flags + (warp + NEXT & 3));
+            asm volatile("st.release.cta.shared.u32 [%0], 1;" :: "r"(next) : "memory");
+        }
+    }"""
+    for next_, first in (("1", "0"), ("3", "3")):
+        c = aligned(4, np.int32)
+        launch = run(source.replace("NEXT", next_).replace("WAITED_FOR", first), 1, 128, c, max_instructions=100_000)
+        assert c.tolist() == [0, 1, 2, 3]
+        (polls,) = (one for one in launch.accesses if one.shared and one.access == 0)
+        assert polls.requests == 3
+
+
 READS = {
     "beside a lane that asks": '_Pragma("unroll 1") for (int k = 0; k < 8; k++) sum += x[t ? 32 * k + t : 0];',
     "written again and again": '_Pragma("unroll 1") for (int k = 0; k < 8; k++) y[t] = k;',

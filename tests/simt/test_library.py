@@ -95,6 +95,43 @@ def test_pipeline_of_two_stages() -> None:
     assert c.tolist() == a.reshape(4, 128).sum(axis=0)[::-1].tolist()
 
 
+ROLES = """#include <cuda/pipeline>
+#include <cooperative_groups.h>
+__global__ void kernel(const float* a, float* c) {
+    __shared__ float s[2][32];
+    #pragma nv_diag_suppress static_var_with_dynamic_init
+    __shared__ cuda::pipeline_shared_state<cuda::thread_scope_block, 2> state;
+    auto role = threadIdx.x < 32 ? cuda::pipeline_role::producer : cuda::pipeline_role::consumer;
+    auto pipe = cuda::make_pipeline(cooperative_groups::this_thread_block(), &state, role);
+    const int t = threadIdx.x;
+    float sum = 0;
+    for (int k = 0; k < 5; k++) {
+        if (t < 32) {
+            pipe.producer_acquire();
+            cuda::memcpy_async(&s[k % 2][t], a + 32 * k + t, sizeof(float), pipe);
+            pipe.producer_commit();
+        } else {
+            pipe.consumer_wait();
+            sum += s[k % 2][t % 32];
+            pipe.consumer_release();
+        }
+    }
+    if (t >= 32) c[t - 32] = sum;
+}"""
+
+
+def test_a_warp_may_leave_a_stage_before_another_one_reads_it() -> None:
+    """The producer waits for the consumers that have read long ago as well as for the last."""
+    a, c = aligned(160), aligned(96)
+    a[:] = np.arange(160)
+    launch(ROLES, 128, a, c)
+    assert c.tolist() == 3 * a.reshape(5, 32).sum(axis=0).tolist()
+    after = "pipe.consumer_release(); if (t >= 96) sum += s[k % 2][t % 32];"
+    with pytest.raises(simt.Fault) as caught:
+        launch(ROLES.replace("pipe.consumer_release();", after), 128, a, c)
+    assert caught.value.kind == simt.FaultKind.RACE
+
+
 def test_barrier_in_memory_counts() -> None:
     """Two arrivals of three leave the phase open; a thread that drops out is not waited for again."""
     source = """__global__ void kernel(unsigned* c) {

@@ -16,6 +16,7 @@ from kernelpath.cli.common import (
     NOT_YET,
     PASSED,
     Failure,
+    arch_option,
     device_option,
     json_option,
     names_argument,
@@ -43,6 +44,7 @@ Graded = list[tuple[Item, Report]]
 @click.option("--file", "path", type=click.Path(path_type=Path), help="Grade this file as the exercise NAME.")
 @click.option("--trace", "recording", type=click.Path(path_type=Path), help="Grade on the recording in this folder.")
 @device_option
+@arch_option
 @seed_option
 @json_option
 def check(
@@ -52,6 +54,7 @@ def check(
     path: Path | None,
     recording: Path | None,
     device: Device,
+    arch: str | None,
     seed: int | None,
     json_to: str | None,
 ) -> int:
@@ -71,9 +74,9 @@ def check(
         submission = _python_file(path) if path else item.submission(tree)
         first = not passed(item)
         about = seconds_of_last(item) if tree == "phases" else None
-        options: dict[str, Any] = {"device": device, "seed": seed, "recording": recording}
+        options: dict[str, Any] = {"device": device, "seed": seed, "recording": recording, "arch": arch}
         one = grading.grade(item, submission, several.next(item.name), about=about, **options)
-        one = _same_file_again(one, item, path, tree, recording)
+        one = _same_file_again(one, item, path, tree, recording, arch)
         graded.append((item, one))
         if path is None and recording is None and tree == "phases":
             remember(item, one)
@@ -102,8 +105,10 @@ def _python_file(path: Path) -> Path:
     return path.with_suffix(".py") if path.suffix == ".cu" else path
 
 
-def _same_file_again(graded: Report, item: Item, path: Path | None, tree: Tree, recording: Path | None) -> Report:
-    """The report with a next step that grades the same file on the same recording."""
+def _same_file_again(
+    graded: Report, item: Item, path: Path | None, tree: Tree, recording: Path | None, arch: str | None
+) -> Report:
+    """The report with a next step that grades the same file on the same recording and architecture."""
     command = same = f"kp check {item.name}"
     if path is not None:
         same += f" --file {shlex.quote(words.path(path, Path.cwd()))}"
@@ -111,6 +116,8 @@ def _same_file_again(graded: Report, item: Item, path: Path | None, tree: Tree, 
         same += f" --tree {tree}"
     if recording is not None:
         same += f" --trace {shlex.quote(words.path(recording, Path.cwd()))}"
+    if arch is not None:
+        same += f" --arch {arch}"
     return dataclasses.replace(graded, next_step=graded.next_step.replace(command, same))
 
 

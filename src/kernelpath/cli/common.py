@@ -9,6 +9,7 @@ from rich.console import Console
 from rich.text import Text
 
 from kernelpath.course import registry
+from kernelpath.course.spec import ARCHITECTURES
 
 PASSED, NOT_YET, USED_WRONGLY, INTERRUPTED = 0, 1, 2, 130
 """Exit statuses."""
@@ -55,6 +56,11 @@ device_option = click.option(
     default="auto",
     show_default=True,
     help="Where kernels run; auto takes the GPU if there is one.",
+)
+arch_option = click.option(
+    "--arch",
+    type=click.Choice(list(ARCHITECTURES)),
+    help="What the PTX machine stands for, in place of what the exercise declares; without a GPU.",
 )
 tree_option = click.option(
     "--tree",

@@ -58,13 +58,17 @@ class Reject:
         return text.partition("\n--- ")[0].strip()
 
     def submission(self, folder: Path) -> Path:
-        """Its Python file; a patched program is written into a folder of its own below `folder`. Raises PatchError."""
+        """Its Python file. Raises PatchError.
+
+        The patches of one program are written to one place below `folder`, each over the one before, as a learner saves
+        a file again and again: what compilers made of a kernel that they leave alone serves all of them.
+        """
         if self.path.suffix == ".py":
             return self.path
         changes = dict(self._changes())
-        place = folder / self.name
-        place.mkdir(parents=True, exist_ok=True)
         base = next(iter(changes))
+        place = folder / self.exercise / base.parent.name
+        place.mkdir(parents=True, exist_ok=True)
         for file in sorted(base.parent.glob(f"{base.stem}.*")):
             text = file.read_text(encoding="utf-8")
             (place / file.name).write_text(self._patched(text, file, changes.get(file, "")), encoding="utf-8")

@@ -18,6 +18,10 @@ if TYPE_CHECKING:
 Kind = Literal["kernel", "operator", "python", "lab", "distributed", "trace", "written"]
 
 
+ARCHITECTURES = {"sm_80": (8, 0), "sm_90a": (9, 0)}
+"""What the PTX machine can stand for, with the compute capability: the names of simt.TARGETS."""
+
+
 @dataclass(frozen=True)
 class Traffic:
     """Limits on what a kernel may ask of the memory system, counted without a GPU.
@@ -101,6 +105,7 @@ class Exercise:
         half its bytes, whose warps are full.
     instructions: limits on how wide accesses are, on index arithmetic, and on local memory.
     requires: least compute capability such as (9, 0), or None.
+    arch: what the PTX machine stands for where there is no GPU: "sm_80" or "sm_90a", which has clusters, TMA and wgmma.
     kind: how it is graded: "kernel" launches kernels of its own, "operator" does so behind an operator of torch.library
         with a gradient (its entry takes x; the problem's inputs are x and the gradient of the output, its outputs the
         output and the gradient of x; its first case shows how it is registered), "lab" uses a simulated device among
@@ -132,6 +137,7 @@ class Exercise:
     active_lanes: float | None = None
     instructions: Instructions = field(default_factory=Instructions)
     requires: tuple[int, int] | None = None
+    arch: str = "sm_80"
     kind: Kind = "kernel"
     block: tuple[int, int, int] | None = None
     tensor_cores: bool = False
@@ -148,6 +154,9 @@ class Exercise:
         require(not self.sweep or self.bench is not None, "sweep: it needs bench and baseline")
         for name in ("limits", "gpu_limits", "sweep"):
             check_alike(name, getattr(self, name), self.cases[0])
+        require(self.arch in ARCHITECTURES, f"arch: {self.arch!r} is none of {', '.join(ARCHITECTURES)}")
+        has = ARCHITECTURES[self.arch]
+        require((self.requires or has) <= has, f"arch: {self.arch} has less than requires={self.requires}")
         lanes = self.active_lanes
         require(lanes is None or 0 < lanes <= 32, f"active_lanes: {lanes} is not between 0 and 32")
         require(self.traffic.shared is None or self.flops is not None, "traffic: shared needs the problem's flops")

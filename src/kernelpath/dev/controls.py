@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 
 import torch
 
@@ -129,24 +130,22 @@ def _taken_as_aligned(call: Call, place: int) -> Outputs:
 
 
 def _sizes(exercise: Exercise, calls: Sequence[Call]) -> Iterator[str]:
-    """A grid has at most 65,535 blocks along y and z."""
-    limits = [*exercise.limits, *exercise.gpu_limits]
-    every = [*calls, *(_call(exercise, case, seed) for seed, case in enumerate(limits))]
-    yield from _rounded_truths(every[len(calls) :])
-    if not any(call.judged(wrong) for call, wrong in zip(every, _cut_off(every), strict=True)):
+    """A grid has at most 65,535 blocks along y and z. Cases for a GPU alone are drawn where no smaller one shows it."""
+    limits = [_call(exercise, case, seed) for seed, case in enumerate(exercise.limits)]
+    yield from _rounded_truths(limits)
+    beyond = (_call(exercise, case, seed) for seed, case in enumerate(exercise.gpu_limits, start=len(limits)))
+    shapes = [call.right[0].shape for call in calls]
+    axis = next((axis for axis, sizes in enumerate(zip(*shapes, strict=True)) if len(set(sizes)) > 1), None)
+    if not any(call.judged(_cut_off(call, axis)) for call in chain(calls, limits, beyond)):
         yield f": what is right up to {MOST_BLOCKS:,} rows passes; add a thin case with more to the problem's limits"
 
 
-def _cut_off(calls: Sequence[Call]) -> Iterator[Outputs]:
-    """The outputs up to the 65,535th row; where they are of one size, as a sum is, those of so much of the input."""
-    axes = range(calls[0].right[0].dim())
-    axis = next((axis for axis in axes if len({call.right[0].shape[axis] for call in calls}) > 1), None)
-    for call in calls:
-        if axis is not None:
-            yield [_up_to(MOST_BLOCKS, output, axis) for output in call.right]
-        else:
-            inputs = tuple(value[:MOST_BLOCKS] if isinstance(value, torch.Tensor) else value for value in call.inputs)
-            yield _rounded(call.exercise, call.inputs, outputs_of(call.exercise.reference, inputs))
+def _cut_off(call: Call, axis: int | None) -> Outputs:
+    """The outputs up to the 65,535th row along `axis`; where they are of one size, those of so much of the input."""
+    if axis is not None:
+        return [_up_to(MOST_BLOCKS, output, axis) for output in call.right]
+    inputs = tuple(value[:MOST_BLOCKS] if isinstance(value, torch.Tensor) else value for value in call.inputs)
+    return _rounded(call.exercise, call.inputs, outputs_of(call.exercise.reference, inputs))
 
 
 def _up_to(rows: int, output: torch.Tensor, axis: int) -> torch.Tensor:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 from kernelpath import simt
-from kernelpath.device import pointers
+from kernelpath.device import gpu, pointers
 
 if TYPE_CHECKING:
     import torch
@@ -55,11 +55,13 @@ class Module(Protocol):
         arguments: Sequence[Argument],
         tensors: Sequence[tuple[str, torch.Tensor]],
         cooperative: bool = False,
+        cluster: Dim3 | None = None,
     ) -> Ran:
         """Run a kernel to its end.
 
         tensors: the memory that it may touch, by name; what addresses in it and in the arguments lead to comes to it.
-        cooperative: its blocks are resident together and may wait for each other.
+        cooperative: its blocks are resident together and may wait for each other. cluster: the blocks of a cluster;
+        those that the kernel is compiled for, if any, where none are given.
 
         Raises simt.Fault, simt.TimedOut, simt.Unsupported, and ValueError for a launch that is not possible.
         """
@@ -69,14 +71,17 @@ class Device(Protocol):
     """Something that runs PTX."""
 
     def load(self, text: str, source: str | None = None) -> Module:
-        """PTX, and the file that its lines refer to, the first that it names if none is given."""
+        """PTX, and the file that its lines refer to, the first that it names if none is given.
+
+        Raises ValueError for PTX that the device does not load.
+        """
 
 
 class Local:
     """The PTX machine in this process."""
 
     def load(self, text: str, source: str | None = None) -> Module:
-        return _LocalModule(simt.load(text, source))
+        return _LocalModule(simt.load(text, source, gpu.target()))
 
 
 class _LocalModule:
@@ -100,6 +105,7 @@ class _LocalModule:
         arguments: Sequence[Argument],
         tensors: Sequence[tuple[str, torch.Tensor]],
         cooperative: bool = False,
+        cluster: Dim3 | None = None,
     ) -> Ran:
         given = [(key, pointers.Span.of(tensor)) for key, tensor in tensors]
         found = pointers.reachable(arguments, given, pointers.alive)
@@ -112,6 +118,7 @@ class _LocalModule:
             args=[value if isinstance(value, (int, float, bytes)) else value.data_ptr() for value in arguments],
             buffers=[simt.Buffer.of(key, tensor) for key, tensor in named],
             cooperative=cooperative,
+            cluster=cluster or (),
         )
         return Ran(cost(launch), launch)
 

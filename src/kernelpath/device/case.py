@@ -98,6 +98,7 @@ class Case:
             memory=self._memory,
             reverse=self.reverse,
             cooperative=asked.cooperative,
+            cluster=asked.cluster,
             max_instructions=far.INSTRUCTIONS if self.inputs.far else None,
             blocks=far.sample(asked.grid) if self.inputs.far else None,
         )
@@ -184,13 +185,11 @@ class Case:
 
     def _update(self, told: messages.Storage, is_new: bool) -> None:
         stored = self._storages[told.number]
-        if is_new:
-            if told.fresh and self.inputs.far:  # the blocks that would have written it may not be in the sample
-                return
-            if told.fresh:
+        if is_new and told.fresh:
+            if not self.inputs.far:  # there the blocks that would have written it may not be in the sample
                 stored.memory[: told.nbytes // 2 * 2].view(np.uint16)[:] = messages.POISON
                 self._memory.allocated(stored.address, told.nbytes)
-                return
+            return
         linked = stored.linked = self._linked(told)
         if is_new:
             stored.host = _digest(linked.shown)
@@ -249,6 +248,7 @@ class Case:
             arguments=[self._described(value) for value in asked.arguments],
             host=[(names[number], stored.host) for number, stored in buffers.items() if stored.host],
             cooperative=asked.cooperative,
+            cluster=asked.cluster,
         )
 
     def _described(self, value: int | float | messages.Pointer | messages.Blob) -> str:

@@ -135,6 +135,7 @@ class Client:
         arguments: Sequence[Argument],
         tensors: Sequence[tuple[str, torch.Tensor]],
         cooperative: bool = False,
+        cluster: Dim3 | None = None,
     ) -> Ran:
         dropped = self._forget()
         given = [(key, pointers.Span.of(tensor)) for key, tensor in tensors if tensor.numel()]
@@ -155,6 +156,7 @@ class Client:
             storages=[self._told(one) for one in storages.values()],
             dropped=dropped,
             cooperative=cooperative,
+            cluster=cluster or (),
         )
         ran = self._ask(message, messages.Ran)
         for one in storages.values():
@@ -274,8 +276,9 @@ class RemoteModule:
         arguments: Sequence[Argument],
         tensors: Sequence[tuple[str, torch.Tensor]],
         cooperative: bool = False,
+        cluster: Dim3 | None = None,
     ) -> Ran:
-        return self._client.launch(self._number, name, grid, block, shared, arguments, tensors, cooperative)
+        return self._client.launch(self._number, name, grid, block, shared, arguments, tensors, cooperative, cluster)
 
 
 def _argument_of(told: Any, storages: Mapping[int, torch.Tensor], lab: Any) -> Any:

@@ -14,6 +14,8 @@ def told(error: Exception) -> messages.Failed:
             return messages.Failed(kind, error.message, *where, error.block, error.thread)
         case simt.TimedOut():
             return messages.Failed("TIMED_OUT", error.message, error.kernel, error.file, error.line)
+        case simt.Rejected():
+            return messages.Failed("REJECTED", error.message, "", error.file, error.line)
         case simt.Unsupported():
             return messages.Failed("UNSUPPORTED", error.instruction, "", error.file, error.line)
         case MemoryError():
@@ -24,6 +26,8 @@ def told(error: Exception) -> messages.Failed:
 def raised(failed: messages.Failed) -> Exception:
     if failed.kind == "TIMED_OUT":
         return simt.TimedOut(failed.text, failed.kernel, failed.file, failed.line)
+    if failed.kind == "REJECTED":
+        return simt.Rejected(failed.text, failed.file, failed.line)
     if failed.kind == "UNSUPPORTED":
         return simt.Unsupported(failed.text, failed.file, failed.line)
     if failed.kind == "REFUSED":

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import os
 import subprocess
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import SimpleNamespace
+
+from kernelpath.simt.target import SM_80, SM_90A, TARGETS, Target
 
 Properties = Mapping[str, int | float | str]
 """Of a GPU, by the names that torch.cuda.get_device_properties has for them."""
@@ -26,9 +28,23 @@ A100: Properties = {
     "L2_cache_size": 40 << 20,
     "total_memory": 40 << 30,
 }
-"""What a program sees where there is no GPU. Source: CUDA C++ Programming Guide, technical specifications of 8.0."""
+"""Source: CUDA C++ Programming Guide, technical specifications of 8.0."""
 
-_shown: Properties = A100
+H200: Properties = {
+    **A100,
+    "major": 9,
+    "multi_processor_count": 132,
+    "shared_memory_per_block_optin": 227 << 10,
+    "shared_memory_per_multiprocessor": 228 << 10,
+    "L2_cache_size": 60 << 20,
+    "total_memory": 139 << 30,
+}
+"""Source: the same of 9.0, and what an H200's driver says."""
+
+MODELS: Mapping[str, Properties] = {SM_80.name: A100, SM_90A.name: H200}
+"""What a program sees where there is no GPU, by the target that the PTX machine stands for."""
+
+_target, _shown = SM_80, A100
 
 
 def properties() -> Properties:
@@ -40,17 +56,25 @@ def properties() -> Properties:
     return {name: value for name, value in named.items() if isinstance(value, (int, float, str))}
 
 
-def show(told: Properties) -> None:
-    """Let this process, which has no GPU, see the properties of one: a grid may depend on them."""
-    global _shown
+def show(told: Properties, name: str = SM_80.name) -> None:
+    """Let this process, which has no GPU, compile for the target of this name and see the properties of a GPU.
+
+    told: those that are known of it; a grid may depend on them. Raises KeyError for a target that is none of TARGETS.
+    """
+    global _target, _shown
     import torch
 
-    _shown = {**A100, **told}
+    _target, _shown = TARGETS[name], {**MODELS[name], **told}
     seen = SimpleNamespace(**_shown)
     torch.cuda.get_device_properties = lambda device=None: seen  # type: ignore[assignment, return-value]
     torch.cuda.get_device_capability = lambda device=None: (seen.major, seen.minor)
     torch.cuda.get_device_name = lambda device=None: seen.name
     torch.cuda.current_device = lambda: 0
+
+
+def target() -> Target:
+    """What the PTX machine stands for, and lanes compile for where there is no GPU: as `show` was told."""
+    return _target
 
 
 def shown() -> Properties:
@@ -68,6 +92,14 @@ class Neighbor:
     @property
     def told(self) -> str:
         return f"process {self.pid} ({self.detail}) also uses the GPU and makes times noisy"
+
+
+def noise(found: Sequence[Neighbor]) -> str:
+    """What other processes on a GPU, of which there are some, do to times."""
+    if len(found) == 1:
+        return found[0].told
+    numbers = ", ".join(str(one.pid) for one in found)
+    return f"{len(found)} other processes ({numbers}) also use the GPU and make times noisy"
 
 
 def neighbors(ours: Collection[int] = (), gpu: str | None = None) -> Iterator[Neighbor]:

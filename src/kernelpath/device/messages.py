@@ -101,7 +101,7 @@ class Storage(Message, frozen=True):
 
 
 class Launch(Message, frozen=True):
-    """Run a kernel to its end. Answered by Ran or Failed. dropped: storages that are no more."""
+    """Run a kernel to its end; no cluster is asked for by (). Answered by Ran or Failed. dropped: storages now gone."""
 
     module: int
     kernel: str
@@ -113,6 +113,7 @@ class Launch(Message, frozen=True):
     storages: Sequence[Storage]
     dropped: Sequence[int]
     cooperative: bool = False
+    cluster: Sequence[int] = ()
 
 
 class Fetch(Message, frozen=True):
@@ -145,7 +146,7 @@ class Ran(Message, frozen=True):
 
 
 class Failed(Message, frozen=True):
-    """How a kernel, or the request for it, ended. kind: a simt.FaultKind's name, or TIMED_OUT, UNSUPPORTED, REFUSED."""
+    """How a kernel, or the request for it, ended. kind: a simt.FaultKind's name, or another ending."""
 
     kind: str
     text: str
@@ -193,15 +194,18 @@ ToClient = Loaded | Ran | Failed | Inputs | Done
 
 
 class Attach(Message, frozen=True):
-    """A new submission's process; its end of a socket follows as a descriptor. Answered by Attached."""
+    """A new submission's process, for which the machine is a `target`; its end of a socket follows as a descriptor."""
+
+    target: str = "sm_80"
 
 
 class Begin(Message, frozen=True):
-    """A case. reverse: warps and blocks run in the opposite order. Answered by Done."""
+    """A case. reverse: warps and blocks run in the opposite order. negated: and tensor cores' products. Gets Done."""
 
     client: int
     inputs: Inputs
     reverse: bool
+    negated: bool = False
 
 
 class End(Message, frozen=True):
@@ -238,7 +242,7 @@ class Attached(Message, frozen=True):
 
 
 class Note(Message, frozen=True):
-    """A line of the transcript: a launch, and the digests of what the host wrote into each of its buffers.
+    """A launch in the transcript. host: digests of what the host wrote into each of its buffers.
 
     They are two, apart by a blank: of the bytes that the host made other ones, and of the whole storage.
     """
@@ -251,6 +255,7 @@ class Note(Message, frozen=True):
     arguments: Sequence[str]
     host: Sequence[tuple[str, str]]
     cooperative: bool = False
+    cluster: Sequence[int] = ()
 
 
 class Output(Message, frozen=True):
@@ -261,11 +266,8 @@ class Output(Message, frozen=True):
 
 
 class Ended(Message, frozen=True):
-    """What the machine saw of a case. mutated: positions of input storages that are not as drawn.
-
-    instructions: a file and a line, with what LineCounters.executed says of it. tensor: the lanes that executed
-    instructions of tensor cores.
-    """
+    """What the machine saw of a case. mutated: positions of input storages that are not as drawn. instructions: a file
+    and a line, with what LineCounters.executed says of it. tensor: the lanes that executed those of tensor cores."""
 
     outputs: Sequence[Output]
     mutated: Sequence[int]

@@ -54,12 +54,12 @@ class Server:
 
     def _answer(self, asked: messages.Message) -> Answer:
         match asked:
-            case messages.Attach():
+            case messages.Attach(target=target):
                 _, (descriptor,), _, _ = socket.recv_fds(self._grader.connection, 1, 1)
-                self._clients.append(_Client(socket.socket(fileno=descriptor)))
+                self._clients.append(_Client(socket.socket(fileno=descriptor), simt.TARGETS[target]))
                 return messages.Attached(len(self._clients) - 1)
             case messages.Begin():
-                self._clients[asked.client].case.begin(asked.inputs, asked.reverse)
+                self._clients[asked.client].begin(asked)
             case lab_messages.BeginLab():
                 self._clients[asked.client].begin_lab(asked)
             case lab_messages.EndLab():
@@ -76,11 +76,17 @@ class Server:
 class _Client:
     """A submission's process as the machine sees it."""
 
-    def __init__(self, connection: socket.socket) -> None:
+    def __init__(self, connection: socket.socket, target: simt.Target) -> None:
         self.wire: Wire[messages.Message] | None = Wire(connection, messages.FromClient | lab_messages.FromClient)
         self.case = Case()
+        self._target = target
         self._lab: lab_server.Served | None = None
         self._modules: list[simt.Module] = []
+        self._negated: dict[int, simt.Module] | None = None
+
+    def begin(self, asked: messages.Begin) -> None:
+        self.case.begin(asked.inputs, asked.reverse)
+        self._negated = {} if asked.negated else None
 
     def begin_lab(self, asked: lab_messages.BeginLab) -> None:
         self.case.begin(asked.inputs, reverse=False)
@@ -135,13 +141,17 @@ class _Client:
     def _load(self, text: str, source: str | None) -> Answer:
         if len(self._modules) == MODULES:
             raise Refused(f"more than {MODULES} modules were loaded")
-        self._modules.append(simt.load(text, source).fresh())
+        self._modules.append(simt.load(text, source, self._target).fresh())
         return messages.Loaded(len(self._modules) - 1, dict(self._modules[-1].kernels))
 
     def _module(self, number: int, kernel: str) -> simt.Module:
         if not 0 <= number < len(self._modules) or kernel not in self._modules[number].kernels:
             raise Refused(f"there is no kernel {kernel}")
-        return self._modules[number]
+        if self._negated is None:
+            return self._modules[number]
+        if number not in self._negated:
+            self._negated[number] = self._modules[number].negated()
+        return self._negated[number]
 
 
 def _drawn(launches: list[simt.Launch]) -> messages.Drawn | None:

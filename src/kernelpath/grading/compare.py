@@ -71,7 +71,8 @@ def judge(
     if len(names) != len(outputs):
         names = [f"output {position}" for position in range(len(outputs))]
     wholes = names if len(names) > 1 else (_ONLY,)
-    named = list(zip(wholes, names, outputs, expected, strict=True))
+    beside = [output.to(truth.device) for output, truth in zip(outputs, expected, strict=True)]
+    named = list(zip(wholes, names, beside, expected, strict=True))
     for position, (whole, _, output, truth) in enumerate(named):
         allowed = (dtype,) if dtype and position == 0 else tuple(tolerance)
         if complaint := _judge_type(whole, output, truth, allowed):

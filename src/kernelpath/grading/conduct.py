@@ -98,6 +98,21 @@ def other_cores(exercise: Exercise, evidence: Evidence) -> Complaint | None:
     return Complaint(Verdict.NOT_YOUR_KERNEL, cause)
 
 
+def idle_cores(exercise: Exercise, negated: Evidence, expected: Sequence[torch.Tensor]) -> Complaint | None:
+    """Whether too little of the output is made by tensor cores. negated: a call in which their products were negated.
+
+    What they make of it has the opposite sign there. expected: the outputs of other calls.
+    """
+    pairs = [(out.double(), right.double()) for out, right in zip(negated.outputs, expected, strict=True)]
+    follows = sum(float((right - out).abs().sum()) for out, right in pairs) / 2
+    share = follows / sum(float(right.abs().sum()) for _, right in pairs)
+    if share >= LEAST_BY_TENSOR_CORES:
+        return None
+    made = f"{share:.0%} of what {exercise.entry} returns was made by its mma instructions"
+    cause = f"{made}: their results have to reach the output"
+    return Complaint(Verdict.NOT_YOUR_KERNEL, cause)
+
+
 def launched_nothing(launches: Sequence[object], entry: str) -> Complaint | None:
     return None if launches else Complaint(Verdict.NOT_YOUR_KERNEL, f"{entry} launched no kernel")
 

@@ -104,7 +104,7 @@ class Contest:
                 return Complaint(Verdict.WRONG_DTYPE, f"in a timed call an output has dtype {told.dtype}")
             places = sample(truth, seed)
             try:
-                sampled = tensor_of(told.dtype, list(places.shape), told.content, self._device)
+                sampled = tensor_of(told.dtype, list(places.shape), told.content, str(truth.device))
             except NoTensor:
                 return FORGED
             wrong = compare.mismatches(sampled, places, tolerance, compare.root_mean_square(truth))

@@ -31,14 +31,16 @@ def grade(
     report_progress: Progress | None = None,
     bench: bool = False,
     recording: Path | None = None,
+    arch: str | None = None,
 ) -> Report:
     """Grade the Python file `submission` as the exercise `item`.
 
     device: "auto" takes the GPU where there is one. seed: draws sizes and inputs; a fresh one if None.
-    bench: take every round of a measurement. recording: a folder in place of ours, for a trace.
+    bench: take every round of a measurement. recording: a folder in place of ours, for a trace. arch: what the PTX
+    machine stands for, one of simt.TARGETS, where that is not what the exercise declares.
     Raises Usage and spec.DeclarationError.
     """
-    with Session(item, submission, device=device, recording=recording) as check:
+    with Session(item, submission, device=device, recording=recording, arch=arch) as check:
         return check(seed=seed, report_progress=report_progress, bench=bench)
 
 
@@ -46,7 +48,7 @@ class Session:
     """Grades one file as often as it is called, each time in a fresh worker.
 
     warm: start the next worker before it is needed. hidden: folders whose files the submission must not use, besides
-    solutions/. keep: leave what compilers made for the next session. recording: as in `grade`. A context manager.
+    solutions/. keep: leave what compilers made for the next session. recording, arch: as in `grade`. A context manager.
     """
 
     def __init__(
@@ -59,13 +61,15 @@ class Session:
         hidden: Sequence[Path] = (),
         keep: bool = True,
         recording: Path | None = None,
+        arch: str | None = None,
     ) -> None:
         self.item = item
         self.submission = submission.absolute()
         self.exercise = on_recording(registry.load(item), recording)
         self.device = devices.resolve(device)
-        self.workers = Workers(item, self.exercise, self.submission, self.device, hidden, keep)
-        self.subject = Subject(item, self.exercise, self.submission, self.device, self.workers)
+        target = devices.target(self.exercise, self.device, arch)
+        self.workers = Workers(item, self.exercise, self.submission, self.device, target.name, hidden, keep)
+        self.subject = Subject(item, self.exercise, self.submission, self.device, target, self.workers)
         self._warm = warm
         self._prepare()
 

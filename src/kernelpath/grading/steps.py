@@ -14,9 +14,10 @@ from kernelpath.grading.beside import Beside
 from kernelpath.grading.cases import Cases, Graded, most_telling
 from kernelpath.grading.conduct import Evidence
 from kernelpath.grading.kinds import kind_of
+from kernelpath.grading.kinds.kernel import Kernel
 from kernelpath.grading.kinds.operator import Operator
 from kernelpath.grading.subject import Subject
-from kernelpath.grading.truth import derive
+from kernelpath.grading.truth import derive, expected_outputs
 from kernelpath.packages import versions
 from kernelpath.verdict import Complaint, Measurement, Report, Verdict
 from kernelpath.work import messages
@@ -46,7 +47,7 @@ class Grading:
         self._kind, self._copied = kind_of(self.exercise, self.device), subject.workers.copy()
         self._runner = subject.workers.runner(self.device)
         self._twin = subject.workers.runner("cpu") if self._kind.twin else None
-        runs_there = self.exercise.is_kernel and not devices.lacking(self.exercise, "cpu")
+        runs_there = self.exercise.is_kernel and not devices.lacking(self.exercise, "cpu", subject.target)
         beside = self.device == "cuda" and runs_there
         self._beside = Beside(self.subject, seed) if beside else None
         self._on_machine = self._beside.runner if self._beside else self._runner if self._kind.on_machine else None
@@ -73,6 +74,8 @@ class Grading:
             complaint = self._profile(graded)
         if complaint is None:
             counted, complaint = self._counted(graded)
+        if complaint is None and counted is not None and self.exercise.tensor_cores:
+            complaint = self._by_tensor_cores()
         if complaint is None:
             complaint, unsaid = self._assembled()
         if complaint is None:
@@ -90,7 +93,7 @@ class Grading:
             exercise=self.item.stem,
             title=self.item.title,
             submission=self.subject.shown(str(self.subject.submission)),
-            device=devices.name(self.device),
+            device=devices.name(self.device, self.subject.target),
             seed=self.seed,
             verdict=verdict,
             cause=words.shown(complaint.cause) if complaint else "",
@@ -139,7 +142,7 @@ class Grading:
     def _capability(self) -> Complaint | None:
         if self._copied.unusable:
             return Complaint(Verdict.COMPILE_ERROR, self._copied.unusable, str(self.subject.submission))
-        reason = packages.lacking(self.item.lane) or devices.lacking(self.exercise, self.device)
+        reason = packages.lacking(self.item.lane) or devices.lacking(self.exercise, self.device, self.subject.target)
         return Complaint(Verdict.UNAVAILABLE, reason) if reason else None
 
     def _counted(self, graded: Sequence[Graded]) -> tuple[Evidence | None, Complaint | None]:
@@ -172,6 +175,20 @@ class Grading:
             or divergence.complaint(self.exercise, case, evidence.instructions)
             or instructions.complaint(self.exercise, case, evidence.traffic, evidence.instructions, elements)
         )
+
+    def _by_tensor_cores(self) -> Complaint | None:
+        """Whether what tensor cores make reaches the output of the largest case: it is run with products negated."""
+        if self._on_machine is None:
+            return None
+        self.progress("negating what tensor cores make")
+        try:
+            negated = Kernel(self.exercise, "cpu").call(
+                self._on_machine, self._largest, derive(self.seed, "negated"), negated=True
+            )
+        except Stopped as stopped:
+            return self.subject.placed(stopped.complaint)
+        expected = expected_outputs(self.exercise, negated.inputs)
+        return self.subject.placed(negated.complaint or conduct.idle_cores(self.exercise, negated, expected))
 
     def _assembled(self) -> tuple[Complaint | None, tuple[str, ...]]:
         """What ptxas says of the largest case's heaviest kernel, where that is limited; and what it does not say."""
@@ -208,5 +225,5 @@ class Grading:
             return None, stopped.complaint
 
     def _neighbors(self) -> tuple[str, ...]:
-        found = gpu.neighbors(self._runner.pids, gpu.gpu_id())
-        return tuple(f"an undisturbed time: {one.told}" for one in found)
+        found = list(gpu.neighbors(self._runner.pids, gpu.gpu_id()))
+        return (f"an undisturbed time: {gpu.noise(found)}",) if found else ()

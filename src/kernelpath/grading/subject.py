@@ -11,6 +11,7 @@ from kernelpath.course.spec import Exercise
 from kernelpath.files import source_text
 from kernelpath.grading.workers import OneDevice, Workers
 from kernelpath.lanes.shared_arrays import in_the_source
+from kernelpath.simt import Target
 from kernelpath.verdict import Complaint, Verdict
 
 BY_A_KERNEL = (Verdict.WRONG_VALUES, Verdict.NOT_WRITTEN, Verdict.MUTATED_INPUT, Verdict.OUT_OF_BOUNDS)
@@ -19,12 +20,16 @@ BY_A_KERNEL = (Verdict.WRONG_VALUES, Verdict.NOT_WRITTEN, Verdict.MUTATED_INPUT,
 
 @dataclass(frozen=True)
 class Subject:
-    """A submission, with the processes that it runs in. device: where it is graded."""
+    """A submission, with the processes that it runs in.
+
+    device: where it is graded. target: what the PTX machine stands for.
+    """
 
     item: Item
     exercise: Exercise
     submission: Path
     device: OneDevice
+    target: Target
     workers: Workers
 
     def placed(self, complaint: Complaint | None) -> Complaint | None:

@@ -27,6 +27,9 @@ Each request may also touch one more sector, which its first and its last lane s
 BANKS = "kp profile {name}"
 """The next step after a bank conflict: it draws the banks, while the first hints are about global memory."""
 
+WIDTHS = "kp profile {name} --sass"
+"""The next step where a line has instructions of several widths: it shows them."""
+
 OPERATIONS_PER_CYCLE = 256
 """Of an SM of Hopper in float32: 128 multiply-adds, of two operations each."""
 
@@ -93,7 +96,8 @@ def traffic_complaint(lines: Sequence[LineTraffic], limits: Traffic, compulsory:
         scattered = [line for line in lines if line.sectors_over_ideal > limits.sectors]
         if sum(line.sectors - line.ideal_sectors for line in scattered) > NEGLIGIBLE * sectors:
             worst = max(scattered, key=lambda line: line.sectors - line.ideal_sectors)
-            return _traffic(worst, f"{worst.place}: {worst.cost}")
+            told = _traffic(worst, f"{worst.place}: {worst.cost}{_widths(worst)}")
+            return replace(told, then=WIDTHS) if worst.mixed else told
         if found := _scattered(lines, case):
             return found
     if limits.bank_conflicts is not None and (found := _conflicts(lines, limits.bank_conflicts)):
@@ -207,6 +211,14 @@ def _most(lines: Sequence[LineTraffic]) -> tuple[LineTraffic, str]:
     asked = SECTOR * sum(line.sectors for line in full)
     numbers = f"{', '.join(str(line.line) for line in full[:-1])} and {worst.line}"
     return worst, f"lines {numbers}, {worst.access} {worst.memory}: {asked:,} bytes together"
+
+
+def _widths(line: LineTraffic) -> str:
+    """The line may name a single vector. Assigned as a struct it is four stores, which NVRTC does not always join."""
+    if not line.mixed:
+        return ""
+    each = f"{line.bytes_per_access:.3g} bytes a lane on average"
+    return f"; the compiler made accesses of several widths of it, {each}: __ldg and __stwb keep a vector whole"
 
 
 def _traffic(line: LineTraffic, cause: str) -> Complaint:

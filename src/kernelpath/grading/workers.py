@@ -23,7 +23,8 @@ OneDevice = Literal["cpu", "cuda"]
 
 
 class Workers:
-    """Of one submission. device: where it is graded. hidden: folders that it must not use, besides solutions/.
+    """Of one submission. device: where it is graded. target: what the PTX machine stands for. hidden: folders that it
+    must not use, besides solutions/.
 
     keep: leave what compilers made for the next grading of the same file.
     """
@@ -34,11 +35,12 @@ class Workers:
         exercise: Exercise,
         submission: Path,
         device: OneDevice,
+        target: str,
         hidden: Sequence[Path],
         keep: bool,
     ) -> None:
         self._item, self._exercise, self._submission = item, exercise, submission
-        self._device, self._hidden, self._keep = device, hidden, keep
+        self._device, self._target, self._hidden, self._keep = device, target, hidden, keep
         self._workspace = Workspace(submission)
         self._machines = Machines()
         self._waiting: list[Worker] = []
@@ -78,5 +80,5 @@ class Workers:
         machine = self._machines.take() if kind_of(self._exercise, device).on_machine else None
         beside = gpu.properties() if (device, self._device) == ("cpu", "cuda") else None
         entry = "" if self._exercise.is_kernel else self._exercise.entry
-        worker.start(str(self._item.root), self._item.stem, device, machine, beside, entry)
+        worker.start(str(self._item.root), self._item.stem, device, machine, beside, entry, self._target)
         return worker

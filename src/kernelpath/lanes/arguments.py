@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from kernelpath.lanes.declarations import Parameter
+from kernelpath.lanes.tensor_map import TensorMap
 
 Dim3 = tuple[int, int, int]
 Value = int | float | bytes
@@ -35,17 +36,18 @@ def configuration(launch: Any) -> tuple[Dim3, Dim3, int]:
     if not isinstance(launch, tuple) or len(launch) not in (2, 3):
         raise ValueError("launch a kernel as kernel[grid, block](…) or kernel[grid, block, shared_bytes](…)")
     grid, block, shared = (*launch, 0)[:3]
-    return _dim3("grid", grid), _dim3("block", block), operator.index(shared)
+    return dim3("grid", grid), dim3("block", block), operator.index(shared)
 
 
-def _dim3(what: str, size: Any) -> Dim3:
+def dim3(what: str, size: Any) -> Dim3:
+    """An extent of blocks or threads along each axis, from one number or up to three. Raises ValueError."""
     try:
         sizes = tuple(map(operator.index, size if isinstance(size, (Sequence, np.ndarray)) else (size,)))
     except TypeError:
         raise ValueError(f"{what} {size!r} is not of whole numbers: divide with // and round up") from None
     if 0 in sizes:
         raise ValueError(
-            f"the {what} has 0 {'blocks' if what == 'grid' else 'threads'}: round up, (n + size - 1) // size"
+            f"the {what} has 0 {'threads' if what == 'block' else 'blocks'}: round up, (n + size - 1) // size"
         )
     if not 1 <= len(sizes) <= 3 or min(sizes) < 1:
         raise ValueError(f"{what} {size!r}: expected one to three positive integers")
@@ -64,6 +66,11 @@ def checked(kernel: str, parameters: tuple[Parameter, ...], arguments: tuple[Any
         lacks = f", none for {missing[0].declared or missing[0].name}" if missing else ""
         raise TypeError(f"{kernel} takes {len(parameters)} arguments ({declared}), got {len(arguments)}{lacks}")
     return [_value(kernel, parameter, argument) for parameter, argument in zip(parameters, arguments, strict=True)]
+
+
+def tensor_of(argument: Any) -> Any:
+    """The tensor that an argument lets a kernel reach, itself or through a tensor map; None for other arguments."""
+    return argument.tensor if isinstance(argument, TensorMap) else argument if is_tensor(argument) else None
 
 
 def is_tensor(argument: Any) -> bool:
@@ -131,7 +138,9 @@ _POINTER = re.compile(rf"(?:(?:const|volatile)\s+)*({'|'.join(_ELEMENTS)})\s*(?:
 
 def _struct(kernel: str, parameter: Parameter, argument: Any) -> bytes:
     nbytes = int(parameter.type[len("b8[") : -1])
-    if isinstance(argument, (int, float, np.generic)):
+    if isinstance(argument, TensorMap):
+        content = argument.content
+    elif isinstance(argument, (int, float, np.generic)):
         content = _half(parameter.declared, float(argument))
     else:
         try:

@@ -26,13 +26,16 @@ from typing import Any, get_origin
 
 import cutlass
 import torch
+from cuda.bindings.driver import CUstream
 from cutlass import cute as dsl
 from cutlass.base_dsl.typing import Constexpr
 from cutlass.cute.runtime import make_fake_tensor
 
 from kernelpath import lanes
+from kernelpath.device import gpu
 from kernelpath.lanes.cute_cache import cached_passes
 from kernelpath.lanes.cute_host import Argument, CpuHost, GpuHost, Host, Packed
+from kernelpath.simt.target import TARGETS
 
 DTYPES = {
     torch.float32: cutlass.Float32,
@@ -48,7 +51,6 @@ DTYPES = {
 }
 WIDEST_ACCESS = 16  # bytes that one thread loads or stores at once; a better alignment gains nothing
 MAX_ELEMENTS = 2**31 - 1  # extents are 32-bit
-CPU_ARCH = "sm_80"  # what the PTX machine runs
 
 
 class CompileError(Exception):
@@ -59,7 +61,8 @@ def run(host: Callable[..., None], *args: Argument) -> None:
     """Call `host`, a `@cute.jit` function, after compiling it for this kind of arguments if that is still to be done.
 
     Tensors lie on one device. Numbers are passed at run time, or compiled in where the parameter is annotated
-    `cutlass.Constexpr`. On a GPU the call returns once the kernels are launched, on the CPU once they are done.
+    `cutlass.Constexpr`; a stream that launches name is a CUstream of cuda.bindings.driver. On a GPU the call returns
+    once the kernels are launched, on the CPU once they are done.
 
     Raises `CompileError`; `TypeError` for arguments that `host` does not take; `ValueError` for tensors on several
     devices or with 2**31 elements or more; `lanes.Unavailable` where the kernels compile but this machine cannot run
@@ -67,13 +70,14 @@ def run(host: Callable[..., None], *args: Argument) -> None:
     """
     device = _device(args)
     kinds = _kinds(host, args)
-    program = _program(host, kinds, "" if device.type == "cpu" else _arch(device))
+    on_gpu = device.type != "cpu"
+    program = _program(host, kinds, _arch(device) if on_gpu else gpu.target().name, on_gpu)
     names = (parameter.name for parameter in _parameters(host))
     given = [_packed(kind, arg) for kind, arg in zip(kinds, args, strict=True) if not isinstance(kind, Constant)]
     program(given, dict(zip(names, args, strict=True)))
 
 
-def ptx(host: Callable[..., None], *args: Argument, arch: str = CPU_ARCH) -> str:
+def ptx(host: Callable[..., None], *args: Argument, arch: str = "sm_80") -> str:
     """The PTX of the kernels that `host` launches for such arguments. Needs no GPU. Raises `CompileError`."""
     return _compile(host, _kinds(host, args), arch).__ptx__  # type: ignore[no-any-return]
 
@@ -152,9 +156,9 @@ def _kind(parameter: inspect.Parameter, arg: Argument) -> Kind:
         return Constant(arg)
     if isinstance(arg, torch.Tensor):
         return TensorKind.of(arg, parameter.name)
-    if isinstance(arg, (int, float)):
+    if isinstance(arg, (int, float, CUstream)):
         return type(arg)
-    raise TypeError(f"{parameter.name} is a {type(arg).__name__}; a kernel takes tensors, ints and floats")
+    raise TypeError(f"{parameter.name} is a {type(arg).__name__}; a kernel takes tensors, ints, floats and a CUstream")
 
 
 def _placeholder(kind: Kind) -> Any:
@@ -175,23 +179,25 @@ def _compile(host: Callable[..., None], kinds: Sequence[Kind], arch: str) -> Any
             raise CompileError(re.sub(r"\x1b\[[0-9;]*m", "", str(error)).strip()) from error
 
 
-def _compile_for_cpu(host: Callable[..., None], kinds: Sequence[Kind]) -> Any:
+def _compile_for_cpu(host: Callable[..., None], kinds: Sequence[Kind], arch: str) -> Any:
     try:
-        return _compile(host, kinds, CPU_ARCH)
+        return _compile(host, kinds, arch)
     except CompileError as refused:
+        later = max(TARGETS.values(), key=lambda target: target.capability).name
+        if arch == later:
+            raise
         try:
-            _compile(host, kinds, "sm_90a")
+            _compile(host, kinds, later)
         except CompileError:
             raise refused from refused.__cause__
         raise lanes.Unavailable(
-            f"{host.__name__} compiles for sm_90a but not for {CPU_ARCH}; not run: needs a GPU of capability 9.0"
+            f"{host.__name__} compiles for {later} but not for {arch}; not run: give kp check --arch {later}"
         ) from refused
 
 
 @functools.cache
-def _program(host: Callable[..., None], kinds: tuple[Kind, ...], arch: str) -> Host:
-    """`arch` is that of the GPU, or empty for the CPU."""
-    return GpuHost(_compile(host, kinds, arch)) if arch else CpuHost(_compile_for_cpu(host, kinds))
+def _program(host: Callable[..., None], kinds: tuple[Kind, ...], arch: str, on_gpu: bool) -> Host:
+    return GpuHost(_compile(host, kinds, arch)) if on_gpu else CpuHost(_compile_for_cpu(host, kinds, arch))
 
 
 def _packed(kind: Kind, arg: Argument) -> Any:

@@ -26,8 +26,20 @@ from cutlass.cutlass_dsl import CuTeDSL
 from kernelpath import lanes
 from kernelpath.device import api
 from kernelpath.device.api import Ran
+from kernelpath.simt.tensor_map import BYTES, encode_tiled
 
 Argument = torch.Tensor | int | float
+
+
+class Attribute(ctypes.Structure):
+    """cudaLaunchAttribute of the CUDA runtime; of its union what comes first."""
+
+    _fields_ = (("id", ctypes.c_uint32), ("padding", ctypes.c_uint32), ("value", ctypes.c_uint32 * 16))
+
+
+_COOPERATIVE, _CLUSTER = 2, 4
+_WITHOUT_EFFECT = (0, 3, 5, 6, 7, 8)
+"""Of cudaLaunchAttributeID: what says when a launch may begin, and how blocks are spread, changes no result."""
 
 
 class LaunchConfig(ctypes.Structure):
@@ -38,9 +50,16 @@ class LaunchConfig(ctypes.Structure):
         ("block", ctypes.c_uint32 * 3),
         ("shared", ctypes.c_size_t),
         ("stream", ctypes.c_void_p),
-        ("attributes", ctypes.c_void_p),
+        ("attributes", ctypes.POINTER(Attribute)),
         ("attribute_count", ctypes.c_uint32),
     )
+
+    def asked(self) -> dict[int, ctypes.Array[ctypes.c_uint32]]:
+        """Its attributes by their numbers. Raises ValueError for one that is none."""
+        given = {one.id: one.value for one in self.attributes[: self.attribute_count]}
+        if unknown := given.keys() - {_COOPERATIVE, _CLUSTER, *_WITHOUT_EFFECT}:
+            raise ValueError(f"invalid argument: launch attribute {min(unknown)}")
+        return given
 
 
 GetKernel = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.POINTER(ctypes.c_void_p), ctypes.c_void_p, ctypes.c_char_p)
@@ -48,6 +67,15 @@ LaunchKernel = ctypes.CFUNCTYPE(
     ctypes.c_int, ctypes.POINTER(LaunchConfig), ctypes.c_void_p, ctypes.POINTER(ctypes.c_void_p)
 )
 Anything = ctypes.CFUNCTYPE(ctypes.c_int)
+_Counts, _Lengths = ctypes.POINTER(ctypes.c_uint32), ctypes.POINTER(ctypes.c_uint64)
+_Kind, _Rank, _Mode = ctypes.c_uint32, ctypes.c_uint32, ctypes.c_uint32
+EncodeTiled = ctypes.CFUNCTYPE(
+    ctypes.c_int,
+    *(ctypes.c_void_p, _Kind, _Rank, ctypes.c_void_p),
+    *(_Lengths, _Lengths, _Counts, _Counts),
+    *(_Mode, _Mode, _Mode, _Mode),
+)
+"""cuTensorMapEncodeTiled."""
 
 NOT_COUNTED = Ran(0)
 
@@ -151,7 +179,8 @@ class CpuHost(Host):
             "_cudaFuncSetAttribute",
             "_cudaKernelSetAttributeForDevice",
         )
-        return dict.fromkeys(others, Anything(lambda: SUCCESS)) | super()._redirected()
+        encode = {"_cuTensorMapEncodeTiled": EncodeTiled(self._guarded(_encode_tiled))}
+        return dict.fromkeys(others, Anything(lambda: SUCCESS)) | encode | super()._redirected()
 
     def get_kernel(self, handle: Any, library: int | None, name: bytes) -> int:
         handle[0] = len(self._kernels) + 1
@@ -164,6 +193,7 @@ class CpuHost(Host):
         name, wanted = self._kernels[handle], config[0]
         sizes = [parameter.size for parameter in self._module.kernels[name].params]
         tensors = ((key, value) for key, value in self._arguments.items() if isinstance(value, torch.Tensor))
+        attributes = wanted.asked()
         ran = self._module.launch(
             name,
             grid=tuple(wanted.grid),
@@ -171,6 +201,8 @@ class CpuHost(Host):
             shared=wanted.shared,
             arguments=[ctypes.string_at(parameters[i], size) for i, size in enumerate(sizes)],
             tensors=list(tensors),
+            cooperative=_COOPERATIVE in attributes and bool(attributes[_COOPERATIVE][0]),
+            cluster=tuple(attributes[_CLUSTER][:3]) if _CLUSTER in attributes else None,
         )
         self._record(handle, "cpu", ran)
         return SUCCESS
@@ -205,6 +237,15 @@ class GpuHost(Host):
         if status == SUCCESS:
             self._record(handle, "cuda")
         return status
+
+
+def _encode_tiled(
+    to: int, kind: int, rank: int, address: int, extents: Any, strides: Any, box: Any, steps: Any, *modes: int
+) -> int:
+    """Write a tensor map. modes: interleave, swizzle, promotion to L2, and what is outside. Raises ValueError."""
+    lists = extents[:rank], strides[: rank - 1], box[:rank], steps[:rank]
+    ctypes.memmove(to, encode_tiled(kind, address or 0, *lists, *modes), BYTES)
+    return SUCCESS
 
 
 def _runtime_library() -> str:

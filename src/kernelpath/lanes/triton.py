@@ -1,4 +1,4 @@
-"""The Triton lane: kernels run as usual on a GPU; on the CPU they are compiled for sm_80 and run on the PTX machine.
+"""The Triton lane: kernels run as usual on a GPU; on the CPU they are compiled for and run on the PTX machine.
 
 `activate` is called once, before the submission is imported. Triton's interpreter stays available, for print and pdb.
 """
@@ -13,16 +13,16 @@ import os
 import struct
 import warnings
 from collections.abc import Callable, Iterator, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 from kernelpath import lanes
 from kernelpath.device import api, gpu
+from kernelpath.lanes import triton_descriptors as descriptors
 from kernelpath.lanes import tuning
 from kernelpath.lanes.cubin import resources
 from kernelpath.lanes.triton_advice import misread
-
-ARCHITECTURE = 80
 
 
 class CompileError(Exception):
@@ -87,8 +87,12 @@ def _tell_compiling() -> None:
     JITFunction._do_compile = compile_and_tell
 
 
+@cache
 def _refuse_what_misleads(kernel: Any) -> None:
-    """What Triton compiles into something other than it looks: a kernel that returns something, and a mask."""
+    """What Triton compiles into something other than it looks: a kernel that returns something, and a mask.
+
+    A kernel is read once, whatever it is compiled for.
+    """
     for node in ast.walk(kernel.parse()):
         if isinstance(node, ast.Return) and not (node.value is None or ast.unparse(node.value) == "None"):
             raise _error_at(kernel, node.lineno, "a kernel returns nothing: write what it computes with tl.store")
@@ -129,7 +133,7 @@ def _record_interpreter_launches() -> None:
 
 
 class _Driver:
-    """What Triton asks of a device driver, answered for a GPU of sm_80 that does not exist."""
+    """What Triton asks of a device driver, answered for a GPU that does not exist, of the PTX machine's target."""
 
     def __init__(self) -> None:
         self.utils = self
@@ -142,11 +146,11 @@ class _Driver:
     def get_current_target(self) -> Any:
         from triton.backends.compiler import GPUTarget
 
-        return GPUTarget("cuda", ARCHITECTURE, 32)
+        return GPUTarget("cuda", gpu.target().capability, 32)
 
     def get_current_device(self) -> int:
-        """An index that no GPU has: Triton keeps what it has compiled by this number."""
-        return -1
+        """An index that no GPU has, one for each target: Triton keeps what it has compiled by this number."""
+        return -gpu.target().capability
 
     def set_current_device(self, device: int) -> None:
         pass
@@ -155,7 +159,7 @@ class _Driver:
         return 0
 
     def get_device_capability(self, device: int = 0) -> tuple[int, int]:
-        return divmod(ARCHITECTURE, 10)
+        return divmod(gpu.target().capability, 10)
 
     def get_active_torch_device(self) -> Any:
         import torch
@@ -212,17 +216,26 @@ class _Launcher:
         values = arguments[len(arguments) - len(self.names) :]
         kernel = self.module.kernels[self.metadata.name]
         named = [pair for pair in zip(self.names, self.signature, values, strict=True) if pair[1] != "constexpr"]
-        args = [number for _, kind, value in named for number in _numbers(kind, value)]
-        args += [0] * (len(kernel.params) - len(args))  # scratch memory that sm_80 never uses
+        layouts = iter(getattr(self.metadata, "tensordesc_meta", None) or ())
+        args = [number for _, kind, value in named for number in _numbers(kind, value, layouts)]
+        tensors = [tensor for name, _, value in named for tensor in _tensors(name, value)]
+        programs = _programs(x), _programs(y), _programs(z)
+        blocks = math.prod(programs) * self.metadata.num_ctas
+        if nbytes := blocks * getattr(self.metadata, "global_scratch_size", 0):
+            args.append(descriptors.scratch(nbytes, self.metadata.global_scratch_align))
+            tensors.append(("the allocated memory", args[-1]))
+        args += [0] * (len(kernel.params) - len(args))  # memory for a profiler
         with lanes.compiling():
             self.module.compile(kernel.name)
         ran = self.module.launch(
             kernel.name,
-            grid=(_programs(x), _programs(y), _programs(z)),
+            grid=(programs[0] * self.metadata.num_ctas, *programs[1:]),
             block=(*(kernel.reqntid or (32 * self.metadata.num_warps,)), 1, 1)[:3],
             shared=self.metadata.shared,
             arguments=args,
-            tensors=[tensor for name, _, value in named for tensor in _tensors(name, value)],
+            tensors=tensors,
+            cooperative=bool(getattr(self.metadata, "launch_cooperative_grid", False)),
+            cluster=(self.metadata.num_ctas, 1, 1) if self.metadata.num_ctas > 1 else None,
         )
         lanes.record(lanes.Launched("triton", kernel.name, "cpu", tuple(values), ran.cost, ran.launch))
 
@@ -245,19 +258,20 @@ def _ptx(metadata: Any) -> str:
     return Path(path).read_text()
 
 
-def _numbers(kind: Any, value: Any) -> Iterator[Any]:
-    """An argument as the values of its parameters: a tuple is several, a tensor stands for its address."""
+def _numbers(kind: Any, value: Any, layouts: Iterator[Any]) -> Iterator[Any]:
+    """An argument as the values of its parameters: a tuple is several, a tensor stands for its address.
+
+    layouts: of the tensor maps of the descriptors to come.
+    """
     if isinstance(kind, tuple):
         for inner, item in zip(kind, value, strict=True):
-            yield from _numbers(inner, item)
+            yield from _numbers(inner, item, layouts)
     elif kind == "constexpr":
         return
     elif isinstance(kind, str) and kind.startswith("tensordesc"):
-        from triton.backends.driver import decompose_descriptor
-
-        for item in decompose_descriptor(value):
-            yield from _numbers("", item)
-    elif hasattr(value, "data_ptr"):
+        for item in descriptors.passed(value, next(layouts, None)):
+            yield from _numbers("", item, layouts)
+    elif hasattr(value, "data_ptr") or isinstance(value, bytes):
         yield value
     elif kind in _FLOATS:
         yield _FLOATS[kind](float(value))

@@ -13,6 +13,8 @@ Read it in this order; a module imports only from lines above its own, which a t
     native       Python functions that become machine code
     forms        which modifiers an opcode may have
     op           what is known of an instruction: its forms, operands, what it waits for
+    tensor_map   the descriptor of a tensor for tensor copies
+    since        which architecture has an instruction first
     lowered      what lowering a kernel gives
     counters     what a launch did, by source line
     run          a launch while it runs: records, checks, races, counts, schedule, faults
@@ -32,13 +34,15 @@ ptxas merges them; what it moves or predicates still counts as the PTX says.
 
 from kernelpath.simt.compiler import warm_up
 from kernelpath.simt.counters import AccessSample, LineCounters
-from kernelpath.simt.errors import Fault, FaultKind, TimedOut, Unsupported
+from kernelpath.simt.errors import Fault, FaultKind, Rejected, TimedOut, Unsupported
 from kernelpath.simt.machine import Kernel, Launch, Module, Param, load
 from kernelpath.simt.run.arrays import FAR, zeroed
 from kernelpath.simt.run.buffers import Buffer, Memory
+from kernelpath.simt.target import TARGETS, Target
 
 __all__ = [
     "FAR",
+    "TARGETS",
     "AccessSample",
     "Buffer",
     "Fault",
@@ -49,6 +53,8 @@ __all__ = [
     "Memory",
     "Module",
     "Param",
+    "Rejected",
+    "Target",
     "TimedOut",
     "Unsupported",
     "load",

@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 
 from kernelpath.simt.layout import Access, Space, Way
 from kernelpath.simt.lowered import Check, Lowered, Served, Site
+from kernelpath.simt.run.races import STRONG, UNORDERED, VOLATILE
 
 __all__ = ["decode", "encode", "seal", "unseal"]
 
@@ -90,10 +91,10 @@ def _site(item: Any) -> Site:
     width, group, chunks = map(_number, served)
     if chunks > MOST_CHUNKS or chunks & chunks - 1 or bool(chunks) != bool(group) or (group and not width):
         raise ValueError("a group that cannot be")
-    if not 0 < _number(parts) <= _number(size) or strong not in (0, 1):
+    if not 0 < _number(parts) <= _number(size) or strong not in (0, STRONG, VOLATILE, UNORDERED):
         raise ValueError("a site that cannot be")
     place = _number(line), _text(text), _number(at)
-    return Site(Space(space), Access(access), size, parts, bool(strong), *place, Served(width, group, chunks, Way(way)))
+    return Site(Space(space), Access(access), size, parts, strong, *place, Served(width, group, chunks, Way(way)))
 
 
 def _named_line(item: Any) -> tuple[int, str]:

@@ -20,7 +20,7 @@ from kernelpath.simt.lower.warp import Lowering
 from kernelpath.simt.lowered import Check, Lowered
 from kernelpath.simt.native import compile_function
 from kernelpath.simt.ptx import Module
-from kernelpath.simt.run import memory, schedule, sync
+from kernelpath.simt.run import bulk, bulk_issue, clusters, mbarriers, memory, registers, schedule, sync, warpgroup
 from kernelpath.simt.run.host import RunGrid
 from kernelpath.simt.served import served
 from kernelpath.simt.target import SM_80, Target
@@ -29,7 +29,18 @@ __all__ = ["Program", "compile_kernel", "warm_up"]
 
 
 SCHEDULE = "schedule_run_grid"
-CHECKS = (memory.access, *(getattr(sync, name) for name in sync.__all__))
+CHECKS = (
+    memory.access,
+    *(getattr(sync, name) for name in sync.__all__),
+    *(warpgroup.hazard, warpgroup.wgmma_commit, warpgroup.wgmma_operand, warpgroup.wgmma_wait),
+    bulk_issue.issue_bulk,
+    bulk.commit_bulk,
+    bulk.wait_bulk,
+    *(getattr(mbarriers, name) for name in mbarriers.__all__ if name.startswith("mbarrier")),
+    clusters.cluster_arrive,
+    clusters.cluster_wait,
+    registers.set_registers,
+)
 FUNCTIONS: dict[str, Callable[..., int]] = {check.__name__: check for check in CHECKS}
 GIVEN = 5  # arguments of a check that are not constants: three records, a number and a mask
 CONSTANTS = {name: len(inspect.signature(check).parameters) - GIVEN for name, check in FUNCTIONS.items()}
@@ -57,7 +68,7 @@ def compile_kernel(module: Module, name: str, digest: str, target: Target = SM_8
         cache_write("simt", key, codec.seal(codec.encode(*kernel)))
     lowered, code = kernel
     engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), _new_target_machine(1))
-    for part in (*code, _schedule(), *map(_code_of_check, sorted(lowered.checks))):
+    for part in (*code, _schedule(), _copies(), *map(_code_of_check, sorted(lowered.checks))):
         engine.add_object_file(llvm.ObjectFileRef.from_data(part))
     engine.finalize_object()
     signature = ctypes.CFUNCTYPE(*[ctypes.c_int64] * 3)
@@ -74,6 +85,11 @@ def warm_up() -> None:
 @cache
 def _schedule() -> bytes:
     return _native_code(schedule.run_grid, (), SCHEDULE)
+
+
+@cache
+def _copies() -> bytes:
+    return _native_code(bulk.carry_out, (), bulk.perform_copy.__name__)
 
 
 @cache

@@ -18,7 +18,9 @@ class LineCounters:
     """What one source line did, summed over the launch. Requests are accesses of whole warps.
 
     ``sectors`` are of 32 bytes; ``*_bytes`` are those that the lanes asked for; ``least_wavefronts`` is what the same
-    words need without bank conflicts. ``active_lanes`` sums the lanes of every instruction that a warp executed,
+    words need without bank conflicts. ``bulk_*`` are of bulk and tensor copies: a request is a box, whichever lanes
+    issue it, and its bytes are those in shared memory; ``multicast_sectors`` are those that L2 need not send again, for
+    a copy goes to several blocks. ``active_lanes`` sums the lanes of every instruction that a warp executed,
     ``warp_instructions`` counts those instructions; ``instructions`` counts lanes by class of instruction, and
     ``integer_instructions`` those of integers as the GPU executes them: a division takes as many as DIVISION says.
     """
@@ -37,6 +39,13 @@ class LineCounters:
     shared_store_wavefronts: int = 0
     shared_store_least_wavefronts: int = 0
     shared_store_bytes: int = 0
+    bulk_load_requests: int = 0
+    bulk_load_sectors: int = 0
+    bulk_load_bytes: int = 0
+    bulk_store_requests: int = 0
+    bulk_store_sectors: int = 0
+    bulk_store_bytes: int = 0
+    multicast_sectors: int = 0
     branches: int = 0
     divergent_branches: int = 0
     warp_instructions: int = 0
@@ -98,6 +107,15 @@ class LineCounters:
         for name, amount in added.items():
             name = f"{'global' if sectors else 'shared'}_{direction}_{name}"
             setattr(self, name, getattr(self, name) + amount)
+
+    def add_bulk(self, access: Access, requests: int, nbytes: int, sectors: int, multicast: int) -> None:
+        """Add the counters of one instruction that copies in bulk."""
+        if nbytes:
+            direction = "load" if access == Access.LOAD else "store"
+            for name, amount in (("requests", requests), ("bytes", nbytes), ("sectors", sectors)):
+                name = f"bulk_{direction}_{name}"
+                setattr(self, name, getattr(self, name) + amount)
+            self.multicast_sectors += multicast
 
     def add(self, other: LineCounters) -> None:
         """Add another line's counts to these."""
@@ -226,7 +244,9 @@ def by_line(
             lines[line].branches += runs
             lines[line].divergent_branches += divergent
     for site, counts in zip(lowered.sites, sites, strict=False):
-        lines[site.line].add_accesses(site.access, site.width, *counts)
+        *accesses, nbytes, bulk_sectors, multicast = counts
+        lines[site.line].add_accesses(site.access, site.width, *accesses)
+        lines[site.line].add_bulk(site.access, counts[0], nbytes, bulk_sectors, multicast)
     return dict(sorted(lines.items()))
 
 

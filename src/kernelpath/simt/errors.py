@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import enum
 
-__all__ = ["FAULT_KINDS", "Fault", "FaultKind", "TimedOut", "Unsupported"]
+__all__ = ["FAULT_KINDS", "Fault", "FaultKind", "Rejected", "TimedOut", "Unsupported"]
 
 
 class FaultKind(enum.Enum):
@@ -19,6 +19,8 @@ class FaultKind(enum.Enum):
     READ_ONLY = "read only"
     ASSERTION = "assertion"
     TRAP = "trap"
+    DESCRIPTOR = "descriptor"
+    BAD_COPY = "bad copy"
 
 
 FAULT_KINDS = list(FaultKind)
@@ -58,6 +60,16 @@ class Unsupported(Exception):
     def __init__(self, instruction: str, file: str, line: int) -> None:
         super().__init__(f"line {line}: the PTX machine has no {instruction}")
         self.instruction = instruction
+        self.file = file
+        self.line = line
+
+
+class Rejected(Exception):
+    """What ptxas does not assemble, in its words: an instruction, say, that the PTX's target does not have."""
+
+    def __init__(self, message: str, file: str, line: int) -> None:
+        super().__init__(f"line {line}: {message}")
+        self.message = message
         self.file = file
         self.line = line
 

@@ -5,18 +5,24 @@ from __future__ import annotations
 import enum
 
 __all__ = [
+    "ASIDE",
     "BANKS",
     "COPIES",
     "EVERYTHING",
     "LANES",
     "NOWHERE",
+    "OVERWRITTEN",
     "PENDING",
+    "POSITION",
+    "READS",
     "RESERVED",
     "ROWS",
     "SCRATCH",
     "SECTOR",
     "SERVICES",
+    "UNFENCED",
     "UNWRITTEN",
+    "USED",
     "WAITING",
     "WRITTEN",
     "Access",
@@ -30,7 +36,11 @@ SECTOR = 32  # bytes that global memory moves at once
 BANKS = 32  # of shared memory, 4 bytes wide
 ROWS = 40  # of a warp's operands: 32 bits of each lane
 COPIES = 512  # asynchronous copies that a warp may have in flight
+READS = 256  # operands of wgmma that a warp may have in flight
+POSITION = 20  # bits of the number of an instruction in its block, where one number says which block it is, too
+UNFENCED, USED, OVERWRITTEN = range(3)  # what is wrong with a register of wgmma; see inflight
 EVERYTHING = 1 << 20  # as the argument of a wait: no copy may be left in flight
+ASIDE = 1 << 29  # added to the block number of a lane that lets the other lanes of its warp run first
 WAITING = 1 << 30  # added to the block number of a lane that waits there for other lanes
 NOWHERE = (1 << 31) - 1  # the block number of a lane that has left the kernel
 UNWRITTEN, WRITTEN, PENDING = 1, 2, 3  # the state of a byte; 0 was set before the launch, PENDING is being copied
@@ -53,9 +63,10 @@ class Status(Code):
     BARRIER = 2  # waits at the barrier that the warp's record names
     PREEMPTED = 3  # its time slice is used up
     ARRIVED = 4  # has arrived at a barrier without waiting for it
-    FAULT = 5  # the launch's record says what and where
-    STUCK = 6  # every lane waits for another one
-    HOST = 7  # asks for a service of the host (printf, assert, malloc)
+    SUSPENDED = 5  # waits in an instruction until something happens: an arrival, a copy, registers that are released
+    FAULT = 6  # the launch's record says what and where
+    STUCK = 7  # every lane waits for another one
+    HOST = 8  # asks for a service of the host (printf, assert, malloc)
 
 
 class Space(Code):
@@ -67,6 +78,7 @@ class Space(Code):
     LOCAL = 3
     CONST = 4
     PARAM = 5
+    CLUSTER = 6  # shared memory of any block of the cluster
 
 
 class Access(Code):

@@ -21,7 +21,7 @@ from kernelpath.simt.run.arrays import Dim
 from kernelpath.simt.run.buffers import Buffer, Memory
 from kernelpath.simt.run.host import execute
 from kernelpath.simt.run.launch import Author, Grid, place_statics
-from kernelpath.simt.target import SM_80
+from kernelpath.simt.target import SM_80, TARGETS, Target
 
 __all__ = ["Kernel", "Launch", "Module", "Param", "load"]
 
@@ -37,14 +37,22 @@ class Param:
     size: int
     align: int
 
+    @classmethod
+    def of(cls, declared: ptx.Variable) -> Param:
+        return cls(declared.name, declared.type, declared.size, declared.align)
+
 
 @dataclass(frozen=True)
 class Kernel:
-    """What is known of a kernel before it is launched. ``reqntid`` is empty where the PTX does not fix the block."""
+    """What is known of a kernel before it is launched.
+
+    ``reqntid`` and ``cluster`` are empty where the PTX does not fix the threads of a block, the blocks of a cluster.
+    """
 
     name: str
     params: tuple[Param, ...]
     reqntid: tuple[int, ...]
+    cluster: tuple[int, ...] = ()
 
 
 @dataclass
@@ -73,11 +81,15 @@ class Launch:
 
 
 class Module:
-    """A loaded PTX file. Kernels are compiled when they are first launched."""
+    """A loaded PTX file on the device that ``target`` stands for. A kernel is compiled when it is first launched."""
 
-    def __init__(self, text: str, source: str | None) -> None:
+    def __init__(self, text: str, source: str | None, target: Target | None = None) -> None:
         self.text = text
         self.parsed = ptx.parse(text, source)
+        self.target = target or TARGETS.get(self.parsed.target, SM_80)
+        if self.parsed.target and not self.target.loads(self.parsed.target):
+            has = f"the PTX is for {self.parsed.target}, the device is {self.target.name}"
+            raise ValueError(f"no kernel image is available for execution on the device: {has}")
         self.digest = hashlib.sha256(f"{source}\0{text}".encode()).hexdigest()
         self.programs: dict[str, Program] = {}
 
@@ -85,6 +97,12 @@ class Module:
         """The same code, with variables that hold what they begin with: as another process loads it."""
         other = copy.copy(self)
         other.__dict__.pop("statics", None)
+        return other
+
+    def negated(self) -> Module:
+        """The same code with the products of tensor cores negated, and variables of its own; see ptx.negated."""
+        other = self.fresh()
+        other.parsed, other.digest, other.programs = ptx.negated(self.parsed), f"negated {self.digest}", {}
         return other
 
     @cached_property
@@ -96,7 +114,7 @@ class Module:
     def kernels(self) -> dict[str, Kernel]:
         """The kernels of the file by name."""
         return {
-            name: Kernel(name, tuple(Param(p.name, p.type, p.size, p.align) for p in function.params), function.reqntid)
+            name: Kernel(name, tuple(map(Param.of, function.params)), function.reqntid, function.cluster)
             for name, function in self.parsed.functions.items()
             if function.entry
         }
@@ -104,16 +122,18 @@ class Module:
     def compile(self, name: str) -> None:
         """Compile a kernel, unless that is done; `launch` does it otherwise. Raises Unsupported and KeyError."""
         if name not in self.programs:
-            self.programs[name] = compile_kernel(self.parsed, name, self.digest)
+            self.programs[name] = compile_kernel(self.parsed, name, self.digest, self.target)
 
     def occupancy(
-        self, name: str, block: Sequence[int], shared: int = 0, device: str = SM_80.name
+        self, name: str, block: Sequence[int], shared: int = 0, device: str = ""
     ) -> occupancy.Occupancy | None:
         """Occupancy of a kernel in blocks of ``block`` threads with ``shared`` dynamic bytes; None without ptxas.
 
-        Raises ValueError where a block does not fit a multiprocessor.
+        ``device`` is a target by its name, that of the module if it is empty. Raises ValueError where a block does not
+        fit a multiprocessor.
         """
         self.compile(name)
+        device = device or self.target.name
         used = occupancy.registers(self.text, name, device)
         if used is None:
             return None
@@ -134,6 +154,7 @@ class Module:
         reverse: bool = False,
         blocks: Sequence[int] | None = None,
         cooperative: bool = False,
+        cluster: Sequence[int] = (),
     ) -> Launch:
         """Run a kernel to its end.
 
@@ -143,14 +164,17 @@ class Module:
         sample is enough: then the limit is no fault, and blocks that are not neighbors must not write to one element
         of a buffer of 4 GiB and more, be it the same value. Of smaller buffers their races are not looked for. All
         blocks of a ``cooperative`` launch are resident together, and there can be no more of them than the GPU holds.
+        ``cluster`` are the blocks of a cluster along each axis, as the kernel asks for them if it is left out.
 
         Raises Fault, Unsupported, TimedOut, and KeyError or ValueError for a launch that is not possible.
         """
         self.compile(name)
         compiled, extents, threads = self.programs[name], _dim(grid), _dim(block)
-        if refusal := SM_80.refusal(extents, threads, compiled.lowered.shared_bytes, shared):
+        together = self._cluster(name, cluster)
+        declared = compiled.lowered.shared_bytes
+        if refusal := self.target.refusal(extents, threads, declared, shared, together or (1, 1, 1)):
             raise ValueError(refusal)
-        room = SM_80.multiprocessors * self._blocks(name, extents, threads, shared, cooperative)
+        room = self.target.multiprocessors * self._blocks(name, extents, threads, shared, cooperative)
         arguments = pack(self.parsed.functions[name], args)
         memory = memory or Memory()
         run = Grid(
@@ -168,9 +192,17 @@ class Module:
             blocks=blocks,
             room=room,
             cooperative=cooperative,
+            cluster=together,
         )
         execute(run, compiled.run_grid, max_instructions or LIMIT)
         return self._report(run, buffers)
+
+    def _cluster(self, name: str, asked: Sequence[int]) -> Dim | None:
+        """The blocks of a cluster, if there are some. Raises ValueError where launch and kernel ask for others."""
+        fixed, wanted = (_dim(one) if one else None for one in (self.parsed.functions[name].cluster, asked))
+        if fixed and wanted and fixed != wanted:
+            raise ValueError(f"invalid cluster size: {name} is compiled for clusters of {fixed}, not of {wanted}")
+        return wanted or fixed
 
     def _blocks(self, name: str, grid: Dim, block: Dim, shared: int, cooperative: bool) -> int:
         """Blocks that a multiprocessor holds at once. ptxas is asked for registers where a launch depends on it.
@@ -180,13 +212,13 @@ class Module:
         threads, blocks = (x * y * z for x, y, z in (block, grid))
         registers = 0
         fixed = self.parsed.functions[name].reqntid  # for which ptxas has to find registers
-        scarce = not fixed and threads * SM_80.registers > occupancy.MULTIPROCESSORS[SM_80.name].registers
-        if scarce or (cooperative and blocks > SM_80.multiprocessors):
-            registers = occupancy.registers(self.text, name) or 0
+        scarce = not fixed and threads * self.target.registers > self.target.multiprocessor.registers
+        if scarce or (cooperative and blocks > self.target.multiprocessors):
+            registers = occupancy.registers(self.text, name, self.target.name) or 0
         used = self.programs[name].lowered.shared_bytes + shared
-        each = occupancy.occupancy(threads, registers, used).blocks
-        if cooperative and blocks > (most := each * SM_80.multiprocessors):
-            held = f"{most} fit, {each} on each of {SM_80.multiprocessors} SMs"
+        each = occupancy.occupancy(threads, registers, used, self.target.name).blocks
+        if cooperative and blocks > (most := each * self.target.multiprocessors):
+            held = f"{most} fit, {each} on each of {self.target.multiprocessors} SMs"
             raise ValueError(f"too many blocks in cooperative launch: {blocks}, and {held}")
         return each
 
@@ -210,18 +242,19 @@ class Module:
         )
 
 
-def load(text: str, source: str | None = None) -> Module:
-    """Load PTX ``text``. Line numbers refer to ``source``, else to the first file that the PTX names.
+def load(text: str, source: str | None = None, target: Target | None = None) -> Module:
+    """Load PTX ``text`` on a device of ``target``, or of that which the PTX is for.
 
-    Equal texts give the same Module. Raises ValueError for text that is not PTX.
+    Line numbers refer to ``source``, else to the first file that the PTX names. Equal texts give the same Module.
+    Raises ValueError for text that is not PTX, and for PTX that the device does not load.
     """
-    key = (text, source)
+    key = (text, source, target)
     if key not in _MODULES:
-        _MODULES[key] = Module(text, source)
+        _MODULES[key] = Module(text, source, target)
     return _MODULES[key]
 
 
-_MODULES: dict[tuple[str, str | None], Module] = {}
+_MODULES: dict[tuple[str, str | None, Target | None], Module] = {}
 _CODES = {"f32": "f", "f64": "d", "f16": "e"}
 
 

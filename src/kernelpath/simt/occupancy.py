@@ -31,7 +31,7 @@ def occupancy(threads: int, registers: int, shared: int, device: str = "sm_80") 
 
     ``limit`` is "warps", "blocks", "registers" or "shared memory". Raises ValueError where not even one block fits.
     """
-    unit = MULTIPROCESSORS[device]
+    unit = MULTIPROCESSORS[device.rstrip("a")]
     warps = -(-threads // LANES)
     registers_of_warp = _round_up(registers * LANES, 256)
     shared_of_block = _round_up(shared + unit.shared_reserved, unit.shared_unit)

@@ -52,9 +52,10 @@ class Op(Generic[E_contra]):
     forms: what may follow the opcode; see ``forms``. Anything else is refused by name, never half understood.
     emit: emits what the instruction does to a warp; ``E_contra`` is what it emits with.
     lanes: the lanes that must be here before it runs: an operand is the mask that names them.
+    place: where it may stand, for all of its forms or by the instruction; see ``place_of``.
     results: how many of its first operands it writes, unless they are addresses.
     reads: the operands that it reads, where those are not all the others.
-    since: the first compute capability that has it, as in sm_80.
+    since: the first compute capability that has it, as in sm_80; ``since`` knows the forms that came later.
     passes: whether its integer constants are read as registers are, and may then differ from one place to another in
     code that these share; else each constant has code of its own.
     pure: whether each lane's results follow from its own operands, and nothing else happens.
@@ -64,7 +65,7 @@ class Op(Generic[E_contra]):
     forms: tuple[str, ...]
     emit: Callable[[E_contra, Instruction], None]
     lanes: Callable[[Instruction], Lanes | Operand] = no_lanes
-    place: Place = Place.ANYWHERE
+    place: Place | Callable[[Instruction], Place] = Place.ANYWHERE
     results: int = 1
     reads: Callable[[Instruction], Sequence[Operand]] | None = None
     since: int = 80
@@ -78,6 +79,10 @@ class Op(Generic[E_contra]):
     def accepts(self, instruction: Instruction) -> bool:
         """Whether this is an instruction with just these modifiers."""
         return self._pattern.fullmatch(instruction.name) is not None
+
+    def place_of(self, instruction: Instruction) -> Place:
+        """Where in a basic block an instruction may stand."""
+        return self.place if isinstance(self.place, Place) else self.place(instruction)
 
     @property
     def is_collective(self) -> bool:

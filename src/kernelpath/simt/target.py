@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-__all__ = ["MULTIPROCESSORS", "SM_80", "Multiprocessor", "Target"]
+__all__ = ["MULTIPROCESSORS", "SM_80", "SM_90A", "TARGETS", "Multiprocessor", "Target", "capability", "of_gpu"]
 
 KIB = 1024
 Dim = tuple[int, int, int]
@@ -49,8 +49,9 @@ class Target:
 
     capability: as in sm_80. multiprocessors: of the GPU that it stands for. threads, block: the most threads of a
     thread block, and along each axis of it. grid: the most blocks along each axis. shared_static, shared: the most
-    bytes of shared memory of a block, declared in the source and with what a launch adds. cluster: the most blocks of
-    a cluster, 0 where there are none.
+    bytes of shared memory of a block, declared in the source and with what a launch adds. cluster, cluster_most: the
+    most blocks of a cluster that every GPU of the architecture takes, and that a kernel may ask for all the same; 0
+    where there are none.
     """
 
     name: str
@@ -63,12 +64,22 @@ class Target:
     shared_static: int
     shared: int
     cluster: int
+    cluster_most: int
 
     @property
     def multiprocessor(self) -> Multiprocessor:
-        return MULTIPROCESSORS[self.name]
+        return MULTIPROCESSORS[self.name.rstrip("a")]
 
-    def refusal(self, grid: Dim, block: Dim, declared: int, dynamic: int) -> str:
+    @property
+    def virtual(self) -> str:
+        """As NVRTC names it where PTX is all that is wanted."""
+        return self.name.replace("sm", "compute")
+
+    def loads(self, target: str) -> bool:
+        """Whether the driver loads PTX of a target such as "sm_80": none that is later, or specific to another one."""
+        return target == self.name or (target[-1:].isdigit() and capability(target) <= self.capability)
+
+    def refusal(self, grid: Dim, block: Dim, declared: int, dynamic: int, cluster: Dim = (1, 1, 1)) -> str:
         """Why compiler or driver refuse a launch with so many bytes of shared memory; empty where they do not."""
         threads = block[0] * block[1] * block[2]
         if threads > self.threads:
@@ -82,6 +93,19 @@ class Target:
             return f"{declared:,} bytes of shared memory are declared, {allowed}; take extern __shared__ at the launch"
         if (shared := declared + dynamic) > self.shared:
             return f"{shared} bytes of shared memory exceed the {self.shared} of a block"
+        return self._refused_cluster(grid, cluster)
+
+    def _refused_cluster(self, grid: Dim, cluster: Dim) -> str:
+        blocks = cluster[0] * cluster[1] * cluster[2]
+        if blocks == 1:
+            return ""
+        if not self.cluster:
+            return f"a cluster of {blocks} blocks: {self.name} has no clusters, they begin with sm_90"
+        if blocks > self.cluster_most:
+            return f"invalid cluster size: {blocks} blocks, more than the {self.cluster_most} that {self.name} allows"
+        for axis, extent, size in zip("xyz", grid, cluster, strict=True):
+            if extent % size:
+                return f"invalid argument: a grid of {extent} along {axis} is not a multiple of the cluster's {size}"
         return ""
 
 
@@ -96,4 +120,33 @@ SM_80 = Target(
     shared_static=48 * KIB,
     shared=163 * KIB,
     cluster=0,
+    cluster_most=0,
 )
+SM_90A = Target(
+    name="sm_90a",
+    capability=90,
+    multiprocessors=132,  # of an H200
+    threads=1024,
+    block=(1024, 1024, 64),
+    grid=(2**31 - 1, 65535, 65535),
+    registers=255,
+    shared_static=48 * KIB,
+    shared=227 * KIB,
+    cluster=8,
+    cluster_most=16,
+)
+TARGETS = {target.name: target for target in (SM_80, SM_90A)}
+
+
+def capability(target: str) -> int:
+    """The compute capability of a target by its name, such as 90 of "sm_90a"."""
+    return int(target.removeprefix("sm_").rstrip("af"))
+
+
+def of_gpu(major: int, minor: int) -> Target:
+    """The target that stands for a GPU of this compute capability: the last one that is not later."""
+    return max(
+        (target for target in TARGETS.values() if target.capability <= 10 * major + minor),
+        key=lambda target: target.capability,
+        default=SM_80,
+    )

@@ -42,6 +42,8 @@ def blame(error: BaseException, file: Path, loading: bool = False) -> Complaint:
     if isinstance(error, errors.Fault):
         verdict = _FAULTS.get(error.kind, Verdict.CRASHED)
         return Complaint(verdict, error.message, error.file or str(file), error.line)
+    if isinstance(error, errors.Rejected):
+        return Complaint(Verdict.COMPILE_ERROR, error.message, error.file or str(file), error.line)
     if isinstance(error, errors.TimedOut):
         return Complaint(Verdict.TIMED_OUT, error.message, error.file or str(file), error.line)
     if isinstance(error, (Unavailable, Withheld, errors.Unsupported)):

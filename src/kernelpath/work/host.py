@@ -120,11 +120,14 @@ class Machine:
         self._wire: Wire[device.Message] = Wire(self._process.connection, device.ToGrader | LabEnded)
         self._attaching = 0
 
-    def attach(self) -> tuple[int, socket.socket]:
-        """A new client by its number, and its end of a socket. Does not wait for the machine."""
+    def attach(self, target: str) -> tuple[int, socket.socket]:
+        """A new client by its number, and its end of a socket. Does not wait for the machine.
+
+        target: what the machine stands for in its eyes.
+        """
         ours, theirs = wire.pair()
         with contextlib.suppress(Gone, Silent, OSError):  # noticed by who asks it
-            self._wire.send(device.Attach(), _TAKING_SECONDS)
+            self._wire.send(device.Attach(target), _TAKING_SECONDS)
             socket.send_fds(self._process.connection, [b"\0"], [ours.fileno()])
         ours.close()
         self._attaching += 1
@@ -184,11 +187,12 @@ class Worker:
         machine: Machine | None,
         properties: Properties | None = None,
         entry: str = "",
+        target: str = "sm_80",
     ) -> None:
         """Let it import what the exercise `stem` needs on the device `on`, and give up what is not the submission's.
 
         machine: where its kernels run, if they run there. properties: of the GPU that it is beside. entry: where the
-        declaration is not loaded.
+        declaration is not loaded. target: what the machine stands for.
         """
         for folder in (self._workspace.own, self._workspace.source):
             folder.mkdir(parents=True, exist_ok=True)
@@ -200,11 +204,12 @@ class Worker:
             source=str(self._workspace.source),
             own=str(self._workspace.own),
             entry=entry,
+            target=target,
             properties=properties or {},
         )
         self.post(asked)
         if machine is not None:
-            self.client, end = machine.attach()
+            self.client, end = machine.attach(target)
             with contextlib.suppress(OSError):
                 socket.send_fds(self._process.connection, [b"\0"], [end.fileno()])
             end.close()

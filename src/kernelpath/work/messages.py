@@ -27,8 +27,9 @@ class Start(Asked, frozen=True, tag=True, kw_only=True):
     """Import everything slow, before there is a submission, then give up what that must not reach.
 
     machine: kernels run on the PTX machine's process, whose end of a socket follows as a descriptor. source: the folder
-    of the submission's copy. own: a folder that it may write to. properties: of the GPU that this is beside. entry: of
-    an exercise whose declaration, which knows the right results, the worker does not load: inputs are sent.
+    of the submission's copy. own: a folder that it may write to. target: what the machine stands for, and properties:
+    of the GPU that this is beside. entry: of an exercise whose declaration, which knows the right results, the worker
+    does not load: inputs are sent.
     """
 
     root: str
@@ -38,6 +39,7 @@ class Start(Asked, frozen=True, tag=True, kw_only=True):
     source: str
     own: str
     entry: str = ""
+    target: str = "sm_80"
     properties: Mapping[str, int | float | str] = {}
 
 

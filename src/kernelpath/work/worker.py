@@ -106,7 +106,7 @@ class _Worker:
         self._name = asked.entry or self._known.entry
         self._device = torch.device(asked.device)
         if self._device.type == "cpu":
-            gpu.show(asked.properties)
+            gpu.show(asked.properties, asked.target)
         if self._client is not None and self._exercise is not None:
             no_gpu.stand_in()
         confine.keep_in(Path(asked.own))

@@ -94,7 +94,7 @@ def twist(operator: Operator, layout: Layout, statistic: Statistic) -> Twist:
         problem=problem,
         bench={"rows": 65_536, "columns": MOST_COLUMNS},  # three matrices of 256 MiB
         baseline=unfused,
-        min_speedup=1.0,
+        min_speedup=1.5,  # on an H200 one kernel is 2.2 to 5.4 times as fast as the formula
         traffic=Traffic(sectors=1.5, bank_conflicts=1.0, bytes=most, edges=0.5),
     )
     name = f"{operator.name}+{layout.name}+{statistic.name}"

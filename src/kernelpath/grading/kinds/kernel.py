@@ -58,14 +58,16 @@ class Kernel(Python):
         *,
         variety: Variety = PLAIN,
         reverse: bool = False,
+        negated: bool = False,
         chosen: Chosen = NOTHING,
     ) -> Evidence:
-        """chosen: what a GPU decided about the kernels, which holds on the PTX machine."""
+        """chosen: what a GPU decided about the kernels, which holds on the PTX machine. negated: as in device.Begin."""
         if not self.on_machine:
             return super().call(runner, case, seed, variety=variety)
         runner.ready()
         drawn = truth.draw_inputs(self.exercise, case, seed, "cpu", variety)
-        runner.ask_machine(device.Begin(runner.client, as_inputs(drawn, runner.numbers), reverse), device.Done)
+        inputs = as_inputs(drawn, runner.numbers)
+        runner.ask_machine(device.Begin(runner.client, inputs, reverse, negated), device.Done)
         try:
             placed = runner.ask(messages.Run(case=dict(case), seed=0, chosen=chosen), messages.Placed)
         except Stopped as stopped:

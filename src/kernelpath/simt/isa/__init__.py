@@ -4,9 +4,9 @@ values       types, registers as numbers, lane-wise rules
 rounding     directed rounding
 arithmetic, functions, bitwise, comparison, conversion
              what a lane does by itself
-memory, atomics, mbarrier, copies
-             loads and stores, barriers in memory
-collectives, matrix, wmma
+spaces, mbarrier, memory, atomics, bulk, copies, fences, cluster
+             loads and stores, barriers in memory, asynchronous copies, the shared memory of other blocks
+collectives, matrix, wmma, products, wgmma
              what the lanes of a warp, or the warps of a block, do together
 control      branches
 """
@@ -20,15 +20,19 @@ from kernelpath.simt.isa import (
     arithmetic,
     atomics,
     bitwise,
+    bulk,
+    cluster,
     collectives,
     comparison,
     control,
     conversion,
     copies,
+    fences,
     functions,
     matrix,
     mbarrier,
     memory,
+    wgmma,
     wmma,
 )
 from kernelpath.simt.lower.warp import Lowering
@@ -52,8 +56,12 @@ OPS: Mapping[str, Op[Lowering]] = registry(
     atomics.OPS,
     mbarrier.OPS,
     copies.OPS,
+    bulk.OPS,
+    fences.OPS,
+    cluster.OPS,
     collectives.OPS,
     matrix.OPS,
+    wgmma.OPS,
     wmma.OPS,
     control.OPS,
 )

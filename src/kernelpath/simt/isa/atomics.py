@@ -9,7 +9,8 @@ from llvmlite import ir
 
 from kernelpath.simt.isa import bitwise
 from kernelpath.simt.isa.arithmetic import extreme
-from kernelpath.simt.isa.memory import space_of, without_hint
+from kernelpath.simt.isa.mbarrier import complete_tx
+from kernelpath.simt.isa.spaces import space_of, without_hint
 from kernelpath.simt.isa.values import Kind, Value, constant, from_bits, to_bits
 from kernelpath.simt.layout import LANES, Access
 from kernelpath.simt.lower.vectors import I32
@@ -26,6 +27,7 @@ def emit_atom(e: Lowering, i: Instruction) -> None:
     operation = next(name for name in i.modifiers if name in ATOMIC)
     address, *sources = without_hint(i)[i.opcode == "atom" :]
     addresses = e.addresses(address, space)
+    barrier = sources.pop() if "async" in i.modifiers else None
     values = [e.read(source, kind.bits) for source in sources]
     half = operation == "cas" and kind.bits == 32
     for row, value in enumerate(values if half else ()):
@@ -36,6 +38,8 @@ def emit_atom(e: Lowering, i: Instruction) -> None:
     old = update(e, addresses, kind, values, ATOMIC[operation])
     if i.opcode == "atom":
         e.write(i.operands[0], old, signed=kind.is_signed)
+    if barrier is not None:
+        complete_tx(e, barrier, e.splat(kind.bits // 8, 32))
 
 
 def update(e: Lowering, addresses: Value, kind: Kind, values: Sequence[Value], rule: Callable[..., Value]) -> Value:
@@ -119,7 +123,10 @@ def _forms(*operations: str) -> tuple[str, ...]:
     return (*before, *(operation.replace(" ", f" {_ORDER} SCOPE? SPACE? ", 1) for operation in operations))
 
 
+_ASYNC = "async relaxed? cluster? CLUSTER? mbarrier::complete_tx::bytes "
+_ASYNC_UPDATES = ("add|min|max u32|s32", "add u64", "inc|dec u32", "LOGIC b32")
+
 OPS = (
     Op("atom", _forms(*_UPDATES, *_SWAPS), emit_atom),
-    Op("red", _forms(*_UPDATES), emit_atom, results=0),
+    Op("red", (*_forms(*_UPDATES), *(_ASYNC + one for one in _ASYNC_UPDATES)), emit_atom, results=0),
 )

@@ -5,12 +5,14 @@ from __future__ import annotations
 from llvmlite import ir
 
 from kernelpath.simt.errors import FAULT_KINDS, FaultKind
+from kernelpath.simt.isa.cluster import emit_cluster_barrier
 from kernelpath.simt.isa.values import Kind, Value, items
 from kernelpath.simt.layout import LANES, Status
 from kernelpath.simt.lower.vectors import I32, I64
 from kernelpath.simt.lower.warp import Lowering
 from kernelpath.simt.op import Lanes, Op, Place, last_operand
 from kernelpath.simt.ptx import Instruction, Operand
+from kernelpath.simt.run.meeting import REDUCTIONS
 from kernelpath.simt.run.records import WARP, field_offset
 
 __all__ = ["OPS", "require_lanes"]
@@ -131,12 +133,24 @@ def emit_match(e: Lowering, i: Instruction) -> None:
     e.write(targets[0], matched)
 
 
+def emit_elect(e: Lowering, i: Instruction) -> None:
+    """The least of the lanes is their leader."""
+    require_lanes(e, i)
+    leader, elected = items(i.operands[0])
+    first = e.broadcast(e.first_active())
+    e.write(leader, first)
+    e.write(elected, e.b.icmp_unsigned("==", e.read_special("%laneid"), first))
+
+
 def emit_bar(e: Lowering, i: Instruction) -> None:
     """Barriers of the warp, or of the thread block: those are left to the scheduler."""
     if "warp" in i.modifiers:
         require_lanes(e, i)
         e.call("warp_sync")
         e.leave(e.index + 1)
+        return
+    if "cluster" in i.modifiers:
+        emit_cluster_barrier(e, i)
         return
     if i.guard is not None:
         raise e.unsupported("predicated " + i.name)
@@ -148,7 +162,8 @@ def emit_bar(e: Lowering, i: Instruction) -> None:
     e.store_field(e.warp, WARP, "barrier", number)
     e.store_field(e.warp, WARP, "barrier_threads", threads)
     e.store_field(e.warp, WARP, "barrier_block", I32(e.index))
-    e.store_field(e.warp, WARP, "barrier_reduces", I32(int(reduces)))
+    operation = next((name for name in i.modifiers if name in REDUCTIONS), "")
+    e.store_field(e.warp, WARP, "barrier_reduces", I32(REDUCTIONS.index(operation)))
     if predicate is not None:
         e.store_field(e.warp, WARP, "barrier_value", e.as_bits(e.b.and_(e.read(predicate, 1), e.active)))
     status = Status.ARRIVED if "arrive" in i.modifiers else Status.BARRIER
@@ -163,7 +178,9 @@ def emit_barrier_result(e: Lowering, i: Instruction) -> None:
 
 
 def lanes_of_barrier(i: Instruction) -> Lanes | Operand:
-    """``bar.warp.sync`` names its lanes; the barriers of a block wait for whole warps."""
+    """``bar.warp.sync`` names its lanes; the barriers of a block wait for whole warps, that of a cluster may not."""
+    if "cluster" in i.modifiers and "aligned" not in i.modifiers:
+        return Lanes.NONE
     return i.operands[0] if "warp" in i.modifiers else Lanes.LIVE
 
 
@@ -173,6 +190,7 @@ OPS = (
     Op("match", ("any|all sync b32|b64",), emit_match, lanes=last_operand),
     Op("redux", ("sync add|min|max u32|s32", "sync LOGIC b32"), emit_redux, lanes=last_operand),
     Op("activemask", ("b32",), emit_activemask),
+    Op("elect", ("sync",), emit_elect, lanes=last_operand, since=90),
     Op(
         "bar",
         ("cta? sync|arrive", "cta? red popc u32", "cta? red and|or pred", "warp sync"),
@@ -183,7 +201,13 @@ OPS = (
     ),
     Op(
         "barrier",
-        ("cta? sync|arrive aligned?", "cta? red popc aligned? u32", "cta? red and|or aligned? pred"),
+        (
+            "cta? sync|arrive aligned?",
+            "cta? red popc aligned? u32",
+            "cta? red and|or aligned? pred",
+            "cluster arrive release|relaxed? aligned?",
+            "cluster wait acquire? aligned?",
+        ),
         emit_bar,
         lanes=lanes_of_barrier,
         place=Place.ALONE,

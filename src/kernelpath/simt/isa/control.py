@@ -9,8 +9,8 @@ from kernelpath.simt.layout import LANES, SERVICES, Status
 from kernelpath.simt.lower.calls import argument_register, call_parts
 from kernelpath.simt.lower.vectors import I32, I64
 from kernelpath.simt.lower.warp import Lowering
-from kernelpath.simt.op import Op, Place
-from kernelpath.simt.ptx import Group, Instruction, Operand, Register, Symbol
+from kernelpath.simt.op import Op, Place, live_lanes
+from kernelpath.simt.ptx import Group, Immediate, Instruction, Operand, Register, Symbol
 from kernelpath.simt.run.records import WARP, field_offset
 
 __all__ = ["OPS"]
@@ -68,6 +68,20 @@ def emit_service_result(e: Lowering, i: Instruction) -> None:
     e.write(i.operands[0], e.b.load(row, typ=ir.VectorType(I64, LANES), align=4))
 
 
+def emit_setmaxnreg(e: Lowering, i: Instruction) -> None:
+    """Hand registers back to the block, or wait until it has as many as are wanted."""
+    (count,) = i.operands
+    assert isinstance(count, Immediate)
+    if count.value % 8 or not 24 <= count.value <= 256:
+        raise ValueError(f"line {i.line}: {i.name} takes a multiple of 8 from 24 to 256, not {count.value}")
+    e.call("set_registers", count.value, ("inc" in i.modifiers,))
+    e.suspend()
+
+
+def emit_nothing(e: Lowering, i: Instruction) -> None:
+    """Kernels run one after another: the one before is done, and the next begins when this one is."""
+
+
 def arguments_read(i: Instruction) -> list[Operand]:
     """The registers that stand for the arguments of a call."""
     return [Register(argument_register(argument, 0)) for argument in call_parts(i)[1]]
@@ -81,4 +95,14 @@ OPS = (
     Op("ret", ("uni?",), emit_exit, place=Place.LAST, results=0),
     Op("exit", ("",), emit_exit, place=Place.LAST, results=0),
     Op("trap", ("",), emit_trap, place=Place.LAST, results=0),
+    Op(
+        "setmaxnreg",
+        ("inc|dec sync aligned u32",),
+        emit_setmaxnreg,
+        lanes=live_lanes,
+        place=Place.ALONE,
+        results=0,
+        since=90,
+    ),
+    Op("griddepcontrol", ("launch_dependents|wait",), emit_nothing, results=0, since=90),
 )

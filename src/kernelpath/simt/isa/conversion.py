@@ -21,12 +21,13 @@ from kernelpath.simt.isa.values import (
     saturate,
     scaled,
     suffix,
+    widen,
 )
 from kernelpath.simt.lower.emitter import Emitter
 from kernelpath.simt.op import Op
 from kernelpath.simt.ptx import Group, Instruction
 
-__all__ = ["OPS", "interleave"]
+__all__ = ["OPS", "interleave", "widen_eight"]
 
 _INTEGRAL = {"rni": "roundeven", "rzi": "trunc", "rmi": "floor", "rpi": "ceil"}
 
@@ -175,6 +176,18 @@ def clamp(e: Emitter, value: Value, to: Kind, source: Kind) -> Value:
     if high < most:
         value = e.b.select(compare(">", value, constant(value, high)), constant(value, high), value)
     return value
+
+
+def widen_eight(e: Emitter, bits: Value, name: str) -> Value:
+    """e5m2 and e4m3 to float32; exact. The upper half of an f16 is an e5m2; shifted, an e4m3 is an f16 but for 2**8."""
+    wide = e.resize(bits, 16)
+    if name == "e5m2":
+        return widen(e, e.b.shl(wide, constant(wide, 8)), "f16")
+    sign = e.b.shl(e.b.and_(wide, constant(wide, 0x80)), constant(wide, 8))
+    size = e.b.and_(wide, constant(wide, 0x7F))
+    value = widen(e, e.b.or_(sign, e.b.shl(size, constant(wide, 7))), "f16")
+    is_nan = e.b.icmp_unsigned("==", size, constant(wide, 0x7F))
+    return e.b.select(is_nan, constant(value, float("nan")), e.b.fmul(value, constant(value, 256.0)))
 
 
 def interleave(e: Emitter, low: Value, high: Value) -> Value:

@@ -1,10 +1,11 @@
-"""Asynchronous copies to shared memory. PTX ISA manual, 9.7.9.25."""
+"""Asynchronous copies to shared memory, element by element; bulk copies in ``bulk``. PTX ISA manual, 9.7.9.25."""
 
 from __future__ import annotations
 
+from kernelpath.simt.isa import bulk
 from kernelpath.simt.isa.bitwise import shift
 from kernelpath.simt.isa.mbarrier import arrive
-from kernelpath.simt.isa.memory import without_hint
+from kernelpath.simt.isa.spaces import without_hint
 from kernelpath.simt.isa.values import Value
 from kernelpath.simt.layout import EVERYTHING, Access, Space
 from kernelpath.simt.lower.warp import Lowering
@@ -16,7 +17,9 @@ __all__ = ["OPS"]
 
 def emit_cp(e: Lowering, i: Instruction) -> None:
     """cp.async and the instructions that group its copies and wait for them."""
-    if "commit_group" in i.modifiers:
+    if "bulk" in i.modifiers:
+        bulk.emit_bulk(e, i)
+    elif "commit_group" in i.modifiers:
         e.call("commit_async")
     elif "wait_group" in i.modifiers or "wait_all" in i.modifiers:
         allowed = i.operands[0].value if i.operands else EVERYTHING  # type: ignore[union-attr]
@@ -78,6 +81,7 @@ OPS = (
             "async ca|cg SHARED global HINT? PREFETCH?",
             "async commit_group|wait_group|wait_all",
             "async mbarrier arrive noinc? SHARED? b64",
+            *bulk.FORMS,
         ),
         emit_cp,
         results=0,

@@ -213,7 +213,7 @@ def spread(e: Lowering, number: Value, vector: ir.VectorType) -> Value:
 
 
 @contextmanager
-def count_to(e: Lowering, end: int) -> Iterator[Value]:
+def count_to(e: Lowering, end: int | Value) -> Iterator[Value]:
     """A loop; yields the number of the turn, from 0."""
     before = e.b.block
     body, after = e.b.append_basic_block(), e.b.append_basic_block()
@@ -224,7 +224,8 @@ def count_to(e: Lowering, end: int) -> Iterator[Value]:
     yield turn
     following = e.b.add(turn, I32(1))
     turn.add_incoming(following, e.b.block)
-    e.b.cbranch(e.b.icmp_unsigned("<", following, I32(end)), body, after)
+    last = I32(end) if isinstance(end, int) else end
+    e.b.cbranch(e.b.icmp_unsigned("<", following, last), body, after)
     e.b.position_at_end(after)
 
 

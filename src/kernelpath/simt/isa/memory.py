@@ -1,32 +1,22 @@
-"""Loads, stores, addresses and fences. PTX ISA manual, 9.7.9 and 9.7.13."""
+"""Loads, stores, addresses. PTX ISA manual, 9.7.9 and 9.7.13."""
 
 from __future__ import annotations
 
 from llvmlite import ir
 
+from kernelpath.simt.isa.mbarrier import complete_tx
+from kernelpath.simt.isa.spaces import space_of, without_hint
 from kernelpath.simt.isa.values import Kind, Value, items
 from kernelpath.simt.layout import Access, Space, Status
 from kernelpath.simt.lower.emitter import WINDOWS
 from kernelpath.simt.lower.vectors import I32, I64
 from kernelpath.simt.lower.warp import Lowering
 from kernelpath.simt.op import Op, Place, registers
-from kernelpath.simt.ptx import Instruction, Operand
+from kernelpath.simt.ptx import Instruction
 from kernelpath.simt.run.records import CTA, LAUNCH
+from kernelpath.simt.run.spaces import RANK
 
 __all__ = ["OPS", "space_of", "without_hint"]
-
-_SPACES = {"global": Space.GLOBAL, "shared": Space.SHARED, "local": Space.LOCAL}
-_SPACES |= {"const": Space.CONST, "param": Space.PARAM}
-
-
-def space_of(i: Instruction) -> Space:
-    names = (modifier.split("::")[0] for modifier in i.modifiers)
-    return next((_SPACES[name] for name in names if name in _SPACES), Space.GENERIC)
-
-
-def without_hint(i: Instruction) -> tuple[Operand, ...]:
-    """The operands but for a cache policy, which is the last."""
-    return i.operands[:-1] if "L2::cache_hint" in i.modifiers else i.operands
 
 
 def emit_ld(e: Lowering, i: Instruction) -> None:
@@ -55,6 +45,8 @@ def emit_st(e: Lowering, i: Instruction) -> None:
     e.check(addresses, space, Access.STORE, size * len(sources), len(sources))
     for part, value in enumerate(values):
         e.scatter(e.b.add(addresses, e.splat(part * size, 64)), value)
+    if "async" in i.modifiers:
+        complete_tx(e, i.operands[2], e.splat(size * len(sources), 32))
 
 
 def emit_cvta(e: Lowering, i: Instruction) -> None:
@@ -78,17 +70,17 @@ def emit_isspacep(e: Lowering, i: Instruction) -> None:
 
     shared = lies_in("shared", e.b.zext(e.load_field(e.launch, LAUNCH, "shared_bytes", I32), I64))
     local = lies_in("local", e.load_field(e.launch, LAUNCH, "local_total", I64))
-    inside = {Space.SHARED: shared, Space.LOCAL: local, Space.GLOBAL: e.b.not_(e.b.or_(shared, local))}
+    cluster = shared
+    if e.in_cluster:
+        blocks = e.load_field(e.launch, LAUNCH, "cluster_size", I64)
+        cluster = e.b.or_(shared, lies_in("window", e.b.shl(e.b.sub(blocks, I64(1)), I64(RANK))))
+    elsewhere = e.b.not_(e.b.or_(cluster, local))
+    inside = {Space.SHARED: shared, Space.CLUSTER: cluster, Space.LOCAL: local, Space.GLOBAL: elsewhere}
     e.write(i.operands[0], inside[space_of(i)])
 
 
 def emit_createpolicy(e: Lowering, i: Instruction) -> None:
     e.write(i.operands[0], e.splat(0, 64))
-
-
-def emit_fence(e: Lowering, i: Instruction) -> None:
-    """membar and fence: what the warp did before is released, beyond its block or within."""
-    e.call("fence", int("cta" not in i.modifiers))
 
 
 def emit_nanosleep(e: Lowering, i: Instruction) -> None:
@@ -105,13 +97,20 @@ _MEMORY = "CACHE? nc? EVICT1? EVICT2? HINT? PREFETCH? v2|v4? b8|u8|s8|BITS|INTEG
 OPS = (
     Op("ld", ("weak|volatile? SPACE? " + _MEMORY, "relaxed|acquire SCOPE SPACE? " + _MEMORY), emit_ld),
     Op("ldu", ("global? v2|v4? b8|u8|s8|BITS|INTEGER|FLOAT",), emit_ld),
-    Op("st", ("weak|volatile? SPACE? " + _MEMORY, "relaxed|release SCOPE SPACE? " + _MEMORY), emit_st, results=0),
+    Op(
+        "st",
+        (
+            "weak|volatile? SPACE? " + _MEMORY,
+            "relaxed|release SCOPE SPACE? " + _MEMORY,
+            "async weak? CLUSTER? mbarrier::complete_tx::bytes v2|v4? b32|b64|u32|u64|s32|s64|FLOAT",
+        ),
+        emit_st,
+        results=0,
+    ),
     Op("cvta", ("to? SPACE u64",), emit_cvta),
-    Op("isspacep", ("global|local|SHARED",), emit_isspacep),
+    Op("isspacep", ("global|local|SHARED|CLUSTER",), emit_isspacep),
     Op("createpolicy", ("fractional|range global? EVICT2 EVICT2? b64",), emit_createpolicy),
-    Op("membar", ("cta|gl|sys",), emit_fence, results=0),
-    Op("fence", ("sc|acq_rel? SCOPE",), emit_fence, results=0),
-    Op("prefetch", ("global|local? L1|L2", "global EVICT2"), emit_nothing, results=0),
+    Op("prefetch", ("global|local? L1|L2", "global EVICT2", "SPACE? tensormap"), emit_nothing, results=0),
     Op("prefetchu", ("L1",), emit_nothing, results=0),
     Op("applypriority", ("global? EVICT2",), emit_nothing, results=0),
     Op("nanosleep", ("u32",), emit_nanosleep, place=Place.ALONE, results=0),

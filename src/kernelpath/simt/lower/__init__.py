@@ -8,6 +8,7 @@ registers    registers and operands
 emitter      memory
 demand       which lanes use what a load gives
 loads        the same, as predicates at the load
+inflight     registers that wgmma has in flight
 shared       code that instructions of one form share
 warp         program counters of lanes: divergence, waiting, the loop that runs a warp
 """

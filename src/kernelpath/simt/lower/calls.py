@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from functools import cached_property
 
-from kernelpath.simt.errors import Unsupported
+from kernelpath.simt.errors import Rejected, Unsupported
 from kernelpath.simt.layout import SERVICES
 from kernelpath.simt.ptx import (
     SIZES,
@@ -76,9 +76,10 @@ class Inliner:
             return
         pointer = next((operand for operand in call.operands if isinstance(operand, Register)), None)
         function = self.module.functions.get(callee)
-        if (function is None and pointer is None) or callee in callers:
-            what = "recursion" if function else "a call of " + callee
-            raise Unsupported(f"{call.name} ({what})", self.module.file, call.line)
+        if function is None and pointer is None:
+            raise Rejected(f"Unresolved extern function '{callee}'", self.module.file, call.line)
+        if callee in callers:
+            raise Unsupported(f"{call.name} (recursion)", self.module.file, call.line)
         after = self._skipped(call) if call.guard is not None else ""
         if function is not None:
             self._inline(function, arguments, results, callers)

@@ -9,12 +9,12 @@ from kernelpath.simt.lower.registers import Registers
 from kernelpath.simt.lower.vectors import I1, I32, I64, POINTER
 from kernelpath.simt.lowered import Check, Site
 from kernelpath.simt.ptx import Address, Operand, Register, Symbol
-from kernelpath.simt.run.races import STRONG, VOLATILE
+from kernelpath.simt.run.races import STRONG, UNORDERED, VOLATILE
 from kernelpath.simt.run.records import CTA, LAUNCH, WARP, field_offset
 
 __all__ = ["WINDOWS", "Emitter"]
 
-WINDOWS = (Space.PARAM, Space.SHARED, Space.LOCAL)
+WINDOWS = (Space.PARAM, Space.SHARED, Space.LOCAL, Space.CLUSTER)
 """Spaces whose addresses are offsets."""
 
 
@@ -26,6 +26,10 @@ class Emitter(Registers):
     def first_active(self) -> ir.Value:
         """The least active lane."""
         return self.intrinsic("llvm.cttz.i32", I32, self.as_bits(self.active), I1(0))
+
+    def first_lane(self, value: ir.Value) -> ir.Value:
+        """The value in the least active lane."""
+        return self.b.extract_element(value, self.first_active())
 
     def put_row(self, row: int, value: ir.Value) -> None:
         """Store lanes of 32 or 64 bits (two rows) where warp-level functions find them."""
@@ -50,8 +54,9 @@ class Emitter(Registers):
         """Where the parameters, the shared window, or each lane's local window begin."""
         if space == Space.PARAM:
             return self.broadcast(self.load_field(self.launch, LAUNCH, "params", I64))
-        if space == Space.SHARED:
-            return self.broadcast(self.load_field(self.cta, CTA, "shared", I64))
+        if space in (Space.SHARED, Space.CLUSTER):
+            begin = "window" if self.in_cluster else "shared"
+            return self.broadcast(self.load_field(self.cta, CTA, begin, I64))
         base = self.broadcast(self.load_field(self.cta, CTA, "local", I64))
         first = self.b.mul(self.load_field(self.warp, WARP, "index", I32), I32(LANES))
         lane = self.b.add(self.broadcast(first), self.read_special("%laneid"))
@@ -69,25 +74,33 @@ class Emitter(Registers):
         wanted: ir.Value | None = None,
         half: bool = False,
         polls: bool = False,
-    ) -> None:
+        unordered: bool = False,
+    ) -> ir.Value:
         """Have an access checked and counted; leaves the launch where it is at fault.
 
         ``touched`` has the bytes of each lane, where they are not all of the ``nbytes``; ``wanted`` the lanes that use
-        what they load; of a ``half`` one half alone need be allowed; whether it ``polls`` in a loop.
+        what they load; of a ``half`` one half alone need be allowed; whether it ``polls`` in a loop; whether
+        it is of a barrier, which orders by itself. Returns the number of the access.
         """
         if touched is not None:
             self.put_row(0, self.resize(touched, 64))
         if wanted is not None:
             self.store_field(self.warp, WARP, "wanted", self.as_bits(wanted))
         self.b.store(addresses, self.at(self.warp, field_offset(WARP, "addresses")), align=64)
-        modifiers = {"relaxed", "acquire", "release", "acq_rel", "test_wait"}.intersection(self.instruction.modifiers)
-        strong = STRONG if modifiers or polls else VOLATILE if "volatile" in self.instruction.modifiers else 0
+        strong = UNORDERED if unordered else self._strength(polls)
         i = self.instruction
         site = Site(space, access, nbytes, parts, strong, i.line, i.name, i.at)
         number = self.b.add(self.first_site, I64(len(self.out.sites)))
         self.out.sites.append(site)
         constants = space, access, nbytes, parts, strong, touched is not None, wanted is not None, half
         self.call("access", number, constants)
+        return number
+
+    def _strength(self, polls: bool) -> int:
+        modifiers = self.instruction.modifiers
+        if polls or not {"relaxed", "acquire", "release", "acq_rel"}.isdisjoint(modifiers):
+            return STRONG
+        return VOLATILE if "volatile" in modifiers else 0
 
     def call(self, function: str, argument: int | ir.Value = 0, constants: tuple[int, ...] = ()) -> None:
         """Call a check with the active lanes; a result other than 0 is a fault."""

@@ -6,7 +6,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from kernelpath.simt.errors import Unsupported
+from kernelpath.simt import since
+from kernelpath.simt.errors import Rejected, Unsupported
 from kernelpath.simt.lower.calls import Inliner
 from kernelpath.simt.op import Lanes, Op, Place
 from kernelpath.simt.ptx import Function, Instruction, Module, Operand, Register, Symbol, Variable
@@ -43,18 +44,21 @@ class Flow:
     tables: dict[str, tuple[str, ...]]
 
 
-def analyze(module: Module, kernel: Function, ops: Ops, capability: int) -> Flow:
+def analyze(module: Module, kernel: Function, ops: Ops, target: str) -> Flow:
     """Expand calls and split ``kernel`` into blocks.
 
-    Raises Unsupported for recursion, indirect calls, and instructions that are not among the ``ops`` of a target of
-    this compute capability; ValueError for a branch to nowhere.
+    Raises Rejected for instructions that ``target`` does not have and for calls of functions that are nowhere;
+    Unsupported for recursion, indirect calls, and instructions that are not among the ``ops``; ValueError for a branch
+    to nowhere.
     """
     flat = Inliner(module)
     flat.expand(kernel, {}, ())
     flat.body = flat.body or [Instruction("ret", (), ())]
     for instruction in flat.body:
         op = ops.get(instruction.opcode)
-        if op is None or op.since > capability or not op.accepts(instruction):
+        if refused := since.refusal(instruction, target, op.since if op else 0):
+            raise Rejected(refused, module.file, instruction.line)
+        if op is None or not op.accepts(instruction):
             advice = " (textures and surfaces: load from a pointer)" * (instruction.opcode in _TEXTURES)
             raise Unsupported(instruction.name + advice, module.file, instruction.line)
         if missing := set(_branches_to(instruction, flat.tables)) - flat.labels.keys():
@@ -154,13 +158,13 @@ def _block_starts(
         if index in starts:
             together = Lanes.NONE
         lanes = op.lanes(instruction)
-        if op.place is Place.ALONE or lanes not in (Lanes.NONE, together):
+        if op.place_of(instruction) is Place.ALONE or lanes not in (Lanes.NONE, together):
             starts.add(index)
         if lanes is not Lanes.NONE:
             together = lanes
         if isinstance(together, Register) and together.name in op.written(instruction):
             together = Lanes.NONE
-        if op.place is not Place.ANYWHERE:
+        if op.place_of(instruction) is not Place.ANYWHERE:
             starts.add(index + 1)
     return sorted(start for start in starts if start < len(body))
 
@@ -170,7 +174,7 @@ def _successors(
 ) -> list[int]:
     last = block.instructions[-1]
     jumps = [targets.get(name, count) for name in _branches_to(last, tables)]
-    falls_through = ops[last.opcode].place is not Place.LAST or last.guard is not None
+    falls_through = ops[last.opcode].place_of(last) is not Place.LAST or last.guard is not None
     successors = jumps + [index + 1] * falls_through
     return [successor for successor in successors if successor < count]
 

@@ -33,6 +33,7 @@ from kernelpath.simt.ptx import (
     Variable,
 )
 from kernelpath.simt.run.records import CTA, LAUNCH, WARP, field_offset
+from kernelpath.simt.run.spaces import RANK
 
 __all__ = ["Passed", "Registers"]
 
@@ -47,7 +48,8 @@ class Registers(Vectors):
     """Reads and writes the operands of ``run(launch, cta, warp)``, and of the functions that it calls.
 
     ``active`` has the lanes that the instruction is for, ``values`` the registers that it has read or written,
-    ``written`` those that ``save`` is to store. ``here`` is the number of the block and of the instruction in it.
+    ``written`` those that ``save`` is to store. ``here`` is the number of the block and of the instruction in it, and
+    ``row`` the address of the places of the instruction's registers, in the order in which it names them first.
     """
 
     instruction: Instruction
@@ -57,6 +59,7 @@ class Registers(Vectors):
     here: tuple[ir.Value, ir.Value]
     carried: bool
     passed: list[ir.Value]
+    row: ir.Value
 
     def __init__(self, module: Module, kernel: Function, flow: Flow) -> None:
         super().__init__(kernel.name, I64, [POINTER] * 3)
@@ -67,6 +70,7 @@ class Registers(Vectors):
         self.registers[CARRY.name] = "pred"
         self.slots: Mapping[str, int | ir.Value]
         self.slots, warp_bytes = place_registers(flow, -(-WARP.itemsize // 64) * 64)
+        self.in_cluster = any(map(_of_clusters, (i for block in flow.blocks for i in block.instructions)))
         self.params = {parameter.name: offset for parameter, offset in parameter_offsets(kernel)}
         self.shared, shared_bytes = self._place("shared", self._reserved())
         self.local, local_bytes = self._place("local")
@@ -167,7 +171,7 @@ class Registers(Vectors):
     def _symbol(self, name: str) -> ir.Value:
         """Address of a variable or parameter: an offset in its window, a real address of global and constant memory."""
         if name in self.shared:
-            return self.splat(self.shared[name].start, 64)
+            return self._in_window(self.splat(self.shared[name].start, 64))
         if name in self.local:
             return self.splat(self.local[name].start, 64)
         if name in self.params:
@@ -181,16 +185,36 @@ class Registers(Vectors):
         table = self.b.inttoptr(self.load_field(self.launch, LAUNCH, "symbols", I64), POINTER)
         return self.broadcast(self.b.load(self.at(table, 8 * self.out.symbols.index(name)), typ=I64))
 
+    def _in_window(self, offset: ir.Value) -> ir.Value:
+        """An offset in shared memory as an address of the cluster, which has the block's rank above it."""
+        if not self.in_cluster:
+            return offset
+        rank = self.b.zext(self.load_field(self.cta, CTA, "rank", I32), I64)
+        return self.b.add(offset, self.broadcast(self.b.shl(rank, I64(RANK))))
+
     def read_special(self, name: str) -> ir.Value:
         stem, _, axis = name.lstrip("%").partition(".")
         step = "xyz".find(axis or "x")
         if stem == "tid":
             offset = field_offset(WARP, "tid") + 4 * LANES * step
             return self.b.load(self.at(self.warp, offset), typ=ir.VectorType(I32, LANES), align=4)
-        if stem in ("ntid", "nctaid"):
-            return self.broadcast(self.load_field(self.launch, LAUNCH, f"{stem}_{'xyz'[step]}", I32))
-        if stem == "ctaid":
+        if stem in ("ntid", "nctaid", "cluster_nctaid"):
+            field = f"{stem.replace('cluster_nctaid', 'cluster')}_{'xyz'[step]}"
+            return self.broadcast(self.load_field(self.launch, LAUNCH, field, I32))
+        if stem in ("ctaid", "clusterid", "cluster_ctaid"):
             return self.broadcast(self.load_field(self.cta, CTA, f"{stem}_{'xyz'[step]}", I32))
+        if stem == "nclusterid":
+            blocks, size = (
+                self.load_field(self.launch, LAUNCH, f"{n}_{'xyz'[step]}", I32) for n in ("nctaid", "cluster")
+            )
+            return self.broadcast(self.b.udiv(blocks, size))
+        if stem == "cluster_ctarank":
+            return self.broadcast(self.load_field(self.cta, CTA, "rank", I32))
+        if stem == "cluster_nctarank":
+            return self.broadcast(self.load_field(self.launch, LAUNCH, "cluster_size", I32))
+        if stem == "is_explicit_cluster":
+            asked = self.load_field(self.launch, LAUNCH, "explicit", I32)
+            return self.broadcast(self.b.icmp_unsigned("!=", asked, I32(0)))
         if stem == "laneid":
             return ir.Constant(ir.VectorType(I32, LANES), list(range(LANES)))
         if stem.startswith("lanemask_"):
@@ -200,10 +224,10 @@ class Registers(Vectors):
         if stem in ("clock", "clock64", "globaltimer"):
             end, left = (self.load_field(self.launch, LAUNCH, name, I64) for name in ("clock", "budget"))
             return self.broadcast(self.b.add(self.b.sub(end, left), self.b.zext(self.here[1], I64)))
-        if stem in ("smid", "gridid", "nsmid", "clusterid", "cluster_ctaid", "cluster_ctarank"):
+        if stem in ("smid", "gridid", "nsmid"):
             return self.splat(int(stem == "nsmid"), 32)
         if stem == RESERVED:
-            return self.splat(self.shared[RESERVED].start, 32)
+            return self.resize(self._in_window(self.splat(self.shared[RESERVED].start, 64)), 32)
         if stem in ("dynamic_smem_size", "total_smem_size"):
             return self.broadcast(self.load_field(self.launch, LAUNCH, _SHARED_SIZES[stem], I32))
         if stem in (
@@ -217,6 +241,12 @@ class Registers(Vectors):
 
 
 _SHARED_SIZES = {"dynamic_smem_size": "dynamic_bytes", "total_smem_size": "shared_bytes"}
+
+
+def _of_clusters(i: Instruction) -> bool:
+    """Whether an instruction can tell a block's shared memory from that of another block of its cluster."""
+    names = (*i.modifiers, i.opcode, *(name.lstrip("%") for name in registers(i.operands)))
+    return any(name == "mapa" or name.split("::")[-1].startswith(("cluster", "getctarank")) for name in names)
 
 
 def _lane_mask(relation: str, lane: int) -> int:

@@ -19,6 +19,7 @@ from llvmlite.ir.values import FormattedConstant
 from kernelpath.simt.layout import Status
 from kernelpath.simt.lower.demand import Place
 from kernelpath.simt.lower.flow import Flow, Ops
+from kernelpath.simt.lower.inflight import HAZARD, hazards
 from kernelpath.simt.lower.loads import Loads, Use
 from kernelpath.simt.lower.registers import Passed
 from kernelpath.simt.lower.slots import CARRY
@@ -52,6 +53,7 @@ class Shared(Loads):
         self.forms: dict[tuple[Instruction, Use, bool], Form] = {}
         self.kept: dict[Callable[..., ir.Value | None], ir.Function] = {}
         self.numbers: list[str] = []
+        self.hazards = hazards(flow, ops)
         self.rows = ir.GlobalVariable(self.unit, I64, "rows")
 
     def emit_shared(self, instructions: Sequence[Instruction]) -> None:
@@ -60,6 +62,9 @@ class Shared(Loads):
         for instruction in self.demands.early if self.index == 0 else ():
             self._append_row(instruction, 0, Use())
         for position, instruction in enumerate(instructions):
+            for kind, other in sorted(self.hazards.get(Place(self.index, position), ()), reverse=True):
+                row = Instruction(HAZARD, (str(kind),), (Immediate(other, 0),), None, instruction.line)
+                self._append_row(row, position, Use())
             self._append_row(instruction, position, self.use_of(Place(self.index, position)))
         if start == len(self.numbers):
             return
@@ -109,7 +114,7 @@ class Shared(Loads):
         e.registers = {_name(at, self.registers[name]): self.registers[name] for at, name in enumerate(row.names)}
         e.slots = dict(zip(e.registers, words[GIVEN:], strict=False)) | {CARRY.name: self.slots[CARRY.name]}
         e.registers[CARRY.name] = "pred"
-        e.passed = words[GIVEN + len(row.names) :]
+        e.passed, e.row = words[GIVEN + len(row.names) :], e.at(numbers, WORD * GIVEN)
         e.values, e.written, e.mask_lanes = {}, set(), e.as_lanes(e.mask_bits)
         e.out, e.use = replace(self.out, sites=[]), use
         e.emit(general)

@@ -11,35 +11,46 @@ from collections.abc import Sequence
 
 from llvmlite import ir
 
-from kernelpath.simt.layout import LANES, NOWHERE, WAITING, Status
+from kernelpath.simt.layout import ASIDE, LANES, NOWHERE, WAITING, Status
 from kernelpath.simt.lower import flow
 from kernelpath.simt.lower.flow import Block, Ops
+from kernelpath.simt.lower.places import (
+    add_to,
+    emit_count,
+    emit_return,
+    emit_send,
+    emit_uncount,
+    emit_waiting,
+    is_barrier,
+    load_pcs,
+    suspends,
+)
 from kernelpath.simt.lower.shared import Shared
 from kernelpath.simt.lower.vectors import I32, I64, POINTER
 from kernelpath.simt.lowered import Lowered
 from kernelpath.simt.op import Lanes, Place
 from kernelpath.simt.ptx import Function, Instruction, Module, Register
-from kernelpath.simt.run.records import LAUNCH, WARP, field_offset
+from kernelpath.simt.run.records import LAUNCH, WARP
 from kernelpath.simt.target import Target
 
 __all__ = ["Lowering"]
 
-
-# What taking an instruction apart raises where its operands are too few, too many, or of a kind that ptxas refuses.
 _WRONG_OPERANDS = (AssertionError, AttributeError, IndexError, KeyError, TypeError, ValueError)
+"""What taking apart an instruction raises whose operands are too few, too many, or of a kind that ptxas refuses."""
 
 
 class Lowering(Shared):
     """Emits ``run(launch, cta, warp) -> Status``; ``ops`` has the instructions.
 
-    Raises Unsupported for what ``target`` does not have.
+    Raises Rejected for what the PTX's target does not have; ``target`` counts where the PTX names none.
     """
 
     def __init__(self, module: Module, kernel: Function, ops: Ops, target: Target) -> None:
-        super().__init__(module, kernel, flow.analyze(module, kernel, ops, target.capability), ops)
+        super().__init__(module, kernel, flow.analyze(module, kernel, ops, module.target or target.name), ops)
         self.behind_barriers = flow.reached(
-            self.flow.blocks, [n for n, block in enumerate(self.flow.blocks) if _is_barrier(block.instructions[0])]
+            self.flow.blocks, [n for n, block in enumerate(self.flow.blocks) if is_barrier(block.instructions[0])]
         )
+        self.suspends = any(suspends(block.instructions[0]) for block in self.flow.blocks)
         self.dispatch = self.function.append_basic_block("dispatch")
         self.heads = [self.function.append_basic_block(f"block{index}") for index in range(len(self.flow.blocks))]
 
@@ -57,10 +68,15 @@ class Lowering(Shared):
         """Choose the lanes to run: those with the least block number."""
         b = self.b
         b.position_at_end(self.dispatch)
-        pcs = self.load_pcs(self.warp)
+        pcs = load_pcs(self, self.warp)
         least = self.intrinsic("llvm.vector.reduce.umin.v32i32", I32, pcs)
         with b.if_then(b.icmp_unsigned("==", least, I32(NOWHERE)), likely=False):
             b.ret(I64(Status.EXITED))
+        if self.suspends:
+            left = b.icmp_unsigned("==", b.and_(least, I32(WAITING | ASIDE)), I32(ASIDE))
+            with b.if_then(left, likely=False):
+                self.call_kept(ir.VoidType(), [self.warp], emit_return)
+                b.ret(I64(Status.SUSPENDED))
         self.store_field(self.warp, WARP, "mask", self.as_bits(b.icmp_unsigned("==", pcs, self.broadcast(least))))
         self.store_field(self.warp, WARP, "only_waiting", b.and_(least, I32(WAITING)))
         nowhere = self.function.append_basic_block("nowhere")
@@ -81,7 +97,8 @@ class Lowering(Shared):
         self._wait_for_lanes(block.instructions[0])
         self._count(block)
         self.out.blocks.append([(i.line, "@" * (i.guard is not None) + i.name) for i in block.instructions])
-        count = len(block.instructions) - (self.ops[block.instructions[-1].opcode].place is not Place.ANYWHERE)
+        last = block.instructions[-1]
+        count = len(block.instructions) - (self.ops[last.opcode].place_of(last) is not Place.ANYWHERE)
         self.emit_shared(block.instructions[:count])
         for last in block.instructions[count:]:
             self.here = I32(index), I32(count)
@@ -111,9 +128,6 @@ class Lowering(Shared):
     def _block_counter(self, which: int) -> ir.Value:
         table = self.b.inttoptr(self.load_field(self.launch, LAUNCH, "blocks", I64), POINTER)
         return self.at(table, 8 * (3 * self.index + which))
-
-    def add_to(self, pointer: ir.Value, value: ir.Value) -> None:
-        self.b.store(self.b.add(self.b.load(pointer, typ=I64), value), pointer)
 
     def _preempt(self) -> None:
         """Loops end a time slice: a thread may be waiting for another warp."""
@@ -171,7 +185,7 @@ class Lowering(Shared):
             self._goto(target)
         with b.if_then(b.icmp_unsigned("==", bits, I32(0))):
             self._goto(otherwise)
-        self.add_to(self._block_counter(2), I64(1))
+        add_to(self, self._block_counter(2), I64(1))
         self._send(self.mask_bits, self.pc(otherwise))
         self._send(bits, self.pc(target))
         b.branch(self.dispatch)
@@ -201,6 +215,38 @@ class Lowering(Shared):
         self.save()
         self._send(self.mask_bits, self.pc(resume))
         self.b.ret(I64(status))
+
+    def suspend(self, gives_up: bool = False, returns: bool = False) -> None:
+        """End a block of one instruction: the lanes that the warp's record has as failing wait, the others go on.
+
+        They wait at this instruction, or behind it if it ``returns`` at once and is asked again. Once their time is up
+        they let the other lanes go on first; one that ``gives_up`` then goes on too, with what it has written.
+        """
+        self.save()
+        b, failing = self.b, self.load_field(self.warp, WARP, "failing", I32)
+        with b.if_then(b.icmp_unsigned("==", failing, I32(0))):
+            self._goto(self.index + 1)
+        self._send(self.mask_bits, self.pc(self.index + 1))
+        expired = b.icmp_unsigned("!=", self.load_field(self.warp, WARP, "expired", I32), I32(0))
+        with b.if_then(expired):
+            self._send(failing, ASIDE + self.index + (gives_up or returns))
+            b.branch(self.dispatch)
+        if not returns:
+            self._send(failing, self.index)
+            executions = b.zext(b.icmp_unsigned("==", failing, self.mask_bits), I64)
+            arguments = [self.launch, failing, self._block_counter(0), executions]
+            self.call_kept(ir.VoidType(), arguments, emit_uncount)
+        b.ret(I64(Status.SUSPENDED))
+
+    def rejoin(self) -> None:
+        """End a block that may let go on those of the warp's lanes that stepped aside: they run first again."""
+        self.save()
+        expired = self.b.icmp_unsigned("!=", self.load_field(self.warp, WARP, "expired", I32), I32(0))
+        with self.b.if_then(expired, likely=False):
+            self._send(self.mask_bits, self.pc(self.index + 1))
+            self.call_kept(ir.VoidType(), [self.warp], emit_return)
+            self.b.branch(self.dispatch)
+        self._goto(self.index + 1)
 
     def fault(self, kind: int) -> None:
         """Stop the launch with a complaint about the first active lane."""
@@ -240,9 +286,6 @@ class Lowering(Shared):
         """Let ``lanes``, as bits, go on at a block."""
         self.call_kept(ir.VoidType(), [self.warp, lanes, I32(pc)], emit_send)
 
-    def load_pcs(self, warp: ir.Value) -> ir.Value:
-        return self.b.load(self.at(warp, field_offset(WARP, "pcs")), typ=ir.VectorType(I32, LANES), align=64)
-
     def lanes_needed(self, i: Instruction) -> ir.Value | None:
         """The lanes that a collective instruction waits for, as bits; None where it waits for none.
 
@@ -255,30 +298,3 @@ class Lowering(Shared):
                 return self.load_field(self.warp, WARP, "live", I32)
             case mask:
                 return self.b.and_(self.first_lane(self.read(mask, 32)), self.load_field(self.warp, WARP, "live", I32))
-
-    def first_lane(self, value: ir.Value) -> ir.Value:
-        """The value in the least active lane."""
-        return self.b.extract_element(value, self.first_active())
-
-
-def emit_count(e: Lowering, launch: ir.Value, mask: ir.Value, counter: ir.Value, spent: ir.Value) -> None:
-    """Count that a block is run by the lanes in ``mask``."""
-    e.add_to(counter, I64(1))
-    e.add_to(e.at(counter, 8), e.b.zext(e.intrinsic("llvm.ctpop.i32", I32, mask), I64))
-    e.add_to(e.at(launch, field_offset(LAUNCH, "budget")), spent)
-
-
-def emit_waiting(e: Lowering, warp: ir.Value, pc: ir.Value) -> ir.Value:
-    """The lanes that have this program counter."""
-    return e.as_bits(e.b.icmp_unsigned("==", e.load_pcs(warp), e.broadcast(pc)))
-
-
-def emit_send(e: Lowering, warp: ir.Value, lanes: ir.Value, pc: ir.Value) -> None:
-    """Set the program counters of ``lanes``."""
-    merged = e.b.select(e.as_lanes(lanes), e.broadcast(pc), e.load_pcs(warp))
-    e.b.store(merged, e.at(warp, field_offset(WARP, "pcs")), align=64)
-
-
-def _is_barrier(i: Instruction) -> bool:
-    """Whether an instruction is a barrier of the whole block."""
-    return i.opcode in ("bar", "barrier") and "warp" not in i.modifiers

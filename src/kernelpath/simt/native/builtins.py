@@ -31,6 +31,27 @@ def store(kind: ir.IntType, b: ir.IRBuilder, address: Value, value: Value) -> Va
     return I64(0)
 
 
+def copy_bytes(b: ir.IRBuilder, target: Value, source: Value, count: Value) -> Value:
+    kinds = [ir.PointerType(), ir.PointerType(), I64]
+    function = b.module.declare_intrinsic("llvm.memcpy", kinds, ir.FunctionType(ir.VoidType(), [*kinds, I1]))
+    b.call(function, [pointer(b, target), pointer(b, source), count, I1(0)])
+    return I64(0)
+
+
+def fill_bytes(b: ir.IRBuilder, target: Value, value: Value, count: Value) -> Value:
+    kind = ir.FunctionType(ir.VoidType(), [ir.PointerType(), I8, I64, I1])
+    function = b.module.declare_intrinsic("llvm.memset", [ir.PointerType(), I64], kind)
+    b.call(function, [pointer(b, target), b.trunc(value, I8), count, I1(0)])
+    return I64(0)
+
+
+def add(kind: Any, bits: ir.IntType, b: ir.IRBuilder, left: Value, right: Value) -> Value:
+    """The sum of two floats, as bits in the low end of an integer."""
+    numbers = [b.bitcast(b.trunc(value, bits) if bits.width < 64 else value, kind) for value in (left, right)]
+    total = b.bitcast(b.fadd(*numbers), bits)
+    return b.zext(total, I64) if bits.width < 64 else total
+
+
 def lowest_bit(b: ir.IRBuilder, number: Value) -> Value:
     return b.cttz(number, I1(1))
 
@@ -52,7 +73,13 @@ def _shuffled(b: ir.IRBuilder, words: Value, places: list[int]) -> Value:
 
 
 BUILTINS: dict[Any, Callable[..., Value]] = {
+    language.add_f16: partial(add, ir.HalfType(), ir.IntType(16)),
+    language.add_f32: partial(add, ir.FloatType(), I32),
+    language.add_f64: partial(add, ir.DoubleType(), I64),
+    language.copy_bytes: copy_bytes,
+    language.fill_bytes: fill_bytes,
     language.load8: partial(load, I8),
+    language.load32: partial(load, I32),
     language.load64: partial(load, I64),
     language.store8: partial(store, I8),
     language.store32: partial(store, I32),

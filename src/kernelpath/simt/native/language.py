@@ -12,11 +12,17 @@ __all__ = [
     "EXTERNAL",
     "FUNCTIONS",
     "View",
+    "add_f16",
+    "add_f32",
+    "add_f64",
     "changes",
+    "copy_bytes",
     "count_bits",
     "external",
     "field_of",
+    "fill_bytes",
     "load8",
+    "load32",
     "load64",
     "lowest_bit",
     "native",
@@ -28,6 +34,7 @@ __all__ = [
 F = TypeVar("F", bound=Callable[..., Any])
 FUNCTIONS: set[Callable[..., Any]] = set()
 EXTERNAL: set[Callable[..., Any]] = set()
+_ONES = (1 << 64) - 1
 
 
 def native(function: F) -> F:
@@ -45,6 +52,11 @@ def external(function: F) -> F:
 def load8(address: int) -> int:
     """The unsigned byte at an address."""
     return ctypes.c_uint8.from_address(address).value
+
+
+def load32(address: int) -> int:
+    """The unsigned 32-bit integer at an address."""
+    return ctypes.c_uint32.from_address(address).value
 
 
 def load64(address: int) -> int:
@@ -65,6 +77,38 @@ def store32(address: int, value: int) -> None:
 def store64(address: int, value: int) -> None:
     """Write a 64-bit integer."""
     ctypes.c_int64.from_address(address).value = value
+
+
+def copy_bytes(target: int, source: int, count: int) -> None:
+    """Copy memory from one address to another; the two do not overlap."""
+    ctypes.memmove(target, source, count)
+
+
+def fill_bytes(target: int, value: int, count: int) -> None:
+    """Set bytes of memory to the low byte of ``value``."""
+    ctypes.memset(target, value & 255, count)
+
+
+def add_f16(left: int, right: int) -> int:
+    """The bits of the sum of two float16 numbers, given by their bits and rounded to nearest even."""
+    return _added("e", left, right)
+
+
+def add_f32(left: int, right: int) -> int:
+    """The same of float32 numbers."""
+    return _added("f", left, right)
+
+
+def add_f64(left: int, right: int) -> int:
+    """The same of float64 numbers."""
+    return _added("d", left, right)
+
+
+def _added(code: str, left: int, right: int) -> int:
+    kind = np.dtype(code)
+    words = np.array([left & _ONES, right & _ONES], np.uint64).astype(f"u{kind.itemsize}").view(kind)
+    with np.errstate(all="ignore"):
+        return int((words[:1] + words[1:]).view(f"i{kind.itemsize}")[0]) & (1 << 8 * kind.itemsize) - 1
 
 
 def lowest_bit(number: int) -> int:

@@ -7,8 +7,10 @@ compilers emit is read. Instructions are not understood here: an unknown opcode 
     operands     the operands of an instruction
     variables    declarations
     parser       a file, its functions, their statements and scopes
+    negated      the same code with other products
 """
 
+from kernelpath.simt.ptx.negated import negated
 from kernelpath.simt.ptx.parser import parse
 from kernelpath.simt.ptx.records import (
     SIZES,
@@ -40,5 +42,6 @@ __all__ = [
     "Register",
     "Symbol",
     "Variable",
+    "negated",
     "parse",
 ]

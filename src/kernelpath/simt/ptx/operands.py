@@ -104,7 +104,7 @@ class _Operands:
             offset = self._offset()
         if self._peek() == ",":
             self._take()
-            return Group((base, *self.list("]")))
+            return Group((Address(base, offset), *self.list("]")))  # type: ignore[arg-type]
         if self._take()[1] != "]" or not isinstance(base, (Register, Symbol, Immediate)):
             raise PtxSyntaxError("an address that is not [base + offset]")
         return Address(base, offset)

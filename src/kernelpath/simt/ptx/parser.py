@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from bisect import bisect
 from dataclasses import dataclass, field, replace
@@ -51,7 +52,7 @@ _LABEL = re.compile(r"([A-Za-z_$%][\w$]*)\s*:(?!:)", re.ASCII)
 _STATEMENT = re.compile(r"([^;]*);")
 _HEADER = re.compile(r"\.(version|target|address_size|loc|pragma)[^\n]*")
 _TARGET = re.compile(r"\.target\s+(\w+)")
-_REQNTID = re.compile(r"\.reqntid\s+(\d+(?:\s*,\s*\d+)*)", re.ASCII)
+_EXTENTS = r"\.{}\s+(\d+(?:\s*,\s*\d+)*)"
 _FUNCTION = re.compile(
     r"(?:\.(?:visible|extern|weak)\s+)*\.(?P<kind>entry|func)\s*(?:\.noreturn\s*)?(?:\((?P<results>[^)]*)\)\s*)?"
     r"(?P<name>[\w$%]+)\s*(?:\((?P<params>[^)]*)\))?(?P<directives>[^;{]*)(?P<end>[;{])",
@@ -97,7 +98,7 @@ class _Parser:
         for pattern, match in parts:
             body.at = 1 + bisect(self.ends, match.start())
             body.take(pattern, match)
-        reqntid = _REQNTID.search(head["directives"])
+        maxntid = _extents("maxntid", head["directives"])
         return Function(
             name=head["name"],
             entry=head["kind"] == "entry",
@@ -108,7 +109,10 @@ class _Parser:
             body=tuple(body.instructions),
             labels=body.labels,
             tables=body.tables,
-            reqntid=tuple(int(n) for n in reqntid[1].split(",")) if reqntid else (),
+            reqntid=_extents("reqntid", head["directives"]),
+            cluster=_extents("reqnctapercluster", head["directives"]),
+            maxntid=math.prod(maxntid) if maxntid else 0,
+            maxnreg=math.prod(_extents("maxnreg", head["directives"]) or (0,)),
         )
 
     def _parts(self, name: str) -> list[_Part]:
@@ -140,6 +144,12 @@ class _Parser:
 
     def _here(self) -> str:
         return self.text[self.at : self.at + 60]
+
+
+def _extents(directive: str, text: str) -> tuple[int, ...]:
+    """The numbers behind a directive of a kernel; none where it is not there."""
+    found = re.search(_EXTENTS.format(directive), text, re.ASCII)
+    return tuple(map(int, found[1].split(","))) if found else ()
 
 
 _Part = tuple[re.Pattern[str], re.Match[str]]

@@ -105,7 +105,11 @@ class Variable:
 
 @dataclass(frozen=True, slots=True)
 class Function:
-    """A kernel (``entry``) or device function. ``labels`` maps a label to the index of the instruction after it."""
+    """A kernel (``entry``) or device function. ``labels`` maps a label to the index of the instruction after it.
+
+    ``reqntid`` and ``cluster`` are the threads of a block and the blocks of a cluster that it asks for, ``maxntid`` and
+    ``maxnreg`` the most threads and the most registers that it is compiled for; empty and 0 where it asks for none.
+    """
 
     name: str
     entry: bool
@@ -117,6 +121,9 @@ class Function:
     labels: dict[str, int]
     tables: dict[str, tuple[str, ...]]
     reqntid: tuple[int, ...] = ()
+    cluster: tuple[int, ...] = ()
+    maxntid: int = 0
+    maxnreg: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["FAR", "Dim", "Records", "aligned", "zeroed"]
+__all__ = ["FAR", "Dim", "Records", "aligned", "span", "zeroed"]
 
 Dim = tuple[int, int, int]
 
@@ -55,6 +55,11 @@ def zeroed(size: int) -> npt.NDArray[np.uint8]:
     except OSError as error:  # where overcommitting memory is forbidden
         raise MemoryError(f"no address span of {size:,} bytes") from error
     return np.frombuffer(span, np.uint8)[_GAP:]
+
+
+def span(size: int) -> npt.NDArray[np.uint8]:
+    """Zeroed bytes that begin at a page and take memory page by page, as they are touched."""
+    return np.frombuffer(mmap.mmap(-1, size, flags=mmap.MAP_SHARED | mmap.MAP_ANONYMOUS | _NORESERVE), np.uint8)
 
 
 def aligned(size: int) -> npt.NDArray[np.uint8]:

@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 
 from kernelpath.simt.errors import FaultKind
-from kernelpath.simt.layout import LANES, Access, Space
+from kernelpath.simt.layout import LANES, OVERWRITTEN, UNFENCED, USED, Access, Space
 from kernelpath.simt.lowered import Site
 from kernelpath.simt.run.buffers import Buffer
 
@@ -14,9 +14,12 @@ __all__ = [
     "access",
     "bad_mask",
     "coordinates",
+    "descriptor",
     "global_place",
+    "in_flight",
     "local_place",
     "race",
+    "register_of_wgmma",
     "shared_place",
     "source_name",
     "thread_name",
@@ -31,6 +34,15 @@ _FAULTS = {
     FaultKind.MISALIGNED: "{verb} at {place}, whose address is not a multiple of {site.bytes}",
     FaultKind.UNINITIALIZED: "{verb} at {place}, which nothing has written",
 }
+_BARRIERS = (
+    "",
+    "uses {place}, where no mbarrier is: it was not initialized, or it was invalidated",
+    "arrives at {place} more often than its phase needs: it was initialized with too few arrivals",
+    "initializes {place} with a count that is not from 1 to 1,048,575",
+    "initializes {place}, and the PTX machine keeps track of no more than 256 mbarriers in a block",
+)
+"""What is wrong with the use of a barrier in memory; see ``mbarriers``."""
+
 _UNWRITTEN = "; write it first, or check the order of the arguments at the launch"
 
 
@@ -44,8 +56,10 @@ def thread_name(thread: tuple[int, int, int], block: tuple[int, int, int]) -> st
     return f"thread {coordinates(thread, block)}"
 
 
-def access(kind: FaultKind, site: Site, place: str) -> str:
-    """What is wrong with one access: ``place`` says where it went."""
+def access(kind: FaultKind, site: Site, place: str, detail: int) -> str:
+    """What is wrong with one access: ``place`` says where it went, ``detail`` what a barrier complains of."""
+    if kind == FaultKind.BARRIER:
+        return _BARRIERS[detail].format(place=place)
     text = _FAULTS[kind].format(verb=_verb(site), place=place, site=site)
     return text + _UNWRITTEN * (kind == FaultKind.UNINITIALIZED and site.space == Space.GLOBAL)
 
@@ -62,18 +76,23 @@ def race(
 ) -> str:
     """A race with the access ``other_site`` of the thread ``other``; None where it is not known which.
 
-    in_a_loop: a barrier stands between the two lines, so one of them is in the next pass of a loop around both.
+    in_a_loop: a barrier stands between the two lines, so one of them is in the next pass of a loop around both, or
+        in the next call of an inlined function.
     signals: an atomic on global memory, but no fence, stands between them; by it one block may tell the other to go on.
     """
     if other_site is None:
         return f"{_verb(site)} at {place}, which {other} reads with no barrier between them"
+    if other_site.text.startswith("wgmma"):
+        still = f"{_verb(site)} at {place}, which the wgmma in line {other_site.line} may still read"
+        return f"{still}: its wgmma.wait_group has to come first, and a barrier behind that"
     too = site.access == other_site.access == Access.STORE
     line = "the same line" if other_site.line == site.line else f"line {other_site.line}"
     text = f"{_verb(site)} at {place}, which {other} {_VERBS[other_site.access]}{' too' * too} in {line}"
     if in_a_loop:
         first, last = sorted((site.line, other_site.line))
         when = "previous" if other_site.line == last else "next"
-        return f"{text} in the {when} pass of the loop: a barrier is missing between line {last} and line {first}"
+        between = f"a barrier is missing between line {last} and line {first}"
+        return f"{text} in the {when} pass of the loop (or call of the function): {between}"
     if one_block:
         return f"{text} with no barrier between them"
     advice = "so each element needs one owner" if too else "and no barrier holds between them"
@@ -82,11 +101,50 @@ def race(
     return f"{text}: blocks run in any order, {advice}"
 
 
+def in_flight(site: Site, place: str, copy: Site, shared: bool) -> str:
+    """An access to what a copy has not finished with: in shared memory, or elsewhere."""
+    writes = shared == (copy.access == Access.LOAD or ".bulk" not in copy.text)
+    wait = "mbarrier" if "mbarrier" in copy.text else f"group ({_wait(copy, writes)})"
+    what = "writing" if writes else "reading"
+    return (
+        f"{_verb(site)} at {place}, which the copy of line {copy.line} may still be {what}: wait for its {wait} first"
+    )
+
+
+def _wait(copy: Site, writes: bool) -> str:
+    if ".bulk" not in copy.text:
+        return "cp.async.wait_group"
+    return "cp.async.bulk.wait_group" + ".read" * (not writes)
+
+
 def bad_mask(instruction: str, needed: int, here: int) -> str:
     """What is wrong with an operation of several lanes: its mask is ``needed``, ``here`` are those that run it."""
     missing, extra = needed & ~here, here & ~needed
     wrong = f"without {_lanes(missing)}" if missing else f"with {_lanes(extra)} too"
     return f"runs {instruction} with the mask {needed:#010x} ({_lanes(needed)}), but {wrong}"
+
+
+_IN_FLIGHT = {
+    UNFENCED: "gives wgmma a register that {other} writes: wgmma.fence is missing between the two",
+    USED: "uses a result of {other} while that is in flight: wgmma.wait_group is missing before",
+    OVERWRITTEN: "writes to a register of {other} while that is in flight: wgmma.wait_group is missing before",
+}
+_DESCRIPTORS = {
+    1: "which is not that of the other lanes: a warp has one",
+    2: "in which bits are set that mean nothing",
+    3: "whose base offset is not 0: the swizzle of a matrix begins at a multiple of 1024 bytes",
+    4: "in a warpgroup that is not whole: wgmma needs blocks of a multiple of 128 threads",
+}
+
+
+def register_of_wgmma(kind: int, name: str, line: int) -> str:
+    """What is wrong with the use of a register, by the instruction ``name`` in ``line`` that has to do with it too."""
+    return _IN_FLIGHT[kind].format(other=f"{name.lstrip('@').split('.sync')[0]} in line {line}")
+
+
+def descriptor(why: int, value: int) -> str:
+    """What is wrong with a descriptor of a matrix in shared memory."""
+    return f"gives wgmma the descriptor {value & (1 << 64) - 1:#018x}, {_DESCRIPTORS[why]}"
 
 
 def _lanes(mask: int) -> str:

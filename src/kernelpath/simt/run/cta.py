@@ -2,40 +2,70 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import numpy.typing as npt
 
-from kernelpath.simt.layout import COPIES, LANES
+from kernelpath.simt.layout import COPIES, LANES, READS
 from kernelpath.simt.lowered import Lowered
-from kernelpath.simt.run.arrays import Dim, Records, aligned
+from kernelpath.simt.run.arrays import Dim, Records, aligned, span
+from kernelpath.simt.run.mbarriers import MBARRIERS
+from kernelpath.simt.run.meeting import BARRIERS
 from kernelpath.simt.run.races import ENTRY, WARPS
-from kernelpath.simt.run.records import COPY, CTA, WARP, field_offset
+from kernelpath.simt.run.records import BARRIER, COPY, CTA, MBARRIER, READ, WARP, field_offset
+from kernelpath.simt.run.spaces import RANK
+from kernelpath.simt.run.warpgroup import ROOM
 
-__all__ = ["Cta"]
+__all__ = ["Cta", "cluster_of"]
 
 
 class Cta(Records):
     """The place of one thread block, which blocks of the grid take one after another.
 
-    ``warps`` has their records; ``known`` is (32, 32), see ``races``; ``arrivals`` the warps that have arrived at a
-    barrier without waiting: for each barrier, warp and time.
+    ``warps`` has their records. In a cluster of several blocks it is the place of the one of this ``rank``; ``window``
+    is the shared memory of them all, and ``join`` tells who the others are.
     """
 
-    def __init__(self, lowered: Lowered, block: Dim, shared_bytes: int, shared_granule: int) -> None:
+    def __init__(
+        self,
+        lowered: Lowered,
+        block: Dim,
+        shared_bytes: int,
+        shared_granule: int,
+        size: int = 1,
+        rank: int = 0,
+        window: npt.NDArray[np.uint8] | None = None,
+    ) -> None:
         super().__init__(CTA)
-        self.arrivals: dict[int, dict[int, int]] = {}
+        self.rank, self.group = rank, [self]
         threads = block[0] * block[1] * block[2]
         local = lowered.local_bytes * threads
         history = np.zeros(((shared_bytes >> shared_granule) + 2) * ENTRY, np.uint8)
-        self.point(shared=aligned(shared_bytes), shared_state=np.empty(shared_bytes + 1, np.uint8))
+        shared = aligned(shared_bytes) if window is None else window[rank << RANK :][:shared_bytes]
+        self.point(shared=shared, shared_state=np.empty(shared_bytes + 1, np.uint8))
+        self.point(barriers=np.zeros(BARRIERS, BARRIER))
         self.point(local=aligned(local), local_state=np.empty(local + 1, np.uint8), shared_history=history)
         count, stride = -(-threads // LANES), lowered.warp_bytes
         self.warps = self._make_warps(block, threads, count, stride)
         self.set(warp_count=count, warp_stride=stride)
+        multiplies = any(check.function == "wgmma_operand" for check in lowered.checks)
+        self.point(reads=np.zeros(count * READS * multiplies, READ), products=aligned(ROOM * multiplies))
         copies = any(check.function == "copy_async" for check in lowered.checks)
-        self.known = np.zeros((WARPS, WARPS), np.int64)
         order = {name: np.zeros((WARPS, WARPS), np.int64) for name in ("released", "seen")}
-        self.point(**order, known=self.known, copies=np.zeros(count * COPIES * copies, COPY))
+        known = np.zeros((size, WARPS, WARPS), np.int64)
+        self.point(**order, known=known, copies=np.zeros(count * COPIES * copies, COPY))
+        self.set(window=self.get("shared") - (rank << RANK))
+        has_mbarriers = any(check.function == "mbarrier_init" for check in lowered.checks)
+        if has_mbarriers:
+            self.point(mbarriers=np.zeros(MBARRIERS, MBARRIER))
+        self.point(clocks=np.zeros((1 + MBARRIERS * has_mbarriers, 2, size, WARPS), np.int64))
+        self.join([self])
+
+    def join(self, group: Sequence[Cta]) -> None:
+        """These are the blocks of its cluster, by rank."""
+        self.group = list(group)
+        self.point(peers=np.array([cta.address for cta in group], np.int64))
 
     def _make_warps(self, block: Dim, threads: int, count: int, stride: int) -> npt.NDArray[np.void]:
         self.point(warps=aligned(count * stride))
@@ -66,3 +96,12 @@ def _strided(record: np.dtype[np.void], size: int) -> np.dtype[np.void]:
     offsets = [field_offset(record, name) for name in fields]
     formats = [kind[0] for kind in fields.values()]
     return np.dtype({"names": list(fields), "formats": formats, "offsets": offsets, "itemsize": size})
+
+
+def cluster_of(size: int, lowered: Lowered, block: Dim, shared_bytes: int, shared_granule: int) -> list[Cta]:
+    """Places for the blocks of a cluster, or for one block."""
+    window = span(size << RANK) if size > 1 else None
+    group = [Cta(lowered, block, shared_bytes, shared_granule, size, rank, window) for rank in range(size)]
+    for cta in group:
+        cta.join(group)
+    return group

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import numpy as np
+
 from kernelpath.simt.errors import FAULT_KINDS, Fault, FaultKind, TimedOut
-from kernelpath.simt.layout import LANES, NOWHERE, WAITING, Space, Status
+from kernelpath.simt.layout import LANES, NOWHERE, POSITION, WAITING, Space, Status
 from kernelpath.simt.lowered import Site
 from kernelpath.simt.ptx import Register
 from kernelpath.simt.run import complaints
 from kernelpath.simt.run.arrays import Dim
+from kernelpath.simt.run.copy_rules import RULES, CopyRule
 from kernelpath.simt.run.cta import Cta
-from kernelpath.simt.run.launch import Grid
-from kernelpath.simt.run.races import NOBODY
+from kernelpath.simt.run.deadlock import waits
+from kernelpath.simt.run.launch import Author, Grid
 
 __all__ = ["Faults"]
 
@@ -34,15 +37,23 @@ class Faults:
         if get("fault_site") < 0:
             line, name = self.lowered.blocks[get("fault_block")][-1 - get("fault_site")]
             text = self._trap() if kind == FaultKind.TRAP else self._bad_mask(name)
+            if kind == FaultKind.RACE:
+                text = self._in_flight(get("fault_detail"), get("fault_address"))
             return self._new(kind, text, line, warp, lane)
-        return self._of_access(kind, get("fault_site"), get("fault_address"), warp, lane)
+        if kind == FaultKind.DESCRIPTOR:
+            text = complaints.descriptor(get("fault_detail"), get("fault_address"))
+            return self._new(kind, text, self.lowered.sites[get("fault_site")].line, warp, lane)
+        return self._of_access(
+            kind, get("fault_site"), get("fault_address"), warp, lane, get("other"), get("other_time")
+        )
 
     def raise_suspect(self) -> None:
         """Raise the race, or the read of unwritten shared memory, that was remembered."""
         get = self.cta.get
         if address := get("suspect_address"):
             thread = divmod(get("suspect_thread"), LANES)
-            raise self._of_access(FAULT_KINDS[get("suspect_kind")], get("suspect_site"), address, *thread)
+            other = get("suspect_other"), get("suspect_other_time")
+            raise self._of_access(FAULT_KINDS[get("suspect_kind")], get("suspect_site"), address, *thread, *other)
 
     def stuck(self, warp: int) -> Fault:
         """Lanes of a warp wait for others that went another way."""
@@ -76,7 +87,8 @@ class Faults:
         return self._new(kind, text, self._line(block), warp, lane)
 
     def deadlock(self) -> TimedOut:
-        return self._timed_out("a deadlock: every remaining thread waits for another one")
+        told = waits(self.grid)
+        return self._timed_out("a deadlock: every remaining thread waits for another one" + f"; {told}" * bool(told))
 
     def timed_out(self, limit: int) -> TimedOut:
         """At the limit: one block may have run too long, or there may be too many."""
@@ -89,27 +101,37 @@ class Faults:
 
     def _timed_out(self, text: str) -> TimedOut:
         warps = self.cta.warps
-        stopped = warps["status"] == Status.PREEMPTED  # the others wait for these
+        stopped = np.isin(warps["status"], (Status.PREEMPTED, Status.SUSPENDED))  # the others wait for these
         line = self._line(int(warps["pcs"][stopped if stopped.any() else ...].min()))
         return TimedOut(text, complaints.source_name(self.grid.name), self.grid.module.file, line)
 
-    def _of_access(self, kind: FaultKind, number: int, address: int, warp: int, lane: int) -> Fault:
+    def _of_access(
+        self, kind: FaultKind, number: int, address: int, warp: int, lane: int, trace: int, time: int
+    ) -> Fault:
+        """A fault of an access. ``trace`` and ``time`` are those of the other one, if there is one; see races."""
         site = self.lowered.sites[number]
-        where = self._where(address, site, warp, lane)
-        text = self._race(site, where) if kind == FaultKind.RACE else complaints.access(kind, site, where)
+        where, detail = self._where(address, site, warp, lane), self.grid.get("fault_detail")
+        of_two = kind in (FaultKind.RACE, FaultKind.UNINITIALIZED) and trace > 0
+        other = self.grid.author(trace, time) if of_two else None
+        if kind == FaultKind.BAD_COPY:
+            text = RULES[CopyRule(detail)]
+        elif other and (kind == FaultKind.UNINITIALIZED or ".bulk" in other.site.text):
+            text = complaints.in_flight(site, where, other.site, self._is_shared(address, site))
+        elif kind == FaultKind.RACE:
+            text = self._race(site, where, other)
+        else:
+            text = complaints.access(kind, site, where, detail)
         return self._new(kind, text, site.line, warp, lane, address)
 
-    def _race(self, site: Site, where: str) -> str:
-        """What is wrong with an access that races, and with which other one."""
-        get = self.cta.get
-        trace, time, block = get("suspect_other"), get("suspect_other_time"), get("block_number")
-        if trace == NOBODY:
+    def _race(self, site: Site, where: str, other: Author | None) -> str:
+        """What is wrong with an access that races, and with which other one; None where that was not kept."""
+        block = self.cta.get("block_number")
+        if other is None:
             return complaints.race(site, where, "another thread", None, one_block=True)
-        other = self.grid.author(trace, time)
         name = f"thread {other.thread}" + (f" of block {other.block}" if other.block_number != block else "")
         own = other.block_number == block
         lines = site.line, other.site.line
-        # What races in spite of a barrier between the two lines is in a loop around both.
+        # What races in spite of a barrier between the two lines is in a loop, or in a function called twice.
         looped = own and self._ran_between(lines, _is_barrier)
         signals = self._ran_between(lines, _is_global_atomic) and not self._ran_between(lines, _is_fence)
         return complaints.race(site, where, name, other.site, one_block=own, in_a_loop=looped, signals=signals)
@@ -119,9 +141,14 @@ class Faults:
         ran = [block for block, counts in zip(self.lowered.blocks, self.grid.block_counts, strict=True) if counts[0]]
         return any(min(lines) < line < max(lines) for block in ran for line, name in block if wanted(name))
 
+    def _is_shared(self, address: int, site: Site) -> bool:
+        """Whether an access is to shared memory."""
+        inside = 0 <= address - self.cta.get("shared") < self.grid.get("shared_bytes")
+        return site.space == Space.SHARED or (site.space == Space.GENERIC and inside)
+
     def _where(self, address: int, site: Site, warp: int, lane: int) -> str:
         shared, extent = self.cta.get("shared"), self.grid.get("shared_bytes")
-        if site.space == Space.SHARED or (site.space == Space.GENERIC and shared <= address < shared + extent):
+        if self._is_shared(address, site):
             return complaints.shared_place(address - shared, site, extent, self.lowered.shared)
         local = self.lowered.local_bytes
         start = self.cta.get("local") + (warp * LANES + lane) * local
@@ -135,6 +162,10 @@ class Faults:
         asks = any(Register("%envreg2") in i.operands for function in functions for i in function.body)
         refused = asks and not self.grid.get("cooperative")
         return "stops at a trap" + ": grid.sync() needs a launch with cooperative=True" * refused
+
+    def _in_flight(self, kind: int, place: int) -> str:
+        line, name = self.lowered.blocks[place >> POSITION][place & (1 << POSITION) - 1]
+        return complaints.register_of_wgmma(kind, name, line)
 
     def _bad_mask(self, name: str) -> str:
         needed, here = self.grid.get("lanes_needed"), self.grid.get("lanes_here")

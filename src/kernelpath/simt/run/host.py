@@ -11,7 +11,7 @@ import numpy as np
 from kernelpath.simt.errors import FaultKind
 from kernelpath.simt.layout import LANES, SERVICES, Status
 from kernelpath.simt.run import schedule
-from kernelpath.simt.run.barriers import arrive, open_barrier
+from kernelpath.simt.run.barriers import settle_barrier
 from kernelpath.simt.run.cta import Cta
 from kernelpath.simt.run.faults import Faults
 from kernelpath.simt.run.launch import Grid
@@ -38,7 +38,8 @@ def execute(grid: Grid, run_grid: RunGrid, limit: int) -> None:
         grid.set(left=turn)
         granted += turn
         while grid.get("left") >= 0:
-            cta = grid.residents.cta
+            cta, stuck = grid.residents.cta, in_vain > len(grid.residents.busy)
+            grid.set(expires=stuck)
             stopped = run_grid(grid.address, cta.address)
             in_vain = in_vain + (stopped == schedule.WAITS) if stopped in (schedule.WAITS, schedule.HOST) else 0
             match stopped:
@@ -50,10 +51,12 @@ def execute(grid: Grid, run_grid: RunGrid, limit: int) -> None:
                     if in_vain > max(VAIN, VAIN_EACH * len(grid.residents.busy)):
                         _raise_suspects(grid)
                         raise Faults(grid, cta).deadlock()
-                    grid.residents.give_way()
+                    grid.residents.give_way(stuck)
                 case schedule.HOST:
                     if grid.get("left") >= 0:
-                        open_barrier(grid, cta, Faults(grid, cta))
+                        settle_barrier(grid, cta, Faults(grid, cta))
+                case schedule.FAULTED:
+                    raise Faults(grid, cta).recorded()
                 case _:
                     _deal_with(grid, cta, stopped, Faults(grid, cta))
     _raise_suspects(grid)
@@ -81,8 +84,6 @@ def _deal_with(grid: Grid, cta: Cta, warp: int, faults: Faults) -> None:
             raise faults.stuck(warp)
         case Status.HOST:
             _serve(grid, cta, warp, faults)
-        case Status.ARRIVED:
-            arrive(grid, cta, warp)
     cta.warps["status"][warp] = Status.READY
 
 

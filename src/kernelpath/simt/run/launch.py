@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import accumulate
@@ -16,10 +17,13 @@ from kernelpath.simt.lowered import Lowered, Site
 from kernelpath.simt.ptx import Module
 from kernelpath.simt.run import complaints
 from kernelpath.simt.run.arrays import FAR, Dim, Records, aligned
+from kernelpath.simt.run.boxes import BULK
 from kernelpath.simt.run.buffers import Buffer, Memory, disjoint, table
-from kernelpath.simt.run.cta import Cta
+from kernelpath.simt.run.bulk import BULKS
+from kernelpath.simt.run.cta import cluster_of
 from kernelpath.simt.run.races import ENTRY, LOW, SITE, THREAD
-from kernelpath.simt.run.records import CHUNK, COUNTED, COUNTS, LAUNCH, SAMPLE
+from kernelpath.simt.run.records import ACCESS_COUNTS, CHUNK, COUNTED, COUNTS, LAUNCH, SAMPLE
+from kernelpath.simt.run.registers import registers_at_launch
 from kernelpath.simt.run.residents import Residents
 
 __all__ = ["Author", "Grid", "place_statics"]
@@ -43,7 +47,8 @@ class Grid(Records):
 
     ``memory`` keeps what is known of the buffers from launch to launch; ``statics`` holds the variables of the module.
     ``blocks`` are the numbers of those that run, in this order, where they are a sample. ``room`` is how many fit on
-    the GPU at once; those of a ``cooperative`` grid are all resident.
+    the GPU at once; those of a ``cooperative`` grid are all resident. ``cluster`` are the blocks of a cluster along
+    each axis, None where nobody asks for clusters.
     """
 
     def __init__(
@@ -62,10 +67,13 @@ class Grid(Records):
         blocks: Sequence[int] | None = None,
         room: int = 1,
         cooperative: bool = False,
+        cluster: Dim | None = None,
     ) -> None:
         super().__init__(LAUNCH)
         self.module, self.name, self.lowered, self.memory = module, name, lowered, memory
-        self.grid, self.block, self.blocks = grid, block, blocks
+        self.grid, self.block, self.cluster = grid, block, cluster or (1, 1, 1)
+        size = math.prod(self.cluster)
+        self.blocks = blocks if blocks is None else self._of_whole_clusters(blocks)
         self.printed: list[str] = []
         self.warnings: set[str] = set()
         self.heap: dict[int, npt.NDArray[np.uint8]] = {}
@@ -73,22 +81,26 @@ class Grid(Records):
         self.samples = np.zeros(len(lowered.sites) + 1, SAMPLE)
         self._set_served()
         self.block_counts = np.zeros((len(lowered.blocks), 3), np.int64)
-        params = np.frombuffer(arguments.ljust(16, b"\0"), np.uint8)
+        params = aligned(max(len(arguments), 16))[: max(len(arguments), 16)]
+        params[: len(arguments)] = np.frombuffer(arguments, np.uint8)
         self.set(param_bytes=len(arguments))
         self.point(params=params, blocks=self.block_counts, counts=self.counts, samples=self.samples)
+        if any(check.function == "issue_bulk" for check in lowered.checks):
+            self.point(bulk=np.zeros(BULKS, BULK))
         self._set_extents(shared)
-        self.set(reverse=reverse, cooperative=cooperative)
+        self.set(reverse=reverse, cooperative=cooperative, cluster_size=size, explicit=cluster is not None)
+        self.set(registers=registers_at_launch(module.functions[name].maxnreg, block))
         self._place_globals(buffers, statics)
         extents = self.get("shared_bytes"), self.get("shared_granule")
-        self.residents = Residents(self, lambda: Cta(lowered, block, *extents), room, cooperative)
+        self.residents = Residents(self, lambda: cluster_of(size, lowered, block, *extents), room, cooperative)
 
     def _set_extents(self, dynamic: int) -> None:
         threads, blocks = (x * y * z for x, y, z in (self.block, self.grid))
         if self.blocks is not None:
             blocks = len(self.blocks)
             self.point(places=np.array(self.blocks, np.int64))
-        for axis, extent, count in zip("xyz", self.block, self.grid, strict=True):
-            self.set(**{f"ntid_{axis}": extent, f"nctaid_{axis}": count})
+        for axis, extent, count, beside in zip("xyz", self.block, self.grid, self.cluster, strict=True):
+            self.set(**{f"ntid_{axis}": extent, f"nctaid_{axis}": count, f"cluster_{axis}": beside})
         reserved = self.lowered.shared.get(RESERVED, range(0))
         self.set(
             block_count=blocks,
@@ -120,7 +132,8 @@ class Grid(Records):
 
     def _granule(self, space: Space) -> int:
         """log2 of the least access in bytes to a space: the finest that two threads can share without touching."""
-        sites = (site for site in self.lowered.sites if site.space in (space, Space.GENERIC))
+        spaces = (space, Space.GENERIC, Space.CLUSTER)
+        sites = (site for site in self.lowered.sites if site.space in spaces)
         return min((site.bytes // site.parts for site in sites), default=4).bit_length() - 1
 
     def _place_globals(self, buffers: Sequence[Buffer], statics: dict[str, npt.NDArray[np.uint8]]) -> None:
@@ -203,7 +216,7 @@ class Grid(Records):
                 continue
             offsets = {lane: address - base for lane, address in addresses.items()}
             place = site.line, site.text, shared, name, site.access, site.width, offsets
-            found.append(AccessSample(*place, *counts.tolist()))
+            found.append(AccessSample(*place, *counts.tolist()[:ACCESS_COUNTS]))
         return found
 
     def _window_of(self, address: int, shared: bool) -> tuple[int, str]:
@@ -218,11 +231,8 @@ class Grid(Records):
         """Who made an access that the history holds."""
         turn = int(np.searchsorted(self.arrays["turns"][: self.get("turn_count")], time, side="right")) - 1
         number = int(self.arrays["turn_blocks"][turn])
-        columns, rows, _ = self.grid
         place = self.get("block_count") - 1 - number if self.get("reverse") else number
-        if self.blocks is not None:
-            place = self.blocks[number]
-        block = place % columns, place // columns % rows, place // (columns * rows)
+        block = self._block_at(place if self.blocks is None else self.blocks[number])
         thread, site = (
             self.residents.cta.thread(*divmod(trace & THREAD, LANES)),
             self.lowered.sites[(trace >> SITE) - 1],
@@ -230,6 +240,26 @@ class Grid(Records):
         return Author(
             complaints.coordinates(thread, self.block), complaints.coordinates(block, self.grid), number, site
         )
+
+    def _block_at(self, place: int) -> Dim:
+        """The coordinates of a block, by its place: those of a cluster lie together."""
+        cluster, rank = divmod(place, math.prod(self.cluster))
+        columns, rows = (count // beside for count, beside in zip(self.grid[:2], self.cluster, strict=False))
+        first = cluster % columns, cluster // columns % rows, cluster // (columns * rows)
+        wide, high, _ = self.cluster
+        inside = rank % wide, rank // wide % high, rank // (wide * high)
+        x, y, z = (a * n + b for a, n, b in zip(first, self.cluster, inside, strict=True))
+        return x, y, z
+
+    def _of_whole_clusters(self, blocks: Sequence[int]) -> list[int]:
+        """The places of a sample's blocks, by their numbers with x fastest, and of those in the same clusters."""
+        (columns, rows, _), (wide, high, deep) = self.grid, self.cluster
+        size, found = wide * high * deep, dict[int, None]()
+        for number in blocks:
+            x, y, z = number % columns // wide, number // columns % rows // high, number // (columns * rows) // deep
+            first = ((z * (rows // high) + y) * (columns // wide) + x) * size
+            found |= dict.fromkeys(range(first, first + size))
+        return list(found)
 
     def writer(self, address: int) -> Author | None:
         """Who wrote last to an address of global memory; None where this launch did not."""

@@ -13,8 +13,9 @@ from __future__ import annotations
 from kernelpath.simt.errors import FAULT_KINDS, FaultKind
 from kernelpath.simt.layout import LANES, WRITTEN, Access, Space, Way
 from kernelpath.simt.native import count_bits, load8, load64, lowest_bit, native, store8, store64
-from kernelpath.simt.run.polling import poll, repeats
-from kernelpath.simt.run.races import ENTRY, SITE, THREAD, check, unordered
+from kernelpath.simt.run.polling import ask, poll, repeats
+from kernelpath.simt.run.races import ENTRY, SITE, STRONG, THREAD, UNORDERED, check
+from kernelpath.simt.run.reads import wgmma_reads
 from kernelpath.simt.run.records import (
     SAMPLE,
     WARP,
@@ -26,7 +27,8 @@ from kernelpath.simt.run.records import (
     WarpRecord,
     field_offset,
 )
-from kernelpath.simt.run.spaces import find, local_of, space_of
+from kernelpath.simt.run.spaces import find, local_of, owner_of, space_of
+from kernelpath.simt.run.suspects import RACE, UNINITIALIZED, blame_copy, look_for_writer, suspect
 from kernelpath.simt.run.transactions import (
     count_atomic_sectors,
     count_same_address,
@@ -42,8 +44,6 @@ __all__ = ["access"]
 
 OUT_OF_BOUNDS = FAULT_KINDS.index(FaultKind.OUT_OF_BOUNDS)
 MISALIGNED = FAULT_KINDS.index(FaultKind.MISALIGNED)
-UNINITIALIZED = FAULT_KINDS.index(FaultKind.UNINITIALIZED)
-RACE = FAULT_KINDS.index(FaultKind.RACE)
 ODD = 0x0101010101010101  # UNWRITTEN and PENDING are odd
 SAMPLED = field_offset(SAMPLE, "addresses")
 ADDRESSES, SERVED, OPERANDS = (field_offset(WARP, name) for name in ("addresses", "served", "operands"))
@@ -94,7 +94,14 @@ def access(
         if half or space == Space.LOCAL or address < start or address > end - touched:
             if named == Space.GENERIC:
                 space = space_of(launch, cta, address)
-            if space == Space.SHARED:
+            if named == Space.CLUSTER or space == Space.CLUSTER:
+                peer = CtaRecord(owner_of(launch, cta, address))
+                if not peer.address:
+                    return fault(launch, warp, OUT_OF_BOUNDS, number, lane, address)
+                start, extent, since = peer.shared, launch.shared_bytes, peer.block_began
+                state, history, granule = peer.shared_state, peer.shared_history, launch.shared_granule
+                space = Space.SHARED
+            elif space == Space.SHARED:
                 start, extent, since = cta.shared, launch.shared_bytes, cta.block_began
                 state, history, granule = cta.shared_state, cta.shared_history, launch.shared_granule
             elif space == Space.LOCAL:
@@ -124,11 +131,18 @@ def access(
             return fault(launch, warp, MISALIGNED, number, lane, address)
         if state and (not drops or warp.wanted >> lane & 1):
             written = initialised(state + offset, touched, kind)
+            in_flight = 0
+            if not written:
+                in_flight = blame_copy(launch, state + offset, touched, history, offset >> granule)
             if not written and space != Space.SHARED:
                 return fault(launch, warp, UNINITIALIZED, number, lane, address)
+            if kind != Access.LOAD and space == Space.SHARED and cta.unwaited:
+                launch.other, launch.other_time = wgmma_reads(cta, address, touched), launch.time
+                if launch.other:
+                    suspect(launch, cta, warp, RACE, number, lane, address, touched)
             if cta.suspect_address and kind == Access.STORE:
                 look_for_writer(launch, cta, warp, number, lane, address, touched)
-            if history:
+            if history and not in_flight:
                 for place in range(offset >> granule, (offset + touched - 1 >> granule) + 1):
                     entry = history + ENTRY * place
                     races = check(launch, cta, since, entry, warp.index, lane, number, kind, strong)
@@ -136,7 +150,7 @@ def access(
                         suspect(launch, cta, warp, RACE, number, lane, address, touched)
             if not written:
                 suspect(launch, cta, warp, UNINITIALIZED, number, lane, address, touched)
-    if together:
+    if together or (strong == UNORDERED and kind == Access.LOAD):  # a wait is counted when it is over
         return 0
     lanes = count_bits(mask)
     counts.requests += 1
@@ -147,9 +161,17 @@ def access(
             mask, turns = mask & -mask, 1
         counts.same_address += turns
     if space == Space.SHARED:
+        if strong == STRONG and kind == Access.LOAD:
+            ask(launch, warp, warp.address + ADDRESSES, mask)
+            if repeats(warp, number, warp.address + ADDRESSES, mask):
+                counts.requests -= 1
+                counts.lanes -= lanes
+                return 0
         atomic = kind == Access.ATOMIC
         counts.wavefronts += count_wavefronts(warp.address + ADDRESSES, mask, width, atomic, warp.address + SERVED)
         counts.least += least_wavefronts(warp.address + ADDRESSES, mask, width)
+        if launch.cluster_size > 1 and (atomic or strong) and strong != UNORDERED:
+            poll(launch, cta, warp, warp.address + ADDRESSES, mask)
     elif kind == Access.ATOMIC and space != Space.LOCAL:
         counts.sectors += count_atomic_sectors(warp.address + ADDRESSES, mask)
         poll(launch, cta, warp, warp.address + ADDRESSES, mask)
@@ -202,43 +224,6 @@ def keeps(warp: WarpRecord, kind: int, lane: int, place: int) -> int:
     """Whether a load, or a compare-and-swap of a word, leaves the half that begins at bit ``place`` as it is."""
     row = warp.address + OPERANDS + 8 * lane
     return kind == Access.LOAD or not (load64(row) ^ load64(row + 256)) >> place & 0xFFFF
-
-
-@native
-def suspect(
-    launch: LaunchRecord, cta: CtaRecord, warp: WarpRecord, kind: int, number: int, lane: int, address: int, size: int
-) -> None:
-    """Remember the first fault that shows in full at the next barrier."""
-    if not cta.suspect_address:
-        cta.suspect_kind = kind
-        cta.suspect_site = number
-        cta.suspect_thread = warp.index * LANES + lane
-        cta.suspect_address = address
-        cta.suspect_bytes = size
-        cta.suspect_time = launch.time
-        cta.suspect_other = launch.other
-        cta.suspect_other_time = launch.other_time
-
-
-@native
-def look_for_writer(
-    launch: LaunchRecord, cta: CtaRecord, warp: WarpRecord, number: int, lane: int, address: int, size: int
-) -> None:
-    """A thread that writes what another one has read unwritten, with no order between them: that was a race."""
-    thread, reader = warp.index * LANES + lane, cta.suspect_thread
-    if cta.suspect_kind != UNINITIALIZED or not overlap(cta, address, size):
-        return
-    if unordered(launch, cta, cta.block_began, warp.index, reader, cta.suspect_time, thread):
-        cta.suspect_kind = RACE
-        cta.suspect_other = number + 1 << SITE | thread
-        cta.suspect_other_time = launch.time
-
-
-@native
-def overlap(cta: CtaRecord, address: int, size: int) -> int:
-    """Whether an access touches what was read unwritten."""
-    start = cta.suspect_address
-    return address < start + cta.suspect_bytes and start < address + size
 
 
 @native

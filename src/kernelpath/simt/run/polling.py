@@ -6,7 +6,7 @@ from kernelpath.simt.layout import LANES
 from kernelpath.simt.native import load64, lowest_bit, native, store64
 from kernelpath.simt.run.records import WARP, CtaRecord, LaunchRecord, WarpRecord, field_offset
 
-__all__ = ["poll", "repeats"]
+__all__ = ["ask", "poll", "repeats"]
 
 ASKED = field_offset(WARP, "asked")
 
@@ -15,8 +15,14 @@ PATIENCE = 32  # strong accesses to one address in a row, before the warp gives 
 
 @native
 def poll(launch: LaunchRecord, cta: CtaRecord, warp: WarpRecord, addresses: int, mask: int) -> None:
-    """A strong access to global memory. Some repetitions on, the warp's slice ends with the next round of its loop."""
+    """A strong access to global memory."""
     cta.acquired = launch.time
+    ask(launch, warp, addresses, mask)
+
+
+@native
+def ask(launch: LaunchRecord, warp: WarpRecord, addresses: int, mask: int) -> None:
+    """A strong access. Some repetitions on, the warp's slice ends with the next round of its loop."""
     address = load64(addresses + 8 * lowest_bit(mask))
     if warp.polled != address:
         warp.polled = address

@@ -6,8 +6,10 @@ warp know itself. Two accesses of different threads race if one of them writes, 
 they are not an atomic operation and another one or a read: a loop around compare-and-swap begins with a plain read.
 
 The history of a granule of memory is an entry of three words. The last write: its time in the upper half, its trace in
-the lower one. The reads since: the time of the last one, and the set of warps that read. The traces of two readers, of
-two warps where there are two.
+the lower one. The reads since: the time of the last one, or of an earlier one whose warp has gone on since, and the set
+of warps that read. The traces of two readers, of two warps where there are two.
+
+Of another block of its cluster a warp knows as much as its barriers have told it; see ``clusters`` and ``mbarriers``.
 
 A trace is a thread, a bit for a strong write, one for a volatile write, and the instruction's number.
 
@@ -24,14 +26,29 @@ from kernelpath.simt.layout import Access
 from kernelpath.simt.native import load64, native, store64
 from kernelpath.simt.run.records import CtaRecord, LaunchRecord
 
-__all__ = ["ENTRY", "LOW", "NOBODY", "SITE", "STRONG", "THREAD", "VOLATILE", "check", "raise_to", "unordered"]
+__all__ = [
+    "ENTRY",
+    "LOW",
+    "NOBODY",
+    "PLANE",
+    "ROW",
+    "SITE",
+    "STRONG",
+    "THREAD",
+    "UNORDERED",
+    "VOLATILE",
+    "check",
+    "raise_to",
+    "unordered",
+]
 
 LOAD, ATOMIC = int(Access.LOAD), int(Access.ATOMIC)
-STRONG, VOLATILE = 1, 2  # how strong an access may be, beside not at all
+STRONG, VOLATILE, UNORDERED = 1, 2, 3  # how strong an access may be, beside not at all; the last orders nothing itself
 WARPS = 32
 ENTRY = 24  # bytes of an entry of the history
 LOW = 0xFFFFFFFF
 THREAD = (1 << 10) - 1
+ROW, PLANE = 8 * WARPS, 8 * WARPS * WARPS  # bytes of what one warp knows of a block, and of what all warps know
 WAS_ATOMIC = 1 << 10
 WAS_VOLATILE = 1 << 11
 SITE = 12  # where the number of the instruction begins, counted from 1: a trace is never 0
@@ -56,9 +73,11 @@ def check(
     """
     thread = warp * 32 + lane
     write, reads = load64(entry), load64(entry + 8)
-    atomic = kind == ATOMIC or strong == STRONG or (strong == VOLATILE and kind != LOAD and is_fenced(cta, warp))
+    is_strong = strong == STRONG or (strong == VOLATILE and kind != LOAD and is_fenced(cta, warp))
+    atomic = kind == ATOMIC or strong == UNORDERED or is_strong
     allowed = write & WAS_ATOMIC and (atomic or (kind == LOAD and not write & WAS_VOLATILE))
-    if allowed and (strong or kind == ATOMIC) and not write & WAS_VOLATILE and is_own(launch, cta, write >> 32):
+    hands_on = strong != UNORDERED and (strong or kind == ATOMIC)
+    if allowed and hands_on and not write & WAS_VOLATILE and is_own(launch, cta, write >> 32):
         observe(cta, warp, (write & THREAD) >> 5, kind == ATOMIC)
     if write and not allowed and unordered(launch, cta, floor, warp, write & THREAD, write >> 32, thread):
         return accuse(launch, write & LOW, write >> 32)
@@ -68,7 +87,7 @@ def check(
     elif strong == VOLATILE:
         trace |= WAS_ATOMIC | WAS_VOLATILE
     if kind == LOAD:
-        if strong != STRONG:
+        if strong != STRONG and strong != UNORDERED:
             record_reader(launch, cta, entry, reads, warp, trace)
         return 0
     if not atomic and reads and unordered_reader(launch, cta, floor, reads, load64(entry + 16), warp, thread):
@@ -127,7 +146,14 @@ def unordered(launch: LaunchRecord, cta: CtaRecord, floor: int, warp: int, other
         return False
     if is_own(launch, cta, time):
         return other != thread and time >= known(cta, warp, other >> 5)
-    return cta.acquired <= time or load64(launch.published + 8 * block_at(launch, time)) <= time
+    block = block_at(launch, time)
+    if launch.cluster_size > 1:
+        distance = block - cta.block_number + launch.cluster_size
+        if block // launch.cluster_size == cta.block_number // launch.cluster_size:
+            plane = distance % launch.cluster_size
+            if load64(cta.known + PLANE * plane + ROW * warp + 8 * (other >> 5)) > time:
+                return False
+    return cta.acquired <= time or load64(launch.published + 8 * block) <= time
 
 
 @native
@@ -163,13 +189,32 @@ def record_reader(launch: LaunchRecord, cta: CtaRecord, entry: int, reads: int, 
     time, warps = reads >> 32, reads & LOW
     if not is_own(launch, cta, time) or (time < launch.time and knows(cta, warp, warps, time)):
         warps = 0
+        time = launch.time
         store64(entry + 16, trace)
     else:
+        if time < launch.time and not went_on(cta, warps, time):
+            time = launch.time
         readers = load64(entry + 16)
         last = readers & LOW
         if last >> 5 & 31 != warp or (readers >> 32 == 0 and last & THREAD != trace & THREAD):
             store64(entry + 16, last << 32 | trace)
-    store64(entry + 8, launch.time << 32 | warps | 1 << warp)
+    store64(entry + 8, time << 32 | warps | 1 << warp)
+
+
+@native
+def went_on(cta: CtaRecord, warps: int, time: int) -> int:
+    """Whether one of ``warps`` has released what it did at ``time``: its read may not be dated later.
+
+    It may have arrived at a barrier, which the next reader has still to reach.
+    """
+    other = 0
+    while warps:
+        own = 8 * (WARPS * other + other)
+        if warps & 1 and (load64(cta.released + own) > time or load64(cta.known + own) > time):
+            return True
+        warps >>= 1
+        other += 1
+    return False
 
 
 @native

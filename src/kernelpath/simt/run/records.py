@@ -13,6 +13,8 @@ from kernelpath.simt.layout import LANES, ROWS
 from kernelpath.simt.native import View
 
 __all__ = [
+    "ACCESS_COUNTS",
+    "BARRIER",
     "BUFFER",
     "CHUNK",
     "COPY",
@@ -20,14 +22,19 @@ __all__ = [
     "COUNTS",
     "CTA",
     "LAUNCH",
+    "MBARRIER",
+    "READ",
     "SAMPLE",
     "WARP",
+    "BarrierRecord",
     "BufferRecord",
     "ChunkRecord",
     "CopyRecord",
     "CountsRecord",
     "CtaRecord",
     "LaunchRecord",
+    "MbarrierRecord",
+    "ReadRecord",
     "SampleRecord",
     "WarpRecord",
     "field_offset",
@@ -36,15 +43,28 @@ __all__ = [
 SAMPLE = np.dtype([("mask", "i8"), ("addresses", "i8", LANES)])  # the first request of a site
 
 # One row of counters for each site. Shared-memory rows use wavefronts and least; the others sectors and scattered;
-# those of atomic operations same_address, too. Behind them stands how the hardware serves the site, where neighbors are
-# served together: by accesses of so many bytes; where the chunks are kept that its group has in registers, and the
-# mask of their numbers; and the way of an atomic operation.
-COUNTED = ("requests", "lanes", "sectors", "wavefronts", "least", "scattered", "same_address")
+# those of atomic operations same_address, too; those of bulk and tensor copies requests and the last three.
+_ACCESSES = ("requests", "lanes", "sectors", "wavefronts", "least", "scattered", "same_address")
+ACCESS_COUNTS = len(_ACCESSES)
+COUNTED = (*_ACCESSES, "bulk_bytes", "bulk_sectors", "multicast_sectors")
+# How the hardware serves the site. Of neighbors that it serves together: the bytes of such an access, where the group
+# keeps the chunks that it has in registers, and the mask of their numbers. Of an atomic operation: its way.
 COUNTS = np.dtype([(name, "i8") for name in (*COUNTED, "width", "chunks", "chunk_mask", "way")])
 
 CHUNK = np.dtype([("number", "i8"), ("taken", "i8")])  # a piece of memory, and which of its bytes have been used
 
 COPY = np.dtype([("group", "i8"), ("mask", "i8"), ("bytes", "i8"), ("addresses", "i8", LANES)])
+
+# An operand of wgmma that a warp reads from shared memory: its group, place and site; the window of its bytes, as
+# offsets in shared memory; and what its descriptor says. See reads.
+_READ = ("group", "place", "site", "low", "high", "start", "lead", "stride", "span", "major", "first", "rows")
+READ = np.dtype([(name, "i8") for name in _READ])
+
+# A named barrier of a block: the warps that have arrived without waiting, as bits, how often, and when.
+BARRIER = np.dtype([("arrived", "i8"), ("arrivals", "i8"), ("times", "i8", LANES)])
+
+# A barrier in shared memory: its address, or 0, and how many of its phases are over.
+MBARRIER = np.dtype([("place", "i8"), ("phases", "i8")])
 
 BUFFER = np.dtype(
     [
@@ -59,7 +79,7 @@ BUFFER = np.dtype(
 
 LAUNCH = np.dtype(
     [
-        *((f"{name}_{axis}", "u4") for name in ("ntid", "nctaid") for axis in "xyz"),
+        *((f"{name}_{axis}", "u4") for name in ("ntid", "nctaid", "cluster") for axis in "xyz"),
         ("shared_bytes", "u4"),  # of a block, its dynamic ones among them
         ("dynamic_bytes", "u4"),
         ("reserved", "u4"),  # where the system's own shared memory begins, and its bytes
@@ -80,6 +100,10 @@ LAUNCH = np.dtype(
         ("launch_began", "i8"),  # the time at which this launch began
         ("block_next", "i8"),  # the next block of the grid to become resident, and how many there are
         ("block_count", "i8"),
+        ("cluster_size", "i8"),  # blocks of a cluster
+        ("explicit", "u4"),  # whether the launch, or the kernel, asks for clusters
+        ("registers", "i4"),  # of each thread, as it begins; see setmaxnreg
+        ("expires", "i8"),  # whether all blocks wait for each other: time is up for whoever asks again and again
         ("places", "i8"),  # which blocks of the grid these are, where they are a sample; 0 where they are all
         ("stretch_began", "i8"),  # of a sample: the time at which its last run of neighboring blocks began
         ("reverse", "i8"),  # whether the last block and the last warp come first
@@ -88,6 +112,9 @@ LAUNCH = np.dtype(
         ("turn_blocks", "i8"),
         ("turn_count", "i8"),
         ("published", "i8"),  # for each block: when it last published its writes
+        ("bulk", "i8"),  # a ring of BULKS records: copies that were issued, and how many of them are done
+        ("bulk_begun", "i8"),
+        ("bulk_ended", "i8"),
         ("cooperative", "i8"),  # whether all blocks are resident, and take turns
         ("workspace", "i8"),  # of the barrier of a cooperative grid
         ("budget", "i8"),  # lane-instructions left of a warp's slice, and until the host wants to look
@@ -100,6 +127,7 @@ LAUNCH = np.dtype(
         ("fault_warp", "i4"),
         ("fault_block", "i4"),
         ("fault_address", "i8"),
+        ("fault_detail", "i8"),  # what else the complaint has to say, by kind
         ("lanes_needed", "u4"),  # by an instruction whose mask is wrong, and those that run it
         ("lanes_here", "u4"),
         ("other", "i8"),  # trace and time of the access that the last race was with; see races
@@ -110,7 +138,14 @@ LAUNCH = np.dtype(
 
 CTA = np.dtype(
     [
-        *((f"ctaid_{axis}", "u4") for axis in "xyz"),
+        *((f"{name}_{axis}", "u4") for name in ("ctaid", "clusterid", "cluster_ctaid") for axis in "xyz"),
+        ("rank", "u4"),  # in its cluster
+        ("registers_left", "i4"),  # of the block's pool: those that no warp has, in registers of a thread
+        ("peers", "i8"),  # the addresses of the records of its cluster's blocks, by rank
+        ("window", "i8"),  # where the shared memory of its cluster's first block begins, or would
+        ("barriers", "i8"),  # BARRIERS records
+        ("mbarriers", "i8"),  # MBARRIERS records; see mbarriers
+        ("clocks", "i8"),
         ("block_number", "i8"),  # in the grid
         ("block_began", "i8"),  # the time at which this block began; 0 before that
         ("clock_began", "i8"),  # launch.clock when this block began
@@ -125,7 +160,12 @@ CTA = np.dtype(
         ("warp_count", "i8"),
         ("warp_stride", "i8"),
         ("copies", "i8"),  # a ring of COPIES records for each warp
-        ("known", "i8"),  # known[w][v]: accesses of warp v before this time happen before what warp w does now
+        ("reads", "i8"),  # a ring of READS records for each warp, and room for the products of wgmma
+        ("products", "i8"),
+        ("unwaited", "i8"),  # how many of those reads no warp has waited for
+        # known[0][w][v]: accesses of warp v before this time happen before what warp w does now; known[p]: those of the
+        # block whose number is p further in the cluster
+        ("known", "i8"),
         ("released", "i8"),  # like known: what each warp knew at its last fence, and has seen of others since its own
         ("seen", "i8"),
         ("met", "i8"),  # the time of the last barrier of the whole block
@@ -157,11 +197,25 @@ WARP = np.dtype(
         ("polled", "i8"),
         ("status", "i4"),
         ("wanted", "u4"),  # the lanes that use what they load
+        ("failing", "u4"),  # the lanes that an instruction cannot let go on yet
+        ("expired", "i4"),  # whether such lanes let the others run first, and then go on as if they had waited long
+        ("suspended_at", "i8"),  # the time at which they had to wait
+        ("waits_at", "i8"),  # the address of the barrier that they wait for; 0 where it is none
+        ("cluster_arrived", "u4"),  # the lanes that have arrived at the barrier of the cluster
+        ("registers", "i4"),  # that each of its threads has
         ("only_waiting", "i4"),  # not 0 when every live lane waits for another one
         ("left_behind", "i4"),  # whether lanes have left the kernel behind a barrier
         ("group", "i4"),  # groups of asynchronous copies that the warp has committed
         ("copies_begun", "i4"),
         ("copies_ended", "i4"),
+        ("wgmma_place", "i8"),  # of the wgmma that it issues: its block and its number there
+        ("wgmma_time", "i8"),  # when it last committed a group of wgmma
+        ("wgmma_groups", "i4"),  # those groups: committed, waited for by itself, and by a warp of its warpgroup
+        ("wgmma_waited", "i4"),
+        ("wgmma_released", "i4"),
+        ("reads_begun", "i4"),
+        ("reads_ended", "i4"),
+        ("bulk_groups", "i4", LANES),  # groups of bulk copies that each lane has committed
         ("barrier", "i4"),  # or the number of the host's service
         ("barrier_threads", "i4"),
         ("barrier_block", "i4"),
@@ -191,6 +245,18 @@ class WarpRecord(View):
     record = WARP
 
 
+class BarrierRecord(View):
+    """A view of BARRIER."""
+
+    record = BARRIER
+
+
+class MbarrierRecord(View):
+    """A view of MBARRIER."""
+
+    record = MBARRIER
+
+
 class CountsRecord(View):
     """A view of COUNTS."""
 
@@ -201,6 +267,12 @@ class ChunkRecord(View):
     """A view of CHUNK."""
 
     record = CHUNK
+
+
+class ReadRecord(View):
+    """A view of READ."""
+
+    record = READ
 
 
 class SampleRecord(View):

@@ -3,23 +3,42 @@
 Blocks run one after another, and a warp runs until it waits, leaves, polls without success or uses up its time slice.
 The order is the same in every run, or exactly the opposite, so that a kernel that depends on one of them is found. A
 block that cannot proceed waits for another one: it stays resident, and the host gives the others their turn. All blocks
-of a cooperative grid are resident, and take turns from the beginning.
+of a cluster begin together, all of a cooperative grid at the very beginning, and they take turns.
+
+A warp is suspended by an instruction that has to wait: for a barrier in memory, for that of the cluster, for copies,
+for registers. It tries again when anything was signaled since. When no warp of a block can go on, its oldest copy in
+flight lands; copies land no earlier, so that a kernel that does not wait for them reads what they have not written yet.
+When no block can go on either, time is up: ``try_wait`` says no, and other lanes of the warps have their turn.
 """
 
 from __future__ import annotations
 
 from kernelpath.simt.layout import LANES, NOWHERE, UNWRITTEN, WRITTEN, Status
 from kernelpath.simt.native import external, load64, native, store8, store32, store64
-from kernelpath.simt.run.races import WARPS
-from kernelpath.simt.run.records import WARP, CtaRecord, LaunchRecord, WarpRecord, field_offset
+from kernelpath.simt.run.bulk import finish_all, finish_one
+from kernelpath.simt.run.clusters import meet_in_cluster
+from kernelpath.simt.run.mbarriers import MBARRIERS
+from kernelpath.simt.run.meeting import BARRIERS, all_wait_together, arrive_at, meet, wait_at
+from kernelpath.simt.run.races import PLANE, ROW, WARPS
+from kernelpath.simt.run.reads import begin_reads
+from kernelpath.simt.run.records import (
+    WARP,
+    BarrierRecord,
+    CtaRecord,
+    LaunchRecord,
+    MbarrierRecord,
+    WarpRecord,
+    field_offset,
+)
 
-__all__ = ["DONE", "HOST", "PASSES", "WAITS", "run_grid"]
+__all__ = ["DONE", "FAULTED", "HOST", "PASSES", "WAITS", "run_grid"]
 
 SLICE = 1 << 20  # lane-instructions that a warp may run before another one has its turn
 POLLING = 1 << 12  # what a slice costs at least that a warp has given up
 ROUNDS = 4  # in which no warp of a block gets anywhere, before it counts as waiting for another block
 DONE, HOST = -1, -2  # the block is done; the host must look
-PASSES, WAITS = -3, -4  # it is the turn of another block; it is, and all that this one did was poll or sleep
+PASSES, WAITS = -3, -4  # it is the turn of another block; it is, and all that this one did was poll, sleep or wait
+FAULTED = -5  # a copy that has landed is at fault
 PCS = field_offset(WARP, "pcs")
 
 
@@ -31,44 +50,55 @@ def run(launch: int, cta: int, warp: int) -> int:
 
 @native
 def run_grid(launch: LaunchRecord, cta: CtaRecord) -> int:
-    """Run the blocks that are left, one after another in place of one.
+    """Run the blocks that are left, one after another in place of one; of a cluster, only the one that is there.
 
-    Returns DONE, HOST, PASSES, WAITS, or the number of a warp whose status only the host can deal with. Called again,
-    it goes on.
+    Returns DONE, HOST, PASSES, WAITS, FAULTED, or the number of a warp whose status only the host can deal with. Called
+    again, it goes on.
     """
     while cta.block_began or launch.block_next < launch.block_count:
         if not cta.block_began:
-            begin_block(launch, cta)
+            begin_cluster(launch, cta)
         stopped = run_block(launch, cta)
         if stopped != DONE:
             return stopped
         cta.block_began = 0
+        if launch.cluster_size > 1:
+            return DONE
     return DONE
 
 
 @native
-def begin_block(launch: LaunchRecord, cta: CtaRecord) -> None:
-    """The next block of the grid: its warps at the beginning, its shared and local memory unwritten."""
-    number = launch.block_next
-    launch.block_next += 1
+def begin_cluster(launch: LaunchRecord, cta: CtaRecord) -> None:
+    """The next blocks of the grid: one, or those of a cluster. The turn is that of ``cta``."""
+    size, first = launch.cluster_size, launch.block_next
+    launch.block_next += size
+    for rank in range(size):
+        peer = CtaRecord(load64(cta.peers + 8 * rank))
+        begin_block(launch, peer, first + (size - 1 - rank if launch.reverse else rank))
+    if size > 1:
+        begin_turn(launch, cta)
+
+
+@native
+def begin_turn(launch: LaunchRecord, cta: CtaRecord) -> None:
+    """From now on it is this block that does what is done."""
     launch.time += 1
-    cta.block_number = number
-    cta.block_began = launch.time
     cta.turn_began = launch.time
+    store64(launch.turns + 8 * launch.turn_count, launch.time)
+    store64(launch.turn_blocks + 8 * launch.turn_count, cta.block_number)
+    launch.turn_count += 1
+
+
+@native
+def begin_block(launch: LaunchRecord, cta: CtaRecord, number: int) -> None:
+    """A block of the grid: its warps at the beginning, its shared and local memory unwritten."""
+    cta.block_number = number
+    begin_turn(launch, cta)
+    cta.block_began = launch.time
     cta.clock_began = launch.clock
     cta.met = launch.time
     cta.acquired = 0
-    store64(launch.turns + 8 * launch.turn_count, launch.time)
-    store64(launch.turn_blocks + 8 * launch.turn_count, number)
-    launch.turn_count += 1
-    place = launch.block_count - 1 - number if launch.reverse else number
-    if launch.places:
-        place = load64(launch.places + 8 * number)
-        if number == 0 or place != load64(launch.places + 8 * number - 8) + 1:
-            launch.stretch_began = launch.time
-    cta.ctaid_x = place % launch.nctaid_x
-    cta.ctaid_y = place // launch.nctaid_x % launch.nctaid_y
-    cta.ctaid_z = place // (launch.nctaid_x * launch.nctaid_y)
+    place_block(launch, cta, number)
     for byte in range(launch.shared_bytes):
         store8(cta.shared_state + byte, UNWRITTEN)
     for byte in range(launch.reserved, launch.reserved + launch.reserved_bytes):
@@ -76,8 +106,40 @@ def begin_block(launch: LaunchRecord, cta: CtaRecord) -> None:
         store8(cta.shared_state + byte, WRITTEN)
     for byte in range(launch.local_total):
         store8(cta.local_state + byte, UNWRITTEN)
+    for at in range(BARRIERS):
+        barrier = BarrierRecord(cta.barriers + at * BarrierRecord.size)
+        barrier.arrived = 0
+        barrier.arrivals = 0
+    if cta.mbarriers:
+        for at in range(MBARRIERS):
+            store64(cta.mbarriers + at * MbarrierRecord.size, 0)
+    for word in range(2 * WARPS * launch.cluster_size):
+        store64(cta.clocks + 8 * word, 0)
+    cta.registers_left = 0
     for index in range(cta.warp_count):
         begin_warp(launch, cta, WarpRecord(cta.warps + index * cta.warp_stride))
+
+
+@native
+def place_block(launch: LaunchRecord, cta: CtaRecord, number: int) -> None:
+    """Where the block of a number lies in the grid, and in its cluster."""
+    place = launch.block_count - 1 - number if launch.reverse else number
+    if launch.places:
+        place = load64(launch.places + 8 * number)
+        if number == 0 or place != load64(launch.places + 8 * number - 8) + 1:
+            launch.stretch_began = launch.time
+    cluster, rank = place // launch.cluster_size, place % launch.cluster_size
+    columns, rows = launch.nctaid_x // launch.cluster_x, launch.nctaid_y // launch.cluster_y
+    cta.rank = rank
+    cta.clusterid_x = cluster % columns
+    cta.clusterid_y = cluster // columns % rows
+    cta.clusterid_z = cluster // (columns * rows)
+    cta.cluster_ctaid_x = rank % launch.cluster_x
+    cta.cluster_ctaid_y = rank // launch.cluster_x % launch.cluster_y
+    cta.cluster_ctaid_z = rank // (launch.cluster_x * launch.cluster_y)
+    cta.ctaid_x = cta.clusterid_x * launch.cluster_x + cta.cluster_ctaid_x
+    cta.ctaid_y = cta.clusterid_y * launch.cluster_y + cta.cluster_ctaid_y
+    cta.ctaid_z = cta.clusterid_z * launch.cluster_z + cta.cluster_ctaid_z
 
 
 @native
@@ -88,79 +150,88 @@ def begin_warp(launch: LaunchRecord, cta: CtaRecord, warp: WarpRecord) -> None:
     warp.left_behind = 0
     warp.polls = 0
     warp.asking = 0
+    begin_reads(cta, warp)
+    warp.expired = 0
+    warp.cluster_arrived = 0
+    warp.waits_at = 0
+    warp.registers = launch.registers
     for lane in range(LANES):
         store32(warp.address + PCS + 4 * lane, 0 if warp.threads >> lane & 1 else NOWHERE)
-    for other in range(cta.warp_count):
-        store64(cta.known + 8 * (WARPS * warp.index + other), launch.time if warp.index == other else 0)
+    for plane in range(launch.cluster_size):
+        for other in range(cta.warp_count):
+            known = launch.time if warp.index == other and plane == 0 else 0
+            store64(cta.known + PLANE * plane + ROW * warp.index + 8 * other, known)
 
 
 @native
 def run_block(launch: LaunchRecord, cta: CtaRecord) -> int:
     """Give each warp that can run its turn, until all have left. Returns what run_grid does."""
-    idle = 0
+    idle, began, expired = 0, launch.time, 0
     while True:
-        running, waiting, preempted, polling = 0, 0, 0, 0
+        running, waiting, preempted, polling, suspended = 0, 0, 0, 0, 0
         for turn in range(cta.warp_count):
             number = cta.warp_count - 1 - turn if launch.reverse else turn
             warp = WarpRecord(cta.warps + number * cta.warp_stride)
-            if warp.status == Status.READY or warp.status == Status.PREEMPTED:
-                running += 1
-                run_slice(launch, cta, warp)
-                if warp.status > Status.PREEMPTED:
+            again = warp.status == Status.SUSPENDED and (warp.expired or warp.suspended_at != launch.time)
+            if again or warp.status == Status.READY or warp.status == Status.PREEMPTED:
+                running += run_slice(launch, cta, warp) != 0
+                if warp.status >= Status.FAULT:
                     return number
                 preempted += warp.status == Status.PREEMPTED
                 polling += warp.status == Status.PREEMPTED and (launch.spared != 0 or launch.budget >= 0)
+                if warp.status == Status.BARRIER:
+                    wait_at(launch, cta, warp)
+                elif warp.status == Status.ARRIVED:
+                    arrive_at(launch, cta, warp)
             waiting += warp.status == Status.BARRIER
-        if not running and waiting:
+            suspended += warp.status == Status.SUSPENDED
+        if running and launch.left < 0:
+            return HOST
+        if running:
+            idle = idle + 1 if preempted == running else 0
+            if (launch.cooperative and not suspended) or idle == ROUNDS:
+                return WAITS if polling == running else PASSES
+        elif suspended:
+            landed = finish_one(launch, cta)
+            if landed < 0:
+                return FAULTED
+            if not landed and not meet_in_cluster(launch, cta):
+                if expired or not launch.expires:
+                    return WAITS if launch.time == began or expired else PASSES
+                expired = expire(cta)
+        elif waiting:
             if cta.suspect_address or not all_wait_together(cta):
                 return HOST
             meet(launch, cta)
-        elif cta.suspect_address and not running:
-            return HOST
-        elif not running:
-            return DONE
-        elif launch.left < 0:
-            return HOST
         else:
-            idle = idle + 1 if preempted == running else 0
-            if launch.cooperative or idle == ROUNDS:
-                return WAITS if polling == running else PASSES
+            finish_all(launch, cta)
+            return HOST if cta.suspect_address else DONE
     return DONE
 
 
 @native
-def run_slice(launch: LaunchRecord, cta: CtaRecord, warp: WarpRecord) -> None:
-    """Run a warp until it stops, or its slice of time is used up, or what the host has granted."""
+def expire(cta: CtaRecord) -> int:
+    """The time is up of all warps that are suspended."""
+    for number in range(cta.warp_count):
+        warp = WarpRecord(cta.warps + number * cta.warp_stride)
+        warp.expired = warp.status == Status.SUSPENDED
+    return 1
+
+
+@native
+def run_slice(launch: LaunchRecord, cta: CtaRecord, warp: WarpRecord) -> int:
+    """Run a warp until it stops, or its slice of time is used up, or what the host has granted.
+
+    Returns 0 for one that has only found that it still has to wait: that costs nothing.
+    """
     granted = launch.left + 1 if launch.left < SLICE else SLICE
     launch.budget = granted
     launch.spared = 0
     launch.clock += granted
     warp.status = run(launch.address, cta.address, warp.address)
+    warp.expired = 0
+    warp.suspended_at = launch.time
     launch.clock -= launch.budget
     used = granted - launch.budget - launch.spared
     launch.left -= max(used, POLLING) if launch.spared else used
-
-
-@native
-def all_wait_together(cta: CtaRecord) -> int:
-    """Whether every thread of the block waits at the same place, at a barrier for all of them."""
-    first = WarpRecord(cta.warps)
-    for number in range(cta.warp_count):
-        warp = WarpRecord(cta.warps + number * cta.warp_stride)
-        if warp.status != Status.BARRIER or warp.live != warp.threads or warp.barrier_threads:
-            return 0
-        if warp.barrier_block != first.barrier_block or warp.barrier != first.barrier or warp.barrier_reduces:
-            return 0
-    return 1
-
-
-@native
-def meet(launch: LaunchRecord, cta: CtaRecord) -> None:
-    """Open a barrier that all have reached: every warp knows what every other did."""
-    launch.time += 1
-    cta.met = launch.time
-    for number in range(cta.warp_count):
-        warp = WarpRecord(cta.warps + number * cta.warp_stride)
-        warp.status = Status.READY
-        for other in range(cta.warp_count):
-            store64(cta.known + 8 * (WARPS * number + other), launch.time)
+    return granted != launch.budget

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from kernelpath.simt.layout import LANES, Space
-from kernelpath.simt.native import native
+from kernelpath.simt.native import load64, native
 from kernelpath.simt.run.records import BufferRecord, CtaRecord, LaunchRecord, WarpRecord
 
-__all__ = ["find", "local_of", "space_of"]
+__all__ = ["RANK", "find", "local_of", "owner_of", "space_of"]
+
+RANK = 24  # where the rank of a block begins in an address of its cluster's shared memory
 
 
 @native
@@ -16,7 +18,24 @@ def space_of(launch: LaunchRecord, cta: CtaRecord, address: int) -> int:
         return Space.SHARED
     if cta.local <= address and address < cta.local + launch.local_total:
         return Space.LOCAL
+    if launch.cluster_size > 1 and cta.window <= address and address < cta.window + (launch.cluster_size << RANK):
+        return Space.CLUSTER
     return Space.GLOBAL
+
+
+@native
+def owner_of(launch: LaunchRecord, cta: CtaRecord, address: int) -> int:
+    """The record of the block in whose shared memory an address lies; 0 where it lies in none, or that has exited."""
+    offset = address - cta.shared
+    if offset >= 0 and offset < launch.shared_bytes:
+        return cta.address
+    offset = address - cta.window
+    if launch.cluster_size == 1 or offset < 0 or offset >> RANK >= launch.cluster_size:
+        return 0
+    peer = CtaRecord(load64(cta.peers + 8 * (offset >> RANK)))
+    if peer.block_began == 0 or (offset & (1 << RANK) - 1) >= launch.shared_bytes:
+        return 0
+    return peer.address
 
 
 @native

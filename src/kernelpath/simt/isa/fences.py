@@ -1,0 +1,40 @@
+"""Fences. PTX ISA manual, 9.7.13, "membar, fence"."""
+
+from __future__ import annotations
+
+from kernelpath.simt.lower.warp import Lowering
+from kernelpath.simt.op import Op
+from kernelpath.simt.ptx import Instruction
+
+__all__ = ["OPS"]
+
+
+def emit_fence(e: Lowering, i: Instruction) -> None:
+    """What the warp did before is released, beyond its block or within."""
+    if "proxy" in i.modifiers:
+        emit_proxy_fence(e, i)
+    else:
+        e.call("fence", int("cta" not in i.modifiers))
+
+
+def emit_proxy_fence(e: Lowering, i: Instruction) -> None:
+    """What threads wrote is seen by copies of tiles and by tensor cores, and the other way round: here it always is."""
+
+
+OPS = (
+    Op("membar", ("cta|gl|sys", "proxy alias|async"), emit_fence, results=0),
+    Op(
+        "fence",
+        (
+            "sc|acq_rel|acquire|release? SCOPE",
+            "mbarrier_init release cluster",
+            "acquire|release sync_restrict::shared::cta|sync_restrict::shared::cluster cluster",
+            "proxy alias|async",
+            "proxy async global|SHARED|CLUSTER",
+            "proxy async::generic acquire|release sync_restrict::shared::cta|sync_restrict::shared::cluster cluster",
+            "proxy tensormap::generic acquire|release SCOPE",
+        ),
+        emit_fence,
+        results=0,
+    ),
+)

@@ -1,0 +1,230 @@
+"""The box of a bulk or tensor copy: which bytes of a tensor, or of a span, go where in shared memory.
+
+A box is rows of elements. In shared memory they follow each other; a swizzle exchanges pieces of 16 bytes: bits 4 to 6
+of an offset in shared memory are changed by as many of bits 7 to 9 as the span of the swizzle has. Elements outside of
+the tensor are filled on the way in, and left alone on the way out. A span without a tensor map is a box of one row.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from kernelpath.simt import tensor_map
+from kernelpath.simt.layout import Code
+from kernelpath.simt.native import View, copy_bytes, load32, load64, native, store64
+from kernelpath.simt.run.copy_rules import CopyRule
+from kernelpath.simt.run.records import field_offset
+from kernelpath.simt.run.reductions import combine
+
+__all__ = [
+    "AXES",
+    "BULK",
+    "START",
+    "BulkRecord",
+    "Direction",
+    "decode",
+    "measure",
+    "move_row",
+    "near_of",
+    "piece_of",
+    "pitch_of",
+    "row_of",
+    "size_of",
+    "span",
+]
+
+AXES = 5
+RESERVED = 0b1101  # bits of the flags of a tensor map that are 0
+SIZES = sum(kind.bytes << 4 * kind.code for kind in tensor_map.ELEMENT_TYPES)  # of each type, in four bits
+NAN16, NAN32, NAN64 = 0x7FFF7FFF7FFF7FFF, 0x7FFFFFFF7FFFFFFF, 0x7FFFFFFFFFFFFFFF
+
+
+class Direction(Code):
+    """Where a copy goes."""
+
+    LOAD = 0  # to shared memory, from global memory
+    STORE = 1  # the other way
+    PEER = 2  # to shared memory, from that of the block itself
+    PREFETCH = 3  # nowhere
+
+
+_NUMBERS = (
+    "state",  # 0 where no copy is in flight; see bulk
+    "direction",
+    "site",
+    "cta",  # the records of the block and of the warp that issued it, and which lane
+    "warp",
+    "lane",
+    "group",  # of that thread
+    "time",  # after which it was issued, and the trace of its writes; see races
+    "trace",
+    "base",  # address of the tensor's first element
+    "home",  # the record of the block whose shared memory it copies to or from, and the offset there
+    "offset",
+    "targets",  # the blocks of the cluster that it copies to, as bits; 0 where it is only that one
+    "barrier",  # the offset in shared memory of the mbarrier that tracks it
+    "rank",
+    "kind",  # of elements, as in a tensor map, and their bytes
+    "size",
+    "operation",  # of a reduction; see reductions
+    "swizzle",  # the bits of an offset, from bit 7 on, that change others
+    "filler",  # eight bytes of elements outside
+    "rows",
+    "width",  # of a row in shared memory, in bytes
+    "total",  # bytes of the box
+    "first",  # the first of a row's elements that lies inside, and the one behind the last
+    "last",
+)
+_AXES = ("extents", "strides", "counts", "steps", "start")  # strides in bytes; counts of elements that are copied
+
+BULK = np.dtype([*((name, "i8") for name in _NUMBERS), *((name, "i8", AXES) for name in _AXES)])
+FILLER, EXTENTS, STRIDES, COUNTS, STEPS, START = (field_offset(BULK, name) for name in ("filler", *_AXES))
+
+
+class BulkRecord(View):
+    """A view of BULK: one copy."""
+
+    record = BULK
+
+
+@native
+def size_of(kind: int) -> int:
+    """The bytes of an element of a type; 0 for no type."""
+    return SIZES >> 4 * kind & 15
+
+
+@native
+def decode(copy: BulkRecord, address: int) -> int:
+    """Take over what the tensor map at an address says. Returns a CopyRule."""
+    flags = load32(address + 8)
+    kind = flags >> 7 & 15
+    size = size_of(kind)
+    if flags & RESERVED or size == 0 or load64(address) == 0:
+        return CopyRule.NO_MAP
+    if (flags >> 4 & 7) + 1 != copy.rank:
+        return CopyRule.OTHER_RANK
+    if flags >> 11 & 3:
+        return CopyRule.INTERLEAVED
+    copy.base = load64(address)
+    copy.kind = kind
+    copy.size = size
+    copy.swizzle = (1 << (flags >> 13 & 3)) - 1
+    copy.filler = 0
+    if flags >> 15 & 1:
+        copy.filler = NAN16 if size == 2 else NAN64 if size == 8 else NAN32
+    packed, outer, high = load32(address + 52), load32(address + 56), load32(address + 28)
+    store64(copy.address + STRIDES, size)
+    for axis in range(AXES):
+        box, step = packed >> 24, (packed >> 3 * axis & 7) + 1
+        if axis:
+            box = outer >> 8 * (axis - 1) & 255
+            stride = load32(address + 8 + 4 * axis) | (high >> 4 * (axis - 1) & 15) << 32
+            store64(copy.address + STRIDES + 8 * axis, stride << 4)
+        if axis >= copy.rank:
+            box = 0
+        store64(copy.address + EXTENTS + 8 * axis, load32(address + 32 + 4 * axis) + 1)
+        store64(copy.address + STEPS + 8 * axis, step)
+        store64(copy.address + COUNTS + 8 * axis, box // step + 1)
+    inner = (packed >> 24) + 1
+    if inner * size & 15:
+        return CopyRule.INNER_16
+    if copy.swizzle and inner * size > copy.swizzle + 1 << 4:
+        return CopyRule.INNER_SWIZZLE
+    if copy.base & 15:
+        return CopyRule.TENSOR_16
+    return CopyRule.NONE
+
+
+@native
+def span(copy: BulkRecord, address: int, size: int, nbytes: int) -> None:
+    """A box of one row: so many bytes from an address on, in elements of ``size`` bytes."""
+    copy.base = address
+    copy.size = size
+    copy.rank = 1
+    copy.swizzle = 0
+    store64(copy.address + EXTENTS, nbytes // size)
+    store64(copy.address + COUNTS, nbytes // size)
+    store64(copy.address + STEPS, 1)
+    store64(copy.address + START, 0)
+
+
+@native
+def measure(copy: BulkRecord) -> None:
+    """Work out the rows of a box, and which of their elements lie inside."""
+    count, step = load64(copy.address + COUNTS), load64(copy.address + STEPS)
+    start, extent = load64(copy.address + START), load64(copy.address + EXTENTS)
+    copy.rows = 1
+    for axis in range(1, copy.rank):
+        copy.rows *= load64(copy.address + COUNTS + 8 * axis)
+    copy.width = count * copy.size
+    copy.total = copy.rows * copy.width
+    copy.first = (step - 1 - start) // step if start < 0 else 0
+    copy.last = min(count, (extent - start + step - 1) // step) if start < extent else 0
+
+
+@native
+def row_of(copy: BulkRecord, row: int) -> int:
+    """Where the first element of a row would lie in memory; 0 for a row that has none inside the tensor."""
+    address = copy.base + load64(copy.address + START) * copy.size
+    left = row
+    for axis in range(1, copy.rank):
+        count = load64(copy.address + COUNTS + 8 * axis)
+        place = load64(copy.address + START + 8 * axis) + left % count * load64(copy.address + STEPS + 8 * axis)
+        left = left // count
+        if place < 0 or place >= load64(copy.address + EXTENTS + 8 * axis):
+            return 0
+        address += place * load64(copy.address + STRIDES + 8 * axis)
+    return address if copy.first < copy.last else 0
+
+
+@native
+def pitch_of(copy: BulkRecord) -> int:
+    """Bytes from one element of a row to the next in memory."""
+    return load64(copy.address + STEPS) * copy.size
+
+
+@native
+def piece_of(copy: BulkRecord) -> int:
+    """Bytes that stay together in shared memory."""
+    return copy.size if copy.width & 15 else 16
+
+
+@native
+def near_of(copy: BulkRecord, place: int) -> int:
+    """The offset in shared memory of what is ``place`` bytes behind the beginning of a box."""
+    offset = copy.offset + place
+    return offset ^ (offset >> 7 & copy.swizzle) << 4
+
+
+@native
+def move_row(copy: BulkRecord, window: int, row: int, address: int) -> None:
+    """Copy a row between memory, where it begins at ``address``, and shared memory, which begins at ``window``."""
+    piece, size, pitch, store = piece_of(copy), copy.size, pitch_of(copy), copy.direction == Direction.STORE
+    first, last = copy.first, copy.last if address else 0
+    whole = pitch == size and not copy.operation
+    for place in range(0, copy.width, piece):
+        near, far = window + near_of(copy, row * copy.width + place), address + place
+        if whole and first * size <= place and place + piece <= last * size:
+            if store:
+                copy_bytes(far, near, piece)
+            else:
+                copy_bytes(near, far, piece)
+        else:
+            for part in range(0, piece, size):
+                element = (place + part) // size
+                if first <= element and element < last:
+                    far = address + element * pitch
+                    if copy.operation:
+                        combine(
+                            copy.operation,
+                            copy.kind,
+                            size,
+                            far if store else near + part,
+                            near + part if store else far,
+                        )
+                    elif store:
+                        copy_bytes(far, near + part, size)
+                    else:
+                        copy_bytes(near + part, far, size)
+                elif not store:
+                    copy_bytes(near + part, copy.address + FILLER, size)

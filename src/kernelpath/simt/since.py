@@ -1,0 +1,59 @@
+"""What older architectures lack of the instructions, in ptxas's words. PTX ISA manual, "Target ISA Notes"."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+
+from kernelpath.simt.op import registers
+from kernelpath.simt.ptx import Instruction
+from kernelpath.simt.target import capability
+
+__all__ = ["refusal"]
+
+_FEATURES = (
+    (90, r"(mbarrier\.(?:try_wait|expect_tx|complete_tx))\b"),
+    (90, r"(mbarrier\.arrive(?:_drop)?\.expect_tx)\b"),
+    (90, r"(elect|mapa|getctarank|stmatrix|griddepcontrol|st\.async|red\.async|tensormap\.cp_fenceproxy)\b"),
+    (90, r"(barrier\.cluster\.\w+)"),
+    (90, r"fence(?:\.proxy)?(\.async|\.tensormap|\.mbarrier_init)"),
+    (90, r"(cp\.(?:reduce\.)?async\.bulk)\b"),
+    (90, r"prefetch(\.tensormap)"),
+    (90, r"(multimem)\b"),
+    (90, r".*(::cluster)\b"),
+    (90, r"(?:ld|st|atom|red|fence|mbarrier|cp)\b.*(\.cluster)\b"),
+    (90, r"(?:atom|red)\b.*(\.v[248])\b"),
+    (90, r"(?:min|max)(\.relu)\.s"),
+    (89, r"(cvt)\b.*\.e[45]m[23]x2"),
+    (89, r"mma\b.*(\.e[45]m[23])\b"),
+    (90, r"mma\b.*(\.m16n8k(?:4|8|16))\.row\.col\.f64"),
+)
+"""The first compute capability with a form, and what matches its name; a group holds what it is called."""
+
+_SPECIFIC = re.compile(r"(wgmma\.\w+|setmaxnreg\.\w+|tensormap\.replace)\b")
+"""What only the architecture-specific target sm_90a has."""
+
+_REGISTERS = re.compile(r"%(?:is_explicit_cluster|n?clusterid|cluster_n?cta(?:id|rank)|aggr_smem_size)\b")
+
+
+def refusal(instruction: Instruction, target: str, since: int) -> str:
+    """Why ptxas refuses an instruction, whose opcode exists ``since`` a compute capability, for a target: "sm_80".
+
+    Empty where it does not.
+    """
+    if target != "sm_90a" and (specific := _SPECIFIC.match(instruction.name)):
+        return f"Instruction '{specific[1]}' not supported on .target '{target}'"
+    needed = (*_needed(instruction), (since, instruction.opcode))
+    later = [(first, name) for first, name in needed if first > capability(target)]
+    return f"Feature '{later[0][1]}' requires .target sm_{later[0][0]} or higher" if later else ""
+
+
+def _needed(instruction: Instruction) -> Iterator[tuple[int, str]]:
+    for first, form in _FEATURES:
+        if found := re.match(form, instruction.name):
+            yield first, next(filter(None, found.groups()))
+    yield from ((90, name.partition(".")[0]) for name in _special(registers(instruction.operands)))
+
+
+def _special(names: Iterable[str]) -> Iterator[str]:
+    return (name for name in names if _REGISTERS.match(name))

@@ -1,0 +1,213 @@
+"""The descriptor of a tensor for tensor copies (TMA): 128 bytes, as cuTensorMapEncodeTiled makes them.
+
+NVIDIA does not document the layout. Here it is what ptxas makes of ``tensormap.replace``, and what the driver writes
+for some hundred descriptors, which a test replays. Axes count from the innermost. CUDA driver API, "Tensor Map Object
+Management"; PTX ISA, 5.5.8.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+__all__ = [
+    "BYTES",
+    "ELEMENT_TYPES",
+    "SWIZZLES",
+    "ElementType",
+    "TensorMap",
+    "encode_tiled",
+]
+
+BYTES = 128
+ALIGNMENT = 64
+AXES = 5
+MOST_BOX, MOST_STEP = 256, 8
+SWIZZLES = (0, 32, 64, 128)
+"""The span of each swizzle mode in bytes."""
+
+_FIXED, _RESERVED = 1 << 1, 0b1101  # the driver sets bit 1; a map that a kernel makes of zeros does without
+_RANK, _TYPE, _INTERLEAVE, _SWIZZLE, _FILL, _PROMOTION, _LARGE = 4, 7, 11, 13, 15, 17, 21
+_LARGE_BYTES = 128 << 10
+
+
+@dataclass(frozen=True)
+class ElementType:
+    """A type of elements: its numbers for the driver and in a descriptor, its bytes, and whether NaN may fill it."""
+
+    name: str
+    host: int
+    code: int
+    bytes: int
+    is_float: bool = False
+
+
+ELEMENT_TYPES = (
+    ElementType("u8", 0, 0, 1),
+    ElementType("u16", 1, 1, 2),
+    ElementType("u32", 2, 2, 4),
+    ElementType("s32", 3, 3, 4),
+    ElementType("u64", 4, 4, 8),
+    ElementType("s64", 5, 5, 8),
+    ElementType("f16", 6, 6, 2, is_float=True),
+    ElementType("f32", 7, 7, 4, is_float=True),
+    ElementType("f64", 8, 9, 8, is_float=True),
+    ElementType("bf16", 9, 10, 2, is_float=True),
+    ElementType("f32.ftz", 10, 8, 4, is_float=True),
+    ElementType("tf32", 11, 11, 4, is_float=True),
+    ElementType("tf32.ftz", 12, 12, 4, is_float=True),
+)
+
+
+@dataclass(frozen=True)
+class TensorMap:
+    """What a descriptor says.
+
+    address: of the first element. extents: of the tensor in elements. strides: in bytes, of all axes but the innermost.
+    box: elements along each axis from the first that a copy takes to the last; steps: it takes each so many.
+    """
+
+    type: ElementType
+    address: int
+    extents: tuple[int, ...]
+    strides: tuple[int, ...]
+    box: tuple[int, ...]
+    steps: tuple[int, ...]
+    interleave: int = 0
+    swizzle: int = 0
+    promotion: int = 0
+    nan_fill: bool = False
+
+    @property
+    def rank(self) -> int:
+        return len(self.extents)
+
+    @property
+    def counts(self) -> tuple[int, ...]:
+        """The elements along each axis that a copy takes."""
+        return tuple(-(-extent // step) for extent, step in zip(self.box, self.steps, strict=True))
+
+    def encode(self) -> bytes:
+        """The descriptor."""
+        nbytes = self.extents[-1] * self.strides[-1] if self.strides else self.extents[0] * self.type.bytes
+        flags = _FIXED | self.rank - 1 << _RANK | self.type.code << _TYPE | self.interleave << _INTERLEAVE
+        flags |= self.swizzle << _SWIZZLE | self.nan_fill << _FILL | self.promotion << _PROMOTION
+        flags |= (nbytes >= _LARGE_BYTES) << _LARGE
+        strides = [stride >> 4 for stride in _padded(self.strides, AXES - 1, 0)]
+        high = sum((stride >> 32) << 4 * axis for axis, stride in enumerate(strides))
+        extents, box, steps = (
+            [value - 1 for value in _padded(values, AXES, 1)] for values in (self.extents, self.box, self.steps)
+        )
+        packed = sum(step << 3 * axis for axis, step in enumerate(steps)) | box[0] << 24
+        outer = sum(extent << 8 * axis for axis, extent in enumerate(box[1:]))
+        low = [stride & 0xFFFFFFFF for stride in strides]
+        return struct.pack("<Q13I", self.address, flags, *low, high, *extents, packed, outer).ljust(BYTES, b"\0")
+
+    @classmethod
+    def decode(cls, content: bytes) -> TensorMap:
+        """What a descriptor of 128 bytes says. Raises ValueError for bytes that are no descriptor."""
+        address, flags, *words = struct.unpack_from("<Q13I", content)
+        low, high, extents, packed, outer = words[:4], words[4], words[5:10], words[10], words[11]
+        rank = (flags >> _RANK & 7) + 1
+        kinds = {kind.code: kind for kind in ELEMENT_TYPES}
+        if not address or flags & _RESERVED or rank > AXES or flags >> _TYPE & 15 not in kinds:
+            raise ValueError("no tensor map")
+        strides = [(part | (high >> 4 * axis & 15) << 32) << 4 for axis, part in enumerate(low)]
+        box = [packed >> 24, *(outer >> 8 * axis & 255 for axis in range(AXES - 1))]
+        return cls(
+            type=kinds[flags >> _TYPE & 15],
+            address=address,
+            extents=tuple(extent + 1 for extent in extents[:rank]),
+            strides=tuple(strides[: rank - 1]),
+            box=tuple(extent + 1 for extent in box[:rank]),
+            steps=tuple((packed >> 3 * axis & 7) + 1 for axis in range(rank)),
+            interleave=flags >> _INTERLEAVE & 3,
+            swizzle=flags >> _SWIZZLE & 3,
+            promotion=flags >> _PROMOTION & 3,
+            nan_fill=bool(flags >> _FILL & 1),
+        )
+
+
+def encode_tiled(
+    data_type: int,
+    address: int,
+    extents: Sequence[int],
+    strides: Sequence[int],
+    box: Sequence[int],
+    steps: Sequence[int],
+    interleave: int = 0,
+    swizzle: int = 0,
+    promotion: int = 0,
+    oob_fill: int = 0,
+) -> bytes:
+    """What cuTensorMapEncodeTiled writes, given what it is given: the numbers of its enumerations among them.
+
+    Raises ValueError, with the rule, where it returns CUDA_ERROR_INVALID_VALUE.
+    """
+    if refusal := _refusal(data_type, address, extents, strides, box, steps, interleave, swizzle, promotion, oob_fill):
+        raise ValueError(f"cuTensorMapEncodeTiled: CUDA_ERROR_INVALID_VALUE: {refusal}")
+    kind = ELEMENT_TYPES[data_type]
+    shape = tuple(extents), tuple(strides)[: len(extents) - 1], tuple(box), tuple(steps)
+    return TensorMap(kind, address, *shape, interleave, swizzle, promotion, bool(oob_fill)).encode()
+
+
+def _refusal(
+    data_type: int,
+    address: int,
+    extents: Sequence[int],
+    strides: Sequence[int],
+    box: Sequence[int],
+    steps: Sequence[int],
+    interleave: int,
+    swizzle: int,
+    promotion: int,
+    oob_fill: int,
+) -> str:
+    """The rule that arguments break; empty where they break none."""
+    rank, inner = len(extents), 0
+    if not 0 <= data_type < len(ELEMENT_TYPES):
+        return f"tensorDataType {data_type} is none of CUtensorMapDataType"
+    kind = ELEMENT_TYPES[data_type]
+    if not 1 <= rank <= AXES:
+        return f"tensorRank is {rank}, it must be 1 to {AXES}"
+    for name, values, least in (
+        ("globalStrides", strides, rank - 1),
+        ("boxDim", box, rank),
+        ("elementStrides", steps, rank),
+    ):
+        if len(values) < least:
+            return f"{name} has {len(values)} values for a tensor of {rank} axes"
+    for name, value, most in (("interleave", interleave, 2), ("swizzle", swizzle, 3), ("l2Promotion", promotion, 3)):
+        if not 0 <= value <= most:
+            return f"{name} is {value}, it must be 0 to {most}"
+    unit = 32 if interleave == 2 else 16
+    if interleave and rank < 3:
+        return "an interleaved tensor has at least 3 axes"
+    if address % unit or not 0 < address < 1 << 64:
+        return f"globalAddress {address:#x} is not a multiple of {unit}"
+    for axis, extent in enumerate(extents):
+        if not 1 <= extent <= 1 << 32:
+            return f"globalDim[{axis}] is {extent}, it must be 1 to 2^32"
+    for axis, stride in enumerate(strides[: rank - 1]):
+        if stride % unit or not 0 <= stride < 1 << 40:
+            return f"globalStrides[{axis}] is {stride} bytes, it must be a multiple of {unit} below 2^40"
+    for axis, extent in enumerate(box[:rank]):
+        if not 1 <= extent <= MOST_BOX:
+            return f"boxDim[{axis}] is {extent}, it must be 1 to {MOST_BOX}"
+    for axis, step in enumerate(steps[:rank]):
+        if not 1 <= step <= MOST_STEP:
+            return f"elementStrides[{axis}] is {step}, it must be 1 to {MOST_STEP}"
+    inner = box[0] * kind.bytes
+    if not interleave and inner % 16:
+        return f"boxDim[0] is {box[0]} elements, {inner} bytes: it must be a multiple of 16 bytes"
+    if not interleave and swizzle and inner > SWIZZLES[swizzle]:
+        span = SWIZZLES[swizzle]
+        return f"boxDim[0] is {box[0]} elements, {inner} bytes: more than the {span} of CU_TENSOR_MAP_SWIZZLE_{span}B"
+    if oob_fill not in (0, 1) or (oob_fill and not kind.is_float):
+        return f"oobFill is {oob_fill}, NaN is for floating-point types"
+    return ""
+
+
+def _padded(values: Sequence[int], count: int, filler: int) -> list[int]:
+    return [*values, *[filler] * (count - len(values))]

@@ -1,0 +1,112 @@
+"""A GEMM for Hopper in CuTe DSL, as small as one with every part can be: TMA both ways, an mbarrier pipeline, wgmma."""
+
+# mypy: ignore-errors
+
+from __future__ import annotations
+
+import cutlass
+import cutlass.utils.hopper_helpers as hopper
+from cutlass import cute, pipeline, utils
+from cutlass.cute.nvgpu import cpasync, warpgroup
+
+THREADS, STAGES = 128, 2
+TILE = (64, 64, 64)
+
+
+@cute.jit
+def gemm(a: cute.Tensor, b: cute.Tensor, c: cute.Tensor) -> None:
+    """c = a b^T for a [m, k], b [n, k] and c [m, n], row-major and of the same 16-bit type; m and n multiples of 64."""
+    dtype, rows = a.element_type, utils.LayoutEnum.ROW_MAJOR
+    k_major = rows.sm90_mma_major_mode()
+    mma = hopper.make_trivial_tiled_mma(dtype, dtype, k_major, k_major, cutlass.Float32, (1, 1, 1), tiler_mn=TILE[:2])
+    of_a = hopper.make_smem_layout_a(rows, TILE, dtype, STAGES)
+    of_b = hopper.make_smem_layout_b(rows, TILE, dtype, STAGES)
+    of_c = hopper.make_smem_layout_epi(c.element_type, rows, TILE[:2], 1)
+    one = (None, None, 0)
+    load, store = cpasync.CopyBulkTensorTileG2SOp(), cpasync.CopyBulkTensorTileS2GOp()
+    multiply(
+        mma,
+        (of_a, of_b, of_c),
+        cpasync.make_tiled_tma_atom(load, a, cute.slice_(of_a, one), (TILE[0], TILE[2])),
+        cpasync.make_tiled_tma_atom(load, b, cute.slice_(of_b, one), (TILE[1], TILE[2])),
+        cpasync.make_tiled_tma_atom(store, c, cute.slice_(of_c, one), TILE[:2]),
+    ).launch(grid=[c.shape[0] // TILE[0], c.shape[1] // TILE[1], 1], block=[THREADS, 1, 1])
+
+
+@cute.kernel
+def multiply(mma, layouts, a, b, c):
+    """Warp 0 copies the tiles that all four multiply, and then the result."""
+    (of_a, of_b, of_c), (copy_a, a), (copy_b, b), (copy_c, c) = layouts, a, b, c
+    thread, _, _ = cute.arch.thread_idx()
+    row, column, _ = cute.arch.block_idx()
+    warp = cute.arch.make_warp_uniform(cute.arch.warp_idx())
+
+    memory = utils.SmemAllocator()
+    barriers = memory.allocate_array(cutlass.Int64, 2 * STAGES)
+    shared_a = memory.allocate_tensor(copy_a.value_type, of_a.outer, 1024, of_a.inner)
+    shared_b = memory.allocate_tensor(copy_b.value_type, of_b.outer, 1024, of_b.inner)
+    shared_c = memory.allocate_tensor(copy_c.value_type, of_c.outer, 1024, of_c.inner)
+
+    tiles_a = cute.local_tile(a, (TILE[0], TILE[2]), (row, None))
+    tiles_b = cute.local_tile(b, (TILE[1], TILE[2]), (column, None))
+    tile_c = cute.local_tile(c, TILE[:2], (row, column))
+    alone = cute.make_layout(1)
+    to_a, from_a = cpasync.tma_partition(
+        copy_a, 0, alone, cute.group_modes(shared_a, 0, 2), cute.group_modes(tiles_a, 0, 2)
+    )
+    to_b, from_b = cpasync.tma_partition(
+        copy_b, 0, alone, cute.group_modes(shared_b, 0, 2), cute.group_modes(tiles_b, 0, 2)
+    )
+    from_c, to_c = cpasync.tma_partition(
+        copy_c, 0, alone, cute.group_modes(shared_c, 0, 2), cute.group_modes(tile_c, 0, 2)
+    )
+
+    stages = pipeline.PipelineTmaAsync.create(
+        barrier_storage=barriers,
+        num_stages=STAGES,
+        producer_group=pipeline.CooperativeGroup(pipeline.Agent.Thread),
+        consumer_group=pipeline.CooperativeGroup(pipeline.Agent.Thread, THREADS // 32),
+        tx_count=cute.size_in_bytes(copy_a.value_type, cute.slice_(of_a, (None, None, 0)))
+        + cute.size_in_bytes(copy_b.value_type, cute.slice_(of_b, (None, None, 0))),
+        cta_layout_vmnk=cute.make_layout((1, 1, 1, 1)),
+    )
+    filling = pipeline.make_pipeline_state(pipeline.PipelineUserType.Producer, STAGES)
+    reading = pipeline.make_pipeline_state(pipeline.PipelineUserType.Consumer, STAGES)
+
+    mine = mma.get_slice(thread)
+    fragments_a = mma.make_fragment_A(mine.partition_A(shared_a))
+    fragments_b = mma.make_fragment_B(mine.partition_B(shared_b))
+    total = cute.make_rmem_tensor(mine.partition_C(tile_c).shape, cutlass.Float32)
+    total.fill(0.0)
+
+    steps = cute.size(tiles_a, mode=[2])
+    for step in cutlass.range(steps + STAGES - 1, unroll=1):
+        if warp == 0 and step < steps:
+            stages.producer_acquire(filling)
+            full = stages.producer_get_barrier(filling)
+            cute.copy(copy_a, from_a[None, step], to_a[None, filling.index], tma_bar_ptr=full)
+            cute.copy(copy_b, from_b[None, step], to_b[None, filling.index], tma_bar_ptr=full)
+            filling.advance()
+        if step >= STAGES - 1:
+            stages.consumer_wait(reading)
+            warpgroup.fence()
+            for part in cutlass.range_constexpr(cute.size(fragments_a, mode=[2])):
+                mma.set(warpgroup.Field.ACCUMULATE, True)
+                at = (None, None, part, reading.index)
+                cute.gemm(mma, total, fragments_a[at], fragments_b[at], total)
+            warpgroup.commit_group()
+            warpgroup.wait_group(0)
+            stages.consumer_release(reading)
+            reading.advance()
+
+    result = cute.make_rmem_tensor_like(total, copy_c.value_type)
+    result.store(total.load().to(copy_c.value_type))
+    atom = hopper.sm90_get_smem_store_op(utils.LayoutEnum.ROW_MAJOR, copy_c.value_type, cutlass.Float32)
+    to_shared = cute.make_tiled_copy_C(atom, mma).get_slice(thread)
+    cute.copy(atom, to_shared.retile(result), to_shared.partition_D(shared_c)[None, None, None, 0])
+    cute.arch.fence_proxy("async.shared", space="cta")
+    cute.arch.sync_threads()
+    if warp == 0:
+        cute.copy(copy_c, from_c[None, 0], to_c)
+        cute.arch.cp_async_bulk_commit_group()
+        cute.arch.cp_async_bulk_wait_group(0, read=True)

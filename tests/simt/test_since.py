@@ -1,0 +1,90 @@
+"""What an architecture lacks, in ptxas's words: each message below is what ptxas 12.9 says of that line for sm_80."""
+
+from __future__ import annotations
+
+import pytest
+
+from kernelpath import simt
+from kernelpath.simt.since import refusal
+from kernelpath.simt.target import SM_80, SM_90A, of_gpu
+from tests.simt.programs import wrap
+
+LATER = {
+    "mbarrier.try_wait.shared::cta.b64 %p1, [%r1], %rd1;": "Feature 'mbarrier.try_wait' requires .target sm_90",
+    "mbarrier.arrive.expect_tx.shared::cta.b64 %rd1, [%r1], %r2;": "Feature 'mbarrier.arrive.expect_tx' requires",
+    "mbarrier.arrive.release.cluster.shared::cta.b64 %rd1, [%r1];": "Feature '.cluster' requires .target sm_90",
+    "elect.sync %r1|%p1, -1;": "Feature 'elect' requires .target sm_90 or higher",
+    "fence.proxy.async.shared::cta;": "'.async' requires .target sm_90 or higher",
+    "fence.mbarrier_init.release.cluster;": "'.mbarrier_init' requires .target sm_90 or higher",
+    "cp.async.bulk.commit_group;": "Feature 'cp.async.bulk' requires .target sm_90 or higher",
+    "wgmma.fence.sync.aligned;": "Instruction 'wgmma.fence' not supported on .target 'sm_80'",
+    "barrier.cluster.arrive;": "Feature 'barrier.cluster.arrive' requires .target sm_90 or higher",
+    "mapa.shared::cluster.u32 %r1, %r2, 0;": "Feature 'mapa' requires .target sm_90 or higher",
+    "ld.shared::cluster.f32 %f1, [%r1];": "Feature '::cluster' requires .target sm_90 or higher",
+    "fence.acq_rel.cluster;": "Feature '.cluster' requires .target sm_90 or higher",
+    "setmaxnreg.dec.sync.aligned.u32 40;": "Instruction 'setmaxnreg.dec' not supported on .target 'sm_80'",
+    "griddepcontrol.wait;": "'griddepcontrol' requires .target sm_90 or higher",
+    "cvt.rn.satfinite.e4m3x2.f32 %rs1, %f1, %f2;": "Feature 'cvt' requires .target sm_89 or higher",
+    "atom.global.add.v2.f32 {%f1,%f2}, [%rd1], {%f1,%f2};": "'.v2' requires .target sm_90 or higher",
+    "stmatrix.sync.aligned.m8n8.x1.shared.b16 [%r1], {%r2};": "Feature 'stmatrix' requires .target sm_90 or higher",
+    "mov.u32 %r1, %cluster_ctarank;": "Feature '%cluster_ctarank' requires .target sm_90 or higher",
+    "min.relu.s32 %r1, %r1, %r2;": "'.relu' requires .target sm_90 or higher",
+}
+KEPT = """
+    mbarrier.init.shared::cta.b64 [%r1], 1; mbarrier.arrive.release.cta.shared::cta.b64 %rd1, [%r1];
+    cp.async.ca.shared.global [%r1], [%rd1], 16; createpolicy.fractional.L2::evict_last.b64 %rd1, 0f3F800000;
+    fence.acq_rel.gpu; atom.global.add.f32 %f1, [%rd1], %f2; ld.acquire.gpu.global.u32 %r1, [%rd1]; bar.sync 0;
+"""
+
+
+@pytest.mark.parametrize("statement", LATER)
+def test_an_instruction_of_a_later_architecture_is_refused_with_its_line(statement: str) -> None:
+    module = simt.load(wrap(statement))
+    (instruction,) = module.parsed.functions["k"].body
+    with pytest.raises(simt.Rejected, match=r"^line 0: .*" + LATER[statement]):
+        module.compile("k")
+    assert refusal(instruction, "sm_90a", 80) == ""
+
+
+def test_what_sm_80_has_is_not_refused() -> None:
+    body = simt.load(wrap(KEPT)).parsed.functions["k"].body
+    assert [refusal(instruction, "sm_80", 80) for instruction in body] == [""] * 8
+
+
+def test_only_the_specific_target_has_wgmma() -> None:
+    (instruction,) = simt.load(wrap("wgmma.fence.sync.aligned;")).parsed.functions["k"].body
+    assert refusal(instruction, "sm_90", 80) == "Instruction 'wgmma.fence' not supported on .target 'sm_90'"
+
+
+def test_a_device_does_not_load_what_is_for_a_later_one() -> None:
+    later = wrap("ret;").replace("sm_80", "sm_90a")
+    with pytest.raises(ValueError, match=r"no kernel image is available .* for sm_90a, the device is sm_80"):
+        simt.load(later, target=SM_80)
+    assert simt.load(later).target is SM_90A
+    assert simt.load(wrap("ret;"), target=SM_90A).target is SM_90A  # the driver compiles older PTX
+    with pytest.raises(ValueError, match="for sm_100a"):
+        simt.load(wrap("ret;").replace("sm_80", "sm_100a"), target=SM_90A)
+
+
+def test_a_gpu_has_the_last_target_that_is_not_later() -> None:
+    assert [of_gpu(*capability) for capability in ((7, 5), (8, 0), (8, 9))] == [SM_80] * 3
+    assert [of_gpu(*capability) for capability in ((9, 0), (10, 0))] == [SM_90A] * 2
+
+
+def test_shared_memory_and_clusters_follow_the_target() -> None:
+    one = (1, 1, 1)
+    assert SM_90A.refusal(one, one, 0, 227 * 1024) == ""
+    assert "232449 bytes of shared memory exceed the 232448" in SM_90A.refusal(one, one, 0, 227 * 1024 + 1)
+    assert SM_90A.refusal((32, 1, 1), one, 0, 0, (16, 1, 1)) == ""
+    assert "32 blocks, more than the 16 that sm_90a" in SM_90A.refusal((32, 1, 1), one, 0, 0, (32, 1, 1))
+    assert "a grid of 6 along x is not a multiple of the cluster's 4" in SM_90A.refusal((6, 1, 1), one, 0, 0, (4, 1, 1))
+    assert "sm_80 has no clusters" in SM_80.refusal((4, 1, 1), one, 0, 0, (2, 1, 1))
+
+
+def test_a_kernel_tells_the_cluster_and_the_threads_that_it_is_compiled_for() -> None:
+    text = wrap("ret;").replace(
+        "entry k()", "entry k()\n.maxntid 64, 2\n.explicitcluster\n.reqnctapercluster 2, 1, 1\n"
+    )
+    module = simt.load(text)
+    assert module.kernels["k"].cluster == (2, 1, 1)
+    assert module.parsed.functions["k"].maxntid == 128

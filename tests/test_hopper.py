@@ -1,0 +1,108 @@
+"""Hopper without a GPU, end to end: one product in CUDA C++, CuTe DSL and Triton, and clusters of blocks."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+from kernelpath import lanes, simt
+from kernelpath.device import gpu
+from kernelpath.lanes import cuda
+from kernelpath.simt.target import SM_80, SM_90A
+
+KERNELS = Path(__file__).with_name("hopper_kernels.cu")
+DYNAMIC = 2 * 16384 + 1024
+"""Bytes of two stages, and what aligning them takes."""
+
+
+@pytest.fixture(autouse=True)
+def hopper(monkeypatch: pytest.MonkeyPatch) -> list[lanes.Launched]:
+    """The launches that are made, for the target sm_90a."""
+    monkeypatch.setattr(gpu, "_target", SM_90A)
+    launched: list[lanes.Launched] = []
+    monkeypatch.setattr(lanes, "_observers", [launched.append])
+    return launched
+
+
+def drawn(rows: int, columns: int) -> torch.Tensor:
+    return torch.randn(rows, columns, generator=torch.Generator().manual_seed(rows)).half()
+
+
+def close(c: torch.Tensor, a: torch.Tensor, b: torch.Tensor) -> None:
+    torch.testing.assert_close(c.float(), a.float() @ b.float().T, rtol=2e-3, atol=2e-3)
+
+
+def test_a_product_in_cuda_cpp_through_tensor_maps(hopper: list[lanes.Launched]) -> None:
+    a, b, c = drawn(64, 168), drawn(128, 168), torch.empty(64, 128)
+    maps = (cuda.tensor_map(tensor, (64, 64), swizzle=128) for tensor in (a, b))
+    cuda.kernel(KERNELS, "gemm")[(2, 1), 160, DYNAMIC](*maps, c, 128, 168)
+    close(c, a, b)
+    (launch,) = hopper
+    assert launch.counted is not None
+    assert launch.counted.totals.global_store_bytes == 4 * c.numel()
+
+
+@pytest.mark.parametrize(("kernel", "cluster", "size"), [("rotate_any", 2, 2), ("rotate_four", None, 4)])
+def test_blocks_of_a_cluster_read_each_others_shared_memory(kernel: str, cluster: int | None, size: int) -> None:
+    x = torch.arange(8 * 32, dtype=torch.int32)
+    out = torch.zeros_like(x)
+    cuda.kernel(KERNELS, kernel, cluster=cluster)[8, 32, 128](x, out)
+    assert torch.equal(out.view(-1, size, 32), x.view(-1, size, 32).roll(-1, 1))
+
+
+@pytest.mark.parametrize(
+    ("kernel", "cluster", "blocks", "message"),
+    [
+        ("rotate_any", 32, 32, "invalid cluster size: 32 blocks, more than the 16 that sm_90a allows"),
+        ("rotate_any", 4, 6, "a grid of 6 along x is not a multiple of the cluster's 4"),
+        ("rotate_four", 2, 8, r"invalid cluster size: .* is compiled for clusters of \(4, 1, 1\), not of \(2, 1, 1\)"),
+    ],
+)
+def test_clusters_that_the_driver_refuses(kernel: str, cluster: int, blocks: int, message: str) -> None:
+    x = torch.zeros(1024, dtype=torch.int32)
+    with pytest.raises(ValueError, match=message):
+        cuda.kernel(KERNELS, kernel, cluster=cluster)[blocks, 32, 128](x, x)
+
+
+def test_before_hopper_the_same_source_is_refused_with_ptxas_words(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gpu, "_target", SM_80)
+    a, c = drawn(64, 64), torch.empty(64, 64)
+    one = cuda.tensor_map(a, (64, 64), swizzle=128)
+    with pytest.raises(simt.Rejected, match=r"Unresolved extern function .*SM_90") as refused:
+        cuda.kernel(KERNELS, "gemm")[1, 160, DYNAMIC](one, one, c, 64, 64)
+    assert refused.value.file == str(KERNELS)
+
+
+def test_a_product_in_cute_with_tensor_copies_both_ways(hopper: list[lanes.Launched]) -> None:
+    from kernelpath.lanes import cute as lane
+    from tests.hopper_gemm import gemm
+
+    a, b, c = drawn(128, 192), drawn(64, 192), torch.empty(128, 64, dtype=torch.float16)
+    lane.run(gemm, a, b, c)
+    close(c, a, b)
+    assert [launch.name for launch in hopper] == ["multiply"]
+
+
+PRODUCTS = """
+import sys, torch
+from kernelpath.device import gpu
+gpu.show({}, "sm_90a")
+from kernelpath.lanes import triton as lane
+lane.activate("cpu")
+from tests.hopper_triton import PRODUCTS
+for name in sys.argv[1:]:
+    a, b, c = PRODUCTS[name]("cpu")
+    torch.testing.assert_close(c.float(), a.float() @ b.float().T, rtol=2e-3, atol=3e-2, msg=lambda said: name + said)
+    print(name)
+"""
+
+
+def test_products_in_triton() -> None:
+    names = ["host with edges", "host, e4m3", "host, two blocks a program", "device, specialized"]
+    run = [sys.executable, "-c", PRODUCTS, *names]
+    done = subprocess.run(run, capture_output=True, text=True, check=False, timeout=250, cwd=Path(__file__).parents[1])
+    assert done.stdout.splitlines() == names, done.stderr

@@ -1,0 +1,102 @@
+"""One target for a submission: its compilers, the properties it asks for and the PTX machine's limits follow it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+
+from kernelpath.course import registry
+from kernelpath.course.errors import DeclarationError
+from kernelpath.course.spec import ARCHITECTURES
+from kernelpath.grading import devices, grade
+from kernelpath.grading.conduct import Evidence
+from kernelpath.grading.kinds import kind_of
+from kernelpath.simt.target import SM_80, SM_90A, TARGETS
+from kernelpath.work.runner import Stopped, Usage
+
+KERNEL = """__global__ void add(const float* x, const float* y, float* out, int n) {
+  extern __shared__ float kept[];
+  int i = blockIdx.x * blockDim.x + threadIdx.x;
+  if (i < n) kept[threadIdx.x] = x[i] + y[i];
+  if (i < n) out[i] = kept[threadIdx.x] + 0 * __CUDA_ARCH__;
+#ifdef LATER
+  asm volatile("griddepcontrol.wait;");
+#endif
+}
+"""
+SUBMISSION = """
+import torch
+
+from kernelpath.lanes import cuda
+
+
+def vector_add(x, y):
+    out, n = torch.empty_like(x), x.numel()
+    has = torch.cuda.get_device_properties(x.device)
+    assert (has.major, has.shared_memory_per_block_optin) == {seen}
+    cuda.kernel("submission.cu", "add", ("-DLATER",) * {later})[(n + 255) // 256, 256, {shared}](x, y, out, n)
+    return out
+"""
+NO_GPU = pytest.mark.skipif(torch.cuda.is_available(), reason="on a GPU the target is its")
+
+
+def called(folder: Path, arch: str | None, shared: int, *, later: bool = False) -> Evidence:
+    (folder / "submission.cu").write_text(KERNEL)
+    seen = (9, 227 << 10) if arch == "sm_90a" else (8, 163 << 10)
+    (folder / "submission.py").write_text(SUBMISSION.format(seen=seen, shared=shared, later=int(later)))
+    item = registry.find("vector_add")
+    with grade.Session(item, folder / "submission.py", device="cpu", arch=arch) as session:
+        session.workers.copy()
+        one = session.workers.runner("cpu")
+        try:
+            return kind_of(session.exercise, "cpu").call(one, {"n": 300, "offset": 0}, 1)
+        finally:
+            one.close()
+
+
+@NO_GPU
+def test_shared_memory_of_hopper_is_there_where_it_is_asked_for(tmp_path: Path) -> None:
+    evidence = called(tmp_path, "sm_90a", 200 << 10)
+    assert evidence.complaint is None
+    x, y = (tensor for tensor in evidence.inputs if isinstance(tensor, torch.Tensor))
+    assert torch.equal(evidence.outputs[0], x + y)
+    with pytest.raises(Stopped, match="204800 bytes of shared memory exceed the 166912 of a block"):
+        called(tmp_path, None, 200 << 10)
+
+
+@NO_GPU
+def test_an_instruction_of_a_later_architecture_is_a_compile_error_with_its_line(tmp_path: Path) -> None:
+    with pytest.raises(Stopped) as stopped:
+        called(tmp_path, None, 1024, later=True)
+    complaint = stopped.value.complaint
+    assert complaint.verdict.value == "COMPILE_ERROR"
+    assert complaint.cause == "Feature 'griddepcontrol' requires .target sm_90 or higher"
+    assert (Path(complaint.file).name, complaint.line) == ("submission.cu", 7)
+
+
+def test_what_is_asked_for_comes_before_what_is_declared() -> None:
+    exercise = registry.load(registry.find("vector_add"))
+    assert devices.target(exercise, "cpu", None) is SM_80
+    assert devices.target(exercise, "cpu", "sm_90a") is SM_90A
+    assert devices.target(replace(exercise, arch="sm_90a"), "cpu", None) is SM_90A
+    assert devices.target(replace(exercise, arch="sm_90a"), "cpu", "sm_80") is SM_80
+    with pytest.raises(Usage, match="--arch goes with --device cpu"):
+        devices.target(exercise, "cuda", "sm_90a")
+
+
+def test_what_needs_hopper_is_not_run_for_what_is_before_it() -> None:
+    exercise = replace(registry.load(registry.find("vector_add")), arch="sm_90a", requires=(9, 0))
+    assert devices.lacking(exercise, "cpu", SM_90A) == ""
+    assert devices.lacking(exercise, "cpu", SM_80) == "needs sm_90, the PTX machine has sm_80; not run"
+
+
+def test_a_declaration_names_an_architecture_that_has_what_it_requires() -> None:
+    exercise = registry.load(registry.find("vector_add"))
+    with pytest.raises(DeclarationError, match="arch: 'sm_91' is none of sm_80, sm_90a"):
+        replace(exercise, arch="sm_91")
+    with pytest.raises(DeclarationError, match="arch: sm_80 has less than requires"):
+        replace(exercise, requires=(9, 0))
+    assert {name: divmod(target.capability, 10) for name, target in TARGETS.items()} == ARCHITECTURES
