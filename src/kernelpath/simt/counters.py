@@ -244,8 +244,11 @@ def by_line(
             lines[line].branches += runs
             lines[line].divergent_branches += divergent
     for site, counts in zip(lowered.sites, sites, strict=False):
-        *accesses, nbytes, bulk_sectors, multicast = counts
+        *accesses, nbytes, bulk_sectors, multicast, looped = counts
         lines[site.line].add_accesses(site.access, site.width, *accesses)
+        lines[site.line].shared_load_requests += counts[0] if looped else 0
+        lines[site.line].shared_load_wavefronts += looped
+        lines[site.line].shared_load_least_wavefronts += looped
         lines[site.line].add_bulk(site.access, counts[0], nbytes, bulk_sectors, multicast)
     return dict(sorted(lines.items()))
 

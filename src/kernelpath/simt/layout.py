@@ -90,7 +90,10 @@ class Access(Code):
 
 
 class Way(Code):
-    """How lanes come to an atomic operation."""
+    """How the lanes of a warp come to an atomic operation."""
 
     TURNS = 0  # those that meet at a word take turns
     ELECTED = 1  # one lane does the operation of all: ptxas knows that the address is the same
+    INCREMENT = 2  # in shared memory, those that meet at a word are counted and added at once: ATOMS.POPC.INC
+    SWAP = 3  # a compare-and-swap in shared memory takes two wavefronts
+    SPIN = 4  # a loop of a load and a compare-and-swap, until each lane has had its turn: floats in shared memory

@@ -34,6 +34,8 @@ OPCODES = {
     **dict.fromkeys((0x18C, 0x18D, 0x18E, 0x1A8, 0x1A9), Access.ATOMIC),  # ATOMS, ATOMS.CAS, RED, ATOMG, ATOMG.CAS
 }
 """The low nine bits of the instructions that access memory, as ``nvdisasm -hex`` shows them."""
+INCREMENT, SWAP = 0xF8C, 0x18D
+"""ATOMS.POPC.INC, all twelve bits of it, and ATOMS.CAS."""
 VOTES = {0x006, 0x086, 0x1C4}
 """VOTE, VOTEU and REDUX: by these ptxas has one lane do the atomic operation of all that run it."""
 SIZES = (1, 1, 2, 2, 4, 8, 16, 0)
@@ -47,7 +49,7 @@ def served(lowered: Lowered, blocks: Sequence[Block], text: str, kernel: str) ->
     if not matching.may_merge or (code := assembled(text, kernel)) is None:
         return sites
     made = made_of(code.cubin)
-    found = matching.merged(made) | matching.elected(made)
+    found = matching.merged(made) | matching.atomic(made)
     return [replace(site, served=found[n]) if n in found else site for n, site in enumerate(sites)]
 
 
@@ -60,7 +62,7 @@ class Made(NamedTuple):
 
     @property
     def access(self) -> Access | None:
-        return OPCODES.get(self.code)
+        return OPCODES.get(self.code & 0x1FF)
 
 
 def made_of(cubin: bytes) -> dict[int, list[Made]]:
@@ -77,7 +79,7 @@ def made_of(cubin: bytes) -> dict[int, list[Made]]:
     for function, lines in rows.items():
         for place, (low, high) in enumerate(struct.iter_unpack("<QQ", parts[function].content)):
             if row := bisect(lines, (16 * place, 1 << 40)):
-                made = Made(low & 0x1FF, low >> 12 & 15 != ALWAYS, SIZES[high >> 9 & 7])
+                made = Made(low & 0xFFF, low >> 12 & 15 != ALWAYS, SIZES[high >> 9 & 7])
                 found[lines[row - 1][1]].append(made)
     return found
 
@@ -176,19 +178,26 @@ class Matching:
             for one in narrow
         )
 
-    def elected(self, made: Mapping[int, list[Made]]) -> dict[int, Served]:
-        """The atomic operations that one lane does for all, by the numbers of their sites.
+    def atomic(self, made: Mapping[int, list[Made]]) -> dict[int, Served]:
+        """How lanes come to atomic operations, by the numbers of their sites.
 
         A second one of a block may use what the lanes have agreed on for the first.
         """
         found, voted = {}, set()
         for one in sorted(self.mergers, key=lambda one: one.at):
-            here = made.get(one.at, [])
-            if self.sites[one.site].access == Access.ATOMIC and any(each.access == Access.ATOMIC for each in here):
-                if VOTES.intersection(each.code for each in here):
+            site, here = self.sites[one.site], made.get(one.at, [])
+            done = [each for each in here if each.access == Access.ATOMIC]
+            if site.access == Access.ATOMIC and done:
+                if VOTES.intersection(each.code & 0x1FF for each in here):
                     voted.add(one.family[0])
-                elects = one.family[0] in voted and all(each.guarded for each in here if each.access == Access.ATOMIC)
-                found[one.site] = Served(one.bytes, way=Way.ELECTED if elects else Way.TURNS)
+                way = Way.TURNS
+                if any(each.code & 0x1FF == SWAP for each in done):
+                    way = Way.SWAP if "cas" in site.text.split(".") else Way.SPIN
+                elif any(each.code == INCREMENT for each in done):
+                    way = Way.INCREMENT
+                elif one.family[0] in voted and all(each.guarded for each in done):
+                    way = Way.ELECTED
+                found[one.site] = Served(one.bytes, way=way)
         return found
 
     def merged(self, made: Mapping[int, list[Made]]) -> dict[int, Served]:

@@ -31,6 +31,7 @@ from kernelpath.simt.run.spaces import find, local_of, owner_of, space_of
 from kernelpath.simt.run.suspects import RACE, UNINITIALIZED, blame_copy, look_for_writer, suspect
 from kernelpath.simt.run.transactions import (
     count_atomic_sectors,
+    count_loop,
     count_same_address,
     count_sectors,
     count_wavefronts,
@@ -168,8 +169,15 @@ def access(
                 counts.lanes -= lanes
                 return 0
         atomic = kind == Access.ATOMIC
-        counts.wavefronts += count_wavefronts(warp.address + ADDRESSES, mask, width, atomic, warp.address + SERVED)
-        counts.least += least_wavefronts(warp.address + ADDRESSES, mask, width)
+        turns = atomic and counts.way != Way.INCREMENT
+        wavefronts = count_wavefronts(warp.address + ADDRESSES, mask, width, turns, warp.address + SERVED)
+        least = least_wavefronts(warp.address + ADDRESSES, mask, width)
+        if atomic and counts.way == Way.SPIN:
+            counts.requests += wavefronts - 1
+            counts.loop_wavefronts += count_loop(warp.address + ADDRESSES, mask, width, warp.address + SERVED)
+        swaps = atomic and counts.way >= Way.SWAP
+        counts.wavefronts += wavefronts << swaps
+        counts.least += least << swaps
         if launch.cluster_size > 1 and (atomic or strong) and strong != UNORDERED:
             poll(launch, cta, warp, warp.address + ADDRESSES, mask)
     elif kind == Access.ATOMIC and space != Space.LOCAL:

@@ -43,12 +43,13 @@ __all__ = [
 SAMPLE = np.dtype([("mask", "i8"), ("addresses", "i8", LANES)])  # the first request of a site
 
 # One row of counters for each site. Shared-memory rows use wavefronts and least; the others sectors and scattered;
-# those of atomic operations same_address, too; those of bulk and tensor copies requests and the last three.
+# those of atomics same_address, too, and the wavefronts of the loads of a loop; of bulk and tensor copies requests and
+# three of their own.
 _ACCESSES = ("requests", "lanes", "sectors", "wavefronts", "least", "scattered", "same_address")
 ACCESS_COUNTS = len(_ACCESSES)
-COUNTED = (*_ACCESSES, "bulk_bytes", "bulk_sectors", "multicast_sectors")
-# How the hardware serves the site. Of neighbors that it serves together: the bytes of such an access, where the group
-# keeps the chunks that it has in registers, and the mask of their numbers. Of an atomic operation: its way.
+COUNTED = (*_ACCESSES, "bulk_bytes", "bulk_sectors", "multicast_sectors", "loop_wavefronts")
+# How the hardware serves a site. Neighbors together: the bytes of such an access, where the group keeps the chunks that
+# it has in registers, and the mask of their numbers. Atomic operations: their way.
 COUNTS = np.dtype([(name, "i8") for name in (*COUNTED, "width", "chunks", "chunk_mask", "way")])
 
 CHUNK = np.dtype([("number", "i8"), ("taken", "i8")])  # a piece of memory, and which of its bytes have been used

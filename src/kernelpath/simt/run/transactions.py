@@ -14,6 +14,7 @@ from kernelpath.simt.run.records import ChunkRecord, CountsRecord
 
 __all__ = [
     "count_atomic_sectors",
+    "count_loop",
     "count_same_address",
     "count_sectors",
     "count_wavefronts",
@@ -139,6 +140,16 @@ def count_wavefronts(addresses: int, mask: int, size: int, atomic: int, served: 
             left = serve(addresses, left, max(size, 4), atomic, served)
             wavefronts += 1
         first += lanes
+    return wavefronts
+
+
+@native
+def count_loop(addresses: int, mask: int, size: int, served: int) -> int:
+    """Wavefronts of the loads in a loop that swaps in as many lanes at once as there are banks for."""
+    wavefronts = 0
+    while mask:
+        wavefronts += count_wavefronts(addresses, mask, size, 0, served)
+        mask = serve(addresses, mask, max(size, 4), 1, served)
     return wavefronts
 
 
