@@ -43,8 +43,7 @@ __all__ = [
 SAMPLE = np.dtype([("mask", "i8"), ("addresses", "i8", LANES)])  # the first request of a site
 
 # One row of counters for each site. Shared-memory rows use wavefronts and least; the others sectors and scattered;
-# those of atomics same_address, too, and the wavefronts of the loads of a loop; of bulk and tensor copies requests and
-# three of their own.
+# atomics same_address, too, and the wavefronts of a loop's loads; bulk and tensor copies requests and three others.
 _ACCESSES = ("requests", "lanes", "sectors", "wavefronts", "least", "scattered", "same_address")
 ACCESS_COUNTS = len(_ACCESSES)
 COUNTED = (*_ACCESSES, "bulk_bytes", "bulk_sectors", "multicast_sectors", "loop_wavefronts")
