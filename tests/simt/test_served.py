@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from collections.abc import Callable
 
 import numpy as np
+import numpy.typing as npt
 import pytest
 
 from kernelpath.lanes.nvrtc import compile_kernel
@@ -68,6 +70,8 @@ def test_neighbors_are_one_request_and_move_what_they_moved(run: Run) -> None:
     stored = [launch.lines[line_of(text)] for text in ("= four", "= two")]
     assert sum(one.shared_store_requests for one in stored) == 1
     assert sum(one.shared_store_wavefronts for one in stored) == 2
+    (sample,) = (one for one in launch.accesses if one.line == line_of("two =") and one.access == Access.LOAD)
+    assert (sample.bytes, sample.offsets) == (8, {lane: 256 + 8 * lane for lane in range(32)})
     t = np.arange(32)
     sums = [sum((64 * (t // 8) + 16 * i + k) * k for k in range(16)) for i in range(4)]
     moved = np.where(t % 2, 1, 16 * (t // 2) + 6)
@@ -116,7 +120,7 @@ ATOMIC = """__global__ void kernel(const int* index, int* out) {
     __syncthreads();
     out[t] = s[t] + k;
 }"""
-INDICES = {
+INDICES: dict[str, Callable[[npt.NDArray[np.int32]], npt.NDArray[np.int32]]] = {
     "one": lambda lane: 0 * lane,
     "pairs": lambda lane: lane // 2,
     "pairs in a bank": lambda lane: 32 * (lane // 2),

@@ -189,10 +189,9 @@ class Grid(Records):
     # What it did
 
     @property
-    def counted(self) -> list[tuple[int, ...]]:
-        """The counters of each site."""
-        rows: list[tuple[int, ...]] = self.counts[[*COUNTED]].tolist()
-        return rows
+    def counted(self) -> npt.NDArray[np.int64]:
+        """The counters of each site: a row of COUNTED."""
+        return self.counts.view(np.int64).reshape(len(self.counts), -1)[:, : len(COUNTED)]
 
     def state_of(self, buffer: Buffer) -> npt.NDArray[np.uint8]:
         """The states of a buffer's bytes; see ``layout``."""

@@ -79,8 +79,8 @@ def access(
     if counts.width:
         width = counts.width
         together = in_registers(counts, load64(warp.address + ADDRESSES + 8 * lowest_bit(mask)), size)
-    if counts.requests == 0:
-        take_sample(launch, warp, number, mask)
+    if counts.requests == 0 and not together:
+        take_sample(launch, warp, number, mask, max(counts.width, 1))
     space, buffer, touched, left = named, launch.buffers, size, mask
     start, end, since, state, history, granule = 0, 0, 0, 0, 0, 0
     if kind == Access.LOAD and not (strong or partial or drops or half):
@@ -207,12 +207,12 @@ def first_two(addresses: int, mask: int) -> int:
 
 
 @native
-def take_sample(launch: LaunchRecord, warp: WarpRecord, number: int, mask: int) -> None:
-    """Keep the addresses of one request, for pictures."""
+def take_sample(launch: LaunchRecord, warp: WarpRecord, number: int, mask: int, width: int) -> None:
+    """Keep the addresses of one request, for pictures: where the ``width`` bytes of a lane begin."""
     sample = SampleRecord(launch.samples + number * SampleRecord.size)
     sample.mask = mask
     for lane in range(LANES):
-        store64(sample.address + SAMPLED + 8 * lane, load64(warp.address + ADDRESSES + 8 * lane))
+        store64(sample.address + SAMPLED + 8 * lane, load64(warp.address + ADDRESSES + 8 * lane) & -width)
 
 
 @native
