@@ -6,8 +6,10 @@ from __future__ import annotations
 
 import cutlass
 import cutlass.utils.hopper_helpers as hopper
-from cutlass import cute, pipeline, utils
+from cutlass import cute, pipeline
 from cutlass.cute.nvgpu import cpasync, warpgroup
+from cutlass.memory import SmemAllocator
+from cutlass.tensor_utils import LayoutEnum
 
 THREADS, STAGES = 128, 2
 TILE = (64, 64, 64)
@@ -16,7 +18,7 @@ TILE = (64, 64, 64)
 @cute.jit
 def gemm(a: cute.Tensor, b: cute.Tensor, c: cute.Tensor) -> None:
     """c = a b^T for a [m, k], b [n, k] and c [m, n], row-major and of the same 16-bit type; m and n multiples of 64."""
-    dtype, rows = a.element_type, utils.LayoutEnum.ROW_MAJOR
+    dtype, rows = a.element_type, LayoutEnum.ROW_MAJOR
     k_major = rows.sm90_mma_major_mode()
     mma = hopper.make_trivial_tiled_mma(dtype, dtype, k_major, k_major, cutlass.Float32, (1, 1, 1), tiler_mn=TILE[:2])
     of_a = hopper.make_smem_layout_a(rows, TILE, dtype, STAGES)
@@ -41,7 +43,7 @@ def multiply(mma, layouts, a, b, c):
     row, column, _ = cute.arch.block_idx()
     warp = cute.arch.make_warp_uniform(cute.arch.warp_idx())
 
-    memory = utils.SmemAllocator()
+    memory = SmemAllocator()
     barriers = memory.allocate_array(cutlass.Int64, 2 * STAGES)
     shared_a = memory.allocate_tensor(copy_a.value_type, of_a.outer, 1024, of_a.inner)
     shared_b = memory.allocate_tensor(copy_b.value_type, of_b.outer, 1024, of_b.inner)
@@ -101,7 +103,7 @@ def multiply(mma, layouts, a, b, c):
 
     result = cute.make_rmem_tensor_like(total, copy_c.value_type)
     result.store(total.load().to(copy_c.value_type))
-    atom = hopper.sm90_get_smem_store_op(utils.LayoutEnum.ROW_MAJOR, copy_c.value_type, cutlass.Float32)
+    atom = hopper.sm90_get_smem_store_op(LayoutEnum.ROW_MAJOR, copy_c.value_type, cutlass.Float32)
     to_shared = cute.make_tiled_copy_C(atom, mma).get_slice(thread)
     cute.copy(atom, to_shared.retile(result), to_shared.partition_D(shared_c)[None, None, None, 0])
     cute.arch.fence_proxy("async.shared", space="cta")

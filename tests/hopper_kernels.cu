@@ -76,6 +76,8 @@ __global__ void __launch_bounds__(160) gemm(
     }
 }
 
+#if __CUDA_ARCH__ >= 900  // NVRTC knows no clusters before
+
 // out[i] = x[j]: every block of a cluster reads what the block after it has in its shared memory.
 __device__ void rotate(const int* x, int* out) {
     extern __shared__ int mine[];
@@ -89,3 +91,5 @@ __device__ void rotate(const int* x, int* out) {
 
 __global__ void rotate_any(const int* x, int* out) { rotate(x, out); }
 __global__ void __cluster_dims__(4) rotate_four(const int* x, int* out) { rotate(x, out); }
+
+#endif

@@ -108,7 +108,7 @@ class Submission:
         """Begin a case. inputs: the storages of its tensors."""
         storages = {number: content.tobytes() for number, content in (inputs or {}).items()}
         drawn = [strided(number, content.size) for number, content in (inputs or {}).items()]
-        self.machine.ask(messages.Begin(self.number, messages.Inputs(drawn, storages), False), messages.Done)
+        self.machine.ask(messages.Begin(self.number, messages.Inputs(drawn, storages), 0), messages.Done)
 
     def launch(
         self,

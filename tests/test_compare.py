@@ -142,6 +142,15 @@ def test_the_first_fault_is_named(output: torch.Tensor, verdict: Verdict, said: 
     assert said in complaint.cause
 
 
+@pytest.mark.parametrize(("low", "said"), [(0, True), (1, False)])
+def test_bfloat16_that_is_cut_off_is_named(low: int, said: bool) -> None:
+    truth = torch.linspace(1, 2, 1000, dtype=torch.float64)
+    cut = ((compare.bits(truth.float()) >> 16) + low << 16).view(torch.float32).bfloat16()
+    complaint = compare.judge([cut], [truth], {"bfloat16": Tolerance(2.0**-9, 0.0)})
+    assert complaint is not None
+    assert ("cut off, not rounded" in complaint.cause) is said
+
+
 def test_the_first_output_may_be_held_to_one_dtype() -> None:
     ones, tolerance = torch.ones(3), {"float32": LOOSE, "bfloat16": LOOSE}
     assert compare.judge([ones, ones], [ones.double()] * 2, tolerance, "float32") is None

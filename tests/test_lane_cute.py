@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import struct
 from collections.abc import Iterator
 from pathlib import Path
@@ -20,6 +21,7 @@ from kernelpath import lanes, simt
 from kernelpath.device import api
 from kernelpath.device.api import Ran
 from kernelpath.lanes import cute as lane
+from kernelpath.lanes import cute_host
 
 
 @cute.kernel
@@ -298,6 +300,21 @@ def test_a_damaged_cache_costs_a_compilation(passes: list[str], tmp_path: Path, 
 def test_code_for_hopper_alone_is_compiled_and_said_not_to_run() -> None:
     with pytest.raises(lanes.Unavailable, match="elect compiles for sm_90a but not for sm_80; not run"):
         lane.run(elect, torch.zeros(8))
+
+
+def launch_config(*attributes: int) -> cute_host.LaunchConfig:
+    """Attributes by their numbers, each of clusters of 2 x 1 x 1."""
+    given = [cute_host.Attribute(number, 0, (ctypes.c_uint32 * 16)(2, 1, 1)) for number in attributes]
+    return cute_host.LaunchConfig(attributes=(cute_host.Attribute * len(given))(*given), attribute_count=len(given))
+
+
+def test_launch_attributes_are_known_by_their_numbers() -> None:
+    asked = launch_config(4, 6).asked()
+    assert list(asked) == [4, 6]
+    assert asked[4][:3] == [2, 1, 1]
+    assert launch_config().asked() == {}
+    with pytest.raises(ValueError, match="invalid argument: launch attribute 99"):
+        launch_config(4, 99).asked()
 
 
 def test_a_mistake_in_a_kernel_is_a_compile_error_with_its_line() -> None:

@@ -315,6 +315,10 @@ REFUSED = {
     "endless size": but(storages=[messages.Storage(5, 1 << 60, 0, None, True)]),
     "not PTX": messages.Load("no PTX at all {", None),
     "no kernel to compile": messages.Compile(0, "no_such_kernel"),
+    "clusters before sm_90": but(cluster=[2]),
+    "a cluster of nothing": but(cluster=[0, 1, 1]),
+    "a cluster without end": but(cluster=[1 << 40, 1 << 40, 1]),
+    "PTX for a later device": messages.Load(".version 8.0\n.target sm_90a\n.address_size 64\n.entry f() {ret;}", None),
 }
 
 

@@ -76,7 +76,7 @@ class Grader:
         return Path(report.file).read_text().splitlines()[report.line - 1]
 
     def submission(self, name: str, submission: Path, device: grade.Device = "cpu") -> Report:
-        return grade.grade(registry.find(name), submission, device=device, seed=1)
+        return grade.grade(registry.find(name), submission, device=device, seed=1, brief=True)
 
 
 @pytest.fixture(scope="module")

@@ -208,6 +208,17 @@ def test_the_same_seed_draws_the_same_files(problem: Any) -> None:
     assert problem.reference(*first) != problem.reference(*other)
 
 
+@pytest.mark.parametrize("seed", range(4))
+def test_warps_that_issue_are_more_than_those_that_stall_for_any_reason(seed: int) -> None:
+    """In one variant, whatever is drawn: who takes "selected" for a stall fails on every seed."""
+    rng = torch.Generator().manual_seed(seed)
+    file, tool = counter_facts.inputs(rng, "ncu", "other launches", profile_report.ALL)
+    for launch in ncu.read(file.content):
+        stalls = {name: value for name, value in launch.metrics.items() if ncu.STALL.fullmatch(name)}
+        assert "stalled_selected_" in max(stalls, key=lambda name: stalls[name])
+    assert facts.of(file, tool)["stall"] != "selected"
+
+
 def test_the_picture_has_ranges_by_depth_launches_and_streams() -> None:
     alone = [event for event in json.loads(STEP)["traceEvents"] if event["tid"] != 2]
     (axes,) = picture.draw(chrome.read(trace(*alone))).axes

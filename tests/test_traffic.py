@@ -46,7 +46,7 @@ def test_a_vector_that_the_compiler_has_split_is_named() -> None:
     assert complaint is not None
     assert complaint.cause == (
         "line 4, load from a: 16 sectors per request, its bytes fit in 6.4;"
-        " the compiler made accesses of several widths of it, 6.4 bytes a lane on average:"
+        " the compiler made accesses of several widths of it, 6.4 bytes per lane on average:"
         " __ldg and __stwb keep a vector whole"
     )
     assert complaint.then == "kp profile {name} --sass"

@@ -94,8 +94,6 @@ def is_ragged(x: torch.Tensor, width: int) -> bool:
 
 def on_chip(device: torch.device) -> tuple[bool, int]:
     """Whether blocks can share their memory in clusters, and the bytes of it that one block may have."""
-    if device.type == "cpu":
-        return False, 160 * KIB
     properties = torch.cuda.get_device_properties(device)
     return properties.major >= 9, properties.shared_memory_per_block_optin - 2 * KIB
 

@@ -46,6 +46,18 @@ BUGS = [
         grid=8,
     ),
     Bug(
+        "an_atomic_of_another_warp_is_read_too_soon",
+        FaultKind.RACE,
+        r"which thread 95 updates",
+        """
+        int* count = (int*)s;
+        if (t == 0) *count = 0;
+        __syncthreads();
+        if (t < 96) atomicAdd(count, 1);
+        if (t == 127) c[0] = *count; // here
+        """,
+    ),
+    Bug(
         "a_lane_overwrites_what_its_warp_decides_by",
         FaultKind.RACE,
         "which thread 1 reads in line",

@@ -1,9 +1,8 @@
-"""Kernels that copy in bulk, in CUDA C++ with inline PTX, and a plain model of what tensor copies do."""
+"""Kernels that copy in bulk, in CUDA C++ with inline PTX."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
 
@@ -11,24 +10,11 @@ import numpy as np
 
 from kernelpath import simt
 from kernelpath.lanes import cuda
-from kernelpath.simt.tensor_map import ELEMENT_TYPES, encode_tiled
+from tests.simt.boxes import Words
 
-__all__ = [
-    "CLUSTER",
-    "IN_FLIGHT",
-    "MAPS",
-    "Case",
-    "Words",
-    "aligned_bytes",
-    "compiled",
-    "line_of",
-    "loaded",
-    "run_bulk",
-    "stored",
-]
+__all__ = ["CLUSTER", "IN_FLIGHT", "MAPS", "aligned_bytes", "compiled", "line_of", "run_bulk"]
 
 FILE = "bulk.cu"
-Words = np.ndarray[Any, Any]
 
 _HEAD = """
 struct alignas(64) Map { unsigned long long opaque[16]; };
@@ -142,7 +128,7 @@ extern "C" __global__ void flight(float* out, const float* in, int mode) {
     return;
   }
   values[t] = in[t];
-  asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+  if (mode != 15) asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
   if (mode != 11) __syncthreads();
   if (t == 0) STORE;                                             // reads what others write
   if (mode == 12 && t == 0) values[5] = 2;                       // overwrites what is still read
@@ -265,91 +251,3 @@ def aligned_bytes(size: int) -> Words:
     """Zeroed bytes that begin at a multiple of 256."""
     memory = np.zeros(size + 256, np.uint8)
     return memory[-memory.ctypes.data % 256 :][:size]
-
-
-@dataclass
-class Case:
-    """A tensor, a box, and where a copy of it begins."""
-
-    kind: int
-    extents: list[int]
-    box: list[int]
-    coords: list[int]
-    swizzle: int = 0
-    steps: list[int] = field(default_factory=list)
-    fill: int = 0
-    at: int = 0
-    strides: list[int] = field(default_factory=list)
-
-    def __post_init__(self) -> None:
-        self.steps = self.steps or [1] * self.rank
-        if not self.strides:
-            step = self.extents[0] * self.size
-            for extent in self.extents[1:]:
-                self.strides.append(-(-step // 16) * 16)
-                step = self.strides[-1] * extent
-
-    @property
-    def rank(self) -> int:
-        return len(self.extents)
-
-    @property
-    def size(self) -> int:
-        return ELEMENT_TYPES[self.kind].bytes
-
-    @property
-    def counts(self) -> list[int]:
-        return [-(-extent // step) for extent, step in zip(self.box, self.steps, strict=True)]
-
-    @property
-    def total(self) -> int:
-        return int(np.prod(self.counts)) * self.size
-
-    @property
-    def nbytes(self) -> int:
-        """Of the tensor."""
-        end = self.strides[-1] * self.extents[-1] if self.strides else self.extents[0] * self.size
-        return -(-end // 16) * 16
-
-    @property
-    def shared(self) -> int:
-        """Of shared memory, as far as it is compared."""
-        return -(-(self.at + self.total) // 1024) * 1024
-
-    def map(self, address: int) -> bytes:
-        shape = self.extents, self.strides, self.box, self.steps
-        return encode_tiled(self.kind, address, *shape, 0, self.swizzle, 0, self.fill)
-
-    def places(self) -> list[tuple[int, int | None]]:
-        """Of each element of the box: its offset in shared memory, and in the tensor, or None outside."""
-        found: list[tuple[int, int | None]] = []
-        for number, index in enumerate(np.ndindex(*self.counts[::-1])):
-            offset = self.at + number * self.size
-            offset ^= (offset >> 7 & (0, 1, 3, 7)[self.swizzle]) << 4
-            place = [c + k * s for c, k, s in zip(self.coords, index[::-1], self.steps, strict=True)]
-            inside = all(0 <= p < extent for p, extent in zip(place, self.extents, strict=True))
-            there = sum(p * s for p, s in zip(place, [self.size, *self.strides], strict=True))
-            found.append((offset, there if inside else None))
-        return found
-
-
-_NAN = {2: b"\xff\x7f", 4: b"\xff\xff\xff\x7f", 8: b"\xff" * 7 + b"\x7f"}
-
-
-def loaded(case: Case, memory: Words) -> Words:
-    """What shared memory holds after a load."""
-    out = np.full(case.shared, 0xEE, np.uint8)
-    for offset, place in case.places():
-        outside = _NAN[case.size] if case.fill else bytes(case.size)
-        content = np.frombuffer(outside, np.uint8) if place is None else memory[place : place + case.size]
-        out[offset : offset + case.size] = content
-    return out
-
-
-def stored(case: Case, memory: Words, tile: Words) -> Words:
-    """What the tensor holds after a store."""
-    out = memory.copy()
-    for offset, place in case.places():
-        if place is not None:
-            out[place : place + case.size] = tile[offset : offset + case.size]
-    return out

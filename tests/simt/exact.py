@@ -124,7 +124,11 @@ def saturated(value: float) -> float:
     return 0.0 if math.isnan(value) or value <= 0 else min(value, 1.0)
 
 
-def extreme(x: float, y: float, least: bool, keeps_nan: bool) -> float:
+def extreme(x: float, y: float, least: bool, modifiers: tuple[str, ...]) -> float:
+    if "xorsign" in modifiers:  # of the absolute values, with the sign of the product
+        size = extreme(abs(x), abs(y), least, tuple({*modifiers} - {"xorsign"}))
+        return math.copysign(size, math.copysign(1, x) * math.copysign(1, y))
+    keeps_nan = "NaN" in modifiers
     if math.isnan(x) or math.isnan(y):
         return math.nan if keeps_nan else y if math.isnan(x) else x
     order = lambda v: (v, math.copysign(1, v))  # noqa: E731
@@ -147,8 +151,8 @@ def float_rule(opcode: str, modifiers: tuple[str, ...]) -> Rule | None:
         "rcp": (1, lambda x: divided(1.0, x, kind, mode)),
         "neg": (1, lambda x: -x),
         "abs": (1, abs),
-        "min": (2, lambda x, y: extreme(x, y, True, "NaN" in modifiers)),
-        "max": (2, lambda x, y: extreme(x, y, False, "NaN" in modifiers)),
+        "min": (2, lambda x, y: extreme(x, y, True, modifiers)),
+        "max": (2, lambda x, y: extreme(x, y, False, modifiers)),
     }
     if opcode not in rules or not {"approx", "full", "relu"}.isdisjoint(modifiers):
         return None
@@ -209,6 +213,7 @@ def integer_rule(opcode: str, modifiers: tuple[str, ...]) -> Rule | None:
     def apply(*values: int) -> int:
         kinds = [kind, kind, whole][: len(values)]
         result = operation(*(number(v, k) for v, k in zip(values, kinds, strict=True)))
+        result = max(result, 0) if "relu" in modifiers else result
         return cut(clamped(result, kind) if "sat" in modifiers else result, width(whole))
 
     sources = (register(kind), register(kind), register(whole))[:count]
@@ -390,8 +395,21 @@ def comparison_rule(opcode: str, modifiers: tuple[str, ...]) -> Rule | None:
 INTEGRAL: dict[str, Callable[[Fraction], int]] = {"rni": round, "rzi": math.trunc, "rmi": math.floor, "rpi": math.ceil}
 
 
+def pack_rule(modifiers: tuple[str, ...]) -> Rule:
+    """cvt.pack: two integers, saturated, and above them the lower bits of a third word where there is one."""
+    kind = modifiers[2]
+
+    def pack(x: int, y: int, z: int = 0) -> int:
+        high, low = (cut(clamped(number(v, "s32"), kind), width(kind)) for v in (x, y))
+        return cut(z << 2 * width(kind) | high << width(kind) | low, 32)
+
+    return Rule("b32", ("b32",) * (3 if modifiers[-1] == "b32" else 2), pack)
+
+
 def conversion_rule(modifiers: tuple[str, ...]) -> Rule | None:
     to, source = modifiers[-2:]
+    if modifiers[0] == "pack":
+        return pack_rule(modifiers)
     if not {to, source}.isdisjoint(("f16", "bf16", "f16x2", "bf16x2", "tf32")):
         return None
     rounding = next((m for m in modifiers if m in (*ROUNDINGS, *INTEGRAL)), "")

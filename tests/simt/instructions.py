@@ -58,7 +58,7 @@ def sources(kinds: list[str]) -> list[Array]:
     return arrays
 
 
-def execute(instruction: str, kinds: list[str], result: str, arrays: list[Array]) -> Array:
+def execute(instruction: str, kinds: list[str], result: str, arrays: list[Array], target: str = "sm_80") -> Array:
     """Run ``instruction d, s0, s1, …``, or a template with {d}, {0}, {1} …, in COUNT threads."""
     letters = [f"%s{n}" for n in range(len(kinds))]
     lines = []
@@ -74,7 +74,7 @@ def execute(instruction: str, kinds: list[str], result: str, arrays: list[Array]
     params = ", ".join(f".param .u64 {name}" for name in [*(f"p{n}" for n in range(len(kinds))), "out"])
     start = "mov.u32 %r2, %ctaid.x; mov.u32 %r3, %ntid.x; mov.u32 %r4, %tid.x; mad.lo.s32 %r1, %r2, %r3, %r4;"
     body = "\n".join([*registers, ".reg .b32 %r<9>; .reg .b64 %rd<9>;", start, *lines])
-    text = f".version 8.0\n.target sm_80\n.address_size 64\n.visible .entry k({params}) {{ {body} }}"
+    text = f".version 8.6\n.target {target}\n.address_size 64\n.visible .entry k({params}) {{ {body} }}"
     out = aligned(COUNT, TYPES.get(result, np.uint16))
     every = [*arrays, out]
     buffers = [buffer(f"x{n}", array) for n, array in enumerate(every)]

@@ -51,6 +51,15 @@ HARMLESS = {
     "atomics of several blocks": "atomicAdd(c + threadIdx.x % 8, 1.0f);",
     "a loop around compare-and-swap": """int* p = (int*)c; int old = *p, seen;
         do { seen = old; old = atomicCAS(p, seen, seen + 1); } while (old != seen);""",
+    "such a loop in shared memory": """__shared__ int s[2];
+        if (threadIdx.x < 2) s[threadIdx.x] = 0;
+        __syncthreads();
+        int old = s[0], seen;
+        do { seen = old; old = atomicCAS(s, seen, seen + 1); } while (old != seen);
+        old = s[1];
+        while (old < (int)threadIdx.x && (seen = atomicCAS(s + 1, old, threadIdx.x)) != old) old = seen;
+        __syncthreads();
+        if (s[0] != blockDim.x || s[1] != blockDim.x - 1) c[0] = a[n];""",
     "a thread reads what it wrote": "c[threadIdx.x] = 1; c[threadIdx.x] += 1;",
     "half-words of one word": "((short*)c)[threadIdx.x] = threadIdx.x;",
     "a warp with syncwarp": """__shared__ float s[128];

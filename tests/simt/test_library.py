@@ -15,11 +15,15 @@ import pytest
 
 from kernelpath import simt
 from kernelpath.lanes import cuda, nvrtc
+from kernelpath.simt.counters import by_access
+from kernelpath.simt.layout import Access
 from tests.simt.launching import FILE, aligned, buffer
 
 
-def launch(source: str, block: int, *arguments: Any) -> simt.Launch:
-    binary = nvrtc.compile_kernel(source, FILE, "kernel", cuda.CPU_ARCHITECTURE, ("--device-int128",))
+def launch(
+    source: str, block: int, *arguments: Any, target: str = cuda.CPU_ARCHITECTURE, **options: Any
+) -> simt.Launch:
+    binary = nvrtc.compile_kernel(source, FILE, "kernel", target, ("--device-int128",))
     arrays = [a for a in arguments if isinstance(a, np.ndarray)]
     return simt.load(binary.ptx, FILE).launch(
         binary.mangled,
@@ -27,6 +31,7 @@ def launch(source: str, block: int, *arguments: Any) -> simt.Launch:
         block=(block,),
         args=[a.ctypes.data if isinstance(a, np.ndarray) else a for a in arguments],
         buffers=[buffer("abcdefgh"[index], array) for index, array in enumerate(arrays)],
+        **options,
     )
 
 
@@ -53,11 +58,15 @@ __global__ void kernel(const float* a, float* c) {
 }"""
 
 
-def test_barrier() -> None:
+@pytest.mark.parametrize("target", [cuda.CPU_ARCHITECTURE, "compute_90a"])
+def test_barrier(target: str) -> None:
+    """Its arrivals are no accesses: on a GPU the lanes of a warp arrive at once."""
     a, c = aligned(128), aligned(128)
     a[:] = np.arange(128)
-    launch(BARRIER, 128, a, c)
+    ran = launch(BARRIER, 128, a, c, target=target)
     assert c.tolist() == (a[::-1] + 2).tolist()
+    assert {one.buffer for one in by_access(ran.accesses) if one.shared and one.access == Access.ATOMIC} == set()
+    assert max(line.bank_conflicts_per_request for line in ran.lines.values()) == 0
 
 
 @pytest.mark.parametrize("missing", ["bar.arrive_and_wait();", "bar.wait(bar.arrive());"])
@@ -124,6 +133,7 @@ def test_a_warp_may_leave_a_stage_before_another_one_reads_it() -> None:
     """The producer waits for the consumers that have read long ago as well as for the last."""
     a, c = aligned(160), aligned(96)
     a[:] = np.arange(160)
+    launch(ROLES, 128, a, c, target="compute_90a", reverse=True)
     launch(ROLES, 128, a, c)
     assert c.tolist() == 3 * a.reshape(5, 32).sum(axis=0).tolist()
     after = "pipe.consumer_release(); if (t >= 96) sum += s[k % 2][t % 32];"

@@ -1,4 +1,4 @@
-"""Warps and blocks run in one order, or just the opposite."""
+"""Warps and blocks run in one order, in the opposite one, or in steps of a prime."""
 
 from __future__ import annotations
 
@@ -16,8 +16,10 @@ extern "C" __global__ void ticket(int *counter, int *out) {
 """
 
 
-@pytest.mark.parametrize(("reverse", "expected"), [(False, [0, 1, 2, 3, 4, 5]), (True, [5, 4, 3, 2, 1, 0])])
-def test_the_last_block_and_the_last_warp_come_first(reverse: bool, expected: list[int]) -> None:
+@pytest.mark.parametrize(
+    ("reverse", "expected"), [(False, [0, 1, 2, 3, 4, 5]), (True, [5, 4, 3, 2, 1, 0]), (1_000_003, [4, 5, 0, 1, 2, 3])]
+)
+def test_blocks_and_warps_have_their_turns_in_order(reverse: int, expected: list[int]) -> None:
     counter, out = np.zeros(1, np.int32), np.full(6, -1, np.int32)
     arrays = {"counter": counter, "out": out}
     binary = compile_kernel(SOURCE, "ticket.cu", "ticket", "compute_80")

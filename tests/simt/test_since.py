@@ -7,7 +7,7 @@ import pytest
 from kernelpath import simt
 from kernelpath.simt.since import refusal
 from kernelpath.simt.target import SM_80, SM_90A, of_gpu
-from tests.simt.programs import wrap
+from tests.simt import programs
 
 LATER = {
     "mbarrier.try_wait.shared::cta.b64 %p1, [%r1], %rd1;": "Feature 'mbarrier.try_wait' requires .target sm_90",
@@ -30,6 +30,12 @@ LATER = {
     "mov.u32 %r1, %cluster_ctarank;": "Feature '%cluster_ctarank' requires .target sm_90 or higher",
     "min.relu.s32 %r1, %r1, %r2;": "'.relu' requires .target sm_90 or higher",
 }
+
+
+def wrap(statements: str, target: str = "sm_80") -> str:
+    return programs.wrap(statements).replace("sm_90a", target)
+
+
 KEPT = """
     mbarrier.init.shared::cta.b64 [%r1], 1; mbarrier.arrive.release.cta.shared::cta.b64 %rd1, [%r1];
     cp.async.ca.shared.global [%r1], [%rd1], 16; createpolicy.fractional.L2::evict_last.b64 %rd1, 0f3F800000;
@@ -51,19 +57,25 @@ def test_what_sm_80_has_is_not_refused() -> None:
     assert [refusal(instruction, "sm_80", 80) for instruction in body] == [""] * 8
 
 
+def test_a_function_that_is_nowhere_is_not_resolved() -> None:
+    text = wrap("call.uni missing, ();").replace(".visible .entry", ".extern .func missing();\n.visible .entry")
+    with pytest.raises(simt.Rejected, match="Unresolved extern function 'missing'"):
+        simt.load(text).compile("k")
+
+
 def test_only_the_specific_target_has_wgmma() -> None:
     (instruction,) = simt.load(wrap("wgmma.fence.sync.aligned;")).parsed.functions["k"].body
     assert refusal(instruction, "sm_90", 80) == "Instruction 'wgmma.fence' not supported on .target 'sm_90'"
 
 
 def test_a_device_does_not_load_what_is_for_a_later_one() -> None:
-    later = wrap("ret;").replace("sm_80", "sm_90a")
+    later = wrap("ret;", "sm_90a")
     with pytest.raises(ValueError, match=r"no kernel image is available .* for sm_90a, the device is sm_80"):
         simt.load(later, target=SM_80)
     assert simt.load(later).target is SM_90A
     assert simt.load(wrap("ret;"), target=SM_90A).target is SM_90A  # the driver compiles older PTX
     with pytest.raises(ValueError, match="for sm_100a"):
-        simt.load(wrap("ret;").replace("sm_80", "sm_100a"), target=SM_90A)
+        simt.load(wrap("ret;", "sm_100a"), target=SM_90A)
 
 
 def test_a_gpu_has_the_last_target_that_is_not_later() -> None:

@@ -15,6 +15,7 @@ from tests.simt.launching import Run, aligned, buffer
 RNG = np.random.default_rng(2)
 Array = np.ndarray[Any, Any]
 DTYPES = {"f16": torch.float16, "bf16": torch.bfloat16, "tf32": torch.float32, "s8": torch.int8, "u8": torch.uint8}
+DTYPES |= {"e4m3": torch.float8_e4m3fn}
 
 
 def words(values: torch.Tensor) -> Array:
@@ -58,7 +59,7 @@ def product(
     text += [f"{name}\n {', '.join(groups)};"]  # as CuTe breaks the line
     text += [f"st.global.b32 [%rd2+{4 * n}], {name};" for n, name in enumerate(sums)] + ["ret;"]
     head = (
-        ".version 8.0\n.target sm_80\n.address_size 64\n.visible .entry k(.param .u64 a, .param .u64 b, .param .u64 c)"
+        ".version 8.5\n.target sm_90a\n.address_size 64\n.visible .entry k(.param .u64 a, .param .u64 b, .param .u64 c)"
     )
     module = simt.load(f"{head} {{ {' '.join(text)} }}")
     lanes = np.array(
@@ -85,6 +86,7 @@ def product(
         ("m16n8k16", "s8", 16),
         ("m16n8k32", "s8", 32),
         ("m16n8k32", "u8", 32),
+        ("m16n8k32", "e4m3", 32),
     ],
 )
 def test_mma(shape: str, kind: str, depth: int) -> None:
@@ -158,7 +160,7 @@ def test_stmatrix(count: int, transposed: bool) -> None:
     }}"""
     a = RNG.integers(0, 1 << 16, (32, count, 2)).astype(np.uint16)  # lane, matrix, half of the register
     b = aligned((count, 8, 8), np.uint16)
-    binary = nvrtc.compile_kernel(source, "test.cu", "kernel", "compute_90")
+    binary = nvrtc.compile_kernel(source, "test.cu", "kernel", "compute_90a")
     buffers = [buffer("a", a), buffer("b", b)]
     counted = simt.load(binary.ptx).launch(
         binary.mangled, grid=(1,), block=(32,), args=[a.ctypes.data, b.ctypes.data], buffers=buffers

@@ -2,6 +2,8 @@
 
 Triton's choice of a driver is made once in a process, and other tests run its interpreter. Triton is imported once, by
 the process that forks them.
+
+One file: its programs are a table.
 """
 
 from __future__ import annotations

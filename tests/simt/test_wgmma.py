@@ -2,202 +2,29 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import json
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
 from kernelpath import simt
-from tests.simt.launching import aligned, buffer
-
-RNG = np.random.default_rng(7)
-Array = np.ndarray[Any, Any]
-SPANS = {0: 16, 1: 128, 2: 64, 3: 32}  # bytes of a row in a swizzle mode, as a descriptor has it
-BYTES = {"f16": 2, "bf16": 2, "tf32": 4, "e4m3": 1, "e5m2": 1, "s8": 1, "u8": 1}
-SHARED = 48 << 10
-B_AT = 16 << 10
-
-
-@dataclass(frozen=True)
-class Case:
-    """One wgmma: columns, types, swizzle modes and majors of A and B; A in registers where its mode is None."""
-
-    n: int
-    kind: str
-    to: str = "f32"
-    a_mode: int | None = 1
-    b_mode: int = 1
-    a_major: int = 0
-    b_major: int = 0
-    b_kind: str = ""
-    signs: tuple[int, int] = (1, 1)
-    keep: bool = True
-    saturates: bool = False
-
-    @property
-    def depth(self) -> int:
-        return 32 // BYTES[self.kind]
-
-    @property
-    def words(self) -> int:
-        """Registers of D."""
-        return self.n // (4 if self.to == "f16" else 2)
-
-
-def encode(values: Array, kind: str) -> Array:
-    """Numbers as the bits of a type, in unsigned integers."""
-    if kind == "tf32":
-        return values.astype(np.float32).view(np.uint32)
-    if kind == "bf16":
-        return (values.astype(np.float32).view(np.uint32) >> 16).astype(np.uint16)
-    if kind == "f16":
-        return values.astype(np.float16).view(np.uint16)
-    if kind == "e5m2":
-        return (values.astype(np.float16).view(np.uint16) >> 8).astype(np.uint8)
-    if kind == "e4m3":  # small integers are the top bits of an f16, with another bias
-        half = values.astype(np.float16).view(np.uint16).astype(int)
-        size = np.maximum((half & 0x7FFF) - (8 << 10), 0) >> 7
-        return (half >> 8 & 0x80 | size).astype(np.uint8)
-    return values.astype(np.int64).astype(np.uint8)
-
-
-def place(matrix: Array, kind: str, mode: int, major: int, start: int, image: Array) -> int:
-    """Put a matrix (mn, k) into shared memory; returns its descriptor."""
-    size, span, (rows, depth) = BYTES[kind], SPANS[mode], matrix.shape
-    bits = encode(matrix, kind)
-    tile = 16 // size
-    if major:
-        width = span // size
-        lead, stride = (128 * (rows // tile), 128) if mode == 0 else (span * depth, span * 8)
-    else:
-        lead, stride = (128 * (rows // 8), 128) if mode == 0 else (16, span * 8)
-    for mn in range(rows):
-        for k in range(depth):
-            if major and mode:
-                at = mn % width * size + mn // width * lead + k % 8 * span + k // 8 * stride
-            elif major:
-                at = mn % tile * size + mn // tile * stride + k % 8 * 16 + k // 8 * lead
-            elif mode:
-                at = mn % 8 * span + mn // 8 * stride + k * size
-            else:
-                at = mn % 8 * 16 + mn // 8 * stride + k // tile * lead + k % tile * size
-            at += start
-            at ^= (at >> 7 & span // 16 - 1) << 4
-            image[at : at + size] = bits[mn : mn + 1, k : k + 1].reshape(-1).view(np.uint8)
-    return start >> 4 | lead >> 4 << 16 | stride >> 4 << 32 | mode << 62
-
-
-def source(case: Case, after: str = "", before: str = "wgmma.fence.sync.aligned;", wait: str = "") -> str:
-    """The kernel: shared memory from a, D from d and back; A in registers from c."""
-    sums = [f"%d{n}" for n in range(case.words)]
-    from_registers = case.a_mode is None
-    a = "{%a0, %a1, %a2, %a3}" if from_registers else "%rd7"
-    b_kind = case.b_kind or case.kind
-    constants = [] if case.to == "s32" else [str(sign) for sign in case.signs]
-    if BYTES[case.kind] == 2:
-        constants += [str(case.a_major)] * (not from_registers) + [str(case.b_major)]
-    saturates = ".satfinite" * case.saturates
-    name = f"wgmma.mma_async.sync.aligned.m64n{case.n}k{case.depth}{saturates}.{case.to}.{case.kind}.{b_kind}"
-    loads = "\n".join(f"ld.global.b32 {name}, [%rd4+{4 * n}];" for n, name in enumerate(sums))
-    stores = "\n".join(f"st.global.b32 [%rd4+{4 * n}], {name};" for n, name in enumerate(sums))
-    operands = ", ".join([f"{{{', '.join(sums)}}}", a, "%rd8", "%p1", *constants])
-    return f""".version 8.5
-.target sm_90a
-.address_size 64
-.visible .entry k(.param .u64 a, .param .u64 c, .param .u64 d, .param .u64 da, .param .u64 db, .param .u32 keep)
-{{
-.reg .b32 %r<9>; .reg .b32 %a<4>; .reg .b32 %d<{case.words}>; .reg .b64 %rd<9>; .reg .pred %p<3>;
-.shared .align 1024 .b8 memory[{SHARED}];
-.loc 1 1 1
-mov.u32 %r1, %tid.x;
-ld.param.u64 %rd1, [a];
-ld.param.u64 %rd2, [c];
-ld.param.u64 %rd3, [d];
-ld.param.u64 %rd7, [da];
-ld.param.u64 %rd8, [db];
-ld.param.u32 %r2, [keep];
-setp.ne.u32 %p1, %r2, 0;
-mov.u32 %r3, memory;
-mad.lo.u32 %r3, %r1, 16, %r3;
-mad.wide.u32 %rd1, %r1, 16, %rd1;
-mov.u32 %r4, 0;
-next:
-ld.global.v4.b32 {{%r5, %r6, %r7, %r8}}, [%rd1];
-st.shared.v4.b32 [%r3], {{%r5, %r6, %r7, %r8}};
-add.u32 %r3, %r3, 2048;
-add.u64 %rd1, %rd1, 2048;
-add.u32 %r4, %r4, 2048;
-setp.lt.u32 %p2, %r4, {SHARED};
-@%p2 bra next;
-mad.wide.u32 %rd2, %r1, 16, %rd2;
-ld.global.v4.b32 {{%a0, %a1, %a2, %a3}}, [%rd2];
-mad.wide.u32 %rd4, %r1, {4 * case.words}, %rd3;
-.loc 1 2 1
-{loads}
-bar.sync 0;
-.loc 1 3 1
-{before}
-.loc 1 4 1
-{name} {operands};
-wgmma.commit_group.sync.aligned;
-.loc 1 5 1
-{after}
-.loc 1 6 1
-{wait or "wgmma.wait_group.sync.aligned 0;"}
-.loc 1 7 1
-{stores}
-ret;
-}}
-.file 1 "mine.cu"
-"""
-
-
-def fragments(matrix: Array) -> Array:
-    """A's registers, a row for each of 128 threads."""
-    per_word = 4 // matrix.itemsize
-    registers = np.empty((128, 4, per_word), matrix.dtype)
-    for thread in range(128):
-        g, t = thread % 32 // 4, thread % 4
-        for word in range(4):
-            row, k = thread // 32 * 16 + g + 8 * (word % 2), word // 2 * 4 * per_word + per_word * t
-            registers[thread, word] = matrix[row, k : k + per_word]
-    return registers.reshape(128, -1).view(np.uint32)
-
-
-def sums_of(case: Case, d: Array) -> Array:
-    """D's registers, a row for each of 128 threads: a view that indexes (64, n)."""
-    thread, place = np.arange(128)[:, None], np.arange(64 * case.n // 128)[None]
-    row = thread // 32 * 16 + thread % 32 // 4 + 8 * (place // 2 % 2)
-    return d[row, place // 4 * 8 + 2 * (thread % 4) + place % 2]
-
-
-DTYPES = {"f32": np.float32, "f16": np.float16, "s32": np.int32}
-
-
-def launch(case: Case, text: str, descriptors: tuple[int, int], image: Array, a: Array, d: Array) -> simt.Launch:
-    arrays = [image, a, d]
-    buffers = [buffer(name, array) for name, array in zip("acd", arrays, strict=True)]
-    arguments = [*(array.ctypes.data for array in arrays), *descriptors, int(case.keep)]
-    return simt.load(text).launch("k", grid=(1,), block=(128,), args=arguments, buffers=buffers)
-
-
-def draw(case: Case) -> tuple[Array, Array, Array]:
-    """Small integers, so that every sum is exact."""
-    low = 0 if "u8" in (case.kind, case.b_kind) else -4
-    a, b = (RNG.integers(low, 5, shape) for shape in ((64, case.depth), (case.n, case.depth)))
-    return a, b, RNG.integers(-50, 50, (64, case.n))
-
-
-def prepare(case: Case, a: Array, b: Array) -> tuple[Array, tuple[int, int], Array]:
-    image, registers = aligned(SHARED, np.uint8), aligned((128, 4), np.uint32)
-    descriptors = [0, place(b, case.b_kind or case.kind, case.b_mode, case.b_major, B_AT, image)]
-    if case.a_mode is None:
-        registers[:] = fragments(encode(a, case.kind))
-    else:
-        descriptors[0] = place(a, case.kind, case.a_mode, case.a_major, 0, image)
-    return image, (descriptors[0], descriptors[1]), registers
-
+from tests.simt.launching import aligned
+from tests.simt.warpgroups import (
+    B_AT,
+    DTYPES,
+    SHARED,
+    Array,
+    Case,
+    draw,
+    fragments,
+    launch,
+    place_bits,
+    prepare,
+    source,
+    sums_of,
+)
 
 CASES = [
     Case(8, "f16", a_mode=0, b_mode=0),
@@ -208,7 +35,7 @@ CASES = [
     Case(64, "bf16", a_mode=None, b_mode=2, b_major=1, signs=(-1, -1)),
     Case(40, "f16", "f16", a_mode=None, b_mode=3, signs=(1, -1)),
     Case(32, "tf32", a_mode=2, b_mode=0),
-    Case(32, "tf32", a_mode=None, b_mode=1),
+    Case(32, "tf32", a_mode=None, b_mode=1, base=3),
     Case(48, "e4m3", a_mode=1, b_mode=3, b_kind="e5m2"),
     Case(48, "e5m2", "f16", a_mode=None, b_mode=2, b_kind="e4m3", signs=(-1, 1)),
     Case(96, "s8", "s32", a_mode=3, b_mode=1, b_kind="u8"),
@@ -227,11 +54,35 @@ def test_products(case: Case) -> None:
     assert np.array_equal(d, sums_of(case, expected).astype(d.dtype))
 
 
+RECORDED = json.loads((Path(__file__).parents[2] / "results" / "h200_wgmma.json").read_text())["sums"]
+DTYPE = {"f16": np.uint16, "bf16": np.uint16, "tf32": np.uint32, "e4m3": np.uint8, "e5m2": np.uint8}
+
+
+@pytest.mark.parametrize("kinds", RECORDED)
+def test_sums_are_those_of_an_h200(kinds: str) -> None:
+    """Bit for bit: 16 rows and 8 columns of numbers that differ by many powers of two."""
+    a_kind, b_kind, to = kinds.split()
+    case = Case(8, a_kind, to, a_mode=None, b_mode=0, b_kind=b_kind)
+
+    def recorded(name: str, dtype: Any, rows: int) -> Array:
+        return np.frombuffer(bytes.fromhex(RECORDED[kinds][name]), dtype).reshape(rows, -1)
+
+    a, given, expected = np.zeros((64, case.depth), DTYPE[a_kind]), *(np.zeros((64, 8), DTYPES[to]) for _ in range(2))
+    a[:16], given[:16], expected[:16] = (
+        recorded(name, dtype, 16) for name, dtype in (("a", DTYPE[a_kind]), ("d", DTYPES[to]), ("gpu", DTYPES[to]))
+    )
+    image, registers, d = aligned(SHARED, np.uint8), aligned((128, 4), np.uint32), aligned((128, 4), DTYPES[to])
+    descriptor = place_bits(recorded("b", DTYPE[b_kind], 8), 0, 0, B_AT, image)
+    registers[:], d[:] = fragments(a), sums_of(case, given)
+    launch(case, source(case), (0, descriptor), image, registers, d)
+    assert np.array_equal(d, sums_of(case, expected))
+
+
 SMALL = Case(8, "f16", a_mode=0, b_mode=0)
 IN_REGISTERS = Case(8, "f16", a_mode=None, b_mode=0)
 
 
-def run(text: str, case: Case = SMALL, change: tuple[int, int] = (0, 0), barred: int = 128) -> simt.Launch:
+def run(text: str, case: Case = SMALL, change: tuple[int, int] = (0, 0)) -> simt.Launch:
     """A launch whose descriptors are changed in some bits."""
     a, b, given = draw(case)
     image, descriptors, registers = prepare(case, a, b)
@@ -242,11 +93,10 @@ def run(text: str, case: Case = SMALL, change: tuple[int, int] = (0, 0), barred:
 
 
 def test_operands_are_counted_once_for_a_warpgroup() -> None:
-    done = run(source(SMALL))
-    line = done.lines[4]
-    assert (line.shared_load_requests, line.shared_load_wavefronts) == (4, 4 * 4 + 2)
-    assert line.shared_load_bytes == 64 * 32 + 8 * 32
-    assert line.bank_conflicts == 0
+    """As ncu counts them on an H200: each warp reads its rows of A, and one of them B."""
+    line = run(source(SMALL)).lines[4]
+    assert (line.wgmma_wavefronts, line.wgmma_bytes) == (4 * 4 + 2, 64 * 32 + 8 * 32)
+    assert (line.shared_load_requests, line.shared_load_wavefronts) == (0, 0)
 
 
 @pytest.mark.parametrize(
@@ -254,7 +104,6 @@ def test_operands_are_counted_once_for_a_warpgroup() -> None:
     [
         ((0, 0x3000), "OUT_OF_BOUNDS", "past the end of shared memory"),
         ((0x3000 << 32, 0), "OUT_OF_BOUNDS", "past the end of shared memory"),
-        ((1 << 49, 0), "DESCRIPTOR", "base offset"),
         ((0, 1 << 60), "DESCRIPTOR", "bits are set that mean nothing"),
     ],
 )
@@ -309,3 +158,20 @@ def test_too_early(case: Case, parts: dict[str, str], line: int, says: str) -> N
 )
 def test_not_too_early(parts: dict[str, str]) -> None:
     run(source(SMALL, **parts))
+
+
+def test_a_warp_that_does_not_take_part() -> None:
+    """The others wait for it, as on a GPU, until nothing can happen any more."""
+    alone = source(SMALL, before="setp.lt.u32 %p2, %r1, 96;\n@!%p2 bra over;\nwgmma.fence.sync.aligned;")
+    with pytest.raises(simt.TimedOut, match="deadlock") as caught:
+        run(alone.replace("ret;", "over:\nret;"))
+    assert caught.value.line == 6
+
+
+def test_a_block_that_is_no_whole_warpgroup() -> None:
+    case, text = SMALL, source(SMALL)
+    a, b, _ = draw(case)
+    image, descriptors, registers = prepare(case, a, b)
+    d = aligned((128, 4), np.float32)
+    with pytest.raises(simt.Fault, match="multiple of 128 threads"):
+        launch(case, text.replace("2048", "1024"), descriptors, image, registers, d, threads=64)

@@ -64,7 +64,7 @@ def grade_(
         chosen = items or handed_in.default_items(folder)
         if not chosen:
             name = registry.exercises()[0].solution.name
-            raise Failure(f"nobody in {folder} has a file named like {name}; name a NAME")
+            raise Failure(f"nobody in {folder} has a file named like {name}; give the NAME of an exercise")
         with overview.bar(errors) as tell:
             grades = classroom.grade_class(folder, to, chosen, device=device, seed=seed, jobs=jobs, tell=tell)
     except Usage as error:

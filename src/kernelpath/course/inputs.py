@@ -27,11 +27,13 @@ _GAP = 0xFF
 class Variety:
     """How inputs differ from plain ones.
 
-    extreme: with the values that the problem declares as extreme. misaligned: bit p says that tensor p does not begin
+    extreme: with the values that the problem declares as extreme. unordered: with those that it declares as that, which
+    are compared with nothing but the outputs of another call. misaligned: bit p says that tensor p does not begin
     at a multiple of 16 bytes; tensors are counted without the other arguments.
     """
 
     extreme: bool = False
+    unordered: bool = False
     misaligned: int = 0
 
     @property
@@ -40,10 +42,12 @@ class Variety:
         if self.misaligned:
             places = [str(place) for place in range(self.misaligned.bit_length()) if self.misaligned >> place & 1]
             return {"misaligned": "+".join(places)}
+        if self.unordered:
+            return {"values": "cancelling"}
         return {"values": "extreme"} if self.extreme else {}
 
 
-PLAIN, EXTREME = Variety(), Variety(extreme=True)
+PLAIN, EXTREME, UNORDERED = Variety(), Variety(extreme=True), Variety(unordered=True)
 
 
 def moves(exercise: Exercise) -> bool:
@@ -85,6 +89,8 @@ def draw_inputs(
         elif moves(exercise):
             for tensor in tensors_of(inputs):
                 draw.any_bits_(rng, tensor)
+    if variety.unordered and exercise.problem.unordered is not None:
+        exercise.problem.unordered(rng, *inputs)
     if not variety.misaligned:
         return inputs
     places = {id(tensor): place for place, tensor in enumerate(tensors_of(inputs))}

@@ -70,6 +70,8 @@ class Problem:
     gpu_limits: as limits, but so much work for honest kernels that the PTX machine leaves them to a GPU.
     extreme: `extreme(rng, *inputs)` gives drawn inputs, in place, the values that the operator must handle. Every case
         is run with them, too. An operator that only moves values need not declare it: it gets `draw.any_bits_`.
+    unordered: `unordered(rng, *inputs)` gives drawn inputs, in place, values whose sum depends on the order of the
+        additions in every precision. An operator needs it whose exercises promise the same bits; no value is compared.
     faults: by name, references with a fault that shows for extreme inputs alone; `kp dev check` holds that it does.
     reference: `reference(*inputs)` gives the truth in float64, or exactly, as a tensor or a tuple of tensors. Where the
         inputs are traces.TraceFile, it gives facts by name.
@@ -95,6 +97,7 @@ class Problem:
     limits: Sequence[Case] = ()
     gpu_limits: Sequence[Case] = ()
     extreme: Callable[..., None] | None = None
+    unordered: Callable[..., None] | None = None
     faults: Mapping[str, Callable[..., torch.Tensor | tuple[torch.Tensor, ...]]] = field(default_factory=dict)
     outputs: tuple[str, ...] = ("out",)
     far: Sequence[Case] = ()

@@ -114,8 +114,8 @@ class Exercise:
     block: the threads of a block, x first, where the statement prescribes them.
     tensor_cores: the statement asks for tensor cores; a call whose mma instructions cannot have made a quarter of the
         case's operations fails.
-    deterministic: the statement promises the same bits for the same inputs. Every case is then run twice, on the PTX
-        machine with warps and blocks in the opposite order.
+    deterministic: the statement promises the same bits for the same inputs. Every case is then run with the
+        problem's unordered inputs again and again, on the PTX machine with warps and blocks in other orders.
     check: `check(inputs, outputs)` gives None or a complaint in the words of the exercise. It is asked where shapes and
         dtypes are right, of right values too; a complaint stands in place of the list of wrong elements.
 
@@ -160,6 +160,8 @@ class Exercise:
         lanes = self.active_lanes
         require(lanes is None or 0 < lanes <= 32, f"active_lanes: {lanes} is not between 0 and 32")
         require(self.traffic.shared is None or self.flops is not None, "traffic: shared needs the problem's flops")
+        ordered = not self.deterministic or self.problem.unordered is not None
+        require(ordered, "deterministic: declare the problem's unordered inputs")
         require(self.min_speedup > 0, f"min_speedup: {self.min_speedup} is not positive")
 
     @property

@@ -218,7 +218,8 @@ def rejects_get_their_verdicts(root: Path) -> Iterator[str]:
     with TemporaryDirectory() as folder:
         for device in devices:
             for reject in rejects.find(root, "any", "cpu" if device == "cpu" else "gpu"):
-                graded = grade(registry.find(reject.exercise, root), reject.submission(Path(folder)), device=device)
+                item, submission = registry.find(reject.exercise, root), reject.submission(Path(folder))
+                graded = grade(item, submission, device=device, brief=True)
                 if graded.verdict is not reject.verdict:
                     shown = reject.path.relative_to(root)
                     told = f"{graded.verdict.value}: {graded.cause or graded.verdict.meaning}"

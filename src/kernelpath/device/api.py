@@ -127,6 +127,7 @@ def cost(launch: simt.Launch) -> int:
     """Instructions of warps, and eight for each sector or wavefront."""
     totals = launch.totals
     sectors = totals.global_load_sectors + totals.global_store_sectors
+    sectors += totals.bulk_load_sectors + totals.bulk_store_sectors
     wavefronts = totals.shared_load_wavefronts + totals.shared_store_wavefronts
     return totals.warp_instructions + 8 * (sectors + wavefronts)
 

@@ -56,16 +56,16 @@ class Case:
     """What holds between `begin` and `ended`. Storages outlive it: a submission may keep tensors from call to call."""
 
     inputs: messages.Inputs = field(default_factory=lambda: messages.Inputs((), {}))
-    reverse: bool = False
+    order: int = 0
     launches: list[simt.Launch] = field(default_factory=list)
     failed: messages.Failed | None = None
     _notes: list[messages.Note] = field(default_factory=list)
     _storages: dict[int, Stored] = field(default_factory=dict)
     _memory: simt.Memory = field(default_factory=simt.Memory)
 
-    def begin(self, inputs: messages.Inputs, reverse: bool) -> None:
+    def begin(self, inputs: messages.Inputs, order: int) -> None:
         """Storages of inputs have negative numbers."""
-        self.inputs, self.reverse = inputs, reverse
+        self.inputs, self.order = inputs, order
         if self.failed is not None and self.failed.kind != "FORGED":
             self.failed = None
         self.launches, self._notes = [], []
@@ -96,7 +96,7 @@ class Case:
             args=[self._argument(value) for value in asked.arguments],
             buffers=[self._buffer(buffer) for buffer in asked.buffers],
             memory=self._memory,
-            reverse=self.reverse,
+            reverse=self.order,
             cooperative=asked.cooperative,
             cluster=asked.cluster,
             max_instructions=far.INSTRUCTIONS if self.inputs.far else None,

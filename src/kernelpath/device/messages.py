@@ -200,11 +200,11 @@ class Attach(Message, frozen=True):
 
 
 class Begin(Message, frozen=True):
-    """A case. reverse: warps and blocks run in the opposite order. negated: and tensor cores' products. Gets Done."""
+    """A case. order: of warps and blocks; see simt.run.order. negated: tensor cores' products. Answered by Done."""
 
     client: int
     inputs: Inputs
-    reverse: bool
+    order: int
     negated: bool = False
 
 
@@ -242,9 +242,8 @@ class Attached(Message, frozen=True):
 
 
 class Note(Message, frozen=True):
-    """A launch in the transcript. host: digests of what the host wrote into each of its buffers.
-
-    They are two, apart by a blank: of the bytes that the host made other ones, and of the whole storage.
+    """A launch in the transcript. host: by buffer two digests, apart by a blank: of the bytes that the host made other
+    ones, and of the whole storage.
     """
 
     kernel: str

@@ -7,6 +7,7 @@ other word is the number that it is.
 from __future__ import annotations
 
 import ctypes
+import functools
 import gc
 import hashlib
 import secrets
@@ -19,6 +20,7 @@ import numpy.typing as npt
 from kernelpath import simt
 from kernelpath.device.elements import Bytes, Refused
 from kernelpath.device.messages import Link
+from kernelpath.simt import tensor_map
 
 if TYPE_CHECKING:
     import torch
@@ -77,8 +79,9 @@ def reachable(
 ) -> list[tuple[str, Span]]:
     """Those of the `others` that words in the arguments, or in what is `given` by name, point into: with such a word.
 
-    Where several hold an address the first is taken. They are asked for only where a word leads somewhere else.
+    Where several hold an address the first is taken. They are asked for once, where a word leads somewhere else.
     """
+    others = functools.cache(others)
     found: list[tuple[str, Span]] = []
     spans = [span for _, span in given]
     todo = [(name, span.words()) for name, span in given]
@@ -106,8 +109,13 @@ def _leads_into(values: Words, start: int, end: int) -> npt.NDArray[np.bool_]:
 
 def _words_in(value: Argument) -> Words:
     if isinstance(value, bytes):
-        return words(np.frombuffer(value, np.uint8))
+        return words(np.frombuffer(value, np.uint8))[: 1 if _is_tensor_map(value) else None]
     return np.array([value] if isinstance(value, int) and LEAST <= value < MOST else [], np.int64)
+
+
+def _is_tensor_map(content: bytes) -> bool:
+    """Whether an argument is a tensor map, of which the first word alone is an address: no second address has bit 1."""
+    return len(content) == tensor_map.BYTES and bool(content[WORD] & 2)
 
 
 def alive() -> list[Span]:

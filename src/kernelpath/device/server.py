@@ -85,11 +85,11 @@ class _Client:
         self._negated: dict[int, simt.Module] | None = None
 
     def begin(self, asked: messages.Begin) -> None:
-        self.case.begin(asked.inputs, asked.reverse)
+        self.case.begin(asked.inputs, asked.order)
         self._negated = {} if asked.negated else None
 
     def begin_lab(self, asked: lab_messages.BeginLab) -> None:
-        self.case.begin(asked.inputs, reverse=False)
+        self.case.begin(asked.inputs, order=0)
         self._lab = lab_server.serve(asked.lab)
 
     def end_lab(self, asked: lab_messages.EndLab) -> lab_messages.LabEnded:

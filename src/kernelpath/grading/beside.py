@@ -112,7 +112,7 @@ class Beside:
         first: Evidence | None = None
         for runner, what in zip(self._runners, ("counting", "comparing"), strict=True):
             try:
-                evidence = self._kind.call(runner, self._case, derive(self._seed, what), reverse=first is not None)
+                evidence = self._kind.call(runner, self._case, derive(self._seed, what), order=int(first is not None))
             except Stopped as stopped:
                 if stopped.complaint.verdict in FAULTS:
                     return Found(complaint=stopped.complaint)

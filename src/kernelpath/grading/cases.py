@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from kernelpath import words
-from kernelpath.course.inputs import EXTREME, PLAIN, Variety
+from kernelpath.course.inputs import EXTREME, PLAIN, UNORDERED, Variety
 from kernelpath.course.problem import Case
 from kernelpath.grading import compare, conduct, pattern
 from kernelpath.grading.beside import FAULTS
@@ -30,6 +30,10 @@ _ENDS_GRADING = (
 )
 
 
+_ORDERS = (0, 1, 1_000_003)
+"""Of warps and blocks, in which the same inputs must give the same bits; see simt.run.order."""
+
+
 @dataclass(frozen=True)
 class Graded:
     """A case's end, with what was seen of it."""
@@ -47,6 +51,15 @@ class Graded:
         if self.result.verdict.passed:
             return None
         return Complaint(self.result.verdict, self.result.cause, self.result.file, self.result.line)
+
+
+def decides(graded: Graded) -> bool:
+    """Whether most_telling needs none after this case, the first that fails: not for the verdict, nor for the case.
+
+    An output that is not written may be told from the read of one that nothing wrote.
+    """
+    verdict = graded.result.verdict
+    return not verdict.passed and verdict is not Verdict.NOT_WRITTEN and graded.elements != 1
 
 
 def most_telling(graded: Sequence[Graded]) -> Complaint | None:
@@ -75,7 +88,7 @@ class Cases:
     """Of one grading.
 
     runner: the submission. twin: it once more, where both run on the PTX machine. explain: whether a GPU runs them, so
-    that the machine may tell the cause of what fails.
+    that the machine may tell the cause of what fails. brief: go no further than the case that decides on the verdict.
     """
 
     def __init__(
@@ -86,8 +99,9 @@ class Cases:
         runner: Runner,
         twin: Runner | None,
         explain: bool,
+        brief: bool = False,
     ) -> None:
-        self._subject, self._seed, self._progress = subject, seed, progress
+        self._subject, self._seed, self._progress, self._brief = subject, seed, progress, brief
         self._runner, self._twin, self._explain = runner, twin, explain
         self._kind = kind_of(subject.exercise, subject.device)
 
@@ -103,6 +117,8 @@ class Cases:
             first_to_fail = all(earlier.result.verdict.passed for earlier in graded)
             graded.append(self.one(self._runner, case, index, explain=first_to_fail))
             if graded[-1].result.verdict in _ENDS_GRADING or self._runner.hopeless:
+                break
+            if self._brief and first_to_fail and decides(graded[-1]):
                 break
             if self._twin is not None and index == 0:
                 self._twin.prepare()  # while the other cases run
@@ -134,13 +150,16 @@ class Cases:
             self._repeated(runner, cases, graded)
 
     def _repeated(self, runner: Runner, cases: Sequence[Case], graded: list[Graded]) -> None:
-        """Every case with the inputs of its first call, in another order of warps and blocks, until the bits differ."""
+        """Every case with values whose sum depends on its order, in each of some orders, until the bits differ."""
         for index, case in enumerate(cases):
             self._progress(f"case {index + 1} once more, for the same bits")
-            again = self.one(runner, case, index, True, first=graded[index].evidence)
-            if not again.result.verdict.passed:
-                graded[index] = again
-                return
+            first: Evidence | None = None
+            for order in _ORDERS:
+                again = self.one(runner, case, index, True, variety=UNORDERED, first=first, order=order)
+                if not again.result.verdict.passed:
+                    graded[index] = again
+                    return
+                first = again.evidence
 
     def one(
         self,
@@ -151,14 +170,16 @@ class Cases:
         like: Evidence | None = None,
         variety: Variety = PLAIN,
         first: Evidence | None = None,
+        order: int = 0,
     ) -> Graded:
         """Run one case and compare. explain: let the PTX machine tell the cause of what fails on a GPU.
 
-        like: what another process launched for other values. first: an earlier call with the same inputs, whose bits
-        must come out again. With either, warps and blocks run in the opposite order, too.
+        like: what another process launched for other values; warps and blocks run in the opposite order, too. first: an
+        earlier call with the same inputs, whose bits must come out again. order: of warps and blocks.
         """
         begun = time.monotonic()
-        evidence, complaint = self._tried(self._kind, runner, case, index, like, variety, first)
+        order = 1 if like is not None else order
+        evidence, complaint = self._tried(self._kind, runner, case, index, like, variety, first, order)
         if explain and self._explain and complaint is not None and complaint.verdict in _SYMPTOMS:
             complaint = self._explained(case, index, complaint, variety)
         if complaint is not None and complaint.verdict in BY_A_KERNEL:
@@ -193,12 +214,13 @@ class Cases:
         like: Evidence | None,
         variety: Variety,
         first: Evidence | None = None,
+        order: int = 0,
     ) -> tuple[Evidence | None, Complaint | None]:
         """What was seen of a case, and what is wrong with it."""
         seed = derive(self._seed, index)
         try:
-            evidence = kind.call(runner, case, seed, variety=variety, reverse=(like or first) is not None)
-            complaint = kind.judged(evidence)
+            evidence = kind.call(runner, case, seed, variety=variety, order=order)
+            complaint = evidence.complaint if variety.unordered else kind.judged(evidence)
             if complaint is None and like is not None:
                 complaint = conduct.difference(like, evidence, self._subject.exercise.entry)
             if complaint is None and first is not None:

@@ -16,6 +16,9 @@ from kernelpath.verdict import Complaint, Verdict
 from kernelpath.work.tensors import dtype_name
 
 _SHOWN = 3
+_NEARLY = 0.9
+"""The share of values that may be told by their sign: the others fell to another side before they were rounded."""
+
 _ONLY = "the output"
 _INTEGERS = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 
@@ -102,6 +105,8 @@ def _judge_values(
     if bool(poisoned.any()):
         return Complaint(Verdict.NOT_WRITTEN, f"{_count(poisoned)} of {whole} were never written, {where(poisoned)}")
     cause = f"{_count(wrong)} of {whole} are wrong, {_examples(wrong, output, truth, name)}"
+    if output.dtype == torch.bfloat16 and are_cut_off(output[wrong], truth[wrong]):
+        cause += "; they are cut off, not rounded to the nearest bfloat16"
     return Complaint(Verdict.WRONG_VALUES, cause, element=(position, int(wrong.flatten().nonzero()[0])))
 
 
@@ -129,6 +134,12 @@ def mismatches(
 def bits(tensor: torch.Tensor) -> torch.Tensor:
     """The elements of a float tensor as integers of the same size."""
     return tensor.contiguous().view(_INTEGERS[tensor.element_size()])
+
+
+def are_cut_off(outputs: torch.Tensor, truth: torch.Tensor) -> bool:
+    """Whether nearly all of some bfloat16 values are the upper halves of float32 ones: rounded toward zero."""
+    upper = (bits(truth.float()) & -(1 << 16)).view(torch.float32)
+    return float((outputs.float() == upper).double().mean()) > _NEARLY
 
 
 def root_mean_square(truth: torch.Tensor) -> float:

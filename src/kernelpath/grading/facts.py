@@ -10,7 +10,11 @@ from kernelpath.course.traces import Fact, Facts
 from kernelpath.verdict import Complaint, Verdict
 
 _SHOWN = 3
-_MISTAKES = {100: "a percentage where a share is asked", 1e3: "a unit", 1e6: "a unit", 1e9: "a unit"}
+_MISTAKES: dict[float, str] = {
+    1.024: "kilobytes of 1000 bytes, or of 1024",
+    100: "a percentage where a share is asked",
+    **dict.fromkeys((10**3, 10**6, 10**9), "a unit"),
+}
 """What a number is a sign of that is so many times too large or too small."""
 
 
@@ -81,6 +85,6 @@ def _mistake(told: Fact, expected: Fact) -> str:
         return ""
     small, large = sorted(abs(float(one)) for one in (told, expected))  # type: ignore[arg-type]
     for factor, sign in _MISTAKES.items():
-        if math.isclose(large / small, factor, rel_tol=0.01):
-            return f" ({sign}: a factor of {factor:,.0f})"
+        if math.isclose(large / small, factor, rel_tol=1e-3):
+            return f" ({sign}: a factor of {factor:,})"
     return ""

@@ -79,7 +79,7 @@ def _judged(subject: Subject, case: Case, runner: Runner, seed: int) -> Complain
     runner.ready()
     drawn = subject.exercise.inputs(torch.Generator().manual_seed(seed), **case)
     client, stopped = runner.client, None
-    runner.ask_machine(device.Begin(client, as_inputs(drawn, runner.numbers, far=True), False), device.Done)
+    runner.ask_machine(device.Begin(client, as_inputs(drawn, runner.numbers, far=True), 0), device.Done)
     try:
         runner.ask(messages.Run(case=dict(case), seed=0), messages.Placed, spare=True)
     except Stopped as error:

@@ -30,18 +30,20 @@ def grade(
     seed: int | None = None,
     report_progress: Progress | None = None,
     bench: bool = False,
+    brief: bool = False,
     recording: Path | None = None,
     arch: str | None = None,
 ) -> Report:
     """Grade the Python file `submission` as the exercise `item`.
 
     device: "auto" takes the GPU where there is one. seed: draws sizes and inputs; a fresh one if None.
-    bench: take every round of a measurement. recording: a folder in place of ours, for a trace. arch: what the PTX
-    machine stands for, one of simt.TARGETS, where that is not what the exercise declares.
+    bench: take every round of a measurement. brief: after a case that decides on the verdict, run no others for what
+    they have in common with it. recording: a folder in place of ours, for a trace. arch: what the PTX machine stands
+    for, one of simt.TARGETS, where that is not what the exercise declares.
     Raises Usage and spec.DeclarationError.
     """
     with Session(item, submission, device=device, recording=recording, arch=arch) as check:
-        return check(seed=seed, report_progress=report_progress, bench=bench)
+        return check(seed=seed, report_progress=report_progress, bench=bench, brief=brief)
 
 
 class Session:
@@ -74,13 +76,18 @@ class Session:
         self._prepare()
 
     def __call__(
-        self, *, seed: int | None = None, report_progress: Progress | None = None, bench: bool = False
+        self,
+        *,
+        seed: int | None = None,
+        report_progress: Progress | None = None,
+        bench: bool = False,
+        brief: bool = False,
     ) -> Report:
         """Grade the file as it is now."""
         if not self.submission.exists():
             raise Usage(f"there is no file {self.submission}; `kp reset {self.item.name}` restores the stub")
         seed = random.SystemRandom().randrange(1 << 32) if seed is None else seed
-        grading = Grading(self.subject, seed, report_progress or (lambda _: None))
+        grading = Grading(self.subject, seed, report_progress or (lambda _: None), brief)
         try:
             return grading.report(bench)
         finally:

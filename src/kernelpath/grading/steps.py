@@ -41,7 +41,7 @@ class Grading:
     for this comparison, and then the first case that failed.
     """
 
-    def __init__(self, subject: Subject, seed: int, progress: Progress) -> None:
+    def __init__(self, subject: Subject, seed: int, progress: Progress, brief: bool = False) -> None:
         self.subject, self.seed, self.progress = subject, seed, progress
         self.item, self.exercise, self.device = subject.item, subject.exercise, subject.device
         self._kind, self._copied = kind_of(self.exercise, self.device), subject.workers.copy()
@@ -51,7 +51,7 @@ class Grading:
         beside = self.device == "cuda" and runs_there
         self._beside = Beside(self.subject, seed) if beside else None
         self._on_machine = self._beside.runner if self._beside else self._runner if self._kind.on_machine else None
-        self._cases = Cases(self.subject, seed, progress, self._runner, self._twin, explain=beside)
+        self._cases = Cases(self.subject, seed, progress, self._runner, self._twin, beside, brief)
         self._largest = self.exercise.largest
         self._begun = time.monotonic()
 

@@ -217,7 +217,7 @@ def _widths(line: LineTraffic) -> str:
     """The line may name a single vector. Assigned as a struct it is four stores, which NVRTC does not always join."""
     if not line.mixed:
         return ""
-    each = f"{line.bytes_per_access:.3g} bytes a lane on average"
+    each = f"{line.bytes_per_access:.3g} bytes per lane on average"
     return f"; the compiler made accesses of several widths of it, {each}: __ldg and __stwb keep a vector whole"
 
 

@@ -158,7 +158,7 @@ def _kind(parameter: inspect.Parameter, arg: Argument) -> Kind:
         return TensorKind.of(arg, parameter.name)
     if isinstance(arg, (int, float, CUstream)):
         return type(arg)
-    raise TypeError(f"{parameter.name} is a {type(arg).__name__}; a kernel takes tensors, ints, floats and a CUstream")
+    raise TypeError(f"{parameter.name} is a {type(arg).__name__}; a kernel takes tensors, ints and floats")
 
 
 def _placeholder(kind: Kind) -> Any:

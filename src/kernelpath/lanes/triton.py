@@ -218,7 +218,7 @@ class _Launcher:
         named = [pair for pair in zip(self.names, self.signature, values, strict=True) if pair[1] != "constexpr"]
         layouts = iter(getattr(self.metadata, "tensordesc_meta", None) or ())
         args = [number for _, kind, value in named for number in _numbers(kind, value, layouts)]
-        tensors = [tensor for name, _, value in named for tensor in _tensors(name, value)]
+        tensors = [tensor for name, _, value in named for tensor in descriptors.tensors(name, value)]
         programs = _programs(x), _programs(y), _programs(z)
         blocks = math.prod(programs) * self.metadata.num_ctas
         if nbytes := blocks * getattr(self.metadata, "global_scratch_size", 0):
@@ -291,14 +291,3 @@ _FLOATS: dict[str, Callable[[float], float | bytes]] = {
     "fp64": float,
 }
 """A scalar argument by the type of Triton's signature."""
-
-
-def _tensors(name: str, value: Any) -> Iterator[tuple[str, Any]]:
-    """Every tensor in an argument, by name."""
-    if isinstance(value, tuple):
-        for index, item in enumerate(value):
-            yield from _tensors(f"{name}[{index}]", item)
-    elif hasattr(value, "base"):
-        yield from _tensors(name, value.base)
-    elif hasattr(value, "data_ptr") and value.numel():
-        yield name, value

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
 
 from kernelpath.simt.tensor_map import encode_tiled
 
-__all__ = ["passed", "scratch"]
+__all__ = ["passed", "scratch", "tensors"]
 
 _ON_THE_HOST = {8: 10, 9: 8, 10: 9}
 """Types of elements that the driver numbers otherwise than the hardware: f32.ftz, f64 and bf16."""
@@ -59,3 +59,14 @@ def scratch(nbytes: int, alignment: int) -> Any:
     room = np.zeros(nbytes + alignment, np.uint8)
     start = -room.ctypes.data % alignment
     return torch.from_numpy(room[start : start + nbytes])
+
+
+def tensors(name: str, value: Any) -> Iterator[tuple[str, Any]]:
+    """Every tensor in an argument, by name."""
+    if isinstance(value, tuple):
+        for index, item in enumerate(value):
+            yield from tensors(f"{name}[{index}]", item)
+    elif hasattr(value, "base"):
+        yield from tensors(name, value.base)
+    elif hasattr(value, "data_ptr") and value.numel():
+        yield name, value

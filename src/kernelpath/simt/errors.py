@@ -21,6 +21,7 @@ class FaultKind(enum.Enum):
     TRAP = "trap"
     DESCRIPTOR = "descriptor"
     BAD_COPY = "bad copy"
+    UNFENCED = "unfenced"
 
 
 FAULT_KINDS = list(FaultKind)

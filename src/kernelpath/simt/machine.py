@@ -151,7 +151,7 @@ class Module:
         buffers: Sequence[Buffer] = (),
         memory: Memory | None = None,
         max_instructions: int | None = None,
-        reverse: bool = False,
+        reverse: int = 0,
         blocks: Sequence[int] | None = None,
         cooperative: bool = False,
         cluster: Sequence[int] = (),
@@ -160,9 +160,10 @@ class Module:
 
         ``shared`` is dynamic shared memory in bytes; ``args`` are packed by the parameters' types, pointers are ints;
         ``memory`` keeps what is known of the buffers' bytes from one launch to the next; with ``reverse`` the last
-        block and the last warp run first. ``blocks`` are the numbers of those to run, x fastest, in this order, where a
-        sample is enough: then the limit is no fault, and blocks that are not neighbors must not write to one element
-        of a buffer of 4 GiB and more, be it the same value. Of smaller buffers their races are not looked for. All
+        block and the last warp run first, with a prime in its place they run in steps; see run.order. ``blocks`` are
+        the numbers of those to run, x fastest, in this order, where a sample is enough: then the limit is no fault, and
+        blocks that are not neighbors must not write to one element of a buffer of 4 GiB and more, be it the same value.
+        Of smaller buffers their races are not looked for. All
         blocks of a ``cooperative`` launch are resident together, and there can be no more of them than the GPU holds.
         ``cluster`` are the blocks of a cluster along each axis, as the kernel asks for them if it is left out.
 

@@ -92,7 +92,7 @@ class Target:
             allowed = f"more than the {self.shared_static:,} that {self.name} allows"
             return f"{declared:,} bytes of shared memory are declared, {allowed}; take extern __shared__ at the launch"
         if (shared := declared + dynamic) > self.shared:
-            return f"{shared} bytes of shared memory exceed the {self.shared} of a block"
+            return f"{shared} bytes of shared memory exceed the {self.shared} of a block on {self.name}"
         return self._refused_cluster(grid, cluster)
 
     def _refused_cluster(self, grid: Dim, cluster: Dim) -> str:

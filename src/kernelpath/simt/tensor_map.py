@@ -1,12 +1,13 @@
 """The descriptor of a tensor for tensor copies (TMA): 128 bytes, as cuTensorMapEncodeTiled makes them.
 
-NVIDIA does not document the layout. Here it is what ptxas makes of ``tensormap.replace``, and what the driver writes
-for some hundred descriptors, which a test replays. Axes count from the innermost. CUDA driver API, "Tensor Map Object
-Management"; PTX ISA, 5.5.8.
+NVIDIA does not document the layout. It is what ptxas makes of ``tensormap.replace``, and what a driver wrote for some
+two hundred descriptors, some of which a test replays. Axes count from the innermost. CUDA driver API, "Tensor Map
+Object Management"; PTX ISA, 5.5.8.
 """
 
 from __future__ import annotations
 
+import math
 import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -27,9 +28,12 @@ MOST_BOX, MOST_STEP = 256, 8
 SWIZZLES = (0, 32, 64, 128)
 """The span of each swizzle mode in bytes."""
 
-_FIXED, _RESERVED = 1 << 1, 0b1101  # the driver sets bit 1; a map that a kernel makes of zeros does without
-_RANK, _TYPE, _INTERLEAVE, _SWIZZLE, _FILL, _PROMOTION, _LARGE = 4, 7, 11, 13, 15, 17, 21
-_LARGE_BYTES = 128 << 10
+_ATOMS = (16, 256, 512, 1024)
+
+_RESERVED = 0b1101
+_RANK, _TYPE, _INTERLEAVE, _SWIZZLE, _FILL, _TF32, _PROMOTION = 4, 7, 11, 13, 15, 16, 17
+_BOX, _ATOM = 64, 72  # where the driver keeps the bytes of a box, and what its place in shared memory is a multiple of
+_SHARED = 228 << 10  # bytes of a multiprocessor's shared memory, into which a box has to fit
 
 
 @dataclass(frozen=True)
@@ -41,6 +45,7 @@ class ElementType:
     code: int
     bytes: int
     is_float: bool = False
+    is_tf32: bool = False
 
 
 ELEMENT_TYPES = (
@@ -55,8 +60,8 @@ ELEMENT_TYPES = (
     ElementType("f64", 8, 9, 8, is_float=True),
     ElementType("bf16", 9, 10, 2, is_float=True),
     ElementType("f32.ftz", 10, 8, 4, is_float=True),
-    ElementType("tf32", 11, 11, 4, is_float=True),
-    ElementType("tf32.ftz", 12, 12, 4, is_float=True),
+    ElementType("tf32", 11, 7, 4, is_float=True, is_tf32=True),
+    ElementType("tf32.ftz", 12, 8, 4, is_float=True, is_tf32=True),
 )
 
 
@@ -85,15 +90,15 @@ class TensorMap:
 
     @property
     def counts(self) -> tuple[int, ...]:
-        """The elements along each axis that a copy takes."""
-        return tuple(-(-extent // step) for extent, step in zip(self.box, self.steps, strict=True))
+        """The elements along each axis that a copy takes: the innermost has no step, whatever the map says."""
+        outer = zip(self.box[1:], self.steps[1:], strict=True)
+        return (self.box[0], *(-(-extent // step) for extent, step in outer))
 
     def encode(self) -> bytes:
         """The descriptor."""
-        nbytes = self.extents[-1] * self.strides[-1] if self.strides else self.extents[0] * self.type.bytes
-        flags = _FIXED | self.rank - 1 << _RANK | self.type.code << _TYPE | self.interleave << _INTERLEAVE
+        flags = self.rank - 1 << _RANK | self.type.code << _TYPE | self.interleave << _INTERLEAVE
         flags |= self.swizzle << _SWIZZLE | self.nan_fill << _FILL | self.promotion << _PROMOTION
-        flags |= (nbytes >= _LARGE_BYTES) << _LARGE
+        flags |= self.type.is_tf32 << _TF32
         strides = [stride >> 4 for stride in _padded(self.strides, AXES - 1, 0)]
         high = sum((stride >> 32) << 4 * axis for axis, stride in enumerate(strides))
         extents, box, steps = (
@@ -102,7 +107,9 @@ class TensorMap:
         packed = sum(step << 3 * axis for axis, step in enumerate(steps)) | box[0] << 24
         outer = sum(extent << 8 * axis for axis, extent in enumerate(box[1:]))
         low = [stride & 0xFFFFFFFF for stride in strides]
-        return struct.pack("<Q13I", self.address, flags, *low, high, *extents, packed, outer).ljust(BYTES, b"\0")
+        content = struct.pack("<Q13I", self.address, flags, *low, high, *extents, packed, outer).ljust(_BOX, b"\0")
+        content += struct.pack("<QQ", _box_bytes(self.type, self.box, self.steps), _ATOMS[self.swizzle])
+        return content.ljust(BYTES, b"\0")
 
     @classmethod
     def decode(cls, content: bytes) -> TensorMap:
@@ -110,13 +117,16 @@ class TensorMap:
         address, flags, *words = struct.unpack_from("<Q13I", content)
         low, high, extents, packed, outer = words[:4], words[4], words[5:10], words[10], words[11]
         rank = (flags >> _RANK & 7) + 1
-        kinds = {kind.code: kind for kind in ELEMENT_TYPES}
-        if not address or flags & _RESERVED or rank > AXES or flags >> _TYPE & 15 not in kinds:
+        code, is_tf32 = flags >> _TYPE & 15, bool(flags >> _TF32 & 1)
+        found = [
+            kind for kind in ELEMENT_TYPES if (kind.code, kind.is_tf32) == (code, is_tf32) or kind.host == code > 10
+        ]
+        if not address or flags & _RESERVED or rank > AXES or not found:
             raise ValueError("no tensor map")
         strides = [(part | (high >> 4 * axis & 15) << 32) << 4 for axis, part in enumerate(low)]
         box = [packed >> 24, *(outer >> 8 * axis & 255 for axis in range(AXES - 1))]
         return cls(
-            type=kinds[flags >> _TYPE & 15],
+            type=found[0],
             address=address,
             extents=tuple(extent + 1 for extent in extents[:rank]),
             strides=tuple(strides[: rank - 1]),
@@ -184,7 +194,7 @@ def _refusal(
     unit = 32 if interleave == 2 else 16
     if interleave and rank < 3:
         return "an interleaved tensor has at least 3 axes"
-    if address % unit or not 0 < address < 1 << 64:
+    if address % unit or not 0 <= address < 1 << 64:
         return f"globalAddress {address:#x} is not a multiple of {unit}"
     for axis, extent in enumerate(extents):
         if not 1 <= extent <= 1 << 32:
@@ -204,9 +214,16 @@ def _refusal(
     if not interleave and swizzle and inner > SWIZZLES[swizzle]:
         span = SWIZZLES[swizzle]
         return f"boxDim[0] is {box[0]} elements, {inner} bytes: more than the {span} of CU_TENSOR_MAP_SWIZZLE_{span}B"
+    if (nbytes := _box_bytes(kind, box[:rank], steps)) > _SHARED:
+        return f"the box has {nbytes:,} bytes, more than the {_SHARED:,} of shared memory"
     if oob_fill not in (0, 1) or (oob_fill and not kind.is_float):
         return f"oobFill is {oob_fill}, NaN is for floating-point types"
     return ""
+
+
+def _box_bytes(kind: ElementType, box: Sequence[int], steps: Sequence[int]) -> int:
+    """Bytes of a box, as the driver counts them: it rounds down where an axis is no multiple of its step."""
+    return math.prod(extent // step for extent, step in zip(box, steps, strict=False)) * kind.bytes
 
 
 def _padded(values: Sequence[int], count: int, filler: int) -> list[int]:

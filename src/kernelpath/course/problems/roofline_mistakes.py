@@ -33,6 +33,7 @@ def _bytes(op: Operator) -> Iterator[tuple[float, str]]:
     if name == "cross_entropy":
         yield right - 8 * op["rows"], "the targets are read, too"
         yield right - 4 * op["rows"], "a target is an int64: 8 bytes"
+        yield right - size * op["rows"], "the losses are written, too"
         yield right + op["rows"] * op["columns"] * size, "a loss is one value for each row"
     if name.startswith("attention") and op["heads"] != op["kv_heads"]:
         yield compulsory_bytes({**op, "kv_heads": op["heads"]}), "heads share K and V, which are then read once"

@@ -28,9 +28,7 @@ class Kind(Protocol):
     twin: bool
     """Whether a second process with other values must launch the same there."""
 
-    def call(
-        self, runner: Runner, case: Case, seed: int, *, variety: Variety = PLAIN, reverse: bool = False
-    ) -> Evidence:
+    def call(self, runner: Runner, case: Case, seed: int, *, variety: Variety = PLAIN, order: int = 0) -> Evidence:
         """Call the entry on inputs drawn from the seed. Raises runner.Stopped."""
 
     def conduct(self, returned: messages.Returned, inputs: tuple[object, ...]) -> Complaint | None:

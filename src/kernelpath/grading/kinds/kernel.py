@@ -29,6 +29,7 @@ from kernelpath.work.tensors import dtype_name, to_bytes, whole_storage
 
 _ENDINGS = {
     **{kind.name: Verdict[kind.name] for kind in FaultKind if kind.name in Verdict.__members__},
+    FaultKind.UNFENCED.name: Verdict.RACE,
     "TIMED_OUT": Verdict.TIMED_OUT,
 }
 
@@ -57,7 +58,7 @@ class Kernel(Python):
         seed: int,
         *,
         variety: Variety = PLAIN,
-        reverse: bool = False,
+        order: int = 0,
         negated: bool = False,
         chosen: Chosen = NOTHING,
     ) -> Evidence:
@@ -67,7 +68,7 @@ class Kernel(Python):
         runner.ready()
         drawn = truth.draw_inputs(self.exercise, case, seed, "cpu", variety)
         inputs = as_inputs(drawn, runner.numbers)
-        runner.ask_machine(device.Begin(runner.client, inputs, reverse, negated), device.Done)
+        runner.ask_machine(device.Begin(runner.client, inputs, order, negated), device.Done)
         try:
             placed = runner.ask(messages.Run(case=dict(case), seed=0, chosen=chosen), messages.Placed)
         except Stopped as stopped:

@@ -6,7 +6,7 @@ arithmetic, functions, bitwise, comparison, conversion
              what a lane does by itself
 spaces, mbarrier, memory, atomics, bulk, copies, fences, cluster
              loads and stores, barriers in memory, asynchronous copies, the shared memory of other blocks
-collectives, matrix, wmma, products, wgmma
+collectives, matrix, wmma, sums, products, wgmma
              what the lanes of a warp, or the warps of a block, do together
 control      branches
 """

@@ -122,14 +122,20 @@ def extreme(e: Emitter, t: Kind, x: Value, y: Value, *, op: str = "") -> Value:
         compare = b.icmp_signed if t.is_signed else b.icmp_unsigned
         return b.select(compare(op, x, y), x, y)
     bits = [b.bitcast(v, like(v, ir.IntType(64 if t.bits == 64 else 32))) for v in (x, y)]
+    if "xorsign" in e.instruction.modifiers:  # the extreme of the absolute values, with the sign of the product
+        sign = b.bitcast(b.xor(*bits), x.type)
+        x, y = (intrinsic(e, "fabs", v) for v in (x, y))
+        bits = [b.bitcast(v, bits[0].type) for v in (x, y)]
     # Equal numbers differ only where they are zeros: -0 is less than +0.
     same = b.bitcast((b.or_ if op == "<" else b.and_)(*bits), x.type)
     chosen = b.select(b.fcmp_ordered(op, x, y), x, y)
     chosen = b.select(b.fcmp_ordered("==", x, y), same, chosen)
     x_is_nan, y_is_nan = (b.fcmp_unordered("uno", v, v) for v in (x, y))
     if "NaN" in e.instruction.modifiers:
-        return b.select(x_is_nan, x, b.select(y_is_nan, y, chosen))
-    return b.select(x_is_nan, y, b.select(y_is_nan, x, chosen))
+        chosen = b.select(x_is_nan, x, b.select(y_is_nan, y, chosen))
+    else:
+        chosen = b.select(x_is_nan, y, b.select(y_is_nan, x, chosen))
+    return intrinsic(e, "copysign", chosen, sign) if "xorsign" in e.instruction.modifiers else chosen
 
 
 def fma(e: Emitter, t: Kind, x: Value, y: Value, z: Value) -> Value:
@@ -215,10 +221,13 @@ def copysign(e: Emitter, t: Kind, sign: Value, size: Value) -> Value:
 _FLOATS = ("ROUND? ftz? sat? f32", "ROUND? f64", "rn? ftz? sat? HALF", "rn? BHALF")
 _SUM = ("INTEGER", "sat s32", "cc WORD", *_FLOATS)
 _SIGN = ("s16|s32|s64", "ftz? f32|HALF", "f64|BHALF")
-_EXTREME = ("INTEGER", "ftz? NaN? f32|HALF", "NaN? BHALF", "f64")
+_EXTREME = (
+    *("INTEGER|u16x2|s16x2", "relu s32|s16x2"),
+    *("ftz? NaN? f32|HALF", "NaN? BHALF", "f64", "ftz? NaN? xorsign abs f32|HALF", "NaN? xorsign abs BHALF"),
+)
 
 OPS = (
-    Op("add", _SUM, lanewise(add), passes=True),
+    Op("add", ("u16x2|s16x2", *_SUM), lanewise(add), passes=True),
     Op("sub", _SUM, lanewise(sub), passes=True),
     Op("addc", ("cc? WORD",), lanewise(addc)),
     Op("subc", ("cc? WORD",), lanewise(subc)),

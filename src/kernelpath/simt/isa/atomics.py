@@ -11,12 +11,12 @@ from kernelpath.simt.isa import bitwise
 from kernelpath.simt.isa.arithmetic import extreme
 from kernelpath.simt.isa.mbarrier import complete_tx
 from kernelpath.simt.isa.spaces import space_of, without_hint
-from kernelpath.simt.isa.values import Kind, Value, constant, from_bits, to_bits
+from kernelpath.simt.isa.values import Kind, Value, constant, from_bits, items, to_bits
 from kernelpath.simt.layout import LANES, Access
 from kernelpath.simt.lower.vectors import I32
 from kernelpath.simt.lower.warp import Lowering
 from kernelpath.simt.op import Op
-from kernelpath.simt.ptx import Instruction
+from kernelpath.simt.ptx import Group, Instruction, Operand
 
 __all__ = ["OPS", "update"]
 
@@ -27,6 +27,9 @@ def emit_atom(e: Lowering, i: Instruction) -> None:
     operation = next(name for name in i.modifiers if name in ATOMIC)
     address, *sources = without_hint(i)[i.opcode == "atom" :]
     addresses = e.addresses(address, space)
+    if isinstance(sources[0], Group):
+        update_each(e, i, addresses, sources[0].items)
+        return
     barrier = sources.pop() if "async" in i.modifiers else None
     values = [e.read(source, kind.bits) for source in sources]
     half = operation == "cas" and kind.bits == 32
@@ -40,6 +43,20 @@ def emit_atom(e: Lowering, i: Instruction) -> None:
         e.write(i.operands[0], old, signed=kind.is_signed)
     if barrier is not None:
         complete_tx(e, barrier, e.splat(kind.bits // 8, 32))
+
+
+def update_each(e: Lowering, i: Instruction, addresses: Value, sources: Sequence[Operand]) -> None:
+    """Elements that lie one behind the other: each is updated by itself."""
+    kind, operation = Kind(i.modifiers[-1]), next(name for name in i.modifiers if name in ATOMIC)
+    size = kind.bits // 8
+    if "acq_rel" in i.modifiers or "release" in i.modifiers:
+        e.call("fence", int("cta" not in i.modifiers))
+    e.check(addresses, space_of(i), Access.ATOMIC, size * len(sources), len(sources))
+    for place, source in enumerate(sources):
+        places = e.b.add(addresses, e.splat(place * size, 64))
+        old = update(e, places, kind, [e.read(source, kind.bits)], ATOMIC[operation])
+        if i.opcode == "atom":
+            e.write(items(i.operands[0])[place], old)
 
 
 def update(e: Lowering, addresses: Value, kind: Kind, values: Sequence[Value], rule: Callable[..., Value]) -> Value:
@@ -111,6 +128,12 @@ _UPDATES = (
     "inc|dec HINT? u32",
     "LOGIC HINT? b32|b64",
 )
+# Vectors, in global memory alone
+_VECTORS = (
+    "add HINT? v2|v4 f32",
+    "add|min|max noftz HINT? v2|v4|v8 f16|bf16",
+    "add|min|max noftz HINT? v2|v4 f16x2|bf16x2",
+)
 _SWAPS = ("exch HINT? b32|b64", "cas HINT? BITS")
 _ORDER = "relaxed|acquire|release|acq_rel?"
 # The manual's, and those of Triton's atomic operations and of its compare-and-swap
@@ -123,10 +146,14 @@ def _forms(*operations: str) -> tuple[str, ...]:
     return (*before, *(operation.replace(" ", f" {_ORDER} SCOPE? SPACE? ", 1) for operation in operations))
 
 
+def _vectors() -> list[str]:
+    return [form.replace("SPACE", "global") for form in _forms(*_VECTORS)]
+
+
 _ASYNC = "async relaxed? cluster? CLUSTER? mbarrier::complete_tx::bytes "
 _ASYNC_UPDATES = ("add|min|max u32|s32", "add u64", "inc|dec u32", "LOGIC b32")
 
 OPS = (
-    Op("atom", _forms(*_UPDATES, *_SWAPS), emit_atom),
-    Op("red", (*_forms(*_UPDATES), *(_ASYNC + one for one in _ASYNC_UPDATES)), emit_atom, results=0),
+    Op("atom", (*_forms(*_UPDATES, *_SWAPS), *_vectors()), emit_atom),
+    Op("red", (*_forms(*_UPDATES), *_vectors(), *(_ASYNC + one for one in _ASYNC_UPDATES)), emit_atom, results=0),
 )

@@ -66,7 +66,7 @@ def issue(e: Lowering, i: Instruction) -> None:
     far, near = (target, source) if direction == Direction.STORE else (source, target)
     if tensor:
         (place, coordinates) = items(far)
-        put(e, FAR, e.addresses(place if isinstance(place, Address) else Address(place), _space_of_map(e, place)))
+        put(e, FAR, e.addresses(place, _space_of_map(e, place)))
         for axis, coordinate in enumerate(items(coordinates)):
             put(e, COORDINATES + axis, e.resize(e.read(coordinate, 32), 64, signed=True))
     else:
@@ -102,7 +102,7 @@ def _direction(i: Instruction) -> Direction:
 
 
 def _space_of_map(e: Lowering, place: Operand) -> Space:
-    named = isinstance(place, Symbol) and place.name in e.params
+    named = isinstance(place, Address) and isinstance(place.base, Symbol) and place.base.name in e.params
     return Space.PARAM if named else Space.GENERIC
 
 
@@ -157,6 +157,10 @@ def replace(e: Lowering, i: Instruction) -> None:
         e.check(address, space_of(i), Access.STORE, 8)
         e.scatter(address, value)
         return
+    if name == "elemtype":  # tf32 is 11, with denormals as zeros 12; the map has those of f32, and a bit
+        rounded = e.b.icmp_unsigned(">", value, e.splat(10, 32))
+        value = e.b.select(rounded, e.b.sub(value, e.splat(4, 32)), value)
+        set_bits(e, i, address, 8, 16, 1, e.b.zext(rounded, value.type))
     if name in ("global_dim", "element_stride", "box_dim"):
         value = e.b.sub(value, e.splat(1, 32))
     if name == "global_stride":
@@ -187,7 +191,8 @@ def set_bits(e: Lowering, i: Instruction, address: Value, offset: int, bit: int,
 
 
 def copy_map(e: Lowering, i: Instruction) -> None:
-    """The lanes of a warp copy a tensor map from shared to global memory together, and release it."""
+    """The lanes of a warp meet, copy a tensor map from shared to global memory together, and release it."""
+    e.call("warp_sync")
     lanes = e.b.mul(e.resize(e.read_special("%laneid"), 64), e.splat(4, 64))
     target = e.b.add(e.addresses(i.operands[0], Space.GLOBAL), lanes)
     source = e.b.add(e.addresses(i.operands[1], Space.SHARED), lanes)

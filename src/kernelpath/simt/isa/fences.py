@@ -18,7 +18,9 @@ def emit_fence(e: Lowering, i: Instruction) -> None:
 
 
 def emit_proxy_fence(e: Lowering, i: Instruction) -> None:
-    """What threads wrote is seen by copies of tiles and by tensor cores, and the other way round: here it always is."""
+    """What threads wrote is seen by bulk copies and by tensor cores, and the other way round."""
+    if any(modifier.startswith("async") for modifier in i.modifiers):
+        e.call("fence_proxy")
 
 
 OPS = (

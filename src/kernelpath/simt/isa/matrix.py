@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from llvmlite import ir
 
 from kernelpath.simt.isa.collectives import require_lanes
-from kernelpath.simt.isa.conversion import interleave
+from kernelpath.simt.isa.conversion import interleave, widen_eight
 from kernelpath.simt.isa.memory import space_of
 from kernelpath.simt.isa.values import F32, Kind, Value, constant, from_bits, intrinsic, items, to_bits
 from kernelpath.simt.layout import LANES, Access
@@ -23,7 +23,7 @@ from kernelpath.simt.ptx import Instruction
 
 __all__ = ["OPS"]
 
-_BITS = {"f16": 16, "bf16": 16, "tf32": 32, "s8": 8, "u8": 8, "s4": 4, "u4": 4}
+_BITS = {"f16": 16, "bf16": 16, "tf32": 32, "e4m3": 8, "e5m2": 8, "s8": 8, "u8": 8, "s4": 4, "u4": 4}
 
 
 def choose(e: Lowering, value: Value, lanes: list[int]) -> Value:
@@ -100,8 +100,8 @@ def emit_mma(e: Lowering, i: Instruction) -> None:
     """``mma.sync.aligned.m16n8kK.row.col.d.a.b.c {d}, {a}, {b}, {c}``: d = a b + c."""
     require_lanes(e, i)
     shape = i.modifiers[2]
-    if shape == "m8n8k4":
-        multiply_doubles(e, i)
+    if i.modifiers[-1] == "f64":
+        multiply_doubles(e, i, int(shape.partition("k")[2]))
         return
     to, a_type, b_type, c_type = i.modifiers[-4:]
     saturates = "satfinite" in i.modifiers
@@ -126,14 +126,21 @@ def emit_mma(e: Lowering, i: Instruction) -> None:
         e.write(target, value)
 
 
-def multiply_doubles(e: Lowering, i: Instruction) -> None:
-    """mma.m8n8k4 of float64: lane 4g + t has element (g, t) of a, (t, g) of b, (g, 2t) and (g, 2t + 1) of c."""
-    a, b = (from_bits(e, e.read(items(operand)[0], 64), Kind("f64")) for operand in i.operands[1:3])
-    sums = [from_bits(e, e.read(item, 64), Kind("f64")) for item in items(i.operands[3])]
-    for k in range(4):
-        of_a = choose(e, a, [lane // 4 * 4 + k for lane in range(LANES)])
-        of_b = [choose(e, b, [(2 * (lane % 4) + column) * 4 + k for lane in range(LANES)]) for column in range(2)]
-        sums = [intrinsic(e, "fma", of_a, column, total) for column, total in zip(of_b, sums, strict=True)]
+def multiply_doubles(e: Lowering, i: Instruction, depth: int) -> None:
+    """float64: of every 4 k, lane 4g + t has element t of rows g and g + 8 of a, and of column g of b.
+
+    Of m8n8k4 there is no row g + 8. The sums are (g, 2t) and (g, 2t + 1), then those of row g + 8.
+    """
+    a, b, sums = (
+        [from_bits(e, e.read(item, 64), Kind("f64")) for item in items(operand)] for operand in i.operands[1:4]
+    )
+    halves = len(sums) // 2
+    for k in range(depth):
+        of_a = [
+            choose(e, a[k // 4 * halves + n], [lane // 4 * 4 + k % 4 for lane in range(LANES)]) for n in range(halves)
+        ]
+        of_b = [choose(e, b[k // 4], [(2 * (lane % 4) + n) * 4 + k % 4 for lane in range(LANES)]) for n in range(2)]
+        sums = [intrinsic(e, "fma", of_a[n // 2], of_b[n % 2], total) for n, total in enumerate(sums)]
     for target, value in zip(items(i.operands[0]), sums, strict=True):
         e.write(target, to_bits(e, value, Kind("f64")))
 
@@ -235,6 +242,8 @@ def element(e: Lowering, word: Value, place: int, name: str) -> Value:
         return e.b.bitcast(e.b.and_(word, constant(word, -1 << 13)), ir.VectorType(F32, LANES))
     bits = _BITS[name]
     part = e.resize(e.b.lshr(word, constant(word, place * bits)), bits)
+    if name.startswith("e"):
+        return widen_eight(e, part, name)
     return from_bits(e, part, Kind(name)) if "f" in name else e.resize(part, 32, signed=name.startswith("s"))
 
 
@@ -258,10 +267,12 @@ OPS = (
     Op(
         "mma",
         (
-            "sync aligned m8n8k4 row col rn? f64 f64 f64 f64",
+            "sync aligned m8n8k4|m16n8k4|m16n8k8|m16n8k16 row col rn? f64 f64 f64 f64",
             "sync aligned m16n8k8|m16n8k16 row col f16|f32 f16 f16 f16|f32",
             "sync aligned m16n8k8|m16n8k16 row col f32 bf16 bf16 f32",
             "sync aligned m16n8k4|m16n8k8 row col f32 tf32 tf32 f32",
+            "sync aligned m16n8k16|m16n8k32 row col f16 e4m3|e5m2 e4m3|e5m2 f16",
+            "sync aligned m16n8k16|m16n8k32 row col f32 e4m3|e5m2 e4m3|e5m2 f32",
             "sync aligned m16n8k16|m16n8k32 row col satfinite? s32 s8|u8 s8|u8 s32",
             "sync aligned m16n8k32|m16n8k64 row col satfinite? s32 s4|u4 s4|u4 s32",
         ),

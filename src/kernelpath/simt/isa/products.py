@@ -1,7 +1,7 @@
 """How a warp multiplies for wgmma: its 16 rows of A with the columns of B, 8 columns at a time.
 
 A becomes numbers once, as rows of 16 for each k. So 16 rows of D are a vector, to which A's row of a k is added times
-one number of B.
+one number of B; ``sums`` has how.
 """
 
 from __future__ import annotations
@@ -12,7 +12,8 @@ from functools import cache, partial
 from llvmlite import ir
 
 from kernelpath.simt.isa.conversion import widen_eight
-from kernelpath.simt.isa.matrix import accumulators, choose, count_to, multiply_add, packed, spread
+from kernelpath.simt.isa.matrix import accumulators, choose, count_to, packed, spread
+from kernelpath.simt.isa.sums import EXPONENTS, LEAST, ROW_BYTES, ROWS, add_floats, add_integers, keep, room
 from kernelpath.simt.isa.values import F32, Kind, Value, constant, intrinsic, widen
 from kernelpath.simt.lower.vectors import I1, I8, I32, I64, POINTER
 from kernelpath.simt.lower.warp import Lowering
@@ -20,8 +21,6 @@ from kernelpath.simt.lower.warp import Lowering
 __all__ = ["BITS", "factors_from_registers", "factors_from_shared", "products"]
 
 BITS = {"f16": 16, "bf16": 16, "tf32": 32, "e4m3": 8, "e5m2": 8, "s8": 8, "u8": 8}
-ROWS = 16  # that a warp has of D and A
-ROW_BYTES = 4 * ROWS
 CHUNK = ir.VectorType(I8, 16)
 Emit = Callable[..., None]
 
@@ -39,7 +38,7 @@ def factors_from_registers(kind: str, sign: int) -> Emit:
                 for t in range(4):
                     k = number // 2 * 4 * per_word + t * per_word + place
                     row = choose(e, values, [4 * g + t for g in range(8)])
-                    e.b.store(row, e.at(factors, ROW_BYTES * k + 32 * (number % 2)), align=4)
+                    keep(e, row, kind, factors, I32(ROW_BYTES * k + 32 * (number % 2)), EXPONENTS)
 
     return emit
 
@@ -62,12 +61,12 @@ def factors_from_shared(kind: str, major: int, sign: int) -> Emit:
             every, none = ir.Constant(ir.VectorType(I1, ROWS), [1] * ROWS), ir.Constant(vector, [0] * ROWS)
             name = f"llvm.masked.gather.v16{'f32' if vector.element == F32 else 'i32'}.v16p0"
             row_of_k = e.intrinsic(name, vector, places, I32(4), every, none)
-            e.b.store(row_of_k, e.b.gep(factors, [e.b.mul(k, I32(ROW_BYTES))], source_etype=I8), align=4)
+            keep(e, row_of_k, kind, factors, e.b.mul(k, I32(ROW_BYTES)), EXPONENTS)
 
     def of_columns(e: Lowering, chunks: Value, factors: Value) -> None:
         with count_to(e, 16) as k:
             values = signed(e, numbers(e, load_chunks(e, chunks, e.b.mul(k, I32(2)), 2, kind), kind), sign)
-            e.b.store(values, e.b.gep(factors, [e.b.mul(k, I32(ROW_BYTES))], source_etype=I8), align=4)
+            keep(e, values, kind, factors, e.b.mul(k, I32(ROW_BYTES)), EXPONENTS)
 
     return of_columns if major else of_rows
 
@@ -94,21 +93,21 @@ def _emit_products(
     blocks: Value,
     keeps: Value,
 ) -> None:
-    depth, number = 256 // BITS[kind], number_type(kind)
-    space = room(e, 8 * depth)
+    depth = 256 // BITS[kind]
+    space = room(e, 2 * 8 * depth)  # B as numbers, and behind them their powers of two
     registers = 2 if to == "f16" else 4
     with count_to(e, blocks) as block:
         if major:
             along_n, along_k = 1, 8
             with count_to(e, depth) as k:
                 values = numbers(e, load_chunks(e, chunks, e.b.add(e.b.mul(k, blocks), block), 1, kind), kind)
-                e.b.store(values, e.b.gep(space, [e.b.mul(k, I32(8))], source_etype=number), align=4)
+                keep(e, values, kind, space, e.b.mul(k, I32(32)), 32 * depth)
         else:
             along_n, along_k = depth, 1
             with count_to(e, 8) as n:
                 first = e.b.add(e.b.mul(block, I32(16)), e.b.mul(n, I32(2)))
                 values = numbers(e, load_chunks(e, chunks, first, 2, kind), kind)
-                e.b.store(values, e.b.gep(space, [e.b.mul(n, I32(depth))], source_etype=number), align=4)
+                keep(e, values, kind, space, e.b.mul(n, I32(4 * depth)), 32 * depth)
         words = []
         for register in range(registers):
             place = e.b.add(e.b.mul(block, I32(registers)), I32(register))
@@ -117,35 +116,16 @@ def _emit_products(
         given = columns_of(e, accumulators(e, [load_word(e, word) for word in words], Kind(to)))
         nothing = ir.Constant(given[0].type, [0] * ROWS)
         given = [e.b.select(keeps, column, nothing) for column in given]
-        sums = add_products(e, factors, space, depth, (along_n, along_k), [nothing] * 8 if saturates else given)
+        steps = along_n, along_k
+        if kind in LEAST:
+            cut = 13 if BITS[kind] == 8 else 25
+            sums = add_floats(e, factors, space, depth, steps, given, cut, 13 if cut == 13 and to == "f32" else 23)
+        else:
+            sums = add_integers(e, factors, space, depth, steps, [nothing] * 8 if saturates else given)
         if saturates:  # the products alone cannot overflow
             sums = [intrinsic(e, "sadd.sat", *pair) for pair in zip(given, sums, strict=True)]
         for word, value in zip(words, packed(e, lanes_of(e, sums), Kind(to)), strict=True):
             e.b.store(value, word, align=64)
-
-
-def add_products(
-    e: Lowering, factors: Value, space: Value, depth: int, steps: tuple[int, int], sums: list[Value]
-) -> list[Value]:
-    """The sums of 8 columns, with every k added in turn."""
-    b, vector, number = e.b, sums[0].type, sums[0].type.element
-    before, body, after = b.block, b.append_basic_block(), b.append_basic_block()
-    b.branch(body)
-    b.position_at_end(body)
-    k, *columns = (b.phi(kind) for kind in (I32, *[vector] * 8))
-    mine = b.load(b.gep(factors, [b.mul(k, I32(ROW_BYTES))], source_etype=I8), typ=vector, align=4)
-    following = []
-    for n, column in enumerate(columns):
-        place = b.add(b.mul(k, I32(steps[1])), I32(n * steps[0]))
-        factor = b.load(b.gep(space, [place], source_etype=number), typ=number)
-        following.append(multiply_add(e, mine, spread(e, factor, vector), column))
-    turn = b.add(k, I32(1))
-    for phi, first, again in zip((k, *columns), (I32(0), *sums), (turn, *following), strict=True):
-        phi.add_incoming(first, before)
-        phi.add_incoming(again, body)
-    b.cbranch(b.icmp_unsigned("<", turn, I32(depth)), body, after)
-    b.position_at_end(after)
-    return following
 
 
 def columns_of(e: Lowering, lanes: list[Value]) -> list[Value]:
@@ -163,14 +143,9 @@ def lanes_of(e: Lowering, columns: list[Value]) -> list[Value]:
     lanes = []
     for high in range(2):
         for which in range(2):
-            low, rest = (pick(e, *columns[at : at + 4 : 2], list(range(32))) for at in (which, 4 + which))
+            low, rest = (pick(e, columns[at], columns[at + 2], list(range(32))) for at in (which, 4 + which))
             lanes.append(pick(e, low, rest, [16 * t + 8 * high + g for g in range(8) for t in range(4)]))
     return lanes
-
-
-def room(e: Lowering, count: int) -> Value:
-    """Space for so many numbers of 32 bits."""
-    return e.b.inttoptr(e.b.ptrtoint(e.room(ir.ArrayType(I32, count)), I64), POINTER)
 
 
 def pick(e: Lowering, first: Value, second: Value, order: list[int]) -> Value:
@@ -187,7 +162,7 @@ def load_chunks(e: Lowering, chunks: Value, first: Value, count: int, kind: str)
     for number in range(count):
         place = e.b.gep(chunks, [e.b.add(first, I32(number))], source_etype=I64)
         loaded.append(e.b.load(e.b.inttoptr(e.b.load(place, typ=I64), POINTER), typ=CHUNK, align=4))
-    row = loaded[0] if count == 1 else pick(e, *loaded, list(range(32)))
+    row = loaded[0] if count == 1 else pick(e, loaded[0], loaded[1], list(range(32)))
     return e.b.bitcast(row, ir.VectorType(ir.IntType(BITS[kind]), 128 * count // BITS[kind]))
 
 

@@ -131,7 +131,7 @@ def put(e: Emitter, target: Operand, value: Value, kind: Kind) -> None:
 
 def from_bits(e: Emitter, bits: Value, kind: Kind) -> Value:
     if not kind.is_float:
-        return bits
+        return e.b.bitcast(bits, ir.VectorType(ir.IntType(16), 2 * bits.type.count)) if kind.is_packed else bits
     if kind.is_half:
         count = bits.type.count * (2 if kind.is_packed else 1)
         halves = e.b.bitcast(bits, ir.VectorType(ir.IntType(16), count))
@@ -141,7 +141,7 @@ def from_bits(e: Emitter, bits: Value, kind: Kind) -> Value:
 
 def to_bits(e: Emitter, value: Value, kind: Kind) -> Value:
     if not kind.is_float:
-        return value
+        return e.b.bitcast(value, ir.VectorType(ir.IntType(32), value.type.count // 2)) if kind.is_packed else value
     if kind.is_half:
         value = narrow(e, value, kind.element.name)
         lanes = value.type.count // (2 if kind.is_packed else 1)
@@ -215,5 +215,7 @@ def saturate(e: Emitter, value: Value) -> Value:
 
 
 def relu(e: Emitter, value: Value) -> Value:
-    """Clamp negatives to 0; NaN stays (``.relu``)."""
-    return e.b.select(e.b.fcmp_ordered("<", value, constant(value, 0.0)), constant(value, 0.0), value)
+    """Clamp negatives and -0 to 0; NaN stays (``.relu``)."""
+    if isinstance(value.type.element, ir.IntType):
+        return intrinsic(e, "smax", value, constant(value, 0))
+    return e.b.select(e.b.fcmp_ordered("<=", value, constant(value, 0.0)), constant(value, 0.0), value)

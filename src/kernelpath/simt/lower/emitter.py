@@ -31,6 +31,11 @@ class Emitter(Registers):
         """The value in the least active lane."""
         return self.b.extract_element(value, self.first_active())
 
+    def note_lanes(self, needed: ir.Value, here: ir.Value) -> None:
+        """For a complaint about a collective instruction: the lanes that it waits for, and those that run it."""
+        self.store_field(self.launch, LAUNCH, "lanes_needed", needed)
+        self.store_field(self.launch, LAUNCH, "lanes_here", here)
+
     def put_row(self, row: int, value: ir.Value) -> None:
         """Store lanes of 32 or 64 bits (two rows) where warp-level functions find them."""
         offset = field_offset(WARP, "operands") + 4 * LANES * row

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 from kernelpath.simt.layout import LANES
 from kernelpath.simt.lower.flow import Block, Flow
 from kernelpath.simt.ptx import SIZES, Register
@@ -14,12 +16,15 @@ CARRY = Register("%cc")  # the register of carries, which has no name in PTX
 def place_registers(flow: Flow, begin: int) -> tuple[dict[str, int], int]:
     """The offset of every register, from ``begin`` on, and the end of them all.
 
-    Registers that live between blocks have places of their own. The others share what comes after those, each from the
-    instruction that writes it first to the last that names it: a row of registers that is short stays in the cache.
+    Registers that live between blocks, or that several name, have places of their own. The others share what comes
+    after those, each from the instruction that writes it first to the last that names it: a row of registers that is
+    short stays in the cache.
     """
     slots: dict[str, int] = {}
     end = begin
-    for name in [CARRY.name, *sorted(set().union(*(block.live_in for block in flow.blocks)) & flow.registers.keys())]:
+    blocks = Counter(name for block in flow.blocks for name in {name for names in block.named for name in names})
+    own = {name for name, count in blocks.items() if count > 1}.union(*(block.live_in for block in flow.blocks))
+    for name in [CARRY.name, *sorted(own & flow.registers.keys())]:
         slots[name] = end
         end += _bytes(flow.registers[name])
     return slots, max(_place_own(flow, block, slots, end) for block in flow.blocks)

@@ -220,7 +220,8 @@ class Lowering(Shared):
         """End a block of one instruction: the lanes that the warp's record has as failing wait, the others go on.
 
         They wait at this instruction, or behind it if it ``returns`` at once and is asked again. Once their time is up
-        they let the other lanes go on first; one that ``gives_up`` then goes on too, with what it has written.
+        they let the other lanes go on first; one that ``gives_up`` then goes on too, with what it has written. In a
+        launch in reverse it gives up at once: who does not ask again is found.
         """
         self.save()
         b, failing = self.b, self.load_field(self.warp, WARP, "failing", I32)
@@ -231,6 +232,10 @@ class Lowering(Shared):
         with b.if_then(expired):
             self._send(failing, ASIDE + self.index + (gives_up or returns))
             b.branch(self.dispatch)
+        if gives_up:
+            reverse = b.icmp_unsigned("!=", self.load_field(self.launch, LAUNCH, "reverse", I64), I64(0))
+            with b.if_then(reverse):
+                b.ret(I64(Status.SUSPENDED))
         if not returns:
             self._send(failing, self.index)
             executions = b.zext(b.icmp_unsigned("==", failing, self.mask_bits), I64)
@@ -257,11 +262,6 @@ class Lowering(Shared):
         self.store_field(self.launch, LAUNCH, "fault_lane", self.first_active())
         self.store_field(self.launch, LAUNCH, "fault_warp", self.load_field(self.warp, WARP, "index", I32))
         self.b.ret(I64(Status.FAULT))
-
-    def note_lanes(self, needed: ir.Value, here: ir.Value) -> None:
-        """For a complaint about a collective instruction: the lanes that it waits for, and those that run it."""
-        self.store_field(self.launch, LAUNCH, "lanes_needed", needed)
-        self.store_field(self.launch, LAUNCH, "lanes_here", here)
 
     def pc(self, block: int) -> int:
         return block if block < len(self.heads) else NOWHERE

@@ -4,6 +4,7 @@ records      the records that generated code, checks and scheduler share
 memory, spaces, races, suspects, sync, transactions
              what happens at every access: bounds, unwritten memory, races, sectors, wavefronts (native)
 polling      when a warp waits for others by asking again and again (native)
+order        which blocks and warps come first (native)
 clusters, mbarriers, meeting, registers
              what warps wait for: their cluster, barriers in memory, barriers of the block, registers (native)
 bulk         copies of whole tiles (native)

@@ -29,7 +29,7 @@ def settle_barrier(grid: Grid, cta: Cta, faults: Faults) -> None:
 
 
 def _require_all(grid: Grid, cta: Cta, here: list[int], faults: Faults) -> None:
-    """A barrier without a count is for the whole block, at one place in the source.
+    """A barrier without a count is for the whole block; one for aligned threads is at one place in the source.
 
     A GPU does not wait for warps that have left. They may leave before it, which the guide does not promise to work,
     but not behind it.
@@ -45,6 +45,12 @@ def _require_all(grid: Grid, cta: Cta, here: list[int], faults: Faults) -> None:
         warp = int((gone != 0).argmax())
         grid.warn(faults.skipped_barrier(block, warp, int(gone[warp])))
     places = [int(warps[warp]["barrier_block"]) for warp in here]
-    if len(here) < (warps["live"] != 0).sum() or len(set(places)) > 1:
+    apart = len(set(places)) > 1 and any(_is_aligned(grid.lowered.blocks[place][0][1]) for place in places)
+    if len(here) < (warps["live"] != 0).sum() or apart:
         absent = (warp for warp in range(len(warps)) if warp not in here and warps["live"][warp])
         raise faults.other_barrier(here[0], next(absent, here[places.index(max(places))]))
+
+
+def _is_aligned(name: str) -> bool:
+    """Whether all threads of a warp have to execute a barrier together, as those of __syncthreads have to."""
+    return name.lstrip("@").startswith("bar.") or "aligned" in name

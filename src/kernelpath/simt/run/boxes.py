@@ -1,8 +1,10 @@
 """The box of a bulk or tensor copy: which bytes of a tensor, or of a span, go where in shared memory.
 
-A box is rows of elements. In shared memory they follow each other; a swizzle exchanges pieces of 16 bytes: bits 4 to 6
-of an offset in shared memory are changed by as many of bits 7 to 9 as the span of the swizzle has. Elements outside of
-the tensor are filled on the way in, and left alone on the way out. A span without a tensor map is a box of one row.
+A box is rows of elements. In shared memory they follow each other; with a swizzle each has a span of its own, and
+pieces of 16 bytes change places: bits 4 to 6 of an offset are changed by as many of bits 7 to 9 as the span has.
+Elements outside of the tensor are filled on the way in, and left alone on the way out. The innermost axis has no
+element stride, whatever the map says. A span without a tensor map is a box of one row. What no manual says was asked of
+an H200; a test replays the answers.
 """
 
 from __future__ import annotations
@@ -19,6 +21,7 @@ from kernelpath.simt.run.reductions import combine
 __all__ = [
     "AXES",
     "BULK",
+    "PIECE",
     "START",
     "BulkRecord",
     "Direction",
@@ -26,16 +29,17 @@ __all__ = [
     "measure",
     "move_row",
     "near_of",
-    "piece_of",
-    "pitch_of",
     "row_of",
     "size_of",
     "span",
 ]
 
 AXES = 5
+PIECE = 16  # bytes that stay together in shared memory: no row has a part of it
 RESERVED = 0b1101  # bits of the flags of a tensor map that are 0
-SIZES = sum(kind.bytes << 4 * kind.code for kind in tensor_map.ELEMENT_TYPES)  # of each type, in four bits
+TF32 = 11  # as CuTe and tensormap.replace have it, with denormals as zeros one more; the driver takes f32 and a bit
+SIZES = 4 << 4 * TF32 | 4 << 4 * (TF32 + 1)  # of each type, in four bits
+SIZES |= sum(kind.bytes << 4 * kind.code for kind in tensor_map.ELEMENT_TYPES if not kind.is_tf32)
 NAN16, NAN32, NAN64 = 0x7FFF7FFF7FFF7FFF, 0x7FFFFFFF7FFFFFFF, 0x7FFFFFFFFFFFFFFF
 
 
@@ -65,12 +69,13 @@ _NUMBERS = (
     "barrier",  # the offset in shared memory of the mbarrier that tracks it
     "rank",
     "kind",  # of elements, as in a tensor map, and their bytes
-    "size",
+    "element",
     "operation",  # of a reduction; see reductions
     "swizzle",  # the bits of an offset, from bit 7 on, that change others
     "filler",  # eight bytes of elements outside
     "rows",
-    "width",  # of a row in shared memory, in bytes
+    "width",  # of a row, in bytes, and from one row to the next in shared memory
+    "pitch",
     "total",  # bytes of the box
     "first",  # the first of a row's elements that lies inside, and the one behind the last
     "last",
@@ -107,7 +112,7 @@ def decode(copy: BulkRecord, address: int) -> int:
         return CopyRule.INTERLEAVED
     copy.base = load64(address)
     copy.kind = kind
-    copy.size = size
+    copy.element = size
     copy.swizzle = (1 << (flags >> 13 & 3)) - 1
     copy.filler = 0
     if flags >> 15 & 1:
@@ -115,8 +120,9 @@ def decode(copy: BulkRecord, address: int) -> int:
     packed, outer, high = load32(address + 52), load32(address + 56), load32(address + 28)
     store64(copy.address + STRIDES, size)
     for axis in range(AXES):
-        box, step = packed >> 24, (packed >> 3 * axis & 7) + 1
+        box, step = packed >> 24, 1
         if axis:
+            step = (packed >> 3 * axis & 7) + 1
             box = outer >> 8 * (axis - 1) & 255
             stride = load32(address + 8 + 4 * axis) | (high >> 4 * (axis - 1) & 15) << 32
             store64(copy.address + STRIDES + 8 * axis, stride << 4)
@@ -132,6 +138,11 @@ def decode(copy: BulkRecord, address: int) -> int:
         return CopyRule.INNER_SWIZZLE
     if copy.base & 15:
         return CopyRule.TENSOR_16
+    if load64(copy.address + START) * size & 15:
+        return CopyRule.COORDINATE_16
+    for axis in range(copy.rank):
+        if copy.direction == Direction.STORE and load64(copy.address + START + 8 * axis) < 0:
+            return CopyRule.COORDINATE_STORE
     return CopyRule.NONE
 
 
@@ -139,7 +150,7 @@ def decode(copy: BulkRecord, address: int) -> int:
 def span(copy: BulkRecord, address: int, size: int, nbytes: int) -> None:
     """A box of one row: so many bytes from an address on, in elements of ``size`` bytes."""
     copy.base = address
-    copy.size = size
+    copy.element = size
     copy.rank = 1
     copy.swizzle = 0
     store64(copy.address + EXTENTS, nbytes // size)
@@ -150,22 +161,22 @@ def span(copy: BulkRecord, address: int, size: int, nbytes: int) -> None:
 
 @native
 def measure(copy: BulkRecord) -> None:
-    """Work out the rows of a box, and which of their elements lie inside."""
-    count, step = load64(copy.address + COUNTS), load64(copy.address + STEPS)
-    start, extent = load64(copy.address + START), load64(copy.address + EXTENTS)
+    """Work out the rows of a box, and which of their elements lie inside. A row's elements are neighbors in memory."""
+    start, extent, count = load64(copy.address + START), load64(copy.address + EXTENTS), load64(copy.address + COUNTS)
     copy.rows = 1
     for axis in range(1, copy.rank):
         copy.rows *= load64(copy.address + COUNTS + 8 * axis)
-    copy.width = count * copy.size
+    copy.width = count * copy.element
+    copy.pitch = copy.swizzle + 1 << 4 if copy.swizzle else copy.width
     copy.total = copy.rows * copy.width
-    copy.first = (step - 1 - start) // step if start < 0 else 0
-    copy.last = min(count, (extent - start + step - 1) // step) if start < extent else 0
+    copy.first = max(0, 0 - start)
+    copy.last = min(count, extent - start)
 
 
 @native
 def row_of(copy: BulkRecord, row: int) -> int:
     """Where the first element of a row would lie in memory; 0 for a row that has none inside the tensor."""
-    address = copy.base + load64(copy.address + START) * copy.size
+    address = copy.base + load64(copy.address + START) * copy.element
     left = row
     for axis in range(1, copy.rank):
         count = load64(copy.address + COUNTS + 8 * axis)
@@ -178,53 +189,33 @@ def row_of(copy: BulkRecord, row: int) -> int:
 
 
 @native
-def pitch_of(copy: BulkRecord) -> int:
-    """Bytes from one element of a row to the next in memory."""
-    return load64(copy.address + STEPS) * copy.size
-
-
-@native
-def piece_of(copy: BulkRecord) -> int:
-    """Bytes that stay together in shared memory."""
-    return copy.size if copy.width & 15 else 16
-
-
-@native
-def near_of(copy: BulkRecord, place: int) -> int:
-    """The offset in shared memory of what is ``place`` bytes behind the beginning of a box."""
-    offset = copy.offset + place
+def near_of(copy: BulkRecord, row: int, place: int) -> int:
+    """The offset in shared memory of what is ``place`` bytes behind the beginning of a row."""
+    offset = copy.offset + row * copy.pitch + place
     return offset ^ (offset >> 7 & copy.swizzle) << 4
 
 
 @native
 def move_row(copy: BulkRecord, window: int, row: int, address: int) -> None:
     """Copy a row between memory, where it begins at ``address``, and shared memory, which begins at ``window``."""
-    piece, size, pitch, store = piece_of(copy), copy.size, pitch_of(copy), copy.direction == Direction.STORE
-    first, last = copy.first, copy.last if address else 0
-    whole = pitch == size and not copy.operation
-    for place in range(0, copy.width, piece):
-        near, far = window + near_of(copy, row * copy.width + place), address + place
-        if whole and first * size <= place and place + piece <= last * size:
+    size, store, operation = copy.element, copy.direction == Direction.STORE, copy.operation
+    first, last = copy.first * size, copy.last * size if address else 0
+    for place in range(0, copy.width, PIECE):
+        near = window + near_of(copy, row, place)
+        if first <= place and place + PIECE <= last and not operation:
             if store:
-                copy_bytes(far, near, piece)
+                copy_bytes(address + place, near, PIECE)
             else:
-                copy_bytes(near, far, piece)
+                copy_bytes(near, address + place, PIECE)
         else:
-            for part in range(0, piece, size):
-                element = (place + part) // size
-                if first <= element and element < last:
-                    far = address + element * pitch
-                    if copy.operation:
-                        combine(
-                            copy.operation,
-                            copy.kind,
-                            size,
-                            far if store else near + part,
-                            near + part if store else far,
-                        )
+            for part in range(0, PIECE, size):
+                here, there = near + part, address + place + part
+                if first <= place + part and place + part < last:
+                    if operation:
+                        combine(operation, copy.kind, size, there if store else here, here if store else there)
                     elif store:
-                        copy_bytes(far, near + part, size)
+                        copy_bytes(there, here, size)
                     else:
-                        copy_bytes(near + part, far, size)
+                        copy_bytes(here, there, size)
                 elif not store:
-                    copy_bytes(near + part, copy.address + FILLER, size)
+                    copy_bytes(here, copy.address + FILLER, size)

@@ -19,9 +19,9 @@ from kernelpath.simt.run.bulk import (
     target_of,
 )
 from kernelpath.simt.run.copy_rules import CopyRule
-from kernelpath.simt.run.memory import OPERANDS, fault
-from kernelpath.simt.run.races import LOW, SITE
-from kernelpath.simt.run.records import BufferRecord, CountsRecord, CtaRecord, LaunchRecord, WarpRecord
+from kernelpath.simt.run.memory import OPERANDS, SAMPLED, fault
+from kernelpath.simt.run.races import ASYNCHRONOUS, LOW, SITE
+from kernelpath.simt.run.records import BufferRecord, CountsRecord, CtaRecord, LaunchRecord, SampleRecord, WarpRecord
 from kernelpath.simt.run.reductions import reduces
 from kernelpath.simt.run.spaces import find, owner_of
 
@@ -38,7 +38,7 @@ def issue_bulk(launch: LaunchRecord, cta: CtaRecord, warp: WarpRecord, number: i
     ptxas issues loads and reductions once for each lane, a store with equal operands once.
     """
     site, what = number & LOW, number >> 32
-    if what & 7 == Direction.STORE and not what >> 6 & 15 and uniform(warp, mask):
+    if what & 7 == Direction.STORE and not what >> 6 & 15 and uniform(warp, mask, what >> 3 & 7):
         mask = mask & 0 - mask
     while mask:
         lane = lowest_bit(mask)
@@ -64,7 +64,7 @@ def issue_one(launch: LaunchRecord, cta: CtaRecord, warp: WarpRecord, site: int,
     copy.lane = lane
     copy.group = load32(warp.address + GROUPS + 4 * lane)
     copy.time = launch.time
-    copy.trace = site + 1 << SITE | warp.index * LANES + lane
+    copy.trace = site + 1 << SITE | ASYNCHRONOUS | warp.index * LANES + lane
     copy.direction = what & 7
     copy.rank = what >> 3 & 7
     copy.operation = what >> 6 & 15
@@ -156,14 +156,15 @@ def prepare_shared(
 
 
 @native
-def uniform(warp: WarpRecord, mask: int) -> int:
-    """Whether the operands of all lanes are equal."""
+def uniform(warp: WarpRecord, mask: int, axes: int) -> int:
+    """Whether the operands of a store, of a tensor with so many axes or of bytes, are equal in all lanes."""
     first = lowest_bit(mask)
     while mask:
         lane = lowest_bit(mask)
         mask &= mask - 1
-        for row in range(COORDINATES + AXES):
-            if operand(warp, row, lane) != operand(warp, row, first):
+        for row in range(COORDINATES + axes):
+            given = row < TRACKER or row >= COORDINATES or (row == NBYTES and axes == 0)
+            if given and operand(warp, row, lane) != operand(warp, row, first):
                 return 0
     return 1
 
@@ -178,6 +179,10 @@ def operand(warp: WarpRecord, row: int, lane: int) -> int:
 def count(launch: LaunchRecord, copy: BulkRecord) -> None:
     """Count one request, whichever lanes issue it."""
     counts = CountsRecord(launch.counts + copy.site * CountsRecord.size)
+    if counts.requests == 0:
+        sample = SampleRecord(launch.samples + copy.site * SampleRecord.size)
+        sample.mask = 1
+        store64(sample.address + SAMPLED, copy.base)
     counts.requests += 1
     counts.bulk_bytes += copy.total
     if copy.direction != Direction.PEER:

@@ -10,7 +10,7 @@ from kernelpath.simt.native import load64, native, store64
 from kernelpath.simt.run.races import PLANE, ROW, raise_to
 from kernelpath.simt.run.records import CtaRecord, LaunchRecord, WarpRecord
 
-__all__ = ["cluster_arrive", "cluster_wait", "join", "meet_in_cluster", "publish"]
+__all__ = ["cluster_arrive", "cluster_wait", "join", "meet_in_cluster", "publish", "publish_released"]
 
 
 @native
@@ -23,6 +23,15 @@ def publish(launch: LaunchRecord, cta: CtaRecord, warp: WarpRecord, clock: int) 
         for other in range(cta.warp_count):
             raise_to(there + 8 * other, load64(here + 8 * other))
     store64(clock + ROW * member + 8 * warp.index, launch.time)
+    store64(cta.known + (ROW + 8) * warp.index, launch.time)  # for ``races.went_on``: what it did has been released
+
+
+@native
+def publish_released(launch: LaunchRecord, cta: CtaRecord, warp: WarpRecord, clock: int) -> None:
+    """What a warp's last fence has released is added to a clock: it arrives without releasing anything itself."""
+    there = clock + ROW * (cta.block_number % launch.cluster_size)
+    for other in range(cta.warp_count):
+        raise_to(there + 8 * other, load64(cta.released + ROW * warp.index + 8 * other))
 
 
 @native
@@ -40,9 +49,11 @@ def join(launch: LaunchRecord, cta: CtaRecord, warp: WarpRecord, clock: int) -> 
 def cluster_arrive(launch: LaunchRecord, cta: CtaRecord, warp: WarpRecord, relaxed: int, mask: int) -> int:
     """Lanes arrive at the barrier of the cluster."""
     warp.cluster_arrived |= mask
-    if not relaxed:
+    first = CtaRecord(load64(cta.peers))
+    if relaxed:
+        publish_released(launch, cta, warp, first.clocks)
+    else:
         launch.time += 1
-        first = CtaRecord(load64(cta.peers))
         publish(launch, cta, warp, first.clocks)
     meet_in_cluster(launch, cta)
     return 0

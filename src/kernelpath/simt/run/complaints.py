@@ -23,6 +23,7 @@ __all__ = [
     "shared_place",
     "source_name",
     "thread_name",
+    "unfenced",
 ]
 
 LOWEST = 1 << 16
@@ -111,6 +112,12 @@ def in_flight(site: Site, place: str, copy: Site, shared: bool) -> str:
     )
 
 
+def unfenced(place: str, thread: str, write: Site) -> str:
+    """A bulk copy that reads what a thread wrote, with no fence of the asynchronous proxy in between."""
+    wrote = f"copies {place}, which thread {thread} writes in line {write.line}"
+    return f"{wrote} with no fence.proxy.async between them: the copy may read what was there before"
+
+
 def _wait(copy: Site, writes: bool) -> str:
     if ".bulk" not in copy.text:
         return "cp.async.wait_group"
@@ -132,8 +139,7 @@ _IN_FLIGHT = {
 _DESCRIPTORS = {
     1: "which is not that of the other lanes: a warp has one",
     2: "in which bits are set that mean nothing",
-    3: "whose base offset is not 0: the swizzle of a matrix begins at a multiple of 1024 bytes",
-    4: "in a warpgroup that is not whole: wgmma needs blocks of a multiple of 128 threads",
+    3: "in a warpgroup that is not whole: wgmma needs blocks of a multiple of 128 threads",
 }
 
 
@@ -157,7 +163,8 @@ def _lanes(mask: int) -> str:
 
 
 def _verb(site: Site) -> str:
-    return f"{_VERBS[site.access]} {site.bytes} byte{'s' * (site.bytes > 1)}"
+    verb = "copies" if ".bulk" in site.text else _VERBS[site.access]
+    return f"{verb} {site.bytes} byte{'s' * (site.bytes > 1)}"
 
 
 def global_place(address: int, size: int, buffers: Sequence[Buffer]) -> str:

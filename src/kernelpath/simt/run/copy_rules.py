@@ -27,6 +27,8 @@ class CopyRule(Code):
     NO_PEER = 14
     NO_REDUCTION = 15
     MBARRIER_ELSEWHERE = 16
+    COORDINATE_16 = 17
+    COORDINATE_STORE = 18
 
 
 RULES = {
@@ -47,6 +49,8 @@ RULES = {
     "may be invalidated only after its phase is over",
     CopyRule.NO_PEER: "copies to shared memory of a block that is not in the cluster, or has exited",
     CopyRule.NO_REDUCTION: "reduces elements of a type that has no such reduction",
+    CopyRule.COORDINATE_16: "copies a box whose innermost coordinate is not a multiple of 16 bytes",
+    CopyRule.COORDINATE_STORE: "stores a box at a negative coordinate, which only a load may have",
     CopyRule.MBARRIER_ELSEWHERE: "names an mbarrier in the shared memory of another block than the one it copies to",
 }
 """What a thread does that breaks each rule."""

@@ -16,6 +16,7 @@ from kernelpath.simt.run.copy_rules import RULES, CopyRule
 from kernelpath.simt.run.cta import Cta
 from kernelpath.simt.run.deadlock import waits
 from kernelpath.simt.run.launch import Author, Grid
+from kernelpath.simt.run.spaces import RANK
 
 __all__ = ["Faults"]
 
@@ -111,10 +112,12 @@ class Faults:
         """A fault of an access. ``trace`` and ``time`` are those of the other one, if there is one; see races."""
         site = self.lowered.sites[number]
         where, detail = self._where(address, site, warp, lane), self.grid.get("fault_detail")
-        of_two = kind in (FaultKind.RACE, FaultKind.UNINITIALIZED) and trace > 0
+        of_two = kind in (FaultKind.RACE, FaultKind.UNINITIALIZED, FaultKind.UNFENCED) and trace > 0
         other = self.grid.author(trace, time) if of_two else None
         if kind == FaultKind.BAD_COPY:
             text = RULES[CopyRule(detail)]
+        elif other and kind == FaultKind.UNFENCED:
+            text = complaints.unfenced(where, other.thread, other.site)
         elif other and (kind == FaultKind.UNINITIALIZED or ".bulk" in other.site.text):
             text = complaints.in_flight(site, where, other.site, self._is_shared(address, site))
         elif kind == FaultKind.RACE:
@@ -150,6 +153,12 @@ class Faults:
         shared, extent = self.cta.get("shared"), self.grid.get("shared_bytes")
         if self._is_shared(address, site):
             return complaints.shared_place(address - shared, site, extent, self.lowered.shared)
+        offset = address - self.cta.get("window")
+        if 0 <= offset >> RANK < len(self.cta.group) > 1 and site.space in (Space.GENERIC, Space.CLUSTER):
+            peer = self.cta.group[offset >> RANK]
+            place = complaints.shared_place(offset & (1 << RANK) - 1, site, extent, self.lowered.shared)
+            text = f"{place} of block {complaints.coordinates(peer.place(), self.grid.grid)}"
+            return text if peer.get("block_began") else f"at {text}, which has exited"
         local = self.lowered.local_bytes
         start = self.cta.get("local") + (warp * LANES + lane) * local
         if site.space == Space.LOCAL or (site.space == Space.GENERIC and start <= address < start + local):

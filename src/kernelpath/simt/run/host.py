@@ -55,8 +55,6 @@ def execute(grid: Grid, run_grid: RunGrid, limit: int) -> None:
                 case schedule.HOST:
                     if grid.get("left") >= 0:
                         settle_barrier(grid, cta, Faults(grid, cta))
-                case schedule.FAULTED:
-                    raise Faults(grid, cta).recorded()
                 case _:
                     _deal_with(grid, cta, stopped, Faults(grid, cta))
     _raise_suspects(grid)

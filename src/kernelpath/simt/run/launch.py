@@ -21,10 +21,12 @@ from kernelpath.simt.run.boxes import BULK
 from kernelpath.simt.run.buffers import Buffer, Memory, disjoint, table
 from kernelpath.simt.run.bulk import BULKS
 from kernelpath.simt.run.cta import cluster_of
+from kernelpath.simt.run.order import place_at
 from kernelpath.simt.run.races import ENTRY, LOW, SITE, THREAD
-from kernelpath.simt.run.records import ACCESS_COUNTS, CHUNK, COUNTED, COUNTS, LAUNCH, SAMPLE
+from kernelpath.simt.run.records import ACCESS_COUNTS, COUNTED, COUNTS, LAUNCH, SAMPLE
 from kernelpath.simt.run.registers import registers_at_launch
 from kernelpath.simt.run.residents import Residents
+from kernelpath.simt.run.transactions import CHUNK
 
 __all__ = ["Author", "Grid", "place_statics"]
 
@@ -63,7 +65,7 @@ class Grid(Records):
         buffers: Sequence[Buffer],
         statics: dict[str, npt.NDArray[np.uint8]],
         memory: Memory,
-        reverse: bool = False,
+        reverse: int = 0,
         blocks: Sequence[int] | None = None,
         room: int = 1,
         cooperative: bool = False,
@@ -204,18 +206,22 @@ class Grid(Records):
     def accesses(self) -> list[AccessSample]:
         """One request of every instruction that touched global or shared memory; not of the barrier of the grid."""
         found = []
-        for site, counts, sample in zip(self.lowered.sites, self.counts[[*COUNTED]], self.samples, strict=False):
-            if not counts["requests"] or not (counts["sectors"] or counts["wavefronts"]):
+        for site, counts, sample in zip(self.lowered.sites, self.counts, self.samples, strict=False):
+            sectors, wavefronts, bulk = (int(counts[name]) for name in ("sectors", "wavefronts", "bulk_sectors"))
+            if not counts["requests"] or not (sectors or wavefronts or bulk):
                 continue
             lanes = [lane for lane in range(LANES) if int(sample["mask"]) >> lane & 1]
             addresses = {lane: int(sample["addresses"][lane]) for lane in lanes}
-            shared = bool(counts["wavefronts"])
+            shared = bool(wavefronts)
             base, name = self._window_of(addresses[lanes[0]], shared)
             if base == self.get("workspace"):
                 continue
             offsets = {lane: address - base for lane, address in addresses.items()}
             place = site.line, site.text, shared, name, site.access, site.width, offsets
-            found.append(AccessSample(*place, *counts.tolist()[:ACCESS_COUNTS]))
+            told = list(counts.tolist()[:ACCESS_COUNTS])
+            if bulk:  # a box is one request, of as many lanes as ask for its bytes
+                told[1:3] = int(counts["bulk_bytes"]) // site.bytes, bulk
+            found.append(AccessSample(*place, *told))
         return found
 
     def _window_of(self, address: int, shared: bool) -> tuple[int, str]:
@@ -230,7 +236,7 @@ class Grid(Records):
         """Who made an access that the history holds."""
         turn = int(np.searchsorted(self.arrays["turns"][: self.get("turn_count")], time, side="right")) - 1
         number = int(self.arrays["turn_blocks"][turn])
-        place = self.get("block_count") - 1 - number if self.get("reverse") else number
+        place = place_at(number, self.get("block_count"), self.get("cluster_size"), self.get("reverse"))
         block = self._block_at(place if self.blocks is None else self.blocks[number])
         thread, site = (
             self.residents.cta.thread(*divmod(trace & THREAD, LANES)),

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from kernelpath.simt.errors import FAULT_KINDS, FaultKind
 from kernelpath.simt.native import count_bits, load64, lowest_bit, native, store64
-from kernelpath.simt.run.clusters import join, publish
+from kernelpath.simt.run.clusters import join, publish, publish_released
 from kernelpath.simt.run.memory import ADDRESSES, OPERANDS, fault
 from kernelpath.simt.run.races import ROW, raise_to
 from kernelpath.simt.run.records import CountsRecord, CtaRecord, LaunchRecord, MbarrierRecord, WarpRecord
@@ -112,7 +112,9 @@ def mbarrier_arrive(
             place = 0
             if owner.address:
                 place = find_mbarrier(owner, address)
-            if place and not relaxed:
+            if place and relaxed:
+                publish_released(launch, cta, warp, clock_of(launch, owner, place))
+            elif place:
                 publish(launch, cta, warp, clock_of(launch, owner, place))
         if not place:
             if missing(launch, cta, warp, number, lane, address):

@@ -31,17 +31,27 @@ from kernelpath.simt.run.spaces import find, local_of, owner_of, space_of
 from kernelpath.simt.run.suspects import RACE, UNINITIALIZED, blame_copy, look_for_writer, suspect
 from kernelpath.simt.run.transactions import (
     count_atomic_sectors,
-    count_loop,
     count_same_address,
     count_sectors,
-    count_wavefronts,
+    count_shared,
     in_registers,
-    least_wavefronts,
+    of_one_block,
     run_starts,
     scattered,
 )
 
-__all__ = ["access"]
+__all__ = [
+    "ADDRESSES",
+    "ODD",
+    "OPERANDS",
+    "OUT_OF_BOUNDS",
+    "RACE",
+    "SAMPLED",
+    "UNINITIALIZED",
+    "access",
+    "fault",
+    "suspect",
+]
 
 OUT_OF_BOUNDS = FAULT_KINDS.index(FaultKind.OUT_OF_BOUNDS)
 MISALIGNED = FAULT_KINDS.index(FaultKind.MISALIGNED)
@@ -75,10 +85,8 @@ def access(
     if mask == 0:
         return 0
     counts = CountsRecord(launch.counts + number * CountsRecord.size)
-    width, together = size, 0
-    if counts.width:
-        width = counts.width
-        together = in_registers(counts, load64(warp.address + ADDRESSES + 8 * lowest_bit(mask)), size)
+    width = max(counts.width, size)
+    together = in_registers(counts, warp.address + ADDRESSES, mask, size)
     if counts.requests == 0 and not together:
         take_sample(launch, warp, number, mask, max(counts.width, 1))
     space, buffer, touched, left = named, launch.buffers, size, mask
@@ -169,15 +177,13 @@ def access(
                 counts.lanes -= lanes
                 return 0
         atomic = kind == Access.ATOMIC
-        turns = atomic and counts.way != Way.INCREMENT
-        wavefronts = count_wavefronts(warp.address + ADDRESSES, mask, width, turns, warp.address + SERVED)
-        least = least_wavefronts(warp.address + ADDRESSES, mask, width)
-        if atomic and counts.way == Way.SPIN:
-            counts.requests += wavefronts - 1
-            counts.loop_wavefronts += count_loop(warp.address + ADDRESSES, mask, width, warp.address + SERVED)
-        swaps = atomic and counts.way >= Way.SWAP
-        counts.wavefronts += wavefronts << swaps
-        counts.least += least << swaps
+        left = mask
+        while left:  # each block of a cluster has banks of its own
+            part = left
+            if launch.cluster_size > 1:
+                part = of_one_block(warp.address + ADDRESSES, left, cta.window)
+            count_shared(counts, warp.address + ADDRESSES, part, width, atomic, warp.address + SERVED)
+            left &= ~part
         if launch.cluster_size > 1 and (atomic or strong) and strong != UNORDERED:
             poll(launch, cta, warp, warp.address + ADDRESSES, mask)
     elif kind == Access.ATOMIC and space != Space.LOCAL:

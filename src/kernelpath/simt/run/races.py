@@ -4,6 +4,8 @@ Time counts synchronisations. ``known[w][v]`` is the time up to which warp w kno
 stamped earlier happen before whatever w does now. A barrier makes its warps know each other, ``__syncwarp`` makes a
 warp know itself. Two accesses of different threads race if one of them writes, neither happens before the other, and
 they are not an atomic operation and another one or a read: a loop around compare-and-swap begins with a plain read.
+In shared memory a plain read races with an atomic operation of another warp all the same, unless it is such a guess: a
+thread that read there by this instruction went on to an atomic operation on the place, with no barrier between.
 
 The history of a granule of memory is an entry of three words. The last write: its time in the upper half, its trace in
 the lower one. The reads since: the time of the last one, or of an earlier one whose warp has gone on since, and the set
@@ -24,9 +26,10 @@ from __future__ import annotations
 
 from kernelpath.simt.layout import Access
 from kernelpath.simt.native import load64, native, store64
-from kernelpath.simt.run.records import CtaRecord, LaunchRecord
+from kernelpath.simt.run.records import CtaRecord, LaunchRecord, SampleRecord
 
 __all__ = [
+    "ASYNCHRONOUS",
     "ENTRY",
     "LOW",
     "NOBODY",
@@ -37,6 +40,7 @@ __all__ = [
     "THREAD",
     "UNORDERED",
     "VOLATILE",
+    "WAS_ATOMIC",
     "check",
     "raise_to",
     "unordered",
@@ -51,6 +55,7 @@ THREAD = (1 << 10) - 1
 ROW, PLANE = 8 * WARPS, 8 * WARPS * WARPS  # bytes of what one warp knows of a block, and of what all warps know
 WAS_ATOMIC = 1 << 10
 WAS_VOLATILE = 1 << 11
+ASYNCHRONOUS = WAS_VOLATILE  # without WAS_ATOMIC: a bulk copy wrote it, for this thread
 SITE = 12  # where the number of the instruction begins, counted from 1: a trace is never 0
 NOBODY = -1  # in place of a trace that was not kept
 
@@ -81,6 +86,15 @@ def check(
         observe(cta, warp, (write & THREAD) >> 5, kind == ATOMIC)
     if write and not allowed and unordered(launch, cta, floor, warp, write & THREAD, write >> 32, thread):
         return accuse(launch, write & LOW, write >> 32)
+    if kind == ATOMIC:
+        excuse(launch, cta, load64(entry + 16), reads >> 32, thread)
+    plain = allowed and not atomic and not strong and floor == cta.block_began and (write & THREAD) >> 5 != warp
+    if (
+        plain
+        and not is_guess(launch, number)
+        and unordered(launch, cta, floor, warp, write & THREAD, write >> 32, thread)
+    ):
+        return accuse(launch, write & LOW, write >> 32)
     trace = number + 1 << SITE | thread
     if atomic:
         trace |= WAS_ATOMIC
@@ -95,6 +109,28 @@ def check(
     store64(entry, launch.time << 32 | trace)
     store64(entry + 8, 0)
     return 0
+
+
+@native
+def excuse(launch: LaunchRecord, cta: CtaRecord, readers: int, time: int, thread: int) -> None:
+    """The plain read with which ``thread`` has begun what ends in an atomic operation was a guess."""
+    if time < cta.met or not readers:
+        return
+    for half in range(2):
+        reader = readers >> 32 * half & LOW
+        if reader and reader & THREAD == thread:
+            site = (reader >> SITE) - 1
+            sample = SampleRecord(launch.samples + site * SampleRecord.size)
+            sample.guesses = 1
+            if cta.suspect_site == site:
+                cta.suspect_address = 0
+
+
+@native
+def is_guess(launch: LaunchRecord, number: int) -> int:
+    """Whether the plain reads of an instruction are excused."""
+    sample = SampleRecord(launch.samples + number * SampleRecord.size)
+    return sample.guesses
 
 
 @native

@@ -9,7 +9,7 @@ major 1, MN: chunk number k (rows / 8) + j has 8 neighbors along mn, of 2 bytes 
 eight more are ``stride`` bytes away, and the next ``span`` bytes along mn are ``lead`` bytes away. Without swizzle the
 two change places.
 
-A swizzle exchanges chunks within ``span`` bytes: bits 4 to 6 of an address take those of bits 7 to 9.
+A swizzle exchanges chunks within ``span`` bytes: bits 4 to 6 of an address take those of bits 7 to 9, less ``base``.
 """
 
 from __future__ import annotations
@@ -25,7 +25,9 @@ CHUNK = 16  # bytes
 
 
 @native
-def chunk_at(start: int, lead: int, stride: int, span: int, major: int, first: int, rows: int, number: int) -> int:
+def chunk_at(
+    start: int, lead: int, stride: int, span: int, base: int, major: int, first: int, rows: int, number: int
+) -> int:
     """The offset in shared memory of a chunk of ``rows`` rows from row ``first`` on."""
     if major:
         k, j = number // (rows // 8), number % (rows // 8) + first // 8
@@ -39,7 +41,7 @@ def chunk_at(start: int, lead: int, stride: int, span: int, major: int, first: i
         row = (number >> 1) + first
         place = row % 8 * span + row // 8 * stride + (number & 1) * (lead if span == CHUNK else CHUNK)
     offset = start + place
-    return offset ^ (offset >> 7 & span // CHUNK - 1) << 4
+    return offset ^ ((offset >> 7) - base & span // CHUNK - 1) << 4
 
 
 @native
@@ -94,7 +96,9 @@ def wgmma_reads(cta: CtaRecord, address: int, size: int) -> int:
 def reads_any(read: ReadRecord, offset: int, size: int) -> int:
     """Whether a read takes any of these bytes."""
     for number in range(2 * read.rows):
-        chunk = chunk_at(read.start, read.lead, read.stride, read.span, read.major, read.first, read.rows, number)
+        chunk = chunk_at(
+            read.start, read.lead, read.stride, read.span, read.base, read.major, read.first, read.rows, number
+        )
         if offset < chunk + CHUNK and chunk < offset + size:
             return 1
     return 0

@@ -16,7 +16,6 @@ __all__ = [
     "ACCESS_COUNTS",
     "BARRIER",
     "BUFFER",
-    "CHUNK",
     "COPY",
     "COUNTED",
     "COUNTS",
@@ -28,7 +27,6 @@ __all__ = [
     "WARP",
     "BarrierRecord",
     "BufferRecord",
-    "ChunkRecord",
     "CopyRecord",
     "CountsRecord",
     "CtaRecord",
@@ -40,7 +38,8 @@ __all__ = [
     "field_offset",
 ]
 
-SAMPLE = np.dtype([("mask", "i8"), ("addresses", "i8", LANES)])  # the first request of a site
+# The first request of a site, and whether it reads what an atomic operation then begins with; see races.
+SAMPLE = np.dtype([("mask", "i8"), ("guesses", "i8"), ("addresses", "i8", LANES)])
 
 # One row of counters for each site. Shared-memory rows use wavefronts and least; the others sectors and scattered;
 # atomics same_address, too, and the wavefronts of a loop's loads; bulk and tensor copies requests and three others.
@@ -51,13 +50,11 @@ COUNTED = (*_ACCESSES, "bulk_bytes", "bulk_sectors", "multicast_sectors", "loop_
 # it has in registers, and the mask of their numbers. Atomic operations: their way.
 COUNTS = np.dtype([(name, "i8") for name in (*COUNTED, "width", "chunks", "chunk_mask", "way")])
 
-CHUNK = np.dtype([("number", "i8"), ("taken", "i8")])  # a piece of memory, and which of its bytes have been used
-
 COPY = np.dtype([("group", "i8"), ("mask", "i8"), ("bytes", "i8"), ("addresses", "i8", LANES)])
 
 # An operand of wgmma that a warp reads from shared memory: its group, place and site; the window of its bytes, as
 # offsets in shared memory; and what its descriptor says. See reads.
-_READ = ("group", "place", "site", "low", "high", "start", "lead", "stride", "span", "major", "first", "rows")
+_READ = ("group", "place", "site", "low", "high", "start", "lead", "stride", "span", "base", "major", "first", "rows")
 READ = np.dtype([(name, "i8") for name in _READ])
 
 # A named barrier of a block: the warps that have arrived without waiting, as bits, how often, and when.
@@ -106,7 +103,7 @@ LAUNCH = np.dtype(
         ("expires", "i8"),  # whether all blocks wait for each other: time is up for whoever asks again and again
         ("places", "i8"),  # which blocks of the grid these are, where they are a sample; 0 where they are all
         ("stretch_began", "i8"),  # of a sample: the time at which its last run of neighboring blocks began
-        ("reverse", "i8"),  # whether the last block and the last warp come first
+        ("reverse", "i8"),  # the order of blocks, and of the warps of each; see order
         ("converges", "i8"),  # whether the lanes of a warp stay together, for the compiler sees to it
         ("turns", "i8"),  # when each turn of a block began, and whose it was: as many as turn_count
         ("turn_blocks", "i8"),
@@ -208,6 +205,7 @@ WARP = np.dtype(
         ("group", "i4"),  # groups of asynchronous copies that the warp has committed
         ("copies_begun", "i4"),
         ("copies_ended", "i4"),
+        ("fenced", "i8"),  # the time of its last fence of the asynchronous proxy
         ("wgmma_place", "i8"),  # of the wgmma that it issues: its block and its number there
         ("wgmma_time", "i8"),  # when it last committed a group of wgmma
         ("wgmma_groups", "i4"),  # those groups: committed, waited for by itself, and by a warp of its warpgroup
@@ -261,12 +259,6 @@ class CountsRecord(View):
     """A view of COUNTS."""
 
     record = COUNTS
-
-
-class ChunkRecord(View):
-    """A view of CHUNK."""
-
-    record = CHUNK
 
 
 class ReadRecord(View):

@@ -47,7 +47,9 @@ def reduces(operation: int, kind: int) -> int:
     if kind == ElementKind.F16 or kind == ElementKind.BF16:
         return operation <= Operation.MAX
     if kind >= ElementKind.F16:
-        return operation == Operation.ADD and kind != ElementKind.TF32
+        return operation == Operation.ADD
+    if kind == ElementKind.S64:
+        return operation == Operation.MIN or operation == Operation.MAX
     if operation == Operation.INC or operation == Operation.DEC:
         return kind == ElementKind.U32
     return kind >= ElementKind.U32
@@ -62,11 +64,17 @@ def combine(operation: int, kind: int, size: int, target: int, source: int) -> N
     elif kind == ElementKind.F64:
         value = add_f64(old, new)
     elif kind >= ElementKind.F32:
-        value = add_f32(old, new)
+        value = canonical(add_f32(old, new), 0x7F800000, 0x7FFFFFFF)
     else:
         value = of_integers(operation, kind, old, new)
     for byte in range(size):
         store8(target + byte, value >> 8 * byte)
+
+
+@native
+def canonical(bits: int, infinity: int, nan: int) -> int:
+    """A float by its bits; ``nan``, all of them but the sign, in place of any other NaN. float64 keeps what it has."""
+    return nan if bits & nan > infinity else bits
 
 
 @native
@@ -95,7 +103,7 @@ def of_halves(operation: int, kind: int, old: int, new: int) -> int:
     """Of float16 and bfloat16 numbers, by their bits; a number wins against NaN."""
     infinity = 0x7C00 if kind == ElementKind.F16 else 0x7F80
     if operation == Operation.ADD:
-        return add_f16(old, new) if kind == ElementKind.F16 else add_bf16(old, new)
+        return canonical(add_f16(old, new), infinity, 0x7FFF) if kind == ElementKind.F16 else add_bf16(old, new)
     if old & 0x7FFF > infinity:
         return 0x7FFF if new & 0x7FFF > infinity else new
     if new & 0x7FFF > infinity:

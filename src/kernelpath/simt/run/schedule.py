@@ -1,8 +1,8 @@
 """The loop over thread blocks and their warps. What it cannot settle it leaves to ``host``.
 
 Blocks run one after another, and a warp runs until it waits, leaves, polls without success or uses up its time slice.
-The order is the same in every run, or exactly the opposite, so that a kernel that depends on one of them is found. A
-block that cannot proceed waits for another one: it stays resident, and the host gives the others their turn. All blocks
+The order is the same in every run, or another one (see order), so that a kernel that depends on it is found. A block
+that cannot proceed waits for another one: it stays resident, and the host gives the others their turn. All blocks
 of a cluster begin together, all of a cooperative grid at the very beginning, and they take turns.
 
 A warp is suspended by an instruction that has to wait: for a barrier in memory, for that of the cluster, for copies,
@@ -19,6 +19,7 @@ from kernelpath.simt.run.bulk import finish_all, finish_one
 from kernelpath.simt.run.clusters import meet_in_cluster
 from kernelpath.simt.run.mbarriers import MBARRIERS
 from kernelpath.simt.run.meeting import BARRIERS, all_wait_together, arrive_at, meet, wait_at
+from kernelpath.simt.run.order import place_at, whose_turn
 from kernelpath.simt.run.races import PLANE, ROW, WARPS
 from kernelpath.simt.run.reads import begin_reads
 from kernelpath.simt.run.records import (
@@ -31,14 +32,13 @@ from kernelpath.simt.run.records import (
     field_offset,
 )
 
-__all__ = ["DONE", "FAULTED", "HOST", "PASSES", "WAITS", "run_grid"]
+__all__ = ["DONE", "HOST", "PASSES", "WAITS", "run_grid"]
 
 SLICE = 1 << 20  # lane-instructions that a warp may run before another one has its turn
 POLLING = 1 << 12  # what a slice costs at least that a warp has given up
 ROUNDS = 4  # in which no warp of a block gets anywhere, before it counts as waiting for another block
 DONE, HOST = -1, -2  # the block is done; the host must look
 PASSES, WAITS = -3, -4  # it is the turn of another block; it is, and all that this one did was poll, sleep or wait
-FAULTED = -5  # a copy that has landed is at fault
 PCS = field_offset(WARP, "pcs")
 
 
@@ -52,8 +52,8 @@ def run(launch: int, cta: int, warp: int) -> int:
 def run_grid(launch: LaunchRecord, cta: CtaRecord) -> int:
     """Run the blocks that are left, one after another in place of one; of a cluster, only the one that is there.
 
-    Returns DONE, HOST, PASSES, WAITS, FAULTED, or the number of a warp whose status only the host can deal with. Called
-    again, it goes on.
+    Returns DONE, HOST, PASSES, WAITS, or the number of a warp whose status only the host can deal with. Called again,
+    it goes on.
     """
     while cta.block_began or launch.block_next < launch.block_count:
         if not cta.block_began:
@@ -74,7 +74,7 @@ def begin_cluster(launch: LaunchRecord, cta: CtaRecord) -> None:
     launch.block_next += size
     for rank in range(size):
         peer = CtaRecord(load64(cta.peers + 8 * rank))
-        begin_block(launch, peer, first + (size - 1 - rank if launch.reverse else rank))
+        begin_block(launch, peer, first + (size - 1 - rank if launch.reverse == 1 else rank))
     if size > 1:
         begin_turn(launch, cta)
 
@@ -123,7 +123,7 @@ def begin_block(launch: LaunchRecord, cta: CtaRecord, number: int) -> None:
 @native
 def place_block(launch: LaunchRecord, cta: CtaRecord, number: int) -> None:
     """Where the block of a number lies in the grid, and in its cluster."""
-    place = launch.block_count - 1 - number if launch.reverse else number
+    place = place_at(number, launch.block_count, launch.cluster_size, launch.reverse)
     if launch.places:
         place = load64(launch.places + 8 * number)
         if number == 0 or place != load64(launch.places + 8 * number - 8) + 1:
@@ -166,11 +166,11 @@ def begin_warp(launch: LaunchRecord, cta: CtaRecord, warp: WarpRecord) -> None:
 @native
 def run_block(launch: LaunchRecord, cta: CtaRecord) -> int:
     """Give each warp that can run its turn, until all have left. Returns what run_grid does."""
-    idle, began, expired = 0, launch.time, 0
+    idle, since, expired = 0, launch.time, 0
     while True:
         running, waiting, preempted, polling, suspended = 0, 0, 0, 0, 0
         for turn in range(cta.warp_count):
-            number = cta.warp_count - 1 - turn if launch.reverse else turn
+            number = whose_turn(turn, cta.warp_count, launch.reverse)
             warp = WarpRecord(cta.warps + number * cta.warp_stride)
             again = warp.status == Status.SUSPENDED and (warp.expired or warp.suspended_at != launch.time)
             if again or warp.status == Status.READY or warp.status == Status.PREEMPTED:
@@ -192,13 +192,11 @@ def run_block(launch: LaunchRecord, cta: CtaRecord) -> int:
             if (launch.cooperative and not suspended) or idle == ROUNDS:
                 return WAITS if polling == running else PASSES
         elif suspended:
-            landed = finish_one(launch, cta)
-            if landed < 0:
-                return FAULTED
-            if not landed and not meet_in_cluster(launch, cta):
+            if not finish_one(launch, cta) and not meet_in_cluster(launch, cta):
                 if expired or not launch.expires:
-                    return WAITS if launch.time == began or expired else PASSES
-                expired = expire(cta)
+                    return WAITS if launch.time == since else PASSES
+                since, expired = launch.time, 1
+                expire(cta)
         elif waiting:
             if cta.suspect_address or not all_wait_together(cta):
                 return HOST
@@ -210,12 +208,11 @@ def run_block(launch: LaunchRecord, cta: CtaRecord) -> int:
 
 
 @native
-def expire(cta: CtaRecord) -> int:
+def expire(cta: CtaRecord) -> None:
     """The time is up of all warps that are suspended."""
     for number in range(cta.warp_count):
         warp = WarpRecord(cta.warps + number * cta.warp_stride)
         warp.expired = warp.status == Status.SUSPENDED
-    return 1
 
 
 @native

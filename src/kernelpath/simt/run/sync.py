@@ -11,7 +11,7 @@ from kernelpath.simt.run.memory import ADDRESSES
 from kernelpath.simt.run.races import ENTRY, LOW, THREAD, WARPS, raise_to
 from kernelpath.simt.run.records import COPY, CopyRecord, CtaRecord, LaunchRecord, WarpRecord, field_offset
 
-__all__ = ["acquire", "commit_async", "copy_async", "fence", "wait_async", "warp_sync"]
+__all__ = ["acquire", "commit_async", "copy_async", "fence", "fence_proxy", "wait_async", "warp_sync"]
 
 COPIED = field_offset(COPY, "addresses")
 
@@ -38,6 +38,14 @@ def fence(launch: LaunchRecord, cta: CtaRecord, warp: WarpRecord, wide: int, mas
     for other in range(cta.warp_count):
         store64(cta.released + 8 * (own + other), load64(cta.known + 8 * (own + other)))
     store64(cta.released + 8 * (own + warp.index), launch.time)
+    return 0
+
+
+@native
+def fence_proxy(launch: LaunchRecord, cta: CtaRecord, warp: WarpRecord, argument: int, mask: int) -> int:
+    """What was written before may be read by bulk copies and tensor cores."""
+    launch.time += 1
+    warp.fenced = launch.time
     return 0
 
 

@@ -10,17 +10,18 @@ from __future__ import annotations
 from kernelpath.simt.errors import FAULT_KINDS, FaultKind
 from kernelpath.simt.layout import LANES, POSITION, READS, UNFENCED, Access
 from kernelpath.simt.native import load64, native, store64
-from kernelpath.simt.run.memory import ODD, OPERANDS, OUT_OF_BOUNDS, RACE, SAMPLED, UNINITIALIZED, fault, suspect
+from kernelpath.simt.run.memory import ODD, OPERANDS, OUT_OF_BOUNDS, SAMPLED, fault
 from kernelpath.simt.run.races import ENTRY, WARPS, check, raise_to
 from kernelpath.simt.run.reads import CHUNK, chunk_at, end_reads, read_slot
 from kernelpath.simt.run.records import CountsRecord, CtaRecord, LaunchRecord, ReadRecord, SampleRecord, WarpRecord
+from kernelpath.simt.run.suspects import RACE, UNINITIALIZED, suspect
 
 __all__ = ["CHUNKS", "FACTORS", "ROOM", "hazard", "wgmma_commit", "wgmma_operand", "wgmma_wait"]
 
 DESCRIPTOR = FAULT_KINDS.index(FaultKind.DESCRIPTOR)
 RESERVED = 0xC000 | 0xC000 << 16 | 0x1C000 << 32 | 0x3FF << 52  # bits of a descriptor that mean nothing
-CHUNKS, FACTORS, ROOM = 1 << 12, 1 << 13, 10 << 10
-"""In the room for products: addresses of the chunks of A, and from CHUNKS on of B; from FACTORS on A as numbers."""
+CHUNKS, FACTORS, ROOM = 1 << 12, 1 << 13, 12 << 10
+"""In the room for products: addresses of A's chunks, from CHUNKS on of B's, from FACTORS on A as numbers; its bytes."""
 
 
 @native
@@ -35,10 +36,8 @@ def wgmma_operand(
             return refuse(launch, warp, number, lane, load64(row + 8 * lane), 1)
     if descriptor & RESERVED:
         return refuse(launch, warp, number, 0, descriptor, 2)
-    if descriptor >> 49 & 7:
-        return refuse(launch, warp, number, 0, descriptor, 3)
     if (warp.index | 3) >= cta.warp_count:
-        return refuse(launch, warp, number, 0, descriptor, 4)
+        return refuse(launch, warp, number, 0, descriptor, 3)
     read = ReadRecord(read_slot(cta, warp, warp.reads_begun))
     if warp.reads_begun - warp.reads_ended == READS:
         warp.reads_ended += 1
@@ -53,6 +52,7 @@ def wgmma_operand(
     read.lead = (descriptor >> 16 & 0x3FFF) << 4
     read.stride = (descriptor >> 32 & 0x3FFF) << 4
     read.span = 256 >> mode if mode else CHUNK
+    read.base = descriptor >> 49 & 7
     read.major = major
     read.first = 0 if operand else 16 * (warp.index & 3)
     read.rows = rows
@@ -83,10 +83,10 @@ def read_chunks(
     launch: LaunchRecord, cta: CtaRecord, warp: WarpRecord, read: ReadRecord, number: int, table: int
 ) -> int:
     """Check each chunk as other reads are. Whether all lie in shared memory."""
-    start, lead, stride, span, first = read.start, read.lead, read.stride, read.span, read.first
+    start, lead, stride, span, base, first = read.start, read.lead, read.stride, read.span, read.base, read.first
     low, high, granule = launch.shared_bytes, 0, launch.shared_granule
     for place in range(2 * read.rows):
-        offset = chunk_at(start, lead, stride, span, read.major, first, read.rows, place)
+        offset = chunk_at(start, lead, stride, span, base, read.major, first, read.rows, place)
         address = cta.shared + offset
         if offset + CHUNK > launch.shared_bytes:
             fault(launch, warp, OUT_OF_BOUNDS, number, 0, address)

@@ -1,0 +1,148 @@
+"""What is wrong with bulk and tensor copies: rules that they break, and copies that nobody waits for."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from kernelpath import simt
+from kernelpath.lanes import cuda
+from kernelpath.simt import Fault, FaultKind
+from kernelpath.simt.tensor_map import TensorMap
+from tests.simt.boxes import Case, Words
+from tests.simt.bulk_kernels import IN_FLIGHT, aligned_bytes, compiled, line_of, run_bulk
+from tests.simt.bulk_loads import five, iota, load, tensor
+
+KERNELS = Path(__file__).parent.parent / "hopper_kernels.cu"
+F16, F32 = np.float16, np.float32
+
+PLAIN = Case(6, [64, 8], [16, 4], [0, 0])
+TIGHT = TensorMap.decode(replace(PLAIN, swizzle=1).map(4096))
+
+
+def broken(**options: Any) -> bytes:
+    return replace(TIGHT, **options).encode()
+
+
+LOADS: dict[str, dict[str, Any]] = {
+    "that is not a multiple of 128": {"case": replace(PLAIN, at=64)},
+    "names a tensor map that is none": {"descriptor": bytes(128)},
+    "of another number of axes": {"rank": 3},
+    "innermost coordinate is not a multiple of 16 bytes": {"case": replace(PLAIN, coords=[4, 0])},
+    "interleaved": {"descriptor": broken(interleave=1)},
+    "whose rows are not a multiple of 16 bytes": {"descriptor": broken(box=(9, 4))},
+    "longer than the span of their swizzle": {"descriptor": broken(box=(32, 4))},
+    "does not begin at a multiple of 16 bytes": {"descriptor": broken(address=4104)},
+}
+
+
+@pytest.mark.parametrize("rule", LOADS)
+def test_a_tensor_copy_breaks_a_rule(rule: str) -> None:
+    with pytest.raises(Fault, match=rule) as caught:
+        load(**{"case": PLAIN} | LOADS[rule])
+    assert caught.value.kind == FaultKind.BAD_COPY
+    assert caught.value.thread == (0, 0, 0)
+    assert caught.value.line > 20
+
+
+def test_a_store_has_no_negative_coordinate() -> None:
+    memory, tile = iota(PLAIN), aligned_bytes(1024)
+    args = [PLAIN.map(memory.ctypes.data), tile, 1024, 0, 1, 0, -1, 0, 0, 0]
+    with pytest.raises(Fault, match="at a negative coordinate"):
+        run_bulk("store2", args, buffers=[tensor(memory)])
+
+
+def test_a_map_that_is_larger_than_its_tensor() -> None:
+    memory, out = iota(PLAIN), np.zeros(1024, np.uint8)
+    larger = replace(TensorMap.decode(PLAIN.map(memory.ctypes.data)), extents=(64, 9))
+    with pytest.raises(Fault, match=r"past the end of x \(1024 bytes\)") as caught:
+        run_bulk("load2", [larger.encode(), out, 1024, 0, 128, 0, 5, 0, 0, 0], buffers=[tensor(memory)])
+    assert caught.value.kind == FaultKind.OUT_OF_BOUNDS
+
+
+def test_a_tensor_that_nothing_has_written() -> None:
+    memory, out = iota(PLAIN), np.zeros(1024, np.uint8)
+    args = [PLAIN.map(memory.ctypes.data), out, 1024, 0, 128, *five(PLAIN)]
+    with pytest.raises(Fault, match="which nothing has written") as caught:
+        run_bulk("load2", args, buffers=[tensor(memory, initialised=False)])
+    assert caught.value.kind == FaultKind.UNINITIALIZED
+
+
+FETCHES = {
+    "a number of bytes that is not a multiple of 16": (0, 24, 0, 0, 1),
+    "address in shared memory that is not a multiple of 16": (0, 32, 8, 0, 1),
+    "address in global memory that is not a multiple of 16": (8, 32, 0, 0, 1),
+    "mbarrier whose address is not a multiple of 8": (0, 32, 0, 4, 0),
+    "names an mbarrier that is none": (0, 32, 0, 0, 0),
+}
+
+
+@pytest.mark.parametrize("rule", FETCHES)
+def test_a_span_breaks_a_rule(rule: str) -> None:
+    source, (first, *others) = aligned_bytes(256), FETCHES[rule]
+    with pytest.raises(Fault, match=rule) as caught:
+        run_bulk("fetch", [np.zeros(256, np.uint8), source[first:], *others])
+    assert caught.value.kind == FaultKind.BAD_COPY
+
+
+def flight(mode: int, **options: Any) -> Words:
+    out, source = aligned_bytes(256).view(F32), aligned_bytes(256).view(F32)
+    source[:] = np.arange(64)
+    buffers = [simt.Buffer(n, a.ctypes.data, 256, 4, dtype="float32") for n, a in (("out", out), ("in", source))]
+    args = [out.ctypes.data, source.ctypes.data, mode]
+    compiled(IN_FLIGHT, "flight").launch(
+        "flight", grid=(1,), block=(64,), shared=256, args=args, buffers=buffers, **options
+    )
+    return out
+
+
+def test_copies_that_are_awaited() -> None:
+    for mode in (0, 10, 14):
+        for reverse in (False, True):
+            np.testing.assert_array_equal(flight(mode, reverse=reverse), np.arange(64))
+
+
+def test_a_stage_that_is_refilled_while_a_wgmma_reads_it() -> None:
+    source = KERNELS.read_text()
+    waits, frees = "wgmma.wait_group.sync.aligned 0;", "            ptx::mbarrier_arrive(&empty[s]);\n"
+    line = f'            asm volatile("{waits}" ::: "memory");\n'
+    assert line + frees in source
+    binary = cuda.compile_kernel(source.replace(line + frees, frees + line), "gemm.cu", "gemm", "compute_90a")
+    a, b, c = (aligned_bytes(2 * 64 * 384).view(F16) for _ in range(3))
+    half = Case(6, [384, 64], [64, 64], [0, 0], 3)
+    buffers = [
+        simt.Buffer(n, x.ctypes.data, x.nbytes, 2, dtype="float16") for n, x in zip("abc", (a, b, c), strict=True)
+    ]
+    args: list[Any] = [half.map(a.ctypes.data), half.map(b.ctypes.data), c.ctypes.data, 64, 384]
+    module = simt.load(binary.ptx, "gemm.cu")
+    with pytest.raises(Fault, match=r"copies 16 bytes at .*which the wgmma in line \d+ may still read"):
+        module.launch(binary.mangled, grid=(1,), block=(160,), shared=65536, args=args, buffers=buffers)
+
+
+FLIGHTS = {
+    1: (FaultKind.RACE, "written meanwhile", "writes 4 bytes", "// lands", "still be writing: wait for its mbarrier"),
+    2: (FaultKind.UNINITIALIZED, "not awaited", "reads 4 bytes", "// lands", "still be writing: wait for its mbarrier"),
+    3: (FaultKind.RACE, "refilled", "", "not awaited", "with no barrier between them"),
+    15: (FaultKind.UNFENCED, "reads what others", "copies", "values[t] = in[t]", "no fence.proxy.async"),
+    11: (FaultKind.RACE, "reads what others", "", "values[t] = in[t]", "with no barrier between them"),
+    12: (FaultKind.RACE, "overwrites", "writes 4 bytes", "reads what others", r"still be reading: .*wait_group\.read"),
+    13: (
+        FaultKind.UNINITIALIZED,
+        "not complete",
+        "reads 4 bytes",
+        "reads what others",
+        r"still be writing: .*wait_group\)",
+    ),
+}
+
+
+@pytest.mark.parametrize("mode", FLIGHTS)
+def test_a_copy_that_is_not_awaited(mode: int) -> None:
+    kind, here, does, there, advice = FLIGHTS[mode]
+    with pytest.raises(Fault, match=f"{does}.*line {line_of(there)}.*{advice}") as caught:
+        flight(mode)
+    assert (caught.value.kind, caught.value.line) == (kind, line_of(f"// {here}"))

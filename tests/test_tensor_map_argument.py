@@ -1,0 +1,57 @@
+"""Tensor maps and descriptors as lanes pass them: what the host says becomes what the driver would write."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+
+from kernelpath.lanes import cuda, triton_descriptors
+from kernelpath.simt.tensor_map import TensorMap
+
+
+def test_a_box_and_a_tensor_are_named_in_the_order_of_its_axes() -> None:
+    tensor = torch.zeros(6, 40, 64, dtype=torch.bfloat16)[:, ::2]
+    said = TensorMap.decode(cuda.tensor_map(tensor, (2, 4, 32), swizzle=64, nan_fill=True).content)
+    assert (said.type.name, said.address) == ("bf16", tensor.data_ptr())
+    assert (said.extents, said.strides, said.box) == ((64, 20, 6), (256, 5120), (32, 4, 2))
+    assert (said.swizzle, said.nan_fill, said.steps) == (2, True, (1, 1, 1))
+
+
+@pytest.mark.parametrize(
+    ("given", "error", "message"),
+    [
+        ({"box": (32, 64), "swizzle": 64}, ValueError, "boxDim.*64"),
+        ({"box": (32, 3)}, ValueError, "multiple of 16 bytes"),
+        ({"box": (32,)}, ValueError, "a number for each of the 2 axes"),
+        ({"box": (32, 8), "swizzle": 5}, ValueError, "swizzle=5 is none of 0, 32, 64, 128"),
+        ({"box": (32, 8), "tensor": torch.zeros(64, 64).half().T}, ValueError, "must be contiguous"),
+        ({"box": (32, 8), "tensor": torch.zeros(8, 8, dtype=torch.complex64)}, TypeError, "elements of complex64"),
+    ],
+)
+def test_what_the_driver_makes_no_map_of(given: dict[str, Any], error: type[Exception], message: str) -> None:
+    with pytest.raises(error, match=message):
+        cuda.tensor_map(**{"tensor": torch.zeros(64, 64).half(), **given})
+
+
+def descriptor(tensor: torch.Tensor, **more: Any) -> Any:
+    return SimpleNamespace(base=tensor, shape=tensor.shape, strides=tensor.stride(), padding="zero", **more)
+
+
+def test_a_descriptor_of_triton_is_a_map_with_its_shape_and_strides() -> None:
+    tensor = torch.zeros(48, 64, dtype=torch.float64)
+    layout = {"swizzle": 3, "elem_size": 8, "elem_type": 9, "block_size": [16, 16], "fp4_padded": False}
+    content, *rest = triton_descriptors.passed(descriptor(tensor), layout)
+    assert rest == [48, 64, 64, 1]
+    said = TensorMap.decode(content)
+    assert said.type.name == "f64"  # 9 for the hardware, 8 for the driver
+    assert (said.extents, said.strides, said.box, said.swizzle) == ((64, 48), (512,), (16, 16), 3)
+
+
+def test_a_descriptor_before_hopper_is_taken_apart() -> None:
+    tensor = torch.zeros(4, 8)
+    of_triton_3_6, of_triton_3_9 = descriptor(tensor), descriptor(tensor, round_f32_to_tf32=False)
+    assert triton_descriptors.passed(of_triton_3_6, None)[1:] == [4, 8, 8, 1, False, 4, 8, 8, 1]
+    assert triton_descriptors.passed(of_triton_3_9, None)[1:] == [4, 8, 8, 1, False, False, 4, 8, 8, 1]
