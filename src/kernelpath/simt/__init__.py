@@ -16,6 +16,7 @@ Read it in this order; a module imports only from lines above its own, which a t
     tensor_map   the descriptor of a tensor for tensor copies
     since        which architecture has an instruction first
     lowered      what lowering a kernel gives
+    classes      what kind of instruction one is
     counters     what a launch did, by source line
     run          a launch while it runs: records, checks, races, counts, schedule, faults
     lower        from a kernel's records to LLVM IR: blocks, registers, divergence
