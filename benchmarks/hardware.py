@@ -1,10 +1,12 @@
 """What the PTX machine is held against: ncu's counters and compute-sanitizer's findings, on a GPU.
 
     python benchmarks/hardware.py results/h200_hardware.json
+    python benchmarks/hardware.py results/h200_corpus.json --only corpus
 
-Every access pattern of tests/simt/patterns.py and every reference kernel is launched under ncu, every planted bug of
-tests/simt/bugs.py under the tool of compute-sanitizer for its kind. tests/simt/test_hardware.py replays the
-patterns without a GPU. A reference kernel on the GPU is compiled for the GPU, on the PTX machine for sm_80.
+Every access pattern of tests/simt/patterns.py, every kernel of tests/simt/corpus and every reference kernel is launched
+under ncu, every planted bug of tests/simt/bugs.py under the tool of compute-sanitizer for its kind.
+tests/simt/test_hardware.py replays patterns and corpus without a GPU. A reference kernel on the GPU is compiled for the
+GPU, on the PTX machine for sm_80.
 """
 
 from __future__ import annotations
@@ -28,6 +30,7 @@ HERE = registry.root()
 sys.path.insert(0, str(HERE))
 
 import peers  # noqa: E402
+from tests.simt import corpus  # noqa: E402
 from tests.simt.bugs import BUGS, Bug  # noqa: E402
 from tests.simt.patterns import BLOCK, FLOATS, GRID, PATTERNS  # noqa: E402
 
@@ -54,6 +57,11 @@ METRICS = {
 Only so can the wavefronts of asynchronous copies be seen, which have no metric of their own.
 """
 
+OF_THE_CORPUS = METRICS | {
+    "shared_store_wavefronts": [f"l1tex__data_pipe_lsu_wavefronts_mem_shared_op_{op}.sum" for op in ("st", "atom")]
+}
+"""The same without asynchronous copies: the sum of all has some that belong to no instruction."""
+
 TOOLS = {
     "OUT_OF_BOUNDS": "memcheck",
     "MISALIGNED": "memcheck",
@@ -76,6 +84,18 @@ def patterns(device: str) -> Iterator[Launchable]:
         yield pattern.name, partial(kernel, a, b)
 
 
+def usual_kernels(device: str) -> Iterator[Launchable]:
+    """Every launch of the corpus."""
+    import torch
+
+    from kernelpath.lanes import cuda
+
+    for one in corpus.KERNELS:
+        a, c, b = (torch.from_numpy(array).to(device) for array in corpus.inputs())
+        kernel = cuda.Kernel(f"{one.name}.cu", one.source, one.name)[one.grid, one.block]
+        yield one.name, partial(kernel, a, c, b, one.n)
+
+
 def reference_kernels(device: str) -> Iterator[Launchable]:
     """Every reference kernel's call on its largest declared case. It has been called before, and so is compiled."""
     from kernelpath.grading.truth import draw_inputs
@@ -93,7 +113,7 @@ def reference_kernels(device: str) -> Iterator[Launchable]:
         yield item.name, partial(entry, *inputs)
 
 
-PARTS = {"counters": patterns, "kernels": reference_kernels}
+PARTS = {"counters": patterns, "corpus": usual_kernels, "kernels": reference_kernels}
 
 
 def launch(part: str, log: Path) -> None:
@@ -115,7 +135,8 @@ def launch(part: str, log: Path) -> None:
 
 def counters(part: str) -> dict[str, dict[str, int]]:
     """ncu's counts of a part's launches, by name and by what the PTX machine calls them."""
-    metrics = sorted({metric.lstrip("-") for terms in METRICS.values() for metric in terms})
+    sums = OF_THE_CORPUS if part == "corpus" else METRICS
+    metrics = sorted({metric.lstrip("-") for terms in sums.values() for metric in terms})
     command = ["ncu", "--clock-control", "none", "--csv", "--page", "raw", "--metrics", ",".join(metrics)]
     with tempfile.TemporaryDirectory() as folder:
         log = Path(folder, "names")
@@ -127,7 +148,7 @@ def counters(part: str) -> dict[str, dict[str, int]]:
     for (name, kernel), row in zip(launches, rows, strict=True):
         assert kernel.partition("<")[0] in row["Kernel Name"]
         counted = found.setdefault(name, dict.fromkeys(METRICS, 0))
-        for ours, terms in METRICS.items():
+        for ours, terms in sums.items():
             counted[ours] += sum(_number(row, term) for term in terms)
     return found
 
@@ -203,6 +224,7 @@ def _examine(executable: Path, number: int, bug: Bug) -> dict[str, object]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("path", type=Path)
+    parser.add_argument("--only", choices=PARTS, help="record this part alone")
     parser.add_argument("--launch", choices=PARTS, help="only make this part's launches, and log them in PATH")
     options = parser.parse_args()
     if options.launch:
@@ -211,15 +233,16 @@ def main() -> None:
     from kernelpath.work.stopwatch import Stopwatch
 
     recorded = peers.machine(Stopwatch())
-    for part in PARTS:
+    for part in [options.only] if options.only else ("counters", "kernels"):
         hardware, ours = counters(part), machine(part)
         recorded[part] = {name: {"ncu": hardware[name], "machine": ours[name]} for name in hardware}
         for name, counted in hardware.items():
             different = {key: (ours[name][key], count) for key, count in counted.items() if ours[name][key] != count}
             print(f"{name:<24}", different or "equal")
-    recorded["sanitizer"] = sanitizer()
-    for name, row in recorded["sanitizer"].items():
-        print(f"{name:<40}", row)
+    if not options.only:
+        recorded["sanitizer"] = sanitizer()
+        for name, row in recorded["sanitizer"].items():
+            print(f"{name:<40}", row)
     options.path.write_text(json.dumps(recorded, indent=1) + "\n")
 
 

@@ -14,7 +14,7 @@ from kernelpath.cli.app import _status
 from kernelpath.lanes.nvrtc import compile_kernel
 from kernelpath.show import assembly, templates
 from kernelpath.simt.assembler import Assembled, Instruction, assembled, ptx_of, sass_of
-from kernelpath.simt.counters import DIVISION
+from kernelpath.simt.classes import DIVISION
 
 pytest.importorskip("triton", reason="ptxas comes with Triton")
 

@@ -15,7 +15,8 @@ from kernelpath.grading import grade, instructions
 from kernelpath.grading.instructions import local_complaint, narrow, too_many_integers
 from kernelpath.lines import LineInstructions, LineTraffic
 from kernelpath.simt.assembler import Assembled, Instruction
-from kernelpath.simt.counters import DIVISION, by_line
+from kernelpath.simt.classes import DIVISION
+from kernelpath.simt.counters import by_line
 from kernelpath.verdict import Verdict
 
 ROOT = Path(__file__).parents[1]

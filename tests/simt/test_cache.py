@@ -12,7 +12,7 @@ from kernelpath.simt import codec, compiler
 from kernelpath.simt.isa import OPS
 from kernelpath.simt.layout import Access, Space
 from kernelpath.simt.lower.warp import Lowering
-from kernelpath.simt.lowered import Check, Lowered, Site
+from kernelpath.simt.lowered import Check, Lowered, Served, Site
 from kernelpath.simt.target import SM_80
 from tests.simt.launching import aligned, buffer, compile_ptx
 
@@ -22,7 +22,7 @@ LOWERED = Lowered(
     128,
     16,
     {"tile": range(0, 128), "dynamic": range(128, 128)},
-    [Site(Space.GLOBAL, Access.LOAD, 16, 4, False, 3, "ld.global.v4.f32")],
+    [Site(Space.GLOBAL, Access.LOAD, 8, 2, False, 3, "ld.global.v2.f32", 40, Served(16, 1, 2))],
     [[(1, "mov.u32"), (3, "@bra")], []],
     ["table"],
     {Check("access", (1, 0, 16, 4, 0, 0, 0, 0)), Check("fence")},
@@ -54,8 +54,11 @@ MALFORMED = {
     "huge_size": changed(bytes=[1 << 60, 0, 0]),
     "a_float": changed(bytes=[640.0, 0, 0]),
     "shared_is_a_list": changed(shared=[1]),
-    "no_such_space": changed(sites=[[99, 0, 4, 1, 0, 3, "ld"]]),
-    "no_parts": changed(sites=[[1, 0, 4, 0, 0, 3, "ld"]]),
+    "no_such_space": changed(sites=[[99, 0, 4, 1, 0, 3, "ld", 9, 4, 0, 0, 0]]),
+    "no_parts": changed(sites=[[1, 0, 4, 0, 0, 3, "ld", 9, 4, 0, 0, 0]]),
+    "a_group_without_chunks": changed(sites=[[1, 0, 4, 1, 0, 3, "ld", 9, 16, 1, 0, 0]]),
+    "chunks_for_all_memory": changed(sites=[[1, 0, 4, 1, 0, 3, "ld", 9, 16, 1, 1 << 30, 0]]),
+    "a_group_of_no_bytes": changed(sites=[[1, 0, 4, 1, 0, 3, "ld", 9, 0, 1, 2, 0]]),
     "text_for_a_list": changed(blocks="ab"),
     "a_function_that_is_no_check": changed(checks=[["system", 0]]),
     "constants_less": changed(checks=[["access", 1]]),

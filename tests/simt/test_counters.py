@@ -102,7 +102,14 @@ def test_divergence_and_instruction_classes(run: Run) -> None:
 
 @pytest.mark.parametrize(
     ("index", "met", "sectors"),
-    [("i", 1, 4), ("0", 32, 32), ("i / 2", 2, 4), ("i % 8 ? i : 0", 4, 7), ("i < 20 ? 3 : i", 20, 22)],
+    [
+        ("i", 1, 4),
+        ("0", 1, 1),
+        ("threadIdx.x / 64", 32, 32),
+        ("i / 2", 2, 4),
+        ("i % 8 ? i : 0", 4, 7),
+        ("i < 20 ? 3 : i", 20, 22),
+    ],
 )
 @pytest.mark.parametrize("where", ["out", "bins"])
 def test_lanes_of_an_atomic_that_meet_at_one_address(where: str, index: str, met: int, sectors: int, run: Run) -> None:

@@ -8,6 +8,8 @@ from typing import Any
 import pytest
 
 from kernelpath.course import registry
+from tests.simt.corpus import KERNELS, inputs
+from tests.simt.launching import buffer, compile_ptx
 from tests.simt.patterns import PATTERNS, Pattern
 from tests.simt.test_counters import launch
 
@@ -36,6 +38,45 @@ def test_counts_what_the_hardware_counts(gpu: str, counters: dict[str, Any], pat
     totals = launch(pattern).totals
     found = {name for name, counted in counters[pattern.name]["ncu"].items() if getattr(totals, name) != counted}
     assert found == DIFFERENT.get(pattern.name, set())
+
+
+FAR = {
+    "compact": {"global_store_sectors"},
+    "histogram_weights": {
+        "shared_load_requests",
+        "shared_load_wavefronts",
+        "shared_store_requests",
+        "shared_store_wavefronts",
+    },
+    "rank_of_each": {"global_store_sectors"},
+    "rows_by_warps": {"global_load_requests"},
+    "rows_shared_flat": {"shared_load_requests", "shared_load_wavefronts"},
+    "transpose_edges": {"shared_store_requests"},
+}
+"""Kernels of the corpus with counters more than NEAR apart; PTX_MACHINE.md says why."""
+NEAR = 0.02
+
+
+@pytest.mark.parametrize("path", sorted((registry.root() / "results").glob("*_corpus.json")), ids=lambda p: p.stem)
+def test_counts_of_usual_kernels_are_near_those_of_the_hardware(path: Any) -> None:
+    pytest.importorskip("triton", reason="ptxas comes with Triton")
+    counters = json.loads(path.read_text())["corpus"]
+    assert set(counters) == {one.name for one in KERNELS}
+    found = {}
+    for one in KERNELS:
+        module, name = compile_ptx(one.source, one.name)
+        arrays = dict(zip("acb", inputs(), strict=True))
+        totals = module.launch(
+            name,
+            grid=one.grid,
+            block=one.block,
+            args=[*(array.ctypes.data for array in arrays.values()), one.n],
+            buffers=[buffer(*named) for named in arrays.items()],
+        ).totals
+        ncu = counters[one.name]["ncu"].items()
+        if far := {key for key, counted in ncu if abs(getattr(totals, key) - counted) > NEAR * counted}:
+            found[one.name] = far
+    assert found == FAR
 
 
 @pytest.mark.parametrize("path", sorted((registry.root() / "results").glob("*_agreement.json")), ids=lambda p: p.stem)

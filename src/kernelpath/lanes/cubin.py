@@ -6,9 +6,7 @@ import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-_SECTIONS_AT, _SECTION_COUNTS_AT = 0x28, 0x3A
-_SECTION = struct.Struct("<IIQQQQIIQQ")
-"""Of ELF64. Source: the ELF specification, Elf64_Ehdr and Elf64_Shdr."""
+from kernelpath.simt.elf import sections
 
 _FRAME_BYTES, _REGISTERS = 0x11, 0x2F
 _WITH_SIZE = 4
@@ -27,21 +25,11 @@ class Resources:
 def resources(cubin: bytes) -> Resources:
     """The most that a function in the cubin takes; zeros where it does not say."""
     found = {_FRAME_BYTES: [0], _REGISTERS: [0]}
-    for attribute, content in _attributes(_section(cubin, b".nv.info")):
+    info = next((section.content for section in sections(cubin) if section.name == ".nv.info"), b"")
+    for attribute, content in _attributes(info):
         if attribute in found:
             found[attribute].append(struct.unpack_from("<4xI", content)[0])
     return Resources(max(found[_REGISTERS]), max(found[_FRAME_BYTES]))
-
-
-def _section(elf: bytes, wanted: bytes) -> bytes:
-    (table,) = struct.unpack_from("<Q", elf, _SECTIONS_AT)
-    size, count, names = struct.unpack_from("<HHH", elf, _SECTION_COUNTS_AT)
-    headers = [_SECTION.unpack_from(elf, table + size * index) for index in range(count)]
-    for name, _, _, _, start, length, *_ in headers:
-        at = headers[names][4] + name
-        if elf[at : elf.index(b"\0", at)] == wanted:
-            return elf[start : start + length]
-    return b""
 
 
 def _attributes(content: bytes) -> Iterator[tuple[int, bytes]]:

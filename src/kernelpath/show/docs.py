@@ -19,7 +19,7 @@ _TABLE = re.compile(r"(?P<begin><!-- table: (?P<name>\w+) -->\n)(?P<body>.*?)(?P
 
 def regenerate(text: str, root: Path) -> str:
     """The text with every marked table generated again. Raises KeyError for a table that nothing generates."""
-    generators = (syllabus, verdicts, results, peers, counters, kernels, agreement, functions, findings)
+    generators = (syllabus, verdicts, results, peers, counters, corpus, kernels, agreement, functions, findings)
     tables = {table.__name__: table for table in generators}
 
     def table(match: re.Match[str]) -> str:
@@ -95,6 +95,13 @@ def counters(root: Path) -> Iterator[str]:
     yield from _compared_header("access pattern")
     for machine in recorded.machines(root):
         yield from _compared(machine.gpu, machine.counters)
+
+
+def corpus(root: Path) -> Iterator[str]:
+    """The same for each kernel of usual kinds."""
+    yield from _compared_header("kernel")
+    for machine in recorded.machines(root):
+        yield from _compared(machine.gpu, machine.corpus)
 
 
 def kernels(root: Path) -> Iterator[str]:

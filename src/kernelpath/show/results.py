@@ -74,6 +74,7 @@ class Machine:
     reports: tuple[Report, ...] = ()
     peers: tuple[Race, ...] = ()
     counters: Mapping[str, Counted] = field(default_factory=dict)
+    corpus: Mapping[str, Counted] = field(default_factory=dict)
     kernels: Mapping[str, Counted] = field(default_factory=dict)
     units_in_the_last_place: Mapping[str, int] = field(default_factory=dict)
     functions: Mapping[str, Approximation] = field(default_factory=dict)

@@ -16,18 +16,21 @@ Read it in this order; a module imports only from lines above its own, which a t
     tensor_map   the descriptor of a tensor for tensor copies
     since        which architecture has an instruction first
     lowered      what lowering a kernel gives
+    classes      what kind of instruction one is
     counters     what a launch did, by source line
     run          a launch while it runs: records, checks, races, counts, schedule, faults
     lower        from a kernel's records to LLVM IR: blocks, registers, divergence
     isa          the instructions, a family a file
+    elf          what is read in a cubin
+    assembler    ptxas and nvdisasm: what a kernel becomes on a GPU
+    served       which accesses of the hardware serve those of PTX
     codec        a compiled kernel as bytes
     compiler     machine code and its cache
-    assembler    ptxas and nvdisasm: what a kernel becomes on a GPU
     occupancy    warps on a multiprocessor
     machine      the interface: load, launch
 
-What it does not do: recursion is refused; caches, and so hit rates and times, do not exist. What ptxas would merge,
-move or predicate still counts as the PTX says.
+What it does not do: recursion is refused; caches, and so hit rates and times, do not exist. Loads and stores count as
+ptxas merges them; what it moves or predicates still counts as the PTX says.
 """
 
 from kernelpath.simt.compiler import warm_up

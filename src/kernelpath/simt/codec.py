@@ -12,14 +12,15 @@ from collections.abc import Callable, Mapping, Sequence
 from itertools import accumulate, pairwise
 from typing import Any, TypeVar
 
-from kernelpath.simt.layout import Access, Space
-from kernelpath.simt.lowered import Check, Lowered, Site
+from kernelpath.simt.layout import Access, Space, Way
+from kernelpath.simt.lowered import Check, Lowered, Served, Site
 from kernelpath.simt.run.races import STRONG, UNORDERED, VOLATILE
 
 __all__ = ["decode", "encode", "seal", "unseal"]
 
 T = TypeVar("T")
 MOST = 1 << 40  # no number in a header is larger: bytes, lines, parts
+MOST_CHUNKS = 1 << 16
 
 
 def encode(lowered: Lowered, code: Sequence[bytes]) -> bytes:
@@ -27,7 +28,9 @@ def encode(lowered: Lowered, code: Sequence[bytes]) -> bytes:
     header = {
         "bytes": [lowered.warp_bytes, lowered.shared_bytes, lowered.local_bytes],
         "shared": {name: [span.start, span.stop] for name, span in lowered.shared.items()},
-        "sites": [[s.space, s.access, s.bytes, s.parts, int(s.strong), s.line, s.text] for s in lowered.sites],
+        "sites": [
+            [s.space, s.access, s.bytes, s.parts, int(s.strong), s.line, s.text, s.at, *s.served] for s in lowered.sites
+        ],
         "blocks": lowered.blocks,
         "symbols": lowered.symbols,
         "checks": [[check.function, *check.constants] for check in sorted(lowered.checks)],
@@ -84,10 +87,14 @@ def _parts(sizes: list[int], code: bytes) -> list[bytes]:
 
 
 def _site(item: Any) -> Site:
-    space, access, size, parts, strong, line, text = item
+    space, access, size, parts, strong, line, text, at, *served, way = item
+    width, group, chunks = map(_number, served)
+    if chunks > MOST_CHUNKS or chunks & chunks - 1 or bool(chunks) != bool(group) or (group and not width):
+        raise ValueError("a group that cannot be")
     if not 0 < _number(parts) <= _number(size) or strong not in (0, STRONG, VOLATILE, UNORDERED):
         raise ValueError("a site that cannot be")
-    return Site(Space(space), Access(access), size, parts, strong, _number(line), _text(text))
+    place = _number(line), _text(text), _number(at)
+    return Site(Space(space), Access(access), size, parts, strong, *place, Served(width, group, chunks, Way(way)))
 
 
 def _named_line(item: Any) -> tuple[int, str]:

@@ -33,6 +33,7 @@ from kernelpath.simt.run import (
     warpgroup,
 )
 from kernelpath.simt.run.host import RunGrid
+from kernelpath.simt.served import served
 from kernelpath.simt.target import SM_80, Target
 
 __all__ = ["Program", "compile_kernel", "warm_up"]
@@ -72,7 +73,9 @@ def compile_kernel(module: Module, name: str, digest: str, target: Target = SM_8
     kept = codec.unseal(cache_read("simt", key))
     kernel = codec.decode(kept, CONSTANTS) if kept else None
     if kernel is None:
-        lowered = Lowering(module, module.functions[name], OPS, target).lower()
+        lowering = Lowering(module, module.functions[name], OPS, target)
+        lowered = lowering.lower()
+        lowered.sites = served(lowered, lowering.flow.blocks, module.text, name)
         kernel = lowered, [machine_code(lowered.ir, speed=0), *(_code_of_form(*form) for form in lowered.forms.items())]
         cache_write("simt", key, codec.seal(codec.encode(*kernel)))
     lowered, code = kernel

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Protocol
 
+from kernelpath.simt.classes import instruction_class, machine_instructions
 from kernelpath.simt.layout import BANKS, SECTOR, Access
 from kernelpath.simt.lowered import Lowered
 
@@ -22,7 +23,7 @@ class LineCounters:
     issue it, and its bytes are those in shared memory; ``multicast_sectors`` are those that L2 need not send again, for
     a copy goes to several blocks. ``active_lanes`` sums the lanes of every instruction that a warp executed,
     ``warp_instructions`` counts those instructions; ``instructions`` counts lanes by class of instruction, and
-    ``integer_instructions`` those of integers as the GPU executes them: a division takes as many as DIVISION says.
+    ``integer_instructions`` those of integers as the GPU executes them: see ``classes`` for divisions.
     What wgmma reads of shared memory is no shared load: a warpgroup reads B once, and each warp its rows of A.
     """
 
@@ -251,7 +252,7 @@ def by_line(
             lines[line].active_lanes += lanes
             kind = instruction_class(name)
             if kind == "integer":
-                lines[line].integer_instructions += lanes * _machine_instructions(name)
+                lines[line].integer_instructions += lanes * machine_instructions(name)
             lines[line].instructions[kind] = lines[line].instructions.get(kind, 0) + lanes
         line, name = block[-1]
         if name.startswith("@bra"):
@@ -260,48 +261,15 @@ def by_line(
     for site, counts in zip(lowered.sites, sites, strict=False):
         if is_barrier(site.text):
             continue
-        *accesses, nbytes, bulk_sectors, multicast = counts
+        *accesses, nbytes, bulk_sectors, multicast, looped = counts
         if site.text.startswith("wgmma"):
             _, chunks, _, wavefronts, *_ = accesses
             lines[site.line].wgmma_wavefronts += wavefronts
             lines[site.line].wgmma_bytes += chunks * site.bytes
             continue
-        lines[site.line].add_accesses(site.access, site.bytes, *accesses)
+        lines[site.line].add_accesses(site.access, site.width, *accesses)
+        lines[site.line].shared_load_requests += counts[0] if looped else 0
+        lines[site.line].shared_load_wavefronts += looped
+        lines[site.line].shared_load_least_wavefronts += looped
         lines[site.line].add_bulk(site.access, counts[0], nbytes, bulk_sectors, multicast)
     return dict(sorted(lines.items()))
-
-
-def instruction_class(name: str) -> str:
-    """The class of an instruction by its PTX name: what a profiler would call its pipeline."""
-    opcode, *modifiers = name.lstrip("@").split(".")
-    for kind, opcodes in _CLASSES.items():
-        if opcode in opcodes:
-            return kind
-    kind = modifiers[-1] if modifiers else ""
-    if "f16" in kind:
-        return "float16"
-    return {"f32": "float32", "f64": "float64"}.get(kind, "integer")
-
-
-DIVISION = {"32": 18, "64": 80}
-"""Instructions into which ptxas expands an integer division or remainder, by its bits; 16 bits take as many as 32."""
-
-
-def _machine_instructions(name: str) -> int:
-    """Into how many a PTX instruction of integers is expanded, where that is far from one."""
-    opcode, *modifiers = name.lstrip("@").split(".")
-    return DIVISION["64" if modifiers[-1:] and modifiers[-1].endswith("64") else "32"] if opcode in _DIVIDE else 1
-
-
-_DIVIDE = ("div", "rem")
-
-_CLASSES = {
-    "load and store": {"ld", "ldu", "st", "atom", "red", "cp", "ldmatrix", "stmatrix", "prefetch"},
-    "tensor": {"mma", "wgmma", "wmma", "movmatrix"},
-    "special function": {"ex2", "lg2", "sin", "cos", "tanh", "rcp", "sqrt", "rsqrt"},
-    "conversion": {"cvt", "cvta"},
-    "branch": {"bra", "brx", "ret", "exit", "call", "trap"},
-    "warp and barrier": {"bar", "barrier", "shfl", "vote", "match", "redux", "activemask", "membar", "fence"}
-    | {"mbarrier", "elect", "setmaxnreg", "griddepcontrol"},
-    "move": {"mov", "selp", "prmt"},
-}

@@ -29,6 +29,7 @@ __all__ = [
     "Access",
     "Space",
     "Status",
+    "Way",
 ]
 
 LANES = 32
@@ -88,3 +89,13 @@ class Access(Code):
     LOAD = 0
     STORE = 1
     ATOMIC = 2
+
+
+class Way(Code):
+    """How the lanes of a warp come to an atomic operation."""
+
+    TURNS = 0  # those that meet at a word take turns
+    ELECTED = 1  # one lane does the operation of all: ptxas knows that the address is the same
+    INCREMENT = 2  # in shared memory, those that meet at a word are counted and added at once: ATOMS.POPC.INC
+    SWAP = 3  # a compare-and-swap in shared memory takes two wavefronts
+    SPIN = 4  # a loop of a load and a compare-and-swap, until each lane has had its turn: floats in shared memory

@@ -5,15 +5,36 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from kernelpath.simt.layout import Access, Space
+from kernelpath.simt.layout import Access, Space, Way
 from kernelpath.simt.ptx import Function, Variable
 
-__all__ = ["Check", "Lowered", "Site", "parameter_offsets"]
+__all__ = ["UNKNOWN", "Check", "Lowered", "Served", "Site", "parameter_offsets"]
+
+
+class Served(NamedTuple):
+    """How the hardware serves an access.
+
+    bytes: those of a lane in the instruction that ptxas made of it and its neighbors; 0 where that is not known, and
+    each access counts as its PTX says. group: the number of those that are served together, from 1 on; 0 for one that
+    is served alone. chunks: how many pieces of so many bytes a group has in registers at once, a power of two.
+    way: that of an atomic operation.
+    """
+
+    bytes: int = 0
+    group: int = 0
+    chunks: int = 0
+    way: Way = Way.TURNS
+
+
+UNKNOWN = Served()
 
 
 @dataclass(frozen=True)
 class Site:
-    """One instruction that touches memory. ``bytes`` is for a lane, ``parts`` the elements of a vector access."""
+    """One instruction that touches memory. ``bytes`` is for a lane, ``parts`` the elements of a vector access.
+
+    at: its line in the PTX text. served: how ptxas serves it; see ``served``.
+    """
 
     space: Space
     access: Access
@@ -22,6 +43,13 @@ class Site:
     strong: int
     line: int
     text: str
+    at: int = 0
+    served: Served = UNKNOWN
+
+    @property
+    def width(self) -> int:
+        """Bytes of a lane in one access of the hardware."""
+        return self.served.bytes or self.bytes
 
 
 class Check(NamedTuple):

@@ -225,7 +225,7 @@ class Module:
 
     def _report(self, run: Grid, buffers: Sequence[Buffer]) -> Launch:
         """What a launch did that has come to its end."""
-        lines = by_line(run.lowered, run.block_counts.tolist(), run.counts.tolist())
+        lines = by_line(run.lowered, run.block_counts.tolist(), run.counted.tolist())
         totals = LineCounters()
         for counters in lines.values():
             totals.add(counters)

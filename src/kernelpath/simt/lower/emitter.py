@@ -93,7 +93,8 @@ class Emitter(Registers):
             self.store_field(self.warp, WARP, "wanted", self.as_bits(wanted))
         self.b.store(addresses, self.at(self.warp, field_offset(WARP, "addresses")), align=64)
         strong = UNORDERED if unordered else self._strength(polls)
-        site = Site(space, access, nbytes, parts, strong, self.instruction.line, self.instruction.name)
+        i = self.instruction
+        site = Site(space, access, nbytes, parts, strong, i.line, i.name, i.at)
         number = self.b.add(self.first_site, I64(len(self.out.sites)))
         self.out.sites.append(site)
         constants = space, access, nbytes, parts, strong, touched is not None, wanted is not None, half

@@ -98,7 +98,7 @@ class Shared(Loads):
         place = (WORD * (GIVEN + len(given)), len(self.out.sites), self.index, position)
         self.numbers.append(f"i64 ptrtoint (ptr @{form.symbol} to i64)")
         self.numbers += [f"i64 {number}" for number in (*place, *given)]
-        self.out.sites += [replace(site, line=instruction.line) for site in form.sites]
+        self.out.sites += [replace(site, line=instruction.line, at=instruction.at) for site in form.sites]
         self.carried = form.carried
 
     def _emit_form(self, general: Instruction, use: Use, row: Row) -> Form:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 __all__ = [
@@ -69,13 +69,17 @@ Operand = Register | Not | Immediate | Symbol | Address | Group
 
 @dataclass(frozen=True, slots=True)
 class Instruction:
-    """One instruction, as ``@guard opcode.modifiers operands``, and the source line that it stands for."""
+    """One instruction, as ``@guard opcode.modifiers operands``, the source line that it stands for, and its own line.
+
+    at: its line in the PTX text, from 1 on; 0 for what is in no text.
+    """
 
     opcode: str
     modifiers: tuple[str, ...]
     operands: tuple[Operand, ...]
     guard: Register | Not | None = None
     line: int = 0
+    at: int = field(default=0, compare=False)
 
     @property
     def name(self) -> str:
@@ -127,6 +131,7 @@ class Module:
     """A PTX file: its functions, its module-level variables, and the source file that line numbers refer to.
 
     of_triton: made by Triton's compiler, by the back end that no other compiler of the course uses.
+    text: of the whole file.
     """
 
     functions: dict[str, Function]
@@ -134,6 +139,7 @@ class Module:
     file: str
     target: str
     of_triton: bool = False
+    text: str = field(default="", repr=False)
 
     def code_address(self, name: str) -> int:
         """The address of a function, for calls through pointers: no memory lies there."""

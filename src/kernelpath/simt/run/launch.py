@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 
 import numpy as np
 import numpy.typing as npt
@@ -22,9 +23,10 @@ from kernelpath.simt.run.bulk import BULKS
 from kernelpath.simt.run.cta import cluster_of
 from kernelpath.simt.run.order import place_at
 from kernelpath.simt.run.races import ENTRY, LOW, SITE, THREAD
-from kernelpath.simt.run.records import ACCESS_COUNTS, COUNTS, LAUNCH, SAMPLE
+from kernelpath.simt.run.records import ACCESS_COUNTS, COUNTED, COUNTS, LAUNCH, SAMPLE
 from kernelpath.simt.run.registers import registers_at_launch
 from kernelpath.simt.run.residents import Residents
+from kernelpath.simt.run.transactions import CHUNK
 
 __all__ = ["Author", "Grid", "place_statics"]
 
@@ -79,6 +81,7 @@ class Grid(Records):
         self.heap: dict[int, npt.NDArray[np.uint8]] = {}
         self.counts = np.zeros(len(lowered.sites) + 1, COUNTS)
         self.samples = np.zeros(len(lowered.sites) + 1, SAMPLE)
+        self._set_served()
         self.block_counts = np.zeros((len(lowered.blocks), 3), np.int64)
         params = aligned(max(len(arguments), 16))[: max(len(arguments), 16)]
         params[: len(arguments)] = np.frombuffer(arguments, np.uint8)
@@ -116,6 +119,18 @@ class Grid(Records):
             time=self.memory.time,
         )
         self.point(published=np.zeros(blocks, np.int64))
+
+    def _set_served(self) -> None:
+        """Tell how the hardware serves each site; those that it serves together, where it keeps what it has fetched."""
+        self.counts["way"][: len(self.lowered.sites)] = [site.served.way for site in self.lowered.sites]
+        served = {number: site.served for number, site in enumerate(self.lowered.sites) if site.served.group}
+        groups = {one.group: one.chunks for one in served.values()}
+        starts = dict(zip(groups, accumulate(groups.values(), initial=0), strict=False))
+        self.chunks = np.full(sum(groups.values()), -1, CHUNK)
+        for number, one in served.items():
+            row = self.counts[number]
+            row["width"], row["chunk_mask"] = one.bytes, one.chunks - 1
+            row["chunks"] = self.chunks.ctypes.data + CHUNK.itemsize * starts[one.group]
 
     def _granule(self, space: Space) -> int:
         """log2 of the least access in bytes to a space: the finest that two threads can share without touching."""
@@ -175,6 +190,11 @@ class Grid(Records):
 
     # What it did
 
+    @property
+    def counted(self) -> npt.NDArray[np.int64]:
+        """The counters of each site: a row of COUNTED."""
+        return self.counts.view(np.int64).reshape(len(self.counts), -1)[:, : len(COUNTED)]
+
     def state_of(self, buffer: Buffer) -> npt.NDArray[np.uint8]:
         """The states of a buffer's bytes; see ``layout``."""
         for shadow in self.shadows:
@@ -197,7 +217,7 @@ class Grid(Records):
             if base == self.get("workspace"):
                 continue
             offsets = {lane: address - base for lane, address in addresses.items()}
-            place = site.line, site.text, shared, name, site.access, site.bytes, offsets
+            place = site.line, site.text, shared, name, site.access, site.width, offsets
             told = list(counts.tolist()[:ACCESS_COUNTS])
             if bulk:  # a box is one request, of as many lanes as ask for its bytes
                 told[1:3] = int(counts["bulk_bytes"]) // site.bytes, bulk

@@ -11,7 +11,7 @@ the end of the block: by then it shows whether a thread skipped the barrier, or 
 from __future__ import annotations
 
 from kernelpath.simt.errors import FAULT_KINDS, FaultKind
-from kernelpath.simt.layout import LANES, WRITTEN, Access, Space
+from kernelpath.simt.layout import LANES, WRITTEN, Access, Space, Way
 from kernelpath.simt.native import count_bits, load8, load64, lowest_bit, native, store8, store64
 from kernelpath.simt.run.polling import ask, poll, repeats
 from kernelpath.simt.run.races import ENTRY, SITE, STRONG, THREAD, UNORDERED, check
@@ -33,8 +33,8 @@ from kernelpath.simt.run.transactions import (
     count_atomic_sectors,
     count_same_address,
     count_sectors,
-    count_wavefronts,
-    least_wavefronts,
+    count_shared,
+    in_registers,
     of_one_block,
     run_starts,
     scattered,
@@ -85,9 +85,10 @@ def access(
     if mask == 0:
         return 0
     counts = CountsRecord(launch.counts + number * CountsRecord.size)
-    if counts.requests == 0:
-        take_sample(launch, warp, number, mask)
-    counts.requests += 1
+    width = max(counts.width, size)
+    together = in_registers(counts, warp.address + ADDRESSES, mask, size)
+    if counts.requests == 0 and not together:
+        take_sample(launch, warp, number, mask, max(counts.width, 1))
     space, buffer, touched, left = named, launch.buffers, size, mask
     start, end, since, state, history, granule = 0, 0, 0, 0, 0, 0
     if kind == Access.LOAD and not (strong or partial or drops or half):
@@ -158,13 +159,16 @@ def access(
                         suspect(launch, cta, warp, RACE, number, lane, address, touched)
             if not written:
                 suspect(launch, cta, warp, UNINITIALIZED, number, lane, address, touched)
-    if strong == UNORDERED and kind == Access.LOAD:
-        counts.requests -= 1  # a wait is counted when it is over
+    if together or (strong == UNORDERED and kind == Access.LOAD):  # a wait is counted when it is over
         return 0
     lanes = count_bits(mask)
+    counts.requests += 1
     counts.lanes += lanes
     if kind == Access.ATOMIC and space != Space.LOCAL:
-        counts.same_address += count_same_address(warp.address + ADDRESSES, mask)
+        turns = count_same_address(warp.address + ADDRESSES, mask)
+        if counts.way == Way.ELECTED and turns == lanes:
+            mask, turns = mask & -mask, 1
+        counts.same_address += turns
     if space == Space.SHARED:
         if strong == STRONG and kind == Access.LOAD:
             ask(launch, warp, warp.address + ADDRESSES, mask)
@@ -178,8 +182,7 @@ def access(
             part = left
             if launch.cluster_size > 1:
                 part = of_one_block(warp.address + ADDRESSES, left, cta.window)
-            counts.wavefronts += count_wavefronts(warp.address + ADDRESSES, part, size, atomic, warp.address + SERVED)
-            counts.least += least_wavefronts(warp.address + ADDRESSES, part, size)
+            count_shared(counts, warp.address + ADDRESSES, part, width, atomic, warp.address + SERVED)
             left &= ~part
         if launch.cluster_size > 1 and (atomic or strong) and strong != UNORDERED:
             poll(launch, cta, warp, warp.address + ADDRESSES, mask)
@@ -195,7 +198,7 @@ def access(
                 return 0
         sectors = count_sectors(warp.address + ADDRESSES, mask)
         counts.sectors += sectors
-        counts.scattered += scattered(sectors, lanes * size)
+        counts.scattered += scattered(sectors, lanes * width)
     return 0
 
 
@@ -210,12 +213,12 @@ def first_two(addresses: int, mask: int) -> int:
 
 
 @native
-def take_sample(launch: LaunchRecord, warp: WarpRecord, number: int, mask: int) -> None:
-    """Keep the addresses of one request, for pictures."""
+def take_sample(launch: LaunchRecord, warp: WarpRecord, number: int, mask: int, width: int) -> None:
+    """Keep the addresses of one request, for pictures: where the ``width`` bytes of a lane begin."""
     sample = SampleRecord(launch.samples + number * SampleRecord.size)
     sample.mask = mask
     for lane in range(LANES):
-        store64(sample.address + SAMPLED + 8 * lane, load64(warp.address + ADDRESSES + 8 * lane))
+        store64(sample.address + SAMPLED + 8 * lane, load64(warp.address + ADDRESSES + 8 * lane) & -width)
 
 
 @native

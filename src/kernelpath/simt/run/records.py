@@ -17,6 +17,7 @@ __all__ = [
     "BARRIER",
     "BUFFER",
     "COPY",
+    "COUNTED",
     "COUNTS",
     "CTA",
     "LAUNCH",
@@ -41,11 +42,13 @@ __all__ = [
 SAMPLE = np.dtype([("mask", "i8"), ("guesses", "i8"), ("addresses", "i8", LANES)])
 
 # One row of counters for each site. Shared-memory rows use wavefronts and least; the others sectors and scattered;
-# those of atomic operations same_address, too.
-_COUNTED = ("requests", "lanes", "sectors", "wavefronts", "least", "scattered", "same_address")
-ACCESS_COUNTS = len(_COUNTED)
-_COUNTED_BULK = ("bulk_bytes", "bulk_sectors", "multicast_sectors")  # of bulk and tensor copies, which have no others
-COUNTS = np.dtype([(name, "i8") for name in (*_COUNTED, *_COUNTED_BULK)])
+# atomics same_address, too, and the wavefronts of a loop's loads; bulk and tensor copies requests and three others.
+_ACCESSES = ("requests", "lanes", "sectors", "wavefronts", "least", "scattered", "same_address")
+ACCESS_COUNTS = len(_ACCESSES)
+COUNTED = (*_ACCESSES, "bulk_bytes", "bulk_sectors", "multicast_sectors", "loop_wavefronts")
+# How the hardware serves a site. Neighbors together: the bytes of such an access, where the group keeps the chunks that
+# it has in registers, and the mask of their numbers. Atomic operations: their way.
+COUNTS = np.dtype([(name, "i8") for name in (*COUNTED, "width", "chunks", "chunk_mask", "way")])
 
 COPY = np.dtype([("group", "i8"), ("mask", "i8"), ("bytes", "i8"), ("addresses", "i8", LANES)])
 

@@ -8,20 +8,53 @@ Atomic operations on one word take turns: as many as lanes meet at the address t
 
 from __future__ import annotations
 
-from kernelpath.simt.layout import BANKS, LANES
-from kernelpath.simt.native import changes, load64, lowest_bit, native, store64
+import numpy as np
+
+from kernelpath.simt.layout import BANKS, LANES, Way
+from kernelpath.simt.native import View, changes, load64, lowest_bit, native, store64
+from kernelpath.simt.run.records import CountsRecord
 from kernelpath.simt.run.spaces import RANK
 
 __all__ = [
+    "CHUNK",
     "count_atomic_sectors",
     "count_same_address",
     "count_sectors",
-    "count_wavefronts",
-    "least_wavefronts",
+    "count_shared",
+    "in_registers",
     "of_one_block",
     "run_starts",
     "scattered",
 ]
+
+
+CHUNK = np.dtype([("number", "i8"), ("taken", "i8")])  # a piece of memory, and which of its bytes have been used
+
+
+class ChunkRecord(View):
+    """A view of CHUNK."""
+
+    record = CHUNK
+
+
+@native
+def in_registers(counts: CountsRecord, addresses: int, mask: int, size: int) -> int:
+    """Whether an access of the group has brought these bytes already, and nobody took them from there.
+
+    The first active lane speaks for all: they have their addresses in the same place of a chunk.
+    """
+    if counts.width == 0:
+        return 0
+    address = load64(addresses + 8 * lowest_bit(mask))
+    number, place = address // counts.width, address % counts.width
+    chunk = ChunkRecord(counts.chunks + (number & counts.chunk_mask) * ChunkRecord.size)
+    taken = ((1 << size) - 1) << place
+    if chunk.number == number and not chunk.taken & taken:
+        chunk.taken |= taken
+        return 1
+    chunk.number = number
+    chunk.taken = taken
+    return 0
 
 
 @native
@@ -122,6 +155,29 @@ def count_wavefronts(addresses: int, mask: int, size: int, atomic: int, served: 
             left = serve(addresses, left, max(size, 4), atomic, served)
             wavefronts += 1
         first += lanes
+    return wavefronts
+
+
+@native
+def count_shared(counts: CountsRecord, addresses: int, mask: int, size: int, atomic: int, served: int) -> None:
+    """Count the wavefronts of an access to shared memory, an atomic one as its way is."""
+    turns = atomic and counts.way != Way.INCREMENT
+    wavefronts = count_wavefronts(addresses, mask, size, turns, served)
+    if atomic and counts.way == Way.SPIN:
+        counts.requests += wavefronts - 1
+        counts.loop_wavefronts += count_loop(addresses, mask, size, served)
+    swaps = atomic and counts.way >= Way.SWAP
+    counts.wavefronts += wavefronts << swaps
+    counts.least += least_wavefronts(addresses, mask, size) << swaps
+
+
+@native
+def count_loop(addresses: int, mask: int, size: int, served: int) -> int:
+    """Wavefronts of the loads in a loop that swaps in as many lanes at once as there are banks for."""
+    wavefronts = 0
+    while mask:
+        wavefronts += count_wavefronts(addresses, mask, size, 0, served)
+        mask = serve(addresses, mask, max(size, 4), 1, served)
     return wavefronts
 
 
