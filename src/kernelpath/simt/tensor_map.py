@@ -222,7 +222,7 @@ def _refusal(
 
 
 def _box_bytes(kind: ElementType, box: Sequence[int], steps: Sequence[int]) -> int:
-    """Bytes of a box, as the driver counts them: it rounds down where an axis is no multiple of its step."""
+    """Bytes of a box, as the driver counts them: it rounds down where an axis is not a multiple of its step."""
     return math.prod(extent // step for extent, step in zip(box, steps, strict=False)) * kind.bytes
 
 
