@@ -26,7 +26,8 @@ def compiled(name: str) -> simt.Module:
 
 
 def zeros(*shape: int, dtype: Any = np.float32) -> np.ndarray[Any, Any]:
-    return aligned_bytes(int(np.prod(shape)) * np.dtype(dtype).itemsize).view(dtype).reshape(shape)
+    words: np.ndarray[Any, Any] = aligned_bytes(int(np.prod(shape)) * np.dtype(dtype).itemsize).view(dtype)
+    return words.reshape(shape)
 
 
 def drawn(*shape: int, dtype: Any = np.float32) -> np.ndarray[Any, Any]:
