@@ -15,7 +15,7 @@ __all__ = ["cluster_arrive", "cluster_wait", "join", "meet_in_cluster", "publish
 
 @native
 def publish(launch: LaunchRecord, cta: CtaRecord, warp: WarpRecord, clock: int) -> None:
-    """What a warp did and knows is added to a clock, for those that join it."""
+    """What a warp did and knows is added to a clock, for those that join it: that much it has released."""
     size, member = launch.cluster_size, cta.block_number % launch.cluster_size
     for plane in range(size):
         there = clock + ROW * ((member + plane) % size)
@@ -23,7 +23,7 @@ def publish(launch: LaunchRecord, cta: CtaRecord, warp: WarpRecord, clock: int) 
         for other in range(cta.warp_count):
             raise_to(there + 8 * other, load64(here + 8 * other))
     store64(clock + ROW * member + 8 * warp.index, launch.time)
-    store64(cta.known + (ROW + 8) * warp.index, launch.time)  # for ``races.went_on``: what it did has been released
+    store64(cta.released + (ROW + 8) * warp.index, launch.time)
 
 
 @native

@@ -27,6 +27,7 @@ def arrive_at(launch: LaunchRecord, cta: CtaRecord, warp: WarpRecord) -> None:
     barrier.arrived |= 1 << warp.index
     barrier.arrivals += 1
     store64(barrier.address + TIMES + 8 * warp.index, launch.time)
+    store64(cta.released + (ROW + 8) * warp.index, launch.time)
     warp.status = Status.READY
     open_if_complete(launch, cta, warp)
 

@@ -221,9 +221,12 @@ def known(cta: CtaRecord, warp: int, other: int) -> int:
 
 @native
 def record_reader(launch: LaunchRecord, cta: CtaRecord, entry: int, reads: int, warp: int, trace: int) -> None:
-    """Add a reader to the history. Readers that happen before this one are forgotten."""
+    """Add a reader to the history. Readers that happen before this one are forgotten.
+
+    So are those that have gone on where this one has, too, since the date of their reads: its own is later.
+    """
     time, warps = reads >> 32, reads & LOW
-    if not is_own(launch, cta, time) or (time < launch.time and knows(cta, warp, warps, time)):
+    if not is_own(launch, cta, time) or (time < launch.time and are_past(cta, warp, warps, time)):
         warps = 0
         time = launch.time
         store64(entry + 16, trace)
@@ -235,6 +238,14 @@ def record_reader(launch: LaunchRecord, cta: CtaRecord, entry: int, reads: int, 
         if last >> 5 & 31 != warp or (readers >> 32 == 0 and last & THREAD != trace & THREAD):
             store64(entry + 16, last << 32 | trace)
     store64(entry + 8, time << 32 | warps | 1 << warp)
+
+
+@native
+def are_past(cta: CtaRecord, warp: int, warps: int, time: int) -> int:
+    """Whether reads of ``warps`` at ``time`` need not be kept beside one of a warp now."""
+    return (load64(cta.released + (ROW + 8) * warp) > time and went_on(cta, warps, time)) or knows(
+        cta, warp, warps, time
+    )
 
 
 @native
