@@ -26,7 +26,8 @@ def compiled(name: str) -> simt.Module:
 
 
 def zeros(*shape: int, dtype: Any = np.float32) -> np.ndarray[Any, Any]:
-    return aligned_bytes(int(np.prod(shape)) * np.dtype(dtype).itemsize).view(dtype).reshape(shape)
+    words: np.ndarray[Any, Any] = aligned_bytes(int(np.prod(shape)) * np.dtype(dtype).itemsize).view(dtype)
+    return words.reshape(shape)
 
 
 def drawn(*shape: int, dtype: Any = np.float32) -> np.ndarray[Any, Any]:
@@ -51,6 +52,8 @@ def chunks(matrix: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
 def run(name: str, mode: int, reverse: bool) -> None:
     """Launch a kernel, and hold what it computes against numpy."""
     grid, threads, shared = 1, 64, 1024
+    arrays: list[np.ndarray[Any, Any]]
+    args: list[Any]
     if name == "ring":
         x, out = drawn(10, 32), zeros(320)
         arrays, args, threads, expected = [x, out], [of_tensor(x, [32, 2]), out], 96, x.reshape(-1)
@@ -97,8 +100,9 @@ def test_a_right_kernel(name: str, mode: int, reverse: bool) -> None:
 def test_a_mutant_is_found(mutant: Mutant) -> None:
     with pytest.raises((simt.Fault, simt.TimedOut)) as caught:
         run(mutant.kernel, mutant.mode, reverse=False)
-    kind = caught.value.kind if isinstance(caught.value, simt.Fault) else None
-    assert mutant.says in caught.value.message
-    assert (kind, caught.value.line) == (mutant.kind, line_of(mutant.kernel, mutant.here))
+    found: Any = caught.value
+    kind = found.kind if isinstance(found, simt.Fault) else None
+    assert mutant.says in found.message
+    assert (kind, found.line) == (mutant.kind, line_of(mutant.kernel, mutant.here))
     if mutant.there:
-        assert f"line {line_of(mutant.kernel, mutant.there)}" in caught.value.message
+        assert f"line {line_of(mutant.kernel, mutant.there)}" in found.message

@@ -152,7 +152,7 @@ class Faults:
     def _in_cluster(self, address: int) -> bool:
         """Whether an address of the process lies in shared memory of a block of the cluster."""
         offset = address - self.cta.get("window")
-        return 0 <= offset < len(self.cta.group) << RANK
+        return 0 <= offset >> RANK < len(self.cta.group) and offset % (1 << RANK) < self.grid.get("shared_bytes")
 
     def _is_shared(self, address: int, site: Site) -> bool:
         """Whether an access is to shared memory."""
