@@ -51,16 +51,16 @@ def test_lanes_meet_in_shared_memory_unless_each_has_a_copy() -> None:
     for owner in reductions.OWNERS:
         for constant in (True, False):
             assert torch.equal(reductions.histogram(x, owner, constant), counts)
-        accesses = [one for one in notebook.count(reductions.histogram, x, owner).accesses if one.shared]
-        atomics = [one for one in accesses if one.same_address]
-        wavefronts = 1 if owner == "lane" else 32
-        assert all(one.wavefronts == wavefronts * one.requests for one in atomics)
+            accesses = notebook.count(reductions.histogram, x, owner, constant).accesses
+            atomics = [one for one in accesses if one.shared and one.same_address]
+            wavefronts = 1 if owner == "lane" or constant else 32  # ptxas has lanes that add 1 counted
+            assert all(one.wavefronts == wavefronts * one.requests for one in atomics)
 
 
 @pytest.mark.parametrize(
     ("kernel", "wavefronts"),
     [
-        (rungs.column, 4.5),
+        (rungs.column, 2.5),  # ptxas reads four steps of A at once
         (lambda a, b: rungs.outputs(a, b, 128, 8), 1.0),
         (rungs.vectors, 0.75),
         (lambda a, b: rungs.vectors(a, b, warp_tiles=True), 0.5),
