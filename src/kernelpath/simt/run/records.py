@@ -19,6 +19,7 @@ __all__ = [
     "COPY",
     "COUNTS",
     "CTA",
+    "EVENT",
     "LAUNCH",
     "MBARRIER",
     "READ",
@@ -29,6 +30,7 @@ __all__ = [
     "CopyRecord",
     "CountsRecord",
     "CtaRecord",
+    "EventRecord",
     "LaunchRecord",
     "MbarrierRecord",
     "ReadRecord",
@@ -59,6 +61,10 @@ BARRIER = np.dtype([("arrived", "i8"), ("arrivals", "i8"), ("times", "i8", LANES
 
 # A barrier in shared memory: its address, or 0, and how many of its phases are over.
 MBARRIER = np.dtype([("place", "i8"), ("phases", "i8")])
+
+# What a warp did; see recorder.
+_EVENT = ("kind", "clock", "block", "warp", "site", "barrier", "phase", "bytes")
+EVENT = np.dtype([(name, "i8") for name in _EVENT])
 
 BUFFER = np.dtype(
     [
@@ -115,6 +121,9 @@ LAUNCH = np.dtype(
         ("left", "i8"),
         ("spared", "i8"),  # lane-instructions of its slice that a warp gave up, for it polls
         ("clock", "i8"),  # lane-instructions of the launch so far; while a warp runs, as at the end of its slice
+        ("running", "i8"),  # whether a warp runs
+        ("events", "i8"),  # EVENTS records, or 0 where nobody asks for them, and how many there would be
+        ("event_count", "i8"),
         ("fault_kind", "i4"),
         ("fault_site", "i4"),  # below 0 where it is no access: -1 less the instruction's place in fault_block
         ("fault_lane", "i4"),
@@ -250,6 +259,12 @@ class MbarrierRecord(View):
     """A view of MBARRIER."""
 
     record = MBARRIER
+
+
+class EventRecord(View):
+    """A view of EVENT."""
+
+    record = EVENT
 
 
 class CountsRecord(View):
