@@ -17,7 +17,7 @@ from kernelpath.simt.events import Event, EventKind
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-__all__ = ["LEGEND", "Chart", "Mark", "Wait", "chart", "parts", "text"]
+__all__ = ["HEADINGS", "LEGEND", "Chart", "Mark", "Wait", "chart", "parts", "rows", "text", "waits"]
 
 LOAD, STORE, LAND, WRITTEN, ARRIVE, MULTIPLY, RUN, EXIT, WAIT, READY = "LSv^aM>x. "
 
@@ -35,6 +35,8 @@ LEGEND = {
 """What a character of a chart stands for; a blank is a warp that could run and does not have its turn."""
 
 UNIT = "A column is one event, in the order of the PTX machine; its steps are warp instructions, not time on a GPU."
+HEADINGS = ("for", "line", "times", "steps")
+AVERAGE = "times and steps of each warp, on average; others ran those steps meanwhile"
 COLUMNS = 60
 """Of a part of a chart, so that it fits in 80 characters of a terminal."""
 PARTS = 4
@@ -194,7 +196,6 @@ def parts(shown: Chart) -> list[range]:
 def text(shown: Chart) -> RenderableType:
     """The chart for a terminal of 80 columns, its legend, and the waits."""
     from rich.console import Group
-    from rich.table import Table
     from rich.text import Text
 
     lines = list[Text]()
@@ -206,12 +207,28 @@ def text(shown: Chart) -> RenderableType:
     if len(shown.marks) > COLUMNS * PARTS:
         lines.append(Text(f"… and {words.count(len(shown.marks) - COLUMNS * PARTS, 'more column')}\n", "dim"))
     told = "; ".join(f"{sign} {meaning}" for sign, meaning in shown.legend.items())
-    waits = Table(box=None, pad_edge=False, header_style="bold")
-    for heading in ("waits", "for", "line", "times", "steps"):
-        waits.add_column(heading, justify="right" if heading in ("line", "times", "steps") else "left")
-    for one in shown.waits:
-        waits.add_row(one.role, one.awaited, str(one.line or ""), f"{one.times:.3g}", f"{one.steps:,.0f}")
-    return Group(*lines, Text(f"{told}\n{UNIT}\n", "dim"), waits, Text(AVERAGE, "dim"))
+    return Group(*lines, Text(f"{told}\n{UNIT}\n", "dim"), waits(shown))
 
 
-AVERAGE = "times and steps of each warp, on average; others ran those steps meanwhile"
+def rows(shown: Chart) -> list[tuple[str, list[str]]]:
+    """The table of waits: who, and a text for each of HEADINGS."""
+    return [
+        (one.role, [one.awaited, str(one.line or ""), f"{one.times:.3g}", f"{one.steps:,.0f}"]) for one in shown.waits
+    ]
+
+
+def waits(shown: Chart) -> RenderableType:
+    """The table of waits for a terminal."""
+    from rich.console import Group
+    from rich.table import Table
+    from rich.text import Text
+
+    if not shown.waits:
+        return Text("no warp waits for anything")
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    table.add_column("waits")
+    for heading in HEADINGS:
+        table.add_column(heading, justify="left" if heading == "for" else "right")
+    for role, cells in rows(shown):
+        table.add_row(role, *cells)
+    return Group(table, Text(AVERAGE, "dim"))

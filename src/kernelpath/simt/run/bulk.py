@@ -67,10 +67,9 @@ def carry_out(launch: LaunchRecord, copy: BulkRecord) -> int:
                 move_row(copy, home.shared, row, row_of(copy, row))
             tracker = NO_BARRIER if store else home.shared + copy.barrier
             note_at(launch, home, warp.index, EventKind.LAND, copy.site, home, tracker, copy.total)
-            if not store:
-                if not complete_tx(launch, home, tracker, copy.total, cta, warp.index):
-                    launch.fault_detail = CopyRule.NO_MBARRIER
-                    suspect(launch, cta, warp, BAD_COPY, copy.site, copy.lane, tracker, 8)
+            if not store and not complete_tx(launch, home, tracker, copy.total, cta, warp.index):
+                launch.fault_detail = CopyRule.NO_MBARRIER
+                suspect(launch, cta, warp, BAD_COPY, copy.site, copy.lane, tracker, 8)
     copy.state = MOVED if store else FREE
     return 0
 
