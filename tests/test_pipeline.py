@@ -10,6 +10,7 @@ import torch
 from rich.console import Console
 
 from kernelpath import lanes, simt
+from kernelpath.cli.app import _status
 from kernelpath.device import gpu
 from kernelpath.lanes import cuda
 from kernelpath.show import pipeline, pipeline_picture
@@ -87,7 +88,19 @@ def test_the_chart_shows_what_a_second_stage_changes(monkeypatch: pytest.MonkeyP
     text = told.file.getvalue()  # type: ignore[attr-defined]
     assert max(map(len, text.splitlines())) <= 80
     rows = [line.split()[2:-1] for line in text.splitlines() if line.startswith("producer w1  ")]
-    assert rows == [["barrier", "0", "19", "1"], ["empty[0]", "23", "5"]]
+    assert rows[1:] == [["barrier", "0", "19", "1"], ["empty[0]", "23", "5"]]
     figure = pipeline_picture.draw(two)
     letters = "".join(part.get_text() for part in figure.axes[0].texts)
     assert letters == "".join(mark.sign for mark in two.marks)
+
+
+def test_profile_asks_for_it(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    picture = tmp_path / "pipeline.png"
+    command = ["profile", "vector_add", "--tree", "solutions", "--pipeline"]
+    assert _status([*command, "--picture", str(picture)]) == 0
+    told = capsys.readouterr().out
+    assert ">x" in told
+    assert "no warp waits for anything" in told
+    assert picture.read_bytes().startswith(b"\x89PNG")
+    assert _status([*command, "--sass"]) == 2
+    assert "--pipeline goes with NAME and --picture" in capsys.readouterr().err

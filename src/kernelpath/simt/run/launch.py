@@ -23,7 +23,8 @@ from kernelpath.simt.run.bulk import BULKS
 from kernelpath.simt.run.cta import cluster_of
 from kernelpath.simt.run.order import place_at
 from kernelpath.simt.run.races import ENTRY, LOW, SITE, THREAD
-from kernelpath.simt.run.records import ACCESS_COUNTS, COUNTS, EVENT, LAUNCH, SAMPLE
+from kernelpath.simt.run.recorder import EVENT
+from kernelpath.simt.run.records import ACCESS_COUNTS, COUNTS, LAUNCH, SAMPLE
 from kernelpath.simt.run.registers import registers_at_launch
 from kernelpath.simt.run.residents import Residents
 

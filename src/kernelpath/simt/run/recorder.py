@@ -2,26 +2,37 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from kernelpath.simt.events import EVENTS, EventKind
 from kernelpath.simt.layout import LANES, NOWHERE, Status
-from kernelpath.simt.native import load32, load64, native
+from kernelpath.simt.native import View, load32, load64, native
 from kernelpath.simt.run.records import (
     WARP,
     CtaRecord,
-    EventRecord,
     LaunchRecord,
     MbarrierRecord,
     WarpRecord,
     field_offset,
 )
 
-__all__ = ["MBARRIERS", "NO_BARRIER", "NO_SITE", "at_block", "find_mbarrier", "note", "note_at", "note_stop"]
+__all__ = ["EVENT", "MBARRIERS", "NO_BARRIER", "NO_SITE", "at_block", "find_mbarrier", "note", "note_at", "note_stop"]
 
 PCS = field_offset(WARP, "pcs")
 MBARRIERS = 256  # of a block at once
 NO_SITE = -(1 << 40)  # of an event at no instruction; that of a basic block is its number further on, and one
 NO_BARRIER = -1
 BARRIERS = 16  # of a block: their numbers are no addresses
+
+
+_FIELDS = ("kind", "clock", "block", "warp", "site", "barrier", "phase", "bytes")
+EVENT = np.dtype([(name, "i8") for name in _FIELDS])
+
+
+class EventRecord(View):
+    """A view of EVENT: what a warp did."""
+
+    record = EVENT
 
 
 @native

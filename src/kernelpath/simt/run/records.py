@@ -19,7 +19,6 @@ __all__ = [
     "COPY",
     "COUNTS",
     "CTA",
-    "EVENT",
     "LAUNCH",
     "MBARRIER",
     "READ",
@@ -30,7 +29,6 @@ __all__ = [
     "CopyRecord",
     "CountsRecord",
     "CtaRecord",
-    "EventRecord",
     "LaunchRecord",
     "MbarrierRecord",
     "ReadRecord",
@@ -61,10 +59,6 @@ BARRIER = np.dtype([("arrived", "i8"), ("arrivals", "i8"), ("times", "i8", LANES
 
 # A barrier in shared memory: its address, or 0, and how many of its phases are over.
 MBARRIER = np.dtype([("place", "i8"), ("phases", "i8")])
-
-# What a warp did; see recorder.
-_EVENT = ("kind", "clock", "block", "warp", "site", "barrier", "phase", "bytes")
-EVENT = np.dtype([(name, "i8") for name in _EVENT])
 
 BUFFER = np.dtype(
     [
@@ -259,12 +253,6 @@ class MbarrierRecord(View):
     """A view of MBARRIER."""
 
     record = MBARRIER
-
-
-class EventRecord(View):
-    """A view of EVENT."""
-
-    record = EVENT
 
 
 class CountsRecord(View):
