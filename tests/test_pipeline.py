@@ -94,6 +94,18 @@ def test_the_chart_shows_what_a_second_stage_changes(monkeypatch: pytest.MonkeyP
     assert letters == "".join(mark.sign for mark in two.marks)
 
 
+def test_a_wait_in_a_cluster_ends_by_its_own_blocks_barrier() -> None:
+    def event(kind: Kind, block: int, barrier: str = "") -> Event:
+        return Event(kind, 0, block, 0, 7, "mbarrier.try_wait", barrier, 0, 0)
+
+    found = [event(Kind.RUN, 0), event(Kind.WAIT, 0, "empty"), event(Kind.RUN, 1)]
+    found += [event(Kind.ARRIVE, 1, "empty of block 0"), event(Kind.ARRIVE, 1, "empty"), event(Kind.RUN, 0)]
+    shown = pipeline.chart(found)
+    assert shown.labels == ["warp 0:0", "warp 1:0"]
+    assert shown.rows == [">...>", " >aa "]
+    assert [mark.after for mark in shown.marks] == [None, None, None, None, 2]
+
+
 def test_profile_asks_for_it(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     picture = tmp_path / "pipeline.png"
     command = ["profile", "vector_add", "--tree", "solutions", "--pipeline"]

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from kernelpath import words
-from kernelpath.simt.events import Event, EventKind
+from kernelpath.simt.events import EVENTS, Event, EventKind
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -77,12 +77,13 @@ class Wait:
 
 @dataclass(frozen=True)
 class Chart:
-    """Labels of the rows, the columns, and for each row a character for each column."""
+    """Labels of the rows, the columns, and for each row a character for each column. ``cut``: there were more."""
 
     labels: Sequence[str]
     marks: Sequence[Mark]
     rows: Sequence[str]
     waits: Sequence[Wait] = field(repr=False)
+    cut: bool = False
 
     @property
     def legend(self) -> dict[str, str]:
@@ -108,7 +109,8 @@ def chart(events: Sequence[Event]) -> Chart:
     row_of |= {(block, -1): place for place, block in enumerate(sorted(copying))}
     marks, rows = _columns(events, row_of)
     named = zip(labels[len(copying) :], roles, strict=True)
-    return Chart(labels, marks, rows, [wait for label, role in named for wait in _waits(label, role, by_warp)])
+    waits = [wait for label, role in named for wait in _waits(label, role, by_warp)]
+    return Chart(labels, marks, rows, waits, cut=len(events) == EVENTS)
 
 
 def _alike(by_warp: dict[_Warp, list[Event]]) -> list[list[_Warp]]:
@@ -140,8 +142,8 @@ def _columns(events: Sequence[Event], row_of: dict[_Warp, int]) -> tuple[list[Ma
     """The columns, and the rows as text."""
     marks, rows = list[Mark](), [list[str]() for _ in row_of]
     state = [READY] * len(rows)
-    awaited = [""] * len(rows)
-    signaled: dict[str, int] = {}
+    awaited = [(0, "")] * len(rows)
+    signaled: dict[tuple[int, str], int] = {}
     for event in events:
         landed = event.kind == EventKind.LAND
         row = row_of.get((event.block, -1 if landed else event.warp))
@@ -149,7 +151,7 @@ def _columns(events: Sequence[Event], row_of: dict[_Warp, int]) -> tuple[list[Ma
             continue
         if event.kind in (EventKind.WAIT, EventKind.PREEMPTED):
             state[row] = WAIT if event.kind == EventKind.WAIT else READY
-            awaited[row] = event.barrier
+            awaited[row] = _barrier(event)
             continue
         sign = (LAND if event.barrier else WRITTEN) if landed else _MARKS.get(event.kind, "")
         again = marks and (marks[-1].row, marks[-1].sign) == (row, sign) and sign == MULTIPLY
@@ -159,10 +161,16 @@ def _columns(events: Sequence[Event], row_of: dict[_Warp, int]) -> tuple[list[Ma
         for place, line in enumerate(rows):
             line.append(sign if place == row else state[place])
         if sign in (LAND, ARRIVE):
-            signaled[event.barrier] = len(marks)
+            signaled[_barrier(event)] = len(marks)
         marks.append(Mark(row, sign, event.step, event.barrier, after))
-        state[row], awaited[row] = READY, ""
+        state[row], awaited[row] = READY, (0, "")
     return marks, ["".join(line) for line in rows]
+
+
+def _barrier(event: Event) -> tuple[int, str]:
+    """The block that has an event's barrier, and the name that it has there."""
+    name, _, block = event.barrier.partition(" of block ")
+    return int(block or event.block), name
 
 
 def _waits(label: str, role: Sequence[_Warp], by_warp: dict[_Warp, list[Event]]) -> Iterator[Wait]:
@@ -206,6 +214,8 @@ def text(shown: Chart) -> RenderableType:
         lines.append(Text(""))
     if len(shown.marks) > COLUMNS * PARTS:
         lines.append(Text(f"… and {words.count(len(shown.marks) - COLUMNS * PARTS, 'more column')}\n", "dim"))
+    if shown.cut:
+        lines.append(Text(f"only the first {EVENTS:,} events were kept\n", "dim"))
     told = "; ".join(f"{sign} {meaning}" for sign, meaning in shown.legend.items())
     return Group(*lines, Text(f"{told}\n{UNIT}\n", "dim"), waits(shown))
 

@@ -24,7 +24,7 @@ def _event(
     grid: Grid, kind: int, clock: int, block: int, warp: int, site: int, barrier: int, phase: int, nbytes: int
 ) -> Event:
     line, instruction = _instruction(grid, site)
-    name = _barrier(grid, barrier) if barrier >= 0 else ""
+    name = _barrier(grid, barrier, block) if barrier >= 0 else ""
     return Event(EventKind(kind), clock // 32, block, warp, line, instruction, name, phase, nbytes)
 
 
@@ -37,9 +37,12 @@ def _instruction(grid: Grid, site: int) -> tuple[int, str]:
     return grid.lowered.blocks[at][0] if known else (0, "")
 
 
-def _barrier(grid: Grid, barrier: int) -> str:
+def _barrier(grid: Grid, barrier: int, block: int) -> str:
+    """The name of a barrier for a warp of the block of that rank."""
     if barrier < BARRIERS:
         return f"barrier {barrier}"
-    starts = [cta.get("shared") for cta in grid.residents.all]
-    offset = barrier - max(start for start in starts if start <= barrier)
-    return complaints.mbarrier_name(offset, grid.lowered.shared) or f"byte {offset}"
+    before = (cta for cta in grid.residents.all if cta.get("shared") <= barrier)
+    owner = max(before, key=lambda cta: cta.get("shared"))
+    offset = barrier - owner.get("shared")
+    name = complaints.mbarrier_name(offset, grid.lowered.shared) or f"byte {offset}"
+    return name if owner.rank == block else f"{name} of block {owner.rank}"
