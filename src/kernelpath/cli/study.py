@@ -34,6 +34,8 @@ from kernelpath.show import difference, view
 from kernelpath.show import source as annotated
 
 if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
     from kernelpath.device.messages import Drawn
 
 
@@ -102,8 +104,15 @@ def _show_lines(title: str, heaviest: Drawn, source: Path) -> None:
 )
 @click.option("--out", "folder", type=click.Path(path_type=Path), help="The folder for it. [.kernelpath/recording]")
 @click.option("--sass", is_flag=True, help="Show the PTX and the SASS of each line in place of its counters.")
+@click.option("--pipeline", is_flag=True, help="Show the copies, waits and products of each warp of the first block.")
 def profile(
-    item: Item | None, tree: Tree, picture: Path | None, program: Path | None, folder: Path | None, sass: bool
+    item: Item | None,
+    tree: Tree,
+    picture: Path | None,
+    program: Path | None,
+    folder: Path | None,
+    sass: bool,
+    pipeline: bool,
 ) -> int:
     """Show the source with its counters.
 
@@ -111,12 +120,16 @@ def profile(
 
     --sass shows what the compilers made of the heaviest kernel, and its registers: for the PTX machine's GPU.
 
+    --pipeline shows in which order the warps of the first block copy, wait and multiply, and who waits for whom.
+
     --record writes a recording as the exercise `profile` reads it: torch.profiler's trace and ncu's counters.
     """
     if (item is None) == (program is None) or (folder is not None and program is None):
         raise click.UsageError("give either NAME or --record FILE; --out goes with --record")
     if sass and (item is None or picture is not None):
         raise click.UsageError("--sass goes with NAME alone")
+    if pipeline and (item is None or sass):
+        raise click.UsageError("--pipeline goes with NAME and --picture")
     if program is not None:
         return _record(program, folder)
     assert item is not None
@@ -125,7 +138,7 @@ def profile(
 
     with errors.status(item.name), grade.Session(item, item.submission(tree), device="cpu") as session:
         try:
-            heaviest = session.heaviest()
+            heaviest = session.heaviest(recorded=pipeline)
         except grade.NotDrawn as error:
             out.print(str(error))
             view.step(out, f"kp check {item.name}" + (f" --tree {tree}" if tree != "phases" else ""))
@@ -134,17 +147,35 @@ def profile(
             raise Failure(str(error)) from error
     if sass:
         return _show_assembly(heaviest, item.submission(tree).with_name(Path(heaviest.file).name))
+    source = item.submission(tree).with_name(Path(heaviest.file).name)
+    if pipeline:
+        return _show_pipeline(item, heaviest, source, picture)
     from kernelpath.show.picture import draw
 
-    source = item.submission(tree).with_name(Path(heaviest.file).name)
-    drawn = io.BytesIO()
     figure = draw(heaviest, source_text(source), f"{item.name}: {source.name}")
-    figure.savefig(drawn, format="png", dpi=120)
     path = picture or progress.folder(item.root) / f"{item.name}-memory.png"
-    write_atomically(path, drawn.getvalue())
     _show_lines(item.name, heaviest, source)
+    return _keep(item, figure, path)
+
+
+def _keep(item: Item, figure: Figure, path: Path) -> int:
+    """Write a figure to a file, and say where it is."""
+    drawn = io.BytesIO()
+    figure.savefig(drawn, format="png", dpi=120)
+    write_atomically(path, drawn.getvalue())
     view.step(out, f"open {words.path(path, item.root)}")
     return PASSED
+
+
+def _show_pipeline(item: Item, heaviest: Drawn, source: Path, picture: Path | None) -> int:
+    from kernelpath.show import pipeline, pipeline_picture
+
+    chart = pipeline.chart(heaviest.events)
+    out.print(Text.assemble((source.name, "bold"), f", kernel {heaviest.kernel}"), soft_wrap=True)
+    out.print(pipeline.text(chart))
+    out.print()
+    figure = pipeline_picture.draw(chart, f"{item.name}: {source.name}")
+    return _keep(item, figure, picture or progress.folder(item.root) / f"{item.name}-pipeline.png")
 
 
 def _show_assembly(heaviest: Drawn, source: Path) -> int:

@@ -57,6 +57,7 @@ class Case:
 
     inputs: messages.Inputs = field(default_factory=lambda: messages.Inputs((), {}))
     order: int = 0
+    recorded: bool = False
     launches: list[simt.Launch] = field(default_factory=list)
     failed: messages.Failed | None = None
     _notes: list[messages.Note] = field(default_factory=list)

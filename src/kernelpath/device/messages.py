@@ -11,7 +11,7 @@ from typing import Literal
 
 from msgspec import Struct
 
-from kernelpath.simt import Kernel
+from kernelpath.simt import Event, Kernel
 from kernelpath.simt.counters import AccessCounters, AccessSample, LineCounters
 
 POISON = 0x7FA5
@@ -33,8 +33,6 @@ class Strided(Message, frozen=True):
 
 
 # From the submission's process
-
-
 class Load(Message, frozen=True):
     """PTX, and the file that its lines refer to. Answered by Loaded or Failed."""
 
@@ -130,8 +128,6 @@ FromClient = Load | Compile | Launch | Fetch | Finish
 
 
 # To the submission's process
-
-
 class Loaded(Message, frozen=True):
     module: int
     kernels: dict[str, Kernel]
@@ -191,8 +187,6 @@ ToClient = Loaded | Ran | Failed | Inputs | Done
 
 
 # From the grader
-
-
 class Attach(Message, frozen=True):
     """A new submission's process, for which the machine is a `target`; its end of a socket follows as a descriptor."""
 
@@ -215,6 +209,12 @@ class End(Message, frozen=True):
     outputs: Sequence[Strided]
 
 
+class Record(Message, frozen=True):
+    """Record what warps do in the launches from now on; see simt.events. Answered by Done."""
+
+    client: int
+
+
 class Draw(Message, frozen=True):
     """Ask for the launch of this case that executed most. Answered by Drawn, or Done where there is none."""
 
@@ -229,12 +229,10 @@ class AskWriter(Message, frozen=True):
     offset: int
 
 
-FromGrader = Attach | Begin | End | Draw | AskWriter
+FromGrader = Attach | Begin | End | Record | Draw | AskWriter
 
 
 # To the grader
-
-
 class Attached(Message, frozen=True):
     """The number by which the grader speaks of this client."""
 
@@ -278,7 +276,7 @@ class Ended(Message, frozen=True):
 
 
 class Drawn(Message, frozen=True):
-    """One launch in full."""
+    """One launch in full. events: where Record asked for them."""
 
     kernel: str
     file: str
@@ -286,6 +284,7 @@ class Drawn(Message, frozen=True):
     accesses: Sequence[AccessSample]
     totals: LineCounters
     ptx: str
+    events: Sequence[Event] = ()
 
 
 class Writer(Message, frozen=True):

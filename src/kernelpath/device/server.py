@@ -66,6 +66,8 @@ class Server:
                 return self._clients[asked.client].end_lab(asked)
             case messages.End():
                 return self._clients[asked.client].case.ended(asked.outputs)
+            case messages.Record():
+                self._clients[asked.client].case.recorded = True
             case messages.Draw():
                 return _drawn(self._clients[asked.client].case.launches) or messages.Done()
             case messages.AskWriter():
@@ -123,7 +125,8 @@ class _Client:
                 case messages.Compile(module=module, kernel=kernel):
                     self._module(module, kernel).compile(kernel)
                 case messages.Launch():
-                    launch, changed = self.case.launch(self._module(asked.module, asked.kernel), asked)
+                    with simt.recorded(self.case.recorded):
+                        launch, changed = self.case.launch(self._module(asked.module, asked.kernel), asked)
                     return messages.Ran(changed, cost(launch), launch.printed)
                 case messages.Finish(storages=storages):
                     self.case.finish(storages)
@@ -159,4 +162,5 @@ def _drawn(launches: list[simt.Launch]) -> messages.Drawn | None:
         return None
     heaviest = max(launches, key=lambda launch: launch.totals.warp_instructions)
     lines: Mapping[int, simt.LineCounters] = heaviest.lines
-    return messages.Drawn(heaviest.kernel, heaviest.file, dict(lines), heaviest.accesses, heaviest.totals, heaviest.ptx)
+    told = heaviest.kernel, heaviest.file, dict(lines), heaviest.accesses, heaviest.totals, heaviest.ptx
+    return messages.Drawn(*told, heaviest.events)

@@ -94,15 +94,18 @@ class Session:
             grading.close()
             self._prepare()
 
-    def heaviest(self, *, seed: int = 0, report_progress: Progress | None = None) -> device_messages.Drawn:
+    def heaviest(
+        self, *, seed: int = 0, report_progress: Progress | None = None, recorded: bool = False
+    ) -> device_messages.Drawn:
         """The launch of the largest case that executed most, with its counters by line and one warp's addresses.
 
+        ``recorded`` adds what the warps of its first block did; see simt.events.
         Needs device="cpu". Raises Usage where there is nothing to draw, with the reason, and
         NotDrawn where it does not run.
         """
         grading = Grading(self.subject, seed, report_progress or (lambda _: None))
         try:
-            return grading.heaviest()
+            return grading.heaviest(recorded)
         finally:
             grading.close()
 

@@ -117,10 +117,12 @@ class Grading:
             seconds=time.monotonic() - self._begun,
         )
 
-    def heaviest(self) -> device_messages.Drawn:
-        """The largest case's heaviest launch."""
+    def heaviest(self, recorded: bool) -> device_messages.Drawn:
+        """The largest case's heaviest launch, with its events if they are to be recorded."""
         self.progress("running on the PTX machine")
         try:
+            if recorded:
+                self._runner.ask_machine(device_messages.Record(self._runner.client), device_messages.Done)
             return self._heaviest(self._runner)
         except Stopped as stopped:
             raise NotDrawn(f"{stopped.complaint.verdict.value}: {stopped.complaint.cause}") from None

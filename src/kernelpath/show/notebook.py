@@ -16,13 +16,14 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from kernelpath import words
+from kernelpath import simt, words
 from kernelpath.course import lesson, registry
 from kernelpath.course.progress import NotSaved, Progress, with_report
 from kernelpath.course.registry import Item, Tree
 from kernelpath.device import gpu
 from kernelpath.grading import grade
-from kernelpath.show import cells, graded, magic, templates, view
+from kernelpath.show import cells, graded, magic, pipeline_picture, templates, view
+from kernelpath.show import pipeline as pipelines
 from kernelpath.show.cells import console, picture
 from kernelpath.show.counting import Asked, Kernel, annotate, asked, assembled, count, launches, listing
 from kernelpath.show.predict import hold
@@ -44,6 +45,7 @@ __all__ = [
     "listing",
     "on_gpu",
     "picture",
+    "pipeline",
     "seconds",
     "setup",
     "show",
@@ -179,6 +181,24 @@ def show(rows: Mapping[str, Mapping[str, Any]], head: str = "") -> None:
 
 def _cell(value: Any) -> str:
     return "" if value is None else words.number(value, 3) if isinstance(value, (int, float)) else str(value)
+
+
+def pipeline(kernel: Kernel, *arguments: Any) -> None:
+    """Show the pipeline of a call's heaviest launch: what the warps of its first block copy, wait for and multiply.
+
+    Its table says how often and for how long they wait, barrier by barrier, in steps of the PTX machine: no time.
+    """
+    with simt.recorded():
+        launched = launches(kernel, *arguments)
+    heaviest = max(launched, key=lambda launch: launch.totals.warp_instructions)
+    chart = pipelines.chart(heaviest.events)
+    if not cells.shell():
+        return console().print(pipelines.text(chart))
+    cells.picture(pipeline_picture.draw(chart, heaviest.kernel))
+    cells.put(
+        lambda: templates.render("table.html", head="waits", columns=pipelines.HEADINGS, rows=pipelines.rows(chart)),
+        lambda console: console.print(pipelines.waits(chart)),
+    )
 
 
 def times(key: str, race: Callable[[], Mapping[str, Callable[[], Any]]]) -> dict[str, float]:

@@ -18,6 +18,7 @@ Read it in this order; a module imports only from lines above its own, which a t
     lowered      what lowering a kernel gives
     classes      what kind of instruction one is
     counters     what a launch did, by source line
+    events       what the warps of one block did, in their order
     run          a launch while it runs: records, checks, races, counts, schedule, faults
     lower        from a kernel's records to LLVM IR: blocks, registers, divergence
     isa          the instructions, a family a file
@@ -36,6 +37,7 @@ ptxas merges them; what it moves or predicates still counts as the PTX says.
 from kernelpath.simt.compiler import warm_up
 from kernelpath.simt.counters import AccessSample, LineCounters
 from kernelpath.simt.errors import Fault, FaultKind, Rejected, TimedOut, Unsupported
+from kernelpath.simt.events import Event, EventKind, recorded
 from kernelpath.simt.machine import Kernel, Launch, Module, Param, load
 from kernelpath.simt.run.arrays import FAR, zeroed
 from kernelpath.simt.run.buffers import Buffer, Memory
@@ -46,6 +48,8 @@ __all__ = [
     "TARGETS",
     "AccessSample",
     "Buffer",
+    "Event",
+    "EventKind",
     "Fault",
     "FaultKind",
     "Kernel",
@@ -59,6 +63,7 @@ __all__ = [
     "TimedOut",
     "Unsupported",
     "load",
+    "recorded",
     "warm_up",
     "zeroed",
 ]

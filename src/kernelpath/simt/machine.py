@@ -15,12 +15,14 @@ import numpy.typing as npt
 from kernelpath.simt import occupancy, ptx
 from kernelpath.simt.compiler import Program, compile_kernel
 from kernelpath.simt.counters import AccessSample, LineCounters, by_line
+from kernelpath.simt.events import Event
 from kernelpath.simt.layout import WRITTEN
 from kernelpath.simt.lowered import parameter_offsets
 from kernelpath.simt.run.arrays import Dim
 from kernelpath.simt.run.buffers import Buffer, Memory
 from kernelpath.simt.run.host import execute
 from kernelpath.simt.run.launch import Author, Grid, place_statics
+from kernelpath.simt.run.timeline import events_of
 from kernelpath.simt.target import SM_80, TARGETS, Target
 
 __all__ = ["Kernel", "Launch", "Module", "Param", "load"]
@@ -60,7 +62,7 @@ class Launch:
     """What a launch did: counters by source line of ``file``, and the text it printed. ``ptx`` is the whole module.
 
     ``instructions`` counts lane-instructions; ``accesses`` has one request of each instruction that touches memory;
-    ``writer`` tells who wrote last to an address, or None.
+    ``writer`` tells who wrote last to an address, or None. ``events`` is empty unless ``recorded``; see events.
     """
 
     kernel: str
@@ -73,6 +75,7 @@ class Launch:
     ptx: str = field(repr=False)
     states: dict[str, npt.NDArray[np.uint8]] = field(repr=False)
     writer: Callable[[int], Author | None] = field(repr=False)
+    events: list[Event] = field(default_factory=list, repr=False)
 
     @property
     def buffers_written(self) -> dict[str, npt.NDArray[np.bool_]]:
@@ -240,6 +243,7 @@ class Module:
             ptx=self.text,
             states={buffer.name: run.state_of(buffer) for buffer in buffers},
             writer=run.writer,
+            events=events_of(run),
         )
 
 

@@ -9,11 +9,13 @@ reads then: a thread that writes there in between has not waited either; see ``b
 from __future__ import annotations
 
 from kernelpath.simt.errors import FAULT_KINDS, FaultKind
+from kernelpath.simt.events import EventKind
 from kernelpath.simt.native import external, load32, load64, lowest_bit, native, store32
 from kernelpath.simt.run.box_checks import land_far, land_near, settle_far
 from kernelpath.simt.run.boxes import BulkRecord, Direction, move_row, row_of
 from kernelpath.simt.run.copy_rules import CopyRule
 from kernelpath.simt.run.mbarriers import complete_tx
+from kernelpath.simt.run.recorder import NO_BARRIER, note_at
 from kernelpath.simt.run.records import WARP, CtaRecord, LaunchRecord, WarpRecord, field_offset
 from kernelpath.simt.run.suspects import suspect
 
@@ -63,11 +65,11 @@ def carry_out(launch: LaunchRecord, copy: BulkRecord) -> int:
             land_near(launch, cta, warp, copy, home)
             for row in range(copy.rows):
                 move_row(copy, home.shared, row, row_of(copy, row))
-            if not store:
-                tracker = home.shared + copy.barrier
-                if not complete_tx(launch, home, tracker, copy.total, cta, warp.index):
-                    launch.fault_detail = CopyRule.NO_MBARRIER
-                    suspect(launch, cta, warp, BAD_COPY, copy.site, copy.lane, tracker, 8)
+            tracker = NO_BARRIER if store else home.shared + copy.barrier
+            note_at(launch, home, warp.index, EventKind.LAND, copy.site, home, tracker, copy.total)
+            if not store and not complete_tx(launch, home, tracker, copy.total, cta, warp.index):
+                launch.fault_detail = CopyRule.NO_MBARRIER
+                suspect(launch, cta, warp, BAD_COPY, copy.site, copy.lane, tracker, 8)
     copy.state = MOVED if store else FREE
     return 0
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from kernelpath.simt.events import EventKind
 from kernelpath.simt.layout import LANES
 from kernelpath.simt.native import count_bits, load32, load64, lowest_bit, native, store64
 from kernelpath.simt.run.box_checks import begin_far, begin_near, sectors_of, unwritten
@@ -21,6 +22,7 @@ from kernelpath.simt.run.bulk import (
 from kernelpath.simt.run.copy_rules import CopyRule
 from kernelpath.simt.run.memory import OPERANDS, SAMPLED, fault
 from kernelpath.simt.run.races import ASYNCHRONOUS, LOW, SITE
+from kernelpath.simt.run.recorder import NO_BARRIER, note_at
 from kernelpath.simt.run.records import BufferRecord, CountsRecord, CtaRecord, LaunchRecord, SampleRecord, WarpRecord
 from kernelpath.simt.run.reductions import reduces
 from kernelpath.simt.run.spaces import find, owner_of
@@ -86,6 +88,10 @@ def issue_one(launch: LaunchRecord, cta: CtaRecord, warp: WarpRecord, site: int,
         if home.address and begin_near(launch, cta, warp, copy, home):
             return 1
     count(launch, copy)
+    kind, tracker = EventKind.STORE, NO_BARRIER
+    if copy.direction != Direction.STORE:
+        kind, tracker = EventKind.LOAD, operand(warp, TRACKER, lane)
+    note_at(launch, cta, warp.index, kind, site, CtaRecord(copy.home), tracker, copy.total)
     copy.state = ISSUED
     launch.bulk_begun += 1
     if launch.reverse:

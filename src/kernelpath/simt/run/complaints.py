@@ -18,6 +18,7 @@ __all__ = [
     "global_place",
     "in_flight",
     "local_place",
+    "mbarrier_name",
     "race",
     "register_of_wgmma",
     "shared_place",
@@ -206,6 +207,14 @@ def global_place(address: int, size: int, buffers: Sequence[Buffer]) -> str:
 def shared_variable(offset: int, variables: dict[str, range]) -> tuple[int, str]:
     """Where the variable that an offset in shared memory lies in begins, and its symbol; empty where there is none."""
     return max(((span.start, name) for name, span in variables.items() if span.start <= offset), default=(0, ""))
+
+
+def mbarrier_name(offset: int, variables: dict[str, range]) -> str:
+    """A barrier in shared memory by its variable: "full[1]"; empty where it lies in none with a size."""
+    start, name = shared_variable(offset, variables)
+    if not name or not variables[name]:
+        return ""
+    return source_name(name) + f"[{(offset - start) // 8}]" * (len(variables[name]) != 8)
 
 
 def shared_place(offset: int, site: Site, extent: int, variables: dict[str, range]) -> str:

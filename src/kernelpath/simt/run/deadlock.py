@@ -63,11 +63,8 @@ def _reason(grid: Grid, cta: Cta, warp: int, at: int) -> str:
 def _place(grid: Grid, cta: Cta, address: int) -> str:
     """The name of a barrier in shared memory: "full[1]"."""
     offset = address - cta.get("shared")
-    start, name = complaints.shared_variable(offset, grid.lowered.shared)
-    if not name or not grid.lowered.shared[name]:
-        return f"the mbarrier at byte {offset} of shared memory"
-    only = len(grid.lowered.shared[name]) == 8
-    return "mbarrier " + complaints.source_name(name) + f"[{(offset - start) // 8}]" * (not only)
+    name = complaints.mbarrier_name(offset, grid.lowered.shared)
+    return f"mbarrier {name}" if name else f"the mbarrier at byte {offset} of shared memory"
 
 
 def _state(cta: Cta, address: int) -> str:

@@ -12,6 +12,7 @@ import numpy.typing as npt
 
 from kernelpath.simt.counters import AccessSample
 from kernelpath.simt.errors import Fault
+from kernelpath.simt.events import EVENTS, recording
 from kernelpath.simt.layout import LANES, RESERVED, SCRATCH, Space
 from kernelpath.simt.lowered import Lowered, Site
 from kernelpath.simt.ptx import Module
@@ -23,6 +24,7 @@ from kernelpath.simt.run.bulk import BULKS
 from kernelpath.simt.run.cta import cluster_of
 from kernelpath.simt.run.order import place_at
 from kernelpath.simt.run.races import ENTRY, LOW, SITE, THREAD
+from kernelpath.simt.run.recorder import EVENT
 from kernelpath.simt.run.records import ACCESS_COUNTS, COUNTED, COUNTS, LAUNCH, SAMPLE
 from kernelpath.simt.run.registers import registers_at_launch
 from kernelpath.simt.run.residents import Residents
@@ -89,6 +91,8 @@ class Grid(Records):
         self.point(params=params, blocks=self.block_counts, counts=self.counts, samples=self.samples)
         if any(check.function == "issue_bulk" for check in lowered.checks):
             self.point(bulk=np.zeros(BULKS, BULK))
+        if recording.get():
+            self.point(events=np.zeros(EVENTS, EVENT))
         self._set_extents(shared)
         self.set(reverse=reverse, cooperative=cooperative, cluster_size=size, explicit=cluster is not None)
         self.set(registers=registers_at_launch(module.functions[name].maxnreg, block))

@@ -12,11 +12,13 @@ what its warp knows to the first, who waits with success learns the second.
 from __future__ import annotations
 
 from kernelpath.simt.errors import FAULT_KINDS, FaultKind
+from kernelpath.simt.events import EventKind
 from kernelpath.simt.layout import LANES
 from kernelpath.simt.native import count_bits, load64, lowest_bit, native, store64
 from kernelpath.simt.run.clusters import join, publish, publish_released
 from kernelpath.simt.run.memory import ADDRESSES, OPERANDS, fault
 from kernelpath.simt.run.races import ROW, SITE, THREAD, accuse, raise_to, unordered
+from kernelpath.simt.run.recorder import MBARRIERS, find_mbarrier, note_at
 from kernelpath.simt.run.records import CountsRecord, CtaRecord, LaunchRecord, MbarrierRecord, WarpRecord
 from kernelpath.simt.run.spaces import owner_of
 from kernelpath.simt.run.suspects import RACE, suspect
@@ -35,7 +37,6 @@ __all__ = [
     "mbarrier_wait",
 ]
 
-MBARRIERS = 256  # of a block at once
 COUNT = (1 << 20) - 1  # of arrivals still needed, in the low bits
 EXPECTED = 20  # where the number of those begins that a phase needs
 TRANSACTIONS = 40  # where the bytes begin that are still expected: 21 bits, signed
@@ -123,6 +124,9 @@ def mbarrier_arrive(
                 publish_released(launch, cta, warp, clock_of(launch, owner, place))
             elif place:
                 publish(launch, cta, warp, clock_of(launch, owner, place))
+            if place:
+                bytes_expected = count if expects else 0
+                note_at(launch, cta, warp.index, EventKind.ARRIVE, number, owner, address, bytes_expected)
         if not place:
             if missing(launch, cta, warp, number, lane, address):
                 return 1
@@ -212,6 +216,8 @@ def mbarrier_wait(launch: LaunchRecord, cta: CtaRecord, warp: WarpRecord, number
             joined = place
     warp.failing = failing
     if failing != mask:
+        passed = load64(warp.address + ADDRESSES + 8 * lowest_bit(mask & ~failing))
+        note_at(launch, cta, warp.index, EventKind.PASS, number, cta, passed, 0)
         counts = CountsRecord(launch.counts + number * CountsRecord.size)
         counts.requests += 1
         counts.lanes += count_bits(mask & ~failing)
@@ -258,15 +264,6 @@ def require_init(
     if unordered(launch, cta, owner.block_began, warp.index, record.trace & THREAD, record.began, thread):
         accuse(launch, record.trace, record.began)
         suspect(launch, cta, warp, RACE, number, lane, record.place, 8)
-
-
-@native
-def find_mbarrier(cta: CtaRecord, address: int) -> int:
-    """The record of the barrier at an address; 0 where there is none."""
-    for place in range(cta.mbarriers, cta.mbarriers + MBARRIERS * MbarrierRecord.size, MbarrierRecord.size):
-        if load64(place) == address:
-            return place
-    return 0
 
 
 @native

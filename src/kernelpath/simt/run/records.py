@@ -119,6 +119,9 @@ LAUNCH = np.dtype(
         ("left", "i8"),
         ("spared", "i8"),  # lane-instructions of its slice that a warp gave up, for it polls
         ("clock", "i8"),  # lane-instructions of the launch so far; while a warp runs, as at the end of its slice
+        ("running", "i8"),  # whether a warp runs
+        ("events", "i8"),  # EVENTS records, or 0 where nobody asks for them, and how many there would be
+        ("event_count", "i8"),
         ("fault_kind", "i4"),
         ("fault_site", "i4"),  # below 0 where it is no access: -1 less the instruction's place in fault_block
         ("fault_lane", "i4"),

@@ -13,6 +13,7 @@ When no block can go on either, time is up: ``try_wait`` says no, and other lane
 
 from __future__ import annotations
 
+from kernelpath.simt.events import EventKind
 from kernelpath.simt.layout import LANES, NOWHERE, UNWRITTEN, WRITTEN, Status
 from kernelpath.simt.native import external, load64, native, store8, store32, store64
 from kernelpath.simt.run.bulk import finish_all, finish_one
@@ -22,6 +23,7 @@ from kernelpath.simt.run.meeting import BARRIERS, all_wait_together, arrive_at, 
 from kernelpath.simt.run.order import place_at, whose_turn
 from kernelpath.simt.run.races import PLANE, ROW, WARPS
 from kernelpath.simt.run.reads import begin_reads
+from kernelpath.simt.run.recorder import NO_BARRIER, NO_SITE, note, note_stop
 from kernelpath.simt.run.records import (
     WARP,
     BarrierRecord,
@@ -226,10 +228,18 @@ def run_slice(launch: LaunchRecord, cta: CtaRecord, warp: WarpRecord) -> int:
     launch.budget = granted
     launch.spared = 0
     launch.clock += granted
+    launch.running = 1
+    events = launch.event_count
+    note(launch, cta, warp.index, EventKind.RUN, NO_SITE, NO_BARRIER, 0, 0)
     warp.status = run(launch.address, cta.address, warp.address)
+    launch.running = 0
     warp.expired = 0
     warp.suspended_at = launch.time
     launch.clock -= launch.budget
     used = granted - launch.budget - launch.spared
     launch.left -= max(used, POLLING) if launch.spared else used
+    if granted == launch.budget:
+        launch.event_count = events
+    else:
+        note_stop(launch, cta, warp)
     return granted != launch.budget

@@ -8,12 +8,14 @@ one goes on when the others have committed the same groups, for then the hardwar
 from __future__ import annotations
 
 from kernelpath.simt.errors import FAULT_KINDS, FaultKind
+from kernelpath.simt.events import EventKind
 from kernelpath.simt.layout import LANES, POSITION, READS, UNFENCED, Access
 from kernelpath.simt.native import load64, native, store64
 from kernelpath.simt.run.memory import ODD, OPERANDS, OUT_OF_BOUNDS, SAMPLED, fault
 from kernelpath.simt.run.proxies import OF_SHARED, is_seen
 from kernelpath.simt.run.races import ENTRY, LOW, WARPS, accuse, check, raise_to
 from kernelpath.simt.run.reads import CHUNK, chunk_at, end_reads, read_slot
+from kernelpath.simt.run.recorder import NO_BARRIER, NO_SITE, note
 from kernelpath.simt.run.records import CountsRecord, CtaRecord, LaunchRecord, ReadRecord, SampleRecord, WarpRecord
 from kernelpath.simt.run.suspects import NO_FENCE, RACE, UNINITIALIZED, suspect
 
@@ -61,6 +63,8 @@ def wgmma_operand(
     if not read_chunks(launch, cta, warp, read, number, cta.products + CHUNKS * operand):
         return 1
     counts = CountsRecord(launch.counts + number * CountsRecord.size)
+    if operand:
+        note(launch, cta, warp.index, EventKind.MULTIPLY, number, NO_BARRIER, 0, 0)
     if operand and counts.requests == 0:
         take_chunks(launch, number, cta.products + CHUNKS, 2 * rows)
     counts.requests += operand
@@ -124,6 +128,7 @@ def refuse(launch: LaunchRecord, warp: WarpRecord, number: int, lane: int, descr
 @native
 def wgmma_commit(launch: LaunchRecord, cta: CtaRecord, warp: WarpRecord, argument: int, mask: int) -> int:
     """The products begun so far are a group."""
+    note(launch, cta, warp.index, EventKind.COMMIT, NO_SITE, NO_BARRIER, 0, 0)
     warp.wgmma_groups += 1
     launch.time += 1
     warp.wgmma_time = launch.time

@@ -1,0 +1,71 @@
+"""A picture of the pipeline of an asynchronous kernel: the chart of ``pipeline``, and what ended which wait."""
+
+from __future__ import annotations
+
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.patches import Patch
+
+from kernelpath.show.palette import INK, QUIET, UNUSED
+from kernelpath.show.pipeline import (
+    ARRIVE,
+    COLUMNS,
+    EXIT,
+    LAND,
+    LOAD,
+    MULTIPLY,
+    RUN,
+    STORE,
+    UNIT,
+    WAIT,
+    WRITTEN,
+    Chart,
+    parts,
+)
+
+__all__ = ["draw"]
+
+_WIDTH = 7.2  # inches
+_ROW = 0.26
+_COLORS = {LOAD: "#0072b2", STORE: "#cc79a7", LAND: "#56b4e9", WRITTEN: "#e3b8d0", ARRIVE: "#009e73"}
+_COLORS |= {MULTIPLY: "#e69f00", RUN: "#555555", EXIT: "#000000"}  # Okabe and Ito's, which all can tell apart
+_ON_LIGHT = (LAND, WRITTEN, MULTIPLY)
+
+
+def draw(shown: Chart, title: str = "") -> Figure:
+    """A row for the warps that do the same, a column for each event; lines lead from a signal to who goes on."""
+    spans = parts(shown)
+    figure = Figure(figsize=(_WIDTH, len(spans) * (_ROW * len(shown.labels) + 0.45) + 0.95), layout="constrained")
+    figure.suptitle(title, fontsize=10, color=INK)
+    for axes, span in zip(figure.subplots(len(spans), 1, squeeze=False)[:, 0], spans, strict=True):
+        _draw_part(axes, shown, span)
+    signs = [
+        Patch(facecolor=_COLORS[sign], label=f"{sign} {told}") for sign, told in shown.legend.items() if sign in _COLORS
+    ]
+    signs.append(Patch(facecolor=UNUSED, hatch="////", edgecolor="white", label="waits"))
+    figure.legend(handles=signs, loc="outside lower center", ncols=3, fontsize=7, frameon=False, labelcolor=INK)
+    return figure
+
+
+def _draw_part(axes: Axes, shown: Chart, span: range) -> None:
+    for row, signs in enumerate(shown.rows):
+        waits = [(column - 0.5, 1) for column in span if signs[column] == WAIT]
+        axes.broken_barh(waits, (row - 0.25, 0.5), facecolors=UNUSED, edgecolor="white", hatch="////", linewidth=0)
+    for column in span:
+        mark = shown.marks[column]
+        axes.broken_barh(
+            [(column - 0.5, 1)], (mark.row - 0.38, 0.76), facecolors=_COLORS[mark.sign], edgecolor="white", lw=0.4
+        )
+        ink = INK if mark.sign in _ON_LIGHT else "white"
+        axes.text(column, mark.row, mark.sign, ha="center", va="center", fontsize=6, color=ink)
+        if mark.after is not None and mark.after in span:
+            ends = (shown.marks[mark.after].row, mark.row)
+            shift = 0.38 if ends[1] > ends[0] else -0.38
+            axes.plot((mark.after, column), (ends[0] + shift, ends[1] - shift), color=QUIET, linewidth=0.8)
+    axes.set_xlim(span.start - 0.6, span.start + min(COLUMNS, len(shown.marks)) - 0.4)
+    axes.set_ylim(len(shown.labels) - 0.5, -0.5)
+    axes.set_yticks(range(len(shown.labels)), list(shown.labels), fontsize=7, color=INK)
+    axes.set_xticks([])
+    axes.set_xlabel(UNIT if span.stop == len(shown.marks) else "", fontsize=6.5, color=INK)
+    axes.set_title(f"step {shown.marks[span.start].step:,}", fontsize=7, loc="left", color=INK)
+    axes.spines[:].set_visible(False)

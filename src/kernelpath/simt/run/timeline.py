@@ -1,0 +1,48 @@
+"""The events that a launch has recorded, with their lines and the names of their barriers."""
+
+from __future__ import annotations
+
+from kernelpath.simt.events import EVENTS, Event, EventKind
+from kernelpath.simt.layout import ASIDE
+from kernelpath.simt.run import complaints
+from kernelpath.simt.run.launch import Grid
+from kernelpath.simt.run.meeting import BARRIERS
+from kernelpath.simt.run.recorder import NO_SITE, at_block
+
+__all__ = ["events_of"]
+
+
+def events_of(grid: Grid) -> list[Event]:
+    """The events of the first block or cluster, in their order; none where none were asked for."""
+    if "events" not in grid.arrays:
+        return []
+    rows = grid.arrays["events"][: min(grid.get("event_count"), EVENTS)]
+    return [_event(grid, *(int(value) for value in row)) for row in rows.tolist()]
+
+
+def _event(
+    grid: Grid, kind: int, clock: int, block: int, warp: int, site: int, barrier: int, phase: int, nbytes: int
+) -> Event:
+    line, instruction = _instruction(grid, site)
+    name = _barrier(grid, barrier, block) if barrier >= 0 else ""
+    return Event(EventKind(kind), clock // 32, block, warp, line, instruction, name, phase, nbytes)
+
+
+def _instruction(grid: Grid, site: int) -> tuple[int, str]:
+    """Line and name of an instruction that touches memory, or of the one that begins a basic block."""
+    if site >= 0:
+        return grid.lowered.sites[site].line, grid.lowered.sites[site].text
+    at = (site - at_block(0)) % ASIDE
+    known = site != NO_SITE and at < len(grid.lowered.blocks)
+    return grid.lowered.blocks[at][0] if known else (0, "")
+
+
+def _barrier(grid: Grid, barrier: int, block: int) -> str:
+    """The name of a barrier for a warp of the block of that rank."""
+    if barrier < BARRIERS:
+        return f"barrier {barrier}"
+    before = (cta for cta in grid.residents.all if cta.get("shared") <= barrier)
+    owner = max(before, key=lambda cta: cta.get("shared"))
+    offset = barrier - owner.get("shared")
+    name = complaints.mbarrier_name(offset, grid.lowered.shared) or f"byte {offset}"
+    return name if owner.rank == block else f"{name} of block {owner.rank}"
