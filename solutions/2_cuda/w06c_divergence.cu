@@ -1,6 +1,6 @@
 // Oscillators: out[i] = where oscillator i is, steps[i] time steps after it was released at rest at x[i].
 //
-// A block sorts a tile of oscillators by their steps in shared memory, so that the lanes of a warp get the same number each.
+// A block sorts a tile of oscillators by their steps in shared memory, so that a warp's lanes get the same number each.
 
 constexpr float H = 0.25f;  // a time step
 constexpr int MOST_STEPS = 64;
