@@ -47,7 +47,7 @@ BOUNDS = ("memory", "arithmetic", "launch")
 
 
 def compulsory_bytes(operator: dict) -> int:
-    """The bytes that no kernel can avoid to move between memory and the chip."""
+    """The bytes that every kernel has to move between memory and the chip."""
     raise NotImplementedError("TODO: how many bytes must be moved?")
 
 

@@ -29,5 +29,5 @@ __device__ float followed(float x, int steps) {
 }
 
 __global__ void oscillate(const float* x, const unsigned char* steps, float* out, int n) {  // TODO: launch bounds
-    // TODO: give the lanes of a warp oscillators with as many steps, or a new one to each lane that has finished
+    // TODO: give a warp's lanes the same number of steps, or a new oscillator to each lane that has finished
 }

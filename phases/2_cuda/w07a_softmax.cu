@@ -5,7 +5,7 @@
 
 #include <cuda_bf16.h>
 
-template <typename T>  // TODO: add what else has to be known when compiling, such as how many elements a thread holds
+template <typename T>  // TODO: add what else must be known at compile time, such as how many elements a thread holds
 __global__ void softmax(const T* x, T* out, int rows, int columns) {
     // TODO: begin with a block to a row; find its maximum, then its sum, then write; float(x[i]) and T(result) convert
 }

@@ -48,7 +48,7 @@ INDEX = 8  # bytes of an index or a target
 
 
 def compulsory_bytes(operator: dict) -> int:
-    """The bytes that no kernel can avoid to move between memory and the chip."""
+    """The bytes that every kernel has to move between memory and the chip."""
     size = {"float32": 4, "float16": 2, "bfloat16": 2}[operator["dtype"]]
     match operator:
         case {"name": "add" | "add_", "elements": elements}:

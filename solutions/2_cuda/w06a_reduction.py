@@ -24,7 +24,8 @@ in flight count. The ladder:
 - many elements per thread, 4 loads of 16 bytes in flight in each: 64 KB per SM with 1024 threads, where Little's law
   asks for 27 KB
 - a finish in a fixed order: each block leaves its sum behind, and the last one to finish adds them. Adds 4 bytes per
-  block and one atomicInc; a second launch would cost a microsecond, a grid barrier needs a cooperative launch.
+  block and one atomicInc; a second launch takes longer by 0.2 to 0.6 µs (H200, CUDA graph), a grid barrier must be
+  cooperative.
 
 The finish: threadFenceReduction in NVIDIA's CUDA samples. The ladder: Mark Harris, "Optimizing Parallel Reduction in
 CUDA" (2007). The counter belongs to the module, so two calls on different streams must not overlap.

@@ -1,6 +1,6 @@
 // Oscillators: out[i] = where oscillator i is, steps[i] time steps after it was released at rest at x[i].
 //
-// A block sorts a tile of oscillators by their steps in shared memory, so that the lanes of a warp get as many each.
+// A block sorts a tile of oscillators by their steps in shared memory, so that a warp's lanes get the same number each.
 
 constexpr float H = 0.25f;  // a time step
 constexpr int MOST_STEPS = 64;
@@ -61,7 +61,7 @@ __global__ void __launch_bounds__(THREADS) oscillate(const float* x, const unsig
 
     float position[EACH];
     int mine[EACH];
-    bool alike = true;  // whether the warp's lanes have as many steps in each row
+    bool alike = true;  // whether the warp's lanes have the same number of steps in each row
     for (int e = 0; e < EACH; ++e) {
         const int place = e * THREADS + threadIdx.x;
         position[e] = place < count ? x[tile + place] : 0;

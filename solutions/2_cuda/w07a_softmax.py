@@ -9,19 +9,19 @@ Write the kernel in w07a_softmax.cu, then launch it here. Graded: the values, th
 and one write suffice), and on a GPU the time against the formula in five torch operators.
 
 Traffic: one read and one write, 4 bytes per element in bfloat16 and 8 in float32, and two exponentials per element. The
-speed of light is a copy. Memory is the bound, with less to spare than one might think: at 4.2 TB/s an SM of an H200
+speed of light is a copy. Memory is the bound, with little margin: at 4.2 TB/s an SM of an H200
 passes 4 bfloat16 elements per cycle, and its 16 exponentials per cycle serve 8.
 
 How a row is kept decides the speed, and how many rows an SM has in different phases. Shares of a copy of 2^27 elements:
 
-- up to 1024 columns a row belongs to so many lanes of a warp that each holds two or three vectors: 0.98 to 1.02. A warp
-  with room for four vectors per lane reaches 0.25 at 128 columns in bfloat16: three quarters of its work is on nothing.
-- up to 8192 the registers of a block: 0.98 to 1.00.
-- up to 72 KiB the shared memory of a block, three of which fit on an SM: 0.97 to 0.98.
+- up to 1024 columns a row belongs to so many lanes of a warp that each holds two or three vectors: 0.98 to 1.01 for
+  rows of whole vectors.
+- up to 8192 the registers of a block: 0.97 to 1.00.
+- up to 72 KiB the shared memory of a block, three of which fit on an SM: 0.96 to 0.98.
 - longer rows wait in registers and shared memory, and past 144 KiB in those of several SMs, a cluster: float32 0.93 to
-  0.96, bfloat16 0.88 to 0.95. In float32 two larger blocks per SM are better than three, in bfloat16 three.
+  0.97, bfloat16 0.86 to 0.94.
 - a row of odd length has elements before its first whole vector and behind its last. Each of these is one thread's, and
-  5003 columns reach 0.98; loaded one by one, 0.30 in bfloat16.
+  5003 columns reach 0.96 in bfloat16.
 
 Maximum and sum in one sweep: Milakov and Gimelshein, "Online normalizer calculation for softmax" (2018). Rows over
 clusters: Quack.

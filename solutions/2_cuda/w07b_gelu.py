@@ -11,10 +11,9 @@ the time against the formula in torch's operators.
 
 Traffic: one read and one write, 8 bytes per element in float32 and 4 in bfloat16. The speed of light is a copy. At
 4.2 TB/s an SM of an H200 passes 2.3 floats or 4.5 bfloat16 values per cycle and issues 128 lane-instructions meanwhile:
-56 for a float, 28 for a bfloat16 value, conversions and addresses included. Nothing is to spare there for erff.
+56 for a float, 28 for a bfloat16 value, conversions and addresses included. That leaves no room for erff.
 
-One element per thread reaches 0.6 of a copy in float32 and 0.35 in bfloat16, one vector of 16 bytes all of it; two or
-four vectors per thread are no faster.
+One element per thread reaches 0.6 of a copy in float32 and 0.35 in bfloat16, one vector of 16 bytes all of it.
 """
 
 import torch

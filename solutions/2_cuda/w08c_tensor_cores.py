@@ -11,16 +11,13 @@ whose warps make one 16 x 16 tile each.
 Operations: 2 m n k, 137e9 at 4096^3. Traffic: tiles of R x C read 2 m n k (1 / R + 1 / C) bytes in all, 1.6 GB there
 with 128 x 256, most of them from L2. Tensor cores bound it; on Hopper mma.sync ends at the last row but one.
 
-The ladder at 4096^3 in bfloat16 on an H200:
+Measured at 4096^3 in bfloat16 on an H200:
 
     kernel                                                  wavefronts of ldmatrix per mma    TFLOP/s
-    wmma, a tile of 16 x 16 per warp                                                               18
-    wmma, 128 x 128 per block, 64 x 32 per warp, cp.async                                         163
-    mma.sync, 64 x 64 per block, 32 x 32 per warp                         2                       325
-    mma.sync, 128 x 128 per block, 64 x 64 per warp                       1                       457
-    mma.sync, 128 x 256 per block, 64 x 64 per warp                       1                       496
-    mma.sync alone, operands in registers                                 0                       643
-    cuBLAS, by wgmma                                                                              763
+    wmma, a tile of 16 x 16 per warp                                                               17
+    mma.sync, 128 x 256 per block, 64 x 64 per warp                       1                       482
+    mma.sync alone, operands in registers                                 0                       645
+    cuBLAS, by wgmma                                                                              775
 """
 
 import torch
