@@ -97,7 +97,7 @@ def test_no_recorded_operator_beats_its_roof_and_most_come_close() -> None:
 def test_the_machine_is_the_one_that_was_measured() -> None:
     ceilings, _ = recorded()
     assert 1e9 * H200["bandwidth"] == pytest.approx(max(ceilings["copy"], ceilings["read"]), rel=0.03)
-    assert 1e-6 * H200["launch"] == pytest.approx(ceilings["launch"], rel=0.3)
+    assert 1e-6 * H200["launch"] == pytest.approx(ceilings["launch"], rel=0.5)  # 2.9 and 4.2 us, on two hosts
     for dtype, peak in H200["peak"].items():
         assert 1e12 * peak == pytest.approx(ceilings[f"matmul_{dtype}"], rel=0.1)
 
@@ -116,8 +116,8 @@ def test_drawn_machines_let_every_bound_occur() -> None:
     [
         ("bits_for_bytes", "393,216 compulsory bytes, expected 49,152: these are bits"),
         ("cache_read_by_every_head", "heads share K and V, which are then read once"),
-        ("milliseconds", "timed 4.99 µs: the launch is given in microseconds"),
-        ("gib_for_gb", "timed 4.99 µs: a GB is 10^9 bytes, not 2^30"),
+        ("milliseconds", "timed 5.09 µs: the launch is given in microseconds"),
+        ("gib_for_gb", "timed 5.09 µs: a GB is 10^9 bytes, not 2^30"),
     ],
 )
 def test_a_complaint_names_the_mistake_and_the_recorded_time(reject: str, said: str, tmp_path: Path) -> None:

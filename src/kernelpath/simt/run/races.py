@@ -12,7 +12,6 @@ the lower one. The reads since: the time of the last one, or of an earlier one w
 of warps that read. The traces of two readers, of two warps where there are two.
 
 Of another block of its cluster a warp knows as much as its barriers have told it; see ``clusters`` and ``mbarriers``.
-
 A trace is a thread, a bit for a strong write, one for a volatile write, and the instruction's number.
 
 ``released[w]`` is what warp w knew at its last fence. Who finds a value that it wrote strongly then, has ``seen`` that
@@ -84,17 +83,12 @@ def check(
     hands_on = strong != UNORDERED and (strong or kind == ATOMIC)
     if allowed and hands_on and not write & WAS_VOLATILE and is_own(launch, cta, write >> 32):
         observe(cta, warp, (write & THREAD) >> 5, kind == ATOMIC)
-    if write and not allowed and unordered(launch, cta, floor, warp, write & THREAD, write >> 32, thread):
+    plain = allowed and not atomic and not strong and floor == cta.block_began and (write & THREAD) >> 5 != warp
+    judged = write and (not allowed or (plain and not is_guess(launch, number)))
+    if judged and unordered(launch, cta, floor, warp, write & THREAD, write >> 32, thread):
         return accuse(launch, write & LOW, write >> 32)
     if kind == ATOMIC:
         excuse(launch, cta, load64(entry + 16), reads >> 32, thread)
-    plain = allowed and not atomic and not strong and floor == cta.block_began and (write & THREAD) >> 5 != warp
-    if (
-        plain
-        and not is_guess(launch, number)
-        and unordered(launch, cta, floor, warp, write & THREAD, write >> 32, thread)
-    ):
-        return accuse(launch, write & LOW, write >> 32)
     trace = number + 1 << SITE | thread
     if atomic:
         trace |= WAS_ATOMIC
@@ -114,7 +108,7 @@ def check(
 @native
 def excuse(launch: LaunchRecord, cta: CtaRecord, readers: int, time: int, thread: int) -> None:
     """The plain read with which ``thread`` has begun what ends in an atomic operation was a guess."""
-    if time < cta.met or not readers:
+    if time < cta.met:
         return
     for half in range(2):
         reader = readers >> 32 * half & LOW
@@ -243,17 +237,13 @@ def record_reader(launch: LaunchRecord, cta: CtaRecord, entry: int, reads: int, 
 @native
 def are_past(cta: CtaRecord, warp: int, warps: int, time: int) -> int:
     """Whether reads of ``warps`` at ``time`` need not be kept beside one of a warp now."""
-    return (load64(cta.released + (ROW + 8) * warp) > time and went_on(cta, warps, time)) or knows(
-        cta, warp, warps, time
-    )
+    own = load64(cta.released + (ROW + 8) * warp)
+    return (own > time and went_on(cta, warps, time)) or knows(cta, warp, warps, time)
 
 
 @native
 def went_on(cta: CtaRecord, warps: int, time: int) -> int:
-    """Whether one of ``warps`` has released what it did at ``time``: its read may not be dated later.
-
-    It may have arrived at a barrier, which the next reader has still to reach.
-    """
+    """Whether one of ``warps`` has released its read of ``time``, which may not be dated later then."""
     other = 0
     while warps:
         own = 8 * (WARPS * other + other)
