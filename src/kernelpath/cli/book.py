@@ -18,7 +18,7 @@ from kernelpath.show.book import FOLDER, copies
 def book_(to: Path | None) -> int:
     """Write the book as web pages.
 
-    The notebooks as they were executed on a GPU, with a syllabus and a glossary. The pages need no network.
+    The notebooks with their outputs, with a syllabus and a glossary. The pages need no network.
     """
     from kernelpath.show import site
 
