@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import io
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 from rich.text import Text
@@ -34,8 +34,6 @@ from kernelpath.show import difference, view
 from kernelpath.show import source as annotated
 
 if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
     from kernelpath.device.messages import Drawn
 
 
@@ -158,7 +156,7 @@ def profile(
     return _keep(item, figure, path)
 
 
-def _keep(item: Item, figure: Figure, path: Path) -> int:
+def _keep(item: Item, figure: Any, path: Path) -> int:
     """Write a figure to a file, and say where it is."""
     drawn = io.BytesIO()
     figure.savefig(drawn, format="png", dpi=120)

@@ -26,7 +26,8 @@ __all__ = ["made_of", "served"]
 
 WIDEST = 16  # bytes of a lane in one access
 LINES = ".nv_debug_line_sass"  # of the PTX text, by address of the machine code
-ADDRESSES = ".rel" + LINES  # which function each sequence of it is of: offsets and symbols of its relocations
+ADDRESSES = {".rel" + LINES: struct.Struct("<QQ"), ".rela" + LINES: struct.Struct("<QQ8x")}
+"""Which function each sequence of it is of: offsets and symbols of its relocations, with addends from sm_90 on."""
 
 OPCODES = {
     **dict.fromkeys((0x180, 0x181, 0x184), Access.LOAD),  # LD, LDG, LDS
@@ -71,7 +72,7 @@ def made_of(cubin: bytes) -> dict[int, list[Made]]:
     parts = sections(cubin)
     content = {part.name: part.content for part in parts}
     symbols = [number for *_, number, _, _ in struct.iter_unpack("<IBBHQQ", content[".symtab"])]
-    relocations = sorted(struct.iter_unpack("<QQ", content.get(ADDRESSES, b"")))
+    relocations = sorted(row for name, form in ADDRESSES.items() for row in form.iter_unpack(content.get(name, b"")))
     functions = [symbols[info >> 32] for _, info in relocations]
     rows: dict[int, list[tuple[int, int]]] = defaultdict(list)
     for sequence, address, line in line_rows(content.get(LINES, b"")):
