@@ -174,3 +174,22 @@ def test_tables_of_labels_belong_to_their_braces() -> None:
     text = "{ ts: .branchtargets A, B; brx.idx %r1, ts; A: ret; B: ret; } { ts: .branchtargets A; brx.idx %r1, ts; A: }"
     function = ptx.parse(wrap(text)).functions["k"]
     assert [[function.labels[name] for name in table] for table in function.tables.values()] == [[1, 2], [4]]
+
+
+PADDED = """.version 8.0
+.target sm_80
+.address_size 64
+.visible .entry k(.param .align 8 .b8 s[16], .param .u64 whole, .param .align 8 .b8 taken[16]) {
+.reg .b32 %r<4>; .reg .b64 %rd<4>;
+ld.param.u64 %rd1, [s];
+ld.param.u32 %r1, [s+8];
+mov.b64 %rd2, taken;
+ret;
+}
+"""
+
+
+def test_padding_is_what_no_load_of_a_parameter_takes() -> None:
+    """The address of a parameter may be taken: then any byte may be read."""
+    module = ptx.parse(PADDED)
+    assert ptx.unread(module.functions["k"]) == [frozenset(range(12, 16)), frozenset(range(8)), frozenset()]

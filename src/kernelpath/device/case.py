@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from kernelpath import simt
-from kernelpath.device import far, messages
+from kernelpath.device import far, messages, padding
 from kernelpath.device.elements import Bytes, Refused, elements
 from kernelpath.device.pointers import Linked
 from kernelpath.simt.counters import AccessCounters, LineCounters, by_access
@@ -246,7 +246,7 @@ class Case:
             grid=asked.grid,
             block=asked.block,
             shared=asked.shared,
-            arguments=[self._described(value) for value in asked.arguments],
+            arguments=[self._described(value) for value in padding.zeroed(module, asked)],
             host=[(names[number], stored.host) for number, stored in buffers.items() if stored.host],
             cooperative=asked.cooperative,
             cluster=asked.cluster,

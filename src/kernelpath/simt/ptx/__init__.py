@@ -8,9 +8,11 @@ compilers emit is read. Instructions are not understood here: an unknown opcode 
     variables    declarations
     parser       a file, its functions, their statements and scopes
     negated      the same code with other products
+    parameters   which bytes of its parameters a kernel reads
 """
 
 from kernelpath.simt.ptx.negated import negated
+from kernelpath.simt.ptx.parameters import unread
 from kernelpath.simt.ptx.parser import parse
 from kernelpath.simt.ptx.records import (
     SIZES,
@@ -44,4 +46,5 @@ __all__ = [
     "Variable",
     "negated",
     "parse",
+    "unread",
 ]

@@ -1,0 +1,20 @@
+"""The padding of structs that a host passes by value: it holds what was there before, and no kernel reads it."""
+
+from __future__ import annotations
+
+from kernelpath import simt
+from kernelpath.device import messages
+from kernelpath.simt import ptx
+
+__all__ = ["zeroed"]
+
+
+def zeroed(module: simt.Module, asked: messages.Launch) -> list[int | float | messages.Pointer | messages.Blob]:
+    """The arguments of a launch with zeros in the bytes that its kernel does not read."""
+    told = list(asked.arguments)
+    for number, unread in enumerate(ptx.unread(module.parsed.functions[asked.kernel])[: len(told)]):
+        value = told[number]
+        if isinstance(value, messages.Blob):
+            content = bytes(0 if at in unread else byte for at, byte in enumerate(value.content))
+            told[number] = messages.Blob(content, value.pointers)
+    return told
