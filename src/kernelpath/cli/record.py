@@ -54,6 +54,6 @@ def remember(item: Item, graded: Report) -> None:
 
 
 def seconds_of_last(item: Item) -> float | None:
-    """Seconds that the last saved grading of the exercise took; None if there is none, or it ended early."""
+    """Seconds that the last saved grading of the exercise took; None before the first one, and if it ended early."""
     kept = Progress(item.root, lambda _: None).kept(item.stem)
     return kept.report.seconds if kept and kept.report.verdict.passed else None

@@ -121,7 +121,7 @@ class Section:
         return DeclarationError(f"{self.path}:{line or self.line}: {message}")
 
     def text(self) -> str:
-        """The blocks as they are shown. Raises DeclarationError if there is none."""
+        """The blocks as they are shown. Raises DeclarationError for an empty section."""
         if not self.blocks:
             raise self.error(f'"## {self.heading}" is empty; write its text below the heading')
         return _shown(self.blocks)

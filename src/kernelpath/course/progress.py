@@ -128,7 +128,7 @@ class Progress:
             raise NotSaved(f"the report was not saved: {error.strerror}: {error.filename or self.path}") from error
 
     def kept(self, stem: str, kind: Literal["last", "timed"] = "last") -> Kept | None:
-        """The exercise's report of that kind; None if there is none, or none that can be understood."""
+        """The exercise's report of that kind; None where nothing that can be understood was kept."""
         try:
             return decode(self._report(stem, kind).read_bytes(), Kept)
         except FileNotFoundError:

@@ -119,7 +119,7 @@ def gpu_id(index: int | None = None) -> str:
 
 
 def driver() -> str:
-    """The driver's version; "unknown" where there is none."""
+    """The driver's version; "unknown" where nvidia-smi does not answer."""
     return (nvidia_smi("--query-gpu=driver_version") or ["unknown"])[0]
 
 

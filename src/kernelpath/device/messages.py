@@ -216,7 +216,7 @@ class Record(Message, frozen=True):
 
 
 class Draw(Message, frozen=True):
-    """Ask for the launch of this case that executed most. Answered by Drawn, or Done where there is none."""
+    """Ask for the launch of this case that executed most. Answered by Drawn, or by Done if nothing was launched."""
 
     client: int
 

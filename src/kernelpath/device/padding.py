@@ -12,6 +12,8 @@ __all__ = ["zeroed"]
 def zeroed(module: simt.Module, asked: messages.Launch) -> list[int | float | messages.Pointer | messages.Blob]:
     """The arguments of a launch with zeros in the bytes that its kernel does not read."""
     told = list(asked.arguments)
+    if not any(isinstance(value, messages.Blob) for value in told):
+        return told
     for number, unread in enumerate(ptx.unread(module.parsed.functions[asked.kernel])[: len(told)]):
         value = told[number]
         if isinstance(value, messages.Blob):

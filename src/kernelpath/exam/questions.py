@@ -99,7 +99,7 @@ class Asked:
     """A question as one learner sees it.
 
     key: its name in the answer sheet. notebook: what prepares it, relative to the checkout, and the title of its
-    section; empty if there is none.
+    section; empty for a question that no notebook prepares.
     listing: what is to be read, laid out. why: shown after a right answer.
     """
 
@@ -292,7 +292,7 @@ def _number(text: str) -> float | None:
 
 
 def find(number: int, at: Path | None = None) -> Exam:
-    """The exam of a phase. Raises registry.LookupFailed where there is none, and spec.DeclarationError."""
+    """The exam of a phase. Raises registry.LookupFailed for a phase without an exam, and spec.DeclarationError."""
     root = at or registry.root()
     items = tuple(item for item in registry.exercises(root) if item.phase.startswith(f"{number}_"))
     if not items:

@@ -114,7 +114,7 @@ class Pool:
 
 @lru_cache
 def pool(folder: Path) -> Pool:
-    """The kernels in a folder, run; an empty pool if there is none. Raises DeclarationError."""
+    """The kernels in a folder, run; an empty folder gives an empty pool. Raises DeclarationError."""
     ran = [run(path) for path in sorted(folder.glob("*.cu"))]
     families: dict[str, tuple[Ran, ...]] = defaultdict(tuple)
     for one in ran:

@@ -5,7 +5,7 @@ CUDA C++ programming guide, "Technical Specifications per Compute Capability".
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 __all__ = ["MULTIPROCESSORS", "SM_80", "SM_90A", "TARGETS", "Multiprocessor", "Target", "capability", "of_gpu"]
 
@@ -122,15 +122,11 @@ SM_80 = Target(
     cluster=0,
     cluster_most=0,
 )
-SM_90A = Target(
+SM_90A = replace(
+    SM_80,
     name="sm_90a",
     capability=90,
     multiprocessors=132,  # of an H200
-    threads=1024,
-    block=(1024, 1024, 64),
-    grid=(2**31 - 1, 65535, 65535),
-    registers=255,
-    shared_static=48 * KIB,
     shared=227 * KIB,
     cluster=8,
     cluster_most=16,

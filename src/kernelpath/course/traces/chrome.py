@@ -58,7 +58,7 @@ class Timeline:
         return [one for one in self.activities if one.category == "kernel"]
 
     def range_of(self, activity: Activity) -> Range | None:
-        """The innermost range that was open on the launching thread; None where there is none, or no such call."""
+        """The innermost range that was open on the launching thread; None outside of all, or for an unknown call."""
         thread, time = self.calls.get(activity.correlation, (None, 0.0))
         around = [one for one in self.ranges if one.thread == thread and one.start <= time <= one.end]
         return max(around, key=lambda one: (one.start, -one.end), default=None)
