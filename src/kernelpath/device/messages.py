@@ -263,7 +263,7 @@ class Output(Message, frozen=True):
 
 
 class Ended(Message, frozen=True):
-    """What the machine saw of a case. mutated: positions of input storages that are not as drawn. instructions: file and
+    """What the machine saw of a case. mutated: positions of input storages that are not as drawn. instructions: file,
     line, LineCounters.executed. tensor, workspace: as grading's Evidence has them."""
 
     outputs: Sequence[Output]
