@@ -27,6 +27,8 @@ from triton.tools.tensor_descriptor import TensorDescriptor
 LOG2_E = 1.4426950408889634
 LN_2 = tl.constexpr(0.6931471805599453)
 
+HEADS_AT_A_TIME = tl.constexpr(16)
+
 TILES = {64: (64, 64, 4, 3), 128: (64, 64, 4, 3), 256: (128, 64, 8, 2)}
 """Queries, keys, warps and stages by the size of a head."""
 
@@ -55,14 +57,16 @@ def flash_attention_forward(out_ptr, lse_ptr, q, k, v, tokens, group, scale, QUE
                             KEYS: tl.constexpr, HEAD: tl.constexpr, CAUSAL: tl.constexpr):  # fmt: skip
     """One program for QUERIES queries of a head."""
     blocks = tl.cdiv(tokens, QUERIES)
-    head = tl.program_id(0) // blocks
-    block = tl.program_id(0) % blocks
-    if CAUSAL:
-        block = blocks - 1 - block  # the longest first
+    head, block = tl.program_id(0) // blocks, tl.program_id(0) % blocks
+    if CAUSAL:  # the longest first, of some heads at a time, whose keys stay in L2
+        first = head // HEADS_AT_A_TIME * HEADS_AT_A_TIME
+        width = tl.minimum(HEADS_AT_A_TIME, tl.num_programs(0) // blocks - first)
+        turn = tl.program_id(0) - first * blocks
+        head, block = first + turn % width, blocks - 1 - turn // width
     begin = block * QUERIES
     row = begin + tl.arange(0, QUERIES)
     last = tl.minimum(begin + QUERIES, tokens) if CAUSAL else tokens
-    whole = (begin if CAUSAL else tokens) // KEYS * KEYS
+    whole = (begin if CAUSAL else tokens) // KEYS * KEYS  # every query sees every key before this one
     query = q.load([head, begin, 0]).reshape(QUERIES, HEAD)
     out = tl.zeros([QUERIES, HEAD], tl.float32)
     total = tl.zeros([QUERIES], tl.float32)
@@ -72,7 +76,8 @@ def flash_attention_forward(out_ptr, lse_ptr, q, k, v, tokens, group, scale, QUE
                              KEYS, HEAD, CAUSAL, False)  # fmt: skip
     out, total, top = attend(query, out, total, top, k, v, kv_head, whole, last, row, tokens, scale,
                              KEYS, HEAD, CAUSAL, True)  # fmt: skip
-    out_ptr.store([head, begin, 0], (out / total[:, None]).to(tl.bfloat16).reshape(1, QUERIES, HEAD))
+    out *= (1 / total)[:, None]
+    out_ptr.store([head, begin, 0], out.to(tl.bfloat16).reshape(1, QUERIES, HEAD))
     tl.store(lse_ptr + head.to(tl.int64) * tokens + row, (top + tl.log2(total)) * LN_2, mask=row < tokens)
 
 
