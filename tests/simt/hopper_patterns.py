@@ -7,6 +7,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from kernelpath import simt
+from kernelpath.lanes import cuda
+from kernelpath.simt.tensor_map import SWIZZLES
+from tests.simt.boxes import Case
+from tests.simt.bulk_kernels import aligned_bytes
+
 __all__ = ["NAMES", "PATTERNS", "SHARED", "SIDE", "HopperPattern"]
 
 SIDE = 256
@@ -55,6 +61,24 @@ class HopperPattern:
     @property
     def source(self) -> str:
         return _HEAD + self.body + "\n}\n"
+
+    def launch(self) -> simt.Launch:
+        given, read, out = (aligned_bytes(4 * SIDE * SIDE) for _ in range(3))
+        box = Case(7, [SIDE, SIDE], [self.box[1], self.box[0]], [0, 0], SWIZZLES.index(self.swizzle))
+        file = f"{self.name}.cu"
+        module = simt.load(cuda.compile_kernel(self.source, file, "kernel", "compute_90a").ptx, file)
+        return module.launch(
+            "kernel",
+            grid=(self.blocks,),
+            block=(self.threads,),
+            shared=SHARED,
+            cluster=(self.blocks,) if self.blocks > 1 else (),
+            args=[box.map(given.ctypes.data), read.ctypes.data, out.ctypes.data],
+            buffers=[
+                simt.Buffer(name, one.ctypes.data, one.nbytes, 4)
+                for name, one in zip(("given", "in", "out"), (given, read, out), strict=True)
+            ],
+        )
 
 
 def _loads(name: str, box: tuple[int, int], swizzle: int = 0, x: int = 0, y: int = 0) -> HopperPattern:
