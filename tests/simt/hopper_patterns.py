@@ -1,6 +1,8 @@
 """What kernels of sm_90a ask of memory, a pattern each: boxes, spans, clusters, matrices, mbarriers.
 
 Every kernel is `kernel(map, in, out)`: a tensor map over a 256 x 256 matrix of float32, and 256 KiB in each buffer.
+
+One file: its patterns are a table.
 """
 
 from __future__ import annotations
