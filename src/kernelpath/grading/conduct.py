@@ -35,7 +35,8 @@ class Evidence:
     """What a call gave, and what was seen of it. inputs: as the grader drew them.
 
     complaint: about anything but the outputs' values. notes: the transcript of the PTX machine. tensor: lanes that
-    executed instructions of tensor cores there. flops: of the case. places: where the outputs lie there.
+    executed instructions of tensor cores there. workspace: the most bytes beside inputs and outputs that a launch found
+    there. flops: of the case. places: where the outputs lie there.
     """
 
     inputs: Sequence[object]
@@ -45,6 +46,7 @@ class Evidence:
     instructions: tuple[LineInstructions, ...] = ()
     notes: Sequence[Note] = ()
     tensor: int = 0
+    workspace: int = 0
     flops: int = 0
     operators: Sequence[messages.Operator] = ()
     places: Sequence[Strided] = field(default=(), repr=False)
