@@ -182,11 +182,11 @@ PROBLEM = Problem(
         case(31, 64, False, batch=2, heads=2, kv_heads=2),
         case(64, 64, True, heads=4, kv_heads=2),
         case(67, 64, False, heads=2, kv_heads=1),
-        case(130, 128, True, heads=2, kv_heads=2),
+        case(130, 128, False, heads=2, kv_heads=2),
         case(200, 64, False, heads=4, kv_heads=2),
     ),
     vary=("tokens",),
-    far=(case(128, 128, True, batch=16_400, heads=16, kv_heads=16),),
+    far=(case(130, 128, False, batch=16_400, heads=16, kv_heads=16),),
     reference=reference,
     outputs=("dq", "dk", "dv"),
     # Rounding a gradient to bfloat16 costs 2^-8 = 3.9e-3 of it, rounding p and ds for the tensor cores 2e-2 of the root
