@@ -24,25 +24,7 @@ import triton.language as tl
 LOG2_E = tl.constexpr(1.4426950408889634)
 
 
-@triton.jit(do_not_specialize=["tokens", "group"])
-def gradient_of_queries(
-    dq, lses, deltas, q, k, v, out, lse, dout, tokens, padded, scale, group, CAUSAL: tl.constexpr, RAGGED: tl.constexpr,
-    HEAD: tl.constexpr, QUERIES: tl.constexpr, KEYS: tl.constexpr, STAGES: tl.constexpr,
-):  # fmt: skip
-    """One program for QUERIES queries of a head: dq, and lses and deltas for the other kernel, padded to whole blocks.
-
-    RAGGED: the last block of keys is not full.
-    """
-    # TODO: walk over the keys
-
-
-@triton.jit(do_not_specialize=["tokens", "group"])
-def gradients_of_keys(
-    dk, dv, lses, deltas, q, k, v, dout, tokens, padded, scale, group, CAUSAL: tl.constexpr, RAGGED: tl.constexpr,
-    HEAD: tl.constexpr, QUERIES: tl.constexpr, KEYS: tl.constexpr, STAGES: tl.constexpr,
-):  # fmt: skip
-    """One program for KEYS keys of a key head: dk and dv, summed over the query heads that read it."""
-    # TODO: walk over the queries of every head of the group
+# TODO: one kernel for dq, one for dk and dv, or one for all three with atomics
 
 
 def flash_attention_backward(
@@ -55,7 +37,5 @@ def flash_attention_backward(
     causal: bool,
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     raise NotImplementedError("TODO: choose tiles, launch both kernels, then delete this line")
-    batch, heads, tokens, head = q.shape
-    group = heads // k.shape[1]
     dq, dk, dv = torch.empty_like(q), torch.empty_like(k), torch.empty_like(v)
     return dq, dk, dv
