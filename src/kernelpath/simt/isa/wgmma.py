@@ -7,6 +7,8 @@ multiplies.
 
 from __future__ import annotations
 
+import math
+
 from llvmlite import ir
 
 from kernelpath.simt.errors import FAULT_KINDS, FaultKind
@@ -78,10 +80,11 @@ def emit_mma_async(e: Lowering, i: Instruction) -> None:
 def given(i: Instruction, constants: list[Operand], from_registers: bool) -> tuple[int, tuple[int, int]]:
     """What the constants say: the sign of the products, and whether A and B are MN-major.
 
-    Integers have none of these, 8-bit floats and tf32 no majors, and A in registers has none of its own.
+    Integers have none of these, and one scale where ptx.negated gave it; 8-bit floats and tf32 have no majors, and A in
+    registers has none of its own.
     """
     values = [constant.value for constant in constants if isinstance(constant, Immediate)]
-    scales = 0 if i.modifiers[-3] == "s32" else 2
+    scales = len(values[:1]) if i.modifiers[-3] == "s32" else 2
     majors = (1 if from_registers else 2) if BITS[i.modifiers[-1]] == 16 else 0
     if len(values) != len(constants) or len(values) != scales + majors:
         raise ValueError(f"{len(constants)} constants, not {scales + majors}")
@@ -89,7 +92,7 @@ def given(i: Instruction, constants: list[Operand], from_registers: bool) -> tup
     if not {1, -1}.issuperset(signs) or not {0, 1}.issuperset(values[scales:]):
         raise ValueError("a scale that is neither 1 nor -1, or a major that is neither 0 nor 1")
     a_major, b_major = [0, 0, *values[scales:]][-2:]
-    return (-1 if signs and signs[0] != signs[1] else 1), (a_major, b_major)
+    return math.prod(signs), (a_major, b_major)
 
 
 def require_registers(e: Lowering, registers: tuple[Operand, ...], count: int) -> None:
