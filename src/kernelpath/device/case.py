@@ -126,7 +126,7 @@ class Case:
             failed=self.failed,
             accesses=self._accesses(),
             instructions=self._instructions(),
-            tensor=sum(launch.totals.instructions.get("tensor", 0) for launch in self.launches),
+            tensor=sum(launch.totals.most_tensor_operations for launch in self.launches),
         )
         for stored in self._storages.values():
             stored.final = None
