@@ -53,8 +53,11 @@ DH = {
 }
 
 
-def write(twist: Twist, folder: Path, *, slope: str = "") -> Path:
-    """A submission. Returns its file. slope: in place of the derivative of the activation."""
+def write(twist: Twist, folder: Path, *, slope: str = "", elements: int = 4096, warps: int = 4) -> Path:
+    """A submission. Returns its file.
+
+    slope: in place of the derivative of the activation. elements: of a block with several rows; with columns it has 16.
+    """
     operator, activation, along = twist.name.split("+")
     axis = 1 if along == "rows" else 0
     indices = """
@@ -93,8 +96,8 @@ def backward(x_ptr, dy_ptr, dx_ptr, count, length, COUNT: tl.constexpr, LENGTH: 
 def launch(kernel, x, *others):
     count, length = x.shape if AXIS.value else x.shape[::-1]
     block = triton.next_power_of_2(length)
-    each = max(1, 1024 // block) if AXIS.value else 32
-    kernel[triton.cdiv(count, each),](x, *others, count, length, each, block, num_warps=4 if AXIS.value else 16)
+    each = max(1, {elements} // block) if AXIS.value else 16
+    kernel[triton.cdiv(count, each),](x, *others, count, length, each, block, num_warps={warps if axis else 16})
     return others[-1]
 
 
