@@ -27,7 +27,7 @@ Gradients = tuple[torch.Tensor, torch.Tensor, torch.Tensor]
 
 
 def inputs(rng: torch.Generator, batch: int, heads: int, kv_heads: int, tokens: int, head: int, causal: bool) -> Inputs:
-    """v and dout have mean 1, so that delta is no small number. No large values: their rounding would be all errors.
+    """v and dout have mean 2, so that dp and delta are large beside their difference. There are no large values.
 
     With causal, dout grows with the number of keys that a query sees, so that dq is of one size. Else the first rows,
     and their rounding, were large beside all others.
@@ -35,9 +35,10 @@ def inputs(rng: torch.Generator, batch: int, heads: int, kv_heads: int, tokens: 
     shapes = [(batch, count, tokens, head) for count in (heads, kv_heads, kv_heads, heads)]
     q, k, v, dout = (draw.normal(rng, *shape, dtype="bfloat16", large=0) for shape in shapes)
     if q.is_meta:
-        return q, *(t.to("meta") for t in (k, v)), torch.empty_like(q), q.new_empty(q.shape[:3]).float(), dout, causal
-    q.sub_(1)
-    k.sub_(1)
+        lse = q.new_empty(q.shape[:3], dtype=torch.float32)
+        return q, k.to("meta"), v.to("meta"), torch.empty_like(q), lse, dout, causal
+    for tensor, more in ((q, -1), (k, -1), (v, 1), (dout, 1)):
+        tensor += more
     if causal:
         dout *= torch.arange(1, tokens + 1, device=q.device).div(tokens).sqrt()[:, None].to(q.dtype)
     out, lse = attention.reference(q, k, v, causal)
@@ -196,9 +197,9 @@ PROBLEM = Problem(
     reference=reference,
     outputs=("dq", "dk", "dv"),
     # Rounding a gradient to bfloat16 costs up to 2^-8 = 3.9e-3 of it. What rounding p and ds for the tensor cores adds
-    # is 1e-2 of the root mean square at most, and 3.6e-2 with extreme values. Scores and dout @ v^T in bfloat16 cost
-    # 7e-2 to 0.15, save in the smallest case.
-    tolerance={"bfloat16": Tolerance(rtol=5e-3, atol=5e-2)},
+    # is 3e-2 of the root mean square at most, and 7.4e-2 among the 8 million extreme values of the case for a GPU. Scores
+    # and dout @ v^T in bfloat16 cost 0.16 to 0.33, save in the smallest case.
+    tolerance={"bfloat16": Tolerance(rtol=5e-3, atol=0.1)},
     extreme=extreme,
     faults={
         "keys past the end with a weight": padding_unmasked,
