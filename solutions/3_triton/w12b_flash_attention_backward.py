@@ -49,12 +49,13 @@ def add_keys(
     for begin in tl.range(low, high, KEYS, num_stages=STAGES):
         key = k.load([kv_head, begin, 0]).reshape([KEYS, HEAD])
         value = v.load([kv_head, begin, 0]).reshape([KEYS, HEAD])
-        p = tl.exp2(tl.dot(query, key.T) * fold - lse2[:, None])
+        scores = tl.dot(query, key.T)
+        dp = tl.dot(upper, value.T, tl.zeros([QUERIES, KEYS], tl.float32) - delta[:, None])  # begins at -delta
+        p = tl.exp2(scores * fold - lse2[:, None])
         if MASKED:
             column = (begin + tl.arange(0, KEYS))[None, :]
             p = tl.where(column <= at[:, None] if CAUSAL else column < tokens, p, 0.0)
-        ds = p * (tl.dot(upper, value.T) - delta[:, None])
-        dq = tl.dot(ds.to(tl.bfloat16), key, dq)
+        dq = tl.dot((p * dp).to(tl.bfloat16), key, dq)
     return dq
 
 

@@ -197,8 +197,8 @@ PROBLEM = Problem(
     reference=reference,
     outputs=("dq", "dk", "dv"),
     # Rounding a gradient to bfloat16 costs up to 2^-8 = 3.9e-3 of it. What rounding p and ds for the tensor cores adds
-    # is 3e-2 of the root mean square at most, and 7.4e-2 among the 8 million extreme values of the case for a GPU. Scores
-    # and dout @ v^T in bfloat16 cost 0.16 to 0.33, save in the smallest case.
+    # is 3e-2 of the root mean square at most, and 7.4e-2 among the 8 million extreme values of the case for a GPU.
+    # Scores and dout @ v^T in bfloat16 cost 0.16 to 0.33, save in the smallest case.
     tolerance={"bfloat16": Tolerance(rtol=5e-3, atol=0.1)},
     extreme=extreme,
     faults={
