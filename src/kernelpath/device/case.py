@@ -127,7 +127,7 @@ class Case:
             failed=self.failed,
             accesses=self._accesses(),
             instructions=self._instructions(),
-            tensor=sum(launch.totals.instructions.get("tensor", 0) for launch in self.launches),
+            tensor=sum(launch.totals.most_tensor_operations for launch in self.launches),
             workspace=max((sum(held[one] for one in held.keys() - given) for held in self._held), default=0),
         )
         for stored in self._storages.values():
