@@ -6,13 +6,13 @@ import triton.language as tl
 
 
 @triton.jit
-def _attn_bwd_preprocess(O, DO, Delta, N_CTX, BLOCK_M: tl.constexpr, HEAD_DIM: tl.constexpr):
+def _attn_bwd_preprocess(Out, DO, Delta, N_CTX, BLOCK_M: tl.constexpr, HEAD_DIM: tl.constexpr):
     off_m = tl.program_id(0) * BLOCK_M + tl.arange(0, BLOCK_M)
     off_hz = tl.program_id(1).to(tl.int64)
     off_n = tl.arange(0, HEAD_DIM)
     at = off_hz * HEAD_DIM * N_CTX + off_m[:, None] * HEAD_DIM + off_n[None, :]
     inside = off_m[:, None] < N_CTX
-    o = tl.load(O + at, mask=inside, other=0.0)
+    o = tl.load(Out + at, mask=inside, other=0.0)
     do = tl.load(DO + at, mask=inside, other=0.0).to(tl.float32)
     tl.store(Delta + off_hz * N_CTX + off_m, tl.sum(o * do, axis=1), mask=off_m < N_CTX)
 
