@@ -264,7 +264,7 @@ class Output(Message, frozen=True):
 
 class Ended(Message, frozen=True):
     """What the machine saw of a case. mutated: positions of input storages that are not as drawn. instructions: a file
-    and a line, with what LineCounters.executed says of it. tensor: the operations that those of tensor cores make, at most."""
+    and a line, with what LineCounters.executed says of it. tensor: operations that tensor cores made, at most."""
 
     outputs: Sequence[Output]
     mutated: Sequence[int]
