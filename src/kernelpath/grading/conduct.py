@@ -32,7 +32,8 @@ class Evidence:
     """What a call gave, and what was seen of it. inputs: as the grader drew them.
 
     complaint: about anything but the outputs' values. notes: the transcript of the PTX machine. tensor: operations that
-    tensor cores can have made there, at most. flops: of the case. places: where the outputs lie there.
+    tensor cores can have made there, at most. workspace: the most bytes beside inputs and outputs that a launch found
+    there. flops: of the case. places: where the outputs lie there.
     """
 
     inputs: Sequence[object]
@@ -42,6 +43,7 @@ class Evidence:
     instructions: tuple[LineInstructions, ...] = ()
     notes: Sequence[Note] = ()
     tensor: int = 0
+    workspace: int = 0
     flops: int = 0
     operators: Sequence[messages.Operator] = ()
     places: Sequence[Strided] = field(default=(), repr=False)
