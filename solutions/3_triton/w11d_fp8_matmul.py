@@ -120,4 +120,6 @@ def fp8_matmul(a: torch.Tensor, b: torch.Tensor, scale_a: torch.Tensor, scale_b:
         tiles(left, 64, 128, k), tiles(right, columns, 128, k), scale_a, scale_b, tiles(made, 64, columns, n),
         m, n, k, 64, columns, 8, max(scale_a.numel(), scale_b.numel()) > 1, num_warps=4, num_stages=3,
     )  # fmt: skip
-    return out if made is out else copied(made, out)
+    if made is not out:
+        copied(made, out)
+    return out

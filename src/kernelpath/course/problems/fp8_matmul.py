@@ -82,17 +82,20 @@ def extreme(
     scale_b.copy_(2.0 ** torch.randint(-3, 3, (len(scale_b), 1), generator=rng, device=a.device).expand_as(scale_b))
 
 
-def tensor_core_sum(total: torch.Tensor, left: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
+def tensor_core_sum(
+    total: torch.Tensor, left: torch.Tensor, right: torch.Tensor, least: tuple[int, int] = (-6, -6)
+) -> torch.Tensor:
     """What an H200's tensor cores make of total + left @ right.T for 32 values along k, all in float64.
 
     Measured, not documented: products and total are cut to a multiple of 2**-13 of the largest power of two among
-    them, that of a product being that of its factors; the sum is cut to 14 bits.
+    them, that of a product being that of its factors; the sum is cut to 14 bits. least: the power of two of subnormal
+    factors, of which e4m3 has -6.
     """
 
     def power(x: torch.Tensor) -> torch.Tensor:
         return torch.where(x == 0, -900, torch.frexp(x)[1] - 1)
 
-    factors = power(left).clamp(min=-6)[:, None] + power(right).clamp(min=-6)[None]
+    factors = power(left).clamp(min=least[0])[:, None] + power(right).clamp(min=least[1])[None]
     products = left[:, None] * right[None]
     largest = torch.where(products == 0, -900, factors).amax(-1).maximum(power(total))
     unit = torch.ldexp(torch.ones_like(total), largest.clamp(min=-900) - 13)
