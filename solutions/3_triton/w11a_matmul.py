@@ -43,9 +43,9 @@ def stepped(stride, STEP: tl.constexpr):
 
 @triton.jit
 def matmul_tiles(
-    out, a, b, bias, m, n, k, a_row, a_k, b_k, b_column, out_columns,
+    out, a, b, bias, m, n, k, a_row, a_k, b_k, b_column,
     ROWS: tl.constexpr, COLUMNS: tl.constexpr, DEPTH: tl.constexpr, GROUP: tl.constexpr,
-    STEP: tl.constexpr, ACTIVATION: tl.constexpr,
+    out_columns, STEP: tl.constexpr, ACTIVATION: tl.constexpr,
 ):  # fmt: skip
     """One tile of out per program."""
     # STEP divides these numbers. To say so changes none of them, but tells the compiler how wide accesses may be.
@@ -86,7 +86,7 @@ def pad(out, x, rows, columns, row_stride, column_stride, out_columns, ROWS: tl.
 TILES = (
     (128, 256, 64, 8, 1.0),
     (128, 128, 64, 8, 0.85),
-    (64, 128, 64, 4, 0.65),
+    (64, 128, 128, 4, 0.65),
     (64, 64, 128, 4, 0.5),
     (16, 64, 128, 4, 0.2),
 )
@@ -113,8 +113,8 @@ def matmul(a: torch.Tensor, b: torch.Tensor, bias: torch.Tensor | None, activati
     rows, columns, depth, warps, _ = tile_for(device.multi_processor_count, m, n)
     stages = min(STAGES, device.shared_memory_per_block_optin // ((rows + columns) * depth * a.element_size()))
     matmul_tiles[triton.cdiv(m, rows) * triton.cdiv(n, columns),](
-        *(out, a, b, bias, m, b.shape[1], b.shape[0], *a.stride(), *b.stride(), n),
-        *(rows, columns, depth, GROUP, step_of(a, b), activation),
+        *(out, a, b, bias, m, b.shape[1], b.shape[0], *a.stride(), *b.stride()),
+        *(rows, columns, depth, GROUP, n, step_of(a, b), activation),
         num_stages=stages,
         num_warps=warps,
     )

@@ -58,6 +58,7 @@ TILES = (
     (128, 128, 64, 4, 8, 0.85),
     (64, 128, 128, 4, 4, 0.65),
     (64, 64, 128, 5, 4, 0.5),
+    (16, 64, 256, 4, 4, 0.2),
 )
 """Rows, columns, depth, stages, warps, and the share of the largest tile's speed that this one reaches on an H200."""
 
