@@ -55,7 +55,9 @@ def reference(
     flat = [t.flatten(0, 1) for t in (q, k, v, out, lse, dout)]
     for rows in torch.arange(batch * heads, device=q.device).split(max(1, _SCORES // tokens**2)):
         of = rows // group
-        query, key, value, result, kept, upper = (t[of if t is flat[1] or t is flat[2] else rows].double() for t in flat)
+        query, key, value, result, kept, upper = (
+            t[of if t is flat[1] or t is flat[2] else rows].double() for t in flat
+        )
         p = (query @ key.mT * scale - kept[..., None]).exp_()
         if hidden is not None:
             p.masked_fill_(hidden, 0)
