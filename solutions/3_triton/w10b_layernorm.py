@@ -51,64 +51,71 @@ def layernorm_rows(
 
 @triton.jit
 def layernorm_team(
-    y, mean, rstd, x, weight, bias, partial, arrived, rows, vectors, eps,
+    y, mean, rstd, x, weight, bias, words, rows, vectors, eps,
     WIDTH: tl.constexpr, TEAM: tl.constexpr, PARTS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """TEAM programs share a row: each holds a slice of it, and of weight and bias, and the statistics are merged."""
+    """TEAM programs share a row: each keeps a slice of it in registers, and they exchange its statistics."""
     columns = vectors * WIDTH
     member = tl.program_id(0) % TEAM
-    slice_begin = member * (PARTS * BLOCK)
-    lane = tl.arange(0, BLOCK)
-    members = tl.arange(0, TEAM)
-    counts = tl.minimum(tl.maximum(columns - members * (PARTS * BLOCK), 0), PARTS * BLOCK).to(tl.float32)
-    count = tl.minimum(tl.maximum(columns - slice_begin, 1), PARTS * BLOCK).to(tl.float32)
-    gains = ()
-    shifts = ()
-    for part in tl.static_range(PARTS):
-        column = slice_begin + part * BLOCK + lane
-        gains += (tl.load(weight + column, mask=column < columns, other=0.0),)
-        shifts += (tl.load(bias + column, mask=column < columns, other=0.0),)
-    for row in tl.range(tl.program_id(0) // TEAM, rows, tl.num_programs(0) // TEAM):
-        begin = row.to(tl.int64) * columns
-        held = ()
-        for part in tl.static_range(PARTS):
-            column = slice_begin + part * BLOCK + lane
-            held += (tl.load(x + begin + column, mask=column < columns, other=0.0),)
-        total = tl.zeros([BLOCK], tl.float32)
-        for part in tl.static_range(PARTS):
+    teams = tl.num_programs(0) // TEAM
+    first = member * (PARTS * BLOCK)
+    counts = tl.minimum(tl.maximum(columns - tl.arange(0, TEAM) * (PARTS * BLOCK), 0), PARTS * BLOCK).to(tl.float32)
+    count = tl.minimum(tl.maximum(columns - first, 1), PARTS * BLOCK).to(tl.float32)
+    following = load_slice(x, tl.program_id(0) // TEAM, rows, columns, first, PARTS, BLOCK)
+    for row in tl.range(tl.program_id(0) // TEAM, rows, teams):
+        held = following
+        following = load_slice(x, row + teams, rows, columns, first, PARTS, BLOCK)  # on its way meanwhile
+        total = held[0].to(tl.float32)
+        for part in tl.static_range(1, PARTS):
             total += held[part].to(tl.float32)
         average = tl.sum(total, axis=0) / count
         squares = tl.zeros([BLOCK], tl.float32)
         for part in tl.static_range(PARTS):
-            inside = slice_begin + part * BLOCK + lane < columns
+            inside = first + part * BLOCK + tl.arange(0, BLOCK) < columns
             centered = tl.where(inside, held[part].to(tl.float32) - average, 0.0)
             squares += centered * centered
-        here = partial + row.to(tl.int64) * (2 * TEAM)
-        tl.store(here + member, average)
-        tl.store(here + TEAM + member, tl.sum(squares, axis=0))
-        meet(arrived + row, TEAM)
-        averages = tl.load(here + members)
+        averages, spreads = exchange(words + row.to(tl.int64) * TEAM, member, average, tl.sum(squares, axis=0), TEAM)
         average = tl.sum(averages * counts, axis=0) / columns
         apart = averages - average
-        scale = tl.rsqrt(tl.sum(tl.load(here + TEAM + members) + apart * apart * counts, axis=0) / columns + eps)
+        scale = tl.rsqrt(tl.sum(spreads + apart * apart * counts, axis=0) / columns + eps)
         if member == 0:
             tl.store(mean + row, average)
             tl.store(rstd + row, scale)
+        begin = row.to(tl.int64) * columns
         for part in tl.static_range(PARTS):
-            column = slice_begin + part * BLOCK + lane
-            result = (held[part].to(tl.float32) - average) * scale * gains[part].to(tl.float32)
-            result += shifts[part].to(tl.float32)
+            column = first + part * BLOCK + tl.arange(0, BLOCK)
+            gain = tl.load(weight + column, mask=column < columns).to(tl.float32)  # from L1, or L2
+            shift = tl.load(bias + column, mask=column < columns).to(tl.float32)
+            result = (held[part].to(tl.float32) - average) * scale * gain + shift
             tl.store(y + begin + column, result.to(y.dtype.element_ty), mask=column < columns)
 
 
 @triton.jit
-def meet(arrived, TEAM: tl.constexpr):
-    """Wait until TEAM programs are here; what each of them stored before can be loaded by all after."""
-    tl.debug_barrier()  # all warps have stored
-    tl.atomic_add(arrived, 1, sem="release")
-    while tl.atomic_cas(arrived, TEAM, TEAM, sem="acquire") != TEAM:
+def load_slice(x, row, rows, columns, first, PARTS: tl.constexpr, BLOCK: tl.constexpr):
+    """PARTS blocks of a row from column `first` on, as they lie in memory: bfloat16 takes half of the registers."""
+    held = ()
+    for part in tl.static_range(PARTS):
+        column = first + part * BLOCK + tl.arange(0, BLOCK)
+        inside = (column < columns) & (row < rows)
+        held += (tl.load(x + row.to(tl.int64) * columns + column, mask=inside, other=0.0),)
+    return held
+
+
+@triton.jit
+def exchange(words, member, a, b, TEAM: tl.constexpr):
+    """What each of the TEAM programs passes as a and b. A word that is -1 has not been left yet.
+
+    Two float32 are one word of 8 bytes, which is stored and loaded at once: where it is there, both are, and nothing
+    else has to be ordered by a fence. All programs of the grid must be resident: the launch is cooperative.
+    """
+    high = a.to(tl.uint32, bitcast=True).to(tl.uint64) << 32
+    word = (high | b.to(tl.uint32, bitcast=True)).to(tl.int64, bitcast=True)
+    tl.atomic_xchg(words + member, word, sem="relaxed")
+    members = words + tl.arange(0, TEAM)
+    while tl.min(tl.where(tl.load(members, volatile=True) == -1, 0, 1), axis=0) == 0:
         pass
-    tl.debug_barrier()
+    found = tl.load(members, volatile=True).to(tl.uint64, bitcast=True)
+    return (found >> 32).to(tl.uint32).to(tl.float32, bitcast=True), found.to(tl.uint32).to(tl.float32, bitcast=True)
 
 
 def layernorm(
@@ -118,29 +125,31 @@ def layernorm(
     y = torch.empty_like(x)
     mean, rstd = torch.empty(2, len(x), dtype=torch.float32, device=x.device)
     tensors = (y, mean, rstd, x, weight, bias)
-    width = common_width(columns)
-    if columns <= 32_768:
-        block = min(triton.next_power_of_2(columns), 2048)
-        rows_each, parts = max(1, 1024 // block), triton.cdiv(columns, block)
-        warps = max(2, block // 256)
-        layernorm_rows[triton.cdiv(rows, rows_each),](
-            *tensors, rows, columns // width, eps, width, rows_each, parts, block, num_warps=warps
-        )
+    width = min(columns & -columns, 16)  # the largest power of two up to 16 that divides columns
+    sizes = (rows, columns // width, eps, width)
+    if columns <= 16_384:
+        parts, block = split(columns)
+        rows_each = max(1, 2048 // triton.next_power_of_2(columns), 512 // block)
+        warps = 16 if columns > 12_288 else max(2, block // 512)
+        layernorm_rows[triton.cdiv(rows, rows_each),](*tensors, *sizes, rows_each, parts, block, num_warps=warps)
+    elif columns <= 32_768:
+        layernorm_rows[rows,](*tensors, *sizes, 1, triton.cdiv(columns, 8192), 8192, num_warps=32)
     else:
         team = triton.next_power_of_2(columns) // 8192
         teams = min(rows, max(1, 3 * multiprocessors(x.device) // team))
-        partial = torch.empty(rows, 2, team, dtype=torch.float32, device=x.device)
-        arrived = torch.zeros(rows, dtype=torch.int32, device=x.device)
+        words = torch.full((rows, team), -1, dtype=torch.int64, device=x.device)
         layernorm_team[teams * team,](
-            *tensors, partial, arrived, rows, columns // width, eps, width, team, 4, 2048,
-            num_warps=8, maxnreg=80, launch_cooperative_grid=True,
-        )  # fmt: skip
+            *tensors, words, *sizes, team, 4, 2048, num_warps=8, maxnreg=80, launch_cooperative_grid=True
+        )
     return y, mean, rstd
 
 
-def common_width(columns: int) -> int:
-    """The largest power of two up to 16 that divides the number of columns."""
-    return min(columns & -columns, 16)
+def split(columns: int) -> tuple[int, int]:
+    """How many blocks hold a row, and how wide each is: no more than 4096, and few lanes beyond the row."""
+    block = min(triton.next_power_of_2(columns), 4096)
+    while block > 64 and triton.cdiv(columns, block) * block > 1.125 * columns:
+        block //= 2
+    return triton.cdiv(columns, block), block
 
 
 def multiprocessors(device: torch.device) -> int:

@@ -19,54 +19,129 @@ import triton.language as tl
 
 @triton.jit
 def backward_stripes(
-    dx, partial, dy, x, weight, mean, rstd, sums, arrived, rows, vectors,
-    WIDTH: tl.constexpr, TEAM: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr, STAGES: tl.constexpr,
+    dx, partial, dy, x, weight, mean, rstd, rows, vectors,
+    WIDTH: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr, STAGES: tl.constexpr,
 ):  # fmt: skip
-    """Every so many rows belong to a stripe: dx is stored, and what dweight and dbias get from them is summed here."""
-    columns = vectors * WIDTH  # the compiler now knows what divides it, and with it every offset
-    member = tl.program_id(0) % TEAM
-    stripe = tl.program_id(0) // TEAM
-    stripes = tl.num_programs(0) // TEAM
-    column = member * BLOCK + tl.arange(0, BLOCK)[None, :]
+    """Every so many rows belong to a program: dx is stored, and what dweight and dbias get from them is summed here."""
+    columns = vectors * WIDTH  # the compiler now knows what divides it, and with it every row's offset
+    column = tl.arange(0, BLOCK)[None, :]
     known = column < columns
     gain = tl.load(weight + column, mask=known, other=0.0).to(tl.float32)
     dweight = tl.zeros([ROWS, BLOCK], tl.float32)
     dbias = tl.zeros([ROWS, BLOCK], tl.float32)
-    for first in tl.range(stripe * ROWS, rows, stripes * ROWS, num_stages=STAGES):
+    for first in tl.range(tl.program_id(0) * ROWS, rows, tl.num_programs(0) * ROWS, num_stages=STAGES):
         row = first + tl.arange(0, ROWS)[:, None]
         inside = (row < rows) & known
-        begin = row.to(tl.int64) * columns
-        values = tl.load(x + begin + column, mask=inside, other=0.0).to(tl.float32)
-        upstream = tl.load(dy + begin + column, mask=inside, other=0.0).to(tl.float32)
+        at = row.to(tl.int64) * columns + column
+        values = tl.load(x + at, mask=inside, other=0.0).to(tl.float32)
+        upstream = tl.load(dy + at, mask=inside, other=0.0).to(tl.float32)
         scale = tl.load(rstd + row, mask=row < rows, other=0.0)
-        xhat = tl.where(inside, (values - tl.load(mean + row, mask=row < rows, other=0.0)) * scale, 0.0)
+        xhat = tl.where(known, (values - tl.load(mean + row, mask=row < rows, other=0.0)) * scale, 0.0)
         g = upstream * gain
-        level = tl.sum(g, axis=1, keep_dims=True)
         along = tl.sum(g * xhat, axis=1, keep_dims=True)
-        if TEAM > 1:
-            here = sums + row.to(tl.int64) * (2 * TEAM)
-            tl.store(here + member, level)
-            tl.store(here + TEAM + member, along)
-            meet(arrived + first, TEAM)
-            members = tl.arange(0, TEAM)[None, :]
-            level = tl.sum(tl.load(here + members), axis=1, keep_dims=True)
-            along = tl.sum(tl.load(here + TEAM + members), axis=1, keep_dims=True)
-        tl.store(dx + begin + column, ((g - (level + xhat * along) / columns) * scale).to(dx.dtype.element_ty), inside)
+        level = tl.sum(g, axis=1, keep_dims=True)
+        result = (g - (level + xhat * along) / columns) * scale
+        tl.store(dx + at, result.to(dx.dtype.element_ty), mask=inside)
         dweight += upstream * xhat
         dbias += upstream
-    here = partial + stripe.to(tl.int64) * (2 * columns) + column
+    here = partial + tl.program_id(0).to(tl.int64) * (2 * columns) + column
     tl.store(here, tl.sum(dweight, axis=0, keep_dims=True), mask=known)
     tl.store(here + columns, tl.sum(dbias, axis=0, keep_dims=True), mask=known)
 
 
 @triton.jit
-def meet(arrived, TEAM: tl.constexpr):
-    """Wait until TEAM programs are here; what each of them stored before can be loaded by all after."""
-    tl.debug_barrier()  # all warps have stored
-    tl.atomic_add(arrived, 1, sem="release")
-    while tl.atomic_cas(arrived, TEAM, TEAM, sem="acquire") != TEAM:
+def backward_team(
+    dx, partial, dy, x, weight, mean, rstd, words, rows, vectors,
+    WIDTH: tl.constexpr, TEAM: tl.constexpr, PARTS: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
+    """The same for TEAM programs that share a row: each owns a slice of the columns, and they exchange the two sums."""
+    columns = vectors * WIDTH
+    stripe = tl.program_id(0) // TEAM
+    stripes = tl.num_programs(0) // TEAM
+    first = tl.program_id(0) % TEAM * (PARTS * BLOCK)
+    gain = load_slice(weight, 0, 1, columns, first, PARTS, BLOCK)
+    dweight = zeros(PARTS, BLOCK)
+    dbias = zeros(PARTS, BLOCK)
+    next_values = load_slice(x, stripe, rows, columns, first, PARTS, BLOCK)
+    next_upstream = load_slice(dy, stripe, rows, columns, first, PARTS, BLOCK)
+    for row in tl.range(stripe, rows, stripes):
+        values = next_values
+        upstream = next_upstream
+        next_values = load_slice(x, row + stripes, rows, columns, first, PARTS, BLOCK)  # on their way meanwhile
+        next_upstream = load_slice(dy, row + stripes, rows, columns, first, PARTS, BLOCK)
+        average = tl.load(mean + row)
+        scale = tl.load(rstd + row)
+        levels = tl.zeros([BLOCK], tl.float32)
+        alongs = tl.zeros([BLOCK], tl.float32)
+        for part in tl.static_range(PARTS):
+            g = upstream[part].to(tl.float32) * gain[part].to(tl.float32)
+            levels += g  # 0 past the end of the row, where dy and weight are
+            alongs += g * ((values[part].to(tl.float32) - average) * scale)
+        level, along = tl.reduce((levels, alongs), 0, add_pairs)
+        if TEAM > 1:
+            here = words + row.to(tl.int64) * TEAM
+            level, along = exchange(here, tl.program_id(0) % TEAM, level, along, TEAM)
+            level = tl.sum(level, axis=0)
+            along = tl.sum(along, axis=0)
+        new_dweight = ()
+        new_dbias = ()
+        for part in tl.static_range(PARTS):
+            column = first + part * BLOCK + tl.arange(0, BLOCK)
+            dy_part = upstream[part].to(tl.float32)
+            xhat = (values[part].to(tl.float32) - average) * scale
+            result = (dy_part * gain[part].to(tl.float32) - (level + xhat * along) / columns) * scale
+            at = row.to(tl.int64) * columns + column
+            tl.store(dx + at, result.to(dx.dtype.element_ty), mask=column < columns)
+            new_dweight += (dweight[part] + dy_part * xhat,)
+            new_dbias += (dbias[part] + dy_part,)
+        dweight = new_dweight
+        dbias = new_dbias
+    for part in tl.static_range(PARTS):
+        column = first + part * BLOCK + tl.arange(0, BLOCK)
+        here = partial + stripe.to(tl.int64) * (2 * columns) + column
+        tl.store(here, dweight[part], mask=column < columns)
+        tl.store(here + columns, dbias[part], mask=column < columns)
+
+
+@triton.jit
+def zeros(PARTS: tl.constexpr, BLOCK: tl.constexpr):
+    parts = ()
+    for _ in tl.static_range(PARTS):
+        parts += (tl.zeros([BLOCK], tl.float32),)
+    return parts
+
+
+@triton.jit
+def add_pairs(a, b, c, d):
+    return a + c, b + d
+
+
+@triton.jit
+def load_slice(x, row, rows, columns, first, PARTS: tl.constexpr, BLOCK: tl.constexpr):
+    """PARTS blocks of a row from column `first` on, as they lie in memory: bfloat16 takes half of the registers."""
+    held = ()
+    for part in tl.static_range(PARTS):
+        column = first + part * BLOCK + tl.arange(0, BLOCK)
+        inside = (column < columns) & (row < rows)
+        held += (tl.load(x + tl.cast(row, tl.int64) * columns + column, mask=inside, other=0.0),)
+    return held
+
+
+@triton.jit
+def exchange(words, member, a, b, TEAM: tl.constexpr):
+    """What each of the TEAM programs passes as a and b. A word that is -1 has not been left yet.
+
+    Two float32 are one word of 8 bytes, which is stored and loaded at once: where it is there, both are, and nothing
+    else has to be ordered by a fence. All programs of the grid must be resident: the launch is cooperative.
+    """
+    high = a.to(tl.uint32, bitcast=True).to(tl.uint64) << 32
+    word = (high | b.to(tl.uint32, bitcast=True)).to(tl.int64, bitcast=True)
+    tl.atomic_xchg(words + member, word, sem="relaxed")
+    members = words + tl.arange(0, TEAM)
+    while tl.min(tl.where(tl.load(members, volatile=True) == -1, 0, 1), axis=0) == 0:
         pass
-    tl.debug_barrier()
+    found = tl.load(members, volatile=True).to(tl.uint64, bitcast=True)
+    return (found >> 32).to(tl.uint32).to(tl.float32, bitcast=True), found.to(tl.uint32).to(tl.float32, bitcast=True)
 
 
 @triton.jit
@@ -87,19 +162,25 @@ def layernorm_backward(
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     rows, columns = x.shape
     width = min(columns & -columns, 16)  # the largest power of two up to 16 that divides columns
-    block = min(triton.next_power_of_2(columns), 16_384)
-    team = triton.cdiv(triton.next_power_of_2(columns), block)
-    rows_each = max(1, 2048 // block)
-    warps = min(32, max(4, block // 512))
-    stripes = min(triton.cdiv(rows, rows_each), max(1, multiprocessors(x.device) * (32 // warps) // team))
+    block = triton.next_power_of_2(columns)
     dx = torch.empty_like(x)
-    partial = torch.empty(stripes, 2, columns, dtype=torch.float32, device=x.device)
-    sums = torch.empty(rows if team > 1 else 0, 2, team, dtype=torch.float32, device=x.device)
-    arrived = torch.zeros(rows if team > 1 else 0, dtype=torch.int32, device=x.device)
-    backward_stripes[stripes * team,](
-        dx, partial, dy, x, weight, mean, rstd, sums, arrived, rows, columns // width,
-        width, team, rows_each, block, 2, num_warps=warps, launch_cooperative_grid=team > 1,
-    )  # fmt: skip
+    tensors = (dy, x, weight, mean, rstd)
+    if columns <= 4096 or (columns > 6144 and block == 8192):
+        rows_each, warps = max(1, 2048 // block), max(4, block // 512)
+        stripes = min(triton.cdiv(rows, rows_each), multiprocessors(x.device) * (16 // warps))
+        partial = torch.empty(stripes, 2, columns, dtype=torch.float32, device=x.device)
+        backward_stripes[stripes,](
+            dx, partial, *tensors, rows, columns // width, width, rows_each, block, 3, num_warps=warps
+        )
+    else:
+        team, parts, block = (block // 4096, 1, 4096) if columns > 8192 else (1, triton.cdiv(columns, 1024), 1024)
+        stripes = min(rows, max(1, 2 * multiprocessors(x.device) // team))
+        partial = torch.empty(stripes, 2, columns, dtype=torch.float32, device=x.device)
+        words = torch.full((rows if team > 1 else 0, team), -1, dtype=torch.int64, device=x.device)
+        backward_team[stripes * team,](
+            dx, partial, *tensors, words, rows, columns // width, width, team, parts, block,
+            num_warps=8, maxnreg=128, launch_cooperative_grid=team > 1,
+        )  # fmt: skip
     gradients = torch.empty(2, x.shape[1], dtype=x.dtype, device=x.device)
     sum_stripes[triton.cdiv(2 * columns, 64),](gradients, partial, stripes, 2 * columns, 32, 64)
     return dx, *gradients
