@@ -9,6 +9,18 @@ hundred times its deviation. Tensors may have more than 2**32 elements: offsets 
 Begin from the fused softmax: a row in the registers of one program, and two sums over it. mean and rstd are what the
 backward pass will read. Then split long rows into several blocks, so that few lanes are masked.
 Graded: the values, the bytes that are moved, and on a GPU the time against the formula written as operators.
+
+Bytes: 2 matrices, 537 MB for 16384 x 8192 bfloat16, 0.13 ms at the 4.1 TB/s that an H200 copies with. Operations:
+about 8 per value, a tenth of that time. weight and bias come from L1 and L2, and as often as x where a program has one
+row: what a row costs there, and two reductions that wait for each other, is what keeps long rows from the copy's speed.
+
+    columns     a row is held in                 of the copy (H200, bfloat16)    torch.compile beside it
+    to 16384    registers, 1 to 5 blocks         0.96 to 0.98                    0.97 at 1024, 0.84 at 8192
+    to 32768    registers of 32 warps            0.81                            0.75
+    beyond      registers of a team, 3 per SM    0.7 at 65536                    0.53
+
+The variance is that of the distances from the mean, over values that are still in registers. A team's programs merge
+their means and sums of squares as in Chan, Golub and LeVeque (1979). The exchange is that of the fused softmax.
 """
 
 import torch
