@@ -16,7 +16,7 @@ row: what a row costs there, and two reductions that wait for each other, is wha
 
     columns     a row is held in                 of the copy (H200, bfloat16)    torch.compile beside it
     to 16384    registers, 1 to 5 blocks         0.96 to 0.98                    0.97 at 1024, 0.84 at 8192
-    to 32768    registers of 32 warps            0.81                            0.75
+    to 32768    registers, the next row ahead    0.84                            0.75 and 0.91 (two runs)
     beyond      registers of a team, 3 per SM    0.7 at 65536                    0.53
 
 The variance is that of the distances from the mean, over values that are still in registers. A team's programs merge
@@ -139,20 +139,24 @@ def layernorm(
     tensors = (y, mean, rstd, x, weight, bias)
     width = min(columns & -columns, 16)  # the largest power of two up to 16 that divides columns
     sizes = (rows, columns // width, eps, width)
+    half = x.element_size() == 2
     if columns <= 16_384:
         parts, block = split(columns)
-        rows_each = max(1, 2048 // triton.next_power_of_2(columns), 512 // block)
-        warps = 16 if columns > 12_288 else max(2, block // 512)
+        rows_each = max(1, (2048 if half else 1024) // triton.next_power_of_2(columns), 512 // block)
+        warps = max(2, min(block // 512, 4 if columns <= 4096 else 8))
         layernorm_rows[triton.cdiv(rows, rows_each),](*tensors, *sizes, rows_each, parts, block, num_warps=warps)
-    elif columns <= 32_768:
-        layernorm_rows[rows,](*tensors, *sizes, 1, triton.cdiv(columns, 8192), 8192, num_warps=32)
+    elif width < 8 or columns <= 32_768 and not half:
+        block, warps = (4096, 16) if half else (8192, 32)
+        layernorm_rows[rows,](*tensors, *sizes, 1, triton.cdiv(columns, block), block, num_warps=warps)
     else:
-        team = triton.next_power_of_2(columns) // 8192
-        teams = min(rows, max(1, 3 * multiprocessors(x.device) // team))
+        team, block, per_sm = (1, 4096, 1) if columns <= 32_768 else (0, 2048, 3 if half else 2)
+        team = team or triton.next_power_of_2(columns) // 8192
+        teams = min(rows, max(1, per_sm * multiprocessors(x.device) // team))
         words = torch.full((rows, team), -1, dtype=torch.int64, device=x.device)
         layernorm_team[teams * team,](
-            *tensors, words, *sizes, team, 4, 2048, num_warps=8, maxnreg=80, launch_cooperative_grid=True
-        )
+            *tensors, words, *sizes, team, triton.cdiv(columns, team * block), block,
+            num_warps=block // 256, maxnreg=80 if per_sm == 3 else 128, launch_cooperative_grid=True,
+        )  # fmt: skip
     return y, mean, rstd
 
 
