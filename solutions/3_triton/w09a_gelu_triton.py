@@ -26,8 +26,8 @@ def gelu_by_tanh(x):
 
 @triton.jit
 def gelu_by_erf(x):
-    """x * Phi(x) = max(x, 0) - |x| * Phi(-|x|), where Phi(-|x|) is the normal density times a polynomial, off by at most
-    7.5e-8: Abramowitz and Stegun, Handbook of Mathematical Functions (1964), 26.2.17.
+    """max(x, 0) - |x| * Phi(-|x|), where Phi(-|x|) is the normal density times a polynomial, off by at most 7.5e-8:
+    Abramowitz and Stegun, Handbook of Mathematical Functions (1964), 26.2.17.
     """
     size = tl.abs(x)
     t = 1 / (1 + 0.23164189 * size)

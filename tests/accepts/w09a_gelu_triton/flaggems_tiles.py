@@ -1,4 +1,4 @@
-"""FlagGems' way: the formula as a function of its own, programs that walk over several tiles with a stride of the grid."""
+"""FlagGems' way: the formula as a function of its own, and programs that walk over several tiles."""
 
 import torch
 import triton

@@ -1,5 +1,5 @@
-"""A grid of three axes and a square tile. Both tensors are permuted alike, so that lanes run along x's nearest axis while
-they load; that the output's nearest axis is another one Triton learns from its stride, which is 1."""
+"""A grid of three axes and a square tile. Both tensors are permuted alike, so that lanes run along x's nearest axis
+while they load. That the output's nearest axis is another one Triton learns from its stride, which is 1."""
 
 import torch
 import triton

@@ -1,5 +1,5 @@
-"""An accident: one block of indices along the output, from which divisions find the place in x. Stores are coalesced, and
-the loads of a transpose are not."""
+"""An accident: one block of indices along the output, from which divisions find the place in x. Stores are coalesced,
+and the loads of a transpose are not."""
 
 import torch
 import triton
