@@ -18,21 +18,10 @@ import triton.language as tl
 
 @triton.jit
 def copy_tiles(
-    out,
-    x,
-    planes,
-    rows,
-    columns,
-    out_plane,
-    out_row,
-    x_plane,
-    x_row,
-    x_column,
-    ROWS: tl.constexpr,
-    COLUMNS: tl.constexpr,
-):
-    """One program for a tile of ROWS x COLUMNS elements."""
-    # TODO: the tile's offsets in x and in out, a mask for each, tl.load, tl.store
+    out, x, planes, rows, columns, out_plane, out_row, out_column, x_plane, x_row, x_column,
+):  # fmt: skip
+    """One program for a tile. The arguments from out_plane to x_column are strides."""
+    # TODO: the sides of the tile as tl.constexpr; its offsets in x and in out, and what is inside; tl.load, tl.store
 
 
 def strided_copy(x: torch.Tensor) -> torch.Tensor:

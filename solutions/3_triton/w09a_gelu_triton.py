@@ -18,10 +18,16 @@ BLOCK = 1024
 
 
 @triton.jit
+def reciprocal(x):
+    """Off by one unit in the last place, in one instruction. 1 / x takes several, which serve very large x, too."""
+    return tl.inline_asm_elementwise("rcp.approx.ftz.f32 $0, $1;", "=f,f", [x], tl.float32, is_pure=True, pack=1)
+
+
+@triton.jit
 def gelu_by_tanh(x):
     """(1 + tanh(z)) / 2 = 1 / (1 + exp(-2z)): nothing cancels where tanh is near -1."""
     z = 0.79788456 * (x + 0.044715 * x * x * x)
-    return x / (1 + tl.exp(-2 * z))
+    return x * reciprocal(1 + tl.exp(-2 * z))
 
 
 @triton.jit
@@ -30,19 +36,30 @@ def gelu_by_erf(x):
     Abramowitz and Stegun, Handbook of Mathematical Functions (1964), 26.2.17.
     """
     size = tl.abs(x)
-    t = 1 / (1 + 0.23164189 * size)
+    t = reciprocal(1 + 0.23164189 * size)
     polynomial = t * (0.12741480 + t * (-0.14224837 + t * (0.71070687 + t * (-0.72657601 + t * 0.53070271))))
     return tl.maximum(x, 0) - size * polynomial * tl.exp(-0.5 * x * x)
 
 
 @triton.jit
-def gelu_blocks(x, out, n, TANH: tl.constexpr, BLOCK: tl.constexpr):
-    """One program for BLOCK elements."""
-    i = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
-    inside = i < n
+def gelu_block(x, out, n, start, TANH: tl.constexpr, BLOCK: tl.constexpr, MASKED: tl.constexpr):
+    i = start + tl.arange(0, BLOCK)
+    inside = i < n if MASKED else None
     value = tl.load(x + i, mask=inside).to(tl.float32)
     result = gelu_by_tanh(value) if TANH else gelu_by_erf(value)
     tl.store(out + i, result.to(out.dtype.element_ty), mask=inside)
+
+
+@triton.jit
+def gelu_blocks(x, out, n, TANH: tl.constexpr, BLOCK: tl.constexpr):
+    """One program for BLOCK elements."""
+    start = tl.program_id(0).to(tl.int64) * BLOCK
+    # A vector is loaded as a whole or not at all. Where n is not known to be a multiple of 16, a mask makes single
+    # elements of all of them, so only the last program has one.
+    if start + BLOCK <= n:
+        gelu_block(x, out, n, start, TANH, BLOCK, False)
+    else:
+        gelu_block(x, out, n, start, TANH, BLOCK, True)
 
 
 def gelu(x: torch.Tensor, approximate: str) -> torch.Tensor:

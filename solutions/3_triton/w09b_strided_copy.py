@@ -14,11 +14,11 @@ Bytes: the output once, and each sector of 32 bytes that holds an element of x o
 is stored; of an expanded tensor, next to nothing. 2 GiB for the transpose of 16384 x 16384 floats, 0.5 ms at the 4.2
 TB/s that an H200 copies with.
 
-Axes that lie in each other in x without gaps are one axis. Of what is left, the tile spans the last axis, along which
-the output is contiguous, and the one with the smallest stride in x. Where these are two, the tile is loaded with its
-last axis along the one and stored with its last axis along the other, and Triton exchanges the elements through shared
-memory. Triton lets lanes run along a block's last axis unless it knows another to be contiguous. It knows that where a
-stride is 1, which is compiled in; of a stride of 2 it knows nothing, so tl.trans says it.
+Axes that lie in each other in x without gaps are one axis. Of what is left, the tile spans the nearest axis of x, the
+one with the smallest stride, and the last one, along which the output is contiguous. Lanes load along the nearest axis
+of x, because it is the last one of the block: Triton takes that where it knows nothing better, and of a stride of 2 it
+knows nothing. They store along the nearest axis of the output, because its stride is the number 1, from which Triton
+does know. Where these are two axes, the elements change hands in shared memory.
 """
 
 from collections.abc import Sequence
@@ -27,9 +27,6 @@ from typing import NamedTuple
 import torch
 import triton
 import triton.language as tl
-
-TILE = 4096
-"""Elements of a tile."""
 
 REPEATS = 8
 """Planes that a program stores where all of them are the same."""
@@ -44,93 +41,79 @@ class Axis(NamedTuple):
 
 
 @triton.jit
-def tile(first_row, rows, row_stride, ROWS: tl.constexpr, first_column, columns, column_stride, COLUMNS: tl.constexpr):
-    """Offsets of the elements of a block, and which of them exist."""
-    row = (first_row + tl.arange(0, ROWS))[:, None]
-    column = (first_column + tl.arange(0, COLUMNS))[None, :]
-    return row.to(tl.int64) * row_stride + column.to(tl.int64) * column_stride, (row < rows) & (column < columns)
+def copy_tile(
+    out, x, first, row, column, planes, rows, columns, out_plane, out_row, out_column, x_plane, x_row, x_column,
+    PLANES: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr, MASKED: tl.constexpr,
+    ONE_ROW: tl.constexpr, ONE_COLUMN: tl.constexpr,
+):  # fmt: skip
+    """Load the tile at a row and a column of plane `first`; store it to PLANES planes, which are the same in x."""
+    i = row + tl.arange(0, 1 if ONE_ROW else ROWS)[:, None]
+    j = column + tl.arange(0, 1 if ONE_COLUMN else COLUMNS)[None, :]
+    inside = (i < rows) & (j < columns) if MASKED else None
+    values = tl.load(x + first.to(tl.int64) * x_plane + i.to(tl.int64) * x_row + j.to(tl.int64) * x_column, mask=inside)
+    values = tl.broadcast_to(values, (ROWS, COLUMNS))
+
+    i, j = row + tl.arange(0, ROWS)[:, None], column + tl.arange(0, COLUMNS)[None, :]
+    inside = (i < rows) & (j < columns) if MASKED else None
+    place = i.to(tl.int64) * out_row + j.to(tl.int64) * out_column
+    for plane in range(first, min(first + PLANES, planes)):
+        tl.store(out + plane.to(tl.int64) * out_plane + place, values, mask=inside)
 
 
 @triton.jit
 def copy_tiles(
-    out,
-    x,
-    planes,
-    rows,
-    columns,
-    out_plane,
-    out_row,
-    x_plane,
-    x_row,
-    x_column,
-    ROWS: tl.constexpr,
-    COLUMNS: tl.constexpr,
-    X_ROWS: tl.constexpr,
-    X_COLUMNS: tl.constexpr,
-    PLANES: tl.constexpr,
-    DOWN: tl.constexpr,
-):
-    """One program for a tile of ROWS x COLUMNS elements, stored to PLANES planes that are the same in x.
-
-    out_plane, out_row, x_plane, x_row, x_column: strides. X_ROWS, X_COLUMNS: the part of the tile that is loaded, 1
-    where x repeats it. DOWN: whether neighbors in x lie below each other in the tile.
-    """
+    out, x, planes, rows, columns, out_plane, out_row, out_column, x_plane, x_row, x_column,
+    PLANES: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr,
+    ONE_ROW: tl.constexpr, ONE_COLUMN: tl.constexpr, DOWN: tl.constexpr,
+):  # fmt: skip
+    """One program for a tile. The arguments from out_plane to x_column are strides."""
+    # ONE_ROW, ONE_COLUMN: x repeats a row, or a column, so that one is loaded. DOWN: the next program takes the tile
+    # below, not the one to the right, because that is the next one along the rows of the output.
     across, down = tl.cdiv(columns, COLUMNS), tl.cdiv(rows, ROWS)
     number = tl.program_id(0)
-    first_column = number % across * COLUMNS
-    first_row = number // across % down * ROWS
-    first_plane = number // across // down * PLANES
+    first = number // (across * down) * PLANES
+    number %= across * down
+    row = (number % down if DOWN else number // across) * ROWS
+    column = (number // down if DOWN else number % across) * COLUMNS
 
-    plane = x + first_plane.to(tl.int64) * x_plane
-    if DOWN:
-        offsets, inside = tile(first_column, columns, x_column, X_COLUMNS, first_row, rows, x_row, X_ROWS)
-        values = tl.trans(tl.load(plane + offsets, mask=inside))
+    # A vector is loaded as a whole or not at all. Where the compiler cannot know that a mask ends between two vectors,
+    # it makes single elements of all of them, so only tiles at the edges have a mask.
+    if (row + ROWS <= rows) & (column + COLUMNS <= columns):
+        copy_tile(
+            out, x, first, row, column, planes, rows, columns, out_plane, out_row, out_column, x_plane, x_row, x_column,
+            PLANES, ROWS, COLUMNS, False, ONE_ROW, ONE_COLUMN,
+        )  # fmt: skip
     else:
-        offsets, inside = tile(first_row, rows, x_row, X_ROWS, first_column, columns, x_column, X_COLUMNS)
-        values = tl.load(plane + offsets, mask=inside)
-
-    values = tl.broadcast_to(values, (ROWS, COLUMNS))
-    offsets, inside = tile(first_row, rows, out_row, ROWS, first_column, columns, 1, COLUMNS)
-    for index in range(first_plane, min(first_plane + PLANES, planes)):
-        tl.store(out + index.to(tl.int64) * out_plane + offsets, values, mask=inside)
+        copy_tile(
+            out, x, first, row, column, planes, rows, columns, out_plane, out_row, out_column, x_plane, x_row, x_column,
+            PLANES, ROWS, COLUMNS, True, ONE_ROW, ONE_COLUMN,
+        )  # fmt: skip
 
 
 def strided_copy(x: torch.Tensor) -> torch.Tensor:
     out = torch.empty(x.shape, dtype=x.dtype, device=x.device)
     if out.numel() == 0:
         return out
-    *others, column = merged(x.shape, x.stride())
-    nearest = min((axis for axis in (*others, column) if axis.x), key=lambda axis: axis.x, default=column)
-    row = others.pop(others.index(nearest) if nearest in others else -1)
-    (plane,) = others
-
-    down = row is nearest and column.x > 0
-    rows, columns = sides(row.size, column.size, down)
+    *others, last = merged(x.shape, x.stride())
+    nearest = min((axis for axis in (last, *others) if axis.x), key=lambda axis: axis.x, default=last)
+    turned = nearest is not last
+    if turned:
+        others.remove(nearest)
+    plane, row = (*others, last) if turned else others
+    rows, columns = sides(row, nearest, x.element_size(), turned)
     planes = REPEATS if plane.x == 0 else 1
-    grid = triton.cdiv(column.size, columns) * triton.cdiv(row.size, rows) * triton.cdiv(plane.size, planes)
+    grid = triton.cdiv(plane.size, planes) * triton.cdiv(row.size, rows) * triton.cdiv(nearest.size, columns)
+    axes = plane, row, nearest
+    sizes, targets, strides = ([axis[place] for axis in axes] for place in range(3))
     copy_tiles[grid,](
-        out,
-        x,
-        plane.size,
-        row.size,
-        column.size,
-        plane.out,
-        row.out,
-        plane.x,
-        row.x,
-        column.x,
-        ROWS=rows,
-        COLUMNS=columns,
-        X_ROWS=rows if row.x else 1,
-        X_COLUMNS=columns if column.x else 1,
-        PLANES=planes,
-        DOWN=down,
-    )
+        out, x, *sizes, *targets, *strides, planes, rows, columns, row.x == 0, nearest.x == 0, turned,
+        num_warps=8 if turned else 4,
+    )  # fmt: skip
     return out
 
 
 def merged(shape: Sequence[int], strides: Sequence[int]) -> list[Axis]:
-    """Three axes for a tensor, outermost first, those that lie in each other without gaps as one. Some have size 1."""
+    """Three axes for a tensor, outermost first; those that lie in each other without gaps are one. Some have size 1."""
     axes: list[Axis] = []
     out = 1
     for size, stride in zip(reversed(shape), reversed(strides), strict=True):
@@ -142,8 +125,13 @@ def merged(shape: Sequence[int], strides: Sequence[int]) -> list[Axis]:
     return [Axis(1, out, 0)] * (3 - len(axes)) + axes
 
 
-def sides(rows: int, columns: int, down: bool) -> tuple[int, int]:
-    """Of a tile: nearly square where both sides are read or written along, else as wide as the columns."""
-    width = min(64 if down else 1024, triton.next_power_of_2(columns))
-    height = min(TILE // width, triton.next_power_of_2(rows))
-    return height, min(TILE // height, triton.next_power_of_2(columns))
+def sides(row: Axis, column: Axis, itemsize: int, turned: bool) -> tuple[int, int]:
+    """Rows and columns of a tile: of a turned one 256 bytes each, of others as many columns as there are.
+
+    One that is read along one axis and written along the other has eight whole sectors in each row on both sides. One
+    that repeats a row has several rows, so that it is loaded once for them.
+    """
+    tile = (256 // itemsize) ** 2 if turned else 4096 if row.x == 0 else 1024
+    columns = min(256 // itemsize if turned else 1024, triton.next_power_of_2(column.size))
+    rows = min(tile // columns, triton.next_power_of_2(row.size))
+    return rows, min(tile // rows, triton.next_power_of_2(column.size))
