@@ -36,6 +36,9 @@ VIEWS: Mapping[str, Callable[[int, int, int], tuple[Strides, int]]] = {
 }
 """Strides and offset in elements, by planes, rows and columns."""
 
+EVERYDAY = tuple(view for view in VIEWS if view != "planes far apart")
+"""Those that fit into the memory of a GPU whatever their size."""
+
 
 def inputs(rng: torch.Generator, view: str, planes: int, rows: int, columns: int, dtype: str) -> tuple[torch.Tensor]:
     shape = planes, rows, columns
