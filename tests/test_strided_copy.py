@@ -29,3 +29,9 @@ def test_the_sectors_of_a_view_are_counted_but_for_those_that_two_pieces_share(v
 def test_what_is_stored_is_compulsory_too() -> None:
     assert strided_copy.compulsory_bytes("rows repeated", 1, 1000, 64, "float32") == 4 * 64_000 + 4 * 64
     assert strided_copy.compulsory_bytes("every second column", 1, 8, 64, "float32") == 3 * 4 * 8 * 64
+
+
+@pytest.mark.parametrize("stride", [1, 2, 7, 8, 9, 12, 16, 40])
+def test_pieces_with_gaps_of_a_sector_are_counted_alone(stride: int) -> None:
+    touched = len({4 * stride * place // 32 for place in range(10)})
+    assert strided_copy.sector_bytes((10,), (stride,), 4) == 32 * touched
