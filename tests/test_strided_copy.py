@@ -15,8 +15,7 @@ SHAPES = [(1, 1, 1), (2, 24, 40), (3, 17, 33), (5, 8, 3)]
 @pytest.mark.parametrize("view", strided_copy.EVERYDAY)
 def test_the_sectors_of_a_view_are_counted_but_for_those_that_two_pieces_share(view: str, dtype: str) -> None:
     for planes, rows, columns in SHAPES:
-        case = strided_copy.case(view, planes, rows, columns, dtype)
-        (x,) = strided_copy.inputs(torch.Generator().manual_seed(0), **case)
+        (x,) = strided_copy.inputs(torch.Generator().manual_seed(0), view, planes, rows, columns, dtype)
         places = torch.arange(x.untyped_storage().nbytes() // x.itemsize).as_strided(x.shape, x.stride())
         found = 32 * (places * x.itemsize // 32).unique().numel()
         told = strided_copy.sector_bytes((planes, rows, columns), x.stride(), BYTES[dtype])

@@ -8,6 +8,10 @@ Tensors may have more than 2**32 elements: offsets need 64 bits.
 
 One program computes a block of BLOCK elements. triton.language has exp, erf and sigmoid, and no tanh.
 Graded: the values, the bytes that the kernel moves, and on a GPU the time against the formula in torch's operators.
+
+Traffic: one read and one write, 8 bytes per element in float32 and 4 in bfloat16; the speed of light is a copy. An H200
+has time for 28 instructions on each bfloat16 value (week 7). tl.erf, libdevice's tanh, or a division on top of the
+polynomial take more: 0.67, 0.81 and 0.82 of a copy. These formulas reach all of it, in both dtypes and at any size.
 """
 
 import torch
@@ -19,15 +23,16 @@ BLOCK = 1024
 
 @triton.jit
 def reciprocal(x):
-    """Off by one unit in the last place, in one instruction. 1 / x takes several, which serve very large x, too."""
+    """Off by one unit in the last place, in one instruction. 1 / x takes several, which divisors up to 2^128 need."""
     return tl.inline_asm_elementwise("rcp.approx.ftz.f32 $0, $1;", "=f,f", [x], tl.float32, is_pure=True, pack=1)
 
 
 @triton.jit
 def gelu_by_tanh(x):
-    """(1 + tanh(z)) / 2 = 1 / (1 + exp(-2z)): nothing cancels where tanh is near -1."""
-    z = 0.79788456 * (x + 0.044715 * x * x * x)
-    return x * reciprocal(1 + tl.exp(-2 * z))
+    """(1 + tanh(z)) / 2 = 1 / (1 + exp(-2z)), where nothing cancels if tanh is near -1. exp2 is one instruction, so the
+    factors of z, -2 and log2(e) are one constant each.
+    """
+    return x * reciprocal(1 + tl.exp2(x * (-2.3022082 - 0.10294324 * x * x)))
 
 
 @triton.jit
@@ -38,7 +43,7 @@ def gelu_by_erf(x):
     size = tl.abs(x)
     t = reciprocal(1 + 0.23164189 * size)
     polynomial = t * (0.12741480 + t * (-0.14224837 + t * (0.71070687 + t * (-0.72657601 + t * 0.53070271))))
-    return tl.maximum(x, 0) - size * polynomial * tl.exp(-0.5 * x * x)
+    return tl.maximum(x, 0) - size * polynomial * tl.exp2(-0.72134752 * x * x)
 
 
 @triton.jit

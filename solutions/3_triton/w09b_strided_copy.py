@@ -126,12 +126,21 @@ def merged(shape: Sequence[int], strides: Sequence[int]) -> list[Axis]:
 
 
 def sides(row: Axis, column: Axis, itemsize: int, turned: bool) -> tuple[int, int]:
-    """Rows and columns of a tile: of a turned one 256 bytes each, of others as many columns as there are.
+    """Rows and columns of a tile, `columns` along the nearest axis of x.
 
-    One that is read along one axis and written along the other has eight whole sectors in each row on both sides. One
-    that repeats a row has several rows, so that it is loaded once for them.
+    Of a tile that is not turned 4 KB side by side, and several rows of it where they are all the same. Of one that is
+    turned 256 bytes each way, which vectors of 16 bytes can serve on both sides. Where they cannot, a smaller one is
+    faster: on an H200, 1.2 times in float32 and 1.5 times in bfloat16 for rows of 2001, and for every second element of
+    a transpose in bfloat16 1.7 times.
     """
-    tile = (256 // itemsize) ** 2 if turned else 4096 if row.x == 0 else 1024
-    columns = min(256 // itemsize if turned else 1024, triton.next_power_of_2(column.size))
+    if turned:
+        vectors = row.x * itemsize % 16 == 0 and column.out * itemsize % 16 == 0
+        wide = 256 // itemsize
+        rows, columns = (64, 64) if column.x > 1 else (wide, wide) if vectors else (128, 128 // itemsize)
+    else:
+        columns = 4096 // itemsize
+        rows = 4 if row.x == 0 and row.size > 1 else 1
+    tile = rows * columns
+    columns = min(columns, triton.next_power_of_2(column.size))
     rows = min(tile // columns, triton.next_power_of_2(row.size))
     return rows, min(tile // rows, triton.next_power_of_2(column.size))
