@@ -109,6 +109,11 @@ def test_operands_are_counted_once_for_a_warpgroup() -> None:
     assert (line.shared_load_requests, line.shared_load_wavefronts) == (0, 0)
 
 
+def test_operations_are_at_most_those_of_the_largest_product() -> None:
+    """m64n256k32 for each wgmma, among which its fence, its commit and its wait are counted, too."""
+    assert run(source(SMALL)).totals.most_tensor_operations == 4 * 2 * 64 * 256 * 32
+
+
 @pytest.mark.parametrize(
     ("change", "kind", "says"),
     [

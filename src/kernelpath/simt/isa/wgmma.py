@@ -59,6 +59,9 @@ def emit_mma_async(e: Lowering, i: Instruction) -> None:
     a, b, keep, *constants = i.operands[1:]
     signs, (a_major, b_major) = given(i, constants, isinstance(a, Group))
     require_registers(e, items(i.operands[0]), columns // (4 if to == "f16" else 2))
+    sums = {item.name for item in items(i.operands[0]) if isinstance(item, Register)}
+    if len(sums) != len(items(i.operands[0])):
+        raise ValueError("a register of D stands in two places")
     number = e.b.add(e.first_site, I64(len(e.out.sites)))
     e.out.sites.append(Site(Space.SHARED, Access.LOAD, CHUNK, 1, 0, i.line, i.name))
     note_place(e)
@@ -96,10 +99,10 @@ def given(i: Instruction, constants: list[Operand], from_registers: bool) -> tup
 
 
 def require_registers(e: Lowering, registers: tuple[Operand, ...], count: int) -> None:
-    """Raises ValueError unless these are so many different registers of 32 bits."""
-    names = {item.name for item in registers if isinstance(item, Register) and e.width(item.name) == 32}
-    if len(names) != count or len(registers) != count:
-        raise ValueError(f"{len(registers)} registers, not {count} different ones of 32 bits")
+    """Raises ValueError unless these are so many registers of 32 bits."""
+    fit = [isinstance(item, Register) and e.width(item.name) == 32 for item in registers]
+    if len(fit) != count or not all(fit):
+        raise ValueError(f"{len(registers)} registers, not {count} of 32 bits")
 
 
 def note_place(e: Lowering) -> None:
