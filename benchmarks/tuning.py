@@ -1,9 +1,9 @@
 """How long every configuration of one Triton kernel takes at many sizes: what w09c_autotune is graded with.
 
-    python benchmarks/tuning.py --json results/h200_tuning.json
+    python benchmarks/tuning.py --json results/tuning/h200.json
 
 The kernel adds a product to what is in memory, c += a @ w.T, as a layer's weight gradient is accumulated. Cold L2,
-medians over rounds that go through all configurations. What needs more shared memory than a block may have is not timed.
+medians over rounds that go through all configurations. What needs more shared memory than a block may have has no time.
 """
 
 from __future__ import annotations
@@ -42,8 +42,8 @@ SIZES = [("float16", m, n, k) for n, k in LAYERS for m in ROWS] + [
 MOST_SHARED = 232_448
 
 
-@triton.jit(do_not_specialize=["M", "size_class"])
-def accumulate(
+@triton.jit(do_not_specialize=["M", "size_class"])  # type: ignore[untyped-decorator]
+def accumulate(  # type: ignore[no-untyped-def]
     a, w, c, M, N, K, size_class,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, SPLIT_K: tl.constexpr,
 ):  # fmt: skip
@@ -151,7 +151,8 @@ def record(workers: int, rounds: int, path: str | None = None, seconds: float = 
     print(f"compiled {len(made)} in {time.perf_counter() - began:.0f} s", flush=True)
     shared = {(dtype, one): nbytes for dtype, one, nbytes, _ in made}
     took = [each for *_, each in made]
-    table, wrongs = [], []
+    table: list[dict[str, Any]] = []
+    wrongs: list[tuple[Any, ...]] = []
     timer: Timer | None = None
     for group in [SIZES[start : start + 6] for start in range(0, len(SIZES), 6)]:
         if time.perf_counter() - began > seconds:
@@ -197,8 +198,9 @@ def summary(found: dict[str, Any]) -> None:
         fast = min((t, i) for i, t in enumerate(us) if t is not None)
         note = "" if fast[1] in right else f"  wrong but fastest: {space[fast[1]]} {fast[0]:.1f}"
         close = sum(us[i] <= 1.05 * us[place] for i in right)
-        print(f"{one['dtype']:8}{one['M']:6}{one['N']:6}{one['K']:6} {us[place]:8.1f} µs {space[place]} "
-              f"{close} within 5 % of {len(right)}, worst {max(us[i] for i in right) / us[place]:.1f}{note}")  # fmt: skip
+        worst = max(us[i] for i in right) / us[place]
+        size = f"{one['dtype']:8}{one['M']:6}{one['N']:6}{one['K']:6}"
+        print(f"{size} {us[place]:8.1f} µs {space[place]} {close} within 5 % of {len(right)}, worst {worst:.1f}{note}")
 
 
 def main() -> None:
