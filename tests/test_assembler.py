@@ -172,7 +172,8 @@ def test_inline_assembly_of_several_lines_stands_at_the_line_of_its_statement() 
     ptx = ptx.replace(place[1], place[1] + drifting, 1)
     kernel = re.search(r"\.entry (\w+)", ptx)
     code = assembled(ptx, kernel[1]) if kernel else None
-    assert code is not None and kernel is not None
+    assert code is not None
+    assert kernel is not None
     (front,) = [one for one in ptx_of(ptx, kernel[1], "k.cu") if one.text.startswith("bar")]
     (back,) = [one for one in sass_of(code.cubin, kernel[1], "k.cu") if one.text.startswith("BAR")]
     assert (front.line, back.line) == (7, 7)

@@ -169,6 +169,10 @@ def measures(cell: nbformat.NotebookNode) -> bool:
     return cell.cell_type == "code" and re.search(r"notebook\.(on_gpu|times)\(", cell.source) is not None
 
 
+OUTSTANDING = {"week09/choices", "week09/first_calls"}
+"""Measurements that no GPU has made yet. A recording in results/notebooks.json takes its key out of here."""
+
+
 def key_of(cell: nbformat.NotebookNode) -> str:
     """The key under which results/notebooks.json has what a cell measures."""
     found = re.search(r"notebook\.(?:on_gpu|times)\(\s*\"([^\"]+)\"", cell.source)
@@ -201,14 +205,15 @@ def test_runs_without_a_gpu_and_every_solution_passes(path: Path, executed: Runs
 def test_runs_where_nothing_was_recorded(path: Path, executed: Runs) -> None:
     measured = [cell for cell in executed[path].result().cells if measures(cell)]
     assert measured or path.stem == "week17_layouts"  # in which there is nothing to time
-    without = ["bare" in cell.metadata for cell in measured]
+    without = ["bare" in cell.metadata or key_of(cell) in OUTSTANDING for cell in measured]
     assert ["nothing to show" in text_of(cell) for cell in measured] == without
 
 
-def test_everything_measured_has_been_recorded() -> None:
+def test_the_recordings_that_are_outstanding_are_named() -> None:
     named = {key_of(cell) for path in NOTEBOOKS for cell in code_cells(read(path)) if measures(cell)}
     recorded = results.recordings(registry.root() / results.FOLDER / results.RECORDINGS)
-    assert named == recorded.keys()
+    assert named - recorded.keys() == OUTSTANDING
+    assert recorded.keys() <= named
 
 
 def test_what_follows_from_recordings_is_run_without_them_too(monkeypatch: pytest.MonkeyPatch) -> None:
