@@ -53,6 +53,18 @@ def test_bits_reach_the_elements_of_a_view_alone() -> None:
     assert (whole[:, :5] != 1).sum() == 15
 
 
+def test_bits_reach_what_a_view_repeats() -> None:
+    once = torch.ones(2, 10, 1)
+    draw.any_bits_(rng(), draw.once(once.expand(2, 10, 4)))
+    assert (once != 1).sum() == 10
+
+
+def test_what_an_axis_of_stride_0_repeats_is_there_once() -> None:
+    view = torch.arange(6.0).view(2, 1, 3).expand(2, 4, 3)
+    assert torch.equal(draw.once(view), view[:, :1])
+    assert torch.equal(draw.once(torch.ones(1).expand(5, 5)), torch.ones(1, 1))
+
+
 def test_integers_have_no_extreme_bits() -> None:
     index = torch.arange(20)
     draw.any_bits_(rng(), index)
@@ -91,6 +103,19 @@ def test_what_lies_around_and_between_the_rows_is_nan() -> None:
         assert tensor.storage_offset() >= 4
         assert storage.isnan().sum() == storage.numel() - 5 * 8
         assert storage[-4:].isnan().all()
+
+
+def test_a_tensor_that_repeats_elements_keeps_its_strides_where_it_is_misaligned() -> None:
+    repeated = replace(
+        exercise("matrix_add"),
+        problem=replace(
+            exercise("matrix_add").problem, inputs=lambda rng, **_: (torch.arange(3.0)[:, None].expand(3, 5),)
+        ),
+    )
+    (placed,) = draw_inputs(repeated, CASE, 0, "cpu", Variety(misaligned=1))
+    assert placed.stride() == (1, 0)
+    assert placed.data_ptr() % 16
+    assert torch.equal(placed, torch.arange(3.0)[:, None].expand(3, 5))
 
 
 def test_each_tensor_is_misaligned_alone_and_then_all_of_them() -> None:

@@ -51,9 +51,14 @@ def any_bits_(rng: torch.Generator, tensor: torch.Tensor, *, nan: bool = True, d
     values = values[torch.arange(places.numel(), device=rng.device) % len(special)]
     payloads = torch.randint(1, 1 << fraction - 1, values.shape, generator=rng, device=rng.device)
     values = torch.where((values & quiet) == quiet, values | payloads.to(values.dtype), values)
-    changed = integers.flatten()
+    changed = integers.clone(memory_format=torch.contiguous_format).view(-1)
     changed[places] = values
     integers.copy_(changed.view(integers.shape))
+
+
+def once(tensor: torch.Tensor) -> torch.Tensor:
+    """The part of a view in which no element stands twice: of an axis of stride 0, the first place alone."""
+    return tensor[tuple(slice(1 if stride == 0 else None) for stride in tensor.stride())]
 
 
 def special_(rng: torch.Generator, x: torch.Tensor, values: Sequence[float]) -> None:

@@ -111,4 +111,5 @@ def _placed(rng: torch.Generator, tensor: torch.Tensor, misaligned: int) -> torc
     elements = offset + (last + 1 if math.prod(tensor.shape) else 0) + within
     storage = torch.full((elements * size,), _GAP, dtype=torch.uint8, device=tensor.device)
     placed = storage.view(tensor.dtype).as_strided(tensor.shape, tensor.stride(), offset)
-    return placed.copy_(tensor)
+    draw.once(placed).copy_(draw.once(tensor))
+    return placed

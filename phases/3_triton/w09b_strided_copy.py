@@ -1,0 +1,30 @@
+"""Strided copy: a view's elements, in a contiguous tensor.
+
+strided_copy(x) takes a tensor of three dimensions, of float32 or bfloat16, with any strides but negative ones. So x may
+be a transpose, a permutation, a slice that begins anywhere or takes every second element, or an expanded tensor, in
+which an axis of stride 0 repeats its elements. It returns a new contiguous tensor of the same shape and dtype, with the
+same bits. x may have any number of elements, and lie in a storage of more than 2**32: offsets need 64 bits.
+
+One program copies a tile. Decide along which axis of x its lanes run while they load, and along which axis of the
+output while they store, and which two of the three axes the tile spans. tl.trans(block) exchanges the axes of a block.
+Graded: the values, the sectors and bytes that each line asks for, and on a GPU the time against x.clone() as PyTorch
+does it. What an axis of stride 0 repeats is to be loaded once for a tile, not once for each element.
+"""
+
+import torch
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def copy_tiles(
+    out, x, planes, rows, columns, out_plane, out_row, out_column, x_plane, x_row, x_column,
+):  # fmt: skip
+    """One program for a tile. The arguments from out_plane to x_column are strides."""
+    # TODO: the sides of the tile as tl.constexpr; its offsets in x and in out, and what is inside; tl.load, tl.store
+
+
+def strided_copy(x: torch.Tensor) -> torch.Tensor:
+    out = torch.empty(x.shape, dtype=x.dtype, device=x.device)
+    raise NotImplementedError("TODO: choose the two axes of a tile, launch copy_tiles, then delete this line")
+    return out
