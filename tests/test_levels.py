@@ -51,7 +51,7 @@ def opened() -> levels.Levels:
         ("total =", "TTIR", "tt.reduce", 1),  # its body is in a file of Triton's
         ("total =", "TTIR", "arith.addf", 1),
         ("total =", "TTGIR", "ttg.convert_layout", 1),
-        ("total =", "LLVM IR", "nvvm.shfl.sync.bfly.i32", 10),
+        ("total =", "LLVM IR", "nvvm.shfl.sync.bfly", 10),
         ("total =", "PTX", "shfl.sync.bfly.b32", 10),
         ("total =", "SASS", "SHFL.BFLY", 10),
         ("tl.store", "PTX", "st.global.b32", 1),

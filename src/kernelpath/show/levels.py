@@ -121,12 +121,12 @@ def _llvm_line(node: str, nodes: Mapping[str, str], file: str) -> int:
 
 
 def _llvm_name(instruction: str) -> str:
-    """ "add", "asm ld.global.v4.b32", "nvvm.shfl.sync.bfly.i32" """
+    """ "add", "asm ld.global.v4.b32", "nvvm.shfl.sync.bfly" """
     if assembly := re.search(r'\basm (?:sideeffect )?"([^"]*)"', instruction):
         statements = [one.strip() for one in re.split(r";|\\0A|\\09", assembly[1])]
         return f"asm {_opcode([one for one in statements if one][-1])}"
     if called := re.search(r"@llvm\.([\w.]+)\(", instruction):
-        return called[1]
+        return ".".join(called[1].split(".")[:4])
     words = [word for word in instruction.split() if word not in ("tail", "exact")]
     return words[0]
 
