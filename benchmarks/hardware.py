@@ -31,6 +31,7 @@ sys.path.insert(0, str(HERE))
 
 import peers  # noqa: E402
 from tests.simt import corpus  # noqa: E402
+from tests.simt import hopper_patterns as hopper  # noqa: E402
 from tests.simt.bugs import BUGS, Bug  # noqa: E402
 from tests.simt.patterns import BLOCK, FLOATS, GRID, PATTERNS  # noqa: E402
 
@@ -62,6 +63,14 @@ OF_THE_CORPUS = METRICS | {
 }
 """The same without asynchronous copies: the sum of all has some that belong to no instruction."""
 
+OF_HOPPER = OF_THE_CORPUS | {
+    "bulk_load_sectors": ["l1tex__m_xbar2l1tex_read_sectors_mem_global_op_tma_ld.sum"],
+    "bulk_store_sectors": [f"l1tex__m_l1tex2xbar_write_sectors_mem_global_op_tma_{op}.sum" for op in ("st", "red")],
+}
+"""The same with boxes and spans. A load is counted once for each block of a cluster that it reaches."""
+
+SUMS = {"corpus": OF_THE_CORPUS, "hopper": OF_HOPPER}
+
 TOOLS = {
     "OUT_OF_BOUNDS": "memcheck",
     "MISALIGNED": "memcheck",
@@ -82,6 +91,20 @@ def patterns(device: str) -> Iterator[Launchable]:
     for pattern in PATTERNS:
         kernel = cuda.Kernel(f"{pattern.name}.cu", pattern.source, pattern.name)[GRID, BLOCK]
         yield pattern.name, partial(kernel, a, b)
+
+
+def hopper_patterns(device: str) -> Iterator[Launchable]:
+    """Every pattern of sm_90a."""
+    import torch
+
+    from kernelpath.lanes import cuda
+
+    for pattern in hopper.PATTERNS:
+        given, read, out = torch.zeros(3, hopper.SIDE, hopper.SIDE, device=device)
+        box = cuda.tensor_map(given, pattern.box, swizzle=pattern.swizzle)
+        cluster = (pattern.blocks, 1, 1) if pattern.blocks > 1 else None
+        kernel = cuda.Kernel(f"{pattern.name}.cu", pattern.source, "kernel", cluster=cluster)
+        yield pattern.name, partial(kernel[pattern.blocks, pattern.threads, hopper.SHARED], box, read, out)
 
 
 def usual_kernels(device: str) -> Iterator[Launchable]:
@@ -113,7 +136,7 @@ def reference_kernels(device: str) -> Iterator[Launchable]:
         yield item.name, partial(entry, *inputs)
 
 
-PARTS = {"counters": patterns, "corpus": usual_kernels, "kernels": reference_kernels}
+PARTS = {"counters": patterns, "corpus": usual_kernels, "hopper": hopper_patterns, "kernels": reference_kernels}
 
 
 def launch(part: str, log: Path) -> None:
@@ -135,7 +158,7 @@ def launch(part: str, log: Path) -> None:
 
 def counters(part: str) -> dict[str, dict[str, int]]:
     """ncu's counts of a part's launches, by name and by what the PTX machine calls them."""
-    sums = OF_THE_CORPUS if part == "corpus" else METRICS
+    sums = SUMS.get(part, METRICS)
     metrics = sorted({metric.lstrip("-") for terms in sums.values() for metric in terms})
     command = ["ncu", "--clock-control", "none", "--csv", "--page", "raw", "--metrics", ",".join(metrics)]
     with tempfile.TemporaryDirectory() as folder:
@@ -147,7 +170,7 @@ def counters(part: str) -> dict[str, dict[str, int]]:
     found: dict[str, dict[str, int]] = {}
     for (name, kernel), row in zip(launches, rows, strict=True):
         assert kernel.partition("<")[0] in row["Kernel Name"]
-        counted = found.setdefault(name, dict.fromkeys(METRICS, 0))
+        counted = found.setdefault(name, dict.fromkeys(sums, 0))
         for ours, terms in sums.items():
             counted[ours] += sum(_number(row, term) for term in terms)
     return found
@@ -166,7 +189,7 @@ def machine(part: str) -> dict[str, dict[str, int]]:
         with lanes.observe(launched.append):
             call()
         totals = [one.counted.totals for one in launched if one.counted is not None]
-        found[name] = {ours: sum(getattr(counted, ours) for counted in totals) for ours in METRICS}
+        found[name] = {ours: sum(getattr(counted, ours) for counted in totals) for ours in SUMS.get(part, METRICS)}
     return found
 
 

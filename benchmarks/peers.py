@@ -18,13 +18,14 @@ from dataclasses import asdict, dataclass
 from datetime import datetime, timezone
 from functools import partial
 from importlib import metadata
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from kernelpath.course import registry
-from kernelpath.course.problems import histogram, vector_sum
+from kernelpath.course.problems import histogram, layernorm, layernorm_backward, vector_sum
 from kernelpath.grading.grade import versions
 from kernelpath.grading.timing import CONFIDENCE, order, ratio
 from kernelpath.work import ceilings
@@ -77,16 +78,30 @@ def add_rmsnorm(x: torch.Tensor, residual: torch.Tensor, weight: torch.Tensor) -
     return torch.nn.functional.rms_norm(h, h.shape[-1:], weight, EPSILON), h
 
 
+def layernorm_gradients(rows: int, columns: int) -> tuple[torch.Tensor, ...]:
+    dy, x, weight = drawn((rows, columns), (rows, columns), (columns,))
+    _, mean, rstd = normalized(x, weight, weight)
+    return dy, x, weight, mean, rstd
+
+
+def normalized(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    y, mean, rstd = torch.native_layer_norm(x, weight.shape, weight, bias, layernorm.EPS)
+    return y, mean.flatten(), rstd.flatten()
+
+
 def liger() -> dict[str, Kernel]:
     """Liger's kernels by the name of ours, where it is installed."""
     try:
         from liger_kernel.ops.fused_add_rms_norm import LigerFusedAddRMSNormFunction
+        from liger_kernel.ops.layer_norm import layer_norm_backward, layer_norm_forward
         from liger_kernel.ops.softmax import LigerSoftmaxFunction
     except ImportError:
         return {}
     return {
         "softmax": LigerSoftmaxFunction.apply,
         "add_rmsnorm": lambda *tensors: LigerFusedAddRMSNormFunction.apply(*tensors, EPSILON, 0.0, "llama", False),
+        "layernorm": lambda x, weight, bias: itemgetter(0, 2, 3)(layer_norm_forward(x, weight, bias, layernorm.EPS)),
+        "layernorm_backward": lambda dy, x, weight, *kept: layer_norm_backward(dy, x, weight, weight, *kept),
     }
 
 
@@ -137,6 +152,21 @@ def races() -> Iterator[Race]:
             inputs=partial(drawn, (rows, columns), (rows, columns), (columns,)),
             goals={"add_rmsnorm": ("library", 1.0)},
             peers=peers("add_rmsnorm", add_rmsnorm),
+        )
+    for rows, columns in SIZES:
+        yield Race(
+            case=f"{rows} x {columns} bfloat16",
+            compulsory_bytes=layernorm.PROBLEM.compulsory_bytes(rows, columns, "bfloat16"),
+            inputs=partial(drawn, (rows, columns), (columns,), (columns,)),
+            goals={"layernorm": ("library", 1.0)},
+            peers=peers("layernorm", normalized),
+        )
+        yield Race(
+            case=f"{rows} x {columns} bfloat16",
+            compulsory_bytes=layernorm_backward.PROBLEM.compulsory_bytes(rows, columns, "bfloat16"),
+            inputs=partial(layernorm_gradients, rows, columns),
+            goals={"layernorm_backward": ("library", 1.0)},
+            peers=peers("layernorm_backward", layernorm_backward.operator),
         )
     for power in range(20, 31, 2):
         yield Race(

@@ -35,6 +35,22 @@ def persistent(a, b, c, m, n, k, M: tl.constexpr, N: tl.constexpr, K: tl.constex
         of_c.store([row, column], total.to(tl.float16))
 
 
+@triton.jit
+def twice(a, b, c, K: tl.constexpr, M: tl.constexpr, N: tl.constexpr):
+    """a times the unit matrix, which leaves it in registers, times b^T: two kinds of wgmma."""
+    unit = (tl.arange(0, K)[:, None] == tl.arange(0, K)[None, :]).to(tl.float16)
+    left = tl.dot(a.load([0, 0]), unit).to(tl.float16)
+    c.store([0, 0], tl.dot(left, b.load([0, 0]).T).to(tl.float16))
+
+
+def chained(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+    """a b^T by one program, whose second product takes what the first has made."""
+    (m, k), n = a.shape, b.shape[0]
+    c = torch.empty(m, n, dtype=torch.float16, device=a.device)
+    twice[1,](*(TensorDescriptor.from_tensor(x, list(x.shape)) for x in (a, b, c)), k, m, n)
+    return c
+
+
 def host(a: torch.Tensor, b: torch.Tensor, tile: tuple[int, int, int], **options: int) -> torch.Tensor:
     """a b^T through descriptors that the host makes."""
     (rows, depth), (columns, _), (m, n, k) = a.shape, b.shape, tile
@@ -80,3 +96,4 @@ _product("host, tf32", (64, 64, 64), torch.float32, lambda a, b: host(a, b, (64,
 _product("host, two blocks a program", (128, 64, 128), HALF, lambda a, b: host(a, b, (128, 64, 64), num_ctas=2))
 _product("device", (128, 128, 128), HALF, lambda a, b: device(a, b, TILE, False))
 _product("device, specialized", (256, 64, 128), HALF, lambda a, b: device(a, b, (128, 64, 64), True))
+_product("chained", (64, 64, 64), HALF, chained)

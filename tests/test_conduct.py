@@ -94,8 +94,8 @@ def test_an_evidence_without_a_launch_is_alike_only_with_its_like() -> None:
     ("name", "tensor", "launches", "verdict"),
     [
         ("tensor_cores", 0, 1, Verdict.NOT_YOUR_KERNEL),
-        ("tensor_cores", 512, 1, None),
-        ("tensor_cores", 511, 1, Verdict.NOT_YOUR_KERNEL),
+        ("tensor_cores", 1 << 17, 1, None),
+        ("tensor_cores", (1 << 17) - 1, 1, Verdict.NOT_YOUR_KERNEL),
         ("tensor_cores", 0, 0, None),  # on a GPU, whose kernels the machine counts beside it
         ("matmul_tiled", 0, 1, None),
     ],

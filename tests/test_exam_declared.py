@@ -149,6 +149,26 @@ def test_answers_by_hand() -> None:
     assert answer("stages", rows=64, columns=64, depth=8, latency=900) == 5  # 256 cycles: four in flight
     assert answer("ring", rows=128, columns=128, depth=16, stages=3) == 48
     assert answer("fragments", rows=32, columns=64) == 88  # 64 sums, 8 of A, 16 of B
+    # phase 3
+    assert answer("owned", block=2048, warps=4) == 16
+    assert answer("masked", columns=5000) == near(38.96)  # 3,192 of 8,192
+    assert answer("tuning_time", configurations=12, sizes=5, compile=0.8, trial=200) == near(21.6)
+    assert answer("broadcast_bytes", rows=2048, columns=512) == near(4.196)
+    assert answer("row_registers", columns=5000, warps=8) == 32
+    assert answer("welford", first=100, mean=5.0, second=60, other=1.0) == near(600)  # 16 * 6000 / 160
+    assert answer("stripes", stripes=132, columns=4096) == near(8.651)
+    assert answer("backward_bytes", rows=16_384, columns=4096, bandwidth=4000) == near(100.66)
+    assert answer("intensity", rows=128, columns=256) == near(85.333)
+    assert answer("wave", across=64, group=8) == 2.75  # 66 tiles of both against 8 and 16
+    assert answer("tile_ring", rows=128, columns=256, depth=64, stages=4) == 192
+    assert answer("tail", rows=12, columns=17) == near(77.27)  # 204 tiles in two waves
+    assert answer("int8_sum", depth=1000) == 24  # 16,384,000
+    assert answer("scores", batch=2, heads=16, tokens=8192) == near(4.295)
+    assert answer("causal", blocks=8) == 56.25
+    assert answer("rescaled", sum=8.0, before=2, after=3) == near(2.943)
+    assert answer("base_two", maximum=5.0, sum=4.0) == near(4.852)
+    assert answer("key_head", heads=32, kv_heads=8, head=13) == 3
+    assert answer("backward_work", forward=0.8, rate=0.8) == 2.5
 
 
 def test_checkpoints_of_the_course_are_valid() -> None:
@@ -195,6 +215,18 @@ PLANTED = {
     "scan": ("race", "more = ", "sum[t] += more"),
     "compact": ("race", "*taken += "),
     "gram": ("bounds", "tile[row][column] = x"),
+    # phase 3
+    "accumulated": ("uninitialized", "tl.load(out"),
+    "grand_total": ("race", "before = ", "before + sum"),
+    "half_steps": ("race", "value + begin"),
+    "halves": ("uninitialized", "back = "),
+    "handed_on": ("race", "tl.store(part", "parts = "),
+    "last_block": ("bounds", "place <= n"),
+    "promised": ("misaligned", "value = tl.load"),
+    "right_neighbor": ("bounds", "place + 1"),
+    "row_tail": ("bounds", "value = tl.load"),
+    "sides": ("bounds", "value = tl.load"),
+    "turned": ("race", "tl.store(y", "other = "),
 }
 """The kind of each fault, and what its lines hold."""
 
@@ -208,7 +240,7 @@ def test_faults_are_found_by_the_machine(pool: reading.Pool) -> None:
 
 
 def test_no_kernel_comes_twice() -> None:
-    files = [path for exam in EXAMS for path in (exam.root / "checks" / exam.phase / "reading").glob("*.cu")]
+    files = [path for exam in EXAMS for path in reading.files(exam.root / "checks" / exam.phase / "reading")]
     assert len({path.stem for path in files}) == len({path.read_text() for path in files}) == len(files)
     assert {one.path.stem for exam in EXAMS for one in exam.pool.faults} == set(PLANTED)
 
@@ -262,4 +294,11 @@ def test_a_launch_that_cannot_be_read_is_named(tmp_path: Path) -> None:
         reading.run(file)
     file.write_text("// Launch: <<<1, 32>>> float x[3]\n__global__ void kernel(float* x) { y = 1; }\n")
     with pytest.raises(DeclarationError, match=r"a\.cu cannot be run"):
+        reading.run(file)
+    file = tmp_path / "a.py"
+    file.write_text("# Launch: <<<1, 32>>> float x[3]\n")
+    with pytest.raises(DeclarationError, match=r"a\.py:1: begin with a line such as # Launch: \[2\]"):
+        reading.run(file)
+    file.write_text("# Launch: [1] float x[32], SIZE = 32\nimport triton\n\n@triton.jit\ndef kernel(x, n):\n    pass\n")
+    with pytest.raises(DeclarationError, match=r"takes x, n, and the launch gives x, SIZE"):
         reading.run(file)

@@ -6,6 +6,7 @@ A compilation is seconds, so each group of idioms is one source.
 from __future__ import annotations
 
 import itertools
+import time
 from pathlib import Path
 
 import pytest
@@ -201,6 +202,21 @@ def test_usual_headers_and_idioms_compile(group: str, tmp_path: Path, monkeypatc
     lines = [f"#include <{name}>" for name in included.split()] + ["__global__ void last() {}"]
     source = "\n".join(itertools.chain(lines, idioms.values()))
     assert ".entry" in nvrtc.compile_kernel(source, "idioms.cu", "last", "compute_80").ptx
+
+
+def test_headers_of_libcu_are_parsed_in_little_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Their list of types took 25 times as long as a kernel; see headers.BEFORE."""
+    monkeypatch.setenv("KERNELPATH_CACHE", str(tmp_path))
+    seconds("__global__ void last() {}  // the first that this process compiles")
+    plain = seconds("__global__ void last() {}")
+    assert seconds("#include <cuda/std/type_traits>\n__global__ void last() {}") < 10 * plain
+
+
+def seconds(source: str) -> float:
+    """Of CPU time that NVRTC takes."""
+    begun = time.process_time()
+    nvrtc.compile_kernel(source, "headers.cu", "last", "compute_80")
+    return time.process_time() - begun
 
 
 def test_a_header_that_is_lacking_names_its_package(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -102,7 +102,7 @@ for name in sys.argv[1:]:
 
 
 def test_products_in_triton() -> None:
-    names = ["host with edges", "host, e4m3", "host, two blocks a program", "device, specialized"]
+    names = ["host with edges", "host, e4m3", "host, two blocks a program", "device, specialized", "chained"]
     run = [sys.executable, "-c", PRODUCTS, *names]
     done = subprocess.run(run, capture_output=True, text=True, check=False, timeout=250, cwd=Path(__file__).parents[1])
     assert done.stdout.splitlines() == names, done.stderr

@@ -231,7 +231,7 @@ def profiled(grid: int, *tuned: Tuned) -> messages.Profiled:
     assert isinstance(args, dict)
     seen = {**event("add", 1, (grid, 1, 1)), "args": {**args, "block": [128, 1, 1]}}
     return messages.Profiled(
-        secret="", kernels={"add": 1e-6}, launches=["add"], trace=trace(seen), chosen=Chosen(tuned)
+        secret="", kernels={"add": 1e-6}, launches=["add"], trace=trace(seen), chosen=Chosen(tuned), workspace=0
     )
 
 

@@ -6,7 +6,8 @@ the maximum of row r. The arithmetic is float32, and right for finite values of 
 Tensors may have more than 2**32 elements: offsets need 64 bits.
 
 Begin with one row per program, all of it in one block of values: read it once, write it once. Then give a program
-several rows where they are short. Rows that do not fit into the registers of one program need a loop.
+several rows where they are short, and hold a row as several blocks where it is not a power of two. Rows that do not
+fit into the registers of one program need a loop, or several programs.
 Graded: the values, the bytes that are moved, and on a GPU the time against the formula written as operators.
 """
 
@@ -16,12 +17,17 @@ import triton.language as tl
 
 
 @triton.jit
-def softmax_rows(out, x, rows, columns, ROWS: tl.constexpr, BLOCK: tl.constexpr):
-    """One program for ROWS rows."""
-    # TODO: load ROWS x BLOCK values, reduce along each row, store
+def softmax_rows(
+    out, x, rows, vectors, WIDTH: tl.constexpr, ROWS: tl.constexpr, PARTS: tl.constexpr, BLOCK: tl.constexpr
+):
+    """One program for ROWS rows, held as PARTS blocks of BLOCK columns."""
+    columns = vectors * WIDTH  # the compiler now knows what divides it, and with it every row's offset
+    # TODO: load the rows, reduce along each, store
 
 
 def fused_softmax(x: torch.Tensor) -> torch.Tensor:
-    raise NotImplementedError("TODO: choose ROWS, BLOCK and num_warps, launch softmax_rows, then delete this line")
+    raise NotImplementedError(
+        "TODO: choose ROWS, PARTS, BLOCK and num_warps, launch softmax_rows, then delete this line"
+    )
     out = torch.empty_like(x)
     return out

@@ -66,6 +66,11 @@ class Verdict(str, Enum):
         "right, but it asks more of the memory system than the exercise allows",
         "kp hint {name}",
     )
+    TOO_MUCH_MEMORY = (
+        "TOO_MUCH_MEMORY",
+        "right, but it holds more device memory beside its inputs and outputs than the exercise allows",
+        "kp hint {name}",
+    )
     DIVERGENT = (
         "DIVERGENT",
         "right, but too few lanes are active in the average instruction of a warp",

@@ -65,13 +65,14 @@ def names() -> Iterator[tuple[str, str]]:
         for form in op.forms:
             for modifiers in itertools.product(*map(choices, form.split())):
                 present = tuple(filter(None, modifiers))
-                if all(re.fullmatch(r"\w+", m) for m in present) and rule(op.opcode, present):
+                if rule(op.opcode, present):
                     yield op.opcode, ".".join((op.opcode, *present))
 
 
 def choices(slot: str) -> list[str]:
+    """The words that may stand in one place of a form."""
     found = [name for part in slot.removesuffix("?").split("|") for name in CHOICES.get(part, part).split("|")]
-    return found + [""] * slot.endswith("?")
+    return [name for name in found if re.fullmatch(r"\w+", name)] + [""] * slot.endswith("?")
 
 
 FORMS: dict[str, list[str]] = {}

@@ -44,8 +44,9 @@ def product(
     b: Array,
     c: Array,
     satfinite: str = "",
+    negated: bool = False,
 ) -> Array:
-    """Run one mma in one warp; c and the result are 16 x 8."""
+    """Run one mma in one warp; c and the result are 16 x 8. negated: in the code that ptx.negated makes of it."""
     counts = [array.shape[1] for array in (a, b)]
     names = [[f"%{letter}{n}" for n in range(count)] for letter, count in zip("ab", counts, strict=True)]
     sums = [f"%c{n}" for n in range(4)]
@@ -68,12 +69,14 @@ def product(
     memory = np.ascontiguousarray(c.reshape(-1)[lanes])
     arrays = [np.ascontiguousarray(array) for array in (a, b)] + [memory]
     buffers = [buffer(name, array) for name, array in zip("abc", arrays, strict=True)]
-    module.launch("k", grid=(1,), block=(32,), args=[array.ctypes.data for array in arrays], buffers=buffers)
+    args = [array.ctypes.data for array in arrays]
+    (module.negated() if negated else module).launch("k", grid=(1,), block=(32,), args=args, buffers=buffers)
     result = np.empty(128, c.dtype)
     result[lanes] = memory
     return result.reshape(16, 8)
 
 
+@pytest.mark.parametrize("negated", [False, True])
 @pytest.mark.parametrize(
     ("shape", "kind", "depth"),
     [
@@ -89,20 +92,22 @@ def product(
         ("m16n8k32", "e4m3", 32),
     ],
 )
-def test_mma(shape: str, kind: str, depth: int) -> None:
+def test_mma(shape: str, kind: str, depth: int, negated: bool) -> None:
+    sign = -1 if negated else 1
     if kind in ("s8", "u8"):
         low, high = (-128, 128) if kind == "s8" else (0, 256)
         a, b = (torch.randint(low, high, size, dtype=DTYPES[kind]) for size in ((16, depth), (depth, 8)))
         c = RNG.integers(-1000, 1000, (16, 8), np.int32)
-        got = product(shape, kind, "s32", *fragments(a, b), c)
-        assert (got == a.int().numpy() @ b.int().numpy() + c).all()
+        got = product(shape, kind, "s32", *fragments(a, b), c, negated=negated)
+        assert (got == sign * (a.int().numpy() @ b.int().numpy()) + c).all()
         return
     a, b = (torch.randn(size).to(DTYPES[kind]) for size in ((16, depth), (depth, 8)))
     if kind == "tf32":  # the hardware reads 19 of the 32 bits
         a, b = ((x.view(torch.int32) & ~0x1FFF).view(torch.float32) for x in (a, b))
     c = RNG.standard_normal((16, 8)).astype(np.float32)
-    got = product(shape, kind, "f32", *fragments(a, b), c)
-    np.testing.assert_allclose(got, a.double().numpy() @ b.double().numpy() + c, rtol=1e-5, atol=1e-5)
+    got = product(shape, kind, "f32", *fragments(a, b), c, negated=negated)
+    expected = sign * (a.double().numpy() @ b.double().numpy()) + c
+    np.testing.assert_allclose(got, expected, rtol=1e-5, atol=1e-5)
 
 
 def test_mma_that_saturates() -> None:

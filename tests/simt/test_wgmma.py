@@ -43,14 +43,24 @@ CASES = [
 ]
 
 
-@pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case.kind}-{case.to}-n{case.n}-{case.a_mode}-{case.b_mode}")
-def test_products(case: Case) -> None:
+NEGATED = [CASES[3], CASES[7], CASES[10], CASES[11], CASES[12]]
+
+
+@pytest.mark.parametrize(
+    ("case", "negated"),
+    [*((case, False) for case in CASES), *((case, True) for case in NEGATED)],
+    ids=lambda one: (
+        f"{one.kind}-{one.to}-n{one.n}-{one.a_mode}-{one.b_mode}" if isinstance(one, Case) else one * "opposite"
+    ),
+)
+def test_products(case: Case, negated: bool) -> None:
     a, b, given = draw(case)
     image, descriptors, registers = prepare(case, a, b)
     d = aligned((128, 64 * case.n // 128), DTYPES[case.to])
     d[:] = sums_of(case, given)
-    launch(case, source(case), descriptors, image, registers, d)
-    expected = case.signs[0] * case.signs[1] * (a @ b.T) + case.keep * given
+    launch(case, source(case), descriptors, image, registers, d, negated=negated)
+    sign = case.signs[0] * case.signs[1] * (-1 if negated else 1)
+    expected = sign * (a @ b.T) + case.keep * given
     assert np.array_equal(d, sums_of(case, expected).astype(d.dtype))
 
 
@@ -97,6 +107,11 @@ def test_operands_are_counted_once_for_a_warpgroup() -> None:
     line = run(source(SMALL)).lines[4]
     assert (line.wgmma_wavefronts, line.wgmma_bytes) == (4 * 4 + 2, 64 * 32 + 8 * 32)
     assert (line.shared_load_requests, line.shared_load_wavefronts) == (0, 0)
+
+
+def test_operations_are_at_most_those_of_the_largest_product() -> None:
+    """m64n256k32 for each wgmma, among which its fence, its commit and its wait are counted, too."""
+    assert run(source(SMALL)).totals.most_tensor_operations == 4 * 2 * 64 * 256 * 32
 
 
 @pytest.mark.parametrize(

@@ -203,12 +203,20 @@ DTYPES = {"f32": np.float32, "f16": np.float16, "s32": np.int32}
 
 
 def launch(
-    case: Case, text: str, descriptors: tuple[int, int], image: Array, a: Array, d: Array, threads: int = 128
+    case: Case,
+    text: str,
+    descriptors: tuple[int, int],
+    image: Array,
+    a: Array,
+    d: Array,
+    threads: int = 128,
+    negated: bool = False,
 ) -> simt.Launch:
     arrays = [image, a, d]
     buffers = [buffer(name, array) for name, array in zip("acd", arrays, strict=True)]
     arguments = [*(array.ctypes.data for array in arrays), *descriptors, int(case.keep)]
-    return simt.load(text).launch("k", grid=(1,), block=(threads,), args=arguments, buffers=buffers)
+    module = simt.load(text).negated() if negated else simt.load(text)
+    return module.launch("k", grid=(1,), block=(threads,), args=arguments, buffers=buffers)
 
 
 def draw(case: Case) -> tuple[Array, Array, Array]:

@@ -100,6 +100,8 @@ class Exercise:
     baseline: `baseline(*inputs)`, what the submission races; None where time is not graded.
     min_speedup: the least ratio of the baseline's time to the submission's.
     traffic: limits that hold on every device.
+    workspace: the most device memory that a call may hold at once beside its inputs and outputs, over the compulsory
+        bytes of the case; None where that is free. It holds on the largest case and, on a GPU, on the bench case.
     active_lanes: the fewest of a warp's 32 lanes that may be active in its average instruction, over the whole call
         (ncu: smsp__thread_inst_executed_per_inst_executed.ratio). It holds on the largest case and on those of at least
         half its bytes, whose warps are full.
@@ -134,6 +136,7 @@ class Exercise:
     baseline: Callable[..., Any] | None = None
     min_speedup: float = 1.0
     traffic: Traffic = field(default_factory=Traffic)
+    workspace: float | None = None
     active_lanes: float | None = None
     instructions: Instructions = field(default_factory=Instructions)
     requires: tuple[int, int] | None = None
@@ -157,6 +160,7 @@ class Exercise:
         require(self.arch in ARCHITECTURES, f"arch: {self.arch!r} is none of {', '.join(ARCHITECTURES)}")
         has = ARCHITECTURES[self.arch]
         require((self.requires or has) <= has, f"arch: {self.arch} has less than requires={self.requires}")
+        require(self.workspace is None or self.workspace >= 0, f"workspace: {self.workspace} is negative")
         lanes = self.active_lanes
         require(lanes is None or 0 < lanes <= 32, f"active_lanes: {lanes} is not between 0 and 32")
         require(self.traffic.shared is None or self.flops is not None, "traffic: shared needs the problem's flops")

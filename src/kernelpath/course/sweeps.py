@@ -30,6 +30,23 @@ def vectors() -> Sequence[Case]:
     return tuple({"n": n} for n in (*(1 << power for power in range(20, 31, 2)), 1_000_003, 100_000_007))
 
 
+def attention() -> Sequence[Case]:
+    """Heads of 64, 128 and 256 at 1k to 32k tokens, causal or not, 2048 columns in all; and heads in groups of four."""
+    shapes = [(tokens, head, 1) for head in (64, 128, 256) for tokens in (1024, 4096, 16_384)]
+    shapes += [(32_768, 128, 1), (4096, 128, 4), (1000, 128, 4)]
+    return tuple(
+        {
+            "batch": max(1, 16_384 // tokens),
+            "heads": 2048 // head,
+            "kv_heads": 2048 // head // group,
+            "tokens": tokens,
+            "head": head,
+            "causal": causal,
+        }
+        for (tokens, head, group), causal in product(shapes, (False, True))
+    )
+
+
 def products() -> Sequence[Case]:
     """Matrix products: squares, few rows against a large matrix, a k that fits no tile, and odd sizes."""
     squares = [(size, size, size) for size in (512, 1024, 2048, 4096, 8192, 16384)]

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
-import numpy.typing as npt
 
 from kernelpath import simt
 from kernelpath.device import far, messages, padding
-from kernelpath.device.elements import Bytes, Refused, elements
+from kernelpath.device.elements import Bytes, Refused, digest, elements
 from kernelpath.device.pointers import Linked
 from kernelpath.simt.counters import AccessCounters, LineCounters, by_access
 
@@ -61,6 +59,7 @@ class Case:
     launches: list[simt.Launch] = field(default_factory=list)
     failed: messages.Failed | None = None
     _notes: list[messages.Note] = field(default_factory=list)
+    _held: list[dict[int, int]] = field(default_factory=list)
     _storages: dict[int, Stored] = field(default_factory=dict)
     _memory: simt.Memory = field(default_factory=simt.Memory)
 
@@ -69,7 +68,7 @@ class Case:
         self.inputs, self.order = inputs, order
         if self.failed is not None and self.failed.kind != "FORGED":
             self.failed = None
-        self.launches, self._notes = [], []
+        self.launches, self._notes, self._held = [], [], []
         for number, content in inputs.storages.items():
             stored = Stored(_placed(len(content), 0), drawn=np.frombuffer(content, np.uint8))
             stored.memory[:] = np.frombuffer(content, np.uint8)
@@ -88,6 +87,7 @@ class Case:
             self._update(told, is_new)
         buffers = {buffer.storage: self._stored(buffer.storage) for buffer in asked.buffers}
         self._notes.append(self._note(module, asked, buffers))
+        self._held.append({number: one.memory.nbytes for number, one in self._storages.items() if number >= 0})
         before = {number: stored.memory.copy() for number, stored in buffers.items() if not self._is_span(stored)}
         launch = module.launch(
             asked.kernel,
@@ -119,6 +119,7 @@ class Case:
 
     def ended(self, outputs: Sequence[messages.Strided]) -> messages.Ended:
         """The report on the case."""
+        given = {output.storage for output in outputs}
         ended = messages.Ended(
             outputs=[self._output(output) for output in outputs],
             mutated=[number for number in sorted(self.inputs.storages, reverse=True) if self._mutated(number)],
@@ -126,7 +127,8 @@ class Case:
             failed=self.failed,
             accesses=self._accesses(),
             instructions=self._instructions(),
-            tensor=sum(launch.totals.instructions.get("tensor", 0) for launch in self.launches),
+            tensor=sum(launch.totals.most_tensor_operations for launch in self.launches),
+            workspace=max((sum(held[one] for one in held.keys() - given) for held in self._held), default=0),
         )
         for stored in self._storages.values():
             stored.final = None
@@ -193,12 +195,12 @@ class Case:
             return
         linked = stored.linked = self._linked(told)
         if is_new:
-            stored.host = _digest(linked.shown)
+            stored.host = digest(linked.shown)
             stored.memory[:] = linked.here
             return
         different = linked.whole(np.not_equal(stored.memory, linked.here))
         before = np.frombuffer(stored.host.partition(" ")[0].encode(), np.uint8)  # and no launch has seen it
-        stored.host = f"{_digest(before, np.where(different, linked.shown, 0), different)} {_digest(linked.shown)}"
+        stored.host = f"{digest(before, np.where(different, linked.shown, 0), different)} {digest(linked.shown)}"
         stored.memory[:] = linked.here
         self._memory.written(stored.address)
 
@@ -291,10 +293,3 @@ def _content(told: messages.Storage) -> Bytes:
     if told.content is None or len(told.content) != told.nbytes:
         raise Refused(f"storage {told.number} does not hold the bytes that it should")
     return np.frombuffer(told.content, np.uint8)
-
-
-def _digest(*parts: npt.NDArray[np.generic]) -> str:
-    state = hashlib.blake2b(digest_size=16)
-    for part in parts:
-        state.update(part.tobytes())
-    return state.hexdigest()

@@ -69,6 +69,7 @@ class Client:
         self._storages: dict[int, _Storage] = {}
         self._met: dict[int, tuple[StorageWeakRef, int, bool]] = {}
         self._next = 0
+        self._dropped: list[int] = []
         self.far = False
         """Whether the case has tensors that are longer than memory."""
         self.load = cache(self._load)
@@ -137,7 +138,7 @@ class Client:
         cooperative: bool = False,
         cluster: Dim3 | None = None,
     ) -> Ran:
-        dropped = self._forget()
+        self._forget()
         given = [(key, pointers.Span.of(tensor)) for key, tensor in tensors if tensor.numel()]
         used = {key: self._known(span.owner.untyped_storage(), span.table) for key, span in given}
         buffers = [_buffer(key, tensor, used[key]) for key, tensor in tensors if key in used]
@@ -154,10 +155,11 @@ class Client:
             arguments=[self._argument(value) for value in arguments],
             buffers=buffers,
             storages=[self._told(one) for one in storages.values()],
-            dropped=dropped,
+            dropped=self._dropped,
             cooperative=cooperative,
             cluster=cluster or (),
         )
+        self._dropped = []
         ran = self._ask(message, messages.Ran)
         for one in storages.values():
             one.left, one.fresh = _NOTHING if one.span else one.bytes().copy(), False
@@ -167,8 +169,7 @@ class Client:
             one.left = np.frombuffer(content, np.uint8)
             np.copyto(one.bytes(), one.left)
             one.links = self._links(one)
-        if ran.printed:
-            sys.stdout.write(ran.printed)
+        sys.stdout.write(ran.printed)
         return Ran(ran.cost)
 
     # Storages
@@ -201,15 +202,15 @@ class Client:
         known = _Storage(self._next, storage.data_ptr(), storage.nbytes(), StorageWeakRef(storage), None)
         known.fresh = known.span = self.far and known.nbytes >= simt.FAR
         self._next += 1
+        if replaced := self._storages.get(known.address):
+            self._dropped.append(replaced.number)
         self._storages[known.address] = known
         return known
 
-    def _forget(self) -> list[int]:
+    def _forget(self) -> None:
         self._met = {address: one for address, one in self._met.items() if not one[0].expired()}
-        gone = [one for one in self._storages.values() if one.alive.expired()]
-        for one in gone:
-            del self._storages[one.address]
-        return [one.number for one in gone]
+        self._dropped += [one.number for one in self._storages.values() if one.alive.expired()]
+        self._storages = {address: one for address, one in self._storages.items() if not one.alive.expired()}
 
     def _changed(self, one: _Storage) -> bool:
         if one.left is None or one.span:

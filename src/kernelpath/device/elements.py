@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import math
 
 import numpy as np
@@ -53,3 +54,11 @@ def elements(memory: Bytes, told: messages.Strided) -> Bytes:
     shape = (*told.shape, itemsize)
     view = np.lib.stride_tricks.as_strided(memory[told.offset * itemsize :], shape, (*strides, 1), writeable=False)
     return np.ascontiguousarray(view).reshape(-1)
+
+
+def digest(*parts: npt.NDArray[np.generic]) -> str:
+    """Of the bytes of these arrays, one behind the other."""
+    state = hashlib.blake2b(digest_size=16)
+    for part in parts:
+        state.update(part.tobytes())
+    return state.hexdigest()

@@ -263,8 +263,8 @@ class Output(Message, frozen=True):
 
 
 class Ended(Message, frozen=True):
-    """What the machine saw of a case. mutated: positions of input storages that are not as drawn. instructions: a file
-    and a line, with what LineCounters.executed says of it. tensor: the lanes that executed those of tensor cores."""
+    """What the machine saw of a case. mutated: positions of input storages that are not as drawn. instructions: file,
+    line, LineCounters.executed. tensor, workspace: as grading's Evidence has them."""
 
     outputs: Sequence[Output]
     mutated: Sequence[int]
@@ -273,6 +273,7 @@ class Ended(Message, frozen=True):
     accesses: Sequence[tuple[str, AccessCounters]]
     instructions: Sequence[tuple[str, int, int, int, int, int]]
     tensor: int = 0
+    workspace: int = 0
 
 
 class Drawn(Message, frozen=True):

@@ -1,8 +1,9 @@
 """Reading tasks: kernels of checks/<phase>/reading/, whose answers come from the PTX machine when the exam is set.
 
-The first line of a kernel's file is its launch, with an argument for each parameter:
+The first line of a kernel's file is its launch, with an argument for each parameter, of CUDA C++ or of Triton:
 
     // Launch: <<<4, (32, 8)>>> float x[1024], float out[1024], int n = 1000
+    # Launch: [4] float x[1024], float out[1024], int n = 1000, BLOCK = 256, num_warps = 4
 
 The machine runs it. One that ends in a fault is for finding the fault; the counters of one that does not are a picture,
 and the kernels whose names begin alike (copy_, tile_) are those that it may have been. No answer is typed in by hand.
@@ -13,8 +14,8 @@ from __future__ import annotations
 import random
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 
@@ -23,7 +24,7 @@ import numpy.typing as npt
 
 from kernelpath import simt
 from kernelpath.course.errors import DeclarationError
-from kernelpath.lanes import cuda
+from kernelpath.lanes import cuda, triton_ahead
 from kernelpath.simt import Fault, FaultKind
 from kernelpath.simt.counters import by_access
 from kernelpath.simt.layout import Access
@@ -43,9 +44,10 @@ CHOICES = 4
 OUTPUT = "out"
 """The buffer that nothing has written before the launch."""
 
-_LAUNCH = re.compile(r"// Launch: <<<([^>]+)>>> (.+)")
+_LAUNCH = re.compile(r"(?:// Launch: <<<([^>]+)>>>|# Launch: (\[[^]]+\])) (.+)")
 _BUFFER = re.compile(r"(float|int) (\w+)\[(\d+)\]")
-_NUMBER = re.compile(r"int \w+ = (-?\d+)")
+_NUMBER = re.compile(r"int (\w+) = (-?\d+)")
+_CONSTANT = re.compile(r"(\w+) = (\d+)")
 _OTHER = re.compile(r" in (?:line (\d+)|the same line)")
 _VERBS = {Access.LOAD: "load", Access.STORE: "store", Access.ATOMIC: "atomic"}
 
@@ -67,6 +69,17 @@ class Row:
     def per_request(self) -> str:
         cost = f"{self.cost / self.requests:.3g}"
         return f"{cost} {'wavefront' if self.shared else 'sector'}{'' if cost == '1' else 's'}"
+
+
+@dataclass(frozen=True)
+class _Launch:
+    """The first line of a file. constants: of a Triton kernel, its num_warps among them."""
+
+    grid: tuple[int, ...]
+    block: tuple[int, ...]
+    arguments: Mapping[str, npt.NDArray[np.generic] | int]
+    constants: Mapping[str, int]
+    shared: int = 0
 
 
 Picture = tuple[Row, ...]
@@ -115,7 +128,7 @@ class Pool:
 @lru_cache
 def pool(folder: Path) -> Pool:
     """The kernels in a folder, run; an empty folder gives an empty pool. Raises DeclarationError."""
-    ran = [run(path) for path in sorted(folder.glob("*.cu"))]
+    ran = [run(path) for path in files(folder)]
     families: dict[str, tuple[Ran, ...]] = defaultdict(tuple)
     for one in ran:
         if not one.kind:
@@ -123,26 +136,48 @@ def pool(folder: Path) -> Pool:
     return Pool(tuple(one for one in ran if one.kind), families)
 
 
+def files(folder: Path) -> list[Path]:
+    """The kernels of a folder."""
+    return sorted(path for path in folder.glob("*") if path.suffix in (".cu", ".py"))
+
+
 def run(path: Path, *, reverse: bool = False) -> Ran:
     """Run one kernel of the pool. reverse: the last block and the last warp first. Raises DeclarationError."""
     source = path.read_text("utf-8")
     try:
-        grid, block, arguments = _launch(path, source.splitlines()[0])
-        binary = cuda.compile_kernel(source, path.name, "kernel", cuda.CPU_ARCHITECTURE)
-        module = simt.load(binary.ptx, path.name)
+        asked = _launch(path, source.splitlines()[0])
+        module, name, asked = (_of_triton if path.suffix == ".py" else _of_cuda)(path, source, asked)
+        arrays = {of: one for of, one in asked.arguments.items() if isinstance(one, np.ndarray)}
         buffers = [
-            simt.Buffer(name, one.ctypes.data, one.nbytes, 4, name != OUTPUT, str(one.dtype))
-            for name, one in arguments.items()
-            if isinstance(one, np.ndarray)
+            simt.Buffer(of, one.ctypes.data, one.nbytes, 4, of != OUTPUT, str(one.dtype)) for of, one in arrays.items()
         ]
-        values = [one.ctypes.data if isinstance(one, np.ndarray) else one for one in arguments.values()]
-        launch = module.launch(binary.mangled, grid=grid, block=block, args=values, buffers=buffers, reverse=reverse)
+        values = [one.ctypes.data if isinstance(one, np.ndarray) else one for one in asked.arguments.values()]
+        values += [0] * (len(module.kernels[name].params) - len(values))  # Triton's own
+        launch = module.launch(
+            name, grid=asked.grid, block=asked.block, shared=asked.shared, args=values, buffers=buffers, reverse=reverse
+        )
     except Fault as fault:
         others = {int(line or fault.line) for line in _OTHER.findall(fault.message)}
         return Ran(path, source, KINDS[fault.kind], frozenset({fault.line, *others}), fault.message)
     except (cuda.CompileError, simt.Unsupported, simt.TimedOut, ValueError, LookupError) as error:
         raise DeclarationError(f"{path} cannot be run: {error}; fix it") from error
     return Ran(path, source, picture=_picture(launch))
+
+
+def _of_cuda(path: Path, source: str, asked: _Launch) -> tuple[simt.Module, str, _Launch]:
+    binary = cuda.compile_kernel(source, path.name, "kernel", cuda.CPU_ARCHITECTURE)
+    return simt.load(binary.ptx, path.name), binary.mangled, asked
+
+
+def _of_triton(path: Path, source: str, asked: _Launch) -> tuple[simt.Module, str, _Launch]:
+    constants = dict(asked.constants)
+    warps = constants.pop("num_warps", 4)
+    types = {
+        name: f"*{'fp32' if one.dtype == np.float32 else 'i32'}" if isinstance(one, np.ndarray) else "i32"
+        for name, one in asked.arguments.items()
+    }
+    ahead = triton_ahead.compile_kernel(path, types, constants, warps)
+    return simt.load(ahead.ptx, path.name), ahead.name, replace(asked, block=(ahead.threads,), shared=ahead.shared)
 
 
 def listing(source: str) -> str:
@@ -172,21 +207,28 @@ def _picture(launch: simt.Launch) -> Picture:
     )
 
 
-def _launch(path: Path, first: str) -> tuple[Sequence[int], Sequence[int], dict[str, npt.NDArray[np.generic] | int]]:
-    """Grid, block, and the arguments by name."""
+def _launch(path: Path, first: str) -> _Launch:
     found = _LAUNCH.fullmatch(first)
     if found is None:
-        raise DeclarationError(f"{path}:1: begin with a line such as // Launch: <<<2, 64>>> float x[128], int n = 128")
-    grid, block = ([int(one) for one in re.findall(r"\d+", text)] for text in _dims(found[1]))
+        told = (
+            "# Launch: [2] float x[128], BLOCK = 64"
+            if path.suffix == ".py"
+            else "// Launch: <<<2, 64>>> float x[128], int n = 128"
+        )
+        raise DeclarationError(f"{path}:1: begin with a line such as {told}")
+    dims = [tuple(int(one) for one in re.findall(r"\d+", text)) for text in _dims(found[1] or found[2])]
     arguments: dict[str, npt.NDArray[np.generic] | int] = {}
-    for text in found[2].split(", "):
+    constants: dict[str, int] = {}
+    for text in found[3].split(", "):
         if buffer := _BUFFER.fullmatch(text):
             arguments[buffer[2]] = _counting(int(buffer[3]), np.float32 if buffer[1] == "float" else np.int32)
         elif number := _NUMBER.fullmatch(text):
-            arguments[text.split()[1]] = int(number[1])
+            arguments[number[1]] = int(number[2])
+        elif found[2] and (constant := _CONSTANT.fullmatch(text)):
+            constants[constant[1]] = int(constant[2])
         else:
             raise DeclarationError(f"{path}:1: {text!r} is neither like float x[128] nor like int n = 128")
-    return grid, block, arguments
+    return _Launch(dims[0], dims[-1], arguments, constants)
 
 
 def _counting(count: int, dtype: type[np.generic]) -> npt.NDArray[np.generic]:
@@ -199,5 +241,5 @@ def _counting(count: int, dtype: type[np.generic]) -> npt.NDArray[np.generic]:
 
 
 def _dims(text: str) -> Iterable[str]:
-    """ "4, (32, 8)" as grid and block."""
-    return re.findall(r"\([^)]*\)|\d+", text)
+    """ "4, (32, 8)" as grid and block, "[4, 2]" as a grid."""
+    return re.findall(r"\([^)]*\)|\[[^]]*\]|\d+", text)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from kernelpath.course.problem import Case
 from kernelpath.course.spec import Exercise
-from kernelpath.grading import conduct
+from kernelpath.grading import conduct, memory
 from kernelpath.grading.beside import Beside
 from kernelpath.grading.truth import derive
 from kernelpath.verdict import Complaint
@@ -27,14 +27,18 @@ def complaint(
 ) -> Complaint | None:
     """What is wrong with them, at the size that is timed where there is one, and at that which the machine has run.
 
+    At the former size, too, whether the call holds more memory than the exercise allows.
+
     operators: those that it was seen to call. Raises runner.Stopped.
     """
     if found := conduct.foreign(operators, beside.operators if beside else (), exercise.entry):
         return found
-    timed = _profiled(runner, exercise.bench or largest, seed)
+    size = exercise.bench or largest
+    timed = _profiled(runner, size, seed)
     if beside is not None and (different := beside.compared(_profiled(runner, largest, seed))):
         return different
-    return conduct.library_share(timed.kernels, timed.launches)
+    library = conduct.library_share(timed.kernels, timed.launches)
+    return library or memory.complaint(exercise, size, timed.workspace)
 
 
 def _profiled(runner: Runner, case: Case, seed: int) -> messages.Profiled:

@@ -9,7 +9,7 @@ from kernelpath import packages, words
 from kernelpath.course.problem import Case
 from kernelpath.device import gpu
 from kernelpath.device import messages as device_messages
-from kernelpath.grading import conduct, devices, divergence, far, instructions, measure, profile, traffic
+from kernelpath.grading import conduct, devices, divergence, far, instructions, measure, memory, profile, traffic
 from kernelpath.grading.beside import Beside
 from kernelpath.grading.cases import Cases, Graded, most_telling
 from kernelpath.grading.conduct import Evidence
@@ -172,8 +172,10 @@ class Grading:
         if evidence is None:
             return None
         elements = sum(output.numel() for output in evidence.outputs)
+        held = memory.complaint(self.exercise, case, evidence.workspace) if case is self._largest else None
         return (
-            traffic.complaint(self.exercise, case, evidence.traffic)
+            held
+            or traffic.complaint(self.exercise, case, evidence.traffic)
             or divergence.complaint(self.exercise, case, evidence.instructions)
             or instructions.complaint(self.exercise, case, evidence.traffic, evidence.instructions, elements)
         )

@@ -24,10 +24,15 @@ _PACKAGES = {
 """What has to be found, and the package that has it."""
 
 BEFORE = "kernelpath/nvcc.h"
-"""What every source begins with: names that nvcc declares without an #include."""
+"""What every source begins with: names that nvcc declares without an #include.
+
+The first two lines are for CCCL. Every header of libcu++ includes a list of types whose operations are unrolled 10
+times for nvcc and 16 times for other compilers. NVRTC counts as another: it parses that in 1 s, and nvcc's in 0.05 s.
+"""
 
 _NVCC = """
 #define CCCL_DISABLE_CTK_COMPATIBILITY_CHECK
+#define _CCCL_META_UNROLL_LIMIT 10
 #include <cuda/std/cstdint>
 namespace std {
 template <class T> __host__ __device__ constexpr const T& max(const T& a, const T& b) { return a < b ? b : a; }

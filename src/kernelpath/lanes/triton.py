@@ -61,19 +61,20 @@ def _tune_without_a_clock() -> None:
     """
     from triton.runtime.autotuner import Autotuner
 
-    try_out = Autotuner._bench
+    try_out, run = Autotuner._bench, Autotuner.run
 
     def try_until_one_runs(self: Any, *arguments: Any, config: Any, **meta: Any) -> list[float]:
-        if (
-            self.do_bench is _without_a_clock and getattr(self, "tried", None) is self.nargs
-        ):  # Triton makes a dict of its own for each call
+        if self.tried and self.do_bench is _without_a_clock:
             return [math.inf] * 3
         took: list[float] = try_out(self, *arguments, config=config, **meta)
-        if took[0] < math.inf:
-            self.tried = self.nargs
+        self.tried = took[0] < math.inf
         return took
 
-    Autotuner._bench = try_until_one_runs
+    def run_untried(self: Any, *arguments: Any, **meta: Any) -> Any:
+        self.tried = False
+        return run(self, *arguments, **meta)
+
+    Autotuner._bench, Autotuner.run = try_until_one_runs, run_untried
 
 
 def _tell_compiling() -> None:

@@ -75,6 +75,7 @@ class Machine:
     peers: tuple[Race, ...] = ()
     counters: Mapping[str, Counted] = field(default_factory=dict)
     corpus: Mapping[str, Counted] = field(default_factory=dict)
+    hopper: Mapping[str, Counted] = field(default_factory=dict)
     kernels: Mapping[str, Counted] = field(default_factory=dict)
     units_in_the_last_place: Mapping[str, int] = field(default_factory=dict)
     functions: Mapping[str, Approximation] = field(default_factory=dict)

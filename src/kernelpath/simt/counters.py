@@ -81,6 +81,12 @@ class LineCounters:
         return self.active_lanes / self.warp_instructions if self.warp_instructions else 0.0
 
     @property
+    def most_tensor_operations(self) -> int:
+        """That the instructions of tensor cores can have made: a lane's share of a wmma, or of a wgmma m64n256k32."""
+        share = 2 * 64 * 256 * 32 // 128 if self.wgmma_bytes else 2 * 16 * 16 * 16 // 32
+        return self.instructions.get("tensor", 0) * share
+
+    @property
     def executed(self) -> tuple[int, int, int, int]:
         """Instructions of warps, the lanes active in them, the branches that diverged, and what integers took."""
         return self.warp_instructions, self.active_lanes, self.divergent_branches, self.integer_instructions

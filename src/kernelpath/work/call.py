@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -43,7 +45,7 @@ class Call:
 
     @property
     def launches(self) -> list[str]:
-        return [launched.name for launched in self._notes.launches]
+        return list(self._notes.launches)
 
     def outputs(self, result: Any) -> list[torch.Tensor]:
         """As `plain_outputs`."""
@@ -63,6 +65,18 @@ class Call:
             launches=self.launches,
             tampered=tampered,
         )
+
+
+def profiled(call: Call, entry: Callable[..., Any]) -> tuple[dict[str, float], bytes]:
+    """Seconds of each kernel that the GPU ran, and the profiler's trace in Chrome's format."""
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA], acc_events=True) as profiler:
+        call(entry)
+        call.settle()
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "trace.json"
+        profiler.export_chrome_trace(str(path))
+        trace = path.read_bytes()
+    return {event.key: event.device_time_total * 1e-6 for event in profiler.key_averages()}, trace
 
 
 def arguments(asked: messages.Call, device: torch.device) -> list[Any]:

@@ -187,13 +187,15 @@ class Placed(Answer, frozen=True, tag=True, kw_only=True):
 class Profiled(Answer, frozen=True, tag=True, kw_only=True):
     """Seconds that each kernel took on the GPU, and the kernels that the submission launched itself.
 
-    trace: of the profiler, in Chrome's format. chosen: what the GPU decided.
+    trace: of the profiler, in Chrome's format. chosen: what the GPU decided. workspace: bytes that the call held beside
+    its inputs and outputs.
     """
 
     kernels: Mapping[str, float]
     launches: Sequence[str]
     trace: bytes
     chosen: Chosen
+    workspace: int
 
 
 class Measured(Answer, frozen=True, tag=True, kw_only=True):

@@ -15,7 +15,6 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from kernelpath.device.messages import POISON
-from kernelpath.lanes import Launched
 from kernelpath.work.confine import SUBMISSION
 from kernelpath.work.messages import Operator
 from kernelpath.work.tensors import poison_, whole_storage
@@ -39,10 +38,10 @@ _OPERATORS = frozenset(torch.library._defs)
 
 @dataclass
 class Notes:
-    """What a submission did in a call."""
+    """What a submission did in a call. launches: names of kernels; what they were given may be freed meanwhile."""
 
     operators: list[Operator] = field(default_factory=list)
-    launches: list[Launched] = field(default_factory=list)
+    launches: list[str] = field(default_factory=list)
 
 
 class Journal:
@@ -67,7 +66,7 @@ class Journal:
         if event == "kernelpath.operator":
             self._notes.operators.append(Operator(*arguments))
         elif event == "kernelpath.launched":
-            self._notes.launches.append(arguments[0])
+            self._notes.launches.append(arguments[0].name)
 
 
 class Watch(TorchDispatchMode):

@@ -27,9 +27,9 @@ from kernelpath.device.client import Client, ToClient
 from kernelpath.lanes import on_compiling, tuning
 from kernelpath.verdict import Complaint, Verdict
 from kernelpath.wire import Gone, Wire
-from kernelpath.work import confine, entries, far, messages, no_gpu, reports
+from kernelpath.work import allocations, confine, entries, far, messages, no_gpu, reports
 from kernelpath.work.blame import NotTheSubmission, blame
-from kernelpath.work.call import Call, arguments, plain_outputs
+from kernelpath.work.call import Call, arguments, plain_outputs, profiled
 from kernelpath.work.far import FarWatch
 from kernelpath.work.tensors import fingerprint, poison_numpy, poison_storage, same_random_numbers, sample, to_bytes
 from kernelpath.work.watch import Journal, Notes, Watch
@@ -225,19 +225,18 @@ class _Worker:
     def _profile(self, asked: messages.Profile, secret: str) -> Answer:
         first = self._called(asked.case, asked.seed + 1, timed=True)
         first(self._entry)  # tunes, and sets up what is kept
+        workspace = allocations.workspace(self._thread, self._entry, first.inputs)
         del first
         call = self._called(asked.case, asked.seed, timed=True)
-        activities = [torch.profiler.ProfilerActivity.CUDA]
-        with torch.profiler.profile(activities=activities, acc_events=True) as profiler:
-            call(self._entry)
-            call.settle()
-        kernels = {event.key: event.device_time_total * 1e-6 for event in profiler.key_averages()}
-        with tempfile.TemporaryDirectory() as folder:
-            path = Path(folder) / "trace.json"
-            profiler.export_chrome_trace(str(path))
-            trace = path.read_bytes()
-        chosen = tuning.chosen()
-        return messages.Profiled(secret=secret, kernels=kernels, launches=call.launches, trace=trace, chosen=chosen)
+        kernels, trace = profiled(call, self._entry)
+        return messages.Profiled(
+            secret=secret,
+            kernels=kernels,
+            launches=call.launches,
+            trace=trace,
+            chosen=tuning.chosen(),
+            workspace=workspace,
+        )
 
     def _ceilings(self, dtype: str | None, secret: str) -> Answer:
         from kernelpath.work import ceilings

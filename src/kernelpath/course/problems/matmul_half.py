@@ -22,11 +22,13 @@ def reference(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
 
 def extreme(rng: torch.Generator, a: torch.Tensor, b: torch.Tensor) -> None:
     """Where k is even, integers whose sums cancel; where it is odd, an infinity at the end of a and one of b."""
-    if a.shape[1] % 2:
-        a[-1, -1] = float("inf")
-        b[-1, -1] = -float("inf")
-    else:
-        cancelling(rng, a, b)
+    (infinite if a.shape[1] % 2 else cancelling)(rng, a, b)
+
+
+def infinite(rng: torch.Generator, a: torch.Tensor, b: torch.Tensor) -> None:
+    """The last elements of a and b are infinities: they reach one row and one column of the product, and no more."""
+    a[-1, -1] = float("inf")
+    b[-1, -1] = -float("inf")
 
 
 def cancelling(rng: torch.Generator, a: torch.Tensor, b: torch.Tensor) -> None:

@@ -90,6 +90,7 @@ class Kernel(Python):
             instructions=tuple(starmap(LineInstructions, ended.instructions)),
             notes=ended.notes,
             tensor=ended.tensor,
+            workspace=ended.workspace,
             flops=self.exercise.flops(**case) if self.exercise.flops else 0,
             operators=placed.operators,
             places=placed.outputs,

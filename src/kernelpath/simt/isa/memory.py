@@ -95,7 +95,15 @@ def emit_nothing(e: Lowering, i: Instruction) -> None:
 _MEMORY = "CACHE? nc? EVICT1? EVICT2? HINT? PREFETCH? v2|v4? b8|u8|s8|BITS|INTEGER|FLOAT"
 
 OPS = (
-    Op("ld", ("weak|volatile? SPACE? " + _MEMORY, "relaxed|acquire SCOPE SPACE? " + _MEMORY), emit_ld),
+    Op(
+        "ld",
+        (
+            "weak|volatile? SPACE? " + _MEMORY,
+            "relaxed|acquire SCOPE SPACE? " + _MEMORY,
+            "SPACE SCOPE relaxed|acquire " + _MEMORY,  # the order in which Triton writes it, and ptxas takes it
+        ),
+        emit_ld,
+    ),
     Op("ldu", ("global? v2|v4? b8|u8|s8|BITS|INTEGER|FLOAT",), emit_ld),
     Op(
         "st",

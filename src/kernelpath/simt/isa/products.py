@@ -180,4 +180,6 @@ def numbers(e: Lowering, bits: Value, kind: str) -> Value:
 
 
 def signed(e: Lowering, values: Value, sign: int) -> Value:
-    return e.b.fneg(values) if sign < 0 else values
+    if sign > 0:
+        return values
+    return e.b.neg(values) if values.type.element == I32 else e.b.fneg(values)

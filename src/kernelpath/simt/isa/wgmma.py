@@ -7,6 +7,8 @@ multiplies.
 
 from __future__ import annotations
 
+import math
+
 from llvmlite import ir
 
 from kernelpath.simt.errors import FAULT_KINDS, FaultKind
@@ -57,6 +59,9 @@ def emit_mma_async(e: Lowering, i: Instruction) -> None:
     a, b, keep, *constants = i.operands[1:]
     signs, (a_major, b_major) = given(i, constants, isinstance(a, Group))
     require_registers(e, items(i.operands[0]), columns // (4 if to == "f16" else 2))
+    sums = {item.name for item in items(i.operands[0]) if isinstance(item, Register)}
+    if len(sums) != len(items(i.operands[0])):
+        raise ValueError("a register of D stands in two places")
     number = e.b.add(e.first_site, I64(len(e.out.sites)))
     e.out.sites.append(Site(Space.SHARED, Access.LOAD, CHUNK, 1, 0, i.line, i.name))
     note_place(e)
@@ -78,10 +83,11 @@ def emit_mma_async(e: Lowering, i: Instruction) -> None:
 def given(i: Instruction, constants: list[Operand], from_registers: bool) -> tuple[int, tuple[int, int]]:
     """What the constants say: the sign of the products, and whether A and B are MN-major.
 
-    Integers have none of these, 8-bit floats and tf32 no majors, and A in registers has none of its own.
+    Integers have none of these, and one scale where ptx.negated gave it; 8-bit floats and tf32 have no majors, and A in
+    registers has none of its own.
     """
     values = [constant.value for constant in constants if isinstance(constant, Immediate)]
-    scales = 0 if i.modifiers[-3] == "s32" else 2
+    scales = len(values[:1]) if i.modifiers[-3] == "s32" else 2
     majors = (1 if from_registers else 2) if BITS[i.modifiers[-1]] == 16 else 0
     if len(values) != len(constants) or len(values) != scales + majors:
         raise ValueError(f"{len(constants)} constants, not {scales + majors}")
@@ -89,14 +95,14 @@ def given(i: Instruction, constants: list[Operand], from_registers: bool) -> tup
     if not {1, -1}.issuperset(signs) or not {0, 1}.issuperset(values[scales:]):
         raise ValueError("a scale that is neither 1 nor -1, or a major that is neither 0 nor 1")
     a_major, b_major = [0, 0, *values[scales:]][-2:]
-    return (-1 if signs and signs[0] != signs[1] else 1), (a_major, b_major)
+    return math.prod(signs), (a_major, b_major)
 
 
 def require_registers(e: Lowering, registers: tuple[Operand, ...], count: int) -> None:
-    """Raises ValueError unless these are so many different registers of 32 bits."""
-    names = {item.name for item in registers if isinstance(item, Register) and e.width(item.name) == 32}
-    if len(names) != count or len(registers) != count:
-        raise ValueError(f"{len(registers)} registers, not {count} different ones of 32 bits")
+    """Raises ValueError unless these are so many registers of 32 bits."""
+    fit = [isinstance(item, Register) and e.width(item.name) == 32 for item in registers]
+    if len(fit) != count or not all(fit):
+        raise ValueError(f"{len(registers)} registers, not {count} of 32 bits")
 
 
 def note_place(e: Lowering) -> None:

@@ -96,6 +96,7 @@ class Loads(Emitter):
         repeated = [block for block in reached(self.flow.blocks, [here]) if here in reached(self.flow.blocks, [block])]
         return (
             here in repeated
+            and bool(behind)
             and behind[-1].opcode == "bra"
             and held.issuperset(registers([behind[-1].guard] if behind[-1].guard else []))
             and not held & block.live_out

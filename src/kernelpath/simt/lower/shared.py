@@ -51,7 +51,7 @@ class Shared(Loads):
     def __init__(self, module: Module, kernel: Function, flow: Flow, ops: Ops) -> None:
         super().__init__(module, kernel, flow, ops)
         self.forms: dict[tuple[Instruction, Use, bool], Form] = {}
-        self.kept: dict[Callable[..., ir.Value | None], ir.Function] = {}
+        self.kept: dict[Callable[..., ir.Value | None], str] = {}
         self.numbers: list[str] = []
         self.hazards = hazards(flow, ops)
         self.rows = ir.GlobalVariable(self.unit, I64, "rows")
@@ -120,17 +120,19 @@ class Shared(Loads):
         e.emit(general)
         e.save()
         e.b.ret(I64(Status.READY))
-        return Form(self._keep(e.unit, FORM).name, e.out.sites, e.carried)
+        symbol = self._keep(e.unit)
+        self._declared(symbol, FORM)
+        return Form(symbol, e.out.sites, e.carried)
 
     def call_kept(self, result: ir.Type, arguments: list[ir.Value], emit: Callable[..., ir.Value | None]) -> ir.Value:
         """Call a function that kernels have in common. ``emit`` depends on nothing but its arguments."""
+        kind = ir.FunctionType(result, [value.type for value in arguments])
         if emit not in self.kept:
-            kind = ir.FunctionType(result, [value.type for value in arguments])
             e, function = self._apart(kind)
             value = emit(e, *function.args)
             e.b.ret_void() if value is None else e.b.ret(value)
-            self.kept[emit] = self._keep(e.unit, kind)
-        return self.b.call(self.kept[emit], arguments)
+            self.kept[emit] = self._keep(e.unit)
+        return self.b.call(self._declared(self.kept[emit], kind), arguments)
 
     def _apart(self, kind: ir.FunctionType) -> tuple[Shared, ir.Function]:
         """An emitter of a function in a module of its own."""
@@ -140,14 +142,16 @@ class Shared(Loads):
         e.b = ir.IRBuilder(function.append_basic_block("entry"))
         return e, function
 
-    def _keep(self, unit: ir.Module, kind: ir.FunctionType) -> ir.Function:
-        """The function of a module, which has its text for a name: what kernels have in common is compiled once."""
+    def _keep(self, unit: ir.Module) -> str:
+        """The name of the function of a module, which its text gives it: what kernels share is compiled once."""
         text = str(unit)
         symbol = f"form_{hashlib.sha256(text.encode()).hexdigest()}"
-        if symbol not in self.out.forms:
-            ir.Function(self.unit, kind, symbol)
-            self.out.forms[symbol] = text.replace('@"apart"', f"@{symbol}")
-        return self.unit.globals[symbol]
+        self.out.forms.setdefault(symbol, text.replace('@"apart"', f"@{symbol}"))
+        return symbol
+
+    def _declared(self, symbol: str, kind: ir.FunctionType) -> ir.Function:
+        """A function that is kept, in the module that calls it: the kernel's, or that of another form."""
+        return self.unit.globals.get(symbol) or ir.Function(self.unit, kind, symbol)
 
 
 def emit_steps(e: Shared, *arguments: ir.Value) -> ir.Value:

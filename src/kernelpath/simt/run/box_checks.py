@@ -23,6 +23,7 @@ __all__ = ["begin_far", "begin_near", "land_far", "land_near", "sectors_of", "se
 
 OUT_OF_BOUNDS = FAULT_KINDS.index(FaultKind.OUT_OF_BOUNDS)
 BEGIN, LAND, SETTLE = 0, 1, 2
+LINE = 128
 
 
 # Shared memory
@@ -217,12 +218,17 @@ def interfere(
 
 @native
 def sectors_of(copy: BulkRecord) -> int:
-    """The sectors of 32 bytes of global memory that a box touches. One that a row shares with the next counts once."""
+    """The sectors of 32 bytes of global memory that a box touches, in pieces of 128 bytes from where each row begins.
+
+    One that a piece shares with the next is fetched for both, as an H200 does; thin rows in one sector fetch it once.
+    """
     size, sectors, last = (copy.last - copy.first) * copy.element, 0, -1
     for row in range(copy.rows):
         address = row_of(copy, row)
         if address:
             address += copy.first * copy.element
-            sectors += (address + size - 1 >> 5) - (address >> 5) + (address >> 5 != last)
-            last = address + size - 1 >> 5
+            for begin in range(address, address + size, LINE):
+                end = min(begin + LINE, address + size) - 1 >> 5
+                sectors += end - (begin >> 5) + (size >= LINE or begin >> 5 != last)
+                last = end
     return sectors

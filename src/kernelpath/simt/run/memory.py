@@ -35,7 +35,7 @@ from kernelpath.simt.run.transactions import (
     count_sectors,
     count_shared,
     in_registers,
-    of_one_block,
+    of_block,
     run_starts,
     scattered,
 )
@@ -176,14 +176,14 @@ def access(
                 counts.requests -= 1
                 counts.lanes -= lanes
                 return 0
-        atomic = kind == Access.ATOMIC
-        left = mask
-        while left:  # each block of a cluster has banks of its own
-            part = left
-            if launch.cluster_size > 1:
-                part = of_one_block(warp.address + ADDRESSES, left, cta.window)
-            count_shared(counts, warp.address + ADDRESSES, part, width, atomic, warp.address + SERVED)
-            left &= ~part
+        atomic, own = kind == Access.ATOMIC, mask
+        if launch.cluster_size > 1:
+            own = of_block(warp.address + ADDRESSES, mask, cta.shared)
+        if own:
+            count_shared(counts, warp.address + ADDRESSES, own, width, atomic, warp.address + SERVED)
+        else:  # what goes to another block is not counted as shared memory, by ncu either
+            counts.requests -= 1
+            counts.lanes -= lanes
         if launch.cluster_size > 1 and (atomic or strong) and strong != UNORDERED:
             poll(launch, cta, warp, warp.address + ADDRESSES, mask)
     elif kind == Access.ATOMIC and space != Space.LOCAL:

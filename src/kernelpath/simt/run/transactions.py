@@ -22,7 +22,7 @@ __all__ = [
     "count_sectors",
     "count_shared",
     "in_registers",
-    "of_one_block",
+    "of_block",
     "run_starts",
     "scattered",
 ]
@@ -182,14 +182,13 @@ def count_loop(addresses: int, mask: int, size: int, served: int) -> int:
 
 
 @native
-def of_one_block(addresses: int, mask: int, window: int) -> int:
-    """The active lanes whose addresses are in the same block's shared memory as that of the first one."""
-    first = load64(addresses + 8 * lowest_bit(mask)) - window >> RANK
+def of_block(addresses: int, mask: int, shared: int) -> int:
+    """The active lanes whose addresses are in the shared memory of the block whose own begins there."""
     found = 0
     while mask:
         lane = lowest_bit(mask)
         mask &= mask - 1
-        found |= (load64(addresses + 8 * lane) - window >> RANK == first) << lane
+        found |= (load64(addresses + 8 * lane) - shared >> RANK == 0) << lane
     return found
 
 

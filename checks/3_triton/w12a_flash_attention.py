@@ -1,0 +1,22 @@
+"""Flash attention: the softmax and both products in one pass, with the scores on the chip.
+
+Week 12. out = softmax(q @ k^T / sqrt(head)) @ v per head, causal or not, heads in groups, and the log-sum-exp.
+"""
+
+from kernelpath.course import sweeps
+from kernelpath.course.problems import attention
+from kernelpath.course.spec import Exercise, Traffic
+
+EXERCISE = Exercise(
+    entry="flash_attention",
+    problem=attention.PROBLEM,
+    aligned=True,  # as tensor descriptors need it
+    bench=attention.case(4096, 128, True, batch=4, heads=16, kv_heads=16),
+    sweep=sweeps.attention(),
+    baseline=attention.eager,
+    min_speedup=1.0,  # to be measured on an H200
+    workspace=0.1,  # nothing but the outputs is allocated; the scores of one of 8 heads are too much
+    tensor_cores=True,
+    # Tiles of 128 queries ask for 2.7 times the compulsory bytes of 320 tokens, tiles of 64 for 4 times.
+    traffic=Traffic(sectors=2.0, bytes=5.0, edges=None),
+)

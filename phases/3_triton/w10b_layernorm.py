@@ -1,0 +1,35 @@
+"""Layer normalization over the rows of a matrix, in one kernel.
+
+layernorm(x, weight, bias, eps) takes a contiguous 2-D tensor of bfloat16 or float32, of any number of rows and 1 to
+65536 columns, and two vectors of its dtype with a weight and a bias for each column. It returns (y, mean, rstd):
+y = (x - mean) * rstd * weight + bias in the dtype of x, and for each row in float32 its mean and
+rstd = 1 / sqrt(mean of (x - mean)^2 over the row + eps). The arithmetic is float32, also where a row's mean is a few
+hundred times its deviation. Tensors may have more than 2**32 elements: offsets need 64 bits.
+
+Begin from the fused softmax: a row in the registers of one program, and two sums over it. mean and rstd are what the
+backward pass will read. Then split long rows into several blocks, so that few lanes are masked.
+Graded: the values, the bytes that are moved, and on a GPU the time against the formula written as operators.
+"""
+
+import torch
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def layernorm_rows(
+    y, mean, rstd, x, weight, bias, rows, vectors, eps,
+    WIDTH: tl.constexpr, ROWS: tl.constexpr, PARTS: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
+    """One program for ROWS rows, held as PARTS blocks of BLOCK columns."""
+    columns = vectors * WIDTH  # the compiler now knows what divides it, and with it every offset
+    # TODO: load the rows; their mean; their variance; store y, mean and rstd
+
+
+def layernorm(
+    x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor, eps: float = 1e-5
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    raise NotImplementedError("TODO: choose ROWS, PARTS, BLOCK and num_warps, launch, then delete this line")
+    y = torch.empty_like(x)
+    mean, rstd = torch.empty(2, len(x), dtype=torch.float32, device=x.device)
+    return y, mean, rstd

@@ -1,0 +1,32 @@
+"""The gradients of layer normalization, in one pass over x and dy.
+
+layernorm_backward(dy, x, weight, mean, rstd) takes two contiguous 2-D tensors of bfloat16 or float32, of any number of
+rows and 1 to 32768 columns, a weight for each column in their dtype, and what the forward pass kept: for each row in
+float32 its mean and its rstd. It returns (dx, dweight, dbias) in the dtype of x. With xhat = (x - mean) * rstd and
+g = dy * weight, dx = (g - mean of g - xhat * mean of g * xhat) * rstd along each row; down each column dweight is the
+sum of dy * xhat, and dbias the sum of dy. The arithmetic is float32.
+Tensors may have more than 2**32 elements: offsets need 64 bits.
+
+Give a program many rows: dx needs nothing but the row, and the sums of the columns stay in registers until the last
+row. What each program has summed goes to a small buffer, which a second kernel sums.
+Graded: the values, the bytes that are moved, and on a GPU the time against PyTorch's operator.
+"""
+
+import torch
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def sum_stripes(out, partial, stripes, length, ROWS: tl.constexpr, BLOCK: tl.constexpr):
+    """out[i] = sum of partial[:, i], for dweight and dbias, which lie side by side."""
+    # TODO: the second stage
+
+
+def layernorm_backward(
+    dy: torch.Tensor, x: torch.Tensor, weight: torch.Tensor, mean: torch.Tensor, rstd: torch.Tensor
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    raise NotImplementedError("TODO: launch a kernel for stripes of rows, then sum_stripes, then delete this line")
+    dx = torch.empty_like(x)
+    gradients = torch.empty(2, x.shape[1], dtype=x.dtype, device=x.device)
+    return dx, *gradients

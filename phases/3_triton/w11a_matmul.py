@@ -1,0 +1,40 @@
+"""Matrix product in Triton, with the bias and the activation of a linear layer.
+
+matmul(a, b, bias, activation) takes matrices of shapes (m, k) and (k, n), of any size and any strides, both
+bfloat16 or both float16, and a bias of shape (n,) in their dtype or None. It returns activation(a @ b + bias) as a new
+contiguous tensor of shape (m, n) and their dtype. The sums are float32, and so is all that follows until the result is
+rounded, once. activation is "none", "relu" (max(x, 0)) or "gelu" (x / 2 (1 + erf(x / sqrt(2)))).
+Tensors may have more than 2**32 elements: offsets need 64 bits.
+
+Begin with one tile of out per program, blocks of a and b in a loop over k, and tl.dot. Mask every side. Then choose the
+order of the programs for L2, and the tile for the shape.
+Graded: the values (products of small integers exactly), that tensor cores make them, the bytes moved, and on a GPU the
+time against cuBLAS.
+"""
+
+import torch
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def tile_of(program, m, n, ROWS: tl.constexpr, COLUMNS: tl.constexpr, GROUP: tl.constexpr):
+    """Row and column, in tiles, of a program's tile. The last group may have fewer rows of tiles than GROUP."""
+    # TODO: programs go down GROUP rows of tiles before they take the next column
+
+
+@triton.jit
+def matmul_tiles(
+    out, a, b, bias, m, n, k, a_row, a_k, b_k, b_column,
+    ROWS: tl.constexpr, COLUMNS: tl.constexpr, DEPTH: tl.constexpr, GROUP: tl.constexpr,
+    # TODO: what else has to be known when this is compiled
+):  # fmt: skip
+    """One tile of out per program."""
+    # TODO: blocks of a and b in a loop over k, tl.dot, then the bias, the activation and the store
+
+
+def matmul(a: torch.Tensor, b: torch.Tensor, bias: torch.Tensor | None, activation: str) -> torch.Tensor:
+    raise NotImplementedError("TODO: choose a tile, launch matmul_tiles, then delete this line")
+    (m, k), n = a.shape, b.shape[1]
+    out = a.new_empty(m, n)
+    return out

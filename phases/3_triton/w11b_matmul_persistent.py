@@ -1,0 +1,39 @@
+"""Matrix product by programs that stay: tensor descriptors, and a loop over tiles.
+
+matmul(a, b) takes matrices of shapes (m, k) and (k, n), both bfloat16 or both float16, each stored by rows or by
+columns without gaps. It returns a @ b as a new contiguous tensor of shape (m, n) and their dtype. The sums are float32,
+and rounded once. As TMA requires, every tensor begins at a multiple of 16 bytes, and n and k are multiples of 8, as is
+m where a is stored by columns.
+
+Make descriptors of a, b and out, launch as many programs as there are multiprocessors, and let program p make the tiles
+p, p + programs, p + 2 programs and so on. Graded: the values (products of small integers exactly), that tensor cores
+make them, and on a GPU the time against cuBLAS.
+"""
+
+import torch
+import triton
+import triton.language as tl
+from triton.tools.tensor_descriptor import TensorDescriptor
+
+
+@triton.jit
+def tile_of(number, m, n, ROWS: tl.constexpr, COLUMNS: tl.constexpr, GROUP: tl.constexpr):
+    """First row and column of a tile. The last group may have fewer rows of tiles than GROUP."""
+    # TODO: as in matmul
+
+
+@triton.jit
+def matmul_persistent(
+    a, b, out, m, n, k,
+    ROWS: tl.constexpr, COLUMNS: tl.constexpr, DEPTH: tl.constexpr, GROUP: tl.constexpr,
+    A_BY_COLUMNS: tl.constexpr, B_BY_COLUMNS: tl.constexpr,
+):  # fmt: skip
+    """As many programs as there are multiprocessors."""
+    # TODO: for every tile of this program: load blocks by descriptors, multiply, store
+
+
+def matmul(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+    raise NotImplementedError("TODO: make three descriptors, launch matmul_persistent, then delete this line")
+    (m, k), n = a.shape, b.shape[1]
+    out = a.new_empty(m, n)
+    return out

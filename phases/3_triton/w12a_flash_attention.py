@@ -1,0 +1,40 @@
+"""Attention of a layer in one kernel: no matrix of scores in memory.
+
+flash_attention(q, k, v, causal) takes contiguous bfloat16 tensors that begin at a multiple of 16 bytes: q of shape
+(batch, heads, tokens, head), k and v of shape (batch, kv_heads, tokens, head), where head is 64, 128 or 256 and heads
+is a multiple of kv_heads: query head h reads key head h // (heads // kv_heads). causal is a bool: query i sees the keys
+0 to i, or all of them. It returns two new tensors: out, of the shape and dtype of q, softmax(q @ k^T / sqrt(head)) @ v
+of each head; and lse, float32 of shape (batch, heads, tokens), the natural logarithm of each row's sum of
+exp(scores), which the backward pass of the next exercise needs. Scores may be as large as 1000 and as low as -1000.
+Any number of tokens, heads and batches; tensors may have more than 2**32 elements: offsets need 64 bits.
+
+Begin with one program per block of queries, a loop over blocks of keys, and a mask on each. Then visit no block that
+the causal mask hides, and mask only those that need it.
+Graded: the values, the bytes that are moved, the memory that is held beside inputs and outputs, which must not grow
+with tokens**2, and on a GPU the time against the formula written as operators.
+"""
+
+import torch
+import triton
+import triton.language as tl
+from triton.tools.tensor_descriptor import TensorDescriptor
+
+
+@triton.jit(do_not_specialize=["tokens", "group"])
+def flash_attention_forward(out_ptr, lse_ptr, q, k, v, tokens, group, scale, QUERIES: tl.constexpr,
+                            KEYS: tl.constexpr, HEAD: tl.constexpr, CAUSAL: tl.constexpr):  # fmt: skip
+    """One program for QUERIES queries of a head."""
+    # TODO: walk over the keys, keep the maximum, the sum and the weighted values of each query, store both outputs
+
+
+def flash_attention(
+    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, causal: bool
+) -> tuple[torch.Tensor, torch.Tensor]:
+    raise NotImplementedError("TODO: choose the tiles, launch flash_attention_forward, then delete this line")
+    out, lse = torch.empty_like(q), q.new_empty(q.shape[:-1], dtype=torch.float32)
+    return out, lse
+
+
+def tiles(x: torch.Tensor, rows: int) -> TensorDescriptor:
+    """(batch, heads, tokens, head) in tiles of one head: rows past its last token read as 0 and are not written."""
+    return TensorDescriptor.from_tensor(x.flatten(0, 1), [1, rows, x.shape[3]])

@@ -1,0 +1,41 @@
+"""Flash attention, backward: dq, dk and dv without the matrix of scores.
+
+flash_attention_backward(q, k, v, out, lse, dout, causal) takes bfloat16 tensors: q, out and dout of shape (batch,
+heads, tokens, head), k and v of shape (batch, kv_heads, tokens, head). head is 64 or 128, tokens any number, heads a
+multiple of kv_heads: query head h reads key head h // (heads // kv_heads). With scores = q @ k^T / sqrt(head), lse is
+the natural logarithm of each query's sum of exp(scores), in float32 and of shape (batch, heads, tokens); out is
+softmax(scores) @ v as the forward pass rounded it, and dout its gradient. With causal, query i sees the keys 0 to i.
+All tensors are contiguous and begin at a multiple of 16 bytes. A tensor may have more than 2**32 elements: offsets need
+64 bits. It returns dq, dk and dv, bfloat16 tensors of the shapes of q, k and v.
+
+With p = exp(scores - lse) and delta = sum(dout * out) of each query:
+
+    dv = p^T @ dout        ds = p * (dout @ v^T - delta) / sqrt(head)        dq = ds @ k        dk = ds^T @ q
+
+where dk and dv of a key head are sums over the query heads that read it. p and ds exist a tile at a time: compute each
+tile again from q, k, v, dout, lse and delta. Round p and ds to bfloat16 for the tensor cores, and keep sums in float32.
+Graded: the values, the memory traffic, and on a GPU the time against the formulas written as operators.
+"""
+
+import torch
+import triton
+import triton.language as tl
+
+LOG2_E = tl.constexpr(1.4426950408889634)
+
+
+# TODO: one kernel for dq, one for dk and dv, or one for all three with atomics
+
+
+def flash_attention_backward(
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    out: torch.Tensor,
+    lse: torch.Tensor,
+    dout: torch.Tensor,
+    causal: bool,
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    raise NotImplementedError("TODO: choose tiles, launch both kernels, then delete this line")
+    dq, dk, dv = torch.empty_like(q), torch.empty_like(k), torch.empty_like(v)
+    return dq, dk, dv

@@ -1,0 +1,205 @@
+"""The gradients of attention: dq, dk, dv from q, k, v, the output, its log-sum-exp, and the gradient of the output.
+
+p = exp(q @ k^T / sqrt(head) - lse) comes back from what the forward pass kept, and with delta = sum(dout * out) of each
+row, ds = p * (dout @ v^T - delta) / sqrt(head). Then dq = ds @ k, dk = ds^T @ q and dv = p^T @ dout, where dk and dv of
+a key head are sums over the query heads that read it. Shapes are those of attention.
+
+out is given in bfloat16, and delta follows from it as it is given.
+"""
+
+from __future__ import annotations
+
+import torch
+
+from kernelpath.course import draw
+from kernelpath.course.problem import Problem, Tolerance
+from kernelpath.course.problems import attention
+from kernelpath.course.problems.attention import case
+
+_SCORES = 1 << 25
+"""Scores that the reference holds at once, a few times in float64: a quarter of a gigabyte each."""
+
+_ROUNDED = 64
+"""Queries after which the fault of a sum in bfloat16 rounds it."""
+
+Inputs = tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor, bool]
+Gradients = tuple[torch.Tensor, torch.Tensor, torch.Tensor]
+
+
+def inputs(rng: torch.Generator, batch: int, heads: int, kv_heads: int, tokens: int, head: int, causal: bool) -> Inputs:
+    """v and dout have mean 1, so that delta is no small number. No large values: their rounding would be all errors."""
+    shapes = [(batch, count, tokens, head) for count in (heads, kv_heads, kv_heads, heads)]
+    q, k, v, dout = (draw.normal(rng, *shape, dtype="bfloat16", large=0) for shape in shapes)
+    if q.is_meta:
+        return q, *(t.to("meta") for t in (k, v)), torch.empty_like(q), q.new_empty(q.shape[:3]).float(), dout, causal
+    q.sub_(1)
+    k.sub_(1)
+    out, lse = attention.reference(q, k, v, causal)
+    return q, k, v, out.to(q.dtype), lse.float(), dout, causal
+
+
+def reference(
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    out: torch.Tensor,
+    lse: torch.Tensor,
+    dout: torch.Tensor,
+    causal: bool,
+) -> Gradients:
+    """In float64, some query heads at a time."""
+    batch, heads, tokens, head = q.shape
+    group, scale = heads // k.shape[1], head**-0.5
+    dq, dk, dv = (torch.zeros(t.shape, dtype=torch.float64, device=t.device) for t in (q, k, v))
+    hidden = torch.ones(tokens, tokens, dtype=torch.bool, device=q.device).triu(1) if causal else None
+    flat = [t.flatten(0, 1) for t in (q, k, v, out, lse, dout)]
+    for rows in torch.arange(batch * heads, device=q.device).split(max(1, _SCORES // tokens**2)):
+        of = rows // group
+        query, key, value, result, kept, upper = (t[of if t is flat[1] or t is flat[2] else rows].double() for t in flat)
+        p = (query @ key.mT * scale - kept[..., None]).exp_()
+        if hidden is not None:
+            p.masked_fill_(hidden, 0)
+        dv.flatten(0, 1).index_add_(0, of, p.mT @ upper)
+        ds = p.mul_(upper @ value.mT - (upper * result).sum(-1, keepdim=True)).mul_(scale)
+        dq.flatten(0, 1)[rows] = ds @ key
+        dk.flatten(0, 1).index_add_(0, of, ds.mT @ query)
+    return dq, dk, dv
+
+
+def eager(
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    out: torch.Tensor,
+    lse: torch.Tensor,
+    dout: torch.Tensor,
+    causal: bool,
+) -> Gradients:
+    """The formulas as they read: an operator for each step, and the scores of every query with every key in memory."""
+    tokens, head, group = q.shape[2], q.shape[3], q.shape[1] // k.shape[1]
+    every_k, every_v = k.repeat_interleave(group, 1), v.repeat_interleave(group, 1)
+    p = torch.exp(q @ every_k.mT * head**-0.5 - lse[..., None]).to(q.dtype)
+    if causal:
+        p = p.tril()
+    delta = (dout.float() * out.float()).sum(-1, keepdim=True)
+    ds = (p * (dout @ every_v.mT - delta) * head**-0.5).to(q.dtype)
+    grouped = (*k.shape[:2], group, tokens, head)
+    return ds @ every_k, (ds.mT @ q).view(grouped).sum(2), (p.mT @ dout).view(grouped).sum(2)
+
+
+def extreme(
+    rng: torch.Generator,
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    out: torch.Tensor,
+    lse: torch.Tensor,
+    dout: torch.Tensor,
+    causal: bool,
+) -> None:
+    """Scores of a query all lie near 200, -200 or 0: what is added to q counts, as each row of k has mean 1.
+
+    Every second key head has queries of zeros instead, so that all keys weigh the same. The gradients of the second
+    half of its queries undo those of the first, save for small integers: the sums of dv get a hundred times as large.
+    """
+    batch, heads, tokens, head = q.shape
+    alike = torch.arange(batch * heads, device=q.device) // (heads // k.shape[1]) % 2 == 1
+    k[..., head // 2 :] = 2 - k[..., : head // 2]
+    q += (200 * (torch.arange(tokens, device=q.device) % 3 - 1) * head**-0.5).to(q.dtype)[:, None]
+    q.flatten(0, 1)[alike] = 0
+    if not causal:
+        undone = torch.randint(0, 5, dout.shape, generator=rng, device=q.device).to(q.dtype)
+        undone[:, :, 1 : tokens // 2 : 2] = large = 1024 + 8 * undone[:, :, 1 : tokens // 2 : 2]
+        undone[:, :, tokens - large.shape[2] :] = -large
+        dout.flatten(0, 1)[alike] = undone.flatten(0, 1)[alike]
+    found = attention.reference(q, k, v, causal)
+    out.copy_(found[0])
+    lse.copy_(found[1])
+
+
+def padding_unmasked(
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    out: torch.Tensor,
+    lse: torch.Tensor,
+    dout: torch.Tensor,
+    causal: bool,
+) -> Gradients:
+    """Keys of zeros past the end take part: 0 in every sum, unless exp(0 - lse) is infinite."""
+    dq, dk, dv = reference(q, k, v, out, lse, dout, causal)
+    return dq + 0 * torch.exp(-lse)[..., None], dk, dv
+
+
+def lse_not_subtracted(
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    out: torch.Tensor,
+    lse: torch.Tensor,
+    dout: torch.Tensor,
+    causal: bool,
+) -> Gradients:
+    """exp(scores) / exp(lse), which overflow float32."""
+    dq, dk, dv = reference(q, k, v, out, lse, dout, causal)
+    return dq + 0 * torch.exp(lse)[..., None], dk, dv
+
+
+def summed_in_bfloat16(
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    out: torch.Tensor,
+    lse: torch.Tensor,
+    dout: torch.Tensor,
+    causal: bool,
+) -> Gradients:
+    """dv is rounded to bfloat16 after each block of queries."""
+    dq, dk, total = reference(q, k, v, out, lse, dout, causal)
+    total = torch.zeros_like(total)
+    for begin in range(0, q.shape[2], _ROUNDED):
+        upper = torch.zeros_like(dout)
+        upper[:, :, begin : begin + _ROUNDED] = dout[:, :, begin : begin + _ROUNDED]
+        total = (total + reference(q, k, v, out, lse, upper, causal)[2]).to(dout.dtype).double()
+    return dq, dk, total
+
+
+def compulsory_bytes(batch: int, heads: int, kv_heads: int, tokens: int, head: int, causal: bool) -> int:
+    """q, out, dout, k, v and the log-sum-exp are read, dq, dk and dv are written."""
+    return batch * tokens * (2 * head * (4 * heads + 4 * kv_heads) + 4 * heads)
+
+
+def flops(batch: int, heads: int, kv_heads: int, tokens: int, head: int, causal: bool) -> int:
+    """Five products, of those scores alone that the mask leaves."""
+    scores = tokens * (tokens + 1) // 2 if causal else tokens**2
+    return 10 * batch * heads * head * scores
+
+
+PROBLEM = Problem(
+    inputs=inputs,
+    cases=(
+        case(2, 64, True),
+        case(31, 64, False, batch=2, heads=2, kv_heads=2),
+        case(64, 64, True, heads=4, kv_heads=2),
+        case(67, 64, False, heads=2, kv_heads=1),
+        case(130, 128, False, heads=2, kv_heads=2),
+        case(200, 64, False, heads=4, kv_heads=2),
+    ),
+    vary=("tokens",),
+    far=(case(130, 128, False, batch=16_400, heads=16, kv_heads=16),),
+    reference=reference,
+    outputs=("dq", "dk", "dv"),
+    # Rounding a gradient to bfloat16 costs 2^-8 = 3.9e-3 of it, rounding p and ds for the tensor cores 2e-2 of the root
+    # mean square, up to 3.6e-2 with extreme values and at 4096 tokens: long rows of causal attention are small beside
+    # the first ones. Scores and dout @ v^T in bfloat16 cost 4e-2 to 0.5.
+    tolerance={"bfloat16": Tolerance(rtol=5e-3, atol=6e-2)},
+    extreme=extreme,
+    faults={
+        "keys past the end with a weight": padding_unmasked,
+        "exponentials of the scores themselves": lse_not_subtracted,
+        "a sum in bfloat16": summed_in_bfloat16,
+    },
+    gpu_limits=(case(2, 64, True, batch=65_537),),
+    compulsory_bytes=compulsory_bytes,
+    flops=flops,
+)

@@ -1,0 +1,96 @@
+"""Layer normalization: y = (x - mean) * rstd * weight + bias along each row, computed in float32.
+
+rstd = 1 / sqrt(mean of (x - mean)^2 + eps). mean and rstd are kept in float32: the backward pass reads them.
+"""
+
+from __future__ import annotations
+
+import torch
+
+from kernelpath.course import draw
+from kernelpath.course.problem import BYTES, Problem, Tolerance
+
+EPS = 1e-5
+
+Outputs = tuple[torch.Tensor, torch.Tensor, torch.Tensor]
+
+
+def inputs(
+    rng: torch.Generator, rows: int, columns: int, dtype: str
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """x, and a weight and a bias for each column. One row in eight has a value far from the others."""
+    x = draw.normal(rng, rows, columns, dtype=dtype, large=rows // 8)
+    return x, draw.normal(rng, columns, dtype=dtype, large=0), draw.normal(rng, columns, dtype=dtype, large=0)
+
+
+def extreme(rng: torch.Generator, x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor) -> None:
+    """In turn a row of equal values, one that eps decides, one whose mean is 300 times its deviation, a plain one."""
+    kinds = (torch.arange(len(x), device=x.device) + int(torch.randint(4, (), generator=rng, device=rng.device))) % 4
+    x[kinds == 0] = 1
+    x[kinds == 1] *= 1e-3
+    x[kinds == 2] += 300
+
+
+def reference(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor) -> Outputs:
+    centered, mean = _centered(x)
+    rstd = (centered.square().mean(dim=1) + EPS).rsqrt()
+    return centered * rstd[:, None] * weight.double() + bias.double(), mean, rstd
+
+
+def _centered(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    mean = x.double().mean(dim=1)
+    return x.double() - mean[:, None], mean
+
+
+def unfused(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor) -> Outputs:
+    """Layer normalization as its formula reads: an operator for each step, eleven passes over x where two would do."""
+    mean = x.mean(dim=1, keepdim=True, dtype=torch.float32)
+    centered = x - mean
+    rstd = torch.rsqrt(centered.square().mean(dim=1, keepdim=True) + EPS)
+    return (centered * rstd * weight + bias).to(x.dtype), mean.flatten(), rstd.flatten()
+
+
+def without_eps(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor) -> Outputs:
+    centered, mean = _centered(x)
+    rstd = centered.square().mean(dim=1).clamp(min=1e-30).rsqrt()
+    return centered * rstd[:, None] * weight.double() + bias.double(), mean, rstd
+
+
+def difference_of_squares(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor) -> Outputs:
+    """The variance as the mean of x^2 less the square of the mean, in float32."""
+    centered, mean = _centered(x)
+    variance = x.float().square().mean(dim=1) - x.float().mean(dim=1).square()
+    rstd = (variance.double().clamp(min=0) + EPS).rsqrt()
+    return centered * rstd[:, None] * weight.double() + bias.double(), mean, rstd
+
+
+PROBLEM = Problem(
+    inputs=inputs,
+    # A block of values has a power of two of columns, 128 here.
+    cases=(
+        {"rows": 1, "columns": 1, "dtype": "float32"},
+        {"rows": 5, "columns": 127, "dtype": "bfloat16"},
+        {"rows": 5, "columns": 128, "dtype": "bfloat16"},
+        {"rows": 5, "columns": 129, "dtype": "bfloat16"},
+        {"rows": 33, "columns": 1009, "dtype": "float32"},
+        {"rows": 3, "columns": 5000, "dtype": "bfloat16"},
+        {"rows": 35, "columns": 2048, "dtype": "float32"},
+    ),
+    vary=("rows", "columns"),
+    far=({"rows": (1 << 21) + 3, "columns": 2048, "dtype": "float32"},),
+    reference=reference,
+    outputs=("y", "mean", "rstd"),
+    tolerance={
+        # A row with a mean of 300 decides: its mean is off by up to 5e-5 in float32, and with it y. The difference of
+        # squares is off by a hundred times as much. bfloat16 inside: by 1e-3 and more in ordinary rows.
+        "float32": Tolerance(rtol=2e-5, atol=2e-4),
+        # Rounding y alone costs 2^-8 = 3.9e-3.
+        "bfloat16": Tolerance(rtol=4e-3, atol=2e-4),
+    },
+    extreme=extreme,
+    faults={"no eps": without_eps, "the difference of squares": difference_of_squares},
+    limits=({"rows": 1, "columns": 65_536, "dtype": "bfloat16"},),
+    gpu_limits=({"rows": 65_537, "columns": 1, "dtype": "float32"},),  # 65,537 blocks that reduce
+    compulsory_bytes=lambda rows, columns, dtype: 2 * BYTES[dtype] * (rows + 1) * columns + 8 * rows,
+    flops=lambda rows, columns, dtype: 8 * rows * columns,
+)

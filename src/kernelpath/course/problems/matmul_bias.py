@@ -1,0 +1,75 @@
+"""Matrix product with what follows it in a linear layer: out = activation(a @ b + bias), rounded once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import torch
+
+from kernelpath.course import draw
+from kernelpath.course.problem import Case
+from kernelpath.course.problems import matmul_half, matmul_layouts
+
+ACTIVATIONS = {
+    "none": lambda x: x,
+    "relu": torch.relu,
+    "gelu": torch.nn.functional.gelu,
+}
+"""gelu(x) = x / 2 (1 + erf(x / sqrt(2)))."""
+
+
+def inputs(
+    rng: torch.Generator, m: int, n: int, k: int, dtype: str, layout: str, bias: bool, activation: str
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor | None, str]:
+    a, b = matmul_layouts.inputs(rng, m, n, k, dtype, layout)
+    return a, b, draw.normal(rng, n, dtype=dtype).mul_(k**0.5) if bias else None, activation
+
+
+def library(a: torch.Tensor, b: torch.Tensor, bias: torch.Tensor | None, activation: str) -> torch.Tensor:
+    """The baseline: cuBLAS, which adds the bias, and an operator for the activation."""
+    return ACTIVATIONS[activation](a @ b if bias is None else torch.addmm(bias, a, b))
+
+
+def extreme(rng: torch.Generator, a: torch.Tensor, b: torch.Tensor, bias: torch.Tensor | None, activation: str) -> None:
+    """As in matmul_half. An infinity times 0 is NaN, which an activation may or may not keep."""
+    if a.shape[1] % 2 == 0 or activation == "none":
+        matmul_half.extreme(rng, a, b)
+
+
+def _with_the_rest(product: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
+    """The truth, or a fault, from that of the product."""
+
+    def whole(a: torch.Tensor, b: torch.Tensor, bias: torch.Tensor | None, activation: str) -> torch.Tensor:
+        made = product(a, b)
+        return ACTIVATIONS[activation](made if bias is None else made + bias.double())
+
+    return whole
+
+
+def _of(m: int, n: int, k: int, dtype: str, layout: str = "nn", bias: bool = False, activation: str = "none") -> Case:
+    return {"m": m, "n": n, "k": k, "dtype": dtype, "layout": layout, "bias": bias, "activation": activation}
+
+
+SQUARE = _of(0, 0, 0, "bfloat16")
+"""What cases that are timed have in common."""
+
+PROBLEM = replace(
+    matmul_half.PROBLEM,
+    inputs=inputs,
+    cases=(
+        _of(1, 1, 1, "bfloat16"),
+        _of(16, 264, 136, "float16", bias=True),
+        _of(290, 265, 31, "bfloat16", "tt", bias=True),
+        _of(130, 72, 40, "bfloat16", "tn", bias=True, activation="gelu"),
+        _of(136, 72, 104, "bfloat16", "nt", activation="relu"),
+        _of(1100, 136, 80, "bfloat16", bias=True, activation="relu"),  # more rows of tiles than a group has
+    ),
+    far=tuple(_of(**case) for case in matmul_half.PROBLEM.far),
+    reference=_with_the_rest(matmul_half.reference),
+    extreme=extreme,
+    faults={name: _with_the_rest(fault) for name, fault in matmul_half.PROBLEM.faults.items()},
+    gpu_limits=tuple(_of(**case) for case in matmul_half.PROBLEM.gpu_limits),
+    compulsory_bytes=lambda m, n, k, dtype, layout, bias, activation: 2 * (m * k + k * n + m * n + n * bias),
+    flops=lambda m, n, k, dtype, layout, bias, activation: 2 * m * n * k,
+)

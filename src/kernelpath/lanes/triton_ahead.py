@@ -1,0 +1,51 @@
+"""Triton kernels compiled without being launched: for kernels of the course, which are trusted, in any process."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+__all__ = ["Ahead", "compile_kernel"]
+
+
+@dataclass(frozen=True)
+class Ahead:
+    """A compiled kernel: its PTX, its name there, the threads of a block, and its bytes of shared memory."""
+
+    ptx: str
+    name: str
+    threads: int
+    shared: int
+
+
+def compile_kernel(path: Path, signature: Mapping[str, str], constants: Mapping[str, int], warps: int) -> Ahead:
+    """Compile the function `kernel` of a file for sm_80.
+
+    signature: Triton's type of each parameter that is no constant, such as "*fp32" or "i32". Pointers are multiples of
+    16 bytes, as those of tensors. Raises ValueError for what Triton does not compile.
+    """
+    os.environ.setdefault("TRITON_DEFAULT_FP_FUSION", "1")  # Triton 3.9 warns where it is not set
+    import triton
+    from triton.backends.compiler import GPUTarget
+    from triton.compiler import ASTSource
+    from triton.compiler.errors import CompilationError
+
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    types = {**signature, **dict.fromkeys(constants, "constexpr")}
+    names = module.kernel.arg_names
+    if set(types) != set(names):
+        raise ValueError(f"the kernel takes {', '.join(names)}, and the launch gives {', '.join(types)}")
+    aligned = {(at,): [["tt.divisibility", 16]] for at, name in enumerate(names) if types[name].startswith("*")}
+    source = ASTSource(module.kernel, {name: types[name] for name in names}, dict(constants), aligned)
+    try:
+        compiled = triton.compile(source, GPUTarget("cuda", 80, 32), {"num_warps": warps})
+    except CompilationError as error:
+        raise ValueError(str(error)) from error
+    return Ahead(compiled.asm["ptx"], compiled.metadata.name, 32 * warps, compiled.metadata.shared)

@@ -1,0 +1,8 @@
+"""S1, an accident: the entry lets PyTorch do the work."""
+
+import torch
+
+
+def layernorm(x, weight, bias):
+    y, mean, rstd = torch.native_layer_norm(x, (x.shape[1],), weight, bias, 1e-5)
+    return y, mean.flatten().float(), rstd.flatten().float()

@@ -1,0 +1,132 @@
+"""Kernels for the twists of the differentiable operator: a fixture that shows each solvable and graded right.
+
+Generated from what a twist is made of, so that no file holds an answer. A worker cannot read this folder.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from kernelpath.course.checkpoint import Twist
+from kernelpath.course.problems.operator_twists import BOUND, CAP, EPS, LEAST
+
+H = {
+    "soft_cap": f"{CAP} * (2 * tl.sigmoid(2 * x / {CAP}) - 1)",
+    "clamp": f"tl.minimum(tl.maximum(x, -{BOUND}), {BOUND})",
+    "silu": "x * tl.sigmoid(x)",
+}
+SLOPE = {
+    "soft_cap": f"1 - (h / {CAP}) * (h / {CAP})",
+    "clamp": f"tl.where((x > -{BOUND}) & (x < {BOUND}), 1.0, 0.0)",
+    "silu": "tl.sigmoid(x) * (1 + x * (1 - tl.sigmoid(x)))",
+}
+Y = {
+    "log_softmax": """
+    top = tl.max(tl.where(inside, h, -float("inf")), AXIS, keep_dims=True)
+    e = tl.where(inside, tl.exp(h - top), 0.0)
+    y = h - top - tl.log(tl.sum(e, AXIS, keep_dims=True))""",
+    "softmin": """
+    top = tl.max(tl.where(inside, -h, -float("inf")), AXIS, keep_dims=True)
+    e = tl.where(inside, tl.exp(-h - top), 0.0)
+    y = e / tl.sum(e, AXIS, keep_dims=True)""",
+    "rms_norm": f"""
+    scale = tl.rsqrt(tl.sum(tl.where(inside, h * h, 0.0), AXIS, keep_dims=True) / length + {EPS})
+    y = h * scale""",
+    "layer_norm": f"""
+    h = tl.where(inside, h, 0.0)
+    c = tl.where(inside, h - tl.sum(h, AXIS, keep_dims=True) / length, 0.0)
+    scale = tl.rsqrt(tl.sum(c * c, AXIS, keep_dims=True) / length + {EPS})
+    y = c * scale""",
+    "normalize": f"""
+    norm = tl.sqrt(tl.sum(tl.where(inside, h * h, 0.0), AXIS, keep_dims=True))
+    scale = 1 / tl.maximum(norm, {LEAST})
+    y = h * scale""",
+}
+DH = {
+    "log_softmax": "dy - tl.exp(y) * tl.sum(dy, AXIS, keep_dims=True)",
+    "softmin": "-y * (dy - tl.sum(y * dy, AXIS, keep_dims=True))",
+    "rms_norm": "scale * (dy - y * tl.sum(y * dy, AXIS, keep_dims=True) / length)",
+    "layer_norm": (
+        "scale * (dy - (tl.sum(dy, AXIS, keep_dims=True) + y * tl.sum(y * dy, AXIS, keep_dims=True)) / length)"
+    ),
+    "normalize": f"scale * (dy - tl.where(norm > {LEAST}, y, 0.0) * tl.sum(y * dy, AXIS, keep_dims=True))",
+}
+
+
+def write(twist: Twist, folder: Path, *, slope: str = "", elements: int = 4096, warps: int = 4) -> Path:
+    """A submission. Returns its file.
+
+    slope: in place of the derivative of the activation. elements: of a block with several rows; with columns it has 16.
+    """
+    operator, activation, along = twist.name.split("+")
+    axis = 1 if along == "rows" else 0
+    indices = """
+    here = tl.program_id(0) * COUNT + tl.arange(0, COUNT)[:, None]
+    at = tl.arange(0, LENGTH)[None, :]
+    inside = (here < count) & (at < length)
+    place = here * length + at"""
+    if axis == 0:
+        indices = indices.replace("[:, None]", "[ROW]").replace("[None, :]", "[:, None]").replace("[ROW]", "[None, :]")
+        indices = indices.replace("here * length + at", "at * count + here")
+    forward = f"""{indices}
+    x = tl.load(x_ptr + place, mask=inside, other=0).to(tl.float32)
+    h = {H[activation]}{Y[operator]}"""
+    source = f"""
+import torch
+import triton
+import triton.language as tl
+
+AXIS = tl.constexpr({axis})
+
+
+@triton.jit
+def forward(x_ptr, y_ptr, count, length, COUNT: tl.constexpr, LENGTH: tl.constexpr):{forward}
+    tl.store(y_ptr + place, y.to(y_ptr.dtype.element_ty), mask=inside)
+
+
+@triton.jit
+def backward(x_ptr, dy_ptr, dx_ptr, count, length, COUNT: tl.constexpr, LENGTH: tl.constexpr):{forward}
+    y = tl.where(inside, y, 0.0)
+    dy = tl.load(dy_ptr + place, mask=inside, other=0).to(tl.float32)
+    dh = {DH[operator]}
+    dx = dh * ({slope or SLOPE[activation]})
+    tl.store(dx_ptr + place, dx.to(dx_ptr.dtype.element_ty), mask=inside)
+
+
+def launch(kernel, x, *others):
+    count, length = x.shape if AXIS.value else x.shape[::-1]
+    block = triton.next_power_of_2(length)
+    each = max(1, {elements} // block) if AXIS.value else 16
+    kernel[triton.cdiv(count, each),](x, *others, count, length, each, block, num_warps={warps if axis else 16})
+    return others[-1]
+
+
+@torch.library.custom_op(f"{{__name__}}::operator", mutates_args=())
+def operator(x: torch.Tensor) -> torch.Tensor:
+    return launch(forward, x, torch.empty_like(x))
+
+
+@torch.library.custom_op(f"{{__name__}}::operator_backward", mutates_args=())
+def operator_backward(x: torch.Tensor, dy: torch.Tensor) -> torch.Tensor:
+    return launch(backward, x, dy.contiguous(), torch.empty_like(x))
+
+
+@operator.register_fake
+def _(x: torch.Tensor) -> torch.Tensor:
+    return torch.empty_like(x)
+
+
+@operator_backward.register_fake
+def _(x: torch.Tensor, dy: torch.Tensor) -> torch.Tensor:
+    return torch.empty_like(x)
+
+
+def save(ctx, inputs, output):
+    ctx.save_for_backward(*inputs)
+
+
+operator.register_autograd(lambda ctx, dy: operator_backward(*ctx.saved_tensors, dy), setup_context=save)
+"""
+    file = folder / "deliverable.py"
+    file.write_text(source)
+    return file
