@@ -16,7 +16,7 @@ from kernelpath.show.layout import Blocked
 lane.activate("cpu")
 
 
-@triton.jit
+@triton.jit  # type: ignore[untyped-decorator]
 def dot_rows(out, x, w, rows, columns, ROWS: tl.constexpr, COLUMNS: tl.constexpr):  # type: ignore[no-untyped-def]
     row = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
     column = tl.arange(0, COLUMNS)
@@ -27,7 +27,7 @@ def dot_rows(out, x, w, rows, columns, ROWS: tl.constexpr, COLUMNS: tl.constexpr
     tl.store(out + row, total, mask=row < rows)
 
 
-@triton.jit
+@triton.jit  # type: ignore[untyped-decorator]
 def owners(out, ROWS: tl.constexpr, COLUMNS: tl.constexpr):  # type: ignore[no-untyped-def]
     place = tl.arange(0, ROWS)[:, None] * COLUMNS + tl.arange(0, COLUMNS)[None, :]
     thread = tl.inline_asm_elementwise("mov.u32 $0, %tid.x;", "=r,r", [place], dtype=tl.int32, is_pure=True, pack=1)
