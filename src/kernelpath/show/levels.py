@@ -55,13 +55,14 @@ def opened(compiled: Any, kernel: Any) -> Levels:
     SASS is empty where Triton's package has no ptxas or nvdisasm.
     """
     file, name = str(kernel.fn.__code__.co_filename), compiled.metadata.name
-    code = assembled(compiled.asm["ptx"], name)
+    ptx = _with_callers(compiled.asm["ptx"], file)
+    code = assembled(ptx, name)
     found: dict[int, dict[str, list[str]]] = {}
     placed = {
         "TTIR": _of_mlir(compiled.asm["ttir"], file),
         "TTGIR": _of_mlir(compiled.asm["ttgir"], file),
         "LLVM IR": _of_llvm(compiled.asm["llir"], file),
-        "PTX": ((one.line, _opcode(one.text)) for one in ptx_of(compiled.asm["ptx"], name, file)),
+        "PTX": ((one.line, _opcode(one.text)) for one in ptx_of(ptx, name, file)),
         "SASS": ((one.line, _opcode(one.text)) for one in (sass_of(code.cubin, name, file) if code else ())),
     }
     for level, operations in placed.items():
@@ -69,6 +70,18 @@ def opened(compiled: Any, kernel: Any) -> Levels:
             found.setdefault(line, {}).setdefault(level, []).append(operation)
     lines, start = inspect.getsourcelines(kernel.fn)
     return Levels(found, dict(enumerate(map(str.strip, lines), start)))
+
+
+def _with_callers(ptx: str, file: str) -> str:
+    """PTX in which code of other files without a known caller, as Triton 3.6 inlines it, has the line before it."""
+    main = re.search(rf'^\s*\.file\s+(\d+)\s+"[^"]*{re.escape(Path(file).name)}"', ptx, re.MULTILINE)
+    last, lines = "", []
+    for line in ptx.splitlines():
+        if main and (place := re.match(r"\s*\.loc\s+(\d+)", line)):
+            last = line if place[1] == main[1] else last
+            line = line if "inlined_at" in line else last or line
+        lines.append(line)
+    return "\n".join(lines)
 
 
 _OPERATION = re.compile(r'^\s*(?:%[^=]*= )?"?([a-z]+\.[\w.]+)"?.*loc\((#?\w+)\)\s*$')
