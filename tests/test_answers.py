@@ -44,3 +44,11 @@ def test_fusing_pays_until_computing_again_costs_what_it_saves() -> None:
     assert answers.fused_gain(limit, 3, 4e12, 60e12) == pytest.approx(1)
     assert answers.fused_gain(limit / 2, 3, 4e12, 60e12) > 1 > answers.fused_gain(limit * 2, 3, 4e12, 60e12)
     assert answers.times_as_fast(21, 4) == 5.25
+
+
+def test_tiles_of_a_wave() -> None:
+    assert answers.order_of_tiles(3, 2, group=2) == [0, 2, 1, 3, 4, 5]  # the last group has one row
+    assert answers.order_of_tiles(2, 3, group=1) == list(range(6))
+    assert answers.panels([0, 2, 1], across=2) == (2, 2)
+    assert answers.tail_share(132, 132) == 1
+    assert answers.tail_share(133, 132) == pytest.approx(133 / 264)

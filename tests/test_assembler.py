@@ -161,3 +161,19 @@ def test_a_long_line_says_how_much_is_left_out() -> None:
     assert line.rows[0] == ("p0", "s")
     assert line.rows[-1] == ("… and 7 more", "")
     assert len(line.rows) == assembly.MOST
+
+
+def test_inline_assembly_of_several_lines_stands_at_the_line_of_its_statement() -> None:
+    """Triton writes a masked load as five lines of it, and LLVM gives each of them a line of the source."""
+    ptx = compile_kernel(SOURCE, "k.cu", "k", "compute_80").ptx
+    place = re.search(r"\n(\t\.loc\s+(\d+)\s+7 .*?\n)", ptx)
+    assert place is not None
+    drifting = f"// begin inline asm\n\t.loc {place[2]} 3 1\n\tbar.sync 0;\n\t// end inline asm\n"
+    ptx = ptx.replace(place[1], place[1] + drifting, 1)
+    kernel = re.search(r"\.entry (\w+)", ptx)
+    code = assembled(ptx, kernel[1]) if kernel else None
+    assert code is not None
+    assert kernel is not None
+    (front,) = [one for one in ptx_of(ptx, kernel[1], "k.cu") if one.text.startswith("bar")]
+    (back,) = [one for one in sass_of(code.cubin, kernel[1], "k.cu") if one.text.startswith("BAR")]
+    assert (front.line, back.line) == (7, 7)

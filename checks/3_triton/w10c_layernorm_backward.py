@@ -28,7 +28,7 @@ EXERCISE = Exercise(
     bench={"rows": 16_384, "columns": 8192, "dtype": "bfloat16"},  # three matrices of 256 MiB
     sweep=tuple(case for case in sweeps.rows() if case["columns"] <= 32_768),
     baseline=layernorm_backward.operator,
-    min_speedup=1.0,
+    min_speedup=1.6,  # on an H200 the reference 2.4, Liger's way 1.8
     # Sums that every row adds to memory (Triton's fifth tutorial) make it 2.7.
     traffic=Traffic(sectors=1.3, bank_conflicts=1.0, bytes=2.8, edges=None),
     check=gradients_like_their_tensors,

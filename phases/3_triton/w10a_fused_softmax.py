@@ -26,8 +26,6 @@ def softmax_rows(
 
 
 def fused_softmax(x: torch.Tensor) -> torch.Tensor:
-    raise NotImplementedError(
-        "TODO: choose ROWS, PARTS, BLOCK and num_warps, launch softmax_rows, then delete this line"
-    )
+    raise NotImplementedError("TODO: choose ROWS, PARTS, BLOCK and num_warps, launch, then delete this line")
     out = torch.empty_like(x)
     return out

@@ -242,6 +242,24 @@ def test_spinning_warp_lets_the_other_one_run(run: Run) -> None:
     assert a.tolist() == [1] * 32
 
 
+def test_a_volatile_load_that_ends_its_block_in_a_loop(run: Run) -> None:
+    source = r"""__global__ void kernel(int* a) {
+        int sum = 0;
+        #pragma unroll 1
+        for (int i = 0; i < a[1]; ++i) {
+            int value = 0;
+            asm volatile("{ .reg .pred p; setp.eq.s32 p, %2, 1; @p bra HERE;\n ld.volatile.global.s32 %0, [%1];\n"
+                         "HERE: add.s32 %0, %0, 1; }" : "+r"(value) : "l"(a), "r"(i));
+            sum += value;
+        }
+        a[2] = sum;
+    }"""
+    a = aligned(3, np.int32)
+    a[:] = 5, 3, 0
+    run(source, 1, 1, a)
+    assert a.tolist() == [5, 3, 6 + 1 + 6]
+
+
 @pytest.mark.parametrize("block", [1, 31, 33, 100])
 def test_blocks_that_are_not_whole_warps(run: Run, block: Any) -> None:
     source = "__global__ void kernel(int* a) { a[blockIdx.x * blockDim.x + threadIdx.x] = threadIdx.x; }"

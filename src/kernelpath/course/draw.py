@@ -8,22 +8,40 @@ from collections.abc import Sequence
 import torch
 
 
-def normal(rng: torch.Generator, *shape: int, dtype: str = "float32", large: int | None = None) -> torch.Tensor:
+def normal(
+    rng: torch.Generator,
+    *shape: int,
+    dtype: str = "float32",
+    large: int | None = None,
+    mean: float = 1.0,
+) -> torch.Tensor:
     """Normal values of mean 1 and deviation 1 with `large` values a hundred times as big at random places.
 
     No two places look alike, so a wrong index shows; the mean keeps errors from cancelling; the large values give
     away a kernel that skips part of the work, or overflows. They are drawn in float32 and rounded to `dtype` once.
 
     shape: of the contiguous tensor, on the device of rng; past 2**32 elements it is on torch's meta device and has no
-    values. large: one in a thousand, and at least one, where not given.
+    values. large: one in a thousand, and at least one, where not given. mean: another one.
     """
     if math.prod(shape) > 1 << 32:
         return torch.empty(shape, dtype=getattr(torch, dtype), device="meta")
-    values = torch.randn(shape, generator=rng, device=rng.device).add_(1.0)
+    values = torch.randn(shape, generator=rng, device=rng.device).add_(mean)
     count = 1 + values.numel() // 1000 if large is None else large
     places = torch.randint(values.numel(), (count,), generator=rng, device=rng.device)
     values.view(-1)[places] *= 100.0
     return values.to(getattr(torch, dtype))
+
+
+def integers(rng: torch.Generator, *shape: int, least: int, most: int, dtype: str) -> torch.Tensor:
+    """Integers from least to most, each as likely; past 2**32 elements without values, as in normal."""
+    if math.prod(shape) > 1 << 32:
+        return torch.empty(shape, dtype=getattr(torch, dtype), device="meta")
+    return torch.randint(least, most + 1, shape, generator=rng, device=rng.device, dtype=getattr(torch, dtype))
+
+
+def scales(rng: torch.Generator, *shape: int) -> torch.Tensor:
+    """Positive float32 values that differ by up to 16 times: a scale that belongs to another row shows."""
+    return torch.exp2(4 * torch.rand(shape, generator=rng, device=rng.device) - 8)
 
 
 _FRACTION = {torch.float64: 52, torch.float32: 23, torch.bfloat16: 7, torch.float16: 10}

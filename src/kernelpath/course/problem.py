@@ -24,6 +24,7 @@ BYTES: Mapping[str, int] = {
     "float32": 4,
     "bfloat16": 2,
     "float16": 2,
+    "float8_e4m3fn": 1,
     "int64": 8,
     "int32": 4,
     "int8": 1,

@@ -61,15 +61,20 @@ def show(told: Properties, name: str = SM_80.name) -> None:
 
     told: those that are known of it; a grid may depend on them. Raises KeyError for a target that is none of TARGETS.
     """
-    global _target, _shown
     import torch
 
-    _target, _shown = TARGETS[name], {**MODELS[name], **told}
+    stand_for(told, name)
     seen = SimpleNamespace(**_shown)
     torch.cuda.get_device_properties = lambda device=None: seen  # type: ignore[assignment, return-value]
     torch.cuda.get_device_capability = lambda device=None: (seen.major, seen.minor)
     torch.cuda.get_device_name = lambda device=None: seen.name
     torch.cuda.current_device = lambda: 0
+
+
+def stand_for(told: Properties, name: str) -> None:
+    """Let the PTX machine stand for the target of this name, and for a GPU with such properties."""
+    global _target, _shown
+    _target, _shown = TARGETS[name], {**MODELS[name], **told}
 
 
 def target() -> Target:

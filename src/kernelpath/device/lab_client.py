@@ -17,6 +17,7 @@ from kernelpath.course.labs.timer import Timed
 from kernelpath.course.labs.virtual import Queue
 from kernelpath.device import lab_messages as messages
 from kernelpath.device.lab_messages import Went
+from kernelpath.device.lab_tuning import Gpu
 from kernelpath.device.messages import POISON, LabPart, Message, Pointer, Strided
 
 Ask = Callable[[Message], Went]
@@ -25,7 +26,13 @@ Place = Callable[[torch.Tensor], Strided]
 
 def of(told: LabPart, ask: Ask, place: Place) -> Lab:
     """The proxy of the lab that a case has. ask: a call of it. place: where a tensor lies, by numbers."""
-    return Timer(ask) if told.lab == "timer" else Bus(told.device, ask, place)
+    match told.lab:
+        case "timer":
+            return Timer(ask)
+        case "bus":
+            return Bus(told.device, ask, place)
+        case "recorded":
+            return Gpu(told.device, ask)
 
 
 class Timer(Timed):

@@ -9,7 +9,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Literal
 
+from kernelpath.course.labs import recorded
 from kernelpath.course.labs.bus import Spent
+from kernelpath.course.labs.recorded import Size
 from kernelpath.course.labs.timer import Workload
 from kernelpath.device.messages import Failed, Inputs, Message, Pointer
 
@@ -84,7 +86,57 @@ class AskLedger(BusCall, frozen=True, kw_only=True):
     status: int
 
 
-FromClient = Timing | HostAlloc | HostFree | Fill | CopyAsync | Record | Wait | Synchronize | AskLedger
+class RecordedCall(Message, frozen=True, kw_only=True):
+    """A call of a GPU that answers with recorded times."""
+
+
+class Requests(RecordedCall, frozen=True, kw_only=True):
+    """The values of the answer are the bits of the dtype, M, N and K of each request, one after the other."""
+
+
+class LaunchRecorded(RecordedCall, frozen=True, kw_only=True):
+    """As RecordedGpu.launch. Status 1 of the answer: the values are the bytes of shared memory that it needs."""
+
+    operands: tuple[int, int, int]
+    sizes: tuple[int, int, int]
+    configuration: Sequence[int]
+    grid: tuple[int, int, int]
+
+
+class Bench(RecordedCall, frozen=True, kw_only=True):
+    """As RecordedGpu.bench. The value of the answer are milliseconds."""
+
+    begins: bool
+
+
+class Move(RecordedCall, frozen=True, kw_only=True):
+    """A matrix is set to zero, copied to a new one, whose number is the value of the answer, or to `target`."""
+
+    what: Literal["zero", "clone", "copy"]
+    matrix: int
+    target: int = 0
+
+
+class AskSpent(RecordedCall, frozen=True, kw_only=True):
+    """The values of the answer are those of recorded.Spent.ledger."""
+
+
+FromClient = (
+    Timing
+    | HostAlloc
+    | HostFree
+    | Fill
+    | CopyAsync
+    | Record
+    | Wait
+    | Synchronize
+    | AskLedger
+    | Requests
+    | LaunchRecorded
+    | Bench
+    | Move
+    | AskSpent
+)
 
 
 # To the submission's process
@@ -114,12 +166,21 @@ class Bus(Message, frozen=True):
     status: int
 
 
+class Recorded(Message, frozen=True):
+    """A recorded.RecordedGpu."""
+
+    requests: Sequence[Size]
+
+
+Described = Timer | Bus | Recorded
+
+
 class BeginLab(Message, frozen=True):
     """A call of the entry with a lab among its inputs. Answered by Done."""
 
     client: int
     inputs: Inputs
-    lab: Timer | Bus
+    lab: Described
 
 
 class Span(Message, frozen=True):
@@ -141,8 +202,11 @@ FromGrader = BeginLab | EndLab
 
 
 class LabEnded(Message, frozen=True):
-    """held: the bytes of the outputs in the lab's memory, None where it has none. spent: of a bus."""
+    """held: the bytes of the outputs in the lab's memory, None where it has none. spent: of a bus. tuning: of a GPU
+    that answers with recorded times.
+    """
 
     held: Sequence[bytes | None]
     spent: Spent | None
     failed: Failed | None
+    tuning: recorded.Spent | None = None

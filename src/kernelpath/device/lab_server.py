@@ -10,6 +10,7 @@ import torch
 
 from kernelpath.course.labs import Lab
 from kernelpath.course.labs.bus import Copy, Simulated
+from kernelpath.course.labs.recorded import NotRecorded, RecordedGpu, TooMuchShared
 from kernelpath.course.labs.timer import Device
 from kernelpath.course.labs.virtual import Queue
 from kernelpath.device import lab_messages as messages
@@ -17,34 +18,45 @@ from kernelpath.device.elements import Refused
 from kernelpath.device.lab_messages import Went
 from kernelpath.device.messages import POISON
 
+TOO_MUCH_SHARED = 1
+"""The status of a launch that needs more shared memory than a block may have."""
 MOST_BYTES, MOST_CALLS = 64 << 20, 100_000
 """What the targets of copies may have together, and how often a lab may be asked; no honest entry comes near."""
 
 Wrote = Sequence[tuple[int, bytes]]
+Asked = messages.Timing | messages.BusCall | messages.RecordedCall
 
 
 class Served(Protocol):
     """A lab in this process."""
 
-    def answer(self, asked: messages.Timing | messages.BusCall) -> Went:
+    def answer(self, asked: Asked) -> Went:
         """Raises Refused for what no honest client asks for, and whatever the lab raises."""
 
     def ended(self, outputs: Sequence[messages.Span]) -> messages.LabEnded: ...
 
 
-def described(lab: Lab) -> messages.Timer | messages.Bus:
+def described(lab: Lab) -> messages.Described:
     """A lab for the wire, as it is before it is used."""
     match lab:
         case Device():
             return messages.Timer(lab.work)
         case Simulated():
             return messages.Bus(lab.fails, lab.status)
+        case RecordedGpu():
+            return messages.Recorded(lab.requests)
     raise TypeError(f"{type(lab).__name__} cannot be in the device's process")
 
 
-def serve(told: messages.Timer | messages.Bus) -> Served:
+def serve(told: messages.Described) -> Served:
     """The lab that is described, new."""
-    return ServedTimer(told) if isinstance(told, messages.Timer) else ServedBus(told)
+    match told:
+        case messages.Timer():
+            return ServedTimer(told)
+        case messages.Bus():
+            return ServedBus(told)
+        case messages.Recorded():
+            return ServedGpu(told)
 
 
 class ServedTimer:
@@ -54,7 +66,7 @@ class ServedTimer:
         self._device = Device(told.work)
         self._asked = 0
 
-    def answer(self, asked: messages.Timing | messages.BusCall) -> Went:
+    def answer(self, asked: Asked) -> Went:
         self._asked = _counted(self._asked)
         if not isinstance(asked, messages.Timing):
             raise Refused("a timer is not a bus")
@@ -83,8 +95,10 @@ class ServedBus:
         self._memory: dict[int, torch.Tensor] = {}
         self._in_flight: list[tuple[int, Copy]] = []
 
-    def answer(self, asked: messages.Timing | messages.BusCall) -> Went:
+    def answer(self, asked: Asked) -> Went:
         self._asked = _counted(self._asked)
+        if isinstance(asked, messages.RecordedCall):
+            raise Refused("a bus launches nothing")
         line = asked.line if isinstance(asked, messages.BusCall) else 0
         changed = self._take(asked.wrote, line)
         if isinstance(asked, messages.Fill) and not 0 <= asked.nbytes <= MOST_BYTES:
@@ -196,6 +210,50 @@ class ServedBus:
         if not (min(offset, nbytes) >= 0 and offset + nbytes <= memory.numel()):
             raise Refused(f"{nbytes} bytes at {offset} of {memory.numel()}")
         return memory[offset : offset + nbytes]
+
+
+class ServedGpu:
+    """The GPU that answers with recorded times."""
+
+    def __init__(self, told: messages.Recorded) -> None:
+        self._gpu = RecordedGpu("cpu", told.requests)
+        self._asked = 0
+
+    def answer(self, asked: Asked) -> Went:
+        self._asked = _counted(self._asked)
+        try:
+            return self._went(asked)
+        except TooMuchShared as needed:
+            return Went(TOO_MUCH_SHARED, [float(needed.args[0])])
+        except NotRecorded as refused:
+            raise ValueError(str(refused)) from None
+        except KeyError as unknown:
+            raise Refused(f"there is no matrix {unknown}") from None
+
+    def ended(self, outputs: Sequence[messages.Span]) -> messages.LabEnded:
+        return messages.LabEnded([None for _ in outputs], None, None, self._gpu.ended())
+
+    def _went(self, asked: Asked) -> Went:
+        match asked:
+            case messages.Requests():
+                sizes = self._gpu.requests
+                return Went(values=[x for one in sizes for x in (int(one.dtype[-2:]), one.M, one.N, one.K)])
+            case messages.LaunchRecorded():
+                self._gpu.launch(asked.operands, asked.sizes, asked.configuration, asked.grid)
+                return Went()
+            case messages.Bench(begins=begins):
+                return Went(values=[self._gpu.bench(begins)])
+            case messages.Move(what="zero"):
+                self._gpu.zero(asked.matrix)
+                return Went()
+            case messages.Move(what="clone"):
+                return Went(values=[self._gpu.clone(asked.matrix)])
+            case messages.Move():
+                self._gpu.copy(asked.target, asked.matrix)
+                return Went()
+            case messages.AskSpent():
+                return Went(values=self._gpu.ended().ledger)
+        raise Refused(f"{type(asked).__name__} is not a call")
 
 
 def _of_queue(queue: Queue, asked: messages.Timing) -> float:

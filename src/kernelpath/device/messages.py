@@ -162,7 +162,7 @@ class TorchDevice(Message, frozen=True):
 class LabPart(Message, frozen=True):
     """A lab as an argument of the entry, or a method of it. device: where the tensors of the case are."""
 
-    lab: Literal["timer", "bus"]
+    lab: Literal["timer", "bus", "recorded"]
     device: str
     method: str = ""
 

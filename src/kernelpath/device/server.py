@@ -130,7 +130,7 @@ class _Client:
                     return messages.Ran(changed, cost(launch), launch.printed)
                 case messages.Finish(storages=storages):
                     self.case.finish(storages)
-                case lab_messages.Timing() | lab_messages.BusCall() if self._lab is not None:
+                case lab_messages.Timing() | lab_messages.BusCall() | lab_messages.RecordedCall() if self._lab:
                     return self._lab.answer(asked)
                 case _:
                     raise Refused("there is no simulated device")

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from kernelpath.course.spec import Exercise
 from kernelpath.device.messages import Note, Strided
-from kernelpath.lines import LANES, LineInstructions, LineTraffic
+from kernelpath.lines import LineInstructions, LineTraffic
 from kernelpath.verdict import Complaint, Verdict
 from kernelpath.work import messages
 

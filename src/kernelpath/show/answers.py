@@ -5,6 +5,8 @@ What can be counted or measured instead is: these are the few that cannot, and t
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 FLOAT_BYTES = 4
 WARP = 32
 
@@ -82,3 +84,22 @@ def fused_gain(operations: float, readers: int, bandwidth: float, rate: float) -
 def break_even(readers: int, bandwidth: float, rate: float) -> float:
     """The operations at which `fused_gain` is 1: the bytes saved take as long as the operations repeated."""
     return (1 + readers) * FLOAT_BYTES / bandwidth * rate / (readers - 1)
+
+
+def order_of_tiles(down: int, across: int, group: int) -> list[int]:
+    """The tile of each program, numbered by rows: programs go down `group` rows before they take the next column."""
+    tiles = []
+    for first in range(0, down, group):
+        rows = range(first, min(first + group, down))
+        tiles += [row * across + column for column in range(across) for row in rows]
+    return tiles
+
+
+def panels(tiles: Sequence[int], across: int) -> tuple[int, int]:
+    """How many rows and how many columns of tiles these tiles lie in: what they need of a, and of b."""
+    return len({tile // across for tile in tiles}), len({tile % across for tile in tiles})
+
+
+def tail_share(tiles: int, multiprocessors: int) -> float:
+    """The share of the multiprocessors that is busy on average, if each makes a tile at a time, all as long."""
+    return tiles / (-(-tiles // multiprocessors) * multiprocessors)

@@ -62,10 +62,11 @@ def tree() -> Tree:
     return "solutions" if os.environ.get("KERNELPATH_TREE") == "solutions" else "phases"
 
 
-def setup(*, triton: bool = False) -> None:
+def setup(*, triton: bool = False, arch: str = "sm_80") -> None:
     """Prepare Jupyter for figures, tables and %%cuda, and say what this machine can do.
 
     triton: run its kernels on the PTX machine. Where there is a GPU, they still go to it inside `on_gpu`.
+    arch: what the PTX machine stands for, as in `Exercise.arch`.
     """
     cells.setup()
     if jupyter := cells.shell():
@@ -75,9 +76,10 @@ def setup(*, triton: bool = False) -> None:
 
         lane.activate("cpu")
     if torch.cuda.is_available():
+        gpu.stand_for({}, arch)
         print(f"{torch.cuda.get_device_name()}: kernels are timed here, and counted on the PTX machine.")
     else:
-        gpu.show(gpu.A100)
+        gpu.show({}, arch)
         print(
             "No GPU here: the real compilers compile your kernels, and the PTX machine runs them and counts what they "
             "ask of memory.\nTimes are recordings, each from the GPU that it names; with a GPU they are measured."

@@ -51,7 +51,7 @@ def assembled(ptx: str, kernel: str, device: str = "") -> Assembled | None:
     target = re.search(r"^\s*\.target\s+(\w+)", ptx, re.MULTILINE)
     if ptxas is None or target is None:
         return None
-    device = device or target[1]
+    device, ptx = device or target[1], _steady(ptx)
     said, cubin = _assemble(ptxas, ptx, device)
     newest = re.search(r"Unsupported \.version [\d.]+; current version is '([\d.]+)'", said)
     if newest:  # NVRTC is often newer than the assembler; sm_80 has not changed since
@@ -75,7 +75,7 @@ def ptx_of(ptx: str, kernel: str, file: str) -> list[Instruction]:
         return []
     body = ptx[start.end() : ptx.index("\n}", start.end())]
     line, found = 0, []
-    for text in map(str.strip, body.splitlines()):
+    for text in map(str.strip, _steady(body).splitlines()):
         if place := _LOC.match(text):
             inner, at, caller, called_at = place.groups("0")
             places = [(numbers.get(int(inner), ""), int(at)), (numbers.get(int(caller), ""), int(called_at))]
@@ -85,6 +85,13 @@ def ptx_of(ptx: str, kernel: str, file: str) -> list[Instruction]:
     return found
 
 
+def _steady(ptx: str) -> str:
+    """PTX whose inline assembly stands at one line: Triton counts its lines as if they were the source's."""
+    return _ASM.sub(lambda block: _LOC_LINE.sub("", block[0]), ptx)
+
+
+_ASM = re.compile(r"// begin inline asm.*?// end inline asm", re.DOTALL)
+_LOC_LINE = re.compile(r"^\s*\.loc\s.*\n", re.MULTILINE)
 _LOC = re.compile(r"\.loc\s+(\d+)\s+(\d+)\s+\d+(?:.*?inlined_at\s+(\d+)\s+(\d+))?")
 
 

@@ -22,7 +22,7 @@ def workspace(thread: SubmissionThread, entry: Callable[..., Any], inputs: Seque
     result = thread.call(entry, *inputs)
     peak = _requested("peak") - before
     outputs = result if isinstance(result, tuple) else (result,)
-    storages = {one.untyped_storage().data_ptr(): one.untyped_storage().nbytes() for one in outputs}
+    storages = {one.untyped_storage().data_ptr(): int(one.untyped_storage().nbytes()) for one in outputs}
     return max(0, peak - sum(storages.values()))
 
 

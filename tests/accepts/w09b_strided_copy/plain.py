@@ -11,13 +11,13 @@ SIDE = 32
 @triton.jit
 def copy_tile(out, x, planes, rows, columns, out_0, out_1, out_2, x_0, x_1, x_2, SIDE: tl.constexpr):
     row = (tl.program_id(1) * SIDE + tl.arange(0, SIDE))[:, None].to(tl.int64)
-    column = (tl.program_id(0) * SIDE + tl.arange(0, SIDE))[None, :].to(tl.int64)
+    column = (tl.program_id(2) * SIDE + tl.arange(0, SIDE))[None, :].to(tl.int64)
     inside = (row < rows) & (column < columns)
-    plane = tl.program_id(2).to(tl.int64)
+    plane = tl.program_id(0).to(tl.int64)
     value = tl.load(x + plane * x_0 + row * x_1 + column * x_2, mask=inside)
     while plane < planes:  # several only where all planes are the same
         tl.store(out + plane * out_0 + row * out_1 + column * out_2, value, mask=inside)
-        plane += tl.num_programs(2)
+        plane += tl.num_programs(0)
 
 
 def strided_copy(x: torch.Tensor) -> torch.Tensor:
@@ -27,6 +27,6 @@ def strided_copy(x: torch.Tensor) -> torch.Tensor:
     order = 3 - nearest - across, across, nearest
     x, target = x.permute(order), out.permute(order)
     planes, rows, columns = x.shape
-    grid = triton.cdiv(columns, SIDE), triton.cdiv(rows, SIDE), planes if x.stride(0) else 1
+    grid = planes if x.stride(0) else 1, triton.cdiv(rows, SIDE), triton.cdiv(columns, SIDE)
     copy_tile[grid](target, x, planes, rows, columns, *target.stride(), *x.stride(), SIDE)
     return out

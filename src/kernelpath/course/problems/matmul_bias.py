@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
+from typing import Any
 
 import torch
 
@@ -11,7 +12,7 @@ from kernelpath.course import draw
 from kernelpath.course.problem import Case
 from kernelpath.course.problems import matmul_half, matmul_layouts
 
-ACTIVATIONS = {
+ACTIVATIONS: Mapping[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "none": lambda x: x,
     "relu": torch.relu,
     "gelu": torch.nn.functional.gelu,
@@ -37,7 +38,7 @@ def extreme(rng: torch.Generator, a: torch.Tensor, b: torch.Tensor, bias: torch.
         matmul_half.extreme(rng, a, b)
 
 
-def _with_the_rest(product: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
+def _with_the_rest(product: Callable[..., Any]) -> Callable[..., torch.Tensor]:
     """The truth, or a fault, from that of the product."""
 
     def whole(a: torch.Tensor, b: torch.Tensor, bias: torch.Tensor | None, activation: str) -> torch.Tensor:

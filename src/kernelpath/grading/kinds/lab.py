@@ -6,7 +6,7 @@ there; the drawn lab of the grader's inputs takes over what was spent.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
 import torch
@@ -14,6 +14,8 @@ import torch
 from kernelpath.course import labs
 from kernelpath.course.inputs import PLAIN, Variety
 from kernelpath.course.labs.bus import Simulated
+from kernelpath.course.labs.recorded import RecordedGpu
+from kernelpath.course.labs.timer import Device
 from kernelpath.course.problem import Case
 from kernelpath.device import lab_messages as device
 from kernelpath.device import lab_server
@@ -58,6 +60,8 @@ class Lab(Python):
         assert ended is not None
         if isinstance(lab, Simulated) and ended.spent is not None:
             lab.spent = ended.spent
+        if isinstance(lab, RecordedGpu) and ended.tuning is not None:
+            lab.spent = ended.tuning
         complaint = self.conduct(returned, inputs)
         if ended.failed is not None:
             complaint = Complaint(Verdict.TAMPERED, ended.failed.text)
@@ -83,9 +87,16 @@ def _forged(runner: Runner) -> Complaint | None:
     return Complaint(Verdict.TAMPERED, ended.failed.text) if ended is not None and ended.failed else None
 
 
+_KINDS: Mapping[type[labs.Lab], Literal["bus", "timer", "recorded"]] = {
+    Simulated: "bus",
+    Device: "timer",
+    RecordedGpu: "recorded",
+}
+
+
 def _part(value: Any, lab: labs.Lab, on: str) -> Any:
     """An input for the wire: the lab and its methods by name."""
-    kind: Literal["bus", "timer"] = "bus" if isinstance(lab, Simulated) else "timer"
+    kind = _KINDS[type(lab)]
     if value is lab:
         return LabPart(kind, on)
     return LabPart(kind, on, value.__name__) if getattr(value, "__self__", None) is lab else value

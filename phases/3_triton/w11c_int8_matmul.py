@@ -1,0 +1,36 @@
+"""Product of int8 matrices: sums in int32 on the tensor cores, scaled in the epilogue.
+
+int8_matmul(a, b, scale_a, scale_b) takes contiguous int8 matrices a (m, k) and b (n, k) of any m and n, and any k to
+131,071, and float32 vectors scale_a (m) and scale_b (n). b has a row for each column of the result, as the weight of
+nn.Linear has. It returns a new bfloat16 tensor (m, n):
+
+    out[i, j] = scale_a[i] * scale_b[j] * sum of a[i, :] * b[j, :]
+
+The sum is exact, and the result is rounded once. Tensors do not always begin at a multiple of 16 bytes, and may have
+more than 2**32 elements: offsets need 64 bits.
+
+Begin with one tile of out per program, loads with masks, and tl.dot(x, y, total, out_dtype=tl.int32). Then see how much
+a program holds in registers and in shared memory, and how many fit on an SM.
+Graded: the values, that tensor cores make the products, the bytes that are moved, and on a GPU the time against
+matrices that are dequantized to bfloat16 and multiplied by the library.
+"""
+
+import torch
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def product(
+    a, b, scale_a, scale_b, out, m, n, k,
+    ROWS: tl.constexpr, COLUMNS: tl.constexpr, DEPTH: tl.constexpr, GROUP: tl.constexpr,
+):  # fmt: skip
+    """A tile of ROWS x COLUMNS of out per program. a and b are descriptors of tiles that are DEPTH long."""
+    # TODO: sum products of tiles in int32, then scale and store
+
+
+def int8_matmul(a: torch.Tensor, b: torch.Tensor, scale_a: torch.Tensor, scale_b: torch.Tensor) -> torch.Tensor:
+    raise NotImplementedError("TODO: choose the tile, num_warps and num_stages, launch product, then delete this line")
+    (m, k), n = a.shape, len(b)
+    out = torch.empty(m, n, dtype=torch.bfloat16, device=a.device)
+    return out

@@ -1,0 +1,39 @@
+"""Product of float8 matrices with scales of blocks: two levels of sums, in the tensor cores and in registers.
+
+fp8_matmul(a, b, scale_a, scale_b) takes contiguous float8_e4m3fn matrices a (m, k) and b (n, k) of any size; b has a
+row for each column of the result, as the weight of nn.Linear has. It returns a new bfloat16 tensor (m, n). The scales
+are contiguous float32 tensors: either of shape (1, 1) both, for all of a and all of b, or for blocks of 128,
+
+    scale_a (ceil(k / 128), m)               one for each 128 values of a row of a
+    scale_b (ceil(n / 128), ceil(k / 128))   one for each 128 x 128 values of b
+
+    out[i, j] = sum over p of a[i, p] * scale_a[p // 128, i] * b[j, p] * scale_b[j // 128, p // 128]
+
+The sum must be that of float32: a tensor core of Hopper keeps 14 bits of it, so hand its sum over to registers at least
+every 512 values along k. Tensors do not always begin at a multiple of 16 bytes, and may have more than 2**32 elements:
+offsets need 64 bits.
+
+Begin with one tile of out per program and total += tl.dot(x, y) * scales, 128 values along k at a time.
+Graded: the values, that tensor cores make the products, the bytes that are moved, and on a GPU the time against
+matrices that are dequantized to bfloat16 and multiplied by the library.
+"""
+
+import torch
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def product(
+    a, b, scale_a, scale_b, out, m, n, k,
+    ROWS: tl.constexpr, COLUMNS: tl.constexpr, GROUP: tl.constexpr, BLOCKS: tl.constexpr,
+):  # fmt: skip
+    """Two tiles of ROWS x COLUMNS of out, one below the other, per turn. BLOCKS: whether scales are of blocks."""
+    # TODO: sum products of tiles 128 values at a time, hand the sums over with their scales, then store
+
+
+def fp8_matmul(a: torch.Tensor, b: torch.Tensor, scale_a: torch.Tensor, scale_b: torch.Tensor) -> torch.Tensor:
+    raise NotImplementedError("TODO: choose the tile, num_warps and num_stages, launch product, then delete this line")
+    (m, k), n = a.shape, len(b)
+    out = torch.empty(m, n, dtype=torch.bfloat16, device=a.device)
+    return out

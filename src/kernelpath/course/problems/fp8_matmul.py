@@ -1,0 +1,159 @@
+"""Product of matrices in float8 e4m3 with scales: out[i, j] = sum over k of a[i, k] * b[j, k] * scales, in bfloat16.
+
+Scales are given for the tensors, as (1, 1), or for blocks of 128: scale_a (ceil(k / 128), m) has one for each 128
+values of a row of a, scale_b (ceil(n / 128), ceil(k / 128)) one for each 128 x 128 values of b. DeepSeek-V3 trains with
+these (arXiv 2412.19437, section 3.3); that rows of a are neighbors in scale_a is what torch and DeepGEMM ask for, too.
+"""
+
+from __future__ import annotations
+
+import torch
+
+from kernelpath.course import draw
+from kernelpath.course.problem import Problem, Tolerance
+
+BLOCK = 128
+Tensors = tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]
+
+
+def inputs(rng: torch.Generator, m: int, n: int, k: int, dtype: str, scales: str) -> Tensors:
+    """b has mean 0, as in matmul, and neither has large values: what is beyond 448 is NaN in e4m3.
+
+    scales: "tensor" or "block".
+    """
+    blocks, columns = (_blocks(k), _blocks(n)) if scales == "block" else (1, 1)
+    a = draw.normal(rng, m, k, dtype=dtype, large=0)
+    b = draw.normal(rng, n, k, dtype=dtype, large=0, mean=0.0)
+    return a, b, draw.scales(rng, blocks, m if scales == "block" else 1), draw.scales(rng, columns, blocks)
+
+
+def _blocks(extent: int) -> int:
+    return (extent + BLOCK - 1) // BLOCK
+
+
+def dequantized(
+    a: torch.Tensor, b: torch.Tensor, scale_a: torch.Tensor, scale_b: torch.Tensor, dtype: torch.dtype
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Both with their scales, which are spread over the elements that they belong to."""
+    k, n = a.shape[1], len(b)
+    of_a, of_b = scale_a.T.to(dtype), scale_b.to(dtype)
+    if scale_a.numel() > 1:
+        of_a = of_a.repeat_interleave(BLOCK, 1)[:, :k]
+    if scale_b.numel() > 1:
+        of_b = of_b.repeat_interleave(BLOCK, 0)[:n].repeat_interleave(BLOCK, 1)[:, :k]
+    return a.to(dtype) * of_a, b.to(dtype) * of_b
+
+
+def reference(a: torch.Tensor, b: torch.Tensor, scale_a: torch.Tensor, scale_b: torch.Tensor) -> torch.Tensor:
+    left, right = dequantized(a, b, scale_a, scale_b, torch.float64)
+    return left @ right.T
+
+
+def dequantize_then_multiply(
+    a: torch.Tensor, b: torch.Tensor, scale_a: torch.Tensor, scale_b: torch.Tensor
+) -> torch.Tensor:
+    """What needs no kernel of one's own: the matrices in bfloat16, with their scales, and the library's product."""
+    left, right = dequantized(a, b, scale_a, scale_b, torch.bfloat16)
+    return left @ right.T
+
+
+def extreme(
+    rng: torch.Generator, a: torch.Tensor, b: torch.Tensor, scale_a: torch.Tensor, scale_b: torch.Tensor
+) -> None:
+    """The second half of k takes back what the first half sums to, save for one product of each element of out.
+
+    Factors are 3, 5 and 7, so 128 products sum to less than 2**13, which the 14 bits of a tensor core's sum hold
+    exactly; what a thousand sum to they do not. Scales are powers of two that are the same along k: nothing is rounded.
+    """
+    half = a.shape[1] // 2
+
+    def odd(*shape: int) -> torch.Tensor:
+        return 2 * torch.randint(1, 4, shape, generator=rng, device=a.device).float() + 1
+
+    left, right = odd(len(a), half), odd(len(b), half)
+    rest_a, rest_b = odd(len(a), a.shape[1] % 2), odd(len(b), a.shape[1] % 2)
+    back = -right
+    if half:
+        places = torch.randint(half, (len(b), 1), generator=rng, device=b.device)
+        back.scatter_add_(1, places, torch.ones_like(places, dtype=back.dtype))
+    a.copy_(torch.cat([left, left, rest_a], 1))
+    b.copy_(torch.cat([right, back, rest_b], 1))
+    scale_a.copy_(2.0 ** torch.randint(-3, 3, (1, scale_a.shape[1]), generator=rng, device=a.device).expand_as(scale_a))
+    scale_b.copy_(2.0 ** torch.randint(-3, 3, (len(scale_b), 1), generator=rng, device=a.device).expand_as(scale_b))
+
+
+def tensor_core_sum(
+    total: torch.Tensor, left: torch.Tensor, right: torch.Tensor, least: tuple[int, int] = (-6, -6)
+) -> torch.Tensor:
+    """What an H200's tensor cores make of total + left @ right.T for 32 values along k, all in float64.
+
+    Measured, not documented: products and total are cut to a multiple of 2**-13 of the largest power of two among
+    them, that of a product being that of its factors; the sum is cut to 14 bits. least: the power of two of subnormal
+    factors, of which e4m3 has -6.
+    """
+
+    def power(x: torch.Tensor) -> torch.Tensor:
+        return torch.where(x == 0, -900, torch.frexp(x)[1] - 1)
+
+    factors = power(left).clamp(min=least[0])[:, None] + power(right).clamp(min=least[1])[None]
+    products = left[:, None] * right[None]
+    largest = torch.where(products == 0, -900, factors).amax(-1).maximum(power(total))
+    unit = torch.ldexp(torch.ones_like(total), largest.clamp(min=-900) - 13)
+    cut = (products / unit[..., None]).trunc().sum(-1) + (total / unit).trunc()
+    significand, exponent = torch.frexp(cut * unit)
+    return torch.ldexp((significand * 2**14).trunc() / 2**14, exponent)
+
+
+def summed_at_one_level(
+    a: torch.Tensor, b: torch.Tensor, scale_a: torch.Tensor, scale_b: torch.Tensor, promote: int = 1 << 30
+) -> torch.Tensor:
+    """The tensor cores' sum is taken to a float32 every `promote` values along k, here never before the end.
+
+    Scales are those of the tensors, or else alike along k.
+    """
+    total = torch.zeros(len(a), len(b), dtype=torch.float64, device=a.device)
+    for left, right in zip(a.double().split(promote, 1), b.double().split(promote, 1), strict=True):
+        part = torch.zeros_like(total)
+        for one, other in zip(left.split(32, 1), right.split(32, 1), strict=True):
+            part = tensor_core_sum(part, one, other)
+        total += part
+    of_columns = scale_b[:, :1].double().repeat_interleave(BLOCK, 0)[: len(b)].T if scale_b.numel() > 1 else scale_b
+    return total * scale_a[:1].double().T * of_columns.double()
+
+
+def compulsory_bytes(m: int, n: int, k: int, dtype: str, scales: str) -> int:
+    count = _blocks(k) * (m + _blocks(n)) if scales == "block" else 2
+    return m * k + n * k + 4 * count + 2 * m * n
+
+
+def case(m: int, n: int, k: int, scales: str) -> dict[str, int | str]:
+    return {"m": m, "n": n, "k": k, "dtype": "float8_e4m3fn", "scales": scales}
+
+
+PROBLEM = Problem(
+    inputs=inputs,
+    # Tiles are 32 to 256 wide and 32 to 256 deep; rows of 16 bytes, of 8, and odd ones; blocks of scales that are
+    # partial along k, along n, and both; sums that 14 bits do not hold.
+    cases=(
+        case(1, 1, 1, "block"),
+        case(33, 65, 31, "tensor"),
+        case(64, 72, 48, "tensor"),
+        case(44, 132, 400, "block"),
+        case(129, 260, 200, "block"),
+        case(20, 28, 2080, "tensor"),
+        case(256, 256, 512, "block"),
+    ),
+    vary=("m", "n", "k"),
+    far=(
+        case((1 << 16) + 3, 1 << 16, 16, "block"),
+        case((1 << 16) + 3, 16, 1 << 16, "tensor"),
+        case(16, (1 << 16) + 3, 1 << 16, "tensor"),
+    ),
+    reference=reference,
+    tolerance={"bfloat16": Tolerance(rtol=1.01 * 2**-8, atol=2e-3)},
+    extreme=extreme,
+    faults={"sums at one level": summed_at_one_level},
+    gpu_limits=(case(65_537, 1, 1, "tensor"),),
+    compulsory_bytes=compulsory_bytes,
+    flops=lambda m, n, k, dtype, scales: 2 * m * n * k,
+)

@@ -1,0 +1,103 @@
+"""A Triton kernel level by level, and its layouts: held against what the PTX machine executes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+import triton
+import triton.language as tl
+
+from kernelpath.lanes import triton as lane
+from kernelpath.show import layout, levels
+from kernelpath.show.layout import Blocked
+
+lane.activate("cpu")
+
+
+@triton.jit  # type: ignore[untyped-decorator]
+def dot_rows(out, x, w, rows, columns, ROWS: tl.constexpr, COLUMNS: tl.constexpr):  # type: ignore[no-untyped-def]
+    row = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
+    column = tl.arange(0, COLUMNS)
+    inside = (row[:, None] < rows) & (column[None, :] < columns)
+    tile = tl.load(x + row[:, None] * columns + column[None, :], mask=inside, other=0.0)
+    weight = tl.load(w + column, mask=column < columns, other=0.0)
+    total = tl.sum(tile * weight[None, :], axis=1)
+    tl.store(out + row, total, mask=row < rows)
+
+
+@triton.jit  # type: ignore[untyped-decorator]
+def owners(out, ROWS: tl.constexpr, COLUMNS: tl.constexpr):  # type: ignore[no-untyped-def]
+    place = tl.arange(0, ROWS)[:, None] * COLUMNS + tl.arange(0, COLUMNS)[None, :]
+    thread = tl.inline_asm_elementwise("mov.u32 $0, %tid.x;", "=r,r", [place], dtype=tl.int32, is_pure=True, pack=1)
+    tl.store(out + place, thread)
+
+
+@pytest.fixture(scope="module")
+def opened() -> levels.Levels:
+    x, w, out = torch.empty(64, 128), torch.empty(128), torch.empty(64)
+    return levels.opened(dot_rows.warmup(out, x, w, 64, 128, 8, 128, grid=(8,)), dot_rows)
+
+
+@pytest.mark.parametrize(
+    ("line", "level", "operation", "count"),
+    [
+        ("tile =", "TTIR", "tt.load", 1),
+        ("tile =", "TTGIR", "tt.load", 1),
+        ("tile =", "LLVM IR", "asm ld.global.v4.b32", 2),
+        ("tile =", "PTX", "ld.global.v4.b32", 2),
+        ("tile =", "SASS", "LDG.E.128", 2),
+        ("total =", "TTIR", "tt.reduce", 1),  # its body is in a file of Triton's
+        ("total =", "TTIR", "arith.addf", 1),
+        ("total =", "TTGIR", "ttg.convert_layout", 1),
+        ("total =", "LLVM IR", "nvvm.shfl.sync.bfly", 10),
+        ("total =", "PTX", "shfl.sync.bfly.b32", 10),
+        ("total =", "SASS", "SHFL.BFLY", 10),
+        ("tl.store", "PTX", "st.global.b32", 1),
+        ("tl.store", "SASS", "STG.E", 1),
+    ],
+)
+def test_an_operation_stands_at_the_line_that_it_is_of(
+    opened: levels.Levels, line: str, level: str, operation: str, count: int
+) -> None:
+    assert opened.names(line, level).count(operation) == count
+
+
+def test_the_table_of_a_line_groups_what_is_alike(opened: levels.Levels) -> None:
+    cells = [cell for row in opened.of("total =").values() for cell in row.values()]
+    assert {"tt.reduce", "10 shfl.sync.bfly.b32", "10 SHFL.BFLY", "4 mul.f32"} <= set(cells)
+    assert opened.counts()["all lines"]["TTIR"] == sum(
+        len(opened.names(text, "TTIR")) for text in opened.texts.values()
+    )
+
+
+@pytest.mark.parametrize(
+    ("shape", "warps"), [((8, 128), 4), ((8, 128), 16), ((32, 32), 4), ((4, 256), 2), ((64, 8), 4), ((2, 16), 4)]
+)
+def test_a_layout_names_the_thread_that_computes_an_element(shape: tuple[int, int], warps: int) -> None:
+    out = torch.full(shape, -1, dtype=torch.int32)
+    compiled = owners[(1,)](out, *shape, num_warps=warps) or owners.warmup(out, *shape, num_warps=warps, grid=(1,))
+    found = [one for one in layout.of(compiled.asm["ttgir"]).values() if len(one.warps) == 2]
+    assert any(torch.equal(torch.from_numpy(one.owners(shape)).int(), out) for one in found), found
+
+
+@pytest.mark.parametrize(
+    ("blocked", "shape", "held"),
+    [
+        (Blocked((1, 4), (1, 32), (4, 1), (1, 0)), (8, 128), 8),
+        (Blocked((1, 4), (1, 32), (4, 1), (1, 0)), (2, 128), 4),  # held twice
+        (Blocked((1, 4), (1, 32), (4, 1), (1, 0)), (4, 2), 2),
+        (Blocked((2,), (32,), (1,), (0,)), (64,), 2),
+    ],
+)
+def test_a_thread_holds_so_many_elements(blocked: Blocked, shape: tuple[int, ...], held: int) -> None:
+    assert blocked.held(shape) == held
+
+
+def test_a_drawing_has_every_lane_in_its_place() -> None:
+    figure = layout.draw(Blocked((1, 4), (2, 16), (2, 1), (1, 0)), (4, 64), "title")
+    (axes,) = figure.axes
+    told: list[Any] = [text.get_text() for text in axes.texts]
+    assert told == [*map(str, range(32)), *map(str, range(32))]
+    assert [text.get_text() for text in axes.get_legend().get_texts()] == ["warp 0", "warp 1"]  # type: ignore[union-attr]
