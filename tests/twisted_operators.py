@@ -53,7 +53,7 @@ DH = {
 }
 
 
-def write(twist: Twist, folder: Path, *, slope: str = "", elements: int = 4096, warps: int = 4) -> Path:
+def write(twist: Twist, folder: Path, *, slope: str = "", elements: int = 1024, warps: int = 1) -> Path:
     """A submission. Returns its file.
 
     slope: in place of the derivative of the activation. elements: of a block with several rows; with columns it has 16.

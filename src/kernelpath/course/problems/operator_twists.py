@@ -119,7 +119,7 @@ def twist(operator: Part, activation: Part, along: str) -> Twist:
         problem=problem,
         bench={"count": 131_072, "length": LONGEST, "dtype": "bfloat16"},  # 256 MiB a tensor, five times an H200's L2
         baseline=torchs,
-        min_speedup=1.0,
+        min_speedup=0.9,  # on an H200 two plain kernels are 1.0 to 4.9 times as fast as what PyTorch launches
         traffic=Traffic(sectors=1.5, bytes=1.15, edges=None),
     )
     return Twist(f"{operator.name}+{activation.name}+{along}", exercise, {".py": _stub(operator, activation, along)})
