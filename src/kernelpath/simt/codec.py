@@ -8,15 +8,15 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import accumulate, pairwise
 from typing import Any, TypeVar
 
 from kernelpath.simt.layout import Access, Space, Way
-from kernelpath.simt.lowered import Check, Lowered, Served, Site
+from kernelpath.simt.lowered import Check, Form, Lowered, Served, Site
 from kernelpath.simt.run.races import STRONG, UNORDERED, VOLATILE
 
-__all__ = ["decode", "encode", "seal", "unseal"]
+__all__ = ["decode", "decode_form", "encode", "encode_form", "seal", "unseal"]
 
 T = TypeVar("T")
 MOST = 1 << 40  # no number in a header is larger: bytes, lines, parts
@@ -28,12 +28,10 @@ def encode(lowered: Lowered, code: Sequence[bytes]) -> bytes:
     header = {
         "bytes": [lowered.warp_bytes, lowered.shared_bytes, lowered.local_bytes],
         "shared": {name: [span.start, span.stop] for name, span in lowered.shared.items()},
-        "sites": [
-            [s.space, s.access, s.bytes, s.parts, int(s.strong), s.line, s.text, s.at, *s.served] for s in lowered.sites
-        ],
+        "sites": _of_sites(lowered.sites),
         "blocks": lowered.blocks,
         "symbols": lowered.symbols,
-        "checks": [[check.function, *check.constants] for check in sorted(lowered.checks)],
+        "checks": _of_checks(lowered.checks),
         "code": [len(part) for part in code],
     }
     text = json.dumps(header, separators=(",", ":")).encode()
@@ -50,6 +48,24 @@ def decode(data: bytes, functions: Mapping[str, int]) -> tuple[Lowered, list[byt
         return None
 
 
+def encode_form(form: Form) -> bytes:
+    """Code that kernels share, as IR."""
+    fields = form.symbol, form.functions, _of_sites(form.sites), _of_checks(form.checks), form.carried
+    return json.dumps(fields, separators=(",", ":")).encode()
+
+
+def decode_form(data: bytes, functions: Mapping[str, int]) -> Form | None:
+    """What ``encode_form`` made, or None; ``functions`` as in ``decode``."""
+    try:
+        symbol, code, sites, checks, carried = json.loads(data.decode())
+        texts = {_text(name): _text(text) for name, text in code.items()}
+        if _text(symbol) not in texts or not isinstance(carried, bool):
+            raise ValueError("a form without code")
+        return Form(symbol, texts, _list(sites, _site), {_check(item, functions) for item in checks}, carried)
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
+        return None
+
+
 def seal(data: bytes) -> bytes:
     """Bytes with their digest before them, so that a file that was cut or damaged is not taken for whole."""
     return hashlib.sha256(data).digest() + data
@@ -60,6 +76,14 @@ def unseal(sealed: bytes | None) -> bytes | None:
     if sealed is None or hashlib.sha256(sealed[32:]).digest() != sealed[:32]:
         return None
     return sealed[32:]
+
+
+def _of_sites(sites: Iterable[Site]) -> list[Any]:
+    return [[s.space, s.access, s.bytes, s.parts, int(s.strong), s.line, s.text, s.at, *s.served] for s in sites]
+
+
+def _of_checks(checks: Iterable[Check]) -> list[Any]:
+    return [[check.function, *check.constants] for check in sorted(checks)]
 
 
 def _lowered(header: Any, functions: Mapping[str, int]) -> Lowered:

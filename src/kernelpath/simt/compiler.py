@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import ctypes
+import gc
 import hashlib
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -17,7 +19,7 @@ from kernelpath.simt import codec
 from kernelpath.simt.isa import OPS
 from kernelpath.simt.layout import Access, Space
 from kernelpath.simt.lower.warp import Lowering
-from kernelpath.simt.lowered import Check, Lowered
+from kernelpath.simt.lowered import Check, Form, Lowered
 from kernelpath.simt.native import compile_function
 from kernelpath.simt.ptx import Module
 from kernelpath.simt.run import (
@@ -73,8 +75,9 @@ def compile_kernel(module: Module, name: str, digest: str, target: Target = SM_8
     kept = codec.unseal(cache_read("simt", key))
     kernel = codec.decode(kept, CONSTANTS) if kept else None
     if kernel is None:
-        lowering = Lowering(module, module.functions[name], OPS, target)
-        lowered = lowering.lower()
+        with _no_collection():
+            lowering = Lowering(module, module.functions[name], OPS, target, _form)
+            lowered = lowering.lower()
         lowered.sites = served(lowered, lowering.flow.blocks, module.text, name)
         kernel = lowered, [machine_code(lowered.ir, speed=0), *(_code_of_form(*form) for form in lowered.forms.items())]
         cache_write("simt", key, codec.seal(codec.encode(*kernel)))
@@ -85,6 +88,18 @@ def compile_kernel(module: Module, name: str, digest: str, target: Target = SM_8
     engine.finalize_object()
     signature = ctypes.CFUNCTYPE(*[ctypes.c_int64] * 3)
     return Program(lowered, signature(engine.get_function_address(SCHEDULE)), engine)
+
+
+@contextmanager
+def _no_collection() -> Iterator[None]:
+    """Python's search for garbage, which finds none while IR grows, would take a third of the time."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
 
 
 def warm_up() -> None:
@@ -117,6 +132,17 @@ def _native_code(function: Callable[..., int], constants: tuple[int, ...], symbo
 def _code_of_form(symbol: str, text: str) -> bytes:
     """Machine code of a form, from the cache if a kernel had it before. The symbol is a digest of the text."""
     return _cached(symbol, lambda: machine_code(text, speed=1))
+
+
+def _form(name: str, emit: Callable[[], Form]) -> Form:
+    """A form as it is emitted, from the cache if a kernel had it before."""
+    key = _key(f"form {name}")
+    kept = codec.unseal(cache_read("simt", key))
+    form = codec.decode_form(kept, CONSTANTS) if kept else None
+    if form is None:
+        form = emit()
+        cache_write("simt", key, codec.seal(codec.encode_form(form)))
+    return form
 
 
 def _cached(name: str, make: Callable[[], bytes]) -> bytes:

@@ -64,6 +64,21 @@ class Check(NamedTuple):
         return "_".join(("check", self.function, *map(str, self.constants)))
 
 
+@dataclass(frozen=True)
+class Form:
+    """Code that instructions of one form share: the symbol of its function, with the IR of that and of what it calls.
+
+    sites: of its accesses, for an instruction on line 0. checks: those that it calls. carried: whether it leaves a
+    carry.
+    """
+
+    symbol: str
+    functions: dict[str, str]
+    sites: list[Site]
+    checks: set[Check]
+    carried: bool
+
+
 @dataclass
 class Lowered:
     """LLVM IR of a kernel, and what the host must know to launch it and to read its counters.

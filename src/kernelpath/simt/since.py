@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
+from functools import cache
 
 from kernelpath.simt.op import registers
 from kernelpath.simt.ptx import Instruction
@@ -43,16 +44,17 @@ def refusal(instruction: Instruction, target: str, since: int) -> str:
     """
     if target != "sm_90a" and (specific := _SPECIFIC.match(instruction.name)):
         return f"Instruction '{specific[1]}' not supported on .target '{target}'"
-    needed = (*_needed(instruction), (since, instruction.opcode))
+    special = ((90, name.partition(".")[0]) for name in _special(registers(instruction.operands)))
+    needed = (*_features(instruction.name), *special, (since, instruction.opcode))
     later = [(first, name) for first, name in needed if first > capability(target)]
     return f"Feature '{later[0][1]}' requires .target sm_{later[0][0]} or higher" if later else ""
 
 
-def _needed(instruction: Instruction) -> Iterator[tuple[int, str]]:
-    for first, form in _FEATURES:
-        if found := re.match(form, instruction.name):
-            yield first, next(filter(None, found.groups()))
-    yield from ((90, name.partition(".")[0]) for name in _special(registers(instruction.operands)))
+@cache
+def _features(name: str) -> tuple[tuple[int, str], ...]:
+    """What a form needs by its name: the first compute capability, and what ptxas calls it."""
+    found = ((first, re.match(form, name)) for first, form in _FEATURES)
+    return tuple((first, next(filter(None, match.groups()))) for first, match in found if match)
 
 
 def _special(names: Iterable[str]) -> Iterator[str]:

@@ -170,20 +170,34 @@ class Registers(Vectors):
 
     def _symbol(self, name: str) -> ir.Value:
         """Address of a variable or parameter: an offset in its window, a real address of global and constant memory."""
-        if name in self.shared:
-            return self._in_window(self.splat(self.shared[name].start, 64))
-        if name in self.local:
-            return self.splat(self.local[name].start, 64)
-        if name in self.params:
-            return self.splat(self.params[name], 64)
-        if name in self.module.functions:
-            return self.splat(self.module.code_address(name), 64)
-        if name not in self.module.variables:
+        place = self.symbol_place(name)
+        if place is None:
             raise self.unsupported(name)
+        space, number = place
+        if space == "shared":
+            return self._in_window(self.splat(number, 64))
+        if space != "global":
+            return self.splat(number, 64)
+        table = self.b.inttoptr(self.load_field(self.launch, LAUNCH, "symbols", I64), POINTER)
+        return self.broadcast(self.b.load(self.at(table, 8 * number), typ=I64))
+
+    def symbol_place(self, name: str) -> tuple[str, int] | None:
+        """Where a symbol is: its address in a window or as code, or its number in the table of those in memory.
+
+        None where there is none of that name.
+        """
+        for space, spans in (("shared", self.shared), ("local", self.local)):
+            if name in spans:
+                return space, spans[name].start
+        if name in self.params:
+            return "param", self.params[name]
+        if name in self.module.functions:
+            return "code", self.module.code_address(name)
+        if name not in self.module.variables:
+            return None
         if name not in self.out.symbols:
             self.out.symbols.append(name)
-        table = self.b.inttoptr(self.load_field(self.launch, LAUNCH, "symbols", I64), POINTER)
-        return self.broadcast(self.b.load(self.at(table, 8 * self.out.symbols.index(name)), typ=I64))
+        return "global", self.out.symbols.index(name)
 
     def _in_window(self, offset: ir.Value) -> ir.Value:
         """An offset in shared memory as an address of the cluster, which has the block's rank above it."""
@@ -227,7 +241,7 @@ class Registers(Vectors):
         if stem in ("smid", "gridid", "nsmid"):
             return self.splat(int(stem == "nsmid"), 32)
         if stem == RESERVED:
-            return self.resize(self._in_window(self.splat(self.shared[RESERVED].start, 64)), 32)
+            return self.resize(self._symbol(RESERVED), 32)
         if stem in ("dynamic_smem_size", "total_smem_size"):
             return self.broadcast(self.load_field(self.launch, LAUNCH, _SHARED_SIZES[stem], I32))
         if stem in (

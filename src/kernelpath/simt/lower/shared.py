@@ -10,13 +10,13 @@ from __future__ import annotations
 
 import copy
 import hashlib
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
 
 from llvmlite import ir
 from llvmlite.ir.values import FormattedConstant
 
-from kernelpath.simt.layout import Status
+from kernelpath.simt.layout import RESERVED, Status
 from kernelpath.simt.lower.demand import Place
 from kernelpath.simt.lower.flow import Flow, Ops
 from kernelpath.simt.lower.inflight import HAZARD, hazards
@@ -24,23 +24,22 @@ from kernelpath.simt.lower.loads import Loads, Use
 from kernelpath.simt.lower.registers import Passed
 from kernelpath.simt.lower.slots import CARRY
 from kernelpath.simt.lower.vectors import I8, I32, I64, POINTER
-from kernelpath.simt.lowered import Site
-from kernelpath.simt.ptx import Address, Function, Group, Immediate, Instruction, Module, Not, Operand, Register
+from kernelpath.simt.lowered import Form
+from kernelpath.simt.ptx import Address, Function, Group, Immediate, Instruction, Module, Not, Operand, Register, Symbol
 
-__all__ = ["Shared"]
+__all__ = ["Recall", "Shared", "emit_anew"]
 
 FORM = ir.FunctionType(I64, [POINTER, POINTER, POINTER, I32, POINTER])
 WORD = 8  # bytes of a number of a row
 CODE, BYTES, SITE, BLOCK, POSITION, GIVEN = range(6)  # what a row has before its registers and constants
 
 
-@dataclass
-class Form:
-    """The symbol of a form's function, the sites of its accesses, and whether it leaves a carry."""
+Recall = Callable[[str, Callable[[], Form]], Form]
+"""What was emitted before under a name, else what the function emits now. The name has all that it follows from."""
 
-    symbol: str
-    sites: list[Site]
-    carried: bool
+
+def emit_anew(name: str, emit: Callable[[], Form]) -> Form:
+    return emit()
 
 
 class Shared(Loads):
@@ -48,8 +47,9 @@ class Shared(Loads):
 
     index: int
 
-    def __init__(self, module: Module, kernel: Function, flow: Flow, ops: Ops) -> None:
+    def __init__(self, module: Module, kernel: Function, flow: Flow, ops: Ops, recall: Recall) -> None:
         super().__init__(module, kernel, flow, ops)
+        self.recall = recall
         self.forms: dict[tuple[Instruction, Use, bool], Form] = {}
         self.kept: dict[Callable[..., ir.Value | None], str] = {}
         self.numbers: list[str] = []
@@ -92,7 +92,7 @@ class Shared(Loads):
         use = replace(use, wanted=row.general(use.wanted) if use.wanted else None)  # type: ignore[arg-type]
         form = self.forms.get((general, use, self.carried))
         if form is None:
-            form = self._emit_form(replace(general, line=instruction.line), use, row)
+            form = self._form(general, use, row, instruction.line)
             self.forms[general, use, self.carried] = form
         given = [*(self.slots[name] for name in row.names), *row.constants]
         place = (WORD * (GIVEN + len(given)), len(self.out.sites), self.index, position)
@@ -101,8 +101,17 @@ class Shared(Loads):
         self.out.sites += [replace(site, line=instruction.line, at=instruction.at) for site in form.sites]
         self.carried = form.carried
 
+    def _form(self, general: Instruction, use: Use, row: Row, line: int) -> Form:
+        """The function of a form, for an instruction whose registers and constants are those of ``row``."""
+        symbols = [self.symbol_place(name) for name in _symbols(general.operands)]
+        name = repr((general, use, self.carried, symbols, self.in_cluster, self.slots[CARRY.name]))
+        form = self.recall(name, lambda: self._emit_form(replace(general, line=line), use, row))
+        self.out.checks |= form.checks
+        self.out.forms |= form.functions
+        self._declare(form.symbol, FORM)
+        return form
+
     def _emit_form(self, general: Instruction, use: Use, row: Row) -> Form:
-        """The function of a form, emitted for an instruction whose registers and constants are those of ``row``."""
         e, function = self._apart(FORM)
         e.launch, e.cta, e.warp, e.mask_bits, numbers = function.args
         for argument in function.args[:3]:
@@ -116,13 +125,13 @@ class Shared(Loads):
         e.registers[CARRY.name] = "pred"
         e.passed, e.row = words[GIVEN + len(row.names) :], e.at(numbers, WORD * GIVEN)
         e.values, e.written, e.mask_lanes = {}, set(), e.as_lanes(e.mask_bits)
-        e.out, e.use = replace(self.out, sites=[]), use
+        e.out, e.use, e.kept = replace(self.out, sites=[], checks=set(), forms={}), use, {}
         e.emit(general)
         e.save()
         e.b.ret(I64(Status.READY))
-        symbol = self._keep(e.unit)
-        self._declared(symbol, FORM)
-        return Form(symbol, e.out.sites, e.carried)
+        symbol, text = _named(e.unit)
+        sites = [replace(site, line=0) for site in e.out.sites]
+        return Form(symbol, {**e.out.forms, symbol: text}, sites, e.out.checks, e.carried)
 
     def call_kept(self, result: ir.Type, arguments: list[ir.Value], emit: Callable[..., ir.Value | None]) -> ir.Value:
         """Call a function that kernels have in common. ``emit`` depends on nothing but its arguments."""
@@ -131,8 +140,9 @@ class Shared(Loads):
             e, function = self._apart(kind)
             value = emit(e, *function.args)
             e.b.ret_void() if value is None else e.b.ret(value)
-            self.kept[emit] = self._keep(e.unit)
-        return self.b.call(self._declared(self.kept[emit], kind), arguments)
+            symbol, self.out.forms[symbol] = _named(e.unit)
+            self.kept[emit] = symbol
+        return self.b.call(self._declare(self.kept[emit], kind), arguments)
 
     def _apart(self, kind: ir.FunctionType) -> tuple[Shared, ir.Function]:
         """An emitter of a function in a module of its own."""
@@ -142,16 +152,28 @@ class Shared(Loads):
         e.b = ir.IRBuilder(function.append_basic_block("entry"))
         return e, function
 
-    def _keep(self, unit: ir.Module) -> str:
-        """The name of the function of a module, which its text gives it: what kernels share is compiled once."""
-        text = str(unit)
-        symbol = f"form_{hashlib.sha256(text.encode()).hexdigest()}"
-        self.out.forms.setdefault(symbol, text.replace('@"apart"', f"@{symbol}"))
-        return symbol
-
-    def _declared(self, symbol: str, kind: ir.FunctionType) -> ir.Function:
+    def _declare(self, symbol: str, kind: ir.FunctionType) -> ir.Function:
         """A function that is kept, in the module that calls it: the kernel's, or that of another form."""
         return self.unit.globals.get(symbol) or ir.Function(self.unit, kind, symbol)
+
+
+def _named(unit: ir.Module) -> tuple[str, str]:
+    """The symbol of the function of a module, and its IR. It has its text for a name: equal ones are compiled once."""
+    text = str(unit)
+    symbol = f"form_{hashlib.sha256(text.encode()).hexdigest()}"
+    return symbol, text.replace('@"apart"', f"@{symbol}")
+
+
+def _symbols(operands: Iterable[Operand]) -> Iterator[str]:
+    """The names of what lies somewhere, in operands: variables, parameters and functions."""
+    for operand in operands:
+        match operand:
+            case Symbol(name) | Address(Symbol(name)):
+                yield name
+            case Register(name) | Address(Register(name)) if name.lstrip("%") == RESERVED:
+                yield RESERVED
+            case Group(items):
+                yield from _symbols(items)
 
 
 def emit_steps(e: Shared, *arguments: ir.Value) -> ir.Value:

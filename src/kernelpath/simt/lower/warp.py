@@ -15,8 +15,9 @@ from kernelpath.simt.layout import ASIDE, LANES, NOWHERE, WAITING, Status
 from kernelpath.simt.lower import flow
 from kernelpath.simt.lower.flow import Block, Ops
 from kernelpath.simt.lower.places import (
-    add_to,
+    emit_branch,
     emit_count,
+    emit_goto,
     emit_return,
     emit_send,
     emit_uncount,
@@ -25,8 +26,8 @@ from kernelpath.simt.lower.places import (
     load_pcs,
     suspends,
 )
-from kernelpath.simt.lower.shared import Shared
-from kernelpath.simt.lower.vectors import I32, I64, POINTER
+from kernelpath.simt.lower.shared import Recall, Shared, emit_anew
+from kernelpath.simt.lower.vectors import I32, I64
 from kernelpath.simt.lowered import Lowered
 from kernelpath.simt.op import Lanes, Place
 from kernelpath.simt.ptx import Function, Instruction, Module, Register
@@ -45,8 +46,8 @@ class Lowering(Shared):
     Raises Rejected for what the PTX's target does not have; ``target`` counts where the PTX names none.
     """
 
-    def __init__(self, module: Module, kernel: Function, ops: Ops, target: Target) -> None:
-        super().__init__(module, kernel, flow.analyze(module, kernel, ops, module.target or target.name), ops)
+    def __init__(self, module: Module, kernel: Function, ops: Ops, target: Target, recall: Recall = emit_anew) -> None:
+        super().__init__(module, kernel, flow.analyze(module, kernel, ops, module.target or target.name), ops, recall)
         self.behind_barriers = flow.reached(
             self.flow.blocks, [n for n, block in enumerate(self.flow.blocks) if is_barrier(block.instructions[0])]
         )
@@ -122,12 +123,7 @@ class Lowering(Shared):
 
     def _count(self, block: Block) -> None:
         spent = I64(-LANES * len(block.instructions))  # of the machine's time: absent lanes cost as much
-        arguments = [self.launch, self.mask_bits, self._block_counter(0), spent]
-        self.call_kept(ir.VoidType(), arguments, emit_count)
-
-    def _block_counter(self, which: int) -> ir.Value:
-        table = self.b.inttoptr(self.load_field(self.launch, LAUNCH, "blocks", I64), POINTER)
-        return self.at(table, 8 * (3 * self.index + which))
+        self.call_kept(ir.VoidType(), [self.launch, self.mask_bits, I32(self.index), spent], emit_count)
 
     def _preempt(self) -> None:
         """Loops end a time slice: a thread may be waiting for another warp."""
@@ -178,17 +174,10 @@ class Lowering(Shared):
 
     def branch(self, taken: ir.Value, target: int, otherwise: int) -> None:
         """End the block: lanes in ``taken`` go to ``target``, the block's other lanes to ``otherwise``."""
-        b = self.b
         self.save()
-        bits = self.as_bits(taken)
-        with b.if_then(b.icmp_unsigned("==", bits, self.mask_bits)):
-            self._goto(target)
-        with b.if_then(b.icmp_unsigned("==", bits, I32(0))):
-            self._goto(otherwise)
-        add_to(self, self._block_counter(2), I64(1))
-        self._send(self.mask_bits, self.pc(otherwise))
-        self._send(bits, self.pc(target))
-        b.branch(self.dispatch)
+        places = [I32(number) for number in (self.index, self.pc(target), self.pc(otherwise))]
+        arguments = [self.launch, self.warp, self.mask_bits, self.as_bits(taken), *places]
+        self._go_on(self.call_kept(I32, arguments, emit_branch), target, otherwise)
 
     def branch_table(self, index: ir.Value, targets: Sequence[int]) -> None:
         """End the block: each lane goes to the target that its index chooses."""
@@ -239,7 +228,7 @@ class Lowering(Shared):
         if not returns:
             self._send(failing, self.index)
             executions = b.zext(b.icmp_unsigned("==", failing, self.mask_bits), I64)
-            arguments = [self.launch, failing, self._block_counter(0), executions]
+            arguments = [self.launch, failing, I32(self.index), executions]
             self.call_kept(ir.VoidType(), arguments, emit_uncount)
         b.ret(I64(Status.SUSPENDED))
 
@@ -267,15 +256,15 @@ class Lowering(Shared):
         return block if block < len(self.heads) else NOWHERE
 
     def _goto(self, target: int) -> None:
-        if target >= len(self.heads):
-            self._leave_kernel(self.mask_bits)
-            self.b.branch(self.dispatch)
-            return
-        together = self.b.icmp_unsigned("==", self.mask_bits, self.load_field(self.warp, WARP, "live", I32))
-        with self.b.if_then(together):
-            self.b.branch(self.heads[target])
-        self._send(self.mask_bits, target)
-        self.b.branch(self.dispatch)
+        arguments = [self.warp, self.mask_bits, I32(self.pc(target))]
+        self._go_on(self.call_kept(I32, arguments, emit_goto), target)
+
+    def _go_on(self, chosen: ir.Value, *targets: int) -> None:
+        """End the block: go on at that of the ``targets`` which was ``chosen``, else choose the lanes to run."""
+        switch = self.b.switch(chosen, self.dispatch)
+        for target in set(targets):
+            if target < len(self.heads):
+                switch.add_case(I32(target), self.heads[target])
 
     def _leave_kernel(self, lanes: ir.Value) -> None:
         live = self.load_field(self.warp, WARP, "live", I32)
