@@ -145,7 +145,7 @@ def layernorm(
         rows_each = max(1, (2048 if half else 1024) // triton.next_power_of_2(columns), 512 // block)
         warps = max(2, min(block // 512, 4 if columns <= 4096 else 8))
         layernorm_rows[triton.cdiv(rows, rows_each),](*tensors, *sizes, rows_each, parts, block, num_warps=warps)
-    elif width < 8 or columns <= 32_768 and not half:
+    elif width < 8 or (columns <= 32_768 and not half):
         block, warps = (4096, 16) if half else (8192, 32)
         layernorm_rows[rows,](*tensors, *sizes, 1, triton.cdiv(columns, block), block, num_warps=warps)
     else:

@@ -29,7 +29,7 @@ LN_2 = tl.constexpr(0.6931471805599453)
 
 HEADS_AT_A_TIME = tl.constexpr(16)
 
-TILES = {64: (64, 64, 4, 3), 128: (64, 64, 4, 3), 256: (128, 64, 8, 2)}
+TILES = {64: (64, 128, 4, 2), 128: (128, 64, 4, 2), 256: (128, 64, 8, 2)}
 """Queries, keys, warps and stages by the size of a head."""
 
 
