@@ -162,4 +162,4 @@ def split(columns: int) -> tuple[int, int]:
 
 
 def multiprocessors(device: torch.device) -> int:
-    return torch.cuda.get_device_properties(device).multi_processor_count if device.type == "cuda" else 1
+    return torch.cuda.get_device_properties(device if device.type == "cuda" else None).multi_processor_count

@@ -209,4 +209,4 @@ def layernorm_backward(
 
 
 def multiprocessors(device: torch.device) -> int:
-    return torch.cuda.get_device_properties(device).multi_processor_count if device.type == "cuda" else 1
+    return torch.cuda.get_device_properties(device if device.type == "cuda" else None).multi_processor_count

@@ -64,6 +64,18 @@ def test_products(case: Case, negated: bool) -> None:
     assert np.array_equal(d, sums_of(case, expected).astype(d.dtype))
 
 
+def test_what_cp_async_brought_needs_no_fence() -> None:
+    case = CASES[1]
+    a, b, given = draw(case)
+    image, descriptors, registers = prepare(case, a, b)
+    d = aligned((128, 64 * case.n // 128), DTYPES[case.to])
+    d[:] = sums_of(case, given)
+    text = source(case).replace("ld.global.v4.b32 {%r5, %r6, %r7, %r8}, [%rd1];\n", "")
+    text = text.replace("st.shared.v4.b32 [%r3], {%r5, %r6, %r7, %r8};", "cp.async.cg.shared.global [%r3], [%rd1], 16;")
+    launch(case, text.replace("fence.proxy.async;", "cp.async.wait_all;"), descriptors, image, registers, d)
+    assert np.array_equal(d, sums_of(case, a @ b.T + given).astype(d.dtype))
+
+
 RECORDED = json.loads((Path(__file__).parent / "recorded_wgmma.json").read_text())["sums"]
 DTYPE = {"f16": np.uint16, "bf16": np.uint16, "tf32": np.uint32, "e4m3": np.uint8, "e5m2": np.uint8}
 

@@ -47,8 +47,8 @@ _ACCESSES = ("requests", "lanes", "sectors", "wavefronts", "least", "scattered",
 ACCESS_COUNTS = len(_ACCESSES)
 COUNTED = (*_ACCESSES, "bulk_bytes", "bulk_sectors", "multicast_sectors", "loop_wavefronts")
 # How the hardware serves a site. Neighbors together: the bytes of such an access, where the group keeps the chunks that
-# it has in registers, and the mask of their numbers. Atomic operations: their way.
-COUNTS = np.dtype([(name, "i8") for name in (*COUNTED, "width", "chunks", "chunk_mask", "way")])
+# it has in registers, and the mask of their numbers. Atomic operations: their way. copies: it is a cp.async.
+COUNTS = np.dtype([(name, "i8") for name in (*COUNTED, "width", "chunks", "chunk_mask", "way", "copies")])
 
 COPY = np.dtype([("group", "i8"), ("mask", "i8"), ("bytes", "i8"), ("addresses", "i8", LANES)])
 
