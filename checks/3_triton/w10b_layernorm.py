@@ -27,7 +27,7 @@ EXERCISE = Exercise(
     bench={"rows": 16_384, "columns": 8192, "dtype": "bfloat16"},  # 512 MiB in and out, 9 times the L2 of an H200
     sweep=tuple(case for case in sweeps.rows() if case["columns"] <= 65_536),
     baseline=layernorm.unfused,
-    min_speedup=1.0,  # not measured yet: the reference moves 0.97 of what a copy does, the operator 0.57
+    min_speedup=10.0,  # on an H200 the reference kernel reaches 19.6, and PyTorch's operator 0.59 of that
     # A row per program asks L1 for weight and bias as often as memory for x and y: 2.0. Reading x again makes it 2.5.
     traffic=Traffic(sectors=1.3, bank_conflicts=1.0, bytes=2.2, edges=None),
     check=statistics_in_float32,

@@ -30,6 +30,7 @@ EXERCISE = Exercise(
     baseline=layernorm_backward.operator,
     min_speedup=1.6,  # on an H200 the reference 2.4, Liger's way 1.8
     # Sums that every row adds to memory (Triton's fifth tutorial) make it 2.7.
-    traffic=Traffic(sectors=1.3, bank_conflicts=1.0, bytes=2.8, edges=None),
+    # Triton lays out the scratch of a reduction down the columns; that of 3.6 has 5 wavefronts per request.
+    traffic=Traffic(sectors=1.3, bytes=2.8, edges=None),
     check=gradients_like_their_tensors,
 )
