@@ -149,6 +149,19 @@ def test_numbers_on_bars_in_groups_do_not_cover_each_other() -> None:
     assert all(left.x1 < right.x0 for left, right in pairwise(sorted(boxes, key=lambda box: box.x0)))
 
 
+def test_groups_name_every_label_and_say_shares_in_digits() -> None:
+    sizes = ["1024 x 1024 x 1024", "4096 x 4096 x 4096", "8192 x 8192 x 8192", "64 x 8192 x 8192"]
+    figure = plots.groups({size: {"_int_mm": 0.253, "ours": 1234.4} for size in sizes}, "share")
+    figure.draw_without_rendering()
+    (axes,) = figure.axes
+    legend = axes.get_legend()
+    assert legend is not None
+    assert [text.get_text().strip() for text in legend.get_texts()] == ["_int_mm", "ours"]
+    assert {text.get_text() for text in axes.texts} == {"0.253", "1,234"}
+    boxes = [label.get_window_extent() for label in axes.get_xticklabels()]
+    assert all(left.x1 < right.x0 for left, right in pairwise(boxes))
+
+
 def test_a_figure_in_a_page_has_its_colours_links_and_hovers() -> None:
     mark = Mark("yours", 0.5, 1e12, name="softmax", link="#w07a_softmax")
     html = templates.svg(roofline.draw([mark], ROOF), "Roofline of <GPU>", {"mark-0": "softmax: 50% & more"})

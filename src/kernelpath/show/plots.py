@@ -25,6 +25,7 @@ __all__ = ["banks", "bars", "grid", "groups", "lines", "product", "roofline", "s
 _WIDTH = 5.6  # inches; at 390 pixels a point is then about a pixel
 _WIDEST_GRID = 7.2
 _MOST_TICKS = 12
+_LONG = 50  # characters below the groups of a figure, from which on they are small
 _AXES_POINTS = 190  # height of the axes of a figure of curves
 _LABEL_POINTS = 10  # height of a line of a curve's name
 _SPANS = colormaps["viridis"]
@@ -115,14 +116,16 @@ def groups(values: Mapping[str, Mapping[str, float]], unit: str) -> Figure:
         centers = [group + (place - (len(labels) - 1) / 2) * width for group in range(len(values))]
         shade = ROLES.get(label) or colormaps["Blues"](0.35 + 0.5 * place / len(labels))
         hatch = _HATCHES[place % len(_HATCHES)]
-        drawn = axes.bar(centers, heights, 0.92 * width, color=shade, label=label, hatch=hatch, edgecolor="white", lw=0)
-        axes.bar_label(
-            drawn, labels=[words.number(round(height)) for height in heights], fontsize=7, padding=2, rotation=90
-        )
+        named = f" {label}" if label.startswith("_") else label  # which a legend would leave out
+        drawn = axes.bar(centers, heights, 0.92 * width, color=shade, label=named, hatch=hatch, edgecolor="white", lw=0)
+        told = [words.number(round(height) if height >= 10 else height, 3) for height in heights]
+        axes.bar_label(drawn, labels=told, fontsize=7, padding=2, rotation=90)
     axes.set_xticks(range(len(values)), list(values))
     axes.set_ylabel(unit, fontsize=8)
     axes.margins(y=0.15)
     _quiet(axes, "")
+    if len("".join(values)) > _LONG:
+        axes.tick_params(axis="x", labelsize=6.5)
     axes.legend(fontsize=8, frameon=False, loc="upper center", bbox_to_anchor=(0.5, -0.1), ncols=2)
     return figure
 
