@@ -194,12 +194,16 @@ def test_kernels_that_take_any_size_have_a_far_case() -> None:
         "histogram",  # its counts are int32, and no bin may count that many
         "vector_add_triton",  # as Triton's tutorials, with the type of program_id, and the statement says so
         "matrix_add_triton",
+        "matmul_persistent",  # fewer than 2**31 elements, and the statement says so
         "vector_copy",  # extents of CuTe have 32 bits, and the statement says so
     }
 
 
 def test_each_matrix_of_a_problem_is_far_in_one_of_its_cases() -> None:
-    """A side of a matrix multiplies an index: there 32 bits overflow, whichever matrix it is."""
+    """A side of a matrix multiplies an index: there 32 bits overflow, whichever matrix it is.
+
+    Scales of blocks are far smaller than the matrix that they belong to, and never get there.
+    """
     exercises = [registry.load(item) for item in registry.exercises()]
     twists = [twist.exercise for twist in registry.load_checkpoint("1_architecture").twists]
     for exercise in (one for one in (*exercises, *twists) if one.far):
@@ -207,8 +211,9 @@ def test_each_matrix_of_a_problem_is_far_in_one_of_its_cases() -> None:
             [one for one in exercise.inputs(torch.Generator(), **case) if isinstance(one, torch.Tensor)]
             for case in exercise.far
         ]
+        most = max(tensor.numel() for tensors in drawn for tensor in tensors)
         for number, same in enumerate(zip(*drawn, strict=True)):
-            if same[0].ndim > 1:
+            if same[0].ndim > 1 and 64 * max(one.numel() for one in same) > most:
                 assert max(one.numel() for one in same) > 1 << 32, (exercise.entry, number)
 
 
