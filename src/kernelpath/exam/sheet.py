@@ -92,7 +92,7 @@ class Sheet:
         return [asked for asked in questions if not asked.understands(self.given(asked))]
 
     def written(self, prompt: Prompt) -> str:
-        """A written answer, empty if there is none."""
+        """A written answer; empty for a prompt that nobody has answered."""
         return str(self._table("written").get(prompt.name, "")).strip()
 
     def marks(self, prompt: Prompt) -> tuple[int, ...] | None:

@@ -65,7 +65,7 @@ def judge(
     dtype: str | None = None,
     names: Sequence[str] = ("out",),
 ) -> Complaint | None:
-    """The first fault of the outputs against the float64 (or exact) reference; None where there is none.
+    """The first fault of the outputs against the float64 (or exact) reference; None for right outputs.
 
     Shapes and dtypes of all outputs come before values.
     dtype: of the first output, where only one of the dtypes in `tolerance` is right. names: what the statement calls
@@ -143,7 +143,7 @@ def are_cut_off(outputs: torch.Tensor, truth: torch.Tensor) -> bool:
 
 
 def root_mean_square(truth: torch.Tensor) -> float:
-    """Over the finite elements; 0 where there is none, and for integers, which no tolerance is relative to."""
+    """Over the finite elements; 0 without any, and for integers, which no tolerance is relative to."""
     if not truth.is_floating_point():
         return 0.0
     finite = truth[torch.isfinite(truth)]

@@ -1,4 +1,4 @@
-"""What grades a submission: a GPU, or the PTX machine where there is none."""
+"""What grades a submission: a GPU, or without one the PTX machine."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ OLDEST = (7, 5)
 
 
 def resolve(device: Device) -> OneDevice:
-    """ "cpu" or "cuda". Raises Usage where a GPU is asked for and there is none."""
+    """ "cpu" or "cuda". Raises Usage where a GPU is asked for on a machine without one."""
     if device != "cpu" and torch.cuda.is_available():
         return "cuda"
     if device == "cuda":

@@ -49,7 +49,7 @@ class _Trace(Struct, frozen=True):
 
 
 class NoTrace(Exception):
-    """What was told as a profiler's trace is none."""
+    """What was told is not a profiler's trace."""
 
 
 def of_trace(text: bytes) -> list[Launched]:

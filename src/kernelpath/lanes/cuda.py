@@ -71,7 +71,7 @@ def kernel(
     A kernel with __cluster_dims__ needs none. Clusters begin with sm_90. Those of more than 8 blocks, 16 at most, are
     not portable: the GPU is told that they are meant.
 
-    Raises FileNotFoundError when there is no such file, and ValueError for a cluster that is none.
+    Raises FileNotFoundError when there is no such file, and ValueError for a cluster that no GPU has.
     """
     beside = sys._getframe(1).f_globals.get("__file__", "")
     file = os.path.join(os.path.dirname(beside), path)

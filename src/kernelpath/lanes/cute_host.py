@@ -55,7 +55,7 @@ class LaunchConfig(ctypes.Structure):
     )
 
     def asked(self) -> dict[int, ctypes.Array[ctypes.c_uint32]]:
-        """Its attributes by their numbers. Raises ValueError for one that is none."""
+        """Its attributes by their numbers. Raises ValueError for anything else."""
         given = {one.id: one.value for one in self.attributes[: self.attribute_count]}
         if unknown := given.keys() - {_COOPERATIVE, _CLUSTER, *_WITHOUT_EFFECT}:
             raise ValueError(f"invalid argument: launch attribute {min(unknown)}")

@@ -39,7 +39,7 @@ def source_kernels(source: str) -> dict[str, list[str]]:
 
 
 def kernel_line(source: str, kernel: str) -> int:
-    """The line with the name of a kernel in its head; 0 where there is none."""
+    """The line with the name of a kernel in its head; 0 if no line has it."""
     head = re.search(rf"__global__[^{{;]*?\b{kernel}\s*\(", source)
     return source.count("\n", 0, head.end()) + 1 if head else 0
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import importlib.util
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+
+from kernelpath.course import registry
 
 __all__ = ["Ahead", "compile_kernel"]
 
@@ -24,8 +25,8 @@ class Ahead:
 def compile_kernel(path: Path, signature: Mapping[str, str], constants: Mapping[str, int], warps: int) -> Ahead:
     """Compile the function `kernel` of a file for sm_80.
 
-    signature: Triton's type of each parameter that is no constant, such as "*fp32" or "i32". Pointers are multiples of
-    16 bytes, as those of tensors. Raises ValueError for what Triton does not compile.
+    signature: Triton's type of each parameter that is not a constant, such as "*fp32" or "i32". Pointers are multiples
+    of 16 bytes, as those of tensors. Raises ValueError for what Triton does not compile.
     """
     os.environ.setdefault("TRITON_DEFAULT_FP_FUSION", "1")  # Triton 3.9 warns where it is not set
     import triton
@@ -33,11 +34,7 @@ def compile_kernel(path: Path, signature: Mapping[str, str], constants: Mapping[
     from triton.compiler import ASTSource
     from triton.compiler.errors import CompilationError
 
-    spec = importlib.util.spec_from_file_location(path.stem, path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
+    module = registry.import_file(path, path.stem, listed=False)
     types = {**signature, **dict.fromkeys(constants, "constexpr")}
     names = module.kernel.arg_names
     if set(types) != set(names):

@@ -82,7 +82,7 @@ def grade_exams(
 
 
 def _sheet(exam: Exam, learner: Path) -> Sheet | str:
-    """A learner's sheet, or why there is none. Whatever one folder holds, the others are graded."""
+    """A learner's sheet, or why it is missing. Whatever one folder holds, the others are graded."""
     try:
         path = handed_in.file_of(learner, ANSWERS, exam.phase)
         if path is None:

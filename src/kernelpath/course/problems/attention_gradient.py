@@ -9,6 +9,8 @@ out is given in bfloat16, and delta follows from it as it is given.
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 
 from kernelpath.course import draw
@@ -18,6 +20,9 @@ from kernelpath.course.problems.attention import case
 
 _SCORES = 1 << 25
 """Scores that the reference holds at once, a few times in float64: a quarter of a gigabyte each."""
+
+LSE = 4
+"""Its place among the inputs."""
 
 _ROUNDED = 64
 """Queries after which the fault of a sum in bfloat16 rounds it."""
@@ -124,32 +129,16 @@ def extreme(
     lse.copy_(found[1])
 
 
-def padding_unmasked(
-    q: torch.Tensor,
-    k: torch.Tensor,
-    v: torch.Tensor,
-    out: torch.Tensor,
-    lse: torch.Tensor,
-    dout: torch.Tensor,
-    causal: bool,
-) -> Gradients:
+def padding_unmasked(*given: Any) -> Gradients:
     """Keys of zeros past the end take part: 0 in every sum, unless exp(0 - lse) is infinite."""
-    dq, dk, dv = reference(q, k, v, out, lse, dout, causal)
-    return dq + 0 * torch.exp(-lse)[..., None], dk, dv
+    dq, dk, dv = reference(*given)
+    return dq + 0 * torch.exp(-given[LSE])[..., None], dk, dv
 
 
-def lse_not_subtracted(
-    q: torch.Tensor,
-    k: torch.Tensor,
-    v: torch.Tensor,
-    out: torch.Tensor,
-    lse: torch.Tensor,
-    dout: torch.Tensor,
-    causal: bool,
-) -> Gradients:
+def lse_not_subtracted(*given: Any) -> Gradients:
     """exp(scores) / exp(lse), which overflow float32."""
-    dq, dk, dv = reference(q, k, v, out, lse, dout, causal)
-    return dq + 0 * torch.exp(lse)[..., None], dk, dv
+    dq, dk, dv = reference(*given)
+    return dq + 0 * torch.exp(given[LSE])[..., None], dk, dv
 
 
 def summed_in_bfloat16(
@@ -177,9 +166,8 @@ def compulsory_bytes(batch: int, heads: int, kv_heads: int, tokens: int, head: i
 
 
 def flops(batch: int, heads: int, kv_heads: int, tokens: int, head: int, causal: bool) -> int:
-    """Five products, of those scores alone that the mask leaves."""
-    scores = tokens * (tokens + 1) // 2 if causal else tokens**2
-    return 10 * batch * heads * head * scores
+    """Five products where the forward pass makes two."""
+    return 5 * attention.flops(batch, heads, kv_heads, tokens, head, causal) // 2
 
 
 PROBLEM = Problem(

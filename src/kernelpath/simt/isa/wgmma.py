@@ -58,9 +58,9 @@ def emit_mma_async(e: Lowering, i: Instruction) -> None:
     columns = int(i.modifiers[3][4:].partition("k")[0])
     a, b, keep, *constants = i.operands[1:]
     signs, (a_major, b_major) = given(i, constants, isinstance(a, Group))
-    require_registers(e, items(i.operands[0]), columns // (4 if to == "f16" else 2))
-    sums = {item.name for item in items(i.operands[0]) if isinstance(item, Register)}
-    if len(sums) != len(items(i.operands[0])):
+    d = items(i.operands[0])
+    require_registers(e, d, columns // (4 if to == "f16" else 2))
+    if len(set(d)) != len(d):
         raise ValueError("a register of D stands in two places")
     number = e.b.add(e.first_site, I64(len(e.out.sites)))
     e.out.sites.append(Site(Space.SHARED, Access.LOAD, CHUNK, 1, 0, i.line, i.name))
