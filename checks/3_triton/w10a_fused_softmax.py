@@ -24,6 +24,6 @@ EXERCISE = Exercise(
     bench={"rows": 16_384, "columns": 8192, "dtype": "bfloat16"},  # 512 MiB in and out, 9 times the L2 of an H200
     sweep=sweeps.rows(),
     baseline=softmax.unfused,
-    min_speedup=5.5,  # on an H200 the baseline moves 513 GB/s of compulsory bytes, the reference kernel 4089
+    min_speedup=5.0,  # on an H200 the baseline moves 513 GB/s of compulsory bytes, the reference kernel 4089
     traffic=Traffic(sectors=1.3, bank_conflicts=1.0, bytes=1.2, edges=None),
 )

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from kernelpath.course.problem import Case
+from kernelpath.course.problem import Case, arguments
 from kernelpath.grading import conduct, launches
 from kernelpath.grading.conduct import Evidence
 from kernelpath.grading.kinds.kernel import NOTHING, Kernel
@@ -31,7 +31,7 @@ class Found:
 
 
 class Beside:
-    """The largest case on the PTX machine, while the GPU is busy with the others."""
+    """The largest case on the PTX machine, then the others, while the GPU is busy."""
 
     def __init__(self, subject: Subject, seed: int) -> None:
         self._subject, self._seed = subject, seed
@@ -39,25 +39,38 @@ class Beside:
         self._runners = subject.workers.runner("cpu"), subject.workers.runner("cpu")
         self._case: Case = {}
         self._running: Future[Found] | None = None
+        self._others: Future[list[tuple[Case, Found]]] | None = None
         self._found: Found | None = None
+        self._tuned = False
 
     @property
     def runner(self) -> Runner:
         """The submission on the PTX machine."""
         return self._runners[0]
 
-    def begin(self, case: Case) -> None:
+    def begin(self, case: Case, others: Sequence[Case] = ()) -> None:
         for runner in self._runners:
             runner.prepare()
         self._case = case
         pool = ThreadPoolExecutor(1)
         self._running = pool.submit(self._both)
+        self._others = pool.submit(self._each, others)
         pool.shutdown(wait=False)
 
-    def counted(self) -> tuple[Evidence | None, Complaint | None]:
-        """What has the counters, or a complaint that holds on any GPU; waits for it."""
+    def counted(self) -> tuple[list[tuple[Case, Evidence | None]], Complaint | None]:
+        """What has the counters, the largest case first, or a complaint that holds on any GPU; waits for it.
+
+        Of an autotuned kernel the largest case alone has them: for the others the GPU has not said what it chose.
+        """
         found = self._waited()
-        return found.evidence, found.complaint
+        counted = [(self._case, found.evidence)]
+        if found.complaint is not None or self._others is None:
+            return counted, found.complaint
+        others = self._others.result()
+        complaint = next((other.complaint for _, other in others if other.complaint), None)
+        if not self._tuned:
+            counted += [(case, other.evidence) for case, other in others]
+        return counted, complaint
 
     @property
     def not_counted(self) -> tuple[str, ...]:
@@ -87,6 +100,7 @@ class Beside:
         different = launches.difference(seen, found.evidence.notes, self._subject.item.lane)
         if different is None:
             return None
+        self._tuned = bool(profiled.chosen.tuned)
         runner = self._runners[0]
         runner.close()
         for call in ("told", "again"):
@@ -126,6 +140,25 @@ class Beside:
                 return Found(complaint=complaint)
             first = first or evidence
         return Found(first)
+
+    def _each(self, cases: Sequence[Case]) -> list[tuple[Case, Found]]:
+        """Each of them once, in the second process, as far as it runs them."""
+        found: list[tuple[Case, Found]] = []
+        if self._waited().evidence is None:
+            return found
+        for case in cases:
+            try:
+                evidence = self._kind.call(self._runners[1], case, derive(self._seed, "counting"))
+                complaint = evidence.complaint
+            except Stopped as stopped:
+                evidence, complaint = None, stopped.complaint
+            if complaint is not None and complaint.verdict in FAULTS:
+                cause = f"at {arguments(case)}: {complaint.cause}"
+                return [*found, (case, Found(complaint=replace(complaint, cause=cause)))]
+            if evidence is None:
+                break
+            found.append((case, Found(evidence)))
+        return found
 
     def _call(self, runner: Runner, what: str, chosen: Chosen = NOTHING) -> Evidence | None:
         try:

@@ -64,7 +64,7 @@ PROBLEM = replace(
         _of(290, 265, 31, "bfloat16", "tt", bias=True),
         _of(130, 72, 40, "bfloat16", "tn", bias=True, activation="gelu"),
         _of(136, 72, 104, "bfloat16", "nt", activation="relu"),
-        _of(1100, 136, 80, "bfloat16", bias=True, activation="relu"),  # more rows of tiles than a group has
+        _of(1100, 144, 80, "bfloat16", bias=True, activation="relu"),  # more rows of tiles than a group has
     ),
     far=tuple(_of(**case) for case in matmul_half.PROBLEM.far),
     reference=_with_the_rest(matmul_half.reference),
