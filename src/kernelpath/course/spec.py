@@ -116,6 +116,8 @@ class Exercise:
     block: the threads of a block, x first, where the statement prescribes them.
     tensor_cores: the statement asks for tensor cores; a call whose mma instructions cannot have made a quarter of the
         case's operations fails.
+    products: the statement leaves matrix products to torch.mm. It is no operator of a library's then, and on the PTX
+        machine a kernel of ours makes them.
     deterministic: the statement promises the same bits for the same inputs. Every case is then run with the
         problem's unordered inputs again and again, on the PTX machine with warps and blocks in other orders.
     check: `check(inputs, outputs)` gives None or a complaint in the words of the exercise. It is asked where shapes and
@@ -144,6 +146,7 @@ class Exercise:
     kind: Kind = "kernel"
     block: tuple[int, int, int] | None = None
     tensor_cores: bool = False
+    products: bool = False
     deterministic: bool = False
     check: Callable[[Sequence[Any], Sequence[torch.Tensor]], str | None] | None = None
 

@@ -54,7 +54,12 @@ def find(module: ModuleType, name: str) -> Callable[..., Any]:
 
 
 def called(entry: Callable[..., Any], exercise: Exercise | None) -> Callable[..., Any]:
-    """What takes the problem's inputs and gives its outputs: the entry, of an operator with its gradient."""
+    """What takes the problem's inputs and gives its outputs: the entry, of an operator with its gradient.
+
+    Imports what that needs, and what makes products on the PTX machine.
+    """
+    if exercise is not None and exercise.products:
+        from kernelpath.work import products  # noqa: F401
     if exercise is None or exercise.kind != "operator":
         return entry
     from kernelpath.work import operators

@@ -183,7 +183,7 @@ class _Worker:
         watch, room = (FarWatch, far.ROOM) if client.far else (Watch, 0)
         with _memory_limit(self._device, room), self._journal.noting(notes):
             entries.check(self._entry, inputs)
-            result = self._thread.call(self._entry, *inputs, within=watch(poisoned, client.met))
+            result = self._thread.call(self._entry, *inputs, within=watch(poisoned, client.met, self._known.products))
         taken = {value.untyped_storage().data_ptr() for value in inputs if isinstance(value, torch.Tensor)}
         shares = lambda output: output.untyped_storage().data_ptr() in taken  # noqa: E731
         outputs = plain_outputs(result, self._name, self._device, shares)
@@ -214,7 +214,8 @@ class _Worker:
         return self._with(draw_inputs(self._known, case, seed, self._device, variety), timed)
 
     def _with(self, inputs: Sequence[Any], timed: bool = False) -> Call:
-        return Call(self._name, inputs, self._device, self._thread, self._journal, timed)
+        products = getattr(self._exercise, "products", False)
+        return Call(self._name, inputs, self._device, self._thread, self._journal, timed, products)
 
     @property
     def _known(self) -> Exercise:
@@ -228,11 +229,12 @@ class _Worker:
         workspace = allocations.workspace(self._thread, self._entry, first.inputs)
         del first
         call = self._called(asked.case, asked.seed, timed=True)
-        kernels, trace = profiled(call, self._entry)
+        kernels, library, trace = profiled(call, self._entry, self._known.products)
         return messages.Profiled(
             secret=secret,
             kernels=kernels,
             launches=call.launches,
+            library=sorted(library),
             trace=trace,
             chosen=tuning.chosen(),
             workspace=workspace,
