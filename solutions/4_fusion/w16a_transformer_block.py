@@ -1,4 +1,32 @@
-"""doc"""
+"""A transformer block, forward and backward: the phase's kernels together.
+
+transformer_block(x, residual, norm1, wqkv, wo, norm2, wgu, wdown, cos, sin, dout, ds, heads, kv_heads) makes one
+training step of a pre-norm block:
+
+    h = x + residual                        n = h * norm1 / sqrt(mean of h^2 over the row + 1e-6)
+    q, k, v = n @ wqkv^T, q and k rotated   s = h + attention(q, k, v) @ wo^T
+    m = s * norm2 / sqrt(mean of s^2 over the row + 1e-6)
+    gate, up = m @ wgu^T                    out = (silu(gate) * up) @ wdown^T
+
+It returns out, s and the gradients of x, norm1, wqkv, wo, norm2, wgu and wdown, nine new tensors of the shapes of what
+they belong to, where dout and ds are the gradients of out and s. The gradient of residual is that of x.
+
+All tensors but cos and sin are bfloat16, contiguous, and begin at a multiple of 16 bytes. x, residual, dout and ds have
+the shape (batch, tokens, width); norm1 and norm2 (width). Weights are (out, in): wqkv ((heads + 2 * kv_heads) * head,
+width), with the rows of all query heads first, then those of the keys, then of the values; wo (width, heads * head);
+wgu (2 * hidden, width), the gate first; wdown (width, hidden). head is 32, 64 or 128, width and hidden are multiples of
+16, and width is 8192 at most. Any batch and number of tokens; no tensor has 2**31 elements. Attention is causal, with
+scores q @ k^T / sqrt(head), and query head i reads key head i // (heads // kv_heads). cos and sin are float32 of shape
+(tokens, head / 2): the pair (a, b) of the elements i and i + head / 2 of a query or key of token t becomes
+(a * cos - b * sin, b * cos + a * sin) with cos[t, i] and sin[t, i].
+
+The matrix products are torch.mm's, of whatever transposed views: on a GPU the library's, on the PTX machine a kernel
+that stands in for it. Everything else is yours: bring the kernels of the weeks before, and fit them to how the tensors
+of this block lie in memory. q, k and v are columns of one matrix, so nothing needs to be transposed or copied.
+Graded: the values against float64, and on a GPU the time against the block in PyTorch's operators and autograd.
+
+@@NUMBERS@@
+"""
 
 import torch
 import triton
@@ -154,7 +182,7 @@ def add_keys(dq, query, upper, qkv, lse, delta, row, sequence, of_key, of_value,
 def gradient_of_queries(dqkv, lses, deltas, of_queries, of_keys, mixed, lse, dmixed, tokens, padded, heads, kv_heads,
                         scale, HEAD: tl.constexpr, QUERIES: tl.constexpr, KEYS: tl.constexpr,
                         STAGES: tl.constexpr):  # fmt: skip
-    """One program for QUERIES queries of a head: dq, and lses and deltas for the other kernel, padded to whole blocks."""
+    """One program for QUERIES queries of a head: dq, and lses and deltas for the other kernel, padded to blocks."""
     blocks = tl.cdiv(tokens, QUERIES)
     head = tl.program_id(0) // blocks
     first = (blocks - 1 - tl.program_id(0) % blocks) * QUERIES
@@ -296,7 +324,7 @@ def turn(qkv: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor, heads: int, kv
 
 
 def boxes(rows: int, head: int, *tensors: torch.Tensor) -> list[TensorDescriptor]:
-    """Of (batch, tokens, columns): a head's columns of some tokens. Tokens past the last read as 0 and are not written."""
+    """Of (batch, tokens, columns): a head's columns of some tokens. Past the last token 0 is read, nothing written."""
     return [TensorDescriptor.from_tensor(one, [1, rows, head]) for one in tensors]
 
 
