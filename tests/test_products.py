@@ -1,4 +1,4 @@
-"""Matrix products that a statement leaves to torch.mm are launches on the PTX machine, and nothing else becomes free."""
+"""Matrix products that a statement leaves to torch.mm are launches on the PTX machine; nothing else is free."""
 
 from __future__ import annotations
 
@@ -24,6 +24,7 @@ def test_a_product_is_a_launch_where_it_is_allowed(allowed: bool) -> None:
     a, notes = torch.ones(8, 8, dtype=torch.bfloat16), Notes()
     with JOURNAL.noting(notes), Watch(lambda fresh: fresh, products=allowed):
         product, total = a @ a.t(), a + a
-    assert (product == 8).all() and (total == 2).all()
+    assert (product == 8).all()
+    assert (total == 2).all()
     assert notes.launches == ["library_product"] * allowed
     assert [one.name for one in notes.operators] == ["mm"] * (not allowed) + ["add"]

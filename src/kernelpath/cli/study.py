@@ -52,7 +52,7 @@ def solution(item: Item, peek: bool) -> int:
         view.step(out, f"kp hint {item.name}")
         return NOT_YET
     for reference in item.files("solutions"):
-        yours = item.stub.with_suffix(reference.suffix)
+        yours = stubs.stub_of(item, reference)
         names = (words.path(yours, item.root), words.path(reference, item.root))
         difference.show(out, names, (source_text(yours) if yours.is_file() else "", source_text(reference)))
         out.print()

@@ -137,6 +137,7 @@ class _Worker:
         withheld = (self._item.root / "solutions", self._item.root / ".git")  # and its history
         confine.deny([*withheld, *map(Path, asked.hidden)], own, self._answers)
         self._snapshot = Snapshot()
+        entries.install(self._thread, self._exercise, self._file)
         module = self._thread.call(registry.import_file, self._file, confine.SUBMISSION)
         self._defined = entries.find(module, self._name)
         self._entry = entries.called(self._defined, self._exercise)
@@ -194,11 +195,11 @@ class _Worker:
     def _inspect(self, asked: messages.Inspect, secret: str) -> Answer:
         from kernelpath.work import operators
 
-        drawn = (
-            self._client.inputs() if self._client else draw_inputs(self._known, asked.case, asked.seed, self._device)
-        )
+        known, client = self._known, self._client
+        drawn = client.inputs() if client else draw_inputs(known, asked.case, asked.seed, self._device)
         with _memory_limit(self._device):
-            self._thread.call(operators.inspect, self._defined, *drawn)
+            self._thread.call(operators.inspect, self._defined, known.gradients_of, *drawn)
+            entries.examine(self._thread, known, self._device)
         return messages.Done(secret=secret)
 
     def _tampered(self) -> str:
