@@ -26,7 +26,7 @@ from kernelpath.cli.common import (
     warn,
 )
 from kernelpath.cli.record import passed, records, remember
-from kernelpath.course import lesson, progress, registry
+from kernelpath.course import lesson, progress, registry, stubs
 from kernelpath.course.progress import Progress
 from kernelpath.course.registry import Item, Tree
 from kernelpath.files import source_text, write_atomically
