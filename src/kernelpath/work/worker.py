@@ -198,8 +198,8 @@ class _Worker:
         known, client = self._known, self._client
         drawn = client.inputs() if client else draw_inputs(known, asked.case, asked.seed, self._device)
         with _memory_limit(self._device):
-            self._thread.call(operators.inspect, self._defined, known.gradients_of, *drawn)
             entries.examine(self._thread, known, self._device)
+            self._thread.call(operators.inspect, self._defined, known.gradients_of, *drawn)
         return messages.Done(secret=secret)
 
     def _tampered(self) -> str:
