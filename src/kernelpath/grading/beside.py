@@ -7,6 +7,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 
 from kernelpath.course.problem import Case, arguments
+from kernelpath.device.messages import Note
 from kernelpath.grading import conduct, launches
 from kernelpath.grading.conduct import Evidence
 from kernelpath.grading.kinds.kernel import NOTHING, Kernel
@@ -97,7 +98,9 @@ class Beside:
             seen = launches.of_trace(profiled.trace)
         except launches.NoTrace:
             return Complaint(Verdict.TAMPERED, "the submission answered in place of the worker")
-        different = launches.difference(seen, found.evidence.notes, self._subject.item.lane)
+        library = {launches.readable(name) for name in profiled.library}
+        seen = [one for one in seen if one.name not in library]
+        different = launches.difference(seen, _own(found.evidence), self._subject.item.lane)
         if different is None:
             return None
         self._tuned = bool(profiled.chosen.tuned)
@@ -107,7 +110,7 @@ class Beside:
             evidence = self._call(runner, call, chosen=profiled.chosen)
             if evidence is None or evidence.complaint is not None:
                 return different
-            if launches.difference(seen, evidence.notes, self._subject.item.lane) is None:
+            if launches.difference(seen, _own(evidence), self._subject.item.lane) is None:
                 self._found = Found(evidence)
                 return None
         return different
@@ -165,3 +168,8 @@ class Beside:
             return self._kind.call(runner, self._case, derive(self._seed, what), chosen=chosen)
         except Stopped:
             return None
+
+
+def _own(evidence: Evidence) -> list[Note]:
+    """The launches there, without the products of torch.mm."""
+    return [note for note in evidence.notes if note.kernel != messages.PRODUCT]

@@ -14,7 +14,7 @@ from kernelpath.work.host import Machines, Worker
 from kernelpath.work.runner import Runner
 from kernelpath.work.workspace import Copied, Workspace
 
-_INSPECTS = "kernelpath.work.operators"
+_INSPECTS = {"operator": "kernelpath.work.operators", "library": "kernelpath.work.package"}
 
 READY = {"cuda": "kernelpath.lanes.cuda", "triton": "kernelpath.lanes.triton_ready", "cute": "kernelpath.lanes.cute"}
 """What takes long to import, by lane."""
@@ -69,7 +69,7 @@ class Workers:
         self._workspace.clean(self._keep)
 
     def _needs(self) -> str:
-        return _INSPECTS if self._exercise.kind == "operator" else READY.get(self._item.lane, "")
+        return _INSPECTS.get(self._exercise.kind) or READY.get(self._item.lane, "")
 
     def _take(self, device: OneDevice) -> Worker:
         """A worker without a submission: one that waits, where it was started for this device."""

@@ -137,6 +137,7 @@ class _Worker:
         withheld = (self._item.root / "solutions", self._item.root / ".git")  # and its history
         confine.deny([*withheld, *map(Path, asked.hidden)], own, self._answers)
         self._snapshot = Snapshot()
+        entries.install(self._thread, self._exercise, self._file)
         module = self._thread.call(registry.import_file, self._file, confine.SUBMISSION)
         self._defined = entries.find(module, self._name)
         self._entry = entries.called(self._defined, self._exercise)
@@ -183,7 +184,7 @@ class _Worker:
         watch, room = (FarWatch, far.ROOM) if client.far else (Watch, 0)
         with _memory_limit(self._device, room), self._journal.noting(notes):
             entries.check(self._entry, inputs)
-            result = self._thread.call(self._entry, *inputs, within=watch(poisoned, client.met))
+            result = self._thread.call(self._entry, *inputs, within=watch(poisoned, client.met, self._known.products))
         taken = {value.untyped_storage().data_ptr() for value in inputs if isinstance(value, torch.Tensor)}
         shares = lambda output: output.untyped_storage().data_ptr() in taken  # noqa: E731
         outputs = plain_outputs(result, self._name, self._device, shares)
@@ -194,11 +195,11 @@ class _Worker:
     def _inspect(self, asked: messages.Inspect, secret: str) -> Answer:
         from kernelpath.work import operators
 
-        drawn = (
-            self._client.inputs() if self._client else draw_inputs(self._known, asked.case, asked.seed, self._device)
-        )
+        known, client = self._known, self._client
+        drawn = client.inputs() if client else draw_inputs(known, asked.case, asked.seed, self._device)
         with _memory_limit(self._device):
-            self._thread.call(operators.inspect, self._defined, *drawn)
+            entries.examine(self._thread, known, self._device)
+            self._thread.call(operators.inspect, self._defined, known.gradients_of, *drawn)
         return messages.Done(secret=secret)
 
     def _tampered(self) -> str:
@@ -214,7 +215,8 @@ class _Worker:
         return self._with(draw_inputs(self._known, case, seed, self._device, variety), timed)
 
     def _with(self, inputs: Sequence[Any], timed: bool = False) -> Call:
-        return Call(self._name, inputs, self._device, self._thread, self._journal, timed)
+        products = getattr(self._exercise, "products", False)
+        return Call(self._name, inputs, self._device, self._thread, self._journal, timed, products)
 
     @property
     def _known(self) -> Exercise:
@@ -228,11 +230,12 @@ class _Worker:
         workspace = allocations.workspace(self._thread, self._entry, first.inputs)
         del first
         call = self._called(asked.case, asked.seed, timed=True)
-        kernels, trace = profiled(call, self._entry)
+        kernels, library, trace = profiled(call, self._entry, self._known.products)
         return messages.Profiled(
             secret=secret,
             kernels=kernels,
             launches=call.launches,
+            library=sorted(library),
             trace=trace,
             chosen=tuning.chosen(),
             workspace=workspace,
