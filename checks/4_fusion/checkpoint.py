@@ -3,6 +3,7 @@
 from math import exp, log
 
 from kernelpath.course.checkpoint import Checkpoint, Numbers
+from kernelpath.course.problems import operator_twists
 
 
 def merged(first: float, second: float, lse: float, other: float) -> dict[str, float]:
@@ -158,3 +159,7 @@ NUMBERS = {
         unless=lambda compute, communication, together: not compute < together < compute + communication,
     ),
 }
+
+CHECKPOINT = Checkpoint(
+    deliverable="kernel_library", twists=operator_twists.FUSED_TWISTS, numbers=NUMBERS, faults=3, pictures=2
+)

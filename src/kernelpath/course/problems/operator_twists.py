@@ -95,7 +95,9 @@ def twist(operator: Part, activation: Part, along: str, meeting: Part | None = N
         vectors[kinds == 0] = 0
         vectors[kinds == 1] *= 1e-3
         vectors[kinds == 2] -= 12
-        vectors[kinds == 3] *= 100
+        vectors[kinds == 3] *= (
+            10 if meeting else 100
+        )  # a gate multiplies what is large, and exponentials lose its digits
         (others[-1] if dim else others[-1].T)[:, ::5] = 0
 
     problem = Problem(
