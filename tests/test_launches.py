@@ -261,10 +261,10 @@ def of_block(block: int) -> Tuned:
 def test_an_autotuned_kernel_runs_as_the_gpu_chose(machine: Machine, block: int, grid: int) -> None:
     beside = machine.run(AUTOTUNED, SMALL)
     assert beside.compared(profiled(grid, of_block(block))) is None
-    [(case, evidence)], complaint = beside.counted()
+    evidence, complaint = beside.counted()
     assert complaint is None
-    assert case == CASE
     assert evidence is not None
+    assert evidence.outputs[0].numel() == 10_000
     assert evidence.traffic
 
 
@@ -277,15 +277,6 @@ def test_a_configuration_excuses_no_other_grid(machine: Machine) -> None:
 
 def test_a_grid_may_follow_from_the_gpus_multiprocessors(machine: Machine) -> None:
     assert machine.run(PERSISTENT).compared(profiled(2 * 132)) is None
-
-
-def test_the_other_cases_are_counted_after_the_largest(machine: Machine) -> None:
-    beside = machine.run(PERSISTENT, SMALL)
-    assert beside.compared(profiled(2 * 132)) is None
-    counted, complaint = beside.counted()
-    assert complaint is None
-    assert [case for case, _ in counted] == [CASE, SMALL]
-    assert [evidence.outputs[0].numel() for _, evidence in counted if evidence is not None] == [10_000, 33]
 
 
 def test_a_fault_of_another_case_than_the_largest_is_told_with_it(machine: Machine) -> None:

@@ -32,7 +32,11 @@ class Found:
 
 
 class Beside:
-    """The largest case on the PTX machine, then the others, while the GPU is busy."""
+    """The largest case on the PTX machine, then the others for their faults, while the GPU is busy.
+
+    What others may ask for of memory follows from the compiler's version where tiles are partial, and GPUs come with old
+    ones: limits hold on the largest case.
+    """
 
     def __init__(self, subject: Subject, seed: int) -> None:
         self._subject, self._seed = subject, seed
@@ -40,9 +44,8 @@ class Beside:
         self._runners = subject.workers.runner("cpu"), subject.workers.runner("cpu")
         self._case: Case = {}
         self._running: Future[Found] | None = None
-        self._others: Future[list[tuple[Case, Found]]] | None = None
+        self._others: Future[Complaint | None] | None = None
         self._found: Found | None = None
-        self._tuned = False
 
     @property
     def runner(self) -> Runner:
@@ -58,20 +61,13 @@ class Beside:
         self._others = pool.submit(self._each, others)
         pool.shutdown(wait=False)
 
-    def counted(self) -> tuple[list[tuple[Case, Evidence | None]], Complaint | None]:
-        """What has the counters, the largest case first, or a complaint that holds on any GPU; waits for it.
-
-        Of an autotuned kernel the largest case alone has them: for the others the GPU has not said what it chose.
-        """
+    def counted(self) -> tuple[Evidence | None, Complaint | None]:
+        """What has the counters, or a complaint that holds on any GPU; waits for it."""
         found = self._waited()
-        counted = [(self._case, found.evidence)]
-        if found.complaint is not None or self._others is None:
-            return counted, found.complaint
-        others = self._others.result()
-        complaint = next((other.complaint for _, other in others if other.complaint), None)
-        if not self._tuned:
-            counted += [(case, other.evidence) for case, other in others]
-        return counted, complaint
+        complaint = found.complaint
+        if complaint is None and self._others is not None:
+            complaint = self._others.result()
+        return found.evidence, complaint
 
     @property
     def not_counted(self) -> tuple[str, ...]:
@@ -103,7 +99,6 @@ class Beside:
         different = launches.difference(seen, _own(found.evidence), self._subject.item.lane)
         if different is None:
             return None
-        self._tuned = bool(profiled.chosen.tuned)
         runner = self._runners[0]
         runner.close()
         for call in ("told", "again"):
@@ -144,24 +139,21 @@ class Beside:
             first = first or evidence
         return Found(first)
 
-    def _each(self, cases: Sequence[Case]) -> list[tuple[Case, Found]]:
-        """Each of them once, in the second process, as far as it runs them."""
-        found: list[tuple[Case, Found]] = []
+    def _each(self, cases: Sequence[Case]) -> Complaint | None:
+        """Each of them once, in the second process, as far as it runs them; the first fault."""
         if self._waited().evidence is None:
-            return found
+            return None
         for case in cases:
+            stops = False
             try:
-                evidence = self._kind.call(self._runners[1], case, derive(self._seed, "counting"))
-                complaint = evidence.complaint
+                complaint = self._kind.call(self._runners[1], case, derive(self._seed, "counting")).complaint
             except Stopped as stopped:
-                evidence, complaint = None, stopped.complaint
+                complaint, stops = stopped.complaint, True
             if complaint is not None and complaint.verdict in FAULTS:
-                cause = f"at {arguments(case)}: {complaint.cause}"
-                return [*found, (case, Found(complaint=replace(complaint, cause=cause)))]
-            if evidence is None:
+                return replace(complaint, cause=f"at {arguments(case)}: {complaint.cause}")
+            if stops:
                 break
-            found.append((case, Found(evidence)))
-        return found
+        return None
 
     def _call(self, runner: Runner, what: str, chosen: Chosen = NOTHING) -> Evidence | None:
         try:

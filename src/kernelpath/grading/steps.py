@@ -38,7 +38,7 @@ class Grading:
 
     On the PTX machine a second process, the same before its first call, gets other values and another order of warps
     and blocks, and must launch the same. Beside a GPU the machine runs the largest case meanwhile, for its counters and
-    for this comparison, then the other cases for theirs, and the first case that failed.
+    for this comparison, then the other cases for their faults, and the first case that failed.
     """
 
     def __init__(self, subject: Subject, seed: int, progress: Progress, brief: bool = False) -> None:
@@ -152,9 +152,10 @@ class Grading:
         """What has the counters to show, and the first limit that a case breaks; the largest comes first."""
         if self._beside is not None:
             self.progress("counting on the PTX machine")
-            counted, complaint = self._beside.counted()
+            evidence, complaint = self._beside.counted()
             if complaint is not None:
                 return None, self.subject.placed(complaint)
+            counted = [(self._largest, evidence)]
         else:
             counted = sorted(((g.result.case, g.evidence) for g in graded), key=lambda one: one[0] is not self._largest)
         for case, evidence in counted:
