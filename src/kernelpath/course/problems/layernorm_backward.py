@@ -89,7 +89,7 @@ PROBLEM = Problem(
         {"rows": 19, "columns": 1009, "dtype": "float32"},
         {"rows": 1100, "columns": 24, "dtype": "bfloat16"},
         {"rows": 35, "columns": 2048, "dtype": "float32"},
-        # The largest, whose bytes count: many rows, so that a partial sum for each multiprocessor is little beside them.
+        # The largest, whose bytes count: a partial sum for each multiprocessor is little beside so many rows.
         {"rows": 400, "columns": 256, "dtype": "float32"},
     ),
     vary=("rows", "columns"),
