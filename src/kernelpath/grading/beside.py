@@ -34,8 +34,8 @@ class Found:
 class Beside:
     """The largest case on the PTX machine, then the others for their faults, while the GPU is busy.
 
-    What others may ask for of memory follows from the compiler's version where tiles are partial, and GPUs come with old
-    ones: limits hold on the largest case.
+    What those may ask for of memory follows from the compiler's version where tiles are partial, and beside a GPU that
+    is often an old one: limits hold on the largest case.
     """
 
     def __init__(self, subject: Subject, seed: int) -> None:
