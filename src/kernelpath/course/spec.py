@@ -116,6 +116,7 @@ class Exercise:
     block: the threads of a block, x first, where the statement prescribes them.
     tensor_cores: the statement asks for tensor cores; a call whose mma instructions cannot have made a quarter of the
         case's operations fails.
+    launches: the most kernels that a call may launch; None where that is free.
     deterministic: the statement promises the same bits for the same inputs. Every case is then run with the
         problem's unordered inputs again and again, on the PTX machine with warps and blocks in other orders.
     check: `check(inputs, outputs)` gives None or a complaint in the words of the exercise. It is asked where shapes and
@@ -144,6 +145,7 @@ class Exercise:
     kind: Kind = "kernel"
     block: tuple[int, int, int] | None = None
     tensor_cores: bool = False
+    launches: int | None = None
     deterministic: bool = False
     check: Callable[[Sequence[Any], Sequence[torch.Tensor]], str | None] | None = None
 
@@ -191,6 +193,10 @@ class Exercise:
     @property
     def outputs(self) -> tuple[str, ...]:
         return self.problem.outputs
+
+    def overwritten(self, inputs: Sequence[Any]) -> Sequence[Any]:
+        """Those of the inputs, or of what stands for them, that a call overwrites: then they are its outputs."""
+        return self.problem.in_place(*inputs) if self.problem.in_place is not None else ()
 
     @property
     def vary(self) -> tuple[str, ...]:

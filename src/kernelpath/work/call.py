@@ -10,6 +10,7 @@ from typing import Any
 import torch
 
 from kernelpath.course import labs
+from kernelpath.course.spec import Exercise
 from kernelpath.work import confine, messages
 from kernelpath.work.blame import WrongType
 from kernelpath.work.tensors import dtype_name, fingerprint, from_bytes
@@ -28,8 +29,10 @@ class Call:
         thread: SubmissionThread,
         journal: Journal,
         timed: bool,
+        exercise: Exercise | None,
     ) -> None:
         self._device, self._entry, self._thread, self._journal = device, entry, thread, journal
+        self._exercise = exercise
         self._guards, self._notes = Guards(poison=not timed), Notes()
         self.inputs = tuple(self._guards.guard(value) if isinstance(value, torch.Tensor) else value for value in drawn)
 
@@ -48,7 +51,9 @@ class Call:
         return list(self._notes.launches)
 
     def outputs(self, result: Any) -> list[torch.Tensor]:
-        """As `plain_outputs`."""
+        """As `plain_outputs`, or the inputs that are overwritten."""
+        if self._exercise is not None and (overwritten := self._exercise.overwritten(self.inputs)):
+            return list(overwritten)
         return plain_outputs(result, self._entry, self._device, self._guards.holds)
 
     def returned(

@@ -186,7 +186,8 @@ class _Worker:
             result = self._thread.call(self._entry, *inputs, within=watch(poisoned, client.met))
         taken = {value.untyped_storage().data_ptr() for value in inputs if isinstance(value, torch.Tensor)}
         shares = lambda output: output.untyped_storage().data_ptr() in taken  # noqa: E731
-        outputs = plain_outputs(result, self._name, self._device, shares)
+        overwritten = self._exercise.overwritten(inputs) if self._exercise is not None else ()
+        outputs = overwritten or plain_outputs(result, self._name, self._device, shares)
         client.finish()
         placed = [client.place(output) for output in outputs]
         return messages.Placed(secret=secret, outputs=placed, operators=notes.operators, tampered=self._tampered())
@@ -214,7 +215,7 @@ class _Worker:
         return self._with(draw_inputs(self._known, case, seed, self._device, variety), timed)
 
     def _with(self, inputs: Sequence[Any], timed: bool = False) -> Call:
-        return Call(self._name, inputs, self._device, self._thread, self._journal, timed)
+        return Call(self._name, inputs, self._device, self._thread, self._journal, timed, self._exercise)
 
     @property
     def _known(self) -> Exercise:
@@ -256,9 +257,12 @@ class _Worker:
         return messages.Ready(secret=secret, contestants=len(self._contestants))
 
     def _round(self, asked: messages.Round, secret: str) -> Answer:
-        call = self._called(self._bench, asked.seed, timed=True)
-        turn = {contestant: position for position, contestant in enumerate(asked.order)}
-        seconds, results = self._stopwatch.round([self._timed(contestant, call) for contestant in asked.order])
+        first = self._called(self._bench, asked.seed, timed=True)
+        calls = {contestant: first for contestant in asked.order}
+        if self._known.overwritten(first.inputs):  # then each has inputs of its own
+            calls = {one: self._called(self._bench, asked.seed, timed=True) for one in asked.order}
+        turn, call = {contestant: position for position, contestant in enumerate(asked.order)}, calls[0]
+        seconds, results = self._stopwatch.round([self._timed(one, calls[one]) for one in asked.order])
         outputs = call.outputs(results[turn[0]])
         early = [fingerprint(output) for output in outputs]
         returned = call.returned(
