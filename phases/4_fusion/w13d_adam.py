@@ -1,8 +1,9 @@
 """AdamW over a list of tensors in one launch: horizontal fusion.
 
-adamw(steps, lr, beta1, beta2, eps, weight_decay, *tensors) makes a step of AdamW on a whole model, in place, and returns
-nothing. steps has a number t for each parameter: how many steps that parameter has made, this one included. tensors are
-all parameters, then as many gradients, first moments (exp_avg) and second moments (exp_avg_sq), each in the same order.
+adamw(steps, lr, beta1, beta2, eps, weight_decay, *tensors) makes a step of AdamW on a whole model, in place, and
+returns nothing. steps has a number t for each parameter: how many steps that parameter has made, this one included.
+tensors are all parameters, then as many gradients, first moments (exp_avg) and second moments (exp_avg_sq), each in the
+same order.
 A parameter and its gradient have one dtype, float32 or bfloat16, the same for the whole list; moments are float32, and
 so is the arithmetic. For each element p with gradient g and moments m and v:
 
@@ -16,8 +17,8 @@ address is a multiple of the size of an element and of nothing else. No two of t
 Graded: the values, one launch for the whole list, the bytes that are moved, and on a GPU the time against a launch
 for each tensor.
 
-Begin from the table: addresses, lengths and what depends on a tensor's step, one row for each tensor. Then find out which
-tensor, and which part of it, a program works on.
+Begin from the table: addresses, lengths and what depends on a tensor's step, one row for each tensor. Then find out
+which tensor, and which part of it, a program works on.
 """
 
 import numpy as np

@@ -1,8 +1,9 @@
 """AdamW over a list of tensors in one launch: horizontal fusion.
 
-adamw(steps, lr, beta1, beta2, eps, weight_decay, *tensors) makes a step of AdamW on a whole model, in place, and returns
-nothing. steps has a number t for each parameter: how many steps that parameter has made, this one included. tensors are
-all parameters, then as many gradients, first moments (exp_avg) and second moments (exp_avg_sq), each in the same order.
+adamw(steps, lr, beta1, beta2, eps, weight_decay, *tensors) makes a step of AdamW on a whole model, in place, and
+returns nothing. steps has a number t for each parameter: how many steps that parameter has made, this one included.
+tensors are all parameters, then as many gradients, first moments (exp_avg) and second moments (exp_avg_sq), each in the
+same order.
 A parameter and its gradient have one dtype, float32 or bfloat16, the same for the whole list; moments are float32, and
 so is the arithmetic. For each element p with gradient g and moments m and v:
 
@@ -18,15 +19,15 @@ for each tensor.
 
 Bytes: p, g, m and v are read, p, m and v are written: 28 bytes per element in float32. The 124 million parameters of
 GPT-2 are 3.5 GB, 0.81 ms at the 4.3 TB/s that an H200 copies with. Some 15 operations per element: memory is the bound,
-once no launch is. GPT-2 has 148 tensors, and 98 of them are vectors of at most 3072 elements, for which a kernel takes as
-long as for nothing at all.
+once no launch is. GPT-2 has 148 tensors, and 98 of them are vectors of at most 3072 elements, for which a kernel takes
+as long as for nothing at all.
 
 The list becomes one array of chunks. A table in device memory has a row for each tensor: its addresses, its length and
 the two scalars that depend on its step. A second one says for each program which tensor its chunk belongs to, so that
 a program finds its work with two dependent loads. An address from a table tells the compiler nothing about its
 alignment: full chunks of aligned tensors promise it (tl.multiple_of), which makes 16-byte accesses of them.
-PyTorch's foreach and fused optimizers and NVIDIA's Apex do the same; their tables are kernel arguments, of at most 4 KiB,
-so a long list takes several launches there.
+PyTorch's foreach and fused optimizers and NVIDIA's Apex do the same; their tables are kernel arguments, of at most
+4 KiB, so a long list takes several launches there.
 """
 
 import numpy as np
@@ -57,13 +58,9 @@ ROW = np.dtype(
 def chunk(address, start, DTYPE: tl.constexpr, BLOCK: tl.constexpr, ALIGNED: tl.constexpr):
     """Pointers to BLOCK elements of the tensor at an address."""
     first = address.to(tl.pointer_type(DTYPE)) + start
-    if ALIGNED:
-        pointers = tl.multiple_of(first, 16) + tl.arange(0, BLOCK)
-    else:
-        # subtle: of the same shape, these would get the layout of the aligned ones, four elements in a row to a
-        # thread, and where 16-byte accesses are not possible the lanes of a warp would be 16 bytes apart
-        pointers = first + tl.arange(0, BLOCK)[None, :]
-    return pointers
+    # subtle: of the same shape, all others would get the layout of the aligned ones, four elements in a row a thread,
+    # and where 16-byte accesses are not possible the lanes of a warp would be 16 bytes apart
+    return tl.multiple_of(first, 16) + tl.arange(0, BLOCK) if ALIGNED else first + tl.arange(0, BLOCK)[None, :]
 
 
 @triton.jit

@@ -77,8 +77,8 @@ class Problem:
     reference: `reference(*inputs)` gives the truth in float64, or exactly, as a tensor or a tuple of tensors. Where the
         inputs are traces.TraceFile, it gives facts by name.
     outputs: what the statement calls them, in their order.
-    in_place: `in_place(*inputs)` gives the inputs that the operator overwrites, in the order of the reference's outputs,
-        which they become. It returns nothing else. None where it returns new tensors.
+    in_place: `in_place(*inputs)` gives the inputs that the operator overwrites, in the order of the reference's
+        outputs, which they become. Nothing is returned then. None where the operator returns new tensors.
     tolerance: by the name of the output's dtype, such as "bfloat16". The reason for the numbers stands beside them.
     compulsory_bytes: `compulsory_bytes(**case)`, the inputs read once and the outputs written once.
     flops: `flops(**case)`, arithmetic operations; with compulsory_bytes it gives the speed of light.

@@ -258,7 +258,7 @@ class _Worker:
 
     def _round(self, asked: messages.Round, secret: str) -> Answer:
         first = self._called(self._bench, asked.seed, timed=True)
-        calls = {contestant: first for contestant in asked.order}
+        calls = dict.fromkeys(asked.order, first)
         if self._known.overwritten(first.inputs):  # then each has inputs of its own
             calls = {one: self._called(self._bench, asked.seed, timed=True) for one in asked.order}
         turn, call = {contestant: position for position, contestant in enumerate(asked.order)}, calls[0]
