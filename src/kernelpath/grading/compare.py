@@ -10,7 +10,7 @@ import torch
 from kernelpath.course.problem import EXACT, Tolerance
 from kernelpath.course.spec import Exercise
 from kernelpath.device.messages import POISON
-from kernelpath.grading.conduct import Evidence, other_block, other_cores, too_many
+from kernelpath.grading.conduct import Evidence, other_block, other_cores
 from kernelpath.grading.truth import expected_outputs, output_dtype
 from kernelpath.verdict import Complaint, Verdict
 from kernelpath.work.tensors import dtype_name
@@ -27,7 +27,7 @@ def judged(exercise: Exercise, evidence: Evidence) -> Complaint | None:
     """What is wrong with a call, in the exercise's own words where it has any."""
     if evidence.complaint is not None:
         return evidence.complaint
-    if complaint := other_block(exercise, evidence.notes) or too_many(exercise, evidence.notes):
+    if complaint := other_block(exercise, evidence.notes):
         return complaint
     expected = expected_outputs(exercise, evidence.inputs)
     if len(evidence.outputs) != len(expected):

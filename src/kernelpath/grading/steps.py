@@ -174,7 +174,8 @@ class Grading:
         elements = sum(output.numel() for output in evidence.outputs)
         held = memory.complaint(self.exercise, case, evidence.workspace) if case is self._largest else None
         return (
-            held
+            conduct.too_many(self.exercise, evidence.notes)
+            or held
             or traffic.complaint(self.exercise, case, evidence.traffic)
             or divergence.complaint(self.exercise, case, evidence.instructions)
             or instructions.complaint(self.exercise, case, evidence.traffic, evidence.instructions, elements)
