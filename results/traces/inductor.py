@@ -1,18 +1,20 @@
-"""What Inductor writes for functions that fuse, and for some that do not.
+"""What torch.compile writes for functions that fuse, and for some that do not.
 
-`python results/traces/inductor.py` writes results/traces/inductor/NAME.py.gz: the Triton code for an H200, which need
-not be there. Each function has two sets of shapes and dtypes, drawn by `shapes`.
+`python results/traces/inductor.py` writes results/traces/inductor/NAME.py.gz on a machine with a GPU: the Triton code,
+which is not run. Each function has two sets of inputs, drawn by `shapes`.
 """
 
 import gzip
+import re
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from unittest import mock
 
 import torch
+from torch._inductor.compile_fx import compile_fx
+from torch._inductor.graph import GraphLowering
 from torch.nn import functional as F
-
-from kernelpath.lanes import inductor
 
 FOLDER = Path(__file__).with_suffix("")
 Tensors = tuple[torch.Tensor, ...]
@@ -145,14 +147,52 @@ def shapes(name: str) -> list[Tensors]:
 
 def text(codes: list[str]) -> str:
     """The modules one after another, each behind a line of its own."""
-    return "\n".join(f"# graph {number} of {len(codes)}\n{code}" for number, code in enumerate(codes, 1))
+    told = "\n".join(f"# graph {number} of {len(codes)}\n{code}" for number, code in enumerate(codes, 1))
+    return re.sub(r"^# kernel path: .*\n", "", told, flags=re.M)
+
+
+class Enough(Exception):
+    """The code is written."""
+
+
+def written(function: Callable[..., object], inputs: Tensors) -> list[str]:
+    """The code for each graph, in order. Graphs run operator by operator."""
+    codes: list[str] = []
+
+    def captured(lowering: GraphLowering) -> None:
+        code = lowering.codegen()[0]
+        codes.append(getattr(code, "value", code))
+        raise Enough
+
+    def backend(graph: torch.fx.GraphModule, given: list[torch.Tensor]) -> Callable[..., object]:
+        count = len(codes)
+        try:
+            compile_fx(graph, given)
+        except Exception:
+            if len(codes) == count:
+                raise
+        return graph.forward
+
+    torch._dynamo.reset()
+    with (
+        torch.no_grad(),
+        torch._inductor.config.patch(fx_graph_cache=False),
+        mock.patch.object(GraphLowering, "compile_to_module", captured),
+    ):
+        torch.compile(function, backend=backend, dynamic=False)(*(one.cuda() for one in inputs))
+    return codes
+
+
+def record(folder: Path, names: list[str]) -> None:
+    """Write the files of these functions."""
+    folder.mkdir(exist_ok=True)
+    for name in names:
+        for place, inputs in enumerate(shapes(name)):
+            codes = written(FUNCTIONS[name][0], inputs)
+            packed = gzip.compress(text(codes).encode(), mtime=0)
+            (folder / f"{name}{place}.py.gz").write_bytes(packed)
+            print(f"{name}{place}: {len(codes)} graphs, {len(packed):,} bytes")
 
 
 if __name__ == "__main__":
-    FOLDER.mkdir(exist_ok=True)
-    for name in sys.argv[1:] or FUNCTIONS:
-        for place, inputs in enumerate(shapes(name)):
-            codes = inductor.written(FUNCTIONS[name][0], *inputs).codes
-            packed = gzip.compress(text(list(codes)).encode(), mtime=0)
-            (FOLDER / f"{name}{place}.py.gz").write_bytes(packed)
-            print(f"{name}{place}: {len(codes)} graphs, {len(packed):,} bytes")
+    record(FOLDER, sys.argv[1:] or [*FUNCTIONS])

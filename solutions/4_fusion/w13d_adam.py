@@ -35,7 +35,7 @@ import torch
 import triton
 import triton.language as tl
 
-BLOCK, WARPS = 4096, 4
+BLOCK, WARPS = 1024, 4
 ALIGNMENT = 16
 
 ROW = np.dtype(

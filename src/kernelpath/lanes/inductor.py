@@ -7,6 +7,7 @@ numbers, which are those of `device.gpu` here. The graphs themselves run on the 
 from __future__ import annotations
 
 import contextlib
+import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from types import SimpleNamespace
@@ -14,6 +15,17 @@ from typing import Any
 from unittest import mock
 
 import torch
+import torch._dynamo
+import torch.utils._triton
+from torch._dynamo.device_interface import CudaInterface
+from torch._functorch import aot_autograd
+from torch._inductor import config
+from torch._inductor.debug import DebugContext
+from torch._inductor.decomposition import select_decomp_table
+from torch._inductor.fx_passes.post_grad import view_to_reshape
+from torch._inductor.graph import GraphLowering
+from torch._inductor.virtualized import V
+from torch._subclasses.fake_tensor import FakeTensor
 
 HOPPER = SimpleNamespace(
     name="NVIDIA H200",
@@ -33,22 +45,26 @@ HOPPER = SimpleNamespace(
 """The properties of the GPU that code is written for."""
 
 
+_LINE = re.compile(r'File ".*", line (\d+), in ')
+
+
 @dataclass(frozen=True)
 class Written:
-    """codes: a module for each graph, in the order in which they ran. breaks: why a graph ended before the function.
-
-    outputs: what the graphs computed.
-    """
+    """codes: a module for each graph, in the order in which they ran. result: what the graphs computed."""
 
     codes: Sequence[str]
-    breaks: Sequence[str]
-    outputs: tuple[torch.Tensor, ...]
+    result: Any
 
 
-def written(function: Callable[..., Any], *inputs: torch.Tensor) -> Written:
-    """The code for a function of tensors on the CPU. Raises what the function or the compiler raises."""
-    import torch._dynamo
+class GraphBreak(Exception):
+    """A function is more than one graph. The message says why, and where."""
 
+
+def written(function: Callable[..., Any], *inputs: torch.Tensor, whole: bool = False) -> Written:
+    """The code for a function of tensors on the CPU. Raises what the function or the compiler raises.
+
+    whole: it has to be one graph; raises GraphBreak.
+    """
     graphs: list[tuple[torch.fx.GraphModule, list[torch.Tensor]]] = []
 
     def captured(graph: torch.fx.GraphModule, inputs: list[torch.Tensor]) -> Callable[..., Any]:
@@ -56,36 +72,18 @@ def written(function: Callable[..., Any], *inputs: torch.Tensor) -> Written:
         return graph.forward
 
     torch._dynamo.reset()
-    breaks: dict[str, None] = {}
-    with torch.no_grad(), _told_of_breaks(breaks):
-        result = torch.compile(function, backend=captured, dynamic=False)(*inputs)
-    outputs = result if isinstance(result, tuple) else (result,)
+    try:
+        with torch.no_grad():
+            result = torch.compile(function, backend=captured, dynamic=False, fullgraph=whole)(*inputs)
+    except torch._dynamo.exc.Unsupported as error:
+        lines = _LINE.findall(str(error))
+        raise GraphBreak(f"{'line ' + lines[-1] + ': ' if lines else ''}{str(error).partition(chr(10))[0]}") from error
     with torch.no_grad(), _gpu():
-        codes = [code for graph, given in graphs for code in _lowered(graph, given)]
-    return Written(codes, list(breaks), outputs)
-
-
-@contextlib.contextmanager
-def _told_of_breaks(breaks: dict[str, None]) -> Iterator[None]:
-    """Take the first line of the reason of every graph break."""
-    from torch._dynamo.utils import counters
-
-    counters.clear()
-    yield
-    for reason in counters["graph_break"]:
-        breaks[str(reason).strip().partition("\n")[0]] = None
+        return Written([code for graph, given in graphs for code in _lowered(graph, given)], result)
 
 
 def _lowered(graph: torch.fx.GraphModule, inputs: Sequence[torch.Tensor]) -> list[str]:
     """The modules that Inductor writes for a graph of Dynamo's: one, and none where nothing is computed."""
-    from torch._functorch.aot_autograd import aot_module_simplified, make_boxed_func
-    from torch._inductor import config
-    from torch._inductor.debug import DebugContext
-    from torch._inductor.decomposition import select_decomp_table
-    from torch._inductor.fx_passes.post_grad import view_to_reshape
-    from torch._inductor.graph import GraphLowering
-    from torch._inductor.virtualized import V
-
     codes: list[str] = []
 
     def compiler(module: torch.fx.GraphModule, fakes: Sequence[Any]) -> Any:
@@ -99,15 +97,15 @@ def _lowered(graph: torch.fx.GraphModule, inputs: Sequence[torch.Tensor]) -> lis
         lowering = GraphLowering(module, example_inputs=on_gpu)
         with DebugContext(), V.set_graph_handler(lowering), V.set_fake_mode(fake_mode):
             lowering.run(*on_gpu)
-            code = lowering.codegen()[0]
+            code: Any = lowering.codegen()[0]
         codes.append(getattr(code, "value", code))
-        return make_boxed_func(module.forward)
+        return aot_autograd.make_boxed_func(module.forward)  # type: ignore[attr-defined]
 
     with config.patch(fx_graph_cache=False, compile_threads=1):
-        aot_module_simplified(
+        aot_autograd.aot_module_simplified(
             graph,
             list(inputs),
-            fw_compiler=compiler,
+            fw_compiler=compiler,  # type: ignore[arg-type]
             decompositions=select_decomp_table(),
             keep_inference_input_mutations=True,
         )
@@ -116,8 +114,6 @@ def _lowered(graph: torch.fx.GraphModule, inputs: Sequence[torch.Tensor]) -> lis
 
 def _on_gpu(value: Any) -> Any:
     """A fake tensor with the same layout on a GPU; anything else as it is."""
-    from torch._subclasses.fake_tensor import FakeTensor
-
     if not isinstance(value, FakeTensor) or value.device.type != "cpu":
         return value
     with value.fake_mode:
@@ -127,9 +123,6 @@ def _on_gpu(value: Any) -> Any:
 @contextlib.contextmanager
 def _gpu() -> Iterator[None]:
     """Let Inductor find a GPU with the properties of HOPPER, whatever this machine has."""
-    import torch.utils._triton
-    from torch._dynamo.device_interface import CudaInterface
-
     answers = {
         "get_device_properties": HOPPER,
         "get_compute_capability": HOPPER.major * 10 + HOPPER.minor,

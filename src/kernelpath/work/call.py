@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,8 @@ from kernelpath.work.tensors import dtype_name, fingerprint, from_bytes
 from kernelpath.work.watch import Guards, Journal, Notes, Watch
 from kernelpath.work.witness import SubmissionThread
 
+_CPU_MEMORY = 6 << 30
+
 
 class Call:
     """One call of the entry in this process: its inputs, what was seen while it ran, and what may be told of it."""
@@ -29,7 +32,7 @@ class Call:
         thread: SubmissionThread,
         journal: Journal,
         timed: bool,
-        exercise: Exercise | None,
+        exercise: Exercise | None = None,
     ) -> None:
         self._device, self._entry, self._thread, self._journal = device, entry, thread, journal
         self._exercise = exercise
@@ -82,6 +85,11 @@ def profiled(call: Call, entry: Callable[..., Any]) -> tuple[dict[str, float], b
         profiler.export_chrome_trace(str(path))
         trace = path.read_bytes()
     return {event.key: event.device_time_total * 1e-6 for event in profiler.key_averages()}, trace
+
+
+def memory_limit(device: torch.device, room: int = 0) -> AbstractContextManager[None]:
+    """room: bytes of addresses without memory."""
+    return confine.memory_limit(_CPU_MEMORY + room) if device.type == "cpu" else nullcontext()
 
 
 def arguments(asked: messages.Call, device: torch.device) -> list[Any]:

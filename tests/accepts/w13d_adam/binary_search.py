@@ -51,15 +51,16 @@ def adamw(steps, lr, beta1, beta2, eps, weight_decay, *tensors):
         return
     device = tensors[0].device
     n = len(steps)
-    tables = [torch.tensor([tensors[k * n + index].data_ptr() for index in kept]).to(device) for k in range(4)]
+    addresses = np.array([[tensors[k * n + index].data_ptr() for index in kept] for k in range(4)])
+    tables = torch.from_numpy(addresses).to(device, non_blocking=True)
     numels = np.array([tensors[index].numel() for index in kept])
     blocks = -(-numels // SIZE)
-    begins = torch.from_numpy((np.cumsum(blocks) - blocks).astype(np.int32)).to(device)
+    begins = torch.from_numpy((np.cumsum(blocks) - blocks).astype(np.int32)).to(device, non_blocking=True)
     t = np.array([steps[index] for index in kept], dtype=np.float64)
-    lr_ts = torch.from_numpy((lr / (1 - beta1**t)).astype(np.float32)).to(device)
-    roots = torch.from_numpy((1 / np.sqrt(1 - beta2**t)).astype(np.float32)).to(device)
+    scales = np.stack([lr / (1 - beta1**t), 1 / np.sqrt(1 - beta2**t)]).astype(np.float32)
+    lr_ts, roots = torch.from_numpy(scales).to(device, non_blocking=True)
     multi_tensor_adamw[(int(blocks.sum()),)](
-        *tables, torch.from_numpy(numels).to(device), begins, lr_ts, roots,
+        *tables, torch.from_numpy(numels).to(device, non_blocking=True), begins, lr_ts, roots,
         len(kept), lr, weight_decay, beta1, beta2, eps,
         T=tl.bfloat16 if tensors[0].dtype is torch.bfloat16 else tl.float32, SIZE=SIZE, num_warps=4,
     )  # fmt: skip

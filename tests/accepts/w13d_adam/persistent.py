@@ -39,18 +39,20 @@ def adamw(steps, lr, beta1, beta2, eps, weight_decay, *tensors):
     import math
 
     count, chunk = len(steps), 1024
-    table, owners = [], []
+    table, sizes, first = [], [], 0
     for index in range(count):
         parts = tensors[index::count]
-        table += [part.data_ptr() for part in parts] + [parts[0].numel(), len(owners)]
-        owners += [index] * ((parts[0].numel() + chunk - 1) // chunk)
+        table += [part.data_ptr() for part in parts] + [parts[0].numel(), first]
+        sizes.append((parts[0].numel() + chunk - 1) // chunk)
+        first += sizes[-1]
+    owners = torch.arange(count, dtype=torch.int32).repeat_interleave(torch.tensor(sizes))
     device = tensors[0].device
     programs = min(len(owners), 8 * torch.cuda.get_device_properties(device).multi_processor_count)
     if programs == 0:
         return
     persistent_adamw[(programs,)](
-        torch.tensor(table, device=device), torch.tensor(owners, dtype=torch.int32, device=device),
-        torch.tensor(steps, dtype=torch.float32, device=device), len(owners), lr, beta1, beta2,
+        torch.tensor(table).to(device, non_blocking=True), owners.to(device, non_blocking=True),
+        torch.tensor(steps, dtype=torch.float32).to(device, non_blocking=True), len(owners), lr, beta1, beta2,
         math.log(beta1), math.log(beta2), eps, weight_decay,
         DTYPE=tl.bfloat16 if tensors[0].dtype == torch.bfloat16 else tl.float32, CHUNK=chunk,
     )  # fmt: skip

@@ -1,5 +1,6 @@
 """A table of int64 on the host, a mask for every chunk, and nothing known of alignment."""
 
+import numpy as np
 import torch
 import triton
 import triton.language as tl
@@ -38,18 +39,22 @@ def adamw_kernel(table, chunks, rates, lr_decay, beta1, beta2, eps, HALF: tl.con
 def adamw(steps, lr, beta1, beta2, eps, weight_decay, *tensors):
     count = len(steps)
     lists = [tensors[index * count : (index + 1) * count] for index in range(4)]
-    rows, chunks, rates = [], [], []
-    for index, (step, p, g, m, v) in enumerate(zip(steps, *lists, strict=True)):
+    rows, rates = [], []
+    for step, p, g, m, v in zip(steps, *lists, strict=True):
         rows += [p.data_ptr(), g.data_ptr(), m.data_ptr(), v.data_ptr(), p.numel()]
-        for chunk in range(triton.cdiv(p.numel(), BLOCK)):
-            chunks += [index, chunk]
         rates += [lr / (1 - beta1**step), (1 - beta2**step) ** 0.5]
-    if not chunks:
+    chunks = [(p.numel() + BLOCK - 1) // BLOCK for p in lists[0]]
+    owners = np.repeat(np.arange(count), chunks)
+    if len(owners) == 0:
         return
-    device = tensors[0].device
-    table = torch.tensor(rows, dtype=torch.int64, device=device)
-    places = torch.tensor(chunks, dtype=torch.int64, device=device)
-    scales = torch.tensor(rates, dtype=torch.float32, device=device)
+    parts = np.concatenate([np.arange(each) for each in chunks])
+    places = to_device(np.stack([owners, parts], axis=1), tensors[0])
+    table = to_device(np.array(rows), tensors[0])
+    scales = to_device(np.array(rates, np.float32), tensors[0])
     half = tensors[0].dtype == torch.bfloat16
-    grid = (len(chunks) // 2,)
+    grid = (len(owners),)
     adamw_kernel[grid](table, places, scales, 1 - lr * weight_decay, beta1, beta2, eps, half, BLOCK)
+
+
+def to_device(array, like):
+    return torch.from_numpy(array).to(like.device, non_blocking=True)

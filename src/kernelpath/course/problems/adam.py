@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import cycle, islice
+from typing import Any
 
 import torch
 
@@ -232,7 +233,7 @@ def one_by_one(
 ) -> None:
     """PyTorch's fused kernel, launched for each tensor: all that vertical fusion can save is saved."""
     counts = torch.tensor(steps, dtype=torch.float32, device=tensors[0].device).unbind()
-    scalars = {"lr": lr, "beta1": beta1, "beta2": beta2, "weight_decay": weight_decay, "eps": eps}
+    scalars: dict[str, Any] = {"lr": lr, "beta1": beta1, "beta2": beta2, "weight_decay": weight_decay, "eps": eps}
     for count, *one in zip(counts, *lists(steps, tensors), strict=True):
         param, grad, moment, square = ([tensor] for tensor in one)
         torch._fused_adamw_(param, grad, moment, square, [], [count], amsgrad=False, maximize=False, **scalars)
