@@ -95,7 +95,7 @@ def of(text: str) -> Facts:
         "kinds": [launch.kind for launch in launches],
         "operators": [", ".join(launch.operators) for launch in launches],
         "reasons": list(_reasons(found)),
-        "intermediate_bytes": sum(map(_intermediate, found)),
+        "intermediate_bytes": sum(sum(crossing(graph).values()) for graph in found),
     }
 
 
@@ -139,14 +139,14 @@ def _top_level(arguments: str) -> Iterator[str]:
     return (one.strip() for one in plain.split(","))
 
 
-def _intermediate(graph: Graph) -> int:
+def crossing(graph: Graph) -> dict[str, int]:
     """Bytes of the buffers that one launch writes and a later one reads."""
     written: set[str] = set()
     read: set[str] = set()
     for launch in graph.launches:
         read |= launch.reads & written
         written |= launch.writes
-    return sum(graph.nbytes.get(name, 0) for name in read)
+    return {name: graph.nbytes.get(name, 0) for name in sorted(read)}
 
 
 def _reasons(found: Sequence[Graph]) -> Iterator[str]:
