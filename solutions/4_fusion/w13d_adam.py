@@ -17,6 +17,9 @@ address is a multiple of the size of an element and of nothing else. No two of t
 Graded: the values, one launch for the whole list, the bytes that are moved, and on a GPU the time against a launch
 for each tensor.
 
+Begin from the table: addresses, lengths and what depends on a tensor's step, one row for each tensor. Then find out
+which tensor, and which part of it, a program works on.
+
 Bytes: p, g, m and v are read, p, m and v are written: 28 bytes per element in float32. The 124 million parameters of
 GPT-2 are 3.5 GB, 0.81 ms at the 4.3 TB/s that an H200 copies with. Some 15 operations per element: memory is the bound,
 once no launch is. GPT-2 has 148 tensors, and 98 of them are vectors of at most 3072 elements, for which a kernel takes

@@ -22,7 +22,6 @@ from torch._functorch import aot_autograd
 from torch._inductor import config
 from torch._inductor.debug import DebugContext
 from torch._inductor.decomposition import select_decomp_table
-from torch._inductor.fx_passes.post_grad import view_to_reshape
 from torch._inductor.graph import GraphLowering
 from torch._inductor.virtualized import V
 from torch._subclasses.fake_tensor import FakeTensor
@@ -87,7 +86,6 @@ def _lowered(graph: torch.fx.GraphModule, inputs: Sequence[torch.Tensor]) -> lis
     codes: list[str] = []
 
     def compiler(module: torch.fx.GraphModule, fakes: Sequence[Any]) -> Any:
-        view_to_reshape(module)
         fake_mode = torch._guards.detect_fake_mode(fakes)
         on_gpu = [_on_gpu(one) for one in fakes]
         for node in module.graph.nodes:

@@ -77,8 +77,14 @@ def odd() -> Iterator[int]:
     return cycle((777, 0, 1, 4096, 31, 1024, 2049, 8, 129, 4095))
 
 
+def long() -> Iterator[int]:
+    """A tensor of more than 65,535 elements, and one that is short."""
+    yield from (70_001, 3)
+
+
 MODELS: Mapping[str, Callable[[], Iterator[int]]] = {
     "odd": odd,
+    "long": long,
     "gpt2": gpt2,
     "resnet50": resnet50,
     "llama_block": llama_block,
@@ -258,6 +264,7 @@ PROBLEM = Problem(
         case("odd", 13, dtype="bfloat16", begin="anywhere"),
         case("odd", 41, step=20),
     ),
+    limits=(case("long", 2),),
     reference=reference,
     in_place=updated,
     outputs=("p", "m", "v"),
