@@ -49,7 +49,7 @@ class Grading:
 
     On the PTX machine a second process, the same before its first call, gets other values and another order of warps
     and blocks, and must launch the same. Beside a GPU the machine runs the largest case meanwhile, for its counters and
-    for this comparison, and then the first case that failed.
+    for this comparison, then the other cases for their faults, and the first case that failed.
     """
 
     def __init__(self, subject: Subject, seed: int, progress: Progress, brief: bool = False) -> None:
@@ -75,7 +75,8 @@ class Grading:
         complaint = self._capability()
         if complaint is None:
             if self._beside is not None:
-                self._beside.begin(self._largest)
+                others = [case for case in self.exercise.cases if case is not self._largest]
+                self._beside.begin(self._largest, others)
             graded = self._cases.run()
             complaint = most_telling(graded)
         if complaint is None and isinstance(self._kind, Operator):

@@ -14,7 +14,8 @@ from kernelpath.work.host import Machines, Worker
 from kernelpath.work.runner import Runner
 from kernelpath.work.workspace import Copied, Workspace
 
-_INSPECTS, _FUSES = "kernelpath.work.operators", "kernelpath.work.fusion"
+_INSPECTS = {"operator": "kernelpath.work.operators", "library": "kernelpath.work.package"}
+_FUSES = "kernelpath.work.fusion"
 
 READY = {"cuda": "kernelpath.lanes.cuda", "triton": "kernelpath.lanes.triton_ready", "cute": "kernelpath.lanes.cute"}
 """What takes long to import, by lane."""
@@ -71,7 +72,7 @@ class Workers:
     def _needs(self) -> str:
         if self._exercise.fusion is not None:
             return _FUSES
-        return _INSPECTS if self._exercise.kind == "operator" else READY.get(self._item.lane, "")
+        return _INSPECTS.get(self._exercise.kind) or READY.get(self._item.lane, "")
 
     def _take(self, device: OneDevice) -> Worker:
         """A worker without a submission: one that waits, where it was started for this device."""

@@ -16,6 +16,9 @@ from kernelpath.device.messages import Strided
 from kernelpath.lanes.tuning import Chosen
 from kernelpath.verdict import Complaint
 
+PRODUCT = "library_product"
+"""The kernel that makes on the PTX machine what a statement leaves to torch.mm, and the stem of its file."""
+
 
 class Asked(Struct, frozen=True, tag=True, kw_only=True):
     """The base of what the grader asks."""
@@ -203,12 +206,14 @@ class Placed(Answer, frozen=True, tag=True, kw_only=True):
 class Profiled(Answer, frozen=True, tag=True, kw_only=True):
     """Seconds that each kernel took on the GPU, and the kernels that the submission launched itself.
 
-    trace: of the profiler, in Chrome's format. chosen: what the GPU decided. workspace: bytes that the call held beside
+    library: kernels of torch.mm, where the statement leaves products to it. trace: of the profiler, in Chrome's format.
+    chosen: what the GPU decided. workspace: bytes that the call held beside
     its inputs and outputs.
     """
 
     kernels: Mapping[str, float]
     launches: Sequence[str]
+    library: Sequence[str] = ()
     trace: bytes
     chosen: Chosen
     workspace: int

@@ -137,6 +137,7 @@ class _Worker:
         withheld = (self._item.root / "solutions", self._item.root / ".git")  # and its history
         confine.deny([*withheld, *map(Path, asked.hidden)], own, self._answers)
         self._snapshot = Snapshot()
+        entries.install(self._thread, self._exercise, self._file)
         module = self._thread.call(registry.import_file, self._file, confine.SUBMISSION)
         self._module, self._defined = module, entries.find(module, self._name)
         self._entry = entries.called(self._defined, self._exercise)
@@ -190,11 +191,10 @@ class _Worker:
         watch, room = (FarWatch, far.ROOM) if client.far else (Watch, 0)
         with memory_limit(self._device, room), self._journal.noting(notes):
             entries.check(self._entry, inputs)
-            result = self._thread.call(self._entry, *inputs, within=watch(poisoned, client.met))
+            result = self._thread.call(self._entry, *inputs, within=watch(poisoned, client.met, self._known.products))
         taken = {value.untyped_storage().data_ptr() for value in inputs if isinstance(value, torch.Tensor)}
         shares = lambda output: output.untyped_storage().data_ptr() in taken  # noqa: E731
-        overwritten = self._exercise.overwritten(inputs) if self._exercise is not None else ()
-        outputs = overwritten or plain_outputs(result, self._name, self._device, shares)
+        outputs = self._known.overwritten(inputs) or plain_outputs(result, self._name, self._device, shares)
         client.finish()
         placed = [client.place(output) for output in outputs]
         return messages.Placed(secret=secret, outputs=placed, operators=notes.operators, tampered=self._tampered())
@@ -202,23 +202,17 @@ class _Worker:
     def _inspect(self, asked: messages.Inspect, secret: str) -> Answer:
         from kernelpath.work import operators
 
-        drawn = (
-            self._client.inputs() if self._client else draw_inputs(self._known, asked.case, asked.seed, self._device)
-        )
+        known, client = self._known, self._client
+        drawn = client.inputs() if client else draw_inputs(known, asked.case, asked.seed, self._device)
         with memory_limit(self._device):
-            self._thread.call(operators.inspect, self._defined, *drawn)
+            entries.examine(self._thread, known, self._device)
+            self._thread.call(operators.inspect, self._defined, known.gradients_of, *drawn)
         return messages.Done(secret=secret)
 
     def _tampered(self) -> str:
         return self._snapshot.changed() or ""
 
-    def _called(
-        self,
-        case: Mapping[str, Any],
-        seed: int,
-        variety: Variety = PLAIN,
-        timed: bool = False,
-    ) -> Call:
+    def _called(self, case: Mapping[str, Any], seed: int, variety: Variety = PLAIN, timed: bool = False) -> Call:
         return self._with(draw_inputs(self._known, case, seed, self._device, variety), timed)
 
     def _with(self, inputs: Sequence[Any], timed: bool = False) -> Call:
@@ -236,11 +230,12 @@ class _Worker:
         workspace = allocations.workspace(self._thread, self._entry, first.inputs)
         del first
         call = self._called(asked.case, asked.seed, timed=True)
-        kernels, trace = profiled(call, self._entry)
+        kernels, library, trace = profiled(call, self._entry, self._known.products)
         return messages.Profiled(
             secret=secret,
             kernels=kernels,
             launches=call.launches,
+            library=sorted(library),
             trace=trace,
             chosen=tuning.chosen(),
             workspace=workspace,

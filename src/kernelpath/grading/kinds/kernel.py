@@ -97,7 +97,7 @@ class Kernel(Python):
             inputs=drawn,
             outputs=outputs,
             complaint=complaint,
-            traffic=line_traffic(ended.accesses),
+            traffic=line_traffic(one for one in ended.accesses if Path(one[0]).stem != messages.PRODUCT),
             instructions=tuple(starmap(LineInstructions, ended.instructions)),
             notes=ended.notes,
             tensor=ended.tensor,
@@ -115,7 +115,7 @@ class Kernel(Python):
         itemsize = torch.empty(0, dtype=getattr(torch, place.dtype)).element_size()
         asked = device.AskWriter(runner.client, place.storage, (place.offset + element) * itemsize)
         writer = runner.ask_machine(asked, device.Writer)
-        if writer is None:
+        if writer is None or Path(writer.file).stem == messages.PRODUCT:
             return complaint
         who = f"program {writer.block}" if lane == "triton" else f"thread {writer.thread} of block {writer.block}"
         cause = f"{complaint.cause}; {who} wrote the first of them"
