@@ -15,6 +15,7 @@ from kernelpath.work.runner import Runner
 from kernelpath.work.workspace import Copied, Workspace
 
 _INSPECTS = {"operator": "kernelpath.work.operators", "library": "kernelpath.work.package"}
+_FUSES = "kernelpath.work.fusion"
 
 READY = {"cuda": "kernelpath.lanes.cuda", "triton": "kernelpath.lanes.triton_ready", "cute": "kernelpath.lanes.cute"}
 """What takes long to import, by lane."""
@@ -69,6 +70,8 @@ class Workers:
         self._workspace.clean(self._keep)
 
     def _needs(self) -> str:
+        if self._exercise.fusion is not None:
+            return _FUSES
         return _INSPECTS.get(self._exercise.kind) or READY.get(self._item.lane, "")
 
     def _take(self, device: OneDevice) -> Worker:
