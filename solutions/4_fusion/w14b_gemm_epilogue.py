@@ -24,8 +24,18 @@ from triton.tools.tensor_descriptor import TensorDescriptor
 @triton.jit
 def gelu(x):
     """The formula above. triton.language has exp, exp2 and sigmoid, and no tanh."""
-    divisor = 1 + tl.exp2(x * (-2.3022082 - 0.10294324 * x * x))
-    return x * tl.inline_asm_elementwise("rcp.approx.ftz.f32 $0, $1;", "=f,f", [divisor], tl.float32, True, 1)
+    z = x * (0.7978845608028654 + 0.035677408136300125 * x * x)
+    tanh = tl.inline_asm_elementwise("tanh.approx.f32 $0, $1;", "=f,f", [z], tl.float32, True, 1)
+    half = 0.5 * x
+    return half + half * tanh
+
+
+@triton.jit
+def places(row, column, m, n, ROWS: tl.constexpr, COLUMNS: tl.constexpr):
+    """Of a block of an m x n matrix: the offset of each element, and whether it is inside."""
+    rows = (row + tl.arange(0, ROWS))[:, None]
+    columns = (column + tl.arange(0, COLUMNS))[None, :]
+    return rows.to(tl.int64) * n + columns, (rows < m) & (columns < n)
 
 
 @triton.jit(do_not_specialize_on_alignment=["bias", "scale"])
@@ -33,27 +43,37 @@ def product_with_epilogue(
     a, b, bias, scale, residual, out, m, n, k,
     ROWS: tl.constexpr, COLUMNS: tl.constexpr, DEPTH: tl.constexpr, GROUP: tl.constexpr, STEP: tl.constexpr,
 ):  # fmt: skip
-    """A tile of ROWS x COLUMNS of out per program. a and b are descriptors; STEP divides n."""
+    """Tiles of ROWS x COLUMNS of out. a and b are descriptors; STEP divides n."""
     n = n // STEP * STEP  # changes nothing, but tells the compiler how wide accesses may be
-    # GROUP tiles below one another, then the next column of tiles: programs in flight share rows of a and b in L2.
+    HALF: tl.constexpr = COLUMNS // 2
     down, across = tl.cdiv(m, ROWS), tl.cdiv(n, COLUMNS)
-    program = tl.program_id(0)
-    first = program // (GROUP * across) * GROUP
-    height = min(down - first, GROUP)
-    row = (first + program % (GROUP * across) % height) * ROWS
-    column = program % (GROUP * across) // height * COLUMNS
+    for tile in range(tl.program_id(0), down * across, tl.num_programs(0)):
+        # GROUP tiles below one another, then the next column of tiles: programs in flight share rows of a and b in L2.
+        first = tile // (GROUP * across) * GROUP
+        height = min(down - first, GROUP)
+        row = (first + tile % (GROUP * across) % height) * ROWS
+        column = tile % (GROUP * across) // height * COLUMNS
 
-    total = tl.zeros((ROWS, COLUMNS), tl.float32)
-    for start in range(0, k, DEPTH):  # what a descriptor reads beyond the matrix is 0
-        total = tl.dot(a.load([row, start]), b.load([start, column]), total)
+        # Asked for now and needed after the loop: it arrives while tensor cores multiply.
+        early = ()
+        for i in tl.static_range(2):
+            at, inside = places(row, column + i * HALF, m, n, ROWS, HALF)
+            early += (tl.load(residual + at, mask=inside),)
 
-    rows, columns = row + tl.arange(0, ROWS), column + tl.arange(0, COLUMNS)
-    inside = (rows[:, None] < m) & (columns < n)
-    at = rows.to(tl.int64)[:, None] * n + columns
-    total += tl.load(bias + columns, mask=columns < n).to(tl.float32)
-    total = gelu(total) * tl.load(scale + rows, mask=rows < m)[:, None]
-    total += tl.load(residual + at, mask=inside).to(tl.float32)
-    tl.store(out + at, total.to(out.dtype.element_ty), mask=inside)
+        total = tl.zeros((ROWS, COLUMNS), tl.float32)
+        for start in range(0, k, DEPTH):  # what a descriptor reads beyond the matrix is 0
+            total = tl.dot(a.load([row, start]), b.load([start, column]), total)
+
+        rows = row + tl.arange(0, ROWS)
+        of_rows = tl.load(scale + rows, mask=rows < m)[:, None]
+        # In halves, each of which changes its layout in shared memory before it is stored: that leaves room for stages.
+        parts = tl.reshape(total, (ROWS, 2, HALF)).permute(0, 2, 1).split()
+        for i in tl.static_range(2):
+            columns = column + i * HALF + tl.arange(0, HALF)
+            of_columns = tl.load(bias + columns, mask=columns < n).to(tl.float32)[None, :]
+            value = gelu(parts[i] + of_columns) * of_rows + early[i].to(tl.float32)
+            at, inside = places(row, column + i * HALF, m, n, ROWS, HALF)
+            tl.store(out + at, value.to(out.dtype.element_ty), mask=inside)
 
 
 @triton.jit
@@ -75,18 +95,37 @@ def described(x: torch.Tensor, height: int, width: int) -> TensorDescriptor:
     return TensorDescriptor(x, [rows, columns], [x.shape[1], 1], [height, width])
 
 
+TILES = (
+    (128, 256, 64, 4, 8, 1.0),
+    (64, 128, 64, 4, 4, 0.65),
+    (64, 64, 64, 4, 4, 0.5),
+    (16, 64, 128, 5, 4, 0.2),
+)
+"""Rows, columns, depth, stages, warps, and about which share of the largest tile's speed this one reaches."""
+
+
 def gemm_epilogue(
     a: torch.Tensor, b: torch.Tensor, bias: torch.Tensor, scale: torch.Tensor, residual: torch.Tensor
 ) -> torch.Tensor:
     (m, k), n = a.shape, b.shape[1]
     out = torch.empty_like(residual)
     multiprocessors = torch.cuda.get_device_properties(a.device).multi_processor_count
-    side = 128 if triton.cdiv(m, 128) * triton.cdiv(n, 128) >= multiprocessors else 64
-    grid = (triton.cdiv(m, side) * triton.cdiv(n, side),)
-    product_with_epilogue[grid](
-        *(described(a, side, 64), described(b, 64, side), bias, scale, residual, out, m, n, k),
-        *(side, side, 64, 8, 1 if n % 8 else 8),
-        num_warps=4,
-        num_stages=3,
+    rows, columns, depth, stages, warps, _ = tile_for(multiprocessors, m, n)
+    programs = min(multiprocessors, triton.cdiv(m, rows) * triton.cdiv(n, columns))
+    product_with_epilogue[programs,](
+        *(described(a, rows, depth), described(b, depth, columns), bias, scale, residual, out, m, n, k),
+        *(rows, columns, depth, 8, 1 if n % 8 else 8),
+        num_stages=stages,
+        num_warps=warps,
     )
     return out
+
+
+def tile_for(multiprocessors: int, m: int, n: int) -> tuple[int, int, int, int, int, float]:
+    """The tile that takes the least time: as many rounds as the multiprocessors need for all tiles, times its own."""
+
+    def time(tile: tuple[int, int, int, int, int, float]) -> float:
+        tiles = triton.cdiv(m, tile[0]) * triton.cdiv(n, tile[1])
+        return triton.cdiv(tiles, multiprocessors) * tile[0] * tile[1] / tile[-1]
+
+    return min(TILES, key=time)
