@@ -14,16 +14,15 @@ __device__ float gelu(float x) {
     return x / (1.0f + __expf(x * (-1.5957691f - 0.07135481f * x * x)));
 }
 
-// out = gelu(product + bias) * scale[:, None] + residual. A block for each row; columns are a multiple of WIDTH.
+// out = gelu(product) * scale[:, None] + residual. A block for each row; columns are a multiple of WIDTH.
 template <typename T>
-__global__ void epilogue(const T* product, const T* bias, const float* scale, const T* residual, T* out, int columns) {
+__global__ void epilogue(const T* product, const float* scale, const T* residual, T* out, int columns) {
     const float of_row = scale[blockIdx.x];
     const long long row = (long long)blockIdx.x * columns;
     for (int column = threadIdx.x * WIDTH; column < columns; column += blockDim.x * WIDTH) {
-        const auto sum = *(const Vector<T>*)(product + row + column), more = *(const Vector<T>*)(bias + column);
+        const auto sum = *(const Vector<T>*)(product + row + column);
         auto made = *(const Vector<T>*)(residual + row + column);
-        for (int i = 0; i < WIDTH; ++i)
-            made.at[i] = T(gelu(float(sum.at[i]) + float(more.at[i])) * of_row + float(made.at[i]));
+        for (int i = 0; i < WIDTH; ++i) made.at[i] = T(gelu(float(sum.at[i])) * of_row + float(made.at[i]));
         *(Vector<T>*)(out + row + column) = made;
     }
 }

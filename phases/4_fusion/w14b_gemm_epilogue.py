@@ -30,9 +30,9 @@ def gelu(x):
 @triton.jit(do_not_specialize_on_alignment=["bias", "scale"])
 def product_with_epilogue(
     a, b, bias, scale, residual, out, m, n, k,
-    ROWS: tl.constexpr, COLUMNS: tl.constexpr, DEPTH: tl.constexpr, GROUP: tl.constexpr, STEP: tl.constexpr,
+    ROWS: tl.constexpr, COLUMNS: tl.constexpr, DEPTH: tl.constexpr, GROUP: tl.constexpr,
 ):  # fmt: skip
-    """A tile of ROWS x COLUMNS of out per program. a and b are descriptors; STEP divides n."""
+    """Tiles of ROWS x COLUMNS of out. All matrices are descriptors; what they read beyond the edge is 0."""
     # TODO: sum products of blocks, then finish the sums and store them
 
 

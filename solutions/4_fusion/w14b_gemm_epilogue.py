@@ -30,73 +30,64 @@ def gelu(x):
     return half + half * tanh
 
 
-@triton.jit
-def places(row, column, m, n, ROWS: tl.constexpr, COLUMNS: tl.constexpr):
-    """Of a block of an m x n matrix: the offset of each element, and whether it is inside."""
-    rows = (row + tl.arange(0, ROWS))[:, None]
-    columns = (column + tl.arange(0, COLUMNS))[None, :]
-    return rows.to(tl.int64) * n + columns, (rows < m) & (columns < n)
-
-
 @triton.jit(do_not_specialize_on_alignment=["bias", "scale"])
 def product_with_epilogue(
     a, b, bias, scale, residual, out, m, n, k,
-    ROWS: tl.constexpr, COLUMNS: tl.constexpr, DEPTH: tl.constexpr, GROUP: tl.constexpr, STEP: tl.constexpr,
+    ROWS: tl.constexpr, COLUMNS: tl.constexpr, DEPTH: tl.constexpr, GROUP: tl.constexpr,
 ):  # fmt: skip
-    """Tiles of ROWS x COLUMNS of out. a and b are descriptors; STEP divides n."""
-    n = n // STEP * STEP  # changes nothing, but tells the compiler how wide accesses may be
+    """Tiles of ROWS x COLUMNS of out. All matrices are descriptors; what they read beyond the edge is 0."""
     HALF: tl.constexpr = COLUMNS // 2
     down, across = tl.cdiv(m, ROWS), tl.cdiv(n, COLUMNS)
-    for tile in range(tl.program_id(0), down * across, tl.num_programs(0)):
+    # flatten makes one loop of two: copies for the next tile are in flight during the epilogue of this one
+    for tile in tl.range(tl.program_id(0), down * across, tl.num_programs(0), flatten=True):
         # GROUP tiles below one another, then the next column of tiles: programs in flight share rows of a and b in L2.
         first = tile // (GROUP * across) * GROUP
         height = min(down - first, GROUP)
         row = (first + tile % (GROUP * across) % height) * ROWS
         column = tile % (GROUP * across) // height * COLUMNS
 
-        # Asked for now and needed after the loop: it arrives while tensor cores multiply.
-        early = ()
-        for i in tl.static_range(2):
-            at, inside = places(row, column + i * HALF, m, n, ROWS, HALF)
-            early += (tl.load(residual + at, mask=inside),)
-
         total = tl.zeros((ROWS, COLUMNS), tl.float32)
-        for start in range(0, k, DEPTH):  # what a descriptor reads beyond the matrix is 0
+        for start in range(0, k, DEPTH):
             total = tl.dot(a.load([row, start]), b.load([start, column]), total)
 
         rows = row + tl.arange(0, ROWS)
         of_rows = tl.load(scale + rows, mask=rows < m)[:, None]
-        # In halves, each of which changes its layout in shared memory before it is stored: that leaves room for stages.
-        parts = tl.reshape(total, (ROWS, 2, HALF)).permute(0, 2, 1).split()
+        # In halves: what waits in shared memory for its copy, in or out, takes the place of a stage.
+        halves = tl.reshape(total, (ROWS, 2, HALF)).permute(0, 2, 1).split()
         for i in tl.static_range(2):
             columns = column + i * HALF + tl.arange(0, HALF)
             of_columns = tl.load(bias + columns, mask=columns < n).to(tl.float32)[None, :]
-            value = gelu(parts[i] + of_columns) * of_rows + early[i].to(tl.float32)
-            at, inside = places(row, column + i * HALF, m, n, ROWS, HALF)
-            tl.store(out + at, value.to(out.dtype.element_ty), mask=inside)
+            value = gelu(halves[i] + of_columns) * of_rows
+            value += residual.load([row, column + i * HALF]).to(tl.float32)
+            out.store([row, column + i * HALF], value.to(out.dtype))
 
 
 @triton.jit
-def copy_rows(out, x, columns, stride, BLOCK: tl.constexpr):
-    """A row of x to where its next multiple of 16 bytes is."""
+def copy_rows(out, x, columns, out_stride, x_stride, BLOCK: tl.constexpr):
     row = tl.program_id(0).to(tl.int64)
     column = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
-    value = tl.load(x + row * columns + column, mask=column < columns)
-    tl.store(out + row * stride + column, value, mask=column < columns)
+    value = tl.load(x + row * x_stride + column, mask=column < columns)
+    tl.store(out + row * out_stride + column, value, mask=column < columns)
 
 
-def described(x: torch.Tensor, height: int, width: int) -> TensorDescriptor:
-    """Blocks of x. Rows must begin at multiples of 16 bytes for a tensor copy: if they do not, of its copy."""
-    rows, columns = x.shape
-    if columns % 8 or x.data_ptr() % 16:
-        aligned = torch.empty(rows, triton.cdiv(columns, 8) * 8, dtype=x.dtype, device=x.device)
-        copy_rows[rows, triton.cdiv(columns, 4096)](aligned, x, columns, aligned.shape[1], 4096)
-        x = aligned
-    return TensorDescriptor(x, [rows, columns], [x.shape[1], 1], [height, width])
+def copied(x: torch.Tensor, into: torch.Tensor) -> torch.Tensor:
+    """The columns that both have, from rows of one stride to rows of another."""
+    columns = min(x.shape[1], into.shape[1])
+    copy_rows[x.shape[0], triton.cdiv(columns, 4096)](into, x, columns, into.shape[1], x.shape[1], 4096)
+    return into
+
+
+def pitched(x: torch.Tensor) -> torch.Tensor:
+    """Memory for x in rows that begin at multiples of 16 bytes, as tensor copies want them."""
+    return x.new_empty(x.shape[0], triton.cdiv(x.shape[1], 8) * 8)
+
+
+def blocks(x: torch.Tensor, columns: int, height: int, width: int) -> TensorDescriptor:
+    return TensorDescriptor(x, [x.shape[0], columns], [x.shape[1], 1], [height, width])
 
 
 TILES = (
-    (128, 256, 64, 4, 8, 1.0),
+    (128, 256, 64, 3, 8, 1.0),
     (64, 128, 64, 4, 4, 0.65),
     (64, 64, 64, 4, 4, 0.5),
     (16, 64, 128, 5, 4, 0.2),
@@ -109,16 +100,21 @@ def gemm_epilogue(
 ) -> torch.Tensor:
     (m, k), n = a.shape, b.shape[1]
     out = torch.empty_like(residual)
+    left, right, more = (
+        x if x.shape[1] % 8 + x.data_ptr() % 16 == 0 else copied(x, pitched(x)) for x in (a, b, residual)
+    )
+    made = out if n % 8 == 0 else pitched(out)
     multiprocessors = torch.cuda.get_device_properties(a.device).multi_processor_count
     rows, columns, depth, stages, warps, _ = tile_for(multiprocessors, m, n)
     programs = min(multiprocessors, triton.cdiv(m, rows) * triton.cdiv(n, columns))
     product_with_epilogue[programs,](
-        *(described(a, rows, depth), described(b, depth, columns), bias, scale, residual, out, m, n, k),
-        *(rows, columns, depth, 8, 1 if n % 8 else 8),
+        *(blocks(left, k, rows, depth), blocks(right, n, depth, columns), bias, scale),
+        *(blocks(x, n, rows, columns // 2) for x in (more, made)),
+        *(m, n, k, rows, columns, depth, 8),
         num_stages=stages,
         num_warps=warps,
     )
-    return out
+    return out if made is out else copied(made, out)
 
 
 def tile_for(multiprocessors: int, m: int, n: int) -> tuple[int, int, int, int, int, float]:

@@ -27,7 +27,7 @@ def persistent_kernel(
     r_desc = tl.make_tensor_descriptor(r_ptr, [M, N], [ldc, 1], [BM, BN // 2])
     c_desc = tl.make_tensor_descriptor(c_ptr, [M, N], [ldc, 1], [BM, BN // 2])
     across = tl.cdiv(N, BN)
-    for tile_id in tl.range(tl.program_id(0), tl.cdiv(M, BM) * across, tl.num_programs(0)):
+    for tile_id in tl.range(tl.program_id(0), tl.cdiv(M, BM) * across, tl.num_programs(0), flatten=True):
         offs_m, offs_n = tile_id // across * BM, tile_id % across * BN
         accumulator = tl.zeros((BM, BN), tl.float32)
         for ki in range(tl.cdiv(K, BK)):
@@ -65,9 +65,10 @@ def gemm_epilogue(a, b, bias, scale, residual):
     c = out if N % 8 == 0 else pitched(out)
     triton.set_allocator(lambda size, *_: torch.empty(size, dtype=torch.int8, device=a.device))
     sms = torch.cuda.get_device_properties(a.device).multi_processor_count
-    grid = (min(sms, triton.cdiv(M, 64) * triton.cdiv(N, 64)),)
+    BM, BN, warps = (128, 256, 8) if min(M, N) >= 1024 else (64, 64, 4)
+    grid = (min(sms, triton.cdiv(M, BM) * triton.cdiv(N, BN)),)
     strides = a.stride(0), b.stride(0), c.stride(0)
     persistent_kernel[grid](
-        a, b, bias, scale, residual, c, M, N, K, *strides, BM=64, BN=64, BK=64, num_warps=4, num_stages=2
+        a, b, bias, scale, residual, c, M, N, K, *strides, BM=BM, BN=BN, BK=64, num_warps=warps, num_stages=3
     )
     return out if c is out else copied(out, c)

@@ -43,6 +43,8 @@ def kernel_fma(
 def gemm_epilogue(a, b, bias, scale, residual):
     (M, K), N = a.shape, b.shape[1]
     out = torch.empty(M, N, dtype=a.dtype, device=a.device)
-    grid = (triton.cdiv(M, 64) * triton.cdiv(N, 64),)
-    kernel_fma[grid](out, a, b, bias, scale, residual, M, N, K, 64, 64, 32, 4, num_warps=4, num_stages=3)
+    BLOCK_M, BLOCK_N, BLOCK_K, warps = (128, 256, 64, 8) if min(M, N) >= 1024 else (64, 64, 32, 4)
+    grid = (triton.cdiv(M, BLOCK_M) * triton.cdiv(N, BLOCK_N),)
+    blocks = BLOCK_M, BLOCK_N, BLOCK_K, 8
+    kernel_fma[grid](out, a, b, bias, scale, residual, M, N, K, *blocks, num_warps=warps, num_stages=3)
     return out
