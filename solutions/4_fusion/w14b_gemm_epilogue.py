@@ -13,6 +13,19 @@ multiple of 16 bytes, and may have more than 2**32 elements: offsets need 64 bit
 Begin with a product of week 11. When its loop is done a program holds its sums in registers: finish them there.
 Graded: the values, that tensor cores make the products, the bytes that are moved, and on a GPU the time against cuBLAS
 and one kernel for all the rest.
+
+Bytes: 4 m n for the residual and out, 268 MB at m = n = 8192; a kernel for the epilogue alone moves 6 m n, 403 MB in
+0.1 ms. Operations: 2 m n k, 275 billion at k = 2048. Tensor cores bound it, and while an epilogue runs, those of its SM
+idle: what it computes counts. Measured on an H200 in bfloat16 at 8192 x 8192 x 2048, in microseconds:
+
+    this kernel without an epilogue            367    cuBLAS                            371
+    with bias, GELU and scale                  398    cuBLAS, then one kernel           472
+    with the residual, too: the whole kernel   427    cuBLAS with the bias, then one    457
+    with GELU by exp2 and a reciprocal         437
+    with GELU by erf                           507
+
+tanh is one instruction of a unit that makes 16 results per cycle (week 9 took two). To ask for the residual before the
+loop, or to prefetch it to L2, changed nothing; two programs of 128 x 128 per SM reach 433.
 """
 
 import torch

@@ -15,6 +15,15 @@ of gate and up follow element by element, and dx and dw from these by a product 
 computed again, is up to you.
 Graded: the values, that tensor cores make the products, the bytes that are moved, and on a GPU the time of h alone
 against cuBLAS for both products and one kernel for the gate.
+
+Operations: 4 m n k forward, 1.9e12 for 8192 tokens in Llama 3 8B (n = 14,336, k = 4096), and 8 m n k backward: tensor
+cores bound it. Fusing saves gate and up, written and read, 940 MB. Where there is a backward pass they are kept, 470
+MB, and their gradients take their place, for which 5 tensors of the size of h move. On an H200, in microseconds:
+
+    h: one dot of both blocks         2445    cuBLAS, both products             2437
+    h: a dot for each                 3600    cuBLAS, then one kernel           2664
+    h: tiles of 256, which spill     21,850
+    gradients of gate and up          293     torch.compile                       410
 """
 
 import torch

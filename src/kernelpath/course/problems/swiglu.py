@@ -29,9 +29,8 @@ def inputs(
 
 
 def extreme(rng: torch.Generator, x: torch.Tensor, w: torch.Tensor, dh: torch.Tensor | None) -> None:
-    """With dh, gates whose exponentials overflow. Else integers that cancel, or where k is odd times 8, infinities.
-
-    A row and a column of h are infinite, by one product each, of positive factors.
+    """Gates whose exponentials overflow: without dh integers that cancel. Or where k is odd times 8, infinities:
+    a row and a column of h are infinite, by one product each, of positive factors.
     """
     if dh is not None:
         w[: len(w) // 2] *= 64
@@ -41,7 +40,7 @@ def extreme(rng: torch.Generator, x: torch.Tensor, w: torch.Tensor, dh: torch.Te
         x[-1, -1] = w[0, -1] = float("inf")
     else:
         matmul_half.cancelling(rng, x, w.T)
-        w /= 16
+        w[len(w) // 2 :] /= 256
 
 
 def reference(x: torch.Tensor, w: torch.Tensor, dh: torch.Tensor | None) -> torch.Tensor | Tensors:
@@ -96,13 +95,13 @@ def rounded_once(inputs: Sequence[Any], outputs: Sequence[torch.Tensor]) -> str 
     x, w, _ = inputs
     h, truth = outputs[0].double().cpu(), reference(x, w, None)
     assert isinstance(truth, torch.Tensor)
-    truth = truth.cpu()
-    scale = truth[truth.isfinite()].square().mean().sqrt()
-    off = ((h - truth).abs() - ROUNDED_ONCE.atol * scale) / truth.abs()
-    wrong = int((off > ROUNDED_ONCE.rtol).sum())
-    if not wrong or float(off[off.isfinite()].max()) > 0.1:
+    finite = truth.isfinite().cpu()
+    h, truth = h[finite], truth.cpu()[finite]
+    off, scale = (h - truth).abs(), truth.square().mean().sqrt()
+    wrong = int((off > ROUNDED_ONCE.rtol * truth.abs() + ROUNDED_ONCE.atol * scale).sum())
+    if not wrong or not bool((off <= 0.03 * (truth.abs() + scale)).all()):
         return None
-    return f"{wrong:,} of {h.numel():,} elements of h are off by more than one rounding: gate and up stay float32"
+    return f"{wrong:,} of {finite.numel():,} elements of h are off by more than one rounding: gate and up stay float32"
 
 
 def library(x: torch.Tensor, w: torch.Tensor, dh: torch.Tensor | None) -> torch.Tensor | Tensors:
