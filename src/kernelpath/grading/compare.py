@@ -69,13 +69,14 @@ def judge(
 
     Shapes and dtypes of all outputs come before values.
     dtype: of the first output, where only one of the dtypes in `tolerance` is right. names: what the statement calls
-    the outputs.
+    the outputs, of which some cases may have only the first ones.
     """
-    if len(names) != len(outputs):
+    if len(names) < len(outputs):
         each, odd = divmod(len(outputs), len(names))
         names = [f"{name}[{place}]" for name in names for place in range(each)]
         if odd or each == len(outputs):
             names = [f"output {position}" for position in range(len(outputs))]
+    names = names[: len(outputs)]
     wholes = names if len(names) > 1 else (_ONLY,)
     beside = [output.to(truth.device) for output, truth in zip(outputs, expected, strict=True)]
     named = list(zip(wholes, names, beside, expected, strict=True))
