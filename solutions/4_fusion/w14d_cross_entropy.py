@@ -95,7 +95,7 @@ def cross_entropy_rows(
 
 @triton.jit
 def load(source, column, stop, PARTS: tl.constexpr, BLOCK: tl.constexpr):
-    X
+    """PARTS blocks from `column` on, as they lie in memory, -inf from `stop` on. Whole vectors are masked, or none."""
     parts = ()
     for part in tl.static_range(PARTS):
         at = column + part * BLOCK
@@ -105,7 +105,7 @@ def load(source, column, stop, PARTS: tl.constexpr, BLOCK: tl.constexpr):
 
 @triton.jit
 def include(top, total, parts):
-    """The online normalizer (Milakov and Gimelshein, 2018) of each thread, rescaled once for the values of all parts."""
+    """The online normalizer of each thread (Milakov and Gimelshein, 2018), rescaled once for all values of the parts."""
     larger = top
     for part in tl.static_range(len(parts)):
         larger = tl.maximum(larger, tl.max(parts[part].to(tl.float32), axis=1))
