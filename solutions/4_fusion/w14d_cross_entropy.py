@@ -105,7 +105,7 @@ def load(source, column, stop, PARTS: tl.constexpr, BLOCK: tl.constexpr):
 
 @triton.jit
 def include(top, total, parts):
-    """The online normalizer of each thread (Milakov and Gimelshein, 2018), rescaled once for all values of the parts."""
+    """The online normalizer of each thread (Milakov and Gimelshein, 2018): one rescaling for all values of `parts`."""
     larger = top
     for part in tl.static_range(len(parts)):
         larger = tl.maximum(larger, tl.max(parts[part].to(tl.float32), axis=1))
