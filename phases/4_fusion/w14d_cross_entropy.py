@@ -1,7 +1,7 @@
 """Cross-entropy over a vocabulary: loss and gradient without the probabilities in memory.
 
 cross_entropy(logits, labels, ignore_index, gradient) takes a contiguous matrix of logits (rows, classes) in bfloat16
-or float32, of 1 to 262144 classes, and for each row a label as int64. It returns loss, one float32 per row, and if
+or float32, of 2 to 262144 classes, and for each row a label as int64. It returns loss, one float32 per row, and if
 gradient is True also dlogits, of the shape and dtype of the logits: (loss, dlogits).
 
     loss = log(sum of exp(logits[r, :])) - logits[r, labels[r]]
@@ -9,9 +9,9 @@ gradient is True also dlogits, of the shape and dtype of the logits: (loss, dlog
 
 dlogits is the gradient of the mean loss over those rows. A row with the label ignore_index has loss 0 and gradient 0.
 A label that is neither that nor a class is an error: nothing may be read outside of the row, and its loss and
-gradient are NaN, so that nobody overlooks it. The arithmetic is float32, and right for finite logits of any size, and
-for classes masked with -inf, as long as the label is not. The matrix may have more than 2**32 elements: offsets need
-64 bits.
+gradient are NaN, so that nobody overlooks it. The arithmetic is float32, and right for logits of up to a million in
+size, and for classes masked with -inf, as long as the label is not. The matrix may have more than 2**32 elements:
+offsets need 64 bits.
 
 Begin with one program per row and an online maximum and sum, chunk by chunk; then a second loop for the gradient.
 Graded: the values, the bytes that are moved, the memory that is allocated, and on a GPU the time against PyTorch's

@@ -52,8 +52,9 @@ def extreme(
     inside = masked & (labels != ignore_index)
     labels[inside] = labels[inside].clamp(min=half)
     labels[inside & (labels == ignore_index)] = classes - 1
-    certain = ((kinds == 2) & (labels != ignore_index)).nonzero()[:, 0]
-    logits[certain, labels[certain]] = 1e4
+    if rows >= 5:  # of fewer, no loss might be far from 0, and every error would count
+        certain = ((kinds == 2) & (labels != ignore_index)).nonzero()[:, 0]
+        logits[certain, labels[certain]] = 1e4
     logits[kinds == 3] -= 1000
 
 
@@ -97,7 +98,7 @@ def maximum_from_zero(logits: torch.Tensor, labels: torch.Tensor, ignore_index: 
 PROBLEM = Problem(
     inputs=inputs,
     cases=(
-        {"rows": 1, "classes": 1, "dtype": "float32", "gradient": True},
+        {"rows": 1, "classes": 8, "dtype": "float32", "gradient": True},
         {"rows": 5, "classes": 127, "dtype": "bfloat16", "gradient": True},
         {"rows": 5, "classes": 128, "dtype": "bfloat16", "gradient": False},
         {"rows": 5, "classes": 129, "dtype": "bfloat16", "gradient": True},
@@ -112,10 +113,11 @@ PROBLEM = Problem(
     outputs=("loss", "dlogits"),
     first_dtype="float32",
     tolerance={
-        # The loss is a difference of numbers near 100; a probability has the error of exp. TF32 inside is off by 5e-4.
-        "float32": Tolerance(rtol=2e-5, atol=1e-5),
+        # A probability has the error of exp. At a label that is certain, the gradient is a difference of two numbers
+        # near 1: off by 6e-8 of them, where the root mean square over 20,481 classes is 1 / 143: atol.
+        "float32": Tolerance(rtol=2e-5, atol=5e-5),
         # Rounding the gradient alone costs 2^-8 = 3.9e-3; a sum in bfloat16 is off by more, in all classes alike.
-        "bfloat16": Tolerance(rtol=4e-3, atol=1e-5),
+        "bfloat16": Tolerance(rtol=4e-3, atol=5e-5),
     },
     extreme=extreme,
     faults={"the nearest class": clamped, "a maximum that begins at 0": maximum_from_zero},
