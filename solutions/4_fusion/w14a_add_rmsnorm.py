@@ -142,20 +142,18 @@ def add_rmsnorm(
     rows, columns = x.shape
     y, h = torch.empty_like(x), torch.empty_like(x)
     tensors = (y, h, x, residual, weight)
-    size = x.element_size()
-    vector = 16 // size
-    if columns * size <= 65_536 and (columns % vector == 0 or columns < 2048):
+    vector = 16 // x.element_size()
+    if columns <= 32_768 and (columns % vector == 0 or columns < 2048):
         width = min(columns & -columns, 16)  # the largest power of two up to 16 that divides columns
         parts, block = split(columns)
-        each = max(1, 2048 // triton.next_power_of_2(columns), 512 // block)
-        warps = 32 if block > 4096 else max(2, block // 512) if parts > 1 else 2
+        each = max(1, 256 * vector // triton.next_power_of_2(columns), 512 // block)
+        warps = 32 if block > 4096 else max(2, block // 512) if parts > 1 else 16 // vector
         sizes = (rows, columns // width, eps, width, each, parts, block)
         add_rmsnorm_rows[triton.cdiv(rows, each),](*tensors, *sizes, num_warps=warps)
     else:
-        held, warps = (8, 16) if columns * size <= 131_072 else (4, 32)
-        block = 32 * warps * vector
-        sizes = (columns, eps, vector, columns % vector == 0, min(held, triton.cdiv(columns, block)), 2, block)
-        add_rmsnorm_long[rows,](*tensors, *sizes, num_warps=warps)
+        block = 32 * 32 * vector
+        sizes = (columns, eps, vector, columns % vector == 0, min(4, triton.cdiv(columns, block)), 2, block)
+        add_rmsnorm_long[rows,](*tensors, *sizes, num_warps=32)
     return y, h
 
 

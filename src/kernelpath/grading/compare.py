@@ -35,7 +35,7 @@ def judged(exercise: Exercise, evidence: Evidence) -> Complaint | None:
         return Complaint(Verdict.WRONG_TYPE, cause)
     dtype = output_dtype(exercise, evidence.inputs)
     # only the stub of a kernel has names for its outputs
-    names = exercise.outputs[: len(expected)] if exercise.is_kernel else (f"{exercise.entry}(…)",)
+    names = exercise.outputs if exercise.is_kernel else (f"{exercise.entry}(…)",)
     complaint = judge(evidence.outputs, expected, exercise.tolerance, dtype, names)
     comparable = complaint is None or complaint.verdict is Verdict.WRONG_VALUES
     if comparable and exercise.check is not None and (said := exercise.check(evidence.inputs, evidence.outputs)):
