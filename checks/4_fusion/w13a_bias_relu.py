@@ -14,7 +14,7 @@ EXERCISE = Exercise(
     bench={"rows": 32_768, "columns": 8192, "dtype": "float32"},  # 1 GiB in and 1 GiB out
     sweep=sweeps.rows(),
     baseline=bias_relu.unfused,
-    min_speedup=1.0,  # not yet measured
+    min_speedup=1.8,  # on an H200 the reference 2.5; two kernels as fast as memory would reach 1.25
     # Two kernels make it 2.0; a bias that is read again for each element makes it 1.5, and DRAM does not see it.
     traffic=Traffic(sectors=1.3, bytes=1.7, edges=None),
 )

@@ -2,7 +2,7 @@
 
 dropout(x, p, seed, offset) takes a contiguous vector of float32 or bfloat16, of any size, and returns x / (1 - p) where
 an element is kept and 0 where it is dropped, as a new vector of that dtype, computed in float32. An element is dropped
-with the probability p, 0 <= p < 1. x has finite values.
+with the probability p, 0 <= p < 1, which may be rounded to a multiple of 2^-16. x has finite values.
 dropout_backward(dout, p, seed, offset) returns the gradient of x: dout / (1 - p) where the element was kept, else 0.
 Its mask is the mask of the forward pass with the same p, seed and offset. There is no place in memory to keep it.
 
