@@ -46,11 +46,11 @@ def judged(exercise: Exercise, evidence: Evidence) -> Complaint | None:
 
 def settled(
     exercise: Exercise, expected: Sequence[torch.Tensor], outputs: Sequence[torch.Tensor]
-) -> Sequence[torch.Tensor]:
+) -> list[torch.Tensor]:
     """The truth, given what the outputs chose where the statement leaves a choice. Wrong shapes are left to `judge`."""
     settle = exercise.problem.settled
     if settle is None or [truth.shape for truth in expected] != [output.shape for output in outputs]:
-        return expected
+        return list(expected)
     return settle(expected, [output.to(truth.device) for truth, output in zip(expected, outputs, strict=True)])
 
 

@@ -108,7 +108,7 @@ class Contest:
             ]
         except NoTensor:
             return FORGED
-        places = list(compare.settled(self.exercise, places, sampled))
+        places = compare.settled(self.exercise, places, sampled)
         for output, place, truth in zip(sampled, places, truths, strict=True):
             tolerance = self.exercise.tolerance[dtype_name(output.dtype)]
             wrong = compare.mismatches(output, place, tolerance, compare.root_mean_square(truth))
