@@ -80,6 +80,8 @@ class Problem:
         reference and of the submission, or the same places of both. The reference of dropout keeps every element; which
         ones a submission drops is its choice. `Exercise.check` judges the choice itself.
     outputs: what the statement calls them, in their order.
+    in_place: `in_place(*inputs)` gives the inputs that the operator overwrites, in the order of the reference's
+        outputs, which they become. Nothing is returned then. None where the operator returns new tensors.
     tolerance: by the name of the output's dtype, such as "bfloat16". The reason for the numbers stands beside them.
     compulsory_bytes: `compulsory_bytes(**case)`, the inputs read once and the outputs written once.
     flops: `flops(**case)`, arithmetic operations; with compulsory_bytes it gives the speed of light.
@@ -105,6 +107,7 @@ class Problem:
     faults: Mapping[str, Callable[..., torch.Tensor | tuple[torch.Tensor, ...]]] = field(default_factory=dict)
     settled: Callable[[Sequence[torch.Tensor], Sequence[torch.Tensor]], list[torch.Tensor]] | None = None
     outputs: tuple[str, ...] = ("out",)
+    in_place: Callable[..., tuple[Any, ...]] | None = None
     far: Sequence[Case] = ()
 
     def __post_init__(self) -> None:

@@ -86,6 +86,22 @@ class Instructions:
 
 
 @dataclass(frozen=True)
+class Fusion:
+    """A second function of the submission, of tensors, for which torch.compile has to write few kernels and one graph.
+
+    entry: its name. inputs, cases, reference: as those of a problem; one tensor is returned. launches: the most
+    kernels. It is compiled for a GPU and need not run there.
+    """
+
+    entry: str
+    inputs: Callable[..., tuple[torch.Tensor, ...]]
+    cases: Sequence[Case]
+    reference: Callable[..., torch.Tensor]
+    tolerance: Tolerance
+    launches: int = 1
+
+
+@dataclass(frozen=True)
 class Exercise:
     """One exercise. The submission's function `entry` takes the tensors of the problem's inputs, returns new tensors.
 
@@ -116,8 +132,10 @@ class Exercise:
     block: the threads of a block, x first, where the statement prescribes them.
     tensor_cores: the statement asks for tensor cores; a call whose mma instructions cannot have made a quarter of the
         case's operations fails.
+    launches: the most kernels that a call may launch; None where that is free.
     deterministic: the statement promises the same bits for the same inputs. Every case is then run with the
         problem's unordered inputs again and again, on the PTX machine with warps and blocks in other orders.
+    fusion: another function, which is graded by compiling it; in exercises of the kind "trace".
     check: `check(inputs, outputs)` gives None or a complaint in the words of the exercise. It is asked where shapes and
         dtypes are right, of right values too; a complaint stands in place of the list of wrong elements.
 
@@ -144,7 +162,9 @@ class Exercise:
     kind: Kind = "kernel"
     block: tuple[int, int, int] | None = None
     tensor_cores: bool = False
+    launches: int | None = None
     deterministic: bool = False
+    fusion: Fusion | None = None
     check: Callable[[Sequence[Any], Sequence[torch.Tensor]], str | None] | None = None
 
     def __post_init__(self) -> None:
@@ -191,6 +211,10 @@ class Exercise:
     @property
     def outputs(self) -> tuple[str, ...]:
         return self.problem.outputs
+
+    def overwritten(self, inputs: Sequence[Any]) -> Sequence[Any]:
+        """Those of the inputs, or of what stands for them, that a call overwrites: then they are its outputs."""
+        return self.problem.in_place(*inputs) if self.problem.in_place is not None else ()
 
     @property
     def vary(self) -> tuple[str, ...]:

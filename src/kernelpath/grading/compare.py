@@ -83,7 +83,10 @@ def judge(
     the outputs.
     """
     if len(names) != len(outputs):
-        names = [f"output {position}" for position in range(len(outputs))]
+        each, odd = divmod(len(outputs), len(names))
+        names = [f"{name}[{place}]" for name in names for place in range(each)]
+        if odd or each == len(outputs):
+            names = [f"output {position}" for position in range(len(outputs))]
     wholes = names if len(names) > 1 else (_ONLY,)
     beside = [output.to(truth.device) for output, truth in zip(outputs, expected, strict=True)]
     named = list(zip(wholes, names, beside, expected, strict=True))

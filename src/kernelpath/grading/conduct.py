@@ -83,6 +83,14 @@ def other_block(exercise: Exercise, notes: Sequence[Note]) -> Complaint | None:
     return None
 
 
+def too_many(exercise: Exercise, notes: Sequence[Note]) -> Complaint | None:
+    """More launches than the statement allows."""
+    if exercise.launches is None or len(notes) <= exercise.launches:
+        return None
+    cause = f"{exercise.entry} launches {len(notes)} kernels for this call, {exercise.launches} may be"
+    return Complaint(Verdict.WRONG_VALUES, cause)
+
+
 def other_cores(exercise: Exercise, evidence: Evidence) -> Complaint | None:
     """Whether a call that the machine saw did without the tensor cores that the statement asks for."""
     if not exercise.tensor_cores or not evidence.notes:

@@ -9,7 +9,18 @@ from kernelpath import packages, words
 from kernelpath.course.problem import Case
 from kernelpath.device import gpu
 from kernelpath.device import messages as device_messages
-from kernelpath.grading import conduct, devices, divergence, far, instructions, measure, memory, profile, traffic
+from kernelpath.grading import (
+    conduct,
+    devices,
+    divergence,
+    far,
+    fusion,
+    instructions,
+    measure,
+    memory,
+    profile,
+    traffic,
+)
 from kernelpath.grading.beside import Beside
 from kernelpath.grading.cases import Cases, Graded, most_telling
 from kernelpath.grading.conduct import Evidence
@@ -70,6 +81,9 @@ class Grading:
         if complaint is None and isinstance(self._kind, Operator):
             self.progress("inspecting the operator")
             complaint = self.subject.placed(self._kind.inspected(self._runner, self.seed))
+        if complaint is None and self.exercise.fusion is not None:
+            self.progress(f"compiling {self.exercise.fusion.entry}")
+            complaint = self.subject.placed(fusion.graded(self.exercise.fusion, self._runner, self.seed))
         if complaint is None and self.device == "cuda" and self.exercise.is_kernel:
             complaint = self._profile(graded)
         if complaint is None:
@@ -174,7 +188,8 @@ class Grading:
         elements = sum(output.numel() for output in evidence.outputs)
         held = memory.complaint(self.exercise, case, evidence.workspace) if case is self._largest else None
         return (
-            held
+            conduct.too_many(self.exercise, evidence.notes)
+            or held
             or traffic.complaint(self.exercise, case, evidence.traffic)
             or divergence.complaint(self.exercise, case, evidence.instructions)
             or instructions.complaint(self.exercise, case, evidence.traffic, evidence.instructions, elements)

@@ -14,7 +14,7 @@ from kernelpath.work.host import Machines, Worker
 from kernelpath.work.runner import Runner
 from kernelpath.work.workspace import Copied, Workspace
 
-_INSPECTS = "kernelpath.work.operators"
+_INSPECTS, _FUSES = "kernelpath.work.operators", "kernelpath.work.fusion"
 
 READY = {"cuda": "kernelpath.lanes.cuda", "triton": "kernelpath.lanes.triton_ready", "cute": "kernelpath.lanes.cute"}
 """What takes long to import, by lane."""
@@ -69,6 +69,8 @@ class Workers:
         self._workspace.clean(self._keep)
 
     def _needs(self) -> str:
+        if self._exercise.fusion is not None:
+            return _FUSES
         return _INSPECTS if self._exercise.kind == "operator" else READY.get(self._item.lane, "")
 
     def _take(self, device: OneDevice) -> Worker:

@@ -91,6 +91,13 @@ class Read(Asked, frozen=True, tag=True, kw_only=True):
     arguments: Sequence[str]
 
 
+class Fuse(Asked, frozen=True, tag=True, kw_only=True):
+    """Compile the submission's function of that name with torch.compile for these tensors, and run its graphs."""
+
+    function: str
+    tensors: Sequence[Output]
+
+
 class Profile(Asked, frozen=True, tag=True, kw_only=True):
     """Call the entry on a GPU, not for the first time, and tell which kernels ran there."""
 
@@ -122,7 +129,7 @@ class Round(Asked, frozen=True, tag=True, kw_only=True):
     sample: int
 
 
-AnyAsked = Start | Load | Run | Inspect | Call | Read | Profile | Ceilings | Contest | Round
+AnyAsked = Start | Load | Run | Inspect | Call | Read | Fuse | Profile | Ceilings | Contest | Round
 
 
 class Answer(Struct, frozen=True, tag=True, kw_only=True):
@@ -176,6 +183,15 @@ class Told(Answer, frozen=True, tag=True, kw_only=True):
     tampered: str
 
 
+class Fused(Answer, frozen=True, tag=True, kw_only=True):
+    """What the compiler wrote: a module for each graph, and what they compute. broken: why it is not one graph."""
+
+    codes: Sequence[str]
+    broken: str
+    outputs: Sequence[Output]
+    tampered: str
+
+
 class Placed(Answer, frozen=True, tag=True, kw_only=True):
     """Where the entry's outputs lie in the PTX machine's memory."""
 
@@ -217,4 +233,4 @@ class Timed(Answer, frozen=True, tag=True, kw_only=True):
     telemetry: Mapping[str, float]
 
 
-AnyAnswer = Compiling | Done | Complained | Returned | Told | Placed | Profiled | Measured | Ready | Timed
+AnyAnswer = Compiling | Done | Complained | Returned | Told | Fused | Placed | Profiled | Measured | Ready | Timed
