@@ -26,7 +26,7 @@ from triton.tools.tensor_descriptor import TensorDescriptor
 @triton.jit(do_not_specialize=["sequences", "heads", "group"])
 def packed_attention(out_ptr, q, k, v, cu_seqlens, sequences, heads, group, scale,
                      QUERIES: tl.constexpr, KEYS: tl.constexpr, HEAD: tl.constexpr):  # fmt: skip
-    """One program for QUERIES queries of a head: all tiles of a head, then those of the next one."""
+    """One program for QUERIES queries of a head: a tile of all heads, then the next one."""
     # TODO: find the sequence and the tile of it, walk over its keys, store the rows that are of this sequence
 
 

@@ -28,7 +28,7 @@ from triton.tools.tensor_descriptor import TensorDescriptor
 
 LOG2_E = 1.4426950408889634
 
-TILES = {32: (64, 64, 4, 3), 64: (64, 64, 4, 3), 128: (64, 64, 4, 3), 256: (128, 64, 8, 2)}
+TILES = {32: (64, 64, 4, 3), 64: (64, 64, 4, 3), 128: (64, 64, 4, 3), 256: (64, 32, 4, 3)}
 """Queries, keys, warps and stages by the size of a head."""
 
 
@@ -68,9 +68,8 @@ def attend(query, out, total, top, k, v, kv_head, origin, first, last, row, leng
 @triton.jit(do_not_specialize=["sequences", "heads", "group"])
 def packed_attention(out_ptr, q, k, v, cu_seqlens, sequences, heads, group, scale,
                      QUERIES: tl.constexpr, KEYS: tl.constexpr, HEAD: tl.constexpr):  # fmt: skip
-    """One program for QUERIES queries of a head: all tiles of a head, then those of the next one."""
-    tiles = tl.num_programs(0) // heads
-    head, tile = tl.program_id(0) // tiles, tl.program_id(0) % tiles
+    """One program for QUERIES queries of a head: a tile of all heads, then the next one."""
+    head, tile = tl.program_id(0) % heads, tl.program_id(0) // heads
     sequence = sequence_of(tile, cu_seqlens, sequences, QUERIES)
     origin = tl.load(cu_seqlens + sequence)
     length = tl.load(cu_seqlens + sequence + 1) - origin

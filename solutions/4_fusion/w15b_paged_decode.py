@@ -33,7 +33,8 @@ TOKENS = 32
 LEAST = tl.constexpr(2)
 """Units of a program: what it leaves to be merged should be few bytes beside what it reads."""
 
-PROGRAMS_PER_SM = 3
+PROGRAMS_PER_SM = {32: 4, 64: 4, 128: 4, 256: 2}
+"""That run at once, by the size of a head."""
 
 
 @triton.jit
@@ -73,14 +74,16 @@ def attend(query, k_pages, v_pages, block_table, first, last, kv_head, kv_heads,
     out = tl.zeros([GROUP, HEAD], tl.float32)
     total = tl.zeros([GROUP], tl.float32)
     top = tl.full([GROUP], -float("inf"), tl.float32)
-    for start in tl.range(first, last, TOKENS):
-        token = start + tl.arange(0, TOKENS)
+    token = first + tl.arange(0, TOKENS)
+    page = tl.load(block_table + (token >> shift), mask=token < last, other=0).to(tl.int64)
+    for _ in tl.range(first, last, TOKENS):
         inside = token < last
-        page = tl.load(block_table + (token >> shift), mask=inside, other=0).to(tl.int64)
         row = (page << shift) + (token & ((1 << shift) - 1))
         place = ((row * kv_heads + kv_head) * HEAD)[:, None] + column[None, :]
         keys = tl.load(k_pages + place, mask=inside[:, None], other=0.0)
         values = tl.load(v_pages + place, mask=inside[:, None], other=0.0)
+        token += TOKENS  # the next page is looked up here, so that its rows need not wait for its number
+        page = tl.load(block_table + (token >> shift), mask=token < last, other=0).to(tl.int64)
         scores = tl.where(inside[None, :], tl.dot(query, keys.T) * scale, -float("inf"))
         larger = tl.maximum(top, tl.max(scores, axis=1))
         share = tl.exp2(scores - larger[:, None])
@@ -172,7 +175,7 @@ def paged_decode(
 ) -> torch.Tensor:
     out = torch.empty_like(q)
     most = len(q) * k_pages.shape[2] * triton.cdiv(block_table.shape[1] * k_pages.shape[1], TOKENS)
-    programs = min(PROGRAMS_PER_SM * multiprocessors(q.device), most)
+    programs = min(PROGRAMS_PER_SM[q.shape[2]] * multiprocessors(q.device), most)
     launch(programs, out, q, k_pages, v_pages, block_table, lengths)
     return out
 
@@ -187,9 +190,9 @@ def launch(programs: int, out: torch.Tensor, q: torch.Tensor, k_pages: torch.Ten
     splits = q.new_empty((programs, 2), dtype=torch.int32)
     decode[programs,](
         out, parts, lse, splits, q, k_pages, *rest, batch, rest[1].shape[1], kv_heads, group, page.bit_length() - 1,
-        head**-0.5 * LOG2_E, max(16, triton.next_power_of_2(group)), head, TOKENS, 128, num_warps=4, num_stages=5
+        head**-0.5 * LOG2_E, max(16, triton.next_power_of_2(group)), head, TOKENS, 128, num_warps=4, num_stages=4
     )  # fmt: skip
-    merge[programs * group,](out, parts, lse, splits, group, head, 16)
+    merge[programs * group,](out, parts, lse, splits, group, head, 64)
 
 
 def multiprocessors(device: torch.device) -> int:

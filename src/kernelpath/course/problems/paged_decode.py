@@ -154,11 +154,12 @@ def case(lengths: str, page: int, head: int, *, heads: int = 1, kv_heads: int = 
 PROBLEM = Problem(
     inputs=inputs,
     cases=(
-        case("1", 16, 32),
+        case("1", 16, 64),
         case("1+15+16+17+31", 16, 64, heads=3, kv_heads=3),
         case("63+64+65+128", 64, 64, heads=8, kv_heads=2),
         case("3x7+2500", 16, 64, heads=12, kv_heads=3),
         case("2x1000", 64, 64, heads=4, kv_heads=1),
+        case("33+2", 16, 32),
     ),
     far=(case("2050x4100", 64, 64, heads=8, kv_heads=8),),
     reference=reference,

@@ -1,4 +1,4 @@
-"""As vLLM's first kernel: one program per sequence and key head, from its first page to its last, without a split."""
+"""An accident that costs time alone: one program per sequence and key head; all wait for the longest sequence."""
 
 import torch
 import triton
