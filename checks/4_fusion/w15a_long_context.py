@@ -16,6 +16,7 @@ SWEEP = (
     case("16384+8192+4096+2048+2x1024", 128, heads=64, kv_heads=8),
     case("500x64", 128, heads=16, kv_heads=16),
     case("8192+300x100", 64, heads=32, kv_heads=8),
+    case("131072", 64),
 )
 
 EXERCISE = Exercise(

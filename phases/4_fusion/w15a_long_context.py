@@ -14,7 +14,7 @@ cannot hold such a call: the launch may depend on shapes alone. From total and t
 tiles there are at most, and each program can find out which one is its own.
 Begin with w12a's flash attention, causal, and give it a tile of a sequence instead of a head's.
 Graded: the values, the bytes that are moved, the memory that is held beside inputs and output, and on a GPU the time
-against the formula written as operators, sequence by sequence.
+against the formula written as operators, for the sequences of one length at a time.
 """
 
 import torch

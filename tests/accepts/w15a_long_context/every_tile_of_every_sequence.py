@@ -5,10 +5,10 @@ import triton
 import triton.language as tl
 
 
-@triton.jit(do_not_specialize=["heads", "group"])
-def attention(out, q, k, v, cu_seqlens, heads, group, scale, HEAD: tl.constexpr, M: tl.constexpr):
-    sequence, head = tl.program_id(2), tl.program_id(1)
-    begin = tl.program_id(0) * M
+@triton.jit(do_not_specialize=["sequences", "heads", "group"])
+def attention(out, q, k, v, cu_seqlens, sequences, heads, group, scale, HEAD: tl.constexpr, M: tl.constexpr):
+    sequence, head = tl.program_id(0) % sequences, tl.program_id(1)
+    begin = tl.program_id(0) // sequences * M
     first = tl.load(cu_seqlens + sequence)
     length = tl.load(cu_seqlens + sequence + 1) - first
     if begin >= length:
@@ -44,6 +44,7 @@ def attention(out, q, k, v, cu_seqlens, heads, group, scale, HEAD: tl.constexpr,
 def long_context(q, k, v, cu_seqlens):
     tokens, heads, head = q.shape
     out = torch.empty_like(q)
-    grid = (triton.cdiv(tokens, 32), heads, len(cu_seqlens) - 1)
-    attention[grid](out, q, k, v, cu_seqlens, heads, heads // k.shape[1], head**-0.5, head, 32, num_warps=2)
+    sequences = len(cu_seqlens) - 1
+    grid = (sequences * triton.cdiv(tokens, 64), heads)
+    attention[grid](out, q, k, v, cu_seqlens, sequences, heads, heads // k.shape[1], head**-0.5, head, 64)
     return out

@@ -48,6 +48,6 @@ def attention(out, q, k, v, cu_seqlens, sequences, heads, kv_heads, scale, HEAD:
 def long_context(q, k, v, cu_seqlens):
     tokens, heads, head = q.shape
     out, sequences = torch.empty_like(q), len(cu_seqlens) - 1
-    grid = (tokens // 32 + sequences, heads)
-    attention[grid](out, q, k, v, cu_seqlens, sequences, heads, k.shape[1], head**-0.5, head, 32)
+    grid = (tokens // 64 + sequences, heads)
+    attention[grid](out, q, k, v, cu_seqlens, sequences, heads, k.shape[1], head**-0.5, head, 64)
     return out

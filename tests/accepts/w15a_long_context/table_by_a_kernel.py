@@ -52,9 +52,9 @@ def long_context(q, k, v, cu_seqlens):
     triton.set_allocator(lambda size, alignment, stream: torch.empty(size, dtype=torch.int8, device=q.device))
     tokens, heads, head = q.shape
     sequences = len(cu_seqlens) - 1
-    tiles = tokens // 32 + sequences
+    tiles = tokens // 64 + sequences
     table = torch.empty(tiles, 2, dtype=torch.int32, device=q.device)
-    tabulate[(sequences,)](table, cu_seqlens, 32)
+    tabulate[(sequences,)](table, cu_seqlens, 64)
     out = torch.empty_like(q)
-    attention[tiles, heads](out, q, k, v, cu_seqlens, table, heads, k.shape[1], head**-0.5, head, 32, num_warps=2)
+    attention[tiles, heads](out, q, k, v, cu_seqlens, table, heads, k.shape[1], head**-0.5, head, 64)
     return out

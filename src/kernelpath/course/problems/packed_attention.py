@@ -7,8 +7,6 @@ token sees itself and those before it in its sequence. Query head h reads key he
 
 from __future__ import annotations
 
-from itertools import pairwise
-
 import torch
 
 from kernelpath.course import draw
@@ -33,25 +31,28 @@ def inputs(rng: torch.Generator, lengths: str, heads: int, kv_heads: int, head: 
 def _attention(
     q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, cu_seqlens: torch.Tensor, dtype: torch.dtype, most: int
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """out and each row's largest score, (total, heads), in dtype: the formula with at most `most` scores in memory.
+    """out and each row's largest score, (total, heads), in dtype: the formula with some `most` scores in memory.
 
-    All heads of some queries of a sequence at a time, with the keys up to the last of them.
+    Sequences of the same length are one batch. All heads of some of their queries at a time, with the keys up to the
+    last of them.
     """
     out = torch.empty_like(q, dtype=dtype)
     largest = torch.empty(q.shape[:2], dtype=dtype, device=q.device)
-    group = q.shape[1] // k.shape[1]
-    for begin, end in pairwise(cu_seqlens.tolist()):
-        key, value = (x[begin:end].to(dtype).repeat_interleave(group, 1).transpose(0, 1) for x in (k, v))
-        rows = max(1, most // max(1, q.shape[1] * (end - begin)))
-        for first in range(begin, end, rows):
-            last = min(first + rows, end)
-            query = q[first:last].to(dtype).transpose(0, 1)
-            scores = query @ key[:, : last - begin].mT * q.shape[2] ** -0.5
-            hidden = torch.ones(scores.shape[1:], dtype=torch.bool, device=q.device).triu_(1 + first - begin)
-            scores.masked_fill_(hidden, -torch.inf)
-            out[first:last] = (torch.softmax(scores, -1) @ value[:, : last - begin]).transpose(0, 1)
-            if dtype == torch.float64:
-                largest[first:last] = scores.amax(-1).T
+    group, (begins, ends) = q.shape[1] // k.shape[1], (cu_seqlens[:-1], cu_seqlens[1:])
+    for length in sorted({*(ends - begins).tolist()} - {0}):
+        token = torch.arange(length, device=q.device)
+        each = q.shape[1] * length
+        for some in begins[ends - begins == length].long().split(max(1, most // (each * length))):
+            place = some[:, None] + token
+            key, value = (x[place].to(dtype).repeat_interleave(group, 2).transpose(1, 2) for x in (k, v))
+            for seen in token.split(max(1, most // (each * len(some)))):
+                last = int(seen[-1]) + 1
+                query = q[place[:, seen]].to(dtype).transpose(1, 2)
+                scores = query @ key[:, :, :last].mT * q.shape[2] ** -0.5
+                scores.masked_fill_(token[:last] > seen[:, None], -torch.inf)
+                out[place[:, seen]] = (torch.softmax(scores, -1) @ value[:, :, :last]).transpose(1, 2)
+                if dtype == torch.float64:
+                    largest[place[:, seen]] = scores.amax(-1).transpose(1, 2)
     return out, largest
 
 
@@ -61,7 +62,7 @@ def reference(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, cu_seqlens: tor
 
 
 def eager(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, cu_seqlens: torch.Tensor) -> torch.Tensor:
-    """The formula as operators, sequence by sequence, with 2 GB of scores at a time."""
+    """The formula as operators, length by length, with 2 GB of scores at a time."""
     return _attention(q, k, v, cu_seqlens, q.dtype, 1 << 30)[0]
 
 
@@ -115,7 +116,7 @@ PROBLEM = Problem(
     tolerance={"bfloat16": attention.PROBLEM.tolerance["bfloat16"]},
     extreme=extreme,
     faults={"a maximum that begins at 0": maximum_from_zero, "no maximum subtracted": no_maximum},
-    gpu_limits=(case("262144", 64, heads=2), case("3000x3+4096", 128, heads=4), case("300+129", 256, heads=2)),
+    gpu_limits=(case("1000x3+65537x1", 64), case("33+1025", 128, heads=4), case("300+129", 256, heads=2)),
     compulsory_bytes=compulsory_bytes,
     flops=flops,
 )
