@@ -67,10 +67,10 @@ def rope_kernel(qkv, cos, sin, tokens, columns, sign, HALF: tl.constexpr):
 def attention_kernel(
     out, lse, qkv, tokens, heads, kv_heads, scale, HEAD: tl.constexpr, QUERIES: tl.constexpr, KEYS: tl.constexpr
 ):
-    batch, head = tl.program_id(1) // heads, tl.program_id(1) % heads
+    batch, head = tl.program_id(0) // heads, tl.program_id(0) % heads
     stride = (heads + 2 * kv_heads) * HEAD
     base = qkv + batch.to(tl.int64) * tokens * stride
-    first = (tl.num_programs(0) - 1 - tl.program_id(0)) * QUERIES
+    first = (tl.num_programs(1) - 1 - tl.program_id(1)) * QUERIES
     query, column = first + tl.arange(0, QUERIES), tl.arange(0, HEAD)[None, :]
     inside = (query < tokens)[:, None]
     kv = heads + head // (heads // kv_heads)
@@ -94,7 +94,7 @@ def attention_kernel(
     tl.store(
         out + row[:, None] * heads * HEAD + head * HEAD + column, (result / total[:, None]).to(tl.bfloat16), inside
     )
-    tl.store(lse + tl.program_id(1) * tokens + query, top + tl.log(total), mask=query < tokens)
+    tl.store(lse + tl.program_id(0) * tokens + query, top + tl.log(total), mask=query < tokens)
 
 
 @triton.jit(do_not_specialize=["tokens", "heads", "kv_heads"])
@@ -102,10 +102,10 @@ def dq_kernel(
     dqkv, deltas, out, dout, lse, qkv, tokens, heads, kv_heads, scale,
     HEAD: tl.constexpr, QUERIES: tl.constexpr, KEYS: tl.constexpr,
 ):  # fmt: skip
-    batch, head = tl.program_id(1) // heads, tl.program_id(1) % heads
+    batch, head = tl.program_id(0) // heads, tl.program_id(0) % heads
     stride = (heads + 2 * kv_heads) * HEAD
     base = qkv + batch.to(tl.int64) * tokens * stride
-    first = (tl.num_programs(0) - 1 - tl.program_id(0)) * QUERIES
+    first = (tl.num_programs(1) - 1 - tl.program_id(1)) * QUERIES
     query, column = first + tl.arange(0, QUERIES), tl.arange(0, HEAD)[None, :]
     inside = (query < tokens)[:, None]
     kv = heads + head // (heads // kv_heads)
@@ -114,8 +114,8 @@ def dq_kernel(
     q = tl.load(base + query[:, None] * stride + head * HEAD + column, mask=inside, other=0.0)
     upper = tl.load(dout + at, mask=inside, other=0.0)
     delta = tl.sum(upper.to(tl.float32) * tl.load(out + at, mask=inside, other=0.0).to(tl.float32), axis=1)
-    tl.store(deltas + tl.program_id(1) * tokens + query, delta, mask=query < tokens)
-    kept = tl.load(lse + tl.program_id(1) * tokens + query, mask=query < tokens, other=0.0)
+    tl.store(deltas + tl.program_id(0) * tokens + query, delta, mask=query < tokens)
+    kept = tl.load(lse + tl.program_id(0) * tokens + query, mask=query < tokens, other=0.0)
     dq = tl.zeros([QUERIES, HEAD], tl.float32)
     for begin in range(0, tl.minimum(first + QUERIES, tokens), KEYS):
         key = begin + tl.arange(0, KEYS)
@@ -134,11 +134,11 @@ def dkv_kernel(
     dqkv, deltas, dout, lse, qkv, tokens, heads, kv_heads, scale,
     HEAD: tl.constexpr, QUERIES: tl.constexpr, KEYS: tl.constexpr,
 ):  # fmt: skip
-    batch, kv = tl.program_id(1) // kv_heads, tl.program_id(1) % kv_heads
+    batch, kv = tl.program_id(0) // kv_heads, tl.program_id(0) % kv_heads
     stride, group = (heads + 2 * kv_heads) * HEAD, heads // kv_heads
     base = qkv + batch.to(tl.int64) * tokens * stride
     column = tl.arange(0, HEAD)[None, :]
-    key = tl.program_id(0) * KEYS + tl.arange(0, KEYS)
+    key = tl.program_id(1) * KEYS + tl.arange(0, KEYS)
     place = key[:, None] * stride + (heads + kv) * HEAD + column
     k = tl.load(base + place, mask=(key < tokens)[:, None], other=0.0)
     v = tl.load(base + place + kv_heads * HEAD, mask=(key < tokens)[:, None], other=0.0)
@@ -146,7 +146,7 @@ def dkv_kernel(
     dv = tl.zeros([KEYS, HEAD], tl.float32)
     for head in range(kv * group, kv * group + group):
         line = (batch * heads + head) * tokens
-        for begin in range(tl.program_id(0) * KEYS, tokens, QUERIES):
+        for begin in range(tl.program_id(1) * KEYS, tokens, QUERIES):
             query = begin + tl.arange(0, QUERIES)
             inside = (query < tokens)[:, None]
             row = batch.to(tl.int64) * tokens + query
@@ -168,7 +168,7 @@ def attend(qkv, batch, heads, kv_heads, head):
     out = qkv.new_empty(qkv.shape[0], heads * head)
     lse = torch.empty(batch * heads, tokens, dtype=torch.float32, device=qkv.device)
     queries, keys, warps = TILES[head]
-    grid = (triton.cdiv(tokens, queries), batch * heads)
+    grid = (batch * heads, triton.cdiv(tokens, queries))
     attention_kernel[grid](out, lse, qkv, tokens, heads, kv_heads, head**-0.5, head, queries, keys, num_warps=warps)
     return out, lse
 
@@ -178,10 +178,10 @@ def attend_backward(dout, out, lse, qkv, batch, heads, kv_heads, head):
     dqkv, deltas = torch.empty_like(qkv), torch.empty_like(lse)
     sizes = tokens, heads, kv_heads, head**-0.5, head
     queries, keys, warps = TILES[head]
-    grid = (triton.cdiv(tokens, queries), batch * heads)
+    grid = (batch * heads, triton.cdiv(tokens, queries))
     dq_kernel[grid](dqkv, deltas, out, dout, lse, qkv, *sizes, queries, keys, num_warps=warps)
     queries, keys, warps = OF_KEYS[head]
-    grid = (triton.cdiv(tokens, keys), batch * kv_heads)
+    grid = (batch * kv_heads, triton.cdiv(tokens, keys))
     dkv_kernel[grid](dqkv, deltas, dout, lse, qkv, *sizes, queries, keys, num_warps=warps)
     return dqkv
 
