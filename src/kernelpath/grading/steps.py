@@ -14,6 +14,7 @@ from kernelpath.grading.beside import Beside
 from kernelpath.grading.cases import Cases, Graded, most_telling
 from kernelpath.grading.conduct import Evidence
 from kernelpath.grading.kinds import kind_of
+from kernelpath.grading.kinds.distributed import Distributed
 from kernelpath.grading.kinds.kernel import Kernel
 from kernelpath.grading.kinds.operator import Operator
 from kernelpath.grading.subject import Subject
@@ -171,6 +172,8 @@ class Grading:
         """The first limit on counters that a case breaks."""
         if evidence is None:
             return None
+        if isinstance(self._kind, Distributed) and evidence.log is not None:
+            return self._kind.beyond(case, evidence.log)
         elements = sum(output.numel() for output in evidence.outputs)
         held = memory.complaint(self.exercise, case, evidence.workspace) if case is self._largest else None
         return (

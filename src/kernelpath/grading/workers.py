@@ -11,6 +11,7 @@ from kernelpath.course.spec import Exercise
 from kernelpath.device import gpu
 from kernelpath.grading.kinds import kind_of
 from kernelpath.work.host import Machines, Worker
+from kernelpath.work.ranks import Ranks
 from kernelpath.work.runner import Runner
 from kernelpath.work.workspace import Copied, Workspace
 
@@ -48,7 +49,8 @@ class Workers:
     def runner(self, device: OneDevice) -> Runner:
         """The submission, to be loaded on that device."""
         machines = self._machines if kind_of(self._exercise, device).on_machine else None
-        return Runner(lambda: self._take(device), self._copied.file, self._hidden, machines)
+        of_its_kind = Ranks if self._exercise.kind == "distributed" else Runner
+        return of_its_kind(lambda: self._take(device), self._copied.file, self._hidden, machines)
 
     def copy(self) -> Copied:
         """The submission as it is graded from now on. Of the reference kernels each is alone."""

@@ -210,9 +210,13 @@ class Worker:
         self.post(asked)
         if machine is not None:
             self.client, end = machine.attach(target)
-            with contextlib.suppress(OSError):
-                socket.send_fds(self._process.connection, [b"\0"], [end.fileno()])
+            self.hand(end.fileno())
             end.close()
+
+    def hand(self, descriptor: int) -> None:
+        """Give it a descriptor, which follows the request that was sent last."""
+        with contextlib.suppress(OSError):
+            socket.send_fds(self._process.connection, [b"\0"], [descriptor])
 
     def post(self, message: messages.Asked) -> None:
         """Send a request. Its answer is fetched later, in turn; a worker that is gone is noticed then."""

@@ -84,6 +84,19 @@ class Call(Asked, frozen=True, tag=True, kw_only=True):
     tensors: Mapping[int, Output]
 
 
+class Join(Call, frozen=True, tag=True, kw_only=True):
+    """Call the entry as a rank of a group, whose channel to the exchange follows as a descriptor.
+
+    collectives: those of the library that it may call. sizes: of the gradients of a model's layers, which the first
+    tensor holds one after another: the entry then takes the layers in its place.
+    """
+
+    rank: int
+    size: int
+    collectives: Sequence[str] = ()
+    sizes: Sequence[int] = ()
+
+
 class Read(Asked, frozen=True, tag=True, kw_only=True):
     """Call the entry on the paths of these files, which are written first, and on what else it takes."""
 
@@ -122,7 +135,7 @@ class Round(Asked, frozen=True, tag=True, kw_only=True):
     sample: int
 
 
-AnyAsked = Start | Load | Run | Inspect | Call | Read | Profile | Ceilings | Contest | Round
+AnyAsked = Start | Load | Run | Inspect | Join | Call | Read | Profile | Ceilings | Contest | Round
 
 
 class Answer(Struct, frozen=True, tag=True, kw_only=True):

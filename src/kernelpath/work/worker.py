@@ -27,7 +27,7 @@ from kernelpath.device.client import Client, ToClient
 from kernelpath.lanes import on_compiling, tuning
 from kernelpath.verdict import Complaint, Verdict
 from kernelpath.wire import Gone, Wire
-from kernelpath.work import allocations, confine, entries, far, messages, no_gpu, reports
+from kernelpath.work import allocations, confine, entries, far, messages, no_gpu, rank, reports
 from kernelpath.work.blame import NotTheSubmission, blame
 from kernelpath.work.call import Call, arguments, plain_outputs, profiled
 from kernelpath.work.far import FarWatch
@@ -77,6 +77,8 @@ class _Worker:
                     return self._run(asked, secret)
                 case messages.Inspect():
                     return self._inspect(asked, secret)
+                case messages.Join():
+                    return self._join(asked, secret)
                 case messages.Call():
                     return self._call(asked, secret)
                 case messages.Read():
@@ -164,6 +166,11 @@ class _Worker:
 
     def _call(self, asked: messages.Call, secret: str) -> Answer:
         return self._returned(self._with(arguments(asked, self._device)), secret)
+
+    def _join(self, asked: messages.Join, secret: str) -> Answer:
+        with rank.group(self._wire.connection, asked) as member:
+            call = self._with(rank.given(member, arguments(asked, self._device), asked.sizes))
+            return self._returned(call, secret)
 
     def _read(self, asked: messages.Read, secret: str) -> Answer:
         with reports.paths(asked) as inputs, _memory_limit(self._device):
