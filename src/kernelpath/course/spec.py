@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
 from kernelpath.course.errors import require
+from kernelpath.course.labs.fabric import NVLINK, Links
 from kernelpath.course.problem import Case, Problem, Tolerance, check_alike, check_cases
 
 if TYPE_CHECKING:
@@ -89,11 +90,13 @@ class Instructions:
 class Network:
     """Limits on what ranks exchange, counted and timed on the simulated links of course.labs.fabric.
 
-    bytes: `bytes(**case)`, the most that a rank may send in messages. seconds: `seconds(**case)`, the most that a call
-    may take there. hidden: the least share of the collectives' time that passes behind compute, on the largest case.
-    collectives: those of torch.distributed that the statement allows, besides the barrier.
+    links: of every rank. bytes: `bytes(**case)`, the most that a rank may send in messages and give to collectives.
+    seconds: `seconds(**case)`, the most that a call may take there. hidden: the least share of the collectives' time
+    that passes behind compute, on the largest case. collectives: those of torch.distributed that the statement allows,
+    besides the barrier.
     """
 
+    links: Links = NVLINK
     bytes: Callable[..., int] | None = None
     seconds: Callable[..., float] | None = None
     hidden: float = 0.0

@@ -198,9 +198,10 @@ class _Group(dist.ProcessGroup):
     def allreduce(self, tensors: Sequence[torch.Tensor], options: Any) -> Request:
         if "all_reduce" not in self._member.collectives:
             self._member.refuse("all_reduce")
-        if options.reduceOp not in (dist.ReduceOp.SUM, dist.ReduceOp.AVG):
-            raise ValueError("ReduceOp.SUM and ReduceOp.AVG are what this group computes")
-        return self._member.post("all_reduce", tensors[0], mean=options.reduceOp == dist.ReduceOp.AVG)
+        mean = options.reduceOp == dist.ReduceOp.AVG
+        if not mean and not options.reduceOp == dist.ReduceOp.SUM:  # which has no !=
+            raise ValueError("this group computes ReduceOp.SUM and ReduceOp.AVG")
+        return self._member.post("all_reduce", tensors[0], mean=mean)
 
     def barrier(self, options: Any) -> Request:
         return self._member.post("barrier", None)

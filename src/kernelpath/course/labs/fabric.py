@@ -55,12 +55,12 @@ class Log:
         return len(self.steps)
 
     def sent(self, rank: int) -> int:
-        """Bytes that a rank sent, in messages."""
-        return sum(one.bytes for one in self.transfers if one.is_message and one.keys[0][0] == rank)
+        """Bytes that a rank sent in messages, and those that it gave to collectives."""
+        return sum(one.bytes for one in self.transfers if not one.is_message or one.keys[0][0] == rank)
 
     def messages(self, rank: int) -> int:
-        """How many messages a rank sent."""
-        return sum(one.is_message and one.keys[0][0] == rank for one in self.transfers)
+        """How many messages a rank sent, and collectives that it was part of."""
+        return sum(not one.is_message or one.keys[0][0] == rank for one in self.transfers)
 
 
 @dataclass(frozen=True)
@@ -89,6 +89,9 @@ class Links:
 
 NVLINK = Links(latency=2e-6, bandwidth=400e9)
 """Round numbers of the kind that a GPU's links have; week 16's notebook fits those of two H200s."""
+
+ETHERNET = Links(latency=5e-6, bandwidth=10e9)
+"""Of the kind that a network between hosts has."""
 
 
 @dataclass(frozen=True)

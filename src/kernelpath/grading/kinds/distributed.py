@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 from kernelpath.course.inputs import PLAIN, Variety
-from kernelpath.course.labs.fabric import NVLINK, Layers, Log, timeline
+from kernelpath.course.labs.fabric import Layers, Log, timeline
 from kernelpath.course.problem import Case
 from kernelpath.grading import compare, truth
 from kernelpath.grading.conduct import Evidence
@@ -85,9 +85,9 @@ class Distributed(Python):
             if log.sent(rank) > most:
                 cause = f"rank {rank} sends {log.sent(rank):,} bytes in {log.messages(rank)} messages, at most {most:,}"
                 return Complaint(Verdict.TOO_MUCH_TRAFFIC, f"{cause} are needed")
-        found = timeline(log, NVLINK)
+        found = timeline(log, limits.links)
         if limits.seconds is not None and found.end > (most_seconds := limits.seconds(**case)):
-            links = f"links of {NVLINK.latency * 1e6:.0f} µs and {NVLINK.bandwidth / 1e9:.0f} GB/s"
+            links = f"links of {limits.links.latency * 1e6:.0f} µs and {limits.links.bandwidth / 1e9:.0f} GB/s"
             took = f"{found.end * 1e6:.1f} µs on simulated {links}, at most {most_seconds * 1e6:.1f} are allowed"
             return Complaint(Verdict.TOO_SLOW, f"{took}: ranks wait for each other")
         if case is self.exercise.largest and found.hidden < limits.hidden:
