@@ -33,6 +33,7 @@ def overlap(layers: list) -> tuple[torch.Tensor, ...]:
     for request, flat, numbers in pending:
         request.wait()
         flat /= dist.get_world_size()
-        for number, gradient in zip(numbers, flat.split([layers[number].numel for number in numbers])):
+        parts = flat.split([layers[number].numel for number in numbers])
+        for number, gradient in zip(numbers, parts, strict=True):
             averaged[number] = gradient
     return tuple(averaged)

@@ -129,9 +129,9 @@ class Exercise:
     kind: how it is graded: "kernel" launches kernels of its own, "operator" does so behind an operator of torch.library
         with a gradient (its entry takes x; the problem's inputs are x and the gradient of the output, its outputs the
         output and the gradient of x; its first case shows how it is registered), "lab" uses a simulated device among
-        its inputs, of "python" the result alone is graded, "distributed" runs in a process for each of case["world"]
-        ranks: of every tensor among the inputs each rank gets its row, the outputs are those of all ranks; "trace" reports on files: its inputs are traces.TraceFile
-        and strings, its reference gives facts by name.
+        its inputs, of "python" the result alone is graded, "trace" reports on files: its inputs are
+        traces.TraceFile and strings, its reference gives facts by name. "distributed" runs in a process for each of
+        case["world"] ranks: each gets its row of every tensor among the inputs, and the outputs are those of all ranks.
     network: limits on what the ranks of kind "distributed" exchange.
     block: the threads of a block, x first, where the statement prescribes them.
     tensor_cores: the statement asks for tensor cores; a call whose mma instructions cannot have made a quarter of the

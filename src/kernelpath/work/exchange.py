@@ -261,5 +261,3 @@ def _told(post: fabric.Post) -> str:
         return f"all_reduce of {post.count:,} elements"
     tag = f", tag {post.tag}" if post.tag else ""
     return f"{_NAMES[post.name]} rank {post.peer}{tag}"
-
-

@@ -14,7 +14,7 @@ Name = Literal["send", "recv", "all_reduce", "barrier"]
 
 
 class Post(Struct, frozen=True, tag=True):
-    """A rank begins an operation. peer: of a message, -1 of a collective. content: of the buffer, unless it receives."""
+    """A rank begins an operation. peer: of a message, else -1. content: of the buffer, unless it receives."""
 
     number: int
     name: Name

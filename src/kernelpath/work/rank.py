@@ -13,6 +13,7 @@ from typing import Any, NoReturn
 
 import torch
 import torch.distributed as dist
+from torch._C._distributed_c10d import HashStore
 
 from kernelpath.wire import Gone, Wire
 from kernelpath.work import fabric_messages as fabric
@@ -59,7 +60,7 @@ def group(grader: socket.socket, asked: messages.Join) -> Iterator[Member]:
     _current.append(member)
     raised = True
     try:
-        dist.init_process_group(BACKEND, rank=asked.rank, world_size=asked.size, store=dist.HashStore())
+        dist.init_process_group(BACKEND, rank=asked.rank, world_size=asked.size, store=HashStore())
         yield member
         raised = False
     finally:
@@ -82,7 +83,9 @@ class Member:
         self._posted = 0
         self.open: dict[int, Request] = {}
 
-    def post(self, name: fabric.Name, tensor: torch.Tensor | None, peer: int = -1, tag: int = 0, **more: Any) -> Request:
+    def post(
+        self, name: fabric.Name, tensor: torch.Tensor | None, peer: int = -1, tag: int = 0, **more: Any
+    ) -> Request:
         """Begin an operation on a contiguous tensor of the CPU."""
         if tensor is not None and not tensor.is_contiguous():
             raise ValueError("Tensors must be contiguous")
@@ -183,7 +186,7 @@ class _Group(dist.ProcessGroup):
     """What torch.distributed calls."""
 
     def __init__(self, rank: int, size: int) -> None:
-        super().__init__(rank, size)
+        super().__init__(rank, size)  # type: ignore[call-arg]
         self._member = _current[0]
 
     def getBackendName(self) -> str:
@@ -195,7 +198,7 @@ class _Group(dist.ProcessGroup):
     def recv(self, tensors: Sequence[torch.Tensor], peer: int, tag: int) -> Request:
         return self._member.post("recv", tensors[0], peer, tag)
 
-    def allreduce(self, tensors: Sequence[torch.Tensor], options: Any) -> Request:
+    def allreduce(self, tensors: Sequence[torch.Tensor], options: Any) -> Request:  # type: ignore[override]
         if "all_reduce" not in self._member.collectives:
             self._member.refuse("all_reduce")
         mean = options.reduceOp == dist.ReduceOp.AVG
@@ -203,7 +206,7 @@ class _Group(dist.ProcessGroup):
             raise ValueError("this group computes ReduceOp.SUM and ReduceOp.AVG")
         return self._member.post("all_reduce", tensors[0], mean=mean)
 
-    def barrier(self, options: Any) -> Request:
+    def barrier(self, options: Any) -> Request:  # type: ignore[override]
         return self._member.post("barrier", None)
 
 

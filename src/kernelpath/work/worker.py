@@ -211,13 +211,7 @@ class _Worker:
     def _tampered(self) -> str:
         return self._snapshot.changed() or ""
 
-    def _called(
-        self,
-        case: Mapping[str, Any],
-        seed: int,
-        variety: Variety = PLAIN,
-        timed: bool = False,
-    ) -> Call:
+    def _called(self, case: Mapping[str, Any], seed: int, variety: Variety = PLAIN, timed: bool = False) -> Call:
         return self._with(draw_inputs(self._known, case, seed, self._device, variety), timed)
 
     def _with(self, inputs: Sequence[Any], timed: bool = False) -> Call:

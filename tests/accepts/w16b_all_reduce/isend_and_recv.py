@@ -13,7 +13,7 @@ def pass_right(out, into, tag):
 
 def bounds(n, size):
     starts = [i * (n // size) + min(i, n % size) for i in range(size + 1)]
-    return list(zip(starts[:-1], starts[1:]))
+    return [(starts[i], starts[i + 1]) for i in range(size)]
 
 
 def scattered(x):

@@ -1,4 +1,4 @@
-"""As gradient buckets do it: the vector is padded to equal chunks, so that a message has one size; a class of a ring."""
+"""As gradient buckets do it: the vector is padded to equal chunks; a class of a ring."""
 
 import torch
 import torch.distributed as dist
@@ -70,7 +70,7 @@ def collective(x, algorithm):
         return ring.reduce_scatter_rows(rows)[: pieces[ring.rank]].clone()
     own = x.tensor_split(ring.world)[ring.rank]
     rows = ring.all_gather(F.pad(own, (0, ring.chunk - own.numel())))
-    return torch.cat([row[:count] for row, count in zip(rows, pieces)])
+    return torch.cat([row[:count] for row, count in zip(rows, pieces, strict=True)])
 
 
 def _reduce_scatter_rows(self, rows):

@@ -1,4 +1,4 @@
-"""Rabenseifner's: halves are exchanged with rank ^ distance, in log2(size) steps; a ring where size is no power of two."""
+"""Rabenseifner's: halves are swapped with rank ^ distance, in log2(size) steps; else a ring."""
 
 import torch
 import torch.distributed as dist

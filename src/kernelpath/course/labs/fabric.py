@@ -117,7 +117,7 @@ class Timeline:
 
     @property
     def hidden(self) -> float:
-        """The share of the collectives' time that passes behind compute, of the rank that hides least; 1 without any."""
+        """The share of the collectives' time that passes behind compute, of the rank that hides least; 1 of none."""
         shares = []
         for rank in {span.rank for span in self.spans}:
             busy, exposed = self.total("all_reduce", rank), self.end - self.total("compute", rank)

@@ -28,7 +28,8 @@ def inputs(rng: torch.Generator, world: int, layers: int, elements: int) -> tupl
 
 
 def reference(gradients: torch.Tensor, layers: Layers) -> tuple[torch.Tensor, ...]:
-    return gradients.double().mean(0).split(list(layers.sizes)) * len(gradients)
+    averaged: tuple[torch.Tensor, ...] = gradients.double().mean(0).split(list(layers.sizes))
+    return averaged * len(gradients)
 
 
 def most_bytes(world: int, layers: int, elements: int) -> int:

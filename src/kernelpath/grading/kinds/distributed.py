@@ -123,9 +123,7 @@ def _of_rank(drawn: Sequence[Any], rank: int) -> list[Any]:
     return [value[rank].clone() if isinstance(value, torch.Tensor) else value for value in drawn]
 
 
-def _answers(
-    members: Sequence[Runner], seconds: float
-) -> tuple[dict[int, messages.Returned], dict[int, Complaint]]:
+def _answers(members: Sequence[Runner], seconds: float) -> tuple[dict[int, messages.Returned], dict[int, Complaint]]:
     """What the ranks returned, and how the others ended, within so many seconds for all of them."""
     end = time.monotonic() + seconds
     returned, stopped = {}, {}
