@@ -1,4 +1,4 @@
-"""Ranks in processes of their own: times on simulated links, what a group's end is blamed on, and nothing left running."""
+"""Ranks in processes of their own: times on simulated links, who is blamed for a hang, and nothing left running."""
 
 from __future__ import annotations
 
@@ -154,7 +154,9 @@ def test_a_lost_rank_is_named_within_ten_seconds(body: str, verdict: str, said: 
 
 
 def test_nothing_is_left_running(tmp_path: Path) -> None:
-    body = "    print('pid', os.getpid(), flush=True)\n    if dist.get_rank() == 1: time.sleep(60)\n    dist.barrier()\n"
+    body = (
+        "    print('pid', os.getpid(), flush=True)\n    if dist.get_rank() == 1: time.sleep(60)\n    dist.barrier()\n"
+    )
     report = graded("all_reduce", f"{HEAD}    if dist.get_world_size() == 1: return x.clone()\n{body}", tmp_path)
     pids = {int(line.split()[1]) for line in report.printed.splitlines() if line.startswith("pid ")}
     assert len(pids) == 2

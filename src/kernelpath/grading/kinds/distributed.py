@@ -7,7 +7,8 @@ machine. Nothing here needs a GPU.
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -34,30 +35,53 @@ _ENDING_SECONDS = 1.0
 """For ranks to answer after the group has ended."""
 
 
+@dataclass(frozen=True)
+class Ran:
+    """A call on every rank: what those told that returned, what is wrong with it, and what they did."""
+
+    returned: Mapping[int, messages.Returned]
+    complaint: Complaint | None
+    log: Log
+
+    @property
+    def outputs(self) -> list[torch.Tensor]:
+        """Those of rank 0, rank 1 and so on."""
+        told = (one for answer in self.returned.values() for one in answer.outputs)
+        return [told_tensor(one.dtype, one.shape, one.content, "cpu") for one in told]
+
+
+def rows(drawn: Sequence[Any], world: int) -> list[list[Any]]:
+    """What each rank is given: its row of every tensor."""
+    return [[_row(value, rank) for value in drawn] for rank in range(world)]
+
+
+def together(ranks: Ranks, own: Sequence[Sequence[Any]], collectives: Sequence[str] = ()) -> Ran:
+    """Call the entry on every rank, with its own inputs. Raises runner.Stopped where it cannot be loaded."""
+    layers = next((value for value in own[0] if isinstance(value, Layers)), Layers((), ()))
+    members = ranks.members(len(own))
+    exchange = Exchange(len(members), collectives, layers.seconds)
+    try:
+        for rank, member in enumerate(members):
+            member.post(_joining(own[rank], rank, len(members), layers, collectives))
+            member.hand(exchange.ends[rank].fileno())
+            exchange.ends[rank].close()
+        exchange.serve(_seconds())
+    finally:
+        exchange.close()
+    returned, stopped = _answers(members, _ENDING_SECONDS if exchange.complaint else _seconds())
+    return Ran(returned, _complaint(exchange, stopped) or _uncomputed(exchange, layers), exchange.log())
+
+
 class Distributed(Python):
     """Rank 0 is the runner that is given, which holds the others."""
 
     def call(self, runner: Runner, case: Case, seed: int, *, variety: Variety = PLAIN, order: int = 0) -> Evidence:
         assert isinstance(runner, Ranks)
         drawn = truth.draw_inputs(self.exercise, case, seed, "cpu", variety)
-        layers = next((value for value in drawn if isinstance(value, Layers)), Layers((), ()))
-        members = runner.members(case["world"])
-        own = [_of_rank(drawn, rank) for rank in range(len(members))]
-        exchange = Exchange(len(members), self.exercise.network.collectives, layers.seconds)
-        try:
-            for rank, member in enumerate(members):
-                member.post(self._joining(own[rank], rank, len(members), layers))
-                member.hand(exchange.ends[rank].fileno())
-                exchange.ends[rank].close()
-            exchange.serve(_seconds())
-        finally:
-            exchange.close()
-        returned, stopped = _answers(members, _ENDING_SECONDS if exchange.complaint else _seconds())
-        complaint = _complaint(exchange, stopped) or self._conduct(returned, own) or _uncomputed(exchange, layers)
-        outputs = [
-            told_tensor(one.dtype, one.shape, one.content, "cpu") for told in returned.values() for one in told.outputs
-        ]
-        return Evidence(inputs=drawn, outputs=outputs, complaint=complaint, log=exchange.log())
+        own = rows(drawn, case["world"])
+        ran = together(runner, own, self.exercise.network.collectives)
+        complaint = ran.complaint or self._conduct(ran.returned, own)
+        return Evidence(inputs=drawn, outputs=ran.outputs, complaint=complaint, log=ran.log)
 
     def judged(self, evidence: Evidence) -> Complaint | None:
         if evidence.complaint is not None:
@@ -95,18 +119,7 @@ class Distributed(Python):
             return Complaint(Verdict.TOO_SLOW, f"{cause}; {_made_of(log, found.total('all_reduce', 0))}")
         return None
 
-    def _joining(self, inputs: Sequence[Any], rank: int, size: int, layers: Layers) -> messages.Join:
-        given = sent([value for value in inputs if not isinstance(value, Layers)])
-        return messages.Join(
-            arguments=given.arguments,
-            tensors=given.tensors,
-            rank=rank,
-            size=size,
-            collectives=self.exercise.network.collectives,
-            sizes=layers.sizes,
-        )
-
-    def _conduct(self, returned: dict[int, messages.Returned], own: Sequence[Sequence[Any]]) -> Complaint | None:
+    def _conduct(self, returned: Mapping[int, messages.Returned], own: Sequence[Sequence[Any]]) -> Complaint | None:
         for rank, told in returned.items():
             inputs = () if any(isinstance(value, Layers) for value in own[rank]) else tuple(own[rank])
             if complaint := self.conduct(told, inputs):
@@ -119,8 +132,20 @@ def _seconds() -> float:
     return runner.CASE_SECONDS - 2.0
 
 
-def _of_rank(drawn: Sequence[Any], rank: int) -> list[Any]:
-    return [value[rank].clone() if isinstance(value, torch.Tensor) else value for value in drawn]
+def _row(value: Any, rank: int) -> Any:
+    return value[rank].clone() if isinstance(value, torch.Tensor) else value
+
+
+def _joining(inputs: Sequence[Any], rank: int, size: int, layers: Layers, collectives: Sequence[str]) -> messages.Join:
+    given = sent([value for value in inputs if not isinstance(value, Layers)])
+    return messages.Join(
+        arguments=given.arguments,
+        tensors=given.tensors,
+        rank=rank,
+        size=size,
+        collectives=collectives,
+        sizes=layers.sizes,
+    )
 
 
 def _answers(members: Sequence[Runner], seconds: float) -> tuple[dict[int, messages.Returned], dict[int, Complaint]]:
