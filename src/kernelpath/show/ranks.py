@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import inspect
+import json
+import os
+import subprocess
+import sys
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -12,7 +16,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
 from kernelpath.course import registry
-from kernelpath.course.labs.fabric import Timeline
+from kernelpath.course.labs.fabric import Links, Timeline
 from kernelpath.grading.kinds.distributed import Ran, rows, together
 from kernelpath.show.palette import INK, OTHERS, ROLES, UNUSED
 from kernelpath.work.host import Worker
@@ -66,7 +70,7 @@ def draw(timelines: Mapping[str, Timeline]) -> Figure:
     A rank has two rows: its program above, its messages or collectives below.
     """
     ranks = [max((span.rank for span in one.spans), default=0) + 1 for one in timelines.values()]
-    figure = Figure(figsize=(11, 0.5 * sum(ranks) + 0.9 * len(ranks)), layout="constrained")
+    figure = Figure(figsize=(5.6, 0.4 * sum(ranks) + 0.9 * len(ranks)), layout="constrained")
     panels = figure.subplots(len(timelines), 1, sharex=True, squeeze=False, height_ratios=ranks)[:, 0]
     kinds = dict.fromkeys(span.kind for one in timelines.values() for span in one.spans)
     for axes, (label, one), count in zip(panels, timelines.items(), ranks, strict=True):
@@ -89,3 +93,59 @@ def draw(timelines: Mapping[str, Timeline]) -> Figure:
         frameon=False,
     )
     return figure
+
+
+def measured(what: str) -> Any:
+    """What benchmarks/all_reduce.py finds on the GPUs of this machine: its "map", "all_reduce" or "overlap"."""
+    program = registry.root() / "benchmarks" / "all_reduce.py"
+    path = os.pathsep.join(entry for entry in sys.path if entry)
+    done = subprocess.run(
+        [sys.executable, str(program), what],
+        env={**os.environ, "PYTHONPATH": path},
+        stdout=subprocess.PIPE,
+        text=True,
+        check=True,
+        timeout=300,
+    )
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+def seconds(links: Links, size: int) -> float:
+    """Of a message of so many bytes."""
+    return links.latency + size / links.bandwidth
+
+
+def fitted(taken: Mapping[int, float], small: int, large: int) -> Links:
+    """The line through two of the times, in µs by bytes."""
+    bandwidth = (large - small) / (taken[large] - taken[small]) * 1e6
+    return Links(latency=taken[small] / 1e6 - small / bandwidth, bandwidth=bandwidth)
+
+
+def half_bandwidth(links: Links) -> float:
+    """Bytes of the message that reaches half of the bandwidth."""
+    return links.latency * links.bandwidth
+
+
+def ring_seconds(links: Links, world: int, size: int) -> float:
+    """Of an all-reduce of so many bytes as a ring: each step moves a chunk and waits for the one before."""
+    return 2 * (world - 1) * seconds(links, size // world)
+
+
+def two_shot_seconds(links: Links, world: int, size: int) -> float:
+    """In two steps, each with a message to every other rank through one port."""
+    return 2 * seconds(links, (world - 1) * size // world)
+
+
+def one_shot_seconds(links: Links, world: int, size: int) -> float:
+    """In one step, with the whole vector to every other rank through one port."""
+    return seconds(links, (world - 1) * size)
+
+
+def crossover(links: Links, world: int) -> float:
+    """Bytes up to which one shot is faster than two."""
+    return links.latency * links.bandwidth / ((world - 1) * (1 - 2 / world))
+
+
+def peak(links: int, each: float) -> float:
+    """GB/s of so many links side by side."""
+    return links * each
