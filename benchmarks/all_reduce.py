@@ -1,8 +1,8 @@
 """Two GPUs or more of one host: the links between them, NCCL, and all-reduce over symmetric memory beside it.
 
-    python benchmarks/all_reduce.py map|all_reduce|overlap
+    python benchmarks/all_reduce.py map all_reduce overlap
 
-Prints one line of JSON. Week 16's notebook starts it. A process for each GPU; NVLink multicast is off on both sides, as
+Prints one line of JSON, what was asked for by its name. Week 16's notebook starts it. A process for each GPU; NVLink multicast is off on both sides, as
 not every machine offers it. Seconds of a call are medians, the slowest rank's, in µs.
 """
 
@@ -20,6 +20,7 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
+from torch._C._distributed_c10d import FileStore
 
 from kernelpath.course import registry
 
@@ -50,8 +51,10 @@ class Rank:
         self.rank, self.size = rank, size
         self.device = torch.device("cuda", rank)
         torch.cuda.set_device(self.device)
-        files = dist.FileStore(store, size)
+        files = FileStore(store, size)
         dist.init_process_group("nccl", store=files, rank=rank, world_size=size, device_id=self.device)
+        assert dist.group.WORLD is not None
+        self.group = dist.group.WORLD
 
     def together(self) -> None:
         torch.cuda.synchronize()
@@ -99,7 +102,7 @@ def links(rank: Rank) -> dict[str, float]:
 
     n, times = 1 << 28, 5
     shared = symmetric.empty(n, dtype=torch.uint8, device=rank.device)
-    peer = symmetric.rendezvous(shared, dist.group.WORLD).get_buffer((rank.rank + 1) % rank.size, (n,), torch.uint8)
+    peer = symmetric.rendezvous(shared, rank.group).get_buffer((rank.rank + 1) % rank.size, (n,), torch.uint8)
     own, host = torch.empty_like(shared), torch.empty(n, dtype=torch.uint8, pin_memory=True)
     calls: dict[str, Callable[[], object]] = {
         "peer write": lambda: peer.copy_(own),
@@ -122,7 +125,7 @@ class Symmetric:
         self._held = {
             name: symmetric.empty(size, dtype=torch.uint8, device=rank.device).zero_() for name, size in sizes.items()
         }
-        self._handles = {name: symmetric.rendezvous(one, dist.group.WORLD) for name, one in self._held.items()}
+        self._handles = {name: symmetric.rendezvous(one, rank.group) for name, one in self._held.items()}
         tables = {
             name: torch.tensor(one.buffer_ptrs, dtype=torch.int64, device=rank.device)
             for name, one in self._handles.items()
@@ -207,12 +210,12 @@ def overlap(rank: Rank, layers: int = 32, elements: int = 1 << 23) -> dict[str, 
 MEASURED: dict[str, Callable[[Rank], dict[str, Any]]] = {"map": links, "all_reduce": all_reduce, "overlap": overlap}
 
 
-def main(what: str) -> None:
-    """Start a process for each GPU, and print what rank 0 found."""
+def main(asked: str) -> None:
+    """Start a process for each GPU, and print what rank 0 found. asked: names, separated by commas."""
     size = torch.cuda.device_count()
     with tempfile.TemporaryDirectory() as folder:
         off = {"NCCL_NVLS_ENABLE": "0", "TORCH_SYMM_MEM_DISABLE_MULTICAST": "1"}
-        command = [sys.executable, __file__, what, f"{size}", f"{Path(folder) / 'store'}"]
+        command = [sys.executable, __file__, asked, f"{size}", f"{Path(folder) / 'store'}"]
         ranks = [
             subprocess.Popen([*command, f"{rank}"], env={**os.environ, **off}, stdout=subprocess.PIPE, text=True)
             for rank in range(size)
@@ -224,16 +227,18 @@ def main(what: str) -> None:
             for one in ranks:
                 one.kill()
                 one.wait()
-    print(json.dumps({**(topology() if what == "map" else {}), **found}))
+    if "map" in found:
+        found["map"] |= topology()
+    print(json.dumps(found))
 
 
 if __name__ == "__main__":
-    if len(sys.argv) == 2:
-        main(sys.argv[1])
+    if set(sys.argv[1:]) <= set(MEASURED):
+        main(",".join(sys.argv[1:]))
     else:
-        _, asked, count, store, number = sys.argv
+        names, count, store, number = sys.argv[1:]
         me = Rank(int(number), int(count), store)
-        result = MEASURED[asked](me)
+        result = {name: MEASURED[name](me) for name in names.split(",")}
         me.together()
         if me.rank == 0:
             print(json.dumps(result), flush=True)

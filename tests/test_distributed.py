@@ -11,6 +11,8 @@ from pathlib import Path
 import pytest
 import torch
 import torch.distributed as dist
+import torch.multiprocessing as processes
+from torch._C._distributed_c10d import FileStore
 
 from kernelpath.course import registry
 from kernelpath.course.labs.fabric import Links, Log, Step, Transfer, timeline
@@ -73,7 +75,7 @@ def test_what_is_behind_compute_is_hidden() -> None:
 
 def served(exchange: Exchange, seconds: float, *ranks: Callable[[Wire[fabric.ToRank]], None]) -> None:
     """Serve these ranks, each in a thread, until the exchange has done."""
-    wires = [Wire(end, fabric.ToRank) for end in exchange.ends]
+    wires: list[Wire[fabric.ToRank]] = [Wire(end, fabric.ToRank) for end in exchange.ends]
     threads = [threading.Thread(target=rank, args=(wire,)) for rank, wire in zip(ranks, wires, strict=True)]
     for thread in threads:
         thread.start()
@@ -84,7 +86,7 @@ def served(exchange: Exchange, seconds: float, *ranks: Callable[[Wire[fabric.ToR
 
 
 def test_a_send_is_complete_when_it_is_received() -> None:
-    got = []
+    got: list[object] = []
 
     def sender(wire: Wire[fabric.ToRank]) -> None:
         wire.send(fabric.Post(1, "send", 1, dtype="int8", count=3, content=b"abc"))
@@ -165,7 +167,7 @@ def test_nothing_is_left_running(tmp_path: Path) -> None:
 
 def _on_gloo(rank: int, size: int, store: str, file: str, results: str) -> None:
     module = registry.import_file(Path(file), "on_gloo")
-    dist.init_process_group("gloo", store=dist.FileStore(store, size), rank=rank, world_size=size)
+    dist.init_process_group("gloo", store=FileStore(store, size), rank=rank, world_size=size)
     x = torch.arange(1003.0) * (rank + 1)
     for algorithm in ("ring", "two_shot"):
         torch.save(module.collective(x, algorithm), f"{results}/{algorithm}{rank}")
@@ -177,7 +179,7 @@ def test_the_reference_runs_on_gloo(size: int, tmp_path: Path) -> None:
     """As it is graded: what passes here is a program of torch.distributed."""
     file = str(registry.find("all_reduce").solution)
     arguments = (size, str(tmp_path / "store"), file, str(tmp_path))
-    torch.multiprocessing.spawn(_on_gloo, arguments, nprocs=size)
+    processes.spawn(_on_gloo, arguments, nprocs=size)  # type: ignore[attr-defined, no-untyped-call]
     expected = torch.arange(1003.0) * sum(range(1, size + 1))
     found = [torch.load(tmp_path / f"{name}{rank}") for name in ("ring", "two_shot") for rank in range(size)]
     assert all(torch.equal(one, expected) for one in found)

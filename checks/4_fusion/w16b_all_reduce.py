@@ -13,4 +13,8 @@ EXERCISE = Exercise(
     kind="distributed",
     network=Network(bytes=all_reduce.most_bytes, seconds=all_reduce.most_seconds),
     check=all_reduce.disagreement,
+    # on GPUs, on as many as there are: 64 MiB on each
+    bench=all_reduce.case(2, 1 << 25, "bfloat16", "two_shot"),
+    baseline=all_reduce.library,
+    min_speedup=0.5,  # to be measured
 )

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Literal
 
@@ -48,9 +50,30 @@ class Workers:
 
     def runner(self, device: OneDevice) -> Runner:
         """The submission, to be loaded on that device."""
+        if self._exercise.kind == "distributed":
+            return Ranks(lambda: self._take("cpu"), self._copied.file, self._hidden)
         machines = self._machines if kind_of(self._exercise, device).on_machine else None
-        of_its_kind = Ranks if self._exercise.kind == "distributed" else Runner
-        return of_its_kind(lambda: self._take(device), self._copied.file, self._hidden, machines)
+        return Runner(lambda: self._take(device), self._copied.file, self._hidden, machines)
+
+    def across(self, size: int) -> list[Runner]:
+        """The submission on so many GPUs, a rank each, connected by NCCL before it is loaded."""
+        store = self._workspace.own / f"ranks-{secrets.token_hex(8)}"
+
+        def start(rank: int) -> Worker:
+            worker = Worker(self._workspace)
+            worker.start(
+                str(self._item.root),
+                self._item.stem,
+                f"cuda:{rank}",
+                None,
+                entry=self._exercise.entry,
+                rank=rank,
+                size=size,
+                store=str(store),
+            )
+            return worker
+
+        return [Runner(partial(start, rank), self._copied.file, self._hidden) for rank in range(size)]
 
     def copy(self) -> Copied:
         """The submission as it is graded from now on. Of the reference kernels each is alone."""

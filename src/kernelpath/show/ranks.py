@@ -107,7 +107,7 @@ def measured(what: str) -> Any:
         check=True,
         timeout=300,
     )
-    return json.loads(done.stdout.splitlines()[-1])
+    return json.loads(done.stdout.splitlines()[-1])[what]
 
 
 def seconds(links: Links, size: int) -> float:

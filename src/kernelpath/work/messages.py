@@ -28,8 +28,9 @@ class Start(Asked, frozen=True, tag=True, kw_only=True):
 
     machine: kernels run on the PTX machine's process, whose end of a socket follows as a descriptor. source: the folder
     of the submission's copy. own: a folder that it may write to. target: what the machine stands for, and properties:
-    of the GPU that this is beside. entry: of an exercise whose declaration, which knows the right results, the worker
-    does not load: inputs are sent.
+    of the GPU that this is beside. size: of the group that it is a rank of, each with a GPU of its own, 0 for none;
+    store: the file in which they find each other. entry: of an exercise whose declaration, which knows the right
+    results, the worker does not load: inputs are sent.
     """
 
     root: str
@@ -41,6 +42,9 @@ class Start(Asked, frozen=True, tag=True, kw_only=True):
     entry: str = ""
     target: str = "sm_80"
     properties: Mapping[str, int | float | str] = {}
+    rank: int = 0
+    size: int = 0
+    store: str = ""
 
 
 class Load(Asked, frozen=True, tag=True, kw_only=True):
@@ -128,11 +132,15 @@ class Contest(Asked, frozen=True, tag=True, kw_only=True):
 
 
 class Round(Asked, frozen=True, tag=True, kw_only=True):
-    """Time every contestant once, in this order, on new inputs. sample: draws the places of the outputs to send."""
+    """Time every contestant once, in this order, on new inputs. sample: draws the places of the outputs to send.
+
+    case: of a rank of a group, whose contestants are the entry and the library's all-reduce.
+    """
 
     seed: int
     order: Sequence[int]
     sample: int
+    case: Mapping[str, Any] = {}
 
 
 AnyAsked = Start | Load | Run | Inspect | Join | Call | Read | Profile | Ceilings | Contest | Round

@@ -29,8 +29,9 @@ def extreme(rng: torch.Generator, x: torch.Tensor, world: int) -> None:
 
 def rounded_at_each_step(x: torch.Tensor, world: int) -> torch.Tensor:
     """As if sums were kept in bfloat16."""
-    total, *others = x.bfloat16().view(world, -1)
-    for row in others:
+    rows = x.bfloat16().view(world, -1)
+    total = rows[0]
+    for row in rows[1:]:
         total = total + row
     return total.double().repeat(world)
 
