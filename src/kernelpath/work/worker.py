@@ -26,10 +26,11 @@ from kernelpath.device.client import Client, ToClient
 from kernelpath.lanes import on_compiling, tuning
 from kernelpath.verdict import Complaint, Verdict
 from kernelpath.wire import Gone, Wire
-from kernelpath.work import allocations, confine, entries, far, messages, no_gpu, reports
+from kernelpath.work import allocations, confine, entries, far, messages, no_gpu, rank, reports
 from kernelpath.work.blame import NotTheSubmission, blame
 from kernelpath.work.call import Call, arguments, memory_limit, plain_outputs, profiled
 from kernelpath.work.far import FarWatch
+from kernelpath.work.race import Race
 from kernelpath.work.tensors import fingerprint, poison_numpy, poison_storage, same_random_numbers, sample, to_bytes
 from kernelpath.work.watch import Journal, Notes, Watch
 from kernelpath.work.witness import Snapshot, SubmissionThread
@@ -75,6 +76,8 @@ class _Worker:
                     return self._run(asked, secret)
                 case messages.Inspect():
                     return self._inspect(asked, secret)
+                case messages.Join():
+                    return self._join(asked, secret)
                 case messages.Call():
                     return self._call(asked, secret)
                 case messages.Read():
@@ -122,6 +125,7 @@ class _Worker:
             self._stopwatch = Stopwatch(self._device)
             if self._exercise is not None:
                 entries.load_baseline(self._item, self._exercise)
+        self._race = Race(asked) if asked.size else None
         confine.spare_what_is_loaded()
         same_random_numbers()
         poison_numpy()
@@ -165,6 +169,11 @@ class _Worker:
 
     def _call(self, asked: messages.Call, secret: str) -> Answer:
         return self._returned(self._with(arguments(asked, self._device)), secret)
+
+    def _join(self, asked: messages.Join, secret: str) -> Answer:
+        with rank.group(self._wire.connection, asked) as member:
+            call = self._with(rank.given(member, arguments(asked, self._device), asked.sizes))
+            return self._returned(call, secret)
 
     def _read(self, asked: messages.Read, secret: str) -> Answer:
         with reports.paths(asked) as inputs, memory_limit(self._device):
@@ -259,6 +268,8 @@ class _Worker:
         return messages.Ready(secret=secret, contestants=len(self._contestants))
 
     def _round(self, asked: messages.Round, secret: str) -> Answer:
+        if self._race is not None:
+            return self._race.answer(asked, self._with, self._entry, self._thread.call, self._tampered)
         calls = dict.fromkeys(asked.order, self._called(self._bench, asked.seed, timed=True))
         if self._known.problem.in_place is not None:  # then each has inputs of its own
             calls = {one: self._called(self._bench, asked.seed, timed=True) for one in asked.order}
