@@ -162,18 +162,15 @@ class _Worker:
             result = call(self._entry)
             call.settle()
         outputs = call.outputs(result)
-        returned = call.returned(outputs, secret, self._tampered(), to_bytes)
-        if self._client is None:
-            return returned
-        return msgspec.structs.replace(returned, places=[self._client.place(output) for output in outputs])
+        places = [self._client.place(output) for output in outputs] if self._client is not None else []
+        return msgspec.structs.replace(call.returned(outputs, secret, self._tampered(), to_bytes), places=places)
 
     def _call(self, asked: messages.Call, secret: str) -> Answer:
         return self._returned(self._with(arguments(asked, self._device)), secret)
 
     def _join(self, asked: messages.Join, secret: str) -> Answer:
         with rank.group(self._wire.connection, asked) as member:
-            call = self._with(rank.given(member, arguments(asked, self._device), asked.sizes))
-            return self._returned(call, secret)
+            return self._returned(self._with(rank.given(member, arguments(asked, self._device), asked.sizes)), secret)
 
     def _read(self, asked: messages.Read, secret: str) -> Answer:
         with reports.paths(asked) as inputs, memory_limit(self._device):
@@ -277,9 +274,7 @@ class _Worker:
         seconds, results = self._stopwatch.round([self._timed(one, calls[one]) for one in asked.order])
         outputs = call.outputs(results[turn[0]])
         early = [fingerprint(output) for output in outputs]
-        returned = call.returned(
-            outputs, secret, self._tampered(), lambda output: to_bytes(sample(output, asked.sample))
-        )
+        returned = call.returned(outputs, secret, self._tampered(), lambda one: to_bytes(sample(one, asked.sample)))
         torch.cuda.synchronize()
         return messages.Timed(
             secret=secret,
@@ -299,8 +294,7 @@ class _Worker:
             try:
                 return entry(*call.inputs)
             except Exception as error:
-                raise NotTheSubmission(
-                    f"the {('baseline', 'reference kernel')[contestant - 1]} failed: {error}"
-                ) from error
+                who = ("baseline", "reference kernel")[contestant - 1]
+                raise NotTheSubmission(f"the {who} failed: {error}") from error
 
         return ours

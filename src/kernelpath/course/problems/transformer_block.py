@@ -11,6 +11,7 @@ grouped. Weights are (out, in), as torch.nn.Linear has them. The reference keeps
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -132,11 +133,15 @@ def step(
 
 
 def reference(*given: Any) -> Outputs:
-    return step(*(one.double() if isinstance(one, torch.Tensor) else one for one in given))
+    return step(*_doubled(given))
 
 
 def without_eps(*given: Any) -> Outputs:
-    return step(*(one.double() if isinstance(one, torch.Tensor) else one for one in given), eps=0.0)
+    return step(*_doubled(given), 0.0)
+
+
+def _doubled(given: Sequence[Any]) -> list[Any]:
+    return [one.double() if isinstance(one, torch.Tensor) else one for one in given]
 
 
 def extreme(rng: torch.Generator, x: torch.Tensor, residual: torch.Tensor, *others: Any) -> None:
