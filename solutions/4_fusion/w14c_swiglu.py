@@ -116,8 +116,13 @@ def product(
         store(out, row, column, total)
 
 
-TILES = ((128, 256, 64, 3, 8), (64, 64, 64, 4, 4))
-"""Rows and columns of a tile of sums, depth, stages and warps: for a GPU that is full of such tiles, and for others."""
+TILES = (
+    (128, 256, 64, 3, 8, 1.0),
+    (64, 128, 128, 4, 4, 0.65),
+    (64, 64, 128, 5, 4, 0.5),
+    (16, 64, 256, 4, 4, 0.2),
+)
+"""Rows and columns of sums, depth, stages, warps, and about which share of the largest tile's speed it reaches."""
 
 
 def swiglu(
@@ -163,9 +168,15 @@ def described(x: torch.Tensor, *block: int) -> TensorDescriptor:
 
 
 def plan(device: torch.device, m: int, n: int) -> tuple[int, int, int, int, dict[str, int]]:
-    """For m x n sums: programs, rows, columns and depth of a tile, and how it is compiled."""
+    """For m x n sums: programs, rows, columns and depth of a tile, and how it is compiled.
+
+    The tile is the one that takes the least time: as many rounds as the multiprocessors need for all, times its own.
+    """
     multiprocessors = torch.cuda.get_device_properties(device).multi_processor_count
-    enough = triton.cdiv(m, TILES[0][0]) * triton.cdiv(n, TILES[0][1]) >= multiprocessors
-    rows, columns, depth, stages, warps = TILES[0 if enough else 1]
-    programs = min(multiprocessors, triton.cdiv(m, rows) * triton.cdiv(n, columns))
-    return programs, rows, columns, depth, {"num_stages": stages, "num_warps": warps}
+
+    def tiles(tile: tuple[int, int, int, int, int, float]) -> int:
+        return triton.cdiv(m, tile[0]) * triton.cdiv(n, tile[1])
+
+    best = min(TILES, key=lambda tile: triton.cdiv(tiles(tile), multiprocessors) * tile[0] * tile[1] / tile[-1])
+    rows, columns, depth, stages, warps, _ = best
+    return min(multiprocessors, tiles(best)), rows, columns, depth, {"num_stages": stages, "num_warps": warps}
