@@ -20,10 +20,12 @@ Operations: 4 m n k forward, 1.9e12 for 8192 tokens in Llama 3 8B (n = 14,336, k
 cores bound it. Fusing saves gate and up, written and read, 940 MB. Where there is a backward pass they are kept, 470
 MB, and their gradients take their place, for which 5 tensors of the size of h move. On an H200, in microseconds:
 
-    h: one dot of both blocks         2445    cuBLAS, both products             2437
-    h: a dot for each                 3600    cuBLAS, then one kernel           2664
+    h: one dot of both blocks          2556    cuBLAS, both products              2559
+    h: a dot for each                  3937    cuBLAS, then one kernel            2721
     h: tiles of 256, which spill     21,850
-    gradients of gate and up          293     torch.compile                       410
+    gradients of gate and up            293    torch.compile                       410
+
+Beside cuBLAS and one kernel, times as fast for h of 16 rows 1.16, 64 1.18, 256 1.10, 1000 1.11, 8192 1.07.
 """
 
 import torch
@@ -47,8 +49,8 @@ def tile_of(number, m, n, ROWS: tl.constexpr, COLUMNS: tl.constexpr):
 
 @triton.jit
 def sigmoid(x):
-    divisor = 1 + tl.exp2(-1.4426950408889634 * x)
-    return tl.inline_asm_elementwise("rcp.approx.ftz.f32 $0, $1;", "=f,f", [divisor], tl.float32, True, 1)
+    """(1 + tanh(x / 2)) / 2: one instruction of the unit for such functions, where exp2 and a reciprocal are two."""
+    return 0.5 + 0.5 * tl.inline_asm_elementwise("tanh.approx.f32 $0, $1;", "=f,f", [0.5 * x], tl.float32, True, 1)
 
 
 @triton.jit
@@ -117,7 +119,8 @@ def product(
 
 
 TILES = (
-    (128, 256, 64, 3, 8, 1.0),
+    (128, 256, 64, 4, 8, 1.0),
+    (64, 256, 64, 4, 4, 0.85),
     (64, 128, 128, 4, 4, 0.65),
     (64, 64, 128, 5, 4, 0.5),
     (16, 64, 256, 4, 4, 0.2),
