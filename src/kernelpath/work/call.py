@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from kernelpath.course import labs
+from kernelpath.course.spec import Exercise
 from kernelpath.work import confine, messages
 from kernelpath.work.blame import WrongType
 from kernelpath.work.tensors import dtype_name, fingerprint, from_bytes
 from kernelpath.work.watch import Guards, Journal, Notes, Product, Watch
 from kernelpath.work.witness import SubmissionThread
+
+_CPU_MEMORY = 6 << 30
 
 
 class Call:
@@ -28,10 +32,11 @@ class Call:
         thread: SubmissionThread,
         journal: Journal,
         timed: bool,
-        products: bool = False,
+        exercise: Exercise | None = None,
     ) -> None:
-        self._free = products
+        self._free = exercise is not None and exercise.products
         self._device, self._entry, self._thread, self._journal = device, entry, thread, journal
+        self._exercise = exercise
         self._guards, self._notes = Guards(poison=not timed), Notes()
         self.inputs = tuple(self._guards.guard(value) if isinstance(value, torch.Tensor) else value for value in drawn)
 
@@ -54,7 +59,9 @@ class Call:
         return list(self._notes.products)
 
     def outputs(self, result: Any) -> list[torch.Tensor]:
-        """As `plain_outputs`."""
+        """As `plain_outputs`, or the inputs that are overwritten."""
+        if self._exercise is not None and (overwritten := self._exercise.overwritten(self.inputs)):
+            return list(overwritten)
         return plain_outputs(result, self._entry, self._device, self._guards.holds)
 
     def returned(
@@ -97,6 +104,11 @@ def kernels_of_products(products: Sequence[Product]) -> list[str]:
             torch.mm(a, b)
         torch.cuda.synchronize()
     return sorted({event.key for event in profiler.key_averages()})
+
+
+def memory_limit(device: torch.device, room: int = 0) -> AbstractContextManager[None]:
+    """room: bytes of addresses without memory."""
+    return confine.memory_limit(_CPU_MEMORY + room) if device.type == "cpu" else nullcontext()
 
 
 def arguments(asked: messages.Call, device: torch.device) -> list[Any]:
