@@ -11,7 +11,6 @@ grouped. Weights are (out, in), as torch.nn.Linear has them. The reference keeps
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -132,16 +131,13 @@ def step(
     return *(one.detach() for one in made), *gradients
 
 
-def reference(*given: Any) -> Outputs:
-    return step(*_doubled(given))
+def reference(*given: Any, eps: float = EPS) -> Outputs:
+    wide = (one.double() if isinstance(one, torch.Tensor) else one for one in given)
+    return step(*wide, eps)  # type: ignore[arg-type, call-arg]
 
 
 def without_eps(*given: Any) -> Outputs:
-    return step(*_doubled(given), 0.0)
-
-
-def _doubled(given: Sequence[Any]) -> list[Any]:
-    return [one.double() if isinstance(one, torch.Tensor) else one for one in given]
+    return reference(*given, eps=0.0)
 
 
 def extreme(rng: torch.Generator, x: torch.Tensor, residual: torch.Tensor, *others: Any) -> None:
