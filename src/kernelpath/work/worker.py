@@ -266,9 +266,7 @@ class _Worker:
         seconds, results = self._stopwatch.round([self._timed(contestant, call) for contestant in asked.order])
         outputs = call.outputs(results[turn[0]])
         early = [fingerprint(output) for output in outputs]
-        returned = call.returned(
-            outputs, secret, self._tampered(), lambda output: to_bytes(sample(output, asked.sample))
-        )
+        returned = call.returned(outputs, secret, self._tampered(), lambda one: to_bytes(sample(one, asked.sample)))
         torch.cuda.synchronize()
         return messages.Timed(
             secret=secret,
@@ -283,14 +281,13 @@ class _Worker:
         entry = self._contestants[contestant]
         if contestant == 0:
             return lambda: call(entry)
+        name = ("baseline", "reference kernel")[contestant - 1]
 
         def ours() -> Any:
             try:
                 return entry(*call.inputs)
             except Exception as error:
-                raise NotTheSubmission(
-                    f"the {('baseline', 'reference kernel')[contestant - 1]} failed: {error}"
-                ) from error
+                raise NotTheSubmission(f"the {name} failed: {error}") from error
 
         return ours
 
