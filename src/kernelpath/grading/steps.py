@@ -15,6 +15,7 @@ from kernelpath.grading import (
     devices,
     divergence,
     far,
+    fusion,
     instructions,
     measure,
     memory,
@@ -50,7 +51,7 @@ class Grading:
 
     On the PTX machine a second process, the same before its first call, gets other values and another order of warps
     and blocks, and must launch the same. Beside a GPU the machine runs the largest case meanwhile, for its counters and
-    for this comparison, and then the first case that failed.
+    for this comparison, then the other cases for their faults, and the first case that failed.
     """
 
     def __init__(self, subject: Subject, seed: int, progress: Progress, brief: bool = False) -> None:
@@ -76,12 +77,16 @@ class Grading:
         complaint = self._capability()
         if complaint is None:
             if self._beside is not None:
-                self._beside.begin(self._largest)
+                others = [case for case in self.exercise.cases if case is not self._largest]
+                self._beside.begin(self._largest, others)
             graded = self._cases.run()
             complaint = most_telling(graded)
         if complaint is None and isinstance(self._kind, Operator):
             self.progress("inspecting the operator")
             complaint = self.subject.placed(self._kind.inspected(self._runner, self.seed))
+        if complaint is None and self.exercise.fusion is not None:
+            self.progress(f"compiling {self.exercise.fusion.entry}")
+            complaint = self.subject.placed(fusion.graded(self.exercise.fusion, self._runner, self.seed))
         if complaint is None and self.device == "cuda" and self.exercise.is_kernel:
             complaint = self._profile(graded)
         if complaint is None:
@@ -188,7 +193,8 @@ class Grading:
         elements = sum(output.numel() for output in evidence.outputs)
         held = memory.complaint(self.exercise, case, evidence.workspace) if case is self._largest else None
         return (
-            held
+            conduct.too_many(self.exercise, evidence.notes)
+            or held
             or traffic.complaint(self.exercise, case, evidence.traffic)
             or divergence.complaint(self.exercise, case, evidence.instructions)
             or instructions.complaint(self.exercise, case, evidence.traffic, evidence.instructions, elements)

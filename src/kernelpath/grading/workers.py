@@ -17,7 +17,8 @@ from kernelpath.work.ranks import Ranks
 from kernelpath.work.runner import Runner
 from kernelpath.work.workspace import Copied, Workspace
 
-_INSPECTS = "kernelpath.work.operators"
+_INSPECTS = {"operator": "kernelpath.work.operators", "library": "kernelpath.work.package"}
+_FUSES = "kernelpath.work.fusion"
 
 READY = {"cuda": "kernelpath.lanes.cuda", "triton": "kernelpath.lanes.triton_ready", "cute": "kernelpath.lanes.cute"}
 """What takes long to import, by lane."""
@@ -94,7 +95,9 @@ class Workers:
         self._workspace.clean(self._keep)
 
     def _needs(self) -> str:
-        return _INSPECTS if self._exercise.kind == "operator" else READY.get(self._item.lane, "")
+        if self._exercise.fusion is not None:
+            return _FUSES
+        return _INSPECTS.get(self._exercise.kind) or READY.get(self._item.lane, "")
 
     def _take(self, device: OneDevice) -> Worker:
         """A worker without a submission: one that waits, where it was started for this device."""

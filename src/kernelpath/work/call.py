@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from kernelpath.course import labs
+from kernelpath.course.spec import Exercise
 from kernelpath.work import confine, messages
 from kernelpath.work.blame import WrongType
 from kernelpath.work.tensors import dtype_name, fingerprint, from_bytes
 from kernelpath.work.watch import Guards, Journal, Notes, Watch
 from kernelpath.work.witness import SubmissionThread
+
+_CPU_MEMORY = 6 << 30
 
 
 class Call:
@@ -28,14 +32,17 @@ class Call:
         thread: SubmissionThread,
         journal: Journal,
         timed: bool,
+        exercise: Exercise | None = None,
     ) -> None:
+        self._products = exercise is not None and exercise.products
         self._device, self._entry, self._thread, self._journal = device, entry, thread, journal
+        self._exercise = exercise
         self._guards, self._notes = Guards(poison=not timed), Notes()
         self.inputs = tuple(self._guards.guard(value) if isinstance(value, torch.Tensor) else value for value in drawn)
 
     def __call__(self, entry: Callable[..., Any]) -> Any:
         with self._journal.noting(self._notes):
-            within = labs.surround(Watch(self._guards.allocate), entry, self.inputs)
+            within = labs.surround(Watch(self._guards.allocate, products=self._products), entry, self.inputs)
             return self._thread.call(entry, *self.inputs, within=within)
 
     def settle(self) -> None:
@@ -48,7 +55,9 @@ class Call:
         return list(self._notes.launches)
 
     def outputs(self, result: Any) -> list[torch.Tensor]:
-        """As `plain_outputs`."""
+        """As `plain_outputs`, or the inputs that are overwritten."""
+        if self._exercise is not None and (overwritten := self._exercise.overwritten(self.inputs)):
+            return list(overwritten)
         return plain_outputs(result, self._entry, self._device, self._guards.holds)
 
     def returned(
@@ -67,16 +76,29 @@ class Call:
         )
 
 
-def profiled(call: Call, entry: Callable[..., Any]) -> tuple[dict[str, float], bytes]:
-    """Seconds of each kernel that the GPU ran, and the profiler's trace in Chrome's format."""
-    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA], acc_events=True) as profiler:
+def profiled(call: Call, entry: Callable[..., Any], products: bool) -> tuple[dict[str, float], set[str], bytes]:
+    """Seconds of each kernel that the GPU ran, the kernels of torch.mm, and the profiler's trace in Chrome's format.
+
+    products: whether torch.mm is the submission's to call; none of its kernels are told otherwise.
+    """
+    activities = [torch.profiler.ProfilerActivity.CUDA]
+    activities += [torch.profiler.ProfilerActivity.CPU] * products
+    with torch.profiler.profile(activities=activities, acc_events=True) as profiler:
         call(entry)
         call.settle()
+    events = profiler.events() if products else ()
+    library = {kernel.name for event in events if event.name == "aten::mm" for kernel in event.kernels}
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "trace.json"
         profiler.export_chrome_trace(str(path))
         trace = path.read_bytes()
-    return {event.key: event.device_time_total * 1e-6 for event in profiler.key_averages()}, trace
+    ran = (event for event in profiler.key_averages() if event.device_type.name == "CUDA")
+    return {event.key: event.device_time_total * 1e-6 for event in ran}, library, trace
+
+
+def memory_limit(device: torch.device, room: int = 0) -> AbstractContextManager[None]:
+    """room: bytes of addresses without memory."""
+    return confine.memory_limit(_CPU_MEMORY + room) if device.type == "cpu" else nullcontext()
 
 
 def arguments(asked: messages.Call, device: torch.device) -> list[Any]:

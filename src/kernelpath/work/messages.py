@@ -16,6 +16,9 @@ from kernelpath.device.messages import Strided
 from kernelpath.lanes.tuning import Chosen
 from kernelpath.verdict import Complaint
 
+PRODUCT = "library_product"
+"""The kernel that makes on the PTX machine what a statement leaves to torch.mm, and the stem of its file."""
+
 
 class Asked(Struct, frozen=True, tag=True, kw_only=True):
     """The base of what the grader asks."""
@@ -108,6 +111,13 @@ class Read(Asked, frozen=True, tag=True, kw_only=True):
     arguments: Sequence[str]
 
 
+class Fuse(Asked, frozen=True, tag=True, kw_only=True):
+    """Compile the submission's function of that name with torch.compile for these tensors, and run its graphs."""
+
+    function: str
+    tensors: Sequence[Output]
+
+
 class Profile(Asked, frozen=True, tag=True, kw_only=True):
     """Call the entry on a GPU, not for the first time, and tell which kernels ran there."""
 
@@ -143,7 +153,7 @@ class Round(Asked, frozen=True, tag=True, kw_only=True):
     case: Mapping[str, Any] = {}
 
 
-AnyAsked = Start | Load | Run | Inspect | Join | Call | Read | Profile | Ceilings | Contest | Round
+AnyAsked = Start | Load | Run | Inspect | Join | Call | Read | Fuse | Profile | Ceilings | Contest | Round
 
 
 class Answer(Struct, frozen=True, tag=True, kw_only=True):
@@ -197,6 +207,15 @@ class Told(Answer, frozen=True, tag=True, kw_only=True):
     tampered: str
 
 
+class Fused(Answer, frozen=True, tag=True, kw_only=True):
+    """What the compiler wrote: a module for each graph, and what they compute. broken: why it is not one graph."""
+
+    codes: Sequence[str]
+    broken: str
+    outputs: Sequence[Output]
+    tampered: str
+
+
 class Placed(Answer, frozen=True, tag=True, kw_only=True):
     """Where the entry's outputs lie in the PTX machine's memory."""
 
@@ -208,12 +227,14 @@ class Placed(Answer, frozen=True, tag=True, kw_only=True):
 class Profiled(Answer, frozen=True, tag=True, kw_only=True):
     """Seconds that each kernel took on the GPU, and the kernels that the submission launched itself.
 
-    trace: of the profiler, in Chrome's format. chosen: what the GPU decided. workspace: bytes that the call held beside
+    library: kernels of torch.mm, where the statement leaves products to it. trace: of the profiler, in Chrome's format.
+    chosen: what the GPU decided. workspace: bytes that the call held beside
     its inputs and outputs.
     """
 
     kernels: Mapping[str, float]
     launches: Sequence[str]
+    library: Sequence[str] = ()
     trace: bytes
     chosen: Chosen
     workspace: int
@@ -238,4 +259,4 @@ class Timed(Answer, frozen=True, tag=True, kw_only=True):
     telemetry: Mapping[str, float]
 
 
-AnyAnswer = Compiling | Done | Complained | Returned | Told | Placed | Profiled | Measured | Ready | Timed
+AnyAnswer = Compiling | Done | Complained | Returned | Told | Fused | Placed | Profiled | Measured | Ready | Timed

@@ -73,16 +73,19 @@ class Watch(TorchDispatchMode):
     """Tells of the operators that a call dispatches, and hands out memory that shows whether it was written.
 
     allocate: makes a tensor of its own like the one given, or marks that one. met: is told of the other results.
+    products: whether torch.mm is the submission's to call.
     """
 
     def __init__(
         self,
         allocate: Callable[[torch.Tensor], torch.Tensor],
         met: Callable[[torch.Tensor], None] = lambda tensor: None,
+        products: bool = False,
     ) -> None:
         TorchDispatchMode.__init__(self)
         self._allocate = allocate
         self._met = met
+        self._products = products
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
@@ -94,6 +97,8 @@ class Watch(TorchDispatchMode):
         name = func.overloadpacket.__name__
         if is_submissions(func):
             return self._inside(func, args, kwargs or {})
+        if self._products and name == "mm":
+            return self._product(func, args, kwargs or {})
         result = func(*args, **(kwargs or {}))
         if name not in _FREE and not _goes_to_the_gpu(name, args, result):
             sys.audit("kernelpath.operator", name, _line())
@@ -102,6 +107,17 @@ class Watch(TorchDispatchMode):
         if isinstance(result, torch.Tensor):
             self._met(result)
         return result
+
+    def _product(self, func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
+        """By the library on a GPU, by a kernel on the PTX machine."""
+        from kernelpath.work import products
+
+        if not products.made_here((*args, *kwargs.values())):
+            return func(*args, **kwargs)
+        a, b = args
+        out = kwargs["out"] if kwargs else self._allocate(a.new_empty(a.shape[0], b.shape[1]))
+        products.multiply(a, b, out)
+        return out
 
     def _inside(self, func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
         """Run an operator that the submission has defined, and watch what it calls."""

@@ -11,7 +11,6 @@ import signal
 import socket
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
 from importlib.util import cache_from_source
 from pathlib import Path
 from typing import Any
@@ -29,7 +28,7 @@ from kernelpath.verdict import Complaint, Verdict
 from kernelpath.wire import Gone, Wire
 from kernelpath.work import allocations, confine, entries, far, messages, no_gpu, rank, reports
 from kernelpath.work.blame import NotTheSubmission, blame
-from kernelpath.work.call import Call, arguments, plain_outputs, profiled
+from kernelpath.work.call import Call, arguments, memory_limit, plain_outputs, profiled
 from kernelpath.work.far import FarWatch
 from kernelpath.work.race import Race
 from kernelpath.work.tensors import fingerprint, poison_numpy, poison_storage, same_random_numbers, sample, to_bytes
@@ -38,7 +37,6 @@ from kernelpath.work.witness import Snapshot, SubmissionThread
 
 Answer = messages.Answer
 
-_CPU_MEMORY = 6 << 30
 _PR_SET_PDEATHSIG = 1
 
 
@@ -84,6 +82,8 @@ class _Worker:
                     return self._call(asked, secret)
                 case messages.Read():
                     return self._read(asked, secret)
+                case messages.Fuse():
+                    return self._fuse(asked, secret)
                 case messages.Profile():
                     return self._profile(asked, secret)
                 case messages.Ceilings(dtype=dtype):
@@ -141,8 +141,9 @@ class _Worker:
         withheld = (self._item.root / "solutions", self._item.root / ".git")  # and its history
         confine.deny([*withheld, *map(Path, asked.hidden)], own, self._answers)
         self._snapshot = Snapshot()
+        entries.install(self._thread, self._exercise, self._file)
         module = self._thread.call(registry.import_file, self._file, confine.SUBMISSION)
-        self._defined = entries.find(module, self._name)
+        self._module, self._defined = module, entries.find(module, self._name)
         self._entry = entries.called(self._defined, self._exercise)
         if tampered := self._snapshot.changed():
             return messages.Complained(secret=secret, complaint=Complaint(Verdict.TAMPERED, tampered))
@@ -156,29 +157,34 @@ class _Worker:
         return self._returned(self._with(self._client.inputs()), secret)
 
     def _returned(self, call: Call, secret: str) -> messages.Returned:
-        with _memory_limit(self._device):
+        with memory_limit(self._device):
             entries.check(self._entry, call.inputs)
             result = call(self._entry)
             call.settle()
         outputs = call.outputs(result)
         returned = call.returned(outputs, secret, self._tampered(), to_bytes)
-        if self._client is None:
-            return returned
-        return msgspec.structs.replace(returned, places=[self._client.place(output) for output in outputs])
+        places = [self._client.place(output) for output in outputs] if self._client else []
+        return msgspec.structs.replace(returned, places=places)
 
     def _call(self, asked: messages.Call, secret: str) -> Answer:
         return self._returned(self._with(arguments(asked, self._device)), secret)
 
     def _join(self, asked: messages.Join, secret: str) -> Answer:
         with rank.group(self._wire.connection, asked) as member:
-            call = self._with(rank.given(member, arguments(asked, self._device), asked.sizes))
-            return self._returned(call, secret)
+            return self._returned(self._with(rank.given(member, arguments(asked, self._device), asked.sizes)), secret)
 
     def _read(self, asked: messages.Read, secret: str) -> Answer:
-        with reports.paths(asked) as inputs, _memory_limit(self._device):
+        with reports.paths(asked) as inputs, memory_limit(self._device):
             entries.check(self._entry, inputs)
             facts = self._thread.call(reports.facts, self._entry, inputs)
         return messages.Told(secret=secret, facts=facts, tampered=self._tampered())
+
+    def _fuse(self, asked: messages.Fuse, secret: str) -> Answer:
+        from kernelpath.work import fusion
+
+        with memory_limit(self._device):
+            fused: messages.Fused = self._thread.call(fusion.written, entries.find(self._module, asked.function), asked)
+        return msgspec.structs.replace(fused, secret=secret, tampered=self._tampered())
 
     def _run_on_the_machine(self, client: Client, chosen: tuning.Chosen, secret: str) -> Answer:
         tuning.take(chosen)
@@ -190,12 +196,12 @@ class _Worker:
             return fresh
 
         watch, room = (FarWatch, far.ROOM) if client.far else (Watch, 0)
-        with _memory_limit(self._device, room), self._journal.noting(notes):
+        with memory_limit(self._device, room), self._journal.noting(notes):
             entries.check(self._entry, inputs)
-            result = self._thread.call(self._entry, *inputs, within=watch(poisoned, client.met))
+            result = self._thread.call(self._entry, *inputs, within=watch(poisoned, client.met, self._known.products))
         taken = {value.untyped_storage().data_ptr() for value in inputs if isinstance(value, torch.Tensor)}
         shares = lambda output: output.untyped_storage().data_ptr() in taken  # noqa: E731
-        outputs = plain_outputs(result, self._name, self._device, shares)
+        outputs = self._known.overwritten(inputs) or plain_outputs(result, self._name, self._device, shares)
         client.finish()
         placed = [client.place(output) for output in outputs]
         return messages.Placed(secret=secret, outputs=placed, operators=notes.operators, tampered=self._tampered())
@@ -203,11 +209,11 @@ class _Worker:
     def _inspect(self, asked: messages.Inspect, secret: str) -> Answer:
         from kernelpath.work import operators
 
-        drawn = (
-            self._client.inputs() if self._client else draw_inputs(self._known, asked.case, asked.seed, self._device)
-        )
-        with _memory_limit(self._device):
-            self._thread.call(operators.inspect, self._defined, *drawn)
+        known, client = self._known, self._client
+        drawn = client.inputs() if client else draw_inputs(known, asked.case, asked.seed, self._device)
+        with memory_limit(self._device):
+            entries.examine(self._thread, known, self._device)
+            self._thread.call(operators.inspect, self._defined, known.gradients_of, *drawn)
         return messages.Done(secret=secret)
 
     def _tampered(self) -> str:
@@ -217,11 +223,10 @@ class _Worker:
         return self._with(draw_inputs(self._known, case, seed, self._device, variety), timed)
 
     def _with(self, inputs: Sequence[Any], timed: bool = False) -> Call:
-        return Call(self._name, inputs, self._device, self._thread, self._journal, timed)
+        return Call(self._name, inputs, self._device, self._thread, self._journal, timed, self._exercise)
 
     @property
     def _known(self) -> Exercise:
-        """The declaration, of an exercise whose inputs are drawn here."""
         assert self._exercise is not None
         return self._exercise
 
@@ -231,11 +236,12 @@ class _Worker:
         workspace = allocations.workspace(self._thread, self._entry, first.inputs)
         del first
         call = self._called(asked.case, asked.seed, timed=True)
-        kernels, trace = profiled(call, self._entry)
+        kernels, library, trace = profiled(call, self._entry, self._known.products)
         return messages.Profiled(
             secret=secret,
             kernels=kernels,
             launches=call.launches,
+            library=sorted(library),
             trace=trace,
             chosen=tuning.chosen(),
             workspace=workspace,
@@ -261,9 +267,11 @@ class _Worker:
     def _round(self, asked: messages.Round, secret: str) -> Answer:
         if self._race is not None:
             return self._race.answer(asked, self._with, self._entry, self._thread.call, self._tampered)
-        call = self._called(self._bench, asked.seed, timed=True)
-        turn = {contestant: position for position, contestant in enumerate(asked.order)}
-        seconds, results = self._stopwatch.round([self._timed(contestant, call) for contestant in asked.order])
+        calls = dict.fromkeys(asked.order, self._called(self._bench, asked.seed, timed=True))
+        if self._known.problem.in_place is not None:  # then each has inputs of its own
+            calls = {one: self._called(self._bench, asked.seed, timed=True) for one in asked.order}
+        turn, call = {contestant: position for position, contestant in enumerate(asked.order)}, calls[0]
+        seconds, results = self._stopwatch.round([self._timed(one, calls[one]) for one in asked.order])
         outputs = call.outputs(results[turn[0]])
         early = [fingerprint(output) for output in outputs]
         returned = call.returned(outputs, secret, self._tampered(), lambda one: to_bytes(sample(one, asked.sample)))
@@ -290,8 +298,3 @@ class _Worker:
                 raise NotTheSubmission(f"the {name} failed: {error}") from error
 
         return ours
-
-
-def _memory_limit(device: torch.device, room: int = 0) -> AbstractContextManager[None]:
-    """room: bytes of addresses without memory."""
-    return confine.memory_limit(_CPU_MEMORY + room) if device.type == "cpu" else nullcontext()

@@ -46,7 +46,7 @@ def kind_of(exercise: Exercise, device: str) -> Kind:
     """How to call this exercise's entry on "cpu" or "cuda". Raises NotImplementedError for a kind without grader."""
     if exercise.kind == "kernel":
         return Kernel(exercise, device)
-    if exercise.kind == "operator":
+    if exercise.kind in ("operator", "library"):
         return Operator(exercise, device)
     if exercise.kind == "python":
         return Python(exercise, device)
