@@ -162,8 +162,9 @@ class _Worker:
             result = call(self._entry)
             call.settle()
         outputs = call.outputs(result)
-        places = [self._client.place(output) for output in outputs] if self._client is not None else []
-        return msgspec.structs.replace(call.returned(outputs, secret, self._tampered(), to_bytes), places=places)
+        returned = call.returned(outputs, secret, self._tampered(), to_bytes)
+        places = [self._client.place(output) for output in outputs] if self._client else []
+        return msgspec.structs.replace(returned, places=places)
 
     def _call(self, asked: messages.Call, secret: str) -> Answer:
         return self._returned(self._with(arguments(asked, self._device)), secret)
@@ -226,7 +227,6 @@ class _Worker:
 
     @property
     def _known(self) -> Exercise:
-        """The declaration, of an exercise whose inputs are drawn here."""
         assert self._exercise is not None
         return self._exercise
 
@@ -236,12 +236,12 @@ class _Worker:
         workspace = allocations.workspace(self._thread, self._entry, first.inputs)
         del first
         call = self._called(asked.case, asked.seed, timed=True)
-        kernels, library, trace = profiled(call, self._entry)
+        kernels, library, trace = profiled(call, self._entry, self._known.products)
         return messages.Profiled(
             secret=secret,
             kernels=kernels,
             launches=call.launches,
-            library=library,
+            library=sorted(library),
             trace=trace,
             chosen=tuning.chosen(),
             workspace=workspace,
@@ -289,12 +289,12 @@ class _Worker:
         entry = self._contestants[contestant]
         if contestant == 0:
             return lambda: call(entry)
+        name = ("baseline", "reference kernel")[contestant - 1]
 
         def ours() -> Any:
             try:
                 return entry(*call.inputs)
             except Exception as error:
-                who = ("baseline", "reference kernel")[contestant - 1]
-                raise NotTheSubmission(f"the {who} failed: {error}") from error
+                raise NotTheSubmission(f"the {name} failed: {error}") from error
 
         return ours
