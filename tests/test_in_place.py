@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -47,7 +48,8 @@ def test_a_process_with_a_gpu_tells_what_was_overwritten_and_what_may_not_be() -
     case = adam.case("odd", 5, begin="anywhere")
     drawn, sent = (draw_inputs(exercise, case, 3, "cpu") for _ in "ab")
     call = Call("adamw", sent, torch.device("cpu"), SubmissionThread(), Journal(), False, exercise)
-    adam.one_by_one(*call.inputs)
+    given: Any = call.inputs
+    adam.one_by_one(*given)
     outputs = call.outputs(None)
     expected = adam.reference(*drawn)
     assert len(outputs) == 15
@@ -59,7 +61,7 @@ def test_a_process_with_a_gpu_tells_what_was_overwritten_and_what_may_not_be() -
         return seen(told, drawn, exercise.overwritten(drawn))
 
     assert complaint() is None
-    adam.lists(call.inputs[0], call.inputs[6:])[1][2].zero_()  # a gradient
+    adam.lists(given[0], given[6:])[1][2].zero_()  # a gradient
     assert complaint() == MUTATED
 
 
