@@ -13,7 +13,13 @@ EXERCISE = Exercise(
     aligned=True,
     any_size=False,
     products=True,
-    bench=case(2, 8192, 4096, 32, 8, 128, 14_336),
+    bench=case(4, 4096, 2048, 16, 4, 128, 5632),
+    sweep=(
+        case(4, 4096, 4096, 32, 8, 128, 14_336),  # a layer of Llama 3 8B
+        case(2, 8192, 4096, 32, 8, 128, 14_336),
+        case(16, 1024, 2048, 16, 4, 128, 5632),
+        case(4, 4096, 2048, 32, 8, 64, 8192),  # of Llama 3.2 1B
+    ),
     baseline=transformer_block.step,
     min_speedup=1.0,
     traffic=Traffic(edges=None),

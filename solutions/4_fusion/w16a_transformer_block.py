@@ -25,7 +25,17 @@ that stands in for it. Everything else is yours: bring the kernels of the weeks 
 of this block lie in memory. q, k and v are columns of one matrix, so nothing needs to be transposed or copied.
 Graded: the values against float64, and on a GPU the time against the block in PyTorch's operators and autograd.
 
-@@NUMBERS@@
+Operations: 6 for each parameter and token, 4.4e12 for 4 x 4096 tokens, width 2048, 16 heads, 4 of keys, of 128, and
+hidden 5632; attention 0.96e12 with the mask. Bytes of the rest, forward and backward: 2.9 GB, 0.70 ms at the 4.15 TB/s
+that an H200 copies with. What it takes there, in ms of the GPU:
+
+                           products    attention    norms    gate    rotation
+    this file              5.7         2.7          0.28     0.35    0.08
+    torch.compile          5.7         2.0          0.28     0.50    0.11
+
+So products bound the step, and the compiler is as fast: its attention is cuDNN's. By operators it takes 1.2 times as
+long. Sums of both norms' weights go through one buffer in a fixed order, and no two programs write to the same place:
+every run gives the same bits. n, m and the gated product are kept; made again, they would save a third of the memory.
 """
 
 import torch
@@ -39,10 +49,10 @@ LN_2 = tl.constexpr(0.6931471805599453)
 
 HEADS_AT_A_TIME = tl.constexpr(16)
 
-FORWARD = {32: (32, 32, 4, 1), 64: (64, 128, 4, 2), 128: (128, 64, 4, 2)}
+FORWARD = {32: (32, 32, 4, 1), 64: (64, 128, 4, 2), 128: (64, 64, 4, 3)}
 """Queries, keys, warps and stages of the attention forward, by the size of a head."""
 FOR_QUERIES = {32: (32, 32, 4, 1), 64: (128, 64, 4, 3), 128: (128, 64, 8, 3)}
-FOR_KEYS = {32: (32, 32, 4, 1), 64: (64, 64, 4, 3), 128: (64, 64, 4, 2)}
+FOR_KEYS = {32: (32, 32, 4, 1), 64: (64, 64, 4, 3), 128: (32, 64, 4, 3)}
 """The same of its two backward kernels: queries, keys, warps and stages."""
 
 

@@ -160,6 +160,7 @@ _MADE = re.compile(r"__pycache__|build|dist|.*\.egg-info|\..*")
 def submitted(python: Path) -> tuple[Path, ...]:
     """The files that are handed in with a Python file: a .cu of its stem, itself, and those of a folder of its stem."""
     project = python.with_suffix("")
-    inside = (path for path in sorted(project.rglob("*")) if path.is_file() and not path.is_symlink())
+    found = [] if project.is_symlink() else sorted(project.rglob("*"))
+    inside = (path for path in found if path.is_file() and not path.is_symlink())
     own = [path for path in inside if not any(map(_MADE.fullmatch, path.relative_to(project).parts))]
     return *(path for path in (python.with_suffix(".cu"), python) if path.is_file()), *own

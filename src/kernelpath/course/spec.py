@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
 from kernelpath.course.errors import require
+from kernelpath.course.labs.fabric import NVLINK, Links
 from kernelpath.course.library import Library
 from kernelpath.course.problem import Case, Problem, Tolerance, check_alike, check_cases
 
@@ -103,6 +104,23 @@ class Fusion:
 
 
 @dataclass(frozen=True)
+class Network:
+    """Limits on what ranks exchange, counted and timed on the simulated links of course.labs.fabric.
+
+    links: of every rank. bytes: `bytes(**case)`, the most that a rank may send in messages and give to collectives.
+    seconds: `seconds(**case)`, the most that a call may take there. hidden: the least share of the collectives' time
+    that passes behind compute, on the largest case. collectives: those of torch.distributed that the statement allows,
+    besides the barrier.
+    """
+
+    links: Links = NVLINK
+    bytes: Callable[..., int] | None = None
+    seconds: Callable[..., float] | None = None
+    hidden: float = 0.0
+    collectives: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
 class Exercise:
     """One exercise. The submission's function `entry` takes the tensors of the problem's inputs, returns new tensors.
 
@@ -128,9 +146,11 @@ class Exercise:
     kind: how it is graded: "kernel" launches kernels of its own, "operator" does so behind an operator of torch.library
         with a gradient (its entry takes x; the problem's inputs are x and the gradient of the output, its outputs the
         output and the gradient of x; its first case shows how it is registered), "library" has them in a package, from
-        the wheel of which the entry gets them, "lab" uses a simulated device among
-        its inputs, of "python" the result alone is graded, "trace" reports on files: its inputs are traces.TraceFile
-        and strings, its reference gives facts by name.
+        the wheel of which the entry gets them, "lab" uses a simulated device among its inputs, of "python" the result
+        alone is graded, "trace" reports on files: its inputs are traces.TraceFile and strings, its reference gives
+        facts by name. "distributed" runs in a process for each of case["world"] ranks: each gets its row of every
+        tensor among the inputs, and the outputs are those of all ranks.
+    network: limits on what the ranks of kind "distributed" exchange.
     block: the threads of a block, x first, where the statement prescribes them.
     tensor_cores: the statement asks for tensor cores; a call whose mma instructions cannot have made a quarter of the
         case's operations fails.
@@ -167,6 +187,7 @@ class Exercise:
     requires: tuple[int, int] | None = None
     arch: str = "sm_80"
     kind: Kind = "kernel"
+    network: Network = field(default_factory=Network)
     block: tuple[int, int, int] | None = None
     tensor_cores: bool = False
     launches: int | None = None

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 import torch
 from msgspec.structs import replace
 
+from kernelpath.course.labs.fabric import Log
 from kernelpath.course.spec import Exercise
 from kernelpath.device.messages import Note, Strided
 from kernelpath.lines import LineInstructions, LineTraffic
@@ -33,7 +34,7 @@ class Evidence:
 
     complaint: about anything but the outputs' values. notes: the transcript of the PTX machine. tensor: operations that
     tensor cores can have made there, at most. workspace: the most bytes beside inputs and outputs that a launch found
-    there. flops: of the case. places: where the outputs lie there.
+    there. flops: of the case. places: where the outputs lie there. log: what ranks did.
     """
 
     inputs: Sequence[object]
@@ -47,6 +48,7 @@ class Evidence:
     flops: int = 0
     operators: Sequence[messages.Operator] = ()
     places: Sequence[Strided] = field(default=(), repr=False)
+    log: Log | None = None
 
 
 def foreign(

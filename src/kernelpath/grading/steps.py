@@ -10,6 +10,7 @@ from kernelpath.course.problem import Case
 from kernelpath.device import gpu
 from kernelpath.device import messages as device_messages
 from kernelpath.grading import (
+    across,
     conduct,
     devices,
     divergence,
@@ -25,6 +26,7 @@ from kernelpath.grading.beside import Beside
 from kernelpath.grading.cases import Cases, Graded, most_telling
 from kernelpath.grading.conduct import Evidence
 from kernelpath.grading.kinds import kind_of
+from kernelpath.grading.kinds.distributed import Distributed
 from kernelpath.grading.kinds.kernel import Kernel
 from kernelpath.grading.kinds.operator import Operator
 from kernelpath.grading.subject import Subject
@@ -99,8 +101,8 @@ class Grading:
             graded, unsaid = graded + found, unsaid + unsaid_far
             complaint = most_telling(found)
         if complaint is None and self.device == "cuda" and self.exercise.baseline is not None:
-            measurement, complaint = self._measurement(bench)
-            unsaid += self._neighbors()
+            measurement, complaint, unmeasured = self._measurement(bench)
+            unsaid += unmeasured + self._neighbors()
         self.close()
         verdict = complaint.verdict if complaint else Verdict.PASSED
         blamed = self.subject.shown(complaint.file) if complaint else ""
@@ -186,6 +188,8 @@ class Grading:
         """The first limit on counters that a case breaks."""
         if evidence is None:
             return None
+        if isinstance(self._kind, Distributed) and evidence.log is not None:
+            return self._kind.beyond(case, evidence.log)
         elements = sum(output.numel() for output in evidence.outputs)
         held = memory.complaint(self.exercise, case, evidence.workspace) if case is self._largest else None
         return (
@@ -229,7 +233,11 @@ class Grading:
         except Stopped as stopped:
             return stopped.complaint
 
-    def _measurement(self, bench: bool) -> tuple[Measurement | None, Complaint | None]:
+    def _measurement(self, bench: bool) -> tuple[Measurement | None, Complaint | None, tuple[str, ...]]:
+        """With what could not be measured."""
+        if isinstance(self._kind, Distributed):
+            enough = across.gpus() > 1
+            return across.measure(self.subject, self.seed, self.progress, bench) if enough else (None, None, ())
         machine = self._beside.operators if self._beside else ()
 
         def seen(returned: messages.Returned, inputs: tuple[object, ...]) -> Complaint | None:
@@ -238,11 +246,12 @@ class Grading:
 
         reference = self.item.files("solutions")
         try:
-            return measure.measure(
+            found = measure.measure(
                 self.exercise, self._runner, seen, self.seed, self.progress, bench, reference=reference
             )
         except Stopped as stopped:
-            return None, stopped.complaint
+            return None, stopped.complaint, ()
+        return *found, ()
 
     def _neighbors(self) -> tuple[str, ...]:
         found = list(gpu.neighbors(self._runner.pids, gpu.gpu_id()))

@@ -31,8 +31,9 @@ class Start(Asked, frozen=True, tag=True, kw_only=True):
 
     machine: kernels run on the PTX machine's process, whose end of a socket follows as a descriptor. source: the folder
     of the submission's copy. own: a folder that it may write to. target: what the machine stands for, and properties:
-    of the GPU that this is beside. entry: of an exercise whose declaration, which knows the right results, the worker
-    does not load: inputs are sent.
+    of the GPU that this is beside. size: of the group that it is a rank of, each with a GPU of its own, 0 for none;
+    store: the file in which they find each other. entry: of an exercise whose declaration, which knows the right
+    results, the worker does not load: inputs are sent.
     """
 
     root: str
@@ -44,6 +45,9 @@ class Start(Asked, frozen=True, tag=True, kw_only=True):
     entry: str = ""
     target: str = "sm_80"
     properties: Mapping[str, int | float | str] = {}
+    rank: int = 0
+    size: int = 0
+    store: str = ""
 
 
 class Load(Asked, frozen=True, tag=True, kw_only=True):
@@ -87,6 +91,19 @@ class Call(Asked, frozen=True, tag=True, kw_only=True):
     tensors: Mapping[int, Output]
 
 
+class Join(Call, frozen=True, tag=True, kw_only=True):
+    """Call the entry as a rank of a group, whose channel to the exchange follows as a descriptor.
+
+    collectives: those of the library that it may call. sizes: of the gradients of a model's layers, which the first
+    tensor holds one after another: the entry then takes the layers in its place.
+    """
+
+    rank: int
+    size: int
+    collectives: Sequence[str] = ()
+    sizes: Sequence[int] = ()
+
+
 class Read(Asked, frozen=True, tag=True, kw_only=True):
     """Call the entry on the paths of these files, which are written first, and on what else it takes."""
 
@@ -125,14 +142,18 @@ class Contest(Asked, frozen=True, tag=True, kw_only=True):
 
 
 class Round(Asked, frozen=True, tag=True, kw_only=True):
-    """Time every contestant once, in this order, on new inputs. sample: draws the places of the outputs to send."""
+    """Time every contestant once, in this order, on new inputs. sample: draws the places of the outputs to send.
+
+    case: of a rank of a group, whose contestants are the entry and the library's all-reduce.
+    """
 
     seed: int
     order: Sequence[int]
     sample: int
+    case: Mapping[str, Any] = {}
 
 
-AnyAsked = Start | Load | Run | Inspect | Call | Read | Fuse | Profile | Ceilings | Contest | Round
+AnyAsked = Start | Load | Run | Inspect | Join | Call | Read | Fuse | Profile | Ceilings | Contest | Round
 
 
 class Answer(Struct, frozen=True, tag=True, kw_only=True):

@@ -61,7 +61,13 @@ def made_here(args: tuple[object, ...]) -> bool:
 
 
 def multiply(a: torch.Tensor, b: torch.Tensor, out: torch.Tensor) -> None:
-    """out = a @ b, bfloat16 (m, k) by (k, n) with float32 sums; out is contiguous."""
+    """out = a @ b, bfloat16 (m, k) by (k, n) with float32 sums.
+
+    Raises ValueError unless out is a contiguous matrix (m, n).
+    """
     (m, k), n = a.shape, b.shape[1]
+    if b.shape[0] != k or out.shape != (m, n) or not out.is_contiguous():
+        shapes = f"{tuple(a.shape)} by {tuple(b.shape)} into {tuple(out.shape)}"
+        raise ValueError(f"torch.mm: {shapes}; the shapes have to fit, and out to be contiguous")
     blocks = (-(-n // _TILE), -(-m // _TILE))
     _KERNEL[blocks, 32](a, b, out, m, n, k, *a.stride(), *b.stride())

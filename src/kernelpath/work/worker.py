@@ -11,7 +11,6 @@ import signal
 import socket
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
 from importlib.util import cache_from_source
 from pathlib import Path
 from typing import Any
@@ -27,10 +26,11 @@ from kernelpath.device.client import Client, ToClient
 from kernelpath.lanes import on_compiling, tuning
 from kernelpath.verdict import Complaint, Verdict
 from kernelpath.wire import Gone, Wire
-from kernelpath.work import allocations, confine, entries, far, messages, no_gpu, reports
+from kernelpath.work import allocations, confine, entries, far, messages, no_gpu, rank, reports
 from kernelpath.work.blame import NotTheSubmission, blame
 from kernelpath.work.call import Call, arguments, memory_limit, plain_outputs, profiled
 from kernelpath.work.far import FarWatch
+from kernelpath.work.race import Race
 from kernelpath.work.tensors import fingerprint, poison_numpy, poison_storage, same_random_numbers, sample, to_bytes
 from kernelpath.work.watch import Journal, Notes, Watch
 from kernelpath.work.witness import Snapshot, SubmissionThread
@@ -76,6 +76,8 @@ class _Worker:
                     return self._run(asked, secret)
                 case messages.Inspect():
                     return self._inspect(asked, secret)
+                case messages.Join():
+                    return self._join(asked, secret)
                 case messages.Call():
                     return self._call(asked, secret)
                 case messages.Read():
@@ -123,6 +125,7 @@ class _Worker:
             self._stopwatch = Stopwatch(self._device)
             if self._exercise is not None:
                 entries.load_baseline(self._item, self._exercise)
+        self._race = Race(asked) if asked.size else None
         confine.spare_what_is_loaded()
         same_random_numbers()
         poison_numpy()
@@ -160,12 +163,15 @@ class _Worker:
             call.settle()
         outputs = call.outputs(result)
         returned = call.returned(outputs, secret, self._tampered(), to_bytes)
-        if self._client is None:
-            return returned
-        return msgspec.structs.replace(returned, places=[self._client.place(output) for output in outputs])
+        places = [self._client.place(output) for output in outputs] if self._client else []
+        return msgspec.structs.replace(returned, places=places)
 
     def _call(self, asked: messages.Call, secret: str) -> Answer:
         return self._returned(self._with(arguments(asked, self._device)), secret)
+
+    def _join(self, asked: messages.Join, secret: str) -> Answer:
+        with rank.group(self._wire.connection, asked) as member:
+            return self._returned(self._with(rank.given(member, arguments(asked, self._device), asked.sizes)), secret)
 
     def _read(self, asked: messages.Read, secret: str) -> Answer:
         with reports.paths(asked) as inputs, memory_limit(self._device):
@@ -221,7 +227,6 @@ class _Worker:
 
     @property
     def _known(self) -> Exercise:
-        """The declaration, of an exercise whose inputs are drawn here."""
         assert self._exercise is not None
         return self._exercise
 
@@ -260,16 +265,16 @@ class _Worker:
         return messages.Ready(secret=secret, contestants=len(self._contestants))
 
     def _round(self, asked: messages.Round, secret: str) -> Answer:
-        called = partial(self._called, self._bench, asked.seed, timed=True)
-        own = self._known.problem.in_place is not None  # then each has inputs of its own
-        calls = {one: called() for one in asked.order} if own else dict.fromkeys(asked.order, called())
+        if self._race is not None:
+            return self._race.answer(asked, self._with, self._entry, self._thread.call, self._tampered)
+        own = self._known.problem.in_place is not None  # then each contestant has inputs of its own
+        all_of_them = None if own else self._called(self._bench, asked.seed, timed=True)
+        calls = {one: all_of_them or self._called(self._bench, asked.seed, timed=True) for one in asked.order}
         turn, call = {contestant: position for position, contestant in enumerate(asked.order)}, calls[0]
         seconds, results = self._stopwatch.round([self._timed(one, calls[one]) for one in asked.order])
         outputs = call.outputs(results[turn[0]])
         early = [fingerprint(output) for output in outputs]
-        returned = call.returned(
-            outputs, secret, self._tampered(), lambda output: to_bytes(sample(output, asked.sample))
-        )
+        returned = call.returned(outputs, secret, self._tampered(), lambda one: to_bytes(sample(one, asked.sample)))
         torch.cuda.synchronize()
         return messages.Timed(
             secret=secret,
@@ -284,13 +289,12 @@ class _Worker:
         entry = self._contestants[contestant]
         if contestant == 0:
             return lambda: call(entry)
+        name = ("baseline", "reference kernel")[contestant - 1]
 
         def ours() -> Any:
             try:
                 return entry(*call.inputs)
             except Exception as error:
-                raise NotTheSubmission(
-                    f"the {('baseline', 'reference kernel')[contestant - 1]} failed: {error}"
-                ) from error
+                raise NotTheSubmission(f"the {name} failed: {error}") from error
 
         return ours

@@ -1,11 +1,13 @@
-"""What the norms give is not kept but made again in the backward pass; dq and dweight are added up by atomics."""
+"""What the norms give is not kept but made again in the backward pass; dweight is added up by atomics."""
 
 import torch
 import triton
 import triton.language as tl
 
-TILES = {32: 32, 64: 64, 128: 64}
-"""Queries and keys of a block, by the size of a head."""
+TILES = {32: (32, 32, 4), 64: (64, 64, 4), 128: (128, 64, 8)}
+"""Queries, keys and warps of a program that owns queries, by the size of a head."""
+OF_KEYS = {32: (32, 32, 4), 64: (64, 64, 4), 128: (32, 64, 4)}
+"""The same of one that owns keys."""
 
 
 @triton.jit
@@ -62,19 +64,22 @@ def rope_kernel(qkv, cos, sin, tokens, columns, sign, HALF: tl.constexpr):
 
 
 @triton.jit(do_not_specialize=["tokens", "heads", "kv_heads"])
-def attention_kernel(out, lse, qkv, tokens, heads, kv_heads, scale, HEAD: tl.constexpr, TILE: tl.constexpr):
-    batch, head = tl.program_id(1) // heads, tl.program_id(1) % heads
+def attention_kernel(
+    out, lse, qkv, tokens, heads, kv_heads, scale, HEAD: tl.constexpr, QUERIES: tl.constexpr, KEYS: tl.constexpr
+):
+    batch, head = tl.program_id(0) // heads, tl.program_id(0) % heads
     stride = (heads + 2 * kv_heads) * HEAD
     base = qkv + batch.to(tl.int64) * tokens * stride
-    query, column = tl.program_id(0) * TILE + tl.arange(0, TILE), tl.arange(0, HEAD)[None, :]
+    first = (tl.num_programs(1) - 1 - tl.program_id(1)) * QUERIES
+    query, column = first + tl.arange(0, QUERIES), tl.arange(0, HEAD)[None, :]
     inside = (query < tokens)[:, None]
     kv = heads + head // (heads // kv_heads)
     q = tl.load(base + query[:, None] * stride + head * HEAD + column, mask=inside, other=0.0)
-    top = tl.full([TILE], -float("inf"), tl.float32)
-    total = tl.zeros([TILE], tl.float32)
-    result = tl.zeros([TILE, HEAD], tl.float32)
-    for begin in range(0, tl.program_id(0) * TILE + 1, TILE):
-        key = begin + tl.arange(0, TILE)
+    top = tl.full([QUERIES], -float("inf"), tl.float32)
+    total = tl.zeros([QUERIES], tl.float32)
+    result = tl.zeros([QUERIES, HEAD], tl.float32)
+    for begin in range(0, tl.minimum(first + QUERIES, tokens), KEYS):
+        key = begin + tl.arange(0, KEYS)
         place = base + key[:, None] * stride + kv * HEAD + column
         k = tl.load(place, mask=(key < tokens)[:, None], other=0.0)
         v = tl.load(place + kv_heads * HEAD, mask=(key < tokens)[:, None], other=0.0)
@@ -89,52 +94,96 @@ def attention_kernel(out, lse, qkv, tokens, heads, kv_heads, scale, HEAD: tl.con
     tl.store(
         out + row[:, None] * heads * HEAD + head * HEAD + column, (result / total[:, None]).to(tl.bfloat16), inside
     )
-    tl.store(lse + tl.program_id(1) * tokens + query, top + tl.log(total), mask=query < tokens)
+    tl.store(lse + tl.program_id(0) * tokens + query, top + tl.log(total), mask=query < tokens)
 
 
 @triton.jit(do_not_specialize=["tokens", "heads", "kv_heads"])
-def attention_backward_kernel(
-    dq, dqkv, out, dout, lse, qkv, tokens, heads, kv_heads, scale, HEAD: tl.constexpr, TILE: tl.constexpr
-):
-    """A block of keys of a key head: dk and dv in registers, dq added up in memory."""
-    batch, kv = tl.program_id(1) // kv_heads, tl.program_id(1) % kv_heads
+def dq_kernel(
+    dqkv, deltas, out, dout, lse, qkv, tokens, heads, kv_heads, scale,
+    HEAD: tl.constexpr, QUERIES: tl.constexpr, KEYS: tl.constexpr,
+):  # fmt: skip
+    batch, head = tl.program_id(0) // heads, tl.program_id(0) % heads
+    stride = (heads + 2 * kv_heads) * HEAD
+    base = qkv + batch.to(tl.int64) * tokens * stride
+    first = (tl.num_programs(1) - 1 - tl.program_id(1)) * QUERIES
+    query, column = first + tl.arange(0, QUERIES), tl.arange(0, HEAD)[None, :]
+    inside = (query < tokens)[:, None]
+    kv = heads + head // (heads // kv_heads)
+    row = batch.to(tl.int64) * tokens + query
+    at = row[:, None] * heads * HEAD + head * HEAD + column
+    q = tl.load(base + query[:, None] * stride + head * HEAD + column, mask=inside, other=0.0)
+    upper = tl.load(dout + at, mask=inside, other=0.0)
+    delta = tl.sum(upper.to(tl.float32) * tl.load(out + at, mask=inside, other=0.0).to(tl.float32), axis=1)
+    tl.store(deltas + tl.program_id(0) * tokens + query, delta, mask=query < tokens)
+    kept = tl.load(lse + tl.program_id(0) * tokens + query, mask=query < tokens, other=0.0)
+    dq = tl.zeros([QUERIES, HEAD], tl.float32)
+    for begin in range(0, tl.minimum(first + QUERIES, tokens), KEYS):
+        key = begin + tl.arange(0, KEYS)
+        place = base + key[:, None] * stride + kv * HEAD + column
+        k = tl.load(place, mask=(key < tokens)[:, None], other=0.0)
+        v = tl.load(place + kv_heads * HEAD, mask=(key < tokens)[:, None], other=0.0)
+        p = tl.where(key[None, :] <= query[:, None], tl.exp(tl.dot(q, k.T) * scale - kept[:, None]), 0.0)
+        ds = p * (tl.dot(upper, v.T) - delta[:, None])
+        dq = tl.dot(ds.to(tl.bfloat16), k, dq)
+    place = dqkv + batch.to(tl.int64) * tokens * stride + query[:, None] * stride + head * HEAD + column
+    tl.store(place, (dq * scale).to(tl.bfloat16), mask=inside)
+
+
+@triton.jit(do_not_specialize=["tokens", "heads", "kv_heads"])
+def dkv_kernel(
+    dqkv, deltas, dout, lse, qkv, tokens, heads, kv_heads, scale,
+    HEAD: tl.constexpr, QUERIES: tl.constexpr, KEYS: tl.constexpr,
+):  # fmt: skip
+    batch, kv = tl.program_id(0) // kv_heads, tl.program_id(0) % kv_heads
     stride, group = (heads + 2 * kv_heads) * HEAD, heads // kv_heads
     base = qkv + batch.to(tl.int64) * tokens * stride
     column = tl.arange(0, HEAD)[None, :]
-    key = tl.program_id(0) * TILE + tl.arange(0, TILE)
+    key = tl.program_id(1) * KEYS + tl.arange(0, KEYS)
     place = key[:, None] * stride + (heads + kv) * HEAD + column
     k = tl.load(base + place, mask=(key < tokens)[:, None], other=0.0)
     v = tl.load(base + place + kv_heads * HEAD, mask=(key < tokens)[:, None], other=0.0)
-    dk = tl.zeros([TILE, HEAD], tl.float32)
-    dv = tl.zeros([TILE, HEAD], tl.float32)
+    dk = tl.zeros([KEYS, HEAD], tl.float32)
+    dv = tl.zeros([KEYS, HEAD], tl.float32)
     for head in range(kv * group, kv * group + group):
-        for begin in range(tl.program_id(0) * TILE, tokens, TILE):
-            query = begin + tl.arange(0, TILE)
+        line = (batch * heads + head) * tokens
+        for begin in range(tl.program_id(1) * KEYS, tokens, QUERIES):
+            query = begin + tl.arange(0, QUERIES)
             inside = (query < tokens)[:, None]
             row = batch.to(tl.int64) * tokens + query
             q = tl.load(base + query[:, None] * stride + head * HEAD + column, mask=inside, other=0.0)
-            at = row[:, None] * heads * HEAD + head * HEAD + column
-            upper = tl.load(dout + at, mask=inside, other=0.0)
-            delta = tl.sum(upper.to(tl.float32) * tl.load(out + at, mask=inside, other=0.0).to(tl.float32), axis=1)
-            kept = tl.load(lse + (batch * heads + head) * tokens + query, mask=query < tokens, other=0.0)
-            seen = (key[None, :] <= query[:, None]) & inside
-            p = tl.where(seen, tl.exp(tl.dot(q, k.T) * scale - kept[:, None]), 0.0)
-            dv = tl.dot(p.to(tl.bfloat16).T, upper, dv)
-            ds = (p * (tl.dot(upper, v.T) - delta[:, None]) * scale).to(tl.bfloat16)
-            dk = tl.dot(ds.T, q, dk)
-            tl.atomic_add(dq + at, tl.dot(ds, k), mask=inside)
+            upper = tl.load(dout + row[:, None] * heads * HEAD + head * HEAD + column, mask=inside, other=0.0)
+            kept = tl.load(lse + line + query, mask=query < tokens, other=float("inf"))
+            delta = tl.load(deltas + line + query, mask=query < tokens, other=0.0)
+            p = tl.where(key[:, None] <= query[None, :], tl.exp(tl.dot(k, q.T) * scale - kept[None, :]), 0.0)
+            dv = tl.dot(p.to(tl.bfloat16), upper, dv)
+            ds = p * (tl.dot(v, upper.T) - delta[None, :])
+            dk = tl.dot(ds.to(tl.bfloat16), q, dk)
     base = dqkv + batch.to(tl.int64) * tokens * stride
-    tl.store(base + place, dk.to(tl.bfloat16), mask=(key < tokens)[:, None])
+    tl.store(base + place, (dk * scale).to(tl.bfloat16), mask=(key < tokens)[:, None])
     tl.store(base + place + kv_heads * HEAD, dv.to(tl.bfloat16), mask=(key < tokens)[:, None])
 
 
-@triton.jit
-def round_queries_kernel(dqkv, dq, queries, columns, BLOCK: tl.constexpr):
-    """dq, summed in float32, to its columns of dqkv."""
-    row = tl.program_id(0).to(tl.int64)
-    column = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
-    value = tl.load(dq + row * queries + column, mask=column < queries)
-    tl.store(dqkv + row * columns + column, value.to(tl.bfloat16), mask=column < queries)
+def attend(qkv, batch, heads, kv_heads, head):
+    tokens = qkv.shape[0] // batch
+    out = qkv.new_empty(qkv.shape[0], heads * head)
+    lse = torch.empty(batch * heads, tokens, dtype=torch.float32, device=qkv.device)
+    queries, keys, warps = TILES[head]
+    grid = (batch * heads, triton.cdiv(tokens, queries))
+    attention_kernel[grid](out, lse, qkv, tokens, heads, kv_heads, head**-0.5, head, queries, keys, num_warps=warps)
+    return out, lse
+
+
+def attend_backward(dout, out, lse, qkv, batch, heads, kv_heads, head):
+    tokens = qkv.shape[0] // batch
+    dqkv, deltas = torch.empty_like(qkv), torch.empty_like(lse)
+    sizes = tokens, heads, kv_heads, head**-0.5, head
+    queries, keys, warps = TILES[head]
+    grid = (batch * heads, triton.cdiv(tokens, queries))
+    dq_kernel[grid](dqkv, deltas, out, dout, lse, qkv, *sizes, queries, keys, num_warps=warps)
+    queries, keys, warps = OF_KEYS[head]
+    grid = (batch * kv_heads, triton.cdiv(tokens, keys))
+    dkv_kernel[grid](dqkv, deltas, dout, lse, qkv, *sizes, queries, keys, num_warps=warps)
+    return dqkv
 
 
 @triton.jit
@@ -194,12 +243,9 @@ def transformer_block(x, residual, norm1, wqkv, wo, norm2, wgu, wdown, cos, sin,
     x, residual, dout, ds = (one.view(rows, width) for one in (x, residual, dout, ds))
     n, h = add_norm(x, residual, norm1)
     qkv = n @ wqkv.t()
-    columns, turned, blocks = qkv.shape[1], heads + kv_heads, triton.cdiv(tokens, TILES[head])
+    columns, turned = qkv.shape[1], heads + kv_heads
     rope_kernel[(rows, turned)](qkv, cos, sin, tokens, columns, 1.0, head // 2)
-    mixed = qkv.new_empty(rows, heads * head)
-    lse = torch.empty(batch * heads, tokens, dtype=torch.float32, device=qkv.device)
-    sizes = tokens, heads, kv_heads, head**-0.5, head, TILES[head]
-    attention_kernel[(blocks, batch * heads)](mixed, lse, qkv, *sizes)
+    mixed, lse = attend(qkv, batch, heads, kv_heads, head)
     del n  # read again in the backward pass, and made again there
     m, s = add_norm(mixed @ wo.t(), h, norm2)
     gu = m @ wgu.t()
@@ -216,9 +262,7 @@ def transformer_block(x, residual, norm1, wqkv, wo, norm2, wgu, wdown, cos, sin,
     grads_of_mlp = dgu.t() @ m, dout.t() @ act
     ds, dnorm2 = add_norm_backward(dgu @ wgu, s, ds, norm2)
     dmixed, dwo = ds @ wo, ds.t() @ mixed
-    dqkv, dq = torch.empty_like(qkv), torch.zeros(rows, heads * head, dtype=torch.float32, device=qkv.device)
-    attention_backward_kernel[(blocks, batch * kv_heads)](dq, dqkv, mixed, dmixed, lse, qkv, *sizes)
-    round_queries_kernel[(rows, triton.cdiv(heads * head, 256))](dqkv, dq, heads * head, columns, 256)
+    dqkv = attend_backward(dmixed, mixed, lse, qkv, batch, heads, kv_heads, head)
     rope_kernel[(rows, turned)](dqkv, cos, sin, tokens, columns, -1.0, head // 2)
     n, _ = add_norm(h, zeros, norm1)
     dx, dnorm1 = add_norm_backward(dqkv @ wqkv, h, ds, norm1)

@@ -11,6 +11,8 @@ grouped. Weights are (out, in), as torch.nn.Linear has them. The reference keeps
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 import torch.nn.functional as F
 
@@ -78,11 +80,12 @@ def forward(
     sin: torch.Tensor,
     heads: int,
     kv_heads: int,
+    eps: float = EPS,
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """out and s in torch's operators, which autograd and torch.compile know, in the dtype of x."""
     batch, tokens, width = x.shape
     h = x + residual
-    n = F.rms_norm(h, (width,), norm1, EPS)
+    n = F.rms_norm(h, (width,), norm1, eps)
     head = wqkv.shape[0] // (heads + 2 * kv_heads)
     qkv = F.linear(n, wqkv).view(batch, tokens, heads + 2 * kv_heads, head)
     q, k, v = qkv.split((heads, kv_heads, kv_heads), dim=2)
@@ -90,7 +93,7 @@ def forward(
     q, k, v = (one.transpose(1, 2) for one in (q, k, v))
     mixed = F.scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=heads != kv_heads)
     s = h + F.linear(mixed.transpose(1, 2).reshape(batch, tokens, heads * head), wo)
-    gate, up = F.linear(F.rms_norm(s, (width,), norm2, EPS), wgu).chunk(2, dim=-1)
+    gate, up = F.linear(F.rms_norm(s, (width,), norm2, eps), wgu).chunk(2, dim=-1)
     return F.linear(F.silu(gate) * up, wdown), s
 
 
@@ -117,18 +120,29 @@ def step(
     ds: torch.Tensor,
     heads: int,
     kv_heads: int,
+    eps: float = EPS,
 ) -> Outputs:
     """out, s and the gradients of x, norm1, wqkv, wo, norm2, wgu and wdown by autograd, in the dtype of x."""
     leaves = [one.detach().requires_grad_() for one in (x, norm1, wqkv, wo, norm2, wgu, wdown)]
     with torch.enable_grad():
         x, norm1, wqkv, wo, norm2, wgu, wdown = leaves
-        made = forward(x, residual, norm1, wqkv, wo, norm2, wgu, wdown, cos, sin, heads, kv_heads)
+        made = forward(x, residual, norm1, wqkv, wo, norm2, wgu, wdown, cos, sin, heads, kv_heads, eps)
     gradients = torch.autograd.grad(made, leaves, (dout, ds))
     return *(one.detach() for one in made), *gradients
 
 
-def reference(*given: torch.Tensor | int) -> Outputs:
-    return step(*(one.double() if isinstance(one, torch.Tensor) else one for one in given))  # type: ignore[arg-type]
+def reference(*given: Any) -> Outputs:
+    return step(*(one.double() if isinstance(one, torch.Tensor) else one for one in given))
+
+
+def without_eps(*given: Any) -> Outputs:
+    return step(*(one.double() if isinstance(one, torch.Tensor) else one for one in given), eps=0.0)
+
+
+def extreme(rng: torch.Generator, x: torch.Tensor, residual: torch.Tensor, *others: Any) -> None:
+    """Tokens so small that eps counts: all of them, as the gradient of one such token would outweigh all others."""
+    x *= 1e-3
+    residual *= 1e-3
 
 
 def parameters(width: int, heads: int, kv_heads: int, head: int, hidden: int) -> int:
@@ -159,9 +173,12 @@ PROBLEM = Problem(
     vary=("batch", "tokens"),
     reference=reference,
     outputs=("out", "s", "dx", "dnorm1", "dwqkv", "dwo", "dnorm2", "dwgu", "dwdown"),
-    # PyTorch's own operators in bfloat16, which round between all steps, lie within atol=0.145 of the truth over 100
-    # draws: gradients of weights are sums over tokens of very different size.
-    tolerance={"bfloat16": Tolerance(rtol=2e-2, atol=0.15)},
+    # PyTorch's own operators in bfloat16, which round between all steps, lie within rtol=1.5e-2 and atol=0.145 of the
+    # truth over 100 draws: gradients of weights are sums over tokens of very different size.
+    tolerance={"bfloat16": Tolerance(rtol=2e-2, atol=0.2)},
+    extreme=extreme,
+    faults={"no eps": without_eps},
+    gpu_limits=(case(65_537, 1, 16, 1, 1, 32, 16),),
     compulsory_bytes=compulsory_bytes,
     flops=flops,
 )

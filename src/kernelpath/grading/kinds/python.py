@@ -43,7 +43,7 @@ class Python:
 
     def _request(self, inputs: Sequence[Any], case: Case, seed: int, variety: Variety) -> messages.Asked:
         """What the submission's process is asked for."""
-        return _with(inputs)
+        return sent(inputs)
 
     def conduct(self, returned: messages.Returned, inputs: tuple[object, ...]) -> Complaint | None:
         """What the submission did besides giving outputs."""
@@ -56,7 +56,8 @@ class Python:
         return complaint
 
 
-def _with(inputs: Sequence[Any]) -> messages.Call:
+def sent(inputs: Sequence[Any]) -> messages.Call:
+    """The request to call the entry on these inputs."""
     tensors = {
         place: messages.Output(dtype_name(value.dtype), list(value.shape), to_bytes(value))
         for place, value in enumerate(inputs)

@@ -1,0 +1,41 @@
+"""Attention of packed sequences: lengths up to 256k tokens in any mix, no padding, no matrix of scores.
+
+long_context(q, k, v, cu_seqlens) takes contiguous bfloat16 tensors that begin at a multiple of 16 bytes: q of shape
+(total, heads, head), k and v of shape (total, kv_heads, head), where head is 32, 64, 128 or 256 and heads is a multiple
+of kv_heads: query head h reads key head h // (heads // kv_heads). total is the number of tokens of all sequences, which
+lie one after another: sequence i is rows cu_seqlens[i] to cu_seqlens[i + 1] - 1. cu_seqlens, int32, begins with 0 and
+ends with total, from 1 to 2^31 - 1; a sequence may be empty. The function returns a new tensor of the shape and dtype
+of q: softmax(q @ k^T / sqrt(head)) @ v of each head and sequence, where a token sees itself and those before it in its
+sequence, and none of another one. Values are finite, scores at most 1000 and at least -1000. Tensors may have more than
+2**32 elements: offsets need 64 bits.
+
+cu_seqlens lies on the device. A host that reads it waits for everything that the GPU still has to do, and a CUDA graph
+cannot hold such a call: the launch may depend on shapes alone. From total and the number of sequences follows how many
+tiles there are at most, and each program can find out which one is its own.
+Begin with w12a's flash attention, causal, and give it a tile of a sequence instead of a head's.
+Graded: the values, the bytes that are moved, the memory that is held beside inputs and output, and on a GPU the time
+against the formula written as operators, for the sequences of one length at a time.
+"""
+
+import torch
+import triton
+import triton.language as tl
+from triton.tools.tensor_descriptor import TensorDescriptor
+
+
+@triton.jit(do_not_specialize=["sequences", "heads", "group"])
+def packed_attention(out_ptr, q, k, v, cu_seqlens, sequences, heads, group, scale,
+                     QUERIES: tl.constexpr, KEYS: tl.constexpr, HEAD: tl.constexpr):  # fmt: skip
+    """One program for QUERIES queries of a head: a tile of all heads, then the next one."""
+    # TODO: find the sequence and the tile of it, walk over its keys, store the rows that are of this sequence
+
+
+def long_context(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, cu_seqlens: torch.Tensor) -> torch.Tensor:
+    raise NotImplementedError("TODO: choose the tiles, launch packed_attention, then delete this line")
+    out = torch.empty_like(q)
+    return out
+
+
+def rows(x: torch.Tensor, count: int) -> TensorDescriptor:
+    """(tokens, heads, head) in tiles of so many tokens of a head. Rows past the last token of all read as 0."""
+    return TensorDescriptor.from_tensor(x, [count, 1, x.shape[2]])

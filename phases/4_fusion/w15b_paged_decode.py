@@ -1,0 +1,41 @@
+"""One new token per sequence against a KV cache in pages: the attention of a model that writes.
+
+paged_decode(q, k_pages, v_pages, block_table, lengths) takes contiguous bfloat16 tensors that begin at a multiple of 16
+bytes: q of shape (batch, heads, head); k_pages and v_pages of shape (pages, page, kv_heads, head). head is 32, 64, 128
+or 256, page is a power of two from 1 to 256, and heads is a multiple of kv_heads: query head h reads key head h //
+(heads // kv_heads). block_table, int32 of shape (batch, most), and lengths, int32 of shape (batch,), say where the
+tokens of a sequence are: token t of sequence i is row t % page of page block_table[i, t // page]. Every length is at
+least 1. The function returns a new tensor of the shape and dtype of q: softmax(q @ k^T / sqrt(head)) @ v over the
+tokens of each sequence. Scores are at most 1000 and at least -1000. k_pages may have more than 2**32 elements: offsets
+need 64 bits.
+
+What belongs to no token is garbage: entries of block_table after the last page of a sequence may be any number, the
+rows of its last page after its last token may hold NaN, and so may pages that no sequence owns. A sequence may have one
+token and its neighbor 100,000, and the host does not know which: lengths lies on the device. Begin with one program per
+sequence and key head, which takes the query heads of that key head together. Then split: one long sequence has to fill
+the whole GPU. Graded: the values, the bytes that are moved, the memory that is held beside inputs and output, and on a
+GPU the time against gathering the pages of each sequence and the formula written as operators.
+"""
+
+import torch
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def attend(query, k_pages, v_pages, block_table, first, last, kv_head, kv_heads, shift, scale,
+           GROUP: tl.constexpr, HEAD: tl.constexpr, TOKENS: tl.constexpr):  # fmt: skip
+    """Values of the tokens from `first` to `last`, weighted and summed, with the sum of weights and the top score."""
+    # TODO: look up the page of each token, load its key and value, keep the sums of an online softmax
+
+
+def paged_decode(
+    q: torch.Tensor, k_pages: torch.Tensor, v_pages: torch.Tensor, block_table: torch.Tensor, lengths: torch.Tensor
+) -> torch.Tensor:
+    raise NotImplementedError("TODO: launch a kernel that calls attend, and one that merges; then delete this line")
+    out = torch.empty_like(q)
+    return out
+
+
+def multiprocessors(device: torch.device) -> int:
+    return torch.cuda.get_device_properties(device if device.type == "cuda" else None).multi_processor_count

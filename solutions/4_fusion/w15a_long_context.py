@@ -1,0 +1,117 @@
+"""Attention of packed sequences: lengths up to 256k tokens in any mix, no padding, no matrix of scores.
+
+long_context(q, k, v, cu_seqlens) takes contiguous bfloat16 tensors that begin at a multiple of 16 bytes: q of shape
+(total, heads, head), k and v of shape (total, kv_heads, head), where head is 32, 64, 128 or 256 and heads is a multiple
+of kv_heads: query head h reads key head h // (heads // kv_heads). total is the number of tokens of all sequences, which
+lie one after another: sequence i is rows cu_seqlens[i] to cu_seqlens[i + 1] - 1. cu_seqlens, int32, begins with 0 and
+ends with total, from 1 to 2^31 - 1; a sequence may be empty. The function returns a new tensor of the shape and dtype
+of q: softmax(q @ k^T / sqrt(head)) @ v of each head and sequence, where a token sees itself and those before it in its
+sequence, and none of another one. Values are finite, scores at most 1000 and at least -1000. Tensors may have more than
+2**32 elements: offsets need 64 bits.
+
+cu_seqlens lies on the device. A host that reads it waits for everything that the GPU still has to do, and a CUDA graph
+cannot hold such a call: the launch may depend on shapes alone. From total and the number of sequences follows how many
+tiles there are at most, and each program can find out which one is its own.
+Begin with w12a's flash attention, causal, and give it a tile of a sequence instead of a head's.
+Graded: the values, the bytes that are moved, the memory that is held beside inputs and output, and on a GPU the time
+against the formula written as operators, for the sequences of one length at a time.
+
+Bytes: q, k, v and out once, 0.5 GB for 32768 tokens with 16 heads of 128, 0.13 ms on an H200. Operations: 4 per score
+and column, and a sequence of n tokens has n (n + 1) / 2 scores per head: arithmetic bounds the kernel from a few
+hundred tokens on.
+"""
+
+import torch
+import triton
+import triton.language as tl
+from triton.tools.tensor_descriptor import TensorDescriptor
+
+LOG2_E = 1.4426950408889634
+
+TILES = {32: (64, 64, 4, 3), 64: (64, 64, 4, 3), 128: (64, 64, 4, 3), 256: (64, 32, 4, 3)}
+"""Queries, keys, warps and stages by the size of a head."""
+
+
+@triton.jit
+def sequence_of(tile, cu_seqlens, sequences, QUERIES: tl.constexpr):
+    """The sequence of a tile. Sequence i owns tiles cu_seqlens[i] // QUERIES + i and on: enough, whatever its length.
+
+    It is the last whose first tile is not after this one, found by halving.
+    """
+    low, high = 0, sequences
+    while high - low > 1:
+        middle = (low + high) // 2
+        before = tl.load(cu_seqlens + middle) // QUERIES + middle <= tile
+        low, high = tl.where(before, middle, low), tl.where(before, high, middle)
+    return low
+
+
+@triton.jit
+def attend(query, out, total, top, k, v, kv_head, origin, first, last, row, length, scale,
+           KEYS: tl.constexpr, HEAD: tl.constexpr, MASKED: tl.constexpr):  # fmt: skip
+    """Take the keys from first to last of a sequence into the sums of a tile. MASKED: not every query sees each."""
+    for start in tl.range(first, last, KEYS):
+        scores = tl.dot(query, k.load([origin + start, kv_head, 0]).reshape(KEYS, HEAD).T)
+        values = v.load([origin + start, kv_head, 0]).reshape(KEYS, HEAD)
+        if MASKED:
+            key = start + tl.arange(0, KEYS)
+            scores = tl.where(key[None, :] <= row[:, None], scores, -float("inf"))
+        larger = tl.maximum(top, tl.max(scores, axis=1) * scale)
+        share = tl.exp2(scores * scale - larger[:, None])
+        shrink = tl.exp2(top - larger)
+        total = total * shrink + tl.sum(share, axis=1)
+        out = tl.dot(share.to(tl.bfloat16), values, out * shrink[:, None])
+        top = larger
+    return out, total, top
+
+
+@triton.jit(do_not_specialize=["sequences", "heads", "group"])
+def packed_attention(out_ptr, q, k, v, cu_seqlens, sequences, heads, group, scale,
+                     QUERIES: tl.constexpr, KEYS: tl.constexpr, HEAD: tl.constexpr):  # fmt: skip
+    """One program for QUERIES queries of a head: a tile of all heads, then the next one."""
+    head, tile = tl.program_id(0) % heads, tl.program_id(0) // heads
+    sequence = sequence_of(tile, cu_seqlens, sequences, QUERIES)
+    origin = tl.load(cu_seqlens + sequence)
+    length = tl.load(cu_seqlens + sequence + 1) - origin
+    # the longest first
+    begin = (tl.cdiv(length, QUERIES) - 1 - (tile - origin // QUERIES - sequence)) * QUERIES
+    if begin < 0:
+        return
+    row = begin + tl.arange(0, QUERIES)
+    query = q.load([origin + begin, head, 0]).reshape(QUERIES, HEAD)
+    out = tl.zeros([QUERIES, HEAD], tl.float32)
+    total = tl.zeros([QUERIES], tl.float32)
+    top = tl.full([QUERIES], -float("inf"), tl.float32)
+    kv_head = head // group
+    whole = begin // KEYS * KEYS  # every query sees every key before this one
+    out, total, top = attend(
+        query, out, total, top, k, v, kv_head, origin, 0, whole, row, length, scale, KEYS, HEAD, False
+    )
+    last = tl.minimum(begin + QUERIES, length)
+    out, total, top = attend(
+        query, out, total, top, k, v, kv_head, origin, whole, last, row, length, scale, KEYS, HEAD, True
+    )
+    out *= (1 / total)[:, None]
+    inside = row < length
+    place = (origin + row).to(tl.int64)
+    at = (place * heads + head)[:, None] * HEAD + tl.arange(0, HEAD)[None, :]
+    tl.store(out_ptr + at, out.to(tl.bfloat16), mask=inside[:, None])
+
+
+def long_context(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, cu_seqlens: torch.Tensor) -> torch.Tensor:
+    tokens, heads, head = q.shape
+    sequences = len(cu_seqlens) - 1
+    out = torch.empty_like(q)
+    queries, keys, warps, stages = TILES[head]
+    tiles = tokens // queries + sequences  # some more than there are, as lengths stay on the device
+    inputs = rows(q, queries), rows(k, keys), rows(v, keys)
+    sizes = sequences, heads, heads // k.shape[1], head**-0.5 * LOG2_E
+    packed_attention[tiles * heads,](
+        out, *inputs, cu_seqlens, *sizes, queries, keys, head, num_warps=warps, num_stages=stages
+    )
+    return out
+
+
+def rows(x: torch.Tensor, count: int) -> TensorDescriptor:
+    """(tokens, heads, head) in tiles of so many tokens of a head. Rows past the last token of all read as 0."""
+    return TensorDescriptor.from_tensor(x, [count, 1, x.shape[2]])

@@ -1,0 +1,122 @@
+"""Causal attention of sequences of several lengths, packed one after another without padding.
+
+q is (total, heads, head), k and v are (total, kv_heads, head), all contiguous bfloat16. cu_seqlens, int32, begins with
+0 and has the end of every sequence: sequence i is rows cu_seqlens[i] to cu_seqlens[i + 1] - 1, and may be empty. A
+token sees itself and those before it in its sequence. Query head h reads key head h // (heads // kv_heads).
+"""
+
+from __future__ import annotations
+
+import torch
+
+from kernelpath.course import draw
+from kernelpath.course.problem import Problem
+from kernelpath.course.problems import attention
+from kernelpath.course.problems.sequences import parsed, shuffled
+
+Inputs = tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]
+
+
+def inputs(rng: torch.Generator, lengths: str, heads: int, kv_heads: int, head: int) -> Inputs:
+    """Values as for attention. The sequences are in a random order."""
+    ends = shuffled(rng, lengths).cumsum(0)
+    cu_seqlens = torch.cat([ends.new_zeros(1), ends]).int()
+    total = sum(parsed(lengths))
+    q = draw.normal(rng, total, heads, head, dtype="bfloat16", large=0)
+    k = draw.normal(rng, total, kv_heads, head, dtype="bfloat16", large=0).sub_(1)
+    v = draw.normal(rng, total, kv_heads, head, dtype="bfloat16")
+    return q, k, v, cu_seqlens
+
+
+def _attention(
+    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, cu_seqlens: torch.Tensor, dtype: torch.dtype, most: int
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """out and each row's largest score, (total, heads), in dtype: the formula with some `most` scores in memory.
+
+    Sequences of the same length are one batch. All heads of some of their queries at a time, with the keys up to the
+    last of them.
+    """
+    out = torch.empty_like(q, dtype=dtype)
+    largest = torch.empty(q.shape[:2], dtype=dtype, device=q.device)
+    group, (begins, ends) = q.shape[1] // k.shape[1], (cu_seqlens[:-1], cu_seqlens[1:])
+    for length in sorted({*(ends - begins).tolist()} - {0}):
+        token = torch.arange(length, device=q.device)
+        each = q.shape[1] * length
+        for some in begins[ends - begins == length].long().split(max(1, most // (each * length))):
+            place = some[:, None] + token
+            key, value = (x[place].to(dtype).repeat_interleave(group, 2).transpose(1, 2) for x in (k, v))
+            for seen in token.split(max(1, most // (each * len(some)))):
+                last = int(seen[-1]) + 1
+                query = q[place[:, seen]].to(dtype).transpose(1, 2)
+                scores = query @ key[:, :, :last].mT * q.shape[2] ** -0.5
+                scores.masked_fill_(token[:last] > seen[:, None], -torch.inf)
+                out[place[:, seen]] = (torch.softmax(scores, -1) @ value[:, :, :last]).transpose(1, 2)
+                if dtype == torch.float64:
+                    largest[place[:, seen]] = scores.amax(-1).transpose(1, 2)
+    return out, largest
+
+
+def reference(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, cu_seqlens: torch.Tensor) -> torch.Tensor:
+    """In float64."""
+    return _attention(q, k, v, cu_seqlens, torch.float64, 1 << 26)[0]
+
+
+def eager(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, cu_seqlens: torch.Tensor) -> torch.Tensor:
+    """The formula as operators, length by length, with 2 GB of scores at a time."""
+    return _attention(q, k, v, cu_seqlens, q.dtype, 1 << 30)[0]
+
+
+def extreme(rng: torch.Generator, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, cu_seqlens: torch.Tensor) -> None:
+    """As for attention, over the packed tokens: scores rise by 200 somewhere, one key decides, all lie near -1000."""
+    query, key, value = (x.transpose(0, 1)[None] for x in (q, k, v))
+    attention.extreme(rng, query, key, value, causal=True)
+
+
+def maximum_from_zero(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, cu_seqlens: torch.Tensor) -> torch.Tensor:
+    """The maximum of a row is looked for from 0 on: far below it, every exponential is 0 in float32."""
+    out, largest = _attention(q, k, v, cu_seqlens, torch.float64, 1 << 26)
+    return out.masked_fill((largest < -100)[..., None], torch.nan)
+
+
+def no_maximum(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, cu_seqlens: torch.Tensor) -> torch.Tensor:
+    """Exponentials of the scores as they are, which overflow float32."""
+    out, largest = _attention(q, k, v, cu_seqlens, torch.float64, 1 << 26)
+    return out.masked_fill((largest > 88)[..., None], torch.nan)
+
+
+def compulsory_bytes(lengths: str, heads: int, kv_heads: int, head: int) -> int:
+    """q, k and v are read, out is written."""
+    return 4 * sum(parsed(lengths)) * head * (heads + kv_heads)
+
+
+def flops(lengths: str, heads: int, kv_heads: int, head: int) -> int:
+    """Two products, of the scores that the mask leaves."""
+    return 4 * heads * head * sum(length * (length + 1) // 2 for length in parsed(lengths))
+
+
+def case(lengths: str, head: int, *, heads: int = 1, kv_heads: int = 1) -> dict[str, str | int]:
+    """A case by its numbers."""
+    return {"lengths": lengths, "heads": heads, "kv_heads": kv_heads, "head": head}
+
+
+PROBLEM = Problem(
+    inputs=inputs,
+    # Tiles hold 32, 64 or 128 queries or keys.
+    cases=(
+        case("1", 64),
+        case("63+64+65+0+1", 64, heads=3, kv_heads=3),
+        case("3x5+2x0+17", 64, heads=4, kv_heads=2),
+        case("129+31", 32, heads=2, kv_heads=1),
+        case("2x40+200", 64, heads=6, kv_heads=2),
+    ),
+    # Every tile has a far row of k and v in it.
+    far=(case("33x127+16500x256", 64, heads=16, kv_heads=16),),
+    reference=reference,
+    # As for attention, whose rows have as many keys.
+    tolerance={"bfloat16": attention.PROBLEM.tolerance["bfloat16"]},
+    extreme=extreme,
+    faults={"a maximum that begins at 0": maximum_from_zero, "no maximum subtracted": no_maximum},
+    gpu_limits=(case("1000x3+65537x1", 64), case("33+1025", 128, heads=4), case("300+129", 256, heads=2)),
+    compulsory_bytes=compulsory_bytes,
+    flops=flops,
+)

@@ -1,0 +1,191 @@
+"""Attention of one new token per sequence over keys and values in pages.
+
+q is (batch, heads, head); k_pages and v_pages are (pages, page, kv_heads, head); all contiguous bfloat16. block_table,
+int32, (batch, most), has the pages of each sequence in their order, and lengths, int32, (batch,), its number of tokens:
+token t of sequence i is row t % page of page block_table[i, t // page]. Entries of the block_table past the last page
+of a sequence, rows past its last token, and pages of no sequence may hold anything. Query head h reads key head h //
+(heads // kv_heads).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import torch
+
+from kernelpath.course import draw
+from kernelpath.course.problem import Problem, Tolerance
+from kernelpath.course.problems.sequences import parsed, shuffled
+
+Inputs = tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]
+
+_NO_PAGE = (-1, 1 << 30, -(1 << 30))
+
+
+def inputs(rng: torch.Generator, lengths: str, page: int, heads: int, kv_heads: int, head: int) -> Inputs:
+    """Scores of mean 0 and deviation 1.4, in pages in a random order.
+
+    One page in 16 belongs to no sequence. It holds NaN, as do the rows after the last token of a sequence. Table
+    entries after its last page are no page at all; the block_table is a little wider than the longest sequence.
+    """
+    tokens = shuffled(rng, lengths)
+    counts = (tokens.long() + page - 1) // page
+    used, batch = int(counts.sum()), len(tokens)
+    pages = used + 1 + used // 16
+    shape = (pages, page, kv_heads, head)
+    q = draw.normal(rng, batch, heads, head, dtype="bfloat16", large=0)
+    k = draw.normal(rng, *shape, dtype="bfloat16", large=0).sub_(1)
+    v = draw.normal(rng, *shape, dtype="bfloat16")
+    place = torch.arange(-(-int(counts.max()) * 9 // 8), device=rng.device)
+    mine = place < counts[:, None]
+    block_table = torch.tensor(_NO_PAGE, dtype=torch.int32, device=rng.device)[place % len(_NO_PAGE)].repeat(batch, 1)
+    order = torch.randperm(pages, generator=rng, device=rng.device)
+    block_table[mine] = order[:used].int()
+    rest = (tokens - 1) % page + 1
+    last = block_table[torch.arange(batch, device=rng.device), counts - 1].long()
+    for x in (k, v):
+        if not x.is_meta:
+            x[order[used:]] = torch.nan
+            for row in range(1, page):
+                x[last[rest <= row], row] = torch.nan
+    return q, k, v, block_table, tokens
+
+
+_ELEMENTS = 1 << 28
+"""Of the keys that are gathered at once: as float64, 2 GB."""
+
+
+def _by_length(
+    page: int, lengths: torch.Tensor, each: int
+) -> Iterator[tuple[torch.Tensor, torch.Tensor, torch.Tensor]]:
+    """Sequences of one length, (some,), with the column of the table and the row of its page for each of their tokens.
+
+    each: elements of a token.
+    """
+    for length in sorted({*lengths.tolist()}):
+        token = torch.arange(length, device=lengths.device)
+        found = (lengths == length).nonzero()[:, 0]
+        for some in found.split(max(1, _ELEMENTS // (length * each))):
+            yield some, token // page, token % page
+
+
+def _attention(
+    q: torch.Tensor,
+    k_pages: torch.Tensor,
+    v_pages: torch.Tensor,
+    block_table: torch.Tensor,
+    lengths: torch.Tensor,
+    dtype: torch.dtype,
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """out and each head's largest score, (batch, heads), in dtype: the formula over gathered pages."""
+    page, kv_heads, head = k_pages.shape[1:]
+    out = torch.empty_like(q, dtype=dtype)
+    largest = torch.empty(q.shape[:2], dtype=dtype, device=q.device)
+    for some, column, row in _by_length(page, lengths, kv_heads * head):
+        pages = block_table[some][:, column].long()
+        key, value = (x[pages, row].to(dtype).transpose(1, 2) for x in (k_pages, v_pages))
+        query = q[some].to(dtype).unflatten(1, (kv_heads, -1))
+        scores = query @ key.mT * head**-0.5
+        out[some] = (torch.softmax(scores, -1) @ value).flatten(1, 2)
+        largest[some] = scores.amax(-1).flatten(1)
+    return out, largest
+
+
+def reference(
+    q: torch.Tensor, k_pages: torch.Tensor, v_pages: torch.Tensor, block_table: torch.Tensor, lengths: torch.Tensor
+) -> torch.Tensor:
+    """In float64."""
+    return _attention(q, k_pages, v_pages, block_table, lengths, torch.float64)[0]
+
+
+def eager(
+    q: torch.Tensor, k_pages: torch.Tensor, v_pages: torch.Tensor, block_table: torch.Tensor, lengths: torch.Tensor
+) -> torch.Tensor:
+    """As operators: gather the pages of the sequences of a length, multiply, softmax, multiply."""
+    return _attention(q, k_pages, v_pages, block_table, lengths, q.dtype)[0]
+
+
+def extreme(
+    rng: torch.Generator,
+    q: torch.Tensor,
+    k_pages: torch.Tensor,
+    v_pages: torch.Tensor,
+    block_table: torch.Tensor,
+    lengths: torch.Tensor,
+) -> None:
+    """In turn, a key head whose scores rise from -100 to 100 halfway, one with a token that decides, one far below 0.
+
+    The first column of q holds 8, so that of k decides on what is added to every score of a key.
+    """
+    page, kv_heads, head = k_pages.shape[1:]
+    q[..., 0] = 8
+    for some, column, row in _by_length(page, lengths, kv_heads * head):
+        added = torch.zeros(3, len(column), device=q.device)
+        added[0, : len(column) // 2], added[0, len(column) // 2 :] = -100, 100
+        added[1, len(column) // 3] = 400
+        added[2] = -1000
+        kinds = (torch.arange(kv_heads, device=q.device) + some[:, None]) % 3
+        places = block_table[some][:, column].long(), row, slice(None), 0
+        k_pages[places] = (added[kinds].transpose(1, 2) * head**0.5 / 8).to(k_pages.dtype)
+
+
+def maximum_from_zero(
+    q: torch.Tensor, k_pages: torch.Tensor, v_pages: torch.Tensor, block_table: torch.Tensor, lengths: torch.Tensor
+) -> torch.Tensor:
+    """The maximum is looked for from 0 on: far below it, every exponential is 0 in float32."""
+    out, largest = _attention(q, k_pages, v_pages, block_table, lengths, torch.float64)
+    return out.masked_fill((largest < -100)[..., None], torch.nan)
+
+
+def no_maximum(
+    q: torch.Tensor, k_pages: torch.Tensor, v_pages: torch.Tensor, block_table: torch.Tensor, lengths: torch.Tensor
+) -> torch.Tensor:
+    """Exponentials of the scores as they are, which overflow float32."""
+    out, largest = _attention(q, k_pages, v_pages, block_table, lengths, torch.float64)
+    return out.masked_fill((largest > 88)[..., None], torch.nan)
+
+
+def compulsory_bytes(lengths: str, page: int, heads: int, kv_heads: int, head: int) -> int:
+    """Keys and values of every token, the entries of the block_table, q and out."""
+    tokens = parsed(lengths)
+    pages = sum(-(-length // page) for length in tokens)
+    return 4 * kv_heads * head * sum(tokens) + 4 * (pages + len(tokens)) + 4 * heads * head * len(tokens)
+
+
+def flops(lengths: str, page: int, heads: int, kv_heads: int, head: int) -> int:
+    """Two products of each query head with every token."""
+    return 4 * heads * head * sum(parsed(lengths))
+
+
+def case(lengths: str, page: int, head: int, *, heads: int = 1, kv_heads: int = 1) -> dict[str, str | int]:
+    """A case by its numbers."""
+    return {"lengths": lengths, "page": page, "heads": heads, "kv_heads": kv_heads, "head": head}
+
+
+PROBLEM = Problem(
+    inputs=inputs,
+    cases=(
+        case("1", 16, 64),
+        case("1+15+16+17+31", 16, 64, heads=3, kv_heads=3),
+        case("63+64+65+128", 64, 64, heads=8, kv_heads=2),
+        case("3x7+2500", 16, 64, heads=12, kv_heads=3),
+        case("2x1000", 64, 64, heads=4, kv_heads=1),
+        case("33+2", 16, 32),
+    ),
+    far=(case("2050x4100", 64, 64, heads=8, kv_heads=8),),
+    reference=reference,
+    tolerance={
+        # As for attention: out is rounded to bfloat16, and each weight for the tensor cores.
+        "bfloat16": Tolerance(rtol=1e-2, atol=3e-2),
+    },
+    extreme=extreme,
+    faults={"a maximum that begins at 0": maximum_from_zero, "no maximum subtracted": no_maximum},
+    gpu_limits=(
+        case("20000+3", 16, 128, heads=4, kv_heads=2),
+        case("70+300", 256, 128, heads=20),
+        case("70+3", 1, 256, heads=2),
+        case("65537x1", 1, 64),
+    ),
+    compulsory_bytes=compulsory_bytes,
+    flops=flops,
+)
