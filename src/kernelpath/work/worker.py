@@ -236,12 +236,12 @@ class _Worker:
         workspace = allocations.workspace(self._thread, self._entry, first.inputs)
         del first
         call = self._called(asked.case, asked.seed, timed=True)
-        kernels, library, trace = profiled(call, self._entry, self._known.products)
+        kernels, library, trace = profiled(call, self._entry)
         return messages.Profiled(
             secret=secret,
             kernels=kernels,
             launches=call.launches,
-            library=sorted(library),
+            library=library,
             trace=trace,
             chosen=tuning.chosen(),
             workspace=workspace,
