@@ -21,7 +21,7 @@ Begin from the table: addresses, lengths and what depends on a tensor's step, on
 which tensor, and which part of it, a program works on.
 
 Bytes: p, g, m and v are read, p, m and v are written: 28 bytes per element in float32. The 124 million parameters of
-GPT-2 are 3.5 GB, 0.81 ms at the 4.3 TB/s that an H200 copies with. Some 15 operations per element: memory is the bound,
+GPT-2 are 3.5 GB, 0.83 ms at the 4.2 TB/s that an H200 copies with. Some 15 operations per element: memory is the bound,
 once no launch is. GPT-2 has 148 tensors, and 98 of them are vectors of at most 3072 elements, for which a kernel takes
 as long as for nothing at all.
 
@@ -29,8 +29,8 @@ The list becomes one array of chunks. A table in device memory has a row for eac
 the two scalars that depend on its step. A second one says for each program which tensor its chunk belongs to, so that
 a program finds its work with two dependent loads. An address from a table tells the compiler nothing about its
 alignment: full chunks of aligned tensors promise it (tl.multiple_of), which makes 16-byte accesses of them.
-PyTorch's foreach and fused optimizers and NVIDIA's Apex do the same; their tables are kernel arguments, of at most
-4 KiB, so a long list takes several launches there.
+PyTorch's fused optimizers and NVIDIA's Apex do the same; their tables are kernel arguments, which have a limit, so a
+long list takes several launches there.
 """
 
 import numpy as np

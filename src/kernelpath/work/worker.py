@@ -11,7 +11,6 @@ import signal
 import socket
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
 from importlib.util import cache_from_source
 from pathlib import Path
 from typing import Any
@@ -237,12 +236,12 @@ class _Worker:
         workspace = allocations.workspace(self._thread, self._entry, first.inputs)
         del first
         call = self._called(asked.case, asked.seed, timed=True)
-        kernels, library, trace = profiled(call, self._entry, self._known.products)
+        kernels, library, trace = profiled(call, self._entry)
         return messages.Profiled(
             secret=secret,
             kernels=kernels,
             launches=call.launches,
-            library=sorted(library),
+            library=library,
             trace=trace,
             chosen=tuning.chosen(),
             workspace=workspace,
@@ -268,9 +267,9 @@ class _Worker:
     def _round(self, asked: messages.Round, secret: str) -> Answer:
         if self._race is not None:
             return self._race.answer(asked, self._with, self._entry, self._thread.call, self._tampered)
-        called = partial(self._called, self._bench, asked.seed, timed=True)
         own = self._known.problem.in_place is not None  # then each has inputs of its own
-        calls = {one: called() for one in asked.order} if own else dict.fromkeys(asked.order, called())
+        all_of_them = None if own else self._called(self._bench, asked.seed, timed=True)
+        calls = {one: all_of_them or self._called(self._bench, asked.seed, timed=True) for one in asked.order}
         turn, call = {contestant: position for position, contestant in enumerate(asked.order)}, calls[0]
         seconds, results = self._stopwatch.round([self._timed(one, calls[one]) for one in asked.order])
         outputs = call.outputs(results[turn[0]])
