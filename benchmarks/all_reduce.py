@@ -2,8 +2,9 @@
 
     python benchmarks/all_reduce.py map all_reduce overlap
 
-Prints one line of JSON, what was asked for by its name. Week 16's notebook starts it. A process for each GPU; NVLink multicast is off on both sides, as
-not every machine offers it. Seconds of a call are medians, the slowest rank's, in µs.
+Prints one line of JSON, what was asked for by its name. Week 16's notebook starts it. A process for each GPU; NVLink
+multicast is off on both sides, as not every machine offers it. Seconds of a call are medians, the slowest rank's, in
+µs. NCCL_MAX_CTAS in the environment limits the blocks of NCCL's kernels.
 """
 
 from __future__ import annotations

@@ -20,6 +20,4 @@ import torch.distributed as dist
 
 def overlap(layers: list) -> tuple[torch.Tensor, ...]:
     """The gradients of all layers, averaged over the ranks."""
-    raise NotImplementedError(
-        "TODO: collect gradients in buckets, begin an all-reduce for each that is full, wait last"
-    )
+    raise NotImplementedError("TODO: fill buckets, begin an all-reduce for each that is full, wait at the end")

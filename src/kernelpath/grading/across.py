@@ -30,16 +30,19 @@ def gpus() -> int:
 
 def not_measured(exercise: Exercise) -> tuple[str, ...]:
     """What needs a second GPU and was not measured."""
-    if gpus() > 1 and exercise.baseline is not None:
-        return ()
-    beside = "speed beside NCCL" if exercise.baseline is not None else "the share that is hidden on GPUs"
-    return (f"{beside}: it needs two GPUs, {gpus()} here; messages passed through the grader, links were simulated",)
+    simulated = "messages passed through the grader, and links were simulated"
+    if exercise.baseline is None:
+        return (f"the share that is hidden on GPUs: {simulated}; week 16's notebook measures it",)
+    enough = "kp bench measures it" if gpus() > 1 else f"it needs two GPUs, {gpus()} here"
+    return (f"speed beside NCCL: {enough}; {simulated}",)
 
 
 def measure(
-    subject: Subject, seed: int, progress: Callable[[str], None], bench: bool
+    subject: Subject, seed: int, progress: Callable[[str], None]
 ) -> tuple[Measurement | None, Complaint | None, tuple[str, ...]]:
-    """A measurement, a complaint, or why there is neither. Needs two GPUs."""
+    """A measurement, a complaint, or why there is neither."""
+    if gpus() < 2:
+        return None, None, ()
     progress(f"starting a rank on each of {gpus()} GPUs")
     ranks = subject.workers.across(gpus())
     try:
@@ -48,7 +51,7 @@ def measure(
             rank.prepare()
         for rank in ranks:
             rank.ready()
-        return *race.run(timing.LOOKS[-1:] if bench else timing.LOOKS, progress), ()
+        return *race.run(progress), ()
     except Usage as error:
         return None, None, (f"speed beside NCCL: {error}",)
     except Stopped as stopped:
@@ -67,12 +70,10 @@ class _Race:
         self.case: Case = {**exercise.bench, "world": len(ranks)}
         self.seconds: list[list[float]] = [[], []]
 
-    def run(self, looks: Sequence[int], progress: Callable[[str], None]) -> tuple[Measurement | None, Complaint | None]:
-        for look in looks:
+    def run(self, progress: Callable[[str], None]) -> tuple[Measurement | None, Complaint | None]:
+        for look in timing.LOOKS:
             while len(self.seconds[0]) < look:
-                progress(
-                    f"measuring on {len(self._ranks)} GPUs: round {len(self.seconds[0]) + 1} of at most {looks[-1]}"
-                )
+                progress(f"on {len(self._ranks)} GPUs: round {len(self.seconds[0]) + 1} of at most {timing.LOOKS[-1]}")
                 if complaint := self._round(len(self.seconds[0])):
                     return None, complaint
             speedup = timing.ratio(self.seconds[1], self.seconds[0])

@@ -236,8 +236,7 @@ class Grading:
     def _measurement(self, bench: bool) -> tuple[Measurement | None, Complaint | None, tuple[str, ...]]:
         """With what could not be measured."""
         if isinstance(self._kind, Distributed):
-            enough = across.gpus() > 1
-            return across.measure(self.subject, self.seed, self.progress, bench) if enough else (None, None, ())
+            return across.measure(self.subject, self.seed, self.progress) if bench else (None, None, ())
         machine = self._beside.operators if self._beside else ()
 
         def seen(returned: messages.Returned, inputs: tuple[object, ...]) -> Complaint | None:

@@ -95,13 +95,13 @@ def draw(timelines: Mapping[str, Timeline]) -> Figure:
     return figure
 
 
-def measured(what: str) -> Any:
+def measured(what: str, **environment: str) -> Any:
     """What benchmarks/all_reduce.py finds on the GPUs of this machine: its "map", "all_reduce" or "overlap"."""
     program = registry.root() / "benchmarks" / "all_reduce.py"
     path = os.pathsep.join(entry for entry in sys.path if entry)
     done = subprocess.run(
         [sys.executable, str(program), what],
-        env={**os.environ, "PYTHONPATH": path},
+        env={**os.environ, "PYTHONPATH": path, **environment},
         stdout=subprocess.PIPE,
         text=True,
         check=True,

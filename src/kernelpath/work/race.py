@@ -20,8 +20,8 @@ CALLS = 5
 class Race:
     """Made before the submission is imported, and before the process gives up what opens a connection.
 
-    NCCL connects a pair of ranks when they first exchange a message. All of them do here, in the two ways that
-    torch.distributed has: alone, and as a batch.
+    NCCL connects ranks when they first need it: a pair for a message, alone or in a batch, all of them for each
+    algorithm, which follows from the size. All of that happens here.
     """
 
     def __init__(self, asked: messages.Start) -> None:
@@ -31,11 +31,12 @@ class Race:
         dist.init_process_group("nccl", store=store, rank=asked.rank, world_size=asked.size, device_id=self.device)
         self._token = torch.ones(1, device=self.device)
         self._library, self._synchronize = dist.all_reduce, torch.cuda.synchronize
-        self._library(self._token)
         self._connect(asked.rank, asked.size)
         self._begin, self._end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
 
     def _connect(self, rank: int, size: int) -> None:
+        for power in range(0, 27, 3):
+            self._library(torch.ones(1 << power, device=self.device))
         there = torch.empty_like(self._token)
         for distance in range(1, size):
             ahead, behind = (rank + distance) % size, (rank - distance) % size

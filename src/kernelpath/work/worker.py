@@ -11,6 +11,7 @@ import signal
 import socket
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from importlib.util import cache_from_source
 from pathlib import Path
 from typing import Any
@@ -163,17 +164,15 @@ class _Worker:
             call.settle()
         outputs = call.outputs(result)
         returned = call.returned(outputs, secret, self._tampered(), to_bytes)
-        if self._client is None:
-            return returned
-        return msgspec.structs.replace(returned, places=[self._client.place(output) for output in outputs])
+        places = [self._client.place(output) for output in outputs] if self._client else []
+        return msgspec.structs.replace(returned, places=places)
 
     def _call(self, asked: messages.Call, secret: str) -> Answer:
         return self._returned(self._with(arguments(asked, self._device)), secret)
 
     def _join(self, asked: messages.Join, secret: str) -> Answer:
         with rank.group(self._wire.connection, asked) as member:
-            call = self._with(rank.given(member, arguments(asked, self._device), asked.sizes))
-            return self._returned(call, secret)
+            return self._returned(self._with(rank.given(member, arguments(asked, self._device), asked.sizes)), secret)
 
     def _read(self, asked: messages.Read, secret: str) -> Answer:
         with reports.paths(asked) as inputs, memory_limit(self._device):
@@ -229,7 +228,6 @@ class _Worker:
 
     @property
     def _known(self) -> Exercise:
-        """The declaration, of an exercise whose inputs are drawn here."""
         assert self._exercise is not None
         return self._exercise
 
@@ -270,16 +268,14 @@ class _Worker:
     def _round(self, asked: messages.Round, secret: str) -> Answer:
         if self._race is not None:
             return self._race.answer(asked, self._with, self._entry, self._thread.call, self._tampered)
-        calls = dict.fromkeys(asked.order, self._called(self._bench, asked.seed, timed=True))
-        if self._known.problem.in_place is not None:  # then each has inputs of its own
-            calls = {one: self._called(self._bench, asked.seed, timed=True) for one in asked.order}
+        called = partial(self._called, self._bench, asked.seed, timed=True)
+        own = self._known.problem.in_place is not None  # then each has inputs of its own
+        calls = {one: called() for one in asked.order} if own else dict.fromkeys(asked.order, called())
         turn, call = {contestant: position for position, contestant in enumerate(asked.order)}, calls[0]
         seconds, results = self._stopwatch.round([self._timed(one, calls[one]) for one in asked.order])
         outputs = call.outputs(results[turn[0]])
         early = [fingerprint(output) for output in outputs]
-        returned = call.returned(
-            outputs, secret, self._tampered(), lambda output: to_bytes(sample(output, asked.sample))
-        )
+        returned = call.returned(outputs, secret, self._tampered(), lambda one: to_bytes(sample(one, asked.sample)))
         torch.cuda.synchronize()
         return messages.Timed(
             secret=secret,
@@ -294,13 +290,12 @@ class _Worker:
         entry = self._contestants[contestant]
         if contestant == 0:
             return lambda: call(entry)
+        name = ("baseline", "reference kernel")[contestant - 1]
 
         def ours() -> Any:
             try:
                 return entry(*call.inputs)
             except Exception as error:
-                raise NotTheSubmission(
-                    f"the {('baseline', 'reference kernel')[contestant - 1]} failed: {error}"
-                ) from error
+                raise NotTheSubmission(f"the {name} failed: {error}") from error
 
         return ours
