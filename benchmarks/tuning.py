@@ -1,6 +1,6 @@
 """How long every configuration of one Triton kernel takes at many sizes: what w09c_autotune is graded with.
 
-    python benchmarks/tuning.py --json src/kernelpath/course/labs/recorded.json
+    python benchmarks/tuning.py --json src/kernelpath/course/records/tuning.json
 
 The kernel adds a product to what is in memory, c += a @ w.T, as a layer's weight gradient is accumulated. Cold L2,
 medians over rounds that go through all configurations. What needs more shared memory than a block may have has no time.

@@ -9,8 +9,9 @@ import torch
 
 from kernelpath.course import registry
 from kernelpath.device.messages import Note
-from kernelpath.grading.conduct import Evidence, difference, library_share, other_cores
+from kernelpath.grading.conduct import Evidence, computed, difference, library_share, other_cores
 from kernelpath.verdict import Verdict
+from kernelpath.work.messages import Operator
 
 
 def call(*host: tuple[str, str], scalar: str = "7") -> Evidence:
@@ -50,6 +51,16 @@ def test_other_bytes_of_the_host_name_their_buffer(
     assert complaint is not None
     assert complaint.verdict is Verdict.NOT_YOUR_KERNEL
     assert complaint.cause.startswith(f"add reads bytes in {first[-1][0]} that the host wrote")
+
+
+@pytest.mark.parametrize(
+    ("name", "written"), [("clone", "clone() or contiguous()"), ("_to_copy", "to()"), ("sum", "torch.sum")]
+)
+def test_an_operator_is_named_as_a_submission_writes_it(name: str, written: str) -> None:
+    complaint = computed([Operator(name, 7), Operator(name, 9)], "add")
+    assert complaint is not None
+    assert complaint.cause == f"add calls {written}; your kernel has to do the work"
+    assert complaint.line == 7
 
 
 def test_another_scalar_is_a_difference_whatever_the_buffers_say() -> None:

@@ -227,6 +227,16 @@ PLANTED = {
     "row_tail": ("bounds", "value = tl.load"),
     "sides": ("bounds", "value = tl.load"),
     "turned": ("race", "tl.store(y", "other = "),
+    # phase 4
+    "bias_gradient": ("race", "total = tl.load(dbias", "total + value"),
+    "empty_part": ("uninitialized", "held = "),
+    "finished_parts": ("race", "tl.store(part", "sums = "),
+    "first_step": ("uninitialized", "moment = tl.load"),
+    "gate_and_up": ("race", "tl.store(out"),
+    "labels": ("bounds", "score = tl.load"),
+    "next_page": ("bounds", "key = tl.load"),
+    "third_part": ("misaligned", "key = tl.load"),
+    "whole_pages": ("bounds", "key = tl.load"),
 }
 """The kind of each fault, and what its lines hold."""
 

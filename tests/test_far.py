@@ -195,6 +195,7 @@ def test_kernels_that_take_any_size_have_a_far_case() -> None:
         "vector_add_triton",  # as Triton's tutorials, with the type of program_id, and the statement says so
         "matrix_add_triton",
         "matmul_persistent",  # fewer than 2**31 elements, and the statement says so
+        "swiglu",
         "vector_copy",  # extents of CuTe have 32 bits, and the statement says so
     }
 

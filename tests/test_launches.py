@@ -10,6 +10,7 @@ import msgspec
 import pytest
 
 from kernelpath.course import registry
+from kernelpath.course.problem import Case
 from kernelpath.device import gpu
 from kernelpath.device.messages import Note
 from kernelpath.grading import launches
@@ -190,7 +191,21 @@ def vector_add(x, y):
     return out
 """
 
+WITHOUT_MASK = f"""{HEAD}{KERNEL}
+@triton.jit
+def careless(x, y, out, n, BLOCK: tl.constexpr):
+    place = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(out + place, tl.load(x + place) + tl.load(y + place), mask=place < n)
+
+def vector_add(x, y):
+    out = torch.empty_like(x)
+    kernel = add if x.numel() >= 1024 else careless
+    kernel[(triton.cdiv(x.numel(), 256),)](x, y, out, x.numel(), BLOCK=256)
+    return out
+"""
+
 CASE = {"n": 10_000, "offset": 0}
+SMALL = {"n": 33, "offset": 1}
 
 
 class Machine:
@@ -200,7 +215,7 @@ class Machine:
         self._folder = folder
         self._open: list[tuple[Beside, Workers]] = []
 
-    def run(self, source: str) -> Beside:
+    def run(self, source: str, *others: Case) -> Beside:
         file = self._folder / "submission.py"
         file.write_text(source)
         item = registry.find("vector_add_triton")
@@ -209,7 +224,7 @@ class Machine:
         workers.copy()
         beside = Beside(Subject(item, exercise, file, "cuda", SM_80, workers), seed=1)
         self._open.append((beside, workers))
-        beside.begin(CASE)
+        beside.begin(CASE, others)
         return beside
 
     def close(self) -> None:
@@ -244,11 +259,13 @@ def of_block(block: int) -> Tuned:
 
 @pytest.mark.parametrize(("block", "grid"), [(256, 40), (512, 20), (1024, 10)])
 def test_an_autotuned_kernel_runs_as_the_gpu_chose(machine: Machine, block: int, grid: int) -> None:
-    beside = machine.run(AUTOTUNED)
+    beside = machine.run(AUTOTUNED, SMALL)
     assert beside.compared(profiled(grid, of_block(block))) is None
-    lines, complaint = beside.counted()
+    evidence, complaint = beside.counted()
     assert complaint is None
-    assert lines
+    assert evidence is not None
+    assert evidence.outputs[0].numel() == 10_000
+    assert evidence.traffic
 
 
 def test_a_configuration_excuses_no_other_grid(machine: Machine) -> None:
@@ -260,3 +277,10 @@ def test_a_configuration_excuses_no_other_grid(machine: Machine) -> None:
 
 def test_a_grid_may_follow_from_the_gpus_multiprocessors(machine: Machine) -> None:
     assert machine.run(PERSISTENT).compared(profiled(2 * 132)) is None
+
+
+def test_a_fault_of_another_case_than_the_largest_is_told_with_it(machine: Machine) -> None:
+    _, complaint = machine.run(WITHOUT_MASK, SMALL).counted()
+    assert complaint is not None
+    assert complaint.verdict is Verdict.OUT_OF_BOUNDS
+    assert complaint.cause.startswith("at n=33 offset=1: ")

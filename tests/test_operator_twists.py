@@ -12,7 +12,7 @@ import torch
 from kernelpath.course import registry
 from kernelpath.course.checkpoint import Twist
 from kernelpath.course.inputs import EXTREME, PLAIN, draw_inputs
-from kernelpath.course.problems.operator_twists import ACTIVATIONS, OPERATORS, TWISTS
+from kernelpath.course.problems.operator_twists import ACTIVATIONS, FUSED_TWISTS, MEETINGS, OPERATORS, TWISTS
 from kernelpath.course.registry import Deliverable
 from kernelpath.grading import grade
 from kernelpath.grading.compare import judge
@@ -20,12 +20,17 @@ from kernelpath.verdict import Report, Verdict
 
 from . import twisted_operators
 
-BY_NAME = {twist.name: twist for twist in TWISTS}
-CHOSEN = [BY_NAME["layer_norm+soft_cap+rows"], BY_NAME["log_softmax+clamp+columns"]]
+EVERY = (*TWISTS, *FUSED_TWISTS)
+BY_NAME = {twist.name: twist for twist in EVERY}
+CHOSEN = [BY_NAME[name] for name in ("layer_norm+soft_cap+rows", "log_softmax+clamp+columns", "rms_norm+silu+gate")]
+
+
+def phase(twist: Twist) -> str:
+    return "4_fusion" if twist in FUSED_TWISTS else "3_triton"
 
 
 def graded(twist: Twist, file: Path) -> Report:
-    item = registry.item(registry.root(), f"3_triton/deliverable:{twist.name}")
+    item = registry.item(registry.root(), f"{phase(twist)}/deliverable:{twist.name}")
     assert isinstance(item, Deliverable)
     return grade.grade(item, file, device="cpu", seed=3)
 
@@ -34,7 +39,7 @@ def graded(twist: Twist, file: Path) -> Report:
 def test_two_kernels_pass(twist: Twist, tmp_path: Path) -> None:
     report = graded(twist, twisted_operators.write(twist, tmp_path))
     assert (report.verdict, report.cause) == (Verdict.PASSED, "")
-    assert report.exercise == f"3_triton/deliverable:{twist.name}"
+    assert report.exercise == f"{phase(twist)}/deliverable:{twist.name}"
 
 
 def test_a_gradient_without_the_activations_is_wrong(tmp_path: Path) -> None:
@@ -48,43 +53,46 @@ def test_a_stub_is_not_started(tmp_path: Path) -> None:
     assert graded(CHOSEN[0], tmp_path / "deliverable.py").verdict is Verdict.NOT_STARTED
 
 
-@pytest.mark.parametrize("twist", TWISTS, ids=lambda twist: twist.name)
+@pytest.mark.parametrize("twist", EVERY, ids=lambda twist: twist.name)
 def test_float32_is_exact_enough_and_bfloat16_is_not(twist: Twist) -> None:
-    """PyTorch's own operators in float32 stay within half of the tolerance; in bfloat16 their gradient does not."""
+    """PyTorch's own operators in float32 stay within half of the tolerance; in bfloat16 their gradients do not."""
     exercise = twist.exercise
     assert exercise.baseline is not None
     for case in exercise.cases:
         for variety in (PLAIN, EXTREME):
-            x, dy = draw_inputs(exercise, case, 1, "cpu", variety)
-            truth = exercise.reference(x, dy)
+            given = draw_inputs(exercise, case, 1, "cpu", variety)
+            truth = exercise.reference(*given)
             assert all(one.isfinite().all() for one in truth)
-            for out, right in zip(exercise.baseline(x.float(), dy.float()), truth, strict=True):
+            for out, right in zip(exercise.baseline(*(one.float() for one in given)), truth, strict=True):
                 within = 5e-5 * right.abs() + 2.5e-4 * right.square().mean().sqrt()
                 assert ((out - right).abs() <= within).all(), (case, variety)
-    x, dy = draw_inputs(exercise, exercise.largest, 1, "cpu")
-    low = exercise.baseline(x.bfloat16(), dy.bfloat16())
-    assert judge([one.float() for one in low], list(exercise.reference(x, dy)), exercise.tolerance) is not None
+    given = draw_inputs(exercise, exercise.largest, 1, "cpu")
+    low = exercise.baseline(*(one.bfloat16() for one in given))
+    assert judge([one.float() for one in low], list(exercise.reference(*given)), exercise.tolerance) is not None
 
 
-@pytest.mark.parametrize("along", ["rows", "columns"])
+@pytest.mark.parametrize("last", ["rows", "columns", *(one.name for one in MEETINGS)])
 @pytest.mark.parametrize("operator", [one.name for one in OPERATORS])
 @pytest.mark.parametrize("activation", [one.name for one in ACTIVATIONS])
-def test_the_truth_is_what_the_statement_says(operator: str, activation: str, along: str) -> None:
+def test_the_truth_is_what_the_statement_says(operator: str, activation: str, last: str) -> None:
     """By loops over the lines of the statement."""
-    twist = BY_NAME[f"{operator}+{activation}+{along}"]
-    x, dy = draw_inputs(twist.exercise, {"count": 3, "length": 5, "dtype": "float32"}, 1, "cpu")
-    y, _ = twist.exercise.reference(x, dy)
-    first, second = (
-        next(one.line for one in parts if one.name == name).partition(" = ")[2].replace("^", "**")
-        for parts, name in ((ACTIVATIONS, activation), (OPERATORS, operator))
-    )
-    for vector, told in zip(
-        x.double() if along == "rows" else x.double().T, y if along == "rows" else y.T, strict=True
-    ):
-        h = torch.stack([eval(first, {**FUNCTIONS, "x": one}) for one in vector])
-        torch.testing.assert_close(told, eval(second, {**OF_VECTORS, "h": h}))
-    assert first in twist.stub[".py"]
-    assert second.replace("**", "^") in twist.stub[".py"]
+    twist = BY_NAME[f"{operator}+{activation}+{last}"]
+    x, *other, dy = draw_inputs(twist.exercise, {"count": 3, "length": 5, "dtype": "float32"}, 1, "cpu")
+    y = twist.exercise.reference(x, *other, dy)[0]
+    lines = [
+        next((one.line for one in parts if one.name == name), "")
+        for parts, name in ((ACTIVATIONS, activation), (MEETINGS, last), (OPERATORS, operator))
+    ]
+    first, second, third = (line.partition(" = ")[2].replace("^", "**") for line in lines)
+    turned = last == "columns"
+    vectors = [(one.double().T if turned else one.double()) for one in (x, *other)]
+    for values, told in zip(zip(*vectors, strict=True), y.T if turned else y, strict=True):
+        h = torch.stack([eval(first, {**FUNCTIONS, "x": one}) for one in values[0]])
+        if other:
+            h = eval(second, {"a": h, "other": values[1]})
+        torch.testing.assert_close(told, eval(third, {**OF_VECTORS, "h": h}))
+    for line in lines:
+        assert line.partition(" = ")[2] in twist.stub[".py"]
     assert max(map(len, twist.stub[".py"].splitlines())) <= 80
 
 
@@ -104,6 +112,6 @@ OF_VECTORS: dict[str, Any] = {
 }
 
 
-def test_there_are_thirty() -> None:
-    assert len(BY_NAME) == len(TWISTS) == 30
+def test_there_are_thirty_of_each() -> None:
+    assert len(BY_NAME) == len(TWISTS) + len(FUSED_TWISTS) == 60
     assert math.prod((len(OPERATORS), len(ACTIVATIONS), 2)) == 30

@@ -52,14 +52,32 @@ DH = {
     "normalize": f"scale * (dy - tl.where(norm > {LEAST}, y, 0.0) * tl.sum(y * dy, AXIS, keep_dims=True))",
 }
 
+MEETING = {
+    "gate": """
+    other = tl.load(other_ptr + place, mask=inside, other=0).to(tl.float32)
+    a = h
+    h = a * other""",
+    "residual": """
+    other = tl.load(other_ptr + place, mask=inside, other=0).to(tl.float32)
+    h = h + other""",
+}
+DOTHER = {
+    "gate": """
+    tl.store(dother_ptr + place, (dh * a).to(dother_ptr.dtype.element_ty), mask=inside)
+    dh = dh * other""",
+    "residual": """
+    tl.store(dother_ptr + place, dh.to(dother_ptr.dtype.element_ty), mask=inside)""",
+}
+
 
 def write(twist: Twist, folder: Path, *, slope: str = "", elements: int = 1024, warps: int = 1) -> Path:
     """A submission. Returns its file.
 
     slope: in place of the derivative of the activation. elements: of a block with several rows; with columns it has 16.
     """
-    operator, activation, along = twist.name.split("+")
-    axis = 1 if along == "rows" else 0
+    operator, activation, last = twist.name.split("+")
+    axis = 0 if last == "columns" else 1
+    names = twist.exercise.gradients_of
     indices = """
     here = tl.program_id(0) * COUNT + tl.arange(0, COUNT)[:, None]
     at = tl.arange(0, LENGTH)[None, :]
@@ -70,7 +88,9 @@ def write(twist: Twist, folder: Path, *, slope: str = "", elements: int = 1024, 
         indices = indices.replace("here * length + at", "at * count + here")
     forward = f"""{indices}
     x = tl.load(x_ptr + place, mask=inside, other=0).to(tl.float32)
-    h = {H[activation]}{Y[operator]}"""
+    h = {H[activation]}{MEETING.get(last, "")}{Y[operator]}"""
+    pointers, takes = ", ".join(f"{name}_ptr" for name in names), ", ".join(f"{name}: torch.Tensor" for name in names)
+    gradients = ", ".join(f"d{name}_ptr" for name in names)
     source = f"""
 import torch
 import triton
@@ -80,15 +100,17 @@ AXIS = tl.constexpr({axis})
 
 
 @triton.jit
-def forward(x_ptr, y_ptr, count, length, COUNT: tl.constexpr, LENGTH: tl.constexpr):{forward}
+def forward({pointers}, y_ptr, count, length, COUNT: tl.constexpr, LENGTH: tl.constexpr):{forward}
     tl.store(y_ptr + place, y.to(y_ptr.dtype.element_ty), mask=inside)
 
 
 @triton.jit
-def backward(x_ptr, dy_ptr, dx_ptr, count, length, COUNT: tl.constexpr, LENGTH: tl.constexpr):{forward}
+def backward({pointers}, dy_ptr, {gradients}, count, length, COUNT: tl.constexpr, LENGTH: tl.constexpr):{forward}
     y = tl.where(inside, y, 0.0)
     dy = tl.load(dy_ptr + place, mask=inside, other=0).to(tl.float32)
     dh = {DH[operator]}
+{DOTHER.get(last, "")}
+    h = {H[activation]}
     dx = dh * ({slope or SLOPE[activation]})
     tl.store(dx_ptr + place, dx.to(dx_ptr.dtype.element_ty), mask=inside)
 
@@ -98,34 +120,42 @@ def launch(kernel, x, *others):
     block = triton.next_power_of_2(length)
     each = max(1, {elements} // block) if AXIS.value else 16
     kernel[triton.cdiv(count, each),](x, *others, count, length, each, block, num_warps={warps if axis else 16})
-    return others[-1]
 
 
 @torch.library.custom_op(f"{{__name__}}::operator", mutates_args=())
-def operator(x: torch.Tensor) -> torch.Tensor:
-    return launch(forward, x, torch.empty_like(x))
+def operator({takes}) -> torch.Tensor:
+    y = torch.empty_like(x)
+    launch(forward, {", ".join(names)}, y)
+    return y
 
 
 @torch.library.custom_op(f"{{__name__}}::operator_backward", mutates_args=())
-def operator_backward(x: torch.Tensor, dy: torch.Tensor) -> torch.Tensor:
-    return launch(backward, x, dy.contiguous(), torch.empty_like(x))
+def operator_backward({takes}, dy: torch.Tensor) -> list[torch.Tensor]:
+    made = [torch.empty_like(x) for _ in range({len(names)})]
+    launch(backward, {", ".join(names)}, dy.contiguous(), *made)
+    return made
 
 
 @operator.register_fake
-def _(x: torch.Tensor) -> torch.Tensor:
+def _({takes}) -> torch.Tensor:
     return torch.empty_like(x)
 
 
 @operator_backward.register_fake
-def _(x: torch.Tensor, dy: torch.Tensor) -> torch.Tensor:
-    return torch.empty_like(x)
+def _({takes}, dy: torch.Tensor) -> list[torch.Tensor]:
+    return [torch.empty_like(x) for _ in range({len(names)})]
 
 
 def save(ctx, inputs, output):
     ctx.save_for_backward(*inputs)
 
 
-operator.register_autograd(lambda ctx, dy: operator_backward(*ctx.saved_tensors, dy), setup_context=save)
+def gradients(ctx, dy):
+    made = operator_backward(*ctx.saved_tensors, dy)
+    return made[0] if len(made) == 1 else tuple(made)
+
+
+operator.register_autograd(gradients, setup_context=save)
 """
     file = folder / "deliverable.py"
     file.write_text(source)

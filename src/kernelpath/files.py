@@ -10,6 +10,7 @@ from __future__ import annotations
 import codecs
 import contextlib
 import os
+import re
 import secrets
 import shutil
 import stat
@@ -25,6 +26,7 @@ __all__ = [
     "read_source",
     "remove",
     "source_text",
+    "submitted",
     "use_root",
     "write_atomically",
 ]
@@ -149,3 +151,16 @@ def source_text(path: Path) -> str:
         with contextlib.suppress(UnicodeDecodeError):
             return content.decode(encoding).replace("\r\n", "\n").replace("\r", "\n")
     return content.decode("utf-8", errors="replace")
+
+
+_MADE = re.compile(r"__pycache__|build|dist|.*\.egg-info|\..*")
+"""Folders that builds and tests leave in a project."""
+
+
+def submitted(python: Path) -> tuple[Path, ...]:
+    """The files that are handed in with a Python file: a .cu of its stem, itself, and those of a folder of its stem."""
+    project = python.with_suffix("")
+    found = [] if project.is_symlink() else sorted(project.rglob("*"))
+    inside = (path for path in found if path.is_file() and not path.is_symlink())
+    own = [path for path in inside if not any(map(_MADE.fullmatch, path.relative_to(project).parts))]
+    return *(path for path in (python.with_suffix(".cu"), python) if path.is_file()), *own

@@ -289,6 +289,16 @@ softmax[(1,)](x, out, 777, BLOCK=1024)
 torch.testing.assert_close(out, torch.softmax(x, 0))
 
 @triton.jit
+def centered(x, y, out, BLOCK: tl.constexpr):
+    i = tl.arange(0, BLOCK)
+    value = tl.load(x + i)
+    tl.store(out + i, value - tl.sum(value * tl.load(y + i), 0))
+
+y = torch.randn(777)
+centered[(1,)](x, y, out, BLOCK=64, num_warps=4)  # of four warps two hold all of it
+torch.testing.assert_close(out[:64], x[:64] - x[:64] @ y[:64])
+
+@triton.jit
 def several(x, out, BLOCK: tl.constexpr):
     i = tl.arange(0, BLOCK)
     tl.store(out + i // 2, tl.load(x + i))

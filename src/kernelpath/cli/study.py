@@ -26,7 +26,7 @@ from kernelpath.cli.common import (
     warn,
 )
 from kernelpath.cli.record import passed, records, remember
-from kernelpath.course import lesson, progress, registry
+from kernelpath.course import lesson, progress, registry, stubs
 from kernelpath.course.progress import Progress
 from kernelpath.course.registry import Item, Tree
 from kernelpath.files import source_text, write_atomically
@@ -52,7 +52,7 @@ def solution(item: Item, peek: bool) -> int:
         view.step(out, f"kp hint {item.name}")
         return NOT_YET
     for reference in item.files("solutions"):
-        yours = item.stub.with_suffix(reference.suffix)
+        yours = stubs.stub_of(item, reference)
         names = (words.path(yours, item.root), words.path(reference, item.root))
         difference.show(out, names, (source_text(yours) if yours.is_file() else "", source_text(reference)))
         out.print()

@@ -76,7 +76,13 @@ class Problem:
     faults: by name, references with a fault that shows for extreme inputs alone; `kp dev check` holds that it does.
     reference: `reference(*inputs)` gives the truth in float64, or exactly, as a tensor or a tuple of tensors. Where the
         inputs are traces.TraceFile, it gives facts by name.
-    outputs: what the statement calls them, in their order.
+    settled: `settled(expected, outputs)` gives the truth where the statement leaves a choice, from the outputs of the
+        reference and of the submission, or the same places of both. The reference of dropout keeps every element; which
+        ones a submission drops is its choice. `Exercise.check` judges the choice itself.
+    outputs: what the statement calls them, in their order. A reference may return only the first of them.
+    in_place: `in_place(*inputs)` gives the inputs that the operator overwrites, in the order of the reference's
+        outputs, which they become. Nothing is returned then. None where the operator returns new tensors.
+    first_dtype: the dtype of the first output, where it is not that of the first input.
     tolerance: by the name of the output's dtype, such as "bfloat16". The reason for the numbers stands beside them.
     compulsory_bytes: `compulsory_bytes(**case)`, the inputs read once and the outputs written once.
     flops: `flops(**case)`, arithmetic operations; with compulsory_bytes it gives the speed of light.
@@ -100,7 +106,10 @@ class Problem:
     extreme: Callable[..., None] | None = None
     unordered: Callable[..., None] | None = None
     faults: Mapping[str, Callable[..., torch.Tensor | tuple[torch.Tensor, ...]]] = field(default_factory=dict)
+    settled: Callable[[Sequence[torch.Tensor], Sequence[torch.Tensor]], list[torch.Tensor]] | None = None
     outputs: tuple[str, ...] = ("out",)
+    in_place: Callable[..., tuple[Any, ...]] | None = None
+    first_dtype: str | None = None
     far: Sequence[Case] = ()
 
     def __post_init__(self) -> None:

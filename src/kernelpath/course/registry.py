@@ -17,6 +17,7 @@ from pathlib import Path, PurePath
 from types import ModuleType
 from typing import Any, Literal, TypeVar
 
+from kernelpath import files
 from kernelpath.course import checkpoint
 from kernelpath.course.checkpoint import Checkpoint
 from kernelpath.course.errors import DeclarationError, Withheld
@@ -93,9 +94,8 @@ class Item:
         return self.root / tree / f"{self.stem}.py"
 
     def files(self, tree: Tree) -> tuple[Path, ...]:
-        """Every file of the exercise in a tree: the Python file, and the .cu file of a CUDA exercise."""
-        python = self.submission(tree)
-        return tuple(path for path in (python.with_suffix(".cu"), python) if path.is_file())
+        """Every file of the exercise in a tree: the Python file, the .cu file of a CUDA exercise, and a project's."""
+        return files.submitted(self.submission(tree))
 
     @property
     def notebook(self) -> Path | None:
@@ -106,10 +106,10 @@ class Item:
     @property
     def lane(self) -> Lane:
         """Follows from the reference, or the stub where solutions are withheld: a .cu file, or what is imported."""
-        files = self.files("solutions") or self.files("phases")
-        if any(path.suffix == ".cu" for path in files):
+        found = self.files("solutions") or self.files("phases")
+        if any(path.suffix == ".cu" for path in found):
             return "cuda"
-        text = "".join(path.read_text(encoding="utf-8") for path in files)
+        text = "".join(path.read_text(encoding="utf-8") for path in found)
         if re.search(r"^\s*(import|from) triton\b", text, re.MULTILINE):
             return "triton"
         if re.search(r"^\s*(import|from) cutlass\b", text, re.MULTILINE):

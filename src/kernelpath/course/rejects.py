@@ -22,6 +22,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from kernelpath import files
 from kernelpath.verdict import Verdict
 
 
@@ -66,13 +67,14 @@ class Reject:
         if self.path.suffix == ".py":
             return self.path
         changes = dict(self._changes())
-        base = next(iter(changes))
+        base = _program(next(iter(changes)))
         place = folder / self.exercise / base.parent.name
-        place.mkdir(parents=True, exist_ok=True)
-        for file in sorted(base.parent.glob(f"{base.stem}.*")):
-            text = file.read_text(encoding="utf-8")
-            (place / file.name).write_text(self._patched(text, file, changes.get(file, "")), encoding="utf-8")
-        return place / f"{base.stem}.py"
+        for file in sorted({*base.parent.glob(f"{base.stem}.*"), *files.submitted(base)}):
+            if file.is_file():
+                text, copy = file.read_text(encoding="utf-8"), place / file.relative_to(base.parent)
+                copy.parent.mkdir(parents=True, exist_ok=True)
+                copy.write_text(self._patched(text, file, changes.get(file, "")), encoding="utf-8")
+        return place / base.name
 
     def _changes(self) -> Iterator[tuple[Path, str]]:
         """Each file that the patch changes, with its hunks."""
@@ -97,6 +99,12 @@ class Reject:
         for begin, end, new in sorted(places, reverse=True):
             text = text[:begin] + new + text[end:]
         return text
+
+
+def _program(file: Path) -> Path:
+    """The Python file that a file is handed in with."""
+    beside = (folder.with_name(f"{folder.name}.py") for folder in file.parents if folder.name)
+    return next((one for one in beside if one.is_file()), file.with_suffix(".py"))
 
 
 def _lines(hunk: list[str], besides: str) -> str:

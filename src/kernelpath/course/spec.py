@@ -10,12 +10,14 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
 from kernelpath.course.errors import require
+from kernelpath.course.labs.fabric import NVLINK, Links
+from kernelpath.course.library import Library
 from kernelpath.course.problem import Case, Problem, Tolerance, check_alike, check_cases
 
 if TYPE_CHECKING:
     import torch
 
-Kind = Literal["kernel", "operator", "python", "lab", "distributed", "trace", "written"]
+Kind = Literal["kernel", "operator", "python", "library", "lab", "distributed", "trace", "written"]
 
 
 ARCHITECTURES = {"sm_80": (8, 0), "sm_90a": (9, 0)}
@@ -86,6 +88,39 @@ class Instructions:
 
 
 @dataclass(frozen=True)
+class Fusion:
+    """A second function of the submission, of tensors, for which torch.compile has to write few kernels and one graph.
+
+    entry: its name. inputs, cases, reference: as those of a problem; one tensor is returned. launches: the most
+    kernels. It is compiled for a GPU and need not run there.
+    """
+
+    entry: str
+    inputs: Callable[..., tuple[torch.Tensor, ...]]
+    cases: Sequence[Case]
+    reference: Callable[..., torch.Tensor]
+    tolerance: Tolerance
+    launches: int = 1
+
+
+@dataclass(frozen=True)
+class Network:
+    """Limits on what ranks exchange, counted and timed on the simulated links of course.labs.fabric.
+
+    links: of every rank. bytes: `bytes(**case)`, the most that a rank may send in messages and give to collectives.
+    seconds: `seconds(**case)`, the most that a call may take there. hidden: the least share of the collectives' time
+    that passes behind compute, on the largest case. collectives: those of torch.distributed that the statement allows,
+    besides the barrier.
+    """
+
+    links: Links = NVLINK
+    bytes: Callable[..., int] | None = None
+    seconds: Callable[..., float] | None = None
+    hidden: float = 0.0
+    collectives: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
 class Exercise:
     """One exercise. The submission's function `entry` takes the tensors of the problem's inputs, returns new tensors.
 
@@ -110,14 +145,24 @@ class Exercise:
     arch: what the PTX machine stands for where there is no GPU: "sm_80" or "sm_90a", which has clusters, TMA and wgmma.
     kind: how it is graded: "kernel" launches kernels of its own, "operator" does so behind an operator of torch.library
         with a gradient (its entry takes x; the problem's inputs are x and the gradient of the output, its outputs the
-        output and the gradient of x; its first case shows how it is registered), "lab" uses a simulated device among
-        its inputs, of "python" the result alone is graded, "trace" reports on files: its inputs are traces.TraceFile
-        and strings, its reference gives facts by name.
+        output and the gradient of x; its first case shows how it is registered), "library" has them in a package, from
+        the wheel of which the entry gets them, "lab" uses a simulated device among its inputs, of "python" the result
+        alone is graded, "trace" reports on files: its inputs are traces.TraceFile and strings, its reference gives
+        facts by name. "distributed" runs in a process for each of case["world"] ranks: each gets its row of every
+        tensor among the inputs, and the outputs are those of all ranks.
+    network: limits on what the ranks of kind "distributed" exchange.
     block: the threads of a block, x first, where the statement prescribes them.
     tensor_cores: the statement asks for tensor cores; a call whose mma instructions cannot have made a quarter of the
         case's operations fails.
+    launches: the most kernels that a call may launch; None where that is free.
+    products: the statement leaves matrix products to torch.mm. It is no operator of a library's then, and on the PTX
+        machine a kernel of ours makes them.
     deterministic: the statement promises the same bits for the same inputs. Every case is then run with the
         problem's unordered inputs again and again, on the PTX machine with warps and blocks in other orders.
+    fusion: another function, which is graded by compiling it; in exercises of the kind "trace".
+    gradients_of: of an operator the names of the entry's arguments, all of which get a gradient; the problem's inputs
+        are those and then a gradient for each output of the entry, its outputs those and then the gradients.
+    library: of the kind "library" the package, and what is held against it.
     check: `check(inputs, outputs)` gives None or a complaint in the words of the exercise. It is asked where shapes and
         dtypes are right, of right values too; a complaint stands in place of the list of wrong elements.
 
@@ -142,9 +187,15 @@ class Exercise:
     requires: tuple[int, int] | None = None
     arch: str = "sm_80"
     kind: Kind = "kernel"
+    network: Network = field(default_factory=Network)
     block: tuple[int, int, int] | None = None
     tensor_cores: bool = False
+    launches: int | None = None
+    products: bool = False
     deterministic: bool = False
+    fusion: Fusion | None = None
+    gradients_of: tuple[str, ...] = ("x",)
+    library: Library | None = None
     check: Callable[[Sequence[Any], Sequence[torch.Tensor]], str | None] | None = None
 
     def __post_init__(self) -> None:
@@ -166,6 +217,7 @@ class Exercise:
         require(self.traffic.shared is None or self.flops is not None, "traffic: shared needs the problem's flops")
         ordered = not self.deterministic or self.problem.unordered is not None
         require(ordered, "deterministic: declare the problem's unordered inputs")
+        require((self.kind == "library") == (self.library is not None), "library: it goes with the kind")
         require(self.min_speedup > 0, f"min_speedup: {self.min_speedup} is not positive")
 
     @property
@@ -192,6 +244,10 @@ class Exercise:
     def outputs(self) -> tuple[str, ...]:
         return self.problem.outputs
 
+    def overwritten(self, inputs: Sequence[Any]) -> Sequence[Any]:
+        """Those of the inputs, or of what stands for them, that a call overwrites: then they are its outputs."""
+        return self.problem.in_place(*inputs) if self.problem.in_place is not None else ()
+
     @property
     def vary(self) -> tuple[str, ...]:
         return self.problem.vary
@@ -207,4 +263,4 @@ class Exercise:
 
     @property
     def is_kernel(self) -> bool:
-        return self.kind in ("kernel", "operator")
+        return self.kind in ("kernel", "operator", "library")

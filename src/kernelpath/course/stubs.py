@@ -49,13 +49,18 @@ def drift(stub: str, solution: str) -> list[tuple[int, str]]:
     return drifted
 
 
+def stub_of(item: Item, solution: Path) -> Path:
+    """The stub of one of the solution's files."""
+    return item.root / "phases" / solution.relative_to(item.root / "solutions")
+
+
 def pristine(item: Item) -> dict[Path, str]:
     """The files of the stub as the course last gave them, from the history of git. Raises NoStub.
 
     It is the newest version that is open and, where the solution is at hand, has not drifted from it: work in progress
     may be committed.
     """
-    solutions = {item.stub.with_suffix(path.suffix): path.read_text("utf-8") for path in item.files("solutions")}
+    solutions = {stub_of(item, path): path.read_text("utf-8") for path in item.files("solutions")}
     paths = list(solutions) or [item.stub.with_suffix(".cu"), item.stub]
     for commit in _history(item, paths):
         texts = {path: text for path in paths if (text := _show(item, commit, path))}
@@ -74,7 +79,9 @@ def keep(item: Item) -> Path | None:
     aside = folder(item.root) / "kept" / f"{item.name}-{datetime.now():%Y%m%d-%H%M%S-%f}"
     aside.mkdir(parents=True)
     for path in paths:
-        shutil.copy2(path, aside)
+        place = aside / path.relative_to(item.stub.parent)
+        place.parent.mkdir(exist_ok=True, parents=True)
+        shutil.copy2(path, place)
     return aside
 
 

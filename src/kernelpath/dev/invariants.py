@@ -65,7 +65,9 @@ def trees_agree(root: Path) -> Iterator[str]:
 
 
 def _suffixes(item: Item, tree: Tree) -> set[str]:
-    return {path.suffix for path in item.files(tree)}
+    """Of the exercise's files; those of a project by their names in it."""
+    start = item.submission(tree)
+    return {path.suffix if path.parent == start.parent else path.name for path in item.files(tree)}
 
 
 def _listed(suffixes: set[str]) -> str:
@@ -81,6 +83,8 @@ def _belongs(path: Path, tree: str, stems: dict[str, Item]) -> bool:
         return any(stem.startswith(f"{path.parent}/") for stem in stems)
     if tree == "checks" and path.parent.name == "reading":
         return True
+    if any(str(folder) in stems for folder in path.parents):
+        return tree in ("phases", "solutions")
     item = stems.get(str(path.with_suffix("")))
     if item is None or path.suffix not in _SUFFIXES[tree]:
         return False
@@ -91,7 +95,7 @@ def stubs_do_not_drift(root: Path) -> Iterator[str]:
     """Every line of a stub that is not a TODO stands in the solution."""
     for item in registry.exercises(root):
         for solution in item.files("solutions"):
-            stub = item.stub.with_suffix(solution.suffix)
+            stub = stubs.stub_of(item, solution)
             if stub.is_file():
                 for number, line in stubs.drift(stub.read_text("utf-8"), solution.read_text("utf-8")):
                     yield f"{stub.relative_to(root)}:{number} is not in the solution: {line.strip()}"

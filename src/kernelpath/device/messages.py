@@ -173,7 +173,7 @@ class Inputs(Message, frozen=True):
     far: no storage of simt.FAR bytes and more has content, whoever made it. spans: those of inputs, and their bytes.
     """
 
-    arguments: Sequence[Strided | TorchDevice | LabPart | bool | int | float | str | None]
+    arguments: Sequence[Strided | TorchDevice | LabPart | Sequence[int] | bool | int | float | str | None]
     storages: dict[int, bytes]
     far: bool = False
     spans: dict[int, int] = {}

@@ -20,7 +20,7 @@ from kernelpath.device import gpu
 from kernelpath.exam.certificate import SELF, Answered, Certificate, Written, points
 from kernelpath.exam.questions import Paper
 from kernelpath.exam.sheet import ANSWERS, Sheet
-from kernelpath.files import write_atomically
+from kernelpath.files import submitted, write_atomically
 from kernelpath.grading import grade
 from kernelpath.verdict import Report
 
@@ -131,6 +131,8 @@ def files(paper: Paper, folder: Path) -> dict[str, str]:
     items = (*paper.exam.items, paper.item)
     names = [ANSWERS, *(item.solution.with_suffix(end).name for item in items for end in (".cu", ".py"))]
     paths = {name: folder / name for name in names}
+    for item in items:
+        paths |= {str(one.relative_to(folder)): one for one in submitted(folder / item.solution.name)}
     return {name: hashlib.sha256(path.read_bytes()).hexdigest() for name, path in paths.items() if path.is_file()}
 
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from kernelpath.course.problem import Case
+from kernelpath.course.problem import Case, arguments
+from kernelpath.device.messages import Note
 from kernelpath.grading import conduct, launches
 from kernelpath.grading.conduct import Evidence
 from kernelpath.grading.kinds.kernel import NOTHING, Kernel
@@ -31,7 +32,11 @@ class Found:
 
 
 class Beside:
-    """The largest case on the PTX machine, while the GPU is busy with the others."""
+    """The largest case on the PTX machine, then the others for their faults, while the GPU is busy.
+
+    What those may ask for of memory follows from the compiler's version where tiles are partial, and beside a GPU that
+    is often an old one: limits hold on the largest case.
+    """
 
     def __init__(self, subject: Subject, seed: int) -> None:
         self._subject, self._seed = subject, seed
@@ -39,6 +44,7 @@ class Beside:
         self._runners = subject.workers.runner("cpu"), subject.workers.runner("cpu")
         self._case: Case = {}
         self._running: Future[Found] | None = None
+        self._others: Future[Complaint | None] | None = None
         self._found: Found | None = None
 
     @property
@@ -46,18 +52,22 @@ class Beside:
         """The submission on the PTX machine."""
         return self._runners[0]
 
-    def begin(self, case: Case) -> None:
+    def begin(self, case: Case, others: Sequence[Case] = ()) -> None:
         for runner in self._runners:
             runner.prepare()
         self._case = case
         pool = ThreadPoolExecutor(1)
         self._running = pool.submit(self._both)
+        self._others = pool.submit(self._each, others)
         pool.shutdown(wait=False)
 
     def counted(self) -> tuple[Evidence | None, Complaint | None]:
         """What has the counters, or a complaint that holds on any GPU; waits for it."""
         found = self._waited()
-        return found.evidence, found.complaint
+        complaint = found.complaint
+        if complaint is None and self._others is not None:
+            complaint = self._others.result()
+        return found.evidence, complaint
 
     @property
     def not_counted(self) -> tuple[str, ...]:
@@ -84,7 +94,9 @@ class Beside:
             seen = launches.of_trace(profiled.trace)
         except launches.NoTrace:
             return Complaint(Verdict.TAMPERED, "the submission answered in place of the worker")
-        different = launches.difference(seen, found.evidence.notes, self._subject.item.lane)
+        library = {launches.readable(name) for name in profiled.library}
+        seen = [one for one in seen if one.name not in library]
+        different = launches.difference(seen, _own(found.evidence), self._subject.item.lane)
         if different is None:
             return None
         runner = self._runners[0]
@@ -93,7 +105,7 @@ class Beside:
             evidence = self._call(runner, call, chosen=profiled.chosen)
             if evidence is None or evidence.complaint is not None:
                 return different
-            if launches.difference(seen, evidence.notes, self._subject.item.lane) is None:
+            if launches.difference(seen, _own(evidence), self._subject.item.lane) is None:
                 self._found = Found(evidence)
                 return None
         return different
@@ -127,8 +139,29 @@ class Beside:
             first = first or evidence
         return Found(first)
 
+    def _each(self, cases: Sequence[Case]) -> Complaint | None:
+        """Each of them once, in the second process, as far as it runs them; the first fault."""
+        if self._waited().evidence is None:
+            return None
+        for case in cases:
+            stops = False
+            try:
+                complaint = self._kind.call(self._runners[1], case, derive(self._seed, "counting")).complaint
+            except Stopped as stopped:
+                complaint, stops = stopped.complaint, True
+            if complaint is not None and complaint.verdict in FAULTS:
+                return replace(complaint, cause=f"at {arguments(case)}: {complaint.cause}")
+            if stops:
+                break
+        return None
+
     def _call(self, runner: Runner, what: str, chosen: Chosen = NOTHING) -> Evidence | None:
         try:
             return self._kind.call(runner, self._case, derive(self._seed, what), chosen=chosen)
         except Stopped:
             return None
+
+
+def _own(evidence: Evidence) -> list[Note]:
+    """The launches there, without the products of torch.mm."""
+    return [note for note in evidence.notes if note.kernel != messages.PRODUCT]

@@ -33,6 +33,7 @@ def judged(exercise: Exercise, evidence: Evidence) -> Complaint | None:
     if len(evidence.outputs) != len(expected):
         cause = f"{exercise.entry} returned {len(evidence.outputs)} tensors, expected {len(expected)}"
         return Complaint(Verdict.WRONG_TYPE, cause)
+    expected = settled(exercise, expected, evidence.outputs)
     dtype = output_dtype(exercise, evidence.inputs)
     # only the stub of a kernel has names for its outputs
     names = exercise.outputs if exercise.is_kernel else (f"{exercise.entry}(…)",)
@@ -41,6 +42,16 @@ def judged(exercise: Exercise, evidence: Evidence) -> Complaint | None:
     if comparable and exercise.check is not None and (said := exercise.check(evidence.inputs, evidence.outputs)):
         return Complaint(Verdict.WRONG_VALUES, said)
     return complaint or other_cores(exercise, evidence)
+
+
+def settled(
+    exercise: Exercise, expected: Sequence[torch.Tensor], outputs: Sequence[torch.Tensor]
+) -> list[torch.Tensor]:
+    """The truth, given what the outputs chose where the statement leaves a choice. Wrong shapes are left to `judge`."""
+    settle = exercise.problem.settled
+    if settle is None or [truth.shape for truth in expected] != [output.shape for output in outputs]:
+        return list(expected)
+    return settle(expected, [output.to(truth.device) for truth, output in zip(expected, outputs, strict=True)])
 
 
 def unrepeated(first: Evidence, again: Evidence) -> Complaint | None:
@@ -69,10 +80,14 @@ def judge(
 
     Shapes and dtypes of all outputs come before values.
     dtype: of the first output, where only one of the dtypes in `tolerance` is right. names: what the statement calls
-    the outputs.
+    the outputs, of which some cases may have only the first ones.
     """
-    if len(names) != len(outputs):
-        names = [f"output {position}" for position in range(len(outputs))]
+    if len(names) < len(outputs):
+        each, odd = divmod(len(outputs), len(names))
+        names = [f"{name}[{place}]" for name in names for place in range(each)]
+        if odd or each == len(outputs):
+            names = [f"output {position}" for position in range(len(outputs))]
+    names = names[: len(outputs)]
     wholes = names if len(names) > 1 else (_ONLY,)
     beside = [output.to(truth.device) for output, truth in zip(outputs, expected, strict=True)]
     named = list(zip(wholes, names, beside, expected, strict=True))

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 import torch
 from msgspec.structs import replace
 
+from kernelpath.course.labs.fabric import Log
 from kernelpath.course.spec import Exercise
 from kernelpath.device.messages import Note, Strided
 from kernelpath.lines import LineInstructions, LineTraffic
@@ -33,7 +34,7 @@ class Evidence:
 
     complaint: about anything but the outputs' values. notes: the transcript of the PTX machine. tensor: operations that
     tensor cores can have made there, at most. workspace: the most bytes beside inputs and outputs that a launch found
-    there. flops: of the case. places: where the outputs lie there.
+    there. flops: of the case. places: where the outputs lie there. log: what ranks did.
     """
 
     inputs: Sequence[object]
@@ -47,6 +48,7 @@ class Evidence:
     flops: int = 0
     operators: Sequence[messages.Operator] = ()
     places: Sequence[Strided] = field(default=(), repr=False)
+    log: Log | None = None
 
 
 def foreign(
@@ -65,11 +67,15 @@ def borrowed(operators: Sequence[messages.Operator], launches: Sequence[object],
     return None if launches else computed(operators, entry) or launched_nothing(launches, entry)
 
 
+_WRITTEN = {"clone": "clone() or contiguous()", "_to_copy": "to()", "copy_": "copy_()"}
+"""How a submission calls operators whose names it does not know."""
+
+
 def computed(operators: Sequence[messages.Operator], entry: str) -> Complaint | None:
     """The operators that the entry called."""
     if not operators:
         return None
-    names = ", ".join(dict.fromkeys(f"torch.{one.name}" for one in operators))
+    names = ", ".join(dict.fromkeys(_WRITTEN.get(one.name, f"torch.{one.name}") for one in operators))
     cause = f"{entry} calls {names}; your kernel has to do the work"
     return Complaint(Verdict.NOT_YOUR_KERNEL, cause, line=operators[0].line)
 
@@ -81,6 +87,14 @@ def other_block(exercise: Exercise, notes: Sequence[Note]) -> Complaint | None:
             cause = f"{exercise.entry} launches blocks of {tuple(note.block)} threads, {exercise.block} are required"
             return Complaint(Verdict.WRONG_VALUES, cause)
     return None
+
+
+def too_many(exercise: Exercise, notes: Sequence[Note]) -> Complaint | None:
+    """More launches than the statement allows."""
+    if exercise.launches is None or len(notes) <= exercise.launches:
+        return None
+    cause = f"{exercise.entry} launches {len(notes)} kernels for this call, {exercise.launches} may be"
+    return Complaint(Verdict.WRONG_VALUES, cause)
 
 
 def other_cores(exercise: Exercise, evidence: Evidence) -> Complaint | None:

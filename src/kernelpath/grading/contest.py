@@ -14,7 +14,7 @@ from kernelpath.grading import compare, roofline, timing
 from kernelpath.grading.truth import NoTensor, derive, draw_inputs, expected_outputs, output_dtype, tensor_of
 from kernelpath.verdict import Complaint, Interval, Measurement, Verdict
 from kernelpath.work import messages
-from kernelpath.work.tensors import sample
+from kernelpath.work.tensors import dtype_name, sample
 
 _Answer = TypeVar("_Answer", bound=messages.Answer)
 Conduct = Callable[[messages.Returned, tuple[object, ...]], Complaint | None]
@@ -98,16 +98,20 @@ class Contest:
         dtype, first = output_dtype(self.exercise, inputs), outputs[0].dtype
         if dtype not in (None, first):
             return Complaint(Verdict.WRONG_DTYPE, f"in a timed call the output has dtype {first}, expected {dtype}")
-        for told, truth in zip(outputs, truths, strict=True):
-            tolerance = self.exercise.tolerance.get(told.dtype)
-            if tolerance is None:
-                return Complaint(Verdict.WRONG_DTYPE, f"in a timed call an output has dtype {told.dtype}")
-            places = sample(truth, seed)
-            try:
-                sampled = tensor_of(told.dtype, list(places.shape), told.content, str(truth.device))
-            except NoTensor:
-                return FORGED
-            wrong = compare.mismatches(sampled, places, tolerance, compare.root_mean_square(truth))
+        if wide := next((told.dtype for told in outputs if told.dtype not in self.exercise.tolerance), None):
+            return Complaint(Verdict.WRONG_DTYPE, f"in a timed call an output has dtype {wide}")
+        places = [sample(truth, seed) for truth in truths]
+        try:
+            sampled = [
+                tensor_of(told.dtype, list(place.shape), told.content, str(place.device))
+                for told, place in zip(outputs, places, strict=True)
+            ]
+        except NoTensor:
+            return FORGED
+        places = compare.settled(self.exercise, places, sampled)
+        for output, place, truth in zip(sampled, places, truths, strict=True):
+            tolerance = self.exercise.tolerance[dtype_name(output.dtype)]
+            wrong = compare.mismatches(output, place, tolerance, compare.root_mean_square(truth))
             if bool(wrong.any()):
                 share = float(wrong.float().mean())
                 return Complaint(Verdict.WRONG_VALUES, f"in a timed call {share:.1%} of the sampled outputs are wrong")

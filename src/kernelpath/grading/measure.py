@@ -7,7 +7,7 @@ from pathlib import Path
 
 from kernelpath.course.problem import arguments
 from kernelpath.course.spec import Exercise
-from kernelpath.grading import roofline, timing
+from kernelpath.grading import across, roofline, timing
 from kernelpath.grading.contest import Asker, Conduct, Contest
 from kernelpath.verdict import Complaint, Measurement, Verdict
 from kernelpath.work import landlock, messages
@@ -92,6 +92,8 @@ def stars(measured: Measurement | None, verdict: Verdict) -> int:
 
 def not_measured(exercise: Exercise, measured: Measurement | None, verdict: Verdict) -> tuple[str, ...]:
     """What keeps a pass from its second or third star, in words."""
+    if verdict.passed and exercise.kind == "distributed":
+        return () if measured else across.not_measured(exercise)
     if not verdict.passed or exercise.baseline is None:
         return ()
     if measured is None:

@@ -37,7 +37,7 @@ def complaint(
     timed = _profiled(runner, size, seed)
     if beside is not None and (different := beside.compared(_profiled(runner, largest, seed))):
         return different
-    library = conduct.library_share(timed.kernels, timed.launches)
+    library = conduct.library_share(timed.kernels, (*timed.launches, *timed.library))
     return library or memory.complaint(exercise, size, timed.workspace)
 
 

@@ -9,11 +9,24 @@ from kernelpath import packages, words
 from kernelpath.course.problem import Case
 from kernelpath.device import gpu
 from kernelpath.device import messages as device_messages
-from kernelpath.grading import conduct, devices, divergence, far, instructions, measure, memory, profile, traffic
+from kernelpath.grading import (
+    across,
+    conduct,
+    devices,
+    divergence,
+    far,
+    fusion,
+    instructions,
+    measure,
+    memory,
+    profile,
+    traffic,
+)
 from kernelpath.grading.beside import Beside
 from kernelpath.grading.cases import Cases, Graded, most_telling
 from kernelpath.grading.conduct import Evidence
 from kernelpath.grading.kinds import kind_of
+from kernelpath.grading.kinds.distributed import Distributed
 from kernelpath.grading.kinds.kernel import Kernel
 from kernelpath.grading.kinds.operator import Operator
 from kernelpath.grading.subject import Subject
@@ -38,7 +51,7 @@ class Grading:
 
     On the PTX machine a second process, the same before its first call, gets other values and another order of warps
     and blocks, and must launch the same. Beside a GPU the machine runs the largest case meanwhile, for its counters and
-    for this comparison, and then the first case that failed.
+    for this comparison, then the other cases for their faults, and the first case that failed.
     """
 
     def __init__(self, subject: Subject, seed: int, progress: Progress, brief: bool = False) -> None:
@@ -64,12 +77,16 @@ class Grading:
         complaint = self._capability()
         if complaint is None:
             if self._beside is not None:
-                self._beside.begin(self._largest)
+                others = [case for case in self.exercise.cases if case is not self._largest]
+                self._beside.begin(self._largest, others)
             graded = self._cases.run()
             complaint = most_telling(graded)
         if complaint is None and isinstance(self._kind, Operator):
             self.progress("inspecting the operator")
             complaint = self.subject.placed(self._kind.inspected(self._runner, self.seed))
+        if complaint is None and self.exercise.fusion is not None:
+            self.progress(f"compiling {self.exercise.fusion.entry}")
+            complaint = self.subject.placed(fusion.graded(self.exercise.fusion, self._runner, self.seed))
         if complaint is None and self.device == "cuda" and self.exercise.is_kernel:
             complaint = self._profile(graded)
         if complaint is None:
@@ -84,8 +101,8 @@ class Grading:
             graded, unsaid = graded + found, unsaid + unsaid_far
             complaint = most_telling(found)
         if complaint is None and self.device == "cuda" and self.exercise.baseline is not None:
-            measurement, complaint = self._measurement(bench)
-            unsaid += self._neighbors()
+            measurement, complaint, unmeasured = self._measurement(bench)
+            unsaid += unmeasured + self._neighbors()
         self.close()
         verdict = complaint.verdict if complaint else Verdict.PASSED
         blamed = self.subject.shown(complaint.file) if complaint else ""
@@ -171,10 +188,13 @@ class Grading:
         """The first limit on counters that a case breaks."""
         if evidence is None:
             return None
+        if isinstance(self._kind, Distributed) and evidence.log is not None:
+            return self._kind.beyond(case, evidence.log)
         elements = sum(output.numel() for output in evidence.outputs)
         held = memory.complaint(self.exercise, case, evidence.workspace) if case is self._largest else None
         return (
-            held
+            conduct.too_many(self.exercise, evidence.notes)
+            or held
             or traffic.complaint(self.exercise, case, evidence.traffic)
             or divergence.complaint(self.exercise, case, evidence.instructions)
             or instructions.complaint(self.exercise, case, evidence.traffic, evidence.instructions, elements)
@@ -213,7 +233,10 @@ class Grading:
         except Stopped as stopped:
             return stopped.complaint
 
-    def _measurement(self, bench: bool) -> tuple[Measurement | None, Complaint | None]:
+    def _measurement(self, bench: bool) -> tuple[Measurement | None, Complaint | None, tuple[str, ...]]:
+        """With what could not be measured."""
+        if isinstance(self._kind, Distributed):
+            return across.measure(self.subject, self.seed, self.progress) if bench else (None, None, ())
         machine = self._beside.operators if self._beside else ()
 
         def seen(returned: messages.Returned, inputs: tuple[object, ...]) -> Complaint | None:
@@ -222,11 +245,12 @@ class Grading:
 
         reference = self.item.files("solutions")
         try:
-            return measure.measure(
+            found = measure.measure(
                 self.exercise, self._runner, seen, self.seed, self.progress, bench, reference=reference
             )
         except Stopped as stopped:
-            return None, stopped.complaint
+            return None, stopped.complaint, ()
+        return *found, ()
 
     def _neighbors(self) -> tuple[str, ...]:
         found = list(gpu.neighbors(self._runner.pids, gpu.gpu_id()))

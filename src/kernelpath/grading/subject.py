@@ -8,7 +8,7 @@ from pathlib import Path
 from kernelpath.course import stubs
 from kernelpath.course.registry import Item
 from kernelpath.course.spec import Exercise
-from kernelpath.files import source_text
+from kernelpath.files import source_text, submitted
 from kernelpath.grading.workers import OneDevice, Workers
 from kernelpath.lanes.shared_arrays import in_the_source
 from kernelpath.simt import Target
@@ -37,7 +37,9 @@ class Subject:
         if complaint is None:
             return None
         if complaint.file:
-            path = self.submission.with_name(Path(complaint.file).name)
+            name = Path(complaint.file).name
+            own = (file for file in submitted(self.submission) if file.name == name)
+            path = next(own, self.submission.with_name(name))
             cause = complaint.cause
             if path.suffix == ".cu" and path.is_file():
                 cause = in_the_source(cause, source_text(path), complaint.line)

@@ -68,7 +68,9 @@ def outputs_of(reference: Callable[..., Any], inputs: Sequence[Any]) -> list[tor
 
 
 def output_dtype(exercise: Exercise, inputs: Sequence[Any]) -> str | None:
-    """The dtype that the first output must have: that of the first input, where the exercise allows it."""
+    """The dtype that the first output must have: that of the first input, where the exercise does not say otherwise."""
+    if exercise.problem.first_dtype:
+        return exercise.problem.first_dtype
     first = next((tensors.dtype_name(value.dtype) for value in inputs if isinstance(value, torch.Tensor)), None)
     return first if first in exercise.tolerance else None
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Literal
 
@@ -11,10 +13,12 @@ from kernelpath.course.spec import Exercise
 from kernelpath.device import gpu
 from kernelpath.grading.kinds import kind_of
 from kernelpath.work.host import Machines, Worker
+from kernelpath.work.ranks import Ranks
 from kernelpath.work.runner import Runner
 from kernelpath.work.workspace import Copied, Workspace
 
-_INSPECTS = "kernelpath.work.operators"
+_INSPECTS = {"operator": "kernelpath.work.operators", "library": "kernelpath.work.package"}
+_FUSES = "kernelpath.work.fusion"
 
 READY = {"cuda": "kernelpath.lanes.cuda", "triton": "kernelpath.lanes.triton_ready", "cute": "kernelpath.lanes.cute"}
 """What takes long to import, by lane."""
@@ -47,8 +51,30 @@ class Workers:
 
     def runner(self, device: OneDevice) -> Runner:
         """The submission, to be loaded on that device."""
+        if self._exercise.kind == "distributed":
+            return Ranks(lambda: self._take("cpu"), self._copied.file, self._hidden)
         machines = self._machines if kind_of(self._exercise, device).on_machine else None
         return Runner(lambda: self._take(device), self._copied.file, self._hidden, machines)
+
+    def across(self, size: int) -> list[Runner]:
+        """The submission on so many GPUs, a rank each, connected by NCCL before it is loaded."""
+        store = self._workspace.own / f"ranks-{secrets.token_hex(8)}"
+
+        def start(rank: int) -> Worker:
+            worker = Worker(self._workspace)
+            worker.start(
+                str(self._item.root),
+                self._item.stem,
+                f"cuda:{rank}",
+                None,
+                entry=self._exercise.entry,
+                rank=rank,
+                size=size,
+                store=str(store),
+            )
+            return worker
+
+        return [Runner(partial(start, rank), self._copied.file, self._hidden) for rank in range(size)]
 
     def copy(self) -> Copied:
         """The submission as it is graded from now on. Of the reference kernels each is alone."""
@@ -69,7 +95,9 @@ class Workers:
         self._workspace.clean(self._keep)
 
     def _needs(self) -> str:
-        return _INSPECTS if self._exercise.kind == "operator" else READY.get(self._item.lane, "")
+        if self._exercise.fusion is not None:
+            return _FUSES
+        return _INSPECTS.get(self._exercise.kind) or READY.get(self._item.lane, "")
 
     def _take(self, device: OneDevice) -> Worker:
         """A worker without a submission: one that waits, where it was started for this device."""

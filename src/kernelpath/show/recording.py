@@ -22,13 +22,13 @@ from kernelpath.work.stopwatch import Stopwatch
 ROUNDS = 15
 
 
-def on_gpu(key: str, measure: Callable[[], Any]) -> Any:
+def on_gpu(key: str, measure: Callable[[], Any], gpus: int = 1) -> Any:
     """What `measure` returns on a GPU; without one, what it returned where it was recorded. {} if it never was.
 
-    key: names the measurement in results/notebooks.json. The value must be JSON. With KERNELPATH_RECORD set to a file,
-    it is recorded there.
+    gpus: so many are needed. key: names the measurement in results/notebooks.json. The value must be JSON. With
+    KERNELPATH_RECORD set to a file, it is recorded there.
     """
-    if torch.cuda.is_available():
+    if torch.cuda.device_count() >= gpus:
         value = json.loads(json.dumps(_on_the_gpu(measure)))
         found = Recording(torch.cuda.get_device_name(), f"{datetime.date.today()}", value)
         if file := os.environ.get("KERNELPATH_RECORD"):
@@ -37,9 +37,10 @@ def on_gpu(key: str, measure: Callable[[], Any]) -> Any:
         return value
     recorded = results.recordings(registry.root() / results.FOLDER / results.RECORDINGS).get(key)
     if recorded is None:
-        print("nothing to show: there is no GPU here, and results/notebooks.json has no recording")
+        print("nothing to show: too few GPUs are here, and results/notebooks.json has no recording")
         return {}
-    print(f"no GPU here: recorded on {recorded.device}, {recorded.date}")
+    lacks = "no GPU here" if gpus == 1 else f"fewer than {gpus} GPUs here"
+    print(f"{lacks}: recorded on {recorded.device}, {recorded.date}")
     return recorded.value
 
 

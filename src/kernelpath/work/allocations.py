@@ -21,7 +21,7 @@ def workspace(thread: SubmissionThread, entry: Callable[..., Any], inputs: Seque
     _reset()
     result = thread.call(entry, *inputs)
     peak = _requested("peak") - before
-    outputs = result if isinstance(result, tuple) else (result,)
+    outputs = result if isinstance(result, tuple) else (result,) * (result is not None)
     storages = {one.untyped_storage().data_ptr(): int(one.untyped_storage().nbytes()) for one in outputs}
     return max(0, peak - sum(storages.values()))
 

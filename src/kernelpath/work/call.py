@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from kernelpath.course import labs
+from kernelpath.course.spec import Exercise
 from kernelpath.work import confine, messages
 from kernelpath.work.blame import WrongType
 from kernelpath.work.tensors import dtype_name, fingerprint, from_bytes
-from kernelpath.work.watch import Guards, Journal, Notes, Watch
+from kernelpath.work.watch import Guards, Journal, Notes, Product, Watch
 from kernelpath.work.witness import SubmissionThread
+
+_CPU_MEMORY = 6 << 30
 
 
 class Call:
@@ -28,14 +32,17 @@ class Call:
         thread: SubmissionThread,
         journal: Journal,
         timed: bool,
+        exercise: Exercise | None = None,
     ) -> None:
+        self._free = exercise is not None and exercise.products
         self._device, self._entry, self._thread, self._journal = device, entry, thread, journal
+        self._exercise = exercise
         self._guards, self._notes = Guards(poison=not timed), Notes()
         self.inputs = tuple(self._guards.guard(value) if isinstance(value, torch.Tensor) else value for value in drawn)
 
     def __call__(self, entry: Callable[..., Any]) -> Any:
         with self._journal.noting(self._notes):
-            within = labs.surround(Watch(self._guards.allocate), entry, self.inputs)
+            within = labs.surround(Watch(self._guards.allocate, products=self._free), entry, self.inputs)
             return self._thread.call(entry, *self.inputs, within=within)
 
     def settle(self) -> None:
@@ -47,8 +54,14 @@ class Call:
     def launches(self) -> list[str]:
         return list(self._notes.launches)
 
+    @property
+    def products(self) -> list[Product]:
+        return list(self._notes.products)
+
     def outputs(self, result: Any) -> list[torch.Tensor]:
-        """As `plain_outputs`."""
+        """As `plain_outputs`, or the inputs that are overwritten."""
+        if self._exercise is not None and (overwritten := self._exercise.overwritten(self.inputs)):
+            return list(overwritten)
         return plain_outputs(result, self._entry, self._device, self._guards.holds)
 
     def returned(
@@ -67,8 +80,8 @@ class Call:
         )
 
 
-def profiled(call: Call, entry: Callable[..., Any]) -> tuple[dict[str, float], bytes]:
-    """Seconds of each kernel that the GPU ran, and the profiler's trace in Chrome's format."""
+def profiled(call: Call, entry: Callable[..., Any]) -> tuple[dict[str, float], list[str], bytes]:
+    """Seconds of each kernel that the GPU ran, the library's kernels for products, and the trace in Chrome's format."""
     with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA], acc_events=True) as profiler:
         call(entry)
         call.settle()
@@ -76,7 +89,26 @@ def profiled(call: Call, entry: Callable[..., Any]) -> tuple[dict[str, float], b
         path = Path(folder) / "trace.json"
         profiler.export_chrome_trace(str(path))
         trace = path.read_bytes()
-    return {event.key: event.device_time_total * 1e-6 for event in profiler.key_averages()}, trace
+    seconds = {event.key: event.device_time_total * 1e-6 for event in profiler.key_averages()}
+    return seconds, kernels_of_products(call.products) if call.products else [], trace
+
+
+def kernels_of_products(products: Sequence[Product]) -> list[str]:
+    """The kernels that torch.mm runs on a GPU for operands like these: the library chooses by shape and strides."""
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA], acc_events=True) as profiler:
+        for sizes, strides in dict.fromkeys(products):
+            a, b = (
+                torch.empty_strided(size, stride, dtype=torch.bfloat16, device="cuda")
+                for size, stride in zip(sizes, strides, strict=True)
+            )
+            torch.mm(a, b)
+        torch.cuda.synchronize()
+    return sorted({event.key for event in profiler.key_averages()})
+
+
+def memory_limit(device: torch.device, room: int = 0) -> AbstractContextManager[None]:
+    """room: bytes of addresses without memory."""
+    return confine.memory_limit(_CPU_MEMORY + room) if device.type == "cpu" else nullcontext()
 
 
 def arguments(asked: messages.Call, device: torch.device) -> list[Any]:

@@ -9,11 +9,14 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+import torch
+
 from kernelpath.course import registry
 from kernelpath.course.errors import Withheld
 from kernelpath.course.registry import Item
 from kernelpath.course.spec import Exercise
 from kernelpath.work.blame import EntryError
+from kernelpath.work.witness import SubmissionThread
 
 
 def import_lane(lane: str, device: str) -> None:
@@ -54,12 +57,35 @@ def find(module: ModuleType, name: str) -> Callable[..., Any]:
 
 
 def called(entry: Callable[..., Any], exercise: Exercise | None) -> Callable[..., Any]:
-    """What takes the problem's inputs and gives its outputs: the entry, of an operator with its gradient."""
-    if exercise is None or exercise.kind != "operator":
+    """What takes the problem's inputs and gives its outputs: the entry, of an operator with its gradient.
+
+    Imports what that needs, and what makes products on the PTX machine.
+    """
+    if exercise is not None and exercise.products:
+        from kernelpath.work import products  # noqa: F401
+    if exercise is None or exercise.kind not in ("operator", "library"):
         return entry
     from kernelpath.work import operators
 
-    return operators.with_gradient(entry)
+    if exercise.library is not None:
+        from kernelpath.work import package  # noqa: F401
+    return operators.with_gradient(entry, exercise.gradients_of)
+
+
+def install(thread: SubmissionThread, exercise: Exercise | None, file: Path) -> None:
+    """Build and install the package that lies beside the file, where the exercise is one of those."""
+    if exercise is not None and exercise.library is not None:
+        from kernelpath.work import package
+
+        thread.call(package.install, exercise.library, file.with_suffix(""))
+
+
+def examine(thread: SubmissionThread, exercise: Exercise, device: torch.device) -> None:
+    """Hold what was installed against its contract, and its tests against faults."""
+    if exercise.library is not None:
+        from kernelpath.work import package
+
+        thread.call(package.examine, exercise.library, device)
 
 
 def check(entry: Callable[..., Any], arguments: Sequence[Any]) -> None:

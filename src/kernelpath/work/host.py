@@ -188,11 +188,14 @@ class Worker:
         properties: Properties | None = None,
         entry: str = "",
         target: str = "sm_80",
+        rank: int = 0,
+        size: int = 0,
+        store: str = "",
     ) -> None:
         """Let it import what the exercise `stem` needs on the device `on`, and give up what is not the submission's.
 
         machine: where its kernels run, if they run there. properties: of the GPU that it is beside. entry: where the
-        declaration is not loaded. target: what the machine stands for.
+        declaration is not loaded. target: what the machine stands for. rank, size, store: of a group with a GPU each.
         """
         for folder in (self._workspace.own, self._workspace.source):
             folder.mkdir(parents=True, exist_ok=True)
@@ -206,13 +209,20 @@ class Worker:
             entry=entry,
             target=target,
             properties=properties or {},
+            rank=rank,
+            size=size,
+            store=store,
         )
         self.post(asked)
         if machine is not None:
             self.client, end = machine.attach(target)
-            with contextlib.suppress(OSError):
-                socket.send_fds(self._process.connection, [b"\0"], [end.fileno()])
+            self.hand(end.fileno())
             end.close()
+
+    def hand(self, descriptor: int) -> None:
+        """Give it a descriptor, which follows the request that was sent last."""
+        with contextlib.suppress(OSError):
+            socket.send_fds(self._process.connection, [b"\0"], [descriptor])
 
     def post(self, message: messages.Asked) -> None:
         """Send a request. Its answer is fetched later, in turn; a worker that is gone is noticed then."""

@@ -16,6 +16,9 @@ from kernelpath.device.messages import Strided
 from kernelpath.lanes.tuning import Chosen
 from kernelpath.verdict import Complaint
 
+PRODUCT = "library_product"
+"""The kernel that makes on the PTX machine what a statement leaves to torch.mm, and the stem of its file."""
+
 
 class Asked(Struct, frozen=True, tag=True, kw_only=True):
     """The base of what the grader asks."""
@@ -28,8 +31,9 @@ class Start(Asked, frozen=True, tag=True, kw_only=True):
 
     machine: kernels run on the PTX machine's process, whose end of a socket follows as a descriptor. source: the folder
     of the submission's copy. own: a folder that it may write to. target: what the machine stands for, and properties:
-    of the GPU that this is beside. entry: of an exercise whose declaration, which knows the right results, the worker
-    does not load: inputs are sent.
+    of the GPU that this is beside. size: of the group that it is a rank of, each with a GPU of its own, 0 for none;
+    store: the file in which they find each other. entry: of an exercise whose declaration, which knows the right
+    results, the worker does not load: inputs are sent.
     """
 
     root: str
@@ -41,6 +45,9 @@ class Start(Asked, frozen=True, tag=True, kw_only=True):
     entry: str = ""
     target: str = "sm_80"
     properties: Mapping[str, int | float | str] = {}
+    rank: int = 0
+    size: int = 0
+    store: str = ""
 
 
 class Load(Asked, frozen=True, tag=True, kw_only=True):
@@ -84,11 +91,31 @@ class Call(Asked, frozen=True, tag=True, kw_only=True):
     tensors: Mapping[int, Output]
 
 
+class Join(Call, frozen=True, tag=True, kw_only=True):
+    """Call the entry as a rank of a group, whose channel to the exchange follows as a descriptor.
+
+    collectives: those of the library that it may call. sizes: of the gradients of a model's layers, which the first
+    tensor holds one after another: the entry then takes the layers in its place.
+    """
+
+    rank: int
+    size: int
+    collectives: Sequence[str] = ()
+    sizes: Sequence[int] = ()
+
+
 class Read(Asked, frozen=True, tag=True, kw_only=True):
     """Call the entry on the paths of these files, which are written first, and on what else it takes."""
 
     files: Sequence[TraceFile]
     arguments: Sequence[str]
+
+
+class Fuse(Asked, frozen=True, tag=True, kw_only=True):
+    """Compile the submission's function of that name with torch.compile for these tensors, and run its graphs."""
+
+    function: str
+    tensors: Sequence[Output]
 
 
 class Profile(Asked, frozen=True, tag=True, kw_only=True):
@@ -115,14 +142,18 @@ class Contest(Asked, frozen=True, tag=True, kw_only=True):
 
 
 class Round(Asked, frozen=True, tag=True, kw_only=True):
-    """Time every contestant once, in this order, on new inputs. sample: draws the places of the outputs to send."""
+    """Time every contestant once, in this order, on new inputs. sample: draws the places of the outputs to send.
+
+    case: of a rank of a group, whose contestants are the entry and the library's all-reduce.
+    """
 
     seed: int
     order: Sequence[int]
     sample: int
+    case: Mapping[str, Any] = {}
 
 
-AnyAsked = Start | Load | Run | Inspect | Call | Read | Profile | Ceilings | Contest | Round
+AnyAsked = Start | Load | Run | Inspect | Join | Call | Read | Fuse | Profile | Ceilings | Contest | Round
 
 
 class Answer(Struct, frozen=True, tag=True, kw_only=True):
@@ -176,6 +207,15 @@ class Told(Answer, frozen=True, tag=True, kw_only=True):
     tampered: str
 
 
+class Fused(Answer, frozen=True, tag=True, kw_only=True):
+    """What the compiler wrote: a module for each graph, and what they compute. broken: why it is not one graph."""
+
+    codes: Sequence[str]
+    broken: str
+    outputs: Sequence[Output]
+    tampered: str
+
+
 class Placed(Answer, frozen=True, tag=True, kw_only=True):
     """Where the entry's outputs lie in the PTX machine's memory."""
 
@@ -187,12 +227,14 @@ class Placed(Answer, frozen=True, tag=True, kw_only=True):
 class Profiled(Answer, frozen=True, tag=True, kw_only=True):
     """Seconds that each kernel took on the GPU, and the kernels that the submission launched itself.
 
-    trace: of the profiler, in Chrome's format. chosen: what the GPU decided. workspace: bytes that the call held beside
+    library: kernels of torch.mm, where the statement leaves products to it. trace: of the profiler, in Chrome's format.
+    chosen: what the GPU decided. workspace: bytes that the call held beside
     its inputs and outputs.
     """
 
     kernels: Mapping[str, float]
     launches: Sequence[str]
+    library: Sequence[str] = ()
     trace: bytes
     chosen: Chosen
     workspace: int
@@ -217,4 +259,4 @@ class Timed(Answer, frozen=True, tag=True, kw_only=True):
     telemetry: Mapping[str, float]
 
 
-AnyAnswer = Compiling | Done | Complained | Returned | Told | Placed | Profiled | Measured | Ready | Timed
+AnyAnswer = Compiling | Done | Complained | Returned | Told | Fused | Placed | Profiled | Measured | Ready | Timed

@@ -5,7 +5,7 @@ Importing this imports what torch compiles with, which takes seconds: the fork s
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -22,40 +22,45 @@ _TESTS = ("test_schema", "test_faketensor")
 _WITH_GRADIENT = ("test_autograd_registration",)
 
 
-def with_gradient(entry: Callable[..., Any]) -> Callable[..., tuple[Any, Any]]:
-    """`(x, upstream)` to the entry's output for x, and the gradient that autograd gives to x for the output's.
+def with_gradient(entry: Callable[..., Any], names: Sequence[str] = ("x",)) -> Callable[..., tuple[Any, ...]]:
+    """What takes the entry's arguments and a gradient for each of its outputs, and gives the outputs and the gradients
+    that autograd gives to the arguments for these.
 
-    What it gives raises WrongOperator where autograd knows no gradient.
+    names: of the arguments. What it gives raises WrongOperator where autograd knows no gradient.
     """
 
-    def forward_and_backward(x: torch.Tensor, upstream: torch.Tensor) -> tuple[Any, Any]:
-        x = x.detach().requires_grad_()
-        out = entry(x)
-        if type(out) is not torch.Tensor:
-            return out, None
-        if not out.requires_grad:
-            raise WrongOperator("x requires grad and the output does not: register a backward formula")
+    def forward_and_backward(*given: torch.Tensor) -> tuple[Any, ...]:
+        leaves = [one.detach().requires_grad_() for one in given[: len(names)]]
+        made = entry(*leaves)
+        outs = made if isinstance(made, tuple) else (made,)
+        if any(type(out) is not torch.Tensor for out in outs):
+            return *outs, None
+        if not all(out.requires_grad for out in outs):
+            told = "x requires grad and the output does not" if len(outs) == 1 else "an output does not require grad"
+            raise WrongOperator(f"{told}: register a backward formula")
         try:
-            (gradient,) = torch.autograd.grad(out, x, upstream, allow_unused=True)
+            gradients = torch.autograd.grad(outs, leaves, given[len(names) :], allow_unused=True)
         except RuntimeError as error:
             if "no autograd formula" in str(error):
                 raise WrongOperator(str(error)) from error
             raise
-        if gradient is None:
-            raise WrongOperator("the backward formula gives None for the gradient of x")
-        return out.detach(), gradient
+        for name, gradient in zip(names, gradients, strict=True):
+            if gradient is None:
+                raise WrongOperator(f"the backward formula gives None for the gradient of {name}")
+        return *(out.detach() for out in outs), *gradients
 
     return forward_and_backward
 
 
-def inspect(entry: Callable[..., Any], x: torch.Tensor, upstream: torch.Tensor) -> None:
+def inspect(entry: Callable[..., Any], names: Sequence[str], *given: torch.Tensor) -> None:
     """Raise WrongOperator unless opcheck accepts the operators that the entry calls, and one graph holds it all.
 
-    The graph is tried with another gradient, too: that of a sum, one element with strides of 0.
+    names: of the entry's arguments. given: those, and a gradient for each output. The graph is tried with other ones,
+    too: those of a sum, one element with strides of 0.
     """
     recorded = _Recorded()
     with recorded:
-        with_gradient(entry)(x, upstream)
+        with_gradient(entry, names)(*given)
     if not recorded.forward:
         raise WrongOperator("it calls no operator of yours: register one with torch.library and call that")
     if not recorded.backward:
@@ -67,14 +72,17 @@ def inspect(entry: Callable[..., Any], x: torch.Tensor, upstream: torch.Tensor) 
     for operator, arguments in recorded.backward.items():
         _opcheck(operator, _leaves(arguments, grad=False), _TESTS)
     torch._dynamo.reset()
-    compiled = torch.compile(lambda x: entry(x), fullgraph=True, dynamic=True, backend="aot_eager")
-    for given in (upstream, torch.ones((), dtype=x.dtype, device=x.device).expand(x.shape)):
-        eager = with_gradient(entry)(x, given)
+    compiled = torch.compile(lambda *x: entry(*x), fullgraph=True, dynamic=True, backend="aot_eager")
+    inputs, upstream = given[: len(names)], given[len(names) :]
+    ones = [torch.ones((), dtype=one.dtype, device=one.device).expand(one.shape) for one in upstream]
+    for gradients in (upstream, ones):
+        eager = with_gradient(entry, names)(*inputs, *gradients)
         try:
-            found = with_gradient(compiled)(x, given)
+            found = with_gradient(compiled, names)(*inputs, *gradients)
         except torch._dynamo.exc.TorchDynamoException as error:
             raise WrongOperator(f"torch.compile(fullgraph=True): {_first_lines(error)}") from error
-        for name, one, other in zip(("output", "gradient"), eager, found, strict=True):
+        kinds = ["output"] * len(upstream) + ["gradient"] * len(names)
+        for name, one, other in zip(kinds, eager, found, strict=True):
             if not torch.equal(one, other):
                 raise WrongOperator(f"torch.compile(fullgraph=True): the {name} is not that of the plain call")
 

@@ -105,6 +105,10 @@ class Runner:
         """Ask for something whose answer is fetched later."""
         self._running().post(message)
 
+    def hand(self, descriptor: int) -> None:
+        """Give the worker a descriptor, which follows the request that was posted last."""
+        self._running().hand(descriptor)
+
     def answer(self, expected: type[_Answer], seconds: float | None = None, *, spare: bool = False) -> _Answer:
         """What the worker tells of the oldest request without an answer, within so many seconds, or CASE_SECONDS.
 

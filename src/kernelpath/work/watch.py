@@ -36,12 +36,20 @@ _OPERATORS = frozenset(torch.library._defs)
 """The operators that were defined in Python before there was a submission."""
 
 
+Product = tuple[tuple[tuple[int, ...], tuple[int, ...]], tuple[tuple[int, ...], tuple[int, ...]]]
+"""The sizes of both operands of a torch.mm in bfloat16, and their strides."""
+
+
 @dataclass
 class Notes:
-    """What a submission did in a call. launches: names of kernels; what they were given may be freed meanwhile."""
+    """What a submission did in a call. launches: names of kernels; what they were given may be freed meanwhile.
+
+    products: those that a library made for it on a GPU, where the statement leaves them to it.
+    """
 
     operators: list[Operator] = field(default_factory=list)
     launches: list[str] = field(default_factory=list)
+    products: list[Product] = field(default_factory=list)
 
 
 class Journal:
@@ -65,6 +73,8 @@ class Journal:
             return
         if event == "kernelpath.operator":
             self._notes.operators.append(Operator(*arguments))
+        elif event == "kernelpath.product":
+            self._notes.products.append((arguments[0], arguments[1]))
         elif event == "kernelpath.launched":
             self._notes.launches.append(arguments[0].name)
 
@@ -73,16 +83,19 @@ class Watch(TorchDispatchMode):
     """Tells of the operators that a call dispatches, and hands out memory that shows whether it was written.
 
     allocate: makes a tensor of its own like the one given, or marks that one. met: is told of the other results.
+    products: whether torch.mm is the submission's to call.
     """
 
     def __init__(
         self,
         allocate: Callable[[torch.Tensor], torch.Tensor],
         met: Callable[[torch.Tensor], None] = lambda tensor: None,
+        products: bool = False,
     ) -> None:
         TorchDispatchMode.__init__(self)
         self._allocate = allocate
         self._met = met
+        self._products = products
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
@@ -94,6 +107,8 @@ class Watch(TorchDispatchMode):
         name = func.overloadpacket.__name__
         if is_submissions(func):
             return self._inside(func, args, kwargs or {})
+        if self._products and name == "mm":
+            return self._product(func, args, kwargs or {})
         result = func(*args, **(kwargs or {}))
         if name not in _FREE and not _goes_to_the_gpu(name, args, result):
             sys.audit("kernelpath.operator", name, _line())
@@ -102,6 +117,22 @@ class Watch(TorchDispatchMode):
         if isinstance(result, torch.Tensor):
             self._met(result)
         return result
+
+    def _product(self, func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
+        """By the library on a GPU, by a kernel on the PTX machine."""
+        from kernelpath.work import products
+
+        a, b = args
+        if not products.made_here((a, b, *kwargs.values())):
+            if a.is_cuda and a.dtype == b.dtype == torch.bfloat16:
+                operands = tuple(a.shape), tuple(b.shape)
+                sys.audit("kernelpath.product", operands, (a.stride(), b.stride()))
+            else:
+                sys.audit("kernelpath.operator", "mm", _line())
+            return func(*args, **kwargs)
+        out = kwargs["out"] if kwargs else self._allocate(a.new_empty(a.shape[0], b.shape[1]))
+        products.multiply(a, b, out)
+        return out
 
     def _inside(self, func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
         """Run an operator that the submission has defined, and watch what it calls."""

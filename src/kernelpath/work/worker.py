@@ -11,7 +11,6 @@ import signal
 import socket
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
 from importlib.util import cache_from_source
 from pathlib import Path
 from typing import Any
@@ -27,17 +26,17 @@ from kernelpath.device.client import Client, ToClient
 from kernelpath.lanes import on_compiling, tuning
 from kernelpath.verdict import Complaint, Verdict
 from kernelpath.wire import Gone, Wire
-from kernelpath.work import allocations, confine, entries, far, messages, no_gpu, reports
+from kernelpath.work import allocations, confine, entries, far, messages, no_gpu, rank, reports
 from kernelpath.work.blame import NotTheSubmission, blame
-from kernelpath.work.call import Call, arguments, plain_outputs, profiled
+from kernelpath.work.call import Call, arguments, memory_limit, plain_outputs, profiled
 from kernelpath.work.far import FarWatch
+from kernelpath.work.race import Race
 from kernelpath.work.tensors import fingerprint, poison_numpy, poison_storage, same_random_numbers, sample, to_bytes
 from kernelpath.work.watch import Journal, Notes, Watch
 from kernelpath.work.witness import Snapshot, SubmissionThread
 
 Answer = messages.Answer
 
-_CPU_MEMORY = 6 << 30
 _PR_SET_PDEATHSIG = 1
 
 
@@ -77,10 +76,14 @@ class _Worker:
                     return self._run(asked, secret)
                 case messages.Inspect():
                     return self._inspect(asked, secret)
+                case messages.Join():
+                    return self._join(asked, secret)
                 case messages.Call():
                     return self._call(asked, secret)
                 case messages.Read():
                     return self._read(asked, secret)
+                case messages.Fuse():
+                    return self._fuse(asked, secret)
                 case messages.Profile():
                     return self._profile(asked, secret)
                 case messages.Ceilings(dtype=dtype):
@@ -122,6 +125,7 @@ class _Worker:
             self._stopwatch = Stopwatch(self._device)
             if self._exercise is not None:
                 entries.load_baseline(self._item, self._exercise)
+        self._race = Race(asked) if asked.size else None
         confine.spare_what_is_loaded()
         same_random_numbers()
         poison_numpy()
@@ -137,8 +141,9 @@ class _Worker:
         withheld = (self._item.root / "solutions", self._item.root / ".git")  # and its history
         confine.deny([*withheld, *map(Path, asked.hidden)], own, self._answers)
         self._snapshot = Snapshot()
+        entries.install(self._thread, self._exercise, self._file)
         module = self._thread.call(registry.import_file, self._file, confine.SUBMISSION)
-        self._defined = entries.find(module, self._name)
+        self._module, self._defined = module, entries.find(module, self._name)
         self._entry = entries.called(self._defined, self._exercise)
         if tampered := self._snapshot.changed():
             return messages.Complained(secret=secret, complaint=Complaint(Verdict.TAMPERED, tampered))
@@ -152,24 +157,34 @@ class _Worker:
         return self._returned(self._with(self._client.inputs()), secret)
 
     def _returned(self, call: Call, secret: str) -> messages.Returned:
-        with _memory_limit(self._device):
+        with memory_limit(self._device):
             entries.check(self._entry, call.inputs)
             result = call(self._entry)
             call.settle()
         outputs = call.outputs(result)
         returned = call.returned(outputs, secret, self._tampered(), to_bytes)
-        if self._client is None:
-            return returned
-        return msgspec.structs.replace(returned, places=[self._client.place(output) for output in outputs])
+        places = [self._client.place(output) for output in outputs] if self._client else []
+        return msgspec.structs.replace(returned, places=places)
 
     def _call(self, asked: messages.Call, secret: str) -> Answer:
         return self._returned(self._with(arguments(asked, self._device)), secret)
 
+    def _join(self, asked: messages.Join, secret: str) -> Answer:
+        with rank.group(self._wire.connection, asked) as member:
+            return self._returned(self._with(rank.given(member, arguments(asked, self._device), asked.sizes)), secret)
+
     def _read(self, asked: messages.Read, secret: str) -> Answer:
-        with reports.paths(asked) as inputs, _memory_limit(self._device):
+        with reports.paths(asked) as inputs, memory_limit(self._device):
             entries.check(self._entry, inputs)
             facts = self._thread.call(reports.facts, self._entry, inputs)
         return messages.Told(secret=secret, facts=facts, tampered=self._tampered())
+
+    def _fuse(self, asked: messages.Fuse, secret: str) -> Answer:
+        from kernelpath.work import fusion
+
+        with memory_limit(self._device):
+            fused: messages.Fused = self._thread.call(fusion.written, entries.find(self._module, asked.function), asked)
+        return msgspec.structs.replace(fused, secret=secret, tampered=self._tampered())
 
     def _run_on_the_machine(self, client: Client, chosen: tuning.Chosen, secret: str) -> Answer:
         tuning.take(chosen)
@@ -181,12 +196,12 @@ class _Worker:
             return fresh
 
         watch, room = (FarWatch, far.ROOM) if client.far else (Watch, 0)
-        with _memory_limit(self._device, room), self._journal.noting(notes):
+        with memory_limit(self._device, room), self._journal.noting(notes):
             entries.check(self._entry, inputs)
-            result = self._thread.call(self._entry, *inputs, within=watch(poisoned, client.met))
+            result = self._thread.call(self._entry, *inputs, within=watch(poisoned, client.met, self._known.products))
         taken = {value.untyped_storage().data_ptr() for value in inputs if isinstance(value, torch.Tensor)}
         shares = lambda output: output.untyped_storage().data_ptr() in taken  # noqa: E731
-        outputs = plain_outputs(result, self._name, self._device, shares)
+        outputs = self._known.overwritten(inputs) or plain_outputs(result, self._name, self._device, shares)
         client.finish()
         placed = [client.place(output) for output in outputs]
         return messages.Placed(secret=secret, outputs=placed, operators=notes.operators, tampered=self._tampered())
@@ -194,31 +209,24 @@ class _Worker:
     def _inspect(self, asked: messages.Inspect, secret: str) -> Answer:
         from kernelpath.work import operators
 
-        drawn = (
-            self._client.inputs() if self._client else draw_inputs(self._known, asked.case, asked.seed, self._device)
-        )
-        with _memory_limit(self._device):
-            self._thread.call(operators.inspect, self._defined, *drawn)
+        known, client = self._known, self._client
+        drawn = client.inputs() if client else draw_inputs(known, asked.case, asked.seed, self._device)
+        with memory_limit(self._device):
+            entries.examine(self._thread, known, self._device)
+            self._thread.call(operators.inspect, self._defined, known.gradients_of, *drawn)
         return messages.Done(secret=secret)
 
     def _tampered(self) -> str:
         return self._snapshot.changed() or ""
 
-    def _called(
-        self,
-        case: Mapping[str, Any],
-        seed: int,
-        variety: Variety = PLAIN,
-        timed: bool = False,
-    ) -> Call:
+    def _called(self, case: Mapping[str, Any], seed: int, variety: Variety = PLAIN, timed: bool = False) -> Call:
         return self._with(draw_inputs(self._known, case, seed, self._device, variety), timed)
 
     def _with(self, inputs: Sequence[Any], timed: bool = False) -> Call:
-        return Call(self._name, inputs, self._device, self._thread, self._journal, timed)
+        return Call(self._name, inputs, self._device, self._thread, self._journal, timed, self._exercise)
 
     @property
     def _known(self) -> Exercise:
-        """The declaration, of an exercise whose inputs are drawn here."""
         assert self._exercise is not None
         return self._exercise
 
@@ -228,11 +236,12 @@ class _Worker:
         workspace = allocations.workspace(self._thread, self._entry, first.inputs)
         del first
         call = self._called(asked.case, asked.seed, timed=True)
-        kernels, trace = profiled(call, self._entry)
+        kernels, library, trace = profiled(call, self._entry, self._known.products)
         return messages.Profiled(
             secret=secret,
             kernels=kernels,
             launches=call.launches,
+            library=sorted(library),
             trace=trace,
             chosen=tuning.chosen(),
             workspace=workspace,
@@ -256,14 +265,16 @@ class _Worker:
         return messages.Ready(secret=secret, contestants=len(self._contestants))
 
     def _round(self, asked: messages.Round, secret: str) -> Answer:
-        call = self._called(self._bench, asked.seed, timed=True)
-        turn = {contestant: position for position, contestant in enumerate(asked.order)}
-        seconds, results = self._stopwatch.round([self._timed(contestant, call) for contestant in asked.order])
+        if self._race is not None:
+            return self._race.answer(asked, self._with, self._entry, self._thread.call, self._tampered)
+        calls = dict.fromkeys(asked.order, self._called(self._bench, asked.seed, timed=True))
+        if self._known.problem.in_place is not None:  # then each has inputs of its own
+            calls = {one: self._called(self._bench, asked.seed, timed=True) for one in asked.order}
+        turn, call = {contestant: position for position, contestant in enumerate(asked.order)}, calls[0]
+        seconds, results = self._stopwatch.round([self._timed(one, calls[one]) for one in asked.order])
         outputs = call.outputs(results[turn[0]])
         early = [fingerprint(output) for output in outputs]
-        returned = call.returned(
-            outputs, secret, self._tampered(), lambda output: to_bytes(sample(output, asked.sample))
-        )
+        returned = call.returned(outputs, secret, self._tampered(), lambda one: to_bytes(sample(one, asked.sample)))
         torch.cuda.synchronize()
         return messages.Timed(
             secret=secret,
@@ -278,18 +289,12 @@ class _Worker:
         entry = self._contestants[contestant]
         if contestant == 0:
             return lambda: call(entry)
+        name = ("baseline", "reference kernel")[contestant - 1]
 
         def ours() -> Any:
             try:
                 return entry(*call.inputs)
             except Exception as error:
-                raise NotTheSubmission(
-                    f"the {('baseline', 'reference kernel')[contestant - 1]} failed: {error}"
-                ) from error
+                raise NotTheSubmission(f"the {name} failed: {error}") from error
 
         return ours
-
-
-def _memory_limit(device: torch.device, room: int = 0) -> AbstractContextManager[None]:
-    """room: bytes of addresses without memory."""
-    return confine.memory_limit(_CPU_MEMORY + room) if device.type == "cpu" else nullcontext()

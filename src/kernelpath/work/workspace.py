@@ -59,21 +59,24 @@ class Workspace:
         """
         copy, kernel = self.source / self.submission.name, self.submission.with_suffix(".cu")
         wanted, unusable = {}, ""
+        own = {self.submission, *([kernel] if kernel.exists() else []), *files.submitted(self.submission)}
         try:
-            wanted[self.submission.name] = files.read_source(self.submission, MOST_BYTES)
-            if kernel.exists():
-                wanted[kernel.name] = files.read_source(kernel, MOST_BYTES)
+            for file in sorted(own):
+                name = str(file.relative_to(self.submission.parent))
+                wanted[name] = files.read_source(file, MOST_BYTES)
         except files.Unreadable as error:
             wanted, unusable = {}, str(error)
         for file in () if alone or unusable else sources_beside(self.submission):
             with contextlib.suppress(files.Unreadable):
                 wanted.setdefault(file.name, files.read_source(file, MOST_BYTES))
         self.source.mkdir(parents=True, exist_ok=True)
-        for stale in self.source.iterdir():
-            if stale.name not in wanted:
+        folders = {str(folder) for name in wanted for folder in Path(name).parents}
+        for stale in sorted(self.source.rglob("*"), reverse=True):
+            if str(stale.relative_to(self.source)) not in {*wanted, *folders}:
                 files.remove(stale)
         for name, content in wanted.items():
             known = self.source / name
+            known.parent.mkdir(parents=True, exist_ok=True)
             if not known.is_file() or known.read_bytes() != content:
                 write_atomically(known, content)
         digests = {name: hashlib.sha256(content).hexdigest() for name, content in sorted(wanted.items())}

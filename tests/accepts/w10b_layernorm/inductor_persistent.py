@@ -8,7 +8,7 @@ from triton.language.extra import libdevice
 
 @triton.jit
 def triton_per_fused_native_layer_norm_0(
-    in_out_ptr0, in_ptr0, in_ptr1, in_ptr2, out_ptr0, out_ptr1, xnumel, r0_numel,
+    in_out_ptr0, in_ptr0, in_ptr1, in_ptr2, out_ptr0, out_ptr1, xnumel, r0_numel, ks0,
     XBLOCK: tl.constexpr, R0_BLOCK: tl.constexpr,
 ):  # fmt: skip
     xoffset = tl.program_id(0).to(tl.int64) * XBLOCK
@@ -26,20 +26,20 @@ def triton_per_fused_native_layer_norm_0(
     tmp11 = tmp2 - tmp10
     tmp16 = tl.where(r0_mask & xmask, tmp11 * tmp11, 0)
     tmp18 = tl.sum(tmp16, 1)[:, None] / (r0_numel * 1.0)
-    tmp21 = libdevice.rsqrt(tmp18 + 1e-05)
+    tmp21 = libdevice.rsqrt(tmp18 + ks0)
     tmp28 = tmp11 * tmp21 * tmp24 + tmp27
     tl.store(in_out_ptr0 + xindex, tmp21, xmask)
     tl.store(out_ptr1 + (r0_index + r0_numel * xindex), tmp28, r0_mask & xmask)
     tl.store(out_ptr0 + xindex, tmp10, xmask)
 
 
-def layernorm(arg0_1, arg1_1, arg2_1):
+def layernorm(arg0_1, arg1_1, arg2_1, eps):
     s0, s1 = arg0_1.size()
     buf0 = torch.empty_strided((s0, 1), (1, 1), dtype=torch.float32, device=arg0_1.device)
     buf3 = torch.empty_strided((s0, 1), (1, 1), dtype=torch.float32, device=arg0_1.device)
     buf4 = torch.empty_strided((s0, s1), (s1, 1), dtype=arg0_1.dtype, device=arg0_1.device)
     r0_block = triton.next_power_of_2(s1)
     triton_per_fused_native_layer_norm_0[(s0,)](
-        buf3, arg0_1, arg1_1, arg2_1, buf0, buf4, s0, s1, 1, r0_block, num_warps=min(32, max(2, r0_block // 128))
+        buf3, arg0_1, arg1_1, arg2_1, buf0, buf4, s0, s1, eps, 1, r0_block, num_warps=min(32, max(2, r0_block // 128))
     )
     return buf4, buf0.squeeze(1), buf3.squeeze(1)

@@ -48,5 +48,5 @@ class LayerNorm(torch.autograd.Function):
         return Y.view(*shape), Mean, RSTD
 
 
-def layernorm(x, weight, bias):
-    return LayerNorm.apply(x, weight, bias, 1e-5)
+def layernorm(x, weight, bias, eps):
+    return LayerNorm.apply(x, weight, bias, eps)

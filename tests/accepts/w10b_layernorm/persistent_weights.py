@@ -22,7 +22,7 @@ def layernorm_kernel(y, stats, x, weight, bias, n_rows, n_cols, eps, BLOCK: tl.c
         tl.store(stats + n_rows + row, r)
 
 
-def layernorm(x, weight, bias):
+def layernorm(x, weight, bias, eps=1e-5):
     n_rows, n_cols = x.shape
     y = torch.empty_like(x)
     stats = torch.empty((2, n_rows), device=x.device, dtype=torch.float32)
@@ -30,5 +30,5 @@ def layernorm(x, weight, bias):
     programs = min(n_rows, 8)
     stages = 2 if block <= 16384 else 1
     warps = min(32, max(2, block // 256))
-    layernorm_kernel[(programs,)](y, stats, x, weight, bias, n_rows, n_cols, 1e-5, block, stages, num_warps=warps)
+    layernorm_kernel[(programs,)](y, stats, x, weight, bias, n_rows, n_cols, eps, block, stages, num_warps=warps)
     return y, stats[0], stats[1]

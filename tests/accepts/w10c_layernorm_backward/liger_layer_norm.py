@@ -48,7 +48,7 @@ def _sum_kernel(out, partial, n_parts, n_cols, BLOCK: tl.constexpr):
 
 def layernorm_backward(dY, X, W, Mean, RSTD):
     n_rows, n_cols = X.shape
-    sms = 6
+    sms = torch.cuda.get_device_properties(X.device if X.is_cuda else None).multi_processor_count
     rows_per_program = math.ceil(n_rows / sms)
     _DW = torch.zeros((sms, n_cols), dtype=torch.float32, device=W.device)
     _DB = torch.zeros((sms, n_cols), dtype=torch.float32, device=W.device)

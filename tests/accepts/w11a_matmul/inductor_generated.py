@@ -1,4 +1,4 @@
-"""As Inductor's template multiplies: clamped rows and columns, EVEN_K, and an epilogue that is written into it."""
+"""As Inductor's template multiplies: wrapped rows and columns with hints, EVEN_K, an epilogue written into it."""
 
 import torch
 import triton
@@ -23,8 +23,14 @@ def triton_tem_fused_addmm_0(
     pid_n = (pid % width) // group_size
     rm = pid_m * BLOCK_M + tl.arange(0, BLOCK_M).to(INDEX_DTYPE)
     rn = pid_n * BLOCK_N + tl.arange(0, BLOCK_N).to(INDEX_DTYPE)
-    offs_a_m = tl.where(rm < M, rm, 0)
-    offs_b_n = tl.where(rn < N, rn, 0)
+    if stride_ak == 1:
+        offs_a_m = tl.where(rm < M, rm, 0)
+    else:
+        offs_a_m = tl.max_contiguous(tl.multiple_of(rm % M, BLOCK_M), BLOCK_M)
+    if stride_bn == 1:
+        offs_b_n = tl.max_contiguous(tl.multiple_of(rn % N, BLOCK_N), BLOCK_N)
+    else:
+        offs_b_n = tl.where(rn < N, rn, 0)
     offs_k = tl.arange(0, BLOCK_K).to(INDEX_DTYPE)
     acc = tl.zeros((BLOCK_M, BLOCK_N), dtype=ACC_TYPE)
     for k_idx in range(0, tl.cdiv(K, BLOCK_K)):

@@ -4,6 +4,7 @@ virtual        what the simulated devices share: one queue, which torch.cuda's w
 timer          an asynchronous device with a clock of its own, which misleads naive timers (w03a_benchmark)
 bus            pinned buffers, copies in flight and calls that fail (w02d_copies)
 multiprocessor the limits of one: published, recorded, or (driver) asked of the GPU at hand (w03d_occupancy)
+fabric         ranks on simulated links: a timeline of messages and collectives (w16b_all_reduce, w16c_overlap)
 operators      what a roofline knows of operators and machines, and torch's own calls (w05a_roofline)
 """
 

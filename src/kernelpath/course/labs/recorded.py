@@ -26,7 +26,8 @@ import torch
 
 from kernelpath.course.labs import Lab
 
-RECORD = Path(__file__).with_suffix(".json")
+RECORD = Path(__file__).parents[1] / "records" / "tuning.json"
+"""A submission, which works with the labs, cannot read it."""
 BUDGET_SECONDS = 50.0
 """What compiling and measuring may take in one call of the entry."""
 SLOWER_AT_MOST = 1.05
@@ -185,6 +186,8 @@ class RecordedGpu(Lab):
         content = self._contents[c]
         content.sums += 1
         content.why = content.why or self._fault(size, sizes, place, grid)
+        if c != a + 2 and c // 3 < len(self.requests):
+            content.why = f"the product of request {index} was added to it"
         if self._measuring is not None:
             self._measured(size, place, seconds)
         else:

@@ -175,7 +175,7 @@ PROBLEM = Problem(
     cases=(
         case(2, 64, True),
         case(31, 64, False, batch=2, heads=2, kv_heads=2),
-        case(64, 64, True, heads=4, kv_heads=2),
+        case(192, 64, True, heads=2, kv_heads=1),  # blocks before the diagonal, and behind it
         case(67, 64, False, heads=2, kv_heads=1),
         case(130, 128, False, heads=2, kv_heads=2),
         case(200, 64, False, heads=4, kv_heads=2),

@@ -133,10 +133,12 @@ def case(m: int, n: int, k: int, scales: str) -> dict[str, int | str]:
 PROBLEM = Problem(
     inputs=inputs,
     # Tiles are 32 to 256 wide and 32 to 256 deep; rows of 16 bytes, of 8, and odd ones; blocks of scales that are
-    # partial along k, along n, and both; sums that 14 bits do not hold.
+    # partial along k, along n, and both; one scale for all of a, or of b, which are not those of tensors; sums that 14
+    # bits do not hold.
     cases=(
         case(1, 1, 1, "block"),
-        case(33, 65, 31, "tensor"),
+        case(33, 65, 31, "block"),
+        case(1, 130, 70, "block"),
         case(64, 72, 48, "tensor"),
         case(44, 132, 400, "block"),
         case(129, 260, 200, "block"),

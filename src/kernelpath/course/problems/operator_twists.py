@@ -1,7 +1,8 @@
 """Twists of a differentiable operator: one of PyTorch's own, after an activation, along the rows or the columns.
 
 Each is an operator of torch.library with its gradient, in two kernels of Triton or more, where PyTorch launches one or
-several for the activation and one or several for the operator, in both directions.
+several for the activation and one or several for the operator, in both directions. A fused one is of the rows of two
+tensors, which meet between the activation and the operator.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ CAP, BOUND, EPS, LEAST = 5.0, 1.7, 1e-5, 1e-3
 
 @dataclass(frozen=True)
 class Part:
-    """An activation, or an operator along one dimension.
+    """An activation, where it meets another tensor, or an operator along one dimension.
 
     true: PyTorch's own, of a tensor, and for an operator of its dimension. line: as the statement spells it.
     """
@@ -52,6 +53,10 @@ OPERATORS = (
     ),
     Part("normalize", f"y = h / max(sqrt(sum(h^2)), {LEAST})", lambda h, dim: functional.normalize(h, 2, dim, LEAST)),
 )
+MEETINGS = (
+    Part("gate", "h = a * other", torch.mul),
+    Part("residual", "h = a + other", torch.add),
+)
 DIMENSIONS = {"rows": 1, "columns": 0}
 
 
@@ -62,24 +67,27 @@ def _normed(of: Callable[..., Tensor], h: Tensor, dim: int) -> Tensor:
     return of(h, h.shape[1:], eps=EPS)
 
 
-def twist(operator: Part, activation: Part, along: str) -> Twist:
-    """One of each. along: which vectors are normalized, a matrix's rows or its columns."""
+def twist(operator: Part, activation: Part, along: str, meeting: Part | None = None) -> Twist:
+    """One of each. along: which vectors are normalized, rows or columns. meeting: with another tensor, if any."""
     dim = DIMENSIONS[along]
+    arguments = ("x", "other") if meeting else ("x",)
 
-    def inputs(rng: torch.Generator, count: int, length: int, dtype: str) -> tuple[Tensor, Tensor]:
-        """dy has a mean of 2, so that its sum matters."""
+    def inputs(rng: torch.Generator, count: int, length: int, dtype: str) -> tuple[Tensor, ...]:
+        """The arguments and dy, which has a mean of 2, so that its sum matters."""
         shape = (count, length) if dim else (length, count)
-        return draw.normal(rng, *shape, dtype=dtype, large=0), draw.normal(rng, *shape, dtype=dtype, large=0) + 1
+        drawn = [draw.normal(rng, *shape, dtype=dtype, large=0) for _ in (*arguments, "dy")]
+        return *drawn[:-1], drawn[-1] + 1
 
-    def torchs(x: Tensor, dy: Tensor) -> tuple[Tensor, Tensor]:
+    def torchs(*given: Tensor) -> tuple[Tensor, ...]:
         """What PyTorch's operators and autograd make of it."""
         with torch.enable_grad():
-            x = x.detach().requires_grad_()
-            y = operator.true(activation.true(x), dim)
-            (dx,) = torch.autograd.grad(y, x, dy)
-        return y.detach().contiguous(), dx.contiguous()
+            leaves = [one.detach().requires_grad_() for one in given[:-1]]
+            h = activation.true(leaves[0])
+            y = operator.true(meeting.true(h, leaves[1]) if meeting else h, dim)
+            gradients = torch.autograd.grad(y, leaves, given[-1])
+        return y.detach().contiguous(), *(one.contiguous() for one in gradients)
 
-    def extreme(rng: torch.Generator, x: Tensor, dy: Tensor) -> None:
+    def extreme(rng: torch.Generator, x: Tensor, *others: Tensor) -> None:
         """In turn a vector of zeros, a small one, one below 0, a large one, and a plain one. Every fifth dy is 0."""
         vectors = x if dim else x.T
         kinds = torch.arange(len(vectors), device=x.device)
@@ -87,8 +95,10 @@ def twist(operator: Part, activation: Part, along: str) -> Twist:
         vectors[kinds == 0] = 0
         vectors[kinds == 1] *= 1e-3
         vectors[kinds == 2] -= 12
-        vectors[kinds == 3] *= 100
-        (dy if dim else dy.T)[:, ::5] = 0
+        vectors[kinds == 3] *= (
+            10 if meeting else 100
+        )  # a gate multiplies what is large, and exponentials lose its digits
+        (others[-1] if dim else others[-1].T)[:, ::5] = 0
 
     problem = Problem(
         inputs=inputs,
@@ -99,8 +109,8 @@ def twist(operator: Part, activation: Part, along: str) -> Twist:
             LARGEST,
         ),
         vary=("count", "length"),
-        reference=lambda x, dy: torchs(x.double(), dy.double()),
-        outputs=("y", "dx"),
+        reference=lambda *given: torchs(*(one.double() for one in given)),
+        outputs=("y", *(f"d{name}" for name in arguments)),
         tolerance={
             # dx is a difference, so atol counts. The same in float32 is off by half of this at most, in bfloat16 by
             # much more: tests/test_operator_twists.py.
@@ -110,7 +120,7 @@ def twist(operator: Part, activation: Part, along: str) -> Twist:
         extreme=extreme,
         limits=({"count": 3, "length": LONGEST, "dtype": "float32"},),
         gpu_limits=({"count": 65_537, "length": 4, "dtype": "float32"},),
-        compulsory_bytes=lambda count, length, dtype: 5 * BYTES[dtype] * count * length,
+        compulsory_bytes=lambda count, length, dtype: (3 * len(arguments) + 2) * BYTES[dtype] * count * length,
         flops=lambda count, length, dtype: 20 * count * length,
     )
     exercise = Exercise(
@@ -119,25 +129,46 @@ def twist(operator: Part, activation: Part, along: str) -> Twist:
         problem=problem,
         bench={"count": 131_072, "length": LONGEST, "dtype": "bfloat16"},  # 256 MiB a tensor, five times an H200's L2
         baseline=torchs,
-        min_speedup=0.9,  # on an H200 two plain kernels are 1.0 to 4.9 times as fast as what PyTorch launches
+        gradients_of=arguments,
+        min_speedup=0.9,  # on an H200 plain kernels are 1.0 to 4.9 times as fast as PyTorch, of two tensors 1.1 to 3.3
         traffic=Traffic(sectors=1.5, bytes=1.15, edges=None),
     )
-    return Twist(f"{operator.name}+{activation.name}+{along}", exercise, {".py": _stub(operator, activation, along)})
+    name = f"{operator.name}+{activation.name}+{meeting.name if meeting else along}"
+    return Twist(name, exercise, {".py": _stub(operator, activation, along, meeting)})
 
 
-def _stub(operator: Part, activation: Part, along: str) -> str:
+def _stub(operator: Part, activation: Part, along: str, meeting: Part | None) -> str:
     vector = {"rows": "row", "columns": "column"}[along]
-    return f'''"""The deliverable: an operator that PyTorch lacks, as good as its own.
+    lines = [activation.line, operator.line]
+    if meeting is not None:
+        lines = [activation.line.replace("h =", "a =", 1), meeting.line, operator.line]
+    formulas = "\n".join(f"    {line}" for line in lines)
+    return (_FUSED if meeting else _ALONE).format(
+        formulas=formulas, vector=vector, along=along, longest=LONGEST, count=LARGEST["count"], length=LARGEST["length"]
+    )
+
+
+_CODE = """
+import torch
+import triton
+import triton.language as tl
+
+
+def operator({signature}) -> torch.Tensor:
+    # TODO: a kernel for each direction, and operators around them
+    raise NotImplementedError("register the operator, and return y")
+"""
+
+_ALONE = '''"""The deliverable: an operator that PyTorch lacks, as good as its own.
 
     operator(x)
 
 takes a contiguous matrix, bfloat16 or float32, and returns a new contiguous
 tensor y of its shape and dtype. For each {vector} of x,
 
-    {activation.line}
-    {operator.line}
+{formulas}
 
-where sums and means are those of the {vector}. It has 4 to {LONGEST} elements, and
+where sums and means are those of the {vector}. It has 4 to {longest} elements, and
 there is any number of {along}. The arithmetic is float32, and right for finite
 values of any size. Tensors have fewer than 2**31 elements, and are not always
 aligned to 16 bytes.
@@ -148,22 +179,46 @@ has a kink its gradient is 0. Register the operator with torch.library, with a
 fake implementation and a backward formula, in a namespace made of __name__, as
 in f"{{__name__}}::operator". Write the kernels in Triton.
 
-Graded are y and dx, the bytes that the kernels move (at {LARGEST["count"]} {along} of {LARGEST["length"]}
+Graded are y and dx, the bytes that the kernels move (at {count} {along} of {length}
 at most 1.15 times five tensors: x read and y written, then x and dy read and
 dx written), their sectors, and what is registered. On a GPU it races PyTorch's
 own operators and their autograd.
 """
+''' + _CODE.replace("{signature}", "x: torch.Tensor")
 
-import torch
-import triton
-import triton.language as tl
+_FUSED = '''"""The deliverable: an operator for your library, fused from three.
 
+    operator(x, other)
 
-def operator(x: torch.Tensor) -> torch.Tensor:
-    # TODO: a kernel for each direction, and operators around them
-    raise NotImplementedError("register the operator, and return y")
-'''
+takes two contiguous matrices of the same shape and dtype, bfloat16 or float32,
+and returns a new contiguous tensor y like them. For each {vector} of both,
+
+{formulas}
+
+where sums and means are those of the {vector}. It has 4 to {longest} elements, and
+there is any number of {along}. The arithmetic is float32, and right for finite
+values of any size. Tensors have fewer than 2**31 elements, and are not always
+aligned to 16 bytes.
+
+Autograd knows its gradients: dx and dother are those of the formulas, computed
+in float32 from x, other and dy, the gradient of y, in the dtype of x. Where
+the activation has a kink its gradient is 0. Register the operator with
+torch.library, with a fake implementation and a backward formula, in a
+namespace made of __name__, as in f"{{__name__}}::operator". Write the kernels
+in Triton.
+
+Graded are y, dx and dother, the bytes that the kernels move (at {count} {along} of
+{length} at most 1.15 times eight tensors: x and other read and y written, then
+x, other and dy read and both gradients written), their sectors, and what is
+registered. On a GPU it races PyTorch's own operators and their autograd.
+"""
+''' + _CODE.replace("{signature}", "x: torch.Tensor, other: torch.Tensor")
 
 
 TWISTS = tuple(twist(one, other, along) for one in OPERATORS for other in ACTIVATIONS for along in DIMENSIONS)
-"""All 30."""
+"""All 30 of one tensor."""
+
+FUSED_TWISTS = tuple(
+    twist(one, other, "rows", meeting) for one in OPERATORS for other in ACTIVATIONS for meeting in MEETINGS
+)
+"""All 30 of two."""

@@ -104,6 +104,7 @@ PROBLEM = Problem(
     vary=("planes", "rows", "columns"),
     far=(
         case("transposed", 1, 65_540, 65_540),
+        case("contiguous", 1, 65_540, 65_540),
         case("planes far apart", 3, 100, 1000, "bfloat16"),
     ),
     reference=reference,

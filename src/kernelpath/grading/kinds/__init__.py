@@ -9,6 +9,7 @@ from kernelpath.course.problem import Case
 from kernelpath.course.registry import Lane
 from kernelpath.course.spec import Exercise
 from kernelpath.grading.conduct import Evidence
+from kernelpath.grading.kinds.distributed import Distributed
 from kernelpath.grading.kinds.kernel import Kernel
 from kernelpath.grading.kinds.lab import Lab
 from kernelpath.grading.kinds.operator import Operator
@@ -45,7 +46,7 @@ def kind_of(exercise: Exercise, device: str) -> Kind:
     """How to call this exercise's entry on "cpu" or "cuda". Raises NotImplementedError for a kind without grader."""
     if exercise.kind == "kernel":
         return Kernel(exercise, device)
-    if exercise.kind == "operator":
+    if exercise.kind in ("operator", "library"):
         return Operator(exercise, device)
     if exercise.kind == "python":
         return Python(exercise, device)
@@ -53,4 +54,6 @@ def kind_of(exercise: Exercise, device: str) -> Kind:
         return Lab(exercise, device)
     if exercise.kind == "trace":
         return Trace(exercise, device)
+    if exercise.kind == "distributed":
+        return Distributed(exercise, device)
     raise NotImplementedError(f"exercises of kind {exercise.kind} are not graded yet")

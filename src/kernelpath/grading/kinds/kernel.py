@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import starmap
@@ -9,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from msgspec.structs import replace as replace_struct
 
 from kernelpath.course.inputs import PLAIN, Variety
 from kernelpath.course.problem import Case
@@ -45,7 +47,10 @@ class Kernel(Python):
         self.on_machine = self.twin = on == "cpu"
 
     def conduct(self, returned: messages.Returned, inputs: tuple[object, ...]) -> Complaint | None:
-        return seen(returned, inputs) or borrowed(returned.operators, returned.launches, self.exercise.entry)
+        overwritten = self.exercise.overwritten(inputs)
+        return seen(returned, inputs, overwritten) or borrowed(
+            returned.operators, returned.launches, self.exercise.entry
+        )
 
     def _request(self, inputs: Sequence[Any], case: Case, seed: int, variety: Variety) -> messages.Asked:
         """On a GPU the submission's process draws them, with their strides, and gigabytes need not be sent."""
@@ -73,27 +78,33 @@ class Kernel(Python):
             placed = runner.ask(messages.Run(case=dict(case), seed=0, chosen=chosen), messages.Placed)
         except Stopped as stopped:
             raise Stopped(self._machine_says(runner) or stopped.complaint) from None
-        ended = runner.ask_machine(device.End(runner.client, placed.outputs), device.Ended)
+        overwritten = self.exercise.overwritten(inputs.arguments)
+        places = overwritten or placed.outputs
+        asked = [_storage_of(place, inputs) for place in overwritten] or placed.outputs
+        ended = runner.ask_machine(device.End(runner.client, asked), device.Ended)
         assert ended is not None
+        contents = [output.content for output in ended.outputs]
+        if overwritten:
+            contents, ended = _taken(overwritten, inputs, ended)
         complaint = self._complaint(ended, placed)
         outputs: list[torch.Tensor] = []
         if complaint is None:
             outputs = [
-                told_tensor(place.dtype, place.shape, one.content, "cpu")
-                for place, one in zip(placed.outputs, ended.outputs, strict=True)
+                told_tensor(place.dtype, place.shape, content, "cpu")
+                for place, content in zip(places, contents, strict=True)
             ]
         return Evidence(
             inputs=drawn,
             outputs=outputs,
             complaint=complaint,
-            traffic=line_traffic(ended.accesses),
+            traffic=line_traffic(one for one in ended.accesses if Path(one[0]).stem != messages.PRODUCT),
             instructions=tuple(starmap(LineInstructions, ended.instructions)),
             notes=ended.notes,
             tensor=ended.tensor,
             workspace=ended.workspace,
             flops=self.exercise.flops(**case) if self.exercise.flops else 0,
             operators=placed.operators,
-            places=placed.outputs,
+            places=places,
         )
 
     def with_writer(self, runner: Runner, evidence: Evidence, complaint: Complaint, lane: Lane) -> Complaint:
@@ -104,7 +115,7 @@ class Kernel(Python):
         itemsize = torch.empty(0, dtype=getattr(torch, place.dtype)).element_size()
         asked = device.AskWriter(runner.client, place.storage, (place.offset + element) * itemsize)
         writer = runner.ask_machine(asked, device.Writer)
-        if writer is None:
+        if writer is None or Path(writer.file).stem == messages.PRODUCT:
             return complaint
         who = f"program {writer.block}" if lane == "triton" else f"thread {writer.thread} of block {writer.block}"
         cause = f"{complaint.cause}; {who} wrote the first of them"
@@ -158,6 +169,27 @@ def as_inputs(drawn: Sequence[Any], fresh: Iterator[int], *, far: bool = False) 
             value = device.Strided(number, dtype_name(value.dtype), shape, strides, offset)
         arguments.append(value)
     return device.Inputs(arguments, storages, far, spans)
+
+
+def _storage_of(place: device.Strided, inputs: device.Inputs) -> device.Strided:
+    """All bytes of the storage that a tensor is in."""
+    return device.Strided(place.storage, "uint8", [len(inputs.storages[place.storage])], [1], 0)
+
+
+def _taken(
+    overwritten: Sequence[device.Strided], inputs: device.Inputs, ended: device.Ended
+) -> tuple[list[bytes], device.Ended]:
+    """The bytes of inputs that a call overwrites, out of their storages; those are mutated where others differ."""
+    mutated = {*ended.mutated} - {place.storage for place in overwritten}
+    contents = []
+    for place, output in zip(overwritten, ended.outputs, strict=True):
+        itemsize = getattr(torch, place.dtype).itemsize
+        start, drawn = place.offset * itemsize, inputs.storages[place.storage]
+        end = start + math.prod(place.shape) * itemsize
+        contents.append(output.content[start:end])
+        if (drawn[:start], drawn[end:]) != (output.content[:start], output.content[end:]) and not output.fault:
+            mutated.add(place.storage)
+    return contents, replace_struct(ended, mutated=sorted(mutated))
 
 
 def complaint_of(failed: device.Failed) -> Complaint:

@@ -43,11 +43,11 @@ class Python:
 
     def _request(self, inputs: Sequence[Any], case: Case, seed: int, variety: Variety) -> messages.Asked:
         """What the submission's process is asked for."""
-        return _with(inputs)
+        return sent(inputs)
 
     def conduct(self, returned: messages.Returned, inputs: tuple[object, ...]) -> Complaint | None:
         """What the submission did besides giving outputs."""
-        return seen(returned, inputs)
+        return seen(returned, inputs, self.exercise.overwritten(inputs))
 
     def judged(self, evidence: Evidence) -> Complaint | None:
         return compare.judged(self.exercise, evidence)
@@ -56,7 +56,8 @@ class Python:
         return complaint
 
 
-def _with(inputs: Sequence[Any]) -> messages.Call:
+def sent(inputs: Sequence[Any]) -> messages.Call:
+    """The request to call the entry on these inputs."""
     tensors = {
         place: messages.Output(dtype_name(value.dtype), list(value.shape), to_bytes(value))
         for place, value in enumerate(inputs)
@@ -75,11 +76,17 @@ def told_tensor(dtype: str, shape: Sequence[int], content: bytes, on: str) -> to
         raise Stopped(Complaint(Verdict.TAMPERED, "the submission answered in place of the worker")) from None
 
 
-def seen(returned: messages.Returned, inputs: tuple[object, ...]) -> Complaint | None:
-    """Tampering, guard bands and inputs, as the submission's process tells of them."""
+def seen(
+    returned: messages.Returned, inputs: tuple[object, ...], overwritten: Sequence[object] = ()
+) -> Complaint | None:
+    """Tampering, guard bands and inputs, as the submission's process tells of them. overwritten: inputs that it may."""
     if returned.tampered:
         return Complaint(Verdict.TAMPERED, returned.tampered)
     if returned.out_of_bounds:
         return Complaint(Verdict.OUT_OF_BOUNDS, f"a kernel {returned.out_of_bounds}")
-    drawn = [fingerprint(whole_storage(value)) for value in inputs if isinstance(value, torch.Tensor)]
-    return None if [list(one) for one in returned.inputs_seen] == drawn else MUTATED
+    tensors = [value for value in inputs if isinstance(value, torch.Tensor)]
+    if len(returned.inputs_seen) != len(tensors):
+        return MUTATED
+    mine = {id(value) for value in overwritten}
+    kept = [(seen, value) for seen, value in zip(returned.inputs_seen, tensors, strict=True) if id(value) not in mine]
+    return None if all(list(seen) == fingerprint(whole_storage(value)) for seen, value in kept) else MUTATED

@@ -255,19 +255,20 @@ def harmless(
 ) -> int:
     """Whether a store writes what is there already, or what the other lane of this instruction writes.
 
-    Triton's reductions let all lanes store the result of their warp, and those differ by rounding where the operation
-    does not commute to the bit: whichever lane wins, its result is as good. Only its compiler writes to that memory.
+    Triton's reductions let all lanes store the result of their warp, and warps that hold the same block all of theirs;
+    those differ by rounding where the operation does not commute to the bit: whichever wins, its result is as good.
+    Only its compiler writes to that memory.
 
     Blocks of a sample that are far apart must not write to one element, whatever they write.
     """
     if kind != Access.STORE or launch.other_time < launch.stretch_began:
         return 0
+    if launch.scratch and space == Space.SHARED and launch.other >> SITE == number + 1:
+        return 1
     address, other = load64(warp.address + ADDRESSES + 8 * lane), launch.other & THREAD
     partner, together = other & 31, 0
     if launch.other_time >= cta.turn_began and other >> 5 == warp.index and mask >> partner & 1:
         together = partner != lane and load64(warp.address + ADDRESSES + 8 * partner) == address
-    if together and launch.scratch and space == Space.SHARED and launch.other >> SITE == number + 1:
-        return 1
     width = size // parts
     for part in range(parts):
         row = warp.address + OPERANDS + 256 * part

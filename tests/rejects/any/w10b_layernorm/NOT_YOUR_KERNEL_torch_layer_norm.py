@@ -3,6 +3,6 @@
 import torch
 
 
-def layernorm(x, weight, bias):
-    y, mean, rstd = torch.native_layer_norm(x, (x.shape[1],), weight, bias, 1e-5)
+def layernorm(x, weight, bias, eps):
+    y, mean, rstd = torch.native_layer_norm(x, (x.shape[1],), weight, bias, eps)
     return y, mean.flatten().float(), rstd.flatten().float()

@@ -33,10 +33,10 @@ def layer_norm_fwd_fused(X, Y, W, B, Mean, Rstd, N, eps, BLOCK_SIZE: tl.constexp
         tl.store(Y + cols, (x - mean) * rstd * w + b, mask=mask)
 
 
-def layernorm(x, weight, bias):
+def layernorm(x, weight, bias, eps):
     rows, columns = x.shape
     y = torch.empty_like(x)
     mean = torch.empty(rows, dtype=torch.float32, device=x.device)
     rstd = torch.empty(rows, dtype=torch.float32, device=x.device)
-    layer_norm_fwd_fused[(rows,)](x, y, weight, bias, mean, rstd, columns, 1e-5, BLOCK_SIZE=1024)
+    layer_norm_fwd_fused[(rows,)](x, y, weight, bias, mean, rstd, columns, eps, BLOCK_SIZE=1024)
     return y, mean, rstd

@@ -1,0 +1,246 @@
+"""Two GPUs or more of one host: the links between them, NCCL, and all-reduce over symmetric memory beside it.
+
+    python benchmarks/all_reduce.py map all_reduce overlap
+
+Prints one line of JSON, what was asked for by its name. Week 16's notebook starts it. A process for each GPU; NVLink
+multicast is off on both sides, as not every machine offers it. Seconds of a call are medians, the slowest rank's, in
+µs. NCCL_MAX_CTAS in the environment limits the blocks of NCCL's kernels.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch._C._distributed_c10d import FileStore
+
+from kernelpath.course import registry
+
+SIZES = [1 << power for power in range(10, 31, 2)]
+GRAPHED = 1 << 24
+"""Bytes up to which a call is shorter than its launch from Python, so that a graph of many is timed as well."""
+SECONDS = 120.0
+
+
+def said(*command: str) -> str:
+    return subprocess.run(command, capture_output=True, text=True, timeout=30).stdout.strip()
+
+
+def topology() -> dict[str, str]:
+    """What nvidia-smi tells of the links."""
+    fields = "index,name,pci.bus_id,pcie.link.gen.current,pcie.link.width.current"
+    return {
+        "topo": said("nvidia-smi", "topo", "-m").replace("\x1b[4m", "").replace("\x1b[0m", ""),
+        "pcie": said("nvidia-smi", f"--query-gpu={fields}", "--format=csv"),
+        "nvlink": said("nvidia-smi", "nvlink", "-s"),
+    }
+
+
+class Rank:
+    """One process with one GPU."""
+
+    def __init__(self, rank: int, size: int, store: str) -> None:
+        self.rank, self.size = rank, size
+        self.device = torch.device("cuda", rank)
+        torch.cuda.set_device(self.device)
+        files = FileStore(store, size)
+        dist.init_process_group("nccl", store=files, rank=rank, world_size=size, device_id=self.device)
+        assert dist.group.WORLD is not None
+        self.group = dist.group.WORLD
+
+    def together(self) -> None:
+        torch.cuda.synchronize()
+        dist.barrier()
+        torch.cuda.synchronize()
+
+    def slowest(self, us: float) -> float:
+        worst = torch.tensor([us], device=self.device)
+        dist.all_reduce(worst, op=dist.ReduceOp.MAX)
+        return float(worst)
+
+    def time(self, call: Callable[[], object], times: int, rounds: int = 5) -> float:
+        """Of one call, in µs, of so many one after another."""
+        begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        taken = []
+        for _ in range(rounds):
+            self.together()
+            call()
+            begin.record()
+            for _ in range(times):
+                call()
+            end.record()
+            torch.cuda.synchronize()
+            taken.append(1e3 * begin.elapsed_time(end) / times)
+        return self.slowest(statistics.median(taken))
+
+    def time_in_graph(self, call: Callable[[], object], times: int = 20) -> float:
+        """The same without the launches from Python."""
+        graph, stream = torch.cuda.CUDAGraph(), torch.cuda.Stream()
+        stream.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(stream):
+            call()
+        torch.cuda.current_stream().wait_stream(stream)
+        self.together()
+        with torch.cuda.graph(graph):
+            for _ in range(times):
+                call()
+        self.together()
+        return self.time(graph.replay, 3) / times
+
+
+def links(rank: Rank) -> dict[str, float]:
+    """GB/s of copies: into and out of the peer's memory by the copy engine, and between host and GPU."""
+    import torch.distributed._symmetric_memory as symmetric
+
+    n, times = 1 << 28, 5
+    shared = symmetric.empty(n, dtype=torch.uint8, device=rank.device)
+    peer = symmetric.rendezvous(shared, rank.group).get_buffer((rank.rank + 1) % rank.size, (n,), torch.uint8)
+    own, host = torch.empty_like(shared), torch.empty(n, dtype=torch.uint8, pin_memory=True)
+    calls: dict[str, Callable[[], object]] = {
+        "peer write": lambda: peer.copy_(own),
+        "peer read": lambda: own.copy_(peer),
+        "from the host": lambda: own.copy_(host, non_blocking=True),
+        "to the host": lambda: host.copy_(own, non_blocking=True),
+    }
+    return {name: n / rank.time(call, times) / 1e3 for name, call in calls.items()}
+
+
+class Symmetric:
+    """The reference of symmetric_memory on this rank's GPU, in place."""
+
+    def __init__(self, rank: Rank, most: int) -> None:
+        import torch.distributed._symmetric_memory as symmetric
+
+        self.rank = rank
+        self.solution = registry.import_file(registry.find("symmetric_memory").solution, "symmetric_memory")
+        sizes = {"x": most, "staging": most + 16 * rank.size, "flags": 4 * rank.size * self.solution.MOST_BLOCKS}
+        self._held = {
+            name: symmetric.empty(size, dtype=torch.uint8, device=rank.device).zero_() for name, size in sizes.items()
+        }
+        self._handles = {name: symmetric.rendezvous(one, rank.group) for name, one in self._held.items()}
+        tables = {
+            name: torch.tensor(one.buffer_ptrs, dtype=torch.int64, device=rank.device)
+            for name, one in self._handles.items()
+        }
+        self._tables = [tables["x"], tables["x"], tables["staging"], tables["flags"]]
+        rank.together()
+
+    def vector(self, n: int) -> torch.Tensor:
+        """The first n elements of x, bfloat16."""
+        return self._held["x"].view(torch.bfloat16)[:n]
+
+    def __call__(self, n: int) -> None:
+        self.solution.launch(self._tables, self.rank.rank, 1, n, torch.bfloat16)
+
+
+def all_reduce(rank: Rank) -> dict[str, Any]:
+    """µs by bytes: NCCL and two shots over symmetric memory, in graphs where they are short, and called from Python."""
+    ours = Symmetric(rank, SIZES[-1])
+    eager: dict[str, dict[int, float]] = {"NCCL": {}, "two shots": {}}
+    short: dict[str, dict[int, float]] = {"NCCL": {}, "two shots": {}}
+    for size in SIZES:
+        n, times = size // 2, 50 if size <= 1 << 22 else 10 if size <= 1 << 26 else 3
+        x = ours.vector(n)
+        check(rank, ours, n)
+        other = torch.empty_like(x)
+        for name, call in (("NCCL", lambda y=other: dist.all_reduce(y)), ("two shots", lambda m=n: ours(m))):
+            x.fill_(0.5)
+            other.fill_(0.5)
+            eager[name][size] = rank.time(call, times)
+            graphed = size <= GRAPHED
+            short[name][size] = rank.time_in_graph(call) if graphed else eager[name][size]
+    return {**short, "eager": eager}
+
+
+def check(rank: Rank, ours: Symmetric, n: int) -> None:
+    """Raise AssertionError unless the kernel's sum is NCCL's, in float32 and rounded once."""
+    torch.manual_seed(rank.rank)
+    mine = torch.randn(n, device=rank.device, dtype=torch.bfloat16)
+    total = mine.float()
+    dist.all_reduce(total)
+    ours.vector(n).copy_(mine)
+    rank.together()
+    ours(n)
+    torch.cuda.synchronize()
+    torch.testing.assert_close(ours.vector(n), total.bfloat16(), rtol=0, atol=0)
+
+
+def overlap(rank: Rank, layers: int = 32, elements: int = 1 << 23) -> dict[str, Any]:
+    """ms of compute alone, communication alone and both, and the share that is hidden, by layers in a bucket."""
+    weight = torch.randn(4096, 4096, device=rank.device, dtype=torch.bfloat16)
+    batch = torch.randn(8192, 4096, device=rank.device, dtype=torch.bfloat16)
+    out = torch.empty_like(batch)
+    gradients = torch.full((layers, elements), 0.5, device=rank.device, dtype=torch.bfloat16)
+
+    def compute() -> None:
+        for _ in range(layers):
+            torch.mm(batch, weight, out=out)
+
+    def communicate(each: int) -> None:
+        for first in range(0, layers, each):
+            dist.all_reduce(gradients[first : first + each])
+
+    def both(each: int) -> None:
+        requests = []
+        for layer in range(layers):
+            torch.mm(batch, weight, out=out)
+            if (layer + 1) % each == 0:
+                requests.append(dist.all_reduce(gradients[layer + 1 - each : layer + 1], async_op=True))
+        for request in requests:
+            request.wait()
+
+    alone = rank.time(compute, 3)
+    found: dict[str, Any] = {"compute": alone / 1e3, "communication": {}, "both": {}, "hidden": {}}
+    for each in (1, 2, 4, 8, 16, 32):
+        communication = rank.time(lambda each=each: communicate(each), 3)  # type: ignore[misc]
+        step = rank.time(lambda each=each: both(each), 3)  # type: ignore[misc]
+        found["communication"][each], found["both"][each] = communication / 1e3, step / 1e3
+        found["hidden"][each] = (alone + communication - step) / communication
+    return found
+
+
+MEASURED: dict[str, Callable[[Rank], dict[str, Any]]] = {"map": links, "all_reduce": all_reduce, "overlap": overlap}
+
+
+def main(asked: str) -> None:
+    """Start a process for each GPU, and print what rank 0 found. asked: names, separated by commas."""
+    size = torch.cuda.device_count()
+    with tempfile.TemporaryDirectory() as folder:
+        off = {"NCCL_NVLS_ENABLE": "0", "TORCH_SYMM_MEM_DISABLE_MULTICAST": "1"}
+        command = [sys.executable, __file__, asked, f"{size}", f"{Path(folder) / 'store'}"]
+        ranks = [
+            subprocess.Popen([*command, f"{rank}"], env={**os.environ, **off}, stdout=subprocess.PIPE, text=True)
+            for rank in range(size)
+        ]
+        try:
+            said_by = [one.communicate(timeout=SECONDS)[0] for one in ranks]
+            found = json.loads(said_by[0].splitlines()[-1])
+        finally:
+            for one in ranks:
+                one.kill()
+                one.wait()
+    if "map" in found:
+        found["map"] |= topology()
+    print(json.dumps(found))
+
+
+if __name__ == "__main__":
+    if set(sys.argv[1:]) <= set(MEASURED):
+        main(",".join(sys.argv[1:]))
+    else:
+        names, count, store, number = sys.argv[1:]
+        me = Rank(int(number), int(count), store)
+        result = {name: MEASURED[name](me) for name in names.split(",")}
+        me.together()
+        if me.rank == 0:
+            print(json.dumps(result), flush=True)
+        os._exit(0)  # what NCCL and symmetric memory hold is the driver's to free

@@ -1,0 +1,45 @@
+"""Matrix product with an epilogue: bias, GELU, a scale for each row, and the residual, before anything is stored.
+
+gemm_epilogue(a, b, bias, scale, residual) takes contiguous matrices a (m, k), b (k, n) and residual (m, n) of any size
+and a vector bias (n), all bfloat16 or all float16, and a float32 vector scale (m). It returns a new tensor (m, n) in
+their dtype:
+
+    out[i, j] = scale[i] * gelu(bias[j] + sum over p of a[i, p] * b[p, j]) + residual[i, j]
+    gelu(x) = x / 2 (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3)))
+
+The sums are float32, and so is all that follows until the result is rounded, once. Tensors do not always begin at a
+multiple of 16 bytes, and may have more than 2**32 elements: offsets need 64 bits.
+
+Begin with a product of week 11. When its loop is done a program holds its sums in registers: finish them there.
+Graded: the values, that tensor cores make the products, the bytes that are moved, and on a GPU the time against cuBLAS
+and one kernel for all the rest.
+"""
+
+import torch
+import triton
+import triton.language as tl
+from triton.tools.tensor_descriptor import TensorDescriptor
+
+
+@triton.jit
+def gelu(x):
+    """The formula above. triton.language has exp, exp2 and sigmoid, and no tanh."""
+    # TODO: in float32, and without infinity over infinity
+
+
+@triton.jit(do_not_specialize_on_alignment=["bias", "scale"])
+def product_with_epilogue(
+    a, b, bias, scale, residual, out, m, n, k,
+    ROWS: tl.constexpr, COLUMNS: tl.constexpr, DEPTH: tl.constexpr, GROUP: tl.constexpr,
+):  # fmt: skip
+    """Tiles of ROWS x COLUMNS of out. All matrices are descriptors; what they read beyond the edge is 0."""
+    # TODO: sum products of blocks, then finish the sums and store them
+
+
+def gemm_epilogue(
+    a: torch.Tensor, b: torch.Tensor, bias: torch.Tensor, scale: torch.Tensor, residual: torch.Tensor
+) -> torch.Tensor:
+    raise NotImplementedError("TODO: choose the tile, num_warps and num_stages, launch, then delete this line")
+    (m, k), n = a.shape, b.shape[1]
+    out = torch.empty_like(residual)
+    return out

@@ -1,0 +1,41 @@
+"""Cross-entropy over a vocabulary: loss and gradient without the probabilities in memory.
+
+cross_entropy(logits, labels, ignore_index, gradient) takes a contiguous matrix of logits (rows, classes) in bfloat16
+or float32, of 2 to 262144 classes, and for each row a label as int64. It returns loss, one float32 per row, and if
+gradient is True also dlogits, of the shape and dtype of the logits: (loss, dlogits).
+
+    loss = log(sum of exp(logits[r, :])) - logits[r, labels[r]]
+    dlogits = (softmax(logits[r, :]) - 1 at the label) / number of rows whose label is not ignore_index
+
+dlogits is the gradient of the mean loss over those rows. A row with the label ignore_index has loss 0 and gradient 0.
+A label that is neither that nor a class is an error: nothing may be read outside of the row, and its loss and
+gradient are NaN, so that nobody overlooks it. The arithmetic is float32, and right for logits of up to a million in
+size, and for classes masked with -inf, as long as the label is not. The matrix may have more than 2**32 elements:
+offsets need 64 bits.
+
+Begin with one program per row and an online maximum and sum, chunk by chunk; then a second loop for the gradient.
+Graded: the values, the bytes that are moved, the memory that is allocated, and on a GPU the time against PyTorch's
+operators.
+"""
+
+import torch
+import triton
+import triton.language as tl
+
+
+@triton.jit(do_not_specialize=["rows", "ignore_index"], do_not_specialize_on_alignment=["labels"])
+def count_labels(counted, labels, rows, ignore_index, BLOCK: tl.constexpr):
+    """How many labels are not ignore_index."""
+    # TODO: one program walks over all labels, and stores one number
+
+
+# TODO: a kernel with a program for each row: a maximum and a sum, chunk by chunk; the loss; the gradient, if asked for
+
+
+def cross_entropy(
+    logits: torch.Tensor, labels: torch.Tensor, ignore_index: int, gradient: bool
+) -> torch.Tensor | tuple[torch.Tensor, torch.Tensor]:
+    raise NotImplementedError("TODO: launch your kernels, then delete this line")
+    loss = torch.empty(len(logits), dtype=torch.float32, device=logits.device)
+    dlogits = torch.empty_like(logits) if gradient else loss
+    return (loss, dlogits) if gradient else loss

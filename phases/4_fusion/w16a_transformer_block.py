@@ -1,0 +1,58 @@
+"""A transformer block, forward and backward: the phase's kernels together.
+
+transformer_block(x, residual, norm1, wqkv, wo, norm2, wgu, wdown, cos, sin, dout, ds, heads, kv_heads) makes one
+training step of a pre-norm block:
+
+    h = x + residual                        n = h * norm1 / sqrt(mean of h^2 over the row + 1e-6)
+    q, k, v = n @ wqkv^T, q and k rotated   s = h + attention(q, k, v) @ wo^T
+    m = s * norm2 / sqrt(mean of s^2 over the row + 1e-6)
+    gate, up = m @ wgu^T                    out = (silu(gate) * up) @ wdown^T
+
+It returns out, s and the gradients of x, norm1, wqkv, wo, norm2, wgu and wdown, nine new tensors of the shapes of what
+they belong to, where dout and ds are the gradients of out and s. The gradient of residual is that of x.
+
+All tensors but cos and sin are bfloat16, contiguous, and begin at a multiple of 16 bytes. x, residual, dout and ds have
+the shape (batch, tokens, width); norm1 and norm2 (width). Weights are (out, in): wqkv ((heads + 2 * kv_heads) * head,
+width), with the rows of all query heads first, then those of the keys, then of the values; wo (width, heads * head);
+wgu (2 * hidden, width), the gate first; wdown (width, hidden). head is 32, 64 or 128, width and hidden are multiples of
+16, and width is 8192 at most. Any batch and number of tokens; no tensor has 2**31 elements. Attention is causal, with
+scores q @ k^T / sqrt(head), and query head i reads key head i // (heads // kv_heads). cos and sin are float32 of shape
+(tokens, head / 2): the pair (a, b) of the elements i and i + head / 2 of a query or key of token t becomes
+(a * cos - b * sin, b * cos + a * sin) with cos[t, i] and sin[t, i].
+
+The matrix products are torch.mm's, of whatever transposed views: on a GPU the library's, on the PTX machine a kernel
+that stands in for it. Everything else is yours: bring the kernels of the weeks before, and fit them to how the tensors
+of this block lie in memory. q, k and v are columns of one matrix, so nothing needs to be transposed or copied.
+Graded: the values against float64, and on a GPU the time against the block in PyTorch's operators and autograd.
+"""
+
+import torch
+import triton
+import triton.language as tl
+
+EPS = 1e-6
+
+
+# TODO: the norm with its addition, and its gradient with what comes past the norm
+# TODO: rotation, and back
+# TODO: attention, forward and backward, on columns of one matrix
+# TODO: silu(gate) * up, and its gradient
+
+
+def transformer_block(
+    x: torch.Tensor,
+    residual: torch.Tensor,
+    norm1: torch.Tensor,
+    wqkv: torch.Tensor,
+    wo: torch.Tensor,
+    norm2: torch.Tensor,
+    wgu: torch.Tensor,
+    wdown: torch.Tensor,
+    cos: torch.Tensor,
+    sin: torch.Tensor,
+    dout: torch.Tensor,
+    ds: torch.Tensor,
+    heads: int,
+    kv_heads: int,
+) -> tuple[torch.Tensor, ...]:
+    raise NotImplementedError("TODO: forward, then backward in the opposite order; keep what the gradients read")

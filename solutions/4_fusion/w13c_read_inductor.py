@@ -1,0 +1,149 @@
+"""Reading Inductor: what torch.compile fused, what it did not, and why; then a function that fuses.
+
+report(code) reads a file that Inductor has written for a GPU, as TORCH_LOGS=output_code shows it: a Python module for
+each graph, one after another, each behind a line such as `# graph 1 of 2`. A graph ends where Dynamo could not go on.
+In a module
+
+- a Triton kernel is the function below `@triton_heuristics.KIND(`. Its parameters in_ptr0, in_ptr1, … are read,
+  out_ptr0, … are written, in_out_ptr0, … are written in place, and read if a launch before has written them;
+- `call` allocates buffers, `buf0 = empty_strided_cuda((512, 1000), (1000, 1), torch.float32)`: shape, strides, dtype;
+- and launches: `NAME.run(arg0_1, buf0, 512000, stream=…)` a Triton kernel, with its parameters in their order,
+  `extern_kernels.mm(…, out=buf1)` or `buf1 = torch.ops.aten.sort.stable(…)` a kernel of a library;
+- `buf2 = buf1`, `buf2 = buf1[0]` and `buf2 = reinterpret_tensor(buf1, …)` are further names of buf1, and
+  reinterpret_tensor(buf1, …) among arguments is buf1;
+- the comment `# Topologically Sorted Source Nodes: […], Original ATen: [aten.mul, aten.add]` above a launch names the
+  operators of the program that are computed there.
+
+The report is a dict of these facts. Lists have one element for each launch, in order, over all graphs.
+
+    graphs              how many graphs there are
+    kernels             the names that are launched: "triton_poi_fused_add_0", "extern_kernels.mm"
+    kinds               KIND of each: "pointwise", "reduction", "persistent_reduction", …; "extern" for a library's
+    operators           the operators of each, as one string: "mul, add"; other prefixes than "aten." stay
+    reasons             why each is not part of a launch before it; the first of these that holds:
+                        "layout"       a Triton kernel whose operators are all in MOVES: it copies to another layout
+                        "graph break"  the first launch of a graph that is not the first
+                        "first"        the first launch of the first graph
+                        "extern"       it is a library's kernel, or reads a buffer that one has written in its graph
+                        "reduction"    it reads a buffer that a reduction or a scan has written in its graph
+                        "shape"        it reads a buffer that another kernel has written in its graph
+                        "independent"  it reads none that was written in its graph
+    intermediate_bytes  bytes of all buffers that one launch writes and a later one of the same graph reads, each once;
+                        what is not allocated by empty_strided_cuda does not count
+
+gated_fused(x, scale, bias) gives what gated does, for a matrix and two vectors in float32. torch.compile makes two
+graphs of gated and five kernels. It has to make one graph of yours, and one kernel. The compiler is run: no GPU is
+needed to write the code for one, and `kernelpath.lanes.inductor.written(gated, x, scale, bias).codes` shows it to you.
+"""
+
+import math
+import re
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import torch
+from torch.nn import functional as F
+
+MOVES = {"clone", "copy", "expand", "permute", "select", "slice", "squeeze", "t", "transpose", "unsqueeze", "view"}
+BYTES = {"float32": 4, "bfloat16": 2, "float16": 2, "int64": 8, "int32": 4, "int8": 1, "uint8": 1, "bool": 1}
+EPS, LIMIT = 1e-6, 8.0
+
+KERNEL = re.compile(r"^@triton_heuristics\.(\w+)\(.*?^def (\w+)\((.*?)\)", re.M | re.S)
+OPERATORS = re.compile(r"# Topologically Sorted .*Original ATen: \[(.*)\]")
+BUFFER = re.compile(r"(buf\d+) = empty_strided_\w+\(\((.*?)\), .*torch\.(\w+)\)")
+ALIAS = re.compile(r"(buf\d+) = (?:reinterpret_tensor\()?(buf\d+)")
+TRITON = re.compile(r"(\w+)\.run\((.*)\)")
+EXTERN = re.compile(r"(?:(buf\d+) = )?((?:extern_kernels|torch\.ops)\.[\w.]+)\((.*)\)")
+VIEW = re.compile(r"reinterpret_tensor\((\w+)(?:, \(.*?\)){2}, \d+\)")
+
+
+@dataclass
+class Launch:
+    kernel: str
+    kind: str
+    operators: list[str]
+    reads: set[str] = field(default_factory=set)
+    writes: set[str] = field(default_factory=set)
+
+
+def report(code: Path) -> dict:
+    """The facts about the graphs in this file, by name."""
+    modules = re.split(r"^# graph \d+ of \d+$", code.read_text(), flags=re.M)[1:]
+    graphs, nbytes = zip(*map(read, modules), strict=True)
+    launches = [launch for graph in graphs for launch in graph]
+    return {
+        "graphs": len(graphs),
+        "kernels": [launch.kernel for launch in launches],
+        "kinds": [launch.kind for launch in launches],
+        "operators": [", ".join(launch.operators) for launch in launches],
+        "reasons": [reason(graph, at, number) for number, graph in enumerate(graphs) for at in range(len(graph))],
+        "intermediate_bytes": sum(map(intermediate, graphs, nbytes)),
+    }
+
+
+def read(module: str) -> tuple[list[Launch], dict[str, int]]:
+    """The launches of a graph, and the bytes of its buffers."""
+    kernels = {name: (kind, parameters.split(", ")) for kind, name, parameters in KERNEL.findall(module)}
+    launches, nbytes, alias, operators = [], {}, {}, []
+    _, _, body = module.partition("def call(")
+    for line in map(str.strip, body.splitlines()):
+        if match := OPERATORS.match(line):
+            operators = [name.removeprefix("aten.") for name in match[1].split(", ")]
+        elif match := BUFFER.match(line):
+            nbytes[match[1]] = math.prod(map(int, re.findall(r"\d+", match[2]))) * BYTES[match[3]]
+        elif match := TRITON.match(line):
+            kind, parameters = kernels[match[1]]
+            launch = Launch(match[1], kind, operators)
+            written = set().union(*(one.writes for one in launches))
+            for parameter, argument in zip(parameters, VIEW.sub(r"\1", match[2]).split(", "), strict=False):
+                buffer = alias.get(argument, argument)
+                if "out_ptr" in parameter:
+                    launch.writes.add(buffer)
+                if parameter.startswith("in_ptr") or (parameter.startswith("in_out_ptr") and buffer in written):
+                    launch.reads.add(buffer)
+            launches.append(launch)
+        elif match := EXTERN.match(line):
+            into = {match[1], *re.findall(r"out=(\w+)", match[3])} - {None}
+            used = {alias.get(name, name) for name in re.findall(r"buf\d+", match[3])}
+            writes = {alias.get(name, name) for name in into}
+            launches.append(Launch(match[2], "extern", operators, used - writes, writes))
+        elif match := ALIAS.match(line):
+            alias[match[1]] = alias.get(match[2], match[2])
+    return launches, nbytes
+
+
+def reason(graph: list[Launch], at: int, number: int) -> str:
+    """Why a launch of the graph of this number is not part of one before it."""
+    launch = graph[at]
+    producers = [one for one in graph[:at] if one.writes & launch.reads]
+    if launch.kind != "extern" and MOVES.issuperset(launch.operators):
+        return "layout"
+    if at == 0:
+        return "graph break" if number else "first"
+    if "extern" in {launch.kind, *(one.kind for one in producers)}:
+        return "extern"
+    if any("reduction" in one.kind or "scan" in one.kind for one in producers):
+        return "reduction"
+    return "shape" if producers else "independent"
+
+
+def intermediate(graph: list[Launch], nbytes: dict[str, int]) -> int:
+    """Bytes that are written by one launch and read by a later one."""
+    crossing = {name for at, launch in enumerate(graph) for one in graph[:at] for name in one.writes & launch.reads}
+    return sum(nbytes.get(name, 0) for name in crossing)
+
+
+def gated(x: torch.Tensor, scale: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
+    """RMS normalization, held within a limit, scaled by a diagonal matrix, and GELU."""
+    normed = x * torch.rsqrt(x.square().mean(-1, keepdim=True) + EPS)
+    if normed.abs().max() > LIMIT:
+        normed = normed.clamp(-LIMIT, LIMIT)
+    return F.gelu(normed @ torch.diag(scale) + bias)
+
+
+def gated_fused(x: torch.Tensor, scale: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
+    """The same, as one kernel."""
+    normed = x * torch.rsqrt(x.square().mean(-1, keepdim=True) + EPS)
+    # a clamp that changes nothing costs nothing, while the question whether it would ends the graph; and a product with
+    # a diagonal matrix is a scale for each column
+    return F.gelu(normed.clamp(-LIMIT, LIMIT) * scale + bias)

@@ -1,0 +1,133 @@
+"""AdamW over a list of tensors in one launch: horizontal fusion.
+
+adamw(steps, lr, beta1, beta2, eps, weight_decay, *tensors) makes a step of AdamW on a whole model, in place, and
+returns nothing. steps has a number t for each parameter: how many steps that parameter has made, this one included.
+tensors are all parameters, then as many gradients, first moments (exp_avg) and second moments (exp_avg_sq), each in the
+same order.
+A parameter and its gradient have one dtype, float32 or bfloat16, the same for the whole list; moments are float32, and
+so is the arithmetic. For each element p with gradient g and moments m and v:
+
+    p = p - lr * weight_decay * p
+    m = beta1 * m + (1 - beta1) * g
+    v = beta2 * v + (1 - beta2) * g * g
+    p = p - lr / (1 - beta1**t) * m / (sqrt(v) / sqrt(1 - beta2**t) + eps)
+
+Tensors are contiguous, of any size, also empty; there may be thousands of them, of a few elements or of a billion. An
+address is a multiple of the size of an element and of nothing else. No two of them share memory.
+Graded: the values, one launch for the whole list, the bytes that are moved, and on a GPU the time against a launch
+for each tensor.
+
+Begin from the table: addresses, lengths and what depends on a tensor's step, one row for each tensor. Then find out
+which tensor, and which part of it, a program works on.
+
+Bytes: p, g, m and v are read, p, m and v are written: 28 bytes per element in float32. The 124 million parameters of
+GPT-2 are 3.5 GB, 0.81 ms at the 4.3 TB/s that an H200 copies with. Some 15 operations per element: memory is the bound,
+once no launch is. GPT-2 has 148 tensors, and 98 of them are vectors of at most 3072 elements, for which a kernel takes
+as long as for nothing at all.
+
+The list becomes one array of chunks. A table in device memory has a row for each tensor: its addresses, its length and
+the two scalars that depend on its step. A second one says for each program which tensor its chunk belongs to, so that
+a program finds its work with two dependent loads. An address from a table tells the compiler nothing about its
+alignment: full chunks of aligned tensors promise it (tl.multiple_of), which makes 16-byte accesses of them.
+PyTorch's foreach and fused optimizers and NVIDIA's Apex do the same; their tables are kernel arguments, of at most
+4 KiB, so a long list takes several launches there.
+"""
+
+import numpy as np
+import torch
+import triton
+import triton.language as tl
+
+BLOCK, WARPS = 1024, 4
+ALIGNMENT = 16
+
+ROW = np.dtype(
+    [
+        ("param", "i8"),
+        ("grad", "i8"),
+        ("exp_avg", "i8"),
+        ("exp_avg_sq", "i8"),
+        ("numel", "i8"),
+        ("first", "i8"),  # its first chunk
+        ("aligned", "i8"),
+        ("step_size", "f4"),
+        ("denominator", "f4"),
+    ]
+)
+"""A row of the table: eight words."""
+
+
+@triton.jit
+def chunk(address, start, DTYPE: tl.constexpr, BLOCK: tl.constexpr, ALIGNED: tl.constexpr):
+    """Pointers to BLOCK elements of the tensor at an address."""
+    first = address.to(tl.pointer_type(DTYPE)) + start
+    # subtle: of the same shape, all others would get the layout of the aligned ones, four elements in a row a thread,
+    # and where 16-byte accesses are not possible the lanes of a warp would be 16 bytes apart
+    return tl.multiple_of(first, 16) + tl.arange(0, BLOCK) if ALIGNED else first + tl.arange(0, BLOCK)[None, :]
+
+
+@triton.jit
+def update(row, start, inside, scalars, PARAM: tl.constexpr, BLOCK: tl.constexpr, ALIGNED: tl.constexpr):
+    """One step on a chunk of the tensor that this row of the table describes."""
+    step_size, denominator, decay, beta1, rest1, beta2, rest2, eps = scalars
+    p = chunk(tl.load(row), start, PARAM, BLOCK, ALIGNED)
+    g = chunk(tl.load(row + 1), start, PARAM, BLOCK, ALIGNED)
+    m = chunk(tl.load(row + 2), start, tl.float32, BLOCK, ALIGNED)
+    v = chunk(tl.load(row + 3), start, tl.float32, BLOCK, ALIGNED)
+    grad = tl.load(g, mask=inside).to(tl.float32)
+    moment = beta1 * tl.load(m, mask=inside) + rest1 * grad
+    square = beta2 * tl.load(v, mask=inside) + rest2 * grad * grad
+    param = tl.load(p, mask=inside).to(tl.float32)
+    param = decay * param - step_size * moment / (tl.sqrt_rn(square) * denominator + eps)
+    tl.store(m, moment, mask=inside)
+    tl.store(v, square, mask=inside)
+    tl.store(p, param.to(PARAM), mask=inside)
+
+
+@triton.jit
+def adamw_chunks(table, owners, decay, beta1, rest1, beta2, rest2, eps, PARAM: tl.constexpr, BLOCK: tl.constexpr):
+    """One program for one chunk of BLOCK elements of one tensor."""
+    row = table + 8 * tl.load(owners + tl.program_id(0))
+    numel, first, aligned, floats = tl.load(row + 4), tl.load(row + 5), tl.load(row + 6), tl.load(row + 7)
+    start = (tl.program_id(0) - first) * BLOCK
+    step_size = floats.to(tl.int32).to(tl.float32, bitcast=True)
+    denominator = (floats >> 32).to(tl.int32).to(tl.float32, bitcast=True)
+    scalars = step_size, denominator, decay, beta1, rest1, beta2, rest2, eps
+    if (aligned != 0) & (start + BLOCK <= numel):
+        update(row, start, None, scalars, PARAM, BLOCK, True)
+    else:
+        update(row, start, tl.arange(0, BLOCK)[None, :] < numel - start, scalars, PARAM, BLOCK, False)
+
+
+def adamw(
+    steps: list[int],
+    lr: float,
+    beta1: float,
+    beta2: float,
+    eps: float,
+    weight_decay: float,
+    *tensors: torch.Tensor,
+) -> None:
+    count = len(steps)
+    params = tensors[:count]
+    table = np.zeros(count, ROW)
+    for name, place in (("param", 0), ("grad", 1), ("exp_avg", 2), ("exp_avg_sq", 3)):
+        table[name] = [one.data_ptr() for one in tensors[place * count : (place + 1) * count]]
+    table["numel"] = [one.numel() for one in params]
+    chunks = (table["numel"] + BLOCK - 1) // BLOCK
+    table["first"] = np.cumsum(chunks) - chunks
+    table["aligned"] = (table["param"] | table["grad"] | table["exp_avg"] | table["exp_avg_sq"]) % ALIGNMENT == 0
+    made = np.array(steps, np.float64)
+    table["step_size"] = lr / (1 - beta1**made)
+    table["denominator"] = 1 / np.sqrt(1 - beta2**made)
+    owners = np.repeat(np.arange(count, dtype=np.int32), chunks)
+    if not len(owners):
+        return
+    # one copy for both, which nobody waits for: pageable memory is read before the call returns
+    both = np.concatenate([table.view(np.int32), owners])
+    on_device = torch.from_numpy(both).to(params[0].device, non_blocking=True)
+    rows, owner_of = on_device[: 16 * count].view(torch.int64), on_device[16 * count :]
+    dtype = tl.bfloat16 if params[0].dtype == torch.bfloat16 else tl.float32
+    grid = (len(owners),)
+    scalars = 1 - lr * weight_decay, beta1, 1 - beta1, beta2, 1 - beta2, eps
+    adamw_chunks[grid](rows, owner_of, *scalars, dtype, BLOCK, num_warps=WARPS)

@@ -1,0 +1,39 @@
+"""Overlap: gradients are averaged while the backward pass goes on.
+
+Every rank is a process with the same model and a batch of its own. layers[i].backward() computes for a while and
+returns the gradient of layer i, a flat float32 tensor of layers[i].numel elements; call it once for each layer, the
+last layer first. overlap returns the average over all ranks of every layer's gradient, the first layer first.
+
+dist.all_reduce(tensor, async_op=True) begins the sum over all ranks, in place, and returns a request; the compute that
+follows goes on meanwhile. Until request.wait() has returned, the tensor is neither read nor written. Every rank has to
+call the same all-reduces in the same order, and they run one after another.
+
+Graded by the timeline of the largest case, 4 ranks and 32 layers of 32 KiB and 20 µs each on average. An all-reduce of
+S bytes over n ranks takes 2 (n - 1) (5 µs + S / n / 10 GB/s) there. At least 80 % of the time that all-reduces take has
+to pass while layers compute. One for each layer takes too long, because each costs 30 µs however small it is; one for
+all of them cannot begin before the last gradient is there.
+"""
+
+import torch
+import torch.distributed as dist
+
+BUCKET = 128 << 10  # bytes: an all-reduce takes 30 µs for its steps and 20 for its bytes, less than its layers compute
+
+
+def overlap(layers: list) -> tuple[torch.Tensor, ...]:
+    """The gradients of all layers, averaged over the ranks."""
+    averaged = [torch.empty(0)] * len(layers)
+    bucket, pending = [], []
+    for number in reversed(range(len(layers))):
+        bucket.append((number, layers[number].backward()))
+        if number == 0 or sum(gradient.nbytes for _, gradient in bucket) >= BUCKET:
+            flat = torch.cat([gradient for _, gradient in bucket])  # a tensor for each bucket: nothing is reused
+            pending.append((dist.all_reduce(flat, async_op=True), flat, [number for number, _ in bucket]))
+            bucket = []
+    for request, flat, numbers in pending:
+        request.wait()
+        flat /= dist.get_world_size()
+        parts = flat.split([layers[number].numel for number in numbers])
+        for number, gradient in zip(numbers, parts, strict=True):
+            averaged[number] = gradient
+    return tuple(averaged)

@@ -1,0 +1,277 @@
+"""A step of AdamW on a list of tensors, in place.
+
+The list is that of a model, or one of lengths that kernels get wrong: none, one, a tile and one more or less.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import cycle, islice
+from typing import Any
+
+import torch
+
+from kernelpath.course import draw
+from kernelpath.course.problem import BYTES, Case, Problem, Tolerance
+
+LR, BETA1, BETA2, EPS, WEIGHT_DECAY = 1e-2, 0.9, 0.999, 1e-8, 0.1
+
+Tensors = tuple[torch.Tensor, ...]
+
+_ROOM = 16
+"""Elements before and behind a tensor that begins anywhere."""
+
+
+def gpt2() -> Iterator[int]:
+    """Elements of each parameter of GPT-2 with 124 million: 148 tensors."""
+    width = 768
+    yield from (50_257 * width, 1024 * width)
+    for _ in range(12):
+        yield from (width, width, width * 3 * width, 3 * width, width * width, width)
+        yield from (width, width, width * 4 * width, 4 * width, 4 * width * width, width)
+    yield from (width, width)
+
+
+def resnet50() -> Iterator[int]:
+    """Of ResNet-50 with 25.6 million: 161 tensors."""
+
+    def convolution(before: int, after: int, side: int) -> tuple[int, ...]:
+        return before * after * side * side, after, after  # and the scale and shift of its normalization
+
+    yield from convolution(3, 64, 7)
+    before = 64
+    for width, blocks in ((64, 3), (128, 4), (256, 6), (512, 3)):
+        for block in range(blocks):
+            yield from (
+                *convolution(before, width, 1),
+                *convolution(width, width, 3),
+                *convolution(width, 4 * width, 1),
+            )
+            if block == 0:
+                yield from convolution(before, 4 * width, 1)
+            before = 4 * width
+    yield from (before * 1000, 1000)
+
+
+def llama_block() -> Iterator[int]:
+    """Of one block of Llama 3 8B with 218 million: 9 tensors."""
+    width, keys, hidden = 4096, 1024, 14_336
+    yield from (width * width, width * keys, width * keys, width * width)
+    yield from (width * hidden, width * hidden, hidden * width, width, width)
+
+
+def adapters() -> Iterator[int]:
+    """Of low-rank adapters (LoRA, rank 16) of four products in each of 32 blocks of Llama 3 8B: 256 tensors."""
+    for _ in range(32):
+        for outputs in (4096, 1024, 1024, 4096):
+            yield from (16 * 4096, outputs * 16)
+
+
+def vectors() -> Iterator[int]:
+    """512 tensors of 1 to 8192 elements."""
+    return (1 + index * 5001 % 8192 for index in range(512))
+
+
+def odd() -> Iterator[int]:
+    """Lengths around tiles, without an end."""
+    return cycle((777, 0, 1, 4096, 31, 1024, 2049, 8, 129, 4095))
+
+
+def long() -> Iterator[int]:
+    """A tensor of more than 65,535 elements, and one that is short."""
+    yield from (70_001, 3)
+
+
+MODELS: Mapping[str, Callable[[], Iterator[int]]] = {
+    "odd": odd,
+    "long": long,
+    "gpt2": gpt2,
+    "resnet50": resnet50,
+    "llama_block": llama_block,
+    "adapters": adapters,
+    "vectors": vectors,
+}
+
+
+def lengths(model: str, tensors: int) -> list[int]:
+    """Elements of the first so many tensors."""
+    return list(islice(MODELS[model](), tensors))
+
+
+def inputs(
+    rng: torch.Generator, model: str, tensors: int, step: int, dtype: str, begin: str
+) -> tuple[list[int] | float | torch.Tensor, ...]:
+    """Steps, scalars, and the tensors in four lists, one after another.
+
+    begin: "aligned", or "anywhere": then tensors begin at any element of their storages.
+    """
+    steps = [step + index % 3 for index in range(tensors)]
+
+    room = _ROOM if begin == "anywhere" else 0
+
+    def drawn(kind: str, spread: int, square: bool = False) -> list[torch.Tensor]:
+        found = []
+        for index, length in enumerate(lengths(model, tensors)):
+            first = index * spread % room if room else 0  # not drawn: a table may say which are aligned
+            values = torch.zeros(0, dtype=getattr(torch, kind), device=rng.device)
+            if length + room:
+                values = draw.normal(rng, length + 2 * room, dtype=kind, mean=0.1)
+            found.append((values.square() if square else values)[first : first + length])
+        return found
+
+    params, grads = drawn(dtype, 1), drawn(dtype, 4)
+    moments, squares = drawn("float32", 0), drawn("float32", 8, square=True)
+    return (steps, LR, BETA1, BETA2, EPS, WEIGHT_DECAY, *params, *grads, *moments, *squares)
+
+
+def lists(steps: Sequence[int], tensors: Sequence[torch.Tensor]) -> list[Tensors]:
+    """Parameters, gradients, first and second moments."""
+    count = len(steps)
+    return [tuple(tensors[place * count : (place + 1) * count]) for place in range(4)]
+
+
+def updated(
+    steps: Sequence[int],
+    lr: float,
+    beta1: float,
+    beta2: float,
+    eps: float,
+    weight_decay: float,
+    *tensors: torch.Tensor,
+) -> Tensors:
+    """Parameters, first and second moments."""
+    params, _, moments, squares = lists(steps, tensors)
+    return (*params, *moments, *squares)
+
+
+def extreme(
+    rng: torch.Generator,
+    steps: Sequence[int],
+    lr: float,
+    beta1: float,
+    beta2: float,
+    eps: float,
+    weight_decay: float,
+    *tensors: torch.Tensor,
+) -> None:
+    """In turn a tensor whose elements have never had a gradient, one that eps decides, a large one, and a plain one."""
+    for index, (param, grad, moment, square) in enumerate(zip(*lists(steps, tensors), strict=True)):
+        if index % 4 == 0:
+            for tensor in (grad, moment, square):
+                tensor.zero_()
+        if index % 4 == 2:
+            param *= 1e-3
+            for tensor in (grad, moment):
+                tensor *= 1e-9
+            square *= 1e-18
+        if index % 4 == 3:
+            grad *= 1e12
+            square *= 1e24
+
+
+def reference(
+    steps: Sequence[int],
+    lr: float,
+    beta1: float,
+    beta2: float,
+    eps: float,
+    weight_decay: float,
+    *tensors: torch.Tensor,
+) -> Tensors:
+    return _step(lambda root: root + eps, steps, lr, beta1, beta2, weight_decay, *tensors)
+
+
+def without_eps(
+    steps: Sequence[int],
+    lr: float,
+    beta1: float,
+    beta2: float,
+    eps: float,
+    weight_decay: float,
+    *tensors: torch.Tensor,
+) -> Tensors:
+    """A parameter that has never had a gradient gets 0 / 0."""
+    return _step(lambda root: root, steps, lr, beta1, beta2, weight_decay, *tensors)
+
+
+def eps_in_the_root(
+    steps: Sequence[int],
+    lr: float,
+    beta1: float,
+    beta2: float,
+    eps: float,
+    weight_decay: float,
+    *tensors: torch.Tensor,
+) -> Tensors:
+    return _step(lambda root: (root.square() + eps).sqrt(), steps, lr, beta1, beta2, weight_decay, *tensors)
+
+
+def _step(
+    guarded: Callable[[torch.Tensor], torch.Tensor],
+    steps: Sequence[int],
+    lr: float,
+    beta1: float,
+    beta2: float,
+    weight_decay: float,
+    *tensors: torch.Tensor,
+) -> Tensors:
+    """guarded: the root of the second moment as something to divide by."""
+    params, moments, squares = [], [], []
+    for step, one, given, first, second in zip(steps, *lists(steps, tensors), strict=True):
+        grad = given.double()
+        moment = beta1 * first.double() + (1 - beta1) * grad
+        square = beta2 * second.double() + (1 - beta2) * grad * grad
+        root = guarded((square / (1 - beta2**step)).sqrt())
+        params.append(one.double() * (1 - lr * weight_decay) - lr / (1 - beta1**step) * moment / root)
+        moments.append(moment)
+        squares.append(square)
+    return (*params, *moments, *squares)
+
+
+def one_by_one(
+    steps: Sequence[int],
+    lr: float,
+    beta1: float,
+    beta2: float,
+    eps: float,
+    weight_decay: float,
+    *tensors: torch.Tensor,
+) -> None:
+    """PyTorch's fused kernel, launched for each tensor: all that vertical fusion can save is saved."""
+    counts = torch.tensor(steps, dtype=torch.float32, device=tensors[0].device).unbind()
+    scalars: dict[str, Any] = {"lr": lr, "beta1": beta1, "beta2": beta2, "weight_decay": weight_decay, "eps": eps}
+    for count, *one in zip(counts, *lists(steps, tensors), strict=True):
+        param, grad, moment, square = ([tensor] for tensor in one)
+        torch._fused_adamw_(param, grad, moment, square, [], [count], amsgrad=False, maximize=False, **scalars)
+
+
+def compulsory_bytes(model: str, tensors: int, step: int, dtype: str, begin: str) -> int:
+    """p, g, m and v are read; p, m and v are written."""
+    return (3 * BYTES[dtype] + 4 * BYTES["float32"]) * sum(lengths(model, tensors))
+
+
+def case(model: str, tensors: int, step: int = 1, dtype: str = "float32", begin: str = "aligned") -> Case:
+    return {"model": model, "tensors": tensors, "step": step, "dtype": dtype, "begin": begin}
+
+
+PROBLEM = Problem(
+    inputs=inputs,
+    cases=(
+        case("odd", 1),
+        case("odd", 11, step=1000),
+        case("odd", 37, dtype="bfloat16"),
+        case("odd", 17, step=3, begin="anywhere"),
+        case("odd", 13, dtype="bfloat16", begin="anywhere"),
+        case("odd", 41, step=20),
+    ),
+    limits=(case("long", 2),),
+    reference=reference,
+    in_place=updated,
+    outputs=("p", "m", "v"),
+    # 1 - beta2 computed in float32 from 0.999 is off by 1.3e-5. Rounding to bfloat16 alone costs 2^-8 = 3.9e-3.
+    tolerance={"float32": Tolerance(rtol=3e-5, atol=1e-5), "bfloat16": Tolerance(rtol=4e-3, atol=1e-6)},
+    extreme=extreme,
+    faults={"no eps": without_eps, "eps inside the root": eps_in_the_root},
+    compulsory_bytes=compulsory_bytes,
+    flops=lambda model, tensors, step, dtype, begin: 15 * sum(lengths(model, tensors)),
+)

@@ -1,0 +1,105 @@
+"""All-reduce and its two halves over `world` ranks, of a vector of n elements on each.
+
+Chunk r of a vector is x.tensor_split(world)[r]: the first n % world chunks have one element more, and a chunk may be
+empty. Outputs are those of rank 0, rank 1 and so on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from kernelpath.course.labs.fabric import NVLINK
+from kernelpath.course.problem import BYTES, Case, Problem, Tolerance
+
+ROOM = 1.5
+"""How many times as long as posted all at once a call may take on the simulated links."""
+
+_PHASES = {"reduce_scatter": 1, "all_gather": 1, "ring": 2, "two_shot": 2}
+
+
+def inputs(rng: torch.Generator, world: int, n: int, dtype: str, algorithm: str) -> tuple[torch.Tensor, str]:
+    """A row for each rank, and what is to be done: reduce_scatter, all_gather, or an all-reduce, ring or two_shot."""
+    return torch.randn(world, n, generator=rng, device=rng.device).to(getattr(torch, dtype)), algorithm
+
+
+def reference(x: torch.Tensor, algorithm: str) -> tuple[torch.Tensor, ...]:
+    """On every rank the sum of all rows, its own chunk of the sum, or every rank's own chunk of its row."""
+    total, world = x.double().sum(0), len(x)
+    if algorithm == "reduce_scatter":
+        return total.tensor_split(world)
+    if algorithm == "all_gather":
+        own = [row.tensor_split(world)[rank] for rank, row in enumerate(x.double())]
+        return (torch.cat(own),) * world
+    return (total,) * world
+
+
+def library(x: torch.Tensor, algorithm: str) -> torch.Tensor:
+    """NCCL's own, in place."""
+    dist.all_reduce(x)
+    return x
+
+
+def disagreement(inputs: Sequence[Any], outputs: Sequence[torch.Tensor]) -> str | None:
+    """Ranks that hold different bits of what must be one vector."""
+    if inputs[1] == "reduce_scatter":
+        return None
+    for rank, output in enumerate(outputs):
+        differs = output != outputs[0]
+        if bool(differs.any()):
+            at = int(differs.nonzero()[0])
+            values = f"{outputs[0][at].item():.9g} on rank 0, {output[at].item():.9g} on rank {rank}"
+            return f"the ranks disagree: element {at} is {values}; add in one order, once, and send the sum"
+    return None
+
+
+def chunk(world: int, n: int, dtype: str) -> int:
+    """Bytes of the largest chunk."""
+    return -(-n // world) * BYTES[dtype]
+
+
+def most_bytes(world: int, n: int, dtype: str, algorithm: str) -> int:
+    """What a rank has to send: each phase moves every chunk but one."""
+    return _PHASES[algorithm] * (world - 1) * chunk(world, n, dtype)
+
+
+def most_seconds(world: int, n: int, dtype: str, algorithm: str) -> float:
+    """Of a ring, each step with a latency; of two shots, each with one."""
+    moving = most_bytes(world, n, dtype, algorithm) / NVLINK.bandwidth
+    steps = _PHASES[algorithm] * (1 if algorithm == "two_shot" else world - 1) if world > 1 else 0
+    return ROOM * (moving + steps * NVLINK.latency)
+
+
+def case(world: int, n: int, dtype: str, algorithm: str) -> Case:
+    return {"world": world, "n": n, "dtype": dtype, "algorithm": algorithm}
+
+
+PROBLEM = Problem(
+    inputs=inputs,
+    cases=(
+        case(1, 5, "float32", "reduce_scatter"),
+        case(2, 8, "float32", "reduce_scatter"),
+        case(3, 1000, "bfloat16", "reduce_scatter"),
+        case(4, 1003, "float32", "reduce_scatter"),
+        case(2, 7, "float32", "all_gather"),
+        case(3, 1000, "bfloat16", "all_gather"),
+        case(4, 1003, "float32", "all_gather"),
+        case(1, 5, "float32", "ring"),
+        case(2, 1003, "bfloat16", "ring"),
+        case(3, 1000, "float32", "ring"),
+        case(4, 3, "float32", "ring"),  # a chunk is empty
+        case(2, 1003, "bfloat16", "two_shot"),
+        case(3, 1000, "bfloat16", "two_shot"),
+        case(4, 3, "float32", "two_shot"),
+        case(4, 40_003, "float32", "ring"),
+        case(4, 40_003, "float32", "two_shot"),
+    ),
+    reference=reference,
+    # a ring of four rounds three times to bfloat16, each time by 2**-9 of a partial sum; order alone differs in float32
+    tolerance={"float32": Tolerance(1e-6, 1e-6), "bfloat16": Tolerance(2**-7, 2**-6)},
+    compulsory_bytes=lambda world, n, dtype, algorithm: world * n * BYTES[dtype] * _PHASES[algorithm],
+    vary=("n",),
+)

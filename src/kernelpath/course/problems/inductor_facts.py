@@ -1,0 +1,87 @@
+"""Facts about what Inductor wrote, and a function that it is to write one kernel for."""
+
+from __future__ import annotations
+
+import random
+
+import torch
+from torch.nn import functional as F
+
+from kernelpath.course import draw
+from kernelpath.course.problem import Problem, Tolerance
+from kernelpath.course.spec import Fusion
+from kernelpath.course.traces import Facts, TraceFile, inductor, recordings
+
+RECORDING = "inductor"
+GIVEN = ("norm", "mlp", "centered", "guarded", "attention")
+"""The functions that the notebook shows."""
+OTHERS = (
+    "swiglu",
+    "entropy",
+    "ordered",
+    "normed",
+    "embedded",
+    "joined",
+    "total",
+    "both_axes",
+    "told",
+    "apart",
+    "running",
+)
+SHAPES = 2
+"""So many times each was recorded, with other shapes and dtypes."""
+
+EPS, LIMIT = 1e-6, 8.0
+
+
+def inputs(rng: torch.Generator, function: str, others: int) -> tuple[TraceFile]:
+    """The code for a function, with one of its sets of shapes, then that for so many others, as if graphs broke."""
+    drawn = random.Random(int(torch.randint(1 << 31, (), generator=rng, device=rng.device)))
+    names = [function, *drawn.sample([one for one in (*GIVEN, *OTHERS) if one != function], others)]
+    texts = [recordings.read(RECORDING, f"{name}{drawn.randrange(SHAPES)}.py").decode() for name in names]
+    modules = [inductor.varied(drawn, module) for text in texts for module in inductor.modules(text)]
+    return (TraceFile("output_code.py", inductor.joined(modules).encode()),)
+
+
+def reference(code: TraceFile) -> Facts:
+    return inductor.of(code.content.decode())
+
+
+def gated(x: torch.Tensor, scale: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
+    """What the stub spells: two graphs, and five kernels."""
+    normed = x * torch.rsqrt(x.square().mean(-1, keepdim=True) + EPS)
+    if normed.abs().max() > LIMIT:
+        normed = normed.clamp(-LIMIT, LIMIT)
+    return F.gelu(normed @ torch.diag(scale) + bias)
+
+
+def tensors(rng: torch.Generator, rows: int, columns: int, large: int) -> tuple[torch.Tensor, ...]:
+    """large: values of a hundred times the size, which are beyond the limit."""
+    x = draw.normal(rng, rows, columns, large=large, mean=0.0)
+    return x, draw.normal(rng, columns, large=0), draw.normal(rng, columns, large=0)
+
+
+FUSION = Fusion(
+    entry="gated_fused",
+    inputs=tensors,
+    cases=(
+        {"rows": 33, "columns": 1000, "large": 7},
+        {"rows": 64, "columns": 768, "large": 0},
+    ),
+    reference=lambda *drawn: gated(*(one.double() for one in drawn)),
+    tolerance=Tolerance(rtol=1e-4, atol=1e-5),  # float32, sums in any order
+    launches=1,
+)
+
+PROBLEM = Problem(
+    inputs=inputs,
+    cases=(
+        *({"function": name, "others": 0} for name in GIVEN),
+        {"function": "ordered", "others": 3},
+        {"function": "entropy", "others": 5},
+        {"function": "told", "others": 7},
+    ),
+    reference=reference,
+    tolerance={"float64": Tolerance(rtol=1e-9, atol=0.0)},
+    compulsory_bytes=lambda function, others: 0,
+)

@@ -1,0 +1,196 @@
+"""What a package of fused kernels computes, refuses and tests: add_rmsnorm, then swiglu of what it gives.
+
+y, h = add_rmsnorm(x, residual, weight) and z = swiglu(y), with the gradients of x, residual and weight.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+
+from kernelpath.course import draw
+from kernelpath.course.library import Fault, Library, Refusal
+from kernelpath.course.problem import BYTES, Case, Problem, Tolerance
+
+EPS = 1e-6
+Function = Callable[..., Any]
+
+
+def case(rows: int, columns: int, dtype: str) -> Case:
+    return {"rows": rows, "columns": columns, "dtype": dtype}
+
+
+def inputs(rng: torch.Generator, rows: int, columns: int, dtype: str) -> tuple[torch.Tensor, ...]:
+    x, residual, dh = (draw.normal(rng, rows, columns, dtype=dtype, large=0) for _ in range(3))
+    weight = draw.normal(rng, columns, dtype=dtype, large=0)
+    return x, residual, weight, draw.normal(rng, rows, columns // 2, dtype=dtype, large=0), dh
+
+
+def extreme(
+    rng: torch.Generator,
+    x: torch.Tensor,
+    residual: torch.Tensor,
+    weight: torch.Tensor,
+    dz: torch.Tensor,
+    dh: torch.Tensor,
+) -> None:
+    """In turn a plain row, one that eps decides, and a large one; gates far from 0, whose sigmoid is 0 or 1."""
+    kinds = (torch.arange(len(x), device=x.device) + int(torch.randint(3, (), generator=rng, device=rng.device))) % 3
+    for tensor in (x, residual):
+        tensor[kinds == 1] *= 1e-3
+        tensor[kinds == 2] *= 1e4
+    weight[::2] *= 16
+
+
+def forward(x: torch.Tensor, residual: torch.Tensor, weight: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """z and h in torch's operators. y is rounded to the dtype of x in between, as h is before it is normalized."""
+    h = x + residual
+    gate, up = F.rms_norm(h, (h.shape[1],), weight, EPS).chunk(2, dim=1)
+    return F.silu(gate) * up, h
+
+
+def step(
+    x: torch.Tensor, residual: torch.Tensor, weight: torch.Tensor, dz: torch.Tensor, dh: torch.Tensor
+) -> tuple[torch.Tensor, ...]:
+    """z, h and the gradients by autograd, in the dtype of x."""
+    leaves = [one.detach().requires_grad_() for one in (x, residual, weight)]
+    with torch.enable_grad():
+        made = forward(*leaves)
+    return *(one.detach() for one in made), *torch.autograd.grad(made, leaves, (dz, dh))
+
+
+def reference(*given: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    return step(*(one.double() for one in given))
+
+
+def without_eps(
+    x: torch.Tensor, residual: torch.Tensor, weight: torch.Tensor, dz: torch.Tensor, dh: torch.Tensor
+) -> tuple[torch.Tensor, ...]:
+    """Rows of 1e-3 are as large as others after it."""
+    _, h, *gradients = reference(x, residual, weight, dz, dh)
+    y = h * h.square().mean(1, keepdim=True).rsqrt() * weight.double()
+    gate, up = y.chunk(2, dim=1)
+    return F.silu(gate) * up, h, *gradients
+
+
+def compulsory_bytes(rows: int, columns: int, dtype: str) -> int:
+    """add_rmsnorm moves 4 matrices forward and 4 backward, swiglu one and a half, and two and a half."""
+    return BYTES[dtype] * (12 * rows * columns + 3 * columns)
+
+
+def _random(*shape: int, dtype: torch.dtype = torch.bfloat16) -> Callable[[torch.device], torch.Tensor]:
+    return lambda device: torch.randn(shape, device=device).to(dtype)
+
+
+def _with(*made: Any) -> Callable[[torch.device], list[Any]]:
+    return lambda device: [one(device) if callable(one) else one for one in made]
+
+
+_X, _W = _random(3, 48), _random(48)
+_WIDE = _random(3, 48, dtype=torch.float32)
+_HALF, _DOUBLE = _random(3, 48, dtype=torch.float16), _random(3, 48, dtype=torch.float64)
+
+REFUSALS = (
+    Refusal("add_rmsnorm", "x in float16", TypeError, "x", _with(_HALF, _HALF, _random(48, dtype=torch.float16))),
+    Refusal("add_rmsnorm", "a list for x", TypeError, "x", _with([[1.0]], _X, _W)),
+    Refusal("add_rmsnorm", "x of three axes", ValueError, "x", _with(_random(1, 3, 48), _random(1, 3, 48), _W)),
+    Refusal("add_rmsnorm", "8193 columns", ValueError, "x", _with(_random(1, 8193), _random(1, 8193), _random(8193))),
+    Refusal("add_rmsnorm", "residual in float32", TypeError, "residual", _with(_X, _WIDE, _W)),
+    Refusal("add_rmsnorm", "residual of one row", ValueError, "residual", _with(_X, _random(1, 48), _W)),
+    Refusal("add_rmsnorm", "weight in float32", TypeError, "weight", _with(_X, _X, _random(48, dtype=torch.float32))),
+    Refusal("add_rmsnorm", "a weight too few", ValueError, "weight", _with(_X, _X, _random(47))),
+    Refusal("add_rmsnorm", "a negative eps", ValueError, "eps", _with(_X, _X, _W, -1.0)),
+    Refusal("swiglu", "gate_up in float64", TypeError, "gate_up", _with(_DOUBLE)),
+    Refusal("swiglu", "an odd number of columns", ValueError, "gate_up", _with(_random(3, 47))),
+    Refusal("swiglu", "gate_up of one axis", ValueError, "gate_up", _with(_random(48))),
+)
+
+
+def _last_row_of_h(real: Function) -> Function:
+    def add_rmsnorm(x: torch.Tensor, *others: Any, **named: Any) -> Any:
+        y, h = real(x, *others, **named)
+        return y, torch.cat((h[:-1], h[-1:] * 0.5))
+
+    return add_rmsnorm
+
+
+def _y_without_weight(real: Function) -> Function:
+    def add_rmsnorm(x: torch.Tensor, residual: torch.Tensor, weight: torch.Tensor, *eps: Any, **named: Any) -> Any:
+        return real(x, residual, torch.ones_like(weight) + 0 * weight, *eps, **named)
+
+    return add_rmsnorm
+
+
+def _gradient_of_weight(real: Function) -> Function:
+    def add_rmsnorm(x: torch.Tensor, residual: torch.Tensor, weight: torch.Tensor, *eps: Any, **named: Any) -> Any:
+        return real(x, residual, _twice(weight), *eps, **named)
+
+    return add_rmsnorm
+
+
+def _gradient_of_gates(real: Function) -> Function:
+    return lambda gate_up: real(_twice(gate_up))
+
+
+def _twice(leaf: Any) -> Any:
+    """The same values, with twice the gradient."""
+    return leaf + (leaf - leaf.detach()) if isinstance(leaf, torch.Tensor) and leaf.requires_grad else leaf
+
+
+def _float16_taken(real: Function) -> Function:
+    def add_rmsnorm(*given: Any, **named: Any) -> Any:
+        def wide(one: Any) -> Any:
+            return one.float() if isinstance(one, torch.Tensor) and not one.dtype.is_complex else one
+
+        if len({one.dtype for one in (*given, *named.values()) if isinstance(one, torch.Tensor)}) > 1:
+            return real(*map(wide, given), **{name: wide(one) for name, one in named.items()})
+        return real(*given, **named)
+
+    return add_rmsnorm
+
+
+def _strides_ignored(real: Function) -> Function:
+    def plain(one: Any) -> Any:
+        """What lies in memory, row by row."""
+        if not isinstance(one, torch.Tensor) or one.is_contiguous() or 0 in one.stride():
+            return one
+        return one.mT.reshape(one.shape) if one.ndim == 2 else one
+
+    return lambda *given, **named: real(*map(plain, given), **{name: plain(one) for name, one in named.items()})
+
+
+LIBRARY = Library(
+    name="fused_kernels",
+    requires=("torch", "triton"),
+    refusals=REFUSALS,
+    faults={
+        "the last row of h is wrong": Fault("add_rmsnorm", _last_row_of_h),
+        "the weight is forgotten": Fault("add_rmsnorm", _y_without_weight),
+        "the gradient of weight is doubled": Fault("add_rmsnorm", _gradient_of_weight),
+        "the gradient of gate_up is doubled": Fault("swiglu", _gradient_of_gates),
+        "tensors of different dtypes are accepted": Fault("add_rmsnorm", _float16_taken),
+        "the strides of a transposed matrix are ignored": Fault("swiglu", _strides_ignored),
+    },
+    benchmark={
+        "add_rmsnorm": ({"rows": 5, "columns": 96}, 2 * (4 * 5 * 96 + 96)),
+        "swiglu": ({"rows": 5, "columns": 96}, 2 * (5 * 96 + 5 * 48)),
+    },
+)
+
+PROBLEM = Problem(
+    inputs=inputs,
+    # Each pair of columns and dtype costs a compilation of every kernel.
+    cases=(case(3, 94, "float32"), case(1, 96, "bfloat16"), case(33, 96, "bfloat16"), case(40, 94, "float32")),
+    vary=("rows",),
+    reference=reference,
+    outputs=("z", "h", "dx", "dresidual", "dweight"),
+    tolerance={"float32": Tolerance(rtol=1e-4, atol=1e-5), "bfloat16": Tolerance(rtol=2e-2, atol=0.1)},
+    extreme=extreme,
+    gpu_limits=(case(65_537, 96, "bfloat16"),),
+    faults={"no eps": without_eps},
+    compulsory_bytes=compulsory_bytes,
+    flops=lambda rows, columns, dtype: 40 * rows * columns,
+)

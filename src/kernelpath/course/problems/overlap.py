@@ -1,0 +1,50 @@
+"""Overlap: the gradients of a model's layers, averaged over ranks while the backward pass goes on.
+
+Outputs are rank 0's averaged gradients from the first layer to the last, then rank 1's, and so on.
+"""
+
+from __future__ import annotations
+
+import torch
+
+from kernelpath.course.labs.fabric import Layers
+from kernelpath.course.problem import Case, Problem, Tolerance
+
+SECONDS = 20e-6
+"""Of an average layer's backward pass."""
+
+HIDDEN = 0.8
+
+_ROOM = 1.05
+"""For buckets that are padded."""
+
+
+def inputs(rng: torch.Generator, world: int, layers: int, elements: int) -> tuple[torch.Tensor, Layers]:
+    """Every rank's gradients, one after another, and the layers: of `elements` on average, up to half more or less."""
+    share = 0.5 + torch.rand(layers, generator=rng, device=rng.device)
+    sizes = [int(one) for one in (share * elements).long().clamp(min=1)]
+    gradients = torch.randn(world, sum(sizes), generator=rng, device=rng.device)
+    return gradients, Layers(tuple(sizes), tuple(SECONDS * size / elements for size in sizes))
+
+
+def reference(gradients: torch.Tensor, layers: Layers) -> tuple[torch.Tensor, ...]:
+    averaged: tuple[torch.Tensor, ...] = gradients.double().mean(0).split(list(layers.sizes))
+    return averaged * len(gradients)
+
+
+def most_bytes(world: int, layers: int, elements: int) -> int:
+    """Every gradient once. A layer has at most half more elements than the average."""
+    return int(_ROOM * 4 * 1.5 * layers * elements)
+
+
+def case(world: int, layers: int, elements: int) -> Case:
+    return {"world": world, "layers": layers, "elements": elements}
+
+
+PROBLEM = Problem(
+    inputs=inputs,
+    cases=(case(1, 3, 1000), case(2, 1, 1000), case(2, 7, 1000), case(3, 13, 1000), case(4, 32, 8192)),
+    reference=reference,
+    tolerance={"float32": Tolerance(1e-6, 1e-6)},  # a sum of four, in any order
+    compulsory_bytes=lambda world, layers, elements: 4 * world * layers * elements,
+)

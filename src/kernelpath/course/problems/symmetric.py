@@ -1,0 +1,58 @@
+"""All-reduce over memory that every rank can address: x and the output hold the vectors of all ranks, one by one."""
+
+from __future__ import annotations
+
+import torch
+
+from kernelpath.course.problem import BYTES, Case, Problem, Tolerance
+
+LARGE = 256.0
+
+
+def inputs(rng: torch.Generator, world: int, n: int, dtype: str) -> tuple[torch.Tensor, int]:
+    """world vectors of n elements, one after another, and world."""
+    return torch.randn(world * n, generator=rng, device=rng.device).to(getattr(torch, dtype)), world
+
+
+def reference(x: torch.Tensor, world: int) -> torch.Tensor:
+    """Every rank has the sum."""
+    return x.double().view(world, -1).sum(0).repeat(world)
+
+
+def extreme(rng: torch.Generator, x: torch.Tensor, world: int) -> None:
+    """Large values that cancel. All sums are multiples of 1/8 that float32 holds exactly, in any order."""
+    x.mul_(8).round_().div_(8)
+    rows = x.view(world, -1)
+    if world > 2:
+        rows[0], rows[2] = LARGE, -LARGE
+
+
+def rounded_at_each_step(x: torch.Tensor, world: int) -> torch.Tensor:
+    """As if sums were kept in bfloat16."""
+    rows = x.bfloat16().view(world, -1)
+    total = rows[0]
+    for row in rows[1:]:
+        total = total + row
+    return total.double().repeat(world)
+
+
+def case(world: int, n: int, dtype: str) -> Case:
+    return {"world": world, "n": n, "dtype": dtype}
+
+
+PROBLEM = Problem(
+    inputs=inputs,
+    cases=(
+        case(2, 8, "float32"),
+        case(3, 1000, "bfloat16"),  # the last chunk is shorter
+        case(4, 24, "bfloat16"),  # a chunk is empty
+        case(4, 4096, "bfloat16"),
+    ),
+    limits=(case(2, 33_000, "bfloat16"),),
+    reference=reference,
+    extreme=extreme,
+    faults={"sums in bfloat16": rounded_at_each_step},
+    # summed in float32 and rounded once, in any order
+    tolerance={"float32": Tolerance(1e-6, 1e-6), "bfloat16": Tolerance(2**-8, 1e-5)},
+    compulsory_bytes=lambda world, n, dtype: 2 * world * n * BYTES[dtype],
+)

@@ -1,0 +1,200 @@
+"""Exercises of several ranks: a process each, whose messages pass through an exchange of the grader's.
+
+Bytes and messages are counted there, and what the ranks did is timed on simulated links: the same numbers on every
+machine. Nothing here needs a GPU.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from kernelpath.course.inputs import PLAIN, Variety
+from kernelpath.course.labs.fabric import Layers, Log, timeline
+from kernelpath.course.problem import Case
+from kernelpath.grading import compare, truth
+from kernelpath.grading.conduct import Evidence
+from kernelpath.grading.kinds.python import Python, sent, told_tensor
+from kernelpath.verdict import Complaint, Verdict
+from kernelpath.work import messages, runner
+from kernelpath.work.exchange import Exchange
+from kernelpath.work.ranks import Ranks
+from kernelpath.work.runner import Runner, Stopped
+
+_OWN = (Verdict.NOT_STARTED, Verdict.COMPILE_ERROR, Verdict.UNAVAILABLE)
+"""What is true of the file, whichever rank says it."""
+
+_BETWEEN = (Verdict.DEADLOCK, Verdict.TIMED_OUT)
+"""What may follow from the end of a rank."""
+
+_ENDING_SECONDS = 1.0
+"""For ranks to answer after the group has ended."""
+
+
+@dataclass(frozen=True)
+class Ran:
+    """A call on every rank: what those told that returned, what is wrong with it, and what they did."""
+
+    returned: Mapping[int, messages.Returned]
+    complaint: Complaint | None
+    log: Log
+
+    @property
+    def outputs(self) -> list[torch.Tensor]:
+        """Those of rank 0, rank 1 and so on."""
+        told = (one for answer in self.returned.values() for one in answer.outputs)
+        return [told_tensor(one.dtype, one.shape, one.content, "cpu") for one in told]
+
+
+def rows(drawn: Sequence[Any], world: int) -> list[list[Any]]:
+    """What each rank is given: its row of every tensor."""
+    return [[_row(value, rank) for value in drawn] for rank in range(world)]
+
+
+def together(ranks: Ranks, own: Sequence[Sequence[Any]], collectives: Sequence[str] = ()) -> Ran:
+    """Call the entry on every rank, with its own inputs. Raises runner.Stopped where it cannot be loaded."""
+    layers = next((value for value in own[0] if isinstance(value, Layers)), Layers((), ()))
+    members = ranks.members(len(own))
+    exchange = Exchange(len(members), collectives, layers.seconds)
+    try:
+        for rank, member in enumerate(members):
+            member.post(_joining(own[rank], rank, len(members), layers, collectives))
+            member.hand(exchange.ends[rank].fileno())
+            exchange.ends[rank].close()
+        exchange.serve(_seconds())
+    finally:
+        exchange.close()
+    returned, stopped = _answers(members, _ENDING_SECONDS if exchange.complaint else _seconds())
+    return Ran(returned, _complaint(exchange, stopped) or _uncomputed(exchange, layers), exchange.log())
+
+
+class Distributed(Python):
+    """Rank 0 is the runner that is given, which holds the others."""
+
+    def call(self, runner: Runner, case: Case, seed: int, *, variety: Variety = PLAIN, order: int = 0) -> Evidence:
+        assert isinstance(runner, Ranks)
+        drawn = truth.draw_inputs(self.exercise, case, seed, "cpu", variety)
+        own = rows(drawn, case["world"])
+        ran = together(runner, own, self.exercise.network.collectives)
+        complaint = ran.complaint or self._conduct(ran.returned, own)
+        return Evidence(inputs=drawn, outputs=ran.outputs, complaint=complaint, log=ran.log)
+
+    def judged(self, evidence: Evidence) -> Complaint | None:
+        if evidence.complaint is not None:
+            return evidence.complaint
+        expected = truth.expected_outputs(self.exercise, evidence.inputs)
+        assert evidence.log is not None
+        size = evidence.log.size
+        if len(evidence.outputs) != len(expected):
+            counts = f"{len(evidence.outputs)} tensors on {size} ranks, expected {len(expected)}"
+            return Complaint(Verdict.WRONG_TYPE, f"{self.exercise.entry} returned {counts}")
+        dtype = truth.output_dtype(self.exercise, evidence.inputs)
+        names = _names(size, len(expected) // size)
+        complaint = compare.judge(evidence.outputs, expected, self.exercise.tolerance, dtype, names)
+        if complaint is None and self.exercise.check is not None:
+            said = self.exercise.check(evidence.inputs, evidence.outputs)
+            complaint = Complaint(Verdict.WRONG_VALUES, said) if said else None
+        return complaint
+
+    def beyond(self, case: Case, log: Log) -> Complaint | None:
+        """The first limit of the network that a case breaks."""
+        limits = self.exercise.network
+        if limits.bytes is not None:
+            most = limits.bytes(**case)
+            rank = max(range(log.size), key=log.sent)
+            if log.sent(rank) > most:
+                cause = f"rank {rank} sends {log.sent(rank):,} bytes in {log.messages(rank)} messages, at most {most:,}"
+                return Complaint(Verdict.TOO_MUCH_TRAFFIC, f"{cause} are needed")
+        found = timeline(log, limits.links)
+        if limits.seconds is not None and found.end > (most_seconds := limits.seconds(**case)):
+            links = f"links of {limits.links.latency * 1e6:.0f} µs and {limits.links.bandwidth / 1e9:.0f} GB/s"
+            took = f"{found.end * 1e6:.1f} µs on simulated {links}, at most {most_seconds * 1e6:.1f} are allowed"
+            return Complaint(Verdict.TOO_SLOW, f"{took}: ranks wait for each other")
+        if case is self.exercise.largest and found.hidden < limits.hidden:
+            cause = f"{found.hidden:.0%} of the communication is behind compute, {limits.hidden:.0%} required"
+            return Complaint(Verdict.TOO_SLOW, f"{cause}; {_made_of(log, found.total('all_reduce', 0))}")
+        return None
+
+    def _conduct(self, returned: Mapping[int, messages.Returned], own: Sequence[Sequence[Any]]) -> Complaint | None:
+        for rank, told in returned.items():
+            inputs = () if any(isinstance(value, Layers) for value in own[rank]) else tuple(own[rank])
+            if complaint := self.conduct(told, inputs):
+                return _by(rank, complaint)
+        return None
+
+
+def _seconds() -> float:
+    """For the ranks of a case, so that the verdict comes within CASE_SECONDS."""
+    return runner.CASE_SECONDS - 2.0
+
+
+def _row(value: Any, rank: int) -> Any:
+    return value[rank].clone() if isinstance(value, torch.Tensor) else value
+
+
+def _joining(inputs: Sequence[Any], rank: int, size: int, layers: Layers, collectives: Sequence[str]) -> messages.Join:
+    given = sent([value for value in inputs if not isinstance(value, Layers)])
+    return messages.Join(
+        arguments=given.arguments,
+        tensors=given.tensors,
+        rank=rank,
+        size=size,
+        collectives=collectives,
+        sizes=layers.sizes,
+    )
+
+
+def _answers(members: Sequence[Runner], seconds: float) -> tuple[dict[int, messages.Returned], dict[int, Complaint]]:
+    """What the ranks returned, and how the others ended, within so many seconds for all of them."""
+    end = time.monotonic() + seconds
+    returned, stopped = {}, {}
+    for rank, member in enumerate(members):
+        try:
+            returned[rank] = member.answer(messages.Returned, max(end - time.monotonic(), 0.1))
+        except Stopped as ended:
+            stopped[rank] = ended.complaint
+    return returned, stopped
+
+
+def _complaint(exchange: Exchange, stopped: dict[int, Complaint]) -> Complaint | None:
+    """The cause before what followed from it."""
+    between = exchange.complaint
+    if between is not None and between.verdict not in _BETWEEN:
+        return between
+    first = next((rank for rank in exchange.first_to_fail if rank in stopped), None)
+    if first is not None:
+        return _by(first, stopped[first])
+    return between or next((_by(rank, complaint) for rank, complaint in stopped.items()), None)
+
+
+def _by(rank: int, complaint: Complaint) -> Complaint:
+    if complaint.verdict in _OWN:
+        return complaint
+    return Complaint(complaint.verdict, f"rank {rank}: {complaint.cause}", complaint.file, complaint.line)
+
+
+def _uncomputed(exchange: Exchange, layers: Layers) -> Complaint | None:
+    """Whether a rank computed each part once, from the last to the first."""
+    wanted = list(reversed(range(len(layers.seconds))))
+    for rank in range(len(exchange.ends)):
+        if (done := exchange.computed(rank)) != wanted:
+            told = ", ".join(map(str, done[:4])) + (", …" if len(done) > 4 else "")
+            cause = f"rank {rank} calls backward of layers {told or 'none'}; each has it once, the last layer first"
+            return Complaint(Verdict.WRONG_VALUES, cause)
+    return None
+
+
+def _names(size: int, each: int) -> list[str]:
+    if each == 1:
+        return [f"rank {rank}'s output" for rank in range(size)]
+    return [f"rank {rank}'s output {number}" for rank in range(size) for number in range(each)]
+
+
+def _made_of(log: Log, seconds: float) -> str:
+    found = [one for one in log.transfers if one.name == "all_reduce"]
+    sizes = f"{min(one.bytes for one in found):,} to {max(one.bytes for one in found):,} bytes" if found else "nothing"
+    return f"{len(found)} all-reduces of {sizes} take {seconds * 1e6:.0f} µs"

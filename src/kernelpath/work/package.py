@@ -1,0 +1,246 @@
+"""A package of operators, in the submission's own process: built as a wheel, installed, and held against its contract.
+
+The project is built from a copy by its backend's hooks (PEP 517), without a network, and the wheel is unpacked into a
+folder that is first on sys.path: a wheel of Python alone needs no more (PEP 427). The project itself is not there.
+Importing this imports setuptools and pytest.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import importlib
+import io
+import math
+import os
+import sys
+import tempfile
+import zipfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from email.parser import Parser
+from pathlib import Path
+from shutil import copytree
+from types import ModuleType
+from typing import Any
+
+import pytest
+import setuptools.build_meta  # type: ignore[import-untyped]
+import tomlkit
+import torch
+from setuptools.command import (  # type: ignore[import-untyped]  # noqa: F401  what a build imports
+    bdist_wheel,
+    build_py,
+    dist_info,
+    egg_info,
+)
+
+from kernelpath.course.library import Library, Refusal
+from kernelpath.work.blame import EntryError, WrongOperator
+
+_BACKEND = "setuptools.build_meta"
+
+_SETTINGS: Mapping[str, Callable[[], Any]] = {
+    "torch.get_default_dtype()": torch.get_default_dtype,
+    "torch.get_default_device()": torch.get_default_device,
+    "torch.is_grad_enabled()": torch.is_grad_enabled,
+    "torch.backends.cuda.matmul.allow_tf32": lambda: torch.backends.cuda.matmul.allow_tf32,
+    "torch.are_deterministic_algorithms_enabled()": torch.are_deterministic_algorithms_enabled,
+    "the state of torch's random numbers": lambda: hash(torch.get_rng_state().numpy().tobytes()),
+}
+"""What an import must leave as it is."""
+
+_installed: dict[str, tuple[Path, Path]] = {}
+"""By the package's name: the copy of its project, and where its wheel was unpacked."""
+
+
+def install(library: Library, project: Path) -> None:
+    """Build the wheel of a project and put what it holds on the path; import the package once.
+
+    Raises EntryError where there is no wheel, or another one than the contract says.
+    """
+    if not (project / "pyproject.toml").is_file():
+        raise EntryError(f"there is no {project.name}/pyproject.toml, which says how the wheel is built")
+    copy, built, fresh = (Path(tempfile.mkdtemp(prefix=name)) for name in ("project-", "wheel-", "fresh-"))
+    copytree(project, copy, dirs_exist_ok=True)
+    with zipfile.ZipFile(_built(copy, built)) as wheel:
+        wheel.extractall(fresh)
+    if library.name not in _top_level(fresh):
+        raise EntryError(f"the wheel installs {', '.join(sorted(_top_level(fresh))) or 'nothing'}, not {library.name}")
+    site = Path(tempfile.gettempdir()) / f"site-{_digest(fresh)}"  # kernels tell the path: it is that of the twin's
+    with contextlib.suppress(OSError):
+        fresh.rename(site)
+    _installed[library.name] = (copy, site)
+    sys.path.insert(0, str(site))
+    importlib.invalidate_caches()
+    before = {name: setting() for name, setting in _SETTINGS.items()}
+    importlib.import_module(library.name)
+    for name, setting in _SETTINGS.items():
+        if setting() != before[name]:
+            raise EntryError(f"importing {library.name} changes {name}, for the whole process that uses it")
+
+
+def _digest(folder: Path) -> str:
+    """Of the files in it, but for the wheel's own record."""
+    found = hashlib.sha256()
+    for file in sorted(folder.rglob("*.py")):
+        found.update(str(file.relative_to(folder)).encode() + b"\0" + file.read_bytes() + b"\0")
+    return found.hexdigest()[:16]
+
+
+def _built(project: Path, into: Path) -> Path:
+    """The wheel. Raises EntryError with what the backend says."""
+    try:
+        declared = tomlkit.parse((project / "pyproject.toml").read_text(encoding="utf-8")).unwrap()
+    except (ValueError, OSError) as error:
+        raise EntryError(f"pyproject.toml: {error}") from error
+    backend = declared.get("build-system", {}).get("build-backend")
+    if backend != _BACKEND:
+        raise EntryError(f"pyproject.toml: the build-backend is {backend!r}; here it has to be {_BACKEND!r}")
+    said, here, arguments = io.StringIO(), os.getcwd(), list(sys.argv)
+    os.chdir(project)
+    try:
+        with contextlib.redirect_stdout(said), contextlib.redirect_stderr(said):
+            return into / str(setuptools.build_meta.build_wheel(str(into)))
+    except (Exception, SystemExit) as error:
+        last = next((line for line in reversed(str(error).splitlines()) if line.strip()), type(error).__name__)
+        raise EntryError(f"the wheel cannot be built: {last}") from error
+    finally:
+        os.chdir(here)
+        sys.argv[:] = arguments
+
+
+def _top_level(site: Path) -> set[str]:
+    """The packages that a wheel installs."""
+    installed = (path.name for path in site.iterdir() if path.suffix != ".dist-info" and path.name != "__pycache__")
+    return {name.removesuffix(".py") for name in installed}
+
+
+def _holds_no_more(library: Library, site: Path) -> None:
+    """Raise WrongOperator for packages that the wheel must not install, and for metadata that lack a requirement."""
+    (metadata,) = site.glob("*.dist-info/METADATA")
+    if others := sorted(_top_level(site) - {library.name}):
+        raise WrongOperator(f"the wheel installs {others[0]} beside {library.name}, for everybody who installs it")
+    told = Parser().parsestr(metadata.read_text(encoding="utf-8"))
+    needs = [requirement.lower() for requirement in told.get_all("Requires-Dist", [])]
+    for wanted in library.requires:
+        if not any(one.startswith(wanted) for one in needs):
+            raise WrongOperator(f"the wheel does not require {wanted}: add it to the dependencies in pyproject.toml")
+
+
+def examine(library: Library, device: torch.device) -> None:
+    """Raise WrongOperator unless the package refuses what it must, and its tests and benchmark are worth their name."""
+    copy, site = _installed[library.name]
+    package = importlib.import_module(library.name)
+    for name in [name for name in sys.modules if name.partition(".")[0] == library.name]:
+        file = getattr(sys.modules[name], "__file__", None)
+        if file and not Path(file).resolve().is_relative_to(site.resolve()):
+            raise WrongOperator(f"{name} was imported from {Path(file).name} of the project, not from the wheel")
+    _holds_no_more(library, site)
+    for refusal in library.refusals:
+        _refused(package, refusal, device)
+    _measures(package, library)
+    _tests_tell(package, library, copy)
+
+
+def _refused(package: ModuleType, refusal: Refusal, device: torch.device) -> None:
+    told = f"{package.__name__}.{refusal.function} with {refusal.why}"
+    wanted = f"a {refusal.error.__name__} that names {refusal.argument}"
+    try:
+        getattr(package, refusal.function)(*refusal.make(device))
+    except Exception as error:
+        said = str(error).splitlines()[0] if str(error) else ""
+        if type(error) is not refusal.error:
+            raise WrongOperator(f"{told} raises {type(error).__name__}: {said}; it must be {wanted}") from error
+        if refusal.argument not in said:
+            raise WrongOperator(f"{told} says {said!r}; it must be {wanted}") from error
+    else:
+        raise WrongOperator(f"{told} returns a result; it must raise {wanted}")
+
+
+def _measures(package: ModuleType, library: Library) -> None:
+    """Whether the package's benchmark tells seconds that a clock could have shown, and the bytes that must be moved."""
+    measure = getattr(importlib.import_module(f"{package.__name__}.benchmark"), "measure", None)
+    if not callable(measure):
+        raise WrongOperator(f"{package.__name__}.benchmark has no function measure")
+    for function, (sizes, due) in library.benchmark.items():
+        told = measure(function, **sizes)
+        of = f"{package.__name__}.benchmark.measure({function!r}, {', '.join(f'{k}={v}' for k, v in sizes.items())})"
+        for key in ("seconds", "baseline_seconds"):
+            if not 0 < told.get(key, math.nan) < 60:
+                raise WrongOperator(f"{of} gives {key}={told.get(key)}")
+        if told.get("bytes") != due:
+            raise WrongOperator(f"{of} gives bytes={told.get('bytes')}; read once and written once it is {due}")
+
+
+def _tests_tell(package: ModuleType, library: Library, project: Path) -> None:
+    """Whether the project's tests pass, and fail with each fault."""
+    passed, failed = _ran(project)
+    if failed:
+        raise WrongOperator(f"your test {failed[0]}")
+    if not passed:
+        raise WrongOperator(f"{project.name.partition('-')[0]}: pytest finds no test in tests/")
+    for what, fault in library.faults.items():
+        with _planted(package, fault.function, fault.plant(getattr(package, fault.function))):
+            _, failed = _ran(project)
+        if not failed:
+            told = f"all {len(passed)} tests pass with a {package.__name__}.{fault.function} in which {what}"
+            raise WrongOperator(f"{told}; a test has to fail there")
+
+
+@contextlib.contextmanager
+def _planted(package: ModuleType, name: str, other: Any) -> Iterator[None]:
+    """Another function in its place, wherever the package has it under that name."""
+    real = getattr(package, name)
+    modules = [one for key, one in sys.modules.items() if key.partition(".")[0] == package.__name__]
+    places = [one for one in modules if getattr(one, name, None) is real]
+    for place in places:
+        setattr(place, name, other)
+    try:
+        yield
+    finally:
+        for place in places:
+            setattr(place, name, real)
+
+
+class _Outcomes:
+    """A plugin of pytest that keeps how each test ended."""
+
+    def __init__(self) -> None:
+        self.passed: list[str] = []
+        self.failed: list[str] = []
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        name = report.nodeid.rpartition("::")[2]
+        if report.failed:
+            crash = getattr(report.longrepr, "reprcrash", None)
+            self.failed.append(f"{name} fails: {crash.message.splitlines()[0] if crash else report.when}")
+        elif report.when == "call" and report.passed:
+            self.passed.append(name)
+
+    def pytest_collectreport(self, report: pytest.CollectReport) -> None:
+        if report.failed:
+            self.failed.append(f"file {report.nodeid} cannot be imported: {_last_line(str(report.longrepr))}")
+
+
+def _last_line(text: str) -> str:
+    return next((line.strip() for line in reversed(text.splitlines()) if line.strip()), "")
+
+
+_OPTIONS: Sequence[str] = (
+    *("-q", "--capture=sys", "--import-mode=importlib", "-x", "-o", "addopts=", "-W", "ignore"),
+    *("-p", "no:cacheprovider", "-p", "no:faulthandler", "-p", "no:xdist", "-p", "no:timeout"),
+    *("-p", "no:hypothesispytest"),
+)
+
+
+def _ran(project: Path) -> tuple[list[str], list[str]]:
+    """The tests of a project that passed, and the first that did not."""
+    outcomes, said = _Outcomes(), io.StringIO()
+    known = set(sys.modules)
+    with contextlib.redirect_stdout(said), contextlib.redirect_stderr(said):
+        pytest.main([*_OPTIONS, "--rootdir", str(project), str(project / "tests")], plugins=[outcomes])
+    for name in set(sys.modules) - known:
+        file = getattr(sys.modules[name], "__file__", None) or ""
+        if file.startswith(str(project)) or name.startswith("tests"):
+            del sys.modules[name]
+    return outcomes.passed, outcomes.failed

@@ -1,0 +1,45 @@
+"""A submission in as many processes as a group has ranks."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from kernelpath.work.runner import Runner
+
+
+class Ranks(Runner):
+    """The runner of rank 0, which holds those of the others; they are started when a case needs them."""
+
+    def __init__(self, *of_a_runner: Any) -> None:
+        super().__init__(*of_a_runner)
+        self._of_a_runner = of_a_runner
+        self._others: list[Runner] = []
+
+    def members(self, size: int) -> list[Runner]:
+        """The runners of so many ranks, with the submission loaded in each. Raises Stopped, and Usage."""
+        while len(self._others) < size - 1:
+            self._others.append(Runner(*self._of_a_runner))
+        found = [self, *self._others[: size - 1]]
+        for one in found:
+            one.prepare()
+        for one in found:
+            one.ready()
+        return found
+
+    @property
+    def hopeless(self) -> bool:
+        return super().hopeless or any(one.hopeless for one in self._others)
+
+    @property
+    def printed(self) -> str:
+        return super().printed + "".join(one.printed for one in self._others)
+
+    @property
+    def pids(self) -> Sequence[int]:
+        return [*super().pids, *(pid for one in self._others for pid in one.pids)]
+
+    def close(self) -> None:
+        super().close()
+        for one in self._others:
+            one.close()

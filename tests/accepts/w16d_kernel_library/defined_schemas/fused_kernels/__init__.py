@@ -1,0 +1,3 @@
+from .api import add_rmsnorm, swiglu
+
+__all__ = ["add_rmsnorm", "swiglu"]

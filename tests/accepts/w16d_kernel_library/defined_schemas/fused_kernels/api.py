@@ -1,0 +1,146 @@
+import torch
+import triton
+
+from .kernels import gate_backward_kernel, gate_kernel, norm_backward_kernel, norm_kernel, sum_kernel
+
+LIBRARY = torch.library.Library("fused_kernels", "DEF")
+LIBRARY.define("norm(Tensor x, Tensor residual, Tensor weight, float eps) -> (Tensor, Tensor)")
+LIBRARY.define("norm_backward(Tensor dy, Tensor dh, Tensor h, Tensor weight, float eps) -> (Tensor, Tensor)")
+LIBRARY.define("gate(Tensor gate_up) -> Tensor")
+LIBRARY.define("gate_backward(Tensor gate_up, Tensor dact) -> Tensor")
+
+
+def block(columns):
+    return triton.next_power_of_2(columns)
+
+
+def warps(columns):
+    return max(1, min(8, columns // 256))
+
+
+def check(x, residual, weight, eps):
+    for name, tensor, axes in (("x", x, 2), ("residual", residual, 2), ("weight", weight, 1)):
+        if not isinstance(tensor, torch.Tensor):
+            raise TypeError(f"{name} must be a tensor")
+        if tensor.dtype not in (torch.float32, torch.bfloat16) or tensor.dtype != x.dtype:
+            raise TypeError(f"{name}: {tensor.dtype} is not supported here")
+        if tensor.dim() != axes:
+            raise ValueError(f"{name} must have {axes} dimensions")
+        if tensor.device != x.device:
+            raise ValueError(f"{name} must be on the device of x")
+    if not 0 < x.shape[1] <= 8192:
+        raise ValueError("x must have 1 to 8192 columns")
+    if residual.shape != x.shape:
+        raise ValueError("residual must have the shape of x")
+    if weight.shape[0] != x.shape[1]:
+        raise ValueError("weight must have an element for each column of x")
+    if eps <= 0:
+        raise ValueError("eps must be positive")
+
+
+def check_gates(gate_up):
+    if not isinstance(gate_up, torch.Tensor) or gate_up.dtype not in (torch.float32, torch.bfloat16):
+        raise TypeError("gate_up must be a bfloat16 or float32 tensor")
+    if gate_up.dim() != 2 or gate_up.shape[1] % 2:
+        raise ValueError("gate_up must be a matrix with an even number of columns")
+
+
+@torch.library.impl(LIBRARY, "norm", "CompositeExplicitAutograd")
+def norm(
+    x: torch.Tensor, residual: torch.Tensor, weight: torch.Tensor, eps: float
+) -> tuple[torch.Tensor, torch.Tensor]:
+    x, residual, weight = x.contiguous(), residual.contiguous(), weight.contiguous()
+    y, h = torch.empty_like(x), torch.empty_like(x)
+    if x.numel():
+        norm_kernel[(x.shape[0],)](
+            y, h, x, residual, weight, x.shape[1], eps, block(x.shape[1]), num_warps=warps(x.shape[1])
+        )
+    return y, h
+
+
+@torch.library.impl(LIBRARY, "norm_backward", "CompositeExplicitAutograd")
+def norm_backward(
+    dy: torch.Tensor, dh: torch.Tensor, h: torch.Tensor, weight: torch.Tensor, eps: float
+) -> tuple[torch.Tensor, torch.Tensor]:
+    dy, dh, weight = dy.contiguous(), dh.contiguous(), weight.contiguous()
+    rows, columns = h.shape
+    dx, dweight = torch.empty_like(h), torch.zeros_like(weight)
+    if rows:
+        parts = min(rows, 512)
+        partial = torch.empty(parts, columns, dtype=torch.float32, device=h.device)
+        norm_backward_kernel[(parts,)](
+            dx, partial, dy, dh, h, weight, rows, columns, eps, block(columns), num_warps=warps(columns)
+        )
+        sum_kernel[(triton.cdiv(columns, 64),)](dweight, partial, parts, columns, 64, num_warps=2)
+    return dx, dweight
+
+
+@torch.library.impl(LIBRARY, "gate", "CompositeExplicitAutograd")
+def gate(gate_up: torch.Tensor) -> torch.Tensor:
+    gate_up = gate_up.contiguous()
+    act = gate_up.new_empty(gate_up.shape[0], gate_up.shape[1] // 2)
+    if act.numel():
+        gate_kernel[(triton.cdiv(act.numel(), 1024),)](act, gate_up, act.numel(), act.shape[1], 1024)
+    return act
+
+
+@torch.library.impl(LIBRARY, "gate_backward", "CompositeExplicitAutograd")
+def gate_backward(gate_up: torch.Tensor, dact: torch.Tensor) -> torch.Tensor:
+    gate_up, dact = gate_up.contiguous(), dact.contiguous()
+    dgate_up = torch.empty_like(gate_up)
+    if dact.numel():
+        grid = (triton.cdiv(dact.numel(), 1024),)
+        gate_backward_kernel[grid](dgate_up, gate_up, dact, dact.numel(), dact.shape[1], 1024)
+    return dgate_up
+
+
+@torch.library.register_fake("fused_kernels::norm")
+def _(x, residual, weight, eps):
+    return x.new_empty(x.shape), x.new_empty(x.shape)
+
+
+@torch.library.register_fake("fused_kernels::norm_backward")
+def _(dy, dh, h, weight, eps):
+    return h.new_empty(h.shape), weight.new_empty(weight.shape)
+
+
+@torch.library.register_fake("fused_kernels::gate")
+def _(gate_up):
+    return gate_up.new_empty(gate_up.shape[0], gate_up.shape[1] // 2)
+
+
+@torch.library.register_fake("fused_kernels::gate_backward")
+def _(gate_up, dact):
+    return gate_up.new_empty(gate_up.shape)
+
+
+def keep_norm(ctx, inputs, output):
+    ctx.save_for_backward(output[1], inputs[2])
+    ctx.eps = inputs[3]
+
+
+def norm_gradients(ctx, dy, dh):
+    dx, dweight = torch.ops.fused_kernels.norm_backward(dy, dh, *ctx.saved_tensors, ctx.eps)
+    return dx, dx, dweight, None
+
+
+def keep_gates(ctx, inputs, output):
+    ctx.save_for_backward(*inputs)
+
+
+def gate_gradients(ctx, dact):
+    return torch.ops.fused_kernels.gate_backward(*ctx.saved_tensors, dact)
+
+
+torch.library.register_autograd("fused_kernels::norm", norm_gradients, setup_context=keep_norm)
+torch.library.register_autograd("fused_kernels::gate", gate_gradients, setup_context=keep_gates)
+
+
+def add_rmsnorm(x, residual, weight, eps=1e-6):
+    check(x, residual, weight, eps)
+    return torch.ops.fused_kernels.norm(x, residual, weight, eps)
+
+
+def swiglu(gate_up):
+    check_gates(gate_up)
+    return torch.ops.fused_kernels.gate(gate_up)

@@ -1,0 +1,192 @@
+"""Ranks in processes of their own: times on simulated links, who is blamed for a hang, and nothing left running."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+import torch.distributed as dist
+import torch.multiprocessing as processes
+from torch._C._distributed_c10d import FileStore
+
+from kernelpath.course import registry
+from kernelpath.course.labs.fabric import Links, Log, Step, Transfer, timeline
+from kernelpath.course.problems import all_reduce, overlap
+from kernelpath.grading import grade
+from kernelpath.verdict import Report, Verdict
+from kernelpath.wire import Wire
+from kernelpath.work import fabric_messages as fabric
+from kernelpath.work.exchange import Exchange
+
+LINKS = Links(latency=2.0, bandwidth=10.0)
+
+
+def message(source: int, number: int, target: int, received: int, size: int) -> Transfer:
+    return Transfer("send", ((source, number), (target, received)), size)
+
+
+def post(number: int) -> Step:
+    return Step("post", number)
+
+
+def wait(number: int) -> Step:
+    return Step("wait", number)
+
+
+def compute(seconds: float) -> Step:
+    return Step("compute", seconds=seconds)
+
+
+def test_a_message_takes_its_latency_and_its_bytes() -> None:
+    log = Log([[post(1), wait(1)], [post(1), wait(1)]], [message(0, 1, 1, 1, 50)])
+    assert timeline(log, LINKS).end == 7.0
+
+
+def test_a_message_waits_for_its_receive() -> None:
+    log = Log([[post(1), wait(1)], [compute(100.0), post(1), wait(1)]], [message(0, 1, 1, 1, 50)])
+    assert timeline(log, LINKS).end == 107.0
+
+
+def test_messages_of_a_port_follow_each_other_without_a_latency_between() -> None:
+    steps = [[post(1), post(2), wait(1), wait(2)], [post(1), wait(1)], [post(1), wait(1)]]
+    log = Log(steps, [message(0, 1, 1, 1, 50), message(0, 2, 2, 1, 50)])
+    assert timeline(log, LINKS).end == 12.0
+
+
+def test_both_directions_of_a_link_are_used_at_once() -> None:
+    steps = [[post(1), post(2), wait(1), wait(2)], [post(1), post(2), wait(1), wait(2)]]
+    log = Log(steps, [message(0, 1, 1, 2, 50), message(1, 1, 0, 2, 50)])
+    assert timeline(log, LINKS).end == 7.0
+
+
+def test_what_is_behind_compute_is_hidden() -> None:
+    """A ring of two takes 2 * (2 + 50 / 2 / 10) = 9; the second of two begins when the first has ended."""
+    rank = [post(1), compute(10.0), post(2), compute(6.0), wait(1), wait(2)]
+    reduced = [Transfer("all_reduce", ((0, number), (1, number)), 50) for number in (1, 2)]
+    found = timeline(Log([rank, rank], reduced), LINKS)
+    assert found.end == 19.0
+    assert found.hidden == pytest.approx(1 - 3 / 18)
+
+
+def served(exchange: Exchange, seconds: float, *ranks: Callable[[Wire[fabric.ToRank]], None]) -> None:
+    """Serve these ranks, each in a thread, until the exchange has done."""
+    wires: list[Wire[fabric.ToRank]] = [Wire(end, fabric.ToRank) for end in exchange.ends]
+    threads = [threading.Thread(target=rank, args=(wire,)) for rank, wire in zip(ranks, wires, strict=True)]
+    for thread in threads:
+        thread.start()
+    exchange.serve(seconds)
+    exchange.close()
+    for thread in threads:
+        thread.join()
+
+
+def test_a_send_is_complete_when_it_is_received() -> None:
+    got: list[object] = []
+
+    def sender(wire: Wire[fabric.ToRank]) -> None:
+        wire.send(fabric.Post(1, "send", 1, dtype="int8", count=3, content=b"abc"))
+        wire.send(fabric.Await(1))
+        got.append(wire.receive())
+        wire.send(fabric.Left(False))
+
+    def receiver(wire: Wire[fabric.ToRank]) -> None:
+        time.sleep(0.05)
+        got.append("not before")
+        wire.send(fabric.Post(1, "recv", 0, dtype="int8", count=3))
+        wire.send(fabric.Await(1))
+        got.append(wire.receive())
+        wire.send(fabric.Left(False))
+
+    exchange = Exchange(2)
+    served(exchange, 5.0, sender, receiver)
+    assert exchange.complaint is None
+    assert got[0] == "not before"
+    assert fabric.Complete(b"abc") in got
+    assert exchange.log().sent(0) == 3
+
+
+def test_a_rank_that_forges_frames_is_told() -> None:
+    def forger(wire: Wire[fabric.ToRank]) -> None:
+        wire.send(fabric.Post(7, "send", 1, dtype="int8", count=3, content=b"abc"))
+
+    exchange = Exchange(2)
+    served(exchange, 5.0, forger, lambda wire: None)
+    assert exchange.complaint is not None
+    assert exchange.complaint.verdict is Verdict.TAMPERED
+
+
+def test_bytes_of_a_ring() -> None:
+    """Two phases of world - 1 chunks of 251 float32."""
+    assert all_reduce.most_bytes(4, 1003, "float32", "ring") == 2 * 3 * 251 * 4
+
+
+def test_a_bucket_is_counted_once() -> None:
+    assert overlap.most_bytes(4, 32, 8192) < 2 * 4 * 32 * 8192
+
+
+def graded(name: str, source: str, folder: Path) -> Report:
+    item = registry.find(name)
+    file = folder / f"{item.stem.partition('/')[2]}.py"
+    file.write_text(source)
+    return grade.grade(item, file, device="cpu", seed=1, brief=True)
+
+
+HEAD = "import os, time\nimport torch\nimport torch.distributed as dist\n\n\ndef collective(x, algorithm):\n"
+
+
+@pytest.mark.parametrize(
+    ("body", "verdict", "said"),
+    [
+        ("if dist.get_rank() == 1: os.kill(os.getpid(), 9)\n    dist.recv(x.clone(), 1)", "CRASHED", "rank 1: "),
+        ("if dist.get_rank() == 1: time.sleep(60)\n    else: dist.recv(x.clone(), 1)", "TIMED_OUT", "rank 1 does not"),
+        ("if dist.get_rank() == 0: dist.recv(x.clone(), 1)\n    return x.clone()", "DEADLOCK", "rank 1 does not come"),
+    ],
+)
+def test_a_lost_rank_is_named_within_ten_seconds(body: str, verdict: str, said: str, tmp_path: Path) -> None:
+    one = "    if dist.get_world_size() == 1: return x.clone()\n    " + body
+    report = graded("all_reduce", f"{HEAD}{one}\n", tmp_path)
+    assert report.verdict.value == verdict, report.cause
+    assert said in report.cause
+    assert report.cases[-1].seconds < 10.0
+
+
+def test_nothing_is_left_running(tmp_path: Path) -> None:
+    body = (
+        "    print('pid', os.getpid(), flush=True)\n    if dist.get_rank() == 1: time.sleep(60)\n    dist.barrier()\n"
+    )
+    report = graded("all_reduce", f"{HEAD}    if dist.get_world_size() == 1: return x.clone()\n{body}", tmp_path)
+    pids = {int(line.split()[1]) for line in report.printed.splitlines() if line.startswith("pid ")}
+    assert len(pids) == 2
+    assert not any(Path(f"/proc/{pid}").exists() for pid in pids)
+
+
+def _on_gloo(rank: int, size: int, store: str, file: str, results: str) -> None:
+    module = registry.import_file(Path(file), "on_gloo")
+    dist.init_process_group("gloo", store=FileStore(store, size), rank=rank, world_size=size)
+    x = torch.arange(1003.0) * (rank + 1)
+    for algorithm in ("ring", "two_shot"):
+        torch.save(module.collective(x, algorithm), f"{results}/{algorithm}{rank}")
+    dist.destroy_process_group()
+
+
+@pytest.mark.parametrize("size", [2, 4])
+def test_the_reference_runs_on_gloo(size: int, tmp_path: Path) -> None:
+    """As it is graded: what passes here is a program of torch.distributed."""
+    file = str(registry.find("all_reduce").solution)
+    arguments = (size, str(tmp_path / "store"), file, str(tmp_path))
+    processes.spawn(_on_gloo, arguments, nprocs=size)  # type: ignore[attr-defined, no-untyped-call]
+    expected = torch.arange(1003.0) * sum(range(1, size + 1))
+    found = [torch.load(tmp_path / f"{name}{rank}") for name in ("ring", "two_shot") for rank in range(size)]
+    assert all(torch.equal(one, expected) for one in found)
+
+
+def test_no_port_is_opened_by_a_rank(tmp_path: Path) -> None:
+    """Landlock denies it, and the group does not need it."""
+    body = "    import socket\n    socket.create_server(('127.0.0.1', 0))\n"
+    report = graded("all_reduce", HEAD + body, tmp_path)
+    assert report.verdict is Verdict.CRASHED or not os.path.exists("/sys/kernel/security/landlock")

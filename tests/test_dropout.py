@@ -1,0 +1,86 @@
+"""Masks of dropout are judged by what random masks do not show, at any place where it may stand."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from kernelpath.course import registry
+from kernelpath.course.problems import dropout
+from kernelpath.grading import compare
+from kernelpath.grading.conduct import Evidence
+from kernelpath.verdict import Verdict
+
+N, P = 16_384, 0.25
+
+
+def random_mask(seed: int, n: int = N, p: float = P) -> torch.Tensor:
+    return torch.rand(n, generator=torch.Generator().manual_seed(seed)) >= p
+
+
+def judged(first: torch.Tensor, second: torch.Tensor, p: float = P) -> str | None:
+    return dropout.judged_masks(p, [first, second, first, second])
+
+
+@pytest.mark.parametrize("p", [0.1, 0.5, 0.9, 0.98])
+def test_random_masks_pass(p: float) -> None:
+    assert all(judged(random_mask(2 * k, p=p), random_mask(2 * k + 1, p=p), p) is None for k in range(10))
+
+
+def test_a_shift_between_two_masks_is_found_with_its_distance() -> None:
+    long = random_mask(0, N + 700)
+    assert "at a distance of 700 elements" in str(judged(long[:N], long[700:]))
+    assert "at a distance of 700 elements" in str(judged(long[700:], long[:N]))
+
+
+def test_a_period_is_found_with_its_length() -> None:
+    block = random_mask(0, 1024)
+    assert "repeats itself after 1024 elements" in str(judged(block.repeat(16), random_mask(1)))
+
+
+def test_a_share_is_off_by_six_deviations_at_most() -> None:
+    mask, spare = random_mask(0), random_mask(1)
+    more = mask.clone()
+    more[:1600] = True  # 400 of them were dropped: 7 deviations of 55
+    assert judged(mask, spare) is None
+    assert "with p = 0.25" in str(judged(more, spare))
+
+
+def test_nothing_is_dropped_for_p_of_zero() -> None:
+    all_kept = torch.ones(N, dtype=torch.bool)
+    one_dropped = all_kept.clone()
+    one_dropped[5] = False
+    assert judged(all_kept, all_kept, 0.0) is None
+    assert "16,383 of 16,384" in str(judged(one_dropped, all_kept, 0.0))
+
+
+def call(second_pass: torch.Tensor) -> Evidence:
+    """Two layers with masks of their own; the second layer's backward pass has the mask that is given."""
+    inputs = dropout.inputs(torch.Generator().manual_seed(0), N, P, "float32", "offset")
+    first, second = random_mask(1), random_mask(2)
+    kept = [
+        (output * mask).float()
+        for output, mask in zip(dropout.reference(*inputs), (first, second, first, second_pass), strict=True)
+    ]
+    return Evidence(inputs, kept)
+
+
+def test_any_mask_is_right_that_both_passes_have() -> None:
+    exercise = registry.load(registry.find("dropout"))
+    assert compare.judged(exercise, call(random_mask(2))) is None
+    complaint = compare.judged(exercise, call(random_mask(3)))
+    assert complaint is not None
+    assert complaint.verdict is Verdict.WRONG_VALUES
+    assert complaint.cause.startswith("the second layer does not have one mask")
+
+
+def test_samples_of_the_outputs_settle_their_own_truth() -> None:
+    exercise = registry.load(registry.find("dropout"))
+    inputs = dropout.inputs(torch.Generator().manual_seed(0), N, P, "float32", "offset")
+    places = torch.tensor([3, 5, 8, 13, 21, 34])
+    truth = [output[places] for output in dropout.reference(*inputs)]
+    sampled = [output[places] for output in call(random_mask(2)).outputs]
+    settled = compare.settled(exercise, truth, sampled)
+    assert all(torch.allclose(one.float(), other) for one, other in zip(settled, sampled, strict=True))
+    sampled[1] *= 1 - P
+    assert not torch.allclose(settled[1].float(), sampled[1])

@@ -1,0 +1,129 @@
+"""A package of operators is built, installed and held against its contract; see course/problems/kernel_library.py."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from textwrap import dedent
+from typing import Any
+
+import pytest
+import torch
+
+from kernelpath.course.library import Fault, Library, Refusal
+from kernelpath.work import package
+from kernelpath.work.blame import EntryError, WrongOperator
+
+FILES = {
+    "pyproject.toml": """
+        [build-system]
+        requires = ["setuptools"]
+        build-backend = "setuptools.build_meta"
+
+        [project]
+        name = "halves"
+        version = "1"
+        dependencies = ["torch"]
+
+        [tool.setuptools.packages.find]
+        where = ["src"]
+    """,
+    "src/halves/__init__.py": """
+        def half(x):
+            if x.ndim != 1:
+                raise ValueError("x is not a vector")
+            return x / 2
+    """,
+    "src/halves/benchmark.py": """
+        def measure(function, n):
+            return {"seconds": 1e-6, "baseline_seconds": 1e-6, "bytes": 8 * n}
+    """,
+    "tests/test_half.py": """
+        import halves
+        import torch
+
+
+        def test_half():
+            assert halves.half(torch.ones(3))[2] == 0.5
+    """,
+}
+
+
+def twice_as_much(real: Any) -> Any:
+    return lambda x: 2 * real(x)
+
+
+LIBRARY = Library(
+    name="halves",
+    requires=("torch",),
+    refusals=(Refusal("half", "a matrix", ValueError, "x", lambda device: (torch.ones(2, 2, device=device),)),),
+    faults={"values are doubled": Fault("half", twice_as_much)},
+    benchmark={"half": ({"n": 5}, 40)},
+)
+
+
+@pytest.fixture(autouse=True)
+def leaves_no_trace(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    path = list(sys.path)
+    yield
+    sys.path[:] = path
+    for name in [name for name in sys.modules if name.partition(".")[0] in ("halves", "src", "tests_half")]:
+        del sys.modules[name]
+
+
+def examined(folder: Path, *changes: tuple[str, str, str]) -> None:
+    """Install and examine the project with these changes: a file, what stands there, what stands there instead."""
+    for name, text in FILES.items():
+        text = dedent(text).lstrip()
+        for file, old, new in changes:
+            if file == name:
+                assert old in text
+                text = text.replace(old, new)
+        place = folder / "project" / name
+        place.parent.mkdir(parents=True, exist_ok=True)
+        place.write_text(text)
+    package.install(LIBRARY, folder / "project")
+    package.examine(LIBRARY, torch.device("cpu"))
+
+
+def test_a_package_is_used_from_its_wheel(tmp_path: Path) -> None:
+    examined(tmp_path)
+    halves = importlib.import_module("halves")
+    assert halves.half(torch.ones(1)) == 0.5, "the fault was taken out again"
+    assert "site-" in str(halves.__file__)
+    assert not (tmp_path / "project" / "build").exists(), "what is handed in stays as it is"
+
+
+TOML, INIT, TESTS = "pyproject.toml", "src/halves/__init__.py", "tests/test_half.py"
+
+
+@pytest.mark.parametrize(
+    ("change", "error", "said"),
+    [
+        ((TOML, 'where = ["src"]', 'where = ["."]'), EntryError, "installs src, tests, not halves"),
+        ((TOML, 'version = "1"', 'version = "one"'), EntryError, "the wheel cannot be built"),
+        ((TOML, "setuptools.build_meta", "own.backend"), EntryError, "the build-backend is 'own.backend'"),
+        ((TOML, 'dependencies = ["torch"]', ""), WrongOperator, "does not require torch"),
+        ((INIT, "def half", "import torch; torch.set_grad_enabled(False)\ndef half"), EntryError, "is_grad_enabled"),
+        ((INIT, "x.ndim != 1", "x.ndim > 2"), WrongOperator, "with a matrix returns a result"),
+        ((INIT, "x is not", "this is not"), WrongOperator, "it must be a ValueError that names x"),
+        ((INIT, "ValueError", "TypeError"), WrongOperator, "raises TypeError: x is not a vector; it must be"),
+        (("src/halves/benchmark.py", "8 * n", "4 * n"), WrongOperator, "bytes=20; read once and written once it is 40"),
+        ((INIT, "x / 2", "x / 4"), WrongOperator, "your test test_half fails"),
+        ((TESTS, "def test_half", "def half"), WrongOperator, "finds no test"),
+        ((TESTS, "== 0.5", "> 0"), WrongOperator, "all 1 tests pass with a halves.half in which values are doubled"),
+        ((TESTS, "import halves\n", "import halve\n"), WrongOperator, "cannot be imported"),
+    ],
+)
+def test_what_breaks_the_contract_is_told(
+    tmp_path: Path, change: tuple[str, str, str], error: type[Exception], said: str
+) -> None:
+    grad = torch.is_grad_enabled()
+    try:
+        with pytest.raises(error, match=said):
+            examined(tmp_path, change)
+    finally:
+        torch.set_grad_enabled(grad)
