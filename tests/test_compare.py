@@ -174,6 +174,13 @@ def test_outputs_have_the_names_of_the_statement() -> None:
     assert complaint.cause.startswith("3 of 3 elements of h are wrong, within elements 0..2 of 3; first: h[0] = 2")
 
 
+def test_a_case_with_the_first_outputs_alone_names_them() -> None:
+    ones = torch.ones(4)
+    complaint = compare.judge([2 * ones], [ones.double()], {"float32": LOOSE}, names=("h", "dx", "dw"))
+    assert complaint is not None
+    assert "first: h[0] = 2, expected 1" in complaint.cause
+
+
 def test_wrong_values_are_placed_and_shown() -> None:
     truth = torch.arange(12.0, dtype=torch.float64).view(3, 4)
     output = truth.clone()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -10,7 +11,13 @@ from kernelpath.course import registry
 from kernelpath.course.problem import arguments
 from kernelpath.course.problems import adam
 from kernelpath.grading import grade
-from kernelpath.verdict import Report, Verdict
+from kernelpath.grading.conduct import MUTATED
+from kernelpath.grading.kinds.python import seen
+from kernelpath.grading.truth import draw_inputs
+from kernelpath.verdict import Complaint, Report, Verdict
+from kernelpath.work.call import Call
+from kernelpath.work.watch import Journal
+from kernelpath.work.witness import SubmissionThread
 
 ROOT = Path(__file__).parents[1]
 PLAIN = (ROOT / "tests" / "accepts" / "w13d_adam" / "plain.py").read_text()
@@ -34,6 +41,28 @@ def test_what_may_be_overwritten_is_every_tensor_but_the_gradients() -> None:
     overwritten = adam.updated(*drawn)
     assert [id(one) for one in overwritten] == [id(one) for one in (*params, *moments, *squares)]
     assert not {id(one) for one in grads} & {id(one) for one in overwritten}
+
+
+def test_a_process_with_a_gpu_tells_what_was_overwritten_and_what_may_not_be() -> None:
+    exercise = registry.load(registry.find("adam"))
+    case = adam.case("odd", 5, begin="anywhere")
+    drawn, sent = (draw_inputs(exercise, case, 3, "cpu") for _ in "ab")
+    call = Call("adamw", sent, torch.device("cpu"), SubmissionThread(), Journal(), False, exercise)
+    given: Any = call.inputs
+    adam.one_by_one(*given)
+    outputs = call.outputs(None)
+    expected = adam.reference(*drawn)
+    assert len(outputs) == 15
+    for output, right in zip(outputs, expected, strict=True):
+        torch.testing.assert_close(output.double(), right, rtol=3e-5, atol=1e-5)
+
+    def complaint() -> Complaint | None:
+        told = call.returned(outputs, "", "", lambda output: b"")
+        return seen(told, drawn, exercise.overwritten(drawn))
+
+    assert complaint() is None
+    adam.lists(given[0], given[6:])[1][2].zero_()  # a gradient
+    assert complaint() == MUTATED
 
 
 MASK = "    mask = offsets < numel\n"

@@ -28,3 +28,11 @@ def test_a_product_is_a_launch_where_it_is_allowed(allowed: bool) -> None:
     assert (total == 2).all()
     assert notes.launches == ["library_product"] * allowed
     assert [one.name for one in notes.operators] == ["mm"] * (not allowed) + ["add"]
+
+
+def test_a_product_of_another_dtype_is_a_librarys() -> None:
+    a, notes = torch.ones(8, 8), Notes()
+    with JOURNAL.noting(notes), Watch(lambda fresh: fresh, products=True):
+        product = torch.mm(a, a)
+    assert (product == 8).all()
+    assert (notes.launches, [one.name for one in notes.operators]) == ([], ["mm"])

@@ -13,6 +13,6 @@ EXERCISE = Exercise(
     bench={"rows": 16_384, "columns": 8192, "dtype": "bfloat16"},  # four tensors of 256 MiB
     sweep=sweeps.rows(),
     baseline=add_rmsnorm.unfused,
-    min_speedup=1.0,
+    min_speedup=1.2,  # on an H200 the reference kernel reaches 1.49, and a row per program the same
     traffic=Traffic(sectors=1.3, bank_conflicts=1.0, bytes=1.4, edges=None),  # reading h again makes it 1.5
 )

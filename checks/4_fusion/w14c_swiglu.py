@@ -49,7 +49,7 @@ EXERCISE = Exercise(
         swiglu.case(8192, 11_008, 2048),
     ),
     baseline=two_steps,
-    min_speedup=1.0,  # until an H200 measured it
+    min_speedup=0.65,  # on an H200 the reference reaches 1.06, a dot for each product 0.70
     requires=(8, 0),
     arch="sm_90a",
     tensor_cores=True,

@@ -33,7 +33,8 @@ EXERCISE = Exercise(
         )
     ),
     baseline=cross_entropy.operators,
-    min_speedup=1.0,  # until it is measured on an H200
+    # On an H200 the reference kernel reaches 3.9, a row per program 2.3 to 2.6, torch.compile's way 1.7.
+    min_speedup=1.6,
     # Logits read for the sum and again for the gradient make 1.5, and 1.7 with those of ignored rows. A pass for the
     # maximum alone makes 1.9 or more.
     traffic=Traffic(sectors=1.3, bank_conflicts=1.0, bytes=1.8, edges=None),

@@ -23,12 +23,12 @@ SWEEP = (
 EXERCISE = Exercise(
     entry="paged_decode",
     problem=paged_decode.PROBLEM,
-    aligned=True,
+    aligned=True,  # as 16-byte loads of keys and values need it
     bench=BENCH,
     sweep=SWEEP,
     baseline=paged_decode.eager,
-    min_speedup=1.0,
-    workspace=0.5,
+    min_speedup=15.0,  # on an H200 splits of a fixed number reach 17 to 20, the reference kernel 23
+    workspace=0.5,  # partial results, and no gathered copy
     tensor_cores=True,
     traffic=Traffic(sectors=2.0, bytes=1.5, edges=None),
 )

@@ -21,6 +21,8 @@ EXERCISE = Exercise(
         case(4, 4096, 2048, 32, 8, 64, 8192),  # of Llama 3.2 1B
     ),
     baseline=transformer_block.step,
-    min_speedup=1.0,
+    # On an H200 the reference reaches 1.22, torch.compile 1.24, plain kernels 0.99: the products are the same, and
+    # the baseline's attention is cuDNN's.
+    min_speedup=0.9,
     traffic=Traffic(edges=None),
 )

@@ -16,6 +16,6 @@ EXERCISE = Exercise(
     any_size=False,
     bench=case(16_384, 8192, "bfloat16"),
     baseline=kernel_library.step,
-    min_speedup=1.0,
+    min_speedup=1.3,  # on an H200 the reference 2.06
     traffic=Traffic(edges=None),
 )

@@ -26,6 +26,8 @@ idle: what it computes counts. Measured on an H200 in bfloat16 at 8192 x 8192 x 
 
 tanh is one instruction of a unit that makes 16 results per cycle (week 9 took two). To ask for the residual before the
 loop, or to prefetch it to L2, changed nothing; two programs of 128 x 128 per SM reach 433.
+Beside cuBLAS with the bias and one kernel, times as fast: 16 x 8192 x 8192 1.16, 128 rows 1.10, 1024^3 1.40, 2048^3
+1.12, 4096^3 1.05, 8192 x 16384 x 4096 1.07, 4095 x 4097 x 4099 2.7.
 """
 
 import torch
@@ -101,9 +103,9 @@ def blocks(x: torch.Tensor, columns: int, height: int, width: int) -> TensorDesc
 
 TILES = (
     (128, 256, 64, 3, 8, 1.0),
-    (64, 128, 64, 4, 4, 0.65),
-    (64, 64, 64, 4, 4, 0.5),
-    (16, 64, 128, 5, 4, 0.2),
+    (64, 128, 128, 4, 4, 0.65),
+    (64, 64, 128, 5, 4, 0.5),
+    (16, 64, 256, 4, 4, 0.2),
 )
 """Rows, columns, depth, stages, warps, and about which share of the largest tile's speed this one reaches."""
 
@@ -127,7 +129,9 @@ def gemm_epilogue(
         num_stages=stages,
         num_warps=warps,
     )
-    return out if made is out else copied(made, out)
+    if made is not out:
+        copied(made, out)
+    return out
 
 
 def tile_for(multiprocessors: int, m: int, n: int) -> tuple[int, int, int, int, int, float]:

@@ -19,6 +19,16 @@ against the formula written as operators, for the sequences of one length at a t
 Bytes: q, k, v and out once, 0.5 GB for 32768 tokens with 16 heads of 128, 0.13 ms on an H200. Operations: 4 per score
 and column, and a sequence of n tokens has n (n + 1) / 2 scores per head: arithmetic bounds the kernel from a few
 hundred tokens on.
+
+Each tile finds its sequence by halving; vLLM's kernels number their tiles in the same way. Tiles of a sequence run from
+its end, those with the most keys first: the other way round it takes 1 to 8 % longer. A third stage takes 20 to 25 %
+off. Values after the end of a sequence are multiplied by weights of 0, and not masked, which would cost 2 to 5 %.
+
+Measured on an H200, causal, 16 heads of 128: its rate over that of cuDNN where all lengths are equal, and over that of
+Flash-Attention 2 for packed sequences, as PyTorch 2.11 has it:
+
+    16 x 1024 0.84, 1.7    4 x 4096 0.88, 1.7    16384 0.87, 1.7    32768 0.89, 1.8    500 x 64 0.96, 1.07
+    4 x 4096 with heads of 32 1.27, 1.6, of 64 1.09, 1.8, of 256 0.91, 1.9    16384 + 8192 + 4096 + 2048 + 2 x 1024 1.65
 """
 
 import torch

@@ -18,8 +18,8 @@ from kernelpath.work import messages
 LIBRARY_SHARE = 0.1
 """The share of GPU time that kernels which are not the submission's own may take."""
 
-_FILLS = ("Memset", "FillFunctor")
-"""In the names of what torch.zeros and torch.full run on a GPU: memory made ready, which computes nothing."""
+_FILLS = ("Memset", "FillFunctor", "Memcpy HtoD")
+"""In the names of what torch.zeros and torch.full run on a GPU, and of what brings a table there: no computation."""
 
 MUTATED = Complaint(Verdict.MUTATED_INPUT, "an input is not bit for bit what it was before the call")
 

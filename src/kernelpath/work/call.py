@@ -15,7 +15,7 @@ from kernelpath.course.spec import Exercise
 from kernelpath.work import confine, messages
 from kernelpath.work.blame import WrongType
 from kernelpath.work.tensors import dtype_name, fingerprint, from_bytes
-from kernelpath.work.watch import Guards, Journal, Notes, Watch
+from kernelpath.work.watch import Guards, Journal, Notes, Product, Watch
 from kernelpath.work.witness import SubmissionThread
 
 _CPU_MEMORY = 6 << 30
@@ -34,7 +34,7 @@ class Call:
         timed: bool,
         exercise: Exercise | None = None,
     ) -> None:
-        self._products = exercise is not None and exercise.products
+        self._free = exercise is not None and exercise.products
         self._device, self._entry, self._thread, self._journal = device, entry, thread, journal
         self._exercise = exercise
         self._guards, self._notes = Guards(poison=not timed), Notes()
@@ -42,7 +42,7 @@ class Call:
 
     def __call__(self, entry: Callable[..., Any]) -> Any:
         with self._journal.noting(self._notes):
-            within = labs.surround(Watch(self._guards.allocate, products=self._products), entry, self.inputs)
+            within = labs.surround(Watch(self._guards.allocate, products=self._free), entry, self.inputs)
             return self._thread.call(entry, *self.inputs, within=within)
 
     def settle(self) -> None:
@@ -53,6 +53,10 @@ class Call:
     @property
     def launches(self) -> list[str]:
         return list(self._notes.launches)
+
+    @property
+    def products(self) -> list[Product]:
+        return list(self._notes.products)
 
     def outputs(self, result: Any) -> list[torch.Tensor]:
         """As `plain_outputs`, or the inputs that are overwritten."""
@@ -76,24 +80,30 @@ class Call:
         )
 
 
-def profiled(call: Call, entry: Callable[..., Any], products: bool) -> tuple[dict[str, float], set[str], bytes]:
-    """Seconds of each kernel that the GPU ran, the kernels of torch.mm, and the profiler's trace in Chrome's format.
-
-    products: whether torch.mm is the submission's to call; none of its kernels are told otherwise.
-    """
-    activities = [torch.profiler.ProfilerActivity.CUDA]
-    activities += [torch.profiler.ProfilerActivity.CPU] * products
-    with torch.profiler.profile(activities=activities, acc_events=True) as profiler:
+def profiled(call: Call, entry: Callable[..., Any]) -> tuple[dict[str, float], list[str], bytes]:
+    """Seconds of each kernel that the GPU ran, the library's kernels for products, and the trace in Chrome's format."""
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA], acc_events=True) as profiler:
         call(entry)
         call.settle()
-    events = profiler.events() if products else ()
-    library = {kernel.name for event in events if event.name == "aten::mm" for kernel in event.kernels}
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "trace.json"
         profiler.export_chrome_trace(str(path))
         trace = path.read_bytes()
-    ran = (event for event in profiler.key_averages() if event.device_type.name == "CUDA")
-    return {event.key: event.device_time_total * 1e-6 for event in ran}, library, trace
+    seconds = {event.key: event.device_time_total * 1e-6 for event in profiler.key_averages()}
+    return seconds, kernels_of_products(call.products) if call.products else [], trace
+
+
+def kernels_of_products(products: Sequence[Product]) -> list[str]:
+    """The kernels that torch.mm runs on a GPU for operands like these: the library chooses by shape and strides."""
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA], acc_events=True) as profiler:
+        for sizes, strides in dict.fromkeys(products):
+            a, b = (
+                torch.empty_strided(size, stride, dtype=torch.bfloat16, device="cuda")
+                for size, stride in zip(sizes, strides, strict=True)
+            )
+            torch.mm(a, b)
+        torch.cuda.synchronize()
+    return sorted({event.key for event in profiler.key_averages()})
 
 
 def memory_limit(device: torch.device, room: int = 0) -> AbstractContextManager[None]:

@@ -36,12 +36,20 @@ _OPERATORS = frozenset(torch.library._defs)
 """The operators that were defined in Python before there was a submission."""
 
 
+Product = tuple[tuple[tuple[int, ...], tuple[int, ...]], tuple[tuple[int, ...], tuple[int, ...]]]
+"""The sizes of both operands of a torch.mm in bfloat16, and their strides."""
+
+
 @dataclass
 class Notes:
-    """What a submission did in a call. launches: names of kernels; what they were given may be freed meanwhile."""
+    """What a submission did in a call. launches: names of kernels; what they were given may be freed meanwhile.
+
+    products: those that a library made for it on a GPU, where the statement leaves them to it.
+    """
 
     operators: list[Operator] = field(default_factory=list)
     launches: list[str] = field(default_factory=list)
+    products: list[Product] = field(default_factory=list)
 
 
 class Journal:
@@ -65,6 +73,8 @@ class Journal:
             return
         if event == "kernelpath.operator":
             self._notes.operators.append(Operator(*arguments))
+        elif event == "kernelpath.product":
+            self._notes.products.append((arguments[0], arguments[1]))
         elif event == "kernelpath.launched":
             self._notes.launches.append(arguments[0].name)
 
@@ -112,9 +122,14 @@ class Watch(TorchDispatchMode):
         """By the library on a GPU, by a kernel on the PTX machine."""
         from kernelpath.work import products
 
-        if not products.made_here((*args, *kwargs.values())):
-            return func(*args, **kwargs)
         a, b = args
+        if not products.made_here((a, b, *kwargs.values())):
+            if a.is_cuda and a.dtype == b.dtype == torch.bfloat16:
+                operands = tuple(a.shape), tuple(b.shape)
+                sys.audit("kernelpath.product", operands, (a.stride(), b.stride()))
+            else:
+                sys.audit("kernelpath.operator", "mm", _line())
+            return func(*args, **kwargs)
         out = kwargs["out"] if kwargs else self._allocate(a.new_empty(a.shape[0], b.shape[1]))
         products.multiply(a, b, out)
         return out

@@ -11,6 +11,7 @@ import signal
 import socket
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from importlib.util import cache_from_source
 from pathlib import Path
 from typing import Any
@@ -267,9 +268,9 @@ class _Worker:
     def _round(self, asked: messages.Round, secret: str) -> Answer:
         if self._race is not None:
             return self._race.answer(asked, self._with, self._entry, self._thread.call, self._tampered)
-        calls = dict.fromkeys(asked.order, self._called(self._bench, asked.seed, timed=True))
-        if self._known.problem.in_place is not None:  # then each has inputs of its own
-            calls = {one: self._called(self._bench, asked.seed, timed=True) for one in asked.order}
+        called = partial(self._called, self._bench, asked.seed, timed=True)
+        own = self._known.problem.in_place is not None  # then each has inputs of its own
+        calls = {one: called() for one in asked.order} if own else dict.fromkeys(asked.order, called())
         turn, call = {contestant: position for position, contestant in enumerate(asked.order)}, calls[0]
         seconds, results = self._stopwatch.round([self._timed(one, calls[one]) for one in asked.order])
         outputs = call.outputs(results[turn[0]])

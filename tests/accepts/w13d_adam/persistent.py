@@ -1,6 +1,7 @@
 """As many programs as fit on the GPU; each takes every so many-th chunk. Steps go to the device as float32, as torch
 has them, and the correction for bias is computed there, in float64."""
 
+import numpy as np
 import torch
 import triton
 import triton.language as tl
@@ -45,7 +46,7 @@ def adamw(steps, lr, beta1, beta2, eps, weight_decay, *tensors):
         table += [part.data_ptr() for part in parts] + [parts[0].numel(), first]
         sizes.append((parts[0].numel() + chunk - 1) // chunk)
         first += sizes[-1]
-    owners = torch.arange(count, dtype=torch.int32).repeat_interleave(torch.tensor(sizes))
+    owners = torch.from_numpy(np.repeat(np.arange(count, dtype=np.int32), sizes))
     device = tensors[0].device
     programs = min(len(owners), 8 * torch.cuda.get_device_properties(device).multi_processor_count)
     if programs == 0:

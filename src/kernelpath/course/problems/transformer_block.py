@@ -131,12 +131,13 @@ def step(
     return *(one.detach() for one in made), *gradients
 
 
-def reference(*given: Any) -> Outputs:
-    return step(*(one.double() if isinstance(one, torch.Tensor) else one for one in given))
+def reference(*given: Any, eps: float = EPS) -> Outputs:
+    wide = (one.double() if isinstance(one, torch.Tensor) else one for one in given)
+    return step(*wide, eps)  # type: ignore[arg-type, call-arg]
 
 
 def without_eps(*given: Any) -> Outputs:
-    return step(*(one.double() if isinstance(one, torch.Tensor) else one for one in given), eps=0.0)
+    return reference(*given, eps=0.0)
 
 
 def extreme(rng: torch.Generator, x: torch.Tensor, residual: torch.Tensor, *others: Any) -> None:

@@ -28,7 +28,7 @@ def add_rmsnorm_backward(dx, partial, dy, dh, h, weight, rstd, rows, columns, RO
     column = tl.arange(0, BLOCK)[None, :]
     gain = tl.load(weight + column, mask=column < columns, other=0.0).to(tl.float32)
     dweight = tl.zeros([ROWS, BLOCK], tl.float32)
-    for first in tl.range(tl.program_id(0) * ROWS, rows, tl.num_programs(0) * ROWS):
+    for first in tl.range(tl.program_id(0) * ROWS, rows, tl.num_programs(0) * ROWS, num_stages=3):
         row = first + tl.arange(0, ROWS)[:, None]
         inside = (row < rows) & (column < columns)
         at = row.to(tl.int64) * columns + column

@@ -79,7 +79,7 @@ def _add_rmsnorm(
     block, each = tile(columns)
     if rows:
         kernels.add_rmsnorm_forward[triton.cdiv(rows, each),](
-            y, h, rstd, x, residual, weight, rows, columns, eps, each, block
+            y, h, rstd, x, residual, weight, rows, columns, eps, each, block, num_warps=4 if block <= 4096 else 16
         )
     return y, h, rstd
 
@@ -95,9 +95,12 @@ def _add_rmsnorm_backward(
     if not rows:
         return dx, dweight.zero_()
     block, each = tile(columns)
-    stripes = min(triton.cdiv(rows, each), 4 * multiprocessors(h.device))
+    warps = max(4, block // 512)
+    stripes = min(triton.cdiv(rows, each), multiprocessors(h.device) * (16 // warps))
     partial = torch.empty(stripes, columns, dtype=torch.float32, device=h.device)
-    kernels.add_rmsnorm_backward[stripes,](dx, partial, dy, dh, h, weight, rstd, rows, columns, each, block)
+    kernels.add_rmsnorm_backward[stripes,](
+        dx, partial, dy, dh, h, weight, rstd, rows, columns, each, block, num_warps=warps
+    )
     kernels.sum_stripes[triton.cdiv(columns, 64),](dweight, partial, stripes, columns, 32, 64)
     return dx, dweight
 

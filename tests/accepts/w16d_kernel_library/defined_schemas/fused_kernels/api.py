@@ -71,7 +71,7 @@ def norm_backward(
         norm_backward_kernel[(parts,)](
             dx, partial, dy, dh, h, weight, rows, columns, eps, block(columns), num_warps=warps(columns)
         )
-        sum_kernel[(1,)](dweight, partial, parts, columns, block(columns), num_warps=warps(columns))
+        sum_kernel[(triton.cdiv(columns, 64),)](dweight, partial, parts, columns, 64, num_warps=2)
     return dx, dweight
 
 

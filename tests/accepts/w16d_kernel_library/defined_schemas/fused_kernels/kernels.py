@@ -38,7 +38,7 @@ def norm_backward_kernel(dx, partial, dy, dh, h, weight, rows, columns, eps, BLO
 
 @triton.jit(do_not_specialize=["parts"])
 def sum_kernel(out, partial, parts, columns, BLOCK: tl.constexpr):
-    column = tl.arange(0, BLOCK)
+    column = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     total = tl.zeros([BLOCK], tl.float32)
     for part in range(parts):
         total += tl.load(partial + part * columns + column, mask=column < columns, other=0.0)

@@ -41,7 +41,7 @@ def norm_backward_kernel(dx, partial, dy, dh, h, weight, rows, columns, eps, BLO
 
 @triton.jit(do_not_specialize=["parts"])
 def sum_kernel(out, partial, parts, columns, BLOCK: tl.constexpr):
-    column = tl.arange(0, BLOCK)
+    column = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     total = tl.zeros([BLOCK], tl.float32)
     for part in range(parts):
         total += tl.load(partial + part * columns + column, mask=column < columns, other=0.0)
@@ -131,7 +131,7 @@ def norm_backward(
         norm_backward_kernel[(parts,)](
             dx, partial, dy, dh, h, weight, rows, columns, eps, block(columns), num_warps=warps(columns)
         )
-        sum_kernel[(1,)](dweight, partial, parts, columns, block(columns), num_warps=warps(columns))
+        sum_kernel[(triton.cdiv(columns, 64),)](dweight, partial, parts, columns, 64, num_warps=2)
     return dx, dweight
 
 
