@@ -16,5 +16,5 @@ EXERCISE = Exercise(
     # on GPUs, on as many as there are: 64 MiB on each
     bench=all_reduce.case(2, 1 << 25, "bfloat16", "two_shot"),
     baseline=all_reduce.library,
-    min_speedup=0.5,  # to be measured
+    min_speedup=0.5,  # a ring of two H200s in batches of isend and irecv took 300 µs, NCCL 245: 0.82
 )

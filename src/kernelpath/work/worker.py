@@ -286,10 +286,9 @@ class _Worker:
 
     def _timed(self, contestant: int, call: Call) -> Callable[[], Any]:
         """Contestant 0 is the submission, which runs on its own thread; what the others raise is not its fault."""
-        entry = self._contestants[contestant]
+        entry, name = self._contestants[contestant], ("submission", "baseline", "reference kernel")[contestant]
         if contestant == 0:
             return lambda: call(entry)
-        name = ("baseline", "reference kernel")[contestant - 1]
 
         def ours() -> Any:
             try:
