@@ -95,8 +95,8 @@ class Workers:
         self._workspace.clean(self._keep)
 
     def _needs(self) -> str:
-        if self._exercise.fusion is not None:
-            return _FUSES
+        if self._exercise.fusion is not None:  # Inductor asks a GPU for its properties as it is imported
+            return _FUSES if self._device == "cpu" else ""
         return _INSPECTS.get(self._exercise.kind) or READY.get(self._item.lane, "")
 
     def _take(self, device: OneDevice) -> Worker:

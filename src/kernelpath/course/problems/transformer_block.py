@@ -179,7 +179,7 @@ PROBLEM = Problem(
     tolerance={"bfloat16": Tolerance(rtol=2e-2, atol=0.2)},
     extreme=extreme,
     faults={"no eps": without_eps},
-    gpu_limits=(case(65_537, 1, 16, 1, 1, 32, 16),),
+    gpu_limits=(case(65_537, 1, 64, 1, 1, 32, 16),),  # of fewer columns one row in 65,537 nearly cancels
     compulsory_bytes=compulsory_bytes,
     flops=flops,
 )
