@@ -8,7 +8,7 @@ same bits. x may have any number of elements, and lie in a storage of more than 
 One program copies a tile. Decide along which axis of x its lanes run while they load, and along which axis of the
 output while they store, and which two of the three axes the tile spans. tl.trans(block) exchanges the axes of a block.
 Graded: the values, the sectors and bytes that each line asks for, and on a GPU the time against x.clone() as PyTorch
-does it. What an axis of stride 0 repeats is to be loaded once for a tile, not once for each element.
+does it. Load what an axis of stride 0 repeats once for a tile, not once for each element.
 
 Bytes: the output once, and each sector of 32 bytes that holds an element of x once: of every second float, twice what
 is stored; of an expanded tensor, next to nothing. 2 GiB for the transpose of 16384 x 16384 floats, 0.5 ms at the 4.2
