@@ -8,7 +8,7 @@ same bits. x may have any number of elements, and lie in a storage of more than 
 One program copies a tile. Decide along which axis of x its lanes run while they load, and along which axis of the
 output while they store, and which two of the three axes the tile spans. tl.trans(block) exchanges the axes of a block.
 Graded: the values, the sectors and bytes that each line asks for, and on a GPU the time against x.clone() as PyTorch
-does it. What an axis of stride 0 repeats is to be loaded once for a tile, not once for each element.
+does it. Load what an axis of stride 0 repeats once for a tile, not once for each element.
 """
 
 import torch

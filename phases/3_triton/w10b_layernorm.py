@@ -3,8 +3,8 @@
 layernorm(x, weight, bias, eps) takes a contiguous 2-D tensor of bfloat16 or float32, of any number of rows and 1 to
 65536 columns, and two vectors of its dtype with a weight and a bias for each column. It returns (y, mean, rstd):
 y = (x - mean) * rstd * weight + bias in the dtype of x, and for each row in float32 its mean and
-rstd = 1 / sqrt(mean of (x - mean)^2 over the row + eps). The arithmetic is float32, also where a row's mean is a few
-hundred times its deviation. Tensors may have more than 2**32 elements: offsets need 64 bits.
+rstd = 1 / sqrt(mean of (x - mean)^2 over the row + eps). The arithmetic is float32, and right even if
+a row's mean is a few hundred times its deviation. Tensors may have more than 2**32 elements: offsets need 64 bits.
 
 Begin from the fused softmax: a row in the registers of one program, and two sums over it. mean and rstd are what the
 backward pass will read. Then split long rows into several blocks, so that few lanes are masked.

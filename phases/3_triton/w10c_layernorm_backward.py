@@ -8,7 +8,7 @@ sum of dy * xhat, and dbias the sum of dy. The arithmetic is float32.
 Tensors may have more than 2**32 elements: offsets need 64 bits.
 
 Give a program many rows: dx needs nothing but the row, and the sums of the columns stay in registers until the last
-row. What each program has summed goes to a small buffer, which a second kernel sums.
+row. Each program writes its sums to a small buffer, which a second kernel adds up.
 Graded: the values, the bytes that are moved, and on a GPU the time against PyTorch's operator.
 """
 

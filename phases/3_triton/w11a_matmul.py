@@ -4,13 +4,13 @@ matmul(a, b, bias, activation) takes matrices of shapes (m, k) and (k, n), of an
 bfloat16 or both float16, and a bias of shape (n,) in their dtype or None. It returns activation(a @ b + bias) as a new
 contiguous tensor of shape (m, n) and their dtype. The sums are float32, and so is all that follows until the result is
 rounded, once. activation is "none", "relu" (max(x, 0)) or "gelu" (x / 2 (1 + erf(x / sqrt(2)))).
-Matrices may be transposed, or be every second column of others: read them as they lie. Tensors may have more than
+Matrices may be transposed, or every second column of another: read them in place. Tensors may have more than
 2**32 elements: offsets need 64 bits.
 
 Begin with one tile of out per program, blocks of a and b in a loop over k, and tl.dot. Mask every side. Then choose the
 order of the programs for L2, and the tile for the shape.
-Graded: the values (products of small integers exactly), that tensor cores make them, the bytes moved, and on a GPU the
-time against cuBLAS.
+Graded: the values (products of small integers exactly), that tensor cores compute them, the bytes moved, and on a GPU
+the time against cuBLAS.
 """
 
 import torch

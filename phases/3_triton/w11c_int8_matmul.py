@@ -11,7 +11,7 @@ more than 2**32 elements: offsets need 64 bits.
 
 Begin with one tile of out per program, loads with masks, and tl.dot(x, y, total, out_dtype=tl.int32). Then see how much
 a program holds in registers and in shared memory, and how many fit on an SM.
-Graded: the values, that tensor cores make the products, the bytes that are moved, and on a GPU the time against
+Graded: the values, that tensor cores compute the products, the bytes that are moved, and on a GPU the time against
 matrices that are dequantized to bfloat16 and multiplied by the library.
 """
 

@@ -9,12 +9,12 @@ are contiguous float32 tensors: either of shape (1, 1) both, for all of a and al
 
     out[i, j] = sum over p of a[i, p] * scale_a[p // 128, i] * b[j, p] * scale_b[j // 128, p // 128]
 
-The sum must be that of float32: a tensor core of Hopper keeps 14 bits of it, so hand its sum over to registers at least
-every 512 values along k. Tensors do not always begin at a multiple of 16 bytes, and may have more than 2**32 elements:
-offsets need 64 bits.
+The sum must be that of float32: a tensor core of Hopper keeps 14 bits of it, so add its sum to one in registers at
+least every 512 values along k. Tensors do not always begin at a multiple of 16 bytes, and may have more than 2**32
+elements: offsets need 64 bits.
 
 Begin with one tile of out per program and total += tl.dot(x, y) * scales, 128 values along k at a time.
-Graded: the values, that tensor cores make the products, the bytes that are moved, and on a GPU the time against
+Graded: the values, that tensor cores compute the products, the bytes that are moved, and on a GPU the time against
 matrices that are dequantized to bfloat16 and multiplied by the library.
 """
 

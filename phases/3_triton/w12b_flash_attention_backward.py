@@ -12,8 +12,8 @@ With p = exp(scores - lse) and delta = sum(dout * out) of each query:
 
     dv = p^T @ dout        ds = p * (dout @ v^T - delta) / sqrt(head)        dq = ds @ k        dk = ds^T @ q
 
-where dk and dv of a key head are sums over the query heads that read it. p and ds exist a tile at a time: compute each
-tile again from q, k, v, dout, lse and delta. Round p and ds to bfloat16 for the tensor cores, and keep sums in float32.
+where dk and dv of a key head are sums over the query heads that read it. p and ds exist one tile at a time: compute
+each tile again from q, k, v, dout, lse and delta. Round p and ds to bfloat16 for the tensor cores, and sum in float32.
 Graded: the values, the memory traffic, and on a GPU the time against the formulas written as operators.
 """
 

@@ -8,17 +8,17 @@ same bits. x may have any number of elements, and lie in a storage of more than 
 One program copies a tile. Decide along which axis of x its lanes run while they load, and along which axis of the
 output while they store, and which two of the three axes the tile spans. tl.trans(block) exchanges the axes of a block.
 Graded: the values, the sectors and bytes that each line asks for, and on a GPU the time against x.clone() as PyTorch
-does it. What an axis of stride 0 repeats is to be loaded once for a tile, not once for each element.
+does it. Load what an axis of stride 0 repeats once for a tile, not once for each element.
 
 Bytes: the output once, and each sector of 32 bytes that holds an element of x once: of every second float, twice what
 is stored; of an expanded tensor, next to nothing. 2 GiB for the transpose of 16384 x 16384 floats, 0.5 ms at the 4.2
 TB/s that an H200 copies with.
 
-Axes that lie in each other in x without gaps are one axis. Of what is left, the tile spans the nearest axis of x, the
-one with the smallest stride, and the last one, along which the output is contiguous. Lanes load along the nearest axis
-of x, because it is the last one of the block: Triton takes that where it knows nothing better, and of a stride of 2 it
-knows nothing. They store along the nearest axis of the output, because its stride is the number 1, from which Triton
-does know. Where these are two axes, the elements change hands in shared memory.
+Axes of x that are contiguous with each other are merged. Of those left, the tile spans the nearest axis of x, the one
+with the smallest stride, and the last one, along which the output is contiguous. The nearest axis of x is the last one
+of the block, and lanes load along it: a stride of 1 tells Triton so, and where it knows nothing, as of a stride of 2,
+Triton 3.9 takes the last axis (3.6 takes the first). Lanes store along the nearest axis of the output, whose stride is
+the number 1. If these are two axes, threads exchange the elements through shared memory.
 """
 
 from collections.abc import Sequence

@@ -16,7 +16,7 @@ others reduce. That decides the shape of each kernel:
 
     columns     a row is held in            what keeps memory busy                          of the copy (H200, bfloat16)
     to 16384    registers, 1 to 5 blocks    2 to 32 programs per SM, in different phases    0.96 to 1.00
-    to 32768    registers                   the next two rows, on the way to shared memory  0.87
+    to 32768    registers                   the next two rows, in flight to shared memory   0.87
     beyond      registers of a team         three programs per SM, of different rows        0.71 at 65536
 
 Two things make rows of 5000 as fast as others (0.98 of the copy; as one block of 8192 at offsets that the compiler

@@ -1,13 +1,13 @@
-"""Matrix product by programs that stay: tensor descriptors, and a loop over tiles.
+"""Matrix product by persistent programs: tensor descriptors, and a loop over tiles.
 
 matmul(a, b) takes matrices of shapes (m, k) and (k, n), both bfloat16 or both float16, each stored by rows or by
 columns without gaps. It returns a @ b as a new contiguous tensor of shape (m, n) and their dtype. The sums are float32,
 and rounded once. As TMA requires, every tensor begins at a multiple of 16 bytes, and n and k are multiples of 8, as is
 m where a is stored by columns. Tensors have fewer than 2**31 elements.
 
-Make descriptors of a, b and out, launch as many programs as there are multiprocessors, and let program p make the tiles
+Make descriptors of a, b and out, launch as many programs as there are multiprocessors, and let program p compute tiles
 p, p + programs, p + 2 programs and so on. Graded: the values (products of small integers exactly), that tensor cores
-make them, and on a GPU the time against cuBLAS.
+compute them, and on a GPU the time against cuBLAS.
 
 Operations: 2 m n k, 1.1e12 at 8192^3. Tensor cores bound it. Between two tiles they would idle while one is stored and
 the first blocks of the next are loaded: here those loads are in flight before the last tile is finished.

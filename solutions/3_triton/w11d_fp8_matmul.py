@@ -9,16 +9,16 @@ are contiguous float32 tensors: either of shape (1, 1) both, for all of a and al
 
     out[i, j] = sum over p of a[i, p] * scale_a[p // 128, i] * b[j, p] * scale_b[j // 128, p // 128]
 
-The sum must be that of float32: a tensor core of Hopper keeps 14 bits of it, so hand its sum over to registers at least
-every 512 values along k. Tensors do not always begin at a multiple of 16 bytes, and may have more than 2**32 elements:
-offsets need 64 bits.
+The sum must be that of float32: a tensor core of Hopper keeps 14 bits of it, so add its sum to one in registers at
+least every 512 values along k. Tensors do not always begin at a multiple of 16 bytes, and may have more than 2**32
+elements: offsets need 64 bits.
 
 Begin with one tile of out per program and total += tl.dot(x, y) * scales, 128 values along k at a time.
-Graded: the values, that tensor cores make the products, the bytes that are moved, and on a GPU the time against
+Graded: the values, that tensor cores compute the products, the bytes that are moved, and on a GPU the time against
 matrices that are dequantized to bfloat16 and multiplied by the library.
 
 Operations: 2 m n k, 137 billion at 4096 cubed, 0.07 ms at the 1979 TFLOP/s that NVIDIA states for fp8 on Hopper. Bytes:
-68 million, 0.016 ms. Arithmetic is the bound, and the hand-over stands in its way: one multiply-add of an ordinary core
+68 million, 0.016 ms. Arithmetic is the bound, and the hand-over slows it down: one multiply-add of an ordinary core
 for 128 of the tensor cores, which are 32 times as fast, so a fifth of the time unless something else multiplies
 meanwhile. Two programs on an SM do, if each thread of 4 warps keeps to 255 registers: 128 for the sums of 128 x 128,
 and 64 for the new sum of one half. On an H200 at 4096 (8192) cubed, in TFLOP/s:
@@ -29,8 +29,8 @@ and 64 for the new sum of one half. On an H200 at 4096 (8192) cubed, in TFLOP/s:
     torch._scaled_mm, sums at two levels                        1290 (1458)    1174 (1323)
     one level, wrong where k is long                            1370 (1527)
 
-What is left to the library is a warp that only copies and two warpgroups that multiply out of phase. Triton's
-warp_specialize did that at 1108 (1237), but gave wrong results with scales of blocks (Triton 3.6, on the H200).
+CUTLASS goes further, with a warp that only copies and two warpgroups that multiply out of phase. Triton's
+warp_specialize reached 1108 (1237), but gave wrong results with scales of blocks (Triton 3.6, on the H200).
 """
 
 import torch

@@ -12,15 +12,15 @@ With p = exp(scores - lse) and delta = sum(dout * out) of each query:
 
     dv = p^T @ dout        ds = p * (dout @ v^T - delta) / sqrt(head)        dq = ds @ k        dk = ds^T @ q
 
-where dk and dv of a key head are sums over the query heads that read it. p and ds exist a tile at a time: compute each
-tile again from q, k, v, dout, lse and delta. Round p and ds to bfloat16 for the tensor cores, and keep sums in float32.
+where dk and dv of a key head are sums over the query heads that read it. p and ds exist one tile at a time: compute
+each tile again from q, k, v, dout, lse and delta. Round p and ds to bfloat16 for the tensor cores, and sum in float32.
 Graded: the values, the memory traffic, and on a GPU the time against the formulas written as operators.
 
 Operations: five products of 2 * tokens**2 * head for each query head, half of them with causal; 1.37e12 for 4 x 16
 heads, 4096 tokens of 128. Bytes: 8 tensors, 540 MB. Tensor cores are the bound.
 
-Two kernels, seven products. One holds a block of queries and walks over the keys: scores and dp, then dq; it makes
-delta on its way. The other holds a block of keys and walks over the queries of its group: scores and dp again, then dv
+Two kernels, seven products. One holds a block of queries and loops over the keys: scores and dp, then dq; it also
+computes delta. The other holds a block of keys and loops over the queries of its group: scores and dp again, then dv
 and dk. No two programs write to the same place, so every run gives the same bits.
 """
 
