@@ -280,3 +280,11 @@ def test_in_a_low_heap_only_the_beginning_of_a_storage_is_an_address() -> None:
     words = np.array([low, low + 4, 33_554_433, high, high + 4, 7], np.int64)
     told = pointers.links(words, [(1, low, 100), (2, high, 100)])
     assert [(link.storage, np.frombuffer(link.words, np.int64).tolist()) for link in told] == [(1, [0]), (2, [3, 4])]
+
+
+def test_inputs_lie_outside_of_the_heap(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Client, "_inputs", lambda _: (torch.empty(16),))
+    (x,) = Client.__new__(Client).inputs()
+    heap = next(line for line in Path("/proc/self/maps").read_text().splitlines() if line.endswith("[heap]"))
+    first, last = (int(address, 16) for address in heap.split()[0].split("-"))
+    assert not first <= x.data_ptr() < last
