@@ -169,18 +169,7 @@ def measures(cell: nbformat.NotebookNode) -> bool:
     return cell.cell_type == "code" and re.search(r"notebook\.(on_gpu|times)\(", cell.source) is not None
 
 
-OUTSTANDING: set[str] = {
-    *(f"week14/{name}" for name in ("epilogues", "widths", "kept", "rows", "vocabularies", "cross_entropy")),
-    *(f"week14/{name}" for name in ("registers", "computed_again", "lost_library")),
-    *(f"week13/{name}" for name in ("bias", "twelve", "noise", "dropout", "question", "launches", "adam")),
-    "week15/decode",
-    "week15/long",
-    "week15/packing",
-    "week15/pages",
-    "week15/splits",
-    "week16/block",
-    "week16/overhead",
-}
+OUTSTANDING: set[str] = set()
 """Measurements that no GPU has made yet. A recording in results/notebooks.json takes its key out of here."""
 
 
