@@ -282,9 +282,8 @@ def test_in_a_low_heap_only_the_beginning_of_a_storage_is_an_address() -> None:
     assert [(link.storage, np.frombuffer(link.words, np.int64).tolist()) for link in told] == [(1, [0]), (2, [3, 4])]
 
 
-def test_inputs_lie_outside_of_the_heap(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Client, "_inputs", lambda _: (torch.empty(16),))
-    (x,) = Client.__new__(Client).inputs()
+def test_what_a_thread_allocates_lies_outside_of_the_heap() -> None:
+    x = pointers.above_the_heap(torch.empty)(16)
     heap = next(line for line in Path("/proc/self/maps").read_text().splitlines() if line.endswith("[heap]"))
     first, last = (int(address, 16) for address in heap.split()[0].split("-"))
     assert not first <= x.data_ptr() < last

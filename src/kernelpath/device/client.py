@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import cache
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -75,16 +74,9 @@ class Client:
         """Whether the case has tensors that are longer than memory."""
         self.load = cache(self._load)
 
+    @pointers.above_the_heap
     def inputs(self) -> tuple[Any, ...]:
-        """The arguments of the case that has begun; tensors have storages of their own.
-
-        A thread of its own makes them. Its memory lies high also under a Python whose heap does not, so that an address
-        inside of a storage is one there, too; see `pointers`.
-        """
-        with ThreadPoolExecutor(1) as pool:
-            return pool.submit(self._inputs).result()
-
-    def _inputs(self) -> tuple[Any, ...]:
+        """The arguments of the case that has begun; tensors have storages of their own."""
         told = self._ask(messages.Fetch(), messages.Inputs)
         tensors = {}
         for number, content in told.storages.items():

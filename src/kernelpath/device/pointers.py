@@ -12,7 +12,8 @@ import gc
 import hashlib
 import secrets
 from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, Any, NamedTuple, ParamSpec, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -29,6 +30,8 @@ if TYPE_CHECKING:
 
 Words = npt.NDArray[np.int64]
 
+_Given, _Made = ParamSpec("_Given"), TypeVar("_Made")
+
 WORD = 8
 LEAST, HIGH, MOST = 1 << 20, 1 << 40, 1 << 48
 """Where a process has its memory. An executable at a fixed address has its heap below HIGH, among ordinary numbers."""
@@ -36,6 +39,18 @@ LEAST, HIGH, MOST = 1 << 20, 1 << 40, 1 << 48
 _KEY = secrets.token_bytes(16)
 _SEEN = 16
 """What a kernel learns from where a storage lies: its address modulo this."""
+
+
+def above_the_heap(make: Callable[_Given, _Made]) -> Callable[_Given, _Made]:
+    """Run it in a thread of its own, whose memory lies above HIGH also where the heap does not: in what it allocates
+    every address is told from a number."""
+
+    @functools.wraps(make)
+    def run(*given: _Given.args, **named: _Given.kwargs) -> _Made:
+        with ThreadPoolExecutor(1) as pool:
+            return pool.submit(make, *given, **named).result()
+
+    return run
 
 
 class Span(NamedTuple):

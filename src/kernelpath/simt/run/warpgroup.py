@@ -165,7 +165,7 @@ def wgmma_wait(launch: LaunchRecord, cta: CtaRecord, warp: WarpRecord, allowed: 
 def hazard(launch: LaunchRecord, cta: CtaRecord, warp: WarpRecord, place: int, mask: int, kind: int) -> int:
     """A register is used that the wgmma at ``place`` still writes or reads, if that is in flight; see ``inflight``.
 
-    Triton 3.6 converts some of A's registers behind its fence. No author can place one, and on a GPU the result is right.
+    Triton 3.6 converts some of A's registers behind its fence. No author can place one, and GPUs are right.
     """
     found = kind == UNFENCED and not launch.scratch
     for number in range(warp.reads_ended, warp.reads_begun):
