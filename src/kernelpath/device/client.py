@@ -231,10 +231,8 @@ class Client:
     # Arguments
 
     def _argument(self, value: Argument) -> int | float | messages.Pointer | messages.Blob:
-        if isinstance(value, bytes):
-            return messages.Blob(value, list(self._pointers(value)))
-        if isinstance(value, float):
-            return value
+        if isinstance(value, bytes | float):
+            return value if isinstance(value, float) else messages.Blob(value, list(self._pointers(value)))
         address = int(value) if isinstance(value, int) else value.data_ptr()
         return self._pointer(address) or address
 

@@ -30,7 +30,8 @@ if TYPE_CHECKING:
 
 Words = npt.NDArray[np.int64]
 
-_Given, _Made = ParamSpec("_Given"), TypeVar("_Made")
+_Given = ParamSpec("_Given")
+_Made = TypeVar("_Made")
 
 WORD = 8
 LEAST, HIGH, MOST = 1 << 20, 1 << 40, 1 << 48
