@@ -11,8 +11,8 @@ counter, with no state. seed has 64 bits, and so has offset, a multiple of 4. Ca
 not overlap, or whose seeds differ, have independent masks. Which number belongs to which element is yours to choose.
 Vectors begin at a multiple of 16 bytes if n is a multiple of 16; they may have more than 2**32 elements.
 
-Graded: the values; the masks (the share that is kept, forward against backward, and that neither elements nor seeds nor
-offsets resemble each other); bytes and memory; on a GPU the time against torch.native_dropout and its backward pass.
+Graded: the values; the masks (the share that is kept, forward against backward, and correlations between elements,
+seeds and offsets); bytes and memory; on a GPU the time against torch.native_dropout and its backward pass.
 
 Traffic: one read and one write in either pass, 8 bytes per element in float32 and 4 in bfloat16; the speed of light is
 a copy. PyTorch's operator moves another byte, and holds a mask of n bytes until the backward pass.

@@ -1,11 +1,11 @@
 """Reading Inductor: what torch.compile fused, what it did not, and why; then a function that fuses.
 
 report(code) reads a file that Inductor has written for a GPU, as TORCH_LOGS=output_code shows it: a Python module for
-each graph, one after another, each behind a line such as `# graph 1 of 2`. A graph ends where Dynamo could not go on.
+each graph, one after another, each after a line such as `# graph 1 of 2`. A graph ends where Dynamo could not go on.
 In a module
 
 - a Triton kernel is the function below `@triton_heuristics.KIND(`. Its parameters in_ptr0, in_ptr1, … are read,
-  out_ptr0, … are written, in_out_ptr0, … are written in place, and read if a launch before has written them;
+  out_ptr0, … are written, in_out_ptr0, … are written in place, and read if an earlier launch has written them;
 - `call` allocates buffers, `buf0 = empty_strided_cuda((512, 1000), (1000, 1), torch.float32)`: shape, strides, dtype;
 - and launches: `NAME.run(arg0_1, buf0, 512000, stream=…)` a Triton kernel, with its parameters in their order,
   `extern_kernels.mm(…, out=buf1)` or `buf1 = torch.ops.aten.sort.stable(…)` a kernel of a library;
@@ -20,7 +20,7 @@ The report is a dict of these facts. Lists have one element for each launch, in 
     kernels             the names that are launched: "triton_poi_fused_add_0", "extern_kernels.mm"
     kinds               KIND of each: "pointwise", "reduction", "persistent_reduction", …; "extern" for a library's
     operators           the operators of each, as one string: "mul, add"; other prefixes than "aten." stay
-    reasons             why each is not part of a launch before it; the first of these that holds:
+    reasons             why each is not part of an earlier launch; the first of these that holds:
                         "layout"       a Triton kernel whose operators are all in MOVES: it copies to another layout
                         "graph break"  the first launch of a graph that is not the first
                         "first"        the first launch of the first graph
@@ -32,7 +32,7 @@ The report is a dict of these facts. Lists have one element for each launch, in 
                         what is not allocated by empty_strided_cuda does not count
 
 gated_fused(x, scale, bias) gives what gated does, for a matrix and two vectors in float32. torch.compile makes two
-graphs of gated and five kernels. It has to make one graph of yours, and one kernel. The compiler is run: no GPU is
+graphs of gated and five kernels. Of yours it has to make one graph and one kernel. The compiler is run: no GPU is
 needed to write the code for one, and `kernelpath.lanes.inductor.written(gated, x, scale, bias).codes` shows it to you.
 """
 

@@ -13,7 +13,7 @@ so is the arithmetic. For each element p with gradient g and moments m and v:
     p = p - lr / (1 - beta1**t) * m / (sqrt(v) / sqrt(1 - beta2**t) + eps)
 
 Tensors are contiguous, of any size, also empty; there may be thousands of them, of a few elements or of a billion. An
-address is a multiple of the size of an element and of nothing else. No two of them share memory.
+address is a multiple of the size of an element, and need not be one of anything larger. No two of them share memory.
 Graded: the values, one launch for the whole list, the bytes that are moved, and on a GPU the time against a launch
 for each tensor.
 

@@ -11,7 +11,7 @@ The sums are float32, and so is all that follows until the result is rounded, on
 multiple of 16 bytes, and may have more than 2**32 elements: offsets need 64 bits.
 
 Begin with a product of week 11. When its loop is done a program holds its sums in registers: finish them there.
-Graded: the values, that tensor cores make the products, the bytes that are moved, and on a GPU the time against cuBLAS
+Graded: the values, the use of tensor cores, the bytes that are moved, and on a GPU the time against cuBLAS
 and one kernel for all the rest.
 
 Bytes: 4 m n for the residual and out, 268 MB at m = n = 8192; a kernel for the epilogue alone moves 6 m n, 403 MB in

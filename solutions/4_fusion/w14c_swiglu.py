@@ -13,7 +13,7 @@ are multiples of 8, every tensor begins at a multiple of 16 bytes, and all have 
 Begin with h: a program with two blocks of sums, for which it loads each block of x once. On the way back, the gradients
 of gate and up follow element by element, and dx and dw from these by a product each. Whether gate and up are kept, or
 computed again, is up to you.
-Graded: the values, that tensor cores make the products, the bytes that are moved, and on a GPU the time of h alone
+Graded: the values, the use of tensor cores, the bytes that are moved, and on a GPU the time of h alone
 against cuBLAS for both products and one kernel for the gate.
 
 Operations: 4 m n k forward, 1.9e12 for 8192 tokens in Llama 3 8B (n = 14,336, k = 4096), and 8 m n k backward: tensor
