@@ -43,7 +43,7 @@ NUMBERS = {
         ),
     ),
     "mask_bytes": Numbers(
-        {"millions": (16, 64, 134, 268)},
+        {"millions": (16, 24, 32, 48, 64, 96, 134, 268)},
         lambda millions: {"megabytes": 2 * millions},
     ),
     "philox_calls": Numbers(
@@ -76,7 +76,7 @@ NUMBERS = {
         ),
     ),
     "two_accumulators": Numbers(
-        {"rows": (64, 128), "columns": (64, 128), "warps": (4, 8)},
+        {"rows": (32, 64, 128), "columns": (64, 128), "warps": (4, 8)},
         lambda rows, columns, warps: (
             {"elements": rows * columns // (32 * warps), "registers": 2 * rows * columns // (32 * warps)}
         ),
@@ -90,7 +90,7 @@ NUMBERS = {
         {"rows": (4096, 8192, 16_384), "classes": (32_000, 50_257, 128_256)},
         lambda rows, classes: {"gigabytes": round(4 * rows * classes / 1e9, 4)},
     ),
-    "online": Numbers(
+    "online_row": Numbers(
         {"first": (2.0, 5.0), "sum": (3.0, 7.0), "second": (1.0, 4.0, 6.0), "other": (2.0, 12.0)},
         online,
     ),
@@ -130,7 +130,7 @@ NUMBERS = {
         lambda sequences, heads: ({"programs": sequences * heads, "parts": -(-264 // (sequences * heads))}),
     ),
     "merged": Numbers(
-        {"first": (0.2, 1.0), "second": (-0.5, 3.0), "lse": (2.0, 5.0), "other": (3.0, 4.0)},
+        {"first": (0.2, 1.0), "second": (0.5, 3.0), "lse": (2.0, 5.0), "other": (3.0, 4.0)},
         merged,
     ),
     "alignment": Numbers(
