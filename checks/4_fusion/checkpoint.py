@@ -76,7 +76,7 @@ NUMBERS = {
         ),
     ),
     "two_accumulators": Numbers(
-        {"rows": (32, 64, 128), "columns": (64, 128), "warps": (4, 8)},
+        {"rows": (16, 32, 64, 128), "columns": (64, 128), "warps": (4, 8)},
         lambda rows, columns, warps: (
             {"elements": rows * columns // (32 * warps), "registers": 2 * rows * columns // (32 * warps)}
         ),

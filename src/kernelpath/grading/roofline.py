@@ -10,7 +10,8 @@ MARGIN = 0.85
 
 def bandwidth(ceilings: Mapping[str, float]) -> float:
     """The most bytes per second that a kernel can move: the better of copying and reading, or of copying to a peer."""
-    return max(rate for name, rate in ceilings.items() if not name.startswith("matmul_"))
+    peer = ceilings.get("copy to a peer")
+    return max(ceilings["copy"], ceilings["read"]) if peer is None else peer
 
 
 def light_seconds(compulsory_bytes: int, flops: int, ceilings: Mapping[str, float], dtype: str | None = None) -> float:
