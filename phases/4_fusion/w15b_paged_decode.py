@@ -1,4 +1,4 @@
-"""One new token per sequence against a KV cache in pages: the attention of a model that writes.
+"""One new token per sequence against a KV cache in pages: the attention of a decode step.
 
 paged_decode(q, k_pages, v_pages, block_table, lengths) takes contiguous bfloat16 tensors that begin at a multiple of 16
 bytes: q of shape (batch, heads, head); k_pages and v_pages of shape (pages, page, kv_heads, head). head is 32, 64, 128

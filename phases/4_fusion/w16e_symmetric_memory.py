@@ -13,7 +13,7 @@ cdiv(n, 8 * world) * 8, so that every chunk begins at a multiple of 16 bytes; th
 Between 1 and 2, and at the end, blocks of the same number on all ranks wait for each other through flags, which only
 grow from call to call. Here the grader launches all ranks on one device: axis 1 of the grid is the rank. On several
 GPUs each launches its own, with `first` its rank and one block along that axis. 2 (world - 1) / world of the vector
-leave every rank, as in a ring; the time of a small vector is two flags' way.
+leave every rank, as in a ring; a small vector takes the time of two flags.
 """
 
 import torch

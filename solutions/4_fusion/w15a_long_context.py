@@ -10,8 +10,8 @@ sequence, and none of another one. Values are finite, scores at most 1000 and at
 2**32 elements: offsets need 64 bits.
 
 cu_seqlens lies on the device. A host that reads it waits for everything that the GPU still has to do, and a CUDA graph
-cannot hold such a call: the launch may depend on shapes alone. From total and the number of sequences follows how many
-tiles there are at most, and each program can find out which one is its own.
+cannot hold such a call: the launch may depend on shapes alone. The total and the number of sequences limit how many
+tiles there are, and each program can find out which one is its own.
 Begin with w12a's flash attention, causal, and give it a tile of a sequence instead of a head's.
 Graded: the values, the bytes that are moved, the memory that is held beside inputs and output, and on a GPU the time
 against the formula written as operators, for the sequences of one length at a time.

@@ -1,4 +1,4 @@
-"""One new token per sequence against a KV cache in pages: the attention of a model that writes.
+"""One new token per sequence against a KV cache in pages: the attention of a decode step.
 
 paged_decode(q, k_pages, v_pages, block_table, lengths) takes contiguous bfloat16 tensors that begin at a multiple of 16
 bytes: q of shape (batch, heads, head); k_pages and v_pages of shape (pages, page, kv_heads, head). head is 32, 64, 128
@@ -29,8 +29,8 @@ Measured on an H200 in GB/s of keys and values, 8 key heads of 128, 32 query hea
     16 x 32768 + 112 x 2048 4190    2000 x 1000 4210    64 x 8192 4110    256 x 1000 3760    131072 3510    1024 273
     64 x 8192 in pages of 1 4045, of 64 4155, of 256 4140
 
-Some 30 us are lost at any size, 8 to 10 of them to the merge. Many sequences of a few tokens are slow, as a program
-takes them one after another, each with the latency of memory: 1024 of one token take 81 us.
+1024 tokens take 15 us, and 131072 take 34 us more than their bytes; the merge takes 8 to 10. Many sequences of a few
+tokens are slow, as a program takes them one after another, each with the latency of memory: 1024 of one take 81 us.
 """
 
 import torch

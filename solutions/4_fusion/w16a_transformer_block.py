@@ -30,11 +30,11 @@ hidden 5632; attention 0.96e12 with the mask. Bytes of the rest, forward and bac
 that an H200 copies with. What it takes there, in ms of the GPU:
 
                            products    attention    norms    gate    rotation
-    this file              5.8         2.6          0.28     0.36    0.08
-    torch.compile          5.8         2.0          0.28     0.50    0.11
+    this file              5.6         2.4          0.28     0.36    0.08
+    torch.compile          5.6         1.9          0.28     0.50    0.11
 
-So products bound the step. The compiler is as fast, or 2 % faster: its attention is cuDNN's. By operators the step
-takes 1.22 times as long. No two programs write to the same place, and sums over rows have a fixed order: every run
+So products bound the step. The compiler is 3 % faster: its attention is cuDNN's. By operators the step
+takes 1.25 times as long. No two programs write to the same place, and sums over rows have a fixed order: every run
 gives the same bits. n, m and the gated product are kept; made again, they would save a third of the memory.
 """
 
