@@ -113,10 +113,14 @@ class _Process:
 
 
 class Machine:
-    """The PTX machine in a process of its own. It tells the grader what it saw, past the submission."""
+    """The PTX machine in a process of its own. It tells the grader what it saw, past the submission.
+
+    Threads may share it: a question and its answer are one step.
+    """
 
     def __init__(self) -> None:
         self._process = _Process("machine")
+        self._turn = threading.Lock()
         self._wire: Wire[device.Message] = Wire(self._process.connection, device.ToGrader | LabEnded)
         self._attaching = 0
 
@@ -126,19 +130,21 @@ class Machine:
         target: what the machine stands for in its eyes.
         """
         ours, theirs = wire.pair()
-        with contextlib.suppress(Gone, Silent, OSError):  # noticed by who asks it
-            self._wire.send(device.Attach(target), _TAKING_SECONDS)
-            socket.send_fds(self._process.connection, [b"\0"], [ours.fileno()])
-        ours.close()
-        self._attaching += 1
-        return self._attaching - 1, theirs
+        with self._turn:
+            with contextlib.suppress(Gone, Silent, OSError):  # noticed by who asks it
+                self._wire.send(device.Attach(target), _TAKING_SECONDS)
+                socket.send_fds(self._process.connection, [b"\0"], [ours.fileno()])
+            ours.close()
+            self._attaching += 1
+            return self._attaching - 1, theirs
 
     def ask(self, message: device.Message, expected: type[_Told], seconds: float) -> _Told | None:
         """The answer; None for a Done in its place. Raises WorkerSilent, and WorkerGone where the machine has died."""
         try:
-            self._wire.send(message, seconds)
-            while isinstance(answer := self._wire.receive(seconds), device.Attached):
-                pass
+            with self._turn:
+                self._wire.send(message, seconds)
+                while isinstance(answer := self._wire.receive(seconds), device.Attached):
+                    pass
         except Silent:
             raise WorkerSilent from None
         except (Gone, Garbled):
