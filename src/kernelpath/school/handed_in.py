@@ -48,7 +48,7 @@ def entries(folder: Path, items: Sequence[Item]) -> list[Entry]:
 
 
 def learners(folder: Path) -> list[Path]:
-    """The folder of each learner. Raises Usage where there is none."""
+    """The folder of each learner. Raises Usage without any."""
     found = _folders(folder)
     if not found:
         raise Usage(f"{folder} holds no folders; give one that has a folder for each learner")

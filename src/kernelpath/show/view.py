@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 LANES = {"cuda": "CUDA C++", "triton": "Triton", "cute": "CuTe DSL", "python": "Python"}
 
 WIDE = 200
-"""Columns from which on there is room for two things side by side, and of a terminal that is none."""
+"""Columns from which on there is room for two things side by side; also taken without a terminal."""
 
 _UNDECIDED = (Verdict.NOT_STARTED, Verdict.UNAVAILABLE, Verdict.INCONCLUSIVE)
 _STYLES = {"good": "green", "warn": "yellow", "bad": "red"}
@@ -197,7 +197,7 @@ def _ending(graded: Report, most: int) -> RenderableType:
 
 
 def blamed(graded: Report, root: Path) -> tuple[str, str]:
-    """The place in the source that the verdict names, and its line; empty where there is none."""
+    """The place in the source that the verdict names, and its line; empty where it names no place."""
     if not graded.file:
         return "", ""
     where = words.shown(words.path(graded.file, root)) + (f":{graded.line}" if graded.line else "")

@@ -30,7 +30,7 @@ FAULT_KINDS = list(FaultKind)
 class Fault(Exception):
     """A thread did what it must not. ``message`` is the complaint in one sentence, thread and block named.
 
-    ``block`` and ``thread`` are (x, y, z); ``address`` is the first byte of the access, or None where there is none.
+    ``block`` and ``thread`` are (x, y, z); ``address`` is the first byte of the access; None without an access.
     """
 
     def __init__(

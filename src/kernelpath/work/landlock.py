@@ -30,7 +30,7 @@ _OF_FILES = _EXECUTE | _WRITE_FILE | _READ_FILE | _TRUNCATE | _IOCTL
 
 
 def version() -> int:
-    """What this kernel's Landlock can do, as a number that grows; 0 where there is none."""
+    """What this kernel's Landlock can do, as a number that grows; 0 without Landlock."""
     found: int = _libc().syscall(_CREATE, None, ctypes.c_size_t(0), ctypes.c_uint32(_VERSION))
     return max(found, 0)
 

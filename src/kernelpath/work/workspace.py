@@ -24,7 +24,7 @@ _SOURCES = (".cu", ".cuh", ".h", ".hpp")
 
 @dataclass(frozen=True)
 class Copied:
-    """A copy that is graded: its path, and the SHA-256 of each file by its name. unusable: why there is none."""
+    """A copy that is graded: its path, and the SHA-256 of each file by its name. unusable: why it could not be made."""
 
     file: Path
     digests: Mapping[str, str]

@@ -48,7 +48,7 @@ def brev(e: Emitter, t: Kind, x: Value) -> Value:
 
 
 def bfind(e: Emitter, t: Kind, x: Value) -> Value:
-    """Position of the highest set bit, or of the highest that differs from the sign; all ones where there is none."""
+    """Position of the highest set bit, or of the highest that differs from the sign; all ones without such a bit."""
     if t.is_signed:
         x = e.b.select(e.b.icmp_signed("<", x, constant(x, 0)), e.b.not_(x), x)
     zeros = clz(e, t, x)

@@ -205,7 +205,7 @@ def global_place(address: int, size: int, buffers: Sequence[Buffer]) -> str:
 
 
 def shared_variable(offset: int, variables: dict[str, range]) -> tuple[int, str]:
-    """Where the variable that an offset in shared memory lies in begins, and its symbol; empty where there is none."""
+    """Where the variable that an offset in shared memory lies in begins, and its symbol; empty outside of any."""
     return max(((span.start, name) for name, span in variables.items() if span.start <= offset), default=(0, ""))
 
 

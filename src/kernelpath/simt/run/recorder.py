@@ -104,7 +104,7 @@ def at_block(block: int) -> int:
 
 @native
 def find_mbarrier(cta: CtaRecord, address: int) -> int:
-    """The record of the barrier at an address; 0 where there is none."""
+    """The record of the barrier at an address; 0 without a barrier there."""
     for place in range(cta.mbarriers, cta.mbarriers + MBARRIERS * MbarrierRecord.size, MbarrierRecord.size):
         if load64(place) == address:
             return place
