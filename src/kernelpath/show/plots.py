@@ -6,6 +6,7 @@ narrow enough that its text can still be read on a page of 390 pixels, and curve
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -25,8 +26,8 @@ __all__ = ["banks", "bars", "grid", "groups", "lines", "product", "roofline", "s
 _WIDTH = 5.6  # inches; at 390 pixels a point is then about a pixel
 _WIDEST_GRID = 7.2
 _MOST_TICKS = 12
-_LONG = 50  # characters below the groups of a figure, from which on they are small
-_AXES_POINTS = 190  # height of the axes of a figure of curves
+_LONG, _SHORTEST = 62, 9  # characters of a line below the groups of a figure, and below one of them
+_AXES_POINTS = 200  # height of the axes of a figure of curves
 _LABEL_POINTS = 10  # height of a line of a curve's name
 _SPANS = colormaps["viridis"]
 _MARKERS = "os^Dvp"
@@ -120,13 +121,13 @@ def groups(values: Mapping[str, Mapping[str, float]], unit: str) -> Figure:
         drawn = axes.bar(centers, heights, 0.92 * width, color=shade, label=named, hatch=hatch, edgecolor="white", lw=0)
         told = [words.number(round(height) if height >= 10 else height, 3) for height in heights]
         axes.bar_label(drawn, labels=told, fontsize=7, padding=2, rotation=90)
-    axes.set_xticks(range(len(values)), list(values))
+    folded = [textwrap.fill(group, max(_SHORTEST, _LONG // len(values))) for group in values]
+    axes.set_xticks(range(len(values)), folded, fontsize=8)
     axes.set_ylabel(unit, fontsize=8)
     axes.margins(y=0.15)
     _quiet(axes, "")
-    if len("".join(values)) > _LONG:
-        axes.tick_params(axis="x", labelsize=6.5)
-    axes.legend(fontsize=8, frameon=False, loc="upper center", bbox_to_anchor=(0.5, -0.1), ncols=2)
+    below = -0.06 - 0.05 * max(1 + group.count("\n") for group in folded)
+    axes.legend(fontsize=8, frameon=False, loc="upper center", bbox_to_anchor=(0.5, below), ncols=2)
     return figure
 
 
@@ -139,11 +140,13 @@ def lines(
     marks: Mapping[str, float] | None = None,
     markers: bool = True,
     ticks: Callable[[float], str] | None = None,
+    log_y: bool = False,
 ) -> Figure:
     """Curves of y over x, each named at its right end.
 
     series: label -> x -> y. log: the x axis is to base 2. marks: label -> x of a vertical line, such as the size of a
     cache. markers: dots at the points. ticks: the text of an x value; where there are many, only some are named.
+    log_y: the y axis is to base 10; else it begins at 0.
     """
     if not any(series.values()):
         return _nothing()
@@ -162,10 +165,13 @@ def lines(
             label=label,
         )
     axes.margins(x=0.12, y=0.13)  # above, there is room for a name
-    values = [value for points in series.values() for value in points.values()]
-    _name_at_the_right_end(axes, places[-1], max(values))
     if log:
         axes.set_xscale("log", base=2)
+    if log_y:
+        axes.set_yscale("log")
+    else:
+        axes.set_ylim(min(0, *(value for points in series.values() for value in points.values())), None)
+    _name_at_the_right_end(axes)
     if ticks:
         named = _apart(places, log)
         axes.set_xticks(named, [ticks(place) for place in named], fontsize=7)
@@ -173,7 +179,7 @@ def lines(
     for label, place in (marks or {}).items():
         axes.axvline(place, color=INK, linestyle=":", linewidth=1)
         axes.text(place, axes.get_ylim()[1], f" {label}", fontsize=7, va="top", color=INK)
-    axes.set(xlabel=x, ylabel=y, ylim=(min(0, *values), None))
+    axes.set(xlabel=x, ylabel=y)
     _quiet(axes, title)
     return figure
 
@@ -189,26 +195,28 @@ def _apart(places: Sequence[float], log: bool) -> list[float]:
     return [places[index] for index in named]
 
 
-def _name_at_the_right_end(axes: Axes, last: float, highest: float) -> None:
-    """The label of each curve beside its last point, from the lowest up, none on top of another.
-
-    last: the greatest x of all curves. highest: their greatest y.
-    """
-    curves = [(np.asarray(curve.get_xydata()), curve) for curve in axes.get_lines()]
+def _name_at_the_right_end(axes: Axes) -> None:
+    """The label of each curve beside its last point, from the lowest up, none on top of another."""
+    on_axes = axes.transScale + axes.transLimits
+    curves = [(on_axes.transform(np.asarray(curve.get_xydata())), curve) for curve in axes.get_lines()]
+    right = max(points[-1, 0] for points, _ in curves)
     free = 0.0  # points above the axis from which on no label stands at the right
     for points, curve in sorted(curves, key=lambda one: one[0][-1, 1]):
-        end, height = points[-1].tolist()
-        covered = end < last or height < 0.05 * highest  # by another curve that goes on, or by the axis
-        before = end < last and len(points) > 1 and height > points[-2, 1]  # room above a curve that rises
+        end, height = points[-1].tolist()  # in widths and heights of the axes
+        goes_on = [other[other[:, 0] >= end, 1].min(initial=1.0) for other, one in curves if one is not curve]
+        alone = end < right and height < min(goes_on, default=1.0) - 0.08
+        covered = not alone and (end < right or height < 0.04)  # by another curve that goes on, or by the axis
+        before = covered and end < right and len(points) > 1 and height > points[-2, 1]  # room above a curve that rises
         lift = 2.0 if covered else 0.0
-        if end == last:
+        if end == right:
             tall = _LABEL_POINTS * (1 + str(curve.get_label()).count("\n"))
-            bottom = _AXES_POINTS * height / (highest or 1) + (lift if covered else -tall / 2)
+            bottom = _AXES_POINTS * height + (lift if covered else -tall / 2)
             lift += max(0.0, free - bottom)
             free = max(free, bottom) + tall
+        x, y = np.asarray(curve.get_xydata())[-1]
         axes.annotate(
             str(curve.get_label()),
-            (end, height),
+            (x, y),
             xytext=(-5 if before else 5, lift),  # clear of the last dot
             textcoords="offset points",
             color=curve.get_color(),
