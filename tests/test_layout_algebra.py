@@ -179,3 +179,21 @@ def is_without_conflicts(swizzle: layouts.Swizzle, columns: int, element_bytes: 
         for first in (0, 8, 16)
         for column in range(0, columns, 16 // element_bytes)
     )
+
+
+@pytest.mark.parametrize(
+    ("found", "said"),
+    [
+        ("4:2", "4:2, expected (2,2):(2,7): index 2 is at 4, expected 7"),
+        ("(2,(2,1)):(2,(7,0))", "the same offsets, in other modes"),
+        ("9999999999:1", "9999999999:1 with 9,999,999,999 elements, expected (2,2):(2,7) with 4"),
+        ("4:'x'", "which is no layout"),
+        ("refused", "refused, expected (2,2):(2,7)"),
+        ("", "which is no layout"),
+    ],
+)
+def test_a_wrong_answer_is_told_from_the_right_one(found: str, said: str) -> None:
+    question: layout_algebra.Question = ["composition", "(4,6):(1,7)", "(2,2):(2,4)"]
+    row = torch.tensor([list(found.ljust(layout_algebra.WIDTH).encode())], dtype=torch.uint8)
+    cause = layout_algebra.complaint(([question], "cpu"), [row]) or ""
+    assert said in cause

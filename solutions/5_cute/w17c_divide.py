@@ -21,7 +21,7 @@ By a single layout, logical and zipped are the same; tiled takes the brackets of
 (6,8):(8,1) by <3:1, 4:1> is ((3,2),(4,2)):((8,24),(1,4)), ((3,4),(2,2)):((8,1),(24,4)), and the latter with its last
 brackets off. Raise ValueError where composition or complement does, and where a tiler has more modes than A.
 
-Bring coalesce, composition and complement from your composition.py: the first three functions below are yours.
+Bring coalesce, composition and complement from your w17b_composition.py: the next three functions are yours.
 """
 
 import ast

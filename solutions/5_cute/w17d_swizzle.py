@@ -12,7 +12,8 @@ swizzle o layout is a function of its own kind, and CuTe carries both along, as 
 
 Shared memory has 32 banks of 4 bytes: the word at byte address a lies in bank a / 4 modulo 32. One request of a warp is
 served in groups of lanes that ask for 128 bytes together: all 32 lanes at 4 bytes each, 16 at 8 bytes, 8 at 16 bytes.
-A group takes as many wavefronts as the bank has different words to give that has most. Equal words count once.
+A group takes as many wavefronts as the busiest bank has different words to give; equal words count once. Of requests
+wider than 4 bytes, no two lanes have the same address here.
 
 Which swizzle a tile needs: its rows are 16 bytes times a power of two, more than one, and they are stored one after the
 other. A tensor core's operand is read by ldmatrix, 8 rows at once, 16 bytes of each, at the same column. Choose the

@@ -54,7 +54,7 @@ def nested(rng: random.Random, modes: Sequence[Mode], rank: int) -> Layout:
 
 
 def with_units(rng: random.Random, drawn: Layout) -> Layout:
-    """The same function, with a mode of size 1 inside the first one, or a mode split where nothing asks for it."""
+    """The same function, with a further mode of size 1, or a mode split where nothing asks for it."""
     modes = drawn.modes
     place = rng.randrange(len(modes))
     size, stride = modes[place]

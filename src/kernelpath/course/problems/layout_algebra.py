@@ -147,13 +147,13 @@ def _difference(question: Question, found: str) -> str:
         return f"refused, {expected}"
     try:
         layout = Layout.parse(found)
+        if layout.size != right.size:
+            return f"{found} with {words.count(layout.size, 'element')}, {expected} with {right.size:,}"
         offsets = layout.offsets
     except (ValueError, SyntaxError, TypeError):
         return f"{found}, which is no layout, {expected}"
     if offsets == right.offsets:
         return f"{found}, {expected}: the same offsets, in other modes"
-    if len(offsets) != len(right.offsets):
-        return f"{found} with {words.count(len(offsets), 'element')}, {expected} with {len(right.offsets):,}"
     place = next(place for place, offset in enumerate(right.offsets) if offsets[place] != offset)
     return f"{found}, {expected}: index {place} is at {offsets[place]}, expected {right(place)}"
 
