@@ -35,11 +35,15 @@ _STROKES = ("-", "--", "-.", ":")
 _HATCHES = ("", "///", "...", "\\\\\\", "xxx", "---", "|||")  # bars differ in gray too
 
 
-def grid(panels: Mapping[str, ArrayLike], lines: tuple[int, int] | None = None) -> Figure:
+def grid(
+    panels: Mapping[str, ArrayLike],
+    lines: tuple[int, int] | None = None,
+    colors: Mapping[str, ArrayLike] | None = None,
+) -> Figure:
     """Matrices of small integers, one below the other, each cell colored and labeled by its value.
 
     panels: title -> integers, rows x columns; a vector is drawn as one row. lines: a heavy line after so many rows and
-    columns.
+    columns. colors: title -> integers that color the cells of a panel in place of its values.
     """
     matrices = {title: np.atleast_2d(np.asarray(ids)) for title, ids in panels.items()}
     heights = [values.shape[0] for values in matrices.values()]
@@ -47,7 +51,7 @@ def grid(panels: Mapping[str, ArrayLike], lines: tuple[int, int] | None = None) 
     figure = Figure(figsize=(min(_WIDEST_GRID, 0.34 * widest + 0.4), 0.26 * sum(heights) + 0.4 * len(heights)))
     stacked = np.atleast_1d(figure.subplots(len(matrices), 1, height_ratios=heights))
     for axes, (title, values) in zip(stacked, matrices.items(), strict=True):
-        _cells(axes, values, lines)
+        _cells(axes, values, lines, by=(colors or {}).get(title))
         axes.set_xlim(-0.5, widest - 0.5)
         _bare(axes, title)
     figure.tight_layout()
@@ -72,13 +76,20 @@ def product(a: ArrayLike, b: ArrayLike, c: ArrayLike, lines: tuple[int, int] | N
     return figure
 
 
-def _cells(axes: Axes, values: NDArray[Any], lines: tuple[int, int] | None, highest: int | None = None) -> None:
+def _cells(
+    axes: Axes,
+    values: NDArray[Any],
+    lines: tuple[int, int] | None,
+    highest: int | None = None,
+    by: ArrayLike | None = None,
+) -> None:
     rows, columns = values.shape
-    top = max(values.max() if highest is None else highest, values.min() + 1)
-    axes.imshow(values, cmap="viridis", aspect="auto", vmin=values.min(), vmax=top)
-    middle = (values.min() + top) / 2
+    shades = values if by is None else np.asarray(by).reshape(rows, columns)
+    top = max(shades.max() if highest is None else highest, shades.min() + 1)
+    axes.imshow(shades, cmap="viridis", aspect="auto", vmin=shades.min(), vmax=top)
+    middle = (shades.min() + top) / 2
     for (row, column), value in np.ndenumerate(values):
-        color = "white" if value <= middle else "black"
+        color = "white" if shades[row, column] <= middle else "black"
         axes.text(column, row, str(value), ha="center", va="center", fontsize=7, color=color)
     if lines:
         for row in range(lines[0], rows, lines[0]):
