@@ -30,9 +30,12 @@ class Plan(NamedTuple):
     keys: int
     consumers: int
     stages: int
-    registers: int
-    persistent: bool
-    ping_pong: bool
+    persistent: bool = True
+    ping_pong: bool = True
+    overlap: bool = True
+    own_out: bool = True
+    chains: int = 1
+    section: int = 16
 
 
 @cute.jit
@@ -101,7 +104,9 @@ def attend(qk, pv, layouts, q, k, v, out, lse, group, blocks, plan: cutlass.Cons
     shared_q = memory.allocate_tensor(BF16, of_q.outer, 1024, of_q.inner)
     shared_k = memory.allocate_tensor(BF16, of_k.outer, 1024, of_k.inner)
     shared_v = cute.make_tensor(cute.recast_ptr(shared_k.iterator, of_v.inner), of_v.outer)
-    shared_out = memory.allocate_tensor(BF16, of_q.outer, 1024, of_q.inner)
+    shared_out = shared_q
+    if cutlass.const_expr(plan.own_out):
+        shared_out = memory.allocate_tensor(BF16, of_q.outer, 1024, of_q.inner)
 
     one_thread, alone = pipeline.CooperativeGroup(pipeline.Agent.Thread), cute.make_layout(1)
     queries = pipeline.PipelineTmaAsync.create(
@@ -126,7 +131,7 @@ def attend(qk, pv, layouts, q, k, v, out, lse, group, blocks, plan: cutlass.Cons
     cute.arch.sync_threads()
 
     if warp < 4:
-        cute.arch.setmaxregister_decrease(24 if plan.consumers > 2 else 24)
+        cute.arch.setmaxregister_decrease(24 if plan.consumers == 2 else 32)
         if warp == 0:
             tiles_q = cute.local_tile(q, (ROWS, plan.head), (None, 0, None))
             tiles_k = cute.local_tile(k, (plan.keys, plan.head), (None, 0, None))
@@ -176,7 +181,7 @@ def attend(qk, pv, layouts, q, k, v, out, lse, group, blocks, plan: cutlass.Cons
                             )
                             filling.advance()
     else:
-        cute.arch.setmaxregister_increase(plan.registers)
+        cute.arch.setmaxregister_increase(240 if plan.consumers == 2 else 160)
         part = warp // 4 - 1
         mine = thread % 128
         in_qk, in_pv = qk.get_slice(mine), pv.get_slice(mine)
@@ -218,8 +223,7 @@ def attend(qk, pv, layouts, q, k, v, out, lse, group, blocks, plan: cutlass.Cons
                 ring.consumer_release(reading)
                 reading.advance()
                 soften(scores, top, total, shrink, 0, at_key, row, tokens, True, plan)
-                for i in cutlass.range_constexpr(cute.size(weights)):
-                    weights[i] = scores[i].to(BF16)
+                cute.make_tensor(weights.iterator, scores.layout).store(scores.load().to(BF16))
                 for step in cutlass.range(1, cutlass.max(whole, 1), unroll=1):
                     reading = overlap(
                         fresh_qk, pv, ring, reading, frag_q, frag_k, frag_v, scores, weights, sums, top, total, shrink,
@@ -230,8 +234,8 @@ def attend(qk, pv, layouts, q, k, v, out, lse, group, blocks, plan: cutlass.Cons
                         fresh_qk, pv, ring, reading, frag_q, frag_k, frag_v, scores, weights, sums, top, total, shrink,
                         part, step, at_key, row, tokens, True, plan,
                     )  # fmt: skip
-                queries.consumer_release(reading_q)
-                reading_q.advance(plan.consumers)
+                if cutlass.const_expr(plan.own_out):
+                    queries.consumer_release(reading_q)
                 ring.consumer_wait(reading)
                 warpgroup.fence()
                 multiply(pv, sums, weights, frag_v[None, None, None, reading.index])
@@ -242,8 +246,9 @@ def attend(qk, pv, layouts, q, k, v, out, lse, group, blocks, plan: cutlass.Cons
                 result = cute.make_rmem_tensor_like(sums, BF16)
                 result.store(sums.load().to(BF16))
                 # The last store has read the buffer before it is written again.
-                if warp % 4 == 0:
-                    cute.arch.cp_async_bulk_wait_group(0, read=True)
+                if cutlass.const_expr(plan.own_out):
+                    if warp % 4 == 0:
+                        cute.arch.cp_async_bulk_wait_group(0, read=True)
                 cute.arch.barrier(barrier_id=4 + part, number_of_threads=128)
                 cute.copy(of_store, to_shared.retile(result), to_shared.partition_D(shared_out)[None, None, None, part])
                 cute.arch.fence_proxy("async.shared", space="cta")
@@ -251,6 +256,11 @@ def attend(qk, pv, layouts, q, k, v, out, lse, group, blocks, plan: cutlass.Cons
                 if warp % 4 == 0:
                     cute.copy(copy_out, from_shared[None, part], to_out[None, block * plan.consumers + part, head])
                     cute.arch.cp_async_bulk_commit_group()
+                    if cutlass.const_expr(not plan.own_out):
+                        cute.arch.cp_async_bulk_wait_group(0, read=True)
+                if cutlass.const_expr(not plan.own_out):
+                    queries.consumer_release(reading_q)
+                reading_q.advance(plan.consumers)
         if warp % 4 == 0:
             cute.arch.cp_async_bulk_wait_group(0, read=True)
 
@@ -260,8 +270,8 @@ def place(tile, blocks, heads, plan: cutlass.Constexpr):
     """The head and the block of queries of a tile."""
     head, block = tile // blocks, tile % blocks
     if cutlass.const_expr(plan.causal):
-        first = tile // (16 * blocks) * 16
-        width = cutlass.min(16, heads - first)
+        first = tile // (plan.section * blocks) * plan.section
+        width = cutlass.min(plan.section, heads - first)
         turn = tile - first * blocks
         head, block = first + turn % width, blocks - 1 - turn // width
     return head, block
@@ -305,15 +315,14 @@ def overlap(
     ring.consumer_wait(reading)
     multiply(pv, sums, weights, frag_v[None, None, None, reading.index])
     if cutlass.const_expr(plan.ping_pong):
-        cute.arch.barrier_arrive(barrier_id=2 - part, number_of_threads=256)
-    warpgroup.wait_group(1)
+        cute.arch.barrier_arrive(barrier_id=1 + (part + 1) % plan.consumers, number_of_threads=256)
+    warpgroup.wait_group(1 if plan.overlap else 0)
     ring.consumer_release(of_keys)
     soften(scores, top, total, shrink, step * plan.keys, at_key, row, tokens, masked, plan)
     warpgroup.wait_group(0)
     ring.consumer_release(reading)
     reading.advance()
-    for i in cutlass.range_constexpr(cute.size(weights)):
-        weights[i] = scores[i].to(cutlass.BFloat16)
+    cute.make_tensor(weights.iterator, scores.layout).store(scores.load().to(cutlass.BFloat16))
     view = by_row(sums)
     for r in cutlass.range_constexpr(2):
         view[r, None].store(view[r, None].load() * shrink[r])
@@ -340,15 +349,23 @@ def soften(
             for i in cutlass.range_constexpr(cute.size(view, mode=[1])):
                 if first + at_key + i // 2 * 8 + i % 2 >= end:
                     view[r, i] = -cutlass.Float32.inf
-        largest = top[r]
+        best = [top[r]] + [view[r, i] for i in range(1, plan.chains)]
         for i in cutlass.range_constexpr(cute.size(view, mode=[1])):
-            largest = cute.arch.fmax(largest, view[r, i])
+            best[i % plan.chains] = cute.arch.fmax(best[i % plan.chains], view[r, i])
+        largest = best[0]
+        for i in cutlass.range_constexpr(1, plan.chains):
+            largest = cute.arch.fmax(largest, best[i])
         largest = cute.arch.warp_reduction_max(largest, threads_in_group=4)
         shrink[r] = cute.math.exp2((top[r] - largest) * scale, fastmath=True)
         top[r] = largest
         base = largest * scale
         view[r, None].store(cute.math.exp2(view[r, None].load() * scale - base, fastmath=True))
-        total[r] = total[r] * shrink[r] + view[r, None].load().reduce(cute.ReductionOp.ADD, cutlass.Float32(0.0), 0)
+        added = [total[r] * shrink[r]] + [cutlass.Float32(0.0)] * (plan.chains - 1)
+        for i in cutlass.range_constexpr(cute.size(view, mode=[1])):
+            added[i % plan.chains] = added[i % plan.chains] + view[r, i]
+        for i in cutlass.range_constexpr(1, plan.chains):
+            added[0] = added[0] + added[i]
+        total[r] = added[0]
 
 
 @cute.jit
@@ -364,8 +381,8 @@ def finish(sums, top, total, lse, head, row, tokens, plan: cutlass.Constexpr):
 
 
 PLANS = {
-    64: Plan(False, 64, 128, 2, 6, 240, True, True),
-    128: Plan(False, 128, 128, 2, 5, 240, True, True),
+    64: Plan(False, 64, 128, 2, 6),
+    128: Plan(False, 128, 128, 2, 5),
 }
 
 
