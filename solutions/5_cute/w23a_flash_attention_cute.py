@@ -341,14 +341,14 @@ def soften(
 ):
     scale = LOG2_E / math.sqrt(plan.head)
     view = by_row(scores)
+    if cutlass.const_expr(masked):
+        # Column by column: the predicates of a row would not fit into the seven registers that there are.
+        for i in cutlass.range_constexpr(cute.size(view, mode=[1])):
+            for r in cutlass.range_constexpr(2):
+                end = row + 8 * r + 1 if cutlass.const_expr(plan.causal) else tokens
+                hidden = i // 2 * 8 + i % 2 >= end - first - at_key
+                view[r, i] = -cutlass.Float32.inf if hidden else view[r, i]
     for r in cutlass.range_constexpr(2):
-        if cutlass.const_expr(masked):
-            end = tokens
-            if cutlass.const_expr(plan.causal):
-                end = row + 8 * r + 1
-            for i in cutlass.range_constexpr(cute.size(view, mode=[1])):
-                if first + at_key + i // 2 * 8 + i % 2 >= end:
-                    view[r, i] = -cutlass.Float32.inf
         best = [top[r]] + [view[r, i] for i in range(1, plan.chains)]
         for i in cutlass.range_constexpr(cute.size(view, mode=[1])):
             best[i % plan.chains] = cute.arch.fmax(best[i % plan.chains], view[r, i])
