@@ -223,6 +223,7 @@ def attend(qk, pv, layouts, q, k, v, out, lse, group, blocks, plan: cutlass.Cons
                 ring.consumer_release(reading)
                 reading.advance()
                 soften(scores, top, total, shrink, 0, at_key, row, tokens, True, plan)
+                ring.consumer_wait(reading)
                 cute.make_tensor(weights.iterator, scores.layout).store(scores.load().to(BF16))
                 for step in cutlass.range(1, cutlass.max(whole, 1), unroll=1):
                     reading = overlap(
@@ -236,7 +237,6 @@ def attend(qk, pv, layouts, q, k, v, out, lse, group, blocks, plan: cutlass.Cons
                     )  # fmt: skip
                 if cutlass.const_expr(plan.own_out):
                     queries.consumer_release(reading_q)
-                ring.consumer_wait(reading)
                 warpgroup.fence()
                 multiply(pv, sums, weights, frag_v[None, None, None, reading.index])
                 warpgroup.wait_group(0)
@@ -306,22 +306,22 @@ def overlap(
     fresh_qk, pv, ring, reading, frag_q, frag_k, frag_v, scores, weights, sums, top, total, shrink,
     part, step, at_key, row, tokens, masked: cutlass.Constexpr, plan: cutlass.Constexpr,
 ):  # fmt: skip
-    of_keys = reading.clone()
-    ring.consumer_wait(of_keys)
+    of_keys, of_values = reading.clone(), reading.clone()
+    of_values.advance()
     if cutlass.const_expr(plan.ping_pong):
         cute.arch.barrier(barrier_id=1 + part, number_of_threads=256)
     multiply_fresh(fresh_qk, scores, frag_q[None, None, None, part], frag_k[None, None, None, of_keys.index])
-    reading.advance()
-    ring.consumer_wait(reading)
-    multiply(pv, sums, weights, frag_v[None, None, None, reading.index])
+    ring.consumer_wait(of_values)
+    multiply(pv, sums, weights, frag_v[None, None, None, of_values.index])
     if cutlass.const_expr(plan.ping_pong):
         cute.arch.barrier_arrive(barrier_id=1 + (part + 1) % plan.consumers, number_of_threads=256)
     warpgroup.wait_group(1 if plan.overlap else 0)
     ring.consumer_release(of_keys)
     soften(scores, top, total, shrink, step * plan.keys, at_key, row, tokens, masked, plan)
+    reading.advance(2)
+    ring.consumer_wait(reading)  # before the next: ptxas moves no wait for wgmma up past this one
     warpgroup.wait_group(0)
-    ring.consumer_release(reading)
-    reading.advance()
+    ring.consumer_release(of_values)
     cute.make_tensor(weights.iterator, scores.layout).store(scores.load().to(cutlass.BFloat16))
     view = by_row(sums)
     for r in cutlass.range_constexpr(2):
