@@ -131,7 +131,8 @@ def attend(qk, pv, layouts, q, k, v, out, lse, group, blocks, plan: cutlass.Cons
     cute.arch.sync_threads()
 
     if warp < 4:
-        cute.arch.setmaxregister_decrease(24 if plan.consumers == 2 else 32)
+        if cutlass.const_expr(plan.consumers > 1):
+            cute.arch.setmaxregister_decrease(24 if plan.consumers == 2 else 32)
         if warp == 0:
             tiles_q = cute.local_tile(q, (ROWS, plan.head), (None, 0, None))
             tiles_k = cute.local_tile(k, (plan.keys, plan.head), (None, 0, None))
@@ -181,7 +182,8 @@ def attend(qk, pv, layouts, q, k, v, out, lse, group, blocks, plan: cutlass.Cons
                             )
                             filling.advance()
     else:
-        cute.arch.setmaxregister_increase(240 if plan.consumers == 2 else 160)
+        if cutlass.const_expr(plan.consumers > 1):
+            cute.arch.setmaxregister_increase(240 if plan.consumers == 2 else 160)
         part = warp // 4 - 1
         mine = thread % 128
         in_qk, in_pv = qk.get_slice(mine), pv.get_slice(mine)
