@@ -213,7 +213,7 @@ def attend(qk, pv, layouts, q, k, v, out, lse, group, blocks, plan: cutlass.Cons
                 head, block = place(tile, blocks, heads, plan)
                 count = key_tiles(block, tokens, plan)
                 begin = (block * plan.consumers + part) * ROWS
-                whole = (begin if cutlass.const_expr(plan.causal) else tokens) // plan.keys
+                whole = cutlass.min((begin if cutlass.const_expr(plan.causal) else tokens) // plan.keys, count)
                 row = begin + at_row
                 sums.fill(0.0)
                 total.fill(0.0)
