@@ -46,6 +46,15 @@ class Plan:
         return min(self.rows // 64, 2)
 
 
+PLANS = {
+    Plan(128, 256, stages=4, down=2, across=1): 1.0,
+    Plan(128, 128, stages=6, down=2, across=1): 0.85,
+    Plan(128, 64, stages=8, down=1, across=2): 0.65,
+    Plan(64, 64, stages=12, down=1, across=2): 0.5,
+}
+"""And about which share of the first one's speed each reaches, where it leaves no multiprocessor idle."""
+
+
 @cute.jit
 def tile_of(plan: cutlass.Constexpr, number, here, down, across):
     """Row and column of this block's tile, when its cluster computes cluster tile `number` of down x across."""
@@ -258,14 +267,24 @@ def copy_rows(src: cute.Tensor, dst: cute.Tensor):
 
 
 def matmul(a: torch.Tensor, b: torch.Tensor, plan=None) -> torch.Tensor:
-    (m, k), n = a.shape, b.shape[1]
+    m, n = a.shape[0], b.shape[1]
     out = a.new_empty(m, n)
     target = out if n % 8 == 0 else pitched(out)
     processors = torch.cuda.get_device_properties(a.device if a.is_cuda else None).multi_processor_count
-    lane.run(gemm, described(a), described(b.T), target, processors, plan)
+    lane.run(gemm, described(a), described(b.T), target, processors, plan or plan_for(processors, m, n))
     if target is not out:
         lane.run(copy_rows, target, out)
     return out
+
+
+def plan_for(processors: int, m: int, n: int) -> Plan:
+    """The plan that takes the least time: as many rounds as all clusters need, times that of a tile."""
+
+    def time(plan: Plan) -> float:
+        clusters = -(-m // (plan.rows * plan.down)) * -(-n // (plan.columns * plan.across))
+        return -(-clusters // (processors // plan.peers)) * plan.rows * plan.columns / PLANS[plan]
+
+    return min(PLANS, key=time)
 
 
 def described(x: torch.Tensor) -> torch.Tensor:
