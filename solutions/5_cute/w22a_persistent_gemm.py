@@ -80,9 +80,7 @@ def produce(plan: cutlass.Constexpr, tiles, steps, here, ring, copy_a, copy_b):
             cute.arch.mbarrier_wait(empty + stage, lap % 2 ^ 1)
             with cute.arch.elect_one():
                 cute.arch.mbarrier_arrive_and_expect_tx(full + stage, 2 * DEPTH * (plan.rows + plan.columns))
-            cute.copy(
-                load_a, from_a[None, row, step], to_a[None, stage], tma_bar_ptr=full + stage, mcast_mask=to_row
-            )
+            cute.copy(load_a, from_a[None, row, step], to_a[None, stage], tma_bar_ptr=full + stage, mcast_mask=to_row)
             cute.copy(
                 load_b, from_b[None, column, step], to_b[None, stage], tma_bar_ptr=full + stage, mcast_mask=to_column
             )
