@@ -17,7 +17,8 @@ EXERCISE = Exercise(
     problem=matmul_layouts.PROBLEM,
     cases=(
         case(72, 136, 1608),  # 26 steps of 64: any ring goes round
-        case(2056, 2312, 24),  # more tiles of 128 x 256 than 132
+        case(17_000, 8, 136),  # more tiles of 128 rows than 132 blocks
+        case(1032, 2056, 72),
         case(136, 264, 72, "tt"),
         case(33, 65, 31),  # no row begins at a multiple of 16 bytes
         case(1, 1, 1),
