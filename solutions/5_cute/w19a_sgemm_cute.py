@@ -23,7 +23,7 @@ from typing import NamedTuple
 import cutlass
 import cutlass.cute as cute
 import torch
-from cutlass.utils import SmemAllocator
+from cutlass.memory import SmemAllocator
 
 from kernelpath.lanes import cute as lane
 
