@@ -26,7 +26,6 @@ from cutlass.cutlass_dsl import CuTeDSL
 from kernelpath import lanes
 from kernelpath.device import api
 from kernelpath.device.api import Ran
-from kernelpath.device.pointers import is_tensor_map
 from kernelpath.simt.tensor_map import BYTES, encode_tiled
 
 Argument = torch.Tensor | int | float
@@ -81,9 +80,6 @@ EncodeTiled = ctypes.CFUNCTYPE(
 NOT_COUNTED = Ran(0)
 
 SUCCESS, UNKNOWN_ERROR = 0, 999  # of cudaError_t
-
-MEANT = 60
-"""The bytes of a tensor map that CuTe's host code writes; it leaves the rest of the 128 as they are on its stack."""
 
 
 class Packed:
@@ -203,7 +199,7 @@ class CpuHost(Host):
             grid=tuple(wanted.grid),
             block=tuple(wanted.block),
             shared=wanted.shared,
-            arguments=[_settled(ctypes.string_at(parameters[i], size)) for i, size in enumerate(sizes)],
+            arguments=[ctypes.string_at(parameters[i], size) for i, size in enumerate(sizes)],
             tensors=list(tensors),
             cooperative=_COOPERATIVE in attributes and bool(attributes[_COOPERATIVE][0]),
             cluster=tuple(attributes[_CLUSTER][:3]) if _CLUSTER in attributes else None,
@@ -250,11 +246,6 @@ def _encode_tiled(
     lists = extents[:rank], strides[: rank - 1], box[:rank], steps[:rank]
     ctypes.memmove(to, encode_tiled(kind, address or 0, *lists, *modes), BYTES)
     return SUCCESS
-
-
-def _settled(argument: bytes) -> bytes:
-    """A kernel's argument; a tensor map ends in zeros, so that equal maps have equal bytes."""
-    return argument[:MEANT].ljust(BYTES, b"\0") if is_tensor_map(argument) else argument
 
 
 def _runtime_library() -> str:
