@@ -15,7 +15,12 @@ from importlib import metadata
 LANES = {"cuda": ("cuda.bindings",), "triton": ("triton",), "cute": ("cutlass", "cuda.bindings")}
 """The modules that each lane imports besides torch, numpy and the PTX machine's."""
 
-_DISTRIBUTIONS = {"cuda": "cuda-bindings", "cuda.core": "cuda-core", "cutlass": "nvidia-cutlass-dsl"}
+_DISTRIBUTIONS = {
+    "cuda": "cuda-bindings",
+    "cuda.core": "cuda-core",
+    "cutlass": "nvidia-cutlass-dsl",
+    "cutlass_library": "nvidia-cutlass",
+}
 """What to install for modules of another name; the longest that fits counts."""
 
 
