@@ -1,18 +1,16 @@
-"""The headers of CUTLASS and CuTe for kernels in C++, from the package nvidia-cutlass or a checkout of CUTLASS."""
+"""The headers of CUTLASS and CuTe for kernels in C++, from the package nvidia-cutlass."""
 
 from __future__ import annotations
 
 import importlib.util
-import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 
 from kernelpath import lanes, packages
 
 _INCLUDED = re.compile(r'^\s*#\s*include\s*[<"](?:cute|cutlass)/', re.MULTILINE)
-_HEADER = "cute/tensor.hpp"
 
 _DECLARED_AGAIN = re.compile(
     r"template <class\.\.\. _Tp>\nstruct tuple_size;\s+template <size_t _Ip, class\.\.\. _Tp>\nstruct tuple_element;\n"
@@ -46,19 +44,13 @@ def included(source: str) -> bool:
 
 @cache
 def folder() -> Path:
-    """What holds cute/ and cutlass/: $CUTLASS_PATH/include, else in nvidia-cutlass. Raises lanes.Unavailable."""
-    for one in _candidates():
-        if (one / _HEADER).is_file():
-            return one
-    raise lanes.Unavailable(packages.missing("cutlass_library"))
-
-
-def _candidates() -> Iterator[Path]:
-    if checkout := os.environ.get("CUTLASS_PATH"):
-        yield Path(checkout, "include")
+    """What holds cute/ and cutlass/. Raises lanes.Unavailable."""
     spec = importlib.util.find_spec("cutlass_library")
     for found in (spec.submodule_search_locations or ()) if spec else ():
-        yield Path(found, "source", "include")
+        include = Path(found, "source", "include")
+        if (include / "cute" / "tensor.hpp").is_file():
+            return include
+    raise lanes.Unavailable(f"cute/tensor.hpp comes with {packages.missing('cutlass_library')}")
 
 
 @cache
