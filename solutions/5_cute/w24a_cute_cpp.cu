@@ -16,11 +16,10 @@ constexpr int STAGES = 3, GROUP = 8;  // GROUP: rows of tiles that go along n to
 using Depth = _64;                    // of a stage along k: a row is 128 bytes, once round all banks
 using Vector = _8;                    // elements of 16 bytes
 
-// Rows of 64 elements, in which vector v of row r lies at v ^ r % 8: vectors below one another lie in different banks.
+// Rows of 64 elements, in which vector v of row r lies at v ^ r % 8: vectors below one another lie in different banks. So do
+// those of 16 elements further on, whose offsets differ in one bit: offset(row, i ^ 16) = offset(row, i) ^ 16.
 template <class Shape>
 using Swizzled = decltype(composition(Swizzle<3, 3, 3>{}, Layout<Shape, decltype(compact_row_major(Shape{}))>{}));
-template <int ROWS>
-using Ring = Swizzled<Shape<Int<STAGES>, Int<ROWS>, Depth>>;
 
 // lane -> (row, first element) of the vector that it names to ldmatrix. Registers 0 and 1 of b are 8 columns, 2 and 3 the next.
 using RowsOfA = Layout<Shape<_16, _2>, Stride<_1, _0>>;
@@ -41,9 +40,11 @@ matmul(const bfloat16_t* a, const bfloat16_t* b, bfloat16_t* out, int m, int n, 
     const auto of_b = make_tensor(make_gmem_ptr(b), make_layout(make_shape(n, k), make_stride(int64_t(k), _1{})));
     const auto of_out = make_tensor(make_gmem_ptr(out), make_layout(make_shape(m, n), make_stride(int64_t(n), _1{})));
 
+    // A ring of stages, each ROWS rows of a and then COLUMNS columns of b.
     extern __shared__ __align__(128) unsigned char shared[];
-    const auto ring_a = make_tensor(make_smem_ptr(reinterpret_cast<bfloat16_t*>(shared)), Ring<ROWS>{});
-    const auto ring_b = make_tensor(ring_a.data() + cosize_v<Ring<ROWS>>, Ring<COLUMNS>{});
+    bfloat16_t* const ring = reinterpret_cast<bfloat16_t*>(shared);
+    constexpr auto stage_layout = Swizzled<Shape<Int<ROWS + COLUMNS>, Depth>>{};
+    constexpr int STAGE = cosize_v<decltype(stage_layout)>;
 
     // Blocks are numbered down GROUP rows of tiles before they go on along n.
     const int down = ceil_div(m, ROWS), across = ceil_div(n, COLUMNS);
@@ -51,44 +52,49 @@ matmul(const bfloat16_t* a, const bfloat16_t* b, bfloat16_t* out, int m, int n, 
     const int height = min(GROUP, down - group * GROUP);
     const int first_row = (group * GROUP + in_group % height) * ROWS, first_column = in_group / height * COLUMNS;
 
-    // A thread copies one vector of every LINES-th row.
+    // A thread copies one vector of every LINES-th row: a column of vectors, and of b as well.
     constexpr int LINES = THREADS / 8;
     const int line = threadIdx.x / 8, along = threadIdx.x % 8 * Vector::value;
-    int depth = 0, filled = 0;  // of the stage that is fetched next
+    const auto below = make_stride(LINES * int64_t(k));
+    auto from_a = make_tensor(&of_a(first_row + line, along), make_layout(Shape<Int<ROWS / LINES>>{}, below));
+    auto from_b = make_tensor(&of_b(first_column + line, along), make_layout(Shape<Int<COLUMNS / LINES>>{}, below));
+    const int to = stage_layout(line, along);
+    int i = along, filled = 0;  // its place along k, and the stage that is fetched next
     const auto fetch = [&] {    // past the end of k it is filled with zeros
-        const int i = depth + along;
+        bfloat16_t* const stage = ring + filled * STAGE + to;
         CUTE_UNROLL
-        for (int y = line; y < ROWS; y += LINES) {
-            const int row = first_row + y;
-            Copy::copy(vector_at(of_a(row, i)), vector_at(ring_a(filled, y, along)), row < m && i < k);
+        for (int y = 0; y < size(from_a); ++y) {
+            Copy::copy(vector_at(from_a(y)), vector_at(stage[y * LINES * Depth::value]), first_row + line + y * LINES < m && i < k);
         }
         CUTE_UNROLL
-        for (int x = line; x < COLUMNS; x += LINES) {
-            const int column = first_column + x;
-            Copy::copy(vector_at(of_b(column, i)), vector_at(ring_b(filled, x, along)), column < n && i < k);
+        for (int x = 0; x < size(from_b); ++x) {
+            bfloat16_t& slot = stage[(ROWS + x * LINES) * Depth::value];
+            Copy::copy(vector_at(from_b(x)), vector_at(slot), first_column + line + x * LINES < n && i < k);
         }
         cp_async_fence();
-        depth += Depth::value;
+        i += Depth::value;
+        from_a.data() = from_a.data() + Depth::value;
+        from_b.data() = from_b.data() + Depth::value;
         filled = filled == STAGES - 1 ? 0 : filled + 1;
     };
 
     // Fragments: those in use, and the next.
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
     const int warp_row = warp / ACROSS * WARP_ROWS, warp_column = warp % ACROSS * WARP_COLUMNS;
-    const int row_a = warp_row + RowsOfA{}(lane), row_b = warp_column + RowsOfB{}(lane);
-    const int depth_a = DepthOfA{}(lane), depth_b = DepthOfB{}(lane);
+    const int in_a = stage_layout(warp_row + RowsOfA{}(lane), DepthOfA{}(lane));
+    const int in_b = stage_layout(ROWS + warp_column + RowsOfB{}(lane), DepthOfB{}(lane));
     uint32_t fragment_a[2][I][4], fragment_b[2][J / 2][4];
-    int stage = 0;              // that they are taken from
+    const bfloat16_t* stage = ring;  // that they are taken from
     const auto load = [&](int which, int part) {
         CUTE_UNROLL
         for (int i = 0; i < I; ++i) {
             auto& to = fragment_a[which][i];
-            Ldmatrix::copy(vector_at(ring_a(stage, row_a + 16 * i, depth_a + 16 * part)), to[0], to[1], to[2], to[3]);
+            Ldmatrix::copy(vector_at(stage[(in_a ^ 16 * part) + i * 16 * Depth::value]), to[0], to[1], to[2], to[3]);
         }
         CUTE_UNROLL
         for (int j = 0; j < J / 2; ++j) {
             auto& to = fragment_b[which][j];
-            Ldmatrix::copy(vector_at(ring_b(stage, row_b + 16 * j, depth_b + 16 * part)), to[0], to[1], to[2], to[3]);
+            Ldmatrix::copy(vector_at(stage[(in_b ^ 16 * part) + j * 16 * Depth::value]), to[0], to[1], to[2], to[3]);
         }
     };
     const auto multiply = [](float (&sum)[4], const uint32_t (&x)[4], const uint32_t* y) {
@@ -109,7 +115,7 @@ matmul(const bfloat16_t* a, const bfloat16_t* b, bfloat16_t* out, int m, int n, 
             if (next == 0) {  // the next stage is there, and no warp reads the one before this any more
                 cp_async_wait<STAGES - 2>();
                 __syncthreads();
-                stage = stage == STAGES - 1 ? 0 : stage + 1;
+                stage = stage == ring + (STAGES - 1) * STAGE ? ring : stage + STAGE;
             }
             load(1 - now, next);
             if (part == 0) fetch();
@@ -123,7 +129,7 @@ matmul(const bfloat16_t* a, const bfloat16_t* b, bfloat16_t* out, int m, int n, 
 
     // Through shared memory, in panels of 64 columns, so that whole rows of a panel go out.
     using Panels = Swizzled<Shape<Int<COLUMNS / Depth::value>, Int<ROWS>, Depth>>;
-    const auto panels = make_tensor(ring_a.data(), Panels{});
+    const auto panels = make_tensor(make_smem_ptr(ring), Panels{});
     cp_async_wait<0>();
     __syncthreads();
     CUTE_UNROLL

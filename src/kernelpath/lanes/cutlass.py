@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import re
 from collections.abc import Mapping
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 
@@ -45,12 +46,13 @@ def included(source: str) -> bool:
 @cache
 def folder() -> Path:
     """What holds cute/ and cutlass/. Raises lanes.Unavailable."""
-    spec = importlib.util.find_spec("cutlass_library")
-    for found in (spec.submodule_search_locations or ()) if spec else ():
-        include = Path(found, "source", "include")
-        if (include / "cute" / "tensor.hpp").is_file():
-            return include
-    raise lanes.Unavailable(f"cute/tensor.hpp comes with {packages.missing('cutlass_library')}")
+    with suppress(ModuleNotFoundError):
+        spec = importlib.util.find_spec("cutlass_library")
+        for found in (spec.submodule_search_locations or ()) if spec else ():
+            include = Path(found, "source", "include")
+            if (include / "cute" / "tensor.hpp").is_file():
+                return include
+    raise lanes.Unavailable(packages.missing("cutlass_library"))
 
 
 @cache
