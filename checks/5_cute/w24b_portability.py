@@ -1,7 +1,7 @@
 """Portability: softmax in Pallas, for TPUs and for GPUs of two vendors.
 
-Week 24. Softmax of each row of a float32 or bfloat16 matrix as a kernel of Pallas. It is lowered for a TPU, for an NVIDIA GPU
-and for an AMD GPU, and runs in JAX's interpreter.
+Week 24. Softmax of each row of a float32 or bfloat16 matrix as a kernel of Pallas. It is lowered for a TPU, for an
+NVIDIA GPU and for an AMD GPU, and runs in JAX's interpreter.
 """
 
 from dataclasses import replace
@@ -12,7 +12,6 @@ from kernelpath.course.spec import Exercise
 EXERCISE = Exercise(
     entry="softmax",
     kind="python",
-    # No case is long: the statement promises that a row fits into a block.
     problem=replace(softmax.PROBLEM, far=(), gpu_limits=()),
     cases=(
         {"rows": 1, "columns": 1, "dtype": "float32"},

@@ -5,8 +5,8 @@ returns a @ b as a new contiguous bfloat16 tensor of shape (m, n). The sums are 
 multiples of 8, m is any number, and every tensor begins at a multiple of 16 bytes.
 
 Write the kernel in w24a_cute_cpp.cu with the headers of CuTe, then launch it here. They come with
-`pip install nvidia-cutlass`. Graded: the values (products of small integers exactly), that tensor cores make them, races,
-the bytes moved and their sectors, bank conflicts, and on a GPU the time against cuBLAS.
+`pip install nvidia-cutlass`. Graded: the values (products of small integers exactly), that tensor cores make them,
+races, the bytes moved and their sectors, bank conflicts, and on a GPU the time against cuBLAS.
 """
 
 import torch

@@ -5,14 +5,14 @@ returns a @ b as a new contiguous bfloat16 tensor of shape (m, n). The sums are 
 multiples of 8, m is any number, and every tensor begins at a multiple of 16 bytes.
 
 Write the kernel in w24a_cute_cpp.cu with the headers of CuTe, then launch it here. They come with
-`pip install nvidia-cutlass`. Graded: the values (products of small integers exactly), that tensor cores make them, races,
-the bytes moved and their sectors, bank conflicts, and on a GPU the time against cuBLAS.
+`pip install nvidia-cutlass`. Graded: the values (products of small integers exactly), that tensor cores make them,
+races, the bytes moved and their sectors, bank conflicts, and on a GPU the time against cuBLAS.
 
-Operations: 2 m n k, 137e9 at 4096^3. Traffic: tiles of R x C read 2 m n k (1 / R + 1 / C) bytes in all, most of them from
-L2. Tensor cores bound it; on Hopper mma.sync ends far below wgmma, which the same headers have as other atoms.
+Operations: 2 m n k, 137e9 at 4096^3. Traffic: tiles of R x C read 2 m n k (1 / R + 1 / C) bytes in all, most of them
+from L2. Tensor cores bound it; on Hopper mma.sync ends far below wgmma, which the same headers have as other atoms.
 
-TiledCopy and TiledMMA derive the same partitions from the same atoms. Spelled out by layouts, as here, they cost less to
-compile: a kernel of the former takes NVRTC 25 to 40 s of CPU time, this one 2 s.
+TiledCopy and TiledMMA derive the same partitions from the same atoms. Spelled out by layouts, as here, they cost less
+to compile: a kernel of the former takes NVRTC 25 to 40 s of CPU time, this one 2 s.
 """
 
 import torch

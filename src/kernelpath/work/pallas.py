@@ -1,8 +1,8 @@
 """An entry of JAX whose kernel is Pallas's: traced, read, lowered for TPUs and for GPUs, and run.
 
-Neither is needed for that. On the CPU the kernel runs in JAX's interpreter, one step of the grid after another, with NaN
-in what a block has beyond its array. What the interpreter cannot show is read from the trace: which blocks each step
-writes, and what is computed outside of the kernel.
+Neither is needed for that. On the CPU the kernel runs in JAX's interpreter, one step of the grid after another, with
+NaN in what a block has beyond its array. What the interpreter cannot show is read from the trace: which blocks each
+step writes, and what is computed outside of the kernel.
 """
 
 from __future__ import annotations
@@ -22,7 +22,17 @@ PLATFORMS = {"tpu": "a TPU", "cuda": "an NVIDIA GPU", "rocm": "an AMD GPU"}
 """What the kernel is lowered for: to Mosaic, and to Triton."""
 
 _MOVING = frozenset(
-    "broadcast_in_dim concatenate convert_element_type copy pad reshape rev slice squeeze transpose".split()
+    (
+        "broadcast_in_dim",
+        "concatenate",
+        "convert_element_type",
+        "copy",
+        "pad",
+        "reshape",
+        "slice",
+        "squeeze",
+        "transpose",
+    )
 )
 """What may be done to arrays outside of kernels."""
 
@@ -88,7 +98,7 @@ def _equations(jaxpr: Any) -> Iterator[Any]:
 
 
 def _written_once(mapping: Any) -> None:
-    """On a TPU the steps of a grid follow one another and may share a block; on a GPU they are programs side by side."""
+    """On a TPU the steps of a grid follow one another and may share a block; on a GPU they run side by side."""
     for block in mapping.block_mappings[mapping.num_inputs : mapping.num_inputs + mapping.num_outputs]:
         of = block.index_map_jaxpr
         written: dict[tuple[int, ...], tuple[int, ...]] = {}
