@@ -17,7 +17,7 @@ from kernelpath.course.problem import Case, Problem, Tolerance, check_alike, che
 if TYPE_CHECKING:
     import torch
 
-Kind = Literal["kernel", "operator", "python", "library", "lab", "distributed", "trace", "written"]
+Kind = Literal["kernel", "operator", "python", "library", "lab", "distributed", "trace"]
 
 
 ARCHITECTURES = {"sm_80": (8, 0), "sm_90a": (9, 0)}
