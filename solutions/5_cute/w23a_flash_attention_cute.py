@@ -220,7 +220,9 @@ def attend(qk, pv, layouts, q, k, v, out, lse, group, blocks, plan: cutlass.Cons
                 top.fill(-cutlass.Float32.inf)
                 queries.consumer_wait(reading_q)
                 ring.consumer_wait(reading)
-                multiply_fresh(fresh_qk, scores, frag_q[None, None, None, part], frag_k[None, None, None, reading.index])
+                multiply_fresh(
+                    fresh_qk, scores, frag_q[None, None, None, part], frag_k[None, None, None, reading.index]
+                )
                 warpgroup.wait_group(0)
                 ring.consumer_release(reading)
                 reading.advance()
@@ -338,9 +340,7 @@ def by_row(sums):
 
 
 @cute.jit
-def soften(
-    scores, top, total, shrink, first, at_key, row, tokens, masked: cutlass.Constexpr, plan: cutlass.Constexpr
-):
+def soften(scores, top, total, shrink, first, at_key, row, tokens, masked: cutlass.Constexpr, plan: cutlass.Constexpr):
     scale = LOG2_E / math.sqrt(plan.head)
     view = by_row(scores)
     if cutlass.const_expr(masked):
