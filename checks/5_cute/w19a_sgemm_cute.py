@@ -26,8 +26,9 @@ EXERCISE = Exercise(
         {"m": 130, "n": 71, "k": 37},
         {"m": 256, "n": 256, "k": 256},
     ),
-    aligned=True,  # transpose_cute asks for other addresses; here each would be one more program to compile
-    any_size=False,  # extents of the DSL's tensors are 32-bit, and offsets below 2**31 elements
+    # transpose_cute asks for other addresses and for more elements; here each would be one more program to compile.
+    aligned=True,
+    any_size=False,
     bench={"m": 4096, "n": 4096, "k": 4096},
     sweep=sweeps.products(),
     baseline=strict,

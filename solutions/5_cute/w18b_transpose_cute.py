@@ -1,7 +1,8 @@
 """Transpose a matrix with 16-byte accesses on both sides.
 
-transpose(x) takes a contiguous matrix of float32 or bfloat16 of any shape, with fewer than 2**31 elements, and returns
-x.t() as a new contiguous tensor, bit for bit. x is not always aligned to 16 bytes.
+transpose(x) takes a contiguous matrix of float32 or bfloat16 of any shape and returns x.t() as a new contiguous tensor,
+bit for bit. x is not always aligned to 16 bytes. It may have more than 2**32 elements: offsets need 64 bits, as the
+strides of the DSL's tensors have.
 
 A vector of x lies along a row, and a vector of out along a column of x. So a thread takes a square of `width` vectors
 of `width` elements, and turns it in its registers. A block transposes one tile, with three tiled copies:
