@@ -18,7 +18,7 @@ from kernelpath.verdict import Measurement, Report, Verdict
 if TYPE_CHECKING:
     from kernelpath.doctor import Finding
 
-LANES = {"cuda": "CUDA C++", "triton": "Triton", "cute": "CuTe DSL", "python": "Python"}
+LANES = {"cuda": "CUDA C++", "triton": "Triton", "cute": "CuTe DSL", "pallas": "Pallas", "python": "Python"}
 
 WIDE = 200
 """Columns from which on there is room for two things side by side; also taken without a terminal."""

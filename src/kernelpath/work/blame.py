@@ -54,6 +54,8 @@ def blame(error: BaseException, file: Path, loading: bool = False) -> Complaint:
         return Complaint(Verdict.UNAVAILABLE, str(error))
     if isinstance(error, WrongType):
         return Complaint(Verdict.WRONG_TYPE, str(error), str(file))
+    if isinstance(error, Refused):
+        return Complaint(error.verdict, str(error), str(file), line)
     if isinstance(error, WrongOperator):
         return Complaint(Verdict.WRONG_OPERATOR, str(error), str(file), line)
     if isinstance(error, Trespass):
@@ -83,6 +85,14 @@ class WrongType(Exception):
 
 class WrongOperator(Exception):
     """What is registered is not what autograd and torch.compile need. The message says what to change."""
+
+
+class Refused(Exception):
+    """What a submission consists of breaks a rule of its kind. The message says which."""
+
+    def __init__(self, verdict: Verdict, cause: str) -> None:
+        super().__init__(cause)
+        self.verdict = verdict
 
 
 class EntryError(Exception):
