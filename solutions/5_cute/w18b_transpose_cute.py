@@ -39,7 +39,8 @@ class Tile(NamedTuple):
     threads: int
 
 
-TILES = {torch.float32: Tile(64, 64, 256), torch.bfloat16: Tile(128, 64, 128)}
+TILES = {torch.float32: Tile(64, 64, 256), torch.bfloat16: Tile(128, 128, 128)}
+SINGLE = Tile(128, 64, 512)  # for single elements, with more threads
 
 
 def log2(power: int) -> int:
@@ -142,8 +143,8 @@ def transpose(x: torch.Tensor) -> torch.Tensor:
     out = x.new_empty(columns, rows)
     if x.numel() == 0:
         return out
-    width = 16 // x.element_size()
+    tile, width = TILES[x.dtype], 16 // x.element_size()
     if rows % width or columns % width or x.data_ptr() % 16:
-        width = 1
-    lane.run(launch, x, out, TILES[x.dtype], width)
+        tile, width = SINGLE, 1
+    lane.run(launch, x, out, tile, width)
     return out
