@@ -1,5 +1,6 @@
-"""Not persistent: a block of one warpgroup for each tile of 64 x 128, whose first warp also copies. Sums are stored from
-registers, each where it is inside. Operands are copied to rows of 16 bytes where they have none.
+"""Not persistent: a block of one warpgroup for each tile of 64 x 128, whose first warp also copies.
+
+Sums are stored from registers, each where it is inside. Operands are copied to rows of 16 bytes where they have none.
 """
 
 import cutlass
