@@ -346,6 +346,6 @@ def gemm_epilogue(
     a: torch.Tensor, b: torch.Tensor, bias: torch.Tensor, scale: torch.Tensor, residual: torch.Tensor
 ) -> tuple[torch.Tensor, torch.Tensor]:
     out, aux = torch.empty_like(residual), torch.empty_like(residual)
-    processors = torch.cuda.get_device_properties(a.device).multi_processor_count
+    processors = torch.cuda.get_device_properties(a.device if a.is_cuda else None).multi_processor_count
     lane.run(product, a, b.T, bias, scale, residual, out, aux, processors)
     return out, aux

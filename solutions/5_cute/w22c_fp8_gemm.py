@@ -256,6 +256,6 @@ def product(
 
 def fp8_gemm(a: torch.Tensor, b: torch.Tensor, scale_a: torch.Tensor, scale_b: torch.Tensor) -> torch.Tensor:
     out = torch.empty(len(a), len(b), dtype=torch.bfloat16, device=a.device)
-    processors = torch.cuda.get_device_properties(a.device).multi_processor_count
+    processors = torch.cuda.get_device_properties(a.device if a.is_cuda else None).multi_processor_count
     lane.run(product, a, b, scale_a.view(-1), scale_b.view(-1), out, processors)
     return out
