@@ -308,6 +308,7 @@ def overlap(
     fresh_qk, pv, ring, reading, frag_q, frag_k, frag_v, scores, weights, sums, top, total, shrink,
     part, step, at_key, row, tokens, masked: cutlass.Constexpr, plan: cutlass.Constexpr,
 ):  # fmt: skip
+    scores = cute.make_rmem_tensor_like(scores)  # a new one: nothing of the last tile is kept for it
     of_keys, of_values = reading.clone(), reading.clone()
     of_values.advance()
     if cutlass.const_expr(plan.ping_pong):
@@ -383,7 +384,7 @@ def finish(sums, top, total, lse, head, row, tokens, plan: cutlass.Constexpr):
 
 
 PLANS = {
-    64: Plan(False, 64, 128, 2, 6),
+    64: Plan(False, 64, 128, 3, 8),
     128: Plan(False, 128, 128, 2, 5),
 }
 
