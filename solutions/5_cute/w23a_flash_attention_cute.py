@@ -40,7 +40,7 @@ QUERIES = 64
 """Of a consumer: the rows of a wgmma."""
 
 HEADS_AT_A_TIME = 16
-"""A causal grid takes so many heads together, the longest tiles of all of them first: L2 holds their keys and values."""
+"""A causal grid takes so many heads together, their longest tiles first: L2 holds their keys and values."""
 
 SHORT = 2048
 """Tokens up to which the tiles of a causal head are dealt out evenly."""
@@ -235,9 +235,8 @@ def consume(queries, ring, out, lse, shared_q, shared_k, shared_v, shared_out, p
 
     reading_q = pipeline.PipelineState(plan.consumers, cutlass.Int32(0), part, cutlass.Int32(0))
     reading = pipeline.make_pipeline_state(pipeline.PipelineUserType.Consumer, plan.stages)
-    if cutlass.const_expr(plan.turns):
-        if part == plan.consumers - 1:
-            cute.arch.barrier_arrive(barrier_id=TURN, number_of_threads=256)
+    if cutlass.const_expr(plan.turns) and part == plan.consumers - 1:
+        cute.arch.barrier_arrive(barrier_id=TURN, number_of_threads=256)
     for tile in cutlass.range(block_index, cute.ceil_div(tokens, plan.queries) * heads, grid, unroll=1):
         head, block, count = place(tile, tokens, heads, plan)
         begin = block * plan.queries + part * QUERIES

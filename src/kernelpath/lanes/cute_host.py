@@ -26,7 +26,6 @@ from cutlass.cutlass_dsl import CuTeDSL
 from kernelpath import lanes
 from kernelpath.device import api
 from kernelpath.device.api import Ran
-from kernelpath.device.pointers import is_tensor_map
 from kernelpath.simt.tensor_map import BYTES, encode_tiled
 
 Argument = torch.Tensor | int | float
@@ -81,9 +80,6 @@ EncodeTiled = ctypes.CFUNCTYPE(
 NOT_COUNTED = Ran(0)
 
 SUCCESS, UNKNOWN_ERROR = 0, 999  # of cudaError_t
-
-MEANT = 60
-"""The bytes of a tensor map that CuTe's host code writes; it leaves the rest of the 128 as they are on its stack."""
 
 
 class Packed:
@@ -203,7 +199,7 @@ class CpuHost(Host):
             grid=tuple(wanted.grid),
             block=tuple(wanted.block),
             shared=wanted.shared,
-            arguments=[_settled(ctypes.string_at(parameters[i], size)) for i, size in enumerate(sizes)],
+            arguments=[ctypes.string_at(parameters[i], size) for i, size in enumerate(sizes)],
             tensors=list(tensors),
             cooperative=_COOPERATIVE in attributes and bool(attributes[_COOPERATIVE][0]),
             cluster=tuple(attributes[_CLUSTER][:3]) if _CLUSTER in attributes else None,
@@ -252,11 +248,6 @@ def _encode_tiled(
     return SUCCESS
 
 
-def _settled(argument: bytes) -> bytes:
-    """A kernel's argument; a tensor map ends in zeros, so that equal maps have equal bytes."""
-    return argument[:MEANT].ljust(BYTES, b"\0") if is_tensor_map(argument) else argument
-
-
 def _runtime_library() -> str:
     return str(CuTeDSL._get_dsl().get_shared_libs()[0])
 
@@ -267,7 +258,7 @@ def _error_text(status: int) -> str:
 
 def _plain_names(mangled: Iterable[str]) -> dict[str, str]:
     """For each kernel's name that of its Python function, numbered where several kernels come from one function."""
-    arguments = "_(?:tensorptr|tensor\\d|Tiled_|CopyAtom_|object_at_).*$"
+    arguments = "_(?:tensorptr|tensor\\d|Tiled(?:MMA)?_|CopyAtom_|object_at_).*$"
     plain = {name: re.sub(rf"^kernel_cutlass_|{arguments}|_\d+$", "", name) for name in mangled}
     uses = Counter(plain.values())
     return {name: short if uses[short] == 1 else short + name[name.rindex("_") :] for name, short in plain.items()}

@@ -184,6 +184,7 @@ class Worker:
         self._wire: Wire[messages.Answer] = Wire(self._process.connection, messages.AnyAnswer)
         self._secrets: deque[str] = deque()
         self.client = -1  # its number on a machine
+        self.compile_seconds = 0.0  # of its last answer
 
     def start(
         self,
@@ -200,8 +201,8 @@ class Worker:
     ) -> None:
         """Let it import what the exercise `stem` needs on the device `on`, and give up what is not the submission's.
 
-        machine: where its kernels run, if they run there. properties: of the GPU that it is beside. entry: where the
-        declaration is not loaded. target: what the machine stands for. rank, size, store: of a group with a GPU each.
+        machine: where its kernels run, if they run there. properties: what host code sees there of a GPU. entry: where
+        the declaration is not loaded. target: what the machine stands for. rank, size, store: of a group of GPUs.
         """
         for folder in (self._workspace.own, self._workspace.source):
             folder.mkdir(parents=True, exist_ok=True)
@@ -255,13 +256,16 @@ class Worker:
         """The next message that is an answer; what is left of two budgets runs down by what the worker says it does."""
         left = {False: running, True: compiling}
         doing = False
+        self.compile_seconds = 0.0
         while True:
             begun = time.monotonic()
             try:
                 answer = self._wire.receive(max(left[doing], 0.0))
             except Silent:
                 raise WorkerSilent(compiling=doing) from None
-            left[doing] -= time.monotonic() - begun
+            spent = time.monotonic() - begun
+            left[doing] -= spent
+            self.compile_seconds += spent * doing
             if not isinstance(answer, messages.Compiling):
                 return answer
             doing = answer.begins

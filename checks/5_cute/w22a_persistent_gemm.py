@@ -1,0 +1,40 @@
+"""Persistent matrix product for Hopper: a producer, two consumers, clusters with multicast.
+
+Week 22. out = a @ b for bfloat16 matrices of any size that are stored by rows or by columns, with float32 sums.
+"""
+
+from kernelpath.course import sweeps
+from kernelpath.course.problems import matmul_layouts
+from kernelpath.course.spec import Exercise, Traffic
+
+
+def case(m: int, n: int, k: int, layout: str = "nn") -> dict[str, object]:
+    return {"m": m, "n": n, "k": k, "dtype": "bfloat16", "layout": layout}
+
+
+EXERCISE = Exercise(
+    entry="matmul",
+    problem=matmul_layouts.PROBLEM,
+    cases=(
+        case(72, 136, 1608),  # 26 steps of 64: any ring goes round
+        case(17_000, 8, 136),  # more tiles of 128 rows than 132 blocks
+        case(1032, 2056, 72),
+        case(136, 264, 72, "tt"),
+        case(33, 65, 31),  # no row begins at a multiple of 16 bytes
+        case(1, 1, 1),
+    ),
+    limits=(case(65_537, 8, 8),),
+    aligned=True,
+    any_size=False,
+    bench=case(8192, 8192, 8192),
+    sweep=(
+        *(case(size["m"], size["n"], size["k"]) for size in sweeps.products()),
+        *(case(4096, 4096, 4096, layout) for layout in matmul_layouts.LAYOUTS[1:]),
+    ),
+    baseline=matmul_layouts.library,
+    min_speedup=1.0,  # to be measured
+    requires=(9, 0),
+    arch="sm_90a",
+    tensor_cores=True,
+    traffic=Traffic(bytes=6.0, edges=None),
+)
