@@ -8,7 +8,9 @@ from typing import Any
 import pytest
 import torch
 
+from kernelpath.device import messages, padding
 from kernelpath.lanes import cuda, triton_descriptors
+from kernelpath.simt import ptx
 from kernelpath.simt.tensor_map import TensorMap
 
 
@@ -55,3 +57,27 @@ def test_a_descriptor_before_hopper_is_taken_apart() -> None:
     of_triton_3_6, of_triton_3_9 = descriptor(tensor), descriptor(tensor, round_f32_to_tf32=False)
     assert triton_descriptors.passed(of_triton_3_6, None)[1:] == [4, 8, 8, 1, False, 4, 8, 8, 1]
     assert triton_descriptors.passed(of_triton_3_9, None)[1:] == [4, 8, 8, 1, False, False, 4, 8, 8, 1]
+
+
+PREFETCHED = """
+.version 8.8
+.target sm_90a
+.address_size 64
+.visible .entry k(.param .align 64 .b8 map[128])
+{
+    .reg .b64 %rd<2>;
+    mov.b64 %rd1, map;
+    prefetch.tensormap [%rd1];
+    ret;
+}
+"""
+
+
+def test_what_a_host_leaves_at_the_end_of_a_map_says_nothing() -> None:
+    content = cuda.tensor_map(torch.zeros(64, 64).half(), (32, 32)).content
+    module = SimpleNamespace(parsed=ptx.parse(PREFETCHED))
+    left, other, wider = (
+        padding.zeroed(module, SimpleNamespace(kernel="k", arguments=[messages.Blob(told, [])]))
+        for told in (content, content[:60] + bytes(range(68)), content[:32] + b"\7" + content[33:])
+    )
+    assert left == other != wider

@@ -1,10 +1,13 @@
-"""The padding of structs that a host passes by value: it holds what was there before, and no kernel reads it."""
+"""The padding of structs that a host passes by value: it holds what was there before, and no kernel reads it.
+
+The same goes for the end of a tensor map.
+"""
 
 from __future__ import annotations
 
 from kernelpath import simt
-from kernelpath.device import messages
-from kernelpath.simt import ptx
+from kernelpath.device import messages, pointers
+from kernelpath.simt import ptx, tensor_map
 
 __all__ = ["zeroed"]
 
@@ -17,6 +20,7 @@ def zeroed(module: simt.Module, asked: messages.Launch) -> list[int | float | me
     for number, unread in enumerate(ptx.unread(module.parsed.functions[asked.kernel])[: len(told)]):
         value = told[number]
         if isinstance(value, messages.Blob):
-            content = bytes(0 if at in unread else byte for at, byte in enumerate(value.content))
+            end = tensor_map.READ if pointers.is_tensor_map(value.content) else len(value.content)
+            content = bytes(0 if at in unread or at >= end else byte for at, byte in enumerate(value.content))
             told[number] = messages.Blob(content, value.pointers)
     return told

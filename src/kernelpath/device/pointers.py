@@ -125,11 +125,11 @@ def _leads_into(values: Words, start: int, end: int) -> npt.NDArray[np.bool_]:
 
 def _words_in(value: Argument) -> Words:
     if isinstance(value, bytes):
-        return words(np.frombuffer(value, np.uint8))[: 1 if _is_tensor_map(value) else None]
+        return words(np.frombuffer(value, np.uint8))[: 1 if is_tensor_map(value) else None]
     return np.array([value] if isinstance(value, int) and LEAST <= value < MOST else [], np.int64)
 
 
-def _is_tensor_map(content: bytes) -> bool:
+def is_tensor_map(content: bytes) -> bool:
     """Whether an argument is a tensor map, of which the first word alone is an address: no second address has bit 1."""
     return len(content) == tensor_map.BYTES and bool(content[WORD] & 2)
 

@@ -22,6 +22,7 @@ __all__ = [
 ]
 
 BYTES = 128
+READ = 60  # of them; what follows may be left as it was
 ALIGNMENT = 64
 AXES = 5
 MOST_BOX, MOST_STEP = 256, 8
