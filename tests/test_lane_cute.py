@@ -16,6 +16,8 @@ import cutlass.cute as cute
 import pytest
 import torch
 from cutlass.base_dsl.compiler import Compiler
+from cutlass.cute.nvgpu import cpasync
+from cutlass.memory import SmemAllocator
 
 from kernelpath import lanes, simt
 from kernelpath.device import api
@@ -71,6 +73,23 @@ def elect_kernel(x: cute.Tensor) -> None:
 @cute.jit
 def elect(x: cute.Tensor) -> None:
     elect_kernel(x).launch(grid=[1, 1, 1], block=[32, 1, 1])
+
+
+@cute.kernel
+def fetch_rows_kernel(src: cute.Tensor, dst: cute.Tensor) -> None:
+    thread, _, _ = cute.arch.thread_idx()
+    rows = SmemAllocator().allocate_tensor(src.element_type, cute.make_layout((32, 8), stride=(8, 1)), 16)
+    atom = cute.make_copy_atom(cpasync.CopyG2SOp(), src.element_type, num_bits_per_copy=128)
+    cute.copy(atom, cute.local_tile(src, (1, 8), (thread, 0))[0, None], rows[thread, None])
+    cute.arch.cp_async_commit_group()
+    cute.arch.cp_async_wait_group(0)
+    for i in cutlass.range_constexpr(8):
+        dst[thread, i] = rows[thread, i]
+
+
+@cute.jit
+def fetch_rows(src: cute.Tensor, dst: cute.Tensor) -> None:
+    fetch_rows_kernel(src, dst).launch(grid=[1, 1, 1], block=[32, 1, 1])
 
 
 @cute.kernel
@@ -237,6 +256,36 @@ def test_alignment_of_an_address_is_known_up_to_sixteen_bytes() -> None:
     base = torch.zeros(64, dtype=torch.bfloat16)
     aligns = [lane.TensorKind.of(base[offset:], "x").align for offset in (0, 1, 2, 4, 8)]
     assert aligns == [16, 2, 4, 8, 16]
+
+
+def test_alignment_of_strides_is_known_up_to_sixteen_bytes() -> None:
+    def steps(tensor: torch.Tensor) -> tuple[int, ...]:
+        return lane.TensorKind.of(tensor, "x").steps
+
+    halves = torch.zeros(4, 24, 40, dtype=torch.bfloat16)
+    assert steps(halves) == (8, 8, 8)
+    assert steps(halves[:, :, ::2]) == (8, 8, 2)
+    assert [steps(torch.zeros(4, columns, dtype=torch.bfloat16))[0] for columns in (7, 6, 12, 24, 48)] == [
+        1,
+        2,
+        4,
+        8,
+        8,
+    ]
+    assert [steps(torch.zeros(4, columns))[0] for columns in (6, 12)] == [2, 4]
+    assert steps(torch.zeros(4, 7).t()) == (4, 1)
+    assert steps(torch.zeros(1, 7)) == steps(torch.zeros(7).expand(3, 7)) == (4, 4)
+
+
+def test_a_copy_of_sixteen_bytes_compiles_where_address_and_strides_are_multiples_of_it() -> None:
+    x = torch.arange(32 * 24).view(32, 24).bfloat16()
+    for source in (x[:, :8], x[:, 16:]):
+        out = torch.zeros(32, 8, dtype=torch.bfloat16)
+        lane.run(fetch_rows, source, out)
+        assert torch.equal(out, source)
+    for source, multiple in ((x[:, 4:12], 8), (torch.zeros(32, 12).bfloat16(), 8), (torch.zeros(32, 9).bfloat16(), 2)):
+        with pytest.raises(lane.CompileError, match=rf"alignment \({8 * multiple} bits\) does not"):
+            lane.run(fetch_rows, source, out)
 
 
 def test_ptx_is_for_the_architecture_asked_for() -> None:

@@ -7,9 +7,9 @@
 
     lane.run(copy, x, out)
 
-A host function is compiled once for each kind of arguments. The dtype of a tensor, its rank, which of its strides is 1
-and how its address is aligned are compiled in; extents and other strides are read when it runs. How the result is run
-on either device stands in `cute_host`.
+A host function is compiled once for each kind of arguments. The dtype of a tensor, its rank, which of its strides is 1,
+and how its address and its other strides are aligned are compiled in; extents and strides are read when it runs. How
+the result is run on either device stands in `cute_host`.
 """
 
 from __future__ import annotations
@@ -100,12 +100,17 @@ def _arch(device: torch.device) -> str:
 
 @dataclass(frozen=True)
 class TensorKind:
-    """`unit` is the mode of stride 1, if there is one; the address is a multiple of `align` bytes."""
+    """`unit` is the mode of stride 1, if there is one.
+
+    The address is a multiple of `align` bytes and the stride of each mode one of `steps` elements: powers of two, up to
+    16 bytes. A copy of 16 bytes compiles where all of them are multiples of 16 bytes.
+    """
 
     dtype: torch.dtype
     rank: int
     unit: int | None
     align: int
+    steps: tuple[int, ...]
 
     @classmethod
     def of(cls, tensor: torch.Tensor, name: str) -> TensorKind:
@@ -114,19 +119,29 @@ class TensorKind:
         if tensor.numel() > MAX_ELEMENTS:
             raise ValueError(f"{name} has {tensor.numel()} elements; extents are 32-bit, so {MAX_ELEMENTS} is the most")
         unit = next((mode for mode in reversed(range(tensor.dim())) if tensor.stride(mode) == 1), None)
-        bits = tensor.data_ptr() | WIDEST_ACCESS
-        return cls(tensor.dtype, tensor.dim(), unit, align=bits & -bits)
+        widest = WIDEST_ACCESS // tensor.element_size()
+        steps = tuple(
+            _power_of_two_in(stride, widest) if extent > 1 and mode != unit else widest
+            for mode, (extent, stride) in enumerate(zip(tensor.shape, tensor.stride(), strict=True))
+        )
+        return cls(tensor.dtype, tensor.dim(), unit, _power_of_two_in(tensor.data_ptr(), WIDEST_ACCESS), steps)
 
     def placeholder(self) -> Any:
         """A tensor without data, for the DSL to compile from."""
         shape = tuple(dsl.sym_int() for _ in range(self.rank))
-        stride = tuple(1 if mode == self.unit else dsl.sym_int64() for mode in range(self.rank))
+        stride = tuple(1 if mode == self.unit else dsl.sym_int64(step) for mode, step in enumerate(self.steps))
         return make_fake_tensor(DTYPES[self.dtype], shape, stride, assumed_align=self.align)
 
     def pack(self, tensor: torch.Tensor) -> bytes:
         """The tensor as compiled code takes it: address, 32-bit extents, 64-bit strides other than 1."""
         strides = [stride for mode, stride in enumerate(tensor.stride()) if mode != self.unit]
         return struct.pack(f"@P{self.rank}i{len(strides)}q", tensor.data_ptr(), *tensor.shape, *strides)
+
+
+def _power_of_two_in(number: int, most: int) -> int:
+    """The largest power of two that divides a number, at most `most`, itself one."""
+    bits = number | most
+    return bits & -bits
 
 
 @dataclass(frozen=True)
