@@ -19,6 +19,7 @@ import inspect
 import re
 import struct
 import tempfile
+import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -188,10 +189,15 @@ def _compile(host: Callable[..., None], kinds: Sequence[Kind], arch: str) -> Any
         try:
             with lanes.compiling(), cached_passes(Path(folder)):
                 return dsl.compile(host, *map(_placeholder, kinds), options=options)
-        except NotImplementedError:  # a stub's
-            raise
         except Exception as error:
+            if isinstance(error, NotImplementedError) and not _raised_by_dsl(error):  # a stub's
+                raise
             raise CompileError(re.sub(r"\x1b\[[0-9;]*m", "", str(error)).strip()) from error
+
+
+def _raised_by_dsl(error: Exception) -> bool:
+    raised_in = traceback.extract_tb(error.__traceback__)[-1].filename
+    return Path(raised_in).is_relative_to(Path(cutlass.__file__).parent)
 
 
 def _compile_for_cpu(host: Callable[..., None], kinds: Sequence[Kind], arch: str) -> Any:

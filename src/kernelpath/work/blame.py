@@ -105,7 +105,8 @@ def _compiler_said(error: BaseException, file: Path, line: int) -> Complaint:
     if said := compiler_advice.nvrtc(log, kernels):
         return Complaint(Verdict.COMPILE_ERROR, said[0], str(file.with_name(Path(said[1]).name)), said[2])
     if located := triton_advice.locate(error, kernels.get(file.name, "")) or compiler_advice.cute(log):
-        return Complaint(Verdict.COMPILE_ERROR, located[0], str(file), located[1] or line)
+        where = located[1] or _line_below(error, file) or line
+        return Complaint(Verdict.COMPILE_ERROR, located[0], str(file), where)
     return Complaint(Verdict.COMPILE_ERROR, log + _like(error), str(file), _line_below(error, file) or line)
 
 
