@@ -25,7 +25,7 @@ EXERCISE = Exercise(
     bench={"m": 8192, "n": 8192, "k": 8192, "dtype": "bfloat16"},
     sweep=tuple({**case, "dtype": "bfloat16"} for case in sweeps.products()),
     baseline=torch.mm,
-    min_speedup=1.0,  # not measured yet
+    min_speedup=0.45,  # of cuBLAS on an H200: the reference 0.64, three stages of 128 x 128 0.58, one stage 0.49
     requires=(8, 0),
     tensor_cores=True,
     # At 256 x 256 x 256 tiles of 64 ask for 3 times the compulsory bytes, tiles of 32 for 5.7 times. Pairs of sums that
