@@ -10,14 +10,14 @@ ordinary loads and stores, and may be slow. Graded: the values (products of smal
 make them, the bytes moved and their sectors, bank conflicts, and on a GPU the time against cuBLAS.
 
 Operations: 2 m n k, 1.1e12 at 8192^3. Bytes from L2: 2 m n k (1 / rows + 1 / columns), 12.9 GB there with 128 x 256.
-Tensor cores bound it, and mma.sync has a ceiling of its own. Measured at 8192^3 on an H200, beside cuBLAS (wgmma) at 796:
+Tensor cores bound it, and mma.sync has a ceiling of its own. Measured at 8192^3 on an H200, cuBLAS (wgmma) beside it:
 
-    kernel                                                                            TFLOP/s
-    mma.sync alone, operands in registers                                                 641
-    this loop without its copies from global memory                                       558
-    this kernel                                                                           510
-    the same with groups of 8 rows of tiles                                               481
-    fragments of 80 x 64 and 96 x 64 per warp, taken when they are used             493 to 469
+    kernel                                                                            TFLOP/s    of cuBLAS
+    mma.sync alone, operands in registers                                                 641         0.81
+    this loop without its copies from global memory                                       558         0.70
+    this kernel                                                                           510         0.64
+    the same with groups of 8 rows of tiles                                               481         0.63
+    96 x 64 sums per warp, fragments not taken ahead                                      480         0.60
 """
 
 from typing import NamedTuple
