@@ -33,7 +33,7 @@ GROUP = 8  # rows of tiles that blocks of neighboring numbers share, and b with 
 class Tile(NamedTuple):
     """A block makes rows x columns of out, depth steps of k at a time, with warps (down, across).
 
-    stages: of the ring. blocks: on an SM at a time, at least.
+    stages: of the ring. blocks: on an SM at a time, at least. unroll: steps that the loop makes in a row.
     """
 
     rows: int
@@ -42,6 +42,7 @@ class Tile(NamedTuple):
     warps: tuple[int, int]
     stages: int
     blocks: int
+    unroll: int = 1
 
     @property
     def threads(self) -> int:
