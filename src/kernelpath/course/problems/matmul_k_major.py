@@ -9,7 +9,7 @@ import torch
 
 from kernelpath.course import draw, sweeps
 from kernelpath.course.problem import Case
-from kernelpath.course.problems import matmul_half
+from kernelpath.course.problems import matmul, matmul_half
 
 
 def inputs(rng: torch.Generator, m: int, n: int, k: int) -> tuple[torch.Tensor, torch.Tensor]:
@@ -27,7 +27,7 @@ def extreme(rng: torch.Generator, a: torch.Tensor, b: torch.Tensor) -> None:
 
 
 def padded_with_products(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
-    return matmul_half.padded_with_products(a, b.T)
+    return matmul.padded_with_products(a, b.T)
 
 
 def summed_in_halves(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:

@@ -1,4 +1,4 @@
-"""Four warps, and all of them multiply; warp 0 also loads, one step ahead. Two blocks share an SM."""
+"""An accident: right, but the warps that multiply also load, wait for each product and then for each other."""
 
 import cutlass
 import cutlass.utils.hopper_helpers as hopper
