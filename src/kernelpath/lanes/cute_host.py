@@ -260,7 +260,7 @@ def _error_text(status: int) -> str:
 
 def _plain_names(mangled: Iterable[str]) -> dict[str, str]:
     """For each kernel's name that of its Python function, numbered where several kernels come from one function."""
-    arguments = "_(?:tensorptr|tensor\\d|Tiled(?:MMA)?_|CopyAtom_|object_at_).*$"
+    arguments = "_(?:tensorptr|tensor\\d|Tiled(?:MMA)?_|Copy_?Atom_|object_at_).*$"
     plain = {name: re.sub(rf"^kernel_cutlass_|{arguments}|_\d+$", "", name) for name in mangled}
     uses = Counter(plain.values())
     return {name: short if uses[short] == 1 else short + name[name.rindex("_") :] for name, short in plain.items()}
