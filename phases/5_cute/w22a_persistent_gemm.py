@@ -72,11 +72,8 @@ PLANS = {
     Plan(64, 64, stages=12, down=1, across=1): 0.5,
 }
 """And about which share of the first one's speed each reaches, where it leaves no multiprocessor idle."""
-FLAT = {
-    64: Plan(64, 128, stages=8, down=1, across=2),
-    128: Plan(128, 64, stages=8, down=1, across=1),
-}
-"""For at most so many rows, where the time is that of reading b once."""
+FLAT = Plan(64, 128, stages=8, down=1, across=2)
+"""For at most 64 rows: a cluster of tiles below each other would compute nothing in one of them."""
 
 
 @cute.jit
@@ -251,7 +248,7 @@ def plan_for(processors: int, m: int, n: int) -> Plan:
         clusters = -(-m // (plan.rows * plan.down)) * -(-n // (plan.columns * plan.across))
         return -(-clusters // (processors // plan.peers)) * plan.rows * plan.columns / PLANS[plan]
 
-    return next((plan for rows, plan in FLAT.items() if m <= rows), min(PLANS, key=time))
+    return FLAT if m <= FLAT.rows else min(PLANS, key=time)
 
 
 def described(x: torch.Tensor) -> torch.Tensor:

@@ -24,8 +24,8 @@ Operations: 2 m n k, 1.1e12 at 8192^3. Tensor cores bound it, and how fast they 
 Measured against cuBLAS on an H200, each pair in one run:
 
     512^3 0.92    1024^3 0.92    2048^3 0.97    3072^3 0.99    4096^3 1.01    8192^3 1.02    16384^3 1.03
-    8192 x 8192 by 16 rows 0.90, by 64 rows 0.97, by 128 rows 0.94;   4096^3 in the other layouts 1.01
-    4096 x 4096 by 4104 along k 1.00;   4095 x 4097 by 4099, where everything is copied first, 2.47
+    8192 x 8192 by 16 rows 0.83 to 0.91, by 64 rows 0.96, by 128 rows 0.98;   4096^3 in the other layouts 1.01
+    4096 x 4096 by 4104 along k 1.00;   4095 x 4097 by 4099, where everything is copied first, 2.48
 """
 
 from dataclasses import dataclass
@@ -78,11 +78,8 @@ PLANS = {
     Plan(64, 64, stages=12, down=1, across=1): 0.5,
 }
 """And about which share of the first one's speed each reaches, where it leaves no multiprocessor idle."""
-FLAT = {
-    64: Plan(64, 128, stages=8, down=1, across=2),
-    128: Plan(128, 64, stages=8, down=1, across=1),
-}
-"""For at most so many rows, where the time is that of reading b once."""
+FLAT = Plan(64, 128, stages=8, down=1, across=2)
+"""For at most 64 rows: a cluster of tiles below each other would compute nothing in one of them."""
 
 
 @cute.jit
@@ -326,7 +323,7 @@ def plan_for(processors: int, m: int, n: int) -> Plan:
         clusters = -(-m // (plan.rows * plan.down)) * -(-n // (plan.columns * plan.across))
         return -(-clusters // (processors // plan.peers)) * plan.rows * plan.columns / PLANS[plan]
 
-    return next((plan for rows, plan in FLAT.items() if m <= rows), min(PLANS, key=time))
+    return FLAT if m <= FLAT.rows else min(PLANS, key=time)
 
 
 def described(x: torch.Tensor) -> torch.Tensor:
