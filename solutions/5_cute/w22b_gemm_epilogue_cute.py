@@ -27,7 +27,7 @@ microseconds:
     tiles of 128 x 128                       427    cuBLAS, then the kernel that torch.compile makes   462
     both consumers on one of 128 x 256       444    cuBLAS, then PyTorch's operators                  1048
 
-Beside cuBLAS and one kernel at other sizes, times as fast: 8192 cubed 1.09, 8192 x 16,384 x 4096 1.22, 4096 cubed 1.02,
+Beside cuBLAS and one kernel at other sizes, times as fast: 8192 cubed 1.06 to 1.09, 8192 x 16,384 x 4096 1.22 to 1.26, 4096 cubed 1.02,
 where 704 tiles are 5.3 for each block, and all wait for those that have a sixth.
 """
 
