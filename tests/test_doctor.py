@@ -56,7 +56,13 @@ cli.main(["doctor"])
     [
         ("triton", ["triton"], {"Triton": "triton"}),
         ("cutlass", ["cute"], {"CuTe DSL": "nvidia-cutlass-dsl"}),
-        ("cuda.bindings", ["cuda", "cute"], {"CUDA C++": "cuda-bindings", "CuTe DSL": "cuda-bindings"}),
+        ("cutlass_library", [], {"CuTe in C++": "nvidia-cutlass"}),
+        ("jax", ["pallas"], {"Pallas": "jax"}),
+        (
+            "cuda.bindings",
+            ["cuda", "cute"],
+            dict.fromkeys(("CUDA C++", "CuTe DSL", "CuTe in C++"), "cuda-bindings"),
+        ),
     ],
 )
 def test_a_missing_package_costs_its_lane_alone(blocked: str, lacking: list[str], remedies: dict[str, str]) -> None:
@@ -70,7 +76,7 @@ def test_a_missing_package_costs_its_lane_alone(blocked: str, lacking: list[str]
     assert found.split() == lacking
     without = {line[5:].partition(" without a GPU")[0]: line for line in lines if "without a GPU" in line}
     assert {lane for lane, line in without.items() if line.startswith("no")} == set(remedies)
-    assert len(without) == 3
+    assert len(without) == 5
     for lane, distribution in remedies.items():
         assert lines[lines.index(without[lane]) + 1] == f"     do: {packages.install(distribution)}"
 
@@ -108,7 +114,7 @@ def test_every_lane_compiles_and_runs_without_a_gpu() -> None:
     code = "from kernelpath import doctor\nfor found in doctor.lanes(): print(found.works, found.what, found.detail)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     without = [line for line in done.stdout.splitlines() if "without a GPU" in line]
-    assert len(without) == 3
+    assert len(without) == 5
     assert all(line.startswith("True") for line in without), without
 
 

@@ -1,11 +1,12 @@
 """The CuTe lane: what is compiled in, what reaches a launch, and what each misuse says."""
 
 # The DSL's kernels are traced, not run: while they are, its names are not what they are declared to be.
-# mypy: disable-error-code="name-defined, union-attr, index"
+# mypy: disable-error-code="name-defined, union-attr, index, attr-defined"
 
 from __future__ import annotations
 
 import ctypes
+import importlib.util
 import struct
 from collections.abc import Iterator
 from pathlib import Path
@@ -20,10 +21,13 @@ from cutlass.cute.nvgpu import cpasync
 from cutlass.memory import SmemAllocator
 
 from kernelpath import lanes, simt
-from kernelpath.device import api
+from kernelpath.device import api, gpu
 from kernelpath.device.api import Ran
 from kernelpath.lanes import cute as lane
 from kernelpath.lanes import cute_host
+from kernelpath.simt.target import SM_90A
+from kernelpath.verdict import Verdict
+from kernelpath.work.blame import blame
 
 
 @cute.kernel
@@ -90,6 +94,48 @@ def fetch_rows_kernel(src: cute.Tensor, dst: cute.Tensor) -> None:
 @cute.jit
 def fetch_rows(src: cute.Tensor, dst: cute.Tensor) -> None:
     fetch_rows_kernel(src, dst).launch(grid=[1, 1, 1], block=[32, 1, 1])
+
+
+FLOATS = 57_000
+"""228,000 bytes of shared memory."""
+
+
+@cute.kernel
+def share_kernel(atom: cute.CopyAtom, rows: cute.Tensor, out: cute.Tensor, which: cutlass.Int32) -> None:
+    """The four blocks of a cluster fetch a quarter of one row each, for all four."""
+    thread, _, _ = cute.arch.thread_idx()
+    block, _, _ = cute.arch.block_idx()
+    rank = cute.arch.block_idx_in_cluster()
+    memory = SmemAllocator()
+    full = memory.allocate_array(cutlass.Int64)
+    row = memory.allocate_tensor(cutlass.Float32, cute.make_layout((1, 128), stride=(128, 1)), 128)
+    unused = memory.allocate_tensor(cutlass.Float32, cute.make_layout(FLOATS - 256), 16)
+    if thread == 0:
+        cute.arch.mbarrier_init(full, 1)
+        cute.arch.mbarrier_init_fence()
+        cute.arch.mbarrier_arrive_and_expect_tx(full, 512)
+        unused[FLOATS - 257] = cutlass.Float32(0)
+    cute.arch.cluster_arrive()
+    cute.arch.cluster_wait()
+    tile = cute.local_tile(rows, (1, 128), (block // 4 * 4 + which, 0))
+    to, source = cpasync.tma_partition(
+        atom, rank, cute.make_layout(4), cute.group_modes(row, 0, 2), cute.group_modes(tile, 0, 2)
+    )
+    cute.copy(atom, source, to, tma_bar_ptr=full, mcast_mask=cutlass.Int16(0b1111))
+    cute.arch.mbarrier_wait(full, 0)
+    for i in cutlass.range_constexpr(4):
+        out[block, 32 * i + thread] = row[0, 32 * i + thread]
+
+
+@cute.jit
+def share(rows: cute.Tensor, out: cute.Tensor, which: cutlass.Int32) -> None:
+    """Each row of out is the row of this number among its four of `rows`; 128 columns."""
+    layout = cute.make_layout((1, 128), stride=(128, 1))
+    load = cpasync.CopyBulkTensorTileG2SMulticastOp()
+    atom, coordinates = cpasync.make_tiled_tma_atom(load, rows, layout, (1, 128), num_multicast=4)
+    share_kernel(atom, coordinates, out, which).launch(
+        grid=[rows.shape[0], 1, 1], block=[32, 1, 1], cluster=[4, 1, 1], smem=4 * FLOATS
+    )
 
 
 @cute.kernel
@@ -235,6 +281,14 @@ def test_kernels_run_on_cpu_tensors() -> None:
     assert table[:, 40:].abs().sum() == 0
 
 
+def test_clusters_tensor_copies_and_the_most_shared_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gpu, "_target", SM_90A)
+    rows, out = torch.randn(8, 132)[:, :128], torch.zeros(8, 128)
+    for which in (1, 3):
+        lane.run(share, rows, out, which)
+        assert torch.equal(out, rows[which::4].repeat_interleave(4, 0))
+
+
 def test_a_write_past_the_end_is_named_by_parameter_and_line() -> None:
     with pytest.raises(simt.Fault, match=r"writes 4 bytes past the end of out \(33 float32\)") as caught:
         lane.run(scale, torch.zeros(64), torch.zeros(33), 1.0, 32)
@@ -274,7 +328,7 @@ def test_alignment_of_strides_is_known_up_to_sixteen_bytes() -> None:
     ]
     assert [steps(torch.zeros(4, columns))[0] for columns in (6, 12)] == [2, 4]
     assert steps(torch.zeros(4, 7).t()) == (4, 1)
-    assert steps(torch.zeros(1, 7)) == steps(torch.zeros(7).expand(3, 7)) == (4, 4)
+    assert steps(torch.zeros(7).expand(3, 7)) == (4, 4)
 
 
 def test_a_copy_of_sixteen_bytes_compiles_where_address_and_strides_are_multiples_of_it() -> None:
@@ -372,6 +426,72 @@ def test_a_mistake_in_a_kernel_is_a_compile_error_with_its_line() -> None:
     assert "\x1b" not in str(caught.value)
 
 
+MISTAKEN = """
+import cutlass
+from cutlass import cute
+from cutlass.cute.nvgpu import cpasync
+from cutlass.memory import SmemAllocator
+
+@cute.kernel
+def mistaken(x: cute.Tensor, bits: cutlass.{bits}):
+    thread, _, _ = cute.arch.thread_idx()
+    vector = cute.local_tile(x, (1, 8), (thread, 0))[0, None]
+    shared = SmemAllocator().allocate_tensor(x.element_type, cute.make_layout(8), 16)
+    universal, asynchronous = cute.nvgpu.CopyUniversalOp(), cpasync.CopyG2SOp()
+    {line}
+
+@cute.jit
+def host(x: cute.Tensor):
+    mistaken(x, 128).launch(grid=[1, 1, 1], block=[32, 1, 1])
+"""
+
+
+@pytest.mark.parametrize(
+    ("line", "told"),
+    [
+        ("shared[0] = shred[0]", "NameError in `host`: name 'shred' is not defined"),
+        (
+            "cute.autovec_copy(vector, cute.make_rmem_tensor((8,), cutlass.Float32))",
+            "source and destination element type bit width",
+        ),
+        (
+            "cute.copy(cute.make_copy_atom(universal, cutlass.Int16), shared, cute.make_rmem_tensor(4, cutlass.Int16))",
+            "expects same size in rank 0 but got srcShape: (8,(1)) and dstShape: (4,(1))",
+        ),
+        ("[i for i in range(8) if i < thread]", "Python cannot decide by a value that only the running kernel knows"),
+        ("full = bool(thread < 8)", "Explicit boolean conversion requires a value known at code-read time"),
+        (
+            "cute.make_copy_atom(universal, x.element_type, num_bits_per_copy=bits)",
+            "'num_bits_per_copy' must be a non-negative int when creating a copy Atom for 'CopyUniversalOp'; a "
+            "parameter is one if it is annotated cutlass.Constexpr",
+        ),
+        (
+            "cute.copy(cute.make_copy_atom(asynchronous, x.element_type, num_bits_per_copy=128), vector, shared)",
+            "this copy takes 16 bytes at a time, and the address is a multiple of 8 bytes only",
+        ),
+        ("if thread > 7:\n        return", "a kernel cannot return from inside an if or a loop"),
+    ],
+)
+def test_mistakes_in_traced_code_are_told_in_a_sentence_with_their_line(tmp_path: Path, line: str, told: str) -> None:
+    source = MISTAKEN.format(line=line, bits="Int32" if "=bits" in line else "Constexpr")
+    file = tmp_path / "mistaken.py"
+    file.write_text(source)
+    spec = importlib.util.spec_from_file_location("mistaken", file)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    with pytest.raises(lane.CompileError) as caught:
+        lane.run(module.host, torch.zeros(32, 12, dtype=torch.bfloat16))
+    said = blame(caught.value, file)
+    assert said.verdict is Verdict.COMPILE_ERROR
+    assert told in said.cause
+    assert len(said.cause) < 220
+    assert "\n" not in said.cause
+    assert said.file == str(file)
+    assert source.splitlines()[said.line - 1].strip() == line.splitlines()[-1].strip()
+
+
 def test_a_stub_stays_a_stub() -> None:
     with pytest.raises(NotImplementedError, match="TODO"):
         lane.run(unsolved, torch.zeros(8))
@@ -384,7 +504,7 @@ def test_a_stub_stays_a_stub() -> None:
         ((torch.zeros(8), "out", 1.0, 32), TypeError, "out is a str; a kernel takes tensors, ints and floats"),
         ((torch.zeros(8), torch.zeros(8) + 0j, 1.0, 32), TypeError, "out has dtype torch.complex64"),
         ((torch.zeros(8), torch.zeros(8, device="meta"), 1.0, 32), ValueError, "one device, found cpu, meta"),
-        ((torch.zeros(1).expand(2**31), torch.zeros(8), 1.0, 32), ValueError, "x has 2147483648 elements"),
+        ((torch.zeros(1).expand(2**31), torch.zeros(8), 1.0, 32), ValueError, "x has 2147483648 elements in a row"),
     ],
 )
 def test_arguments_that_no_kernel_takes(args: tuple[Any, ...], error: type[Exception], message: str) -> None:
@@ -404,6 +524,16 @@ def test_gpu_and_cpu_give_the_same_bits(offset: int) -> None:
     lane.run(scale, x, on_cpu, 3.0, 96)
     lane.run(scale, x.cuda(), on_gpu, 3.0, 96)
     assert torch.equal(on_gpu.cpu(), on_cpu)
+
+
+@pytest.mark.gpu
+@needs_gpu
+def test_clusters_tensor_copies_and_the_most_shared_memory_on_a_gpu() -> None:
+    if torch.cuda.get_device_capability()[0] != 9:
+        pytest.skip("needs a Hopper GPU")
+    rows, out = torch.randn(8, 132, device="cuda")[:, :128], torch.zeros(8, 128, device="cuda")
+    lane.run(share, rows, out, 1)
+    assert torch.equal(out, rows[1::4].repeat_interleave(4, 0))
 
 
 @pytest.mark.gpu

@@ -11,7 +11,7 @@ from rich.console import Console
 from kernelpath.course.registry import Item
 from kernelpath.lines import LineTraffic
 from kernelpath.show import view
-from kernelpath.verdict import Report, Verdict
+from kernelpath.verdict import CaseResult, Report, Verdict
 
 GRADED = Report("1_architecture/w01a_double", "Doubling", "submission.py", "no GPU", 1, Verdict.TOO_MUCH_TRAFFIC, "why")
 
@@ -29,6 +29,14 @@ def test_the_place_and_its_line_are_not_broken_in_two(doubling: Item) -> None:
     text = shown(replace(GRADED, file="phases/1_architecture/w01a_double.cu", line=2), doubling, width=40)
     assert "  --> phases/1_architecture/w01a_double.cu:2\n" in text
     assert f"\n    2 | {line}\n" in text
+
+
+def test_what_compiling_took_is_told_below_the_cases(doubling: Item) -> None:
+    cases = (CaseResult({"n": 5}, Verdict.PASSED, seconds=2.0),)
+    assert "n=5  PASSED  2 s\nof which 1.5 s compiling\n" in shown(
+        replace(GRADED, cases=cases, compile_seconds=1.5), doubling
+    )
+    assert "compiling" not in shown(replace(GRADED, cases=cases), doubling)
 
 
 def test_wasteful_accesses_are_listed_with_the_worst_first(doubling: Item) -> None:

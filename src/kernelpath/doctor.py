@@ -18,6 +18,7 @@ from kernelpath import packages, words
 from kernelpath.course.registry import import_file
 from kernelpath.device import gpu
 from kernelpath.files import cache_root
+from kernelpath.lanes import Unavailable
 from kernelpath.work import landlock
 
 _THREADS = 32
@@ -77,6 +78,26 @@ def probe(out: cute.Tensor):
 
 def run(out):
     lane.run(probe, out)
+""",
+}
+
+_CUTLASS = {
+    "probe.cu": "#include <cute/tensor.hpp>\n"
+    "__global__ void probe(int* out) { cute::make_tensor(out, cute::Int<32>{})(threadIdx.x) = threadIdx.x; }\n",
+    "probe.py": _CUDA["probe.py"],
+}
+_PALLAS = {
+    "probe.py": """
+import jax
+import torch
+from jax.experimental import pallas
+
+def probe(out):
+    out[...] = jax.numpy.arange(32, dtype="int32")
+
+def run(out):
+    shape = jax.ShapeDtypeStruct(out.shape, "int32")
+    out.copy_(torch.from_dlpack(pallas.pallas_call(probe, out_shape=shape, interpret=True)()))
 """,
 }
 
@@ -192,9 +213,10 @@ def confinement() -> Finding:
 
 def lanes() -> Iterator[Finding]:
     """Each lane on each device."""
-    for name, probe in (("CUDA C++", _CUDA), ("Triton", _TRITON), ("CuTe DSL", _CUTE)):
+    for name, probe in (("CUDA C++", _CUDA), ("Triton", _TRITON), ("CuTe DSL", _CUTE), ("CuTe in C++", _CUTLASS)):
         for device, where in (("cuda", "on a GPU"), ("cpu", "without a GPU")):
             yield try_lane(f"{name} {where}", probe, device)
+    yield try_lane("Pallas without a GPU", _PALLAS, "cpu")
 
 
 def try_lane(what: str, probe: Probe, device: str) -> Finding:
@@ -206,6 +228,9 @@ def try_lane(what: str, probe: Probe, device: str) -> Finding:
         _run(probe, device)
     except ImportError as error:
         return _lacking(what, error)
+    except Unavailable as error:
+        what_is_missing, _, remedy = str(error).partition(": ")
+        return Finding(what, False, what_is_missing, remedy, lane=True)
     except Exception as error:
         reason = str(error).strip().partition("\n")[0]
         return Finding(what, False, f"{type(error).__name__}: {reason}", lane=True)

@@ -12,10 +12,16 @@ import sys
 from functools import cache
 from importlib import metadata
 
-LANES = {"cuda": ("cuda.bindings",), "triton": ("triton",), "cute": ("cutlass", "cuda.bindings")}
+LANES = {"cuda": ("cuda.bindings",), "triton": ("triton",), "cute": ("cutlass", "cuda.bindings"), "pallas": ("jax",)}
 """The modules that each lane imports besides torch, numpy and the PTX machine's."""
 
-_DISTRIBUTIONS = {"cuda": "cuda-bindings", "cuda.core": "cuda-core", "cutlass": "nvidia-cutlass-dsl"}
+_DISTRIBUTIONS = {
+    "cuda": "cuda-bindings",
+    "cuda.core": "cuda-core",
+    "cutlass": "nvidia-cutlass-dsl",
+    "cutlass_library": "nvidia-cutlass",
+    "jax": "jax",
+}
 """What to install for modules of another name; the longest that fits counts."""
 
 

@@ -182,7 +182,8 @@ class Report:
     """All that is known after grading one submission.
 
     stars: 0 to 3. not_measured: what this machine could not say, in words. next_step: one command or one sentence.
-    graded: the SHA-256 of each file that was graded, by its name.
+    graded: the SHA-256 of each file that was graded, by its name. compile_seconds: of `seconds`, what the lane's
+    compiler took in the process that ran the cases.
     """
 
     exercise: str
@@ -205,6 +206,7 @@ class Report:
     versions: Mapping[str, str] = field(default_factory=dict)
     graded: Mapping[str, str] = field(default_factory=dict)
     seconds: float = 0.0
+    compile_seconds: float = 0.0
 
     def to_json(self, indent: int | None = None) -> str:
         return encode(self, indent)

@@ -24,7 +24,7 @@ from kernelpath.course.errors import DeclarationError, Withheld
 from kernelpath.course.spec import Exercise
 
 Tree = Literal["phases", "solutions"]
-Lane = Literal["cuda", "triton", "cute", "python"]
+Lane = Literal["cuda", "triton", "cute", "pallas", "python"]
 
 _Declaration = TypeVar("_Declaration", Exercise, Checkpoint)
 
@@ -110,11 +110,9 @@ class Item:
         if any(path.suffix == ".cu" for path in found):
             return "cuda"
         text = "".join(path.read_text(encoding="utf-8") for path in found)
-        if re.search(r"^\s*(import|from) triton\b", text, re.MULTILINE):
-            return "triton"
-        if re.search(r"^\s*(import|from) cutlass\b", text, re.MULTILINE):
-            return "cute"
-        return "python"
+        packages: dict[str, Lane] = {"triton": "triton", "cutlass": "cute", "jax": "pallas"}
+        imported = re.findall(r"^\s*(?:import|from) (triton|cutlass|jax)\b", text, re.MULTILINE)
+        return next((lane for package, lane in packages.items() if package in imported), "python")
 
     @cached_property
     def _tree(self) -> ast.Module:

@@ -17,7 +17,7 @@ from kernelpath.course.problem import Case, Problem, Tolerance, check_alike, che
 if TYPE_CHECKING:
     import torch
 
-Kind = Literal["kernel", "operator", "python", "library", "lab", "distributed", "trace", "written"]
+Kind = Literal["kernel", "operator", "python", "library", "lab", "distributed", "trace"]
 
 
 ARCHITECTURES = {"sm_80": (8, 0), "sm_90a": (9, 0)}
@@ -44,6 +44,7 @@ class Traffic:
         Hopper: 128 multiply-adds each, beside one wavefront. Above 1.0, shared memory bounds the kernel.
     asynchronous: the least share of what is stored to shared memory that copies from global memory have to bring
         (cp.async), which need no register meanwhile.
+    bulk: the least share of the bytes in global memory that bulk and tensor copies have to move (TMA).
     """
 
     sectors: float | None = None
@@ -53,12 +54,13 @@ class Traffic:
     same_address: float | None = None
     shared: float | None = None
     asynchronous: float | None = None
+    bulk: float | None = None
 
     @property
     def limited(self) -> bool:
         """Whether anything is limited at all."""
-        limits = (self.sectors, self.bank_conflicts, self.bytes, self.same_address, self.shared, self.asynchronous)
-        return any(limit is not None for limit in limits)
+        limits = (self.sectors, self.bank_conflicts, self.bytes, self.same_address, self.shared)
+        return any(limit is not None for limit in (*limits, self.asynchronous, self.bulk))
 
     def __post_init__(self) -> None:
         for name, least in (("sectors", 1.0), ("bank_conflicts", 0.0), ("bytes", 1.0), ("same_address", 1.0)):

@@ -132,6 +132,7 @@ class Grading:
             versions=versions(),
             graded=self._copied.digests,
             seconds=time.monotonic() - self._begun,
+            compile_seconds=self._runner.compile_seconds,
         )
 
     def heaviest(self, recorded: bool) -> device_messages.Drawn:

@@ -87,10 +87,16 @@ def cute(log: str) -> tuple[str, int] | None:
     """What the CuTe DSL says, in a sentence with its first suggestion, and the line; 0 where it names none."""
     found = _CUTE_ERROR.search(log)
     if found is None:
-        return None
+        wants_number = re.search(r"must be an? [^\n]*\bint\b", log)
+        return (f"{log}; a parameter is one if it is annotated cutlass.Constexpr", 0) if wants_number else None
     text = " ".join(found["text"].split())
     if "torch.Tensor" in text:
         text = "a @cute.jit function takes no torch tensors: call it through lane.run(function, *tensors)"
+    elif "Runtime value (Staged value)" in text and "Python value (Meta value)" in text and "boolean" in text:
+        text = (
+            "Python cannot decide by a value that only the running kernel knows: write an `if` or a `while` of the "
+            "kernel's own, or pass the value as cutlass.Constexpr"
+        )
     elif "Early exit" in text:
         text = "a kernel cannot return from inside an if or a loop: put the work under the opposite condition"
     elif refused := re.search(r"IR verification failed: (.*?)(?=\n\s*(?:suggestion|error):|\Z)", log, re.DOTALL):

@@ -14,7 +14,7 @@ from cuda.bindings import nvrtc
 
 from kernelpath import lanes
 from kernelpath.files import cache_read, cache_write
-from kernelpath.lanes import headers
+from kernelpath.lanes import cutlass, headers
 from kernelpath.lanes.declarations import base_name, may_be_a_variable, source_kernels, template_parameters
 
 COMMON_OPTIONS = (
@@ -52,6 +52,8 @@ def compile_kernel(source: str, file: str, name: str, architecture: str, options
     name = " ".join(name.split())
     folders = (f"-I{folder}" for folder in headers.folders())
     flags = (f"--gpu-architecture={architecture}", *COMMON_OPTIONS, *folders, *options)
+    if cutlass.included(source):  # whose constexpr functions say nowhere that they are for kernels
+        flags = (*flags, f"-I{cutlass.folder()}", _DEFAULT_DEVICE)
     if re.search(r'#\s*include\s*"', source):  # the key below would not see that file change
         return _compile(source, file, name, flags)
     key = hashlib.sha256(repr((source, file, name, flags, _version(), headers.GIVEN)).encode()).hexdigest()
@@ -78,7 +80,8 @@ def _compile(source: str, file: str, name: str, flags: tuple[str, ...]) -> Binar
 
 def _compiled(source: str, file: str, name: str, flags: tuple[str, ...]) -> Any:
     """NVRTC's program, to be destroyed; its PTX holds the kernel `name`, if one is given."""
-    names, texts = ([text.encode() for text in given] for given in (headers.GIVEN, headers.GIVEN.values()))
+    given = headers.GIVEN | (cutlass.adapted() if cutlass.included(source) else {})
+    names, texts = ([text.encode() for text in texts] for texts in (given, given.values()))
     program = _call(nvrtc.nvrtcCreateProgram, source.encode(), file.encode(), len(names), texts, names)
     if name:
         _call(nvrtc.nvrtcAddNameExpression, program, name.encode())

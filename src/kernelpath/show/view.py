@@ -18,7 +18,7 @@ from kernelpath.verdict import Measurement, Report, Verdict
 if TYPE_CHECKING:
     from kernelpath.doctor import Finding
 
-LANES = {"cuda": "CUDA C++", "triton": "Triton", "cute": "CuTe DSL", "python": "Python"}
+LANES = {"cuda": "CUDA C++", "triton": "Triton", "cute": "CuTe DSL", "pallas": "Pallas", "python": "Python"}
 
 WIDE = 200
 """Columns from which on there is room for two things side by side; also taken without a terminal."""
@@ -60,6 +60,7 @@ def page(item: Item, graded: Report, *, explain: str = "") -> str:
         item=item,
         about=about(item, graded),
         report=graded,
+        compiling=compiling(graded),
         mood=mood,
         passed=Verdict.PASSED,
         printed=told,
@@ -107,7 +108,7 @@ def _header(item: Item, graded: Report) -> Text:
     return Text.assemble((item.name, "bold"), (f"  {about(item, graded)}", "dim"), f"\n{graded.title}")
 
 
-def _cases(graded: Report) -> Table | None:
+def _cases(graded: Report) -> Group | None:
     if not graded.cases:
         return None
     rows = Table.grid(padding=(0, 2))
@@ -119,7 +120,13 @@ def _cases(graded: Report) -> Table | None:
         if case.verdict not in (Verdict.PASSED, graded.verdict):
             row.append(Text(case.cause, no_wrap=True, overflow="ellipsis"))
         rows.add_row(*row)
-    return rows
+    took = compiling(graded)
+    return Group(rows, *([Text(took, "dim")] if took else []))
+
+
+def compiling(graded: Report) -> str:
+    """What the compiler took of the cases' time; nothing where it was asked for nothing."""
+    return f"of which {words.seconds(graded.compile_seconds)} compiling" if graded.compile_seconds else ""
 
 
 def printed(graded: Report) -> tuple[str, str]:

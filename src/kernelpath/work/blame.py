@@ -54,6 +54,8 @@ def blame(error: BaseException, file: Path, loading: bool = False) -> Complaint:
         return Complaint(Verdict.UNAVAILABLE, str(error))
     if isinstance(error, WrongType):
         return Complaint(Verdict.WRONG_TYPE, str(error), str(file))
+    if isinstance(error, Refused):
+        return Complaint(error.verdict, str(error), str(file), line)
     if isinstance(error, WrongOperator):
         return Complaint(Verdict.WRONG_OPERATOR, str(error), str(file), line)
     if isinstance(error, Trespass):
@@ -85,6 +87,14 @@ class WrongOperator(Exception):
     """What is registered is not what autograd and torch.compile need. The message says what to change."""
 
 
+class Refused(Exception):
+    """What a submission consists of breaks a rule of its kind. The message says which."""
+
+    def __init__(self, verdict: Verdict, cause: str) -> None:
+        super().__init__(cause)
+        self.verdict = verdict
+
+
 class EntryError(Exception):
     """The submission does not define the entry, or not with the arguments that the exercise gives it."""
 
@@ -95,7 +105,8 @@ def _compiler_said(error: BaseException, file: Path, line: int) -> Complaint:
     if said := compiler_advice.nvrtc(log, kernels):
         return Complaint(Verdict.COMPILE_ERROR, said[0], str(file.with_name(Path(said[1]).name)), said[2])
     if located := triton_advice.locate(error, kernels.get(file.name, "")) or compiler_advice.cute(log):
-        return Complaint(Verdict.COMPILE_ERROR, located[0], str(file), located[1] or line)
+        where = located[1] or _line_below(error, file) or line
+        return Complaint(Verdict.COMPILE_ERROR, located[0], str(file), where)
     return Complaint(Verdict.COMPILE_ERROR, log + _like(error), str(file), _line_below(error, file) or line)
 
 

@@ -56,13 +56,18 @@ def find(module: ModuleType, name: str) -> Callable[..., Any]:
     raise EntryError(f"the file defines no function {name}; {defined}")
 
 
-def called(entry: Callable[..., Any], exercise: Exercise | None) -> Callable[..., Any]:
-    """What takes the problem's inputs and gives its outputs: the entry, of an operator with its gradient.
+def called(entry: Callable[..., Any], exercise: Exercise | None, lane: str) -> Callable[..., Any]:
+    """What takes the problem's inputs and gives its outputs: the entry, of an operator with its gradient, of JAX with
+    tensors for arrays.
 
     Imports what that needs, and what makes products on the PTX machine.
     """
     if exercise is not None and exercise.products:
         from kernelpath.work import products  # noqa: F401
+    if lane == "pallas":
+        from kernelpath.work import pallas
+
+        return pallas.of_torch(entry)
     if exercise is None or exercise.kind not in ("operator", "library"):
         return entry
     from kernelpath.work import operators

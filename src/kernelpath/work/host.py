@@ -184,6 +184,7 @@ class Worker:
         self._wire: Wire[messages.Answer] = Wire(self._process.connection, messages.AnyAnswer)
         self._secrets: deque[str] = deque()
         self.client = -1  # its number on a machine
+        self.compile_seconds = 0.0  # of its last answer
 
     def start(
         self,
@@ -255,13 +256,16 @@ class Worker:
         """The next message that is an answer; what is left of two budgets runs down by what the worker says it does."""
         left = {False: running, True: compiling}
         doing = False
+        self.compile_seconds = 0.0
         while True:
             begun = time.monotonic()
             try:
                 answer = self._wire.receive(max(left[doing], 0.0))
             except Silent:
                 raise WorkerSilent(compiling=doing) from None
-            left[doing] -= time.monotonic() - begun
+            spent = time.monotonic() - begun
+            left[doing] -= spent
+            self.compile_seconds += spent * doing
             if not isinstance(answer, messages.Compiling):
                 return answer
             doing = answer.begins

@@ -65,6 +65,8 @@ class Runner:
         self._hung = False
         self._loadable = True
         self._printed = ""
+        self.compile_seconds = 0.0
+        """What compiling took so far."""
 
     @property
     def hopeless(self) -> bool:
@@ -184,6 +186,8 @@ class Runner:
             raise Stopped(Complaint(Verdict.CRASHED, _death(gone.status))) from None
         except Forged:
             answer = None
+        finally:
+            self.compile_seconds += worker.compile_seconds
         if isinstance(answer, messages.Complained) and not answer.complaint.verdict.passed:
             raise Stopped(answer.complaint)
         if not isinstance(answer, expected):

@@ -105,6 +105,7 @@ class _Worker:
             self._client = Client(Wire(socket.socket(fileno=descriptor), ToClient))
             api.use(self._client)
         self._item = registry.item(Path(asked.root), asked.stem)
+        self._lane = self._item.lane
         self._exercise = None if asked.entry else registry.load(self._item)
         self._name = asked.entry or self._known.entry
         self._device = torch.device(asked.device)
@@ -114,8 +115,8 @@ class _Worker:
             no_gpu.stand_in()
         confine.keep_in(Path(asked.own))
         try:
-            entries.import_lane(self._item.lane, self._device.type)
-            entries.called(main, self._exercise)  # imports what inspects operators
+            entries.import_lane(self._lane, self._device.type)
+            entries.called(main, self._exercise, self._lane)  # imports what inspects operators
         except ImportError as error:
             reason = f"{error}; kp doctor says what to install"
             return messages.Complained(secret=secret, complaint=Complaint(Verdict.UNAVAILABLE, reason))
@@ -144,7 +145,7 @@ class _Worker:
         entries.install(self._thread, self._exercise, self._file)
         module = self._thread.call(registry.import_file, self._file, confine.SUBMISSION)
         self._module, self._defined = module, entries.find(module, self._name)
-        self._entry = entries.called(self._defined, self._exercise)
+        self._entry = entries.called(self._defined, self._exercise, self._lane)
         if tampered := self._snapshot.changed():
             return messages.Complained(secret=secret, complaint=Complaint(Verdict.TAMPERED, tampered))
         return messages.Done(secret=secret)
@@ -260,7 +261,7 @@ class _Worker:
             for name, text in asked.reference.items():
                 (folder / name).write_text(text, encoding="utf-8")
             solution = registry.import_file(folder / self._item.solution.name, "kernelpath_reference", listed=False)
-            self._contestants.append(entries.called(getattr(solution, self._name), self._exercise))
+            self._contestants.append(entries.called(getattr(solution, self._name), self._exercise, self._lane))
         self._bench = asked.case
         return messages.Ready(secret=secret, contestants=len(self._contestants))
 

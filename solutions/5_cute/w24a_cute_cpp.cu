@@ -1,0 +1,159 @@
+// Matrix product on tensor cores in C++, with CuTe: out[row, column] = sum over i of a[row, i] * b[i, column]. a is m x k by
+// rows, b is k x n by columns, out is m x n by rows. They are bfloat16, the sums float32; n and k are multiples of 8.
+//
+// Atoms name instructions (cp.async, ldmatrix, mma.sync), their traits say which thread holds which value, and layouts say
+// where a value lies. All of them are types: the compiler computes what does not depend on m, n, k and the thread.
+
+#include <cute/tensor.hpp>
+
+using namespace cute;
+
+using Copy = SM80_CP_ASYNC_CACHEGLOBAL_ZFILL<uint128_t>;  // 16 bytes, zeros where the predicate is false
+using Ldmatrix = SM75_U32x4_LDSM_N;                       // four 8 x 8 matrices
+using Mma = SM80_16x8x16_F32BF16BF16F32_TN;               // sums (16 x 8) += a (16 x 16) * b (16 x 8)
+
+constexpr int STAGES = 3, GROUP = 8;  // GROUP: rows of tiles that go along n together, and share a and b in L2
+using Depth = _64;                    // of a stage along k: a row is 128 bytes, once round all banks
+using Vector = _8;                    // elements of 16 bytes
+
+// Rows of 64 elements, in which vector v of row r lies at v ^ r % 8: vectors below one another lie in different banks. So do
+// those of 16 elements further on, whose offsets differ in one bit: offset(row, i ^ 16) = offset(row, i) ^ 16.
+template <class Shape>
+using Swizzled = decltype(composition(Swizzle<3, 3, 3>{}, Layout<Shape, decltype(compact_row_major(Shape{}))>{}));
+
+// lane -> (row, first element) of the vector that it names to ldmatrix. Registers 0 and 1 of b are 8 columns, 2 and 3 the next.
+using RowsOfA = Layout<Shape<_16, _2>, Stride<_1, _0>>;
+using RowsOfB = Layout<Shape<_8, _2, _2>, Stride<_1, _0, _8>>;
+using DepthOfA = Layout<Shape<_16, _2>, Stride<_0, Vector>>;
+using DepthOfB = Layout<Shape<_8, _2, _2>, Stride<_0, Vector, _0>>;
+
+__device__ uint128_t& vector_at(bfloat16_t& first) { return reinterpret_cast<uint128_t&>(first); }
+__device__ const uint128_t& vector_at(const bfloat16_t& first) { return reinterpret_cast<const uint128_t&>(first); }
+
+template <int ROWS, int COLUMNS, int WARP_ROWS, int WARP_COLUMNS>  // of out: what a block makes, and a warp
+__global__ void __launch_bounds__(ROWS / WARP_ROWS * (COLUMNS / WARP_COLUMNS) * 32)
+matmul(const bfloat16_t* a, const bfloat16_t* b, bfloat16_t* out, int m, int n, int k) {
+    constexpr int ACROSS = COLUMNS / WARP_COLUMNS, THREADS = ROWS / WARP_ROWS * ACROSS * 32;
+    constexpr int I = WARP_ROWS / 16, J = WARP_COLUMNS / 8, PARTS = Depth::value / 16;
+
+    const auto of_a = make_tensor(make_gmem_ptr(a), make_layout(make_shape(m, k), make_stride(int64_t(k), _1{})));
+    const auto of_b = make_tensor(make_gmem_ptr(b), make_layout(make_shape(n, k), make_stride(int64_t(k), _1{})));
+    const auto of_out = make_tensor(make_gmem_ptr(out), make_layout(make_shape(m, n), make_stride(int64_t(n), _1{})));
+
+    // A ring of stages, each ROWS rows of a and then COLUMNS columns of b.
+    extern __shared__ __align__(128) unsigned char shared[];
+    bfloat16_t* const ring = reinterpret_cast<bfloat16_t*>(shared);
+    constexpr auto stage_layout = Swizzled<Shape<Int<ROWS + COLUMNS>, Depth>>{};
+    constexpr int STAGE = cosize_v<decltype(stage_layout)>;
+
+    // Blocks are numbered down GROUP rows of tiles before they go on along n.
+    const int down = ceil_div(m, ROWS), across = ceil_div(n, COLUMNS);
+    const int group = blockIdx.x / (GROUP * across), in_group = blockIdx.x % (GROUP * across);
+    const int height = min(GROUP, down - group * GROUP);
+    const int first_row = (group * GROUP + in_group % height) * ROWS, first_column = in_group / height * COLUMNS;
+
+    // A thread copies one vector of every LINES-th row: a column of vectors, and of b as well.
+    constexpr int LINES = THREADS / 8;
+    const int line = threadIdx.x / 8, along = threadIdx.x % 8 * Vector::value;
+    const auto below = make_stride(LINES * int64_t(k));
+    auto from_a = make_tensor(&of_a(first_row + line, along), make_layout(Shape<Int<ROWS / LINES>>{}, below));
+    auto from_b = make_tensor(&of_b(first_column + line, along), make_layout(Shape<Int<COLUMNS / LINES>>{}, below));
+    const int to = stage_layout(line, along);
+    int i = along, filled = 0;  // its place along k, and the stage that is fetched next
+    const auto fetch = [&] {    // past the end of k it is filled with zeros
+        bfloat16_t* const stage = ring + filled * STAGE + to;
+        CUTE_UNROLL
+        for (int y = 0; y < size(from_a); ++y) {
+            Copy::copy(vector_at(from_a(y)), vector_at(stage[y * LINES * Depth::value]), first_row + line + y * LINES < m && i < k);
+        }
+        CUTE_UNROLL
+        for (int x = 0; x < size(from_b); ++x) {
+            bfloat16_t& slot = stage[(ROWS + x * LINES) * Depth::value];
+            Copy::copy(vector_at(from_b(x)), vector_at(slot), first_column + line + x * LINES < n && i < k);
+        }
+        cp_async_fence();
+        i += Depth::value;
+        from_a.data() = from_a.data() + Depth::value;
+        from_b.data() = from_b.data() + Depth::value;
+        filled = filled == STAGES - 1 ? 0 : filled + 1;
+    };
+
+    // Fragments: those in use, and the next.
+    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+    const int warp_row = warp / ACROSS * WARP_ROWS, warp_column = warp % ACROSS * WARP_COLUMNS;
+    const int in_a = stage_layout(warp_row + RowsOfA{}(lane), DepthOfA{}(lane));
+    const int in_b = stage_layout(ROWS + warp_column + RowsOfB{}(lane), DepthOfB{}(lane));
+    uint32_t fragment_a[2][I][4], fragment_b[2][J / 2][4];
+    const bfloat16_t* stage = ring;  // that they are taken from
+    const auto load = [&](int which, int part) {
+        CUTE_UNROLL
+        for (int i = 0; i < I; ++i) {
+            auto& to = fragment_a[which][i];
+            Ldmatrix::copy(vector_at(stage[(in_a ^ 16 * part) + i * 16 * Depth::value]), to[0], to[1], to[2], to[3]);
+        }
+        CUTE_UNROLL
+        for (int j = 0; j < J / 2; ++j) {
+            auto& to = fragment_b[which][j];
+            Ldmatrix::copy(vector_at(stage[(in_b ^ 16 * part) + j * 16 * Depth::value]), to[0], to[1], to[2], to[3]);
+        }
+    };
+    const auto multiply = [](float (&sum)[4], const uint32_t (&x)[4], const uint32_t* y) {
+        Mma::fma(sum[0], sum[1], sum[2], sum[3], x[0], x[1], x[2], x[3], y[0], y[1], sum[0], sum[1], sum[2], sum[3]);
+    };
+
+    float sums[I][J][4] = {};
+    CUTE_UNROLL
+    for (int i = 0; i < STAGES - 1; ++i) fetch();
+    cp_async_wait<STAGES - 2>();
+    __syncthreads();
+    load(0, 0);
+    CUTE_NO_UNROLL
+    for (int step = 0; step * Depth::value < k; ++step) {
+        CUTE_UNROLL
+        for (int part = 0; part < PARTS; ++part) {
+            const int now = part % 2, next = (part + 1) % PARTS;
+            if (next == 0) {  // the next stage is there, and no warp reads the one before this any more
+                cp_async_wait<STAGES - 2>();
+                __syncthreads();
+                stage = stage == ring + (STAGES - 1) * STAGE ? ring : stage + STAGE;
+            }
+            load(1 - now, next);
+            if (part == 0) fetch();
+            CUTE_UNROLL
+            for (int i = 0; i < I; ++i) {
+                CUTE_UNROLL
+                for (int j = 0; j < J; ++j) multiply(sums[i][j], fragment_a[now][i], &fragment_b[now][j / 2][j % 2 * 2]);
+            }
+        }
+    }
+
+    // Through shared memory, in panels of 64 columns, so that whole rows of a panel go out.
+    using Panels = Swizzled<Shape<Int<COLUMNS / Depth::value>, Int<ROWS>, Depth>>;
+    const auto panels = make_tensor(make_smem_ptr(ring), Panels{});
+    cp_async_wait<0>();
+    __syncthreads();
+    CUTE_UNROLL
+    for (int i = 0; i < I; ++i) {
+        CUTE_UNROLL
+        for (int j = 0; j < J; ++j) {
+            CUTE_UNROLL
+            for (int v = 0; v < 4; v += 2) {
+                const int at = MMA_Traits<Mma>::CLayout{}(lane, v);  // 16 x 8, by columns
+                const int row = warp_row + 16 * i + at % 16, column = warp_column + 8 * j + at / 16;
+                const auto pair = __floats2bfloat162_rn(sums[i][j][v], sums[i][j][v + 1]);
+                auto& to = panels(column / Depth::value, row, column % Depth::value);
+                reinterpret_cast<uint32_t&>(to) = reinterpret_cast<const uint32_t&>(pair);
+            }
+        }
+    }
+    __syncthreads();
+    CUTE_UNROLL
+    for (int panel = 0; panel < COLUMNS / Depth::value; ++panel) {
+        const int column = first_column + panel * Depth::value + along;
+        CUTE_UNROLL
+        for (int y = line; y < ROWS; y += LINES) {
+            const int row = first_row + y;
+            if (row < m && column < n) vector_at(of_out(row, column)) = vector_at(panels(panel, y, along));
+        }
+    }
+}

@@ -1,0 +1,41 @@
+"""Matrix product on tensor cores in C++ with CuTe: the launch.
+
+matmul(a, b) takes a (m, k) by rows and b (k, n) by columns, as the transpose of a contiguous (n, k), both bfloat16, and
+returns a @ b as a new contiguous bfloat16 tensor of shape (m, n). The sums are float32, and rounded once. n and k are
+multiples of 8, m is any number, and every tensor begins at a multiple of 16 bytes.
+
+Write the kernel in w24a_cute_cpp.cu with the headers of CuTe, then launch it here. They come with
+`pip install nvidia-cutlass`. Graded: the values (products of small integers exactly), that tensor cores make them,
+races, the bytes moved and their sectors, bank conflicts, and on a GPU the time against cuBLAS.
+
+Operations: 2 m n k, 137e9 at 4096^3. Traffic: tiles of R x C read 2 m n k (1 / R + 1 / C) bytes in all, most of them
+from L2. Tensor cores bound it; on Hopper mma.sync ends far below wgmma, which the same headers have as other atoms.
+
+TiledCopy and TiledMMA derive the same partitions from the same atoms. Spelled out by layouts, as here, they cost less
+to compile: a kernel of the former takes NVRTC 25 to 40 s of CPU time, this one 2 s.
+"""
+
+import torch
+
+from kernelpath.lanes import cuda
+
+DEPTH = 64
+STAGES = 3
+
+TILES = ((128, 256, 64, 64), (128, 128, 64, 64), (64, 64, 32, 32))
+"""Rows and columns of out that a block makes, and that a warp makes."""
+
+ENOUGH = 100
+"""Blocks that keep a large GPU busy: an A100 has 108 SMs, an H200 has 132."""
+
+
+def matmul(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+    (m, k), n = a.shape, b.shape[1]
+    out = a.new_empty(m, n)
+    blocks = {tile: -(-m // tile[0]) * -(-n // tile[1]) for tile in TILES}
+    tile = next((tile for tile in TILES if blocks[tile] >= ENOUGH), TILES[-1])
+    rows, columns, warp_rows, warp_columns = tile
+    kernel = cuda.kernel("w24a_cute_cpp.cu", f"matmul<{', '.join(map(str, tile))}>")
+    threads = rows // warp_rows * (columns // warp_columns) * 32
+    kernel[blocks[tile], threads, 2 * STAGES * DEPTH * (rows + columns)](a, b, out, m, n, k)
+    return out

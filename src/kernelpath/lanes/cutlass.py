@@ -1,0 +1,67 @@
+"""The headers of CUTLASS and CuTe for kernels in C++, from the package nvidia-cutlass."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+from collections.abc import Mapping
+from contextlib import suppress
+from functools import cache
+from pathlib import Path
+
+from kernelpath import lanes, packages
+
+_INCLUDED = re.compile(r'^\s*#\s*include\s*[<"](?:cute|cutlass)/', re.MULTILINE)
+
+_DECLARED_AGAIN = re.compile(
+    r"template <class\.\.\. _Tp>\nstruct tuple_size;\s+template <size_t _Ip, class\.\.\. _Tp>\nstruct tuple_element;\n"
+)
+_DECLARING = ("container/array", "container/array_subbyte", "container/tuple", "container/type_list")
+_DECLARING += ("numeric/arithmetic_tuple",)
+"""CUTLASS 4.2 declares the templates of libcu++ once more for NVRTC, with parameters that they no longer have."""
+
+_SEQUENCE = "using CUTE_STL_NAMESPACE::integer_sequence;\nusing CUTE_STL_NAMESPACE::make_integer_sequence;\n"
+_OWN_SEQUENCE = """
+template <class T, T... Ints>
+struct integer_sequence {
+  using value_type = T;
+  static constexpr size_t size() { return sizeof...(Ints); }
+};
+namespace detail {
+template <class Sequence> struct own_sequence;
+template <class T, T... Ints>
+struct own_sequence<CUTE_STL_NAMESPACE::integer_sequence<T, Ints...>> { using type = integer_sequence<T, Ints...>; };
+}
+template <class T, T N>
+using make_integer_sequence = typename detail::own_sequence<CUTE_STL_NAMESPACE::make_integer_sequence<T, N>>::type;
+"""
+"""The sequence of libcu++ has a get<> of its own since CUDA 13.3, between which and CuTe's a call is ambiguous."""
+
+
+def included(source: str) -> bool:
+    """Whether a source includes a header of CUTLASS or CuTe."""
+    return _INCLUDED.search(source) is not None
+
+
+@cache
+def folder() -> Path:
+    """What holds cute/ and cutlass/. Raises lanes.Unavailable."""
+    with suppress(ModuleNotFoundError):
+        spec = importlib.util.find_spec("cutlass_library")
+        for found in (spec.submodule_search_locations or ()) if spec else ():
+            include = Path(found, "source", "include")
+            if (include / "cute" / "tensor.hpp").is_file():
+                return include
+    raise lanes.Unavailable(packages.missing("cutlass_library"))
+
+
+@cache
+def adapted() -> Mapping[str, str]:
+    """The headers that the installed libcu++ needs otherwise: name -> text. NVRTC takes them before those on disk."""
+    texts = {}
+    for name in _DECLARING:
+        text = (folder() / f"cute/{name}.hpp").read_text(encoding="utf-8")
+        texts[f"cute/{name}.hpp"] = _DECLARED_AGAIN.sub("", text, count=1)  # that for std stays
+    name = "cute/numeric/integer_sequence.hpp"
+    texts[name] = (folder() / name).read_text(encoding="utf-8").replace(_SEQUENCE, _OWN_SEQUENCE)
+    return texts
