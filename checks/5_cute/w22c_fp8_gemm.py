@@ -24,7 +24,7 @@ EXERCISE = Exercise(
     bench=fp8_gemm.case(8192, 8192, 8192),
     sweep=tuple(fp8_gemm.case(**one) for one in sweeps.products() if one["n"] % 8 + one["k"] % 16 == 0),
     baseline=library,
-    min_speedup=1.0,  # to be measured
+    min_speedup=0.6,  # on an H200 the reference reaches 0.87 at least, tiles of 256 x 128 0.76, without overlap 0.58
     requires=(9, 0),
     arch="sm_90a",
     multiprocessors=4,

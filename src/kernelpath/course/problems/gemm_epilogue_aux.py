@@ -34,7 +34,7 @@ def extreme(
     (gemm_epilogue.cancelling if a.shape[1] % SLICE == 0 else gemm_epilogue.infinite)(rng, a, b, bias)
 
 
-def of_product(product: Callable[..., torch.Tensor], activation: Callable[..., Any] = gelu) -> Any:
+def of_product(product: Callable[..., Any], activation: Callable[..., Any] = gelu) -> Any:
     """The truth, or a fault, from that of the product and of the activation."""
 
     def whole(
@@ -52,7 +52,7 @@ PROBLEM = replace(
     cases=(
         case(1, 8, 8),
         case(65, 72, 456),
-        case(300, 392, 200),  # four and more tiles of 128 x 128 for each of four blocks
+        case(300, 392, 200),  # three or four tiles for each of four blocks
     ),
     vary=("m",),
     far=(),
