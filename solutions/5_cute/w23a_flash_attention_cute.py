@@ -5,7 +5,8 @@ flash_attention(q, k, v, causal) takes contiguous bfloat16 tensors that begin at
 multiple of kv_heads: query head h reads key head h // (heads // kv_heads). causal is a bool: query i sees the keys 0 to
 i, or all of them. It returns two new tensors: out, of the shape and dtype of q, softmax(q @ k^T / sqrt(head)) @ v of
 each head; and lse, float32 of shape (batch, heads, tokens), the natural logarithm of each row's sum of exp(scores).
-Scores may be as large as 1000 and as low as -1000. Any number of tokens, heads and batches, of up to 2**31 each.
+Scores may be as large as 1000 and as low as -1000. Any number of tokens, heads and batches; tensors have fewer than
+2**31 elements.
 
 A producer warp copies by TMA: the queries of a block once, then tiles of keys and of values in turn into a ring of
 stages. Consumers are warpgroups with 64 queries each. The scores of a tile are one wgmma's sums in registers; their
