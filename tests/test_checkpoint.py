@@ -16,8 +16,9 @@ from kernelpath.course.errors import DeclarationError
 from kernelpath.course.progress import Progress
 from kernelpath.course.registry import Item
 from kernelpath.dev import invariants
-from kernelpath.exam import NotValid, questions, sitting, verification
+from kernelpath.exam import NotValid, course, questions, sitting, verification
 from kernelpath.exam.certificate import Certificate
+from kernelpath.exam.course import Course
 from kernelpath.exam.questions import Exam, Number, Place
 from kernelpath.exam.sheet import ANSWERS, Sheet
 from kernelpath.grading import grade
@@ -392,6 +393,36 @@ def test_a_certificate_survives_json_and_shows_what_it_must(exam: Exam, graded: 
     assert [part for part in shown if part not in page] == []
     assert "http" not in page
     assert "<script>" not in page
+
+
+def test_the_course_has_a_certificate_when_every_phase_is_passed(
+    exam: Exam, graded: Callable[..., None], tmp_path: Path
+) -> None:
+    second = exam.root / "checks" / "2_cuda"
+    second.mkdir(parents=True, exist_ok=True)
+    (second / "checkpoint.py").write_text("")
+    graded(Verdict.PASSED)
+    first = sitting.sit(fill(exam), seed=5)
+    later = dataclasses.replace(first, checkpoint=2, phase="2_cuda", score=91, date="2999-01-02")
+    folder = tmp_path / "kept"
+    folder.mkdir()
+
+    def course_with(other: Certificate) -> Course | None:
+        for one in (first, other):
+            (folder / f"checkpoint{one.checkpoint}.json").write_text(one.to_json())
+        return course.whole(folder, exam.root)
+
+    assert course_with(first) is None
+    passed = course_with(later)
+    assert passed is not None
+    assert (passed.name, passed.score, passed.date) == (ADA, 95, "2999-01-02")
+    assert [one.digest for one in passed.phases] == [first.digest, later.digest]
+    page = certificate.course(passed)
+    assert [part for part in (ADA, "95 of 100", "2 cuda", first.digest, later.digest) if part not in page] == []
+    assert course_with(dataclasses.replace(later, name="Somebody Else")) is None
+    assert course_with(dataclasses.replace(later, missing=("a question",))) is None
+    (folder / "checkpoint2.json").write_text(later.to_json().replace("91", "99", 1))
+    assert course.whole(folder, exam.root) is None
 
 
 def test_a_certificate_holds_for_the_same_submission_only(exam: Exam, graded: Callable[..., None]) -> None:

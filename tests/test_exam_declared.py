@@ -169,6 +169,25 @@ def test_answers_by_hand() -> None:
     assert answer("base_two", maximum=5.0, sum=4.0) == near(4.852)
     assert answer("key_head", heads=32, kv_heads=8, head=13) == 3
     assert answer("backward_work", forward=0.8, rate=0.8) == 2.5
+    # phase 5
+    assert answer("layout_offset", rows=4, pad=3, i=2, j=5) == 37
+    assert answer("composed", rows=4, columns=8, i=13) == 11  # (1, 3)
+    assert answer("cosize", rows=6, columns=5, stride=12) == 54
+    assert answer("swizzled_place", row=9, column=20) == 604  # 596 = 0b1001_010_100, row 1 of 8: vector 2 ^ 1
+    assert answer("sum_held", lane=22, value=3) == 13  # group 5, second half
+    assert answer("copies_each", rows=128, depth=64, threads=256) == 4
+    assert answer("edge_waste", m=129, n=130) == near(74.41)  # 16,770 of 65,536
+    assert answer("mma_per_stage", rows=64, columns=128, depth=64) == 256
+    assert answer("stages_that_fit", rows=128, columns=256, depth=64) == 4  # 48 KiB each
+    assert answer("bytes_expected", rows=128, columns=256, depth=64) == 49_152
+    assert answer("phases_over", step=14, stages=4) == 3
+    assert answer("waves_of_tiles", rows=3000, columns=6144) == near(87.273)  # 576 tiles, 5 waves
+    assert answer("multicast", rows=128, columns=256, depth=64, blocks=2) == 64
+    assert answer("registers_moved", launched=168, kept=40) == 232
+    assert answer("peak_share", size=8192, microseconds=1700, peak=720) == near(89.83)
+    assert answer("attention_work", batch=4, heads=16, tokens=4096, head=128) == near(0.27488)
+    assert answer("tensor_memory", columns=192) == 96
+    assert answer("padding_of_a_port", rows=33, columns=1000) == near(19.434)
 
 
 def test_checkpoints_of_the_course_are_valid() -> None:
@@ -237,6 +256,16 @@ PLANTED = {
     "next_page": ("bounds", "key = tl.load"),
     "third_part": ("misaligned", "key = tl.load"),
     "whole_pages": ("bounds", "key = tl.load"),
+    # phase 5
+    "box_unwaited": ("uninitialized", "= tile[63 - t]"),
+    "bulk_out": ("unfenced", "tile[t] = 2", "ptx::cp_async_bulk("),
+    "bulk_reused": ("race", "tile[t] = 2"),
+    "last_box": ("bounds", "ptx::cp_async_bulk("),
+    "one_arrives": ("race", "tile[t] = x", "= tile[63 - t]"),
+    "peer_gone": ("bounds", "ld.shared::cluster"),
+    "ring_refilled": ("race", "ptx::cp_async_bulk(", "= tile[s][63 - t]"),
+    "ring_wrapped": ("uninitialized", "= tile[s][63 - t]"),
+    "too_early": ("uninitialized", "= tile[63 - t]"),
 }
 """The kind of each fault, and what its lines hold."""
 

@@ -11,13 +11,12 @@ EXERCISE = Exercise(
     problem=transpose.PROBLEM,
     # Each dtype with 16-byte vectors and without. Tiles are 32 to 256 wide. Of the odd cases, one side fits vectors.
     cases=(
+        {"rows": 512, "columns": 768, "dtype": "float32"},
         {"rows": 1, "columns": 1, "dtype": "float32"},
         {"rows": 136, "columns": 72, "dtype": "bfloat16"},
         {"rows": 128, "columns": 1009, "dtype": "float32"},
         {"rows": 257, "columns": 136, "dtype": "bfloat16"},
-        {"rows": 512, "columns": 768, "dtype": "float32"},
     ),
-    any_size=False,  # extents of the DSL's tensors are 32-bit, and offsets below 2**31 elements
     bench={"rows": 8192, "columns": 8192, "dtype": "float32"},  # 512 MiB in and out, 9 times the L2 of an H200
     sweep=(
         {"rows": 8192, "columns": 8192, "dtype": "bfloat16"},
@@ -26,7 +25,8 @@ EXERCISE = Exercise(
         {"rows": 8191, "columns": 8193, "dtype": "float32"},
     ),
     baseline=lambda x: x.t().contiguous(),
-    min_speedup=1.0,  # until it is measured
+    # On an H200, 3.4 by the reference, 3.2 through a padded tile, and 2.8 in registers alone.
+    min_speedup=2.3,
     traffic=Traffic(sectors=1.1, bank_conflicts=0.5, bytes=1.1),
     instructions=Instructions(access_bytes=16),
 )

@@ -26,12 +26,14 @@ EXERCISE = Exercise(
         {"m": 130, "n": 71, "k": 37},
         {"m": 256, "n": 256, "k": 256},
     ),
-    aligned=True,  # transpose_cute asks for other addresses; here each would be one more program to compile
-    any_size=False,  # extents of the DSL's tensors are 32-bit, and offsets below 2**31 elements
+    # transpose_cute asks for other addresses and for more elements; here each would be one more program to compile.
+    aligned=True,
+    any_size=False,
     bench={"m": 4096, "n": 4096, "k": 4096},
     sweep=sweeps.products(),
     baseline=strict,
-    min_speedup=1.0,  # until it is measured
+    # On an H200, 0.94 by the reference, 0.67 in CUTLASS's form, and 0.60 with two stages by hand.
+    min_speedup=0.55,
     # As in sgemm_async.
     traffic=Traffic(sectors=1.3, bank_conflicts=1.0, bytes=5.0, edges=0.8, shared=1.2, asynchronous=0.5),
 )

@@ -16,9 +16,9 @@ EXERCISE = Exercise(
     entry="matmul",
     problem=matmul_layouts.PROBLEM,
     cases=(
-        case(72, 136, 1608),  # 26 steps of 64: any ring goes round
-        case(17_000, 8, 136),  # more tiles of 128 rows than 132 blocks
-        case(1032, 2056, 72),
+        case(40, 200, 1608),  # 26 steps of 64: any ring goes round
+        case(8_500, 72, 72),  # more tiles than multiprocessors, of 64 rows
+        case(1032, 2504, 24),
         case(136, 264, 72, "tt"),
         case(33, 65, 31),  # no row begins at a multiple of 16 bytes
         case(1, 1, 1),
@@ -32,9 +32,10 @@ EXERCISE = Exercise(
         *(case(4096, 4096, 4096, layout) for layout in matmul_layouts.LAYOUTS[1:]),
     ),
     baseline=matmul_layouts.library,
-    min_speedup=1.0,  # to be measured
+    min_speedup=0.6,  # of cuBLAS on an H200: the reference 1.02, others' styles 0.70 to 0.76
     requires=(9, 0),
     arch="sm_90a",
     tensor_cores=True,
-    traffic=Traffic(bytes=6.0, edges=None),
+    # Clusters of two tiles of 128 x 256 ask for 1.4, tiles of 128 x 128 whose sums are stored one by one for 4.3.
+    traffic=Traffic(bytes=5.0, edges=None),
 )

@@ -4,8 +4,8 @@ matmul(a, b) takes bfloat16 matrices of shapes (m, k) and (k, n), of any size, e
 gaps. It returns a @ b as a new contiguous bfloat16 tensor of shape (m, n). The sums are float32, and rounded once.
 Every tensor begins at a multiple of 16 bytes and has fewer than 2**31 elements. TMA also needs every row (of a matrix
 that is stored by columns, every column) to begin at such a multiple: where one does not, a kernel of ours copies the
-matrix to wider rows first, and copies the product back. That is done, as are descriptors, layouts, the
-mbarriers and the choice of tiles.
+matrix to wider rows first, and copies the product back. All of that is given, and so are
+layouts, mbarriers and the choice of tiles.
 
 Three warpgroups. One warp of the first fills a ring of stages in shared memory by TMA. The other two multiply what
 arrives, 64 rows of the tile each, and store their sums. A stage has two mbarriers: `full` completes when its bytes have
@@ -15,8 +15,8 @@ number `count` lies in stage count % stages, and belongs to lap count // stages,
 Two blocks are a cluster, with one tile below the other. Both need the same block of b, so each loads half of it and
 multicasts that to both. A stage is therefore empty when the consumers of both blocks say so.
 
-Write `tile_of`, `produce`, `consume` and `write`. Products too small for tiles of 128 x 256 take smaller ones, which may
-have one consumer, or clusters with one tile beside the other: then the peers share blocks of a.
+Write `tile_of`, `produce`, `consume` and `write`. Products too small for tiles of 128 x 256 take smaller ones, with one
+consumer perhaps, or in clusters with one tile beside the other, where the peers share blocks of a.
 Graded: the values, that tensor cores compute them, the bytes asked for, and on a GPU the time against cuBLAS.
 
 Operations: 2 m n k, 1.1e12 at 8192^3. Tensor cores bound it, and how fast they run depends on the power that is left.
@@ -67,11 +67,16 @@ class Plan:
 
 PLANS = {
     Plan(128, 256, stages=4, down=2, across=1): 1.0,
-    Plan(128, 128, stages=6, down=2, across=1): 0.85,
-    Plan(128, 64, stages=8, down=1, across=2): 0.65,
-    Plan(64, 64, stages=12, down=1, across=2): 0.5,
+    Plan(128, 192, stages=4, down=2, across=1): 0.9,
+    Plan(64, 128, stages=8, down=2, across=1): 0.7,
+    Plan(64, 64, stages=12, down=1, across=1): 0.5,
 }
 """And about which share of the first one's speed each reaches, where it leaves no multiprocessor idle."""
+FLAT = {
+    64: Plan(64, 128, stages=8, down=1, across=2),
+    128: Plan(128, 64, stages=8, down=1, across=1),
+}
+"""For at most so many rows, where the time is that of reading b once."""
 
 
 @cute.jit
@@ -246,7 +251,7 @@ def plan_for(processors: int, m: int, n: int) -> Plan:
         clusters = -(-m // (plan.rows * plan.down)) * -(-n // (plan.columns * plan.across))
         return -(-clusters // (processors // plan.peers)) * plan.rows * plan.columns / PLANS[plan]
 
-    return min(PLANS, key=time)
+    return next((plan for rows, plan in FLAT.items() if m <= rows), min(PLANS, key=time))
 
 
 def described(x: torch.Tensor) -> torch.Tensor:

@@ -1,7 +1,8 @@
 """Transpose a matrix with 16-byte accesses on both sides.
 
-transpose(x) takes a contiguous matrix of float32 or bfloat16 of any shape, with fewer than 2**31 elements, and returns
-x.t() as a new contiguous tensor, bit for bit. x is not always aligned to 16 bytes.
+transpose(x) takes a contiguous matrix of float32 or bfloat16 of any shape and returns x.t() as a new contiguous tensor,
+bit for bit. x is not always aligned to 16 bytes. It may have more than 2**32 elements: offsets need 64 bits, as the
+strides of the DSL's tensors have.
 
 A vector of x lies along a row, and a vector of out along a column of x. So a thread takes a square of `width` vectors
 of `width` elements, and turns it in its registers. A block transposes one tile, with three tiled copies:
@@ -38,7 +39,8 @@ class Tile(NamedTuple):
     threads: int
 
 
-TILES = {torch.float32: Tile(64, 64, 256), torch.bfloat16: Tile(128, 64, 128)}
+TILES = {torch.float32: Tile(64, 64, 256), torch.bfloat16: Tile(128, 128, 128)}
+SINGLE = Tile(128, 64, 512)  # for single elements, with more threads
 
 
 def log2(power: int) -> int:
@@ -141,8 +143,8 @@ def transpose(x: torch.Tensor) -> torch.Tensor:
     out = x.new_empty(columns, rows)
     if x.numel() == 0:
         return out
-    width = 16 // x.element_size()
+    tile, width = TILES[x.dtype], 16 // x.element_size()
     if rows % width or columns % width or x.data_ptr() % 16:
-        width = 1
-    lane.run(launch, x, out, TILES[x.dtype], width)
+        tile, width = SINGLE, 1
+    lane.run(launch, x, out, tile, width)
     return out

@@ -162,13 +162,19 @@ def _sit(answers: Sheet, again: str, ask: bool, device: Device, seed: int | None
 
 
 def _write_certificate(result: Certificate, exam: Exam, folder: Path) -> None:
+    from kernelpath.exam import course
     from kernelpath.show import certificate as page
 
     folder.mkdir(parents=True, exist_ok=True)
-    for suffix, text in ((".json", result.to_json()), (".html", page.page(result))):
-        path = folder / f"checkpoint{exam.number}{suffix}"
-        write_atomically(path, text)
-        out.print(f"certificate: {words.path(path, exam.root)}", soft_wrap=True)
+    texts = {f"checkpoint{exam.number}.json": result.to_json(), f"checkpoint{exam.number}.html": page.page(result)}
+    for name, text in texts.items():
+        write_atomically(folder / name, text)
+        out.print(f"certificate: {words.path(folder / name, exam.root)}", soft_wrap=True)
+    if passed := course.whole(folder, exam.root):
+        for name, text in {"course.json": passed.to_json(), "course.html": page.course(passed)}.items():
+            write_atomically(folder / name, text)
+        told = f"\nthe whole course, {passed.score} of 100: {words.path(folder / 'course.html', exam.root)}"
+        out.print(told, soft_wrap=True)
 
 
 def _ask_week(answers: Sheet, week: int, ask: bool, again: str) -> int:

@@ -3,6 +3,7 @@
 The first line of a kernel's file is its launch, with an argument for each parameter, of CUDA C++ or of Triton:
 
     // Launch: <<<4, (32, 8)>>> float x[1024], float out[1024], int n = 1000
+    // Launch on sm_90a: <<<1, 64>>> float x[256], float out[256]
     # Launch: [4] float x[1024], float out[1024], int n = 1000, BLOCK = 256, num_warps = 4
 
 The machine runs it. One that ends in a fault is for finding the fault; the counters of one that does not are a picture,
@@ -35,6 +36,7 @@ KINDS = {
     FaultKind.UNINITIALIZED: "uninitialized",
     FaultKind.BARRIER: "barrier",
     FaultKind.MISALIGNED: "misaligned",
+    FaultKind.UNFENCED: "unfenced",
 }
 """What a learner calls them."""
 
@@ -44,7 +46,7 @@ CHOICES = 4
 OUTPUT = "out"
 """The buffer that nothing has written before the launch."""
 
-_LAUNCH = re.compile(r"(?:// Launch: <<<([^>]+)>>>|# Launch: (\[[^]]+\])) (.+)")
+_LAUNCH = re.compile(r"(?:// Launch(?: on (sm_90a))?: <<<([^>]+)>>>|# Launch: (\[[^]]+\])) (.+)")
 _BUFFER = re.compile(r"(float|int) (\w+)\[(\d+)\]")
 _NUMBER = re.compile(r"int (\w+) = (-?\d+)")
 _CONSTANT = re.compile(r"(\w+) = (\d+)")
@@ -80,6 +82,7 @@ class _Launch:
     arguments: Mapping[str, npt.NDArray[np.generic] | int]
     constants: Mapping[str, int]
     shared: int = 0
+    architecture: str = cuda.CPU_ARCHITECTURE
 
 
 Picture = tuple[Row, ...]
@@ -165,7 +168,7 @@ def run(path: Path, *, reverse: bool = False) -> Ran:
 
 
 def _of_cuda(path: Path, source: str, asked: _Launch) -> tuple[simt.Module, str, _Launch]:
-    binary = cuda.compile_kernel(source, path.name, "kernel", cuda.CPU_ARCHITECTURE)
+    binary = cuda.compile_kernel(source, path.name, "kernel", asked.architecture)
     return simt.load(binary.ptx, path.name), binary.mangled, asked
 
 
@@ -216,19 +219,19 @@ def _launch(path: Path, first: str) -> _Launch:
             else "// Launch: <<<2, 64>>> float x[128], int n = 128"
         )
         raise DeclarationError(f"{path}:1: begin with a line such as {told}")
-    dims = [tuple(int(one) for one in re.findall(r"\d+", text)) for text in _dims(found[1] or found[2])]
+    dims = [tuple(int(one) for one in re.findall(r"\d+", text)) for text in _dims(found[2] or found[3])]
     arguments: dict[str, npt.NDArray[np.generic] | int] = {}
     constants: dict[str, int] = {}
-    for text in found[3].split(", "):
+    for text in found[4].split(", "):
         if buffer := _BUFFER.fullmatch(text):
             arguments[buffer[2]] = _counting(int(buffer[3]), np.float32 if buffer[1] == "float" else np.int32)
         elif number := _NUMBER.fullmatch(text):
             arguments[number[1]] = int(number[2])
-        elif found[2] and (constant := _CONSTANT.fullmatch(text)):
+        elif found[3] and (constant := _CONSTANT.fullmatch(text)):
             constants[constant[1]] = int(constant[2])
         else:
             raise DeclarationError(f"{path}:1: {text!r} is neither like float x[128] nor like int n = 128")
-    return _Launch(dims[0], dims[-1], arguments, constants)
+    return _Launch(dims[0], dims[-1], arguments, constants, architecture=found[1] or cuda.CPU_ARCHITECTURE)
 
 
 def _counting(count: int, dtype: type[np.generic]) -> npt.NDArray[np.generic]:

@@ -1,5 +1,6 @@
-"""Not persistent: a block of one warpgroup for each tile of 64 x 128, whose first warp also copies. Sums are stored from
-registers, each where it is inside. Operands are copied to rows of 16 bytes where they have none.
+"""Not persistent: a block of one warpgroup for each tile of 128 x 128, whose first warp also copies.
+
+Sums are stored from registers, each where it is inside. Operands are copied to rows of 16 bytes where they have none.
 """
 
 import cutlass
@@ -12,7 +13,7 @@ from cutlass.utils import LayoutEnum, SmemAllocator
 
 from kernelpath.lanes import cute as lane
 
-BM, BN, BK, STAGES = 64, 128, 64, 4
+BM, BN, BK, STAGES = 128, 128, 64, 4
 
 
 @cute.kernel
@@ -74,7 +75,7 @@ def gemm(a: cute.Tensor, b: cute.Tensor, c: cute.Tensor):
     la, lb = LayoutEnum.from_tensor(a), LayoutEnum.from_tensor(b)
     dtype = cutlass.BFloat16
     mma = sm90.make_trivial_tiled_mma(
-        dtype, dtype, la.sm90_mma_major_mode(), lb.sm90_mma_major_mode(), cutlass.Float32, (1, 1, 1), (BM, BN)
+        dtype, dtype, la.sm90_mma_major_mode(), lb.sm90_mma_major_mode(), cutlass.Float32, (1, 1, 1), (64, BN)
     )
     sA = sm90.make_smem_layout_a(la, (BM, BN, BK), dtype, STAGES)
     sB = sm90.make_smem_layout_b(lb, (BM, BN, BK), dtype, STAGES)

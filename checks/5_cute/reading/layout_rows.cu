@@ -1,0 +1,7 @@
+// Launch: <<<1, 32>>> float x[128], float out[32]
+__global__ void kernel(const float* x, float* out) {
+    const int t = threadIdx.x;
+    float sum = 0;
+    for (int v = 0; v < 4; ++v) sum += x[t + 32 * v];
+    out[t] = sum;
+}

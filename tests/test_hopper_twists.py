@@ -1,0 +1,64 @@
+"""The twists of the product on Hopper: solvable, graded right, and by the machine's asynchronous checks."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import pytest
+
+from kernelpath.course import registry
+from kernelpath.course.checkpoint import Twist
+from kernelpath.course.inputs import draw_inputs
+from kernelpath.course.problems import hopper_twists
+from kernelpath.course.registry import Deliverable
+from kernelpath.grading import grade
+from kernelpath.verdict import Report, Verdict
+
+from . import twisted_hopper
+
+BY_NAME = {twist.name: twist for twist in hopper_twists.TWISTS}
+CHOSEN = ("nt+scaled_rows+bfloat16", "tn+capped+float16")
+
+
+def graded(name: str, file: Path) -> Report:
+    item = registry.item(registry.root(), f"5_cute/deliverable:{name}")
+    assert isinstance(item, Deliverable)
+    return grade.grade(item, file, device="cpu", seed=3)
+
+
+def test_every_twist_is_one_of_each() -> None:
+    parts = [name.split("+") for name in BY_NAME]
+    assert [len(set(axis)) for axis in zip(*parts, strict=True)] == [4, 4, 2]
+    assert len(BY_NAME) == 32
+
+
+@pytest.mark.parametrize("name", CHOSEN)
+def test_one_kernel_passes(name: str, tmp_path: Path) -> None:
+    report = graded(name, twisted_hopper.write(BY_NAME[name], tmp_path))
+    assert (report.verdict, report.cause) == (Verdict.PASSED, "")
+
+
+@pytest.mark.parametrize(
+    ("cut", "said"),
+    [({"wait": "pass"}, "wgmma"), ({"fence": "pass"}, "fence.proxy.async")],
+)
+def test_what_a_gpu_forgives_is_found(cut: dict[str, str], said: str, tmp_path: Path) -> None:
+    report = graded(CHOSEN[0], twisted_hopper.write(BY_NAME[CHOSEN[0]], tmp_path, **cut))
+    assert not report.verdict.passed
+    assert said in report.cause
+
+
+@pytest.mark.parametrize("twist", hopper_twists.TWISTS, ids=lambda twist: twist.name)
+def test_the_truth_of_each_by_hand(twist: Twist) -> None:
+    a, b, *further = draw_inputs(twist.exercise, {"m": 8, "n": 16, "k": 24}, 1, "cpu")
+    sum = float(a[3].double() @ b[:, 5].double())
+    drawn = [float(one[3, 5] if one.dim() == 2 else one[3 if len(one) == 8 else 5]) for one in further]
+    _, epilogue, _ = twist.name.split("+")
+    by_hand = {
+        "residual": lambda residual: sum + residual,
+        "scaled_rows": lambda scale, bias: scale * sum + bias,
+        "squared_relu": lambda bias: max(0.0, sum + bias) ** 2,
+        "capped": lambda: hopper_twists.CAP * math.tanh(sum / hopper_twists.CAP),
+    }[epilogue](*drawn)  # type: ignore[operator]
+    assert float(twist.exercise.reference(a, b, *further)[3, 5]) == pytest.approx(by_hand, rel=1e-9)
