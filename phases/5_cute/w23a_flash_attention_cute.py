@@ -38,8 +38,8 @@ QUERIES = 64
 HEADS_AT_A_TIME = 16
 """A causal grid takes so many heads together, their longest tiles first: L2 holds their keys and values."""
 
-SHORT = 2048
-"""Tokens up to which the tiles of a causal head are dealt out evenly."""
+SHORT = 4096
+"""Tokens up to which causal heads of 64 take smaller blocks."""
 
 REGISTERS = {1: None, 2: (24, 240), 3: (32, 160)}
 """Of a thread of the producer's warpgroup and of a consumer, by the number of consumers."""
@@ -51,16 +51,19 @@ TURN, WRITE = 1, 4
 class Plan(NamedTuple):
     """What is compiled in.
 
-    keys: of a tile. stages: of the ring. turns: consumers issue their products in turns. behind: the second product of
-    a tile runs behind the softmax of the next.
+    keys: of a tile. stages: of the ring. resident: a block takes one tile of queries after the other, so that it loads
+    one beside the end of another; else it takes one, on whichever SM is free, which suits tiles of unequal length.
+    turns: consumers issue their products in turns. behind: the second product of a tile runs behind the softmax of the
+    next.
     """
 
     head: int
     keys: int
     consumers: int
     stages: int
-    causal: bool = False
-    turns: bool = False
+    causal: bool
+    resident: bool
+    turns: bool = True
     behind: bool = True
 
     @property
@@ -69,8 +72,13 @@ class Plan(NamedTuple):
         return QUERIES * self.consumers
 
 
-PLANS = {64: Plan(64, keys=128, consumers=3, stages=8, turns=True), 128: Plan(128, keys=128, consumers=2, stages=5)}
-"""By the size of a head."""
+def plan_for(head: int, tokens: int, causal: bool) -> Plan:
+    """What was fastest on an H200."""
+    if head == 128:
+        return Plan(128, keys=128, consumers=2, stages=5, causal=causal, resident=not causal)
+    if causal and tokens <= SHORT:
+        return Plan(64, keys=128, consumers=2, stages=6, causal=True, resident=True)
+    return Plan(64, keys=128, consumers=3, stages=8, causal=causal, resident=not causal)
 
 
 @cute.jit
@@ -237,11 +245,7 @@ def flash_attention(
 ) -> tuple[torch.Tensor, torch.Tensor]:
     raise NotImplementedError("TODO: write produce, consume and soften, then delete this line")
     out, lse = torch.empty_like(q), q.new_empty(q.shape[:-1], dtype=torch.float32)
-    # A block stays and takes one tile after the other, so that it loads one beside the end of another. Long tiles of
-    # unequal length are better given to whichever SM is free: then each has a block of its own.
-    blocks = torch.cuda.get_device_properties(q.device).multi_processor_count
-    if causal and q.shape[2] > SHORT:
-        blocks = 2**31 - 1
-    heads = (x.flatten(0, 1) for x in (q, k, v, out, lse))
-    lane.run(forward, *heads, blocks, PLANS[q.shape[3]]._replace(causal=causal))
+    plan = plan_for(q.shape[3], q.shape[2], causal)
+    blocks = torch.cuda.get_device_properties(q.device).multi_processor_count if plan.resident else 2**31 - 1
+    lane.run(forward, *(x.flatten(0, 1) for x in (q, k, v, out, lse)), blocks, plan)
     return out, lse
