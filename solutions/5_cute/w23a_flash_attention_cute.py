@@ -5,7 +5,8 @@ flash_attention(q, k, v, causal) takes contiguous bfloat16 tensors that begin at
 multiple of kv_heads: query head h reads key head h // (heads // kv_heads). causal is a bool: query i sees the keys 0 to
 i, or all of them. It returns two new tensors: out, of the shape and dtype of q, softmax(q @ k^T / sqrt(head)) @ v of
 each head; and lse, float32 of shape (batch, heads, tokens), the natural logarithm of each row's sum of exp(scores).
-Scores may be as large as 1000 and as low as -1000. Any number of tokens, heads and batches, of up to 2**31 each.
+Scores may be as large as 1000 and as low as -1000. Any number of tokens, heads and batches; tensors have fewer than
+2**31 elements.
 
 A producer warp copies by TMA: the queries of a block once, then tiles of keys and of values in turn into a ring of
 stages. Consumers are warpgroups with 64 queries each. The scores of a tile are one wgmma's sums in registers; their
@@ -42,8 +43,8 @@ QUERIES = 64
 HEADS_AT_A_TIME = 16
 """A causal grid takes so many heads together, their longest tiles first: L2 holds their keys and values."""
 
-SHORT = 2048
-"""Tokens up to which the tiles of a causal head are dealt out evenly."""
+SHORT = 4096
+"""Tokens up to which causal heads of 64 take smaller blocks."""
 
 REGISTERS = {1: None, 2: (24, 240), 3: (32, 160)}
 """Of a thread of the producer's warpgroup and of a consumer, by the number of consumers."""
@@ -55,16 +56,19 @@ TURN, WRITE = 1, 4
 class Plan(NamedTuple):
     """What is compiled in.
 
-    keys: of a tile. stages: of the ring. turns: consumers issue their products in turns. behind: the second product of
-    a tile runs behind the softmax of the next.
+    keys: of a tile. stages: of the ring. resident: a block takes one tile of queries after the other, so that it loads
+    one beside the end of another; else it takes one, on whichever SM is free, which suits tiles of unequal length.
+    turns: consumers issue their products in turns. behind: the second product of a tile runs behind the softmax of the
+    next.
     """
 
     head: int
     keys: int
     consumers: int
     stages: int
-    causal: bool = False
-    turns: bool = False
+    causal: bool
+    resident: bool
+    turns: bool = True
     behind: bool = True
 
     @property
@@ -73,8 +77,13 @@ class Plan(NamedTuple):
         return QUERIES * self.consumers
 
 
-PLANS = {64: Plan(64, keys=128, consumers=3, stages=8, turns=True), 128: Plan(128, keys=128, consumers=2, stages=5)}
-"""By the size of a head."""
+def plan_for(head: int, tokens: int, causal: bool) -> Plan:
+    """What was fastest on an H200."""
+    if head == 128:
+        return Plan(128, keys=128, consumers=2, stages=5, causal=causal, resident=not causal)
+    if causal and tokens <= SHORT:
+        return Plan(64, keys=128, consumers=2, stages=6, causal=True, resident=True)
+    return Plan(64, keys=128, consumers=3, stages=8, causal=causal, resident=not causal)
 
 
 @cute.jit
@@ -390,11 +399,7 @@ def flash_attention(
     q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, causal: bool
 ) -> tuple[torch.Tensor, torch.Tensor]:
     out, lse = torch.empty_like(q), q.new_empty(q.shape[:-1], dtype=torch.float32)
-    # A block stays and takes one tile after the other, so that it loads one beside the end of another. Long tiles of
-    # unequal length are better given to whichever SM is free: then each has a block of its own.
-    blocks = torch.cuda.get_device_properties(q.device).multi_processor_count
-    if causal and q.shape[2] > SHORT:
-        blocks = 2**31 - 1
-    heads = (x.flatten(0, 1) for x in (q, k, v, out, lse))
-    lane.run(forward, *heads, blocks, PLANS[q.shape[3]]._replace(causal=causal))
+    plan = plan_for(q.shape[3], q.shape[2], causal)
+    blocks = torch.cuda.get_device_properties(q.device).multi_processor_count if plan.resident else 2**31 - 1
+    lane.run(forward, *(x.flatten(0, 1) for x in (q, k, v, out, lse)), blocks, plan)
     return out, lse

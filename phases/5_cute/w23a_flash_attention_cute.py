@@ -1,0 +1,251 @@
+"""Attention of a layer on Hopper: two products and a softmax in one pipeline of a producer and its consumers.
+
+flash_attention(q, k, v, causal) takes contiguous bfloat16 tensors that begin at a multiple of 16 bytes: q of shape
+(batch, heads, tokens, head), k and v of shape (batch, kv_heads, tokens, head), where head is 64 or 128 and heads is a
+multiple of kv_heads: query head h reads key head h // (heads // kv_heads). causal is a bool: query i sees the keys 0 to
+i, or all of them. It returns two new tensors: out, of the shape and dtype of q, softmax(q @ k^T / sqrt(head)) @ v of
+each head; and lse, float32 of shape (batch, heads, tokens), the natural logarithm of each row's sum of exp(scores).
+Scores may be as large as 1000 and as low as -1000. Any number of tokens, heads and batches; tensors have fewer than
+2**31 elements.
+
+A producer warp copies by TMA: the queries of a block once, then tiles of keys and of values in turn into a ring of
+stages. Consumers are warpgroups with 64 queries each. The scores of a tile are one wgmma's sums in registers; their
+weights, rounded to bfloat16, are the next one's operand as they lie there.
+Begin with a producer and two consumers that wait for each product. Then let the softmax of a tile run beside the
+second product of the tile before it, and let the consumers take turns at the tensor cores.
+Graded: the values, the bytes that are moved, the memory that is held beside inputs and outputs, the machine's checks of
+every wait, and on a GPU the time against the formula written as operators.
+"""
+
+import math
+from typing import NamedTuple
+
+import cutlass
+import cutlass.cute as cute
+import cutlass.utils.hopper_helpers as hopper
+import torch
+from cutlass import pipeline
+from cutlass.cute.nvgpu import cpasync, warpgroup
+from cutlass.memory import SmemAllocator
+from cutlass.tensor_utils import LayoutEnum
+
+from kernelpath.lanes import cute as lane
+
+BF16, F32 = cutlass.BFloat16, cutlass.Float32
+QUERIES = 64
+"""Of a consumer: the rows of a wgmma."""
+
+HEADS_AT_A_TIME = 16
+"""A causal grid takes so many heads together, their longest tiles first: L2 holds their keys and values."""
+
+SHORT = 4096
+"""Tokens up to which causal heads of 64 take smaller blocks."""
+
+REGISTERS = {1: None, 2: (24, 240), 3: (32, 160)}
+"""Of a thread of the producer's warpgroup and of a consumer, by the number of consumers."""
+
+TURN, WRITE = 1, 4
+"""The first consumer's named barriers, which the next numbers follow for the others. Barrier 0 is sync_threads."""
+
+
+class Plan(NamedTuple):
+    """What is compiled in.
+
+    keys: of a tile. stages: of the ring. resident: a block takes one tile of queries after the other, so that it loads
+    one beside the end of another; else it takes one, on whichever SM is free, which suits tiles of unequal length.
+    turns: consumers issue their products in turns. behind: the second product of a tile runs behind the softmax of the
+    next.
+    """
+
+    head: int
+    keys: int
+    consumers: int
+    stages: int
+    causal: bool
+    resident: bool
+    turns: bool = True
+    behind: bool = True
+
+    @property
+    def queries(self) -> int:
+        """Of a block."""
+        return QUERIES * self.consumers
+
+
+def plan_for(head: int, tokens: int, causal: bool) -> Plan:
+    """What was fastest on an H200."""
+    if head == 128:
+        return Plan(128, keys=128, consumers=2, stages=5, causal=causal, resident=not causal)
+    if causal and tokens <= SHORT:
+        return Plan(64, keys=128, consumers=2, stages=6, causal=True, resident=True)
+    return Plan(64, keys=128, consumers=3, stages=8, causal=causal, resident=not causal)
+
+
+@cute.jit
+def forward(
+    q: cute.Tensor,
+    k: cute.Tensor,
+    v: cute.Tensor,
+    out: cute.Tensor,
+    lse: cute.Tensor,
+    most_blocks: cutlass.Int32,
+    plan: cutlass.Constexpr,
+):
+    """q and out are [heads, tokens, head], k and v [kv_heads, tokens, head], lse is [heads, tokens]."""
+    q, k, v, out = (cute.make_tensor(x.iterator, cute.select(x.layout, mode=[1, 2, 0])) for x in (q, k, v, out))
+    rows, columns = LayoutEnum.ROW_MAJOR, LayoutEnum.COL_MAJOR
+    qk_tile, pv_tile = (QUERIES, plan.keys, plan.head), (QUERIES, plan.head, plan.keys)
+    # One stage holds a tile of keys or of values: the same bytes, which the second product reads transposed.
+    of_q = hopper.make_smem_layout_a(rows, qk_tile, BF16, plan.consumers)
+    of_k = hopper.make_smem_layout_b(rows, qk_tile, BF16, plan.stages)
+    of_v = hopper.make_smem_layout_b(columns, pv_tile, BF16, plan.stages)
+    box_q, box_kv = cute.select(of_q, mode=[0, 1]), cute.select(of_k, mode=[0, 1])
+    load, store = cpasync.CopyBulkTensorTileG2SOp(), cpasync.CopyBulkTensorTileS2GOp()
+    tiles = cute.ceil_div(q.shape[0], plan.queries) * q.shape[2]
+    blocks = cutlass.min(tiles, most_blocks)
+    attend(
+        cpasync.make_tiled_tma_atom(load, q, box_q, (QUERIES, plan.head)),
+        cpasync.make_tiled_tma_atom(load, k, box_kv, (plan.keys, plan.head)),
+        cpasync.make_tiled_tma_atom(load, v, box_kv, (plan.keys, plan.head)),
+        cpasync.make_tiled_tma_atom(store, out, box_q, (QUERIES, plan.head)),
+        (of_q, of_k, of_v),
+        lse,
+        q.shape[2] // k.shape[2],
+        plan,
+    ).launch(grid=[blocks, 1, 1], block=[(1 + plan.consumers) * 128, 1, 1])
+
+
+@cute.kernel
+def attend(q, k, v, out, layouts, lse, group, plan: cutlass.Constexpr):
+    """Warp 0 is the producer; its warpgroup gives its registers to the consumers."""
+    of_q, of_k, of_v = layouts
+    warp = cute.arch.make_warp_uniform(cute.arch.warp_idx())
+    memory = SmemAllocator()
+    barriers_q = memory.allocate_array(cutlass.Int64, 2 * plan.consumers)
+    barriers_kv = memory.allocate_array(cutlass.Int64, 2 * plan.stages)
+    shared_q = memory.allocate_tensor(BF16, of_q.outer, 1024, of_q.inner)
+    shared_k = memory.allocate_tensor(BF16, of_k.outer, 1024, of_k.inner)
+    shared_v = cute.make_tensor(cute.recast_ptr(shared_k.iterator, of_v.inner), of_v.outer)
+    shared_out = memory.allocate_tensor(BF16, of_q.outer, 1024, of_q.inner)
+    queries = stages_of(barriers_q, plan.consumers, 1, of_q)  # one for each consumer
+    ring = stages_of(barriers_kv, plan.stages, plan.consumers, of_k)
+    cute.arch.mbarrier_init_fence()
+    cute.arch.sync_threads()
+
+    if warp < 4:
+        if cutlass.const_expr(REGISTERS[plan.consumers]):
+            cute.arch.setmaxregister_decrease(REGISTERS[plan.consumers][0])
+        if warp == 0:
+            produce(queries, ring, q, k, v, shared_q, shared_k, group, plan)
+    else:
+        if cutlass.const_expr(REGISTERS[plan.consumers]):
+            cute.arch.setmaxregister_increase(REGISTERS[plan.consumers][1])
+        consume(queries, ring, out, lse, shared_q, shared_k, shared_v, shared_out, plan)
+
+
+def stages_of(barriers, count: int, consumers: int, layout) -> pipeline.PipelineTmaAsync:
+    """A stage is full when a box has landed, and free when each of 4 warps of its consumers has released it."""
+    return pipeline.PipelineTmaAsync.create(
+        barrier_storage=barriers,
+        num_stages=count,
+        producer_group=pipeline.CooperativeGroup(pipeline.Agent.Thread),
+        consumer_group=pipeline.CooperativeGroup(pipeline.Agent.Thread, 4 * consumers),
+        tx_count=cute.size_in_bytes(BF16, cute.select(layout, mode=[0, 1])),
+        cta_layout_vmnk=cute.make_layout((1, 1, 1, 1)),
+        defer_sync=True,
+    )
+
+
+@cute.jit
+def place(tile, tokens, heads, plan: cutlass.Constexpr):
+    """A tile's head, its block of queries, and the tiles of keys that these see."""
+    blocks = cute.ceil_div(tokens, plan.queries)
+    head, block, last = tile // blocks, tile % blocks, tokens
+    if cutlass.const_expr(plan.causal):
+        first = tile // (HEADS_AT_A_TIME * blocks) * HEADS_AT_A_TIME
+        width = cutlass.min(HEADS_AT_A_TIME, heads - first)
+        turn = tile - first * blocks
+        head, block = first + turn % width, blocks - 1 - turn // width
+        last = cutlass.min((block + 1) * plan.queries, tokens)
+    return head, block, cute.ceil_div(last, plan.keys)
+
+
+@cute.jit
+def produce(queries, ring, q, k, v, shared_q, shared_k, group, plan: cutlass.Constexpr):
+    """Bring queries, then k0, k1, v0, k2, v1, ... as the consumers use them. Rows past the last token become 0."""
+    # TODO: acquire a stage, copy a box, advance; for each tile of queries that this block takes
+
+
+def boxes(copy, shared, matrix, shape):
+    """Shared memory by (box, stage), and a [tokens, head, heads] matrix by (box, tile, head), as TMA copies them."""
+    tiles = cute.local_tile(matrix, shape, (None, 0, None))
+    return cpasync.tma_partition(
+        copy, 0, cute.make_layout(1), cute.group_modes(shared, 0, 2), cute.group_modes(tiles, 0, 2)
+    )
+
+
+@cute.jit
+def consume(queries, ring, out, lse, shared_q, shared_k, shared_v, shared_out, plan: cutlass.Constexpr):
+    """A warpgroup with 64 queries: the products, the softmax between them, and the store of what comes out."""
+    # TODO: make the products, walk over the tiles of keys, finish and write
+
+
+def by_row(sums):
+    """The sums of a thread as (2 rows, columns): in every 8 columns it has two neighbors of rows r and r + 8."""
+    return cute.make_tensor(sums.iterator, cute.make_layout((2, (2, cute.size(sums) // 4)), stride=(2, (1, 4))))
+
+
+def round_to(weights, scores):
+    """Sums lie in registers as the operand of the next product does."""
+    cute.make_tensor(weights.iterator, scores.layout).store(scores.load().to(BF16))
+
+
+@cute.jit
+def soften(scores, top, total, shrink, row, key, tokens, masked: cutlass.Constexpr, plan: cutlass.Constexpr):
+    """Make weights of scores. top: the largest score of each row so far; total: this thread's part of its weights' sum.
+
+    row, key: of the thread's first score. shrink: what earlier weights have to be multiplied by.
+    """
+    # TODO: mask, the maximum of each row over four lanes, exponentials, their sum
+
+
+@cute.jit
+def finish(sums, top, total, lse, head, row, key, tokens, plan: cutlass.Constexpr):
+    """Divide by the sum of the weights; write the log-sum-exp."""
+    scale = math.log2(math.e) / math.sqrt(plan.head)
+    view = by_row(sums)
+    for r in cutlass.range_constexpr(2):
+        whole = cute.arch.warp_reduction_sum(total[r], threads_in_group=4)
+        view[r, None].store(view[r, None].load() * cute.arch.rcp_approx(whole))
+        if key == 0 and row + 8 * r < tokens:
+            lse[head, row + 8 * r] = (top[r] * scale + cute.math.log2(whole, fastmath=True)) * math.log(2)
+
+
+@cute.jit
+def write(copy_out, out, shared_out, sums, pv, thread, part, warp, tile, head, plan: cutlass.Constexpr):
+    """Store the sums by TMA, through the consumer's part of shared memory."""
+    result = cute.make_rmem_tensor_like(sums, BF16)
+    result.store(sums.load().to(BF16))
+    atom = hopper.sm90_get_smem_store_op(LayoutEnum.ROW_MAJOR, BF16, F32)
+    to_shared = cute.make_tiled_copy_C(atom, pv).get_slice(thread)
+    from_shared, to_out = boxes(copy_out, shared_out, out, (QUERIES, plan.head))
+    if warp % 4 == 0:
+        cute.arch.cp_async_bulk_wait_group(0, read=True)  # the last store has read what is written now
+    cute.arch.barrier(barrier_id=WRITE + part, number_of_threads=128)
+    cute.copy(atom, to_shared.retile(result), to_shared.partition_D(shared_out)[None, None, None, part])
+    cute.arch.fence_proxy("async.shared", space="cta")
+    cute.arch.barrier(barrier_id=WRITE + part, number_of_threads=128)
+    if warp % 4 == 0:
+        cute.copy(copy_out, from_shared[None, part], to_out[None, tile, head])
+        cute.arch.cp_async_bulk_commit_group()
+
+
+def flash_attention(
+    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, causal: bool
+) -> tuple[torch.Tensor, torch.Tensor]:
+    raise NotImplementedError("TODO: write produce, consume and soften, then delete this line")
+    out, lse = torch.empty_like(q), q.new_empty(q.shape[:-1], dtype=torch.float32)
+    plan = plan_for(q.shape[3], q.shape[2], causal)
+    blocks = torch.cuda.get_device_properties(q.device).multi_processor_count if plan.resident else 2**31 - 1
+    lane.run(forward, *(x.flatten(0, 1) for x in (q, k, v, out, lse)), blocks, plan)
+    return out, lse
