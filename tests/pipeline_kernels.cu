@@ -35,3 +35,14 @@ __global__ void sum(const float* x, float* out, int tiles, int stages) {
         out[blockIdx.x * TILE + threadIdx.x] = total;
     }
 }
+
+// Two warps that take turns: warp 0 first, each lets the other go on.
+__global__ void turns(float* out, int rounds) {
+    const int warp = threadIdx.x / 32;
+    if (warp == 1) asm volatile("bar.arrive 1, 64;" ::: "memory");
+    for (int i = 0; i < rounds; ++i) {
+        asm volatile("bar.sync %0, 64;" ::"r"(1 + warp) : "memory");
+        out[2 * i + warp] = i;
+        asm volatile("bar.arrive %0, 64;" ::"r"(2 - warp) : "memory");
+    }
+}

@@ -169,7 +169,18 @@ def measures(cell: nbformat.NotebookNode) -> bool:
     return cell.cell_type == "code" and re.search(r"notebook\.(on_gpu|times)\(", cell.source) is not None
 
 
-OUTSTANDING: set[str] = set()
+OUTSTANDING: set[str] = {
+    "week18/transposes",
+    "week19/ladder",
+    "week20/ceiling",
+    "week20/ladder",
+    "week20/stages",
+    "week21/copy",
+    "week21/gemm",
+    "week22/data",
+    "week22/ladder",
+    "week22/shapes",
+}
 """Measurements that no GPU has made yet. A recording in results/notebooks.json takes its key out of here."""
 
 
@@ -267,7 +278,7 @@ def test_no_learners_file_is_given_a_kept_report(
     assert notebook.check("double") == (forged if taken else honest)
 
 
-UNRACED = {"gemm_epilogue"}
+UNRACED: set[str] = set()
 """Kernels whose race no GPU has run yet. A page that has it takes the name out of here."""
 
 

@@ -94,6 +94,20 @@ def test_the_chart_shows_what_a_second_stage_changes(monkeypatch: pytest.MonkeyP
     assert letters == "".join(mark.sign for mark in two.marks)
 
 
+def test_warps_that_take_turns(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gpu, "_target", SM_90A)
+    launched: list[lanes.Launched] = []
+    with lanes.observe(launched.append), simt.recorded():
+        cuda.kernel(KERNELS, "turns")[1, 64](torch.empty(6), 3)
+    assert launched[0].counted is not None
+    shown = pipeline.chart(launched[0].counted.events)
+    assert shown.labels == ["warp 0", "warp 1"]
+    ended = [
+        (mark.row, shown.marks[mark.after].row, shown.marks[mark.after].barrier) for mark in shown.marks if mark.after
+    ]
+    assert ended == [(0, 1, "barrier 1"), (1, 0, "barrier 2")] * 3
+
+
 def test_a_wait_in_a_cluster_ends_by_its_own_blocks_barrier() -> None:
     def event(kind: Kind, block: int, barrier: str = "") -> Event:
         return Event(kind, 0, block, 0, 7, "mbarrier.try_wait", barrier, 0, 0)

@@ -100,3 +100,13 @@ def test_a_declaration_names_an_architecture_that_has_what_it_requires() -> None
     with pytest.raises(DeclarationError, match="arch: sm_80 has less than requires"):
         replace(exercise, requires=(9, 0))
     assert {name: divmod(target.capability, 10) for name, target in TARGETS.items()} == ARCHITECTURES
+
+
+@NO_GPU
+def test_host_code_sees_as_few_multiprocessors_as_are_declared(tmp_path: Path) -> None:
+    (tmp_path / "submission.py").write_text(
+        "import torch\n\n\ndef gemm_epilogue(*inputs):\n"
+        "    raise ValueError(torch.cuda.get_device_properties(0).multi_processor_count)\n"
+    )
+    report = grade.grade(registry.find("gemm_epilogue_cute"), tmp_path / "submission.py", device="cpu", seed=1)
+    assert report.cause == "ValueError: 4"

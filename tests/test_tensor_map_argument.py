@@ -74,10 +74,13 @@ PREFETCHED = """
 
 
 def test_what_a_host_leaves_at_the_end_of_a_map_says_nothing() -> None:
-    content = cuda.tensor_map(torch.zeros(64, 64).half(), (32, 32)).content
-    module = SimpleNamespace(parsed=ptx.parse(PREFETCHED))
-    left, other, wider = (
-        padding.zeroed(module, SimpleNamespace(kernel="k", arguments=[messages.Blob(told, [])]))
+    """CuTe's host code writes maps itself: it sets bit 1 of the ninth byte, and leaves what follows the box."""
+    driver = cuda.tensor_map(torch.zeros(64, 64).half(), (32, 32)).content
+    content = driver[:8] + bytes([driver[8] | 2]) + driver[9:]
+    module: Any = SimpleNamespace(parsed=ptx.parse(PREFETCHED))
+    asked: list[Any] = [
+        SimpleNamespace(kernel="k", arguments=[messages.Blob(told, [])])
         for told in (content, content[:60] + bytes(range(68)), content[:32] + b"\7" + content[33:])
-    )
+    ]
+    left, other, wider = (padding.zeroed(module, one) for one in asked)
     assert left == other != wider

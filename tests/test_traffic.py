@@ -10,6 +10,7 @@ from kernelpath.grading.traffic import (
     SPARE,
     asynchronous_complaint,
     beyond,
+    bulk_complaint,
     contention_complaint,
     edge_complaint,
     shared_complaint,
@@ -100,6 +101,19 @@ def test_tiles_that_go_through_registers_are_named() -> None:
     assert asynchronous_complaint([copies, replace(stores, ideal_wavefronts=40)], limits, {"n": 8}) is None
     assert asynchronous_complaint([load(3, requests=1, sectors=4)], limits, {"n": 8}) is not None, "no tile at all"
     assert asynchronous_complaint([stores], Traffic(), {"n": 8}) is None
+
+
+def test_what_threads_move_in_place_of_the_tma_unit_is_named() -> None:
+    boxes = load(3, requests=2, sectors=94, bulk=94)
+    stores = LineTraffic("k.py", 8, "store to", "out", 6, sectors=6)
+    limits = Traffic(bulk=0.95)
+    complaint = bulk_complaint([boxes, stores], limits, {"n": 8})
+    assert complaint is not None
+    assert (complaint.verdict, complaint.line) == (Verdict.TOO_MUCH_TRAFFIC, 8)
+    told = "at n=8: bulk and tensor copies (TMA) move 94% of the bytes in global memory, at least 95% are theirs; "
+    assert complaint.cause == f"{told}most of the rest in line 8, store to out"
+    assert bulk_complaint([boxes, replace(stores, sectors=4)], limits, {"n": 8}) is None
+    assert bulk_complaint([stores], Traffic(), {"n": 8}) is None
 
 
 def test_vector_loads_are_not_punished_for_their_width() -> None:

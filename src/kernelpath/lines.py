@@ -28,6 +28,7 @@ class LineTraffic:
     the least that the bytes asked for need. scattered: sectors of single requests that neither the bytes they ask for
     nor their alignment explain. same_address: the most lanes that met at one address, summed over atomic requests.
     asynchronous: the part of ideal_wavefronts that copies from global memory need, which pass by the registers.
+    bulk: the part of sectors that bulk and tensor copies move (TMA).
     lanes: those that took part, summed over the requests. bytes: what they asked for.
     """
 
@@ -43,6 +44,7 @@ class LineTraffic:
     scattered: int = 0
     same_address: int = 0
     asynchronous: int = 0
+    bulk: int = 0
     lanes: int = 0
     bytes: int = 0
 

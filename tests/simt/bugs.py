@@ -287,6 +287,17 @@ BUGS = [
         """,
     ),
     Bug(
+        "a_block_overwrites_what_another_has_read",
+        FaultKind.RACE,
+        "which thread 0 of block 0 reads",
+        """
+        float next = a[i + 128];
+        a[i] += next; // here
+        """,
+        grid=2,
+        block=128,
+    ),
+    Bug(
         "blocks_write_the_same",
         FaultKind.RACE,
         r"c\[0\]",

@@ -44,6 +44,7 @@ class Traffic:
         Hopper: 128 multiply-adds each, beside one wavefront. Above 1.0, shared memory bounds the kernel.
     asynchronous: the least share of what is stored to shared memory that copies from global memory have to bring
         (cp.async), which need no register meanwhile.
+    bulk: the least share of the bytes in global memory that bulk and tensor copies have to move (TMA).
     """
 
     sectors: float | None = None
@@ -53,12 +54,13 @@ class Traffic:
     same_address: float | None = None
     shared: float | None = None
     asynchronous: float | None = None
+    bulk: float | None = None
 
     @property
     def limited(self) -> bool:
         """Whether anything is limited at all."""
-        limits = (self.sectors, self.bank_conflicts, self.bytes, self.same_address, self.shared, self.asynchronous)
-        return any(limit is not None for limit in limits)
+        limits = (self.sectors, self.bank_conflicts, self.bytes, self.same_address, self.shared)
+        return any(limit is not None for limit in (*limits, self.asynchronous, self.bulk))
 
     def __post_init__(self) -> None:
         for name, least in (("sectors", 1.0), ("bank_conflicts", 0.0), ("bytes", 1.0), ("same_address", 1.0)):
@@ -152,6 +154,8 @@ class Exercise:
         tensor among the inputs, and the outputs are those of all ranks.
     network: limits on what the ranks of kind "distributed" exchange.
     block: the threads of a block, x first, where the statement prescribes them.
+    multiprocessors: how many host code sees on the PTX machine where there is no GPU. With few of them, a persistent
+        block gets several tiles of a small case; None for as many as the target's GPU has.
     tensor_cores: the statement asks for tensor cores; a call whose mma instructions cannot have made a quarter of the
         case's operations fails.
     launches: the most kernels that a call may launch; None where that is free.
@@ -189,6 +193,7 @@ class Exercise:
     kind: Kind = "kernel"
     network: Network = field(default_factory=Network)
     block: tuple[int, int, int] | None = None
+    multiprocessors: int | None = None
     tensor_cores: bool = False
     launches: int | None = None
     products: bool = False
@@ -212,6 +217,7 @@ class Exercise:
         has = ARCHITECTURES[self.arch]
         require((self.requires or has) <= has, f"arch: {self.arch} has less than requires={self.requires}")
         require(self.workspace is None or self.workspace >= 0, f"workspace: {self.workspace} is negative")
+        require(self.multiprocessors is None or self.multiprocessors > 0, "multiprocessors: there is at least one")
         lanes = self.active_lanes
         require(lanes is None or 0 < lanes <= 32, f"active_lanes: {lanes} is not between 0 and 32")
         require(self.traffic.shared is None or self.flops is not None, "traffic: shared needs the problem's flops")

@@ -52,6 +52,7 @@ def line_traffic(counted: Iterable[tuple[str, AccessCounters]]) -> tuple[LineTra
             scattered=one.scattered,
             same_address=one.same_address,
             asynchronous=one.asynchronous,
+            bulk=one.bulk,
             lanes=one.lanes,
             bytes=one.bytes,
         )
@@ -83,6 +84,7 @@ def complaint(exercise: Exercise, case: Case, lines: Sequence[LineTraffic]) -> C
             traffic_complaint(lines, exercise.traffic, compulsory, case)
             or shared_complaint(lines, exercise.traffic, operations, case)
             or asynchronous_complaint(lines, exercise.traffic, case)
+            or bulk_complaint(lines, exercise.traffic, case)
         )
     return edge_complaint(lines, exercise.traffic, compulsory if case not in exercise.limits else None, case)
 
@@ -163,6 +165,16 @@ def asynchronous_complaint(lines: Sequence[LineTraffic], limits: Traffic, case: 
         return Complaint(Verdict.TOO_MUCH_TRAFFIC, f"{told}, {least}")
     worst = max(stores, key=lambda line: line.ideal_wavefronts - line.asynchronous)
     return _traffic(worst, f"{told}, {least}; most of the rest in {worst.place}")
+
+
+def bulk_complaint(lines: Sequence[LineTraffic], limits: Traffic, case: Case) -> Complaint | None:
+    """Of a kernel that moves by its threads what the TMA unit is to move."""
+    total, moved = sum(line.sectors for line in lines), sum(line.bulk for line in lines)
+    if limits.bulk is None or not total or moved >= limits.bulk * total:
+        return None
+    worst = max(lines, key=lambda line: line.sectors - line.bulk)
+    told = f"at {arguments(case)}: bulk and tensor copies (TMA) move {moved / total:.0%} of the bytes in global memory"
+    return _traffic(worst, f"{told}, at least {limits.bulk:.0%} are theirs; most of the rest in {worst.place}")
 
 
 def _scattered(lines: Sequence[LineTraffic], case: Case, share: float = NEGLIGIBLE) -> Complaint | None:

@@ -106,7 +106,13 @@ class Workers:
     def _started(self, device: OneDevice) -> Worker:
         worker = Worker(self._workspace, self._needs())
         machine = self._machines.take() if kind_of(self._exercise, device).on_machine else None
-        beside = gpu.properties() if (device, self._device) == ("cpu", "cuda") else None
         entry = "" if self._exercise.is_kernel else self._exercise.entry
-        worker.start(str(self._item.root), self._item.stem, device, machine, beside, entry, self._target)
+        worker.start(str(self._item.root), self._item.stem, device, machine, self._seen(device), entry, self._target)
         return worker
+
+    def _seen(self, device: OneDevice) -> gpu.Properties:
+        """What host code sees of a GPU where the machine runs kernels: of that beside it, else what is declared."""
+        if (device, self._device) == ("cpu", "cuda"):
+            return gpu.properties()
+        count = self._exercise.multiprocessors
+        return {"multi_processor_count": count} if count else {}

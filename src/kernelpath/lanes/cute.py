@@ -73,9 +73,8 @@ def run(host: Callable[..., None], *args: Argument) -> None:
     kinds = _kinds(host, args)
     on_gpu = device.type != "cpu"
     program = _program(host, kinds, _arch(device) if on_gpu else gpu.target().name, on_gpu)
-    names = (parameter.name for parameter in _parameters(host))
     given = [_packed(kind, arg) for kind, arg in zip(kinds, args, strict=True) if not isinstance(kind, Constant)]
-    program(given, dict(zip(names, args, strict=True)))
+    program(given, dict(zip(_parameters(host), args, strict=True)))
 
 
 def ptx(host: Callable[..., None], *args: Argument, arch: str = "sm_80") -> str:
@@ -91,6 +90,7 @@ def _device(args: Sequence[Argument]) -> torch.device:
     return devices.pop()
 
 
+@functools.cache
 def _arch(device: torch.device) -> str:
     major, minor = torch.cuda.get_device_capability(device)
     return f"sm_{major}{minor}" + ("a" if major >= 9 else "")
@@ -115,16 +115,7 @@ class TensorKind:
 
     @classmethod
     def of(cls, tensor: torch.Tensor, name: str) -> TensorKind:
-        if tensor.dtype not in DTYPES:
-            raise TypeError(f"{name} has dtype {tensor.dtype}, which no kernel takes")
-        if max(tensor.shape, default=0) > MAX_EXTENT:
-            raise ValueError(f"{name} has {max(tensor.shape)} elements in a row; {MAX_EXTENT} is the most")
-        unit = next((mode for mode in reversed(range(tensor.dim())) if tensor.stride(mode) == 1), None)
-        widest = WIDEST_ACCESS // tensor.element_size()
-        steps = tuple(
-            widest if mode == unit else _power_of_two_in(stride, widest) for mode, stride in enumerate(tensor.stride())
-        )
-        return cls(tensor.dtype, tensor.dim(), unit, _power_of_two_in(tensor.data_ptr(), WIDEST_ACCESS), steps)
+        return _tensor_kind(name, tensor.dtype, tensor.shape, tensor.stride(), tensor.data_ptr() % WIDEST_ACCESS)
 
     def placeholder(self) -> Any:
         """A tensor without data, for the DSL to compile from."""
@@ -134,8 +125,31 @@ class TensorKind:
 
     def pack(self, tensor: torch.Tensor) -> bytes:
         """The tensor as compiled code takes it: address, 32-bit extents, 64-bit strides other than 1."""
-        strides = [stride for mode, stride in enumerate(tensor.stride()) if mode != self.unit]
-        return struct.pack(f"@P{self.rank}i{len(strides)}q", tensor.data_ptr(), *tensor.shape, *strides)
+        return _ADDRESS.pack(tensor.data_ptr()) + _behind_the_address(self.unit, tensor.shape, tensor.stride())
+
+
+_ADDRESS = struct.Struct("@P")
+
+
+@functools.lru_cache(maxsize=4096)
+def _behind_the_address(unit: int | None, shape: tuple[int, ...], strides: tuple[int, ...]) -> bytes:
+    others = [stride for mode, stride in enumerate(strides) if mode != unit]
+    return struct.pack(f"@P{len(shape)}i{len(others)}q", 0, *shape, *others)[_ADDRESS.size :]
+
+
+@functools.lru_cache(maxsize=4096)
+def _tensor_kind(
+    name: str, dtype: torch.dtype, shape: tuple[int, ...], strides: tuple[int, ...], address: int
+) -> TensorKind:
+    """Kept, because working it out takes longer than a small kernel. address: modulo WIDEST_ACCESS."""
+    if dtype not in DTYPES:
+        raise TypeError(f"{name} has dtype {dtype}, which no kernel takes")
+    if max(shape, default=0) > MAX_EXTENT:
+        raise ValueError(f"{name} has {max(shape)} elements in a row; {MAX_EXTENT} is the most")
+    unit = next((mode for mode in reversed(range(len(shape))) if strides[mode] == 1), None)
+    widest = WIDEST_ACCESS // dtype.itemsize
+    steps = tuple(widest if mode == unit else _power_of_two_in(stride, widest) for mode, stride in enumerate(strides))
+    return TensorKind(dtype, len(shape), unit, _power_of_two_in(address, WIDEST_ACCESS), steps)
 
 
 def _power_of_two_in(number: int, most: int) -> int:
@@ -155,25 +169,27 @@ Kind = TensorKind | Constant | type
 
 
 @functools.cache
-def _parameters(host: Callable[..., None]) -> tuple[inspect.Parameter, ...]:
-    return tuple(inspect.signature(host, eval_str=True).parameters.values())
+def _parameters(host: Callable[..., None]) -> dict[str, bool]:
+    """Whether each parameter, by its name, is compiled in."""
+    parameters = inspect.signature(host, eval_str=True).parameters.values()
+    return {one.name: Constexpr in (one.annotation, get_origin(one.annotation)) for one in parameters}
 
 
 def _kinds(host: Callable[..., None], args: Sequence[Argument]) -> tuple[Kind, ...]:
     parameters = _parameters(host)
     if len(args) != len(parameters):
         raise TypeError(f"{host.__name__} takes {len(parameters)} arguments, {len(args)} were given")
-    return tuple(map(_kind, parameters, args))
+    return tuple(_kind(name, constant, arg) for (name, constant), arg in zip(parameters.items(), args, strict=True))
 
 
-def _kind(parameter: inspect.Parameter, arg: Argument) -> Kind:
-    if Constexpr in (parameter.annotation, get_origin(parameter.annotation)):
+def _kind(name: str, constant: bool, arg: Argument) -> Kind:
+    if constant:
         return Constant(arg)
     if isinstance(arg, torch.Tensor):
-        return TensorKind.of(arg, parameter.name)
+        return TensorKind.of(arg, name)
     if isinstance(arg, (int, float, CUstream)):
         return type(arg)
-    raise TypeError(f"{parameter.name} is a {type(arg).__name__}; a kernel takes tensors, ints and floats")
+    raise TypeError(f"{name} is a {type(arg).__name__}; a kernel takes tensors, ints and floats")
 
 
 def _placeholder(kind: Kind) -> Any:

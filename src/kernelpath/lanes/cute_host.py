@@ -86,7 +86,7 @@ class Packed:
     """A tensor in memory, as host code takes it; the DSL asks an argument for `__c_pointers__`."""
 
     def __init__(self, content: bytes) -> None:
-        self.memory = ctypes.create_string_buffer(content, len(content))
+        self.memory = (ctypes.c_char * len(content)).from_buffer_copy(content)
 
     def __c_pointers__(self) -> list[int]:
         return [ctypes.addressof(self.memory)]
@@ -223,8 +223,10 @@ class GpuHost(Host):
 
     def __call__(self, given: Sequence[Any], arguments: Mapping[str, Argument]) -> None:
         device = next(value.device for value in arguments.values() if isinstance(value, torch.Tensor))
+        if device.index == torch.cuda.current_device():  # the usual case; to switch there and back takes its time
+            return super().__call__(given, arguments)
         with torch.cuda.device(device):
-            super().__call__(given, arguments)
+            return super().__call__(given, arguments)
 
     def get_kernel(self, handle: Any, library: int | None, name: bytes) -> int:
         status: int = self._runtime_get_kernel(handle, library, name)
@@ -258,7 +260,7 @@ def _error_text(status: int) -> str:
 
 def _plain_names(mangled: Iterable[str]) -> dict[str, str]:
     """For each kernel's name that of its Python function, numbered where several kernels come from one function."""
-    arguments = "_(?:tensorptr|tensor\\d|Tiled_|CopyAtom_|object_at_).*$"
+    arguments = "_(?:tensorptr|tensor\\d|Tiled(?:MMA)?_|Copy_?Atom_|object_at_).*$"
     plain = {name: re.sub(rf"^kernel_cutlass_|{arguments}|_\d+$", "", name) for name in mangled}
     uses = Counter(plain.values())
     return {name: short if uses[short] == 1 else short + name[name.rindex("_") :] for name, short in plain.items()}

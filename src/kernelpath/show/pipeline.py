@@ -26,7 +26,7 @@ LEGEND = {
     STORE: "issues a copy from it",
     LAND: "it lands",
     WRITTEN: "it is written",
-    ARRIVE: "arrives at an mbarrier",
+    ARRIVE: "arrives at a barrier",
     MULTIPLY: "issues wgmma",
     RUN: "begins or goes on",
     EXIT: "exits",
@@ -114,10 +114,15 @@ def chart(events: Sequence[Event]) -> Chart:
 
 
 def _alike(by_warp: dict[_Warp, list[Event]]) -> list[list[_Warp]]:
-    """Warps of one block that copy, multiply and arrive alike, in the order of their numbers."""
+    """Warps of one block that copy, multiply and arrive alike, in the order of their numbers.
+
+    Of the four that multiply together one may also store what all have computed.
+    """
     found: dict[object, list[_Warp]] = {}
     for warp in sorted(by_warp):
-        deeds = ((one.kind, one.line, one.barrier) for one in by_warp[warp] if one.kind not in _TURNS)
+        multiplies = any(one.kind == EventKind.MULTIPLY for one in by_warp[warp])
+        left_out = (*_TURNS, EventKind.STORE) if multiplies else _TURNS
+        deeds = ((one.kind, one.line, one.barrier) for one in by_warp[warp] if one.kind not in left_out)
         found.setdefault((warp[0], *deeds), []).append(warp)
     return list(found.values())
 

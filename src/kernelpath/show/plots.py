@@ -6,6 +6,7 @@ narrow enough that its text can still be read on a page of 390 pixels, and curve
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -17,6 +18,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from kernelpath import words
 from kernelpath.show import roofline as roofs
+from kernelpath.show.labels import apart, name_at_the_right_end
 from kernelpath.show.palette import INK, ROLES, color
 from kernelpath.show.warp import banks, sectors, wavefronts
 
@@ -24,21 +26,22 @@ __all__ = ["banks", "bars", "grid", "groups", "lines", "product", "roofline", "s
 
 _WIDTH = 5.6  # inches; at 390 pixels a point is then about a pixel
 _WIDEST_GRID = 7.2
-_MOST_TICKS = 12
-_LONG = 50  # characters below the groups of a figure, from which on they are small
-_AXES_POINTS = 190  # height of the axes of a figure of curves
-_LABEL_POINTS = 10  # height of a line of a curve's name
+_LONG, _SHORTEST = 62, 9  # characters of a line below the groups of a figure, and below one of them
 _SPANS = colormaps["viridis"]
 _MARKERS = "os^Dvp"
 _STROKES = ("-", "--", "-.", ":")
 _HATCHES = ("", "///", "...", "\\\\\\", "xxx", "---", "|||")  # bars differ in gray too
 
 
-def grid(panels: Mapping[str, ArrayLike], lines: tuple[int, int] | None = None) -> Figure:
+def grid(
+    panels: Mapping[str, ArrayLike],
+    lines: tuple[int, int] | None = None,
+    colors: Mapping[str, ArrayLike] | None = None,
+) -> Figure:
     """Matrices of small integers, one below the other, each cell colored and labeled by its value.
 
     panels: title -> integers, rows x columns; a vector is drawn as one row. lines: a heavy line after so many rows and
-    columns.
+    columns. colors: title -> integers that color the cells of a panel in place of its values.
     """
     matrices = {title: np.atleast_2d(np.asarray(ids)) for title, ids in panels.items()}
     heights = [values.shape[0] for values in matrices.values()]
@@ -46,7 +49,7 @@ def grid(panels: Mapping[str, ArrayLike], lines: tuple[int, int] | None = None) 
     figure = Figure(figsize=(min(_WIDEST_GRID, 0.34 * widest + 0.4), 0.26 * sum(heights) + 0.4 * len(heights)))
     stacked = np.atleast_1d(figure.subplots(len(matrices), 1, height_ratios=heights))
     for axes, (title, values) in zip(stacked, matrices.items(), strict=True):
-        _cells(axes, values, lines)
+        _cells(axes, values, lines, by=(colors or {}).get(title))
         axes.set_xlim(-0.5, widest - 0.5)
         _bare(axes, title)
     figure.tight_layout()
@@ -71,13 +74,20 @@ def product(a: ArrayLike, b: ArrayLike, c: ArrayLike, lines: tuple[int, int] | N
     return figure
 
 
-def _cells(axes: Axes, values: NDArray[Any], lines: tuple[int, int] | None, highest: int | None = None) -> None:
+def _cells(
+    axes: Axes,
+    values: NDArray[Any],
+    lines: tuple[int, int] | None,
+    highest: int | None = None,
+    by: ArrayLike | None = None,
+) -> None:
     rows, columns = values.shape
-    top = max(values.max() if highest is None else highest, values.min() + 1)
-    axes.imshow(values, cmap="viridis", aspect="auto", vmin=values.min(), vmax=top)
-    middle = (values.min() + top) / 2
+    shades = values if by is None else np.asarray(by).reshape(rows, columns)
+    top = max(shades.max() if highest is None else highest, shades.min() + 1)
+    axes.imshow(shades, cmap="viridis", aspect="auto", vmin=shades.min(), vmax=top)
+    middle = (shades.min() + top) / 2
     for (row, column), value in np.ndenumerate(values):
-        color = "white" if value <= middle else "black"
+        color = "white" if shades[row, column] <= middle else "black"
         axes.text(column, row, str(value), ha="center", va="center", fontsize=7, color=color)
     if lines:
         for row in range(lines[0], rows, lines[0]):
@@ -120,13 +130,13 @@ def groups(values: Mapping[str, Mapping[str, float]], unit: str) -> Figure:
         drawn = axes.bar(centers, heights, 0.92 * width, color=shade, label=named, hatch=hatch, edgecolor="white", lw=0)
         told = [words.number(round(height) if height >= 10 else height, 3) for height in heights]
         axes.bar_label(drawn, labels=told, fontsize=7, padding=2, rotation=90)
-    axes.set_xticks(range(len(values)), list(values))
+    folded = [textwrap.fill(group, max(_SHORTEST, _LONG // len(values))) for group in values]
+    axes.set_xticks(range(len(values)), folded, fontsize=8)
     axes.set_ylabel(unit, fontsize=8)
     axes.margins(y=0.15)
     _quiet(axes, "")
-    if len("".join(values)) > _LONG:
-        axes.tick_params(axis="x", labelsize=6.5)
-    axes.legend(fontsize=8, frameon=False, loc="upper center", bbox_to_anchor=(0.5, -0.1), ncols=2)
+    below = -0.06 - 0.05 * max(1 + group.count("\n") for group in folded)
+    axes.legend(fontsize=8, frameon=False, loc="upper center", bbox_to_anchor=(0.5, below), ncols=2)
     return figure
 
 
@@ -139,11 +149,13 @@ def lines(
     marks: Mapping[str, float] | None = None,
     markers: bool = True,
     ticks: Callable[[float], str] | None = None,
+    log_y: bool = False,
 ) -> Figure:
     """Curves of y over x, each named at its right end.
 
     series: label -> x -> y. log: the x axis is to base 2. marks: label -> x of a vertical line, such as the size of a
     cache. markers: dots at the points. ticks: the text of an x value; where there are many, only some are named.
+    log_y: the y axis is to base 10; else it begins at 0.
     """
     if not any(series.values()):
         return _nothing()
@@ -162,60 +174,23 @@ def lines(
             label=label,
         )
     axes.margins(x=0.12, y=0.13)  # above, there is room for a name
-    values = [value for points in series.values() for value in points.values()]
-    _name_at_the_right_end(axes, places[-1], max(values))
     if log:
         axes.set_xscale("log", base=2)
+    if log_y:
+        axes.set_yscale("log")
+    else:
+        axes.set_ylim(min(0, *(value for points in series.values() for value in points.values())), None)
+    name_at_the_right_end(axes)
     if ticks:
-        named = _apart(places, log)
+        named = apart(places, log)
         axes.set_xticks(named, [ticks(place) for place in named], fontsize=7)
         axes.minorticks_off()
     for label, place in (marks or {}).items():
         axes.axvline(place, color=INK, linestyle=":", linewidth=1)
         axes.text(place, axes.get_ylim()[1], f" {label}", fontsize=7, va="top", color=INK)
-    axes.set(xlabel=x, ylabel=y, ylim=(min(0, *values), None))
+    axes.set(xlabel=x, ylabel=y)
     _quiet(axes, title)
     return figure
-
-
-def _apart(places: Sequence[float], log: bool) -> list[float]:
-    """Those of ascending places that are far enough apart on the axis for their names."""
-    at = [np.log2(place) if log else place for place in places]
-    gap = (at[-1] - at[0]) / (_MOST_TICKS - 1) * 0.999
-    named: list[int] = [0]
-    for index, place in enumerate(at):
-        if index and place - at[named[-1]] >= gap:
-            named.append(index)
-    return [places[index] for index in named]
-
-
-def _name_at_the_right_end(axes: Axes, last: float, highest: float) -> None:
-    """The label of each curve beside its last point, from the lowest up, none on top of another.
-
-    last: the greatest x of all curves. highest: their greatest y.
-    """
-    curves = [(np.asarray(curve.get_xydata()), curve) for curve in axes.get_lines()]
-    free = 0.0  # points above the axis from which on no label stands at the right
-    for points, curve in sorted(curves, key=lambda one: one[0][-1, 1]):
-        end, height = points[-1].tolist()
-        covered = end < last or height < 0.05 * highest  # by another curve that goes on, or by the axis
-        before = end < last and len(points) > 1 and height > points[-2, 1]  # room above a curve that rises
-        lift = 2.0 if covered else 0.0
-        if end == last:
-            tall = _LABEL_POINTS * (1 + str(curve.get_label()).count("\n"))
-            bottom = _AXES_POINTS * height / (highest or 1) + (lift if covered else -tall / 2)
-            lift += max(0.0, free - bottom)
-            free = max(free, bottom) + tall
-        axes.annotate(
-            str(curve.get_label()),
-            (end, height),
-            xytext=(-5 if before else 5, lift),  # clear of the last dot
-            textcoords="offset points",
-            color=curve.get_color(),
-            fontsize=8,
-            ha="right" if before else "left",
-            va="bottom" if covered else "center",
-        )
 
 
 def timeline(rows: Mapping[str, Sequence[tuple[float, float]]], x: str) -> Figure:

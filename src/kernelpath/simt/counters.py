@@ -164,6 +164,11 @@ class AccessSample:
         """Whether it is a copy that does not go through registers."""
         return "cp.async" in self.instruction
 
+    @property
+    def bulk(self) -> bool:
+        """Whether it is a bulk or tensor copy, or such a reduction: the work of the TMA unit."""
+        return "async.bulk" in self.instruction
+
 
 class Counted(Protocol):
     """A launch, by what it did: one in this process, or one that was told from another."""
@@ -188,7 +193,8 @@ class AccessCounters:
     ``scattered`` are the sectors of single requests that no alignment explains: see ``run.transactions.scattered``.
     ``lanes`` are those that took part, summed over the requests, and ``bytes`` what they asked for.
     ``same_address`` sums over atomic requests the most lanes that met at one address; 0 for loads and stores.
-    ``asynchronous`` are those of ``least_wavefronts`` that copies from global memory need.
+    ``asynchronous`` are those of ``least_wavefronts`` that copies from global memory need, and ``bulk`` those of
+    ``sectors`` that bulk and tensor copies move.
     """
 
     line: int
@@ -204,6 +210,7 @@ class AccessCounters:
     scattered: int
     same_address: int
     asynchronous: int
+    bulk: int
 
     @property
     def least_sectors(self) -> int:
@@ -239,6 +246,7 @@ def by_access(accesses: Iterable[AccessSample]) -> list[AccessCounters]:
             scattered=sum(one.scattered for one in found),
             same_address=sum(one.same_address for one in found),
             asynchronous=sum(one.least_wavefronts for one in found if one.asynchronous),
+            bulk=sum(one.sectors for one in found if one.bulk),
         )
         for place, found in sorted(copies.items())
     ]

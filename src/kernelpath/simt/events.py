@@ -31,7 +31,7 @@ class EventKind(Code):
     LOAD = 5  # it issues a bulk or tensor copy to shared memory
     STORE = 6  # the same from shared memory
     LAND = 7  # such a copy is carried out
-    ARRIVE = 8  # it arrives at an mbarrier
+    ARRIVE = 8  # it arrives at an mbarrier, or at a barrier of the block where it does not wait
     MULTIPLY = 9  # it issues a wgmma
     COMMIT = 10  # it commits a group of wgmma
 

@@ -201,8 +201,8 @@ class Worker:
     ) -> None:
         """Let it import what the exercise `stem` needs on the device `on`, and give up what is not the submission's.
 
-        machine: where its kernels run, if they run there. properties: of the GPU that it is beside. entry: where the
-        declaration is not loaded. target: what the machine stands for. rank, size, store: of a group with a GPU each.
+        machine: where its kernels run, if they run there. properties: what host code sees there of a GPU. entry: where
+        the declaration is not loaded. target: what the machine stands for. rank, size, store: of a group of GPUs.
         """
         for folder in (self._workspace.own, self._workspace.source):
             folder.mkdir(parents=True, exist_ok=True)

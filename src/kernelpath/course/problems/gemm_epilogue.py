@@ -35,14 +35,20 @@ def extreme(
     scale: torch.Tensor,
     residual: torch.Tensor,
 ) -> None:
-    """Where k is even, integers up to 256 whose sums cancel; where it is odd, a row and a column that are infinite.
+    """Where k is even, integers up to 256 whose sums cancel; where it is odd, a row and a column that are infinite."""
+    (infinite if a.shape[1] % 2 else cancelling)(rng, a, b, bias)
 
-    They are so by one product each, of positive factors: what GELU makes of minus infinity may differ.
+
+def cancelling(rng: torch.Generator, a: torch.Tensor, b: torch.Tensor, bias: torch.Tensor) -> None:
+    matmul_half.cancelling(rng, a, b)
+    bias.round_()  # so that sums may begin with it
+
+
+def infinite(rng: torch.Generator, a: torch.Tensor, b: torch.Tensor, bias: torch.Tensor) -> None:
+    """A row and a column of the product are infinite, by one product each, of positive factors.
+
+    What GELU makes of minus infinity may differ.
     """
-    if a.shape[1] % 2 == 0:
-        matmul_half.cancelling(rng, a, b)
-        bias.round_()  # so that sums may begin with it
-        return
     for line in (a[:, -1], b[-1]):
         line.abs_().clamp_(min=1)
         line[-1] = float("inf")

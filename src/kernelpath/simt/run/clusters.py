@@ -7,7 +7,7 @@ cluster. A clock has a row for each, by the number in the cluster.
 from __future__ import annotations
 
 from kernelpath.simt.native import load64, native, store64
-from kernelpath.simt.run.races import PLANE, ROW, raise_to
+from kernelpath.simt.run.happens_before import PLANE, ROW, raise_to
 from kernelpath.simt.run.records import CtaRecord, LaunchRecord, WarpRecord
 
 __all__ = ["cluster_arrive", "cluster_wait", "join", "meet_in_cluster", "publish", "publish_released"]

@@ -10,10 +10,11 @@ import numpy.typing as npt
 from kernelpath.simt.layout import COPIES, FENCES, LANES, READS
 from kernelpath.simt.lowered import Lowered
 from kernelpath.simt.run.arrays import Dim, Records, aligned, span
+from kernelpath.simt.run.happens_before import WARPS
 from kernelpath.simt.run.mbarriers import MBARRIERS
 from kernelpath.simt.run.meeting import BARRIERS
 from kernelpath.simt.run.proxies import FENCE_BYTES
-from kernelpath.simt.run.races import ENTRY, WARPS
+from kernelpath.simt.run.races import ENTRY
 from kernelpath.simt.run.records import BARRIER, COPY, CTA, MBARRIER, READ, WARP, field_offset
 from kernelpath.simt.run.spaces import RANK
 from kernelpath.simt.run.warpgroup import ROOM

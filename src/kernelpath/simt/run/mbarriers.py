@@ -16,8 +16,9 @@ from kernelpath.simt.events import EventKind
 from kernelpath.simt.layout import LANES
 from kernelpath.simt.native import count_bits, load64, lowest_bit, native, store64
 from kernelpath.simt.run.clusters import join, publish, publish_released
+from kernelpath.simt.run.happens_before import ROW, raise_to, unordered
 from kernelpath.simt.run.memory import ADDRESSES, OPERANDS, fault
-from kernelpath.simt.run.races import ROW, SITE, THREAD, accuse, raise_to, unordered
+from kernelpath.simt.run.races import SITE, THREAD, accuse
 from kernelpath.simt.run.recorder import MBARRIERS, find_mbarrier, note_at
 from kernelpath.simt.run.records import CountsRecord, CtaRecord, LaunchRecord, MbarrierRecord, WarpRecord
 from kernelpath.simt.run.spaces import owner_of

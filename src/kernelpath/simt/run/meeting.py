@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from kernelpath.simt.layout import LANES, Status
 from kernelpath.simt.native import count_bits, load64, lowest_bit, native, store64
-from kernelpath.simt.run.races import PLANE, ROW, WARPS, raise_to
+from kernelpath.simt.run.happens_before import PLANE, ROW, WARPS, raise_to
 from kernelpath.simt.run.records import BARRIER, BarrierRecord, CtaRecord, LaunchRecord, WarpRecord, field_offset
 
 __all__ = ["BARRIERS", "REDUCTIONS", "all_wait_together", "arrive_at", "meet", "open_barrier", "wait_at"]

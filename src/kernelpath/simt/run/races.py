@@ -1,17 +1,14 @@
 """Data races between threads, by happens-before.
 
-Time counts synchronisations. ``known[w][v]`` is the time up to which warp w knows what warp v did: accesses of v
-stamped earlier happen before whatever w does now. A barrier makes its warps know each other, ``__syncwarp`` makes a
-warp know itself. Two accesses of different threads race if one of them writes, neither happens before the other, and
+Two accesses of different threads race if one of them writes, neither happens before the other (``happens_before``), and
 they are not an atomic operation and another one or a read: a loop around compare-and-swap begins with a plain read.
 In shared memory a plain read races with an atomic operation of another warp all the same, unless it is such a guess: a
 thread that read there by this instruction went on to an atomic operation on the place, with no barrier between.
 
-The history of a granule of memory is an entry of three words. The last write: its time in the upper half, its trace in
+The history of a granule of memory is an entry of four words. The last write: its time in the upper half, its trace in
 the lower one. The reads since: the time of the last one, or of an earlier one whose warp has gone on since, and the set
-of warps that read. The traces of two readers, of two warps where there are two.
-
-Of another block of its cluster a warp knows as much as its barriers have told it; see ``clusters`` and ``mbarriers``.
+of warps that read. The traces of two readers, of two warps where there are two. Of the block that read before the last
+one did, if the two are not ordered, a read: its time and its trace.
 A trace is a thread, a bit for a strong write, one for a volatile write, and the instruction's number.
 
 ``released[w]`` is what warp w knew at its last fence. Who finds a value that it wrote strongly then, has ``seen`` that
@@ -25,6 +22,7 @@ from __future__ import annotations
 
 from kernelpath.simt.layout import Access
 from kernelpath.simt.native import load64, native, store64
+from kernelpath.simt.run.happens_before import ROW, WARPS, is_own, known, knows, raise_to, unordered, went_on
 from kernelpath.simt.run.records import CtaRecord, LaunchRecord, SampleRecord
 
 __all__ = [
@@ -32,8 +30,6 @@ __all__ = [
     "ENTRY",
     "LOW",
     "NOBODY",
-    "PLANE",
-    "ROW",
     "SITE",
     "STRONG",
     "THREAD",
@@ -41,17 +37,13 @@ __all__ = [
     "VOLATILE",
     "WAS_ATOMIC",
     "check",
-    "raise_to",
-    "unordered",
 ]
 
 LOAD, ATOMIC = int(Access.LOAD), int(Access.ATOMIC)
 STRONG, VOLATILE, UNORDERED = 1, 2, 3  # how strong an access may be, beside not at all; the last orders nothing itself
-WARPS = 32
-ENTRY = 24  # bytes of an entry of the history
+ENTRY = 32  # bytes of an entry of the history
 LOW = 0xFFFFFFFF
 THREAD = (1 << 10) - 1
-ROW, PLANE = 8 * WARPS, 8 * WARPS * WARPS  # bytes of what one warp knows of a block, and of what all warps know
 WAS_ATOMIC = 1 << 10
 WAS_VOLATILE = 1 << 11
 ASYNCHRONOUS = WAS_VOLATILE  # without WAS_ATOMIC: a bulk copy wrote it, for this thread
@@ -96,12 +88,13 @@ def check(
         trace |= WAS_ATOMIC | WAS_VOLATILE
     if kind == LOAD:
         if strong != STRONG and strong != UNORDERED:
-            record_reader(launch, cta, entry, reads, warp, trace)
+            record_reader(launch, cta, floor, entry, reads, warp, trace)
         return 0
-    if not atomic and reads and unordered_reader(launch, cta, floor, reads, load64(entry + 16), warp, thread):
+    if not atomic and reads and unordered_reader(launch, cta, floor, entry, warp, thread):
         return 1
     store64(entry, launch.time << 32 | trace)
     store64(entry + 8, 0)
+    store64(entry + 24, 0)
     return 0
 
 
@@ -151,13 +144,6 @@ def observe(cta: CtaRecord, warp: int, writer: int, updates: int) -> None:
 
 
 @native
-def raise_to(place: int, time: int) -> None:
-    """Make a time in memory no earlier than another."""
-    if load64(place) < time:
-        store64(place, time)
-
-
-@native
 def accuse(launch: LaunchRecord, trace: int, time: int) -> int:
     """Keep the access that another one races with."""
     launch.other = trace
@@ -166,60 +152,18 @@ def accuse(launch: LaunchRecord, trace: int, time: int) -> int:
 
 
 @native
-def unordered(launch: LaunchRecord, cta: CtaRecord, floor: int, warp: int, other: int, time: int, thread: int) -> int:
-    """Whether what thread ``other`` did at ``time`` may happen at the same time as what ``thread`` does now.
-
-    A block has seen what another one did that issued a fence afterwards, if it has itself used an atomic since: so do
-    "the last block to finish" and the barrier of a grid.
-    """
-    if time < floor:
-        return False
-    if is_own(launch, cta, time):
-        return other != thread and time >= known(cta, warp, other >> 5)
-    block = block_at(launch, time)
-    if launch.cluster_size > 1:
-        distance = block - cta.block_number + launch.cluster_size
-        if block // launch.cluster_size == cta.block_number // launch.cluster_size:
-            plane = distance % launch.cluster_size
-            if load64(cta.known + PLANE * plane + ROW * warp + 8 * (other >> 5)) > time:
-                return False
-    return cta.acquired <= time or load64(launch.published + 8 * block) <= time
-
-
-@native
-def is_own(launch: LaunchRecord, cta: CtaRecord, time: int) -> int:
-    """Whether it was this block that did what was done at ``time``."""
-    if time >= cta.turn_began or time < cta.block_began:
-        return time >= cta.turn_began
-    return block_at(launch, time) == cta.block_number
-
-
-@native
-def block_at(launch: LaunchRecord, time: int) -> int:
-    """The block whose turn it was."""
-    low, high = 0, launch.turn_count
-    while high - low > 1:
-        middle = low + high >> 1
-        if load64(launch.turns + 8 * middle) <= time:
-            low = middle
-        else:
-            high = middle
-    return load64(launch.turn_blocks + 8 * low)
-
-
-@native
-def known(cta: CtaRecord, warp: int, other: int) -> int:
-    """The time up to which a warp knows what another one did."""
-    return load64(cta.known + 8 * (WARPS * warp + other))
-
-
-@native
-def record_reader(launch: LaunchRecord, cta: CtaRecord, entry: int, reads: int, warp: int, trace: int) -> None:
+def record_reader(
+    launch: LaunchRecord, cta: CtaRecord, floor: int, entry: int, reads: int, warp: int, trace: int
+) -> None:
     """Add a reader to the history. Readers that happen before this one are forgotten.
 
     So are those that have gone on where this one has, too, since the date of their reads: its own is later.
     """
     time, warps = reads >> 32, reads & LOW
+    if reads and not is_own(launch, cta, time):
+        last = load64(entry + 16) & LOW
+        if unordered(launch, cta, floor, warp, last & THREAD, time, trace & THREAD):
+            store64(entry + 24, time << 32 | last)
     if not is_own(launch, cta, time) or (time < launch.time and are_past(cta, warp, warps, time)):
         warps = 0
         time = launch.time
@@ -242,36 +186,12 @@ def are_past(cta: CtaRecord, warp: int, warps: int, time: int) -> int:
 
 
 @native
-def went_on(cta: CtaRecord, warps: int, time: int) -> int:
-    """Whether one of ``warps`` has released its read of ``time``, which may not be dated later then."""
-    other = 0
-    while warps:
-        own = 8 * (WARPS * other + other)
-        if warps & 1 and (load64(cta.released + own) > time or load64(cta.known + own) > time):
-            return True
-        warps >>= 1
-        other += 1
-    return False
-
-
-@native
-def knows(cta: CtaRecord, warp: int, warps: int, time: int) -> int:
-    """Whether a warp knows what all of ``warps`` did at ``time``."""
-    other = 0
-    while warps:
-        if warps & 1 and known(cta, warp, other) <= time:
-            return False
-        warps >>= 1
-        other += 1
-    return True
-
-
-@native
-def unordered_reader(
-    launch: LaunchRecord, cta: CtaRecord, floor: int, reads: int, readers: int, warp: int, thread: int
-) -> int:
+def unordered_reader(launch: LaunchRecord, cta: CtaRecord, floor: int, entry: int, warp: int, thread: int) -> int:
     """Whether a thread read what ``thread`` writes now, without the two being ordered."""
+    reads, readers, elder = load64(entry + 8), load64(entry + 16), load64(entry + 24)
     time, warps, last, before = reads >> 32, reads & LOW, readers & LOW, readers >> 32
+    if elder and unordered(launch, cta, floor, warp, elder & THREAD, elder >> 32, thread):
+        return accuse(launch, elder & LOW, elder >> 32)
     if launch.converges and warps == 1 << warp and read_together(last, before, thread) and is_own(launch, cta, time):
         return 0
     if unordered(launch, cta, floor, warp, last & THREAD, time, thread):

@@ -87,6 +87,8 @@ def note_stop(launch: LaunchRecord, cta: CtaRecord, warp: WarpRecord) -> None:
             block = min(block, load32(warp.address + PCS + 4 * lane))
         if warp.status == Status.BARRIER:
             barrier, block = warp.barrier, warp.barrier_block
+        elif warp.status == Status.ARRIVED:
+            kind, barrier, block = EventKind.ARRIVE, warp.barrier, warp.barrier_block
         elif warp.status == Status.SUSPENDED and warp.waits_at:
             barrier = warp.waits_at
         elif warp.status == Status.EXITED:

@@ -18,10 +18,10 @@ from kernelpath.simt.layout import LANES, NOWHERE, UNWRITTEN, WRITTEN, Status
 from kernelpath.simt.native import external, load64, native, store8, store32, store64
 from kernelpath.simt.run.bulk import finish_all, finish_one
 from kernelpath.simt.run.clusters import meet_in_cluster
+from kernelpath.simt.run.happens_before import PLANE, ROW, WARPS
 from kernelpath.simt.run.mbarriers import MBARRIERS
 from kernelpath.simt.run.meeting import BARRIERS, all_wait_together, arrive_at, meet, wait_at
 from kernelpath.simt.run.order import place_at, whose_turn
-from kernelpath.simt.run.races import PLANE, ROW, WARPS
 from kernelpath.simt.run.reads import begin_reads
 from kernelpath.simt.run.recorder import NO_BARRIER, NO_SITE, note, note_stop
 from kernelpath.simt.run.records import (

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 from kernelpath.simt.layout import COPIES, EVERYTHING, LANES, PENDING, WRITTEN
 from kernelpath.simt.native import load64, native, store8, store64
+from kernelpath.simt.run.happens_before import WARPS, raise_to
 from kernelpath.simt.run.memory import ADDRESSES
-from kernelpath.simt.run.races import ENTRY, LOW, THREAD, WARPS, raise_to
+from kernelpath.simt.run.races import ENTRY, LOW, THREAD
 from kernelpath.simt.run.records import COPY, CopyRecord, CtaRecord, LaunchRecord, WarpRecord, field_offset
 
 __all__ = ["acquire", "commit_async", "copy_async", "fence", "wait_async", "warp_sync"]

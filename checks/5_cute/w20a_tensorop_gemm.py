@@ -1,0 +1,35 @@
+"""Tensor cores in CuTe: ldmatrix, mma.sync, a ring of cp.async stages and a swizzle.
+
+Week 20. out = a @ b for contiguous bfloat16 matrices a (m x k) and b (k x n) of any size, with float32 sums.
+"""
+
+import torch
+
+from kernelpath.course import sweeps
+from kernelpath.course.problems import matmul_half
+from kernelpath.course.spec import Exercise, Traffic
+
+EXERCISE = Exercise(
+    entry="matmul",
+    problem=matmul_half.PROBLEM,
+    # Every alignment of rows is a compilation of its own, and so would be a second dtype.
+    cases=(
+        {"m": 64, "n": 72, "k": 40, "dtype": "bfloat16"},
+        {"m": 72, "n": 64, "k": 528, "dtype": "bfloat16"},
+        {"m": 33, "n": 65, "k": 31, "dtype": "bfloat16"},
+        {"m": 1, "n": 9, "k": 3, "dtype": "bfloat16"},
+        {"m": 129, "n": 136, "k": 80, "dtype": "bfloat16"},
+        {"m": 256, "n": 256, "k": 256, "dtype": "bfloat16"},
+    ),
+    aligned=True,
+    bench={"m": 8192, "n": 8192, "k": 8192, "dtype": "bfloat16"},
+    sweep=tuple({**case, "dtype": "bfloat16"} for case in sweeps.products()),
+    baseline=torch.mm,
+    min_speedup=1.0,  # not measured yet
+    requires=(8, 0),
+    tensor_cores=True,
+    # At 256 x 256 x 256 tiles of 64 ask for 3 times the compulsory bytes, tiles of 32 for 5.7 times. Pairs of sums that
+    # are stored from registers fill half a sector each. A cp.async of 16 bytes takes 4 wavefronts, and 8 where rows of
+    # 32 elements are padded by 8; ldmatrix takes 32 where rows of 64 are neither padded nor swizzled.
+    traffic=Traffic(sectors=2.0, bank_conflicts=4.0, bytes=3.5, edges=0.5),
+)

@@ -1,0 +1,114 @@
+"""Composition: a layout of a layout is a layout again. Three functions of CuTe's algebra, in plain Python.
+
+A layout is a function from an index to an offset; `layout(index)` below evaluates it. Its modes are counted through
+the first fastest, and the last one goes on past its end. Layouts are compared as CuTe prints them, mode by mode.
+
+coalesce     the same function with the fewest modes, none within another. A mode of size 1 says nothing. Two neighbors
+             are one where the second goes on as the first does: (4,3):(2,8) is 12:2. What nothing is left of is 1:0.
+
+composition  R(c) = A(B(c)), for B = (B0, B1, ...) mode by mode: (A o B0, A o B1, ...). What is left is one innermost
+             mode s:d, "every d-th element of A, s of them". It goes through the modes of coalesced A, first to last.
+             A mode of size a gives ceil(a / d) elements at d times its own stride, or s if that is less; the rest of
+             s is left to the next mode, at step ceil(d / a). The last mode gives all that is left. A mode that gives
+             one element is left out. (6,2):(8,2) o (4,3):(3,1) is ((2,2),3):((24,2),8), where 4:3 became (2,2):(24,2).
+             A mode s:0 stays s:0.
+
+complement   what a layout leaves out: it and its complement together reach every offset below `size` exactly once,
+             the complement's strides ascending. 4:2 leaves out, up to 24, (2,3):(1,8). The last mode rounds up: 3:5
+             leaves out, up to 20, (5,2):(1,15). Modes of size 1 or stride 0 reach nothing new and do not count.
+
+Raise ValueError where that cannot be, as CuTe refuses to compile:
+- composition, where d is neither a multiple of a nor smaller than a, though another mode follows;
+- composition, where a mode gives a number of elements that does not divide what is left of s.
+CuTe checks no more, and then some of its results are wrong. Be better than CuTe, and raise ValueError as well:
+- composition, where R(c) is not A(B(c)) for every index c of B;
+- complement, where a stride is not a multiple of the offsets that the modes of smaller strides reach, gaps filled.
+"""
+
+import ast
+from dataclasses import dataclass
+from math import prod
+
+import torch
+
+WIDTH = 96
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Shape and stride: integers, or tuples of the same form."""
+
+    shape: int | tuple
+    stride: int | tuple
+
+    @classmethod
+    def parse(cls, text: str) -> "Layout":
+        """Such as "(4,(2,3)):(1,(4,8))"."""
+        return cls(*map(ast.literal_eval, text.split(":")))
+
+    def modes(self) -> list[tuple[int, int]]:
+        """Size and stride of each innermost mode."""
+        return list(zip(flat(self.shape), flat(self.stride), strict=True))
+
+    def size(self) -> int:
+        return prod(flat(self.shape))
+
+    def __call__(self, index: int) -> int:
+        """The offset. Of the last mode an index may go past the end."""
+        *inner, (_, last) = self.modes()
+        offset = 0
+        for size, stride in inner:
+            index, coordinate = divmod(index, size)
+            offset += coordinate * stride
+        return offset + index * last
+
+    def __str__(self) -> str:
+        """As CuTe prints it, but with stride 0 where a size is 1."""
+        return f"{self.shape}:{zeroed(self.shape, self.stride)}".replace(" ", "")
+
+
+def flat(numbers: int | tuple) -> list[int]:
+    return [one for part in numbers for one in flat(part)] if isinstance(numbers, tuple) else [numbers]
+
+
+def zeroed(shape: int | tuple, stride: int | tuple) -> int | tuple:
+    return tuple(map(zeroed, shape, stride)) if isinstance(shape, tuple) else 0 if shape == 1 else stride
+
+
+def of_modes(modes: list[tuple[int, int]]) -> Layout:
+    """The layout of these modes, each (size, stride); without brackets where it is one."""
+    return Layout(*modes[0]) if len(modes) == 1 else Layout(*(tuple(numbers) for numbers in zip(*modes, strict=True)))
+
+
+def coalesce(layout: Layout) -> Layout:
+    """The same function with the fewest modes."""
+    raise NotImplementedError("TODO: drop modes of size 1, merge neighbors")
+
+
+def composition(a: Layout, b: Layout) -> Layout:
+    """R(c) = a(b(c)). Raises ValueError where no mode by mode answer is that."""
+    raise NotImplementedError("TODO: each innermost mode of b through the modes of a, then the check")
+
+
+def complement(layout: Layout, size: int) -> Layout:
+    """What the layout leaves out of the offsets below `size`. Raises ValueError where no layout is that."""
+    raise NotImplementedError("TODO: a mode for each gap, by ascending stride, then the rest")
+
+
+def answer(operation: str, *operands: str) -> str:
+    """What one of the three functions returns, as text. A ValueError is the answer "refused"."""
+    layout, *others = operands
+    try:
+        if operation == "coalesce":
+            return str(coalesce(Layout.parse(layout)))
+        if operation == "composition":
+            return str(composition(Layout.parse(layout), Layout.parse(*others)))
+        return str(complement(Layout.parse(layout), int(*others)))
+    except ValueError:
+        return "refused"
+
+
+def algebra(questions: list[list[str]], device: str) -> torch.Tensor:
+    """A row of WIDTH characters for each question, such as ["composition", "(6,2):(8,2)", "(4,3):(3,1)"]."""
+    rows = [list(answer(*question)[:WIDTH].ljust(WIDTH).encode()) for question in questions]
+    return torch.tensor(rows, dtype=torch.uint8, device=device)

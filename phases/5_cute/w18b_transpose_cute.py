@@ -1,0 +1,101 @@
+"""Transpose a matrix with 16-byte accesses on both sides.
+
+transpose(x) takes a contiguous matrix of float32 or bfloat16 of any shape and returns x.t() as a new contiguous tensor,
+bit for bit. x is not always aligned to 16 bytes. It may have more than 2**32 elements: offsets need 64 bits, as the
+strides of the DSL's tensors have.
+
+A vector of x lies along a row, and a vector of out along a column of x. So a thread takes a square of `width` vectors
+of `width` elements, and turns it in its registers. A block transposes one tile, with three tiled copies:
+
+    load    x to registers: neighboring threads take neighboring squares of a row of squares
+    turn    registers to shared memory, where the tile lies as out wants it; a vector for each column of the square
+    store   shared memory to out: neighboring threads take neighboring vectors of a row of out
+
+A swizzle of the shared tile keeps both of its sides free of bank conflicts, and its vectors whole. Where the shape or
+the address does not allow 16 bytes, vectors and squares have one element.
+
+Begin with squares of one element and a plain shared layout. Graded: equality bit for bit; the sectors asked for, bank
+conflicts and 16-byte accesses in global memory where the shape allows them; on a GPU the time against
+x.t().contiguous().
+"""
+
+from typing import NamedTuple
+
+import cutlass
+import cutlass.cute as cute
+import torch
+from cutlass.memory import SmemAllocator
+
+from kernelpath.lanes import cute as lane
+
+BANKS, BANK_BITS = 32, 32
+
+
+class Tile(NamedTuple):
+    """Rows and columns of x that a block transposes, and its threads."""
+
+    rows: int
+    columns: int
+    threads: int
+
+
+TILES = {torch.float32: Tile(64, 64, 256), torch.bfloat16: Tile(128, 128, 128)}
+SINGLE = Tile(128, 64, 512)  # for single elements, with more threads
+
+
+def log2(power: int) -> int:
+    return power.bit_length() - 1
+
+
+def shared_layout(tile: Tile, width: int, bits: int) -> cute.ComposedLayout:
+    """The tile of out in shared memory, (column, row) of x -> offset, row-major but for the order of vectors in a row.
+
+    Lanes that store side by side are `width` columns apart, at the same row: column c keeps its vector v at
+    v ^ (c / width), so that as many lanes as fit the banks meet all of them. Elements of 2 bytes move in pairs, because
+    a bank is 4 bytes wide.
+    """
+    # TODO: the plain layout (columns, rows):(rows, 1) first, then one composed with a swizzle
+
+
+def inside(coordinates: cute.Tensor, shape: cute.Shape) -> cute.Tensor:
+    """For each access of a thread whether it lies in a matrix of this shape. coordinates: of the values it moves."""
+    # TODO: compare the coordinate of the first element of each access with the shape
+
+
+@cute.kernel
+def transpose_kernel(
+    x: cute.Tensor,
+    out: cute.Tensor,
+    load: cute.TiledCopy,
+    turn: cute.TiledCopy,
+    store: cute.TiledCopy,
+    tile: cutlass.Constexpr,
+    width: cutlass.Constexpr,
+):
+    """One block transposes one tile. width: elements of an access."""
+    # TODO: load squares, turn them in registers, store them to shared memory, and rows of out from there
+
+
+def aligned(matrix: cute.Tensor, width: int) -> cute.Tensor:
+    """The matrix, with the promise to the compiler that its rows are multiples of `width` elements apart."""
+    stride = cute.assume(matrix.stride[0], divby=width)
+    return cute.make_tensor(matrix.iterator, cute.make_layout(matrix.shape, stride=(stride, 1)))
+
+
+@cute.jit
+def launch(x: cute.Tensor, out: cute.Tensor, tile: cutlass.Constexpr, width: cutlass.Constexpr):
+    """Deal the tile out to threads, three times, and launch a block for each tile of x."""
+    # TODO: make the atom and the three tiled copies, count the blocks and launch transpose_kernel
+
+
+def transpose(x: torch.Tensor) -> torch.Tensor:
+    raise NotImplementedError("TODO: write the kernel and its launch, then delete this line")
+    rows, columns = x.shape
+    out = x.new_empty(columns, rows)
+    if x.numel() == 0:
+        return out
+    tile, width = TILES[x.dtype], 16 // x.element_size()
+    if rows % width or columns % width or x.data_ptr() % 16:
+        tile, width = SINGLE, 1
+    lane.run(launch, x, out, tile, width)
+    return out

@@ -1,0 +1,39 @@
+"""Matrix product on tensor cores, in CuTe.
+
+matmul(a, b) takes contiguous bfloat16 matrices of shapes (m, k) and (k, n), of any size, and returns a @ b as a new
+contiguous bfloat16 tensor of shape (m, n). The sums are float32, and rounded once. All three begin at multiples of 16
+bytes; their rows do so only where k and n are multiples of 8. Tensors may have more than 2**32 elements.
+
+Build it for sm_80: mma.sync (cute.nvgpu.warp.MmaF16BF16Op), fed by ldmatrix from swizzled tiles in shared memory, which
+cp.async fills some stages ahead. An asynchronous copy moves 4, 8 or 16 bytes; rows that begin at odd elements need
+ordinary loads and stores, and may be slow. Graded: the values (products of small integers exactly), that tensor cores
+make them, the bytes moved and their sectors, bank conflicts, and on a GPU the time against cuBLAS.
+"""
+
+import cutlass
+import cutlass.cute as cute
+import torch
+from cutlass.cute.nvgpu import LoadCacheMode, cpasync, warp
+from cutlass.memory import SmemAllocator
+
+from kernelpath.lanes import cute as lane
+
+PANEL = 64
+"""Elements in 128 bytes, once round all banks: how wide rows in shared memory are, and how deep a step along k is."""
+
+MMA = (16, 8, 16)
+
+
+# TODO: @cute.kernel
+# TODO: def multiply(a, b, out, mma, ...): one tile of out per block; b is n x k
+
+
+# TODO: @cute.jit
+# TODO: def launch(a, b, out, ...): make the tiled mma, count the blocks and launch the kernel
+
+
+def matmul(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+    (m, k), n = a.shape, b.shape[1]
+    out = a.new_empty(m, n)
+    # TODO: lane.run(launch, a, b.t(), out, ...)
+    raise NotImplementedError("write the kernel and its launch, then return out")

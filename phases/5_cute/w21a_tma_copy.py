@@ -1,0 +1,69 @@
+"""Copy a matrix with the TMA unit.
+
+tma_copy(x) takes a matrix of float32 or bfloat16 with fewer than 2**31 elements and returns a contiguous copy. Its
+rows, its address and the distance between its rows are multiples of 16 bytes. Rows may be farther apart than they are
+long: x may be some columns of a wider matrix.
+
+One thread asks the TMA unit for a box of the matrix, and the unit moves it to shared memory: addresses and bounds are
+its work, what lies outside of the matrix arrives as zeros. An mbarrier tells when. A second copy moves the box on to
+the result, where the unit leaves out what lies outside. No element passes through a register.
+
+Begin with one box in each block. Then give a block several boxes and a ring of stages, so that loads run ahead: warp 0
+loads, warp 1 stores, and each stage has two mbarriers, full and empty. Graded: equality bit for bit, the share of the
+bytes that TMA moves, and on a GPU the time against PyTorch's copy.
+"""
+
+import cutlass
+import torch
+from cutlass import cute
+from cutlass.cute.nvgpu import cpasync
+from cutlass.memory import SmemAllocator
+
+from kernelpath.lanes import cute as lane
+
+WARP = 32
+ROWS, ROW_BYTES = 32, 512  # of a box
+STAGES = 4
+LAG = 1  # stores that may still be reading their stages when the next one is issued
+BLOCKS = 3  # of an SM, which stay until all is copied
+BOXES = 8  # that a block should have at least, so that the ring is worth its beginning
+
+
+@cute.kernel
+def copy_kernel(load: cute.CopyAtom, src: cute.Tensor, store: cute.CopyAtom, dst: cute.Tensor, ring: cute.Layout):
+    """Warp 0 loads boxes into the stages of a ring, warp 1 stores them. ring: (row, column, stage) -> offset.
+
+    Box n of a block is in stage n % STAGES. It is the (n // STAGES)-th there, which is the phase of both mbarriers.
+    """
+    # TODO: shared memory for the mbarriers and the stages; initialize the mbarriers, fence, synchronize
+    # TODO: partition ring and matrices, count this block's boxes; then the loops of warp 0 and of warp 1
+
+
+@cute.jit
+def place(box: cutlass.Int32, across: cutlass.Int32):
+    """Row and column of a box. At any time the boxes in flight are neighbors, row by row."""
+    return box // across, box % across
+
+
+@cute.jit
+def partition(atom: cute.CopyAtom, stages: cute.Tensor, matrix: cute.Tensor, box: cutlass.Constexpr):
+    """The stages of the ring, and the boxes of the matrix by row and column, as a copy with the atom takes them."""
+    boxes = cute.zipped_divide(matrix, box)
+    return cpasync.tma_partition(atom, 0, cute.make_layout(1), cute.group_modes(stages, 0, 2), boxes)
+
+
+@cute.jit
+def copy(src: cute.Tensor, dst: cute.Tensor, processors: cutlass.Int32):
+    """Make a tensor map for either side, and launch as many blocks as stay on the SMs, or fewer for few boxes."""
+    columns = cutlass.const_expr(ROW_BYTES * 8 // src.element_type.width)
+    ring = cute.make_ordered_layout((ROWS, columns, STAGES), order=(1, 0, 2))
+    box = cute.select(ring, mode=[0, 1])
+    # TODO: make an atom with its tensor map for either side, and launch copy_kernel
+
+
+def tma_copy(x: torch.Tensor) -> torch.Tensor:
+    raise NotImplementedError("TODO: write the kernel and its launch, then delete this line")
+    out = torch.empty(x.shape, dtype=x.dtype, device=x.device)
+    device = torch.cuda.get_device_properties(x.device if x.is_cuda else None)
+    lane.run(copy, x, out, device.multi_processor_count)
+    return out

@@ -1,0 +1,96 @@
+"""Multiply matrices with wgmma, fed by TMA.
+
+wgmma_gemm(a, b) returns a @ b.T in bfloat16, with float32 sums that are rounded once. a is m x k, b is n x k, both
+contiguous bfloat16 with addresses that are multiples of 16 bytes; m and n are any sizes from 1, k is a multiple of 8:
+TMA wants rows that begin at multiples of 16 bytes. No matrix has 2**31 elements or more.
+
+A block makes one tile of the result. Its last warp loads, by TMA, a tile of a and one of b for each step along k into
+the stages of a ring. The warpgroups before it multiply what has landed with wgmma, which reads both operands from
+shared memory, and share the tile: 64 rows each. Then they round, write the tile into the ring, which is free by then,
+and one warp stores it by TMA. Where the rows of the result do not begin at multiples of 16 bytes, threads store it.
+
+Begin with one stage, one warpgroup and stores from registers. Graded: the values, that TMA and tensor cores do the
+work, and on a GPU the time against cuBLAS.
+"""
+
+import cutlass
+import cutlass.utils.hopper_helpers as hopper
+import torch
+from cutlass import cute, pipeline
+from cutlass.cute.nvgpu import cpasync, warpgroup
+from cutlass.memory import SmemAllocator
+from cutlass.tensor_utils import LayoutEnum
+
+from kernelpath.lanes import cute as lane
+
+WARP = 32
+DEPTH = 64  # of a stage along k: rows of 128 bytes, which the widest swizzle spans
+STRIP = 64  # columns of the result that a TMA store takes, for the same reason
+GROUP = 8  # rows of tiles that neighboring blocks share, so that L2 serves a and b
+WIDE, NARROW = ((128, 256), 4), ((64, 128), 8)  # tiles of out, with as many stages as shared memory has room for
+
+
+@cute.kernel
+def multiply(
+    mma: cute.TiledMma, a, b, out: cute.Tensor, of_tile, store, tile: cutlass.Constexpr, stages: cutlass.Constexpr
+):
+    """One tile of out. a, b: atom, TMA tensor and layout of the ring. store: atom and TMA tensor of out, or None."""
+    (load_a, a, ring_a), (load_b, b, ring_b) = a, b
+    # TODO: shared memory for the mbarriers and the stages; the ring
+    # TODO: the loop of the last warp, which loads; those of the others, which multiply; then the tile's way out
+
+
+@cute.jit
+def place(shape, tile):
+    """Row and column of this block's tile. Blocks go down GROUP rows of tiles before they go on to the next column."""
+    block, _, _ = cute.arch.block_idx()
+    down, across = cute.ceil_div(shape[0], tile[0]), cute.ceil_div(shape[1], tile[1])
+    first, within = block // (GROUP * across) * GROUP, block % (GROUP * across)
+    height = cutlass.min(down - first, GROUP)
+    return first + within % height, within // height
+
+
+@cute.jit
+def partition(atom: cute.CopyAtom, shared: cute.Tensor, tiles: cute.Tensor):
+    """Stages and tiles as a copy with the atom takes them."""
+    grouped = cute.group_modes(shared, 0, 2), cute.group_modes(tiles, 0, 2)
+    return cpasync.tma_partition(atom, 0, cute.make_layout(1), *grouped)
+
+
+@cute.jit
+def add_products(mma, total, fragments_a, fragments_b, stage):
+    """Issue the products of a stage, four steps of 16 along k, as one group."""
+    # TODO: fence, multiply, commit
+
+
+@cute.jit
+def write_tile(mma, total, free, of_tile, out, store, tile, row, column):
+    """Round the sums and bring them to out, through what is `free` of shared memory: by TMA, or else by threads."""
+    # TODO: round, barrier, stmatrix, fence, barrier; one warp stores
+
+
+@cute.jit
+def matmul(
+    a: cute.Tensor,
+    b: cute.Tensor,
+    out: cute.Tensor,
+    tile: cutlass.Constexpr,
+    stages: cutlass.Constexpr,
+    by_tma: cutlass.Constexpr,
+):
+    """Make the tiled MMA, the swizzled layouts and the tensor maps, and launch a block for each tile of out."""
+    dtype, rows = a.element_type, LayoutEnum.ROW_MAJOR
+    k_major = rows.sm90_mma_major_mode()
+    groups = cutlass.const_expr(max(1, tile[0] * tile[1] // (128 * 128)))
+    mma = hopper.make_trivial_tiled_mma(
+        dtype, dtype, k_major, k_major, cutlass.Float32, (groups, 1, 1), tiler_mn=(64, tile[1])
+    )
+    # TODO: layouts of the ring, atoms and tensor maps for a, b and out; launch multiply
+
+
+def wgmma_gemm(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+    raise NotImplementedError("TODO: write the kernel and its launch, then delete this line")
+    out = a.new_empty(a.shape[0], b.shape[0])
+    tile, stages = NARROW if len(a) <= 128 else WIDE
+    lane.run(matmul, a, b, out, tile, stages, out.shape[1] % 8 == 0)
+    return out

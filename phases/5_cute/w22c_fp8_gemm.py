@@ -1,0 +1,55 @@
+"""Product of float8 matrices with scales of blocks, in which tensor cores go on while their last sums are promoted.
+
+fp8_gemm(a, b, scale_a, scale_b) takes contiguous float8_e4m3fn matrices a (m, k) and b (n, k) that begin at multiples
+of 16 bytes; b has a row for each column of the result. n is a multiple of 8, k of 16, m any number, and each tensor has
+fewer than 2**31 elements. Scales are contiguous float32 matrices for blocks of 128, as in DeepSeek-V3:
+
+    scale_a (ceil(k / 128), m)               one for each 128 values of a row of a
+    scale_b (ceil(n / 128), ceil(k / 128))   one for each 128 x 128 values of b
+
+    out[i, j] = sum over p of a[i, p] * scale_a[p // 128, i] * b[j, p] * scale_b[j // 128, p // 128]
+
+It returns a new bfloat16 tensor (m, n). The sum must be that of float32, rounded once: a tensor core of Hopper keeps 14
+bits of it, so a block's sum is promoted, multiplied by its scales and added to one in registers.
+
+Begin with your persistent product. Graded: the values, one launch, tensor cores, the bytes that are moved, all that the
+PTX machine knows of mbarriers and products in flight, and on a GPU the time against torch._scaled_mm with the same
+scales.
+"""
+
+import cutlass
+import cutlass.cute as cute
+import cutlass.utils.hopper_helpers as hopper
+import torch
+from cutlass.cute.nvgpu import cpasync, warp, warpgroup
+from cutlass.memory import SmemAllocator
+from cutlass.tensor_utils import LayoutEnum
+
+from kernelpath.lanes import cute as lane
+
+
+@cute.jit
+def promote(total, part, factors):
+    """Sums 0 and 1 of each four are of a thread's first row, 2 and 3 of its second."""
+    # TODO: one multiply-add for each sum
+
+
+@cute.jit
+def product(
+    a: cute.Tensor,
+    b: cute.Tensor,
+    scale_a: cute.Tensor,
+    scale_b: cute.Tensor,
+    out: cute.Tensor,
+    processors: cutlass.Int32,
+) -> None:
+    """out = a b^T with scales, for a [m, k], b [n, k] and out [m, n]; scales in one dimension."""
+    # TODO: the layouts, the tensor maps and the launch
+
+
+def fp8_gemm(a: torch.Tensor, b: torch.Tensor, scale_a: torch.Tensor, scale_b: torch.Tensor) -> torch.Tensor:
+    raise NotImplementedError("TODO: write the kernel and its launch, then delete this line")
+    out = torch.empty(len(a), len(b), dtype=torch.bfloat16, device=a.device)
+    processors = torch.cuda.get_device_properties(a.device if a.is_cuda else None).multi_processor_count
+    lane.run(product, a, b, scale_a.view(-1), scale_b.view(-1), out, processors)
+    return out

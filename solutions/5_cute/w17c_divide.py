@@ -1,0 +1,191 @@
+"""Division: a layout cut into tiles, in the three forms that CuTe's kernels use, in plain Python.
+
+To divide a layout A by a tile B is to read A in another order: first the elements of a tile, then tile after tile. The
+tile B is a layout itself: 4:1 takes four neighbors, 4:2 every second of eight, (2,2):(1,8) a square of a matrix of 8
+rows. Where the tiles begin is B's complement, so no new arithmetic is needed:
+
+    A / B = A o (B, complement(B, size of A))
+
+The result has two modes, (tile, rest). Where tiles do not fill A the complement rounds up, and a kernel has to mask
+what lies beyond the edge.
+
+A tiler <B0, B1, ...> divides by modes: B0 divides mode 0 of A, and so on; A may have further modes, which stay as they
+are. Each divided mode is a pair then, and three forms differ in how the pairs are sorted. For (M,N,L) by <TM,TN>:
+
+logical_divide   ((TM,RM), (TN,RN), L)    as it comes: a matrix still, rows and columns in pairs
+zipped_divide    ((TM,TN), (RM,RN,L))     tiles in front: mode 0 is a tile, mode 1 says which
+tiled_divide     ((TM,TN), RM, RN, L)     the same, with a mode for each direction in which tiles follow each other
+
+By a single layout, logical and zipped are the same; tiled takes the brackets off the rest, if there are any.
+
+(6,8):(8,1) by <3:1, 4:1> is ((3,2),(4,2)):((8,24),(1,4)), ((3,4),(2,2)):((8,1),(24,4)), and the latter with its last
+brackets off. Raise ValueError where composition or complement does, and where a tiler has more modes than A.
+
+Bring coalesce, composition and complement from your w17b_composition.py: the next three functions are yours.
+"""
+
+import ast
+from dataclasses import dataclass
+from math import prod
+
+import torch
+
+WIDTH = 96
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Shape and stride: integers, or tuples of the same form."""
+
+    shape: int | tuple
+    stride: int | tuple
+
+    @classmethod
+    def parse(cls, text: str) -> "Layout":
+        """Such as "(4,(2,3)):(1,(4,8))"."""
+        return cls(*map(ast.literal_eval, text.split(":")))
+
+    def modes(self) -> list[tuple[int, int]]:
+        """Size and stride of each innermost mode."""
+        return list(zip(flat(self.shape), flat(self.stride), strict=True))
+
+    def parts(self) -> list["Layout"]:
+        """The outermost modes, each a layout."""
+        return list(map(Layout, self.shape, self.stride)) if isinstance(self.shape, tuple) else [self]
+
+    def size(self) -> int:
+        return prod(flat(self.shape))
+
+    def __call__(self, index: int) -> int:
+        """The offset. Of the last mode an index may go past the end."""
+        *inner, (_, last) = self.modes()
+        offset = 0
+        for size, stride in inner:
+            index, coordinate = divmod(index, size)
+            offset += coordinate * stride
+        return offset + index * last
+
+    def __str__(self) -> str:
+        """As CuTe prints it, but with stride 0 where a size is 1."""
+        return f"{self.shape}:{zeroed(self.shape, self.stride)}".replace(" ", "")
+
+
+def flat(numbers: int | tuple) -> list[int]:
+    return [one for part in numbers for one in flat(part)] if isinstance(numbers, tuple) else [numbers]
+
+
+def zeroed(shape: int | tuple, stride: int | tuple) -> int | tuple:
+    return tuple(map(zeroed, shape, stride)) if isinstance(shape, tuple) else 0 if shape == 1 else stride
+
+
+def of_modes(modes: list[tuple[int, int]]) -> Layout:
+    """The layout of these modes, each (size, stride); without brackets where it is one."""
+    return Layout(*modes[0]) if len(modes) == 1 else Layout(*(tuple(numbers) for numbers in zip(*modes, strict=True)))
+
+
+def coalesce(layout: Layout) -> Layout:
+    """The same function with the fewest modes."""
+    merged = []
+    for size, stride in layout.modes():
+        if size == 1:
+            continue
+        if merged and stride == merged[-1][0] * merged[-1][1]:
+            before, step = merged.pop()
+            size, stride = before * size, step
+        merged.append((size, stride))
+    return of_modes(merged or [(1, 0)])
+
+
+def composition(a: Layout, b: Layout) -> Layout:
+    """R(c) = a(b(c)). Raises ValueError where no mode by mode answer is that."""
+    a = coalesce(a)
+
+    def through(shape: int | tuple, stride: int | tuple) -> Layout:
+        if isinstance(shape, tuple):
+            parts = list(map(through, shape, stride))
+            return Layout(tuple(part.shape for part in parts), tuple(part.stride for part in parts))
+        return every(a, stride, shape) if stride else Layout(shape, 0)
+
+    result = through(b.shape, b.stride)
+    if any(result(index) != a(b(index)) for index in range(b.size())):
+        raise ValueError(f"{result} is not {a} o {b}")
+    return result
+
+
+def every(a: Layout, step: int, count: int) -> Layout:
+    """`count` elements of a coalesced layout, each `step` after the one before."""
+    modes = []
+    *inner, (_, last) = a.modes()
+    for size, stride in inner:
+        if step % size and step > size:
+            raise ValueError(f"a step of {step} in a mode of {size}")
+        given = min(-(-size // step), count)
+        if count % given:
+            raise ValueError(f"{given} of {count} elements in a mode of {size}")
+        modes.append((given, step * stride))
+        count //= given
+        step = -(-step // size)
+    return coalesce(of_modes([*modes, (count, step * last)]))
+
+
+def complement(layout: Layout, size: int) -> Layout:
+    """What the layout leaves out of the offsets below `size`. Raises ValueError where no layout is that."""
+    gaps, reached = [], 1
+    for stride, count in sorted((stride, count) for count, stride in layout.modes() if stride and count > 1):
+        if stride % reached:
+            raise ValueError(f"stride {stride} after {reached} offsets")
+        gaps.append((stride // reached, reached))
+        reached = stride * count
+    return coalesce(of_modes([*gaps, (-(-size // reached), reached)]))
+
+
+def beside(layouts: list[Layout]) -> Layout:
+    """The layout that has these as its modes."""
+    return Layout(tuple(one.shape for one in layouts), tuple(one.stride for one in layouts))
+
+
+def logical_divide(layout: Layout, tiler: Layout | tuple[Layout, ...]) -> Layout:
+    """(tile, rest); by modes, a pair of them in each divided mode."""
+    if isinstance(tiler, Layout):
+        return composition(layout, beside([tiler, complement(tiler, layout.size())]))
+    pairs, others = divided(layout, tiler)
+    return beside(pairs + others)
+
+
+def divided(layout: Layout, tiler: tuple[Layout, ...]) -> tuple[list[Layout], list[Layout]]:
+    """The modes that the tiler divides, each a pair (tile, rest), and the others. Raises ValueError."""
+    modes = layout.parts()
+    if len(tiler) > len(modes):
+        raise ValueError(f"{len(tiler)} tiles for {len(modes)} modes")
+    return list(map(logical_divide, modes, tiler)), modes[len(tiler) :]
+
+
+def zipped_divide(layout: Layout, tiler: Layout | tuple[Layout, ...]) -> Layout:
+    """((tiles), (rests))."""
+    if isinstance(tiler, Layout):
+        return logical_divide(layout, tiler)
+    pairs, others = divided(layout, tiler)
+    tiles, rests = zip(*(pair.parts() for pair in pairs), strict=True)
+    return beside([beside(tiles), beside([*rests, *others])])
+
+
+def tiled_divide(layout: Layout, tiler: Layout | tuple[Layout, ...]) -> Layout:
+    """((tiles), rest, rest, ...)."""
+    tile, rest = zipped_divide(layout, tiler).parts()
+    return beside([tile, *rest.parts()])
+
+
+def answer(operation: str, layout: str, tiler: str | list[str]) -> str:
+    """What one of the three divisions returns, as text. A ValueError is the answer "refused"."""
+    divide = {"logical_divide": logical_divide, "zipped_divide": zipped_divide, "tiled_divide": tiled_divide}[operation]
+    try:
+        tiles = Layout.parse(tiler) if isinstance(tiler, str) else tuple(map(Layout.parse, tiler))
+        return str(divide(Layout.parse(layout), tiles))
+    except ValueError:
+        return "refused"
+
+
+def divisions(questions: list[list], device: str) -> torch.Tensor:
+    """A row of WIDTH characters for each question, such as ["zipped_divide", "(6,8):(8,1)", ["3:1", "4:1"]]."""
+    rows = [list(answer(*question)[:WIDTH].ljust(WIDTH).encode()) for question in questions]
+    return torch.tensor(rows, dtype=torch.uint8, device=device)

@@ -1,0 +1,93 @@
+"""Swizzle: offsets of a tile in shared memory, spread over the banks by an XOR.
+
+Swizzle<B,M,S> takes B bits of an offset and XORs them into B others that are S bits lower:
+
+    offset   ... Y Y Y . . Z Z Z m m m m      B = 3 bits each, M = 4 bits below that stay, S = 5 bits from Z to Y
+    result   ... Y Y Y . . Z^Y   m m m m
+
+Bits Z begin at bit M, and bits Y at bit M + S. For a negative S it is the other way around: Y begins at bit M, and Z,
+which change, at bit M - S. Y and Z must not overlap: raise ValueError where |S| < B, as CuTe's C++ does at compile
+time. No two offsets become equal, and a swizzle undoes itself. It makes no layout out of a layout, as it is not linear:
+swizzle o layout is a function of its own kind, and CuTe carries both along, as a ComposedLayout.
+
+Shared memory has 32 banks of 4 bytes: the word at byte address a lies in bank a / 4 modulo 32. One request of a warp is
+served in groups of lanes that ask for 128 bytes together: all 32 lanes at 4 bytes each, 16 at 8 bytes, 8 at 16 bytes.
+A group takes as many wavefronts as the busiest bank has different words to give; equal words count once. Of requests
+wider than 4 bytes, no two lanes have the same address here.
+
+Which swizzle a tile needs: its rows are 16 bytes times a power of two, more than one, and they are stored one after the
+other. A tensor core's operand is read by ldmatrix, 8 rows at once, 16 bytes of each, at the same column. Choose the
+swizzle, counted in elements, with which that takes a single wavefront for any 8 rows from a multiple of 8 on, which
+keeps every 16 bytes together (so M follows from the element), and which changes as few bits as possible. It is the only
+one.
+"""
+
+import ast
+import itertools
+
+import torch
+
+WIDTH = 128
+
+
+def offsets_of(layout: str) -> list[int]:
+    """All offsets of a layout such as "(4,(2,3)):(1,(4,8))", the first mode fastest."""
+    shape, stride = map(ast.literal_eval, layout.split(":"))
+    steps = [[step * i for i in range(size)] for size, step in zip(flat(shape), flat(stride), strict=True)]
+    return [sum(parts) for parts in itertools.product(*reversed(steps))]
+
+
+def flat(numbers: int | tuple) -> list[int]:
+    return [one for part in numbers for one in flat(part)] if isinstance(numbers, tuple) else [numbers]
+
+
+def swizzle(b: int, m: int, s: int, offset: int) -> int:
+    """The offset with its bits Z replaced by Z ^ Y. Raises ValueError where they overlap."""
+    if abs(s) < b:
+        raise ValueError(f"{b} bits that are {abs(s)} apart overlap")
+    y = offset >> m + max(0, s) & (1 << b) - 1
+    return offset ^ y << m + max(0, -s)
+
+
+def compose(b: int, m: int, s: int, layout: str) -> list[int]:
+    """swizzle o layout: its offset at every index of the layout."""
+    return [swizzle(b, m, s, offset) for offset in offsets_of(layout)]
+
+
+def wavefronts(addresses: list[int], width: int) -> int:
+    """What a request takes: the byte address of each lane, which asks for `width` bytes (4, 8 or 16)."""
+    lanes = 128 // width
+    return sum(turns(addresses[first : first + lanes], width) for first in range(0, len(addresses), lanes))
+
+
+def turns(addresses: list[int], width: int) -> int:
+    """Of lanes that are served together: the most words that one bank has to give."""
+    words = {address // 4 + word for address in addresses for word in range(width // 4)}
+    banks = [word % 32 for word in words]
+    return max(map(banks.count, banks))
+
+
+def choose(columns: int, element_bytes: int) -> tuple[int, int, int]:
+    """(B, M, S) for a tile with rows of so many elements."""
+    m = (16 // element_bytes).bit_length() - 1
+    across = (columns * element_bytes // 16).bit_length() - 1
+    return min(across, 3), m, max(across, 3)
+
+
+def answer(operation: str, *operands) -> list[int]:
+    """What one of the four functions returns, as a list. A ValueError is an empty one."""
+    first, second = operands
+    try:
+        if operation == "swizzle":
+            return [swizzle(*first, offset) for offset in second]
+        if operation == "compose":
+            return compose(*first, second)
+        return [wavefronts(first, second)] if operation == "wavefronts" else list(choose(first, second))
+    except ValueError:
+        return []
+
+
+def banks(questions: list[list], device: str) -> torch.Tensor:
+    """A row of WIDTH numbers for each question, such as ["swizzle", [3, 4, 3], offsets], filled up with -1."""
+    answers = [answer(*question) for question in questions]
+    return torch.tensor([[*one, *[-1] * (WIDTH - len(one))] for one in answers], device=device)

@@ -1,0 +1,150 @@
+"""Transpose a matrix with 16-byte accesses on both sides.
+
+transpose(x) takes a contiguous matrix of float32 or bfloat16 of any shape and returns x.t() as a new contiguous tensor,
+bit for bit. x is not always aligned to 16 bytes. It may have more than 2**32 elements: offsets need 64 bits, as the
+strides of the DSL's tensors have.
+
+A vector of x lies along a row, and a vector of out along a column of x. So a thread takes a square of `width` vectors
+of `width` elements, and turns it in its registers. A block transposes one tile, with three tiled copies:
+
+    load    x to registers: neighboring threads take neighboring squares of a row of squares
+    turn    registers to shared memory, where the tile lies as out wants it; a vector for each column of the square
+    store   shared memory to out: neighboring threads take neighboring vectors of a row of out
+
+A swizzle of the shared tile keeps both of its sides free of bank conflicts, and its vectors whole. Where the shape or
+the address does not allow 16 bytes, vectors and squares have one element.
+
+Begin with squares of one element and a plain shared layout. Graded: equality bit for bit; the sectors asked for, bank
+conflicts and 16-byte accesses in global memory where the shape allows them; on a GPU the time against
+x.t().contiguous().
+"""
+
+from typing import NamedTuple
+
+import cutlass
+import cutlass.cute as cute
+import torch
+from cutlass.memory import SmemAllocator
+
+from kernelpath.lanes import cute as lane
+
+BANKS, BANK_BITS = 32, 32
+
+
+class Tile(NamedTuple):
+    """Rows and columns of x that a block transposes, and its threads."""
+
+    rows: int
+    columns: int
+    threads: int
+
+
+TILES = {torch.float32: Tile(64, 64, 256), torch.bfloat16: Tile(128, 128, 128)}
+SINGLE = Tile(128, 64, 512)  # for single elements, with more threads
+
+
+def log2(power: int) -> int:
+    return power.bit_length() - 1
+
+
+def shared_layout(tile: Tile, width: int, bits: int) -> cute.ComposedLayout:
+    """The tile of out in shared memory, (column, row) of x -> offset, row-major but for the order of vectors in a row.
+
+    Lanes that store side by side are `width` columns apart, at the same row: column c keeps its vector v at
+    v ^ (c / width), so that as many lanes as fit the banks meet all of them. Elements of 2 bytes move in pairs, because
+    a bank is 4 bytes wide.
+    """
+    plain = cute.make_layout((tile.columns, tile.rows), stride=(tile.rows, 1))
+    unit = max(width, BANK_BITS // bits)
+    units = BANKS * BANK_BITS // (unit * bits)
+    swizzle = cute.make_swizzle(log2(units), log2(unit), log2(tile.rows * width // unit))
+    return cute.make_composed_layout(swizzle, 0, plain)
+
+
+def inside(coordinates: cute.Tensor, shape: cute.Shape) -> cute.Tensor:
+    """For each access of a thread whether it lies in a matrix of this shape. coordinates: of the values it moves."""
+    first = coordinates[(0, None), None, None]
+    holds = cute.make_rmem_tensor(first.shape, cutlass.Boolean)
+    for i in range(cute.size(holds)):
+        holds[i] = cute.elem_less(first[i], shape)
+    return holds
+
+
+@cute.kernel
+def transpose_kernel(
+    x: cute.Tensor,
+    out: cute.Tensor,
+    load: cute.TiledCopy,
+    turn: cute.TiledCopy,
+    store: cute.TiledCopy,
+    tile: cutlass.Constexpr,
+    width: cutlass.Constexpr,
+):
+    """One block transposes one tile. width: elements of an access."""
+    thread, _, _ = cute.arch.thread_idx()
+    block, _, _ = cute.arch.block_idx()
+    # Blocks go down the rows first, so that blocks which run together write whole rows of out.
+    down = cute.ceil_div(x.shape[0], tile.rows)
+    row, column = block % down, block // down
+    layout = shared_layout(tile, width, x.element_type.width)
+    shared = SmemAllocator().allocate_tensor(x.element_type, layout, 128)
+
+    by = load.get_slice(thread)
+    here = (tile.rows, tile.columns), (row, column)
+    source = by.partition_S(cute.local_tile(x, *here))
+    coordinates = by.partition_S(cute.local_tile(cute.make_identity_tensor(x.shape), *here))
+    squares = cute.make_rmem_tensor(source.shape, x.element_type)
+    cute.copy(load, source, squares, pred=inside(coordinates, x.shape))
+
+    by = turn.get_slice(thread)
+    target = by.partition_D(shared)
+    turned = cute.make_rmem_tensor(target.shape, x.element_type)
+    # Registers have a layout too: a square is transposed by exchanging its strides, 1 and width.
+    count = cute.size(squares) // width**2
+    flipped = cute.make_layout(((width, width), 1, count), stride=((width, 1), 0, width**2))
+    cute.basic_copy(cute.composition(squares, flipped), turned)
+    cute.copy(turn, turned, target)
+    cute.arch.sync_threads()
+
+    by = store.get_slice(thread)
+    there = (tile.columns, tile.rows), (column, row)
+    vectors = by.partition_S(shared)
+    coordinates = by.partition_D(cute.local_tile(cute.make_identity_tensor(out.shape), *there))
+    values = cute.make_rmem_tensor(vectors.shape, x.element_type)
+    cute.copy(store, vectors, values)
+    cute.copy(store, values, by.partition_D(cute.local_tile(out, *there)), pred=inside(coordinates, out.shape))
+
+
+def aligned(matrix: cute.Tensor, width: int) -> cute.Tensor:
+    """The matrix, with the promise to the compiler that its rows are multiples of `width` elements apart."""
+    stride = cute.assume(matrix.stride[0], divby=width)
+    return cute.make_tensor(matrix.iterator, cute.make_layout(matrix.shape, stride=(stride, 1)))
+
+
+@cute.jit
+def launch(x: cute.Tensor, out: cute.Tensor, tile: cutlass.Constexpr, width: cutlass.Constexpr):
+    """Deal the tile out to threads, three times, and launch a block for each tile of x."""
+    dtype = x.element_type
+    atom = cute.make_copy_atom(cute.nvgpu.CopyUniversalOp(), dtype, num_bits_per_copy=width * dtype.width)
+    across, along = tile.columns // width, tile.rows // width
+    squares = tile.threads // across, across
+    square = cute.make_layout((width, width), stride=(width, 1))
+    load = cute.make_tiled_copy_tv(atom, cute.make_layout(squares, stride=(across, 1)), square)
+    turn = cute.make_tiled_copy_tv(atom, cute.make_layout(squares[::-1]), square)
+    rows = cute.make_layout((tile.threads // along, along), stride=(along, 1))
+    store = cute.make_tiled_copy_tv(atom, rows, cute.make_layout((1, width)))
+    blocks = cute.ceil_div(x.shape[0], tile.rows) * cute.ceil_div(x.shape[1], tile.columns)
+    kernel = transpose_kernel(aligned(x, width), aligned(out, width), load, turn, store, tile, width)
+    kernel.launch(grid=[blocks, 1, 1], block=[tile.threads, 1, 1])
+
+
+def transpose(x: torch.Tensor) -> torch.Tensor:
+    rows, columns = x.shape
+    out = x.new_empty(columns, rows)
+    if x.numel() == 0:
+        return out
+    tile, width = TILES[x.dtype], 16 // x.element_size()
+    if rows % width or columns % width or x.data_ptr() % 16:
+        tile, width = SINGLE, 1
+    lane.run(launch, x, out, tile, width)
+    return out

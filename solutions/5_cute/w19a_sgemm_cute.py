@@ -1,0 +1,238 @@
+"""Matrix product in strict float32: tiles of blocks, warps, threads and values, and copies that run ahead.
+
+matmul(a, b) takes contiguous float32 matrices of shapes (m, k) and (k, n), of any size, and returns a @ b as a new
+contiguous tensor of shape (m, n). The sums are strict float32: no TF32 and no tensor cores. a and b begin at multiples
+of 16 bytes; their rows need not. Each tensor has fewer than 2**31 elements.
+
+A block makes a tile of out from tiles of a and b, `depth` steps along k at a time. These reach shared memory by
+cp.async, in a ring of stages: `stages - 1` of them are in flight or waiting while one is multiplied. A tiled MMA, here
+of single multiply-adds, deals the tile out to warps, lanes and values; cute.gemm multiplies what a thread holds. The
+values of the next step along k are read into other registers while those of this one are multiplied.
+
+Operands are (rows, k) for CuTe: b is seen as (n, k), and in shared memory both tiles lie with their rows contiguous.
+Where an access would leave its matrix, a predicate makes cp.async write zeros instead.
+
+Begin with one stage and no predicates, on sizes that tiles divide. Graded: the values; that at least half of what
+reaches shared memory is copied by cp.async, and that nobody reads a copy before it was waited for; sectors, bank
+conflicts and wavefronts; and on a GPU the time against cuBLAS without TF32.
+"""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import cutlass
+import cutlass.cute as cute
+import torch
+from cutlass.memory import SmemAllocator
+
+from kernelpath.lanes import cute as lane
+
+GROUP = 8  # rows of tiles that blocks of neighboring numbers share, and b with them in L2
+
+
+class Tile(NamedTuple):
+    """A block makes rows x columns of out, depth steps of k at a time, with warps (down, across).
+
+    stages: of the ring. blocks: on an SM at a time, at least.
+    """
+
+    rows: int
+    columns: int
+    depth: int
+    warps: tuple[int, int]
+    stages: int
+    blocks: int
+
+    @property
+    def threads(self) -> int:
+        return 32 * self.warps[0] * self.warps[1]
+
+
+LARGE = Tile(128, 256, 8, warps=(2, 4), stages=4, blocks=1)
+MIDDLE = Tile(128, 128, 8, warps=(4, 2), stages=4, blocks=2)
+SMALL = Tile(64, 128, 8, warps=(2, 2), stages=4, blocks=4)
+LANES = (4, 8)
+
+
+def dealt_out(tile: Tile) -> cute.TiledMma:
+    """Which thread makes which values of a tile of out.
+
+    Lanes stand 4 x 8 in a zigzag, so that those which read the same 16 bytes, of a or of b, are one or two apart. A
+    lane makes squares of 4 x 4: four neighboring rows and columns are one 16-byte read each, and the lanes' reads are
+    side by side.
+    """
+    (down, across), (lanes_down, lanes_across) = tile.warps, LANES
+    threads = cute.make_layout(
+        (((2, 2), down), (8, across), 1),
+        stride=(((1, 16), 32 * across), (2, 32), 0),
+    )
+
+    def places(warps: int, lanes: int, size: int) -> cute.Layout:
+        """(lane, warp, value) -> row, or column, of the tile."""
+        each = size // warps
+        return cute.make_layout((lanes, warps, (4, each // (4 * lanes))), stride=(4, each, (1, 4 * lanes)))
+
+    places_down = places(down, lanes_down, tile.rows)
+    places_across = places(across, lanes_across, tile.columns)
+    op = cute.nvgpu.MmaUniversalOp(cutlass.Float32)
+    return cute.make_tiled_mma(op, threads, permutation_mnk=(places_down, places_across, None))
+
+
+def inside(coordinates: cute.Tensor, rows: cutlass.Int32) -> cute.Tensor:
+    """For each access of a thread whether it lies in the rows of a matrix, and not before its column 0."""
+    first = coordinates[(0, None), None, None]
+    holds = cute.make_rmem_tensor(first.shape, cutlass.Boolean)
+    for i in range(cute.size(holds)):
+        row, column = first[i]
+        holds[i] = (row < rows) & (column >= 0)
+    return holds
+
+
+def operand(matrix: cute.Tensor, at: cutlass.Int32, copy: cute.ThrCopy, shared: cute.Tensor) -> Callable[..., None]:
+    """How a thread copies tiles of row `at` to the stages of shared memory: begin(step along k, stage).
+
+    The first tile takes what k leaves over: it begins before column 0, and all others are whole.
+    """
+    rows, depth, _ = shared.shape
+    steps = cute.ceil_div(matrix.shape[1], depth)
+    tiles = (rows, depth), (at, None)
+
+    def tiled(tensor: cute.Tensor) -> cute.Tensor:
+        shifted = cute.domain_offset((0, matrix.shape[1] - steps * depth), tensor)
+        return copy.partition_S(cute.local_tile(shifted, *tiles))
+
+    source, target = tiled(matrix), copy.partition_D(shared)
+    coordinates = tiled(cute.make_identity_tensor(matrix.shape))
+    first, other = (inside(coordinates[None, None, None, step], matrix.shape[0]) for step in (0, 1))
+
+    def begin(step: int | cutlass.Int32, stage: int | cutlass.Int32) -> None:
+        holds = first if isinstance(step, int) and step == 0 else other
+        cute.copy(copy, source[None, None, None, step], target[None, None, None, stage], pred=holds)
+
+    return begin
+
+
+@cute.kernel
+def sgemm_kernel(
+    a: cute.Tensor,
+    b: cute.Tensor,
+    out: cute.Tensor,
+    copy_a: cute.TiledCopy,
+    copy_b: cute.TiledCopy,
+    mma: cute.TiledMma,
+    tile: cutlass.Constexpr,
+    width: cutlass.Constexpr,
+):
+    """One block makes one tile of out. b: (n, k). width: elements of a vector of b and out."""
+    thread, _, _ = cute.arch.thread_idx()
+    block, _, _ = cute.arch.block_idx()
+    down, across = cute.ceil_div(out.shape, (tile.rows, tile.columns))
+    above = block // (GROUP * across) * GROUP
+    high = cutlass.min(down - above, GROUP)
+    row, column = above + block % (GROUP * across) % high, block % (GROUP * across) // high
+
+    smem = SmemAllocator()
+    pitch = tile.rows + 4  # a is transposed on the way; 4 more against bank conflicts
+    stages = cute.make_layout((tile.rows, tile.depth, tile.stages), stride=(1, pitch, pitch * tile.depth))
+    shared_a = smem.allocate_tensor(cutlass.Float32, stages, 128)
+    stages = cute.make_layout((tile.columns, tile.depth, tile.stages))
+    shared_b = smem.allocate_tensor(cutlass.Float32, stages, 128)
+    begin_a = operand(a, row, copy_a.get_slice(thread), shared_a)
+    begin_b = operand(b, column, copy_b.get_slice(thread), shared_b)
+
+    steps = cute.ceil_div(a.shape[1], tile.depth)
+    for step in cutlass.range_constexpr(tile.stages - 1):
+        if step < steps:
+            begin_a(step, step)
+            begin_b(step, step)
+        cute.arch.cp_async_commit_group()
+
+    mine = mma.get_slice(thread)
+    read_a, read_b = mine.partition_A(shared_a), mine.partition_B(shared_b)
+    of_a = mma.make_fragment_A(read_a[None, None, None, 0])
+    of_b = mma.make_fragment_B(read_b[None, None, None, 0])
+    here = (tile.rows, tile.columns), (row, column)
+    target = mine.partition_C(cute.local_tile(out, *here))
+    sums = mma.make_fragment_C(target)
+    sums.fill(0)
+
+    cute.arch.cp_async_wait_group(tile.stages - 2)
+    cute.arch.sync_threads()
+    cute.autovec_copy(read_a[None, None, 0, 0], of_a[None, None, 0])
+    cute.autovec_copy(read_b[None, None, 0, 0], of_b[None, None, 0])
+    now, free = cutlass.Int32(0), cutlass.Int32(tile.stages - 1)  # stages: multiplied now, and before
+    for step in cutlass.range(steps, unroll=1):
+        for i in cutlass.range_constexpr(tile.depth):
+            if cutlass.const_expr(i == tile.depth - 1):
+                cute.arch.cp_async_wait_group(tile.stages - 2)
+                cute.arch.sync_threads()  # the next stage is there for all threads, and all have read this one
+                free = now
+                if step + 1 < steps:
+                    now = (now + 1) % tile.stages
+            after = (i + 1) % tile.depth
+            cute.autovec_copy(read_a[None, None, after, now], of_a[None, None, after])
+            cute.autovec_copy(read_b[None, None, after, now], of_b[None, None, after])
+            if cutlass.const_expr(i == 0):
+                if step + tile.stages - 1 < steps:
+                    begin_a(step + tile.stages - 1, free)
+                    begin_b(step + tile.stages - 1, free)
+                cute.arch.cp_async_commit_group()
+            cute.gemm(mma, sums, of_a[None, None, i], of_b[None, None, i], sums)
+
+    coordinates = mine.partition_C(cute.local_tile(cute.make_identity_tensor(out.shape), *here))
+    atom = cute.make_copy_atom(cute.nvgpu.CopyUniversalOp(), cutlass.Float32, num_bits_per_copy=32 * width)
+    _, rows, columns = sums.shape
+    for i in cutlass.range_constexpr(cute.size(rows)):
+        for j in cutlass.range_constexpr(0, cute.size(columns), width):
+            if cute.elem_less(coordinates[0, i, j], out.shape):
+                vector = cute.make_rmem_tensor((width,), cutlass.Float32)
+                for e in cutlass.range_constexpr(width):
+                    vector[e] = sums[0, i, j + e]
+                to = cute.make_tensor(target[None, i, j].iterator, cute.make_layout((width,)))
+                cute.copy(atom, vector, to)
+
+
+@cute.jit
+def launch(a: cute.Tensor, b: cute.Tensor, out: cute.Tensor, tile: cutlass.Constexpr, width: cutlass.Constexpr):
+    """Deal the tiles out to threads, for the copies and for the product, and launch a block for each tile of out."""
+    m, k = a.shape
+    _, n = b.shape
+    # The promise to the compiler that rows are multiples of `width` elements apart.
+    b = cute.make_tensor(b.iterator, cute.make_layout((n, k), stride=(1, cute.assume(b.stride[0], divby=width))))
+    out = cute.make_tensor(out.iterator, cute.make_layout((m, n), stride=(cute.assume(out.stride[0], divby=width), 1)))
+
+    op = cute.nvgpu.cpasync.CopyG2SOp()
+    single = cute.make_copy_atom(op, cutlass.Float32, num_bits_per_copy=32)
+    vector = cute.make_copy_atom(op, cutlass.Float32, num_bits_per_copy=32 * width)
+    # A warp copies 8 floats, a sector, of each of 4 rows of a, and whole rows of a tile of b.
+    by_rows = cute.make_layout((tile.threads // 8, 8), stride=(8, 1))
+    copy_a = cute.make_tiled_copy_tv(single, by_rows, cute.make_layout((1, 1)))
+    run = min(tile.columns // width, tile.threads)
+    by_columns = cute.make_layout((run, tile.threads // run))
+    copy_b = cute.make_tiled_copy_tv(vector, by_columns, cute.make_layout((width, 1)))
+
+    blocks = cute.ceil_div(m, tile.rows) * cute.ceil_div(n, tile.columns)
+    kernel = sgemm_kernel(a, b, out, copy_a, copy_b, dealt_out(tile), tile, width)
+    kernel.launch(
+        grid=[blocks, 1, 1],
+        block=[tile.threads, 1, 1],
+        min_blocks_per_mp=tile.blocks,
+        preferred_smem_carveout=100,
+    )
+
+
+def choose(m: int, n: int) -> Tile:
+    """The tile that was fastest on an H200. Where rows of b fit no vectors, a large tile has too many copies to issue."""
+    if m * n < 1800**2:
+        return SMALL
+    return LARGE if n % 4 == 0 else MIDDLE
+
+
+def matmul(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+    (m, k), n = a.shape, b.shape[1]
+    out = a.new_empty(m, n)
+    if out.numel() == 0 or k == 0:
+        return out.zero_()
+    width = 1 if n % 4 else 4
+    lane.run(launch, a, b, out, choose(m, n), width)
+    return out

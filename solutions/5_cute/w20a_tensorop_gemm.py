@@ -1,0 +1,236 @@
+"""Matrix product on tensor cores, in CuTe.
+
+matmul(a, b) takes contiguous bfloat16 matrices of shapes (m, k) and (k, n), of any size, and returns a @ b as a new
+contiguous bfloat16 tensor of shape (m, n). The sums are float32, and rounded once. All three begin at multiples of 16
+bytes; their rows do so only where k and n are multiples of 8. Tensors may have more than 2**32 elements.
+
+Build it for sm_80: mma.sync (cute.nvgpu.warp.MmaF16BF16Op), fed by ldmatrix from swizzled tiles in shared memory, which
+cp.async fills some stages ahead. An asynchronous copy moves 4, 8 or 16 bytes; rows that begin at odd elements need
+ordinary loads and stores, and may be slow. Graded: the values (products of small integers exactly), that tensor cores
+make them, the bytes moved and their sectors, bank conflicts, and on a GPU the time against cuBLAS.
+"""
+
+from typing import NamedTuple
+
+import cutlass
+import cutlass.cute as cute
+import torch
+from cutlass.cute.nvgpu import LoadCacheMode, cpasync, warp
+from cutlass.memory import SmemAllocator
+
+from kernelpath.lanes import cute as lane
+
+PANEL = 64
+"""Elements in 128 bytes, once round all banks: how wide rows in shared memory are, and how deep a step along k is."""
+
+MMA = (16, 8, 16)
+GROUP = 8
+"""Rows of tiles that blocks go down before they take the next column: those that run together share a and b in L2."""
+
+
+class Tile(NamedTuple):
+    """The part of out that a block makes, the warps that share it (down and across), and the stages of the ring."""
+
+    rows: int
+    columns: int
+    warps: tuple[int, int]
+    stages: int
+
+    @property
+    def threads(self) -> int:
+        return 32 * self.warps[0] * self.warps[1]
+
+    @property
+    def shared_bytes(self) -> int:
+        return 2 * PANEL * self.stages * (self.rows + self.columns)
+
+
+TILES = (Tile(128, 256, (2, 4), 3), Tile(128, 128, (2, 2), 3), Tile(64, 64, (2, 2), 3))
+ENOUGH = 100
+"""Blocks that keep a large GPU busy: an A100 has 108 SMs, an H200 has 132."""
+
+
+def swizzled(shape: tuple[int, ...], rows: bool) -> cute.ComposedLayout:
+    """A layout for shared memory, in rows or in columns of 128 bytes.
+
+    S<3,4,3> takes three bits of the address, those that count 128 bytes, and flips with them the three that count 16:
+    chunk c of row r lies at place c ^ r % 8. Eight chunks below one another then lie in different banks.
+    """
+    lines = cute.make_layout((8, PANEL), stride=(PANEL, 1)) if rows else cute.make_layout((PANEL, 8))
+    lines = cute.make_composed_layout(cute.make_swizzle(3, 4, 3), 0, lines)
+    return cute.tile_to_shape(lines, shape, tuple(range(len(shape))))
+
+
+def vectors(op: object, bits: int, threads: int, rows: bool) -> cute.TiledCopy:
+    """A copy in vectors of so many bits: neighboring threads take neighboring vectors of a row, or of a column."""
+    width = bits // 16
+    across, down = PANEL // width, threads * width // PANEL
+    atom = cute.make_copy_atom(op, cutlass.BFloat16, num_bits_per_copy=bits)
+    if rows:
+        order = cute.make_layout((down, across), stride=(across, 1))
+        return cute.make_tiled_copy_tv(atom, order, cute.make_layout((1, width)))
+    return cute.make_tiled_copy_tv(atom, cute.make_layout((across, down)), cute.make_layout((width, 1)))
+
+
+class Moves(NamedTuple):
+    """What a thread copies of a tile of a, or of b, in all steps along k.
+
+    places: the coordinates of its vectors in step 0; mask: which of them lie in the matrix, by the first coordinate.
+    """
+
+    copy: cute.TiledCopy
+    source: cute.Tensor
+    ring: cute.Tensor
+    places: cute.Tensor
+    mask: cute.Tensor
+
+
+def moves(x: cute.Tensor, ring: cute.Tensor, index: cutlass.Int32, begin: cutlass.Int32, bits: int, threads: int):
+    """Moves for x, m x k or n x k. index: which of its tiles; begin: where step 0 begins, at most 0."""
+    op = cpasync.CopyG2SOp(LoadCacheMode.GLOBAL) if bits == 128 else cute.nvgpu.CopyUniversalOp()
+    copy = vectors(op, bits, threads, x.leading_dim == 1)
+    mine = copy.get_slice(cute.arch.thread_idx()[0])
+    tile = (cute.size(ring, mode=[0]), PANEL)
+    source = cute.local_tile(cute.domain_offset((0, begin), x), tile, (index, None))
+    places = cute.local_tile(cute.domain_offset((0, begin), cute.make_identity_tensor(x.shape)), tile, (index, 0))
+    places = mine.partition_S(places)
+    mask = cute.make_rmem_tensor(cute.make_layout((1, *places.shape[1:]), stride=(0, 1, 0)), cutlass.Boolean)
+    for i in range(places.shape[1]):
+        mask[0, i, 0] = places[0, i, 0][0] < x.shape[0]
+    return Moves(copy, mine.partition_S(source), mine.partition_D(ring), places, mask)
+
+
+@cute.jit
+def fetch(some: Moves, extent: cutlass.Int32, step: cutlass.Int32, stage: cutlass.Int32, whole: cutlass.Constexpr):
+    """Copy what this thread has of a step to a stage. whole: the step does not begin before k does."""
+    source, ring, places = some.source[None, None, None, step], some.ring[None, None, None, stage], some.places
+    if cutlass.const_expr(cute.size(places, mode=[0]) == 1):
+        for i in cutlass.range(cute.size(places), unroll=4):
+            if places[i][0] < extent and places[i][1] + step * PANEL >= 0:
+                ring[i] = source[i]
+    elif cutlass.const_expr(whole):
+        cute.copy(some.copy, source, ring, pred=some.mask)
+    else:
+        for i in cutlass.range_constexpr(places.shape[2]):
+            if places[0, 0, i][1] >= 0:
+                cute.copy(some.copy, source[None, None, i], ring[None, None, i], pred=some.mask[None, None, i])
+
+
+@cute.kernel
+def multiply(
+    a: cute.Tensor,
+    b: cute.Tensor,
+    out: cute.Tensor,
+    mma: cute.TiledMma,
+    tile: cutlass.Constexpr,
+    bits: cutlass.Constexpr,
+):
+    """One tile of out per block. b is n x k. bits: of the widest access to rows of a, and to rows of b and out."""
+    thread, _, _ = cute.arch.thread_idx()
+    block, _, _ = cute.arch.block_idx()
+    m, n, k = out.shape[0], out.shape[1], a.shape[1]
+    down, across = cute.ceil_div(m, tile.rows), cute.ceil_div(n, tile.columns)
+    first = block // (GROUP * across) * GROUP
+    height = cutlass.min(down - first, GROUP)
+    row, column = first + block % (GROUP * across) % height, block % (GROUP * across) // height
+
+    memory = SmemAllocator()
+    layout_a = swizzled((tile.rows, PANEL, tile.stages), True)
+    layout_b = swizzled((tile.columns, PANEL, tile.stages), False)
+    layout_out = swizzled((tile.rows, tile.columns), True)
+    shared_a = memory.allocate_tensor(a.element_type, layout_a.outer, 1024, layout_a.inner)
+    shared_b = memory.allocate_tensor(b.element_type, layout_b.outer, 1024, layout_b.inner)
+    shared_out = cute.make_tensor(shared_a.iterator, layout_out.outer)  # the sums leave through the ring
+
+    # The steps end where k ends. So the first of them may begin before k does, and all others are whole.
+    steps = cute.ceil_div(k, PANEL)
+    begin = cute.assume(k - steps * PANEL, divby=bits[0] // 16)
+    of_a = moves(a, shared_a, row, begin, bits[0], tile.threads)
+    of_b = moves(b, shared_b, column, begin, bits[1], tile.threads)
+    # A copy that is masked out writes nothing, so what lies outside of a and b has to be zero beforehand.
+    if steps * PANEL > k or (row + 1) * tile.rows > m or (column + 1) * tile.columns > n:
+        of_a.ring.fill(0)
+        of_b.ring.fill(0)
+    for stage in cutlass.range_constexpr(tile.stages - 1):
+        if stage < steps:
+            fetch(of_a, m, stage, stage, stage > 0)
+            fetch(of_b, n, stage, stage, stage > 0)
+        cute.arch.cp_async_commit_group()
+
+    part = mma.get_slice(thread)
+    load_a = cute.make_tiled_copy_A(cute.make_copy_atom(warp.LdMatrix8x8x16bOp(False, 4), a.element_type), mma)
+    load_b = cute.make_tiled_copy_B(cute.make_copy_atom(warp.LdMatrix8x8x16bOp(True, 4), b.element_type), mma)
+    stages_a, stages_b = load_a.get_slice(thread).partition_S(shared_a), load_b.get_slice(thread).partition_S(shared_b)
+    fragments_a = mma.make_fragment_A(part.partition_A(shared_a)[None, None, None, 0])
+    fragments_b = mma.make_fragment_B(part.partition_B(shared_b)[None, None, None, 0])
+    values_a, values_b = load_a.get_slice(thread).retile(fragments_a), load_b.get_slice(thread).retile(fragments_b)
+    sums = mma.make_fragment_C(part.partition_C(shared_out))
+    sums.fill(0.0)
+
+    cute.arch.cp_async_wait_group(tile.stages - 2)
+    cute.arch.sync_threads()
+    stage, free = cutlass.Int32(0), cutlass.Int32(tile.stages - 1)
+    cute.copy(load_a, stages_a[None, None, 0, 0], values_a[None, None, 0])
+    cute.copy(load_b, stages_b[None, None, 0, 0], values_b[None, None, 0])
+    for step in cutlass.range(steps, unroll=1):
+        for q in cutlass.range_constexpr(PANEL // MMA[2]):
+            ahead = (q + 1) % (PANEL // MMA[2])
+            if cutlass.const_expr(ahead == 0):
+                # The next stage has arrived, for all threads, and none reads the stage before this one any more.
+                cute.arch.cp_async_wait_group(tile.stages - 2)
+                cute.arch.sync_threads()
+                if step + 1 < steps:
+                    stage = stage + 1 if stage + 1 < tile.stages else cutlass.Int32(0)
+            cute.copy(load_a, stages_a[None, None, ahead, stage], values_a[None, None, ahead])
+            cute.copy(load_b, stages_b[None, None, ahead, stage], values_b[None, None, ahead])
+            if cutlass.const_expr(q == 0):
+                if step + tile.stages - 1 < steps:
+                    fetch(of_a, m, step + tile.stages - 1, free, True)
+                    fetch(of_b, n, step + tile.stages - 1, free, True)
+                cute.arch.cp_async_commit_group()
+                free = free + 1 if free + 1 < tile.stages else cutlass.Int32(0)
+            cute.gemm(mma, sums, fragments_a[None, None, q], fragments_b[None, None, q], sums)
+
+    # Through shared memory, so that whole rows go out.
+    cute.arch.sync_threads()
+    rounded = cute.make_rmem_tensor_like(sums, out.element_type)
+    rounded.store(sums.load().to(out.element_type))
+    cute.autovec_copy(rounded, part.partition_C(shared_out))
+    cute.arch.sync_threads()
+    copy_out = vectors(cute.nvgpu.CopyUniversalOp(), bits[1], tile.threads, True)
+    mine, tile_out = copy_out.get_slice(thread), (tile.rows, tile.columns)
+    places = mine.partition_S(cute.local_tile(cute.make_identity_tensor(out.shape), tile_out, (row, column)))
+    target = mine.partition_D(cute.local_tile(out, tile_out, (row, column)))
+    leaving = mine.partition_S(shared_out)
+    for i in cutlass.range(cute.size(places, mode=[1]), unroll=4):
+        for j in cutlass.range_constexpr(places.shape[2]):
+            if cute.elem_less(places[0, i, j], out.shape):
+                cute.autovec_copy(leaving[None, i, j], target[None, i, j])
+
+
+@cute.jit
+def launch(a: cute.Tensor, b: cute.Tensor, out: cute.Tensor, tile: cutlass.Constexpr, bits: cutlass.Constexpr):
+    down, across = tile.warps
+    # ldmatrix brings b for two mma at once, so a warp takes 16 neighboring columns.
+    mma = cute.make_tiled_mma(
+        warp.MmaF16BF16Op(a.element_type, cutlass.Float32, MMA),
+        cute.make_layout((down, across, 1)),
+        permutation_mnk=(16 * down, 16 * across, 16),
+    )
+    blocks = cute.ceil_div(out.shape[0], tile.rows) * cute.ceil_div(out.shape[1], tile.columns)
+    multiply(a, b, out, mma, tile, bits).launch(
+        grid=[blocks, 1, 1], block=[tile.threads, 1, 1], smem=tile.shared_bytes + 1024
+    )
+
+
+def matmul(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+    (m, k), n = a.shape, b.shape[1]
+    out = a.new_empty(m, n)
+    blocks = {tile: ceil_div(m, tile.rows) * ceil_div(n, tile.columns) for tile in TILES}
+    tile = next((tile for tile in TILES if blocks[tile] >= ENOUGH), TILES[-1])
+    lane.run(launch, a, b.t(), out, tile, tuple(128 if columns % 8 == 0 else 16 for columns in (k, n)))
+    return out
+
+
+def ceil_div(a: int, b: int) -> int:
+    return (a + b - 1) // b

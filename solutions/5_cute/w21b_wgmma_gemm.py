@@ -1,0 +1,199 @@
+"""Multiply matrices with wgmma, fed by TMA.
+
+wgmma_gemm(a, b) returns a @ b.T in bfloat16, with float32 sums that are rounded once. a is m x k, b is n x k, both
+contiguous bfloat16 with addresses that are multiples of 16 bytes; m and n are any sizes from 1, k is a multiple of 8:
+TMA wants rows that begin at multiples of 16 bytes. No matrix has 2**31 elements or more.
+
+A block makes one tile of the result. Its last warp loads, by TMA, a tile of a and one of b for each step along k into
+the stages of a ring. The warpgroups before it multiply what has landed with wgmma, which reads both operands from
+shared memory, and share the tile: 64 rows each. Then they round, write the tile into the ring, which is free by then,
+and one warp stores it by TMA. Where the rows of the result do not begin at multiples of 16 bytes, threads store it.
+
+Begin with one stage, one warpgroup and stores from registers. Graded: the values, that TMA and tensor cores do the
+work, and on a GPU the time against cuBLAS.
+
+Speed of light: 2 m n k operations. A tile of 128 x 256 makes 85 of them for each byte that TMA brings; its sums take
+128 registers of each of 256 threads, and four stages take 192 KB of shared memory. On an H200 it reaches 0.98 of cuBLAS
+at 4096, 1.00 at 8192 and 1.03 at 16,384 cubed. At 8192, three stages reach 1.00, tiles of 128 x 128 0.89, blocks that
+follow the rows of tiles (GROUP = 1) 0.96, and threads that store their sums from registers 0.90; mma.sync reached 0.62
+(week 20). With few rows there are too few wide tiles for all SMs: narrow ones reach 0.94 to 1.03 at 16 to 128 x 8192 x
+8192, wide ones 0.55. Between 512 and 1024 cubed the wide tile is too wide (0.7 and 0.6): see week 22.
+The ring, and the epilogue through its memory, follow CUTLASS's dense_gemm for Hopper.
+"""
+
+import cutlass
+import cutlass.utils.hopper_helpers as hopper
+import torch
+from cutlass import cute, pipeline
+from cutlass.cute.nvgpu import cpasync, warpgroup
+from cutlass.memory import SmemAllocator
+from cutlass.tensor_utils import LayoutEnum
+
+from kernelpath.lanes import cute as lane
+
+WARP = 32
+DEPTH = 64  # of a stage along k: rows of 128 bytes, which the widest swizzle spans
+STRIP = 64  # columns of the result that a TMA store takes, for the same reason
+GROUP = 8  # rows of tiles that neighboring blocks share, so that L2 serves a and b
+WIDE, NARROW = ((128, 256), 4), ((64, 128), 8)  # tiles of out, with as many stages as shared memory has room for
+
+
+@cute.kernel
+def multiply(
+    mma: cute.TiledMma, a, b, out: cute.Tensor, of_tile, store, tile: cutlass.Constexpr, stages: cutlass.Constexpr
+):
+    """One tile of out. a, b: atom, TMA tensor and layout of the ring. store: atom and TMA tensor of out, or None."""
+    (load_a, a, ring_a), (load_b, b, ring_b) = a, b
+    thread, _, _ = cute.arch.thread_idx()
+    warp = cute.arch.make_warp_uniform(cute.arch.warp_idx())
+    row, column = place(out.shape, tile)
+    consumers = cutlass.const_expr(cute.size(mma))
+
+    memory = SmemAllocator()
+    barriers = memory.allocate_array(cutlass.Int64, 2 * stages)
+    shared_a = memory.allocate_tensor(load_a.value_type, ring_a.outer, 1024, ring_a.inner)
+    shared_b = memory.allocate_tensor(load_b.value_type, ring_b.outer, 1024, ring_b.inner)
+    ring = pipeline.PipelineTmaAsync.create(
+        barrier_storage=barriers,
+        num_stages=stages,
+        producer_group=pipeline.CooperativeGroup(pipeline.Agent.Thread),
+        consumer_group=pipeline.CooperativeGroup(pipeline.Agent.Thread, consumers // WARP),
+        tx_count=(tile[0] + tile[1]) * DEPTH * load_a.value_type.width // 8,
+        cta_layout_vmnk=cute.make_layout((1, 1, 1, 1)),
+    )
+
+    tiles_a = cute.local_tile(a, (tile[0], DEPTH), (row, None))
+    tiles_b = cute.local_tile(b, (tile[1], DEPTH), (column, None))
+    steps = cute.size(tiles_a, mode=[2])
+    if warp == consumers // WARP:
+        to_a, from_a = partition(load_a, shared_a, tiles_a)
+        to_b, from_b = partition(load_b, shared_b, tiles_b)
+        filling = pipeline.make_pipeline_state(pipeline.PipelineUserType.Producer, stages)
+        for step in cutlass.range(steps, unroll=1):
+            ring.producer_acquire(filling)
+            full = ring.producer_get_barrier(filling)
+            cute.copy(load_a, from_a[None, step], to_a[None, filling.index], tma_bar_ptr=full)
+            cute.copy(load_b, from_b[None, step], to_b[None, filling.index], tma_bar_ptr=full)
+            filling.advance()
+    else:
+        mine = mma.get_slice(thread)
+        fragments_a = mma.make_fragment_A(mine.partition_A(shared_a))
+        fragments_b = mma.make_fragment_B(mine.partition_B(shared_b))
+        total = cute.make_rmem_tensor(mma.partition_shape_C(tile), cutlass.Float32)
+        total.fill(0.0)
+        mma.set(warpgroup.Field.ACCUMULATE, True)
+        reading = pipeline.make_pipeline_state(pipeline.PipelineUserType.Consumer, stages)
+        read = reading.clone()
+        # The first step stands before the loop: else the compiler rounds the sums where the loop ends, before the wait.
+        ring.consumer_wait(reading)
+        add_products(mma, total, fragments_a, fragments_b, reading.index)
+        for _ in cutlass.range(1, steps, unroll=1):
+            reading.advance()
+            ring.consumer_wait(reading)
+            add_products(mma, total, fragments_a, fragments_b, reading.index)
+            warpgroup.wait_group(1)  # all but the products just issued are done, so the stage before has been read
+            ring.consumer_release(read)
+            read.advance()
+        warpgroup.wait_group(0)
+
+        write_tile(mma, total, shared_b.iterator, of_tile, out, store, tile, row, column)
+
+
+@cute.jit
+def place(shape, tile):
+    """Row and column of this block's tile. Blocks go down GROUP rows of tiles before they go on to the next column."""
+    block, _, _ = cute.arch.block_idx()
+    down, across = cute.ceil_div(shape[0], tile[0]), cute.ceil_div(shape[1], tile[1])
+    first, within = block // (GROUP * across) * GROUP, block % (GROUP * across)
+    height = cutlass.min(down - first, GROUP)
+    return first + within % height, within // height
+
+
+@cute.jit
+def partition(atom: cute.CopyAtom, shared: cute.Tensor, tiles: cute.Tensor):
+    """Stages and tiles as a copy with the atom takes them."""
+    grouped = cute.group_modes(shared, 0, 2), cute.group_modes(tiles, 0, 2)
+    return cpasync.tma_partition(atom, 0, cute.make_layout(1), *grouped)
+
+
+@cute.jit
+def add_products(mma, total, fragments_a, fragments_b, stage):
+    """Issue the products of a stage, four steps of 16 along k, as one group."""
+    warpgroup.fence()
+    for part in cutlass.range_constexpr(DEPTH // 16):
+        cute.gemm(mma, total, fragments_a[None, None, part, stage], fragments_b[None, None, part, stage], total)
+    warpgroup.commit_group()
+
+
+@cute.jit
+def write_tile(mma, total, free, of_tile, out, store, tile, row, column):
+    """Round the sums and bring them to out, through what is `free` of shared memory: by TMA, or else by threads."""
+    thread, _, _ = cute.arch.thread_idx()
+    warp = cute.arch.make_warp_uniform(cute.arch.warp_idx())
+    rounded = cute.make_rmem_tensor_like(total, out.element_type)
+    rounded.store(total.load().to(out.element_type))
+    consumers = pipeline.NamedBarrier(1, cute.size(mma))
+    consumers.arrive_and_wait()  # nobody multiplies any more what lies there
+    shared = cute.make_tensor(cute.recast_ptr(free, of_tile.inner, dtype=out.element_type), of_tile.outer)
+    atom = hopper.sm90_get_smem_store_op(LayoutEnum.ROW_MAJOR, out.element_type, cutlass.Float32)
+    to_shared = cute.make_tiled_copy_C(atom, mma).get_slice(thread)
+    cute.copy(atom, to_shared.retile(rounded), to_shared.partition_D(shared))
+    cute.arch.fence_proxy("async.shared", space="cta")  # what threads wrote, the TMA unit is to read
+    consumers.arrive_and_wait()
+    if cutlass.const_expr(store is not None):
+        save, whole = store
+        if warp == 0:
+            strip = (tile[0], STRIP)
+            strips = cute.flat_divide(shared, strip)[None, None, 0, None]
+            targets = cute.flat_divide(cute.local_tile(whole, tile, (row, column)), strip)[None, None, 0, None]
+            from_strips, to_out = partition(save, strips, targets)
+            for i in cutlass.range_constexpr(tile[1] // STRIP):
+                cute.copy(save, from_strips[None, i], to_out[None, i])
+            cute.arch.cp_async_bulk_commit_group()
+            cute.arch.cp_async_bulk_wait_group(0, read=True)
+    else:
+        target = cute.local_tile(out, tile, (row, column))
+        inside = (out.shape[0] - row * tile[0], out.shape[1] - column * tile[1])
+        for i in cutlass.range(thread, tile[0] * tile[1], cute.size(mma), unroll=1):
+            at = (i // tile[1], i % tile[1])
+            if cute.elem_less(at, inside):
+                target[at] = shared[at]
+
+
+@cute.jit
+def matmul(
+    a: cute.Tensor,
+    b: cute.Tensor,
+    out: cute.Tensor,
+    tile: cutlass.Constexpr,
+    stages: cutlass.Constexpr,
+    by_tma: cutlass.Constexpr,
+):
+    """Make the tiled MMA, the swizzled layouts and the tensor maps, and launch a block for each tile of out."""
+    dtype, rows = a.element_type, LayoutEnum.ROW_MAJOR
+    k_major = rows.sm90_mma_major_mode()
+    groups = cutlass.const_expr(max(1, tile[0] * tile[1] // (128 * 128)))
+    mma = hopper.make_trivial_tiled_mma(
+        dtype, dtype, k_major, k_major, cutlass.Float32, (groups, 1, 1), tiler_mn=(64, tile[1])
+    )
+    ring_a = hopper.make_smem_layout_a(rows, (*tile, DEPTH), dtype, stages)
+    ring_b = hopper.make_smem_layout_b(rows, (*tile, DEPTH), dtype, stages)
+    load = cpasync.CopyBulkTensorTileG2SOp()
+    load_a, from_a = cpasync.make_tiled_tma_atom(load, a, ring_a, (tile[0], DEPTH))
+    load_b, from_b = cpasync.make_tiled_tma_atom(load, b, ring_b, (tile[1], DEPTH))
+    of_tile = cute.select(hopper.make_smem_layout_epi(dtype, rows, tile, 1), mode=[0, 1])
+    store = None
+    if cutlass.const_expr(by_tma):
+        of_strip = cute.select(hopper.make_smem_layout_epi(dtype, rows, (tile[0], STRIP), 1), mode=[0, 1])
+        store = cpasync.make_tiled_tma_atom(cpasync.CopyBulkTensorTileS2GOp(), out, of_strip, (tile[0], STRIP))
+    multiply(mma, (load_a, from_a, ring_a), (load_b, from_b, ring_b), out, of_tile, store, tile, stages).launch(
+        grid=[cute.ceil_div(out.shape[0], tile[0]) * cute.ceil_div(out.shape[1], tile[1]), 1, 1],
+        block=[cute.size(mma) + WARP, 1, 1],
+    )
+
+
+def wgmma_gemm(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+    out = a.new_empty(a.shape[0], b.shape[0])
+    tile, stages = NARROW if len(a) <= 128 else WIDE
+    lane.run(matmul, a, b, out, tile, stages, out.shape[1] % 8 == 0)
+    return out

@@ -1,0 +1,5 @@
+"""S1: cuBLAS does the work."""
+
+
+def matmul(a, b):
+    return a @ b
