@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from kernelpath import lanes
-from kernelpath.lanes import headers, nvrtc
+from kernelpath.lanes import cutlass, headers, nvrtc
 
 C = """
     assert.h cuda.h cuComplex.h cuda_bf16.h cuda_fp16.h cuda_fp8.h cuda_runtime.h cuda_runtime_api.h
@@ -224,3 +224,26 @@ def test_a_header_that_is_lacking_names_its_package(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(headers, "_candidates", lambda: [Path(with_no_cub)])
     with pytest.raises(lanes.Unavailable, match=r"nvidia-cuda-cccl is not installed: .* -m pip install 'nvidia-cuda-c"):
         headers.folders.__wrapped__()
+
+
+@pytest.mark.parametrize(
+    ("source", "included"),
+    [
+        ("#include <cute/tensor.hpp>", True),
+        ('  # include "cutlass/gemm/gemm.h"', True),
+        ("// #include <cute/tensor.hpp>", False),
+        ("#include <cuda/ptx>", False),
+    ],
+)
+def test_who_gets_the_headers_of_cutlass(source: str, included: bool) -> None:
+    assert cutlass.included(f"#include <cstdint>\n{source}\n") is included
+
+
+def test_headers_of_cutlass_are_adapted_to_the_installed_libcu() -> None:
+    """What libcu++ declares otherwise by now is left out once, in its own namespace; that in std stays."""
+    again = "template <class... _Tp>\nstruct tuple_size;"
+    texts = cutlass.adapted()
+    for name, text in texts.items():
+        kept = (cutlass.folder() / name).read_text(encoding="utf-8")
+        assert text.count(again) == max(kept.count(again) - 1, 0), name
+    assert "struct own_sequence" in texts["cute/numeric/integer_sequence.hpp"]

@@ -134,4 +134,6 @@ NUMBERS = {
     "padding_of_a_port": Numbers({"rows": (5, 33, 60), "columns": (100, 500, 1000, 3000)}, padded),
 }
 
-CHECKPOINT = Checkpoint(deliverable="vector_copy", twists=hopper_twists.TWISTS, numbers=NUMBERS, faults=3, pictures=2)
+CHECKPOINT = Checkpoint(
+    deliverable="persistent_gemm", twists=hopper_twists.TWISTS, numbers=NUMBERS, faults=3, pictures=2
+)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib.util
 import re
-from collections.abc import Mapping
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
@@ -16,8 +15,13 @@ _INCLUDED = re.compile(r'^\s*#\s*include\s*[<"](?:cute|cutlass)/', re.MULTILINE)
 _DECLARED_AGAIN = re.compile(
     r"template <class\.\.\. _Tp>\nstruct tuple_size;\s+template <size_t _Ip, class\.\.\. _Tp>\nstruct tuple_element;\n"
 )
-_DECLARING = ("container/array", "container/array_subbyte", "container/tuple", "container/type_list")
-_DECLARING += ("numeric/arithmetic_tuple",)
+_DECLARING = (
+    "container/array",
+    "container/array_subbyte",
+    "container/tuple",
+    "container/type_list",
+    "numeric/arithmetic_tuple",
+)
 """CUTLASS 4.2 declares the templates of libcu++ once more for NVRTC, with parameters that they no longer have."""
 
 _SEQUENCE = "using CUTE_STL_NAMESPACE::integer_sequence;\nusing CUTE_STL_NAMESPACE::make_integer_sequence;\n"
@@ -56,7 +60,7 @@ def folder() -> Path:
 
 
 @cache
-def adapted() -> Mapping[str, str]:
+def adapted() -> dict[str, str]:
     """The headers that the installed libcu++ needs otherwise: name -> text. NVRTC takes them before those on disk."""
     texts = {}
     for name in _DECLARING:

@@ -58,7 +58,7 @@ def of_torch(entry: Callable[..., Any]) -> Callable[..., torch.Tensor]:
         made = entry(*arrays, interpret=jax.default_backend() == "cpu")
         if not isinstance(made, jax.Array):
             raise Refused(Verdict.WRONG_TYPE, f"it returned a {type(made).__name__}; return one jax.Array")
-        return torch.from_dlpack(made).clone()
+        return torch.utils.dlpack.from_dlpack(made).clone()
 
     return called
 
