@@ -10,7 +10,7 @@ from kernelpath.course.spec import Exercise, Traffic
 EXERCISE = Exercise(
     entry="flash_attention",
     problem=attention.PROBLEM,
-    # Each size of a head is compiled anew, causal or not: two of the four here, the others on a GPU.
+    # Each size of a head is compiled separately, causal or not: two of the four here, the others on a GPU.
     cases=(
         attention.case(385, 64, True, heads=4, kv_heads=2),  # more tiles than a ring has stages
         attention.case(1, 64, True),

@@ -1,4 +1,4 @@
-"""Where the names of curves and of ticks stand, none on top of another."""
+"""Where the names of curves and tick labels stand, none on top of another."""
 
 from __future__ import annotations
 
