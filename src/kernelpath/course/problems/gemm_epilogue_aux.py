@@ -30,7 +30,7 @@ def extreme(
     scale: torch.Tensor,
     residual: torch.Tensor,
 ) -> None:
-    """Infinities where k is not a multiple of SLICE, so that what is beyond k is multiplied with them; else cancelling."""
+    """Infinities where k is not a multiple of SLICE, with which what is beyond k is multiplied; else cancelling."""
     (gemm_epilogue.cancelling if a.shape[1] % SLICE == 0 else gemm_epilogue.infinite)(rng, a, b, bias)
 
 
