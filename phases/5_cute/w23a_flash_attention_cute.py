@@ -246,6 +246,10 @@ def flash_attention(
     raise NotImplementedError("TODO: write produce, consume and soften, then delete this line")
     out, lse = torch.empty_like(q), q.new_empty(q.shape[:-1], dtype=torch.float32)
     plan = plan_for(q.shape[3], q.shape[2], causal)
-    blocks = torch.cuda.get_device_properties(q.device).multi_processor_count if plan.resident else 2**31 - 1
+    blocks = (
+        torch.cuda.get_device_properties(q.device if q.is_cuda else None).multi_processor_count
+        if plan.resident
+        else 2**31 - 1
+    )
     lane.run(forward, *(x.flatten(0, 1) for x in (q, k, v, out, lse)), blocks, plan)
     return out, lse
