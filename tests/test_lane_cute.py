@@ -572,3 +572,11 @@ def test_a_launch_that_the_gpu_refuses_says_so() -> None:
     x = torch.zeros(8, device="cuda")
     with pytest.raises(RuntimeError, match="refused the launch: invalid"):
         lane.run(scale, x, x, 1.0, 2048)
+
+
+def test_a_kernel_has_the_name_of_its_function_whatever_its_arguments_are() -> None:
+    tiled = "kernel_cutlass_multiply_Rungcolumns128stages4_TiledMMA_ThrLayoutVMNK11_0"
+    other = "kernel_cutlass_multiply_rows_tensorptrf32gmem_0"
+    elsewhere = "kernel_cutlass_fill_tensorptrf32gmem_1"
+    names = cute_host._plain_names([tiled, other, elsewhere], ["multiply", "multiply_rows", "mul"])
+    assert names == {tiled: "multiply", other: "multiply_rows", elsewhere: "fill"}

@@ -233,7 +233,10 @@ def _compile_for_cpu(host: Callable[..., None], kinds: Sequence[Kind], arch: str
 
 @functools.cache
 def _program(host: Callable[..., None], kinds: tuple[Kind, ...], arch: str, on_gpu: bool) -> Host:
-    return GpuHost(_compile(host, kinds, arch)) if on_gpu else CpuHost(_compile_for_cpu(host, kinds, arch))
+    functions = inspect.unwrap(host).__globals__
+    if on_gpu:
+        return GpuHost(_compile(host, kinds, arch), functions)
+    return CpuHost(_compile_for_cpu(host, kinds, arch), functions)
 
 
 def _packed(kind: Kind, arg: Argument) -> Any:

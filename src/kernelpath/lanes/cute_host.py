@@ -95,9 +95,10 @@ class Packed:
 class Host(ABC):
     """Compiled host code. It calls `get_kernel` for each kernel once, and `launch` for each launch."""
 
-    def __init__(self, compiled: Any) -> None:
+    def __init__(self, compiled: Any, functions: Iterable[str]) -> None:
+        """functions: names among which those of its kernels are."""
         self._compiled = compiled
-        self._names = _plain_names(compiled.kernel_info)
+        self._names = _plain_names(compiled.kernel_info, functions)
         self._kernels: dict[int, str] = {}  # the name behind each handle
         self._arguments: Mapping[str, Argument] = {}  # of the call in progress
         self._error: BaseException | None = None
@@ -158,8 +159,8 @@ class Host(ABC):
 class CpuHost(Host):
     """Launches go to the PTX machine; every other call to the runtime succeeds and does nothing."""
 
-    def __init__(self, compiled: Any) -> None:
-        super().__init__(compiled)
+    def __init__(self, compiled: Any, functions: Iterable[str]) -> None:
+        super().__init__(compiled, functions)
         if compiled.kernel_info:  # a host function may do without kernels
             self._module = api.device().load(_renamed(compiled.__ptx__, self._names))
             self._load_kernels()
@@ -211,11 +212,11 @@ class CpuHost(Host):
 class GpuHost(Host):
     """Launches go to the GPU, on PyTorch's current stream where the source names none."""
 
-    def __init__(self, compiled: Any) -> None:
+    def __init__(self, compiled: Any, functions: Iterable[str]) -> None:
         library = ctypes.CDLL(_runtime_library())
         self._runtime_get_kernel = GetKernel(("_cudaLibraryGetKernel", library))
         self._runtime_launch = LaunchKernel(("_cudaLaunchKernelEx", library))
-        super().__init__(compiled)
+        super().__init__(compiled, functions)
         if not compiled.kernel_info:
             raise ValueError(f"{compiled.function_name} launches no kernel, and host code cannot reach a GPU's memory")
         compiled.engine = self._engine
@@ -258,10 +259,17 @@ def _error_text(status: int) -> str:
     return str(runtime.cudaGetErrorString(runtime.cudaError_t(status))[1].decode())
 
 
-def _plain_names(mangled: Iterable[str]) -> dict[str, str]:
-    """For each kernel's name that of its Python function, numbered where several kernels come from one function."""
-    arguments = "_(?:tensorptr|tensor\\d|Tiled(?:MMA)?_|Copy_?Atom_|object_at_).*$"
-    plain = {name: re.sub(rf"^kernel_cutlass_|{arguments}|_\d+$", "", name) for name in mangled}
+def _plain_names(mangled: Iterable[str], functions: Iterable[str]) -> dict[str, str]:
+    """For each kernel's name that of its Python function, numbered where several kernels come from one function.
+
+    The DSL writes the function's name first, then what it thinks of its arguments. A function that is not among those
+    given is named up to the first tensor.
+    """
+    by_length, plain = sorted(functions, key=len, reverse=True), {}
+    for name in mangled:
+        told = name.removeprefix("kernel_cutlass_")
+        short = re.sub(r"_(?:tensorptr|tensor\d|Copy_?Atom_|object_at_).*$|_\d+$", "", told)
+        plain[name] = next((one for one in by_length if f"{told}_".startswith(f"{one}_")), short)
     uses = Counter(plain.values())
     return {name: short if uses[short] == 1 else short + name[name.rindex("_") :] for name, short in plain.items()}
 
