@@ -1,6 +1,6 @@
 """Layouts: shape and stride as functions.
 
-Week 17. Six ways to place a matrix in memory, each as a CuTe layout; one case a layout and size.
+Week 17. Six ways to place a matrix in memory, each as a CuTe layout; one case per layout and size.
 """
 
 from collections.abc import Sequence

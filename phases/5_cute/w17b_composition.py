@@ -1,10 +1,10 @@
 """Composition: a layout of a layout is a layout again. Three functions of CuTe's algebra, in plain Python.
 
-A layout is a function from an index to an offset; `layout(index)` below evaluates it. Its modes are counted through
-the first fastest, and the last one goes on past its end. Layouts are compared as CuTe prints them, mode by mode.
+A layout is a function from an index to an offset; `layout(index)` below evaluates it. The index runs through the modes,
+the first one fastest, and the last one goes on past its end. Layouts are compared as CuTe prints them, mode by mode.
 
 coalesce     the same function with the fewest modes, none within another. A mode of size 1 says nothing. Two neighbors
-             are one where the second goes on as the first does: (4,3):(2,8) is 12:2. What nothing is left of is 1:0.
+             are one where the second continues the first: (4,3):(2,8) is 12:2. If no mode is left, the result is 1:0.
 
 composition  R(c) = A(B(c)), for B = (B0, B1, ...) mode by mode: (A o B0, A o B1, ...). What is left is one innermost
              mode s:d, "every d-th element of A, s of them". It goes through the modes of coalesced A, first to last.

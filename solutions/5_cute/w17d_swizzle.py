@@ -7,7 +7,7 @@ Swizzle<B,M,S> takes B bits of an offset and XORs them into B others that are S 
 
 Bits Z begin at bit M, and bits Y at bit M + S. For a negative S it is the other way around: Y begins at bit M, and Z,
 which change, at bit M - S. Y and Z must not overlap: raise ValueError where |S| < B, as CuTe's C++ does at compile
-time. No two offsets become equal, and a swizzle undoes itself. It makes no layout out of a layout, as it is not linear:
+time. No two offsets become equal, and a swizzle undoes itself. A swizzled layout is not a layout, as it is not linear:
 swizzle o layout is a function of its own kind, and CuTe carries both along, as a ComposedLayout.
 
 Shared memory has 32 banks of 4 bytes: the word at byte address a lies in bank a / 4 modulo 32. One request of a warp is

@@ -13,7 +13,7 @@ asked for, and on a GPU the time against PyTorch's copy.
 Speed of light: n elements are read and n written. 2**28 float32 are 2 GiB, 0.5 ms at the 4.3 TB/s of an H200. There is
 no arithmetic: all that counts is how many bytes are in flight. By Little's law 4.3 TB/s at a loaded latency of
 0.8 us is 3.4 MB, or 26 KB on each of 132 SMs, half of it loads; 2048 threads with one 16-byte load each have 33 KB.
-More loads per thread were slower on an H200: 0.97 of PyTorch's copy with 2 and 0.96 with 4, against 1.01 with 1.
+More loads per thread were slower on an H200: 0.96 of PyTorch's copy with 4, against 1.01 with 1.
 Values are dealt out as in the element-wise examples of CUTLASS.
 """
 
