@@ -21,7 +21,7 @@ EXERCISE = Exercise(
         {"rows": 99, "columns": 2_000_000, "beside": 0, "dtype": "float32"},
     ),
     baseline=lambda x: x.clone(memory_format=torch.contiguous_format),
-    min_speedup=0.8,  # of PyTorch's copy on an H200: the reference 0.98, others' styles 0.93 to 0.99
+    min_speedup=0.8,  # of PyTorch's copy on an H200: the reference 0.98, others' styles 0.92 to 0.99
     requires=(9, 0),
     arch="sm_90a",
     traffic=Traffic(bytes=1.05, bulk=0.95),

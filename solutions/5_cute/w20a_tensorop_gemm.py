@@ -10,14 +10,15 @@ ordinary loads and stores, and may be slow. Graded: the values (products of smal
 make them, the bytes moved and their sectors, bank conflicts, and on a GPU the time against cuBLAS.
 
 Operations: 2 m n k, 1.1e12 at 8192^3. Bytes from L2: 2 m n k (1 / rows + 1 / columns), 12.9 GB there with 128 x 256.
-Tensor cores bound it, and mma.sync has a ceiling of its own. Measured at 8192^3 on an H200, cuBLAS (wgmma) beside it:
+Tensor cores bound it, and mma.sync has a ceiling of its own. Measured at 8192^3 on an H200, in one run:
 
     kernel                                                                            TFLOP/s    of cuBLAS
-    mma.sync alone, operands in registers                                                 641         0.81
-    this loop without its copies from global memory                                       558         0.70
-    this kernel                                                                           510         0.64
-    the same with groups of 8 rows of tiles                                               481         0.63
-    96 x 64 sums per warp, fragments not taken ahead                                      480         0.60
+    cuBLAS                                                                                790         1.00
+    mma.sync alone, operands in registers                                                 640         0.81
+    this kernel                                                                           503         0.64
+
+Variants of it, in earlier runs: 0.70 of cuBLAS without copies from global memory (and with wrong results), 0.63 with
+groups of 8 rows of tiles, 0.60 with 96 x 64 sums per warp and fragments that are not taken ahead.
 """
 
 from typing import NamedTuple
@@ -220,7 +221,7 @@ def multiply(
 @cute.jit
 def launch(a: cute.Tensor, b: cute.Tensor, out: cute.Tensor, tile: cutlass.Constexpr, bits: cutlass.Constexpr):
     down, across = tile.warps
-    # ldmatrix brings b for two mma at once, so a warp takes 16 neighboring columns.
+    # ldmatrix brings b for two mma at once, so a warp takes two groups of 8 columns of each 16 * across.
     mma = cute.make_tiled_mma(
         warp.MmaF16BF16Op(a.element_type, cutlass.Float32, MMA),
         cute.make_layout((down, across, 1)),

@@ -14,10 +14,10 @@ work, and on a GPU the time against cuBLAS.
 
 Speed of light: 2 m n k operations. A tile of 128 x 256 makes 85 of them for each byte that TMA brings; its sums take
 128 registers of each of 256 threads, and four stages take 192 KB of shared memory. On an H200 it reaches 0.98 of cuBLAS
-at 4096, 1.00 at 8192 and 1.03 at 16,384 cubed. At 8192, three stages reach 1.00, tiles of 128 x 128 0.89, blocks that
-follow the rows of tiles (GROUP = 1) 0.96, and threads that store their sums from registers 0.90; mma.sync reached 0.62
-(week 20). With few rows there are too few wide tiles for all SMs: narrow ones reach 0.94 to 1.03 at 16 to 128 x 8192 x
-8192, wide ones 0.55. Between 512 and 1024 cubed the wide tile is too wide (0.7 and 0.6): see week 22.
+at 4096, 0.99 to 1.00 at 8192 and 1.03 at 16,384 cubed. At 8192, three stages reach 1.00, tiles of 128 x 128 0.89,
+blocks that follow the rows of tiles (GROUP = 1) 0.96, and threads that store their sums from registers 0.90; week 20's
+mma.sync reaches 0.61 there. With few rows there are too few wide tiles for all SMs: narrow ones reach 0.94 to 1.03 at
+16 to 128 x 8192 x 8192, wide ones 0.55. Between 512 and 1024 cubed the wide tile is too wide (0.7, 0.6): see week 22.
 The ring, and the epilogue through its memory, follow CUTLASS's dense_gemm for Hopper.
 """
 
