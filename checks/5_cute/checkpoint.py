@@ -117,7 +117,11 @@ NUMBERS = {
         {"launched": (128, 144, 152, 160, 168), "kept": (24, 32, 40)},
         lambda launched, kept: {"pool": 3 * launched, "registers": (3 * launched - kept) // 2 // 8 * 8},
     ),
-    "peak_share": Numbers({"size": (4096, 8192), "microseconds": (180, 220, 1500, 1700), "peak": (720, 780)}, share),
+    "peak_share": Numbers(
+        {"size": (4096, 8192), "microseconds": (185, 200, 220, 1500, 1600, 1700), "peak": (720, 780)},
+        share,
+        unless=lambda size, microseconds, peak: not 50 <= share(size, microseconds, peak)["percent"] <= 100,
+    ),
     "attention_work": Numbers(
         {"batch": (2, 4), "heads": (8, 16), "tokens": (2048, 4096, 8192), "head": (64, 128)},
         lambda batch, heads, tokens, head: {"teraflop": round(2 * batch * heads * tokens**2 * head / 1e12, 5)},

@@ -22,7 +22,7 @@ _DECLARING = (
     "container/type_list",
     "numeric/arithmetic_tuple",
 )
-"""CUTLASS 4.2 declares the templates of libcu++ once more for NVRTC, with parameters that they no longer have."""
+"""For NVRTC, CUTLASS 4.2 declares templates of libcu++ again, with parameters that they no longer have."""
 
 _SEQUENCE = "using CUTE_STL_NAMESPACE::integer_sequence;\nusing CUTE_STL_NAMESPACE::make_integer_sequence;\n"
 _OWN_SEQUENCE = """
@@ -39,7 +39,7 @@ struct own_sequence<CUTE_STL_NAMESPACE::integer_sequence<T, Ints...>> { using ty
 template <class T, T N>
 using make_integer_sequence = typename detail::own_sequence<CUTE_STL_NAMESPACE::make_integer_sequence<T, N>>::type;
 """
-"""The sequence of libcu++ has a get<> of its own since CUDA 13.3, between which and CuTe's a call is ambiguous."""
+"""Since CUDA 13.3 libcu++ has a get<> for its own sequence: a call would be ambiguous between that and CuTe's."""
 
 
 def included(source: str) -> bool:
@@ -49,7 +49,7 @@ def included(source: str) -> bool:
 
 @cache
 def folder() -> Path:
-    """What holds cute/ and cutlass/. Raises lanes.Unavailable."""
+    """The folder that holds cute/ and cutlass/. Raises lanes.Unavailable."""
     with suppress(ModuleNotFoundError):
         spec = importlib.util.find_spec("cutlass_library")
         for found in (spec.submodule_search_locations or ()) if spec else ():
@@ -61,7 +61,7 @@ def folder() -> Path:
 
 @cache
 def adapted() -> dict[str, str]:
-    """The headers that the installed libcu++ needs otherwise: name -> text. NVRTC takes them before those on disk."""
+    """The headers that the installed libcu++ needs changed: name -> text. NVRTC takes them before those on disk."""
     texts = {}
     for name in _DECLARING:
         text = (folder() / f"cute/{name}.hpp").read_text(encoding="utf-8")

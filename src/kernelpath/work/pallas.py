@@ -19,7 +19,7 @@ from kernelpath.verdict import Verdict
 from kernelpath.work.blame import Refused
 
 PLATFORMS = {"tpu": "a TPU", "cuda": "an NVIDIA GPU", "rocm": "an AMD GPU"}
-"""What the kernel is lowered for: to Mosaic, and to Triton."""
+"""What the kernel is lowered for: Mosaic's code for the TPU, Triton's for the GPUs."""
 
 _MOVING = frozenset(
     (
@@ -80,10 +80,10 @@ def _examine(jaxpr: Any) -> None:
             kernels += 1
             _written_once(equation.params["grid_mapping"])
         elif name not in _MOVING:
-            cause = f"{name} is computed outside of the kernel; XLA does that work, and pallas_call has to"
+            cause = f"{name} is computed outside of the kernel, by XLA: move it into the function that pallas_call runs"
             raise Refused(Verdict.NOT_YOUR_KERNEL, cause)
     if not kernels:
-        raise Refused(Verdict.NOT_YOUR_KERNEL, "there is no pallas_call in it")
+        raise Refused(Verdict.NOT_YOUR_KERNEL, "it has no pallas_call: write a kernel that pallas_call runs")
 
 
 def _equations(jaxpr: Any) -> Iterator[Any]:
