@@ -26,8 +26,8 @@ Measured on an H200, in TFLOP/s, torch._scaled_mm with the same scales beside it
     this kernel                642          995         1100            965
     torch._scaled_mm           709         1153         1322           1244
 
-So it reaches 0.91, 0.86, 0.83 and 0.78 of the library. Variants in earlier runs, at 4096 (8192) cubed, where the library
-reached 1144 to 1148 (1304 to 1307):
+So it reaches 0.91, 0.86, 0.83 and 0.78 of the library. Variants in earlier runs, at 4096 (8192) cubed; beside the first
+three the library reached 1144 to 1148 (1304 to 1307):
 
     scales asked for before the products, a turn ahead                    1043 (1150)
     the same with six stages                                              1028 (1141)
@@ -36,8 +36,8 @@ reached 1144 to 1148 (1304 to 1307):
     tiles of 256 x 128 with one set of partial sums for each half          993  (993)
 
 This kernel asks for the scales behind the products, and is not faster for it: the first variant differs in that alone.
-What costs it the rest is open. In the SASS of the fourth, WARPGROUP.DEPBAR stands between every two QGMMA: a wait behind
-each product. That this alone makes it slow was not shown.
+What costs it the rest is open. In the SASS of the fourth, a WARPGROUP.DEPBAR stands between every two QGMMA, a wait
+behind each product. That this alone makes it slow was not shown.
 """
 
 import cutlass
