@@ -31,7 +31,7 @@ EXERCISE = Exercise(
         *(case(4096, 4096, 4096, layout) for layout in matmul_layouts.LAYOUTS[1:]),
     ),
     baseline=matmul_layouts.library,
-    min_speedup=0.55,  # of cuBLAS on an H200: the reference 1.02, others' styles 0.57 to 0.75
+    min_speedup=0.55,  # of cuBLAS on an H200: the reference 1.02, others' styles 0.57, 0.70 and 0.74
     requires=(9, 0),
     arch="sm_90a",
     tensor_cores=True,

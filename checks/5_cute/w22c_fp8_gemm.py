@@ -24,7 +24,9 @@ EXERCISE = Exercise(
     bench=fp8_gemm.case(8192, 8192, 8192),
     sweep=tuple(fp8_gemm.case(**one) for one in sweeps.products() if one["n"] % 8 + one["k"] % 16 == 0),
     baseline=library,
-    min_speedup=0.6,  # on an H200 the reference reaches 0.87 at least, tiles of 256 x 128 0.76, without overlap 0.58
+    # On an H200 the reference reaches 0.83: 1100 TFLOP/s of 1322 (642 of 709 at 2048 cubed, 995 of 1153 at 4096, 965 of
+    # 1244 at 16,384). Tiles of 256 x 128 reach 0.75, a kernel without overlap 0.58.
+    min_speedup=0.6,
     requires=(9, 0),
     arch="sm_90a",
     multiprocessors=4,

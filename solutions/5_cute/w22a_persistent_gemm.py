@@ -4,8 +4,8 @@ matmul(a, b) takes bfloat16 matrices of shapes (m, k) and (k, n), of any size, e
 gaps. It returns a @ b as a new contiguous bfloat16 tensor of shape (m, n). The sums are float32, and rounded once.
 Every tensor begins at a multiple of 16 bytes and has fewer than 2**31 elements. TMA also needs every row (of a matrix
 that is stored by columns, every column) to begin at such a multiple: where one does not, a kernel of ours copies the
-matrix to wider rows first, and copies the product back. All of that is given, and so are
-layouts, mbarriers and the choice of tiles.
+matrix to wider rows first, and copies the product back. All of that is given, and so are layouts, mbarriers and the
+choice of tiles.
 
 Three warpgroups. One warp of the first fills a ring of stages in shared memory by TMA. The other two multiply what
 arrives, 64 rows of the tile each, and store their sums. A stage has two mbarriers: `full` completes when its bytes have
@@ -19,13 +19,14 @@ Write `tile_of`, `produce`, `consume` and `write`. Products too small for tiles 
 consumer perhaps, or in clusters with one tile beside the other, where the peers share blocks of a.
 Graded: the values, that tensor cores compute them, the bytes asked for, and on a GPU the time against cuBLAS.
 
-Operations: 2 m n k, 1.1e12 at 8192^3. Tensor cores bound it, and how fast they run depends on the power that is left.
+Operations: 2 m n k, 1.1e12 at 8192^3. Tensor cores bound it, and how fast they run depends on the data too.
 
-Measured against cuBLAS on an H200, each pair in one run:
+Measured against cuBLAS on an H200, each pair in one run, several runs where a range is given:
 
-    512^3 0.92    1024^3 0.92    2048^3 0.97    3072^3 0.99    4096^3 1.01    8192^3 1.02    16384^3 1.03
-    8192 x 8192 by 16 rows 0.83 to 0.91, by 64 rows 0.96, by 128 rows 0.98;   4096^3 in the other layouts 1.01
-    4096 x 4096 by 4104 along k 1.00;   4095 x 4097 by 4099, where everything is copied first, 2.48
+    512^3 0.91 to 0.92    1024^3 0.91 to 0.93    2048^3 0.96 to 0.97    3072^3 0.99    4096^3 1.00 to 1.01
+    8192^3 1.02 (1,363 us)    16384^3 1.03    4096^3 in the other layouts 1.01    4096 x 4096 by 4104 along k 1.00
+    8192 x 8192 by 16 rows 0.83 to 0.91, by 64 rows 0.96, by 128 rows 0.95 to 0.98
+    4095 x 4097 by 4099, where everything is copied first, 2.47
 """
 
 from dataclasses import dataclass

@@ -18,18 +18,26 @@ scales.
 
 Operations: 2 m n k, 1.1e12 at 8192 cubed, 0.56 ms at the 1979 TFLOP/s that NVIDIA states for fp8. Bytes: 268 million,
 0.06 ms. Tensor cores sum a block of 64 x 128 x 128 in 256 cycles. Its promotion takes the ordinary cores 64 at least,
-so nobody may wait for it: a consumer has two sets of partial sums, and promotes one while tensor cores make the other.
+so nobody should wait for it: a consumer has two sets of partial sums, and promotes one while the other is multiplied.
 
-On an H200 at 4096 (8192) cubed, in TFLOP/s:
+Measured on an H200, in TFLOP/s, torch._scaled_mm with the same scales beside it in the same run:
 
-    two blocks per turn, their scales asked for before the products       1028 (1141)
-    the same without scales: wrong                                        1182 (1310)
+                        2048 cubed   4096 cubed   8192 cubed   16,384 cubed
+    this kernel                642          995         1100            965
+    torch._scaled_mm           709         1153         1322           1244
+
+So it reaches 0.91, 0.86, 0.83 and 0.78 of the library. Variants in earlier runs, at 4096 (8192) cubed; beside the first
+three the library reached 1144 to 1148 (1304 to 1307):
+
+    scales asked for before the products, a turn ahead                    1043 (1150)
+    the same with six stages                                              1028 (1141)
+    with six stages and without the loads of the scales: wrong            1182 (1310)
     partial sums in flight over the end of the loop                        747  (690)
-    tiles of 256 x 128 with one set of partial sums for each half         993  (993)
-    torch._scaled_mm with the same scales                                1148 (1306)
+    tiles of 256 x 128 with one set of partial sums for each half          993  (993)
 
-So scales are asked for behind the products, a turn ahead. ptxas does not follow sums that other instructions read over
-the end of a loop: it waits behind every wgmma then (WARPGROUP.DEPBAR between two QGMMA in the SASS).
+This kernel asks for the scales behind the products, and is not faster for it: the first variant differs in that alone.
+What costs it the rest is open. In the SASS of the fourth, a WARPGROUP.DEPBAR stands between every two QGMMA, a wait
+behind each product. That this alone makes it slow was not shown.
 """
 
 import cutlass
@@ -137,7 +145,7 @@ def consume(tiles, steps, rank, ring, mma, of_a, of_b, scales, epilogue):
                     mma.set(warpgroup.Field.ACCUMULATE, deep > 0)
                     cute.gemm(mma, parts[block], of_a[at], of_b[at], parts[block])
                 warpgroup.commit_group()
-            of_blocks.store(upcoming.load())  # asked for a turn ago: nobody waits for them
+            of_blocks.store(upcoming.load())  # asked for a turn ago
             upcoming.store(scales_of(step + 2, row, column, rows, scales).load())
             for block in cutlass.range_constexpr(2):
                 warpgroup.wait_group(1 - block)
