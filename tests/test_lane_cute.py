@@ -580,3 +580,25 @@ def test_a_kernel_has_the_name_of_its_function_whatever_its_arguments_are() -> N
     elsewhere = "kernel_cutlass_fill_tensorptrf32gmem_1"
     names = cute_host._plain_names([tiled, other, elsewhere], ["multiply", "multiply_rows", "mul"])
     assert names == {tiled: "multiply", other: "multiply_rows", elsewhere: "fill"}
+
+
+class Scale:
+    """A host as CUTLASS's examples have it."""
+
+    @cute.kernel
+    def kernel(self, x: cute.Tensor) -> None:
+        x[cute.arch.thread_idx()[0]] = cutlass.Float32(1)
+
+    @cute.jit
+    def __call__(self, x: cute.Tensor) -> None:
+        self.kernel(x).launch(grid=[1, 1, 1], block=[32, 1, 1])
+
+    @cute.jit
+    def fill(self, x: cute.Tensor) -> None:
+        self.kernel(x).launch(grid=[1, 1, 1], block=[32, 1, 1])
+
+
+@pytest.mark.parametrize("host", [Scale(), Scale().fill], ids=["object", "method"])
+def test_objects_and_methods_are_hosts(machine: Machine, host: Any) -> None:
+    lane.run(host, torch.zeros(32))
+    assert [launch["name"] for launch in machine.launches] == ["kernel"]

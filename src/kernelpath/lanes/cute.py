@@ -233,10 +233,18 @@ def _compile_for_cpu(host: Callable[..., None], kinds: Sequence[Kind], arch: str
 
 @functools.cache
 def _program(host: Callable[..., None], kinds: tuple[Kind, ...], arch: str, on_gpu: bool) -> Host:
-    functions = inspect.unwrap(host).__globals__
+    functions = _names_around(host)
     if on_gpu:
         return GpuHost(_compile(host, kinds, arch), functions)
     return CpuHost(_compile_for_cpu(host, kinds, arch), functions)
+
+
+def _names_around(host: Callable[..., None]) -> list[str]:
+    """Those of its module and, of a method or an object that is called, those of its class."""
+    function = inspect.unwrap(host)
+    if not inspect.isroutine(function):
+        function = inspect.unwrap(type(host).__call__)
+    return [*function.__globals__, *dir(getattr(host, "__self__", host))]
 
 
 def _packed(kind: Kind, arg: Argument) -> Any:
