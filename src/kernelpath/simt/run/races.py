@@ -160,11 +160,12 @@ def record_reader(
     So are those that have gone on where this one has, too, since the date of their reads: its own is later.
     """
     time, warps = reads >> 32, reads & LOW
-    if reads and not is_own(launch, cta, time):
+    own = is_own(launch, cta, time)
+    if reads and not own:
         last = load64(entry + 16) & LOW
         if unordered(launch, cta, floor, warp, last & THREAD, time, trace & THREAD):
             store64(entry + 24, time << 32 | last)
-    if not is_own(launch, cta, time) or (time < launch.time and are_past(cta, warp, warps, time)):
+    if not own or (time < launch.time and are_past(cta, warp, warps, time)):
         warps = 0
         time = launch.time
         store64(entry + 16, trace)
