@@ -20,7 +20,6 @@ _DISTRIBUTIONS = {
     "cuda.core": "cuda-core",
     "cutlass": "nvidia-cutlass-dsl",
     "cutlass_library": "nvidia-cutlass",
-    "jax": "jax",
 }
 """What to install for modules of another name; the longest that fits counts."""
 
