@@ -14,6 +14,8 @@ import numpy as np
 from matplotlib import colormaps
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.patheffects import withStroke
+from matplotlib.ticker import EngFormatter
 from numpy.typing import ArrayLike, NDArray
 
 from kernelpath import words
@@ -103,7 +105,9 @@ def bars(values: Mapping[str, float], unit: str, best: float | None = None, titl
     figure = Figure(figsize=(_WIDTH - 1.4, 0.38 * len(values) + 0.8))  # the names stand to the left of it
     axes = figure.subplots()
     drawn = axes.barh(list(values), list(values.values()), color=[color(label) for label in values], height=0.7)
-    axes.bar_label(drawn, labels=[words.number(value) for value in values.values()], padding=4, fontsize=8)
+    told = [_told(value, max(values.values())) for value in values.values()]
+    for text in axes.bar_label(drawn, labels=told, padding=4, fontsize=8):
+        text.set_path_effects([withStroke(linewidth=2.5, foreground="white")])  # where the line below crosses it
     if best is not None:
         axes.axvline(best, color=INK, linestyle=":", linewidth=1)
     axes.invert_yaxis()
@@ -111,6 +115,12 @@ def bars(values: Mapping[str, float], unit: str, best: float | None = None, titl
     axes.margins(x=0.12)
     _quiet(axes, title)
     return figure
+
+
+def _told(value: float, largest: float) -> str:
+    """The number beside a bar; of one that cannot be seen, that it is small."""
+    visible = largest / 1000
+    return words.number(value) if not 0 < value < visible else f"< {words.number(visible, 1)}"
 
 
 def groups(values: Mapping[str, Mapping[str, float]], unit: str) -> Figure:
@@ -180,6 +190,8 @@ def lines(
         axes.set_yscale("log")
     else:
         axes.set_ylim(min(0, *(value for points in series.values() for value in points.values())), None)
+        if axes.get_ylim()[1] >= 1e5:
+            axes.yaxis.set_major_formatter(EngFormatter(sep=" "))
     name_at_the_right_end(axes)
     if ticks:
         named = apart(places, log)
