@@ -220,3 +220,9 @@ def test_workers_know_nothing_of_each_other(doubling: Item) -> None:
     assert not any(name.startswith("pipe:") for name in opened)
     for worker in waiting:
         worker.close()
+
+
+def test_the_reason_of_a_process_is_its_error_and_not_the_advice_behind_it(worker: Worker) -> None:
+    said = "Traceback…\ntorch.AcceleratorError: CUDA error: out of memory\nSearch for it.\nCompile with `X`.\n"
+    os.pwrite(worker._process._printed.fileno(), said.encode(), 0)
+    assert worker.reason == "torch.AcceleratorError: CUDA error: out of memory"

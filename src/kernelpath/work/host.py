@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import secrets
 import signal
 import socket
@@ -32,6 +33,7 @@ _LEAVING_SECONDS = 2.0
 _TAKING_SECONDS = 30.0
 """For a process to take what it is sent."""
 _PRINTED_LIMIT = 20_000
+_ERROR = re.compile(r"[\w.]*(Error|Exception|Exit|Interrupt)\b")  # a traceback's last line begins so
 
 
 class WorkerGone(Exception):
@@ -84,8 +86,9 @@ class _Process:
 
     @property
     def reason(self) -> str:
-        """What was said last by a process that did not start."""
-        return (self.printed or self._server.said).strip().rpartition("\n")[2]
+        """What a process that did not start said last: its error, without the lines of advice that may follow."""
+        said = (self.printed or self._server.said).strip().splitlines()
+        return next((line for line in reversed(said) if _ERROR.match(line)), said[-1] if said else "")
 
     @property
     def pid(self) -> int:
