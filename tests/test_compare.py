@@ -97,6 +97,24 @@ def test_a_sample_of_integers_is_compared_exactly() -> None:
     assert compare.mismatches(truth - 1, truth, EXACT, rms).all()
 
 
+def test_root_mean_squares_are_those_of_each_alone() -> None:
+    given = [torch.tensor([3.0, -3.0]), torch.tensor([math.nan, math.inf, 2.0], dtype=torch.float64)]
+    given += [torch.tensor([-math.inf]), torch.tensor([5, 7]), torch.zeros(0)]
+    assert compare.root_mean_squares(given) == [3.0, 2.0, 0.0, 0.0, 0.0]
+
+
+@pytest.mark.parametrize("wrong", [None, 0, 1, 2])
+def test_each_sample_is_judged_by_its_own_dtype_and_scale(wrong: int | None) -> None:
+    """What is wrong at the scale of 1 is right at that of 1000; what is wrong in float32 may be right in bfloat16."""
+    tolerance = {"float32": Tolerance(0.0, 1e-3), "bfloat16": Tolerance(0.0, 1e-1)}
+    places = [torch.full((4,), value, dtype=torch.float64) for value in (1.0, 2.0, 1.0)]
+    outputs = [places[0].float(), places[1].float() + 0.5, places[2].bfloat16() + 0.0625]
+    if wrong is not None:
+        outputs[wrong][3] += 2.0
+    found = compare.wrong_sample(outputs, places, tolerance, [1.0, 1000.0, 1.0])
+    assert (None if found is None else found.tolist()) == (None if wrong is None else [False, False, False, True])
+
+
 @pytest.mark.parametrize(("rtol", "right"), [(1.0e-3, True), (0.9e-3, False)])
 def test_the_declared_rtol_decides(rtol: float, right: bool) -> None:
     truth = torch.tensor([1000.0, 2000.0], dtype=torch.float64)

@@ -146,7 +146,7 @@ def call(variety: Variety = PLAIN) -> Call:
 
 
 def told(one: Call) -> Any:
-    return one.returned([], "", "", lambda output: b"")
+    return one.returned([], "", "")
 
 
 @pytest.mark.parametrize("variety", [PLAIN, EXTREME, Variety(misaligned=1)])

@@ -10,6 +10,7 @@ import torch
 
 from kernelpath.course import registry
 from kernelpath.course.errors import DeclarationError
+from kernelpath.course.registry import Item
 from kernelpath.course.spec import ARCHITECTURES
 from kernelpath.grading import devices, grade
 from kernelpath.grading.conduct import Evidence
@@ -93,10 +94,47 @@ def test_what_needs_hopper_is_not_run_for_what_is_before_it() -> None:
     assert devices.lacking(exercise, "cpu", SM_80) == "needs sm_90, the PTX machine has sm_80; not run"
 
 
+_NEEDS_HOPPER = "needs sm_90a, whose instructions later GPUs do not all have, this GPU has sm_100; not run"
+
+
+@pytest.mark.parametrize(
+    ("name", "later"),
+    [
+        ("vector_add", ""),
+        ("matmul_persistent", ""),  # Triton compiles it for any architecture
+        ("tma_copy", ""),
+        ("wgmma_gemm", _NEEDS_HOPPER),
+        (
+            "flash_attention_cute",
+            _NEEDS_HOPPER,
+        ),
+    ],
+)
+def test_what_asks_for_wgmma_is_not_run_on_a_later_gpu(name: str, later: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """PTX ISA manual, section 9.7.15: wgmma is of sm_90a alone."""
+    exercise = registry.load(registry.find(name))
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda: (9, 0))
+    assert devices.lacking(exercise, "cuda", SM_90A) == ""
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda: (10, 0))
+    assert devices.lacking(exercise, "cuda", SM_90A) == later
+
+
+def test_what_is_solved_with_wgmma_is_declared_so() -> None:
+    told = {item.name for item in registry.exercises() if registry.load(item).specific}
+    solved = {item.name for item in registry.exercises() if "warpgroup.fence()" in _solution(item)}
+    assert told == solved
+
+
+def _solution(item: Item) -> str:
+    return item.solution.read_text() if item.solution.is_file() else ""
+
+
 def test_a_declaration_names_an_architecture_that_has_what_it_requires() -> None:
     exercise = registry.load(registry.find("vector_add"))
     with pytest.raises(DeclarationError, match="arch: 'sm_91' is none of sm_80, sm_90a"):
         replace(exercise, arch="sm_91")
+    with pytest.raises(DeclarationError, match="specific: declare the architecture in requires"):
+        replace(exercise, specific=True)
     with pytest.raises(DeclarationError, match="arch: sm_80 has less than requires"):
         replace(exercise, requires=(9, 0))
     assert {name: divmod(target.capability, 10) for name, target in TARGETS.items()} == ARCHITECTURES

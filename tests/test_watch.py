@@ -11,6 +11,7 @@ import torch
 from kernelpath.device.messages import POISON
 from kernelpath.grading import compare
 from kernelpath.work import confine
+from kernelpath.work.tensors import poison_, whole_storage
 from kernelpath.work.watch import GUARD, Guards, Journal, Notes, Watch
 
 JOURNAL = Journal()
@@ -63,11 +64,32 @@ def test_a_write_beside_an_allocation_is_found(place: int, said: str) -> None:
 @pytest.mark.parametrize("bytes_past", [1, 2, GUARD])
 def test_a_write_past_an_input_is_found(bytes_past: int, poison: bool) -> None:
     guards = Guards(poison)
-    copy = guards.guard(torch.randn(10))
+    (copy,) = guards.guard([torch.randn(10)])
     assert guards.broken() == ""
     storage = torch.tensor([], dtype=torch.uint8).set_(copy.untyped_storage())
     storage[-GUARD + bytes_past - 1] ^= 1
     assert guards.broken() == "wrote past the end of a tensor of 40 bytes"
+
+
+@pytest.mark.parametrize("place", range(5))
+@pytest.mark.parametrize(("byte", "said"), [(GUARD - 1, "before the start"), (-GUARD, "past the end")])
+def test_of_many_inputs_the_one_beside_which_a_write_went_is_named(place: int, byte: int, said: str) -> None:
+    guards = Guards(poison=False)
+    copies = guards.guard([torch.randn(10 * (1 + size)) for size in range(5)])
+    assert guards.broken() == ""
+    assert len({copy.untyped_storage().data_ptr() for copy in copies}) == 5
+    whole_storage(copies[place])[byte] ^= 1
+    assert guards.broken() == f"wrote {said} of a tensor of {40 * (1 + place)} bytes"
+
+
+@pytest.mark.parametrize("size", [0, 1, 2, 7])
+def test_what_lies_behind_an_input_is_poison_from_its_last_byte_on(size: int) -> None:
+    (copy,) = Guards(poison=False).guard([torch.full((size,), 7, dtype=torch.uint8)])
+    storage = whole_storage(copy)
+    poison = poison_(torch.empty_like(storage))
+    assert torch.equal(storage[:GUARD], poison[:GUARD])
+    assert torch.equal(storage[GUARD + size :], poison[GUARD + size :])
+    assert copy.tolist() == [7] * size
 
 
 @pytest.mark.parametrize("view", [lambda x: x, lambda x: x.t(), lambda x: x[2:, 1::2], lambda x: x[:0]])
@@ -76,7 +98,7 @@ def test_a_guarded_input_has_values_strides_and_a_storage_of_its_own(
 ) -> None:
     tensor = view(torch.randn(6, 8))
     guards = Guards(poison=True)
-    copy = guards.guard(tensor)
+    (copy,) = guards.guard([tensor])
     assert torch.equal(copy, tensor)
     assert (copy.stride(), copy.dtype) == (tensor.stride(), tensor.dtype)
     assert copy.storage_offset() * 4 == tensor.storage_offset() * 4 + GUARD

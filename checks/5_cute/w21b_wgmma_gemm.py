@@ -16,6 +16,7 @@ EXERCISE = Exercise(
     baseline=matmul_k_major.library,
     min_speedup=0.63,  # of cuBLAS on an H200: the reference 1.00, others' styles 0.68 to 0.92, mma.sync 0.61
     requires=(9, 0),
+    specific=True,  # wgmma
     arch="sm_90a",
     tensor_cores=True,
     # Threads may store what they have summed; at 256 x 256 x 256 that is an eighth of what tiles of 64 move.

@@ -33,6 +33,7 @@ EXERCISE = Exercise(
     baseline=matmul_layouts.library,
     min_speedup=0.55,  # of cuBLAS on an H200: the reference 1.02, others' styles 0.57, 0.70 and 0.74
     requires=(9, 0),
+    specific=True,  # wgmma
     arch="sm_90a",
     tensor_cores=True,
     multiprocessors=4,  # so that blocks have several tiles

@@ -37,6 +37,7 @@ EXERCISE = Exercise(
     baseline=two_steps,
     min_speedup=0.85,  # on an H200 the reference reaches 1.23, two consumers on one tile 1.07
     requires=(9, 0),
+    specific=True,  # wgmma
     arch="sm_90a",
     multiprocessors=4,
     tensor_cores=True,

@@ -28,6 +28,7 @@ EXERCISE = Exercise(
     # 1244 at 16,384). Tiles of 256 x 128 reach 0.75, a kernel without overlap 0.58.
     min_speedup=0.6,
     requires=(9, 0),
+    specific=True,  # wgmma
     arch="sm_90a",
     multiprocessors=4,
     tensor_cores=True,

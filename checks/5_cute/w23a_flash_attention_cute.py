@@ -34,5 +34,6 @@ EXERCISE = Exercise(
     # Tiles of 128 queries ask for 2.7 times the compulsory bytes of 320 tokens, tiles of 64 for 4 times.
     traffic=Traffic(sectors=2.0, bytes=5.0, edges=None),
     requires=(9, 0),
+    specific=True,  # wgmma
     arch="sm_90a",
 )

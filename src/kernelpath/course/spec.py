@@ -144,6 +144,8 @@ class Exercise:
         half its bytes, whose warps are full.
     instructions: limits on how wide accesses are, on index arithmetic, and on local memory.
     requires: least compute capability such as (9, 0), or None.
+    specific: the statement asks for what the architecture of `requires` alone has, as wgmma of sm_90a: a later GPU does
+        not run it.
     arch: what the PTX machine stands for where there is no GPU: "sm_80" or "sm_90a", which has clusters, TMA and wgmma.
     kind: how it is graded: "kernel" launches kernels of its own, "operator" does so behind an operator of torch.library
         with a gradient (its entry takes x; the problem's inputs are x and the gradient of the output, its outputs the
@@ -189,6 +191,7 @@ class Exercise:
     active_lanes: float | None = None
     instructions: Instructions = field(default_factory=Instructions)
     requires: tuple[int, int] | None = None
+    specific: bool = False
     arch: str = "sm_80"
     kind: Kind = "kernel"
     network: Network = field(default_factory=Network)
@@ -216,6 +219,7 @@ class Exercise:
         require(self.arch in ARCHITECTURES, f"arch: {self.arch!r} is none of {', '.join(ARCHITECTURES)}")
         has = ARCHITECTURES[self.arch]
         require((self.requires or has) <= has, f"arch: {self.arch} has less than requires={self.requires}")
+        require(not self.specific or self.requires is not None, "specific: declare the architecture in requires")
         require(self.workspace is None or self.workspace >= 0, f"workspace: {self.workspace} is negative")
         require(self.multiprocessors is None or self.multiprocessors > 0, "multiprocessors: there is at least one")
         lanes = self.active_lanes

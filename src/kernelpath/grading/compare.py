@@ -20,6 +20,7 @@ _NEARLY = 0.9
 """The share of values that may be told by their sign: the others fell to another side before they were rounded."""
 
 _ONLY = "the output"
+_WIDE = torch.float64
 _INTEGERS = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 
 
@@ -126,12 +127,13 @@ def _judge_values(
 
 
 def mismatches(
-    output: torch.Tensor, truth: torch.Tensor, tolerance: Tolerance, rms: float | None = None
+    output: torch.Tensor, truth: torch.Tensor, tolerance: Tolerance, rms: float | torch.Tensor | None = None
 ) -> torch.Tensor:
     """Where the output is not within tolerance of the truth. NaN and infinity must stand where the truth has them.
 
     A truth that was only moved has the dtype of the output and no tolerance: then all bits must be its own.
-    rms: the root mean square of the whole truth, where `truth` is only a sample of it.
+    rms: the root mean square of the whole truth, where `truth` is only a sample of it; one for each element, where it
+    is samples of several.
     """
     if not truth.is_floating_point():
         return output != truth
@@ -159,10 +161,39 @@ def are_cut_off(outputs: torch.Tensor, truth: torch.Tensor) -> bool:
 
 def root_mean_square(truth: torch.Tensor) -> float:
     """Over the finite elements; 0 without any, and for integers, which no tolerance is relative to."""
-    if not truth.is_floating_point():
-        return 0.0
-    finite = truth[torch.isfinite(truth)]
-    return math.sqrt(float(finite.square().mean())) if finite.numel() else 0.0
+    return root_mean_squares([truth])[0]
+
+
+def root_mean_squares(truths: Sequence[torch.Tensor]) -> list[float]:
+    """The root mean square of each truth, with one transfer for all."""
+    means = [_mean_square(truth) if truth.is_floating_point() else torch.zeros((), dtype=_WIDE) for truth in truths]
+    return [math.sqrt(mean) for mean in torch.stack([mean.to(truths[0].device) for mean in means]).tolist()]
+
+
+def _mean_square(truth: torch.Tensor) -> torch.Tensor:
+    finite = torch.isfinite(truth)
+    return truth.where(finite, 0).square_().sum(dtype=_WIDE) / finite.sum().clamp(min=1)
+
+
+def wrong_sample(
+    outputs: Sequence[torch.Tensor],
+    places: Sequence[torch.Tensor],
+    tolerance: Mapping[str, Tolerance],
+    scales: Sequence[float],
+) -> torch.Tensor | None:
+    """Where the first sample that has wrong elements is wrong, of equally long samples of hundreds of outputs.
+
+    places: the same samples of the truths. scales: the root mean square of each whole truth.
+    """
+    kinds = [(output.dtype, place.dtype) for output, place in zip(outputs, places, strict=True)]
+    for kind in dict.fromkeys(kinds):
+        chosen = [index for index, one in enumerate(kinds) if one == kind]
+        output, place = (torch.stack([samples[index] for index in chosen]) for samples in (outputs, places))
+        rms = torch.tensor([[scales[index]] for index in chosen], dtype=_WIDE).to(place.device)
+        wrong = mismatches(output, place, tolerance[dtype_name(output.dtype)], rms)
+        if bool(wrong.any()):
+            return wrong[int(wrong.any(1).nonzero()[0])]
+    return None
 
 
 def is_poison(output: torch.Tensor) -> torch.Tensor:

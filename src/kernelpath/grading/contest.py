@@ -8,13 +8,22 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
+import torch
+
 from kernelpath.course.problem import Case
 from kernelpath.course.spec import Exercise
 from kernelpath.grading import compare, roofline, timing
-from kernelpath.grading.truth import NoTensor, derive, draw_inputs, expected_outputs, output_dtype, tensor_of
+from kernelpath.grading.truth import (
+    NoTensor,
+    derive,
+    draw_inputs,
+    expected_outputs,
+    output_dtype,
+    tensors_of_one_dtype,
+)
 from kernelpath.verdict import Complaint, Interval, Measurement, Verdict
 from kernelpath.work import messages
-from kernelpath.work.tensors import dtype_name, sample
+from kernelpath.work.tensors import samples
 
 _Answer = TypeVar("_Answer", bound=messages.Answer)
 Conduct = Callable[[messages.Returned, tuple[object, ...]], Complaint | None]
@@ -100,22 +109,17 @@ class Contest:
             return Complaint(Verdict.WRONG_DTYPE, f"in a timed call the output has dtype {first}, expected {dtype}")
         if wide := next((told.dtype for told in outputs if told.dtype not in self.exercise.tolerance), None):
             return Complaint(Verdict.WRONG_DTYPE, f"in a timed call an output has dtype {wide}")
-        places = [sample(truth, seed) for truth in truths]
+        places = samples(truths, seed)
         try:
-            sampled = [
-                tensor_of(told.dtype, list(place.shape), told.content, str(place.device))
-                for told, place in zip(outputs, places, strict=True)
-            ]
+            sampled = _samples_told(outputs, places)
         except NoTensor:
             return FORGED
         places = compare.settled(self.exercise, places, sampled)
-        for output, place, truth in zip(sampled, places, truths, strict=True):
-            tolerance = self.exercise.tolerance[dtype_name(output.dtype)]
-            wrong = compare.mismatches(output, place, tolerance, compare.root_mean_square(truth))
-            if bool(wrong.any()):
-                share = float(wrong.float().mean())
-                return Complaint(Verdict.WRONG_VALUES, f"in a timed call {share:.1%} of the sampled outputs are wrong")
-        return None
+        wrong = compare.wrong_sample(sampled, places, self.exercise.tolerance, compare.root_mean_squares(truths))
+        if wrong is None:
+            return None
+        share = float(wrong.float().mean())
+        return Complaint(Verdict.WRONG_VALUES, f"in a timed call {share:.1%} of the sampled outputs are wrong")
 
     @property
     def speedup(self) -> Interval:
@@ -142,3 +146,13 @@ class Contest:
             method="paired rounds, cold L2, medians",
             telemetry=self.telemetry,
         )
+
+
+def _samples_told(outputs: Sequence[messages.Output], places: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+    """What the worker told of its outputs, beside the samples of the truths. Raises NoTensor if it cannot be that."""
+    found: dict[int, torch.Tensor] = {}
+    for dtype in dict.fromkeys(told.dtype for told in outputs):
+        chosen = [index for index, told in enumerate(outputs) if told.dtype == dtype]
+        shapes, contents = [places[index].shape for index in chosen], [outputs[index].content for index in chosen]
+        found.update(zip(chosen, tensors_of_one_dtype(dtype, shapes, contents, str(places[0].device)), strict=True))
+    return [found[index] for index in range(len(outputs))]

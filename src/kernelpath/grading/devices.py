@@ -49,7 +49,10 @@ def lacking(exercise: Exercise, device: OneDevice, target: Target) -> str:
     """Why the device cannot run the exercise; empty where it can."""
     needed = max(exercise.requires or OLDEST, OLDEST)
     found = torch.cuda.get_device_capability() if device == "cuda" else divmod(target.capability, 10)
-    if found >= needed:
+    if found == needed or (found > needed and not exercise.specific):
         return ""
+    wanted = f"sm_{needed[0]}{needed[1]}"
+    if exercise.specific:
+        wanted += "a, whose instructions later GPUs do not all have"
     has = f"{'this GPU' if device == 'cuda' else 'the PTX machine'} has sm_{found[0]}{found[1]}"
-    return f"needs sm_{needed[0]}{needed[1]}, {has}; not run"
+    return f"needs {wanted}, {has}; not run"

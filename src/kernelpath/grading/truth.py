@@ -81,9 +81,20 @@ class NoTensor(Exception):
 
 def tensor_of(dtype: str, shape: Sequence[int], content: bytes, device: str) -> torch.Tensor:
     """The tensor that was sent as dtype, shape and bytes. Raises NoTensor if they do not fit together."""
+    (tensor,) = tensors_of_one_dtype(dtype, [shape], [content], device)
+    return tensor
+
+
+def tensors_of_one_dtype(
+    dtype: str, shapes: Sequence[Sequence[int]], contents: Sequence[bytes], device: str
+) -> list[torch.Tensor]:
+    """As `tensor_of` for each, with one transfer. They are views of one tensor."""
     kind = getattr(torch, dtype, None)
-    if not isinstance(kind, torch.dtype) or len(shape) > 64 or min(shape, default=0) < 0:
-        raise NoTensor(dtype)
-    if math.prod(shape) * kind.itemsize != len(content):
-        raise NoTensor(f"{shape} in {len(content)} bytes")
-    return tensors.from_bytes(dtype, shape, content, device)
+    for shape, content in zip(shapes, contents, strict=True):
+        if not isinstance(kind, torch.dtype) or len(shape) > 64 or min(shape, default=0) < 0:
+            raise NoTensor(dtype)
+        if math.prod(shape) * kind.itemsize != len(content):
+            raise NoTensor(f"{shape} in {len(content)} bytes")
+    sizes = [math.prod(shape) for shape in shapes]
+    whole = tensors.from_bytes(dtype, [sum(sizes)], b"".join(contents), device)
+    return [piece.view(tuple(shape)) for piece, shape in zip(whole.split(sizes), shapes, strict=True)]

@@ -11,10 +11,11 @@ from typing import Any
 import torch
 
 from kernelpath.course import labs
+from kernelpath.course.inputs import tensors_of
 from kernelpath.course.spec import Exercise
 from kernelpath.work import confine, messages
 from kernelpath.work.blame import WrongType
-from kernelpath.work.tensors import dtype_name, fingerprint, from_bytes
+from kernelpath.work.tensors import bytes_of, dtype_name, fingerprints, from_bytes
 from kernelpath.work.watch import Guards, Journal, Notes, Product, Watch
 from kernelpath.work.witness import SubmissionThread
 
@@ -38,7 +39,8 @@ class Call:
         self._device, self._entry, self._thread, self._journal = device, entry, thread, journal
         self._exercise = exercise
         self._guards, self._notes = Guards(poison=not timed), Notes()
-        self.inputs = tuple(self._guards.guard(value) if isinstance(value, torch.Tensor) else value for value in drawn)
+        guarded = iter(self._guards.guard(tensors_of(drawn)))
+        self.inputs = tuple(next(guarded) if isinstance(value, torch.Tensor) else value for value in drawn)
 
     def __call__(self, entry: Callable[..., Any]) -> Any:
         with self._journal.noting(self._notes):
@@ -65,14 +67,22 @@ class Call:
         return plain_outputs(result, self._entry, self._device, self._guards.holds)
 
     def returned(
-        self, outputs: Sequence[torch.Tensor], secret: str, tampered: str, content: Callable[[torch.Tensor], bytes]
+        self,
+        outputs: Sequence[torch.Tensor],
+        secret: str,
+        tampered: str,
+        seen: Callable[[Sequence[torch.Tensor]], Sequence[torch.Tensor]] = lambda outputs: outputs,
     ) -> messages.Returned:
-        """What the grader is told."""
-        told = [messages.Output(dtype_name(one.dtype), list(one.shape), content(one)) for one in outputs]
+        """What the grader is told. seen: what of the outputs, where it is not all."""
+        contents = bytes_of(seen(outputs))
+        told = [
+            messages.Output(dtype_name(one.dtype), list(one.shape), content)
+            for one, content in zip(outputs, contents, strict=True)
+        ]
         return messages.Returned(
             secret=secret,
             outputs=told,
-            inputs_seen=[fingerprint(storage) for storage in self._guards.inputs],
+            inputs_seen=fingerprints(self._guards.inputs),
             out_of_bounds=self._guards.broken(),
             operators=self._notes.operators,
             launches=self.launches,

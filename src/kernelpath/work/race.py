@@ -11,7 +11,7 @@ from torch._C._distributed_c10d import FileStore
 
 from kernelpath.work import messages
 from kernelpath.work.call import Call
-from kernelpath.work.tensors import sample, to_bytes
+from kernelpath.work.tensors import samples
 
 CALLS = 5
 """In a row, between two events: ranks begin a few microseconds apart."""
@@ -78,9 +78,8 @@ class Race:
             taken, result = run(self._timed, calls[contestant])
             seconds[contestant] = taken
             output = result if contestant == 0 else output
-        returned = watched.returned(
-            watched.outputs(output), asked.secret, tampered(), lambda one: to_bytes(sample(one, asked.sample))
-        )
+        outputs = watched.outputs(output)
+        returned = watched.returned(outputs, asked.secret, tampered(), lambda told: samples(told, asked.sample))
         return messages.Timed(secret=asked.secret, returned=returned, seconds=seconds, late=False, telemetry={})
 
     def _timed(self, call: Callable[[int], Any]) -> tuple[float, Any]:

@@ -71,6 +71,10 @@ class Stopwatch:
         """Seconds of one call: the median over `rounds`, after three that do not count."""
         return statistics.median([self._once(call)[0] for _ in range(rounds + 3)][3:])
 
+    def wait(self) -> None:
+        """Until the device is idle."""
+        self._synchronize()
+
     def telemetry(self) -> dict[str, float]:
         """Clocks in MHz, power in W and temperature in degrees Celsius, as NVML tells them; empty without NVML."""
         if self._nvml is None:

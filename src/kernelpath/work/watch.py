@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -17,7 +17,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from kernelpath.device.messages import POISON
 from kernelpath.work.confine import SUBMISSION
 from kernelpath.work.messages import Operator
-from kernelpath.work.tensors import poison_, whole_storage
+from kernelpath.work.tensors import copy_each_, poison_, whole_storage
 
 GUARD = 512
 """Bytes of poison before and behind every buffer. A multiple of every alignment that a kernel may ask for."""
@@ -186,21 +186,30 @@ class Guards:
         self._storages.append(storage)
         return storage[GUARD : GUARD + nbytes].view(dtype).as_strided(size, stride, GUARD // dtype.itemsize)
 
-    def guard(self, tensor: torch.Tensor) -> torch.Tensor:
-        """A copy of an input, strides and storage offset kept, inside guard bands."""
-        source = tensor.untyped_storage()
-        storage = _guarded_storage(source.nbytes(), tensor.device)
-        body = storage[GUARD : GUARD + source.nbytes()]
-        body.copy_(whole_storage(tensor))
-        self._inputs.append(storage)
-        self.inputs.append(body)
-        offset = tensor.storage_offset() + GUARD // tensor.element_size()
-        return storage.view(tensor.dtype).as_strided(tensor.size(), tensor.stride(), offset)
+    def guard(self, tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+        """Copies of inputs, strides and storage offsets kept, each in a storage of its own between guard bands."""
+        sources = [whole_storage(tensor) for tensor in tensors]
+        storages = [_fresh(source.numel(), source.device) for source in sources]
+        bodies = [storage[GUARD : GUARD + source.numel()] for storage, source in zip(storages, sources, strict=True)]
+        for device in dict.fromkeys(source.device for source in sources):
+            _poison_around([storage for storage in storages if storage.device == device])
+        copy_each_(bodies, sources)
+        for device in dict.fromkeys(source.device for source in sources if source.is_cuda):
+            torch.cuda.synchronize(device)
+        self._inputs += storages
+        self.inputs += bodies
+        return [
+            storage.view(tensor.dtype).as_strided(
+                tensor.size(), tensor.stride(), tensor.storage_offset() + GUARD // tensor.element_size()
+            )
+            for storage, tensor in zip(storages, tensors, strict=True)
+        ]
 
     def broken(self) -> str:
         """In words, a guard band that was written to; empty where none was."""
         storages = [*(self._storages if self._poison else []), *self._inputs]
-        return next(filter(None, map(_broken, storages)), "")
+        by_device = {one.device: [other for other in storages if other.device == one.device] for one in storages}
+        return next(filter(None, map(_broken, by_device.values())), "")
 
     def holds(self, tensor: torch.Tensor) -> bool:
         """Whether a tensor shares the memory of an input."""
@@ -208,9 +217,9 @@ class Guards:
         return any(storage.untyped_storage().data_ptr() == address for storage in self._inputs)
 
 
-def _guarded_storage(nbytes: int, device: torch.device, poison: bool = True, pinned: bool = False) -> torch.Tensor:
+def _guarded_storage(nbytes: int, device: torch.device, poison: bool, pinned: bool) -> torch.Tensor:
     """A uint8 tensor of nbytes with guard bands, poisoned as a whole if asked, before any stream can use it."""
-    storage = torch.empty(nbytes + nbytes % 2 + 2 * GUARD, dtype=torch.uint8, device=device, pin_memory=pinned)
+    storage = _fresh(nbytes, device, pinned)
     if poison:
         poison_(storage)
         if device.type == "cuda":
@@ -218,9 +227,24 @@ def _guarded_storage(nbytes: int, device: torch.device, poison: bool = True, pin
     return storage
 
 
-def _broken(storage: torch.Tensor) -> str:
-    """In words, whether a guard band of a poisoned storage was written to."""
-    for place, band in (("before the start", storage[:GUARD]), ("past the end", storage[-GUARD:])):
-        if bool((band.view(torch.int16) != POISON).any()):
-            return f"wrote {place} of a tensor of {storage.numel() - 2 * GUARD:,} bytes"
+def _fresh(nbytes: int, device: torch.device, pinned: bool = False) -> torch.Tensor:
+    """A uint8 tensor with room for nbytes between guard bands. Its length is even, as poison has two bytes."""
+    return torch.empty(nbytes + nbytes % 2 + 2 * GUARD, dtype=torch.uint8, device=device, pin_memory=pinned)
+
+
+def _poison_around(storages: Sequence[torch.Tensor]) -> None:
+    """Poison the guard bands of storages of one device, and the last two bytes between: one may be of no input."""
+    poison = poison_(torch.empty(GUARD + 2, dtype=torch.uint8, device=storages[0].device))
+    copy_each_([one[:GUARD] for one in storages], [poison[:GUARD]] * len(storages))
+    copy_each_([one[-GUARD - 2 :] for one in storages], [poison] * len(storages))
+
+
+def _broken(storages: Sequence[torch.Tensor]) -> str:
+    """In words, the first guard band that was written to, of poisoned storages of one device."""
+    bands = [band for storage in storages for band in (storage[:GUARD], storage[-GUARD:])]
+    words = torch.cat(bands).view(torch.int16).view(-1, GUARD // 2)
+    for place, broken in enumerate((words != POISON).any(1).tolist()):
+        if broken:
+            side = ("before the start", "past the end")[place % 2]
+            return f"wrote {side} of a tensor of {storages[place // 2].numel() - 2 * GUARD:,} bytes"
     return ""

@@ -10,7 +10,8 @@ import gc
 import signal
 import socket
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from functools import partial
 from importlib.util import cache_from_source
 from pathlib import Path
 from typing import Any
@@ -27,11 +28,12 @@ from kernelpath.lanes import on_compiling, tuning
 from kernelpath.verdict import Complaint, Verdict
 from kernelpath.wire import Gone, Wire
 from kernelpath.work import allocations, confine, entries, far, messages, no_gpu, rank, reports
-from kernelpath.work.blame import NotTheSubmission, blame
+from kernelpath.work.blame import blame
 from kernelpath.work.call import Call, arguments, memory_limit, plain_outputs, profiled
 from kernelpath.work.far import FarWatch
 from kernelpath.work.race import Race
-from kernelpath.work.tensors import fingerprint, poison_numpy, poison_storage, same_random_numbers, sample, to_bytes
+from kernelpath.work.rounds import Rounds
+from kernelpath.work.tensors import poison_numpy, poison_storage, same_random_numbers
 from kernelpath.work.watch import Journal, Notes, Watch
 from kernelpath.work.witness import Snapshot, SubmissionThread
 
@@ -163,7 +165,7 @@ class _Worker:
             result = call(self._entry)
             call.settle()
         outputs = call.outputs(result)
-        returned = call.returned(outputs, secret, self._tampered(), to_bytes)
+        returned = call.returned(outputs, secret, self._tampered())
         places = [self._client.place(output) for output in outputs] if self._client else []
         return msgspec.structs.replace(returned, places=places)
 
@@ -255,46 +257,18 @@ class _Worker:
 
     def _contest(self, asked: messages.Contest, secret: str) -> Answer:
         assert self._known.baseline is not None
-        self._contestants: list[Callable[..., Any]] = [self._entry, self._known.baseline]
+        contestants = [self._entry, self._known.baseline]
         if asked.reference:
             folder = Path(tempfile.mkdtemp())
             for name, text in asked.reference.items():
                 (folder / name).write_text(text, encoding="utf-8")
             solution = registry.import_file(folder / self._item.solution.name, "kernelpath_reference", listed=False)
-            self._contestants.append(entries.called(getattr(solution, self._name), self._exercise, self._lane))
-        self._bench = asked.case
-        return messages.Ready(secret=secret, contestants=len(self._contestants))
+            contestants.append(entries.called(getattr(solution, self._name), self._exercise, self._lane))
+        prepared = partial(self._with, timed=True)
+        self._rounds = Rounds(self._known, asked.case, contestants, self._stopwatch, prepared)
+        return messages.Ready(secret=secret, contestants=len(contestants))
 
     def _round(self, asked: messages.Round, secret: str) -> Answer:
         if self._race is not None:
             return self._race.answer(asked, self._with, self._entry, self._thread.call, self._tampered)
-        own = self._known.problem.in_place is not None  # then each has inputs of its own
-        all_of_them = None if own else self._called(self._bench, asked.seed, timed=True)
-        calls = {one: all_of_them or self._called(self._bench, asked.seed, timed=True) for one in asked.order}
-        turn, call = {contestant: position for position, contestant in enumerate(asked.order)}, calls[0]
-        seconds, results = self._stopwatch.round([self._timed(one, calls[one]) for one in asked.order])
-        outputs = call.outputs(results[turn[0]])
-        early = [fingerprint(output) for output in outputs]
-        returned = call.returned(outputs, secret, self._tampered(), lambda one: to_bytes(sample(one, asked.sample)))
-        torch.cuda.synchronize()
-        return messages.Timed(
-            secret=secret,
-            returned=returned,
-            seconds=[seconds[turn[contestant]] for contestant in range(len(asked.order))],
-            late=early != [fingerprint(output) for output in outputs],
-            telemetry=self._stopwatch.telemetry(),
-        )
-
-    def _timed(self, contestant: int, call: Call) -> Callable[[], Any]:
-        """Contestant 0 is the submission, which runs on its own thread; what the others raise is not its fault."""
-        entry, name = self._contestants[contestant], ("submission", "baseline", "reference kernel")[contestant]
-        if contestant == 0:
-            return lambda: call(entry)
-
-        def ours() -> Any:
-            try:
-                return entry(*call.inputs)
-            except Exception as error:
-                raise NotTheSubmission(f"the {name} failed: {error}") from error
-
-        return ours
+        return self._rounds.answer(asked, self._tampered)

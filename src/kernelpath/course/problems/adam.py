@@ -109,14 +109,14 @@ def inputs(
 
     room = _ROOM if begin == "anywhere" else 0
 
+    sizes = [length + 2 * room for length in lengths(model, tensors)]
+
     def drawn(kind: str, spread: int, square: bool = False) -> list[torch.Tensor]:
+        values = draw.normal(rng, sum(sizes), dtype=kind, mean=0.1)  # at once: a list may have hundreds of tensors
         found = []
-        for index, length in enumerate(lengths(model, tensors)):
+        for index, piece in enumerate((values.square_() if square else values).split(sizes)):
             first = index * spread % room if room else 0  # not drawn: a table may say which are aligned
-            values = torch.zeros(0, dtype=getattr(torch, kind), device=rng.device)
-            if length + room:
-                values = draw.normal(rng, length + 2 * room, dtype=kind, mean=0.1)
-            found.append((values.square() if square else values)[first : first + length])
+            found.append(piece.clone()[first : first + len(piece) - 2 * room])
         return found
 
     params, grads = drawn(dtype, 1), drawn(dtype, 4)

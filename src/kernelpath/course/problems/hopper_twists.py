@@ -110,6 +110,7 @@ def twist(layout: str, epilogue: Epilogue, dtype: str) -> Twist:
         min_speedup=LEAST_SHARE,
         arch="sm_90a",
         requires=(9, 0),
+        specific=True,  # wgmma
         tensor_cores=True,
         launches=1,
         traffic=Traffic(sectors=2.0, bytes=most, edges=0.5),

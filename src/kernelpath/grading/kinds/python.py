@@ -20,7 +20,7 @@ from kernelpath.grading.conduct import MUTATED, Evidence
 from kernelpath.verdict import Complaint, Verdict
 from kernelpath.work import messages
 from kernelpath.work.runner import Runner, Stopped
-from kernelpath.work.tensors import dtype_name, fingerprint, to_bytes, whole_storage
+from kernelpath.work.tensors import dtype_name, fingerprints, to_bytes, whole_storage
 
 
 class Python:
@@ -89,4 +89,5 @@ def seen(
         return MUTATED
     mine = {id(value) for value in overwritten}
     kept = [(seen, value) for seen, value in zip(returned.inputs_seen, tensors, strict=True) if id(value) not in mine]
-    return None if all(list(seen) == fingerprint(whole_storage(value)) for seen, value in kept) else MUTATED
+    drawn = fingerprints([whole_storage(value) for _, value in kept])
+    return None if [list(seen) for seen, _ in kept] == drawn else MUTATED

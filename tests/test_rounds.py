@@ -1,0 +1,198 @@
+"""A round of a race, without a GPU: what it proves of hundreds of tensors, and what that costs."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeVar
+
+import pytest
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from kernelpath.course import registry
+from kernelpath.course.problems import adam
+from kernelpath.grading.conduct import MUTATED
+from kernelpath.grading.contest import Contest
+from kernelpath.grading.kinds.python import seen
+from kernelpath.verdict import Complaint, Verdict
+from kernelpath.work import messages
+from kernelpath.work.call import Call
+from kernelpath.work.rounds import Rounds
+from kernelpath.work.watch import Journal
+from kernelpath.work.witness import SubmissionThread
+
+_Answer = TypeVar("_Answer", bound=messages.Answer)
+Entry = Callable[..., None]
+
+EXERCISE = registry.load(registry.find("adam"))
+JOURNAL, THREAD = Journal(), SubmissionThread()
+
+
+class Clock:
+    """Calls and does not time. late: what a GPU still does after the entry has returned."""
+
+    device = torch.device("cpu")
+
+    def __init__(self, late: Callable[[], object] = lambda: None) -> None:
+        self._late = late
+
+    def round(self, calls: Sequence[Callable[[], object]]) -> tuple[list[float], list[object]]:
+        return [1e-3] * len(calls), [call() for call in calls]
+
+    def wait(self) -> None:
+        self._late()
+
+    def telemetry(self) -> dict[str, float]:
+        return {}
+
+
+class Race:
+    """Asks for rounds as `Contest` does; its worker is in this process."""
+
+    def __init__(self, entry: Entry, tensors: int = 7, clock: Clock | None = None) -> None:
+        case = adam.case("vectors", tensors)
+        self.given: list[tuple[Any, ...]] = []
+
+        def observed(*inputs: Any) -> None:
+            self.given.append(tuple(one.clone() if isinstance(one, torch.Tensor) else one for one in inputs))
+            entry(*inputs)
+
+        self._rounds = Rounds(EXERCISE, case, [observed, adam.one_by_one, observed], clock or Clock(), self._prepared)
+        self.calls: list[Call] = []
+        self.contest = Contest(EXERCISE, case, self, self._conduct, seed=1, device="cpu")
+
+    def _prepared(self, drawn: Sequence[Any]) -> Call:
+        self.calls.append(Call("adamw", drawn, Clock.device, THREAD, JOURNAL, True, EXERCISE))
+        return self.calls[-1]
+
+    @staticmethod
+    def _conduct(returned: messages.Returned, inputs: tuple[object, ...]) -> Complaint | None:
+        return seen(returned, inputs, EXERCISE.overwritten(inputs))
+
+    def ask(self, message: messages.Asked, expected: type[_Answer], seconds: float) -> _Answer:
+        answer: messages.Answer = messages.Ready(secret="", contestants=3)
+        if isinstance(message, messages.Round):
+            answer = self._rounds.answer(message, str)
+        assert isinstance(answer, expected)
+        return answer
+
+    def run(self, rounds: int = 3) -> Complaint | None:
+        return self.contest.run([rounds], lambda _: None)
+
+
+@pytest.fixture(autouse=True)
+def _few_rounds(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Three of them have no interval."""
+    monkeypatch.setattr("kernelpath.grading.timing.settled", lambda *_: True)
+    monkeypatch.setattr(Contest, "speedup", None)
+
+
+def bits(inputs: Sequence[Any]) -> list[object]:
+    return [one.tolist() if isinstance(one, torch.Tensor) else one for one in inputs]
+
+
+def test_all_contestants_of_a_round_are_given_what_the_grader_draws_and_nothing_of_each_other() -> None:
+    race = Race(adam.one_by_one)
+    assert race.run(2) is None
+    first, second = race.given[:2], race.given[2:]
+    for given in (first, second):
+        assert bits(given[0]) == bits(given[1])
+    assert bits(first[0]) != bits(second[0]), "new inputs in every round"
+    storages = {one.data_ptr() for call in race.calls[:3] for one in call.inputs if isinstance(one, torch.Tensor)}
+    assert len(storages) == 3 * 4 * 7
+
+
+def skipping(index: int) -> Entry:
+    def entry(steps: Sequence[int], *others: Any) -> None:
+        inputs = (steps, *others)
+        kept = [one[index].clone() for one in adam.lists(steps, others[5:])]
+        adam.one_by_one(*inputs)
+        for one, value in zip(adam.lists(steps, others[5:]), kept, strict=True):
+            one[index].copy_(value)
+
+    return entry
+
+
+@pytest.mark.parametrize("index", [0, 3, 6])
+def test_one_tensor_that_stays_as_it_was_is_noticed(index: int) -> None:
+    complaint = Race(skipping(index)).run()
+    assert complaint is not None
+    assert complaint.verdict is Verdict.WRONG_VALUES
+
+
+class Remembering:
+    """Right in its first round, of which it gives the results in all others."""
+
+    def __init__(self) -> None:
+        self._results: list[torch.Tensor] = []
+
+    def __call__(self, *inputs: Any) -> None:
+        overwritten = adam.updated(*inputs)
+        if not self._results:
+            adam.one_by_one(*inputs)
+            self._results = [one.clone() for one in overwritten]
+        for one, result in zip(overwritten, self._results, strict=True):
+            one.copy_(result)
+
+
+def test_the_results_of_an_earlier_round_are_wrong() -> None:
+    race = Race(Remembering())
+    complaint = race.run()
+    assert complaint is not None
+    assert complaint.verdict is Verdict.WRONG_VALUES
+    assert len(race.contest.seconds[0]) == 2
+
+
+@pytest.mark.parametrize("index", [0, 6])
+def test_a_changed_gradient_is_noticed(index: int) -> None:
+    def entry(*inputs: Any) -> None:
+        adam.one_by_one(*inputs)
+        adam.lists(inputs[0], inputs[6:])[1][index][-1:].mul_(-1.0)
+
+    assert Race(entry).run() == MUTATED
+
+
+@pytest.mark.parametrize("index", [0, 20])
+def test_an_output_that_changes_after_the_clock_has_stopped_is_noticed(index: int) -> None:
+    kept: list[torch.Tensor] = []
+
+    def entry(*inputs: Any) -> None:
+        adam.one_by_one(*inputs)
+        kept[:] = adam.updated(*inputs)
+
+    complaint = Race(entry, clock=Clock(lambda: kept[index].add_(1.0))).run()
+    assert complaint is not None
+    assert complaint.verdict is Verdict.TAMPERED
+
+
+VIEWS = {"view", "slice", "as_strided", "split", "split_with_sizes", "unbind", "select", "detach", "empty", "set_"}
+"""Operators that launch nothing on a GPU."""
+
+
+class Counting(TorchDispatchMode):
+    def __init__(self, seen: Counter[str]) -> None:
+        TorchDispatchMode.__init__(self)
+        self._seen = seen
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
+    ) -> Any:
+        self._seen[func.overloadpacket.__name__] += 1
+        return func(*args, **(kwargs or {}))
+
+
+def test_a_round_waits_as_often_for_many_tensors_as_for_few_and_launches_little_for_each() -> None:
+    """They were 100 launches and 9 waits for each tensor, of which GPT-2 has 592 with gradients and moments."""
+
+    def counted(tensors: int) -> Counter[str]:
+        race, seen = Race(lambda *inputs: None, tensors), Counter[str]()
+        with Counting(seen):
+            race.run(1)
+        return seen
+
+    few, many = counted(8), counted(24)
+    assert few["_local_scalar_dense"] == many["_local_scalar_dense"] <= 8
+    launches = [sum(count for name, count in seen.items() if name not in VIEWS) for seen in (few, many)]
+    baseline = len(["_fused_adamw_"])
+    assert (launches[1] - launches[0]) / (4 * 16) < 20 + baseline
