@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
@@ -196,3 +197,26 @@ def test_a_round_waits_as_often_for_many_tensors_as_for_few_and_launches_little_
     launches = [sum(count for name, count in seen.items() if name not in VIEWS) for seen in (few, many)]
     baseline = len(["_fused_adamw_"])
     assert (launches[1] - launches[0]) / (4 * 16) < 20 + baseline
+
+
+class Waiting(Clock):
+    """Notes how many objects Python's next collection has to look at when the clock starts."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.young: list[int] = []
+
+    def round(self, calls: Sequence[Callable[[], object]]) -> tuple[list[float], list[object]]:
+        self.young.append(gc.get_count()[0])
+        return super().round(calls)
+
+
+def test_no_collection_is_due_when_the_clock_starts() -> None:
+    clock = Waiting()
+    gc.disable()  # as in a worker
+    try:
+        assert Race(adam.one_by_one, tensors=200, clock=clock).run() is None
+    finally:
+        gc.enable()
+    assert clock.young
+    assert max(clock.young) < gc.get_threshold()[0] / 2

@@ -48,6 +48,7 @@ class Rounds:
         """Seconds of each contestant, and a sample of the submission's outputs, which is taken after the clock."""
         calls = self._calls(asked)
         turn, call = {contestant: position for position, contestant in enumerate(asked.order)}, calls[0]
+        call.ahead_of_the_clock()
         seconds, results = self._clock.round([self._timed(one, calls[one]) for one in asked.order])
         outputs = call.outputs(results[turn[0]])
         early = fingerprints(outputs)
