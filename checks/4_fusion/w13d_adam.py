@@ -21,7 +21,7 @@ EXERCISE = Exercise(
         adam.case("gpt2", 148, step=100, dtype="bfloat16"),
     ),
     baseline=adam.one_by_one,
-    min_speedup=2.3,  # the reference reaches 3.4 on an H200, a kernel without alignment 3.1
+    min_speedup=2.3,  # the reference reaches 3.58 on an H200, a kernel without alignment 3.1
     launches=1,
     traffic=Traffic(bytes=1.6, edges=None),
 )
