@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import io
 import re
+from collections.abc import Iterable
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -16,8 +17,10 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Rectangle
 from matplotlib.text import Annotation, Text
+from matplotlib.transforms import Bbox
 from rich.console import Console
 
+from kernelpath.course import registry
 from kernelpath.lines import LineInstructions, LineTraffic
 from kernelpath.show import plots, roofline, source, templates, timed, warp
 from kernelpath.show.palette import ROLES, WASTED
@@ -129,15 +132,62 @@ def test_roles_have_their_colours_and_shapes_and_the_legend_each_once() -> None:
     assert [line.get_fillstyle() for line in drawn[:2]] == ["full", "none"]
 
 
+def named(axes: Axes, names: Iterable[str]) -> dict[str, Bbox]:
+    boxes = {text.get_text(): Text.get_window_extent(text) for text in axes.texts}
+    return {name: boxes[name] for name in names}
+
+
 def test_names_do_not_cover_each_other_and_stay_in_the_picture() -> None:
     crowd = [Mark("yours", 0.5, 1e12, name=name) for name in "abcde"]
     axes = axes_of(roofline.draw([*crowd, Mark("yours", 900.0, 1e14, name="at_the_right_edge")], ROOF))
-    named = [text for text in axes.texts if isinstance(text, Annotation) and text.arrow_patch is not None]
-    boxes = {text.get_text(): Text.get_window_extent(text) for text in named}  # without its line
-    assert set(boxes) == {*"abcde", "at_the_right_edge"}
+    boxes = named(axes, [*"abcde", "at_the_right_edge"])
     assert boxes["at_the_right_edge"].x1 < axes.bbox.x1
     heights = sorted((boxes[name] for name in "abcde"), key=lambda box: box.y0)
     assert all(lower.y1 <= upper.y0 for lower, upper in pairwise(heights))
+
+
+def test_kernels_of_one_intensity_are_named_in_the_order_of_their_rates_with_one_line() -> None:
+    rates = {"slow": 0.9e12, "fast": 1.1e12, "between": 1e12}
+    marks = [Mark("yours", 0.5, rate, name=name) for name, rate in rates.items()]
+    axes = axes_of(roofline.draw([*marks, Mark("yours", 0.05, 1e11, name="alone")], ROOF))
+    boxes = named(axes, [*rates, "alone"])
+    assert boxes["fast"].y0 >= boxes["between"].y1
+    assert boxes["between"].y0 >= boxes["slow"].y1
+    lines = [text for text in axes.texts if isinstance(text, Annotation) and text.arrow_patch is not None]
+    assert sorted(line.xy for line in lines) == [(0.05, 0.1), (0.5, 1.0)]
+
+
+def test_the_kernels_of_the_course_are_named_with_nothing_on_each_other() -> None:
+    """Every benchmark of the course at 0.8 of a machine's speed of light, and its baseline at 0.5."""
+    ceilings = {**CEILINGS, "matmul_bfloat16": 800e12, "matmul_float32": 50e12}
+    marks = []
+    for item in registry.exercises():
+        exercise = registry.load(item)
+        if exercise.bench is None or exercise.flops is None:
+            continue
+        flops, moved = exercise.flops(**exercise.bench), exercise.compulsory_bytes(**exercise.bench)
+        light = min(4.4e12 * flops / moved, 800e12)
+        marks += [
+            Mark("baseline", flops / moved, 0.5 * light),
+            Mark("yours", flops / moved, 0.8 * light, name=item.name),
+        ]
+    assert len(marks) > 80
+    axes = axes_of(roofline.draw(marks, Roof.measured(ceilings), inches=(8, 6.75)))
+    boxes = named(axes, [mark.name for mark in marks if mark.name])
+    told = [Text.get_window_extent(text) for text in axes.texts if "product" in text.get_text()]
+    legend = axes.get_legend()
+    assert legend is not None
+    told.append(legend.get_window_extent())
+    for one, box in boxes.items():
+        covered = [other for other, there in boxes.items() if other != one and box.overlaps(there)]
+        assert not covered, f"{one} stands on {covered}"
+        assert not [text for text in told if box.overlaps(text)], one
+        assert axes.bbox.x0 <= box.x0, one
+        assert box.x1 <= axes.bbox.x1, one
+        assert axes.bbox.y0 <= box.y0, one
+        assert box.y1 <= axes.bbox.y1, one
+        places = [axes.transData.transform(mark.place) for mark in marks]
+        assert not [place for place in places if box.contains(*place)], one
 
 
 def test_numbers_on_bars_in_groups_do_not_cover_each_other() -> None:

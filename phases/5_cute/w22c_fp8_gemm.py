@@ -29,9 +29,9 @@ from kernelpath.lanes import cute as lane
 
 
 @cute.jit
-def promote(total, part, scales):
+def promote(total, part, factors):
     """Sums 0 and 1 of each four are of a thread's first row, 2 and 3 of its second."""
-    # TODO: scales holds those of both rows, and that of b; one multiply-add for each sum
+    # TODO: factors holds what the sums of both rows are multiplied by; one multiply-add for each sum
 
 
 @cute.jit

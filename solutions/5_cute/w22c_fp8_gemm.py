@@ -19,25 +19,22 @@ scales.
 Operations: 2 m n k, 1.1e12 at 8192 cubed, 0.56 ms at the 1979 TFLOP/s that NVIDIA states for fp8. Bytes: 268 million,
 0.06 ms. Tensor cores sum a block of 64 x 128 x 128 in 256 cycles. Its promotion takes the ordinary cores 64 at least,
 so nobody should wait for it: a consumer has two sets of partial sums, and promotes one while the other is multiplied.
+Nor should a consumer wait for scales: a warp that has nothing else to do loads them, and puts the products of both
+beside each stage in shared memory.
 
-Measured on an H200, in TFLOP/s, torch._scaled_mm with the same scales beside it in the same run:
+Measured on an H200, in TFLOP/s, torch._scaled_mm with the same scales and other kernels beside it in the same run:
 
-                        2048 cubed   4096 cubed   8192 cubed   16,384 cubed
-    this kernel                642          995         1100            965
-    torch._scaled_mm           709         1153         1322           1244
+                                            2048 cubed   4096 cubed   8192 cubed   16,384 cubed
+    this kernel                                    746         1078         1213           1079
+    torch._scaled_mm                               802         1150         1326           1177
+    consumers load scales behind the products      631          995         1085            987
+    consumers load scales before the products      653         1050         1163           1028
+    no scales: wrong                               797         1166         1322           1168
+    this kernel with one set of partial sums       640          970         1132            966
+    the same, three consumers, 192 x 128           535          949         1075           1021
 
-So it reaches 0.91, 0.86, 0.83 and 0.78 of the library. Variants in earlier runs, at 4096 (8192) cubed; beside the first
-three the library reached 1144 to 1148 (1304 to 1307):
-
-    scales asked for before the products, a turn ahead                    1043 (1150)
-    the same with six stages                                              1028 (1141)
-    with six stages and without the loads of the scales: wrong            1182 (1310)
-    partial sums in flight over the end of the loop                        747  (690)
-    tiles of 256 x 128 with one set of partial sums for each half          993  (993)
-
-This kernel asks for the scales behind the products, and is not faster for it: the first variant differs in that alone.
-What costs it the rest is open. In the SASS of the fourth, a WARPGROUP.DEPBAR stands between every two QGMMA, a wait
-behind each product. That this alone makes it slow was not shown.
+So it reaches 0.93, 0.94, 0.91 and 0.92 of the library. Kernels whose consumers load scales ask for them a turn ahead.
+What the remaining loss against the kernel without scales comes from is open.
 """
 
 import cutlass
@@ -58,6 +55,8 @@ TILE = (64 * CONSUMERS, 128, 128)
 """Rows, columns, and the depth of a stage. Columns and depth are those of a block of scales of b."""
 PART = (64, TILE[1])
 """Of a tile what a consumer computes and stores."""
+ROWS = TILE[0] // 32
+"""Rows of a tile for each lane of a warp."""
 STAGES = 5
 PEERS = 2
 """Blocks of a cluster, with tiles one below the other: each loads a part of what they need of b."""
@@ -96,31 +95,55 @@ def produce(tiles, steps, rank, ring, copy_a, copy_b):
 
 
 @cute.jit
-def scales_of(step, row, column, rows, scales):
-    """What the sums of two blocks along k are multiplied by: the scales of this thread's two rows, and that of b.
+def scales_of(step, row, column, own, scales):
+    """Scales for two blocks along k: of every 32nd row of the tile from the warp's `own` lane on, and then that of b.
 
     Rows beyond the matrix take the scale of its last one, a step beyond k those of the last: nothing comes of them.
     """
     scale_a, scale_b, m, blocks = scales
-    found = cute.make_rmem_tensor((3, 2), cutlass.Float32)
+    found = cute.make_rmem_tensor((ROWS + 1, 2), cutlass.Float32)
     for block in cutlass.range_constexpr(2):
         at = cutlass.min(step + block, blocks - 1)
-        for i in cutlass.range_constexpr(2):
-            found[i, block] = scale_a[at * m + cutlass.min(row * TILE[0] + rows[i], m - 1)]
-        found[2, block] = scale_b[column * blocks + at]
+        for i in cutlass.range_constexpr(ROWS):
+            found[i, block] = scale_a[at * m + cutlass.min(row * TILE[0] + 32 * i + own, m - 1)]
+        found[ROWS, block] = scale_b[column * blocks + at]
     return found
 
 
 @cute.jit
-def promote(total, part, scales):
+def prepare(tiles, steps, rank, ring, scales, factors):
+    """One warp puts beside each stage what the sums of each row are multiplied by. It asks for scales a turn ahead."""
+    (first, last, stride, down, across), (full, empty) = tiles, ring
+    thread, _, _ = cute.arch.thread_idx()
+    own = thread % 32
+    count = cutlass.Int32(0)
+    for number in cutlass.range(first, last, stride, unroll=1):
+        row, column = tile_of(number, rank, down, across)
+        upcoming = scales_of(0, row, column, own, scales)
+        of_blocks = cute.make_rmem_tensor_like(upcoming)
+        for step in cutlass.range(0, steps, 2, unroll=1):
+            of_blocks.store(upcoming.load())
+            upcoming.store(scales_of(step + 2, row, column, own, scales).load())
+            for block in cutlass.range_constexpr(2):
+                stage, lap = count % STAGES, count // STAGES
+                cute.arch.mbarrier_wait(empty + stage, lap % 2 ^ 1)
+                for i in cutlass.range_constexpr(ROWS):
+                    factors[32 * i + own, stage] = of_blocks[i, block] * of_blocks[ROWS, block]
+                cute.arch.sync_warp()
+                with cute.arch.elect_one():
+                    cute.arch.mbarrier_arrive(full + stage)
+                count += 1
+
+
+@cute.jit
+def promote(total, part, factors):
     """Sums 0 and 1 of each four are of a thread's first row, 2 and 3 of its second."""
-    factors = scales[0] * scales[2], scales[1] * scales[2]
     for i in cutlass.range_constexpr(cute.size(total)):
         total[i] += part[i] * factors[i // 2 % 2]
 
 
 @cute.jit
-def consume(tiles, steps, rank, ring, mma, of_a, of_b, scales, epilogue):
+def consume(tiles, steps, rank, ring, mma, of_a, of_b, factors, epilogue):
     """A consumer asks for the sums of two blocks along k, and promotes the first while tensor cores make the second."""
     (first, last, stride, down, across), (full, empty) = tiles, ring
     thread, _, _ = cute.arch.thread_idx()
@@ -133,9 +156,7 @@ def consume(tiles, steps, rank, ring, mma, of_a, of_b, scales, epilogue):
     for number in cutlass.range(first, last, stride, unroll=1):
         row, column = tile_of(number, rank, down, across)
         total.fill(0.0)
-        upcoming = scales_of(0, row, column, rows, scales)
-        of_blocks = cute.make_rmem_tensor_like(upcoming)
-        for step in cutlass.range(0, steps, 2, unroll=1):
+        for _ in cutlass.range(0, steps, 2, unroll=1):
             for block in cutlass.range_constexpr(2):
                 stage, lap = (count + block) % STAGES, (count + block) // STAGES
                 cute.arch.mbarrier_wait(full + stage, lap % 2)
@@ -145,13 +166,13 @@ def consume(tiles, steps, rank, ring, mma, of_a, of_b, scales, epilogue):
                     mma.set(warpgroup.Field.ACCUMULATE, deep > 0)
                     cute.gemm(mma, parts[block], of_a[at], of_b[at], parts[block])
                 warpgroup.commit_group()
-            of_blocks.store(upcoming.load())  # asked for a turn ago
-            upcoming.store(scales_of(step + 2, row, column, rows, scales).load())
             for block in cutlass.range_constexpr(2):
+                stage = (count + block) % STAGES
+                of_rows = factors[rows[0], stage], factors[rows[1], stage]
                 warpgroup.wait_group(1 - block)
                 if peer < PEERS:
-                    cute.arch.mbarrier_arrive(empty + (count + block) % STAGES, peer)
-                promote(total, parts[block], of_blocks[None, block])
+                    cute.arch.mbarrier_arrive(empty + stage, peer)
+                promote(total, parts[block], of_rows)
             count += 2
         write(worker, row, column, total, epilogue)
 
@@ -182,7 +203,7 @@ def write(worker, row, column, total, epilogue):
 
 @cute.kernel
 def multiply(mma, part_mma, layouts, a, b, scale_a, scale_b, out):
-    """As many blocks as there are multiprocessors, each with one warpgroup that loads and two that multiply."""
+    """As many blocks as there are multiprocessors, each with two warps that load and two warpgroups that multiply."""
     (of_a, of_b, of_out), (load_a, a), (load_b, b), (store, out) = layouts, a, b, out
     thread, _, _ = cute.arch.thread_idx()
     block, _, _ = cute.arch.block_idx()
@@ -196,10 +217,11 @@ def multiply(mma, part_mma, layouts, a, b, scale_a, scale_b, out):
     shared_a = memory.allocate_tensor(load_a.value_type, of_a.outer, 1024, of_a.inner)
     shared_b = memory.allocate_tensor(load_b.value_type, of_b.outer, 1024, of_b.inner)
     shared_out = memory.allocate_tensor(store.value_type, of_out.outer, 1024, of_out.inner)
+    factors = memory.allocate_tensor(cutlass.Float32, cute.make_layout((TILE[0], STAGES)), 16)
     if warp_number == 0:
         with cute.arch.elect_one():
             for stage in cutlass.range_constexpr(STAGES):
-                cute.arch.mbarrier_init(full + stage, 1)
+                cute.arch.mbarrier_init(full + stage, 2)  # what TMA brings, and the factors
                 cute.arch.mbarrier_init(empty + stage, 4 * CONSUMERS * PEERS)
         cute.arch.mbarrier_init_fence()
     cute.arch.cluster_arrive_relaxed()  # the mbarriers of all peers have to be there before anyone arrives at them
@@ -222,6 +244,8 @@ def multiply(mma, part_mma, layouts, a, b, scale_a, scale_b, out):
                 cute.group_modes(cute.local_tile(b, (TILE[1], TILE[2]), (None, None)), 0, 2),
             )
             produce(tiles, steps, rank, (full, empty), (load_a, from_a, to_a), (load_b, from_b, to_b))
+        if warp_number == 1:
+            prepare(tiles, steps, rank, (full, empty), scales, factors)
     else:
         cute.arch.setmaxregister_increase(232)
         mine = mma.get_slice(thread - WARPGROUP)
@@ -229,7 +253,7 @@ def multiply(mma, part_mma, layouts, a, b, scale_a, scale_b, out):
         fragments_b = mma.make_fragment_B(mine.partition_B(shared_b))
         buffer = cute.local_tile(shared_out, (*PART, 1), (0, 0, warp_number // 4 - 1))
         epilogue = store, buffer, cute.local_tile(out, PART, (None, None)), part_mma
-        consume(tiles, steps, rank, (full, empty), mma, fragments_a, fragments_b, scales, epilogue)
+        consume(tiles, steps, rank, (full, empty), mma, fragments_a, fragments_b, factors, epilogue)
         if warp_number % 4 == 0:
             cute.arch.cp_async_bulk_wait_group(0, read=True)
     cute.arch.cluster_arrive()  # a peer may still arrive at the mbarriers of a block that has nothing left to do

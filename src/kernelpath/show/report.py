@@ -22,6 +22,9 @@ from kernelpath.verdict import Measurement, Report, Verdict
 ARITHMETIC = 1.01
 """A speed of light this many times slower than memory alone would allow is that of arithmetic."""
 
+_INCHES_OF_A_NAME = 0.15
+"""Height of a roofline for each name in it, from 30 on."""
+
 YOURS, REFERENCE, BASELINE = "yours", "reference", "baseline"
 
 
@@ -172,7 +175,9 @@ class Roofed:
     @property
     def svg(self) -> Markup:
         hovers = {f"mark-{place}": mark.hover for place, mark in enumerate(self.marks)}
-        return templates.svg(roofline.draw(self.marks, self.roof), f"Roofline of {self.device}", hovers)
+        named = sum(bool(mark.name) for mark in self.marks)
+        figure = roofline.draw(self.marks, self.roof, inches=(8, max(4.6, _INCHES_OF_A_NAME * named)))
+        return templates.svg(figure, f"Roofline of {self.device}", hovers)
 
 
 def _name(report: Report) -> str:

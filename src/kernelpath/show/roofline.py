@@ -9,12 +9,15 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
+import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from kernelpath import words
 from kernelpath.grading.roofline import bandwidth
+from kernelpath.show import naming
 from kernelpath.show.palette import INK, OTHERS, QUIET, color
 
 COMPULSORY = "operations per byte of compulsory traffic"
@@ -23,8 +26,8 @@ _SHAPES = {"yours": ("o", "full", 6), "reference": ("s", "none", 10), "baseline"
 """Marker, filling and size of a role; those of equal kernels are still told apart where they lie on each other."""
 
 _MARKERS = "^vPX*pdh"
-_NAME_POINTS = (95.0, 11.0)  # room for a kernel's name, in points of width and height
-_CLEAR = 14.0  # points between a mark and its name
+_MARK = 12.0  # points that a mark takes
+_LEGEND = (100.0, 60.0)  # room for the legend, in points of width and height
 
 
 @dataclass(frozen=True)
@@ -110,7 +113,8 @@ def draw(
     axes.spines[["left", "bottom"]].set_color(INK)
     axes.grid(alpha=0.25, color=QUIET)
     if marks:
-        axes.legend(fontsize=8, frameon=False, labelcolor=INK)
+        crowded = any(mark.name for mark in marks)  # names stay off the corner
+        axes.legend(fontsize=8, frameon=False, labelcolor=INK, loc="upper left" if crowded else "best")
     return figure
 
 
@@ -166,38 +170,50 @@ def _draw_along(axes: Axes, slope: Sequence[tuple[float, float]], text: str, cle
 
 
 def _draw_names(axes: Axes, marks: Sequence[Mark]) -> None:
-    """A name beside each mark that has one, moved down until it covers no other name and no mark."""
-    scale = 72 / axes.figure.dpi  # points to a pixel
-    width, height = _NAME_POINTS
-    edge = float(axes.bbox.x1) * scale
-    placed: list[tuple[float, float]] = []
-    points = [scale * axes.transData.transform(mark.place) for mark in marks]
-    named = [(mark, *point) for mark, point in zip(marks, points, strict=True) if mark.name]
-    for mark, x, y in sorted(named, key=lambda one: (one[0].intensity, -one[0].rate)):
-        side = -1 if x > edge - width else 1
-        beside = [at for across, at in points if _CLEAR < side * (across - x) < _CLEAR + width]
-        lower = y
-        while any(abs(x - other) < width and abs(lower - at) < height for other, at in placed) or any(
-            abs(lower - at) < height for at in beside
-        ):
-            lower -= height / 3
-        placed.append((x, lower))
+    """A name beside each mark that has one, with a line between them."""
+    scale, box = 72 / axes.figure.dpi, axes.bbox  # points to a pixel
+    corner = np.array([box.x0, box.y0])
+
+    def at(place: tuple[float, float]) -> tuple[float, float]:
+        x, y = (axes.transData.transform(place) - corner) * scale
+        return float(x), float(y)
+
+    paper = naming.Paper(box.width * scale, box.height * scale)
+    for line in axes.get_lines():
+        paper.cover_line([at((x, y)) for x, y in np.asarray(line.get_xydata())])
+    for text in axes.texts:
+        (left, low), (right, high) = (text.get_window_extent().get_points() - corner) * scale
+        if text.get_rotation():
+            paper.cover_line([(left, low), (right, high)], 14.0)
+        else:
+            paper.cover([(left, low, right, high)])
+    paper.cover([(0, paper.size[1] - _LEGEND[1], _LEGEND[0], paper.size[1])])
+    for x, y in (at(mark.place) for mark in marks):
+        paper.cover([(x - _MARK / 2, y - _MARK / 2, x + _MARK / 2, y + _MARK / 2)])
+    named = [mark for mark in marks if mark.name]
+    points = [at(mark.place) for mark in named]
+    crowds = naming.crowds(points)
+    middles = [points[crowd[len(crowd) // 2]] for crowd in crowds]
+    places = naming.place([[named[one].name for one in crowd] for crowd in crowds], middles, paper)
+    for crowd, (x, y), found in zip(crowds, middles, places, strict=True):
+        _name_crowd(axes, [named[one] for one in crowd], (found.x - x, found.y - y), found.side)
+
+
+def _name_crowd(axes: Axes, marks: Sequence[Mark], end: tuple[float, float], side: tuple[float, float]) -> None:
+    """Names one under the other, and a line to the middle one's mark. end: of the line, in points from there."""
+    mark, (across, up) = marks[len(marks) // 2], side
+    line: dict[str, Any] = {"arrowstyle": "-", "color": QUIET, "linewidth": 0.8, "shrinkA": 0, "shrinkB": 3}
+    axes.annotate("", mark.place, xytext=end, textcoords="offset points", arrowprops=line)
+    first = end[1] + naming.LINE_POINTS * (len(marks) - 1 + up * len(marks)) / 2
+    for row, one in enumerate(marks):
         axes.annotate(
-            mark.name,
+            one.name,
             mark.place,
-            xytext=(_CLEAR * side, lower - y),
+            xytext=(end[0] + 2 * across, first - naming.LINE_POINTS * row),
             textcoords="offset points",
-            ha="left" if side > 0 else "right",
+            ha={1.0: "left", 0.0: "center", -1.0: "right"}[across],
             va="center",
-            fontsize=8,
+            fontsize=naming.FONT_POINTS,
             color=INK,
-            arrowprops={
-                "arrowstyle": "-",
-                "color": QUIET,
-                "linewidth": 0.8,
-                "relpos": (0.0 if side > 0 else 1.0, 0.5),
-                "shrinkA": 1,
-                "shrinkB": 3,
-            },
-            url=mark.link or None,
+            url=one.link or None,
         )
