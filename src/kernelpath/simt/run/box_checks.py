@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from kernelpath.simt.errors import FAULT_KINDS, FaultKind
 from kernelpath.simt.layout import PENDING, WRITTEN, Access
-from kernelpath.simt.native import fill_bytes, load8, load64, native, store64
+from kernelpath.simt.native import apart, fill_bytes, load8, load64, native, store64
 from kernelpath.simt.run.boxes import PIECE, BulkRecord, Direction, near_of, row_of
 from kernelpath.simt.run.memory import fault
 from kernelpath.simt.run.proxies import OF_GLOBAL, OF_SHARED, is_seen
@@ -22,7 +22,6 @@ from kernelpath.simt.run.suspects import NO_FENCE, RACE, UNINITIALIZED, blame_co
 __all__ = ["begin_far", "begin_near", "land_far", "land_near", "sectors_of", "settle_far"]
 
 OUT_OF_BOUNDS = FAULT_KINDS.index(FaultKind.OUT_OF_BOUNDS)
-BEGIN, LAND, SETTLE = 0, 1, 2
 LINE = 128
 
 
@@ -79,35 +78,34 @@ def land_near(launch: LaunchRecord, cta: CtaRecord, warp: WarpRecord, copy: Bulk
 @native
 def begin_far(launch: LaunchRecord, cta: CtaRecord, warp: WarpRecord, copy: BulkRecord) -> int:
     """The end of a copy in global memory, when it is issued. Whether it is at fault."""
-    return each_span(launch, cta, warp, copy, BEGIN)
+    size = (copy.last - copy.first) * copy.element
+    for row in range(copy.rows):
+        address = row_of(copy, row)
+        if address and begin_span(launch, cta, warp, copy, address + copy.first * copy.element, size):
+            return 1
+    return 0
 
 
 @native
-def land_far(launch: LaunchRecord, cta: CtaRecord, warp: WarpRecord, copy: BulkRecord) -> None:
+def land_far(launch: LaunchRecord, cta: CtaRecord, copy: BulkRecord) -> None:
     """The same when the copy is carried out."""
-    each_span(launch, cta, warp, copy, LAND)
+    each_span(launch, cta, copy, 0)
 
 
 @native
-def settle_far(launch: LaunchRecord, cta: CtaRecord, warp: WarpRecord, copy: BulkRecord) -> None:
+def settle_far(launch: LaunchRecord, cta: CtaRecord, copy: BulkRecord) -> None:
     """What a copy has written to global memory may be read."""
-    each_span(launch, cta, warp, copy, SETTLE)
+    each_span(launch, cta, copy, 1)
 
 
 @native
-def each_span(launch: LaunchRecord, cta: CtaRecord, warp: WarpRecord, copy: BulkRecord, phase: int) -> int:
+def each_span(launch: LaunchRecord, cta: CtaRecord, copy: BulkRecord, settles: int) -> None:
     """Deal with the bytes of each row that lie inside."""
     size = (copy.last - copy.first) * copy.element
     for row in range(copy.rows):
         address = row_of(copy, row)
         if address:
-            address += copy.first * copy.element
-            if phase == BEGIN:
-                if begin_span(launch, cta, warp, copy, address, size):
-                    return 1
-            else:
-                land_span(launch, cta, warp, copy, address, size, phase)
-    return 0
+            land_span(launch, cta, copy, address + copy.first * copy.element, size, settles)
 
 
 @native
@@ -138,14 +136,12 @@ def begin_span(
 
 
 @native
-def land_span(
-    launch: LaunchRecord, cta: CtaRecord, warp: WarpRecord, copy: BulkRecord, address: int, size: int, phase: int
-) -> None:
+def land_span(launch: LaunchRecord, cta: CtaRecord, copy: BulkRecord, address: int, size: int, settles: int) -> None:
     buffer = BufferRecord(find(launch, launch.buffers, address))
     history, offset, granule = buffer.history, address - buffer.start, buffer.granule
     if copy.direction == Direction.PEER:
         history, offset, granule = cta.shared_history, address - cta.shared, launch.shared_granule
-    if phase == SETTLE:
+    if settles:
         if not copy.operation:
             fill_bytes(buffer.state + offset, WRITTEN, size)
     elif copy.direction != Direction.STORE and history:
@@ -164,7 +160,7 @@ def unwritten(state: int, size: int) -> int:
     return 0
 
 
-@native
+@apart
 def judge(
     launch: LaunchRecord,
     cta: CtaRecord,

@@ -58,7 +58,7 @@ def carry_out(launch: LaunchRecord, copy: BulkRecord) -> int:
     cta = CtaRecord(copy.cta)
     warp = WarpRecord(copy.warp)
     store = copy.direction == Direction.STORE
-    land_far(launch, cta, warp, copy)
+    land_far(launch, cta, copy)
     for rank in range(launch.cluster_size):
         home = CtaRecord(target_of(cta, copy, rank))
         if home.address:
@@ -81,8 +81,7 @@ def finish(launch: LaunchRecord, copy: BulkRecord) -> None:
         perform_copy(launch.address, copy.address)
     if copy.state == MOVED:
         cta = CtaRecord(copy.cta)
-        warp = WarpRecord(copy.warp)
-        settle_far(launch, cta, warp, copy)
+        settle_far(launch, cta, copy)
         copy.state = FREE
 
 
