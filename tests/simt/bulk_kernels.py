@@ -12,7 +12,7 @@ from kernelpath import simt
 from kernelpath.lanes import cuda
 from tests.simt.boxes import Words
 
-__all__ = ["CLUSTER", "IN_FLIGHT", "MAPS", "aligned_bytes", "compiled", "line_of", "run_bulk"]
+__all__ = ["CLUSTER", "IN_FLIGHT", "MAPS", "TWO", "aligned_bytes", "compiled", "line_of", "run_bulk"]
 
 FILE = "bulk.cu"
 
@@ -138,6 +138,24 @@ extern "C" __global__ void flight(float* out, const float* in, int mode) {
     asm volatile("cp.async.bulk.wait_group 0;" ::: "memory");
     values[5] = out[6];
   }
+}
+"""
+
+TWO = """
+__device__ void fetch(int half, const float* in, unsigned bar) {
+  asm volatile("cp.async.bulk.shared::cta.global.mbarrier::complete_tx::bytes [%0], [%1], 256, [%2];"
+               :: "r"(at(tile) + 256 * half), "l"(in + 64 * half), "r"(bar) : "memory");
+}
+extern "C" __global__ void two(float* out, const float* in, int waits, int reads) {
+  __shared__ __align__(8) unsigned long long bar[2];
+  int t = threadIdx.x;
+  if (t == 0) { init(at(&bar[0])); init(at(&bar[1])); }
+  __syncthreads();
+  if (t == 0) {
+    for (int half = 0; half < 2; ++half) { expect(at(&bar[half]), 256); fetch(half, in, at(&bar[half])); }
+  }
+  wait(at(&bar[waits]));
+  out[t] = reinterpret_cast<float*>(tile)[64 * reads + t];
 }
 """
 

@@ -14,11 +14,12 @@ from kernelpath.lanes import cuda
 from kernelpath.simt import Fault, FaultKind
 from kernelpath.simt.tensor_map import TensorMap
 from tests.simt.boxes import Case, Words
-from tests.simt.bulk_kernels import IN_FLIGHT, aligned_bytes, compiled, line_of, run_bulk
+from tests.simt.bulk_kernels import IN_FLIGHT, TWO, aligned_bytes, compiled, line_of, run_bulk
 from tests.simt.bulk_loads import five, iota, load, tensor
 
 KERNELS = Path(__file__).parent.parent / "hopper_kernels.cu"
 F16, F32 = np.float16, np.float32
+ORDERS = (0, 1, 1_000_003)
 
 PLAIN = Case(6, [64, 8], [16, 4], [0, 0])
 TIGHT = TensorMap.decode(replace(PLAIN, swizzle=1).map(4096))
@@ -102,8 +103,27 @@ def flight(mode: int, **options: Any) -> Words:
 
 def test_copies_that_are_awaited() -> None:
     for mode in (0, 10, 14):
-        for reverse in (False, True):
-            np.testing.assert_array_equal(flight(mode, reverse=reverse), np.arange(64))
+        for order in ORDERS:
+            np.testing.assert_array_equal(flight(mode, reverse=order), np.arange(64))
+
+
+def two(waits: int, reads: int, order: int) -> Words:
+    """What is read of one of two copies, after the wait for the first or the second."""
+    out, source = aligned_bytes(256).view(F32), aligned_bytes(512).view(F32)
+    source[:] = np.arange(128)
+    buffers = [simt.Buffer(n, a.ctypes.data, a.nbytes, 4, dtype="float32") for n, a in (("out", out), ("in", source))]
+    args = [out.ctypes.data, source.ctypes.data, waits, reads]
+    compiled(TWO, "two").launch("two", grid=(1,), block=(64,), shared=512, args=args, buffers=buffers, reverse=order)
+    return out
+
+
+@pytest.mark.parametrize("order", [0, 1])
+@pytest.mark.parametrize("waits", [0, 1])
+def test_the_wait_for_one_copy_is_none_for_the_other(waits: int, order: int) -> None:
+    np.testing.assert_array_equal(two(waits, waits, order), np.arange(64) + 64 * waits)
+    with pytest.raises(Fault, match=r"reads 4 bytes.* may still be writing: wait for its mbarrier") as caught:
+        two(waits, 1 - waits, order)
+    assert caught.value.kind == FaultKind.UNINITIALIZED
 
 
 def test_a_stage_that_is_refilled_while_a_wgmma_reads_it() -> None:
@@ -146,3 +166,13 @@ def test_a_copy_that_is_not_awaited(mode: int) -> None:
     with pytest.raises(Fault, match=f"{does}.*line {line_of(there)}.*{advice}") as caught:
         flight(mode)
     assert (caught.value.kind, caught.value.line) == (kind, line_of(f"// {here}"))
+
+
+@pytest.mark.parametrize("mode", FLIGHTS)
+def test_it_is_found_in_the_opposite_order_too(mode: int) -> None:
+    """Where the other warp comes first, the line may be its own."""
+    kind, here, _, there, _ = FLIGHTS[mode]
+    with pytest.raises(Fault) as caught:
+        flight(mode, reverse=1)
+    assert caught.value.kind == kind
+    assert caught.value.line in (line_of(f"// {here}"), line_of(there))
