@@ -113,7 +113,9 @@ def lanewise(rule: Callable[..., Value]) -> Callable[[Emitter, Instruction], Non
             result = saturate(e, result)
         if "relu" in i.modifiers:
             result = relu(e, result)
-        if i.opcode in SIGNS and not kind.is_half and kind.is_float:  # of a NaN, too; the manual leaves its payload open
+        if (
+            i.opcode in SIGNS and not kind.is_half and kind.is_float
+        ):  # of a NaN, too; the manual leaves its payload open
             e.write(i.operands[0], e.b.bitcast(result, like(result, ir.IntType(kind.bits))))
         else:
             put(e, i.operands[0], result, kind)
