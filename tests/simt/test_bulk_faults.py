@@ -14,7 +14,7 @@ from kernelpath.lanes import cuda
 from kernelpath.simt import Fault, FaultKind
 from kernelpath.simt.tensor_map import TensorMap
 from tests.simt.boxes import Case, Words
-from tests.simt.bulk_kernels import IN_FLIGHT, TWO, aligned_bytes, compiled, line_of, run_bulk
+from tests.simt.bulk_kernels import IN_FLIGHT, SUM, TWO, aligned_bytes, compiled, line_of, run_bulk
 from tests.simt.bulk_loads import five, iota, load, tensor
 
 KERNELS = Path(__file__).parent.parent / "hopper_kernels.cu"
@@ -90,14 +90,12 @@ def test_a_span_breaks_a_rule(rule: str) -> None:
     assert caught.value.kind == FaultKind.BAD_COPY
 
 
-def flight(mode: int, **options: Any) -> Words:
-    out, source = aligned_bytes(256).view(F32), aligned_bytes(256).view(F32)
-    source[:] = np.arange(64)
-    buffers = [simt.Buffer(n, a.ctypes.data, 256, 4, dtype="float32") for n, a in (("out", out), ("in", source))]
-    args = [out.ctypes.data, source.ctypes.data, mode]
-    compiled(IN_FLIGHT, "flight").launch(
-        "flight", grid=(1,), block=(64,), shared=256, args=args, buffers=buffers, **options
-    )
+def flight(mode: int, source: str = IN_FLIGHT, name: str = "flight", **options: Any) -> Words:
+    out, given = aligned_bytes(256).view(F32), aligned_bytes(256).view(F32)
+    given[:] = np.arange(64)
+    buffers = [simt.Buffer(n, a.ctypes.data, 256, 4, dtype="float32") for n, a in (("out", out), ("in", given))]
+    args = [out.ctypes.data, given.ctypes.data, mode]
+    compiled(source, name).launch(name, grid=(1,), block=(64,), shared=256, args=args, buffers=buffers, **options)
     return out
 
 
@@ -176,3 +174,29 @@ def test_it_is_found_in_the_opposite_order_too(mode: int) -> None:
         flight(mode, reverse=1)
     assert caught.value.kind == kind
     assert caught.value.line in (line_of(f"// {here}"), line_of(there))
+
+
+@pytest.mark.parametrize("order", ORDERS)
+@pytest.mark.parametrize("mode", [0, 3, 4, 5, 6])
+def test_a_reduction_that_is_awaited(mode: int, order: int) -> None:
+    """Its source may be written to after wait_group.read, its result is there after wait_group; others may add too."""
+    expected = np.arange(64, dtype=F32) * (2 if mode == 5 else 1)
+    expected[5] += mode == 3
+    expected[7] += 100 * (mode == 4)
+    np.testing.assert_array_equal(flight(mode, SUM, "sum", reverse=order), expected)
+
+
+@pytest.mark.parametrize("order", ORDERS)
+def test_a_result_is_not_there_when_the_source_has_been_read(order: int) -> None:
+    line = line_of("// adds", SUM)
+    told = rf"reads 4 bytes at out\[6\].* line {line} may still be writing: .*\(cp.async.bulk.wait_group\)"
+    with pytest.raises(Fault, match=told) as caught:
+        flight(2, SUM, "sum", reverse=order)
+    assert (caught.value.kind, caught.value.line) == (FaultKind.UNINITIALIZED, line_of("// not complete", SUM))
+
+
+@pytest.mark.parametrize("order", [0, 1])
+def test_the_source_of_a_reduction_is_read_until_the_wait(order: int) -> None:
+    with pytest.raises(Fault, match=r"may still be reading: .*wait_group\.read") as caught:
+        flight(1, SUM, "sum", reverse=order)
+    assert (caught.value.kind, caught.value.line) == (FaultKind.RACE, line_of("// overwrites", SUM))

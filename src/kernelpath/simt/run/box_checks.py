@@ -17,7 +17,7 @@ from kernelpath.simt.run.races import ASYNCHRONOUS, ENTRY, LOW, SITE, THREAD, ac
 from kernelpath.simt.run.records import BufferRecord, CtaRecord, LaunchRecord, WarpRecord
 from kernelpath.simt.run.refills import refill
 from kernelpath.simt.run.spaces import find
-from kernelpath.simt.run.suspects import NO_FENCE, RACE, UNINITIALIZED, blame_copy, suspect, suspect_thread
+from kernelpath.simt.run.suspects import NO_FENCE, RACE, UNINITIALIZED, blame_copy, is_sum, suspect, suspect_thread
 
 __all__ = ["begin_far", "begin_near", "land_far", "land_near", "sectors_of", "settle_far"]
 
@@ -50,12 +50,15 @@ def begin_piece(
     granule = launch.shared_granule
     if offset < 0 or offset + PIECE > launch.shared_bytes:
         return fault(launch, warp, OUT_OF_BOUNDS, copy.site, copy.lane, address)
-    if kind != Access.STORE and unwritten(state, PIECE):
-        blame_copy(launch, state, PIECE, history, offset >> granule)
+    if (
+        kind != Access.STORE
+        and unwritten(state, PIECE)
+        and not adds(launch, state, PIECE, history, offset, granule, kind)
+    ):
         suspect(launch, cta, warp, UNINITIALIZED, copy.site, copy.lane, address, PIECE)
     else:
         judge(launch, cta, warp, copy, home.block_began, history, offset, PIECE, granule, kind, OF_SHARED, home.shared)
-    if kind == Access.STORE:
+    if kind != Access.LOAD:
         fill_bytes(state, PENDING, PIECE)
     return 0
 
@@ -124,15 +127,21 @@ def begin_span(
         offset = address - start
     if offset < 0 or offset + size > extent:
         return fault(launch, warp, OUT_OF_BOUNDS, copy.site, copy.lane, address)
-    if kind != Access.STORE and unwritten(state + offset, size):
-        blame_copy(launch, state + offset, size, history, offset >> granule)
+    reads = kind != Access.STORE and unwritten(state + offset, size)
+    if reads and not adds(launch, state + offset, size, history, offset, granule, kind):
         return fault(launch, warp, UNINITIALIZED, copy.site, copy.lane, address)
     if history:
         space = OF_SHARED if copy.direction == Direction.PEER else OF_GLOBAL
         judge(launch, cta, warp, copy, since, history, offset, size, granule, kind, space, address - offset)
-    if kind == Access.STORE:
+    if kind != Access.LOAD:
         fill_bytes(state + offset, PENDING, size)
     return 0
+
+
+@native
+def adds(launch: LaunchRecord, state: int, size: int, history: int, offset: int, granule: int, kind: int) -> int:
+    """Whether a reduction goes to what others in flight reduce into. Otherwise launch.other is the copy to blame."""
+    return blame_copy(launch, state, size, history, offset >> granule) and kind == Access.ATOMIC and is_sum(launch)
 
 
 @native
@@ -142,8 +151,7 @@ def land_span(launch: LaunchRecord, cta: CtaRecord, copy: BulkRecord, address: i
     if copy.direction == Direction.PEER:
         history, offset, granule = cta.shared_history, address - cta.shared, launch.shared_granule
     if settles:
-        if not copy.operation:
-            fill_bytes(buffer.state + offset, WRITTEN, size)
+        fill_bytes(buffer.state + offset, WRITTEN, size)
     elif copy.direction != Direction.STORE and history:
         interfere(launch, cta, copy, history, offset, size, granule, 0, address - offset)
 
