@@ -29,6 +29,17 @@ extern "C" __global__ void wrong(const float* x, const float* y, float* out, lon
 extern "C" __global__ void striding(const float* x, const float* y, float* out, long long n) {
     for (int i = blockIdx.x * blockDim.x + threadIdx.x; i < n; i += gridDim.x * blockDim.x) out[i] = x[i] + y[i];
 }
+extern "C" __global__ void unsigned_striding(const float* x, const float* y, float* out, unsigned long long n) {
+    for (unsigned i = blockIdx.x * blockDim.x + threadIdx.x; i < n; i += gridDim.x * blockDim.x) out[i] = x[i] + y[i];
+}
+extern "C" __global__ void striding_far(const float* x, const float* y, float* out, long long n) {
+    for (long long i = blockIdx.x * 256LL + threadIdx.x; i < n; i += gridDim.x * 256LL) out[i] = x[i] + y[i];
+}
+extern "C" __global__ void striding_part(const float* x, const float* y, float* out, long long n) {
+    for (int i = blockIdx.x * 256 + threadIdx.x; i < n && i < 1 << 30; i += gridDim.x * 256) out[i] = x[i] + y[i];
+    if (n < 1 << 30)
+        for (int i = blockIdx.x * 256 + threadIdx.x; i < n; i += gridDim.x * 256) out[i] = x[i] + y[i];
+}
 extern "C" __global__ void positions(long long* where, long long n) {
     const long long i = (long long)blockIdx.x * blockDim.x + threadIdx.x;
     if (i < n) where[i] = 1024 * i;
@@ -137,6 +148,22 @@ def test_a_stride_over_the_grid_is_followed_to_the_end_of_an_int(tmp_path: Path)
     (found,), _ = judged(tmp_path, 'kernel("striding")[8192, 1024](x, y, out, n)')
     assert found[0] is Verdict.OUT_OF_BOUNDS
     assert found[2] == KERNELS[: KERNELS.index("for (int i")].count("\n") + 1
+
+
+@pytest.mark.parametrize(("name", "bits"), [("striding", 31), ("unsigned_striding", 32)])
+def test_an_index_that_a_sample_never_sees_overflow_is_found_by_its_loop(tmp_path: Path, name: str, bits: int) -> None:
+    """32 blocks: each thread passes the loop half a million times."""
+    (found,), unsaid = judged(tmp_path, f'kernel("{name}")[32, 256](x, y, out, n)')
+    assert found[0] is Verdict.OUT_OF_BOUNDS
+    assert found[1].startswith("the index of this loop has 32 bits, and its end is 4,")
+    assert "write (long long)" in found[1]
+    assert KERNELS.splitlines()[found[2] - 1].lstrip().startswith("for (int" if bits == 31 else "for (unsigned")
+    assert unsaid == ()
+
+
+def test_a_few_threads_with_an_index_of_64_bits_pass(tmp_path: Path) -> None:
+    for name in ("striding_far", "striding_part"):
+        assert judged(tmp_path, f'kernel("{name}")[32, 256](x, y, out, n)')[0] == []
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from kernelpath import simt
 from kernelpath.lanes import cuda
 from tests.simt.boxes import Words
 
-__all__ = ["CLUSTER", "IN_FLIGHT", "MAPS", "aligned_bytes", "compiled", "line_of", "run_bulk"]
+__all__ = ["CLUSTER", "IN_FLIGHT", "MAPS", "SUM", "TWO", "aligned_bytes", "compiled", "line_of", "run_bulk"]
 
 FILE = "bulk.cu"
 
@@ -141,6 +141,46 @@ extern "C" __global__ void flight(float* out, const float* in, int mode) {
 }
 """
 
+TWO = """
+__device__ void fetch(int half, const float* in, unsigned bar) {
+  asm volatile("cp.async.bulk.shared::cta.global.mbarrier::complete_tx::bytes [%0], [%1], 256, [%2];"
+               :: "r"(at(tile) + 256 * half), "l"(in + 64 * half), "r"(bar) : "memory");
+}
+extern "C" __global__ void two(float* out, const float* in, int waits, int reads) {
+  __shared__ __align__(8) unsigned long long bar[2];
+  int t = threadIdx.x;
+  if (t == 0) { init(at(&bar[0])); init(at(&bar[1])); }
+  __syncthreads();
+  if (t == 0) {
+    for (int half = 0; half < 2; ++half) { expect(at(&bar[half]), 256); fetch(half, in, at(&bar[half])); }
+  }
+  wait(at(&bar[waits]));
+  out[t] = reinterpret_cast<float*>(tile)[64 * reads + t];
+}
+"""
+
+SUM = """
+extern "C" __global__ void sum(float* out, const float* in, int mode) {
+  float* values = reinterpret_cast<float*>(tile);
+  int t = threadIdx.x;
+  values[t] = in[t];
+  asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+  __syncthreads();
+  if (t == 0 || (mode == 5 && t == 32))
+    asm volatile("cp.reduce.async.bulk.global.shared::cta.bulk_group.add.f32 [%0], [%1], 256;"  // adds
+                 "cp.async.bulk.commit_group;" :: "l"(out), "r"(at(tile)) : "memory");
+  if (t != 0) return;
+  if (mode == 1) values[5] = 2;                                  // overwrites what is still read
+  if (mode == 4) atomicAdd(out + 7, 100);
+  asm volatile("cp.async.bulk.wait_group.read 0;" ::: "memory");
+  if (mode == 2) values[5] = out[6];                             // not complete
+  if (mode != 5) values[6] = 3;
+  if (mode == 6) values[7] = values[8];
+  asm volatile("cp.async.bulk.wait_group 0;" ::: "memory");
+  if (mode == 3) out[5] = out[6];
+}
+"""
+
 CLUSTER = """
 #define MEET asm volatile("barrier.cluster.arrive.release; barrier.cluster.wait.acquire;" ::: "memory")
 extern "C" __global__ void __cluster_dims__(2, 1, 1) spread(const __grid_constant__ Map map, unsigned* out, int mode) {
@@ -241,9 +281,9 @@ def run_bulk(name: str, args: Sequence[Any], threads: int = 32, shared: int = 16
     )
 
 
-def line_of(text: str) -> int:
-    """The line of ``in_flight``'s source with this text."""
-    (line,) = (n for n, line in enumerate((_HEAD + IN_FLIGHT).splitlines(), 1) if text in line)
+def line_of(text: str, source: str = IN_FLIGHT) -> int:
+    """The line of a source with this text."""
+    (line,) = (n for n, line in enumerate((_HEAD + source).splitlines(), 1) if text in line)
     return line
 
 

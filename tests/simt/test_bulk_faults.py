@@ -14,11 +14,12 @@ from kernelpath.lanes import cuda
 from kernelpath.simt import Fault, FaultKind
 from kernelpath.simt.tensor_map import TensorMap
 from tests.simt.boxes import Case, Words
-from tests.simt.bulk_kernels import IN_FLIGHT, aligned_bytes, compiled, line_of, run_bulk
+from tests.simt.bulk_kernels import IN_FLIGHT, SUM, TWO, aligned_bytes, compiled, line_of, run_bulk
 from tests.simt.bulk_loads import five, iota, load, tensor
 
 KERNELS = Path(__file__).parent.parent / "hopper_kernels.cu"
 F16, F32 = np.float16, np.float32
+ORDERS = (0, 1, 1_000_003)
 
 PLAIN = Case(6, [64, 8], [16, 4], [0, 0])
 TIGHT = TensorMap.decode(replace(PLAIN, swizzle=1).map(4096))
@@ -89,21 +90,38 @@ def test_a_span_breaks_a_rule(rule: str) -> None:
     assert caught.value.kind == FaultKind.BAD_COPY
 
 
-def flight(mode: int, **options: Any) -> Words:
-    out, source = aligned_bytes(256).view(F32), aligned_bytes(256).view(F32)
-    source[:] = np.arange(64)
-    buffers = [simt.Buffer(n, a.ctypes.data, 256, 4, dtype="float32") for n, a in (("out", out), ("in", source))]
-    args = [out.ctypes.data, source.ctypes.data, mode]
-    compiled(IN_FLIGHT, "flight").launch(
-        "flight", grid=(1,), block=(64,), shared=256, args=args, buffers=buffers, **options
-    )
+def flight(mode: int, source: str = IN_FLIGHT, name: str = "flight", **options: Any) -> Words:
+    out, given = aligned_bytes(256).view(F32), aligned_bytes(256).view(F32)
+    given[:] = np.arange(64)
+    buffers = [simt.Buffer(n, a.ctypes.data, 256, 4, dtype="float32") for n, a in (("out", out), ("in", given))]
+    args = [out.ctypes.data, given.ctypes.data, mode]
+    compiled(source, name).launch(name, grid=(1,), block=(64,), shared=256, args=args, buffers=buffers, **options)
     return out
 
 
 def test_copies_that_are_awaited() -> None:
     for mode in (0, 10, 14):
-        for reverse in (False, True):
-            np.testing.assert_array_equal(flight(mode, reverse=reverse), np.arange(64))
+        for order in ORDERS:
+            np.testing.assert_array_equal(flight(mode, reverse=order), np.arange(64))
+
+
+def two(waits: int, reads: int, order: int) -> Words:
+    """What is read of one of two copies, after the wait for the first or the second."""
+    out, source = aligned_bytes(256).view(F32), aligned_bytes(512).view(F32)
+    source[:] = np.arange(128)
+    buffers = [simt.Buffer(n, a.ctypes.data, a.nbytes, 4, dtype="float32") for n, a in (("out", out), ("in", source))]
+    args = [out.ctypes.data, source.ctypes.data, waits, reads]
+    compiled(TWO, "two").launch("two", grid=(1,), block=(64,), shared=512, args=args, buffers=buffers, reverse=order)
+    return out
+
+
+@pytest.mark.parametrize("order", [0, 1])
+@pytest.mark.parametrize("waits", [0, 1])
+def test_the_wait_for_one_copy_is_none_for_the_other(waits: int, order: int) -> None:
+    np.testing.assert_array_equal(two(waits, waits, order), np.arange(64) + 64 * waits)
+    with pytest.raises(Fault, match=r"reads 4 bytes.* may still be writing: wait for its mbarrier") as caught:
+        two(waits, 1 - waits, order)
+    assert caught.value.kind == FaultKind.UNINITIALIZED
 
 
 def test_a_stage_that_is_refilled_while_a_wgmma_reads_it() -> None:
@@ -146,3 +164,39 @@ def test_a_copy_that_is_not_awaited(mode: int) -> None:
     with pytest.raises(Fault, match=f"{does}.*line {line_of(there)}.*{advice}") as caught:
         flight(mode)
     assert (caught.value.kind, caught.value.line) == (kind, line_of(f"// {here}"))
+
+
+@pytest.mark.parametrize("mode", FLIGHTS)
+def test_it_is_found_in_the_opposite_order_too(mode: int) -> None:
+    """Where the other warp comes first, the line may be its own."""
+    kind, here, _, there, _ = FLIGHTS[mode]
+    with pytest.raises(Fault) as caught:
+        flight(mode, reverse=1)
+    assert caught.value.kind == kind
+    assert caught.value.line in (line_of(f"// {here}"), line_of(there))
+
+
+@pytest.mark.parametrize("order", ORDERS)
+@pytest.mark.parametrize("mode", [0, 3, 4, 5, 6])
+def test_a_reduction_that_is_awaited(mode: int, order: int) -> None:
+    """Its source may be written to after wait_group.read, its result is there after wait_group; others may add too."""
+    expected = np.arange(64, dtype=F32) * (2 if mode == 5 else 1)
+    expected[5] += mode == 3
+    expected[7] += 100 * (mode == 4)
+    np.testing.assert_array_equal(flight(mode, SUM, "sum", reverse=order), expected)
+
+
+@pytest.mark.parametrize("order", ORDERS)
+def test_a_result_is_not_there_when_the_source_has_been_read(order: int) -> None:
+    line = line_of("// adds", SUM)
+    told = rf"reads 4 bytes at out\[6\].* line {line} may still be writing: .*\(cp.async.bulk.wait_group\)"
+    with pytest.raises(Fault, match=told) as caught:
+        flight(2, SUM, "sum", reverse=order)
+    assert (caught.value.kind, caught.value.line) == (FaultKind.UNINITIALIZED, line_of("// not complete", SUM))
+
+
+@pytest.mark.parametrize("order", [0, 1])
+def test_the_source_of_a_reduction_is_read_until_the_wait(order: int) -> None:
+    with pytest.raises(Fault, match=r"may still be reading: .*wait_group\.read") as caught:
+        flight(1, SUM, "sum", reverse=order)
+    assert (caught.value.kind, caught.value.line) == (FaultKind.RACE, line_of("// overwrites", SUM))

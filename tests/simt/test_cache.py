@@ -120,3 +120,19 @@ def test_what_a_kernel_repeats_is_compiled_once() -> None:
     assert sum(map(len, many.blocks)) > sum(map(len, few.blocks)) + 300
     assert many.forms == few.forms
     assert many.warp_bytes == few.warp_bytes
+
+
+@pytest.mark.parametrize(
+    ("name", "is_what"),
+    [
+        ("cp.async.ca.shared::cta.global", "copy"),
+        ("cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes", "bulk"),
+        ("cp.reduce.async.bulk.global.shared::cta.bulk_group.add.f32", "bulk"),
+        ("wgmma.mma_async.sync.aligned.m64n8k16.f32.f16.f16", "wgmma"),
+        ("st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.u32", ""),
+        ("ld.global.f32", ""),
+    ],
+)
+def test_what_a_site_is_by_the_words_of_its_instruction(name: str, is_what: str) -> None:
+    site = Site(Space.SHARED, Access.LOAD, 4, 1, 0, 3, name)
+    assert [kind for kind in ("copy", "bulk", "wgmma") if getattr(site, f"is_{kind}")] == [is_what] * bool(is_what)

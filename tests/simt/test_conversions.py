@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 
 from tests.simt import exact
-from tests.simt.instructions import TYPES, check, wrapped
+from tests.simt.instructions import COUNT, TYPES, check, execute, wrapped
+from tests.simt.launching import aligned
 
 
 def flushed(value: Any) -> float:
@@ -87,3 +88,17 @@ def test_both_predicates_of_a_comparison_read_the_third_source_first() -> None:
         "selp.b32 {d}, 1, 0, %p; selp.b32 %x, 2, 0, %q; add.s32 {d}, {d}, %x;"
     )
     check(text, "s32 s32", "s32", lambda a, b: int(a < b or b != 0) + 2 * int(not a < b or b != 0))
+
+
+@pytest.mark.parametrize("register", [".f32", ".b32"])
+@pytest.mark.parametrize(
+    ("given", "rounded"),
+    [(0x3F801000, 0x3F802000), (0x3F800FFF, 0x3F800000), (0xBF801000, 0xBF802000), (0xFFC01FFF, 0xFFC00000)],
+)
+def test_tf32_may_lie_in_a_float_register(register: str, given: int, rounded: int) -> None:
+    """Ties go away from zero, and an H200 cuts a NaN as it cuts a number; ptxas takes either kind of register."""
+    array = aligned(COUNT, np.uint32)
+    array[:] = given
+    template = f".reg {register} %t; cvt.rna.tf32.f32 %t, {{0}}; mov.b32 {{d}}, %t;"
+    got = execute(template, ["b32"], "b32", [array])
+    assert set(got.tolist()) == {rounded}

@@ -145,3 +145,58 @@ def test_approximations_of_special_values(name: str, arguments: list[float], val
     x = aligned(COUNT)
     x[: len(arguments)] = arguments
     assert same(execute(name, ["f32"], "f32", [x])[: len(arguments)], np.array(values, np.float32))
+
+
+NANS = [0x7FC00001, 0xFFC12345, 0x7F800001, 0x7FFFFFFF, 0xFF800002]
+"""Of float32: quiet and signaling ones, of both signs."""
+
+
+@pytest.mark.parametrize(
+    ("instruction", "sources"),
+    [
+        ("add.f32", 2),
+        ("add.rz.f32", 2),
+        ("sub.ftz.f32", 2),
+        ("mul.f32", 2),
+        ("div.rn.f32", 2),
+        ("fma.rn.f32", 3),
+        ("fma.rn.ftz.f32", 3),
+        ("min.f32", 2),
+        ("max.NaN.f32", 2),
+        ("sqrt.rn.f32", 1),
+        ("rcp.approx.ftz.f32", 1),
+        ("ex2.approx.ftz.f32", 1),
+        ("cvt.rni.f32.f32", 1),
+    ],
+)
+def test_a_float_operation_makes_the_canonical_nan(instruction: str, sources: int) -> None:
+    arrays = [aligned(COUNT, np.uint32) for _ in range(sources)]
+    for array in arrays:
+        array[:] = np.resize(NANS, COUNT)
+    assert set(execute(instruction, ["b32"] * sources, "b32", arrays).tolist()) == {0x7FFFFFFF}
+
+
+@pytest.mark.parametrize(
+    ("instruction", "x", "y"),
+    [("sub.f32", math.inf, math.inf), ("mul.f32", 0.0, -math.inf), ("div.rn.f32", 0.0, 0.0)],
+)
+def test_an_invalid_operation_makes_the_canonical_nan(instruction: str, x: float, y: float) -> None:
+    arrays = [aligned(COUNT), aligned(COUNT)]
+    arrays[0][:], arrays[1][:] = x, y
+    assert set(execute(instruction, ["f32", "f32"], "b32", arrays).tolist()) == {0x7FFFFFFF}
+
+
+def test_what_only_moves_a_nan_keeps_its_bits() -> None:
+    array = aligned(COUNT, np.uint32)
+    array[:] = np.resize(NANS, COUNT)
+    np.testing.assert_array_equal(execute("mov.f32", ["b32"], "b32", [array]), array)
+    np.testing.assert_array_equal(execute("neg.f32", ["b32"], "b32", [array]), array ^ np.uint32(1 << 31))
+    np.testing.assert_array_equal(execute("abs.f32", ["b32"], "b32", [array]), array & np.uint32(0x7FFFFFFF))
+
+
+def test_a_double_keeps_the_payload_of_a_nan() -> None:
+    array = aligned(COUNT, np.uint64)
+    array[:] = np.resize([0x7FF8000000000001, 0xFFF8000012345678], COUNT)
+    got = execute("add.f64 {d}, {0}, 0d3FF0000000000000;", ["b64"], "b64", [array])
+    np.testing.assert_array_equal(got, array)
+    assert set(execute("cvt.rn.f32.f64", ["b64"], "b32", [array]).tolist()) == {0x7FFFFFFF}

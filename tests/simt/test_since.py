@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from kernelpath import simt
@@ -32,6 +34,27 @@ LATER = {
 }
 
 
+BLACKWELL = {
+    "tcgen05.wait::ld.sync.aligned;": "Instruction 'tcgen05.wait' not supported on .target 'sm_90a'",
+    "tcgen05.alloc.cta_group::1.sync.aligned.shared::cta.b32 [%r1], 32;": "Instruction 'tcgen05.alloc' not supported",
+    "tcgen05.ld.sync.aligned.32x32b.x1.b32 {%r1}, [%r2];": "Feature '.32x32b' not supported on .target 'sm_90a'",
+    "add.rn.f32x2 %rd1, %rd1, %rd1;": "Feature 'add.f32x2' requires .target sm_100 or higher",
+    "fma.rn.f32.f16 %f1, %rs1, %rs1, %f2;": "Feature 'fma.f32.f16' requires .target sm_100 or higher",
+    "min.f32 %f1, %f2, %f1, %f1;": "Feature 'min.f32 with 3 input operands' requires .target sm_100 or higher",
+    "ld.global.v4.b64 {%rd1,%rd1,%rd1,%rd1}, [%rd1];": "Feature '256 bit wide load/store' requires .target sm_100",
+    "st.global.v8.b32 [%rd1], {%r1,%r1,%r1,%r1,%r1,%r1,%r1,%r1};": "Feature '256 bit wide load/store' requires",
+    "redux.sync.min.f32 %f1, %f2, -1;": "Instruction 'redux.f32' not supported on .target 'sm_90a'",
+    "cvt.rn.satfinite.e2m3x2.f32 %rs1, %f1, %f2;": "Feature 'cvt.e2m3x2.f32' not supported on .target 'sm_90a'",
+    "cvt.rs.f16x2.f32 %r1, %f1, %f2, %r2;": "Feature '.rs' not supported on .target 'sm_90a'",
+    "ldmatrix.sync.aligned.m16n16.x1.trans.shared.b8 {%r1,%r2}, [%r2];": "Feature '.m16n16' not supported",
+    "st.bulk.weak.shared::cta [%rd1], 64, 0;": "Feature 'st.bulk' requires .target sm_100 or higher",
+    "clusterlaunchcontrol.query_cancel.is_canceled.pred.b128 %p1, %rd1;": "Feature '.is_canceled' requires .target",
+    "cp.async.bulk.tensor.1d.cta_group::1.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%r1],"
+    " [%rd1, {%r1}], [%r2];": "Feature '.cta_group::1' not supported on .target 'sm_90a'",
+}
+"""The same of ptxas 13 for sm_90a."""
+
+
 def wrap(statements: str, target: str = "sm_80") -> str:
     return programs.wrap(statements).replace("sm_90a", target)
 
@@ -50,6 +73,12 @@ def test_an_instruction_of_a_later_architecture_is_refused_with_its_line(stateme
     with pytest.raises(simt.Rejected, match=r"^line 0: .*" + LATER[statement]):
         module.compile("k")
     assert refusal(instruction, "sm_90a", 80) == ""
+
+
+@pytest.mark.parametrize("statement", BLACKWELL)
+def test_an_instruction_of_blackwell_is_refused_on_hopper(statement: str) -> None:
+    with pytest.raises(simt.Rejected, match="^line 0: " + re.escape(BLACKWELL[statement])):
+        simt.load(wrap(statement, "sm_90a")).compile("k")
 
 
 def test_what_sm_80_has_is_not_refused() -> None:
@@ -74,8 +103,13 @@ def test_a_device_does_not_load_what_is_for_a_later_one() -> None:
         simt.load(later, target=SM_80)
     assert simt.load(later).target is SM_90A
     assert simt.load(wrap("ret;"), target=SM_90A).target is SM_90A  # the driver compiles older PTX
-    with pytest.raises(ValueError, match="for sm_100a"):
-        simt.load(wrap("ret;", "sm_100a"), target=SM_90A)
+    for newer in ("sm_100", "sm_100a", "sm_120f"):
+        with pytest.raises(ValueError, match=f"the PTX is for {newer}, the device is sm_90a"):
+            simt.load(wrap("ret;", newer), target=SM_90A)
+    assert simt.load(wrap("ret;", "compute_90"), target=SM_90A).target is SM_90A
+    for unknown in ("sm_90b", "hopper"):
+        with pytest.raises(ValueError, match=f"Unsupported .target '{unknown}'"):
+            simt.load(wrap("ret;", unknown), target=SM_90A)
 
 
 def test_a_gpu_has_the_last_target_that_is_not_later() -> None:

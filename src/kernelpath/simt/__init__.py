@@ -10,6 +10,7 @@ Read it in this order; a module imports only from lines above its own, which a t
     target       what an architecture can do
     layout       the numbers that generated code, checks and host share
     ptx          the text of a kernel as records
+    narrow       loops whose index is too narrow for their bound
     native       Python functions that become machine code
     forms        which modifiers an opcode may have
     op           what is known of an instruction: its forms, operands, what it waits for

@@ -42,6 +42,7 @@ __all__ = ["Program", "compile_kernel", "warm_up"]
 
 
 SCHEDULE = "schedule_run_grid"
+OFTEN = {memory.access}  # what most lane-instructions of a kernel call
 CHECKS = (
     memory.access,
     *(getattr(sync, name) for name in sync.__all__),
@@ -126,7 +127,8 @@ def _code_of_check(check: Check) -> bytes:
 
 def _native_code(function: Callable[..., int], constants: tuple[int, ...], symbol: str) -> bytes:
     """Machine code of a native function, from the cache if it is there."""
-    return _cached(symbol, lambda: machine_code(compile_function(function, constants, symbol), speed=3))
+    speed = 3 if function in OFTEN else 2
+    return _cached(symbol, lambda: machine_code(compile_function(function, constants, symbol), speed))
 
 
 def _code_of_form(symbol: str, text: str) -> bytes:
@@ -155,11 +157,18 @@ def _cached(name: str, make: Callable[[], bytes]) -> bytes:
 
 
 def machine_code(text: str, speed: int) -> bytes:
-    """Compile LLVM IR; ``speed`` is LLVM's optimization level, whose passes run from 2 on."""
-    target = _target_machine(speed)
+    """Compile LLVM IR. ``speed`` is 0 or 1 without passes, 2 with some that take little time, 3 with all of LLVM's."""
+    target = _target_machine(1 if speed == 2 else speed)
     module = llvm.parse_assembly(text)
-    if speed > 1:
-        passes = llvm.create_pass_builder(target, llvm.create_pipeline_tuning_options(speed_level=speed))
+    passes = llvm.create_pass_builder(target, llvm.create_pipeline_tuning_options(speed_level=speed))
+    if speed == 2:
+        short = llvm.create_new_module_pass_manager()
+        short.add_always_inliner_pass()
+        short.add_sroa_pass()
+        short.add_instruction_combine_pass()
+        short.add_simplify_cfg_pass()
+        short.run(module, passes)
+    elif speed == 3:
         passes.getModulePassManager().run(module, passes)
     return bytes(target.emit_object(module))
 

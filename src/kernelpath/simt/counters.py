@@ -276,7 +276,7 @@ def by_line(
         if is_barrier(site.text):
             continue
         *accesses, nbytes, bulk_sectors, multicast, looped = counts
-        if site.text.startswith("wgmma"):
+        if site.is_wgmma:
             _, chunks, _, wavefronts, *_ = accesses
             lines[site.line].wgmma_wavefronts += wavefronts
             lines[site.line].wgmma_bytes += chunks * site.bytes

@@ -51,6 +51,26 @@ class Site:
         """Bytes of a lane in one access of the hardware."""
         return self.served.bytes or self.bytes
 
+    @property
+    def words(self) -> list[str]:
+        """The opcode and the modifiers."""
+        return self.text.split(".")
+
+    @property
+    def is_bulk(self) -> bool:
+        """Whether it copies in bulk, and reaches memory through the asynchronous proxy."""
+        return "bulk" in self.words
+
+    @property
+    def is_copy(self) -> bool:
+        """Whether it is a cp.async of single elements."""
+        return self.words[:2] == ["cp", "async"] and not self.is_bulk
+
+    @property
+    def is_wgmma(self) -> bool:
+        """Whether tensor cores read the bytes."""
+        return self.words[0] == "wgmma"
+
 
 class Check(NamedTuple):
     """A function of ``memory`` or ``sync`` that generated code calls, compiled for fixed last parameters."""

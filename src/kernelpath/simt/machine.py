@@ -18,6 +18,7 @@ from kernelpath.simt.counters import AccessSample, LineCounters, by_line
 from kernelpath.simt.events import Event
 from kernelpath.simt.layout import WRITTEN
 from kernelpath.simt.lowered import parameter_offsets
+from kernelpath.simt.narrow import require_reach
 from kernelpath.simt.run.arrays import Dim
 from kernelpath.simt.run.buffers import Buffer, Memory
 from kernelpath.simt.run.host import execute
@@ -166,7 +167,7 @@ class Module:
         block and the last warp run first, with a prime in its place they run in steps; see run.order. ``blocks`` are
         the numbers of those to run, x fastest, in this order, where a sample is enough: then the limit is no fault, and
         blocks that are not neighbors must not write to one element of a buffer of 4 GiB and more, be it the same value.
-        Of smaller buffers their races are not looked for. All
+        Of smaller buffers their races are not looked for; a loop whose index would overflow is a fault (narrow). All
         blocks of a ``cooperative`` launch are resident together, and there can be no more of them than the GPU holds.
         ``cluster`` are the blocks of a cluster along each axis, as the kernel asks for them if it is left out.
 
@@ -199,7 +200,11 @@ class Module:
             cluster=together,
         )
         execute(run, compiled.run_grid, max_instructions or LIMIT)
-        return self._report(run, buffers)
+        report = self._report(run, buffers)
+        if blocks is not None:
+            taken = {line for line, counters in report.lines.items() if counters.branches}
+            require_reach(self.parsed.functions[name], args, taken, report.file)
+        return report
 
     def _cluster(self, name: str, asked: Sequence[int]) -> Dim | None:
         """The blocks of a cluster, if there are some. Raises ValueError where launch and kernel ask for others."""

@@ -28,8 +28,28 @@ _FEATURES = (
     (89, r"(cvt)\b.*\.e[45]m[23]x2"),
     (89, r"mma\b.*(\.e[45]m[23])\b"),
     (90, r"mma\b.*(\.m16n8k(?:4|8|16))\.row\.col\.f64"),
+    (100, r"(add|sub|mul|fma)\b.*(\.f32x2|\.f32\.b?f16)"),
+    (100, r"(clusterlaunchcontrol\.try_cancel\.async)\b"),
+    (100, r"clusterlaunchcontrol\.query_cancel(\.\w+)"),
+    (100, r"cp\.(?:reduce\.)?async\.bulk\.tensor\b.*(\.tile::(?:gather|scatter)4)\b"),
+    (100, r"(st\.bulk)\b"),
 )
-"""The first compute capability with a form, and what matches its name; a group holds what it is called."""
+"""The first compute capability with a form, and what matches its name; the groups hold what it is called."""
+
+_WIDE = re.compile(r"(?:ld|st)\b.*\.(?:v8\.\w32|v4\.\w64)")
+
+_BLACKWELL = (
+    (r"(tcgen05\.(?!ld\b|st\b)\w+)", "Instruction"),
+    (r"tcgen05\.(?:ld|st)\b.*?(\.\d+x\d+b)", "Feature"),
+    (r"(redux)\.sync\b.*(\.f32)", "Instruction"),
+    (r"cvt(\.rs)\b", "Feature"),
+    (r"(cvt)\b.*(\.(?:e2m[13]|e3m2|ue8m0)x2\b.*)", "Feature"),
+    (r"(cvt)\b.*(\.\w+\.(?:e2m[13]|e3m2|ue8m0)x2)", "Feature"),
+    (r"mma\b.*(\.block_scale|\.kind::\w+)", "Feature"),
+    (r"(?:ld|st)matrix\b.*(\.m16n16|\.m8n16|\.m16n8)\b", "Feature"),
+    (r"cp\b.*(\.cta_group::\d)", "Feature"),
+)
+"""What only architecture-specific targets from sm_100a on have."""
 
 _SPECIFIC = re.compile(r"(wgmma\.\w+|setmaxnreg\.\w+|tensormap\.replace)\b")
 """What only the architecture-specific target sm_90a has."""
@@ -42,11 +62,14 @@ def refusal(instruction: Instruction, target: str, since: int) -> str:
 
     Empty where it does not.
     """
+    has = capability(target)
     if target != "sm_90a" and (specific := _SPECIFIC.match(instruction.name)):
         return f"Instruction '{specific[1]}' not supported on .target '{target}'"
+    if has < 100 and (unsupported := _only_on_blackwell(instruction.name)):
+        return f"{unsupported} not supported on .target '{target}'"
     special = ((90, name.partition(".")[0]) for name in _special(registers(instruction.operands)))
-    needed = (*_features(instruction.name), *special, (since, instruction.opcode))
-    later = [(first, name) for first, name in needed if first > capability(target)]
+    needed = (*_features(instruction.name), *_by_operands(instruction), *special, (since, instruction.opcode))
+    later = [(first, name) for first, name in needed if first > has]
     return f"Feature '{later[0][1]}' requires .target sm_{later[0][0]} or higher" if later else ""
 
 
@@ -54,7 +77,22 @@ def refusal(instruction: Instruction, target: str, since: int) -> str:
 def _features(name: str) -> tuple[tuple[int, str], ...]:
     """What a form needs by its name: the first compute capability, and what ptxas calls it."""
     found = ((first, re.match(form, name)) for first, form in _FEATURES)
-    return tuple((first, next(filter(None, match.groups()))) for first, match in found if match)
+    return tuple((first, "".join(filter(None, match.groups()))) for first, match in found if match)
+
+
+def _by_operands(instruction: Instruction) -> Iterator[tuple[int, str]]:
+    """The same where the operands make the difference, or ptxas has a name of its own."""
+    if _WIDE.match(instruction.name):
+        yield 100, "256 bit wide load/store"
+    if instruction.opcode in ("min", "max") and len(instruction.operands) == 4:
+        yield 100, f"{instruction.opcode}.{instruction.modifiers[-1]} with 3 input operands"
+
+
+@cache
+def _only_on_blackwell(name: str) -> str:
+    """What ptxas calls a form that targets before sm_100a lack; empty for all others."""
+    found = ((kind, re.match(form, name)) for form, kind in _BLACKWELL)
+    return next((f"{kind} '{''.join(filter(None, match.groups()))}'" for kind, match in found if match), "")
 
 
 def _special(names: Iterable[str]) -> Iterator[str]:

@@ -5,6 +5,7 @@ CUDA C++ programming guide, "Technical Specifications per Compute Capability".
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, replace
 
 __all__ = ["MULTIPROCESSORS", "SM_80", "SM_90A", "TARGETS", "Multiprocessor", "Target", "capability", "of_gpu"]
@@ -77,7 +78,7 @@ class Target:
 
     def loads(self, target: str) -> bool:
         """Whether the driver loads PTX of a target such as "sm_80": none that is later, or specific to another one."""
-        return target == self.name or (target[-1:].isdigit() and capability(target) <= self.capability)
+        return capability(target) <= self.capability and (target == self.name or target[-1].isdigit())
 
     def refusal(self, grid: Dim, block: Dim, declared: int, dynamic: int, cluster: Dim = (1, 1, 1)) -> str:
         """Why compiler or driver refuse a launch with so many bytes of shared memory; empty where they do not."""
@@ -135,8 +136,11 @@ TARGETS = {target.name: target for target in (SM_80, SM_90A)}
 
 
 def capability(target: str) -> int:
-    """The compute capability of a target by its name, such as 90 of "sm_90a"."""
-    return int(target.removeprefix("sm_").rstrip("af"))
+    """The compute capability of a target by its name, such as 90 of "sm_90a". Raises ValueError for a name of none."""
+    found = re.fullmatch(r"(?:sm|compute)_(\d+)[af]?", target)
+    if not found:
+        raise ValueError(f"Unsupported .target '{target}'")
+    return int(found[1])
 
 
 def of_gpu(major: int, minor: int) -> Target:

@@ -68,11 +68,12 @@ def emit_cvt(e: Emitter, i: Instruction) -> None:
         return
     if to.is_packed and not source.is_packed:
         value = interleave(e, operand(e, i.operands[2], source), operand(e, i.operands[1], source))
-    elif to.name == "tf32":
-        value = operand(e, i.operands[1], source)
-        value, to = round_to_tf32(e, relu(e, value) if "relu" in i.modifiers else value), Kind("f32")
     else:
         value = operand(e, i.operands[1], source)
+    if to.name == "tf32":
+        value = round_to_tf32(e, relu(e, value) if "relu" in i.modifiers else value)
+        e.write(i.operands[0], e.b.bitcast(value, like(value, ir.IntType(32))))
+        return
     if "ftz" in i.modifiers and source.name == "f32":
         value = flush(e, value, source)
     if to.name in EIGHT:

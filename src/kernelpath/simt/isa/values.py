@@ -74,6 +74,10 @@ class Kind:
         return Kind(self.name.removesuffix("x2"))
 
 
+SIGNS = ("neg", "abs", "copysign")
+"""That change the sign of a number and none of its other bits."""
+
+
 SCALES = {"mul": (64, 0), "fma": (64, 0, 64), "mad": (64, 0, 64), "div": (64, 0), "rcp": (-64,)}
 """Powers of two for the operands that make a result 2**64 times as large. Sums need none: they are exact there."""
 
@@ -109,7 +113,12 @@ def lanewise(rule: Callable[..., Value]) -> Callable[[Emitter, Instruction], Non
             result = saturate(e, result)
         if "relu" in i.modifiers:
             result = relu(e, result)
-        put(e, i.operands[0], result, kind)
+        if (
+            i.opcode in SIGNS and not kind.is_half and kind.is_float
+        ):  # of a NaN, too; the manual leaves its payload open
+            e.write(i.operands[0], e.b.bitcast(result, like(result, ir.IntType(kind.bits))))
+        else:
+            put(e, i.operands[0], result, kind)
 
     return emit
 
@@ -146,7 +155,17 @@ def to_bits(e: Emitter, value: Value, kind: Kind) -> Value:
         value = narrow(e, value, kind.element.name)
         lanes = value.type.count // (2 if kind.is_packed else 1)
         return e.b.bitcast(value, ir.VectorType(ir.IntType(kind.bits), lanes))
-    return e.b.bitcast(value, like(value, ir.IntType(kind.bits)))
+    bits = e.b.bitcast(value, like(value, ir.IntType(kind.bits)))
+    return bits if kind.bits == 64 else canonical(e, value, bits)
+
+
+def canonical(e: Emitter, value: Value, bits: Value) -> Value:
+    """The bits of float32 results: every NaN is 0x7fffffff. Results in f64 keep the payload of an operand.
+
+    CUDA C++ Programming Guide, "Floating-Point Standard". A CPU keeps the payload of an operand, and makes a negative
+    NaN of 0 / 0.
+    """
+    return e.b.select(e.b.fcmp_unordered("uno", value, value), constant(bits, 0x7FFFFFFF), bits)
 
 
 def widen(e: Emitter, halves: Value, name: str) -> Value:

@@ -6,13 +6,14 @@ import ast
 import inspect
 import textwrap
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
 from llvmlite import ir
 
 from kernelpath.simt.native.builtins import BUILTINS, I1, I64, pointer
-from kernelpath.simt.native.language import EXTERNAL, FUNCTIONS, View, field_of
+from kernelpath.simt.native.language import APART, EXTERNAL, FUNCTIONS, View, field_of
 
 __all__ = ["compile_function"]
 
@@ -28,28 +29,49 @@ def compile_function(function: Callable[..., Any], constants: Sequence[int], sym
     return f"{_text(function)}\ndefine i64 @{symbol}({parameters}) {{\n{call}\nret i64 %r\n}}\n"
 
 
-@cache
 def _text(function: Callable[..., Any]) -> str:
     """LLVM IR of a native function and of all that it calls."""
-    module = ir.Module(name=function.__name__)
-    waiting = [function]
-    _declare(module, function, waiting)
+    reached, waiting = {function: None}, [function]
     while waiting:
-        following = waiting.pop()
-        _Compiler(_declare(module, following, waiting), following, waiting).compile()
-    return str(module)
+        new = [called for called in _compiled(waiting.pop()).calls if called not in reached]
+        reached |= dict.fromkeys(new)
+        waiting += new
+    parts = [_compiled(one) for one in reached]
+    declared = dict.fromkeys(line for part in parts for line in part.declarations)
+    return "\n".join([*declared, *(part.text for part in parts)])
 
 
-def _declare(module: ir.Module, function: Callable[..., Any], waiting: list[Callable[..., Any]]) -> ir.Function:
-    """The function in ``module``; one that is new there is appended to those ``waiting`` to be compiled."""
+@dataclass(frozen=True)
+class _Part:
+    """LLVM IR of one native function, the native functions that it calls, and what else it declares."""
+
+    text: str
+    calls: tuple[Callable[..., Any], ...]
+    declarations: tuple[str, ...]
+
+
+@cache
+def _compiled(function: Callable[..., Any]) -> _Part:
+    """One function by itself: a check shares most of what it calls with others."""
+    module, calls = ir.Module(), list[Callable[..., Any]]()
+    compiled = _declare(module, function, [])
+    _Compiler(compiled, function, calls).compile()
+    natives = {compiled.name, *(called.__name__ for called in calls)}
+    return _Part(
+        str(compiled), tuple(calls), tuple(str(one) for name, one in module.globals.items() if name not in natives)
+    )
+
+
+def _declare(module: ir.Module, function: Callable[..., Any], calls: list[Callable[..., Any]]) -> ir.Function:
+    """The function in ``module``; one that is new there, and no other module's, is appended to ``calls``."""
     declared = module.globals.get(function.__name__)
     if declared is None:
         kinds = [I64] * len(inspect.signature(function).parameters)
         declared = ir.Function(module, ir.FunctionType(I64, kinds), function.__name__)
         if function not in EXTERNAL:
             declared.linkage = "internal"
-            declared.attributes.add("alwaysinline")
-            waiting.append(function)
+            declared.attributes.add("noinline" if function in APART else "alwaysinline")
+            calls.append(function)
     return declared
 
 
@@ -63,8 +85,8 @@ _COMPARISONS |= {ast.GtE: ">="}
 class _Compiler(ast.NodeVisitor):
     """Compiles one function. Variables are integers in memory, which LLVM puts into registers."""
 
-    def __init__(self, function: ir.Function, source: Callable[..., Any], waiting: list[Callable[..., Any]]) -> None:
-        self.function, self.source, self.waiting = function, source, waiting
+    def __init__(self, function: ir.Function, source: Callable[..., Any], calls: list[Callable[..., Any]]) -> None:
+        self.function, self.source, self.calls = function, source, calls
         self.globals = source.__globals__
         self.b = ir.IRBuilder(function.append_basic_block("entry"))
         self.variables: dict[str, Value] = {}
@@ -237,7 +259,7 @@ class _Compiler(ast.NodeVisitor):
             return self.b.select(keep, values[0], values[1])
         if called not in FUNCTIONS | EXTERNAL:
             self.generic_visit(node)
-        return self.b.call(_declare(self.function.module, called, self.waiting), values)
+        return self.b.call(_declare(self.function.module, called, self.calls), values)
 
     def _test(self, node: ast.expr) -> Value:
         """An expression as a condition. ``and`` and ``or`` evaluate what follows only where it matters."""

@@ -9,12 +9,14 @@ from typing import Any, ClassVar, TypeVar
 import numpy as np
 
 __all__ = [
+    "APART",
     "EXTERNAL",
     "FUNCTIONS",
     "View",
     "add_f16",
     "add_f32",
     "add_f64",
+    "apart",
     "changes",
     "copy_bytes",
     "count_bits",
@@ -34,6 +36,7 @@ __all__ = [
 F = TypeVar("F", bound=Callable[..., Any])
 FUNCTIONS: set[Callable[..., Any]] = set()
 EXTERNAL: set[Callable[..., Any]] = set()
+APART: set[Callable[..., Any]] = set()
 _ONES = (1 << 64) - 1
 
 
@@ -41,6 +44,12 @@ def native(function: F) -> F:
     """Mark a function for compilation. Functions that call each other have different names."""
     FUNCTIONS.add(function)
     return function
+
+
+def apart(function: F) -> F:
+    """Mark a native function that stays one of its own, where all others become part of those that call them."""
+    APART.add(function)
+    return native(function)
 
 
 def external(function: F) -> F:

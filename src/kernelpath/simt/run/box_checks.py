@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from kernelpath.simt.errors import FAULT_KINDS, FaultKind
 from kernelpath.simt.layout import PENDING, WRITTEN, Access
-from kernelpath.simt.native import fill_bytes, load8, load64, native, store64
+from kernelpath.simt.native import apart, fill_bytes, load8, load64, native, store64
 from kernelpath.simt.run.boxes import PIECE, BulkRecord, Direction, near_of, row_of
 from kernelpath.simt.run.memory import fault
 from kernelpath.simt.run.proxies import OF_GLOBAL, OF_SHARED, is_seen
@@ -17,12 +17,11 @@ from kernelpath.simt.run.races import ASYNCHRONOUS, ENTRY, LOW, SITE, THREAD, ac
 from kernelpath.simt.run.records import BufferRecord, CtaRecord, LaunchRecord, WarpRecord
 from kernelpath.simt.run.refills import refill
 from kernelpath.simt.run.spaces import find
-from kernelpath.simt.run.suspects import NO_FENCE, RACE, UNINITIALIZED, blame_copy, suspect, suspect_thread
+from kernelpath.simt.run.suspects import NO_FENCE, RACE, UNINITIALIZED, blame_copy, is_sum, suspect, suspect_thread
 
 __all__ = ["begin_far", "begin_near", "land_far", "land_near", "sectors_of", "settle_far"]
 
 OUT_OF_BOUNDS = FAULT_KINDS.index(FaultKind.OUT_OF_BOUNDS)
-BEGIN, LAND, SETTLE = 0, 1, 2
 LINE = 128
 
 
@@ -51,12 +50,15 @@ def begin_piece(
     granule = launch.shared_granule
     if offset < 0 or offset + PIECE > launch.shared_bytes:
         return fault(launch, warp, OUT_OF_BOUNDS, copy.site, copy.lane, address)
-    if kind != Access.STORE and unwritten(state, PIECE):
-        blame_copy(launch, state, PIECE, history, offset >> granule)
+    if (
+        kind != Access.STORE
+        and unwritten(state, PIECE)
+        and not adds(launch, state, PIECE, history, offset, granule, kind)
+    ):
         suspect(launch, cta, warp, UNINITIALIZED, copy.site, copy.lane, address, PIECE)
     else:
         judge(launch, cta, warp, copy, home.block_began, history, offset, PIECE, granule, kind, OF_SHARED, home.shared)
-    if kind == Access.STORE:
+    if kind != Access.LOAD:
         fill_bytes(state, PENDING, PIECE)
     return 0
 
@@ -79,35 +81,34 @@ def land_near(launch: LaunchRecord, cta: CtaRecord, warp: WarpRecord, copy: Bulk
 @native
 def begin_far(launch: LaunchRecord, cta: CtaRecord, warp: WarpRecord, copy: BulkRecord) -> int:
     """The end of a copy in global memory, when it is issued. Whether it is at fault."""
-    return each_span(launch, cta, warp, copy, BEGIN)
+    size = (copy.last - copy.first) * copy.element
+    for row in range(copy.rows):
+        address = row_of(copy, row)
+        if address and begin_span(launch, cta, warp, copy, address + copy.first * copy.element, size):
+            return 1
+    return 0
 
 
 @native
-def land_far(launch: LaunchRecord, cta: CtaRecord, warp: WarpRecord, copy: BulkRecord) -> None:
+def land_far(launch: LaunchRecord, cta: CtaRecord, copy: BulkRecord) -> None:
     """The same when the copy is carried out."""
-    each_span(launch, cta, warp, copy, LAND)
+    each_span(launch, cta, copy, 0)
 
 
 @native
-def settle_far(launch: LaunchRecord, cta: CtaRecord, warp: WarpRecord, copy: BulkRecord) -> None:
+def settle_far(launch: LaunchRecord, cta: CtaRecord, copy: BulkRecord) -> None:
     """What a copy has written to global memory may be read."""
-    each_span(launch, cta, warp, copy, SETTLE)
+    each_span(launch, cta, copy, 1)
 
 
 @native
-def each_span(launch: LaunchRecord, cta: CtaRecord, warp: WarpRecord, copy: BulkRecord, phase: int) -> int:
+def each_span(launch: LaunchRecord, cta: CtaRecord, copy: BulkRecord, settles: int) -> None:
     """Deal with the bytes of each row that lie inside."""
     size = (copy.last - copy.first) * copy.element
     for row in range(copy.rows):
         address = row_of(copy, row)
         if address:
-            address += copy.first * copy.element
-            if phase == BEGIN:
-                if begin_span(launch, cta, warp, copy, address, size):
-                    return 1
-            else:
-                land_span(launch, cta, warp, copy, address, size, phase)
-    return 0
+            land_span(launch, cta, copy, address + copy.first * copy.element, size, settles)
 
 
 @native
@@ -126,28 +127,31 @@ def begin_span(
         offset = address - start
     if offset < 0 or offset + size > extent:
         return fault(launch, warp, OUT_OF_BOUNDS, copy.site, copy.lane, address)
-    if kind != Access.STORE and unwritten(state + offset, size):
-        blame_copy(launch, state + offset, size, history, offset >> granule)
+    reads = kind != Access.STORE and unwritten(state + offset, size)
+    if reads and not adds(launch, state + offset, size, history, offset, granule, kind):
         return fault(launch, warp, UNINITIALIZED, copy.site, copy.lane, address)
     if history:
         space = OF_SHARED if copy.direction == Direction.PEER else OF_GLOBAL
         judge(launch, cta, warp, copy, since, history, offset, size, granule, kind, space, address - offset)
-    if kind == Access.STORE:
+    if kind != Access.LOAD:
         fill_bytes(state + offset, PENDING, size)
     return 0
 
 
 @native
-def land_span(
-    launch: LaunchRecord, cta: CtaRecord, warp: WarpRecord, copy: BulkRecord, address: int, size: int, phase: int
-) -> None:
+def adds(launch: LaunchRecord, state: int, size: int, history: int, offset: int, granule: int, kind: int) -> int:
+    """Whether a reduction goes to what others in flight reduce into. Otherwise launch.other is the copy to blame."""
+    return blame_copy(launch, state, size, history, offset >> granule) and kind == Access.ATOMIC and is_sum(launch)
+
+
+@native
+def land_span(launch: LaunchRecord, cta: CtaRecord, copy: BulkRecord, address: int, size: int, settles: int) -> None:
     buffer = BufferRecord(find(launch, launch.buffers, address))
     history, offset, granule = buffer.history, address - buffer.start, buffer.granule
     if copy.direction == Direction.PEER:
         history, offset, granule = cta.shared_history, address - cta.shared, launch.shared_granule
-    if phase == SETTLE:
-        if not copy.operation:
-            fill_bytes(buffer.state + offset, WRITTEN, size)
+    if settles:
+        fill_bytes(buffer.state + offset, WRITTEN, size)
     elif copy.direction != Direction.STORE and history:
         interfere(launch, cta, copy, history, offset, size, granule, 0, address - offset)
 
@@ -164,7 +168,7 @@ def unwritten(state: int, size: int) -> int:
     return 0
 
 
-@native
+@apart
 def judge(
     launch: LaunchRecord,
     cta: CtaRecord,

@@ -1,15 +1,17 @@
 """Bulk and tensor copies (TMA): issued by a thread, carried out as late as possible by somebody else.
 
 An issued copy waits in a ring of the launch's. It is carried out when nothing else can run, when a thread waits for its
-group, or when its block ends; with the launch's blocks in reverse order at once, so that the two runs of a case show
-both extremes. Until then the bytes that it writes are PENDING: whoever reads them has not waited. What it reads, it
-reads then: a thread that writes there in between has not waited either; see ``box_checks``. ``bulk_issue`` issues them.
+group, or when its block ends. Copies of one block may complete in any order: the one that a warp waits for does so
+first, of several the oldest, and in reverse order the newest. In a third order, whose steps are a prime, they complete
+at once. Until then the bytes that a copy writes are PENDING: whoever reads them has not waited. What it reads, it reads
+then: a thread that writes there in between has not waited either; see ``box_checks``. ``bulk_issue`` issues them.
 """
 
 from __future__ import annotations
 
 from kernelpath.simt.errors import FAULT_KINDS, FaultKind
 from kernelpath.simt.events import EventKind
+from kernelpath.simt.layout import Status
 from kernelpath.simt.native import external, load32, load64, lowest_bit, native, store32
 from kernelpath.simt.run.box_checks import land_far, land_near, settle_far
 from kernelpath.simt.run.boxes import BulkRecord, Direction, move_row, row_of
@@ -58,7 +60,7 @@ def carry_out(launch: LaunchRecord, copy: BulkRecord) -> int:
     cta = CtaRecord(copy.cta)
     warp = WarpRecord(copy.warp)
     store = copy.direction == Direction.STORE
-    land_far(launch, cta, warp, copy)
+    land_far(launch, cta, copy)
     for rank in range(launch.cluster_size):
         home = CtaRecord(target_of(cta, copy, rank))
         if home.address:
@@ -81,23 +83,40 @@ def finish(launch: LaunchRecord, copy: BulkRecord) -> None:
         perform_copy(launch.address, copy.address)
     if copy.state == MOVED:
         cta = CtaRecord(copy.cta)
-        warp = WarpRecord(copy.warp)
-        settle_far(launch, cta, warp, copy)
+        settle_far(launch, cta, copy)
         copy.state = FREE
 
 
 @native
 def finish_one(launch: LaunchRecord, cta: CtaRecord) -> int:
-    """No warp of a block can go on: carry out its oldest copy that somebody may wait for. Whether there was one.
+    """No warp of a block can go on: carry out one of its copies that somebody may wait for. Whether there was one.
 
+    A copy that nobody waits for may take longer than all others, so that the wait for one does not stand for another's.
     For copies to global memory only the thread waits that issued them; see ``wait_bulk``.
     """
+    found, chosen = 0, 0
     for number in range(launch.bulk_ended, launch.bulk_begun):
         copy = BulkRecord(slot_of(launch, number))
         if copy.state == ISSUED and copy.cta == cta.address and copy.direction != Direction.STORE:
-            perform_copy(launch.address, copy.address)
-            retire(launch)
-            return 1
+            wanted = 1 + is_awaited(launch, cta, copy)
+            if wanted > found or (wanted == found and launch.reverse):
+                found, chosen = wanted, copy.address
+    if found:
+        perform_copy(launch.address, chosen)
+        retire(launch)
+    return found
+
+
+@native
+def is_awaited(launch: LaunchRecord, cta: CtaRecord, copy: BulkRecord) -> int:
+    """Whether a warp waits for the mbarrier that tracks a copy, in one of the blocks that it goes to."""
+    for rank in range(launch.cluster_size):
+        home = CtaRecord(target_of(cta, copy, rank))
+        if home.address:
+            for number in range(home.warp_count):
+                warp = WarpRecord(home.warps + number * home.warp_stride)
+                if warp.status == Status.SUSPENDED and warp.waits_at == home.shared + copy.barrier:
+                    return 1
     return 0
 
 

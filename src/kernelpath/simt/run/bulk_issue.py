@@ -94,7 +94,7 @@ def issue_one(launch: LaunchRecord, cta: CtaRecord, warp: WarpRecord, site: int,
     note_at(launch, cta, warp.index, kind, site, CtaRecord(copy.home), tracker, copy.total)
     copy.state = ISSUED
     launch.bulk_begun += 1
-    if launch.reverse:
+    if launch.reverse > 1:
         perform_copy(launch.address, copy.address)
         retire(launch)
     return 0

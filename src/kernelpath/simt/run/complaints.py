@@ -88,13 +88,13 @@ def race(
     """
     if other_site is None:
         return f"{_does(site, shared)} {place}, which {other} reads with no barrier between them"
-    if other_site.text.startswith("wgmma"):
+    if other_site.is_wgmma:
         still = f"{_does(site, shared)} {place}, which the wgmma in line {other_site.line} may still read"
         return f"{still}: its wgmma.wait_group has to come first, and a barrier behind that"
-    too = site.access == other_site.access == Access.STORE and ".bulk" not in site.text
+    too = site.access == other_site.access == Access.STORE and not site.is_bulk
     line = "the same line" if other_site.line == site.line else f"line {other_site.line}"
     text = f"{_does(site, shared)} {place}, which {other} {_VERBS[other_site.access]}{' too' * too} in {line}"
-    if ".bulk" in site.text and shared:
+    if site.is_bulk and shared:
         after = f"an mbarrier or a barrier at which that thread arrives behind line {other_site.line}"
         return f"{text}: the copy has to wait for {after}"
     if in_a_loop:
@@ -112,8 +112,8 @@ def race(
 
 def in_flight(site: Site, place: str, copy: Site, shared: bool) -> str:
     """An access to what a copy has not finished with: in shared memory, or elsewhere."""
-    writes = shared == (copy.access == Access.LOAD or ".bulk" not in copy.text)
-    wait = "mbarrier" if "mbarrier" in copy.text else f"group ({_wait(copy, writes)})"
+    writes = shared == (copy.access == Access.LOAD or not copy.is_bulk)
+    wait = "mbarrier" if "mbarrier::complete_tx::bytes" in copy.words else f"group ({_wait(copy, writes)})"
     what = "writing" if writes else "reading"
     return (
         f"{_does(site, shared)} {place}, which the copy of line {copy.line} may still be {what}: "
@@ -123,14 +123,14 @@ def in_flight(site: Site, place: str, copy: Site, shared: bool) -> str:
 
 def unfenced(site: Site, place: str, thread: str, write: Site) -> str:
     """A bulk copy, or a wgmma, that reads what a thread wrote, with no fence of the asynchronous proxy in between."""
-    does = "multiplies" if site.text.startswith("wgmma") else "copies"
+    does = "multiplies" if site.is_wgmma else "copies"
     wrote = f"{does} {place}, which thread {thread} writes in line {write.line}"
     needed = "who writes needs one in front of the barrier, or who reads behind it"
     return f"{wrote} with no fence.proxy.async between them, and may read what was there before: {needed}"
 
 
 def _wait(copy: Site, writes: bool) -> str:
-    if ".bulk" not in copy.text:
+    if not copy.is_bulk:
         return "cp.async.wait_group"
     return "cp.async.bulk.wait_group" + ".read" * (not writes)
 
@@ -174,13 +174,13 @@ def _lanes(mask: int) -> str:
 
 
 def _verb(site: Site) -> str:
-    verb = "copies" if ".bulk" in site.text else _VERBS[site.access]
+    verb = "copies" if site.is_bulk else _VERBS[site.access]
     return f"{verb} {site.bytes} byte{'s' * (site.bytes > 1)}"
 
 
 def _does(site: Site, shared: bool) -> str:
     """What an access does, in front of its place: a copy has one end in shared memory and one elsewhere."""
-    if ".bulk" not in site.text:
+    if not site.is_bulk:
         return f"{_verb(site)} at"
     writes = shared == (site.access == Access.LOAD)
     return "copies to" if writes else "reduces into" if site.access == Access.ATOMIC and not shared else "copies from"

@@ -118,7 +118,7 @@ class Faults:
             text = RULES[CopyRule(detail)]
         elif other and kind == FaultKind.UNFENCED:
             text = complaints.unfenced(site, where, other.thread, other.site)
-        elif other and (kind == FaultKind.UNINITIALIZED or ".bulk" in other.site.text):
+        elif other and (kind == FaultKind.UNINITIALIZED or other.site.is_bulk):
             text = complaints.in_flight(site, where, other.site, self._in_cluster(address))
         elif kind == FaultKind.RACE:
             text = self._race(site, where.removeprefix("at "), other, address)

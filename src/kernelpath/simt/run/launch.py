@@ -127,9 +127,7 @@ class Grid(Records):
     def _set_served(self) -> None:
         """Tell how the hardware serves each site; those that it serves together, where it keeps what it has fetched."""
         self.counts["way"][: len(self.lowered.sites)] = [site.served.way for site in self.lowered.sites]
-        self.counts["copies"][: len(self.lowered.sites)] = [
-            site.text.startswith("cp.async") and ".bulk" not in site.text for site in self.lowered.sites
-        ]
+        self.counts["copies"][: len(self.lowered.sites)] = [site.is_copy for site in self.lowered.sites]
         served = {number: site.served for number, site in enumerate(self.lowered.sites) if site.served.group}
         groups = {one.group: one.chunks for one in served.values()}
         starts = dict(zip(groups, accumulate(groups.values(), initial=0), strict=False))

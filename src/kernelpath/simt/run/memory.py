@@ -28,7 +28,7 @@ from kernelpath.simt.run.records import (
     field_offset,
 )
 from kernelpath.simt.run.spaces import find, local_of, owner_of, space_of
-from kernelpath.simt.run.suspects import RACE, UNINITIALIZED, blame_copy, look_for_writer, suspect
+from kernelpath.simt.run.suspects import RACE, UNINITIALIZED, blame_copy, is_sum, look_for_writer, suspect
 from kernelpath.simt.run.transactions import (
     count_atomic_sectors,
     count_same_address,
@@ -40,18 +40,7 @@ from kernelpath.simt.run.transactions import (
     scattered,
 )
 
-__all__ = [
-    "ADDRESSES",
-    "ODD",
-    "OPERANDS",
-    "OUT_OF_BOUNDS",
-    "RACE",
-    "SAMPLED",
-    "UNINITIALIZED",
-    "access",
-    "fault",
-    "suspect",
-]
+__all__ = ["ADDRESSES", "ODD", "OPERANDS", "OUT_OF_BOUNDS", "SAMPLED", "access", "fault"]
 
 OUT_OF_BOUNDS = FAULT_KINDS.index(FaultKind.OUT_OF_BOUNDS)
 MISALIGNED = FAULT_KINDS.index(FaultKind.MISALIGNED)
@@ -139,10 +128,11 @@ def access(
         if address & (size - 1):
             return fault(launch, warp, MISALIGNED, number, lane, address)
         if state and (not drops or warp.wanted >> lane & 1):
-            written = initialised(state + offset, touched, kind)
-            in_flight = 0
+            written, in_flight = initialised(state + offset, touched, kind), 0
             if not written:
                 in_flight = blame_copy(launch, state + offset, touched, history, offset >> granule)
+                if kind == Access.ATOMIC and in_flight and is_sum(launch):
+                    written, in_flight = 1, 0
             if not written and space != Space.SHARED:
                 return fault(launch, warp, UNINITIALIZED, number, lane, address)
             if kind != Access.LOAD and space == Space.SHARED and cta.unwaited:

@@ -6,8 +6,9 @@ that cannot proceed waits for another one: it stays resident, and the host gives
 of a cluster begin together, all of a cooperative grid at the very beginning, and they take turns.
 
 A warp is suspended by an instruction that has to wait: for a barrier in memory, for that of the cluster, for copies,
-for registers. It tries again when anything was signaled since. When no warp of a block can go on, its oldest copy in
-flight lands; copies land no earlier, so that a kernel that does not wait for them reads what they have not written yet.
+for registers. It tries again when anything was signaled since. When no warp of a block can go on, a copy lands
+that one of them waits for; copies land no earlier, so that a kernel that does not wait for them reads what they have
+not written yet.
 When no block can go on either, time is up: ``try_wait`` says no, and other lanes of the warps have their turn.
 """
 
