@@ -18,6 +18,7 @@ from kernelpath.course import registry
 from kernelpath.course.labs.fabric import Links, Log, Step, Transfer, timeline
 from kernelpath.course.problems import all_reduce, overlap
 from kernelpath.grading import grade
+from kernelpath.grading.kinds.distributed import Distributed
 from kernelpath.verdict import Report, Verdict
 from kernelpath.wire import Wire
 from kernelpath.work import fabric_messages as fabric
@@ -73,6 +74,33 @@ def test_what_is_behind_compute_is_hidden() -> None:
     assert found.hidden == pytest.approx(1 - 3 / 18)
 
 
+def test_a_message_is_hidden_as_a_collective_is() -> None:
+    """A message of 50 takes 5 and arrives 2 later: 7, of which 4 are behind the compute."""
+    rank = [post(1), post(2), compute(4.0), wait(1), wait(2)]
+    sent = [message(0, 1, 1, 2, 50), message(1, 1, 0, 2, 50)]
+    assert timeline(Log([rank, rank], sent), LINKS).hidden == pytest.approx(1 - 3 / 7)
+    assert timeline(Log([[compute(4.0)], []], []), LINKS).hidden == 1.0
+
+
+@pytest.mark.parametrize(
+    ("sent", "verdict"),
+    [
+        ([], Verdict.NOT_YOUR_KERNEL),
+        ([message(0, 1, 1, 2, 16), message(1, 1, 0, 2, 12)], Verdict.NOT_YOUR_KERNEL),
+        ([message(0, 1, 1, 2, 16), message(1, 1, 0, 2, 16)], None),
+    ],
+    ids=["no message", "one that is short", "all"],
+)
+def test_what_other_ranks_alone_know_has_to_be_received(sent: list[Transfer], verdict: Verdict | None) -> None:
+    """Four float32 on each of two ranks: whatever memory they share, half of a ring's bytes have to arrive."""
+    rank = [post(1), post(2), wait(1), wait(2)]
+    kind = Distributed(registry.load(registry.find("all_reduce")), "cpu")
+    found = kind.beyond(all_reduce.case(2, 4, "float32", "ring"), Log([rank, rank], sent))
+    assert (found.verdict if found else None) is verdict
+    if found:
+        assert "at least 16 of what it returns are known to other ranks alone" in found.cause
+
+
 def served(exchange: Exchange, seconds: float, *ranks: Callable[[Wire[fabric.ToRank]], None]) -> None:
     """Serve these ranks, each in a thread, until the exchange has done."""
     wires: list[Wire[fabric.ToRank]] = [Wire(end, fabric.ToRank) for end in exchange.ends]
@@ -108,6 +136,20 @@ def test_a_send_is_complete_when_it_is_received() -> None:
     assert got[0] == "not before"
     assert fabric.Complete(b"abc") in got
     assert exchange.log().sent(0) == 3
+
+
+def test_a_part_is_answered_with_what_it_gives() -> None:
+    got: list[object] = []
+
+    def rank(wire: Wire[fabric.ToRank]) -> None:
+        wire.send(fabric.Computed(1))
+        got.append(wire.receive())
+        wire.send(fabric.Left(False))
+
+    exchange = Exchange(1, parts=(1.0, 2.0), results=[[b"first", b"second"]])
+    served(exchange, 5.0, rank)
+    assert got == [fabric.Complete(b"second")]
+    assert exchange.computed(0) == [1]
 
 
 def test_a_rank_that_forges_frames_is_told() -> None:

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import torch
 
-from kernelpath.course.library import Fault, Library, Refusal
+from kernelpath.course.library import Fault, Library, Promise, Refusal
 from kernelpath.work import package
 from kernelpath.work.blame import EntryError, WrongOperator
 
@@ -37,8 +37,12 @@ FILES = {
             return x / 2
     """,
     "src/halves/benchmark.py": """
+        import time
+
+
         def measure(function, n):
-            return {"seconds": 1e-6, "baseline_seconds": 1e-6, "bytes": 8 * n}
+            begin = time.perf_counter()
+            return {"seconds": time.perf_counter() - begin, "baseline_seconds": 1e-9, "bytes": 8 * n}
     """,
     "tests/test_half.py": """
         import halves
@@ -59,6 +63,7 @@ LIBRARY = Library(
     name="halves",
     requires=("torch",),
     refusals=(Refusal("half", "a matrix", ValueError, "x", lambda device: (torch.ones(2, 2, device=device),)),),
+    promises=(Promise("half", "four elements", lambda device: (torch.ones(4, device=device),), lambda x: (x / 2,)),),
     faults={"values are doubled": Fault("half", twice_as_much)},
     benchmark={"half": ({"n": 5}, 40)},
 )
@@ -98,6 +103,9 @@ def test_a_package_is_used_from_its_wheel(tmp_path: Path) -> None:
 
 
 TOML, INIT, TESTS = "pyproject.toml", "src/halves/__init__.py", "tests/test_half.py"
+BENCHMARK = "src/halves/benchmark.py"
+WRAPPED = "test_half():\n    assert not hasattr(halves.half, '__wrapped__')"
+WORN = "your test test_half fails: .*, where a function that calls half stands in its place; test what it does"
 
 
 @pytest.mark.parametrize(
@@ -111,8 +119,14 @@ TOML, INIT, TESTS = "pyproject.toml", "src/halves/__init__.py", "tests/test_half
         ((INIT, "x.ndim != 1", "x.ndim > 2"), WrongOperator, "with a matrix returns a result"),
         ((INIT, "x is not", "this is not"), WrongOperator, "it must be a ValueError that names x"),
         ((INIT, "ValueError", "TypeError"), WrongOperator, "raises TypeError: x is not a vector; it must be"),
-        (("src/halves/benchmark.py", "8 * n", "4 * n"), WrongOperator, "bytes=20; read once and written once it is 40"),
-        ((INIT, "x / 2", "x / 4"), WrongOperator, "your test test_half fails"),
+        ((BENCHMARK, "8 * n", "4 * n"), WrongOperator, "bytes=20; read once and written once it is 40"),
+        ((BENCHMARK, "time.perf_counter() - begin", "1e-9"), WrongOperator, "the same seconds once more"),
+        ((BENCHMARK, "time.perf_counter() - begin", "3.0"), WrongOperator, "gives seconds=3.0, and returns after"),
+        ((INIT, "x / 2", "x / 2 if len(x) < 4 else x"), WrongOperator, "half with four elements gives wrong values"),
+        ((INIT, "x / 2", "x[:3] / 2"), WrongOperator, r"half with four elements gives the shape \(3,\), not \(4,\)"),
+        ((INIT, "x / 2", "x / 2 if len(x) < 4 else 1 / 0"), WrongOperator, "four elements raises ZeroDivisionError"),
+        ((TESTS, "test_half():", WRAPPED), WrongOperator, WORN),
+        ((INIT, "x / 2", "x / 2 if len(x) > 3 else x / 4"), WrongOperator, "your test test_half fails"),
         ((TESTS, "def test_half", "def half"), WrongOperator, "finds no test"),
         ((TESTS, "== 0.5", "> 0"), WrongOperator, "all 1 tests pass with a halves.half in which values are doubled"),
         ((TESTS, "import halves\n", "import halve\n"), WrongOperator, "cannot be imported"),

@@ -12,5 +12,11 @@ EXERCISE = Exercise(
     entry="overlap",
     problem=overlap.PROBLEM,
     kind="distributed",
-    network=Network(links=ETHERNET, bytes=overlap.most_bytes, hidden=overlap.HIDDEN, collectives=("all_reduce",)),
+    network=Network(
+        links=ETHERNET,
+        bytes=overlap.most_bytes,
+        least=overlap.least_bytes,
+        hidden=overlap.HIDDEN,
+        collectives=("all_reduce",),
+    ),
 )

@@ -27,6 +27,19 @@ class Refusal:
 
 
 @dataclass(frozen=True)
+class Promise:
+    """Arguments that a function of the package must take, beside those of the cases.
+
+    make: the arguments, on a device. expected: what the function gives, from the same arguments in float64.
+    """
+
+    function: str
+    why: str
+    make: Callable[[torch.device], Sequence[Any]]
+    expected: Callable[..., tuple[torch.Tensor, ...]]
+
+
+@dataclass(frozen=True)
 class Fault:
     """A wrong version of a function of the package, which the package's own tests must fail with."""
 
@@ -39,12 +52,13 @@ class Library:
     """A package that lies as a project in the folder with the exercise's stem, beside the Python file.
 
     name: of the package, the only one that its wheel installs. requires: distributions that its metadata name.
-    faults: by what is wrong. benchmark: arguments with which its module `benchmark` measures each function, and the
-    bytes that it must tell.
+    promises: in float32. faults: by what is wrong. benchmark: arguments with which its module `benchmark` measures each
+    function, and the bytes that it must tell.
     """
 
     name: str
     requires: Sequence[str]
     refusals: Sequence[Refusal]
+    promises: Sequence[Promise]
     faults: Mapping[str, Fault]
     benchmark: Mapping[str, tuple[Mapping[str, int], int]]

@@ -110,13 +110,15 @@ class Network:
     """Limits on what ranks exchange, counted and timed on the simulated links of course.labs.fabric.
 
     links: of every rank. bytes: `bytes(**case)`, the most that a rank may send in messages and give to collectives.
-    seconds: `seconds(**case)`, the most that a call may take there. hidden: the least share of the collectives' time
-    that passes behind compute, on the largest case. collectives: those of torch.distributed that the statement allows,
-    besides the barrier.
+    least: `least(**case)`, the bytes that a rank receives in messages and from collectives at least, since it cannot
+    know them otherwise. seconds: `seconds(**case)`, the most that a call may take there. hidden: the least share of the
+    collectives' time that passes behind compute, on the largest case. collectives: those of torch.distributed that the
+    statement allows, besides the barrier.
     """
 
     links: Links = NVLINK
     bytes: Callable[..., int] | None = None
+    least: Callable[..., int] | None = None
     seconds: Callable[..., float] | None = None
     hidden: float = 0.0
     collectives: tuple[str, ...] = ()

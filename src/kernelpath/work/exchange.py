@@ -45,16 +45,23 @@ class _Rank:
 class Exchange:
     """Of one call on every rank.
 
-    collectives: those of the library that are allowed. parts: seconds of what ranks compute, by its number.
+    collectives: those of the library that are allowed. parts: seconds of what ranks compute, by its number. results:
+    by rank, what each of its parts gives: no rank has it before it has computed that part.
     complaint: what went wrong between the ranks, when `serve` has returned.
     """
 
-    def __init__(self, size: int, collectives: Collection[str] = (), parts: Sequence[float] = ()) -> None:
+    def __init__(
+        self,
+        size: int,
+        collectives: Collection[str] = (),
+        parts: Sequence[float] = (),
+        results: Sequence[Sequence[bytes]] = (),
+    ) -> None:
         pairs = [wire.pair() for _ in range(size)]
         self.ends = [there for _, there in pairs]
         self.complaint: Complaint | None = None
         self._ranks = [_Rank(Wire(here, fabric.FromRank)) for here, _ in pairs]
-        self._allowed, self._parts = collectives, parts
+        self._allowed, self._parts, self._results = collectives, parts, results
         self._queues: dict[tuple[int, int, int, bool], deque[Key]] = {}
         self._transfers: list[Transfer] = []
         self._collectives: list[list[Key]] = []
@@ -115,6 +122,7 @@ class Exchange:
                 self._answer(one, fabric.Looked(number in one.complete))
             case fabric.Computed(part=part, line=line) if 0 <= part < len(self._parts):
                 one.steps.append(Step("compute", part, self._parts[part], line))
+                self._answer(one, fabric.Complete(self._results[rank][part]))
             case fabric.Refused(name=name, line=line):
                 cause = f"rank {rank} calls torch.distributed's {name}; write it with send and receive"
                 self._complain(Verdict.NOT_YOUR_KERNEL, cause, line)

@@ -42,7 +42,7 @@ class Look(Struct, frozen=True, tag=True):
 
 
 class Computed(Struct, frozen=True, tag=True):
-    """A rank computed one of the parts that the grader gave it."""
+    """A rank computes one of the parts that the grader gave it, and is answered with what that gives."""
 
     part: int
     line: int = 0
@@ -66,7 +66,7 @@ FromRank = Post | Await | Look | Computed | Refused | Left
 
 
 class Complete(Struct, frozen=True, tag=True):
-    """content: what a receive or a collective puts into its buffer."""
+    """content: what a receive or a collective puts into its buffer, or what a part gives."""
 
     content: bytes = b""
 

@@ -94,8 +94,8 @@ class Call(Asked, frozen=True, tag=True, kw_only=True):
 class Join(Call, frozen=True, tag=True, kw_only=True):
     """Call the entry as a rank of a group, whose channel to the exchange follows as a descriptor.
 
-    collectives: those of the library that it may call. sizes: of the gradients of a model's layers, which the first
-    tensor holds one after another: the entry then takes the layers in its place.
+    collectives: those of the library that it may call. sizes: of the float32 gradients of a model's layers: the entry
+    then takes the layers before its arguments.
     """
 
     rank: int

@@ -123,8 +123,10 @@ class Member:
         self._tell(fabric.Look(number))
         return bool(self._answer().complete)
 
-    def computed(self, part: int) -> None:
+    def computed(self, part: int) -> bytes:
+        """What a part gives, which this process does not hold before. Raises GroupEnded."""
         self._tell(fabric.Computed(part, _line()))
+        return bytes(self._answer().content)
 
     def refuse(self, name: str) -> NoReturn:
         self._tell(fabric.Refused(name, _line()))
@@ -181,6 +183,43 @@ class Request(dist._Work):  # type: ignore[misc, name-defined]
     def is_success(self) -> bool:
         return self.is_completed()
 
+    def get_future(self) -> _Future:
+        """Its value is the tensor, in a list."""
+        return _Future(self._with_tensor, self.is_completed)
+
+    def _with_tensor(self) -> list[torch.Tensor]:
+        self.wait()
+        return [] if self._tensor is None else [self._tensor]
+
+
+class _Future(torch.futures.Future[Any]):
+    """What is complete when somebody waits for it: nothing runs in the background here.
+
+    complete: waits, and gives the value. ready: whether it would not have to wait.
+    """
+
+    def __init__(self, complete: Callable[[], Any], ready: Callable[[], bool]) -> None:
+        super().__init__()
+        self._complete, self._ready = complete, ready
+
+    def done(self) -> bool:
+        return super().done() or self._ready()
+
+    def wait(self) -> Any:
+        if not super().done():
+            self.set_result(self._complete())
+        return super().wait()
+
+    def value(self) -> Any:
+        return self.wait()
+
+    def then(self, callback: Callable[[torch.futures.Future[Any]], Any]) -> _Future:  # type: ignore[override]
+        def called() -> Any:
+            self.wait()
+            return callback(self)
+
+        return _Future(called, self._ready)
+
 
 class _Group(dist.ProcessGroup):
     """What torch.distributed calls."""
@@ -206,7 +245,7 @@ class _Group(dist.ProcessGroup):
             raise ValueError("this group computes ReduceOp.SUM and ReduceOp.AVG")
         return self._member.post("all_reduce", tensors[0], mean=mean)
 
-    def barrier(self, options: Any) -> Request:  # type: ignore[override]
+    def barrier(self, opts: Any) -> Request:  # torch.distributed calls it by this name
         return self._member.post("barrier", None)
 
 
@@ -228,29 +267,22 @@ def _made(store: object, rank: int, size: int, timeout: object) -> _Group:
 class Layer:
     """A layer of a model whose backward pass takes time.
 
-    gradient: of its weights, flat. Its compute goes on the timeline of the rank.
+    numel: how many elements its gradient has. Its compute goes on the timeline of the rank.
     """
 
-    def __init__(self, member: Member, part: int, gradient: torch.Tensor) -> None:
-        self._member, self._part, self._gradient = member, part, gradient
-
-    @property
-    def numel(self) -> int:
-        """How many elements its gradient has."""
-        return self._gradient.numel()
+    def __init__(self, member: Member, part: int, numel: int) -> None:
+        self._member, self._part, self.numel = member, part, numel
 
     def backward(self) -> torch.Tensor:
-        """The gradient of its weights, computed now; layers go backward from the last to the first."""
-        self._member.computed(self._part)
-        return self._gradient.clone()
+        """The gradient of its weights, flat, computed now; layers go backward from the last to the first."""
+        return from_bytes("float32", [self.numel], self._member.computed(self._part), "cpu")
 
 
 def given(member: Member, inputs: Sequence[Any], sizes: Sequence[int]) -> tuple[Any, ...]:
-    """What the entry takes. sizes: of the gradients of layers, which stand in place of the first input."""
+    """What the entry takes. sizes: of the gradients of layers, which come before the inputs."""
     if not sizes:
         return tuple(inputs)
-    gradients, *others = inputs
-    return [Layer(member, part, one) for part, one in enumerate(gradients.split(list(sizes)))], *others
+    return [Layer(member, part, numel) for part, numel in enumerate(sizes)], *inputs
 
 
 def _poison(tensor: torch.Tensor) -> None:

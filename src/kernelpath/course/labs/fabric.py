@@ -58,6 +58,10 @@ class Log:
         """Bytes that a rank sent in messages, and those that it gave to collectives."""
         return sum(one.bytes for one in self.transfers if not one.is_message or one.keys[0][0] == rank)
 
+    def received(self, rank: int) -> int:
+        """Bytes that a rank received in messages, and those that collectives gave to it."""
+        return sum(one.bytes for one in self.transfers if not one.is_message or one.keys[1][0] == rank)
+
     def messages(self, rank: int) -> int:
         """How many messages a rank sent, and collectives that it was part of."""
         return sum(not one.is_message or one.keys[0][0] == rank for one in self.transfers)
@@ -67,7 +71,7 @@ class Log:
 class Layers:
     """A model's layers among the inputs of an exercise: elements of each gradient, seconds of each backward pass.
 
-    The first input holds the gradients of a rank, one after another.
+    The first input holds the gradients of a rank, float32, one after another; the entry takes the layers in its place.
     """
 
     sizes: tuple[int, ...]
@@ -117,10 +121,14 @@ class Timeline:
 
     @property
     def hidden(self) -> float:
-        """The share of the collectives' time that passes behind compute, of the rank that hides least; 1 of none."""
+        """The share of its collectives' and sends' time that a rank spends behind compute, of the one that hides least.
+
+        1 where nothing is exchanged.
+        """
         shares = []
         for rank in {span.rank for span in self.spans}:
-            busy, exposed = self.total("all_reduce", rank), self.end - self.total("compute", rank)
+            busy = sum(self.total(kind, rank) for kind in ("all_reduce", "barrier", "send"))
+            exposed = self.end - self.total("compute", rank)
             shares.append(1.0 - exposed / busy if busy else 1.0)
         return max(0.0, min(shares, default=1.0))
 

@@ -82,9 +82,15 @@ def long() -> Iterator[int]:
     yield from (70_001, 3)
 
 
+def many() -> Iterator[int]:
+    """Tensors of a few elements, without an end."""
+    return cycle((3, 1, 0, 2))
+
+
 MODELS: Mapping[str, Callable[[], Iterator[int]]] = {
     "odd": odd,
     "long": long,
+    "many": many,
     "gpt2": gpt2,
     "resnet50": resnet50,
     "llama_block": llama_block,
@@ -264,7 +270,7 @@ PROBLEM = Problem(
         case("odd", 13, dtype="bfloat16", begin="anywhere"),
         case("odd", 41, step=20),
     ),
-    limits=(case("long", 2),),
+    limits=(case("long", 2), case("many", 130)),
     reference=reference,
     in_place=updated,
     outputs=("p", "m", "v"),

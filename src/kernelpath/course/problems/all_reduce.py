@@ -66,6 +66,12 @@ def most_bytes(world: int, n: int, dtype: str, algorithm: str) -> int:
     return _PHASES[algorithm] * (world - 1) * chunk(world, n, dtype)
 
 
+def least_bytes(world: int, n: int, dtype: str, algorithm: str) -> int:
+    """What a rank cannot know: sums over all ranks, and the others' chunks. Its own chunk may be the largest."""
+    sums = n // world if algorithm == "reduce_scatter" else n
+    return sums * BYTES[dtype] - (chunk(world, n, dtype) if algorithm == "all_gather" else 0)
+
+
 def most_seconds(world: int, n: int, dtype: str, algorithm: str) -> float:
     """Of a ring, each step with a latency; of two shots, each with one."""
     moving = most_bytes(world, n, dtype, algorithm) / NVLINK.bandwidth

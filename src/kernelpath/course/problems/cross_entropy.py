@@ -39,12 +39,13 @@ def inputs(
 def extreme(
     rng: torch.Generator, logits: torch.Tensor, labels: torch.Tensor, ignore_index: int, gradient: bool
 ) -> None:
-    """In turn a label that is no class, a row whose first half is masked, one whose label is certain, one far below 0
-    and a plain one. Some labels that are no class lie far outside of memory.
+    """In turn a label that is no class, a row whose first half is masked, one near -1e6 whose label is certain, one far
+    below 0 and a plain one. Some labels that are no class lie far outside of memory. A single row is ignored: the
+    number of rows that are not is 0.
     """
     rows, classes = logits.shape
     kinds = (torch.arange(rows, device=logits.device) + int(torch.randint(5, (), generator=rng, device=rng.device))) % 5
-    beyond = torch.tensor([-1, classes, 1 << 40, -(1 << 40), (1 << 32) + 1], device=labels.device)
+    beyond = torch.tensor([1 << 40, -(1 << 40), -1, classes, (1 << 32) + 1], device=labels.device)
     labels[kinds == 0] = beyond[torch.arange(rows, device=labels.device) % len(beyond)][kinds == 0]
     half = classes // 2
     masked = kinds == 1
@@ -54,8 +55,11 @@ def extreme(
     labels[inside & (labels == ignore_index)] = classes - 1
     if rows >= 5:  # of fewer, no loss might be far from 0, and every error would count
         certain = ((kinds == 2) & (labels != ignore_index)).nonzero()[:, 0]
-        logits[certain, labels[certain]] = 1e4
+        logits[certain] -= 1e6
+        logits[certain, labels[certain]] = -1e5
     logits[kinds == 3] -= 1000
+    if rows == 1:
+        labels.fill_(ignore_index)
 
 
 def reference(logits: torch.Tensor, labels: torch.Tensor, ignore_index: int, gradient: bool) -> Outputs:
@@ -106,6 +110,7 @@ PROBLEM = Problem(
         {"rows": 10, "classes": 2056, "dtype": "bfloat16", "gradient": True},
         {"rows": 5, "classes": 20_481, "dtype": "bfloat16", "gradient": True},
         {"rows": 10, "classes": 10_240, "dtype": "float32", "gradient": True},
+        {"rows": 4100, "classes": 9, "dtype": "float32", "gradient": True},
     ),
     vary=("rows", "classes"),
     far=({"rows": (1 << 15) + 3, "classes": 1 << 17, "dtype": "bfloat16", "gradient": True},),

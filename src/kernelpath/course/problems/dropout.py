@@ -20,6 +20,7 @@ NEXT: Mapping[str, tuple[int, int]] = {
     "seed": (2, 0),
     "high half of the seed": (1 << 32, 0),
     "high half of the offset": (0, 1 << 32),
+    "seed and offset": (-1 << 32, 1 << 32),  # whose sum is the same, and so are their bits that differ
 }
 """In what the stream of the second layer differs from that of the first: seed, and offset; 1 stands for n."""
 
@@ -33,6 +34,9 @@ CORRELATED = 10
 
 _FEWEST = 4096
 """Elements of a mask whose correlations say something."""
+
+_RARE = 4
+"""Elements at least, of the rarer kind, that two masks share by chance: of fewer, one more is many deviations."""
 
 
 def inputs(
@@ -87,7 +91,7 @@ def judged_masks(p: float, outputs: Sequence[Tensor]) -> str | None:
 
 
 def _correlated(first: Tensor, second: Tensor, p: float) -> str | None:
-    if not p or len(first) < _FEWEST:
+    if len(first) < _FEWEST or len(first) * min(p, 1 - p) ** 2 < _RARE:
         return None
     for one, other, words in (
         (first, first, "the mask of the first layer repeats itself after {} elements"),
@@ -145,11 +149,13 @@ PROBLEM = Problem(
         {"n": 10_000, "p": 0.9, "dtype": "float32", "differ": "high half of the seed"},
         {"n": 4096, "p": 0.0, "dtype": "float32", "differ": "seed"},
         {"n": 16_384, "p": 0.1, "dtype": "bfloat16", "differ": "high half of the offset"},
+        {"n": 4112, "p": 0.5, "dtype": "bfloat16", "differ": "seed and offset"},
         {"n": 1040, "p": 0.25, "dtype": "bfloat16", "differ": "seed"},
         {"n": 3, "p": 0.5, "dtype": "float32", "differ": "offset"},
     ),
     vary=("n",),
-    limits=({"n": 65_552, "p": 0.5, "dtype": "float32", "differ": "offset"},),
+    # A p that 8 bits do not hold, and 1 - p has no error.
+    limits=({"n": 65_552, "p": 1 - 2**-9, "dtype": "float32", "differ": "offset"},),
     far=({"n": (1 << 32) + 64, "p": 0.5, "dtype": "float32", "differ": "offset"},),
     reference=reference,
     settled=settled,

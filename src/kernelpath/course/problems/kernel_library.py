@@ -12,7 +12,7 @@ import torch
 import torch.nn.functional as F
 
 from kernelpath.course import draw
-from kernelpath.course.library import Fault, Library, Refusal
+from kernelpath.course.library import Fault, Library, Promise, Refusal
 from kernelpath.course.problem import BYTES, Case, Problem, Tolerance
 
 EPS = 1e-6
@@ -109,6 +109,47 @@ REFUSALS = (
 )
 
 
+_PLAIN = _random(7, 94, dtype=torch.float32)
+_COLUMN = _random(94, 1, dtype=torch.float32)
+
+
+def _turned(device: torch.device) -> torch.Tensor:
+    return _random(94, 7, dtype=torch.float32)(device).mT
+
+
+def _one_row(device: torch.device) -> torch.Tensor:
+    return _random(94, dtype=torch.float32)(device).expand(7, 94)
+
+
+def _every_second(device: torch.device) -> torch.Tensor:
+    return _random(188, dtype=torch.float32)(device)[::2]
+
+
+def _normed(
+    x: torch.Tensor, residual: torch.Tensor, weight: torch.Tensor, eps: float = EPS
+) -> tuple[torch.Tensor, torch.Tensor]:
+    h = x + residual
+    return F.rms_norm(h, (h.shape[1],), weight, eps), h
+
+
+def _gated(gate_up: torch.Tensor) -> tuple[torch.Tensor]:
+    gate, up = gate_up.chunk(2, dim=1)
+    return (F.silu(gate) * up,)
+
+
+_NO_ROWS, _WEIGHT = _random(0, 94, dtype=torch.float32), _random(94, dtype=torch.float32)
+
+PROMISES = (
+    Promise("add_rmsnorm", "an eps of 2", _with(_PLAIN, _PLAIN, _WEIGHT, 2.0), _normed),
+    Promise("add_rmsnorm", "strides of three kinds", _with(_turned, _one_row, _every_second), _normed),
+    Promise("add_rmsnorm", "no rows", _with(_NO_ROWS, _NO_ROWS, _WEIGHT), _normed),
+    Promise("add_rmsnorm", "one column", _with(_COLUMN, _COLUMN, _random(1, dtype=torch.float32)), _normed),
+    Promise("swiglu", "a transposed matrix", _with(_turned), _gated),
+    Promise("swiglu", "one row for all", _with(_one_row), _gated),
+    Promise("swiglu", "no rows", _with(_NO_ROWS), _gated),
+)
+
+
 def _last_row_of_h(real: Function) -> Function:
     def add_rmsnorm(x: torch.Tensor, *others: Any, **named: Any) -> Any:
         y, h = real(x, *others, **named)
@@ -166,6 +207,7 @@ LIBRARY = Library(
     name="fused_kernels",
     requires=("torch", "triton"),
     refusals=REFUSALS,
+    promises=PROMISES,
     faults={
         "the last row of h is wrong": Fault("add_rmsnorm", _last_row_of_h),
         "the weight is forgotten": Fault("add_rmsnorm", _y_without_weight),

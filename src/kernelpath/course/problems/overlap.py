@@ -37,6 +37,11 @@ def most_bytes(world: int, layers: int, elements: int) -> int:
     return int(_ROOM * 4 * 1.5 * layers * elements)
 
 
+def least_bytes(world: int, layers: int, elements: int) -> int:
+    """Every gradient once. A layer has at least half the elements of the average."""
+    return 4 * layers * (elements // 2)
+
+
 def case(world: int, layers: int, elements: int) -> Case:
     return {"world": world, "layers": layers, "elements": elements}
 

@@ -105,7 +105,7 @@ PROBLEM = Problem(
     cases=(
         case("1", 64),
         case("63+64+65+0+1", 64, heads=3, kv_heads=3),
-        case("3x5+2x0+17", 64, heads=4, kv_heads=2),
+        case("130x1+3x5+2x0+17", 64, heads=4, kv_heads=2),
         case("129+31", 32, heads=2, kv_heads=1),
         case("2x40+200", 64, heads=6, kv_heads=2),
     ),

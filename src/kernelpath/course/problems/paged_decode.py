@@ -170,7 +170,7 @@ PROBLEM = Problem(
         case("63+64+65+128", 64, 64, heads=8, kv_heads=2),
         case("3x7+2500", 16, 64, heads=12, kv_heads=3),
         case("2x1000", 64, 64, heads=4, kv_heads=1),
-        case("33+2", 16, 32),
+        case("33+2", 1, 32, heads=20),
     ),
     far=(case("2050x4100", 64, 64, heads=8, kv_heads=8),),
     reference=reference,

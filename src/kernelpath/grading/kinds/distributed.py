@@ -24,6 +24,7 @@ from kernelpath.work import messages, runner
 from kernelpath.work.exchange import Exchange
 from kernelpath.work.ranks import Ranks
 from kernelpath.work.runner import Runner, Stopped
+from kernelpath.work.tensors import to_bytes
 
 _OWN = (Verdict.NOT_STARTED, Verdict.COMPILE_ERROR, Verdict.UNAVAILABLE)
 """What is true of the file, whichever rank says it."""
@@ -59,7 +60,7 @@ def together(ranks: Ranks, own: Sequence[Sequence[Any]], collectives: Sequence[s
     """Call the entry on every rank, with its own inputs. Raises runner.Stopped where it cannot be loaded."""
     layers = next((value for value in own[0] if isinstance(value, Layers)), Layers((), ()))
     members = ranks.members(len(own))
-    exchange = Exchange(len(members), collectives, layers.seconds)
+    exchange = Exchange(len(members), collectives, layers.seconds, [_gradients(inputs, layers) for inputs in own])
     try:
         for rank, member in enumerate(members):
             member.post(_joining(own[rank], rank, len(members), layers, collectives))
@@ -103,6 +104,13 @@ class Distributed(Python):
     def beyond(self, case: Case, log: Log) -> Complaint | None:
         """The first limit of the network that a case breaks."""
         limits = self.exercise.network
+        if limits.least is not None and log.size > 1:
+            least = limits.least(**case)
+            rank = min(range(log.size), key=log.received)
+            if log.received(rank) < least:
+                cause = f"rank {rank} receives {log.received(rank):,} bytes by torch.distributed, at least {least:,}"
+                told = f"{cause} of what it returns are known to other ranks alone"
+                return Complaint(Verdict.NOT_YOUR_KERNEL, told)
         if limits.bytes is not None:
             most = limits.bytes(**case)
             rank = max(range(log.size), key=log.sent)
@@ -132,12 +140,17 @@ def _seconds() -> float:
     return runner.CASE_SECONDS - 2.0
 
 
+def _gradients(inputs: Sequence[Any], layers: Layers) -> list[bytes]:
+    """What the layers of a rank compute."""
+    return [to_bytes(gradient) for gradient in inputs[0].split(list(layers.sizes))] if layers.sizes else []
+
+
 def _row(value: Any, rank: int) -> Any:
     return value[rank].clone() if isinstance(value, torch.Tensor) else value
 
 
 def _joining(inputs: Sequence[Any], rank: int, size: int, layers: Layers, collectives: Sequence[str]) -> messages.Join:
-    given = sent([value for value in inputs if not isinstance(value, Layers)])
+    given = sent([value for value in inputs[1:] if not isinstance(value, Layers)] if layers.sizes else inputs)
     return messages.Join(
         arguments=given.arguments,
         tensors=given.tensors,
