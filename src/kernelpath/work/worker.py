@@ -140,7 +140,8 @@ class _Worker:
         self._file = Path(asked.file)
         own = (self._file, self._file.with_suffix(".cu"), Path(cache_from_source(asked.file)))
         withheld = (self._item.root / "solutions", self._item.root / ".git")  # and its history
-        confine.deny([*withheld, *map(Path, asked.hidden)], own, self._answers)
+        language = entries.language(self._exercise, self._lane)
+        confine.deny([*withheld, *map(Path, asked.hidden)], own, self._answers, language)
         self._snapshot = Snapshot()
         entries.install(self._thread, self._exercise, self._file)
         module = self._thread.call(registry.import_file, self._file, confine.SUBMISSION)
