@@ -7,4 +7,10 @@ broadcasts, and on those where no layout is the answer.
 from kernelpath.course.problems import layout_algebra
 from kernelpath.course.spec import Exercise
 
-EXERCISE = Exercise(entry="algebra", problem=layout_algebra.COMPOSITION, kind="python", check=layout_algebra.complaint)
+EXERCISE = Exercise(
+    entry="algebra",
+    problem=layout_algebra.COMPOSITION,
+    kind="python",
+    without=layout_algebra.LIBRARIES,
+    check=layout_algebra.complaint,
+)

@@ -6,4 +6,10 @@ Week 17. logical, zipped and tiled divide in plain Python: by a shape, by layout
 from kernelpath.course.problems import layout_algebra
 from kernelpath.course.spec import Exercise
 
-EXERCISE = Exercise(entry="divisions", problem=layout_algebra.DIVIDE, kind="python", check=layout_algebra.complaint)
+EXERCISE = Exercise(
+    entry="divisions",
+    problem=layout_algebra.DIVIDE,
+    kind="python",
+    without=layout_algebra.LIBRARIES,
+    check=layout_algebra.complaint,
+)

@@ -31,6 +31,7 @@ EXERCISE = Exercise(
     min_speedup=20.0,  # on an H200 plain loops with wgmma reach 26 to 32, the reference kernel 45
     workspace=0.1,  # nothing but the outputs is allocated; the scores of a single head are too much
     tensor_cores=True,
+    multiprocessors=4,  # so that blocks which stay on theirs have several tiles
     # Tiles of 128 queries ask for 2.7 times the compulsory bytes of 320 tokens, tiles of 64 for 4 times.
     traffic=Traffic(sectors=2.0, bytes=5.0, edges=None),
     requires=(9, 0),

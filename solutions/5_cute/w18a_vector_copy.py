@@ -34,7 +34,7 @@ def copy_kernel(src: cute.Tensor, dst: cute.Tensor, tv: cute.Layout, bits: cutla
     tile = cute.size(tv)
     source = cute.composition(cute.zipped_divide(src, (tile,))[None, block], tv)[thread, None]
     target = cute.composition(cute.zipped_divide(dst, (tile,))[None, block], tv)[thread, None]
-    if (block + 1) * tile <= cute.size(src):
+    if block * tile <= cute.size(src) - tile:  # the end of the last tile may be past 2**31 - 1
         atom = cute.make_copy_atom(cute.nvgpu.CopyUniversalOp(), src.element_type, num_bits_per_copy=bits)
         values = cute.make_rmem_tensor_like(source)
         cute.copy(atom, source, values)

@@ -11,6 +11,7 @@ import re
 import sys
 from functools import cache
 from importlib import metadata
+from pathlib import Path
 
 LANES = {"cuda": ("cuda.bindings",), "triton": ("triton",), "cute": ("cutlass", "cuda.bindings"), "pallas": ("jax",)}
 """The modules that each lane imports besides torch, numpy and the PTX machine's."""
@@ -34,6 +35,12 @@ def _installed(module: str) -> bool:
         return importlib.util.find_spec(module) is not None
     except ModuleNotFoundError:  # of the package around it
         return False
+
+
+def folders(module: str) -> list[Path]:
+    """Where a module with others inside is installed; nowhere if it is not."""
+    spec = importlib.util.find_spec(module) if _installed(module) else None
+    return [Path(folder) for folder in (spec.submodule_search_locations or ())] if spec else []
 
 
 def missing(module: str) -> str:

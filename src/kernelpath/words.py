@@ -7,6 +7,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+LANES = {"cuda": "CUDA C++", "triton": "Triton", "cute": "CuTe DSL", "pallas": "Pallas", "python": "Python"}
+"""What each lane is written in."""
+
 _TIMES = (("s", 1.0), ("ms", 1e-3), ("µs", 1e-6))
 
 

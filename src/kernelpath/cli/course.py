@@ -35,7 +35,7 @@ def show_next() -> int:
         return PASSED
     out.print(Text.assemble((item.name, "bold"), f"  {item.title}"))
     place = f"exercise {items.index(item) + 1} of {len(items)}"
-    out.print(Text(f"week {item.week}, {view.LANES[item.lane]}, {place}\n", "dim"))
+    out.print(Text(f"week {item.week}, {words.LANES[item.lane]}, {place}\n", "dim"))
     earlier = _prerequisites(item) if item == items[0] else []
     for position, notebook in enumerate(filter(None, [*earlier, item.notebook])):
         out.print(f"{'' if position else 'read':6s}{words.path(notebook, item.root)}", soft_wrap=True)

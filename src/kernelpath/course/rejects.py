@@ -113,6 +113,15 @@ def _lines(hunk: list[str], besides: str) -> str:
 
 def find(root: Path, *folders: str) -> list[Reject]:
     """Those in these folders of tests/rejects, exercise by exercise: "cpu", "gpu", or "any" for both devices."""
-    paths = (path for folder in folders for path in (root / "tests" / "rejects" / folder).glob("w*/*"))
-    rejects = [Reject(path, root) for path in paths if path.suffix in (".py", ".patch")]
-    return sorted(rejects, key=lambda reject: reject.name)
+    return _planted(root, *(Path("rejects", folder) for folder in folders))
+
+
+def honest(root: Path) -> list[Reject]:
+    """Those in tests/accepts, which pass: no verdict begins their names, and a patch is against a reference kernel."""
+    return _planted(root, Path("accepts"))
+
+
+def _planted(root: Path, *folders: Path) -> list[Reject]:
+    paths = (path for folder in folders for path in (root / "tests" / folder).glob("w*/*"))
+    planted = [Reject(path, root) for path in paths if path.suffix in (".py", ".patch")]
+    return sorted(planted, key=lambda one: one.name)

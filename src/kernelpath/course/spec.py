@@ -171,6 +171,7 @@ class Exercise:
     gradients_of: of an operator the names of the entry's arguments, all of which get a gradient; the problem's inputs
         are those and then a gradient for each output of the entry, its outputs those and then the gradients.
     library: of the kind "library" the package, and what is held against it.
+    without: modules that answer the exercise by themselves. The submission cannot import them.
     check: `check(inputs, outputs)` gives None or a complaint in the words of the exercise. It is asked where shapes and
         dtypes are right, of right values too; a complaint stands in place of the list of wrong elements.
 
@@ -206,6 +207,7 @@ class Exercise:
     fusion: Fusion | None = None
     gradients_of: tuple[str, ...] = ("x",)
     library: Library | None = None
+    without: Sequence[str] = ()
     check: Callable[[Sequence[Any], Sequence[torch.Tensor]], str | None] | None = None
 
     def __post_init__(self) -> None:

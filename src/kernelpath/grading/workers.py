@@ -8,10 +8,12 @@ from functools import partial
 from pathlib import Path
 from typing import Literal
 
+from kernelpath import packages
 from kernelpath.course.registry import Item
 from kernelpath.course.spec import Exercise
 from kernelpath.device import gpu
 from kernelpath.grading.kinds import kind_of
+from kernelpath.lanes import cutlass
 from kernelpath.work.host import Machines, Worker
 from kernelpath.work.ranks import Ranks
 from kernelpath.work.runner import Runner
@@ -26,9 +28,15 @@ READY = {"cuda": "kernelpath.lanes.cuda", "triton": "kernelpath.lanes.triton_rea
 OneDevice = Literal["cpu", "cuda"]
 
 
+def ready_made(item: Item, exercise: Exercise) -> list[Path]:
+    """The folders of installed packages that solve an exercise by themselves."""
+    solving = [folder for module in exercise.without for folder in packages.folders(module)]
+    return [*solving, *(cutlass.ready_made() if item.lane == "cuda" else ())]
+
+
 class Workers:
     """Of one submission. device: where it is graded. target: what the PTX machine stands for. hidden: folders that it
-    must not use, besides solutions/.
+    must not use, besides solutions/ and what is ready-made.
 
     keep: leave what compilers made for the next grading of the same file.
     """
@@ -44,7 +52,8 @@ class Workers:
         keep: bool,
     ) -> None:
         self._item, self._exercise, self._submission = item, exercise, submission
-        self._device, self._target, self._hidden, self._keep = device, target, hidden, keep
+        self._device, self._target, self._keep = device, target, keep
+        self._hidden = [*hidden, *ready_made(item, exercise)]
         self._workspace = Workspace(submission)
         self._machines = Machines()
         self._waiting: list[Worker] = []

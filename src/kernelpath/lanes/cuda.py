@@ -151,8 +151,9 @@ class Kernel:
         Raises CompileError or KernelNotFound.
         """
         if architecture not in self._binaries:
-            self._binaries[architecture] = compile_kernel(self.source, self.file, self.name, architecture, self.options)
-            sys.audit("kernelpath.compiled", self._binaries[architecture].ptx)
+            binary = compile_kernel(self.source, self.file, self.name, architecture, self.options)
+            sys.audit("kernelpath.compiled", binary.ptx, self.base_name)  # before it is kept: a hook may refuse it
+            self._binaries[architecture] = binary
         return self._binaries[architecture]
 
     def parameters(self, architecture: str) -> tuple[Parameter, ...]:

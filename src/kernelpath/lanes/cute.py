@@ -85,7 +85,7 @@ def ptx(host: Callable[..., None], *args: Argument, arch: str = "sm_80") -> str:
 def _device(args: Sequence[Argument]) -> torch.device:
     devices = {arg.device for arg in args if isinstance(arg, torch.Tensor)}
     if len(devices) != 1:
-        found = ", ".join(sorted(map(str, devices))) or "no tensor"
+        found = ", ".join(sorted(map(str, devices))) or "none of torch's (pass x itself, not from_dlpack(x))"
         raise ValueError(f"a kernel needs tensors on one device, found {found}")
     return devices.pop()
 

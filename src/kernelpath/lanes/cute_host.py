@@ -26,6 +26,7 @@ from cutlass.cutlass_dsl import CuTeDSL
 from kernelpath import lanes
 from kernelpath.device import api
 from kernelpath.device.api import Ran
+from kernelpath.simt.errors import Fault, FaultKind
 from kernelpath.simt.tensor_map import BYTES, encode_tiled
 
 Argument = torch.Tensor | int | float
@@ -37,9 +38,10 @@ class Attribute(ctypes.Structure):
     _fields_ = (("id", ctypes.c_uint32), ("padding", ctypes.c_uint32), ("value", ctypes.c_uint32 * 16))
 
 
-_COOPERATIVE, _CLUSTER = 2, 4
-_WITHOUT_EFFECT = (0, 3, 5, 6, 7, 8)
-"""Of cudaLaunchAttributeID: what says when a launch may begin, and how blocks are spread, changes no result."""
+_COOPERATIVE, _CLUSTER, _EARLY = 2, 4, 6
+_WITHOUT_EFFECT = (0, 3, 5, 7, 8)
+"""Of cudaLaunchAttributeID: what says how blocks are spread, and when others may begin, changes no result."""
+_ENTRY = re.compile(r"\.entry\s+(\w+)(.*?)(?=\.entry|\Z)", re.DOTALL)
 
 
 class LaunchConfig(ctypes.Structure):
@@ -57,7 +59,7 @@ class LaunchConfig(ctypes.Structure):
     def asked(self) -> dict[int, ctypes.Array[ctypes.c_uint32]]:
         """Its attributes by their numbers. Raises ValueError for anything else."""
         given = {one.id: one.value for one in self.attributes[: self.attribute_count]}
-        if unknown := given.keys() - {_COOPERATIVE, _CLUSTER, *_WITHOUT_EFFECT}:
+        if unknown := given.keys() - {_COOPERATIVE, _CLUSTER, _EARLY, *_WITHOUT_EFFECT}:
             raise ValueError(f"invalid argument: launch attribute {min(unknown)}")
         return given
 
@@ -77,6 +79,10 @@ EncodeTiled = ctypes.CFUNCTYPE(
 )
 """cuTensorMapEncodeTiled."""
 
+_UNAWAITED = (
+    "may begin while the kernel before it still runs, as use_pdl says, and never waits for what that one writes: "
+    "call cute.arch.griddepcontrol_wait() before it is read"
+)
 NOT_COUNTED = Ran(0)
 
 SUCCESS, UNKNOWN_ERROR = 0, 999  # of cudaError_t
@@ -162,7 +168,9 @@ class CpuHost(Host):
     def __init__(self, compiled: Any, functions: Iterable[str]) -> None:
         super().__init__(compiled, functions)
         if compiled.kernel_info:  # a host function may do without kernels
-            self._module = api.device().load(_renamed(compiled.__ptx__, self._names))
+            ptx = _renamed(compiled.__ptx__, self._names)
+            self._waiting = {name for name, body in _ENTRY.findall(ptx) if "griddepcontrol.wait" in body}
+            self._module = api.device().load(ptx)
             self._load_kernels()
 
     def _load_kernels(self) -> None:
@@ -195,6 +203,8 @@ class CpuHost(Host):
         sizes = [parameter.size for parameter in self._module.kernels[name].params]
         tensors = ((key, value) for key, value in self._arguments.items() if isinstance(value, torch.Tensor))
         attributes = wanted.asked()
+        if _EARLY in attributes and attributes[_EARLY][0] and name not in self._waiting:
+            raise Fault(FaultKind.RACE, f"{name} {_UNAWAITED}", name, "", 0, (0, 0, 0), (0, 0, 0))
         ran = self._module.launch(
             name,
             grid=tuple(wanted.grid),

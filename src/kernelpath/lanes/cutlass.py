@@ -59,6 +59,13 @@ def folder() -> Path:
     raise lanes.Unavailable(packages.missing("cutlass_library"))
 
 
+def ready_made() -> list[Path]:
+    """The folders of what multiplies and convolves by itself, down from a warp's tile; none without the package."""
+    with suppress(lanes.Unavailable):
+        return [folder() / "cutlass" / name for name in ("gemm", "conv")]
+    return []
+
+
 @cache
 def adapted() -> dict[str, str]:
     """The headers that the installed libcu++ needs changed: name -> text. NVRTC takes them before those on disk."""

@@ -11,7 +11,6 @@ from kernelpath import words
 from kernelpath.course import registry
 from kernelpath.show import results as recorded
 from kernelpath.show.results import Counted
-from kernelpath.show.view import LANES
 from kernelpath.verdict import Verdict
 
 _TABLE = re.compile(r"(?P<begin><!-- table: (?P<name>\w+) -->\n)(?P<body>.*?)(?P<end><!-- end -->)", re.DOTALL)
@@ -51,7 +50,7 @@ def syllabus(root: Path) -> Iterator[str]:
     for item in registry.exercises(root):
         notebook = item.notebook
         week = f"[{item.week}]({notebook.relative_to(root)})" if notebook else str(item.week)
-        yield _row(week, f"`{item.name}`", LANES[item.lane], item.title)
+        yield _row(week, f"`{item.name}`", words.LANES[item.lane], item.title)
 
 
 def verdicts(root: Path) -> Iterator[str]:

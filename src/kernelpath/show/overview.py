@@ -27,7 +27,7 @@ def syllabus(console: Console, records: Sequence[tuple[Item, Record]]) -> None:
     rows = rows_of("", "week", "name", "lane", "title")
     for item, record in records:
         title = Text(item.title, no_wrap=True, overflow="ellipsis")
-        rows.add_row(_mark(record), f"{item.week:4d}", item.name, view.LANES[item.lane], title)
+        rows.add_row(_mark(record), f"{item.week:4d}", item.name, words.LANES[item.lane], title)
     wide = Console(file=console.file, width=view.WIDE)  # a file or a pipe has no edge at which to cut
     (console if console.is_terminal else wide).print(rows)
 
@@ -57,7 +57,7 @@ def table(console: Console, graded: Sequence[tuple[Item, Report]]) -> None:
         ratio = words.factor(measured.speedup.median) if measured else ""
         time = words.seconds(measured.seconds) if measured else ""
         ended = (view.verdict(one.verdict), words.stars(one.stars, item.stars))
-        rows.add_row(f"{item.week}", item.name, view.LANES[item.lane], *ended, ratio, time, f"{one.seconds:.1f} s")
+        rows.add_row(f"{item.week}", item.name, words.LANES[item.lane], *ended, ratio, time, f"{one.seconds:.1f} s")
     console.print(rows)
     endings = Counter(one.verdict.value for _, one in graded)
     total = ", ".join(f"{count} {ending}" for ending, count in endings.items())

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any
 
 from markupsafe import Markup
 
+from kernelpath import words
 from kernelpath.course import registry
 from kernelpath.course.registry import Item
 from kernelpath.files import write_atomically
 from kernelpath.show import book, templates
-from kernelpath.show.view import LANES
 
 if TYPE_CHECKING:
     from nbconvert import HTMLExporter
@@ -99,7 +99,7 @@ def write(root: Path, to: Path) -> Path:
         write_atomically(to / week.page, templates.render("week.html", week=week, before=before, after=after))
     phases = [(phase, list(group)) for phase, group in groupby(found, key=lambda week: week.phase)]
     glossary = [(entry, prose(entry.text)) for entry in book.glossary(root)]
-    index = templates.render("book.html", phases=phases, glossary=glossary, lanes=LANES)
+    index = templates.render("book.html", phases=phases, glossary=glossary, lanes=words.LANES)
     write_atomically(to / INDEX, index)
     return to / INDEX
 

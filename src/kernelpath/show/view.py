@@ -18,8 +18,6 @@ from kernelpath.verdict import Measurement, Report, Verdict
 if TYPE_CHECKING:
     from kernelpath.doctor import Finding
 
-LANES = {"cuda": "CUDA C++", "triton": "Triton", "cute": "CuTe DSL", "pallas": "Pallas", "python": "Python"}
-
 WIDE = 200
 """Columns from which on there is room for two things side by side; also taken without a terminal."""
 
@@ -101,7 +99,7 @@ def mood(value: Verdict) -> Literal["good", "warn", "bad"]:
 
 def about(item: Item, graded: Report) -> str:
     """Where an exercise belongs and what graded it."""
-    return f"week {item.week}, {LANES[item.lane]}, {graded.device}, seed {graded.seed}"
+    return f"week {item.week}, {words.LANES[item.lane]}, {graded.device}, seed {graded.seed}"
 
 
 def _header(item: Item, graded: Report) -> Text:

@@ -155,6 +155,8 @@ def _python_said(error: BaseException, file: Path, line: int) -> str:
         said += "; only a kernel has it, and this is the launch, which runs once"
     elif isinstance(error, AttributeError):
         said += _like(error)
+    elif type(error).__name__ == "DSLCudaRuntimeError":
+        said = f"{said.strip()}; lane.run(host, x, out) calls a host function of CuTe DSL, with a GPU and without"
     return f"{type(error).__name__}: {said or '(no message)'}"
 
 

@@ -21,6 +21,7 @@ import torch
 from kernelpath import course, files
 from kernelpath.course import registry
 from kernelpath.work import landlock
+from kernelpath.work.messages import PRODUCT
 
 SUBMISSION = "submission"
 """The name under which the worker imports a submission."""
@@ -82,10 +83,11 @@ class Trespass(Exception):
     """The submission tried to use something that is not its own. The message says what."""
 
 
-def deny(hidden: Iterable[Path], allowed: Iterable[Path], answers: Iterable[Path] = ()) -> None:
+def deny(hidden: Iterable[Path], allowed: Iterable[Path], answers: Iterable[Path] = (), language: str = "") -> None:
     """Raise Trespass when another thread than this one opens, links, moves or compiles a file below one of the folders
     `hidden` that is not below one of the paths `allowed`, hunts for our objects, or when a submission starts a program,
-    which no hook would see. Below `answers` this thread may open nothing either.
+    which no hook would see. Below `answers` this thread may open nothing either. language: what kernels have to be
+    written in where that is not CUDA C++.
 
     An audit hook cannot be removed, not even by the submission.
     """
@@ -103,6 +105,8 @@ def deny(hidden: Iterable[Path], allowed: Iterable[Path], answers: Iterable[Path
             raise Trespass(f"{event} looks into the process that measures the submission")
         if event in _PROGRAM_EVENTS and _is_submissions_own_doing(sys._getframe(1)):
             raise Trespass("the submission starts a program, which could do the work unseen; your kernel has to do it")
+        if language and event == "kernelpath.compiled" and arguments[1] != PRODUCT:
+            raise Trespass(f"{arguments[1]} is a kernel in CUDA C++: this exercise is to be solved in {language}")
         for file in _files_of(event, arguments):
             path = real(file)
             if path.startswith(closed) and not path.startswith(permitted):

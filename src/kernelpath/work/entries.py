@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 
+from kernelpath import words
 from kernelpath.course import registry
 from kernelpath.course.errors import Withheld
 from kernelpath.course.registry import Item
@@ -29,6 +30,12 @@ def import_lane(lane: str, device: str) -> None:
         from kernelpath.lanes import triton
 
         triton.activate(device)
+
+
+def language(exercise: Exercise | None, lane: str) -> str:
+    """What the kernels of an exercise have to be written in, where that is not CUDA C++."""
+    is_kernel = exercise is not None and exercise.kind == "kernel"
+    return words.LANES[lane] if is_kernel and lane in ("triton", "cute") else ""
 
 
 def load_baseline(item: Item, exercise: Exercise) -> None:

@@ -1,4 +1,4 @@
-"""An entry of JAX whose kernel is Pallas's: traced, read, lowered for TPUs and for GPUs, and run.
+"""An entry of JAX whose kernel is Pallas's: traced once, and that program is read, lowered for TPUs and GPUs, and run.
 
 Neither is needed for that. On the CPU the kernel runs in JAX's interpreter, one step of the grid after another, with
 NaN in what a block has beyond its array. What the interpreter cannot show is read from the trace: which blocks each
@@ -9,11 +9,15 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterator
+from pathlib import Path
+from sysconfig import get_path
 from typing import Any
 
 import jax
 import torch
-from jax import export
+from jax import ShapeDtypeStruct, jit, make_jaxpr  # as they are before there is a submission
+from jax.export import DisabledSafetyCheck, export
+from jax.extend.core import ClosedJaxpr, Jaxpr, jaxpr_as_fun
 
 from kernelpath.verdict import Verdict
 from kernelpath.work.blame import Refused
@@ -44,46 +48,79 @@ jax.config.update("jax_pallas_use_mosaic_gpu", False)  # Triton, for the GPUs of
 def of_torch(entry: Callable[..., Any]) -> Callable[..., torch.Tensor]:
     """The entry, a function of arrays and the keyword `interpret`, as one of tensors that holds it to the rules.
 
-    Raises blame.Refused: NOT_YOUR_KERNEL where something is computed outside of kernels, RACE where two steps of a
-    grid write one block, COMPILE_ERROR where a kernel does not lower for one of PLATFORMS, WRONG_TYPE.
+    Raises blame.Refused: NOT_YOUR_KERNEL where something is computed outside of kernels, or by one of a package, RACE
+    where two steps of a grid write one block, TOO_MUCH_TRAFFIC for more than one kernel, COMPILE_ERROR where it does
+    not lower for one of PLATFORMS, WRONG_TYPE.
     """
 
     def called(*tensors: torch.Tensor) -> torch.Tensor:
         arrays = [jax.dlpack.from_dlpack(tensor.contiguous()) for tensor in tensors]
-        shapes = [jax.ShapeDtypeStruct(array.shape, array.dtype) for array in arrays]
-        compiled = jax.jit(lambda *given: entry(*given, interpret=False))
-        _examine(jax.make_jaxpr(compiled)(*shapes).jaxpr)
-        for platform, what in PLATFORMS.items():
-            _lower(compiled, shapes, platform, what)
-        made = entry(*arrays, interpret=jax.default_backend() == "cpu")
-        if not isinstance(made, jax.Array):
+        shapes = [ShapeDtypeStruct(array.shape, array.dtype) for array in arrays]
+        program, made = make_jaxpr(jit(lambda *given: entry(*given, interpret=False)), return_shape=True)(*shapes)
+        if not isinstance(made, ShapeDtypeStruct):
             raise Refused(Verdict.WRONG_TYPE, f"it returned a {type(made).__name__}; return one jax.Array")
-        return torch.utils.dlpack.from_dlpack(made).clone()
+        _examine(program.jaxpr)
+        for platform, what in PLATFORMS.items():
+            _lower(program, shapes, platform, what)
+        if jax.default_backend() == "cpu":
+            program = program.replace(jaxpr=_interpreted(program.jaxpr))
+        (out,) = jit(jaxpr_as_fun(program))(*arrays)
+        return torch.utils.dlpack.from_dlpack(out).clone()
 
     return called
 
 
-def _lower(compiled: Any, shapes: list[Any], platform: str, what: str) -> None:
-    allowed = [export.DisabledSafetyCheck.custom_call(_TRITON)]
+def _lower(program: ClosedJaxpr, shapes: list[Any], platform: str, what: str) -> None:
+    allowed = [DisabledSafetyCheck.custom_call(_TRITON)]
     try:
-        export.export(compiled, platforms=[platform], disabled_checks=allowed)(*shapes)
+        export(jit(jaxpr_as_fun(program)), platforms=[platform], disabled_checks=allowed)(*shapes)
     except Exception as error:
-        said = " ".join(str(error).split())[:400]
+        said = " ".join(str(error).split())[:400] or type(error).__name__
         raise Refused(Verdict.COMPILE_ERROR, f"it does not lower for {what}: {said}") from error
 
 
-def _examine(jaxpr: Any) -> None:
+def _examine(jaxpr: Jaxpr) -> None:
     kernels = 0
     for equation in _equations(jaxpr):
         name = equation.primitive.name
         if name == "pallas_call":
             kernels += 1
+            _own(equation.params)
             _written_once(equation.params["grid_mapping"])
         elif name not in _MOVING:
             cause = f"{name} is computed outside of the kernel, by XLA: move it into the function that pallas_call runs"
             raise Refused(Verdict.NOT_YOUR_KERNEL, cause)
     if not kernels:
         raise Refused(Verdict.NOT_YOUR_KERNEL, "it has no pallas_call: write a kernel that pallas_call runs")
+    if kernels > 1:
+        cause = f"{kernels} kernels read and write the matrix one after another: one pallas_call has to do the work"
+        raise Refused(Verdict.TOO_MUCH_TRAFFIC, cause)
+
+
+def _own(params: dict[str, Any]) -> None:
+    """Whether a kernel is the submission's, and lowered where the platform has it."""
+    kernel = params["jaxpr"].debug_info
+    if Path(kernel.func_filename or "").is_relative_to(get_path("purelib")):
+        raise Refused(Verdict.NOT_YOUR_KERNEL, f"pallas_call runs {kernel.func_name}, a kernel of a package")
+    if params["interpret"]:
+        cause = "its kernel is always interpreted, and compiled for no platform: pass interpret on to pallas_call"
+        raise Refused(Verdict.COMPILE_ERROR, cause)
+
+
+def _interpreted(jaxpr: Jaxpr) -> Jaxpr:
+    """The same program, its kernels run by JAX's interpreter."""
+
+    def changed(value: Any) -> Any:
+        if isinstance(value, ClosedJaxpr):
+            return value.replace(jaxpr=_interpreted(value.jaxpr))
+        return _interpreted(value) if isinstance(value, Jaxpr) else value
+
+    def params_of(equation: Any) -> dict[str, Any]:
+        if equation.primitive.name == "pallas_call":
+            return {**equation.params, "interpret": True}
+        return {name: changed(value) for name, value in equation.params.items()}
+
+    return jaxpr.replace(eqns=[equation.replace(params=params_of(equation)) for equation in jaxpr.eqns])
 
 
 def _equations(jaxpr: Any) -> Iterator[Any]:
@@ -106,5 +143,6 @@ def _written_once(mapping: Any) -> None:
             place = tuple(map(int, jax.core.eval_jaxpr(of.jaxpr, of.consts, *step)))
             if place in written:
                 both = f"steps {written[place]} and {step} of the grid both write block {place} of the output"
-                raise Refused(Verdict.RACE, f"{both}: in order on a TPU, at the same time on a GPU")
+                when = "in order on a TPU, at the same time on a GPU"
+                raise Refused(Verdict.RACE, f"{both}: {when}; let the index map in out_specs follow the step")
             written[place] = step

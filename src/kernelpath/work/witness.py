@@ -72,8 +72,10 @@ class Snapshot:
 
     def __init__(self) -> None:
         self._threads = set(threading.enumerate())
-        ours = [(name, sys.modules[name]) for name in sys.modules if _is_ours(name)]
-        kinds = [(f"{name}.{kind.__name__}", kind) for name, module in ours for kind in _classes(module)]
+        ours = [(name, sys.modules[name]) for name in sys.modules if _is_watched(name)]
+        kinds = [
+            (f"{name}.{kind.__name__}", kind) for name, module in ours if _is_ours(name) for kind in _classes(module)
+        ]
         owners: list[tuple[str, _Attributes, Iterable[str]]] = [
             (name, partial(vars, sys.modules[name]), attributes) for name, attributes in _WATCHED.items()
         ]
@@ -116,6 +118,11 @@ def _runs_submission(frame: FrameType | None) -> bool:
 
 def _is_ours(module: str) -> bool:
     return module.partition(".")[0] == "kernelpath"
+
+
+def _is_watched(module: str) -> bool:
+    """Ours, and JAX, which reads and runs what is traced."""
+    return _is_ours(module) or module.partition(".")[0] == "jax"
 
 
 def _with_inherited(kind: type) -> Mapping[str, Any]:

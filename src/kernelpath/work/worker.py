@@ -141,8 +141,8 @@ class _Worker:
     def _load(self, asked: messages.Load, secret: str) -> Answer:
         self._file = Path(asked.file)
         own = (self._file, self._file.with_suffix(".cu"), Path(cache_from_source(asked.file)))
-        withheld = (self._item.root / "solutions", self._item.root / ".git")  # and its history
-        confine.deny([*withheld, *map(Path, asked.hidden)], own, self._answers)
+        hidden = (self._item.root / "solutions", self._item.root / ".git", *map(Path, asked.hidden))  # and its history
+        confine.deny(hidden, own, self._answers, entries.language(self._exercise, self._lane))
         self._snapshot = Snapshot()
         entries.install(self._thread, self._exercise, self._file)
         module = self._thread.call(registry.import_file, self._file, confine.SUBMISSION)

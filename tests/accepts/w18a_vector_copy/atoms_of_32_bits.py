@@ -13,7 +13,7 @@ TILE = 512
 def copy_kernel(src: cute.Tensor, dst: cute.Tensor, atom: cute.CopyAtom, each: cutlass.Constexpr):
     thread = cute.arch.thread_idx()[0]
     block = cute.arch.block_idx()[0]
-    if (block + 1) * TILE <= cute.size(src):
+    if block * TILE <= cute.size(src) - TILE:
         tile_in = cute.local_tile(src, (TILE,), (block,))
         tile_out = cute.local_tile(dst, (TILE,), (block,))
         mine = cute.make_layout((TILE // each, each), stride=(each, 1))
@@ -23,8 +23,10 @@ def copy_kernel(src: cute.Tensor, dst: cute.Tensor, atom: cute.CopyAtom, each: c
             cute.copy(atom, cute.composition(tile_in, mine)[row, None], values)
             cute.copy(atom, values, cute.composition(tile_out, mine)[row, None])
     else:
-        for i in range(block * TILE + thread, cute.size(src), 128):
-            dst[i] = src[i]
+        for step in cutlass.range_constexpr(TILE // 128):
+            i = block * TILE + step * 128 + thread
+            if i < cute.size(src):
+                dst[i] = src[i]
 
 
 @cute.jit

@@ -16,7 +16,7 @@ def copy_kernel(src: cute.Tensor, dst: cute.Tensor, tiled_copy: cute.TiledCopy, 
     mine = tiled_copy.get_slice(tid)
     source = mine.partition_S(cute.local_tile(src, (tile,), (bid,)))
     target = mine.partition_D(cute.local_tile(dst, (tile,), (bid,)))
-    if (bid + 1) * tile <= cute.size(src):
+    if bid * tile <= cute.size(src) - tile:
         registers = cute.make_fragment_like(source)
         cute.copy(tiled_copy, source, registers)
         cute.copy(tiled_copy, registers, target)

@@ -17,6 +17,9 @@ from kernelpath.course.labs import layouts
 from kernelpath.course.labs.layouts import Layout, Refused, Tiler
 from kernelpath.course.problem import EXACT, Case, Problem
 
+LIBRARIES = ("cutlass", "pycute")
+"""Modules that have this algebra."""
+
 WIDTH = 96
 """Characters of an answer; shorter ones are filled up with blanks."""
 

@@ -7,9 +7,15 @@ import torch
 from kernelpath.course import draw
 from kernelpath.course.problem import BYTES, EXACT, Problem
 
+MOST = (1 << 31) - 1
+"""Elements: what an extent of a CuTe tensor can be."""
+
 
 def inputs(rng: torch.Generator, n: int, offset: int, dtype: str) -> tuple[torch.Tensor]:
-    """A vector of n elements that begins `offset` elements into its storage."""
+    """A vector of n elements that begins `offset` elements into its storage; MOST of them are on torch's meta device
+    and have no values."""
+    if n == MOST:
+        return (torch.empty(n + offset, dtype=getattr(torch, dtype), device="meta")[offset:],)
     return (draw.normal(rng, n + offset, dtype=dtype)[offset:],)
 
 
@@ -30,6 +36,7 @@ PROBLEM = Problem(
         {"n": 100_003, "offset": 0, "dtype": "bfloat16"},
     ),
     vary=("n",),
+    far=({"n": MOST, "offset": 0, "dtype": "float32"},),
     reference=reference,
     tolerance={"float32": EXACT, "bfloat16": EXACT},
     compulsory_bytes=lambda n, offset, dtype: 2 * BYTES[dtype] * n,
