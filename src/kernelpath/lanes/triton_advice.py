@@ -196,6 +196,19 @@ def misread(kernel: str) -> Iterator[tuple[int, str]]:
         yield node.lineno, f"{sign} binds tighter than <: write ({ast.unparse(first)}) {sign} ({ast.unparse(second)})"
 
 
+_OUTSIDE = {"reads memory past the end of": "tl.load", "writes memory past the end of": "tl.store"}
+
+
+def in_the_source(cause: str, source: str, line: int) -> str:
+    """What the PTX machine says of an access in this line of `source`, and whether a mask is missing there."""
+    for words, function in _OUTSIDE.items():
+        for call in _calls(source, line) if words in cause else ():
+            masked = len(call.args) > 1 + (function == "tl.store") or any(one.arg == "mask" for one in call.keywords)
+            if ast.unparse(call.func) == function and not masked:
+                return f"{cause}; this {function} has no mask"
+    return cause
+
+
 def _function(kernel: str) -> ast.FunctionDef:
     return next(node for node in ast.walk(ast.parse(kernel)) if isinstance(node, ast.FunctionDef))
 
