@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import pytest
+import torch
 
 from kernelpath.course.problem import Case
 from kernelpath.grading import pattern
 from kernelpath.grading.cases import Graded, decides, most_telling
+from kernelpath.grading.conduct import Evidence
 from kernelpath.verdict import CaseResult, Verdict
 
 
@@ -54,6 +56,18 @@ def test_the_line_that_reads_what_nothing_wrote_tells_more_than_an_output_that_w
         complaint = most_telling([graded(Verdict.PASSED), graded(*first), graded(*second)])
         assert complaint is not None
         assert (complaint.verdict, complaint.line) == told
+
+
+def test_a_case_in_which_an_output_has_one_element_is_told_after_larger_ones() -> None:
+    def graded(tokens: int) -> Graded:
+        evidence = Evidence(inputs=(), outputs=[torch.ones(tokens, 64), torch.ones(tokens)])
+        return Graded(CaseResult({"tokens": tokens}, Verdict.WRONG_VALUES, f"{tokens} are wrong"), evidence)
+
+    complaint = most_telling([graded(1), graded(63)])
+    assert complaint is not None
+    assert complaint.cause == "63 are wrong"
+    assert not decides(graded(1))
+    assert decides(graded(63))
 
 
 def test_what_is_slow_is_told_only_where_nothing_is_wrong() -> None:

@@ -43,9 +43,9 @@ class Graded:
 
     @property
     def elements(self) -> int:
-        """Of the largest output; 0 where there are none."""
+        """Of the smallest output, which may be the one that is wrong; 0 where there are none."""
         outputs = self.evidence.outputs if self.evidence is not None else ()
-        return max((output.numel() for output in outputs), default=0)
+        return min((output.numel() for output in outputs), default=0)
 
     @property
     def complaint(self) -> Complaint | None:
