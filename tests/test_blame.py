@@ -115,10 +115,22 @@ def odd(x, out, n, BLOCK: tl.constexpr):
 def uncalled(x, out, n, BLOCK: tl.constexpr):
     tl.store(out + tl.program_id * BLOCK, 3)  # 12
 
+@triton.jit
+def hyperbolic(x, out, n, BLOCK: tl.constexpr):
+    tl.store(out, tl.tanh(tl.load(x)))  # 13
+
+@triton.jit
+def described(x, out, n, BLOCK: tl.constexpr):
+    tl.store(out, x.load([0]))  # 14
+
+@triton.jit
+def of_none(x, out, n, BLOCK: tl.constexpr):
+    tl.store(out, tl.load(x + tl.arange(0, BLOCK)))  # 15
+
 kernels = (loads_by_index, stores_by_index, returns, calls, library, misread, meant, compares_addresses)
-for kernel in (*kernels, tests_a_block, of_torch, odd, uncalled):
+for kernel in (*kernels, tests_a_block, of_torch, odd, uncalled, hyperbolic, described, of_none):
     try:
-        kernel[(2,)](torch.zeros(8), torch.zeros(8), 7, BLOCK=8)
+        kernel[(2,)](None if kernel is of_none else torch.zeros(8), torch.zeros(8), 7, BLOCK=8)
     except Exception as error:
         complaint = blame(error, Path(__file__))
         line = Path(__file__).read_text().splitlines()[complaint.line - 1]
@@ -137,6 +149,9 @@ COMPILE_ERROR  9 an if takes one value, and this is a block of them: use mask=�
 COMPILE_ERROR  10 torch.arange cannot be used in a kernel: look for its like in tl
 COMPILE_ERROR  11 tl.arange takes what is known at compile time, and n is not: use a parameter BLOCK: tl.constexpr
 COMPILE_ERROR  12 tl.program_id is a function: write tl.program_id(0)
+COMPILE_ERROR  13 tl has no tanh: write it with what tl has, or take libdevice.tanh of triton.language.extra
+COMPILE_ERROR  14 x is no tensor descriptor: make one on the host, with TensorDescriptor.from_tensor(…)
+COMPILE_ERROR  15 an argument is None in this launch: use it inside of `if … is not None:`, which the compiler decides
 """
 
 
@@ -175,6 +190,17 @@ def plain(x): ...
             "plain is a plain function: a kernel has @triton.jit",
         ),
         ("add[8,](x, y, n, len(3))", "object of type 'list' has no length", ""),
+        (
+            "p = {'early_config_prune': keep}; add[8,](x, y, n, 8)",
+            "keep() got an unexpected keyword argument 'grid'",
+            "early_config_prune is called as keep(configs, arguments, **named): keep() got an unexpected keyword",
+        ),
+        ("add[8,](x, y, n, 8)", "keep() got an unexpected keyword argument 'grid'", ""),
+        (
+            "tuned = triton.jit(add)",
+            "<triton.runtime.autotuner.Autotuner object at 0x7f43> is not a callable object",
+            "@triton.autotune stands above @triton.jit",
+        ),
     ],
 )
 def test_a_launch_that_triton_refuses(launch: str, raised: str, said: str) -> None:

@@ -169,6 +169,14 @@ def test_bfloat16_that_is_cut_off_is_named(low: int, said: bool) -> None:
     assert ("cut off, not rounded" in complaint.cause) is said
 
 
+def test_bfloat16_that_is_a_little_too_small_is_not_called_cut_off() -> None:
+    """All that are wrong are the next lower value, as if cut off; those that are right are rounded to the nearest."""
+    truth = torch.linspace(1, 2, 1000, dtype=torch.float64)
+    complaint = compare.judge([(0.9975 * truth).bfloat16()], [truth], {"bfloat16": Tolerance(2.0**-8, 0.0)})
+    assert complaint is not None
+    assert "cut off" not in complaint.cause
+
+
 def test_the_first_output_may_be_held_to_one_dtype() -> None:
     ones, tolerance = torch.ones(3), {"float32": LOOSE, "bfloat16": LOOSE}
     assert compare.judge([ones, ones], [ones.double()] * 2, tolerance, "float32") is None

@@ -161,11 +161,17 @@ def test_a_time_that_is_launch_overhead_decides_nothing() -> None:
     ],
 )
 def test_stars(verdict: Verdict, of_reference: float, expected: int) -> None:
-    assert measure.stars(measurement(2e-3, Interval(2, 2, 2), of_reference), verdict) == expected
+    assert measure.stars(measurement(2e-3, Interval(2, 2, 2), of_reference), verdict, 3) == expected
+
+
+def test_what_has_one_star_gives_it_for_a_pass_alone() -> None:
+    assert measure.stars(None, Verdict.PASSED, 1) == 1
+    assert measure.stars(None, Verdict.TOO_SLOW, 1) == 0
+    assert measure.stars(None, Verdict.TOO_SLOW, 3) == 1
 
 
 def test_a_pass_without_a_gpu_has_one_star() -> None:
-    assert measure.stars(None, Verdict.PASSED) == 1
+    assert measure.stars(None, Verdict.PASSED, 3) == 1
 
 
 def test_what_keeps_a_pass_from_more_stars_is_said(exercise: Exercise) -> None:
@@ -175,7 +181,7 @@ def test_what_keeps_a_pass_from_more_stars_is_said(exercise: Exercise) -> None:
     timed = dataclasses.replace(exercise, baseline=exercise.reference, bench=BENCH)
     raced = measurement(2e-3, Interval(2, 2, 2), 1.0)
     withheld = dataclasses.replace(raced, of_reference=None)
-    assert measure.stars(withheld, Verdict.PASSED) == 2
+    assert measure.stars(withheld, Verdict.PASSED, 3) == 2
     assert said(timed, withheld) == ("the third star: there is no reference kernel in solutions/",)
     assert said(timed, None) == ("speed: no GPU was used",)
     assert said(timed, raced) == said(exercise, None) == said(timed, withheld, Verdict.TOO_SLOW) == ()

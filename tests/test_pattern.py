@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import pytest
+import torch
 
 from kernelpath.course.problem import Case
 from kernelpath.grading import pattern
-from kernelpath.grading.cases import Graded, most_telling
+from kernelpath.grading.cases import Graded, decides, most_telling
+from kernelpath.grading.conduct import Evidence
 from kernelpath.verdict import CaseResult, Verdict
 
 
@@ -20,6 +22,7 @@ from kernelpath.verdict import CaseResult, Verdict
             "n not a multiple of 32",
         ),
         ([{"n": 300}, {"n": 512}], [{"n": 7}, {"n": 256}], "n above 256"),
+        ([{"n": 127}, {"n": 20_480}], [{"n": 128}, {"n": 1}, {"n": 131_072}], "n not a power of 2"),
         ([{"n": 1}, {"n": 2}], [{"n": 32}, {"n": 5}], "n below 5"),
         (
             [{"m": 4, "n": 33}, {"m": 6, "n": 9}],
@@ -53,6 +56,28 @@ def test_the_line_that_reads_what_nothing_wrote_tells_more_than_an_output_that_w
         complaint = most_telling([graded(Verdict.PASSED), graded(*first), graded(*second)])
         assert complaint is not None
         assert (complaint.verdict, complaint.line) == told
+
+
+def test_a_case_in_which_an_output_has_one_element_is_told_after_larger_ones() -> None:
+    def graded(tokens: int) -> Graded:
+        evidence = Evidence(inputs=(), outputs=[torch.ones(tokens, 64), torch.ones(tokens)])
+        return Graded(CaseResult({"tokens": tokens}, Verdict.WRONG_VALUES, f"{tokens} are wrong"), evidence)
+
+    complaint = most_telling([graded(1), graded(63)])
+    assert complaint is not None
+    assert complaint.cause == "63 are wrong"
+    assert not decides(graded(1))
+    assert decides(graded(63))
+
+
+def test_what_is_slow_is_told_only_where_nothing_is_wrong() -> None:
+    slow, wrong = (Graded(CaseResult({"n": 1}, verdict)) for verdict in (Verdict.TOO_SLOW, Verdict.WRONG_VALUES))
+    for graded, told in (([slow, wrong], Verdict.WRONG_VALUES), ([slow, slow], Verdict.TOO_SLOW)):
+        complaint = most_telling(graded)
+        assert complaint is not None
+        assert complaint.verdict is told
+    assert decides(wrong)
+    assert not decides(slow)
 
 
 def test_wrong_values_say_it_and_other_complaints_do_not() -> None:

@@ -24,8 +24,10 @@ def load(number: int, memory: str = "a", **counts: int) -> LineTraffic:
     return LineTraffic("k.cu", number, "load from", memory, **counts)
 
 
-def complaint_of(lines: Sequence[LineTraffic], limits: Traffic, compulsory: int = 1) -> Complaint | None:
-    return traffic_complaint(lines, limits, compulsory, {"m": 8, "n": 4})
+def complaint_of(
+    lines: Sequence[LineTraffic], limits: Traffic, compulsory: int = 1, returned: int = 0
+) -> Complaint | None:
+    return traffic_complaint(lines, limits, compulsory, {"m": 8, "n": 4}, returned)
 
 
 def test_the_worst_access_of_a_line_is_named_with_what_would_do() -> None:
@@ -152,8 +154,10 @@ def test_bytes_over_compulsory() -> None:
     )
 
 
-def edge_of(lines: Sequence[LineTraffic], limits: Traffic, compulsory: int | None = 1) -> Complaint | None:
-    return edge_complaint(lines, limits, compulsory, {"m": 8, "n": 4})
+def edge_of(
+    lines: Sequence[LineTraffic], limits: Traffic, compulsory: int | None = 1, share: float = 0.0
+) -> Complaint | None:
+    return edge_complaint(lines, limits, compulsory, {"m": 8, "n": 4}, 0, share)
 
 
 DILUTED = load(4, requests=1000, sectors=4000, ideal_sectors=4000, scattered=1000)
@@ -190,7 +194,7 @@ def test_pieces_that_are_not_aligned_are_no_fault_at_edges() -> None:
 def test_of_a_tensor_that_is_loaded_twice_the_second_load_is_to_blame() -> None:
     loads = [load(number, requests=1, sectors=50, ideal_sectors=50) for number in (11, 13)]
     store = LineTraffic("k.cu", 17, "store to", "out", requests=1, sectors=60, ideal_sectors=60)
-    complaint = complaint_of([*loads, store], Traffic(bytes=1.2), compulsory=3200)
+    complaint = complaint_of([*loads, store], Traffic(bytes=1.2), compulsory=3200, returned=1600)
     assert complaint is not None
     assert complaint.line == 13
     assert complaint.cause.endswith("; most in lines 11 and 13, load from a: 3,200 bytes together")
@@ -203,6 +207,30 @@ def test_bytes_at_edges() -> None:
     assert complaint is not None
     assert "12,800 bytes asked for, at most 12,624 are allowed (3,500 are compulsory)" in complaint.cause
     assert edge_of(lines, Traffic(bytes=1.2), compulsory=None) is None
+
+
+def test_a_large_case_is_held_to_the_bytes_as_declared() -> None:
+    """Twice what is compulsory: 3 at most where the room for edges holds, 1.5 and a sector a request where not."""
+    lines = [load(4, requests=100, sectors=2000, ideal_sectors=2000)]
+    for edges in (0.02, None):
+        limits = Traffic(bytes=1.5, large=0.25, edges=edges)
+        assert edge_of(lines, limits, 32_000, share=0.24) is None
+        assert edge_of(lines, limits, 32_000, share=0.25) is not None
+        assert edge_of(lines, limits, 39_900, share=0.25) is None, "1.5 times 39,900 and 132 sectors are 64,074"
+        assert edge_of(lines, limits, None, share=0.25) is None
+    assert edge_of(lines, Traffic(bytes=1.5), 32_000, share=1.0) is None
+
+
+def test_of_loads_and_stores_those_beyond_their_due_are_to_blame() -> None:
+    """The output is stored once, by most of the sectors; what is loaded again is a third of that."""
+    store = LineTraffic("k.cu", 9, "store to", "out", requests=75, sectors=300, ideal_sectors=300)
+    lines = [load(4, requests=25, sectors=100, ideal_sectors=100), store]
+    complaint = complaint_of(lines, Traffic(bytes=1.1), compulsory=9_760, returned=9_600)
+    assert complaint is not None
+    assert complaint.line == 4
+    complaint = complaint_of(lines, Traffic(bytes=1.1), compulsory=8_000, returned=4_800)
+    assert complaint is not None
+    assert complaint.line == 9
 
 
 def test_one_wavefront_more_is_no_fault_at_edges() -> None:

@@ -13,31 +13,32 @@ import torch
 from kernelpath.course.labs.recorded import BUDGET_SECONDS, RecordedGpu
 from kernelpath.course.problems import autotune
 from kernelpath.course.spec import Exercise
+from kernelpath.verdict import Complaint, Verdict
 
 
-def complaint(inputs: Sequence[Any], outputs: Sequence[torch.Tensor]) -> str | None:
-    """What the ledger says, in words."""
+def complaint(inputs: Sequence[Any], outputs: Sequence[torch.Tensor]) -> Complaint | None:
+    """What the ledger says, in words: results that are wrong, or right ones that took too long."""
     gpu: RecordedGpu = inputs[0]
     wrong, again, over, slower = outputs[0].tolist()
     spent = gpu.spent
     if wrong:
-        return f"{wrong} of {len(gpu.requests)} results are wrong; {spent.wrong}"
+        return Complaint(Verdict.WRONG_VALUES, f"{wrong} of {len(gpu.requests)} results are wrong; {spent.wrong}")
+    told = ""
     if again:
         sizes = "1 size was" if again == 1 else f"{again} sizes were"
-        return f"{sizes} tuned twice, the first {spent.again}: something in the key differs from call to call"
-    if over:
-        told = f"{spent.compiled} compilations and {spent.measured} measurements took {spent.seconds:,.0f} s"
-        return (
-            f"{told} of the {BUDGET_SECONDS:.0f} s that tuning may take: fewer configurations, or sizes that share one"
-        )
-    if slower:
+        told = f"{sizes} tuned twice, the first {spent.again}: something in the key differs from call to call"
+    elif over:
+        took = f"{spent.compiled} compilations and {spent.measured} measurements took {spent.seconds:,.0f} s"
+        most = f"{BUDGET_SECONDS:.0f} s are allowed"
+        told = f"tuning is too slow: {took}, {most}: try fewer configurations, or let more sizes share one"
+    elif slower:
         worst = max(range(len(gpu.requests)), key=lambda index: spent.slower[index])
         times = f"{spent.slower[worst]:.2f} times as long as the best configuration"
-        return (
-            f"launches take {slower} % longer than with the best configuration for each size (5 % may be); "
+        told = (
+            f"launches take {slower} % longer than with the best configuration for each size, 5 % are allowed; "
             f"{gpu.requests[worst]} took {times}, with {gpu.said(spent.chosen[worst])}"
         )
-    return None
+    return Complaint(Verdict.TOO_SLOW, told) if told else None
 
 
 EXERCISE = Exercise(entry="serve", problem=autotune.PROBLEM, kind="lab", check=complaint)

@@ -25,7 +25,7 @@ def product(
     a, b, scale_a, scale_b, out, m, n, k,
     ROWS: tl.constexpr, COLUMNS: tl.constexpr, DEPTH: tl.constexpr, GROUP: tl.constexpr,
 ):  # fmt: skip
-    """A tile of ROWS x COLUMNS of out per program. a and b are descriptors of tiles that are DEPTH long."""
+    """A tile of ROWS x COLUMNS of out per program."""
     # TODO: sum products of tiles in int32, then scale and store
 
 

@@ -28,7 +28,7 @@ def product(
     a, b, scale_a, scale_b, out, m, n, k,
     ROWS: tl.constexpr, COLUMNS: tl.constexpr, GROUP: tl.constexpr, BLOCKS: tl.constexpr,
 ):  # fmt: skip
-    """Two tiles of ROWS x COLUMNS of out, one below the other, per turn. BLOCKS: whether scales are of blocks."""
+    """Tiles of ROWS x COLUMNS of out. BLOCKS: whether scales are of blocks."""
     # TODO: sum products of tiles 128 values at a time, hand the sums over with their scales, then store
 
 

@@ -39,7 +39,8 @@ def product(
     a, b, scale_a, scale_b, out, m, n, k,
     ROWS: tl.constexpr, COLUMNS: tl.constexpr, DEPTH: tl.constexpr, GROUP: tl.constexpr,
 ):  # fmt: skip
-    """A tile of ROWS x COLUMNS of out per program. a and b are descriptors of tiles that are DEPTH long."""
+    """A tile of ROWS x COLUMNS of out per program."""
+    # a and b are descriptors of tiles that are DEPTH long.
     # GROUP tiles below one another, then the next column of tiles: programs in flight share rows of a and b in L2.
     down, across = tl.cdiv(m, ROWS), tl.cdiv(n, COLUMNS)
     program = tl.program_id(0)

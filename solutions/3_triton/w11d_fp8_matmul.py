@@ -47,7 +47,8 @@ def product(
     a, b, scale_a, scale_b, out, m, n, k,
     ROWS: tl.constexpr, COLUMNS: tl.constexpr, GROUP: tl.constexpr, BLOCKS: tl.constexpr,
 ):  # fmt: skip
-    """Two tiles of ROWS x COLUMNS of out, one below the other, per turn. BLOCKS: whether scales are of blocks."""
+    """Tiles of ROWS x COLUMNS of out. BLOCKS: whether scales are of blocks."""
+    # A turn makes two of them, one below the other.
     down, across = tl.cdiv(m, 2 * ROWS), tl.cdiv(n, COLUMNS)
     blocks = tl.cdiv(k, DEPTH)
     for turn in tl.range(tl.program_id(0), down * across, tl.num_programs(0), flatten=True):

@@ -13,6 +13,7 @@ from kernelpath.course.errors import require
 from kernelpath.course.labs.fabric import NVLINK, Links
 from kernelpath.course.library import Library
 from kernelpath.course.problem import Case, Problem, Tolerance, check_alike, check_cases
+from kernelpath.verdict import Complaint
 
 if TYPE_CHECKING:
     import torch
@@ -28,7 +29,8 @@ ARCHITECTURES = {"sm_80": (8, 0), "sm_90a": (9, 0)}
 class Traffic:
     """Limits on what a kernel may ask of the memory system, counted without a GPU.
 
-    They hold on the largest case. On every other one `grading.traffic` leaves room for tiles that are partial.
+    They hold on the largest case. On every other one `grading.traffic` leaves room for tiles that are partial, and for
+    bytes that are asked for twice; `large` says where that room for bytes ends.
 
     sectors: 32-byte sectors over the least that the lanes' bytes need, for any line's loads from one tensor
         or stores to it; lines that exceed it may waste 2 % of all sectors.
@@ -37,6 +39,8 @@ class Traffic:
     edges: the share of the sectors that single requests may scatter on the other cases; None where nothing is limited
         there, because a compiler and not the learner decides which thread takes which element.
     bytes: bytes asked for in global memory (sectors times 32, loads and stores) over the compulsory bytes of the case.
+    large: the share of the largest case's compulsory bytes from which on a case is held to `bytes` as declared, but for
+        a sector more with each request; None where that is the largest alone. The stated limits of a size are not held.
     same_address: the most lanes of an atomic request that meet at one address, on average over the requests of any
         line's atomics on one tensor; 1.0 where none meet. It holds on every case. In shared memory the lanes that meet
         cost wavefronts, which bank_conflicts limits.
@@ -50,6 +54,7 @@ class Traffic:
     sectors: float | None = None
     bank_conflicts: float | None = None
     bytes: float | None = None
+    large: float | None = None
     edges: float | None = 0.02
     same_address: float | None = None
     shared: float | None = None
@@ -66,6 +71,7 @@ class Traffic:
         for name, least in (("sectors", 1.0), ("bank_conflicts", 0.0), ("bytes", 1.0), ("same_address", 1.0)):
             limit = getattr(self, name)
             require(limit is None or limit >= least, f"traffic: {name}={limit} is below {least}, out of reach")
+        require(self.large is None or self.bytes is not None, f"traffic: large={self.large} limits no bytes")
 
 
 @dataclass(frozen=True)
@@ -172,8 +178,9 @@ class Exercise:
         are those and then a gradient for each output of the entry, its outputs those and then the gradients.
     library: of the kind "library" the package, and what is held against it.
     without: modules that answer the exercise by themselves. The submission cannot import them.
-    check: `check(inputs, outputs)` gives None or a complaint in the words of the exercise. It is asked where shapes and
-        dtypes are right, of right values too; a complaint stands in place of the list of wrong elements.
+    check: `check(inputs, outputs)` gives None or what is wrong in the words of the exercise, as WRONG_VALUES, or as the
+        Complaint that it is. It is asked where shapes and dtypes are right, of right values too; what it says stands in
+        place of the list of wrong elements.
 
     Raises DeclarationError for a field that breaks a rule.
     """
@@ -208,7 +215,7 @@ class Exercise:
     gradients_of: tuple[str, ...] = ("x",)
     library: Library | None = None
     without: Sequence[str] = ()
-    check: Callable[[Sequence[Any], Sequence[torch.Tensor]], str | None] | None = None
+    check: Callable[[Sequence[Any], Sequence[torch.Tensor]], str | Complaint | None] | None = None
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "cases", self.cases or self.problem.cases)

@@ -127,7 +127,8 @@ class Gpu(Lab):
 
         values = {**DEFAULTS, **values}
         if missing := [name for name in ("a", "w", "c", "M", "N", "K", *SPACE) if name not in values]:
-            raise TypeError(f"the launch has no {', '.join(missing)}")
+            unset = ", ".join(missing)
+            raise TypeError(f"the launch has no {unset}; a triton.Config of @triton.autotune sets what is not passed")
         programs = [operator.index(count) for count in (grid(values) if callable(grid) else grid)]
         x, y, z = (*programs, 1, 1)[:3]
         a, w, c = (values[name].number for name in "awc")

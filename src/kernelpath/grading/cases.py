@@ -43,8 +43,9 @@ class Graded:
 
     @property
     def elements(self) -> int:
-        """Of all outputs; 0 where there are none."""
-        return sum(output.numel() for output in self.evidence.outputs) if self.evidence is not None else 0
+        """Of the smallest output, which may be the one that is wrong; 0 where there are none."""
+        outputs = self.evidence.outputs if self.evidence is not None else ()
+        return min((output.numel() for output in outputs), default=0)
 
     @property
     def complaint(self) -> Complaint | None:
@@ -56,19 +57,20 @@ class Graded:
 def decides(graded: Graded) -> bool:
     """Whether most_telling needs none after this case, the first that fails: not for the verdict, nor for the case.
 
-    An output that is not written may be told from the read of one that nothing wrote.
+    An output that is not written may be told from the read of one that nothing wrote, and what is slow may be wrong.
     """
     verdict = graded.result.verdict
-    return not verdict.passed and verdict is not Verdict.NOT_WRITTEN and graded.elements != 1
+    return not verdict.passed and verdict not in (Verdict.NOT_WRITTEN, Verdict.TOO_SLOW) and graded.elements != 1
 
 
 def most_telling(graded: Sequence[Graded]) -> Complaint | None:
     """The first complaint; of one about a single element, the first like it about more, where there is one.
 
     Of an output that was not written, the line that reads what nothing wrote, where there is one. Where values are
-    wrong, it says what the cases that fail have in common.
+    wrong, it says what the cases that fail have in common. What is slow comes last: it is right everywhere.
     """
     failed = [one for one in graded if one.complaint]
+    failed = [one for one in failed if one.result.verdict is not Verdict.TOO_SLOW] or failed
     if not failed:
         return None
     verdict = failed[0].result.verdict

@@ -40,9 +40,14 @@ def judged(exercise: Exercise, evidence: Evidence) -> Complaint | None:
     names = exercise.outputs if exercise.is_kernel else (f"{exercise.entry}(…)",)
     complaint = judge(evidence.outputs, expected, exercise.tolerance, dtype, names)
     comparable = complaint is None or complaint.verdict is Verdict.WRONG_VALUES
-    if comparable and exercise.check is not None and (said := exercise.check(evidence.inputs, evidence.outputs)):
-        return Complaint(Verdict.WRONG_VALUES, said)
-    return complaint or other_cores(exercise, evidence)
+    said = checked(exercise, evidence) if comparable else None
+    return said or complaint or other_cores(exercise, evidence)
+
+
+def checked(exercise: Exercise, evidence: Evidence) -> Complaint | None:
+    """What the exercise's own check says of a call, where it has one."""
+    said = exercise.check(evidence.inputs, evidence.outputs) if exercise.check is not None else None
+    return Complaint(Verdict.WRONG_VALUES, said) if isinstance(said, str) else said
 
 
 def settled(
@@ -119,9 +124,10 @@ def _judge_values(
         return None
     poisoned = wrong & is_poison(output)
     if bool(poisoned.any()):
-        return Complaint(Verdict.NOT_WRITTEN, f"{_count(poisoned)} of {whole} were never written, {where(poisoned)}")
+        cause = f"{_count(poisoned)} of {whole} were never written, {where(poisoned)}"
+        return Complaint(Verdict.NOT_WRITTEN, cause, element=(position, int(poisoned.flatten().nonzero()[0])))
     cause = f"{_count(wrong)} of {whole} are wrong, {_examples(wrong, output, truth, name)}"
-    if output.dtype == torch.bfloat16 and are_cut_off(output[wrong], truth[wrong]):
+    if output.dtype == torch.bfloat16 and are_cut_off(output, truth):
         cause += "; they are cut off, not rounded to the nearest bfloat16"
     return Complaint(Verdict.WRONG_VALUES, cause, element=(position, int(wrong.flatten().nonzero()[0])))
 
@@ -154,9 +160,13 @@ def bits(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def are_cut_off(outputs: torch.Tensor, truth: torch.Tensor) -> bool:
-    """Whether nearly all of some bfloat16 values are the upper halves of float32 ones: rounded toward zero."""
+    """Whether nearly all bfloat16 values are the upper halves of float32 ones, where rounding gives others.
+
+    Those that are right count as well: of what is a little too small, all that is wrong looks cut off.
+    """
     upper = (bits(truth.float()) & -(1 << 16)).view(torch.float32)
-    return float((outputs.float() == upper).double().mean()) > _NEARLY
+    telling = torch.isfinite(truth) & (truth.to(torch.bfloat16).float() != upper)
+    return bool(telling.any()) and float((outputs.float() == upper)[telling].double().mean()) > _NEARLY
 
 
 def root_mean_square(truth: torch.Tensor) -> float:

@@ -79,10 +79,13 @@ def time_complaint(measured: Measurement, min_speedup: float) -> Complaint | Non
     return Complaint(Verdict.INCONCLUSIVE, f"{found}; after {measured.rounds} rounds it lies {interval}")
 
 
-def stars(measured: Measurement | None, verdict: Verdict) -> int:
-    """One for a right result within the traffic limits, two for the minimum speedup, three for THIRD_STAR."""
+def stars(measured: Measurement | None, verdict: Verdict, most: int) -> int:
+    """One for a right result within the traffic limits, two for the minimum speedup, three for THIRD_STAR.
+
+    most: those that there are; what has one alone gives it for a pass.
+    """
     if verdict in (Verdict.TOO_SLOW, Verdict.INCONCLUSIVE):
-        return 1
+        return int(most > 1)
     if not verdict.passed:
         return 0
     if measured is None:

@@ -33,8 +33,14 @@ def _which(name: str, wrong: Sequence[object], right: Sequence[object]) -> str:
     for factor in _MULTIPLES:
         if any(others) and all(size % factor for size in sizes) and not any(size % factor for size in others):
             return f"{name} not a multiple of {factor}"
+    if all(map(_is_power, others)) and not any(map(_is_power, sizes)):
+        return f"{name} not a power of 2"
     if min(sizes) > max(others):
         return f"{name} above {max(others):,}"
     if max(sizes) < min(others):
         return f"{name} below {min(others):,}"
     return ""
+
+
+def _is_power(size: int) -> bool:
+    return size > 0 and size & (size - 1) == 0

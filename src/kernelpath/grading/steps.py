@@ -116,7 +116,7 @@ class Grading:
             cause=words.shown(complaint.cause) if complaint else "",
             file=blamed,
             line=complaint.line if complaint else 0,
-            stars=measure.stars(measurement, verdict),
+            stars=measure.stars(measurement, verdict, self.item.stars),
             next_step=(complaint.step if complaint else verdict.then).format(
                 file=blamed or self.subject.suspect(verdict), name=self.item.name, seed=self.seed
             ),
@@ -192,11 +192,12 @@ class Grading:
         if isinstance(self._kind, Distributed) and evidence.log is not None:
             return self._kind.beyond(case, evidence.log)
         elements = sum(output.numel() for output in evidence.outputs)
+        returned = sum(output.nbytes for output in evidence.outputs)
         held = memory.complaint(self.exercise, case, evidence.workspace) if case is self._largest else None
         return (
             conduct.too_many(self.exercise, evidence.notes)
             or held
-            or traffic.complaint(self.exercise, case, evidence.traffic)
+            or traffic.complaint(self.exercise, case, evidence.traffic, returned)
             or divergence.complaint(self.exercise, case, evidence.instructions)
             or instructions.complaint(self.exercise, case, evidence.traffic, evidence.instructions, elements)
         )

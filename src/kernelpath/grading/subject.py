@@ -10,6 +10,7 @@ from kernelpath.course.registry import Item
 from kernelpath.course.spec import Exercise
 from kernelpath.files import source_text, submitted
 from kernelpath.grading.workers import OneDevice, Workers
+from kernelpath.lanes import triton_advice
 from kernelpath.lanes.shared_arrays import in_the_source
 from kernelpath.simt import Target
 from kernelpath.verdict import Complaint, Verdict
@@ -43,6 +44,8 @@ class Subject:
             cause = complaint.cause
             if path.suffix == ".cu" and path.is_file():
                 cause = in_the_source(cause, source_text(path), complaint.line)
+            elif self.item.lane == "triton" and path.is_file():
+                cause = triton_advice.in_the_source(cause, source_text(path), complaint.line)
             return replace(complaint, file=str(path), cause=cause)
         return replace(complaint, file=str(self.submission)) if complaint.line else complaint
 

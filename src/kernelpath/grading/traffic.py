@@ -70,10 +70,10 @@ def beyond(limits: Traffic, lines: Iterable[LineTraffic]) -> tuple[LineTraffic, 
     )
 
 
-def complaint(exercise: Exercise, case: Case, lines: Sequence[LineTraffic]) -> Complaint | None:
+def complaint(exercise: Exercise, case: Case, lines: Sequence[LineTraffic], returned: int) -> Complaint | None:
     """The first limit that a case breaks. On the largest they hold as declared, on the others with room for edges.
 
-    Lanes that meet at one address are no matter of edges.
+    Lanes that meet at one address are no matter of edges. returned: bytes of the outputs.
     """
     if found := contention_complaint(lines, exercise.traffic, case):
         return found
@@ -81,16 +81,24 @@ def complaint(exercise: Exercise, case: Case, lines: Sequence[LineTraffic]) -> C
     if case is exercise.largest:
         operations = exercise.flops(**case) if exercise.flops else 0
         return (
-            traffic_complaint(lines, exercise.traffic, compulsory, case)
+            traffic_complaint(lines, exercise.traffic, compulsory, case, returned)
             or shared_complaint(lines, exercise.traffic, operations, case)
             or asynchronous_complaint(lines, exercise.traffic, case)
             or bulk_complaint(lines, exercise.traffic, case)
         )
-    return edge_complaint(lines, exercise.traffic, compulsory if case not in exercise.limits else None, case)
+    if case in exercise.limits:
+        return edge_complaint(lines, exercise.traffic, None, case, returned)
+    share = compulsory / exercise.compulsory_bytes(**exercise.largest)
+    return edge_complaint(lines, exercise.traffic, compulsory, case, returned, share)
 
 
-def traffic_complaint(lines: Sequence[LineTraffic], limits: Traffic, compulsory: int, case: Case) -> Complaint | None:
-    """The first limit broken, with the worst access and what it costs there. compulsory: bytes of the case."""
+def traffic_complaint(
+    lines: Sequence[LineTraffic], limits: Traffic, compulsory: int, case: Case, returned: int
+) -> Complaint | None:
+    """The first limit broken, with the worst access and what it costs there. compulsory: bytes of the case.
+
+    returned: bytes of its outputs.
+    """
     sectors = sum(line.sectors for line in lines)
     if not sectors:
         return None
@@ -105,18 +113,23 @@ def traffic_complaint(lines: Sequence[LineTraffic], limits: Traffic, compulsory:
     if limits.bank_conflicts is not None and (found := _conflicts(lines, limits.bank_conflicts)):
         return found
     if limits.bytes is not None:
-        return _bytes(lines, limits.bytes * compulsory, compulsory, case)
+        return _bytes(lines, limits.bytes * compulsory, compulsory, case, returned)
     return None
 
 
 def edge_complaint(
-    lines: Sequence[LineTraffic], limits: Traffic, compulsory: int | None, case: Case
+    lines: Sequence[LineTraffic], limits: Traffic, compulsory: int | None, case: Case, returned: int, share: float = 0.0
 ) -> Complaint | None:
     """As `traffic_complaint`, for a case that may be all edges: small, of odd sizes, not aligned, or a row too long.
 
     Each request for shared memory may take one more wavefront, as two 2-byte elements of a word do.
-    compulsory: None where bytes are not limited.
+    compulsory: None where bytes are not limited. share: of those of the largest case.
     """
+    requests = sum(line.requests for line in lines if line.sectors)
+    if limits.bytes is not None and compulsory is not None and limits.large is not None and share >= limits.large:
+        allowed = limits.bytes * compulsory + SECTOR * (requests + SPARE)
+        if found := _bytes(lines, allowed, compulsory, case, returned):
+            return found
     if limits.edges is None:
         return None
     if limits.sectors is not None and (found := _scattered(lines, case, limits.edges)):
@@ -124,8 +137,8 @@ def edge_complaint(
     if limits.bank_conflicts is not None and (found := _conflicts(lines, limits.bank_conflicts + 1, SPARE)):
         return found
     if limits.bytes is not None and compulsory is not None:
-        requests = sum(line.requests for line in lines if line.sectors)
-        return _bytes(lines, EDGE * limits.bytes * compulsory + SECTOR * (requests + SPARE), compulsory, case)
+        allowed = EDGE * limits.bytes * compulsory + SECTOR * (requests + SPARE)
+        return _bytes(lines, allowed, compulsory, case, returned)
     return None
 
 
@@ -196,13 +209,23 @@ def _conflicts(lines: Sequence[LineTraffic], limit: float, spare: int = 0) -> Co
     return replace(_traffic(worst, f"{worst.place}: {worst.cost}"), then=BANKS)
 
 
-def _bytes(lines: Sequence[LineTraffic], allowed: float, compulsory: int, case: Case) -> Complaint | None:
+def _bytes(
+    lines: Sequence[LineTraffic], allowed: float, compulsory: int, case: Case, returned: int
+) -> Complaint | None:
     asked = SECTOR * sum(line.sectors for line in lines)
     if asked <= allowed:
         return None
     told = f"at {arguments(case)}: {asked:,} bytes asked for, at most {int(allowed):,} are allowed"
-    worst, where = _most(lines)
+    worst, where = _most(_beyond_their_due(lines, compulsory, returned))
     return _traffic(worst, f"{told} ({compulsory:,} are compulsory); most in {where}")
+
+
+def _beyond_their_due(lines: Sequence[LineTraffic], compulsory: int, returned: int) -> list[LineTraffic]:
+    """The loads, or all others, whichever ask for more than they have to: the outputs are to be stored once."""
+    loads = [line for line in lines if line.access == _ACCESSES[Access.LOAD]]
+    others = [line for line in lines if line.access != _ACCESSES[Access.LOAD]]
+    asked, stored = (SECTOR * sum(line.sectors for line in of) for of in (loads, others))
+    return loads if asked - (compulsory - returned) >= stored - returned else others
 
 
 def _most(lines: Sequence[LineTraffic]) -> tuple[LineTraffic, str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import difflib
+import importlib
 import inspect
 import re
 import sys
@@ -83,6 +84,12 @@ def _arange(_: re.Match[str], node: ast.AST) -> str:
     return f"tl.arange takes what is known at compile time, and {size} is not: use a parameter BLOCK: tl.constexpr"
 
 
+def _owner(node: ast.AST, attribute: str) -> str:
+    """Of which the attribute is asked."""
+    asked = (one for one in ast.walk(node) if isinstance(one, ast.Attribute) and one.attr == attribute)
+    return next((ast.unparse(one.value) for one in asked), "this")
+
+
 _ADVICE: dict[str, Advice] = {
     "arange's range must be a power of 2": lambda _, node: (
         f"{ast.unparse(node)}: the size must be a power of 2: round up with triton.next_power_of_2, and mask the rest"
@@ -105,6 +112,12 @@ _ADVICE: dict[str, Advice] = {
     r"(?i)boolean value of tensor|ambiguous|unsupported.*(?:`if`|conditional)": lambda *_: (
         "an if takes one value, and this is a block of them: use mask=…, or tl.where"
     ),
+    r"'tensor' object has no attribute '(load|store)'": lambda found, node: (
+        f"{_owner(node, found[1])} is no tensor descriptor: make one on the host, with TensorDescriptor.from_tensor(…)"
+    ),
+    "'NoneType' object has no attribute": lambda *_: (
+        "an argument is None in this launch: use it inside of `if … is not None:`, which the compiler decides"
+    ),
     "f-string": lambda *_: 'a kernel has no f-strings: print a value as tl.device_print("name", value)',
     "^unsupported AST node": lambda _, node: f"a kernel cannot contain this: {ast.unparse(node).splitlines()[0]}",
 }
@@ -118,12 +131,19 @@ def _misspelt(text: str, kernel: str) -> str:
         return f"{found[1]} is not defined{alike(found[1], known | set(_parameters(_function(kernel))))}"
     language = sys.modules.get("triton.language")
     if found := re.search(r"module 'triton\.language' has no attribute '(\w+)'", text):
-        return f"tl has no {found[1]}{alike(found[1], dir(language))}"
+        return f"tl has no {found[1]}{_in_libdevice(found[1]) or alike(found[1], dir(language))}"
     if found := re.search(r"(\w+)\(\) got an unexpected keyword argument '(\w+)'", text):
         function = getattr(language, found[1], None)
         arguments = list(inspect.signature(function).parameters) if callable(function) else []
         return f"{found[1]} has no argument {found[2]}{alike(found[2], arguments)}"
     return ""
+
+
+def _in_libdevice(name: str) -> str:
+    """Where to find a function that the language lacks; Triton has been imported where it objects to one."""
+    libdevice = importlib.import_module("triton.language.extra.libdevice")
+    known = hasattr(libdevice, name)
+    return f": write it with what tl has, or take libdevice.{name} of triton.language.extra" if known else ""
 
 
 def alike(name: str, known: Iterable[str]) -> str:
@@ -148,6 +168,10 @@ def _referenced(text: str, source: str) -> tuple[str, int] | None:
 def at_launch(error: BaseException, source: str, line: int) -> str:
     """What is wrong with the launch of a kernel in this line of `source`; empty where that is not to blame."""
     text, kernels = str(error), {kernel.name: kernel for kernel in _kernels(source)}
+    if "Autotuner object" in text and "is not a callable" in text:
+        return "@triton.autotune stands above @triton.jit: what it tunes is the kernel"
+    if (found := re.search(r"(\w+)\(\) (?:got an unexpected|takes|missing)", text)) and _prunes(source, found[1]):
+        return f"early_config_prune is called as {found[1]}(configs, arguments, **named): {text}"
     for call in _calls(source, line):
         grid = call.func.slice if isinstance(call.func, ast.Subscript) else None
         name = ast.unparse(call.func.value if isinstance(call.func, ast.Subscript) else call.func)
@@ -164,6 +188,11 @@ def at_launch(error: BaseException, source: str, line: int) -> str:
         if "dynamic_func()" in text:
             return _counted(name, _parameters(kernels[name]), call)
     return ""
+
+
+def _prunes(source: str, name: str) -> bool:
+    """Whether the function of this name is an early_config_prune."""
+    return bool(re.search(rf"early_config_prune['\"]\s*:\s*{name}\b", source))
 
 
 def _counted(name: str, parameters: list[str], call: ast.Call) -> str:
@@ -194,6 +223,19 @@ def misread(kernel: str) -> Iterator[tuple[int, str]]:
         first = ast.Compare(node.left, node.ops[:1], [middle.left])
         second = ast.Compare(middle.right, node.ops[1:], node.comparators[1:])
         yield node.lineno, f"{sign} binds tighter than <: write ({ast.unparse(first)}) {sign} ({ast.unparse(second)})"
+
+
+_OUTSIDE = {"reads memory past the end of": "tl.load", "writes memory past the end of": "tl.store"}
+
+
+def in_the_source(cause: str, source: str, line: int) -> str:
+    """What the PTX machine says of an access in this line of `source`, and whether a mask is missing there."""
+    for words, function in _OUTSIDE.items():
+        for call in _calls(source, line) if words in cause else ():
+            masked = len(call.args) > 1 + (function == "tl.store") or any(one.arg == "mask" for one in call.keywords)
+            if ast.unparse(call.func) == function and not masked:
+                return f"{cause}; this {function} has no mask"
+    return cause
 
 
 def _function(kernel: str) -> ast.FunctionDef:

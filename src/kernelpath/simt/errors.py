@@ -28,7 +28,7 @@ FAULT_KINDS = list(FaultKind)
 
 
 class Fault(Exception):
-    """A thread did what it must not. ``message`` is the complaint in one sentence, thread and block named.
+    """A thread did what it must not. ``message`` says what in one sentence, of a thread and its block, or of a program.
 
     ``block`` and ``thread`` are (x, y, z); ``address`` is the first byte of the access; None without an access.
     """

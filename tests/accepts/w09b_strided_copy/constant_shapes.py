@@ -16,7 +16,10 @@ def triton_poi_clone(
     yindex = tl.program_id(1).to(tl.int64) * YBLOCK + tl.arange(0, YBLOCK)[:, None]
     ymask = yindex < ynumel
     z = tl.program_id(0).to(tl.int64)
-    tmp0 = tl.load(in_ptr0 + (s2 * xindex + s1 * yindex + s0 * z), xmask & ymask, eviction_policy="evict_last")
+    if s1 == 0:  # an index of stride 0 does not appear
+        tmp0 = tl.load(in_ptr0 + (s2 * xindex + s0 * z), xmask, eviction_policy="evict_last")
+    else:
+        tmp0 = tl.load(in_ptr0 + (s2 * xindex + s1 * yindex + s0 * z), xmask & ymask, eviction_policy="evict_last")
     for copy in tl.static_range(copies):
         tl.store(out_ptr0 + (t2 * xindex + t1 * yindex + t0 * (z + copy)), tmp0, xmask & ymask)
 

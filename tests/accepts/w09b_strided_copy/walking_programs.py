@@ -32,13 +32,18 @@ def copy_2d(
     A: tl.constexpr,
     B: tl.constexpr,
     TURNED: tl.constexpr,
+    REPEATED: tl.constexpr,
 ):
     for tile in range(tl.program_id(0), tiles, tl.num_programs(0)):
         i, i_inside = places(tile // b_tiles % a_tiles, a, A)
         j, j_inside = places(tile % b_tiles, b, B)
         c = (tile // b_tiles // a_tiles).to(tl.int64)
         mask = i_inside[:, None] & j_inside[None, :]
-        value = tl.load(x + c * x_c + (i[:, None] * x_a + j[None, :] * x_b), mask=mask)
+        if REPEATED:
+            value = tl.load(x + c * x_c + j[None, :] * x_b, mask=j_inside[None, :])
+            value = tl.broadcast_to(value, (A, B))
+        else:
+            value = tl.load(x + c * x_c + (i[:, None] * x_a + j[None, :] * x_b), mask=mask)
         for copy in range(copies):
             target = out + (c + copy) * out_c
             if TURNED:
@@ -58,5 +63,6 @@ def strided_copy(x: torch.Tensor) -> torch.Tensor:
     tiles = a_tiles * b_tiles * (x.size(c) // copies)
     strides = *(out.stride(axis) for axis in (c, a, b)), *(x.stride(axis) for axis in (c, a, b))
     counts = tiles, a_tiles, b_tiles
-    copy_2d[(min(tiles, PROGRAMS),)](out, x, copies, x.size(a), x.size(b), *strides, *counts, SIDE, SIDE, b != 2)
+    how = SIDE, SIDE, b != 2, x.stride(a) == 0
+    copy_2d[(min(tiles, PROGRAMS),)](out, x, copies, x.size(a), x.size(b), *strides, *counts, *how)
     return out

@@ -100,6 +100,9 @@ PROBLEM = Problem(
         case("columns repeated", 2, 61, 67, "bfloat16"),
         case("one element", 1, 3, 1009),
         case("transpose repeated", 13, 128, 192),
+        # Large enough for the limit on bytes: what repeats is not to be loaded again, whichever axis repeats it.
+        case("rows repeated", 2, 253, 320),
+        case("columns repeated", 2, 256, 331),
     ),
     vary=("planes", "rows", "columns"),
     far=(

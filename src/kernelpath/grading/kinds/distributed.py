@@ -96,10 +96,7 @@ class Distributed(Python):
         dtype = truth.output_dtype(self.exercise, evidence.inputs)
         names = _names(size, len(expected) // size)
         complaint = compare.judge(evidence.outputs, expected, self.exercise.tolerance, dtype, names)
-        if complaint is None and self.exercise.check is not None:
-            said = self.exercise.check(evidence.inputs, evidence.outputs)
-            complaint = Complaint(Verdict.WRONG_VALUES, said) if said else None
-        return complaint
+        return complaint or compare.checked(self.exercise, evidence)
 
     def beyond(self, case: Case, log: Log) -> Complaint | None:
         """The first limit of the network that a case breaks."""

@@ -115,6 +115,8 @@ class Kernel(Python):
         itemsize = torch.empty(0, dtype=getattr(torch, place.dtype)).element_size()
         asked = device.AskWriter(runner.client, place.storage, (place.offset + element) * itemsize)
         writer = runner.ask_machine(asked, device.Writer)
+        if writer is None and lane == "triton" and evidence.notes:
+            return replace(complaint, cause=f"{complaint.cause}; {_programs(evidence.notes)}")
         if writer is None or Path(writer.file).stem == messages.PRODUCT:
             return complaint
         who = f"program {writer.block}" if lane == "triton" else f"thread {writer.thread} of block {writer.block}"
@@ -169,6 +171,21 @@ def as_inputs(drawn: Sequence[Any], fresh: Iterator[int], *, far: bool = False) 
             value = device.Strided(number, dtype_name(value.dtype), shape, strides, offset)
         arguments.append(value)
     return device.Inputs(arguments, storages, far, spans)
+
+
+_SHOWN = 3
+"""Launches that a message tells of."""
+
+
+def _programs(notes: Sequence[device.Note]) -> str:
+    """How many programs each of Triton's kernels had: "softmax_rows ran in 3 x 2 programs"."""
+    told = []
+    for note in notes[:_SHOWN]:
+        x, y, z = (count // wide for count, wide in zip(note.grid, note.cluster or (1, 1, 1), strict=True))
+        extents = (x, y, z)[: 3 if z > 1 else 2 if y > 1 else 1]
+        programs = "program" if extents == (1,) else "programs"
+        told.append(f"{note.kernel} ran in {' x '.join(f'{extent:,}' for extent in extents)} {programs}")
+    return ", ".join(told) + ", …" * (len(notes) > _SHOWN)
 
 
 def _storage_of(place: device.Strided, inputs: device.Inputs) -> device.Strided:

@@ -48,6 +48,11 @@ _BARRIERS = (
 """What is wrong with the use of a barrier in memory; see ``mbarriers``."""
 
 _UNWRITTEN = "; write it first, or check the order of the arguments at the launch"
+_OF_A_PROGRAM = {
+    FaultKind.OUT_OF_BOUNDS: "{verb} memory {place}",
+    FaultKind.UNINITIALIZED: "{verb} {place}, which nothing has written",
+}
+"""Instead of ``_FAULTS`` where the source has blocks of elements: how many of them a thread takes is not its matter."""
 
 
 def coordinates(place: tuple[int, int, int], extents: tuple[int, int, int]) -> str:
@@ -60,11 +65,17 @@ def thread_name(thread: tuple[int, int, int], block: tuple[int, int, int]) -> st
     return f"thread {coordinates(thread, block)}"
 
 
-def access(kind: FaultKind, site: Site, place: str, detail: int) -> str:
-    """What is wrong with one access: ``place`` says where it went, ``detail`` what a barrier complains of."""
+def access(kind: FaultKind, site: Site, place: str, detail: int, programs: bool = False) -> str:
+    """What is wrong with one access: ``place`` says where it went, ``detail`` what a barrier complains of.
+
+    programs: whether it is told of a program of Triton's.
+    """
     if kind == FaultKind.BARRIER:
         return _BARRIERS[detail].format(place=place)
-    text = _FAULTS[kind].format(verb=_verb(site), place=place, site=site)
+    if programs and kind in _OF_A_PROGRAM:
+        text = _OF_A_PROGRAM[kind].format(verb=_VERBS[site.access], place=place)
+    else:
+        text = _FAULTS[kind].format(verb=_verb(site), place=place, site=site)
     return text + _UNWRITTEN * (kind == FaultKind.UNINITIALIZED and site.space == Space.GLOBAL)
 
 
@@ -78,6 +89,7 @@ def race(
     shared: bool = True,
     in_a_loop: bool = False,
     signals: bool = False,
+    programs: bool = False,
 ) -> str:
     """A race with the access ``other_site`` of the thread ``other``; None where it is not known which.
 
@@ -85,6 +97,7 @@ def race(
     in_a_loop: a barrier stands between the two lines, so one of them is in the next pass of a loop around both, or
         in the next call of an inlined function.
     signals: an atomic on global memory, but no fence, stands between them; by it one block may tell the other to go on.
+    programs: whether it is told of programs of Triton's, whose other access is in ``other``, a program.
     """
     if other_site is None:
         return f"{_does(site, shared)} {place}, which {other} reads with no barrier between them"
@@ -93,21 +106,26 @@ def race(
         return f"{still}: its wgmma.wait_group has to come first, and a barrier behind that"
     too = site.access == other_site.access == Access.STORE and not site.is_bulk
     line = "the same line" if other_site.line == site.line else f"line {other_site.line}"
-    text = f"{_does(site, shared)} {place}, which {other} {_VERBS[other_site.access]}{' too' * too} in {line}"
+    does = _VERBS[site.access] if programs and not site.is_bulk else _does(site, shared)
+    text = f"{does} {place}, which {other} {_VERBS[other_site.access]}{' too' * too} in {line}"
     if site.is_bulk and shared:
         after = f"an mbarrier or a barrier at which that thread arrives behind line {other_site.line}"
         return f"{text}: the copy has to wait for {after}"
     if in_a_loop:
         first, last = sorted((site.line, other_site.line))
         when = "previous" if other_site.line == last else "next"
-        between = f"a barrier is missing between line {last} and line {first}"
+        between = f"{'tl.debug_barrier()' if programs else 'a barrier'} is missing between line {last} and line {first}"
         return f"{text} in the {when} pass of the loop (or call of the function): {between}"
+    if one_block and programs:
+        same = "two places of its block have this address" if other_site.line == site.line else ""
+        return f"{text}: {same or 'tl.debug_barrier() is missing between them'}"
     if one_block:
         return f"{text} with no barrier between them"
     advice = "so each element needs one owner" if too else "and no barrier holds between them"
     if signals and not too:
-        advice += "; an atomic orders them only where __threadfence() stands before it"
-    return f"{text}: blocks run in any order, {advice}"
+        fence = 'its sem is not "relaxed"' if programs else "__threadfence() stands before it"
+        advice += f"; an atomic orders them only where {fence}"
+    return f"{text}: {'programs' if programs else 'blocks'} run in any order, {advice}"
 
 
 def in_flight(site: Site, place: str, copy: Site, shared: bool) -> str:

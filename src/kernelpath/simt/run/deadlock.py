@@ -26,7 +26,7 @@ def waits(grid: Grid) -> str:
 
 
 def _of_block(grid: Grid, cta: Cta) -> Iterator[str]:
-    block = f" of block {complaints.coordinates(cta.place(), grid.grid)}"
+    block = f" of {'program' if grid.module.of_triton else 'block'} {grid.named(cta.place())}"
     found: dict[tuple[int, str], list[int]] = {}
     for warp, record in enumerate(cta.warps):
         if record["live"]:

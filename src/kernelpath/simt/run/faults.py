@@ -29,6 +29,7 @@ class Faults:
 
     def __init__(self, grid: Grid, cta: Cta) -> None:
         self.grid, self.cta, self.lowered = grid, cta, grid.lowered
+        self._programs = grid.module.of_triton
 
     def recorded(self) -> Fault:
         """The fault that generated code, or a check, has written down."""
@@ -88,15 +89,15 @@ class Faults:
         return self._new(kind, text, self._line(block), warp, lane)
 
     def deadlock(self) -> TimedOut:
-        told = waits(self.grid)
-        return self._timed_out("a deadlock: every remaining thread waits for another one" + f"; {told}" * bool(told))
+        told, who = waits(self.grid), "program" if self._programs else "thread"
+        return self._timed_out(f"a deadlock: every remaining {who} waits for another one" + f"; {told}" * bool(told))
 
     def timed_out(self, limit: int) -> TimedOut:
         """At the limit: one block may have run too long, or there may be too many."""
         grid, cta = self.grid, self.cta
         done, text = grid.get("block_next") - len(grid.residents.busy), f"still running after {limit:,} instructions"
         if done and grid.get("clock") - cta.get("clock_began") < limit // 2:
-            blocks = f"{done:,} of {grid.get('block_count'):,} blocks done"
+            blocks = f"{done:,} of {grid.get('block_count'):,} {'programs' if self._programs else 'blocks'} done"
             return self._timed_out(f"{text}, with {blocks}: too much work for the PTX machine")
         return self._timed_out(f"{text}: a loop that does not end?")
 
@@ -123,26 +124,26 @@ class Faults:
         elif kind == FaultKind.RACE:
             text = self._race(site, where.removeprefix("at "), other, address)
         else:
-            text = complaints.access(kind, site, where, detail)
+            text = complaints.access(kind, site, where, detail, self._programs)
         return self._new(kind, text, site.line, warp, lane, address)
 
     def _race(self, site: Site, where: str, other: Author | None, address: int) -> str:
         """What is wrong with an access that races, and with which other one; None where that was not kept."""
         block = self.cta.get("block_number")
+        shared, programs = self._in_cluster(address), self._programs
         if other is None:
-            return complaints.race(
-                site, where, "another thread", None, one_block=True, shared=self._in_cluster(address)
-            )
-        name = f"thread {other.thread}" + (f" of block {other.block}" if other.block_number != block else "")
+            someone = "the same program" if programs else "another thread"
+            return complaints.race(site, where, someone, None, one_block=True, shared=shared)
         own = other.block_number == block
+        name = f"thread {other.thread}" + (f" of block {other.block}" if not own else "")
+        if programs:
+            name = "the same program" if own else f"program {other.block}"
         lines = site.line, other.site.line
         # What races in spite of a barrier between the two lines is in a loop, or in a function called twice.
         looped = own and self._ran_between(lines, _is_barrier)
         signals = self._ran_between(lines, _is_global_atomic) and not self._ran_between(lines, _is_fence)
-        shared = self._in_cluster(address)
-        return complaints.race(
-            site, where, name, other.site, one_block=own, shared=shared, in_a_loop=looped, signals=signals
-        )
+        told = {"in_a_loop": looped, "signals": signals, "programs": programs}
+        return complaints.race(site, where, name, other.site, one_block=own, shared=shared, **told)
 
     def _ran_between(self, lines: tuple[int, int], wanted: Callable[[str], bool]) -> bool:
         """Whether an instruction of that kind ran between these lines."""
@@ -197,8 +198,9 @@ class Faults:
     def _new(self, kind: FaultKind, text: str, line: int, warp: int, lane: int, address: int | None = None) -> Fault:
         block: Dim = self.cta.place()
         thread = self.cta.thread(warp, lane)
-        who = complaints.thread_name(thread, self.grid.block)
-        sentence = f"{who} of block {complaints.coordinates(block, self.grid.grid)} {text}"
+        place = self.grid.named(block)
+        thread_name = complaints.thread_name(thread, self.grid.block)
+        sentence = f"program {place} {text}" if self._programs else f"{thread_name} of block {place} {text}"
         kernel = complaints.source_name(self.grid.name)
         return Fault(kind, sentence, kernel, self.grid.module.file, line, block, thread, address)
 

@@ -243,13 +243,14 @@ class Grid(Records):
         number = int(self.arrays["turn_blocks"][turn])
         place = place_at(number, self.get("block_count"), self.get("cluster_size"), self.get("reverse"))
         block = self._block_at(place if self.blocks is None else self.blocks[number])
-        thread, site = (
-            self.residents.cta.thread(*divmod(trace & THREAD, LANES)),
-            self.lowered.sites[(trace >> SITE) - 1],
-        )
-        return Author(
-            complaints.coordinates(thread, self.block), complaints.coordinates(block, self.grid), number, site
-        )
+        thread = self.residents.cta.thread(*divmod(trace & THREAD, LANES))
+        site = self.lowered.sites[(trace >> SITE) - 1]
+        return Author(complaints.coordinates(thread, self.block), self.named(block), number, site)
+
+    def named(self, block: Dim) -> str:
+        """A block as messages name it: by its coordinates, or those of the program that a cluster is in Triton."""
+        wide = self.cluster[0] if self.module.of_triton else 1
+        return complaints.coordinates((block[0] // wide, *block[1:]), (self.grid[0] // wide, *self.grid[1:]))
 
     def _block_at(self, place: int) -> Dim:
         """The coordinates of a block, by its place: those of a cluster lie together."""
