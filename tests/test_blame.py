@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from kernelpath.lanes import compiler_advice, triton_advice
+from kernelpath.lanes import compiler_advice, cute_advice, triton_advice
 from kernelpath.simt import Fault, FaultKind
 from kernelpath.verdict import Verdict
 from kernelpath.work.blame import blame
@@ -261,15 +261,100 @@ def test_cute_tells_how_an_address_is_aligned() -> None:
   suggestion: Check the source location above for invalid primitive arguments.
 """
     told = "this copy takes 16 bytes at a time, and the address is a multiple of 4 bytes only"
-    assert compiler_advice.cute(log) == (told, 40)
-    other = compiler_advice.cute(log.replace("S ptr alignment", "S ptr shape"))
+    assert cute_advice.said(log) == (told, 40)
+    other = cute_advice.said(log.replace("S ptr alignment", "S ptr shape"))
     assert other is not None
     assert other[0].startswith("'cute.copy' op S ptr shape (32 bits) does not meet requirement (128 bits) of atom")
 
 
 def test_cutes_errors_are_a_sentence_with_the_first_suggestion() -> None:
     sentence = "Kernel `k` was called but never launched. Launch the kernel, e.g. `k(...).launch()`."
-    assert compiler_advice.cute(CUTE) == (sentence, 21)
+    assert cute_advice.said(CUTE) == (sentence, 21)
+
+
+SLICED = """Operation creation failed:
+error: "cute.copy(copy_a, from_a[None, i, j, step], to_a[None, i, j])"("/folder/gemm.py":62:38): expects `coord` and """
+SLICED += """shape of view are weakly congruent, but got '!cute.layout<"((8,1),4,1):((1,0),?{i64 div=128},0)">', """
+SLICED += """'!cute.coord<"(_,0,0,?)">'"""
+BOX = """Operation creation failed:
+error: "in_b = (*cpasync.make_tiled_tma_atom(load, b, one, (tile[0], DEPTH)), ring_b)"("/folder/gemm.py":149:13): """
+BOX += """expected top-level shape equivalence between the SMEM layout and the CTA V-map, but got """
+BOX += """'!cute.composed_layout<"S<3,4,3> o 0 o ((8,16),(64,1)):((64,512),(1,0))">' """
+BOX += """and '!cute.layout<"(64,64):(1@0,1@1)">'"""
+LOCATED = """error[INTERNAL]: The compiler could not build valid IR for this code.
+
+  --> /folder/gemm.py:36:50
+      in function `multiply(...)`:
+   |
+> 36 |     scratch = torch.Tensor
+     |                                                  ^
+  error: IR verification failed: {}
+  suggestion: Check the source location above for invalid primitive arguments, types, or address
+              spaces. If the code looks valid, report this with the snippet above and your kernel.
+"""
+
+
+@pytest.mark.parametrize(
+    ("log", "says", "line"),
+    [
+        (SLICED, "4 coordinates (_,0,0,?) (_ is None, ? a number that only the running kernel knows) for 3 modes", 62),
+        (SLICED.replace("(_,0,0,?)", "(_,0,(0,1))"), "the coordinate (_,0,(0,1)) (_ is None", 62),
+        (BOX, "the box is (64,64), and its layout in shared memory has the shape ((8,16),(64,1)): they have to", 149),
+        (
+            LOCATED.format("'cute.composed_get_outer' op using value defined outside the region"),
+            "this was made outside of the kernel and not given to it: make it a parameter",
+            36,
+        ),
+        (
+            LOCATED.format(
+                "'cute.copy' op src ptr alignment (16 bits) does not meet\n         requirement (128 bits) of atom "
+                "'!cute_nvgpu.atom.ldsm<val_type = f32, num_matrices = 4, n>'"
+            ),
+            "ldmatrix takes pieces of 16 bytes, and here only 2 lie together: is the first argument of LdMatrix8x8x16b",
+            36,
+        ),
+        (
+            LOCATED.format(
+                "'cute.copy' op '!cute_nvgpu.atom.simt_async_copy<bf16, cache = always, 16 b>' 'cp_size' only\n"
+                "         supports (32, 64, 128), but got 16."
+            ),
+            "cp.async copies 4, 8 or 16 bytes at a time, not 2",
+            36,
+        ),
+        (
+            "error: compiler pass failed\n\n  --> /folder/gemm.py:69:22\n  error: failed to legalize operation "
+            "'cute_nvgpu.make_gmma_smem_desc' that was explicitly marked\n         illegal: %754",
+            "wgmma cannot read a tile of this layout",
+            69,
+        ),
+        (
+            "error[E]: `const_expr()` requires a value known at code-read time, but you gave it a Runtime value "
+            "(Staged value).\n  --> /folder/gemm.py:61:8\n",
+            "cutlass.const_expr is for what is known at compile time",
+            61,
+        ),
+        (
+            "error[E]: Explicit boolean conversion requires a value known at code-read time, but you gave it a "
+            "Runtime value (Staged value).\n  --> /folder/gemm.py:58:8\n",
+            "Python cannot decide by a value that only the running kernel knows",
+            58,
+        ),
+        ("'_ComposedLayout' object has no attribute 'stride'", "a layout with a swizzle has no strides for this", 0),
+        ("make_layout() takes 1 positional argument but 2 positional arguments", "a stride is given by name", 0),
+        ("shape and stride must be congruent", "shape and stride must be congruent: the same brackets", 0),
+        ("All elements of `src` must be Tensor", "src is a single element, not a tensor: None in place of", 0),
+        (
+            "Expected source and destination tensors to have the same size in mode-1, but got 8 and 16",
+            "mode 1 of the two sides has different sizes, 8 and 16: one tiled copy has to deal out both",
+            0,
+        ),
+    ],
+)
+def test_what_the_dsl_says_of_layouts_is_told_in_its_readers_words(log: str, says: str, line: int) -> None:
+    told = cute_advice.said(log)
+    assert told is not None
+    assert told[0].startswith(says)
+    assert told[1] == line
 
 
 def failed(line: str, folder: Path) -> str:

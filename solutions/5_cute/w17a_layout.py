@@ -56,10 +56,20 @@ def thread_values(threads: int, values: int) -> cute.Layout:
 LAYOUTS = (row_major, column_major, padded, broadcast, tiled, thread_values)
 
 
+def fitting(layout: cute.Layout, rows: int, columns: int, name: str) -> cute.Layout:
+    """The layout, if it has a coordinate for each row and column and no others."""
+    if not isinstance(layout, cute.Layout):
+        raise TypeError(f"{name} returns {layout}, not a layout")
+    modes = [cute.size(layout, mode=[mode]) for mode in range(cute.rank(layout))]
+    if modes != [rows, columns]:
+        raise ValueError(f"{name}({rows}, {columns}) returns {layout}: its modes have {modes} coordinates")
+    return layout
+
+
 @cute.jit
 def tabulate(table: cute.Tensor, layout_of: cutlass.Constexpr, rows: cutlass.Constexpr, columns: cutlass.Constexpr):
     """Write the offset of every coordinate into the table. This is host code: it runs on the CPU."""
-    layout = layout_of(rows, columns)
+    layout = fitting(layout_of(rows, columns), rows, columns, layout_of.__name__)
     for i in range(rows):
         for j in range(columns):
             table[i, j] = cutlass.Int64(layout((i, j)))

@@ -32,10 +32,10 @@ MUTANTS = (
     Mutant("ring", 2, UNWRITTEN, "reads", "may still be writing: wait for its mbarrier first", "fills"),
     Mutant("ring", 3, BARRIER, "expects", "more often than its phase needs"),
     Mutant(
-        "ring", 4, None, "waits for room", "pending bytes: -128, more have landed than were expected", "waits for data"
+        "ring", 4, None, "expects", "promises 128 bytes, and 256 have landed: promise those of all", "waits for data"
     ),
-    Mutant("ring", 5, None, "waits for room", "pending arrivals: 0 of 1, pending bytes: 128)", "waits for data"),
-    Mutant("ring", 6, None, "waits for room", "pending arrivals: 0 of 1, pending bytes: 256)", "waits for data"),
+    Mutant("ring", 5, None, "expects", "promises 384 bytes, and 256 have landed", "waits for data"),
+    Mutant("ring", 6, None, "expects", "promises 512 bytes, and 256 have landed", "waits for data"),
     Mutant("ring", 7, RACE, "fills", "that thread arrives behind", "reads"),
     Mutant("ring", 8, RACE, "waits for data", "with no barrier between them", "init"),
     Mutant("ring", 9, None, "waits for room", "for mbarrier empty[0], which is in phase 2 (pending arrivals: 32 of 32"),

@@ -157,38 +157,65 @@ begun:
 WAIT = "wait: mbarrier.try_wait.parity.shared::cta.b64 p, [full+8], 0;\n @!p bra wait;"
 HANGS = {
     "bytes that are promised twice": (
-        "@!p mbarrier.arrive.expect_tx.shared.b64 _, [full+8], 64;\n@!p mbarrier.expect_tx.shared.b64 [full+8], 64;\n"
+        "@!p mbarrier.arrive.expect_tx.shared.b64 _, [full+8], 64;\n.loc 1 11 1\n"
+        "@!p mbarrier.expect_tx.shared.b64 [full+8], 64;\n"
         "@!p mbarrier.complete_tx.shared.b64 [full+8], 64;\n" + WAIT,
-        "warps 0 to 1 of block 0 wait in line 10 for mbarrier full[1], which is in phase 0 (pending arrivals: 0 of 1, "
-        "pending bytes: 64); mbarrier full[0] of block 0 is in phase 0 (pending arrivals: 1 of 1, pending bytes: 0); "
-        "mbarrier empty of block 0 is in phase 0 (pending arrivals: 2 of 3, pending bytes: 0)",
+        "; line 11 promises 128 bytes, and 64 have landed: promise those of all copies, of whole boxes; "
+        "warps 0 to 1 of block 0 wait in line 11 for mbarrier full[1], which is in phase 0 (pending arrivals: 0 of 1, "
+        "pending bytes: 64); mbarrier empty of block 0 is in phase 0 (pending arrivals: 2 of 3, pending bytes: 0)",
+        11,
     ),
     "too many bytes": (
         "@!p mbarrier.complete_tx.shared.b64 [full+8], 16;\n@!p mbarrier.arrive.shared.b64 _, [full+8];\n" + WAIT,
-        "pending arrivals: 0 of 1, pending bytes: -16",
+        "; 16 bytes have landed that were not promised: promise those of all copies, of whole boxes; warps 0 to 1 of "
+        "block 0 wait in line 10 for mbarrier full[1], which is in phase 0 (pending arrivals: 0 of 1, pending bytes: "
+        "-16, more have landed than were promised)",
+        10,
+    ),
+    "too few bytes promised": (
+        "@!p mbarrier.arrive.expect_tx.shared.b64 _, [full+8], 16;\n.loc 1 11 1\n"
+        "@!p mbarrier.complete_tx.shared.b64 [full+8], 64;\n" + WAIT,
+        "; line 10 promises 16 bytes, and 64 have landed: promise those of all copies, of whole boxes; warps 0 to 1",
+        10,
+    ),
+    "bytes that land at another one": (
+        "@!p mbarrier.arrive.expect_tx.shared.b64 _, [full+8], 64;\n"
+        "@!p mbarrier.complete_tx.shared.b64 [full], 64;\n.loc 1 11 1\n" + WAIT,
+        "; bytes promised at one mbarrier have landed at another: a copy has to name the one that expects them; warps",
+        11,
+    ),
+    "a producer that waits for its first stage": (
+        f"setp.eq.u32 p, w, 0; @p bra makes;\n{WAIT}\nbra.uni over;\nmakes:\n"
+        "room: mbarrier.try_wait.parity.shared::cta.b64 p, [full], 0;\n@!p bra room;\nover:",
+        "; nobody has arrived at any of these: whoever goes first waits for parity 1, which a new mbarrier lets pass; "
+        "warp 0 of block 0 waits in line 10 for mbarrier full[0], which is in phase 0",
+        10,
     ),
     "a barrier that others do not reach": (
         f"setp.eq.u32 p, w, 0; @p bra away;\n{WAIT}\naway: bar.sync 0;",
         "warp 0 of block 0 waits in line 10 at barrier 0; warp 1 of block 0 waits in line 10 for mbarrier full[1]",
+        10,
     ),
     "a named barrier": (
         f"setp.eq.u32 p, w, 0; @p bra away;\n{WAIT}\naway: barrier.sync 3, 64;",
         "warp 0 of block 0 waits in line 10 at barrier 3 of 64 threads",
+        10,
     ),
     "registers": (
         "setmaxnreg.inc.sync.aligned.u32 96;",
         "warps 0 to 1 of block 0 wait in line 10 for registers: its threads have 64, and the block has 0 left",
+        10,
     ),
 }
 
 
 @pytest.mark.parametrize("name", HANGS)
 def test_a_hang_is_told(name: str) -> None:
-    body, message = HANGS[name]
+    body, message, line = HANGS[name]
     with pytest.raises(simt.TimedOut) as caught:
         launch(START + body, 64, directives=".maxnreg 64")
-    assert caught.value.line == 10
-    assert "a deadlock: every remaining thread waits for another one; warp" in caught.value.message
+    assert caught.value.line == line
+    assert "a deadlock: every remaining thread waits for another one; " in caught.value.message
     assert message in caught.value.message
 
 

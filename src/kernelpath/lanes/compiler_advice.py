@@ -1,4 +1,4 @@
-"""What NVRTC and the CuTe DSL object to in a source, in words that name the line and the fix. Imports neither."""
+"""What NVRTC objects to in a source, in words that name the line and the fix. Does not import it."""
 
 from __future__ import annotations
 
@@ -9,10 +9,6 @@ from kernelpath.lanes.triton_advice import alike
 _NVRTC_ERROR = re.compile(r"^(?P<file>.+?)\((?P<line>\d+)\): (?:catastrophic )?error:? (?P<text>.*)", re.MULTILINE)
 _NEVER_CLOSED = re.compile(
     r'^At end of source: error: .*?\n(?P<file>.+?)\((?P<line>\d+)\): note.*this "\{"', re.MULTILINE
-)
-_CUTE_ERROR = re.compile(
-    r"^error(?:\[\w+\])?: (?P<text>.*?)(?:^\s*--> [^\n]+?:(?P<line>\d+)|^\s*(?:suggestion|=)|\Z)",
-    re.MULTILINE | re.DOTALL,
 )
 
 BUILT_IN = ("threadIdx", "blockIdx", "blockDim", "gridDim", "warpSize")
@@ -81,31 +77,3 @@ def _unended(source: str, line: int) -> int:
     lines = [re.sub(r"//.*|/\*.*?\*/", "", text).rstrip() for text in source.splitlines()]
     before = next((number for number in range(min(line - 1, len(lines)), 0, -1) if lines[number - 1].strip()), line)
     return line if not lines or lines[before - 1].endswith((";", "{", "}", ":", ",", ">")) else before
-
-
-def cute(log: str) -> tuple[str, int] | None:
-    """What the CuTe DSL says, in a sentence with its first suggestion, and the line; 0 where it names none."""
-    found = _CUTE_ERROR.search(log)
-    if found is None:
-        wants_number = re.search(r"must be an? [^\n]*\bint\b", log)
-        return (f"{log}; a parameter is one if it is annotated cutlass.Constexpr", 0) if wants_number else None
-    text = " ".join(found["text"].split())
-    if "torch.Tensor" in text:
-        text = "a @cute.jit function takes no torch tensors: call it through lane.run(function, *tensors)"
-    elif "Runtime value (Staged value)" in text and "Python value (Meta value)" in text and "boolean" in text:
-        text = (
-            "Python cannot decide by a value that only the running kernel knows: write an `if` or a `while` of the "
-            "kernel's own, or pass the value as cutlass.Constexpr"
-        )
-    elif "Early exit" in text:
-        text = "a kernel cannot return from inside an if or a loop: put the work under the opposite condition"
-    elif refused := re.search(r"IR verification failed: (.*?)(?=\n\s*(?:suggestion|error):|\Z)", log, re.DOTALL):
-        text = " ".join(refused[1].split())
-        if bits := re.search(r"ptr alignment \((\d+) bits\) does not meet requirement \((\d+) bits\)", text):
-            known, needed = (int(number) // 8 for number in bits.groups())
-            text = f"this copy takes {needed} bytes at a time, and the address is a multiple of {known} bytes only"
-    elif "NameError" not in text and (
-        advice := re.search(r"suggestion: (.*?)(?=\n\s*suggestion:|\n\S|\Z)", log, re.DOTALL)
-    ):
-        text += f" {' '.join(advice[1].split())}"
-    return text, int(found["line"] or 0)

@@ -14,7 +14,7 @@ import torch
 
 from kernelpath.course.errors import Withheld
 from kernelpath.files import source_text
-from kernelpath.lanes import Unavailable, compiler_advice, triton_advice
+from kernelpath.lanes import Unavailable, compiler_advice, cute_advice, triton_advice
 from kernelpath.simt import errors
 from kernelpath.verdict import Complaint, Verdict
 from kernelpath.work import quota
@@ -104,7 +104,7 @@ def _compiler_said(error: BaseException, file: Path, line: int) -> Complaint:
     kernels = {path.name: source_text(path) for path in (file, file.with_suffix(".cu")) if path.is_file()}
     if said := compiler_advice.nvrtc(log, kernels):
         return Complaint(Verdict.COMPILE_ERROR, said[0], str(file.with_name(Path(said[1]).name)), said[2])
-    if located := triton_advice.locate(error, kernels.get(file.name, "")) or compiler_advice.cute(log):
+    if located := triton_advice.locate(error, kernels.get(file.name, "")) or cute_advice.said(log):
         where = located[1] or _line_below(error, file) or line
         return Complaint(Verdict.COMPILE_ERROR, located[0], str(file), where)
     return Complaint(Verdict.COMPILE_ERROR, log + _like(error), str(file), _line_below(error, file) or line)

@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 
+from kernelpath import words
 from kernelpath.course.labs import layout_draws as draws
 from kernelpath.course.labs import layouts
 from kernelpath.course.labs.layouts import BANKS, LINE_BYTES, VECTOR_BYTES, WORD_BYTES, Layout, Refused, Swizzle
@@ -141,7 +142,7 @@ def _told(question: Question, place: int, found: list[int], right: list[int]) ->
         case ["wavefronts", addresses, width]:
             return f"{width} bytes at each of {addresses}: {found[0]} wavefronts, expected {right[0]}"
         case [_, columns, element_bytes]:
-            tile = f"rows of {columns} elements of {element_bytes} bytes"
+            tile = f"rows of {columns} elements of {words.count(element_bytes, 'byte')}"
             return f"{tile}: S<{','.join(map(str, found[:3]))}>, expected S<{','.join(map(str, right[:3]))}>"
     raise AssertionError(question)
 

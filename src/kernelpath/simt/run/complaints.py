@@ -39,8 +39,8 @@ _FAULTS = {
 _BARRIERS = (
     "",
     "uses {place}, where no mbarrier is: it was not initialized, or it was invalidated",
-    "arrives at {place} more often than its phase needs: it was initialized with too few arrivals, "
-    "or its last phase was not waited for",
+    "arrives at {place} more often than its phase needs: it was initialized with too few arrivals, more threads of a "
+    "warp arrive than should (elect one), or its last phase was not waited for",
     "initializes {place} with a count that is not from 1 to 1,048,575",
     "initializes {place}, and the PTX machine keeps track of no more than 256 mbarriers in a block",
     "expects more bytes at {place} than a phase may have pending: 1,048,575",

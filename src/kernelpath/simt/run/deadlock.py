@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
 
 from kernelpath.simt.layout import WAITING, Status
 from kernelpath.simt.run import complaints
 from kernelpath.simt.run.cta import Cta
 from kernelpath.simt.run.launch import Grid
 from kernelpath.simt.run.mbarriers import BYTES, COUNT, EXPECTED, TRANSACTIONS
+from kernelpath.simt.run.races import SITE
 
 __all__ = ["waits"]
 
@@ -16,17 +18,51 @@ BLOCKS = 4
 """Of blocks that wait as many are told of."""
 
 
-def waits(grid: Grid) -> str:
-    """Who waits where for what, block by block; then the barriers that nobody waits for."""
+class State(NamedTuple):
+    """How far a barrier in shared memory is. left: bytes that its phase still expects, negative where more landed.
+
+    promised: what its phase was told to expect, last in ``line``.
+    """
+
+    phase: int
+    pending: int
+    expected: int
+    left: int
+    promised: int
+    line: int
+
+    @property
+    def untouched(self) -> bool:
+        return self.phase == self.left == self.promised == 0 and self.pending == self.expected
+
+    def __str__(self) -> str:
+        text = (
+            f"in phase {self.phase} (pending arrivals: {self.pending} of {self.expected}, pending bytes: {self.left:,}"
+        )
+        if self.left < 0:
+            text += ", more have landed than were promised"
+        return f"{text})"
+
+
+def waits(grid: Grid) -> tuple[str, int]:
+    """What is wrong, if that can be told, then who waits where for what; the line that is to blame, or 0.
+
+    Blocks that wait as another one does are counted. Barriers that nobody has used, nobody waits for.
+    """
     busy = [cta for cta in grid.residents.busy if cta.get("block_began")]
-    told = [text for cta in busy[:BLOCKS] for text in _of_block(grid, cta)]
-    if len(busy) > BLOCKS:
-        told.append(f"{len(busy) - BLOCKS} more blocks wait")
-    return "; ".join(told)
+    advice, line = next(filter(any, (_advice(grid, cta) for cta in busy)), ("", 0))
+    block = "program" if grid.module.of_triton else "block"
+    alike: dict[tuple[str, ...], str] = {}
+    for cta in busy:
+        alike.setdefault(tuple(_of_block(grid, cta)), f"{block} {grid.named(cta.place())}")
+    told = [text.format(block=place) for texts, place in list(alike.items())[:BLOCKS] for text in texts]
+    if more := len(busy) - min(len(alike), BLOCKS):
+        told.append(f"{more} more {block}{'s wait' if more > 1 else ' waits'}")
+    return "; ".join([advice] * bool(advice) + told), line
 
 
 def _of_block(grid: Grid, cta: Cta) -> Iterator[str]:
-    block = f" of {'program' if grid.module.of_triton else 'block'} {grid.named(cta.place())}"
+    """Who waits in a block, and how far its other barriers are: with {block} for its name."""
     found: dict[tuple[int, str], list[int]] = {}
     for warp, record in enumerate(cta.warps):
         if record["live"]:
@@ -34,11 +70,47 @@ def _of_block(grid: Grid, cta: Cta) -> Iterator[str]:
             line = grid.lowered.blocks[at][0][0] if at < len(grid.lowered.blocks) else 0
             found.setdefault((line, _reason(grid, cta, warp, at)), []).append(warp)
     for (line, reason), warps in found.items():
-        yield f"{_names(warps)}{block} {'waits' if len(warps) == 1 else 'wait'} in line {line}{reason}"
-    awaited = {int(record["waits_at"]) for record in cta.warps if record["status"] == Status.SUSPENDED}
-    for address in cta.arrays["mbarriers"]["place"] if "mbarriers" in cta.arrays else ():
-        if address and int(address) not in awaited:
-            yield f"{_place(grid, cta, int(address))}{block} {_state(cta, int(address))}"
+        yield f"{_names(warps)} of {{block}} {'waits' if len(warps) == 1 else 'wait'} in line {line}{reason}"
+    states = _states(grid, cta)
+    alike: dict[str, list[int]] = {}
+    for address in sorted(states.keys() - _awaited(cta)):
+        if not states[address].untouched:
+            alike.setdefault(str(states[address]), []).append(address)
+    for state, addresses in alike.items():
+        yield f"{_place(grid, cta, *addresses)} of {{block}} {'is' if len(addresses) == 1 else 'are'} {state}"
+
+
+def _awaited(cta: Cta) -> set[int]:
+    """The addresses of the barriers in memory that warps wait for; 0 among them where one waits for something else."""
+    return {int(record["waits_at"]) for record in cta.warps if record["status"] == Status.SUSPENDED}
+
+
+def _advice(grid: Grid, cta: Cta) -> tuple[str, int]:
+    """What may be wrong with a block's barriers, and in which line."""
+    states = _states(grid, cta)
+    if short := next((one for one in states.values() if one.left > 0 and not one.pending), None):
+        if any(one.left < 0 for one in states.values()):
+            return (
+                "bytes promised at one mbarrier have landed at another: a copy has to name the one that expects them",
+                0,
+            )
+        return _promise(short), short.line
+    if over := next((one for one in states.values() if one.left < 0), None):
+        return _promise(over), over.line if over.promised else 0
+    awaited = _awaited(cta)
+    if len(awaited) > 1 and all(address in states and states[address].untouched for address in awaited):
+        return (
+            "nobody has arrived at any of these: whoever goes first waits for parity 1, which a new mbarrier lets pass",
+            0,
+        )
+    return "", 0
+
+
+def _promise(state: State) -> str:
+    if not state.promised:
+        return f"{-state.left:,} bytes have landed that were not promised: promise those of all copies, of whole boxes"
+    landed = f"{state.promised - state.left:,} have landed: promise those of all copies, of whole boxes"
+    return f"line {state.line} promises {state.promised:,} bytes, and {landed}"
 
 
 def _reason(grid: Grid, cta: Cta, warp: int, at: int) -> str:
@@ -57,27 +129,44 @@ def _reason(grid: Grid, cta: Cta, warp: int, at: int) -> str:
     if "cluster" in name:
         return " at the barrier of its cluster"
     address = int(record["waits_at"])
-    return f" for {_place(grid, cta, address)}, which {_state(cta, address)}" if address else " for its copies"
+    return (
+        f" for {_place(grid, cta, address)}, which is {_states(grid, cta)[address]}" if address else " for its copies"
+    )
 
 
-def _place(grid: Grid, cta: Cta, address: int) -> str:
-    """The name of a barrier in shared memory: "full[1]"."""
-    offset = address - cta.get("shared")
-    name = complaints.mbarrier_name(offset, grid.lowered.shared)
-    return f"mbarrier {name}" if name else f"the mbarrier at byte {offset} of shared memory"
+def _place(grid: Grid, cta: Cta, *addresses: int) -> str:
+    """Barriers in shared memory by their names, "mbarrier full[1]", or by where they are and were initialized."""
+    offsets = [address - cta.get("shared") for address in addresses]
+    names, many = (
+        [complaints.mbarrier_name(offset, grid.lowered.shared) for offset in offsets],
+        "s" * (len(offsets) > 1),
+    )
+    if all(names):
+        return f"mbarrier{many} {_listed(names)}"
+    traces = {int(record["place"]): int(record["trace"]) for record in cta.arrays["mbarriers"]}
+    lines = sorted({grid.lowered.sites[(traces[address] >> SITE) - 1].line for address in addresses})
+    of_lines = f"initialized in line{'s' * (len(lines) > 1)} {_listed(lines)}"
+    return f"the mbarrier{many} at byte{many} {_listed(offsets)} ({of_lines})"
 
 
-def _state(cta: Cta, address: int) -> str:
-    """How far a barrier is: "has had 2 phases and needs 1 of 4 arrivals and 1,024 bytes"."""
-    offset = address - cta.get("shared")
-    state = int.from_bytes(cta.arrays["shared"][offset : offset + 8].tobytes(), "little")
-    records = cta.arrays["mbarriers"]
-    phases = int(records["phases"][records["place"] == address][0])
-    pending, expected, left = state & COUNT, state >> EXPECTED & COUNT, state >> TRANSACTIONS & BYTES
-    left -= (left >> 20) << 21
-    needs = f"pending arrivals: {pending} of {expected}, pending bytes: {left:,}"
-    needs += ", more have landed than were expected" * (left < 0)
-    return f"is in phase {phases} ({needs})"
+def _listed(things: Sequence[object]) -> str:
+    *most, last = map(str, things)
+    return f"{', '.join(most)} and {last}" if most else last
+
+
+def _states(grid: Grid, cta: Cta) -> dict[int, State]:
+    """How far each barrier in a block's shared memory is, by its address."""
+    found = {}
+    for record in cta.arrays.get("mbarriers", ()):
+        if address := int(record["place"]):
+            offset = address - cta.get("shared")
+            word = int.from_bytes(cta.arrays["shared"][offset : offset + 8].tobytes(), "little")
+            left = word >> TRANSACTIONS & BYTES
+            left -= (left >> 20) << 21
+            line = grid.lowered.sites[record["promise"] - 1].line if record["promise"] else 0
+            counts = word & COUNT, word >> EXPECTED & COUNT
+            found[address] = State(int(record["phases"]), *counts, left, int(record["promised"]), line)
+    return found
 
 
 def _names(warps: list[int]) -> str:

@@ -89,8 +89,9 @@ class Faults:
         return self._new(kind, text, self._line(block), warp, lane)
 
     def deadlock(self) -> TimedOut:
-        told, who = waits(self.grid), "program" if self._programs else "thread"
-        return self._timed_out(f"a deadlock: every remaining {who} waits for another one" + f"; {told}" * bool(told))
+        (told, line), who = waits(self.grid), "program" if self._programs else "thread"
+        text = f"a deadlock: every remaining {who} waits for another one" + f"; {told}" * bool(told)
+        return self._timed_out(text, line)
 
     def timed_out(self, limit: int) -> TimedOut:
         """At the limit: one block may have run too long, or there may be too many."""
@@ -101,10 +102,11 @@ class Faults:
             return self._timed_out(f"{text}, with {blocks}: too much work for the PTX machine")
         return self._timed_out(f"{text}: a loop that does not end?")
 
-    def _timed_out(self, text: str) -> TimedOut:
+    def _timed_out(self, text: str, line: int = 0) -> TimedOut:
+        """line: of what is to blame; without one, that of a warp which others wait for."""
         warps = self.cta.warps
-        stopped = np.isin(warps["status"], (Status.PREEMPTED, Status.SUSPENDED))  # the others wait for these
-        line = self._line(int(warps["pcs"][stopped if stopped.any() else ...].min()))
+        stopped = np.isin(warps["status"], (Status.PREEMPTED, Status.SUSPENDED))
+        line = line or self._line(int(warps["pcs"][stopped if stopped.any() else ...].min()))
         return TimedOut(text, complaints.source_name(self.grid.name), self.grid.module.file, line)
 
     def _of_access(

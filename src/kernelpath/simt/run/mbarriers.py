@@ -66,6 +66,7 @@ def mbarrier_init(launch: LaunchRecord, cta: CtaRecord, warp: WarpRecord, number
         record = MbarrierRecord(place)
         record.place = address
         record.phases = 0
+        record.promised = 0
         record.trace = number + 1 << SITE | warp.index * LANES + lane
         record.began = launch.time
         clock = clock_of(launch, cta, place)
@@ -137,7 +138,7 @@ def mbarrier_arrive(
             if expects and overflows(state, count):
                 return complain(launch, warp, TOO_LONG, number, lane, address)
             if expects:
-                state = transacted(state, count)
+                state = promised(place, number, state, count)
                 count = 1
             if count > state & COUNT:
                 return complain(launch, warp, TOO_OFTEN, number, lane, address)
@@ -171,7 +172,7 @@ def mbarrier_transact(
         elif completes:
             complete_tx(launch, owner, address, count, cta, warp.index)
         else:
-            settle(launch, owner, place, transacted(load64(address), count))
+            settle(launch, owner, place, promised(place, number, load64(address), count))
     return 0
 
 
@@ -228,6 +229,15 @@ def mbarrier_wait(launch: LaunchRecord, cta: CtaRecord, warp: WarpRecord, number
 
 
 @native
+def promised(place: int, number: int, state: int, count: int) -> int:
+    """An object that is told to expect so many bytes more, by the instruction of this number."""
+    record = MbarrierRecord(place)
+    record.promised += count
+    record.promise = number + 1
+    return transacted(state, count)
+
+
+@native
 def transacted(state: int, count: int) -> int:
     """An object that expects so many bytes more."""
     left = (state >> TRANSACTIONS) + count & BYTES
@@ -249,6 +259,7 @@ def settle(launch: LaunchRecord, owner: CtaRecord, place: int, state: int) -> No
     if state & COUNT == 0 and state >> TRANSACTIONS & BYTES == 0:
         state = state ^ 1 << PHASE | state >> EXPECTED & COUNT
         record.phases += 1
+        record.promised = 0
         clock, words = clock_of(launch, owner, place), 32 * launch.cluster_size
         for word in range(words):
             store64(clock + 8 * (words + word), load64(clock + 8 * word))

@@ -23,7 +23,7 @@ from __future__ import annotations
 from kernelpath.simt.layout import Access
 from kernelpath.simt.native import load64, native, store64
 from kernelpath.simt.run.happens_before import ROW, WARPS, is_own, known, knows, raise_to, unordered, went_on
-from kernelpath.simt.run.records import CtaRecord, LaunchRecord, SampleRecord
+from kernelpath.simt.run.records import CtaRecord, LaunchRecord, SampleRecord, WarpRecord
 
 __all__ = [
     "ASYNCHRONOUS",
@@ -170,13 +170,26 @@ def record_reader(
         time = launch.time
         store64(entry + 16, trace)
     else:
-        if time < launch.time and not went_on(cta, warps, time):
+        if time < launch.time and not went_on(cta, warps, time) and not have_committed(cta, warps, time):
             time = launch.time
         readers = load64(entry + 16)
         last = readers & LOW
         if last >> 5 & 31 != warp or (readers >> 32 == 0 and last & THREAD != trace & THREAD):
             store64(entry + 16, last << 32 | trace)
     store64(entry + 8, time << 32 | warps | 1 << warp)
+
+
+@native
+def have_committed(cta: CtaRecord, warps: int, time: int) -> int:
+    """Whether one of ``warps`` has committed its wgmma since ``time``: whoever waits for them knows it until then."""
+    number = 0
+    while warps:
+        warp = WarpRecord(cta.warps + number * cta.warp_stride)
+        if warps & 1 and warp.wgmma_time > time:
+            return True
+        warps >>= 1
+        number += 1
+    return False
 
 
 @native

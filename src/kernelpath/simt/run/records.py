@@ -61,8 +61,9 @@ READ = np.dtype([(name, "i8") for name in _READ])
 # A named barrier of a block: the warps that have arrived without waiting, as bits, how often, and when.
 BARRIER = np.dtype([("arrived", "i8"), ("arrivals", "i8"), ("times", "i8", LANES)])
 
-# A barrier in shared memory: its address, or 0; how many of its phases are over; who initialized it, and when.
-MBARRIER = np.dtype([(name, "i8") for name in ("place", "phases", "trace", "began")])
+# A barrier in shared memory: its address, or 0; how many of its phases are over; who initialized it, and when; the
+# bytes that its phase was told to expect, and the number of the last instruction that did, counted from 1.
+MBARRIER = np.dtype([(name, "i8") for name in ("place", "phases", "trace", "began", "promised", "promise")])
 
 BUFFER = np.dtype(
     [

@@ -1,0 +1,126 @@
+"""What the CuTe DSL objects to in a source, in words that name the cause and the fix. Does not import it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+
+__all__ = ["said"]
+
+_ERROR = re.compile(
+    r"^error(?:\[\w+\])?: (?P<text>.*?)(?:^\s*--> [^\n]+?:(?P<line>\d+)|^\s*(?:suggestion|=)|\Z)",
+    re.MULTILINE | re.DOTALL,
+)
+_QUOTED = re.compile(r'^"(?s:.*?)"\("[^"]+":(?P<line>\d+):\d+\): ')
+"""What an operation that could not be made begins with: the source, its file and its line."""
+
+_INNER = re.compile(r"^[ \t]+error: (.*?)(?=\n\s*(?:suggestion|error):|\Z)", re.MULTILINE | re.DOTALL)
+_REFUSED = "IR verification failed: "
+
+_NAMED = "(_ is None, ? a number that only the running kernel knows)"
+
+
+def _modes(text: str) -> int:
+    """How many outermost modes a shape or a coordinate has: 3 in ((8,1),4,1)."""
+    depth = commas = 0
+    for sign in text:
+        depth += (sign == "(") - (sign == ")")
+        commas += sign == "," and depth == 1
+    return commas + 1
+
+
+def _coordinate(found: re.Match[str]) -> str:
+    shape, coordinate = found["shape"], found["coordinate"]
+    if _modes(shape) == _modes(coordinate):
+        return f"the coordinate {coordinate} {_NAMED} does not fit the shape {shape}"
+    given = f"{_modes(coordinate)} coordinates {coordinate} {_NAMED}"
+    return f"{given} for {_modes(shape)} modes, of shape {shape}: each mode takes a number, or None to keep it"
+
+
+def _alignment(found: re.Match[str]) -> str:
+    known, needed = int(found["known"]) // 8, int(found["needed"]) // 8
+    if "atom.ldsm" in found["atom"]:
+        return (
+            f"ldmatrix takes pieces of {needed} bytes, and here only {known} lie together: is the first argument of "
+            "LdMatrix8x8x16bOp right (True where the other mode is contiguous), and the dtype of the atom?"
+        )
+    return f"this copy takes {needed} bytes at a time, and the address is a multiple of {known} bytes only"
+
+
+_TRANSLATED: dict[str, str | Callable[[re.Match[str]], str]] = {
+    r"torch\.Tensor": "a @cute.jit function takes no torch tensors: call it through lane.run(function, *tensors)",
+    r"const_expr\(\)` requires a value known": (
+        "cutlass.const_expr is for what is known at compile time, and this value only the running kernel knows: write "
+        "the `if` without it"
+    ),
+    r"oolean.*Runtime value \(Staged value\)|Runtime value \(Staged value\).*oolean": (
+        "Python cannot decide by a value that only the running kernel knows: write an `if` or a `while` of the "
+        "kernel's own, or pass the value as cutlass.Constexpr"
+    ),
+    r"Early exit": "a kernel cannot return from inside an if or a loop: put the work under the opposite condition",
+    r"ptr alignment \((?P<known>\d+) bits\) does not meet requirement \((?P<needed>\d+) bits\)(?P<atom>.*)": _alignment,
+    r"weakly congruent, but got '!cute\.layout<\"(?P<shape>[^:\"]+):[^\"]*\">', "
+    r"'!cute\.coord<\"(?P<coordinate>[^\"]+)\">": _coordinate,
+    r"weakly congruent to the layout, but got '!cute\.coord<\"(?P<coordinate>[^\"]+)\">": (
+        rf"the coordinate \g<coordinate> {_NAMED} does not fit the modes of this tensor: each mode takes a number, or "
+        "None to keep it"
+    ),
+    r"value defined outside the region": (
+        "this was made outside of the kernel and not given to it: make it a parameter, annotated cute.Layout, "
+        "cute.ComposedLayout or cute.Tensor, not cutlass.Constexpr"
+    ),
+    r"simt_async_copy<[^>]*?(?P<bits>\d+) b>.*'cp_size' only supports": (
+        lambda found: (
+            f"cp.async copies 4, 8 or 16 bytes at a time, not {int(found['bits']) // 8}: change "
+            "num_bits_per_copy, and copy single elements of 2 bytes by cute.nvgpu.CopyUniversalOp"
+        )
+    ),
+    r"equivalence between the SMEM layout and the CTA V-map, but got '!cute\.\w+<\"(?:[^\"]* o )?(?P<shared>[^:\"]+):"
+    r"[^\"]*\">' and '!cute\.layout<\"(?P<box>[^:\"]+):": (
+        r"the box is \g<box>, and its layout in shared memory has the shape \g<shared>: they have to agree"
+    ),
+    r"failed to legalize operation 'cute_nvgpu\.make_gmma_smem_desc'": (
+        "wgmma cannot read a tile of this layout: allocate it as its ring was made, swizzle included, with "
+        "allocate_tensor(dtype, layout.outer, 1024, layout.inner)"
+    ),
+    r"_ComposedLayout' object has no attribute": (
+        "a layout with a swizzle has no strides for this: put the swizzle on the pointer, with "
+        "allocate_tensor(dtype, layout.outer, alignment, layout.inner)"
+    ),
+    r"make_layout\(\) takes 1 positional argument": "a stride is given by name: cute.make_layout(shape, stride=...)",
+    r"shape and stride must be congruent": (
+        "shape and stride must be congruent: the same brackets, with one stride for each number of the shape"
+    ),
+    r"All elements of `(?P<side>src|dst)` must be Tensor": (
+        r"\g<side> is a single element, not a tensor: None in place of a coordinate keeps a mode"
+    ),
+    r"same size in mode-(?P<mode>\d+), but got (?P<sizes>\d+ and \d+)": (
+        r"mode \g<mode> of the two sides has different sizes, \g<sizes>: one tiled copy has to deal out both, by "
+        "partition_S, partition_D or, of registers that a tiled MMA dealt out, retile"
+    ),
+}
+"""By what the DSL says: what it means."""
+
+
+def said(log: str) -> tuple[str, int] | None:
+    """The cause in a sentence, or the DSL's words with its first suggestion, and the line; 0 where none is named.
+
+    None where the log is no more than a sentence, and is not known here.
+    """
+    found = _ERROR.search(log)
+    text, line = (" ".join(found["text"].split()), int(found["line"] or 0)) if found else (log, 0)
+    if quoted := _QUOTED.match(text):
+        text, line = text[quoted.end() :], int(quoted["line"])
+    inner = [" ".join(one.split()) for one in _INNER.findall(log)]
+    for pattern, meaning in _TRANSLATED.items():
+        if match := re.search(pattern, " ".join([text, *inner])):
+            return match.expand(meaning) if isinstance(meaning, str) else meaning(match), line
+    if refused := next((one for one in inner if one.startswith(_REFUSED)), ""):
+        return refused.removeprefix(_REFUSED), line
+    if found is None:
+        wants_number = re.search(r"must be an? [^\n]*\bint\b", log)
+        return (f"{log}; a parameter is one if it is annotated cutlass.Constexpr", 0) if wants_number else None
+    advice = re.search(r"suggestion: (.*?)(?=\n\s*suggestion:|\n\S|\Z)", log, re.DOTALL)
+    if advice and "NameError" not in text:
+        text += f" {' '.join(advice[1].split())}"
+    return text, line
