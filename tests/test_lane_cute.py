@@ -7,15 +7,19 @@ from __future__ import annotations
 
 import ctypes
 import importlib.util
+import inspect
 import struct
+import sys
 from collections.abc import Iterator
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 import cutlass
 import cutlass.cute as cute
 import pytest
 import torch
+from cutlass._mlir_helpers import op
 from cutlass.base_dsl.compiler import Compiler
 from cutlass.cute.nvgpu import cpasync
 from cutlass.memory import SmemAllocator
@@ -25,6 +29,7 @@ from kernelpath.device import api, gpu
 from kernelpath.device.api import Ran
 from kernelpath.lanes import cute as lane
 from kernelpath.lanes import cute_host
+from kernelpath.lanes.cute_places import remember_places
 from kernelpath.simt.target import SM_90A
 from kernelpath.verdict import Verdict
 from kernelpath.work.blame import blame
@@ -373,6 +378,29 @@ def test_what_was_compiled_once_is_read_from_the_cache_and_runs_alike(passes: li
     assert len(passes) == 1
     assert lane.ptx(scale, x, out, 1.0, 32) == lane.ptx(scale, x, out, 1.0, 32)
     assert len(passes) == 1
+
+
+def test_a_place_in_the_source_is_looked_at_once_and_told_from_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    looked: list[int] = []
+
+    def look(frame: FrameType) -> inspect.Traceback:
+        looked.append(frame.f_lineno)
+        return inspect.getframeinfo(frame)
+
+    def here() -> int:
+        return op._fast_frameinfo(sys._getframe(1)).lineno
+
+    monkeypatch.setattr(op, "_is_framework_module", op._is_framework_module)
+    monkeypatch.setattr(op, "_fast_frameinfo", look)
+    remember_places()
+    first = here.__code__.co_firstlineno
+    found = [
+        here() - first,
+        here() - first,
+    ]
+    for _ in range(2):
+        assert here() - first == found[1] + 3
+    assert (found[1] - found[0], len(looked)) == (1, 3)
 
 
 def test_host_code_without_kernels_is_kept_too(passes: list[str]) -> None:

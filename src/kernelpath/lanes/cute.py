@@ -36,6 +36,7 @@ from kernelpath import lanes
 from kernelpath.device import gpu
 from kernelpath.lanes.cute_cache import cached_passes
 from kernelpath.lanes.cute_host import Argument, CpuHost, GpuHost, Host, Packed
+from kernelpath.lanes.cute_places import remember_places
 from kernelpath.simt.target import TARGETS
 
 DTYPES = {
@@ -52,6 +53,8 @@ DTYPES = {
 }
 WIDEST_ACCESS = 16  # bytes that one thread loads or stores at once; a better alignment gains nothing
 MAX_EXTENT = 2**31 - 1  # extents are 32-bit
+
+remember_places()
 
 
 class CompileError(Exception):
