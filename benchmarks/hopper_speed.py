@@ -59,7 +59,7 @@ def call_of(name: str) -> tuple[Callable[[], Any], Any]:
         gemm = solution("w22a_persistent_gemm")
         return lambda: gemm.matmul(a, b.T), a.float() @ b.float().T
     q, k, v = (torch.randn(1, 1, 256, 64, generator=draw).bfloat16() for _ in range(3))
-    expected = torch.nn.functional.scaled_dot_product_attention(*(x.float() for x in (q, k, v)))
+    expected = torch.nn.functional.scaled_dot_product_attention(q.float(), k.float(), v.float())
     attention = solution("w23a_flash_attention_cute")
     return lambda: attention.flash_attention(q, k, v, False)[0], expected
 
