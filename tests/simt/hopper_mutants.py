@@ -43,7 +43,7 @@ MUTANTS = (
     Mutant("ring", 11, UNWRITTEN, "reads", "may still be writing: wait for its mbarrier first", "fills"),
     Mutant("ring", 12, BAD_COPY, "fills", "in shared memory that is not a multiple of 128"),
     Mutant("ring", 13, BARRIER, "far too many", "expects more bytes at full[0] (byte 0 of 16) than a phase may have"),
-    Mutant("gemm", 1, UNWRITTEN, "multiplies", "which nothing has written"),
+    Mutant("gemm", 1, UNWRITTEN, "multiplies", "which nothing has written; a copy that brings it has to be waited for"),
     Mutant("gemm", 2, UNFENCED, "stores", "with no fence.proxy.async between them", "writes the result"),
     Mutant("gemm", 3, UNFENCED, "stores", "with no fence.proxy.async between them", "writes the result"),
     Mutant("gemm", 5, RACE, "stores", "which thread", "writes the result"),

@@ -11,6 +11,7 @@ from kernelpath.simt.lowered import Site
 from kernelpath.simt.run.buffers import Buffer
 
 __all__ = [
+    "PROMISED",
     "access",
     "bad_mask",
     "coordinates",
@@ -46,6 +47,9 @@ _BARRIERS = (
     "expects more bytes at {place} than a phase may have pending: 1,048,575",
 )
 """What is wrong with the use of a barrier in memory; see ``mbarriers``."""
+
+PROMISED = "; a copy that brings it has to be waited for, and its mbarrier to expect its bytes"
+"""Behind a read of what nothing has written, in a kernel whose copies signal mbarriers."""
 
 _UNWRITTEN = "; write it first, or check the order of the arguments at the launch"
 _OF_A_PROGRAM = {

@@ -127,6 +127,8 @@ class Faults:
             text = self._race(site, where.removeprefix("at "), other, address)
         else:
             text = complaints.access(kind, site, where, detail, self._programs)
+            if kind == FaultKind.UNINITIALIZED and self._in_cluster(address):
+                text += complaints.PROMISED * any("complete_tx" in one.text for one in self.lowered.sites)
         return self._new(kind, text, site.line, warp, lane, address)
 
     def _race(self, site: Site, where: str, other: Author | None, address: int) -> str:
