@@ -127,6 +127,8 @@ def saturated(value: float) -> float:
 def extreme(x: float, y: float, least: bool, modifiers: tuple[str, ...]) -> float:
     if "xorsign" in modifiers:  # of the absolute values, with the sign of the product
         size = extreme(abs(x), abs(y), least, tuple({*modifiers} - {"xorsign"}))
+        if math.isnan(size):
+            return math.nan  # the canonical one, which has no sign to hand on
         return math.copysign(size, math.copysign(1, x) * math.copysign(1, y))
     keeps_nan = "NaN" in modifiers
     if math.isnan(x) or math.isnan(y):
