@@ -213,7 +213,7 @@ class _Future(torch.futures.Future[Any]):
     def value(self) -> Any:
         return self.wait()
 
-    def then(self, callback: Callable[[torch.futures.Future[Any]], Any]) -> _Future:  # type: ignore[override]
+    def then(self, callback: Callable[[torch.futures.Future[Any]], Any]) -> _Future:
         def called() -> Any:
             self.wait()
             return callback(self)
@@ -245,7 +245,7 @@ class _Group(dist.ProcessGroup):
             raise ValueError("this group computes ReduceOp.SUM and ReduceOp.AVG")
         return self._member.post("all_reduce", tensors[0], mean=mean)
 
-    def barrier(self, opts: Any) -> Request:  # torch.distributed calls it by this name
+    def barrier(self, opts: Any) -> Request:  # type: ignore[override]  # this name is called
         return self._member.post("barrier", None)
 
 
