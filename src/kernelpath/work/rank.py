@@ -213,7 +213,7 @@ class _Future(torch.futures.Future[Any]):
     def value(self) -> Any:
         return self.wait()
 
-    def then(self, callback: Callable[[torch.futures.Future[Any]], Any]) -> _Future:  # type: ignore[override]
+    def then(self, callback: Callable[[torch.futures.Future[Any]], Any]) -> _Future:
         def called() -> Any:
             self.wait()
             return callback(self)
