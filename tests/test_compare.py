@@ -191,6 +191,34 @@ def test_wrong_values_are_placed_and_shown() -> None:
     assert "out[1, 2] = -1, expected 6; out[2, 2] = -1, expected 10" in complaint.cause
 
 
+@pytest.mark.parametrize(("times", "said"), [(0.9, True), (-1.0, True), (2.0, True), (0.0, False), (math.nan, False)])
+def test_values_that_are_all_too_large_by_one_factor_say_it(times: float, said: bool) -> None:
+    truth = torch.randn(100, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    complaint = compare.judge([(times * truth).float()], [truth], {"float32": Tolerance(1e-6, 1e-6)})
+    assert complaint is not None
+    assert (f"all are {times:.4g} times what is expected" in complaint.cause) is said
+    assert ("times what is expected" in complaint.cause) is said
+
+
+def test_no_factor_is_told_where_something_else_is_wrong() -> None:
+    truth = torch.arange(1.0, 101.0, dtype=torch.float64)
+    output = 2 * truth.float()
+    output[50] = 51
+    complaint = compare.judge([output], [truth], {"float32": Tolerance(1e-6, 1e-6)})
+    assert complaint is not None
+    assert "times what" not in complaint.cause
+
+
+def test_outputs_that_are_right_beside_a_wrong_one_are_named() -> None:
+    ones = torch.ones(3, dtype=torch.float64)
+    outputs = [2 * ones, ones, ones, ones, ones, 2 * ones]
+    said = compare.judge(outputs, [ones] * 6, {"float64": LOOSE}, names=("p", "m", "v"))
+    assert said is not None
+    assert said.cause.endswith(
+        "first: p[0][0] = 2, expected 1; p[0][1] = 2, expected 1; p[0][2] = 2, expected 1; m is right"
+    )
+
+
 def test_the_bits_of_a_call_must_come_again() -> None:
     first, nan = torch.tensor([0.0, 0.1, 0.0]), torch.tensor([math.nan])
 

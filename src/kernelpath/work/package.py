@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import importlib
+import inspect
 import io
 import math
 import os
@@ -21,7 +22,7 @@ from email.parser import Parser
 from pathlib import Path
 from shutil import copytree
 from types import ModuleType
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 import setuptools.build_meta  # type: ignore[import-untyped]
@@ -35,8 +36,9 @@ from setuptools.command import (  # type: ignore[import-untyped]  # noqa: F401  
 )
 
 from kernelpath.course.library import Library, Refusal
-from kernelpath.work.blame import EntryError, WrongOperator
+from kernelpath.work.blame import PROJECTS, EntryError, WrongOperator, innermost
 
+_TOML = "pyproject.toml"
 _BACKEND = "setuptools.build_meta"
 
 _SETTINGS: Mapping[str, Callable[[], Any]] = {
@@ -65,11 +67,13 @@ def install(library: Library, project: Path) -> None:
     with zipfile.ZipFile(_built(copy, built)) as wheel:
         wheel.extractall(fresh)
     if library.name not in _top_level(fresh):
-        raise EntryError(f"the wheel installs {', '.join(sorted(_top_level(fresh))) or 'nothing'}, not {library.name}")
+        installed = ", ".join(sorted(_top_level(fresh))) or "nothing"
+        raise EntryError(f"the wheel installs {installed}, not {library.name}", _TOML)
     site = Path(tempfile.gettempdir()) / f"site-{_digest(fresh)}"  # kernels tell the path: it is that of the twin's
     with contextlib.suppress(OSError):
         fresh.rename(site)
     _installed[library.name] = (copy, site)
+    PROJECTS[:] = copy, site / library.name
     sys.path.insert(0, str(site))
     importlib.invalidate_caches()
     before = {name: setting() for name, setting in _SETTINGS.items()}
@@ -92,10 +96,10 @@ def _built(project: Path, into: Path) -> Path:
     try:
         declared = tomlkit.parse((project / "pyproject.toml").read_text(encoding="utf-8")).unwrap()
     except (ValueError, OSError) as error:
-        raise EntryError(f"pyproject.toml: {error}") from error
+        raise EntryError(f"pyproject.toml: {error}", _TOML) from error
     backend = declared.get("build-system", {}).get("build-backend")
     if backend != _BACKEND:
-        raise EntryError(f"pyproject.toml: the build-backend is {backend!r}; here it has to be {_BACKEND!r}")
+        raise EntryError(f"pyproject.toml: the build-backend is {backend!r}; here it has to be {_BACKEND!r}", _TOML)
     said, here, arguments = io.StringIO(), os.getcwd(), list(sys.argv)
     os.chdir(project)
     try:
@@ -103,7 +107,7 @@ def _built(project: Path, into: Path) -> Path:
             return into / str(setuptools.build_meta.build_wheel(str(into)))
     except (Exception, SystemExit) as error:
         last = next((line for line in reversed(str(error).splitlines()) if line.strip()), type(error).__name__)
-        raise EntryError(f"the wheel cannot be built: {last}") from error
+        raise EntryError(f"the wheel cannot be built: {last}", _TOML) from error
     finally:
         os.chdir(here)
         sys.argv[:] = arguments
@@ -119,12 +123,14 @@ def _holds_no_more(library: Library, site: Path) -> None:
     """Raise WrongOperator for packages that the wheel must not install, and for metadata that lack a requirement."""
     (metadata,) = site.glob("*.dist-info/METADATA")
     if others := sorted(_top_level(site) - {library.name}):
-        raise WrongOperator(f"the wheel installs {others[0]} beside {library.name}, for everybody who installs it")
+        cause = f"the wheel installs {others[0]} beside {library.name}, for everybody who installs it"
+        raise WrongOperator(cause, _TOML)
     told = Parser().parsestr(metadata.read_text(encoding="utf-8"))
     needs = [requirement.lower() for requirement in told.get_all("Requires-Dist", [])]
     for wanted in library.requires:
         if not any(one.startswith(wanted) for one in needs):
-            raise WrongOperator(f"the wheel does not require {wanted}: add it to the dependencies in pyproject.toml")
+            cause = f"the wheel does not require {wanted}: add it to the dependencies in pyproject.toml"
+            raise WrongOperator(cause, _TOML)
 
 
 def examine(library: Library, device: torch.device) -> None:
@@ -145,46 +151,61 @@ def examine(library: Library, device: torch.device) -> None:
 def _refused(package: ModuleType, refusal: Refusal, device: torch.device) -> None:
     told = f"{package.__name__}.{refusal.function} with {refusal.why}"
     wanted = f"a {refusal.error.__name__} that names {refusal.argument}"
+    function = getattr(package, refusal.function)
+    place = _place(function)
     try:
-        getattr(package, refusal.function)(*refusal.make(device))
+        function(*refusal.make(device))
     except Exception as error:
         said = str(error).splitlines()[0] if str(error) else ""
         if type(error) is not refusal.error:
-            raise WrongOperator(f"{told} raises {type(error).__name__}: {said}; it must be {wanted}") from error
+            cause = f"{told} raises {type(error).__name__}: {said}; it must be {wanted}"
+            raise WrongOperator(cause, *innermost(error, place)) from error
         if refusal.argument not in said:
-            raise WrongOperator(f"{told} says {said!r}; it must be {wanted}") from error
+            raise WrongOperator(f"{told} says {said!r}; it must be {wanted}", *innermost(error, place)) from error
     else:
-        raise WrongOperator(f"{told} returns a result; it must raise {wanted}")
+        raise WrongOperator(f"{told} returns a result; it must raise {wanted}", *place)
+
+
+def _place(function: Any) -> tuple[str, int]:
+    """Where a function is defined: its file and its line."""
+    code = getattr(inspect.unwrap(function), "__code__", None)
+    return (code.co_filename, code.co_firstlineno) if code else ("", 0)
 
 
 def _measures(package: ModuleType, library: Library) -> None:
     """Whether the package's benchmark tells seconds that a clock could have shown, and the bytes that must be moved."""
     measure = getattr(importlib.import_module(f"{package.__name__}.benchmark"), "measure", None)
     if not callable(measure):
-        raise WrongOperator(f"{package.__name__}.benchmark has no function measure")
+        raise WrongOperator(f"{package.__name__}.benchmark has no function measure", "benchmark.py")
     for function, (sizes, due) in library.benchmark.items():
         told = measure(function, **sizes)
         of = f"{package.__name__}.benchmark.measure({function!r}, {', '.join(f'{k}={v}' for k, v in sizes.items())})"
+        place = _place(measure)
+        if not isinstance(told, dict):
+            raise WrongOperator(f"{of} returns {told!r}; it must return a dict", *place)
         for key in ("seconds", "baseline_seconds"):
             if not 0 < told.get(key, math.nan) < 60:
-                raise WrongOperator(f"{of} gives {key}={told.get(key)}")
+                raise WrongOperator(f"{of} gives {key}={told.get(key)}", *place)
         if told.get("bytes") != due:
-            raise WrongOperator(f"{of} gives bytes={told.get('bytes')}; read once and written once it is {due}")
+            cause = f"{of} gives bytes={told.get('bytes')}; read once and written once it is {due}"
+            raise WrongOperator(cause, *place)
 
 
 def _tests_tell(package: ModuleType, library: Library, project: Path) -> None:
     """Whether the project's tests pass, and fail with each fault."""
     passed, failed = _ran(project)
     if failed:
-        raise WrongOperator(f"your test {failed[0]}")
+        raise WrongOperator(f"your test {failed[0].what}", failed[0].file, failed[0].line)
+    files = sorted((project / "tests").glob("*.py"))
+    file = files[0].name if files else ""
     if not passed:
-        raise WrongOperator(f"{project.name.partition('-')[0]}: pytest finds no test in tests/")
+        raise WrongOperator("pytest finds no test in tests/", file)
     for what, fault in library.faults.items():
         with _planted(package, fault.function, fault.plant(getattr(package, fault.function))):
             _, failed = _ran(project)
         if not failed:
             told = f"all {len(passed)} tests pass with a {package.__name__}.{fault.function} in which {what}"
-            raise WrongOperator(f"{told}; a test has to fail there")
+            raise WrongOperator(f"{told}; a test has to fail there", file)
 
 
 @contextlib.contextmanager
@@ -202,24 +223,35 @@ def _planted(package: ModuleType, name: str, other: Any) -> Iterator[None]:
             setattr(place, name, real)
 
 
+class _Failed(NamedTuple):
+    """A test, or a file of them. line: of the test, 0 of a file."""
+
+    what: str
+    file: str
+    line: int
+
+
 class _Outcomes:
     """A plugin of pytest that keeps how each test ended."""
 
     def __init__(self) -> None:
         self.passed: list[str] = []
-        self.failed: list[str] = []
+        self.failed: list[_Failed] = []
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         name = report.nodeid.rpartition("::")[2]
         if report.failed:
             crash = getattr(report.longrepr, "reprcrash", None)
-            self.failed.append(f"{name} fails: {crash.message.splitlines()[0] if crash else report.when}")
+            said = crash.message.splitlines()[0] if crash else report.when
+            _, line, _ = report.location
+            self.failed.append(_Failed(f"{name} fails: {said}", Path(report.location[0]).name, (line or 0) + 1))
         elif report.when == "call" and report.passed:
             self.passed.append(name)
 
     def pytest_collectreport(self, report: pytest.CollectReport) -> None:
         if report.failed:
-            self.failed.append(f"file {report.nodeid} cannot be imported: {_last_line(str(report.longrepr))}")
+            said = f"file {report.nodeid} cannot be imported: {_last_line(str(report.longrepr))}"
+            self.failed.append(_Failed(said, Path(report.nodeid).name, 0))
 
 
 def _last_line(text: str) -> str:
@@ -233,7 +265,7 @@ _OPTIONS: Sequence[str] = (
 )
 
 
-def _ran(project: Path) -> tuple[list[str], list[str]]:
+def _ran(project: Path) -> tuple[list[str], list[_Failed]]:
     """The tests of a project that passed, and the first that did not."""
     outcomes, said = _Outcomes(), io.StringIO()
     known = set(sys.modules)

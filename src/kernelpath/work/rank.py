@@ -206,7 +206,7 @@ class _Group(dist.ProcessGroup):
             raise ValueError("this group computes ReduceOp.SUM and ReduceOp.AVG")
         return self._member.post("all_reduce", tensors[0], mean=mean)
 
-    def barrier(self, options: Any) -> Request:  # type: ignore[override]
+    def barrier(self, opts: Any) -> Request:  # type: ignore[override]  # dist.barrier passes it by this name
         return self._member.post("barrier", None)
 
 
