@@ -151,6 +151,15 @@ def test_bfloat16_that_is_cut_off_is_named(low: int, said: bool) -> None:
     assert ("cut off, not rounded" in complaint.cause) is said
 
 
+def test_few_values_that_happen_to_be_below_the_truth_are_not_called_cut_off() -> None:
+    truth = torch.linspace(1, 2, 1000, dtype=torch.float64)
+    output = truth.bfloat16()
+    output[500:540] = (compare.bits(truth[500:540].float()) >> 16 << 16).view(torch.float32).bfloat16()
+    complaint = compare.judge([output], [truth], {"bfloat16": Tolerance(2.0**-8, 0.0)})
+    assert complaint is not None
+    assert "cut off" not in complaint.cause
+
+
 def test_the_first_output_may_be_held_to_one_dtype() -> None:
     ones, tolerance = torch.ones(3), {"float32": LOOSE, "bfloat16": LOOSE}
     assert compare.judge([ones, ones], [ones.double()] * 2, tolerance, "float32") is None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -40,7 +40,8 @@ class Library:
 
     name: of the package, the only one that its wheel installs. requires: distributions that its metadata name.
     faults: by what is wrong. benchmark: arguments with which its module `benchmark` measures each function, and the
-    bytes that it must tell.
+    bytes that it must tell. strided: of a function, arguments that are not contiguous, on a device: its outputs have
+    the strides that its fake implementation gives.
     """
 
     name: str
@@ -48,3 +49,4 @@ class Library:
     refusals: Sequence[Refusal]
     faults: Mapping[str, Fault]
     benchmark: Mapping[str, tuple[Mapping[str, int], int]]
+    strided: Mapping[str, Callable[[torch.device], Sequence[Any]]] = field(default_factory=dict)

@@ -21,7 +21,7 @@ _LISTED = 9
 """As many outputs, with their names, may be said to be right."""
 
 _ENOUGH = 8
-"""Values, so that it is no accident if all are the same number of times too large."""
+"""Wrong values, so that it is no accident if all have the same thing wrong with them."""
 
 _NEARLY = 0.9
 """The share of values that may be told by their sign: the others fell to another side before they were rounded."""
@@ -146,7 +146,7 @@ def _judge_values(
     cause = f"{_count(wrong)} of {whole} are wrong, {_examples(wrong, output, truth, name)}"
     if (times := _factor(wrong, output, truth, tolerance)) is not None:
         cause += f"; all are {times:.4g} times what is expected"
-    if output.dtype == torch.bfloat16 and are_cut_off(output[wrong], truth[wrong]):
+    if output.dtype == torch.bfloat16 and int(wrong.sum()) >= _ENOUGH and are_cut_off(output, truth):
         cause += "; they are cut off, not rounded to the nearest bfloat16"
     return Complaint(Verdict.WRONG_VALUES, cause, element=(position, int(wrong.flatten().nonzero()[0])))
 

@@ -34,6 +34,7 @@ from setuptools.command import (  # type: ignore[import-untyped]  # noqa: F401  
     dist_info,
     egg_info,
 )
+from torch._subclasses.fake_tensor import FakeTensorMode
 
 from kernelpath.course.library import Library, Refusal
 from kernelpath.work.blame import PROJECTS, EntryError, WrongOperator, innermost
@@ -144,6 +145,8 @@ def examine(library: Library, device: torch.device) -> None:
     _holds_no_more(library, site)
     for refusal in library.refusals:
         _refused(package, refusal, device)
+    for name, make in library.strided.items():
+        _fake_has_strides(package, name, make(device))
     _measures(package, library)
     _tests_tell(package, library, copy)
 
@@ -164,6 +167,20 @@ def _refused(package: ModuleType, refusal: Refusal, device: torch.device) -> Non
             raise WrongOperator(f"{told} says {said!r}; it must be {wanted}", *innermost(error, place)) from error
     else:
         raise WrongOperator(f"{told} returns a result; it must raise {wanted}", *place)
+
+
+def _fake_has_strides(package: ModuleType, name: str, given: Sequence[Any]) -> None:
+    """Raise WrongOperator unless the fake implementation gives the strides that outputs have for these arguments."""
+    function = getattr(package, name)
+    with FakeTensorMode() as mode:
+        fake = function(*(mode.from_tensor(one) if isinstance(one, torch.Tensor) else one for one in given))
+    made = function(*given)
+    outputs, fakes = (list(one) if isinstance(one, tuple) else [one] for one in (made, fake))
+    for output, other in zip(outputs, fakes, strict=True):
+        if output.stride() != other.stride():
+            told = f"{package.__name__}.{name} of transposed matrices: the fake implementation gives an output with"
+            cause = f"{told} strides {other.stride()}, the kernel one with {output.stride()}; torch.empty_like keeps"
+            raise WrongOperator(f"{cause} those of its argument, torch.empty does not", *_place(function))
 
 
 def _place(function: Any) -> tuple[str, int]:

@@ -85,6 +85,11 @@ def _random(*shape: int, dtype: torch.dtype = torch.bfloat16) -> Callable[[torch
     return lambda device: torch.randn(shape, device=device).to(dtype)
 
 
+def _turned(rows: int, columns: int) -> Callable[[torch.device], torch.Tensor]:
+    """A transposed matrix."""
+    return lambda device: _random(columns, rows)(device).t()
+
+
 def _with(*made: Any) -> Callable[[torch.device], list[Any]]:
     return lambda device: [one(device) if callable(one) else one for one in made]
 
@@ -178,12 +183,19 @@ LIBRARY = Library(
         "add_rmsnorm": ({"rows": 5, "columns": 96}, 2 * (4 * 5 * 96 + 96)),
         "swiglu": ({"rows": 5, "columns": 96}, 2 * (5 * 96 + 5 * 48)),
     },
+    strided={"add_rmsnorm": _with(_turned(3, 48), _turned(3, 48), _W), "swiglu": _with(_turned(3, 48))},
 )
 
 PROBLEM = Problem(
     inputs=inputs,
     # Each pair of columns and dtype costs a compilation of every kernel.
-    cases=(case(3, 94, "float32"), case(1, 96, "bfloat16"), case(33, 96, "bfloat16"), case(40, 94, "float32")),
+    cases=(
+        case(3, 94, "float32"),
+        case(1, 96, "bfloat16"),
+        case(33, 96, "bfloat16"),
+        case(1100, 94, "float32"),  # more rows than programs, where there are a few for each multiprocessor
+        case(40, 94, "float32"),
+    ),
     vary=("rows",),
     reference=reference,
     outputs=("z", "h", "dx", "dresidual", "dweight"),
