@@ -265,6 +265,8 @@ HEAD = "import os, time\nimport torch\nimport torch.distributed as dist\n\n\ndef
         ("if dist.get_rank() == 1: os.kill(os.getpid(), 9)\n    dist.recv(x.clone(), 1)", "CRASHED", "rank 1: "),
         ("if dist.get_rank() == 1: time.sleep(60)\n    else: dist.recv(x.clone(), 1)", "TIMED_OUT", "rank 1 does not"),
         ("if dist.get_rank() == 0: dist.recv(x.clone(), 1)\n    return x.clone()", "DEADLOCK", "rank 1 does not come"),
+        ("dist.barrier()\n    return torch.empty_like(x)", "WRONG_SHAPE", "rank 0's output has shape"),
+        ("return x.clone(), None", "WRONG_TYPE", "rank 0: collective returned None in place 1 of its tuple"),
     ],
 )
 def test_a_lost_rank_is_named_within_ten_seconds(body: str, verdict: str, said: str, tmp_path: Path) -> None:
