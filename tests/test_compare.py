@@ -177,6 +177,15 @@ def test_bfloat16_that_is_a_little_too_small_is_not_called_cut_off() -> None:
     assert "cut off" not in complaint.cause
 
 
+def test_few_values_that_happen_to_be_below_the_truth_are_not_called_cut_off() -> None:
+    truth = torch.linspace(1, 2, 1000, dtype=torch.float64)
+    output = truth.bfloat16()
+    output[500:540] = (compare.bits(truth[500:540].float()) >> 16 << 16).view(torch.float32).bfloat16()
+    complaint = compare.judge([output], [truth], {"bfloat16": Tolerance(2.0**-8, 0.0)})
+    assert complaint is not None
+    assert "cut off" not in complaint.cause
+
+
 def test_the_first_output_may_be_held_to_one_dtype() -> None:
     ones, tolerance = torch.ones(3), {"float32": LOOSE, "bfloat16": LOOSE}
     assert compare.judge([ones, ones], [ones.double()] * 2, tolerance, "float32") is None
@@ -215,6 +224,34 @@ def test_wrong_values_are_placed_and_shown() -> None:
     assert complaint is not None
     assert "within rows 1..2, columns 2..2 of 3 x 4" in complaint.cause
     assert "out[1, 2] = -1, expected 6; out[2, 2] = -1, expected 10" in complaint.cause
+
+
+@pytest.mark.parametrize(("times", "said"), [(0.9, True), (-1.0, True), (2.0, True), (0.0, False), (math.nan, False)])
+def test_values_that_are_all_too_large_by_one_factor_say_it(times: float, said: bool) -> None:
+    truth = torch.randn(100, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    complaint = compare.judge([(times * truth).float()], [truth], {"float32": Tolerance(1e-6, 1e-6)})
+    assert complaint is not None
+    assert (f"all are {times:.4g} times what is expected" in complaint.cause) is said
+    assert ("times what is expected" in complaint.cause) is said
+
+
+def test_no_factor_is_told_where_something_else_is_wrong() -> None:
+    truth = torch.arange(1.0, 101.0, dtype=torch.float64)
+    output = 2 * truth.float()
+    output[50] = 51
+    complaint = compare.judge([output], [truth], {"float32": Tolerance(1e-6, 1e-6)})
+    assert complaint is not None
+    assert "times what" not in complaint.cause
+
+
+def test_outputs_that_are_right_beside_a_wrong_one_are_named() -> None:
+    ones = torch.ones(3, dtype=torch.float64)
+    outputs = [2 * ones, ones, ones, ones, ones, 2 * ones]
+    said = compare.judge(outputs, [ones] * 6, {"float64": LOOSE}, names=("p", "m", "v"))
+    assert said is not None
+    assert said.cause.endswith(
+        "first: p[0][0] = 2, expected 1; p[0][1] = 2, expected 1; p[0][2] = 2, expected 1; m is right"
+    )
 
 
 def test_the_bits_of_a_call_must_come_again() -> None:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
@@ -17,10 +18,10 @@ from torch._C._distributed_c10d import FileStore
 from kernelpath.course import registry
 from kernelpath.course.labs.fabric import Links, Log, Step, Transfer, timeline
 from kernelpath.course.problems import all_reduce, overlap
-from kernelpath.grading import grade
+from kernelpath.grading import grade, network
 from kernelpath.grading.kinds.distributed import Distributed
 from kernelpath.verdict import Report, Verdict
-from kernelpath.wire import Wire
+from kernelpath.wire import Gone, Wire
 from kernelpath.work import fabric_messages as fabric
 from kernelpath.work.exchange import Exchange
 
@@ -41,6 +42,18 @@ def wait(number: int) -> Step:
 
 def compute(seconds: float) -> Step:
     return Step("compute", seconds=seconds)
+
+
+def c(seconds: float) -> Step:
+    return Step("compute", seconds=seconds, line=1)
+
+
+def p(number: int) -> Step:
+    return Step("post", number, line=2)
+
+
+def w(number: int, line: int) -> Step:
+    return Step("wait", number, line=line)
 
 
 def test_a_message_takes_its_latency_and_its_bytes() -> None:
@@ -152,6 +165,113 @@ def test_a_part_is_answered_with_what_it_gives() -> None:
     assert exchange.computed(0) == [1]
 
 
+def posts(*posts: fabric.Post) -> Callable[[Wire[fabric.ToRank]], None]:
+    """A rank that posts these, and then waits for the first of them."""
+
+    def rank(wire: Wire[fabric.ToRank]) -> None:
+        with contextlib.suppress(Gone, OSError):  # the group has ended, and its end of the wire is closed here, too
+            for one in posts:
+                wire.send(one)
+            wire.send(fabric.Await(1))
+            wire.receive()
+
+    return rank
+
+
+def send(number: int, to: int, line: int = 7) -> fabric.Post:
+    return fabric.Post(number, "send", to, dtype="int8", count=1, content=b"a", line=line)
+
+
+def receive(number: int, source: int, line: int = 8) -> fabric.Post:
+    return fabric.Post(number, "recv", source, dtype="int8", count=1, line=line)
+
+
+@pytest.mark.parametrize(
+    ("ranks", "said"),
+    [
+        ((posts(send(1, 1)), posts(send(1, 0))), "nobody has posted a receive: post both messages of a step"),
+        ((posts(receive(1, 1)), posts(receive(1, 0))), "nobody has posted a send: post both messages of a step"),
+        (
+            (posts(send(1, 1)), posts(receive(1, 2)), posts(receive(1, 0))),
+            "rank 1 has posted a receive from rank 2 (line 8) instead",
+        ),
+    ],
+)
+def test_a_deadlock_says_which_message_is_missing(
+    ranks: Sequence[Callable[[Wire[fabric.ToRank]], None]], said: str
+) -> None:
+    exchange = Exchange(len(ranks))
+    served(exchange, 5.0, *ranks)
+    assert exchange.complaint is not None
+    assert exchange.complaint.verdict is Verdict.DEADLOCK
+    assert said in exchange.complaint.cause
+
+
+@pytest.mark.parametrize(
+    ("peer", "said"), [(0, "which is itself"), (2, "the ranks are 0 to 1: take the neighbor modulo"), (-1, "0 to 1")]
+)
+def test_a_message_to_nobody_says_why(peer: int, said: str) -> None:
+    exchange = Exchange(2)
+    served(exchange, 5.0, posts(send(1, peer)), posts(receive(1, 0)))
+    assert exchange.complaint is not None
+    assert said in exchange.complaint.cause
+    assert exchange.complaint.line == 7
+
+
+def test_messages_in_a_row_are_counted() -> None:
+    """A ring of three ranks and two steps: each rank sends on what it has waited for."""
+    rank = [post(1), post(2), wait(1), wait(2), post(3), post(4), wait(3), wait(4)]
+    sent = [message(r, s, (r + 1) % 3, s + 1, 4) for s in (1, 3) for r in range(3)]
+    assert network.longest_chain(Log([rank] * 3, sent)) == 2
+    at_once = [post(1), post(2), post(3), post(4), wait(1), wait(2), wait(3), wait(4)]
+    assert network.longest_chain(Log([at_once] * 3, sent)) == 1
+
+
+def test_a_chain_goes_through_a_rank_that_waits_for_another() -> None:
+    """Rank 0 sends to rank 1, which sends to rank 2 when it has that, which sends it back to rank 0."""
+    steps = [[post(1), post(2), wait(2)], [post(1), wait(1), post(2), wait(2)], [post(1), wait(1), post(2), wait(2)]]
+    log = Log(steps, [message(0, 1, 1, 1, 4), message(1, 2, 2, 1, 4), message(2, 2, 0, 2, 4)])
+    assert network.longest_chain(log) == 3
+
+
+@pytest.mark.parametrize(
+    ("rank", "said", "line"),
+    [
+        ([c(20.0), p(1), w(1, 3), c(20.0)], "begin with async_op=True", 3),
+        ([c(20.0), c(20.0), p(1), w(1, 3)], "none begins before the last", 2),
+        ([c(1.0), p(1), c(1.0), p(2), w(1, 3), w(2, 3)], "fewer and larger all-reduces", 2),
+        ([c(9.0), p(1), c(20.0), p(2), w(1, 3), w(2, 3)], "make its bucket smaller", 2),
+    ],
+)
+def test_exposed_communication_has_a_cause(rank: Sequence[Step], said: str, line: int) -> None:
+    count = sum(step.kind == "post" for step in rank)
+    reduced = [Transfer("all_reduce", ((0, number), (1, number)), 50) for number in range(1, count + 1)]
+    log = Log([rank, rank], reduced)
+    cause, where = network.exposed(log, timeline(log, LINKS))
+    assert said in cause
+    assert where == line
+
+
+@pytest.mark.parametrize(
+    ("outputs", "said"),
+    [
+        (lambda x: (x.sum(0)[3:], x.sum(0)[:3]), "rank 0's output is chunk 1 of the sum, expected chunk 0"),
+        (lambda x: (x[1, :3], x.sum(0)[3:]), "rank 0's output is chunk 0 of rank 1's own vector, expected chunk 0"),
+    ],
+)
+def test_a_wrong_chunk_is_recognized(outputs: Callable[[torch.Tensor], Sequence[torch.Tensor]], said: str) -> None:
+    x = torch.randn(2, 6, generator=torch.Generator().manual_seed(0))
+    assert (all_reduce.found((x, "reduce_scatter"), outputs(x)) or "").startswith(said)
+    assert all_reduce.found((x, "reduce_scatter"), x.sum(0).tensor_split(2)) is None
+
+
+def test_a_rank_that_is_left_out_is_named() -> None:
+    x = torch.randn(3, 6, generator=torch.Generator().manual_seed(0))
+    said = all_reduce.found((x, "ring"), [x[:2].sum(0)] * 3)
+    assert said is not None
+    assert said.startswith("chunk 0 of rank 0's output is chunk 0 of the sum of ranks 0 and 1 alone")
+
+
 def test_a_rank_that_forges_frames_is_told() -> None:
     def forger(wire: Wire[fabric.ToRank]) -> None:
         wire.send(fabric.Post(7, "send", 1, dtype="int8", count=3, content=b"abc"))
@@ -187,6 +307,8 @@ HEAD = "import os, time\nimport torch\nimport torch.distributed as dist\n\n\ndef
         ("if dist.get_rank() == 1: os.kill(os.getpid(), 9)\n    dist.recv(x.clone(), 1)", "CRASHED", "rank 1: "),
         ("if dist.get_rank() == 1: time.sleep(60)\n    else: dist.recv(x.clone(), 1)", "TIMED_OUT", "rank 1 does not"),
         ("if dist.get_rank() == 0: dist.recv(x.clone(), 1)\n    return x.clone()", "DEADLOCK", "rank 1 does not come"),
+        ("dist.barrier()\n    return torch.empty_like(x)", "WRONG_SHAPE", "rank 0's output has shape"),
+        ("return x.clone(), None", "WRONG_TYPE", "rank 0: collective returned None in place 1 of its tuple"),
     ],
 )
 def test_a_lost_rank_is_named_within_ten_seconds(body: str, verdict: str, said: str, tmp_path: Path) -> None:

@@ -38,6 +38,14 @@ def test_a_period_is_found_with_its_length() -> None:
     assert "repeats itself after 1024 elements" in str(judged(block.repeat(16), random_mask(1)))
 
 
+def test_a_share_that_is_off_as_few_numbers_are_drawn_says_so() -> None:
+    block = random_mask(0, 64, 0.4)
+    said = str(judged(block.repeat(256), random_mask(1)))
+    assert "a share of" in said
+    assert said.endswith("it repeats itself after 64 elements, so few numbers are drawn")
+    assert "repeats" not in str(judged(random_mask(0, p=0.4), random_mask(1)))
+
+
 def test_a_share_is_off_by_six_deviations_at_most() -> None:
     mask, spare = random_mask(0), random_mask(1)
     more = mask.clone()

@@ -44,7 +44,11 @@ def test_a_right_submission_passes_with_one_star_and_says_what_was_not_measured(
         ("import ctypes\ndef double(x):\n    ctypes.string_at(0)\n", "CRASHED", "SIGSEGV"),
         ("def double(x):\n    return torch.empty(1 << 45)\n", "CRASHED", "out of memory"),
         ("def double(x):\n    raise RuntimeError('Failed to find C compiler.')\n", "UNAVAILABLE", "needs a C compiler"),
-        ("def double(x):\n    return None\n", "WRONG_TYPE", "double returned None; end it with `return out`"),
+        (
+            "def double(x):\n    return None\n",
+            "WRONG_TYPE",
+            "double returned None; end it, or the function",
+        ),
         ("def double(x):\n    return [2 * x]\n", "WRONG_TYPE", "a list"),
         ("def double(x):\n    return (2 * x, 3 * x)\n", "WRONG_TYPE", "double returned 2 tensors, expected 1"),
         ("def double(x):\n    return torch.nn.Parameter(2 * x)\n", "WRONG_TYPE", "a Parameter"),

@@ -13,8 +13,9 @@ import pytest
 import torch
 
 from kernelpath.course.library import Fault, Library, Promise, Refusal
+from kernelpath.verdict import Verdict
 from kernelpath.work import package
-from kernelpath.work.blame import EntryError, WrongOperator
+from kernelpath.work.blame import EntryError, WrongOperator, blame
 
 FILES = {
     "pyproject.toml": """
@@ -141,3 +142,45 @@ def test_what_breaks_the_contract_is_told(
             examined(tmp_path, change)
     finally:
         torch.set_grad_enabled(grad)
+
+
+@pytest.mark.parametrize(
+    ("change", "file", "line"),
+    [
+        ((TOML, 'where = ["src"]', 'where = ["."]'), TOML, 0),
+        ((TOML, 'dependencies = ["torch"]', ""), TOML, 0),
+        ((INIT, "x.ndim != 1", "x.ndim > 2"), "__init__.py", 1),
+        ((INIT, "ValueError", "TypeError"), "__init__.py", 3),
+        (("src/halves/benchmark.py", "8 * n", "4 * n"), "benchmark.py", 1),
+        (("src/halves/benchmark.py", "return", "yield"), "benchmark.py", 1),
+        ((INIT, "x / 2", "x / 4"), "test_half.py", 5),
+        ((TESTS, "def test_half", "def half"), "test_half.py", 0),
+        ((TESTS, "== 0.5", "> 0"), "test_half.py", 0),
+    ],
+)
+def test_the_file_to_change_is_named(tmp_path: Path, change: tuple[str, str, str], file: str, line: int) -> None:
+    with pytest.raises((EntryError, WrongOperator)) as caught:
+        examined(tmp_path, change)
+    complaint = blame(caught.value, tmp_path / "layer.py")
+    assert (Path(complaint.file).name, complaint.line) == (file, line)
+
+
+def test_a_stub_in_the_project_is_named_and_not_the_file_that_calls_it(tmp_path: Path) -> None:
+    examined(tmp_path)
+    halves = importlib.import_module("halves")
+    Path(str(halves.__file__)).write_text('def half(x):\n    raise NotImplementedError("TODO: halve it")\n')
+    importlib.reload(halves)
+    with pytest.raises(NotImplementedError) as caught:
+        halves.half(torch.ones(1))
+    complaint = blame(caught.value, tmp_path / "layer.py")
+    assert (complaint.verdict, Path(complaint.file).name, complaint.line) == (Verdict.NOT_STARTED, "__init__.py", 2)
+
+
+def test_a_fake_with_the_strides_of_its_argument_is_told(tmp_path: Path) -> None:
+    """x / 2 keeps the strides of x; a kernel's output has those that it is given."""
+    examined(tmp_path)
+    halves = importlib.import_module("halves")
+    package._fake_has_strides(halves, "half", [torch.ones(6)[::2]])
+    vars(halves)["half"] = lambda x: torch.empty_like(x) if type(x) is not torch.Tensor else x.contiguous()
+    with pytest.raises(WrongOperator, match=r"strides \(1, 2\), the kernel one with \(3, 1\)"):
+        package._fake_has_strides(halves, "half", [torch.ones(3, 2).t()])

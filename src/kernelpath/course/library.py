@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -53,7 +53,8 @@ class Library:
 
     name: of the package, the only one that its wheel installs. requires: distributions that its metadata name.
     promises: in float32. faults: by what is wrong. benchmark: arguments with which its module `benchmark` measures each
-    function, and the bytes that it must tell.
+    function, and the bytes that it must tell. strided: of a function, arguments that are not contiguous, on a device:
+    its outputs have the strides that its fake implementation gives.
     """
 
     name: str
@@ -62,3 +63,4 @@ class Library:
     promises: Sequence[Promise]
     faults: Mapping[str, Fault]
     benchmark: Mapping[str, tuple[Mapping[str, int], int]]
+    strided: Mapping[str, Callable[[torch.device], Sequence[Any]]] = field(default_factory=dict)

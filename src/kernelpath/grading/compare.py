@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 import torch
 
@@ -16,11 +17,20 @@ from kernelpath.verdict import Complaint, Verdict
 from kernelpath.work.tensors import dtype_name
 
 _SHOWN = 3
+_LISTED = 9
+"""As many outputs, with their names, may be said to be right."""
+
+_ENOUGH = 8
+"""Wrong values, so that it is no accident if all have the same thing wrong with them."""
+
 _NEARLY = 0.9
 """The share of values that may be told by their sign: the others fell to another side before they were rounded."""
 
 _ONLY = "the output"
 _WIDE = torch.float64
+_Named = tuple[str, str, torch.Tensor, torch.Tensor]
+"""Of an output: what it is called as a whole, what an element of it is called, itself, and the truth."""
+
 _INTEGERS = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 
 
@@ -103,8 +113,22 @@ def judge(
             return complaint
     for position, (whole, name, output, truth) in enumerate(named):
         if complaint := _judge_values(position, whole, name, output, truth, tolerance):
-            return complaint
+            return replace(complaint, cause=f"{complaint.cause}{_right(named, tolerance)}")
     return None
+
+
+def _right(named: Sequence[_Named], tolerance: Mapping[str, Tolerance]) -> str:
+    """Which outputs are right beside one that is not: they rule out what comes before them. Lists count as one."""
+    are_right: dict[str, bool] = {}
+    for _, name, output, truth in named:
+        wrong = mismatches(output, truth, tolerance[dtype_name(output.dtype)])
+        name = name.partition("[")[0]
+        are_right[name] = are_right.get(name, True) and not bool(wrong.any())
+    right = [name for name, is_right in are_right.items() if is_right]
+    if not right or len(are_right) > _LISTED:
+        return ""
+    *others, last = right
+    return f"; {', '.join(others)} and {last} are right" if others else f"; {last} is right"
 
 
 def _judge_type(name: str, output: torch.Tensor, truth: torch.Tensor, allowed: Sequence[str]) -> Complaint | None:
@@ -127,9 +151,23 @@ def _judge_values(
         cause = f"{_count(poisoned)} of {whole} were never written, {where(poisoned)}"
         return Complaint(Verdict.NOT_WRITTEN, cause, element=(position, int(poisoned.flatten().nonzero()[0])))
     cause = f"{_count(wrong)} of {whole} are wrong, {_examples(wrong, output, truth, name)}"
-    if output.dtype == torch.bfloat16 and are_cut_off(output, truth):
+    if (times := _factor(wrong, output, truth, tolerance)) is not None:
+        cause += f"; all are {times:.4g} times what is expected"
+    if output.dtype == torch.bfloat16 and int(wrong.sum()) >= _ENOUGH and are_cut_off(output, truth):
         cause += "; they are cut off, not rounded to the nearest bfloat16"
     return Complaint(Verdict.WRONG_VALUES, cause, element=(position, int(wrong.flatten().nonzero()[0])))
+
+
+def _factor(
+    wrong: torch.Tensor, output: torch.Tensor, truth: torch.Tensor, tolerance: Mapping[str, Tolerance]
+) -> float | None:
+    """By what number a whole output is too large or too small, where that is all that is wrong with it."""
+    large = wrong & (truth.abs() > 0.1 * root_mean_square(truth)) & torch.isfinite(truth)
+    if not truth.is_floating_point() or int(large.sum()) < _ENOUGH:
+        return None
+    times = float((output[large].double() / truth[large].double()).median())
+    other = mismatches(output, times * truth, tolerance[dtype_name(output.dtype)])
+    return None if times in (0, math.inf, -math.inf) or math.isnan(times) or bool(other.any()) else times
 
 
 def mismatches(

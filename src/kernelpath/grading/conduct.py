@@ -93,7 +93,7 @@ def too_many(exercise: Exercise, notes: Sequence[Note]) -> Complaint | None:
     """More launches than the statement allows."""
     if exercise.launches is None or len(notes) <= exercise.launches:
         return None
-    cause = f"{exercise.entry} launches {len(notes)} kernels for this call, {exercise.launches} may be"
+    cause = f"{exercise.entry} launches {len(notes)} kernels for this call; at most {exercise.launches} are allowed"
     return Complaint(Verdict.WRONG_VALUES, cause)
 
 

@@ -32,13 +32,18 @@ _COMPILERS = (
 )
 
 
+PROJECTS: list[Path] = []
+"""Folders beside the file with sources of the learner's, as they are in this process."""
+
+
 def blame(error: BaseException, file: Path, loading: bool = False) -> Complaint:
     """The verdict on an exception that came out of the submission in `file`, or out of its kernel."""
     line = _line_in(error, file)
+    own, own_line = innermost(error, (str(file), 0))
     if loading and (complaint := _not_text(file)):
         return complaint
     if isinstance(error, NotImplementedError) and not loading:
-        return Complaint(Verdict.NOT_STARTED, str(error), str(file), line)
+        return Complaint(Verdict.NOT_STARTED, str(error), own, own_line)
     if isinstance(error, errors.Fault):
         verdict = _FAULTS.get(error.kind, Verdict.CRASHED)
         return Complaint(verdict, error.message, error.file or str(file), error.line)
@@ -57,7 +62,7 @@ def blame(error: BaseException, file: Path, loading: bool = False) -> Complaint:
     if isinstance(error, Refused):
         return Complaint(error.verdict, str(error), str(file), line)
     if isinstance(error, WrongOperator):
-        return Complaint(Verdict.WRONG_OPERATOR, str(error), str(file), line)
+        return Complaint(Verdict.WRONG_OPERATOR, str(error), error.file or str(file), error.line or line)
     if isinstance(error, Trespass):
         return Complaint(Verdict.NOT_YOUR_KERNEL, str(error), str(file), line)
     if isinstance(error, SyntaxError):
@@ -71,8 +76,9 @@ def blame(error: BaseException, file: Path, loading: bool = False) -> Complaint:
         most = f"{quota.FILE_SIZE >> 20} MiB"
         return Complaint(Verdict.CRASHED, f"printed, or wrote to a file, more than {most}", str(file), line)
     verdict = Verdict.COMPILE_ERROR if loading or isinstance(error, EntryError) else Verdict.CRASHED
-    cause = str(error) if isinstance(error, EntryError) else _python_said(error, file, line)
-    return Complaint(verdict, cause, str(file), line)
+    if isinstance(error, EntryError):
+        return Complaint(verdict, str(error), error.file or str(file), line)
+    return Complaint(verdict, _python_said(error, Path(own), own_line), own, own_line)
 
 
 class NotTheSubmission(Exception):
@@ -84,7 +90,14 @@ class WrongType(Exception):
 
 
 class WrongOperator(Exception):
-    """What is registered is not what autograd and torch.compile need. The message says what to change."""
+    """What is registered is not what autograd and torch.compile need. The message says what to change.
+
+    file and line: where, if it is not the submission's file.
+    """
+
+    def __init__(self, cause: str, file: str = "", line: int = 0) -> None:
+        super().__init__(cause)
+        self.file, self.line = file, line
 
 
 class Refused(Exception):
@@ -96,7 +109,14 @@ class Refused(Exception):
 
 
 class EntryError(Exception):
-    """The submission does not define the entry, or not with the arguments that the exercise gives it."""
+    """The submission does not define the entry, or not with the arguments that the exercise gives it.
+
+    file: where to change something, if it is not the submission's file.
+    """
+
+    def __init__(self, cause: str, file: str = "") -> None:
+        super().__init__(cause)
+        self.file = file
 
 
 def _compiler_said(error: BaseException, file: Path, line: int) -> Complaint:
@@ -191,6 +211,14 @@ def _line_in(error: BaseException, file: Path) -> int:
     """The innermost line of the learner's file on the way to the error; 0 if it is not on the way."""
     frames = [frame for frame in traceback.extract_tb(error.__traceback__) if Path(frame.filename) == file]
     return (frames[-1].lineno or 0) if frames else 0
+
+
+def innermost(error: BaseException, otherwise: tuple[str, int]) -> tuple[str, int]:
+    """The innermost place on the way to an error, in the file of `otherwise` or in a project: its file and its line."""
+    folders = [Path(otherwise[0]), *PROJECTS]
+    frames = traceback.extract_tb(error.__traceback__)
+    own = [frame for frame in frames if any(Path(frame.filename).is_relative_to(one) for one in folders)]
+    return (own[-1].filename, own[-1].lineno or 0) if own else otherwise
 
 
 def _first_line(error: BaseException) -> str:

@@ -144,9 +144,10 @@ def plain_outputs(
 ) -> list[torch.Tensor]:
     """The entry's result as a list. Raises WrongType unless it is plain tensors with memory of their own."""
     outputs = list(result) if isinstance(result, tuple) else [result]
-    for output in outputs:
+    for position, output in enumerate(outputs):
         if type(output) is not torch.Tensor:
-            raise WrongType(f"{entry} returned {_described(output)}")
+            of = f"{_described(output)} in place {position} of its tuple" if isinstance(result, tuple) else ""
+            raise WrongType(f"{entry} returned {of or _ended(output)}")
         if output.device.type != device.type:
             raise WrongType(f"the output is on {output.device}, the inputs are on {device}")
         if output.layout is not torch.strided:
@@ -159,7 +160,11 @@ def plain_outputs(
     return outputs
 
 
-def _described(output: Any) -> str:
+def _ended(output: Any) -> str:
     if output is None:
-        return "None; end it with `return out`"
-    return f"a {type(output).__name__}; return a plain torch.Tensor"
+        return "None; end it, or the function that it calls, with `return out`"
+    return f"{_described(output)}; return a plain torch.Tensor"
+
+
+def _described(output: Any) -> str:
+    return "None" if output is None else f"a {type(output).__name__}"

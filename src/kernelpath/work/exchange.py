@@ -26,6 +26,8 @@ _FRAME_SECONDS = 2.0
 """For a rank to send a frame that it has begun, and to take one."""
 
 _NAMES = {"send": "send to", "recv": "receive from"}
+_KINDS = {"send": "send", "recv": "receive"}
+_OPPOSITE: dict[str, fabric.Name] = {"send": "recv", "recv": "send"}
 
 
 @dataclass
@@ -103,6 +105,10 @@ class Exchange:
         """The parts that a rank computed, in its order."""
         return [step.number for step in self._ranks[rank].steps if step.kind == "compute"]
 
+    def computed_in(self, rank: int) -> int:
+        """The line of the submission in which a rank computed its first part; 0 where it computed none."""
+        return next((step.line for step in self._ranks[rank].steps if step.kind == "compute"), 0)
+
     def _take(self, rank: int) -> None:
         one = self._ranks[rank]
         try:
@@ -150,7 +156,7 @@ class Exchange:
         if post.name in ("all_reduce", "barrier"):
             return self._collective(rank, key, post)
         if post.peer == rank or not 0 <= post.peer < len(self._ranks):
-            return self._complain(Verdict.CRASHED, f"rank {rank} posts a {_told(post)}: no other rank", post.line)
+            return self._complain(Verdict.CRASHED, f"rank {rank} posts a {_told(post)}{self._nobody(post)}", post.line)
         sends = post.name == "send"
         source, target = (rank, post.peer) if sends else (post.peer, rank)
         others = self._queues.setdefault((source, target, post.tag, not sends), deque())
@@ -159,6 +165,13 @@ class Exchange:
             return None
         other = others.popleft()
         return self._pass(*((key, other) if sends else (other, key)))
+
+    def _nobody(self, post: fabric.Post) -> str:
+        """Why there is no other rank at the end of a message, and what to do."""
+        if 0 <= post.peer < len(self._ranks):
+            return ", which is itself: a message goes to another rank, so leave its own number out"
+        there = f"the ranks are 0 to {len(self._ranks) - 1}" if len(self._ranks) > 1 else "there is only rank 0"
+        return f", and {there}: take the neighbor modulo the number of ranks"
 
     def _pass(self, sent: Key, received: Key) -> None:
         """A send and its receive have met."""
@@ -244,8 +257,20 @@ class Exchange:
         if not waiting or any(not one.left and not one.waits for one in self._ranks):
             return
         gone = [f"rank {rank} does not come: {one.left}" for rank, one in enumerate(self._ranks) if one.left]
-        said = "; ".join([*gone, *(f"rank {rank} waits in its {self._waits(one)}" for rank, one in waiting)])
-        self._complain(Verdict.DEADLOCK, said, waiting[0][1].posted[waiting[0][1].waits].line)
+        said = [*gone, *(f"rank {rank} waits in its {self._waits(one)}" for rank, one in waiting)]
+        first = waiting[0][1].posted[waiting[0][1].waits]
+        self._complain(Verdict.DEADLOCK, "; ".join([*said, *([] if gone else self._unmet(first))]), first.line)
+
+    def _unmet(self, post: fabric.Post) -> list[str]:
+        """What is posted in place of the message that would complete this one, and what to do. Of every rank waits."""
+        if post.name not in _OPPOSITE:
+            return []
+        wanted = _OPPOSITE[post.name]
+        open_ = [key for queue in self._queues.values() for key in queue if self._posted(key).name == wanted]
+        if not open_:
+            return [f"nobody has posted a {_KINDS[wanted]}: post both messages of a step before you wait for either"]
+        of_peer = [self._posted(key) for key in open_ if key[0] == post.peer]
+        return [f"rank {post.peer} has posted a {_told(one)} (line {one.line}) instead" for one in of_peer[:1]]
 
     def _silent(self, seconds: float) -> None:
         """No rank said anything for too long, and not all of them wait."""

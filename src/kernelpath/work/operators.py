@@ -5,12 +5,14 @@ Importing this imports what torch compiles with, which takes seconds: the fork s
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
 import torch._dynamo
 import torch._functorch.aot_autograd
+import torch._library.custom_ops
 import torch.testing._internal.optests
 from torch.library import opcheck
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -78,7 +80,9 @@ def inspect(entry: Callable[..., Any], names: Sequence[str], *given: torch.Tenso
     for gradients in (upstream, ones):
         eager = with_gradient(entry, names)(*inputs, *gradients)
         try:
-            found = with_gradient(compiled, names)(*inputs, *gradients)
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # autograd's, which name places of ours
+                found = with_gradient(compiled, names)(*inputs, *gradients)
         except torch._dynamo.exc.TorchDynamoException as error:
             raise WrongOperator(f"torch.compile(fullgraph=True): {_first_lines(error)}") from error
         kinds = ["output"] * len(upstream) + ["gradient"] * len(names)
@@ -123,7 +127,15 @@ def _opcheck(operator: Any, call: tuple[tuple[Any, ...], dict[str, Any]], tests:
     for test in tests:
         said = opcheck(operator, *call, test_utils=test, raise_exception=False)[test]
         if isinstance(said, Exception):
-            raise WrongOperator(f"opcheck of {operator._schema.name}, {test}: {_first_lines(said)}") from said
+            cause = f"opcheck of {operator._schema.name}, {test}: {_first_lines(said)}"
+            raise WrongOperator(cause, *_defined(operator)) from said
+
+
+def _defined(operator: Any) -> tuple[str, int]:
+    """Where the function behind an operator of torch.library.custom_op is: its file and its line."""
+    known = torch._library.custom_ops.OPDEFS.get(operator._schema.name)
+    code = getattr(known and known._init_fn, "__code__", None)
+    return (code.co_filename, code.co_firstlineno) if code else ("", 0)
 
 
 def _first_lines(error: Exception) -> str:

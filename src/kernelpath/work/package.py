@@ -8,9 +8,9 @@ Importing this imports setuptools and pytest.
 from __future__ import annotations
 
 import contextlib
-import functools
 import hashlib
 import importlib
+import inspect
 import io
 import math
 import os
@@ -18,14 +18,13 @@ import sys
 import tempfile
 import time
 import zipfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from email.parser import Parser
 from pathlib import Path
 from shutil import copytree
 from types import ModuleType
 from typing import Any
 
-import pytest
 import setuptools.build_meta  # type: ignore[import-untyped]
 import tomlkit
 import torch
@@ -35,10 +34,13 @@ from setuptools.command import (  # type: ignore[import-untyped]  # noqa: F401  
     dist_info,
     egg_info,
 )
+from torch._subclasses.fake_tensor import FakeTensorMode
 
 from kernelpath.course.library import Library, Promise, Refusal
-from kernelpath.work.blame import EntryError, WrongOperator
+from kernelpath.work import own_tests
+from kernelpath.work.blame import PROJECTS, EntryError, WrongOperator, innermost
 
+_TOML = "pyproject.toml"
 _BACKEND = "setuptools.build_meta"
 
 _SETTINGS: Mapping[str, Callable[[], Any]] = {
@@ -67,11 +69,13 @@ def install(library: Library, project: Path) -> None:
     with zipfile.ZipFile(_built(copy, built)) as wheel:
         wheel.extractall(fresh)
     if library.name not in _top_level(fresh):
-        raise EntryError(f"the wheel installs {', '.join(sorted(_top_level(fresh))) or 'nothing'}, not {library.name}")
+        installed = ", ".join(sorted(_top_level(fresh))) or "nothing"
+        raise EntryError(f"the wheel installs {installed}, not {library.name}", _TOML)
     site = Path(tempfile.gettempdir()) / f"site-{_digest(fresh)}"  # kernels tell the path: it is that of the twin's
     with contextlib.suppress(OSError):
         fresh.rename(site)
     _installed[library.name] = (copy, site)
+    PROJECTS[:] = copy, site / library.name
     sys.path.insert(0, str(site))
     importlib.invalidate_caches()
     before = {name: setting() for name, setting in _SETTINGS.items()}
@@ -94,10 +98,10 @@ def _built(project: Path, into: Path) -> Path:
     try:
         declared = tomlkit.parse((project / "pyproject.toml").read_text(encoding="utf-8")).unwrap()
     except (ValueError, OSError) as error:
-        raise EntryError(f"pyproject.toml: {error}") from error
+        raise EntryError(f"pyproject.toml: {error}", _TOML) from error
     backend = declared.get("build-system", {}).get("build-backend")
     if backend != _BACKEND:
-        raise EntryError(f"pyproject.toml: the build-backend is {backend!r}; here it has to be {_BACKEND!r}")
+        raise EntryError(f"pyproject.toml: the build-backend is {backend!r}; here it has to be {_BACKEND!r}", _TOML)
     said, here, arguments = io.StringIO(), os.getcwd(), list(sys.argv)
     os.chdir(project)
     try:
@@ -105,7 +109,7 @@ def _built(project: Path, into: Path) -> Path:
             return into / str(setuptools.build_meta.build_wheel(str(into)))
     except (Exception, SystemExit) as error:
         last = next((line for line in reversed(str(error).splitlines()) if line.strip()), type(error).__name__)
-        raise EntryError(f"the wheel cannot be built: {last}") from error
+        raise EntryError(f"the wheel cannot be built: {last}", _TOML) from error
     finally:
         os.chdir(here)
         sys.argv[:] = arguments
@@ -121,12 +125,14 @@ def _holds_no_more(library: Library, site: Path) -> None:
     """Raise WrongOperator for packages that the wheel must not install, and for metadata that lack a requirement."""
     (metadata,) = site.glob("*.dist-info/METADATA")
     if others := sorted(_top_level(site) - {library.name}):
-        raise WrongOperator(f"the wheel installs {others[0]} beside {library.name}, for everybody who installs it")
+        cause = f"the wheel installs {others[0]} beside {library.name}, for everybody who installs it"
+        raise WrongOperator(cause, _TOML)
     told = Parser().parsestr(metadata.read_text(encoding="utf-8"))
     needs = [requirement.lower() for requirement in told.get_all("Requires-Dist", [])]
     for wanted in library.requires:
         if not any(one.startswith(wanted) for one in needs):
-            raise WrongOperator(f"the wheel does not require {wanted}: add it to the dependencies in pyproject.toml")
+            cause = f"the wheel does not require {wanted}: add it to the dependencies in pyproject.toml"
+            raise WrongOperator(cause, _TOML)
 
 
 def examine(library: Library, device: torch.device) -> None:
@@ -142,23 +148,48 @@ def examine(library: Library, device: torch.device) -> None:
         _refused(package, refusal, device)
     for promise in library.promises:
         _kept(package, promise, device)
+    for name, make in library.strided.items():
+        _fake_has_strides(package, name, make(device))
     _measures(package, library)
-    _tests_tell(package, library, copy)
+    own_tests.tell(package, library, copy)
 
 
 def _refused(package: ModuleType, refusal: Refusal, device: torch.device) -> None:
     told = f"{package.__name__}.{refusal.function} with {refusal.why}"
     wanted = f"a {refusal.error.__name__} that names {refusal.argument}"
+    function = getattr(package, refusal.function)
+    place = _place(function)
     try:
-        getattr(package, refusal.function)(*refusal.make(device))
+        function(*refusal.make(device))
     except Exception as error:
         said = _first_line(error)
         if type(error) is not refusal.error:
-            raise WrongOperator(f"{told} raises {type(error).__name__}: {said}; it must be {wanted}") from error
+            cause = f"{told} raises {type(error).__name__}: {said}; it must be {wanted}"
+            raise WrongOperator(cause, *innermost(error, place)) from error
         if refusal.argument not in said:
-            raise WrongOperator(f"{told} says {said!r}; it must be {wanted}") from error
+            raise WrongOperator(f"{told} says {said!r}; it must be {wanted}", *innermost(error, place)) from error
     else:
-        raise WrongOperator(f"{told} returns a result; it must raise {wanted}")
+        raise WrongOperator(f"{told} returns a result; it must raise {wanted}", *place)
+
+
+def _fake_has_strides(package: ModuleType, name: str, given: Sequence[Any]) -> None:
+    """Raise WrongOperator unless the fake implementation gives the strides that outputs have for these arguments."""
+    function = getattr(package, name)
+    with FakeTensorMode() as mode:
+        fake = function(*(mode.from_tensor(one) if isinstance(one, torch.Tensor) else one for one in given))
+    made = function(*given)
+    outputs, fakes = (list(one) if isinstance(one, tuple) else [one] for one in (made, fake))
+    for output, other in zip(outputs, fakes, strict=True):
+        if output.stride() != other.stride():
+            told = f"{package.__name__}.{name} of transposed matrices: the fake implementation gives an output with"
+            cause = f"{told} strides {other.stride()}, the kernel one with {output.stride()}; torch.empty_like keeps"
+            raise WrongOperator(f"{cause} those of its argument, torch.empty does not", *_place(function))
+
+
+def _place(function: Any) -> tuple[str, int]:
+    """Where a function is defined: its file and its line."""
+    code = getattr(inspect.unwrap(function), "__code__", None)
+    return (code.co_filename, code.co_firstlineno) if code else ("", 0)
 
 
 def _kept(package: ModuleType, promise: Promise, device: torch.device) -> None:
@@ -188,10 +219,11 @@ def _measures(package: ModuleType, library: Library) -> None:
     """Whether the package's benchmark tells seconds that a clock has shown, and the bytes that must be moved."""
     measure = getattr(importlib.import_module(f"{package.__name__}.benchmark"), "measure", None)
     if not callable(measure):
-        raise WrongOperator(f"{package.__name__}.benchmark has no function measure")
+        raise WrongOperator(f"{package.__name__}.benchmark has no function measure", "benchmark.py")
     first, again = ([_measured(package, library, measure, function) for function in library.benchmark] for _ in "12")
     if first == again:
-        raise WrongOperator(f"{package.__name__}.benchmark.measure gives the same seconds once more; no clock does")
+        told = f"{package.__name__}.benchmark.measure gives the same seconds once more; no clock does"
+        raise WrongOperator(told, *_place(measure))
 
 
 def _measured(
@@ -200,99 +232,15 @@ def _measured(
     """The seconds that a benchmark tells of a function."""
     sizes, due = library.benchmark[function]
     of = f"{package.__name__}.benchmark.measure({function!r}, {', '.join(f'{k}={v}' for k, v in sizes.items())})"
+    place = _place(measure)
     begin = time.perf_counter()
     told = measure(function, **sizes)
     passed = time.perf_counter() - begin
+    if not isinstance(told, dict):
+        raise WrongOperator(f"{of} returns {told!r}; it must return a dict", *place)
     for key in _CLOCKED:
         if not 0 < told.get(key, math.nan) < passed:
-            raise WrongOperator(f"{of} gives {key}={told.get(key)}, and returns after {passed:.3g} s")
+            raise WrongOperator(f"{of} gives {key}={told.get(key)}, and returns after {passed:.3g} s", *place)
     if told.get("bytes") != due:
-        raise WrongOperator(f"{of} gives bytes={told.get('bytes')}; read once and written once it is {due}")
+        raise WrongOperator(f"{of} gives bytes={told.get('bytes')}; read once and written once it is {due}", *place)
     return [told[key] for key in _CLOCKED]
-
-
-def _tests_tell(package: ModuleType, library: Library, project: Path) -> None:
-    """Whether the project's tests pass, fail with each fault, and pass with other functions that do the same."""
-    passed, failed = _ran(project)
-    if failed:
-        raise WrongOperator(f"your test {failed[0]}")
-    if not passed:
-        raise WrongOperator(f"{project.name.partition('-')[0]}: pytest finds no test in tests/")
-    for what, fault in library.faults.items():
-        with _planted(package, fault.function, fault.plant(getattr(package, fault.function))):
-            _, failed = _ran(project)
-        if not failed:
-            told = f"all {len(passed)} tests pass with a {package.__name__}.{fault.function} in which {what}"
-            raise WrongOperator(f"{told}; a test has to fail there")
-    functions = dict.fromkeys(fault.function for fault in library.faults.values())
-    with contextlib.ExitStack() as planted:
-        for name in functions:
-            planted.enter_context(_planted(package, name, functools.partial(getattr(package, name))))
-        _, failed = _ran(project)
-    if failed:
-        told = f"your test {failed[0]}, where a function that calls {' or '.join(functions)} stands in its place"
-        raise WrongOperator(f"{told}; test what it does")
-
-
-@contextlib.contextmanager
-def _planted(package: ModuleType, name: str, other: Any) -> Iterator[None]:
-    """Another function in its place, wherever the package has it under that name, and what it looks like."""
-    real = getattr(package, name)
-
-    @functools.wraps(real, updated=())
-    def planted(*given: Any, **named: Any) -> Any:
-        return other(*given, **named)
-
-    modules = [one for key, one in sys.modules.items() if key.partition(".")[0] == package.__name__]
-    places = [one for one in modules if getattr(one, name, None) is real]
-    for place in places:
-        setattr(place, name, planted)
-    try:
-        yield
-    finally:
-        for place in places:
-            setattr(place, name, real)
-
-
-class _Outcomes:
-    """A plugin of pytest that keeps how each test ended."""
-
-    def __init__(self) -> None:
-        self.passed: list[str] = []
-        self.failed: list[str] = []
-
-    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        name = report.nodeid.rpartition("::")[2]
-        if report.failed:
-            crash = getattr(report.longrepr, "reprcrash", None)
-            self.failed.append(f"{name} fails: {crash.message.splitlines()[0] if crash else report.when}")
-        elif report.when == "call" and report.passed:
-            self.passed.append(name)
-
-    def pytest_collectreport(self, report: pytest.CollectReport) -> None:
-        if report.failed:
-            self.failed.append(f"file {report.nodeid} cannot be imported: {_last_line(str(report.longrepr))}")
-
-
-def _last_line(text: str) -> str:
-    return next((line.strip() for line in reversed(text.splitlines()) if line.strip()), "")
-
-
-_OPTIONS: Sequence[str] = (
-    *("-q", "--capture=sys", "--import-mode=importlib", "-x", "-o", "addopts=", "-W", "ignore"),
-    *("-p", "no:cacheprovider", "-p", "no:faulthandler", "-p", "no:xdist", "-p", "no:timeout"),
-    *("-p", "no:hypothesispytest"),
-)
-
-
-def _ran(project: Path) -> tuple[list[str], list[str]]:
-    """The tests of a project that passed, and the first that did not."""
-    outcomes, said = _Outcomes(), io.StringIO()
-    known = set(sys.modules)
-    with contextlib.redirect_stdout(said), contextlib.redirect_stderr(said):
-        pytest.main([*_OPTIONS, "--rootdir", str(project), str(project / "tests")], plugins=[outcomes])
-    for name in set(sys.modules) - known:
-        file = getattr(sys.modules[name], "__file__", None) or ""
-        if file.startswith(str(project)) or name.startswith("tests"):
-            del sys.modules[name]
-    return outcomes.passed, outcomes.failed

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import heapq
 import itertools
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
@@ -62,6 +63,15 @@ class Log:
         """Bytes that a rank received in messages, and those that collectives gave to it."""
         return sum(one.bytes for one in self.transfers if not one.is_message or one.keys[1][0] == rank)
 
+    def line_of(self, rank: int) -> int:
+        """The line of the submission that sends most bytes of a rank; 0 where nothing is sent."""
+        lines = {step.number: step.line for step in self.steps[rank] if step.kind == "post"}
+        sent: Counter[int] = Counter()
+        for one in self.transfers:
+            senders = one.keys[:1] if one.is_message else one.keys
+            sent.update({lines[number]: one.bytes for sender, number in senders if sender == rank})
+        return max(sent, key=lambda line: sent[line], default=0)
+
     def messages(self, rank: int) -> int:
         """How many messages a rank sent, and collectives that it was part of."""
         return sum(not one.is_message or one.keys[0][0] == rank for one in self.transfers)
@@ -100,7 +110,10 @@ ETHERNET = Links(latency=5e-6, bandwidth=10e9)
 
 @dataclass(frozen=True)
 class Span:
-    """Something that took time on a rank: "compute", "wait", "send" (its port out) or the name of a collective."""
+    """Something that took time on a rank: "compute", "wait", "send" (its port out) or the name of a collective.
+
+    label: of compute its part, of a wait the operation that it waits for.
+    """
 
     rank: int
     kind: str
@@ -235,7 +248,7 @@ class _Simulation:
     def _wake(self, key: Key) -> None:
         if key in self._waits:
             rank, since = self._waits.pop(key)
-            self._span(rank, "wait", since, self._done[key])
+            self._span(rank, "wait", since, self._done[key], str(key[1]))
             self._later(self._done[key], 0, rank)
 
     def _span(self, rank: int, kind: str, begin: float, end: float, label: str = "") -> None:

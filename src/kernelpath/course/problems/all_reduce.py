@@ -6,6 +6,7 @@ empty. Outputs are those of rank 0, rank 1 and so on.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from typing import Any
 
@@ -43,12 +44,50 @@ def library(x: torch.Tensor, algorithm: str) -> torch.Tensor:
     return x
 
 
-def disagreement(inputs: Sequence[Any], outputs: Sequence[torch.Tensor]) -> str | None:
+def found(inputs: Sequence[Any], outputs: Sequence[torch.Tensor]) -> str | None:
+    """What an output is in place of the right one, or that ranks hold different bits of what must be one vector."""
+    x, algorithm = inputs
+    if algorithm == "reduce_scatter":
+        return _other_sum(x, [[(rank, output)] for rank, output in enumerate(outputs)])
+    other = _other_sum(x, [list(enumerate(output.tensor_split(len(x)))) for output in outputs])
+    return (other if algorithm != "all_gather" else None) or _disagreement(outputs)
+
+
+def _other_sum(x: torch.Tensor, chunks: Sequence[Sequence[tuple[int, torch.Tensor]]]) -> str | None:
+    """The first chunk that is another one, or not the sum of all ranks. chunks: those of each rank, with their numbers.
+
+    None where all are right, and where what is wrong is nothing of either kind.
+    """
+    world = len(x)
+    tolerance = 1e-5 if x.dtype == torch.float32 else 2e-2
+    sums = {
+        of: x[list(of)].double().sum(0).tensor_split(world)
+        for size in range(world, 0, -1)
+        for of in itertools.combinations(range(world), size)
+    }
+    for rank, (number, chunk) in ((rank, one) for rank, own in enumerate(chunks) for one in own):
+        candidates = [(of, place) for of in sums for place in dict.fromkeys([number, *range(world)])]
+        for of, place in candidates:
+            total = sums[of][place]
+            if total.shape != chunk.shape or not torch.allclose(chunk.double(), total, tolerance, tolerance):
+                continue
+            if (len(of), place) == (world, number):
+                break
+            where = f"rank {rank}'s output" if len(chunks[rank]) == 1 else f"chunk {number} of rank {rank}'s output"
+            whose = "the sum" if len(of) == world else _whose(of)
+            return f"{where} is chunk {place} of {whose}, expected chunk {number} of the sum of all ranks"
+    return None
+
+
+def _whose(ranks: Sequence[int]) -> str:
+    *others, last = map(str, ranks)
+    return f"the sum of ranks {', '.join(others)} and {last} alone" if others else f"rank {last}'s own vector"
+
+
+def _disagreement(outputs: Sequence[torch.Tensor]) -> str | None:
     """Ranks that hold different bits of what must be one vector."""
-    if inputs[1] == "reduce_scatter":
-        return None
     for rank, output in enumerate(outputs):
-        differs = output != outputs[0]
+        differs = (output != outputs[0]) & ~(output.isnan() & outputs[0].isnan())
         if bool(differs.any()):
             at = int(differs.nonzero()[0])
             values = f"{outputs[0][at].item():.9g} on rank 0, {output[at].item():.9g} on rank {rank}"

@@ -86,8 +86,18 @@ def judged_masks(p: float, outputs: Sequence[Tensor]) -> str | None:
     for mask, name in zip(masks, ("first", "second"), strict=False):
         n, kept = mask.numel(), int(mask.sum())
         if abs(kept - n * (1 - p)) > DEVIATIONS * (n * p * (1 - p)) ** 0.5 + (DEVIATIONS if p else 0):
-            return f"the {name} layer keeps {kept:,} of {n:,} elements, a share of {kept / n:.3f}, with p = {p}"
+            told = f"the {name} layer keeps {kept:,} of {n:,} elements, a share of {kept / n:.3f}, with p = {p}"
+            return told + _period(mask)
     return _correlated(masks[0], masks[1], p)
+
+
+def _period(mask: Tensor) -> str:
+    """After how many elements a mask begins anew, a power of two as the sizes of blocks are; empty if it never does."""
+    if bool((mask == mask[0]).all()):
+        return ""
+    blocks = (1 << power for power in range(4, (len(mask) - 1).bit_length()))
+    found = next((block for block in blocks if torch.equal(mask[block:], mask[:-block])), None)
+    return f"; it repeats itself after {found} elements, so few numbers are drawn" if found else ""
 
 
 def _correlated(first: Tensor, second: Tensor, p: float) -> str | None:

@@ -85,6 +85,11 @@ def _random(*shape: int, dtype: torch.dtype = torch.bfloat16) -> Callable[[torch
     return lambda device: torch.randn(shape, device=device).to(dtype)
 
 
+def _turned(rows: int, columns: int) -> Callable[[torch.device], torch.Tensor]:
+    """A transposed matrix."""
+    return lambda device: _random(columns, rows)(device).t()
+
+
 def _with(*made: Any) -> Callable[[torch.device], list[Any]]:
     return lambda device: [one(device) if callable(one) else one for one in made]
 
@@ -99,9 +104,9 @@ REFUSALS = (
     Refusal("add_rmsnorm", "x of three axes", ValueError, "x", _with(_random(1, 3, 48), _random(1, 3, 48), _W)),
     Refusal("add_rmsnorm", "8193 columns", ValueError, "x", _with(_random(1, 8193), _random(1, 8193), _random(8193))),
     Refusal("add_rmsnorm", "residual in float32", TypeError, "residual", _with(_X, _WIDE, _W)),
-    Refusal("add_rmsnorm", "residual of one row", ValueError, "residual", _with(_X, _random(1, 48), _W)),
+    Refusal("add_rmsnorm", "residual of one row in three", ValueError, "residual", _with(_X, _random(1, 48), _W)),
     Refusal("add_rmsnorm", "weight in float32", TypeError, "weight", _with(_X, _X, _random(48, dtype=torch.float32))),
-    Refusal("add_rmsnorm", "a weight too few", ValueError, "weight", _with(_X, _X, _random(47))),
+    Refusal("add_rmsnorm", "a weight of 47 for 48 columns", ValueError, "weight", _with(_X, _X, _random(47))),
     Refusal("add_rmsnorm", "a negative eps", ValueError, "eps", _with(_X, _X, _W, -1.0)),
     Refusal("swiglu", "gate_up in float64", TypeError, "gate_up", _with(_DOUBLE)),
     Refusal("swiglu", "an odd number of columns", ValueError, "gate_up", _with(_random(3, 47))),
@@ -113,7 +118,7 @@ _PLAIN = _random(7, 94, dtype=torch.float32)
 _COLUMN = _random(94, 1, dtype=torch.float32)
 
 
-def _turned(device: torch.device) -> torch.Tensor:
+def _wide_turned(device: torch.device) -> torch.Tensor:
     return _random(94, 7, dtype=torch.float32)(device).mT
 
 
@@ -141,10 +146,10 @@ _NO_ROWS, _WEIGHT = _random(0, 94, dtype=torch.float32), _random(94, dtype=torch
 
 PROMISES = (
     Promise("add_rmsnorm", "an eps of 2", _with(_PLAIN, _PLAIN, _WEIGHT, 2.0), _normed),
-    Promise("add_rmsnorm", "strides of three kinds", _with(_turned, _one_row, _every_second), _normed),
+    Promise("add_rmsnorm", "strides of three kinds", _with(_wide_turned, _one_row, _every_second), _normed),
     Promise("add_rmsnorm", "no rows", _with(_NO_ROWS, _NO_ROWS, _WEIGHT), _normed),
     Promise("add_rmsnorm", "one column", _with(_COLUMN, _COLUMN, _random(1, dtype=torch.float32)), _normed),
-    Promise("swiglu", "a transposed matrix", _with(_turned), _gated),
+    Promise("swiglu", "a transposed matrix", _with(_wide_turned), _gated),
     Promise("swiglu", "one row for all", _with(_one_row), _gated),
     Promise("swiglu", "no rows", _with(_NO_ROWS), _gated),
 )
@@ -220,12 +225,19 @@ LIBRARY = Library(
         "add_rmsnorm": ({"rows": 5, "columns": 96}, 2 * (4 * 5 * 96 + 96)),
         "swiglu": ({"rows": 5, "columns": 96}, 2 * (5 * 96 + 5 * 48)),
     },
+    strided={"add_rmsnorm": _with(_turned(3, 48), _turned(3, 48), _W), "swiglu": _with(_turned(3, 48))},
 )
 
 PROBLEM = Problem(
     inputs=inputs,
     # Each pair of columns and dtype costs a compilation of every kernel.
-    cases=(case(3, 94, "float32"), case(1, 96, "bfloat16"), case(33, 96, "bfloat16"), case(40, 94, "float32")),
+    cases=(
+        case(3, 94, "float32"),
+        case(1, 96, "bfloat16"),
+        case(33, 96, "bfloat16"),
+        case(1100, 94, "float32"),  # more rows than programs, where there are a few for each multiprocessor
+        case(40, 94, "float32"),
+    ),
     vary=("rows",),
     reference=reference,
     outputs=("z", "h", "dx", "dresidual", "dweight"),

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -16,7 +16,7 @@ import torch
 from kernelpath.course.inputs import PLAIN, Variety
 from kernelpath.course.labs.fabric import Layers, Log, timeline
 from kernelpath.course.problem import Case
-from kernelpath.grading import compare, truth
+from kernelpath.grading import compare, network, truth
 from kernelpath.grading.conduct import Evidence
 from kernelpath.grading.kinds.python import Python, sent, told_tensor
 from kernelpath.verdict import Complaint, Verdict
@@ -31,6 +31,9 @@ _OWN = (Verdict.NOT_STARTED, Verdict.COMPILE_ERROR, Verdict.UNAVAILABLE)
 
 _BETWEEN = (Verdict.DEADLOCK, Verdict.TIMED_OUT)
 """What may follow from the end of a rank."""
+
+_NAN = "; NaN is what a new tensor holds until it is written, and a receive's until wait() has returned"
+"""Inputs have none."""
 
 _ENDING_SECONDS = 1.0
 """For ranks to answer after the group has ended."""
@@ -96,7 +99,11 @@ class Distributed(Python):
         dtype = truth.output_dtype(self.exercise, evidence.inputs)
         names = _names(size, len(expected) // size)
         complaint = compare.judge(evidence.outputs, expected, self.exercise.tolerance, dtype, names)
-        return complaint or compare.checked(self.exercise, evidence)
+        if complaint is None or complaint.verdict is Verdict.WRONG_VALUES:
+            complaint = compare.checked(self.exercise, evidence) or complaint
+        if complaint is not None and any(bool(output.isnan().any()) for output in evidence.outputs):
+            complaint = replace(complaint, cause=complaint.cause + _NAN)
+        return complaint
 
     def beyond(self, case: Case, log: Log) -> Complaint | None:
         """The first limit of the network that a case breaks."""
@@ -113,15 +120,18 @@ class Distributed(Python):
             rank = max(range(log.size), key=log.sent)
             if log.sent(rank) > most:
                 cause = f"rank {rank} sends {log.sent(rank):,} bytes in {log.messages(rank)} messages, at most {most:,}"
-                return Complaint(Verdict.TOO_MUCH_TRAFFIC, f"{cause} are needed")
+                return Complaint(Verdict.TOO_MUCH_TRAFFIC, f"{_told(case)}: {cause} are needed", line=log.line_of(rank))
         found = timeline(log, limits.links)
         if limits.seconds is not None and found.end > (most_seconds := limits.seconds(**case)):
             links = f"links of {limits.links.latency * 1e6:.0f} µs and {limits.links.bandwidth / 1e9:.0f} GB/s"
             took = f"{found.end * 1e6:.1f} µs on simulated {links}, at most {most_seconds * 1e6:.1f} are allowed"
-            return Complaint(Verdict.TOO_SLOW, f"{took}: ranks wait for each other")
+            row = f"{network.longest_chain(log)} messages in a row, each posted after a wait for the one before"
+            return Complaint(Verdict.TOO_SLOW, f"{_told(case)}: {took}; {row}", line=network.longest_wait(log, found))
         if case is self.exercise.largest and found.hidden < limits.hidden:
             cause = f"{found.hidden:.0%} of the communication is behind compute, {limits.hidden:.0%} required"
-            return Complaint(Verdict.TOO_SLOW, f"{cause}; {_made_of(log, found.total('all_reduce', 0))}")
+            why, line = network.exposed(log, found)
+            made_of = _made_of(log, found.total("all_reduce", 0))
+            return Complaint(Verdict.TOO_SLOW, f"{cause}; {made_of}; {why}", line=line)
         return None
 
     def _conduct(self, returned: Mapping[int, messages.Returned], own: Sequence[Sequence[Any]]) -> Complaint | None:
@@ -193,8 +203,8 @@ def _uncomputed(exchange: Exchange, layers: Layers) -> Complaint | None:
     for rank in range(len(exchange.ends)):
         if (done := exchange.computed(rank)) != wanted:
             told = ", ".join(map(str, done[:4])) + (", …" if len(done) > 4 else "")
-            cause = f"rank {rank} calls backward of layers {told or 'none'}; each has it once, the last layer first"
-            return Complaint(Verdict.WRONG_VALUES, cause)
+            cause = f"rank {rank} calls backward of layers {told or 'none'}; call each once, the last layer first"
+            return Complaint(Verdict.WRONG_VALUES, cause, line=exchange.computed_in(rank))
     return None
 
 
@@ -204,7 +214,13 @@ def _names(size: int, each: int) -> list[str]:
     return [f"rank {rank}'s output {number}" for rank in range(size) for number in range(each)]
 
 
+def _told(case: Case) -> str:
+    return " ".join(f"{name}={value}" for name, value in case.items())
+
+
 def _made_of(log: Log, seconds: float) -> str:
-    found = [one for one in log.transfers if one.name == "all_reduce"]
-    sizes = f"{min(one.bytes for one in found):,} to {max(one.bytes for one in found):,} bytes" if found else "nothing"
+    found = sorted(one.bytes for one in log.transfers if one.name == "all_reduce")
+    if len(found) == 1:
+        return f"one all-reduce of {found[0]:,} bytes takes {seconds * 1e6:.0f} µs"
+    sizes = f"{found[0]:,} to {found[-1]:,} bytes" if found else "nothing"
     return f"{len(found)} all-reduces of {sizes} take {seconds * 1e6:.0f} µs"
