@@ -196,16 +196,19 @@ def _kept(package: ModuleType, promise: Promise, device: torch.device) -> None:
     given = promise.make(device)
     wide = [one.double() if isinstance(one, torch.Tensor) else one for one in given]
     told = f"{package.__name__}.{promise.function} with {promise.why}"
+    function = getattr(package, promise.function)
+    place = _place(function)
     try:
-        made = getattr(package, promise.function)(*given)
+        made = function(*given)
     except Exception as error:
-        raise WrongOperator(f"{told} raises {type(error).__name__}: {_first_line(error)}") from error
+        cause = f"{told} raises {type(error).__name__}: {_first_line(error)}"
+        raise WrongOperator(cause, *innermost(error, place)) from error
     expected = promise.expected(*wide)
     for one, wanted in zip(made if isinstance(made, tuple) else (made,), expected, strict=False):
         if one.shape != wanted.shape:
-            raise WrongOperator(f"{told} gives the shape {tuple(one.shape)}, not {tuple(wanted.shape)}")
+            raise WrongOperator(f"{told} gives the shape {tuple(one.shape)}, not {tuple(wanted.shape)}", *place)
         if not torch.allclose(one.double(), wanted, rtol=1e-4, atol=1e-4):
-            raise WrongOperator(f"{told} gives wrong values")
+            raise WrongOperator(f"{told} gives wrong values", *place)
 
 
 def _first_line(error: Exception) -> str:
