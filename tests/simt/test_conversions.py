@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from kernelpath.simt.errors import Rejected
 from tests.simt import exact
 from tests.simt.instructions import COUNT, TYPES, check, execute, wrapped
 from tests.simt.launching import aligned
@@ -90,15 +91,25 @@ def test_both_predicates_of_a_comparison_read_the_third_source_first() -> None:
     check(text, "s32 s32", "s32", lambda a, b: int(a < b or b != 0) + 2 * int(not a < b or b != 0))
 
 
-@pytest.mark.parametrize("register", [".f32", ".b32"])
 @pytest.mark.parametrize(
     ("given", "rounded"),
     [(0x3F801000, 0x3F802000), (0x3F800FFF, 0x3F800000), (0xBF801000, 0xBF802000), (0xFFC01FFF, 0xFFC00000)],
 )
-def test_tf32_may_lie_in_a_float_register(register: str, given: int, rounded: int) -> None:
-    """Ties go away from zero, and an H200 cuts a NaN as it cuts a number; ptxas takes either kind of register."""
+def test_tf32_is_rounded_away_from_zero(given: int, rounded: int) -> None:
+    """And an H200 cuts a NaN as it cuts a number."""
     array = aligned(COUNT, np.uint32)
     array[:] = given
-    template = f".reg {register} %t; cvt.rna.tf32.f32 %t, {{0}}; mov.b32 {{d}}, %t;"
-    got = execute(template, ["b32"], "b32", [array])
+    got = execute("cvt.rna.tf32.f32 {d}, {0};", ["f32"], "b32", [array.view(np.float32)])
     assert set(got.tolist()) == {rounded}
+
+
+@pytest.mark.parametrize("register", [".f32", ".u32"])
+def test_a_tf32_lies_in_a_register_without_a_type(register: str) -> None:
+    """In the words of ptxas."""
+    with pytest.raises(Rejected, match="Arguments mismatch for instruction 'cvt'"):
+        execute(
+            f".reg {register} %t; cvt.rna.tf32.f32 %t, {{0}}; mov.b32 {{d}}, %t;",
+            ["f32"],
+            "b32",
+            [aligned(COUNT, np.float32)],
+        )

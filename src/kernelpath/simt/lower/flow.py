@@ -58,6 +58,8 @@ def analyze(module: Module, kernel: Function, ops: Ops, target: str) -> Flow:
         op = ops.get(instruction.opcode)
         if refused := since.refusal(instruction, target, op.since if op else 0):
             raise Rejected(refused, module.file, instruction.line)
+        if _is_mistyped(instruction, flat.registers):
+            raise Rejected(f"Arguments mismatch for instruction '{instruction.opcode}'", module.file, instruction.line)
         if op is None or not op.accepts(instruction):
             advice = " (textures and surfaces: load from a pointer)" * (instruction.opcode in _TEXTURES)
             raise Unsupported(instruction.name + advice, module.file, instruction.line)
@@ -75,6 +77,14 @@ def analyze(module: Module, kernel: Function, ops: Ops, target: str) -> Flow:
             blocks[successor].loop |= successor <= index
     _liveness(blocks, ops)
     return Flow(blocks, flat.registers, flat.variables, targets, flat.tables)
+
+
+def _is_mistyped(instruction: Instruction, registers: Mapping[str, str]) -> bool:
+    """Whether a tf32 goes to a register with a type: to PTX it is 32 bits without one."""
+    if instruction.opcode != "cvt" or "tf32" not in instruction.modifiers:
+        return False
+    to = instruction.operands[0]
+    return isinstance(to, Register) and registers.get(to.name, "b32") != "b32"
 
 
 def reached(blocks: Sequence[Block], starts: Iterable[int]) -> set[int]:
