@@ -79,6 +79,7 @@ def test_the_week_and_its_letter_may_be_chosen(course: Path) -> None:
     ("changes", "said"),
     [
         ({"problem": "sum"}, r"no problem 'sum'; write course/problems/sum\.py, or name one of adam, add_rmsnorm, "),
+        ({"problem": "sequences"}, r"no problem 'sequences'; .* name one of (?!.*\bsequences\b)"),
         ({"name": "Sum"}, "'Sum' is not the name of an exercise; name it like"),
         ({"name": "double"}, "exercise double already exists"),
         ({"week": 25}, "there is no week 25; give --week 0 to 24"),

@@ -62,11 +62,13 @@ def draft(
 
 
 def _problem(name: str) -> Problem:
-    known = [module.name for module in pkgutil.iter_modules(problems.__path__)]
-    if name not in known:
+    """Not every module of course/problems is one: some hold what problems share."""
+    modules = {module.name: f"{problems.__name__}.{module.name}" for module in pkgutil.iter_modules(problems.__path__)}
+    problem = getattr(importlib.import_module(modules[name]), "PROBLEM", None) if name in modules else None
+    if not isinstance(problem, Problem):
+        known = [one for one, path in modules.items() if hasattr(importlib.import_module(path), "PROBLEM")]
         there = ", ".join(known)
         raise NotDrafted(f"there is no problem {name!r}; write course/problems/{name}.py, or name one of {there}")
-    problem: Problem = importlib.import_module(f"{problems.__name__}.{name}").PROBLEM
     return problem
 
 
