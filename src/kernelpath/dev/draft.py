@@ -1,6 +1,7 @@
 """Drafts of a new exercise: every file that it needs, from a problem, with a TODO wherever the author must write.
 
-A draft breaks no invariant but one: `nothing_is_left_to_write` names what is still to be written.
+A draft breaks no invariants but two: `nothing_is_left_to_write` and `no_cell_is_left_to_write` name what is still to be
+written.
 """
 
 from __future__ import annotations
