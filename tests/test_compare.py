@@ -60,6 +60,11 @@ def test_poison_left_is_not_written_whatever_the_tolerance(dtype: torch.dtype) -
 def test_an_integer_that_looks_like_poison_passes_where_it_is_right() -> None:
     truth = poisoned(4, torch.int32)
     assert compare.judge([truth.clone()], [truth], {"int32": EXACT}) is None
+    one_wrong = truth.clone()
+    one_wrong[3] = 7
+    complaint = compare.judge([one_wrong], [truth], {"int32": EXACT})
+    assert complaint is not None
+    assert complaint.verdict is Verdict.WRONG_VALUES
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ import torch
 
 from kernelpath.course import registry
 from kernelpath.device.messages import Note
-from kernelpath.grading.conduct import Evidence, computed, difference, library_share, other_cores
+from kernelpath.grading.conduct import Evidence, computed, difference, idle_cores, library_share, other_cores
 from kernelpath.verdict import Verdict
 from kernelpath.work.messages import Operator
 
@@ -117,3 +117,16 @@ def test_tensor_cores_work_where_the_statement_asks_for_them(
     exercise = registry.load(registry.find(name))
     complaint = other_cores(exercise, Evidence((), (), notes=call().notes[:launches], tensor=tensor, flops=1 << 19))
     assert (complaint.verdict if complaint else None) is verdict
+
+
+@pytest.mark.parametrize(
+    ("by_tensor_cores", "told"), [(1.0, None), (0.25, None), (0.24, "24% of what"), (0.0, "0% of")]
+)
+def test_a_quarter_of_the_output_has_to_change_its_sign_with_the_mma(by_tensor_cores: float, told: str | None) -> None:
+    right = torch.tensor([3.0, -5.0, 4.0, -4.0])
+    negated = Evidence(inputs=(), outputs=[right * (1 - 2 * by_tensor_cores)])
+    complaint = idle_cores(registry.load(registry.find("tensor_cores")), negated, [right])
+    assert (complaint is None) == (told is None)
+    if complaint is not None:
+        assert complaint.verdict is Verdict.NOT_YOUR_KERNEL
+        assert complaint.cause.startswith(str(told))

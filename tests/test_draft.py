@@ -41,9 +41,9 @@ def test_a_draft_breaks_no_invariant_but_that_it_is_to_be_written(course: Path, 
     assert all(path.is_file() for path in written)
     for invariant in invariants.QUICK:
         found = list(invariant(course))
-        if invariant is not invariants.nothing_is_left_to_write:
+        if invariant not in (invariants.nothing_is_left_to_write, invariants.no_cell_is_left_to_write):
             assert found == [], invariant.__name__
-    left = list(invariants.nothing_is_left_to_write(course))
+    left = [*invariants.nothing_is_left_to_write(course), *invariants.no_cell_is_left_to_write(course)]
     assert {one.partition(":")[0].partition(",")[0] for one in left} == {
         "checks/1_architecture/w01b_sum_of_two.py",
         "checks/1_architecture/w01b_sum_of_two.md",
@@ -79,6 +79,7 @@ def test_the_week_and_its_letter_may_be_chosen(course: Path) -> None:
     ("changes", "said"),
     [
         ({"problem": "sum"}, r"no problem 'sum'; write course/problems/sum\.py, or name one of adam, add_rmsnorm, "),
+        ({"problem": "sequences"}, r"no problem 'sequences'; .* name one of (?!.*\bsequences\b)"),
         ({"name": "Sum"}, "'Sum' is not the name of an exercise; name it like"),
         ({"name": "double"}, "exercise double already exists"),
         ({"week": 25}, "there is no week 25; give --week 0 to 24"),
@@ -116,3 +117,24 @@ def test_the_verb_says_what_it_wrote(
         cli.main(["dev", "new", "sum_of_two", "--problem", "vector_add", "--lane", "python"])
     assert ended.value.code == 2
     assert "choose another name" in capsys.readouterr().err
+
+
+def test_one_exercise_is_checked_alone(
+    course: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    draft("sum_of_two", "vector_add", "python", root=course)
+    monkeypatch.chdir(course)
+
+    def said(name: str) -> tuple[int, list[str]]:
+        with pytest.raises(SystemExit) as ended:
+            cli.main(["dev", "check", name, "--quick"])
+        return int(str(ended.value.code)), capsys.readouterr().out.splitlines()
+
+    status, lines = said("sum_of_two")
+    assert status == 1
+    assert "FAIL nothing is left to write" in lines
+    assert any("w01b_sum_of_two.md" in line for line in lines)
+    assert "ok   controls are rejected" in lines
+    assert not any("tables are current" in line for line in lines), "which is no matter of one exercise"
+    status, lines = said("double")
+    assert (status, {line[:4] for line in lines}) == (0, {"ok  "})

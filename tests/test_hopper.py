@@ -10,9 +10,12 @@ import pytest
 import torch
 
 from kernelpath import lanes, simt
+from kernelpath.course import registry
 from kernelpath.device import gpu
 from kernelpath.lanes import cuda
 from kernelpath.simt.target import SM_80, SM_90A
+
+from . import twisted_hopper
 
 KERNELS = Path(__file__).with_name("hopper_kernels.cu")
 DYNAMIC = 2 * 16384 + 1024
@@ -77,13 +80,12 @@ def test_before_hopper_the_same_source_is_refused_with_ptxas_words(monkeypatch: 
     assert (refused.value.file, refused.value.line) == (str(KERNELS), 46)
 
 
-def test_a_product_in_cute_with_tensor_copies_both_ways(hopper: list[lanes.Launched]) -> None:
-    from kernelpath.lanes import cute as lane
-    from tests.hopper_gemm import gemm
-
-    a, b, c = drawn(128, 192), drawn(64, 192), torch.empty(128, 64, dtype=torch.float16)
-    lane.run(gemm, a, b, c)
-    close(c, a, b)
+def test_a_product_in_cute_with_tensor_copies_both_ways(hopper: list[lanes.Launched], tmp_path: Path) -> None:
+    file = tmp_path / "gemm.py"
+    file.write_text(twisted_hopper.source("nt", "none"))
+    gemm = registry.import_file(file, "gemm")
+    a, b = drawn(128, 192), drawn(64, 192)
+    close(gemm.product(a, b.T), a, b)
     assert [launch.name for launch in hopper] == ["multiply"]
 
 

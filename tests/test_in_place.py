@@ -51,7 +51,7 @@ def test_a_process_with_a_gpu_tells_what_was_overwritten_and_what_may_not_be() -
     given: Any = call.inputs
     adam.one_by_one(*given)
     outputs = call.outputs(None)
-    expected = adam.reference(*drawn)
+    expected = adam.PROBLEM.reference(*drawn)
     assert len(outputs) == 15
     for output, right in zip(outputs, expected, strict=True):
         torch.testing.assert_close(output.double(), right, rtol=3e-5, atol=1e-5)

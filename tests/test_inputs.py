@@ -13,7 +13,7 @@ from kernelpath.course.inputs import EXTREME, PLAIN, Variety, draw_inputs, misal
 from kernelpath.course.spec import Exercise
 from kernelpath.grading.compare import bits
 from kernelpath.grading.kinds.python import seen
-from kernelpath.grading.truth import placements
+from kernelpath.grading.truth import drawn_cases, placements
 from kernelpath.verdict import Verdict
 from kernelpath.work.call import Call
 from kernelpath.work.watch import Journal
@@ -133,6 +133,20 @@ def test_a_case_that_vectors_serve_has_every_tensor_misaligned_in_turn() -> None
     assert tiled.cases[served[-1]] == tiled.largest
     assert {one.misaligned for index, one in runs if index == served[0]} == {1, 2, 3}
     assert {index for index, _ in runs} == set(range(len(tiled.cases))) - {served[-1]}
+    assert [one.misaligned for _, one in runs[:4]] == [1, 2, 3, 1], "each small case, with the tensors in turn"
+
+
+def test_the_drawn_case_is_between_a_half_and_the_whole_of_the_largest() -> None:
+    added = exercise("matrix_add")
+    (largest,) = (case for case in added.cases if case == added.largest)
+    drawn = [case for seed in range(40) for case in drawn_cases(added, seed)]
+    for name in ("rows", "columns"):
+        sizes = {case[name] for case in drawn}
+        assert min(sizes) >= largest[name] // 2
+        assert max(sizes) <= largest[name]
+        assert len(sizes) > 20, "another one with each seed"
+    assert {case["pad"] for case in drawn} == {largest["pad"]}
+    assert drawn_cases(added, 7) == drawn[7:8], "and the same with the same"
 
 
 def test_without_tensors_the_small_cases_are_run_as_they_are() -> None:

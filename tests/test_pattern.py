@@ -15,24 +15,18 @@ from kernelpath.verdict import CaseResult, Verdict
 @pytest.mark.parametrize(
     ("failed", "passed", "told"),
     [
-        ([{"dtype": "bfloat16"}] * 2, [{"dtype": "float32"}] * 2, "dtype=bfloat16"),
-        (
-            [{"n": 33}, {"n": 1009}],
-            [{"n": 32}, {"n": 96}],
-            "n not a multiple of 32",
-        ),
-        ([{"n": 300}, {"n": 512}], [{"n": 7}, {"n": 256}], "n above 256"),
-        ([{"n": 127}, {"n": 20_480}], [{"n": 128}, {"n": 1}, {"n": 131_072}], "n not a power of 2"),
-        ([{"n": 1}, {"n": 2}], [{"n": 32}, {"n": 5}], "n below 5"),
-        (
-            [{"m": 4, "n": 33}, {"m": 6, "n": 9}],
-            [{"m": 5, "n": 32}] * 2,
-            "n not a multiple of 32",
-        ),
-        ([{"pad": 3}, {"pad": 8}], [{"pad": 0}] * 2, "pad above 0"),
-        ([{"n": 33}], [{"n": 32}, {"n": 64}], ""),
-        ([{"n": 33}, {"n": 64}], [{"n": 32}, {"n": 65}], ""),
-        ([{"dtype": "bfloat16"}, {"dtype": "float32"}], [{"dtype": "float32"}] * 2, ""),
+        ([{"dtype": "bfloat16"}] * 3, [{"dtype": "float32"}] * 3, "dtype=bfloat16"),
+        ([{"n": 33}, {"n": 1009}, {"n": 7}], [{"n": 32}, {"n": 96}, {"n": 4096}], "n not a multiple of 32"),
+        ([{"n": 300}, {"n": 512}, {"n": 301}], [{"n": 7}, {"n": 256}, {"n": 32}], "n above 256"),
+        ([{"n": 127}, {"n": 20_480}, {"n": 96}], [{"n": 128}, {"n": 1}, {"n": 131_072}], "n not a power of 2"),
+        ([{"n": 1}, {"n": 2}, {"n": 2}], [{"n": 32}, {"n": 5}, {"n": 48}], "n below 5"),
+        ([{"m": 4, "n": 33}, {"m": 6, "n": 9}, {"m": 7, "n": 7}], [{"m": 5, "n": 32}] * 3, "n not a multiple of 32"),
+        ([{"pad": 3}, {"pad": 8}, {"pad": 1}], [{"pad": 0}] * 3, "pad above 0"),
+        ([{"n": 33}, {"n": 65}], [{"n": 32}, {"n": 64}, {"n": 96}], ""),
+        ([{"n": 33}, {"n": 65}, {"n": 97}], [{"n": 32}, {"n": 64}], ""),
+        ([{"n": 33}, {"n": 65}, {"n": 64}], [{"n": 32}, {"n": 64}, {"n": 65}], ""),
+        ([{"dtype": "bfloat16"}] * 2 + [{"dtype": "float32"}], [{"dtype": "float32"}] * 3, ""),
+        ([{"m": 328, "n": 33}] * 3, [{"m": 72, "n": 32}, {"m": 1, "n": 64}, {"m": 130, "n": 128}], ""),
     ],
 )
 def test_a_pattern_is_told_where_one_argument_tells_the_cases_apart(
@@ -84,10 +78,10 @@ def test_wrong_values_say_it_and_other_complaints_do_not() -> None:
     def graded(n: int, verdict: Verdict) -> Graded:
         return Graded(CaseResult({"n": n}, verdict, "" if verdict.passed else "all are wrong"))
 
-    passed = [graded(32, Verdict.PASSED), graded(64, Verdict.PASSED)]
-    complaint = most_telling([*passed, graded(33, Verdict.WRONG_VALUES), graded(1009, Verdict.WRONG_VALUES)])
+    passed = [graded(n, Verdict.PASSED) for n in (32, 64, 4096)]
+    complaint = most_telling([*passed, *(graded(n, Verdict.WRONG_VALUES) for n in (33, 1009, 7))])
     assert complaint is not None
     assert complaint.cause == "all are wrong; every case with n not a multiple of 32 fails, and no other"
-    complaint = most_telling([*passed, graded(33, Verdict.RACE), graded(1009, Verdict.RACE)])
+    complaint = most_telling([*passed, *(graded(n, Verdict.RACE) for n in (33, 1009, 7))])
     assert complaint is not None
     assert complaint.cause == "all are wrong"

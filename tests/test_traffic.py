@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
+from kernelpath.course import registry
 from kernelpath.course.spec import Traffic
+from kernelpath.grading import traffic
 from kernelpath.grading.traffic import (
     SPARE,
     asynchronous_complaint,
@@ -254,3 +256,14 @@ def test_lines_within_the_limits_are_no_waste() -> None:
     lines = [line(8, 0), line(9, 0), line(0, 2), line(0, 3)]
     assert beyond(Traffic(sectors=2.0, bank_conflicts=1.5), lines) == (lines[1], lines[3])
     assert beyond(Traffic(bytes=2.0), lines) == ()
+
+
+def test_bytes_are_limited_at_every_case_but_those_at_the_stated_limits() -> None:
+    exercise = registry.load(registry.find("matrix_add"))
+    lines = [load(4, requests=10_000, sectors=320_000, ideal_sectors=320_000)]
+    for case in (exercise.cases[1], exercise.largest):
+        found = traffic.complaint(exercise, case, lines, 0)
+        assert found is not None
+        assert "10,240,000 bytes asked for" in found.cause
+    (limit,) = exercise.limits
+    assert traffic.complaint(exercise, limit, lines, 0) is None

@@ -1,6 +1,6 @@
-"""Kernels for the twists of the product on Hopper: a fixture that shows them solvable and graded right.
+"""A GEMM for Hopper in CuTe DSL, with every part and no more; alone, or with the layouts and epilogue of a twist.
 
-One tile of 128 x 128 a block, a ring of two stages, TMA both ways. A worker cannot read this folder.
+One tile of 128 x 128 per block, a ring of two stages, TMA both ways, wgmma. A worker cannot read this folder.
 """
 
 from __future__ import annotations
@@ -9,12 +9,13 @@ from pathlib import Path
 
 from kernelpath.course.checkpoint import Twist
 
-LOADS = {
+EPILOGUES = {
+    "none": "sum",
     "scaled_rows": "scale[x].to(cutlass.Float32) * sum + bias[y].to(cutlass.Float32)",
     "squared_relu": "squared(sum + bias[y].to(cutlass.Float32))",
     "capped": "3.0 * cute.math.tanh(sum / 3.0)",
 }
-FURTHER = {"scaled_rows": ("scale", "bias"), "squared_relu": ("bias",), "capped": ()}
+FURTHER = {"none": (), "scaled_rows": ("scale", "bias"), "squared_relu": ("bias",), "capped": ()}
 
 TEXT = """
 import cutlass
@@ -149,25 +150,32 @@ MAJOR = {"n": ("LayoutEnum.ROW_MAJOR", "LayoutEnum.COL_MAJOR"), "t": ("LayoutEnu
 """Of a (m, k), and of b as (n, k)."""
 
 
-def write(
-    twist: Twist,
-    folder: Path,
+def source(
+    layout: str,
+    epilogue: str,
     *,
     wait: str = "warpgroup.wait_group(0)",
     fence: str = 'cute.arch.fence_proxy("async.shared", space="cta")',
-) -> Path:
-    """A submission. Returns its file. wait, fence: what stands in their places."""
-    layout, epilogue, _ = twist.name.split("+")
+) -> str:
+    """A module with `product(a, b, …)` for a (m, k) and b (k, n), in layouts "nn" to "tt", with one of EPILOGUES.
+
+    wait, fence: what stands in their places.
+    """
     further = FURTHER[epilogue]
-    text = TEXT.format(
+    return TEXT.format(
         a=MAJOR[layout[0]][0],
         b=MAJOR[layout[1]][1],
         parameters="".join(f", {name}: cute.Tensor" for name in further),
         names="".join(f", {name}" for name in further),
-        value=LOADS[epilogue],
+        value=EPILOGUES[epilogue],
         wait=wait,
         fence=fence,
     )
+
+
+def write(twist: Twist, folder: Path, **cut: str) -> Path:
+    """A submission. Returns its file. cut: as in `source`."""
+    layout, epilogue, _ = twist.name.split("+")
     path = folder / "deliverable.py"
-    path.write_text(text)
+    path.write_text(source(layout, epilogue, **cut))
     return path

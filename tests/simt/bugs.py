@@ -58,6 +58,24 @@ BUGS = [
         """,
     ),
     Bug(
+        "an_atomic_behind_a_barrier_makes_no_guess_of_a_read",
+        FaultKind.RACE,
+        r"which thread 0 updates",
+        """
+        int* count = (int*)s;
+        if (t == 0) *count = 0;
+        __syncthreads();
+        #pragma unroll 1
+        for (int pass = 0; pass < 2; ++pass) {
+            if (t == 0 && pass == 1) atomicAdd(count, 1);
+            if (t == 127) c[pass] = *count; // here
+            __syncthreads();
+            if (t == 127) atomicAdd(count, 1);
+            __syncthreads();
+        }
+        """,
+    ),
+    Bug(
         "a_lane_overwrites_what_its_warp_decides_by",
         FaultKind.RACE,
         "which thread 1 reads in line",

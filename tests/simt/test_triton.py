@@ -1,7 +1,6 @@
 """Triton without a GPU: kernels compiled for sm_80 run on the PTX machine, each test in a process of its own.
 
-Triton's choice of a driver is made once in a process, and other tests run its interpreter. Triton is imported once, by
-the process that forks them.
+Triton's choice of a driver is made once in a process. Triton is imported once, by the process that forks them.
 
 One file: its programs are a table.
 """

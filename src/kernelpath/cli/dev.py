@@ -18,16 +18,24 @@ def dev() -> None:
 
 
 @dev.command("check")
+@click.argument("names", metavar="[NAME…]", nargs=-1)
 @click.option("--quick", is_flag=True, help="Only what needs no grading.")
-def check(quick: bool) -> int:
-    """Check the invariants that hold the course together."""
+def check(names: tuple[str, ...], quick: bool) -> int:
+    """Check the invariants that hold the course together; with a NAME, those of that exercise alone."""
     from kernelpath.dev import invariants
 
+    items = [registry.find(name) for name in names]
     found = 0
     for invariant in invariants.QUICK if quick else invariants.ALL:
+        of_item = invariants.OF_ITEMS.get(invariant)
+        if items and of_item is None:
+            continue
         name = invariant.__name__.replace("_", " ")
         with errors.status(name):
-            findings = list(invariant(registry.root()))
+            if items and of_item is not None:
+                findings = [finding for item in items for finding in of_item(item)]
+            else:
+                findings = list(invariant(registry.root()))
         found += len(findings)
         out.print(Text.assemble(("FAIL ", "red") if findings else ("ok   ", "green"), name))
         for finding in findings:
@@ -51,7 +59,7 @@ def new(name: str, problem: str, lane: Lane, week: int | None, letter: str | Non
         raise Failure(str(error)) from error
     for path in written:
         out.print(f"wrote {words.path(path, registry.root())}", soft_wrap=True)
-    view.step(out, "kp dev check --quick names what is still to be written")
+    view.step(out, f"kp dev check {name} names what is still to be written; kp dev check, what that changes elsewhere")
     return PASSED
 
 

@@ -50,11 +50,11 @@ _FRACTION = {torch.float64: 52, torch.float32: 23, torch.bfloat16: 7, torch.floa
 _INTEGER = {8: torch.int64, 4: torch.int32, 2: torch.int16}
 
 
-def any_bits_(rng: torch.Generator, tensor: torch.Tensor, *, nan: bool = True, denormal: bool = True) -> None:
+def any_bits_(rng: torch.Generator, tensor: torch.Tensor, *, denormal: bool = True) -> None:
     """Overwrite half of the elements, in place, with values that a copy must keep and arithmetic easily loses.
 
-    At random places stand, in turn, -0.0, both infinities and, if asked, denormals and NaNs with payloads. All of them
-    are there from 14 elements on. A tensor that is not of floats stays as it is.
+    At random places stand, in turn, -0.0, both infinities, denormals if asked, and NaNs with payloads. All of them are
+    there from 14 elements on. A tensor that is not of floats stays as it is.
     """
     if tensor.dtype not in _FRACTION:
         return
@@ -63,7 +63,7 @@ def any_bits_(rng: torch.Generator, tensor: torch.Tensor, *, nan: bool = True, d
     infinity = -sign - (1 << fraction)
     quiet = infinity + (1 << fraction - 1)
     special = [sign, infinity, sign + infinity]
-    special += [1, sign + (1 << fraction) - 1] * denormal + [quiet, sign + quiet] * nan
+    special += [1, sign + (1 << fraction) - 1] * denormal + [quiet, sign + quiet]
     places = torch.randperm(integers.numel(), generator=rng, device=rng.device)[: (integers.numel() + 1) // 2]
     values = torch.tensor(special, dtype=integers.dtype, device=rng.device)
     values = values[torch.arange(places.numel(), device=rng.device) % len(special)]

@@ -1,6 +1,7 @@
 """Drafts of a new exercise: every file that it needs, from a problem, with a TODO wherever the author must write.
 
-A draft breaks no invariant but one: `nothing_is_left_to_write` names what is still to be written.
+A draft breaks no invariants but two: `nothing_is_left_to_write` and `no_cell_is_left_to_write` name what is still to be
+written.
 """
 
 from __future__ import annotations
@@ -62,11 +63,13 @@ def draft(
 
 
 def _problem(name: str) -> Problem:
-    known = [module.name for module in pkgutil.iter_modules(problems.__path__)]
-    if name not in known:
+    """Not every module of course/problems is one: some hold what problems share."""
+    modules = {module.name: f"{problems.__name__}.{module.name}" for module in pkgutil.iter_modules(problems.__path__)}
+    problem = getattr(importlib.import_module(modules[name]), "PROBLEM", None) if name in modules else None
+    if not isinstance(problem, Problem):
+        known = [one for one, path in modules.items() if hasattr(importlib.import_module(path), "PROBLEM")]
         there = ", ".join(known)
         raise NotDrafted(f"there is no problem {name!r}; write course/problems/{name}.py, or name one of {there}")
-    problem: Problem = importlib.import_module(f"{problems.__name__}.{name}").PROBLEM
     return problem
 
 

@@ -6,6 +6,7 @@ import json
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator
+from functools import wraps
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -23,6 +24,23 @@ from kernelpath.show.execute import execute
 from kernelpath.verdict import Report, Verdict
 
 Invariant = Callable[[Path], Iterator[str]]
+OfItem = Callable[[Item], Iterator[str]]
+
+OF_ITEMS: dict[Invariant, OfItem] = {}
+"""The invariants that hold for each exercise alone, and what they ask of one."""
+
+
+def of_each(check: OfItem) -> Invariant:
+    """The invariant that every exercise passes a check."""
+
+    @wraps(check)
+    def invariant(root: Path) -> Iterator[str]:
+        for item in registry.exercises(root):
+            yield from check(item)
+
+    OF_ITEMS[invariant] = check
+    return invariant
+
 
 _BESIDE = {"checks": {"test_exercises.py"}, "phases": set[str](), "solutions": set[str](), "notebooks": {"glossary.md"}}
 _IGNORED = {"__pycache__", ".ipynb_checkpoints", ".pytest_cache", ".ruff_cache", ".mypy_cache"}
@@ -91,42 +109,42 @@ def _belongs(path: Path, tree: str, stems: dict[str, Item]) -> bool:
     return (tree, path.suffix) != ("checks", ".cu") or path.name in item.declaration.read_text(encoding="utf-8")
 
 
-def stubs_do_not_drift(root: Path) -> Iterator[str]:
+@of_each
+def stubs_do_not_drift(item: Item) -> Iterator[str]:
     """Every line of a stub that is not a TODO stands in the solution."""
-    for item in registry.exercises(root):
-        for solution in item.files("solutions"):
-            stub = stubs.stub_of(item, solution)
-            if stub.is_file():
-                for number, line in stubs.drift(stub.read_text("utf-8"), solution.read_text("utf-8")):
-                    yield f"{stub.relative_to(root)}:{number} is not in the solution: {line.strip()}"
+    for solution in item.files("solutions"):
+        stub = stubs.stub_of(item, solution)
+        if stub.is_file():
+            for number, line in stubs.drift(stub.read_text("utf-8"), solution.read_text("utf-8")):
+                yield f"{stub.relative_to(item.root)}:{number} is not in the solution: {line.strip()}"
 
 
-def notebooks_have_their_exercises(root: Path) -> Iterator[str]:
+@of_each
+def notebooks_have_their_exercises(item: Item) -> Iterator[str]:
     """Every exercise is introduced by its week's notebook."""
-    for item in registry.exercises(root):
-        if item.notebook is None:
-            yield f"week {item.week} has no notebook in notebooks/{item.phase}/ for {item.name}; write one"
-        elif not re.search(rf"\b{item.name}\b", item.notebook.read_text("utf-8")):
-            yield f"{item.notebook.relative_to(root)} does not mention {item.name}; introduce it there"
+    if item.notebook is None:
+        yield f"week {item.week} has no notebook in notebooks/{item.phase}/ for {item.name}; write one"
+    elif not re.search(rf"\b{item.name}\b", item.notebook.read_text("utf-8")):
+        yield f"{item.notebook.relative_to(item.root)} does not mention {item.name}; introduce it there"
 
 
-def declarations_are_valid(root: Path) -> Iterator[str]:
+@of_each
+def declarations_are_valid(item: Item) -> Iterator[str]:
     """Every declaration loads; spec.Exercise and problem.Problem then vouch for cases, sizes and limits."""
-    for item in registry.exercises(root):
-        try:
-            registry.load(item)
-            _ = item.title
-        except DeclarationError as error:
-            yield str(error)
+    try:
+        registry.load(item)
+        _ = item.title
+    except DeclarationError as error:
+        yield str(error)
 
 
-def lessons_are_valid(root: Path) -> Iterator[str]:
+@of_each
+def lessons_are_valid(item: Item) -> Iterator[str]:
     """Every exercise has three hints, questions with their why, and an explanation."""
-    for item in registry.exercises(root):
-        try:
-            lesson.read(item.lesson)
-        except DeclarationError as error:
-            yield str(error)
+    try:
+        lesson.read(item.lesson)
+    except DeclarationError as error:
+        yield str(error)
 
 
 def checkpoints_are_valid(root: Path) -> Iterator[str]:
@@ -166,12 +184,16 @@ def _misread(folder: Path, declared: Checkpoint) -> Iterator[str]:
             yield f"reading/{one.path.name} has two answers, by the order of its warps: plant one fault in it"
 
 
-def nothing_is_left_to_write(root: Path) -> Iterator[str]:
-    """No declaration, lesson, solution or notebook has a place that was drafted and waits for its author."""
-    for item in registry.exercises(root):
-        found = [*_marked(item.declaration), *lesson.placeholders(item.lesson)]
-        found += [place for path in item.files("solutions") for place in _marked(path)]
-        yield from (f"{Path(place).relative_to(root)} is still to be written" for place in found)
+@of_each
+def nothing_is_left_to_write(item: Item) -> Iterator[str]:
+    """No declaration, lesson or solution has a place that was drafted and waits for its author."""
+    found = [*_marked(item.declaration), *lesson.placeholders(item.lesson)]
+    found += [place for path in item.files("solutions") for place in _marked(path)]
+    yield from (f"{Path(place).relative_to(item.root)} is still to be written" for place in found)
+
+
+def no_cell_is_left_to_write(root: Path) -> Iterator[str]:
+    """No notebook has a cell that was drafted and waits for its author."""
     for path in sorted(root.glob("notebooks/*/week*.ipynb")):
         for position, cell in enumerate(json.loads(path.read_text(encoding="utf-8")).get("cells", ()), start=1):
             if re.search(rf"^{lesson.TODO}:", "".join(cell["source"]), re.MULTILINE):
@@ -184,10 +206,10 @@ def _marked(path: Path) -> Iterator[str]:
     yield from [f"{path}:{number}" for number, line in enumerate(lines, start=1) if stubs.is_open(line)][:1]
 
 
-def controls_are_rejected(root: Path) -> Iterator[str]:
+@of_each
+def controls_are_rejected(item: Item) -> Iterator[str]:
     """The comparison takes the truth, rounded to its dtype, and rejects every wrong answer that it must reject."""
-    for item in registry.exercises(root):
-        yield from controls.admitted(item)
+    return controls.admitted(item)
 
 
 def tables_are_current(root: Path) -> Iterator[str]:
@@ -196,24 +218,24 @@ def tables_are_current(root: Path) -> Iterator[str]:
         yield f"a table of {name} differs from its regeneration: kp dev tables"
 
 
-def stubs_end_as_not_started(root: Path) -> Iterator[str]:
-    for item in registry.exercises(root):
-        yield from _unless(Verdict.NOT_STARTED, grade(item, item.stub, device="cpu"))
+@of_each
+def stubs_end_as_not_started(item: Item) -> Iterator[str]:
+    return _unless(Verdict.NOT_STARTED, grade(item, item.stub, device="cpu"))
 
 
-def solutions_pass(root: Path) -> Iterator[str]:
+@of_each
+def solutions_pass(item: Item) -> Iterator[str]:
     """Every solution passes on the CPU, and takes all its stars where there is a GPU that can run it.
 
     One that is still to be written is left to `nothing_is_left_to_write`.
     """
-    for item in registry.exercises(root):
-        if any(True for path in item.files("solutions") for _ in _marked(path)):
-            continue
-        yield from _unless(Verdict.PASSED, grade(item, item.solution, device="cpu"))
-        if torch.cuda.is_available():
-            on_gpu = grade(item, item.solution, device="cuda")
-            if on_gpu.verdict is not Verdict.UNAVAILABLE and on_gpu.stars < item.stars:
-                yield f"{on_gpu.submission} takes {on_gpu.stars} stars on {on_gpu.device}: {on_gpu.cause}"
+    if any(True for path in item.files("solutions") for _ in _marked(path)):
+        return
+    yield from _unless(Verdict.PASSED, grade(item, item.solution, device="cpu"))
+    if torch.cuda.is_available():
+        on_gpu = grade(item, item.solution, device="cuda")
+        if on_gpu.verdict is not Verdict.UNAVAILABLE and on_gpu.stars < item.stars:
+            yield f"{on_gpu.submission} takes {on_gpu.stars} stars on {on_gpu.device}: {on_gpu.cause}"
 
 
 def rejects_get_their_verdicts(root: Path) -> Iterator[str]:
@@ -256,6 +278,7 @@ QUICK: tuple[Invariant, ...] = (
     lessons_are_valid,
     checkpoints_are_valid,
     nothing_is_left_to_write,
+    no_cell_is_left_to_write,
     controls_are_rejected,
     tables_are_current,
     books.notebooks_have_no_outputs,

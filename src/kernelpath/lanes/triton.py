@@ -1,6 +1,6 @@
 """The Triton lane: kernels run as usual on a GPU; on the CPU they are compiled for and run on the PTX machine.
 
-`activate` is called once, before the submission is imported. Triton's interpreter stays available, for print and pdb.
+`activate` is called once, before the submission is imported.
 """
 
 from __future__ import annotations
@@ -29,22 +29,17 @@ class CompileError(Exception):
     """A kernel that Triton cannot compile; the message has its file and line as NVRTC writes them."""
 
 
-def activate(device: str, interpreter: bool = False) -> None:
+def activate(device: str) -> None:
     """Make `kernel[grid](...)` work on tensors of `device` ("cuda" or "cpu") and record its launches.
 
-    interpreter: on the CPU, run Triton's interpreter instead of the PTX machine; this must happen before anything
-    imports triton: its functions are bound to the interpreter, or not, when they are defined.
+    On "cpu" the PTX machine runs them, never Triton's interpreter. To be called before anything imports triton.
     """
     warnings.formatwarning = _without_source
-    if not interpreter:
-        os.environ.pop("TRITON_INTERPRET", None)
-        _tell_compiling()
-        tuning.watch()
+    os.environ.pop("TRITON_INTERPRET", None)  # Triton's functions are bound to its interpreter when they are defined
+    _tell_compiling()
+    tuning.watch()
     if device == "cuda":
         _record_gpu_launches()
-    elif interpreter:
-        os.environ["TRITON_INTERPRET"] = "1"
-        _record_interpreter_launches()
     else:
         os.environ.setdefault("TRITON_DEFAULT_FP_FUSION", "1")  # Triton 3.9 warns where it is not set
         from triton.runtime import driver
@@ -122,18 +117,6 @@ def _record_gpu_launches() -> None:
         lanes.record(lanes.Launched("triton", metadata.get()["name"], "cuda", ()))
 
     knobs.runtime.launch_enter_hook.add(launched)
-
-
-def _record_interpreter_launches() -> None:
-    from triton.runtime.interpreter import GridExecutor
-
-    run = GridExecutor.__call__
-
-    def run_and_record(self: Any, *args: Any, **kwargs: Any) -> None:
-        run(self, *args, **kwargs)
-        lanes.record(lanes.Launched("triton", self.fn.__name__, "cpu", (*args, *kwargs.values())))
-
-    GridExecutor.__call__ = run_and_record
 
 
 class _Driver:

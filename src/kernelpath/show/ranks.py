@@ -31,17 +31,16 @@ def run(
     function: Callable[..., Any],
     *inputs: Any,
     world: int,
-    helpers: Sequence[Callable[..., Any]] = (),
     collectives: Sequence[str] = (),
 ) -> Ran:
     """Call a function of the notebook on `world` ranks, each in a process of its own.
 
-    inputs: each rank is given its row of every tensor, and fabric.Layers as layers. helpers: other functions that it
-    calls. collectives: those of torch.distributed that it may call. What goes wrong is the result's complaint.
+    inputs: each rank is given its row of every tensor, and fabric.Layers as layers. collectives: those of
+    torch.distributed that it may call. What goes wrong is the result's complaint.
     """
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "ranks.py"
-        file.write_text(_HEAD + "\n\n".join(inspect.getsource(one) for one in (*helpers, function)), encoding="utf-8")
+        file.write_text(_HEAD + inspect.getsource(function), encoding="utf-8")
         workspace = Workspace(file)
         copied = workspace.copy(alone=True)
         item = registry.find("all_reduce")

@@ -84,11 +84,6 @@ class Op(Generic[E_contra]):
         """Where in a basic block an instruction may stand."""
         return self.place if isinstance(self.place, Place) else self.place(instruction)
 
-    @property
-    def is_collective(self) -> bool:
-        """Whether several lanes execute it together."""
-        return self.lanes is not no_lanes
-
     def written(self, instruction: Instruction) -> list[str]:
         """The registers that an instruction writes."""
         return registers(operand for operand in instruction.operands[: self.results] if not _is_memory(operand))

@@ -175,63 +175,31 @@ def extreme(
             square *= 1e24
 
 
-def reference(
-    steps: Sequence[int],
-    lr: float,
-    beta1: float,
-    beta2: float,
-    eps: float,
-    weight_decay: float,
-    *tensors: torch.Tensor,
-) -> Tensors:
-    return _step(lambda root: root + eps, steps, lr, beta1, beta2, weight_decay, *tensors)
+def dividing_by(divisor: Callable[[torch.Tensor, float], torch.Tensor]) -> Callable[..., Tensors]:
+    """The truth, or a fault, from what the first moment is divided by: a function of the second one's root and eps."""
 
+    def step_of_all(
+        steps: Sequence[int],
+        lr: float,
+        beta1: float,
+        beta2: float,
+        eps: float,
+        weight_decay: float,
+        *tensors: torch.Tensor,
+    ) -> Tensors:
+        params, moments, squares = [], [], []
+        for step, one, given, first, second in zip(steps, *lists(steps, tensors), strict=True):
+            grad = given.double()
+            moment = beta1 * first.double() + (1 - beta1) * grad
+            square = beta2 * second.double() + (1 - beta2) * grad * grad
+            root = (square / (1 - beta2**step)).sqrt()
+            update = lr / (1 - beta1**step) * moment / divisor(root, eps)
+            params.append(one.double() * (1 - lr * weight_decay) - update)
+            moments.append(moment)
+            squares.append(square)
+        return (*params, *moments, *squares)
 
-def without_eps(
-    steps: Sequence[int],
-    lr: float,
-    beta1: float,
-    beta2: float,
-    eps: float,
-    weight_decay: float,
-    *tensors: torch.Tensor,
-) -> Tensors:
-    """A parameter that has never had a gradient gets 0 / 0."""
-    return _step(lambda root: root, steps, lr, beta1, beta2, weight_decay, *tensors)
-
-
-def eps_in_the_root(
-    steps: Sequence[int],
-    lr: float,
-    beta1: float,
-    beta2: float,
-    eps: float,
-    weight_decay: float,
-    *tensors: torch.Tensor,
-) -> Tensors:
-    return _step(lambda root: (root.square() + eps).sqrt(), steps, lr, beta1, beta2, weight_decay, *tensors)
-
-
-def _step(
-    guarded: Callable[[torch.Tensor], torch.Tensor],
-    steps: Sequence[int],
-    lr: float,
-    beta1: float,
-    beta2: float,
-    weight_decay: float,
-    *tensors: torch.Tensor,
-) -> Tensors:
-    """guarded: the root of the second moment as something to divide by."""
-    params, moments, squares = [], [], []
-    for step, one, given, first, second in zip(steps, *lists(steps, tensors), strict=True):
-        grad = given.double()
-        moment = beta1 * first.double() + (1 - beta1) * grad
-        square = beta2 * second.double() + (1 - beta2) * grad * grad
-        root = guarded((square / (1 - beta2**step)).sqrt())
-        params.append(one.double() * (1 - lr * weight_decay) - lr / (1 - beta1**step) * moment / root)
-        moments.append(moment)
-        squares.append(square)
-    return (*params, *moments, *squares)
+    return step_of_all
 
 
 def one_by_one(
@@ -271,13 +239,16 @@ PROBLEM = Problem(
         case("odd", 41, step=20),
     ),
     limits=(case("long", 2), case("many", 130)),
-    reference=reference,
+    reference=dividing_by(lambda root, eps: root + eps),
     in_place=updated,
     outputs=("p", "m", "v"),
     # 1 - beta2 computed in float32 from 0.999 is off by 1.3e-5. Rounding to bfloat16 alone costs 2^-8 = 3.9e-3.
     tolerance={"float32": Tolerance(rtol=3e-5, atol=1e-5), "bfloat16": Tolerance(rtol=4e-3, atol=1e-6)},
     extreme=extreme,
-    faults={"no eps": without_eps, "eps inside the root": eps_in_the_root},
+    faults={
+        "no eps": dividing_by(lambda root, _: root),  # 0 / 0 where a parameter has never had a gradient
+        "eps inside the root": dividing_by(lambda root, eps: (root.square() + eps).sqrt()),
+    },
     compulsory_bytes=compulsory_bytes,
     flops=lambda model, tensors, step, dtype, begin: 15 * sum(lengths(model, tensors)),
 )
