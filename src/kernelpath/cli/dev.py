@@ -7,7 +7,7 @@ from rich.text import Text
 
 from kernelpath import words
 from kernelpath.cli.common import NOT_YET, PASSED, Failure, errors, out
-from kernelpath.course import registry
+from kernelpath.course import places
 from kernelpath.course.registry import Lane
 from kernelpath.show import view
 
@@ -27,7 +27,7 @@ def check(quick: bool) -> int:
     for invariant in invariants.QUICK if quick else invariants.ALL:
         name = invariant.__name__.replace("_", " ")
         with errors.status(name):
-            findings = list(invariant(registry.root()))
+            findings = list(invariant(places.checkout()))
         found += len(findings)
         out.print(Text.assemble(("FAIL ", "red") if findings else ("ok   ", "green"), name))
         for finding in findings:
@@ -50,7 +50,7 @@ def new(name: str, problem: str, lane: Lane, week: int | None, letter: str | Non
     except draft.NotDrafted as error:
         raise Failure(str(error)) from error
     for path in written:
-        out.print(f"wrote {words.path(path, registry.root())}", soft_wrap=True)
+        out.print(f"wrote {words.path(path, places.checkout())}", soft_wrap=True)
     view.step(out, "kp dev check --quick names what is still to be written")
     return PASSED
 
@@ -60,6 +60,6 @@ def tables() -> int:
     """Regenerate the tables of the documents."""
     from kernelpath.show import docs
 
-    for name in docs.rewrite(registry.root()):
+    for name in docs.rewrite(places.checkout()):
         out.print(f"rewrote {name}")
     return PASSED
