@@ -75,8 +75,8 @@ def test_a_wheel_carries_the_course_and_is_no_burden(wheel: Path) -> None:
     assert wheel.name == f"kernelpath-{kernelpath.__version__}-py3-none-any.whl"
     assert wheel.stat().st_size < MOST_BYTES
     for carried in ("checks", "phases", "notebooks", "solutions", "results", "book"):
-        there = {str(path.relative_to(ROOT)) for path in (ROOT / carried).rglob("*.[!p]*") if path.is_file()}
-        assert {f"kernelpath/data/{name}" for name in there if "/." not in name} <= names
+        there = {str(path.relative_to(ROOT)) for path in (ROOT / carried).rglob("*") if path.is_file()}
+        assert {f"kernelpath/data/{name}" for name in there if not re.search(r"/(\.|__pycache__)", name)} <= names
     assert "kernelpath/py.typed" in names
     assert not [name for name in names if "__pycache__" in name]
 
