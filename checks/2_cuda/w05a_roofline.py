@@ -54,7 +54,7 @@ def said(what: str, operator: operators.Operator, machine: operators.MachineMode
 
 def times() -> Mapping[str, float]:
     """Seconds of torch's own operators on an H200, as the week's notebook recorded them."""
-    recorded = results.recordings(registry.root() / results.FOLDER / results.RECORDINGS).get("week05/operators")
+    recorded = results.recordings(registry.course() / results.FOLDER / results.RECORDINGS).get("week05/operators")
     return recorded.value["seconds"] if recorded else {}
 
 

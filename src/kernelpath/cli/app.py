@@ -11,7 +11,8 @@ from typing import NoReturn
 
 import click
 
-from kernelpath.cli import book, check, checkpoint, course, dev, doctor, grade, study, watch
+from kernelpath import __version__
+from kernelpath.cli import book, check, checkpoint, course, dev, doctor, folder, grade, study, watch
 from kernelpath.cli.common import INTERRUPTED, PASSED, USED_WRONGLY, Failure, complain
 from kernelpath.course import progress, registry
 from kernelpath.course.errors import DeclarationError
@@ -23,7 +24,7 @@ _EXPECTED = (registry.LookupFailed, DeclarationError, NoStub, progress.NotSaved,
 
 
 @click.group(invoke_without_command=True, context_settings={"help_option_names": ["-h", "--help"]})
-@click.version_option(package_name="kernelpath", prog_name="kernelpath")
+@click.version_option(__version__, prog_name="kernelpath")
 @click.pass_context
 def kp(context: click.Context) -> int | None:
     """Learn GPU kernel engineering: edit a stub, get a verdict, read why, continue.
@@ -36,7 +37,7 @@ def kp(context: click.Context) -> int | None:
 for _verb in (
     *(course.next_, course.list_, check.check, watch.watch, course.hint, course.reset, course.progress_),
     *(study.solution, study.profile, study.bench, study.report, book.book_),
-    *(checkpoint.checkpoint, grade.grade_, doctor.doctor, dev.dev),
+    *(checkpoint.checkpoint, grade.grade_, doctor.doctor, folder.new, folder.upgrade, dev.dev),
 ):
     kp.add_command(_verb)
 

@@ -22,9 +22,9 @@ def book_(to: Path | None) -> int:
     """
     from kernelpath.show import site
 
-    root = registry.root()
-    if not copies(root):
+    root, course = registry.root(), registry.course()
+    if not copies(course):
         raise Failure(f"there are no notebooks in {FOLDER}/; python -m kernelpath.show.execute writes them")
-    index = site.write(root, to or progress.folder(root) / "book")
+    index = site.write(course, to or progress.folder(root) / "book")
     view.step(out, f"open {words.path(index, root)} in a browser")
     return PASSED

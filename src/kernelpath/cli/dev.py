@@ -7,7 +7,7 @@ from rich.text import Text
 
 from kernelpath import words
 from kernelpath.cli.common import NOT_YET, PASSED, Failure, errors, out
-from kernelpath.course import registry
+from kernelpath.course import places, registry
 from kernelpath.course.registry import Lane
 from kernelpath.show import view
 
@@ -35,7 +35,7 @@ def check(names: tuple[str, ...], quick: bool) -> int:
             if items and of_item is not None:
                 findings = [finding for item in items for finding in of_item(item)]
             else:
-                findings = list(invariant(registry.root()))
+                findings = list(invariant(places.checkout()))
         found += len(findings)
         out.print(Text.assemble(("FAIL ", "red") if findings else ("ok   ", "green"), name))
         for finding in findings:
@@ -58,7 +58,7 @@ def new(name: str, problem: str, lane: Lane, week: int | None, letter: str | Non
     except draft.NotDrafted as error:
         raise Failure(str(error)) from error
     for path in written:
-        out.print(f"wrote {words.path(path, registry.root())}", soft_wrap=True)
+        out.print(f"wrote {words.path(path, places.checkout())}", soft_wrap=True)
     view.step(out, f"kp dev check {name} names what is still to be written; kp dev check, what that changes elsewhere")
     return PASSED
 
@@ -68,6 +68,6 @@ def tables() -> int:
     """Regenerate the tables of the documents."""
     from kernelpath.show import docs
 
-    for name in docs.rewrite(registry.root()):
+    for name in docs.rewrite(places.checkout()):
         out.print(f"rewrote {name}")
     return PASSED

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from kernelpath.cli.common import Failure, warn
-from kernelpath.course import progress, registry
+from kernelpath import words
+from kernelpath.cli.common import Failure, errors, warn
+from kernelpath.course import delivery, progress, registry
 from kernelpath.course.progress import Progress, Record
 from kernelpath.course.registry import Item
 from kernelpath.verdict import Report
@@ -47,8 +48,17 @@ def remember(item: Item, graded: Report) -> None:
     """Save a pass, and keep the report with the sources that were graded."""
     if graded.verdict.passed:
         save(item, lambda record: progress.with_report(record, graded))
+        _reveal(item)
     try:
         Progress(item.root, warn).keep(graded, item.files("phases"))
+    except progress.NotSaved as error:
+        warn(str(error))
+
+
+def _reveal(item: Item) -> None:
+    try:
+        for path in delivery.reveal(item):
+            errors.print(f"{words.path(path, item.root)} is now in your folder", soft_wrap=True)
     except progress.NotSaved as error:
         warn(str(error))
 

@@ -46,14 +46,14 @@ def solution(item: Item, peek: bool) -> int:
     Shows both sources, their counters, and what an expert would do next. If there is a GPU, both are timed in one run.
     """
     if not item.files("solutions"):
-        raise Failure(f"the solution of {item.name} is withheld: there is no {words.path(item.solution, item.root)}")
+        raise Failure(f"the solution of {item.name} is withheld: there is no {words.path(item.solution, item.course)}")
     if not (peek or passed(item)):
         out.print(f"{item.name} is not passed yet; --peek shows its solution all the same.")
         view.step(out, f"kp hint {item.name}")
         return NOT_YET
     for reference in item.files("solutions"):
         yours = stubs.stub_of(item, reference)
-        names = (words.path(yours, item.root), words.path(reference, item.root))
+        names = (words.path(yours, item.root), words.path(reference, item.course))
         difference.show(out, names, (source_text(yours) if yours.is_file() else "", source_text(reference)))
         out.print()
     with errors.status(f"{item.name}: starting"):

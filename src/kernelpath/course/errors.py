@@ -11,6 +11,10 @@ class Withheld(Exception):
     """This checkout lacks a reference kernel that is needed. No submission is at fault."""
 
 
+class LookupFailed(Exception):
+    """A name matches no exercise or several, or there is no course here. The message says what to type."""
+
+
 def require(condition: bool, message: str) -> None:
     """Raise DeclarationError with this message unless the condition holds."""
     if not condition:

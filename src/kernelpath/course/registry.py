@@ -21,6 +21,9 @@ from kernelpath import files
 from kernelpath.course import checkpoint
 from kernelpath.course.checkpoint import Checkpoint
 from kernelpath.course.errors import DeclarationError, Withheld
+from kernelpath.course.errors import LookupFailed as LookupFailed
+from kernelpath.course.places import course as course
+from kernelpath.course.places import root as root
 from kernelpath.course.spec import Exercise
 
 Tree = Literal["phases", "solutions"]
@@ -34,13 +37,9 @@ DELIVERABLE = "deliverable"
 _STEM = re.compile(r"w(?P<week>\d\d)(?P<letter>[a-z])_(?P<name>\w+)")
 
 
-class LookupFailed(Exception):
-    """A name matches no exercise or several, or there is no checkout. The message says what to type."""
-
-
 @dataclass(frozen=True)
 class Item:
-    """An exercise by its place in the tree, such as stem "2_cuda/w07a_softmax" below root."""
+    """An exercise by its place, such as stem "2_cuda/w07a_softmax". root: a checkout or a learner's folder."""
 
     root: Path
     stem: str
@@ -53,6 +52,11 @@ class Item:
                 f"checks/{self.stem}.py is not named like w07a_softmax.py (week, letter, name); rename it"
             )
         return match
+
+    @cached_property
+    def course(self) -> Path:
+        """Where the declaration and the solution are: root in a checkout, else in the package."""
+        return course(self.root)
 
     @property
     def name(self) -> str:
@@ -69,7 +73,7 @@ class Item:
 
     @property
     def declaration(self) -> Path:
-        return self.root / "checks" / f"{self.stem}.py"
+        return self.course / "checks" / f"{self.stem}.py"
 
     @property
     def lesson(self) -> Path:
@@ -91,7 +95,10 @@ class Item:
 
     def submission(self, tree: Tree) -> Path:
         """The Python file that defines the entry."""
-        return self.root / tree / f"{self.stem}.py"
+        return self._tree_of(tree) / f"{self.stem}.py"
+
+    def _tree_of(self, tree: Tree) -> Path:
+        return (self.root if tree == "phases" else self.course) / tree
 
     def files(self, tree: Tree) -> tuple[Path, ...]:
         """Every file of the exercise in a tree: the Python file, the .cu file of a CUDA exercise, and a project's."""
@@ -165,10 +172,10 @@ class Deliverable(Item):
 
     @property
     def declaration(self) -> Path:
-        return self.root / "checks" / self.phase / "checkpoint.py"
+        return self.course / "checks" / self.phase / "checkpoint.py"
 
     def submission(self, tree: Tree) -> Path:
-        return self.root / tree / self.phase / f"{DELIVERABLE}.py"
+        return self._tree_of(tree) / self.phase / f"{DELIVERABLE}.py"
 
     @property
     def _untwisted(self) -> Item:
@@ -180,21 +187,12 @@ def item(at: Path, stem: str) -> Item:
     return Deliverable(at, stem) if ":" in stem else Item(at, stem)
 
 
-def root() -> Path:
-    """The checkout: the nearest folder from here up, or from the package up, that has checks/ and phases/."""
-    for start in (Path.cwd(), Path(__file__).resolve().parent):
-        for folder in (start, *start.parents):
-            if (folder / "checks").is_dir() and (folder / "phases").is_dir():
-                return folder
-    raise LookupFailed("this is not a kernelpath checkout: no folder from here up has checks/ and phases/; cd to one")
-
-
 def exercises(at: Path | None = None) -> tuple[Item, ...]:
-    """Every exercise of the checkout at `at` (default: `root()`), in the order of the syllabus."""
+    """Every exercise of the checkout or learner's folder `at` (default: `root()`), in the order of the syllabus."""
     at = at or root()
-    found = sorted(at.glob("checks/[0-9]_*/w*.py"), key=lambda path: (path.name, path.parent.name))
+    found = sorted(course(at).glob("checks/[0-9]_*/w*.py"), key=lambda path: (path.name, path.parent.name))
     if not found:
-        raise LookupFailed(f"{at / 'checks'} declares no exercise; restore it with: git checkout -- checks")
+        raise LookupFailed(f"{course(at) / 'checks'} declares no exercise; restore it with: git checkout -- checks")
     return tuple(Item(at, f"{path.parent.name}/{path.stem}") for path in found)
 
 
@@ -242,7 +240,7 @@ def load_checkpoint(phase: str, at: Path | None = None) -> Checkpoint:
 
     Raises LookupFailed if the phase has no exam, and DeclarationError.
     """
-    path = (at or root()) / "checks" / phase / "checkpoint.py"
+    path = course(at) / "checks" / phase / "checkpoint.py"
     if not path.is_file():
         raise LookupFailed(f"phase {phase} has no checkpoint yet: there is no {path}; kp next continues")
     declared = _declared(path, Checkpoint, f"checkpoint_{phase}")

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from datetime import datetime
 from pathlib import Path
 
+from kernelpath import files
 from kernelpath.course.progress import folder
 from kernelpath.course.registry import Item
 
@@ -51,15 +52,19 @@ def drift(stub: str, solution: str) -> list[tuple[int, str]]:
 
 def stub_of(item: Item, solution: Path) -> Path:
     """The stub of one of the solution's files."""
-    return item.root / "phases" / solution.relative_to(item.root / "solutions")
+    return item.root / "phases" / solution.relative_to(item.course / "solutions")
 
 
 def pristine(item: Item) -> dict[Path, str]:
     """The files of the stub as the course last gave them, from the history of git. Raises NoStub.
 
     It is the newest version that is open and, where the solution is at hand, has not drifted from it: work in progress
-    may be committed.
+    may be committed. In a learner's folder it is the stub that the package carries.
     """
+    if item.course != item.root:
+        start = item.course / "phases"
+        found = files.submitted(start / item.stub.relative_to(item.root / "phases"))
+        return {item.root / "phases" / path.relative_to(start): path.read_text("utf-8") for path in found}
     solutions = {stub_of(item, path): path.read_text("utf-8") for path in item.files("solutions")}
     paths = list(solutions) or [item.stub.with_suffix(".cu"), item.stub]
     for commit in _history(item, paths):

@@ -16,7 +16,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from kernelpath.course import problems, registry
+from kernelpath.course import places, problems, registry
 from kernelpath.course.problem import Problem
 from kernelpath.course.registry import Item, Lane
 from kernelpath.show import docs
@@ -40,7 +40,7 @@ def draft(
     problem: a module of course/problems. week: that of the last exercise where not given. letter: the next free one.
     Raises NotDrafted where a name is wrong or a file exists already; nothing has been written then.
     """
-    root = root or registry.root()
+    root = root or places.checkout()
     items = registry.exercises(root)
     operator = _problem(problem)
     if not name.isidentifier() or name != name.lower():

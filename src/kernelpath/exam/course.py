@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+from kernelpath.course import registry
 from kernelpath.exam import NotValid
 from kernelpath.exam.certificate import Certificate
 from kernelpath.verdict import encode
@@ -47,11 +48,11 @@ class Course:
 
 
 def whole(folder: Path, root: Path) -> Course | None:
-    """The course, from the certificates in a folder of every checkpoint of the checkout `root`; None without them all.
+    """The course, from the certificates in a folder of every checkpoint of the course at `root`; None without them all.
 
     One that was changed or is no pass counts as missing, and so do all where they carry different names.
     """
-    numbers = sorted(int(path.parent.name[0]) for path in root.glob("checks/[0-9]_*/checkpoint.py"))
+    numbers = sorted(int(path.parent.name[0]) for path in registry.course(root).glob("checks/[0-9]_*/checkpoint.py"))
     found = [one for number in numbers if (one := _read(folder / f"checkpoint{number}.json")) is not None]
     if not found or len({one.name for one in found}) > 1 or [one.checkpoint for one in found] != numbers:
         return None

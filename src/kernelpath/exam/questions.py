@@ -160,7 +160,7 @@ class Exam:
     @property
     def pool(self) -> reading.Pool:
         """The kernels to be read, which run when they are first asked for."""
-        return reading.pool(self.root / "checks" / self.phase / "reading")
+        return reading.pool(registry.course(self.root) / "checks" / self.phase / "reading")
 
     def paper(self, name: str) -> Paper:
         """The learner's own. Raises NotValid for a name that is empty, too long, or has no letters."""

@@ -87,7 +87,7 @@ class Workers:
 
     def copy(self) -> Copied:
         """The submission as it is graded from now on. Of the reference kernels each is alone."""
-        self._copied = self._workspace.copy(alone=self._submission.is_relative_to(self._item.root / "solutions"))
+        self._copied = self._workspace.copy(alone=self._submission.is_relative_to(self._item.course / "solutions"))
         return self._copied
 
     def prepare(self) -> None:

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import kernelpath
-from kernelpath.course import registry
+from kernelpath.course import places
 from kernelpath.course.registry import Tree
 from kernelpath.show import book, predict
 
@@ -75,7 +75,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     chosen = parser.parse_args(arguments)
     failed = 0
     for path in chosen.notebooks or all_notebooks():
-        target = (chosen.into or registry.root() / book.FOLDER) / path.absolute().parent.name / path.name
+        target = (chosen.into or places.checkout() / book.FOLDER) / path.absolute().parent.name / path.name
         try:
             executed = (
                 book.retold(nbformat.read(path, 4), nbformat.read(target, 4))
@@ -98,7 +98,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 def all_notebooks() -> Iterable[Path]:
     """Every notebook of the checkout, in the order of the weeks."""
-    return sorted(registry.root().glob("notebooks/*/week*.ipynb"), key=lambda path: path.name)
+    return sorted(places.checkout().glob("notebooks/*/week*.ipynb"), key=lambda path: path.name)
 
 
 if __name__ == "__main__":

@@ -17,7 +17,7 @@ from rich.table import Table
 from rich.text import Text
 
 from kernelpath import simt, words
-from kernelpath.course import lesson, registry
+from kernelpath.course import delivery, lesson, registry
 from kernelpath.course.progress import NotSaved, Progress, with_report
 from kernelpath.course.registry import Item, Tree
 from kernelpath.device import gpu
@@ -106,6 +106,7 @@ def _remember(item: Item, report: Report) -> None:
     try:
         if report.verdict.passed:
             progress.update(item.stem, lambda record: with_report(record, report))
+            delivery.reveal(item)
         progress.keep(report, item.files("phases"))
     except NotSaved as error:
         print(error)

@@ -96,7 +96,7 @@ def draw(timelines: Mapping[str, Timeline]) -> Figure:
 
 def measured(what: str, **environment: str) -> Any:
     """What benchmarks/all_reduce.py finds on the GPUs of this machine: its "map", "all_reduce" or "overlap"."""
-    program = registry.root() / "benchmarks" / "all_reduce.py"
+    program = registry.course() / "benchmarks" / "all_reduce.py"
     path = os.pathsep.join(entry for entry in sys.path if entry)
     done = subprocess.run(
         [sys.executable, str(program), what],

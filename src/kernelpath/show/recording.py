@@ -35,7 +35,7 @@ def on_gpu(key: str, measure: Callable[[], Any], gpus: int = 1) -> Any:
             _record(Path(file), key, found)
         print(f"measured on this {found.device}")
         return value
-    recorded = results.recordings(registry.root() / results.FOLDER / results.RECORDINGS).get(key)
+    recorded = results.recordings(registry.course() / results.FOLDER / results.RECORDINGS).get(key)
     if recorded is None:
         print("nothing to show: too few GPUs are here, and results/notebooks.json has no recording")
         return {}

@@ -12,6 +12,7 @@ from pathlib import Path
 from markupsafe import Markup
 
 from kernelpath import words
+from kernelpath.course import registry
 from kernelpath.course.progress import Kept, Progress, Record
 from kernelpath.course.registry import Item
 from kernelpath.grading.roofline import bandwidth
@@ -84,7 +85,7 @@ def page(root: Path, records: Sequence[tuple[Item, Record]], kept: Progress) -> 
         Exercise(item, record, kept.kept(item.stem), kept.kept(item.stem, "timed")) for item, record in records
     ]
     own = _by_device(exercise.timed.report for exercise in exercises if exercise.timed)
-    recorded = {machine.gpu: machine.timed for machine in results.machines(root) if machine.timed}
+    recorded = {machine.gpu: machine.timed for machine in results.machines(registry.course(root)) if machine.timed}
     others = {device: reports for device, reports in recorded.items() if device not in own}
     return templates.render(
         "report.html",

@@ -19,7 +19,7 @@ from typing import Any
 import torch
 
 from kernelpath import course, files
-from kernelpath.course import registry
+from kernelpath.course import places, registry
 from kernelpath.work import landlock
 from kernelpath.work.messages import PRODUCT
 
@@ -164,7 +164,7 @@ def forget_answers(but: Collection[str] = ()) -> list[Path]:
             if hasattr(sys.modules.get(parent), last):
                 delattr(sys.modules[parent], last)
         folders.append(Path(course.__file__).parent / package.rpartition(".")[2])
-    return folders
+    return [*folders, places.CARRIED]
 
 
 def spare_what_is_loaded() -> None:

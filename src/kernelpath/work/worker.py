@@ -141,7 +141,9 @@ class _Worker:
     def _load(self, asked: messages.Load, secret: str) -> Answer:
         self._file = Path(asked.file)
         own = (self._file, self._file.with_suffix(".cu"), Path(cache_from_source(asked.file)))
-        hidden = (self._item.root / "solutions", self._item.root / ".git", *map(Path, asked.hidden))  # and its history
+        places = {self._item.root, self._item.course}
+        kept = [place / name for place in places for name in ("solutions", ".git")]  # and their history
+        hidden = (*kept, *map(Path, asked.hidden))
         confine.deny(hidden, own, self._answers, entries.language(self._exercise, self._lane))
         self._snapshot = Snapshot()
         entries.install(self._thread, self._exercise, self._file)

@@ -14,7 +14,7 @@ TRACE, COUNTERS = "trace.json", "ncu.csv"
 
 def folder(recording: str) -> Path:
     """A recording of ours by its name, or a learner's by its absolute path."""
-    return registry.root() / FOLDER / recording
+    return registry.course() / FOLDER / recording
 
 
 def read(recording: str, name: str) -> bytes:

@@ -1,0 +1,211 @@
+"""A learner's folder: how it is known, what an upgrade does to each file, and what wrong ones are told."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+import kernelpath
+from kernelpath import cli
+from kernelpath.course import delivery, places, registry, stubs
+from kernelpath.course.registry import Item, LookupFailed
+
+KERNEL, NOTEBOOK = "phases/1_architecture/w01a_double.py", "notebooks/1_architecture/week01_threads.ipynb"
+
+
+@pytest.fixture
+def course(doubling: Item, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """What a package of version 1.2.3 carries: one exercise."""
+    doubling.stub.write_text("# TODO\n")
+    notebook = doubling.root / NOTEBOOK
+    notebook.parent.mkdir(parents=True)
+    notebook.write_text("{}")
+    carried = doubling.root.rename(doubling.root.with_name(f"{doubling.root.name}-data"))
+    monkeypatch.setattr(places, "CARRIED", carried)
+    monkeypatch.setattr(kernelpath, "__version__", "1.2.3")
+    return carried
+
+
+@pytest.fixture
+def folder(course: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A learner's folder of that version, which is the current one."""
+    tmp_path.mkdir(exist_ok=True)
+    delivery.deliver(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.fixture
+def kp(capsys: pytest.CaptureFixture[str]) -> Callable[..., tuple[int, str, str]]:
+    def run(*arguments: str) -> tuple[int, str, str]:
+        with pytest.raises(SystemExit) as exit_:
+            cli.main(arguments)
+        printed = capsys.readouterr()
+        return int(exit_.value.code or 0), printed.out, printed.err
+
+    return run
+
+
+def upgraded(folder: Path) -> delivery.Delivered:
+    return delivery.deliver(folder, places.marker(folder))
+
+
+def test_a_learners_folder_has_what_is_edited_and_the_package_the_rest(folder: Path, course: Path) -> None:
+    item = registry.find("double")
+    assert (registry.root(), registry.course(), item.root, item.course) == (folder, course, folder, course)
+    assert item.stub == folder / KERNEL
+    assert (item.declaration, item.solution) == (
+        course / f"checks/{item.stem}.py",
+        course / f"solutions/{item.stem}.py",
+    )
+    assert not [path for path in folder.rglob("*") if path.parts[-1] in ("checks", "solutions")]
+
+
+def test_a_stub_is_restored_from_the_package(folder: Path) -> None:
+    (folder / KERNEL).write_text("mine")
+    assert stubs.pristine(registry.find("double")) == {folder / KERNEL: "# TODO\n"}
+
+
+def test_an_upgrade_replaces_what_is_unchanged_and_adds_what_is_new(folder: Path, course: Path) -> None:
+    (course / KERNEL).write_text("# newer\n")
+    (course / NOTEBOOK).with_name("week02_memory.ipynb").write_text("{}")
+    done = upgraded(folder)
+    assert done.written == (KERNEL, "notebooks/1_architecture/week02_memory.ipynb")
+    assert (folder / KERNEL).read_text() == "# newer\n"
+    assert done.aside == ()
+    assert upgraded(folder) == delivery.Delivered("1.2.3"), "a second one has nothing to do"
+
+
+def test_an_upgrade_keeps_what_the_learner_changed(folder: Path, course: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (folder / KERNEL).write_text("mine")
+    assert upgraded(folder).aside == (), "the course has not changed it"
+    (course / KERNEL).write_text("# newer\n")
+    monkeypatch.setattr(kernelpath, "__version__", "1.3.0")
+    assert upgraded(folder).aside == ((KERNEL, f"new-1.3.0/{KERNEL}"),)
+    assert (folder / KERNEL).read_text() == "mine"
+    assert (folder / f"new-1.3.0/{KERNEL}").read_text() == "# newer\n"
+
+
+def test_a_folder_that_lost_its_marker_is_renewed_without_a_loss(folder: Path) -> None:
+    (folder / KERNEL).write_text("mine")
+    (folder / places.MARKER).unlink()
+    done = delivery.deliver(folder)
+    assert done.aside == ((KERNEL, f"new-1.2.3/{KERNEL}"),)
+    assert (folder / KERNEL).read_text() == "mine"
+    assert places.marker(folder).version == "1.2.3"
+
+
+@pytest.mark.parametrize(("text", "stays"), [("# TODO\n", False), ("mine", True)])
+def test_what_the_course_has_no_longer_stays_if_it_was_changed(
+    folder: Path, course: Path, text: str, stays: bool
+) -> None:
+    (folder / KERNEL).write_text(text)
+    (course / KERNEL).unlink()
+    done = upgraded(folder)
+    assert (done.left, done.removed) == (((KERNEL,), ()) if stays else ((), (KERNEL,)))
+    assert (folder / KERNEL).exists() is stays
+
+
+def test_a_marker_leads_to_no_file_outside(folder: Path) -> None:
+    outside = folder.parent / "outside.py"
+    outside.write_text("mine")
+    sha = delivery._digest(b"mine")
+    for name in ("../outside.py", f"phases/../../{outside.name}", str(outside)):
+        marker = places.Marker("1.2.3", {**places.marker(folder).files, name: sha})
+        assert delivery.deliver(folder, marker).removed == ()
+    assert outside.read_text() == "mine"
+
+
+def test_a_solution_appears_after_a_pass_and_stays_as_the_learner_left_it(folder: Path, course: Path) -> None:
+    item = registry.find("double")
+    shown = folder / f"solutions/{item.stem}.py"
+    assert delivery.reveal(item) == (shown,)
+    assert shown.read_bytes() == item.solution.read_bytes()
+    item.solution.write_text("# better\n")
+    assert upgraded(folder).written == (f"solutions/{item.stem}.py",)
+    shown.write_text("# my notes\n")
+    assert delivery.reveal(item) == ()
+    item.solution.write_text("# best\n")
+    assert [name for name, _ in upgraded(folder).aside] == [f"solutions/{item.stem}.py"]
+    assert shown.read_text() == "# my notes\n"
+
+
+def test_a_checkout_reveals_nothing(doubling: Item) -> None:
+    assert delivery.reveal(doubling) == ()
+
+
+@pytest.mark.parametrize(
+    ("marker", "said"),
+    [
+        ('{"version": "1.2.4"}', "upgrade it: pip install --upgrade kernelpath"),
+        ('{"version": "1.2.2"}', "which keeps your files: kp upgrade"),
+        ('{"version": "1.10.0"}', "upgrade it: pip install --upgrade kernelpath"),
+        ('{"version": "new"}', "names no version like 1.2.3; remove it, then renew it"),
+        ('{"version": 3}', "is broken"),
+        ("[]", "is broken"),
+        ("\x00\xff", "is broken"),
+    ],
+)
+def test_a_folder_of_another_version_is_told_in_one_sentence(
+    folder: Path, kp: Callable[..., tuple[int, str, str]], marker: str, said: str
+) -> None:
+    (folder / places.MARKER).write_text(marker)
+    for verb in (("list",), ("next",), ("check", "double")):
+        status, out, err = kp(*verb)
+        assert (status, out) == (2, "")
+        assert said in err
+        assert err.count("\n") == 1
+
+
+def test_an_older_folder_is_upgraded_and_a_newer_one_is_not(
+    folder: Path, kp: Callable[..., tuple[int, str, str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(kernelpath, "__version__", "1.0.0")
+    assert kp("upgrade")[0] == 2
+    assert places.marker(folder).version == "1.2.3"
+    monkeypatch.setattr(kernelpath, "__version__", "2.0.0")
+    assert kp("upgrade")[0] == 0
+    assert json.loads((folder / places.MARKER).read_text())["version"] == "2.0.0"
+    assert kp("list")[0] == 0
+
+
+def test_where_no_folder_can_be_made_one_sentence_says_why(
+    folder: Path, course: Path, kp: Callable[..., tuple[int, str, str]]
+) -> None:
+    (folder / "a_file").write_text("mine")
+    (folder / "taken").mkdir()
+    (folder / "taken" / "phases").write_text("mine")
+    for name, said in (
+        (".", "is a course folder already; kp upgrade, in it, brings it up to date"),
+        (str(course), "is a checkout of the course"),
+        ("a_file", "is a file; name another folder"),
+        ("a_file/below", "is a file; name another folder"),
+        ("taken", "fix that and try again"),
+        ("x" * 300, "fix that and try again"),
+    ):
+        status, _, err = kp("new", name)
+        assert (status, err.count("\n")) == (2, 1), err
+        assert said in err
+    assert (folder / "a_file").read_text() == (folder / "taken" / "phases").read_text() == "mine"
+
+
+def test_the_course_is_changed_in_a_checkout_alone(folder: Path, kp: Callable[..., tuple[int, str, str]]) -> None:
+    for verb in (("check", "--quick"), ("tables",), ("new", "triple", "--problem", "gelu", "--lane", "cuda")):
+        status, _, err = kp("dev", *verb)
+        assert (status, err.count("\n")) == (2, 1)
+        assert "is a learner's folder; the course itself is changed in a checkout" in err
+
+
+def test_outside_of_any_folder_one_sentence_says_how_to_get_one(
+    course: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tmp_path.mkdir()
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(places, "_source", lambda: tmp_path)
+    with pytest.raises(LookupFailed, match="or make one: kp new FOLDER"):
+        registry.root()
+    with pytest.raises(LookupFailed, match="or make one: kp new FOLDER"):
+        places.learners()

@@ -1,0 +1,135 @@
+"""The package as a learner gets it: a wheel, installed by pip, and a folder that follows the course."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+import kernelpath
+from kernelpath.work import landlock
+
+ROOT = Path(__file__).parents[1]
+STUB = "phases/1_architecture/w01b_vector_add"
+MOST_BYTES = 12_000_000
+"""Of the wheel, most of them the pictures of book/."""
+
+Kp = Callable[..., "subprocess.CompletedProcess[str]"]
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Built from this checkout, outside of it, and without a network."""
+    to = tmp_path_factory.mktemp("wheel")
+    where = ("egg_info", "--egg-base", to, "build", "--build-base", to / "build", "bdist_wheel", "--dist-dir", to)
+    build = [sys.executable, "setup.py", "-q", *map(str, where)]
+    subprocess.run(build, cwd=ROOT, check=True, capture_output=True)
+    (built,) = to.glob("*.whl")
+    return built
+
+
+@pytest.fixture(scope="module")
+def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    to = tmp_path_factory.mktemp("installed")
+    offline = ("--quiet", "--no-deps", "--no-index", "--no-compile", "--disable-pip-version-check")
+    into = [sys.executable, "-m", "pip", "install", *offline, "--target", str(to), str(wheel)]
+    subprocess.run(into, check=True, capture_output=True)
+    return to
+
+
+@pytest.fixture
+def site(installed: Path, tmp_path: Path) -> Path:
+    """A folder of packages with the wheel installed, for one test to change."""
+    return shutil.copytree(installed, tmp_path / "site")
+
+
+@pytest.fixture
+def kp(site: Path, tmp_path: Path) -> Kp:
+    """Runs a command of the installed package, in the learner's folder once there is one."""
+
+    def run(*arguments: str) -> subprocess.CompletedProcess[str]:
+        here = tmp_path / "learn"
+        given = {**os.environ, "PYTHONPATH": str(site), "COLUMNS": "100"}
+        command = [sys.executable, "-m", "kernelpath.cli", *arguments]
+        return subprocess.run(
+            command, cwd=here if here.is_dir() else tmp_path, env=given, capture_output=True, text=True
+        )
+
+    return run
+
+
+def verdict(done: subprocess.CompletedProcess[str]) -> str:
+    return str(json.loads(done.stdout)["verdict"])
+
+
+def test_a_wheel_carries_the_course_and_is_no_burden(wheel: Path) -> None:
+    names = set(zipfile.ZipFile(wheel).namelist())
+    assert wheel.name == f"kernelpath-{kernelpath.__version__}-py3-none-any.whl"
+    assert wheel.stat().st_size < MOST_BYTES
+    for carried in ("checks", "phases", "notebooks", "solutions", "results", "book"):
+        there = {str(path.relative_to(ROOT)) for path in (ROOT / carried).rglob("*") if path.is_file()}
+        assert {f"kernelpath/data/{name}" for name in there if not re.search(r"/(\.|__pycache__)", name)} <= names
+    assert "kernelpath/py.typed" in names
+    assert not [name for name in names if "__pycache__" in name]
+
+
+def test_a_learner_starts_passes_and_upgrades(kp: Kp, site: Path, tmp_path: Path) -> None:
+    folder, data = tmp_path / "learn", site / "kernelpath" / "data"
+    assert "kp new FOLDER" in kp("list").stderr, "there is no folder of the course yet"
+    assert kp("new", "learn").returncode == 0
+    assert sorted(path.name for path in folder.iterdir()) == ["kernelpath.json", "notebooks", "phases"]
+    assert len(re.findall(r"^ +\d+  \w+", kp("list").stdout, re.MULTILINE)) == len([*data.glob("checks/*/w*.py")]) > 60
+
+    check = ("check", "vector_add", "--device", "cpu", "--json", "-")
+    assert verdict(kp(*check)) == "NOT_STARTED"
+    assert not (folder / "solutions").exists()
+    for suffix in (".py", ".cu"):
+        shutil.copy(data / f"{STUB}{suffix}".replace("phases", "solutions"), folder / f"{STUB}{suffix}")
+    done = kp(*check)
+    assert verdict(done) == "PASSED"
+    assert "solutions/1_architecture/w01b_vector_add.cu is now in your folder" in done.stderr
+    shown = sorted(path.name for path in (folder / "solutions").rglob("*.*"))
+    assert shown == ["w01b_vector_add.cu", "w01b_vector_add.py"]
+
+    other = f"{kernelpath.__version__.partition('.')[0]}.99.0"
+    (site / "kernelpath" / "__init__.py").write_text(f'__version__ = "{other}"\n')
+    for name in (f"{STUB}.cu", "phases/1_architecture/w01a_hello_grid.cu"):
+        (data / name).write_text("// new\n" + (data / name).read_text())
+    mine = (folder / f"{STUB}.cu").read_bytes()
+    assert kp("list").stderr.endswith("bring the folder up to date, which keeps your files: kp upgrade\n")
+    done = kp("upgrade")
+    assert f"kept your {STUB}.cu; the new version is new-{other}/{STUB}.cu" in done.stdout
+    assert (folder / f"{STUB}.cu").read_bytes() == mine
+    assert (folder / f"new-{other}/{STUB}.cu").read_text().startswith("// new\n")
+    assert (folder / "phases/1_architecture/w01a_hello_grid.cu").read_text().startswith("// new\n")
+    assert kp("list").returncode == 0
+
+
+def test_a_submission_reads_neither_solutions_nor_checks(kp: Kp, site: Path, tmp_path: Path) -> None:
+    kp("new", "learn")
+    places = ("solutions/1_architecture/w01b_vector_add.cu", "checks/1_architecture/w01b_vector_add.py")
+    withheld = [str(site / "kernelpath" / "data" / place) for place in places]
+    (tmp_path / "learn" / f"{STUB}.py").write_text(
+        f"TOLD = []\nfor path in {withheld}:\n"
+        "    try:\n        TOLD.append(open(path).read())\n"
+        "    except Exception as error:\n        TOLD.append(type(error).__name__)\n"
+        "def vector_add(x, y):\n    raise ValueError(TOLD)\n"
+    )
+    told = json.loads(kp("check", "vector_add", "--device", "cpu", "--json", "-").stdout)
+    assert told["verdict"] == "CRASHED"
+    assert re.fullmatch(r"ValueError: \['Trespass', '(PermissionError|.*EXERCISE.*)'\]", told["cause"], re.DOTALL)
+    assert not landlock.version() or "EXERCISE" not in told["cause"], "without Landlock, solutions alone are held"
+
+
+def test_the_changelog_begins_with_this_version() -> None:
+    changelog = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
+    assert re.findall(r"^## (\S+)", changelog, re.MULTILINE)[0] == kernelpath.__version__
+    assert re.fullmatch(r"\d+\.\d+\.\d+", kernelpath.__version__)
