@@ -41,7 +41,8 @@ def grade_(
     """Grade a class: DIR holds a folder for each learner.
 
     Without a NAME: every exercise that anybody handed in. Writes grades.csv, grades.json and a results.json for
-    Gradescope for each learner. A second run grades only what changed.
+    Gradescope for each learner. A second run grades only what changed. similar.csv names pairs of submissions that
+    agree beyond the stub, for you to read; no grade depends on it.
 
     With --checkpoint: everybody's exam, named by the folders. Writes checkpointN.csv with the points, a certificate for
     each learner, and checkpointN-written.csv: enter marks for the written answers there, and run it again.
@@ -52,7 +53,7 @@ def grade_(
     to = to or folder.with_name(f"{folder.name}-grades")
     with errors.status("starting"), importing():
         from kernelpath.grading.grade import Usage
-        from kernelpath.school import classroom, handed_in
+        from kernelpath.school import classroom, handed_in, similarity
         from kernelpath.school.gradebook import UNFINISHED
     again = f"kp grade {shlex.quote(str(folder))}" + (f" --checkpoint {number}" if number else "")
     try:
@@ -67,6 +68,8 @@ def grade_(
             raise Failure(f"nobody in {folder} has a file named like {name}; give the NAME of an exercise")
         with overview.bar(errors) as tell:
             grades = classroom.grade_class(folder, to, chosen, device=device, seed=seed, jobs=jobs, tell=tell)
+        similar = similarity.pairs(handed_in.entries(folder, chosen))
+        similarity.write(to, similar)
     except Usage as error:
         raise Failure(str(error)) from error
     except OSError as error:
@@ -79,6 +82,7 @@ def grade_(
         errors.print(f"\nwhat is graded is kept; go on with {again}", soft_wrap=True)
         raise
     overview.school(out, grades)
+    overview.similar(out, similar, to)
     ungraded = [one for one in grades if one.key == UNFINISHED]
     view.step(out, f"{again}, once more" if ungraded else f"read {to / 'grades.csv'}")
     return NOT_YET if ungraded else PASSED
