@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -74,6 +75,8 @@ SCHEMA = {
 @pytest.fixture(scope="module")
 def autograder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder /autograder of an image that Gradescope built, for an exercise that needs no compiler."""
+    if shutil.which("g++") is None:
+        pytest.skip("setup.sh would install g++, with apt-get")
     folder = tmp_path_factory.mktemp("autograder")
     gradescope.pack([registry.find("swizzle", ROOT)], folder / "upload.zip", ROOT)
     source = folder / "source"
@@ -165,8 +168,11 @@ def test_neither_reference_kernels_nor_exams_are_uploaded(autograder: Path) -> N
     with zipfile.ZipFile(autograder / "upload.zip") as archive:
         names = archive.namelist()
         run = archive.getinfo("run_autograder")
+        (wheel,) = (name for name in names if name.endswith(".whl"))
+        with archive.open(wheel) as file, zipfile.ZipFile(file) as inner:
+            names += inner.namelist()
     assert run.external_attr >> 16 & 0o111, "it is executable"
-    assert [name for name in names if "solutions" in name or "checkpoint." in name or "/reading/" in name] == []
+    assert [name for name in names if re.search(r"solutions/|checks/[^/]+/(checkpoint|reading)", name)] == []
     assert "course/phases/5_cute/w17d_swizzle.py" in names
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -53,7 +54,7 @@ def grade_(
     to = to or folder.with_name(f"{folder.name}-grades")
     with errors.status("starting"), importing():
         from kernelpath.grading.grade import Usage
-        from kernelpath.school import classroom, handed_in, similarity
+        from kernelpath.school import classroom, handed_in
         from kernelpath.school.gradebook import UNFINISHED
     again = f"kp grade {shlex.quote(str(folder))}" + (f" --checkpoint {number}" if number else "")
     try:
@@ -68,8 +69,6 @@ def grade_(
             raise Failure(f"nobody in {folder} has a file named like {name}; give the NAME of an exercise")
         with overview.bar(errors) as tell:
             grades = classroom.grade_class(folder, to, chosen, device=device, seed=seed, jobs=jobs, tell=tell)
-        similar = similarity.pairs(handed_in.entries(folder, chosen))
-        similarity.write(to, similar)
     except Usage as error:
         raise Failure(str(error)) from error
     except OSError as error:
@@ -82,10 +81,19 @@ def grade_(
         errors.print(f"\nwhat is graded is kept; go on with {again}", soft_wrap=True)
         raise
     overview.school(out, grades)
-    overview.similar(out, similar, to)
+    _compare(folder, to, chosen)
     ungraded = [one for one in grades if one.key == UNFINISHED]
     view.step(out, f"{again}, once more" if ungraded else f"read {to / 'grades.csv'}")
     return NOT_YET if ungraded else PASSED
+
+
+def _compare(folder: Path, to: Path, items: Sequence[Item]) -> None:
+    """Write which submissions agree, and say where to read of them. Raises OSError."""
+    from kernelpath.school import handed_in, similarity
+
+    found = similarity.pairs(handed_in.entries(folder, items))
+    similarity.write(to, found)
+    overview.similar(out, found, to)
 
 
 def _exams(folder: Path, to: Path, number: int, again: str, **options: Any) -> int:

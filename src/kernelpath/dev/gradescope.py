@@ -25,7 +25,8 @@ from kernelpath.course.registry import Item
 from kernelpath.files import write_atomically
 
 _NOT_IN_A_WHEEL = shutil.ignore_patterns(
-    ".*", "__pycache__", "*.egg-info", "build", "dist", "book", "results", "tests", "benchmarks"
+    *(".*", "__pycache__", "*.egg-info", "build", "dist", "book", "results", "tests", "benchmarks", "solutions"),
+    "setup.py",  # may add the course to the package, reference kernels and exams included
 )
 _EXAMS = ("checkpoint.py", "checkpoint.md")
 _LONG_AGO = (1980, 1, 1, 0, 0, 0)

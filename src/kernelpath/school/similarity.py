@@ -73,15 +73,14 @@ def pairs(entries: Iterable[Entry]) -> list[Pair]:
     return [pair for item, own in handed_in.items() for pair in _agreeing(item, own)]
 
 
-def write(folder: Path, found: Iterable[Pair]) -> Path:
-    """Write similar.csv and return its path. Raises OSError."""
+def write(folder: Path, found: Iterable[Pair]) -> None:
+    """Write similar.csv. Raises OSError."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(("exercise", "learner", "other", "share", "passages"))
     for one in found:
         writer.writerow(map(inert, (one.exercise, *one.learners, f"{one.share:.2f}", one.passages)))
     files.write_atomically(folder / "similar.csv", text.getvalue())
-    return folder / "similar.csv"
 
 
 def _agreeing(item: Item, handed_in: dict[str, set[int]]) -> list[Pair]:
