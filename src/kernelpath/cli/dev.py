@@ -6,6 +6,7 @@ import click
 from rich.text import Text
 
 from kernelpath import words
+from kernelpath.cli import teaching
 from kernelpath.cli.common import NOT_YET, PASSED, Failure, errors, out
 from kernelpath.course import places, registry
 from kernelpath.course.registry import Lane
@@ -71,3 +72,7 @@ def tables() -> int:
     for name in docs.rewrite(places.checkout()):
         out.print(f"rewrote {name}")
     return PASSED
+
+
+for _verb in (teaching.gradescope, teaching.classroom, teaching.summary):
+    dev.add_command(_verb)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -41,7 +42,8 @@ def grade_(
     """Grade a class: DIR holds a folder for each learner.
 
     Without a NAME: every exercise that anybody handed in. Writes grades.csv, grades.json and a results.json for
-    Gradescope for each learner. A second run grades only what changed.
+    Gradescope for each learner. A second run grades only what changed. similar.csv names pairs of submissions that
+    agree beyond the stub, for you to read; no grade depends on it.
 
     With --checkpoint: everybody's exam, named by the folders. Writes checkpointN.csv with the points, a certificate for
     each learner, and checkpointN-written.csv: enter marks for the written answers there, and run it again.
@@ -79,9 +81,19 @@ def grade_(
         errors.print(f"\nwhat is graded is kept; go on with {again}", soft_wrap=True)
         raise
     overview.school(out, grades)
+    _compare(folder, to, chosen)
     ungraded = [one for one in grades if one.key == UNFINISHED]
     view.step(out, f"{again}, once more" if ungraded else f"read {to / 'grades.csv'}")
     return NOT_YET if ungraded else PASSED
+
+
+def _compare(folder: Path, to: Path, items: Sequence[Item]) -> None:
+    """Write which submissions agree, and say where to read of them. Raises OSError."""
+    from kernelpath.school import handed_in, similarity
+
+    found = similarity.pairs(handed_in.entries(folder, items))
+    similarity.write(to, found)
+    overview.similar(out, found, to)
 
 
 def _exams(folder: Path, to: Path, number: int, again: str, **options: Any) -> int:

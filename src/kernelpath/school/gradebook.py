@@ -47,10 +47,14 @@ _PLACE = ("file", "line", "seed", "device", "sha256")
 def read(folder: Path) -> dict[str, Grade]:
     """The grades of an earlier run by their key; none where there are none, or another version saved them."""
     try:
-        saved = decode((folder / "grades.json").read_bytes(), _Saved)
+        return {graded.key: graded for graded in saved(folder) if graded.key != UNFINISHED}
     except (OSError, ValidationError):
         return {}
-    return {graded.key: graded for graded in saved.grades if graded.key != UNFINISHED}
+
+
+def saved(folder: Path) -> tuple[Grade, ...]:
+    """All grades of an earlier run. Raises OSError, and ValidationError for what another version saved."""
+    return decode((folder / "grades.json").read_bytes(), _Saved).grades
 
 
 def write(folder: Path, grades: Sequence[Grade], most: Mapping[str, int]) -> None:
@@ -102,10 +106,25 @@ def _row(graded: Grade) -> tuple[Any, ...]:
 def gradescope(grades: Sequence[Grade], most: Mapping[str, int]) -> dict[str, Any]:
     """One learner's grades as Gradescope's results.json: a test for each exercise, a point for each star.
 
-    most: the stars that each exercise, by its stem, gives on this device.
+    most: the stars that each exercise, by its stem, gives on this device. The leaderboard has all stars, and the
+    speedup of each exercise that was timed.
+    https://gradescope-autograders.readthedocs.io/en/latest/specs/
     """
     tests = [_test(graded, most[graded.exercise]) for graded in grades]
-    return {"score": sum(test["score"] for test in tests), "visibility": "visible", "tests": tests}
+    stars = sum(test["score"] for test in tests)
+    board: list[dict[str, Any]] = [{"name": "stars", "value": stars, "order": "desc"}]
+    for one in grades:
+        if one.report and one.report.measurement:
+            speedup = round(one.report.measurement.speedup.median, 3)
+            board.append({"name": f"speedup of {_name(one.exercise)}", "value": speedup, "order": "desc"})
+    seconds = round(sum(one.report.seconds for one in grades if one.report), 1)
+    totals = {"score": stars, "execution_time": seconds, "visibility": "visible"}
+    return {**totals, "tests": tests, "leaderboard": board}
+
+
+def _name(stem: str) -> str:
+    """The name of an exercise, "softmax" for "2_cuda/w07a_softmax"."""
+    return stem.partition("/")[2].partition("_")[2]
 
 
 def _test(graded: Grade, most: int) -> dict[str, Any]:
@@ -115,9 +134,16 @@ def _test(graded: Grade, most: int) -> dict[str, Any]:
         "score": report.stars if report else 0,
         "max_score": most,
         "status": "passed" if report and report.verdict.passed else "failed",
-        "output": f"{report.verdict.value}: {_said(report)}" if report else "nothing was handed in",
+        "output": _said(report) if report else "nothing was handed in",
     }
 
 
 def _said(report: Report) -> str:
+    """The verdict with its cause, and in lines of their own the place in the learner's file and the next step."""
+    place = f"{report.file}:{report.line}" if report.line else report.file
+    said = (f"{report.verdict.value}: {_cause(report)}", place, report.next_step and f"next: {report.next_step}")
+    return "\n".join(filter(None, said))
+
+
+def _cause(report: Report) -> str:
     return report.cause or "; ".join((report.verdict.meaning, *(f"not measured: {x}" for x in report.not_measured)))

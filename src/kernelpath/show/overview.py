@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rich.console import Console
@@ -20,6 +21,7 @@ from kernelpath.verdict import Report, Verdict
 if TYPE_CHECKING:
     from kernelpath.school.exams import Sat
     from kernelpath.school.gradebook import Grade
+    from kernelpath.school.similarity import Pair
 
 
 def syllabus(console: Console, records: Sequence[tuple[Item, Record]]) -> None:
@@ -77,6 +79,15 @@ def school(console: Console, grades: Sequence[Grade]) -> None:
         counts = (len(reports), endings.total(), endings[Verdict.PASSED])
         rows.add_row(exercise.partition("/")[2], *map(str, counts), others)
     console.print(rows)
+
+
+def similar(console: Console, found: Sequence[Pair], folder: Path) -> None:
+    """Where to read of submissions that agree; nothing where none do."""
+    if found:
+        told = "1 pair of submissions agrees" if len(found) == 1 else f"{len(found)} pairs of submissions agree"
+        console.print(
+            f"\n{told} beyond the stub: {folder / 'similar.csv'}. Read both before you judge.", soft_wrap=True
+        )
 
 
 def exams(console: Console, sat: Sequence[Sat]) -> None:

@@ -1,0 +1,143 @@
+"""Packs exercises as an autograder for Gradescope: a zip with setup.sh, run_autograder, a wheel and the course's data.
+
+Gradescope unpacks the zip to /autograder/source, runs setup.sh there once when it builds the image, and copies
+run_autograder to /autograder. For each submission that grades /autograder/submission with `kp grade` and leaves
+/autograder/results/results.json. Only setup.sh needs a network.
+https://gradescope-autograders.readthedocs.io/en/latest/specs/
+
+Reference kernels stay at home: without a GPU no grade needs them. The exams do, too.
+"""
+
+from __future__ import annotations
+
+import io
+import shutil
+import string
+import subprocess
+import sys
+import tempfile
+import zipfile
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from kernelpath.course import stubs
+from kernelpath.course.registry import Item
+from kernelpath.files import write_atomically
+
+_NOT_IN_A_WHEEL = shutil.ignore_patterns(
+    *(".*", "__pycache__", "*.egg-info", "build", "dist", "book", "results", "tests", "benchmarks", "solutions"),
+    "setup.py",  # may add the course to the package, reference kernels and exams included
+)
+_EXAMS = ("checkpoint.py", "checkpoint.md")
+_LONG_AGO = (1980, 1, 1, 0, 0, 0)
+
+
+class NotPacked(Exception):
+    """There is no autograder to write. The message says why and what to do."""
+
+
+def pack(items: Sequence[Item], to: Path, checkout: Path) -> None:
+    """Write the autograder of some exercises of a course as a zip, with a wheel of the sources in `checkout`.
+
+    Raises NotPacked, stubs.NoStub for an exercise whose stub is neither here nor in git, and OSError.
+    """
+    if to.exists() and not zipfile.is_zipfile(to):
+        raise NotPacked(f"{to} exists and is not a zip; give --out another name")
+    wheel = _wheel(checkout)
+    packed = io.BytesIO()
+    with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as archive:
+        _add(archive, "setup.sh", _SETUP.substitute(required=f"./{wheel[0]}{extras(items)}"), executable=True)
+        names = " ".join(item.name for item in items)
+        _add(archive, "run_autograder", _RUN.substitute(names=names), executable=True)
+        _add(archive, *wheel)
+        for name, content in _course(items):
+            _add(archive, f"course/{name}", content)
+    write_atomically(to, packed.getvalue())
+
+
+def _add(archive: zipfile.ZipFile, name: str, content: str | bytes, executable: bool = False) -> None:
+    entry = zipfile.ZipInfo(name, _LONG_AGO)
+    entry.external_attr = (0o100755 if executable else 0o100644) << 16
+    entry.compress_type = zipfile.ZIP_DEFLATED
+    archive.writestr(entry, content)
+
+
+def _course(items: Sequence[Item]) -> Iterator[tuple[str, bytes | str]]:
+    """Every declaration, as one may name another, and the stubs of the exercises that are graded."""
+    root = items[0].root
+    for path in sorted((root / "checks").glob("[0-9]_*/*.*")):
+        if path.name not in _EXAMS:
+            yield str(path.relative_to(root)), path.read_bytes()
+    for item in items:
+        stub = {path: path.read_text(encoding="utf-8") for path in item.files("phases")}
+        if not stubs.is_open(stub.get(item.stub, "")):  # somebody solved it here
+            stub = stubs.pristine(item)
+        for path, text in stub.items():
+            yield str(path.relative_to(root)), text
+
+
+def extras(items: Sequence[Item]) -> str:
+    """The optional packages that exercises need, as pip takes them: "[cutlass,pallas]", or nothing."""
+    found = sorted({extra for item in items for extra in _extras(item)})
+    return f"[{','.join(found)}]" if found else ""
+
+
+def _extras(item: Item) -> Iterator[str]:
+    if item.lane == "pallas":
+        yield "pallas"
+    if any("#include <cute/" in path.read_text("utf-8") for path in item.files("solutions") or item.files("phases")):
+        yield "cutlass"
+
+
+def _wheel(checkout: Path) -> tuple[str, bytes]:
+    """The name and the content of a wheel, built from a copy: setuptools leaves its folders beside the sources."""
+    if not (checkout / "pyproject.toml").is_file():
+        raise NotPacked(f"there is no {checkout / 'pyproject.toml'} to build a wheel from; run this in a git checkout")
+    with tempfile.TemporaryDirectory(prefix="kernelpath-wheel-") as folder:
+        copy, built = Path(folder) / "copy", Path(folder) / "built"
+        shutil.copytree(checkout, copy, ignore=_NOT_IN_A_WHEEL)
+        command = [sys.executable, "-c", f"import setuptools.build_meta as b; b.build_wheel({str(built)!r})"]
+        done = subprocess.run(command, cwd=copy, capture_output=True, text=True)
+        if done.returncode:
+            last = next((line for line in reversed(done.stderr.splitlines()) if line.strip()), "no reason given")
+            raise NotPacked(f"the wheel of {checkout} cannot be built: {last.strip()}")
+        (wheel,) = built.glob("*.whl")
+        return wheel.name, wheel.read_bytes()
+
+
+_SETUP = string.Template("""\
+#!/usr/bin/env bash
+# Gradescope runs this once, when it builds the image. It is the only step that uses a network.
+set -euo pipefail
+cd "$$(dirname "$${BASH_SOURCE[0]}")"
+
+if ! { command -v g++ && python3 -c 'import ensurepip, venv'; } >/dev/null 2>&1; then
+    apt-get update
+    apt-get install -y g++ python3-dev python3-venv
+fi
+if ! python3 -c 'import sys; sys.exit(sys.version_info < (3, 10))'; then
+    echo "kernelpath needs Python 3.10 or newer: choose Ubuntu 22.04 or newer as the base image" >&2
+    exit 1
+fi
+python3 -m venv venv
+venv/bin/pip install '$required'
+""")
+
+_RUN = string.Template("""\
+#!/usr/bin/env bash
+# Grades the submission beside this file into results/results.json. Needs no network.
+# Without a results.json something kept the grader from grading: the output says what, and no score is recorded.
+set -euo pipefail
+root=$$(cd "$$(dirname "$${BASH_SOURCE[0]}")" && pwd)
+class=$$(mktemp -d)
+trap 'rm -rf "$$class" "$$class-grades"' EXIT
+
+mkdir "$$class/submission"
+cp -R "$$root/submission/." "$$class/submission"
+cd "$$root/source/course"
+if ! "$$root/source/venv/bin/kp" grade "$$class" $names --out "$$class-grades"; then
+    cat "$$class-grades/grades.csv"
+    exit 1
+fi
+cp "$$class-grades/gradescope/submission.json" "$$root/results/results.json"
+""")

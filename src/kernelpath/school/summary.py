@@ -1,0 +1,37 @@
+"""The grades of a class as a table in Markdown, for the summary of a workflow."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from kernelpath import words
+from kernelpath.school.gradebook import Grade
+
+_MARKUP = re.compile(r"[\\`*_{}\[\]<>()#+!|~&@:-]")
+
+
+def markdown(grades: Sequence[Grade]) -> str:
+    """A line for each grade, and below the table the sum. Nothing that a learner wrote is taken as markup."""
+    many = len({one.learner for one in grades}) > 1
+    headings = [*(("learner",) if many else ()), "exercise", "verdict", "stars", "cause", "next"]
+    rows = [headings, ["---"] * len(headings)]
+    for one in grades:
+        name = [_plain(one.learner)] if many else []
+        rows.append([*name, _plain(one.exercise.partition("/")[2]), *_told(one)])
+    passed = sum(one.report is not None and one.report.verdict.passed for one in grades)
+    table = "\n".join(f"| {' | '.join(row)} |" for row in rows)
+    return f"{table}\n\n{passed} of {len(grades)} passed\n"
+
+
+def _told(graded: Grade) -> list[str]:
+    report = graded.report
+    if report is None:
+        return ["NOT\\_HANDED\\_IN", "0", "", ""]
+    place = f" ({report.file}:{report.line})" if report.line else ""
+    cause = f"{report.cause or report.verdict.meaning}{place}"
+    return [_plain(report.verdict.value), str(report.stars), _plain(cause), _plain(report.next_step)]
+
+
+def _plain(text: str) -> str:
+    return _MARKUP.sub(r"\\\g<0>", " ".join(words.escaped(text).split()))

@@ -1,0 +1,208 @@
+"""The autograder for Gradescope, as Gradescope runs it: setup.sh once, then run_autograder on one submission each."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import jsonschema  # type: ignore[import-untyped]
+import pytest
+
+from kernelpath import cli
+from kernelpath.course import registry
+from kernelpath.dev import gradescope
+from kernelpath.school import gradebook
+from kernelpath.school.gradebook import Grade
+from kernelpath.verdict import Interval, Measurement, Report, Verdict
+
+ROOT = Path(__file__).parents[1]
+
+_NUMBER, _TEXT = {"type": "number"}, {"type": "string"}
+_VISIBILITY = {"enum": ["hidden", "after_due_date", "after_published", "visible"]}
+_FORMAT = {"enum": ["text", "html", "simple_format", "md", "ansi"]}
+SCHEMA = {
+    "type": "object",
+    "additionalProperties": False,
+    "anyOf": [{"required": ["score"]}, {"required": ["tests"]}],
+    "properties": {
+        "score": {"type": "number"},
+        "execution_time": {"type": "number", "minimum": 0},
+        "output": {"type": "string"},
+        **dict.fromkeys(("output_format", "test_output_format", "test_name_format"), _FORMAT),
+        **dict.fromkeys(("visibility", "stdout_visibility"), _VISIBILITY),
+        "extra_data": {"type": "object"},
+        "tests": {
+            "type": "array",
+            "items": {
+                "type": "object",
+                "additionalProperties": False,
+                "properties": {
+                    **dict.fromkeys(("score", "max_score"), _NUMBER),
+                    **dict.fromkeys(("name", "number", "output"), _TEXT),
+                    **dict.fromkeys(("name_format", "output_format"), _FORMAT),
+                    "status": {"enum": ["passed", "failed"]},
+                    "tags": {"type": "array", "items": {"type": "string"}},
+                    "visibility": _VISIBILITY,
+                    "extra_data": {"type": "object"},
+                },
+            },
+        },
+        "leaderboard": {
+            "type": "array",
+            "items": {
+                "type": "object",
+                "required": ["name", "value"],
+                "additionalProperties": False,
+                "properties": {
+                    "name": {"type": "string"},
+                    "value": {"type": ["number", "string"]},
+                    "order": {"enum": ["asc", "desc"]},
+                },
+            },
+        },
+    },
+}
+"""Of results.json, from https://gradescope-autograders.readthedocs.io/en/latest/specs/ and its page on leaderboards."""
+
+
+@pytest.fixture(scope="module")
+def autograder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder /autograder of an image that Gradescope built, for an exercise that needs no compiler."""
+    if shutil.which("g++") is None:
+        pytest.skip("setup.sh would install g++, with apt-get")
+    folder = tmp_path_factory.mktemp("autograder")
+    gradescope.pack([registry.find("swizzle", ROOT)], folder / "upload.zip", ROOT)
+    source = folder / "source"
+    with zipfile.ZipFile(folder / "upload.zip") as archive:
+        archive.extractall(source)
+        assert {"setup.sh", "run_autograder"} <= set(archive.namelist())
+    shutil.copy(source / "run_autograder", folder)
+    (folder / "run_autograder").chmod(0o755)
+    # What setup.sh would fetch is installed where the tests run: it installs the wheel alone, and finds the rest there.
+    alone = {"PIP_NO_DEPS": "1", "PIP_NO_INDEX": "1", "PIP_DISABLE_PIP_VERSION_CHECK": "1"}
+    python = Path(sys.executable).parent
+    path = f"{python}{os.pathsep}{os.environ['PATH']}"
+    done = subprocess.run(
+        ["bash", source / "setup.sh"], env={**_environment(), **alone, "PATH": path}, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+    (site,) = source.glob("venv/lib/python*/site-packages")
+    (site / "here.pth").write_text("\n".join(path for path in sys.path if path.endswith("-packages")))
+    told = [str(source / "venv/bin/python"), "-c", "import kernelpath; print(kernelpath.__file__)"]
+    used = subprocess.run(told, cwd=folder, env=_environment(), capture_output=True, text=True).stdout
+    assert used.strip() == str(site / "kernelpath" / "__init__.py"), "what grades is the wheel"
+    return folder
+
+
+def _environment() -> dict[str, str]:
+    """That of the tests, without what leads to the sources of this checkout."""
+    return {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "KERNELPATH"))}
+
+
+def _without_a_network() -> list[str]:
+    """What runs a command in a namespace without any network, where the system lets us."""
+    command = ["unshare", "--map-root-user", "--net"]
+    try:
+        return command if subprocess.run([*command, "true"], capture_output=True).returncode == 0 else []
+    except OSError:
+        return []
+
+
+def _run(autograder: Path, submission: dict[str, str]) -> tuple[subprocess.CompletedProcess[str], Any]:
+    """What run_autograder says of a submission, and the results.json that it leaves."""
+    for name in ("submission", "results"):
+        shutil.rmtree(autograder / name, ignore_errors=True)
+        (autograder / name).mkdir()
+    for name, text in submission.items():
+        (autograder / "submission" / name).write_text(text)
+    command = [*_without_a_network(), str(autograder / "run_autograder")]
+    done = subprocess.run(command, cwd=autograder, env=_environment(), capture_output=True, text=True)
+    written = autograder / "results" / "results.json"
+    results = json.loads(written.read_text()) if written.exists() else None
+    if results is not None:
+        jsonschema.validate(results, SCHEMA)
+    return done, results
+
+
+def test_the_autograder_grades_a_right_and_a_wrong_submission_and_none(autograder: Path) -> None:
+    solution = registry.find("swizzle", ROOT).solution
+    right = solution.read_text()
+    wrong = right.replace("^", "|")
+    assert wrong != right
+    for text, score, status, said in (
+        (right, 1, "passed", "PASSED: "),
+        (wrong, 0, "failed", "WRONG_VALUES: "),
+        (None, 0, "failed", "nothing was handed in"),
+    ):
+        done, results = _run(autograder, {} if text is None else {solution.name: text})
+        assert done.returncode == 0, done.stderr
+        (test,) = results["tests"]
+        assert (results["score"], test["score"], test["max_score"], test["status"]) == (score, score, 1, status)
+        assert test["output"].startswith(said), test["output"]
+        assert results["leaderboard"] == [{"name": "stars", "value": score, "order": "desc"}]
+
+
+def test_a_grader_that_fails_gives_no_score(autograder: Path) -> None:
+    """A zero would be a grade."""
+    item = registry.find("swizzle", ROOT)
+    declaration = autograder / "source" / "course" / item.declaration.relative_to(ROOT)
+    kept = declaration.read_bytes()
+    declaration.write_text('"""Broken."""\nimport nothing_of_this_name\n')
+    try:
+        done, results = _run(autograder, {item.solution.name: item.solution.read_text()})
+    finally:
+        declaration.write_bytes(kept)
+    assert done.returncode != 0
+    assert "nothing_of_this_name" in done.stdout + done.stderr
+    assert results is None
+
+
+def test_neither_reference_kernels_nor_exams_are_uploaded(autograder: Path) -> None:
+    with zipfile.ZipFile(autograder / "upload.zip") as archive:
+        names = archive.namelist()
+        run = archive.getinfo("run_autograder")
+        (wheel,) = (name for name in names if name.endswith(".whl"))
+        with archive.open(wheel) as file, zipfile.ZipFile(file) as inner:
+            names += inner.namelist()
+    assert run.external_attr >> 16 & 0o111, "it is executable"
+    assert [name for name in names if re.search(r"solutions/|checks/[^/]+/(checkpoint|reading)", name)] == []
+    assert "course/phases/5_cute/w17d_swizzle.py" in names
+
+
+def test_the_leaderboard_has_the_speedup_of_what_was_timed() -> None:
+    interval = Interval(1.2345678, 1.2, 1.3)
+    measured = Measurement({}, 1e-6, 1e-6, None, interval, None, 1, 1, 1e-6, {}, 9, "events")
+    report = Report("2_cuda/w07a_softmax", "", "", "GPU", 1, Verdict.PASSED, stars=2, measurement=measured)
+    results = gradebook.gradescope([Grade("ada", report.exercise, "k", report)], {report.exercise: 3})
+    jsonschema.validate(results, SCHEMA)
+    assert results["leaderboard"][1:] == [{"name": "speedup of softmax", "value": 1.235, "order": "desc"}]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["99"], "week 99 has no exercises; kp list"),
+        (["swizzle", "--out", "{}/notes.txt"], "exists and is not a zip"),
+        (["swizzle", "--out", "{}/missing/a.zip"], "cannot write"),
+    ],
+)
+def test_bad_input_is_one_sentence(
+    arguments: list[str], said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(ROOT)
+    monkeypatch.setattr(gradescope, "_wheel", lambda _: ("kernelpath-0-py3-none-any.whl", b""))
+    (tmp_path / "notes.txt").write_text("mine")
+    with pytest.raises(SystemExit) as ended:
+        cli.main(["dev", "gradescope", *(one.format(tmp_path) for one in arguments)])
+    assert ended.value.code == 2
+    told = " ".join(capsys.readouterr().err.split())
+    assert told.startswith("error: ")
+    assert said in told
+    assert (tmp_path / "notes.txt").read_text() == "mine"

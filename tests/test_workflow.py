@@ -1,0 +1,97 @@
+"""The workflow for GitHub Actions: its own commands grade a learner's repository and write the summary."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml  # type: ignore[import-untyped]
+
+from kernelpath import cli
+from kernelpath.course import registry
+from kernelpath.course.registry import Item
+from kernelpath.dev.workflow import workflow
+from kernelpath.school.gradebook import Grade
+from kernelpath.school.summary import markdown
+from kernelpath.verdict import Report, Verdict
+
+ROOT = Path(__file__).parents[1]
+
+
+def _steps(items: list[Item], course: str) -> list[dict[str, Any]]:
+    steps: list[dict[str, Any]] = yaml.safe_load(workflow(items, course))["jobs"]["grade"]["steps"]
+    return steps
+
+
+@pytest.mark.parametrize(("course", "ref"), [("ada/course", ""), ("ada/course@v1.2", "v1.2")])
+def test_the_declarations_come_from_the_course(course: str, ref: str) -> None:
+    learner, course_, *_ = _steps([registry.find("swizzle", ROOT)], course)
+    assert learner["with"]["path"] == "class/submission"
+    assert "repository" not in learner["with"], "the learner's own"
+    assert (course_["with"]["repository"], course_["with"]["ref"]) == ("ada/course", ref)
+
+
+@pytest.mark.parametrize(("name", "extras"), [("swizzle", ""), ("portability", "[pallas]"), ("cute_cpp", "[cutlass]")])
+def test_optional_packages_are_installed_where_an_exercise_needs_them(name: str, extras: str) -> None:
+    (install,) = (step for step in _steps([registry.find(name, ROOT)], "ada/course") if step.get("name") == "install")
+    assert install["run"] == f"pip install './course{extras}'"
+
+
+@pytest.mark.parametrize(("change", "status", "said"), [("^", 0, "| PASSED | 1 |"), ("|", 1, "| WRONG\\_VALUES | 0 |")])
+def test_the_steps_grade_a_repository(change: str, status: int, said: str, tmp_path: Path) -> None:
+    item = registry.find("swizzle", ROOT)
+    submission = tmp_path / "class" / "submission" / "phases" / item.phase
+    submission.mkdir(parents=True)
+    (submission / item.solution.name).write_text(item.solution.read_text().replace("^", change))
+    (tmp_path / "course").symlink_to(ROOT)
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin" / "kp").write_text(f'#!/bin/sh\nexec {sys.executable} -m kernelpath.cli "$@"\n')
+    (tmp_path / "bin" / "kp").chmod(0o755)
+    summary = tmp_path / "summary.md"
+    paths = {"PATH": f"{tmp_path / 'bin'}{os.pathsep}{os.environ['PATH']}", "PYTHONPATH": str(ROOT / "src")}
+    statuses = []
+    for step in _steps([item], "ada/course"):
+        if step.get("name") in ("grade", "summary"):
+            # `cd` as a shell does it: ".." leads out of the link, as it leads out of the folder on GitHub
+            command = step["run"].replace("../", f"{tmp_path}/")
+            environment = {**os.environ, **paths, "GITHUB_STEP_SUMMARY": str(summary)}
+            done = subprocess.run(["bash", "-ec", command], cwd=ROOT, env=environment, capture_output=True, text=True)
+            statuses.append(done.returncode)
+    assert statuses == [0, status], done.stderr
+    assert said in summary.read_text()
+
+
+def test_the_summary_holds_no_markup_of_a_learner() -> None:
+    cause = "x | y\n<img src=a> [a](http://b) `c`"
+    report = Report("1_architecture/w01b_vector_add", "", "", "", 1, Verdict.WRONG_VALUES, cause, "a.cu", 7)
+    grades = [Grade("ada", report.exercise, "k", report), Grade("bob", report.exercise, "k", None)]
+    lines = markdown(grades).splitlines()
+    assert lines[0] == "| learner | exercise | verdict | stars | cause | next |"
+    assert "x \\| y \\<img src=a\\> \\[a\\]\\(http\\://b\\) \\`c\\` \\(a.cu\\:7\\)" in lines[2]
+    assert lines[3].startswith("| bob | w01b\\_vector\\_add | NOT\\_HANDED\\_IN | 0 |")
+    assert lines[-1] == "0 of 2 passed"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["classroom", "99", "--course", "a/b"], "week 99 has no exercises"),
+        (["classroom", "swizzle", "--course", "https://somewhere"], "is not a repository on GitHub; give --course"),
+        (["classroom", "swizzle", "--course", "a/b", "--out", "{}/missing/a.yml"], "cannot write"),
+        (["summary", "{}"], "holds no grades of this version"),
+    ],
+)
+def test_bad_input_is_one_sentence(
+    arguments: list[str], said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(ROOT)
+    with pytest.raises(SystemExit) as ended:
+        cli.main(["dev", *(one.format(tmp_path) for one in arguments)])
+    assert ended.value.code == 2
+    told = " ".join(capsys.readouterr().err.split())
+    assert told.startswith("error: ")
+    assert said in told
