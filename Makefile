@@ -26,9 +26,24 @@ gpu-tests: $(INSTALLED)
 tests: $(INSTALLED)
 	$(BIN)/pytest -m "not gpu" --numprocesses logical --dist loadgroup
 
+# An exercise of each lane and kernels of the PTX machine, with the lowest or the newest versions that were tried.
+SMOKE := tests/test_doctor.py tests/simt/test_kernels.py tests/simt/test_triton.py
+
+test-oldest: VERSIONS := lowest
+test-newest: VERSIONS := newest
+
+test-oldest test-newest: test-%:
+	$(PYTHON) -m venv .venv-$*
+	PYTHONPATH=src $(PYTHON) -c 'from kernelpath import packages; print(packages.constraints("$(VERSIONS)"))' \
+		> .venv-$*/constraints.txt
+	.venv-$*/bin/pip install --quiet --constraint .venv-$*/constraints.txt --editable '.[test]'
+	for name in vector_add bias_relu vector_copy; do \
+		.venv-$*/bin/kp check $$name --tree solutions --device cpu || exit 1; done
+	.venv-$*/bin/pytest $(SMOKE)
+
 $(INSTALLED): pyproject.toml
 	$(PYTHON) -m venv .venv
 	$(BIN)/pip install --quiet --editable '.[test]'
 	touch $@
 
-.PHONY: grade test lint types gpu-tests tests
+.PHONY: grade test lint types gpu-tests tests test-oldest test-newest

@@ -5,10 +5,12 @@ from __future__ import annotations
 import inspect
 import subprocess
 import sys
+from importlib import metadata
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from packaging.requirements import Requirement
 
 from kernelpath import cli, doctor, packages
 from kernelpath.course.registry import Item
@@ -169,3 +171,30 @@ def test_the_exit_status_says_whether_any_lane_works(
         cli.main(["doctor"])
     assert exit_.value.code == status
     assert "do: do this" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("installed", "untried"),
+    [
+        ({"triton": "3.9.4", "torch": "2.13.0+cpu", "python": "3.11.7"}, ""),
+        ({"triton": "3.10.0"}, "triton 3.10.0 (tried: 3.6.0 to 3.9.0)"),
+        ({"python": "3.9.2", "nvidia-cutlass-dsl": "4.8.1"}, "python 3.9.2 (tried: 3.10 to 3.12)"),
+    ],
+)
+def test_a_version_that_was_not_tried_is_told_with_those_that_were(
+    monkeypatch: pytest.MonkeyPatch, installed: dict[str, str], untried: str
+) -> None:
+    monkeypatch.setattr(packages, "versions", lambda: installed)
+    found = doctor.versions()
+    assert (found.works, found.detail.removeprefix("untried: ") if untried else "") == (not untried, untried)
+    assert found.remedy.startswith(f"{sys.executable} -m pip install 'torch==" if untried else "")
+    assert ("'triton==3.9.0'" in found.remedy) == bool(untried)
+
+
+def test_the_versions_that_were_tried_are_those_that_pip_may_install() -> None:
+    """Each constraint lies within what pyproject.toml requires."""
+    specified = {one.name: one.specifier for one in map(Requirement, metadata.requires("kernelpath") or [])}
+    for which in ("lowest", "newest"):
+        pinned = dict(line.split("==") for line in packages.constraints(which).splitlines())
+        assert set(pinned) == set(packages.TRIED) - {"python"}
+        assert all(version in specified[package] for package, version in pinned.items())

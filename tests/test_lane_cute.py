@@ -351,6 +351,8 @@ def test_ptx_is_for_the_architecture_asked_for() -> None:
     x = torch.zeros(8)
     assert ".target sm_80" in lane.ptx(scale, x, x, 1.0, 32)
     assert ".target sm_90a" in lane.ptx(elect, x, arch="sm_90a")
+    with pytest.raises(lanes.Unavailable, match="the CuTe DSL does not compile for sm_75"):
+        lane.ptx(scale, x, x, 1.0, 32, arch="sm_75")
 
 
 @pytest.fixture

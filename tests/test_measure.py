@@ -125,7 +125,7 @@ def test_a_timed_output_has_the_form_of_any_other(exercise: Exercise, forged: An
 
 def measurement(seconds: float, speedup: Interval, of_reference: float = 1.0) -> Measurement:
     same = Interval(of_reference, of_reference, of_reference)
-    return Measurement({}, seconds, 1.0, 1.0, speedup, same, 1000, 0, 1e-3, {}, 24, "")
+    return Measurement({}, seconds, 1.0, 0.5, speedup, same, 1000, 0, 1e-3, {}, 24, "")
 
 
 @pytest.mark.parametrize(
@@ -138,8 +138,35 @@ def measurement(seconds: float, speedup: Interval, of_reference: float = 1.0) ->
     ],
 )
 def test_the_gate(seconds: float, speedup: Interval, verdict: Verdict | None) -> None:
-    complaint = measure.time_complaint(measurement(seconds, speedup), min_speedup=1.5)
+    complaint = measure.time_complaint(measurement(seconds, speedup, of_reference=0.5), min_speedup=1.5)
     assert (complaint.verdict if complaint else None) is verdict
+
+
+@pytest.mark.parametrize(
+    ("share", "reached", "capability", "says"),
+    [
+        (0.6, 1.6, (9, 0), ""),
+        (0.6, 1.6, (8, 6), ""),
+        (0.7, 1.4, (8, 6), "the reference kernel reaches 1.40 on this GPU"),
+        (0.9, 1.6, (8, 6), "0.90 times the reference kernel's in the same run"),
+        (None, None, (9, 0), ""),
+        (None, None, (7, 5), "no gate was measured for sm_75, and there is no reference kernel to compare with"),
+    ],
+)
+def test_a_gate_that_cannot_be_reached_does_not_fail_a_kernel(
+    share: float | None, reached: float | None, capability: tuple[int, int], says: str
+) -> None:
+    """share: of the reference kernel's speed. reached: the reference kernel's speedup. The gate is at 1.5."""
+    slow = dataclasses.replace(
+        measurement(2e-3, Interval(1.0, 0.9, 1.1)),
+        of_reference=None if share is None else Interval(share, share, share),
+        reference_seconds=None if reached is None else 1.0 / reached,
+    )
+    complaint = measure.time_complaint(slow, 1.5, capability)
+    assert complaint is not None
+    found = "1.00 times the baseline's speed, 1.50 required"
+    expected = (Verdict.INCONCLUSIVE, f"{found}, but {says}") if says else (Verdict.TOO_SLOW, found)
+    assert (complaint.verdict, complaint.cause) == expected
 
 
 def test_a_time_that_is_launch_overhead_decides_nothing() -> None:
@@ -182,6 +209,6 @@ def test_what_keeps_a_pass_from_more_stars_is_said(exercise: Exercise) -> None:
     raced = measurement(2e-3, Interval(2, 2, 2), 1.0)
     withheld = dataclasses.replace(raced, of_reference=None)
     assert measure.stars(withheld, Verdict.PASSED, 3) == 2
-    assert said(timed, withheld) == ("the third star: there is no reference kernel in solutions/",)
+    assert said(timed, withheld) == ("the third star: no reference kernel in solutions/ runs on this GPU",)
     assert said(timed, None) == ("speed: no GPU was used",)
     assert said(timed, raced) == said(exercise, None) == said(timed, withheld, Verdict.TOO_SLOW) == ()

@@ -12,6 +12,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from kernelpath.course import registry
+from kernelpath.course.inputs import draw_inputs
 from kernelpath.course.problems import adam
 from kernelpath.grading.conduct import MUTATED
 from kernelpath.grading.contest import Contest
@@ -19,7 +20,7 @@ from kernelpath.grading.kinds.python import seen
 from kernelpath.verdict import Complaint, Verdict
 from kernelpath.work import messages
 from kernelpath.work.call import Call
-from kernelpath.work.rounds import Rounds
+from kernelpath.work.rounds import Rounds, runs
 from kernelpath.work.watch import Journal
 from kernelpath.work.witness import SubmissionThread
 
@@ -220,3 +221,14 @@ def test_no_collection_is_due_when_the_clock_starts() -> None:
         gc.enable()
     assert clock.young
     assert max(clock.young) < gc.get_threshold()[0] / 2
+
+
+def test_a_reference_kernel_that_the_gpu_cannot_launch_does_not_race() -> None:
+    def too_large(*_: Any) -> None:
+        raise ValueError("147456 bytes of shared memory exceed the 101376 of a block on sm_86")
+
+    given: list[tuple[Any, ...]] = []
+    case = adam.case("vectors", 7)
+    assert runs(lambda *inputs: given.append(inputs), EXERCISE, case, Clock.device)
+    assert [len(one) for one in given] == [len(draw_inputs(EXERCISE, case, 0, Clock.device))]
+    assert not runs(too_large, EXERCISE, case, Clock.device)

@@ -107,7 +107,7 @@ Probe = Mapping[str, str]
 
 def examine() -> list[Finding]:
     """Everything there is to say about this machine. Takes seconds: the lanes are tried, not only looked for."""
-    return [python(), *gpus(), compiler(), headers(), cache(), confinement(), *lanes()]
+    return [python(), *gpus(), versions(), compiler(), headers(), cache(), confinement(), *lanes()]
 
 
 def python() -> Finding:
@@ -135,6 +135,13 @@ def gpus() -> Iterator[Finding]:
         yield Finding(torch.cuda.get_device_name(index), True, detail)
     for one in gpu.neighbors():
         yield Finding("quiet GPU", False, one.told, f"kill {one.pid}, if it is yours")
+
+
+def versions() -> Finding:
+    """Whether the course was run with what is installed."""
+    if untried := "; ".join(packages.untried()):
+        return Finding("versions", False, f"untried: {untried}", packages.tried_again())
+    return Finding("versions", True, "tried, Python and every compiler")
 
 
 _NVRTC = ("nvidia-cuda-nvrtc", "nvidia-cuda-nvrtc-cu12")

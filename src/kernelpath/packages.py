@@ -9,9 +9,35 @@ import importlib.util
 import platform
 import re
 import sys
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from functools import cache
 from importlib import metadata
 from pathlib import Path
+from typing import Literal
+
+
+@dataclass(frozen=True)
+class Tried:
+    """The lowest and the newest version that the course was run with. Those between them are not all tried."""
+
+    lowest: str
+    newest: str
+
+    def covers(self, version: str) -> bool:
+        """Whether it lies between them, as far as major and minor version go."""
+        return _minor(self.lowest) <= _minor(version) <= _minor(self.newest)
+
+
+TRIED: Mapping[str, Tried] = {
+    "python": Tried("3.10", "3.12"),
+    "torch": Tried("2.11.0", "2.13.0"),
+    "triton": Tried("3.6.0", "3.9.0"),
+    "cuda-bindings": Tried("13.3.1", "13.4.4"),
+    "nvidia-cuda-nvrtc": Tried("13.0.88", "13.5.37"),
+    "nvidia-cutlass-dsl": Tried("4.8.1", "4.8.1"),
+}
+"""By package. `make test-oldest` and `make test-newest` try a set again; pyproject.toml says what is installed."""
 
 LANES = {"cuda": ("cuda.bindings",), "triton": ("triton",), "cute": ("cutlass", "cuda.bindings"), "pallas": ("jax",)}
 """The modules that each lane imports besides torch, numpy and the PTX machine's."""
@@ -76,6 +102,29 @@ def version(*distributions: str) -> str:
         except metadata.PackageNotFoundError:
             continue
     return "missing"
+
+
+def untried() -> Iterator[str]:
+    """What is installed in a version that the course was not run with, beside the versions that it was."""
+    found = versions()
+    for package, tried in TRIED.items():
+        if package in found and not tried.covers(found[package]):
+            yield f"{package} {found[package]} (tried: {tried.lowest} to {tried.newest})"
+
+
+def tried_again() -> str:
+    """The command that installs the newest versions that were tried."""
+    wanted = " ".join(f"'{package}=={tried.newest}'" for package, tried in TRIED.items() if package != "python")
+    return f"{sys.executable} -m pip install {wanted}"
+
+
+def constraints(which: Literal["lowest", "newest"]) -> str:
+    """A constraints file for pip: every package in the lowest or in the newest version that was tried."""
+    return "".join(f"{name}=={getattr(tried, which)}\n" for name, tried in TRIED.items() if name != "python")
+
+
+def _minor(version: str) -> tuple[int, ...]:
+    return tuple(int(number) for number in re.findall(r"\d+", version)[:2])
 
 
 @cache

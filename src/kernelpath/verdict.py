@@ -90,7 +90,7 @@ class Verdict(str, Enum):
     )
     INCONCLUSIVE = (
         "INCONCLUSIVE",
-        "the measurement is too noisy to decide",
+        "the measurement does not decide: it is too noisy, or the gate says nothing on this GPU",
         "stop whatever else uses the GPU, then kp bench {name}",
     )
     UNAVAILABLE = "UNAVAILABLE", "this machine cannot run it; the report says why", "kp doctor"

@@ -7,9 +7,9 @@ from rich.text import Text
 
 from kernelpath import words
 from kernelpath.cli import teaching
-from kernelpath.cli.common import NOT_YET, PASSED, Failure, errors, out
+from kernelpath.cli.common import NOT_YET, PASSED, Failure, errors, names_argument, out
 from kernelpath.course import places, registry
-from kernelpath.course.registry import Lane
+from kernelpath.course.registry import Item, Lane
 from kernelpath.show import view
 
 
@@ -71,6 +71,22 @@ def tables() -> int:
 
     for name in docs.rewrite(places.checkout()):
         out.print(f"rewrote {name}")
+    return PASSED
+
+
+@dev.command("cards")
+@names_argument
+def cards(items: tuple[Item, ...]) -> int:
+    """Compile the reference kernels for every architecture, and record what keeps one from it."""
+    from kernelpath.dev import cards as compiled
+
+    chosen = items or tuple(item for item in registry.exercises() if registry.load(item).is_kernel)
+    for item in chosen:
+        with errors.status(item.name):
+            found = compiled.record(item)
+        told = "; ".join(f"{arch} {reason}" for arch, reason in found.items())
+        out.print(f"{item.name}: {told or 'compiles for all of them'}", soft_wrap=True)
+    view.step(out, "kp dev tables")
     return PASSED
 
 

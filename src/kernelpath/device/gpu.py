@@ -56,14 +56,14 @@ def properties() -> Properties:
     return {name: value for name, value in named.items() if isinstance(value, (int, float, str))}
 
 
-def show(told: Properties, name: str = SM_80.name) -> None:
-    """Let this process, which has no GPU, compile for the target of this name and see the properties of a GPU.
+def show(told: Properties, stands_for: str | Target = SM_80.name) -> None:
+    """Let this process, which has no GPU, compile for a target and see the properties of a GPU.
 
-    told: those that are known of it; a grid may depend on them. Raises KeyError for a target that is none of TARGETS.
+    told: those that are known of it; a grid may depend on them. Raises KeyError for a name that is none of TARGETS.
     """
     import torch
 
-    stand_for(told, name)
+    stand_for(told, stands_for)
     seen = SimpleNamespace(**_shown)
     torch.cuda.get_device_properties = lambda device=None: seen  # type: ignore[assignment, return-value]
     torch.cuda.get_device_capability = lambda device=None: (seen.major, seen.minor)
@@ -71,10 +71,11 @@ def show(told: Properties, name: str = SM_80.name) -> None:
     torch.cuda.current_device = lambda: 0
 
 
-def stand_for(told: Properties, name: str) -> None:
-    """Let the PTX machine stand for the target of this name, and for a GPU with such properties."""
+def stand_for(told: Properties, whom: str | Target) -> None:
+    """Let the PTX machine stand for a target, or the one of this name, and for a GPU with such properties."""
     global _target, _shown
-    _target, _shown = TARGETS[name], {**MODELS[name], **told}
+    _target = TARGETS[whom] if isinstance(whom, str) else whom
+    _shown = {**MODELS.get(_target.name, {}), **told}
 
 
 def target() -> Target:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+import torch
+
 from kernelpath.course.problem import arguments
 from kernelpath.course.spec import Exercise
 from kernelpath.grading import across, roofline, timing
@@ -14,6 +16,12 @@ from kernelpath.work import landlock, messages
 
 THIRD_STAR = 0.9
 """The share of the reference kernel's speed, in the same run, that earns the third star."""
+
+GATED = ((9, 0),)
+"""Compute capabilities of the GPUs, H100 and H200, on which every `min_speedup` was chosen.
+
+Elsewhere the same kernels may gain less over the same baseline, and the reference kernel tells what can be reached.
+"""
 
 LAUNCH_BOUND_SECONDS = 20e-6
 """The time of a kernel faster than this says little about the kernel."""
@@ -46,7 +54,7 @@ def measure(
     if complaint is not None:
         return None, complaint
     measured = contest.measurement(measured_here.ceilings, dtype)
-    return measured, time_complaint(measured, exercise.min_speedup)
+    return measured, time_complaint(measured, exercise.min_speedup, torch.cuda.get_device_capability())
 
 
 def _product_dtype(exercise: Exercise) -> str | None:
@@ -58,8 +66,10 @@ def _product_dtype(exercise: Exercise) -> str | None:
     return str(exercise.bench.get("dtype", next(iter(exercise.tolerance))))
 
 
-def time_complaint(measured: Measurement, min_speedup: float) -> Complaint | None:
-    """TOO_FAST, TOO_SLOW or INCONCLUSIVE, with the numbers; None when the gate is passed."""
+def time_complaint(
+    measured: Measurement, min_speedup: float, capability: tuple[int, int] = GATED[0]
+) -> Complaint | None:
+    """TOO_FAST, TOO_SLOW or INCONCLUSIVE, with the numbers; None when the gate is passed. capability: of the GPU."""
     if roofline.too_fast(measured.seconds, measured.light_seconds):
         cause = (
             f"{measured.seconds * 1e6:.1f} µs, but {measured.compulsory_bytes / 1e6:,.1f} MB take"
@@ -73,10 +83,30 @@ def time_complaint(measured: Measurement, min_speedup: float) -> Complaint | Non
     if side == "above":
         return None
     found = f"{measured.speedup.median:.2f} times the baseline's speed, {min_speedup:.2f} required"
-    if side == "below":
-        return Complaint(Verdict.TOO_SLOW, found)
-    interval = f"between {measured.speedup.low:.2f} and {measured.speedup.high:.2f}"
-    return Complaint(Verdict.INCONCLUSIVE, f"{found}; after {measured.rounds} rounds it lies {interval}")
+    if side == "straddles":
+        interval = f"between {measured.speedup.low:.2f} and {measured.speedup.high:.2f}"
+        return Complaint(Verdict.INCONCLUSIVE, f"{found}; after {measured.rounds} rounds it lies {interval}")
+    if unfair := _unfair(measured, min_speedup, capability):
+        return Complaint(Verdict.INCONCLUSIVE, f"{found}, but {unfair}", then="kp bench {name}")
+    return Complaint(Verdict.TOO_SLOW, found)
+
+
+def _unfair(measured: Measurement, min_speedup: float, capability: tuple[int, int]) -> str:
+    """Why a gate says nothing about a kernel below it; empty where it does.
+
+    A gate is fair where the reference kernel passes it in the same run, and a kernel near the reference's speed is not
+    too slow whatever it is compared with.
+    """
+    of_reference, seconds = measured.of_reference, measured.reference_seconds
+    if of_reference is None or seconds is None:
+        if capability in GATED:
+            return ""
+        major, minor = capability
+        return f"no gate was measured for sm_{major}{minor}, and there is no reference kernel to compare with"
+    if of_reference.median >= THIRD_STAR:
+        return f"{of_reference.median:.2f} times the reference kernel's in the same run"
+    reached = measured.baseline_seconds / seconds
+    return f"the reference kernel reaches {reached:.2f} on this GPU" if reached < min_speedup else ""
 
 
 def stars(measured: Measurement | None, verdict: Verdict, most: int) -> int:
@@ -102,4 +132,4 @@ def not_measured(exercise: Exercise, measured: Measurement | None, verdict: Verd
     if measured is None:
         limits = (f"{arguments(case)}: too long for the PTX machine, no GPU was used" for case in exercise.gpu_limits)
         return (*limits, "speed: no GPU was used")
-    return () if measured.of_reference else ("the third star: there is no reference kernel in solutions/",)
+    return () if measured.of_reference else ("the third star: no reference kernel in solutions/ runs on this GPU",)

@@ -29,6 +29,7 @@ import cutlass
 import torch
 from cuda.bindings.driver import CUstream
 from cutlass import cute as dsl
+from cutlass.base_dsl.enums import Arch
 from cutlass.base_dsl.typing import Constexpr
 from cutlass.cute.runtime import make_fake_tensor
 
@@ -202,6 +203,9 @@ def _placeholder(kind: Kind) -> Any:
 
 
 def _compile(host: Callable[..., None], kinds: Sequence[Kind], arch: str) -> Any:
+    """Raises CompileError, and lanes.Unavailable where the DSL does not compile for the architecture."""
+    if arch not in Arch.__members__:
+        raise lanes.Unavailable(f"the CuTe DSL does not compile for {arch}")
     with tempfile.TemporaryDirectory() as folder:
         options = f"--gpu-arch {arch} --generate-line-info --keep-ptx --dump-dir {folder}"
         try:

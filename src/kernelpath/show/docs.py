@@ -13,12 +13,23 @@ from kernelpath.show import results as recorded
 from kernelpath.show.results import Counted
 from kernelpath.verdict import Verdict
 
+CARDS = {
+    "sm_75": "T4, RTX 20",
+    "sm_80": "A100",
+    "sm_86": "A40, RTX 30",
+    "sm_89": "L4, RTX 40",
+    "sm_90": "H100, H200",
+    "sm_100": "B200",
+    "sm_120": "RTX 50",
+}
+"""Which have an architecture."""
+
 _TABLE = re.compile(r"(?P<begin><!-- table: (?P<name>\w+) -->\n)(?P<body>.*?)(?P<end><!-- end -->)", re.DOTALL)
 
 
 def regenerate(text: str, root: Path) -> str:
     """The text with every marked table generated again. Raises KeyError for a table that nothing generates."""
-    generators = (syllabus, verdicts, results, peers, counters, corpus, kernels, agreement, functions, findings)
+    generators = (syllabus, verdicts, results, peers, counters, corpus, kernels, agreement, functions, findings, cards)
     tables = {table.__name__: table for table in generators}
 
     def table(match: re.Match[str]) -> str:
@@ -161,6 +172,20 @@ def findings(root: Path) -> Iterator[str]:
         for bug, planted in machine.sanitizer.items():
             said = "found, with the line" if planted.line else "found" if planted.found else "not found"
             yield _row(machine.gpu, f"`{bug}`", planted.tool, said, "found, with the line")
+
+
+def cards(root: Path) -> Iterator[str]:
+    """A row for each architecture: how many reference kernels compile for it, and what keeps the others from it."""
+    yield from _header("architecture", "cards", "reference kernels that compile", "the others")
+    found = recorded.cards(root).obstacles
+    for arch, names in CARDS.items():
+        others: dict[str, list[str]] = {}
+        for exercise, obstacles in found.items():
+            if arch in obstacles:
+                others.setdefault(obstacles[arch], []).append(f"`{exercise}`")
+        missed = sum(map(len, others.values()))
+        why = "; ".join(f"{reason}: {', '.join(exercises)}" for reason, exercises in sorted(others.items()))
+        yield _row(f"`{arch}`", names, f"{len(found) - missed} of {len(found)}", why or "none")
 
 
 def _header(*names: str) -> Iterable[str]:

@@ -1,4 +1,6 @@
-"""Reads results/: what was measured on GPUs, a file for each machine; notebooks.json has what notebooks recorded."""
+"""Reads results/: what was measured on GPUs, a file for each machine; notebooks.json has what notebooks recorded, and
+cards.json what compiles for GPUs that are not here.
+"""
 
 from __future__ import annotations
 
@@ -12,6 +14,7 @@ from kernelpath.verdict import Interval, Report, ValidationError, decode
 _T = TypeVar("_T")
 FOLDER = "results"
 RECORDINGS = "notebooks.json"
+CARDS = "cards.json"
 
 
 @dataclass(frozen=True)
@@ -97,9 +100,21 @@ class Recording:
     value: Any
 
 
+@dataclass(frozen=True)
+class Cards:
+    """Which reference kernels compile for which architecture: `dev.cards` writes it, on a machine without any.
+
+    obstacles: by exercise and architecture what keeps the kernel from it; nothing where it compiles and its launches
+    fit. versions: of the compilers.
+    """
+
+    versions: Mapping[str, str] = field(default_factory=dict)
+    obstacles: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+
+
 def machines(root: Path) -> list[Machine]:
     """The machines that were measured, by file name. Raises ValidationError, which names the file."""
-    files = sorted(path for path in (root / FOLDER).glob("*.json") if path.name != RECORDINGS)
+    files = sorted(path for path in (root / FOLDER).glob("*.json") if path.name not in (RECORDINGS, CARDS))
     return [read(path) for path in files]
 
 
@@ -114,6 +129,12 @@ def recordings(path: Path) -> dict[str, Recording]:
     Raises ValidationError.
     """
     return _decoded(path, dict[str, Recording]) if path.is_file() else {}
+
+
+def cards(root: Path) -> Cards:
+    """What was compiled; nothing where there is no file. Raises ValidationError."""
+    path = root / FOLDER / CARDS
+    return _decoded(path, Cards) if path.is_file() else Cards()
 
 
 def _decoded(path: Path, kind: type[_T]) -> _T:

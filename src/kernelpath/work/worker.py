@@ -32,7 +32,7 @@ from kernelpath.work.blame import blame
 from kernelpath.work.call import Call, arguments, memory_limit, plain_outputs, profiled
 from kernelpath.work.far import FarWatch
 from kernelpath.work.race import Race
-from kernelpath.work.rounds import Rounds
+from kernelpath.work.rounds import Rounds, runs
 from kernelpath.work.tensors import poison_numpy, poison_storage, same_random_numbers
 from kernelpath.work.watch import Journal, Notes, Watch
 from kernelpath.work.witness import Snapshot, SubmissionThread
@@ -265,7 +265,9 @@ class _Worker:
             for name, text in asked.reference.items():
                 (folder / name).write_text(text, encoding="utf-8")
             solution = registry.import_file(folder / self._item.solution.name, "kernelpath_reference", listed=False)
-            contestants.append(entries.called(getattr(solution, self._name), self._exercise, self._lane))
+            reference = entries.called(getattr(solution, self._name), self._exercise, self._lane)
+            if runs(reference, self._known, asked.case, self._stopwatch.device):
+                contestants.append(reference)
         prepared = partial(self._with, timed=True)
         self._rounds = Rounds(self._known, asked.case, contestants, self._stopwatch, prepared)
         return messages.Ready(secret=secret, contestants=len(contestants))

@@ -1,0 +1,108 @@
+"""The reference kernels for cards that are not here: the record of all of them, and some compiled again."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from kernelpath.course import registry
+from kernelpath.course.registry import Item
+from kernelpath.dev import cards
+from kernelpath.show import docs, results
+from kernelpath.simt.target import MULTIPROCESSORS
+from kernelpath.verdict import encode
+
+ROOT = registry.root()
+DECLARED = {item.name: registry.load(item) for item in registry.exercises()}
+KERNELS = {name: exercise for name, exercise in DECLARED.items() if exercise.is_kernel}
+
+_COMPILE = """
+import json, sys
+from pathlib import Path
+from kernelpath.course.registry import Item
+from kernelpath.dev.cards import obstacles
+
+root, stem, timed, *architectures = sys.argv[1:]
+print(json.dumps(obstacles(Item(Path(root), stem), architectures, timed == "timed")))
+"""
+
+
+def compiled(item: Item, *architectures: str, timed: bool = False) -> dict[str, str]:
+    """Obstacles, in a process that has no threads before it forks."""
+    told = [str(item.root), item.stem, "timed" if timed else "", *architectures]
+    done = subprocess.run([sys.executable, "-c", _COMPILE, *told], capture_output=True, text=True, check=True)
+    found: dict[str, str] = json.loads(done.stdout)
+    return found
+
+
+def test_the_record_has_a_requirement_for_each_reference_kernel_that_does_not_compile() -> None:
+    recorded = results.cards(ROOT).obstacles
+    assert set(recorded) <= set(KERNELS)
+    reasons = {reason for found in recorded.values() for reason in found.values()}
+    assert {reason.partition(" sm_")[0] for reason in reasons if not reason.endswith("shared memory in a block")} == {
+        "requires",
+        "the CuTe DSL does not compile for",
+    }
+
+
+@pytest.mark.parametrize("architecture", MULTIPROCESSORS)
+def test_the_record_agrees_with_what_is_declared(architecture: str) -> None:
+    """A kernel that requires less than a card has compiles for it, or asks for more shared memory."""
+    capability = divmod(int(architecture.removeprefix("sm_")), 10)
+    for name, found in results.cards(ROOT).obstacles.items():
+        needed, specific = KERNELS[name].requires or (0, 0), KERNELS[name].specific
+        required = capability < needed or (specific and capability != needed)
+        assert found.get(architecture, "").startswith("requires sm_") == required, name
+
+
+@pytest.mark.parametrize(
+    ("name", "architectures"), [("vector_add", ("sm_75", "sm_120")), ("bias_relu", ("sm_75", "sm_120"))]
+)
+def test_a_reference_kernel_compiles_for_the_oldest_and_the_newest(name: str, architectures: tuple[str, ...]) -> None:
+    assert compiled(registry.find(name), *architectures) == {}
+
+
+def test_a_launch_that_a_card_refuses_is_told_with_what_it_asks_for() -> None:
+    item = registry.find("tensor_cores")
+    recorded = {"sm_75": "requires sm_80", "sm_86": "requires 144 KiB of shared memory in a block"}
+    assert compiled(item, "sm_75", "sm_80", "sm_86", timed=True) == recorded
+
+
+def test_what_ptxas_refuses_is_told(tmp_path: Path) -> None:
+    item = registry.find("vector_add")
+    for path in (item.declaration, item.lesson, *item.files("solutions")):
+        copy = tmp_path / path.relative_to(ROOT)
+        copy.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(path, copy)
+    source = tmp_path / item.solution.with_suffix(".cu").relative_to(ROOT)
+    text = source.read_text(encoding="utf-8")
+    head, brace, body = text.partition("{")
+    while "__global__" not in head:
+        more, brace, body = body.partition("{")
+        head += "{" + more
+    source.write_text(f'{head}{brace}\n    asm volatile("cp.async.wait_all;");\n{body}', encoding="utf-8")
+    found = compiled(Item(tmp_path, item.stem), "sm_75", "sm_80")
+    assert list(found) == ["sm_75"]
+    assert "sm_80 or higher" in found["sm_75"]
+
+
+def test_a_card_has_the_limits_of_its_architecture() -> None:
+    turing, hopper = cards.target("sm_75"), cards.target("sm_90")
+    assert (turing.shared, turing.cluster, turing.name) == (64 << 10, 0, "sm_75")
+    assert (hopper.shared, hopper.cluster, hopper.name) == (227 << 10, 8, "sm_90a")
+    assert cards.properties(cards.target("sm_89"))["shared_memory_per_block_optin"] == 99 << 10
+
+
+def test_the_table_groups_the_kernels_by_what_they_require(tmp_path: Path) -> None:
+    (tmp_path / "results").mkdir()
+    recorded = results.Cards({}, {"add": {}, "mma": {"sm_75": "requires sm_80"}, "wmma": {"sm_75": "requires sm_80"}})
+    (tmp_path / "results" / "cards.json").write_text(encode(recorded))
+    rows = list(docs.cards(tmp_path))[2:]
+    assert rows[0] == "| `sm_75` | T4, RTX 20 | 1 of 3 | requires sm_80: `mma`, `wmma` |"
+    assert rows[1] == "| `sm_80` | A100 | 3 of 3 | none |"
+    assert set(docs.CARDS) == set(MULTIPROCESSORS)
