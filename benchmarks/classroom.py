@@ -1,29 +1,37 @@
 """Grades a class of 100 learners, ten of them hostile, and prints what it took and whether anybody was mixed up.
 
-python benchmarks/classroom.py [--device cpu|cuda] [--learners N] [--jobs N]
+python benchmarks/classroom.py [--device cpu|cuda] [--learners N] [--jobs N] [--ray ADDRESS]
 
 Every learner hands in vector_add: the reference kernel under a line with the learner's own name, a planted wrong
 kernel, or one of ten attacks from tests/rejects. What each must get is known.
+
+--ray grades on a cluster, such as the one that `ray start --head` begins on this machine, and tells what its workers
+hold here. The last lines scale the first run up to a large class; they are no measurement.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import os
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+import psutil
 from rich.console import Console
 
 from kernelpath.course import registry, rejects
-from kernelpath.school import classroom
+from kernelpath.school import classroom, cluster
 from kernelpath.school.gradebook import Grade
 from kernelpath.show import overview
 
 EVERY_WRONG = 5
+LARGE = (1000, 13)
+"""Learners and exercises of the class that is extrapolated to."""
+
 HOSTILE = (
     "CRASHED_exit_hook",
     "CRASHED_forged_report",
@@ -44,18 +52,36 @@ def main() -> None:
     parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu")
     parser.add_argument("--learners", type=int, default=100)
     parser.add_argument("--jobs", type=int, help="how many at a time; default: one for each processor or GPU")
+    parser.add_argument("--ray", metavar="ADDRESS", help='grade on this Ray cluster; "auto" is that of this machine')
     options = parser.parse_args()
+    engine = cluster.at(options.ray) if options.ray else classroom.this_machine
     item = registry.find("w01b_vector_add")
     print(f"{os.cpu_count()} processors, load {os.getloadavg()[0]:.1f} at the start")
     with tempfile.TemporaryDirectory() as name, overview.bar(Console(stderr=True)) as tell:
         folder = Path(name)
         wanted = dict(hand_in(item, folder / "class", options.learners))
+        held: list[tuple[int, int]] = []
+
+        def look(one: Grade, done: int, of: int) -> None:
+            held.append(workers())
+            tell(one, done, of)
+
+        took = []
         for run in ("first", "second"):
             begun = time.perf_counter()
             grades = classroom.grade_class(
-                folder / "class", folder / "out", [item], device=options.device, jobs=options.jobs, tell=tell
+                folder / "class",
+                folder / "out",
+                [item],
+                device=options.device,
+                jobs=options.jobs,
+                engine=engine,
+                tell=look,
             )
-            print(f"{run} run: {time.perf_counter() - begun:.1f} s")
+            took.append(time.perf_counter() - begun)
+            print(f"{run} run: {took[-1]:.1f} s")
+        saved = (folder / "out" / "grades.json").stat().st_size
+    scale(took[0], len(grades), saved, held)
     endings = Counter(verdict(one) for one in grades)
     print(", ".join(f"{count} {ending}" for ending, count in endings.most_common()))
     lost = wanted.keys() - {one.learner for one in grades}
@@ -85,6 +111,31 @@ def hand_in(item: registry.Item, folder: Path, learners: int) -> Iterator[tuple[
                 mark = "//" if path.suffix == ".cu" else "#"
                 (place / f"{item.solution.stem}{path.suffix}").write_text(f"{mark} {learner}\n{text}")
         yield learner, planted[chosen].verdict.value if chosen else "PASSED"
+
+
+def workers() -> tuple[int, int]:
+    """How many tasks of Ray's run on this machine, and the bytes that they and what they started hold.
+
+    A page that several processes share counts once in all.
+    """
+    running = [one for one in psutil.process_iter(["cmdline"]) if (one.info["cmdline"] or [""])[0].startswith("ray::_")]
+    total = 0
+    for one in running:
+        with contextlib.suppress(psutil.Error):
+            total += sum(part.memory_full_info().pss for part in (one, *one.children(recursive=True)))
+    return len(running), total
+
+
+def scale(seconds: float, count: int, saved: int, held: Sequence[tuple[int, int]]) -> None:
+    """Print the throughput and the memory, and what they come to for a large class."""
+    learners, exercises = LARGE
+    print(f"{60 * count / seconds:.1f} gradings a minute, {saved / count / 1e3:.1f} kB saved for each")
+    most = max((total / running for running, total in held if running), default=0)
+    if most:
+        print(f"{max(running for running, _ in held)} tasks at a time, at most {most / 1e9:.2f} GB each")
+    total = learners * exercises
+    print(f"extrapolated to {learners:,} learners and {exercises} exercises like this one, here: ", end="")
+    print(f"{total * seconds / count / 3600:.1f} h, {total * saved / count / 1e6:.0f} MB saved")
 
 
 def verdict(one: Grade) -> str:
