@@ -18,6 +18,7 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import psutil
@@ -47,6 +48,14 @@ HOSTILE = (
 WRONG = ("OUT_OF_BOUNDS_no_guard", "NOT_WRITTEN_last_block_missing", "COMPILE_ERROR_missing_semicolon")
 
 
+@dataclass(frozen=True)
+class Workers:
+    """held_bytes: by the largest, where a page that it shares with others counts in part. processor_seconds: of all."""
+
+    held_bytes: int
+    processor_seconds: float
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description="Grade a class of 100 with ten hostile learners.")
     parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu")
@@ -60,10 +69,10 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as name, overview.bar(Console(stderr=True)) as tell:
         folder = Path(name)
         wanted = dict(hand_in(item, folder / "class", options.learners))
-        held: list[tuple[int, int]] = []
+        seen: list[Workers] = []
 
         def look(one: Grade, done: int, of: int) -> None:
-            held.append(workers())
+            seen.append(workers())
             tell(one, done, of)
 
         took = []
@@ -81,7 +90,7 @@ def main() -> None:
             took.append(time.perf_counter() - begun)
             print(f"{run} run: {took[-1]:.1f} s")
         saved = (folder / "out" / "grades.json").stat().st_size
-    scale(took[0], len(grades), saved, held)
+    scale(took[0], len(grades), saved, seen)
     endings = Counter(verdict(one) for one in grades)
     print(", ".join(f"{count} {ending}" for ending, count in endings.most_common()))
     lost = wanted.keys() - {one.learner for one in grades}
@@ -113,29 +122,30 @@ def hand_in(item: registry.Item, folder: Path, learners: int) -> Iterator[tuple[
         yield learner, planted[chosen].verdict.value if chosen else "PASSED"
 
 
-def workers() -> tuple[int, int]:
-    """How many tasks of Ray's run on this machine, and the bytes that they and what they started hold.
+def workers() -> Workers:
+    """Of Ray on this machine, with all that they started."""
+    running = [one for one in psutil.process_iter(["cmdline"]) if (one.info["cmdline"] or [""])[0].startswith("ray::")]
+    held, spent = [0] * len(running), 0.0
+    for index, one in enumerate(running):
+        with contextlib.suppress(psutil.Error):  # a process that ends meanwhile
+            for part in (one, *one.children(recursive=True)):
+                held[index] += part.memory_full_info().pss
+                spent += sum(part.cpu_times()[:4])
+    return Workers(max(held, default=0), spent)
 
-    A page that several processes share counts once in all.
-    """
-    running = [one for one in psutil.process_iter(["cmdline"]) if (one.info["cmdline"] or [""])[0].startswith("ray::_")]
-    total = 0
-    for one in running:
-        with contextlib.suppress(psutil.Error):
-            total += sum(part.memory_full_info().pss for part in (one, *one.children(recursive=True)))
-    return len(running), total
 
-
-def scale(seconds: float, count: int, saved: int, held: Sequence[tuple[int, int]]) -> None:
-    """Print the throughput and the memory, and what they come to for a large class."""
+def scale(seconds: float, count: int, saved: int, seen: Sequence[Workers]) -> None:
+    """Print the throughput and what workers took, and what that comes to for a large class."""
     learners, exercises = LARGE
-    print(f"{60 * count / seconds:.1f} gradings a minute, {saved / count / 1e3:.1f} kB saved for each")
-    most = max((total / running for running, total in held if running), default=0)
-    if most:
-        print(f"{max(running for running, _ in held)} tasks at a time, at most {most / 1e9:.2f} GB each")
     total = learners * exercises
-    print(f"extrapolated to {learners:,} learners and {exercises} exercises like this one, here: ", end="")
-    print(f"{total * seconds / count / 3600:.1f} h, {total * saved / count / 1e6:.0f} MB saved")
+    print(f"{60 * count / seconds:.1f} gradings a minute, {saved / count / 1e3:.1f} kB saved for each")
+    large = f"{total * seconds / count / 3600:.1f} h here, {total * saved / count / 1e6:.0f} MB saved"
+    if any(one.held_bytes for one in seen):
+        spent = max(one.processor_seconds for one in seen) / count
+        most = max(one.held_bytes for one in seen)
+        print(f"{spent:.1f} s of a processor for each, at most {most / 1e9:.2f} GB held by a worker")
+        large += f", {total * spent / 3600:.1f} h of one processor, {exercises * spent / 60:.1f} min of it a learner"
+    print(f"extrapolated to {learners:,} learners and {exercises} exercises like this one: {large}")
 
 
 def verdict(one: Grade) -> str:
