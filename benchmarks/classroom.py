@@ -1,29 +1,38 @@
 """Grades a class of 100 learners, ten of them hostile, and prints what it took and whether anybody was mixed up.
 
-python benchmarks/classroom.py [--device cpu|cuda] [--learners N] [--jobs N]
+python benchmarks/classroom.py [--device cpu|cuda] [--learners N] [--jobs N] [--ray ADDRESS]
 
 Every learner hands in vector_add: the reference kernel under a line with the learner's own name, a planted wrong
 kernel, or one of ten attacks from tests/rejects. What each must get is known.
+
+--ray grades on a cluster, such as the one that `ray start --head` begins on this machine, and tells what its workers
+hold here. The last lines scale the first run up to a large class; they are no measurement.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import os
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
+import psutil
 from rich.console import Console
 
 from kernelpath.course import registry, rejects
-from kernelpath.school import classroom
+from kernelpath.school import classroom, cluster
 from kernelpath.school.gradebook import Grade
 from kernelpath.show import overview
 
 EVERY_WRONG = 5
+LARGE = (1000, 13)
+"""Learners and exercises of the class that is extrapolated to."""
+
 HOSTILE = (
     "CRASHED_exit_hook",
     "CRASHED_forged_report",
@@ -39,23 +48,49 @@ HOSTILE = (
 WRONG = ("OUT_OF_BOUNDS_no_guard", "NOT_WRITTEN_last_block_missing", "COMPILE_ERROR_missing_semicolon")
 
 
+@dataclass(frozen=True)
+class Workers:
+    """held_bytes: by the largest, where a page that it shares with others counts in part. processor_seconds: of all."""
+
+    held_bytes: int
+    processor_seconds: float
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description="Grade a class of 100 with ten hostile learners.")
     parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu")
     parser.add_argument("--learners", type=int, default=100)
     parser.add_argument("--jobs", type=int, help="how many at a time; default: one for each processor or GPU")
+    parser.add_argument("--ray", metavar="ADDRESS", help='grade on this Ray cluster; "auto" is that of this machine')
     options = parser.parse_args()
+    engine = cluster.at(options.ray) if options.ray else classroom.this_machine
     item = registry.find("w01b_vector_add")
     print(f"{os.cpu_count()} processors, load {os.getloadavg()[0]:.1f} at the start")
     with tempfile.TemporaryDirectory() as name, overview.bar(Console(stderr=True)) as tell:
         folder = Path(name)
         wanted = dict(hand_in(item, folder / "class", options.learners))
+        seen: list[Workers] = []
+
+        def look(one: Grade, done: int, of: int) -> None:
+            seen.append(workers())
+            tell(one, done, of)
+
+        took = []
         for run in ("first", "second"):
             begun = time.perf_counter()
             grades = classroom.grade_class(
-                folder / "class", folder / "out", [item], device=options.device, jobs=options.jobs, tell=tell
+                folder / "class",
+                folder / "out",
+                [item],
+                device=options.device,
+                jobs=options.jobs,
+                engine=engine,
+                tell=look,
             )
-            print(f"{run} run: {time.perf_counter() - begun:.1f} s")
+            took.append(time.perf_counter() - begun)
+            print(f"{run} run: {took[-1]:.1f} s")
+        saved = (folder / "out" / "grades.json").stat().st_size
+    scale(took[0], len(grades), saved, seen)
     endings = Counter(verdict(one) for one in grades)
     print(", ".join(f"{count} {ending}" for ending, count in endings.most_common()))
     lost = wanted.keys() - {one.learner for one in grades}
@@ -85,6 +120,32 @@ def hand_in(item: registry.Item, folder: Path, learners: int) -> Iterator[tuple[
                 mark = "//" if path.suffix == ".cu" else "#"
                 (place / f"{item.solution.stem}{path.suffix}").write_text(f"{mark} {learner}\n{text}")
         yield learner, planted[chosen].verdict.value if chosen else "PASSED"
+
+
+def workers() -> Workers:
+    """Of Ray on this machine, with all that they started."""
+    running = [one for one in psutil.process_iter(["cmdline"]) if (one.info["cmdline"] or [""])[0].startswith("ray::")]
+    held, spent = [0] * len(running), 0.0
+    for index, one in enumerate(running):
+        with contextlib.suppress(psutil.Error):  # a process that ends meanwhile
+            for part in (one, *one.children(recursive=True)):
+                held[index] += part.memory_full_info().pss
+                spent += sum(part.cpu_times()[:4])
+    return Workers(max(held, default=0), spent)
+
+
+def scale(seconds: float, count: int, saved: int, seen: Sequence[Workers]) -> None:
+    """Print the throughput and what workers took, and what that comes to for a large class."""
+    learners, exercises = LARGE
+    total = learners * exercises
+    print(f"{60 * count / seconds:.1f} gradings a minute, {saved / count / 1e3:.1f} kB saved for each")
+    large = f"{total * seconds / count / 3600:.1f} h here, {total * saved / count / 1e6:.0f} MB saved"
+    if any(one.held_bytes for one in seen):
+        spent = max(one.processor_seconds for one in seen) / count
+        most = max(one.held_bytes for one in seen)
+        print(f"{spent:.1f} s of a processor for each, at most {most / 1e9:.2f} GB held by a worker")
+        large += f", {total * spent / 3600:.1f} h of one processor, {exercises * spent / 60:.1f} min of it a learner"
+    print(f"extrapolated to {learners:,} learners and {exercises} exercises like this one: {large}")
 
 
 def verdict(one: Grade) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import os
 import shutil
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ import pytest
 import kernelpath
 from kernelpath.course.registry import Item
 from kernelpath.grading import grade
-from kernelpath.school import classroom, gradebook
+from kernelpath.school import classroom, cluster, gradebook
 from kernelpath.school.handed_in import entries
 from kernelpath.verdict import Report, Verdict
 
@@ -72,6 +73,31 @@ def test_every_source_of_the_grader_counts(tmp_path: Path, monkeypatch: pytest.M
     assert classroom._grader.__wrapped__() == before
     (package / changed).write_text((package / changed).read_text() + "#")
     assert classroom._grader.__wrapped__() != before
+
+
+def test_a_file_of_a_project_that_changed_is_graded_again(folder: Path, doubling: Item) -> None:
+    part = folder / "late" / "deep" / "down" / "w01a_double" / "src" / "part.py"
+    part.parent.mkdir(parents=True)
+    part.write_text("TWO = 3\n")
+    (late,) = (entry for entry in entries(folder, [doubling]) if entry.learner == "late")
+    before = classroom._key(late, "cpu", 0)
+    assert classroom._key(late, "cpu", 0) == before
+    part.write_text("TWO = 2\n")
+    assert classroom._key(late, "cpu", 0) != before
+
+
+def test_a_cluster_without_ray_says_what_to_install(
+    folder: Path, doubling: Item, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "ray", None)
+    with pytest.raises(grade.Usage, match=r"^ray is not installed: .* -m pip install 'ray"):
+        classroom.grade_class(folder, tmp_path / "out", [doubling], engine=cluster.at("auto"))
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_cluster_decides_how_many_run_in_parallel(folder: Path, doubling: Item, tmp_path: Path) -> None:
+    with pytest.raises(grade.Usage, match="leave --jobs out"):
+        classroom.grade_class(folder, tmp_path / "out", [doubling], jobs=4, engine=cluster.at("auto"))
 
 
 def test_what_another_version_saved_is_graded_again(folder: Path, doubling: Item, tmp_path: Path) -> None:

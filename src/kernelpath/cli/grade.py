@@ -30,6 +30,14 @@ if TYPE_CHECKING:
     "--seed", type=int, default=0, show_default=True, help="Seed of the sizes and inputs, the same for everybody."
 )
 @click.option("--jobs", type=click.IntRange(1), help="How many in parallel without a GPU. [one per processor]")
+@click.option(
+    "--ray",
+    "address",
+    metavar="[ADDRESS]",
+    is_flag=False,
+    flag_value="auto",
+    help="Grade on the Ray cluster at ADDRESS, such as 10.0.0.5:6379. [the one that this machine belongs to]",
+)
 def grade_(
     folder: Path,
     items: tuple[Item, ...],
@@ -38,6 +46,7 @@ def grade_(
     device: Device,
     seed: int,
     jobs: int | None,
+    address: str | None,
 ) -> int:
     """Grade a class: DIR holds a folder for each learner.
 
@@ -54,21 +63,24 @@ def grade_(
     to = to or folder.with_name(f"{folder.name}-grades")
     with errors.status("starting"), importing():
         from kernelpath.grading.grade import Usage
-        from kernelpath.school import classroom, handed_in
+        from kernelpath.school import classroom, cluster, handed_in
         from kernelpath.school.gradebook import UNFINISHED
+    options: dict[str, Any] = {"device": device, "seed": seed, "jobs": jobs}
+    options["engine"] = cluster.at(address) if address else classroom.this_machine
     again = f"kp grade {shlex.quote(str(folder))}" + (f" --checkpoint {number}" if number else "")
+    again += f" --ray {shlex.quote(address)}" if address else ""
     try:
         if number:
             if items:
                 raise click.UsageError("--checkpoint grades all exercises of the phase: leave the NAMEs out.")
             with overview.bar(errors) as tell:
-                return _exams(folder, to, number, again, device=device, seed=seed, jobs=jobs, tell=tell)
+                return _exams(folder, to, number, again, tell=tell, **options)
         chosen = items or handed_in.default_items(folder)
         if not chosen:
             name = registry.exercises()[0].solution.name
             raise Failure(f"nobody in {folder} has a file named like {name}; give the NAME of an exercise")
         with overview.bar(errors) as tell:
-            grades = classroom.grade_class(folder, to, chosen, device=device, seed=seed, jobs=jobs, tell=tell)
+            grades = classroom.grade_class(folder, to, chosen, tell=tell, **options)
     except Usage as error:
         raise Failure(str(error)) from error
     except OSError as error:

@@ -13,7 +13,7 @@ import hashlib
 import os
 import time
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor, as_completed
+from concurrent.futures import Executor, ThreadPoolExecutor, as_completed
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
@@ -21,10 +21,11 @@ from pathlib import Path
 import torch
 
 import kernelpath
-from kernelpath import words
+from kernelpath import files, words
 from kernelpath.course.registry import Item
 from kernelpath.device import gpu
 from kernelpath.grading import devices, grade
+from kernelpath.grading.workers import OneDevice
 from kernelpath.school import gradebook
 from kernelpath.school.gradebook import UNFINISHED, Grade
 from kernelpath.school.handed_in import Entry, entries
@@ -35,6 +36,19 @@ from kernelpath.work.workspace import sources_beside
 _CHUNK = 1 << 20
 _SAVE_SECONDS = 30.0
 
+Engine = Callable[[grade.Device, int | None], tuple[OneDevice, Executor]]
+"""Where gradings run: from a device and a number of jobs, the device that was found, and an executor.
+
+The executor gets a function and its arguments, of which the first is an Entry; it may give the function the same entry
+with copies of its files. Raises grade.Usage. So may a future's result, which ends the run, and Lost, which does not.
+"""
+
+
+def this_machine(device: grade.Device, jobs: int | None) -> tuple[OneDevice, Executor]:
+    """The engine without a cluster: a thread for each GPU, else for each processor."""
+    where = devices.resolve(device)
+    return where, _one_a_gpu(jobs) if where == "cuda" else _beside_each_other(jobs or os.cpu_count() or 1)
+
 
 def grade_class(
     folder: Path,
@@ -44,15 +58,18 @@ def grade_class(
     device: grade.Device = "auto",
     seed: int = 0,
     jobs: int | None = None,
+    engine: Engine = this_machine,
     tell: Callable[[Grade, int, int], None] = lambda grade, done, of: None,
 ) -> list[Grade]:
     """Grade every learner of `folder` on `items` and write the results below `out`; returns them in order.
 
     seed: the same for all, so that all get the same sizes and inputs. jobs: how many at a time; one on each GPU, where
-    they would disturb each other's time, else one for each processor. tell: called after each, with how many are done.
+    they would disturb each other's time, else one for each processor. engine: where they run, as cluster.at gives it.
+    tell: called after each, with how many are done.
     Raises grade.Usage, spec.DeclarationError, and NotWritten or OSError where the results cannot be written.
     """
-    return grade_entries(entries(folder, items), folder, out, device=device, seed=seed, jobs=jobs, tell=tell)
+    found = entries(folder, items)
+    return grade_entries(found, folder, out, device=device, seed=seed, jobs=jobs, engine=engine, tell=tell)
 
 
 def grade_entries(
@@ -63,23 +80,27 @@ def grade_entries(
     device: grade.Device = "auto",
     seed: int = 0,
     jobs: int | None = None,
+    engine: Engine = this_machine,
     tell: Callable[[Grade, int, int], None] = lambda grade, done, of: None,
 ) -> list[Grade]:
     """As `grade_class`, for what was found in the learners' folders."""
-    where = devices.resolve(device)
+    where, pool = engine(device, jobs)
     most = {item.stem: _most_stars(item, where) for item in {entry.item for entry in found}}
     out.mkdir(parents=True, exist_ok=True)
     known = gradebook.read(out)
     keys = {entry: _key(entry, where, seed) for entry in found}
     done = {entry: known[key] for entry, key in keys.items() if key in known}
-    pool = _one_a_gpu(jobs) if where == "cuda" else _beside_each_other(jobs or os.cpu_count() or 1)
     todo = [entry for entry in found if entry not in done]
-    waiting = {pool.submit(_grade, entry, keys[entry], where, seed, (folder, out)): entry for entry in todo}
     saved = time.monotonic()
     try:
+        waiting = {pool.submit(_grade, entry, keys[entry], where, seed, (folder, out)): entry for entry in todo}
         for future in as_completed(waiting):
-            done[waiting[future]] = future.result()
-            tell(future.result(), len(done), len(found))
+            entry = waiting[future]
+            try:
+                done[entry] = future.result()
+            except Lost as error:
+                done[entry] = _ungraded(entry, seed, str(error))
+            tell(done[entry], len(done), len(found))
             if time.monotonic() > saved + _SAVE_SECONDS:
                 with suppress(OSError):  # a full disk; the last time it is said
                     gradebook.write(out, [done[entry] for entry in found if entry in done], most)
@@ -92,6 +113,10 @@ def grade_entries(
         except OSError as error:
             raise NotWritten(error, graded) from error
     return graded
+
+
+class Lost(Exception):
+    """An engine could not grade one entry. The message says why; the next run tries again."""
 
 
 class NotWritten(OSError):
@@ -143,7 +168,13 @@ def _grade(entry: Entry, key: str, device: grade.Device, seed: int, hidden: Sequ
         cause = str(error)
     except Exception as error:  # whatever one learner's file brings about, the others are graded
         cause = f"the grader failed: {type(error).__name__}: {error}"
-    return Grade(learner, stem, UNFINISHED, _without_grading(entry, seed, Verdict.UNAVAILABLE, cause))
+    return _ungraded(entry, seed, cause)
+
+
+def _ungraded(entry: Entry, seed: int, cause: str) -> Grade:
+    """The grade of an entry that the next run tries again."""
+    report = _without_grading(entry, seed, Verdict.UNAVAILABLE, cause)
+    return Grade(entry.learner, entry.item.stem, UNFINISHED, report)
 
 
 def _without_grading(entry: Entry, seed: int, verdict: Verdict, cause: str) -> Report:
@@ -152,12 +183,17 @@ def _without_grading(entry: Entry, seed: int, verdict: Verdict, cause: str) -> R
     return Report(item.stem, item.title, str(entry.file or ""), "", seed, verdict, words.shown(cause))
 
 
+def course(item: Item) -> str:
+    """Changes with all that a verdict depends on but the submission, the device and the seed."""
+    return _key(Entry("", item, None), "", 0)
+
+
 def _key(entry: Entry, device: str, seed: int) -> str:
     """Changes with learner, submission, declaration, reference kernel, grader, versions, device and seed."""
     told = (entry.learner, entry.item.stem, entry.unusable, device, seed, sorted(grade.versions().items()), _grader())
     digest = hashlib.sha256(repr(told).encode())
     try:
-        submitted = (entry.file, *sources_beside(entry.file)) if entry.file else ()
+        submitted = (*files.submitted(entry.file), *sources_beside(entry.file)) if entry.file else ()
         for path in filter(Path.is_file, (entry.item.declaration, *entry.item.files("solutions"), *submitted)):
             digest.update(path.name.encode() + b"\0")
             with path.open("rb") as file:

@@ -62,6 +62,7 @@ def grade_exams(
     device: grade.Device = "auto",
     seed: int = 0,
     jobs: int | None = None,
+    engine: classroom.Engine = classroom.this_machine,
     tell: Callable[[Grade, int, int], None] = lambda grade, done, of: None,
 ) -> tuple[list[Sat], Marks]:
     """Grade every learner of `folder`, and write both tables below `out`. As `classroom.grade_class`."""
@@ -72,7 +73,7 @@ def grade_exams(
         sheet = sheets[learner.name]
         if isinstance(sheet, Sheet):
             found += handed_in.entries_of(learner, [*exam.items, sheet.paper.item])
-    grades = classroom.grade_entries(found, folder, out, device=device, seed=seed, jobs=jobs, tell=tell)
+    grades = classroom.grade_entries(found, folder, out, device=device, seed=seed, jobs=jobs, engine=engine, tell=tell)
     path = out / f"checkpoint{exam.number}-written.csv"
     marks = _read_marks(path, exam, sheets)
     sat = [_sat(name, sheet, grades, exam, seed, marks) for name, sheet in sheets.items()]

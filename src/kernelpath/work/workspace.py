@@ -57,18 +57,12 @@ class Workspace:
 
         alone: without the other CUDA C++ sources that lie beside it.
         """
-        copy, kernel = self.source / self.submission.name, self.submission.with_suffix(".cu")
-        wanted, unusable = {}, ""
-        own = {self.submission, *([kernel] if kernel.exists() else []), *files.submitted(self.submission)}
+        copy = self.source / self.submission.name
+        wanted, unusable = dict[str, bytes](), ""
         try:
-            for file in sorted(own):
-                name = str(file.relative_to(self.submission.parent))
-                wanted[name] = files.read_source(file, MOST_BYTES)
+            wanted = contents(self.submission, alone)
         except files.Unreadable as error:
-            wanted, unusable = {}, str(error)
-        for file in () if alone or unusable else sources_beside(self.submission):
-            with contextlib.suppress(files.Unreadable):
-                wanted.setdefault(file.name, files.read_source(file, MOST_BYTES))
+            unusable = str(error)
         self.source.mkdir(parents=True, exist_ok=True)
         folders = {str(folder) for name in wanted for folder in Path(name).parents}
         for stale in sorted(self.source.rglob("*"), reverse=True):
@@ -95,6 +89,20 @@ class Workspace:
             os.utime(self._root)
             for old in sorted(_all().iterdir(), key=lambda folder: folder.stat().st_mtime)[:-KEPT]:
                 files.remove(old)
+
+
+def contents(submission: Path, alone: bool = False) -> dict[str, bytes]:
+    """What is graded: its own files and the CUDA C++ sources beside it, by their paths from its folder.
+
+    alone: without those beside it. Raises files.Unreadable for one of its own.
+    """
+    kernel = submission.with_suffix(".cu")
+    own = {submission, *([kernel] if kernel.exists() else []), *files.submitted(submission)}
+    found = {str(file.relative_to(submission.parent)): files.read_source(file, MOST_BYTES) for file in sorted(own)}
+    for file in () if alone else sources_beside(submission):
+        with contextlib.suppress(files.Unreadable):
+            found.setdefault(file.name, files.read_source(file, MOST_BYTES))
+    return found
 
 
 def sources_beside(submission: Path) -> list[Path]:
