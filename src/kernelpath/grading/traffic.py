@@ -88,7 +88,7 @@ def complaint(exercise: Exercise, case: Case, lines: Sequence[LineTraffic], retu
         )
     if case in exercise.limits:
         return edge_complaint(lines, exercise.traffic, None, case, returned)
-    share = compulsory / exercise.compulsory_bytes(**exercise.largest)
+    share = compulsory / max(exercise.compulsory_bytes(**exercise.largest), 1)  # none where nothing is moved
     return edge_complaint(lines, exercise.traffic, compulsory, case, returned, share)
 
 
