@@ -199,6 +199,11 @@ def test_what_is_not_in_order_is_found(
     assert [one[: len(start)] for one, start in zip(told, found, strict=True)] == found
 
 
+def test_no_cell_of_the_book_shows_a_report_twice() -> None:
+    copies = book.copies(Path(__file__).parents[1])
+    assert [path.name for path in copies if '"Report(exercise=' in path.read_text(encoding="utf-8")] == []
+
+
 def test_an_error_in_the_book_is_found(course: Path) -> None:
     error = nbformat.v4.new_output("error", ename="ValueError", evalue="", traceback=[])
     edit(lambda made: made.cells[3].outputs.append(error))(course / BOOK)
@@ -320,7 +325,7 @@ def test_the_search_finds_terms_sections_and_exercises(pages: Path, browser: Bro
     found = "[...document.querySelectorAll('#found li')].map(e => e.innerText)"
     asked = {
         "SECT": ["sector Glossary"],
-        "memory": ["Week 2 · Memory Week 2 · Memory", "sector Glossary"],
+        "memory": ["Week 2 · Memory Phase 1 · Architecture", "sector Glossary"],
         "next week": ["1 · Who Week 1 · Threads"],
         "doub": ["double Week 1 · Threads, Python"],
         "ector": ["nothing found"],

@@ -143,7 +143,7 @@ def _places(found: list[Week], terms: list[Entry]) -> Iterator[Place]:
         yield Place(f"verdicts.html#{_anchor(verdict)}", verdict.value, "Verdicts", verdict.meaning)
     for week in found:
         for anchor, heading, text in week.parts:
-            yield Place(week.link(anchor), prose(heading).striptags(), week.title, text)
+            yield Place(week.link(anchor), prose(heading).striptags(), week.title if anchor else week.phase, text)
         for item in week.items:
             yield Place(week.page, item.name, f"{week.title}, {words.LANES[item.lane]}", item.title)
     for kind, (_, about) in KINDS.items():
