@@ -328,7 +328,7 @@ def test_the_search_finds_terms_sections_and_exercises(pages: Path, browser: Bro
         "memory": ["Week 2 · Memory Phase 1 · Architecture", "sector Glossary"],
         "next week": ["1 · Who Week 1 · Threads"],
         "doub": ["double Week 1 · Threads, Python"],
-        "ector": ["nothing found"],
+        "emory": ["nothing found"],
     }
     for text, expected in asked.items():
         browser.run("document.querySelector('search input').value = ''")
