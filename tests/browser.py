@@ -15,6 +15,26 @@ from typing import Any
 import pytest
 from websocket import WebSocket, create_connection
 
+LOW_CONTRAST = r"""(() => {
+  const parsed = color => [...color.match(/[\d.]+/g).map(Number), 1].slice(0, 4);
+  const over = (top, below) => [0, 1, 2].map(k => top[k] * top[3] + below[k] * (1 - top[3])).concat(1);
+  const ground = e =>
+    e ? over(parsed(getComputedStyle(e).backgroundColor), ground(e.parentElement)) : [255, 255, 255, 1];
+  const linear = v => v <= 0.04045 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4;
+  const light = ([r, g, b]) => 0.2126 * linear(r / 255) + 0.7152 * linear(g / 255) + 0.0722 * linear(b / 255);
+  const found = new Set(), texts = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
+  while (texts.nextNode()) {
+    const e = texts.currentNode.parentElement;
+    if (!texts.currentNode.data.trim() || !e.getClientRects().length || e.closest('svg')) continue;
+    const style = getComputedStyle(e), paper = ground(e), size = parseFloat(style.fontSize);
+    const [low, high] = [light(paper), light(over(parsed(style.color), paper))].sort((a, b) => a - b);
+    const large = size >= 24 || (size >= 18.66 && style.fontWeight >= 700);
+    if ((high + 0.05) / (low + 0.05) < (large ? 3 : 4.5)) found.add(`${e.tagName} ${e.className}: ${style.color}`);
+  }
+  return [...found];
+})()"""
+"""What a page writes with less contrast than WCAG 2 AA asks for (success criterion 1.4.3), by computed colors."""
+
 
 class Browser:
     """A headless Chromium, driven through the Chrome DevTools Protocol."""
@@ -50,6 +70,11 @@ class Browser:
         self.send("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": scheme}])
         self.send("Page.navigate", url=path.as_uri())
         self.run("new Promise(done => document.readyState == 'complete' ? done() : addEventListener('load', done))")
+
+    def press(self, key: str, code: int, text: str = "") -> None:
+        """A real press of a key. code: its virtual key code. text: what it writes."""
+        self.send("Input.dispatchKeyEvent", type="keyDown", key=key, windowsVirtualKeyCode=code, text=text)
+        self.send("Input.dispatchKeyEvent", type="keyUp", key=key, windowsVirtualKeyCode=code)
 
     def click(self, selector: str) -> None:
         """A real press of the mouse on the middle of an element."""

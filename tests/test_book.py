@@ -16,7 +16,7 @@ from kernelpath import cli
 from kernelpath.course.registry import Item
 from kernelpath.dev import books
 from kernelpath.show import book, site
-from tests.browser import Browser
+from tests.browser import LOW_CONTRAST, Browser
 
 FOLDED = "<details><summary>After your prediction</summary>\n\nIt is 4.\n\n</details>"
 SOURCE = (
@@ -88,13 +88,14 @@ def course(doubling: Item, monkeypatch: pytest.MonkeyPatch) -> Path:
         code("notebook.hold(guess, 4, 'sectors')"),
         markdown(FOLDED),
     )
-    second = notebook(markdown("# Week 2 · Memory"), code("1"))
+    second = notebook(markdown("# Week 2 · Memory"), code("1"), markdown("## 1 · Banks"), code("plots.banks(lanes)"))
     for name, made in (("week01_threads", first), ("week02_memory", second)):
         write(doubling.root / f"notebooks/1_architecture/{name}.ipynb", made)
     style, table = (
         shown(text_html="<style>.kp { color: red }</style>", text_plain=""),
         shown(text_html=TABLE, text_plain=""),
     )
+    second.cells[3].outputs = [shown(image_png=picture(1463), text_plain="")]
     first.cells[2].outputs = [style]
     first.cells[3].outputs = [
         stream("found "),
@@ -198,6 +199,11 @@ def test_what_is_not_in_order_is_found(
     assert [one[: len(start)] for one, start in zip(told, found, strict=True)] == found
 
 
+def test_no_cell_of_the_book_shows_a_report_twice() -> None:
+    copies = book.copies(Path(__file__).parents[1])
+    assert [path.name for path in copies if '"Report(exercise=' in path.read_text(encoding="utf-8")] == []
+
+
 def test_an_error_in_the_book_is_found(course: Path) -> None:
     error = nbformat.v4.new_output("error", ename="ValueError", evalue="", traceback=[])
     edit(lambda made: made.cells[3].outputs.append(error))(course / BOOK)
@@ -218,10 +224,9 @@ def pages(course: Path, tmp_path: Path) -> Path:
 
 
 def test_pages_lead_from_week_to_week_and_to_the_index(pages: Path) -> None:
-    assert sorted(path.name for path in pages.iterdir()) == ["index.html", "week01_threads.html", "week02_memory.html"]
-    first, second, index = (
-        (pages / name).read_text() for name in ("week01_threads.html", "week02_memory.html", "index.html")
-    )
+    weeks = ["week01_threads.html", "week02_memory.html"]
+    assert sorted(path.name for path in pages.iterdir()) == sorted([*site.PAGES, "search.js", *weeks])
+    first, second, index, glossary = ((pages / name).read_text() for name in (*weeks, "index.html", "glossary.html"))
     assert '<a rel="next" href="week02_memory.html">Week 2 · Memory →</a>' in first
     assert 'rel="prev"' not in first
     assert '<a rel="prev" href="week01_threads.html">← Week 1 · Threads</a>' in second
@@ -230,7 +235,7 @@ def test_pages_lead_from_week_to_week_and_to_the_index(pages: Path) -> None:
     assert '<span class="ansi-green-fg">yes</span>' in first  # not rich's green, which is for light pages
     assert "Phase 1 · Architecture" in index
     assert "<code>double</code>" in index
-    assert re.findall(r'<dt id="([^"]+)">', index) == ["sector", "warp"]
+    assert re.findall(r'<dt id="([^"]+)">', glossary) == ["sector", "warp"]
 
 
 def test_formulas_are_mathml_and_code_is_left_alone(pages: Path) -> None:
@@ -286,22 +291,68 @@ def test_in_a_browser(pages: Path, browser: Browser, width: int, scheme: str) ->
     paper = browser.run("getComputedStyle(document.body).backgroundColor")
     assert paper == {"light": "rgb(255, 255, 255)", "dark": "rgb(20, 24, 28)"}[scheme]
     asked = [e["params"]["request"]["url"] for e in browser.events if e["method"] == "Network.requestWillBeSent"]
-    assert [url for url in asked if not url.startswith("data:")] == [path.as_uri()]
+    assert [url for url in asked if not url.startswith("data:")] == [path.as_uri(), (pages / "search.js").as_uri()]
     assert [e for e in browser.events if e["method"] in ("Log.entryAdded", "Runtime.exceptionThrown")] == []
+    assert browser.run(LOW_CONTRAST) == []
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("name", ["results.html", "verdicts.html"])
+def test_pages_about_the_course_fit_a_phone_and_can_be_read(
+    pages: Path, browser: Browser, name: str, scheme: str
+) -> None:
+    browser.open(pages / name, 390, scheme)
+    assert browser.run("[document.documentElement.scrollWidth, innerWidth]") == [390, 390]
+    assert browser.run(LOW_CONTRAST) == []
+    browser.run("document.querySelector('main p').style.color = '#888'")
+    assert bool(browser.run(LOW_CONTRAST)) == (scheme == "light"), "gray on white is too faint"
+
+
+def test_a_wide_picture_is_scrolled_on_a_phone_and_leads_to_its_section(pages: Path, browser: Browser) -> None:
+    browser.open(pages / "gallery.html", 390, "light")
+    assert browser.run("document.querySelector('img').clientWidth") == 1463 // 2
+    assert browser.run("document.documentElement.scrollWidth") == 390
+    browser.click("figcaption a")
+    browser.run("new Promise(done => setTimeout(done, 300))")
+    assert browser.run("location.pathname.split('/').pop() + location.hash") == "week02_memory.html#section-1"
+    assert browser.run("document.querySelector(location.hash).innerText") == "1 · Banks"
+
+
+def test_the_search_finds_terms_sections_and_exercises(pages: Path, browser: Browser) -> None:
+    browser.open(pages / "week01_threads.html", 390, "light")
+    browser.press("/", 191, "/")
+    assert browser.run("document.activeElement.type + document.activeElement.value") == "search"
+    found = "[...document.querySelectorAll('#found li')].map(e => e.innerText)"
+    asked = {
+        "SECT": ["sector Glossary"],
+        "memory": ["Week 2 · Memory Phase 1 · Architecture", "sector Glossary"],
+        "next week": ["1 · Who Week 1 · Threads"],
+        "doub": ["double Week 1 · Threads, Python"],
+        "emory": ["nothing found"],
+    }
+    for text, expected in asked.items():
+        browser.run("document.querySelector('search input').value = ''")
+        browser.send("Input.insertText", text=text)
+        assert browser.run(found)[: len(expected)] == expected
+    browser.press("Escape", 27)
+    assert browser.run(found) == []
+    browser.send("Input.insertText", text="warp")
+    browser.press("ArrowDown", 40)
+    assert browser.run("document.activeElement.getAttribute('href')") == "glossary.html#warp"
 
 
 def test_by_keyboard(pages: Path, browser: Browser) -> None:
     browser.open(pages / "week01_threads.html", 390, "light")
-    reached = [pressed_tab(browser) for _ in range(9)]
-    assert reached[:4] == ["Skip to the text", "Index", "Glossary", "Week 2 · Memory →"]
+    reached = [pressed_tab(browser) for _ in range(12)]
+    search = ""
+    assert reached[:8] == ["Skip to the text", *site.PAGES.values(), search, "Week 2 · Memory →"]
     assert "On this page" in reached
     assert "next week" in reached
 
 
 def pressed_tab(browser: Browser) -> str:
     """The text of what has the focus after a press of the key."""
-    for kind in ("keyDown", "keyUp"):
-        browser.send("Input.dispatchKeyEvent", type=kind, key="Tab", code="Tab", windowsVirtualKeyCode=9)
+    browser.press("Tab", 9)
     text: str = browser.run("document.activeElement.innerText.trim()")
     return text
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from kernelpath.show import book
+from kernelpath.show import book, endings
 
 if TYPE_CHECKING:
     from nbformat import NotebookNode
@@ -42,7 +42,7 @@ def answers_are_withheld(root: Path) -> Iterator[str]:
 
 
 def the_book_is_current(root: Path) -> Iterator[str]:
-    """If there is a book, it has the current version of every notebook, executed to its end, and nothing else."""
+    """If there is a book, it has the current version of every notebook, executed to its end, and the endings."""
     import nbformat
 
     folder = root / book.FOLDER
@@ -57,7 +57,7 @@ def the_book_is_current(root: Path) -> Iterator[str]:
             told = book.fault(notebook, nbformat.read(executed, as_version=4))
         if told:
             yield f"{executed.relative_to(root)} {told}; {_EXECUTE} {path.relative_to(root)}"
-    wanted = {folder / path.relative_to(root / "notebooks") for path in notebooks}
+    wanted = {root / endings.FILE, *(folder / path.relative_to(root / "notebooks") for path in notebooks)}
     for path in sorted(folder.rglob("*")):
         if path.is_file() and path not in wanted and ".ipynb_checkpoints" not in path.parts:
             yield f"{path.relative_to(root)} belongs to no notebook; remove it"

@@ -113,6 +113,11 @@ class Entry:
         """Its place in a page: "bank-conflict"."""
         return re.sub(r"[^a-z0-9]+", "-", self.term.lower()).strip("-")
 
+    @property
+    def initial(self) -> str:
+        """Its first letter; "#" for a sign or a digit."""
+        return self.anchor[0].upper() if self.anchor[:1].isalpha() else "#"
+
 
 def glossary(root: Path) -> list[Entry]:
     """The terms in the order of the file: each is a heading `## term` and the text below it. None without the file."""

@@ -10,6 +10,7 @@ from matplotlib.figure import Figure
 from rich.console import Console
 
 from kernelpath.show import templates
+from kernelpath.verdict import Report
 
 WIDTH = 110
 """Columns of the text."""
@@ -39,7 +40,14 @@ def setup() -> None:
     if jupyter := shell():
         select_figure_formats(jupyter, {"retina"})  # type: ignore[no-untyped-call]
         jupyter.set_custom_exc((Stop,), lambda shell, kind, stop, trace, tb_offset=None: print(stop))
+        text = jupyter.display_formatter.formatters["text/plain"]
+        text.for_type(Report, lambda report, printer, cycle: printer.text(summary(report)))
         _publish(templates.render("styles.html"), "")
+
+
+def summary(report: Report) -> str:
+    """What a cell shows whose value is a report: `notebook.check` has shown the rest."""
+    return f"{report.exercise}: {report.verdict.value}"
 
 
 def put(html: Callable[[], str], write: Callable[[Console], None]) -> None:

@@ -27,6 +27,7 @@ _SHAPES = {"yours": ("o", "full", 6), "reference": ("s", "none", 10), "baseline"
 
 _MARKERS = "^vPX*pdh"
 _MARK = 12.0  # points that a mark takes
+_ROOM = 1.5  # of a roof over the one below, for the words between them
 _LEGEND = (100.0, 60.0)  # room for the legend, in points of width and height
 
 
@@ -139,9 +140,10 @@ def _draw_roof(axes: Axes, roof: Roof, marks: Sequence[Mark], along: str, furthe
     top = ridges[0][0] if ridges else right
     corners = [(left, left * memory), (top, top * memory), (right, top * memory)]
     axes.plot(*zip(*corners[: 3 if ridges else 2], strict=True), color=INK, linewidth=1.8)
-    for ridge, rate, told in ridges:
+    for ridge, rate, _ in ridges:
         if ridge < top:
             axes.plot([ridge, right], [rate, rate], color=INK, linewidth=1.8)
+    for rate, told in _told([(rate, told) for _, rate, told in ridges]):
         axes.text(right, 1.06 * rate, told, ha="right", va="bottom", fontsize=8, color=INK)
     lowest = min([left * memory, *(mark.place[1] for mark in marks)])
     axes.set(xscale="log", yscale="log", xlim=(left, right), ylim=(lowest / 2, 2 * top * memory))
@@ -150,6 +152,17 @@ def _draw_roof(axes: Axes, roof: Roof, marks: Sequence[Mark], along: str, furthe
     first, rate = min((mark.place for mark in marks), default=(1.0, 0.0))
     clear = -15.0 if rate > memory * first else 8.0  # points; the first mark stands on the other side
     _draw_along(axes, corners[:2], f"{along}, {words.bandwidth(roof.memory)}", clear)
+
+
+def _told(roofs: Sequence[tuple[float, str]]) -> list[tuple[float, str]]:
+    """What stands above each roof, from the highest to the lowest; roofs with no room between them share a line."""
+    found: list[tuple[float, str]] = []
+    for rate, told in roofs:
+        if found and found[-1][0] < _ROOM * rate:
+            found[-1] = (found[-1][0], f"{told}; {found[-1][1]}")
+        else:
+            found.append((rate, told))
+    return found
 
 
 def _draw_along(axes: Axes, slope: Sequence[tuple[float, float]], text: str, clear: float) -> None:

@@ -1,181 +1,151 @@
-"""Writes the book as web pages: one a week, and an index with the syllabus and the glossary. Each page stands alone."""
+"""Writes the course as web pages: one per week, and those about the course. They need no server and no network."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
-from itertools import count, groupby
+from itertools import groupby
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
-
-from markupsafe import Markup
 
 from kernelpath import words
 from kernelpath.course import registry
-from kernelpath.course.registry import Item
 from kernelpath.files import write_atomically
-from kernelpath.show import book, templates
-
-if TYPE_CHECKING:
-    from nbconvert import HTMLExporter
-    from nbformat import NotebookNode
+from kernelpath.show import book, docs, report, results, search, templates, view
+from kernelpath.show.book import Entry
+from kernelpath.show.endings import endings
+from kernelpath.show.search import Place
+from kernelpath.show.weeks import LEGIBLE, Week, prose, weeks, width
+from kernelpath.verdict import Verdict
 
 INDEX = "index.html"
+SEARCH = "search.js"
+PAGES = {
+    INDEX: "Course",
+    "glossary.html": "Glossary",
+    "results.html": "Results",
+    "verdicts.html": "Verdicts",
+    "gallery.html": "Gallery",
+}
+"""The pages about the course, by file name."""
 
-_NAMES = {"cuda": "CUDA", "cute": "CuTe"}
-_MATH = re.compile(
-    r"(?P<code>```.*?```|`[^`\n]*`)|\$\$(?P<block>.+?)\$\$|\$(?P<inline>[^$\s](?:[^$\n]*[^$\s])?)\$", re.S
-)
-_HEADING = re.compile(r"<h2>(.*?)</h2>", re.S)
-_STYLE = re.compile(r"<style>.*?</style>", re.S)
+KINDS = {
+    "Sectors": (r"plots\.sectors\(", "The sectors of 32 bytes that the lanes of a warp ask for in one request."),
+    "Banks": (r"plots\.banks\(", "The banks of shared memory, and how many wavefronts a request takes."),
+    "Layouts": (
+        r"layout\.draw\(|plots\.grid\(.*(lane|thread|owner|holder)",
+        "Which lane or thread holds which element of a tile.",
+    ),
+    "Pipelines": (
+        r"\.pipeline\(",
+        "Who issues, lands, waits and multiplies in an asynchronous kernel, event by event.",
+    ),
+    "Ranks": (r"ranks\.draw\(", "What each rank sends, and when, on a bus with latency and bandwidth."),
+    "Traces": (r"trace\.draw\(", "A step of training as a profiler recorded it on a GPU."),
+    "Rooflines": (r"roofline\.draw\(|plots\.roofline\(", "Kernels under the roof of the machine that ran them."),
+}
+"""What the gallery shows: by kind a pattern of the call that draws it, and what it is a picture of."""
 
 
 @dataclass(frozen=True)
-class Week:
-    """A notebook of the book as a page. items: its exercises."""
+class Picture:
+    """A picture of a week's page. link: to its section. png: as base64."""
 
-    path: Path
-    notebook: NotebookNode
-    items: tuple[Item, ...]
-
-    @property
-    def page(self) -> str:
-        """The name of its file."""
-        return f"{self.path.stem}.html"
+    kind: str
+    week: Week
+    heading: str
+    link: str
+    png: str
 
     @property
-    def phase(self) -> str:
-        """In words: "Phase 1 · Architecture"."""
-        number, _, name = self.path.parent.name.partition("_")
-        return f"Phase {number} · {_NAMES.get(name, name.capitalize())}"
+    def width(self) -> int:
+        """In pixels of a page, which are two of the picture's."""
+        return width(self.png) // 2
 
     @property
-    def title(self) -> str:
-        return book.title(self.notebook)
-
-    @property
-    def question(self) -> Markup:
-        """The question of the week, from the notebook's first cell; empty if it asks none."""
-        found = re.search(r"\*\*The question of this week:\*\* (.+)", self.notebook.cells[0].source)
-        return prose(found[1][0].upper() + found[1][1:]) if found else Markup()
-
-    @property
-    def body(self) -> Markup:
-        """Text, code and outputs; each section's heading has an anchor."""
-        places = count(1)
-        return Markup(_HEADING.sub(lambda match: f'<h2 id="section-{next(places)}">{match[1]}</h2>', self._html))
-
-    @property
-    def sections(self) -> list[tuple[str, Markup]]:
-        """Anchor and text of each section's heading."""
-        return [(f"section-{place}", Markup(text)) for place, text in enumerate(_HEADING.findall(self._html), start=1)]
-
-    @cached_property
-    def _html(self) -> str:
-        return _body(self.notebook)
-
-
-def weeks(root: Path) -> list[Week]:
-    """The weeks that the book of a checkout has, in order."""
-    import nbformat
-
-    items = registry.exercises(root)
-    return [
-        Week(path, nbformat.read(path, as_version=4), tuple(item for item in items if _of(item, path)))
-        for path in book.copies(root)
-    ]
-
-
-def _of(item: Item, path: Path) -> bool:
-    return item.phase == path.parent.name and path.name.startswith(f"week{item.week:02d}_")
+    def wide(self) -> bool:
+        return width(self.png) > LEGIBLE
 
 
 def write(root: Path, to: Path) -> Path:
-    """Write the pages of a checkout's book into a folder, and return that of the index."""
+    """Write the pages of a checkout's course into a folder, and return that of the index.
+
+    Raises ValidationError where a file of results/ or the examples of verdicts cannot be understood.
+    """
     found = weeks(root)
     to.mkdir(parents=True, exist_ok=True)
+
+    def page(name: str, template: str, **values: object) -> None:
+        write_atomically(to / name, templates.render(template, here=name, pages=PAGES, **values))
+
     for before, week, after in zip([None, *found], found, [*found[1:], None], strict=False):
-        write_atomically(to / week.page, templates.render("week.html", week=week, before=before, after=after))
+        page(week.page, "week.html", week=week, before=before, after=after)
     phases = [(phase, list(group)) for phase, group in groupby(found, key=lambda week: week.phase)]
-    glossary = [(entry, prose(entry.text)) for entry in book.glossary(root)]
-    index = templates.render("book.html", phases=phases, glossary=glossary, lanes=words.LANES)
-    write_atomically(to / INDEX, index)
+    terms = book.glossary(root)
+    page(INDEX, "book.html", phases=phases, lanes=words.LANES)
+    page("glossary.html", "glossary.html", glossary=[(entry, prose(entry.text)) for entry in terms])
+    page("results.html", "results.html", **_results(root))
+    page("verdicts.html", "verdicts.html", **_verdicts(root, terms))
+    gallery = [(kind, about, _pictures(found, call, kind)) for kind, (call, about) in KINDS.items()]
+    page("gallery.html", "gallery.html", gallery=[(kind, about, drawn) for kind, about, drawn in gallery if drawn])
+    write_atomically(to / SEARCH, search.script(_places(found, terms)))
     return to / INDEX
 
 
-def prose(markdown: str) -> Markup:
-    """Markdown as HTML, its formulas as MathML."""
-    from nbconvert.filters import markdown2html
-
-    formulas: list[str] = []
-    return _with_formulas(markdown2html(_without_formulas(markdown, formulas)), formulas)
-
-
-@lru_cache
-def _exporter() -> HTMLExporter:
-    from nbconvert import HTMLExporter
-    from traitlets.config import Config
-
-    config = Config({"HighlightMagicsPreprocessor": {"enabled": True, "languages": {"%%cuda": "cuda"}}})
-    return HTMLExporter(  # type: ignore[no-untyped-call]
-        template_name="basic",
-        exclude_anchor_links=True,
-        exclude_input_prompt=True,
-        exclude_output_prompt=True,
-        config=config,
-    )
+def _results(root: Path) -> Mapping[str, object]:
+    """The roofline of each machine with its exercises' bars, and the tables of the documents."""
+    machines = {machine.gpu: machine.timed for machine in results.machines(root) if machine.timed}
+    tables = (docs.results, docs.peers, docs.kernels, docs.agreement, docs.functions, docs.findings)
+    return {
+        "roofs": [report.Roofed(gpu, timed, (report.BASELINE, report.REFERENCE)) for gpu, timed in machines.items()],
+        "bars": report.bars,
+        "titles": {item.stem: item.title for item in registry.exercises(root)},
+        "tables": {table.__name__: prose("\n".join(table(root))) for table in tables},
+    }
 
 
-def _body(notebook: NotebookNode) -> Markup:
-    import nbformat
-
-    copy = nbformat.from_dict(notebook)
-    copy.metadata["language_info"] = {"name": "python", "pygments_lexer": "ipython3"}  # the one that knows magics
-    formulas: list[str] = []
-    heading = ""
-    for cell in copy.cells:
-        if cell.cell_type == "markdown":
-            heading = ([heading, *re.findall(r"^#+ (.+)$", cell.source, re.MULTILINE)])[-1]
-            cell.source = re.sub(r"\]\((?:[^)\s]*/)?(week\w+)\.ipynb", r"](\1.html", cell.source)
-            cell.source = _without_formulas(cell.source, formulas)
-        elif cell.cell_type == "code":
-            cell.outputs = [shown for output in cell.outputs if (shown := _output(output, heading))]
-    html, _ = _exporter().from_notebook_node(copy)
-    return _with_formulas(html, formulas)
+def _verdicts(root: Path, terms: list[Entry]) -> Mapping[str, object]:
+    """For each verdict the terms that speak of it; its example, where the checkout has one."""
+    return {
+        "verdicts": list(Verdict),
+        "endings": endings(root),
+        "mood": view.mood,
+        "terms": {
+            verdict: [one for one in terms if one.anchor == _anchor(verdict) or verdict.value in _spoken(one)]
+            for verdict in Verdict
+        },
+    }
 
 
-def _output(output: Any, heading: str) -> Any:
-    """An output without its own styles, which the page has, and with a text for a picture; None if nothing is left."""
-    data = output.get("data", {})
-    if data.get("text/html", "").startswith("<pre style"):  # of rich, whose colors are for light pages alone
-        del data["text/html"]
-    if "text/html" in data:
-        data["text/html"] = _STYLE.sub("", data["text/html"])
-        return output if data["text/html"].strip() else None
-    if "image/png" in data:
-        output.metadata.setdefault("image/png", {})["alt"] = f"Figure: {heading}"
-    return output
+def _anchor(verdict: Verdict) -> str:
+    return verdict.name.lower().replace("_", "-")
 
 
-def _without_formulas(markdown: str, formulas: list[str]) -> str:
-    """The text with a word in place of each formula, which goes to the list as MathML."""
-
-    def taken(match: re.Match[str]) -> str:
-        if match["code"]:
-            return match[0]
-        formulas.append(_mathml(match["block"] or match["inline"], block=match["block"] is not None))
-        return f"xformula{len(formulas) - 1}x"
-
-    return _MATH.sub(taken, markdown)
+def _spoken(entry: Entry) -> list[str]:
+    """The words of an entry, without those of its tables."""
+    return [word.strip("`.,;:()*") for word in entry.text.partition("<!--")[0].split()]
 
 
-def _with_formulas(html: str, formulas: list[str]) -> Markup:
-    return Markup(re.sub(r"xformula(\d+)x", lambda match: formulas[int(match[1])], html))
+def _pictures(found: list[Week], call: str, kind: str) -> list[Picture]:
+    return [
+        Picture(kind, week, prose(heading).striptags(), week.link(anchor), png)
+        for week in found
+        for source, anchor, heading, png in week.pictures
+        if re.search(call, source)
+    ]
 
 
-def _mathml(formula: str, block: bool) -> str:
-    from latex2mathml.converter import convert
-
-    math = convert(formula, display="block" if block else "inline")
-    return f'<span class="formula">{math}</span>' if block else math
+def _places(found: list[Week], terms: list[Entry]) -> Iterator[Place]:
+    """All that the search can find."""
+    for entry in terms:
+        yield Place(f"glossary.html#{entry.anchor}", entry.term, "Glossary", entry.text)
+    for verdict in Verdict:
+        yield Place(f"verdicts.html#{_anchor(verdict)}", verdict.value, "Verdicts", verdict.meaning)
+    for week in found:
+        for anchor, heading, text in week.parts:
+            yield Place(week.link(anchor), prose(heading).striptags(), week.title if anchor else week.phase, text)
+        for item in week.items:
+            yield Place(week.page, item.name, f"{week.title}, {words.LANES[item.lane]}", item.title)
+    for kind, (_, about) in KINDS.items():
+        yield Place(f"gallery.html#{kind.lower()}", kind, "Gallery", about)
+    yield Place("results.html", "Results", "Results", "measurements times speedup bandwidth roofline peers agreement")
