@@ -92,7 +92,7 @@ def judged_masks(p: float, outputs: Sequence[Tensor]) -> str | None:
 
 
 def _period(mask: Tensor) -> str:
-    """After how many elements a mask repeats itself, a power of two as the sizes of blocks are; empty if it does not."""
+    """After how many elements a mask repeats itself, a power of two as the sizes of blocks are; else empty."""
     if bool((mask == mask[0]).all()):
         return ""
     blocks = (1 << power for power in range(4, (len(mask) - 1).bit_length()))
