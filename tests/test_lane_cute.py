@@ -489,7 +489,7 @@ def host(x: cute.Tensor):
             "expects same size in rank 0 but got srcShape: (8,(1)) and dstShape: (4,(1))",
         ),
         ("[i for i in range(8) if i < thread]", "Python cannot decide by a value that only the running kernel knows"),
-        ("full = bool(thread < 8)", "Explicit boolean conversion requires a value known at code-read time"),
+        ("full = bool(thread < 8)", "Python cannot decide by a value that only the running kernel knows"),
         (
             "cute.make_copy_atom(universal, x.element_type, num_bits_per_copy=bits)",
             "'num_bits_per_copy' must be a non-negative int when creating a copy Atom for 'CopyUniversalOp'; a "
