@@ -487,7 +487,7 @@ def host(x: cute.Tensor):
             "expects same size in rank 0 but got srcShape: (8,(1)) and dstShape: (4,(1))",
         ),
         ("[i for i in range(8) if i < thread]", "Python cannot decide by a value that only the running kernel knows"),
-        ("full = bool(thread < 8)", "Explicit boolean conversion requires a value known at code-read time"),
+        ("full = bool(thread < 8)", "Python cannot decide by a value that only the running kernel knows"),
         (
             "cute.make_copy_atom(universal, x.element_type, num_bits_per_copy=bits)",
             "'num_bits_per_copy' must be a non-negative int when creating a copy Atom for 'CopyUniversalOp'; a "
@@ -496,6 +496,10 @@ def host(x: cute.Tensor):
         (
             "cute.copy(cute.make_copy_atom(asynchronous, x.element_type, num_bits_per_copy=128), vector, shared)",
             "this copy takes 16 bytes at a time, and the address is a multiple of 8 bytes only",
+        ),
+        (
+            "cute.local_tile((universal, x), (1, 8), (thread, 0))",
+            "cute.local_tile was given something that is not a tensor",
         ),
         ("if thread > 7:\n        return", "a kernel cannot return from inside an if or a loop"),
     ],
