@@ -281,6 +281,19 @@ error: "in_b = (*cpasync.make_tiled_tma_atom(load, b, one, (tile[0], DEPTH)), ri
 BOX += """expected top-level shape equivalence between the SMEM layout and the CTA V-map, but got """
 BOX += """'!cute.composed_layout<"S<3,4,3> o 0 o ((8,16),(64,1)):((64,512),(1,0))">' """
 BOX += """and '!cute.layout<"(64,64):(1@0,1@1)">'"""
+GEMM = """[Error] MLIRError: Verification failed:
+error: "cute.gemm(pv, sums, weights, values, sums)"("/folder/gemm.py":271:16): 'cute.gemm' op layoutA, layoutB and """
+GEMM += """layoutD fail to form a gemm. A: ((2,2,2),1):((1,2,4),0), B: (1,2):(0,512), D: ((2,2,8),1,1):((1,2,4),0,0)
+ note: "cute.gemm(pv, sums, weights, values, sums)"("/folder/gemm.py":271:16): see current operation: "cute.gemm"(%1)
+"""
+LOWERED = """error: NVVM backend compilation failed
+  error: libNVVM failed while compiling generated device IR.
+  note: backend log:
+        LLVM Translation failed for operation: builtin.unrealized_conversion_cast
+        Failed creating the llvm::Module.
+  suggestion: check that CUDA_TOOLKIT_PATH is set correctly; rerun with IR dump flags if backend
+              context is needed
+"""
 LOCATED = """error[INTERNAL]: The compiler could not build valid IR for this code.
 
   --> /folder/gemm.py:36:50
@@ -300,6 +313,24 @@ LOCATED = """error[INTERNAL]: The compiler could not build valid IR for this cod
         (SLICED, "4 coordinates (_,0,0,?) (_ is None, ? a number that only the running kernel knows) for 3 modes", 62),
         (SLICED.replace("(_,0,0,?)", "(_,0,(0,1))"), "the coordinate (_,0,(0,1)) (_ is None", 62),
         (BOX, "the box is (64,64), and its layout in shared memory has the shape ((8,16),(64,1)): they have to", 149),
+        (
+            GEMM,
+            "cute.gemm takes shapes (.., M), (.., N) and (.., M, N), and here a has ((2,2,2),1), b (1,2) and the sums "
+            "((2,2,8),1,1): is each partitioned by this mma",
+            271,
+        ),
+        (
+            LOCATED.format("operand #0 does not dominate this use"),
+            "a loop or an if changes this in a way that the code after it cannot see, as in a helper (advance()",
+            36,
+        ),
+        (LOWERED, "the compiler finds no instructions for this kernel, and names no line; an mma whose a lies in", 0),
+        (
+            "error: expects the 'b_major_mode' Op parameter to be a cute.nvgpu.OperandMajorMode\n"
+            "  --> /folder/gemm.py:25:10\n",
+            "the major mode of b has to be an OperandMajorMode, as LayoutEnum.ROW_MAJOR.sm90_mma_major_mode() is",
+            25,
+        ),
         (
             LOCATED.format("'cute.composed_get_outer' op using value defined outside the region"),
             "this was made outside of the kernel and not given to it: make it a parameter",

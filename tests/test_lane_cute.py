@@ -499,6 +499,10 @@ def host(x: cute.Tensor):
             "cute.copy(cute.make_copy_atom(asynchronous, x.element_type, num_bits_per_copy=128), vector, shared)",
             "this copy takes 16 bytes at a time, and the address is a multiple of 8 bytes only",
         ),
+        (
+            "cute.local_tile((universal, x), (1, 8), (thread, 0))",
+            "cute.local_tile was given something that is not a tensor",
+        ),
         ("if thread > 7:\n        return", "a kernel cannot return from inside an if or a loop"),
     ],
 )

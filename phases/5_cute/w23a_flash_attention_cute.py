@@ -172,7 +172,10 @@ def place(tile, tokens, heads, plan: cutlass.Constexpr):
 
 @cute.jit
 def produce(queries, ring, q, k, v, shared_q, shared_k, group, plan: cutlass.Constexpr):
-    """Bring queries, then k0, k1, v0, k2, v1, ... as the consumers use them. Rows past the last token become 0."""
+    """Bring queries, then k0, k1, v0, k2, v1, ... as the consumers use them. Rows past the last token become 0.
+
+    q, k, v: the TMA copy, and the tensor that it reads. group: query heads that share a key head.
+    """
     # TODO: acquire a stage, copy a box, advance; for each tile of queries that this block takes
 
 
@@ -186,7 +189,10 @@ def boxes(copy, shared, matrix, shape):
 
 @cute.jit
 def consume(queries, ring, out, lse, shared_q, shared_k, shared_v, shared_out, plan: cutlass.Constexpr):
-    """A warpgroup with 64 queries: the products, the softmax between them, and the store of what comes out."""
+    """A warpgroup with 64 queries: the products, the softmax between them, and the store of what comes out.
+
+    queries: consumer p reads stage p. out: the TMA copy, and the tensor that it writes.
+    """
     # TODO: make the products, walk over the tiles of keys, finish and write
 
 
@@ -204,14 +210,14 @@ def round_to(weights, scores):
 def soften(scores, top, total, shrink, row, key, tokens, masked: cutlass.Constexpr, plan: cutlass.Constexpr):
     """Make weights of scores. top: the largest score of each row so far; total: this thread's part of its weights' sum.
 
-    row, key: of the thread's first score. shrink: what earlier weights have to be multiplied by.
+    row, key: of the thread's first score, in the head. shrink: what earlier weights have to be multiplied by.
     """
     # TODO: mask, the maximum of each row over four lanes, exponentials, their sum
 
 
 @cute.jit
 def finish(sums, top, total, lse, head, row, key, tokens, plan: cutlass.Constexpr):
-    """Divide by the sum of the weights; write the log-sum-exp."""
+    """Divide by the sum of the weights; write the log-sum-exp. key: the thread's first in a tile."""
     scale = math.log2(math.e) / math.sqrt(plan.head)
     view = by_row(sums)
     for r in cutlass.range_constexpr(2):
@@ -223,7 +229,10 @@ def finish(sums, top, total, lse, head, row, key, tokens, plan: cutlass.Constexp
 
 @cute.jit
 def write(copy_out, out, shared_out, sums, pv, thread, part, warp, tile, head, plan: cutlass.Constexpr):
-    """Store the sums by TMA, through the consumer's part of shared memory."""
+    """Store the sums by TMA, through the consumer's part of shared memory.
+
+    thread: of the warpgroup. part: the consumer's number. tile: the number of its 64 queries in the head.
+    """
     result = cute.make_rmem_tensor_like(sums, BF16)
     result.store(sums.load().to(BF16))
     atom = hopper.sm90_get_smem_store_op(LayoutEnum.ROW_MAJOR, BF16, F32)

@@ -65,6 +65,10 @@ _TRANSLATED: dict[str, str | Callable[[re.Match[str]], str]] = {
         rf"the coordinate \g<coordinate> {_NAMED} does not fit the modes of this tensor: each mode takes a number, or "
         "None to keep it"
     ),
+    r"does not dominate this use": (
+        "a loop or an if changes this in a way that the code after it cannot see, as in a helper (advance() of a "
+        "state, set() of an mma): return it from the helper, or change it in the loop itself"
+    ),
     r"value defined outside the region": (
         "this was made outside of the kernel and not given to it: make it a parameter, annotated cute.Layout, "
         "cute.ComposedLayout or cute.Tensor, not cutlass.Constexpr"
@@ -81,7 +85,23 @@ _TRANSLATED: dict[str, str | Callable[[re.Match[str]], str]] = {
     ),
     r"failed to legalize operation 'cute_nvgpu\.make_gmma_smem_desc'": (
         "wgmma cannot read a tile of this layout: allocate it as its ring was made, swizzle included, with "
-        "allocate_tensor(dtype, layout.outer, 1024, layout.inner)"
+        "allocate_tensor(dtype, layout.outer, 1024, layout.inner), and give the mma the major mode of that layout"
+    ),
+    r"fail to form a gemm\. A: (?P<a>[^:]+):.*?, B: (?P<b>[^:]+):.*?, D: (?P<sums>[^:]+):": (
+        r"cute.gemm takes shapes (.., M), (.., N) and (.., M, N), and here a has \g<a>, b \g<b> and the sums \g<sums>: "
+        "is each partitioned by this mma, and its tile as long and as wide as the mma's?"
+    ),
+    r"builtin\.unrealized_conversion_cast": (
+        "the compiler finds no instructions for this kernel, and names no line; an mma whose a lies in registers is "
+        "made with a_source=warpgroup.OperandSource.RMEM"
+    ),
+    r"'(?P<side>\w)_major_mode' Op parameter": (
+        r"the major mode of \g<side> has to be an OperandMajorMode, as LayoutEnum.ROW_MAJOR.sm90_mma_major_mode() is, "
+        "or that of COL_MAJOR"
+    ),
+    r"Operand \d+ of operation \"(?P<operation>[\w.]+)\" must be a Value": (
+        r"\g<operation> was given something that is not a tensor: a tuple, perhaps (make_tiled_tma_atom returns the "
+        "copy and the tensor that it addresses)"
     ),
     r"_ComposedLayout' object has no attribute": (
         "a layout with a swizzle has no strides for this: put the swizzle on the pointer, with "
