@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from triton.tools.tensor_descriptor import TensorDescriptor
 
 from kernelpath.lanes import compiler_advice, cute_advice, triton_advice
 from kernelpath.simt import Fault, FaultKind
@@ -170,6 +171,23 @@ def add(x, y, n, BLOCK): ...
 
 def plain(x): ...
 """
+
+
+@pytest.mark.parametrize(
+    ("matrix", "broken"),
+    [
+        (torch.zeros(4, 65), "strides must be 16-byte aligned"),
+        (torch.zeros(33)[1:].view(4, 8), "base must be 16-byte aligned"),
+        (torch.zeros(8, 8).t(), "strides must be 16-byte aligned"),
+        (torch.zeros(8, 8)[:, ::2], "Last dimension must be contiguous"),
+    ],
+    ids=["rows", "base", "transposed", "every second column"],
+)
+def test_a_matrix_that_a_descriptor_cannot_take(matrix: torch.Tensor, broken: str) -> None:
+    with pytest.raises(AssertionError) as raised:
+        TensorDescriptor.from_tensor(matrix, [4, 4])
+    told = triton_advice.at_launch(raised.value, "describe(x)\n", 1)
+    assert told.startswith(f"{broken}: a descriptor's rows begin at multiples of 16 bytes")
 
 
 @pytest.mark.parametrize(

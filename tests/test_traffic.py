@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
+import pytest
+
 from kernelpath.course import registry
 from kernelpath.course.spec import Traffic
 from kernelpath.grading import traffic
@@ -173,6 +175,12 @@ def test_good_requests_of_a_line_do_not_make_up_for_scattered_ones() -> None:
             " on average 4 sectors per request, its bytes fit in 4"
         )
     assert edge_of([DILUTED], Traffic(bytes=1e9)) is None
+
+
+@pytest.mark.parametrize("name", ["profile", "counters", "read_inductor"])
+def test_a_report_moves_nothing_on_any_of_its_cases(name: str) -> None:
+    exercise = registry.load(registry.find(name))
+    assert [traffic.complaint(exercise, case, [], 0) for case in exercise.cases] == [None] * len(exercise.cases)
 
 
 def test_the_declared_share_may_be_scattered_at_edges() -> None:

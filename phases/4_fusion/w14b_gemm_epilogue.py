@@ -11,6 +11,8 @@ The sums are float32, and so is all that follows until the result is rounded, on
 multiple of 16 bytes, and may have more than 2**32 elements: offsets need 64 bits.
 
 Begin with a product of week 11. When its loop is done a program holds its sums in registers: finish them there.
+Pointers with masks, as in matmul, take any size. Descriptors, as in matmul_persistent, need rows that begin at
+multiples of 16 bytes: where they do not, a kernel of yours has to copy a, b and residual, and out in the end.
 Graded: the values, the use of tensor cores, the bytes that are moved, and on a GPU the time against cuBLAS
 and one kernel for all the rest.
 """
@@ -32,7 +34,7 @@ def product_with_epilogue(
     a, b, bias, scale, residual, out, m, n, k,
     ROWS: tl.constexpr, COLUMNS: tl.constexpr, DEPTH: tl.constexpr, GROUP: tl.constexpr,
 ):  # fmt: skip
-    """Tiles of ROWS x COLUMNS of out. All matrices are descriptors; what they read beyond the edge is 0."""
+    """Tiles of ROWS x COLUMNS of out. Where matrices are descriptors, what they read beyond the edge is 0."""
     # TODO: sum products of blocks, then finish the sums and store them
 
 

@@ -28,7 +28,10 @@ def gated_product(
     x, w, h, kept_gate, kept_up, m, n, k,
     KEEP: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr, DEPTH: tl.constexpr,
 ):  # fmt: skip
-    """h = silu(gate) * up. w is described as (2, n, k): a block of it has as many rows of gate as of up."""
+    """h = silu(gate) * up. w is described as (2, n, k): a block of it has as many rows of gate as of up.
+
+    kept_gate and kept_up may be None without KEEP.
+    """
     # TODO: sum both products, keep them if KEEP says so, then store h
 
 

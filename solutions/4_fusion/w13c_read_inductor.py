@@ -12,7 +12,9 @@ In a module
 - `buf2 = buf1`, `buf2 = buf1[0]` and `buf2 = reinterpret_tensor(buf1, …)` are further names of buf1, and
   reinterpret_tensor(buf1, …) among arguments is buf1;
 - the comment `# Topologically Sorted Source Nodes: […], Original ATen: [aten.mul, aten.add]` above a launch names the
-  operators of the program that are computed there.
+  operators of the program that are computed there. It also stands above the source of a Triton kernel.
+
+results/traces/inductor has such files, each packed by gzip; report gets one as plain text.
 
 The report is a dict of these facts. Lists have one element for each launch, in order, over all graphs.
 

@@ -72,7 +72,10 @@ def gated_product(
     x, w, h, kept_gate, kept_up, m, n, k,
     KEEP: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr, DEPTH: tl.constexpr,
 ):  # fmt: skip
-    """h = silu(gate) * up. w is described as (2, n, k): a block of it has as many rows of gate as of up."""
+    """h = silu(gate) * up. w is described as (2, n, k): a block of it has as many rows of gate as of up.
+
+    kept_gate and kept_up may be None without KEEP.
+    """
     tiles = tl.cdiv(m, ROWS) * tl.cdiv(n, COLUMNS)
     for tile in tl.range(tl.program_id(0), tiles, tl.num_programs(0), flatten=True):
         row, column = tile_of(tile, m, n, ROWS, COLUMNS)

@@ -18,7 +18,11 @@ LARGEST = {
 TOO_LARGE = {
     "a block of 1056 threads is larger than 1024": ((1, 1, 1), (33, 32, 1), 0),
     "a block of 65 along z is larger than 64": ((1, 1, 1), (1, 1, 65), 0),
-    "a grid of 65536 along y is larger than 65535": ((1, 65536, 1), (1, 1, 1), 0),
+    "a grid of 65536 along y is larger than 65535; number blocks along x, which has room for 2147483647": (
+        (1, 65536, 1),
+        (1, 1, 1),
+        0,
+    ),
     "a grid of 2147483648 along x is larger than 2147483647": ((2**31, 1, 1), (1, 1, 1), 0),
     "166913 bytes of shared memory exceed the 166912 of a block": (
         (1, 1, 1),

@@ -88,7 +88,8 @@ def complaint(exercise: Exercise, case: Case, lines: Sequence[LineTraffic], retu
         )
     if case in exercise.limits:
         return edge_complaint(lines, exercise.traffic, None, case, returned)
-    share = compulsory / max(exercise.compulsory_bytes(**exercise.largest), 1)  # none where nothing is moved
+    most = exercise.compulsory_bytes(**exercise.largest)  # 0: a report moves nothing
+    share = compulsory / most if most else 0.0
     return edge_complaint(lines, exercise.traffic, compulsory, case, returned, share)
 
 

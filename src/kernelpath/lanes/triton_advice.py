@@ -165,9 +165,18 @@ def _referenced(text: str, source: str) -> tuple[str, int] | None:
     return None
 
 
+_UNDESCRIBED = re.compile(r"(base|strides) must be 16-byte aligned|Last dimension must be contiguous")
+"""What TMA, and so a descriptor, does not take. A transposed view is refused for its strides first."""
+
+
 def at_launch(error: BaseException, source: str, line: int) -> str:
     """What is wrong with the launch of a kernel in this line of `source`; empty where that is not to blame."""
     text, kernels = str(error), {kernel.name: kernel for kernel in _kernels(source)}
+    if _UNDESCRIBED.fullmatch(text):
+        return (
+            f"{text}: a descriptor's rows begin at multiples of 16 bytes and have stride 1. Of a transposed view "
+            "describe x.t() and turn its blocks, block.T; read others through pointers, or let a kernel copy them"
+        )
     if "Autotuner object" in text and "is not a callable" in text:
         return "@triton.autotune stands above @triton.jit: what it tunes is the kernel"
     if (found := re.search(r"(\w+)\(\) (?:got an unexpected|takes|missing)", text)) and _prunes(source, found[1]):

@@ -88,7 +88,9 @@ class Target:
         for what, extents, most in (("block", block, self.block), ("grid", grid, self.grid)):
             for axis, extent, limit in zip("xyz", extents, most, strict=True):
                 if extent > limit:
-                    return f"a {what} of {extent} along {axis} is larger than {limit}"
+                    along_x = what == "grid" and axis != "x"
+                    room = f"; number blocks along x, which has room for {most[0]}" if along_x else ""
+                    return f"a {what} of {extent} along {axis} is larger than {limit}{room}"
         if declared > self.shared_static:
             allowed = f"more than the {self.shared_static:,} that {self.name} allows"
             return f"{declared:,} bytes of shared memory are declared, {allowed}; take extern __shared__ at the launch"
