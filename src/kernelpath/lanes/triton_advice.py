@@ -168,10 +168,13 @@ def _referenced(text: str, source: str) -> tuple[str, int] | None:
 _UNDESCRIBED = re.compile(r"(base|strides) must be 16-byte aligned|Last dimension must be contiguous")
 """What TMA, and so a descriptor, does not take. A transposed view is refused for its strides first."""
 
+_LONGEST = 2000
+"""Characters of a message that are searched: a submission's may have millions."""
+
 
 def at_launch(error: BaseException, source: str, line: int) -> str:
     """What is wrong with the launch of a kernel in this line of `source`; empty where that is not to blame."""
-    text, kernels = str(error), {kernel.name: kernel for kernel in _kernels(source)}
+    text, kernels = str(error)[:_LONGEST], {kernel.name: kernel for kernel in _kernels(source)}
     if _UNDESCRIBED.fullmatch(text):
         return (
             f"{text}: a descriptor's rows begin at multiples of 16 bytes and have stride 1. Of a transposed view "
