@@ -195,15 +195,15 @@ def test_a_wrong_value_names_who_wrote_it(name: str, element: str, writer: str, 
     [
         (
             "w09a_gelu_triton/OUT_OF_BOUNDS_load_without_mask",
-            r"program \d+ reads memory past the end of x \(\d+ \w+\).*; this tl\.load has no mask",
+            r"program \d+ reads memory past the end of x_ptr \(\d+ \w+\).*; this tl\.load has no mask",
         ),
         (
             "w09a_gelu_triton/OUT_OF_BOUNDS_store_without_mask",
-            r"program \d+ writes memory past the end of out \(\d+ \w+\).*; this tl\.store has no mask",
+            r"program \d+ writes memory past the end of out_ptr \(\d+ \w+\).*; this tl\.store has no mask",
         ),
         (
             "w09a_gelu_triton/NOT_WRITTEN_grid_rounded_down",
-            r".* never written, .*; gelu_blocks ran in [\d,]+ program.*",
+            r".* never written, .*; gelu_kernel ran in [\d,]+ program.*",
         ),
         (
             "w10c_layernorm_backward/RACE_one_row_of_partial_sums",

@@ -167,6 +167,14 @@ def forget_answers(but: Collection[str] = ()) -> list[Path]:
     return [*folders, places.CARRIED]
 
 
+def forget_what_lies_in(folders: Collection[Path]) -> None:
+    """Let an import find nothing of these folders, though this process had it loaded before for another exercise."""
+    below = tuple(f"{folder}{os.sep}" for folder in folders)
+    for name, module in list(sys.modules.items()):
+        if str(getattr(module, "__file__", None) or "").startswith(below):
+            del sys.modules[name]
+
+
 def spare_what_is_loaded() -> None:
     """Let `settle` pass over everything that is alive now: with torch loaded that saves 0.2 s a case."""
     gc.freeze()

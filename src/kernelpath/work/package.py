@@ -175,8 +175,12 @@ def _refused(package: ModuleType, refusal: Refusal, device: torch.device) -> Non
 def _fake_has_strides(package: ModuleType, name: str, given: Sequence[Any]) -> None:
     """Raise WrongOperator unless the fake implementation gives the strides that outputs have for these arguments."""
     function = getattr(package, name)
-    with FakeTensorMode() as mode:
-        fake = function(*(mode.from_tensor(one) if isinstance(one, torch.Tensor) else one for one in given))
+    try:
+        with FakeTensorMode() as mode:
+            fake = function(*(mode.from_tensor(one) if isinstance(one, torch.Tensor) else one for one in given))
+    except Exception as error:
+        cause = f"{package.__name__}.{name} with fake tensors raises {type(error).__name__}: {_first_line(error)}"
+        raise WrongOperator(cause, *innermost(error, _place(function))) from error
     made = function(*given)
     outputs, fakes = (list(one) if isinstance(one, tuple) else [one] for one in (made, fake))
     for output, other in zip(outputs, fakes, strict=True):

@@ -144,6 +144,7 @@ class _Worker:
         places = {self._item.root, self._item.course}
         kept = [place / name for place in places for name in ("solutions", ".git")]  # and their history
         hidden = (*kept, *map(Path, asked.hidden))
+        confine.forget_what_lies_in(hidden)
         confine.deny(hidden, own, self._answers, entries.language(self._exercise, self._lane))
         self._snapshot = Snapshot()
         entries.install(self._thread, self._exercise, self._file)
