@@ -287,7 +287,7 @@ def test_a_recorded_measurement_stands_in_for_a_gpu(
     (tmp_path / "results").mkdir()
     entry = {"device": "NVIDIA H200", "date": "2026-11-21", "value": {"copy": 2.5e-4}}
     (tmp_path / "results" / "notebooks.json").write_text(json.dumps({"week99/race": entry}))
-    monkeypatch.setattr(registry, "root", lambda: tmp_path)
+    monkeypatch.setattr(registry, "course", lambda: tmp_path)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     assert notebook.times("week99/race", lambda: pytest.fail("measured without a GPU")) == {"copy": 2.5e-4}
     assert "recorded on NVIDIA H200, 2026-11-21" in capsys.readouterr().out
