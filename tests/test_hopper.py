@@ -80,6 +80,7 @@ def test_before_hopper_the_same_source_is_refused_with_ptxas_words(monkeypatch: 
     assert (refused.value.file, refused.value.line) == (str(KERNELS), 46)
 
 
+@pytest.mark.filterwarnings("ignore:This static loop has 128 iterations")
 def test_a_product_in_cute_with_tensor_copies_both_ways(hopper: list[lanes.Launched], tmp_path: Path) -> None:
     file = tmp_path / "gemm.py"
     file.write_text(twisted_hopper.source("nt", "none"))

@@ -20,7 +20,7 @@ import torch
 
 from kernelpath import course, files
 from kernelpath.course import places, registry
-from kernelpath.work import landlock
+from kernelpath.work import landlock, seccomp
 from kernelpath.work.messages import PRODUCT
 
 SUBMISSION = "submission"
@@ -42,12 +42,15 @@ _SYSTEM = ("/usr", "/lib", "/lib64", "/bin", "/sbin", "/etc", "/proc", "/sys")
 _DEVICES = ("null", "zero", "full", "random", "urandom", "tty", "nvidia*", "dri")
 
 
-def give_up(source: Path, own: Path, root: Path, withheld: Sequence[Path] = ()) -> int:
+def give_up(
+    source: Path, own: Path, root: Path, withheld: Sequence[Path] = (), *, allocates_nothing: bool = False
+) -> int:
     """Let this process, which has one thread, reach no more than a submission needs. Returns landlock.version().
 
     source: the folder that it is loaded from. own: the folder that it may write to, where compilers keep their output.
     root: the checkout, which is not read as a whole though modules may be imported from it.
-    withheld: folders of installed ones that it must not read.
+    withheld: folders of installed ones that it must not read. allocates_nothing: no library that it uses asks for disk
+    blocks without writing them, as NCCL does.
     """
     searched = [Path(entry).resolve() for entry in sys.path if entry]
     installed: list[str | Path] = [
@@ -58,6 +61,8 @@ def give_up(source: Path, own: Path, root: Path, withheld: Sequence[Path] = ()) 
     libraries = os.environ.get("LD_LIBRARY_PATH", "").split(":")
     readable: list[str | Path] = [*_SYSTEM, *_compilers(), *installed, *filter(None, libraries), source]
     devices = [device for name in _DEVICES for device in Path("/dev").glob(name)]
+    if allocates_nothing:
+        seccomp.forbid_allocation()
     return landlock.restrict([Path(one) for one in readable], [own, *devices], withheld)
 
 

@@ -134,7 +134,8 @@ class _Worker:
         poison_numpy()
         answers = confine.forget_answers(but=("labs",) if self._exercise is None and self._client is not None else ())
         self._answers = answers if self._exercise is None else ()
-        confine.give_up(Path(asked.source), Path(asked.own), self._item.root, answers)
+        without = self._device.type == "cpu"
+        confine.give_up(Path(asked.source), Path(asked.own), self._item.root, answers, allocates_nothing=without)
         self._thread = SubmissionThread()
         return messages.Done(secret=secret)
 
