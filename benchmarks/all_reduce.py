@@ -1,6 +1,6 @@
 """Two GPUs or more of one host: the links between them, NCCL, and all-reduce over symmetric memory beside it.
 
-    python benchmarks/all_reduce.py map all_reduce overlap
+    python benchmarks/all_reduce.py map all_reduce collectives overlap block
 
 Prints one line of JSON, what was asked for by its name. Week 16's notebook starts it. A process for each GPU; NVLink
 multicast is off on both sides, as not every machine offers it. Seconds of a call are medians, the slowest rank's, in
@@ -19,16 +19,18 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import tensor_parallel
 import torch
 import torch.distributed as dist
 from torch._C._distributed_c10d import FileStore
 
 from kernelpath.course import registry
+from kernelpath.course.problems import transformer_block as problem
 
 SIZES = [1 << power for power in range(10, 31, 2)]
 GRAPHED = 1 << 24
 """Bytes up to which a call is shorter than its launch from Python, so that a graph of many is timed as well."""
-SECONDS = 120.0
+SECONDS = 240.0
 
 
 def said(*command: str) -> str:
@@ -208,7 +210,83 @@ def overlap(rank: Rank, layers: int = 32, elements: int = 1 << 23) -> dict[str, 
     return found
 
 
-MEASURED: dict[str, Callable[[Rank], dict[str, Any]]] = {"map": links, "all_reduce": all_reduce, "overlap": overlap}
+def collectives(rank: Rank) -> dict[str, dict[int, float]]:
+    """µs by bytes of the whole vector: NCCL, and the reference of all_reduce, whose messages are NCCL's too."""
+    solution = registry.import_file(registry.find("all_reduce").solution, "all_reduce")
+    found: dict[str, dict[int, float]] = {}
+    for size in SIZES:
+        n, times = size // 2, 20 if size <= 1 << 22 else 5
+        x = torch.full((n,), 0.5, device=rank.device, dtype=torch.bfloat16)
+        own = x.chunk(rank.size)[rank.rank].clone()
+        calls: dict[str, Callable[[], object]] = {
+            "all-gather": lambda x=x, own=own: dist.all_gather_into_tensor(x, own),  # type: ignore[misc]
+            "reduce-scatter": lambda x=x, own=own: dist.reduce_scatter_tensor(own, x),  # type: ignore[misc]
+            "ring, all-gather": lambda own=own, n=n: solution.all_gather(own, n),  # type: ignore[misc]
+            "ring, reduce-scatter": lambda x=x: solution.reduce_scatter(x),  # type: ignore[misc]
+            "ring": lambda x=x: solution.ring(x),  # type: ignore[misc]
+            "two shots by messages": lambda x=x: solution.two_shot(x),  # type: ignore[misc]
+        }
+        for name, call in calls.items():
+            found.setdefault(name, {})[size] = rank.time(call, times, rounds=3)
+    return found
+
+
+LLAMA = {"batch": 2, "tokens": 4096, "width": 4096, "heads": 32, "kv_heads": 8, "head": 128, "hidden": 14336}
+
+
+def block(rank: Rank) -> dict[str, float]:
+    """ms of a training step of one layer of Llama 3 8B: whole on each GPU, and split over them all."""
+    module = registry.import_file(registry.find("transformer_block").solution, "transformer_block")
+    given: Any = problem.inputs(torch.Generator(rank.device).manual_seed(1), **LLAMA)
+    x, residual, norm1, wqkv, wo, norm2, wgu, wdown, *others, heads, kv_heads = given
+    own = tensor_parallel.shares(wqkv, wo, wgu, wdown, heads, kv_heads, rank.rank, rank.size)
+    ours = Symmetric(rank, 2 * x.numel())
+
+    def by_nccl(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+        total = torch.mm(a, b)
+        dist.all_reduce(total)
+        return total
+
+    def by_two_shots(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+        total = torch.mm(a, b, out=ours.vector(x.numel()).view(-1, x.shape[-1]))
+        ours(x.numel())
+        return total
+
+    def step(summed: tensor_parallel.Product) -> tuple[torch.Tensor, ...]:
+        heads_here, kv_heads_here = heads // rank.size, kv_heads // rank.size
+        return tensor_parallel.step(
+            module,
+            x,
+            residual,
+            norm1,
+            own[0],
+            own[1],
+            norm2,
+            own[2],
+            own[3],
+            *others,
+            heads_here,
+            kv_heads_here,
+            summed,
+        )
+
+    whole = module.transformer_block(*given)
+    for summed in (by_nccl, by_two_shots):
+        for got, wanted in zip(step(summed)[:4], whole[:4], strict=True):
+            off = (got.float() - wanted.float()).norm() / wanted.float().norm()
+            assert float(off) < 0.02, f"{summed.__name__} differs from one GPU by {float(off):.3f}"
+    found = {"one GPU": rank.time(lambda: module.transformer_block(*given), 3) / 1e3}
+    found |= {one.__name__: rank.time(lambda one=one: step(one), 3) / 1e3 for one in (by_nccl, by_two_shots)}  # type: ignore[misc]
+    return found | {"efficiency": found["one GPU"] / (rank.size * min(found["by_nccl"], found["by_two_shots"]))}
+
+
+MEASURED: dict[str, Callable[[Rank], dict[str, Any]]] = {
+    "map": links,
+    "all_reduce": all_reduce,
+    "collectives": collectives,
+    "overlap": overlap,
+    "block": block,
+}
 
 
 def main(asked: str) -> None:
