@@ -252,23 +252,10 @@ def block(rank: Rank) -> dict[str, float]:
         ours(x.numel())
         return total
 
+    split = (x, residual, norm1, own[0], own[1], norm2, own[2], own[3], *others)
+
     def step(summed: tensor_parallel.Product) -> tuple[torch.Tensor, ...]:
-        heads_here, kv_heads_here = heads // rank.size, kv_heads // rank.size
-        return tensor_parallel.step(
-            module,
-            x,
-            residual,
-            norm1,
-            own[0],
-            own[1],
-            norm2,
-            own[2],
-            own[3],
-            *others,
-            heads_here,
-            kv_heads_here,
-            summed,
-        )
+        return tensor_parallel.step(module, heads // rank.size, kv_heads // rank.size, summed, *split)
 
     whole = module.transformer_block(*given)
     for summed in (by_nccl, by_two_shots):

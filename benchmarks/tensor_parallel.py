@@ -37,9 +37,9 @@ def shares(
 
 
 def step(
-    block: ModuleType, x: torch.Tensor, residual: torch.Tensor, norm1: torch.Tensor, wqkv: torch.Tensor,
-    wo: torch.Tensor, norm2: torch.Tensor, wgu: torch.Tensor, wdown: torch.Tensor, cos: torch.Tensor,
-    sin: torch.Tensor, dout: torch.Tensor, ds: torch.Tensor, heads: int, kv_heads: int, summed: Product,
+    block: ModuleType, heads: int, kv_heads: int, summed: Product, x: torch.Tensor, residual: torch.Tensor,
+    norm1: torch.Tensor, wqkv: torch.Tensor, wo: torch.Tensor, norm2: torch.Tensor, wgu: torch.Tensor,
+    wdown: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor, dout: torch.Tensor, ds: torch.Tensor,
 ) -> tuple[torch.Tensor, ...]:  # fmt: skip
     """What transformer_block returns, with this rank's shares of the weights and the gradients of those.
 

@@ -39,8 +39,8 @@ def run(rank):
     own = tensor_parallel.shares(wqkv, wo, wgu, wdown, HEADS, KV_HEADS, rank, SIZE)
     with turn:
         made[rank] = tensor_parallel.step(
-            block, x, residual, norm1, own[0], own[1], norm2, own[2], own[3], *others, HEADS // SIZE, KV_HEADS // SIZE,
-            summed_by(rank))
+            block, HEADS // SIZE, KV_HEADS // SIZE, summed_by(rank),
+            x, residual, norm1, own[0], own[1], norm2, own[2], own[3], *others)
 
 ranks = [threading.Thread(target=run, args=(rank,)) for rank in range(SIZE)]
 for one in ranks:
