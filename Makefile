@@ -27,17 +27,18 @@ tests: $(INSTALLED)
 	$(BIN)/pytest -m "not gpu" --numprocesses logical --dist loadgroup
 
 # What the course hooks in other packages, an exercise of each lane and kernels of the PTX machine, with the lowest or
-# the newest versions that were tried, Python's too: python3.10, for one, has to be on the PATH. Of torch pip takes the
-# build that it is set up for: the one for CPUs is 0.2 GB, the one for CUDA brings 2 GB of libraries along.
+# the newest versions that were tried, Python's too where PYTHON names no other. Of torch pip takes the build that it is
+# set up for: the one for CPUs is 0.2 GB, the one for CUDA brings 2 GB of libraries along.
 SMOKE := tests/test_hooks.py tests/test_doctor.py tests/simt/test_kernels.py tests/simt/test_triton.py
-PACKAGES = PYTHONPATH=src $(PYTHON) -c 'from kernelpath import packages; print($(1))'
+tried = PYTHONPATH=src python3 -c 'from kernelpath import packages; print($(1))'
 
 test-oldest: VERSIONS := lowest
 test-newest: VERSIONS := newest
+test-oldest test-newest: PYTHON = python$(shell $(call tried,packages.TRIED["python"].$(VERSIONS)))
 
 test-oldest test-newest: test-%:
-	"python$$($(call PACKAGES,packages.TRIED["python"].$(VERSIONS)))" -m venv .venv-$*
-	$(call PACKAGES,packages.constraints("$(VERSIONS)")) > .venv-$*/constraints.txt
+	$(PYTHON) -m venv .venv-$*
+	$(call tried,packages.constraints("$(VERSIONS)")) > .venv-$*/constraints.txt
 	.venv-$*/bin/pip install --quiet --constraint .venv-$*/constraints.txt --editable '.[test]'
 	.venv-$*/bin/kp doctor
 	for name in vector_add bias_relu vector_copy; do \

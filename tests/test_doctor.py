@@ -187,6 +187,7 @@ def test_the_exit_status_says_whether_any_lane_works(
     [
         ({"triton": "3.9.4", "torch": "2.13.0+cpu", "python": "3.11.7"}, ""),
         ({"triton": "3.10.0"}, "triton 3.10.0 (tried: 3.6.0 to 3.9.0)"),
+        ({"triton": "4"}, "triton 4 (tried: 3.6.0 to 3.9.0)"),
         ({"torch": "2.10.0"}, "torch 2.10.0 (tried: 2.11.0 to 2.13.0)"),
         ({"python": "3.15.0", "nvidia-cutlass-dsl": "4.8.1"}, "python 3.15.0 (tried: 3.10 to 3.13)"),
     ],
@@ -201,7 +202,7 @@ def test_a_version_that_was_not_tried_is_told_with_those_that_were(
 
 
 RANGES = (
-    "'torch>=2.11.0,<2.14' 'triton>=3.6.0,<3.10' 'cuda-bindings>=13.3.1,<13.5' 'nvidia-cuda-nvrtc>=13.0.88,<13.6' "
+    "'torch>=2.11.0,<2.14' 'triton>=3.6.0,<3.10' 'cuda-bindings>=13.3.1,<13.6' 'nvidia-cuda-nvrtc>=13.0.88,<13.6' "
     "'nvidia-cutlass-dsl>=4.8.1,<4.9'"
 )
 

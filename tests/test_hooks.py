@@ -8,19 +8,21 @@ from __future__ import annotations
 import ast
 import subprocess
 import sys
+import warnings
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 import pytest
 
-from kernelpath import hooks, packages
-from kernelpath.hooks import Attribute, Changed, Hook, cute, triton
+from kernelpath import cli, hooks, packages
+from kernelpath.hooks import Attribute, Changed, Hook, cute, inductor, triton
+from kernelpath.show import cells, notebook
 
 PACKAGE = Path(hooks.__file__).parents[1]
 PLACES = {
     f"{module.__name__.rpartition('.')[2]}.{name}": hook
-    for module in (triton, cute)
+    for module in (triton, cute, inductor)
     for name, hook in hooks.declared(module).items()
 }
 
@@ -153,9 +155,30 @@ def test_doctor_and_a_verdict_show_the_sentence_and_the_way_out(tmp_path: Path) 
     assert "next: kp doctor" in said
 
 
+def test_a_notebook_and_a_command_end_with_the_sentence(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("warnings.formatwarning", warnings.formatwarning)  # which the lane replaces
+    monkeypatch.delattr(triton.COMPILE.owner(), "_do_compile")
+    with pytest.raises(Changed) as changed:
+        triton.COMPILE.get()
+    with pytest.raises(cells.Stop) as stopped:
+        notebook.setup(triton=True)
+    assert str(stopped.value) == f"{changed.value}. Do: {packages.install_tried()}"
+    monkeypatch.setattr("kernelpath.doctor.examine", triton.COMPILE.get)
+    with pytest.raises(SystemExit) as ended:
+        cli.main(["doctor"])
+    assert ended.value.code == 2
+    assert " ".join(capsys.readouterr().err.split()).endswith(f"{changed.value}; kp doctor says what to install")
+
+
 @pytest.mark.parametrize(
     ("package", "private"),
-    [("triton", "runtime compiler backends knobs _C"), ("cutlass", "base_dsl _mlir cutlass_dsl _mlir_helpers")],
+    [
+        ("triton", "runtime compiler backends knobs _C"),
+        ("cutlass", "base_dsl _mlir cutlass_dsl _mlir_helpers"),
+        ("torch", "_inductor"),
+    ],
 )
 def test_nothing_else_reaches_inside(package: str, private: str) -> None:
     """What is not public is named in hooks/ alone."""

@@ -40,7 +40,7 @@ TRIED: Mapping[str, Tried] = {
     "python": Tried("3.10", "3.13"),
     "torch": Tried("2.11.0", "2.13.0"),
     "triton": Tried("3.6.0", "3.9.0"),
-    "cuda-bindings": Tried("13.3.1", "13.4.4"),
+    "cuda-bindings": Tried("13.3.1", "13.5.0"),
     "nvidia-cuda-nvrtc": Tried("13.0.88", "13.5.37"),
     "nvidia-cutlass-dsl": Tried("4.8.1", "4.8.1"),
 }
@@ -160,8 +160,8 @@ def constraints(which: Literal["lowest", "newest"]) -> str:
 
 
 def _minor(version: str) -> tuple[int, int]:
-    major, minor = re.findall(r"\d+", version)[:2]
-    return int(major), int(minor)
+    major, minor, *_ = (*map(int, re.findall(r"\d+", version)), 0, 0)
+    return major, minor
 
 
 @cache
