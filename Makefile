@@ -26,17 +26,21 @@ gpu-tests: $(INSTALLED)
 tests: $(INSTALLED)
 	$(BIN)/pytest -m "not gpu" --numprocesses logical --dist loadgroup
 
-# An exercise of each lane and kernels of the PTX machine, with the lowest or the newest versions that were tried.
-SMOKE := tests/test_doctor.py tests/simt/test_kernels.py tests/simt/test_triton.py
+# What the course hooks in other packages, an exercise of each lane and kernels of the PTX machine, with the lowest or
+# the newest versions that were tried, Python's too where PYTHON names no other. Of torch pip takes the build that it is
+# set up for: the one for CPUs is 0.2 GB, the one for CUDA brings 2 GB of libraries along.
+SMOKE := tests/test_hooks.py tests/test_doctor.py tests/simt/test_kernels.py tests/simt/test_triton.py
+tried = PYTHONPATH=src python3 -c 'from kernelpath import packages; print($(1))'
 
 test-oldest: VERSIONS := lowest
 test-newest: VERSIONS := newest
+test-oldest test-newest: PYTHON = python$(shell $(call tried,packages.TRIED["python"].$(VERSIONS)))
 
 test-oldest test-newest: test-%:
 	$(PYTHON) -m venv .venv-$*
-	PYTHONPATH=src $(PYTHON) -c 'from kernelpath import packages; print(packages.constraints("$(VERSIONS)"))' \
-		> .venv-$*/constraints.txt
+	$(call tried,packages.constraints("$(VERSIONS)")) > .venv-$*/constraints.txt
 	.venv-$*/bin/pip install --quiet --constraint .venv-$*/constraints.txt --editable '.[test]'
+	.venv-$*/bin/kp doctor
 	for name in vector_add bias_relu vector_copy; do \
 		.venv-$*/bin/kp check $$name --tree solutions --device cpu || exit 1; done
 	.venv-$*/bin/pytest $(SMOKE)

@@ -31,6 +31,7 @@ LAYERS = (
     ("simt",),
     ("verdict",),
     ("lines",),
+    ("hooks",),
     ("words", "files", "wire", "packages"),
 )
 """Packages and modules from top to bottom. A module imports from its own package and from the layers below it."""

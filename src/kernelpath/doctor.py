@@ -18,6 +18,7 @@ from kernelpath import packages, words
 from kernelpath.course.registry import import_file
 from kernelpath.device import gpu
 from kernelpath.files import cache_root
+from kernelpath.hooks import Changed
 from kernelpath.lanes import Unavailable
 from kernelpath.work import landlock
 
@@ -140,7 +141,7 @@ def gpus() -> Iterator[Finding]:
 def versions() -> Finding:
     """Whether the course was run with what is installed."""
     if untried := "; ".join(packages.untried()):
-        return Finding("versions", False, f"untried: {untried}", packages.tried_again())
+        return Finding("versions", False, f"untried: {untried}", packages.install_tried())
     return Finding("versions", True, "tried, Python and every compiler")
 
 
@@ -238,6 +239,8 @@ def try_lane(what: str, probe: Probe, device: str) -> Finding:
     except Unavailable as error:
         what_is_missing, _, remedy = str(error).partition(": ")
         return Finding(what, False, what_is_missing, remedy, lane=True)
+    except Changed as error:
+        return Finding(what, False, str(error), packages.install_tried(), lane=True)
     except Exception as error:
         reason = str(error).strip().partition("\n")[0]
         return Finding(what, False, f"{type(error).__name__}: {reason}", lane=True)

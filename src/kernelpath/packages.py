@@ -6,10 +6,11 @@ A missing package costs its lane, never the others.
 from __future__ import annotations
 
 import importlib.util
+import json
 import platform
 import re
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
 from importlib import metadata
@@ -28,12 +29,18 @@ class Tried:
         """Whether it lies between them, as far as major and minor version go."""
         return _minor(self.lowest) <= _minor(version) <= _minor(self.newest)
 
+    @property
+    def range(self) -> str:
+        """The versions that it covers from the lowest on, for pip: ">=2.11.0,<2.14"."""
+        major, minor = _minor(self.newest)
+        return f">={self.lowest},<{major}.{minor + 1}"
+
 
 TRIED: Mapping[str, Tried] = {
-    "python": Tried("3.10", "3.12"),
+    "python": Tried("3.10", "3.13"),
     "torch": Tried("2.11.0", "2.13.0"),
     "triton": Tried("3.6.0", "3.9.0"),
-    "cuda-bindings": Tried("13.3.1", "13.4.4"),
+    "cuda-bindings": Tried("13.3.1", "13.5.0"),
     "nvidia-cuda-nvrtc": Tried("13.0.88", "13.5.37"),
     "nvidia-cutlass-dsl": Tried("4.8.1", "4.8.1"),
 }
@@ -49,6 +56,9 @@ _DISTRIBUTIONS = {
     "cutlass_library": "nvidia-cutlass",
 }
 """What to install for modules of another name; the longest that fits counts."""
+
+_PYTHON = re.compile(r"python_version\s*>=\s*['\"]([\d.]+)")
+"""The lowest Python of a requirement."""
 
 
 def lacking(lane: str) -> str:
@@ -86,12 +96,14 @@ def distribution_of(module: str) -> str:
 def install(distribution: str) -> str:
     """The command that installs a package, in the versions that kernelpath requires where it requires it."""
     try:
-        required = [requirement.partition(";")[0].strip() for requirement in metadata.requires("kernelpath") or []]
+        required = metadata.requires("kernelpath") or []
     except metadata.PackageNotFoundError:  # run from a checkout that is not installed
         required = []
     named = re.compile(rf"{re.escape(distribution)}(?![\w.-])")
-    wanted = next((one for one in required if named.match(one)), distribution)
-    return f"{sys.executable} -m pip install '{wanted}'"
+    found = [one for one in required if named.match(one)]
+    wanted = next((one.partition(";")[0].strip() for one in found), distribution)
+    needs = next((bound[1] for one in found if (bound := _PYTHON.search(one))), TRIED["python"].lowest)
+    return _pip([wanted], _minor(platform.python_version()) >= _minor(needs))
 
 
 def version(*distributions: str) -> str:
@@ -112,19 +124,44 @@ def untried() -> Iterator[str]:
             yield f"{package} {found[package]} (tried: {tried.lowest} to {tried.newest})"
 
 
-def tried_again() -> str:
-    """The command that installs the newest versions that were tried."""
-    wanted = " ".join(f"'{package}=={tried.newest}'" for package, tried in TRIED.items() if package != "python")
-    return f"{sys.executable} -m pip install {wanted}"
+def install_tried() -> str:
+    """The command that installs versions that were tried, Python too where it was not.
+
+    It names ranges: torch's builds for CUDA ask for one version of Triton and of NVRTC each.
+    """
+    wanted = [f"{package}{tried.range}" for package, tried in TRIED.items() if package != "python"]
+    return _pip(wanted, TRIED["python"].covers(platform.python_version()))
+
+
+def _pip(wanted: Iterable[str], here: bool) -> str:
+    """The command that installs these, here or with kernelpath in a new environment of a Python that was tried."""
+    quoted = " ".join(f"'{one}'" for one in wanted)
+    if here:
+        return f"{sys.executable} -m pip install {quoted}"
+    python = f"python{TRIED['python'].newest}"
+    return f"{python} -m venv kernelpath-env && kernelpath-env/bin/pip install {_ourselves()} {quoted}"
+
+
+def _ourselves() -> str:
+    """What pip takes to install kernelpath again from where it came from."""
+    try:
+        origin = json.loads(metadata.distribution("kernelpath").read_text("direct_url.json") or "{}")
+    except metadata.PackageNotFoundError:
+        origin = {}
+    editable = "--editable " if origin.get("dir_info", {}).get("editable") else ""
+    return f"{editable}'{origin['url']}'" if "url" in origin else "kernelpath"
 
 
 def constraints(which: Literal["lowest", "newest"]) -> str:
-    """A constraints file for pip: every package in the lowest or in the newest version that was tried."""
-    return "".join(f"{name}=={getattr(tried, which)}\n" for name, tried in TRIED.items() if name != "python")
+    """A constraints file for pip, with which it installs the lowest or the newest versions that were tried."""
+    exact = which == "lowest"
+    pinned = {name: f"=={tried.lowest}" if exact else tried.range for name, tried in TRIED.items() if name != "python"}
+    return "".join(f"{name}{versions}\n" for name, versions in pinned.items())
 
 
-def _minor(version: str) -> tuple[int, ...]:
-    return tuple(int(number) for number in re.findall(r"\d+", version)[:2])
+def _minor(version: str) -> tuple[int, int]:
+    major, minor, *_ = (*map(int, re.findall(r"\d+", version)), 0, 0)
+    return major, minor
 
 
 @cache

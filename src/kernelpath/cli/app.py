@@ -17,6 +17,7 @@ from kernelpath.cli.common import INTERRUPTED, PASSED, USED_WRONGLY, Failure, co
 from kernelpath.course import progress, registry
 from kernelpath.course.errors import DeclarationError
 from kernelpath.course.stubs import NoStub
+from kernelpath.hooks import Changed
 from kernelpath.verdict import ValidationError
 
 _EXPECTED = (registry.LookupFailed, DeclarationError, NoStub, progress.NotSaved, ValidationError, Failure)
@@ -58,6 +59,9 @@ def _status(arguments: Sequence[str] | None) -> int:
         return USED_WRONGLY
     except _EXPECTED as error:
         complain(str(error))
+        return USED_WRONGLY
+    except Changed as error:
+        complain(f"{error}; kp doctor says what to install")
         return USED_WRONGLY
     except (KeyboardInterrupt, click.Abort):
         return INTERRUPTED

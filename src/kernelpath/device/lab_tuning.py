@@ -18,6 +18,7 @@ from kernelpath.course.labs import Lab
 from kernelpath.device import lab_messages as messages
 from kernelpath.device.lab_messages import Went
 from kernelpath.device.messages import Message
+from kernelpath.hooks import triton as hooks
 
 Ask = Callable[[Message], Went]
 
@@ -98,19 +99,18 @@ class Gpu(Lab):
     def during(self, names: dict[str, Any]) -> Iterator[None]:
         """Launches on this GPU's matrices, and do_bench, come here. names: the globals of the submission."""
         import triton.testing
-        from triton.runtime.autotuner import Autotuner
-        from triton.runtime.jit import JITFunction
 
-        run, real = JITFunction.run, triton.testing.do_bench
+        run, real = hooks.LAUNCH.get(), triton.testing.do_bench
 
         def launched(kernel: Any, *arguments: Any, grid: Any, warmup: bool = False, **named: Any) -> Any:
-            values = {**dict(zip(kernel.arg_names, arguments, strict=False)), **named}
+            values = {**dict(zip(hooks.ARGUMENTS.of(kernel), arguments, strict=False)), **named}
             if not any(isinstance(value, Matrix) for value in values.values()):
                 return run(kernel, *arguments, grid=grid, warmup=warmup, **named)
             return None if warmup else self._launch(values, grid)
 
         clock = property(lambda tuner: tuner._do_bench or self.do_bench)
-        stand_ins = [(JITFunction, "run", launched), (Autotuner, "do_bench", clock)]
+        hooks.CLOCK.get()
+        stand_ins = [(hooks.LAUNCH.owner(), "run", launched), (hooks.CLOCK.owner(), "do_bench", clock)]
         stand_ins += [(triton.testing, "do_bench", self.do_bench)]
         with contextlib.ExitStack() as stack:
             for owner, name, stand_in in stand_ins:
@@ -123,8 +123,6 @@ class Gpu(Lab):
 
     def _launch(self, values: Mapping[str, Any], grid: Any) -> None:
         """Raises OutOfResources as Triton does, and ValueError for what was not recorded."""
-        from triton.runtime.errors import OutOfResources
-
         values = {**DEFAULTS, **values}
         if missing := [name for name in ("a", "w", "c", "M", "N", "K", *SPACE) if name not in values]:
             unset = ", ".join(missing)
@@ -140,4 +138,4 @@ class Gpu(Lab):
             grid=(x, y, z),
         )
         if (went := self.ask(asked)).status:
-            raise OutOfResources(int(went.values[0]), MOST_SHARED, "shared memory")
+            raise hooks.OUT_OF_RESOURCES.get()(int(went.values[0]), MOST_SHARED, "shared memory")

@@ -29,12 +29,11 @@ import cutlass
 import torch
 from cuda.bindings.driver import CUstream
 from cutlass import cute as dsl
-from cutlass.base_dsl.enums import Arch
-from cutlass.base_dsl.typing import Constexpr
-from cutlass.cute.runtime import make_fake_tensor
 
 from kernelpath import lanes
 from kernelpath.device import gpu
+from kernelpath.hooks import Changed
+from kernelpath.hooks import cute as hooks
 from kernelpath.lanes.cute_cache import cached_passes
 from kernelpath.lanes.cute_host import Argument, CpuHost, GpuHost, Host, Packed
 from kernelpath.lanes.cute_places import remember_places
@@ -83,7 +82,7 @@ def run(host: Callable[..., None], *args: Argument) -> None:
 
 def ptx(host: Callable[..., None], *args: Argument, arch: str = "sm_80") -> str:
     """The PTX of the kernels that `host` launches for such arguments. Needs no GPU. Raises `CompileError`."""
-    return _compile(host, _kinds(host, args), arch).__ptx__  # type: ignore[no-any-return]
+    return hooks.PTX.of(_compile(host, _kinds(host, args), arch))  # type: ignore[no-any-return]
 
 
 def _device(args: Sequence[Argument]) -> torch.device:
@@ -125,7 +124,7 @@ class TensorKind:
         """A tensor without data, for the DSL to compile from."""
         shape = tuple(dsl.sym_int() for _ in range(self.rank))
         stride = tuple(1 if mode == self.unit else dsl.sym_int64(step) for mode, step in enumerate(self.steps))
-        return make_fake_tensor(DTYPES[self.dtype], shape, stride, assumed_align=self.align)
+        return hooks.PLACEHOLDER.get()(DTYPES[self.dtype], shape, stride, assumed_align=self.align)
 
     def pack(self, tensor: torch.Tensor) -> bytes:
         """The tensor as compiled code takes it: address, 32-bit extents, 64-bit strides other than 1."""
@@ -176,7 +175,7 @@ Kind = TensorKind | Constant | type
 def _parameters(host: Callable[..., None]) -> dict[str, bool]:
     """Whether each parameter, by its name, is compiled in."""
     parameters = inspect.signature(host, eval_str=True).parameters.values()
-    return {one.name: Constexpr in (one.annotation, get_origin(one.annotation)) for one in parameters}
+    return {one.name: hooks.CONSTEXPR.get() in (one.annotation, get_origin(one.annotation)) for one in parameters}
 
 
 def _kinds(host: Callable[..., None], args: Sequence[Argument]) -> tuple[Kind, ...]:
@@ -204,13 +203,15 @@ def _placeholder(kind: Kind) -> Any:
 
 def _compile(host: Callable[..., None], kinds: Sequence[Kind], arch: str) -> Any:
     """Raises CompileError, and lanes.Unavailable where the DSL does not compile for the architecture."""
-    if arch not in Arch.__members__:
+    if arch not in hooks.ARCH.get().__members__:
         raise lanes.Unavailable(f"the CuTe DSL does not compile for {arch}")
     with tempfile.TemporaryDirectory() as folder:
         options = f"--gpu-arch {arch} --generate-line-info --keep-ptx --dump-dir {folder}"
         try:
             with lanes.compiling(), cached_passes(Path(folder)):
                 return dsl.compile(host, *map(_placeholder, kinds), options=options)
+        except Changed:
+            raise
         except Exception as error:
             if isinstance(error, NotImplementedError) and not _raised_by_dsl(error):  # a stub's
                 raise

@@ -15,10 +15,10 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-from cutlass._mlir import ir
-from cutlass.cutlass_dsl import CuTeDSL
 
 from kernelpath.files import cache_read, cache_write
+from kernelpath.hooks import Changed
+from kernelpath.hooks import cute as hooks
 from kernelpath.simt import codec
 
 
@@ -32,7 +32,12 @@ class _Compiled(msgspec.Struct):
 @contextmanager
 def cached_passes(folder: Path) -> Iterator[None]:
     """Inside the `with` block, a module that was compiled before is not compiled again. folder: where PTX is dumped."""
-    provider = CuTeDSL._get_dsl().compiler_provider
+    try:
+        provider, parse = hooks.COMPILER.of(hooks.DSL.get()()), hooks.PARSE.get()
+        hooks.PASSES.get()
+    except Changed:  # nothing is kept then
+        yield
+        return
     compile_module = provider.compile
 
     def compile_or_read(module: Any, pipeline: str, *options: Any, **named: Any) -> Any:
@@ -43,7 +48,7 @@ def cached_passes(folder: Path) -> Iterator[None]:
         if kept is not None:
             for name, content in kept.ptx.items():
                 (folder / name).write_bytes(content)
-            return ir.Module.parse(kept.module, module.context)  # type: ignore[attr-defined]
+            return parse(kept.module, module.context)
         compiled = compile_module(module, pipeline, *options, **named)
         made = _Compiled(_bytecode(compiled), {file.name: file.read_bytes() for file in folder.glob("*.ptx")})
         cache_write("cute", key, codec.seal(msgspec.msgpack.encode(made)))

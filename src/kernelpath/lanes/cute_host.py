@@ -20,12 +20,11 @@ from typing import Any
 
 import torch
 from cuda.bindings import runtime
-from cutlass._mlir.execution_engine import ExecutionEngine
-from cutlass.cutlass_dsl import CuTeDSL
 
 from kernelpath import lanes
 from kernelpath.device import api
 from kernelpath.device.api import Ran
+from kernelpath.hooks import cute as hooks
 from kernelpath.simt.errors import Fault, FaultKind
 from kernelpath.simt.tensor_map import BYTES, encode_tiled
 
@@ -104,19 +103,21 @@ class Host(ABC):
     def __init__(self, compiled: Any, functions: Iterable[str]) -> None:
         """functions: names among which those of its kernels are."""
         self._compiled = compiled
-        self._names = _plain_names(compiled.kernel_info, functions)
+        self._names = _plain_names(hooks.KERNELS.of(compiled), functions)
         self._kernels: dict[int, str] = {}  # the name behind each handle
         self._arguments: Mapping[str, Argument] = {}  # of the call in progress
         self._error: BaseException | None = None
         self._callbacks = self._redirected()  # kept, because the engine holds only their addresses
-        self._engine = ExecutionEngine(compiled.ir_module, opt_level=0, shared_libs=[_runtime_library()])
+        module, function = hooks.MODULE.of(compiled), hooks.FUNCTION.of(compiled)
+        self._engine = hooks.ENGINE.get()(module, opt_level=0, shared_libs=[_runtime_library()])
         for name, callback in self._callbacks.items():
-            self._engine.raw_register_runtime(name, ctypes.cast(callback, ctypes.c_void_p))
-        self._code = self._engine.lookup(compiled.function_name)  # type: ignore[no-untyped-call]
+            hooks.REDIRECT.get()(self._engine, name, ctypes.cast(callback, ctypes.c_void_p))
+        self._code = hooks.LOOKUP.get()(self._engine, function)
+        self._packed = hooks.PASSED.of(compiled)
 
     def __call__(self, given: Sequence[Any], arguments: Mapping[str, Argument]) -> None:
         """Run. given: what is not compiled in, tensors packed; arguments: all of them by parameter name."""
-        pointers, adapted = self._compiled.generate_execution_args(*given)
+        pointers, adapted = self._packed(*given)
         status = ctypes.c_int32()
         self._arguments = arguments
         self._code((ctypes.c_void_p * (len(pointers) + 1))(*pointers, ctypes.addressof(status)))
@@ -167,8 +168,8 @@ class CpuHost(Host):
 
     def __init__(self, compiled: Any, functions: Iterable[str]) -> None:
         super().__init__(compiled, functions)
-        if compiled.kernel_info:  # a host function may do without kernels
-            ptx = _renamed(compiled.__ptx__, self._names)
+        if self._names:  # a host function may do without kernels
+            ptx = _renamed(hooks.PTX.of(compiled), self._names)
             self._waiting = {name for name, body in _ENTRY.findall(ptx) if "griddepcontrol.wait" in body}
             self._module = api.device().load(ptx)
             self._load_kernels()
@@ -177,7 +178,7 @@ class CpuHost(Host):
         """Let host code ask for its kernels. The DSL's own loader would ask the driver first."""
         library, device, status = ctypes.pointer(ctypes.c_void_p()), ctypes.c_int32(), ctypes.c_int32()
         packed = (ctypes.c_void_p * 3)(*map(ctypes.addressof, (library, device, status)))
-        ctypes.CFUNCTYPE(None, ctypes.c_void_p)(self._engine.raw_lookup("cuda_load_to_device"))(packed)
+        ctypes.CFUNCTYPE(None, ctypes.c_void_p)(hooks.RAW_LOOKUP.get()(self._engine, "cuda_load_to_device"))(packed)
         self._check(status.value)
 
     def _redirected(self) -> dict[str, Any]:
@@ -227,10 +228,10 @@ class GpuHost(Host):
         self._runtime_get_kernel = GetKernel(("_cudaLibraryGetKernel", library))
         self._runtime_launch = LaunchKernel(("_cudaLaunchKernelEx", library))
         super().__init__(compiled, functions)
-        if not compiled.kernel_info:
+        if not self._names:
             raise ValueError(f"{compiled.function_name} launches no kernel, and host code cannot reach a GPU's memory")
         compiled.engine = self._engine
-        self._libraries = compiled._load_cuda_library()
+        self._libraries = hooks.LOADED.of(compiled)()
 
     def __call__(self, given: Sequence[Any], arguments: Mapping[str, Argument]) -> None:
         device = next(value.device for value in arguments.values() if isinstance(value, torch.Tensor))
@@ -262,7 +263,7 @@ def _encode_tiled(
 
 
 def _runtime_library() -> str:
-    return str(CuTeDSL._get_dsl().get_shared_libs()[0])
+    return str(hooks.LIBRARIES.of(hooks.DSL.get()())()[0])
 
 
 def _error_text(status: int) -> str:

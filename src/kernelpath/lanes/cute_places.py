@@ -10,15 +10,18 @@ from functools import cache
 from inspect import Traceback
 from types import CodeType, FrameType
 
-from cutlass._mlir_helpers import op
+from kernelpath.hooks import Changed
+from kernelpath.hooks import cute as hooks
 
 __all__ = ["remember_places"]
 
 
 def remember_places() -> None:
     """Have the DSL look at a place once, for the life of the process. To be called once."""
-    op._is_framework_module = cache(op._is_framework_module)
-    look = op._fast_frameinfo
+    try:
+        of_framework, look = hooks.FRAMEWORK.get(), hooks.PLACE.get()
+    except Changed:  # the DSL looks at each place again then
+        return
     seen: dict[tuple[int, int], tuple[CodeType, Traceback]] = {}
 
     def remembered(frame: FrameType) -> Traceback:
@@ -27,4 +30,5 @@ def remember_places() -> None:
             seen[place] = frame.f_code, look(frame)  # with the code, so that no other can take its id
         return seen[place][1]
 
-    op._fast_frameinfo = remembered
+    hooks.FRAMEWORK.replace(cache(of_framework))
+    hooks.PLACE.replace(remembered)

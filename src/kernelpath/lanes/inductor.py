@@ -16,16 +16,8 @@ from typing import Any
 from unittest import mock
 
 import torch
-import torch._dynamo
-import torch.utils._triton
-from torch._dynamo.device_interface import CudaInterface
-from torch._functorch import aot_autograd
-from torch._inductor import config
-from torch._inductor.debug import DebugContext
-from torch._inductor.decomposition import select_decomp_table
-from torch._inductor.graph import GraphLowering
-from torch._inductor.virtualized import V
-from torch._subclasses.fake_tensor import FakeTensor
+
+from kernelpath.hooks import inductor as hooks
 
 HOPPER = SimpleNamespace(
     name="NVIDIA H200",
@@ -61,7 +53,7 @@ class GraphBreak(Exception):
 
 
 def written(function: Callable[..., Any], *inputs: torch.Tensor, whole: bool = False) -> Written:
-    """The code for a function of tensors on the CPU. Raises what the function or the compiler raises.
+    """The code for a function of tensors on the CPU. Raises what the function or the compiler raises, hooks.Changed.
 
     whole: it has to be one graph; raises GraphBreak.
     """
@@ -71,11 +63,11 @@ def written(function: Callable[..., Any], *inputs: torch.Tensor, whole: bool = F
         graphs.append((graph, list(inputs)))
         return graph.forward
 
-    torch._dynamo.reset()
+    hooks.DYNAMO.get()()
     try:
         with torch.no_grad():
             result = torch.compile(function, backend=captured, dynamic=False, fullgraph=whole)(*inputs)
-    except torch._dynamo.exc.Unsupported as error:
+    except hooks.BROKEN.get() as error:
         lines = _LINE.findall(str(error))
         raise GraphBreak(f"{'line ' + lines[-1] + ': ' if lines else ''}{str(error).partition(chr(10))[0]}") from error
     with torch.no_grad(), _gpu():
@@ -87,25 +79,25 @@ def _lowered(graph: torch.fx.GraphModule, inputs: Sequence[torch.Tensor]) -> lis
     codes: list[str] = []
 
     def compiler(module: torch.fx.GraphModule, fakes: Sequence[Any]) -> Any:
-        fake_mode = torch._guards.detect_fake_mode(fakes)
+        fake_mode = hooks.DETECTED.get()(fakes)
         on_gpu = [_on_gpu(one) for one in fakes]
         for node in module.graph.nodes:
             node.meta = {key: torch.utils._pytree.tree_map(_on_gpu, value) for key, value in node.meta.items()}
             if "device" in node.kwargs:
                 node.kwargs = {**node.kwargs, "device": torch.device("cuda", 0)}
-        lowering = GraphLowering(module, example_inputs=on_gpu)
-        with DebugContext(), V.set_graph_handler(lowering), V.set_fake_mode(fake_mode):
-            lowering.run(*on_gpu)
-            code: Any = lowering.codegen()[0]
+        lowering = hooks.LOWERING.get()(module, example_inputs=on_gpu)
+        with hooks.DEBUG.get()(), hooks.HANDLER.get()(lowering), hooks.FAKE_MODE.get()(fake_mode):
+            hooks.RUN.get()(lowering, *on_gpu)
+            code = hooks.CODE.get()(lowering)[0]
         codes.append(getattr(code, "value", code))
-        return aot_autograd.make_boxed_func(module.forward)  # type: ignore[attr-defined]
+        return hooks.BOXED.get()(module.forward)
 
-    with config.patch(fx_graph_cache=False, compile_threads=1):
-        aot_autograd.aot_module_simplified(
+    with hooks.SETTINGS.get()(fx_graph_cache=False, compile_threads=1):
+        hooks.TRACE.get()(
             graph,
             list(inputs),
-            fw_compiler=compiler,  # type: ignore[arg-type]
-            decompositions=select_decomp_table(),
+            fw_compiler=compiler,
+            decompositions=hooks.DECOMPOSED.get()(),
             keep_inference_input_mutations=True,
         )
     return codes
@@ -113,7 +105,7 @@ def _lowered(graph: torch.fx.GraphModule, inputs: Sequence[torch.Tensor]) -> lis
 
 def _on_gpu(value: Any) -> Any:
     """A fake tensor with the same layout on a GPU; anything else as it is."""
-    if not isinstance(value, FakeTensor) or value.device.type != "cpu":
+    if not isinstance(value, hooks.FAKE.get()) or value.device.type != "cpu":
         return value
     with value.fake_mode:
         return torch.empty_strided(value.shape, value.stride(), dtype=value.dtype, device="cuda:0")
@@ -132,16 +124,17 @@ def _gpu() -> Iterator[None]:
     }
     with contextlib.ExitStack() as stack:
         for name, answer in answers.items():
-            for owner in (CudaInterface, CudaInterface.Worker):
+            for owner in (hooks.WORKER.owner(), hooks.WORKER.get()):
                 if hasattr(owner, name):
                     stack.enter_context(mock.patch.object(owner, name, staticmethod(_gives(answer))))
         stack.enter_context(mock.patch.object(torch.cuda, "get_device_properties", _gives(HOPPER)))
         stack.enter_context(mock.patch.object(torch.cuda, "get_device_capability", _gives((9, 0))))
         stack.enter_context(mock.patch.object(torch.cuda, "current_device", _gives(0)))
-        stack.enter_context(mock.patch.object(torch.utils._triton, "triton_hash_with_backend", _gives("none")))
-        for known in (torch.utils._triton.has_triton,):  # for good, once asked
-            known.cache_clear()
-            stack.callback(known.cache_clear)
+        hooks.HASH.get()
+        stack.enter_context(mock.patch.object(hooks.HASH.owner(), "triton_hash_with_backend", _gives("none")))
+        forget = hooks.ASKED.get()  # for good, once asked
+        forget()
+        stack.callback(forget)
         yield
 
 

@@ -19,6 +19,7 @@ from typing import Any
 
 from kernelpath import lanes
 from kernelpath.device import api, gpu
+from kernelpath.hooks import triton as hooks
 from kernelpath.lanes import triton_descriptors as descriptors
 from kernelpath.lanes import tuning
 from kernelpath.lanes.cubin import resources
@@ -42,9 +43,7 @@ def activate(device: str) -> None:
         _record_gpu_launches()
     else:
         os.environ.setdefault("TRITON_DEFAULT_FP_FUSION", "1")  # Triton 3.9 warns where it is not set
-        from triton.runtime import driver
-
-        driver.set_active(_Driver())
+        hooks.ACTIVATE.get()(_Driver())
         _tune_without_a_clock()
 
 
@@ -54,9 +53,7 @@ def _tune_without_a_clock() -> None:
     That one is run as on a GPU, between the hooks, so that a kernel that may not be run twice shows. Whoever brings a
     clock tries all of them.
     """
-    from triton.runtime.autotuner import Autotuner
-
-    try_out, run = Autotuner._bench, Autotuner.run
+    try_out, run = hooks.TRY.get(), hooks.TUNE.get()
 
     def try_until_one_runs(self: Any, *arguments: Any, config: Any, **meta: Any) -> list[float]:
         if self.tried and self.do_bench is _without_a_clock:
@@ -69,21 +66,20 @@ def _tune_without_a_clock() -> None:
         self.tried = False
         return run(self, *arguments, **meta)
 
-    Autotuner._bench, Autotuner.run = try_until_one_runs, run_untried
+    hooks.TRY.replace(try_until_one_runs)
+    hooks.TUNE.replace(run_untried)
 
 
 def _tell_compiling() -> None:
     """Triton's own hook writes the constants of a kernel as JSON, which a function among them is not."""
-    from triton.runtime.jit import JITFunction
-
-    compile_one = JITFunction._do_compile
+    compile_one = hooks.COMPILE.get()
 
     def compile_and_tell(self: Any, *args: Any, **kwargs: Any) -> Any:
         _refuse_what_misleads(self)
         with lanes.compiling():
             return compile_one(self, *args, **kwargs)
 
-    JITFunction._do_compile = compile_and_tell
+    hooks.COMPILE.replace(compile_and_tell)
 
 
 @cache
@@ -92,15 +88,15 @@ def _refuse_what_misleads(kernel: Any) -> None:
 
     A kernel is read once, whatever it is compiled for.
     """
-    for node in ast.walk(kernel.parse()):
+    for node in ast.walk(hooks.PARSE.get()(kernel)):
         if isinstance(node, ast.Return) and not (node.value is None or ast.unparse(node.value) == "None"):
             raise _error_at(kernel, node.lineno, "a kernel returns nothing: write what it computes with tl.store")
-    for line, advice in misread(kernel.src):
+    for line, advice in misread(hooks.SOURCE.of(kernel)):
         raise _error_at(kernel, line, advice)
 
 
 def _error_at(kernel: Any, line: int, text: str) -> CompileError:
-    return CompileError(f"{kernel.file_name}({kernel.def_file_line_number + line - 1}): error: {text}")
+    return CompileError(f"{hooks.FILE.of(kernel)}({hooks.LINE.of(kernel) + line - 1}): error: {text}")
 
 
 def _without_source(
@@ -111,12 +107,10 @@ def _without_source(
 
 
 def _record_gpu_launches() -> None:
-    from triton import knobs
-
     def launched(metadata: Any) -> None:
         lanes.record(lanes.Launched("triton", metadata.get()["name"], "cuda", ()))
 
-    knobs.runtime.launch_enter_hook.add(launched)
+    hooks.ENTERED.get()(launched)
 
 
 class _Driver:
@@ -126,14 +120,15 @@ class _Driver:
         self.utils = self
         self.launcher_cls = _Launcher
 
+    def __getattr__(self, name: str) -> Any:
+        raise hooks.unanswered(name)
+
     @classmethod
     def is_active(cls) -> bool:
         return True
 
     def get_current_target(self) -> Any:
-        from triton.backends.compiler import GPUTarget
-
-        return GPUTarget("cuda", gpu.target().capability, 32)
+        return hooks.TARGET.get()("cuda", gpu.target().capability, 32)
 
     def get_current_device(self) -> int:
         """An index that no GPU has, one for each target: Triton keeps what it has compiled by this number."""
@@ -196,18 +191,20 @@ class _Launcher:
         self.names = list(source.fn.arg_names)
         self.signature = list(source.signature.values())
         self.metadata = metadata
+        self.name, self.shared = hooks.NAME.of(metadata), hooks.SHARED.of(metadata)
+        self.warps, self.ctas = hooks.WARPS.of(metadata), hooks.CLUSTER.of(metadata)
         # the cache knows a kernel by its text: the file that its PTX names may be another one with the same text
         self.module = api.device().load(_ptx(metadata), source.fn.fn.__code__.co_filename)
 
     def __call__(self, x: int, y: int, z: int, *arguments: Any) -> None:
         values = arguments[len(arguments) - len(self.names) :]
-        kernel = self.module.kernels[self.metadata.name]
+        kernel = self.module.kernels[self.name]
         named = [pair for pair in zip(self.names, self.signature, values, strict=True) if pair[1] != "constexpr"]
         layouts = iter(getattr(self.metadata, "tensordesc_meta", None) or ())
         args = [number for _, kind, value in named for number in _numbers(kind, value, layouts)]
         tensors = [tensor for name, _, value in named for tensor in descriptors.tensors(name, value)]
         programs = _programs(x), _programs(y), _programs(z)
-        blocks = math.prod(programs) * self.metadata.num_ctas
+        blocks = math.prod(programs) * self.ctas
         if nbytes := blocks * getattr(self.metadata, "global_scratch_size", 0):
             args.append(descriptors.scratch(nbytes, self.metadata.global_scratch_align))
             tensors.append(("the allocated memory", args[-1]))
@@ -216,13 +213,13 @@ class _Launcher:
             self.module.compile(kernel.name)
         ran = self.module.launch(
             kernel.name,
-            grid=(programs[0] * self.metadata.num_ctas, *programs[1:]),
-            block=(*(kernel.reqntid or (32 * self.metadata.num_warps,)), 1, 1)[:3],
-            shared=self.metadata.shared,
+            grid=(programs[0] * self.ctas, *programs[1:]),
+            block=(*(kernel.reqntid or (32 * self.warps,)), 1, 1)[:3],
+            shared=self.shared,
             arguments=args,
             tensors=tensors,
             cooperative=bool(getattr(self.metadata, "launch_cooperative_grid", False)),
-            cluster=(self.metadata.num_ctas, 1, 1) if self.metadata.num_ctas > 1 else None,
+            cluster=(self.ctas, 1, 1) if self.ctas > 1 else None,
         )
         lanes.record(lanes.Launched("triton", kernel.name, "cpu", tuple(values), ran.cost, ran.launch))
 
@@ -238,9 +235,7 @@ def _programs(count: Any) -> int:
 
 def _ptx(metadata: Any) -> str:
     """The PTX beside the binary in Triton's cache."""
-    from triton.runtime.cache import get_cache_manager
-
-    group = get_cache_manager(metadata.hash).get_group(f"{metadata.name[:150]}.json") or {}
+    group = hooks.CACHE.get()(hooks.HASH.of(metadata)).get_group(f"{hooks.NAME.of(metadata)[:150]}.json") or {}
     path = next(path for name, path in group.items() if name.endswith(".ptx"))
     return Path(path).read_text()
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from kernelpath.course import registry
+from kernelpath.hooks import triton as hooks
 
 __all__ = ["Ahead", "compile_kernel"]
 
@@ -30,9 +31,6 @@ def compile_kernel(path: Path, signature: Mapping[str, str], constants: Mapping[
     """
     os.environ.setdefault("TRITON_DEFAULT_FP_FUSION", "1")  # Triton 3.9 warns where it is not set
     import triton
-    from triton.backends.compiler import GPUTarget
-    from triton.compiler import ASTSource
-    from triton.compiler.errors import CompilationError
 
     module = registry.import_file(path, path.stem, listed=False)
     types = {**signature, **dict.fromkeys(constants, "constexpr")}
@@ -40,9 +38,9 @@ def compile_kernel(path: Path, signature: Mapping[str, str], constants: Mapping[
     if set(types) != set(names):
         raise ValueError(f"the kernel takes {', '.join(names)}, and the launch gives {', '.join(types)}")
     aligned = {(at,): [["tt.divisibility", 16]] for at, name in enumerate(names) if types[name].startswith("*")}
-    source = ASTSource(module.kernel, {name: types[name] for name in names}, dict(constants), aligned)
+    source = hooks.AHEAD.get()(module.kernel, {name: types[name] for name in names}, dict(constants), aligned)
     try:
-        compiled = triton.compile(source, GPUTarget("cuda", 80, 32), {"num_warps": warps})
-    except CompilationError as error:
+        compiled = triton.compile(source, hooks.TARGET.get()("cuda", 80, 32), {"num_warps": warps})
+    except hooks.REFUSED.get() as error:
         raise ValueError(str(error)) from error
     return Ahead(compiled.asm["ptx"], compiled.metadata.name, 32 * warps, compiled.metadata.shared)

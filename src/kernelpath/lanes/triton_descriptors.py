@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from kernelpath.hooks import triton as hooks
 from kernelpath.simt.tensor_map import encode_tiled
 
 __all__ = ["passed", "scratch", "tensors"]
@@ -52,9 +53,8 @@ def scratch(nbytes: int, alignment: int) -> Any:
     seed launch has to be alike, so the function's memory is not used.
     """
     import torch
-    from triton.runtime import _allocation
 
-    _allocation._allocator.get()(nbytes, alignment, 0)
+    hooks.ALLOCATOR.get()()(nbytes, alignment, 0)
     room = np.zeros(nbytes + alignment, np.uint8)
     start = -room.ctypes.data % alignment
     return torch.from_numpy(room[start : start + nbytes])

@@ -11,6 +11,8 @@ from typing import Any
 
 from msgspec import Struct
 
+from kernelpath.hooks import triton as hooks
+
 
 class Tuned(Struct, frozen=True):
     """The configuration of an autotuned kernel for one key, as Triton writes both."""
@@ -40,10 +42,7 @@ _told: Chosen = Chosen()
 
 def watch() -> None:
     """Note what is autotuned and loaded from now on, or take what was told. Once in a process, before a submission."""
-    from triton.compiler.compiler import CompiledKernel
-    from triton.runtime.autotuner import Autotuner
-
-    run, load = Autotuner.run, CompiledKernel._init_handles
+    run, load = hooks.TUNE.get(), hooks.LOAD.get()
 
     def run_and_note(self: Any, *arguments: Any, **named: Any) -> Any:
         _autotuners[id(self)] = self
@@ -51,16 +50,17 @@ def watch() -> None:
         return run(self, *arguments, **named)
 
     def load_and_note(self: Any) -> None:
-        if self.module is not None and not _told.resources:
+        if hooks.MODULE.of(self) is not None and not _told.resources:
             return
         load(self)
         variant = _variant(self)
-        _resources[variant] = Resources(variant, self.n_regs, self.n_spills)
+        _resources[variant] = Resources(variant, hooks.REGISTERS.of(self), hooks.SPILLS.of(self))
         for one in _told.resources:
             if one.variant == variant:
                 self.n_regs, self.n_spills = one.registers, one.spills
 
-    Autotuner.run, CompiledKernel._init_handles = run_and_note, load_and_note
+    hooks.TUNE.replace(run_and_note)
+    hooks.LOAD.replace(load_and_note)
 
 
 def chosen() -> Chosen:
@@ -68,7 +68,7 @@ def chosen() -> Chosen:
     tuned = [
         Tuned(_name(one), repr(key), str(configuration))
         for one in _autotuners.values()
-        for key, configuration in one.cache.items()
+        for key, configuration in hooks.CHOSEN.of(one).items()
     ]
     return Chosen(tuned, list(_resources.values()))
 
@@ -81,16 +81,17 @@ def take(told: Chosen) -> None:
 
 def _prescribe(autotuner: Any) -> None:
     """Put the told configurations that are among the kernel's own where Triton looks for what it has found before."""
-    if isinstance(autotuner.cache, _Prescribed):
+    found = hooks.CHOSEN.of(autotuner)
+    if isinstance(found, _Prescribed):
         return
-    own = {str(one): one for one in autotuner.configs}
+    own = {str(one): one for one in hooks.OFFERED.of(autotuner)}
     told = {
         one.key: own[one.configuration]
         for one in _told.tuned
         if one.kernel == _name(autotuner) and one.configuration in own
     }
     if told:
-        autotuner.cache = _Prescribed(told, autotuner.cache)
+        autotuner.cache = _Prescribed(told, found)
 
 
 class _Prescribed(dict[Any, Any]):
@@ -108,9 +109,9 @@ class _Prescribed(dict[Any, Any]):
 
 
 def _name(autotuner: Any) -> str:
-    return str(autotuner.base_fn.__name__)
+    return str(hooks.TUNED.of(autotuner).__name__)
 
 
 def _variant(kernel: Any) -> str:
     """The same for the same source, signature, constants and warps, whatever it is compiled for."""
-    return f"{kernel.src.hash()} {kernel.metadata.num_warps} {kernel.metadata.num_stages}"
+    return f"{hooks.COMPILED_FROM.of(kernel).hash()} {kernel.metadata.num_warps} {kernel.metadata.num_stages}"

@@ -16,12 +16,13 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from kernelpath import simt, words
+from kernelpath import packages, simt, words
 from kernelpath.course import delivery, lesson, registry
 from kernelpath.course.progress import NotSaved, Progress, with_report
 from kernelpath.course.registry import Item, Tree
 from kernelpath.device import gpu
 from kernelpath.grading import grade
+from kernelpath.hooks import Changed
 from kernelpath.show import cells, graded, magic, pipeline_picture, templates, view
 from kernelpath.show import pipeline as pipelines
 from kernelpath.show.cells import console, picture
@@ -74,7 +75,10 @@ def setup(*, triton: bool = False, arch: str = "sm_80") -> None:
     if triton:
         from kernelpath.lanes import triton as lane
 
-        lane.activate("cpu")
+        try:
+            lane.activate("cpu")
+        except Changed as error:
+            raise cells.Stop(f"{error}. Do: {packages.install_tried()}") from error
     if torch.cuda.is_available():
         gpu.stand_for({}, arch)
         print(f"{torch.cuda.get_device_name()}: kernels are timed here, and counted on the PTX machine.")

@@ -14,6 +14,7 @@ import torch
 
 from kernelpath.course import registry
 from kernelpath.grading import timing
+from kernelpath.hooks import triton as hooks
 from kernelpath.show import results
 from kernelpath.show.results import Recording
 from kernelpath.verdict import encode
@@ -46,14 +47,12 @@ def on_gpu(key: str, measure: Callable[[], Any], gpus: int = 1) -> Any:
 
 def _on_the_gpu(measure: Callable[[], Any]) -> Any:
     """Call `measure` with Triton's own driver in place of the PTX machine's."""
-    from triton.runtime import driver
-
-    before = driver.active
-    driver.reset_active()
+    before = hooks.DRIVER.get().active
+    hooks.RESET.get()()
     try:
         return measure()
     finally:
-        driver.set_active(before)
+        hooks.ACTIVATE.get()(before)
 
 
 def _record(file: Path, key: str, found: Recording) -> None:

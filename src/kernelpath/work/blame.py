@@ -14,6 +14,7 @@ import torch
 
 from kernelpath.course.errors import Withheld
 from kernelpath.files import source_text
+from kernelpath.hooks import Changed
 from kernelpath.lanes import Unavailable, compiler_advice, cute_advice, triton_advice
 from kernelpath.simt import errors
 from kernelpath.verdict import Complaint, Verdict
@@ -51,7 +52,7 @@ def blame(error: BaseException, file: Path, loading: bool = False) -> Complaint:
         return Complaint(Verdict.COMPILE_ERROR, error.message, error.file or str(file), error.line)
     if isinstance(error, errors.TimedOut):
         return Complaint(Verdict.TIMED_OUT, error.message, error.file or str(file), error.line)
-    if isinstance(error, (Unavailable, Withheld, errors.Unsupported)):
+    if isinstance(error, (Unavailable, Withheld, Changed, errors.Unsupported)):
         return Complaint(Verdict.UNAVAILABLE, str(error), str(file), line)
     if "Failed to find C compiler" in str(error):
         return Complaint(Verdict.UNAVAILABLE, "Triton needs a C compiler for its launchers, and there is none")

@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, NoReturn
 
+from kernelpath.hooks import Changed
 from kernelpath.work import privileges, quota
 
 Role = Literal["worker", "machine"]
@@ -86,7 +87,7 @@ def serve(descriptor: int) -> NoReturn:
 
 def _prepare(needs: str) -> None:
     if needs and needs not in sys.modules:
-        with contextlib.suppress(ImportError):  # the worker says what is missing
+        with contextlib.suppress(ImportError, Changed):  # the worker says what is missing
             importlib.import_module(needs)
             gc.freeze()
 

@@ -24,6 +24,7 @@ from kernelpath.course.inputs import PLAIN, Variety, draw_inputs
 from kernelpath.course.spec import Exercise
 from kernelpath.device import api, gpu
 from kernelpath.device.client import Client, ToClient
+from kernelpath.hooks import Changed
 from kernelpath.lanes import on_compiling, tuning
 from kernelpath.verdict import Complaint, Verdict
 from kernelpath.wire import Gone, Wire
@@ -119,7 +120,7 @@ class _Worker:
         try:
             entries.import_lane(self._lane, self._device.type)
             entries.called(main, self._exercise, self._lane)  # imports what inspects operators
-        except ImportError as error:
+        except (ImportError, Changed) as error:
             reason = f"{error}; kp doctor says what to install"
             return messages.Complained(secret=secret, complaint=Complaint(Verdict.UNAVAILABLE, reason))
         if self._device.type == "cuda":

@@ -1,0 +1,191 @@
+"""What the course hooks inside Triton and the CuTe DSL is where it was; if not, one sentence says what is lost.
+
+A test that fails here says in that sentence what a new version of the package has changed.
+"""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+import warnings
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+from kernelpath import cli, hooks, packages
+from kernelpath.hooks import Attribute, Changed, Hook, cute, inductor, triton
+from kernelpath.show import cells, notebook
+
+PACKAGE = Path(hooks.__file__).parents[1]
+PLACES = {
+    f"{module.__name__.rpartition('.')[2]}.{name}": hook
+    for module in (triton, cute, inductor)
+    for name, hook in hooks.declared(module).items()
+}
+
+
+@pytest.mark.parametrize("name", [name for name, hook in PLACES.items() if not isinstance(hook, Attribute)])
+def test_a_hook_is_where_it_was(name: str) -> None:
+    PLACES[name].get()
+
+
+INSTANCES = """
+from kernelpath.hooks import Attribute, declared, triton as hooks
+from kernelpath.lanes import triton as lane
+lane.activate("cpu")
+import torch, triton, triton.language as tl
+
+@triton.jit
+def probe(out):
+    tl.store(out + tl.arange(0, 32), 1)
+
+tuner = triton.autotune([triton.Config({})], key=[])(probe)
+kernel = probe[(1,)](torch.zeros(32))
+made = {"JITFunction": probe, "Autotuner": tuner, "CompiledKernel": kernel, "KernelMetadata": kernel.metadata}
+for hook in declared(hooks).values():
+    if isinstance(hook, Attribute):
+        hook.of(made[hook.name.partition(".")[0]])
+        print(hook.name)
+"""
+
+
+def test_what_is_read_from_triton_is_there_once_a_kernel_ran(tmp_path: Path) -> None:
+    """In a process of its own: the lane changes Triton's driver for good."""
+    (tmp_path / "probe.py").write_text(INSTANCES)
+    done = subprocess.run([sys.executable, tmp_path / "probe.py"], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert sorted(done.stdout.split()) == sorted(hook.name for hook in attributes(triton))
+
+
+def test_what_is_read_from_the_dsl_is_there_once_a_kernel_is_compiled() -> None:
+    from cutlass import cute as dsl
+
+    from kernelpath.lanes import cute as lane
+
+    @dsl.jit
+    def nothing() -> None:
+        pass
+
+    made = {"CuTeDSL": cute.DSL.get()(), "JitCompiledFunction": lane._compile(nothing, (), "sm_80")}
+    for hook in attributes(cute):
+        hook.of(made[hook.name.partition(".")[0]])
+
+
+def attributes(module: ModuleType) -> list[Attribute]:
+    return [hook for hook in hooks.declared(module).values() if isinstance(hook, Attribute)]
+
+
+def without_warmup(self: Any, *args: Any, grid: Any, **kwargs: Any) -> None:
+    """JITFunction.run as a later Triton could have it."""
+
+
+def test_a_hook_that_is_gone_says_what_is_lost(monkeypatch: pytest.MonkeyPatch) -> None:
+    version = packages.version("triton")
+    compile_one = triton.COMPILE.owner()
+    monkeypatch.delattr(compile_one, "_do_compile")
+    assert told(triton.COMPILE) == (
+        f"Triton {version} no longer has JITFunction._do_compile: compiling cannot be told from running"
+    )
+    monkeypatch.setattr(compile_one, "run", without_warmup)
+    assert told(triton.LAUNCH) == (
+        f"Triton {version} has a JITFunction.run that no longer takes warmup: a recorded GPU cannot answer launches"
+    )
+    moved = Hook("triton.runtime.moved", "JITFunction.run", "nothing works")
+    assert told(moved) == f"Triton {version} no longer has JITFunction.run: nothing works"
+    with pytest.raises(Changed, match=r"no longer has CompiledKernel.n_regs: a kernel's registers cannot be noted"):
+        triton.REGISTERS.of(object())
+
+
+def told(hook: Hook) -> str:
+    with pytest.raises(Changed) as caught:
+        hook.get()
+    return str(caught.value)
+
+
+def test_a_package_that_is_missing_is_no_change(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "triton", None)
+    with pytest.raises(ModuleNotFoundError):
+        Hook("triton", "jit", "").get()
+
+
+def test_triton_may_ask_the_driver_whether_it_knows_something_new() -> None:
+    from kernelpath.lanes.triton import _Driver
+
+    driver = _Driver()
+    assert not hasattr(driver, "launch_batch")
+    with pytest.raises(Changed, match=r"asks its driver for launch_batch: kernels cannot be sent to the PTX machine"):
+        driver.launch_batch  # noqa: B018
+
+
+BROKEN = """
+import sys
+sys.path.remove({folder!r})
+del sys.modules["triton"]
+import triton
+from triton.runtime.jit import JITFunction
+del JITFunction._do_compile
+"""
+"""A package in place of Triton, which imports that and takes a hook away."""
+
+RUN = "import sys; sys.path.insert(0, {folder!r}); from kernelpath import cli; cli.main({arguments!r})"
+
+
+def test_doctor_and_a_verdict_show_the_sentence_and_the_way_out(tmp_path: Path) -> None:
+    fake = tmp_path / "triton" / "__init__.py"
+    fake.parent.mkdir()
+    fake.write_text(BROKEN.format(folder=str(tmp_path)))
+    sentence = "no longer has JITFunction._do_compile: compiling cannot be told from running"
+
+    def run(*arguments: str) -> str:
+        code = RUN.format(folder=str(tmp_path), arguments=list(arguments))
+        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=PACKAGE.parents[1])
+        assert "Traceback" not in done.stdout + done.stderr
+        return " ".join(done.stdout.split())
+
+    said = run("doctor")
+    assert (
+        f"no Triton without a GPU Triton {packages.version('triton')} {sentence} do: {packages.install_tried()}" in said
+    )
+    assert "yes CUDA C++ without a GPU compiled and ran" in said
+    said = run("check", "bias_relu", "--tree", "solutions", "--device", "cpu")
+    assert sentence in said
+    assert "next: kp doctor" in said
+
+
+def test_a_notebook_and_a_command_end_with_the_sentence(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("warnings.formatwarning", warnings.formatwarning)  # which the lane replaces
+    monkeypatch.delattr(triton.COMPILE.owner(), "_do_compile")
+    with pytest.raises(Changed) as changed:
+        triton.COMPILE.get()
+    with pytest.raises(cells.Stop) as stopped:
+        notebook.setup(triton=True)
+    assert str(stopped.value) == f"{changed.value}. Do: {packages.install_tried()}"
+    monkeypatch.setattr("kernelpath.doctor.examine", triton.COMPILE.get)
+    with pytest.raises(SystemExit) as ended:
+        cli.main(["doctor"])
+    assert ended.value.code == 2
+    assert " ".join(capsys.readouterr().err.split()).endswith(f"{changed.value}; kp doctor says what to install")
+
+
+@pytest.mark.parametrize(
+    ("package", "private"),
+    [
+        ("triton", "runtime compiler backends knobs _C"),
+        ("cutlass", "base_dsl _mlir cutlass_dsl _mlir_helpers"),
+        ("torch", "_inductor"),
+    ],
+)
+def test_nothing_else_reaches_inside(package: str, private: str) -> None:
+    """What is not public is named in hooks/ alone."""
+    inside = {f"{package}.{name}" for name in private.split()}
+    for path in PACKAGE.rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+            names = [f"{node.module}.{one.name}" for one in node.names] if isinstance(node, ast.ImportFrom) else []
+            names += [one.name for one in node.names] if isinstance(node, ast.Import) else []
+            found = [name for name in names if ".".join(name.split(".")[:2]) in inside]
+            assert not found, f"{path.relative_to(PACKAGE)} imports {found[0]}: declare it in hooks/"
