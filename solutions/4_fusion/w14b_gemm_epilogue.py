@@ -121,8 +121,9 @@ def gemm_epilogue(
         x if x.shape[1] % 8 + x.data_ptr() % 16 == 0 else copied(x, pitched(x)) for x in (a, b, residual)
     )
     made = out if n % 8 == 0 else pitched(out)
-    multiprocessors = torch.cuda.get_device_properties(a.device).multi_processor_count
-    rows, columns, depth, stages, warps, _ = tile_for(multiprocessors, m, n)
+    device = torch.cuda.get_device_properties(a.device)
+    multiprocessors = device.multi_processor_count
+    rows, columns, depth, stages, warps, _ = tile_for(multiprocessors, device.shared_memory_per_block_optin, m, n)
     programs = min(multiprocessors, triton.cdiv(m, rows) * triton.cdiv(n, columns))
     product_with_epilogue[programs,](
         *(blocks(left, k, rows, depth), blocks(right, n, depth, columns), bias, scale),
@@ -136,11 +137,17 @@ def gemm_epilogue(
     return out
 
 
-def tile_for(multiprocessors: int, m: int, n: int) -> tuple[int, int, int, int, int, float]:
+def tile_for(multiprocessors: int, shared: int, m: int, n: int) -> tuple[int, int, int, int, int, float]:
     """The tile that takes the least time: as many rounds as the multiprocessors need for all tiles, times its own."""
 
     def time(tile: tuple[int, int, int, int, int, float]) -> float:
         tiles = triton.cdiv(m, tile[0]) * triton.cdiv(n, tile[1])
         return triton.cdiv(tiles, multiprocessors) * tile[0] * tile[1] / tile[-1]
 
-    return min(TILES, key=time)
+    return min(tiles_in(shared), key=time)
+
+
+def tiles_in(shared: int) -> list[tuple[int, int, int, int, int, float]]:
+    """The tiles of which two stages fit into bytes of shared memory beside halves of residual's and of out's."""
+    stages = {tile: (shared - 2 * tile[0] * tile[1]) // (2 * tile[2] * (tile[0] + tile[1])) for tile in TILES}
+    return [(*tile[:3], min(tile[3], stages[tile]), *tile[4:]) for tile in TILES if stages[tile] >= 2]
