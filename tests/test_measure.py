@@ -7,11 +7,12 @@ from collections.abc import Sequence
 from typing import Any, TypeVar
 
 import pytest
+import torch
 
 from kernelpath.course import registry
 from kernelpath.course.registry import Item
 from kernelpath.course.spec import Exercise
-from kernelpath.grading import measure, timing
+from kernelpath.grading import across, measure, timing
 from kernelpath.grading.contest import Contest
 from kernelpath.grading.truth import draw_inputs
 from kernelpath.verdict import Interval, Measurement, Verdict
@@ -167,6 +168,40 @@ def test_a_gate_that_cannot_be_reached_does_not_fail_a_kernel(
     found = "1.00 times the baseline's speed, 1.50 required"
     expected = (Verdict.INCONCLUSIVE, f"{found}, but {says}") if says else (Verdict.TOO_SLOW, found)
     assert (complaint.verdict, complaint.cause) == expected
+
+
+@pytest.mark.parametrize(
+    ("capability", "verdict", "says"),
+    [
+        ((9, 0), Verdict.TOO_SLOW, ""),
+        (
+            (8, 0),
+            Verdict.INCONCLUSIVE,
+            ", but no gate was measured for sm_80, and there is no reference kernel to compare with",
+        ),
+        (
+            (10, 0),
+            Verdict.INCONCLUSIVE,
+            ", but no gate was measured for sm_100, and there is no reference kernel to compare with",
+        ),
+    ],
+)
+def test_the_gate_beside_nccl_holds_where_it_was_measured(
+    capability: tuple[int, int], verdict: Verdict, says: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def round_(race: across._Race, index: int) -> None:
+        for times, seconds in zip(race.seconds, (5e-3, 1e-3), strict=True):
+            times.append(seconds)
+
+    monkeypatch.setattr(across._Race, "_round", round_)
+    monkeypatch.setattr(across, "_peer_copy", lambda: 1e11)
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda: capability)
+    race = across._Race(registry.load(registry.find("all_reduce")), [None, None], seed=1)  # type: ignore[list-item]
+    measured, complaint = race.run(lambda _: None)
+    assert measured is not None
+    assert measured.speedup.median == pytest.approx(0.2)
+    assert complaint is not None
+    assert (complaint.verdict, complaint.cause) == (verdict, f"0.20 times NCCL's speed, 0.50 required{says}")
 
 
 def test_a_time_that_is_launch_overhead_decides_nothing() -> None:

@@ -162,7 +162,7 @@ def split(columns: int) -> tuple[int, int]:
 
 
 def in_flight(device: torch.device) -> int:
-    """Rows of up to 64 KiB that wait in shared memory: two, or one where a block has 99 KiB (compute capability 8.9)."""
+    """Rows of up to 64 KiB that wait in shared memory: two, but one in the 99 KiB of compute capability 8.9."""
     properties = torch.cuda.get_device_properties(device if device.type == "cuda" else None)
     return min(2, properties.shared_memory_per_block_optin // (64 << 10))
 
