@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
+from types import SimpleNamespace
 from typing import Any, TypeVar
 
 import pytest
@@ -15,8 +16,9 @@ from kernelpath.course.spec import Exercise
 from kernelpath.grading import across, measure, timing
 from kernelpath.grading.contest import Contest
 from kernelpath.grading.truth import draw_inputs
-from kernelpath.verdict import Interval, Measurement, Verdict
+from kernelpath.verdict import Complaint, Interval, Measurement, Verdict
 from kernelpath.work import messages
+from kernelpath.work.runner import Stopped
 from kernelpath.work.tensors import sample, to_bytes
 
 _Answer = TypeVar("_Answer", bound=messages.Answer)
@@ -168,6 +170,56 @@ def test_a_gate_that_cannot_be_reached_does_not_fail_a_kernel(
     found = "1.00 times the baseline's speed, 1.50 required"
     expected = (Verdict.INCONCLUSIVE, f"{found}, but {says}") if says else (Verdict.TOO_SLOW, found)
     assert (complaint.verdict, complaint.cause) == expected
+
+
+class Full:
+    """Answers until the contest begins; then memory is full."""
+
+    def __init__(self, by: BaseException) -> None:
+        self.by = by
+
+    def ask(self, message: messages.Asked, expected: type[_Answer], seconds: float) -> _Answer:
+        if not isinstance(message, messages.Ceilings):
+            raise self.by
+        answer = messages.Measured(secret="", ceilings={"copy": 1e12})
+        assert isinstance(answer, expected)
+        return answer
+
+
+SUBMISSION = Stopped(Complaint(Verdict.CRASHED, "out of memory: CUDA out of memory. Tried to allocate 4.00 GiB"))
+BASELINE = Stopped(Complaint(Verdict.UNAVAILABLE, "the baseline failed: CUDA out of memory."))
+GRADER = torch.OutOfMemoryError("CUDA out of memory.")
+
+
+@pytest.mark.parametrize(
+    ("by", "gigabytes", "held_against"),
+    [
+        (SUBMISSION, 16, False),
+        (BASELINE, 16, False),
+        (GRADER, 16, False),
+        (SUBMISSION, 141, True),
+        (BASELINE, 141, True),
+    ],
+)
+def test_a_timed_case_that_a_small_gpu_does_not_hold_decides_nothing(
+    by: BaseException, gigabytes: int, held_against: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen = SimpleNamespace(total_memory=gigabytes * 10**9)
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda: seen)
+    exercise = registry.load(registry.find("vector_add"))
+
+    def measured() -> Complaint | None:
+        return measure.measure(exercise, Full(by), lambda *_: None, 1, lambda _: None, False, ())[1]
+
+    if held_against:
+        with pytest.raises(Stopped):
+            measured()
+        return
+    complaint = measured()
+    assert complaint is not None
+    assert complaint.verdict is Verdict.INCONCLUSIVE
+    assert complaint.cause.startswith("out of memory: the timed case takes 0.8 GB")
+    assert complaint.cause.endswith("this GPU has 16.0 GB")
 
 
 @pytest.mark.parametrize(

@@ -13,9 +13,13 @@ from kernelpath.grading import across, gate, roofline, timing
 from kernelpath.grading.contest import Asker, Conduct, Contest
 from kernelpath.verdict import Complaint, Measurement, Verdict
 from kernelpath.work import landlock, messages
+from kernelpath.work.runner import Stopped
 
 LAUNCH_BOUND_SECONDS = 20e-6
 """The time of a kernel faster than this says little about the kernel."""
+
+ENOUGH = 75 << 30
+"""Bytes of memory that hold every timed case with all its contestants: an H100 has 79 GiB."""
 
 COMPUTE_BOUND = 10.0
 """Operations per byte from which arithmetic, not memory, may bound a kernel on any GPU of the course."""
@@ -35,17 +39,36 @@ def measure(
     bench: bool,
     reference: Sequence[Path],
 ) -> tuple[Measurement | None, Complaint | None]:
-    """Time the bench case. bench: take every look, for the narrowest interval. Needs a GPU."""
+    """Time the bench case. bench: take every look, for the narrowest interval. Needs a GPU. Raises Stopped."""
     assert exercise.bench is not None
     dtype = _product_dtype(exercise)
     measured_here = runner.ask(messages.Ceilings(dtype=dtype), messages.Measured, _SETUP_SECONDS)
     contest = Contest(exercise, exercise.bench, runner, conduct, seed, reference)
     looks = timing.LOOKS[-1:] if bench else timing.LOOKS
-    complaint = contest.run(looks, progress)
+    try:
+        complaint = contest.run(looks, progress)
+    except torch.OutOfMemoryError:
+        return None, _too_large(exercise)
+    except Stopped as stopped:
+        if "out of memory" not in stopped.complaint.cause or _memory() >= ENOUGH:
+            raise
+        return None, _too_large(exercise)
     if complaint is not None:
         return None, complaint
     measured = contest.measurement(measured_here.ceilings, dtype)
     return measured, time_complaint(measured, exercise.min_speedup, torch.cuda.get_device_capability())
+
+
+def _too_large(exercise: Exercise) -> Complaint:
+    """Whoever asked for the memory that there is not, it says nothing about a kernel."""
+    assert exercise.bench is not None
+    gigabytes = exercise.compulsory_bytes(**exercise.bench) / 1e9
+    beside = f"the timed case takes {gigabytes:.1f} GB, and as much again for each contestant and the grader"
+    return Complaint(Verdict.INCONCLUSIVE, f"out of memory: {beside}; this GPU has {_memory() / 1e9:.1f} GB")
+
+
+def _memory() -> int:
+    return int(torch.cuda.get_device_properties().total_memory)
 
 
 def _product_dtype(exercise: Exercise) -> str | None:
