@@ -184,7 +184,8 @@ def plan(device: torch.device, m: int, n: int) -> tuple[int, int, int, int, dict
     def tiles(tile: tuple[int, int, int, int, int, float]) -> int:
         return triton.cdiv(m, tile[0]) * triton.cdiv(n, tile[1])
 
-    fitting = tiles_in(properties.shared_memory_per_block_optin)
+    # Before Hopper, which has TMA, Triton makes loads of descriptors: no stage waits in shared memory.
+    fitting = tiles_in(properties.shared_memory_per_block_optin) if properties.major >= 9 else TILES
     best = min(fitting, key=lambda tile: triton.cdiv(tiles(tile), multiprocessors) * tile[0] * tile[1] / tile[-1])
     rows, columns, depth, stages, warps, _ = best
     return min(multiprocessors, tiles(best)), rows, columns, depth, {"num_stages": stages, "num_warps": warps}
