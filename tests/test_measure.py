@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
+from types import SimpleNamespace
 from typing import Any, TypeVar
 
 import pytest
+import torch
 
 from kernelpath.course import registry
 from kernelpath.course.registry import Item
 from kernelpath.course.spec import Exercise
-from kernelpath.grading import measure, timing
+from kernelpath.grading import across, measure, timing
 from kernelpath.grading.contest import Contest
 from kernelpath.grading.truth import draw_inputs
-from kernelpath.verdict import Interval, Measurement, Verdict
+from kernelpath.verdict import Complaint, Interval, Measurement, Verdict
 from kernelpath.work import messages
+from kernelpath.work.runner import Stopped
 from kernelpath.work.tensors import sample, to_bytes
 
 _Answer = TypeVar("_Answer", bound=messages.Answer)
@@ -167,6 +170,90 @@ def test_a_gate_that_cannot_be_reached_does_not_fail_a_kernel(
     found = "1.00 times the baseline's speed, 1.50 required"
     expected = (Verdict.INCONCLUSIVE, f"{found}, but {says}") if says else (Verdict.TOO_SLOW, found)
     assert (complaint.verdict, complaint.cause) == expected
+
+
+class Full:
+    """Answers until the contest begins; then memory is full."""
+
+    def __init__(self, by: BaseException) -> None:
+        self.by = by
+
+    def ask(self, message: messages.Asked, expected: type[_Answer], seconds: float) -> _Answer:
+        if not isinstance(message, messages.Ceilings):
+            raise self.by
+        answer = messages.Measured(secret="", ceilings={"copy": 1e12})
+        assert isinstance(answer, expected)
+        return answer
+
+
+SUBMISSION = Stopped(Complaint(Verdict.CRASHED, "out of memory: CUDA out of memory. Tried to allocate 4.00 GiB"))
+BASELINE = Stopped(Complaint(Verdict.UNAVAILABLE, "the baseline failed: CUDA out of memory."))
+GRADER = torch.OutOfMemoryError("CUDA out of memory.")
+
+
+@pytest.mark.parametrize(
+    ("by", "gigabytes", "held_against"),
+    [
+        (SUBMISSION, 16, False),
+        (BASELINE, 16, False),
+        (GRADER, 16, False),
+        (SUBMISSION, 141, True),
+        (BASELINE, 141, True),
+    ],
+)
+def test_a_timed_case_that_a_small_gpu_does_not_hold_decides_nothing(
+    by: BaseException, gigabytes: int, held_against: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen = SimpleNamespace(total_memory=gigabytes * 10**9)
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda: seen)
+    exercise = registry.load(registry.find("vector_add"))
+
+    def measured() -> Complaint | None:
+        return measure.measure(exercise, Full(by), lambda *_: None, 1, lambda _: None, False, ())[1]
+
+    if held_against:
+        with pytest.raises(Stopped):
+            measured()
+        return
+    complaint = measured()
+    assert complaint is not None
+    assert complaint.verdict is Verdict.INCONCLUSIVE
+    assert complaint.cause.startswith("out of memory: the timed case takes 0.8 GB")
+    assert complaint.cause.endswith("this GPU has 16.0 GB")
+
+
+@pytest.mark.parametrize(
+    ("capability", "verdict", "says"),
+    [
+        ((9, 0), Verdict.TOO_SLOW, ""),
+        (
+            (8, 0),
+            Verdict.INCONCLUSIVE,
+            ", but no gate was measured for sm_80, and there is no reference kernel to compare with",
+        ),
+        (
+            (10, 0),
+            Verdict.INCONCLUSIVE,
+            ", but no gate was measured for sm_100, and there is no reference kernel to compare with",
+        ),
+    ],
+)
+def test_the_gate_beside_nccl_holds_where_it_was_measured(
+    capability: tuple[int, int], verdict: Verdict, says: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def round_(race: across._Race, index: int) -> None:
+        for times, seconds in zip(race.seconds, (5e-3, 1e-3), strict=True):
+            times.append(seconds)
+
+    monkeypatch.setattr(across._Race, "_round", round_)
+    monkeypatch.setattr(across, "_peer_copy", lambda: 1e11)
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda: capability)
+    race = across._Race(registry.load(registry.find("all_reduce")), [None, None], seed=1)  # type: ignore[list-item]
+    measured, complaint = race.run(lambda _: None)
+    assert measured is not None
+    assert measured.speedup.median == pytest.approx(0.2)
+    assert complaint is not None
+    assert (complaint.verdict, complaint.cause) == (verdict, f"0.20 times NCCL's speed, 0.50 required{says}")
 
 
 def test_a_time_that_is_launch_overhead_decides_nothing() -> None:

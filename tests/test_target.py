@@ -10,12 +10,14 @@ import torch
 
 from kernelpath.course import registry
 from kernelpath.course.errors import DeclarationError
+from kernelpath.course.inputs import draw_inputs
 from kernelpath.course.registry import Item
 from kernelpath.course.spec import ARCHITECTURES
 from kernelpath.grading import devices, grade
 from kernelpath.grading.conduct import Evidence
 from kernelpath.grading.kinds import kind_of
 from kernelpath.simt.target import SM_80, SM_90A, TARGETS
+from kernelpath.verdict import Verdict
 from kernelpath.work.runner import Stopped, Usage
 
 KERNEL = """__global__ void add(const float* x, const float* y, float* out, int n) {
@@ -117,6 +119,82 @@ def test_what_asks_for_wgmma_is_not_run_on_a_later_gpu(name: str, later: str, mo
     assert devices.lacking(exercise, "cuda", SM_90A) == ""
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda: (10, 0))
     assert devices.lacking(exercise, "cuda", SM_90A) == later
+
+
+def as_if_on(monkeypatch: pytest.MonkeyPatch, name: str, *capability: int) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda: capability)
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda: name)
+
+
+def test_what_this_gpu_lacks_is_said_before_anything_is_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
+    as_if_on(monkeypatch, "NVIDIA B200", 10, 0)
+    item = registry.find("wgmma_gemm")
+    report = grade.grade(item, item.solution, seed=1)
+    assert (report.verdict, report.cause) == (Verdict.UNAVAILABLE, _NEEDS_HOPPER)
+    assert (report.device, report.next_step) == ("NVIDIA B200", "kp check wgmma_gemm --device cpu")
+    assert (report.cases, report.compile_seconds) == ((), 0.0)
+
+
+TURING = (7, 5)
+EXERCISES = [registry.load(item) for item in registry.exercises()]
+ON_TURING = [one for one in EXERCISES if one.is_kernel and (one.requires or TURING) <= TURING]
+
+
+def test_turing_gets_no_bfloat16(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It has no instruction for it: each exercise has float16 or float32 in its place, or requires a later GPU."""
+    as_if_on(monkeypatch, "Tesla T4", *TURING)
+    assert len(ON_TURING) > 30
+    for declared in ON_TURING:
+        exercise, instead = devices.suited(declared, "cuda", SM_80)
+        cases = (*exercise.cases, *exercise.limits, *exercise.sweep, *([exercise.bench] if exercise.bench else []))
+        assert not [case for case in cases if case.get("dtype") == "bfloat16"], exercise.entry
+        had = any(case.get("dtype") == "bfloat16" for case in (*declared.cases, *declared.limits, declared.bench or {}))
+        assert len(instead) == had, exercise.entry
+        least = min(exercise.cases, key=lambda case: exercise.compulsory_bytes(**case))
+        drawn = draw_inputs(exercise, least, 1, "cpu")
+        assert torch.bfloat16 not in [one.dtype for one in drawn if isinstance(one, torch.Tensor)], exercise.entry
+
+
+def test_a_case_in_place_of_another_is_there_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    declared = registry.load(registry.find("gelu"))
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda: TURING)
+    exercise, instead = devices.suited(declared, "cuda", SM_80)
+    assert instead == ("bfloat16: this GPU (sm_75) does not have it, float32 was taken instead",)
+    told = [tuple(case.items()) for case in exercise.cases]
+    assert len(told) == len(set(told)) <= len(declared.cases)
+    assert {tuple({**case, "dtype": "float32"}.items()) for case in declared.cases} == set(told)
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda: (8, 0))
+    assert devices.suited(declared, "cuda", SM_80) == (declared, ())
+
+
+def test_beside_turing_the_machine_runs_what_is_compiled_for_the_first_architecture_that_it_knows(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    as_if_on(monkeypatch, "Tesla T4", *TURING)
+    assert devices.target(registry.load(registry.find("softmax")), "cuda", None) is SM_80
+
+
+@pytest.mark.parametrize(
+    ("name", "needs"),
+    [("softmax", ""), ("flash_attention", "sm_80"), ("vector_copy", "sm_80"), ("matmul_persistent", "sm_90")],
+)
+def test_what_needs_more_than_turing_is_not_run_there(name: str, needs: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    as_if_on(monkeypatch, "Tesla T4", *TURING)
+    told = devices.lacking(registry.load(registry.find(name)), "cuda", SM_80)
+    assert told == (f"needs {needs}, this GPU has sm_75; not run" if needs else "")
+
+
+@NO_GPU
+def test_a_reference_passes_with_what_is_put_in_place_of_bfloat16(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On the PTX machine, as if it had no bfloat16 either."""
+    monkeypatch.setattr(devices, "BFLOAT16", (8, 1))
+    item = registry.find("gelu_triton")
+    report = grade.grade(item, item.solution, device="cpu", seed=1)
+    assert report.verdict is Verdict.PASSED
+    assert {one.case["dtype"] for one in report.cases} == {"float32"}
+    said = "bfloat16: the PTX machine (sm_80) does not have it, float32 was taken instead"
+    assert said in report.not_measured
 
 
 def test_what_is_solved_with_wgmma_is_declared_so() -> None:

@@ -14,5 +14,6 @@ EXERCISE = Exercise(
     bench={"n": 1 << 28, "offset": 0, "dtype": "float32"},  # 1 GiB in and 1 GiB out
     baseline=torch.clone,
     min_speedup=0.7,
+    requires=(8, 0),  # the DSL compiles for nothing older
     traffic=Traffic(sectors=1.05, bytes=1.05),
 )

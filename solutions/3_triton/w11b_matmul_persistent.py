@@ -73,8 +73,9 @@ def matmul(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
     out = a.new_empty(m, n)
     if out.numel() == 0:
         return out
-    multiprocessors = torch.cuda.get_device_properties(a.device if a.is_cuda else None).multi_processor_count
-    rows, columns, depth, stages, warps, _ = tile_for(multiprocessors, m, n)
+    device = torch.cuda.get_device_properties(a.device if a.is_cuda else None)
+    multiprocessors = device.multi_processor_count
+    rows, columns, depth, stages, warps, _ = tile_for(multiprocessors, device.shared_memory_per_block_optin, m, n)
     matmul_persistent[min(multiprocessors, triton.cdiv(m, rows) * triton.cdiv(n, columns)),](
         described(a, rows, depth),
         described(b, depth, columns),
@@ -98,11 +99,17 @@ def described(x: torch.Tensor, rows: int, columns: int) -> TensorDescriptor:
     return TensorDescriptor.from_tensor(x, [rows, columns])
 
 
-def tile_for(multiprocessors: int, m: int, n: int) -> tuple[int, int, int, int, int, float]:
+def tile_for(multiprocessors: int, shared: int, m: int, n: int) -> tuple[int, int, int, int, int, float]:
     """The tile that takes the least time: as many rounds as the multiprocessors need for all tiles, times its own."""
 
     def time(tile: tuple[int, int, int, int, int, float]) -> float:
         tiles = triton.cdiv(m, tile[0]) * triton.cdiv(n, tile[1])
         return triton.cdiv(tiles, multiprocessors) * tile[0] * tile[1] / tile[-1]
 
-    return min(TILES, key=time)
+    return min(tiles_in(shared), key=time)
+
+
+def tiles_in(shared: int) -> list[tuple[int, int, int, int, int, float]]:
+    """The tiles of which two stages fit into bytes of shared memory beside half of out's, with as many as fit."""
+    stages = {tile: (shared - tile[0] * tile[1]) // (2 * tile[2] * (tile[0] + tile[1])) for tile in TILES}
+    return [(*tile[:3], min(tile[3], stages[tile]), *tile[4:]) for tile in TILES if stages[tile] >= 2]

@@ -32,6 +32,8 @@ Beside cuBLAS with the bias and one kernel, times as fast: 16 x 8192 x 8192 1.16
 1.12, 4096^3 1.05, 8192 x 16384 x 4096 1.07, 4095 x 4097 x 4099 2.7.
 """
 
+from collections.abc import Sequence
+
 import torch
 import triton
 import triton.language as tl
@@ -103,6 +105,8 @@ def blocks(x: torch.Tensor, columns: int, height: int, width: int) -> TensorDesc
     return TensorDescriptor(x, [x.shape[0], columns], [x.shape[1], 1], [height, width])
 
 
+Tile = tuple[int, int, int, int, int, float]
+
 TILES = (
     (128, 256, 64, 3, 8, 1.0),
     (64, 128, 128, 4, 4, 0.65),
@@ -121,8 +125,11 @@ def gemm_epilogue(
         x if x.shape[1] % 8 + x.data_ptr() % 16 == 0 else copied(x, pitched(x)) for x in (a, b, residual)
     )
     made = out if n % 8 == 0 else pitched(out)
-    multiprocessors = torch.cuda.get_device_properties(a.device).multi_processor_count
-    rows, columns, depth, stages, warps, _ = tile_for(multiprocessors, m, n)
+    device = torch.cuda.get_device_properties(a.device)
+    multiprocessors = device.multi_processor_count
+    # Before Hopper, which has TMA, Triton makes loads of descriptors: no stage waits in shared memory.
+    tiles = tiles_in(device.shared_memory_per_block_optin) if device.major >= 9 else TILES
+    rows, columns, depth, stages, warps, _ = tile_for(multiprocessors, tiles, m, n)
     programs = min(multiprocessors, triton.cdiv(m, rows) * triton.cdiv(n, columns))
     product_with_epilogue[programs,](
         *(blocks(left, k, rows, depth), blocks(right, n, depth, columns), bias, scale),
@@ -136,11 +143,17 @@ def gemm_epilogue(
     return out
 
 
-def tile_for(multiprocessors: int, m: int, n: int) -> tuple[int, int, int, int, int, float]:
+def tile_for(multiprocessors: int, among: Sequence[Tile], m: int, n: int) -> Tile:
     """The tile that takes the least time: as many rounds as the multiprocessors need for all tiles, times its own."""
 
-    def time(tile: tuple[int, int, int, int, int, float]) -> float:
+    def time(tile: Tile) -> float:
         tiles = triton.cdiv(m, tile[0]) * triton.cdiv(n, tile[1])
         return triton.cdiv(tiles, multiprocessors) * tile[0] * tile[1] / tile[-1]
 
-    return min(TILES, key=time)
+    return min(among, key=time)
+
+
+def tiles_in(shared: int) -> list[Tile]:
+    """The tiles of which two stages fit into bytes of shared memory beside halves of residual's and of out's."""
+    stages = {tile: (shared - 2 * tile[0] * tile[1]) // (2 * tile[2] * (tile[0] + tile[1])) for tile in TILES}
+    return [(*tile[:3], min(tile[3], stages[tile]), *tile[4:]) for tile in TILES if stages[tile] >= 2]

@@ -178,11 +178,20 @@ def plan(device: torch.device, m: int, n: int) -> tuple[int, int, int, int, dict
 
     The tile is the one that takes the least time: as many rounds as the multiprocessors need for all, times its own.
     """
-    multiprocessors = torch.cuda.get_device_properties(device).multi_processor_count
+    properties = torch.cuda.get_device_properties(device)
+    multiprocessors = properties.multi_processor_count
 
     def tiles(tile: tuple[int, int, int, int, int, float]) -> int:
         return triton.cdiv(m, tile[0]) * triton.cdiv(n, tile[1])
 
-    best = min(TILES, key=lambda tile: triton.cdiv(tiles(tile), multiprocessors) * tile[0] * tile[1] / tile[-1])
+    # Before Hopper, which has TMA, Triton makes loads of descriptors: no stage waits in shared memory.
+    fitting = tiles_in(properties.shared_memory_per_block_optin) if properties.major >= 9 else TILES
+    best = min(fitting, key=lambda tile: triton.cdiv(tiles(tile), multiprocessors) * tile[0] * tile[1] / tile[-1])
     rows, columns, depth, stages, warps, _ = best
     return min(multiprocessors, tiles(best)), rows, columns, depth, {"num_stages": stages, "num_warps": warps}
+
+
+def tiles_in(shared: int) -> list[tuple[int, int, int, int, int, float]]:
+    """The tiles of which two stages fit into bytes of shared memory beside half of out's, with as many as fit."""
+    stages = {tile: (shared - tile[0] * tile[1]) // (2 * tile[2] * (tile[0] + tile[1])) for tile in TILES}
+    return [(*tile[:3], min(tile[3], stages[tile]), *tile[4:]) for tile in TILES if stages[tile] >= 2]

@@ -33,10 +33,16 @@ ENOUGH = 100
 def matmul(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
     (m, k), n = a.shape, b.shape[1]
     out = a.new_empty(m, n)
-    blocks = {tile: -(-m // tile[0]) * -(-n // tile[1]) for tile in TILES}
-    tile = next((tile for tile in TILES if blocks[tile] >= ENOUGH), TILES[-1])
+    shared = torch.cuda.get_device_properties(a.device).shared_memory_per_block_optin
+    fitting = [tile for tile in TILES if shared_bytes(*tile) <= shared]  # the largest asks for 144 KiB
+    blocks = {tile: -(-m // tile[0]) * -(-n // tile[1]) for tile in fitting}
+    tile = next((tile for tile in fitting if blocks[tile] >= ENOUGH), TILES[-1])
     rows, columns, warp_rows, warp_columns = tile
     kernel = cuda.kernel("w24a_cute_cpp.cu", f"matmul<{', '.join(map(str, tile))}>")
     threads = rows // warp_rows * (columns // warp_columns) * 32
-    kernel[blocks[tile], threads, 2 * STAGES * DEPTH * (rows + columns)](a, b, out, m, n, k)
+    kernel[blocks[tile], threads, shared_bytes(*tile)](a, b, out, m, n, k)
     return out
+
+
+def shared_bytes(rows: int, columns: int, *of_warp: int) -> int:
+    return 2 * STAGES * DEPTH * (rows + columns)

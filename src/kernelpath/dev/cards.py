@@ -118,17 +118,18 @@ def obstacles(item: Item, names: Iterable[str] = MULTIPROCESSORS, timed: bool = 
 
     timed: take the bench case as well. Each architecture has a process of its own, since a compiler may end it.
     """
-    exercise = registry.load(item)
-    cases = _cases(exercise, timed)
-    drawn: list[Sequence[Any]] = []
+    declared = registry.load(item)
+    drawn: dict[tuple[str, ...], list[Sequence[Any]]] = {}
     found: dict[str, str] = {}
     for name in names:
         card = target(name)
-        if lacking := _required(exercise, card):
+        if lacking := _required(declared, card):
             found[name] = lacking
             continue
-        drawn = drawn or [draw_inputs(exercise, case, 1, "cpu") for case in cases]
-        if failed := _forked(partial(_tried, item, exercise, card, drawn)):
+        exercise, instead = devices.suited(declared, "cpu", card)
+        if instead not in drawn:
+            drawn[instead] = [draw_inputs(exercise, case, 1, "cpu") for case in _cases(exercise, timed)]
+        if failed := _forked(partial(_tried, item, exercise, card, drawn[instead])):
             found[name] = _told(failed)
     return found
 

@@ -9,7 +9,7 @@ import torch
 
 from kernelpath.course.problem import Case
 from kernelpath.course.spec import Exercise
-from kernelpath.grading import compare, timing, truth
+from kernelpath.grading import compare, gate, timing, truth
 from kernelpath.grading.subject import Subject
 from kernelpath.verdict import Complaint, Measurement, Verdict
 from kernelpath.work import messages
@@ -80,11 +80,8 @@ class _Race:
             if timing.settled(speedup, [self.exercise.min_speedup]):
                 break
         measured = self._measurement()
-        side = timing.judge(measured.speedup, self.exercise.min_speedup)
-        if side == "above":
-            return measured, None
-        found = f"{measured.speedup.median:.2f} times NCCL's speed, {self.exercise.min_speedup:.2f} required"
-        return measured, Complaint(Verdict.TOO_SLOW if side == "below" else Verdict.INCONCLUSIVE, found)
+        capability = torch.cuda.get_device_capability()
+        return measured, gate.complaint(measured, self.exercise.min_speedup, capability, raced="NCCL")
 
     def _round(self, index: int) -> Complaint | None:
         seeds = [truth.derive(self._seed, "round", index, rank) for rank in range(len(self._ranks))]

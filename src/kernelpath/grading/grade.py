@@ -67,11 +67,12 @@ class Session:
     ) -> None:
         self.item = item
         self.submission = submission.absolute()
-        self.exercise = on_recording(registry.load(item), recording)
+        declared = on_recording(registry.load(item), recording)
         self.device = devices.resolve(device)
-        target = devices.target(self.exercise, self.device, arch)
+        target = devices.target(declared, self.device, arch)
+        self.exercise, instead = devices.suited(declared, self.device, target)
         self.workers = Workers(item, self.exercise, self.submission, self.device, target.name, hidden, keep)
-        self.subject = Subject(item, self.exercise, self.submission, self.device, target, self.workers)
+        self.subject = Subject(item, self.exercise, self.submission, self.device, target, self.workers, instead)
         self._warm = warm
         self._prepare()
 

@@ -121,6 +121,7 @@ class Grading:
                 file=blamed or self.subject.suspect(verdict), name=self.item.name, seed=self.seed
             ),
             not_measured=measure.not_measured(self.exercise, measurement, verdict)
+            + self.subject.instead
             + (self._beside.not_counted if self._beside else ())
             + unsaid
             + measure.UNCONFINED,
@@ -162,8 +163,11 @@ class Grading:
     def _capability(self) -> Complaint | None:
         if self._copied.unusable:
             return Complaint(Verdict.COMPILE_ERROR, self._copied.unusable, str(self.subject.submission))
-        reason = packages.lacking(self.item.lane) or devices.lacking(self.exercise, self.device, self.subject.target)
-        return Complaint(Verdict.UNAVAILABLE, reason) if reason else None
+        if missing := packages.lacking(self.item.lane):
+            return Complaint(Verdict.UNAVAILABLE, missing)
+        reason = devices.lacking(self.exercise, self.device, self.subject.target)
+        elsewhere = "kp check {name} --device cpu" if self.device == "cuda" else ""
+        return Complaint(Verdict.UNAVAILABLE, reason, then=elsewhere) if reason else None
 
     def _counted(self, graded: Sequence[Graded]) -> tuple[Evidence | None, Complaint | None]:
         """What has the counters to show, and the first limit that a case breaks; the largest comes first."""

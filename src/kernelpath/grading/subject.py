@@ -23,7 +23,8 @@ BY_A_KERNEL = (Verdict.WRONG_VALUES, Verdict.NOT_WRITTEN, Verdict.MUTATED_INPUT,
 class Subject:
     """A submission, with the processes that it runs in.
 
-    device: where it is graded. target: what the PTX machine stands for.
+    device: where it is graded. target: what the PTX machine stands for. instead: what of the exercise the device does
+    not have, and what was put in its place.
     """
 
     item: Item
@@ -32,6 +33,7 @@ class Subject:
     device: OneDevice
     target: Target
     workers: Workers
+    instead: tuple[str, ...] = ()
 
     def placed(self, complaint: Complaint | None) -> Complaint | None:
         """The complaint about a file beside the submission, with the whole path to it, in the words of its source."""
