@@ -31,7 +31,7 @@ LAYERS = (
     ("simt",),
     ("verdict",),
     ("lines",),
-    ("words", "files", "wire", "packages"),
+    ("words", "files", "wire", "packages", "surroundings"),
 )
 """Packages and modules from top to bottom. A module imports from its own package and from the layers below it."""
 
