@@ -45,9 +45,14 @@ test-oldest test-newest: test-%:
 		.venv-$*/bin/kp check $$name --tree solutions --device cpu || exit 1; done
 	.venv-$*/bin/pytest $(SMOKE)
 
+# Tests of the PTX machine and a check of each lane on an emulated aarch64, equal to those here. As root, on x86-64.
+test-aarch64: $(INSTALLED)
+	$(BIN)/pip install --quiet uv
+	$(BIN)/python tests/aarch64.py
+
 $(INSTALLED): pyproject.toml
 	$(PYTHON) -m venv .venv
 	$(BIN)/pip install --quiet --editable '.[test]'
 	touch $@
 
-.PHONY: grade test lint types gpu-tests tests test-oldest test-newest
+.PHONY: grade test lint types gpu-tests tests test-oldest test-newest test-aarch64

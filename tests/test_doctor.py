@@ -20,6 +20,7 @@ from kernelpath.course.registry import Item
 from kernelpath.device import gpu
 from kernelpath.doctor import Finding
 from kernelpath.grading import grade
+from kernelpath.surroundings import Surroundings
 from kernelpath.verdict import Verdict
 
 ABSENT = {} if importlib.util.find_spec("jax") else {"Pallas": "jax"}
@@ -144,11 +145,11 @@ def test_a_missing_compiler_is_a_remedy(monkeypatch: pytest.MonkeyPatch) -> None
     ],
 )
 def test_why_there_is_no_gpu(
-    monkeypatch: pytest.MonkeyPatch, card: bool, driver: str, torch_cuda: str | None, remedy: str
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, card: bool, driver: str, torch_cuda: str | None, remedy: str
 ) -> None:
     monkeypatch.setattr(doctor, "_nvidia_card", lambda: card)
     monkeypatch.setattr(gpu, "driver", lambda: driver)
-    assert doctor._no_gpu(torch_cuda).remedy == remedy
+    assert doctor._no_gpu(torch_cuda, Surroundings(tmp_path, {})).remedy == remedy
 
 
 def test_other_processes_on_the_gpu_are_named(monkeypatch: pytest.MonkeyPatch) -> None:

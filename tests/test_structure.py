@@ -32,7 +32,7 @@ LAYERS = (
     ("verdict",),
     ("lines",),
     ("hooks",),
-    ("words", "files", "wire", "packages"),
+    ("words", "files", "wire", "packages", "surroundings"),
 )
 """Packages and modules from top to bottom. A module imports from its own package and from the layers below it."""
 

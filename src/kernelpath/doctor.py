@@ -20,7 +20,8 @@ from kernelpath.device import gpu
 from kernelpath.files import cache_root
 from kernelpath.hooks import Changed
 from kernelpath.lanes import Unavailable
-from kernelpath.work import landlock
+from kernelpath.surroundings import Surroundings
+from kernelpath.work import landlock, seccomp
 
 _THREADS = 32
 _NVIDIA = "0x10de"
@@ -108,7 +109,12 @@ Probe = Mapping[str, str]
 
 def examine() -> list[Finding]:
     """Everything there is to say about this machine. Takes seconds: the lanes are tried, not only looked for."""
-    return [python(), *gpus(), versions(), compiler(), headers(), cache(), confinement(), *lanes()]
+    return [place(), python(), *gpus(), versions(), compiler(), headers(), cache(), *confinement(), *lanes()]
+
+
+def place() -> Finding:
+    """What this runs on."""
+    return Finding("place", *Surroundings().judged)
 
 
 def python() -> Finding:
@@ -128,12 +134,15 @@ def gpus() -> Iterator[Finding]:
     compilers = f"Triton {packages.version('triton')}, NVRTC {packages.version(*_NVRTC)}"
     yield Finding("PyTorch", True, f"{torch.__version__}, {compilers}")
     if not torch.cuda.is_available():
-        yield _no_gpu(torch.version.cuda)
+        yield _no_gpu(torch.version.cuda, Surroundings())
     for index in range(torch.cuda.device_count()):
         major, minor = torch.cuda.get_device_capability(index)
         free, total = torch.cuda.mem_get_info(index)
         detail = f"sm_{major}{minor}, driver {gpu.driver()}, {free / _GIB:.1f} of {total / _GIB:.1f} GiB free"
         yield Finding(torch.cuda.get_device_name(index), True, detail)
+    if torch.cuda.device_count() > 1 and (room := Surroundings().shared_bytes) < _GIB:
+        detail = f"{room >> 20} MiB in /dev/shm, as containers have: NCCL may need more"
+        yield Finding("shared memory", False, detail, "docker run --shm-size 1g")
     for one in gpu.neighbors():
         yield Finding("quiet GPU", False, one.told, f"kill {one.pid}, if it is yours")
 
@@ -148,9 +157,14 @@ def versions() -> Finding:
 _NVRTC = ("nvidia-cuda-nvrtc", "nvidia-cuda-nvrtc-cu12")
 
 
-def _no_gpu(torch_cuda: str | None) -> Finding:
+def _no_gpu(torch_cuda: str | None, here: Surroundings) -> Finding:
     if not _nvidia_card():
-        return Finding("GPU", False, "no NVIDIA GPU: everything but speed is graded")
+        hidden = ", or Windows has no driver for it" if here.wsl else ""
+        hidden = ", or none that was passed in" if here.container else hidden
+        return Finding("GPU", False, f"no NVIDIA GPU{hidden}: everything but speed is graded")
+    if here.container and gpu.driver() == "unknown":
+        passing = "podman run --device nvidia.com/gpu=all" if "Podman" in here.container else "docker run --gpus all"
+        return Finding("GPU", False, "an NVIDIA GPU that was not passed in", passing)
     if gpu.driver() == "unknown":
         return Finding("GPU", False, "an NVIDIA GPU without a driver", "sudo ubuntu-drivers install")
     if torch_cuda is None:
@@ -210,13 +224,10 @@ def _size(folder: Path) -> int:
     return found
 
 
-def confinement() -> Finding:
-    """Whether a submission can be kept from your files."""
-    version = landlock.version()
-    if not version:
-        return Finding("confinement", False, "no Landlock in this kernel: a submission can read and write what you can")
-    held = "files, TCP, signals" if version >= 6 else "files, TCP" if version >= 4 else "files"
-    return Finding("confinement", True, f"Landlock {version}: {held}")
+def confinement() -> Iterator[Finding]:
+    """What a submission is kept from."""
+    yield Finding("confinement", *landlock.judged())
+    yield Finding("disk", *seccomp.judged())
 
 
 def lanes() -> Iterator[Finding]:

@@ -38,7 +38,7 @@ class Tried:
 
 TRIED: Mapping[str, Tried] = {
     "python": Tried("3.10", "3.13"),
-    "torch": Tried("2.11.0", "2.13.0"),
+    "torch": Tried("2.10.0" if platform.machine() == "aarch64" else "2.11.0", "2.13.0"),
     "triton": Tried("3.6.0", "3.9.0"),
     "cuda-bindings": Tried("13.3.1", "13.5.0"),
     "nvidia-cuda-nvrtc": Tried("13.0.88", "13.5.37"),

@@ -12,7 +12,7 @@ from kernelpath.course.spec import Exercise
 from kernelpath.grading import across, gate, roofline, timing
 from kernelpath.grading.contest import Asker, Conduct, Contest
 from kernelpath.verdict import Complaint, Measurement, Verdict
-from kernelpath.work import landlock, messages
+from kernelpath.work import confine, messages
 from kernelpath.work.runner import Stopped
 
 LAUNCH_BOUND_SECONDS = 20e-6
@@ -24,7 +24,7 @@ ENOUGH = 75 << 30
 COMPUTE_BOUND = 10.0
 """Operations per byte from which arithmetic, not memory, may bound a kernel on any GPU of the course."""
 
-UNCONFINED = () if landlock.version() else ("confinement: without Landlock it could read and write what you can",)
+UNCONFINED = confine.not_held()
 """What a report says where the kernel does not hold it."""
 
 _SETUP_SECONDS = 120.0

@@ -66,6 +66,13 @@ def give_up(
     return landlock.restrict([Path(one) for one in readable], [own, *devices], withheld)
 
 
+def not_held() -> tuple[str, ...]:
+    """What `give_up` cannot take from a submission here, for a report to say."""
+    files = () if landlock.version() else ("confinement: without Landlock it could read and write what you can",)
+    blocks = () if seccomp.known() else ("confinement: without a seccomp filter it could take the whole disk at once",)
+    return files + blocks
+
+
 def _compilers() -> list[Path]:
     """Where the C compilers are installed that Triton may call for its launchers."""
     found = [shutil.which(name) for name in (os.environ.get("CC", "cc"), "gcc", "clang")]

@@ -7,6 +7,7 @@ documentation, "Landlock: unprivileged access control".
 from __future__ import annotations
 
 import ctypes
+import errno
 import os
 import struct
 from collections.abc import Iterable, Iterator, Sequence
@@ -25,6 +26,14 @@ _TCP = 0b11
 _SCOPES = 0b11
 """Abstract sockets of other processes, and signals to them."""
 
+_HELD_SINCE = {1: "files", 4: "TCP", 6: "signals"}
+_ABSENT = {
+    errno.EOPNOTSUPP: ("Landlock is off in this kernel", "add landlock to lsm= on the kernel's command line"),
+    errno.EPERM: ("this container forbids Landlock", "allow it in the container's seccomp profile, as Docker 23 does"),
+    errno.ENOSYS: ("no Landlock in this kernel", "grade the work of others in a virtual machine or a container"),
+}
+"""By the error that asking for the version gives: why there is none, and what to do."""
+
 _READ = _EXECUTE | _READ_FILE | _READ_DIR
 _OF_FILES = _EXECUTE | _WRITE_FILE | _READ_FILE | _TRUNCATE | _IOCTL
 
@@ -33,6 +42,18 @@ def version() -> int:
     """What this kernel's Landlock can do, as a number that grows; 0 without Landlock."""
     found: int = _libc().syscall(_CREATE, None, ctypes.c_size_t(0), ctypes.c_uint32(_VERSION))
     return max(found, 0)
+
+
+def judged() -> tuple[bool, str, str]:
+    """Whether anything is held, what, and what to do about the rest."""
+    known = version()
+    if known:
+        held = {since: what for since, what in _HELD_SINCE.items() if since <= known}
+        open_ = [what for since, what in _HELD_SINCE.items() if since > known]
+        lacking = f"; too old to hold {' and '.join(open_)}" if open_ else ""
+        return True, f"Landlock {known}: {', '.join(held.values())}{lacking}", ""
+    why, remedy = _ABSENT.get(ctypes.get_errno(), _ABSENT[errno.ENOSYS])
+    return False, f"{why}: a submission can read and write what you can", remedy
 
 
 def restrict(readable: Iterable[Path], writable: Iterable[Path], withheld: Sequence[Path] = ()) -> int:

@@ -11,6 +11,8 @@ import errno
 import platform
 import struct
 
+from kernelpath.surroundings import Surroundings
+
 _SET_NO_NEW_PRIVS, _SET_SECCOMP, _MODE_FILTER = 38, 22, 2
 _LOAD, _IS, _IS_AT_LEAST, _RETURN = 0x20, 0x15, 0x35, 0x06
 _NUMBER_AT, _ARCHITECTURE_AT = 0, 4
@@ -22,13 +24,31 @@ _X32 = 1 << 30
 """Set in the numbers of x86-64's other table, which names the same calls again."""
 
 
+def known() -> bool:
+    """Whether this kernel has filters for this machine's calls; asked for one that lies nowhere, as seccomp(2) says.
+
+    An emulator makes the calls of another machine, all of which the filter would forbid.
+    """
+    if platform.machine() not in _ARCHITECTURE_AND_FALLOCATE or Surroundings().emulated_on:
+        return False
+    libc = ctypes.CDLL(None, use_errno=True)
+    return libc.prctl(_SET_SECCOMP, _MODE_FILTER, None, 0, 0) < 0 and ctypes.get_errno() == errno.EFAULT
+
+
+def judged() -> tuple[bool, str, str]:
+    """Whether `forbid_allocation` holds here, what that is good for, and what to do otherwise."""
+    if known():
+        return True, "seccomp: a submission takes no blocks that it does not write", ""
+    return False, "no seccomp filter here: a submission can fill it at once", "set TMPDIR to a disk that may be full"
+
+
 def forbid_allocation() -> bool:
     """Let no file of this thread, and of all that it starts from now on, take disk blocks that nothing was written to.
 
     `fallocate` takes 100 GB in a second, faster than any quota that looks now and then; glibc's posix_fallocate writes
     instead. io_uring, which would pass by, goes with it. Returns whether the kernel holds it.
     """
-    if platform.machine() not in _ARCHITECTURE_AND_FALLOCATE:
+    if not known():
         return False
     architecture, fallocate = _ARCHITECTURE_AND_FALLOCATE[platform.machine()]
     program = (
