@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import click
@@ -25,14 +26,8 @@ def gradescope(what: tuple[str, ...], to: Path | None) -> int:
 
     items = _chosen(what)
     to = to or Path(f"gradescope-{'-'.join(what)}.zip")
-    try:
-        with errors.status("building the wheel"):
-            pack(items, to, registry.root())
-    except NotPacked as error:
-        raise Failure(str(error)) from error
-    except OSError as error:
-        raise Failure(f"cannot write {to}: {error.strerror}; give --out a path that can be written") from error
-    out.print(f"wrote {to}: {', '.join(item.name for item in items)}", soft_wrap=True)
+    with _writing(to, items, NotPacked), errors.status("building the wheel"):
+        pack(items, to, registry.root())
     view.step(out, "upload it as the assignment's autograder, with Ubuntu 22.04 or newer as the base image")
     return PASSED
 
@@ -46,13 +41,8 @@ def classroom(what: tuple[str, ...], course: str, to: Path) -> int:
     from kernelpath.dev.workflow import NotARepository, workflow
 
     items = _chosen(what)
-    try:
+    with _writing(to, items, NotARepository):
         write_atomically(to, workflow(items, course))
-    except NotARepository as error:
-        raise Failure(str(error)) from error
-    except OSError as error:
-        raise Failure(f"cannot write {to}: {error.strerror}; give --out a path that can be written") from error
-    out.print(f"wrote {to}: {', '.join(item.name for item in items)}", soft_wrap=True)
     view.step(out, "commit it to the assignment's template repository as .github/workflows/classroom.yml")
     return PASSED
 
@@ -70,6 +60,18 @@ def summary(folder: Path) -> int:
         raise Failure(f"{folder} holds no grades of this version of kernelpath; kp grade writes them") from error
     sys.stdout.write(markdown(grades))
     return PASSED if all(one.report and one.report.verdict.passed for one in grades) else NOT_YET
+
+
+@contextlib.contextmanager
+def _writing(to: Path, items: Sequence[Item], refused: type[Exception]) -> Iterator[None]:
+    """Write `to` inside, then say so. refused: what else may keep it from being written. Raises Failure."""
+    try:
+        yield
+    except refused as error:
+        raise Failure(str(error)) from error
+    except OSError as error:
+        raise Failure(f"cannot write {to}: {error.strerror}; give --out a path that can be written") from error
+    out.print(f"wrote {to}: {', '.join(item.name for item in items)}", soft_wrap=True)
 
 
 def _chosen(what: Sequence[str]) -> list[Item]:

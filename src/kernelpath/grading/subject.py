@@ -23,7 +23,7 @@ BY_A_KERNEL = (Verdict.WRONG_VALUES, Verdict.NOT_WRITTEN, Verdict.MUTATED_INPUT,
 class Subject:
     """A submission, with the processes that it runs in.
 
-    device: where it is graded. target: what the PTX machine stands for.
+    device: where it is graded. target: what the PTX machine stands for. home: the folder that paths are told from.
     """
 
     item: Item
@@ -32,6 +32,7 @@ class Subject:
     device: OneDevice
     target: Target
     workers: Workers
+    home: Path
 
     def placed(self, complaint: Complaint | None) -> Complaint | None:
         """The complaint about a file beside the submission, with the whole path to it, in the words of its source."""
@@ -65,8 +66,8 @@ class Subject:
         return self.shown(str(self.submission))
 
     def shown(self, file: str) -> str:
-        """A path as the learner would type it: relative to the checkout where it lies inside."""
+        """A path as the learner would type it: relative to `home` where it lies inside."""
         if not file:
             return ""
         path = Path(file)
-        return str(path.relative_to(self.item.root)) if path.is_relative_to(self.item.root) else file
+        return str(path.relative_to(self.home)) if path.is_relative_to(self.home) else file

@@ -74,14 +74,15 @@ def _knock(address: str) -> None:
 
 @dataclass(frozen=True)
 class _Sent:
-    """An entry on its way to a node. contents: of its files. shown: their folder, as reports name it.
+    """An entry on its way to a node, its file named from its home. contents: of its files, by their paths from there.
 
+    home: where it lies on the machine that asks, for what a report says of it.
     course, versions: what the node must have as well.
     """
 
     entry: Entry
     contents: Mapping[str, bytes]
-    shown: str
+    home: str
     device: OneDevice
     course: str
     versions: Mapping[str, str]
@@ -123,10 +124,11 @@ class _Cluster(Executor):
         if entry.file is None:
             return None
         file, item = entry.file.absolute(), entry.item
-        folder = file.parent.relative_to(item.root) if file.is_relative_to(item.root) else file.parent
-        bare = replace(entry, item=registry.item(item.root, item.stem), file=Path(file.name))
-        contents = workspace.contents(file)
-        return _Sent(bare, contents, str(folder), self._device, _course(item), grade.versions())
+        home = entry.home.absolute() if entry.home else file.parent
+        below = file.parent.relative_to(home)
+        bare = replace(entry, item=registry.item(item.root, item.stem), file=below / file.name, home=None)
+        contents = {str(below / path): content for path, content in workspace.contents(file).items()}
+        return _Sent(bare, contents, str(home), self._device, _course(item), grade.versions())
 
 
 def _hand_over(graded: Future[Grade], done: Future[Grade]) -> None:
@@ -163,8 +165,9 @@ def _on_a_node(run: Run, sent: _Sent, rest: tuple[Any, ...]) -> Grade:
             place.parent.mkdir(parents=True, exist_ok=True)
             place.write_bytes(content)
         assert sent.entry.file is not None
-        graded = run(replace(sent.entry, item=item, file=Path(name) / sent.entry.file), *rest)
-    placed = encode(graded).replace(name, json.dumps(sent.shown)[1:-1])  # a report names files in many places
+        here = replace(sent.entry, item=item, file=Path(name) / sent.entry.file, home=Path(name))
+        graded = run(here, *rest)
+    placed = encode(graded).replace(name, json.dumps(sent.home)[1:-1])  # a cause may name a whole path
     return decode(placed, Grade)
 
 
