@@ -10,7 +10,7 @@ from pathlib import Path
 import click
 
 from kernelpath.cli.common import NOT_YET, PASSED, Failure, errors, out
-from kernelpath.course import registry
+from kernelpath.course import places, registry
 from kernelpath.course.registry import Item
 from kernelpath.files import write_atomically
 from kernelpath.show import view
@@ -27,7 +27,7 @@ def gradescope(what: tuple[str, ...], to: Path | None) -> int:
     items = _chosen(what)
     to = to or Path(f"gradescope-{'-'.join(what)}.zip")
     with _writing(to, items, NotPacked), errors.status("building the wheel"):
-        pack(items, to, registry.root())
+        pack(items, to, items[0].root)
     view.step(out, "upload it as the assignment's autograder, with Ubuntu 22.04 or newer as the base image")
     return PASSED
 
@@ -74,6 +74,7 @@ def _writing(to: Path, items: Sequence[Item], refused: type[Exception]) -> Itera
     out.print(f"wrote {to}: {', '.join(item.name for item in items)}", soft_wrap=True)
 
 
+@places.anywhere()
 def _chosen(what: Sequence[str]) -> list[Item]:
     """The exercises of weeks, by their numbers, and of names. Raises Failure for a week without exercises."""
     found: dict[Item, None] = {}

@@ -1,8 +1,8 @@
 """Grades a class on a Ray cluster: a task for each learner and exercise. Ray is optional, the extra `ray`.
 
 Ray decides where and when a task runs, on a processor or a GPU of its own, and starts it again elsewhere when its node
-is lost. What was handed in travels with the task. A node needs kernelpath with a checkout of the course, both of the
-version that this machine has; nothing is shared between machines.
+is lost. What was handed in travels with the task. A node needs kernelpath installed as this machine has it, from the
+same wheel or with the same checkout; nothing is shared between machines.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from kernelpath import packages
-from kernelpath.course import registry
+from kernelpath.course import places, registry
 from kernelpath.course.registry import Item, LookupFailed
 from kernelpath.files import Unreadable
 from kernelpath.grading import devices, grade
@@ -150,8 +150,9 @@ def _first_line(error: BaseException) -> str:
     return str(error).strip().partition("\n")[0]
 
 
+@places.anywhere()
 def _on_a_node(run: Run, sent: _Sent, rest: tuple[Any, ...]) -> Grade:
-    """Grade on this node. Raises Usage where it has no GPU, no checkout, or another version of anything."""
+    """Grade on this node. Raises Usage where it has no GPU, no course, or another version of anything."""
     try:
         item = _own(sent.entry.item)
         devices.resolve(sent.device)
@@ -172,7 +173,7 @@ def _on_a_node(run: Run, sent: _Sent, rest: tuple[Any, ...]) -> Grade:
 
 
 def _own(item: Item) -> Item:
-    """This node's: in a checkout at the same place, as containers of one image have it, or in its own."""
+    """This node's: at the same place, as containers of one image have it, or in its own course."""
     return item if item.declaration.is_file() else registry.item(registry.root(), item.stem)
 
 
@@ -182,7 +183,7 @@ def _difference(wanted: Mapping[str, str]) -> str:
     for package, version in wanted.items():
         if own.get(package) != version:
             return f"it has {package} {own.get(package, 'not at all')}, the machine that asks {version}"
-    return "its kernelpath or its checkout is of another version; update it"
+    return "its kernelpath or its course is another one; install the same"
 
 
 @cache
