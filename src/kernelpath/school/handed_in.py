@@ -62,9 +62,11 @@ def _folders(folder: Path) -> list[Path]:
 
 def entries_of(learner: Path, items: Sequence[Item]) -> Iterator[Entry]:
     """One learner's file for each exercise."""
-    found = list(_named(learner, {item.solution.name for item in items}))
+    found: dict[str, list[Path]] = {item.solution.name: [] for item in items}
+    for path in _named(learner, set(found)):
+        found[path.name].append(path)
     for item in items:
-        own = [path for path in found if path.name == item.solution.name]
+        own = found[item.solution.name]
         yield _entry(learner, item, sorted(own, key=lambda path: _precedence(path, learner, item.phase)))
 
 
