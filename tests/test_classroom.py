@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import csv
+import json
 import os
 import shutil
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +17,7 @@ import kernelpath
 from kernelpath.course.registry import Item
 from kernelpath.grading import grade
 from kernelpath.school import classroom, cluster, gradebook
+from kernelpath.school.gradebook import Grade
 from kernelpath.school.handed_in import entries
 from kernelpath.verdict import Report, Verdict
 
@@ -170,6 +173,35 @@ def test_every_learner_is_marked_out_of_the_same_score(doubling: Item) -> None:
         (test,) = marked["tests"]
         assert (marked["score"], test["max_score"], test["status"]) == (0, 3, status)
         assert test["output"].startswith(said)
+
+
+def test_a_report_names_places_from_the_learners_folder(folder: Path, doubling: Item, tmp_path: Path) -> None:
+    (folder / "late/deep/down/w01a_double.py").write_text("def double(x)\n")
+    grades = {one.learner: one for one in classroom.grade_class(folder, tmp_path / "o", [doubling], device="cpu")}
+    report = grades["late"].report
+    assert report is not None
+    assert (report.submission, report.file) == ("deep/down/w01a_double.py",) * 2
+    assert report.next_step == "fix deep/down/w01a_double.py, then kp check double"
+
+
+def test_writing_looks_at_the_grades_of_a_class_a_fixed_number_of_times(tmp_path: Path) -> None:
+    """Not once for each learner, which takes minutes for thousands."""
+
+    class Counted(list[Grade]):
+        looks = 0
+
+        def __iter__(self) -> Iterator[Grade]:
+            self.looks += 1
+            return super().__iter__()
+
+    looks = set()
+    for learners in (2, 20):
+        grades = Counted(Grade(f"learner{number % learners}", "1_x/w01a_double", "k", None) for number in range(40))
+        gradebook.write(tmp_path, grades, {"1_x/w01a_double": 3})
+        looks.add(grades.looks)
+        own = json.loads((tmp_path / "gradescope" / "learner1.json").read_text())
+        assert len(own["tests"]) == 40 // learners
+    assert looks == {3}
 
 
 def test_no_name_is_a_formula_or_breaks_the_table(doubling: Item, tmp_path: Path) -> None:

@@ -128,7 +128,7 @@ def test_another_version_on_a_node_ends_the_run_and_keeps_what_is_graded(
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(classroom, "_grader", lambda: "fixed")
         cluster._course.cache_clear()
-        with pytest.raises(grade.Usage, match="its kernelpath or its checkout is of another version"):
+        with pytest.raises(grade.Usage, match="its kernelpath or its course is another one"):
             classroom.grade_class(folder, tmp_path / "out", [doubling], device="cpu", engine=engine)
     cluster._course.cache_clear()
 

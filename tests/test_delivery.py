@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -140,8 +141,9 @@ def test_a_checkout_reveals_nothing(doubling: Item) -> None:
 @pytest.mark.parametrize(
     ("marker", "said"),
     [
-        ('{"version": "1.2.4"}', "upgrade it: pip install --upgrade kernelpath"),
-        ('{"version": "1.2.2"}', "which keeps your files: kp upgrade"),
+        ('{"version": "1.3.0"}', "upgrade it: pip install --upgrade kernelpath"),
+        ('{"version": "1.1.9"}', "which keeps your files: kp upgrade"),
+        ('{"version": "0.2.3"}', "which keeps your files: kp upgrade"),
         ('{"version": "1.10.0"}', "upgrade it: pip install --upgrade kernelpath"),
         ('{"version": "new"}', "names no version like 1.2.3; remove it, then renew it"),
         ('{"version": 3}', "is broken"),
@@ -158,6 +160,23 @@ def test_a_folder_of_another_version_is_told_in_one_sentence(
         assert (status, out) == (2, "")
         assert said in err
         assert err.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("version", "said"), [("1.2.4", "pip install --upgrade kernelpath"), ("1.2.2", "your files: kp upgrade")]
+)
+def test_a_folder_of_another_patch_version_works_and_one_line_says_so(
+    folder: Path, kp: Callable[..., tuple[int, str, str]], version: str, said: str
+) -> None:
+    assert kp("list")[2] == ""
+    replace(places.marker(folder), version=version).write(folder)
+    status, out, err = kp("list")
+    assert (status, err.count("\n")) == (0, 1)
+    assert err.startswith(f"warning: {folder} is of version {version} of the course, and kernelpath is 1.2.3; ")
+    assert said in err
+    assert "double" in out
+    assert kp("upgrade")[0] == (0 if version < "1.2.3" else 2)
+    assert places.marker(folder).version == ("1.2.3" if version < "1.2.3" else version)
 
 
 def test_an_older_folder_is_upgraded_and_a_newer_one_is_not(
@@ -205,6 +224,10 @@ def test_outside_of_any_folder_one_sentence_says_how_to_get_one(
     tmp_path.mkdir()
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(places, "_source", lambda: tmp_path)
+    with pytest.raises(LookupFailed, match="or make one: kp new FOLDER"):
+        registry.root()
+    with places.anywhere():
+        assert registry.root() == course
     with pytest.raises(LookupFailed, match="or make one: kp new FOLDER"):
         registry.root()
     with pytest.raises(LookupFailed, match="or make one: kp new FOLDER"):

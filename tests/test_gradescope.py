@@ -23,6 +23,8 @@ from kernelpath.school.gradebook import Grade
 from kernelpath.verdict import Interval, Measurement, Report, Verdict
 
 ROOT = Path(__file__).parents[1]
+GRADED = ("swizzle", "read_inductor")
+"""Exercises of the autograder; the second reads recordings."""
 
 _NUMBER, _TEXT = {"type": "number"}, {"type": "string"}
 _VISIBILITY = {"enum": ["hidden", "after_due_date", "after_published", "visible"]}
@@ -74,11 +76,11 @@ SCHEMA = {
 
 @pytest.fixture(scope="module")
 def autograder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder /autograder of an image that Gradescope built, for an exercise that needs no compiler."""
+    """The folder /autograder of an image that Gradescope built, for exercises that need no compiler."""
     if shutil.which("g++") is None:
         pytest.skip("setup.sh would install g++, with apt-get")
     folder = tmp_path_factory.mktemp("autograder")
-    gradescope.pack([registry.find("swizzle", ROOT)], folder / "upload.zip", ROOT)
+    gradescope.pack([registry.find(name, ROOT) for name in GRADED], folder / "upload.zip", ROOT)
     source = folder / "source"
     with zipfile.ZipFile(folder / "upload.zip") as archive:
         archive.extractall(source)
@@ -131,22 +133,32 @@ def _run(autograder: Path, submission: dict[str, str]) -> tuple[subprocess.Compl
     return done, results
 
 
-def test_the_autograder_grades_a_right_and_a_wrong_submission_and_none(autograder: Path) -> None:
-    solution = registry.find("swizzle", ROOT).solution
-    right = solution.read_text()
+def test_the_autograder_grades_right_and_wrong_submissions_and_none(autograder: Path) -> None:
+    swizzle, reading = (registry.find(name, ROOT).solution for name in GRADED)
+    right = swizzle.read_text()
+    broken = "def swizzle(:\n"
     wrong = right.replace("^", "|")
     assert wrong != right
-    for text, score, status, said in (
-        (right, 1, "passed", "PASSED: "),
-        (wrong, 0, "failed", "WRONG_VALUES: "),
-        (None, 0, "failed", "nothing was handed in"),
+    name, missing = swizzle.name, f"nothing was handed in as {reading.name}"
+    for submission, scores, said in (
+        ({name: right, reading.name: reading.read_text()}, (1, 1), ("PASSED: ", "PASSED: ")),
+        ({name: wrong}, (0, 0), ("WRONG_VALUES: ", missing)),
+        (
+            {name: broken, "my_reading.py": reading.read_text()},
+            (0, 0),
+            (f"COMPILE_ERROR: SyntaxError: invalid syntax\n{name}:1\nnext: fix {name}", missing),
+        ),
     ):
-        done, results = _run(autograder, {} if text is None else {solution.name: text})
+        done, results = _run(autograder, submission)
         assert done.returncode == 0, done.stderr
-        (test,) = results["tests"]
-        assert (results["score"], test["score"], test["max_score"], test["status"]) == (score, score, 1, status)
-        assert test["output"].startswith(said), test["output"]
-        assert results["leaderboard"] == [{"name": "stars", "value": score, "order": "desc"}]
+        tests = {test["name"].partition("/")[2]: test for test in results["tests"]}
+        ordered = [tests[swizzle.stem], tests[reading.stem]]
+        assert tuple(test["score"] for test in ordered) == scores
+        assert results["score"] == sum(scores)
+        for test, beginning in zip(ordered, said, strict=True):
+            assert (test["max_score"], test["status"]) == (1, "passed" if test["score"] else "failed")
+            assert test["output"].startswith(beginning), test["output"]
+        assert results["leaderboard"] == [{"name": "stars", "value": sum(scores), "order": "desc"}]
 
 
 def test_a_grader_that_fails_gives_no_score(autograder: Path) -> None:

@@ -222,7 +222,7 @@ class Machine:
         exercise = registry.load(item)
         workers = Workers(item, exercise, file, "cuda", "sm_80", (), keep=True)
         workers.copy()
-        beside = Beside(Subject(item, exercise, file, "cuda", SM_80, workers), seed=1)
+        beside = Beside(Subject(item, exercise, file, "cuda", SM_80, workers, item.root), seed=1)
         self._open.append((beside, workers))
         beside.begin(CASE, others)
         return beside

@@ -113,6 +113,36 @@ def test_a_learner_starts_passes_and_upgrades(kp: Kp, site: Path, tmp_path: Path
     assert kp("list").returncode == 0
 
 
+def test_a_patch_of_the_package_stops_nothing(kp: Kp, site: Path) -> None:
+    kp("new", "learn")
+    major, minor, patch = kernelpath.__version__.split(".")
+    (site / "kernelpath" / "__init__.py").write_text(f'__version__ = "{major}.{minor}.{int(patch) + 1}"\n')
+    done = kp("check", "vector_add", "--device", "cpu", "--json", "-")
+    assert verdict(done) == "NOT_STARTED"
+    assert done.stderr.splitlines()[0].startswith("warning: ")
+    assert "which keeps your files: kp upgrade" in done.stderr.splitlines()[0]
+
+
+def test_a_teacher_grades_with_the_wheel_alone(kp: Kp, site: Path, tmp_path: Path) -> None:
+    """An exercise that reads the course's recordings; one learner opens the right answer."""
+    data = site / "kernelpath" / "data"
+    solution = data / "solutions/4_fusion/w13c_read_inductor.py"
+    for learner, text in {"ada": solution.read_text(), "eve": f"open({str(solution)!r})"}.items():
+        (tmp_path / "class" / learner).mkdir(parents=True)
+        (tmp_path / "class" / learner / solution.name).write_text(text)
+    before = {path: path.stat().st_mtime_ns for path in data.rglob("*") if path.is_file()}
+    done = kp("grade", "class", "--device", "cpu")
+    assert done.returncode == 0, done.stderr
+    grades = json.loads((tmp_path / "class-grades" / "grades.json").read_text())["grades"]
+    ada, eve = (one["report"] for one in grades)
+    assert ada["verdict"] == "PASSED"
+    assert eve["verdict"] == "NOT_YOUR_KERNEL"
+    assert eve["cause"] == f"the submission uses {solution}, which is not its own"
+    left = {path for path in data.rglob("*") if path.is_file() and path.suffix != ".pyc"}
+    assert {path: path.stat().st_mtime_ns for path in left} == before
+    assert "kp new FOLDER" in kp("check", "vector_add").stderr, "a learner has a folder"
+
+
 def test_a_submission_reads_neither_solutions_nor_checks(kp: Kp, site: Path, tmp_path: Path) -> None:
     kp("new", "learn")
     places = ("solutions/1_architecture/w01b_vector_add.cu", "checks/1_architecture/w01b_vector_add.py")

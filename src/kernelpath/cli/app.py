@@ -13,8 +13,8 @@ import click
 
 from kernelpath import __version__
 from kernelpath.cli import book, check, checkpoint, course, dev, doctor, folder, grade, study, watch
-from kernelpath.cli.common import INTERRUPTED, PASSED, USED_WRONGLY, Failure, complain
-from kernelpath.course import progress, registry
+from kernelpath.cli.common import INTERRUPTED, PASSED, USED_WRONGLY, Failure, complain, warn
+from kernelpath.course import places, progress, registry
 from kernelpath.course.errors import DeclarationError
 from kernelpath.course.stubs import NoStub
 from kernelpath.hooks import Changed
@@ -32,7 +32,12 @@ def kp(context: click.Context) -> int | None:
 
     Without a command: shows what to do next.
     """
-    return None if context.invoked_subcommand else course.show_next()
+    verb = context.invoked_subcommand
+    if verb == grade.grade_.name:  # a teacher has no folder of the course
+        context.with_resource(places.anywhere())
+    if verb not in (folder.new.name, folder.upgrade.name) and (told := places.patch_apart()):
+        warn(told)
+    return None if verb else course.show_next()
 
 
 for _verb in (

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import click
 
 from kernelpath.cli.common import NOT_YET, PASSED, Failure, errors, out
-from kernelpath.course import registry
+from kernelpath.course import places, registry
 from kernelpath.course.registry import Item
 from kernelpath.files import write_atomically
 from kernelpath.show import view
@@ -25,14 +26,8 @@ def gradescope(what: tuple[str, ...], to: Path | None) -> int:
 
     items = _chosen(what)
     to = to or Path(f"gradescope-{'-'.join(what)}.zip")
-    try:
-        with errors.status("building the wheel"):
-            pack(items, to, registry.root())
-    except NotPacked as error:
-        raise Failure(str(error)) from error
-    except OSError as error:
-        raise Failure(f"cannot write {to}: {error.strerror}; give --out a path that can be written") from error
-    out.print(f"wrote {to}: {', '.join(item.name for item in items)}", soft_wrap=True)
+    with _writing(to, items, NotPacked), errors.status("building the wheel"):
+        pack(items, to, items[0].root)
     view.step(out, "upload it as the assignment's autograder, with Ubuntu 22.04 or newer as the base image")
     return PASSED
 
@@ -46,13 +41,8 @@ def classroom(what: tuple[str, ...], course: str, to: Path) -> int:
     from kernelpath.dev.workflow import NotARepository, workflow
 
     items = _chosen(what)
-    try:
+    with _writing(to, items, NotARepository):
         write_atomically(to, workflow(items, course))
-    except NotARepository as error:
-        raise Failure(str(error)) from error
-    except OSError as error:
-        raise Failure(f"cannot write {to}: {error.strerror}; give --out a path that can be written") from error
-    out.print(f"wrote {to}: {', '.join(item.name for item in items)}", soft_wrap=True)
     view.step(out, "commit it to the assignment's template repository as .github/workflows/classroom.yml")
     return PASSED
 
@@ -72,6 +62,19 @@ def summary(folder: Path) -> int:
     return PASSED if all(one.report and one.report.verdict.passed for one in grades) else NOT_YET
 
 
+@contextlib.contextmanager
+def _writing(to: Path, items: Sequence[Item], refused: type[Exception]) -> Iterator[None]:
+    """Write `to` inside, then say so. refused: what else may keep it from being written. Raises Failure."""
+    try:
+        yield
+    except refused as error:
+        raise Failure(str(error)) from error
+    except OSError as error:
+        raise Failure(f"cannot write {to}: {error.strerror}; give --out a path that can be written") from error
+    out.print(f"wrote {to}: {', '.join(item.name for item in items)}", soft_wrap=True)
+
+
+@places.anywhere()
 def _chosen(what: Sequence[str]) -> list[Item]:
     """The exercises of weeks, by their numbers, and of names. Raises Failure for a week without exercises."""
     found: dict[Item, None] = {}

@@ -6,6 +6,7 @@ solution and results/ stay in the package, so that an upgrade of the package ren
 
 from __future__ import annotations
 
+import contextlib
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -47,10 +48,24 @@ class Marker:
         write_atomically(folder / MARKER, encode(self, indent=1) + "\n")
 
 
+_package_serves = False
+
+
+@contextlib.contextmanager
+def anywhere() -> Iterator[None]:
+    """Inside, `root` is the package's own course where no folder is one: for what edits nothing there."""
+    global _package_serves
+    before, _package_serves = _package_serves, True
+    try:
+        yield
+    finally:
+        _package_serves = before
+
+
 def root() -> Path:
     """The nearest folder from here up that is a checkout or a learner's folder; else the checkout of the package.
 
-    Raises LookupFailed, for a learner's folder of another version as well.
+    Raises LookupFailed, for a learner's folder of another major or minor version as well.
     """
     for folder in _upward(Path.cwd()):
         if is_checkout(folder):
@@ -60,6 +75,8 @@ def root() -> Path:
             return folder
     if is_checkout(_source()):
         return _source()
+    if _package_serves and is_checkout(CARRIED):
+        return CARRIED
     raise LookupFailed("no folder from here up is one of the course; cd to yours, or make one: kp new FOLDER")
 
 
@@ -114,14 +131,31 @@ def marker(folder: Path) -> Marker:
 
 
 def require_version(folder: Path, older: bool = False) -> Marker:
-    """The marker of a learner's folder. Raises LookupFailed unless it is of this version, or of an `older` one."""
+    """The marker of a learner's folder. Raises LookupFailed where its major or minor version is another one.
+
+    older: take any that this version can bring up to date.
+    """
     found, here = marker(folder), Marker(kernelpath.__version__)
+    if found.number > here.number if older else found.number[:2] != here.number[:2]:
+        raise LookupFailed(_apart(folder, found, here))
+    return found
+
+
+def patch_apart() -> str:
+    """What to do about a learner's folder of another patch version, which serves meanwhile; else nothing."""
+    here = Marker(kernelpath.__version__)
+    with contextlib.suppress(LookupFailed):
+        folder = root()
+        found = here if is_checkout(folder) else marker(folder)
+        return _apart(folder, found, here) if found.number != here.number else ""
+    return ""
+
+
+def _apart(folder: Path, found: Marker, here: Marker) -> str:
     told = f"{folder} is of version {found.version} of the course, and kernelpath is {here.version}"
     if found.number > here.number:
-        raise LookupFailed(f"{told}; upgrade it: pip install --upgrade kernelpath")
-    if found.number < here.number and not older:
-        raise LookupFailed(f"{told}; bring the folder up to date, which keeps your files: kp upgrade")
-    return found
+        return f"{told}; upgrade it: pip install --upgrade kernelpath"
+    return f"{told}; bring the folder up to date, which keeps your files: kp upgrade"
 
 
 def _renew(folder: Path) -> str:

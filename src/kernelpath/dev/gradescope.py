@@ -23,11 +23,15 @@ from pathlib import Path
 from kernelpath.course import stubs
 from kernelpath.course.registry import Item
 from kernelpath.files import write_atomically
+from kernelpath.show import results
 
 _NOT_IN_A_WHEEL = shutil.ignore_patterns(
     *(".*", "__pycache__", "*.egg-info", "build", "dist", "book", "results", "tests", "benchmarks", "solutions"),
     "setup.py",  # may add the course to the package, reference kernels and exams included
 )
+_RECORDED = (results.RECORDINGS, "traces/*/*.gz")
+"""Below results/: what exercises read, and what complaints compare with."""
+
 _EXAMS = ("checkpoint.py", "checkpoint.md")
 _LONG_AGO = (1980, 1, 1, 0, 0, 0)
 
@@ -63,8 +67,11 @@ def _add(archive: zipfile.ZipFile, name: str, content: str | bytes, executable: 
 
 
 def _course(items: Sequence[Item]) -> Iterator[tuple[str, bytes | str]]:
-    """Every declaration, as one may name another, and the stubs of the exercises that are graded."""
+    """Every declaration, as one may name another, the stubs of the exercises that are graded, and the recordings."""
     root = items[0].root
+    for name in _RECORDED:
+        for path in sorted((root / results.FOLDER).glob(name)):
+            yield str(path.relative_to(root)), path.read_bytes()
     for path in sorted((root / "checks").glob("[0-9]_*/*.*")):
         if path.name not in _EXAMS:
             yield str(path.relative_to(root)), path.read_bytes()

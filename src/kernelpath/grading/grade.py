@@ -50,7 +50,8 @@ class Session:
     """Grades one file as often as it is called, each time in a fresh worker.
 
     warm: start the next worker before it is needed. hidden: folders whose files the submission must not use, besides
-    solutions/. keep: leave what compilers made for the next session. recording, arch: as in `grade`. A context manager.
+    solutions/. keep: leave what compilers made for the next session. home: the folder that the report's paths are told
+    from, in place of the checkout. recording, arch: as in `grade`. A context manager.
     """
 
     def __init__(
@@ -62,6 +63,7 @@ class Session:
         warm: bool = False,
         hidden: Sequence[Path] = (),
         keep: bool = True,
+        home: Path | None = None,
         recording: Path | None = None,
         arch: str | None = None,
     ) -> None:
@@ -72,7 +74,8 @@ class Session:
         target = devices.target(declared, self.device, arch)
         self.exercise, instead = devices.suited(declared, self.device, target)
         self.workers = Workers(item, self.exercise, self.submission, self.device, target.name, hidden, keep)
-        self.subject = Subject(item, self.exercise, self.submission, self.device, target, self.workers, instead)
+        home = home.absolute() if home else item.root
+        self.subject = Subject(item, self.exercise, self.submission, self.device, target, self.workers, home, instead)
         self._warm = warm
         self._prepare()
 

@@ -23,8 +23,8 @@ BY_A_KERNEL = (Verdict.WRONG_VALUES, Verdict.NOT_WRITTEN, Verdict.MUTATED_INPUT,
 class Subject:
     """A submission, with the processes that it runs in.
 
-    device: where it is graded. target: what the PTX machine stands for. instead: what of the exercise the device does
-    not have, and what was put in its place.
+    device: where it is graded. target: what the PTX machine stands for. home: the folder that paths are told from.
+    instead: what of the exercise the device does not have, and what was put in its place.
     """
 
     item: Item
@@ -33,6 +33,7 @@ class Subject:
     device: OneDevice
     target: Target
     workers: Workers
+    home: Path
     instead: tuple[str, ...] = ()
 
     def placed(self, complaint: Complaint | None) -> Complaint | None:
@@ -67,8 +68,8 @@ class Subject:
         return self.shown(str(self.submission))
 
     def shown(self, file: str) -> str:
-        """A path as the learner would type it: relative to the checkout where it lies inside."""
+        """A path as the learner would type it: relative to `home` where it lies inside."""
         if not file:
             return ""
         path = Path(file)
-        return str(path.relative_to(self.item.root)) if path.is_relative_to(self.item.root) else file
+        return str(path.relative_to(self.home)) if path.is_relative_to(self.home) else file

@@ -162,7 +162,7 @@ def _grade(entry: Entry, key: str, device: grade.Device, seed: int, hidden: Sequ
         unusable = _without_grading(entry, seed, Verdict.COMPILE_ERROR, entry.unusable) if entry.unusable else None
         return Grade(learner, stem, key, unusable)
     try:
-        with grade.Session(entry.item, entry.file, device=device, hidden=hidden, keep=False) as check:
+        with grade.Session(entry.item, entry.file, device=device, hidden=hidden, keep=False, home=entry.home) as check:
             return Grade(learner, stem, key, check(seed=seed))
     except (grade.Usage, OSError) as error:
         cause = str(error)

@@ -1,8 +1,8 @@
 """Grades a class on a Ray cluster: a task for each learner and exercise. Ray is optional, the extra `ray`.
 
 Ray decides where and when a task runs, on a processor or a GPU of its own, and starts it again elsewhere when its node
-is lost. What was handed in travels with the task. A node needs kernelpath with a checkout of the course, both of the
-version that this machine has; nothing is shared between machines.
+is lost. What was handed in travels with the task. A node needs kernelpath installed as this machine has it, from the
+same wheel or with the same checkout; nothing is shared between machines.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from kernelpath import packages
-from kernelpath.course import registry
+from kernelpath.course import places, registry
 from kernelpath.course.registry import Item, LookupFailed
 from kernelpath.files import Unreadable
 from kernelpath.grading import devices, grade
@@ -74,14 +74,15 @@ def _knock(address: str) -> None:
 
 @dataclass(frozen=True)
 class _Sent:
-    """An entry on its way to a node. contents: of its files. shown: their folder, as reports name it.
+    """An entry on its way to a node, its file named from its home. contents: of its files, by their paths from there.
 
+    home: where it lies on the machine that asks, for what a report says of it.
     course, versions: what the node must have as well.
     """
 
     entry: Entry
     contents: Mapping[str, bytes]
-    shown: str
+    home: str
     device: OneDevice
     course: str
     versions: Mapping[str, str]
@@ -123,10 +124,11 @@ class _Cluster(Executor):
         if entry.file is None:
             return None
         file, item = entry.file.absolute(), entry.item
-        folder = file.parent.relative_to(item.root) if file.is_relative_to(item.root) else file.parent
-        bare = replace(entry, item=registry.item(item.root, item.stem), file=Path(file.name))
-        contents = workspace.contents(file)
-        return _Sent(bare, contents, str(folder), self._device, _course(item), grade.versions())
+        home = entry.home.absolute() if entry.home else file.parent
+        below = file.parent.relative_to(home)
+        bare = replace(entry, item=registry.item(item.root, item.stem), file=below / file.name, home=None)
+        contents = {str(below / path): content for path, content in workspace.contents(file).items()}
+        return _Sent(bare, contents, str(home), self._device, _course(item), grade.versions())
 
 
 def _hand_over(graded: Future[Grade], done: Future[Grade]) -> None:
@@ -148,8 +150,9 @@ def _first_line(error: BaseException) -> str:
     return str(error).strip().partition("\n")[0]
 
 
+@places.anywhere()
 def _on_a_node(run: Run, sent: _Sent, rest: tuple[Any, ...]) -> Grade:
-    """Grade on this node. Raises Usage where it has no GPU, no checkout, or another version of anything."""
+    """Grade on this node. Raises Usage where it has no GPU, no course, or another version of anything."""
     try:
         item = _own(sent.entry.item)
         devices.resolve(sent.device)
@@ -163,13 +166,14 @@ def _on_a_node(run: Run, sent: _Sent, rest: tuple[Any, ...]) -> Grade:
             place.parent.mkdir(parents=True, exist_ok=True)
             place.write_bytes(content)
         assert sent.entry.file is not None
-        graded = run(replace(sent.entry, item=item, file=Path(name) / sent.entry.file), *rest)
-    placed = encode(graded).replace(name, json.dumps(sent.shown)[1:-1])  # a report names files in many places
+        here = replace(sent.entry, item=item, file=Path(name) / sent.entry.file, home=Path(name))
+        graded = run(here, *rest)
+    placed = encode(graded).replace(name, json.dumps(sent.home)[1:-1])  # a cause may name a whole path
     return decode(placed, Grade)
 
 
 def _own(item: Item) -> Item:
-    """This node's: in a checkout at the same place, as containers of one image have it, or in its own."""
+    """This node's: at the same place, as containers of one image have it, or in its own course."""
     return item if item.declaration.is_file() else registry.item(registry.root(), item.stem)
 
 
@@ -179,7 +183,7 @@ def _difference(wanted: Mapping[str, str]) -> str:
     for package, version in wanted.items():
         if own.get(package) != version:
             return f"it has {package} {own.get(package, 'not at all')}, the machine that asks {version}"
-    return "its kernelpath or its checkout is of another version; update it"
+    return "its kernelpath or its course is another one; install the same"
 
 
 @cache

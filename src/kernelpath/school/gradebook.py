@@ -7,6 +7,7 @@ import hashlib
 import io
 import json
 import os
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -62,8 +63,10 @@ def write(folder: Path, grades: Sequence[Grade], most: Mapping[str, int]) -> Non
     write_atomically(folder / "grades.json", encode(_Saved(tuple(grades)), indent=1) + "\n")
     write_atomically(folder / "grades.csv", _csv(grades))
     (folder / "gradescope").mkdir(exist_ok=True)
-    for learner in dict.fromkeys(graded.learner for graded in grades):
-        own = [graded for graded in grades if graded.learner == learner]
+    by_learner: dict[str, list[Grade]] = defaultdict(list)
+    for graded in grades:
+        by_learner[graded.learner].append(graded)
+    for learner, own in by_learner.items():
         text = json.dumps(gradescope(own, most), indent=1) + "\n"
         write_atomically(folder / "gradescope" / f"{file_name(learner)}.json", text)
 
@@ -134,7 +137,7 @@ def _test(graded: Grade, most: int) -> dict[str, Any]:
         "score": report.stars if report else 0,
         "max_score": most,
         "status": "passed" if report and report.verdict.passed else "failed",
-        "output": _said(report) if report else "nothing was handed in",
+        "output": _said(report) if report else f"nothing was handed in as {graded.exercise.partition('/')[2]}.py",
     }
 
 

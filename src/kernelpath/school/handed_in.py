@@ -21,13 +21,14 @@ _MOST_ENTRIES = 100_000
 class Entry:
     """One learner's submission to one exercise. `file` is None where nothing was handed in, or nothing that counts.
 
-    unusable: why a file that was handed in does not count.
+    unusable: why a file that was handed in does not count. home: the learner's folder; reports name places from there.
     """
 
     learner: str
     item: Item
     file: Path | None
     unusable: str = ""
+    home: Path | None = None
 
 
 def default_items(folder: Path) -> list[Item]:
@@ -61,9 +62,11 @@ def _folders(folder: Path) -> list[Path]:
 
 def entries_of(learner: Path, items: Sequence[Item]) -> Iterator[Entry]:
     """One learner's file for each exercise."""
-    found = list(_named(learner, {item.solution.name for item in items}))
+    found: dict[str, list[Path]] = {item.solution.name: [] for item in items}
+    for path in _named(learner, set(found)):
+        found[path.name].append(path)
     for item in items:
-        own = [path for path in found if path.name == item.solution.name]
+        own = found[item.solution.name]
         yield _entry(learner, item, sorted(own, key=lambda path: _precedence(path, learner, item.phase)))
 
 
@@ -94,7 +97,7 @@ def _entry(learner: Path, item: Item, found: Sequence[Path]) -> Entry:
     reasons = [_left_out(path, learner) for path in found]
     for path, reason in zip(found, reasons, strict=True):
         if not reason:
-            return Entry(learner.name, item, path)
+            return Entry(learner.name, item, path, home=learner)
     return Entry(learner.name, item, None, reasons[0] if reasons else "")
 
 
