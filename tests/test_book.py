@@ -225,7 +225,7 @@ def pages(course: Path, tmp_path: Path) -> Path:
 
 def test_pages_lead_from_week_to_week_and_to_the_index(pages: Path) -> None:
     weeks = ["week01_threads.html", "week02_memory.html"]
-    assert sorted(path.name for path in pages.iterdir()) == sorted([*site.PAGES, "search.js", *weeks])
+    assert sorted(path.name for path in pages.iterdir()) == sorted([*site.PAGES, "search.js", "pictures", *weeks])
     first, second, index, glossary = ((pages / name).read_text() for name in (*weeks, "index.html", "glossary.html"))
     assert '<a rel="next" href="week02_memory.html">Week 2 · Memory →</a>' in first
     assert 'rel="prev"' not in first
@@ -236,6 +236,10 @@ def test_pages_lead_from_week_to_week_and_to_the_index(pages: Path) -> None:
     assert "Phase 1 · Architecture" in index
     assert "<code>double</code>" in index
     assert re.findall(r'<dt id="([^"]+)">', glossary) == ["sector", "warp"]
+    assert 'Shown as a picture in <a href="week01_threads.html#section-1">Week 1 · Threads: 1 · Who</a>' in glossary
+    (thumbnail,) = re.findall('<img src="([^"]+)"', glossary)
+    with Image.open(pages / thumbnail) as small:
+        assert small.size == (480, 144)
 
 
 def test_formulas_are_mathml_and_code_is_left_alone(pages: Path) -> None:

@@ -8,18 +8,22 @@ from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
 
+from markupsafe import Markup
+
 from kernelpath import words
 from kernelpath.course import registry
 from kernelpath.files import write_atomically
-from kernelpath.show import book, docs, report, results, search, templates, view
+from kernelpath.show import book, docs, report, results, search, seen, templates, view
 from kernelpath.show.book import Entry
 from kernelpath.show.endings import endings
 from kernelpath.show.search import Place
+from kernelpath.show.seen import Seen
 from kernelpath.show.weeks import LEGIBLE, Week, prose, weeks, width
 from kernelpath.verdict import Verdict
 
 INDEX = "index.html"
 SEARCH = "search.js"
+PICTURES = "pictures"
 PAGES = {
     INDEX: "Course",
     "glossary.html": "Glossary",
@@ -83,13 +87,35 @@ def write(root: Path, to: Path) -> Path:
     phases = [(phase, list(group)) for phase, group in groupby(found, key=lambda week: week.phase)]
     terms = book.glossary(root)
     page(INDEX, "book.html", phases=phases, lanes=words.LANES)
-    page("glossary.html", "glossary.html", glossary=[(entry, prose(entry.text)) for entry in terms])
+    page("glossary.html", "glossary.html", glossary=list(_terms(terms, found, to)), width=seen.WIDTH)
     page("results.html", "results.html", **_results(root))
     page("verdicts.html", "verdicts.html", **_verdicts(root, terms))
     gallery = [(kind, about, _pictures(found, call, kind)) for kind, (call, about) in KINDS.items()]
     page("gallery.html", "gallery.html", gallery=[(kind, about, drawn) for kind, about, drawn in gallery if drawn])
     write_atomically(to / SEARCH, search.script(_places(found, terms)))
     return to / INDEX
+
+
+@dataclass(frozen=True)
+class Term:
+    """A term of the glossary. shown: where, if anywhere. picture: the link to it; empty without one."""
+
+    entry: Entry
+    text: Markup
+    shown: Seen | None
+    picture: str
+
+
+def _terms(terms: list[Entry], found: list[Week], to: Path) -> Iterator[Term]:
+    """The glossary; writes its pictures, which many terms share, below the folder of the pages."""
+    (to / PICTURES).mkdir(exist_ok=True)
+    shown, written = seen.seen(terms, found), dict[str, str]()
+    for entry in terms:
+        place = shown.get(entry.anchor)
+        if place and place.png and place.png not in written:
+            written[place.png] = f"{PICTURES}/{place.week.path.stem}-{len(written)}.png"
+            (to / written[place.png]).write_bytes(place.thumbnail)
+        yield Term(entry, prose(entry.text), place, written.get(place.png, "") if place else "")
 
 
 def _results(root: Path) -> Mapping[str, object]:
@@ -128,9 +154,10 @@ def _spoken(entry: Entry) -> list[str]:
 
 def _pictures(found: list[Week], call: str, kind: str) -> list[Picture]:
     return [
-        Picture(kind, week, prose(heading).striptags(), week.link(anchor), png)
+        Picture(kind, week, prose(passage.heading).striptags(), week.link(passage.anchor), png)
         for week in found
-        for source, anchor, heading, png in week.pictures
+        for passage in week.passages
+        for source, png in passage.pictures
         if re.search(call, source)
     ]
 
@@ -142,8 +169,9 @@ def _places(found: list[Week], terms: list[Entry]) -> Iterator[Place]:
     for verdict in Verdict:
         yield Place(f"verdicts.html#{_anchor(verdict)}", verdict.value, "Verdicts", verdict.meaning)
     for week in found:
-        for anchor, heading, text in week.parts:
-            yield Place(week.link(anchor), prose(heading).striptags(), week.title if anchor else week.phase, text)
+        for part in week.passages:
+            page = week.title if part.anchor else week.phase
+            yield Place(week.link(part.anchor), prose(part.heading).striptags(), page, part.text)
         for item in week.items:
             yield Place(week.page, item.name, f"{week.title}, {words.LANES[item.lane]}", item.title)
     for kind, (_, about) in KINDS.items():
