@@ -15,7 +15,9 @@ from PIL import Image, ImageDraw
 from kernelpath import cli
 from kernelpath.course.registry import Item
 from kernelpath.dev import books
-from kernelpath.show import book, site
+from kernelpath.show import book, results, site
+from kernelpath.show.results import Collection, Finding, Published
+from kernelpath.verdict import encode
 from tests.browser import LOW_CONTRAST, Browser
 
 FOLDED = "<details><summary>After your prediction</summary>\n\nIt is 4.\n\n</details>"
@@ -27,6 +29,15 @@ TABLE = (
     '<div class="kp"><table><tr><td><pre><i>    </i>indented</pre></td><td>'
     + "</td><td>".join(["wide"] * 60)
     + "</td></tr></table></div>"
+)
+
+
+PUBLISHED = Published(
+    collections=(Collection("owner/name", 40 * "c", "2026-01-01", 9),),
+    findings=tuple(
+        Finding(kind, "owner/name", "src/add.cu", 7, ("add", "copy"), "grid 1, block 32", f"<{kind}>", "Not `x < n`.")
+        for kind in ("race", "wrong values")
+    ),
 )
 
 
@@ -108,6 +119,8 @@ def course(doubling: Item, monkeypatch: pytest.MonkeyPatch) -> Path:
     ]
     for name, made in (("week01_threads", first), ("week02_memory", second)):
         write(doubling.root / f"book/1_architecture/{name}.ipynb", book.finished(executed(made)))
+    (doubling.root / "results").mkdir(exist_ok=True)
+    (doubling.root / "results/published.json").write_text(encode(PUBLISHED))
     (doubling.root / book.GLOSSARY).write_text(
         "# Glossary\n\n## sector\n\n32 bytes, `of` memory.\n\n## warp\n\n32 threads.\n"
     )
@@ -257,6 +270,28 @@ def test_cuda_cells_are_highlighted_and_styles_of_cells_left_out(pages: Path) ->
     assert "<i>    </i>indented" in first, "of what an output shows, no space is lost"
 
 
+def test_faults_are_told_by_kind_with_their_source(pages: Path) -> None:
+    faults = (pages / "faults.html").read_text()
+    assert re.findall('<h2 id="([^"]+)">', faults) == ["race", "wrong-values"]
+    assert f"https://github.com/owner/name/blob/{40 * 'c'}/src/add.cu#L7" in faults
+    assert '<td class="number">9</td><td class="number">2</td>' in faults, "kernels run, and those with a finding"
+    assert '<pre class="message">&lt;race&gt;</pre>\n<p class="text">Not <code>x &lt; n</code>.</p>' in faults
+    assert '"faults.html#wrong-values","add","Faults"' in (pages / "search.js").read_text()
+
+
+def test_the_findings_name_kernels_and_lines_of_their_collections() -> None:
+    published = results.published(Path(__file__).parents[1])
+    for finding in published.findings:
+        assert len(published.collection(finding).commit) == 40
+        assert finding.kernels
+        assert finding.line > 0
+    assert {one.repository: published.faulty(one) < one.kernels for one in published.collections} == {
+        "NVIDIA/cuda-samples": True,
+        "karpathy/llm.c": True,
+        "siboehm/SGEMM_CUDA": True,
+    }
+
+
 def test_the_command_writes_the_pages(course: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as exit_:
         cli.main(["book"])
@@ -301,7 +336,7 @@ def test_in_a_browser(pages: Path, browser: Browser, width: int, scheme: str) ->
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize("name", ["results.html", "verdicts.html"])
+@pytest.mark.parametrize("name", ["results.html", "verdicts.html", "faults.html", "glossary.html"])
 def test_pages_about_the_course_fit_a_phone_and_can_be_read(
     pages: Path, browser: Browser, name: str, scheme: str
 ) -> None:
@@ -347,9 +382,10 @@ def test_the_search_finds_terms_sections_and_exercises(pages: Path, browser: Bro
 
 def test_by_keyboard(pages: Path, browser: Browser) -> None:
     browser.open(pages / "week01_threads.html", 390, "light")
-    reached = [pressed_tab(browser) for _ in range(12)]
+    reached = [pressed_tab(browser) for _ in range(15)]
     search = ""
-    assert reached[:8] == ["Skip to the text", *site.PAGES.values(), search, "Week 2 · Memory →"]
+    first = ["Skip to the text", *site.PAGES.values(), search, "Week 2 · Memory →"]
+    assert reached[: len(first)] == first
     assert "On this page" in reached
     assert "next week" in reached
 

@@ -13,7 +13,7 @@ from PIL import Image
 from kernelpath.show.book import Entry
 from kernelpath.show.weeks import Passage, Week, prose
 
-WIDTH = 240
+WIDTH, HEIGHT = 240, 176
 """Pixels of a page that the picture of a term takes at most; it has twice as many."""
 
 COLORS = 48
@@ -119,7 +119,7 @@ class Seen:
     def thumbnail(self) -> bytes:
         """The picture as a small PNG of few colors."""
         given = Image.open(io.BytesIO(base64.b64decode(self.png))).convert("RGB")
-        given.thumbnail((2 * WIDTH, 2 * WIDTH), Image.Resampling.LANCZOS)
+        given.thumbnail((2 * WIDTH, 2 * HEIGHT), Image.Resampling.LANCZOS)
         file = io.BytesIO()
         given.quantize(COLORS, dither=Image.Dither.NONE).save(file, "PNG", optimize=True)
         return file.getvalue()

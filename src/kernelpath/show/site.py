@@ -30,6 +30,7 @@ PAGES = {
     "results.html": "Results",
     "verdicts.html": "Verdicts",
     "gallery.html": "Gallery",
+    "faults.html": "Faults",
 }
 """The pages about the course, by file name."""
 
@@ -87,12 +88,13 @@ def write(root: Path, to: Path) -> Path:
     phases = [(phase, list(group)) for phase, group in groupby(found, key=lambda week: week.phase)]
     terms = book.glossary(root)
     page(INDEX, "book.html", phases=phases, lanes=words.LANES)
-    page("glossary.html", "glossary.html", glossary=list(_terms(terms, found, to)), width=seen.WIDTH)
+    page("glossary.html", "glossary.html", glossary=list(_terms(terms, found, to)))
     page("results.html", "results.html", **_results(root))
     page("verdicts.html", "verdicts.html", **_verdicts(root, terms))
+    page("faults.html", "faults.html", **_faults(root, terms))
     gallery = [(kind, about, _pictures(found, call, kind)) for kind, (call, about) in KINDS.items()]
     page("gallery.html", "gallery.html", gallery=[(kind, about, drawn) for kind, about, drawn in gallery if drawn])
-    write_atomically(to / SEARCH, search.script(_places(found, terms)))
+    write_atomically(to / SEARCH, search.script(_places(root, found, terms)))
     return to / INDEX
 
 
@@ -143,6 +145,14 @@ def _verdicts(root: Path, terms: list[Entry]) -> Mapping[str, object]:
     }
 
 
+def _faults(root: Path, terms: list[Entry]) -> Mapping[str, object]:
+    """What was found in published kernels; the anchors of the kinds that the glossary explains."""
+    published = results.published(root)
+    anchors = {entry.term: entry.anchor for entry in terms}
+    named = {kind: anchors.get(kind) or anchors.get(kind.removesuffix("s")) for kind in published.kinds}
+    return {"published": published, "terms": {kind: anchor for kind, anchor in named.items() if anchor}}
+
+
 def _anchor(verdict: Verdict) -> str:
     return verdict.name.lower().replace("_", "-")
 
@@ -162,7 +172,7 @@ def _pictures(found: list[Week], call: str, kind: str) -> list[Picture]:
     ]
 
 
-def _places(found: list[Week], terms: list[Entry]) -> Iterator[Place]:
+def _places(root: Path, found: list[Week], terms: list[Entry]) -> Iterator[Place]:
     """All that the search can find."""
     for entry in terms:
         yield Place(f"glossary.html#{entry.anchor}", entry.term, "Glossary", entry.text)
@@ -176,4 +186,7 @@ def _places(found: list[Week], terms: list[Entry]) -> Iterator[Place]:
             yield Place(week.page, item.name, f"{week.title}, {words.LANES[item.lane]}", item.title)
     for kind, (_, about) in KINDS.items():
         yield Place(f"gallery.html#{kind.lower()}", kind, "Gallery", about)
+    for finding in results.published(root).findings:
+        named = f"{finding.meaning} {' '.join(finding.kernels)} {finding.repository}"
+        yield Place(f"faults.html#{finding.kind.replace(' ', '-')}", finding.kernels[0], "Faults", named)
     yield Place("results.html", "Results", "Results", "measurements times speedup bandwidth roofline peers agreement")
