@@ -5,17 +5,20 @@ from __future__ import annotations
 import base64
 import io
 import re
+import sys
 from collections.abc import Callable
 from pathlib import Path
+from types import ModuleType
 
 import nbformat
 import pytest
+from IPython.core.inputtransformer2 import TransformerManager
 from PIL import Image, ImageDraw
 
 from kernelpath import cli
 from kernelpath.course.registry import Item
 from kernelpath.dev import books
-from kernelpath.show import book, results, site
+from kernelpath.show import book, colab, results, site
 from kernelpath.show.results import Collection, Finding, Published
 from kernelpath.verdict import encode
 from tests.browser import LOW_CONTRAST, Browser
@@ -238,7 +241,9 @@ def pages(course: Path, tmp_path: Path) -> Path:
 
 def test_pages_lead_from_week_to_week_and_to_the_index(pages: Path) -> None:
     weeks = ["week01_threads.html", "week02_memory.html"]
-    assert sorted(path.name for path in pages.iterdir()) == sorted([*site.PAGES, "search.js", "pictures", *weeks])
+    assert sorted(path.name for path in pages.iterdir()) == sorted(
+        [*site.PAGES, "search.js", "pictures", *weeks, "week01_threads.ipynb", "week02_memory.ipynb"]
+    )
     first, second, index, glossary = ((pages / name).read_text() for name in (*weeks, "index.html", "glossary.html"))
     assert '<a rel="next" href="week02_memory.html">Week 2 · Memory →</a>' in first
     assert 'rel="prev"' not in first
@@ -253,6 +258,61 @@ def test_pages_lead_from_week_to_week_and_to_the_index(pages: Path) -> None:
     (thumbnail,) = re.findall('<img src="([^"]+)"', glossary)
     with Image.open(pages / thumbnail) as small:
         assert small.size == (480, 144)
+
+
+def test_each_week_leads_to_its_notebook_in_colab(course: Path, pages: Path, tmp_path: Path) -> None:
+    assert '<a href="week01_threads.ipynb" download>' in (pages / "week01_threads.html").read_text()
+    site.write(course, tmp_path / "public", colab.Address.of("owner/name@public"))
+    page = (tmp_path / "public/week01_threads.html").read_text()
+    target = "https://colab.research.google.com/github/owner/name/blob/public/week01_threads.ipynb"
+    assert f'<a href="{target}">open in Colab</a>' in page
+    made = nbformat.read(tmp_path / "public/week01_threads.ipynb", as_version=4)
+    nbformat.validate(made)
+    given = nbformat.read(course / NOTEBOOK, as_version=4)
+    assert [cell.source for cell in made.cells[1:]] == [cell.source for cell in given.cells]
+    assert "git+https://github.com/owner/name\n" in made.cells[0].source
+
+
+@pytest.mark.parametrize("on_colab", [True, False])
+def test_the_first_cell_installs_the_course_on_colab_and_nowhere_else(
+    on_colab: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    done = []
+
+    class Shell:
+        def run_line_magic(self, name: str, line: str) -> None:
+            done.append(f"{name} {line}")
+
+        def system(self, line: str) -> None:
+            done.append(line)
+
+    monkeypatch.delitem(sys.modules, "google.colab", raising=False)
+    if on_colab:
+        monkeypatch.setitem(sys.modules, "google.colab", ModuleType("google.colab"))
+    cell = TransformerManager().transform_cell(  # type: ignore[no-untyped-call]
+        colab.installing(colab.Address("owner/name"))
+    )
+    exec(cell, {"get_ipython": Shell})
+    wanted = ["pip install -q git+https://github.com/owner/name", f"kp new {colab.FOLDER}", f"cd -q {colab.FOLDER}"]
+    assert done == (wanted if on_colab else [])
+
+
+@pytest.mark.parametrize(
+    ("text", "address"),
+    [
+        ("owner/name", colab.Address("owner/name", "gh-pages")),
+        ("https://github.com/owner/name.git@docs/v1", colab.Address("owner/name", "docs/v1")),
+        ("name", None),
+        ("owner/name @x", None),
+        ("https://elsewhere.org/owner/name", None),
+    ],
+)
+def test_an_address_is_a_repository_on_github(text: str, address: colab.Address | None) -> None:
+    if address is None:
+        with pytest.raises(ValueError, match="write OWNER/REPO"):
+            colab.Address.of(text)
+    else:
+        assert colab.Address.of(text) == address
 
 
 def test_formulas_are_mathml_and_code_is_left_alone(pages: Path) -> None:

@@ -13,7 +13,7 @@ from markupsafe import Markup
 from kernelpath import words
 from kernelpath.course import registry
 from kernelpath.files import write_atomically
-from kernelpath.show import book, docs, report, results, search, seen, templates, view
+from kernelpath.show import book, colab, docs, report, results, search, seen, templates, view
 from kernelpath.show.book import Entry
 from kernelpath.show.endings import endings
 from kernelpath.show.search import Place
@@ -72,8 +72,10 @@ class Picture:
         return width(self.png) > LEGIBLE
 
 
-def write(root: Path, to: Path) -> Path:
+def write(root: Path, to: Path, address: colab.Address | None = None) -> Path:
     """Write the pages of a checkout's course into a folder, and return that of the index.
+
+    address: where they will be published on GitHub, for links to Colab.
 
     Raises ValidationError where a file of results/ or the examples of verdicts cannot be understood.
     """
@@ -84,7 +86,8 @@ def write(root: Path, to: Path) -> Path:
         write_atomically(to / name, templates.render(template, here=name, pages=PAGES, **values))
 
     for before, week, after in zip([None, *found], found, [*found[1:], None], strict=False):
-        page(week.page, "week.html", week=week, before=before, after=after)
+        to_run = _to_run(root, to, week, address)
+        page(week.page, "week.html", week=week, before=before, after=after, to_run=to_run, address=address)
     phases = [(phase, list(group)) for phase, group in groupby(found, key=lambda week: week.phase)]
     terms = book.glossary(root)
     page(INDEX, "book.html", phases=phases, lanes=words.LANES)
@@ -118,6 +121,18 @@ def _terms(terms: list[Entry], found: list[Week], to: Path) -> Iterator[Term]:
             written[place.png] = f"{PICTURES}/{place.week.path.stem}-{len(written)}.png"
             (to / written[place.png]).write_bytes(place.thumbnail)
         yield Term(entry, prose(entry.text), place, written.get(place.png, "") if place else "")
+
+
+def _to_run(root: Path, to: Path, week: Week, address: colab.Address | None) -> str:
+    """The name of the week's notebook, which is written beside its page; empty where the course has none."""
+    import nbformat
+
+    given = root / "notebooks" / week.path.parent.name / week.path.name
+    if not given.is_file():
+        return ""
+    made = colab.notebook(nbformat.read(given, as_version=4), address)
+    write_atomically(to / given.name, nbformat.writes(made) + "\n")
+    return given.name
 
 
 def _results(root: Path) -> Mapping[str, object]:
