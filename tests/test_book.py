@@ -5,17 +5,22 @@ from __future__ import annotations
 import base64
 import io
 import re
+import sys
 from collections.abc import Callable
 from pathlib import Path
+from types import ModuleType
 
 import nbformat
 import pytest
+from IPython.core.inputtransformer2 import TransformerManager
 from PIL import Image, ImageDraw
 
 from kernelpath import cli
 from kernelpath.course.registry import Item
 from kernelpath.dev import books
-from kernelpath.show import book, site
+from kernelpath.show import book, colab, results, site
+from kernelpath.show.results import Collection, Finding, Published
+from kernelpath.verdict import encode
 from tests.browser import LOW_CONTRAST, Browser
 
 FOLDED = "<details><summary>After your prediction</summary>\n\nIt is 4.\n\n</details>"
@@ -27,6 +32,15 @@ TABLE = (
     '<div class="kp"><table><tr><td><pre><i>    </i>indented</pre></td><td>'
     + "</td><td>".join(["wide"] * 60)
     + "</td></tr></table></div>"
+)
+
+
+PUBLISHED = Published(
+    collections=(Collection("owner/name", 40 * "c", "2026-01-01", 9),),
+    findings=tuple(
+        Finding(kind, "owner/name", "src/add.cu", 7, ("add", "copy"), "grid 1, block 32", f"<{kind}>", "Not `x < n`.")
+        for kind in ("race", "wrong values")
+    ),
 )
 
 
@@ -108,6 +122,8 @@ def course(doubling: Item, monkeypatch: pytest.MonkeyPatch) -> Path:
     ]
     for name, made in (("week01_threads", first), ("week02_memory", second)):
         write(doubling.root / f"book/1_architecture/{name}.ipynb", book.finished(executed(made)))
+    (doubling.root / "results").mkdir(exist_ok=True)
+    (doubling.root / "results/published.json").write_text(encode(PUBLISHED))
     (doubling.root / book.GLOSSARY).write_text(
         "# Glossary\n\n## sector\n\n32 bytes, `of` memory.\n\n## warp\n\n32 threads.\n"
     )
@@ -225,7 +241,9 @@ def pages(course: Path, tmp_path: Path) -> Path:
 
 def test_pages_lead_from_week_to_week_and_to_the_index(pages: Path) -> None:
     weeks = ["week01_threads.html", "week02_memory.html"]
-    assert sorted(path.name for path in pages.iterdir()) == sorted([*site.PAGES, "search.js", *weeks])
+    assert sorted(path.name for path in pages.iterdir()) == sorted(
+        [*site.PAGES, "search.js", "pictures", *weeks, "week01_threads.ipynb", "week02_memory.ipynb"]
+    )
     first, second, index, glossary = ((pages / name).read_text() for name in (*weeks, "index.html", "glossary.html"))
     assert '<a rel="next" href="week02_memory.html">Week 2 · Memory →</a>' in first
     assert 'rel="prev"' not in first
@@ -236,6 +254,65 @@ def test_pages_lead_from_week_to_week_and_to_the_index(pages: Path) -> None:
     assert "Phase 1 · Architecture" in index
     assert "<code>double</code>" in index
     assert re.findall(r'<dt id="([^"]+)">', glossary) == ["sector", "warp"]
+    assert 'Shown as a picture in <a href="week01_threads.html#section-1">Week 1 · Threads: 1 · Who</a>' in glossary
+    (thumbnail,) = re.findall('<img src="([^"]+)"', glossary)
+    with Image.open(pages / thumbnail) as small:
+        assert small.size == (480, 144)
+
+
+def test_each_week_leads_to_its_notebook_in_colab(course: Path, pages: Path, tmp_path: Path) -> None:
+    assert '<a href="week01_threads.ipynb" download>' in (pages / "week01_threads.html").read_text()
+    site.write(course, tmp_path / "public", colab.Address.of("owner/name@public"))
+    page = (tmp_path / "public/week01_threads.html").read_text()
+    target = "https://colab.research.google.com/github/owner/name/blob/public/week01_threads.ipynb"
+    assert f'<a href="{target}">open in Colab</a>' in page
+    made = nbformat.read(tmp_path / "public/week01_threads.ipynb", as_version=4)
+    nbformat.validate(made)
+    given = nbformat.read(course / NOTEBOOK, as_version=4)
+    assert [cell.source for cell in made.cells[1:]] == [cell.source for cell in given.cells]
+    assert "git+https://github.com/owner/name\n" in made.cells[0].source
+
+
+@pytest.mark.parametrize("on_colab", [True, False])
+def test_the_first_cell_installs_the_course_on_colab_and_nowhere_else(
+    on_colab: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    done = []
+
+    class Shell:
+        def run_line_magic(self, name: str, line: str) -> None:
+            done.append(f"{name} {line}")
+
+        def system(self, line: str) -> None:
+            done.append(line)
+
+    monkeypatch.delitem(sys.modules, "google.colab", raising=False)
+    if on_colab:
+        monkeypatch.setitem(sys.modules, "google.colab", ModuleType("google.colab"))
+    cell = TransformerManager().transform_cell(  # type: ignore[no-untyped-call]
+        colab.installing(colab.Address("owner/name"))
+    )
+    exec(cell, {"get_ipython": Shell})
+    wanted = ["pip install -q git+https://github.com/owner/name", f"kp new {colab.FOLDER}", f"cd -q {colab.FOLDER}"]
+    assert done == (wanted if on_colab else [])
+
+
+@pytest.mark.parametrize(
+    ("text", "address"),
+    [
+        ("owner/name", colab.Address("owner/name", "gh-pages")),
+        ("https://github.com/owner/name.git@docs/v1", colab.Address("owner/name", "docs/v1")),
+        ("name", None),
+        ("owner/name @x", None),
+        ("https://elsewhere.org/owner/name", None),
+    ],
+)
+def test_an_address_is_a_repository_on_github(text: str, address: colab.Address | None) -> None:
+    if address is None:
+        with pytest.raises(ValueError, match="write OWNER/REPO"):
+            colab.Address.of(text)
+    else:
+        assert colab.Address.of(text) == address
 
 
 def test_formulas_are_mathml_and_code_is_left_alone(pages: Path) -> None:
@@ -251,6 +328,28 @@ def test_cuda_cells_are_highlighted_and_styles_of_cells_left_out(pages: Path) ->
     assert re.search(r'<span class="kr?">__global__</span>', first)
     assert "color: red" not in first
     assert "<i>    </i>indented" in first, "of what an output shows, no space is lost"
+
+
+def test_faults_are_told_by_kind_with_their_source(pages: Path) -> None:
+    faults = (pages / "faults.html").read_text()
+    assert re.findall('<h2 id="([^"]+)">', faults) == ["race", "wrong-values"]
+    assert f"https://github.com/owner/name/blob/{40 * 'c'}/src/add.cu#L7" in faults
+    assert '<td class="number">9</td><td class="number">2</td>' in faults, "kernels run, and those with a finding"
+    assert '<pre class="message">&lt;race&gt;</pre>\n<p class="text">Not <code>x &lt; n</code>.</p>' in faults
+    assert '"faults.html#wrong-values","add","Faults"' in (pages / "search.js").read_text()
+
+
+def test_the_findings_name_kernels_and_lines_of_their_collections() -> None:
+    published = results.published(Path(__file__).parents[1])
+    for finding in published.findings:
+        assert len(published.collection(finding).commit) == 40
+        assert finding.kernels
+        assert finding.line > 0
+    assert {one.repository: published.faulty(one) < one.kernels for one in published.collections} == {
+        "NVIDIA/cuda-samples": True,
+        "karpathy/llm.c": True,
+        "siboehm/SGEMM_CUDA": True,
+    }
 
 
 def test_the_command_writes_the_pages(course: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -297,7 +396,7 @@ def test_in_a_browser(pages: Path, browser: Browser, width: int, scheme: str) ->
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize("name", ["results.html", "verdicts.html"])
+@pytest.mark.parametrize("name", ["results.html", "verdicts.html", "faults.html", "glossary.html"])
 def test_pages_about_the_course_fit_a_phone_and_can_be_read(
     pages: Path, browser: Browser, name: str, scheme: str
 ) -> None:
@@ -343,9 +442,10 @@ def test_the_search_finds_terms_sections_and_exercises(pages: Path, browser: Bro
 
 def test_by_keyboard(pages: Path, browser: Browser) -> None:
     browser.open(pages / "week01_threads.html", 390, "light")
-    reached = [pressed_tab(browser) for _ in range(12)]
+    reached = [pressed_tab(browser) for _ in range(15)]
     search = ""
-    assert reached[:8] == ["Skip to the text", *site.PAGES.values(), search, "Week 2 · Memory →"]
+    first = ["Skip to the text", *site.PAGES.values(), search, "Week 2 · Memory →"]
+    assert reached[: len(first)] == first
     assert "On this page" in reached
     assert "next week" in reached
 

@@ -9,7 +9,7 @@ import pytest
 
 from kernelpath.course import registry
 from kernelpath.lines import LineInstructions, LineTraffic
-from kernelpath.show import book, source, view
+from kernelpath.show import book, seen, source, view, weeks
 from kernelpath.simt.counters import LineCounters
 from kernelpath.simt.errors import FaultKind
 from kernelpath.verdict import Interval, Measurement, Verdict
@@ -59,3 +59,18 @@ def test_metrics_are_spelled_as_ncu_spells_them(glossary: str) -> None:
     for metric in metrics:
         rolled_up = r"\.(sum|avg)(\.(per_second|per_cycle_active|pct_of_peak_sustained_active))?|\.(ratio|pct)"
         assert metric.startswith("launch__") or re.search(rf"({rolled_up})$", metric), metric
+
+
+def test_every_term_is_shown_by_the_course() -> None:
+    """Most by a picture, the others by what a cell printed, measured or graded."""
+    entries, course = book.glossary(registry.root()), weeks.weeks(registry.root())
+    places = seen.seen(entries, course)
+    assert [entry.term for entry in entries if entry.anchor not in places] == []
+    assert sum(bool(place.png) for place in places.values()) > 0.9 * len(entries)
+    chosen = {entry.term: places[entry.anchor] for entry in entries if entry.term in seen.PLACES}
+    assert {term: (place.week.number, place.passage.number) for term, place in chosen.items()} == seen.PLACES
+    told = {term: (places[term].where, places[term].how) for term in ("wave", "throughput")}
+    assert told == {
+        "wave": ("Week 11 · Matrix products: 3 · The order of the programs", "a picture"),
+        "throughput": ("Week 5 · Profiling: 5 · The first page of Nsight Compute", "a table"),
+    }

@@ -325,6 +325,7 @@ def test_an_answer_is_shown_without_a_prediction_where_none_is_given(capsys: pyt
     notebook.hold(None, 1, "times the bytes")
     notebook.hold(None, 1, "sectors, blocks of (16, 2)")
     notebook.hold(None, 2, "reads of A[0, 0]")
+    notebook.hold(None, 0.5, "of cuBLAS: cp.async, a ring of stages")
     notebook.hold(7, 12, "is the line that races")
     assert capsys.readouterr().out.splitlines() == [
         "found 32 sectors",
@@ -332,6 +333,7 @@ def test_an_answer_is_shown_without_a_prediction_where_none_is_given(capsys: pyt
         "found 1 times the bytes",
         "blocks of (16, 2): found 1 sector",
         "found 2 reads of A[0, 0]",
+        "found 0.5 of cuBLAS: cp.async, a ring of stages",
         "found: the line that races is 12; you predicted 7",
     ]
 

@@ -15,16 +15,23 @@ from kernelpath.show.book import FOLDER, copies
 
 @click.command("book")
 @click.option("--out", "to", type=click.Path(file_okay=False, path_type=Path), help="A folder. [.kernelpath/book]")
-def book_(to: Path | None) -> int:
+@click.option("--colab", metavar="OWNER/REPO[@BRANCH]", help="Where the pages will be on GitHub. [BRANCH: gh-pages]")
+def book_(to: Path | None, colab: str | None) -> int:
     """Write the book as web pages.
 
-    The notebooks with their outputs, with a syllabus and a glossary. The pages need no network.
+    The notebooks with their outputs, with a syllabus and a glossary. The pages need no network. With --colab, each
+    week's page has a link that opens its notebook in Colab; without, it says how to upload the notebook there.
     """
     from kernelpath.show import site
+    from kernelpath.show.colab import Address
 
     root, course = registry.root(), registry.course()
     if not copies(course):
         raise Failure(f"there are no notebooks in {FOLDER}/; python -m kernelpath.show.execute writes them")
-    index = site.write(course, to or progress.folder(root) / "book")
+    try:
+        address = Address.of(colab) if colab else None
+    except ValueError as error:
+        raise click.BadParameter(str(error), param_hint="--colab") from error
+    index = site.write(course, to or progress.folder(root) / "book", address)
     view.step(out, f"open {words.path(index, root)} in a browser")
     return PASSED

@@ -21,8 +21,8 @@ _said = False
 _LABELS = ("as ", "at ", "is the line ")
 """How a unit begins where the number names something, so that no ratio of two of them means anything."""
 
-_WHOSE = re.compile(r"([^,()\[\]]+), (.+)")
-"""A unit, and whose value it is: "sectors, stride 2"."""
+_WHOSE = re.compile(r"([^,:()\[\]]+), (.+)")
+"""A unit, and whose value it is: "sectors, stride 2". What follows a colon is a name, with commas of its own."""
 
 _SHARES: dict[float, str] = {2: "half of it", 3: "a third of it", 4: "a quarter of it", 5: "a fifth of it"}
 

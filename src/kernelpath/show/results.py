@@ -1,5 +1,7 @@
-"""Reads results/: what was measured on GPUs, a file for each machine; notebooks.json has what notebooks recorded, and
-cards.json what compiles for GPUs that are not here.
+"""Reads results/: what was measured on GPUs, a file for each machine.
+
+notebooks.json has what notebooks recorded, cards.json what compiles for GPUs that are not here, and published.json what
+is wrong with kernels of public repositories.
 """
 
 from __future__ import annotations
@@ -15,6 +17,9 @@ _T = TypeVar("_T")
 FOLDER = "results"
 RECORDINGS = "notebooks.json"
 CARDS = "cards.json"
+PUBLISHED = "published.json"
+OTHERS = (RECORDINGS, CARDS, PUBLISHED)
+"""The files that are of no machine."""
 
 
 @dataclass(frozen=True)
@@ -112,9 +117,59 @@ class Cards:
     obstacles: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
 
 
+@dataclass(frozen=True)
+class Collection:
+    """A public repository. commit: whose kernels were run. date: of that commit. kernels: so many of them were run."""
+
+    repository: str
+    commit: str
+    date: str
+    kernels: int
+
+
+@dataclass(frozen=True)
+class Finding:
+    """What the PTX machine found in kernels of a collection.
+
+    file, line: where to look. launch: grid, block and sizes. message: as the machine words it. meaning: what follows.
+    """
+
+    kind: str
+    repository: str
+    file: str
+    line: int
+    kernels: tuple[str, ...]
+    launch: str
+    message: str
+    meaning: str
+
+
+@dataclass(frozen=True)
+class Published:
+    """Kernels of public repositories on the PTX machine: launched as their authors do, at small and at odd sizes."""
+
+    checked: str = ""
+    nvrtc: str = ""
+    collections: tuple[Collection, ...] = ()
+    findings: tuple[Finding, ...] = ()
+
+    @property
+    def kinds(self) -> list[str]:
+        """In the order of the file."""
+        return list(dict.fromkeys(finding.kind for finding in self.findings))
+
+    def collection(self, finding: Finding) -> Collection:
+        return next(one for one in self.collections if one.repository == finding.repository)
+
+    def faulty(self, collection: Collection) -> int:
+        """In how many kernels of a collection something was found."""
+        found = (finding for finding in self.findings if finding.repository == collection.repository)
+        return len({kernel for finding in found for kernel in finding.kernels})
+
+
 def machines(root: Path) -> list[Machine]:
     """The machines that were measured, by file name. Raises ValidationError, which names the file."""
-    files = sorted(path for path in (root / FOLDER).glob("*.json") if path.name not in (RECORDINGS, CARDS))
+    files = sorted(path for path in (root / FOLDER).glob("*.json") if path.name not in OTHERS)
     return [read(path) for path in files]
 
 
@@ -135,6 +190,12 @@ def cards(root: Path) -> Cards:
     """What was compiled; nothing where there is no file. Raises ValidationError."""
     path = root / FOLDER / CARDS
     return _decoded(path, Cards) if path.is_file() else Cards()
+
+
+def published(root: Path) -> Published:
+    """What was found in public repositories; nothing where there is no file. Raises ValidationError."""
+    path = root / FOLDER / PUBLISHED
+    return _decoded(path, Published) if path.is_file() else Published()
 
 
 def _decoded(path: Path, kind: type[_T]) -> _T:

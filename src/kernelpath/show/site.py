@@ -8,24 +8,29 @@ from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
 
+from markupsafe import Markup
+
 from kernelpath import words
 from kernelpath.course import registry
 from kernelpath.files import write_atomically
-from kernelpath.show import book, docs, report, results, search, templates, view
+from kernelpath.show import book, colab, docs, report, results, search, seen, templates, view
 from kernelpath.show.book import Entry
 from kernelpath.show.endings import endings
 from kernelpath.show.search import Place
+from kernelpath.show.seen import Seen
 from kernelpath.show.weeks import LEGIBLE, Week, prose, weeks, width
 from kernelpath.verdict import Verdict
 
 INDEX = "index.html"
 SEARCH = "search.js"
+PICTURES = "pictures"
 PAGES = {
     INDEX: "Course",
     "glossary.html": "Glossary",
     "results.html": "Results",
     "verdicts.html": "Verdicts",
     "gallery.html": "Gallery",
+    "faults.html": "Faults",
 }
 """The pages about the course, by file name."""
 
@@ -67,8 +72,10 @@ class Picture:
         return width(self.png) > LEGIBLE
 
 
-def write(root: Path, to: Path) -> Path:
+def write(root: Path, to: Path, address: colab.Address | None = None) -> Path:
     """Write the pages of a checkout's course into a folder, and return that of the index.
+
+    address: where they will be published on GitHub, for links to Colab.
 
     Raises ValidationError where a file of results/ or the examples of verdicts cannot be understood.
     """
@@ -79,17 +86,53 @@ def write(root: Path, to: Path) -> Path:
         write_atomically(to / name, templates.render(template, here=name, pages=PAGES, **values))
 
     for before, week, after in zip([None, *found], found, [*found[1:], None], strict=False):
-        page(week.page, "week.html", week=week, before=before, after=after)
+        to_run = _to_run(root, to, week, address)
+        page(week.page, "week.html", week=week, before=before, after=after, to_run=to_run, address=address)
     phases = [(phase, list(group)) for phase, group in groupby(found, key=lambda week: week.phase)]
     terms = book.glossary(root)
     page(INDEX, "book.html", phases=phases, lanes=words.LANES)
-    page("glossary.html", "glossary.html", glossary=[(entry, prose(entry.text)) for entry in terms])
+    page("glossary.html", "glossary.html", glossary=list(_terms(terms, found, to)))
     page("results.html", "results.html", **_results(root))
     page("verdicts.html", "verdicts.html", **_verdicts(root, terms))
+    page("faults.html", "faults.html", **_faults(root, terms))
     gallery = [(kind, about, _pictures(found, call, kind)) for kind, (call, about) in KINDS.items()]
     page("gallery.html", "gallery.html", gallery=[(kind, about, drawn) for kind, about, drawn in gallery if drawn])
-    write_atomically(to / SEARCH, search.script(_places(found, terms)))
+    write_atomically(to / SEARCH, search.script(_places(root, found, terms)))
     return to / INDEX
+
+
+@dataclass(frozen=True)
+class Term:
+    """A term of the glossary. shown: where, if anywhere. picture: the link to it; empty without one."""
+
+    entry: Entry
+    text: Markup
+    shown: Seen | None
+    picture: str
+
+
+def _terms(terms: list[Entry], found: list[Week], to: Path) -> Iterator[Term]:
+    """The glossary; writes its pictures, which many terms share, below the folder of the pages."""
+    (to / PICTURES).mkdir(exist_ok=True)
+    shown, written = seen.seen(terms, found), dict[str, str]()
+    for entry in terms:
+        place = shown.get(entry.anchor)
+        if place and place.png and place.png not in written:
+            written[place.png] = f"{PICTURES}/{place.week.path.stem}-{len(written)}.png"
+            (to / written[place.png]).write_bytes(place.thumbnail)
+        yield Term(entry, prose(entry.text), place, written.get(place.png, "") if place else "")
+
+
+def _to_run(root: Path, to: Path, week: Week, address: colab.Address | None) -> str:
+    """The name of the week's notebook, which is written beside its page; empty where the course has none."""
+    import nbformat
+
+    given = root / "notebooks" / week.path.parent.name / week.path.name
+    if not given.is_file():
+        return ""
+    made = colab.notebook(nbformat.read(given, as_version=4), address)
+    write_atomically(to / given.name, nbformat.writes(made) + "\n")
+    return given.name
 
 
 def _results(root: Path) -> Mapping[str, object]:
@@ -117,6 +160,14 @@ def _verdicts(root: Path, terms: list[Entry]) -> Mapping[str, object]:
     }
 
 
+def _faults(root: Path, terms: list[Entry]) -> Mapping[str, object]:
+    """What was found in published kernels; the anchors of the kinds that the glossary explains."""
+    published = results.published(root)
+    anchors = {entry.term: entry.anchor for entry in terms}
+    named = {kind: anchors.get(kind) or anchors.get(kind.removesuffix("s")) for kind in published.kinds}
+    return {"published": published, "terms": {kind: anchor for kind, anchor in named.items() if anchor}}
+
+
 def _anchor(verdict: Verdict) -> str:
     return verdict.name.lower().replace("_", "-")
 
@@ -128,24 +179,29 @@ def _spoken(entry: Entry) -> list[str]:
 
 def _pictures(found: list[Week], call: str, kind: str) -> list[Picture]:
     return [
-        Picture(kind, week, prose(heading).striptags(), week.link(anchor), png)
+        Picture(kind, week, prose(passage.heading).striptags(), week.link(passage.anchor), png)
         for week in found
-        for source, anchor, heading, png in week.pictures
+        for passage in week.passages
+        for source, png in passage.pictures
         if re.search(call, source)
     ]
 
 
-def _places(found: list[Week], terms: list[Entry]) -> Iterator[Place]:
+def _places(root: Path, found: list[Week], terms: list[Entry]) -> Iterator[Place]:
     """All that the search can find."""
     for entry in terms:
         yield Place(f"glossary.html#{entry.anchor}", entry.term, "Glossary", entry.text)
     for verdict in Verdict:
         yield Place(f"verdicts.html#{_anchor(verdict)}", verdict.value, "Verdicts", verdict.meaning)
     for week in found:
-        for anchor, heading, text in week.parts:
-            yield Place(week.link(anchor), prose(heading).striptags(), week.title if anchor else week.phase, text)
+        for part in week.passages:
+            page = week.title if part.anchor else week.phase
+            yield Place(week.link(part.anchor), prose(part.heading).striptags(), page, part.text)
         for item in week.items:
             yield Place(week.page, item.name, f"{week.title}, {words.LANES[item.lane]}", item.title)
     for kind, (_, about) in KINDS.items():
         yield Place(f"gallery.html#{kind.lower()}", kind, "Gallery", about)
+    for finding in results.published(root).findings:
+        named = f"{finding.meaning} {' '.join(finding.kernels)} {finding.repository}"
+        yield Place(f"faults.html#{finding.kind.replace(' ', '-')}", finding.kernels[0], "Faults", named)
     yield Place("results.html", "Results", "Results", "measurements times speedup bandwidth roofline peers agreement")

@@ -6,7 +6,7 @@ import base64
 import re
 import struct
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from itertools import count
 from pathlib import Path
@@ -35,6 +35,38 @@ _STYLE = re.compile(r"<style>.*?</style>", re.S)
 
 
 @dataclass(frozen=True)
+class Passage:
+    """A section of a notebook: its Markdown, without what is fenced, and its cells of code."""
+
+    anchor: str
+    heading: str
+    texts: list[str] = field(default_factory=list)
+    code: list[NotebookNode] = field(default_factory=list)
+
+    @property
+    def number(self) -> int:
+        """Its place among the sections, from 1; 0 for the beginning."""
+        return int(self.anchor.partition("-")[2] or 0)
+
+    @property
+    def text(self) -> str:
+        return "\n\n".join(self.texts)
+
+    @cached_property
+    def folded(self) -> str:
+        """All its words, for a search that minds no case."""
+        return "\n".join([self.heading, *self.texts, *(cell.source for cell in self.code)]).casefold()
+
+    @property
+    def pictures(self) -> Iterator[tuple[str, str]]:
+        """The code that drew it, and the PNG as base64, for each picture."""
+        for cell in self.code:
+            for output in cell.get("outputs", []):
+                if "image/png" in output.get("data", {}):
+                    yield cell.source, output["data"]["image/png"]
+
+
+@dataclass(frozen=True)
 class Week:
     """A notebook of the book as a page. items: its exercises."""
 
@@ -46,6 +78,11 @@ class Week:
     def page(self) -> str:
         """The name of its file."""
         return f"{self.path.stem}.html"
+
+    @property
+    def number(self) -> int:
+        """Of the week, as its file is named: week08_matmul."""
+        return int(re.sub(r"\D", "", self.path.stem.partition("_")[0]))
 
     def link(self, anchor: str) -> str:
         """To one of its sections; to its beginning, which has no anchor."""
@@ -79,27 +116,20 @@ class Week:
         return [(f"section-{place}", Markup(text)) for place, text in enumerate(_HEADING.findall(self._html), start=1)]
 
     @property
-    def parts(self) -> Iterator[tuple[str, str, str]]:
-        """Anchor, heading and Markdown of the beginning, which has no anchor, and of each section."""
-        source = "\n\n".join(cell.source for cell in self.notebook.cells if cell.cell_type == "markdown")
-        beginning, *parts = re.split(r"^## (.+)$", _FENCED.sub("", source), flags=re.MULTILINE)
-        yield "", self.title, beginning
-        for (anchor, _), heading, text in zip(self.sections, parts[::2], parts[1::2], strict=True):
-            yield anchor, heading, text
-
-    @property
-    def pictures(self) -> Iterator[tuple[str, str, str, str]]:
-        """The code that drew it, anchor and heading of its section, and the PNG as base64, for each picture."""
-        anchor, heading, places = "", self.title, iter(self.parts)
-        next(places)
+    def passages(self) -> Iterator[Passage]:
+        """The beginning, which has no anchor, and each section."""
+        places = count(1)
+        passage = Passage("", self.title)
         for cell in self.notebook.cells:
-            if cell.cell_type == "markdown":
-                for _ in re.findall(r"^## .+$", _FENCED.sub("", cell.source), re.MULTILINE):
-                    anchor, heading, _ = next(places)
-                continue
-            for output in cell.get("outputs", []):
-                if "image/png" in output.get("data", {}):
-                    yield cell.source, anchor, heading, output["data"]["image/png"]
+            if cell.cell_type == "code":
+                passage.code.append(cell)
+            elif cell.cell_type == "markdown":
+                end, *parts = re.split(r"^## (.+)$", _FENCED.sub("", cell.source), flags=re.MULTILINE)
+                passage.texts.append(end)
+                for heading, text in zip(parts[::2], parts[1::2], strict=True):
+                    yield passage
+                    passage = Passage(f"section-{next(places)}", heading, [text])
+        yield passage
 
     @cached_property
     def _html(self) -> str:
