@@ -87,15 +87,19 @@ def test_a_hook_that_is_gone_says_what_is_lost(monkeypatch: pytest.MonkeyPatch) 
     compile_one = triton.COMPILE.owner()
     monkeypatch.delattr(compile_one, "_do_compile")
     assert told(triton.COMPILE) == (
-        f"Triton {version} no longer has JITFunction._do_compile: compiling cannot be told from running"
+        f"Triton {version} no longer has triton.runtime.jit.JITFunction._do_compile: "
+        "compiling cannot be told from running"
     )
     monkeypatch.setattr(compile_one, "run", without_warmup)
     assert told(triton.LAUNCH) == (
-        f"Triton {version} has a JITFunction.run that no longer takes warmup: a recorded GPU cannot answer launches"
+        f"Triton {version} has a triton.runtime.jit.JITFunction.run that no longer takes warmup: "
+        "a recorded GPU cannot answer launches"
     )
     moved = Hook("triton.runtime.moved", "JITFunction.run", "nothing works")
-    assert told(moved) == f"Triton {version} no longer has JITFunction.run: nothing works"
-    with pytest.raises(Changed, match=r"no longer has CompiledKernel.n_regs: a kernel's registers cannot be noted"):
+    assert told(moved) == f"Triton {version} no longer has triton.runtime.moved.JITFunction.run: nothing works"
+    with pytest.raises(
+        Changed, match=r"has triton\.compiler\.compiler\.CompiledKernel\.n_regs: a kernel's registers cannot be noted"
+    ):
         triton.REGISTERS.of(object())
 
 
@@ -137,7 +141,7 @@ def test_doctor_and_a_verdict_show_the_sentence_and_the_way_out(tmp_path: Path) 
     fake = tmp_path / "triton" / "__init__.py"
     fake.parent.mkdir()
     fake.write_text(BROKEN.format(folder=str(tmp_path)))
-    sentence = "no longer has JITFunction._do_compile: compiling cannot be told from running"
+    sentence = "no longer has triton.runtime.jit.JITFunction._do_compile: compiling cannot be told from running"
 
     def run(*arguments: str) -> str:
         code = RUN.format(folder=str(tmp_path), arguments=list(arguments))
