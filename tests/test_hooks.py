@@ -14,10 +14,15 @@ from types import ModuleType
 from typing import Any
 
 import pytest
+from cutlass import cute as dsl
 
 from kernelpath import cli, hooks, packages
 from kernelpath.hooks import Attribute, Changed, Hook, cute, inductor, triton
+from kernelpath.lanes import cute as lane
+from kernelpath.lanes.cute_places import remember_places
 from kernelpath.show import cells, notebook
+from kernelpath.verdict import Verdict
+from kernelpath.work.blame import blame
 
 PACKAGE = Path(hooks.__file__).parents[1]
 PLACES = {
@@ -61,17 +66,30 @@ def test_what_is_read_from_triton_is_there_once_a_kernel_ran(tmp_path: Path) -> 
 
 
 def test_what_is_read_from_the_dsl_is_there_once_a_kernel_is_compiled() -> None:
-    from cutlass import cute as dsl
-
-    from kernelpath.lanes import cute as lane
-
-    @dsl.jit
-    def nothing() -> None:
-        pass
-
     made = {"CuTeDSL": cute.DSL.get()(), "JitCompiledFunction": lane._compile(nothing, (), "sm_80")}
     for hook in attributes(cute):
         hook.of(made[hook.name.partition(".")[0]])
+
+
+@dsl.jit
+def nothing() -> None:
+    """Launches no kernel."""
+
+
+def test_the_dsl_without_a_hook_is_unavailable_and_only_slower_without_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    gone = Hook("cutlass._mlir.ir", "Module.moved", "it is slower")
+    for name in ("PARSE", "FRAMEWORK"):
+        monkeypatch.setattr(cute, name, gone)
+    remember_places()
+    assert cute.MODULE.of(lane._compile(nothing, (), "sm_80")) is not None
+    monkeypatch.delattr(cute.ARCH.owner(), "Arch")
+    with pytest.raises(Changed) as caught:
+        lane._compile(nothing, (), "sm_80")
+    complaint = blame(caught.value, Path(__file__))
+    assert (complaint.verdict, complaint.cause) == (Verdict.UNAVAILABLE, str(caught.value))
+    assert complaint.cause.endswith(
+        "cutlass.base_dsl.enums.Arch: a kernel cannot be compiled for a GPU that is not here"
+    )
 
 
 def attributes(module: ModuleType) -> list[Attribute]:
