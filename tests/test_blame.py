@@ -92,7 +92,8 @@ def misread(x, out, n, BLOCK: tl.constexpr):
 @triton.jit
 def meant(x, out, n, BLOCK: tl.constexpr):
     i = tl.arange(0, BLOCK)
-    tl.store(out + i, 1 < (n & i) < tl.lod(x))  # 7
+    most = tl.lod(x)  # 7
+    tl.store(out + i, 1 < (n & i) < most)
 
 @triton.jit
 def compares_addresses(x, out, n, BLOCK: tl.constexpr):

@@ -14,10 +14,15 @@ from types import ModuleType
 from typing import Any
 
 import pytest
+from cutlass import cute as dsl
 
 from kernelpath import cli, hooks, packages
 from kernelpath.hooks import Attribute, Changed, Hook, cute, inductor, triton
+from kernelpath.lanes import cute as lane
+from kernelpath.lanes.cute_places import remember_places
 from kernelpath.show import cells, notebook
+from kernelpath.verdict import Verdict
+from kernelpath.work.blame import blame
 
 PACKAGE = Path(hooks.__file__).parents[1]
 PLACES = {
@@ -61,17 +66,30 @@ def test_what_is_read_from_triton_is_there_once_a_kernel_ran(tmp_path: Path) -> 
 
 
 def test_what_is_read_from_the_dsl_is_there_once_a_kernel_is_compiled() -> None:
-    from cutlass import cute as dsl
-
-    from kernelpath.lanes import cute as lane
-
-    @dsl.jit
-    def nothing() -> None:
-        pass
-
     made = {"CuTeDSL": cute.DSL.get()(), "JitCompiledFunction": lane._compile(nothing, (), "sm_80")}
     for hook in attributes(cute):
         hook.of(made[hook.name.partition(".")[0]])
+
+
+@dsl.jit
+def nothing() -> None:
+    """Launches no kernel."""
+
+
+def test_the_dsl_without_a_hook_is_unavailable_and_only_slower_without_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    gone = Hook("cutlass._mlir.ir", "Module.moved", "it is slower")
+    for name in ("PARSE", "FRAMEWORK"):
+        monkeypatch.setattr(cute, name, gone)
+    remember_places()
+    assert cute.MODULE.of(lane._compile(nothing, (), "sm_80")) is not None
+    monkeypatch.delattr(cute.ARCH.owner(), "Arch")
+    with pytest.raises(Changed) as caught:
+        lane._compile(nothing, (), "sm_80")
+    complaint = blame(caught.value, Path(__file__))
+    assert (complaint.verdict, complaint.cause) == (Verdict.UNAVAILABLE, str(caught.value))
+    assert complaint.cause.endswith(
+        "cutlass.base_dsl.enums.Arch: a kernel cannot be compiled for a GPU that is not here"
+    )
 
 
 def attributes(module: ModuleType) -> list[Attribute]:
@@ -87,15 +105,19 @@ def test_a_hook_that_is_gone_says_what_is_lost(monkeypatch: pytest.MonkeyPatch) 
     compile_one = triton.COMPILE.owner()
     monkeypatch.delattr(compile_one, "_do_compile")
     assert told(triton.COMPILE) == (
-        f"Triton {version} no longer has JITFunction._do_compile: compiling cannot be told from running"
+        f"Triton {version} no longer has triton.runtime.jit.JITFunction._do_compile: "
+        "compiling cannot be told from running"
     )
     monkeypatch.setattr(compile_one, "run", without_warmup)
     assert told(triton.LAUNCH) == (
-        f"Triton {version} has a JITFunction.run that no longer takes warmup: a recorded GPU cannot answer launches"
+        f"Triton {version} has a triton.runtime.jit.JITFunction.run that no longer takes warmup: "
+        "a recorded GPU cannot answer launches"
     )
     moved = Hook("triton.runtime.moved", "JITFunction.run", "nothing works")
-    assert told(moved) == f"Triton {version} no longer has JITFunction.run: nothing works"
-    with pytest.raises(Changed, match=r"no longer has CompiledKernel.n_regs: a kernel's registers cannot be noted"):
+    assert told(moved) == f"Triton {version} no longer has triton.runtime.moved.JITFunction.run: nothing works"
+    with pytest.raises(
+        Changed, match=r"has triton\.compiler\.compiler\.CompiledKernel\.n_regs: a kernel's registers cannot be noted"
+    ):
         triton.REGISTERS.of(object())
 
 
@@ -137,7 +159,7 @@ def test_doctor_and_a_verdict_show_the_sentence_and_the_way_out(tmp_path: Path) 
     fake = tmp_path / "triton" / "__init__.py"
     fake.parent.mkdir()
     fake.write_text(BROKEN.format(folder=str(tmp_path)))
-    sentence = "no longer has JITFunction._do_compile: compiling cannot be told from running"
+    sentence = "no longer has triton.runtime.jit.JITFunction._do_compile: compiling cannot be told from running"
 
     def run(*arguments: str) -> str:
         code = RUN.format(folder=str(tmp_path), arguments=list(arguments))

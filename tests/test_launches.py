@@ -8,6 +8,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
+import triton
 
 from kernelpath.course import registry
 from kernelpath.course.problem import Case
@@ -253,8 +254,7 @@ def profiled(grid: int, *tuned: Tuned) -> messages.Profiled:
 def of_block(block: int) -> Tuned:
     """What Triton on a GPU tells of having chosen this block for CASE."""
     key = repr((CASE["n"], *["torch.float32"] * 3))
-    rest = "num_warps: 4, num_ctas: 1, num_stages: 3, maxnreg: None, ir_override: None"
-    return Tuned("add", key, f"BLOCK: {block}, {rest}")
+    return Tuned("add", key, str(triton.Config({"BLOCK": block})))
 
 
 @pytest.mark.parametrize(("block", "grid"), [(256, 40), (512, 20), (1024, 10)])

@@ -16,7 +16,7 @@ from kernelpath import packages
 
 __all__ = ["Attribute", "Changed", "Hook", "declared"]
 
-_CALLED = {"triton": "Triton", "cutlass": "the CuTe DSL", "torch": "PyTorch"}
+_CALLED = {"triton": "Triton", "cutlass": "CuTe DSL", "torch": "PyTorch"}
 
 
 class Changed(Exception):
@@ -41,7 +41,7 @@ class Hook:
         if found is self:
             raise self._gone()
         if lacking := next((one for one in self.takes if one not in _parameters(found, self.takes)), ""):
-            raise self._changed(f"has a {self.name} that no longer takes {lacking}")
+            raise self._changed(f"has a {self.module}.{self.name} that no longer takes {lacking}")
         return found
 
     def replace(self, stand_in: Any) -> None:
@@ -76,7 +76,7 @@ class Hook:
         return f"{_CALLED[self._package]} {version} {what}: {self.lost}"
 
     def _gone(self) -> Changed:
-        return self._changed(f"no longer has {self.name}")
+        return self._changed(f"no longer has {self.module}.{self.name}")
 
     def _changed(self, what: str) -> Changed:
         return Changed(self.sentence(what))

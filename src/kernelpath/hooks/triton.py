@@ -14,8 +14,7 @@ LAUNCH = Hook(
 )
 PARSE = Hook("triton.runtime.jit", "JITFunction.parse", "a kernel that returns a value cannot be refused")
 SOURCE = Attribute("triton.runtime.jit", "JITFunction.src", "a mask that binds otherwise than it looks cannot be told")
-FILE = Attribute("triton.runtime.jit", "JITFunction.file_name", "an error in a kernel cannot name its file")
-LINE = Attribute("triton.runtime.jit", "JITFunction.def_file_line_number", "an error in a kernel cannot name its line")
+FUNCTION = Attribute("triton.runtime.jit", "JITFunction.fn", "an error in a kernel cannot name its file and line")
 ARGUMENTS = Attribute("triton.runtime.jit", "JITFunction.arg_names", "a launch cannot be told its arguments by name")
 
 TUNE = Hook("triton.runtime.autotuner", "Autotuner.run", "what an autotuned kernel chose cannot be noted")

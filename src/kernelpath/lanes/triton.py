@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ast
 import ctypes
+import inspect
 import math
 import operator
 import os
@@ -96,7 +97,10 @@ def _refuse_what_misleads(kernel: Any) -> None:
 
 
 def _error_at(kernel: Any, line: int, text: str) -> CompileError:
-    return CompileError(f"{hooks.FILE.of(kernel)}({hooks.LINE.of(kernel) + line - 1}): error: {text}")
+    function = hooks.FUNCTION.of(kernel)
+    source, first = inspect.getsourcelines(function)
+    first += next(index for index, one in enumerate(source) if one.lstrip().startswith("def "))  # below decorators
+    return CompileError(f"{function.__code__.co_filename}({first + line - 1}): error: {text}")
 
 
 def _without_source(
@@ -188,13 +192,13 @@ class _Launcher:
     """One compiled kernel; Triton calls it with the grid and the bound arguments of every launch."""
 
     def __init__(self, source: Any, metadata: Any) -> None:
-        self.names = list(source.fn.arg_names)
+        self.names = list(hooks.ARGUMENTS.of(source.fn))
         self.signature = list(source.signature.values())
         self.metadata = metadata
         self.name, self.shared = hooks.NAME.of(metadata), hooks.SHARED.of(metadata)
         self.warps, self.ctas = hooks.WARPS.of(metadata), hooks.CLUSTER.of(metadata)
         # the cache knows a kernel by its text: the file that its PTX names may be another one with the same text
-        self.module = api.device().load(_ptx(metadata), source.fn.fn.__code__.co_filename)
+        self.module = api.device().load(_ptx(metadata), hooks.FUNCTION.of(source.fn).__code__.co_filename)
 
     def __call__(self, x: int, y: int, z: int, *arguments: Any) -> None:
         values = arguments[len(arguments) - len(self.names) :]

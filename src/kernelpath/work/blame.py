@@ -169,7 +169,7 @@ def _python_said(error: BaseException, file: Path, line: int) -> str:
     if launch := triton_advice.at_launch(error, "".join(linecache.getlines(str(file))), line):
         return launch
     said = source if isinstance(error, AssertionError) and not str(error) else _plain(_first_line(error), file)
-    asks_for_gpu = "Torch not compiled with CUDA" in said or "No CUDA GPUs are available" in said
+    asks_for_gpu = re.search(r"not compiled with CUDA|No CUDA GPUs are available|Found no NVIDIA driver", said)
     if asks_for_gpu or (isinstance(error, AssertionError) and re.search(r"\bis_cuda\b|cuda['\"]", source)):
         said += f"; {_NO_GPU}"
     elif isinstance(error, NameError) and error.name in compiler_advice.BUILT_IN:
