@@ -116,6 +116,7 @@ print(json.dumps([complaint and complaint.cause, max(launched)]))
         ("fused_softmax", "sm_86", {"rows": 3, "columns": 20_480, "dtype": "bfloat16"}),
         ("matmul_persistent", "sm_90", {"m": 65, "n": 136, "k": 520, "dtype": "float16", "layout": "nt"}),
         ("gemm_epilogue", "sm_90", {"m": 65, "n": 136, "k": 520, "dtype": "bfloat16"}),
+        ("paged_decode", "sm_86", {"lengths": "70+3", "page": 1, "heads": 2, "kv_heads": 1, "head": 256}),
         ("swiglu", "sm_90", {"m": 65, "n": 136, "k": 520, "dtype": "bfloat16", "backward": False}),
     ],
 )

@@ -13,9 +13,11 @@ from kernelpath.course.errors import DeclarationError
 from kernelpath.course.inputs import draw_inputs
 from kernelpath.course.registry import Item
 from kernelpath.course.spec import ARCHITECTURES
+from kernelpath.device import gpu
 from kernelpath.grading import devices, grade
 from kernelpath.grading.conduct import Evidence
 from kernelpath.grading.kinds import kind_of
+from kernelpath.lanes import triton
 from kernelpath.simt.target import SM_80, SM_90A, TARGETS
 from kernelpath.verdict import Verdict
 from kernelpath.work.runner import Stopped, Usage
@@ -173,6 +175,13 @@ def test_beside_turing_the_machine_runs_what_is_compiled_for_the_first_architect
 ) -> None:
     as_if_on(monkeypatch, "Tesla T4", *TURING)
     assert devices.target(registry.load(registry.find("softmax")), "cuda", None) is SM_80
+
+
+def test_triton_compiles_for_the_target_whatever_gpu_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Beside an RTX 5090 host code sees 99 KiB, and wgmma of sm_90a takes more stages than mma of sm_120."""
+    monkeypatch.setattr(gpu, "_shown", {**gpu.H200, "shared_memory_per_block_optin": 99 << 10})
+    monkeypatch.setattr(gpu, "_target", SM_90A)
+    assert triton._Driver().get_device_properties(0)["max_shared_mem"] == 227 << 10
 
 
 @pytest.mark.parametrize(

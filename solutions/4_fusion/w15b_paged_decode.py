@@ -200,9 +200,12 @@ def launch(programs: int, out: torch.Tensor, q: torch.Tensor, k_pages: torch.Ten
     parts = q.new_empty((2 * programs, group, head), dtype=torch.float32)
     lse = q.new_empty((2 * programs, group), dtype=torch.float32)
     splits = q.new_empty((programs, 2), dtype=torch.int32)
+    members = max(16, triton.next_power_of_2(group))
+    shared = torch.cuda.get_device_properties(q.device if q.is_cuda else None).shared_memory_per_block_optin
+    waiting = max(0, shared - 4 * members * head) // (4 * TOKENS * head)  # units of keys and values beside the queries
     decode[programs,](
         out, parts, lse, splits, q, k_pages, *rest, batch, rest[1].shape[1], kv_heads, group, page.bit_length() - 1,
-        head**-0.5 * LOG2_E, max(16, triton.next_power_of_2(group)), head, TOKENS, 128, num_warps=4, num_stages=4
+        head**-0.5 * LOG2_E, members, head, TOKENS, 128, num_warps=4, num_stages=min(4, 1 + waiting)
     )  # fmt: skip
     merge[programs * group,](out, parts, lse, splits, group, head, 16)
 

@@ -116,7 +116,8 @@ def record(item: Item) -> dict[str, str]:
 def obstacles(item: Item, names: Iterable[str] = MULTIPROCESSORS, timed: bool = True) -> dict[str, str]:
     """What keeps the reference kernel from each architecture that it does not compile for, or does not fit.
 
-    timed: take the bench case as well. Each architecture has a process of its own, since a compiler may end it.
+    timed: take the limits and the bench case as well. Each architecture has a process of its own, since a compiler may
+    end it.
     """
     declared = registry.load(item)
     drawn: dict[tuple[str, ...], list[Sequence[Any]]] = {}
@@ -135,14 +136,20 @@ def obstacles(item: Item, names: Iterable[str] = MULTIPROCESSORS, timed: bool = 
 
 
 def _cases(exercise: Exercise, timed: bool) -> list[Case]:
-    """The largest case of each dtype, and the one that is timed, unless torch has products to make of it."""
+    """The largest case of each dtype, the limits, and the case that is timed, unless torch has products to make of it.
+
+    Limits take kernels of their own: the longest rows, the largest heads.
+    """
 
     def size(case: Case) -> int:
         return exercise.compulsory_bytes(**case)
 
     found = list({str(case.get("dtype")): case for case in sorted(exercise.cases, key=size)}.values())
+    if not timed:
+        return found
+    found += [case for case in (*exercise.limits, *exercise.gpu_limits) if size(case) <= LARGEST]
     bench = exercise.bench
-    return [*found, bench] if timed and bench and size(bench) <= LARGEST and not exercise.products else found
+    return [*found, bench] if bench and size(bench) <= LARGEST and not exercise.products else found
 
 
 def _required(exercise: Exercise, card: Target) -> str:

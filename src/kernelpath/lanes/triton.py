@@ -153,9 +153,10 @@ class _Driver:
         return torch.device("cpu")
 
     def get_device_properties(self, device: int) -> dict[str, int]:
+        """max_shared_mem is the target's: a GPU of another architecture, which is seen, may get by with less."""
         seen = gpu.shown()
         return {
-            "max_shared_mem": int(seen["shared_memory_per_block_optin"]),
+            "max_shared_mem": gpu.target().shared,
             "multiprocessor_count": int(seen["multi_processor_count"]),
             "max_num_regs": int(seen["regs_per_multiprocessor"]),
             "warpSize": int(seen["warp_size"]),
