@@ -1,9 +1,9 @@
 """Whether the course is the same on aarch64: tests of the PTX machine, and a check of each lane beside the one here.
 
 `make test-aarch64` runs it, as root on x86-64. Debian's arm64 root and the packages go to the folder AARCH64_ROOT, by
-default below /var/tmp; qemu-user runs them, some 30 times slower than the machine itself.
+default below /var/tmp; qemu-user runs them, some 10 times slower than the machine itself.
 
-    python tests/aarch64.py                       # everything: about an hour on an idle core, 4 GB on the disk
+    python tests/aarch64.py                       # everything; 4 GB on the disk
     python tests/aarch64.py tests/simt/test_x.py  # these tests, and no checks
     python tests/aarch64.py --verdicts vector_add # what one machine says of an exercise, as JSON
 """

@@ -32,6 +32,9 @@ extern "C" __global__ void turn(const float** tables) {
     tables[0] = tables[1];
     tables[1] = first;
 }
+extern "C" __global__ void add(const float* x, const float* const* tables, const float* y, float* out) {
+    out[threadIdx.x] = x[threadIdx.x] + y[threadIdx.x] + tables[0][threadIdx.x];
+}
 struct Pair { const float* x; int n; float* out; };
 extern "C" __global__ void pair(Pair p, float* keep) {
     if (threadIdx.x < p.n) p.out[threadIdx.x] = p.x[threadIdx.x] * 2;
@@ -120,6 +123,17 @@ def test_a_struct_with_pointers(device: Submission | None, kernel: Any) -> None:
     x, out, keep = torch.arange(32.0), torch.zeros(32), torch.zeros(1)
     kernel("pair")[1, 32](Pair(x.data_ptr(), 20, out.data_ptr()), keep)
     assert out.tolist() == [2.0 * i for i in range(20)] + [0.0] * 12
+
+
+@pytest.mark.parametrize("first", [0, 1, 2])
+def test_a_tensor_that_begins_where_another_one_ends(device: Submission | None, kernel: Any, first: int) -> None:
+    """As some allocators place them, whichever is known first; glibc leaves a gap."""
+    memory = bytearray(np.arange(48, dtype=np.float32).tobytes())
+    third = [torch.frombuffer(memory, dtype=torch.float32, count=16, offset=64 * at).view(16) for at in range(3)]
+    x, y, led_to = third[first:] + third[:first]
+    out = torch.zeros(16)
+    kernel("add")[1, 16](x, table(led_to), y, out)
+    assert out.tolist() == [48.0 + 3 * i for i in range(16)]
 
 
 def test_what_is_no_tensor_is_out_of_bounds(device: Submission | None, kernel: Any) -> None:
@@ -274,9 +288,10 @@ def test_addresses_that_no_honest_client_tells(submission: Submission, content: 
     assert answer.kind == "REFUSED"
 
 
-def test_in_a_low_heap_only_the_beginning_of_a_storage_is_an_address() -> None:
+@pytest.mark.parametrize("least", [0x7F0000000000, 0x4000000000])
+def test_in_a_low_heap_only_the_beginning_of_a_storage_is_an_address(least: int) -> None:
     """As under Debian's and Ubuntu's Python, whose heap lies among the numbers that an index may be."""
-    low, high = 0x2000000, 0x7F0000000000
+    low, high = 0x2000000, least
     words = np.array([low, low + 4, 33_554_433, high, high + 4, 7], np.int64)
     told = pointers.links(words, [(1, low, 100), (2, high, 100)])
     assert [(link.storage, np.frombuffer(link.words, np.int64).tolist()) for link in told] == [(1, [0]), (2, [3, 4])]

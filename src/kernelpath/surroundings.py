@@ -86,7 +86,7 @@ class Surroundings:
         """Whether checks run here as they should, what this is, and what to do about it."""
         if self.emulated_on:
             native = "arm64" if self.emulated_on == "aarch64" else "amd64"
-            slow = f"{self.told}: too slow for the time that a check has"
+            slow = f"{self.told}: some 10 times slower, so that a check may run out of time"
             return False, slow, f"build and run the image with --platform linux/{native}"
         if self.wsl == 1:
             return False, f"{self.told}: not a Linux kernel", "in Windows: wsl --set-version NAME 2"

@@ -242,10 +242,11 @@ class Client:
                 yield at, pointer
 
     def _pointer(self, address: int) -> messages.Pointer | None:
-        for one in self._storages.values():
-            if one.nbytes and one.address <= address <= one.address + one.nbytes:
-                return messages.Pointer(one.number, address - one.address)
-        return None
+        """A storage's end is an address in it, unless another one begins there: an allocator need not leave a gap."""
+        known = (one for one in self._storages.values() if one.nbytes)
+        around = [one for one in known if one.address <= address <= one.address + one.nbytes]
+        one = max(around, key=lambda one: one.address, default=None)
+        return messages.Pointer(one.number, address - one.address) if one else None
 
     def _ask(self, message: messages.Message, expected: type[_Answer]) -> _Answer:
         self._wire.send(message)

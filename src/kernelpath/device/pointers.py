@@ -34,8 +34,9 @@ _Given = ParamSpec("_Given")
 _Made = TypeVar("_Made")
 
 WORD = 8
-LEAST, HIGH, MOST = 1 << 20, 1 << 40, 1 << 48
-"""Where a process has its memory. An executable at a fixed address has its heap below HIGH, among ordinary numbers."""
+LEAST, HIGH, MOST = 1 << 20, 1 << 37, 1 << 48
+"""Where a process has its memory. An executable at a fixed address has its heap below HIGH, among ordinary numbers;
+all else lies above it, from 1 << 38 on where addresses have 39 bits, as in some kernels for aarch64."""
 
 _KEY = secrets.token_bytes(16)
 _SEEN = 16
@@ -106,7 +107,7 @@ def reachable(
         name, values = todo.pop()
         left = values[(values >= LEAST) & (values < MOST)]
         for span in spans:
-            left = left[~_leads_into(left, span.start, span.end + 1)]
+            left = left[~_leads_into(left, span.start, span.end)]  # where it ends another one may begin
         for span in others() if left.size else ():
             inside = _leads_into(left, span.start, span.end)
             if inside.any():
