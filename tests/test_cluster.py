@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import time
 from collections import Counter
 from collections.abc import Iterator
@@ -15,7 +16,7 @@ import pytest
 from kernelpath import cli
 from kernelpath.course.registry import Item
 from kernelpath.grading import grade
-from kernelpath.school import classroom, cluster
+from kernelpath.school import classroom, cluster, gradebook
 from kernelpath.school.gradebook import UNFINISHED, Grade
 from kernelpath.school.handed_in import Entry, entries
 from kernelpath.verdict import Report, Verdict
@@ -134,7 +135,7 @@ def test_another_version_on_a_node_ends_the_run_and_keeps_what_is_graded(
 
 
 def test_no_gpu_in_the_cluster(nodes: Any) -> None:
-    with pytest.raises(grade.Usage, match=r"no node of the Ray cluster at \S+ has a GPU; --device cpu"):
+    with pytest.raises(grade.Usage, match="no node of the Ray cluster has a GPU; --device cpu"):
         cluster.at(nodes.address)("cuda", None)
     where, pool = cluster.at(nodes.address)("auto", None)
     pool.shutdown()
@@ -152,12 +153,54 @@ def test_no_cluster_at_the_address(address: str, folder: Path, capsys: pytest.Ca
     assert time.monotonic() - begun < 60  # Ray alone takes 200 s
 
 
+def test_a_machine_of_no_cluster(folder: Path, doubling: Item, tmp_path: Path) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise ConnectionError("Could not find any running Ray instance.")
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(ray, "init", refuse)
+        with pytest.raises(grade.Usage, match=r"^this machine belongs to no Ray cluster; `ray start` joins one"):
+            classroom.grade_class(folder, tmp_path / "out", [doubling], engine=cluster.at(cluster.RUNNING))
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_task_has_a_gpu_of_its_own(
+    nodes: Any, folder: Path, doubling: Item, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of a node that says it has two, and has none: Ray counts them, and the first task finds that there is none."""
+    log = tmp_path / "log"
+    log.write_text("")
+
+    def record(run: object, sent: cluster._Sent, rest: tuple[Any, ...]) -> Grade:
+        (own,) = ray.get_runtime_context().get_accelerator_ids()["GPU"]
+        for event in ("begins", "ends"):
+            with log.open("a") as file:
+                file.write(f"{own} {os.environ['CUDA_VISIBLE_DEVICES']} {sent.device} {event}\n")
+            time.sleep(0.3)
+        return Grade(sent.entry.learner, sent.entry.item.stem, rest[0], None)
+
+    many = nodes.add_node(num_cpus=4, num_gpus=2)
+    try:
+        engine = cluster.at(nodes.address)
+        with pytest.raises(grade.Usage, match=r"the node \S+ cannot grade: .*GPU"):
+            classroom.grade_class(folder, tmp_path / "out", [doubling], device="cuda", engine=engine)
+        assert {"fay", "gus"} <= {one.learner for one in gradebook.saved(tmp_path / "out")}
+        monkeypatch.setattr(cluster, "_on_a_node", record)
+        grades = classroom.grade_class(folder, tmp_path / "all", [doubling], engine=engine)
+    finally:
+        nodes.remove_node(many)
+    assert len(grades) == len(SOURCES) + 2
+    lines = [line.split() for line in log.read_text().splitlines()]
+    assert len(lines) == 2 * len(SOURCES)
+    for gpu in {own for own, *_ in lines}:
+        events = [(seen, device, event) for own, seen, device, event in lines if own == gpu]
+        assert events == [(gpu, "cuda", "begins"), (gpu, "cuda", "ends")] * (len(events) // 2)
+
+
 def test_a_task_that_is_lost_for_good_is_tried_by_the_next_run(
     nodes: Any, folder: Path, doubling: Item, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def ends(entry: Entry, *rest: Any) -> Grade:
-        import os
-
         os._exit(1)
 
     ada = [entry for entry in entries(folder, [doubling]) if entry.learner == "ada"]

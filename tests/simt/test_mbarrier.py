@@ -201,6 +201,12 @@ HANGS = {
         "warp 0 of block 0 waits in line 10 at barrier 3 of 64 threads",
         10,
     ),
+    "a named barrier above another line": (
+        f"setp.eq.u32 p, w, 0; @p bra away;\n{WAIT}\naway: .loc 1 11 0\nbarrier.sync 3, 64;\n.loc 1 12 0\n"
+        "st.global.u32 [out], t;",
+        "warp 0 of block 0 waits in line 11 at barrier 3 of 64 threads",
+        10,
+    ),
     "registers": (
         "setmaxnreg.inc.sync.aligned.u32 96;",
         "warps 0 to 1 of block 0 wait in line 10 for registers: its threads have 64, and the block has 0 left",

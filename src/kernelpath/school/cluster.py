@@ -56,11 +56,15 @@ def _join(address: str, device: grade.Device, jobs: int | None) -> tuple[OneDevi
         _knock(address)
         ray.init(address, log_to_driver=False, logging_level="ERROR")
     except (OSError, RuntimeError, ValueError, SystemExit) as error:  # Ray exits where a cluster does not answer
+        if address == RUNNING:
+            raise grade.Usage(
+                "this machine belongs to no Ray cluster; `ray start` joins one, or give --ray ADDRESS"
+            ) from error
         raise grade.Usage(f"there is no Ray cluster at {address} to grade on: {_first_line(error)}") from error
     gpus = ray.cluster_resources().get("GPU", 0)
     if device == "cuda" and gpus < 1:
         ray.shutdown()
-        raise grade.Usage(f"no node of the Ray cluster at {address} has a GPU; --device cpu grades without")
+        raise grade.Usage("no node of the Ray cluster has a GPU; --device cpu grades without")
     where: OneDevice = "cuda" if device != "cpu" and gpus >= 1 else "cpu"
     return where, _Cluster(where)
 

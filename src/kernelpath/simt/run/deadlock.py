@@ -67,7 +67,11 @@ def _of_block(grid: Grid, cta: Cta) -> Iterator[str]:
     for warp, record in enumerate(cta.warps):
         if record["live"]:
             at = int(record["pcs"].min()) % WAITING
-            line = grid.lowered.blocks[at][0][0] if at < len(grid.lowered.blocks) else 0
+            blocks = grid.lowered.blocks
+            if record["status"] == Status.BARRIER:  # it goes on behind the barrier, which ends a block
+                line = blocks[at - 1][-1][0]
+            else:
+                line = blocks[at][0][0] if at < len(blocks) else 0
             found.setdefault((line, _reason(grid, cta, warp, at)), []).append(warp)
     for (line, reason), warps in found.items():
         yield f"{_names(warps)} of {{block}} {'waits' if len(warps) == 1 else 'wait'} in line {line}{reason}"
