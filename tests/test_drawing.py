@@ -313,3 +313,18 @@ def test_nothing_but_show_draws_or_prints() -> None:
             assert not re.search(r"^\s*(from|import) (matplotlib|jinja2)", text, re.MULTILINE), path
         if place not in {*may, "dev", "work"}:
             assert not re.search(r"^\s*(from|import) kernelpath\.show", text, re.MULTILINE), path
+
+
+def test_what_a_roof_is_stands_on_no_mark() -> None:
+    """It stands at the right end of the roof; where marks are there, further left."""
+    name = "float8_e4m3fn product, 1,473.4 TFLOP/s"
+    found = []
+    for rate in (5e12, 105e12):
+        marks = [Mark("reference", 4000.0 / back, rate) for back in (1, 2, 3)]
+        axes = axes_of(roofline.draw(marks, Roof(1e12, {name: 100e12})))
+        (told,) = (text for text in axes.texts if text.get_text() == name)
+        box = told.get_window_extent()
+        assert not any(box.contains(*axes.transData.transform(mark.place)) for mark in marks)
+        found.append(told.get_position()[0])
+    assert found[0] == 16000.0
+    assert found[1] < 4000.0 / 3

@@ -31,6 +31,12 @@ def test_the_place_and_its_line_are_not_broken_in_two(doubling: Item) -> None:
     assert f"\n    2 | {line}\n" in text
 
 
+def test_a_seed_is_not_parted_from_its_number(doubling: Item) -> None:
+    machine = "PTX machine for sm_80 on x86_64, no GPU"
+    told = shown(replace(GRADED, device=machine, seed=3637241106), doubling, width=60)
+    assert "seed 3637241106," in told.splitlines()[0]
+
+
 def test_what_compiling_took_is_told_below_the_cases(doubling: Item) -> None:
     cases = (CaseResult({"n": 5}, Verdict.PASSED, seconds=2.0),)
     assert "n=5  PASSED  2 s\nof which 1.5 s compiling\n" in shown(

@@ -18,7 +18,7 @@ _SLACK = 1.1  # a browser's font may be wider than matplotlib's
 _ACROSS = (10.0, 14.0, 22.0, 34.0, 50.0, 70.0, 95.0, 125.0, 160.0, 200.0, 250.0, 310.0)  # points from mark to name
 _STEP = 4.0  # points between two heights at which a name may stand
 _LESS_LIKED = 2.0  # points that a name would rather go than stand elsewhere than at the right
-_CROSSES = 1e4  # points that a name would rather go than have its line run through another
+_CROSSES = 30.0  # points that a name would rather go than have its line run through another, for each of 48 places
 
 Point = tuple[float, float]
 Points = NDArray[np.float64]

@@ -24,6 +24,7 @@ ARITHMETIC = 1.01
 """A speed of light this many times slower than memory alone would allow is that of arithmetic."""
 
 _INCHES_OF_A_NAME = 0.15
+_ROOM_AT_THE_RIGHT = 25  # times the largest intensity: what the roofs are stands there, beside the marks
 """Height of a roofline for each name in it, from 30 on."""
 
 YOURS, REFERENCE, BASELINE = "yours", "reference", "baseline"
@@ -177,7 +178,9 @@ class Roofed:
     def svg(self) -> Markup:
         hovers = {f"mark-{place}": mark.hover for place, mark in enumerate(self.marks)}
         named = sum(bool(mark.name) for mark in self.marks)
-        figure = roofline.draw(self.marks, self.roof, inches=(8, max(4.6, _INCHES_OF_A_NAME * named)))
+        inches = (8, max(4.6, _INCHES_OF_A_NAME * named))
+        right = _ROOM_AT_THE_RIGHT * max((mark.intensity for mark in self.marks), default=0.0)
+        figure = roofline.draw(self.marks, self.roof, inches=inches, right=right)
         return templates.svg(figure, f"Roofline of {self.device}", hovers)
 
 

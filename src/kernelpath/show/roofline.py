@@ -28,6 +28,7 @@ _SHAPES = {"yours": ("o", "full", 6), "reference": ("s", "none", 10), "baseline"
 _MARKERS = "^vPX*pdh"
 _MARK = 12.0  # points that a mark takes
 _ROOM = 1.5  # of a roof over the one below, for the words between them
+_STEPS = 60  # places along a roof at which the words may stand
 _LEGEND = (100.0, 60.0)  # room for the legend, in points of width and height
 
 
@@ -143,12 +144,12 @@ def _draw_roof(axes: Axes, roof: Roof, marks: Sequence[Mark], along: str, furthe
     for ridge, rate, _ in ridges:
         if ridge < top:
             axes.plot([ridge, right], [rate, rate], color=INK, linewidth=1.8)
-    for rate, told in _told([(rate, told) for _, rate, told in ridges]):
-        axes.text(right, 1.06 * rate, told, ha="right", va="bottom", fontsize=8, color=INK)
     lowest = min([left * memory, *(mark.place[1] for mark in marks)])
     axes.set(xscale="log", yscale="log", xlim=(left, right), ylim=(lowest / 2, 2 * top * memory))
     axes.xaxis.set_major_formatter("{x:g}")
     axes.yaxis.set_major_formatter("{x:g}")
+    for rate, told in _told([(rate, told) for _, rate, told in ridges]):
+        _draw_told(axes, (rate / memory, right), rate, told, [mark.place for mark in marks])
     first, rate = min((mark.place for mark in marks), default=(1.0, 0.0))
     clear = -15.0 if rate > memory * first else 8.0  # points; the first mark stands on the other side
     _draw_along(axes, corners[:2], f"{along}, {words.bandwidth(roof.memory)}", clear)
@@ -163,6 +164,29 @@ def _told(roofs: Sequence[tuple[float, str]]) -> list[tuple[float, str]]:
         else:
             found.append((rate, told))
     return found
+
+
+def _draw_told(
+    axes: Axes, ends: tuple[float, float], rate: float, told: str, marks: Sequence[tuple[float, float]]
+) -> None:
+    """What a roof is, at its right end, unless marks are there: then further left, or below it."""
+    text = axes.text(ends[1], rate, told, ha="right", fontsize=8, color=INK)
+    points = axes.transData.transform(marks) if marks else np.zeros((0, 2))
+    near = _MARK / 2 * axes.figure.dpi / 72
+    crowded = []
+    for above in (True, False):
+        text.set(y=1.06 * rate if above else rate / 1.06, va="bottom" if above else "top")
+        for x in np.geomspace(ends[1], ends[0], _STEPS):
+            text.set_x(x)
+            (left, low), (right, high) = text.get_window_extent().get_points()
+            if left < axes.transData.transform((ends[0], rate))[0]:
+                break
+            inside = (points > (left - near, low - near)) & (points < (right + near, high + near))
+            crowded.append(
+                (int(inside.all(1).sum()), not above, -x, text.get_position()[1], text.get_verticalalignment())
+            )
+    _, _, x, y, side = min(crowded, default=(0, False, -ends[1], 1.06 * rate, "bottom"))
+    text.set(x=-x, y=y, va=side)
 
 
 def _draw_along(axes: Axes, slope: Sequence[tuple[float, float]], text: str, clear: float) -> None:

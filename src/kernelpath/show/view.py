@@ -98,8 +98,8 @@ def mood(value: Verdict) -> Literal["good", "warn", "bad"]:
 
 
 def about(item: Item, graded: Report) -> str:
-    """Where an exercise belongs and what graded it."""
-    return f"week {item.week}, {words.LANES[item.lane]}, {graded.device}, seed {graded.seed}"
+    """Where an exercise belongs and what graded it; the longest part comes last, where a narrow terminal breaks it."""
+    return f"week {item.week}, {words.LANES[item.lane]}, seed {graded.seed}, {graded.device}"
 
 
 def _header(item: Item, graded: Report) -> Text:
