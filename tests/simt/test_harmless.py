@@ -130,6 +130,20 @@ def test_warps_that_leave_before_a_barrier_are_told_of(run: Run) -> None:
     assert launch.printed.count("warning") == 1
 
 
+def test_what_warps_did_before_they_left_is_before_the_barrier_that_does_not_wait_for_them(run: Run) -> None:
+    source = """__global__ void kernel(float* c) {
+        __shared__ float s[128];
+        s[threadIdx.x] = threadIdx.x;
+        if (threadIdx.x >= 64) return;
+        __syncthreads();
+        c[threadIdx.x] = s[127 - threadIdx.x];
+        s[127 - threadIdx.x] = 0;
+    }"""
+    c = aligned(64)
+    run(source, 1, 128, c)
+    assert c.tolist() == list(range(127, 63, -1))
+
+
 ORDERED = {
     "volatile behind fences": "s = a[5]; __threadfence_block(); flag = 1;|while (flag == 0); __threadfence_block();",
     "volatile and a poll": "flag = 1;|while (flag == 0); if (false)",

@@ -90,14 +90,18 @@ def meet(launch: LaunchRecord, cta: CtaRecord) -> None:
 
 @native
 def open_barrier(launch: LaunchRecord, cta: CtaRecord, here: int) -> None:
-    """The warps ``here``, as bits, go on: they know what all that have arrived did before, and what those knew."""
+    """The warps ``here``, as bits, go on: they know what all that have arrived did before, and what those knew.
+
+    A barrier for the whole block does not open before a warp has come or left, so leaving is arriving.
+    """
     first = WarpRecord(cta.warps + lowest_bit(here) * cta.warp_stride)
     barrier = BarrierRecord(cta.barriers + (first.barrier & BARRIERS - 1) * BarrierRecord.size)
     launch.time += 1
     if count_bits(here) == cta.warp_count:
         cta.met = launch.time
     value = reduced(cta, here, first.barrier_reduces)
-    everyone = here | barrier.arrived
+    arrived = here | left(cta, first.barrier_threads)
+    everyone = arrived | barrier.arrived
     for plane in range(launch.cluster_size):
         for other in range(cta.warp_count):
             time = 0
@@ -106,7 +110,7 @@ def open_barrier(launch: LaunchRecord, cta: CtaRecord, here: int) -> None:
                     time = max(time, load64(cta.known + PLANE * plane + ROW * number + 8 * other))
             if plane == 0 and barrier.arrived >> other & 1:
                 time = max(time, load64(barrier.address + TIMES + 8 * other))
-            if plane == 0 and here >> other & 1:
+            if plane == 0 and arrived >> other & 1:
                 time = launch.time
             for number in range(cta.warp_count):
                 if here >> number & 1:
@@ -118,6 +122,17 @@ def open_barrier(launch: LaunchRecord, cta: CtaRecord, here: int) -> None:
             warp.barrier_value = value
     barrier.arrived = 0
     barrier.arrivals = 0
+
+
+@native
+def left(cta: CtaRecord, count: int) -> int:
+    """The warps that have left the kernel, as bits; none for a barrier with a count, which waits for so many threads."""
+    gone = 0
+    for index in range(cta.warp_count):
+        warp = WarpRecord(cta.warps + index * cta.warp_stride)
+        if warp.live == 0 and count == 0:
+            gone |= 1 << index
+    return gone
 
 
 @native
