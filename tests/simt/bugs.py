@@ -391,6 +391,21 @@ BUGS = [
         """,
     ),
     Bug(
+        "two_barriers_the_later_one_first",
+        FaultKind.BARRIER,
+        "thread 64 of block 0 waits at a barrier, but thread 0 waits in line 11",
+        """
+        if (t >= 64) {
+            c[t] = 1;
+            __syncthreads(); // here
+        } else {
+            c[t] = 2;
+            __syncthreads();
+        }
+        c[t] += 1;
+        """,
+    ),
+    Bug(
         "barrier_splits_a_warp",
         FaultKind.BARRIER,
         "thread 0 of block 0 waits at a barrier, but thread 31 waits in line 8",

@@ -48,7 +48,7 @@ def _require_all(grid: Grid, cta: Cta, here: list[int], faults: Faults) -> None:
     apart = len(set(places)) > 1 and any(_is_aligned(grid.lowered.blocks[place][0][1]) for place in places)
     if len(here) < (warps["live"] != 0).sum() or apart:
         absent = (warp for warp in range(len(warps)) if warp not in here and warps["live"][warp])
-        raise faults.other_barrier(here[0], next(absent, here[places.index(max(places))]))
+        raise faults.other_barrier(here[places.index(min(places))], next(absent, here[places.index(max(places))]))
 
 
 def _is_aligned(name: str) -> bool:
