@@ -14,7 +14,7 @@ import torch
 from kernelpath.course import draw
 from kernelpath.course.problem import BYTES, Case, Problem, Tolerance
 
-LR, BETA1, BETA2, EPS, WEIGHT_DECAY = 1e-2, 0.9, 0.999, 1e-8, 0.1
+LR, BETA1, BETA2, EPS, WEIGHT_DECAY = SCALARS = 1e-2, 0.9, 0.999, 1e-8, 0.1
 
 Tensors = tuple[torch.Tensor, ...]
 
@@ -127,7 +127,7 @@ def inputs(
 
     params, grads = drawn(dtype, 1), drawn(dtype, 4)
     moments, squares = drawn("float32", 0), drawn("float32", 8, square=True)
-    return (steps, LR, BETA1, BETA2, EPS, WEIGHT_DECAY, *params, *grads, *moments, *squares)
+    return (steps, *SCALARS, *params, *grads, *moments, *squares)
 
 
 def lists(steps: Sequence[int], tensors: Sequence[torch.Tensor]) -> list[Tensors]:
@@ -136,32 +136,15 @@ def lists(steps: Sequence[int], tensors: Sequence[torch.Tensor]) -> list[Tensors
     return [tuple(tensors[place * count : (place + 1) * count]) for place in range(4)]
 
 
-def updated(
-    steps: Sequence[int],
-    lr: float,
-    beta1: float,
-    beta2: float,
-    eps: float,
-    weight_decay: float,
-    *tensors: torch.Tensor,
-) -> Tensors:
+def updated(steps: Sequence[int], *rest: Any) -> Tensors:
     """Parameters, first and second moments."""
-    params, _, moments, squares = lists(steps, tensors)
+    params, _, moments, squares = lists(steps, rest[len(SCALARS) :])
     return (*params, *moments, *squares)
 
 
-def extreme(
-    rng: torch.Generator,
-    steps: Sequence[int],
-    lr: float,
-    beta1: float,
-    beta2: float,
-    eps: float,
-    weight_decay: float,
-    *tensors: torch.Tensor,
-) -> None:
+def extreme(rng: torch.Generator, steps: Sequence[int], *rest: Any) -> None:
     """In turn a tensor whose elements have never had a gradient, one that eps decides, a large one, and a plain one."""
-    for index, (param, grad, moment, square) in enumerate(zip(*lists(steps, tensors), strict=True)):
+    for index, (param, grad, moment, square) in enumerate(zip(*lists(steps, rest[len(SCALARS) :]), strict=True)):
         if index % 4 == 0:
             for tensor in (grad, moment, square):
                 tensor.zero_()
