@@ -33,6 +33,9 @@ def test_a_missing_package_is_asked_for_in_the_version_that_is_required(monkeypa
     pip = f"{sys.executable} -m pip install"
     assert packages.install("cuda-bindings") == f"{pip} 'cuda-bindings<14,>=13'"
     assert packages.install("torch") == f"{pip} 'torch'"
+    monkeypatch.setattr("platform.machine", lambda: "aarch64")
+    required += ['numpy>=1; platform_machine != "aarch64"', 'numpy>=2; platform_machine == "aarch64"']
+    assert packages.install("numpy") == f"{pip} 'numpy>=2'"
     assert packages.install("cuda") == f"{pip} 'cuda'"
     assert packages.missing("triton.language") == f"triton is not installed: {pip} 'triton>=3'"
     assert packages.missing("cuda.core.system") == f"cuda-core is not installed: {pip} 'cuda-core<2'"
@@ -189,7 +192,7 @@ def test_the_exit_status_says_whether_any_lane_works(
         ({"triton": "3.9.4", "torch": "2.13.0+cpu", "python": "3.11.7"}, ""),
         ({"triton": "3.10.0"}, "triton 3.10.0 (tried: 3.6.0 to 3.9.0)"),
         ({"triton": "4"}, "triton 4 (tried: 3.6.0 to 3.9.0)"),
-        ({"torch": "2.10.0"}, "torch 2.10.0 (tried: 2.11.0 to 2.13.0)"),
+        ({"torch": "2.9.1"}, f"torch 2.9.1 (tried: {packages.TRIED['torch'].lowest} to 2.13.0)"),
         ({"python": "3.15.0", "nvidia-cutlass-dsl": "4.8.1"}, "python 3.15.0 (tried: 3.10 to 3.13)"),
     ],
 )
@@ -203,8 +206,8 @@ def test_a_version_that_was_not_tried_is_told_with_those_that_were(
 
 
 RANGES = (
-    "'torch>=2.11.0,<2.14' 'triton>=3.6.0,<3.10' 'cuda-bindings>=13.3.1,<13.6' 'nvidia-cuda-nvrtc>=13.0.88,<13.6' "
-    "'nvidia-cutlass-dsl>=4.8.1,<4.9'"
+    f"'torch>={packages.TRIED['torch'].lowest},<2.14' 'triton>=3.6.0,<3.10' 'cuda-bindings>=13.3.1,<13.6' "
+    "'nvidia-cuda-nvrtc>=13.0.88,<13.6' 'nvidia-cutlass-dsl>=4.8.1,<4.9'"
 )
 
 
@@ -237,7 +240,9 @@ def test_kernelpath_is_installed_again_from_where_it_came(
 
 def test_what_was_tried_is_what_pip_may_install() -> None:
     """Nothing older than the lowest that was tried is admitted, and the newest that was tried is."""
-    specified = {one.name: one.specifier for one in map(Requirement, metadata.requires("kernelpath") or [])}
+    required = map(Requirement, metadata.requires("kernelpath") or [])
+    here = [one for one in required if one.marker is None or one.marker.evaluate({"extra": ""})]
+    specified = {one.name: one.specifier for one in here}
     for package, tried in packages.TRIED.items():
         if package != "python":
             major, minor = packages._minor(tried.lowest)
@@ -251,7 +256,7 @@ def test_what_was_tried_is_what_pip_may_install() -> None:
 def test_the_constraints_name_one_version_or_a_range() -> None:
     """torch's builds for CUDA pin Triton and NVRTC, so that only a range can be met with any build."""
     assert packages.constraints("lowest").splitlines() == [
-        "torch==2.11.0",
+        f"torch=={packages.TRIED['torch'].lowest}",
         "triton==3.6.0",
         "cuda-bindings==13.3.1",
         "nvidia-cuda-nvrtc==13.0.88",
@@ -284,7 +289,8 @@ def test_a_newer_version_than_was_tried_is_told_and_refuses_nothing(tmp_path: Pa
         env={**os.environ, "XDG_STATE_HOME": str(tmp_path)},
     )
     told, _, graded = done.stdout.partition("\n")
-    untried = "untried: torch 2.19.0 (tried: 2.11.0 to 2.13.0); triton 3.11.0 (tried: 3.6.0 to 3.9.0)"
+    oldest = packages.TRIED["torch"].lowest
+    untried = f"untried: torch 2.19.0 (tried: {oldest} to 2.13.0); triton 3.11.0 (tried: 3.6.0 to 3.9.0)"
     assert told == f"{untried} {packages.install_tried()}"
     assert done.returncode == 0, done.stdout + done.stderr
     assert "PASSED" in graded

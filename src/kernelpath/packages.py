@@ -60,6 +60,8 @@ _DISTRIBUTIONS = {
 _PYTHON = re.compile(r"python_version\s*>=\s*['\"]([\d.]+)")
 """The lowest Python of a requirement."""
 
+_MACHINE = re.compile(r"platform_machine\s*([!=]=)\s*['\"](\w+)")
+
 
 def lacking(lane: str) -> str:
     """Why a lane cannot run, with the command that installs what it lacks; empty where nothing is missing."""
@@ -100,7 +102,7 @@ def install(distribution: str) -> str:
     except metadata.PackageNotFoundError:  # run from a checkout that is not installed
         required = []
     named = re.compile(rf"{re.escape(distribution)}(?![\w.-])")
-    found = [one for one in required if named.match(one)]
+    found = [one for one in required if named.match(one) and _for_this_machine(one)]
     wanted = next((one.partition(";")[0].strip() for one in found), distribution)
     needs = next((bound[1] for one in found if (bound := _PYTHON.search(one))), TRIED["python"].lowest)
     return _pip([wanted], _minor(platform.python_version()) >= _minor(needs))
@@ -122,6 +124,11 @@ def untried() -> Iterator[str]:
     for package, tried in TRIED.items():
         if package in found and not tried.covers(found[package]):
             yield f"{package} {found[package]} (tried: {tried.lowest} to {tried.newest})"
+
+
+def _for_this_machine(requirement: str) -> bool:
+    found = _MACHINE.search(requirement)
+    return found is None or (found[1] == "==") == (found[2] == platform.machine())
 
 
 def install_tried() -> str:
