@@ -22,8 +22,8 @@ from typing import Any
 
 HERE = Path(__file__).resolve().parents[1]
 ROOT = Path(os.environ.get("AARCH64_ROOT", "/var/tmp/kernelpath-aarch64"))
-PACKAGES = ROOT / "opt" / "packages"
 PYTHON, ABI = "3.11", "manylinux_2_36"  # of Debian 12
+PACKAGES = ROOT / f"usr/local/lib/python{PYTHON}/dist-packages"
 TOOLS = ("debootstrap", "qemu-aarch64-static", "update-binfmts", "unshare")
 TORCH = "torch<2.11"  # the newest that comes to aarch64 without CUDA
 TESTS = ("kernels", "floats", "integers", "conversions", "halves", "counters", "faults", "order", "triton", "wgmma")
@@ -99,7 +99,7 @@ def emulated(*arguments: str, stdout: int | None = None) -> subprocess.Completed
     variables = {
         "HOME": "/root",
         "PATH": "/usr/bin:/bin:/usr/sbin:/sbin",
-        "PYTHONPATH": f"/{PACKAGES.relative_to(ROOT)}:/course/src",
+        "PYTHONPATH": "/course/src",
         "PYTHONDONTWRITEBYTECODE": "1",
     }
     command = ["unshare", "--mount", "sh", "-ec", ENTER, str(ROOT), *arguments]
@@ -116,7 +116,7 @@ def install() -> None:
         subprocess.run(["update-binfmts", "--enable", "qemu-aarch64"])
         packages = f"--include=python{PYTHON},gcc,libc6-dev"
         subprocess.run(["debootstrap", "--arch=arm64", "--variant=minbase", packages, "bookworm", ROOT], check=True)
-    if not PACKAGES.exists():  # uv, not pip, heeds the markers of another platform than its own
+    if not (PACKAGES / "torch").exists():  # uv, not pip, heeds the markers of another platform than its own
         target = [f"--python-platform=aarch64-{ABI}", f"--python-version={PYTHON}", f"--target={PACKAGES}.part"]
         wanted = ["--only-binary=:all:", "--requirements=pyproject.toml", "--extra=test", TORCH]
         subprocess.run([sys.executable, "-m", "uv", "pip", "install", *target, *wanted], cwd=HERE, check=True)

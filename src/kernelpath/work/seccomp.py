@@ -39,7 +39,7 @@ def judged() -> tuple[bool, str, str]:
     """Whether `forbid_allocation` holds here, what that is good for, and what to do otherwise."""
     if known():
         return True, "seccomp: a submission takes no blocks that it does not write", ""
-    return False, "no seccomp filter here: a submission can fill it at once", "set TMPDIR to a disk that may be full"
+    return False, "no seccomp filter here: a submission can fill it at once", "export KERNELPATH_CACHE=/a/spare/disk"
 
 
 def forbid_allocation() -> bool:
