@@ -126,7 +126,7 @@ def open_barrier(launch: LaunchRecord, cta: CtaRecord, here: int) -> None:
 
 @native
 def left(cta: CtaRecord, count: int) -> int:
-    """The warps that have left the kernel, as bits; none for a barrier with a count, which waits for so many threads."""
+    """The warps that have left the kernel, as bits. None counts where a barrier waits for so many threads."""
     gone = 0
     for index in range(cta.warp_count):
         warp = WarpRecord(cta.warps + index * cta.warp_stride)
