@@ -32,7 +32,7 @@ _ABSENT = {
     errno.EPERM: ("this container forbids Landlock", "allow it in the container's seccomp profile, as Docker 23 does"),
     errno.ENOSYS: ("no Landlock in this kernel", "grade the work of others in a virtual machine or a container"),
 }
-"""By the error that asking for the version gives: why there is none, and what to do."""
+"""By the error number of a query for the version: the reason, and what to do."""
 
 _READ = _EXECUTE | _READ_FILE | _READ_DIR
 _OF_FILES = _EXECUTE | _WRITE_FILE | _READ_FILE | _TRUNCATE | _IOCTL
