@@ -20,8 +20,9 @@ def normal(
     No two places look alike, so a wrong index shows; the mean keeps errors from cancelling; the large values give
     away a kernel that skips part of the work, or overflows. They are drawn in float32 and rounded to `dtype` once.
 
-    shape: of the contiguous tensor, on the device of rng; past 2**32 elements it is on torch's meta device and has no
-    values. large: one in a thousand, and at least one, where not given. mean: another one.
+    shape: of the contiguous tensor, on the device of rng; past 2**32 elements it is on torch's meta device, has no
+    values and is not to be calculated with: PyTorch imports its compiler to learn the shape of the result.
+    large: one in a thousand, and at least one, where not given. mean: another one.
     """
     if math.prod(shape) > 1 << 32:
         return torch.empty(shape, dtype=getattr(torch, dtype), device="meta")

@@ -19,6 +19,7 @@ from jax import ShapeDtypeStruct, jit, make_jaxpr  # as they are before there is
 from jax.export import DisabledSafetyCheck, export
 from jax.extend.core import ClosedJaxpr, Jaxpr, jaxpr_as_fun
 
+from kernelpath.hooks.jax import LOWERING
 from kernelpath.verdict import Verdict
 from kernelpath.work.blame import Refused
 
@@ -42,6 +43,7 @@ _MOVING = frozenset(
 
 _TRITON = "__gpu$xla.gpu.triton"
 
+LOWERING.get()
 jax.config.update("jax_pallas_use_mosaic_gpu", False)  # Triton, for the GPUs of NVIDIA and of AMD
 
 

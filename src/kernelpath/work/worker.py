@@ -135,7 +135,7 @@ class _Worker:
         poison_numpy()
         answers = confine.forget_answers(but=("labs",) if self._exercise is None and self._client is not None else ())
         self._answers = answers if self._exercise is None else ()
-        without = self._device.type == "cpu"
+        without = self._device.type == "cpu" or not asked.size  # NCCL does
         confine.give_up(Path(asked.source), Path(asked.own), self._item.root, answers, allocates_nothing=without)
         self._thread = SubmissionThread()
         return messages.Done(secret=secret)

@@ -45,7 +45,8 @@ def inputs(
     """x and dout of two layers, without zeros, p, and the seed and offset of each layer, 64-bit numbers both."""
     x, dout = (draw.normal(rng, 2, n, dtype=dtype) for _ in range(2))
     for tensor in (x, dout):
-        tensor.masked_fill_(tensor == 0, 1)
+        if not tensor.is_meta:
+            tensor.masked_fill_(tensor == 0, 1)
     seed, offset = (0x5EED << 32) + 2 * n + 1, (1 << 33) + 4
     further_seed, further = NEXT[differ]
     return x, dout, p, seed, offset, seed + further_seed, offset + (-(-n // 4) * 4 if further == 1 else further)
