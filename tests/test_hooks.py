@@ -17,7 +17,7 @@ import pytest
 from cutlass import cute as dsl
 
 from kernelpath import cli, hooks, packages
-from kernelpath.hooks import Attribute, Changed, Hook, cute, inductor, jax, triton
+from kernelpath.hooks import Attribute, Changed, Hook, cute, inductor, triton
 from kernelpath.lanes import cute as lane
 from kernelpath.lanes.cute_places import remember_places
 from kernelpath.show import cells, notebook
@@ -27,7 +27,7 @@ from kernelpath.work.blame import blame
 PACKAGE = Path(hooks.__file__).parents[1]
 PLACES = {
     f"{module.__name__.rpartition('.')[2]}.{name}": hook
-    for module in (triton, cute, inductor, jax)
+    for module in (triton, cute, inductor)
     for name, hook in hooks.declared(module).items()
 }
 
@@ -145,36 +145,21 @@ def test_triton_may_ask_the_driver_whether_it_knows_something_new() -> None:
 BROKEN = """
 import sys
 sys.path.remove({folder!r})
-del sys.modules[{package!r}]
-import {package}
-from {module} import {owner}
-{taken}
+del sys.modules["triton"]
+import triton
+from triton.runtime.jit import JITFunction
+del JITFunction._do_compile
 """
-"""A package in place of another, which imports that and takes a hook away."""
-
-JIT = ("triton", "triton.runtime.jit", "JITFunction", "del JITFunction._do_compile")
-CONFIG = ("jax", "jax", "config", "del type(config).jax_pallas_use_mosaic_gpu")
+"""A package in place of Triton, which imports that and takes a hook away."""
 
 RUN = "import sys; sys.path.insert(0, {folder!r}); from kernelpath import cli; cli.main({arguments!r})"
 
 
-@pytest.mark.parametrize(
-    ("gone", "lane", "called", "lost", "exercise"),
-    [
-        (JIT, "Triton", "Triton", "triton.runtime.jit.JITFunction._do_compile: compiling cannot be told", "bias_relu"),
-        (CONFIG, "Pallas", "JAX", "jax.config.jax_pallas_use_mosaic_gpu: kernels of Pallas cannot", "portability"),
-    ],
-    ids=["Triton", "Pallas"],
-)
-def test_doctor_and_a_verdict_show_the_sentence_and_the_way_out(
-    gone: tuple[str, str, str, str], lane: str, called: str, lost: str, exercise: str, tmp_path: Path
-) -> None:
-    package, module, owner, taken = gone
-    pytest.importorskip(package)
-    fake = tmp_path / package / "__init__.py"
+def test_doctor_and_a_verdict_show_the_sentence_and_the_way_out(tmp_path: Path) -> None:
+    fake = tmp_path / "triton" / "__init__.py"
     fake.parent.mkdir()
-    fake.write_text(BROKEN.format(folder=str(tmp_path), package=package, module=module, owner=owner, taken=taken))
-    sentence = f"no longer has {lost}"
+    fake.write_text(BROKEN.format(folder=str(tmp_path)))
+    sentence = "no longer has triton.runtime.jit.JITFunction._do_compile: compiling cannot be told from running"
 
     def run(*arguments: str) -> str:
         code = RUN.format(folder=str(tmp_path), arguments=list(arguments))
@@ -183,10 +168,11 @@ def test_doctor_and_a_verdict_show_the_sentence_and_the_way_out(
         return " ".join(done.stdout.split())
 
     said = run("doctor")
-    assert f"no {lane} without a GPU {called} {packages.version(package)} {sentence}" in said
-    assert f"do: {packages.install_again(package)}" in said
+    assert (
+        f"no Triton without a GPU Triton {packages.version('triton')} {sentence} do: {packages.install_tried()}" in said
+    )
     assert "yes CUDA C++ without a GPU compiled and ran" in said
-    said = run("check", exercise, "--tree", "solutions", "--device", "cpu")
+    said = run("check", "bias_relu", "--tree", "solutions", "--device", "cpu")
     assert sentence in said
     assert "next: kp doctor" in said
 

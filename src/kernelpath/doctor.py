@@ -93,9 +93,6 @@ _PALLAS = {
 import jax
 import torch
 from jax.experimental import pallas
-from kernelpath.hooks.jax import LOWERING
-
-LOWERING.get()
 
 def probe(out):
     out[...] = jax.numpy.arange(32, dtype="int32")
@@ -254,7 +251,7 @@ def try_lane(what: str, probe: Probe, device: str) -> Finding:
         what_is_missing, _, remedy = str(error).partition(": ")
         return Finding(what, False, what_is_missing, remedy, lane=True)
     except Changed as error:
-        return Finding(what, False, str(error), error.remedy, lane=True)
+        return Finding(what, False, str(error), packages.install_tried(), lane=True)
     except Exception as error:
         reason = str(error).strip().partition("\n")[0]
         return Finding(what, False, f"{type(error).__name__}: {reason}", lane=True)

@@ -140,11 +140,6 @@ def install_tried() -> str:
     return _pip(wanted, TRIED["python"].covers(platform.python_version()))
 
 
-def install_again(distribution: str) -> str:
-    """The command that installs another version of a package: all that were tried with it, if it is one of those."""
-    return install_tried() if distribution in TRIED else install(distribution)
-
-
 def _pip(wanted: Iterable[str], here: bool) -> str:
     """The command that installs these, here or with kernelpath in a new environment of a Python that was tried."""
     quoted = " ".join(f"'{one}'" for one in wanted)

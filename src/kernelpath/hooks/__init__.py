@@ -16,18 +16,11 @@ from kernelpath import packages
 
 __all__ = ["Attribute", "Changed", "Hook", "declared"]
 
-_CALLED = {"triton": "Triton", "cutlass": "CuTe DSL", "torch": "PyTorch", "jax": "JAX"}
+_CALLED = {"triton": "Triton", "cutlass": "CuTe DSL", "torch": "PyTorch"}
 
 
 class Changed(Exception):
-    """This version of a package no longer has what the course hooks. The message is a sentence.
-
-    remedy: the command that installs a version that has it.
-    """
-
-    def __init__(self, sentence: str, remedy: str) -> None:
-        super().__init__(sentence)
-        self.remedy = remedy
+    """This version of a package no longer has what the course hooks. The message is a sentence."""
 
 
 @dataclass(frozen=True)
@@ -70,11 +63,6 @@ class Hook:
         return owner
 
     @property
-    def remedy(self) -> str:
-        """The command that installs a version of the package that the course was run with."""
-        return packages.install_again(packages.distribution_of(self._package))
-
-    @property
     def _package(self) -> str:
         return self.module.partition(".")[0]
 
@@ -91,7 +79,7 @@ class Hook:
         return self._changed(f"no longer has {self.module}.{self.name}")
 
     def _changed(self, what: str) -> Changed:
-        return Changed(self.sentence(what), self.remedy)
+        return Changed(self.sentence(what))
 
 
 class Attribute(Hook):

@@ -77,4 +77,4 @@ class _Unanswered(Changed, AttributeError):
 
 def unanswered(name: str) -> Changed:
     """For what Triton asks of its driver and was not known to ask. Raised as an AttributeError, too."""
-    return _Unanswered(DRIVER.sentence(f"asks its driver for {name}"), DRIVER.remedy)
+    return _Unanswered(DRIVER.sentence(f"asks its driver for {name}"))

@@ -16,7 +16,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from kernelpath import simt, words
+from kernelpath import packages, simt, words
 from kernelpath.course import delivery, lesson, registry
 from kernelpath.course.progress import NotSaved, Progress, with_report
 from kernelpath.course.registry import Item, Tree
@@ -78,7 +78,7 @@ def setup(*, triton: bool = False, arch: str = "sm_80") -> None:
         try:
             lane.activate("cpu")
         except Changed as error:
-            raise cells.Stop(f"{error}. Do: {error.remedy}") from error
+            raise cells.Stop(f"{error}. Do: {packages.install_tried()}") from error
     if torch.cuda.is_available():
         gpu.stand_for({}, arch)
         print(f"{torch.cuda.get_device_name()}: kernels are timed here, and counted on the PTX machine.")

@@ -18,8 +18,8 @@ import torch
 from jax import ShapeDtypeStruct, jit, make_jaxpr  # as they are before there is a submission
 from jax.export import DisabledSafetyCheck, export
 from jax.extend.core import ClosedJaxpr, Jaxpr, jaxpr_as_fun
+from jax.sharding import AbstractDevice, AbstractMesh, use_abstract_mesh
 
-from kernelpath.hooks.jax import LOWERING
 from kernelpath.verdict import Verdict
 from kernelpath.work.blame import Refused
 
@@ -43,8 +43,12 @@ _MOVING = frozenset(
 
 _TRITON = "__gpu$xla.gpu.triton"
 
-LOWERING.get()
-jax.config.update("jax_pallas_use_mosaic_gpu", False)  # Triton, for the GPUs of NVIDIA and of AMD
+if "jax_pallas_use_mosaic_gpu" in jax.config.values:  # from JAX 0.11 on a kernel is Triton's unless it asks for Mosaic
+    jax.config.update("jax_pallas_use_mosaic_gpu", False)
+
+_CARD = AbstractDevice(device_kind="NVIDIA H100", num_cores=None, platform="cuda")
+_TRACED_FOR = AbstractMesh((), (), abstract_device=_CARD)
+"""JAX 0.11 wants to know a GPU when it lowers for one. It need not be here, and says which float8 numbers there are."""
 
 
 def of_torch(entry: Callable[..., Any]) -> Callable[..., torch.Tensor]:
@@ -58,7 +62,8 @@ def of_torch(entry: Callable[..., Any]) -> Callable[..., torch.Tensor]:
     def called(*tensors: torch.Tensor) -> torch.Tensor:
         arrays = [jax.dlpack.from_dlpack(tensor.contiguous()) for tensor in tensors]
         shapes = [ShapeDtypeStruct(array.shape, array.dtype) for array in arrays]
-        program, made = make_jaxpr(jit(lambda *given: entry(*given, interpret=False)), return_shape=True)(*shapes)
+        with use_abstract_mesh(_TRACED_FOR):
+            program, made = make_jaxpr(jit(lambda *given: entry(*given, interpret=False)), return_shape=True)(*shapes)
         if not isinstance(made, ShapeDtypeStruct):
             raise Refused(Verdict.WRONG_TYPE, f"it returned a {type(made).__name__}; return one jax.Array")
         _examine(program.jaxpr)
