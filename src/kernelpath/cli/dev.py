@@ -22,7 +22,10 @@ def dev() -> None:
 @click.argument("names", metavar="[NAME…]", nargs=-1)
 @click.option("--quick", is_flag=True, help="Only what needs no grading.")
 def check(names: tuple[str, ...], quick: bool) -> int:
-    """Check the invariants that hold the course together; with a NAME, those of that exercise alone."""
+    """Check the invariants that hold the course together.
+
+    With a NAME, those of that exercise alone.
+    """
     from kernelpath.dev import invariants
 
     items = [registry.find(name) for name in names]
@@ -51,7 +54,10 @@ def check(names: tuple[str, ...], quick: bool) -> int:
 @click.option("--week", type=int, help="[that of the last exercise]")
 @click.option("--letter", help="Its place in the week. [the next free one]")
 def new(name: str, problem: str, lane: Lane, week: int | None, letter: str | None) -> int:
-    """Draft the files of a new exercise: declaration, lesson, stub, solution and a notebook cell."""
+    """Draft the files of a new exercise.
+
+    They are the declaration, the lesson, the stub, the solution and a notebook cell.
+    """
     from kernelpath.dev import draft
 
     try:
@@ -77,7 +83,10 @@ def tables() -> int:
 @dev.command("cards")
 @names_argument
 def cards(items: tuple[Item, ...]) -> int:
-    """Compile the reference kernels for every architecture, and record what keeps one from it."""
+    """Compile the reference kernels for every architecture.
+
+    What keeps one from it is recorded.
+    """
     from kernelpath.dev import cards as compiled
 
     chosen = items or tuple(item for item in registry.exercises() if registry.load(item).is_kernel)

@@ -44,7 +44,7 @@ def _require_folder(folder: Path) -> None:
 
 @click.command()
 def upgrade() -> int:
-    """Bring your folder to the version of kernelpath that is installed.
+    """Bring your folder to the installed version of kernelpath.
 
     A file that you changed stays as it is; its new version is put into new-VERSION/.
     """

@@ -21,7 +21,10 @@ from kernelpath.verdict import ValidationError
 @click.argument("what", metavar="WEEK|NAME...", nargs=-1, required=True)
 @click.option("--out", "to", type=click.Path(path_type=Path), help="The zip. [gradescope-WEEK....zip]")
 def gradescope(what: tuple[str, ...], to: Path | None) -> int:
-    """Write an autograder for Gradescope: a zip that grades the exercises of weeks, or single exercises."""
+    """Write an autograder for Gradescope.
+
+    It is a zip that grades the exercises of weeks, or single exercises.
+    """
     from kernelpath.dev.gradescope import NotPacked, pack
 
     items = _chosen(what)
@@ -37,7 +40,10 @@ def gradescope(what: tuple[str, ...], to: Path | None) -> int:
 @click.option("--course", metavar="OWNER/REPO[@REF]", required=True, help="Where the course is that grades.")
 @click.option("--out", "to", type=click.Path(path_type=Path), default="classroom.yml", show_default=True)
 def classroom(what: tuple[str, ...], course: str, to: Path) -> int:
-    """Write a GitHub Actions workflow that grades the exercises of weeks, or single exercises, after each push."""
+    """Write a workflow for GitHub Actions.
+
+    It grades the exercises of weeks, or single exercises, after each push.
+    """
     from kernelpath.dev.workflow import NotARepository, workflow
 
     items = _chosen(what)
