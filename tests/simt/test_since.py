@@ -69,7 +69,7 @@ AMPERE = {
     "ld.global.L2::cache_hint.u32 %r1, [%rd1], %rd2;": "'.L2::cache_hint' requires .target sm_80 or higher",
     "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%f1,%f2,%f3,%f4}, {%r1,%r2,%r3,%r4}, {%r5,%r6},"
     " {%f1,%f2,%f3,%f4};": "Feature '.m16n8k16' requires .target sm_80 or higher",
-    "mma.sync.aligned.m8n8k4.row.col.f64.f64.f64.f64 {%fd1,%fd2}, {%fd3}, {%fd4}, {%fd1,%fd2};": "requires .target sm_80",
+    "mma.sync.aligned.m8n8k4.row.col.f64.f64.f64.f64 {%fd1,%fd2}, {%fd3}, {%fd4}, {%fd1,%fd2};": "requires .target",
     "fma.rn.bf16x2 %r1, %r1, %r1, %r1;": "Feature '.bf16x2' requires .target sm_80 or higher",
     "cvt.rn.bf16.f32 %rs1, %f1;": "Feature '.bf16' requires .target sm_80 or higher",
     "cvt.rna.tf32.f32 %r1, %f1;": "Feature '.tf32' requires .target sm_80 or higher",
