@@ -142,7 +142,7 @@ ATTENTION = {"heads": 2, "kv_heads": 1, "head": 64, "dtype": "float16"}
 @pytest.mark.parametrize(
     ("name", "case"),
     [
-        ("flash_attention", {**ATTENTION, "batch": 1, "tokens": 65, "causal": True}),
+        ("long_context", {**ATTENTION, "lengths": "33+31+0+1"}),
         ("paged_decode", {**ATTENTION, "lengths": "63+64+65", "page": 16}),
     ],
 )

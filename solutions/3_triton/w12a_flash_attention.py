@@ -33,7 +33,7 @@ HEADS_AT_A_TIME = tl.constexpr(16)
 TILES = {64: (64, 128, 4, 2), 128: (128, 64, 4, 2), 256: (128, 64, 8, 2)}
 """Queries, keys, warps and stages by the size of a head."""
 
-BEFORE_AMPERE = 32, 32, 4, 1
+BEFORE_AMPERE = {64: (64, 32, 4, 1), 128: (64, 32, 4, 1), 256: (32, 32, 4, 1)}
 """The same before sm_80, where Triton multiplies without tensor cores and a block has 64 KiB of shared memory."""
 
 
@@ -91,7 +91,7 @@ def flash_attention(
     out, lse = torch.empty_like(q), q.new_empty(q.shape[:-1], dtype=torch.float32)
     batch, heads, tokens, head = q.shape
     ampere = torch.cuda.get_device_capability() >= (8, 0)
-    queries, keys, warps, stages = TILES[head] if ampere else BEFORE_AMPERE
+    queries, keys, warps, stages = (TILES if ampere else BEFORE_AMPERE)[head]
     inputs = tiles(q, queries), tiles(k, keys), tiles(v, keys)
     sizes = tokens, heads // k.shape[1], head**-0.5 * LOG2_E
     flash_attention_forward[batch * heads * triton.cdiv(tokens, queries),](
