@@ -245,7 +245,7 @@ class Grading:
         try:
             return profile.complaint(self.exercise, self._runner, self._beside, self._largest, called, self.seed)
         except Stopped as stopped:
-            return stopped.complaint
+            return measure.beyond_memory(self.exercise, stopped) or stopped.complaint
 
     def _measurement(self, bench: bool) -> tuple[Measurement | None, Complaint | None, tuple[str, ...]]:
         """With what could not be measured."""
