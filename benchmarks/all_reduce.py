@@ -231,7 +231,7 @@ def collectives(rank: Rank) -> dict[str, dict[int, float]]:
     return found
 
 
-LLAMA = {"batch": 2, "tokens": 4096, "width": 4096, "heads": 32, "kv_heads": 8, "head": 128, "hidden": 14336}
+LLAMA = problem.case(2, 4096, 4096, 32, 8, 128, 14_336)
 
 
 def block(rank: Rank) -> dict[str, float]:

@@ -11,11 +11,15 @@ from pathlib import Path
 
 import pytest
 
+from kernelpath.course import registry
 from kernelpath.course.registry import Item
+from kernelpath.device import messages as device
+from kernelpath.grading import grade
 from kernelpath.verdict import Verdict
-from kernelpath.work import landlock, messages
+from kernelpath.work import landlock, messages, runner
 from kernelpath.work.host import Worker, WorkerGone, WorkerSilent
 from kernelpath.work.quota import Excess
+from kernelpath.work.runner import Stopped, Usage
 from kernelpath.work.workspace import Workspace
 from tests.conftest import GradeText, happens, is_gone
 
@@ -105,6 +109,36 @@ def test_nothing_outlives_a_worker_whatever_group_it_is_in(doubling: Item, escap
     child = int(worker.printed)
     worker.close()
     assert happens(lambda: is_gone(child))
+
+
+_SLOW = "is this computer busy, or short of memory? try again when it is idle"
+
+
+def test_a_machine_that_is_slow_has_not_crashed(monkeypatch: pytest.MonkeyPatch) -> None:
+    item = registry.find("vector_add")
+    with grade.Session(item, item.solution, device="cpu") as session:
+        session.workers.copy()
+        one = session.workers.runner("cpu")
+        one.ready()
+        assert one._machines is not None
+        os.kill(one._machines.take()._process.pid, signal.SIGSTOP)
+        monkeypatch.setattr(runner, "CASE_SECONDS", 0.5)
+        with pytest.raises(Stopped) as stopped:
+            one.ask_machine(device.Record(one.client), device.Done)
+        one.close()
+    complaint = stopped.value.complaint
+    assert complaint.verdict is Verdict.TIMED_OUT
+    assert complaint.cause == f"the PTX machine gave no answer within 0.5 s: {_SLOW}"
+    assert complaint.step == "kp check {name} --seed {seed}"
+
+
+def test_a_worker_that_starts_slowly_is_no_fault_of_the_installation(monkeypatch: pytest.MonkeyPatch) -> None:
+    item = registry.find("vector_add")
+    monkeypatch.setattr(runner, "START_SECONDS", 0.0)
+    with grade.Session(item, item.solution, device="cpu") as session:
+        session.workers.copy()
+        with pytest.raises(Usage, match=f"no answer within 0 s: {_SLOW[:22]}"):
+            session.workers.runner("cpu").ready()
 
 
 def test_a_server_that_is_stopped_does_not_hold_up_the_grader(worker: Worker, doubling: Item) -> None:

@@ -13,8 +13,9 @@ import torch
 from kernelpath.course import registry
 from kernelpath.course.registry import Item
 from kernelpath.course.spec import Exercise
-from kernelpath.grading import across, measure, timing
+from kernelpath.grading import across, grade, measure, profile, timing
 from kernelpath.grading.contest import Contest
+from kernelpath.grading.steps import Grading
 from kernelpath.grading.truth import draw_inputs
 from kernelpath.verdict import Complaint, Interval, Measurement, Verdict
 from kernelpath.work import messages
@@ -220,6 +221,29 @@ def test_a_timed_case_that_a_small_gpu_does_not_hold_decides_nothing(
     assert complaint.verdict is Verdict.INCONCLUSIVE
     assert complaint.cause.startswith("out of memory: the timed case takes 0.8 GB")
     assert complaint.cause.endswith("this GPU has 16.0 GB")
+    assert complaint.step == "kp check {name} --device cpu"
+
+
+def test_a_profile_that_a_small_gpu_does_not_hold_says_so_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is taken at the timed size, before anything is timed."""
+
+    def full(*_: object) -> None:
+        raise SUBMISSION
+
+    monkeypatch.setattr(profile, "complaint", full)
+    item = registry.find("vector_add")
+    told = []
+    with grade.Session(item, item.solution, device="cpu") as session:
+        grading = Grading(session.subject, 1, lambda _: None)
+        for gigabytes in (6, 141):
+            seen = SimpleNamespace(total_memory=gigabytes * 10**9)
+            monkeypatch.setattr(torch.cuda, "get_device_properties", lambda seen=seen: seen)
+            told.append(grading._profile(()))
+        grading.close()
+    small, large = told
+    assert small is not None
+    assert small.verdict is Verdict.INCONCLUSIVE
+    assert large is SUBMISSION.complaint
 
 
 @pytest.mark.parametrize(

@@ -11,17 +11,19 @@ from kernelpath.work.watch import Journal, Notes, Watch
 JOURNAL = Journal()
 
 
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 @pytest.mark.parametrize(("m", "k", "n"), [(1, 1, 1), (17, 33, 48), (64, 16, 15)])
-def test_the_kernel_makes_the_products_of_transposed_views(m: int, k: int, n: int) -> None:
-    a, b = (torch.randint(-3, 4, shape).to(torch.bfloat16) for shape in ((k, m), (n, k)))
-    out = torch.full((m, n), torch.nan, dtype=torch.bfloat16)
+def test_the_kernel_makes_the_products_of_transposed_views(m: int, k: int, n: int, dtype: torch.dtype) -> None:
+    a, b = (torch.randint(-3, 4, shape).to(dtype) for shape in ((k, m), (n, k)))
+    out = torch.full((m, n), torch.nan, dtype=dtype)
     products.multiply(a.t(), b.t(), out)
     assert torch.equal(out.double(), a.double().t() @ b.double().t())
 
 
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 @pytest.mark.parametrize("allowed", [True, False])
-def test_a_product_is_a_launch_where_it_is_allowed(allowed: bool) -> None:
-    a, notes = torch.ones(8, 8, dtype=torch.bfloat16), Notes()
+def test_a_product_is_a_launch_where_it_is_allowed(allowed: bool, dtype: torch.dtype) -> None:
+    a, notes = torch.ones(8, 8, dtype=dtype), Notes()
     with JOURNAL.noting(notes), Watch(lambda fresh: fresh, products=allowed):
         product, total = a @ a.t(), a + a
     assert (product == 8).all()

@@ -5,6 +5,8 @@ from __future__ import annotations
 import errno
 import json
 import platform
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -107,6 +109,7 @@ class Kernel:
 )
 def test_what_an_old_landlock_does_not_hold_is_said(monkeypatch: pytest.MonkeyPatch, answer: int, told: str) -> None:
     monkeypatch.setattr(landlock, "_libc", lambda: Kernel(answer))
+    monkeypatch.setattr(landlock, "_use_is_forbidden", lambda: False)
     assert landlock.judged() == (True, told, "")
 
 
@@ -124,6 +127,35 @@ def test_why_there_is_no_landlock_is_said(monkeypatch: pytest.MonkeyPatch, error
     fine, told, remedy = landlock.judged()
     assert (fine, told) == (False, f"{why}: a submission can read and write what you can")
     assert remedy
+
+
+_FILTERED = """
+import ctypes, struct, sys
+from kernelpath.work import confine, landlock
+
+ALLOW, REFUSE = 0x7FFF0000, 0x00050000 | int(sys.argv[2])
+steps = ((0x20, 0, 0, 0), (0x15, 0, 1, int(sys.argv[1])), (0x06, 0, 0, REFUSE), (0x06, 0, 0, ALLOW))
+program = ctypes.create_string_buffer(b"".join(struct.pack("HBBI", *step) for step in steps))
+libc = ctypes.CDLL(None)
+before = landlock.version()
+libc.prctl(38, 1, 0, 0, 0)
+assert libc.prctl(22, 2, ctypes.create_string_buffer(struct.pack("HP", len(steps), ctypes.addressof(program)))) == 0
+print(before, landlock.version(), landlock.restrict(["/usr"], []), landlock.judged()[1], confine.not_held()[0], sep="|")
+"""
+
+
+@pytest.mark.skipif(landlock.version() == 0, reason="this kernel has no Landlock, or forbids it")
+@pytest.mark.parametrize("call", [445, 446])  # landlock_add_rule, landlock_restrict_self
+@pytest.mark.parametrize("error", [errno.EPERM, errno.ENOSYS])
+def test_a_container_that_permits_the_question_alone_holds_nothing(call: int, error: int) -> None:
+    """No worker started there, and doctor said that all was well."""
+    told = [sys.executable, "-c", _FILTERED, str(call), str(error)]
+    done = subprocess.run(told, capture_output=True, text=True, check=True)
+    before, after, held, said, reported = done.stdout.strip().split("|")
+    assert int(before) > 0
+    assert (after, held) == ("0", "0")
+    assert said == "this container forbids Landlock: a submission can read and write what you can"
+    assert "without Landlock" in reported
 
 
 def test_a_report_says_what_is_not_held(monkeypatch: pytest.MonkeyPatch) -> None:

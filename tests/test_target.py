@@ -13,10 +13,13 @@ from kernelpath.course.errors import DeclarationError
 from kernelpath.course.inputs import draw_inputs
 from kernelpath.course.registry import Item
 from kernelpath.course.spec import ARCHITECTURES
+from kernelpath.dev import cards
 from kernelpath.device import gpu
 from kernelpath.grading import devices, grade
 from kernelpath.grading.conduct import Evidence
 from kernelpath.grading.kinds import kind_of
+from kernelpath.grading.steps import Grading
+from kernelpath.grading.workers import Workers
 from kernelpath.lanes import triton
 from kernelpath.simt.target import SM_80, SM_90A, TARGETS
 from kernelpath.verdict import Verdict
@@ -123,6 +126,15 @@ def test_what_asks_for_wgmma_is_not_run_on_a_later_gpu(name: str, later: str, mo
     assert devices.lacking(exercise, "cuda", SM_90A) == later
 
 
+@pytest.mark.parametrize(("capability", "has"), [((7, 5), "sm_75"), ((8, 6), "sm_86"), ((8, 9), "sm_89")])
+def test_an_earlier_gpu_is_not_told_of_later_ones(
+    capability: tuple[int, int], has: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda: capability)
+    told = devices.lacking(registry.load(registry.find("wgmma_gemm")), "cuda", SM_80)
+    assert told == f"needs sm_90a, this GPU has {has}; not run"
+
+
 def as_if_on(monkeypatch: pytest.MonkeyPatch, name: str, *capability: int) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda: capability)
@@ -138,6 +150,22 @@ def test_what_this_gpu_lacks_is_said_before_anything_is_compiled(monkeypatch: py
     assert (report.cases, report.compile_seconds) == ((), 0.0)
 
 
+@NO_GPU
+@pytest.mark.parametrize(("capability", "counted"), [((8, 9), False), ((9, 0), True)])
+def test_it_is_said_where_no_machine_beside_a_gpu_counts(
+    capability: tuple[int, int], counted: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Beside an RTX 4090 the machine is one of sm_80, which has no float8."""
+    as_if_on(monkeypatch, "NVIDIA GeForce RTX 4090", *capability)
+    item = registry.find("fp8_matmul")
+    with grade.Session(item, item.solution) as session:
+        grading = Grading(session.subject, 1, lambda _: None)
+        told = grading._not_counted(Verdict.PASSED)
+        grading.close()
+    beside = "counters: the PTX machine stands for sm_80 beside this GPU; kp check fp8_matmul --device cpu has them"
+    assert told == (() if counted else (beside,))
+
+
 TURING = (7, 5)
 EXERCISES = [registry.load(item) for item in registry.exercises()]
 ON_TURING = [one for one in EXERCISES if one.is_kernel and (one.requires or TURING) <= TURING]
@@ -146,16 +174,23 @@ ON_TURING = [one for one in EXERCISES if one.is_kernel and (one.requires or TURI
 def test_turing_gets_no_bfloat16(monkeypatch: pytest.MonkeyPatch) -> None:
     """It has no instruction for it: each exercise has float16 or float32 in its place, or requires a later GPU."""
     as_if_on(monkeypatch, "Tesla T4", *TURING)
-    assert len(ON_TURING) > 30
+    assert len(ON_TURING) == 39
     for declared in ON_TURING:
         exercise, instead = devices.suited(declared, "cuda", SM_80)
         cases = (*exercise.cases, *exercise.limits, *exercise.sweep, *([exercise.bench] if exercise.bench else []))
         assert not [case for case in cases if case.get("dtype") == "bfloat16"], exercise.entry
         had = any(case.get("dtype") == "bfloat16" for case in (*declared.cases, *declared.limits, declared.bench or {}))
-        assert len(instead) == had, exercise.entry
+        assert [one.startswith("bfloat16: ") for one in instead][:1] == [True] * had, exercise.entry
         least = min(exercise.cases, key=lambda case: exercise.compulsory_bytes(**case))
         drawn = draw_inputs(exercise, least, 1, "cpu")
         assert torch.bfloat16 not in [one.dtype for one in drawn if isinstance(one, torch.Tensor)], exercise.entry
+
+
+def test_what_the_gpu_does_not_run_keeps_its_bfloat16(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Pallas is interpreted on the CPU."""
+    as_if_on(monkeypatch, "Tesla T4", *TURING)
+    declared = registry.load(registry.find("portability"))
+    assert devices.suited(declared, "cuda", SM_80) == (declared, ())
 
 
 def test_a_case_in_place_of_another_is_there_once(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -186,7 +221,7 @@ def test_triton_compiles_for_the_target_whatever_gpu_is_seen(monkeypatch: pytest
 
 @pytest.mark.parametrize(
     ("name", "needs"),
-    [("softmax", ""), ("flash_attention", "sm_80"), ("vector_copy", "sm_80"), ("matmul_persistent", "sm_90")],
+    [("softmax", ""), ("flash_attention", ""), ("tensor_cores", "sm_80"), ("matmul_persistent", "sm_90")],
 )
 def test_what_needs_more_than_turing_is_not_run_there(name: str, needs: str, monkeypatch: pytest.MonkeyPatch) -> None:
     as_if_on(monkeypatch, "Tesla T4", *TURING)
@@ -195,15 +230,36 @@ def test_what_needs_more_than_turing_is_not_run_there(name: str, needs: str, mon
 
 
 @NO_GPU
-def test_a_reference_passes_with_what_is_put_in_place_of_bfloat16(monkeypatch: pytest.MonkeyPatch) -> None:
-    """On the PTX machine, as if it had no bfloat16 either."""
+@pytest.mark.parametrize(
+    ("name", "dtype"),
+    [
+        ("gelu_triton", "float32"),
+        ("flash_attention", "float16"),
+        ("flash_attention_backward", "float16"),
+        ("paged_decode", "float16"),
+        ("transformer_block", "float16"),
+    ],
+)
+def test_a_reference_passes_with_what_is_put_in_place_of_bfloat16(
+    name: str, dtype: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On the PTX machine as it is beside a T4: it has the instructions of sm_80, and host code sees the T4."""
     monkeypatch.setattr(devices, "BFLOAT16", (8, 1))
-    item = registry.find("gelu_triton")
+    monkeypatch.setattr(Workers, "_seen", lambda *_: cards.properties(cards.target("sm_75")))
+    item = registry.find(name)
     report = grade.grade(item, item.solution, device="cpu", seed=1)
-    assert report.verdict is Verdict.PASSED
-    assert {one.case["dtype"] for one in report.cases} == {"float32"}
-    said = "bfloat16: the PTX machine (sm_80) does not have it, float32 was taken instead"
+    assert (report.verdict, report.cause) == (Verdict.PASSED, "")
+    assert {one.case["dtype"] for one in report.cases} == {dtype}
+    said = f"bfloat16: the PTX machine (sm_80) does not have it, {dtype} was taken instead"
     assert said in report.not_measured
+
+
+def test_on_turing_it_is_said_that_triton_uses_no_tensor_cores(monkeypatch: pytest.MonkeyPatch) -> None:
+    """triton-lang/triton, pull request 5066: before sm_80, products are made of multiply-adds."""
+    as_if_on(monkeypatch, "Tesla T4", *TURING)
+    _, told = devices.suited(registry.load(registry.find("matmul")), "cuda", SM_80)
+    assert told[1:] == ("tensor cores: Triton uses none on this GPU (sm_75)",)
+    assert len(devices.suited(registry.load(registry.find("transformer_block")), "cuda", SM_80)[1]) == 1
 
 
 def test_what_is_solved_with_wgmma_is_declared_so() -> None:

@@ -31,7 +31,7 @@ EXERCISE = Exercise(
     sweep=tuple({**case, "dtype": "bfloat16"} for case in sweeps.products()),
     baseline=a_tile_per_warp,
     min_speedup=10.0,  # on an H200 wmma with shared tiles reaches 9, mma.sync with padded rows 15, the reference 28
-    requires=(8, 0),
+    requires=(8, 0),  # cp.async
     tensor_cores=True,
     # At 256 x 256 x 256 tiles of 64 ask for 3 times the compulsory bytes, tiles of 32 for 5.7 times. Pairs of sums that
     # are stored from registers fill half a sector each. A cp.async of 16 bytes takes 4 wavefronts, and 8 where rows of

@@ -14,7 +14,6 @@ EXERCISE = Exercise(
     sweep=tuple({**matmul_bias.SQUARE, **case} for case in sweeps.products()),
     baseline=matmul_bias.library,
     min_speedup=0.65,  # of cuBLAS on an H200: the reference 0.98, Triton's tutorial 0.93, 128 x 128 by descriptors 0.69
-    requires=(8, 0),
     tensor_cores=True,
     # At 1100 x 144 x 80 tiles of 64 ask for 2.4 times the compulsory bytes, those of 16 for 6.8 times. An epilogue that
     # loads the bias once for every element of out, as Inductor's does, adds 2 to either.

@@ -16,7 +16,7 @@ EXERCISE = Exercise(
     + tuple(fp8_matmul.case(size, size, size, "tensor") for size in (4096, 8192)),
     baseline=fp8_matmul.dequantize_then_multiply,
     min_speedup=1.2,  # on an H200 the reference kernel reaches 2.5
-    requires=(8, 9),
+    requires=(8, 9),  # the first with float8
     arch="sm_90a",
     tensor_cores=True,
     # At 256 x 256 x 512 tiles of 64 read a and b 4 times, 3 times the compulsory bytes; matrices that are dequantized

@@ -18,7 +18,6 @@ EXERCISE = Exercise(
     baseline=attention_gradient.eager,
     # On an H200 the reference reaches 16.7, Flash-Attention 2 in PyTorch 10, tiles of 32 without a pipeline 5.2.
     min_speedup=9.0,
-    requires=(8, 0),  # tensor cores that take bfloat16
     workspace=0.4,  # dq in float32 takes 0.25 where no heads are grouped; the weights of all keys in bfloat16 0.5
     tensor_cores=True,
     traffic=Traffic(sectors=2.1, edges=None),

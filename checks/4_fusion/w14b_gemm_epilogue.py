@@ -37,7 +37,6 @@ EXERCISE = Exercise(
     sweep=tuple({**case, "dtype": "bfloat16"} for case in (*sweeps.products(), {"m": 8192, "n": 16_384, "k": 4096})),
     baseline=two_steps,
     min_speedup=0.75,  # on an H200 the reference reaches 1.07 to 1.11
-    requires=(8, 0),
     arch="sm_90a",
     tensor_cores=True,
     # At 328 x 264 x 48 tiles of 64 ask for 1.4 times the compulsory bytes; a second kernel for the epilogue asks for

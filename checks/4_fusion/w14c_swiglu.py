@@ -50,7 +50,6 @@ EXERCISE = Exercise(
     ),
     baseline=two_steps,
     min_speedup=0.65,  # on an H200 the reference reaches 1.06, a dot for each product 0.70
-    requires=(8, 0),
     arch="sm_90a",
     tensor_cores=True,
     # At 328 x 272 x 32 tiles of 64 ask for 2.2 times the compulsory bytes; gate and up in memory add 3 times as much as

@@ -22,7 +22,7 @@ EXERCISE = Exercise(
     ),
     baseline=lambda x: x.clone(memory_format=torch.contiguous_format),
     min_speedup=0.8,  # of PyTorch's copy on an H200: the reference 0.98, others' styles 0.92 to 0.99
-    requires=(9, 0),
+    requires=(9, 0),  # TMA
     arch="sm_90a",
     traffic=Traffic(bytes=1.05, bulk=0.95),
 )

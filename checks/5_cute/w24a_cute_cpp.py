@@ -25,7 +25,7 @@ EXERCISE = Exercise(
     sweep=tuple(case(**one) for one in sweeps.products() if one["n"] % 8 == 0),
     baseline=matmul_layouts.library,
     min_speedup=0.42,  # on an H200 tiles of 64 x 64 reach 0.43 of cuBLAS, of 128 x 128 0.61, the reference 0.64
-    requires=(8, 0),
+    requires=(8, 0),  # cp.async and mma.m16n8k16
     tensor_cores=True,
     # At 256 x 256 x 256 tiles of 64 ask for 3 times the compulsory bytes, tiles of 32 for 5.7 times.
     traffic=Traffic(sectors=2.0, bank_conflicts=1.0, bytes=3.5, edges=0.5),

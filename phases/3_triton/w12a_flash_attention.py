@@ -6,7 +6,8 @@ is a multiple of kv_heads: query head h reads key head h // (heads // kv_heads).
 0 to i, or all of them. It returns two new tensors: out, of the shape and dtype of q, softmax(q @ k^T / sqrt(head)) @ v
 of each head; and lse, float32 of shape (batch, heads, tokens), the natural logarithm of each row's sum of
 exp(scores), which the backward pass of the next exercise needs. Scores may be as large as 1000 and as low as -1000.
-Any number of tokens, heads and batches; tensors may have more than 2**32 elements: offsets need 64 bits.
+Any number of tokens, heads and batches; tensors may have more than 2**32 elements: offsets need 64 bits. On a GPU
+before sm_80, which has no bfloat16, q, k and v are float16.
 
 Begin with one program per block of queries, a loop over blocks of keys, and a mask on each. Then visit no block that
 the causal mask hides, and mask only those that need it.

@@ -6,7 +6,8 @@ multiple of kv_heads: query head h reads key head h // (heads // kv_heads). With
 the natural logarithm of each query's sum of exp(scores), in float32 and of shape (batch, heads, tokens); out is
 softmax(scores) @ v as the forward pass rounded it, and dout its gradient. With causal, query i sees the keys 0 to i.
 All tensors are contiguous and begin at a multiple of 16 bytes. A tensor may have more than 2**32 elements: offsets need
-64 bits. It returns dq, dk and dv, bfloat16 tensors of the shapes of q, k and v.
+64 bits. It returns dq, dk and dv, bfloat16 tensors of the shapes of q, k and v. On a GPU before sm_80, which has no
+bfloat16, all of these are float16.
 
 With p = exp(scores - lse) and delta = sum(dout * out) of each query:
 

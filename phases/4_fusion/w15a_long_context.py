@@ -7,7 +7,7 @@ lie one after another: sequence i is rows cu_seqlens[i] to cu_seqlens[i + 1] - 1
 ends with total, from 1 to 2^31 - 1; a sequence may be empty. The function returns a new tensor of the shape and dtype
 of q: softmax(q @ k^T / sqrt(head)) @ v of each head and sequence, where a token sees itself and those before it in its
 sequence, and none of another one. Values are finite, scores at most 1000 and at least -1000. Tensors may have more than
-2**32 elements: offsets need 64 bits.
+2**32 elements: offsets need 64 bits. On a GPU before sm_80, which has no bfloat16, q, k and v are float16.
 
 cu_seqlens lies on the device. A host that reads it waits for everything that the GPU still has to do, and a CUDA graph
 cannot hold such a call: the launch may depend on shapes alone. The total and the number of sequences limit how many

@@ -7,7 +7,7 @@ or 256, page is a power of two from 1 to 256, and heads is a multiple of kv_head
 tokens of a sequence are: token t of sequence i is row t % page of page block_table[i, t // page]. Every length is at
 least 1. The function returns a new tensor of the shape and dtype of q: softmax(q @ k^T / sqrt(head)) @ v over the
 tokens of each sequence. Scores are at most 1000 and at least -1000. k_pages may have more than 2**32 elements: offsets
-need 64 bits.
+need 64 bits. On a GPU before sm_80, which has no bfloat16, q, k_pages and v_pages are float16.
 
 What belongs to no token is garbage: entries of block_table after the last page of a sequence may be any number, the
 rows of its last page after its last token may hold NaN, and so may pages that no sequence owns. A sequence may have one

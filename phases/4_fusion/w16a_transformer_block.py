@@ -11,14 +11,15 @@ training step of a pre-norm block:
 It returns out, s and the gradients of x, norm1, wqkv, wo, norm2, wgu and wdown, nine new tensors of the shapes of what
 they belong to, where dout and ds are the gradients of out and s. The gradient of residual is that of x.
 
-All tensors but cos and sin are bfloat16, contiguous, and begin at a multiple of 16 bytes. x, residual, dout and ds have
-the shape (batch, tokens, width); norm1 and norm2 (width). Weights are (out, in): wqkv ((heads + 2 * kv_heads) * head,
-width), with the rows of all query heads first, then those of the keys, then of the values; wo (width, heads * head);
-wgu (2 * hidden, width), the gate first; wdown (width, hidden). head is 32, 64 or 128, width and hidden are multiples of
-16, and width is 8192 at most. Any batch and number of tokens; no tensor has 2**31 elements. Attention is causal, with
-scores q @ k^T / sqrt(head), and query head i reads key head i // (heads // kv_heads). cos and sin are float32 of shape
-(tokens, head / 2): the pair (a, b) of the elements i and i + head / 2 of a query or key of token t becomes
-(a * cos - b * sin, b * cos + a * sin) with cos[t, i] and sin[t, i].
+All tensors but cos and sin are bfloat16 (float16 on a GPU before sm_80, which has no bfloat16), contiguous, and begin
+at a multiple of 16 bytes. x, residual, dout and ds have the shape (batch, tokens, width); norm1 and norm2 (width).
+Weights are (out, in): wqkv ((heads + 2 * kv_heads) * head, width), with the rows of all query heads first, then those
+of the keys, then of the values; wo (width, heads * head); wgu (2 * hidden, width), the gate first; wdown (width,
+hidden). head is 32, 64 or 128, width and hidden are multiples of 16, and width is 8192 at most. Any batch and number of
+tokens; no tensor has 2**31 elements. Attention is causal, with scores q @ k^T / sqrt(head), and query head i reads key
+head i // (heads // kv_heads). cos and sin are float32 of shape (tokens, head / 2): the pair (a, b) of the elements i
+and i + head / 2 of a query or key of token t becomes (a * cos - b * sin, b * cos + a * sin) with cos[t, i] and sin[t,
+i].
 
 The matrix products are torch.mm's, of whatever transposed views: on a GPU the library's, on the PTX machine a kernel
 that stands in for it. Everything else is yours: bring the kernels of the weeks before, and fit them to how the tensors

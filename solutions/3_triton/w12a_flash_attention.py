@@ -6,7 +6,8 @@ is a multiple of kv_heads: query head h reads key head h // (heads // kv_heads).
 0 to i, or all of them. It returns two new tensors: out, of the shape and dtype of q, softmax(q @ k^T / sqrt(head)) @ v
 of each head; and lse, float32 of shape (batch, heads, tokens), the natural logarithm of each row's sum of
 exp(scores), which the backward pass of the next exercise needs. Scores may be as large as 1000 and as low as -1000.
-Any number of tokens, heads and batches; tensors may have more than 2**32 elements: offsets need 64 bits.
+Any number of tokens, heads and batches; tensors may have more than 2**32 elements: offsets need 64 bits. On a GPU
+before sm_80, which has no bfloat16, q, k and v are float16.
 
 Begin with one program per block of queries, a loop over blocks of keys, and a mask on each. Then visit no block that
 the causal mask hides, and mask only those that need it.
@@ -32,6 +33,9 @@ HEADS_AT_A_TIME = tl.constexpr(16)
 TILES = {64: (64, 128, 4, 2), 128: (128, 64, 4, 2), 256: (128, 64, 8, 2)}
 """Queries, keys, warps and stages by the size of a head."""
 
+BEFORE_AMPERE = {64: (64, 32, 4, 1), 128: (64, 32, 4, 1), 256: (32, 32, 4, 1)}
+"""The same before sm_80, where Triton multiplies without tensor cores and a block has 64 KiB of shared memory."""
+
 
 @triton.jit
 def attend(query, out, total, top, k, v, kv_head, first, last, row, tokens, scale,
@@ -47,7 +51,7 @@ def attend(query, out, total, top, k, v, kv_head, first, last, row, tokens, scal
         shrink = tl.exp2(top - larger)
         total = total * shrink + tl.sum(share, axis=1)
         out = out * shrink[:, None]
-        out = tl.dot(share.to(tl.bfloat16), v.load([kv_head, start, 0]).reshape(KEYS, HEAD), out)
+        out = tl.dot(share.to(query.dtype), v.load([kv_head, start, 0]).reshape(KEYS, HEAD), out)
         top = larger
     return out, total, top
 
@@ -77,7 +81,7 @@ def flash_attention_forward(out_ptr, lse_ptr, q, k, v, tokens, group, scale, QUE
     out, total, top = attend(query, out, total, top, k, v, kv_head, whole, last, row, tokens, scale,
                              KEYS, HEAD, CAUSAL, True)  # fmt: skip
     out *= (1 / total)[:, None]
-    out_ptr.store([head, begin, 0], out.to(tl.bfloat16).reshape(1, QUERIES, HEAD))
+    out_ptr.store([head, begin, 0], out.to(query.dtype).reshape(1, QUERIES, HEAD))
     tl.store(lse_ptr + head.to(tl.int64) * tokens + row, (top + tl.log2(total)) * LN_2, mask=row < tokens)
 
 
@@ -86,7 +90,8 @@ def flash_attention(
 ) -> tuple[torch.Tensor, torch.Tensor]:
     out, lse = torch.empty_like(q), q.new_empty(q.shape[:-1], dtype=torch.float32)
     batch, heads, tokens, head = q.shape
-    queries, keys, warps, stages = TILES[head]
+    ampere = torch.cuda.get_device_capability() >= (8, 0)
+    queries, keys, warps, stages = (TILES if ampere else BEFORE_AMPERE)[head]
     inputs = tiles(q, queries), tiles(k, keys), tiles(v, keys)
     sizes = tokens, heads // k.shape[1], head**-0.5 * LOG2_E
     flash_attention_forward[batch * heads * triton.cdiv(tokens, queries),](

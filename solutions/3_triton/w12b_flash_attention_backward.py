@@ -6,7 +6,8 @@ multiple of kv_heads: query head h reads key head h // (heads // kv_heads). With
 the natural logarithm of each query's sum of exp(scores), in float32 and of shape (batch, heads, tokens); out is
 softmax(scores) @ v as the forward pass rounded it, and dout its gradient. With causal, query i sees the keys 0 to i.
 All tensors are contiguous and begin at a multiple of 16 bytes. A tensor may have more than 2**32 elements: offsets need
-64 bits. It returns dq, dk and dv, bfloat16 tensors of the shapes of q, k and v.
+64 bits. It returns dq, dk and dv, bfloat16 tensors of the shapes of q, k and v. On a GPU before sm_80, which has no
+bfloat16, all of these are float16.
 
 With p = exp(scores - lse) and delta = sum(dout * out) of each query:
 
@@ -55,7 +56,7 @@ def add_keys(
         if MASKED:
             column = (begin + tl.arange(0, KEYS))[None, :]
             p = tl.where(column <= at[:, None] if CAUSAL else column < tokens, p, 0.0)
-        dq = tl.dot((p * dp).to(tl.bfloat16), key, dq)
+        dq = tl.dot((p * dp).to(key.dtype), key, dq)
     return dq
 
 
@@ -88,7 +89,7 @@ def gradient_of_queries(
         end = tl.minimum(first + QUERIES, tokens)
         total = add_keys(total, query, upper, k, v, lse2, delta, at, seen_by_all, end, tokens, fold, head // group,
                          True, CAUSAL, HEAD, QUERIES, KEYS, STAGES)  # fmt: skip
-    dq.store([head, first, 0], (total * scale).to(tl.bfloat16).reshape([1, QUERIES, HEAD]))
+    dq.store([head, first, 0], (total * scale).to(query.dtype).reshape([1, QUERIES, HEAD]))
 
 
 @triton.jit
@@ -112,9 +113,9 @@ def add_queries(
         p = tl.exp2(scores * fold - lse2[None, :])
         if MASKED:
             p = tl.where(at[:, None] <= column[None, :] if CAUSAL else at[:, None] < tokens, p, 0.0)
-        dv = tl.dot(p.to(tl.bfloat16), upper, dv)
+        dv = tl.dot(p.to(query.dtype), upper, dv)
         ds = p * (dp - delta[None, :])
-        dk = tl.dot(ds.to(tl.bfloat16), query, dk)
+        dk = tl.dot(ds.to(query.dtype), query, dk)
     return dk, dv
 
 
@@ -143,8 +144,8 @@ def gradients_of_keys(
                                      HEAD, QUERIES, KEYS, STAGES)  # fmt: skip
         of_k, of_v = add_queries(of_k, of_v, key, value, q, dout, of_lse, of_delta, at, begin, tokens, tokens, fold,
                                  head, RAGGED, CAUSAL, HEAD, QUERIES, KEYS, STAGES)  # fmt: skip
-    dk.store([kv_head, first, 0], (of_k * scale).to(tl.bfloat16).reshape([1, KEYS, HEAD]))
-    dv.store([kv_head, first, 0], of_v.to(tl.bfloat16).reshape([1, KEYS, HEAD]))
+    dk.store([kv_head, first, 0], (of_k * scale).to(key.dtype).reshape([1, KEYS, HEAD]))
+    dv.store([kv_head, first, 0], of_v.to(key.dtype).reshape([1, KEYS, HEAD]))
 
 
 def flash_attention_backward(

@@ -7,7 +7,7 @@ lie one after another: sequence i is rows cu_seqlens[i] to cu_seqlens[i + 1] - 1
 ends with total, from 1 to 2^31 - 1; a sequence may be empty. The function returns a new tensor of the shape and dtype
 of q: softmax(q @ k^T / sqrt(head)) @ v of each head and sequence, where a token sees itself and those before it in its
 sequence, and none of another one. Values are finite, scores at most 1000 and at least -1000. Tensors may have more than
-2**32 elements: offsets need 64 bits.
+2**32 elements: offsets need 64 bits. On a GPU before sm_80, which has no bfloat16, q, k and v are float16.
 
 cu_seqlens lies on the device. A host that reads it waits for everything that the GPU still has to do, and a CUDA graph
 cannot hold such a call: the launch may depend on shapes alone. The total and the number of sequences limit how many
@@ -41,6 +41,9 @@ LOG2_E = 1.4426950408889634
 TILES = {32: (64, 64, 4, 3), 64: (64, 64, 4, 3), 128: (64, 64, 4, 3), 256: (64, 32, 4, 3)}
 """Queries, keys, warps and stages by the size of a head."""
 
+BEFORE_AMPERE = 32, 32, 4, 1
+"""The same before sm_80, where Triton multiplies without tensor cores and a block has 64 KiB of shared memory."""
+
 
 @triton.jit
 def sequence_of(tile, cu_seqlens, sequences, QUERIES: tl.constexpr):
@@ -70,7 +73,7 @@ def attend(query, out, total, top, k, v, kv_head, origin, first, last, row, leng
         share = tl.exp2(scores * scale - larger[:, None])
         shrink = tl.exp2(top - larger)
         total = total * shrink + tl.sum(share, axis=1)
-        out = tl.dot(share.to(tl.bfloat16), values, out * shrink[:, None])
+        out = tl.dot(share.to(query.dtype), values, out * shrink[:, None])
         top = larger
     return out, total, top
 
@@ -105,14 +108,15 @@ def packed_attention(out_ptr, q, k, v, cu_seqlens, sequences, heads, group, scal
     inside = row < length
     place = (origin + row).to(tl.int64)
     at = (place * heads + head)[:, None] * HEAD + tl.arange(0, HEAD)[None, :]
-    tl.store(out_ptr + at, out.to(tl.bfloat16), mask=inside[:, None])
+    tl.store(out_ptr + at, out.to(query.dtype), mask=inside[:, None])
 
 
 def long_context(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, cu_seqlens: torch.Tensor) -> torch.Tensor:
     tokens, heads, head = q.shape
     sequences = len(cu_seqlens) - 1
     out = torch.empty_like(q)
-    queries, keys, warps, stages = TILES[head]
+    ampere = torch.cuda.get_device_capability() >= (8, 0)
+    queries, keys, warps, stages = TILES[head] if ampere else BEFORE_AMPERE
     tiles = tokens // queries + sequences  # some more than there are, as lengths stay on the device
     inputs = rows(q, queries), rows(k, keys), rows(v, keys)
     sizes = sequences, heads, heads // k.shape[1], head**-0.5 * LOG2_E

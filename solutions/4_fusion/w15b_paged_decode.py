@@ -7,7 +7,7 @@ or 256, page is a power of two from 1 to 256, and heads is a multiple of kv_head
 tokens of a sequence are: token t of sequence i is row t % page of page block_table[i, t // page]. Every length is at
 least 1. The function returns a new tensor of the shape and dtype of q: softmax(q @ k^T / sqrt(head)) @ v over the
 tokens of each sequence. Scores are at most 1000 and at least -1000. k_pages may have more than 2**32 elements: offsets
-need 64 bits.
+need 64 bits. On a GPU before sm_80, which has no bfloat16, q, k_pages and v_pages are float16.
 
 What belongs to no token is garbage: entries of block_table after the last page of a sequence may be any number, the
 rows of its last page after its last token may hold NaN, and so may pages that no sequence owns. A sequence may have one
@@ -101,7 +101,7 @@ def attend(query, k_pages, v_pages, block_table, first, last, kv_head, kv_heads,
         share = tl.exp2(scores - larger[:, None])
         shrink = tl.exp2(top - larger)
         total = total * shrink + tl.sum(share, axis=1)
-        out = tl.dot(share.to(tl.bfloat16), values, out * shrink[:, None])
+        out = tl.dot(share.to(query.dtype), values, out * shrink[:, None])
         top = larger
     return out, total, top
 
@@ -140,7 +140,7 @@ def decode(out_ptr, part_ptr, lse_ptr, split_ptr, q, k_pages, v_pages, block_tab
         )  # fmt: skip
         out *= (1 / total)[:, None]
         if last - unit == each:
-            tl.store(out_ptr + place, out.to(tl.bfloat16), mask=inside)
+            tl.store(out_ptr + place, out.to(query.dtype), mask=inside)
         else:
             began_here = unit == origin
             slot = (2 * tl.program_id(0) + began_here.to(tl.int32)) * group + member
@@ -179,7 +179,7 @@ def merge(out_ptr, part_ptr, lse_ptr, split_ptr, group, HEAD: tl.constexpr, PART
         out = out * shrink + tl.sum(weight[:, None] * part, axis=0)
         total = total * shrink + tl.sum(weight)
         top = larger
-    tl.store(out_ptr + (row.to(tl.int64) * group + member) * HEAD + column, (out / total).to(tl.bfloat16))
+    tl.store(out_ptr + (row.to(tl.int64) * group + member) * HEAD + column, (out / total).to(out_ptr.dtype.element_ty))
 
 
 def paged_decode(

@@ -11,14 +11,15 @@ training step of a pre-norm block:
 It returns out, s and the gradients of x, norm1, wqkv, wo, norm2, wgu and wdown, nine new tensors of the shapes of what
 they belong to, where dout and ds are the gradients of out and s. The gradient of residual is that of x.
 
-All tensors but cos and sin are bfloat16, contiguous, and begin at a multiple of 16 bytes. x, residual, dout and ds have
-the shape (batch, tokens, width); norm1 and norm2 (width). Weights are (out, in): wqkv ((heads + 2 * kv_heads) * head,
-width), with the rows of all query heads first, then those of the keys, then of the values; wo (width, heads * head);
-wgu (2 * hidden, width), the gate first; wdown (width, hidden). head is 32, 64 or 128, width and hidden are multiples of
-16, and width is 8192 at most. Any batch and number of tokens; no tensor has 2**31 elements. Attention is causal, with
-scores q @ k^T / sqrt(head), and query head i reads key head i // (heads // kv_heads). cos and sin are float32 of shape
-(tokens, head / 2): the pair (a, b) of the elements i and i + head / 2 of a query or key of token t becomes
-(a * cos - b * sin, b * cos + a * sin) with cos[t, i] and sin[t, i].
+All tensors but cos and sin are bfloat16 (float16 on a GPU before sm_80, which has no bfloat16), contiguous, and begin
+at a multiple of 16 bytes. x, residual, dout and ds have the shape (batch, tokens, width); norm1 and norm2 (width).
+Weights are (out, in): wqkv ((heads + 2 * kv_heads) * head, width), with the rows of all query heads first, then those
+of the keys, then of the values; wo (width, heads * head); wgu (2 * hidden, width), the gate first; wdown (width,
+hidden). head is 32, 64 or 128, width and hidden are multiples of 16, and width is 8192 at most. Any batch and number of
+tokens; no tensor has 2**31 elements. Attention is causal, with scores q @ k^T / sqrt(head), and query head i reads key
+head i // (heads // kv_heads). cos and sin are float32 of shape (tokens, head / 2): the pair (a, b) of the elements i
+and i + head / 2 of a query or key of token t becomes (a * cos - b * sin, b * cos + a * sin) with cos[t, i] and sin[t,
+i].
 
 The matrix products are torch.mm's, of whatever transposed views: on a GPU the library's, on the PTX machine a kernel
 that stands in for it. Everything else is yours: bring the kernels of the weeks before, and fit them to how the tensors
@@ -66,12 +67,12 @@ def add_rmsnorm(y, h, rstd, x, residual, weight, rows, columns, eps, ROWS: tl.co
     total = tl.load(x + at, mask=inside, other=0.0).to(tl.float32)
     total += tl.load(residual + at, mask=inside, other=0.0).to(tl.float32)
     gain = tl.load(weight + column, mask=column < columns, other=0.0).to(tl.float32)
-    total = total.to(tl.bfloat16)
+    total = total.to(h.dtype.element_ty)
     tl.store(h + at, total, mask=inside)
     total = total.to(tl.float32)
     scale = tl.rsqrt(tl.sum(total * total, axis=1, keep_dims=True) / columns + eps)
     tl.store(rstd + row, scale, mask=row < rows)
-    tl.store(y + at, (total * scale * gain).to(tl.bfloat16), mask=inside)
+    tl.store(y + at, (total * scale * gain).to(y.dtype.element_ty), mask=inside)
 
 
 @triton.jit(do_not_specialize=["rows"])
@@ -91,7 +92,7 @@ def rmsnorm_backward(dh, partial, dy, h, upstream, weight, rstd, rows, columns,
         through = tl.load(upstream + at, mask=inside, other=0.0).to(tl.float32)
         g = given * gain
         along = tl.sum(g * xhat, axis=1, keep_dims=True) / columns
-        tl.store(dh + at, (through + (g - xhat * along) * scale).to(tl.bfloat16), mask=inside)
+        tl.store(dh + at, (through + (g - xhat * along) * scale).to(dh.dtype.element_ty), mask=inside)
         dweight += given * xhat
     here = partial + tl.program_id(0) * columns + column
     tl.store(here, tl.sum(dweight, axis=0, keep_dims=True), mask=column < columns)
@@ -105,7 +106,7 @@ def sum_stripes(out, partial, stripes, columns, ROWS: tl.constexpr, BLOCK: tl.co
     for first in tl.range(0, stripes, ROWS):
         row = first + tl.arange(0, ROWS)[:, None]
         total += tl.load(partial + row * columns + column, mask=(row < stripes) & (column < columns), other=0.0)
-    tl.store(out + column, tl.sum(total, axis=0, keep_dims=True).to(tl.bfloat16), mask=column < columns)
+    tl.store(out + column, tl.sum(total, axis=0, keep_dims=True).to(out.dtype.element_ty), mask=column < columns)
 
 
 @triton.jit(do_not_specialize=["tokens", "turned", "all_heads"])
@@ -120,8 +121,8 @@ def rotate(qkv, cos, sin, tokens, turned, all_heads, sign, HEADS: tl.constexpr, 
     at = qkv + row.to(tl.int64) * all_heads * (2 * HALF) + head * (2 * HALF) + pair
     left = tl.load(at, mask=head < turned, other=0.0).to(tl.float32)
     right = tl.load(at + HALF, mask=head < turned, other=0.0).to(tl.float32)
-    tl.store(at, (left * c - right * s).to(tl.bfloat16), mask=head < turned)
-    tl.store(at + HALF, (right * c + left * s).to(tl.bfloat16), mask=head < turned)
+    tl.store(at, (left * c - right * s).to(qkv.dtype.element_ty), mask=head < turned)
+    tl.store(at + HALF, (right * c + left * s).to(qkv.dtype.element_ty), mask=head < turned)
 
 
 @triton.jit
@@ -137,7 +138,7 @@ def attend(query, out, total, top, qkv, sequence, of_key, of_value, first, last,
         shrink = tl.exp2(top - larger)
         total = total * shrink + tl.sum(share, axis=1)
         value = qkv.load([sequence, start, of_value]).reshape(KEYS, HEAD)
-        out = tl.dot(share.to(tl.bfloat16), value, out * shrink[:, None])
+        out = tl.dot(share.to(query.dtype), value, out * shrink[:, None])
         top = larger
     return out, total, top
 
@@ -167,7 +168,7 @@ def attention_forward(mixed, lse, of_queries, of_keys, tokens, heads, kv_heads, 
     out, total, top = attend(query, out, total, top, of_keys, sequence, of_key, of_value, whole,
                              tl.minimum(begin + QUERIES, tokens), row, scale, KEYS, HEAD, True)  # fmt: skip
     out *= (1 / total)[:, None]
-    mixed.store([sequence, begin, own * HEAD], out.to(tl.bfloat16).reshape(1, QUERIES, HEAD))
+    mixed.store([sequence, begin, own * HEAD], out.to(query.dtype).reshape(1, QUERIES, HEAD))
     tl.store(lse + head.to(tl.int64) * tokens + row, top + tl.log2(total), mask=row < tokens)
 
 
@@ -184,7 +185,7 @@ def add_keys(dq, query, upper, qkv, lse, delta, row, sequence, of_key, of_value,
         p = tl.exp2(scores * fold - lse[:, None])
         if MASKED:
             p = tl.where((begin + tl.arange(0, KEYS))[None, :] <= row[:, None], p, 0.0)
-        dq = tl.dot((p * dp).to(tl.bfloat16), key, dq)
+        dq = tl.dot((p * dp).to(key.dtype), key, dq)
     return dq
 
 
@@ -214,7 +215,7 @@ def gradient_of_queries(dqkv, lses, deltas, of_queries, of_keys, mixed, lse, dmi
                      False, HEAD, QUERIES, KEYS, STAGES)  # fmt: skip
     total = add_keys(total, query, upper, of_keys, kept, delta, row, sequence, of_key, of_value, whole,
                      tl.minimum(first + QUERIES, tokens), fold, True, HEAD, QUERIES, KEYS, STAGES)  # fmt: skip
-    dqkv.store([sequence, first, own * HEAD], (total * scale).to(tl.bfloat16).reshape(1, QUERIES, HEAD))
+    dqkv.store([sequence, first, own * HEAD], (total * scale).to(query.dtype).reshape(1, QUERIES, HEAD))
 
 
 @triton.jit
@@ -232,8 +233,8 @@ def add_queries(dk, dv, key, value, of_queries, dmixed, lses, deltas, at, sequen
         p = tl.exp2(scores * fold - lse[None, :])
         if MASKED:
             p = tl.where(at[:, None] <= column[None, :], p, 0.0)
-        dv = tl.dot(p.to(tl.bfloat16), upper, dv)
-        dk = tl.dot((p * (dp - delta[None, :])).to(tl.bfloat16), query, dk)
+        dv = tl.dot(p.to(query.dtype), upper, dv)
+        dk = tl.dot((p * (dp - delta[None, :])).to(query.dtype), query, dk)
     return dk, dv
 
 
@@ -261,8 +262,8 @@ def gradients_of_keys(dqkv, lses, deltas, of_queries, of_keys, dmixed, tokens, p
                              first, tl.minimum(begin, tokens), fold, True, HEAD, QUERIES, STAGES)  # fmt: skip
         dk, dv = add_queries(dk, dv, key, value, of_queries, dmixed, lses + line, deltas + line, at, sequence, own,
                              begin, tokens, fold, False, HEAD, QUERIES, STAGES)  # fmt: skip
-    dqkv.store([sequence, first, of_key], (dk * scale).to(tl.bfloat16).reshape(1, KEYS, HEAD))
-    dqkv.store([sequence, first, of_value], dv.to(tl.bfloat16).reshape(1, KEYS, HEAD))
+    dqkv.store([sequence, first, of_key], (dk * scale).to(key.dtype).reshape(1, KEYS, HEAD))
+    dqkv.store([sequence, first, of_value], dv.to(key.dtype).reshape(1, KEYS, HEAD))
 
 
 @triton.jit
@@ -273,7 +274,7 @@ def swiglu(act, gate_up, hidden, BLOCK: tl.constexpr):
     at = gate_up + row * (2 * hidden) + column
     gate = tl.load(at, mask=column < hidden, other=0.0).to(tl.float32)
     up = tl.load(at + hidden, mask=column < hidden, other=0.0).to(tl.float32)
-    tl.store(act + row * hidden + column, (gate * tl.sigmoid(gate) * up).to(tl.bfloat16), mask=column < hidden)
+    tl.store(act + row * hidden + column, (gate * tl.sigmoid(gate) * up).to(act.dtype.element_ty), mask=column < hidden)
 
 
 @triton.jit
@@ -288,8 +289,8 @@ def swiglu_backward(dgate_up, gate_up, dact, hidden, BLOCK: tl.constexpr):
     share = tl.sigmoid(gate)
     silu = gate * share
     dgate = given * up * (share + silu * (1 - share))
-    tl.store(dgate_up + at, dgate.to(tl.bfloat16), mask=column < hidden)
-    tl.store(dgate_up + at + hidden, (given * silu).to(tl.bfloat16), mask=column < hidden)
+    tl.store(dgate_up + at, dgate.to(dgate_up.dtype.element_ty), mask=column < hidden)
+    tl.store(dgate_up + at + hidden, (given * silu).to(dgate_up.dtype.element_ty), mask=column < hidden)
 
 
 def norm_forward(

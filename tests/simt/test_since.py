@@ -31,6 +31,11 @@ LATER = {
     "stmatrix.sync.aligned.m8n8.x1.shared.b16 [%r1], {%r2};": "Feature 'stmatrix' requires .target sm_90 or higher",
     "mov.u32 %r1, %cluster_ctarank;": "Feature '%cluster_ctarank' requires .target sm_90 or higher",
     "min.relu.s32 %r1, %r1, %r2;": "'.relu' requires .target sm_90 or higher",
+    "add.bf16 %rs1, %rs1, %rs1;": "Feature 'add.bf16' requires .target sm_90 or higher",
+    "setp.lt.bf16 %p1, %rs1, %rs2;": "Feature 'setp.bf16' requires .target sm_90 or higher",
+    "atom.global.add.noftz.bf16 %rs1, [%rd1], %rs2;": "requires .target sm_90 or higher",
+    "cvt.rn.bf16.f16 %rs1, %rs2;": "requires .target sm_90 or higher",
+    "min.xorsign.abs.f32 %f1, %f1, %f1;": "Feature '.abs' requires .target sm_86 or higher",
 }
 
 
@@ -53,6 +58,36 @@ BLACKWELL = {
     " [%rd1, {%r1}], [%r2];": "Feature '.cta_group::1' not supported on .target 'sm_90a'",
 }
 """The same of ptxas 13 for sm_90a."""
+
+
+AMPERE = {
+    "cp.async.ca.shared.global [%r1], [%rd1], 16;": "Feature 'cp.async' requires .target sm_80 or higher",
+    "cp.async.commit_group;": "Feature 'cp.async.commit_group' requires .target sm_80 or higher",
+    "mbarrier.init.shared::cta.b64 [%r1], 1;": "Feature 'mbarrier.init' requires .target sm_80 or higher",
+    "redux.sync.add.u32 %r1, %r2, -1;": "Feature 'redux' requires .target sm_80 or higher",
+    "createpolicy.fractional.L2::evict_last.b64 %rd1, 0f3F800000;": "Feature 'createpolicy.fractional' requires",
+    "ld.global.L2::cache_hint.u32 %r1, [%rd1], %rd2;": "'.L2::cache_hint' requires .target sm_80 or higher",
+    "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%f1,%f2,%f3,%f4}, {%r1,%r2,%r3,%r4}, {%r5,%r6},"
+    " {%f1,%f2,%f3,%f4};": "Feature '.m16n8k16' requires .target sm_80 or higher",
+    "mma.sync.aligned.m8n8k4.row.col.f64.f64.f64.f64 {%fd1,%fd2}, {%fd3}, {%fd4}, {%fd1,%fd2};": "requires .target",
+    "fma.rn.bf16x2 %r1, %r1, %r1, %r1;": "Feature '.bf16x2' requires .target sm_80 or higher",
+    "cvt.rn.bf16.f32 %rs1, %f1;": "Feature '.bf16' requires .target sm_80 or higher",
+    "cvt.rna.tf32.f32 %r1, %f1;": "Feature '.tf32' requires .target sm_80 or higher",
+    "cvt.rn.f16x2.f32 %r1, %f1, %f1;": "Feature 'cvt.f16x2.f32' requires .target sm_80 or higher",
+    "fma.rn.relu.f16 %rs1, %rs1, %rs1, %rs1;": "'.relu' requires .target sm_80 or higher",
+    "min.NaN.f32 %f1, %f1, %f1;": "'.NaN' requires .target sm_80 or higher",
+    "elect.sync %r1|%p1, -1;": "Feature 'elect' requires .target sm_90 or higher",
+}
+"""The same of ptxas 13 for sm_75."""
+
+TURING = """
+    ld.acquire.gpu.global.u32 %r1, [%rd1]; st.shared::cta.u32 [%r2], %r1; fence.acq_rel.gpu; bar.sync 0;
+    ldmatrix.sync.aligned.m8n8.x1.shared.b16 {%r1}, [%r2]; match.any.sync.b32 %r1, %r2, -1;
+    mma.sync.aligned.m16n8k8.row.col.f32.f16.f16.f32 {%f1,%f2,%f3,%f4}, {%r1,%r2}, {%r5}, {%f1,%f2,%f3,%f4};
+    tanh.approx.f16 %rs1, %rs1; fma.rn.f16 %rs1, %rs1, %rs1, %rs1; abs.f16 %rs1, %rs1; min.f32 %f1, %f1, %f2;
+    cvt.rn.f16.f32 %rs1, %f1; atom.global.add.noftz.f16 %rs1, [%rd1], %rs2; nanosleep.u32 100;
+"""
+"""What ptxas 13 takes for sm_75."""
 
 
 def wrap(statements: str, target: str = "sm_80") -> str:
@@ -79,6 +114,19 @@ def test_an_instruction_of_a_later_architecture_is_refused_with_its_line(stateme
 def test_an_instruction_of_blackwell_is_refused_on_hopper(statement: str) -> None:
     with pytest.raises(simt.Rejected, match="^line 0: " + re.escape(BLACKWELL[statement])):
         simt.load(wrap(statement, "sm_90a")).compile("k")
+
+
+@pytest.mark.parametrize("statement", AMPERE)
+def test_an_instruction_of_ampere_is_refused_in_what_is_for_turing(statement: str) -> None:
+    with pytest.raises(simt.Rejected, match="^line 0: .*" + re.escape(AMPERE[statement])):
+        simt.load(wrap(statement, "sm_75"), target=SM_80).compile("k")
+    if statement not in LATER:
+        simt.load(wrap(statement)).compile("k")
+
+
+def test_what_is_compiled_for_turing_is_taken_by_a_later_device() -> None:
+    """As by the driver."""
+    simt.load(wrap(TURING, "sm_75"), target=SM_80).compile("k")
 
 
 def test_what_sm_80_has_is_not_refused() -> None:

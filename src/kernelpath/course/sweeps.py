@@ -42,6 +42,7 @@ def attention() -> Sequence[Case]:
             "tokens": tokens,
             "head": head,
             "causal": causal,
+            "dtype": "bfloat16",
         }
         for (tokens, head, group), causal in product(shapes, (False, True))
     )

@@ -59,19 +59,20 @@ def lacking(exercise: Exercise, device: OneDevice, target: Target) -> str:
         return ""
     wanted = f"sm_{needed[0]}{needed[1]}"
     if exercise.specific:
-        wanted += "a, whose instructions later GPUs do not all have"
+        wanted += "a, whose instructions later GPUs do not all have" if found > needed else "a"
     has = f"{'this GPU' if device == 'cuda' else 'the PTX machine'} has sm_{found[0]}{found[1]}"
     return f"needs {wanted}, {has}; not run"
 
 
 def suited(exercise: Exercise, device: OneDevice, target: Target) -> tuple[Exercise, tuple[str, ...]]:
-    """The exercise with another dtype for bfloat16 where the device does not have it, and what was put in its place.
+    """The exercise with another dtype for bfloat16 where the device does not have it, and what a learner has to know.
 
     float16 where the exercise takes it, else float32. What takes neither is as it was; it has to require bfloat16.
     """
     other = next((dtype for dtype in ("float16", "float32") if dtype in exercise.tolerance), "")
     cases = (*exercise.cases, *exercise.limits, *([exercise.bench] if exercise.bench else []))
-    if _capability(device, target) >= BFLOAT16 or not other or not any(map(_has_bfloat16, cases)):
+    interpreted = exercise.kind == "python"
+    if interpreted or _capability(device, target) >= BFLOAT16 or not other or not any(map(_has_bfloat16, cases)):
         return exercise, ()
     fewer = replace(
         exercise,
@@ -82,7 +83,9 @@ def suited(exercise: Exercise, device: OneDevice, target: Target) -> tuple[Exerc
         bench=exercise.bench and _without_bfloat16([exercise.bench], other)[0],
         sweep=_without_bfloat16(exercise.sweep, other),
     )
-    return fewer, (f"bfloat16: {_found(device, target)} does not have it, {other} was taken instead",)
+    found = _found(device, target)
+    told = (f"bfloat16: {found} does not have it, {other} was taken instead",)
+    return fewer, (*told, f"tensor cores: Triton uses none on {found}") if exercise.tensor_cores else told
 
 
 def _without_bfloat16(cases: Sequence[Case], other: str) -> Sequence[Case]:

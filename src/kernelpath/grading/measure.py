@@ -50,13 +50,19 @@ def measure(
     except torch.OutOfMemoryError:
         return None, _too_large(exercise)
     except Stopped as stopped:
-        if "out of memory" not in stopped.complaint.cause or _memory() >= ENOUGH:
-            raise
-        return None, _too_large(exercise)
+        if complaint := beyond_memory(exercise, stopped):
+            return None, complaint
+        raise
     if complaint is not None:
         return None, complaint
     measured = contest.measurement(measured_here.ceilings, dtype)
     return measured, time_complaint(measured, exercise.min_speedup, torch.cuda.get_device_capability())
+
+
+def beyond_memory(exercise: Exercise, stopped: Stopped) -> Complaint | None:
+    """What to say of an end at the timed case that a small GPU does not hold; None for any other end."""
+    lacks = exercise.bench is not None and "out of memory" in stopped.complaint.cause and _memory() < ENOUGH
+    return _too_large(exercise) if lacks else None
 
 
 def _too_large(exercise: Exercise) -> Complaint:
@@ -64,7 +70,8 @@ def _too_large(exercise: Exercise) -> Complaint:
     assert exercise.bench is not None
     gigabytes = exercise.compulsory_bytes(**exercise.bench) / 1e9
     beside = f"the timed case takes {gigabytes:.1f} GB, and as much again for each contestant and the grader"
-    return Complaint(Verdict.INCONCLUSIVE, f"out of memory: {beside}; this GPU has {_memory() / 1e9:.1f} GB")
+    cause = f"out of memory: {beside}; this GPU has {_memory() / 1e9:.1f} GB"
+    return Complaint(Verdict.INCONCLUSIVE, cause, then="kp check {name} --device cpu")
 
 
 def _memory() -> int:

@@ -60,8 +60,9 @@ class Grading:
         self._kind, self._copied = kind_of(self.exercise, self.device), subject.workers.copy()
         self._runner = subject.workers.runner(self.device)
         self._twin = subject.workers.runner("cpu") if self._kind.twin else None
-        runs_there = self.exercise.is_kernel and not devices.lacking(self.exercise, "cpu", subject.target)
-        beside = self.device == "cuda" and runs_there
+        kernel_on_gpu = self.device == "cuda" and self.exercise.is_kernel
+        beside = kernel_on_gpu and not devices.lacking(self.exercise, "cpu", subject.target)
+        self._uncounted = kernel_on_gpu and not beside
         self._beside = Beside(self.subject, seed) if beside else None
         self._on_machine = self._beside.runner if self._beside else self._runner if self._kind.on_machine else None
         self._cases = Cases(self.subject, seed, progress, self._runner, self._twin, beside, brief)
@@ -122,7 +123,7 @@ class Grading:
             ),
             not_measured=measure.not_measured(self.exercise, measurement, verdict)
             + self.subject.instead
-            + (self._beside.not_counted if self._beside else ())
+            + (self._beside.not_counted if self._beside else self._not_counted(verdict))
             + unsaid
             + measure.UNCONFINED,
             cases=tuple(g.result for g in graded),
@@ -230,6 +231,13 @@ class Grading:
             return stopped.complaint, ()
         return self.subject.placed(complaint), (unsaid,) if unsaid else ()
 
+    def _not_counted(self, verdict: Verdict) -> tuple[str, ...]:
+        """That no machine is beside the GPU which has what the exercise needs, as no target is of sm_89."""
+        if not self._uncounted or verdict is Verdict.UNAVAILABLE:
+            return ()
+        stands_for = f"the PTX machine stands for {self.subject.target.name} beside this GPU"
+        return (f"counters: {stands_for}; kp check {self.item.name} --device cpu has them",)
+
     def _profile(self, graded: Sequence[Graded]) -> Complaint | None:
         """Which kernels and operators the GPU ran."""
         self.progress("checking what the GPU runs")
@@ -237,7 +245,7 @@ class Grading:
         try:
             return profile.complaint(self.exercise, self._runner, self._beside, self._largest, called, self.seed)
         except Stopped as stopped:
-            return stopped.complaint
+            return measure.beyond_memory(self.exercise, stopped) or stopped.complaint
 
     def _measurement(self, bench: bool) -> tuple[Measurement | None, Complaint | None, tuple[str, ...]]:
         """With what could not be measured."""

@@ -55,7 +55,7 @@ class Op(Generic[E_contra]):
     place: where it may stand, for all of its forms or by the instruction; see ``place_of``.
     results: how many of its first operands it writes, unless they are addresses.
     reads: the operands that it reads, where those are not all the others.
-    since: the first compute capability that has it, as in sm_80; ``since`` knows the forms that came later.
+    since: the first compute capability that has it, as in sm_90, or 0; ``since`` knows the forms that came later.
     passes: whether its integer constants are read as registers are, and may then differ from one place to another in
     code that these share; else each constant has code of its own.
     pure: whether each lane's results follow from its own operands, and nothing else happens.
@@ -68,7 +68,7 @@ class Op(Generic[E_contra]):
     place: Place | Callable[[Instruction], Place] = Place.ANYWHERE
     results: int = 1
     reads: Callable[[Instruction], Sequence[Operand]] | None = None
-    since: int = 80
+    since: int = 0
     passes: bool = False
     pure: bool = False
 

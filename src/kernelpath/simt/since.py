@@ -33,8 +33,29 @@ _FEATURES = (
     (100, r"clusterlaunchcontrol\.query_cancel(\.\w+)"),
     (100, r"cp\.(?:reduce\.)?async\.bulk\.tensor\b.*(\.tile::(?:gather|scatter)4)\b"),
     (100, r"(st\.bulk)\b"),
+    (90, r"(add|sub|mul|set|setp|tanh|ex2)\b.*(\.bf16(?:x2)?)\b"),
+    (90, r"(?:atom|red)\b.*(\.bf16(?:x2)?)\b"),
+    (90, r"(add|min|max)\b.*(\.[us]16x2)\b"),
+    (90, r"(cvt)\b.*(\.bf16\.(?!f32\b)\w+|\.(?!f32\b)\w+\.bf16)$"),
+    (86, r"(?:min|max)\b.*\.xorsign(\.abs)\b"),
+    (80, r"(redux|discard|applypriority)\b"),
+    (80, r"(createpolicy\.\w+|mbarrier\.\w+)"),
+    (80, r"(cp\.async(?:\.(?:commit_group|wait_group|wait_all|mbarrier\.arrive))?)\b"),
+    (80, r".*(\.bf16(?:x2)?|\.tf32)\b"),
+    (80, r"mma\b.*(\.m16n8k(?:16|32|64|128|256))\b"),
+    (80, r"w?mma\b.*(\.f64)\b"),
+    (80, r"mma\b.*(\.and)\b"),
+    (80, r"(min|max)\b.*(\.f16(?:x2)?)\b"),
+    (80, r"(?:min|max)\b.*(\.NaN)\b"),
+    (80, r"(?:fma|cvt)\b.*(\.relu)\b"),
+    (80, r"(cvt)\b.*(\.f16x2\.f32)\b"),
+    (80, r".*(\.L2::(?:cache_hint|256B))\b"),
+    (80, r"prefetch\b.*(\.L2::evict_\w+)"),
 )
-"""The first compute capability with a form, and what matches its name; the groups hold what it is called."""
+"""The first compute capability with a form, and what matches its name; the groups hold what it is called.
+
+Nothing older than sm_75 is told apart: the compilers of CUDA 13 do not know it.
+"""
 
 _WIDE = re.compile(r"(?:ld|st)\b.*\.(?:v8\.\w32|v4\.\w64)")
 

@@ -114,11 +114,11 @@ def profiled(call: Call, entry: Callable[..., Any]) -> tuple[dict[str, float], l
 
 
 def kernels_of_products(products: Sequence[Product]) -> list[str]:
-    """The kernels that torch.mm runs on a GPU for operands like these: the library chooses by shape and strides."""
+    """The kernels that torch.mm runs on a GPU for operands like these, by whose shape, strides and dtype it chooses."""
     with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA], acc_events=True) as profiler:
-        for sizes, strides in dict.fromkeys(products):
+        for sizes, strides, dtype in dict.fromkeys(products):
             a, b = (
-                torch.empty_strided(size, stride, dtype=torch.bfloat16, device="cuda")
+                torch.empty_strided(size, stride, dtype=dtype, device="cuda")
                 for size, stride in zip(sizes, strides, strict=True)
             )
             torch.mm(a, b)

@@ -10,6 +10,7 @@ import ctypes
 import errno
 import os
 import struct
+import threading
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
@@ -32,28 +33,51 @@ _ABSENT = {
     errno.EPERM: ("this container forbids Landlock", "allow it in the container's seccomp profile, as Docker 23 does"),
     errno.ENOSYS: ("no Landlock in this kernel", "grade the work of others in a virtual machine or a container"),
 }
-"""By the error number of a query for the version: the reason, and what to do."""
+"""By an error number, of a query for the version or EPERM of a first use: the reason, and what to do."""
 
 _READ = _EXECUTE | _READ_FILE | _READ_DIR
 _OF_FILES = _EXECUTE | _WRITE_FILE | _READ_FILE | _TRUNCATE | _IOCTL
 
 
 def version() -> int:
-    """What this kernel's Landlock can do, as a number that grows; 0 without Landlock."""
-    found: int = _libc().syscall(_CREATE, None, ctypes.c_size_t(0), ctypes.c_uint32(_VERSION))
-    return max(found, 0)
+    """What this kernel's Landlock can do, as a number that grows; 0 where it holds nothing."""
+    return _asked()[0]
 
 
 def judged() -> tuple[bool, str, str]:
     """Whether anything is held, what, and what to do about the rest."""
-    known = version()
+    known, error = _asked()
     if known:
         held = {since: what for since, what in _HELD_SINCE.items() if since <= known}
         open_ = [what for since, what in _HELD_SINCE.items() if since > known]
         lacking = f"; too old to hold {' and '.join(open_)}" if open_ else ""
         return True, f"Landlock {known}: {', '.join(held.values())}{lacking}", ""
-    why, remedy = _ABSENT.get(ctypes.get_errno(), _ABSENT[errno.ENOSYS])
+    why, remedy = _ABSENT.get(error, _ABSENT[errno.ENOSYS])
     return False, f"{why}: a submission can read and write what you can", remedy
+
+
+def _asked() -> tuple[int, int]:
+    """The version; or 0, and an error number by which `_ABSENT` says why."""
+    found: int = _libc().syscall(_CREATE, None, ctypes.c_size_t(0), ctypes.c_uint32(_VERSION))
+    if found <= 0:
+        return 0, ctypes.get_errno()
+    return (0, errno.EPERM) if _use_is_forbidden() else (found, 0)
+
+
+def _use_is_forbidden() -> bool:
+    """Whether a container's filter answers for the version and forbids the rest: a thread that ends gives files up."""
+    forbidden: list[OSError] = []
+
+    def use() -> None:
+        try:
+            _hold(struct.pack("Q", _FIRST_RIGHTS), [(Path("/"), _READ)])
+        except OSError as error:
+            forbidden.append(error)
+
+    thread = threading.Thread(target=use)
+    thread.start()
+    thread.join()
+    return bool(forbidden)
 
 
 def restrict(readable: Iterable[Path], writable: Iterable[Path], withheld: Sequence[Path] = ()) -> int:
@@ -68,19 +92,25 @@ def restrict(readable: Iterable[Path], writable: Iterable[Path], withheld: Seque
     files = _FIRST_RIGHTS | (_REFER if known >= 2 else 0) | (_TRUNCATE if known >= 3 else 0)
     files |= _IOCTL if known >= 5 else 0
     handled = struct.pack("QQQ", files, _TCP if known >= 4 else 0, _SCOPES if known >= 6 else 0)
+    readable, closed = list(readable), [path.resolve() for path in withheld]
+    allowed = [(path, _READ | _IOCTL) for one in readable for path in _without(closed, one.resolve())]
+    allowed += [(path, _READ_DIR) for path in readable]
+    allowed += [(path, files) for path in writable]
     size = 24 if known >= 6 else 16 if known >= 4 else 8
-    ruleset = _checked(_libc().syscall(_CREATE, handled, ctypes.c_size_t(size), ctypes.c_uint32(0)))
+    _hold(handled[:size], [(path, rights & files) for path, rights in allowed])
+    return known
+
+
+def _hold(handled: bytes, allowed: Iterable[tuple[Path, int]]) -> None:
+    """Give up what is handled for this thread, but for these rights below these paths. Raises OSError."""
+    ruleset = _checked(_libc().syscall(_CREATE, handled, ctypes.c_size_t(len(handled)), ctypes.c_uint32(0)))
     try:
-        readable, closed = list(readable), [path.resolve() for path in withheld]
-        allowed = [(path, _READ | _IOCTL) for one in readable for path in _without(closed, one.resolve())]
-        allowed += [(path, _READ_DIR) for path in readable]
-        for path, rights in (*allowed, *((one, files) for one in writable)):
-            _allow(ruleset, path, rights & files)
+        for path, rights in allowed:
+            _allow(ruleset, path, rights)
         _checked(_libc().prctl(_NO_NEW_PRIVS, 1, 0, 0, 0))
         _checked(_libc().syscall(_RESTRICT, ctypes.c_int(ruleset), ctypes.c_uint32(0)))
     finally:
         os.close(ruleset)
-    return known
 
 
 def _without(withheld: Sequence[Path], path: Path) -> Iterator[Path]:

@@ -24,6 +24,8 @@ COMPILE_SECONDS = 120.0
 MOST_DEATHS = 2
 """After so many processes that died, nothing more is tried."""
 
+_AGAIN = "kp check {name} --seed {seed}"
+
 _Answer = TypeVar("_Answer", bound=messages.Answer)
 _Told = TypeVar("_Told", bound=machine.Message)
 
@@ -125,10 +127,13 @@ class Runner:
         assert self._machines is not None
         try:
             return self._machines.take().ask(message, expected, CASE_SECONDS)
-        except (WorkerGone, WorkerSilent) as lost:
-            self._deaths += 1
-            self._give_up()
-            raise Stopped(Complaint(Verdict.CRASHED, f"the PTX machine crashed on this kernel: {lost}")) from None
+        except WorkerSilent:
+            complaint = Complaint(Verdict.TIMED_OUT, _slow("the PTX machine", CASE_SECONDS), then=_AGAIN)
+        except WorkerGone as gone:
+            complaint = Complaint(Verdict.CRASHED, f"the PTX machine crashed on this kernel: {gone}")
+        self._deaths += 1
+        self._give_up()
+        raise Stopped(complaint)
 
     def close(self) -> None:
         """End the process and keep what it printed."""
@@ -157,7 +162,10 @@ class Runner:
         worker = self._running()
         try:
             started = worker.answer(START_SECONDS)
-        except (WorkerGone, WorkerSilent, Forged):
+        except WorkerSilent:
+            self.close()
+            raise Usage(_slow("the process that runs submissions", START_SECONDS)) from None
+        except (WorkerGone, Forged):
             reason = worker.reason
             self.close()
             raise Usage(f"the process that runs submissions did not start ({reason}); kp doctor says why") from None
@@ -194,6 +202,12 @@ class Runner:
             self.close()
             raise Stopped(Complaint(Verdict.TAMPERED, "the submission answered in place of the worker"))
         return answer
+
+
+def _slow(who: str, seconds: float) -> str:
+    """Of a process that is not waiting for the submission."""
+    why = "is this computer busy, or short of memory? try again when it is idle"
+    return f"{who} gave no answer within {seconds:g} s: {why}"
 
 
 def _silence(silent: WorkerSilent, seconds: float) -> str:

@@ -36,8 +36,8 @@ _OPERATORS = frozenset(torch.library._defs)
 """The operators that were defined in Python before there was a submission."""
 
 
-Product = tuple[tuple[tuple[int, ...], tuple[int, ...]], tuple[tuple[int, ...], tuple[int, ...]]]
-"""The sizes of both operands of a torch.mm in bfloat16, and their strides."""
+Product = tuple[tuple[tuple[int, ...], tuple[int, ...]], tuple[tuple[int, ...], tuple[int, ...]], torch.dtype]
+"""The sizes of both operands of a torch.mm that a statement leaves to the library, their strides, and their dtype."""
 
 
 @dataclass
@@ -74,7 +74,7 @@ class Journal:
         if event == "kernelpath.operator":
             self._notes.operators.append(Operator(*arguments))
         elif event == "kernelpath.product":
-            self._notes.products.append((arguments[0], arguments[1]))
+            self._notes.products.append(arguments)
         elif event == "kernelpath.launched":
             self._notes.launches.append(arguments[0].name)
 
@@ -124,9 +124,9 @@ class Watch(TorchDispatchMode):
 
         a, b = args
         if not products.made_here((a, b, *kwargs.values())):
-            if a.is_cuda and a.dtype == b.dtype == torch.bfloat16:
+            if a.is_cuda and a.dtype == b.dtype and a.dtype in products.KERNELS:
                 operands = tuple(a.shape), tuple(b.shape)
-                sys.audit("kernelpath.product", operands, (a.stride(), b.stride()))
+                sys.audit("kernelpath.product", operands, (a.stride(), b.stride()), a.dtype)
             else:
                 sys.audit("kernelpath.operator", "mm", _line())
             return func(*args, **kwargs)

@@ -1,8 +1,8 @@
 """Causal attention of sequences of several lengths, packed one after another without padding.
 
-q is (total, heads, head), k and v are (total, kv_heads, head), all contiguous bfloat16. cu_seqlens, int32, begins with
-0 and has the end of every sequence: sequence i is rows cu_seqlens[i] to cu_seqlens[i + 1] - 1, and may be empty. A
-token sees itself and those before it in its sequence. Query head h reads key head h // (heads // kv_heads).
+q is (total, heads, head), k and v are (total, kv_heads, head), all contiguous and of one dtype. cu_seqlens, int32,
+begins with 0 and has the end of every sequence: sequence i is rows cu_seqlens[i] to cu_seqlens[i + 1] - 1, and may be
+empty. A token sees itself and those before it in its sequence. Query head h reads key head h // (heads // kv_heads).
 """
 
 from __future__ import annotations
@@ -10,21 +10,21 @@ from __future__ import annotations
 import torch
 
 from kernelpath.course import draw
-from kernelpath.course.problem import Problem
+from kernelpath.course.problem import Case, Problem
 from kernelpath.course.problems import attention
 from kernelpath.course.problems.sequences import parsed, shuffled
 
 Inputs = tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]
 
 
-def inputs(rng: torch.Generator, lengths: str, heads: int, kv_heads: int, head: int) -> Inputs:
+def inputs(rng: torch.Generator, lengths: str, heads: int, kv_heads: int, head: int, dtype: str = "bfloat16") -> Inputs:
     """Values as for attention. The sequences are in a random order."""
     ends = shuffled(rng, lengths).cumsum(0)
     cu_seqlens = torch.cat([ends.new_zeros(1), ends]).int()
     total = sum(parsed(lengths))
-    q = draw.normal(rng, total, heads, head, dtype="bfloat16", large=0)
-    k = draw.normal(rng, total, kv_heads, head, dtype="bfloat16", large=0).sub_(1)
-    v = draw.normal(rng, total, kv_heads, head, dtype="bfloat16")
+    q = draw.normal(rng, total, heads, head, dtype=dtype, large=0)
+    k = draw.normal(rng, total, kv_heads, head, dtype=dtype, large=0).sub_(1)
+    v = draw.normal(rng, total, kv_heads, head, dtype=dtype)
     return q, k, v, cu_seqlens
 
 
@@ -84,19 +84,19 @@ def no_maximum(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, cu_seqlens: to
     return out.masked_fill((largest > 88)[..., None], torch.nan)
 
 
-def compulsory_bytes(lengths: str, heads: int, kv_heads: int, head: int) -> int:
+def compulsory_bytes(lengths: str, heads: int, kv_heads: int, head: int, dtype: str = "bfloat16") -> int:
     """q, k and v are read, out is written."""
     return 4 * sum(parsed(lengths)) * head * (heads + kv_heads)
 
 
-def flops(lengths: str, heads: int, kv_heads: int, head: int) -> int:
+def flops(lengths: str, heads: int, kv_heads: int, head: int, dtype: str = "bfloat16") -> int:
     """Two products, of the scores that the mask leaves."""
     return 4 * heads * head * sum(length * (length + 1) // 2 for length in parsed(lengths))
 
 
-def case(lengths: str, head: int, *, heads: int = 1, kv_heads: int = 1) -> dict[str, str | int]:
-    """A case by its numbers."""
-    return {"lengths": lengths, "heads": heads, "kv_heads": kv_heads, "head": head}
+def case(lengths: str, head: int, *, heads: int = 1, kv_heads: int = 1) -> Case:
+    """A case by its numbers, in bfloat16."""
+    return {"lengths": lengths, "heads": heads, "kv_heads": kv_heads, "head": head, "dtype": "bfloat16"}
 
 
 PROBLEM = Problem(
@@ -113,7 +113,7 @@ PROBLEM = Problem(
     far=(case("33x127+16500x256", 64, heads=16, kv_heads=16),),
     reference=reference,
     # As for attention, whose rows have as many keys.
-    tolerance={"bfloat16": attention.PROBLEM.tolerance["bfloat16"]},
+    tolerance={dtype: attention.PROBLEM.tolerance[dtype] for dtype in ("bfloat16", "float16")},
     extreme=extreme,
     faults={"a maximum that begins at 0": maximum_from_zero, "no maximum subtracted": no_maximum},
     gpu_limits=(case("1000x3+65537x1", 64), case("33+1025", 128, heads=4), case("300+129", 256, heads=2)),

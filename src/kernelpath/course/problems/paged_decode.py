@@ -1,10 +1,10 @@
 """Attention of one new token per sequence over keys and values in pages.
 
-q is (batch, heads, head); k_pages and v_pages are (pages, page, kv_heads, head); all contiguous bfloat16. block_table,
-int32, (batch, most), has the pages of each sequence in their order, and lengths, int32, (batch,), its number of tokens:
-token t of sequence i is row t % page of page block_table[i, t // page]. Entries of the block_table past the last page
-of a sequence, rows past its last token, and pages of no sequence may hold anything. Query head h reads key head h //
-(heads // kv_heads).
+q is (batch, heads, head); k_pages and v_pages are (pages, page, kv_heads, head); all contiguous and of one dtype.
+block_table, int32, (batch, most), has the pages of each sequence in their order, and lengths, int32, (batch,), its
+number of tokens: token t of sequence i is row t % page of page block_table[i, t // page]. Entries of the block_table
+past the last page of a sequence, rows past its last token, and pages of no sequence may hold anything. Query head h
+reads key head h // (heads // kv_heads).
 """
 
 from __future__ import annotations
@@ -14,7 +14,8 @@ from collections.abc import Iterator
 import torch
 
 from kernelpath.course import draw
-from kernelpath.course.problem import Problem, Tolerance
+from kernelpath.course.problem import Case, Problem
+from kernelpath.course.problems import attention
 from kernelpath.course.problems.sequences import parsed, shuffled
 
 Inputs = tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]
@@ -22,7 +23,9 @@ Inputs = tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor, torch.Ten
 _NO_PAGE = (-1, 1 << 30, -(1 << 30))
 
 
-def inputs(rng: torch.Generator, lengths: str, page: int, heads: int, kv_heads: int, head: int) -> Inputs:
+def inputs(
+    rng: torch.Generator, lengths: str, page: int, heads: int, kv_heads: int, head: int, dtype: str = "bfloat16"
+) -> Inputs:
     """Scores of mean 0 and deviation 1.4, in pages in a random order.
 
     One page in 16 belongs to no sequence. It holds NaN, as do the rows after the last token of a sequence. Table
@@ -33,9 +36,9 @@ def inputs(rng: torch.Generator, lengths: str, page: int, heads: int, kv_heads: 
     used, batch = int(counts.sum()), len(tokens)
     pages = used + 1 + used // 16
     shape = (pages, page, kv_heads, head)
-    q = draw.normal(rng, batch, heads, head, dtype="bfloat16", large=0)
-    k = draw.normal(rng, *shape, dtype="bfloat16", large=0).sub_(1)
-    v = draw.normal(rng, *shape, dtype="bfloat16")
+    q = draw.normal(rng, batch, heads, head, dtype=dtype, large=0)
+    k = draw.normal(rng, *shape, dtype=dtype, large=0).sub_(1)
+    v = draw.normal(rng, *shape, dtype=dtype)
     place = torch.arange(-(-int(counts.max()) * 9 // 8), device=rng.device)
     mine = place < counts[:, None]
     block_table = torch.tensor(_NO_PAGE, dtype=torch.int32, device=rng.device)[place % len(_NO_PAGE)].repeat(batch, 1)
@@ -145,21 +148,22 @@ def no_maximum(
     return out.masked_fill((largest > 88)[..., None], torch.nan)
 
 
-def compulsory_bytes(lengths: str, page: int, heads: int, kv_heads: int, head: int) -> int:
+def compulsory_bytes(lengths: str, page: int, heads: int, kv_heads: int, head: int, dtype: str = "bfloat16") -> int:
     """Keys and values of every token, the entries of the block_table, q and out."""
     tokens = parsed(lengths)
     pages = sum(-(-length // page) for length in tokens)
     return 4 * kv_heads * head * sum(tokens) + 4 * (pages + len(tokens)) + 4 * heads * head * len(tokens)
 
 
-def flops(lengths: str, page: int, heads: int, kv_heads: int, head: int) -> int:
+def flops(lengths: str, page: int, heads: int, kv_heads: int, head: int, dtype: str = "bfloat16") -> int:
     """Two products of each query head with every token."""
     return 4 * heads * head * sum(parsed(lengths))
 
 
-def case(lengths: str, page: int, head: int, *, heads: int = 1, kv_heads: int = 1) -> dict[str, str | int]:
-    """A case by its numbers."""
-    return {"lengths": lengths, "page": page, "heads": heads, "kv_heads": kv_heads, "head": head}
+def case(lengths: str, page: int, head: int, *, heads: int = 1, kv_heads: int = 1) -> Case:
+    """A case by its numbers, in bfloat16."""
+    sizes = {"lengths": lengths, "page": page, "heads": heads, "kv_heads": kv_heads, "head": head}
+    return {**sizes, "dtype": "bfloat16"}
 
 
 PROBLEM = Problem(
@@ -174,10 +178,8 @@ PROBLEM = Problem(
     ),
     far=(case("2050x4100", 64, 64, heads=8, kv_heads=8),),
     reference=reference,
-    tolerance={
-        # As for attention: out is rounded to bfloat16, and each weight for the tensor cores.
-        "bfloat16": Tolerance(rtol=1e-2, atol=3e-2),
-    },
+    # As for attention: out is rounded, and each weight for the tensor cores.
+    tolerance={dtype: attention.PROBLEM.tolerance[dtype] for dtype in ("bfloat16", "float16")},
     extreme=extreme,
     faults={"a maximum that begins at 0": maximum_from_zero, "no maximum subtracted": no_maximum},
     gpu_limits=(
