@@ -10,9 +10,6 @@ import pytest
 
 from kernelpath import simt
 from kernelpath.simt import FaultKind
-from kernelpath.simt.layout import Access, Space
-from kernelpath.simt.lowered import Site
-from kernelpath.simt.run import complaints
 from tests.simt.bugs import BUGS, Bug
 from tests.simt.launching import Run, aligned, buffer, compile_ptx
 
@@ -299,18 +296,3 @@ def test_views_of_one_array_are_one_memory() -> None:
     assert launch.buffers_written["right"].reshape(-1, 4)[:, 0].nonzero()[0].tolist() == list(range(30, 60))
     with pytest.raises(simt.Fault, match=r"past the end of left and right \(100 float32\)"):
         module.launch(name, grid=(1,), block=(61,), args=[right.ctypes.data] * 2, buffers=buffers)
-
-
-@pytest.mark.parametrize(
-    ("symbol", "place"),
-    [
-        ("__dynamic_shmem__0", "byte 128 of 1152 of shared memory"),
-        ("global_smem", "byte 128 of 1152 of shared memory"),
-        ("_ZZ4copyE5tiles", "tiles[32] (byte 128 of 1152)"),
-    ],
-)
-def test_a_name_that_a_compiler_gave_is_not_told(symbol: str, place: str) -> None:
-    site = Site(Space.SHARED, Access.LOAD, 4, 1, 0, 0, "ld.shared.b32")
-    assert complaints.shared_place(128, site, 1152, {symbol: range(0)}) == place
-    whose = "tiles" if "tiles" in symbol else "shared memory"
-    assert complaints.shared_place(-4, site, 1152, {symbol: range(0)}) == f"4 bytes before the beginning of {whose}"
