@@ -141,10 +141,14 @@ def race(
     return f"{text}: {'programs' if programs else 'blocks'} run in any order, {advice}"
 
 
-def in_flight(site: Site, place: str, copy: Site, shared: bool) -> str:
-    """An access to what a copy has not finished with: in shared memory, or elsewhere."""
+def in_flight(site: Site, place: str, copy: Site, shared: bool, tracked: bool = False) -> str:
+    """An access to what a copy has not finished with: in shared memory, or elsewhere.
+
+    tracked: whether the kernel has its cp.async tracked by mbarriers.
+    """
     writes = shared == (copy.access == Access.LOAD or not copy.is_bulk)
-    wait = "mbarrier" if "mbarrier::complete_tx::bytes" in copy.words else f"group ({_wait(copy, writes)})"
+    tracked = "mbarrier::complete_tx::bytes" in copy.words or (tracked and copy.is_copy)
+    wait = "mbarrier" if tracked else f"group ({_wait(copy, writes)})"
     what = "writing" if writes else "reading"
     return (
         f"{_does(site, shared)} {place}, which the copy of line {copy.line} may still be {what}: "

@@ -16,6 +16,7 @@ from kernelpath.simt.run.copy_rules import RULES, CopyRule
 from kernelpath.simt.run.cta import Cta
 from kernelpath.simt.run.deadlock import waits
 from kernelpath.simt.run.launch import Author, Grid
+from kernelpath.simt.run.races import ASYNCHRONOUS, WAS_ATOMIC
 from kernelpath.simt.run.spaces import RANK
 
 __all__ = ["Faults"]
@@ -121,8 +122,10 @@ class Faults:
             text = RULES[CopyRule(detail)]
         elif other and kind == FaultKind.UNFENCED:
             text = complaints.unfenced(site, where, other.thread, other.site)
-        elif other and (kind == FaultKind.UNINITIALIZED or other.site.is_bulk):
-            text = complaints.in_flight(site, where, other.site, self._in_cluster(address))
+        elif other and (kind == FaultKind.UNINITIALIZED or other.site.is_bulk or _is_of_copy(trace)):
+            names = [name for block in self.lowered.blocks for _, name in block]
+            tracked = any("cp.async.mbarrier" in name for name in names) and "cp.async.wait" not in " ".join(names)
+            text = complaints.in_flight(site, where, other.site, self._in_cluster(address), tracked)
         elif kind == FaultKind.RACE:
             text = self._race(site, where.removeprefix("at "), other, address)
         else:
@@ -211,6 +214,11 @@ class Faults:
     def _line(self, block: int) -> int:
         block %= WAITING
         return self.lowered.blocks[block][0][0] if block < len(self.lowered.blocks) else 0
+
+
+def _is_of_copy(trace: int) -> bool:
+    """Whether a trace is that of a copy that may still write."""
+    return trace & (ASYNCHRONOUS | WAS_ATOMIC) == ASYNCHRONOUS
 
 
 def _first(lanes: int) -> int:

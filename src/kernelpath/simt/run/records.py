@@ -50,7 +50,9 @@ COUNTED = (*_ACCESSES, "bulk_bytes", "bulk_sectors", "multicast_sectors", "loop_
 # it has in registers, and the mask of their numbers. Atomic operations: their way. copies: it is a cp.async.
 COUNTS = np.dtype([(name, "i8") for name in (*COUNTED, "width", "chunks", "chunk_mask", "way", "copies")])
 
-COPY = np.dtype([("group", "i8"), ("mask", "i8"), ("bytes", "i8"), ("addresses", "i8", LANES)])
+# tracker: the address of the mbarrier that tracks it, or 0, with the number of its phase.
+_COPY = ("group", "mask", "bytes", "tracker", "phase")
+COPY = np.dtype([*((name, "i8") for name in _COPY), ("addresses", "i8", LANES)])
 
 # An operand of wgmma that a warp reads from shared memory: its group, place and site; the window of its bytes, as
 # offsets in shared memory; what its descriptor says; and the time of the wait behind it, or 0. See reads.
