@@ -40,6 +40,9 @@ extern "C" __global__ void striding_part(const float* x, const float* y, float* 
     if (n < 1 << 30)
         for (int i = blockIdx.x * 256 + threadIdx.x; i < n; i += gridDim.x * 256) out[i] = x[i] + y[i];
 }
+extern "C" __global__ void walking(const float* x, const float* y, float* out, long long n) {
+    for (long long i = threadIdx.x; i < n; i += blockDim.x) out[i] = x[i] + y[i];
+}
 extern "C" __global__ void positions(long long* where, long long n) {
     const long long i = (long long)blockIdx.x * blockDim.x + threadIdx.x;
     if (i < n) where[i] = 1024 * i;
@@ -278,3 +281,10 @@ def test_inputs_of_a_far_case_are_shapes_alone() -> None:
     assert x.is_meta
     assert y.is_meta
     assert x.numel() == y.numel() > 1 << 32
+
+
+@pytest.mark.parametrize("launch", ['kernel("walking")[1, 256]', 'kernel("striding_far")[32, 256]'])
+def test_what_a_launch_did_not_get_to_is_told(tmp_path: Path, launch: str) -> None:
+    found, (unsaid,) = judged(tmp_path, f"{launch}(x, y, out, n)")
+    assert found == []
+    assert unsaid.startswith("offsets past 2^31: no block got past element 2^31 of out, x, y in the 33,554,432 instr")

@@ -131,6 +131,8 @@ def begin_span(
         offset = address - start
     if offset < 0 or offset + size > extent:
         return fault(launch, warp, OUT_OF_BOUNDS, copy.site, copy.lane, address)
+    if copy.direction != Direction.PEER:
+        buffer.reached = max(buffer.reached, offset + size)
     reads = kind != Access.STORE and unwritten(state + offset, size)
     if reads and not adds(launch, state + offset, size, history, offset, granule, kind):
         return fault(launch, warp, UNINITIALIZED, copy.site, copy.lane, address)

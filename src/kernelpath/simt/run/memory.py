@@ -15,6 +15,7 @@ from kernelpath.simt.layout import LANES, Access, Space, Way
 from kernelpath.simt.native import count_bits, load64, lowest_bit, native, store64
 from kernelpath.simt.run.polling import ask, poll, repeats
 from kernelpath.simt.run.races import ENTRY, SITE, STRONG, THREAD, UNORDERED, check
+from kernelpath.simt.run.reach import reach
 from kernelpath.simt.run.reads import wgmma_reads
 from kernelpath.simt.run.records import (
     SAMPLE,
@@ -152,6 +153,8 @@ def access(
                         suspect(launch, cta, warp, RACE, number, lane, address, touched)
             if not written:
                 suspect(launch, cta, warp, UNINITIALIZED, number, lane, address, touched)
+    if launch.places and named != Space.SHARED:
+        reach(launch, warp.address + ADDRESSES, mask, size)
     if together or (strong == UNORDERED and kind == Access.LOAD):  # a wait is counted when it is over
         return 0
     lanes = count_bits(mask)

@@ -62,7 +62,6 @@ READ = np.dtype([(name, "i8") for name in _READ])
 
 # A named barrier of a block: the warps that have arrived without waiting, as bits, how often, and when.
 BARRIER = np.dtype([("arrived", "i8"), ("arrivals", "i8"), ("times", "i8", LANES)])
-
 # A barrier in shared memory: its address, or 0; how many of its phases are over; who initialized it, and when; the
 # bytes that its phase was told to expect, and the number of the last instruction that did, counted from 1.
 MBARRIER = np.dtype([(name, "i8") for name in ("place", "phases", "trace", "began", "promised", "promise")])
@@ -74,6 +73,7 @@ BUFFER = np.dtype(
         ("state", "i8"),  # address of one byte for each byte: 1 nothing wrote it, 2 a kernel wrote it
         ("history", "i8"),  # address of an entry for each granule; see races
         ("granule", "i8"),  # log2 of the bytes that share one entry of the history
+        ("reached", "i8"),  # the offset behind the farthest byte that a sample of the blocks has accessed
     ],
     align=True,
 )
