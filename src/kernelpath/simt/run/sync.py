@@ -21,7 +21,17 @@ from kernelpath.simt.run.records import (
     field_offset,
 )
 
-__all__ = ["acquire", "commit_async", "copy_async", "end_tracked", "fence", "track_async", "wait_async", "warp_sync"]
+__all__ = [
+    "acquire",
+    "acquire_polled",
+    "commit_async",
+    "copy_async",
+    "end_tracked",
+    "fence",
+    "track_async",
+    "wait_async",
+    "warp_sync",
+]
 
 COPIED = field_offset(COPY, "addresses")
 
@@ -35,15 +45,16 @@ def warp_sync(launch: LaunchRecord, cta: CtaRecord, warp: WarpRecord, argument: 
 
 
 @native
-def fence(launch: LaunchRecord, cta: CtaRecord, warp: WarpRecord, wide: int, mask: int) -> int:
+def fence(launch: LaunchRecord, cta: CtaRecord, warp: WarpRecord, reach: int, mask: int) -> int:
     """What the warp did before, and what it has seen of others, it releases to those that find what it writes next.
 
-    With ``wide``, what the thread block wrote before may be seen by blocks that use an atomic later.
+    reach 1: what the thread block wrote before may be seen by blocks that use an atomic later; 3: and the other way
+    round.
     """
     launch.time += 1
-    if wide:
+    if reach & 1:
         store64(launch.published + 8 * cta.block_number, launch.time)
-    acquire(launch, cta, warp, 0, mask)
+    acquire(launch, cta, warp, reach >> 1, mask)
     own = WARPS * warp.index
     for other in range(cta.warp_count):
         store64(cta.released + 8 * (own + other), load64(cta.known + 8 * (own + other)))
@@ -52,11 +63,21 @@ def fence(launch: LaunchRecord, cta: CtaRecord, warp: WarpRecord, wide: int, mas
 
 
 @native
-def acquire(launch: LaunchRecord, cta: CtaRecord, warp: WarpRecord, argument: int, mask: int) -> int:
-    """What the warp has seen happens before what it does now."""
+def acquire(launch: LaunchRecord, cta: CtaRecord, warp: WarpRecord, wide: int, mask: int) -> int:
+    """What the warp has seen happens before what it does now; with ``wide``, what other blocks have published, too."""
+    if wide:
+        cta.acquired = launch.time
     for other in range(cta.warp_count):
         place = 8 * (WARPS * warp.index + other)
         raise_to(cta.known + place, load64(cta.seen + place))
+    return 0
+
+
+@native
+def acquire_polled(launch: LaunchRecord, cta: CtaRecord, warp: WarpRecord, argument: int, mask: int) -> int:
+    """A volatile load in a loop that waits for its value: Triton has no fence to put behind it, CUDA C++ has."""
+    if launch.converges:
+        cta.acquired = launch.time
     return 0
 
 
