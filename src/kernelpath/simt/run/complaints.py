@@ -102,6 +102,7 @@ def race(
     in_a_loop: bool = False,
     signals: bool = False,
     programs: bool = False,
+    alone: bool = False,
 ) -> str:
     """A race with the access ``other_site`` of the thread ``other``; None where it is not known which.
 
@@ -110,6 +111,7 @@ def race(
         in the next call of an inlined function.
     signals: an atomic on global memory, but no fence, stands between them; by it one block may tell the other to go on.
     programs: whether it is told of programs of Triton's, whose other access is in ``other``, a program.
+    alone: another lane arrives at an mbarrier for the thread ``other``.
     """
     if other_site is None:
         return f"{_does(site, shared)} {place}, which {other} reads with no barrier between them"
@@ -132,6 +134,8 @@ def race(
     if one_block and programs:
         same = "two places of its block have this address" if other_site.line == site.line else ""
         return f"{text}: {same or 'tl.debug_barrier() is missing between them'}"
+    if alone and one_block:
+        return f"{text} with no __syncwarp() before another lane arrives at the mbarrier for its warp"
     if one_block:
         return f"{text} with no barrier between them"
     advice = "so each element needs one owner" if too else "and no barrier holds between them"

@@ -16,6 +16,7 @@ from kernelpath.simt.events import EventKind
 from kernelpath.simt.layout import LANES
 from kernelpath.simt.native import count_bits, load64, lowest_bit, native, store64
 from kernelpath.simt.run.clusters import join, publish, publish_released
+from kernelpath.simt.run.elected import arrived_alone, note_arrival
 from kernelpath.simt.run.happens_before import ROW, raise_to, unordered
 from kernelpath.simt.run.memory import ADDRESSES, OPERANDS, fault
 from kernelpath.simt.run.pending import BYTES, TRANSACTIONS, overflows, promised, transacted
@@ -65,6 +66,8 @@ def mbarrier_init(launch: LaunchRecord, cta: CtaRecord, warp: WarpRecord, number
         record.place = address
         record.phases = 0
         record.promised = 0
+        record.loose_lanes = 0
+        record.loose_phase = -1
         record.trace = number + 1 << SITE | warp.index * LANES + lane
         record.began = launch.time
         clock = clock_of(launch, cta, place)
@@ -105,7 +108,7 @@ def mbarrier_arrive(
 
     The objects as they were are left as tokens.
     """
-    last, place = 0, 0
+    last, place, arriving = 0, 0, mask
     launch.time += 1
     owner = CtaRecord(cta.address)
     while mask:
@@ -124,6 +127,8 @@ def mbarrier_arrive(
                 publish_released(launch, cta, warp, clock_of(launch, owner, place))
             elif place:
                 publish(launch, cta, warp, clock_of(launch, owner, place))
+                if owner.address == cta.address:
+                    note_arrival(launch, cta, warp, MbarrierRecord(place), arriving)
             if place:
                 bytes_expected = count if expects else 0
                 note_at(launch, cta, warp.index, EventKind.ARRIVE, number, owner, address, bytes_expected)
@@ -214,6 +219,7 @@ def mbarrier_wait(launch: LaunchRecord, cta: CtaRecord, warp: WarpRecord, number
         elif place != joined:
             if not relaxed:
                 join(launch, cta, warp, clock_of(launch, cta, place) + ROW * launch.cluster_size)
+                arrived_alone(warp, MbarrierRecord(place))
             end_tracked(launch, cta, MbarrierRecord(place))
             joined = place
     warp.failing = failing
