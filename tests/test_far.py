@@ -42,6 +42,9 @@ extern "C" __global__ void striding_part(const float* x, const float* y, float* 
     if (n < 1 << 30)
         for (int i = blockIdx.x * 256 + threadIdx.x; i < n; i += gridDim.x * 256) out[i] = x[i] + y[i];
 }
+extern "C" __global__ void walking(const float* x, const float* y, float* out, long long n) {
+    for (long long i = threadIdx.x; i < n; i += blockDim.x) out[i] = x[i] + y[i];
+}
 extern "C" __global__ void positions(long long* where, long long n) {
     const long long i = (long long)blockIdx.x * blockDim.x + threadIdx.x;
     if (i < n) where[i] = 1024 * i;
@@ -292,3 +295,10 @@ def test_drawing_far_inputs_does_not_import_pytorchs_compiler() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "False\n"
+
+
+@pytest.mark.parametrize("launch", ['kernel("walking")[1, 256]', 'kernel("striding_far")[32, 256]'])
+def test_what_a_launch_did_not_get_to_is_told(tmp_path: Path, launch: str) -> None:
+    found, (unsaid,) = judged(tmp_path, f"{launch}(x, y, out, n)")
+    assert found == []
+    assert unsaid.startswith("offsets past 2^31: no block got past element 2^31 of out, x, y in the 33,554,432 instr")

@@ -263,6 +263,31 @@ BUGS = [
         """,
     ),
     Bug(
+        "copy_onto_a_copy_in_flight",
+        FaultKind.RACE,
+        r"writes 4 bytes at s\[0\] .*, which the copy of line 8 may still be writing: wait for its group",
+        """
+        unsigned int to = __cvta_generic_to_shared(s + t);
+        for (int k = 0; k < 2; k++)
+        asm volatile("cp.async.ca.shared.global [%0], [%1], 4;" :: "r"(to), "l"(a + 128 * k + t)); // here
+        asm volatile("cp.async.commit_group;");
+        asm volatile("cp.async.wait_group 0;");
+        c[t] = s[t];
+        """,
+    ),
+    Bug(
+        "store_onto_a_copy_in_flight",
+        FaultKind.RACE,
+        r"thread 0 of block 0 writes 4 bytes at s\[127\] .*, which the copy of line 7 may still be writing: wait for",
+        """
+        unsigned int to = __cvta_generic_to_shared(s + t);
+        asm volatile("cp.async.ca.shared.global [%0], [%1], 4;" :: "r"(to), "l"(a + t));
+        __syncthreads();
+        s[127 - t] = 0; // here
+        asm volatile("cp.async.wait_all;");
+        """,
+    ),
+    Bug(
         "missing_barrier",
         FaultKind.RACE,
         r"thread 0 of block 0 reads .* s\[127\] .*, which thread 127 writes in line 6 with no barrier between them",

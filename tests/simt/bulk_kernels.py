@@ -118,8 +118,10 @@ extern "C" __global__ void flight(float* out, const float* in, int mode) {
   __syncthreads();
   if (mode < 10) {
     if (t == 0) {
-      expect(at(&bar), 256);
-      FETCH;                                                     // lands
+      expect(at(&bar), mode == 4 ? 512 : 256);
+      #pragma unroll 1
+      for (int k = 0; k <= (mode == 4); ++k)
+        FETCH;                                                   // lands
     }
     if (mode == 1 && t == 40) values[63] = 1;                    // written meanwhile
     if (mode != 2) wait(at(&bar));

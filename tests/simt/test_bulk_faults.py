@@ -145,6 +145,7 @@ FLIGHTS = {
     1: (FaultKind.RACE, "written meanwhile", "writes 4 bytes", "// lands", "still be writing: wait for its mbarrier"),
     2: (FaultKind.UNINITIALIZED, "not awaited", "reads 4 bytes", "// lands", "still be writing: wait for its mbarrier"),
     3: (FaultKind.RACE, "refilled", "copies to", "not awaited", "that thread arrives behind line"),
+    4: (FaultKind.RACE, "lands", "copies to", "// lands", "still be writing: wait for its mbarrier"),
     15: (FaultKind.UNFENCED, "reads what others", "copies", "values[t] = in[t]", "no fence.proxy.async"),
     11: (FaultKind.RACE, "reads what others", "copies from", "values[t] = in[t]", "that thread arrives behind line"),
     12: (FaultKind.RACE, "overwrites", "writes 4 bytes", "reads what others", r"still be reading: .*wait_group\.read"),

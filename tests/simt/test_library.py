@@ -78,6 +78,81 @@ def test_barrier_that_is_missing_is_a_race(missing: str) -> None:
     assert caught.value.kind == simt.FaultKind.RACE
 
 
+MULTI_STAGE = """#include <cuda/pipeline>
+__global__ void kernel(const float* a, float* c) {
+    __shared__ float s[4][128];
+    auto pipe = cuda::make_pipeline();
+    int t = threadIdx.x, next = 0;
+    float sum = 0;
+    for (int k = 0; k < 6; k++) {
+        for (; next < k + 4; next++) {
+            pipe.producer_acquire();
+            if (next < 6) cuda::memcpy_async(&s[next % 4][t], a + 128 * next + t, cuda::aligned_size_t<4>(4), pipe);
+            pipe.producer_commit();
+        }
+        pipe.consumer_wait();
+        __syncthreads();
+        sum += s[k % 4][127 - t];
+        pipe.consumer_release();
+        __syncthreads();
+    }
+    c[t] = sum;
+}"""
+
+
+@pytest.mark.parametrize("reverse", [False, True])
+def test_pipeline_that_fills_a_stage_more_than_it_has(reverse: bool) -> None:
+    """As NVIDIA's sample globalToShmemAsyncCopy does it, whose matrices have equal elements."""
+    a, c = aligned(6 * 128), aligned(128)
+    a[:] = 1
+    launch(MULTI_STAGE, 128, a, c, reverse=reverse)
+    assert c.tolist() == [6.0] * 128
+    with pytest.raises(simt.Fault, match="which the copy of line 10 may still be writing") as caught:
+        launch(MULTI_STAGE.replace("next < k + 4", "next <= k + 4"), 128, a, c, reverse=reverse)
+    assert caught.value.kind == simt.FaultKind.RACE
+
+
+TRACKED = """#include <cuda/barrier>
+#define COPY(k) asm volatile( \\
+    "cp.async.ca.shared.global [%0], [%1], 4; cp.async.mbarrier.arrive.noinc.shared.b64 [%2];" \\
+    :: "r"(int(__cvta_generic_to_shared(s[k] + t))), "l"(a + 128 * k + t), "r"(bar + 8 * k) : "memory")
+__device__ void wait(int bar, int parity) {
+    asm volatile("{ .reg .pred p;\\nAGAIN: mbarrier.test_wait.parity.shared.b64 p, [%0], %1;\\n@!p bra AGAIN; }"
+                 :: "r"(bar), "r"(parity) : "memory");
+}
+__global__ void kernel(const float* a, float* c) {
+    __shared__ float s[2][128];
+    __shared__ long long bars[2];
+    int t = threadIdx.x, bar = __cvta_generic_to_shared(bars);
+    if (t < 2) asm volatile("mbarrier.init.shared.b64 [%0], 128;" :: "r"(bar + 8 * t) : "memory");
+    __syncthreads();
+    COPY(0);
+    COPY(1); // again
+    wait(bar, 0); // first
+    float sum = s[0][127 - t];
+    wait(bar + 8, 0); // second
+    c[t] = sum + s[1][t];
+}"""
+
+
+@pytest.mark.parametrize("reverse", [False, True])
+def test_copies_that_barriers_track(reverse: bool) -> None:
+    """Who waits for the second barrier has waited for the copies of the first one, but not the other way around."""
+    a, c = aligned(256), aligned(128)
+    a[:] = np.arange(256)
+    expected = (a[127::-1] + a[128:]).tolist()
+    for source in (TRACKED, TRACKED.replace("wait(bar, 0); // first", "wait(bar + 8, 0);")):
+        launch(source, 128, a, c, reverse=reverse)
+        assert c.tolist() == expected
+    in_flight = "may still be writing: wait for its mbarrier first"
+    for cut, told in (("wait(bar, 0); // first", "no barrier between"), ("wait(bar + 8, 0); // second", in_flight)):
+        with pytest.raises(simt.Fault, match=f"reads 4 bytes .* {told}"):
+            launch(TRACKED.replace(cut, ""), 128, a, c, reverse=reverse)
+    with pytest.raises(simt.Fault, match=r"writes 4 bytes .* may still be writing: wait for its mbarrier") as caught:
+        launch(TRACKED.replace("COPY(1); // again", "COPY(0); COPY(1);"), 128, a, c, reverse=reverse)
+    assert caught.value.kind == simt.FaultKind.RACE
+
+
 def test_pipeline_of_two_stages() -> None:
     source = """#include <cuda/pipeline>
     #include <cooperative_groups.h>

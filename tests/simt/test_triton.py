@@ -321,6 +321,44 @@ for m, n, k in ((16, 16, 16), (32, 64, 16), (16, 16, 64)):
 """
 
 
+BESIDE = """
+import pytest
+from kernelpath.device import gpu
+from kernelpath.simt.target import SM_80, SM_90A
+
+@triton.jit
+def product(a, b, c, sums, n, STAGES: tl.constexpr, AGAIN: tl.constexpr):
+    i, j = tl.arange(0, 64)[:, None], tl.arange(0, 64)[None, :]
+    total, beside = tl.zeros((64, 64), tl.float32), tl.zeros((64,), tl.float32)
+    for start in tl.range(0, n, 64, num_stages=STAGES):
+        left = tl.load(a + i * n + start + j)
+        total = tl.dot(left, tl.load(b + (start + i) * 64 + j), total)
+        if AGAIN:
+            left = tl.load(a + i * n + start + j, cache_modifier=".ca")
+        beside += tl.sum(left.to(tl.float32), 1)
+    tl.store(c + i * 64 + j, total)
+    tl.store(sums + tl.arange(0, 64), beside)
+
+a, b = torch.randn(64, 256).half(), torch.randn(256, 64).half()
+
+def run(stages, again):
+    c, sums = torch.empty(64, 64), torch.empty(64)
+    product[(1,)](a, b, c, sums, 256, stages, again)
+    torch.testing.assert_close(c, a.float() @ b.float(), rtol=1e-3, atol=1e-3)
+    torch.testing.assert_close(sums, a.float().sum(1), rtol=1e-3, atol=1e-3)
+
+run(3, False)  # for sm_80, whose products are not in flight
+gpu._target = SM_90A
+run(1, False)
+run(3, True)
+with pytest.raises(simt.Fault, match="Triton's own mistake.*num_stages=1") as caught:
+    run(3, False)
+assert caught.value.kind == simt.FaultKind.RACE
+assert "of shared memory, which the tl.dot in line 21 may" in caught.value.message, caught.value.message
+assert caught.value.line == 20
+"""
+
+
 BODIES = {
     "softmax": SOFTMAX,
     "product_autotuned": PRODUCT,
@@ -332,6 +370,7 @@ BODIES = {
     "dropped": DROPPED,
     "reduced_in_pairs": REDUCED,
     "lanes_together": TOGETHER,
+    "a_dot_and_a_sum_of_one_block": BESIDE,
 }
 
 

@@ -58,6 +58,7 @@ class Case:
     recorded: bool = False
     launches: list[simt.Launch] = field(default_factory=list)
     failed: messages.Failed | None = None
+    _unreached: set[str] = field(default_factory=set)
     _notes: list[messages.Note] = field(default_factory=list)
     _held: list[dict[int, int]] = field(default_factory=list)
     _storages: dict[int, Stored] = field(default_factory=dict)
@@ -68,7 +69,7 @@ class Case:
         self.inputs, self.order = inputs, order
         if self.failed is not None and self.failed.kind != "FORGED":
             self.failed = None
-        self.launches, self._notes, self._held = [], [], []
+        self.launches, self._notes, self._held, self._unreached = [], [], [], set()
         for number, content in inputs.storages.items():
             stored = Stored(_placed(len(content), 0), drawn=np.frombuffer(content, np.uint8))
             stored.memory[:] = np.frombuffer(content, np.uint8)
@@ -89,13 +90,14 @@ class Case:
         self._notes.append(self._note(module, asked, buffers))
         self._held.append({number: one.memory.nbytes for number, one in self._storages.items() if number >= 0})
         before = {number: stored.memory.copy() for number, stored in buffers.items() if not self._is_span(stored)}
+        spans = [self._buffer(buffer) for buffer in asked.buffers]
         launch = module.launch(
             asked.kernel,
             grid=asked.grid,
             block=asked.block,
             shared=asked.shared,
             args=[self._argument(value) for value in asked.arguments],
-            buffers=[self._buffer(buffer) for buffer in asked.buffers],
+            buffers=spans,
             memory=self._memory,
             reverse=self.order,
             cooperative=asked.cooperative,
@@ -104,6 +106,7 @@ class Case:
             blocks=far.sample(asked.grid) if self.inputs.far else None,
         )
         self.launches.append(launch)
+        self._unreached |= far.unreached(launch, spans)
         for stored in buffers.values():
             stored.launched, stored.host = True, ""
         changed = [number for number, content in before.items() if not np.array_equal(content, buffers[number].memory)]
@@ -128,6 +131,7 @@ class Case:
             accesses=self._accesses(),
             instructions=self._instructions(),
             tensor=sum(launch.totals.most_tensor_operations for launch in self.launches),
+            unreached=sorted(self._unreached),
             workspace=max((sum(held[one] for one in held.keys() - given) for held in self._held), default=0),
         )
         for stored in self._storages.values():

@@ -12,7 +12,9 @@ if TYPE_CHECKING:
     import torch
 
 import itertools
+from collections.abc import Sequence
 
+from kernelpath import simt
 from kernelpath.device.api import Dim3
 
 MOST_BYTES = 64 << 30
@@ -38,6 +40,12 @@ def sample(grid: Dim3) -> list[int]:
         for x, y, z in [tuple(3 * n // 4 for n in grid), *sorted(itertools.product(*edges))]
     )
     return [middle, *sorted({*corners} - {middle})]
+
+
+def unreached(launch: simt.Launch, buffers: Sequence[simt.Buffer]) -> set[str]:
+    """The tensors of which a launch that was cut has not accessed any element past 2**31."""
+    past = {buffer.name: buffer.itemsize << 31 for buffer in buffers if buffer.nbytes > buffer.itemsize << 31}
+    return {name for name, nbytes in past.items() if launch.reached.get(name, nbytes + 1) <= nbytes}
 
 
 def without_memory(nbytes: int) -> torch.Tensor:

@@ -240,9 +240,8 @@ class Attached(Message, frozen=True):
 
 
 class Note(Message, frozen=True):
-    """A launch in the transcript. host: by buffer two digests, apart by a blank: of the bytes that the host made other
-    ones, and of the whole storage.
-    """
+    """A launch in the transcript. host: by buffer two digests, of the bytes that the host changed and of all there is,
+    apart by a blank."""
 
     kernel: str
     code: str
@@ -264,7 +263,7 @@ class Output(Message, frozen=True):
 
 class Ended(Message, frozen=True):
     """What the machine saw of a case. mutated: positions of input storages that are not as drawn. instructions: file,
-    line, LineCounters.executed. tensor, workspace: as grading's Evidence has them."""
+    line, LineCounters.executed. tensor, workspace: as grading's Evidence has them. unreached: see device/far."""
 
     outputs: Sequence[Output]
     mutated: Sequence[int]
@@ -274,6 +273,7 @@ class Ended(Message, frozen=True):
     instructions: Sequence[tuple[str, int, int, int, int, int]]
     tensor: int = 0
     workspace: int = 0
+    unreached: Sequence[str] = ()
 
 
 class Drawn(Message, frozen=True):

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 import time
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -44,11 +45,15 @@ def graded(subject: Subject, runner: Runner | None, seed: int) -> tuple[list[Gra
     for case in subject.exercise.far:
         begun = time.monotonic()
         try:
-            complaint = subject.placed(_judged(subject, case, runner, seed))
+            complaint, unreached = _judged(subject, case, runner, seed)
+            complaint = subject.placed(complaint)
         except Stopped as stopped:
             unsaid.append(f"offsets past 2^31: {words.shown(stopped.complaint.cause)}")
             continue
         seconds = time.monotonic() - begun
+        if complaint is None and unreached:
+            unsaid.append(f"offsets past 2^31: {_cut(unreached)}")
+            continue
         if complaint is None:
             found.append(Graded(CaseResult(case, Verdict.PASSED, seconds=seconds)))
             continue
@@ -71,8 +76,16 @@ def _product(file: Path) -> str:
     return ""
 
 
-def _judged(subject: Subject, case: Case, runner: Runner, seed: int) -> Complaint | None:
-    """What is wrong with the far case. Whatever the host of a submission does, what a kernel did before is known.
+def _cut(unreached: Sequence[str]) -> str:
+    """What is said of tensors past whose element 2**31 no block of the sample got."""
+    names = ", ".join(unreached)
+    return f"no block got past element 2^31 of {names} in the {far.INSTRUCTIONS:,} instructions that a launch has here"
+
+
+def _judged(subject: Subject, case: Case, runner: Runner, seed: int) -> tuple[Complaint | None, Sequence[str]]:
+    """What is wrong with the far case, and the tensors past whose element 2**31 it has not seen any.
+
+    Whatever the host of a submission does, what a kernel did before is known.
 
     Raises Stopped where that is nothing and the host took too much memory or time, made too many launches, or died.
     """
@@ -87,9 +100,9 @@ def _judged(subject: Subject, case: Case, runner: Runner, seed: int) -> Complain
     ended = runner.ask_machine(device.End(client, ()), device.Ended)
     assert ended is not None
     if ended.failed is not None and (found := complaint_of(ended.failed)).verdict in _FOUND:
-        return replace(found, cause=f"{found.cause}; is an offset past 2^31 computed in 32 bits?")
+        return replace(found, cause=f"{found.cause}; is an offset past 2^31 computed in 32 bits?"), ()
     if stopped is None:
-        return conduct.launched_nothing(ended.notes, subject.exercise.entry)
+        return conduct.launched_nothing(ended.notes, subject.exercise.entry), ended.unreached
     if not runner.pids or ended.failed or "out of memory" in stopped.cause or len(ended.notes) == far.NOTES:
         raise Stopped(stopped)
-    return stopped
+    return stopped, ()

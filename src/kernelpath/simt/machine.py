@@ -20,7 +20,7 @@ from kernelpath.simt.layout import WRITTEN
 from kernelpath.simt.lowered import parameter_offsets
 from kernelpath.simt.narrow import require_reach
 from kernelpath.simt.run.arrays import Dim
-from kernelpath.simt.run.buffers import Buffer, Memory
+from kernelpath.simt.run.buffers import Buffer, Memory, reached
 from kernelpath.simt.run.host import execute
 from kernelpath.simt.run.launch import Author, Grid, place_statics
 from kernelpath.simt.run.timeline import events_of
@@ -64,6 +64,7 @@ class Launch:
 
     ``instructions`` counts lane-instructions; ``accesses`` has one request of each instruction that touches memory;
     ``writer`` tells who wrote last to an address, or None. ``events`` is empty unless ``recorded``; see events.
+    ``reached`` has how far, in bytes, each buffer was accessed by a sample of the blocks that ended at its limit.
     """
 
     kernel: str
@@ -77,6 +78,7 @@ class Launch:
     states: dict[str, npt.NDArray[np.uint8]] = field(repr=False)
     writer: Callable[[int], Author | None] = field(repr=False)
     events: list[Event] = field(default_factory=list, repr=False)
+    reached: dict[str, int] = field(default_factory=dict, repr=False)
 
     @property
     def buffers_written(self) -> dict[str, npt.NDArray[np.bool_]]:
@@ -233,6 +235,7 @@ class Module:
 
     def _report(self, run: Grid, buffers: Sequence[Buffer]) -> Launch:
         """What a launch did that has come to its end."""
+        cut = bool(run.residents.busy) or run.get("block_next") < run.get("block_count")
         lines = by_line(run.lowered, run.block_counts.tolist(), run.counted.tolist())
         totals = LineCounters()
         for counters in lines.values():
@@ -249,6 +252,7 @@ class Module:
             states={buffer.name: run.state_of(buffer) for buffer in buffers},
             writer=run.writer,
             events=events_of(run),
+            reached={one.name: reached(run.arrays["buffers"], one.address) for one in buffers} if cut else {},
         )
 
 

@@ -38,11 +38,18 @@ def emit_atom(e: Lowering, i: Instruction) -> None:
     if "acq_rel" in i.modifiers or "release" in i.modifiers:
         e.call("fence", int("cta" not in i.modifiers))
     e.check(addresses, space, Access.ATOMIC, kind.bits // 8, half=half)
+    acquire(e, i)
     old = update(e, addresses, kind, values, ATOMIC[operation])
     if i.opcode == "atom":
         e.write(i.operands[0], old, signed=kind.is_signed)
     if barrier is not None:
         complete_tx(e, barrier, e.splat(kind.bits // 8, 32))
+
+
+def acquire(e: Lowering, i: Instruction) -> None:
+    """What others released before they wrote what is found here is known from now on."""
+    if "acq_rel" in i.modifiers or "acquire" in i.modifiers:
+        e.call("acquire", int("cta" not in i.modifiers))
 
 
 def update_each(e: Lowering, i: Instruction, addresses: Value, sources: Sequence[Operand]) -> None:
@@ -52,6 +59,7 @@ def update_each(e: Lowering, i: Instruction, addresses: Value, sources: Sequence
     if "acq_rel" in i.modifiers or "release" in i.modifiers:
         e.call("fence", int("cta" not in i.modifiers))
     e.check(addresses, space_of(i), Access.ATOMIC, size * len(sources), len(sources))
+    acquire(e, i)
     for place, source in enumerate(sources):
         places = e.b.add(addresses, e.splat(place * size, 64))
         old = update(e, places, kind, [e.read(source, kind.bits)], ATOMIC[operation])

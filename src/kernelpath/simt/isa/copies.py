@@ -5,7 +5,7 @@ from __future__ import annotations
 from kernelpath.simt.isa import bulk
 from kernelpath.simt.isa.bitwise import shift
 from kernelpath.simt.isa.mbarrier import arrive
-from kernelpath.simt.isa.spaces import without_hint
+from kernelpath.simt.isa.spaces import space_of, without_hint
 from kernelpath.simt.isa.values import Value
 from kernelpath.simt.layout import EVERYTHING, Access, Space
 from kernelpath.simt.lower.warp import Lowering
@@ -25,7 +25,8 @@ def emit_cp(e: Lowering, i: Instruction) -> None:
         allowed = i.operands[0].value if i.operands else EVERYTHING  # type: ignore[union-attr]
         e.call("wait_async", allowed)
     elif "mbarrier" in i.modifiers:
-        e.call("wait_async", EVERYTHING)  # the copies are done: who does not wait for the barrier, races
+        e.put_addresses(e.addresses(i.operands[0], space_of(i)))
+        e.call("track_async")
         if "noinc" in i.modifiers:
             arrive(e, i.operands[0], e.splat(1, 32))
     elif i.modifiers[0] == "async" and i.modifiers[1] in ("ca", "cg"):

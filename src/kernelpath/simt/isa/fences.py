@@ -15,7 +15,7 @@ def emit_fence(e: Lowering, i: Instruction) -> None:
     if "proxy" in i.modifiers:
         emit_proxy_fence(e, i)
     else:
-        e.call("fence", int("cta" not in i.modifiers))
+        e.call("fence", 0 if "cta" in i.modifiers else 3)
 
 
 def emit_proxy_fence(e: Lowering, i: Instruction) -> None:

@@ -27,7 +27,9 @@ def emit_ld(e: Lowering, i: Instruction) -> None:
         given, half = (size * len(targets), len(targets)), size == 4 and e.use.half
         e.check(addresses, space, Access.LOAD, *given, wanted=e.wanted(), half=half, polls=e.use.polls)
     if "acquire" in i.modifiers:
-        e.call("acquire")
+        e.call("acquire", int("cta" not in i.modifiers))
+    elif e.use.polls:
+        e.call("acquire_polled")
     for part, target in enumerate(targets):
         value = e.gather(e.b.add(addresses, e.splat(part * size, 64)), kind.bits)
         e.write(target, value, signed=kind.is_signed)

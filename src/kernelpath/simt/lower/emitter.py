@@ -91,7 +91,7 @@ class Emitter(Registers):
             self.put_row(0, self.resize(touched, 64))
         if wanted is not None:
             self.store_field(self.warp, WARP, "wanted", self.as_bits(wanted))
-        self.b.store(addresses, self.at(self.warp, field_offset(WARP, "addresses")), align=64)
+        self.put_addresses(addresses)
         strong = UNORDERED if unordered else self._strength(polls)
         i = self.instruction
         site = Site(space, access, nbytes, parts, strong, i.line, i.name, i.at)
@@ -100,6 +100,10 @@ class Emitter(Registers):
         constants = space, access, nbytes, parts, strong, touched is not None, wanted is not None, half
         self.call("access", number, constants)
         return number
+
+    def put_addresses(self, addresses: ir.Value) -> None:
+        """Leave the addresses of the lanes for a check."""
+        self.b.store(addresses, self.at(self.warp, field_offset(WARP, "addresses")), align=64)
 
     def _strength(self, polls: bool) -> int:
         modifiers = self.instruction.modifiers

@@ -17,6 +17,7 @@ from kernelpath.simt.run.races import ASYNCHRONOUS, ENTRY, LOW, SITE, THREAD, ac
 from kernelpath.simt.run.records import BufferRecord, CtaRecord, LaunchRecord, WarpRecord
 from kernelpath.simt.run.refills import refill
 from kernelpath.simt.run.spaces import find
+from kernelpath.simt.run.states import is_pending
 from kernelpath.simt.run.suspects import NO_FENCE, RACE, UNINITIALIZED, blame_copy, is_sum, suspect, suspect_thread
 
 __all__ = ["begin_far", "begin_near", "land_far", "land_near", "sectors_of", "settle_far"]
@@ -50,6 +51,9 @@ def begin_piece(
     granule = launch.shared_granule
     if offset < 0 or offset + PIECE > launch.shared_bytes:
         return fault(launch, warp, OUT_OF_BOUNDS, copy.site, copy.lane, address)
+    if kind == Access.STORE and is_pending(state, PIECE):
+        blame_copy(launch, state, PIECE, history, offset >> granule)
+        suspect(launch, cta, warp, RACE, copy.site, copy.lane, address, PIECE)
     if (
         kind != Access.STORE
         and unwritten(state, PIECE)
@@ -127,9 +131,14 @@ def begin_span(
         offset = address - start
     if offset < 0 or offset + size > extent:
         return fault(launch, warp, OUT_OF_BOUNDS, copy.site, copy.lane, address)
+    if copy.direction != Direction.PEER:
+        buffer.reached = max(buffer.reached, offset + size)
     reads = kind != Access.STORE and unwritten(state + offset, size)
     if reads and not adds(launch, state + offset, size, history, offset, granule, kind):
         return fault(launch, warp, UNINITIALIZED, copy.site, copy.lane, address)
+    if kind == Access.STORE and history and is_pending(state + offset, size):
+        blame_copy(launch, state + offset, size, history, offset >> granule)
+        suspect(launch, cta, warp, RACE, copy.site, copy.lane, address, size)
     if history:
         space = OF_SHARED if copy.direction == Direction.PEER else OF_GLOBAL
         judge(launch, cta, warp, copy, since, history, offset, size, granule, kind, space, address - offset)

@@ -17,7 +17,7 @@ from kernelpath.simt.run.records import BUFFER
 if TYPE_CHECKING:
     import torch
 
-__all__ = ["Buffer", "Memory", "Shadow", "disjoint", "table"]
+__all__ = ["Buffer", "Memory", "Shadow", "disjoint", "reached", "table"]
 
 
 @dataclass(frozen=True)
@@ -120,3 +120,9 @@ def table(shadows: list[Shadow]) -> npt.NDArray[np.void]:
         row["state"], row["history"] = shadow.state.ctypes.data, shadow.history.ctypes.data
         row["granule"] = shadow.granule
     return rows
+
+
+def reached(rows: npt.NDArray[np.void], address: int) -> int:
+    """How many bytes behind an address a sample of the blocks has accessed the buffer that it lies in."""
+    row = rows[np.searchsorted(rows["start"], address, side="right") - 1]
+    return int(row["start"] + row["reached"] - address)

@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 
 from kernelpath.simt.errors import FaultKind
-from kernelpath.simt.layout import LANES, OVERWRITTEN, UNFENCED, USED, Access, Space
+from kernelpath.simt.layout import LANES, OVERWRITTEN, SCRATCH, UNFENCED, USED, Access, Space
 from kernelpath.simt.lowered import Site
 from kernelpath.simt.run.buffers import Buffer
 
@@ -31,12 +31,20 @@ __all__ = [
 LOWEST = 1 << 16
 """No memory lies below this address: a pointer there is a null pointer with an index."""
 
+_NAMED_BY_COMPILERS = rf"{SCRATCH}|__dynamic_shmem__\d+"
+
 _VERBS = {Access.LOAD: "reads", Access.STORE: "writes", Access.ATOMIC: "updates"}
 _FAULTS = {
     FaultKind.OUT_OF_BOUNDS: "{verb} {place}",
     FaultKind.MISALIGNED: "{verb} at {place}, whose address is not a multiple of {site.bytes}",
     FaultKind.UNINITIALIZED: "{verb} at {place}, which nothing has written",
 }
+_UNAWAITED = "its wgmma.wait_group has to come first, and a barrier behind that"
+_ONE_BUFFER_SHORT = (
+    "Triton's own mistake: where tl.dot and another operation take the same block, it pipelines the loop with one "
+    "buffer too few; give the loop num_stages=1, or that operation a tl.load of its own with a cache_modifier"
+)
+"""Seen in Triton 3.9 on sm_90: a block that is also loaded to registers has no buffer for the wgmma in flight."""
 _BARRIERS = (
     "",
     "uses {place}, where no mbarrier is: it was not initialized, or it was invalidated",
@@ -94,6 +102,7 @@ def race(
     in_a_loop: bool = False,
     signals: bool = False,
     programs: bool = False,
+    alone: bool = False,
 ) -> str:
     """A race with the access ``other_site`` of the thread ``other``; None where it is not known which.
 
@@ -102,12 +111,14 @@ def race(
         in the next call of an inlined function.
     signals: an atomic on global memory, but no fence, stands between them; by it one block may tell the other to go on.
     programs: whether it is told of programs of Triton's, whose other access is in ``other``, a program.
+    alone: another lane arrives at an mbarrier for the thread ``other``.
     """
     if other_site is None:
         return f"{_does(site, shared)} {place}, which {other} reads with no barrier between them"
     if other_site.is_wgmma:
-        still = f"{_does(site, shared)} {place}, which the wgmma in line {other_site.line} may still read"
-        return f"{still}: its wgmma.wait_group has to come first, and a barrier behind that"
+        reader = "tl.dot" if programs else "wgmma"
+        still = f"{_does(site, shared)} {place}, which the {reader} in line {other_site.line} may still read: "
+        return still + (_ONE_BUFFER_SHORT if programs else _UNAWAITED)
     too = site.access == other_site.access == Access.STORE and not site.is_bulk
     line = "the same line" if other_site.line == site.line else f"line {other_site.line}"
     does = _VERBS[site.access] if programs and not site.is_bulk else _does(site, shared)
@@ -123,6 +134,8 @@ def race(
     if one_block and programs:
         same = "two places of its block have this address" if other_site.line == site.line else ""
         return f"{text}: {same or 'tl.debug_barrier() is missing between them'}"
+    if alone and one_block:
+        return f"{text} with no __syncwarp() before another lane arrives at the mbarrier for its warp"
     if one_block:
         return f"{text} with no barrier between them"
     advice = "so each element needs one owner" if too else "and no barrier holds between them"
@@ -132,10 +145,14 @@ def race(
     return f"{text}: {'programs' if programs else 'blocks'} run in any order, {advice}"
 
 
-def in_flight(site: Site, place: str, copy: Site, shared: bool) -> str:
-    """An access to what a copy has not finished with: in shared memory, or elsewhere."""
+def in_flight(site: Site, place: str, copy: Site, shared: bool, tracked: bool = False) -> str:
+    """An access to what a copy has not finished with: in shared memory, or elsewhere.
+
+    tracked: whether the kernel has its cp.async tracked by mbarriers.
+    """
     writes = shared == (copy.access == Access.LOAD or not copy.is_bulk)
-    wait = "mbarrier" if "mbarrier::complete_tx::bytes" in copy.words else f"group ({_wait(copy, writes)})"
+    tracked = "mbarrier::complete_tx::bytes" in copy.words or (tracked and copy.is_copy)
+    wait = "mbarrier" if tracked else f"group ({_wait(copy, writes)})"
     what = "writing" if writes else "reading"
     return (
         f"{_does(site, shared)} {place}, which the copy of line {copy.line} may still be {what}: "
@@ -226,6 +243,11 @@ def global_place(address: int, size: int, buffers: Sequence[Buffer]) -> str:
     return f"past the end of {extent}" + (f", by {distance:,} bytes" if distance > size else "")
 
 
+def _of_the_source(variables: dict[str, range]) -> dict[str, range]:
+    """The variables in shared memory without those that Triton or the CuTe DSL has named."""
+    return {name: span for name, span in variables.items() if not re.fullmatch(_NAMED_BY_COMPILERS, name)}
+
+
 def shared_variable(offset: int, variables: dict[str, range]) -> tuple[int, str]:
     """Where the variable that an offset in shared memory lies in begins, and its symbol; empty outside of any."""
     return max(((span.start, name) for name, span in variables.items() if span.start <= offset), default=(0, ""))
@@ -233,7 +255,7 @@ def shared_variable(offset: int, variables: dict[str, range]) -> tuple[int, str]
 
 def mbarrier_name(offset: int, variables: dict[str, range]) -> str:
     """A barrier in shared memory by its variable: "full[1]"; empty where it lies in none with a size."""
-    start, name = shared_variable(offset, variables)
+    start, name = shared_variable(offset, _of_the_source(variables))
     if not name or not variables[name]:
         return ""
     return source_name(name) + f"[{(offset - start) // 8}]" * (len(variables[name]) != 8)
@@ -242,6 +264,7 @@ def mbarrier_name(offset: int, variables: dict[str, range]) -> str:
 def shared_place(offset: int, site: Site, extent: int, variables: dict[str, range]) -> str:
     """An offset in the shared memory of a block, with the variable that it lies in."""
     offset -= (offset >= 1 << 31) << 32  # an address that wrapped around
+    variables = _of_the_source(variables)
     first = source_name(min(variables, key=lambda name: variables[name].start, default=""))
     if outside := _outside(offset, site, extent, first if offset < 0 and first else "shared memory"):
         return outside

@@ -9,7 +9,8 @@ from kernelpath.simt.layout import WAITING, Status
 from kernelpath.simt.run import complaints
 from kernelpath.simt.run.cta import Cta
 from kernelpath.simt.run.launch import Grid
-from kernelpath.simt.run.mbarriers import BYTES, COUNT, EXPECTED, TRANSACTIONS
+from kernelpath.simt.run.mbarriers import COUNT, EXPECTED
+from kernelpath.simt.run.pending import BYTES, TRANSACTIONS
 from kernelpath.simt.run.races import SITE
 
 __all__ = ["waits"]

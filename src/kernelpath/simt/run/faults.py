@@ -16,6 +16,7 @@ from kernelpath.simt.run.copy_rules import RULES, CopyRule
 from kernelpath.simt.run.cta import Cta
 from kernelpath.simt.run.deadlock import waits
 from kernelpath.simt.run.launch import Author, Grid
+from kernelpath.simt.run.races import ASYNCHRONOUS, THREAD, WAS_ATOMIC
 from kernelpath.simt.run.spaces import RANK
 
 __all__ = ["Faults"]
@@ -121,17 +122,27 @@ class Faults:
             text = RULES[CopyRule(detail)]
         elif other and kind == FaultKind.UNFENCED:
             text = complaints.unfenced(site, where, other.thread, other.site)
-        elif other and (kind == FaultKind.UNINITIALIZED or other.site.is_bulk):
-            text = complaints.in_flight(site, where, other.site, self._in_cluster(address))
+        elif other and (kind == FaultKind.UNINITIALIZED or other.site.is_bulk or _is_of_copy(trace)):
+            names = [name for block in self.lowered.blocks for _, name in block]
+            tracked = any("cp.async.mbarrier" in name for name in names) and "cp.async.wait" not in " ".join(names)
+            text = complaints.in_flight(site, where, other.site, self._in_cluster(address), tracked)
         elif kind == FaultKind.RACE:
-            text = self._race(site, where.removeprefix("at "), other, address)
+            text = self._race(site, where.removeprefix("at "), other, address, self._arrived_alone(trace))
         else:
             text = complaints.access(kind, site, where, detail, self._programs)
             if kind == FaultKind.UNINITIALIZED and self._in_cluster(address):
                 text += complaints.PROMISED * any("complete_tx" in one.text for one in self.lowered.sites)
         return self._new(kind, text, site.line, warp, lane, address)
 
-    def _race(self, site: Site, where: str, other: Author | None, address: int) -> str:
+    def _arrived_alone(self, trace: int) -> bool:
+        """Whether another lane has arrived at an mbarrier for a thread of this block; see ``elected``."""
+        warp, lane = divmod(trace & THREAD, LANES)
+        barriers = self.cta.arrays.get("mbarriers", ())
+        return any(
+            one["place"] and one["loose_warp"] == warp and int(one["loose_lanes"]) >> lane & 1 for one in barriers
+        )
+
+    def _race(self, site: Site, where: str, other: Author | None, address: int, alone: bool) -> str:
         """What is wrong with an access that races, and with which other one; None where that was not kept."""
         block = self.cta.get("block_number")
         shared, programs = self._in_cluster(address), self._programs
@@ -146,7 +157,7 @@ class Faults:
         # What races in spite of a barrier between the two lines is in a loop, or in a function called twice.
         looped = own and self._ran_between(lines, _is_barrier)
         signals = self._ran_between(lines, _is_global_atomic) and not self._ran_between(lines, _is_fence)
-        told = {"in_a_loop": looped, "signals": signals, "programs": programs}
+        told = {"in_a_loop": looped, "signals": signals, "programs": programs, "alone": alone}
         return complaints.race(site, where, name, other.site, one_block=own, shared=shared, **told)
 
     def _ran_between(self, lines: tuple[int, int], wanted: Callable[[str], bool]) -> bool:
@@ -211,6 +222,11 @@ class Faults:
     def _line(self, block: int) -> int:
         block %= WAITING
         return self.lowered.blocks[block][0][0] if block < len(self.lowered.blocks) else 0
+
+
+def _is_of_copy(trace: int) -> bool:
+    """Whether a trace is that of a copy that may still write."""
+    return trace & (ASYNCHRONOUS | WAS_ATOMIC) == ASYNCHRONOUS
 
 
 def _first(lanes: int) -> int:

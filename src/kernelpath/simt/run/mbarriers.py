@@ -16,20 +16,22 @@ from kernelpath.simt.events import EventKind
 from kernelpath.simt.layout import LANES
 from kernelpath.simt.native import count_bits, load64, lowest_bit, native, store64
 from kernelpath.simt.run.clusters import join, publish, publish_released
+from kernelpath.simt.run.elected import arrived_alone, note_arrival
 from kernelpath.simt.run.happens_before import ROW, raise_to, unordered
 from kernelpath.simt.run.memory import ADDRESSES, OPERANDS, fault
+from kernelpath.simt.run.pending import BYTES, TRANSACTIONS, overflows, promised, transacted
 from kernelpath.simt.run.races import SITE, THREAD, accuse
 from kernelpath.simt.run.recorder import MBARRIERS, find_mbarrier, note_at
 from kernelpath.simt.run.records import CountsRecord, CtaRecord, LaunchRecord, MbarrierRecord, WarpRecord
 from kernelpath.simt.run.spaces import owner_of
 from kernelpath.simt.run.suspects import RACE, suspect
+from kernelpath.simt.run.sync import end_tracked
 
 __all__ = [
     "COUNT",
     "EXPECTED",
     "MBARRIERS",
     "PHASE",
-    "TRANSACTIONS",
     "complete_tx",
     "mbarrier_arrive",
     "mbarrier_init",
@@ -40,9 +42,6 @@ __all__ = [
 
 COUNT = (1 << 20) - 1  # of arrivals still needed, in the low bits
 EXPECTED = 20  # where the number of those begins that a phase needs
-TRANSACTIONS = 40  # where the bytes begin that are still expected: 21 bits, signed
-BYTES = (1 << 21) - 1
-MOST = (1 << 20) - 1  # bytes that a phase may have pending
 PHASE = 61
 BARRIER = FAULT_KINDS.index(FaultKind.BARRIER)
 NO_BARRIER, TOO_OFTEN, NO_ARRIVALS, TOO_MANY, TOO_LONG = 1, 2, 3, 4, 5
@@ -67,6 +66,8 @@ def mbarrier_init(launch: LaunchRecord, cta: CtaRecord, warp: WarpRecord, number
         record.place = address
         record.phases = 0
         record.promised = 0
+        record.loose_lanes = 0
+        record.loose_phase = -1
         record.trace = number + 1 << SITE | warp.index * LANES + lane
         record.began = launch.time
         clock = clock_of(launch, cta, place)
@@ -107,7 +108,7 @@ def mbarrier_arrive(
 
     The objects as they were are left as tokens.
     """
-    last, place = 0, 0
+    last, place, arriving = 0, 0, mask
     launch.time += 1
     owner = CtaRecord(cta.address)
     while mask:
@@ -126,6 +127,8 @@ def mbarrier_arrive(
                 publish_released(launch, cta, warp, clock_of(launch, owner, place))
             elif place:
                 publish(launch, cta, warp, clock_of(launch, owner, place))
+                if owner.address == cta.address:
+                    note_arrival(launch, cta, warp, MbarrierRecord(place), arriving)
             if place:
                 bytes_expected = count if expects else 0
                 note_at(launch, cta, warp.index, EventKind.ARRIVE, number, owner, address, bytes_expected)
@@ -213,8 +216,11 @@ def mbarrier_wait(launch: LaunchRecord, cta: CtaRecord, warp: WarpRecord, number
         elif (load64(address) >> PHASE ^ load64(warp.address + OPERANDS + 8 * lane)) & 1 == 0:
             failing |= 1 << lane
             warp.waits_at = address
-        elif place != joined and not relaxed:
-            join(launch, cta, warp, clock_of(launch, cta, place) + ROW * launch.cluster_size)
+        elif place != joined:
+            if not relaxed:
+                join(launch, cta, warp, clock_of(launch, cta, place) + ROW * launch.cluster_size)
+                arrived_alone(warp, MbarrierRecord(place))
+            end_tracked(launch, cta, MbarrierRecord(place))
             joined = place
     warp.failing = failing
     if failing != mask:
@@ -226,29 +232,6 @@ def mbarrier_wait(launch: LaunchRecord, cta: CtaRecord, warp: WarpRecord, number
         counts.wavefronts += 1
         counts.least += 1
     return 0
-
-
-@native
-def promised(place: int, number: int, state: int, count: int) -> int:
-    """An object that is told to expect so many bytes more, by the instruction of this number."""
-    record = MbarrierRecord(place)
-    record.promised += count
-    record.promise = number + 1
-    return transacted(state, count)
-
-
-@native
-def transacted(state: int, count: int) -> int:
-    """An object that expects so many bytes more."""
-    left = (state >> TRANSACTIONS) + count & BYTES
-    return state & ~(BYTES << TRANSACTIONS) | left << TRANSACTIONS
-
-
-@native
-def overflows(state: int, count: int) -> int:
-    """Whether an object cannot expect so many bytes more."""
-    left = state >> TRANSACTIONS & BYTES
-    return left <= MOST and left + count > MOST
 
 
 @native

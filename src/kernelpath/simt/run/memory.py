@@ -11,10 +11,11 @@ the end of the block: by then it shows whether a thread skipped the barrier, or 
 from __future__ import annotations
 
 from kernelpath.simt.errors import FAULT_KINDS, FaultKind
-from kernelpath.simt.layout import LANES, WRITTEN, Access, Space, Way
-from kernelpath.simt.native import count_bits, load8, load64, lowest_bit, native, store8, store64
+from kernelpath.simt.layout import LANES, Access, Space, Way
+from kernelpath.simt.native import count_bits, load64, lowest_bit, native, store64
 from kernelpath.simt.run.polling import ask, poll, repeats
 from kernelpath.simt.run.races import ENTRY, SITE, STRONG, THREAD, UNORDERED, check
+from kernelpath.simt.run.reach import reach
 from kernelpath.simt.run.reads import wgmma_reads
 from kernelpath.simt.run.records import (
     SAMPLE,
@@ -28,6 +29,7 @@ from kernelpath.simt.run.records import (
     field_offset,
 )
 from kernelpath.simt.run.spaces import find, local_of, owner_of, space_of
+from kernelpath.simt.run.states import initialised, is_pending, number_at
 from kernelpath.simt.run.suspects import RACE, UNINITIALIZED, blame_copy, is_sum, look_for_writer, suspect
 from kernelpath.simt.run.transactions import (
     count_atomic_sectors,
@@ -40,11 +42,10 @@ from kernelpath.simt.run.transactions import (
     scattered,
 )
 
-__all__ = ["ADDRESSES", "ODD", "OPERANDS", "OUT_OF_BOUNDS", "SAMPLED", "access", "fault"]
+__all__ = ["ADDRESSES", "OPERANDS", "OUT_OF_BOUNDS", "SAMPLED", "access", "fault"]
 
 OUT_OF_BOUNDS = FAULT_KINDS.index(FaultKind.OUT_OF_BOUNDS)
 MISALIGNED = FAULT_KINDS.index(FaultKind.MISALIGNED)
-ODD = 0x0101010101010101  # UNWRITTEN and PENDING are odd
 SAMPLED = field_offset(SAMPLE, "addresses")
 ADDRESSES, SERVED, OPERANDS = (field_offset(WARP, name) for name in ("addresses", "served", "operands"))
 
@@ -128,6 +129,9 @@ def access(
         if address & (size - 1):
             return fault(launch, warp, MISALIGNED, number, lane, address)
         if state and (not drops or warp.wanted >> lane & 1):
+            if kind == Access.STORE and history and is_pending(state + offset, touched):
+                blame_copy(launch, state + offset, touched, history, offset >> granule)
+                suspect(launch, cta, warp, RACE, number, lane, address, touched)
             written, in_flight = initialised(state + offset, touched, kind), 0
             if not written:
                 in_flight = blame_copy(launch, state + offset, touched, history, offset >> granule)
@@ -149,6 +153,8 @@ def access(
                         suspect(launch, cta, warp, RACE, number, lane, address, touched)
             if not written:
                 suspect(launch, cta, warp, UNINITIALIZED, number, lane, address, touched)
+    if launch.places and named != Space.SHARED:
+        reach(launch, warp.address + ADDRESSES, mask, size)
     if together or (strong == UNORDERED and kind == Access.LOAD):  # a wait is counted when it is over
         return 0
     lanes = count_bits(mask)
@@ -212,18 +218,6 @@ def take_sample(launch: LaunchRecord, warp: WarpRecord, number: int, mask: int, 
 
 
 @native
-def initialised(state: int, size: int, kind: int) -> int:
-    """Whether bytes may be read; a store makes them so. ``state`` is the address of their states."""
-    for part in range(0, size, 8):
-        if kind != Access.STORE and number_at(state + part, min(size - part, 8)) & ODD:
-            return 0
-    if kind != Access.LOAD:
-        for byte in range(size):
-            store8(state + byte, WRITTEN)
-    return 1
-
-
-@native
 def keeps(warp: WarpRecord, kind: int, lane: int, place: int) -> int:
     """Whether a load, or a compare-and-swap of a word, leaves the half that begins at bit ``place`` as it is."""
     row = warp.address + OPERANDS + 8 * lane
@@ -268,15 +262,6 @@ def harmless(
         if load64(row + 8 * lane) != theirs:
             return 0
     return 1
-
-
-@native
-def number_at(address: int, size: int) -> int:
-    """``size`` bytes as an unsigned number."""
-    number = 0
-    for byte in range(size):
-        number |= load8(address + byte) << 8 * byte
-    return number
 
 
 @native

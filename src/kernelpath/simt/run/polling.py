@@ -15,8 +15,13 @@ PATIENCE = 32  # strong accesses to one address in a row, before the warp gives 
 
 @native
 def poll(launch: LaunchRecord, cta: CtaRecord, warp: WarpRecord, addresses: int, mask: int) -> None:
-    """A strong access to global memory."""
-    cta.acquired = launch.time
+    """A strong access to global memory.
+
+    It acquires what others have published, even if it is relaxed: programs in CUDA C++ leave out the fence behind it,
+    as NVIDIA's guide does. Triton has no fences, and its operations say whether they acquire.
+    """
+    if not launch.converges:
+        cta.acquired = launch.time
     ask(launch, warp, addresses, mask)
 
 

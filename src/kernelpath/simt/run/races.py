@@ -22,6 +22,7 @@ from __future__ import annotations
 
 from kernelpath.simt.layout import Access
 from kernelpath.simt.native import load64, native, store64
+from kernelpath.simt.run.elected import not_released
 from kernelpath.simt.run.happens_before import ROW, WARPS, is_own, known, knows, raise_to, unordered, went_on
 from kernelpath.simt.run.records import CtaRecord, LaunchRecord, SampleRecord, WarpRecord
 
@@ -78,6 +79,8 @@ def check(
     plain = allowed and not atomic and not strong and floor == cta.block_began and (write & THREAD) >> 5 != warp
     judged = write and (not allowed or (plain and not is_guess(launch, number)))
     if judged and unordered(launch, cta, floor, warp, write & THREAD, write >> 32, thread):
+        return accuse(launch, write & LOW, write >> 32)
+    if judged and cta.mbarriers and not_released(launch, cta, warp, write & THREAD, write >> 32):
         return accuse(launch, write & LOW, write >> 32)
     if kind == ATOMIC:
         excuse(launch, cta, load64(entry + 16), reads >> 32, thread)

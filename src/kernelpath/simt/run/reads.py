@@ -60,6 +60,7 @@ def begin_reads(cta: CtaRecord, warp: WarpRecord) -> None:
     warp.wgmma_waited = 0
     warp.wgmma_released = 0
     warp.wgmma_time = 0
+    warp.loose = 0
 
 
 @native

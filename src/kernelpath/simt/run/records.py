@@ -50,7 +50,9 @@ COUNTED = (*_ACCESSES, "bulk_bytes", "bulk_sectors", "multicast_sectors", "loop_
 # it has in registers, and the mask of their numbers. Atomic operations: their way. copies: it is a cp.async.
 COUNTS = np.dtype([(name, "i8") for name in (*COUNTED, "width", "chunks", "chunk_mask", "way", "copies")])
 
-COPY = np.dtype([("group", "i8"), ("mask", "i8"), ("bytes", "i8"), ("addresses", "i8", LANES)])
+# tracker: the address of the mbarrier that tracks it, or 0, with the number of its phase.
+_COPY = ("group", "mask", "bytes", "tracker", "phase")
+COPY = np.dtype([*((name, "i8") for name in _COPY), ("addresses", "i8", LANES)])
 
 # An operand of wgmma that a warp reads from shared memory: its group, place and site; the window of its bytes, as
 # offsets in shared memory; what its descriptor says; and the time of the wait behind it, or 0. See reads.
@@ -60,10 +62,10 @@ READ = np.dtype([(name, "i8") for name in _READ])
 
 # A named barrier of a block: the warps that have arrived without waiting, as bits, how often, and when.
 BARRIER = np.dtype([("arrived", "i8"), ("arrivals", "i8"), ("times", "i8", LANES)])
-
 # A barrier in shared memory: its address, or 0; how many of its phases are over; who initialized it, and when; the
-# bytes that its phase was told to expect, and the number of the last instruction that did, counted from 1.
-MBARRIER = np.dtype([(name, "i8") for name in ("place", "phases", "trace", "began", "promised", "promise")])
+# bytes that its phase was told to expect, and the number of the last instruction that did, counted from 1; see elected.
+_LOOSE = tuple(f"loose_{name}" for name in ("warp", "lanes", "since", "time", "phase"))
+MBARRIER = np.dtype([(name, "i8") for name in ("place", "phases", "trace", "began", "promised", "promise", *_LOOSE)])
 
 BUFFER = np.dtype(
     [
@@ -72,6 +74,7 @@ BUFFER = np.dtype(
         ("state", "i8"),  # address of one byte for each byte: 1 nothing wrote it, 2 a kernel wrote it
         ("history", "i8"),  # address of an entry for each granule; see races
         ("granule", "i8"),  # log2 of the bytes that share one entry of the history
+        ("reached", "i8"),  # the offset behind the farthest byte that a sample of the blocks has accessed
     ],
     align=True,
 )
@@ -215,10 +218,8 @@ WARP = np.dtype(
         ("wgmma_place", "i8"),  # of the wgmma that it issues: its block and its number there
         ("wgmma_time", "i8"),  # when it last committed a group of wgmma
         ("wgmma_groups", "i4"),  # those groups: committed, waited for by itself, and by a warp of its warpgroup
-        ("wgmma_waited", "i4"),
-        ("wgmma_released", "i4"),
-        ("reads_begun", "i4"),
-        ("reads_ended", "i4"),
+        *((name, "i4") for name in ("wgmma_waited", "wgmma_released", "reads_begun", "reads_ended")),
+        ("loose", "i8"),  # the record of the mbarrier that it last waited for, if lanes have not arrived; see elected
         ("bulk_groups", "i4", LANES),  # groups of bulk copies that each lane has committed
         ("barrier", "i4"),  # or the number of the host's service
         ("barrier_threads", "i4"),

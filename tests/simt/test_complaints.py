@@ -1,0 +1,24 @@
+"""How sentences about faults name what the learner wrote."""
+
+from __future__ import annotations
+
+import pytest
+
+from kernelpath.simt.layout import Access, Space
+from kernelpath.simt.lowered import Site
+from kernelpath.simt.run import complaints
+
+
+@pytest.mark.parametrize(
+    ("symbol", "place"),
+    [
+        ("__dynamic_shmem__0", "byte 128 of 1152 of shared memory"),
+        ("global_smem", "byte 128 of 1152 of shared memory"),
+        ("_ZZ4copyE5tiles", "tiles[32] (byte 128 of 1152)"),
+    ],
+)
+def test_a_name_that_a_compiler_gave_is_not_told(symbol: str, place: str) -> None:
+    site = Site(Space.SHARED, Access.LOAD, 4, 1, 0, 0, "ld.shared.b32")
+    assert complaints.shared_place(128, site, 1152, {symbol: range(0)}) == place
+    whose = "tiles" if "tiles" in symbol else "shared memory"
+    assert complaints.shared_place(-4, site, 1152, {symbol: range(0)}) == f"4 bytes before the beginning of {whose}"
