@@ -36,7 +36,8 @@ TABLE = (
 
 
 PUBLISHED = Published(
-    collections=(Collection("owner/name", 40 * "c", "2026-01-01", 9),),
+    compilers={"Triton": "3.9.0", "the CuTe DSL": "4.8.1"},
+    collections=(Collection("owner/name", 40 * "c", "2026-01-01", 9, "Triton"),),
     findings=tuple(
         Finding(kind, "owner/name", "src/add.cu", 7, ("add", "copy"), "grid 1, block 32", f"<{kind}>", "Not `x < n`.")
         for kind in ("race", "wrong values")
@@ -334,6 +335,8 @@ def test_faults_are_told_by_kind_with_their_source(pages: Path) -> None:
     faults = (pages / "faults.html").read_text()
     assert re.findall('<h2 id="([^"]+)">', faults) == ["race", "wrong-values"]
     assert f"https://github.com/owner/name/blob/{40 * 'c'}/src/add.cu#L7" in faults
+    assert "compiled by Triton 3.9.0, and the CuTe DSL 4.8.1." in faults
+    assert '<td class="nowrap">Triton</td><td class="nowrap"><code>cccccccccc</code>' in faults
     assert '<td class="number">9</td><td class="number">2</td>' in faults, "kernels run, and those with a finding"
     assert '<pre class="message">&lt;race&gt;</pre>\n<p class="text">Not <code>x &lt; n</code>.</p>' in faults
     assert '"faults.html#wrong-values","add","Faults"' in (pages / "search.js").read_text()
@@ -349,7 +352,13 @@ def test_the_findings_name_kernels_and_lines_of_their_collections() -> None:
         "NVIDIA/cuda-samples": True,
         "karpathy/llm.c": True,
         "siboehm/SGEMM_CUDA": True,
+        "triton-lang/triton": True,
+        "linkedin/Liger-Kernel": True,
+        "unslothai/unsloth": True,
+        "fla-org/flash-linear-attention": True,
+        "NVIDIA/cutlass": True,
     }
+    assert {one.compiler for one in published.collections} == {"NVRTC", "Triton", "CuTe DSL"}
 
 
 def test_the_command_writes_the_pages(course: Path, capsys: pytest.CaptureFixture[str]) -> None:

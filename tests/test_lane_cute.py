@@ -612,8 +612,10 @@ def test_a_kernel_has_the_name_of_its_function_whatever_its_arguments_are() -> N
     tiled = "kernel_cutlass_multiply_Rungcolumns128stages4_TiledMMA_ThrLayoutVMNK11_0"
     other = "kernel_cutlass_multiply_rows_tensorptrf32gmem_0"
     elsewhere = "kernel_cutlass_fill_tensorptrf32gmem_1"
-    names = cute_host._plain_names([tiled, other, elsewhere], ["multiply", "multiply_rows", "mul"])
-    assert names == {tiled: "multiply", other: "multiply_rows", elsewhere: "fill"}
+    prefixed = "cutlass_tutorial_kernel_cutlass_add_tensorptrf32gmem_0"  # by set_name_prefix
+    mangled, functions = [tiled, other, elsewhere, prefixed], ["multiply", "multiply_rows", "mul", "cutlass", "add"]
+    names = cute_host._plain_names(mangled, functions)
+    assert names == {tiled: "multiply", other: "multiply_rows", elsewhere: "fill", prefixed: "add"}
 
 
 class Scale:

@@ -264,8 +264,94 @@ for kernel in (branch, mask):
         x = torch.tensor([value])
         kernel[(1,)](x, 7.0, num_warps=1)
         assert x.item() == wanted
-    races(kernel, torch.tensor([50.0]), 7.0, num_warps=4)  # another warp reads whenever it likes
+races(branch, torch.tensor([50.0]), 7.0, num_warps=4)  # another warp reads whenever it likes, and goes by what it reads
+mask[(1,)](x := torch.tensor([50.0]), 7.0, num_warps=4)  # it reads for nothing: its store's mask has its number, too
+assert x.item() == 7
 races(shift, torch.arange(33.0), BLOCK=32, num_warps=1)  # nothing keeps the store behind the load of another lane
+"""
+
+IN_PLACE = """
+import pytest
+
+@triton.jit
+def gradient(x, loss, n, y, eps, SMOOTH: tl.constexpr, BLOCK: tl.constexpr):
+    # The cross entropy of a row, in place: tiles smaller than the block, two loops, logarithms that branch.
+    most, total, smooth, right = -float("inf"), 0.0, 0.0, tl.load(x + y)
+    for start in range(0, n, BLOCK):
+        i = start + tl.arange(0, BLOCK)
+        value = tl.load(x + i, mask=i < n, other=-float("inf"))
+        now = tl.maximum(most, tl.max(value, 0))
+        total = total * tl.exp(most - now) + tl.sum(tl.exp(value - now), 0)
+        most = now
+        if SMOOTH:
+            smooth += tl.sum(tl.where(i < n, -eps * value, 0.0), 0)
+    for start in range(0, n, BLOCK):
+        i = start + tl.arange(0, BLOCK)
+        value = tl.load(x + i, mask=i < n, other=-float("inf"))
+        tl.store(x + i, tl.exp(value - most) / total, mask=i < n)
+    tl.store(loss, most + tl.log(total) - right + smooth)
+
+@triton.jit
+def entropy(x, n, BLOCK: tl.constexpr):
+    for start in range(0, n, BLOCK):
+        i = start + tl.arange(0, BLOCK)
+        value = tl.load(x + i, mask=i < n, other=-float("inf"))
+        value = tl.exp(value - tl.max(value, 0))
+        tl.store(x + i, value * tl.log(value + 1), mask=i < n)
+
+for n, block in ((3, 4), (17, 32), (33, 64), (100, 64)):
+    for warps in (1, 4, 32):
+        x, loss = torch.randn(n), torch.empty(1)
+        wanted, wanted_loss = torch.softmax(x, 0), torch.logsumexp(x, 0) - x[0]
+        gradient[(1,)](x, loss, n, 0, 0.0, warps == 4, BLOCK=block, num_warps=warps)
+        torch.testing.assert_close(x, wanted)
+        torch.testing.assert_close(loss[0], wanted_loss)
+    if n < block:
+        x = torch.randn(n)
+        wanted = torch.exp(x - x.max())
+        entropy[(1,)](x, n, BLOCK=block, num_warps=4)
+        torch.testing.assert_close(x, wanted * torch.log(wanted + 1))
+
+@triton.jit
+def next_one(x, n, BLOCK: tl.constexpr):
+    for start in range(0, n, BLOCK):
+        i = start + tl.arange(0, BLOCK)
+        tl.store(x + i, tl.load(x + i + 1, mask=i < n), mask=i < n)
+
+@triton.jit
+def summed(x, n, BLOCK: tl.constexpr):
+    total = 0.0
+    for j in range(0, n):
+        total += tl.load(x + j)
+    for start in range(0, n, BLOCK):
+        i = start + tl.arange(0, BLOCK)
+        tl.store(x + i, total, mask=i < n)
+
+@triton.jit
+def round_about(x, out, n, BLOCK: tl.constexpr):
+    i, value = tl.arange(0, BLOCK), tl.zeros((BLOCK,), tl.float32)
+    for _ in range(0, n):
+        tl.store(x + i, value + 1)
+        value = tl.load(x + (i ^ 32))
+    tl.store(out + i, value)
+
+for kernel, given in ((next_one, ()), (summed, ()), (round_about, (torch.zeros(64),))):
+    with pytest.raises(simt.Fault) as caught:  # what other threads store is used
+        kernel[(1,)](torch.arange(65.0), *given, 64, BLOCK=64)
+    assert caught.value.kind == simt.FaultKind.RACE, kernel
+"""
+
+NO_PROGRAMS = """
+@triton.jit
+def double(x, n, BLOCK: tl.constexpr):
+    i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(x + i, 2 * tl.load(x + i, mask=i < n), mask=i < n)
+
+x = torch.ones(3)
+double[(triton.cdiv(0, 64),)](x[3:], 0, BLOCK=64)
+assert launches == [] and x.tolist() == [1, 1, 1]
+double[(triton.cdiv(3, 64),)](x, 3, BLOCK=64)
+assert len(launches) == 1 and x.tolist() == [2, 2, 2]
 """
 
 REDUCED = """
@@ -369,6 +455,8 @@ BODIES = {
     "scalars": SCALARS,
     "dropped": DROPPED,
     "reduced_in_pairs": REDUCED,
+    "in_place": IN_PLACE,
+    "no_programs": NO_PROGRAMS,
     "lanes_together": TOGETHER,
     "a_dot_and_a_sum_of_one_block": BESIDE,
 }

@@ -273,12 +273,12 @@ def _error_text(status: int) -> str:
 def _plain_names(mangled: Iterable[str], functions: Iterable[str]) -> dict[str, str]:
     """For each kernel's name that of its Python function, numbered where several kernels come from one function.
 
-    The DSL writes the function's name first, then what it thinks of its arguments. A function that is not among those
-    given is named up to the first tensor.
+    The DSL writes a prefix, if the kernel has one, then the function's name, then what it thinks of its arguments. A
+    function that is not among those given is named up to the first tensor.
     """
     by_length, plain = sorted(functions, key=len, reverse=True), {}
     for name in mangled:
-        told = name.removeprefix("kernel_cutlass_")
+        told = name.partition("kernel_cutlass_")[2] or name
         short = re.sub(r"_(?:tensorptr|tensor\d|Copy_?Atom_|object_at_).*$|_\d+$", "", told)
         plain[name] = next((one for one in by_length if f"{told}_".startswith(f"{one}_")), short)
     uses = Counter(plain.values())

@@ -119,12 +119,16 @@ class Cards:
 
 @dataclass(frozen=True)
 class Collection:
-    """A public repository. commit: whose kernels were run. date: of that commit. kernels: so many of them were run."""
+    """A public repository. commit: whose kernels were run. date: of that commit. kernels: so many of them were run.
+
+    compiler: of its kernels, NVRTC, Triton or CuTe DSL.
+    """
 
     repository: str
     commit: str
     date: str
     kernels: int
+    compiler: str = ""
 
 
 @dataclass(frozen=True)
@@ -146,10 +150,13 @@ class Finding:
 
 @dataclass(frozen=True)
 class Published:
-    """Kernels of public repositories on the PTX machine: launched as their authors do, at small and at odd sizes."""
+    """Kernels of public repositories on the PTX machine: launched as their authors do, at small and at odd sizes.
+
+    compilers: their versions.
+    """
 
     checked: str = ""
-    nvrtc: str = ""
+    compilers: Mapping[str, str] = field(default_factory=dict)
     collections: tuple[Collection, ...] = ()
     findings: tuple[Finding, ...] = ()
 

@@ -6,6 +6,7 @@ vectors      IR for 32 lanes
 slots        where a warp keeps its registers
 registers    registers and operands
 emitter      memory
+formulas     which lanes, in predicates
 demand       which lanes use what a load gives
 loads        the same, as predicates at the load
 inflight     registers that wgmma has in flight

@@ -3,40 +3,26 @@
 Compilers load more than they use: Triton gives a tile that is smaller than a block to several threads, of which one
 stores; a select drops one of two values. What a lane drops can neither race nor be unwritten.
 
-The demand for a register is the sum of terms, each a product of predicates: the lanes that one of the terms names. One
-pass over the text from its end to its beginning finds all demands. They may say too much, never too little: a register
-that is read before it is written, so goes round a loop, is used by everyone.
+The demand for a register is the sum of terms, each a product of predicates: the lanes that one of the terms names. A
+pass from the last block to the first finds all demands, but for those of registers that are read before they
+are written, so go round a loop: another pass begins with what the last one found of them. Demands may say too much,
+never too little: in another round of a loop only what does not change holds.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from kernelpath.simt.lower.flow import Flow, Ops, dominators, predecessors
+from kernelpath.simt.lower.flow import Flow, Ops, dominators, in_order, predecessors
+from kernelpath.simt.lower.formulas import EVERYONE, MOST, NOBODY, Formula, Holds, both, either
 from kernelpath.simt.op import registers
 from kernelpath.simt.ptx import Immediate, Instruction, Not, Operand, Register
 
 __all__ = ["EVERYONE", "Demand", "Holds", "Place"]
 
 
-class Holds(NamedTuple):
-    """The lanes in which a predicate holds, or does not; and their partners, by shuffles.
-
-    The number of a partner differs from theirs in bits of ``spread``.
-    """
-
-    predicate: str
-    negated: bool
-    spread: int = 0
-
-
-Term = frozenset[Holds]
-Formula = frozenset[Term]
-NOBODY: Formula = frozenset()
-EVERYONE: Formula = frozenset([frozenset()])
-
-_MOST = 16  # terms of a formula, and predicates of a term
+_PASSES = 4
 _CONSTANT = ("tid", "ntid", "ctaid", "nctaid", "laneid", "warpid")  # special registers that never change
 _HIDDEN = frozenset(("cc", "addc", "subc", "madc"))  # what reads or writes the carry
 
@@ -51,8 +37,8 @@ class Place(NamedTuple):
 class Demand:
     """The demand for the loads of one kernel.
 
-    ``loads`` has the formula of each; ``early`` the instructions that are to run first, in the text's order, for loads
-    name what these compute.
+    ``loads`` has the formula of each; ``early`` the instructions that are to run first, each behind what it reads, for
+    loads name what these compute.
     """
 
     def __init__(self, flow: Flow, ops: Ops) -> None:
@@ -60,10 +46,13 @@ class Demand:
         self.definitions: dict[str, list[Place]] = {}
         self.loads: dict[Place, Formula] = {}
         self.early: list[Instruction] = []
+        self.skipped: dict[int, set[str]] = {}
+        self.order = in_order(flow.blocks)
+        self.rank = {block: number for number, block in enumerate(self.order)}
         places = list(self._places())
         if not any(i.opcode == "ld" and i.modifiers[0] != "param" for _, i in places):
             return
-        self.round: set[str] = set()  # registers that are read before they are written, in the order of the text
+        self.round: set[str] = set()  # registers that are read before they are written, in the blocks' order
         read: set[str] = set()
         for place, i in places:
             read.update(name for name in ops[i.opcode].read(i) if not self._is_kept(name, i))
@@ -84,39 +73,89 @@ class Demand:
         return places[0] if len(places) == 1 else None
 
     def _places(self) -> Iterator[tuple[Place, Instruction]]:
-        for number, block in enumerate(self.flow.blocks):
-            for position, instruction in enumerate(block.instructions):
+        for number in self.order:
+            for position, instruction in enumerate(self.flow.blocks[number].instructions):
                 yield Place(number, position), instruction
 
     def _follow(self) -> None:
-        """Go from the last instruction to the first: what is made of its results is known when one is reached."""
-        demand: dict[str, Formula] = dict.fromkeys(self.round, EVERYONE)
-        for number in reversed(range(len(self.flow.blocks))):
-            way = [literal for guard in self._way_to(number) if (literal := self._literal(guard))]
+        """Pass over the kernel until nothing more is found of the registers that go round a loop."""
+        demand = dict.fromkeys(self.round, NOBODY)
+        for _ in range(_PASSES):
+            before, found = demand, self._pass(demand)
+            demand = {name: self._lasting(found[name]) for name in before}
+            if demand == before:
+                return
+        self._pass(dict.fromkeys(self.round, EVERYONE))
+
+    def _pass(self, around: Mapping[str, Formula]) -> dict[str, Formula]:
+        """Go from the last instruction to the first: what is made of its results is known when one is reached.
+
+        around: the demand in later rounds of a loop.
+        """
+        demand = dict(around)
+        for number in reversed(self.order):
+            way = self._literals(self._way_to(number))
             for position, i in reversed(list(enumerate(self.flow.blocks[number].instructions))):
                 op = self.ops[i.opcode]
                 results = NOBODY
-                for name in op.written(i):
-                    results = _either(results, demand.get(name, NOBODY))
+                for name in self._skipped(number) if i.opcode == "bra" else op.written(i):
+                    results = either(results, demand.get(name, NOBODY))
                 if i.opcode == "ld":
                     self.loads[Place(number, position)] = self._at(Place(number, position), results)
                 for name in op.read(i):
                     if demand.get(name) != EVERYONE and not self._is_kept(name, i):
                         use = self._use(name, i, number, way, results)
-                        demand[name] = _either(demand.get(name, NOBODY), use)
+                        demand[name] = either(demand.get(name, NOBODY), use)
+        return demand
+
+    def _lasting(self, formula: Formula) -> Formula:
+        """A formula with the predicates alone that are the same in all rounds of a loop."""
+        found = NOBODY
+        for term in formula:
+            found = either(found, frozenset([frozenset(one for one in term if self._lasts(one.predicate))]))
+        return found
+
+    def _lasts(self, predicate: str) -> bool:
+        place = self.definition(predicate)
+        return predicate in self.constants or (place is not None and place.block not in self.loops)
 
     def _use(self, name: str, i: Instruction, block: int, way: list[Holds], results: Formula) -> Formula:
         """The lanes for which an instruction uses a register, by the demand for its results."""
         guards = [i.guard] if i.guard is not None else []
+        if i.opcode == "bra" and self._skipped(block):
+            return both(way, results)
         if name not in registers(guards):
             if self._is_pure(i):
-                return _both(self._literals([*guards, *_selection(name, i)], block), results)
+                return both(self._literals([*guards, *_selection(name, i)], block), results)
             if i.opcode == "shfl" and name not in registers(i.operands[2:]):
                 spread = _spread(i)
                 return frozenset(
                     frozenset(one._replace(spread=one.spread | spread) for one in term) for term in results
                 )
-        return _both([*self._literals(guards, block), *way], EVERYONE)
+        return both([*self._literals(guards, block), *way], EVERYONE)
+
+    def _skipped(self, number: int) -> set[str]:
+        """The registers written between a branch and where its two ways meet again; none where more is done."""
+        if number not in self.skipped:
+            self.skipped[number] = set(self._written_until_they_meet(number))
+        return self.skipped[number]
+
+    def _written_until_they_meet(self, number: int) -> Sequence[str]:
+        found = list[str]()
+        end, inner = self._last_rank(number), self.rank[number] + 1
+        while inner < end:
+            block = self.order[inner]
+            for i in self.flow.blocks[block].instructions:
+                if not self._is_pure(i) and i.opcode != "bra":
+                    return []
+                found += self.ops[i.opcode].written(i)
+            if min((self.rank[one] for one in self.flow.blocks[block].successors), default=0) <= inner:
+                return []
+            end, inner = max(end, self._last_rank(block)), inner + 1
+        return found
+
+    def _last_rank(self, block: int) -> int:
+        return max((self.rank[one] for one in self.flow.blocks[block].successors), default=0)
 
     def _is_pure(self, i: Instruction) -> bool:
         return self.ops[i.opcode].pure and _HIDDEN.isdisjoint((i.opcode, *i.modifiers))
@@ -128,17 +167,28 @@ class Demand:
             return False
         return name not in registers([*i.operands[op.results :], i.guard])
 
-    def _literals(self, predicates: Sequence[Operand], block: int) -> list[Holds]:
-        return [literal for predicate in predicates if (literal := self._literal(predicate, block))]
+    def _literals(self, predicates: Iterable[Operand], block: int = -1) -> list[Holds]:
+        """What holds where predicates do, and what they were made of: each has one value only as long as a value is
+        followed that ``block`` uses."""
+        found, todo = list[Holds](), list(predicates)
+        while todo and len(found) < MOST:
+            register, negated = _plain(todo.pop(0))
+            place = self.definition(register)
+            if place is not None and (self._lasts(register) or place.block == block):
+                found.append(Holds(register, negated))
+                todo += [one for one in self._parts(place, negated) if self._precedes(_plain(one)[0], place)]
+        return found
 
-    def _literal(self, predicate: Operand, block: int = -1) -> Holds | None:
-        """A predicate, if it has one value only as long as a value is followed that ``block`` uses."""
-        register = predicate.register if isinstance(predicate, Not) else predicate
-        assert isinstance(register, Register)
-        place, constant = self.definition(register.name), register.name in self.constants
-        if place is None or (place.block in self.loops and place.block != block and not constant):
-            return None
-        return Holds(register.name, isinstance(predicate, Not))
+    def _parts(self, place: Place, negated: bool) -> Sequence[Operand]:
+        """What holds where a conjunction does; what does not, negated, where a disjunction does not."""
+        i = self.flow.blocks[place.block].instructions[place.position]
+        made = i.guard is None and i.opcode == ("or" if negated else "and") and i.modifiers == ("pred",)
+        return [_negated(one) if negated else one for one in i.operands[1:] if made and isinstance(one, Not | Register)]
+
+    def _precedes(self, predicate: str, made: Place) -> bool:
+        """Whether a predicate is not of an earlier round of a loop than what was made of it there."""
+        place = self.definition(predicate)
+        return place is None or place.block != made.block or place.position < made.position
 
     def _at(self, load: Place, formula: Formula) -> Formula:
         """A formula without the predicates that are not known yet when a load runs."""
@@ -146,7 +196,7 @@ class Demand:
             return formula
         known = NOBODY
         for term in formula:
-            known = _either(known, frozenset([frozenset(one for one in term if self._is_known(one.predicate, load))]))
+            known = either(known, frozenset([frozenset(one for one in term if self._is_known(one.predicate, load))]))
         return known
 
     def _is_known(self, predicate: str, load: Place) -> bool:
@@ -162,7 +212,7 @@ class Demand:
 
     def _way_to(self, block: int) -> Iterator[Operand]:
         """The predicates under which a block is reached."""
-        for _ in range(_MOST):
+        for _ in range(MOST):
             if len(self.predecessors[block]) != 1:
                 return
             before = self.predecessors[block][0]
@@ -175,14 +225,14 @@ class Demand:
     def _find_loops(self) -> set[int]:
         """The blocks that a jump back may lead to twice: all that lie between the ends of such a jump."""
         last: dict[int, int] = {}
-        for number, block in enumerate(self.flow.blocks):
-            for successor in block.successors:
-                if successor <= number:
-                    last[successor] = number
+        for rank, number in enumerate(self.order):
+            for successor in self.flow.blocks[number].successors:
+                if self.rank[successor] <= rank:
+                    last[self.rank[successor]] = rank
         found, end = set(), -1
-        for number in range(len(self.flow.blocks)):
-            end = max(end, last.get(number, -1))
-            if number <= end:
+        for rank, number in enumerate(self.order):
+            end = max(end, last.get(rank, -1))
+            if rank <= end:
                 found.add(number)
         return found
 
@@ -228,27 +278,11 @@ def _spread(i: Instruction) -> int:
     return lanes.value & 31 if "bfly" in i.modifiers and isinstance(lanes, Immediate) else 31
 
 
-def _either(one: Formula, other: Formula) -> Formula:
-    """The lanes of one formula or of the other; all lanes, where the terms grow many."""
-    if one == other or not other:
-        return one
-    if not one or other == EVERYONE:
-        return other
-    terms = one | other
-    least = frozenset(term for term in terms if not any(fewer < term for fewer in terms))
-    return least if len(least) <= _MOST else EVERYONE
-
-
-def _both(literals: list[Holds], formula: Formula) -> Formula:
-    """The lanes of a formula in which predicates hold too, as far as a term has room for them."""
-    more = frozenset(literals)
-    if not more:
-        return formula
-    grown = NOBODY
-    for term in formula:
-        whole = term | more
-        grown = _either(grown, frozenset([whole if len(whole) <= _MOST else term]))
-    return grown
+def _plain(predicate: Operand) -> tuple[str, bool]:
+    """The register of a predicate, and whether it is negated."""
+    register = predicate.register if isinstance(predicate, Not) else predicate
+    assert isinstance(register, Register)
+    return register.name, isinstance(predicate, Not)
 
 
 def _negated(predicate: Operand) -> Operand:

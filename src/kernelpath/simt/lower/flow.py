@@ -112,7 +112,7 @@ def dominators(blocks: Sequence[Block]) -> list[int]:
     """For each block the nearest that every way to it passes; Cooper, Harvey and Kennedy's algorithm."""
     nearest: list[int] = [-1] * len(blocks)
     nearest[0] = 0
-    order, before = _order(blocks), predecessors(blocks)
+    order, before = in_order(blocks), predecessors(blocks)
     rank = {block: number for number, block in enumerate(order)}
     changed = True
     while changed:
@@ -130,7 +130,7 @@ def dominators(blocks: Sequence[Block]) -> list[int]:
     return [max(block, 0) for block in nearest]
 
 
-def _order(blocks: Sequence[Block]) -> list[int]:
+def in_order(blocks: Sequence[Block]) -> list[int]:
     """The blocks that can be reached, each before its successors but for loops."""
     order: list[int] = []
     seen = {0}
