@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import ast
+import contextlib
 import dataclasses
 import html
+import io
 import itertools
 import json
+import multiprocessing
 import os
 import re
 import shutil
-import subprocess
-import sys
 from collections.abc import Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future, ProcessPoolExecutor
 from pathlib import Path
 from types import EllipsisType, SimpleNamespace
 from typing import Any
@@ -112,11 +113,12 @@ def names_bound(tree: ast.AST) -> set[str]:
 
 
 def run_without_a_gpu(path: Path, into: Path, reports: Path) -> nbformat.NotebookNode:
-    """A notebook as it comes out of a run in a process of its own."""
-    command = [sys.executable, "-m", "kernelpath.show.execute", str(path), "--into", str(into)]
-    environment = {**os.environ, "CUDA_VISIBLE_DEVICES": "", graded.VARIABLE: str(reports)}
-    ended = subprocess.run(command, capture_output=True, text=True, env=environment)
-    assert ended.returncode == 0, ended.stderr
+    """A notebook as it comes out of a run in a kernel of its own. For a process that runs nothing else."""
+    os.environ.update({"CUDA_VISIBLE_DEVICES": "", graded.VARIABLE: str(reports)})
+    said = io.StringIO()
+    with contextlib.redirect_stderr(said), pytest.raises(SystemExit) as ended:
+        execute.main([str(path), "--into", str(into)])
+    assert ended.value.code == 0, said.getvalue()
     return read(into / path.parent.name / path.name)
 
 
@@ -129,7 +131,8 @@ def executed(
 ) -> Iterator[Runs]:
     """The notebooks that are asked for, run with_bare_cells, in a checkout of nothing but what they need.
 
-    They run beside the grading of the exercises of the next, whose reports they are given.
+    They run beside the grading of the exercises of the next, whose reports they are given, from two processes that
+    import once what runs a notebook.
     """
     bare = tmp_path_factory.mktemp("bare")
     for name in ("checks", "phases", "solutions", "results/traces"):
@@ -137,7 +140,7 @@ def executed(
     shutil.copy(registry.root() / "results" / "notebooks.json", bare / "results")
     functions = [item for item in request.session.items if isinstance(item, pytest.Function)]
     wanted = {function.callspec.params["path"] for function in functions if "executed" in function.fixturenames}
-    with ThreadPoolExecutor(max_workers=2) as pool:
+    with ProcessPoolExecutor(max_workers=2, mp_context=multiprocessing.get_context("spawn")) as pool:
         runs: Runs = {}
         for path in NOTEBOOKS:
             if path in wanted:
