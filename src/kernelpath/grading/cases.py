@@ -122,8 +122,8 @@ class Cases:
                 break
             if self._brief and first_to_fail and decides(graded[-1]):
                 break
-            if self._twin is not None and index == 0:
-                self._twin.prepare()  # while the other cases run
+            if self._twin is not None and index == 0 and not self._brief:
+                self._twin.prepare()  # while the other cases run, which a brief grading seldom does
         if exercise.is_kernel and all(one.result.verdict.passed for one in graded):
             self._once_more(cases, graded)
         return graded
