@@ -6,6 +6,7 @@ reference kernels, which is how `execute` runs them for the tests and for the ou
 
 from __future__ import annotations
 
+import gc
 import os
 from collections.abc import Callable, Mapping
 from types import EllipsisType
@@ -20,7 +21,7 @@ from kernelpath import packages, simt, words
 from kernelpath.course import delivery, lesson, registry
 from kernelpath.course.progress import NotSaved, Progress, with_report
 from kernelpath.course.registry import Item, Tree
-from kernelpath.device import gpu
+from kernelpath.device import gpu, pointers
 from kernelpath.grading import grade
 from kernelpath.hooks import Changed
 from kernelpath.show import cells, graded, magic, pipeline_picture, templates, view
@@ -54,6 +55,9 @@ __all__ = [
     "times",
     "tree",
 ]
+
+if not pointers.alive():  # of what is frozen it would find no tensor
+    gc.freeze()  # nothing that was imported is garbage: launches and collections would look through it again and again
 
 _DOTS = "Put {} in place of the dots and run the cell again. None shows the answer."
 
