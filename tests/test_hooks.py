@@ -6,6 +6,7 @@ A test that fails here says in that sentence what a new version of the package h
 from __future__ import annotations
 
 import ast
+import os
 import subprocess
 import sys
 import warnings
@@ -63,6 +64,38 @@ def test_what_is_read_from_triton_is_there_once_a_kernel_ran(tmp_path: Path) -> 
     done = subprocess.run([sys.executable, tmp_path / "probe.py"], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr[-2000:]
     assert sorted(done.stdout.split()) == sorted(hook.name for hook in attributes(triton))
+
+
+ALIGNMENTS = """
+from kernelpath.hooks import triton as hooks
+from kernelpath.lanes import triton as lane
+
+calls = []
+for hook in (hooks.COMPILE, hooks.ASSEMBLE):
+    def counted(*arguments, name=hook.name, original=hook.get()):
+        calls.append(name)
+        return original(*arguments)
+    hook.replace(counted)
+lane.activate("cpu")
+import torch, triton, triton.language as tl
+
+@triton.jit
+def put(out):
+    tl.store(out, 1)
+
+memory = torch.zeros(8)
+for out in (memory, memory[1:], memory.int()):
+    put[(1,)](out)
+print([calls.count(hook.name) for hook in (hooks.COMPILE, hooks.ASSEMBLE)], memory[:2].tolist())
+"""
+
+
+def test_what_several_alignments_have_in_common_is_assembled_once(tmp_path: Path) -> None:
+    (tmp_path / "alignments.py").write_text(ALIGNMENTS)
+    environment = {**os.environ, "TRITON_CACHE_DIR": str(tmp_path / "cache")}
+    done = subprocess.run([sys.executable, tmp_path / "alignments.py"], capture_output=True, text=True, env=environment)
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert done.stdout == "[3, 2] [1.0, 1.0]\n"
 
 
 def test_what_is_read_from_the_dsl_is_there_once_a_kernel_is_compiled() -> None:

@@ -68,7 +68,12 @@ OUT_OF_RESOURCES = Hook(
     takes=("required", "limit", "name"),
 )
 DIGEST = Hook("triton.runtime.cache", "triton_key", "every worker computes the digest of Triton again, for 0.4 s")
-"""Only speed depends on it."""
+ASSEMBLE = Hook(
+    "triton.backends.nvidia.compiler",
+    "CUDABackend.make_cubin",
+    "ptxas runs for every alignment of the arguments, which PTX seldom depends on",
+)
+"""Only speed depends on these two."""
 
 
 class _Unanswered(Changed, AttributeError):
