@@ -79,7 +79,7 @@ def _product(file: Path) -> str:
 def _cut(unreached: Sequence[str]) -> str:
     """What is said of tensors past whose element 2**31 no block of the sample got."""
     names = ", ".join(unreached)
-    return f"no block got past element 2^31 of {names} in the {far.INSTRUCTIONS:,} instructions that a launch has here"
+    return f"no block got past element 2^31 of {names} with the instructions and the memory that a launch has here"
 
 
 def _judged(subject: Subject, case: Case, runner: Runner, seed: int) -> tuple[Complaint | None, Sequence[str]]:
