@@ -84,12 +84,12 @@ def wait_longer() -> None:
         setattr(host, name, PATIENCE * getattr(host, name))
 
 
-ENTER = """
+ENTER = f"""
 mkdir -p "$0/course"
 mount -t proc proc "$0/proc"
 mount --rbind /dev "$0/dev"
 mount --bind . "$0/course"
-exec chroot "$0" sh -c 'cd /course && exec python3 "$@"' sh "$@"
+exec chroot "$0" sh -c 'cd /course && exec python{PYTHON} "$@"' sh "$@"
 """
 """What a shell does in mounts of its own, which go with it."""
 
@@ -112,7 +112,7 @@ def install() -> None:
         raise SystemExit("only root makes and enters a root of Debian's: sudo make test-aarch64")
     if lacking := [tool for tool in TOOLS if not shutil.which(tool)]:
         raise SystemExit(f"{', '.join(lacking)}: missing; apt install debootstrap qemu-user-static binfmt-support")
-    if not (ROOT / "usr/bin/python3").exists():
+    if not (ROOT / f"usr/bin/python{PYTHON}").exists():
         subprocess.run(["update-binfmts", "--enable", "qemu-aarch64"])
         packages = f"--include=python{PYTHON},gcc,libc6-dev"
         subprocess.run(["debootstrap", "--arch=arm64", "--variant=minbase", packages, "bookworm", ROOT], check=True)
