@@ -4,9 +4,6 @@ PYTHON ?= python3
 BIN := .venv/bin
 INSTALLED := .venv/installed
 
-# Where it is set, as in many containers, every process of the tests compiles the whole package again.
-unexport PYTHONDONTWRITEBYTECODE
-
 grade: $(INSTALLED)
 	$(BIN)/kp check --all --tree solutions
 

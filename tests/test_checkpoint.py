@@ -647,9 +647,9 @@ def test_a_broken_exam_is_named(exam: Exam) -> None:
 def test_the_deliverable_must_be_an_exercise_of_the_phase(exam: Exam) -> None:
     assert list(invariants.checkpoints_are_valid(exam.root)) == []
     path = exam.root / "checks" / "1_architecture" / "checkpoint.py"
-    path.write_text(EXAM.replace('deliverable="double"', 'deliverable="triple"'))
+    path.write_text(EXAM.replace('deliverable="double"', 'deliverable="quadruple"'))
     assert [found.partition(": ")[2] for found in invariants.checkpoints_are_valid(exam.root)] == [
-        "its deliverable triple is not an exercise of the phase; name one"
+        "its deliverable quadruple is not an exercise of the phase; name one"
     ]
     path.write_text(EXAM)
     path.with_suffix(".md").write_text(QUESTIONS.replace("Week 1: one", "Week 4: one"))
