@@ -40,17 +40,25 @@ def arguments(case: Case) -> str:
 
 @dataclass(frozen=True)
 class Tolerance:
-    """How far an output may lie from the float64 reference: `|out - ref| <= rtol * |ref| + atol * rms(ref)`.
+    """How far an output may be from the float64 reference:
 
-    `atol` is in units of the reference's root mean square, so that no tolerance admits an output of zeros.
-    Calibrate it so that the same computation in the next lower precision fails.
+        |out - ref| <= rtol * |ref| + max(atol * rms(ref), mtol * magnitude)
+
+    `rtol` covers what is rounded relative to the result, such as the conversion to the dtype of the output. `atol` is
+    in units of the reference's root mean square, so that no tolerance admits an output of zeros. `mtol` is in units of
+    `Problem.magnitudes`, element by element: where terms cancel, a right result is off by a multiple of the unit
+    roundoff of its terms, however small the result is (Higham, Accuracy and Stability of Numerical Algorithms, 4.2).
+    Calibrate all of them so that the same computation in the next lower precision fails.
     """
 
     rtol: float
     atol: float
+    mtol: float = 0.0
 
     def __post_init__(self) -> None:
-        require(self.rtol >= 0 and self.atol >= 0, f"tolerance: rtol={self.rtol} or atol={self.atol} is negative")
+        negative = f"tolerance: rtol={self.rtol}, atol={self.atol} or mtol={self.mtol} is negative"
+        require(min(self.rtol, self.atol, self.mtol) >= 0, negative)
+        require(self.mtol < 1, f"tolerance: mtol = {self.mtol} >= 1: zeros would pass")
         require(self.rtol + self.atol < 1, f"tolerance: rtol + atol = {self.rtol + self.atol} >= 1: zeros would pass")
 
 
@@ -76,6 +84,10 @@ class Problem:
     faults: by name, references with a fault that shows for extreme inputs alone; `kp dev check` holds that it does.
     reference: `reference(*inputs)` gives the truth in float64, or exactly, as a tensor or a tuple of tensors. Where the
         inputs are traces.TraceFile, it gives facts by name.
+    magnitudes: `magnitudes(*inputs)` gives, for each output, what the rounding errors of its elements are measured
+        against: the sum of the magnitudes of the terms, such as |x| + |y| for x + y, or, for a chain of operations,
+        `course.condition.sensitivity(reference)`. A tolerance with mtol needs it. It is computed only for outputs that
+        are not within rtol and atol.
     settled: `settled(expected, outputs)` gives the truth where the statement leaves a choice, from the outputs of the
         reference and of the submission, or the same places of both. The reference of dropout keeps every element; which
         ones a submission drops is its choice. `Exercise.check` judges the choice itself.
@@ -106,6 +118,7 @@ class Problem:
     extreme: Callable[..., None] | None = None
     unordered: Callable[..., None] | None = None
     faults: Mapping[str, Callable[..., torch.Tensor | tuple[torch.Tensor, ...]]] = field(default_factory=dict)
+    magnitudes: Callable[..., torch.Tensor | tuple[torch.Tensor, ...]] | None = None
     settled: Callable[[Sequence[torch.Tensor], Sequence[torch.Tensor]], list[torch.Tensor]] | None = None
     outputs: tuple[str, ...] = ("out",)
     in_place: Callable[..., tuple[Any, ...]] | None = None
@@ -114,6 +127,9 @@ class Problem:
 
     def __post_init__(self) -> None:
         require(bool(self.tolerance), "tolerance: none is declared")
+        in_magnitudes = any(tolerance.mtol > 0 for tolerance in self.tolerance.values())
+        require(in_magnitudes == (self.magnitudes is not None), "mtol: it goes with the problem's magnitudes")
+        require(self.magnitudes is None or self.settled is None, "magnitudes: a truth that is settled has none")
         check_cases(self.cases, self.vary)
         check_alike("far", self.far, self.cases[0])
         check_alike("limits", self.limits, self.cases[0])

@@ -25,7 +25,14 @@ from kernelpath.course.registry import Item
 from kernelpath.course.spec import Exercise
 from kernelpath.dev import reports
 from kernelpath.grading import compare
-from kernelpath.grading.truth import derive, draw_inputs, expected_outputs, outputs_of, placements
+from kernelpath.grading.truth import (
+    derive,
+    draw_inputs,
+    expected_outputs,
+    magnitudes_of,
+    outputs_of,
+    placements,
+)
 from kernelpath.verdict import Complaint
 
 Outputs = list[torch.Tensor]
@@ -49,7 +56,8 @@ class Call:
     earlier: Outputs
 
     def judged(self, outputs: Outputs) -> Complaint | None:
-        return compare.judge(outputs, self.truth, self.exercise.tolerance)
+        magnitudes = magnitudes_of(self.exercise, self.inputs)
+        return compare.judge(outputs, self.truth, self.exercise.tolerance, magnitudes=magnitudes)
 
 
 Controls = Mapping[str, Callable[[Call], Outputs | None]]

@@ -99,6 +99,7 @@ class _Race:
         rows = [self._row(seed, rank) for rank, seed in enumerate(seeds)]
         total: torch.Tensor = sum(row.double() for row in rows)  # type: ignore[assignment]
         rms = compare.root_mean_square(total)
+        magnitude: torch.Tensor = sum(row.double().abs() for row in rows)  # type: ignore[assignment]
         for rank, one in enumerate(timed):
             library = [operator for operator in one.returned.operators if operator.name in _COLLECTIVES]
             if library:
@@ -111,7 +112,8 @@ class _Race:
                 return Complaint(Verdict.WRONG_SHAPE, f"rank {rank}'s output has shape {list(output.shape)} on GPUs")
             wanted = sample(total.to(f"cuda:{rank}"), place)
             got = truth.tensor_of(output.dtype, list(wanted.shape), output.content, str(wanted.device))
-            wrong = compare.mismatches(got, wanted, self.exercise.tolerance[output.dtype], rms)
+            terms = sample(magnitude.to(f"cuda:{rank}"), place)
+            wrong = compare.mismatches(got, wanted, self.exercise.tolerance[output.dtype], rms, terms)
             if bool(wrong.any()):
                 share = float(wrong.float().mean())
                 return Complaint(Verdict.WRONG_VALUES, f"on GPUs {share:.1%} of rank {rank}'s sampled output is wrong")

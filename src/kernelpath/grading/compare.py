@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from functools import cached_property
 
 import torch
 
@@ -12,7 +13,7 @@ from kernelpath.course.problem import EXACT, Tolerance
 from kernelpath.course.spec import Exercise
 from kernelpath.device.messages import POISON
 from kernelpath.grading.conduct import Evidence, other_block, other_cores
-from kernelpath.grading.truth import expected_outputs, output_dtype
+from kernelpath.grading.truth import Magnitudes, expected_outputs, magnitudes_of, output_dtype
 from kernelpath.verdict import Complaint, Verdict
 from kernelpath.work.tensors import dtype_name
 
@@ -28,8 +29,6 @@ _NEARLY = 0.9
 
 _ONLY = "the output"
 _WIDE = torch.float64
-_Named = tuple[str, str, torch.Tensor, torch.Tensor]
-"""Of an output: what it is called as a whole, what an element of it is called, itself, and the truth."""
 
 _INTEGERS = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 
@@ -48,7 +47,8 @@ def judged(exercise: Exercise, evidence: Evidence) -> Complaint | None:
     dtype = output_dtype(exercise, evidence.inputs)
     # only the stub of a kernel has names for its outputs
     names = exercise.outputs if exercise.is_kernel else (f"{exercise.entry}(…)",)
-    complaint = judge(evidence.outputs, expected, exercise.tolerance, dtype, names)
+    magnitudes = magnitudes_of(exercise, evidence.inputs)
+    complaint = judge(evidence.outputs, expected, exercise.tolerance, dtype, names, magnitudes)
     comparable = complaint is None or complaint.verdict is Verdict.WRONG_VALUES
     said = checked(exercise, evidence) if comparable else None
     return said or complaint or other_cores(exercise, evidence)
@@ -85,18 +85,45 @@ def unrepeated(first: Evidence, again: Evidence) -> Complaint | None:
 _ORDER = "float additions round, so their order must not depend on which block or warp comes first"
 
 
+@dataclass(frozen=True)
+class _Output:
+    """One output beside its truth.
+
+    description: what a message calls the whole of it. name: what it calls an element, as in "dx[0, 3]".
+    """
+
+    position: int
+    description: str
+    name: str
+    values: torch.Tensor
+    truth: torch.Tensor
+    tolerance: Mapping[str, Tolerance]
+    magnitudes: Magnitudes | None
+
+    @cached_property
+    def wrong(self) -> torch.Tensor:
+        """The elements that are not within the tolerance."""
+        tolerance = self.tolerance[dtype_name(self.values.dtype)]
+        wrong = mismatches(self.values, self.truth, tolerance)
+        if self.magnitudes is not None and bool(wrong.any()):
+            wrong = mismatches(self.values, self.truth, tolerance, magnitude=self.magnitudes()[self.position])
+        return wrong
+
+
 def judge(
     outputs: Sequence[torch.Tensor],
     expected: Sequence[torch.Tensor],
     tolerance: Mapping[str, Tolerance],
     dtype: str | None = None,
     names: Sequence[str] = ("out",),
+    magnitudes: Magnitudes | None = None,
 ) -> Complaint | None:
     """The first fault of the outputs against the float64 (or exact) reference; None for right outputs.
 
     Shapes and dtypes of all outputs come before values.
     dtype: of the first output, where only one of the dtypes in `tolerance` is right. names: what the statement calls
-    the outputs, of which some cases may have only the first ones.
+    the outputs, of which some cases may have only the first ones. magnitudes: see Problem.magnitudes; called only if
+    an output is not within rtol and atol.
     """
     if len(names) < len(outputs):
         each, odd = divmod(len(outputs), len(names))
@@ -105,25 +132,28 @@ def judge(
             names = [f"output {position}" for position in range(len(outputs))]
     names = names[: len(outputs)]
     wholes = names if len(names) > 1 else (_ONLY,)
-    beside = [output.to(truth.device) for output, truth in zip(outputs, expected, strict=True)]
-    named = list(zip(wholes, names, beside, expected, strict=True))
-    for position, (whole, _, output, truth) in enumerate(named):
-        allowed = (dtype,) if dtype and position == 0 else tuple(tolerance)
-        if complaint := _judge_type(whole, output, truth, allowed):
+    compared = [
+        _Output(position, description, name, output.to(truth.device), truth, tolerance, magnitudes)
+        for position, (description, name, output, truth) in enumerate(
+            zip(wholes, names, outputs, expected, strict=True)
+        )
+    ]
+    for output in compared:
+        allowed = (dtype,) if dtype and output.position == 0 else tuple(tolerance)
+        if complaint := _judge_type(output.description, output.values, output.truth, allowed):
             return complaint
-    for position, (whole, name, output, truth) in enumerate(named):
-        if complaint := _judge_values(position, whole, name, output, truth, tolerance):
-            return replace(complaint, cause=f"{complaint.cause}{_right(named, tolerance)}")
+    for output in compared:
+        if complaint := _judge_values(output):
+            return replace(complaint, cause=f"{complaint.cause}{_right(compared)}")
     return None
 
 
-def _right(named: Sequence[_Named], tolerance: Mapping[str, Tolerance]) -> str:
+def _right(outputs: Sequence[_Output]) -> str:
     """Which outputs are right beside one that is not: they rule out what comes before them. Lists count as one."""
     are_right: dict[str, bool] = {}
-    for _, name, output, truth in named:
-        wrong = mismatches(output, truth, tolerance[dtype_name(output.dtype)])
-        name = name.partition("[")[0]
-        are_right[name] = are_right.get(name, True) and not bool(wrong.any())
+    for output in outputs:
+        name = output.name.partition("[")[0]
+        are_right[name] = are_right.get(name, True) and not bool(output.wrong.any())
     right = [name for name, is_right in are_right.items() if is_right]
     if not right or len(are_right) > _LISTED:
         return ""
@@ -140,22 +170,20 @@ def _judge_type(name: str, output: torch.Tensor, truth: torch.Tensor, allowed: S
     return None
 
 
-def _judge_values(
-    position: int, whole: str, name: str, output: torch.Tensor, truth: torch.Tensor, tolerance: Mapping[str, Tolerance]
-) -> Complaint | None:
-    wrong = mismatches(output, truth, tolerance[dtype_name(output.dtype)])
+def _judge_values(output: _Output) -> Complaint | None:
+    wrong, values, truth = output.wrong, output.values, output.truth
     if not bool(wrong.any()):
         return None
-    poisoned = wrong & is_poison(output)
+    poisoned = wrong & is_poison(values)
     if bool(poisoned.any()):
-        cause = f"{_count(poisoned)} of {whole} were never written, {where(poisoned)}"
-        return Complaint(Verdict.NOT_WRITTEN, cause, element=(position, int(poisoned.flatten().nonzero()[0])))
-    cause = f"{_count(wrong)} of {whole} are wrong, {_examples(wrong, output, truth, name)}"
-    if (times := _factor(wrong, output, truth, tolerance)) is not None:
+        cause = f"{_count(poisoned)} of {output.description} were never written, {where(poisoned)}"
+        return Complaint(Verdict.NOT_WRITTEN, cause, element=(output.position, int(poisoned.flatten().nonzero()[0])))
+    cause = f"{_count(wrong)} of {output.description} are wrong, {_examples(wrong, values, truth, output.name)}"
+    if (times := _factor(wrong, values, truth, output.tolerance)) is not None:
         cause += f"; all are {times:.4g} times what is expected"
-    if output.dtype == torch.bfloat16 and int(wrong.sum()) >= _ENOUGH and are_cut_off(output, truth):
+    if values.dtype == torch.bfloat16 and int(wrong.sum()) >= _ENOUGH and are_cut_off(values, truth):
         cause += "; they are cut off, not rounded to the nearest bfloat16"
-    return Complaint(Verdict.WRONG_VALUES, cause, element=(position, int(wrong.flatten().nonzero()[0])))
+    return Complaint(Verdict.WRONG_VALUES, cause, element=(output.position, int(wrong.flatten().nonzero()[0])))
 
 
 def _factor(
@@ -171,13 +199,17 @@ def _factor(
 
 
 def mismatches(
-    output: torch.Tensor, truth: torch.Tensor, tolerance: Tolerance, rms: float | torch.Tensor | None = None
+    output: torch.Tensor,
+    truth: torch.Tensor,
+    tolerance: Tolerance,
+    rms: float | torch.Tensor | None = None,
+    magnitude: torch.Tensor | None = None,
 ) -> torch.Tensor:
     """Where the output is not within tolerance of the truth. NaN and infinity must stand where the truth has them.
 
     A truth that was only moved has the dtype of the output and no tolerance: then all bits must be its own.
     rms: the root mean square of the whole truth, where `truth` is only a sample of it; one for each element, where it
-    is samples of several.
+    is samples of several. magnitude: of each element, as Problem.magnitudes has it; without it mtol does not count.
     """
     if not truth.is_floating_point():
         return output != truth
@@ -186,8 +218,12 @@ def mismatches(
     out = output.to(truth.dtype)
     finite = torch.isfinite(truth)
     scale = root_mean_square(truth) if rms is None else rms
-    allowed = tolerance.rtol * truth.abs() + tolerance.atol * scale
-    close = (out - truth).abs() <= allowed
+    error = (out - truth).abs()
+    relative = tolerance.rtol * truth.abs()
+    close = error <= relative + tolerance.atol * scale
+    if magnitude is not None:
+        # An infinite magnitude beside a finite truth would excuse every value, so it excuses none.
+        close |= error <= relative + tolerance.mtol * magnitude.nan_to_num(nan=0.0, posinf=0.0)
     same = (out == truth) | (torch.isnan(out) & torch.isnan(truth))
     return ~torch.where(finite, close, same)
 
@@ -228,17 +264,20 @@ def wrong_sample(
     places: Sequence[torch.Tensor],
     tolerance: Mapping[str, Tolerance],
     scales: Sequence[float],
+    magnitudes: Sequence[torch.Tensor] | None = None,
 ) -> torch.Tensor | None:
     """Where the first sample that has wrong elements is wrong, of equally long samples of hundreds of outputs.
 
-    places: the same samples of the truths. scales: the root mean square of each whole truth.
+    places: the same samples of the truths. scales: the root mean square of each whole truth. magnitudes: the same
+    samples of Problem.magnitudes.
     """
     kinds = [(output.dtype, place.dtype) for output, place in zip(outputs, places, strict=True)]
     for kind in dict.fromkeys(kinds):
         chosen = [index for index, one in enumerate(kinds) if one == kind]
         output, place = (torch.stack([samples[index] for index in chosen]) for samples in (outputs, places))
         rms = torch.tensor([[scales[index]] for index in chosen], dtype=_WIDE).to(place.device)
-        wrong = mismatches(output, place, tolerance[dtype_name(output.dtype)], rms)
+        magnitude = torch.stack([magnitudes[index] for index in chosen]) if magnitudes is not None else None
+        wrong = mismatches(output, place, tolerance[dtype_name(output.dtype)], rms, magnitude)
         if bool(wrong.any()):
             return wrong[int(wrong.any(1).nonzero()[0])]
     return None

@@ -18,6 +18,7 @@ from kernelpath.grading.truth import (
     derive,
     draw_inputs,
     expected_outputs,
+    magnitudes_of,
     output_dtype,
     tensors_of_one_dtype,
 )
@@ -115,7 +116,12 @@ class Contest:
         except NoTensor:
             return FORGED
         places = compare.settled(self.exercise, places, sampled)
-        wrong = compare.wrong_sample(sampled, places, self.exercise.tolerance, compare.root_mean_squares(truths))
+        rms = compare.root_mean_squares(truths)
+        wrong = compare.wrong_sample(sampled, places, self.exercise.tolerance, rms)
+        magnitudes = magnitudes_of(self.exercise, inputs)
+        if wrong is not None and magnitudes is not None:
+            sampled_magnitudes = samples(magnitudes(), seed)
+            wrong = compare.wrong_sample(sampled, places, self.exercise.tolerance, rms, sampled_magnitudes)
         if wrong is None:
             return None
         share = float(wrong.float().mean())

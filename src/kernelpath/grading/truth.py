@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import math
 import random
@@ -16,6 +17,8 @@ from kernelpath.course.inputs import draw_inputs as draw_inputs
 from kernelpath.course.problem import Case
 from kernelpath.course.spec import Exercise
 from kernelpath.work import tensors
+
+Magnitudes = Callable[[], list[torch.Tensor]]
 
 SMALL = 0.25
 """The share of the largest case's bytes up to which a case is run a third time."""
@@ -61,6 +64,14 @@ def expected_outputs(exercise: Exercise, inputs: Sequence[Any]) -> list[torch.Te
         torch.cuda.empty_cache()
         held = [value.cpu() if isinstance(value, torch.Tensor) else value for value in inputs]
         return outputs_of(exercise.reference, held)
+
+
+def magnitudes_of(exercise: Exercise, inputs: Sequence[Any]) -> Magnitudes | None:
+    """Return a function that computes `Problem.magnitudes` for these inputs once; None where the problem has none."""
+    if exercise.problem.magnitudes is None:
+        return None
+    compute = exercise.problem.magnitudes
+    return functools.cache(lambda: outputs_of(compute, inputs))
 
 
 def outputs_of(reference: Callable[..., Any], inputs: Sequence[Any]) -> list[torch.Tensor]:

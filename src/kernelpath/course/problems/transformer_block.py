@@ -17,6 +17,7 @@ import torch
 import torch.nn.functional as F
 
 from kernelpath.course import draw
+from kernelpath.course.condition import sensitivity
 from kernelpath.course.problem import Case, Problem, Tolerance
 
 EPS = 1e-6
@@ -209,7 +210,14 @@ PROBLEM = Problem(
     # PyTorch's own operators in bfloat16, which round between all steps, lie within rtol=1.5e-2 and atol=0.145 of the
     # truth over 100 draws: gradients of weights are sums over tokens of very different size.
     # In float16, with three more bits, within rtol=2.5e-3 and atol=3.3e-2 over 200.
-    tolerance={"bfloat16": Tolerance(rtol=2e-2, atol=0.2), "float16": Tolerance(rtol=2.5e-3, atol=4e-2)},
+    # One element in some ten million is conditioned worse than that: a gradient through the normalization of a small
+    # row and through scores that nearly tie. There a right result is off by up to 2 of the deviations that a relative
+    # error of 2^-8 in the inputs causes (800 runs of five right implementations); 4 are allowed.
+    tolerance={
+        "bfloat16": Tolerance(rtol=2e-2, atol=0.2, mtol=4 * 2**-8),
+        "float16": Tolerance(rtol=2.5e-3, atol=4e-2, mtol=4 * 2**-11),
+    },
+    magnitudes=sensitivity(reference),
     extreme=extreme,
     faults={"no eps": without_eps},
     gpu_limits=(case(65_537, 1, 64, 1, 1, 32, 16),),  # of fewer columns one row in 65,537 nearly cancels

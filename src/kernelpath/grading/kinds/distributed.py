@@ -98,7 +98,8 @@ class Distributed(Python):
             return Complaint(Verdict.WRONG_TYPE, f"{self.exercise.entry} returned {counts}")
         dtype = truth.output_dtype(self.exercise, evidence.inputs)
         names = _names(size, len(expected) // size)
-        complaint = compare.judge(evidence.outputs, expected, self.exercise.tolerance, dtype, names)
+        magnitudes = truth.magnitudes_of(self.exercise, evidence.inputs)
+        complaint = compare.judge(evidence.outputs, expected, self.exercise.tolerance, dtype, names, magnitudes)
         if complaint is None or complaint.verdict is Verdict.WRONG_VALUES:
             complaint = compare.checked(self.exercise, evidence) or complaint
         if complaint is not None and any(bool(output.isnan().any()) for output in evidence.outputs):
