@@ -31,6 +31,7 @@ def grade(
     report_progress: Progress | None = None,
     bench: bool = False,
     brief: bool = False,
+    timed: bool = True,
     recording: Path | None = None,
     arch: str | None = None,
 ) -> Report:
@@ -38,12 +39,12 @@ def grade(
 
     device: "auto" takes the GPU where there is one. seed: draws sizes and inputs; a fresh one if None.
     bench: take every round of a measurement. brief: after a case that decides on the verdict, run no others for what
-    they have in common with it. recording: a folder in place of ours, for a trace. arch: what the PTX machine stands
-    for, one of simt.TARGETS, where that is not what the exercise declares.
+    they have in common with it. timed: measure the speed, on a GPU. recording: a folder in place of ours, for a trace.
+    arch: what the PTX machine stands for, one of simt.TARGETS, where that is not what the exercise declares.
     Raises Usage and spec.DeclarationError.
     """
     with Session(item, submission, device=device, recording=recording, arch=arch) as check:
-        return check(seed=seed, report_progress=report_progress, bench=bench, brief=brief)
+        return check(seed=seed, report_progress=report_progress, bench=bench, brief=brief, timed=timed)
 
 
 class Session:
@@ -86,6 +87,7 @@ class Session:
         report_progress: Progress | None = None,
         bench: bool = False,
         brief: bool = False,
+        timed: bool = True,
     ) -> Report:
         """Grade the file as it is now."""
         if not self.submission.exists():
@@ -93,7 +95,7 @@ class Session:
         seed = random.SystemRandom().randrange(1 << 32) if seed is None else seed
         grading = Grading(self.subject, seed, report_progress or (lambda _: None), brief)
         try:
-            return grading.report(bench)
+            return grading.report(bench, timed)
         finally:
             grading.close()
             self._prepare()

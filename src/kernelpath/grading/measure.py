@@ -117,12 +117,16 @@ def stars(measured: Measurement | None, verdict: Verdict, most: int) -> int:
     return 2 + int(measured.of_reference is not None and measured.of_reference.median >= gate.THIRD_STAR)
 
 
-def not_measured(exercise: Exercise, measured: Measurement | None, verdict: Verdict) -> tuple[str, ...]:
-    """What keeps a pass from its second or third star, in words."""
+def not_measured(
+    exercise: Exercise, measured: Measurement | None, verdict: Verdict, timed: bool = True
+) -> tuple[str, ...]:
+    """What keeps a pass from its second or third star, in words. timed: whether a GPU would have been timed."""
     if verdict.passed and exercise.kind == "distributed":
         return () if measured else across.not_measured(exercise)
     if not verdict.passed or exercise.baseline is None:
         return ()
+    if not timed:
+        return ("speed: no time was taken",)
     if measured is None:
         limits = (f"{arguments(case)}: too long for the PTX machine, no GPU was used" for case in exercise.gpu_limits)
         return (*limits, "speed: no GPU was used")

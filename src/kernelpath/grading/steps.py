@@ -69,7 +69,7 @@ class Grading:
         self._largest = self.exercise.largest
         self._begun = time.monotonic()
 
-    def report(self, bench: bool) -> Report:
+    def report(self, bench: bool, timed: bool = True) -> Report:
         """Every case, then traffic, then time; the first complaint is the verdict."""
         graded: list[Graded] = []
         counted: Evidence | None = None
@@ -101,7 +101,7 @@ class Grading:
             found, unsaid_far = far.graded(self.subject, self._on_machine, self.seed)
             graded, unsaid = graded + found, unsaid + unsaid_far
             complaint = most_telling(found)
-        if complaint is None and self.device == "cuda" and self.exercise.baseline is not None:
+        if complaint is None and timed and self.device == "cuda" and self.exercise.baseline is not None:
             measurement, complaint, unmeasured = self._measurement(bench)
             unsaid += unmeasured + self._neighbors()
         self.close()
@@ -121,7 +121,7 @@ class Grading:
             next_step=(complaint.step if complaint else verdict.then).format(
                 file=blamed or self.subject.suspect(verdict), name=self.item.name, seed=self.seed
             ),
-            not_measured=measure.not_measured(self.exercise, measurement, verdict)
+            not_measured=measure.not_measured(self.exercise, measurement, verdict, timed)
             + self.subject.instead
             + (self._beside.not_counted if self._beside else self._not_counted(verdict))
             + unsaid

@@ -1,0 +1,187 @@
+"""The rate at which right submissions are rejected, and wrong ones pass, over many seeds.
+
+python benchmarks/seeds.py [--seeds N] [--first SEED] [--date] [--jobs N] [--device cpu|cuda] [--kinds KIND ...]
+                           [--only NAME ...] [--json FILE]
+
+Kinds: references (solutions/), accepts and rejects (tests/). A reject may end with any verdict but PASSED: which of two
+faults shows first may depend on the seed. Nothing is timed. --date draws the first seed from today's date, which a
+scheduled run uses to try other seeds every week.
+
+For each submission the table shows how often it had the right verdict, and the largest share of its tolerance that
+any element used: a reference that uses 0.9 of it is about to be rejected. Exit status 1 if any verdict was wrong.
+"""
+
+from __future__ import annotations
+
+import argparse
+import datetime
+import json
+import os
+import sys
+import tempfile
+import time
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from dataclasses import asdict, dataclass
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+
+from kernelpath.course import registry, rejects
+from kernelpath.grading import compare, grade
+
+Kind = Literal["references", "accepts", "rejects"]
+
+
+@dataclass(frozen=True)
+class Task:
+    """One grading. path: of the submission, or of the patch that makes it, below the checkout."""
+
+    kind: Kind
+    exercise: str
+    path: str
+    seed: int
+    device: grade.Device
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How a grading ended. verdict: "RAISED" where the grader itself failed. used: the largest share of the tolerance that an element of an output used."""
+
+    task: Task
+    verdict: str
+    cause: str
+    used: float
+    seconds: float
+
+    @property
+    def right(self) -> bool:
+        passed = self.verdict == "PASSED"
+        return not passed and self.verdict != "RAISED" if self.task.kind == "rejects" else passed
+
+
+def main() -> None:
+    arguments = _arguments()
+    first = int(datetime.date.today().strftime("%Y%m%d")) if arguments.date else arguments.first
+    tasks = list(_tasks(arguments, range(first, first + arguments.seeds)))
+    begin = time.monotonic()
+    outcomes: list[Outcome] = []
+    with ProcessPoolExecutor(arguments.jobs, get_context("spawn"), initializer=_start) as pool:
+        for future in as_completed([pool.submit(_grade, task) for task in tasks]):
+            outcomes.append(future.result())
+            if not outcomes[-1].right:
+                print(_described(outcomes[-1]), flush=True)
+            elif len(outcomes) % 50 == 0:
+                print(f"{len(outcomes)} of {len(tasks)}, {time.monotonic() - begin:.0f} s", flush=True)
+            if arguments.json and len(outcomes) % 50 == 0:
+                _write(arguments.json, outcomes)
+    if arguments.json:
+        _write(arguments.json, outcomes)
+    _print_table(outcomes)
+    wrong = sum(not outcome.right for outcome in outcomes)
+    print(f"{wrong} of {len(outcomes)} gradings were wrong, seeds {first} to {first + arguments.seeds - 1}")
+    sys.exit(wrong > 0)
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description="The rate of wrong verdicts over many seeds.")
+    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--first", type=int, default=1)
+    parser.add_argument("--date", action="store_true", help="draw the first seed from today's date")
+    parser.add_argument("--jobs", type=int, default=len(os.sched_getaffinity(0)))
+    parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
+    parser.add_argument("--kinds", nargs="+", choices=("references", "accepts", "rejects"), default=["references"])
+    parser.add_argument("--only", nargs="+", default=[], help="names of exercises")
+    parser.add_argument("--json", type=Path, help="write every outcome to this file")
+    return parser.parse_args()
+
+
+def _tasks(arguments: argparse.Namespace, seeds: Sequence[int]) -> Iterator[Task]:
+    """Yield the tasks of the last weeks first: they have the longest gradings, and nothing should wait for them."""
+    root = registry.root()
+    planted_on = "gpu" if arguments.device == "cuda" else "cpu"
+    planted = {"accepts": rejects.honest(root), "rejects": rejects.find(root, "any", planted_on)}
+    for item in reversed(registry.exercises()):
+        if arguments.only and item.name not in arguments.only:
+            continue
+        submissions: list[tuple[Kind, Path]] = []
+        if "references" in arguments.kinds:
+            submissions.append(("references", item.submission("solutions")))
+        for kind in ("accepts", "rejects"):
+            if kind in arguments.kinds:
+                submissions += [
+                    (kind, reject.path) for reject in planted[kind] if registry.find(reject.exercise) == item
+                ]
+        for kind, path in submissions:
+            name = str(path.relative_to(root))
+            yield from (Task(kind, item.name, name, seed, arguments.device) for seed in seeds)
+
+
+_largest_used = 0.0
+
+
+def _start() -> None:
+    """In each process of the pool: note what share of its tolerance every compared output uses."""
+    torch.set_num_threads(1)
+    compare_exactly = compare.mismatches
+
+    def mismatches(values: Any, truth: Any, tolerance: Any, rms: Any = None, magnitude: Any = None) -> torch.Tensor:
+        global _largest_used
+        wrong = compare_exactly(values, truth, tolerance, rms, magnitude)
+        if truth.is_floating_point() and tolerance != compare.EXACT and not (bool(wrong.any()) and magnitude is None):
+            scale = compare.root_mean_square(truth) if rms is None else rms
+            allowed = tolerance.rtol * truth.abs() + tolerance.atol * scale
+            if magnitude is not None:
+                allowed = torch.maximum(allowed, tolerance.rtol * truth.abs() + tolerance.mtol * magnitude)
+            error = (values.to(truth.dtype) - truth).abs()
+            used = (error / allowed)[torch.isfinite(truth) & (error > 0)]
+            _largest_used = max(_largest_used, float(used.max()) if used.numel() else 0.0)
+        return wrong
+
+    compare.mismatches = mismatches
+
+
+def _grade(task: Task) -> Outcome:
+    global _largest_used
+    _largest_used = 0.0
+    begin = time.monotonic()
+    item, root = registry.find(task.exercise), registry.root()
+    submission = root / task.path
+    with tempfile.TemporaryDirectory() as folder:
+        if task.kind != "references":
+            submission = rejects.Reject(submission, root).submission(Path(folder))
+        try:
+            report = grade.grade(
+                item, submission, device=task.device, seed=task.seed, brief=task.kind == "rejects", timed=False
+            )
+            verdict, cause = report.verdict.value, report.cause
+        except Exception as error:  # a failure of the grader is an outcome as well, and the others go on
+            verdict, cause = "RAISED", f"{type(error).__name__}: {error}"
+    return Outcome(task, verdict, cause, _largest_used, time.monotonic() - begin)
+
+
+def _described(outcome: Outcome) -> str:
+    return f"{outcome.task.path}, seed {outcome.task.seed}: {outcome.verdict} {outcome.cause}"
+
+
+def _write(file: Path, outcomes: Sequence[Outcome]) -> None:
+    file.write_text(json.dumps([asdict(outcome) for outcome in outcomes], indent=0))
+
+
+def _print_table(outcomes: Sequence[Outcome]) -> None:
+    rows: dict[str, list[Outcome]] = defaultdict(list)
+    for outcome in outcomes:
+        rows[outcome.task.path].append(outcome)
+    print(f"{'submission':60} {'right':>7} {'used':>5} {'seconds':>8}")
+    for path, group in sorted(rows.items(), key=lambda row: -max(one.used for one in row[1])):
+        right = sum(outcome.right for outcome in group)
+        used = max(outcome.used for outcome in group)
+        seconds = sum(outcome.seconds for outcome in group) / len(group)
+        print(f"{path[-60:]:60} {right:>3}/{len(group):<3} {used:>5.2f} {seconds:>8.1f}")
+
+
+if __name__ == "__main__":
+    main()
