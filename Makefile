@@ -18,6 +18,10 @@ types: $(INSTALLED)
 	$(BIN)/mypy
 	for exam in checks/*/checkpoint.py; do $(BIN)/mypy $$exam || exit 1; done
 
+# Right submissions, graded with other seeds every day: none may be rejected.
+seeds: $(INSTALLED)
+	$(BIN)/python benchmarks/seeds.py --seeds 3 --date --kinds references accepts
+
 # What needs a GPU has it to itself. Without one there is nothing to collect.
 gpu-tests: $(INSTALLED)
 	if $(BIN)/python -c 'import torch; exit(not torch.cuda.is_available())'; then $(BIN)/pytest -m gpu; fi
@@ -55,4 +59,4 @@ $(INSTALLED): pyproject.toml
 	$(BIN)/pip install --quiet --editable '.[test]'
 	touch $@
 
-.PHONY: grade test lint types gpu-tests tests test-oldest test-newest test-aarch64
+.PHONY: grade test lint types seeds gpu-tests tests test-oldest test-newest test-aarch64

@@ -49,7 +49,10 @@ class Task:
 
 @dataclass(frozen=True)
 class Outcome:
-    """How a grading ended. verdict: "RAISED" where the grader itself failed. used: the largest share of the tolerance that an element of an output used."""
+    """How a grading ended.
+
+    verdict: "RAISED" where the grader itself failed. used: the largest share of its tolerance that an element used.
+    """
 
     task: Task
     verdict: str
