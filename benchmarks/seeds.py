@@ -31,6 +31,7 @@ from typing import Any, Literal
 import torch
 
 from kernelpath.course import registry, rejects
+from kernelpath.course.problem import EXACT
 from kernelpath.grading import compare, grade
 
 Kind = Literal["references", "accepts", "rejects"]
@@ -134,7 +135,7 @@ def _start() -> None:
     def mismatches(values: Any, truth: Any, tolerance: Any, rms: Any = None, magnitude: Any = None) -> torch.Tensor:
         global _largest_used
         wrong = compare_exactly(values, truth, tolerance, rms, magnitude)
-        if truth.is_floating_point() and tolerance != compare.EXACT and not (bool(wrong.any()) and magnitude is None):
+        if truth.is_floating_point() and tolerance != EXACT and not (bool(wrong.any()) and magnitude is None):
             scale = compare.root_mean_square(truth) if rms is None else rms
             allowed = tolerance.rtol * truth.abs() + tolerance.atol * scale
             if magnitude is not None:
@@ -144,7 +145,7 @@ def _start() -> None:
             _largest_used = max(_largest_used, float(used.max()) if used.numel() else 0.0)
         return wrong
 
-    compare.mismatches = mismatches
+    compare.mismatches = mismatches  # type: ignore[assignment]
 
 
 def _grade(task: Task) -> Outcome:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import Any
 
 import pytest
 import torch
@@ -89,10 +90,9 @@ def test_stencils_of_any_order_pass_though_large_neighbors_cancel(seed: int) -> 
     assert verdict(stencil.PROBLEM, [x], [summed(tf32, range(-8, 9))]) is Verdict.WRONG_VALUES
 
 
-def stepped(inputs: Sequence[object], moments: torch.dtype = torch.float32) -> list[torch.Tensor]:
+def stepped(inputs: Sequence[Any], moments: torch.dtype = torch.float32) -> list[torch.Tensor]:
     """AdamW in float32, with 1 - beta computed in float32, as CUDA kernels do."""
     steps, lr, beta1, beta2, eps, decay, *tensors = inputs
-    assert isinstance(steps, list)
     lr, beta1, beta2, eps, decay = (
         torch.tensor(value, dtype=torch.float32) for value in (lr, beta1, beta2, eps, decay)
     )
@@ -113,9 +113,9 @@ def stepped(inputs: Sequence[object], moments: torch.dtype = torch.float32) -> l
 def test_adam_passes_where_the_terms_of_a_moment_cancel(dtype: str) -> None:
     """A tensor of one element is its own root mean square: only the magnitudes of its terms leave room for rounding."""
     inputs = list(adam.inputs(torch.Generator().manual_seed(1), **adam.case("many", 8, step=7, dtype=dtype)))
-    steps, *_ = inputs
-    assert isinstance(steps, list)
-    for grad, first in zip(*adam.lists(steps, inputs[6:])[1:3], strict=True):
+    steps: Any = inputs[0]
+    tensors: Any = inputs[6:]
+    for grad, first in zip(*adam.lists(steps, tensors)[1:3], strict=True):
         grad.copy_(-9 * first * (1 + 1e-4))  # so that beta1 * first + (1 - beta1) * grad is 1e-4 of its terms
     assert verdict(adam.PROBLEM, inputs, stepped(inputs)) is None
     assert verdict(adam.PROBLEM, inputs, stepped(inputs, torch.bfloat16)) is Verdict.WRONG_VALUES
