@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import errno
+import fcntl
 import hashlib
 import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -145,3 +149,107 @@ def test_what_is_over_the_quota_goes_with_compilers_output(submission: Path, mon
     (one.own / "triton" / "another").write_bytes(bytes(1 << 20))
     one.clean()
     assert not one.own.exists()
+
+
+def test_gradings_at_the_same_time_have_folders_of_their_own(submission: Path) -> None:
+    first, second = Workspace.reserve(submission), Workspace.reserve(submission)
+    folders = {first.source, first.own, second.source, second.own}
+    assert len(folders) == 4
+    for place in (first, second):
+        (place.own / "tmp").mkdir(parents=True)
+    submission.write_text("second")
+    second.copy(alone=True)
+    second.clean()
+    assert (first.own / "tmp").exists()
+    assert not first.source.exists()
+    first.clean()
+
+
+def test_a_later_grading_has_the_folders_of_the_earlier_one_with_what_compilers_made(submission: Path) -> None:
+    earlier = Workspace.reserve(submission)
+    (earlier.own / "triton").mkdir(parents=True)
+    (earlier.own / "triton" / "kernel").write_text("made")
+    earlier.clean()
+    later = Workspace.reserve(submission)
+    assert later == earlier
+    assert (later.own / "triton" / "kernel").read_text() == "made"
+    later.clean()
+
+
+def test_of_many_gradings_at_the_same_time_the_folders_of_two_are_kept(submission: Path, cache: Path) -> None:
+    running = [Workspace.reserve(submission) for _ in range(5)]
+    for one in running:
+        one.own.mkdir()
+    for one in reversed(running):
+        one.clean()
+    assert len(list((cache / "submissions").iterdir())) == 2
+    again = [Workspace.reserve(submission) for _ in range(2)]
+    assert again == running[:2]
+    for one in again:
+        one.clean(keep=False)
+    assert list((cache / "submissions").iterdir()) == []
+
+
+def test_the_folders_of_a_grader_that_was_killed_are_taken_again_without_what_it_left(submission: Path) -> None:
+    code = (
+        "import os, pathlib, signal, sys\n"
+        "from kernelpath.work.workspace import Workspace\n"
+        "workspace = Workspace.reserve(pathlib.Path(sys.argv[1]))\n"
+        "for name in ('tmp', 'triton'):\n"
+        "    (workspace.own / name).mkdir(parents=True)\n"
+        "print(workspace.own, flush=True)\n"
+        "sys.stdin.readline()\n"
+        "os.kill(os.getpid(), signal.SIGKILL)\n"
+    )
+    command = [sys.executable, "-c", code, str(submission)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as grader:
+        assert grader.stdin is not None
+        assert grader.stdout is not None
+        own = Path(grader.stdout.readline().strip())
+        meanwhile = Workspace.reserve(submission)
+        assert meanwhile.own != own
+        meanwhile.clean(keep=False)
+        assert (own / "tmp").exists()
+        grader.stdin.write("\n")
+    afterwards = Workspace.reserve(submission)
+    assert afterwards.own == own
+    assert {path.name for path in own.iterdir()} == {"triton"}
+    afterwards.clean()
+
+
+def test_the_folders_of_a_grading_that_runs_do_not_go(submission: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(workspace, "KEPT", 1)
+    running, other = Workspace.reserve(submission), Workspace.reserve(submission.with_name("two.py"))
+    copy = running.copy(alone=True).file
+    os.utime(copy.parents[1], (1e9, 1e9))
+    other.clean()
+    assert copy.exists()
+    assert other.own.parent.exists()
+    os.utime(other.own.parent, (1e9, 1e9))
+    running.clean()
+    assert copy.exists()
+    assert not other.own.parent.exists()
+
+
+def test_what_a_grader_left_that_was_killed_while_it_removed_a_folder_goes(submission: Path, cache: Path) -> None:
+    left = cache / "submissions" / f"{workspace._REMOVED}0"
+    (left / "own").mkdir(parents=True)
+    Workspace.reserve(submission).clean()
+    assert not left.exists()
+
+
+def test_folders_that_cannot_be_locked_are_of_one_grading_alone(
+    submission: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As on a network file system that is mounted without locks."""
+
+    def flock(*_: object) -> None:
+        raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
+
+    monkeypatch.setattr(fcntl, "flock", flock)
+    first, second = Workspace.reserve(submission), Workspace.reserve(submission)
+    assert first.own != second.own
+    for one in (first, second):
+        one.copy(alone=True)
+        one.clean()
+        assert not one.own.parent.exists()

@@ -207,7 +207,8 @@ def cache() -> Finding:
         detail = f"{folder}: {error.strerror}; nothing is cached, so every kernel is compiled again"
         return Finding("kernel cache", False, detail, "export KERNELPATH_CACHE=/a/folder/you/can/write")
     with contextlib.suppress(FileNotFoundError):
-        count = words.count(len(os.listdir(private)), "submission")
+        submissions = {name.partition("-")[0] for name in os.listdir(private)}
+        count = words.count(len(submissions - {"removed"}), "submission")
         return Finding(
             "kernel cache", True, f"{folder}, {size / 1e6:.1f} MB, {of_submissions / 1e6:.1f} MB from {count}"
         )

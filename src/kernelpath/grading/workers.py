@@ -54,7 +54,7 @@ class Workers:
         self._item, self._exercise, self._submission = item, exercise, submission
         self._device, self._target, self._keep = device, target, keep
         self._hidden = [*hidden, *ready_made(item, exercise)]
-        self._workspace = Workspace(submission)
+        self._workspace = Workspace.reserve(submission)
         self._machines = Machines()
         self._waiting: list[Worker] = []
 

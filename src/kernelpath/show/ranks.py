@@ -41,7 +41,7 @@ def run(
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "ranks.py"
         file.write_text(_HEAD + inspect.getsource(function), encoding="utf-8")
-        workspace = Workspace(file)
+        workspace = Workspace.reserve(file)
         copied = workspace.copy(alone=True)
         item = registry.find("all_reduce")
 

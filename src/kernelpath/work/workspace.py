@@ -1,12 +1,23 @@
-"""The folders of one submission: the copy of it that is graded, and what its process may write to."""
+"""The folders of one grading: the copy of the submission that is graded, and what its process may write to.
+
+Gradings of one file may run at the same time, as `kp watch` beside `kp check`. Each of them reserves folders of its own
+by a lock: the first one slot 0 of the file, a second one that begins meanwhile slot 1. The kernel releases the lock of
+a grader that is killed. A slot is handed over from one grading to the next with what compilers made in it; its path
+stays the same, because compilers write the path of a source into what they make, and so into the keys of their caches.
+"""
 
 from __future__ import annotations
 
 import contextlib
+import errno
+import fcntl
 import hashlib
+import itertools
 import os
+import secrets
+import weakref
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from kernelpath import files
@@ -17,7 +28,16 @@ MOST_BYTES = 4 << 20
 """Of a source file that is copied."""
 
 KEPT = 200
-"""Submissions whose compilers' output is kept; there are fewer exercises."""
+"""Slots whose compilers' output is kept; there are fewer exercises."""
+
+KEPT_SLOTS = 2
+"""Of one submission: one for `kp watch`, and one for what is graded beside it."""
+
+_REMOVED = "removed-"
+"""How the name of a folder begins that is being removed, or was when its grader was killed."""
+
+_NO_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP)
+"""Errors of a file system without locks."""
 
 _SOURCES = (".cu", ".cuh", ".h", ".hpp")
 
@@ -31,18 +51,69 @@ class Copied:
     unusable: str = ""
 
 
+class _Lock:
+    """An exclusive lock on a folder: of this object, not of its process. It ends with the object at the latest."""
+
+    def __init__(self, descriptor: int) -> None:
+        self.release = weakref.finalize(self, os.close, descriptor)
+
+    @classmethod
+    def acquire(cls, folder: Path) -> _Lock | None:
+        """Make the folder where there is none, and lock it. None where it is locked already. Raises OSError."""
+        path = folder / "lock"
+        while True:
+            folder.mkdir(parents=True, exist_ok=True)
+            try:
+                descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
+            except FileNotFoundError:  # the folder was removed in between
+                continue
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                if os.path.samestat(os.fstat(descriptor), os.stat(path)):
+                    return cls(descriptor)
+            except BlockingIOError:
+                os.close(descriptor)
+                return None
+            except FileNotFoundError:
+                pass
+            except OSError:
+                os.close(descriptor)
+                raise
+            os.close(descriptor)  # of a file that was removed with its folder in between: it locks nothing
+
+
 @dataclass(frozen=True)
 class Workspace:
-    """Folders that no other submission has, and that the next grading of the same file finds again.
+    """Folders that no other submission has, and that a later grading of the same file finds again.
 
-    What compilers made is kept there, so it serves this submission alone.
+    What compilers made is kept there, so it serves this submission alone. slot: counts the gradings of one file that
+    run at the same time. lock: what keeps the others out; None where only the paths are of interest.
     """
 
     submission: Path
+    slot: int = 0
+    lock: _Lock | None = field(default=None, compare=False, repr=False)
+
+    @classmethod
+    def reserve(cls, submission: Path) -> Workspace:
+        """The first slot that no other grading has, until `clean`. Raises OSError."""
+        for slot in itertools.count():
+            workspace = cls(submission, slot)
+            try:
+                lock = _Lock.acquire(workspace._root)
+            except OSError as error:
+                if error.errno not in _NO_LOCKS:
+                    raise
+                return cls(submission, KEPT_SLOTS + secrets.randbits(48))  # nobody else's, and removed at the end
+            if lock is not None:
+                files.remove(workspace.own / "tmp")  # what a grader left that was killed
+                return replace(workspace, lock=lock)
+        raise AssertionError
 
     @property
     def _root(self) -> Path:
-        return _all() / hashlib.sha256(bytes(self.submission)).hexdigest()[:24]
+        digest = hashlib.sha256(bytes(self.submission)).hexdigest()[:24]
+        return _all() / (f"{digest}-{self.slot}" if self.slot else digest)
 
     @property
     def source(self) -> Path:
@@ -77,18 +148,46 @@ class Workspace:
         return Copied(copy, digests, unusable)
 
     def clean(self, keep: bool = True) -> None:
-        """Remove what the submission wrote, but for compilers' output; that too, if it is over its quota.
+        """Remove what the submission wrote, but for compilers' output; that too, if it is over its quota. Ends the
+        reservation.
 
         keep: whether another grading of the same file is to be expected.
         """
-        if not keep:
-            files.remove(self._root)
-            return
-        files.remove(self.own if quota.taken(self.own) else self.own / "tmp")
-        with contextlib.suppress(OSError):
-            os.utime(self._root)
-            for old in sorted(_all().iterdir(), key=lambda folder: folder.stat().st_mtime)[:-KEPT]:
-                files.remove(old)
+        try:
+            if not keep or self.slot >= KEPT_SLOTS:
+                _remove(self._root)
+                return
+            files.remove(self.own if quota.taken(self.own) else self.own / "tmp")
+            with contextlib.suppress(OSError):
+                os.utime(self._root)
+                _remove_oldest()
+        finally:
+            if self.lock is not None:
+                self.lock.release()
+
+
+def _remove_oldest() -> None:
+    """Remove all but the last KEPT slots, and none that a grading has. Raises OSError."""
+    slots = []
+    for folder in _all().iterdir():
+        if folder.name.startswith(_REMOVED):
+            files.remove(folder)
+        else:
+            slots.append((folder.stat().st_mtime, folder))
+    for _, folder in sorted(slots)[:-KEPT]:
+        lock = _Lock.acquire(folder)
+        if lock is not None:
+            _remove(folder)
+            lock.release()
+
+
+def _remove(folder: Path) -> None:
+    """Remove a slot whose lock is held, at once for everybody else: nobody finds, and locks, a part of it."""
+    removed = folder.with_name(_REMOVED + secrets.token_hex(8))
+    with contextlib.suppress(OSError):
+        folder.rename(removed)
+        folder = removed
+    files.remove(folder)
 
 
 def contents(submission: Path, alone: bool = False) -> dict[str, bytes]:

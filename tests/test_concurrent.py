@@ -1,0 +1,76 @@
+"""Gradings of one file that run at the same time, as `kp watch` beside `kp check`, do not disturb each other."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import pytest
+
+from kernelpath.course import registry
+from kernelpath.course.registry import Item
+from kernelpath.grading import grade
+from kernelpath.verdict import Report
+from kernelpath.work import forkserver, runner
+
+GRADINGS = 8
+STAGGER_SECONDS = 0.4
+
+
+@dataclass
+class _SharedServer:
+    """A fork server for all threads in place of one for each: it imports torch and the compilers once, not 8 times."""
+
+    server: forkserver.ForkServer | None = None
+    environment: Mapping[str, str] = field(default_factory=dict)
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An empty cache: every grading compiles, and none finds what an earlier test made."""
+    monkeypatch.setenv("KERNELPATH_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr(runner, "CASE_SECONDS", 120.0)  # so that a computer under load fails no test
+    monkeypatch.setattr(forkserver, "_thread", _SharedServer())
+    forkserver.running()
+
+
+def without_times(report: Report) -> Report:
+    """The report as it is on a computer of any speed."""
+    cases = tuple(replace(case, seconds=0.0) for case in report.cases)
+    return replace(report, cases=cases, seconds=0.0, compile_seconds=0.0)
+
+
+def grade_later(item: Item, delay: float) -> Report:
+    time.sleep(delay)
+    return grade.grade(item, item.solution, device="cpu", seed=1)
+
+
+@pytest.mark.parametrize("name", ["vector_add", "vector_add_triton", "vector_copy"])
+def test_gradings_of_one_file_at_the_same_time_end_alike(name: str) -> None:
+    item = registry.find(name)
+    with ThreadPoolExecutor(GRADINGS) as pool:
+        delays = [number * STAGGER_SECONDS for number in range(GRADINGS)]
+        reports = list(pool.map(grade_later, [item] * GRADINGS, delays))
+    first = reports[0]
+    assert first.verdict.passed, first.cause
+    assert len(first.cases) > 1
+    assert first.traffic
+    for report in reports[1:]:
+        assert without_times(report) == without_times(first)
+
+
+def test_a_grading_that_ends_leaves_the_files_of_another_one_alone(doubling: Item) -> None:
+    doubling.solution.write_text(
+        "import os, tempfile, time\n"
+        "def double(x):\n"
+        "    file = tempfile.NamedTemporaryFile()\n"
+        "    time.sleep(1.0)\n"
+        "    assert os.listdir('.') == [os.path.basename(file.name)]\n"
+        "    return 2 * x\n"
+    )
+    with ThreadPoolExecutor(3) as pool:
+        reports = list(pool.map(grade_later, [doubling] * 3, [0.0, 0.7, 1.4]))
+    assert [(report.verdict.value, report.cause) for report in reports] == [("PASSED", "")] * 3
