@@ -86,13 +86,22 @@ def test_the_fastest_is_found_once_for_each_key() -> None:
 
 
 def test_what_was_found_for_another_size_is_slower() -> None:
-    gpu, served = connected(SMALL, LARGE)
+    gpu, served = connected(*[SMALL, LARGE] * (recorded.AVERAGED // 2))
     serve(gpu, tuned([config(*FEW_ROWS), config(*MANY_ROWS)]), lambda M: 0)
     found = spent(served)
     times = recorded.recording().seconds[LARGE]
     place = recorded.recording().configurations.index(FEW_ROWS)
     assert found.slower[1] == pytest.approx((times[place] or 0) / min(time for time in times if time))
-    assert found.ledger[3] > 300
+    assert found.ledger[3] > 100
+
+
+def test_a_day_of_few_requests_has_no_mean() -> None:
+    """A single size may be the one for which the configuration of its class is 22 % slower than the best."""
+    gpu, served = connected(SMALL, LARGE)
+    serve(gpu, tuned([config(*FEW_ROWS), config(*MANY_ROWS)]), lambda M: 0)
+    found = spent(served)
+    assert found.slower[1] > 3
+    assert found.ledger == [0, 0, 0, 0]
 
 
 def test_a_key_of_its_own_for_each_call_tunes_a_size_twice() -> None:

@@ -14,7 +14,7 @@ from kernelpath.course.condition import sensitivity
 from kernelpath.course.errors import DeclarationError
 from kernelpath.course.inputs import EXTREME, draw_inputs
 from kernelpath.course.problem import EXACT, Problem, Tolerance
-from kernelpath.course.problems import adam, all_reduce, stencil, transformer_block
+from kernelpath.course.problems import adam, all_reduce, attention, stencil, transformer_block
 from kernelpath.grading import compare
 from kernelpath.grading.truth import derive, expected_outputs, magnitudes_of, outputs_of
 from kernelpath.verdict import Verdict
@@ -157,3 +157,20 @@ def test_sensitivity_is_the_condition_of_a_difference() -> None:
     (magnitude,) = sensitivity(lambda x, y: x.double() - y.double())(x, y)
     assert float(magnitude.square().mean().sqrt()) == pytest.approx(500 / math.sqrt(3), rel=0.02)
     assert torch.equal(magnitude, sensitivity(lambda x, y: x.double() - y.double())(x, y)[0])
+
+
+def test_attention_may_round_its_probabilities_where_large_values_cancel() -> None:
+    """sum(p * |v|) is what the rounding of p to bfloat16 is relative to, however small the output is."""
+    rng = torch.Generator().manual_seed(3)
+    q, k, v, causal = attention.inputs(rng, batch=1, heads=1, kv_heads=1, tokens=64, head=64, causal=False)
+    v[..., :2, :] = torch.tensor([[800.0], [-800.0]])
+    p = torch.softmax(q.double() @ k.double().mT / 8, -1)
+    v[..., 1, :] = (-800 * p[0, 0, :, 0] / p[0, 0, :, 1]).mean()  # so that the two large values nearly cancel
+    rounded = (p.bfloat16().double() @ v.double()).bfloat16()
+    _, lse = attention.reference(q, k, v, causal)
+    tolerance = attention.PROBLEM.tolerance["bfloat16"]
+    (truth, _), (magnitude, _) = attention.reference(q, k, v, causal), attention.magnitudes(q, k, v, causal)
+    assert verdict(attention.PROBLEM, [q, k, v, causal], [rounded, lse.float()]) is None
+    coarse = ((p * 2**7).round() / 2**7 @ v.double()).bfloat16()  # probabilities of 7 bits below 1
+    assert verdict(attention.PROBLEM, [q, k, v, causal], [coarse, lse.float()]) is Verdict.WRONG_VALUES
+    assert float(magnitude.max()) > 10 * compare.root_mean_square(truth) * tolerance.atol

@@ -198,10 +198,11 @@ PROBLEM = Problem(
     reference=reference,
     outputs=("dq", "dk", "dv"),
     # Rounding a gradient to bfloat16 costs up to 2^-8 = 3.9e-3 of it. What rounding p and ds for the tensor cores adds
-    # is 3e-2 of the root mean square at most, and 7.4e-2 among the 8 million extreme values of the case for a GPU.
-    # Scores and dout @ v^T in bfloat16 cost 0.16 to 0.33, save in the smallest case.
+    # is 3e-2 of the root mean square at most, and 8.8e-2 among the 8 million extreme values of the case for a GPU (the
+    # largest of eight seeds). Scores and dout @ v^T in bfloat16 cost 0.16 to 0.33, save in the smallest case.
     # float16 has three more bits: an eighth of that.
-    tolerance={"bfloat16": Tolerance(rtol=5e-3, atol=0.1), "float16": Tolerance(rtol=1e-3, atol=1.25e-2)},
+    # There are no magnitudes: what is p * |dout| apart from its sign would excuse a sum of dv in bfloat16.
+    tolerance={"bfloat16": Tolerance(rtol=5e-3, atol=0.12), "float16": Tolerance(rtol=1e-3, atol=1.5e-2)},
     extreme=extreme,
     faults={
         "keys past the end with a weight": padding_unmasked,

@@ -114,6 +114,7 @@ PROBLEM = Problem(
     reference=reference,
     # As for attention, whose rows have as many keys.
     tolerance={dtype: attention.PROBLEM.tolerance[dtype] for dtype in ("bfloat16", "float16")},
+    magnitudes=lambda q, k, v, cu_seqlens: reference(q, k, v.abs(), cu_seqlens),
     extreme=extreme,
     faults={"a maximum that begins at 0": maximum_from_zero, "no maximum subtracted": no_maximum},
     gpu_limits=(case("1000x3+65537x1", 64), case("33+1025", 128, heads=4), case("300+129", 256, heads=2)),

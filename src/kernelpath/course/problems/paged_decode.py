@@ -180,6 +180,7 @@ PROBLEM = Problem(
     reference=reference,
     # As for attention: out is rounded, and each weight for the tensor cores.
     tolerance={dtype: attention.PROBLEM.tolerance[dtype] for dtype in ("bfloat16", "float16")},
+    magnitudes=lambda q, k_pages, v_pages, *places: reference(q, k_pages, v_pages.abs(), *places),
     extreme=extreme,
     faults={"a maximum that begins at 0": maximum_from_zero, "no maximum subtracted": no_maximum},
     gpu_limits=(
