@@ -29,7 +29,16 @@ from tests.test_cli import descendants, started
 
 RIGHT = "def double(x):\n    return 2 * x\n"
 WRONG = "def double(x):\n    return 3 * x\n"
-HANGS = "def double(x):\n    open('running', 'w').close()\n    while True:\n        pass\n"
+HANGS = """
+from kernelpath import lanes
+
+def double(x):
+    open("running", "w").close()
+    with lanes.compiling():
+        while True:
+            pass
+"""
+"""Longer than any test waits: compilers have two minutes."""
 
 
 @pytest.fixture
