@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import platform
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -19,6 +20,9 @@ _SERVICES = {
     "KUBERNETES_SERVICE_HOST": "Kubernetes",
 }
 """The variable that each sets."""
+
+JOB_BYTES = 3 << 29
+"""Host memory that one grading takes: fork server, PTX machine and two workers with a compiler each."""
 
 
 @dataclass(frozen=True)
@@ -39,6 +43,58 @@ class Surroundings:
     @property
     def service(self) -> str:
         return next((name for variable, name in _SERVICES.items() if self.environment.get(variable)), "")
+
+    @property
+    def default_jobs(self) -> int:
+        """How many gradings run side by side where nobody says how many."""
+        return max(1, min(self.usable_cores, self.free_memory // JOB_BYTES))
+
+    @property
+    def usable_cores(self) -> int:
+        """The cores that this process may use: by its affinity, and by the quota of its control groups (cpu.max)."""
+        cores = float(len(os.sched_getaffinity(0)))
+        for group in self._control_groups("cpu"):
+            with contextlib.suppress(OSError, ValueError):  # "max" is no number: there is no quota
+                microseconds, period = (group / "cpu.max").read_text().split()
+                cores = min(cores, int(microseconds) / int(period))
+            with contextlib.suppress(OSError, ValueError):
+                quota = int((group / "cpu.cfs_quota_us").read_text())  # -1 for none
+                if quota > 0:
+                    cores = min(cores, quota / int((group / "cpu.cfs_period_us").read_text()))
+        return max(1, int(cores))
+
+    @property
+    def free_memory(self) -> int:
+        """Bytes that this process may still take: of the computer, and within the limits of its control groups.
+
+        What the kernel can drop at once counts as free: pages of files that nobody used lately.
+        """
+        available = (self.root / "proc/meminfo").read_text(encoding="ascii")
+        free = 1024 * _field(available, "MemAvailable:")
+        names = (
+            ("memory.max", "memory.current", "inactive_file"),
+            ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"),
+        )
+        for group in self._control_groups("memory"):
+            for limit, usage, droppable in names:
+                with contextlib.suppress(OSError, ValueError):
+                    left = int((group / limit).read_text()) - int((group / usage).read_text())
+                    free = min(free, left + _field((group / "memory.stat").read_text(), droppable))
+        return max(0, free)
+
+    def _control_groups(self, controller: str) -> Iterator[Path]:
+        """The folders of the groups that limit this process, innermost first, in version 2 and in version 1."""
+        mounted = self.root / "sys/fs/cgroup"
+        with contextlib.suppress(OSError):
+            for line in (self.root / "proc/self/cgroup").read_text().splitlines():
+                _, controllers, path = line.split(":", 2)
+                if controllers and controller not in controllers.split(","):
+                    continue
+                top = mounted / controller if controllers else mounted
+                group = top / path.lstrip("/")
+                while group.is_relative_to(top):  # in a container some of them have no folder
+                    yield group
+                    group = group.parent
 
     @property
     def wsl(self) -> int:
@@ -97,3 +153,11 @@ class Surroundings:
             return (self.root / "proc/sys/kernel" / name).read_text(encoding="ascii", errors="replace").strip()
         except OSError:
             return ""
+
+
+def _field(text: str, name: str) -> int:
+    """The number behind a name in a file of a name and a number a line. Raises ValueError where there is none."""
+    for line in text.splitlines():
+        if line.startswith(f"{name} "):
+            return int(line.split()[1])
+    raise ValueError(f"no {name}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import shlex
 from collections.abc import Sequence
@@ -18,6 +19,7 @@ from kernelpath.cli.common import (
     Failure,
     arch_option,
     device_option,
+    jobs_option,
     json_option,
     names_argument,
     out,
@@ -28,7 +30,6 @@ from kernelpath.cli.record import passed, remember, seconds_of_last, unfinished
 from kernelpath.course import registry
 from kernelpath.course.registry import Item, Tree
 from kernelpath.show import overview, view
-from kernelpath.show.working import Several
 from kernelpath.verdict import Report, Verdict
 
 if TYPE_CHECKING:
@@ -39,13 +40,14 @@ Graded = list[tuple[Item, Report]]
 
 @click.command()
 @names_argument
-@click.option("--all", "everything", is_flag=True, help="Grade a whole tree and print one table.")
+@click.option("--all", "everything", is_flag=True, help="Grade a whole tree.")
 @tree_option
 @click.option("--file", "path", type=click.Path(path_type=Path), help="Grade this file as the exercise NAME.")
 @click.option("--trace", "recording", type=click.Path(path_type=Path), help="Grade on the recording in this folder.")
 @device_option
 @arch_option
 @seed_option
+@jobs_option
 @json_option
 def check(
     items: tuple[Item, ...],
@@ -56,11 +58,13 @@ def check(
     device: Device,
     arch: str | None,
     seed: int | None,
+    jobs: int | None,
     json_to: str | None,
 ) -> int:
     """Grade exercises. Without a NAME: the next one.
 
-    The JSON is one report if one exercise is graded, otherwise a list.
+    Each result is printed as soon as it is known; several exercises end in a table. The JSON is one report if one
+    exercise is graded, otherwise a list in the order of the NAMEs.
     """
     _require_sense(items, everything, path)
     if recording is not None and len(items) != 1:
@@ -68,27 +72,44 @@ def check(
     grading.check_json_target(json_to)
     items = registry.exercises() if everything else tuple(dict.fromkeys(items)) or (unfinished(),)
     quiet = json_to == "-"
-    graded: Graded = []
-    several = Several(len(items))
-    for position, item in enumerate(items, start=1):
-        submission = _python_file(path) if path else item.submission(tree)
-        first = not passed(item)
-        about = seconds_of_last(item) if tree == "phases" else None
-        options: dict[str, Any] = {"device": device, "seed": seed, "recording": recording, "arch": arch}
-        one = grading.grade(item, submission, several.next(item.name), about=about, **options)
-        one = _same_file_again(one, item, path, tree, recording, arch)
-        graded.append((item, one))
-        if path is None and recording is None and tree == "phases":
-            remember(item, one)
-        if not (everything or quiet):
-            if position > 1:
-                out.print()
-            grading.show(item, one, first=first, next_step=len(items) == 1)
+    requests = [
+        grading.Request(
+            item,
+            _python_file(path) if path else item.submission(tree),
+            seconds_of_last(item) if tree == "phases" else None,
+        )
+        for item in items
+    ]
+    reports: dict[int, Report] = {}
+    options: dict[str, Any] = {"device": device, "seed": seed, "recording": recording, "arch": arch}
+    with contextlib.closing(grading.grade_several(requests, jobs, **options)) as graded:
+        for index, report in graded:
+            item = items[index]
+            first = not passed(item)
+            reports[index] = _same_file_again(report, item, path, tree, recording, arch)
+            if path is None and recording is None and tree == "phases":
+                remember(item, report)
+            if everything and not quiet:
+                _show_row(item, reports[index], len(reports), len(items))
+            elif not quiet:
+                if len(reports) > 1:
+                    out.print()
+                grading.show(item, reports[index], first=first, next_step=len(items) == 1)
+    in_order: Graded = [(item, reports[index]) for index, item in enumerate(items)]
     if not quiet and (everything or len(items) > 1):
-        _sum_up(graded, tree)
+        _sum_up(in_order, tree)
     if json_to is not None:
-        grading.write_json(json_to, [one for _, one in graded], single=not everything and len(items) == 1)
-    return _exit_status(graded, everything)
+        grading.write_json(json_to, [report for _, report in in_order], single=not everything and len(items) == 1)
+    return _exit_status(in_order, everything)
+
+
+def _show_row(item: Item, report: Report, done: int, total: int) -> None:
+    """A line, and under it the report of a submission that fails; one that is not begun has nothing to report."""
+    overview.row(out, item, report, done, total)
+    if not _acceptable(report) and report.verdict is not Verdict.NOT_STARTED:
+        out.print()
+        grading.show(item, report, first=False, next_step=False)
+        out.print()
 
 
 def _require_sense(items: Sequence[Item], everything: bool, path: Path | None) -> None:

@@ -71,3 +71,8 @@ tree_option = click.option(
 )
 json_option = click.option("--json", "json_to", metavar="PATH", help="Write the whole report as JSON; - is stdout.")
 seed_option = click.option("--seed", type=int, help="Replay the inputs of an earlier run, which printed its seed.")
+jobs_option = click.option(
+    "--jobs",
+    type=click.IntRange(1),
+    help="How many exercises at a time. [as cores and memory allow; on a GPU 1, and at most one per GPU]",
+)

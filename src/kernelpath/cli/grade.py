@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 @click.option(
     "--seed", type=int, default=0, show_default=True, help="Seed of the sizes and inputs, the same for everybody."
 )
-@click.option("--jobs", type=click.IntRange(1), help="How many in parallel without a GPU. [one per processor]")
+@click.option("--jobs", type=click.IntRange(1), help="How many in parallel without a GPU. [as cores and memory allow]")
 @click.option(
     "--ray",
     "address",

@@ -7,7 +7,9 @@ import gc
 import os
 import signal
 import sys
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator, Sequence
+from concurrent.futures import FIRST_COMPLETED, wait
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +18,18 @@ from kernelpath.course import lesson
 from kernelpath.course.registry import Item
 from kernelpath.files import write_atomically
 from kernelpath.show import view
-from kernelpath.show.working import working
+from kernelpath.show.working import Several, working
+from kernelpath.surroundings import Surroundings
 from kernelpath.verdict import Report, encode
+
+
+@dataclass(frozen=True)
+class Request:
+    """A file to be graded. about: seconds that this took the last time."""
+
+    item: Item
+    submission: Path
+    about: float | None = None
 
 
 def grade(item: Item, submission: Path, label: str, *, about: float | None = None, **options: Any) -> Report:
@@ -31,6 +43,54 @@ def grade(item: Item, submission: Path, label: str, *, about: float | None = Non
             return grader.grade(item, submission, report_progress=tell, **options)
         except grader.Usage as error:
             raise Failure(str(error)) from error
+
+
+def grade_several(
+    requests: Sequence[Request], jobs: int | None, **options: Any
+) -> Generator[tuple[int, Report], None, None]:
+    """Grade files side by side; yields the index of each with its report as soon as it is known.
+
+    jobs: how many at a time. None for as many as cores and memory allow, and for one where they run on a GPU, as two
+    would disturb each other's times. options: as grading.grade.grade takes them. Raises Failure.
+    """
+    if len(requests) > 1 and (jobs or Surroundings().default_jobs) > 1:
+        yield from _grade_side_by_side(requests, jobs, **options)
+    else:
+        yield from _grade_in_turn(requests, **options)
+
+
+def _grade_in_turn(requests: Sequence[Request], **options: Any) -> Iterator[tuple[int, Report]]:
+    several = Several(len(requests))
+    for index, request in enumerate(requests):
+        label = several.next(request.item.name)
+        yield index, grade(request.item, request.submission, label, about=request.about, **options)
+
+
+def _grade_side_by_side(requests: Sequence[Request], jobs: int | None, **options: Any) -> Iterator[tuple[int, Report]]:
+    with errors.status("starting"), importing():
+        from kernelpath.grading import devices, pool
+        from kernelpath.grading import grade as grader
+    try:
+        device = devices.resolve(options["device"])
+        if device == "cuda" and jobs is None:
+            yield from _grade_in_turn(requests, **options)
+            return
+        threads = pool.Pool(device, jobs)
+        try:
+            # the last weeks take longest: one of them that began last would be waited for by all other cores
+            waiting = {
+                threads.submit(grader.grade, request.item, request.submission, **options): index
+                for index, request in reversed([*enumerate(requests)])
+            }
+            while waiting:
+                with working(errors, f"{len(requests) - len(waiting)} of {len(requests)} graded"):
+                    finished, _ = wait(waiting, return_when=FIRST_COMPLETED)
+                for future in finished:
+                    yield waiting.pop(future), future.result()
+        finally:
+            threads.abort()
+    except grader.Usage as error:
+        raise Failure(str(error)) from error
 
 
 def start_workers() -> None:

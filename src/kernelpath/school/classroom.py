@@ -10,27 +10,23 @@
 from __future__ import annotations
 
 import hashlib
-import os
 import time
 from collections.abc import Callable, Sequence
-from concurrent.futures import Executor, ThreadPoolExecutor, as_completed
+from concurrent.futures import Executor, as_completed
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
 
-import torch
-
 import kernelpath
 from kernelpath import files, words
 from kernelpath.course.registry import Item
-from kernelpath.device import gpu
 from kernelpath.grading import devices, grade
+from kernelpath.grading.pool import Pool
 from kernelpath.grading.workers import OneDevice
 from kernelpath.school import gradebook
 from kernelpath.school.gradebook import UNFINISHED, Grade
 from kernelpath.school.handed_in import Entry, entries
 from kernelpath.verdict import Report, Verdict
-from kernelpath.work import forkserver
 from kernelpath.work.workspace import sources_beside
 
 _CHUNK = 1 << 20
@@ -45,9 +41,9 @@ with copies of its files. Raises grade.Usage. So may a future's result, which en
 
 
 def this_machine(device: grade.Device, jobs: int | None) -> tuple[OneDevice, Executor]:
-    """The engine without a cluster: a thread for each GPU, else for each processor."""
+    """The engine without a cluster: a thread for each GPU, else as many as the cores and the memory allow."""
     where = devices.resolve(device)
-    return where, _one_a_gpu(jobs) if where == "cuda" else _beside_each_other(jobs or os.cpu_count() or 1)
+    return where, Pool(where, jobs)
 
 
 def grade_class(
@@ -64,8 +60,8 @@ def grade_class(
     """Grade every learner of `folder` on `items` and write the results below `out`; returns them in order.
 
     seed: the same for all, so that all get the same sizes and inputs. jobs: how many at a time; one on each GPU, where
-    they would disturb each other's time, else one for each processor. engine: where they run, as cluster.at gives it.
-    tell: called after each, with how many are done.
+    they would disturb each other's time, else as many as cores and memory allow. engine: where they run, as cluster.at
+    gives it. tell: called after each, with how many are done.
     Raises grade.Usage, spec.DeclarationError, and NotWritten or OSError where the results cannot be written.
     """
     found = entries(folder, items)
@@ -125,29 +121,6 @@ class NotWritten(OSError):
     def __init__(self, error: OSError, grades: Sequence[Grade]) -> None:
         super().__init__(error.errno, error.strerror, error.filename)
         self.grades = grades
-
-
-def _beside_each_other(jobs: int) -> ThreadPoolExecutor:
-    """Threads that have their share of the processors: more of torch's own would wait for each other, and spin."""
-    share = max(1, (os.cpu_count() or 1) // jobs)
-
-    def take() -> None:
-        torch.set_num_threads(share)
-        forkserver.set_environment(OMP_NUM_THREADS=str(share))
-
-    return ThreadPoolExecutor(jobs, initializer=take)
-
-
-def _one_a_gpu(jobs: int | None) -> ThreadPoolExecutor:
-    """A thread for each GPU, which is the only one that its workers see."""
-    indices = list(range(torch.cuda.device_count()))[:jobs]
-
-    def take() -> None:
-        index = indices.pop()
-        torch.cuda.set_device(index)
-        forkserver.set_environment(CUDA_VISIBLE_DEVICES=gpu.gpu_id(index))
-
-    return ThreadPoolExecutor(len(indices), initializer=take)
 
 
 def _most_stars(item: Item, device: str) -> int:

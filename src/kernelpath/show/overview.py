@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rich.console import Console
+from rich.console import Console, RenderableType
 from rich.table import Table
 from rich.text import Text
 
@@ -51,15 +51,36 @@ def progress(console: Console, records: Sequence[tuple[Item, Record]], scores: S
         console.print(f"checkpoint {one.checkpoint} {ending} with {one.score} of 100 points on {one.date}")
 
 
+def row(console: Console, item: Item, report: Report, done: int, total: int) -> None:
+    """One of many reports in a line, as soon as it is known. done: how many are, with this one."""
+    count = f"{done:{len(str(total))}d}/{total}"
+    ended = view.verdict(report.verdict)
+    ended.pad_right(max(0, 12 - len(ended)))
+    console.print(Text.assemble(f"{count}  {report.seconds:6.1f} s  ", ended, f"  {item.name}"), soft_wrap=True)
+
+
 def table(console: Console, graded: Sequence[tuple[Item, Report]]) -> None:
-    """One row an exercise: verdict, stars, ratio to the baseline and time; then the sum and the causes."""
-    rows = rows_of("week", "exercise", "lane", "verdict", "stars", "ratio", "time", "took")
-    for item, one in graded:
-        measured = one.measurement
-        ratio = words.factor(measured.speedup.median) if measured else ""
-        time = words.seconds(measured.seconds) if measured else ""
-        ended = (view.verdict(one.verdict), words.stars(one.stars, item.stars))
-        rows.add_row(f"{item.week}", item.name, words.LANES[item.lane], *ended, ratio, time, f"{one.seconds:.1f} s")
+    """One row an exercise: verdict, stars, ratio to the baseline and time; then the sum and the causes.
+
+    A narrow terminal has less columns: none is cut, and those go first that matter least.
+    """
+    columns: dict[str, list[RenderableType]] = {
+        "week": [f"{item.week}" for item, _ in graded],
+        "exercise": [item.name for item, _ in graded],
+        "lane": [words.LANES[item.lane] for item, _ in graded],
+        "verdict": [view.verdict(report.verdict) for _, report in graded],
+        "stars": [words.stars(report.stars, item.stars) for item, report in graded],
+    }
+    if any(report.measurement for _, report in graded):
+        measurements = [report.measurement for _, report in graded]
+        columns["ratio"] = [words.factor(found.speedup.median) if found else "" for found in measurements]
+        columns["time"] = [words.seconds(found.seconds) if found else "" for found in measurements]
+    columns["took"] = [f"{report.seconds:.1f} s" for _, report in graded]
+    rows = _rows_with(columns)
+    for heading in ("lane", "took"):
+        if console.measure(rows, options=console.options.update(max_width=view.WIDE)).maximum > console.width:
+            del columns[heading]
+            rows = _rows_with(columns)
     console.print(rows)
     endings = Counter(one.verdict.value for _, one in graded)
     total = ", ".join(f"{count} {ending}" for ending, count in endings.items())
@@ -67,6 +88,13 @@ def table(console: Console, graded: Sequence[tuple[Item, Report]]) -> None:
     for item, one in graded:
         if not one.verdict.passed:
             console.print(Text.assemble((item.name, "bold"), f": {one.cause or one.verdict.meaning}"))
+
+
+def _rows_with(columns: Mapping[str, Sequence[RenderableType]]) -> Table:
+    rows = rows_of(*columns)
+    for cells in zip(*columns.values(), strict=True):
+        rows.add_row(*cells)
+    return rows
 
 
 def school(console: Console, grades: Sequence[Grade]) -> None:

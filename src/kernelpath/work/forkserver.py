@@ -151,6 +151,12 @@ class ForkServer:
     def kill(self) -> None:
         self._process.kill()
 
+    def stop(self) -> None:
+        """Let it end with all its children, without waiting for that."""
+        with contextlib.suppress(OSError):
+            self._requests.shutdown(socket.SHUT_RDWR)
+        self.go_on()
+
 
 def _end(requests: socket.socket, process: subprocess.Popen[bytes], said: IO[bytes]) -> None:
     requests.close()
@@ -158,23 +164,60 @@ def _end(requests: socket.socket, process: subprocess.Popen[bytes], said: IO[byt
     said.close()
 
 
+class Ended(Exception):
+    """No more processes are to be forked: the group of the thread's servers has been ended."""
+
+
+class Group:
+    """The servers of several threads, which can be ended together from another thread."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._servers: weakref.WeakSet[ForkServer] = weakref.WeakSet()
+        self._ended = False
+
+    def start(self, environment: Mapping[str, str]) -> ForkServer:
+        """A server that belongs to the group. Raises Ended."""
+        with self._lock:
+            if self._ended:
+                raise Ended
+            server = ForkServer(environment)
+            self._servers.add(server)
+            return server
+
+    def end(self) -> None:
+        """End the servers with all their children, and let no other start: who waits for a child finds it gone."""
+        with self._lock:
+            self._ended = True
+            for server in self._servers:
+                server.stop()
+
+
 class _Thread(threading.local):
     """What a thread has for itself: a submission can kill the server that it came from, and all that runs beside it."""
 
     server: ForkServer | None = None
     environment: Mapping[str, str] = {}
+    group: Group | None = None
 
 
 _thread = _Thread()
 
 
 def running() -> ForkServer:
-    """This thread's server, started where there is none: call it early, and its imports run beside other work."""
+    """This thread's server, started where there is none: call it early, and its imports run beside other work.
+
+    Raises Ended.
+    """
     if _thread.server is None or not _thread.server.alive:
-        _thread.server = ForkServer(_thread.environment)
+        group = _thread.group
+        _thread.server = group.start(_thread.environment) if group else ForkServer(_thread.environment)
     return _thread.server
 
 
-def set_environment(**variables: str) -> None:
-    """What this thread's next server has in its environment besides this process's, and so have its workers."""
-    _thread.server, _thread.environment = None, variables
+def set_environment(group: Group | None = None, /, **variables: str) -> None:
+    """What this thread's next server has in its environment besides this process's, and so have its workers.
+
+    group: to which that server, and all later ones of the thread, belong.
+    """
+    _thread.server, _thread.environment, _thread.group = None, variables, group

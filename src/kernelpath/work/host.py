@@ -60,10 +60,10 @@ class _Process:
     """A child of the fork server, and the grader's end of its socket."""
 
     def __init__(self, role: Role, needs: str = "", folder: Path | None = None) -> None:
+        self._server = forkserver.running()
         self.connection, there = wire.pair()
         self._printed = tempfile.TemporaryFile()  # noqa: SIM115
         self._closing, self._closed = threading.Lock(), False
-        self._server = forkserver.running()
         self._child = self._server.fork(role, there.fileno(), self._printed.fileno(), needs, folder)
         there.close()
 
