@@ -105,7 +105,7 @@ api.use(Device())
 item = registry.find(name)
 exercise = registry.load(item)
 inputs = draw_inputs(exercise, case, 1, "cpu")
-made = cards._entry(item, exercise)(*inputs)
+made = cards.load_entry(item, exercise)(*inputs)
 outputs = made if isinstance(made, tuple) else [made]
 complaint = judge(outputs, expected_outputs(exercise, inputs), exercise.tolerance)
 print(json.dumps([complaint and complaint.cause, max(launched)]))

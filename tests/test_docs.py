@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import re
+from dataclasses import replace
 from pathlib import Path
 
+import pytest
+
 from kernelpath.course import registry
-from kernelpath.show import docs, results
+from kernelpath.show import docs, provenance, results
 from kernelpath.verdict import Interval, Measurement, Report, Verdict, encode
 
 
@@ -41,12 +45,64 @@ def test_tables_of_results_hold_what_was_measured(tmp_path: Path) -> None:
     (tmp_path / "results").mkdir()
     (tmp_path / "results" / "gpu.json").write_text(encode(machine))
     (tmp_path / "results" / "notebooks.json").write_text("{}")
+    unknown = ["", "Measured on GPU. The versions were not recorded."]
     assert list(docs.results(tmp_path))[2:] == [
-        "| GPU | `transpose` | n=4096 | 128 µs | 3.670 (3.610 to 3.720) | 93.8% |"
+        "| GPU | `transpose` | n=4096 | 128 µs | 3.670 (3.610 to 3.720) | 93.8% |",
+        *unknown,
     ]
     assert list(docs.peers(tmp_path))[2:] == [
-        "| GPU | `softmax` | 16 rows | 4,200 GB/s | 0.980 (0.970 to 0.990) | Liger 1.46 | 1.2 times Liger: reached |"
+        "| GPU | `softmax` | 16 rows | 4,200 GB/s | 0.980 (0.970 to 0.990) | Liger 1.46 | 1.2 times Liger: reached |",
+        *unknown,
     ]
     assert list(docs.counters(tmp_path))[2:] == [
-        "| GPU | `strided` | 4.5 and 0 | 0 and 0 | global load sectors 1,040, not 36 |"
+        "| GPU | `strided` | 4.5 and 0 | 0 and 0 | global load sectors 1,040, not 36 |",
+        *unknown,
     ]
+
+
+VERSIONS = {"python": "3.12.3", "torch": "2.11.0", "triton": "3.6.0", "nvidia-cuda-nvrtc": "13.0.88"}
+
+
+@pytest.mark.parametrize(
+    ("records", "needs", "sentence"),
+    [
+        ([VERSIONS], (), "with torch 2.11.0, Triton 3.6.0, NVRTC 13.0.88."),
+        (
+            [VERSIONS, {**VERSIONS, "triton": "3.9.0", "nvidia-cutlass-dsl": "4.8.1"}],
+            (),
+            "with torch 2.11.0, Triton 3.6.0 and 3.9.0, NVRTC 13.0.88, CuTe DSL 4.8.1.",
+        ),
+        (
+            [{"torch": "2.11.0", "triton": "3.6.0"}],
+            ("liger-kernel",),
+            "with torch 2.11.0, Triton 3.6.0. The version of NVRTC and Liger was not recorded.",
+        ),
+        (
+            [VERSIONS, {}, {"python": "3.12.3"}],
+            (),
+            "with torch 2.11.0, Triton 3.6.0, NVRTC 13.0.88. The versions of 2 of 3 rows were not recorded.",
+        ),
+    ],
+)
+def test_a_table_names_the_versions_that_were_recorded(
+    records: list[dict[str, str]], needs: tuple[str, ...], sentence: str
+) -> None:
+    machine = results.Machine("NVIDIA H200", driver="580.159.04")
+    lines = list(provenance.measured(machine, records, needs))
+    assert lines == ["", f"Measured on NVIDIA H200 (driver 580.159.04) {sentence}"]
+    if len(records) == 1:
+        assert list(provenance.measured(replace(machine, versions=records[0]), needs=needs)) == lines
+
+
+def test_every_published_table_of_measurements_names_its_versions() -> None:
+    """A row that begins with the GPU was measured there, and what was compiled has its compilers."""
+    for path in ("README.md", "PTX_MACHINE.md"):
+        tables = re.findall(
+            r"<!-- table: (\w+) -->\n(.*?)<!-- end -->", (registry.root() / path).read_text(), re.DOTALL
+        )
+        for name, body in tables:
+            if "| NVIDIA H200 |" in body or name == "cards":
+                last = body.splitlines()[-1]
+                assert re.match(r"(Measured on NVIDIA H200 \(driver [\d.]+\)|Compiled) with torch \d", last), name
+                assert "Triton 3." in last, name
+                assert "NVRTC 13." in last, name

@@ -99,5 +99,33 @@ def cards(items: tuple[Item, ...]) -> int:
     return PASSED
 
 
+@dev.command("spills")
+@names_argument
+def spills(items: tuple[Item, ...]) -> int:
+    """Compile the reference kernels and list those that spill.
+
+    ptxas must find registers for everything, in every kernel that a solution launches, with the compilers that are
+    installed and for the architecture that the exercise declares.
+    """
+    from kernelpath.dev import spills as compiled
+
+    status = PASSED
+    for item in items or registry.exercises():
+        exercise = registry.load(item)
+        if not exercise.is_kernel:
+            continue
+        with errors.status(item.name):
+            found = compiled.spills(item)
+        mark = (
+            Text("ok  ", "green") if not found else Text("why ", "yellow") if exercise.spills else Text("FAIL", "red")
+        )
+        out.print(Text.assemble(mark, f" {item.name}", f": {exercise.spills}" if found and exercise.spills else ""))
+        for spilled in found:
+            out.print(f"     {spilled}", soft_wrap=True)
+        if found and not exercise.spills:
+            status = NOT_YET
+    return status
+
+
 for _verb in (teaching.gradescope, teaching.classroom, teaching.summary):
     dev.add_command(_verb)

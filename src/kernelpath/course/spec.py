@@ -177,6 +177,8 @@ class Exercise:
     gradients_of: of an operator the names of the entry's arguments, all of which get a gradient; the problem's inputs
         are those and then a gradient for each output of the entry, its outputs those and then the gradients.
     library: of the kind "library" the package, and what is held against it.
+    spills: why a reference kernel has a stack frame or spills all the same, and since which compiler: a rare exception,
+        which `kp dev check` otherwise reports.
     without: modules that answer the exercise by themselves. The submission cannot import them.
     check: `check(inputs, outputs)` gives None or what is wrong in the words of the exercise, as WRONG_VALUES, or as the
         Complaint that it is. It is asked where shapes and dtypes are right, of right values too; what it says stands in
@@ -214,6 +216,7 @@ class Exercise:
     fusion: Fusion | None = None
     gradients_of: tuple[str, ...] = ("x",)
     library: Library | None = None
+    spills: str = ""
     without: Sequence[str] = ()
     check: Callable[[Sequence[Any], Sequence[torch.Tensor]], str | Complaint | None] | None = None
 

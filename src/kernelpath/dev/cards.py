@@ -14,7 +14,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from multiprocessing.connection import Connection
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
@@ -76,19 +76,26 @@ def properties(card: Target) -> gpu.Properties:
     }
 
 
-class _Unexecuted(api.Local):
+class Launched(NamedTuple):
+    """A kernel that host code launched, and what its compiler made of it."""
+
+    ptx: str
+    name: str
+
+
+class Unexecuted(api.Local):
     """Loads what a compiler made, and launches it on nothing."""
 
-    def __init__(self, launched: list[str]) -> None:
+    def __init__(self, launched: list[Launched]) -> None:
         self._launched = launched
 
     def load(self, text: str, source: str | None = None) -> api.Module:
-        return _Module(simt.load(text, source, gpu.target()), self._launched)
+        return _Module(simt.load(text, source, gpu.target()), text, self._launched)
 
 
 class _Module:
-    def __init__(self, module: simt.Module, launched: list[str]) -> None:
-        self.kernels, self._launched = module.kernels, launched
+    def __init__(self, module: simt.Module, text: str, launched: list[Launched]) -> None:
+        self.kernels, self._text, self._launched = module.kernels, text, launched
 
     def compile(self, name: str) -> None:
         pass
@@ -99,7 +106,7 @@ class _Module:
         x, y, z = (cluster or (*self.kernels[name].cluster, 1, 1, 1))[:3]
         if refusal := gpu.target().refusal(grid, block, 0, shared, (x, y, z)):
             raise ValueError(refusal)
-        self._launched.append(name)
+        self._launched.append(Launched(self._text, name))
         return api.Ran(0)
 
 
@@ -130,7 +137,7 @@ def obstacles(item: Item, names: Iterable[str] = MULTIPROCESSORS, timed: bool = 
         exercise, instead = devices.suited(declared, "cpu", card)
         if instead not in drawn:
             drawn[instead] = [draw_inputs(exercise, case, 1, "cpu") for case in _cases(exercise, timed)]
-        if failed := _forked(partial(_tried, item, exercise, card, drawn[instead])):
+        if failed := run_in_fork(partial(_tried, item, exercise, card, drawn[instead])):
             found[name] = _told(failed)
     return found
 
@@ -175,10 +182,10 @@ _SHARED = re.compile(r"(?:shared memory, Required: |^ValueError: )(\d+)")
 
 def _tried(item: Item, exercise: Exercise, card: Target, drawn: Iterable[Sequence[Any]]) -> list[str]:
     """How the cases ended that did not come to an end."""
-    launched: list[str] = []
+    launched: list[Launched] = []
     gpu.show(properties(card), card)
-    api.use(_Unexecuted(launched))
-    entry, failed = _entry(item, exercise), []
+    api.use(Unexecuted(launched))
+    entry, failed = load_entry(item, exercise), []
     for inputs in drawn:
         before = len(launched)
         try:
@@ -193,7 +200,8 @@ def _tried(item: Item, exercise: Exercise, card: Target, drawn: Iterable[Sequenc
     return failed
 
 
-def _entry(item: Item, exercise: Exercise) -> Callable[..., Any]:
+def load_entry(item: Item, exercise: Exercise) -> Callable[..., Any]:
+    """Import the solution, and return what takes the problem's inputs."""
     if item.lane == "triton":
         from kernelpath.lanes import triton
 
@@ -207,7 +215,7 @@ def _entry(item: Item, exercise: Exercise) -> Callable[..., Any]:
     return with_gradient(entry, exercise.gradients_of)
 
 
-def _forked(work: Callable[[], list[str]]) -> list[str]:
+def run_in_fork(work: Callable[[], list[str]]) -> list[str]:
     """What the work returns in a process of its own; that it ended the process, where it did."""
     ours, theirs = multiprocessing.Pipe(duplex=False)
     process = multiprocessing.get_context("fork").Process(target=_sent, args=(theirs, work))

@@ -16,7 +16,7 @@ from kernelpath.course import lesson, registry, rejects, stubs
 from kernelpath.course.checkpoint import Checkpoint
 from kernelpath.course.errors import DeclarationError
 from kernelpath.course.registry import DELIVERABLE, Item, Tree
-from kernelpath.dev import books, controls, phrases
+from kernelpath.dev import books, controls, phrases, spills
 from kernelpath.exam import reading
 from kernelpath.grading.grade import Device, grade
 from kernelpath.show import docs
@@ -238,6 +238,9 @@ def solutions_pass(item: Item) -> Iterator[str]:
             yield f"{on_gpu.submission} takes {on_gpu.stars} stars on {on_gpu.device}: {on_gpu.cause}"
 
 
+reference_kernels_do_not_spill = of_each(spills.reference_kernels_do_not_spill)
+
+
 def rejects_get_their_verdicts(root: Path) -> Iterator[str]:
     """Every planted bad submission gets the verdict in its name."""
     devices: list[Device] = ["cpu", "cuda"] if torch.cuda.is_available() else ["cpu"]
@@ -291,6 +294,7 @@ ALL: tuple[Invariant, ...] = (
     *QUICK,
     stubs_end_as_not_started,
     solutions_pass,
+    reference_kernels_do_not_spill,
     rejects_get_their_verdicts,
     notebooks_run,
 )

@@ -16,7 +16,7 @@ from kernelpath import packages
 
 __all__ = ["Attribute", "Changed", "Hook", "declared"]
 
-_CALLED = {"triton": "Triton", "cutlass": "CuTe DSL", "torch": "PyTorch"}
+_CALLED = {"triton": "Triton", "cutlass": "CuTe DSL", "torch": "PyTorch", "jax": "JAX"}
 
 
 class Changed(Exception):

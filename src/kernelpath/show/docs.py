@@ -9,6 +9,7 @@ from pathlib import Path
 
 from kernelpath import words
 from kernelpath.course import registry
+from kernelpath.show import provenance
 from kernelpath.show import results as recorded
 from kernelpath.show.results import Counted
 from kernelpath.verdict import Verdict
@@ -81,6 +82,9 @@ def results(root: Path) -> Iterator[str]:
             share = words.share(measured.share_of_light, 1)
             time = words.seconds(measured.seconds)
             yield _row(machine.gpu, f"`{name}`", case, time, str(measured.speedup), share)
+    for machine in recorded.machines(root):
+        if machine.timed:
+            yield from provenance.measured(machine, [report.versions for report in machine.timed])
 
 
 def peers(root: Path) -> Iterator[str]:
@@ -98,6 +102,10 @@ def peers(root: Path) -> Iterator[str]:
                 ", ".join(against),
                 f"{race.goal}: {'reached' if race.reached else 'missed'}",
             )
+    for machine in recorded.machines(root):
+        if machine.peers:
+            raced = {peer for race in machine.peers for peer in race.ratios}
+            yield from provenance.measured(machine, needs=["liger-kernel"] if "liger" in raced else [])
 
 
 def counters(root: Path) -> Iterator[str]:
@@ -105,6 +113,7 @@ def counters(root: Path) -> Iterator[str]:
     yield from _compared_header("access pattern")
     for machine in recorded.machines(root):
         yield from _compared(machine.gpu, machine.counters)
+    yield from _measured(machine for machine in recorded.machines(root) if machine.counters)
 
 
 def corpus(root: Path) -> Iterator[str]:
@@ -112,6 +121,7 @@ def corpus(root: Path) -> Iterator[str]:
     yield from _compared_header("kernel")
     for machine in recorded.machines(root):
         yield from _compared(machine.gpu, machine.corpus)
+    yield from _measured(machine for machine in recorded.machines(root) if machine.corpus)
 
 
 def kernels(root: Path) -> Iterator[str]:
@@ -119,6 +129,7 @@ def kernels(root: Path) -> Iterator[str]:
     yield from _compared_header("reference kernel")
     for machine in recorded.machines(root):
         yield from _compared(machine.gpu, machine.kernels)
+    yield from _measured(machine for machine in recorded.machines(root) if machine.kernels)
 
 
 def _compared_header(what: str) -> Iterable[str]:
@@ -153,6 +164,7 @@ def agreement(root: Path) -> Iterator[str]:
         for name, found in cases.items():
             furthest = f"{words.count(max(found), 'unit')} in the last place" if any(found) else "none"
             yield _row(machine.gpu, f"`{name}`", str(len(found)), str(found.count(0)), furthest)
+    yield from _measured(machine for machine in recorded.machines(root) if machine.units_in_the_last_place)
 
 
 def functions(root: Path) -> Iterator[str]:
@@ -163,6 +175,7 @@ def functions(root: Path) -> Iterator[str]:
             furthest, allowed = (f"2^{math.log2(error):.1f}" for error in (found.largest, found.allowed))
             equal = words.share(found.equal, 1)
             yield _row(machine.gpu, f"`{name}.approx.f32`", equal, furthest, f"{allowed}, {found.measure}")
+    yield from _measured(machine for machine in recorded.machines(root) if machine.functions)
 
 
 def findings(root: Path) -> Iterator[str]:
@@ -172,6 +185,7 @@ def findings(root: Path) -> Iterator[str]:
         for bug, planted in machine.sanitizer.items():
             said = "found, with the line" if planted.line else "found" if planted.found else "not found"
             yield _row(machine.gpu, f"`{bug}`", planted.tool, said, "found, with the line")
+    yield from _measured(machine for machine in recorded.machines(root) if machine.sanitizer)
 
 
 def cards(root: Path) -> Iterator[str]:
@@ -186,6 +200,14 @@ def cards(root: Path) -> Iterator[str]:
         missed = sum(map(len, others.values()))
         why = "; ".join(f"{reason}: {', '.join(exercises)}" for reason, exercises in sorted(others.items()))
         yield _row(f"`{arch}`", names, f"{len(found) - missed} of {len(found)}", why or "none")
+    if found:
+        yield from provenance.compiled(recorded.cards(root).versions)
+
+
+def _measured(machines: Iterable[recorded.Machine]) -> Iterator[str]:
+    """The line on versions of each machine that has rows in a table."""
+    for machine in machines:
+        yield from provenance.measured(machine)
 
 
 def _header(*names: str) -> Iterable[str]:

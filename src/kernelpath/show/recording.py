@@ -12,10 +12,11 @@ from typing import Any
 
 import torch
 
+from kernelpath import packages
 from kernelpath.course import registry
 from kernelpath.grading import timing
 from kernelpath.hooks import triton as hooks
-from kernelpath.show import results
+from kernelpath.show import provenance, results
 from kernelpath.show.results import Recording
 from kernelpath.verdict import encode
 from kernelpath.work.stopwatch import Stopwatch
@@ -31,17 +32,17 @@ def on_gpu(key: str, measure: Callable[[], Any], gpus: int = 1) -> Any:
     """
     if torch.cuda.device_count() >= gpus:
         value = json.loads(json.dumps(_on_the_gpu(measure)))
-        found = Recording(torch.cuda.get_device_name(), f"{datetime.date.today()}", value)
+        found = Recording(torch.cuda.get_device_name(), f"{datetime.date.today()}", value, packages.versions())
         if file := os.environ.get("KERNELPATH_RECORD"):
             _record(Path(file), key, found)
-        print(f"measured on this {found.device}")
+        print(f"measured on this {found.device} ({provenance.listed(found.versions)})")
         return value
     recorded = results.recordings(registry.course() / results.FOLDER / results.RECORDINGS).get(key)
     if recorded is None:
         print("nothing to show: too few GPUs are here, and results/notebooks.json has no recording")
         return {}
     lacks = "no GPU here" if gpus == 1 else f"fewer than {gpus} GPUs here"
-    print(f"{lacks}: recorded on {recorded.device}, {recorded.date}")
+    print(f"{lacks}: recorded on {recorded.device}, {recorded.date} ({provenance.listed(recorded.versions)})")
     return recorded.value
 
 

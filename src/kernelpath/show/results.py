@@ -98,11 +98,12 @@ class Machine:
 
 @dataclass(frozen=True)
 class Recording:
-    """What a notebook measured on a GPU; value is any JSON."""
+    """What a notebook measured on a GPU; value is any JSON. versions: of the packages, where they were recorded."""
 
     device: str
     date: str
     value: Any
+    versions: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

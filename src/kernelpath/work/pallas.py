@@ -1,8 +1,12 @@
 """An entry of JAX whose kernel is Pallas's: traced once, and that program is read, lowered for TPUs and GPUs, and run.
 
-Neither is needed for that. On the CPU the kernel runs in JAX's interpreter, one step of the grid after another, with
+Neither is needed for that. The kernel runs on the CPU in JAX's interpreter, one step of the grid after another, with
 NaN in what a block has beyond its array. What the interpreter cannot show is read from the trace: which blocks each
 step writes, and what is computed outside of the kernel.
+
+JAX stays on the CPU where there is a GPU as well. Its plugin for CUDA takes most of the GPU's memory, writes where a
+submission's process may not write, and runs another program: Pallas has Triton load and store whole blocks there, also
+what lies beyond the array.
 """
 
 from __future__ import annotations
@@ -20,6 +24,7 @@ from jax.export import DisabledSafetyCheck, export
 from jax.extend.core import ClosedJaxpr, Jaxpr, jaxpr_as_fun
 from jax.sharding import AbstractDevice, AbstractMesh, use_abstract_mesh
 
+from kernelpath.hooks import jax as hooks
 from kernelpath.verdict import Verdict
 from kernelpath.work.blame import Refused
 
@@ -41,6 +46,10 @@ _MOVING = frozenset(
 )
 """What may be done to arrays outside of kernels."""
 
+hooks.DISCOVER_PLUGINS.get()  # jax_platforms alone does not keep JAX from importing its plugins
+hooks.DISCOVER_PLUGINS.replace(lambda: None)
+jax.config.update("jax_platforms", "cpu")
+
 _TRITON = "__gpu$xla.gpu.triton"
 
 if "jax_pallas_use_mosaic_gpu" in jax.config.values:  # from JAX 0.11 on a kernel is Triton's unless it asks for Mosaic
@@ -60,7 +69,7 @@ def of_torch(entry: Callable[..., Any]) -> Callable[..., torch.Tensor]:
     """
 
     def called(*tensors: torch.Tensor) -> torch.Tensor:
-        arrays = [jax.dlpack.from_dlpack(tensor.contiguous()) for tensor in tensors]
+        arrays = [jax.dlpack.from_dlpack(tensor.cpu().contiguous()) for tensor in tensors]
         shapes = [ShapeDtypeStruct(array.shape, array.dtype) for array in arrays]
         with use_abstract_mesh(_TRACED_FOR):
             program, made = make_jaxpr(jit(lambda *given: entry(*given, interpret=False)), return_shape=True)(*shapes)
@@ -69,10 +78,9 @@ def of_torch(entry: Callable[..., Any]) -> Callable[..., torch.Tensor]:
         _examine(program.jaxpr)
         for platform, what in PLATFORMS.items():
             _lower(program, shapes, platform, what)
-        if jax.default_backend() == "cpu":
-            program = program.replace(jaxpr=_interpreted(program.jaxpr))
-        (out,) = jit(jaxpr_as_fun(program))(*arrays)
-        return torch.utils.dlpack.from_dlpack(out).clone()
+        (out,) = jit(jaxpr_as_fun(program.replace(jaxpr=_interpreted(program.jaxpr))))(*arrays)
+        device = tensors[0].device if tensors else torch.device("cpu")
+        return torch.utils.dlpack.from_dlpack(out).clone().to(device)
 
     return called
 

@@ -1,0 +1,76 @@
+"""JAX in the process that runs a submission: it stays on the CPU, and its plugins for GPUs stay out."""
+
+from __future__ import annotations
+
+import importlib.util
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from kernelpath.course import registry
+from kernelpath.grading.grade import grade
+from kernelpath.verdict import Verdict
+from kernelpath.work import forkserver
+
+pytestmark = pytest.mark.skipif(importlib.util.find_spec("jax") is None, reason="JAX is not installed")
+
+MARKER = "kernelpath_fake_plugin"
+PLUGIN = f"""
+import os, sys, tempfile
+
+def initialize():
+    print("the plugin was initialized", file=sys.stderr)
+    try:
+        for folder in ("/tmp", tempfile.gettempdir()):
+            with open(os.path.join(folder, "{MARKER}"), "w"):
+                pass
+    except OSError:
+        os._exit(3)  # as XLA ends a process whose files it cannot write
+"""
+"""As JAX's plugin for CUDA does, it writes below /tmp. Without that it ends the process."""
+
+
+@pytest.fixture
+def installed_plugin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A folder on the path of workers with plugins that JAX discovers, by an entry point and by its namespace."""
+    (tmp_path / "fake_plugin.py").write_text(PLUGIN)
+    metadata = tmp_path / "fake_plugin-1.0.dist-info"
+    metadata.mkdir()
+    (metadata / "METADATA").write_text("Metadata-Version: 2.1\nName: fake-plugin\nVersion: 1.0\n")
+    (metadata / "entry_points.txt").write_text("[jax_plugins]\nfake = fake_plugin\n")
+    (tmp_path / "jax_plugins" / "fake").mkdir(parents=True)
+    (tmp_path / "jax_plugins" / "fake" / "__init__.py").write_text(PLUGIN)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    forkserver.set_environment()  # the next fork server is new, and has this path
+    yield tmp_path
+    forkserver.set_environment()
+    Path("/tmp", MARKER).unlink(missing_ok=True)
+
+
+@pytest.mark.usefixtures("installed_plugin")
+def test_a_plugin_for_gpus_is_not_loaded_by_a_submission() -> None:
+    item = registry.find("portability")
+    report = grade(item, item.solution, device="cpu", seed=1)
+    assert (report.verdict, report.cause) == (Verdict.PASSED, "")
+    assert "plugin" not in report.printed
+    assert not Path("/tmp", MARKER).exists()
+
+
+def test_the_plugin_of_these_tests_is_one_that_jax_loads(installed_plugin: Path) -> None:
+    """Otherwise the other tests show nothing."""
+    script = "import jax; print(jax.default_backend())"
+    environment = {"PYTHONPATH": str(installed_plugin), "TMPDIR": str(installed_plugin)}
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, env=environment)
+    assert done.stdout == "cpu\n"
+    assert done.stderr.count("the plugin was initialized") == 2
+    assert Path("/tmp", MARKER).exists()
+
+
+def test_the_doctor_loads_no_plugin(installed_plugin: Path) -> None:
+    script = "from kernelpath import doctor; print(doctor.try_lane('Pallas', doctor._PALLAS, 'cpu').works)"
+    environment = {"PYTHONPATH": str(installed_plugin)}
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, env=environment)
+    assert (done.stdout, done.stderr) == ("True\n", "")
