@@ -199,7 +199,7 @@ def judge(
     for place in range((offset - 1 >> granule) + 1, offset + size >> granule):
         entry, address = history + ENTRY * place, start + (place << granule)
         write = load64(entry)
-        if check(launch, cta, floor, entry, warp.index, copy.lane, copy.site, kind, 0):
+        if check(launch, cta, floor, history, place, warp.index, copy.lane, copy.site, kind, 0):
             suspect(launch, cta, warp, RACE, copy.site, copy.lane, address, 1 << granule)
         elif kind != Access.STORE and write >> 32 >= floor and not is_seen(launch, cta, warp.index, write, space):
             accuse(launch, write & LOW, write >> 32)

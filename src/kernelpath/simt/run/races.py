@@ -9,6 +9,11 @@ The history of a granule of memory is an entry of four words. The last write: it
 the lower one. The reads since: the time of the last one, or of an earlier one whose warp has gone on since, and the set
 of warps that read. The traces of two readers, of two warps where there are two. Of the block that read before the last
 one did, if the two are not ordered, a read: its time and its trace.
+Behind an atomic or strong write, two more words keep what it has replaced: the last plain write, and the last atomic
+write by another warp. So neither a plain write that a thread's own atomic operation follows is lost, nor atomic
+operations that those of one more warp follow. These words lie in front of the history (``shadowed``), in memory that
+only kernels with atomic operations touch.
+
 A trace is a thread, a bit for a strong write, one for a volatile write, and the instruction's number.
 
 ``released[w]`` is what warp w knew at its last fence. Who finds a value that it wrote strongly then, has ``seen`` that
@@ -21,7 +26,7 @@ volatile load that is no poll is as weak as any.
 from __future__ import annotations
 
 from kernelpath.simt.layout import Access
-from kernelpath.simt.native import load64, native, store64
+from kernelpath.simt.native import apart, load64, native, store64
 from kernelpath.simt.run.elected import not_released
 from kernelpath.simt.run.happens_before import ROW, WARPS, is_own, known, knows, raise_to, unordered, went_on
 from kernelpath.simt.run.records import CtaRecord, LaunchRecord, SampleRecord, WarpRecord
@@ -31,6 +36,7 @@ __all__ = [
     "ENTRY",
     "LOW",
     "NOBODY",
+    "SHADOWED",
     "SITE",
     "STRONG",
     "THREAD",
@@ -43,6 +49,7 @@ __all__ = [
 LOAD, ATOMIC = int(Access.LOAD), int(Access.ATOMIC)
 STRONG, VOLATILE, UNORDERED = 1, 2, 3  # how strong an access may be, beside not at all; the last orders nothing itself
 ENTRY = 32  # bytes of an entry of the history
+SHADOWED = 16  # bytes in front of the history, for each entry: a plain and an atomic write; see shadowed
 LOW = 0xFFFFFFFF
 THREAD = (1 << 10) - 1
 WAS_ATOMIC = 1 << 10
@@ -57,7 +64,8 @@ def check(
     launch: LaunchRecord,
     cta: CtaRecord,
     floor: int,
-    entry: int,
+    history: int,
+    place: int,
     warp: int,
     lane: int,
     number: int,
@@ -66,24 +74,23 @@ def check(
 ) -> int:
     """Judge one access, by the instruction of this number, and record it. Whether it races: then with launch.other.
 
+    ``history`` is that of a buffer, and ``place`` the number of the granule that is accessed.
     What happened before the time ``floor`` cannot race: earlier launches; in shared memory, earlier blocks.
     """
-    thread = warp * 32 + lane
+    thread, entry = warp * 32 + lane, history + ENTRY * place
     write, reads = load64(entry), load64(entry + 8)
     is_strong = strong == STRONG or (strong == VOLATILE and kind != LOAD and is_fenced(cta, warp))
     atomic = kind == ATOMIC or strong == UNORDERED or is_strong
-    allowed = write & WAS_ATOMIC and (atomic or (kind == LOAD and not write & WAS_VOLATILE))
-    hands_on = strong != UNORDERED and (strong or kind == ATOMIC)
-    if allowed and hands_on and not write & WAS_VOLATILE and is_own(launch, cta, write >> 32):
-        observe(cta, warp, (write & THREAD) >> 5, kind == ATOMIC)
-    plain = allowed and not atomic and not strong and floor == cta.block_began and (write & THREAD) >> 5 != warp
-    judged = write and (not allowed or (plain and not is_guess(launch, number)))
-    if judged and unordered(launch, cta, floor, warp, write & THREAD, write >> 32, thread):
-        return accuse(launch, write & LOW, write >> 32)
-    if judged and cta.mbarriers and not_released(launch, cta, warp, write & THREAD, write >> 32):
-        return accuse(launch, write & LOW, write >> 32)
+    if write & WAS_ATOMIC:
+        if races_behind_atomic(launch, cta, floor, history, place, thread, number, kind, strong, atomic):
+            return 1
+    elif write and races_with_write(launch, cta, floor, warp, thread, write):
+        return 1
     if kind == ATOMIC:
         excuse(launch, cta, load64(entry + 16), reads >> 32, thread)
+        is_recent = reads >> 32 >= floor and floor == cta.block_began
+        if is_recent and updates_what_was_read(launch, cta, floor, entry, warp, thread):
+            return 1
     trace = number + 1 << SITE | thread
     if atomic:
         trace |= WAS_ATOMIC
@@ -95,9 +102,88 @@ def check(
         return 0
     if not atomic and reads and unordered_reader(launch, cta, floor, entry, warp, thread):
         return 1
+    if trace & WAS_ATOMIC:
+        keep_shadowed(shadowed(history, place), write, warp)
     store64(entry, launch.time << 32 | trace)
     store64(entry + 8, 0)
     store64(entry + 24, 0)
+    return 0
+
+
+@native
+def shadowed(history: int, place: int) -> int:
+    """Where a granule has the writes that the last one, an atomic or strong one, has replaced: plain, and atomic."""
+    return history - SHADOWED * (place + 1)
+
+
+@native
+def keep_shadowed(kept: int, write: int, warp: int) -> None:
+    """An atomic or strong write of a warp replaces ``write`` in the history."""
+    if not write & WAS_ATOMIC:
+        store64(kept, write)
+        store64(kept + 8, 0)
+    elif (write & THREAD) >> 5 != warp:
+        store64(kept + 8, write)
+
+
+@native
+def races_with_write(launch: LaunchRecord, cta: CtaRecord, floor: int, warp: int, thread: int, write: int) -> int:
+    """Whether an access is not ordered behind a write of the history."""
+    other, time = write & THREAD, write >> 32
+    if unordered(launch, cta, floor, warp, other, time, thread):
+        return accuse(launch, write & LOW, time)
+    if cta.mbarriers and not_released(launch, cta, warp, other, time):
+        return accuse(launch, write & LOW, time)
+    return 0
+
+
+@apart
+def races_behind_atomic(
+    launch: LaunchRecord,
+    cta: CtaRecord,
+    floor: int,
+    history: int,
+    place: int,
+    thread: int,
+    number: int,
+    kind: int,
+    strong: int,
+    atomic: int,
+) -> int:
+    """Whether an access races with the last write, which was atomic or strong, or with one that this has replaced.
+
+    Of the atomic operations that it has replaced only those of the own block count: blocks that have all gone through
+    one on a word take turns by it, whatever they do to the word then.
+    """
+    write, warp, in_shared = load64(history + ENTRY * place), thread >> 5, floor == cta.block_began
+    if write >> 32 < floor:
+        return 0
+    allowed = atomic or (kind == LOAD and not write & WAS_VOLATILE)
+    hands_on = strong != UNORDERED and (strong or kind == ATOMIC)
+    if allowed and hands_on and not write & WAS_VOLATILE and is_own(launch, cta, write >> 32):
+        observe(cta, warp, (write & THREAD) >> 5, kind == ATOMIC)
+    reads = allowed and not atomic and not strong and in_shared and not is_guess(launch, number)
+    judged = not allowed or (reads and (write & THREAD) >> 5 != warp)
+    if judged and races_with_write(launch, cta, floor, warp, thread, write):
+        return 1
+    plain, before = load64(shadowed(history, place)), load64(shadowed(history, place) + 8)
+    if plain and races_with_write(launch, cta, floor, warp, thread, plain):
+        return 1
+    if not in_shared or (allowed and not reads) or before >> 32 < floor or (before & THREAD) >> 5 == warp:
+        return 0
+    return is_own(launch, cta, before >> 32) and races_with_write(launch, cta, floor, warp, thread, before)
+
+
+@apart
+def updates_what_was_read(launch: LaunchRecord, cta: CtaRecord, floor: int, entry: int, warp: int, thread: int) -> int:
+    """Whether an atomic operation in shared memory races with a plain read of another warp that was no guess."""
+    time, readers = load64(entry + 8) >> 32, load64(entry + 16)
+    for half in range(2):
+        reader = readers >> 32 * half & LOW
+        is_other = reader and (reader & THREAD) >> 5 != warp and is_own(launch, cta, time)
+        judged = is_other and not is_guess(launch, (reader >> SITE) - 1)
+        if judged and unordered(launch, cta, floor, warp, reader & THREAD, time, thread):
+            return accuse(launch, reader, time)
     return 0
 
 
@@ -112,7 +198,7 @@ def excuse(launch: LaunchRecord, cta: CtaRecord, readers: int, time: int, thread
             site = (reader >> SITE) - 1
             sample = SampleRecord(launch.samples + site * SampleRecord.size)
             sample.guesses = 1
-            if cta.suspect_site == site:
+            if cta.suspect_site == site or (cta.suspect_other & LOW) >> SITE == site + 1:
                 cta.suspect_address = 0
 
 

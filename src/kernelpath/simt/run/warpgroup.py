@@ -105,15 +105,15 @@ def read_chunks(
         state = cta.shared_state + offset
         if (load64(state) | load64(state + 8)) & ODD:
             suspect(launch, cta, warp, UNINITIALIZED, number, 0, address, CHUNK)
-        for entry in range(offset >> granule, (offset + CHUNK - 1 >> granule) + 1):
-            history = cta.shared_history + ENTRY * entry
-            write = load64(history)
+        history = cta.shared_history
+        for granule_number in range(offset >> granule, (offset + CHUNK - 1 >> granule) + 1):
+            write = load64(history + ENTRY * granule_number)
             if write | LANES - 1 != fenced and write >> 32 >= cta.block_began:
                 fenced = write | LANES - 1  # what the lanes of a warp have written together is fenced together
                 if not is_seen(launch, cta, warp.index, write, OF_SHARED):
                     accuse(launch, write & LOW, write >> 32)
                     suspect(launch, cta, warp, NO_FENCE, number, 0, address, CHUNK)
-            if check(launch, cta, cta.block_began, history, warp.index, 0, number, Access.LOAD, 0):
+            if check(launch, cta, cta.block_began, history, granule_number, warp.index, 0, number, Access.LOAD, 0):
                 suspect(launch, cta, warp, RACE, number, 0, address, CHUNK)
     read.low = low
     read.high = high
