@@ -24,7 +24,7 @@ import triton
 import triton.language as tl
 torch.manual_seed(0)
 launches = []
-lanes._observers.append(launches.append)
+lanes.observe(launches.append).__enter__()
 """
 
 SOFTMAX = """
