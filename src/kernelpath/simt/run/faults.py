@@ -22,6 +22,8 @@ from kernelpath.simt.run.spaces import RANK
 __all__ = ["Faults"]
 
 _SKIPPED = "skipped this barrier: it returned early, or the barrier is inside an if or a loop that it did not run"
+_CERTAIN = (FaultKind.OUT_OF_BOUNDS, FaultKind.MISALIGNED)
+"""Faults that stand whatever other threads do: a suspicion of unwritten memory comes second."""
 _ALL_MUST_MEET = "all threads of a block must reach the same barrier"
 
 
@@ -34,9 +36,11 @@ class Faults:
 
     def recorded(self) -> Fault:
         """The fault that generated code, or a check, has written down."""
-        self.raise_suspect()
         get = self.grid.get
         kind, warp, lane = FAULT_KINDS[get("fault_kind")], get("fault_warp"), get("fault_lane")
+        suspect = self._suspect()
+        if suspect is not None and not (kind in _CERTAIN and suspect.kind == FaultKind.UNINITIALIZED):
+            raise suspect
         if get("fault_site") < 0:
             line, name = self.lowered.blocks[get("fault_block")][-1 - get("fault_site")]
             text = self._trap() if kind == FaultKind.TRAP else self._bad_mask(name)
@@ -46,17 +50,31 @@ class Faults:
         if kind == FaultKind.DESCRIPTOR:
             text = complaints.descriptor(get("fault_detail"), get("fault_address"))
             return self._new(kind, text, self.lowered.sites[get("fault_site")].line, warp, lane)
-        return self._of_access(
+        fault = self._of_access(
             kind, get("fault_site"), get("fault_address"), warp, lane, get("other"), get("other_time")
         )
+        if suspect is not None:
+            # The thread that was to write may not have come that far: the unwritten memory may be a consequence.
+            message = f"{fault.message}; before that, in line {suspect.line}, {suspect.message}"
+            place = fault.kernel, fault.file, fault.line, fault.block, fault.thread, fault.address
+            fault = Fault(fault.kind, message, *place)
+        return fault
 
     def raise_suspect(self) -> None:
         """Raise the race, or the read of unwritten shared memory, that was remembered."""
+        suspect = self._suspect()
+        if suspect is not None:
+            raise suspect
+
+    def _suspect(self) -> Fault | None:
+        """The race, or the read of unwritten shared memory, that was remembered."""
         get = self.cta.get
-        if address := get("suspect_address"):
-            thread = divmod(get("suspect_thread"), LANES)
-            other = get("suspect_other"), get("suspect_other_time")
-            raise self._of_access(FAULT_KINDS[get("suspect_kind")], get("suspect_site"), address, *thread, *other)
+        address = get("suspect_address")
+        if not address:
+            return None
+        thread = divmod(get("suspect_thread"), LANES)
+        other = get("suspect_other"), get("suspect_other_time")
+        return self._of_access(FAULT_KINDS[get("suspect_kind")], get("suspect_site"), address, *thread, *other)
 
     def stuck(self, warp: int) -> Fault:
         """Lanes of a warp wait for others that went another way."""
