@@ -28,23 +28,6 @@ def test_planted_bug(run: Run, bug: Bug) -> None:
     assert fault.file == "kernel.cu"
 
 
-def test_an_access_out_of_bounds_is_not_hidden_by_the_unwritten_memory_that_follows_from_it(run: Run) -> None:
-    source = """__global__ void kernel(const float* a, float* c) {
-        __shared__ float tile[256];
-        int t = threadIdx.x;
-        c[t] = tile[255 - t];
-        tile[t] = a[t];
-    }"""
-    with pytest.raises(simt.Fault) as caught:
-        run(source, 1, 256, aligned(100), aligned(256))
-    assert (caught.value.kind, caught.value.line) == (FaultKind.OUT_OF_BOUNDS, 5)
-    assert re.search(
-        r"^thread 100 of block 0 reads 4 bytes past the end of a .*; before that, in line 4, "
-        r"thread 0 of block 0 reads 4 bytes at tile\[255\] .*, which nothing has written$",
-        caught.value.message,
-    )
-
-
 TRANSPOSE = """__global__ void kernel(const float* a, float* c, int rows) {{
     __shared__ float tile[32][33];
     int x = threadIdx.x, y = threadIdx.y;

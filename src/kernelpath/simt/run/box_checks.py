@@ -11,9 +11,10 @@ from kernelpath.simt.errors import FAULT_KINDS, FaultKind
 from kernelpath.simt.layout import PENDING, WRITTEN, Access
 from kernelpath.simt.native import apart, fill_bytes, load8, load64, native, store64
 from kernelpath.simt.run.boxes import PIECE, BulkRecord, Direction, near_of, row_of
+from kernelpath.simt.run.history import ASYNCHRONOUS, ENTRY, LOW, SITE, THREAD, accuse
 from kernelpath.simt.run.memory import fault
 from kernelpath.simt.run.proxies import OF_GLOBAL, OF_SHARED, is_seen
-from kernelpath.simt.run.races import ASYNCHRONOUS, ENTRY, LOW, SITE, THREAD, accuse, check
+from kernelpath.simt.run.races import check
 from kernelpath.simt.run.records import BufferRecord, CtaRecord, LaunchRecord, WarpRecord
 from kernelpath.simt.run.refills import refill
 from kernelpath.simt.run.spaces import find

@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from kernelpath.simt.layout import UNWRITTEN
 from kernelpath.simt.run.arrays import zeroed
-from kernelpath.simt.run.races import ENTRY, SHADOWED
+from kernelpath.simt.run.history import ENTRY, SHADOWED
 from kernelpath.simt.run.records import BUFFER
 
 if TYPE_CHECKING:

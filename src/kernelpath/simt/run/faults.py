@@ -15,9 +15,10 @@ from kernelpath.simt.run.arrays import Dim
 from kernelpath.simt.run.copy_rules import RULES, CopyRule
 from kernelpath.simt.run.cta import Cta
 from kernelpath.simt.run.deadlock import waits
+from kernelpath.simt.run.history import ASYNCHRONOUS, EXITED, THREAD, WAS_ATOMIC
 from kernelpath.simt.run.launch import Author, Grid
-from kernelpath.simt.run.races import ASYNCHRONOUS, THREAD, WAS_ATOMIC
 from kernelpath.simt.run.spaces import RANK
+from kernelpath.simt.run.symbols import source_name
 
 __all__ = ["Faults"]
 
@@ -126,7 +127,7 @@ class Faults:
         warps = self.cta.warps
         stopped = np.isin(warps["status"], (Status.PREEMPTED, Status.SUSPENDED))
         line = line or self._line(int(warps["pcs"][stopped if stopped.any() else ...].min()))
-        return TimedOut(text, complaints.source_name(self.grid.name), self.grid.module.file, line)
+        return TimedOut(text, source_name(self.grid.name), self.grid.module.file, line)
 
     def _of_access(
         self, kind: FaultKind, number: int, address: int, warp: int, lane: int, trace: int, time: int
@@ -144,6 +145,8 @@ class Faults:
             names = [name for block in self.lowered.blocks for _, name in block]
             tracked = any("cp.async.mbarrier" in name for name in names) and "cp.async.wait" not in " ".join(names)
             text = complaints.in_flight(site, where, other.site, self._in_cluster(address), tracked)
+        elif trace == EXITED:
+            text = complaints.outlived(site, where, "mbarrier::complete_tx::bytes" in site.words)
         elif kind == FaultKind.RACE:
             text = self._race(site, where.removeprefix("at "), other, address, self._arrived_alone(trace))
         else:
@@ -234,7 +237,7 @@ class Faults:
         place = self.grid.named(block)
         thread_name = complaints.thread_name(thread, self.grid.block)
         sentence = f"program {place} {text}" if self._programs else f"{thread_name} of block {place} {text}"
-        kernel = complaints.source_name(self.grid.name)
+        kernel = source_name(self.grid.name)
         return Fault(kind, sentence, kernel, self.grid.module.file, line, block, thread, address)
 
     def _line(self, block: int) -> int:

@@ -13,8 +13,9 @@ from __future__ import annotations
 from kernelpath.simt.errors import FAULT_KINDS, FaultKind
 from kernelpath.simt.layout import LANES, Access, Space, Way
 from kernelpath.simt.native import count_bits, load64, lowest_bit, native, store64
+from kernelpath.simt.run.history import SITE, STRONG, THREAD, UNORDERED
 from kernelpath.simt.run.polling import ask, poll, repeats
-from kernelpath.simt.run.races import SITE, STRONG, THREAD, UNORDERED, check
+from kernelpath.simt.run.races import check
 from kernelpath.simt.run.reach import reach
 from kernelpath.simt.run.reads import wgmma_reads
 from kernelpath.simt.run.records import (

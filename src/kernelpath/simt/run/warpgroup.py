@@ -12,9 +12,10 @@ from kernelpath.simt.events import EventKind
 from kernelpath.simt.layout import LANES, POSITION, READS, UNFENCED, Access
 from kernelpath.simt.native import load64, native, store64
 from kernelpath.simt.run.happens_before import WARPS, raise_to
+from kernelpath.simt.run.history import ENTRY, LOW, accuse
 from kernelpath.simt.run.memory import OPERANDS, OUT_OF_BOUNDS, SAMPLED, fault
 from kernelpath.simt.run.proxies import OF_SHARED, is_seen
-from kernelpath.simt.run.races import ENTRY, LOW, accuse, check
+from kernelpath.simt.run.races import check
 from kernelpath.simt.run.reads import CHUNK, chunk_at, end_reads, read_slot
 from kernelpath.simt.run.recorder import NO_BARRIER, NO_SITE, note
 from kernelpath.simt.run.records import CountsRecord, CtaRecord, LaunchRecord, ReadRecord, SampleRecord, WarpRecord
