@@ -10,6 +10,8 @@ import pytest
 import torch
 from triton.tools.tensor_descriptor import TensorDescriptor
 
+from kernelpath.device.messages import Failed
+from kernelpath.grading.kinds.kernel import complaint_of
 from kernelpath.lanes import compiler_advice, cute_advice, triton_advice
 from kernelpath.simt import Fault, FaultKind
 from kernelpath.verdict import Verdict
@@ -22,6 +24,7 @@ FAULTS = {
     FaultKind.BARRIER: Verdict.BARRIER,
     FaultKind.MISALIGNED: Verdict.CRASHED,
     FaultKind.BAD_MASK: Verdict.CRASHED,
+    FaultKind.UNFENCED: Verdict.RACE,
 }
 
 
@@ -35,6 +38,14 @@ def test_fault_of_the_ptx_machine(kind: FaultKind, verdict: Verdict) -> None:
         "/folder/kernel.cu",
         7,
     )
+
+
+@pytest.mark.parametrize("kind", FaultKind)
+def test_a_fault_has_one_verdict_in_the_process_and_from_the_server(kind: FaultKind) -> None:
+    place = "kernel", "/folder/kernel.cu", 7, (0, 0, 0), (3, 0, 0)
+    in_the_process = blame(Fault(kind, "thread 3 of block 0 did it", *place, None), Path("/folder/kernel.py"))
+    from_the_server = complaint_of(Failed(kind.name, "thread 3 of block 0 did it", *place))
+    assert in_the_process.verdict is from_the_server.verdict
 
 
 def test_nvrtcs_error_in_a_folder_with_a_space() -> None:

@@ -27,9 +27,11 @@ from nbclient.exceptions import CellExecutionError
 
 from kernelpath.course import lesson, registry
 from kernelpath.course.progress import Progress
+from kernelpath.device import gpu
 from kernelpath.grading import grade
 from kernelpath.lanes import cuda
 from kernelpath.show import cells, execute, graded, magic, notebook, plots, predict, results, view
+from kernelpath.simt.target import TARGETS
 from kernelpath.verdict import Report, Verdict
 from tests.conftest import Solutions
 
@@ -485,6 +487,16 @@ def test_tables_and_questions_are_html_with_their_text_beside_it(
 def test_a_cuda_cell_that_does_not_compile_says_so_where_it_stands(source: str, said: str) -> None:
     with pytest.raises(cells.Stop, match=re.escape(said)):
         magic.kernels("f.cu", source)
+
+
+def test_a_cuda_cell_is_compiled_for_the_target_of_the_notebook(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gpu, "_target", TARGETS["sm_90a"])
+    source = "__global__ void f(int* x) { __cluster_barrier_arrive(); __cluster_barrier_wait(); x[0] = 3; }"
+    kernel = magic.kernels("f.cu", source)["f"]
+    assert isinstance(kernel, cuda.Kernel)
+    x = torch.zeros(1, dtype=torch.int32)
+    kernel[1, 1](x)
+    assert x.item() == 3
 
 
 def test_the_compiler_is_given_the_options_of_a_cuda_cell() -> None:

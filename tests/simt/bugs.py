@@ -370,6 +370,61 @@ BUGS = [
         """,
     ),
     Bug(
+        "a_counter_is_zeroed_without_a_syncwarp",
+        FaultKind.RACE,
+        r"thread 1 of block 0 updates 4 bytes at s\[0\] .*, which thread 0 writes",
+        """
+        int* count = (int*)s;
+        if (t == 0) *count = 0;
+        atomicAdd(count, 1); // here
+        """,
+        block=32,
+    ),
+    Bug(
+        "a_counter_is_zeroed_without_a_barrier",
+        FaultKind.RACE,
+        r"thread 32 of block 0 updates 4 bytes at s\[0\] .*, which thread 0 writes",
+        """
+        int* count = (int*)s;
+        if (t == 0) *count = 0;
+        if (t % 32 == 0) atomicAdd(count, 1); // here
+        """,
+    ),
+    Bug(
+        "a_block_zeroes_what_other_blocks_add_to",
+        FaultKind.RACE,
+        r"thread 0 of block 1 updates 4 bytes at c\[0\], which thread 0 of block 0 writes",
+        """
+        if (i == 0) c[0] = 0;
+        if (t == 0) atomicAdd(c, 1); // here
+        """,
+        grid=4,
+    ),
+    Bug(
+        "a_counter_is_read_before_all_have_added",
+        FaultKind.RACE,
+        r"thread 32 of block 0 updates 4 bytes at s\[0\] .*, which thread 0 reads",
+        """
+        int* count = (int*)s;
+        if (t == 0) *count = 0;
+        __syncthreads();
+        atomicAdd(count, 1); // here
+        if (t == 0) c[0] = *count;
+        """,
+    ),
+    Bug(
+        "a_counter_is_read_by_the_last_warp_before_all_have_added",
+        FaultKind.RACE,
+        r"thread 127 of block 0 reads 4 bytes at s\[0\] .*, which thread 95 updates",
+        """
+        int* count = (int*)s;
+        if (t == 0) *count = 0;
+        __syncthreads();
+        atomicAdd(count, 1);
+        if (t == 127) c[0] = *count; // here
+        """,
+    ),
+    Bug(
         "warp_without_syncwarp",
         FaultKind.RACE,
         "no barrier",

@@ -58,6 +58,8 @@ MUTANTS = (
         "stores",
     ),
     Mutant("gemm", 9, RACE, "writes the result", "still be reading: wait for its group", "stores"),
+    Mutant("gemm", 13, RACE, "stores", "its block exits while the copy may still be reading"),
+    Mutant("gemm", 14, RACE, "stores", "commit it and wait for its group (cp.async.bulk.wait_group.read 0) first"),
     Mutant(
         "gemm", 11, None, "waits for a stage", "its threads have 64, and the block has 16 left", "too many registers"
     ),
@@ -66,6 +68,7 @@ MUTANTS = (
     Mutant("multicast", 2, UNWRITTEN, "reads", "which nothing has written"),
     Mutant("multicast", 3, BAD_COPY, "sends", "names an mbarrier that is none"),
     Mutant("multicast", 4, FaultKind.OUT_OF_BOUNDS, "there", "which has exited"),
+    Mutant("multicast", 5, RACE, "sends", "which thread 0 of block", "init"),
     Mutant("dsmem", 1, RACE, "writes", "of block 0 reads in", "reads there"),
     Mutant("dsmem", 2, FaultKind.OUT_OF_BOUNDS, "reads there", "which has exited"),
     Mutant("dsmem", 3, RACE, "reads there", "which thread 1 of block 1 writes", "writes"),

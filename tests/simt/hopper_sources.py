@@ -144,10 +144,10 @@ extern "C" __global__ void __maxnreg__(64) gemm(const __grid_constant__ Map a, c
     if (t == 0) {
       if (IS(4)) FENCE;                                                    // one more does no harm
       STORE(&c, 0, 64 * i, at(result));                                    // stores
-      COMMIT;
+      if (mode != 14 || i == 0) COMMIT;
     }
   }
-  if (t == 0) READ;
+  if (t == 0) CUT(13) READ;
 }"""
 
 MULTICAST = """
@@ -158,11 +158,12 @@ extern "C" __global__ void __cluster_dims__(2, 1, 1) multicast(const __grid_cons
   unsigned its;
   MAPA(its, at(&empty), rank ^ 1);
   if (t == 0) {
-    INIT(at(&full), 1);
-    INIT(at(&empty), IS(1) ? 1 : 2);                                       // init
-    DO("fence.mbarrier_init.release.cluster");
+    INIT(at(&empty), IS(1) ? 1 : 2);
+    INIT(at(&full), 1);                                                    // init
+    CUT(5) DO("fence.mbarrier_init.release.cluster");
   }
-  CUT(3) MEET;
+  if (IS(5) || IS(6)) DO("barrier.cluster.arrive.relaxed; barrier.cluster.wait");
+  else CUT(3) MEET;
   #pragma unroll 1
   for (int i = 0; i < 3; ++i) {
     if (t == 0) {

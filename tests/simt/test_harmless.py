@@ -49,6 +49,37 @@ HARMLESS = {
         c[threadIdx.x] = s[63 - threadIdx.x];""",
     "all threads write the same value": "if (a[threadIdx.x] == 0) c[0] = 7;",
     "atomics of several blocks": "atomicAdd(c + threadIdx.x % 8, 1.0f);",
+    "a counter that is zeroed before __syncwarp": """__shared__ int s[4];
+        int* count = s + threadIdx.x / 32;
+        if (threadIdx.x % 32 == 0) *count = 0;
+        __syncwarp();
+        atomicAdd(count, 1);
+        __syncwarp();
+        if (threadIdx.x % 32 == 0) c[threadIdx.x] = *count;""",
+    "a counter that the last block to finish zeroes": """__shared__ bool last;
+        atomicAdd(c, 1.0f);
+        __threadfence();
+        __syncthreads();
+        if (threadIdx.x == 0) last = atomicAdd(c + 1, 1.0f) == gridDim.x - 1;
+        __syncthreads();
+        if (last && threadIdx.x == 0) { c[2] = c[0]; c[0] = 0; c[1] = 0; }""",
+    "a counter that a block zeroes before it tells the others": """if (blockIdx.x == 0 && threadIdx.x == 0) {
+            c[0] = 0;
+            __threadfence();
+            atomicExch((int*)c + 1, 1);
+        }
+        if (threadIdx.x == 0) while (atomicAdd((int*)c + 1, 0) == 0) {}
+        __syncthreads();
+        atomicAdd(c, 1.0f);""",
+    "a counter that is used again behind barriers": """__shared__ int count;
+        for (int pass = 0; pass < 3; pass++) {
+            if (threadIdx.x == 0) count = 0;
+            __syncthreads();
+            atomicAdd(&count, 1);
+            __syncthreads();
+            if (count != blockDim.x) c[threadIdx.x] = a[n];
+            __syncthreads();
+        }""",
     "a loop around compare-and-swap": """int* p = (int*)c; int old = *p, seen;
         do { seen = old; old = atomicCAS(p, seen, seen + 1); } while (old != seen);""",
     "such a loop in shared memory": """__shared__ int s[2];

@@ -16,7 +16,9 @@ from tests.simt.hopper_mutants import MUTANTS, Mutant, line_of
 from tests.simt.hopper_sources import HEAD, KERNELS
 
 FILE = "mutant.cu"
-RIGHT = [(name, mode) for name in KERNELS for mode in (0, *({"gemm": [4], "reduce": [7]}.get(name, [])))]
+RIGHT = [
+    (name, mode) for name in KERNELS for mode in (0, *({"gemm": [4], "multicast": [6], "reduce": [7]}.get(name, [])))
+]
 RNG = np.random.default_rng(15)
 
 

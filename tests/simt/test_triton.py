@@ -24,7 +24,8 @@ import triton
 import triton.language as tl
 torch.manual_seed(0)
 launches = []
-lanes._observers.append(launches.append)
+observing = lanes.observe(launches.append)
+observing.__enter__()
 """
 
 SOFTMAX = """

@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 
 from kernelpath.simt.layout import Access, Space, Way
 from kernelpath.simt.lowered import Check, Form, Lowered, Served, Site
-from kernelpath.simt.run.races import STRONG, UNORDERED, VOLATILE
+from kernelpath.simt.run.history import STRONG, UNORDERED, VOLATILE
 
 __all__ = ["decode", "decode_form", "encode", "encode_form", "seal", "unseal"]
 

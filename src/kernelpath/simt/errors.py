@@ -16,7 +16,6 @@ class FaultKind(enum.Enum):
     RACE = "race"
     BARRIER = "barrier"
     BAD_MASK = "bad mask"
-    READ_ONLY = "read only"
     ASSERTION = "assertion"
     TRAP = "trap"
     DESCRIPTOR = "descriptor"

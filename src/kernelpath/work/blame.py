@@ -21,7 +21,13 @@ from kernelpath.verdict import Complaint, Verdict
 from kernelpath.work import quota
 from kernelpath.work.confine import Trespass
 
-_FAULTS = {kind: Verdict[kind.name] for kind in errors.FaultKind if kind.name in Verdict.__members__}
+FAULT_VERDICTS = {
+    **{kind: Verdict[kind.name] for kind in errors.FaultKind if kind.name in Verdict.__members__},
+    # A missing proxy fence is missing order: to a learner that is a race.
+    errors.FaultKind.UNFENCED: Verdict.RACE,
+}
+"""The verdict on each kind of fault that has one of its own; any other is CRASHED."""
+
 _COMPILERS = (
     "CompileError",
     "KernelNotFound",
@@ -46,7 +52,7 @@ def blame(error: BaseException, file: Path, loading: bool = False) -> Complaint:
     if isinstance(error, NotImplementedError) and not loading:
         return Complaint(Verdict.NOT_STARTED, str(error), own, own_line)
     if isinstance(error, errors.Fault):
-        verdict = _FAULTS.get(error.kind, Verdict.CRASHED)
+        verdict = FAULT_VERDICTS.get(error.kind, Verdict.CRASHED)
         return Complaint(verdict, error.message, error.file or str(file), error.line)
     if isinstance(error, errors.Rejected):
         return Complaint(Verdict.COMPILE_ERROR, error.message, error.file or str(file), error.line)

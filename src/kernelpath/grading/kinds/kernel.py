@@ -23,15 +23,14 @@ from kernelpath.grading.kinds.python import Python, seen, told_tensor
 from kernelpath.grading.traffic import line_traffic
 from kernelpath.lanes.tuning import Chosen
 from kernelpath.lines import LineInstructions
-from kernelpath.simt import FaultKind
 from kernelpath.verdict import Complaint, Verdict
 from kernelpath.work import messages
+from kernelpath.work.blame import FAULT_VERDICTS
 from kernelpath.work.runner import Runner, Stopped
 from kernelpath.work.tensors import dtype_name, to_bytes, whole_storage
 
 _ENDINGS = {
-    **{kind.name: Verdict[kind.name] for kind in FaultKind if kind.name in Verdict.__members__},
-    FaultKind.UNFENCED.name: Verdict.RACE,
+    **{kind.name: verdict for kind, verdict in FAULT_VERDICTS.items()},
     "TIMED_OUT": Verdict.TIMED_OUT,
 }
 

@@ -9,7 +9,7 @@ from kernelpath.simt.lower.registers import Registers
 from kernelpath.simt.lower.vectors import I1, I32, I64, POINTER
 from kernelpath.simt.lowered import Check, Site
 from kernelpath.simt.ptx import Address, Operand, Register, Symbol
-from kernelpath.simt.run.races import STRONG, UNORDERED, VOLATILE
+from kernelpath.simt.run.history import STRONG, UNORDERED, VOLATILE
 from kernelpath.simt.run.records import CTA, LAUNCH, WARP, field_offset
 
 __all__ = ["WINDOWS", "Emitter"]

@@ -11,9 +11,10 @@ from kernelpath.simt.errors import FAULT_KINDS, FaultKind
 from kernelpath.simt.layout import PENDING, WRITTEN, Access
 from kernelpath.simt.native import apart, fill_bytes, load8, load64, native, store64
 from kernelpath.simt.run.boxes import PIECE, BulkRecord, Direction, near_of, row_of
+from kernelpath.simt.run.history import ASYNCHRONOUS, ENTRY, LOW, SITE, THREAD, accuse
 from kernelpath.simt.run.memory import fault
 from kernelpath.simt.run.proxies import OF_GLOBAL, OF_SHARED, is_seen
-from kernelpath.simt.run.races import ASYNCHRONOUS, ENTRY, LOW, SITE, THREAD, accuse, check
+from kernelpath.simt.run.races import check
 from kernelpath.simt.run.records import BufferRecord, CtaRecord, LaunchRecord, WarpRecord
 from kernelpath.simt.run.refills import refill
 from kernelpath.simt.run.spaces import find
@@ -199,7 +200,7 @@ def judge(
     for place in range((offset - 1 >> granule) + 1, offset + size >> granule):
         entry, address = history + ENTRY * place, start + (place << granule)
         write = load64(entry)
-        if check(launch, cta, floor, entry, warp.index, copy.lane, copy.site, kind, 0):
+        if check(launch, cta, floor, history, place, warp.index, copy.lane, copy.site, kind, 0):
             suspect(launch, cta, warp, RACE, copy.site, copy.lane, address, 1 << granule)
         elif kind != Access.STORE and write >> 32 >= floor and not is_seen(launch, cta, warp.index, write, space):
             accuse(launch, write & LOW, write >> 32)

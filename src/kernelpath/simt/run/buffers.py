@@ -11,13 +11,13 @@ import numpy.typing as npt
 
 from kernelpath.simt.layout import UNWRITTEN
 from kernelpath.simt.run.arrays import zeroed
-from kernelpath.simt.run.races import ENTRY
+from kernelpath.simt.run.history import ENTRY, SHADOWED
 from kernelpath.simt.run.records import BUFFER
 
 if TYPE_CHECKING:
     import torch
 
-__all__ = ["Buffer", "Memory", "Shadow", "disjoint", "reached", "table"]
+__all__ = ["Buffer", "Memory", "Shadow", "disjoint", "empty_history", "reached", "table"]
 
 
 @dataclass(frozen=True)
@@ -87,7 +87,7 @@ class Memory:
         state = known.state if known else next(self._span(*key), None)
         if state is None:
             state = zeroed(buffer.nbytes) if buffer.initialised else np.full(buffer.nbytes, UNWRITTEN, np.uint8)
-        history = zeroed((-(-buffer.nbytes >> granule) + 1) * ENTRY)
+        history = empty_history(-(-buffer.nbytes >> granule) + 1)
         self.shadows[key] = Shadow(buffer, state, history, granule)
         return self.shadows[key]
 
@@ -96,6 +96,11 @@ class Memory:
         for start, state in self._allocated:
             if start <= address and address + nbytes <= start + state.size:
                 yield state[address - start : address - start + nbytes] if nbytes else state
+
+
+def empty_history(granules: int) -> npt.NDArray[np.uint8]:
+    """The history of so many granules of memory, which nobody has touched; see races for what lies in front of it."""
+    return zeroed(granules * (SHADOWED + ENTRY))[granules * SHADOWED :]
 
 
 def disjoint(buffers: Sequence[Buffer]) -> list[Buffer]:

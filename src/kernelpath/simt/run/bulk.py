@@ -14,12 +14,13 @@ from kernelpath.simt.events import EventKind
 from kernelpath.simt.layout import Status
 from kernelpath.simt.native import external, load32, load64, lowest_bit, native, store32
 from kernelpath.simt.run.box_checks import land_far, land_near, settle_far
-from kernelpath.simt.run.boxes import BulkRecord, Direction, move_row, row_of
+from kernelpath.simt.run.boxes import PIECE, BulkRecord, Direction, move_row, row_of
 from kernelpath.simt.run.copy_rules import CopyRule
+from kernelpath.simt.run.history import EXITED, accuse
 from kernelpath.simt.run.mbarriers import complete_tx
 from kernelpath.simt.run.recorder import NO_BARRIER, note_at
 from kernelpath.simt.run.records import WARP, CtaRecord, LaunchRecord, WarpRecord, field_offset
-from kernelpath.simt.run.suspects import suspect
+from kernelpath.simt.run.suspects import RACE, suspect
 
 __all__ = [
     "BAD_COPY",
@@ -122,12 +123,26 @@ def is_awaited(launch: LaunchRecord, cta: CtaRecord, copy: BulkRecord) -> int:
 
 @native
 def finish_all(launch: LaunchRecord, cta: CtaRecord) -> None:
-    """A block has exited: finish its copies."""
+    """A block has exited: finish its copies. None may still have to read the shared memory of the block.
+
+    Another block may be given that memory at once. A copy that has read its source may finish later.
+    """
     for number in range(launch.bulk_ended, launch.bulk_begun):
         copy = BulkRecord(slot_of(launch, number))
         if copy.cta == cta.address:
+            if copy.state == ISSUED and copy.direction != Direction.LOAD:
+                accuse(launch, EXITED, launch.time)
+                suspect(launch, cta, WarpRecord(copy.warp), RACE, copy.site, copy.lane, source_of(cta, copy), PIECE)
             finish(launch, copy)
     retire(launch)
+
+
+@native
+def source_of(cta: CtaRecord, copy: BulkRecord) -> int:
+    """The address in shared memory that a copy to global memory, or to another block, reads first."""
+    if copy.direction == Direction.STORE:
+        return cta.shared + copy.offset
+    return row_of(copy, 0)
 
 
 @native

@@ -20,9 +20,10 @@ from kernelpath.simt.run.bulk import (
     target_of,
 )
 from kernelpath.simt.run.copy_rules import CopyRule
+from kernelpath.simt.run.history import ASYNCHRONOUS, LOW, SITE
+from kernelpath.simt.run.mbarriers import require_init
 from kernelpath.simt.run.memory import OPERANDS, SAMPLED, fault
-from kernelpath.simt.run.races import ASYNCHRONOUS, LOW, SITE
-from kernelpath.simt.run.recorder import NO_BARRIER, note_at
+from kernelpath.simt.run.recorder import NO_BARRIER, find_mbarrier, note_at
 from kernelpath.simt.run.records import BufferRecord, CountsRecord, CtaRecord, LaunchRecord, SampleRecord, WarpRecord
 from kernelpath.simt.run.reductions import reduces
 from kernelpath.simt.run.spaces import find, owner_of
@@ -87,6 +88,11 @@ def issue_one(launch: LaunchRecord, cta: CtaRecord, warp: WarpRecord, site: int,
         home = CtaRecord(target_of(cta, copy, rank))
         if home.address and begin_near(launch, cta, warp, copy, home):
             return 1
+        # The copy will signal the mbarrier of each block that it goes to: all have to be initialized before its issue.
+        if home.address and copy.direction != Direction.STORE:
+            place = find_mbarrier(home, home.shared + copy.barrier)
+            if place:
+                require_init(launch, cta, warp, home, place, site, lane)
     count(launch, copy)
     kind, tracker = EventKind.STORE, NO_BARRIER
     if copy.direction != Direction.STORE:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 
 from kernelpath.simt.errors import FaultKind
-from kernelpath.simt.layout import LANES, OVERWRITTEN, SCRATCH, UNFENCED, USED, Access, Space
+from kernelpath.simt.layout import LANES, OVERWRITTEN, UNFENCED, USED, Access, Space
 from kernelpath.simt.lowered import Site
 from kernelpath.simt.run.buffers import Buffer
+from kernelpath.simt.run.symbols import of_the_source, shared_variable, source_name
 
 __all__ = [
     "PROMISED",
@@ -20,18 +20,16 @@ __all__ = [
     "in_flight",
     "local_place",
     "mbarrier_name",
+    "outlived",
     "race",
     "register_of_wgmma",
     "shared_place",
-    "source_name",
     "thread_name",
     "unfenced",
 ]
 
 LOWEST = 1 << 16
 """No memory lies below this address: a pointer there is a null pointer with an index."""
-
-_NAMED_BY_COMPILERS = rf"{SCRATCH}|__dynamic_shmem__\d+"
 
 _VERBS = {Access.LOAD: "reads", Access.STORE: "writes", Access.ATOMIC: "updates"}
 _FAULTS = {
@@ -160,6 +158,20 @@ def in_flight(site: Site, place: str, copy: Site, shared: bool, tracked: bool = 
     )
 
 
+def outlived(site: Site, place: str, to_a_peer: bool) -> str:
+    """A bulk copy that may still read the shared memory of a block that has exited.
+
+    to_a_peer: whether it goes to another block of the cluster, and so has no group to wait for.
+    """
+    wait = "wait for the cluster's barrier behind the wait for its mbarrier"
+    if not to_a_peer:
+        wait = "commit it and wait for its group (cp.async.bulk.wait_group.read 0)"
+    return (
+        f"copies from {place}, and its block exits while the copy may still be reading: the thread that issues it has "
+        f"to {wait} first"
+    )
+
+
 def unfenced(site: Site, place: str, thread: str, write: Site) -> str:
     """A bulk copy, or a wgmma, that reads what a thread wrote, with no fence of the asynchronous proxy in between."""
     does = "multiplies" if site.is_wgmma else "copies"
@@ -243,19 +255,9 @@ def global_place(address: int, size: int, buffers: Sequence[Buffer]) -> str:
     return f"past the end of {extent}" + (f", by {distance:,} bytes" if distance > size else "")
 
 
-def _of_the_source(variables: dict[str, range]) -> dict[str, range]:
-    """The variables in shared memory without those that Triton or the CuTe DSL has named."""
-    return {name: span for name, span in variables.items() if not re.fullmatch(_NAMED_BY_COMPILERS, name)}
-
-
-def shared_variable(offset: int, variables: dict[str, range]) -> tuple[int, str]:
-    """Where the variable that an offset in shared memory lies in begins, and its symbol; empty outside of any."""
-    return max(((span.start, name) for name, span in variables.items() if span.start <= offset), default=(0, ""))
-
-
 def mbarrier_name(offset: int, variables: dict[str, range]) -> str:
     """A barrier in shared memory by its variable: "full[1]"; empty where it lies in none with a size."""
-    start, name = shared_variable(offset, _of_the_source(variables))
+    start, name = shared_variable(offset, of_the_source(variables))
     if not name or not variables[name]:
         return ""
     return source_name(name) + f"[{(offset - start) // 8}]" * (len(variables[name]) != 8)
@@ -264,7 +266,7 @@ def mbarrier_name(offset: int, variables: dict[str, range]) -> str:
 def shared_place(offset: int, site: Site, extent: int, variables: dict[str, range]) -> str:
     """An offset in the shared memory of a block, with the variable that it lies in."""
     offset -= (offset >= 1 << 31) << 32  # an address that wrapped around
-    variables = _of_the_source(variables)
+    variables = of_the_source(variables)
     first = source_name(min(variables, key=lambda name: variables[name].start, default=""))
     if outside := _outside(offset, site, extent, first if offset < 0 and first else "shared memory"):
         return outside
@@ -291,9 +293,3 @@ def _outside(offset: int, site: Site, extent: int, memory: str) -> str:
     if offset + site.bytes > extent:
         return f"past the end of {memory} ({extent} bytes), at offset {offset}"
     return ""
-
-
-def source_name(symbol: str) -> str:
-    """The name that a kernel, or a variable of one, has in the source: ``_ZZ7softmaxIfEvPfE3red`` is ``red``."""
-    match = re.fullmatch(r"_ZZ.*E(\d+)(\w+)", symbol) or re.fullmatch(r"_Z(\d+)(\w+)", symbol)
-    return match[2][: int(match[1])] if match else symbol

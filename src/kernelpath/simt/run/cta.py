@@ -10,11 +10,11 @@ import numpy.typing as npt
 from kernelpath.simt.layout import COPIES, FENCES, LANES, READS
 from kernelpath.simt.lowered import Lowered
 from kernelpath.simt.run.arrays import Dim, Records, aligned, span
+from kernelpath.simt.run.buffers import empty_history
 from kernelpath.simt.run.happens_before import WARPS
 from kernelpath.simt.run.mbarriers import MBARRIERS
 from kernelpath.simt.run.meeting import BARRIERS
 from kernelpath.simt.run.proxies import FENCE_BYTES
-from kernelpath.simt.run.races import ENTRY
 from kernelpath.simt.run.records import BARRIER, COPY, CTA, MBARRIER, READ, WARP, field_offset
 from kernelpath.simt.run.spaces import RANK
 from kernelpath.simt.run.warpgroup import ROOM
@@ -43,7 +43,7 @@ class Cta(Records):
         self.rank, self.group = rank, [self]
         threads = block[0] * block[1] * block[2]
         local = lowered.local_bytes * threads
-        history = np.zeros(((shared_bytes >> shared_granule) + 2) * ENTRY, np.uint8)
+        history = empty_history((shared_bytes >> shared_granule) + 2)
         shared = aligned(shared_bytes) if window is None else window[rank << RANK :][:shared_bytes]
         self.point(shared=shared, shared_state=np.empty(shared_bytes + 1, np.uint8))
         self.point(barriers=np.zeros(BARRIERS, BARRIER))

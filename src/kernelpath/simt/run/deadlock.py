@@ -8,10 +8,10 @@ from typing import NamedTuple
 from kernelpath.simt.layout import WAITING, Status
 from kernelpath.simt.run import complaints
 from kernelpath.simt.run.cta import Cta
+from kernelpath.simt.run.history import SITE
 from kernelpath.simt.run.launch import Grid
 from kernelpath.simt.run.mbarriers import COUNT, EXPECTED
 from kernelpath.simt.run.pending import BYTES, TRANSACTIONS
-from kernelpath.simt.run.races import SITE
 
 __all__ = ["waits"]
 

@@ -15,13 +15,16 @@ from kernelpath.simt.run.arrays import Dim
 from kernelpath.simt.run.copy_rules import RULES, CopyRule
 from kernelpath.simt.run.cta import Cta
 from kernelpath.simt.run.deadlock import waits
+from kernelpath.simt.run.history import ASYNCHRONOUS, EXITED, THREAD, WAS_ATOMIC
 from kernelpath.simt.run.launch import Author, Grid
-from kernelpath.simt.run.races import ASYNCHRONOUS, THREAD, WAS_ATOMIC
 from kernelpath.simt.run.spaces import RANK
+from kernelpath.simt.run.symbols import source_name
 
 __all__ = ["Faults"]
 
 _SKIPPED = "skipped this barrier: it returned early, or the barrier is inside an if or a loop that it did not run"
+_CERTAIN = (FaultKind.OUT_OF_BOUNDS, FaultKind.MISALIGNED)
+"""Faults that stand whatever other threads do: a suspicion of unwritten memory comes second."""
 _ALL_MUST_MEET = "all threads of a block must reach the same barrier"
 
 
@@ -34,9 +37,11 @@ class Faults:
 
     def recorded(self) -> Fault:
         """The fault that generated code, or a check, has written down."""
-        self.raise_suspect()
         get = self.grid.get
         kind, warp, lane = FAULT_KINDS[get("fault_kind")], get("fault_warp"), get("fault_lane")
+        suspect = self._suspect()
+        if suspect is not None and not (kind in _CERTAIN and suspect.kind == FaultKind.UNINITIALIZED):
+            raise suspect
         if get("fault_site") < 0:
             line, name = self.lowered.blocks[get("fault_block")][-1 - get("fault_site")]
             text = self._trap() if kind == FaultKind.TRAP else self._bad_mask(name)
@@ -46,17 +51,31 @@ class Faults:
         if kind == FaultKind.DESCRIPTOR:
             text = complaints.descriptor(get("fault_detail"), get("fault_address"))
             return self._new(kind, text, self.lowered.sites[get("fault_site")].line, warp, lane)
-        return self._of_access(
+        fault = self._of_access(
             kind, get("fault_site"), get("fault_address"), warp, lane, get("other"), get("other_time")
         )
+        if suspect is not None:
+            # The thread that was to write may not have come that far: the unwritten memory may be a consequence.
+            message = f"{fault.message}; before that, in line {suspect.line}, {suspect.message}"
+            place = fault.kernel, fault.file, fault.line, fault.block, fault.thread, fault.address
+            fault = Fault(fault.kind, message, *place)
+        return fault
 
     def raise_suspect(self) -> None:
         """Raise the race, or the read of unwritten shared memory, that was remembered."""
+        suspect = self._suspect()
+        if suspect is not None:
+            raise suspect
+
+    def _suspect(self) -> Fault | None:
+        """The race, or the read of unwritten shared memory, that was remembered."""
         get = self.cta.get
-        if address := get("suspect_address"):
-            thread = divmod(get("suspect_thread"), LANES)
-            other = get("suspect_other"), get("suspect_other_time")
-            raise self._of_access(FAULT_KINDS[get("suspect_kind")], get("suspect_site"), address, *thread, *other)
+        address = get("suspect_address")
+        if not address:
+            return None
+        thread = divmod(get("suspect_thread"), LANES)
+        other = get("suspect_other"), get("suspect_other_time")
+        return self._of_access(FAULT_KINDS[get("suspect_kind")], get("suspect_site"), address, *thread, *other)
 
     def stuck(self, warp: int) -> Fault:
         """Lanes of a warp wait for others that went another way."""
@@ -108,7 +127,7 @@ class Faults:
         warps = self.cta.warps
         stopped = np.isin(warps["status"], (Status.PREEMPTED, Status.SUSPENDED))
         line = line or self._line(int(warps["pcs"][stopped if stopped.any() else ...].min()))
-        return TimedOut(text, complaints.source_name(self.grid.name), self.grid.module.file, line)
+        return TimedOut(text, source_name(self.grid.name), self.grid.module.file, line)
 
     def _of_access(
         self, kind: FaultKind, number: int, address: int, warp: int, lane: int, trace: int, time: int
@@ -126,6 +145,8 @@ class Faults:
             names = [name for block in self.lowered.blocks for _, name in block]
             tracked = any("cp.async.mbarrier" in name for name in names) and "cp.async.wait" not in " ".join(names)
             text = complaints.in_flight(site, where, other.site, self._in_cluster(address), tracked)
+        elif trace == EXITED:
+            text = complaints.outlived(site, where, "mbarrier::complete_tx::bytes" in site.words)
         elif kind == FaultKind.RACE:
             text = self._race(site, where.removeprefix("at "), other, address, self._arrived_alone(trace))
         else:
@@ -216,7 +237,7 @@ class Faults:
         place = self.grid.named(block)
         thread_name = complaints.thread_name(thread, self.grid.block)
         sentence = f"program {place} {text}" if self._programs else f"{thread_name} of block {place} {text}"
-        kernel = complaints.source_name(self.grid.name)
+        kernel = source_name(self.grid.name)
         return Fault(kind, sentence, kernel, self.grid.module.file, line, block, thread, address)
 
     def _line(self, block: int) -> int:

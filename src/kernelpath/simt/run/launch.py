@@ -22,12 +22,13 @@ from kernelpath.simt.run.boxes import BULK
 from kernelpath.simt.run.buffers import Buffer, Memory, disjoint, table
 from kernelpath.simt.run.bulk import BULKS
 from kernelpath.simt.run.cta import cluster_of
+from kernelpath.simt.run.history import ENTRY, LOW, SITE, THREAD
 from kernelpath.simt.run.order import place_at
-from kernelpath.simt.run.races import ENTRY, LOW, SITE, THREAD
 from kernelpath.simt.run.recorder import EVENT
 from kernelpath.simt.run.records import ACCESS_COUNTS, COUNTED, COUNTS, LAUNCH, SAMPLE
 from kernelpath.simt.run.registers import registers_at_launch
 from kernelpath.simt.run.residents import Residents
+from kernelpath.simt.run.symbols import shared_variable, source_name
 from kernelpath.simt.run.transactions import CHUNK
 
 __all__ = ["Author", "Grid", "place_statics"]
@@ -233,7 +234,7 @@ class Grid(Records):
         """Where the tensor, or the shared memory, that an address lies in begins, and the variable's name."""
         if shared:
             base = max(start for cta in self.residents.all if (start := cta.get("shared")) <= address)
-            return base, complaints.source_name(complaints.shared_variable(address - base, self.lowered.shared)[1])
+            return base, source_name(shared_variable(address - base, self.lowered.shared)[1])
         begun = [shadow.buffer for shadow in self.shadows if shadow.buffer.address <= address]
         return (begun[-1].address, begun[-1].name) if begun else (0, "?")
 

@@ -18,9 +18,9 @@ from kernelpath.simt.native import count_bits, load64, lowest_bit, native, store
 from kernelpath.simt.run.clusters import join, publish, publish_released
 from kernelpath.simt.run.elected import arrived_alone, note_arrival
 from kernelpath.simt.run.happens_before import ROW, raise_to, unordered
+from kernelpath.simt.run.history import SITE, THREAD, accuse
 from kernelpath.simt.run.memory import ADDRESSES, OPERANDS, fault
 from kernelpath.simt.run.pending import BYTES, TRANSACTIONS, overflows, promised, transacted
-from kernelpath.simt.run.races import SITE, THREAD, accuse
 from kernelpath.simt.run.recorder import MBARRIERS, find_mbarrier, note_at
 from kernelpath.simt.run.records import CountsRecord, CtaRecord, LaunchRecord, MbarrierRecord, WarpRecord
 from kernelpath.simt.run.spaces import owner_of
@@ -38,6 +38,7 @@ __all__ = [
     "mbarrier_inval",
     "mbarrier_transact",
     "mbarrier_wait",
+    "require_init",
 ]
 
 COUNT = (1 << 20) - 1  # of arrivals still needed, in the low bits

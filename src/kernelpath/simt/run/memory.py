@@ -13,8 +13,9 @@ from __future__ import annotations
 from kernelpath.simt.errors import FAULT_KINDS, FaultKind
 from kernelpath.simt.layout import LANES, Access, Space, Way
 from kernelpath.simt.native import count_bits, load64, lowest_bit, native, store64
+from kernelpath.simt.run.history import SITE, STRONG, THREAD, UNORDERED
 from kernelpath.simt.run.polling import ask, poll, repeats
-from kernelpath.simt.run.races import ENTRY, SITE, STRONG, THREAD, UNORDERED, check
+from kernelpath.simt.run.races import check
 from kernelpath.simt.run.reach import reach
 from kernelpath.simt.run.reads import wgmma_reads
 from kernelpath.simt.run.records import (
@@ -147,8 +148,7 @@ def access(
                 look_for_writer(launch, cta, warp, number, lane, address, touched)
             if history and not in_flight:
                 for place in range(offset >> granule, (offset + touched - 1 >> granule) + 1):
-                    entry = history + ENTRY * place
-                    races = check(launch, cta, since, entry, warp.index, lane, number, kind, strong)
+                    races = check(launch, cta, since, history, place, warp.index, lane, number, kind, strong)
                     if races and not harmless(launch, cta, warp, number, space, kind, size, parts, mask, lane):
                         suspect(launch, cta, warp, RACE, number, lane, address, touched)
             if not written:

@@ -13,7 +13,7 @@ from __future__ import annotations
 from kernelpath.simt.layout import FENCES
 from kernelpath.simt.native import load64, native, store64
 from kernelpath.simt.run.happens_before import PLANE, ROW, block_at, is_own
-from kernelpath.simt.run.races import LOW, SITE, THREAD
+from kernelpath.simt.run.history import LOW, SITE, THREAD
 from kernelpath.simt.run.records import CountsRecord, CtaRecord, LaunchRecord, WarpRecord
 
 __all__ = ["FENCE_BYTES", "OF_GLOBAL", "OF_SHARED", "fence_proxy", "is_seen"]

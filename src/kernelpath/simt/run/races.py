@@ -9,7 +9,7 @@ The history of a granule of memory is an entry of four words. The last write: it
 the lower one. The reads since: the time of the last one, or of an earlier one whose warp has gone on since, and the set
 of warps that read. The traces of two readers, of two warps where there are two. Of the block that read before the last
 one did, if the two are not ordered, a read: its time and its trace.
-A trace is a thread, a bit for a strong write, one for a volatile write, and the instruction's number.
+``history`` says what a trace is, and what is kept behind an atomic write.
 
 ``released[w]`` is what warp w knew at its last fence. Who finds a value that it wrote strongly then, has ``seen`` that
 much, and knows it after a fence of its own; an atomic operation knows it at once.
@@ -20,36 +20,31 @@ volatile load that is no poll is as weak as any.
 
 from __future__ import annotations
 
-from kernelpath.simt.layout import Access
-from kernelpath.simt.native import load64, native, store64
-from kernelpath.simt.run.elected import not_released
-from kernelpath.simt.run.happens_before import ROW, WARPS, is_own, known, knows, raise_to, unordered, went_on
+from kernelpath.simt.native import apart, load64, native, store64
+from kernelpath.simt.run.happens_before import ROW, WARPS, is_own, known, knows, unordered, went_on
+from kernelpath.simt.run.history import (
+    ATOMIC,
+    ENTRY,
+    LOAD,
+    LOW,
+    NOBODY,
+    SITE,
+    STRONG,
+    THREAD,
+    UNORDERED,
+    VOLATILE,
+    WAS_ATOMIC,
+    WAS_VOLATILE,
+    accuse,
+    is_guess,
+    keep_shadowed,
+    races_behind_atomic,
+    races_with_write,
+    shadowed,
+)
 from kernelpath.simt.run.records import CtaRecord, LaunchRecord, SampleRecord, WarpRecord
 
-__all__ = [
-    "ASYNCHRONOUS",
-    "ENTRY",
-    "LOW",
-    "NOBODY",
-    "SITE",
-    "STRONG",
-    "THREAD",
-    "UNORDERED",
-    "VOLATILE",
-    "WAS_ATOMIC",
-    "check",
-]
-
-LOAD, ATOMIC = int(Access.LOAD), int(Access.ATOMIC)
-STRONG, VOLATILE, UNORDERED = 1, 2, 3  # how strong an access may be, beside not at all; the last orders nothing itself
-ENTRY = 32  # bytes of an entry of the history
-LOW = 0xFFFFFFFF
-THREAD = (1 << 10) - 1
-WAS_ATOMIC = 1 << 10
-WAS_VOLATILE = 1 << 11
-ASYNCHRONOUS = WAS_VOLATILE  # without WAS_ATOMIC: a bulk copy wrote it, for this thread
-SITE = 12  # where the number of the instruction begins, counted from 1: a trace is never 0
-NOBODY = -1  # in place of a trace that was not kept
+__all__ = ["check"]
 
 
 @native
@@ -57,7 +52,8 @@ def check(
     launch: LaunchRecord,
     cta: CtaRecord,
     floor: int,
-    entry: int,
+    history: int,
+    place: int,
     warp: int,
     lane: int,
     number: int,
@@ -66,24 +62,23 @@ def check(
 ) -> int:
     """Judge one access, by the instruction of this number, and record it. Whether it races: then with launch.other.
 
+    ``history`` is that of a buffer, and ``place`` the number of the granule that is accessed.
     What happened before the time ``floor`` cannot race: earlier launches; in shared memory, earlier blocks.
     """
-    thread = warp * 32 + lane
+    thread, entry = warp * 32 + lane, history + ENTRY * place
     write, reads = load64(entry), load64(entry + 8)
     is_strong = strong == STRONG or (strong == VOLATILE and kind != LOAD and is_fenced(cta, warp))
     atomic = kind == ATOMIC or strong == UNORDERED or is_strong
-    allowed = write & WAS_ATOMIC and (atomic or (kind == LOAD and not write & WAS_VOLATILE))
-    hands_on = strong != UNORDERED and (strong or kind == ATOMIC)
-    if allowed and hands_on and not write & WAS_VOLATILE and is_own(launch, cta, write >> 32):
-        observe(cta, warp, (write & THREAD) >> 5, kind == ATOMIC)
-    plain = allowed and not atomic and not strong and floor == cta.block_began and (write & THREAD) >> 5 != warp
-    judged = write and (not allowed or (plain and not is_guess(launch, number)))
-    if judged and unordered(launch, cta, floor, warp, write & THREAD, write >> 32, thread):
-        return accuse(launch, write & LOW, write >> 32)
-    if judged and cta.mbarriers and not_released(launch, cta, warp, write & THREAD, write >> 32):
-        return accuse(launch, write & LOW, write >> 32)
+    if write & WAS_ATOMIC:
+        if races_behind_atomic(launch, cta, floor, history, place, thread, number, kind, strong, atomic):
+            return 1
+    elif write and races_with_write(launch, cta, floor, warp, thread, write):
+        return 1
     if kind == ATOMIC:
         excuse(launch, cta, load64(entry + 16), reads >> 32, thread)
+        is_recent = reads >> 32 >= floor and floor == cta.block_began
+        if is_recent and updates_what_was_read(launch, cta, floor, entry, warp, thread):
+            return 1
     trace = number + 1 << SITE | thread
     if atomic:
         trace |= WAS_ATOMIC
@@ -95,9 +90,24 @@ def check(
         return 0
     if not atomic and reads and unordered_reader(launch, cta, floor, entry, warp, thread):
         return 1
+    if trace & WAS_ATOMIC:
+        keep_shadowed(shadowed(history, place), write, warp)
     store64(entry, launch.time << 32 | trace)
     store64(entry + 8, 0)
     store64(entry + 24, 0)
+    return 0
+
+
+@apart
+def updates_what_was_read(launch: LaunchRecord, cta: CtaRecord, floor: int, entry: int, warp: int, thread: int) -> int:
+    """Whether an atomic operation in shared memory races with a plain read of another warp that was no guess."""
+    time, readers = load64(entry + 8) >> 32, load64(entry + 16)
+    for half in range(2):
+        reader = readers >> 32 * half & LOW
+        is_other = reader and (reader & THREAD) >> 5 != warp and is_own(launch, cta, time)
+        judged = is_other and not is_guess(launch, (reader >> SITE) - 1)
+        if judged and unordered(launch, cta, floor, warp, reader & THREAD, time, thread):
+            return accuse(launch, reader, time)
     return 0
 
 
@@ -112,46 +122,14 @@ def excuse(launch: LaunchRecord, cta: CtaRecord, readers: int, time: int, thread
             site = (reader >> SITE) - 1
             sample = SampleRecord(launch.samples + site * SampleRecord.size)
             sample.guesses = 1
-            if cta.suspect_site == site:
+            if cta.suspect_site == site or (cta.suspect_other & LOW) >> SITE == site + 1:
                 cta.suspect_address = 0
-
-
-@native
-def is_guess(launch: LaunchRecord, number: int) -> int:
-    """Whether the plain reads of an instruction are excused."""
-    sample = SampleRecord(launch.samples + number * SampleRecord.size)
-    return sample.guesses
 
 
 @native
 def is_fenced(cta: CtaRecord, warp: int) -> int:
     """Whether a warp has issued a fence since the last barrier of its block."""
     return load64(cta.released + 8 * (WARPS * warp + warp)) > cta.met
-
-
-@native
-def observe(cta: CtaRecord, warp: int, writer: int, updates: int) -> None:
-    """A warp finds what another one has written strongly. An atomic operation hands on what that one released.
-
-    One lane may stand for its warp, as in the headers of cuda::pipeline: its fence is that of the others too.
-    """
-    if updates:
-        own = 8 * (WARPS * warp + warp)
-        raise_to(cta.known + own, load64(cta.released + own))
-    for other in range(cta.warp_count):
-        released = load64(cta.released + 8 * (WARPS * writer + other))
-        raise_to(cta.seen + 8 * (WARPS * warp + other), released)
-        if updates:
-            raise_to(cta.known + 8 * (WARPS * warp + other), released)
-            raise_to(cta.released + 8 * (WARPS * warp + other), released)
-
-
-@native
-def accuse(launch: LaunchRecord, trace: int, time: int) -> int:
-    """Keep the access that another one races with."""
-    launch.other = trace
-    launch.other_time = time
-    return 1
 
 
 @native

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from kernelpath.simt.layout import READS
 from kernelpath.simt.native import native
-from kernelpath.simt.run.races import SITE
+from kernelpath.simt.run.history import SITE
 from kernelpath.simt.run.records import CtaRecord, LaunchRecord, ReadRecord, WarpRecord
 
 __all__ = ["CHUNK", "begin_reads", "chunk_at", "end_reads", "read_slot", "reads_any", "wgmma_reads"]

@@ -10,7 +10,7 @@ from kernelpath.simt.layout import LANES, READS
 from kernelpath.simt.native import load64, native
 from kernelpath.simt.run.boxes import PIECE, BulkRecord, near_of
 from kernelpath.simt.run.happens_before import PLANE, ROW
-from kernelpath.simt.run.races import SITE, accuse
+from kernelpath.simt.run.history import SITE, accuse
 from kernelpath.simt.run.reads import read_slot, reads_any
 from kernelpath.simt.run.records import CtaRecord, LaunchRecord, ReadRecord, WarpRecord
 from kernelpath.simt.run.suspects import RACE, suspect

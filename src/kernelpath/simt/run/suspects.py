@@ -6,7 +6,7 @@ from kernelpath.simt.errors import FAULT_KINDS, FaultKind
 from kernelpath.simt.layout import LANES, PENDING
 from kernelpath.simt.native import load8, load64, native
 from kernelpath.simt.run.happens_before import unordered
-from kernelpath.simt.run.races import ASYNCHRONOUS, ENTRY, LOW, SITE, WAS_ATOMIC, accuse
+from kernelpath.simt.run.history import ASYNCHRONOUS, ENTRY, LOW, SITE, WAS_ATOMIC, accuse
 from kernelpath.simt.run.records import CtaRecord, LaunchRecord, WarpRecord
 
 __all__ = ["NO_FENCE", "RACE", "UNINITIALIZED", "blame_copy", "look_for_writer", "suspect", "suspect_thread"]

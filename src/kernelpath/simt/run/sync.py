@@ -8,8 +8,8 @@ from __future__ import annotations
 from kernelpath.simt.layout import COPIES, EVERYTHING, LANES, PENDING, WRITTEN
 from kernelpath.simt.native import load64, lowest_bit, native, store8, store64
 from kernelpath.simt.run.happens_before import WARPS, raise_to
+from kernelpath.simt.run.history import ENTRY, LOW, THREAD
 from kernelpath.simt.run.memory import ADDRESSES
-from kernelpath.simt.run.races import ENTRY, LOW, THREAD
 from kernelpath.simt.run.recorder import find_mbarrier
 from kernelpath.simt.run.records import (
     COPY,

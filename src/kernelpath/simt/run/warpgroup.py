@@ -12,9 +12,10 @@ from kernelpath.simt.events import EventKind
 from kernelpath.simt.layout import LANES, POSITION, READS, UNFENCED, Access
 from kernelpath.simt.native import load64, native, store64
 from kernelpath.simt.run.happens_before import WARPS, raise_to
+from kernelpath.simt.run.history import ENTRY, LOW, accuse
 from kernelpath.simt.run.memory import OPERANDS, OUT_OF_BOUNDS, SAMPLED, fault
 from kernelpath.simt.run.proxies import OF_SHARED, is_seen
-from kernelpath.simt.run.races import ENTRY, LOW, accuse, check
+from kernelpath.simt.run.races import check
 from kernelpath.simt.run.reads import CHUNK, chunk_at, end_reads, read_slot
 from kernelpath.simt.run.recorder import NO_BARRIER, NO_SITE, note
 from kernelpath.simt.run.records import CountsRecord, CtaRecord, LaunchRecord, ReadRecord, SampleRecord, WarpRecord
@@ -105,15 +106,15 @@ def read_chunks(
         state = cta.shared_state + offset
         if (load64(state) | load64(state + 8)) & ODD:
             suspect(launch, cta, warp, UNINITIALIZED, number, 0, address, CHUNK)
-        for entry in range(offset >> granule, (offset + CHUNK - 1 >> granule) + 1):
-            history = cta.shared_history + ENTRY * entry
-            write = load64(history)
+        history = cta.shared_history
+        for granule_number in range(offset >> granule, (offset + CHUNK - 1 >> granule) + 1):
+            write = load64(history + ENTRY * granule_number)
             if write | LANES - 1 != fenced and write >> 32 >= cta.block_began:
                 fenced = write | LANES - 1  # what the lanes of a warp have written together is fenced together
                 if not is_seen(launch, cta, warp.index, write, OF_SHARED):
                     accuse(launch, write & LOW, write >> 32)
                     suspect(launch, cta, warp, NO_FENCE, number, 0, address, CHUNK)
-            if check(launch, cta, cta.block_began, history, warp.index, 0, number, Access.LOAD, 0):
+            if check(launch, cta, cta.block_began, history, granule_number, warp.index, 0, number, Access.LOAD, 0):
                 suspect(launch, cta, warp, RACE, number, 0, address, CHUNK)
     read.low = low
     read.high = high
