@@ -207,7 +207,11 @@ class Paper:
     def require_files(self, folder: Path) -> None:
         """Raises NotValid where a file that is graded is not in `folder`."""
         exam = self.exam
-        names = {path.name: item.name for item in exam.items for path in item.files("solutions")}
+        names: dict[str, str] = {}
+        for item in exam.items:
+            phase = item.solution.parent
+            # A project's files lie in folders below the phase's own.
+            names |= {str(path.relative_to(phase)): item.name for path in item.files("solutions")}
         names |= {f"{DELIVERABLE}{suffix}": DELIVERABLE for suffix in self.twist.stub}
         absent = [file for file in names if not (folder / file).is_file()]
         if not absent:
