@@ -34,6 +34,7 @@ from kernelpath.show import difference, view
 from kernelpath.show import source as annotated
 
 if TYPE_CHECKING:
+    from kernelpath.course.spec import Exercise
     from kernelpath.device.messages import Drawn
 
 
@@ -131,6 +132,11 @@ def profile(
     if program is not None:
         return _record(program, folder)
     assert item is not None
+    exercise = registry.load(item)
+    if exercise.kind == "distributed" and not sass:
+        return _show_ranks(item, exercise, tree, picture)
+    if not exercise.is_kernel:
+        raise Failure(_without_kernel(item, exercise))
     grading.start_workers()
     from kernelpath.grading import grade
 
@@ -138,9 +144,7 @@ def profile(
         try:
             heaviest = session.heaviest(recorded=pipeline)
         except grade.NotDrawn as error:
-            out.print(str(error))
-            view.step(out, f"kp check {item.name}" + (f" --tree {tree}" if tree != "phases" else ""))
-            return NOT_YET
+            return _not_drawn(item, tree, str(error))
         except grade.Usage as error:
             raise Failure(str(error)) from error
     if sass:
@@ -154,6 +158,48 @@ def profile(
     path = picture or progress.folder(item.root) / f"{item.name}-memory.png"
     _show_lines(item.name, heaviest, source)
     return _keep(item, figure, path)
+
+
+_INSTEAD = {
+    "lab": "kp check {name} shows what the simulated device did in each case",
+    "trace": "kp check {name} compares what you read out of the recording",
+    "distributed": "kp profile {name} draws what each rank does, over time",
+}
+"""What to see of an exercise without a kernel, by its kind."""
+
+
+def _without_kernel(item: Item, exercise: Exercise) -> str:
+    """Say that there is nothing to profile, and what to see instead."""
+    instead = _INSTEAD.get(exercise.kind, "kp check {name} compares its result in each case").format(name=item.name)
+    lesson_at = f", and {words.path(item.notebook, item.root)} is its lesson" if item.notebook else ""
+    return f"{item.name} launches no kernel, so it has no counters, no pipeline and no SASS; {instead}{lesson_at}"
+
+
+def _show_ranks(item: Item, exercise: Exercise, tree: Tree, picture: Path | None) -> int:
+    """Draw what the ranks do, for the largest case of each algorithm."""
+    grading.start_workers()
+    from kernelpath.course.labs.fabric import timeline
+    from kernelpath.grading import grade
+    from kernelpath.grading.network import traffic
+    from kernelpath.show import network, ranks
+
+    cases = network.largest((case, exercise.compulsory_bytes(**case), case) for case in exercise.cases)
+    with errors.status(item.name) as status, grade.Session(item, item.submission(tree), device="cpu") as session:
+        try:
+            logs = session.logs(cases, report_progress=lambda doing: status.update(f"{item.name}: {doing}"))
+        except grade.NotDrawn as error:
+            return _not_drawn(item, tree, str(error))
+    links = exercise.network.links
+    out.print(view.network_table([traffic(case, log, links) for case, log in zip(cases, logs, strict=True)]))
+    timelines = {words.case(case): timeline(log, links) for case, log in zip(cases, logs, strict=True)}
+    figure = ranks.draw(timelines)
+    return _keep(item, figure, picture or progress.folder(item.root) / f"{item.name}-ranks.png")
+
+
+def _not_drawn(item: Item, tree: Tree, reason: str) -> int:
+    out.print(reason)
+    view.step(out, f"kp check {item.name}" + (f" --tree {tree}" if tree != "phases" else ""))
+    return NOT_YET
 
 
 def _keep(item: Item, figure: Any, path: Path) -> int:

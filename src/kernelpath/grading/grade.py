@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from kernelpath.course import registry
+from kernelpath.course.labs.fabric import Log
+from kernelpath.course.problem import Case
 from kernelpath.course.registry import Item
 from kernelpath.device import messages as device_messages
 from kernelpath.grading import devices
@@ -110,6 +112,14 @@ class Session:
         grading = Grading(self.subject, seed, report_progress or (lambda _: None))
         try:
             return grading.heaviest(recorded)
+        finally:
+            grading.close()
+
+    def logs(self, cases: Sequence[Case], *, seed: int = 0, report_progress: Progress | None = None) -> list[Log]:
+        """What the ranks of an exercise on several ranks did in each of these cases. Raises NotDrawn."""
+        grading = Grading(self.subject, seed, report_progress or (lambda _: None))
+        try:
+            return grading.logs(cases)
         finally:
             grading.close()
 
