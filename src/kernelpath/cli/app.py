@@ -12,7 +12,7 @@ from typing import NoReturn
 import click
 
 from kernelpath import __version__
-from kernelpath.cli import book, check, checkpoint, course, dev, doctor, folder, grade, study, watch
+from kernelpath.cli import book, check, checkpoint, course, dev, doctor, folder, grade, profiling, study, watch
 from kernelpath.cli.common import INTERRUPTED, PASSED, USED_WRONGLY, Failure, complain, warn
 from kernelpath.course import places, progress, registry
 from kernelpath.course.errors import DeclarationError
@@ -42,7 +42,7 @@ def kp(context: click.Context) -> int | None:
 
 for _verb in (
     *(course.next_, course.list_, check.check, watch.watch, course.hint, course.reset, course.progress_),
-    *(study.solution, study.profile, study.bench, study.report, book.book_),
+    *(study.solution, profiling.profile, study.bench, study.report, book.book_),
     *(checkpoint.checkpoint, grade.grade_, doctor.doctor, folder.new, folder.upgrade, dev.dev),
 ):
     kp.add_command(_verb)

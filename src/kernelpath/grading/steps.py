@@ -22,6 +22,7 @@ from kernelpath.grading import (
     memory,
     network,
     profile,
+    recording,
     traffic,
 )
 from kernelpath.grading.beside import Beside
@@ -31,6 +32,7 @@ from kernelpath.grading.kinds import kind_of
 from kernelpath.grading.kinds.distributed import Distributed
 from kernelpath.grading.kinds.kernel import Kernel
 from kernelpath.grading.kinds.operator import Operator
+from kernelpath.grading.recording import NotDrawn
 from kernelpath.grading.subject import Subject
 from kernelpath.grading.truth import derive, expected_outputs
 from kernelpath.packages import versions
@@ -42,10 +44,6 @@ Progress = Callable[[str], None]
 
 _ONCE_MORE = -1
 """In place of a case's index, to draw other values."""
-
-
-class NotDrawn(Exception):
-    """The submission does not run, so there is no picture of it. The message says how it ended."""
 
 
 class Grading:
@@ -140,15 +138,17 @@ class Grading:
             compile_seconds=self._runner.compile_seconds,
         )
 
-    def heaviest(self, recorded: bool) -> device_messages.Drawn:
-        """The largest case's heaviest launch, with its events if they are to be recorded."""
+    def heaviest(self) -> device_messages.Drawn:
+        """The largest case's heaviest launch."""
         self.progress("running on the PTX machine")
         try:
-            if recorded:
-                self._runner.ask_machine(device_messages.Record(self._runner.client), device_messages.Done)
             return self._heaviest(self._runner)
         except Stopped as stopped:
             raise NotDrawn(f"{stopped.complaint.verdict.value}: {stopped.complaint.cause}") from None
+
+    def recorded(self) -> recording.Recorded:
+        """The heaviest launch of the first case that fails, up to the fault, else of the largest, with its events."""
+        return recording.recorded(self.subject, kind_of(self.exercise, "cpu"), self._runner, self.seed, self.progress)
 
     def logs(self, cases: Sequence[Case]) -> list[Log]:
         """What several ranks did in each of these cases. Raises NotDrawn."""
