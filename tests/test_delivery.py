@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import kernelpath
-from kernelpath import cli
+from kernelpath import cli, doctor
 from kernelpath.course import delivery, places, registry, stubs
 from kernelpath.course.registry import Item, LookupFailed
 
@@ -232,3 +232,49 @@ def test_outside_of_any_folder_one_sentence_says_how_to_get_one(
         registry.root()
     with pytest.raises(LookupFailed, match="or make one: kp new FOLDER"):
         places.learners()
+
+
+@pytest.fixture
+def checkout(course: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The course as an editable install has it: a checkout, while the current folder is an empty one elsewhere."""
+    monkeypatch.setattr(places, "CARRIED", tmp_path / "no-data")
+    monkeypatch.setattr(places, "_source", lambda: course)
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir(parents=True)
+    monkeypatch.chdir(elsewhere)
+    return course
+
+
+@pytest.mark.parametrize(
+    "verb", [(), ("next",), ("list",), ("check", "double"), ("watch",), ("hint",), ("progress",), ("checkpoint", "1")]
+)
+def test_in_a_folder_that_is_no_course_the_installed_checkout_is_not_taken(
+    checkout: Path, kp: Callable[..., tuple[int, str, str]], verb: tuple[str, ...]
+) -> None:
+    status, out, err = kp(*verb)
+    assert (status, out, err.count("\n")) == (2, "", 1)
+    assert f"{Path.cwd()} is not a course folder" in err
+    assert "make one: kp new FOLDER" in err
+    assert f"or cd to the checkout that is installed, {checkout}" in err
+    assert kp("dev", "check", "--quick")[0] == 2
+
+
+def test_what_needs_no_learners_file_works_anywhere(
+    checkout: Path, kp: Callable[..., tuple[int, str, str]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(doctor, "examine", lambda: [doctor.Finding("Python", True, "3.99", lane=True)])
+    assert "Usage: kp check" in kp("check", "--help")[1]
+    assert kp("doctor")[:2] == (0, "yes  Python  3.99\n")
+    assert "there are no notebooks in book/" in kp("book")[2]  # of the installed course, which is found
+    status, _, _ = kp("new", str(tmp_path / "mine"))
+    assert (status, places.is_learners(tmp_path / "mine")) == (0, True)
+    assert list(Path.cwd().iterdir()) == []
+
+
+def test_a_course_is_found_from_a_folder_in_it(
+    folder: Path, kp: Callable[..., tuple[int, str, str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(folder / "phases/1_architecture")
+    status, out, _ = kp("next")
+    assert status == 0
+    assert KERNEL in out

@@ -80,8 +80,28 @@ def root() -> Path:
     raise LookupFailed("no folder from here up is one of the course; cd to yours, or make one: kp new FOLDER")
 
 
+def around() -> Path | None:
+    """The nearest folder from here up that is a checkout or a learner's folder, of whatever version; None without."""
+    return next((folder for folder in _upward(Path.cwd()) if is_checkout(folder) or is_learners(folder)), None)
+
+
+def require_course() -> None:
+    """Raises LookupFailed where no folder from here up is one of the course, be a checkout installed or not.
+
+    `root` serves programs and notebooks that run elsewhere; a learner's command must not grade files of another folder.
+    """
+    if around() is not None:
+        return
+    installed = f", or cd to the checkout that is installed, {_source()}" if is_checkout(_source()) else ""
+    raise LookupFailed(
+        f"{Path.cwd()} is not a course folder, and no folder above it is one; "
+        f"cd to yours, or make one: kp new FOLDER{installed}"
+    )
+
+
 def checkout() -> Path:
-    """The checkout, for what changes the course itself. Raises LookupFailed in a learner's folder."""
+    """The checkout, for what changes the course itself. Raises LookupFailed elsewhere."""
+    require_course()
     if is_checkout(at := root()):
         return at
     raise LookupFailed(f"{at} is a learner's folder; the course itself is changed in a checkout: clone it and cd there")
