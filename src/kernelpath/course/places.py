@@ -1,7 +1,8 @@
 """Where the course lies: in a checkout; or a learner's part in a folder, and the rest in the installed package.
 
-`kp new` makes a learner's folder. It has phases/ and notebooks/, and solutions/ of what is passed; checks/, every
-solution and results/ stay in the package, so that an upgrade of the package renews them and no edit breaks a check.
+`kp new` makes a learner's folder. It has phases/ and notebooks/, the recordings to look at, and solutions/ of what is
+passed; checks/, every solution and results/ stay in the package, so that an upgrade of the package renews them and no
+edit breaks a check: what is graded reads the package's own recordings.
 """
 
 from __future__ import annotations
@@ -23,8 +24,11 @@ MARKER = "kernelpath.json"
 CARRIED = Path(kernelpath.__file__).parent / "data"
 """The course's files in an installed package; setup.py puts them there. A checkout has no such folder."""
 
-GIVEN = ("phases", "notebooks")
-"""What a learner gets; the course keeps the rest."""
+GIVEN = ("phases", "notebooks", "results/traces", "benchmarks/all_reduce.py")
+"""Files and folders that a learner gets: what is edited and read, and what notebooks, hints and stubs tell to open.
+
+The course keeps the rest.
+"""
 
 _VERSION = re.compile(r"\d{1,9}\.\d{1,9}\.\d{1,9}")
 
