@@ -18,7 +18,7 @@ from PIL import Image, ImageDraw
 from kernelpath import cli
 from kernelpath.course.registry import Item
 from kernelpath.dev import books
-from kernelpath.show import book, colab, results, site
+from kernelpath.show import book, colab, execute, results, site
 from kernelpath.show.results import Collection, Finding, Published
 from kernelpath.verdict import encode
 from tests.browser import LOW_CONTRAST, Browser
@@ -477,3 +477,78 @@ def test_the_text_around_unchanged_code_is_renewed_without_a_run() -> None:
     assert [output.data["text/plain"] for output in found.cells[1].outputs] == ["2"]
     after.cells[1].source = "1 + 2"
     assert book.retold(after, executed(before)) is None
+
+
+H200 = "NVIDIA H200"
+
+
+@pytest.fixture
+def recorded(course: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The course with pages that an H200 made, and a run without a GPU that shows something else in every cell."""
+    for path in book.copies(course):
+        page = nbformat.read(path, as_version=4)
+        write(path, book.finished(page, H200))
+    entry = results.Recording(H200, "2026-01-01", {"sectors": 4})
+    (course / "results/notebooks.json").write_text(encode({"week01/sectors": entry}))
+
+    def execute_without_a_gpu(path: Path, **_: object) -> nbformat.NotebookNode:
+        page = nbformat.read(path, as_version=4)
+        for cell in page.cells:
+            if cell.cell_type == "code":
+                cell.outputs = [stream("a laptop shows this\n")]
+        return executed(page)
+
+    monkeypatch.setattr(execute, "execute", execute_without_a_gpu)
+    monkeypatch.setattr(execute, "gpu_name", lambda: "")
+    return course
+
+
+def run_execute(*arguments: str) -> int:
+    with pytest.raises(SystemExit) as exit_:
+        execute.main(arguments)
+    return int(exit_.value.code or 0)
+
+
+def test_without_a_gpu_unchanged_cells_keep_what_a_gpu_showed(
+    recorded: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    before = nbformat.read(recorded / BOOK, as_version=4)
+    edit(lambda made: made.cells[3].update(source="notebook.hold(guess, 5, 'sectors')"))(recorded / NOTEBOOK)
+    edit(lambda made: made.cells.append(code("2")))(recorded / NOTEBOOK)
+    assert run_execute(str(recorded / NOTEBOOK)) == 0
+    after = nbformat.read(recorded / BOOK, as_version=4)
+    assert after.cells[2].outputs == before.cells[2].outputs
+    assert [after.cells[place].outputs[0].text for place in (3, 5)] == ["a laptop shows this\n"] * 2
+    assert book.machine(after) == H200
+    assert [book.machine(after.cells[place]) for place in (2, 3, 5)] == ["", book.NO_GPU, book.NO_GPU]
+    said = "there is no GPU here, so 1 unchanged cells keep what NVIDIA H200 showed, and 2 show what this machine does"
+    assert said in capsys.readouterr().out
+    assert findings(recorded) == []
+    assert run_execute(str(recorded / NOTEBOOK)) == 0, "once more changes nothing"
+    assert nbformat.read(recorded / BOOK, as_version=4).cells[2].outputs == before.cells[2].outputs
+
+
+def test_on_a_gpu_everything_is_new(recorded: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(execute, "gpu_name", lambda: "NVIDIA B200")
+    assert run_execute(str(recorded / NOTEBOOK)) == 0
+    after = nbformat.read(recorded / BOOK, as_version=4)
+    assert {cell.outputs[0].text for cell in after.cells if cell.cell_type == "code"} == {"a laptop shows this\n"}
+    assert (book.machine(after), book.machine(after.cells[2])) == ("NVIDIA B200", "")
+
+
+@pytest.mark.parametrize(("gpu", "shows"), [("", "no GPU"), ("NVIDIA T4", "NVIDIA T4")])
+def test_a_page_that_lost_what_a_gpu_showed_is_found(recorded: Path, gpu: str, shows: str) -> None:
+    assert findings(recorded) == []
+    page = nbformat.read(recorded / BOOK, as_version=4)
+    write(recorded / BOOK, book.finished(page, gpu))
+    (finding,) = findings(recorded)
+    assert finding.startswith(
+        f"{BOOK} was executed with {shows}, and notebooks.json has its week's numbers of {H200}; "
+    )
+    assert f"git checkout -- {BOOK}" in finding
+
+
+def test_the_pages_of_the_course_say_what_made_them() -> None:
+    root = Path(__file__).parents[1]
+    machines = {path.name: book.machine(nbformat.read(path, as_version=4)) for path in book.copies(root)}
+    assert {name for name, gpu in machines.items() if gpu != H200} == {"week17_layouts.ipynb"}

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 import kernelpath
-from kernelpath import cli
+from kernelpath import cli, doctor
+from kernelpath.cli import app
 from kernelpath.course import delivery, places, registry, stubs
 from kernelpath.course.registry import Item, LookupFailed
 
@@ -232,3 +234,96 @@ def test_outside_of_any_folder_one_sentence_says_how_to_get_one(
         registry.root()
     with pytest.raises(LookupFailed, match="or make one: kp new FOLDER"):
         places.learners()
+
+
+@pytest.fixture
+def checkout(course: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The course as an editable install has it: a checkout, while the current folder is an empty one elsewhere."""
+    monkeypatch.setattr(places, "CARRIED", tmp_path / "no-data")
+    monkeypatch.setattr(places, "_source", lambda: course)
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir(parents=True)
+    monkeypatch.chdir(elsewhere)
+    return course
+
+
+@pytest.mark.parametrize(
+    "verb", [(), ("next",), ("list",), ("check", "double"), ("watch",), ("hint",), ("progress",), ("checkpoint", "1")]
+)
+def test_in_a_folder_that_is_no_course_the_installed_checkout_is_not_taken(
+    checkout: Path, kp: Callable[..., tuple[int, str, str]], verb: tuple[str, ...]
+) -> None:
+    status, out, err = kp(*verb)
+    assert (status, out, err.count("\n")) == (2, "", 1)
+    assert f"{Path.cwd()} is not a course folder" in err
+    assert "make one: kp new FOLDER" in err
+    assert f"or cd to the checkout that is installed, {checkout}" in err
+    assert kp("dev", "check", "--quick")[0] == 2
+
+
+def test_what_needs_no_learners_file_works_anywhere(
+    checkout: Path, kp: Callable[..., tuple[int, str, str]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(doctor, "examine", lambda: [doctor.Finding("Python", True, "3.99", lane=True)])
+    assert "Usage: kp check" in kp("check", "--help")[1]
+    assert kp("doctor")[:2] == (0, "yes  Python  3.99\n")
+    assert "there are no notebooks in book/" in kp("book")[2]  # of the installed course, which is found
+    status, _, _ = kp("new", str(tmp_path / "mine"))
+    assert (status, places.is_learners(tmp_path / "mine")) == (0, True)
+    assert list(Path.cwd().iterdir()) == []
+
+
+def test_a_course_is_found_from_a_folder_in_it(
+    folder: Path, kp: Callable[..., tuple[int, str, str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(folder / "phases/1_architecture")
+    status, out, _ = kp("next")
+    assert status == 0
+    assert KERNEL in out
+
+
+PATHS = re.compile(
+    r"(?<![\w./-])(?:phases|notebooks|results|benchmarks|solutions|checks|book)/[\w./-]*[\w]|(?<![\w./-])README\b"
+)
+"""What looks like a file or a folder of the course."""
+
+
+def texts(folder: Path) -> Iterator[tuple[Path, str]]:
+    """What a learner reads: the texts of the notebooks, hints and explanations, and stubs."""
+    for path in sorted(folder.glob("notebooks/*/*.ipynb")):
+        cells = json.loads(path.read_text("utf-8"))["cells"]
+        yield path, "\n".join("".join(cell["source"]) for cell in cells if cell["cell_type"] == "markdown")
+    for path in sorted(places.given().glob("checks/*/w*.md")):
+        yield path, path.read_text("utf-8")
+    for path in sorted(folder.rglob("phases/**/*")):
+        if path.is_file():
+            yield path, path.read_text("utf-8")
+
+
+def test_every_path_that_a_learner_reads_is_in_the_learners_folder(tmp_path: Path) -> None:
+    delivery.deliver(tmp_path)
+    named = {(found.rstrip("."), path.name) for path, text in texts(tmp_path) for found in PATHS.findall(text)}
+    assert ("results/traces/block/trace.json.gz", "week05_profiling.ipynb") in named
+    absent = [(name, file) for name, file in sorted(named) if not (tmp_path / name).exists() and name != "README"]
+    assert absent == []
+    assert [file for name, file in named if name == "README"] == [], "the folder's README is no page of the course"
+    size = sum(path.stat().st_size for path in tmp_path.rglob("results/**/*") if path.is_file())
+    assert size < 500_000
+
+
+def test_a_new_folder_says_what_to_do_first(
+    course: Path, tmp_path: Path, kp: Callable[..., tuple[int, str, str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "mine"
+    tmp_path.mkdir(exist_ok=True)
+    status, out, _ = kp("new", str(folder))
+    assert (status, "jupyter lab notebooks opens the notebooks" in out) == (0, True)
+    readme = (folder / "README.md").read_text()
+    assert "`jupyter lab notebooks` opens the notebooks" in readme
+    commands = set(re.findall(r"`kp ?(\w*)", readme))
+    assert commands - {""} <= set(app.kp.commands)
+    monkeypatch.chdir(folder)
+    assert "open it with: jupyter lab notebooks" in kp()[1]
+    (folder / "README.md").write_text("my notes")
+    assert upgraded(folder).aside == ()
+    assert (folder / "README.md").read_text() == "my notes"

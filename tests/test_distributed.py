@@ -3,23 +3,28 @@
 from __future__ import annotations
 
 import contextlib
+import io
 import os
 import threading
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 import torch.distributed as dist
 import torch.multiprocessing as processes
+from rich.console import Console
 from torch._C._distributed_c10d import FileStore
 
 from kernelpath.course import registry
-from kernelpath.course.labs.fabric import Links, Log, Step, Transfer, timeline
+from kernelpath.course.labs.fabric import NVLINK, Links, Log, Step, Transfer, timeline
 from kernelpath.course.problems import all_reduce, overlap
 from kernelpath.grading import grade, network
 from kernelpath.grading.kinds.distributed import Distributed
+from kernelpath.show import network as network_table
+from kernelpath.show import view
 from kernelpath.verdict import Report, Verdict
 from kernelpath.wire import Gone, Wire
 from kernelpath.work import fabric_messages as fabric
@@ -112,6 +117,77 @@ def test_what_other_ranks_alone_know_has_to_be_received(sent: list[Transfer], ve
     assert (found.verdict if found else None) is verdict
     if found:
         assert "at least 16 of what it returns are known to other ranks alone" in found.cause
+
+
+def ring_of(size: int, steps: int, reach: int = 1) -> Log:
+    """A log in which every rank sends so many messages of one float to the rank that many places to its right."""
+    numbers = range(1, 2 * steps + 1)
+    programs = [[Step("post", number, line=30 + number) for number in numbers] for _ in range(size)]
+    sent = [
+        Transfer("send", ((rank, 2 * step + 1), ((rank + reach) % size, 2 * step + 2)), 4)
+        for step in range(steps)
+        for rank in range(size)
+    ]
+    return Log(programs, sent)
+
+
+@pytest.mark.parametrize(
+    ("log", "cause"),
+    [
+        (ring_of(4, 6), None),
+        (ring_of(4, 6, reach=3), None),
+        (ring_of(4, 6, reach=2), "rank 0 sends a message to rank 2; in a ring a rank sends to a neighbor alone"),
+        (ring_of(4, 5), "rank 0 sends 5 messages; a ring of 4 takes 6, one for each step"),
+        (ring_of(4, 7), "rank 0 sends 7 messages; a ring of 4 takes 6, one for each step"),
+    ],
+    ids=["to the right", "to the left", "across", "a step too few", "a step too many"],
+)
+def test_a_ring_sends_to_neighbors_once_a_step(log: Log, cause: str | None) -> None:
+    allowed = all_reduce.ring_messages(4, 8, "float32", "ring")
+    assert allowed is not None
+    wrong = network.not_a_ring(log, allowed)
+    assert (wrong[0] if wrong else None) == cause
+    if wrong:
+        assert wrong[1] == 31
+    assert all_reduce.ring_messages(4, 8, "float32", "two_shot") is None
+
+
+def test_a_message_of_an_empty_chunk_may_be_left_out() -> None:
+    allowed = all_reduce.ring_messages(4, 3, "float32", "ring")
+    assert allowed is not None
+    assert network.not_a_ring(ring_of(4, 5), allowed) is None
+    assert network.not_a_ring(ring_of(4, 7), allowed) is not None
+
+
+def test_the_report_counts_messages_and_bytes_and_times_them() -> None:
+    item = registry.find("all_reduce")
+    report = grade.grade(item, item.solution, device="cpu", seed=3)
+    assert report.verdict is Verdict.PASSED
+    shown = {row["algorithm"]: row for row in map(_cells, network_table.rows(report.network))}
+    bytes_of_a_chunk = 4 * 10_001  # of 40,003 floats on 4 ranks
+    assert shown["ring"]["messages"] == shown["two_shot"]["messages"] == 6
+    assert 0 <= 6 * bytes_of_a_chunk - shown["ring"]["bytes"] <= 4 * 6
+    by_case = {(one.case["algorithm"], one.case["n"]): one for one in report.network}
+    ring, two_shot = by_case["ring", 40_003], by_case["two_shot", 40_003]
+    moving = 6 * bytes_of_a_chunk / NVLINK.bandwidth
+    assert ring.seconds == pytest.approx(6 * NVLINK.latency + moving, rel=1e-3)
+    assert two_shot.seconds == pytest.approx(2 * NVLINK.latency + moving, rel=1e-3)
+    assert ring.hidden is None
+    assert Report.from_json(report.to_json()).network == report.network
+    text = Console(width=80, file=io.StringIO())
+    view.report(text, item, report)
+    assert "messages" in text.file.getvalue()  # type: ignore[attr-defined]
+    assert '<td class="number">240,0' in view.page(item, report)
+
+
+def _cells(row: list[str]) -> dict[str, Any]:
+    """The cells of a row of the table, with the algorithm."""
+    case, messages, sent, _ = row
+    return {
+        "algorithm": case.rpartition("algorithm=")[2],
+        "messages": int(messages),
+        "bytes": int(sent.replace(",", "")),
+    }
 
 
 def served(exchange: Exchange, seconds: float, *ranks: Callable[[Wire[fabric.ToRank]], None]) -> None:

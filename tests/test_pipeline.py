@@ -11,9 +11,10 @@ from rich.console import Console
 
 from kernelpath import lanes, simt
 from kernelpath.cli.app import _status
+from kernelpath.course import delivery, registry
 from kernelpath.device import gpu
 from kernelpath.lanes import cuda
-from kernelpath.show import pipeline, pipeline_picture
+from kernelpath.show import barriers, pipeline, pipeline_picture
 from kernelpath.simt import Event
 from kernelpath.simt.events import EventKind as Kind
 from kernelpath.simt.target import SM_90A
@@ -91,7 +92,8 @@ def test_the_chart_shows_what_a_second_stage_changes(monkeypatch: pytest.MonkeyP
     assert rows[1:] == [["barrier", "0", "19", "1"], ["empty[0]", "23", "5"]]
     figure = pipeline_picture.draw(two)
     letters = "".join(part.get_text() for part in figure.axes[0].texts)
-    assert letters == "".join(mark.sign for mark in two.marks)
+    stages = [pipeline.stage_of(mark.barrier) if mark.sign in "Lv" else "" for mark in two.marks]
+    assert letters == "".join(mark.sign + stage for mark, stage in zip(two.marks, stages, strict=True))
 
 
 def test_warps_that_take_turns(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -130,3 +132,133 @@ def test_profile_asks_for_it(capsys: pytest.CaptureFixture[str], tmp_path: Path)
     assert picture.read_bytes().startswith(b"\x89PNG")
     assert _status([*command, "--sass"]) == 2
     assert "--pipeline goes with NAME and --picture" in capsys.readouterr().err
+
+
+def without_release(folder: Path) -> Path:
+    """The kernels, but nobody says that a stage is empty: the second use of a stage waits forever."""
+    source = KERNELS.read_text()
+    release = "ptx::mbarrier_arrive(&empty[s]);"
+    assert source.count(release) == 1
+    broken = folder / KERNELS.name
+    broken.write_text(source.replace(release, ""))
+    return broken
+
+
+def test_a_deadlock_is_drawn_up_to_its_end(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(gpu, "_target", SM_90A)
+    x, out = torch.arange(32.0 * TILES), torch.empty(2, 32)
+    with pytest.raises(simt.TimedOut) as stopped, simt.recorded():
+        cuda.kernel(without_release(tmp_path), "sum")[2, 64](x, out, TILES, 2)
+    shown = pipeline.chart(stopped.value.launch.events, failed=True)
+    assert shown.labels == ["TMA", "consumer w0", "producer w1"]
+    assert shown.rows[1].endswith(">!")
+    assert shown.rows[2].rstrip("!").endswith("aLaL")
+    assert shown.rows[2].endswith("!!")
+    assert "!" not in shown.rows[0]
+    assert [(one.role, one.awaited) for one in shown.stuck] == [("consumer w0", "full[0]"), ("producer w1", "empty[0]")]
+    source = KERNELS.read_text().splitlines()
+    assert ["&full[s]" in source[one.line - 1] for one in shown.stuck] == [True, False]
+    assert [one.phase for one in shown.stuck] == [1, 0]
+    text = Console(width=80, file=io.StringIO(), force_terminal=False)
+    text.print(pipeline.text(shown))
+    assert "producer w1 waits in line 23 for empty[0], in phase 0" in text.file.getvalue()  # type: ignore[attr-defined]
+    assert pipeline_picture.draw(shown).axes
+
+
+def test_the_last_columns_of_a_failure_are_shown() -> None:
+    marks = [pipeline.Mark(0, ">", step, "") for step in range(1000)]
+    long = pipeline.Chart(["warp 0"], marks, [">" * 1000], [], failed=True)
+    assert pipeline.parts(long)[-1].stop == 1000
+    assert pipeline.parts(long)[0].start == 960 - 3 * pipeline.COLUMNS
+    text = Console(width=80, file=io.StringIO(), force_terminal=False)
+    text.print(pipeline.text(long))
+    assert "780 earlier columns …" in text.file.getvalue()  # type: ignore[attr-defined]
+
+
+def test_the_stage_of_a_copy_is_shown(monkeypatch: pytest.MonkeyPatch) -> None:
+    shown = pipeline.chart(events(monkeypatch, 2))
+    by_sign = {
+        sign: [shown.stages[column] for column, mark in enumerate(shown.marks) if mark.sign == sign] for sign in "Lva>"
+    }
+    assert by_sign["L"] == by_sign["v"] == ["0", "1"] * (TILES // 2)
+    assert set(by_sign[">"]) == {" "}
+    letters = [part.get_text() for part in pipeline_picture.draw(shown).axes[0].texts]
+    assert [letter for letter in letters if letter.startswith("L")] == ["L0", "L1"] * (TILES // 2)
+    assert [pipeline.stage_of(name) for name in ("full[12]", "full[3] of block 1", "full", "barrier 1")] == [
+        "12",
+        "3",
+        "",
+        "",
+    ]
+
+
+def test_two_warpgroups_that_do_the_same_have_a_row_each() -> None:
+    def event(kind: Kind, warp: int, barrier: str = "") -> Event:
+        return Event(kind, 0, 0, warp, 7, "wgmma", barrier, 0, 0)
+
+    found = [event(Kind.RUN, warp) for warp in range(8)]
+    found += [event(Kind.MULTIPLY, warp) for warp in range(8)]
+    assert pipeline.chart(found).labels == ["consumer w0-3", "consumer w4-7"]
+
+
+SOURCE = """\
+full = memory.allocate_array(cutlass.Int64, 2)
+for stage in cutlass.range_constexpr(2):
+    cute.arch.mbarrier_init(full + stage, 1)
+    cute.arch.mbarrier_init(empty + stage, 4)
+ring = pipeline.PipelineTmaAsync.create(
+    return pipeline.PipelineTmaAsync.create(
+cute.arch.mbarrier_init(done, 1)
+"""
+
+
+def numbered(lines: list[int]) -> dict[str, int]:
+    return {f"mbarrier {number}": line for number, line in enumerate(lines)}
+
+
+@pytest.mark.parametrize(
+    ("lines", "landed", "expected"),
+    [
+        ([3, 3, 4, 4], {0, 1}, ["full[0]", "full[1]", "empty[0]", "empty[1]"]),
+        ([3, 4, 3, 4, 7], {0, 2}, ["full[0]", "empty[0]", "full[1]", "empty[1]", "done"]),
+        ([5, 5, 5, 5], {0}, ["ring.full[0]", "ring.full[1]", "ring.empty[0]", "ring.empty[1]"]),
+        ([5, 5, 5, 5], {0, 2}, ["ring[0]", "ring[1]", "ring[2]", "ring[3]"]),
+        ([6, 6], {0}, [".full", ".empty"]),
+        (
+            [6, 6, 6, 6, 6, 6],
+            {0, 2, 3},
+            ["0.full", "0.empty", "1.full[0]", "1.full[1]", "1.empty[0]", "1.empty[1]"],
+        ),
+        ([2, 99], set(), ["mbarrier 0", "mbarrier 1"]),
+    ],
+)
+def test_the_source_names_what_no_variable_does(lines: list[int], landed: set[int], expected: list[str]) -> None:
+    found = barriers.names(numbered(lines), SOURCE, {f"mbarrier {number}" for number in landed})
+    assert [found.get(name, name).removeprefix("pipeline") for name in numbered(lines)] == expected
+
+
+def test_a_barrier_of_another_block_keeps_its_block() -> None:
+    event = Event(Kind.ARRIVE, 0, 0, 0, 7, "mbarrier.arrive", "mbarrier 1 of block 2", 0, 0)
+    (renamed,) = barriers.renamed([event], numbered([3, 3]), SOURCE)
+    assert renamed.barrier == "full[1] of block 2"
+
+
+def test_profile_draws_the_first_case_that_fails(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A CuTe kernel whose stages are never released: its smallest cases pass, as they use no stage twice."""
+    delivery.deliver(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    item = registry.find("tma_copy")
+    solution = item.solution.read_text()
+    release = "cute.arch.mbarrier_arrive(empty + (n - LAG) % STAGES)"
+    assert release in solution
+    item.stub.write_text(solution.replace(release, "pass"))
+    picture = tmp_path / "pipeline.png"
+    assert _status(["profile", "tma_copy", "--pipeline", "--picture", str(picture)]) == 1
+    text = " ".join(capsys.readouterr().out.split())
+    assert "w21a_tma_copy.py, kernel copy_kernel, rows=" in text
+    assert "producer w0 waits in line 69 for empty[" in text
+    assert "! waits when the launch fails" in text
+    assert "byte " not in text.partition("w21a_tma_copy.py, kernel")[2]
+    assert picture.read_bytes().startswith(b"\x89PNG")

@@ -85,7 +85,14 @@ def test_a_learner_starts_passes_and_upgrades(kp: Kp, site: Path, tmp_path: Path
     folder, data = tmp_path / "learn", site / "kernelpath" / "data"
     assert "kp new FOLDER" in kp("list").stderr, "there is no folder of the course yet"
     assert kp("new", "learn").returncode == 0
-    assert sorted(path.name for path in folder.iterdir()) == ["kernelpath.json", "notebooks", "phases"]
+    assert sorted(path.name for path in folder.iterdir()) == [
+        "README.md",
+        "benchmarks",
+        "kernelpath.json",
+        "notebooks",
+        "phases",
+        "results",
+    ]
     assert len(re.findall(r"^ +\d+  \w+", kp("list").stdout, re.MULTILINE)) == len([*data.glob("checks/*/w*.py")]) > 60
 
     check = ("check", "vector_add", "--device", "cpu", "--json", "-")
@@ -161,5 +168,6 @@ def test_a_submission_reads_neither_solutions_nor_checks(kp: Kp, site: Path, tmp
 
 def test_the_changelog_begins_with_this_version() -> None:
     changelog = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
-    assert re.findall(r"^## (\S+)", changelog, re.MULTILINE)[0] == kernelpath.__version__
+    versions = re.findall(r"^## (\S+)", changelog, re.MULTILINE)
+    assert next(version for version in versions if version != "Unreleased") == kernelpath.__version__
     assert re.fullmatch(r"\d+\.\d+\.\d+", kernelpath.__version__)

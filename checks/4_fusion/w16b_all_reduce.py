@@ -11,7 +11,12 @@ EXERCISE = Exercise(
     entry="collective",
     problem=all_reduce.PROBLEM,
     kind="distributed",
-    network=Network(bytes=all_reduce.most_bytes, least=all_reduce.least_bytes, seconds=all_reduce.most_seconds),
+    network=Network(
+        bytes=all_reduce.most_bytes,
+        least=all_reduce.least_bytes,
+        seconds=all_reduce.most_seconds,
+        ring_messages=all_reduce.ring_messages,
+    ),
     check=all_reduce.found,
     # on GPUs, on as many as there are: 64 MiB on each
     bench=all_reduce.case(2, 1 << 25, "bfloat16", "two_shot"),

@@ -133,6 +133,21 @@ class CaseResult:
 
 
 @dataclass(frozen=True)
+class NetworkTraffic:
+    """What the ranks of one case exchanged.
+
+    messages, bytes: those of the rank that sends most; a collective counts as one message. seconds: of the whole call
+    on the simulated links. hidden: the share of the communication that passes behind compute; None without compute.
+    """
+
+    case: Mapping[str, Any]
+    messages: int
+    bytes: int
+    seconds: float
+    hidden: float | None = None
+
+
+@dataclass(frozen=True)
 class Interval:
     """A median of paired ratios with its confidence interval, as `timing.ratio` gives it."""
 
@@ -201,6 +216,7 @@ class Report:
     cases: tuple[CaseResult, ...] = ()
     traffic: tuple[LineTraffic, ...] = ()
     instructions: tuple[LineInstructions, ...] = ()
+    network: tuple[NetworkTraffic, ...] = ()
     measurement: Measurement | None = None
     printed: str = ""
     versions: Mapping[str, str] = field(default_factory=dict)

@@ -12,7 +12,7 @@ from typing import NoReturn
 import click
 
 from kernelpath import __version__
-from kernelpath.cli import book, check, checkpoint, course, dev, doctor, folder, grade, study, watch
+from kernelpath.cli import book, check, checkpoint, course, dev, doctor, folder, grade, profiling, study, watch
 from kernelpath.cli.common import INTERRUPTED, PASSED, USED_WRONGLY, Failure, complain, warn
 from kernelpath.course import places, progress, registry
 from kernelpath.course.errors import DeclarationError
@@ -24,7 +24,23 @@ _EXPECTED = (registry.LookupFailed, DeclarationError, NoStub, progress.NotSaved,
 """Failures whose message ends with what to do."""
 
 
-@click.group(invoke_without_command=True, context_settings={"help_option_names": ["-h", "--help"]})
+_ANYWHERE = ("book", "dev", "doctor", "grade", "new", "upgrade")
+"""Commands that need no file of a learner: a teacher, say, has no folder of the course."""
+
+
+class _OfCourse(click.Group):
+    """Refuses, outside of a course folder, a command that needs one. Its --help is shown everywhere."""
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        name, command, rest = super().resolve_command(ctx, args)
+        if not (name in _ANYWHERE or ctx.resilient_parsing or {"-h", "--help"} & set(rest)):
+            places.require_course()
+        return name, command, rest
+
+
+@click.group(cls=_OfCourse, invoke_without_command=True, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, prog_name="kernelpath")
 @click.pass_context
 def kp(context: click.Context) -> int | None:
@@ -33,8 +49,10 @@ def kp(context: click.Context) -> int | None:
     Without a command: shows what to do next.
     """
     verb = context.invoked_subcommand
-    if verb == grade.grade_.name:  # a teacher has no folder of the course
+    if verb in _ANYWHERE:
         context.with_resource(places.anywhere())
+    elif verb is None:
+        places.require_course()
     if verb not in (folder.new.name, folder.upgrade.name) and (told := places.patch_apart()):
         warn(told)
     return None if verb else course.show_next()
@@ -42,7 +60,7 @@ def kp(context: click.Context) -> int | None:
 
 for _verb in (
     *(course.next_, course.list_, check.check, watch.watch, course.hint, course.reset, course.progress_),
-    *(study.solution, study.profile, study.bench, study.report, book.book_),
+    *(study.solution, profiling.profile, study.bench, study.report, book.book_),
     *(checkpoint.checkpoint, grade.grade_, doctor.doctor, folder.new, folder.upgrade, dev.dev),
 ):
     kp.add_command(_verb)

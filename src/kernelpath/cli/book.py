@@ -8,13 +8,18 @@ import click
 
 from kernelpath import words
 from kernelpath.cli.common import PASSED, Failure, out
-from kernelpath.course import progress, registry
+from kernelpath.course import places, progress, registry
 from kernelpath.show import view
 from kernelpath.show.book import FOLDER, copies
 
 
 @click.command("book")
-@click.option("--out", "to", type=click.Path(file_okay=False, path_type=Path), help="A folder. [.kernelpath/book]")
+@click.option(
+    "--out",
+    "to",
+    type=click.Path(file_okay=False, path_type=Path),
+    help="A folder. [.kernelpath/book; outside of a course folder kernelpath-book]",
+)
 @click.option("--colab", metavar="OWNER/REPO[@BRANCH]", help="Where the pages will be on GitHub. [BRANCH: gh-pages]")
 def book_(to: Path | None, colab: str | None) -> int:
     """Write the book as web pages.
@@ -25,13 +30,14 @@ def book_(to: Path | None, colab: str | None) -> int:
     from kernelpath.show import site
     from kernelpath.show.colab import Address
 
-    root, course = registry.root(), registry.course()
+    root, course = places.around() or Path.cwd(), registry.course()
     if not copies(course):
         raise Failure(f"there are no notebooks in {FOLDER}/; python -m kernelpath.show.execute writes them")
     try:
         address = Address.of(colab) if colab else None
     except ValueError as error:
         raise click.BadParameter(str(error), param_hint="--colab") from error
-    index = site.write(course, to or progress.folder(root) / "book", address)
+    default = progress.folder(root) / "book" if places.around() else root / "kernelpath-book"
+    index = site.write(course, to or default, address)
     view.step(out, f"open {words.path(index, root)} in a browser")
     return PASSED

@@ -12,7 +12,7 @@ from rich.text import Text
 from kernelpath import words
 from kernelpath.cli import record
 from kernelpath.cli.common import PASSED, Failure, name_argument, optional_name_argument, out, warn
-from kernelpath.course import lesson, registry
+from kernelpath.course import delivery, lesson, registry
 from kernelpath.course.progress import Progress
 from kernelpath.course.registry import Item
 from kernelpath.files import write_atomically
@@ -39,6 +39,8 @@ def show_next() -> int:
     earlier = _prerequisites(item) if item == items[0] else []
     for position, notebook in enumerate(filter(None, [*earlier, item.notebook])):
         out.print(f"{'' if position else 'read':6s}{words.path(notebook, item.root)}", soft_wrap=True)
+    if item.notebook:
+        out.print(Text(f"      open it with: {delivery.OPEN_NOTEBOOKS}", "dim"))
     for position, path in enumerate(item.files("phases")):
         out.print(f"{'' if position else 'edit':6s}{words.path(path, item.root)}", soft_wrap=True)
     view.step(out, f"kp watch {item.name}")

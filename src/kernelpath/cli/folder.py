@@ -19,7 +19,7 @@ _SHOWN = 20
 @click.command()
 @click.argument("folder", metavar="FOLDER", type=click.Path(path_type=Path))
 def new(folder: Path) -> int:
-    """Make a folder to learn in, with the stubs and the notebooks.
+    """Make a folder to learn in, with the stubs, the notebooks and a README.
 
     Solutions appear in it as you pass. A file that FOLDER has already is never overwritten.
     """
@@ -31,6 +31,7 @@ def new(folder: Path) -> int:
     done = delivery.deliver(folder)
     _tell(done)
     out.print(f"{words.count(len(done.written), 'file')} in {folder}", soft_wrap=True)
+    out.print(f"{delivery.README} in it says what to do first; {delivery.OPEN_NOTEBOOKS} opens the notebooks")
     view.step(out, f"cd {shlex.quote(str(folder))} && kp next")
     return PASSED
 

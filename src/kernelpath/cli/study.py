@@ -1,11 +1,9 @@
-"""solution, profile, bench and report: what a learner can learn from besides the verdict."""
+"""solution, bench and report: what a learner can learn from besides the verdict."""
 
 from __future__ import annotations
 
-import dataclasses
-import io
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 from rich.text import Text
@@ -19,22 +17,20 @@ from kernelpath.cli.common import (
     errors,
     json_option,
     name_argument,
-    optional_name_argument,
     out,
     seed_option,
-    tree_option,
     warn,
 )
+from kernelpath.cli.profiling import show_lines
 from kernelpath.cli.record import passed, records, remember
 from kernelpath.course import lesson, progress, registry, stubs
 from kernelpath.course.progress import Progress
-from kernelpath.course.registry import Item, Tree
+from kernelpath.course.registry import Item
 from kernelpath.files import source_text, write_atomically
 from kernelpath.show import difference, view
-from kernelpath.show import source as annotated
 
 if TYPE_CHECKING:
-    from kernelpath.device.messages import Drawn
+    pass
 
 
 @click.command()
@@ -81,129 +77,7 @@ def _show_counters(item: Item, title: str, file: Path) -> None:
         except (grade.NotDrawn, grade.Usage) as error:
             out.print(Text(f"{title}: no counters: {error}\n", "dim"), soft_wrap=True)
             return
-    _show_lines(title, heaviest, file.with_name(Path(heaviest.file).name))
-
-
-def _show_lines(title: str, heaviest: Drawn, source: Path) -> None:
-    asked = [line for line in annotated.of_launch(heaviest, source_text(source)) if line.costs or line.active]
-    lines = [dataclasses.replace(line, text=line.text.strip()) for line in asked]
-    executed = words.count(heaviest.totals.warp_instructions, "warp instruction")
-    out.print(Text.assemble((title, "bold"), f": {source.name}, largest case, {executed}"))
-    out.print(annotated.table(lines))
-    out.print()
-
-
-@click.command()
-@optional_name_argument
-@tree_option
-@click.option("--picture", type=click.Path(path_type=Path), help="The file for the PNG. [.kernelpath/NAME-memory.png]")
-@click.option(
-    "--record", "program", type=click.Path(path_type=Path), help="Record step() of this Python file on a GPU."
-)
-@click.option("--out", "folder", type=click.Path(path_type=Path), help="The folder for it. [.kernelpath/recording]")
-@click.option("--sass", is_flag=True, help="Show the PTX and the SASS of each line in place of its counters.")
-@click.option("--pipeline", is_flag=True, help="Show the copies, waits and products of each warp of the first block.")
-def profile(
-    item: Item | None,
-    tree: Tree,
-    picture: Path | None,
-    program: Path | None,
-    folder: Path | None,
-    sass: bool,
-    pipeline: bool,
-) -> int:
-    """Show the source with its counters.
-
-    The picture adds the addresses of one warp and the banks of shared memory.
-
-    --sass shows what the compilers made of the heaviest kernel, and its registers: for the PTX machine's GPU.
-
-    --pipeline shows in which order the warps of the first block copy, wait and multiply, and who waits for whom.
-
-    --record writes a recording as the exercise `profile` reads it: torch.profiler's trace and ncu's counters.
-    """
-    if (item is None) == (program is None) or (folder is not None and program is None):
-        raise click.UsageError("give either NAME or --record FILE; --out goes with --record")
-    if sass and (item is None or picture is not None):
-        raise click.UsageError("--sass goes with NAME alone")
-    if pipeline and (item is None or sass):
-        raise click.UsageError("--pipeline goes with NAME and --picture")
-    if program is not None:
-        return _record(program, folder)
-    assert item is not None
-    grading.start_workers()
-    from kernelpath.grading import grade
-
-    with errors.status(item.name), grade.Session(item, item.submission(tree), device="cpu") as session:
-        try:
-            heaviest = session.heaviest(recorded=pipeline)
-        except grade.NotDrawn as error:
-            out.print(str(error))
-            view.step(out, f"kp check {item.name}" + (f" --tree {tree}" if tree != "phases" else ""))
-            return NOT_YET
-        except grade.Usage as error:
-            raise Failure(str(error)) from error
-    if sass:
-        return _show_assembly(heaviest, item.submission(tree).with_name(Path(heaviest.file).name))
-    source = item.submission(tree).with_name(Path(heaviest.file).name)
-    if pipeline:
-        return _show_pipeline(item, heaviest, source, picture)
-    from kernelpath.show.picture import draw
-
-    figure = draw(heaviest, source_text(source), f"{item.name}: {source.name}")
-    path = picture or progress.folder(item.root) / f"{item.name}-memory.png"
-    _show_lines(item.name, heaviest, source)
-    return _keep(item, figure, path)
-
-
-def _keep(item: Item, figure: Any, path: Path) -> int:
-    """Write a figure to a file, and say where it is."""
-    drawn = io.BytesIO()
-    figure.savefig(drawn, format="png", dpi=120)
-    write_atomically(path, drawn.getvalue())
-    view.step(out, f"open {words.path(path, item.root)}")
-    return PASSED
-
-
-def _show_pipeline(item: Item, heaviest: Drawn, source: Path, picture: Path | None) -> int:
-    from kernelpath.show import pipeline, pipeline_picture
-
-    chart = pipeline.chart(heaviest.events)
-    out.print(Text.assemble((source.name, "bold"), f", kernel {heaviest.kernel}"), soft_wrap=True)
-    out.print(pipeline.text(chart))
-    out.print()
-    figure = pipeline_picture.draw(chart, f"{item.name}: {source.name}")
-    return _keep(item, figure, picture or progress.folder(item.root) / f"{item.name}-pipeline.png")
-
-
-def _show_assembly(heaviest: Drawn, source: Path) -> int:
-    from kernelpath.show import assembly
-
-    out.print(Text.assemble((source.name, "bold"), f", kernel {heaviest.kernel}"), soft_wrap=True)
-    out.print(assembly.table(assembly.of_launch(heaviest, source_text(source))))
-    return PASSED
-
-
-def _record(program: Path, folder: Path | None) -> int:
-    """Record a program's step, and say what is there and what is not."""
-    if not program.is_file():
-        raise Failure(f"there is no file {program}; give --record one that exists")
-    folder = folder or progress.folder(registry.root()) / "recording"
-    from kernelpath.work import recording
-
-    with errors.status(program.name) as status:
-        try:
-            lacking = recording.record(program, folder, lambda doing: status.update(f"{program.name}: {doing}"))
-        except recording.NotRecorded as error:
-            raise Failure(f"{program.name} was not recorded: {error}") from error
-    shown = words.path(folder, Path.cwd())
-    out.print(f"{shown}/trace.json: open it at ui.perfetto.dev")
-    if lacking:
-        out.print(f"no counters: {lacking}", soft_wrap=True)
-        return NOT_YET
-    out.print(f"{shown}/ncu.csv: the counters of its kernels")
-    view.step(out, f"kp check profile --trace {shown}")
-    return PASSED
+    show_lines(title, heaviest, file.with_name(Path(heaviest.file).name))
 
 
 @click.command()

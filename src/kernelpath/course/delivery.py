@@ -16,6 +16,10 @@ from kernelpath.course.registry import Item
 from kernelpath.files import write_atomically
 
 SOLUTIONS = "solutions"
+README = "README.md"
+OPEN_NOTEBOOKS = "jupyter lab notebooks"
+"""The command that opens the notebooks, in a course folder."""
+
 _NOT_GIVEN = {"__pycache__", ".ipynb_checkpoints"}
 
 
@@ -86,13 +90,41 @@ def reveal(item: Item) -> tuple[Path, ...]:
 
 def _files(source: Path, revealed: list[str]) -> Iterator[tuple[str, bytes]]:
     """What the course gives, with the solutions that the learner has got already; by path in the learner's folder."""
-    for tree in GIVEN:
-        for path in sorted((source / tree).rglob("*")):
+    yield README, _readme().encode()
+    for name in GIVEN:
+        place = source / name
+        for path in [place] if place.is_file() else sorted(place.rglob("*")):
             if path.is_file() and not _NOT_GIVEN & set(path.parts):
                 yield str(path.relative_to(source)), path.read_bytes()
     for name in revealed:
         if _is_inside(name) and (source / name).is_file():
             yield name, (source / name).read_bytes()
+
+
+def _readme() -> str:
+    return f"""\
+# Your course folder
+
+Run these commands in this folder.
+
+1. `kp` says what to read and to edit next. `kp list` is the syllabus, `kp progress` what you have passed.
+2. `{OPEN_NOTEBOOKS}` opens the notebooks in a browser. Each week begins with one; `kp book` writes all of them, with
+   their outputs, as web pages.
+3. Edit the file in `phases/` that `kp` names. `kp watch NAME` grades it whenever you save, `kp check NAME` once.
+4. `kp hint NAME` helps; `kp solution NAME` compares your kernel with the reference kernel after a pass.
+
+| folder | what it has |
+|---|---|
+| `phases/` | your kernels: stubs to complete |
+| `notebooks/` | a lesson for each week, without outputs |
+| `solutions/` | the reference kernels of what you have passed |
+| `results/traces/` | recordings of weeks 5 and 13, to look at |
+| `benchmarks/` | a program that week 16 starts on several GPUs |
+| `.kernelpath/` | your progress, reports and pictures |
+
+`kp doctor` says what this machine can run; most of the course needs no GPU. `kp upgrade` brings this folder up to date
+with the installed kernelpath, and never overwrites a file that you changed.
+"""
 
 
 def _superseded(folder: Path, known: Mapping[str, str], files: Mapping[str, str]) -> tuple[list[str], list[str]]:
@@ -112,8 +144,9 @@ def _superseded(folder: Path, known: Mapping[str, str], files: Mapping[str, str]
 
 def _is_inside(name: str) -> bool:
     """Whether a path that a marker names leads to a file of the course in the folder: the marker may be anybody's."""
-    parts = Path(name).parts
-    return len(parts) > 1 and parts[0] in (*GIVEN, SOLUTIONS) and ".." not in parts
+    path = Path(name)
+    given = any(path.is_relative_to(tree) for tree in (*GIVEN, SOLUTIONS))
+    return given and path.parts[1:] != () and ".." not in path.parts
 
 
 def _digest(content: bytes) -> str:

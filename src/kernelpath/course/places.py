@@ -1,7 +1,8 @@
 """Where the course lies: in a checkout; or a learner's part in a folder, and the rest in the installed package.
 
-`kp new` makes a learner's folder. It has phases/ and notebooks/, and solutions/ of what is passed; checks/, every
-solution and results/ stay in the package, so that an upgrade of the package renews them and no edit breaks a check.
+`kp new` makes a learner's folder. It has phases/ and notebooks/, the recordings to look at, and solutions/ of what is
+passed; checks/, every solution and results/ stay in the package, so that an upgrade of the package renews them and no
+edit breaks a check: what is graded reads the package's own recordings.
 """
 
 from __future__ import annotations
@@ -23,8 +24,11 @@ MARKER = "kernelpath.json"
 CARRIED = Path(kernelpath.__file__).parent / "data"
 """The course's files in an installed package; setup.py puts them there. A checkout has no such folder."""
 
-GIVEN = ("phases", "notebooks")
-"""What a learner gets; the course keeps the rest."""
+GIVEN = ("phases", "notebooks", "results/traces", "benchmarks/all_reduce.py")
+"""Files and folders that a learner gets: what is edited and read, and what notebooks, hints and stubs tell to open.
+
+The course keeps the rest.
+"""
 
 _VERSION = re.compile(r"\d{1,9}\.\d{1,9}\.\d{1,9}")
 
@@ -80,8 +84,28 @@ def root() -> Path:
     raise LookupFailed("no folder from here up is one of the course; cd to yours, or make one: kp new FOLDER")
 
 
+def around() -> Path | None:
+    """The nearest folder from here up that is a checkout or a learner's folder, of whatever version; None without."""
+    return next((folder for folder in _upward(Path.cwd()) if is_checkout(folder) or is_learners(folder)), None)
+
+
+def require_course() -> None:
+    """Raises LookupFailed where no folder from here up is one of the course, be a checkout installed or not.
+
+    `root` serves programs and notebooks that run elsewhere; a learner's command must not grade files of another folder.
+    """
+    if around() is not None:
+        return
+    installed = f", or cd to the checkout that is installed, {_source()}" if is_checkout(_source()) else ""
+    raise LookupFailed(
+        f"{Path.cwd()} is not a course folder, and no folder above it is one; "
+        f"cd to yours, or make one: kp new FOLDER{installed}"
+    )
+
+
 def checkout() -> Path:
-    """The checkout, for what changes the course itself. Raises LookupFailed in a learner's folder."""
+    """The checkout, for what changes the course itself. Raises LookupFailed elsewhere."""
+    require_course()
     if is_checkout(at := root()):
         return at
     raise LookupFailed(f"{at} is a learner's folder; the course itself is changed in a checkout: clone it and cd there")

@@ -119,7 +119,8 @@ class Network:
     least: `least(**case)`, the bytes that a rank receives in messages and from collectives at least, since it cannot
     know them otherwise. seconds: `seconds(**case)`, the most that a call may take there. hidden: the least share of the
     collectives' time that passes behind compute, on the largest case. collectives: those of torch.distributed that the
-    statement allows, besides the barrier.
+    statement allows, besides the barrier. ring_messages: `ring_messages(**case)`, how many messages each rank may send
+    where all of them must go to a neighbor on the ring of ranks; None where messages may go to any rank.
     """
 
     links: Links = NVLINK
@@ -128,6 +129,7 @@ class Network:
     seconds: Callable[..., float] | None = None
     hidden: float = 0.0
     collectives: tuple[str, ...] = ()
+    ring_messages: Callable[..., range | None] | None = None
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from kernelpath.show import book, endings
+from kernelpath.show import book, endings, results
 
 if TYPE_CHECKING:
     from nbformat import NotebookNode
@@ -57,10 +57,26 @@ def the_book_is_current(root: Path) -> Iterator[str]:
             told = book.fault(notebook, nbformat.read(executed, as_version=4))
         if told:
             yield f"{executed.relative_to(root)} {told}; {_EXECUTE} {path.relative_to(root)}"
+        elif lost := _lost(root, name, nbformat.read(executed, as_version=4)):
+            yield f"{executed.relative_to(root)} {lost}"
     wanted = {root / endings.FILE, *(folder / path.relative_to(root / "notebooks") for path in notebooks)}
     for path in sorted(folder.rglob("*")):
         if path.is_file() and path not in wanted and ".ipynb_checkpoints" not in path.parts:
             yield f"{path.relative_to(root)} belongs to no notebook; remove it"
+
+
+def _lost(root: Path, name: Path, page: NotebookNode) -> str:
+    """What a page lacks that must show what a GPU did, as results/ says of its week; empty if nothing."""
+    week = name.stem.partition("_")[0]
+    recorded = results.recordings(root / results.FOLDER / results.RECORDINGS)
+    gpus = sorted({one.device for key, one in recorded.items() if key.startswith(f"{week}/")})
+    if not gpus or book.machine(page) in gpus:
+        return ""
+    shows = book.machine(page) or "no GPU"
+    restore = f"git checkout -- {book.FOLDER}/{name}, or execute it there: {_EXECUTE} notebooks/{name}"
+    return (
+        f"was executed with {shows}, and {results.RECORDINGS} has its week's numbers of {' and '.join(gpus)}; {restore}"
+    )
 
 
 def the_glossary_is_in_order(root: Path) -> Iterator[str]:

@@ -1,12 +1,12 @@
 """What passes between a submission's process, the PTX machine's and the grader's.
 
 A pointer is a storage, by a number that both ends know, and an offset into it. Addresses cross only where they stand
-in memory, with the storage that they lie in.
+in memory, with the storage that they lie in. Longer than 300 lines because one union lists all messages of a channel.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Literal
 
 from msgspec import Struct
@@ -277,7 +277,7 @@ class Ended(Message, frozen=True):
 
 
 class Drawn(Message, frozen=True):
-    """One launch in full. events: where Record asked for them."""
+    """One launch in full. events, and barriers, as in simt.Launch: where Record asked for them."""
 
     kernel: str
     file: str
@@ -286,6 +286,7 @@ class Drawn(Message, frozen=True):
     totals: LineCounters
     ptx: str
     events: Sequence[Event] = ()
+    barriers: Mapping[str, int] = {}
 
 
 class Writer(Message, frozen=True):

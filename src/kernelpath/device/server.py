@@ -69,7 +69,7 @@ class Server:
             case messages.Record():
                 self._clients[asked.client].case.recorded = True
             case messages.Draw():
-                return _drawn(self._clients[asked.client].case.launches) or messages.Done()
+                return self._clients[asked.client].drawn() or messages.Done()
             case messages.AskWriter():
                 return self._clients[asked.client].case.writer(asked.storage, asked.offset) or messages.Done()
         return messages.Done()
@@ -85,10 +85,30 @@ class _Client:
         self._lab: lab_server.Served | None = None
         self._modules: list[simt.Module] = []
         self._negated: dict[int, simt.Module] | None = None
+        self._interrupted: simt.Launch | None = None
 
     def begin(self, asked: messages.Begin) -> None:
         self.case.begin(asked.inputs, asked.order)
         self._negated = {} if asked.negated else None
+        self._interrupted = None
+
+    def drawn(self) -> messages.Drawn | None:
+        """The launch that a fault ended, if it was recorded, else the one that executed most; None without a launch."""
+        launches = [self._interrupted] if self._interrupted is not None else self.case.launches
+        if not launches:
+            return None
+        heaviest = max(launches, key=lambda launch: launch.totals.warp_instructions)
+        lines: Mapping[int, simt.LineCounters] = heaviest.lines
+        return messages.Drawn(
+            heaviest.kernel,
+            heaviest.file,
+            dict(lines),
+            heaviest.accesses,
+            heaviest.totals,
+            heaviest.ptx,
+            heaviest.events,
+            heaviest.barriers,
+        )
 
     def begin_lab(self, asked: lab_messages.BeginLab) -> None:
         self.case.begin(asked.inputs, order=0)
@@ -138,6 +158,7 @@ class _Client:
             failed = failures.told(error)
             if isinstance(error, (simt.Fault, simt.TimedOut)):
                 self.case.failed = failed
+                self._interrupted = error.launch
             return failed
         return messages.Done()
 
@@ -155,12 +176,3 @@ class _Client:
         if number not in self._negated:
             self._negated[number] = self._modules[number].negated()
         return self._negated[number]
-
-
-def _drawn(launches: list[simt.Launch]) -> messages.Drawn | None:
-    if not launches:
-        return None
-    heaviest = max(launches, key=lambda launch: launch.totals.warp_instructions)
-    lines: Mapping[int, simt.LineCounters] = heaviest.lines
-    told = heaviest.kernel, heaviest.file, dict(lines), heaviest.accesses, heaviest.totals, heaviest.ptx
-    return messages.Drawn(*told, heaviest.events)

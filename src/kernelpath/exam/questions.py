@@ -207,10 +207,10 @@ class Paper:
     def require_files(self, folder: Path) -> None:
         """Raises NotValid where a file that is graded is not in `folder`."""
         exam = self.exam
-        names = {path.name: item.name for item in exam.items for path in item.files("solutions")}
+        files = ((item, path) for item in exam.items for path in item.files("solutions"))
+        names = {str(path.relative_to(item.solution.parent)): item.name for item, path in files}
         names |= {f"{DELIVERABLE}{suffix}": DELIVERABLE for suffix in self.twist.stub}
-        absent = [file for file in names if not (folder / file).is_file()]
-        if not absent:
+        if not (absent := [file for file in names if not (folder / file).is_file()]):
             return
         reset, other = f"kp reset {names[absent[0]]}", f"give --from a folder with all files of phases/{exam.phase}"
         remedy = f"{reset} restores the stub" if folder == exam.folder else other

@@ -7,12 +7,15 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from kernelpath.course import registry
+from kernelpath.course.labs.fabric import Log
+from kernelpath.course.problem import Case
 from kernelpath.course.registry import Item
 from kernelpath.device import messages as device_messages
 from kernelpath.grading import devices
 from kernelpath.grading.devices import Device
 from kernelpath.grading.kinds.trace import on_recording
-from kernelpath.grading.steps import Grading, NotDrawn, Progress
+from kernelpath.grading.recording import NotDrawn, Recorded
+from kernelpath.grading.steps import Grading, Progress
 from kernelpath.grading.subject import Subject
 from kernelpath.grading.workers import Workers
 from kernelpath.packages import versions
@@ -100,18 +103,34 @@ class Session:
             grading.close()
             self._prepare()
 
-    def heaviest(
-        self, *, seed: int = 0, report_progress: Progress | None = None, recorded: bool = False
-    ) -> device_messages.Drawn:
+    def heaviest(self, *, seed: int = 0, report_progress: Progress | None = None) -> device_messages.Drawn:
         """The launch of the largest case that executed most, with its counters by line and one warp's addresses.
 
-        ``recorded`` adds what the warps of its first block did; see simt.events.
         Needs device="cpu". Raises Usage where there is nothing to draw, with the reason, and
         NotDrawn where it does not run.
         """
         grading = Grading(self.subject, seed, report_progress or (lambda _: None))
         try:
-            return grading.heaviest(recorded)
+            return grading.heaviest()
+        finally:
+            grading.close()
+
+    def recorded(self, *, seed: int = 0, report_progress: Progress | None = None) -> Recorded:
+        """A launch with what the warps of its first block did, of the first case that fails, else of the largest.
+
+        Needs device="cpu". Raises NotDrawn where nothing is launched.
+        """
+        grading = Grading(self.subject, seed, report_progress or (lambda _: None))
+        try:
+            return grading.recorded()
+        finally:
+            grading.close()
+
+    def logs(self, cases: Sequence[Case], *, seed: int = 0, report_progress: Progress | None = None) -> list[Log]:
+        """What the ranks of an exercise on several ranks did in each of these cases. Raises NotDrawn."""
+        grading = Grading(self.subject, seed, report_progress or (lambda _: None))
+        try:
+            return grading.logs(cases)
         finally:
             grading.close()
 

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from kernelpath.course.labs.fabric import Key, Log, Span, Step, Timeline, Transfer
+from kernelpath import words
+from kernelpath.course.labs.fabric import Key, Links, Log, Span, Step, Timeline, Transfer, timeline
+from kernelpath.course.problem import Case
+from kernelpath.verdict import NetworkTraffic
 
 
 def longest_chain(log: Log) -> int:
@@ -37,6 +40,38 @@ def longest_chain(log: Log) -> int:
     while any(at[rank] < len(steps) and step(rank) for rank, steps in enumerate(log.steps)):
         pass
     return max((found for key in of if (found := depth(key)) is not None), default=0)
+
+
+def not_a_ring(log: Log, allowed: range) -> tuple[str, int] | None:
+    """Say why the messages are not those of a ring, with the line that sends the first wrong one.
+
+    Every rank sends to a neighbor alone, rank 0 and the last rank being neighbors; `allowed` numbers of messages.
+    """
+    for transfer in log.transfers:
+        if not transfer.is_message:
+            continue
+        (source, number), (target, _) = transfer.keys
+        if (target - source) % log.size not in (1, log.size - 1):
+            cause = f"rank {source} sends a message to rank {target}; in a ring a rank sends to a neighbor alone"
+            return cause, _line([step for step in log.steps[source] if (step.kind, step.number) == ("post", number)])
+    for rank in range(log.size):
+        if (sent := log.messages(rank)) not in allowed:
+            steps = f"a ring of {log.size} takes {allowed.stop - 1}, one for each step"
+            return f"rank {rank} sends {words.count(sent, 'message')}; {steps}", log.line_of(rank)
+    return None
+
+
+def traffic(case: Case, log: Log, links: Links) -> NetworkTraffic:
+    """Count what the ranks of a case sent, and time it on simulated links."""
+    simulated = timeline(log, links)
+    computes = any(step.kind == "compute" for steps in log.steps for step in steps)
+    return NetworkTraffic(
+        case=case,
+        messages=max(map(log.messages, range(log.size))),
+        bytes=max(map(log.sent, range(log.size))),
+        seconds=simulated.end,
+        hidden=simulated.hidden if computes else None,
+    )
 
 
 def longest_wait(log: Log, found: Timeline) -> int:

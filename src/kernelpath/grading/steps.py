@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Sequence
 
 from kernelpath import packages, words
+from kernelpath.course.labs.fabric import Log
 from kernelpath.course.problem import Case
 from kernelpath.device import gpu
 from kernelpath.device import messages as device_messages
@@ -19,7 +20,9 @@ from kernelpath.grading import (
     instructions,
     measure,
     memory,
+    network,
     profile,
+    recording,
     traffic,
 )
 from kernelpath.grading.beside import Beside
@@ -29,10 +32,11 @@ from kernelpath.grading.kinds import kind_of
 from kernelpath.grading.kinds.distributed import Distributed
 from kernelpath.grading.kinds.kernel import Kernel
 from kernelpath.grading.kinds.operator import Operator
+from kernelpath.grading.recording import NotDrawn
 from kernelpath.grading.subject import Subject
 from kernelpath.grading.truth import derive, expected_outputs
 from kernelpath.packages import versions
-from kernelpath.verdict import Complaint, Measurement, Report, Verdict
+from kernelpath.verdict import Complaint, Measurement, NetworkTraffic, Report, Verdict
 from kernelpath.work import messages
 from kernelpath.work.runner import Runner, Stopped, Usage
 
@@ -40,10 +44,6 @@ Progress = Callable[[str], None]
 
 _ONCE_MORE = -1
 """In place of a case's index, to draw other values."""
-
-
-class NotDrawn(Exception):
-    """The submission does not run, so there is no picture of it. The message says how it ended."""
 
 
 class Grading:
@@ -129,6 +129,7 @@ class Grading:
             cases=tuple(g.result for g in graded),
             traffic=counted.traffic if counted else (),
             instructions=counted.instructions if counted else (),
+            network=self._network(graded),
             measurement=measurement,
             printed=self._runner.printed,
             versions=versions(),
@@ -137,15 +138,37 @@ class Grading:
             compile_seconds=self._runner.compile_seconds,
         )
 
-    def heaviest(self, recorded: bool) -> device_messages.Drawn:
-        """The largest case's heaviest launch, with its events if they are to be recorded."""
+    def heaviest(self) -> device_messages.Drawn:
+        """The largest case's heaviest launch."""
         self.progress("running on the PTX machine")
         try:
-            if recorded:
-                self._runner.ask_machine(device_messages.Record(self._runner.client), device_messages.Done)
             return self._heaviest(self._runner)
         except Stopped as stopped:
             raise NotDrawn(f"{stopped.complaint.verdict.value}: {stopped.complaint.cause}") from None
+
+    def recorded(self) -> recording.Recorded:
+        """The heaviest launch of the first case that fails, up to the fault, else of the largest, with its events."""
+        return recording.recorded(self.subject, kind_of(self.exercise, "cpu"), self._runner, self.seed, self.progress)
+
+    def logs(self, cases: Sequence[Case]) -> list[Log]:
+        """What several ranks did in each of these cases. Raises NotDrawn."""
+        logs: list[Log] = []
+        for case in cases:
+            self.progress(f"case {words.case(case)}")
+            try:
+                evidence = self._kind.call(self._runner, case, derive(self.seed, "picture"))
+            except Stopped as stopped:
+                raise NotDrawn(f"{stopped.complaint.verdict.value}: {stopped.complaint.cause}") from None
+            if evidence.complaint is not None:
+                raise NotDrawn(f"{evidence.complaint.verdict.value}: {evidence.complaint.cause}")
+            assert evidence.log is not None
+            logs.append(evidence.log)
+        return logs
+
+    def _network(self, graded: Sequence[Graded]) -> tuple[NetworkTraffic, ...]:
+        """What the ranks exchanged in each case that returned."""
+        logs = [(one.result.case, one.evidence.log) for one in graded if one.evidence is not None]
+        return tuple(network.traffic(case, log, self.exercise.network.links) for case, log in logs if log is not None)
 
     def _heaviest(self, runner: Runner) -> device_messages.Drawn:
         """Raises Stopped, and Usage where nothing is launched."""

@@ -15,22 +15,69 @@ if TYPE_CHECKING:
 FOLDER = "book"
 GLOSSARY = "notebooks/glossary.md"
 
+NO_GPU = "no GPU"
+"""The machine of a cell that ran without a GPU."""
+
+_METADATA = "kernelpath"
+
 COLORS = 256
 """Of a picture in the book: drawn figures have few, and a palette halves their size."""
 
 
-def finished(executed: NotebookNode) -> NotebookNode:
-    """A notebook that has run, in place, as the book keeps it: small, open, and the same after each run."""
+def finished(executed: NotebookNode, gpu: str = "") -> NotebookNode:
+    """A notebook that has run, in place, as the book keeps it: small, open, and the same after each run.
+
+    gpu: the name of the one that it ran on, which the page and each of its cells of code say.
+    """
     executed.metadata = {"kernelspec": executed.metadata["kernelspec"], "language_info": {"name": "python"}}
+    _set_machine(executed, gpu)
     for cell in executed.cells:
         cell.source = opened(cell.source)
         if cell.cell_type == "code":
+            _set_machine(cell, "" if gpu else NO_GPU)
             cell.outputs = _joined(cell.outputs)
             for output in cell.outputs:
                 data = output.get("data", {})
                 if "image/png" in data:
                     data["image/png"] = smaller(data["image/png"])
     return executed
+
+
+def machine(page: NotebookNode) -> str:
+    """The GPU that made a page or a cell: NO_GPU for a cell that ran without one, empty where nothing is said."""
+    return str(page.metadata.get(_METADATA, {}).get("machine", ""))
+
+
+def _set_machine(page: NotebookNode, name: str) -> None:
+    page.metadata.pop(_METADATA, None)
+    if name:
+        page.metadata[_METADATA] = {"machine": name}
+
+
+def keep_gpu_outputs(executed: NotebookNode, before: NotebookNode) -> int:
+    """Put the outputs that a GPU made of unchanged cells into a page that was executed without one, in place.
+
+    Whoever adds a cell on a laptop renews the page, and not the numbers that a laptop cannot measure. Returns how many
+    cells keep their outputs.
+    """
+    gpu = machine(before)
+    if not gpu:
+        return 0
+    kept = 0
+    recorded = {
+        (cell.get("id", ""), cell.source): cell
+        for cell in before.cells
+        if cell.cell_type == "code" and machine(cell) != NO_GPU
+    }
+    for cell in executed.cells:
+        earlier = recorded.get((cell.get("id", ""), cell.source))
+        if cell.cell_type == "code" and earlier is not None:
+            cell.outputs = earlier.outputs
+            cell.metadata = earlier.metadata
+            kept += 1
+    if kept:
+        _set_machine(executed, gpu)
+    return kept
 
 
 def opened(source: str) -> str:

@@ -60,7 +60,10 @@ def execute(
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Execute notebooks and write those that run to their end into the book, or into another folder."""
+    """Execute notebooks and write those that run to their end into the book, or into another folder.
+
+    Without a GPU, cells whose code has not changed keep the outputs that a GPU made.
+    """
     import nbformat
     from nbclient.exceptions import CellExecutionError
 
@@ -74,13 +77,14 @@ def main(arguments: Sequence[str] | None = None) -> None:
     )
     chosen = parser.parse_args(arguments)
     failed = 0
+    gpu = gpu_name()
     for path in chosen.notebooks or all_notebooks():
         target = (chosen.into or places.checkout() / book.FOLDER) / path.absolute().parent.name / path.name
         try:
             executed = (
                 book.retold(nbformat.read(path, 4), nbformat.read(target, 4))
                 if chosen.texts
-                else book.finished(execute(path, whose=chosen.tree, record=chosen.record))
+                else book.finished(execute(path, whose=chosen.tree, record=chosen.record), gpu)
             )
         except CellExecutionError as error:
             print(f"{path.name}: {error}", file=sys.stderr)
@@ -90,10 +94,25 @@ def main(arguments: Sequence[str] | None = None) -> None:
             print(f"{path.name}: its code has changed; execute it", file=sys.stderr)
             failed += 1
             continue
+        if not (gpu or chosen.texts) and target.is_file():
+            before = nbformat.read(target, 4)
+            if kept := book.keep_gpu_outputs(executed, before):
+                renewed = sum(cell.cell_type == "code" for cell in executed.cells) - kept
+                print(
+                    f"{path.name}: there is no GPU here, so {kept} unchanged cells keep what {book.machine(before)} "
+                    f"showed, and {renewed} show what this machine does"
+                )
         target.parent.mkdir(parents=True, exist_ok=True)
         nbformat.write(executed, target)
         print(f"{path.name}: {len(executed.cells)} cells, {target.stat().st_size / 1e6:.1f} MB", flush=True)
     sys.exit(1 if failed else 0)
+
+
+def gpu_name() -> str:
+    """The name of the GPU that cells run on; empty without one."""
+    import torch
+
+    return torch.cuda.get_device_name() if torch.cuda.is_available() else ""
 
 
 def all_notebooks() -> Iterable[Path]:

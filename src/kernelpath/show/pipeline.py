@@ -2,6 +2,8 @@
 
 A column is one event, in the order in which the PTX machine ran them: that is no time. Warps that do the same share a
 row, and the columns are those of the first of them; see ``simt.events`` for what is recorded.
+
+Longer than 300 lines because the chart and its text share their signs and labels.
 """
 
 from __future__ import annotations
@@ -17,9 +19,22 @@ from kernelpath.simt.events import EVENTS, Event, EventKind
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-__all__ = ["HEADINGS", "LEGEND", "Chart", "Mark", "Wait", "chart", "parts", "rows", "text", "waits"]
+__all__ = [
+    "HEADINGS",
+    "LEGEND",
+    "Chart",
+    "Mark",
+    "Stuck",
+    "Wait",
+    "chart",
+    "parts",
+    "rows",
+    "stage_of",
+    "text",
+    "waits",
+]
 
-LOAD, STORE, LAND, WRITTEN, ARRIVE, MULTIPLY, RUN, EXIT, WAIT, READY = "LSv^aM>x. "
+LOAD, STORE, LAND, WRITTEN, ARRIVE, MULTIPLY, RUN, EXIT, WAIT, STUCK, READY = "LSv^aM>x.! "
 
 LEGEND = {
     LOAD: "issues a copy to shared memory",
@@ -31,6 +46,7 @@ LEGEND = {
     RUN: "begins or goes on",
     EXIT: "exits",
     WAIT: "waits",
+    STUCK: "waits when the launch fails",
 }
 """What a character of a chart stands for; a blank is a warp that could run and does not have its turn."""
 
@@ -40,6 +56,10 @@ AVERAGE = "times and steps of each warp, on average; others ran those steps mean
 COLUMNS = 60
 """Of a part of a chart, so that it fits in 80 characters of a terminal."""
 PARTS = 4
+STAGE = "stage"
+"""The label of the row above the chart: the number of the mbarrier that a copy signals or an arrival names."""
+WARPGROUP = 4
+"""Warps that issue a wgmma together."""
 _LABEL = 18
 _MARKS = {
     EventKind.LOAD: LOAD,
@@ -76,14 +96,39 @@ class Wait:
 
 
 @dataclass(frozen=True)
+class Stuck:
+    """What the warps of a row wait for at the end of a launch that failed. ``phase``: of the mbarrier, or -1."""
+
+    role: str
+    awaited: str
+    line: int
+    phase: int
+
+    def __str__(self) -> str:
+        phase = f", in phase {self.phase}" if self.phase >= 0 else ""
+        where = f" in line {self.line}" if self.line else ""
+        return f"{self.role} waits{where} for {self.awaited}{phase}"
+
+
+@dataclass(frozen=True)
 class Chart:
-    """Labels of the rows, the columns, and for each row a character for each column. ``cut``: there were more."""
+    """Labels of the rows, the columns, and for each row a character for each column. ``cut``: there were more.
+
+    ``stages`` has a digit for each column that names an element of an array of mbarriers. ``stuck``, of a launch that
+    failed, has a sentence for each row that waits at its end.
+    """
 
     labels: Sequence[str]
     marks: Sequence[Mark]
     rows: Sequence[str]
     waits: Sequence[Wait] = field(repr=False)
     cut: bool = False
+    stuck: Sequence[Stuck] = ()
+    failed: bool = False
+
+    @property
+    def stages(self) -> str:
+        return "".join(stage_of(mark.barrier)[-1:] or " " for mark in self.marks)
 
     @property
     def legend(self) -> dict[str, str]:
@@ -91,10 +136,21 @@ class Chart:
         return {sign: meaning for sign, meaning in LEGEND.items() if any(sign in row for row in self.rows)}
 
 
-def chart(events: Sequence[Event]) -> Chart:
-    """Lay out the events of a launch. Raises ValueError where none were recorded."""
+def stage_of(barrier: str) -> str:
+    """The number of an mbarrier in its array: "1" of "full[1]"; empty where it is in none."""
+    _, _, number = barrier.partition(" of block ")[0].rstrip("]").partition("[")
+    return number
+
+
+def chart(events: Sequence[Event], failed: bool = False) -> Chart:
+    """Lay out the events of a launch. Raises ValueError where none were recorded.
+
+    failed: whether a fault or a deadlock ended it; then the rows that wait at its end are marked.
+    """
     if not events:
         raise ValueError("no events were recorded")
+    cut = len(events) == EVENTS
+    events = _without_polls(events) if failed else events
     by_warp: dict[_Warp, list[Event]] = defaultdict(list)
     for event in events:
         if event.kind != EventKind.LAND:
@@ -108,9 +164,65 @@ def chart(events: Sequence[Event]) -> Chart:
     row_of = {role[0]: len(copying) + place for place, role in enumerate(roles)}
     row_of |= {(block, -1): place for place, block in enumerate(sorted(copying))}
     marks, rows = _columns(events, row_of)
-    named = zip(labels[len(copying) :], roles, strict=True)
+    named = list(zip(labels[len(copying) :], roles, strict=True))
     waits = [wait for label, role in named for wait in _waits(label, role, by_warp)]
-    return Chart(labels, marks, rows, waits, cut=len(events) == EVENTS)
+    stuck = [one for label, role in named if failed and (one := _stuck(label, by_warp[role[0]]))]
+    if stuck:
+        waiting = {one.role for one in stuck}
+        rows = [_marked(row) if label in waiting else row + READY for label, row in zip(labels, rows, strict=True)]
+        marks.append(Mark(labels.index(stuck[0].role), STUCK, events[-1].step, ""))  # the column of the end
+    return Chart(labels, marks, rows, waits, cut=cut, stuck=stuck, failed=failed)
+
+
+def _without_polls(events: Sequence[Event]) -> list[Event]:
+    """The events, of each warp up to the wait for an mbarrier that it never leaves, however often it asks again."""
+    asks: dict[_Warp, Event] = {}
+    again: dict[_Warp, list[int]] = defaultdict(list)
+    for place, event in enumerate(events):
+        warp = event.block, event.warp
+        first = asks.get(warp)
+        if event.kind == EventKind.LAND:
+            continue
+        if event.kind == EventKind.WAIT and _is_mbarrier(event.barrier):
+            if first is not None and (first.barrier, first.line, first.phase) == (
+                event.barrier,
+                event.line,
+                event.phase,
+            ):
+                again[warp].append(place)
+            else:
+                asks[warp], again[warp] = event, []
+        elif event.kind in (EventKind.RUN, EventKind.PREEMPTED):
+            again[warp].append(place)
+        else:  # it has got further
+            asks.pop(warp, None)
+            again[warp] = []
+    polls = {
+        place
+        for warp in asks
+        for place in again[warp]
+        if any(events[other].kind == EventKind.WAIT for other in again[warp])
+    }
+    return [event for place, event in enumerate(events) if place not in polls]
+
+
+def _stuck(label: str, own: Sequence[Event]) -> Stuck | None:
+    """What a warp waits for at the end; None for one that has exited, or could go on."""
+    last = own[-1]
+    if last.kind != EventKind.WAIT:
+        return None
+    return Stuck(label, _awaited(last), last.line, last.phase if _is_mbarrier(last.barrier) else -1)
+
+
+def _is_mbarrier(barrier: str) -> bool:
+    """Whether a name is that of an mbarrier; "barrier 0" is one of the block's own, at which nobody asks again."""
+    return bool(barrier) and not barrier.startswith("barrier ")
+
+
+def _marked(row: str) -> str:
+    """A row whose last wait never ends."""
+    before = row.rstrip(WAIT)
+    return before + STUCK * (len(row) + 1 - len(before))
 
 
 def _alike(by_warp: dict[_Warp, list[Event]]) -> list[list[_Warp]]:
@@ -123,7 +235,8 @@ def _alike(by_warp: dict[_Warp, list[Event]]) -> list[list[_Warp]]:
         multiplies = any(one.kind == EventKind.MULTIPLY for one in by_warp[warp])
         left_out = (*_TURNS, EventKind.STORE) if multiplies else _TURNS
         deeds = ((one.kind, one.line, one.barrier) for one in by_warp[warp] if one.kind not in left_out)
-        found.setdefault((warp[0], *deeds), []).append(warp)
+        warpgroup = warp[1] // WARPGROUP if multiplies else -1  # two warpgroups may drift apart
+        found.setdefault((warp[0], warpgroup, *deeds), []).append(warp)
     return list(found.values())
 
 
@@ -202,8 +315,9 @@ def _awaited(event: Event) -> str:
 
 
 def parts(shown: Chart) -> list[range]:
-    """The columns of each part of a chart that is too wide for one; the first few."""
-    return [range(at, min(at + COLUMNS, len(shown.marks))) for at in range(0, len(shown.marks), COLUMNS)][:PARTS]
+    """The columns of each part of a chart that is too wide for one: the first few, or the last of one that failed."""
+    found = [range(at, min(at + COLUMNS, len(shown.marks))) for at in range(0, len(shown.marks), COLUMNS)]
+    return found[-PARTS:] if shown.failed else found[:PARTS]
 
 
 def text(shown: Chart) -> RenderableType:
@@ -212,13 +326,21 @@ def text(shown: Chart) -> RenderableType:
     from rich.text import Text
 
     lines = list[Text]()
-    for part in parts(shown):
+    spans = parts(shown)
+    if spans and spans[0].start:
+        lines.append(Text(f"{words.count(spans[0].start, 'earlier column')} …\n", "dim"))
+    for part in spans:
         lines.append(Text(f"{'':{_LABEL}} step {shown.marks[part.start].step:,}", "dim"))
+        if shown.stages.strip():
+            lines.append(Text(f"{STAGE:{_LABEL}} {shown.stages[part.start : part.stop]}", "dim"))
         for label, row in zip(shown.labels, shown.rows, strict=True):
             lines.append(Text(f"{label[:_LABEL]:{_LABEL}} {row[part.start : part.stop]}"))
         lines.append(Text(""))
-    if len(shown.marks) > COLUMNS * PARTS:
-        lines.append(Text(f"… and {words.count(len(shown.marks) - COLUMNS * PARTS, 'more column')}\n", "dim"))
+    if spans and spans[-1].stop < len(shown.marks):
+        lines.append(Text(f"… and {words.count(len(shown.marks) - spans[-1].stop, 'more column')}\n", "dim"))
+    lines += [Text(f"{one}", "bold") for one in shown.stuck]
+    if shown.stuck:
+        lines.append(Text(""))
     if shown.cut:
         lines.append(Text(f"only the first {EVENTS:,} events were kept\n", "dim"))
     told = "; ".join(f"{sign} {meaning}" for sign, meaning in shown.legend.items())

@@ -6,7 +6,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
-from kernelpath.show.palette import INK, QUIET, UNUSED
+from kernelpath.show.palette import INK, QUIET, UNUSED, WASTED
 from kernelpath.show.pipeline import (
     ARRIVE,
     COLUMNS,
@@ -16,11 +16,13 @@ from kernelpath.show.pipeline import (
     MULTIPLY,
     RUN,
     STORE,
+    STUCK,
     UNIT,
     WAIT,
     WRITTEN,
     Chart,
     parts,
+    stage_of,
 )
 
 __all__ = ["draw"]
@@ -28,7 +30,12 @@ __all__ = ["draw"]
 _WIDTH = 7.2  # inches
 _ROW = 0.26
 _COLORS = {LOAD: "#0072b2", STORE: "#cc79a7", LAND: "#56b4e9", WRITTEN: "#e3b8d0", ARRIVE: "#009e73"}
-_COLORS |= {MULTIPLY: "#e69f00", RUN: "#555555", EXIT: "#000000"}  # Okabe and Ito's, which all can tell apart
+_COLORS |= {
+    MULTIPLY: "#e69f00",
+    RUN: "#555555",
+    EXIT: "#000000",
+    STUCK: WASTED,
+}  # Okabe and Ito's, which all can tell apart
 _ON_LIGHT = (LAND, WRITTEN, MULTIPLY)
 
 
@@ -40,24 +47,38 @@ def draw(shown: Chart, title: str = "") -> Figure:
     for axes, span in zip(figure.subplots(len(spans), 1, squeeze=False)[:, 0], spans, strict=True):
         _draw_part(axes, shown, span)
     signs = [
-        Patch(facecolor=_COLORS[sign], label=f"{sign} {told}") for sign, told in shown.legend.items() if sign in _COLORS
+        Patch(facecolor=_COLORS[sign], label=f"{sign} {told}")
+        for sign, told in shown.legend.items()
+        if sign in _COLORS and sign != STUCK
     ]
     signs.append(Patch(facecolor=UNUSED, hatch="////", edgecolor="white", label="waits"))
+    if shown.stuck:
+        signs.append(Patch(facecolor=WASTED, hatch="////", edgecolor="white", label="waits when the launch fails"))
     figure.legend(handles=signs, loc="outside lower center", ncols=3, fontsize=7, frameon=False, labelcolor=INK)
     return figure
 
 
 def _draw_part(axes: Axes, shown: Chart, span: range) -> None:
     for row, signs in enumerate(shown.rows):
-        waits = [(column - 0.5, 1) for column in span if signs[column] == WAIT]
-        axes.broken_barh(waits, (row - 0.25, 0.5), facecolors=UNUSED, edgecolor="white", hatch="////", linewidth=0)
+        for sign, color in ((WAIT, UNUSED), (STUCK, WASTED)):
+            waits = [(column - 0.5, 1) for column in span if signs[column] == sign]
+            axes.broken_barh(waits, (row - 0.25, 0.5), facecolors=color, edgecolor="white", hatch="////", linewidth=0)
     for column in span:
         mark = shown.marks[column]
         axes.broken_barh(
             [(column - 0.5, 1)], (mark.row - 0.38, 0.76), facecolors=_COLORS[mark.sign], edgecolor="white", lw=0.4
         )
         ink = INK if mark.sign in _ON_LIGHT else "white"
-        axes.text(column, mark.row, mark.sign, ha="center", va="center", fontsize=6, color=ink)
+        copies = mark.sign in (LOAD, LAND)
+        axes.text(
+            column,
+            mark.row,
+            mark.sign + (stage_of(mark.barrier) if copies else ""),
+            ha="center",
+            va="center",
+            fontsize=5 if copies else 6,
+            color=ink,
+        )
         if mark.after is not None and mark.after in span:
             ends = (shown.marks[mark.after].row, mark.row)
             shift = 0.38 if ends[1] > ends[0] else -0.38

@@ -13,7 +13,8 @@ from rich.text import Text
 from kernelpath import words
 from kernelpath.course.registry import Item
 from kernelpath.lines import WASTE
-from kernelpath.verdict import Measurement, Report, Verdict
+from kernelpath.show import network
+from kernelpath.verdict import Measurement, NetworkTraffic, Report, Verdict
 
 if TYPE_CHECKING:
     from kernelpath.doctor import Finding
@@ -34,6 +35,7 @@ def report(console: Console, item: Item, graded: Report, *, explain: str = "", n
         _cases(graded),
         _printed(graded),
         _memory(graded),
+        network_table(graded.network),
         _measurement(graded.measurement),
         _ending(graded, item.stars),
         Text(explain) if graded.verdict.passed and explain else None,
@@ -64,6 +66,7 @@ def page(item: Item, graded: Report, *, explain: str = "") -> str:
         printed=told,
         cut=cut,
         wasteful=wasteful(graded),
+        network=network,
         measured=measurement(graded.measurement) if graded.measurement else [],
         explain=explain if graded.verdict.passed else "",
         blamed=blamed(graded, item.root),
@@ -161,6 +164,18 @@ def _memory(graded: Report) -> RenderableType | None:
     if not worst:
         return None
     return Group(Text("memory, counted on the PTX machine:", "dim"), *(Text(f"  {line}") for line in worst))
+
+
+def network_table(traffic: Sequence[NetworkTraffic]) -> RenderableType | None:
+    """What ranks exchanged; None without ranks."""
+    if not traffic:
+        return None
+    table = Table(box=None, pad_edge=False, header_style="dim")
+    for heading in network.headings(traffic):
+        table.add_column(heading, justify="left" if heading == "case" else "right", no_wrap=heading != "case")
+    for row in network.rows(traffic):
+        table.add_row(*row)
+    return Group(Text(network.INTRODUCTION, "dim"), table)
 
 
 def measurement(measured: Measurement) -> list[tuple[str, str]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+from typing import Any
 
 __all__ = ["FAULT_KINDS", "Fault", "FaultKind", "Rejected", "TimedOut", "Unsupported"]
 
@@ -52,6 +53,7 @@ class Fault(Exception):
         self.block = block
         self.thread = thread
         self.address = address
+        self.launch: Any = None
 
 
 class Unsupported(Exception):
@@ -75,7 +77,10 @@ class Rejected(Exception):
 
 
 class TimedOut(Exception):
-    """The launch used up its instructions, or its threads wait for each other. ``line`` is where one was running."""
+    """The launch used up its instructions, or its threads wait for each other. ``line`` is where one was running.
+
+    ``launch``, here and of a Fault, is what the launch did up to there, a Launch, where its events are recorded.
+    """
 
     def __init__(self, message: str, kernel: str, file: str, line: int) -> None:
         super().__init__(f"{kernel}, line {line}: {message}")
@@ -83,3 +88,4 @@ class TimedOut(Exception):
         self.kernel = kernel
         self.file = file
         self.line = line
+        self.launch: Any = None

@@ -42,8 +42,9 @@ class Event:
 
     ``step`` counts the instructions of the launch before it, 32 lanes for one: it orders events and is no time.
     ``block`` is a rank in the cluster: that of the warp, or of the shared memory where a copy lands. ``barrier`` names
-    what is waited for, arrived at, or told of a copy: an mbarrier ("full[1]", "byte 64" of shared memory; "full[1] of
-    block 2" where that is another one), or a barrier of the block ("barrier 1"); else it is empty. ``phase`` is that of
+    what is waited for, arrived at, or told of a copy: an mbarrier ("full[1]"; "mbarrier 1" where no variable names
+    it, in the order of their addresses; "full[1] of block 2" where that is another one), or a barrier of the block
+    ("barrier 1"); else it is empty. ``phase`` is that of
     the mbarrier, and ``bytes`` are those of a copy, or of what an arrival expects. ``line`` is 0 where it is not known.
     """
 

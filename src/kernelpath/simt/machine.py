@@ -1,4 +1,7 @@
-"""Loading PTX and launching its kernels: the interface of the PTX machine."""
+"""Loading PTX and launching its kernels: the interface of the PTX machine.
+
+Longer than 300 lines because a launch and what it reports belong together. One file has both.
+"""
 
 from __future__ import annotations
 
@@ -15,6 +18,7 @@ import numpy.typing as npt
 from kernelpath.simt import occupancy, ptx
 from kernelpath.simt.compiler import Program, compile_kernel
 from kernelpath.simt.counters import AccessSample, LineCounters, by_line
+from kernelpath.simt.errors import Fault, TimedOut
 from kernelpath.simt.events import Event
 from kernelpath.simt.layout import WRITTEN
 from kernelpath.simt.lowered import parameter_offsets
@@ -23,7 +27,7 @@ from kernelpath.simt.run.arrays import Dim
 from kernelpath.simt.run.buffers import Buffer, Memory, reached
 from kernelpath.simt.run.host import execute
 from kernelpath.simt.run.launch import Author, Grid, place_statics
-from kernelpath.simt.run.timeline import events_of
+from kernelpath.simt.run.timeline import barrier_lines, events_of
 from kernelpath.simt.target import SM_80, TARGETS, Target
 
 __all__ = ["Kernel", "Launch", "Module", "Param", "load"]
@@ -65,6 +69,7 @@ class Launch:
     ``instructions`` counts lane-instructions; ``accesses`` has one request of each instruction that touches memory;
     ``writer`` tells who wrote last to an address, or None. ``events`` is empty unless ``recorded``; see events.
     ``reached`` has how far, in bytes, each buffer was accessed by a sample of the blocks that ended at its limit.
+    ``barriers`` has the line that initializes each mbarrier of ``events`` that no variable gives a name.
     """
 
     kernel: str
@@ -79,6 +84,7 @@ class Launch:
     writer: Callable[[int], Author | None] = field(repr=False)
     events: list[Event] = field(default_factory=list, repr=False)
     reached: dict[str, int] = field(default_factory=dict, repr=False)
+    barriers: dict[str, int] = field(default_factory=dict, repr=False)
 
     @property
     def buffers_written(self) -> dict[str, npt.NDArray[np.bool_]]:
@@ -201,7 +207,12 @@ class Module:
             cooperative=cooperative,
             cluster=together,
         )
-        execute(run, compiled.run_grid, max_instructions or LIMIT)
+        try:
+            execute(run, compiled.run_grid, max_instructions or LIMIT)
+        except (Fault, TimedOut) as error:
+            if "events" in run.arrays:  # whoever records what warps do wants to see how it came to this
+                error.launch = self._report(run, buffers)
+            raise
         report = self._report(run, buffers)
         if blocks is not None:
             taken = {line for line, counters in report.lines.items() if counters.branches}
@@ -252,6 +263,7 @@ class Module:
             states={buffer.name: run.state_of(buffer) for buffer in buffers},
             writer=run.writer,
             events=events_of(run),
+            barriers=barrier_lines(run),
             reached={one.name: reached(run.arrays["buffers"], one.address) for one in buffers} if cut else {},
         )
 

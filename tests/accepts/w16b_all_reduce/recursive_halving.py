@@ -1,4 +1,4 @@
-"""Rabenseifner's: halves are swapped with rank ^ distance, in log2(size) steps; else a ring."""
+"""The reduce-scatter is Rabenseifner's: halves are swapped with rank ^ distance, in log2(size) steps. The ring is one."""
 
 import torch
 import torch.distributed as dist
@@ -18,19 +18,25 @@ def ring_step(out, into):
         work.wait()
 
 
+def ring_reduce_scatter(x):
+    rank, size = dist.get_rank(), dist.get_world_size()
+    parts = x.clone().tensor_split(size)
+    for step in range(1, size):
+        into = torch.empty_like(parts[(rank - step - 1) % size])
+        ring_step(parts[(rank - step) % size], into)
+        parts[(rank - step - 1) % size].add_(into)
+    return parts[rank].clone()
+
+
 def reduce_scatter(x):
     rank, size = dist.get_rank(), dist.get_world_size()
+    if size & (size - 1):
+        return ring_reduce_scatter(x)
     total = x.clone()
     parts = total.tensor_split(size)
     edges = [0]
     for part in parts:
         edges.append(edges[-1] + part.numel())
-    if size & (size - 1):
-        for step in range(1, size):
-            into = torch.empty_like(parts[(rank - step - 1) % size])
-            ring_step(parts[(rank - step) % size], into)
-            parts[(rank - step - 1) % size].add_(into)
-        return parts[rank].clone()
     low, high, distance = 0, size, size // 2
     while distance:
         middle = low + distance
@@ -79,4 +85,4 @@ def collective(x, algorithm):
         return reduce_scatter(x)
     if algorithm == "all_gather":
         return all_gather(x.tensor_split(size)[rank], x.numel())
-    return two_shot(x) if algorithm == "two_shot" else all_gather(reduce_scatter(x), x.numel())
+    return two_shot(x) if algorithm == "two_shot" else all_gather(ring_reduce_scatter(x), x.numel())

@@ -118,6 +118,14 @@ def most_seconds(world: int, n: int, dtype: str, algorithm: str) -> float:
     return ROOM * (moving + steps * NVLINK.latency)
 
 
+def ring_messages(world: int, n: int, dtype: str, algorithm: str) -> range | None:
+    """How many messages a rank of a ring sends: one a step. A message of an empty chunk may be left out."""
+    if algorithm != "ring":
+        return None
+    steps = 2 * (world - 1)
+    return range(steps if n >= world else 0, steps + 1)
+
+
 def case(world: int, n: int, dtype: str, algorithm: str) -> Case:
     return {"world": world, "n": n, "dtype": dtype, "algorithm": algorithm}
 

@@ -122,6 +122,10 @@ class Distributed(Python):
             if log.sent(rank) > most:
                 cause = f"rank {rank} sends {log.sent(rank):,} bytes in {log.messages(rank)} messages, at most {most:,}"
                 return Complaint(Verdict.TOO_MUCH_TRAFFIC, f"{_told(case)}: {cause} are needed", line=log.line_of(rank))
+        allowed = limits.ring_messages(**case) if limits.ring_messages is not None else None
+        if allowed is not None and (wrong := network.not_a_ring(log, allowed)):
+            cause, line = wrong
+            return Complaint(Verdict.WRONG_VALUES, f"{_told(case)}: {cause}", line=line)
         found = timeline(log, limits.links)
         if limits.seconds is not None and found.end > (most_seconds := limits.seconds(**case)):
             links = f"links of {limits.links.latency * 1e6:.0f} µs and {limits.links.bandwidth / 1e9:.0f} GB/s"

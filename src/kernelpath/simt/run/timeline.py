@@ -7,9 +7,10 @@ from kernelpath.simt.layout import ASIDE
 from kernelpath.simt.run import complaints
 from kernelpath.simt.run.launch import Grid
 from kernelpath.simt.run.meeting import BARRIERS
+from kernelpath.simt.run.races import SITE
 from kernelpath.simt.run.recorder import NO_SITE, at_block
 
-__all__ = ["events_of"]
+__all__ = ["barrier_lines", "events_of"]
 
 
 def events_of(grid: Grid) -> list[Event]:
@@ -17,14 +18,52 @@ def events_of(grid: Grid) -> list[Event]:
     if "events" not in grid.arrays:
         return []
     rows = grid.arrays["events"][: min(grid.get("event_count"), EVENTS)]
-    return [_event(grid, *(int(value) for value in row)) for row in rows.tolist()]
+    numbers = {offset: number for number, offset in enumerate(sorted(_initialized(grid)))}
+    return [_event(grid, numbers, *(int(value) for value in row)) for row in rows.tolist()]
+
+
+def barrier_lines(grid: Grid) -> dict[str, int]:
+    """The line that initializes each mbarrier that lies in no variable with a name, in the order of their addresses."""
+    if "events" not in grid.arrays:
+        return {}
+    lines = sorted(_initialized(grid).items())
+    variables = grid.lowered.shared
+    return {
+        _unnamed(number): line
+        for number, (offset, line) in enumerate(lines)
+        if not complaints.mbarrier_name(offset, variables)
+    }
+
+
+def _initialized(grid: Grid) -> dict[int, int]:
+    """The line that initializes the mbarrier at an offset in shared memory, which is the same in every block."""
+    lines: dict[int, int] = {}
+    for cta in grid.residents.all:
+        for record in cta.arrays.get("mbarriers", ()):
+            if address := int(record["place"]):
+                site = (int(record["trace"]) >> SITE) - 1
+                lines[address - cta.get("shared")] = grid.lowered.sites[site].line
+    return lines
+
+
+def _unnamed(number: int) -> str:
+    return f"mbarrier {number}"
 
 
 def _event(
-    grid: Grid, kind: int, clock: int, block: int, warp: int, site: int, barrier: int, phase: int, nbytes: int
+    grid: Grid,
+    numbers: dict[int, int],
+    kind: int,
+    clock: int,
+    block: int,
+    warp: int,
+    site: int,
+    barrier: int,
+    phase: int,
+    nbytes: int,
 ) -> Event:
     line, instruction = _instruction(grid, site)
-    name = _barrier(grid, barrier, block) if barrier >= 0 else ""
+    name = _barrier(grid, numbers, barrier, block) if barrier >= 0 else ""
     return Event(EventKind(kind), clock // 32, block, warp, line, instruction, name, phase, nbytes)
 
 
@@ -37,12 +76,13 @@ def _instruction(grid: Grid, site: int) -> tuple[int, str]:
     return grid.lowered.blocks[at][0] if known else (0, "")
 
 
-def _barrier(grid: Grid, barrier: int, block: int) -> str:
+def _barrier(grid: Grid, numbers: dict[int, int], barrier: int, block: int) -> str:
     """The name of a barrier for a warp of the block of that rank."""
     if barrier < BARRIERS:
         return f"barrier {barrier}"
     before = (cta for cta in grid.residents.all if cta.get("shared") <= barrier)
     owner = max(before, key=lambda cta: cta.get("shared"))
     offset = barrier - owner.get("shared")
-    name = complaints.mbarrier_name(offset, grid.lowered.shared) or f"byte {offset}"
+    unnamed = _unnamed(numbers[offset]) if offset in numbers else f"byte {offset}"
+    name = complaints.mbarrier_name(offset, grid.lowered.shared) or unnamed
     return name if owner.rank == block else f"{name} of block {owner.rank}"

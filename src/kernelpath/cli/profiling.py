@@ -1,0 +1,205 @@
+"""profile: the counters of each line, the assembly, the pipeline of a kernel, and what ranks do."""
+
+from __future__ import annotations
+
+import dataclasses
+import io
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+from rich.text import Text
+
+from kernelpath import words
+from kernelpath.cli import grading
+from kernelpath.cli.common import NOT_YET, PASSED, Failure, errors, optional_name_argument, out, tree_option
+from kernelpath.course import progress, registry
+from kernelpath.course.registry import Item, Tree
+from kernelpath.files import source_text, write_atomically
+from kernelpath.show import source as annotated
+from kernelpath.show import view
+
+if TYPE_CHECKING:
+    from kernelpath.course.spec import Exercise
+    from kernelpath.device.messages import Drawn
+
+
+def show_lines(title: str, heaviest: Drawn, source: Path) -> None:
+    asked = [line for line in annotated.of_launch(heaviest, source_text(source)) if line.costs or line.active]
+    lines = [dataclasses.replace(line, text=line.text.strip()) for line in asked]
+    executed = words.count(heaviest.totals.warp_instructions, "warp instruction")
+    out.print(Text.assemble((title, "bold"), f": {source.name}, largest case, {executed}"))
+    out.print(annotated.table(lines))
+    out.print()
+
+
+@click.command()
+@optional_name_argument
+@tree_option
+@click.option("--picture", type=click.Path(path_type=Path), help="The file for the PNG. [.kernelpath/NAME-memory.png]")
+@click.option(
+    "--record", "program", type=click.Path(path_type=Path), help="Record step() of this Python file on a GPU."
+)
+@click.option("--out", "folder", type=click.Path(path_type=Path), help="The folder for it. [.kernelpath/recording]")
+@click.option("--sass", is_flag=True, help="Show the PTX and the SASS of each line in place of its counters.")
+@click.option("--pipeline", is_flag=True, help="Show the copies, waits and products of each warp of the first block.")
+def profile(
+    item: Item | None,
+    tree: Tree,
+    picture: Path | None,
+    program: Path | None,
+    folder: Path | None,
+    sass: bool,
+    pipeline: bool,
+) -> int:
+    """Show the source with its counters.
+
+    The picture adds the addresses of one warp and the banks of shared memory.
+
+    --sass shows what the compilers made of the heaviest kernel, and its registers: for the PTX machine's GPU.
+
+    --pipeline shows in which order the warps of the first block copy, wait and multiply, and who waits for whom.
+
+    --record writes a recording as the exercise `profile` reads it: torch.profiler's trace and ncu's counters.
+    """
+    if (item is None) == (program is None) or (folder is not None and program is None):
+        raise click.UsageError("give either NAME or --record FILE; --out goes with --record")
+    if sass and (item is None or picture is not None):
+        raise click.UsageError("--sass goes with NAME alone")
+    if pipeline and (item is None or sass):
+        raise click.UsageError("--pipeline goes with NAME and --picture")
+    if program is not None:
+        return _record(program, folder)
+    assert item is not None
+    exercise = registry.load(item)
+    if exercise.kind == "distributed" and not sass:
+        return _show_ranks(item, exercise, tree, picture)
+    if not exercise.is_kernel:
+        raise Failure(_without_kernel(item, exercise))
+    grading.start_workers()
+    from kernelpath.grading import grade
+
+    if pipeline:
+        return _show_pipeline(item, tree, picture)
+    with errors.status(item.name), grade.Session(item, item.submission(tree), device="cpu") as session:
+        try:
+            heaviest = session.heaviest()
+        except grade.NotDrawn as error:
+            return _not_drawn(item, tree, str(error))
+        except grade.Usage as error:
+            raise Failure(str(error)) from error
+    if sass:
+        return _show_assembly(heaviest, item.submission(tree).with_name(Path(heaviest.file).name))
+    source = item.submission(tree).with_name(Path(heaviest.file).name)
+    from kernelpath.show.picture import draw
+
+    figure = draw(heaviest, source_text(source), f"{item.name}: {source.name}")
+    path = picture or progress.folder(item.root) / f"{item.name}-memory.png"
+    show_lines(item.name, heaviest, source)
+    return _keep(item, figure, path)
+
+
+_INSTEAD = {
+    "lab": "kp check {name} shows what the simulated device did in each case",
+    "trace": "kp check {name} compares what you read out of the recording",
+    "distributed": "kp profile {name} draws what each rank does, over time",
+}
+"""What to see of an exercise without a kernel, by its kind."""
+
+
+def _without_kernel(item: Item, exercise: Exercise) -> str:
+    """Say that there is nothing to profile, and what to see instead."""
+    instead = _INSTEAD.get(exercise.kind, "kp check {name} compares its result in each case").format(name=item.name)
+    lesson_at = f", and {words.path(item.notebook, item.root)} is its lesson" if item.notebook else ""
+    return f"{item.name} launches no kernel, so it has no counters, no pipeline and no SASS; {instead}{lesson_at}"
+
+
+def _show_ranks(item: Item, exercise: Exercise, tree: Tree, picture: Path | None) -> int:
+    """Draw what the ranks do, for the largest case of each algorithm."""
+    grading.start_workers()
+    from kernelpath.course.labs.fabric import timeline
+    from kernelpath.grading import grade
+    from kernelpath.grading.network import traffic
+    from kernelpath.show import network, ranks
+
+    cases = network.largest((case, exercise.compulsory_bytes(**case), case) for case in exercise.cases)
+    with errors.status(item.name) as status, grade.Session(item, item.submission(tree), device="cpu") as session:
+        try:
+            logs = session.logs(cases, report_progress=lambda doing: status.update(f"{item.name}: {doing}"))
+        except grade.NotDrawn as error:
+            return _not_drawn(item, tree, str(error))
+    links = exercise.network.links
+    out.print(view.network_table([traffic(case, log, links) for case, log in zip(cases, logs, strict=True)]))
+    timelines = {words.case(case): timeline(log, links) for case, log in zip(cases, logs, strict=True)}
+    figure = ranks.draw(timelines)
+    return _keep(item, figure, picture or progress.folder(item.root) / f"{item.name}-ranks.png")
+
+
+def _not_drawn(item: Item, tree: Tree, reason: str) -> int:
+    out.print(reason)
+    view.step(out, f"kp check {item.name}" + (f" --tree {tree}" if tree != "phases" else ""))
+    return NOT_YET
+
+
+def _keep(item: Item, figure: Any, path: Path) -> int:
+    """Write a figure to a file, and say where it is."""
+    drawn = io.BytesIO()
+    figure.savefig(drawn, format="png", dpi=120)
+    write_atomically(path, drawn.getvalue())
+    view.step(out, f"open {words.path(path, item.root)}")
+    return PASSED
+
+
+def _show_pipeline(item: Item, tree: Tree, picture: Path | None) -> int:
+    """Draw what the warps of a launch do, and, where a case fails, up to its fault."""
+    from kernelpath.grading import grade
+    from kernelpath.show import barriers, pipeline, pipeline_picture
+
+    with errors.status(item.name) as status, grade.Session(item, item.submission(tree), device="cpu") as session:
+        try:
+            recorded = session.recorded(report_progress=lambda doing: status.update(f"{item.name}: {doing}"))
+        except grade.NotDrawn as error:
+            return _not_drawn(item, tree, str(error))
+    launch, complaint = recorded.launch, recorded.complaint
+    source = item.submission(tree).with_name(Path(launch.file).name)
+    events = barriers.renamed(launch.events, launch.barriers, source_text(source))
+    chart = pipeline.chart(events, failed=complaint is not None)
+    if complaint is not None:
+        out.print(Text.assemble(view.verdict(complaint.verdict), f"  {complaint.cause}\n"))
+    case = words.case(recorded.case)
+    out.print(Text.assemble((source.name, "bold"), f", kernel {launch.kernel}, {case}"), soft_wrap=True)
+    out.print(pipeline.text(chart))
+    out.print()
+    figure = pipeline_picture.draw(chart, f"{item.name}: {source.name}, {case}")
+    kept = _keep(item, figure, picture or progress.folder(item.root) / f"{item.name}-pipeline.png")
+    return kept if complaint is None else NOT_YET
+
+
+def _show_assembly(heaviest: Drawn, source: Path) -> int:
+    from kernelpath.show import assembly
+
+    out.print(Text.assemble((source.name, "bold"), f", kernel {heaviest.kernel}"), soft_wrap=True)
+    out.print(assembly.table(assembly.of_launch(heaviest, source_text(source))))
+    return PASSED
+
+
+def _record(program: Path, folder: Path | None) -> int:
+    """Record a program's step, and say what is there and what is not."""
+    if not program.is_file():
+        raise Failure(f"there is no file {program}; give --record one that exists")
+    folder = folder or progress.folder(registry.root()) / "recording"
+    from kernelpath.work import recording
+
+    with errors.status(program.name) as status:
+        try:
+            lacking = recording.record(program, folder, lambda doing: status.update(f"{program.name}: {doing}"))
+        except recording.NotRecorded as error:
+            raise Failure(f"{program.name} was not recorded: {error}") from error
+    shown = words.path(folder, Path.cwd())
+    out.print(f"{shown}/trace.json: open it at ui.perfetto.dev")
+    if lacking:
+        out.print(f"no counters: {lacking}", soft_wrap=True)
+        return NOT_YET
+    out.print(f"{shown}/ncu.csv: the counters of its kernels")
+    view.step(out, f"kp check profile --trace {shown}")
+    return PASSED

@@ -1,0 +1,69 @@
+"""A launch with what its warps did, in their order, for a chart: of the first case that fails, else of the largest."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from kernelpath import words
+from kernelpath.course.problem import Case
+from kernelpath.device import messages as device_messages
+from kernelpath.grading.kinds import Kind
+from kernelpath.grading.subject import Subject
+from kernelpath.grading.truth import derive
+from kernelpath.verdict import Complaint
+from kernelpath.work.runner import Runner, Stopped
+
+__all__ = ["NotDrawn", "Recorded", "recorded"]
+
+
+class NotDrawn(Exception):
+    """The submission does not run, so there is no picture of it. The message says how it ended."""
+
+
+@dataclass(frozen=True)
+class Recorded:
+    """A launch, the case that made it, and what is wrong with that case, if anything is.
+
+    A launch that a fault or a deadlock ended is recorded up to there.
+    """
+
+    case: Case
+    launch: device_messages.Drawn
+    complaint: Complaint | None = None
+
+
+def recorded(subject: Subject, kind: Kind, runner: Runner, seed: int, progress: Callable[[str], None]) -> Recorded:
+    """Run the cases in their order, up to the first that fails; the largest once more if none does. Raises NotDrawn."""
+    exercise = subject.exercise
+    for position, case in enumerate(exercise.cases, start=1):
+        progress(f"case {position} of {len(exercise.cases)}")
+        complaint, launch = _run(kind, runner, case, derive(seed, "picture"))
+        if complaint is not None and launch is None:
+            raise NotDrawn(f"{complaint.verdict.value} in case {words.case(case)}: {complaint.cause}")
+        if complaint is not None and launch is not None:
+            return Recorded(case, launch, subject.placed(complaint))
+    progress("the largest case")
+    complaint, launch = _run(kind, runner, exercise.largest, derive(seed, "picture"))
+    if launch is None:
+        raise NotDrawn(f"{subject.item.name} launches no kernel, so there is nothing to draw")
+    return Recorded(exercise.largest, launch, complaint and subject.placed(complaint))
+
+
+def _run(kind: Kind, runner: Runner, case: Case, seed: int) -> tuple[Complaint | None, device_messages.Drawn | None]:
+    """Run a case. Returns what is wrong with it, and its heaviest launch, or the one that ended in a fault."""
+    try:
+        runner.ready()
+        client = runner.client
+        runner.ask_machine(device_messages.Record(client), device_messages.Done)
+    except Stopped as stopped:
+        return stopped.complaint, None
+    complaint: Complaint | None = None
+    try:
+        complaint = kind.judged(kind.call(runner, case, seed))
+    except Stopped as stopped:
+        complaint = stopped.complaint
+    try:
+        return complaint, runner.ask_machine(device_messages.Draw(client), device_messages.Drawn)
+    except Stopped as stopped:  # the machine is gone with what it had recorded
+        return complaint or stopped.complaint, None
