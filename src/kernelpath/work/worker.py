@@ -24,6 +24,7 @@ from kernelpath.course.inputs import PLAIN, Variety, draw_inputs
 from kernelpath.course.spec import Exercise
 from kernelpath.device import api, gpu
 from kernelpath.device.client import Client, ToClient
+from kernelpath.device.placement import Placement
 from kernelpath.hooks import Changed
 from kernelpath.lanes import on_compiling, tuning
 from kernelpath.verdict import Complaint, Verdict
@@ -65,6 +66,7 @@ class _Worker:
         self._wire = wire
         self._journal = Journal()
         self._client: Client | None = None
+        self._placement = Placement()
 
     def answer(self, asked: messages.Asked) -> Answer:
         """The answer to one request; what the submission raises becomes a complaint."""
@@ -116,6 +118,7 @@ class _Worker:
             gpu.show(asked.properties, asked.target)
         if self._client is not None and self._exercise is not None:
             no_gpu.stand_in()
+            self._placement.prepare()
         confine.keep_in(Path(asked.own))
         try:
             entries.import_lane(self._lane, self._device.type)
@@ -197,6 +200,8 @@ class _Worker:
     def _run_on_the_machine(self, client: Client, chosen: tuning.Chosen, secret: str) -> Answer:
         tuning.take(chosen)
         inputs, notes = client.inputs(), Notes()
+        placement = self._placement
+        inputs = placement.inputs(inputs)
 
         def poisoned(fresh: torch.Tensor) -> torch.Tensor:
             poison_storage(fresh)
@@ -206,7 +211,9 @@ class _Worker:
         watch, room = (FarWatch, far.ROOM) if client.far else (Watch, 0)
         with memory_limit(self._device, room), self._journal.noting(notes):
             entries.check(self._entry, inputs)
-            result = self._thread.call(self._entry, *inputs, within=watch(poisoned, client.met, self._known.products))
+            within = watch(poisoned, client.met, self._known.products, placement)
+            with placement:
+                result = self._thread.call(self._entry, *inputs, within=within)
         taken = {value.untyped_storage().data_ptr() for value in inputs if isinstance(value, torch.Tensor)}
         shares = lambda output: output.untyped_storage().data_ptr() in taken  # noqa: E731
         outputs = self._known.overwritten(inputs) or plain_outputs(result, self._name, self._device, shares)
