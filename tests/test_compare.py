@@ -151,8 +151,8 @@ def test_integers_are_compared_exactly() -> None:
 @pytest.mark.parametrize(
     ("output", "verdict", "said"),
     [
-        (torch.ones(2, 3), Verdict.WRONG_SHAPE, "the output has shape 2 x 3, expected 3 x 2"),
-        (torch.ones(6), Verdict.WRONG_SHAPE, "the output has shape 6, expected 3 x 2"),
+        (torch.ones(2, 3), Verdict.WRONG_SHAPE, "the output has shape (2, 3), expected (3, 2)"),
+        (torch.ones(6), Verdict.WRONG_SHAPE, "the output has shape (6,), expected (3, 2)"),
         (torch.ones(3, 2).half(), Verdict.WRONG_DTYPE, "the output has dtype float16, expected float32 or bfloat16"),
         (2 * torch.ones(3, 2), Verdict.WRONG_VALUES, "6 of 6 elements of the output are wrong"),
     ],

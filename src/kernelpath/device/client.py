@@ -134,7 +134,7 @@ class Client:
         cooperative: bool = False,
         cluster: Dim3 | None = None,
     ) -> Ran:
-        placement.check_launch(name, tensors)
+        placement.check_launch(tensors)
         self._forget()
         given = [(key, pointers.Span.of(tensor)) for key, tensor in tensors if tensor.numel()]
         used = {key: self._known(span.owner.untyped_storage(), span.table) for key, span in given}

@@ -6,7 +6,7 @@ CPU, but passes it on as it is: a factory that was called with `device=x.device`
 without.
 
 On the device are inputs, tensors that a factory makes with DEVICE, and tensors that an operator makes from tensors
-on the device. All others are in the memory of the host. Not seen: `x.cpu()` and `x.to("cpu")`, which return the tensor itself.
+on the device. All others are in the memory of the host. Not seen: `x.cpu()` and `x.to("cpu")`, which return `x`.
 """
 
 from __future__ import annotations
@@ -94,13 +94,13 @@ class Placement:
                 storage = tensor.untyped_storage()
                 self._origins.setdefault(storage.data_ptr(), (StorageWeakRef(storage), name, line))
 
-    def check_launch(self, kernel: str, tensors: Iterable[tuple[str, torch.Tensor]]) -> None:
+    def check_launch(self, tensors: Iterable[tuple[str, torch.Tensor]]) -> None:
         """Raise TensorOnHost where a kernel is given a tensor that is not on the device. tensors: with their names."""
         for name, tensor in tensors:
-            if not self.is_on_device(tensor):
-                raise self._refusal(kernel, name, tensor)
+            if isinstance(tensor, torch.Tensor) and not self.is_on_device(tensor):
+                raise self._refusal(name, tensor)
 
-    def _refusal(self, kernel: str, name: str, tensor: torch.Tensor) -> TensorOnHost:
+    def _refusal(self, name: str, tensor: torch.Tensor) -> TensorOnHost:
         reference, operator, line = self._origins.get(tensor.untyped_storage().data_ptr(), (None, "", 0))
         if reference is not None and reference.expired():
             operator, line = "", 0
@@ -109,7 +109,7 @@ class Placement:
             advice = "copy it with .to(x.device)"
         made = f", made in line {line}" if line else ""
         made += f" by {operator} without the device of an input" if operator and operator != "lift_fresh" else ""
-        cause = f"{name} of {kernel} is a CPU tensor{made}: a GPU refuses the launch, as its memory is not the CPU's"
+        cause = f"{name} is a CPU tensor{made}: a GPU refuses the launch, as a kernel cannot use the memory of the CPU"
         return TensorOnHost(f"{cause}; {advice}", line)
 
 
@@ -121,10 +121,10 @@ def current() -> Placement | None:
     return _current
 
 
-def check_launch(kernel: str, tensors: Iterable[tuple[str, torch.Tensor]]) -> None:
+def check_launch(tensors: Iterable[tuple[str, torch.Tensor]]) -> None:
     """As Placement.check_launch, of the placement that is entered."""
     if _current is not None:
-        _current.check_launch(kernel, tensors)
+        _current.check_launch(tensors)
 
 
 def _alive(storages: Mapping[int, StorageWeakRef]) -> dict[int, StorageWeakRef]:

@@ -133,7 +133,7 @@ def _right(named: Sequence[_Named], tolerance: Mapping[str, Tolerance]) -> str:
 
 def _judge_type(name: str, output: torch.Tensor, truth: torch.Tensor, allowed: Sequence[str]) -> Complaint | None:
     if output.shape != truth.shape:
-        return Complaint(Verdict.WRONG_SHAPE, f"{name} has shape {_shape(output)}, expected {_shape(truth)}")
+        return Complaint(Verdict.WRONG_SHAPE, f"{name} has shape {tuple(output.shape)}, expected {tuple(truth.shape)}")
     dtype = dtype_name(output.dtype)
     if dtype not in allowed:
         return Complaint(Verdict.WRONG_DTYPE, f"{name} has dtype {dtype}, expected {' or '.join(allowed)}")

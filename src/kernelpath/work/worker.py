@@ -10,6 +10,7 @@ import gc
 import signal
 import socket
 import tempfile
+import threading
 from collections.abc import Mapping, Sequence
 from functools import partial
 from importlib.util import cache_from_source
@@ -50,7 +51,7 @@ def main(grader: socket.socket) -> None:
     wire: Wire[messages.Asked] = Wire(grader, messages.AnyAsked)
     gc.disable()  # a collection runs what a submission has left, and here that would see the grader's stack
     worker = _Worker(wire)
-    on_compiling(lambda begins: wire.send(messages.Compiling(secret="", begins=begins)))
+    on_compiling(lambda begins: worker.tell(messages.Compiling(secret="", begins=begins)))
     while True:
         try:
             asked = wire.receive()
@@ -64,9 +65,15 @@ class _Worker:
 
     def __init__(self, wire: Wire[messages.Asked]) -> None:
         self._wire = wire
+        self._telling = threading.Lock()
         self._journal = Journal()
         self._client: Client | None = None
         self._placement = Placement()
+
+    def tell(self, news: Answer) -> None:
+        """Send news. Compilers run on the submission's thread, and this one tells how that gets on."""
+        with self._telling:
+            self._wire.send(news)
 
     def answer(self, asked: messages.Asked) -> Answer:
         """The answer to one request; what the submission raises becomes a complaint."""
@@ -140,7 +147,7 @@ class _Worker:
         self._answers = answers if self._exercise is None else ()
         without = self._device.type == "cpu" or not asked.size  # NCCL does
         confine.give_up(Path(asked.source), Path(asked.own), self._item.root, answers, allocates_nothing=without)
-        self._thread = SubmissionThread()
+        self._thread = SubmissionThread(lambda line: self.tell(messages.Running(secret="", line=line)))
         return messages.Done(secret=secret)
 
     def _load(self, asked: messages.Load, secret: str) -> Answer:
