@@ -222,6 +222,17 @@ def test_what_a_program_of_triton_does_is_told_in_its_words(name: str, told: str
     assert "thread" not in cause
 
 
+@pytest.mark.parametrize(
+    ("name", "is_said"),
+    [
+        ("w06a_reduction/NOT_WRITTEN_counter_not_reset", True),
+        ("w06a_reduction/WRONG_VALUES_tail_lost", False),
+    ],
+)
+def test_state_that_is_kept_between_calls_is_named(name: str, is_said: bool, grader: Grader) -> None:
+    assert ("something is kept between calls" in grader.reject(named(name)).cause) == is_said
+
+
 PROGRAM = "a = 1\nb = 2\n\nc = 3\nb = 2\n"
 
 
