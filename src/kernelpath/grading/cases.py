@@ -218,7 +218,7 @@ class Cases:
             _, cause = self._tried(kind, runner, case, index, None, variety)
         finally:
             runner.close()
-        if cause is None or cause.verdict not in (complaint.verdict, *FAULTS):
+        if cause is None or cause.verdict not in (complaint.verdict, Verdict.DEADLOCK, *FAULTS):
             return complaint
         return cause
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import enum
 
-__all__ = ["FAULT_KINDS", "Fault", "FaultKind", "Rejected", "TimedOut", "Unsupported"]
+__all__ = ["FAULT_KINDS", "Deadlock", "Fault", "FaultKind", "Rejected", "TimedOut", "Unsupported"]
 
 
 class FaultKind(enum.Enum):
@@ -84,3 +84,7 @@ class TimedOut(Exception):
         self.kernel = kernel
         self.file = file
         self.line = line
+
+
+class Deadlock(TimedOut):
+    """Every thread that remains waits for another one, so the launch would never end."""

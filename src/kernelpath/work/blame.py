@@ -52,7 +52,8 @@ def blame(error: BaseException, file: Path, loading: bool = False) -> Complaint:
     if isinstance(error, errors.Rejected):
         return Complaint(Verdict.COMPILE_ERROR, error.message, error.file or str(file), error.line)
     if isinstance(error, errors.TimedOut):
-        return Complaint(Verdict.TIMED_OUT, error.message, error.file or str(file), error.line)
+        verdict = Verdict.DEADLOCK if isinstance(error, errors.Deadlock) else Verdict.TIMED_OUT
+        return Complaint(verdict, error.message, error.file or str(file), error.line)
     if isinstance(error, TensorOnHost):
         return Complaint(Verdict.CRASHED, str(error), str(file), error.line or line)
     if isinstance(error, (Unavailable, Withheld, Changed, errors.Unsupported)):

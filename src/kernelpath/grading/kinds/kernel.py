@@ -33,6 +33,7 @@ _ENDINGS = {
     **{kind.name: Verdict[kind.name] for kind in FaultKind if kind.name in Verdict.__members__},
     FaultKind.UNFENCED.name: Verdict.RACE,
     "TIMED_OUT": Verdict.TIMED_OUT,
+    "DEADLOCK": Verdict.DEADLOCK,
 }
 
 
