@@ -131,12 +131,12 @@ def test_every_trick_has_a_submission() -> None:
         (
             "w03c_transpose/TOO_MUCH_TRAFFIC_unpadded_tile",
             "out[row * rows + column] = tile[threadIdx.x][threadIdx.y];",
-            "load from tile: 32 wavefronts per request, its bytes fit in 1",
+            "load from tile: 32 wavefronts per request, its bytes fit in 1: a 32-way bank conflict",
         ),
         (
             "w04b_matmul_tiled/TOO_MUCH_TRAFFIC_tile_of_b_by_columns",
             "of_b[x][y] = ",
-            "store to of_b: 32 wavefronts per request, its bytes fit in 1",
+            "store to of_b: 32 wavefronts per request, its bytes fit in 1: a 32-way bank conflict",
         ),
         (
             "w04a_matmul_naive/TOO_MUCH_TRAFFIC_lanes_down_a_column",

@@ -11,6 +11,7 @@ import torch
 from kernelpath.course.problem import EXACT, Tolerance
 from kernelpath.course.spec import Exercise
 from kernelpath.device.messages import POISON
+from kernelpath.grading import input_range
 from kernelpath.grading.conduct import Evidence, other_block, other_cores
 from kernelpath.grading.truth import expected_outputs, output_dtype
 from kernelpath.verdict import Complaint, Verdict
@@ -49,6 +50,9 @@ def judged(exercise: Exercise, evidence: Evidence) -> Complaint | None:
     # only the stub of a kernel has names for its outputs
     names = exercise.outputs if exercise.is_kernel else (f"{exercise.entry}(…)",)
     complaint = judge(evidence.outputs, expected, exercise.tolerance, dtype, names)
+    if complaint is not None and complaint.verdict is Verdict.WRONG_VALUES:
+        cause = f"{complaint.cause}{input_range.describe_inputs(complaint, evidence, expected)}"
+        complaint = replace(complaint, cause=cause)
     comparable = complaint is None or complaint.verdict is Verdict.WRONG_VALUES
     said = checked(exercise, evidence) if comparable else None
     return said or complaint or other_cores(exercise, evidence)
