@@ -9,6 +9,7 @@ import torch
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
+from kernelpath.course import registry
 from kernelpath.course.problem import EXACT, Tolerance
 from kernelpath.device.messages import POISON
 from kernelpath.grading import compare
@@ -151,8 +152,8 @@ def test_integers_are_compared_exactly() -> None:
 @pytest.mark.parametrize(
     ("output", "verdict", "said"),
     [
-        (torch.ones(2, 3), Verdict.WRONG_SHAPE, "the output has shape 2 x 3, expected 3 x 2"),
-        (torch.ones(6), Verdict.WRONG_SHAPE, "the output has shape 6, expected 3 x 2"),
+        (torch.ones(2, 3), Verdict.WRONG_SHAPE, "the output has shape (2, 3), expected (3, 2)"),
+        (torch.ones(6), Verdict.WRONG_SHAPE, "the output has shape (6,), expected (3, 2)"),
         (torch.ones(3, 2).half(), Verdict.WRONG_DTYPE, "the output has dtype float16, expected float32 or bfloat16"),
         (2 * torch.ones(3, 2), Verdict.WRONG_VALUES, "6 of 6 elements of the output are wrong"),
     ],
@@ -384,3 +385,19 @@ def test_two_nans_are_told_apart_by_their_bits() -> None:
     complaint = compare.judge([torch.tensor([math.nan])], [truth], {"float32": EXACT})
     assert complaint is not None
     assert "out[0] = nan (0x7fc00000), expected nan (0x7fc00001)" in complaint.cause
+
+
+def test_a_nan_comes_with_the_size_of_the_inputs_of_its_row() -> None:
+    exercise = registry.load(registry.find("softmax"))
+    x = torch.zeros(2, 4)
+    x[1] = torch.tensor([-3e4, 0.0, 1e4, 2e4])
+    right = exercise.reference(x).float()
+    overflown = torch.stack([right[0], torch.full((4,), math.nan)])
+    complaint = compare.judged(exercise, Evidence([x], [overflown]))
+    assert complaint is not None
+    assert complaint.cause.endswith(
+        "; the inputs of row 1 lie between -3e+04 and 2e+04: a value on the way overflows, or 0 is divided by 0"
+    )
+    complaint = compare.judged(exercise, Evidence([x], [right + 1]))
+    assert complaint is not None
+    assert "lie between" not in complaint.cause

@@ -99,7 +99,7 @@ def judged(folder: Path, body: str) -> tuple[list[tuple[Verdict, str, int]], tup
         f"out.fill_(1.0); {RIGHT}",
         f"assert float(x[-1]) == 0.0; assert torch.arange(5).sum() == 10; {RIGHT}",
         """tiles = (n + 1023) // 1024
-    where = torch.empty(tiles, dtype=torch.int64)
+    where = torch.empty(tiles, dtype=torch.int64, device=x.device)
     kernel("positions")[(tiles + 255) // 256, 256](where, tiles)
     kernel("at")[tiles, 256](x, y, out, where, n)""",
     ],

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -55,7 +56,7 @@ def test_a_right_submission_passes_with_one_star_and_says_what_was_not_measured(
         ("def double(x):\n    return (2 * x).to('meta')\n", "WRONG_TYPE", "meta"),
         ("def double(x):\n    return torch.stack((2 * x, x), 1)[:, 0]\n", "WRONG_TYPE", "not contiguous"),
         ("def double(x):\n    return x.mul_(2)\n", "WRONG_TYPE", "memory of an input"),
-        ("def double(x):\n    return (2 * x)[:-1]\n", "WRONG_SHAPE", "shape 0, expected 1"),
+        ("def double(x):\n    return (2 * x)[:-1]\n", "WRONG_SHAPE", "shape (0,), expected (1,)"),
         ("def double(x):\n    return 2 * x.half()\n", "WRONG_DTYPE", "float16, expected float32"),
         ("def double(x):\n    return 2 * x.half().float()\n", "WRONG_VALUES", "elements of the output are wrong"),
         ("def double(x):\n    return torch.zeros_like(x)\n", "WRONG_VALUES", "double(…)[0] = 0, expected"),
@@ -94,7 +95,7 @@ def test_wrong_values_name_the_box_that_holds_them(grade_text: GradeText) -> Non
         ("def double(x):\n    return 3 * x\n", "WRONG_VALUES", "tripled"),
         ("def double(x):\n    return 4 * x\n", "WRONG_VALUES", "1,000 of 1,000 elements of the output are wrong"),
         ("def double(x):\n    return torch.empty_like(x)\n", "NOT_WRITTEN", "never written"),
-        ("def double(x):\n    return 3 * x[:0]\n", "WRONG_SHAPE", "shape 0, expected 1"),
+        ("def double(x):\n    return 3 * x[:0]\n", "WRONG_SHAPE", "shape (0,), expected (1,)"),
     ],
 )
 def test_a_declaration_may_say_in_its_own_words_what_is_wrong(
@@ -254,7 +255,7 @@ from kernelpath.lanes import cuda
 
 def vector_add(x, y):
     print(x.cpu().numpy()[:2])
-    zero, out = torch.empty(1), torch.empty_like(x)
+    zero, out = torch.empty(1, device=x.device), torch.empty_like(x)
     zero.numpy()[:] = 0
     n = x.numel()
     cuda.kernel("submission.cu", "add")[(n + 255) // 256, 256](x, y, zero, out, n)
@@ -274,3 +275,44 @@ def test_a_constant_from_the_host_is_right(tmp_path: Path) -> None:
     (tmp_path / "submission.py").write_text(HOST_FILLED)
     report = grade.grade(registry.find("vector_add"), tmp_path / "submission.py", device="cpu", seed=1)
     assert report.verdict is Verdict.PASSED, report.cause
+
+
+@pytest.mark.parametrize(
+    ("body", "lines"),
+    [
+        ("while True:\n        torch.tanh(x)", ("    while True:", "        torch.tanh(x)")),
+        ("import time\n    time.sleep(60)", ("    time.sleep(60)",)),
+    ],
+    ids=["loop", "call"],
+)
+def test_an_endless_loop_names_its_line(
+    grade_text: GradeText, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, body: str, lines: tuple[str, ...]
+) -> None:
+    monkeypatch.setattr(runner, "CASE_SECONDS", 4.0)
+    report = grade_text(f"import torch\ndef double(x):\n    {body}\n    return 2 * x\n")
+    assert report.verdict is Verdict.TIMED_OUT
+    assert re.match(r"no answer within 4 s, lines? \d+( to \d+)? w(as|ere) running: an endless loop", report.cause)
+    assert line_of(report, tmp_path) in lines
+
+
+def line_of(report: Report, folder: Path) -> str:
+    """The text of the line that a report names."""
+    return (folder / report.file).read_text().splitlines()[report.line - 1] if report.line else ""
+
+
+@pytest.mark.parametrize(
+    ("body", "verdict", "cause", "line"),
+    [
+        ("out = x.new_empty(2)\n    return out", "WRONG_SHAPE", "has shape (2,), expected (1,)", "    return out"),
+        ("if len(x):\n        return x.double()", "WRONG_DTYPE", "has dtype float64", "        return x.double()"),
+        ("def inner():\n        return 1", "WRONG_TYPE", "returned None", "def double(x):"),
+        ("return [x]", "WRONG_TYPE", "returned a list", "    return [x]"),
+    ],
+)
+def test_a_wrong_output_names_the_line_that_returns_it(
+    grade_text: GradeText, tmp_path: Path, body: str, verdict: str, cause: str, line: str
+) -> None:
+    report = grade_text(f"import torch\ndef double(x):\n    {body}\n")
+    assert report.verdict is Verdict[verdict]
+    assert cause in report.cause
+    assert line_of(report, tmp_path) == line

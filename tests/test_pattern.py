@@ -12,16 +12,29 @@ from kernelpath.grading.conduct import Evidence
 from kernelpath.verdict import CaseResult, Verdict
 
 
+def sizes(*values: int) -> list[Case]:
+    return [{"n": value} for value in values]
+
+
 @pytest.mark.parametrize(
     ("failed", "passed", "told"),
     [
         ([{"dtype": "bfloat16"}] * 3, [{"dtype": "float32"}] * 3, "dtype=bfloat16"),
-        ([{"n": 33}, {"n": 1009}, {"n": 7}], [{"n": 32}, {"n": 96}, {"n": 4096}], "n not a multiple of 32"),
-        ([{"n": 300}, {"n": 512}, {"n": 301}], [{"n": 7}, {"n": 256}, {"n": 32}], "n above 256"),
-        ([{"n": 127}, {"n": 20_480}, {"n": 96}], [{"n": 128}, {"n": 1}, {"n": 131_072}], "n not a power of 2"),
-        ([{"n": 1}, {"n": 2}, {"n": 2}], [{"n": 32}, {"n": 5}, {"n": 48}], "n below 5"),
-        ([{"m": 4, "n": 33}, {"m": 6, "n": 9}, {"m": 7, "n": 7}], [{"m": 5, "n": 32}] * 3, "n not a multiple of 32"),
+        ([{"causal": True}] * 3, [{"causal": False}] * 3, "causal=True"),
+        ([{"at": "a"}, {"at": "b"}, {"at": "a"}], [{"at": "c"}] * 3, "at=a or at=b"),
+        (sizes(33, 1009, 7, 65, 513), sizes(32, 96, 4096, 64, 160, 2048), "n not a multiple of 32"),
+        (sizes(127, 20_480, 96, 640, 384), sizes(128, 1, 131_072, 16, 2, 64), "n not a power of 2"),
+        ([{"bins": 65_536}] * 3, [{"bins": 1}, {"bins": 7}, {"bins": 256}], "bins=65536"),
         ([{"pad": 3}, {"pad": 8}, {"pad": 1}], [{"pad": 0}] * 3, "pad above 0"),
+        # a mode explains more than a size, or than one value of a number
+        ([{"n": n, "far": True} for n in (9, 9, 9)], [{"n": n, "far": False} for n in (8, 10, 16)], "far=True"),
+        # a probability of which one value fails, as chance would have it
+        ([{"p": 0.1}] * 3, [{"p": 0.0}, {"p": 0.5}, {"p": 0.9}], ""),
+        # too few cases for a condition on a size
+        (sizes(33, 1009, 7), sizes(32, 96, 4096), ""),
+        (sizes(300, 512, 301), sizes(7, 256, 32), ""),
+        # two conditions on one size
+        (sizes(301, 303, 307, 309, 311), sizes(8, 16, 24, 40, 48, 56), ""),
         ([{"n": 33}, {"n": 65}], [{"n": 32}, {"n": 64}, {"n": 96}], ""),
         ([{"n": 33}, {"n": 65}, {"n": 97}], [{"n": 32}, {"n": 64}], ""),
         ([{"n": 33}, {"n": 65}, {"n": 64}], [{"n": 32}, {"n": 64}, {"n": 65}], ""),
@@ -33,6 +46,17 @@ def test_a_pattern_is_told_where_one_argument_tells_the_cases_apart(
     failed: list[Case], passed: list[Case], told: str
 ) -> None:
     assert pattern.told(failed, passed) == (f"every case with {told} fails, and no other" if told else "")
+
+
+@pytest.mark.parametrize(
+    ("failed", "passed", "told"),
+    [
+        ((300, 512, 301, 4000, 999), (7, 256, 32, 33, 48, 100), "n >= 300 fails, and those with n <= 256 pass"),
+        ((1, 2, 2, 4, 3), (32, 5, 48, 6, 100, 7), "n <= 4 fails, and those with n >= 5 pass"),
+    ],
+)
+def test_a_limit_is_told_from_both_sides(failed: tuple[int, ...], passed: tuple[int, ...], told: str) -> None:
+    assert pattern.told(sizes(*failed), sizes(*passed)) == f"every case with {told}"
 
 
 def test_the_line_that_reads_what_nothing_wrote_tells_more_than_an_output_that_was_not_written() -> None:
@@ -78,10 +102,10 @@ def test_wrong_values_say_it_and_other_complaints_do_not() -> None:
     def graded(n: int, verdict: Verdict) -> Graded:
         return Graded(CaseResult({"n": n}, verdict, "" if verdict.passed else "all are wrong"))
 
-    passed = [graded(n, Verdict.PASSED) for n in (32, 64, 4096)]
-    complaint = most_telling([*passed, *(graded(n, Verdict.WRONG_VALUES) for n in (33, 1009, 7))])
+    passed = [graded(n, Verdict.PASSED) for n in (32, 96, 4096, 64, 160, 2048)]
+    complaint = most_telling([*passed, *(graded(n, Verdict.WRONG_VALUES) for n in (33, 1009, 7, 65, 513))])
     assert complaint is not None
     assert complaint.cause == "all are wrong; every case with n not a multiple of 32 fails, and no other"
-    complaint = most_telling([*passed, *(graded(n, Verdict.RACE) for n in (33, 1009, 7))])
+    complaint = most_telling([*passed, *(graded(n, Verdict.RACE) for n in (33, 1009, 7, 65, 513))])
     assert complaint is not None
     assert complaint.cause == "all are wrong"

@@ -131,12 +131,12 @@ def test_every_trick_has_a_submission() -> None:
         (
             "w03c_transpose/TOO_MUCH_TRAFFIC_unpadded_tile",
             "out[row * rows + column] = tile[threadIdx.x][threadIdx.y];",
-            "load from tile: 32 wavefronts per request, its bytes fit in 1",
+            "load from tile: 32 wavefronts per request, its bytes fit in 1: a 32-way bank conflict",
         ),
         (
             "w04b_matmul_tiled/TOO_MUCH_TRAFFIC_tile_of_b_by_columns",
             "of_b[x][y] = ",
-            "store to of_b: 32 wavefronts per request, its bytes fit in 1",
+            "store to of_b: 32 wavefronts per request, its bytes fit in 1: a 32-way bank conflict",
         ),
         (
             "w04a_matmul_naive/TOO_MUCH_TRAFFIC_lanes_down_a_column",
@@ -220,6 +220,17 @@ def test_what_a_program_of_triton_does_is_told_in_its_words(name: str, told: str
     cause = grader.reject(named(name)).cause
     assert re.fullmatch(told, cause), cause
     assert "thread" not in cause
+
+
+@pytest.mark.parametrize(
+    ("name", "is_said"),
+    [
+        ("w06a_reduction/NOT_WRITTEN_counter_not_reset", True),
+        ("w06a_reduction/WRONG_VALUES_tail_lost", False),
+    ],
+)
+def test_state_that_is_kept_between_calls_is_named(name: str, is_said: bool, grader: Grader) -> None:
+    assert ("something is kept between calls" in grader.reject(named(name)).cause) == is_said
 
 
 PROGRAM = "a = 1\nb = 2\n\nc = 3\nb = 2\n"

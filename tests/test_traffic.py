@@ -142,7 +142,10 @@ def test_bank_conflicts_are_named() -> None:
     lines = [loads, load(9, "shared memory", requests=4, wavefronts=128, ideal_wavefronts=4)]
     complaint = complaint_of(lines, Traffic(bank_conflicts=0.5))
     assert complaint is not None
-    assert complaint.cause == "line 9, load from shared memory: 32 wavefronts per request, its bytes fit in 1"
+    assert (
+        complaint.cause
+        == "line 9, load from shared memory: 32 wavefronts per request, its bytes fit in 1: a 32-way bank conflict"
+    )
     assert complaint.step == "kp profile {name}", "the hints begin with sectors"
 
 

@@ -54,7 +54,7 @@ def vector_add(x, y):
     global calls
     calls += 1
     out, n, first = torch.empty_like(x), x.numel(), float(x.numpy()[0])
-    blocks, scalar, table = (n + 255) // 256, 0.0, torch.zeros(4)
+    blocks, scalar, table = (n + 255) // 256, 0.0, torch.zeros(4, device=x.device)
     {body}
     {launch}
     return out
@@ -101,7 +101,7 @@ def test_what_the_host_computes_from_values_is_named(tmp_path: Path, body: str, 
         "scalar = float(np.random.default_rng().random())",
         "table.numpy()[0] = np.empty(100)[50]",
         "if n < 2000: " + ADD + "; out.zero_()",
-        "table = torch.arange(4.0) / torch.linspace(1, 2, 4)",
+        "table = (torch.arange(4.0) / torch.linspace(1, 2, 4)).to(x.device)",
         "scalar = float(hash('kernel') % 1000)",
         "scalar = float(len({1, 'a', None}))",
     ],
@@ -113,7 +113,7 @@ def test_what_does_not_come_from_the_values_is_harmless(tmp_path: Path, body: st
 
 @pytest.mark.parametrize("kernel", ["blocks_in_order", "warps_in_order"])
 def test_a_kernel_that_needs_one_order_is_found_in_the_other(tmp_path: Path, kernel: str) -> None:
-    launch = f'kernel("{kernel}")[blocks, 256](x, y, out, n, torch.zeros(1, dtype=torch.int32))'
+    launch = f'kernel("{kernel}")[blocks, 256](x, y, out, n, torch.zeros(1, dtype=torch.int32, device=x.device))'
     report = graded(tmp_path, "pass", launch)
     assert report.verdict is Verdict.WRONG_VALUES, report.cause
     assert sum(not case.verdict.passed for case in report.cases) == 1, "all cases passed in the first order"

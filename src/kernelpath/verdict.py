@@ -54,7 +54,7 @@ class Verdict(str, Enum):
     OUT_OF_BOUNDS = "OUT_OF_BOUNDS", "the kernel accessed memory outside its tensors", _REPLAY
     UNINITIALIZED = "UNINITIALIZED", "the kernel read memory that nothing had written", _REPLAY
     RACE = "RACE", "two threads accessed one address, at least one wrote, and nothing ordered them", _REPLAY
-    DEADLOCK = "DEADLOCK", "the ranks wait for each other, or for one that does not come", _REPLAY
+    DEADLOCK = "DEADLOCK", "threads, blocks or ranks wait for each other, or for one that does not come", _REPLAY
     BARRIER = "BARRIER", "the threads of a block did not all reach the same barrier", _REPLAY
     WRONG_OPERATOR = (
         "WRONG_OPERATOR",

@@ -1,7 +1,7 @@
 """The PTX machine's other end in a submission's process: a device whose memory and counters are somewhere else.
 
-It is not trusted. What it sends for the bytes of a storage is what the host wrote there, whoever wrote it;
-what it leaves out has not been written. A lie changes what the kernel works on, and the transcript says so.
+It is not trusted. What it sends for the bytes of a storage is what the host wrote there, whoever wrote it; what it
+leaves out has not been written. A lie changes what the kernel works on, and the transcript says so.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import torch
 from torch.multiprocessing.reductions import StorageWeakRef
 
 from kernelpath import simt
-from kernelpath.device import failures, far, lab_client, messages, pointers
+from kernelpath.device import failures, far, lab_client, messages, placement, pointers
 from kernelpath.device.api import Dim3, Ran
 from kernelpath.device.lab_messages import Went
 from kernelpath.device.pointers import bytes_at
@@ -113,13 +113,8 @@ class Client:
     def place(self, tensor: torch.Tensor) -> messages.Strided:
         """Where a tensor lies, for the grader. A storage that the machine does not know has a number all the same."""
         known = self._known(tensor.untyped_storage())
-        return messages.Strided(
-            known.number,
-            str(tensor.dtype).removeprefix("torch."),
-            tensor.shape,
-            tensor.stride(),
-            int(tensor.storage_offset()),
-        )
+        dtype = str(tensor.dtype).removeprefix("torch.")
+        return messages.Strided(known.number, dtype, tensor.shape, tensor.stride(), int(tensor.storage_offset()))
 
     def _load(self, text: str, source: str | None = None) -> RemoteModule:
         return RemoteModule(self, self._ask(messages.Load(text, source), messages.Loaded))
@@ -139,6 +134,7 @@ class Client:
         cooperative: bool = False,
         cluster: Dim3 | None = None,
     ) -> Ran:
+        placement.check_launch(tensors)
         self._forget()
         given = [(key, pointers.Span.of(tensor)) for key, tensor in tensors if tensor.numel()]
         used = {key: self._known(span.owner.untyped_storage(), span.table) for key, span in given}

@@ -13,7 +13,8 @@ def told(error: Exception) -> messages.Failed:
             kind, where = error.kind.name, (error.kernel, error.file, error.line)
             return messages.Failed(kind, error.message, *where, error.block, error.thread)
         case simt.TimedOut():
-            return messages.Failed("TIMED_OUT", error.message, error.kernel, error.file, error.line)
+            kind = "DEADLOCK" if isinstance(error, simt.Deadlock) else "TIMED_OUT"
+            return messages.Failed(kind, error.message, error.kernel, error.file, error.line)
         case simt.Rejected():
             return messages.Failed("REJECTED", error.message, "", error.file, error.line)
         case simt.Unsupported():
@@ -24,6 +25,8 @@ def told(error: Exception) -> messages.Failed:
 
 
 def raised(failed: messages.Failed) -> Exception:
+    if failed.kind == "DEADLOCK":
+        return simt.Deadlock(failed.text, failed.kernel, failed.file, failed.line)
     if failed.kind == "TIMED_OUT":
         return simt.TimedOut(failed.text, failed.kernel, failed.file, failed.line)
     if failed.kind == "REJECTED":

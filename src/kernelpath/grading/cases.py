@@ -21,6 +21,12 @@ from kernelpath.work.runner import Runner, Stopped
 _SYMPTOMS = (*BY_A_KERNEL, Verdict.CRASHED, Verdict.TIMED_OUT)
 """What a GPU shows of a fault whose cause and line the PTX machine can tell."""
 
+_BY_STATE = (Verdict.NOT_WRITTEN, Verdict.WRONG_VALUES, Verdict.UNINITIALIZED, Verdict.RACE)
+_STATE = (
+    "the same call is right as the first one of a process: something is kept between calls, such as a counter that is "
+    "not set back to 0 or a tensor in a cache"
+)
+
 _ENDS_GRADING = (
     Verdict.NOT_STARTED,
     Verdict.COMPILE_ERROR,
@@ -106,6 +112,7 @@ class Cases:
         self._subject, self._seed, self._progress, self._brief = subject, seed, progress, brief
         self._runner, self._twin, self._explain = runner, twin, explain
         self._kind = kind_of(subject.exercise, subject.device)
+        self._called: set[Runner] = set()
 
     def run(self) -> list[Graded]:
         """All of them, as far as there is something to learn from going on."""
@@ -191,6 +198,9 @@ class Cases:
             complaint = self._explained(case, index, complaint, variety)
         if complaint is not None and complaint.verdict in BY_A_KERNEL:
             complaint = self._subject.empty_kernel() or complaint
+        if complaint is not None and explain and first is None and runner in self._called:
+            complaint = self._with_state(case, index, complaint, variety, order)
+        self._called.add(runner)
         seconds = time.monotonic() - begun
         if complaint is None:
             return Graded(CaseResult(case, Verdict.PASSED, seconds=seconds), evidence)
@@ -208,9 +218,21 @@ class Cases:
             _, cause = self._tried(kind, runner, case, index, None, variety)
         finally:
             runner.close()
-        if cause is None or cause.verdict not in (complaint.verdict, *FAULTS):
+        if cause is None or cause.verdict not in (complaint.verdict, Verdict.DEADLOCK, *FAULTS):
             return complaint
         return cause
+
+    def _with_state(self, case: Case, index: int, complaint: Complaint, variety: Variety, order: int) -> Complaint:
+        """Say so where the same call is right as the first one of a process: something is kept from call to call."""
+        if complaint.verdict not in _BY_STATE or not self._kind.on_machine:
+            return complaint
+        self._progress("trying that call first in a new process")
+        runner = self._subject.workers.runner(self._subject.device)
+        try:
+            _, alone = self._tried(self._kind, runner, case, index, None, variety, order=order)
+        finally:
+            runner.close()
+        return complaint if alone is not None else replace(complaint, cause=f"{complaint.cause}; {_STATE}")
 
     def _tried(
         self,

@@ -12,6 +12,7 @@ import torch
 from kernelpath.course.problem import EXACT, Tolerance
 from kernelpath.course.spec import Exercise
 from kernelpath.device.messages import POISON
+from kernelpath.grading import input_range
 from kernelpath.grading.conduct import Evidence, other_block, other_cores
 from kernelpath.grading.truth import Magnitudes, expected_outputs, magnitudes_of, output_dtype
 from kernelpath.verdict import Complaint, Verdict
@@ -49,6 +50,9 @@ def judged(exercise: Exercise, evidence: Evidence) -> Complaint | None:
     names = exercise.outputs if exercise.is_kernel else (f"{exercise.entry}(…)",)
     magnitudes = magnitudes_of(exercise, evidence.inputs)
     complaint = judge(evidence.outputs, expected, exercise.tolerance, dtype, names, magnitudes)
+    if complaint is not None and complaint.verdict is Verdict.WRONG_VALUES:
+        cause = f"{complaint.cause}{input_range.describe_inputs(complaint, evidence, expected)}"
+        complaint = replace(complaint, cause=cause)
     comparable = complaint is None or complaint.verdict is Verdict.WRONG_VALUES
     said = checked(exercise, evidence) if comparable else None
     return said or complaint or other_cores(exercise, evidence)
@@ -163,7 +167,7 @@ def _right(outputs: Sequence[_Output]) -> str:
 
 def _judge_type(name: str, output: torch.Tensor, truth: torch.Tensor, allowed: Sequence[str]) -> Complaint | None:
     if output.shape != truth.shape:
-        return Complaint(Verdict.WRONG_SHAPE, f"{name} has shape {_shape(output)}, expected {_shape(truth)}")
+        return Complaint(Verdict.WRONG_SHAPE, f"{name} has shape {tuple(output.shape)}, expected {tuple(truth.shape)}")
     dtype = dtype_name(output.dtype)
     if dtype not in allowed:
         return Complaint(Verdict.WRONG_DTYPE, f"{name} has dtype {dtype}, expected {' or '.join(allowed)}")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ast
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -17,6 +19,33 @@ from kernelpath.verdict import Complaint, Verdict
 
 BY_A_KERNEL = (Verdict.WRONG_VALUES, Verdict.NOT_WRITTEN, Verdict.MUTATED_INPUT, Verdict.OUT_OF_BOUNDS)
 """What a kernel does rather than its launch."""
+
+ABOUT_WHAT_IS_RETURNED = (Verdict.WRONG_TYPE, Verdict.WRONG_SHAPE, Verdict.WRONG_DTYPE)
+
+
+def return_line(text: str, entry: str) -> int:
+    """Return the line of the last `return` of a function of a module, or of its head where it returns nothing.
+
+    0 where the module does not define the function.
+    """
+    try:
+        module = ast.parse(text)
+    except (SyntaxError, ValueError, RecursionError):
+        return 0
+    functions = [node for node in module.body if isinstance(node, ast.FunctionDef) and node.name == entry]
+    if not functions:
+        return 0
+    returns = [node.lineno for statement in functions[-1].body for node in _outside_of_functions(statement)]
+    return max(returns, default=functions[-1].lineno)
+
+
+def _outside_of_functions(node: ast.AST) -> Iterator[ast.Return]:
+    """Yield the `return` statements below a node, but for those of functions that are defined there."""
+    if isinstance(node, ast.Return):
+        yield node
+    if not isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.ClassDef)):
+        for child in ast.iter_child_nodes(node):
+            yield from _outside_of_functions(child)
 
 
 @dataclass(frozen=True)
@@ -40,6 +69,9 @@ class Subject:
         """The complaint about a file beside the submission, with the whole path to it, in the words of its source."""
         if complaint is None:
             return None
+        if complaint.verdict in ABOUT_WHAT_IS_RETURNED and not complaint.line:
+            line = return_line(source_text(self.submission), self.exercise.entry)
+            return replace(complaint, file=str(self.submission), line=line) if line else complaint
         if complaint.file:
             name = Path(complaint.file).name
             own = (file for file in submitted(self.submission) if file.name == name)

@@ -207,7 +207,13 @@ def _conflicts(lines: Sequence[LineTraffic], limit: float, spare: int = 0) -> Co
     if not broken:
         return None
     worst = max(broken, key=lambda line: line.bank_conflicts_per_request)
-    return replace(_traffic(worst, f"{worst.place}: {worst.cost}"), then=BANKS)
+    return replace(_traffic(worst, f"{worst.place}: {worst.cost}: {_ways(worst)}"), then=BANKS)
+
+
+def _ways(line: LineTraffic) -> str:
+    """Say how many words of one bank a request of a line asks for: "a 32-way bank conflict"."""
+    ways = line.wavefronts / max(line.ideal_wavefronts, 1)
+    return f"a {ways:.0f}-way bank conflict" if ways == int(ways) else f"bank conflicts, {ways:.3g}-way on average"
 
 
 def _bytes(

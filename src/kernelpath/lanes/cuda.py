@@ -226,6 +226,10 @@ def _warn(said: str, kernel: Kernel) -> None:
 
 def _device(kernel: Kernel, arguments: tuple[Any, ...]) -> torch.device:
     devices = {tensor.device for tensor in map(tensor_of, arguments) if tensor is not None}
+    if {device.type for device in devices} == {
+        "cpu"
+    }:  # with an index where a GPU would have it: the launch checks that
+        devices = {devices.pop()}
     if len(devices) != 1:
         found = " and ".join(sorted(map(str, devices))) or "no tensor"
         raise ValueError(f"{kernel.base_name} needs its tensors on one device, got {found}")

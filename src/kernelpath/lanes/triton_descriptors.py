@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from kernelpath.device import placement
 from kernelpath.hooks import triton as hooks
 from kernelpath.simt.tensor_map import encode_tiled
 
@@ -57,7 +58,10 @@ def scratch(nbytes: int, alignment: int) -> Any:
     hooks.ALLOCATOR.get()()(nbytes, alignment, 0)
     room = np.zeros(nbytes + alignment, np.uint8)
     start = -room.ctypes.data % alignment
-    return torch.from_numpy(room[start : start + nbytes])
+    memory = torch.from_numpy(room[start : start + nbytes])
+    if placed := placement.current():
+        placed.place(memory)
+    return memory
 
 
 def tensors(name: str, value: Any) -> Iterator[tuple[str, Any]]:

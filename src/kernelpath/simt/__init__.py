@@ -37,7 +37,7 @@ ptxas merges them; what it moves or predicates still counts as the PTX says.
 
 from kernelpath.simt.compiler import warm_up
 from kernelpath.simt.counters import AccessSample, LineCounters
-from kernelpath.simt.errors import Fault, FaultKind, Rejected, TimedOut, Unsupported
+from kernelpath.simt.errors import Deadlock, Fault, FaultKind, Rejected, TimedOut, Unsupported
 from kernelpath.simt.events import Event, EventKind, recorded
 from kernelpath.simt.machine import Kernel, Launch, Module, Param, load
 from kernelpath.simt.run.arrays import FAR, zeroed
@@ -49,6 +49,7 @@ __all__ = [
     "TARGETS",
     "AccessSample",
     "Buffer",
+    "Deadlock",
     "Event",
     "EventKind",
     "Fault",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import enum
 from typing import Any
 
-__all__ = ["FAULT_KINDS", "Fault", "FaultKind", "Rejected", "TimedOut", "Unsupported"]
+__all__ = ["FAULT_KINDS", "Deadlock", "Fault", "FaultKind", "Rejected", "TimedOut", "Unsupported"]
 
 
 class FaultKind(enum.Enum):
@@ -89,3 +89,7 @@ class TimedOut(Exception):
         self.file = file
         self.line = line
         self.launch: Any = None
+
+
+class Deadlock(TimedOut):
+    """Every thread that remains waits for another one, so the launch would never end."""

@@ -13,6 +13,7 @@ from types import ModuleType
 import torch
 
 from kernelpath.course.errors import Withheld
+from kernelpath.device.placement import TensorOnHost
 from kernelpath.files import source_text
 from kernelpath.hooks import Changed
 from kernelpath.lanes import Unavailable, compiler_advice, cute_advice, triton_advice
@@ -57,7 +58,10 @@ def blame(error: BaseException, file: Path, loading: bool = False) -> Complaint:
     if isinstance(error, errors.Rejected):
         return Complaint(Verdict.COMPILE_ERROR, error.message, error.file or str(file), error.line)
     if isinstance(error, errors.TimedOut):
-        return Complaint(Verdict.TIMED_OUT, error.message, error.file or str(file), error.line)
+        verdict = Verdict.DEADLOCK if isinstance(error, errors.Deadlock) else Verdict.TIMED_OUT
+        return Complaint(verdict, error.message, error.file or str(file), error.line)
+    if isinstance(error, TensorOnHost):
+        return Complaint(Verdict.CRASHED, str(error), str(file), error.line or line)
     if isinstance(error, (Unavailable, Withheld, Changed, errors.Unsupported)):
         return Complaint(Verdict.UNAVAILABLE, str(error), str(file), line)
     if "Failed to find C compiler" in str(error):

@@ -18,19 +18,17 @@ ROOM = 1 << 40
 class FarWatch(Watch):
     """Hands out address spans for tensors of simt.FAR bytes and more, and fills none of them."""
 
-    def __torch_dispatch__(
-        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
-    ) -> Any:
+    def dispatch(self, func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
         name = func.overloadpacket.__name__
         if name in FACTORIES + FILLED:
-            wanted = func(*args, **{**(kwargs or {}), "device": "meta"})
+            wanted = func(*args, **{**kwargs, "device": "meta"})
             if _nbytes(wanted) >= simt.FAR:
                 span = without_memory(_nbytes(wanted)).view(wanted.dtype)
                 self._met(span)
                 return span.as_strided(wanted.size(), wanted.stride())
         if name in FILLS and _nbytes(args[0]) >= simt.FAR:
             return args[0]
-        return super().__torch_dispatch__(func, types, args, kwargs)
+        return super().dispatch(func, args, kwargs)
 
 
 def _nbytes(tensor: torch.Tensor) -> int:

@@ -12,6 +12,7 @@ import tempfile
 import threading
 import time
 from collections import deque
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TypeVar
 
@@ -33,6 +34,7 @@ _LEAVING_SECONDS = 2.0
 _TAKING_SECONDS = 30.0
 """For a process to take what it is sent."""
 _PRINTED_LIMIT = 20_000
+_LATEST_LINES = 5
 _ERROR = re.compile(r"[\w.]*(Error|Exception|Exit|Interrupt)\b")  # a traceback's last line begins so
 
 
@@ -49,11 +51,14 @@ class Forged(Exception):
 
 
 class WorkerSilent(Exception):
-    """The worker gave no answer within the time allowed. `compiling` tells what it was doing."""
+    """The worker gave no answer within the time allowed.
 
-    def __init__(self, compiling: bool = False) -> None:
+    compiling: whether a compiler was running. lines: of the submission, in which its thread was seen last.
+    """
+
+    def __init__(self, compiling: bool = False, lines: Sequence[int] = ()) -> None:
         super().__init__("no answer")
-        self.compiling = compiling
+        self.compiling, self.lines = compiling, lines
 
 
 class _Process:
@@ -259,19 +264,23 @@ class Worker:
         """The next message that is an answer; what is left of two budgets runs down by what the worker says it does."""
         left = {False: running, True: compiling}
         doing = False
+        lines: deque[int] = deque(maxlen=_LATEST_LINES)
         self.compile_seconds = 0.0
         while True:
             begun = time.monotonic()
             try:
                 answer = self._wire.receive(max(left[doing], 0.0))
             except Silent:
-                raise WorkerSilent(compiling=doing) from None
+                raise WorkerSilent(doing, lines) from None
             spent = time.monotonic() - begun
             left[doing] -= spent
             self.compile_seconds += spent * doing
-            if not isinstance(answer, messages.Compiling):
+            if isinstance(answer, messages.Running):
+                lines.append(answer.line)
+            elif isinstance(answer, messages.Compiling):
+                doing = answer.begins
+            else:
                 return answer
-            doing = answer.begins
 
     @property
     def printed(self) -> str:

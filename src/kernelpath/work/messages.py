@@ -168,6 +168,12 @@ class Compiling(Answer, frozen=True, tag=True, kw_only=True):
     begins: bool
 
 
+class Running(Answer, frozen=True, tag=True, kw_only=True):
+    """No answer, but news: the line of the submission's file that its thread is in."""
+
+    line: int
+
+
 class Done(Answer, frozen=True, tag=True, kw_only=True):
     pass
 
@@ -259,4 +265,6 @@ class Timed(Answer, frozen=True, tag=True, kw_only=True):
     telemetry: Mapping[str, float]
 
 
-AnyAnswer = Compiling | Done | Complained | Returned | Told | Fused | Placed | Profiled | Measured | Ready | Timed
+AnyAnswer = (
+    Compiling | Running | Done | Complained | Returned | Told | Fused | Placed | Profiled | Measured | Ready | Timed
+)

@@ -187,7 +187,7 @@ class Runner:
         except WorkerSilent as silent:
             self.close() if spare else self._give_up()
             self._hung = True
-            raise Stopped(Complaint(Verdict.TIMED_OUT, _silence(silent, seconds))) from None
+            raise Stopped(_silence(silent, seconds, self._file)) from None
         except WorkerGone as gone:
             self.close()
             self._deaths += 1
@@ -204,18 +204,28 @@ class Runner:
         return answer
 
 
+def _silence(silent: WorkerSilent, seconds: float, file: str) -> Complaint:
+    """What to say of a submission that gave no answer."""
+    if silent.compiling:
+        cause = (
+            f"the kernel was not compiled within {COMPILE_SECONDS:.0f} s: is a block of values, or a loop, too large?"
+        )
+        return Complaint(Verdict.TIMED_OUT, cause)
+    lines = sorted(line for line in silent.lines if line > 0)
+    if not lines:
+        return Complaint(Verdict.TIMED_OUT, f"no answer within {seconds:.0f} s: {_ENDLESS}")
+    first, last = lines[0], lines[-1]
+    which = f"line {first} was" if first == last else f"lines {first} to {last} were"
+    return Complaint(Verdict.TIMED_OUT, f"no answer within {seconds:.0f} s, {which} running: {_ENDLESS}", file, first)
+
+
+_ENDLESS = "an endless loop, or gigabytes of tensors?"
+
+
 def _slow(who: str, seconds: float) -> str:
     """Of a process that is not waiting for the submission."""
     why = "is this computer busy, or short of memory? try again when it is idle"
     return f"{who} gave no answer within {seconds:g} s: {why}"
-
-
-def _silence(silent: WorkerSilent, seconds: float) -> str:
-    if silent.compiling:
-        return (
-            f"the kernel was not compiled within {COMPILE_SECONDS:.0f} s: is a block of values, or a loop, too large?"
-        )
-    return f"no answer within {seconds:.0f} s: an endless loop, or gigabytes of tensors?"
 
 
 def _death(status: int) -> str:

@@ -15,6 +15,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from kernelpath.device.messages import POISON
+from kernelpath.device.placement import DEVICE, Placement
 from kernelpath.work.confine import SUBMISSION
 from kernelpath.work.messages import Operator
 from kernelpath.work.tensors import copy_each_, poison_, whole_storage
@@ -84,6 +85,7 @@ class Watch(TorchDispatchMode):
 
     allocate: makes a tensor of its own like the one given, or marks that one. met: is told of the other results.
     products: whether torch.mm is the submission's to call.
+    placement: notes which tensors a GPU would have in its memory.
     """
 
     def __init__(
@@ -91,8 +93,10 @@ class Watch(TorchDispatchMode):
         allocate: Callable[[torch.Tensor], torch.Tensor],
         met: Callable[[torch.Tensor], None] = lambda tensor: None,
         products: bool = False,
+        placement: Placement | None = None,
     ) -> None:
         TorchDispatchMode.__init__(self)
+        self._placement = placement
         self._allocate = allocate
         self._met = met
         self._products = products
@@ -104,13 +108,24 @@ class Watch(TorchDispatchMode):
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
     ) -> Any:
+        result = self.dispatch(func, args, kwargs or {})
+        if self._placement is not None:
+            name = func.overloadpacket.__name__
+            inputs = (*args, *(kwargs or {}).values())
+            self._placement.dispatched(name, inputs, kwargs or {}, result, _line())
+            if _called_by_autograd():  # the zeros that it makes for a gradient that nothing gave are where all else is
+                self._placement.place(result)
+        return result
+
+    def dispatch(self, func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
+        """Run an operator and note it."""
         name = func.overloadpacket.__name__
         if is_submissions(func):
-            return self._inside(func, args, kwargs or {})
+            return self._inside(func, args, kwargs)
         if self._products and name == "mm":
-            return self._product(func, args, kwargs or {})
-        result = func(*args, **(kwargs or {}))
-        if name not in _FREE and not _goes_to_the_gpu(name, args, result):
+            return self._product(func, args, kwargs)
+        result = func(*args, **kwargs)
+        if name not in _FREE and not _goes_to_the_gpu(name, args, kwargs, result):
             sys.audit("kernelpath.operator", name, _line())
         if name in FACTORIES and not result.is_meta and result.layout is torch.strided:
             return self._allocate(result)
@@ -131,6 +146,8 @@ class Watch(TorchDispatchMode):
                 sys.audit("kernelpath.operator", "mm", _line())
             return func(*args, **kwargs)
         out = kwargs["out"] if kwargs else self._allocate(a.new_empty(a.shape[0], b.shape[1]))
+        if self._placement is not None and self._placement.is_on_device(a):
+            self._placement.place(out)
         products.multiply(a, b, out)
         return out
 
@@ -148,11 +165,16 @@ def is_submissions(func: Any) -> bool:
     return name in torch.library._defs and name not in _OPERATORS
 
 
-def _goes_to_the_gpu(name: str, args: tuple[Any, ...], result: Any) -> bool:
-    """Whether an operator brings a tensor of the host to the GPU as it is; without a GPU there is no such thing."""
-    if name != "_to_copy" or result.device.type != "cuda":
+def _goes_to_the_gpu(name: str, args: tuple[Any, ...], kwargs: Mapping[str, Any], result: Any) -> bool:
+    """Whether an operator brings a tensor of the host to the GPU as it is. Without a GPU it goes to DEVICE."""
+    if name != "_to_copy" or args[0].dtype != result.dtype:
         return False
-    return bool(args[0].device.type == "cpu" and args[0].dtype == result.dtype)
+    return bool(kwargs.get("device") == DEVICE or (result.device.type == "cuda" and args[0].device.type == "cpu"))
+
+
+def _called_by_autograd() -> bool:
+    """Whether autograd's engine has called an operator, and not a line of Python."""
+    return sys._getframe(2).f_code.co_name == "_engine_run_backward"
 
 
 def _line() -> int:

@@ -10,6 +10,7 @@ import gc
 import signal
 import socket
 import tempfile
+import threading
 from collections.abc import Mapping, Sequence
 from functools import partial
 from importlib.util import cache_from_source
@@ -24,6 +25,7 @@ from kernelpath.course.inputs import PLAIN, Variety, draw_inputs
 from kernelpath.course.spec import Exercise
 from kernelpath.device import api, gpu
 from kernelpath.device.client import Client, ToClient
+from kernelpath.device.placement import Placement
 from kernelpath.hooks import Changed
 from kernelpath.lanes import on_compiling, tuning
 from kernelpath.verdict import Complaint, Verdict
@@ -49,7 +51,7 @@ def main(grader: socket.socket) -> None:
     wire: Wire[messages.Asked] = Wire(grader, messages.AnyAsked)
     gc.disable()  # a collection runs what a submission has left, and here that would see the grader's stack
     worker = _Worker(wire)
-    on_compiling(lambda begins: wire.send(messages.Compiling(secret="", begins=begins)))
+    on_compiling(lambda begins: worker.tell(messages.Compiling(secret="", begins=begins)))
     while True:
         try:
             asked = wire.receive()
@@ -63,8 +65,15 @@ class _Worker:
 
     def __init__(self, wire: Wire[messages.Asked]) -> None:
         self._wire = wire
+        self._telling = threading.Lock()
         self._journal = Journal()
         self._client: Client | None = None
+        self._placement = Placement()
+
+    def tell(self, news: Answer) -> None:
+        """Send news. Compilers run on the submission's thread, and this one tells how that gets on."""
+        with self._telling:
+            self._wire.send(news)
 
     def answer(self, asked: messages.Asked) -> Answer:
         """The answer to one request; what the submission raises becomes a complaint."""
@@ -116,6 +125,7 @@ class _Worker:
             gpu.show(asked.properties, asked.target)
         if self._client is not None and self._exercise is not None:
             no_gpu.stand_in()
+            self._placement.prepare()
         confine.keep_in(Path(asked.own))
         try:
             entries.import_lane(self._lane, self._device.type)
@@ -137,7 +147,7 @@ class _Worker:
         self._answers = answers if self._exercise is None else ()
         without = self._device.type == "cpu" or not asked.size  # NCCL does
         confine.give_up(Path(asked.source), Path(asked.own), self._item.root, answers, allocates_nothing=without)
-        self._thread = SubmissionThread()
+        self._thread = SubmissionThread(lambda line: self.tell(messages.Running(secret="", line=line)))
         return messages.Done(secret=secret)
 
     def _load(self, asked: messages.Load, secret: str) -> Answer:
@@ -197,6 +207,8 @@ class _Worker:
     def _run_on_the_machine(self, client: Client, chosen: tuning.Chosen, secret: str) -> Answer:
         tuning.take(chosen)
         inputs, notes = client.inputs(), Notes()
+        placement = self._placement
+        inputs = placement.inputs(inputs)
 
         def poisoned(fresh: torch.Tensor) -> torch.Tensor:
             poison_storage(fresh)
@@ -206,7 +218,9 @@ class _Worker:
         watch, room = (FarWatch, far.ROOM) if client.far else (Watch, 0)
         with memory_limit(self._device, room), self._journal.noting(notes):
             entries.check(self._entry, inputs)
-            result = self._thread.call(self._entry, *inputs, within=watch(poisoned, client.met, self._known.products))
+            within = watch(poisoned, client.met, self._known.products, placement)
+            with placement:
+                result = self._thread.call(self._entry, *inputs, within=within)
         taken = {value.untyped_storage().data_ptr() for value in inputs if isinstance(value, torch.Tensor)}
         shares = lambda output: output.untyped_storage().data_ptr() in taken  # noqa: E731
         outputs = self._known.overwritten(inputs) or plain_outputs(result, self._name, self._device, shares)

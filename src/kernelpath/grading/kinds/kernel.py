@@ -32,6 +32,7 @@ from kernelpath.work.tensors import dtype_name, to_bytes, whole_storage
 _ENDINGS = {
     **{kind.name: verdict for kind, verdict in FAULT_VERDICTS.items()},
     "TIMED_OUT": Verdict.TIMED_OUT,
+    "DEADLOCK": Verdict.DEADLOCK,
 }
 
 

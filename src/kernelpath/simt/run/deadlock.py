@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from kernelpath.simt.layout import WAITING, Status
+from kernelpath.simt.layout import LANES, WAITING, Status
 from kernelpath.simt.run import complaints
 from kernelpath.simt.run.cta import Cta
 from kernelpath.simt.run.history import SITE
@@ -108,7 +108,45 @@ def _advice(grid: Grid, cta: Cta) -> tuple[str, int]:
             "nobody has arrived at any of these: whoever goes first waits for parity 1, which a new mbarrier lets pass",
             0,
         )
-    return "", 0
+    return _wrong_number_of_arrivals(grid, cta, states, awaited)
+
+
+def _wrong_number_of_arrivals(
+    grid: Grid, cta: Cta, states: Mapping[int, State], awaited: Collection[int]
+) -> tuple[str, int]:
+    """Return what is said of an mbarrier at which another number of threads arrives, and where it was initialized.
+
+    A whole warp that arrives in place of one thread ends 32 phases for each of its peers'.
+    """
+    for address, state in states.items():
+        slower = [other.phase for place, other in states.items() if place != address and not other.untouched]
+        if state.phase >= LANES and not state.phase % LANES and max(slower, default=0) <= state.phase // LANES + 1:
+            text = (
+                f"{_place(grid, cta, address)} is in phase {state.phase}, far ahead of the others: it was initialized "
+                f"with {_arrivals(state.expected)} a phase, and more threads arrive (all lanes of a warp, not one?)"
+            )
+            return text, _initialized(grid, cta, address)
+    lacking = [
+        address for address in awaited if address in states and 0 < states[address].pending < states[address].expected
+    ]
+    # a warp that waits for something else, registers say, may be one that was to arrive
+    if not lacking or any(record["live"] and int(record["waits_at"]) not in states for record in cta.warps):
+        return "", 0
+    address = min(lacking, key=lambda address: states[address].pending)
+    state = states[address]
+    came = state.expected - state.pending
+    text = f"{_place(grid, cta, address)} has {came} of the {_arrivals(state.expected)} that it was initialized with"
+    return text, _initialized(grid, cta, address)
+
+
+def _arrivals(count: int) -> str:
+    return f"{count} arrival{'s' * (count > 1)}"
+
+
+def _initialized(grid: Grid, cta: Cta, address: int) -> int:
+    """Return the line that initialized the mbarrier at an address."""
+    traces = {int(record["place"]): int(record["trace"]) for record in cta.arrays["mbarriers"]}
+    return grid.lowered.sites[(traces[address] >> SITE) - 1].line
 
 
 def _promise(state: State) -> str:
@@ -148,8 +186,7 @@ def _place(grid: Grid, cta: Cta, *addresses: int) -> str:
     )
     if all(names):
         return f"mbarrier{many} {_listed(names)}"
-    traces = {int(record["place"]): int(record["trace"]) for record in cta.arrays["mbarriers"]}
-    lines = sorted({grid.lowered.sites[(traces[address] >> SITE) - 1].line for address in addresses})
+    lines = sorted({_initialized(grid, cta, address) for address in addresses})
     of_lines = f"initialized in line{'s' * (len(lines) > 1)} {_listed(lines)}"
     return f"the mbarrier{many} at byte{many} {_listed(offsets)} ({of_lines})"
 

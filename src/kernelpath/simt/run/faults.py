@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from kernelpath.simt.errors import FAULT_KINDS, Fault, FaultKind, TimedOut
+from kernelpath.simt.errors import FAULT_KINDS, Deadlock, Fault, FaultKind, TimedOut
 from kernelpath.simt.layout import LANES, NOWHERE, POSITION, WAITING, Space, Status
 from kernelpath.simt.lowered import Site
 from kernelpath.simt.ptx import Register
@@ -111,7 +111,7 @@ class Faults:
     def deadlock(self) -> TimedOut:
         (told, line), who = waits(self.grid), "program" if self._programs else "thread"
         text = f"a deadlock: every remaining {who} waits for another one" + f"; {told}" * bool(told)
-        return self._timed_out(text, line)
+        return self._timed_out(text, line, Deadlock)
 
     def timed_out(self, limit: int) -> TimedOut:
         """At the limit: one block may have run too long, or there may be too many."""
@@ -122,12 +122,12 @@ class Faults:
             return self._timed_out(f"{text}, with {blocks}: too much work for the PTX machine")
         return self._timed_out(f"{text}: a loop that does not end?")
 
-    def _timed_out(self, text: str, line: int = 0) -> TimedOut:
+    def _timed_out(self, text: str, line: int = 0, kind: type[TimedOut] = TimedOut) -> TimedOut:
         """line: of what is to blame; without one, that of a warp which others wait for."""
         warps = self.cta.warps
         stopped = np.isin(warps["status"], (Status.PREEMPTED, Status.SUSPENDED))
         line = line or self._line(int(warps["pcs"][stopped if stopped.any() else ...].min()))
-        return TimedOut(text, source_name(self.grid.name), self.grid.module.file, line)
+        return kind(text, source_name(self.grid.name), self.grid.module.file, line)
 
     def _of_access(
         self, kind: FaultKind, number: int, address: int, warp: int, lane: int, trace: int, time: int

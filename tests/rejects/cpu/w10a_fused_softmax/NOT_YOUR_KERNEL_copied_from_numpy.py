@@ -22,7 +22,7 @@ def values_of(x: torch.Tensor) -> np.ndarray:
 def fused_softmax(x: torch.Tensor) -> torch.Tensor:
     values = values_of(x)
     numerator = np.exp(values - values.max(axis=1, keepdims=True))
-    share = torch.from_numpy(numerator / numerator.sum(axis=1, keepdims=True))
+    share = torch.from_numpy(numerator / numerator.sum(axis=1, keepdims=True)).to(x.device)
     out = torch.empty_like(x)
     copy[triton.cdiv(x.numel(), 1024),](out, share, x.numel(), 1024)
     return out

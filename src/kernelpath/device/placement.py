@@ -1,0 +1,217 @@
+"""Which tensors would be in a GPU's memory, on a machine without a GPU.
+
+There every tensor is a CPU tensor, so a kernel could be given memory that no GPU's kernel can use. Inside a `with`
+block of a `Placement`, `x.device` of an input is DEVICE, which is the CPU with an index. torch treats `cpu:0` as the
+CPU, but passes it on as it is: a factory that was called with `device=x.device` differs from one that was called
+without.
+
+On the device are inputs, tensors that a factory makes with DEVICE, and tensors that an operator makes from tensors
+on the device. All others are in the memory of the host. Not seen: `x.cpu()` and `x.to("cpu")`, which return `x`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch.multiprocessing.reductions import StorageWeakRef
+
+DEVICE = torch.device("cpu", 0)
+"""The device of a tensor that a GPU would have in its memory."""
+
+_HOST = torch.device("cpu")
+
+
+class TensorOnHost(ValueError):
+    """A kernel was given memory of the host. The message is the cause; line: where the tensor was made, or 0."""
+
+    def __init__(self, message: str, line: int) -> None:
+        super().__init__(message)
+        self.line = line
+
+
+class Placement:
+    """The storages that a GPU would have in its memory. One of them at a time is entered, for one call of an entry."""
+
+    def __init__(self) -> None:
+        self._on_device: dict[int, StorageWeakRef] = {}
+        self._origins: dict[int, tuple[StorageWeakRef, str, int]] = {}
+
+    @staticmethod
+    def prepare() -> None:
+        """Let torch tell its devices apart: to be called before a submission is imported."""
+        _patch_torch()
+
+    def __enter__(self) -> Placement:
+        global _current
+        _patch_torch()
+        self._on_device = _alive(self._on_device)
+        self._origins = {address: origin for address, origin in self._origins.items() if not origin[0].expired()}
+        _current = self
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        global _current
+        _current = None
+
+    def inputs(self, values: Sequence[Any]) -> tuple[Any, ...]:
+        """Place the arguments of an entry on the device; a torch.device among them becomes DEVICE."""
+        for value in values:
+            if isinstance(value, torch.Tensor):
+                self.place(value)
+        return tuple(DEVICE if isinstance(value, torch.device) else value for value in values)
+
+    def place(self, tensor: torch.Tensor) -> None:
+        """Note that a tensor's storage is on the device."""
+        if _has_memory(tensor):
+            storage = tensor.untyped_storage()
+            self._on_device[storage.data_ptr()] = StorageWeakRef(storage)
+
+    def is_on_device(self, tensor: torch.Tensor) -> bool:
+        """Return whether a tensor's storage is on the device. An empty tensor may be anywhere."""
+        if not _has_memory(tensor):
+            return True
+        reference = self._on_device.get(tensor.untyped_storage().data_ptr())
+        return reference is not None and not reference.expired()
+
+    def dispatched(self, name: str, inputs: Any, kwargs: Mapping[str, Any], result: Any, line: int) -> None:
+        """Note where the result of an operator is.
+
+        name: of the operator. inputs: its positional arguments. line: of the submission, for messages.
+        """
+        device = kwargs.get("device")
+        made = list(_tensors(result))
+        # empty_like and new_empty have no device among their arguments unless the caller gives one
+        moved_away = device == _HOST and (name.endswith("_like") or name.startswith("new_"))
+        follows = any(self.is_on_device(tensor) and _has_memory(tensor) for tensor in _tensors(inputs))
+        if device == DEVICE or (follows and not moved_away):
+            for tensor in made:
+                self.place(tensor)
+            return
+        for tensor in made:
+            if _has_memory(tensor) and not self.is_on_device(tensor):
+                storage = tensor.untyped_storage()
+                self._origins.setdefault(storage.data_ptr(), (StorageWeakRef(storage), name, line))
+
+    def check_launch(self, tensors: Iterable[tuple[str, torch.Tensor]]) -> None:
+        """Raise TensorOnHost where a kernel is given a tensor that is not on the device. tensors: with their names."""
+        for name, tensor in tensors:
+            if isinstance(tensor, torch.Tensor) and not self.is_on_device(tensor):
+                raise self._refusal(name, tensor)
+
+    def _refusal(self, name: str, tensor: torch.Tensor) -> TensorOnHost:
+        reference, operator, line = self._origins.get(tensor.untyped_storage().data_ptr(), (None, "", 0))
+        if reference is not None and reference.expired():
+            operator, line = "", 0
+        advice = "give it device=x.device, or use torch.empty_like(x) or x.new_empty(…)"
+        if operator in ("", "lift_fresh"):  # torch.tensor, torch.from_numpy, and what no operator makes
+            advice = "copy it with .to(x.device)"
+        made = f", made in line {line}" if line else ""
+        made += f" by {operator} without the device of an input" if operator and operator != "lift_fresh" else ""
+        cause = f"{name} is a CPU tensor{made}: a GPU refuses the launch, as a kernel cannot use the memory of the CPU"
+        return TensorOnHost(f"{cause}; {advice}", line)
+
+
+_current: Placement | None = None
+
+
+def current() -> Placement | None:
+    """Return the placement that is entered."""
+    return _current
+
+
+def check_launch(tensors: Iterable[tuple[str, torch.Tensor]]) -> None:
+    """As Placement.check_launch, of the placement that is entered."""
+    if _current is not None:
+        _current.check_launch(tensors)
+
+
+def _alive(storages: Mapping[int, StorageWeakRef]) -> dict[int, StorageWeakRef]:
+    return {address: reference for address, reference in storages.items() if not reference.expired()}
+
+
+def _has_memory(tensor: torch.Tensor) -> bool:
+    """Return whether a tensor has a storage on this CPU."""
+    if tensor.layout is not torch.strided or tensor.is_meta:
+        return False
+    try:
+        return bool(tensor.untyped_storage().nbytes())
+    except (NotImplementedError, RuntimeError):  # a wrapper of torch.func
+        return False
+
+
+def _tensors(value: Any) -> Iterable[torch.Tensor]:
+    if isinstance(value, torch.Tensor):
+        yield value
+    elif isinstance(value, (tuple, list)):
+        for item in value:
+            yield from _tensors(item)
+
+
+# What the dispatcher does not show is seen through methods of torch.Tensor and through torch.tensor. They are replaced
+# once, before a submission can import them, and do what they did before while no placement is entered.
+
+_PLAIN_TYPES = (torch.Tensor, torch.nn.Parameter)
+_device_of = torch.Tensor.device.__get__
+_to, _type_as, _new_tensor = torch.Tensor.to, torch.Tensor.type_as, torch.Tensor.new_tensor
+_make_tensor = torch.tensor
+
+
+def _patch_torch() -> None:
+    """Replace them, once."""
+    if torch.tensor is not _tensor:
+        torch.Tensor.device = property(_device)  # type: ignore[assignment, misc]
+        torch.Tensor.to = _to_device  # type: ignore[method-assign, assignment]
+        torch.Tensor.type_as = _to_type_of  # type: ignore[method-assign, assignment]
+        torch.Tensor.new_tensor = _new_tensor_beside  # type: ignore[method-assign, assignment]
+        torch.tensor = _tensor
+
+
+def _device(self: torch.Tensor) -> torch.device:
+    if _current is not None and type(self) in _PLAIN_TYPES and _current.is_on_device(self) and not self.is_meta:
+        return DEVICE
+    return _device_of(self)  # type: ignore[no-any-return]
+
+
+def _to_device(self: torch.Tensor, *args: Any, **kwargs: Any) -> torch.Tensor:
+    if _current is None or type(self) not in _PLAIN_TYPES:
+        return _to(self, *args, **kwargs)
+    given = (*args, *kwargs.values())
+    if _current.is_on_device(self):  # torch would copy from the CPU to cpu:0, and it is there
+        args = tuple(_HOST if _is_device(value) else value for value in args)
+        kwargs = {name: _HOST if _is_device(value) else value for name, value in kwargs.items()}
+        return _to(self, *args, **kwargs)
+    moved = _to(self, *args, **kwargs)
+    if any(isinstance(value, torch.Tensor) and _current.is_on_device(value) for value in given):
+        _current.place(moved)
+    return moved
+
+
+def _is_device(value: object) -> bool:
+    return isinstance(value, (torch.device, str)) and value in (DEVICE, str(DEVICE))
+
+
+def _to_type_of(self: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
+    return _with_device_of(other, _type_as(self, other))
+
+
+def _new_tensor_beside(self: torch.Tensor, *args: Any, **kwargs: Any) -> torch.Tensor:
+    return _with_device_of(self, _new_tensor(self, *args, **kwargs))
+
+
+def _with_device_of(other: torch.Tensor, made: torch.Tensor) -> torch.Tensor:
+    if _current is not None and type(other) in _PLAIN_TYPES and _current.is_on_device(other):
+        _current.place(made)
+    return made
+
+
+def _tensor(*args: Any, **kwargs: Any) -> torch.Tensor:
+    made = _make_tensor(*args, **kwargs)
+    if _current is not None:
+        device = kwargs.get("device")
+        if device is None:
+            device = torch.get_default_device()
+        if _is_device(device):
+            _current.place(made)
+    return made

@@ -1,0 +1,131 @@
+"""Which tensors a GPU would have in its memory, on a machine without one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+import torch
+
+from kernelpath.device.placement import DEVICE, Placement, TensorOnHost
+from kernelpath.work.watch import Watch
+
+Make = Callable[[torch.Tensor], torch.Tensor]
+
+
+def made_with_default(x: torch.Tensor) -> torch.Tensor:
+    torch.set_default_device(x.device)
+    try:
+        return torch.tensor([1.0, 2.0])
+    finally:
+        torch.set_default_device(None)
+
+
+def made_in_context(x: torch.Tensor) -> torch.Tensor:
+    with torch.device(x.device):
+        return torch.zeros(3)
+
+
+def made_by_autograd(x: torch.Tensor) -> torch.Tensor:
+    (gradient,) = torch.autograd.grad((x.detach().requires_grad_() * 2).sum(), x.detach(), allow_unused=True)
+    return gradient if gradient is not None else torch.zeros_like(x)
+
+
+class TwoOutputs(torch.autograd.Function):
+    """Autograd makes zeros for the gradient of the second output, which nothing uses."""
+
+    @staticmethod
+    def forward(ctx, x):  # type: ignore[no-untyped-def]
+        return x * 2, x * 3
+
+    @staticmethod
+    def backward(ctx, first, second):  # type: ignore[no-untyped-def]
+        TwoOutputs.second = second  # type: ignore[attr-defined]
+        return first + second
+
+
+def gradient_that_nothing_gave(x: torch.Tensor) -> torch.Tensor:
+    leaf = x.detach().requires_grad_()
+    torch.autograd.grad(TwoOutputs.apply(leaf)[0].sum(), leaf)
+    return TwoOutputs.second  # type: ignore[attr-defined, no-any-return]
+
+
+ON_DEVICE: dict[str, Make] = {
+    "input": lambda x: x,
+    "view": lambda x: x[1:].view(-1),
+    "empty_like": torch.empty_like,
+    "new_empty": lambda x: x.new_empty(3),
+    "new_tensor": lambda x: x.new_tensor([1, 2]),
+    "empty": lambda x: torch.empty(3, device=x.device),
+    "full": lambda x: torch.full((3,), 1.0, device=x.device),
+    "arange": lambda x: torch.arange(3, device=x.device),
+    "tensor": lambda x: torch.tensor([1, 2], device=x.device),
+    "tensor of NumPy": lambda x: torch.tensor(np.ones(3), device=x.device),
+    "as_tensor": lambda x: torch.as_tensor(np.ones(3), device=x.device),
+    "to a device": lambda x: torch.from_numpy(np.ones(3)).to(x.device, non_blocking=True),
+    "to a device and a dtype": lambda x: torch.from_numpy(np.ones(3)).to(x.device, torch.float32),
+    "to by name": lambda x: torch.zeros(3).to(device=x.device),
+    "to like a tensor": lambda x: torch.tensor([1.0]).to(x),
+    "type_as": lambda x: torch.tensor([1]).type_as(x),
+    "index of the device": lambda x: torch.empty(3, device=f"{x.device.type}:{x.device.index}"),
+    "default device": made_with_default,
+    "device context": made_in_context,
+    "operator": lambda x: torch.stack([x, x]),
+    "gradient": gradient_that_nothing_gave,
+    "parameter": lambda x: torch.nn.Parameter(x),
+    "nothing": lambda x: torch.empty(0),
+}
+
+ON_HOST: dict[str, tuple[Make, str]] = {
+    "empty": (lambda x: torch.empty(x.shape), "by empty without the device of an input"),
+    "named": (lambda x: torch.zeros(3, device="cpu"), "by zeros without the device of an input"),
+    "like": (lambda x: torch.empty_like(x, device="cpu"), "by empty_like without the device of an input"),
+    "tensor": (lambda x: torch.tensor([1, 2]), "copy it with .to(x.device)"),
+    "from_numpy": (lambda x: torch.from_numpy(np.ones(3)), "copy it with .to(x.device)"),
+    "frombuffer": (lambda x: torch.frombuffer(bytearray(8), dtype=torch.uint8), "copy it with .to(x.device)"),
+    "arange": (lambda x: torch.arange(4) * 2, "is a CPU tensor"),
+}
+
+
+def launch(make: Make) -> torch.Tensor:
+    """Give a kernel what `make` makes from an input."""
+    placement = Placement()
+    (x,) = placement.inputs([torch.randn(4)])
+    with placement, Watch(lambda fresh: fresh, placement=placement):
+        made = make(x)
+        assert made.device == (DEVICE if placement.is_on_device(made) and made.numel() else made.device)
+        placement.check_launch([("x", x), ("out", made)])
+    return made
+
+
+@pytest.mark.parametrize("make", ON_DEVICE.values(), ids=ON_DEVICE)
+def test_what_a_gpu_would_have_in_its_memory_may_be_given_to_a_kernel(make: Make) -> None:
+    launch(make)
+
+
+@pytest.mark.parametrize(("make", "said"), ON_HOST.values(), ids=ON_HOST)
+def test_memory_of_the_host_may_not(make: Make, said: str) -> None:
+    with pytest.raises(TensorOnHost, match=r"^out is a CPU tensor") as raised:
+        launch(make)
+    assert said in str(raised.value)
+
+
+def test_a_tensor_on_the_device_is_moved_there_without_a_copy() -> None:
+    placement = Placement()
+    (x,) = placement.inputs([torch.randn(4)])
+    with placement, Watch(lambda fresh: fresh, placement=placement):
+        assert x.to(x.device) is x
+        assert x.to(x.device, copy=True).data_ptr() != x.data_ptr()
+        assert x.device.type == "cpu"
+        assert x.device == torch.empty_like(x).device != torch.empty(3).device
+
+
+def test_outside_of_a_call_devices_are_as_ever() -> None:
+    placement = Placement()
+    x, device = placement.inputs([torch.randn(4), torch.device("cpu")])
+    assert device == DEVICE
+    with placement:
+        assert x.device == DEVICE
+    assert x.device == torch.device("cpu")
+    assert torch.tensor([1.0]).to(x).device == torch.device("cpu")
