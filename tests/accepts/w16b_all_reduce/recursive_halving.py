@@ -1,4 +1,4 @@
-"""The reduce-scatter is Rabenseifner's: halves are swapped with rank ^ distance, in log2(size) steps; ring is a ring."""
+"""The reduce-scatter is Rabenseifner's: halves are swapped with rank ^ distance, log2(size) times; ring is a ring."""
 
 import torch
 import torch.distributed as dist

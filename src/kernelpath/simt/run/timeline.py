@@ -5,9 +5,9 @@ from __future__ import annotations
 from kernelpath.simt.events import EVENTS, Event, EventKind
 from kernelpath.simt.layout import ASIDE
 from kernelpath.simt.run import complaints
+from kernelpath.simt.run.history import SITE
 from kernelpath.simt.run.launch import Grid
 from kernelpath.simt.run.meeting import BARRIERS
-from kernelpath.simt.run.races import SITE
 from kernelpath.simt.run.recorder import NO_SITE, at_block
 
 __all__ = ["barrier_lines", "events_of"]
