@@ -51,6 +51,9 @@ def gradient_that_nothing_gave(x: torch.Tensor) -> torch.Tensor:
     return TwoOutputs.second  # type: ignore[attr-defined, no-any-return]
 
 
+CHOSEN = "cuda" if torch.cuda.is_available() else "cpu"
+"""As most programs choose their device."""
+
 ON_DEVICE: dict[str, Make] = {
     "input": lambda x: x,
     "view": lambda x: x[1:].view(-1),
@@ -69,6 +72,13 @@ ON_DEVICE: dict[str, Make] = {
     "to like a tensor": lambda x: torch.tensor([1.0]).to(x),
     "type_as": lambda x: torch.tensor([1]).type_as(x),
     "index of the device": lambda x: torch.empty(3, device=f"{x.device.type}:{x.device.index}"),
+    "chosen by the program": lambda x: torch.empty(3, device=CHOSEN),
+    "chosen in the call": lambda x: torch.zeros(3, device="cuda" if torch.cuda.is_available() else "cpu"),
+    "of the type of an input": lambda x: torch.ones(3, device=x.device.type),
+    "tensor on what was chosen": lambda x: torch.tensor([1, 2], device=CHOSEN),
+    "like, on what was chosen": lambda x: torch.empty_like(x, device=CHOSEN),
+    "to what was chosen": lambda x: torch.from_numpy(np.ones(3)).to(CHOSEN),
+    "to what was chosen, by name": lambda x: torch.zeros(3).to(device=torch.device(CHOSEN)),
     "default device": made_with_default,
     "device context": made_in_context,
     "operator": lambda x: torch.stack([x, x]),
@@ -79,6 +89,7 @@ ON_DEVICE: dict[str, Make] = {
 
 ON_HOST: dict[str, tuple[Make, str]] = {
     "empty": (lambda x: torch.empty(x.shape), "by empty without the device of an input"),
+    "named in a call": (lambda x: torch.zeros(3).to("cpu"), "is a CPU tensor"),
     "named": (lambda x: torch.zeros(3, device="cpu"), "by zeros without the device of an input"),
     "like": (lambda x: torch.empty_like(x, device="cpu"), "by empty_like without the device of an input"),
     "tensor": (lambda x: torch.tensor([1, 2]), "copy it with .to(x.device)"),

@@ -6,16 +6,22 @@ CPU, but passes it on as it is: a factory that was called with `device=x.device`
 without.
 
 On the device are inputs, tensors that a factory makes with DEVICE, and tensors that an operator makes from tensors
-on the device. All others are in the memory of the host. Not seen: `x.cpu()` and `x.to("cpu")`, which return `x`.
+on the device. A device that the program chose is DEVICE too: `"cuda" if torch.cuda.is_available() else "cpu"` is the
+CPU here and the GPU on a GPU. Only a call that says "cpu" itself means the CPU on both (ChosenDevices). All other
+tensors are in the memory of the host. Not seen: `x.cpu()` and `x.to("cpu")`, which return `x`.
 """
 
 from __future__ import annotations
 
+import linecache
+import re
+import sys
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import torch
 from torch.multiprocessing.reductions import StorageWeakRef
+from torch.overrides import TorchFunctionMode
 
 DEVICE = torch.device("cpu", 0)
 """The device of a tensor that a GPU would have in its memory."""
@@ -182,10 +188,43 @@ def _to_device(self: torch.Tensor, *args: Any, **kwargs: Any) -> torch.Tensor:
         args = tuple(_HOST if _is_device(value) else value for value in args)
         kwargs = {name: _HOST if _is_device(value) else value for name, value in kwargs.items()}
         return _to(self, *args, **kwargs)
+    chosen = any(map(_is_chosen, given))
     moved = _to(self, *args, **kwargs)
+    if chosen:  # torch returns `self`: a tensor of the host is on the CPU already
+        moved = moved.clone() if moved is self else moved
+        _current.place(moved)
     if any(isinstance(value, torch.Tensor) and _current.is_on_device(value) for value in given):
         _current.place(moved)
     return moved
+
+
+class ChosenDevices(TorchFunctionMode):
+    """Make DEVICE of the CPU where a call is given it as `device=`, unless the call says "cpu" itself.
+
+    Belongs to the thread that enters it. Does nothing while no placement is entered.
+    """
+
+    def __torch_function__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
+    ) -> Any:
+        kwargs = dict(kwargs or {})
+        if _is_chosen(kwargs.get("device")):
+            kwargs["device"] = DEVICE
+        return func(*args, **kwargs)
+
+
+_LITERAL_CPU = re.compile(r"""["']cpu["']""")
+
+
+def _is_chosen(value: object) -> bool:
+    """Return whether an argument is the CPU as a device that the program chose, and not the literal of its call."""
+    if _current is None or not isinstance(value, (str, torch.device)) or str(value) != "cpu":
+        return False
+    frame = sys._getframe(1)
+    while frame.f_back is not None and frame.f_globals.get("__name__", "").partition(".")[0] in ("torch", "kernelpath"):
+        frame = frame.f_back
+    line = linecache.getline(frame.f_code.co_filename, frame.f_lineno)
+    return "is_available" in line or not _LITERAL_CPU.search(line)
 
 
 def _is_device(value: object) -> bool:
@@ -212,6 +251,6 @@ def _tensor(*args: Any, **kwargs: Any) -> torch.Tensor:
         device = kwargs.get("device")
         if device is None:
             device = torch.get_default_device()
-        if _is_device(device):
+        if _is_device(device) or _is_chosen(kwargs.get("device")):
             _current.place(made)
     return made

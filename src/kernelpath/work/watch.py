@@ -15,7 +15,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from kernelpath.device.messages import POISON
-from kernelpath.device.placement import DEVICE, Placement
+from kernelpath.device.placement import DEVICE, ChosenDevices, Placement
 from kernelpath.work.confine import SUBMISSION
 from kernelpath.work.messages import Operator
 from kernelpath.work.tensors import copy_each_, poison_, whole_storage
@@ -97,9 +97,21 @@ class Watch(TorchDispatchMode):
     ) -> None:
         TorchDispatchMode.__init__(self)
         self._placement = placement
+        self._chosen_devices = ChosenDevices()
         self._allocate = allocate
         self._met = met
         self._products = products
+
+    def __enter__(self) -> Watch:
+        super().__enter__()
+        if self._placement is not None:
+            self._chosen_devices.__enter__()
+        return self
+
+    def __exit__(self, *error: Any) -> None:
+        if self._placement is not None:
+            self._chosen_devices.__exit__(*error)
+        super().__exit__(*error)
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
