@@ -40,11 +40,9 @@ def in_both_orders(
         different = _differences(content, other, buffer)
         if different.size:
             place, count = int(different[0]), different.size
-            warnings.warn(
-                f"{source_name(kernel)} leaves another {buffer.name}[{place}] when its blocks and warps run in the opposite order"
-                + f", and {count - 1:,} more elements" * (count > 1),
-                stacklevel=2,
-            )
+            what = f"{source_name(kernel)} leaves another {buffer.name}[{place}]"
+            more = f", and {count - 1:,} more elements" * (count > 1)
+            warnings.warn(f"{what} when its blocks and warps run in the opposite order{more}", stacklevel=2)
     return launch
 
 
