@@ -319,6 +319,12 @@ def test_tensors_must_share_a_device(source: Path, arguments: tuple[Any, ...], m
         cuda.kernel(source, "scale<float, 2>")[1, 1](*arguments)
 
 
+def test_a_numpy_array_is_named_as_one(source: Path) -> None:
+    x = np.zeros(4, np.float32)
+    with pytest.raises(TypeError, match=r"scale is given a NumPy array: pass a torch tensor, .*from_numpy"):
+        cuda.kernel(source, "scale<float, 2>")[1, 4](x, x, 1.0, 4)
+
+
 X = torch.zeros(4)
 
 

@@ -446,7 +446,30 @@ assert caught.value.line == 20
 """
 
 
+COMPILED = """
+import tempfile
+from pathlib import Path
+
+@triton.jit
+def double(x, out, n, BLOCK: tl.constexpr):
+    i = tl.arange(0, BLOCK)
+    tl.store(out + i, tl.load(x + i, mask=i < n) * 2, mask=i < n)
+
+x, out = torch.randn(100), torch.zeros(100)
+text = double.warmup(x, out, 100, BLOCK=128, grid=(1,)).asm["ttir"]
+with tempfile.TemporaryDirectory() as folder:
+    path = Path(folder) / "double.ttir"
+    path.write_text(text)
+    kernel = triton.compile(str(path))
+    kernel[(1, 1, 1)](x, out, 100)
+assert torch.equal(out, 2 * x)
+(launch,) = launches
+assert launch.name == "double" and launch.counted.totals.global_store_requests == 4
+"""
+
+
 BODIES = {
+    "compiled_from_ttir": COMPILED,
     "softmax": SOFTMAX,
     "product_autotuned": PRODUCT,
     "autotuned": TUNED,

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 from kernelpath import simt
-from kernelpath.device import gpu, pointers
+from kernelpath.device import gpu, pointers, reordered, unwritten
 
 if TYPE_CHECKING:
     import torch
@@ -77,6 +77,19 @@ class Device(Protocol):
         """
 
 
+@dataclass
+class Checks:
+    """What launches in this process look for, beside what a single launch shows.
+
+    reverse: run every launch a second time, with blocks and warps in the opposite order; see `reordered`.
+    """
+
+    reverse: bool = False
+
+
+checks = Checks()
+
+
 class Local:
     """The PTX machine in this process."""
 
@@ -110,16 +123,27 @@ class _LocalModule:
         given = [(key, pointers.Span.of(tensor)) for key, tensor in tensors]
         found = pointers.reachable(arguments, given, pointers.alive)
         named = [*tensors, *((key, span.owner) for key, span in found)]
-        launch = self._module.launch(
-            name,
-            grid=grid,
-            block=block,
-            shared=shared,
-            args=[value if isinstance(value, (int, float, bytes)) else value.data_ptr() for value in arguments],
-            buffers=[simt.Buffer.of(key, tensor) for key, tensor in named],
-            cooperative=cooperative,
-            cluster=cluster or (),
-        )
+        args = [value if isinstance(value, (int, float, bytes)) else value.data_ptr() for value in arguments]
+        buffers = [simt.Buffer.of(key, tensor) for key, tensor in named]
+
+        def run(reverse: int) -> simt.Launch:
+            return self._module.launch(
+                name,
+                grid=grid,
+                block=block,
+                shared=shared,
+                args=args,
+                buffers=buffers,
+                memory=unwritten.memory_of((tensor for _, tensor in named), for_trial=reverse != 0),
+                reverse=reverse,
+                cooperative=cooperative,
+                cluster=cluster or (),
+            )
+
+        if not checks.reverse:
+            launch = run(0)
+        else:
+            launch = reordered.in_both_orders(run, name, buffers, self._module.statics.values())
         return Ran(cost(launch), launch)
 
 

@@ -20,6 +20,8 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
+import numpy as np
+
 from kernelpath import lanes
 from kernelpath.device import api, gpu
 from kernelpath.device.api import Ran
@@ -226,10 +228,12 @@ def _warn(said: str, kernel: Kernel) -> None:
 
 def _device(kernel: Kernel, arguments: tuple[Any, ...]) -> torch.device:
     devices = {tensor.device for tensor in map(tensor_of, arguments) if tensor is not None}
-    if {device.type for device in devices} == {
-        "cpu"
-    }:  # with an index where a GPU would have it: the launch checks that
-        devices = {devices.pop()}
+    if {device.type for device in devices} == {"cpu"}:
+        devices = {devices.pop()}  # of which some have an index; the launch checks that a GPU would have them all
+    if not devices and any(isinstance(argument, np.ndarray) for argument in arguments):
+        raise TypeError(
+            f"{kernel.base_name} is given a NumPy array: pass a torch tensor, as torch.from_numpy makes one"
+        )
     if len(devices) != 1:
         found = " and ".join(sorted(map(str, devices))) or "no tensor"
         raise ValueError(f"{kernel.base_name} needs its tensors on one device, got {found}")

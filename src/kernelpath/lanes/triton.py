@@ -6,14 +6,12 @@
 from __future__ import annotations
 
 import ast
-import ctypes
 import inspect
 import math
 import operator
 import os
-import struct
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
@@ -27,6 +25,7 @@ from kernelpath.lanes import triton_descriptors as descriptors
 from kernelpath.lanes import tuning
 from kernelpath.lanes.cubin import resources
 from kernelpath.lanes.triton_advice import misread
+from kernelpath.lanes.triton_arguments import numbers
 
 
 class CompileError(Exception):
@@ -212,20 +211,26 @@ class _Launcher:
     """One compiled kernel; Triton calls it with the grid and the bound arguments of every launch."""
 
     def __init__(self, source: Any, metadata: Any) -> None:
-        self.names = list(hooks.ARGUMENTS.of(source.fn))
+        # triton.compile("kernel.ttir") has no Python function: its arguments are known by their places.
+        function = getattr(source, "fn", None)
+        self.names = [f"argument {place}" for place in source.signature]
+        file = None
+        if function is not None:
+            self.names = list(hooks.ARGUMENTS.of(function))
+            file = hooks.FUNCTION.of(function).__code__.co_filename
         self.signature = list(source.signature.values())
         self.metadata = metadata
         self.name, self.shared = hooks.NAME.of(metadata), hooks.SHARED.of(metadata)
         self.warps, self.ctas = hooks.WARPS.of(metadata), hooks.CLUSTER.of(metadata)
         # the cache knows a kernel by its text: the file that its PTX names may be another one with the same text
-        self.module = api.device().load(_ptx(metadata), hooks.FUNCTION.of(source.fn).__code__.co_filename)
+        self.module = api.device().load(_ptx(metadata), file)
 
     def __call__(self, x: int, y: int, z: int, *arguments: Any) -> None:
         values = arguments[len(arguments) - len(self.names) :]
         kernel = self.module.kernels[self.name]
         named = [pair for pair in zip(self.names, self.signature, values, strict=True) if pair[1] != "constexpr"]
         layouts = iter(getattr(self.metadata, "tensordesc_meta", None) or ())
-        args = [number for _, kind, value in named for number in _numbers(kind, value, layouts)]
+        args = [number for _, kind, value in named for number in numbers(kind, value, layouts)]
         tensors = [tensor for name, _, value in named for tensor in descriptors.tensors(name, value)]
         programs = _programs(x), _programs(y), _programs(z)
         blocks = math.prod(programs) * self.ctas
@@ -259,41 +264,8 @@ def _programs(count: Any) -> int:
 
 def _ptx(metadata: Any) -> str:
     """The PTX beside the binary in Triton's cache."""
-    group = hooks.CACHE.get()(hooks.HASH.of(metadata)).get_group(f"{hooks.NAME.of(metadata)[:150]}.json") or {}
-    path = next(path for name, path in group.items() if name.endswith(".ptx"))
+    cache = hooks.CACHE.get()(hooks.HASH.of(metadata))
+    groups = [cache.get_group(f"{prefix}{hooks.NAME.of(metadata)}"[:150] + ".json") or {} for prefix in ("", "@")]
+    # What is compiled from MLIR is kept under the symbol of its function, which begins with @.
+    path = next(path for group in groups for name, path in group.items() if name.endswith(".ptx"))
     return Path(path).read_text()
-
-
-def _numbers(kind: Any, value: Any, layouts: Iterator[Any]) -> Iterator[Any]:
-    """An argument as the values of its parameters: a tuple is several, a tensor stands for its address.
-
-    layouts: of the tensor maps of the descriptors to come.
-    """
-    if isinstance(kind, tuple):
-        for inner, item in zip(kind, value, strict=True):
-            yield from _numbers(inner, item, layouts)
-    elif kind == "constexpr":
-        return
-    elif isinstance(kind, str) and kind.startswith("tensordesc"):
-        for item in descriptors.passed(value, next(layouts, None)):
-            yield from _numbers("", item, layouts)
-    elif hasattr(value, "data_ptr") or isinstance(value, bytes):
-        yield value
-    elif kind in _FLOATS:
-        yield _FLOATS[kind](float(value))
-    else:
-        yield value if isinstance(value, float) else int(value or 0)
-
-
-def _bfloat16(value: float) -> bytes:
-    """As Triton's launcher rounds it: towards zero. PTX has one type for all that is 16 bits wide."""
-    return bytes(ctypes.c_float(value))[2:]
-
-
-_FLOATS: dict[str, Callable[[float], float | bytes]] = {
-    "bf16": _bfloat16,
-    "fp16": lambda value: struct.pack("<e", value),
-    "fp32": lambda value: ctypes.c_float(value).value,
-    "fp64": float,
-}
-"""A scalar argument by the type of Triton's signature."""

@@ -17,7 +17,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from kernelpath import packages, simt, words
+from kernelpath import lanes, packages, simt, words
 from kernelpath.course import delivery, lesson, registry
 from kernelpath.course.progress import NotSaved, Progress, with_report
 from kernelpath.course.registry import Item, Tree
@@ -67,13 +67,15 @@ def tree() -> Tree:
     return "solutions" if os.environ.get("KERNELPATH_TREE") == "solutions" else "phases"
 
 
-def setup(*, triton: bool = False, arch: str = "sm_80") -> None:
+def setup(*, triton: bool = False, arch: str = "sm_80", reverse: bool = False) -> None:
     """Prepare Jupyter for figures, tables and %%cuda, and say what this machine can do.
 
     triton: run its kernels on the PTX machine. Where there is a GPU, they still go to it inside `on_gpu`.
     arch: what the PTX machine stands for, as in `Exercise.arch`.
+    reverse: run every launch on the PTX machine in the opposite order of blocks and warps, too; see `lanes.check`.
     """
     cells.setup()
+    lanes.check(reverse=reverse)
     if jupyter := cells.shell():
         magic.register(jupyter)
     if triton:

@@ -63,9 +63,12 @@ class Memory:
         self.time = 1
         self._allocated: list[tuple[int, npt.NDArray[np.uint8]]] = []
 
-    def allocated(self, address: int, nbytes: int) -> None:
-        """Nothing has been written yet to this span, whatever buffers will lie in it."""
-        self._allocated.append((address, np.full(nbytes, UNWRITTEN, np.uint8)))
+    def allocated(self, address: int, nbytes: int, state: npt.NDArray[np.uint8] | None = None) -> None:
+        """Nothing has been written yet to this span, whatever buffers will lie in it, or what ``state`` says of it.
+
+        The state is the caller's, and launches keep it up to date.
+        """
+        self._allocated.append((address, np.full(nbytes, UNWRITTEN, np.uint8) if state is None else state))
 
     def written(self, address: int) -> None:
         """The span in which this address lies was written by something other than a kernel."""
