@@ -22,7 +22,7 @@ from rich.console import Console
 
 from kernelpath.course import registry
 from kernelpath.lines import LineInstructions, LineTraffic
-from kernelpath.show import plots, roofline, source, templates, timed, warp
+from kernelpath.show import assembly, plots, roofline, source, templates, timed, warp
 from kernelpath.show.palette import ROLES, WASTED
 from kernelpath.show.roofline import Mark, Roof
 from kernelpath.verdict import Interval, Measurement
@@ -328,3 +328,18 @@ def test_what_a_roof_is_stands_on_no_mark() -> None:
         found.append(told.get_position()[0])
     assert found[0] == 16000.0
     assert found[1] < 4000.0 / 3
+
+
+def test_a_request_costs_at_least_one_sector() -> None:
+    """A lane that stores 4 bytes alone wastes nothing that another access could save."""
+    alone = source.Cost(1, 0.125)
+    assert (str(alone), alone.wasteful) == ("1", False)
+    spread = source.Cost(32, 0.5)
+    assert (str(spread), spread.wasteful) == ("32/1", True)
+
+
+def test_a_mangled_name_is_shown_as_in_the_source() -> None:
+    assert (
+        assembly.demangled("_Z7softmaxIfLi8EEvPKT_PS0_ii") == "void softmax<float, 8>(float const*, float*, int, int)"
+    )
+    assert assembly.demangled("softmax_kernel") == "softmax_kernel"

@@ -300,15 +300,30 @@ def test_a_recorded_measurement_stands_in_for_a_gpu(
 
 
 @pytest.mark.parametrize(
+    ("unit", "measured", "said"),
+    [
+        ("is the thread that holds element 5", 2, "found: the thread that holds element 5 is 2; you predicted 3\n"),
+        ("is the slowest", 1, "found: the slowest is 1; you predicted 3\n"),
+        ("is the relative error", 1.5, "found: the relative error is 1.5; you predicted 3, twice that\n"),
+    ],
+)
+def test_a_number_that_names_a_thing_is_no_multiple_of_another(
+    unit: str, measured: float, said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    notebook.hold(3, measured, unit)
+    assert capsys.readouterr().out == said
+
+
+@pytest.mark.parametrize(
     ("prediction", "said"),
     [
         (32, "as you predicted"),
         (64, "you predicted 64, twice that"),
-        (80, "you predicted 80, 2.5 times that"),
+        (80, "you predicted 80, too large by a factor of 2.5"),
         (24, "you predicted 24, 75% of it"),
         (16, "you predicted 16, half of it"),
         (8, "you predicted 8, a quarter of it"),
-        (5, "you predicted 5, 1/6.4 of it"),
+        (5, "you predicted 5, too small by a factor of 6.4"),
         (32.2, "you predicted 32.2, right within 1%"),
         (64_000, "you predicted 64,000, more than 1,000 times that"),
         (0.01, "you predicted 0.01, less than a thousandth of that"),
@@ -355,9 +370,9 @@ def test_a_text_is_no_prediction(capsys: pytest.CaptureFixture[str]) -> None:
         (0, None, "answer: 12"),
         (0, "12", "Put a number in place"),
         (0, 12, "right"),
-        (0, 13, "no: 12"),
+        (0, 13, "no: the answer is 12, and yours was 13"),
         (3, 2, "Put one of the choices, in quotes, in place"),
-        (3, "it halves", "no: it changes by less than a tenth"),
+        (3, "it halves", "no: the answer is it changes by less than a tenth"),
     ],
 )
 def test_a_question_is_answered_once_there_is_an_answer(

@@ -189,13 +189,13 @@ def test_a_variant_keeps_each_kernel_in_its_range(variant: str) -> None:
         ordered = sorted(timeline.kernels, key=lambda one: one.correlation)
         return [timeline.ranges.index(around) if (around := timeline.range_of(one)) else -1 for one in ordered]
 
-    changed, _ = varied(random.Random(1), OF_A_STEP[variant], profile_report.ALL, *RECORDED)
+    changed, _ = varied(random.Random(1), OF_A_STEP[variant], profile_report.most(profile_report.ALL), *RECORDED)
     assert owners(changed) == owners(RECORDED[0])
     assert len(set(owners(changed))) > 10
 
 
 def test_as_recorded_changes_nothing_that_is_read() -> None:
-    same, table = varied(random.Random(1), (), profile_report.ALL, *RECORDED)
+    same, table = varied(random.Random(1), (), profile_report.most(profile_report.ALL), *RECORDED)
     assert chrome.read(same) == chrome.read(RECORDED[0])
     assert ncu.read(table) == ncu.read(RECORDED[1])
 
@@ -392,3 +392,10 @@ def _recorded_by(monkeypatch: pytest.MonkeyPatch, trace: Callable[[], object]) -
         return ""
 
     monkeypatch.setattr(recording, "_failure", stand_in)
+
+
+def test_a_case_that_keeps_every_kernel_says_all() -> None:
+    cases = [case for problem in (profile_report.PROBLEM, counter_facts.PROBLEM) for case in problem.cases]
+    assert {case["kernels"] for case in cases} == {"all", profile_report.FEW}
+    assert profile_report.most(37) == 37
+    assert profile_report.most("all") > 10_000

@@ -8,9 +8,10 @@ from dataclasses import replace
 import pytest
 from rich.console import Console
 
+from kernelpath.course import progress, registry
 from kernelpath.course.registry import Item
 from kernelpath.lines import LineTraffic
-from kernelpath.show import view
+from kernelpath.show import overview, view
 from kernelpath.verdict import CaseResult, Report, Verdict
 
 GRADED = Report("1_architecture/w01a_double", "Doubling", "submission.py", "no GPU", 1, Verdict.TOO_MUCH_TRAFFIC, "why")
@@ -34,12 +35,72 @@ def test_the_place_and_its_line_are_not_broken_in_two(doubling: Item) -> None:
 def test_a_seed_is_not_parted_from_its_number(doubling: Item) -> None:
     machine = "PTX machine for sm_80 on x86_64, no GPU"
     told = shown(replace(GRADED, device=machine, seed=3637241106), doubling, width=60)
-    assert "seed 3637241106," in told.splitlines()[0]
+    assert told.splitlines()[0].endswith("seed 3637241106")
+
+
+def test_the_first_lines_of_every_report_fit_in_80_columns() -> None:
+    machine = "PTX machine for sm_90a on aarch64, no GPU"
+    for item in registry.exercises():
+        report = replace(GRADED, title=item.title, device=machine, seed=(1 << 32) - 1)
+        first, *others = shown(report, item, width=200).splitlines()
+        assert first.startswith(f"{item.name}  week {item.week}, ")
+        assert len(first) <= 80
+        launches = registry.load(item).is_kernel
+        assert item.launches is launches
+        assert (machine in others) is launches
+
+
+def test_the_cause_of_a_second_failure_is_not_cut(doubling: Item) -> None:
+    cause = "1 of 257 elements of the output were not written, at " + "x" * 100
+    cases = (
+        CaseResult({"n": 5}, Verdict.TOO_MUCH_TRAFFIC, "why"),
+        CaseResult({"n": 7}, Verdict.NOT_WRITTEN, cause),
+    )
+    text = shown(replace(GRADED, cases=cases), doubling)
+    assert f"NOT_WRITTEN at n=7: {cause}".replace(" ", "") in text.replace("\n", "").replace(" ", "")
+    assert "…" not in text
+
+
+def test_titles_are_whole_in_a_narrow_list(monkeypatch: pytest.MonkeyPatch) -> None:
+    console = Console(file=io.StringIO(), width=80, force_terminal=True, color_system=None)
+    items = registry.exercises()
+    overview.syllabus(console, [(item, progress.NOTHING) for item in items])
+    assert isinstance(console.file, io.StringIO)
+    text = console.file.getvalue()
+    assert max(map(len, text.splitlines())) <= 80
+    assert "…" not in text
+    letters = "".join(text.split())
+    longest = max(items, key=lambda item: len(item.title))
+    assert longest.title.split()[-1] in letters
+
+
+@pytest.mark.parametrize(
+    ("stars", "seconds", "ends"),
+    [
+        ((0, 0), False, "0 of 69 passed"),
+        ((1, 1), False, "2 of 69 passed, with 2 of 2 stars without a GPU; on a GPU these exercises give up to 6"),
+        ((1, 1), True, "2 of 69 passed, with 2 of 6 stars"),
+        ((3, 2), True, "2 of 69 passed, with 5 of 6 stars"),
+    ],
+)
+def test_stars_are_of_those_that_the_passed_exercises_give(stars: tuple[int, int], seconds: bool, ends: str) -> None:
+    items = registry.exercises()
+    timed = [item for item in items if item.stars == 3]
+    best = {"NVIDIA H200": 1e-3} if seconds else {}
+    of = {
+        item: replace(progress.NOTHING, passed="2026-01-01", stars=count, best_seconds=best)
+        for item, count in zip(timed, stars, strict=False)
+        if count
+    }
+    console = Console(file=io.StringIO(), width=100)
+    overview.progress(console, [(item, of.get(item, progress.NOTHING)) for item in items])
+    assert isinstance(console.file, io.StringIO)
+    assert console.file.getvalue().splitlines()[-1] == ends
 
 
 def test_what_compiling_took_is_told_below_the_cases(doubling: Item) -> None:
     cases = (CaseResult({"n": 5}, Verdict.PASSED, seconds=2.0),)
-    assert "n=5  PASSED  2 s\nof which 1.5 s compiling\n" in shown(
+    assert "n=5  PASSED  2 s\ncompiling took 1.5 s of these times\n" in shown(
         replace(GRADED, cases=cases, compile_seconds=1.5), doubling
     )
     assert "compiling" not in shown(replace(GRADED, cases=cases), doubling)

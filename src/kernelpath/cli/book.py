@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from kernelpath import words
-from kernelpath.cli.common import PASSED, Failure, out
+from kernelpath.cli.common import PASSED, Failure, errors, out
 from kernelpath.course import places, progress, registry
 from kernelpath.show import view
 from kernelpath.show.book import FOLDER, copies
@@ -38,6 +38,7 @@ def book_(to: Path | None, colab: str | None) -> int:
     except ValueError as error:
         raise click.BadParameter(str(error), param_hint="--colab") from error
     default = progress.folder(root) / "book" if places.around() else root / "kernelpath-book"
-    index = site.write(course, to or default, address)
+    with errors.status("book") as status:
+        index = site.write(course, to or default, address, lambda page: status.update(f"book: {page}"))
     view.step(out, f"open {words.path(index, root)} in a browser")
     return PASSED

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import io
 from pathlib import Path
@@ -178,8 +179,11 @@ def _show_pipeline(item: Item, tree: Tree, picture: Path | None) -> int:
 def _show_assembly(heaviest: Drawn, source: Path) -> int:
     from kernelpath.show import assembly
 
-    out.print(Text.assemble((source.name, "bold"), f", kernel {heaviest.kernel}"), soft_wrap=True)
-    out.print(assembly.table(assembly.of_launch(heaviest, source_text(source))))
+    found = assembly.of_launch(heaviest, source_text(source))
+    with out.pager() if out.is_terminal else contextlib.nullcontext():
+        kernel = assembly.demangled(heaviest.kernel)
+        out.print(Text.assemble((source.name, "bold"), f", kernel {kernel}"), soft_wrap=True)
+        out.print(assembly.table(found))
     return PASSED
 
 

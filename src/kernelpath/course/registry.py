@@ -1,6 +1,8 @@
 """Finds the exercises: every file checks/<phase>/w*.py declares one, and every other path follows from its stem.
 
 Listing imports neither torch nor a declaration: titles are read from the syntax tree, hints from the lesson.
+
+Longer than 300 lines because all paths and facts of an exercise follow from one stem.
 """
 
 from __future__ import annotations
@@ -35,6 +37,9 @@ DELIVERABLE = "deliverable"
 """The stem of the files of a phase's deliverable."""
 
 _STEM = re.compile(r"w(?P<week>\d\d)(?P<letter>[a-z])_(?P<name>\w+)")
+
+
+_OF_KERNELS = ("kernel", "operator", "library")
 
 
 @dataclass(frozen=True)
@@ -137,10 +142,19 @@ class Item:
         return text.splitlines()[0].rstrip(".")
 
     @cached_property
+    def launches(self) -> bool:
+        """Whether it launches kernels: it is declared as a kernel, which is the default, an operator or a library."""
+        return all(isinstance(kind, ast.Constant) and kind.value in _OF_KERNELS for kind in self._declared("kind"))
+
+    @cached_property
     def stars(self) -> int:
         """The most that it gives: one alone if it is not timed, as there is no baseline to race."""
-        declared = (node for node in ast.walk(self._tree) if isinstance(node, ast.Call))
-        return 3 if any(keyword.arg == "baseline" for call in declared for keyword in call.keywords) else 1
+        return 3 if any(self._declared("baseline")) else 1
+
+    def _declared(self, keyword: str) -> list[ast.expr]:
+        """The values of a keyword in all calls of the declaration."""
+        calls = (node for node in ast.walk(self._tree) if isinstance(node, ast.Call))
+        return [given.value for call in calls for given in call.keywords if given.arg == keyword]
 
 
 @dataclass(frozen=True)
@@ -165,6 +179,10 @@ class Deliverable(Item):
     @property
     def title(self) -> str:
         return f"The deliverable, {self.stem.partition(':')[2]}"
+
+    @cached_property
+    def launches(self) -> bool:
+        return self._untwisted.launches
 
     @cached_property
     def stars(self) -> int:

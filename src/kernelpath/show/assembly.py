@@ -115,6 +115,13 @@ def table(found: Map) -> RenderableType:
     return Group(*parts())
 
 
+def demangled(kernel: str) -> str:
+    """The name of a kernel as its source has it, with template arguments: "softmax<float, 8>(...)"."""
+    import torch
+
+    return str(torch._C._demangle(kernel))
+
+
 def _by_line(instructions: Sequence[Instruction]) -> Mapping[int, list[str]]:
     found: dict[int, list[str]] = {}
     for one in instructions:

@@ -36,7 +36,7 @@ def parts(console: Console, paper: Paper) -> None:
         rows.add_row(f"  {part}", f"{points:3}", told[part])
     if prompts:
         limits = f"{FEWEST_WORDS} to {MOST_WORDS} words"
-        rows.add_row("  written", "", f"{words.count(prompts, 'answer')} of {limits}, marked by a person")
+        rows.add_row("  written", "", f"{words.count(prompts, 'answer')} of {limits}, marked by you or a teacher")
     console.print(Text(f"checkpoint {paper.exam.number} of {paper.name}: 100 points", "bold"))
     console.print(rows)
 
@@ -58,7 +58,7 @@ def result(console: Console, paper: Paper, sat: Certificate) -> None:
     if sat.passed:
         _wrong(console, paper, {one.key for one in sat.answers if one.given and not one.right})
     if sat.written:
-        console.print(f"written: {sat.written_points or 'not marked yet'}")
+        console.print(f"written: {sat.written_points or 'not marked yet; they count no points'}")
     made = ", ".join(f"{part} {points}/{POINTS[part]}" for part, points in sat.points.items())
     console.print(f"points: {made}")
     style = "bold green" if sat.passed else "bold yellow"

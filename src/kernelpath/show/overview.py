@@ -28,8 +28,7 @@ def syllabus(console: Console, records: Sequence[tuple[Item, Record]]) -> None:
     """One row an exercise with its title."""
     rows = rows_of("", "week", "name", "lane", "title")
     for item, record in records:
-        title = Text(item.title, no_wrap=True, overflow="ellipsis")
-        rows.add_row(_mark(record), f"{item.week:4d}", item.name, words.LANES[item.lane], title)
+        rows.add_row(_mark(record), f"{item.week:4d}", item.name, words.LANES[item.lane], item.title)
     wide = Console(file=console.file, width=view.WIDE)  # a file or a pipe has no edge at which to cut
     (console if console.is_terminal else wide).print(rows)
 
@@ -43,9 +42,7 @@ def progress(console: Console, records: Sequence[tuple[Item, Record]], scores: S
         reached = words.stars(record.stars, item.stars) if record.passed else ""
         rows.add_row(_mark(record), f"{item.week:4d}", item.name, record.passed or "", hints, reached, best)
     console.print(rows)
-    passed = sum(record.passed is not None for _, record in records)
-    total = sum(record.stars for _, record in records)
-    console.print(f"\n{passed} of {len(records)} passed, {total} of {sum(item.stars for item, _ in records)} stars")
+    console.print(f"\n{_sum(records)}")
     for one in scores:
         ending = "passed" if one.passed else "not yet passed"
         console.print(f"checkpoint {one.checkpoint} {ending} with {one.score} of 100 points on {one.date}")
@@ -57,6 +54,19 @@ def row(console: Console, item: Item, report: Report, done: int, total: int) -> 
     ended = view.verdict(report.verdict)
     ended.pad_right(max(0, 12 - len(ended)))
     console.print(Text.assemble(f"{count}  {report.seconds:6.1f} s  ", ended, f"  {item.name}"), soft_wrap=True)
+
+
+def _sum(records: Sequence[tuple[Item, Record]]) -> str:
+    """How many exercises are passed, with how many stars of those that these exercises can give."""
+    done = [(item, record) for item, record in records if record.passed]
+    stars, most = sum(record.stars for _, record in done), sum(item.stars for item, _ in done)
+    told = f"{len(done)} of {len(records)} passed"
+    if not done:
+        return told
+    timed = any(record.best_seconds for _, record in done)
+    if timed or stars != len(done) or most == stars:
+        return f"{told}, with {stars} of {most} stars"
+    return f"{told}, with {stars} of {stars} stars without a GPU; on a GPU these exercises give up to {most}"
 
 
 def table(console: Console, graded: Sequence[tuple[Item, Report]]) -> None:

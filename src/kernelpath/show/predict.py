@@ -49,10 +49,15 @@ def hold(prediction: float | str | EllipsisType | None, measured: float, unit: s
         print(found)
     elif prediction == measured:
         print(f"{found}, as you predicted")
-    elif unit.startswith(_LABELS):
+    elif unit.startswith(_LABELS) or (unit.startswith("is ") and _are_numbers_of_things(prediction, measured)):
         print(f"{found}; you predicted {words.number(prediction)}")
     else:
         print(f"{found}; you predicted {words.number(prediction)}, {_factor(prediction, measured)}")
+
+
+def _are_numbers_of_things(*numbers: float) -> bool:
+    """Whether the numbers may be those of a thread, a line or a test: then one is no multiple of another."""
+    return all(float(number).is_integer() for number in numbers)
 
 
 def _found(measured: float, unit: str) -> str:
@@ -73,7 +78,7 @@ def _factor(prediction: float, measured: float) -> str:
     if abs(ratio - 1) < 0.01:
         return "right within 1%"
     if ratio > 1:
-        return f"{'twice' if ratio == 2 else f'{ratio:.3g} times'} that"
+        return "twice that" if ratio == 2 else f"too large by a factor of {ratio:.3g}"
     if ratio > 0.5:
         return f"{words.share(ratio)} of it"
-    return _SHARES.get(1 / ratio, f"1/{1 / ratio:.3g} of it")
+    return _SHARES.get(1 / ratio, f"too small by a factor of {1 / ratio:.3g}")

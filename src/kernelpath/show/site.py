@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
@@ -72,17 +72,22 @@ class Picture:
         return width(self.png) > LEGIBLE
 
 
-def write(root: Path, to: Path, address: colab.Address | None = None) -> Path:
+def write(
+    root: Path, to: Path, address: colab.Address | None = None, tell: Callable[[str], None] = lambda page: None
+) -> Path:
     """Write the pages of a checkout's course into a folder, and return that of the index.
 
-    address: where they will be published on GitHub, for links to Colab.
+    address: where they will be published on GitHub, for links to Colab. tell: is called with the name of each page
+    before it is written.
 
     Raises ValidationError where a file of results/ or the examples of verdicts cannot be understood.
     """
+    tell("reading the notebooks")
     found = weeks(root)
     to.mkdir(parents=True, exist_ok=True)
 
     def page(name: str, template: str, **values: object) -> None:
+        tell(name)
         write_atomically(to / name, templates.render(template, here=name, pages=PAGES, **values))
 
     for before, week, after in zip([None, *found], found, [*found[1:], None], strict=False):
@@ -95,6 +100,7 @@ def write(root: Path, to: Path, address: colab.Address | None = None) -> Path:
     page("results.html", "results.html", **_results(root))
     page("verdicts.html", "verdicts.html", **_verdicts(root, terms))
     page("faults.html", "faults.html", **_faults(root, terms))
+    tell("drawing the gallery")
     gallery = [(kind, about, _pictures(found, call, kind)) for kind, (call, about) in KINDS.items()]
     page("gallery.html", "gallery.html", gallery=[(kind, about, drawn) for kind, about, drawn in gallery if drawn])
     write_atomically(to / SEARCH, search.script(_places(root, found, terms)))

@@ -28,10 +28,16 @@ _COLUMN, _CHARACTER = 0.085, 0.0064  # widths
 
 @dataclass(frozen=True)
 class Cost:
-    """What one access costs for each request of a warp: found, and the least that its bytes need."""
+    """What one access costs for each request of a warp: found, and the least that its bytes need.
+
+    A request moves at least one sector, or takes one wavefront, however few bytes it asks for.
+    """
 
     found: float
     least: float
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "least", max(self.least, 1.0))
 
     @property
     def wasteful(self) -> bool:

@@ -101,12 +101,16 @@ def mood(value: Verdict) -> Literal["good", "warn", "bad"]:
 
 
 def about(item: Item, graded: Report) -> str:
-    """Where an exercise belongs and what graded it; the longest part comes last, where a narrow terminal breaks it."""
-    return f"week {item.week}, {words.LANES[item.lane]}, seed {graded.seed}, {graded.device}"
+    """Where an exercise belongs, the seed, and what graded it; where no kernel is launched, no machine for kernels."""
+    place = f"week {item.week}, {words.LANES[item.lane]}, seed {graded.seed}"
+    return f"{place}, {graded.device}" if item.launches else place
 
 
 def _header(item: Item, graded: Report) -> Text:
-    return Text.assemble((item.name, "bold"), (f"  {about(item, graded)}", "dim"), f"\n{graded.title}")
+    """A line with the name, which fits in 80 columns, one with the title, and one with the device."""
+    place = f"  week {item.week}, {words.LANES[item.lane]}, seed {graded.seed}"
+    device = f"\n{graded.device}" if item.launches else ""
+    return Text.assemble((item.name, "bold"), (place, "dim"), f"\n{graded.title}", (device, "dim"))
 
 
 def _cases(graded: Report) -> Group | None:
@@ -117,17 +121,16 @@ def _cases(graded: Report) -> Group | None:
     rows.add_column(no_wrap=True)
     rows.add_column(justify="right", no_wrap=True, style="dim")
     for case in graded.cases:
-        row: list[RenderableType] = [words.case(case.case), verdict(case.verdict), words.seconds(case.seconds)]
-        if case.verdict not in (Verdict.PASSED, graded.verdict):
-            row.append(Text(case.cause, no_wrap=True, overflow="ellipsis"))
-        rows.add_row(*row)
+        rows.add_row(words.case(case.case), verdict(case.verdict), words.seconds(case.seconds))
     took = compiling(graded)
-    return Group(rows, *([Text(took, "dim")] if took else []))
+    others = [case for case in graded.cases if case.verdict not in (Verdict.PASSED, graded.verdict)]
+    causes = [Text(f"{case.verdict.value} at {words.case(case.case)}: {case.cause}") for case in others]
+    return Group(rows, *([Text(took, "dim")] if took else []), *causes)
 
 
 def compiling(graded: Report) -> str:
     """What the compiler took of the cases' time; nothing where it was asked for nothing."""
-    return f"of which {words.seconds(graded.compile_seconds)} compiling" if graded.compile_seconds else ""
+    return f"compiling took {words.seconds(graded.compile_seconds)} of these times" if graded.compile_seconds else ""
 
 
 def printed(graded: Report) -> tuple[str, str]:

@@ -7,18 +7,18 @@ import random
 import torch
 
 from kernelpath.course.problem import Problem, Tolerance
-from kernelpath.course.problems.profile_report import ALL, FEW, RECORDING
+from kernelpath.course.problems.profile_report import ALL, FEW, RECORDING, most
 from kernelpath.course.traces import Facts, TraceFile, chrome, facts, nsys, recordings, rocprof
 from kernelpath.course.traces.variants import OF_A_FILE, varied
 
 ORDER = "another order"
 
 
-def inputs(rng: torch.Generator, tool: str, variant: str, kernels: int) -> tuple[TraceFile, str]:
+def inputs(rng: torch.Generator, tool: str, variant: str, kernels: int | str) -> tuple[TraceFile, str]:
     """A file of at most so many launches, varied, and the name of the tool whose it is."""
     drawn = random.Random(int(torch.randint(1 << 31, (), generator=rng, device=rng.device)))
     recorded = (recordings.read(RECORDING, name) for name in (recordings.TRACE, recordings.COUNTERS))
-    trace, counters = varied(drawn, OF_A_FILE[variant], kernels, *recorded)
+    trace, counters = varied(drawn, OF_A_FILE[variant], most(kernels), *recorded)
     if tool == "ncu":
         return TraceFile("ncu.csv", counters), tool
     if tool == "perfetto":

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import sys
 from collections.abc import Sequence
 
 import torch
@@ -12,14 +13,19 @@ from kernelpath.course.traces import Facts, TraceFile, recordings, report
 from kernelpath.course.traces.variants import OF_A_STEP, varied
 
 RECORDING = "block"
-ALL, FEW = 9999, 37
+ALL, FEW = "all", 37
 
 
-def inputs(rng: torch.Generator, recording: str, variant: str, kernels: int) -> tuple[TraceFile, TraceFile]:
+def most(kernels: int | str) -> int:
+    """The number of kernels that a case keeps of a recording: "all", or so many."""
+    return sys.maxsize if kernels == ALL else int(kernels)
+
+
+def inputs(rng: torch.Generator, recording: str, variant: str, kernels: int | str) -> tuple[TraceFile, TraceFile]:
     """The trace, of at most so many kernels, and the counters of a recording, varied."""
     drawn = random.Random(int(torch.randint(1 << 31, (), generator=rng, device=rng.device)))
     files = (recordings.TRACE, recordings.COUNTERS)
-    contents = varied(drawn, OF_A_STEP[variant], kernels, *(recordings.read(recording, name) for name in files))
+    contents = varied(drawn, OF_A_STEP[variant], most(kernels), *(recordings.read(recording, name) for name in files))
     return tuple(TraceFile(*pair) for pair in zip(files, contents, strict=True))  # type: ignore[return-value]
 
 
