@@ -161,7 +161,7 @@ _make_tensor = torch.tensor
 def _patch_torch() -> None:
     """Replace them, once."""
     if torch.tensor is not _tensor:
-        torch.Tensor.device = property(_device)  # type: ignore[assignment, misc]
+        torch.Tensor.device = property(_device)  # type: ignore[assignment]
         torch.Tensor.to = _to_device  # type: ignore[method-assign, assignment]
         torch.Tensor.type_as = _to_type_of  # type: ignore[method-assign, assignment]
         torch.Tensor.new_tensor = _new_tensor_beside  # type: ignore[method-assign, assignment]
@@ -171,7 +171,7 @@ def _patch_torch() -> None:
 def _device(self: torch.Tensor) -> torch.device:
     if _current is not None and type(self) in _PLAIN_TYPES and _current.is_on_device(self) and not self.is_meta:
         return DEVICE
-    return _device_of(self)  # type: ignore[no-any-return]
+    return _device_of(self)
 
 
 def _to_device(self: torch.Tensor, *args: Any, **kwargs: Any) -> torch.Tensor:
