@@ -246,6 +246,17 @@ BUGS = [
         """,
     ),
     Bug(
+        "copy_not_committed_to_a_group",
+        FaultKind.UNINITIALIZED,
+        "wait for its group .* first; no copy of this kernel is in a group: commit it",
+        """
+        unsigned int to = __cvta_generic_to_shared(s + t);
+        asm volatile("cp.async.ca.shared.global [%0], [%1], 4;" :: "r"(to), "l"(a + t));
+        asm volatile("cp.async.wait_group 0;");
+        c[t] = s[t]; // here
+        """,
+    ),
+    Bug(
         "copy_of_the_newest_group_not_awaited",
         FaultKind.UNINITIALIZED,
         r"reads 4 bytes at s\[64\] \(byte 256 of 512\), which the copy of line 9 may still be writing",

@@ -25,6 +25,9 @@ __all__ = ["Faults"]
 _SKIPPED = "skipped this barrier: it returned early, or the barrier is inside an if or a loop that it did not run"
 _CERTAIN = (FaultKind.OUT_OF_BOUNDS, FaultKind.MISALIGNED)
 """Faults that stand whatever other threads do: a suspicion of unwritten memory comes second."""
+_UNCOMMITTED = "; no copy of this kernel is in a group: commit it (commit_group) in front of the wait"
+_NO_MBARRIER = "; nothing has initialized an mbarrier there: one thread has to (mbarrier_init), then a barrier"
+_ELECTS = "; elect.sync takes the whole warp: cute.copy of TMA elects its own thread, so call it outside of elect_one()"
 _ALL_MUST_MEET = "all threads of a block must reach the same barrier"
 
 
@@ -145,13 +148,17 @@ class Faults:
             names = [name for block in self.lowered.blocks for _, name in block]
             tracked = any("cp.async.mbarrier" in name for name in names) and "cp.async.wait" not in " ".join(names)
             text = complaints.in_flight(site, where, other.site, self._in_cluster(address), tracked)
+            grouped = any("commit_group" in name or "wait_all" in name for name in names)
+            text += _UNCOMMITTED * ("wait for its group" in text and not grouped)
         elif trace == EXITED:
             text = complaints.outlived(site, where, "mbarrier::complete_tx::bytes" in site.words)
         elif kind == FaultKind.RACE:
             text = self._race(site, where.removeprefix("at "), other, address, self._arrived_alone(trace))
         else:
             text = complaints.access(kind, site, where, detail, self._programs)
-            if kind == FaultKind.UNINITIALIZED and self._in_cluster(address):
+            if kind == FaultKind.UNINITIALIZED and "mbarrier." in site.text:
+                text += _NO_MBARRIER
+            elif kind == FaultKind.UNINITIALIZED and self._in_cluster(address):
                 text += complaints.PROMISED * any("complete_tx" in one.text for one in self.lowered.sites)
         return self._new(kind, text, site.line, warp, lane, address)
 
@@ -225,7 +232,8 @@ class Faults:
 
     def _bad_mask(self, name: str) -> str:
         needed, here = self.grid.get("lanes_needed"), self.grid.get("lanes_here")
-        return complaints.bad_mask(name.lstrip("@"), needed, here)
+        elects = "elect.sync" in name and needed & ~here
+        return complaints.bad_mask(name.lstrip("@"), needed, here) + _ELECTS * bool(elects)
 
     def _elsewhere(self, warp: int, lane: int, block: int) -> str:
         other = complaints.thread_name(self.cta.thread(warp, lane), self.grid.block)
