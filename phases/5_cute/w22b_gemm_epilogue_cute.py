@@ -34,10 +34,11 @@ def gelu(x):
 
 
 @cute.jit
-def finish(worker, row, column, count, total, epilogue):
+def finish(worker, row, column, turn, total, epilogue):
     """Chunk by chunk, complete the sums in registers, then store both outputs through swizzled shared memory.
 
-    out takes the residual's place there. count: chunks that this consumer has finished before.
+    out takes the residual's place there. turn: tiles that this consumer has finished before. Each tile goes
+    round the slots a whole number of times, so the slot of a chunk is known at compile time.
     """
     # TODO: bias, aux, GELU, scale, residual; then the fence, and the copies to out and aux
 

@@ -59,6 +59,7 @@ __global__ void __launch_bounds__(THREADS, 2) few_bins(const T* x, int* counts, 
 
     for (int bin = threadIdx.x; bin < bins; bin += THREADS) {
         int sum = 0;
+#pragma unroll 8  // all 32 addresses at once are more than 32 registers hold
         for (int k = 0; k < LANES; ++k) sum += copies[bin * LANES + (lane + k) % LANES];  // each lane in its own bank
         atomicAdd(&counts[bin], sum);
     }

@@ -38,13 +38,20 @@ __device__ float block_reduce(float value, Op op, float* of_warp) {
 template <typename V, int THREADS, int HELD>
 struct Row {
     const V* vectors;
-    V held[HELD];
+    alignas(16) V held[HELD];
 
     __device__ Row(const void* row, int count) : vectors(static_cast<const V*>(row)) {
 #pragma unroll
         for (int k = 0; k < HELD; ++k) {
             if (k * THREADS + threadIdx.x < count) held[k] = vectors[k * THREADS + threadIdx.x];
         }
+    }
+
+    // From here on the compiler must convert the elements again: it would keep them as float, in twice the registers.
+    __device__ void convert_again() {
+        unsigned* words = reinterpret_cast<unsigned*>(held);
+#pragma unroll
+        for (int w = 0; w < int(sizeof held / sizeof *words); ++w) asm volatile("" : "+r"(words[w]));
     }
 
     __device__ V at(int v, int k) const { return k < HELD ? held[k] : vectors[v]; }
@@ -57,6 +64,7 @@ __device__ void each(int count, Use use) {
     for (int k = 0; k < HELD; ++k) {
         if (k * THREADS + threadIdx.x < count) use(k * THREADS + threadIdx.x, k);
     }
+#pragma unroll 1  // beside the vectors that are held, registers are too few for several of these
     for (int v = HELD * THREADS + threadIdx.x; v < count; v += THREADS) use(v, HELD);
 }
 
@@ -93,7 +101,7 @@ __global__ void softmax_backward(const T* y, const T* dy, T* dx, int columns) {
     __shared__ float of_warp[WARP];
     const long long first = (long long)blockIdx.x * columns;
     const int count = columns / WIDTH;
-    const Row<V, THREADS, HELD> row(y + first, count), upstream(dy + first, count);
+    Row<V, THREADS, HELD> row(y + first, count), upstream(dy + first, count);
     V* to = reinterpret_cast<V*>(dx + first);
 
     float sum = 0;
@@ -102,6 +110,8 @@ __global__ void softmax_backward(const T* y, const T* dy, T* dx, int columns) {
         for (int i = 0; i < WIDTH; ++i) sum += float(a.element[i]) * float(b.element[i]);
     });
     sum = block_reduce<THREADS>(sum, Sum{}, of_warp);
+    row.convert_again();
+    upstream.convert_again();
     each<THREADS, HELD>(count, [&](int v, int k) {
         V a = row.at(v, k);
         const V b = upstream.at(v, k);

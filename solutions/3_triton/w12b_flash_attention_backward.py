@@ -94,8 +94,8 @@ def gradient_of_queries(
 
 @triton.jit
 def add_queries(
-    dk, dv, key, value, q, dout, lses, deltas, at, low, high, tokens, fold, head, MASKED: tl.constexpr,
-    CAUSAL: tl.constexpr, HEAD: tl.constexpr, QUERIES: tl.constexpr, KEYS: tl.constexpr, STAGES: tl.constexpr,
+    dk, dv, key, value, q, dout, lses, deltas, at, low, high, fold, head, CAUSAL: tl.constexpr,
+    HEAD: tl.constexpr, QUERIES: tl.constexpr, KEYS: tl.constexpr, STAGES: tl.constexpr,
 ):  # fmt: skip
     """dk and dv of a block of keys, with what the queries from low to high add to them.
 
@@ -109,22 +109,25 @@ def add_queries(
         lse2 = tl.load(lses + column)
         delta = tl.load(deltas + column)
         scores = tl.dot(key, query.T)
-        dp = tl.dot(value, upper.T)
+        dp = tl.dot(value, upper.T, tl.zeros(scores.shape, tl.float32) - delta[None, :])  # begins at -delta
         p = tl.exp2(scores * fold - lse2[None, :])
-        if MASKED:
-            p = tl.where(at[:, None] <= column[None, :] if CAUSAL else at[:, None] < tokens, p, 0.0)
+        if CAUSAL:  # in every tile: a second loop without the mask costs registers, and ptxas would spill some
+            p = tl.where(at[:, None] <= column[None, :], p, 0.0)
         dv = tl.dot(p.to(query.dtype), upper, dv)
-        ds = p * (dp - delta[None, :])
+        ds = p * dp
         dk = tl.dot(ds.to(query.dtype), query, dk)
     return dk, dv
 
 
 @triton.jit(do_not_specialize=["tokens", "group"])
 def gradients_of_keys(
-    dk, dv, lses, deltas, q, k, v, dout, tokens, padded, scale, group, CAUSAL: tl.constexpr, RAGGED: tl.constexpr,
+    dk, dv, lses, deltas, q, k, v, dout, tokens, padded, scale, group, CAUSAL: tl.constexpr,
     HEAD: tl.constexpr, QUERIES: tl.constexpr, KEYS: tl.constexpr, STAGES: tl.constexpr,
 ):  # fmt: skip
-    """One program for KEYS keys of a key head: dk and dv, summed over the query heads that read it."""
+    """One program for KEYS keys of a key head: dk and dv, summed over the query heads that read it.
+
+    Keys past the last one need no mask: they are rows of their own in every product, and these rows are not stored.
+    """
     blocks = tl.cdiv(tokens, KEYS)
     kv_head = tl.program_id(0) // blocks
     first = tl.program_id(0) % blocks * KEYS
@@ -136,14 +139,9 @@ def gradients_of_keys(
     fold = scale * LOG2_E
     for head in range(kv_head * group, kv_head * group + group):
         of_lse, of_delta = lses + head.to(tl.int64) * padded, deltas + head.to(tl.int64) * padded
-        begin = 0
-        if CAUSAL:
-            begin = first + KEYS
-            of_k, of_v = add_queries(of_k, of_v, key, value, q, dout, of_lse, of_delta, at, first,
-                                     tl.minimum(begin, tokens), tokens, fold, head, True, CAUSAL,
-                                     HEAD, QUERIES, KEYS, STAGES)  # fmt: skip
-        of_k, of_v = add_queries(of_k, of_v, key, value, q, dout, of_lse, of_delta, at, begin, tokens, tokens, fold,
-                                 head, RAGGED, CAUSAL, HEAD, QUERIES, KEYS, STAGES)  # fmt: skip
+        begin = first if CAUSAL else 0
+        of_k, of_v = add_queries(of_k, of_v, key, value, q, dout, of_lse, of_delta, at, begin, tokens, fold,
+                                 head, CAUSAL, HEAD, QUERIES, KEYS, STAGES)  # fmt: skip
     dk.store([kv_head, first, 0], (of_k * scale).to(key.dtype).reshape([1, KEYS, HEAD]))
     dv.store([kv_head, first, 0], of_v.to(key.dtype).reshape([1, KEYS, HEAD]))
 
@@ -180,9 +178,8 @@ def flash_attention_backward(
     queries, keys, stages, warps = for_keys
     of_q, of_dout = boxes(queries, q, dout)
     of_dk, of_dv, of_k, of_v = boxes(keys, dk, dv, k, v)
-    ragged = not causal and tokens % keys > 0
     gradients_of_keys[triton.cdiv(tokens, keys) * batch * heads // group,](
         of_dk, of_dv, lses, deltas, of_q, of_k, of_v, of_dout, tokens, padded, head**-0.5, group,
-        causal, ragged, head, queries, keys, stages, num_warps=warps,
+        causal, head, queries, keys, stages, num_warps=warps,
     )  # fmt: skip
     return dq, dk, dv

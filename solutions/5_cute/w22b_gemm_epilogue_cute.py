@@ -20,7 +20,7 @@ baseline reads aux once more. Operations: 2 m n k, 275 billion at k = 2048, 0.37
 long as they do not wait for an epilogue. So each consumer has tiles of its own, and finishes one while the other
 multiplies (CUTLASS calls that ping-pong).
 Sums of 128 x 192 take 192 of a thread's 240 registers, and what is left of shared memory beside four stages
-holds two chunks of the residual and two of aux for each consumer. Measured on an H200 at 8192 x 8192 x 2048, in
+holds four chunks of the residual and two of aux for each consumer. Measured on an H200 at 8192 x 8192 x 2048, in
 microseconds, the two other tiles in an earlier run:
 
     this kernel                              386    cuBLAS with the bias alone                         361
@@ -52,10 +52,12 @@ TILE = (128, 192, 64)
 STAGES = 4
 PEERS = 2
 """Blocks of a cluster, with tiles one below the other: each loads a part of what they need of b."""
-CHUNK = (64, 64)
-"""What a consumer finishes and stores at once."""
+CHUNK = (64, 32)
+"""What a consumer finishes and stores at once. With 64 columns, some of a thread's 240 registers would be spilled."""
+PITCH = 64
+"""Values from one slot of the bias to the next: TMA copies to multiples of 128 bytes."""
 CHUNKS = TILE[0] // CHUNK[0], TILE[1] // CHUNK[1]
-SLOTS = 2
+SLOTS = 4
 """Chunks of the residual that each consumer has in shared memory, or on their way."""
 BUFFERS = 2
 """Chunks of aux that each consumer has in shared memory: one is written while the other is copied."""
@@ -130,8 +132,9 @@ def consume(tiles, steps, rank, ring, order, mma, of_a, of_b, epilogue):
     thread, _, _ = cute.arch.thread_idx()
     worker, peer = cute.arch.make_warp_uniform(thread // WARPGROUP) - 1, thread % 32
     total = cute.make_rmem_tensor(mma.partition_shape_C(TILE[:2]), cutlass.Float32)
-    count, turn = worker * steps, cutlass.Int32(0)
+    turn = cutlass.Int32(0)
     for number in cutlass.range(first, last, stride, unroll=1):
+        count = (turn * CONSUMERS + worker) * steps
         # A parity tells two laps of the ring apart, not three: nobody may wait for a stage before the other has seen
         # all of its own. The one that is ahead hands the ring over.
         cute.arch.mbarrier_wait(order + worker, (turn + worker + 1) % 2)
@@ -154,16 +157,16 @@ def consume(tiles, steps, rank, ring, order, mma, of_a, of_b, epilogue):
         if peer < PEERS:
             cute.arch.mbarrier_arrive(empty + (count - 1) % STAGES, peer)
         row, column = tile_of(number, rank, down, across)
-        finish(worker, row, column, turn * (CHUNKS[0] * CHUNKS[1]), total, epilogue)
-        count += steps  # of the other consumer
+        finish(worker, row, column, turn, total, epilogue)
         turn += 1
 
 
 @cute.jit
-def finish(worker, row, column, count, total, epilogue):
+def finish(worker, row, column, turn, total, epilogue):
     """Chunk by chunk, complete the sums in registers, then store both outputs through swizzled shared memory.
 
-    out takes the residual's place there. count: chunks that this consumer has finished before.
+    out takes the residual's place there. turn: tiles that this consumer has finished before. Each tile goes
+    round the slots a whole number of times, so the slot of a chunk is known at compile time.
     """
     (ready, free), bias, scale, (store_out, slots, out), (store_aux, buffers, aux), mma = epilogue
     thread, _, _ = cute.arch.thread_idx()
@@ -182,17 +185,31 @@ def finish(worker, row, column, count, total, epilogue):
     of_columns, of_rows = mma.get_slice(thread).partition_C(bias), mma.get_slice(thread).partition_C(scale)
     more = cute.make_rmem_tensor(mma.partition_shape_C(CHUNK), dtype)
     rounded_out, rounded_aux = cute.make_rmem_tensor_like(more), cute.make_rmem_tensor_like(more)
+    from_slot, to_slot = loading.partition_S(slots), storing.partition_D(slots)
+    to_buffer = storing.partition_D(buffers)
     for chunk in cutlass.range_constexpr(CHUNKS[0] * CHUNKS[1]):
-        slot, buffer = (count + chunk) % SLOTS, chunk % BUFFERS
-        cute.arch.mbarrier_wait(ready + slot, (count + chunk) // SLOTS % 2)
-        cute.copy(load_atom, loading.partition_S(slots)[None, None, None, slot], loading.retile(more))
-        for i in cutlass.range(cute.size(more), unroll_full=True):
-            value = total[chunk * cute.size(more) + i] + of_columns[None, None, None, slot][i].to(cutlass.Float32)
-            rounded_aux[i] = value.to(dtype)
-            value = gelu(value) * of_rows[None, None, None, slot][i] + more[i].to(cutlass.Float32)
-            rounded_out[i] = value.to(dtype)
-        cute.copy(store_atom, storing.retile(rounded_aux), storing.partition_D(buffers)[None, None, None, buffer])
-        cute.copy(store_atom, storing.retile(rounded_out), storing.partition_D(slots)[None, None, None, slot])
+        slot, buffer = chunk % SLOTS, chunk % BUFFERS
+        lap = turn * (CHUNKS[0] * CHUNKS[1] // SLOTS) + chunk // SLOTS
+        cute.arch.mbarrier_wait(ready + slot, lap % 2)
+        for part in cutlass.range_constexpr(CHUNK[1] // 16):  # what one ldmatrix brings: few values wait at a time
+            cute.copy(
+                load_atom, from_slot[(None, part), None, None, slot], loading.retile(more)[(None, part), None, None]
+            )
+            for i in cutlass.range_constexpr(8 * part, 8 * part + 8):
+                value = total[chunk * cute.size(more) + i] + of_columns[None, None, None, slot][i].to(cutlass.Float32)
+                rounded_aux[i] = value.to(dtype)
+                value = gelu(value) * of_rows[None, None, None, slot][i] + more[i].to(cutlass.Float32)
+                rounded_out[i] = value.to(dtype)
+            cute.copy(
+                store_atom,
+                storing.retile(rounded_aux)[(None, part), None, None],
+                to_buffer[(None, part), None, None, buffer],
+            )
+            cute.copy(
+                store_atom,
+                storing.retile(rounded_out)[(None, part), None, None],
+                to_slot[(None, part), None, None, slot],
+            )
         cute.arch.fence_proxy("async.shared", space="cta")
         cute.arch.barrier(barrier_id=1 + worker, number_of_threads=WARPGROUP)
         if leads:
@@ -205,7 +222,7 @@ def finish(worker, row, column, count, total, epilogue):
             cute.arch.cp_async_bulk_wait_group(0 if last else BUFFERS - 1, read=True)
             with cute.arch.elect_one():
                 if cutlass.const_expr(chunk > 0):
-                    cute.arch.mbarrier_arrive(free + (count + chunk - 1) % SLOTS)
+                    cute.arch.mbarrier_arrive(free + (chunk - 1) % SLOTS)
                 if cutlass.const_expr(last):
                     cute.arch.mbarrier_arrive(free + slot)
         cute.arch.barrier(barrier_id=1 + worker, number_of_threads=WARPGROUP)
@@ -232,7 +249,7 @@ def multiply(mma, chunk_mma, layouts, a, b, residual, bias, scale, out, aux):
     ready = memory.allocate_array(cutlass.Int64, CONSUMERS * SLOTS)
     free = memory.allocate_array(cutlass.Int64, CONSUMERS * SLOTS)
     order = memory.allocate_array(cutlass.Int64, CONSUMERS)
-    shared_bias = memory.allocate_tensor(dtype, cute.make_layout((CHUNK[1], CONSUMERS * SLOTS)), 128)
+    shared_bias = memory.allocate_tensor(dtype, cute.make_layout((CHUNK[1], CONSUMERS * SLOTS), stride=(1, PITCH)), 128)
     shared_scale = memory.allocate_tensor(cutlass.Float32, cute.make_layout((CHUNK[0], CONSUMERS * SLOTS)), 128)
     shared_a = memory.allocate_tensor(dtype, of_a.outer, 1024, of_a.inner)
     shared_b = memory.allocate_tensor(dtype, of_b.outer, 1024, of_b.inner)
@@ -295,7 +312,7 @@ def multiply(mma, chunk_mma, layouts, a, b, residual, bias, scale, out, aux):
         fragments_a = mma.make_fragment_A(mine.partition_A(shared_a))
         fragments_b = mma.make_fragment_B(mine.partition_B(shared_b))
         # With stride 0, every row of a chunk has the same bias, and every column the same scale.
-        of_columns = cute.make_layout((*CHUNK, SLOTS), stride=(0, 1, CHUNK[1]))
+        of_columns = cute.make_layout((*CHUNK, SLOTS), stride=(0, 1, PITCH))
         of_rows = cute.make_layout((*CHUNK, SLOTS), stride=(1, 0, CHUNK[0]))
         slots = cute.local_tile(shared_slots, (*CHUNK, SLOTS), (0, 0, worker))
         buffers = cute.local_tile(shared_buffers, (*CHUNK, BUFFERS), (0, 0, worker))
