@@ -103,15 +103,15 @@ class Watch(TorchDispatchMode):
         self._products = products
 
     def __enter__(self) -> Watch:
-        super().__enter__()
+        super().__enter__()  # type: ignore[no-untyped-call]
         if self._placement is not None:
-            self._chosen_devices.__enter__()
+            self._chosen_devices.__enter__()  # type: ignore[no-untyped-call]
         return self
 
     def __exit__(self, *error: Any) -> None:
         if self._placement is not None:
-            self._chosen_devices.__exit__(*error)
-        super().__exit__(*error)
+            self._chosen_devices.__exit__(*error)  # type: ignore[no-untyped-call]
+        super().__exit__(*error)  # type: ignore[no-untyped-call]
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
