@@ -39,11 +39,6 @@ LAYERS = (
 UPWARD = {"course.labs.driver -> lanes.nvrtc"}
 """What imports from above, or from beside. Nothing does so for types alone."""
 
-MOST_LINES = 300
-EXCUSE = "Longer than 300 lines because"
-LONG: set[str] = set()
-"""Modules above MOST_LINES whose docstring has no sentence that begins with EXCUSE."""
-
 OF_A_MACHINE = re.compile(
     r"(?<![\w.+/])/(home|root|Users|work|opt)/\w+/"
     r"|\b[\w.-]*(artifactory|nexus|devpi|pypi-)[\w-]*\.\w+|--(extra-)?index-url"
@@ -158,12 +153,6 @@ def test_a_circle_and_an_import_from_above_are_found() -> None:
     assert circles(ring) == {" ".join(names[:3])}
     found = {("simt", "grading.grade"), ("grading.grade", "simt"), ("show.view", "show.plots"), ("exam", "school")}
     assert upward(found) == {"simt -> grading.grade", "exam -> school"}
-
-
-def test_a_long_file_says_why() -> None:
-    long = {name for name, path in MODULES.items() if len(path.read_text("utf-8").splitlines()) > MOST_LINES}
-    told = {name: ast.get_docstring(ast.parse(MODULES[name].read_text("utf-8"))) or "" for name in long}
-    assert {name for name, text in told.items() if EXCUSE not in " ".join(text.split())} == LONG
 
 
 def test_nothing_names_this_machine() -> None:

@@ -15,7 +15,9 @@ from kernelpath.course.progress import folder
 from kernelpath.course.registry import Item
 
 _OPEN = ("TODO", "raise NotImplementedError")
-_EMPTY_KERNEL = re.compile(r"__global__[^{;]*(\{)(?:\s|//[^\n]*|/\*.*?\*/|const [^;{}]*;)*\}", re.DOTALL)
+_KERNEL = re.compile(r"__global__[^{;]{0,4096}(\{)")
+_CONSTANTS = re.compile(r"(?:\s|const [^;{}]*;)*")
+"""Neither has two ways to match the same text, so a hostile source takes no longer than any other of its length."""
 
 
 class NoStub(Exception):
@@ -29,8 +31,12 @@ def is_open(text: str) -> bool:
 
 def empty_kernel(text: str) -> int:
     """The line in which a kernel of a CUDA C++ source begins that holds constants and comments alone; 0 without one."""
-    found = _EMPTY_KERNEL.search(text)
-    return text.count("\n", 0, found.start(1)) + 1 if found else 0
+    code = files.blank_comments(text)
+    for kernel in _KERNEL.finditer(code):
+        end = code.find("}", kernel.end())
+        if end >= 0 and _CONSTANTS.fullmatch(code, kernel.end(), end):
+            return code.count("\n", 0, kernel.start(1)) + 1
+    return 0
 
 
 def drift(stub: str, solution: str) -> list[tuple[int, str]]:

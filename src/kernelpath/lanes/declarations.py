@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
+from kernelpath.files import blank_comments
+
 _WORDS = """
     auto bool char const constexpr double float half int long restrict short signed size_t unsigned void volatile
     __half __nv_bfloat16 __restrict __restrict__
@@ -34,7 +36,7 @@ def base_name(name: str) -> str:
 
 def source_kernels(source: str) -> dict[str, list[str]]:
     """The kernels that a CUDA C++ source defines: name -> declarations of its parameters, as written."""
-    heads = re.findall(r"__global__[^{;]*?(\w+)\s*\(([^(){};]*)\)\s*\{", _without_comments(source))
+    heads = re.findall(r"__global__[^{;]*?(\w+)\s*\(([^(){};]*)\)\s*\{", blank_comments(source))
     return {name: _separated(parameters) for name, parameters in heads}
 
 
@@ -46,7 +48,7 @@ def kernel_line(source: str, kernel: str) -> int:
 
 def template_parameters(source: str, kernel: str) -> list[str]:
     """The parameters of a kernel's template as written; none if it is not one."""
-    found = re.search(rf"template\s*<([^<>]*)>[^;{{}}]*?__global__[^;{{}}]*?\b{kernel}\s*\(", _without_comments(source))
+    found = re.search(rf"template\s*<([^<>]*)>[^;{{}}]*?__global__[^;{{}}]*?\b{kernel}\s*\(", blank_comments(source))
     return [parameter.strip() for parameter in found[1].split(",")] if found else []
 
 
@@ -84,10 +86,6 @@ def ptx_types(ptx: str, mangled: str) -> list[str]:
     _, _, rest = ptx.partition(f".entry {mangled}(")
     found = re.findall(r"\.param (?:\.align \d+ )?\.(\w+) (?:\.ptr .*? )?\w+(\[\d+\])?", rest.partition(")")[0])
     return [kind + count for kind, count in found]
-
-
-def _without_comments(source: str) -> str:
-    return re.sub(r"//[^\n]*|/\*.*?\*/", " ", source, flags=re.DOTALL)
 
 
 def _separated(parameters: str) -> list[str]:
