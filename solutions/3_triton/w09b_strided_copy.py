@@ -16,9 +16,10 @@ TB/s that an H200 copies with.
 
 Axes of x that are contiguous with each other are merged. Of those left, the tile spans the nearest axis of x, the one
 with the smallest stride, and the last one, along which the output is contiguous. The nearest axis of x is the last one
-of the block, and lanes load along it: a stride of 1 tells Triton so, and where it knows nothing, as of a stride of 2,
-Triton 3.9 takes the last axis (3.6 takes the first). Lanes store along the nearest axis of the output, whose stride is
-the number 1. If these are two axes, threads exchange the elements through shared memory.
+of the block, and lanes load along it: a stride of 1 tells Triton so. Of a stride of 2 it knows nothing, and of a block
+of two axes lanes take the last one in Triton 3.9 and the first in 3.6; such a tile is loaded as a block of one axis.
+Lanes store along the nearest axis of the output, whose stride is the number 1. If these are two axes, threads exchange
+the elements through shared memory.
 """
 
 from collections.abc import Sequence
@@ -44,14 +45,19 @@ class Axis(NamedTuple):
 def copy_tile(
     out, x, first, row, column, planes, rows, columns, out_plane, out_row, out_column, x_plane, x_row, x_column,
     PLANES: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr, MASKED: tl.constexpr,
-    ONE_ROW: tl.constexpr, ONE_COLUMN: tl.constexpr,
+    ONE_ROW: tl.constexpr, ONE_COLUMN: tl.constexpr, GAPS: tl.constexpr,
 ):  # fmt: skip
     """Load the tile at a row and a column of plane `first`; store it to PLANES planes, which are the same in x."""
-    i = row + tl.arange(0, 1 if ONE_ROW else ROWS)[:, None]
-    j = column + tl.arange(0, 1 if ONE_COLUMN else COLUMNS)[None, :]
+    height: tl.constexpr = 1 if ONE_ROW else ROWS
+    width: tl.constexpr = 1 if ONE_COLUMN else COLUMNS
+    if GAPS:  # a block of one axis, along which lanes run in every version of Triton
+        place = tl.arange(0, height * width)
+        i, j = row + place // width, column + place % width
+    else:
+        i, j = row + tl.arange(0, height)[:, None], column + tl.arange(0, width)[None, :]
     inside = (i < rows) & (j < columns) if MASKED else None
     values = tl.load(x + first.to(tl.int64) * x_plane + i.to(tl.int64) * x_row + j.to(tl.int64) * x_column, mask=inside)
-    values = tl.broadcast_to(values, (ROWS, COLUMNS))
+    values = tl.broadcast_to(tl.reshape(values, (height, width)), (ROWS, COLUMNS))
 
     i, j = row + tl.arange(0, ROWS)[:, None], column + tl.arange(0, COLUMNS)[None, :]
     inside = (i < rows) & (j < columns) if MASKED else None
@@ -64,11 +70,12 @@ def copy_tile(
 def copy_tiles(
     out, x, planes, rows, columns, out_plane, out_row, out_column, x_plane, x_row, x_column,
     PLANES: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr,
-    ONE_ROW: tl.constexpr, ONE_COLUMN: tl.constexpr, DOWN: tl.constexpr,
+    ONE_ROW: tl.constexpr, ONE_COLUMN: tl.constexpr, DOWN: tl.constexpr, GAPS: tl.constexpr,
 ):  # fmt: skip
     """One program for a tile. The arguments from out_plane to x_column are strides."""
     # ONE_ROW, ONE_COLUMN: x repeats a row, or a column, so that one is loaded. DOWN: the next program takes the tile
     # below, not the one to the right, because that is the next one along the rows of the output.
+    # GAPS: x_column is above 1.
     across, down = tl.cdiv(columns, COLUMNS), tl.cdiv(rows, ROWS)
     number = tl.program_id(0)
     first = number // (across * down) * PLANES
@@ -81,12 +88,12 @@ def copy_tiles(
     if (row + ROWS <= rows) & (column + COLUMNS <= columns):
         copy_tile(
             out, x, first, row, column, planes, rows, columns, out_plane, out_row, out_column, x_plane, x_row, x_column,
-            PLANES, ROWS, COLUMNS, False, ONE_ROW, ONE_COLUMN,
+            PLANES, ROWS, COLUMNS, False, ONE_ROW, ONE_COLUMN, GAPS,
         )  # fmt: skip
     else:
         copy_tile(
             out, x, first, row, column, planes, rows, columns, out_plane, out_row, out_column, x_plane, x_row, x_column,
-            PLANES, ROWS, COLUMNS, True, ONE_ROW, ONE_COLUMN,
+            PLANES, ROWS, COLUMNS, True, ONE_ROW, ONE_COLUMN, GAPS,
         )  # fmt: skip
 
 
@@ -107,7 +114,7 @@ def strided_copy(x: torch.Tensor) -> torch.Tensor:
     sizes, targets, strides = ([axis[place] for axis in axes] for place in range(3))
     copy_tiles[grid,](
         out, x, *sizes, *targets, *strides, planes, rows, columns, row.x == 0, nearest.x == 0, turned,
-        num_warps=8 if turned else 4,
+        nearest.x > 1, num_warps=8 if turned else 4,
     )  # fmt: skip
     return out
 
