@@ -192,7 +192,7 @@ def test_the_exit_status_says_whether_any_lane_works(
         ({"triton": "3.9.4", "torch": "2.13.0+cpu", "python": "3.11.7"}, ""),
         ({"triton": "3.10.0"}, "triton 3.10.0 (tried: 3.6.0 to 3.9.0)"),
         ({"triton": "4"}, "triton 4 (tried: 3.6.0 to 3.9.0)"),
-        ({"torch": "2.9.1"}, f"torch 2.9.1 (tried: {packages.TRIED['torch'].lowest} to 2.13.0)"),
+        ({"torch": "2.9.1"}, f"torch 2.9.1 (tried: {packages.TRIED['torch'].lowest} to 2.15.0)"),
         ({"python": "3.15.0", "nvidia-cutlass-dsl": "4.8.1"}, "python 3.15.0 (tried: 3.10 to 3.13)"),
     ],
 )
@@ -206,7 +206,7 @@ def test_a_version_that_was_not_tried_is_told_with_those_that_were(
 
 
 RANGES = (
-    f"'torch>={packages.TRIED['torch'].lowest},<2.14' 'triton>=3.6.0,<3.10' 'cuda-bindings>=13.3.1,<13.6' "
+    f"'torch>={packages.TRIED['torch'].lowest},<2.16' 'triton>=3.6.0,<3.10' 'cuda-bindings>=13.3.1,<13.6' "
     "'nvidia-cuda-nvrtc>=13.0.88,<13.6' 'nvidia-cutlass-dsl>=4.8.1,<4.9'"
 )
 
@@ -290,7 +290,7 @@ def test_a_newer_version_than_was_tried_is_told_and_refuses_nothing(tmp_path: Pa
     )
     told, _, graded = done.stdout.partition("\n")
     oldest = packages.TRIED["torch"].lowest
-    untried = f"untried: torch 2.19.0 (tried: {oldest} to 2.13.0); triton 3.11.0 (tried: 3.6.0 to 3.9.0)"
+    untried = f"untried: torch 2.19.0 (tried: {oldest} to 2.15.0); triton 3.11.0 (tried: 3.6.0 to 3.9.0)"
     assert told == f"{untried} {packages.install_tried()}"
     assert done.returncode == 0, done.stdout + done.stderr
     assert "PASSED" in graded

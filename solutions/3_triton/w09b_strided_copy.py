@@ -16,9 +16,8 @@ TB/s that an H200 copies with.
 
 Axes of x that are contiguous with each other are merged. Of those left, the tile spans the nearest axis of x, the one
 with the smallest stride, and the last one, along which the output is contiguous. The nearest axis of x is the last one
-of the block, and lanes load along it: a stride of 1 tells Triton so. Of a stride of 2 it knows nothing, and in a block
-of two axes lanes take the last one in Triton 3.9 and the first one in 3.6; such a tile is loaded as a block of one
-axis.
+of the block, and lanes load along it: a stride of 1 tells Triton so. Of a stride of 2 it knows nothing, and of a block
+of two axes lanes take the last one in Triton 3.9 and the first in 3.6; such a tile is loaded as a block of one axis.
 Lanes store along the nearest axis of the output, whose stride is the number 1. If these are two axes, threads exchange
 the elements through shared memory.
 """

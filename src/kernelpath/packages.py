@@ -31,14 +31,14 @@ class Tried:
 
     @property
     def range(self) -> str:
-        """The versions that it covers from the lowest on, for pip: ">=2.11.0,<2.14"."""
+        """The versions that it covers from the lowest on, for pip: ">=2.11.0,<2.16"."""
         major, minor = _minor(self.newest)
         return f">={self.lowest},<{major}.{minor + 1}"
 
 
 TRIED: Mapping[str, Tried] = {
     "python": Tried("3.10", "3.13"),
-    "torch": Tried("2.10.0" if platform.machine() == "aarch64" else "2.11.0", "2.13.0"),
+    "torch": Tried("2.10.0" if platform.machine() == "aarch64" else "2.11.0", "2.15.0"),
     "triton": Tried("3.6.0", "3.9.0"),
     "cuda-bindings": Tried("13.3.1", "13.5.0"),
     "nvidia-cuda-nvrtc": Tried("13.0.88", "13.5.37"),
