@@ -135,6 +135,31 @@ def test_a_block_waits_for_the_one_before(run: Run, spelling: str, order: str, r
     assert c[::64].tolist() == [0, *np.cumsum(a)[:-1]]
 
 
+POLLS = {
+    "atomics": """do { if (t == 0) done = atomicAdd(flag, 0); __syncthreads(); go = done; __syncthreads(); }
+        while (!go);""",
+    "volatile loads": """do { if (t == 0) done = *(volatile int*)flag; __syncthreads(); go = done; __syncthreads(); }
+        while (!go);""",
+    "a barrier that reduces": "while (!__syncthreads_or(t == 0 && atomicAdd(flag, 0)));",
+    "after warps have left": """if (t >= 32) return;
+        do { if (t == 0) done = atomicAdd(flag, 0); __syncthreads(); go = done; __syncthreads(); } while (!go);""",
+}
+
+
+@pytest.mark.parametrize("reverse", [False, True])
+@pytest.mark.parametrize("loop", POLLS.values(), ids=POLLS.keys())
+def test_a_block_that_polls_with_a_barrier_in_its_loop_gives_way(run: Run, loop: str, reverse: bool) -> None:
+    source = f"""__global__ void kernel(int* flag, int* out) {{
+        __shared__ int done;
+        int t = threadIdx.x, go = 0;
+        if (blockIdx.x % 2 == {int(reverse)}) {{ {loop} if (t == 0) out[0] = 7; }}
+        else if (t == 0) {{ __threadfence(); atomicExch(flag, 1); }}
+    }}"""
+    flag, out = aligned(1, np.int32), aligned(1, np.int32)
+    run(source, 2, 64, flag, out, reverse=reverse, max_instructions=1 << 26)
+    assert out[0] == 7
+
+
 def test_a_flag_without_a_fence_is_a_race(run: Run) -> None:
     source = chain("volatile", "gridDim.x - 1 - blockIdx.x")
     last = source.rindex("        __threadfence();\n")

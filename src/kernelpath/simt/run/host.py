@@ -55,6 +55,9 @@ def execute(grid: Grid, run_grid: RunGrid, limit: int) -> None:
                 case schedule.HOST:
                     if grid.get("left") >= 0:
                         settle_barrier(grid, cta, Faults(grid, cta))
+                        if cta.get("vain_polls") >= schedule.ROUNDS:
+                            cta.set(vain_polls=0)
+                            grid.residents.give_way(stuck)
                 case _:
                     _deal_with(grid, cta, stopped, Faults(grid, cta))
     _raise_suspects(grid)

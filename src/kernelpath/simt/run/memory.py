@@ -167,7 +167,7 @@ def access(
         counts.same_address += turns
     if space == Space.SHARED:
         if strong == STRONG and kind == Access.LOAD:
-            ask(launch, warp, warp.address + ADDRESSES, mask)
+            ask(launch, cta, warp, warp.address + ADDRESSES, mask)
             if repeats(warp, number, warp.address + ADDRESSES, mask):
                 counts.requests -= 1
                 counts.lanes -= lanes

@@ -22,12 +22,15 @@ def poll(launch: LaunchRecord, cta: CtaRecord, warp: WarpRecord, addresses: int,
     """
     if not launch.converges:
         cta.acquired = launch.time
-    ask(launch, warp, addresses, mask)
+    ask(launch, cta, warp, addresses, mask)
 
 
 @native
-def ask(launch: LaunchRecord, warp: WarpRecord, addresses: int, mask: int) -> None:
-    """A strong access. Some repetitions on, the warp's slice ends with the next round of its loop."""
+def ask(launch: LaunchRecord, cta: CtaRecord, warp: WarpRecord, addresses: int, mask: int) -> None:
+    """A strong access. Some repetitions on, the warp's slice ends with the next round of its loop.
+
+    Where that loop has a barrier of the block, the block gives way at one; see ``schedule``.
+    """
     address = load64(addresses + 8 * lowest_bit(mask))
     if warp.polled != address:
         warp.polled = address
@@ -35,6 +38,7 @@ def ask(launch: LaunchRecord, warp: WarpRecord, addresses: int, mask: int) -> No
     warp.polls += 1
     if warp.polls >= PATIENCE and launch.budget >= 0:
         warp.polls = 1
+        cta.vain_polls += 1
         spare = launch.budget + 1
         launch.spared += spare
         launch.clock -= spare

@@ -175,6 +175,7 @@ CTA = np.dtype(
         ("seen", "i8"),
         ("fences", "i8"),  # a ring of FENCES for each warp, see proxies
         ("met", "i8"),  # the time of the last barrier of the whole block
+        ("vain_polls", "i8"),  # how often a warp has lost patience with an address that it polls
         ("suspect_kind", "i4"),  # the first race, or the first read of shared memory that nothing had written
         ("suspect_site", "i4"),
         ("suspect_thread", "i4"),

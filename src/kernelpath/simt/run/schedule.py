@@ -101,6 +101,7 @@ def begin_block(launch: LaunchRecord, cta: CtaRecord, number: int) -> None:
     cta.clock_began = launch.clock
     cta.met = launch.time
     cta.acquired = 0
+    cta.vain_polls = 0
     place_block(launch, cta, number)
     for byte in range(launch.shared_bytes):
         store8(cta.shared_state + byte, UNWRITTEN)
@@ -205,6 +206,9 @@ def run_block(launch: LaunchRecord, cta: CtaRecord) -> int:
             if cta.suspect_address or not all_wait_together(cta):
                 return HOST
             meet(launch, cta)
+            if cta.vain_polls >= ROUNDS:  # a loop around a poll and a barrier: the one polled may have yet to run
+                cta.vain_polls = 0
+                return PASSES
         else:
             finish_all(launch, cta)
             return HOST if cta.suspect_address else DONE
