@@ -6,6 +6,7 @@ import math
 from pathlib import Path
 
 import pytest
+import torch
 
 from kernelpath.course import registry
 from kernelpath.course.checkpoint import Twist
@@ -62,3 +63,14 @@ def test_the_truth_of_each_by_hand(twist: Twist) -> None:
         "capped": lambda: hopper_twists.CAP * math.tanh(sum / hopper_twists.CAP),
     }[epilogue](*drawn)  # type: ignore[operator]
     assert float(twist.exercise.reference(a, b, *further)[3, 5]) == pytest.approx(by_hand, rel=1e-9)
+
+
+@pytest.mark.parametrize("twist", hopper_twists.TWISTS, ids=lambda twist: twist.name)
+def test_no_draw_overflows_the_type_of_the_output(twist: Twist) -> None:
+    """A right kernel returns infinity where the truth is beyond the type, and would be graded wrong."""
+    most = torch.finfo(getattr(torch, twist.name.rpartition("+")[2])).max
+    for seed in range(60):
+        inputs = draw_inputs(twist.exercise, {"m": 16, "n": 8, "k": 8}, seed, "cpu")
+        truth = twist.exercise.reference(*inputs)
+        assert isinstance(truth, torch.Tensor)
+        assert float(truth.abs().max()) < most, f"seed {seed}"

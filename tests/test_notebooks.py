@@ -370,9 +370,9 @@ def test_a_text_is_no_prediction(capsys: pytest.CaptureFixture[str]) -> None:
         (0, None, "answer: 12"),
         (0, "12", "Put a number in place"),
         (0, 12, "right"),
-        (0, 13, "no: the answer is 12, and yours was 13"),
+        (0, 13, "no: 12; your answer was 13"),
         (3, 2, "Put one of the choices, in quotes, in place"),
-        (3, "it halves", "no: the answer is it changes by less than a tenth"),
+        (3, "it halves", "no: it changes by less than a tenth; your answer was it halves"),
     ],
 )
 def test_a_question_is_answered_once_there_is_an_answer(

@@ -135,7 +135,7 @@ def ask(name: str, number: int, answer: str | float | EllipsisType | None = ...)
         told = f"answer: {question.answer}"
     elif possible and not isinstance(answer, EllipsisType):
         right = question.accepts(answer)
-        told = "right" if right else f"no: the answer is {question.answer}, and yours was {answer}"
+        told = "right" if right else f"no: {question.answer}; your answer was {answer}"
     mood = "quiet" if right is None else "good" if right else "bad"
     why = question.why if answer is None or right is not None else ""
 

@@ -53,6 +53,8 @@ EPILOGUES = (
     ),
     Epilogue("capped", f"{CAP} * tanh(sum / {CAP})", {}, lambda sums: CAP * torch.tanh(sums / CAP)),
 )
+MOST = 128
+"""Of a bias, a scale or a residual: with a sum beside it, its square is still a float16."""
 STORED = {"n": "by rows", "t": "by columns, as the transpose of a contiguous matrix"}
 DTYPES = ("bfloat16", "float16")
 
@@ -70,8 +72,8 @@ def twist(layout: str, epilogue: Epilogue, dtype: str) -> Twist:
         a, b = matmul_layouts.inputs(rng, m, n, k, dtype, layout)
         a.clamp_(-4, 4).mul_(2.0 ** -round(math.log2(2 * k) / 2))
         sizes = {"m": m, "n": n}
-        drawn = (draw.normal(rng, *(sizes[of] for of in shape), dtype=dtype) for shape in epilogue.further.values())
-        return a, b, *drawn
+        further = (draw.normal(rng, *(sizes[of] for of in shape), dtype=dtype) for shape in epilogue.further.values())
+        return a, b, *(tensor.clamp_(-MOST, MOST) for tensor in further)
 
     def reference(a: Tensor, b: Tensor, *further: Tensor) -> Tensor:
         return epilogue.true(a.double() @ b.double(), *(one.double() for one in further))
