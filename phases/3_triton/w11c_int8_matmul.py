@@ -1,8 +1,8 @@
 """Product of int8 matrices: sums in int32 on the tensor cores, scaled in the epilogue.
 
-int8_matmul(a, b, scale_a, scale_b) takes contiguous int8 matrices a (m, k) and b (n, k) of any m and n, and any k to
-131,071, and float32 vectors scale_a (m) and scale_b (n). b has a row for each column of the result, as the weight of
-nn.Linear has. It returns a new bfloat16 tensor (m, n):
+int8_matmul(a, b, scale_a, scale_b) takes contiguous int8 matrices a (m, k) and b (n, k) of any m and n from 1, and any
+k from 1 to 131,071, and float32 vectors scale_a (m) and scale_b (n). b has a row for each column of the result, as the
+weight of nn.Linear has. It returns a new bfloat16 tensor (m, n):
 
     out[i, j] = scale_a[i] * scale_b[j] * sum of a[i, :] * b[j, :]
 

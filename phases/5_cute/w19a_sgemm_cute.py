@@ -1,8 +1,8 @@
 """Matrix product in strict float32: tiles of blocks, warps, threads and values, and copies that run ahead.
 
-matmul(a, b) takes contiguous float32 matrices of shapes (m, k) and (k, n), of any size, and returns a @ b as a new
-contiguous tensor of shape (m, n). The sums are strict float32: no TF32 and no tensor cores. a and b begin at multiples
-of 16 bytes; their rows need not. Each tensor has fewer than 2**31 elements.
+matmul(a, b) takes contiguous float32 matrices of shapes (m, k) and (k, n), of any size from 1, and returns a @ b as a
+new contiguous tensor of shape (m, n). The sums are strict float32: no TF32 and no tensor cores. a and b begin at
+multiples of 16 bytes; their rows need not. Each tensor has fewer than 2**31 elements.
 
 A block makes a tile of out from tiles of a and b, `depth` steps along k at a time. These reach shared memory by
 cp.async, in a ring of stages: `stages - 1` of them are in flight or waiting while one is multiplied. A tiled MMA, here

@@ -1,8 +1,8 @@
 """Matrix product on tensor cores, in CuTe.
 
-matmul(a, b) takes contiguous bfloat16 matrices of shapes (m, k) and (k, n), of any size, and returns a @ b as a new
-contiguous bfloat16 tensor of shape (m, n). The sums are float32, and rounded once. All three begin at multiples of 16
-bytes; their rows do so only where k and n are multiples of 8. Tensors may have more than 2**32 elements.
+matmul(a, b) takes contiguous bfloat16 matrices of shapes (m, k) and (k, n), of any size from 1, and returns a @ b as a
+new contiguous bfloat16 tensor of shape (m, n). The sums are float32, and rounded once. All three begin at multiples of
+16 bytes; their rows do so only where k and n are multiples of 8. Tensors may have more than 2**32 elements.
 
 Build it for sm_80: mma.sync (cute.nvgpu.warp.MmaF16BF16Op), fed by ldmatrix from swizzled tiles in shared memory, which
 cp.async fills some stages ahead. An asynchronous copy moves 4, 8 or 16 bytes; rows that begin at odd elements need

@@ -1,10 +1,10 @@
 """Persistent matrix product for Hopper: a producer, two consumers, and clusters that share what they load.
 
-matmul(a, b) takes bfloat16 matrices of shapes (m, k) and (k, n), of any size, each stored by rows or by columns without
-gaps. It returns a @ b as a new contiguous bfloat16 tensor of shape (m, n). The sums are float32, and rounded once.
-Every tensor begins at a multiple of 16 bytes and has fewer than 2**31 elements. TMA also needs every row (of a matrix
-that is stored by columns, every column) to begin at such a multiple: where one does not, a kernel of ours copies the
-matrix to wider rows first, and copies the product back. All of that is given, and so are layouts, mbarriers and the
+matmul(a, b) takes bfloat16 matrices of shapes (m, k) and (k, n), of any size from 1, each stored by rows or by columns
+without gaps. It returns a @ b as a new contiguous bfloat16 tensor of shape (m, n). The sums are float32, and rounded
+once. Every tensor begins at a multiple of 16 bytes and has fewer than 2**31 elements. TMA also needs every row (of a
+matrix that is stored by columns, every column) to begin at such a multiple: where one does not, a kernel of ours copies
+the matrix to wider rows first, and copies the product back. All of that is given, and so are layouts, mbarriers and the
 choice of tiles.
 
 Three warpgroups. One warp of the first fills a ring of stages in shared memory by TMA. The other two multiply what
@@ -231,8 +231,10 @@ def copy_rows(src: cute.Tensor, dst: cute.Tensor):
 
 def matmul(a: torch.Tensor, b: torch.Tensor, plan=None) -> torch.Tensor:
     raise NotImplementedError("TODO: write produce, consume and write, then delete this line")
-    m, n = a.shape[0], b.shape[1]
+    (m, k), n = a.shape, b.shape[1]
     out = a.new_empty(m, n)
+    if out.numel() == 0 or k == 0:
+        return out.zero_()
     target = out if n % 8 == 0 else pitched(out)
     processors = torch.cuda.get_device_properties(a.device if a.is_cuda else None).multi_processor_count
     lane.run(gemm, described(a), described(b.T), target, processors, plan or plan_for(processors, m, n))

@@ -2,8 +2,8 @@
 
 gemm_epilogue(a, b, bias, scale, residual) takes contiguous bfloat16 matrices a (m, k), b (k, n) and residual (m, n), a
 bfloat16 vector bias (n) and a float32 vector scale (m), all of which begin at multiples of 16 bytes. n and k are
-multiples of 8, m is any number, and each tensor has fewer than 2**31 elements. It returns two new tensors (m, n) in
-bfloat16, out and aux:
+multiples of 8, m is any number from 1, and each tensor has fewer than 2**31 elements. It returns two new tensors (m, n)
+in bfloat16, out and aux:
 
     aux[i, j] = bias[j] + sum over p of a[i, p] * b[p, j]
     out[i, j] = scale[i] * gelu(aux[i, j]) + residual[i, j]         with aux before it is rounded

@@ -1,8 +1,8 @@
 """Matrix product on tensor cores: the launch.
 
-matmul(a, b) takes contiguous matrices of shapes (m, k) and (k, n), of any size, both bfloat16 or both float16, and
-returns a @ b as a new contiguous tensor of shape (m, n) and their dtype. The sums are float32, and rounded once. a and
-b are not always aligned to 16 bytes. Tensors may have more than 2**32 elements: offsets need 64 bits.
+matmul(a, b) takes contiguous matrices of shapes (m, k) and (k, n), of any size from 1, both bfloat16 or both float16,
+and returns a @ b as a new contiguous tensor of shape (m, n) and their dtype. The sums are float32, and rounded once. a
+and b are not always aligned to 16 bytes. Tensors may have more than 2**32 elements: offsets need 64 bits.
 
 Write the kernel in w08c_tensor_cores.cu, then launch it here. Graded: the values (products of small integers exactly),
 that tensor cores make them, the bytes moved and their sectors, bank conflicts, and on a GPU the time against a kernel

@@ -1,6 +1,6 @@
 """Matrix product in Triton, with the bias and the activation of a linear layer.
 
-matmul(a, b, bias, activation) takes matrices of shapes (m, k) and (k, n), of any size and any strides, both
+matmul(a, b, bias, activation) takes matrices of shapes (m, k) and (k, n), of any size from 1 and any strides, both
 bfloat16 or both float16, and a bias of shape (n,) in their dtype or None. It returns activation(a @ b + bias) as a new
 contiguous tensor of shape (m, n) and their dtype. The sums are float32, and so is all that follows until the result is
 rounded, once. activation is "none", "relu" (max(x, 0)) or "gelu" (x / 2 (1 + erf(x / sqrt(2)))).

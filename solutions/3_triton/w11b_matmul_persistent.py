@@ -71,8 +71,8 @@ TILES = (
 def matmul(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
     (m, k), n = a.shape, b.shape[1]
     out = a.new_empty(m, n)
-    if out.numel() == 0:
-        return out
+    if out.numel() == 0 or k == 0:
+        return out.zero_()
     device = torch.cuda.get_device_properties(a.device if a.is_cuda else None)
     multiprocessors = device.multi_processor_count
     rows, columns, depth, stages, warps, _ = tile_for(multiprocessors, device.shared_memory_per_block_optin, m, n)

@@ -1,8 +1,8 @@
 """Product of int8 matrices: sums in int32 on the tensor cores, scaled in the epilogue.
 
-int8_matmul(a, b, scale_a, scale_b) takes contiguous int8 matrices a (m, k) and b (n, k) of any m and n, and any k to
-131,071, and float32 vectors scale_a (m) and scale_b (n). b has a row for each column of the result, as the weight of
-nn.Linear has. It returns a new bfloat16 tensor (m, n):
+int8_matmul(a, b, scale_a, scale_b) takes contiguous int8 matrices a (m, k) and b (n, k) of any m and n from 1, and any
+k from 1 to 131,071, and float32 vectors scale_a (m) and scale_b (n). b has a row for each column of the result, as the
+weight of nn.Linear has. It returns a new bfloat16 tensor (m, n):
 
     out[i, j] = scale_a[i] * scale_b[j] * sum of a[i, :] * b[j, :]
 
@@ -83,6 +83,8 @@ def tiles(x: torch.Tensor, height: int, depth: int) -> TensorDescriptor:
 def int8_matmul(a: torch.Tensor, b: torch.Tensor, scale_a: torch.Tensor, scale_b: torch.Tensor) -> torch.Tensor:
     (m, k), n = a.shape, len(b)
     out = torch.empty(m, n, dtype=torch.bfloat16, device=a.device)
+    if out.numel() == 0 or k == 0:
+        return out.zero_()
     multiprocessors = torch.cuda.get_device_properties(a.device).multi_processor_count
     side = 128 if triton.cdiv(m, 128) * triton.cdiv(n, 128) >= multiprocessors else 64
     grid = (triton.cdiv(m, side) * triton.cdiv(n, side),)

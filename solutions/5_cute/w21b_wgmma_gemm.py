@@ -194,6 +194,8 @@ def matmul(
 
 def wgmma_gemm(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
     out = a.new_empty(a.shape[0], b.shape[0])
+    if out.numel() == 0 or a.shape[1] == 0:
+        return out.zero_()
     tile, stages = NARROW if len(a) <= 128 else WIDE
     lane.run(matmul, a, b, out, tile, stages, out.shape[1] % 8 == 0)
     return out

@@ -2,8 +2,8 @@
 
 gemm_epilogue(a, b, bias, scale, residual) takes contiguous bfloat16 matrices a (m, k), b (k, n) and residual (m, n), a
 bfloat16 vector bias (n) and a float32 vector scale (m), all of which begin at multiples of 16 bytes. n and k are
-multiples of 8, m is any number, and each tensor has fewer than 2**31 elements. It returns two new tensors (m, n) in
-bfloat16, out and aux:
+multiples of 8, m is any number from 1, and each tensor has fewer than 2**31 elements. It returns two new tensors (m, n)
+in bfloat16, out and aux:
 
     aux[i, j] = bias[j] + sum over p of a[i, p] * b[p, j]
     out[i, j] = scale[i] * gelu(aux[i, j]) + residual[i, j]         with aux before it is rounded
@@ -374,6 +374,10 @@ def gemm_epilogue(
     a: torch.Tensor, b: torch.Tensor, bias: torch.Tensor, scale: torch.Tensor, residual: torch.Tensor
 ) -> tuple[torch.Tensor, torch.Tensor]:
     out, aux = torch.empty_like(residual), torch.empty_like(residual)
+    if out.numel() == 0:
+        return out, aux
+    if a.shape[1] == 0:  # a sum of no terms is one of zeros
+        a, b = a.new_zeros(len(out), 8), b.new_zeros(8, len(bias))
     processors = torch.cuda.get_device_properties(a.device if a.is_cuda else None).multi_processor_count
     lane.run(product, a, b.T, bias, scale, residual, out, aux, processors)
     return out, aux

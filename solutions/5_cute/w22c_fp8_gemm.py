@@ -1,8 +1,8 @@
 """Product of float8 matrices with scales of blocks, in which tensor cores go on while their last sums are promoted.
 
 fp8_gemm(a, b, scale_a, scale_b) takes contiguous float8_e4m3fn matrices a (m, k) and b (n, k) that begin at multiples
-of 16 bytes; b has a row for each column of the result. n is a multiple of 8, k of 16, m any number, and each tensor has
-fewer than 2**31 elements. Scales are contiguous float32 matrices for blocks of 128, as in DeepSeek-V3:
+of 16 bytes; b has a row for each column of the result. n is a multiple of 8, k of 16, m any number from 1, and each
+tensor has fewer than 2**31 elements. Scales are contiguous float32 matrices for blocks of 128, as in DeepSeek-V3:
 
     scale_a (ceil(k / 128), m)               one for each 128 values of a row of a
     scale_b (ceil(n / 128), ceil(k / 128))   one for each 128 x 128 values of b
@@ -296,6 +296,8 @@ def product(
 
 def fp8_gemm(a: torch.Tensor, b: torch.Tensor, scale_a: torch.Tensor, scale_b: torch.Tensor) -> torch.Tensor:
     out = torch.empty(len(a), len(b), dtype=torch.bfloat16, device=a.device)
+    if out.numel() == 0 or a.shape[1] == 0:
+        return out.zero_()
     processors = torch.cuda.get_device_properties(a.device if a.is_cuda else None).multi_processor_count
     lane.run(product, a, b, scale_a.view(-1), scale_b.view(-1), out, processors)
     return out
