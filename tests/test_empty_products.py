@@ -95,7 +95,7 @@ def _put_failures(name: str, failures: Any) -> None:
     exercise = registry.load(item)
     gpu.show({"multi_processor_count": 132}, devices.target(exercise, "cpu", None))
     api.use(_StrictAboutGrids())
-    entry = cards._entry(item, exercise)
+    entry = cards.load_entry(item, exercise)
     failed = []
     for label, size in SIZES.items():
         arguments, expected = PRODUCTS[name](*size)
@@ -126,4 +126,5 @@ class _Module:
     def launch(self, name: str, *, grid: api.Dim3, **options: Any) -> api.Ran:
         if 0 in grid:
             raise ValueError(f"invalid configuration: {name} has a grid of {grid}")
-        return self.module.launch(name, grid=grid, **options)
+        ran: api.Ran = self.module.launch(name, grid=grid, **options)
+        return ran
