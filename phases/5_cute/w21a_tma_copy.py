@@ -35,7 +35,7 @@ def copy_kernel(load: cute.CopyAtom, src: cute.Tensor, store: cute.CopyAtom, dst
     Box n of a block is in stage n % STAGES. It is the (n // STAGES)-th there, which is the phase of both mbarriers.
     """
     # TODO: shared memory for the mbarriers and the stages; initialize the mbarriers, synchronize
-    # (mbarrier_init_fence is for clusters: here it is not needed, and not checked)
+    # TODO: (no mbarrier_init_fence is needed, nor checked: it is for the other blocks of a cluster)
     # TODO: partition ring and matrices, count this block's boxes; then the loops of warp 0 and of warp 1
 
 
