@@ -34,7 +34,7 @@ def test_every_twist_is_one_of_each() -> None:
     assert len(BY_NAME) == 32
 
 
-@pytest.mark.parametrize("name", CHOSEN)
+@pytest.mark.parametrize("name", [*CHOSEN, "nt+squared_relu+float16"])
 def test_one_kernel_passes(name: str, tmp_path: Path) -> None:
     report = graded(name, twisted_hopper.write(BY_NAME[name], tmp_path))
     assert (report.verdict, report.cause) == (Verdict.PASSED, "")

@@ -9,6 +9,7 @@ from __future__ import annotations
 import gc
 import os
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from types import EllipsisType
 from typing import Any
 
@@ -22,9 +23,10 @@ from kernelpath.course import delivery, lesson, registry
 from kernelpath.course.progress import NotSaved, Progress, with_report
 from kernelpath.course.registry import Item, Tree
 from kernelpath.device import gpu, pointers
+from kernelpath.files import source_text
 from kernelpath.grading import grade
 from kernelpath.hooks import Changed
-from kernelpath.show import cells, graded, magic, pipeline_picture, templates, view
+from kernelpath.show import barriers, cells, graded, magic, pipeline_picture, templates, view
 from kernelpath.show import pipeline as pipelines
 from kernelpath.show.cells import console, picture
 from kernelpath.show.counting import Asked, Kernel, annotate, asked, assembled, count, launches, listing
@@ -204,7 +206,9 @@ def pipeline(kernel: Kernel, *arguments: Any) -> None:
     with simt.recorded():
         launched = launches(kernel, *arguments)
     heaviest = max(launched, key=lambda launch: launch.totals.warp_instructions)
-    chart = pipelines.chart(heaviest.events)
+    file = Path(heaviest.file)
+    source = source_text(file) if file.is_file() else ""  # of a cell; without it mbarriers have numbers
+    chart = pipelines.chart(barriers.renamed(heaviest.events, heaviest.barriers, source))
     if not cells.shell():
         return console().print(pipelines.text(chart))
     cells.picture(pipeline_picture.draw(chart, heaviest.kernel))

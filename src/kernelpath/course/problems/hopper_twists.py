@@ -53,8 +53,8 @@ EPILOGUES = (
     ),
     Epilogue("capped", f"{CAP} * tanh(sum / {CAP})", {}, lambda sums: CAP * torch.tanh(sums / CAP)),
 )
-MOST = 128
-"""Of a bias, a scale or a residual: with a sum beside it, its square is still a float16."""
+MOST = 16
+"""Of a bias, a scale or a residual: its square is a float16, and does not outweigh all that tensor cores make."""
 STORED = {"n": "by rows", "t": "by columns, as the transpose of a contiguous matrix"}
 DTYPES = ("bfloat16", "float16")
 
