@@ -27,11 +27,15 @@ as long as for nothing at all.
 
 The list becomes one array of chunks. A table in device memory has a row for each tensor: its addresses, its length and
 the two scalars that depend on its step. A second one says for each program which tensor its chunk belongs to, so that
-a program finds its work with two dependent loads. An address from a table tells the compiler nothing about its
+a program finds its work with two dependent loads. It is the larger one, half a megabyte for GPT-2, and depends on the
+lengths alone: it stays on the device from step to step. The first one is made anew in each step, so that tensors may
+move. An address from a table tells the compiler nothing about its
 alignment: full chunks of aligned tensors promise it (tl.multiple_of), which makes 16-byte accesses of them.
 PyTorch's fused optimizers and NVIDIA's Apex do the same; their tables are kernel arguments, which have a limit, so a
 long list takes several launches there.
 """
+
+from functools import lru_cache
 
 import numpy as np
 import torch
@@ -99,6 +103,16 @@ def adamw_chunks(table, owners, decay, beta1, rest1, beta2, rest2, eps, PARAM: t
         update(row, start, tl.arange(0, BLOCK)[None, :] < numel - start, scalars, PARAM, BLOCK, False)
 
 
+@lru_cache(maxsize=8)
+def owners_of(chunks: tuple[int, ...], device: torch.device, stream: int) -> torch.Tensor:
+    """The number of its tensor for each chunk, on the device.
+
+    stream: another one would not wait for the copy, and gets a table of its own.
+    """
+    owners = np.repeat(np.arange(len(chunks), dtype=np.int32), chunks)
+    return torch.from_numpy(owners).to(device, non_blocking=True)
+
+
 def adamw(
     steps: list[int],
     lr: float,
@@ -115,19 +129,20 @@ def adamw(
         table[name] = [one.data_ptr() for one in tensors[place * count : (place + 1) * count]]
     table["numel"] = [one.numel() for one in params]
     chunks = (table["numel"] + BLOCK - 1) // BLOCK
+    total = int(chunks.sum())
+    if not total:
+        return
     table["first"] = np.cumsum(chunks) - chunks
     table["aligned"] = (table["param"] | table["grad"] | table["exp_avg"] | table["exp_avg_sq"]) % ALIGNMENT == 0
     made = np.array(steps, np.float64)
     table["step_size"] = lr / (1 - beta1**made)
     table["denominator"] = 1 / np.sqrt(1 - beta2**made)
-    owners = np.repeat(np.arange(count, dtype=np.int32), chunks)
-    if not len(owners):
-        return
-    # one copy for both, which nobody waits for: pageable memory is read before the call returns
-    both = np.concatenate([table.view(np.int32), owners])
-    on_device = torch.from_numpy(both).to(params[0].device, non_blocking=True)
-    rows, owner_of = on_device[: 16 * count].view(torch.int64), on_device[16 * count :]
+    device = params[0].device
+    stream = torch.cuda.current_stream(device).cuda_stream if device.type == "cuda" else 0
+    owners = owners_of(tuple(chunks.tolist()), device, stream)
+    # nobody waits for this copy: pageable memory is read before the call returns
+    rows = torch.from_numpy(table.view(np.int64)).to(device, non_blocking=True)
     dtype = tl.bfloat16 if params[0].dtype == torch.bfloat16 else tl.float32
-    grid = (len(owners),)
+    grid = (total,)
     scalars = 1 - lr * weight_decay, beta1, 1 - beta1, beta2, 1 - beta2, eps
-    adamw_chunks[grid](rows, owner_of, *scalars, dtype, BLOCK, num_warps=WARPS)
+    adamw_chunks[grid](rows, owners, *scalars, dtype, BLOCK, num_warps=WARPS)

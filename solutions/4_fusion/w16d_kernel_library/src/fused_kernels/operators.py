@@ -78,9 +78,10 @@ def _add_rmsnorm(
     rstd = torch.empty(rows, dtype=torch.float32, device=x.device)
     block, each = tile(columns)
     if rows:
-        kernels.add_rmsnorm_forward[triton.cdiv(rows, each),](
-            y, h, rstd, x, residual, weight, rows, columns, eps, each, block, num_warps=4 if block <= 4096 else 16
-        )
+        with torch.cuda.device_of(x):  # Triton launches on the current device, which need not be that of x
+            kernels.add_rmsnorm_forward[triton.cdiv(rows, each),](
+                y, h, rstd, x, residual, weight, rows, columns, eps, each, block, num_warps=4 if block <= 4096 else 16
+            )
     return y, h, rstd
 
 
@@ -98,10 +99,11 @@ def _add_rmsnorm_backward(
     warps = max(4, block // 512)
     stripes = min(triton.cdiv(rows, each), multiprocessors(h.device) * (16 // warps))
     partial = torch.empty(stripes, columns, dtype=torch.float32, device=h.device)
-    kernels.add_rmsnorm_backward[stripes,](
-        dx, partial, dy, dh, h, weight, rstd, rows, columns, each, block, num_warps=warps
-    )
-    kernels.sum_stripes[triton.cdiv(columns, 64),](dweight, partial, stripes, columns, 32, 64)
+    with torch.cuda.device_of(h):
+        kernels.add_rmsnorm_backward[stripes,](
+            dx, partial, dy, dh, h, weight, rstd, rows, columns, each, block, num_warps=warps
+        )
+        kernels.sum_stripes[triton.cdiv(columns, 64),](dweight, partial, stripes, columns, 32, 64)
     return dx, dweight
 
 
@@ -112,7 +114,8 @@ def _swiglu(gate_up: torch.Tensor) -> torch.Tensor:
     act = gate_up.new_empty(rows, hidden)
     block = min(1024, triton.next_power_of_2(max(1, hidden)))
     if act.numel():
-        kernels.swiglu_forward[rows, triton.cdiv(hidden, block)](act, gate_up, hidden, block)
+        with torch.cuda.device_of(gate_up):
+            kernels.swiglu_forward[rows, triton.cdiv(hidden, block)](act, gate_up, hidden, block)
     return act
 
 
@@ -123,7 +126,8 @@ def _swiglu_backward(gate_up: torch.Tensor, dact: torch.Tensor) -> torch.Tensor:
     rows, hidden = dact.shape
     block = min(1024, triton.next_power_of_2(max(1, hidden)))
     if dact.numel():
-        kernels.swiglu_backward[rows, triton.cdiv(hidden, block)](dgate_up, gate_up, dact, hidden, block)
+        with torch.cuda.device_of(gate_up):
+            kernels.swiglu_backward[rows, triton.cdiv(hidden, block)](dgate_up, gate_up, dact, hidden, block)
     return dgate_up
 
 
