@@ -14,7 +14,13 @@ def copy_tile(out, x, planes, rows, columns, out_0, out_1, out_2, x_0, x_1, x_2,
     column = (tl.program_id(2) * SIDE + tl.arange(0, SIDE))[None, :].to(tl.int64)
     inside = (row < rows) & (column < columns)
     plane = tl.program_id(0).to(tl.int64)
-    value = tl.load(x + plane * x_0 + row * x_1 + column * x_2, mask=inside)
+    if x_2 > 1:  # the compiler knows no such stride; along a block of one axis lanes run in every version
+        at = tl.arange(0, SIDE * SIDE)
+        i = (tl.program_id(1) * SIDE + at // SIDE).to(tl.int64)
+        j = (tl.program_id(2) * SIDE + at % SIDE).to(tl.int64)
+        value = tl.load(x + plane * x_0 + i * x_1 + j * x_2, mask=(i < rows) & (j < columns)).reshape(SIDE, SIDE)
+    else:
+        value = tl.load(x + plane * x_0 + row * x_1 + column * x_2, mask=inside)
     while plane < planes:  # several only where all planes are the same
         tl.store(out + plane * out_0 + row * out_1 + column * out_2, value, mask=inside)
         plane += tl.num_programs(0)

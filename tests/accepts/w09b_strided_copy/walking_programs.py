@@ -42,6 +42,11 @@ def copy_2d(
         if REPEATED:
             value = tl.load(x + c * x_c + j[None, :] * x_b, mask=j_inside[None, :])
             value = tl.broadcast_to(value, (A, B))
+        elif x_b > 1:
+            at = tl.arange(0, A * B)
+            p, q = tile // b_tiles % a_tiles * A + at // B, tile % b_tiles * B + at % B
+            offset = p.to(tl.int64) * x_a + q.to(tl.int64) * x_b
+            value = tl.load(x + c * x_c + offset, mask=(p < a) & (q < b)).reshape(A, B)
         else:
             value = tl.load(x + c * x_c + (i[:, None] * x_a + j[None, :] * x_b), mask=mask)
         for copy in range(copies):
