@@ -24,8 +24,7 @@ import triton
 import triton.language as tl
 torch.manual_seed(0)
 launches = []
-observing = lanes.observe(launches.append)
-observing.__enter__()
+(observing := lanes.observe(launches.append)).__enter__()
 """
 
 SOFTMAX = """
@@ -468,7 +467,34 @@ assert launch.name == "double" and launch.counted.totals.global_store_requests =
 """
 
 
+DECIDES = """
+import pytest
+
+@triton.jit
+def clip(x, limit, y, SQUARES: tl.constexpr):
+    value = tl.load(x)
+    if value > limit:
+        tl.store(x, value * value if SQUARES else y)
+
+@triton.jit
+def all_use_it(x, limit, y, out):
+    value = tl.load(x)
+    if value > limit:
+        tl.store(x, y)
+        tl.store(out + tl.arange(0, 128), tl.zeros((128,), tl.float32) + value)
+
+for squares, expected in ((False, 2.0), (True, 25.0)):
+    x = torch.tensor([5.0])
+    clip[(1,)](x, 1.0, 2.0, squares, num_warps=4)
+    assert x.item() == expected
+with pytest.raises(simt.Fault, match="tl.debug_barrier\\(\\) is missing") as caught:
+    all_use_it[(1,)](torch.tensor([5.0]), 1.0, 2.0, torch.zeros(128), num_warps=4)
+assert caught.value.kind == simt.FaultKind.RACE
+"""
+
+
 BODIES = {
+    "a_scalar_that_decides_whether_one_thread_stores": DECIDES,
     "compiled_from_ttir": COMPILED,
     "softmax": SOFTMAX,
     "product_autotuned": PRODUCT,
