@@ -24,8 +24,7 @@ import triton
 import triton.language as tl
 torch.manual_seed(0)
 launches = []
-observing = lanes.observe(launches.append)
-observing.__enter__()
+(observing := lanes.observe(launches.append)).__enter__()
 """
 
 SOFTMAX = """
@@ -265,9 +264,9 @@ for kernel in (branch, mask):
         x = torch.tensor([value])
         kernel[(1,)](x, 7.0, num_warps=1)
         assert x.item() == wanted
-races(branch, torch.tensor([50.0]), 7.0, num_warps=4)  # another warp reads whenever it likes, and goes by what it reads
-mask[(1,)](x := torch.tensor([50.0]), 7.0, num_warps=4)  # it reads for nothing: its store's mask has its number, too
-assert x.item() == 7
+for kernel in (branch, mask):  # another warp reads for nothing: whichever way it goes, only the first thread stores
+    kernel[(1,)](x := torch.tensor([50.0]), 7.0, num_warps=4)
+    assert x.item() == 7
 races(shift, torch.arange(33.0), BLOCK=32, num_warps=1)  # nothing keeps the store behind the load of another lane
 """
 
@@ -468,7 +467,34 @@ assert launch.name == "double" and launch.counted.totals.global_store_requests =
 """
 
 
+DECIDES = """
+import pytest
+
+@triton.jit
+def clip(x, limit, y, SQUARES: tl.constexpr):
+    value = tl.load(x)
+    if value > limit:
+        tl.store(x, value * value if SQUARES else y)
+
+@triton.jit
+def all_use_it(x, limit, y, out):
+    value = tl.load(x)
+    if value > limit:
+        tl.store(x, y)
+        tl.store(out + tl.arange(0, 128), tl.zeros((128,), tl.float32) + value)
+
+for squares, expected in ((False, 2.0), (True, 25.0)):
+    x = torch.tensor([5.0])
+    clip[(1,)](x, 1.0, 2.0, squares, num_warps=4)
+    assert x.item() == expected
+with pytest.raises(simt.Fault, match="tl.debug_barrier\\(\\) is missing") as caught:
+    all_use_it[(1,)](torch.tensor([5.0]), 1.0, 2.0, torch.zeros(128), num_warps=4)
+assert caught.value.kind == simt.FaultKind.RACE
+"""
+
+
 BODIES = {
+    "a_scalar_that_decides_whether_one_thread_stores": DECIDES,
     "compiled_from_ttir": COMPILED,
     "softmax": SOFTMAX,
     "product_autotuned": PRODUCT,

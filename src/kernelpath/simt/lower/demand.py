@@ -15,7 +15,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from kernelpath.simt.lower.flow import Flow, Ops, dominators, in_order, predecessors
-from kernelpath.simt.lower.formulas import EVERYONE, MOST, NOBODY, Formula, Holds, both, either
+from kernelpath.simt.lower.formulas import EVERYONE, MOST, NO_ARMS, NOBODY, Arms, Formula, Holds, both, either
 from kernelpath.simt.op import registers
 from kernelpath.simt.ptx import Immediate, Instruction, Not, Operand, Register
 
@@ -46,7 +46,7 @@ class Demand:
         self.definitions: dict[str, list[Place]] = {}
         self.loads: dict[Place, Formula] = {}
         self.early: list[Instruction] = []
-        self.skipped: dict[int, set[str]] = {}
+        self.arms: dict[int, Arms] = {}
         self.order = in_order(flow.blocks)
         self.rank = {block: number for number, block in enumerate(self.order)}
         places = list(self._places())
@@ -98,8 +98,10 @@ class Demand:
             for position, i in reversed(list(enumerate(self.flow.blocks[number].instructions))):
                 op = self.ops[i.opcode]
                 results = NOBODY
-                for name in self._skipped(number) if i.opcode == "bra" else op.written(i):
+                arms = self._arms(number) if i.opcode == "bra" else NO_ARMS
+                for name in arms.written if i.opcode == "bra" else op.written(i):
                     results = either(results, demand.get(name, NOBODY))
+                results = either(results, arms.stores)
                 if i.opcode == "ld":
                     self.loads[Place(number, position)] = self._at(Place(number, position), results)
                 for name in op.read(i):
@@ -122,7 +124,7 @@ class Demand:
     def _use(self, name: str, i: Instruction, block: int, way: list[Holds], results: Formula) -> Formula:
         """The lanes for which an instruction uses a register, by the demand for its results."""
         guards = [i.guard] if i.guard is not None else []
-        if i.opcode == "bra" and self._skipped(block):
+        if i.opcode == "bra" and self._arms(block) != NO_ARMS:
             return both(way, results)
         if name not in registers(guards):
             if self._is_pure(i):
@@ -134,25 +136,27 @@ class Demand:
                 )
         return both([*self._literals(guards, block), *way], EVERYONE)
 
-    def _skipped(self, number: int) -> set[str]:
-        """The registers written between a branch and where its two ways meet again; none where more is done."""
-        if number not in self.skipped:
-            self.skipped[number] = set(self._written_until_they_meet(number))
-        return self.skipped[number]
+    def _arms(self, number: int) -> Arms:
+        """What is done between the branch of a block and where its two ways meet again; NO_ARMS where it is more."""
+        if number not in self.arms:
+            self.arms[number] = self._find_arms(number)
+        return self.arms[number]
 
-    def _written_until_they_meet(self, number: int) -> Sequence[str]:
-        found = list[str]()
+    def _find_arms(self, number: int) -> Arms:
+        written, stores = set[str](), NOBODY
         end, inner = self._last_rank(number), self.rank[number] + 1
         while inner < end:
             block = self.order[inner]
             for i in self.flow.blocks[block].instructions:
-                if not self._is_pure(i) and i.opcode != "bra":
-                    return []
-                found += self.ops[i.opcode].written(i)
+                if i.opcode == "st" and (guards := self._literals([i.guard] if i.guard is not None else [])):
+                    stores = either(stores, frozenset([frozenset(guards)]))
+                elif not self._is_pure(i) and i.opcode != "bra" and not _is_parameter(i):
+                    return NO_ARMS
+                written.update(self.ops[i.opcode].written(i))
             if min((self.rank[one] for one in self.flow.blocks[block].successors), default=0) <= inner:
-                return []
+                return NO_ARMS
             end, inner = max(end, self._last_rank(block)), inner + 1
-        return found
+        return Arms(frozenset(written), stores)
 
     def _last_rank(self, block: int) -> int:
         return max((self.rank[one] for one in self.flow.blocks[block].successors), default=0)
@@ -240,8 +244,7 @@ class Demand:
         """The registers that hold the same in a thread whenever they are computed."""
         found: set[str] = set()
         for _, i in places:
-            parameter = i.opcode == "ld" and i.modifiers[0] == "param" and not registers(i.operands[1:])
-            if i.guard is None and (parameter or self._is_pure(i)):
+            if i.guard is None and (_is_parameter(i) or self._is_pure(i)):
                 results = self.ops[i.opcode].written(i)
                 alone = all(len(self.definitions[name]) == 1 for name in results)
                 if alone and all(name in found or self._is_given(name) for name in self.ops[i.opcode].read(i)):
@@ -261,6 +264,11 @@ class Demand:
                 named.update(self.ops[i.opcode].read(i))
                 found.append(i)
         return found[::-1]
+
+
+def _is_parameter(i: Instruction) -> bool:
+    """Whether an instruction loads a parameter of the kernel."""
+    return i.opcode == "ld" and i.modifiers[0] == "param" and not registers(i.operands[1:])
 
 
 def _selection(name: str, i: Instruction) -> list[Operand]:

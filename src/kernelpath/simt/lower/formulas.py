@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-__all__ = ["EVERYONE", "MOST", "NOBODY", "Formula", "Holds", "both", "either"]
+__all__ = ["EVERYONE", "MOST", "NOBODY", "NO_ARMS", "Arms", "Formula", "Holds", "both", "either"]
 
 MOST = 16  # terms of a formula, and predicates of a term
 
@@ -24,6 +24,19 @@ Term = frozenset[Holds]
 Formula = frozenset[Term]
 NOBODY: Formula = frozenset()
 EVERYONE: Formula = frozenset([frozenset()])
+
+
+class Arms(NamedTuple):
+    """What the two ways from a branch do until they meet: the registers written, and the lanes that store.
+
+    Which way a lane goes is of no consequence where it neither stores nor uses one of these registers.
+    """
+
+    written: frozenset[str] = frozenset()
+    stores: Formula = NOBODY
+
+
+NO_ARMS = Arms()
 
 
 def either(one: Formula, other: Formula) -> Formula:
