@@ -231,6 +231,10 @@ class _Group(dist.ProcessGroup):
     def getBackendName(self) -> str:
         return BACKEND
 
+    def _get_backend(self, device: torch.device) -> _Group:
+        """Return the group itself: torch 2.15 looks there for `supports_coalescing`, which this group lacks."""
+        return self
+
     def send(self, tensors: Sequence[torch.Tensor], peer: int, tag: int) -> Request:
         return self._member.post("send", tensors[0], peer, tag)
 
