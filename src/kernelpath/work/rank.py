@@ -1,6 +1,8 @@
 """A rank as the submission sees it: torch.distributed with a process group whose messages pass through the grader.
 
 What torch.distributed sends and receives goes over one Unix socket to the exchange, which counts it. No port is opened.
+
+Longer than 300 lines because the process group has every method that torch.distributed calls, beside its messages.
 """
 
 from __future__ import annotations
