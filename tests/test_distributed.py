@@ -28,6 +28,7 @@ from kernelpath.show import view
 from kernelpath.verdict import Report, Verdict
 from kernelpath.wire import Gone, Wire
 from kernelpath.work import fabric_messages as fabric
+from kernelpath.work import rank
 from kernelpath.work.exchange import Exchange
 
 LINKS = Links(latency=2.0, bandwidth=10.0)
@@ -430,3 +431,10 @@ def test_no_port_is_opened_by_a_rank(tmp_path: Path) -> None:
     body = "    import socket\n    socket.create_server(('127.0.0.1', 0))\n"
     report = graded("all_reduce", HEAD + body, tmp_path)
     assert report.verdict is Verdict.CRASHED or not os.path.exists("/sys/kernel/security/landlock")
+
+
+def test_a_group_sends_messages_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """From torch 2.15 on, batch_isend_irecv asks any group's backend whether it coalesces messages."""
+    monkeypatch.setattr(rank, "_current", [None])
+    backend = rank._Group(0, 1)._get_backend(torch.device("cpu"))
+    assert not getattr(backend, "supports_coalescing", False)

@@ -1,6 +1,8 @@
 """A rank as the submission sees it: torch.distributed with a process group whose messages pass through the grader.
 
 What torch.distributed sends and receives goes over one Unix socket to the exchange, which counts it. No port is opened.
+
+Longer than 300 lines because the process group has every method that torch.distributed calls, beside its messages.
 """
 
 from __future__ import annotations
@@ -230,6 +232,10 @@ class _Group(dist.ProcessGroup):
 
     def getBackendName(self) -> str:
         return BACKEND
+
+    def _get_backend(self, device: torch.device) -> _Group:
+        """Return the group itself: torch 2.15 looks there for `supports_coalescing`, which this group lacks."""
+        return self
 
     def send(self, tensors: Sequence[torch.Tensor], peer: int, tag: int) -> Request:
         return self._member.post("send", tensors[0], peer, tag)
