@@ -171,7 +171,7 @@ extern "C" __global__ void sum(float* out, const float* in, int mode) {
   if (t == 0 || (mode == 5 && t == 32))
     asm volatile("cp.reduce.async.bulk.global.shared::cta.bulk_group.add.f32 [%0], [%1], 256;"  // adds
                  "cp.async.bulk.commit_group;" :: "l"(out), "r"(at(tile)) : "memory");
-  if (t != 0) return;
+  if (t != 0) { asm volatile("cp.async.bulk.wait_group.read 0;" ::: "memory"); return; }
   if (mode == 1) values[5] = 2;                                  // overwrites what is still read
   if (mode == 4) atomicAdd(out + 7, 100);
   asm volatile("cp.async.bulk.wait_group.read 0;" ::: "memory");

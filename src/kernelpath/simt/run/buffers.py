@@ -10,14 +10,17 @@ import numpy as np
 import numpy.typing as npt
 
 from kernelpath.simt.layout import UNWRITTEN
-from kernelpath.simt.run.arrays import zeroed
-from kernelpath.simt.run.history import ENTRY, SHADOWED
+from kernelpath.simt.run.arrays import FAR, span, zeroed
+from kernelpath.simt.run.history import ENTRY, HEADER, SHADOWED
 from kernelpath.simt.run.records import BUFFER
 
 if TYPE_CHECKING:
     import torch
 
 __all__ = ["Buffer", "Memory", "Shadow", "disjoint", "empty_history", "reached", "table"]
+
+
+FEW = 1 << 16  # bytes for which memory page by page is not worth a mapping of their own
 
 
 @dataclass(frozen=True)
@@ -47,12 +50,16 @@ class Buffer:
 
 @dataclass
 class Shadow:
-    """What is known of a buffer: the state of each byte, and who touched each granule of 2**granule bytes."""
+    """What is known of a buffer: the state of each byte, and who touched each granule of 2**granule bytes.
+
+    ``history`` leads to ``replaced``; see ``empty_history``.
+    """
 
     buffer: Buffer
     state: npt.NDArray[np.uint8]
     history: npt.NDArray[np.uint8]
     granule: int
+    replaced: npt.NDArray[np.uint8]
 
 
 class Memory:
@@ -90,8 +97,8 @@ class Memory:
         state = known.state if known else next(self._span(*key), None)
         if state is None:
             state = zeroed(buffer.nbytes) if buffer.initialised else np.full(buffer.nbytes, UNWRITTEN, np.uint8)
-        history = empty_history(-(-buffer.nbytes >> granule) + 1)
-        self.shadows[key] = Shadow(buffer, state, history, granule)
+        history, replaced = empty_history(-(-buffer.nbytes >> granule) + 1)
+        self.shadows[key] = Shadow(buffer, state, history, granule, replaced)
         return self.shadows[key]
 
     def _span(self, address: int, nbytes: int) -> Iterator[npt.NDArray[np.uint8]]:
@@ -101,9 +108,16 @@ class Memory:
                 yield state[address - start : address - start + nbytes] if nbytes else state
 
 
-def empty_history(granules: int) -> npt.NDArray[np.uint8]:
-    """The history of so many granules of memory, which nobody has touched; see races for what lies in front of it."""
-    return zeroed(granules * (SHADOWED + ENTRY))[granules * SHADOWED :]
+def empty_history(granules: int) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.uint8]]:
+    """The history of so many granules of memory, which nobody has touched, and the writes that atomic ones replace.
+
+    The second array takes memory page by page: most kernels never touch it. The first has its address in front.
+    """
+    size = granules * SHADOWED
+    replaced = span(size) if FEW <= size < FAR else zeroed(size)
+    whole = zeroed(HEADER + granules * ENTRY)
+    whole[HEADER - 8 : HEADER].view(np.int64)[0] = replaced.ctypes.data
+    return whole[HEADER:], replaced
 
 
 def disjoint(buffers: Sequence[Buffer]) -> list[Buffer]:

@@ -43,7 +43,7 @@ class Cta(Records):
         self.rank, self.group = rank, [self]
         threads = block[0] * block[1] * block[2]
         local = lowered.local_bytes * threads
-        history = empty_history((shared_bytes >> shared_granule) + 2)
+        history, self.replaced = empty_history((shared_bytes >> shared_granule) + 2)
         shared = aligned(shared_bytes) if window is None else window[rank << RANK :][:shared_bytes]
         self.point(shared=shared, shared_state=np.empty(shared_bytes + 1, np.uint8))
         self.point(barriers=np.zeros(BARRIERS, BARRIER))

@@ -3,8 +3,8 @@
 A trace is a thread, a bit for a strong write, one for a volatile write, and the instruction's number. Behind an atomic
 or strong write, two more words keep what it has replaced: the last plain write, and the last atomic write by another
 warp. So neither a plain write that a thread's own atomic operation follows is lost, nor atomic operations that those of
-one more warp follow. These words lie in front of the history (``shadowed``), in memory that only kernels with atomic
-operations touch. ``races`` has the rest.
+one more warp follow. These words lie apart (``shadowed``), in memory that only kernels with atomic operations
+touch. ``races`` has the rest.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ __all__ = [
     "ATOMIC",
     "ENTRY",
     "EXITED",
+    "HEADER",
     "LOAD",
     "LOW",
     "NOBODY",
@@ -41,7 +42,8 @@ __all__ = [
 LOAD, ATOMIC = int(Access.LOAD), int(Access.ATOMIC)
 STRONG, VOLATILE, UNORDERED = 1, 2, 3  # how strong an access may be, beside not at all; the last orders nothing itself
 ENTRY = 32  # bytes of an entry of the history
-SHADOWED = 16  # bytes in front of the history, for each entry: a plain and an atomic write; see shadowed
+HEADER = 64  # bytes in front of a history; the last 8 have the address of the writes that atomic ones have replaced
+SHADOWED = 16  # bytes of these for each granule: a plain and an atomic write; see shadowed
 LOW = 0xFFFFFFFF
 THREAD = (1 << 10) - 1
 WAS_ATOMIC = 1 << 10
@@ -87,7 +89,7 @@ def observe(cta: CtaRecord, warp: int, writer: int, updates: int) -> None:
 @native
 def shadowed(history: int, place: int) -> int:
     """Where a granule has the writes that the last one, an atomic or strong one, has replaced: plain, and atomic."""
-    return history - SHADOWED * (place + 1)
+    return load64(history - 8) + SHADOWED * place
 
 
 @native
