@@ -126,4 +126,4 @@ class _Module:
     def launch(self, name: str, *, grid: api.Dim3, **options: Any) -> api.Ran:
         if 0 in grid:
             raise ValueError(f"invalid configuration: {name} has a grid of {grid}")
-        return self.module.launch(name, grid=grid, **options)
+        return self.module.launch(name, grid=grid, **options)  # type: ignore[no-any-return]

@@ -34,6 +34,8 @@ REFERENCES: dict[str, list[Case]] = {
     "flash_attention_backward": [
         {**ATTENTION, "head": head, "causal": causal} for head in (64, 128) for causal in (True, False)
     ],
+    "int8_matmul": [{"m": 33, "n": 65, "k": 31, "dtype": "int8"}],
+    "gemm_epilogue": [{"m": 33, "n": 65, "k": 31, "dtype": "bfloat16"}],
     "gemm_epilogue_cute": [{"m": 1, "n": 8, "k": 8, "dtype": "bfloat16"}],
 }
 """Those that once spilled, with a case for each kernel of theirs."""
@@ -81,7 +83,7 @@ def _watch_cubins(compiled: dict[str, int]) -> None:
         return load_triton(self, name, cubin, shared, device)
 
     cuda.Kernel.binary = binary  # type: ignore[method-assign]
-    triton_lane._Driver.load_binary = load_binary  # type: ignore[method-assign]
+    triton_lane._Driver.load_binary = load_binary  # type: ignore[method-assign, assignment]
 
 
 class _Compiled(api.Local):
