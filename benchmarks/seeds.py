@@ -155,9 +155,9 @@ def _grade(task: Task) -> Outcome:
     item, root = registry.find(task.exercise), registry.root()
     submission = root / task.path
     with tempfile.TemporaryDirectory() as folder:
-        if task.kind != "references":
-            submission = rejects.Reject(submission, root).submission(Path(folder))
         try:
+            if task.kind != "references":
+                submission = rejects.Reject(submission, root).submission(Path(folder))
             report = grade.grade(
                 item, submission, device=task.device, seed=task.seed, brief=task.kind == "rejects", timed=False
             )

@@ -75,7 +75,7 @@ def tiles(x: torch.Tensor, height: int, depth: int) -> TensorDescriptor:
     rows, columns = x.shape
     if columns % 16 or x.data_ptr() % 16:
         aligned = torch.empty(rows, triton.cdiv(columns, 16) * 16, dtype=x.dtype, device=x.device)
-        copy_rows[rows, triton.cdiv(columns, 4096)](aligned, x, columns, aligned.shape[1], 4096)
+        copy_rows[rows, triton.cdiv(columns, 4096)](aligned, x, columns, aligned.shape[1], 4096, num_warps=8)
         x = aligned
     return TensorDescriptor(x, [rows, columns], [x.shape[1], 1], [height, depth])
 

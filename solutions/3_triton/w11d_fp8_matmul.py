@@ -95,7 +95,7 @@ def copy_rows(out, x, columns, stride_out, stride_x, BLOCK: tl.constexpr):
 def copied(x: torch.Tensor, into: torch.Tensor) -> torch.Tensor:
     """The columns that both have, from rows of one stride to rows of another."""
     columns = min(x.shape[1], into.shape[1])
-    copy_rows[x.shape[0], triton.cdiv(columns, 4096)](into, x, columns, into.shape[1], x.shape[1], 4096)
+    copy_rows[x.shape[0], triton.cdiv(columns, 4096)](into, x, columns, into.shape[1], x.shape[1], 4096, num_warps=8)
     return into
 
 

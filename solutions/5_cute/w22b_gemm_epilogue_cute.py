@@ -132,9 +132,8 @@ def consume(tiles, steps, rank, ring, order, mma, of_a, of_b, epilogue):
     thread, _, _ = cute.arch.thread_idx()
     worker, peer = cute.arch.make_warp_uniform(thread // WARPGROUP) - 1, thread % 32
     total = cute.make_rmem_tensor(mma.partition_shape_C(TILE[:2]), cutlass.Float32)
-    turn = cutlass.Int32(0)
+    count, turn = worker * steps, cutlass.Int32(0)
     for number in cutlass.range(first, last, stride, unroll=1):
-        count = (turn * CONSUMERS + worker) * steps
         # A parity tells two laps of the ring apart, not three: nobody may wait for a stage before the other has seen
         # all of its own. The one that is ahead hands the ring over.
         cute.arch.mbarrier_wait(order + worker, (turn + worker + 1) % 2)
@@ -158,6 +157,7 @@ def consume(tiles, steps, rank, ring, order, mma, of_a, of_b, epilogue):
             cute.arch.mbarrier_arrive(empty + (count - 1) % STAGES, peer)
         row, column = tile_of(number, rank, down, across)
         finish(worker, row, column, turn, total, epilogue)
+        count += steps  # of the other consumer
         turn += 1
 
 

@@ -48,7 +48,14 @@ def case(world: int, layers: int, elements: int) -> Case:
 
 PROBLEM = Problem(
     inputs=inputs,
-    cases=(case(1, 3, 1000), case(2, 1, 1000), case(2, 7, 1000), case(3, 13, 1000), case(4, 32, 8192)),
+    cases=(
+        case(1, 3, 1000),
+        case(2, 1, 1000),
+        case(2, 7, 1000),
+        case(3, 13, 1000),
+        case(3, 23, 8192),
+        case(4, 32, 8192),
+    ),
     reference=reference,
     # A sum of four, in any order, and a division: four roundings of 2^-24 for each term.
     tolerance={"float32": Tolerance(rtol=0.0, atol=0.0, mtol=5 * 2**-24)},
