@@ -233,7 +233,7 @@ class _Group(dist.ProcessGroup):
     def getBackendName(self) -> str:
         return BACKEND
 
-    def _get_backend(self, device: torch.device) -> _Group:
+    def _get_backend(self, device: torch.device) -> _Group:  # type: ignore[override]
         """Return the group itself: torch 2.15 looks there for `supports_coalescing`, which this group lacks."""
         return self
 
