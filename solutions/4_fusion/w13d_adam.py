@@ -28,9 +28,9 @@ as long as for nothing at all.
 The list becomes one array of chunks. A table in device memory has a row for each tensor: its addresses, its length and
 the two scalars that depend on its step. A second one says for each program which tensor its chunk belongs to, so that
 a program finds its work with two dependent loads. It is the larger one, half a megabyte for GPT-2, and depends on the
-lengths alone: it stays on the device from step to step. The first one is made anew in each step, so that tensors may
-move. An address from a table tells the compiler nothing about its
-alignment: full chunks of aligned tensors promise it (tl.multiple_of), which makes 16-byte accesses of them.
+lengths alone: it stays on the device from step to step. The first one is made in each step, so that tensors may move.
+An address from a table tells the compiler nothing about its alignment: full chunks of aligned tensors promise it
+(tl.multiple_of), which makes 16-byte accesses of them.
 PyTorch's fused optimizers and NVIDIA's Apex do the same; their tables are kernel arguments, which have a limit, so a
 long list takes several launches there.
 """

@@ -56,7 +56,7 @@ def hold(prediction: float | str | EllipsisType | None, measured: float, unit: s
 
 
 def _are_numbers_of_things(*numbers: float) -> bool:
-    """Whether the numbers may be those of a thread, a line or a test: then one is no multiple of another."""
+    """Whether the numbers may be those of a thread, a line or a test: then no number is a multiple of another."""
     return all(float(number).is_integer() for number in numbers)
 
 
