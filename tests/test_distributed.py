@@ -111,10 +111,10 @@ def test_a_message_is_hidden_as_a_collective_is() -> None:
     ids=["no message", "one that is short", "all"],
 )
 def test_what_other_ranks_alone_know_has_to_be_received(sent: list[Transfer], verdict: Verdict | None) -> None:
-    """Four float32 on each of two ranks: whatever memory they share, half of a ring's bytes have to arrive."""
+    """Four float32 on each of two ranks: whatever memory they share, half of the bytes of two shots have to arrive."""
     rank = [post(1), post(2), wait(1), wait(2)]
     kind = Distributed(registry.load(registry.find("all_reduce")), "cpu")
-    found = kind.beyond(all_reduce.case(2, 4, "float32", "ring"), Log([rank, rank], sent))
+    found = kind.beyond(all_reduce.case(2, 4, "float32", "two_shot"), Log([rank, rank], sent))
     assert (found.verdict if found else None) is verdict
     if found:
         assert "at least 16 of what it returns are known to other ranks alone" in found.cause
@@ -172,7 +172,9 @@ def test_the_report_counts_messages_and_bytes_and_times_them() -> None:
     ring, two_shot = by_case["ring", 40_003], by_case["two_shot", 40_003]
     moving = 6 * bytes_of_a_chunk / NVLINK.bandwidth
     assert ring.seconds == pytest.approx(6 * NVLINK.latency + moving, rel=1e-3)
-    assert two_shot.seconds == pytest.approx(2 * NVLINK.latency + moving, rel=1e-3)
+    # Which of its chunks a rank posts first is up to its threads: a chunk may wait for another one on a link.
+    fastest, waiting = 2 * NVLINK.latency + moving, bytes_of_a_chunk / NVLINK.bandwidth
+    assert 0.999 * fastest <= two_shot.seconds <= 1.001 * (fastest + 2 * waiting)
     assert ring.hidden is None
     assert Report.from_json(report.to_json()).network == report.network
     text = Console(width=80, file=io.StringIO())
