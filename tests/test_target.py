@@ -234,9 +234,7 @@ def test_what_needs_more_than_turing_is_not_run_there(name: str, needs: str, mon
     ("name", "dtype"),
     [
         ("gelu_triton", "float32"),
-        ("flash_attention", "float16"),
-        ("flash_attention_backward", "float16"),
-        ("paged_decode", "float16"),
+        ("paged_decode", "float16"),  # the machine stands for sm_90a, which has bfloat16, in the other three attentions
         ("transformer_block", "float16"),
     ],
 )
