@@ -87,10 +87,10 @@ class Placement:
         name: of the operator. inputs: its positional arguments. line: of the submission, for messages.
         """
         device = kwargs.get("device")
-        made = list(_tensors(result))
+        made = list(tensors_in(result))
         # empty_like and new_empty have no device among their arguments unless the caller gives one
         moved_away = device == _HOST and (name.endswith("_like") or name.startswith("new_"))
-        follows = any(self.is_on_device(tensor) and _has_memory(tensor) for tensor in _tensors(inputs))
+        follows = any(self.is_on_device(tensor) and _has_memory(tensor) for tensor in tensors_in(inputs))
         if device == DEVICE or (follows and not moved_away):
             for tensor in made:
                 self.place(tensor)
@@ -147,12 +147,13 @@ def _has_memory(tensor: torch.Tensor) -> bool:
         return False
 
 
-def _tensors(value: Any) -> Iterable[torch.Tensor]:
+def tensors_in(value: Any) -> Iterable[torch.Tensor]:
+    """Yield the tensors of an operator's result or arguments, whatever tuples and lists hold them."""
     if isinstance(value, torch.Tensor):
         yield value
     elif isinstance(value, (tuple, list)):
         for item in value:
-            yield from _tensors(item)
+            yield from tensors_in(item)
 
 
 # What the dispatcher does not show is seen through methods of torch.Tensor and through torch.tensor. They are replaced

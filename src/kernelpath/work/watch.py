@@ -15,7 +15,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from kernelpath.device.messages import POISON
-from kernelpath.device.placement import DEVICE, ChosenDevices, Placement
+from kernelpath.device.placement import DEVICE, ChosenDevices, Placement, tensors_in
 from kernelpath.work.confine import SUBMISSION
 from kernelpath.work.messages import Operator
 from kernelpath.work.tensors import copy_each_, poison_, whole_storage
@@ -126,7 +126,8 @@ class Watch(TorchDispatchMode):
             inputs = (*args, *(kwargs or {}).values())
             self._placement.dispatched(name, inputs, kwargs or {}, result, _line())
             if _called_by_autograd():  # the zeros that it makes for a gradient that nothing gave are where all else is
-                self._placement.place(result)
+                for tensor in tensors_in(result):
+                    self._placement.place(tensor)
         return result
 
     def dispatch(self, func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
