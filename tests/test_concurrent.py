@@ -26,6 +26,7 @@ class _SharedServer:
 
     server: forkserver.ForkServer | None = None
     environment: Mapping[str, str] = field(default_factory=dict)
+    group: forkserver.Group | None = None
 
 
 @pytest.fixture(autouse=True)

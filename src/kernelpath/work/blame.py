@@ -164,7 +164,11 @@ def _like(error: BaseException) -> str:
     name = cause.name if cause else None
     if owner is None or name is None:
         return ""
-    inner = [key for key, value in vars(owner).items() if isinstance(value, ModuleType) and hasattr(value, name)]
+    inner = [
+        key
+        for key, value in getattr(owner, "__dict__", {}).items()
+        if isinstance(value, ModuleType) and hasattr(value, name)
+    ]
     if isinstance(owner, ModuleType) and inner:
         return f"; did you mean {inner[0]}.{name}?"
     return triton_advice.alike(name, dir(owner))
