@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 
 import numpy as np
@@ -140,3 +141,20 @@ def test_outside_of_a_call_devices_are_as_ever() -> None:
         assert x.device == DEVICE
     assert x.device == torch.device("cpu")
     assert torch.tensor([1.0]).to(x).device == torch.device("cpu")
+
+
+def added_in_a_thread(x: torch.Tensor) -> torch.Tensor:
+    sums: list[torch.Tensor] = []
+    thread = threading.Thread(target=lambda: sums.append(x + x))
+    thread.start()
+    thread.join()
+    return sums[0]
+
+
+def test_a_tensor_that_a_thread_made_is_not_refused() -> None:
+    placement = Placement()
+    (x,) = placement.inputs([torch.randn(4)])
+    with placement, Watch(lambda fresh: fresh, placement=placement):
+        placement.check_launch([("sums", added_in_a_thread(x))])
+        with pytest.raises(TensorOnHost, match="by empty without the device of an input"):
+            placement.check_launch([("out", torch.empty(4))])

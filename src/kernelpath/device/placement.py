@@ -8,7 +8,9 @@ without.
 On the device are inputs, tensors that a factory makes with DEVICE, and tensors that an operator makes from tensors
 on the device. A device that the program chose is DEVICE too: `"cuda" if torch.cuda.is_available() else "cpu"` is the
 CPU here and the GPU on a GPU. Only a call that says "cpu" itself means the CPU on both (ChosenDevices). All other
-tensors are in the memory of the host. Not seen: `x.cpu()` and `x.to("cpu")`, which return `x`.
+tensors are in the memory of the host. Not seen: `x.cpu()` and `x.to("cpu")`, which return `x`, and what threads of the
+submission's own do, because torch's modes belong to one thread. Once a thread was started, a tensor that no operator
+was seen to make may be on the device, and is not refused.
 """
 
 from __future__ import annotations
@@ -16,6 +18,7 @@ from __future__ import annotations
 import linecache
 import re
 import sys
+import threading
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -43,6 +46,7 @@ class Placement:
     def __init__(self) -> None:
         self._on_device: dict[int, StorageWeakRef] = {}
         self._origins: dict[int, tuple[StorageWeakRef, str, int]] = {}
+        self._sees_every_operator = True
 
     @staticmethod
     def prepare() -> None:
@@ -103,13 +107,24 @@ class Placement:
     def check_launch(self, tensors: Iterable[tuple[str, torch.Tensor]]) -> None:
         """Raise TensorOnHost where a kernel is given a tensor that is not on the device. tensors: with their names."""
         for name, tensor in tensors:
-            if isinstance(tensor, torch.Tensor) and not self.is_on_device(tensor):
+            if isinstance(tensor, torch.Tensor) and not self.is_on_device(tensor) and self._is_known(tensor):
                 raise self._refusal(name, tensor)
 
-    def _refusal(self, name: str, tensor: torch.Tensor) -> TensorOnHost:
+    def thread_started(self) -> None:
+        """Note that operators may be called in a thread that is not observed."""
+        self._sees_every_operator = False
+
+    def _is_known(self, tensor: torch.Tensor) -> bool:
+        """Return whether it is certain who made a tensor: an operator that was seen, or no operator at all."""
+        return self._sees_every_operator or self._origin(tensor) is not None
+
+    def _origin(self, tensor: torch.Tensor) -> tuple[str, int] | None:
+        """Return the operator that made a tensor in the memory of the host, and the line that called it."""
         reference, operator, line = self._origins.get(tensor.untyped_storage().data_ptr(), (None, "", 0))
-        if reference is not None and reference.expired():
-            operator, line = "", 0
+        return None if reference is None or reference.expired() else (operator, line)
+
+    def _refusal(self, name: str, tensor: torch.Tensor) -> TensorOnHost:
+        operator, line = self._origin(tensor) or ("", 0)
         advice = "give it device=x.device, or use torch.empty_like(x) or x.new_empty(…)"
         if operator in ("", "lift_fresh"):  # torch.tensor, torch.from_numpy, and what no operator makes
             advice = "copy it with .to(x.device)"
@@ -163,6 +178,7 @@ _PLAIN_TYPES = (torch.Tensor, torch.nn.Parameter)
 _device_of = torch.Tensor.device.__get__
 _to, _type_as, _new_tensor = torch.Tensor.to, torch.Tensor.type_as, torch.Tensor.new_tensor
 _make_tensor = torch.tensor
+_start_thread = threading.Thread.start
 
 
 def _patch_torch() -> None:
@@ -173,12 +189,19 @@ def _patch_torch() -> None:
         torch.Tensor.type_as = _to_type_of  # type: ignore[method-assign, assignment]
         torch.Tensor.new_tensor = _new_tensor_beside  # type: ignore[method-assign, assignment]
         torch.tensor = _tensor
+        threading.Thread.start = _start_observed  # type: ignore[method-assign]
 
 
 def _device(self: torch.Tensor) -> torch.device:
     if _current is not None and type(self) in _PLAIN_TYPES and _current.is_on_device(self) and not self.is_meta:
         return DEVICE
     return _device_of(self)
+
+
+def _start_observed(self: threading.Thread) -> None:
+    if _current is not None:
+        _current.thread_started()
+    _start_thread(self)
 
 
 def _to_device(self: torch.Tensor, *args: Any, **kwargs: Any) -> torch.Tensor:
