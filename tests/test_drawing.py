@@ -33,7 +33,7 @@ ROOF = Roof.measured(CEILINGS)
 
 
 def measurement(flops: int, seconds: float, ceilings: dict[str, float] = CEILINGS, **fields: Any) -> Measurement:
-    """Of 4.4 GB, so that the bytes alone take 1 ms at the speed of light."""
+    """Of 4.4 GB, so that the bytes alone take 1 ms at the measured ceiling."""
     told = {"reference_seconds": 1.25e-3, "light_seconds": 1e-3, **fields}
     return Measurement(
         case={},
@@ -79,13 +79,13 @@ def test_a_measurement_stands_at_its_intensity_and_its_rates() -> None:
     axes = axes_of(timed.draw(measurement(2_200_000_000, 2e-3)))
     shown = points(axes)
     assert legend(axes) == [
-        "yours: 50% of the speed of light",
-        "reference: 80% of the speed of light",
-        "baseline: 25% of the speed of light",
+        "yours: 50% of the measured ceiling",
+        "reference: 80% of the measured ceiling",
+        "baseline: 25% of the measured ceiling",
     ]
     marks = [shown[label][0] for label in legend(axes)]
     assert marks == [pytest.approx([0.5, rate]) for rate in (1.1, 1.76, 0.55)]
-    (down,) = axes.collections  # from the slowest to the speed of light
+    (down,) = axes.collections  # from the slowest to the measured ceiling
     assert np.asarray(down.get_paths()[0].vertices).tolist() == [pytest.approx([0.5, 0.55]), pytest.approx([0.5, 2.2])]
     low, high = axes.get_ylim()
     assert low < 0.55
@@ -97,7 +97,7 @@ def test_a_kernel_that_computes_nothing_becomes_bars_of_bandwidth() -> None:
     axes = axes_of(timed.draw(measurement(0, 2e-3)))
     widths = [patch.get_width() for patch in axes.patches if isinstance(patch, Rectangle)]
     assert widths == [pytest.approx(rate) for rate in (2200, 3520, 1100)]
-    assert axes.get_yticklabels()[0].get_text() == "yours: 50% of the speed of light"
+    assert axes.get_yticklabels()[0].get_text() == "yours: 50% of the measured ceiling"
     assert corners(axes.get_lines()[0])[0][0] == pytest.approx(4400)
     assert timed.png(timed.draw(measurement(0, 2e-3)))[:4] == b"\x89PNG"
 
@@ -158,7 +158,7 @@ def test_kernels_of_one_intensity_are_named_in_the_order_of_their_rates_with_one
 
 
 def test_the_kernels_of_the_course_are_named_with_nothing_on_each_other() -> None:
-    """Every benchmark of the course at 0.8 of a machine's speed of light, and its baseline at 0.5."""
+    """Every benchmark of the course at 0.8 of a machine's measured ceiling, and its baseline at 0.5."""
     ceilings = {**CEILINGS, "matmul_bfloat16": 800e12, "matmul_float32": 50e12}
     marks = []
     for item in registry.exercises():

@@ -37,7 +37,7 @@ First this:
 How many? In
 bytes.
 
-Answer: 201.3 within 2 %
+Answer: 201.3 within 2%
 
 Why: Because.
 
@@ -104,9 +104,9 @@ def test_questions_are_predictions_choices_and_numbers(path: Path) -> None:
         ("## Hint 1", "# Hints\n\n## Hint 1", r':1: text before the first heading, which begins with "## "'),
         ("`a\\_b` keeps its backslash.", "", r':17: "## Hint 3" is empty; write its text'),
         (
-            "Answer: 201.3 within 2 %",
+            "Answer: 201.3 within 2%",
             "201.3",
-            r':21: a question needs exactly one answer, .*"Answer: 201.3 within 2 %"',
+            r':21: a question needs exactly one answer, .*"Answer: 201.3 within 2%"',
         ),
         ("Answer: 1024", "Answer: 1024\n\nAnswer: 5", r":43: a question needs exactly one answer"),
         ("Answer: 1024", "Answer: many", r':47: could not convert string to float: .*write "Answer: 12"'),

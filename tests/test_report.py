@@ -33,7 +33,7 @@ CEILINGS = {"copy": 4e12, "read": 4.2e12}
 
 
 def measurement(seconds: float = 2e-4, flops: int = 1 << 20, **fields: Any) -> Measurement:
-    """Of 420 MB, so that the speed of light is 100 us."""
+    """Of 420 MB, so that the measured ceiling is 100 us."""
     told = {"reference_seconds": 1.25e-4, "of_reference": EVEN, "speedup": Interval(2.5, 2.4, 2.6), **fields}
     return Measurement(
         case={"n": 9},
@@ -126,8 +126,8 @@ def test_the_roofline_shows_what_was_timed_and_names_whose_it_is(kept: Progress)
         ("yours", intensity, flops / 2e-4),
     ]
     assert [(mark.name, mark.link, mark.hover) for mark in roofed.marks][1:] == [
-        ("", "#w01a_x", "x, reference: 80% of the speed of light"),
-        ("x", "#w01a_x", "x, yours: 50% of the speed of light"),
+        ("", "#w01a_x", "x, reference: 80% of the measured ceiling"),
+        ("x", "#w01a_x", "x, yours: 50% of the measured ceiling"),
     ]
     assert roofed.moving == ["copy"]
 

@@ -1,4 +1,4 @@
-"""The speed of light by hand-computed numbers."""
+"""The measured ceiling by hand-computed numbers."""
 
 from __future__ import annotations
 

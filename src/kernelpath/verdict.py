@@ -85,7 +85,7 @@ class Verdict(str, Enum):
     TOO_SLOW = "TOO_SLOW", "right, but below the required speedup", "kp hint {name}"
     TOO_FAST = (
         "TOO_FAST",
-        "faster than the speed of light of this GPU: the measurement is wrong",
+        "faster than the measured ceiling of this GPU: the measurement is wrong",
         "kp bench {name}",
     )
     INCONCLUSIVE = (
@@ -164,7 +164,7 @@ class Measurement:
     """A timed run: seconds are medians of cold-L2 calls, ratios are paired within each round.
 
     speedup: baseline's time over the submission's; of_reference: reference kernel's time over the submission's.
-    light_seconds: the speed of light of the case on this machine, from ceilings measured in the same process.
+    light_seconds: the measured ceiling of the case on this machine, from ceilings measured in the same process.
     ceilings: bytes or operations per second by name ("copy", "read", ...).
     telemetry: clocks in MHz, power in W and temperature in degrees Celsius, as seen.
     """

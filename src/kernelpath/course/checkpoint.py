@@ -4,7 +4,7 @@
 
     A memory answers after {latency} ns and moves {bandwidth} GB/s. How many kB (10^3 bytes) keep it busy?
 
-    Answer: {kilobytes} within 1 %
+    Answer: {kilobytes} within 1%
 
     Why: latency times bandwidth.
 

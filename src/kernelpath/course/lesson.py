@@ -19,7 +19,7 @@
 
     Asked before a measurement and held against it. What is the least time, in microseconds?
 
-    Answer: 201.3 within 2 %
+    Answer: 201.3 within 2%
 
     Why: the answer may be off by that much. Without "within" it must be exact.
 
@@ -209,7 +209,7 @@ def question(section: Section, predict: bool = False) -> Question:
     kinds = [_kind(lines) for _, lines in section.blocks]
     answers = [place for place, kind in enumerate(kinds) if kind in ("choices", "answer")]
     if len(answers) != 1:
-        form = '"Answer: 12", "Answer: 201.3 within 2 %", or choices ("- [ ] wrong", "- [x] right")'
+        form = '"Answer: 12", "Answer: 201.3 within 2%", or choices ("- [ ] wrong", "- [x] right")'
         raise section.error(f"a question needs exactly one answer, a paragraph of its own: {form}")
     (place,) = answers
     line, lines = section.blocks[place]
@@ -238,7 +238,7 @@ def _kind(lines: tuple[str, ...]) -> str:
 
 def _number(lines: tuple[str, ...]) -> tuple[float, float]:
     """The answer, an int where it is written as one, and its relative tolerance."""
-    form = 'write "Answer: 12", or "Answer: 201.3 within 2 %" with a relative tolerance'
+    form = 'write "Answer: 12", or "Answer: 201.3 within 2%" with a relative tolerance'
     found = _ANSWER.fullmatch(" ".join(lines).strip())
     require(found is not None, f"{lines[0]!r} is not an answer; {form}")
     assert found is not None

@@ -97,7 +97,7 @@ class Problem:
     first_dtype: the dtype of the first output, where it is not that of the first input.
     tolerance: by the name of the output's dtype, such as "bfloat16". The reason for the numbers stands beside them.
     compulsory_bytes: `compulsory_bytes(**case)`, the inputs read once and the outputs written once.
-    flops: `flops(**case)`, arithmetic operations; with compulsory_bytes it gives the speed of light.
+    flops: `flops(**case)`, arithmetic operations; with compulsory_bytes it gives the measured ceiling.
     vary: names of case arguments that may take any size; a further case is drawn from them when graded.
     far: cases with tensors of a little more than 2**32 elements, where offsets need 64 bits; each matrix is as large
         in one of them. They need no memory, as only a sample of the blocks is run. None where kernels are promised

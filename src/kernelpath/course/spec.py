@@ -33,7 +33,7 @@ class Traffic:
     bytes that are asked for twice; `large` says where that room for bytes ends.
 
     sectors: 32-byte sectors over the least that the lanes' bytes need, for any line's loads from one tensor
-        or stores to it; lines that exceed it may waste 2 % of all sectors.
+        or stores to it; lines that exceed it may waste 2% of all sectors.
         1.0 is perfectly coalesced at every access width; a column of float32 reaches 8.0.
     bank_conflicts: shared-memory wavefronts beyond the minimum, per request, for any line's loads or stores.
     edges: the share of the sectors that single requests may scatter on the other cases; None where nothing is limited
@@ -78,7 +78,7 @@ class Traffic:
 class Instructions:
     """Limits on the instructions of a kernel. They hold on the largest case, whose rows serve 16-byte accesses.
 
-    access_bytes: the least that an instruction loads or stores for each lane in global memory. 2 % more accesses than
+    access_bytes: the least that an instruction loads or stores for each lane in global memory. 2% more accesses than
         the bytes need are allowed, for edges.
     integer: the most instructions of integers that are executed for each element of the outputs. PTX is counted, with
         a division as the many that ptxas makes of it.

@@ -1,11 +1,11 @@
-"""The speed of light on this machine, from ceilings measured on it in the same process, never from a data sheet."""
+"""The measured ceiling on this machine, from ceilings measured on it in the same process, never from a data sheet."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
 MARGIN = 0.85
-"""The share of the speed of light below which a time cannot be true. It leaves room for a kernel that only writes."""
+"""The share of the measured ceiling below which a time cannot be true. It leaves room for a kernel that only writes."""
 
 
 def bandwidth(ceilings: Mapping[str, float]) -> float:
@@ -25,7 +25,7 @@ def light_seconds(compulsory_bytes: int, flops: int, ceilings: Mapping[str, floa
 
 
 def too_fast(seconds: float, light: float) -> bool:
-    """Whether a time beats the speed of light by more than the ceilings' error, so that it cannot be true.
+    """Whether a time beats the measured ceiling by more than the ceilings' error, so that it cannot be true.
 
     Holds only for a working set well past L2: what fits there may legitimately beat DRAM.
     """

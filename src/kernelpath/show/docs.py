@@ -73,7 +73,7 @@ def verdicts(root: Path) -> Iterator[str]:
 
 def results(root: Path) -> Iterator[str]:
     """A row for each reference kernel on each GPU that was measured."""
-    yield from _header("GPU", "exercise", "case", "time", "speedup", "share of the speed of light")
+    yield from _header("GPU", "exercise", "case", "time", "speedup", "share of the measured ceiling")
     for machine in recorded.machines(root):
         for report in machine.timed:
             measured = report.measurement

@@ -21,7 +21,7 @@ from kernelpath.show.source import Line
 from kernelpath.verdict import Measurement, Report, Verdict
 
 ARITHMETIC = 1.01
-"""A speed of light this many times slower than memory alone would allow is that of arithmetic."""
+"""A ceiling this many times slower than memory alone would allow is that of arithmetic."""
 
 _INCHES_OF_A_NAME = 0.15
 _ROOM_AT_THE_RIGHT = 25  # times the largest intensity: what the roofs are stands there, beside the marks
@@ -32,7 +32,7 @@ YOURS, REFERENCE, BASELINE = "yours", "reference", "baseline"
 
 @dataclass(frozen=True)
 class Bar:
-    """One run. rate: its bandwidth in words. length: its speed over the fastest's. share: of the speed of light."""
+    """One run. rate: its bandwidth in words. length: its speed over the fastest's. share: of the measured ceiling."""
 
     role: str
     seconds: float
@@ -127,7 +127,7 @@ def bars(measured: Measurement) -> list[Bar]:
 
 
 def rate(measured: Measurement, seconds: float) -> str:
-    """Operations per second where arithmetic sets the speed of light, else bytes per second."""
+    """Operations per second where arithmetic sets the measured ceiling, else bytes per second."""
     if measured.light_seconds > ARITHMETIC * measured.compulsory_bytes / bandwidth(measured.ceilings):
         return words.arithmetic(measured.flops / seconds)
     return words.bandwidth(measured.compulsory_bytes / seconds)
@@ -167,7 +167,7 @@ class Roofed:
             rate=measured.flops / bar.seconds,
             name=_name(report) if bar.role == self.roles[-1] else "",
             link=f"#{report.exercise.partition('/')[2]}",
-            hover=f"{_name(report)}, {bar.role}: {words.share(bar.share)} of the speed of light",
+            hover=f"{_name(report)}, {bar.role}: {words.share(bar.share)} of the measured ceiling",
         )
 
     @property

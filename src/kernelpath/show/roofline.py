@@ -37,7 +37,7 @@ class Mark:
     """A kernel on a roofline.
 
     label: in the legend, with the role first; marks of equal label look alike. intensity: operations per byte.
-    rate: operations per second. light: the rate at the speed of light, to which a dotted line leads; 0 for none.
+    rate: operations per second. light: the rate at the measured ceiling, to which a dotted line leads; 0 for none.
     name: stands beside the mark. link: where a click on it leads in a page. hover: what a page shows under the mouse.
     """
 

@@ -50,6 +50,7 @@ PLACES = {
     "lane": (1, 4),
     "mask": (10, 1),
     "mbarrier": (21, 4),
+    "measured ceiling": (1, 9),
     "MFMA": (24, 4),
     "MMA atom": (20, 1),
     "mutation testing": (16, 7),

@@ -19,7 +19,7 @@ def draw(measured: Measurement) -> Figure:
     """
     times = {"yours": measured.seconds, "reference": measured.reference_seconds, "baseline": measured.baseline_seconds}
     runs = {role: replace(measured, seconds=seconds) for role, seconds in times.items() if seconds is not None}
-    labels = {role: f"{role}: {words.share(run.share_of_light)} of the speed of light" for role, run in runs.items()}
+    labels = {role: f"{role}: {words.share(run.share_of_light)} of the measured ceiling" for role, run in runs.items()}
     roof = roofline.Roof.measured(measured.ceilings)
     if not measured.flops:
         rates = {labels[role]: run.bytes_per_second / 1e9 for role, run in runs.items()}

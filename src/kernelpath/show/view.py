@@ -187,7 +187,7 @@ def measurement(measured: Measurement) -> list[tuple[str, str]]:
         ("timed", f"{words.case(measured.case)}; {measured.rounds} {measured.method}"),
         ("yours", f"{words.seconds(measured.seconds)}, {words.bandwidth(measured.bytes_per_second)}"),
         (
-            "speed of light",
+            "measured ceiling",
             f"{words.share(measured.share_of_light, 1)} of it ({words.seconds(measured.light_seconds)})",
         ),
         ("baseline", f"{words.seconds(measured.baseline_seconds)}, yours is {measured.speedup} times as fast"),

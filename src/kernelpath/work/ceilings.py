@@ -1,4 +1,4 @@
-"""What this machine reaches on random data: the speed of light that kernels are held against."""
+"""What this machine reaches on random data: the measured ceiling that kernels are held against."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ extern "C" __global__ void sweep(const uint4 *x, unsigned *sink) {
     if (seen == 1) *sink = seen;  // hardly ever, but the compiler cannot know
 }
 """
-"""Reads everything and computes next to nothing. torch.sum reaches only 95 % of this on an H200."""
+"""Reads everything and computes next to nothing. torch.sum reaches only 95% of this on an H200."""
 
 
 def _bandwidths(stopwatch: Stopwatch) -> dict[str, float]:

@@ -48,7 +48,7 @@ PROBLEM = Problem(
         {"m": 4, "n": 1_572_816, "k": 2_731},
     ),
     reference=reference,
-    # A float32 sum of 4096 terms misses by 1.3e-6 of the root mean square at most; in TF32 54 to 96 % of the elements
+    # A float32 sum of 4096 terms misses by 1.3e-6 of the root mean square at most; in TF32 54 to 96% of the elements
     # are off by more than this, for k from 32 to 4096.
     tolerance={"float32": Tolerance(rtol=1e-5, atol=1e-5)},
     extreme=extreme,

@@ -56,7 +56,7 @@ PROBLEM = Problem(
     reference=reference,
     # A sum of 17 products in float32, in any order and with any rounding of the weights: each weight and each product
     # is rounded by 2^-24 at most, and each term takes part in at most 16 additions, so the error is at most
-    # 18 * 2^-24 of the sum of magnitudes. With x in TF32 99 % of the elements fail.
+    # 18 * 2^-24 of the sum of magnitudes. With x in TF32 99% of the elements fail.
     tolerance={"float32": Tolerance(rtol=0.0, atol=0.0, mtol=19 * 2**-24)},
     magnitudes=lambda x: reference(x.abs()),
     extreme=extreme,

@@ -45,8 +45,8 @@ PROBLEM = Problem(
         case(jitter=20, cold=COLD_CALLS, interrupted=25),
     ),
     reference=reference,
-    # 100 calls to launch and to wait for are 0.5 % of 3 ms, the interrupted ones shift the upper quartile by 1 %, and
-    # quartiles of 50 calls lie within 1 %. One call cannot do it: at 20 % jitter the quartiles are 10 % apart.
+    # 100 calls to launch and to wait for are 0.5% of 3 ms, the interrupted ones shift the upper quartile by 1%, and
+    # quartiles of 50 calls lie within 1%. One call cannot do it: at 20% jitter the quartiles are 10% apart.
     tolerance={"float64": Tolerance(rtol=0.04, atol=0.0)},
     compulsory_bytes=lambda **case: 24,
 )

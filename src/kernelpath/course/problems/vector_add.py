@@ -41,7 +41,7 @@ PROBLEM = Problem(
     far=({"n": (1 << 32) + 67, "offset": 0},),
     reference=reference,
     # A float32 sum is rounded once: off by 2^-24 (6.0e-8) at most. With x and y in TF32 or bfloat16 the
-    # median error is 1.4e-4 or 1.8e-3, and 99.9 % of the elements fail.
+    # median error is 1.4e-4 or 1.8e-3, and 99.9% of the elements fail.
     tolerance={"float32": Tolerance(rtol=6.0e-8, atol=0.0)},
     extreme=extreme,
     faults={"infinities made finite": lambda x, y: (x.double() + y).clamp(-1e38, 1e38)},
