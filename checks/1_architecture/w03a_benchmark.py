@@ -25,7 +25,7 @@ def complaint(inputs: Sequence[Any], outputs: Sequence[torch.Tensor]) -> str | N
     place = wrong.index(True)
     found, expected = outputs[0].tolist(), work.quartiles
     name = ("lower quartile", "median", "upper quartile")[place]
-    said = f"{name} {1e6 * found[place]:,.1f} µs, expected {1e6 * expected[place]:,.1f} µs within 4 %"
+    said = f"{name} {1e6 * found[place]:,.1f} µs, expected {1e6 * expected[place]:,.1f} µs within 4%"
     return f"{said}, on the device {work.described}: {symptom(work, found, place)}"
 
 

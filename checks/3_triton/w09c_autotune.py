@@ -35,7 +35,7 @@ def complaint(inputs: Sequence[Any], outputs: Sequence[torch.Tensor]) -> Complai
         worst = max(range(len(gpu.requests)), key=lambda index: spent.slower[index])
         times = f"{spent.slower[worst]:.2f} times as long as the best configuration"
         told = (
-            f"launches take {slower} % longer than with the best configuration for each size, 5 % are allowed; "
+            f"launches take {slower}% longer than with the best configuration for each size, 5% are allowed; "
             f"{gpu.requests[worst]} took {times}, with {gpu.said(spent.chosen[worst])}"
         )
     return Complaint(Verdict.TOO_SLOW, told) if told else None

@@ -1,4 +1,4 @@
-"""Checkpoint 5: layouts and tensors, the three tiles, asynchronous copies and barriers, and the last 20 %."""
+"""Checkpoint 5: layouts and tensors, the three tiles, asynchronous copies and barriers, and the last 20%."""
 
 from kernelpath.course.checkpoint import Checkpoint, Numbers
 from kernelpath.course.problems import hopper_twists

@@ -19,7 +19,7 @@ as recorded. Each line of the report is a day of requests, and the autotuner rem
 - Every c is right at the end, whatever configurations were tried. The kernel masks M and N, but not K.
 - No size is tuned twice.
 - Tuning takes at most 50 s a day.
-- Launches take at most 5 % longer than with the best of all configurations for each size, on average over the requests
+- Launches take at most 5% longer than with the best of all configurations for each size, on average over the requests
   of a day that has 50 or more.
 """
 

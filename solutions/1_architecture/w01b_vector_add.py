@@ -8,12 +8,12 @@ Write the kernel in w01b_vector_add.cu, then launch it here. The grader checks t
 bytes that the kernel moves, and on a GPU the time against torch.add.
 
 Traffic: 12 bytes per element, two reads and a write, for one addition. An H200 does 30 trillion additions and copies
-4.28 TB per second, so the bytes take 80 times as long; the speed of light is 12 n bytes at the rate of a copy.
+4.28 TB per second, so the bytes take 80 times as long; the measured ceiling is 12 n bytes at the rate of a copy.
 
 What reaches it: 16-byte accesses. By Little's law, 4.28 TB/s at a loaded latency of about 0.8 us are 26 KB in flight
 on each of 132 SMs. One float per thread gives 16 KB at most, one float4 64 KB: at 2^26 elements on an H200, 245 us
 against 188, where a copy of as many bytes takes 193. Two vectors per thread are no faster, and streaming loads (__ldcs)
-are 5 % slower.
+are 5% slower.
 """
 
 import torch

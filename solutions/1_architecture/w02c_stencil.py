@@ -8,11 +8,11 @@ Tensors may have more than 2**32 elements: offsets need 64 bits.
 Write the kernel in w02c_stencil.cu, then launch it here. The grader checks the values, the bytes that the kernel asks
 for, its bank conflicts, and on a GPU the time against a kernel in which every thread loads its 17 values itself.
 
-Traffic: 8 bytes per element, one read and one write, plus 16 elements of halo for each tile of 512: 1.6 % of all.
+Traffic: 8 bytes per element, one read and one write, plus 16 elements of halo for each tile of 512: 1.6% of all.
 Operations: 34 per element. An H200 copies 535 billion elements per second, which takes 18 TFLOP/s of the 55 that
-multiply-adds reach: memory bounds it, and the speed of light is 8 n bytes at the rate of a copy.
+multiply-adds reach: memory bounds it, and the measured ceiling is 8 n bytes at the rate of a copy.
 
-What is in the way are instructions, not bytes. As the formula reads, 95 % of the sectors hit L1, and 78 % of all issue
+What is in the way are instructions, not bytes. As the formula reads, 95% of the sectors hit L1, and 78% of all issue
 slots are taken (ncu). On an H200, at 2^26 elements, where a copy takes 130 us:
 
     kernel                                             us    share of a copy's speed

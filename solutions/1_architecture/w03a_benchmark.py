@@ -7,10 +7,10 @@ returns. synchronize() waits until the queue is empty. clock() returns the time 
 
 It returns three numbers in seconds: a quarter of the calls are faster than the first, half of them faster than the
 second (the median), three quarters faster than the third. statistics.quantiles(times, n=4) computes them from a list.
-They must be right within 4 % on each of these devices, and no device may be called more than 500 times:
+They must be right within 4% on each of these devices, and no device may be called more than 500 times:
 
 - one where every call takes the same time;
-- one where calls differ by up to 20 % either way, so that a few calls say little about the quartiles;
+- one where calls differ by up to 20% either way, so that a few calls say little about the quartiles;
 - one where the first 150 calls take three times as long, because something is compiled and clock rates have to rise.
   The quartiles are those of the calls that come later;
 - one where calls differ, and one in 25 takes ten times as long, because something else interrupts;

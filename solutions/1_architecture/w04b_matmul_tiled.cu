@@ -57,7 +57,7 @@ __global__ void matmul(const float* a, const float* b, float* out, int m, int n,
         keep();
         __syncthreads();
         if (depth + DEPTH < k) fetch(depth + DEPTH);
-        #pragma unroll  // 17 % faster on an H200
+        #pragma unroll  // 17% faster on an H200
         for (int i = 0; i < DEPTH; ++i) {
             float of_a[8], of_b[8];
             for (int half = 0; half < 2; ++half) {

@@ -12,7 +12,7 @@ counters is the CSV of `ncu --csv --page raw` of the same step, in another run: 
 units, and a row for each kernel, numbered in the order of launch by the column ID. It has the kernels of the trace in
 the order of launch, which is that of their correlations. Names cannot be compared: ncu writes them in another form.
 
-The report is a dict, or a dataclass, of these facts. Numbers may be 0.1 % off.
+The report is a dict, or a dataclass, of these facts. Numbers may be 0.1% off.
 
     kernels           the three names with the greatest total duration in the trace, the greatest first
     microseconds      their total durations

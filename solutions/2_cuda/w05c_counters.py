@@ -3,7 +3,7 @@
 file holds what the tool recorded: "ncu" (the CSV of `ncu --csv --page raw`), "nsys" (the SQLite export), "perfetto"
 (the Chrome trace of torch.profiler, which Perfetto opens) or "rocprof" (counter_collection.csv of rocprofv3). The
 answer is a dict, or a dataclass, of facts about the longest launch in the file. A fact that the file does not hold is
-None; what a tool estimates from the launch, as "est. achieved occupancy %" is, was not measured. Numbers may be 0.1 %
+None; what a tool estimates from the launch, as "est. achieved occupancy %" is, was not measured. Numbers may be 0.1%
 off.
 
     kernel              its name, as the tool writes it

@@ -9,7 +9,7 @@ Write the kernel in w07a_softmax.cu, then launch it here. Graded: the values, th
 and one write suffice), and on a GPU the time against the formula in five torch operators.
 
 Traffic: one read and one write, 4 bytes per element in bfloat16 and 8 in float32, and two exponentials per element. The
-speed of light is a copy. Memory is the bound, with little margin: at 4.2 TB/s an SM of an H200
+measured ceiling is a copy. Memory is the bound, with little margin: at 4.2 TB/s an SM of an H200
 passes 4 bfloat16 elements per cycle, and its 16 exponentials per cycle serve 8.
 
 How a row is kept decides the speed, and how many rows an SM has in different phases. Shares of a copy of 2^27 elements:

@@ -11,7 +11,7 @@ every load and store has 16 bytes; that ptxas needs neither a stack frame nor sp
 instructions are executed for each element (a division counts 18, one of 64 bits 80). On a GPU, the time against the
 kernel as it is given.
 
-Traffic: 8 bytes per element and 5 operations, so memory bounds it: the speed of light is that of a copy.
+Traffic: 8 bytes per element and 5 operations, so memory bounds it: the measured ceiling is that of a copy.
 """
 
 import torch

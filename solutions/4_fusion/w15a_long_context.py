@@ -21,8 +21,8 @@ and column, and a sequence of n tokens has n (n + 1) / 2 scores per head: arithm
 hundred tokens on.
 
 Each tile finds its sequence by halving; vLLM's kernels number their tiles in the same way. Tiles of a sequence run from
-its end, those with the most keys first: the other way round it takes 1 to 8 % longer. A third stage takes 20 to 25 %
-off. Values after the end of a sequence are multiplied by weights of 0, and not masked, which would cost 2 to 5 %.
+its end, those with the most keys first: the other way round it takes 1 to 8% longer. A third stage takes 20 to 25%
+off. Values after the end of a sequence are multiplied by weights of 0, and not masked, which would cost 2 to 5%.
 
 Measured on an H200, causal, 16 heads of 128: its rate over that of cuDNN where all lengths are equal, and over that of
 Flash-Attention 2 for packed sequences, as PyTorch 2.11 has it:

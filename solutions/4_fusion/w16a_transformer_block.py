@@ -34,7 +34,7 @@ that an H200 copies with. What it takes there, in ms of the GPU:
     this file              5.6         2.4          0.28     0.36    0.08
     torch.compile          5.6         1.9          0.28     0.50    0.11
 
-So products bound the step. The compiler is 3 % faster: its attention is cuDNN's. By operators the step
+So products bound the step. The compiler is 3% faster: its attention is cuDNN's. By operators the step
 takes 1.25 times as long. No two programs write to the same place, and sums over rows have a fixed order: every run
 gives the same bits. n, m and the gated product are kept; made again, they would save a third of the memory.
 """

@@ -9,7 +9,7 @@ follows goes on meanwhile. Until request.wait() has returned, the tensor is neit
 call the same all-reduces in the same order, and they run one after another.
 
 Graded by the timeline of the largest case, 4 ranks and 32 layers of 32 KiB and 20 µs each on average. An all-reduce of
-S bytes over n ranks takes 2 (n - 1) (5 µs + S / n / 10 GB/s) there. At least 80 % of the time that all-reduces take has
+S bytes over n ranks takes 2 (n - 1) (5 µs + S / n / 10 GB/s) there. At least 80% of the time that all-reduces take has
 to pass while layers compute. One for each layer takes too long, because each costs 30 µs however small it is; one for
 all of them cannot begin before the last gradient is there.
 """

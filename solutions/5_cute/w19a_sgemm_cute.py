@@ -16,7 +16,7 @@ Begin with one stage and no predicates, on sizes that tiles divide. Graded: the 
 reaches shared memory is copied by cp.async, and that nobody reads a copy before it was waited for; sectors, bank
 conflicts and wavefronts; and on a GPU the time against cuBLAS without TF32.
 
-Speed of light: 2 m n k operations at 128 multiply-adds per cycle and SM, 67 TFLOP/s on an H200 at 1.98 GHz. At 4096
+Bound: 2 m n k operations at 128 multiply-adds per cycle and SM, 67 TFLOP/s on an H200 at 1.98 GHz. At 4096
 it reaches 51 TFLOP/s, 0.99 of cuBLAS. The lanes' zigzag and the early copies are those of sgemm_async (week 8).
 """
 
