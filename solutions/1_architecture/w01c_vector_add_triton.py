@@ -7,7 +7,7 @@ Tensors have fewer than 2**31 elements, so 32-bit offsets suffice.
 One program adds BLOCK elements. The grader checks the values at sizes around a block, the bytes that the kernel moves,
 and on a GPU the time against torch.add.
 
-Traffic: 12 bytes per element, two reads and a write, for one addition. Memory bounds it, so the measured ceiling is 12 n
+Traffic: 12 bytes per element, two reads and a write, for one addition. Memory bounds it, so the ceiling is 12 n
 bytes at the rate of a copy. 1024 elements over 4 warps are 8 per thread, in two 16-byte accesses to each vector: more
 than enough bytes in flight. Where a vector is not aligned to 16 bytes, Triton compiles 4-byte accesses, four in a row
 for each thread: L1 answers three of them, and on an H200 the time stays the same.

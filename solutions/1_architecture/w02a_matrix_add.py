@@ -8,7 +8,7 @@ Tensors may have more than 2**32 elements: offsets need 64 bits.
 Write the kernel in w02a_matrix_add.cu, then launch it here. The grader checks the values, the sectors that each line
 asks for, and on a GPU the time against torch.add.
 
-Traffic: 12 bytes per element for one addition, so memory bounds it; the measured ceiling is 12 * rows * columns bytes at
+Traffic: 12 bytes per element for one addition, so memory bounds it; the ceiling is 12 * rows * columns bytes at
 the rate of a copy. A warp reads 512 contiguous bytes of a row of each matrix, as in vector_add.
 """
 

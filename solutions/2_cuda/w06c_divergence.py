@@ -10,7 +10,7 @@ active in its average instruction (at least 16, from 20,000 oscillators on: let 
 GPU the time against a kernel with a thread for each oscillator.
 
 Traffic: 9 bytes for each oscillator, and 38 operations for each of its steps, 15 steps on average where they are
-mixed: arithmetic sets the measured ceiling. A warp takes as many steps as the slowest of its oscillators, 57 on average;
+mixed: arithmetic sets the ceiling. A warp takes as many steps as the slowest of its oscillators, 57 on average;
 sorted in tiles of 2048, few more than they need.
 
 Refilling idle lanes instead: Aila, Laine, "Understanding the efficiency of ray traversal on GPUs" (2009).
