@@ -11,11 +11,12 @@ import numpy as np
 
 from kernelpath import simt
 from kernelpath.device import far, messages, padding
+from kernelpath.device.addresses import AddressSpace
 from kernelpath.device.elements import Bytes, Refused, digest, elements
 from kernelpath.device.pointers import Linked
 from kernelpath.simt.counters import AccessCounters, LineCounters, by_access
 
-PAGE, ALIGNMENT = 4096, 16
+ALIGNMENT = 16
 """A storage begins at a page, plus what the widest access sees of its alignment in the submission's process."""
 
 MOST_BYTES = 4 << 30
@@ -63,6 +64,7 @@ class Case:
     _held: list[dict[int, int]] = field(default_factory=list)
     _storages: dict[int, Stored] = field(default_factory=dict)
     _memory: simt.Memory = field(default_factory=simt.Memory)
+    _addresses: AddressSpace = field(default_factory=AddressSpace)
 
     def begin(self, inputs: messages.Inputs, order: int) -> None:
         """Storages of inputs have negative numbers."""
@@ -71,7 +73,7 @@ class Case:
             self.failed = None
         self.launches, self._notes, self._held, self._unreached = [], [], [], set()
         for number, content in inputs.storages.items():
-            stored = Stored(_placed(len(content), 0), drawn=np.frombuffer(content, np.uint8))
+            stored = Stored(self._addresses.place(len(content)), drawn=np.frombuffer(content, np.uint8))
             stored.memory[:] = np.frombuffer(content, np.uint8)
             self._storages[number] = stored
 
@@ -83,11 +85,16 @@ class Case:
         for number in asked.dropped:
             if number not in self.inputs.storages and number not in self.inputs.spans:
                 self._drop(number)
-        new = [self._placed(told) for told in asked.storages]
-        for told, is_new in zip(asked.storages, new, strict=True):
-            self._update(told, is_new)
-        buffers = {buffer.storage: self._stored(buffer.storage) for buffer in asked.buffers}
-        self._notes.append(self._note(module, asked, buffers))
+        try:
+            new = self._place_all(asked)
+            buffers = {buffer.storage: self._stored(buffer.storage) for buffer in asked.buffers}
+            for storage in asked.storages:
+                self._update(storage, storage.number in new)
+            note = self._note(module, asked, buffers, new)
+        except Refused as error:  # it may have placed storages, and so moved those of the launches to come
+            self._notes.append(messages.Note(asked.kernel, str(error), asked.grid, asked.block, asked.shared, [], []))
+            raise
+        self._notes.append(note)
         self._held.append({number: one.memory.nbytes for number, one in self._storages.items() if number >= 0})
         before = {number: stored.memory.copy() for number, stored in buffers.items() if not self._is_span(stored)}
         spans = [self._buffer(buffer) for buffer in asked.buffers]
@@ -140,6 +147,7 @@ class Case:
             self.launches = []
             for number in [number for number, stored in self._storages.items() if self._is_span(stored)]:
                 self._drop(number)
+            self._addresses.forget_spans()
         return ended
 
     def writer(self, storage: int, offset: int) -> messages.Writer | None:
@@ -154,9 +162,13 @@ class Case:
 
     # Storages
 
+    def place(self, nbytes: int) -> Bytes:
+        """Return zeroed bytes for the variables of a module, which its first launch places."""
+        return self._addresses.place(nbytes)
+
     def _stored(self, number: int) -> Stored:
         if number in self.inputs.spans and number not in self._storages:
-            self._storages[number] = Stored(_placed(self.inputs.spans[number], 0))
+            self._storages[number] = Stored(self._addresses.place(self.inputs.spans[number]))
         if number not in self._storages:
             raise Refused(f"there is no storage {number}")
         return self._storages[number]
@@ -170,23 +182,36 @@ class Case:
         if stored := self._storages.pop(number, None):
             self._memory.forget(stored.address, stored.memory.nbytes)
 
-    def _placed(self, told: messages.Storage) -> bool:
+    def _place_all(self, launch: messages.Launch) -> set[int]:
+        """Place the storages that a launch brings, in the order in which its transcript names them. Return the new ones.
+
+        Raises Refused for a storage that the transcript does not name: it would move those that come after it.
+        """
+        brought = {storage.number: storage for storage in launch.storages}
+        named = dict.fromkeys(buffer.storage for buffer in launch.buffers)
+        if len(brought) < len(launch.storages) or not brought.keys() <= named.keys():
+            raise Refused("a launch comes with a storage that its kernel is not given")
+        return {number for number in named if number in brought and self._place(brought[number])}
+
+    def _place(self, storage: messages.Storage) -> bool:
         """Give a storage its place. Returns whether it is new."""
-        stored = self._storages.get(told.number)
-        if told.number < 0 and (stored is None or stored.memory.nbytes != told.nbytes or told.fresh):
+        stored = self._storages.get(storage.number)
+        if storage.number < 0 and (stored is None or stored.memory.nbytes != storage.nbytes or storage.fresh):
             raise Refused("the storage of an input is the grader's")
-        if stored is not None and stored.memory.nbytes == told.nbytes and not told.fresh:
+        if stored is not None and stored.memory.nbytes == storage.nbytes and not storage.fresh:
             return False
-        self._drop(told.number)
-        if not 0 <= told.nbytes <= (far.MOST_BYTES if self.inputs.far else MOST_BYTES):
-            raise Refused(f"a storage of {told.nbytes:,} bytes")
-        self._storages[told.number] = Stored(_placed(told.nbytes, told.alignment))
+        self._drop(storage.number)
+        if not 0 <= storage.nbytes <= (far.MOST_BYTES if self.inputs.far else MOST_BYTES):
+            raise Refused(f"a storage of {storage.nbytes:,} bytes")
+        place = self._addresses.place(storage.nbytes, storage.alignment % ALIGNMENT)
+        self._storages[storage.number] = Stored(place)
         return True
 
     def _linked(self, told: messages.Storage) -> Linked:
         def address_of(number: int) -> tuple[int, int]:
-            stored = self._stored(number)
-            return stored.address, stored.memory.nbytes
+            if number not in self._storages:
+                raise Refused(f"there is no storage {number}")
+            return self._storages[number].address, self._storages[number].memory.nbytes
 
         return Linked(_content(told), told.links, address_of)
 
@@ -244,7 +269,9 @@ class Case:
             raise Refused(f"{told.name} is not inside its storage")
         return simt.Buffer(told.name, stored.address + told.offset, told.nbytes, told.itemsize, dtype=told.dtype)
 
-    def _note(self, module: simt.Module, asked: messages.Launch, buffers: Mapping[int, Stored]) -> messages.Note:
+    def _note(
+        self, module: simt.Module, asked: messages.Launch, buffers: Mapping[int, Stored], new: set[int]
+    ) -> messages.Note:
         names = {buffer.storage: buffer.name for buffer in asked.buffers}
         return messages.Note(
             kernel=asked.kernel,
@@ -256,15 +283,25 @@ class Case:
             host=[(names[number], stored.host) for number, stored in buffers.items() if stored.host],
             cooperative=asked.cooperative,
             cluster=asked.cluster,
+            buffers=[self._describe_buffer(buffer, buffer.storage in new) for buffer in asked.buffers],
         )
+
+    def _describe_buffer(self, buffer: messages.Buffer, is_new: bool) -> str:
+        """Describe what a kernel may touch. Of what is fresh, nothing of an earlier storage is left."""
+        new = ", new" if is_new else ""
+        return f"{self._describe_storage(buffer.storage)}{new}: {buffer.nbytes} bytes at {buffer.offset}"
+
+    def _describe_storage(self, number: int) -> str:
+        """Describe a storage by its number, and by all that its address tells a kernel."""
+        stored = self._storages.get(number)
+        odd = f", {stored.address % ALIGNMENT} bytes off 16" if stored and stored.address % ALIGNMENT else ""
+        size = stored.memory.nbytes if stored else 0
+        return f"storage {number} ({size} bytes{odd})"
 
     def _described(self, value: int | float | messages.Pointer | messages.Blob) -> str:
         """An argument in the transcript; of a pointer all that a kernel may learn from it."""
         if isinstance(value, messages.Pointer):
-            stored = self._storages.get(value.storage)
-            odd = f", {stored.address % ALIGNMENT} bytes off 16" if stored and stored.address % ALIGNMENT else ""
-            size = stored.memory.nbytes if stored else 0
-            return f"storage {value.storage} ({size} bytes{odd}) + {value.offset}"
+            return f"{self._describe_storage(value.storage)} + {value.offset}"
         if isinstance(value, messages.Blob):
             content = bytearray(value.content)
             for at, _ in value.pointers:
@@ -284,13 +321,6 @@ class Case:
             for line, counters in launch.lines.items():
                 lines[Path(launch.file).name, line].add(counters)
         return [(*place, *one.executed) for place, one in sorted(lines.items())]
-
-
-def _placed(nbytes: int, alignment: int) -> Bytes:
-    """Zeroed bytes that begin at a page, plus `alignment` modulo 16."""
-    room = simt.zeroed(nbytes + 2 * PAGE)
-    start = (alignment % ALIGNMENT - room.ctypes.data) % PAGE
-    return room[start : start + nbytes]
 
 
 def _content(told: messages.Storage) -> Bytes:

@@ -241,7 +241,7 @@ class Attached(Message, frozen=True):
 
 class Note(Message, frozen=True):
     """A launch in the transcript. host: by buffer two digests, of the bytes that the host changed and of all there is,
-    apart by a blank."""
+    apart by a blank. buffers: the memory that the kernel may touch, from which the addresses of storages follow."""
 
     kernel: str
     code: str
@@ -252,6 +252,7 @@ class Note(Message, frozen=True):
     host: Sequence[tuple[str, str]]
     cooperative: bool = False
     cluster: Sequence[int] = ()
+    buffers: Sequence[str] = ()
 
 
 class Output(Message, frozen=True):

@@ -176,6 +176,8 @@ def _first_difference(first: Sequence[Note], second: Sequence[Note]) -> str:
     for position, (mine, theirs) in enumerate(zip(one.arguments, other.arguments, strict=False)):
         if mine != theirs:
             return f"argument {position} of {one.kernel} is {mine} for some values and {theirs} for others"
+    if one.buffers != other.buffers:
+        return f"the tensors that {one.kernel} is given differ for different values, or in their sizes"
     return f"the grid or the block of {one.kernel} depends on the values"
 
 

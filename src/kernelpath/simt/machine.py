@@ -23,7 +23,7 @@ from kernelpath.simt.events import Event
 from kernelpath.simt.layout import WRITTEN
 from kernelpath.simt.lowered import parameter_offsets
 from kernelpath.simt.narrow import require_reach
-from kernelpath.simt.run.arrays import Dim
+from kernelpath.simt.run.arrays import Dim, aligned
 from kernelpath.simt.run.buffers import Buffer, Memory, reached
 from kernelpath.simt.run.host import execute
 from kernelpath.simt.run.launch import Author, Grid, place_statics
@@ -104,10 +104,15 @@ class Module:
             raise ValueError(f"no kernel image is available for execution on the device: {has}")
         self.digest = hashlib.sha256(f"{source}\0{text}".encode()).hexdigest()
         self.programs: dict[str, Program] = {}
+        self.allocate: Callable[[int], npt.NDArray[np.uint8]] = aligned
 
-    def fresh(self) -> Module:
-        """The same code, with variables that hold what they begin with: as another process loads it."""
+    def fresh(self, allocate: Callable[[int], npt.NDArray[np.uint8]] | None = None) -> Module:
+        """The same code, with variables that hold what they begin with: as another process loads it.
+
+        allocate: gives the variables zeroed bytes, at a multiple of 256.
+        """
         other = copy.copy(self)
+        other.allocate = allocate or self.allocate
         other.__dict__.pop("statics", None)
         return other
 
@@ -120,7 +125,7 @@ class Module:
     @cached_property
     def statics(self) -> dict[str, npt.NDArray[np.uint8]]:
         """The variables of the file that outlive a launch: their bytes by name."""
-        return place_statics(self.parsed)
+        return place_statics(self.parsed, self.allocate)
 
     @cached_property
     def kernels(self) -> dict[str, Kernel]:
