@@ -12,6 +12,7 @@ import numpy as np
 from kernelpath import simt
 from kernelpath.device import far, messages, padding
 from kernelpath.device.addresses import AddressSpace
+from kernelpath.device.compilers import compiler_of
 from kernelpath.device.elements import Bytes, Refused, digest, elements
 from kernelpath.device.pointers import Linked
 from kernelpath.simt.counters import AccessCounters, LineCounters, by_access
@@ -276,6 +277,7 @@ class Case:
         return messages.Note(
             kernel=asked.kernel,
             code=module.digest,
+            compiler=compiler_of(module.text),
             grid=asked.grid,
             block=asked.block,
             shared=asked.shared,

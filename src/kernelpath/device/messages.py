@@ -241,7 +241,8 @@ class Attached(Message, frozen=True):
 
 class Note(Message, frozen=True):
     """A launch in the transcript. host: by buffer two digests, of the bytes that the host changed and of all there is,
-    apart by a blank. buffers: the memory that the kernel may touch, from which the addresses of storages follow."""
+    apart by a blank. buffers: the memory that the kernel may touch, from which the addresses of storages follow.
+    compiler: see device/compilers."""
 
     kernel: str
     code: str
@@ -253,6 +254,7 @@ class Note(Message, frozen=True):
     cooperative: bool = False
     cluster: Sequence[int] = ()
     buffers: Sequence[str] = ()
+    compiler: str = ""
 
 
 class Output(Message, frozen=True):

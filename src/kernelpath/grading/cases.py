@@ -250,6 +250,8 @@ class Cases:
         try:
             evidence = kind.call(runner, case, seed, variety=variety, order=order)
             complaint = evidence.complaint if variety.unordered else kind.judged(evidence)
+            if complaint is None:
+                complaint = conduct.other_language(self._subject.exercise, self._subject.item.lane, evidence.notes)
             if complaint is None and like is not None:
                 complaint = conduct.difference(like, evidence, self._subject.exercise.entry)
             if complaint is None and first is not None:

@@ -8,7 +8,9 @@ from dataclasses import dataclass, field
 import torch
 from msgspec.structs import replace
 
+from kernelpath import words
 from kernelpath.course.labs.fabric import Log
+from kernelpath.course.registry import Lane
 from kernelpath.course.spec import Exercise
 from kernelpath.device.messages import Note, Strided
 from kernelpath.lines import LineInstructions, LineTraffic
@@ -78,6 +80,26 @@ def computed(operators: Sequence[messages.Operator], entry: str) -> Complaint | 
     names = ", ".join(dict.fromkeys(_WRITTEN.get(one.name, f"torch.{one.name}") for one in operators))
     cause = f"{entry} calls {names}; your kernel has to do the work"
     return Complaint(Verdict.NOT_YOUR_KERNEL, cause, line=operators[0].line)
+
+
+def other_language(exercise: Exercise, lane: Lane, notes: Sequence[Note]) -> Complaint | None:
+    """A launch of a kernel that was not compiled from the language of the exercise.
+
+    What the host of a submission says of its kernels does not count: the device has the text of each.
+    """
+    language = words.LANES[lane]
+    if exercise.kind != "kernel" or lane not in ("cuda", "triton", "cute"):
+        return None
+    for note in notes:
+        if exercise.products and note.kernel == messages.PRODUCT:
+            continue
+        if not note.compiler:
+            cause = f"{note.kernel} is PTX that no compiler made: this exercise is to be solved in {language}"
+            return Complaint(Verdict.NOT_YOUR_KERNEL, cause)
+        if lane != "cuda" and note.compiler != language:
+            cause = f"{note.kernel} is a kernel in {note.compiler}: this exercise is to be solved in {language}"
+            return Complaint(Verdict.NOT_YOUR_KERNEL, cause)
+    return None
 
 
 def other_block(exercise: Exercise, notes: Sequence[Note]) -> Complaint | None:
