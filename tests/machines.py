@@ -122,9 +122,13 @@ class Submission:
         told: Sequence[messages.Storage] = (),
         block: int = 4,
         dropped: Sequence[int] = (),
+        reachable: Sequence[int] = (),
     ) -> messages.Message:
-        """Launch on storages of 16 bytes, in the order of the kernel's parameters."""
-        buffers = [messages.Buffer(f"tensor{number}", number, 0, 16, 4, "float32") for number in on]
+        """Launch on storages of 16 bytes, in the order of the kernel's parameters.
+
+        reachable: those that addresses in memory lead to.
+        """
+        buffers = [messages.Buffer(f"tensor{number}", number, 0, 16, 4, "float32") for number in (*on, *reachable)]
         pointers = [messages.Pointer(number, 0) for number in on]
         return self.ask(
             messages.Launch(

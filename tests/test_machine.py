@@ -72,7 +72,7 @@ def test_an_output_is_what_the_kernel_wrote(submission: Submission) -> None:
     assert values(ended.outputs[0]) == [1, 2, 3, 4]
     assert (ended.mutated, ended.failed) == ([], None)
     assert [(note.kernel, note.arguments, note.host) for note in ended.notes] == [
-        ("copy", ["storage -1 (16 bytes) + 0", "storage 0 (16 bytes) + 0", "4"], [])
+        ("copy", ["input 0 (16 bytes) + 0", "tensor 0 (16 bytes) + 0", "4"], [])
     ]
 
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -26,19 +27,25 @@ MOST_BYTES = 4 << 30
 NOTES = 10_000
 """Launches that a transcript holds; no honest entry makes more in a case."""
 
+_KEPT = "kept from "
+"""How the transcript's name of a storage of an earlier call begins."""
+
 NOT_GIVEN = "none of your kernels was given the tensor that was returned"
 CHANGED = "after your last kernel, the output was changed by something other than a kernel of yours"
 
 
 @dataclass
 class Stored:
-    """A storage. host: digests of what the host wrote since the last launch, and of all there is then.
-    final: the bytes at the entry's return. linked: what the submission's process has in place of addresses.
+    """A storage. name: what the transcript calls it. host: digests of what the host wrote since the last launch, and of
+    all there is then; has_table: whether that is more than one value over and over. final: the bytes at the entry's
+    return. linked: what the submission's process has in place of addresses.
     """
 
     memory: Bytes
+    name: str
     drawn: Bytes | None = None
     host: str = ""
+    has_table: bool = False
     final: Bytes | None = None
     launched: bool = False
     linked: Linked | None = None
@@ -66,15 +73,30 @@ class Case:
     _storages: dict[int, Stored] = field(default_factory=dict)
     _memory: simt.Memory = field(default_factory=simt.Memory)
     _addresses: AddressSpace = field(default_factory=AddressSpace)
+    _label: str = ""
+    _names: Iterator[int] = field(default_factory=itertools.count)
+    _input_names: dict[int, str] = field(default_factory=dict)
 
-    def begin(self, inputs: messages.Inputs, order: int) -> None:
-        """Storages of inputs have negative numbers."""
+    def begin(self, inputs: messages.Inputs, order: int, label: str = "") -> None:
+        """Storages of inputs have negative numbers.
+
+        The transcript names the others in the order in which launches are given them, so that it is the same whatever
+        was called before. label: tells the storages of this call from those of other calls, once they are kept.
+        """
+        for stored in self._storages.values():
+            if not stored.name.startswith(_KEPT):
+                stored.name = f"{_KEPT}{self._label}: {stored.name}"
         self.inputs, self.order = inputs, order
+        self._label, self._names = label, itertools.count()
+        self._input_names = {
+            number: f"input {place}" for place, number in enumerate((*inputs.storages, *inputs.spans))
+        }
         if self.failed is not None and self.failed.kind != "FORGED":
             self.failed = None
         self.launches, self._notes, self._held, self._unreached = [], [], [], set()
         for number, content in inputs.storages.items():
-            stored = Stored(self._addresses.place(len(content)), drawn=np.frombuffer(content, np.uint8))
+            place = self._addresses.place(len(content))
+            stored = Stored(place, self._input_names[number], drawn=np.frombuffer(content, np.uint8))
             stored.memory[:] = np.frombuffer(content, np.uint8)
             self._storages[number] = stored
 
@@ -116,7 +138,7 @@ class Case:
         self.launches.append(launch)
         self._unreached |= far.unreached(launch, spans)
         for stored in buffers.values():
-            stored.launched, stored.host = True, ""
+            stored.launched, stored.host, stored.has_table = True, "", False
         changed = [number for number, content in before.items() if not np.array_equal(content, buffers[number].memory)]
         return launch, [(number, buffers[number].told()) for number in changed]
 
@@ -169,7 +191,8 @@ class Case:
 
     def _stored(self, number: int) -> Stored:
         if number in self.inputs.spans and number not in self._storages:
-            self._storages[number] = Stored(self._addresses.place(self.inputs.spans[number]))
+            place = self._addresses.place(self.inputs.spans[number])
+            self._storages[number] = Stored(place, self._input_names[number])
         if number not in self._storages:
             raise Refused(f"there is no storage {number}")
         return self._storages[number]
@@ -205,14 +228,15 @@ class Case:
         if not 0 <= storage.nbytes <= (far.MOST_BYTES if self.inputs.far else MOST_BYTES):
             raise Refused(f"a storage of {storage.nbytes:,} bytes")
         place = self._addresses.place(storage.nbytes, storage.alignment % ALIGNMENT)
-        self._storages[storage.number] = Stored(place)
+        self._storages[storage.number] = Stored(place, f"tensor {next(self._names)}")
         return True
 
     def _linked(self, told: messages.Storage) -> Linked:
-        def address_of(number: int) -> tuple[int, int]:
+        def address_of(number: int) -> tuple[int, int, str]:
             if number not in self._storages:
                 raise Refused(f"there is no storage {number}")
-            return self._storages[number].address, self._storages[number].memory.nbytes
+            stored = self._storages[number]
+            return stored.address, stored.memory.nbytes, stored.name
 
         return Linked(_content(told), told.links, address_of)
 
@@ -224,6 +248,7 @@ class Case:
                 self._memory.allocated(stored.address, told.nbytes)
             return
         linked = stored.linked = self._linked(told)
+        stored.has_table |= not _is_fill(linked.here)
         if is_new:
             stored.host = digest(linked.shown)
             stored.memory[:] = linked.here
@@ -286,6 +311,7 @@ class Case:
             cooperative=asked.cooperative,
             cluster=asked.cluster,
             buffers=[self._describe_buffer(buffer, buffer.storage in new) for buffer in asked.buffers],
+            tables=[names[number] for number, stored in buffers.items() if stored.has_table],
         )
 
     def _describe_buffer(self, buffer: messages.Buffer, is_new: bool) -> str:
@@ -294,11 +320,12 @@ class Case:
         return f"{self._describe_storage(buffer.storage)}{new}: {buffer.nbytes} bytes at {buffer.offset}"
 
     def _describe_storage(self, number: int) -> str:
-        """Describe a storage by its number, and by all that its address tells a kernel."""
+        """Describe a storage by its name, and by all that its address tells a kernel."""
         stored = self._storages.get(number)
-        odd = f", {stored.address % ALIGNMENT} bytes off 16" if stored and stored.address % ALIGNMENT else ""
-        size = stored.memory.nbytes if stored else 0
-        return f"storage {number} ({size} bytes{odd})"
+        if stored is None:
+            return f"no storage {number}"
+        odd = f", {stored.address % ALIGNMENT} bytes off 16" if stored.address % ALIGNMENT else ""
+        return f"{stored.name} ({stored.memory.nbytes} bytes{odd})"
 
     def _described(self, value: int | float | messages.Pointer | messages.Blob) -> str:
         """An argument in the transcript; of a pointer all that a kernel may learn from it."""
@@ -323,6 +350,14 @@ class Case:
             for line, counters in launch.lines.items():
                 lines[Path(launch.file).name, line].add(counters)
         return [(*place, *one.executed) for place, one in sorted(lines.items())]
+
+
+def _is_fill(content: Bytes) -> bool:
+    """Whether bytes are one value over and over, as torch.zeros and torch.full leave them: they carry no results."""
+    words = content[: content.size // 8 * 8].view(np.uint64)
+    rest = content[words.nbytes :]
+    first = content[:8]
+    return bool((words == words[:1]).all() and np.array_equal(rest, first[: rest.size]))
 
 
 def _content(told: messages.Storage) -> Bytes:

@@ -194,12 +194,16 @@ class Attach(Message, frozen=True):
 
 
 class Begin(Message, frozen=True):
-    """A case. order: of warps and blocks; see simt.run.order. negated: tensor cores' products. Answered by Done."""
+    """A case. order: of warps and blocks; see simt.run.order. negated: tensor cores' products. Answered by Done.
+
+    label: the same for two calls in two processes whose transcripts are to be the same.
+    """
 
     client: int
     inputs: Inputs
     order: int
     negated: bool = False
+    label: str = ""
 
 
 class End(Message, frozen=True):
@@ -242,7 +246,7 @@ class Attached(Message, frozen=True):
 class Note(Message, frozen=True):
     """A launch in the transcript. host: by buffer two digests, of the bytes that the host changed and of all there is,
     apart by a blank. buffers: the memory that the kernel may touch, from which the addresses of storages follow.
-    compiler: see device/compilers."""
+    compiler: see device/compilers. tables: the buffers into which the host wrote more than one value over and over."""
 
     kernel: str
     code: str
@@ -255,6 +259,7 @@ class Note(Message, frozen=True):
     cluster: Sequence[int] = ()
     buffers: Sequence[str] = ()
     compiler: str = ""
+    tables: Sequence[str] = ()
 
 
 class Output(Message, frozen=True):

@@ -89,7 +89,7 @@ class _Client:
         self._interrupted: simt.Launch | None = None
 
     def begin(self, asked: messages.Begin) -> None:
-        self.case.begin(asked.inputs, asked.order)
+        self.case.begin(asked.inputs, asked.order, asked.label)
         self._negated = {} if asked.negated else None
         self._interrupted = None
 
