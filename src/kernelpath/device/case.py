@@ -88,9 +88,7 @@ class Case:
                 stored.name = f"{_KEPT}{self._label}: {stored.name}"
         self.inputs, self.order = inputs, order
         self._label, self._names = label, itertools.count()
-        self._input_names = {
-            number: f"input {place}" for place, number in enumerate((*inputs.storages, *inputs.spans))
-        }
+        self._input_names = {number: f"input {place}" for place, number in enumerate((*inputs.storages, *inputs.spans))}
         if self.failed is not None and self.failed.kind != "FORGED":
             self.failed = None
         self.launches, self._notes, self._held, self._unreached = [], [], [], set()
@@ -207,7 +205,7 @@ class Case:
             self._memory.forget(stored.address, stored.memory.nbytes)
 
     def _place_all(self, launch: messages.Launch) -> set[int]:
-        """Place the storages that a launch brings, in the order in which its transcript names them. Return the new ones.
+        """Place what storages a launch brings, in the order in which its transcript names them. Return the new ones.
 
         Raises Refused for a storage that the transcript does not name: it would move those that come after it.
         """

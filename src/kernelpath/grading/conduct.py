@@ -14,8 +14,10 @@ from kernelpath.course.registry import Lane
 from kernelpath.course.spec import Exercise
 from kernelpath.device.messages import Note, Strided
 from kernelpath.lines import LineInstructions, LineTraffic
+from kernelpath.simt.machine import NEGATED
 from kernelpath.verdict import Complaint, Verdict
 from kernelpath.work import messages
+from kernelpath.work.tensors import raw_bytes
 
 LIBRARY_SHARE = 0.1
 """The share of GPU time that kernels which are not the submission's own may take."""
@@ -151,12 +153,20 @@ def launched_nothing(launches: Sequence[object], entry: str) -> Complaint | None
     return None if launches else Complaint(Verdict.NOT_YOUR_KERNEL, f"{entry} launched no kernel")
 
 
-def difference(first: Evidence, second: Evidence, entry: str) -> Complaint | None:
+def same_launches(first: Evidence, second: Evidence) -> bool:
     """Whether two calls with equal shapes and different values launched the same: then the kernels did the work.
 
-    Both came from processes that were the same before. first, second: their transcripts.
+    They may be calls of one process: what is the same for other values does not depend on them.
     """
-    if len(first.notes) == len(second.notes) and all(map(_alike, first.notes, second.notes)):
+    return len(first.notes) == len(second.notes) and all(map(_alike, first.notes, second.notes))
+
+
+def difference(first: Evidence, second: Evidence, entry: str) -> Complaint | None:
+    """What is wrong where two calls with equal shapes and different values did not launch the same.
+
+    They came from two processes that had been called alike before.
+    """
+    if same_launches(first, second):
         return None
     if complaint := computed(second.operators, entry):
         return complaint
@@ -164,7 +174,8 @@ def difference(first: Evidence, second: Evidence, entry: str) -> Complaint | Non
 
 
 def _alike(one: Note, other: Note) -> bool:
-    return replace(one, host=()) == replace(other, host=()) and not _unlike_buffers(one, other)
+    first, second = (replace(note, host=(), tables=(), code=note.code.removeprefix(NEGATED)) for note in (one, other))
+    return first == second and not _unlike_buffers(one, other)
 
 
 def _unlike_buffers(one: Note, other: Note) -> list[str]:
@@ -184,6 +195,28 @@ _HOST = (
     "the host computes it from the inputs' values, or takes it from a clock or from the system's random numbers; "
     "your kernel has to do the work, whatever the values"
 )
+
+
+def same_values(first: Sequence[object], second: Sequence[object]) -> bool:
+    """Whether the arguments of two calls are the same, bit for bit, so that neither shows what depends on values."""
+    return all(
+        torch.equal(raw_bytes(one), raw_bytes(other))
+        if isinstance(one, torch.Tensor) and isinstance(other, torch.Tensor)
+        else one == other
+        for one, other in zip(first, second, strict=True)
+    )
+
+
+def written_by_the_host(evidence: Evidence, entry: str) -> Complaint | None:
+    """A table that the host wrote and a kernel was given, where nothing is drawn that would show if it has results.
+
+    One value over and over, as torch.zeros leaves it, is no table.
+    """
+    for note in evidence.notes:
+        for name in note.tables:
+            cause = f"{note.kernel} is given bytes in {name} that the host wrote; your kernel has to do the work"
+            return computed(evidence.operators, entry) or Complaint(Verdict.NOT_YOUR_KERNEL, cause)
+    return None
 
 
 def _first_difference(first: Sequence[Note], second: Sequence[Note]) -> str:

@@ -30,8 +30,9 @@ from kernelpath.simt.run.launch import Author, Grid, place_statics
 from kernelpath.simt.run.timeline import barrier_lines, events_of
 from kernelpath.simt.target import SM_80, TARGETS, Target
 
-__all__ = ["Kernel", "Launch", "Module", "Param", "load"]
+__all__ = ["NEGATED", "Kernel", "Launch", "Module", "Param", "load"]
 
+NEGATED = "negated "  # before the digest of a text whose products of tensor cores are negated
 LIMIT = 1 << 31  # lane-instructions of a launch where the caller sets no limit: some seconds
 
 
@@ -119,7 +120,7 @@ class Module:
     def negated(self) -> Module:
         """The same code with the products of tensor cores negated, and variables of its own; see ptx.negated."""
         other = self.fresh()
-        other.parsed, other.digest, other.programs = ptx.negated(self.parsed), f"negated {self.digest}", {}
+        other.parsed, other.digest, other.programs = ptx.negated(self.parsed), f"{NEGATED}{self.digest}", {}
         return other
 
     @cached_property

@@ -66,14 +66,17 @@ class Kernel(Python):
         order: int = 0,
         negated: bool = False,
         chosen: Chosen = NOTHING,
+        label: str = "",
     ) -> Evidence:
-        """chosen: what a GPU decided about the kernels, which holds on the PTX machine. negated: as in device.Begin."""
+        """chosen: what a GPU decided about the kernels, which holds on the PTX machine. negated, label: as in
+        device.Begin.
+        """
         if not self.on_machine:
             return super().call(runner, case, seed, variety=variety)
         runner.ready()
         drawn = truth.draw_inputs(self.exercise, case, seed, "cpu", variety)
         inputs = as_inputs(drawn, runner.numbers)
-        runner.ask_machine(device.Begin(runner.client, inputs, order, negated), device.Done)
+        runner.ask_machine(device.Begin(runner.client, inputs, order, negated, label), device.Done)
         try:
             placed = runner.ask(messages.Run(case=dict(case), seed=0, chosen=chosen), messages.Placed)
         except Stopped as stopped:

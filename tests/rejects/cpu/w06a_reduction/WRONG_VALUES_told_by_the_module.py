@@ -19,9 +19,7 @@ def modules():
         device = api.device()
         for number in range(256):
             MODULES.append(device._load(naming.ptx, str(SOURCE)))
-            MODULES[-1].launch(
-                "name", grid=(1, 1, 1), block=(1, 1, 1), shared=0, arguments=[number], tensors=[]
-            )
+            MODULES[-1].launch("name", grid=(1, 1, 1), block=(1, 1, 1), shared=0, arguments=[number], tensors=[])
     return MODULES
 
 
