@@ -39,6 +39,7 @@ class Evidence:
     complaint: about anything but the outputs' values. notes: the transcript of the PTX machine. tensor: operations that
     tensor cores can have made there, at most. workspace: the most bytes beside inputs and outputs that a launch found
     there. flops: of the case. places: where the outputs lie there. log: what ranks did.
+    unmoved: a complaint about ranks whose right results do not follow their messages.
     """
 
     inputs: Sequence[object]
@@ -53,6 +54,7 @@ class Evidence:
     operators: Sequence[messages.Operator] = ()
     places: Sequence[Strided] = field(default=(), repr=False)
     log: Log | None = None
+    unmoved: Complaint | None = None
 
 
 def foreign(
