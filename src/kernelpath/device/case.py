@@ -148,16 +148,16 @@ class Case:
             if stored is not None and content.size == stored.memory.size:
                 stored.final = content
 
-    def ended(self, outputs: Sequence[messages.Strided]) -> messages.Ended:
-        """The report on the case."""
+    def ended(self, outputs: Sequence[messages.Strided], counted: bool = True) -> messages.Ended:
+        """The report on the case. counted: with counters."""
         given = {output.storage for output in outputs}
         ended = messages.Ended(
             outputs=[self._output(output) for output in outputs],
             mutated=[number for number in sorted(self.inputs.storages, reverse=True) if self._mutated(number)],
             notes=self._notes,
             failed=self.failed,
-            accesses=self._accesses(),
-            instructions=self._instructions(),
+            accesses=self._accesses() if counted else (),
+            instructions=self._instructions() if counted else (),
             tensor=sum(launch.totals.most_tensor_operations for launch in self.launches),
             unreached=sorted(self._unreached),
             workspace=max((sum(held[one] for one in held.keys() - given) for held in self._held), default=0),

@@ -207,10 +207,14 @@ class Begin(Message, frozen=True):
 
 
 class End(Message, frozen=True):
-    """The case is over; outputs are what the submission says that it returned. Answered by Ended."""
+    """The case is over; outputs are what the submission says that it returned. Answered by Ended.
+
+    counted: whether to tell the counters.
+    """
 
     client: int
     outputs: Sequence[Strided]
+    counted: bool = True
 
 
 class Record(Message, frozen=True):

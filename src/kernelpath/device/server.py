@@ -65,7 +65,7 @@ class Server:
             case lab_messages.EndLab():
                 return self._clients[asked.client].end_lab(asked)
             case messages.End():
-                return self._clients[asked.client].case.ended(asked.outputs)
+                return self._clients[asked.client].case.ended(asked.outputs, asked.counted)
             case messages.Record():
                 self._clients[asked.client].case.recorded = True
             case messages.Draw():

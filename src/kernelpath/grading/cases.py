@@ -282,7 +282,9 @@ class Cases:
         variety = replace(variety, redistributed=not variety.redistributed)
         kind = Kernel(self._subject.exercise, "cpu")
         try:
-            other = kind.call(twin, case, seed, variety=variety, order=order, negated=negated, label=label)
+            other = kind.call(
+                twin, case, seed, variety=variety, order=order, negated=negated, label=label, judged=False
+            )
         except Stopped as stopped:
             return self._subject.placed(stopped.complaint)
         complaint = other.complaint or conduct.difference(evidence, other, self._subject.exercise.entry)

@@ -67,9 +67,10 @@ class Kernel(Python):
         negated: bool = False,
         chosen: Chosen = NOTHING,
         label: str = "",
+        judged: bool = True,
     ) -> Evidence:
         """chosen: what a GPU decided about the kernels, which holds on the PTX machine. negated, label: as in
-        device.Begin.
+        device.Begin. judged: False where the transcript alone is of interest, so that no output is sent.
         """
         if not self.on_machine:
             return super().call(runner, case, seed, variety=variety)
@@ -82,6 +83,11 @@ class Kernel(Python):
         except Stopped as stopped:
             raise Stopped(self._machine_says(runner) or stopped.complaint) from None
         overwritten = self.exercise.overwritten(inputs.arguments)
+        if not judged:
+            ended = runner.ask_machine(device.End(runner.client, (), counted=False), device.Ended)
+            assert ended is not None
+            complaint = complaint_of(ended.failed) if ended.failed is not None else None
+            return Evidence(drawn, (), complaint, notes=ended.notes, operators=placed.operators)
         places = overwritten or placed.outputs
         asked = [_storage_of(place, inputs) for place in overwritten] or placed.outputs
         ended = runner.ask_machine(device.End(runner.client, asked), device.Ended)
