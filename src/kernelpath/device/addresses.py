@@ -19,7 +19,12 @@ from kernelpath import simt
 from kernelpath.device.elements import Bytes, Refused
 
 PAGE = 4096
-"""What the start of a storage is aligned to, besides its misalignment: no kernel may ask for more than 512."""
+
+LINE = 512
+"""What the start of a storage is aligned to, besides its misalignment: what CUDA's caching allocator aligns to."""
+
+_SMALL, _CHUNK = 1 << 16, 1 << 18
+"""Bytes of storages that share a mapping, and of such a mapping: an optimizer has hundreds of small tensors."""
 
 _FIRST, _EACH, _SPACES = 1 << 44, 1 << 41, 40
 """The addresses of all spaces, and of each. Linux places what no one chooses an address for far above or below."""
@@ -50,13 +55,24 @@ class AddressSpace:
         self._start = _FIRST + next(_numbers) % _SPACES * _EACH
         self._used = 0
         self._used_by_spans = _HALF
+        self._chunk = np.empty(0, np.uint8)
 
     def place(self, nbytes: int, alignment: int = 0) -> Bytes:
-        """Return zeroed bytes that begin `alignment` bytes behind a page. They are unmapped when no array is left.
+        """Return zeroed bytes that begin `alignment` bytes behind a line. They are unmapped when no array is left.
 
         Raises Refused where the space is used up, and MemoryError.
         """
-        length = max(-(-(alignment + nbytes) // PAGE), 1) * PAGE  # an empty tensor has an address of its own, too
+        if nbytes + alignment > _SMALL:
+            return self._map(nbytes, alignment)
+        room = -(-(alignment + nbytes) // LINE) * LINE + LINE  # a gap behind each: no access past the end meets another
+        if room > self._chunk.size:
+            self._chunk = self._map(_CHUNK, 0)
+        placed, self._chunk = self._chunk[:room], self._chunk[room:]
+        return placed[alignment : alignment + nbytes]
+
+    def _map(self, nbytes: int, alignment: int) -> Bytes:
+        """As `place`, in a mapping of its own, behind a page."""
+        length = -(-(alignment + nbytes) // PAGE) * PAGE
         if nbytes >= simt.FAR:
             offset = self._used_by_spans + _GAP
             self._used_by_spans = offset + length

@@ -19,7 +19,7 @@ from kernelpath.device.pointers import Linked
 from kernelpath.simt.counters import AccessCounters, LineCounters, by_access
 
 ALIGNMENT = 16
-"""A storage begins at a page, plus what the widest access sees of its alignment in the submission's process."""
+"""A storage begins at a line, plus what the widest access sees of its alignment in the submission's process."""
 
 MOST_BYTES = 4 << 30
 """That a storage may have."""
