@@ -32,9 +32,13 @@ extern "C" __global__ void add_one(float* x) { x[threadIdx.x] += 1; }
 extern "C" __global__ void nothing(float* x) { }
 __device__ int calls;
 extern "C" __global__ void count(int* out) { *out = ++calls; }
-extern "C" __global__ void address(const float* x, const float* y, long long* out) {
-    out[0] = (long long)x & 4095;
-    out[1] = (long long)y & 4095;
+extern "C" __global__ void distance(const float* x, const float* y, long long* out) {
+    out[0] = ((long long)y & 4095) + (long long)y - (long long)x;
+    out[1] = 0;
+}
+extern "C" __global__ void variable(const float* x, long long* out) {
+    out[0] = (long long)&calls - (long long)x;
+    out[1] = 0;
 }
 extern "C" __global__ void flagged(float* x, bool flag) { if (flag) *x = 1; }
 """
@@ -118,9 +122,13 @@ class Submission:
         told: Sequence[messages.Storage] = (),
         block: int = 4,
         dropped: Sequence[int] = (),
+        reachable: Sequence[int] = (),
     ) -> messages.Message:
-        """Launch on storages of 16 bytes, in the order of the kernel's parameters."""
-        buffers = [messages.Buffer(f"tensor{number}", number, 0, 16, 4, "float32") for number in on]
+        """Launch on storages of 16 bytes, in the order of the kernel's parameters.
+
+        reachable: those that addresses in memory lead to.
+        """
+        buffers = [messages.Buffer(f"tensor{number}", number, 0, 16, 4, "float32") for number in (*on, *reachable)]
         pointers = [messages.Pointer(number, 0) for number in on]
         return self.ask(
             messages.Launch(

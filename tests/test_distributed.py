@@ -29,7 +29,11 @@ from kernelpath.verdict import Report, Verdict
 from kernelpath.wire import Gone, Wire
 from kernelpath.work import fabric_messages as fabric
 from kernelpath.work import rank
-from kernelpath.work.exchange import Exchange
+from kernelpath.work.exchange import Exchange, perturb
+from kernelpath.work.tensors import from_bytes, to_bytes
+from kernelpath.work.workspace import Workspace
+
+ROOT = Path(__file__).parents[1]
 
 LINKS = Links(latency=2.0, bandwidth=10.0)
 
@@ -440,3 +444,30 @@ def test_a_group_sends_messages_one_by_one(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr(rank, "_current", [None])
     backend = rank._Group(0, 1)._get_backend(torch.device("cpu"))
     assert not getattr(backend, "supports_coalescing", False)
+
+
+# Messages that are there to be counted
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16"])
+def test_perturbed_floats_are_others_and_their_differences_do_not_cancel(dtype: str) -> None:
+    values = torch.tensor([-4.0, -1.0, 0.0, 2.0, 100.0]).to(getattr(torch, dtype))
+    content = perturb(dtype, to_bytes(values), "floats")
+    perturbed = from_bytes(dtype, [5], content, "cpu")
+    assert bool((perturbed > values).all())
+
+
+def test_integers_that_may_be_lengths_stay() -> None:
+    lengths, data = bytes(range(64)), bytes(range(65))
+    assert perturb("int64", lengths, "floats") == perturb("int64", lengths, "all") == lengths
+    assert perturb("uint8", data, "floats") == data
+    assert all(one != other for one, other in zip(perturb("uint8", data, "all"), data, strict=True))
+
+
+def test_a_result_that_does_not_follow_the_messages_is_not_the_exchanges(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Were there a way past the exchange, as one folder for all ranks is."""
+    monkeypatch.setattr(Workspace, "of_rank", lambda self, rank: self)
+    submission = ROOT / "tests/rejects/cpu/w16b_all_reduce/CRASHED_through_a_shared_folder.py"
+    report = grade.grade(registry.find("all_reduce"), submission, device="cpu", seed=1, brief=True)
+    assert report.verdict is Verdict.NOT_YOUR_KERNEL, report.cause
+    assert "whatever it receives" in report.cause

@@ -12,7 +12,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from kernelpath.device import case, messages
+from kernelpath.device import messages
+from kernelpath.device.addresses import AddressSpace
 from kernelpath.device.case import CHANGED, NOT_GIVEN
 from kernelpath.wire import Gone
 from tests.machines import Served, Submission, floats, strided
@@ -71,7 +72,7 @@ def test_an_output_is_what_the_kernel_wrote(submission: Submission) -> None:
     assert values(ended.outputs[0]) == [1, 2, 3, 4]
     assert (ended.mutated, ended.failed) == ([], None)
     assert [(note.kernel, note.arguments, note.host) for note in ended.notes] == [
-        ("copy", ["storage -1 (16 bytes) + 0", "storage 0 (16 bytes) + 0", "4"], [])
+        ("copy", ["input 0 (16 bytes) + 0", "tensor 0 (16 bytes) + 0", "4"], [])
     ]
 
 
@@ -113,7 +114,7 @@ def test_a_change_of_the_host_is_told_once(submission: Submission) -> None:
     assert [len(note.host) for note in submission.end().notes] == [1, 0]
 
 
-@pytest.mark.parametrize("way", ["in one launch", "in one without it", "in one that is refused"])
+@pytest.mark.parametrize("way", ["in one without it", "in one that is refused"])
 def test_bytes_told_again_before_a_launch_sees_them_are_still_the_hosts(submission: Submission, way: str) -> None:
     """Told a second time they differ from nothing, for any values."""
 
@@ -121,10 +122,7 @@ def test_bytes_told_again_before_a_launch_sees_them_are_still_the_hosts(submissi
         submission.begin({-1: X})
         submission.launch("nothing", on=[3], told=[written(3, [0, 0, 0, 0])])
         told = [written(3, content)]
-        if way == "in one launch":
-            told *= 2
-        else:
-            submission.launch("nothing", on=[-1] if way == "in one without it" else [77], told=told)
+        submission.launch("nothing", on=[-1] if way == "in one without it" else [3, 77], told=told)
         submission.launch("nothing", on=[3], told=told)
         ((_, found),) = submission.end().notes[-1].host
         return set(found.split())
@@ -235,19 +233,78 @@ def test_clients_do_not_see_each_others_storages(machine: Served, submission: Su
 # What a kernel may know
 
 
-def test_two_launches_with_the_same_transcript_give_the_same(machine: Served) -> None:
-    def given(alignment: int) -> tuple[list[Any], int]:
+def transcript(submission: Submission) -> list[messages.Note]:
+    return [*submission.end().notes]
+
+
+@pytest.mark.parametrize("trick", ["alignment", "unnamed", "twice", "refused", "no content", "modules", "memory"])
+def test_two_launches_with_the_same_transcript_give_the_same(machine: Served, trick: str) -> None:
+    """What a kernel learns from addresses, it learns from the transcript, whatever the host does to move them."""
+    kept = []
+
+    def launch(tricks: bool) -> tuple[list[Any], int]:
         submission = machine.attach()
         submission.load()
-        submission.begin()
-        told = [written(0, X, alignment), written(1, X), written(2, [0, 0, 0, 0])]
-        ran = submission.launch("address", on=[0, 1, 2], told=told, block=1)
+        submission.begin({-1: X})
+        if tricks and trick == "modules":
+            for number in range(20):
+                submission.ask(messages.Load(f"{SMALL}// {number}", None))
+        if tricks and trick == "memory":
+            kept.append(np.ones(1 << 22, np.uint8))
+        told = [written(0, X, 64 * tricks if trick == "alignment" else 0), written(1, X)]
+        if tricks and trick == "refused":
+            submission.launch("nothing", on=[5, 77], told=[fresh(5, 1 << 20)])
+        if tricks and trick == "no content":
+            submission.launch("nothing", on=[5], told=[messages.Storage(5, 1 << 20, 0, None, False)])
+        if tricks and trick in ("unnamed", "twice"):
+            extra = 9 if trick == "unnamed" else 1
+            submission.launch("nothing", on=[1], told=[fresh(extra, 1 << 20), fresh(1)])
+        ran = submission.launch("distance", on=[0, 1, 2], told=[*told, written(2, [0, 0, 0, 0])], block=1)
         assert isinstance(ran, messages.Ran)
-        notes = [(note.kernel, note.arguments, note.host) for note in submission.end().notes]
-        return notes, int(np.frombuffer(ran.changed[0][1], np.int64)[0]) if ran.changed else 0
+        notes = transcript(submission)
+        return notes, int(np.frombuffer(ran.changed[0][1], np.int64)[0])
 
-    (first, low), (second, other) = given(64), given(128)
+    (first, low), (second, other) = launch(False), launch(True)
+    assert low > 0
     assert first != second or low == other
+
+
+SMALL = ".version 8.0\n.target sm_80\n.address_size 64\n.entry f() {ret;}"
+
+
+def test_variables_lie_where_the_transcript_says(machine: Served) -> None:
+    def launch(count: int) -> int:
+        submission = machine.attach()
+        submission.load()
+        for number in range(count):
+            submission.ask(messages.Load(f"{SMALL}// {number}", None))
+        submission.begin({-1: X})
+        ran = submission.launch("variable", on=[-1, 0], told=[fresh(0)], block=1)
+        assert isinstance(ran, messages.Ran)
+        return int(np.frombuffer(ran.changed[0][1], np.int64)[0])
+
+    assert launch(0) == launch(7)
+
+
+def test_equal_texts_are_one_module(submission: Submission) -> None:
+    """Variables of their own would tell a kernel which of them was launched, and no transcript would show it."""
+    numbers = [submission.ask(messages.Load(SMALL, source)) for source in (None, "one.cu", "other.cu")]
+    assert {number.module for number in numbers if isinstance(number, messages.Loaded)} == {1}
+    other = submission.ask(messages.Load(SMALL + "// another", None))
+    assert isinstance(other, messages.Loaded)
+    assert other.module == 2
+
+
+def test_what_is_fresh_again_is_in_the_transcript(submission: Submission) -> None:
+    """Whether a kernel finds what an earlier one left is for the host to choose."""
+
+    def notes(told: Sequence[messages.Storage]) -> Sequence[messages.Note]:
+        submission.begin({-1: X})
+        submission.launch("copy", 4, on=[-1, 0], told=[fresh(0)])
+        submission.launch("nothing", on=[0], told=told)
+        return submission.end().notes
+
+    assert notes([]) != notes([fresh(0)])
 
 
 def test_the_size_of_a_storage_is_in_the_transcript(submission: Submission) -> None:
@@ -276,7 +333,12 @@ def test_where_a_storage_was_is_free_once_it_is_replaced(
 ) -> None:
     here, there = np.zeros((2, 64), np.uint8)
     places = [here, there, here]
-    monkeypatch.setattr(case, "_placed", lambda nbytes, alignment: places.pop(0)[:nbytes])
+    elsewhere = AddressSpace.place
+
+    def place(space: AddressSpace, nbytes: int, alignment: int = 0) -> Any:
+        return places.pop(0)[:nbytes] if nbytes <= 64 else elsewhere(space, nbytes, alignment)  # but for variables
+
+    monkeypatch.setattr(AddressSpace, "place", place)
     submission.launch("copy", 4, on=[-1, 0], told=[fresh(0)], block=4096)
     submission.launch("copy", 4, on=[-1, 0], told=[again])
     ran = submission.launch("add_one", on=[1], told=[written(1, X)])
@@ -295,6 +357,10 @@ def buffer(offset: int, nbytes: int, itemsize: int = 4) -> messages.Buffer:
     return messages.Buffer("x", -1, offset, nbytes, itemsize, "float32")
 
 
+def brings(*storages: messages.Storage) -> messages.Launch:
+    return but(storages=storages, buffers=[messages.Buffer("x", 5, 0, 16, 4, "float32")])
+
+
 REFUSED = {
     "module": but(module=1),
     "module before the first": but(module=-1),
@@ -309,10 +375,12 @@ REFUSED = {
     "buffer before the start": but(buffers=[buffer(-4, 4)]),
     "negative buffer": but(buffers=[buffer(8, -4)]),
     "items of nothing": but(buffers=[buffer(0, 4, itemsize=0)]),
-    "no content": but(storages=[messages.Storage(5, 16, 0, None, False)]),
-    "less content": but(storages=[messages.Storage(5, 16, 0, b"123", False)]),
-    "negative size": but(storages=[messages.Storage(5, -16, 0, None, True)]),
-    "endless size": but(storages=[messages.Storage(5, 1 << 60, 0, None, True)]),
+    "no content": brings(messages.Storage(5, 16, 0, None, False)),
+    "less content": brings(messages.Storage(5, 16, 0, b"123", False)),
+    "negative size": brings(messages.Storage(5, -16, 0, None, True)),
+    "endless size": brings(messages.Storage(5, 1 << 60, 0, None, True)),
+    "a storage that is no tensor's": but(storages=[messages.Storage(5, 16, 0, None, True)]),
+    "a storage told twice": brings(*[messages.Storage(5, 16, 0, None, True)] * 2),
     "not PTX": messages.Load("no PTX at all {", None),
     "no kernel to compile": messages.Compile(0, "no_such_kernel"),
     "clusters before sm_90": but(cluster=[2]),

@@ -179,11 +179,11 @@ def told(
 ) -> Any:
     submission.begin()
     words = np.array(content, np.int64).tobytes()
-    target = target or messages.Storage(3, 16, 0, bytes(16), False)
+    targets = [target or messages.Storage(3, 16, 0, bytes(16), False), messages.Storage(5, 16, 0, bytes(16), False)]
     storage = messages.Storage(4, len(words), 0, words, False, links)
-    answer = submission.launch("nothing", on=[4], told=[storage, target])
+    answer = submission.launch("nothing", on=[4], told=[storage, *targets], dropped=[3, 4, 5], reachable=[3, 5])
     assert isinstance(answer, messages.Ran), answer
-    ((_, digests),) = submission.end().notes[0].host
+    digests = dict(submission.end().notes[0].host)["tensor4"]
     return digests.split()[-1]
 
 
@@ -209,22 +209,23 @@ def test_addresses_differ_and_the_transcript_does_not(submission: Submission) ->
 
 
 @pytest.mark.parametrize(
-    "target",
+    ("number", "target"),
     [
-        messages.Storage(3 + (1 << 16), 16, 0, bytes(16), False),
-        messages.Storage(3, 16, 4, bytes(16), False),
-        messages.Storage(3, 32, 0, bytes(32), False),
+        (5, messages.Storage(3, 16, 0, bytes(16), False)),
+        (3, messages.Storage(3, 16, 4, bytes(16), False)),
+        (3, messages.Storage(3, 32, 0, bytes(32), False)),
     ],
-    ids=["number", "alignment", "size"],
+    ids=["another one", "alignment", "size"],
 )
-def test_what_an_address_tells_is_in_the_transcript(submission: Submission, target: messages.Storage) -> None:
+def test_what_an_address_tells_is_in_the_transcript(
+    submission: Submission, number: int, target: messages.Storage
+) -> None:
     """A host that chose among storages by what it has computed would hand its results to the kernel."""
     first = told(submission, [(1 << 40) + 8, 5], [link(1 << 40, 0)])
     other = submission.machine.attach()
     other.load()
     assert told(other, [(1 << 40) + 8, 5], [link(1 << 40, 0)]) == first
-    other.launch("nothing", on=[4], dropped=[3])
-    to = messages.Link(target.number, 1 << 40, bytes(8))
+    to = messages.Link(number, 1 << 40, bytes(8))
     assert told(other, [(1 << 40) + 8, 5], [to], target) != first
 
 
@@ -246,7 +247,7 @@ def test_what_the_addresses_in_a_struct_tell_is_in_the_transcript(submission: Su
                 block=(1, 1, 1),
                 shared=0,
                 arguments=[messages.Blob(bytes(8), [(0, messages.Pointer(3, 0))])],
-                buffers=[],
+                buffers=[messages.Buffer("x", 3, 0, nbytes, 1, "uint8")],
                 storages=[target],
                 dropped=[3],
             )
@@ -260,7 +261,7 @@ def test_what_the_addresses_in_a_struct_tell_is_in_the_transcript(submission: Su
 def test_an_address_is_another_one_as_a_whole() -> None:
     """Which of its bytes differ depends on where this process has the storage."""
     content = np.array([5, (1 << 40) + 8], np.int64).view(np.uint8)
-    linked = pointers.Linked(content, [link(1 << 40, 1)], lambda number: (0x7F0000001000, 16))
+    linked = pointers.Linked(content, [link(1 << 40, 1)], lambda number: (0x7F0000001000, 16, "tensor 0"))
     assert linked.here.view(np.int64).tolist() == [5, 0x7F0000001008]
     before = np.array([6, 0x7F0000001010], np.int64).view(np.uint8)
     assert linked.whole(before != linked.here).tolist() == [True] + [False] * 7 + [True] * 8

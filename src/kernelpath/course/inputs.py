@@ -6,6 +6,7 @@ Every exercise gets the last two from what its problem declares; the grader deci
 from __future__ import annotations
 
 import math
+import random
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -29,12 +30,15 @@ class Variety:
 
     extreme: with the values that the problem declares as extreme. unordered: with those that it declares as that, which
     are compared with nothing but the outputs of another call. misaligned: bit p says that tensor p does not begin
-    at a multiple of 16 bytes; tensors are counted without the other arguments.
+    at a multiple of 16 bytes; tensors are counted without the other arguments. offsets: seed of where they begin.
+    redistributed: with other lengths of the same number and total, where the problem has lengths on the device.
     """
 
     extreme: bool = False
     unordered: bool = False
     misaligned: int = 0
+    offsets: int = 0
+    redistributed: bool = False
 
     @property
     def told(self) -> dict[str, str]:
@@ -82,7 +86,8 @@ def draw_inputs(
 ) -> tuple[Any, ...]:
     """The case's arguments on a device. The same seed and device give the same bits in every process."""
     rng = torch.Generator(device).manual_seed(seed)
-    inputs = exercise.inputs(rng, **case)
+    redistributed = exercise.problem.redistributed if variety.redistributed else None
+    inputs = (redistributed or exercise.inputs)(rng, **case)
     if variety.extreme:
         if exercise.problem.extreme is not None:
             exercise.problem.extreme(rng, *inputs)
@@ -94,19 +99,20 @@ def draw_inputs(
     if not variety.misaligned:
         return inputs
     places = {id(tensor): place for place, tensor in enumerate(tensors_of(inputs))}
+    offsets = random.Random(variety.offsets)  # not rng's: calls with other values have their tensors at the same places
     return tuple(
-        _placed(rng, value, variety.misaligned >> places[id(value)] & 1) if id(value) in places else value
+        _placed(offsets, value, variety.misaligned >> places[id(value)] & 1) if id(value) in places else value
         for value in inputs
     )
 
 
-def _placed(rng: torch.Generator, tensor: torch.Tensor, misaligned: int) -> torch.Tensor:
+def _placed(offsets: random.Random, tensor: torch.Tensor, misaligned: int) -> torch.Tensor:
     """The tensor, strides kept, in a storage of its own that begins and ends with gaps."""
     size = tensor.element_size()
     within = max(ALIGNMENT // size, 1)
     offset = within
     if misaligned and within > 1:
-        offset += int(torch.randint(1, within, (), generator=rng, device=rng.device))
+        offset += offsets.randrange(1, within)
     last = sum((extent - 1) * stride for extent, stride in zip(tensor.shape, tensor.stride(), strict=True))
     elements = offset + (last + 1 if math.prod(tensor.shape) else 0) + within
     storage = torch.full((elements * size,), _GAP, dtype=torch.uint8, device=tensor.device)

@@ -92,6 +92,9 @@ class Problem:
         reference and of the submission, or the same places of both. The reference of dropout keeps every element; which
         ones a submission drops is its choice. `Exercise.check` judges the choice itself.
     outputs: what the statement calls them, in their order. A reference may return only the first of them.
+    redistributed: `redistributed(rng, **case)` gives arguments as `inputs` does, of the same shapes, but with other
+        lengths of the same number and total, where lengths lie on the device: what a host reads of them, such as the
+        longest, differs then. None where `inputs` draws all that lies there.
     in_place: `in_place(*inputs)` gives the inputs that the operator overwrites, in the order of the reference's
         outputs, which they become. Nothing is returned then. None where the operator returns new tensors.
     first_dtype: the dtype of the first output, where it is not that of the first input.
@@ -121,6 +124,7 @@ class Problem:
     magnitudes: Callable[..., torch.Tensor | tuple[torch.Tensor, ...]] | None = None
     settled: Callable[[Sequence[torch.Tensor], Sequence[torch.Tensor]], list[torch.Tensor]] | None = None
     outputs: tuple[str, ...] = ("out",)
+    redistributed: Callable[..., tuple[Any, ...]] | None = None
     in_place: Callable[..., tuple[Any, ...]] | None = None
     first_dtype: str | None = None
     far: Sequence[Case] = ()

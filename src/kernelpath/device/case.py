@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -11,12 +12,14 @@ import numpy as np
 
 from kernelpath import simt
 from kernelpath.device import far, messages, padding
+from kernelpath.device.addresses import AddressSpace
+from kernelpath.device.compilers import compiler_of
 from kernelpath.device.elements import Bytes, Refused, digest, elements
 from kernelpath.device.pointers import Linked
 from kernelpath.simt.counters import AccessCounters, LineCounters, by_access
 
-PAGE, ALIGNMENT = 4096, 16
-"""A storage begins at a page, plus what the widest access sees of its alignment in the submission's process."""
+ALIGNMENT = 16
+"""A storage begins at a line, plus what the widest access sees of its alignment in the submission's process."""
 
 MOST_BYTES = 4 << 30
 """That a storage may have."""
@@ -24,19 +27,25 @@ MOST_BYTES = 4 << 30
 NOTES = 10_000
 """Launches that a transcript holds; no honest entry makes more in a case."""
 
+_KEPT = "kept from "
+"""How the transcript's name of a storage of an earlier call begins."""
+
 NOT_GIVEN = "none of your kernels was given the tensor that was returned"
 CHANGED = "after your last kernel, the output was changed by something other than a kernel of yours"
 
 
 @dataclass
 class Stored:
-    """A storage. host: digests of what the host wrote since the last launch, and of all there is then.
-    final: the bytes at the entry's return. linked: what the submission's process has in place of addresses.
+    """A storage. name: what the transcript calls it. host: digests of what the host wrote since the last launch, and of
+    all there is then; has_table: whether that is more than one value over and over. final: the bytes at the entry's
+    return. linked: what the submission's process has in place of addresses.
     """
 
     memory: Bytes
+    name: str
     drawn: Bytes | None = None
     host: str = ""
+    has_table: bool = False
     final: Bytes | None = None
     launched: bool = False
     linked: Linked | None = None
@@ -63,15 +72,29 @@ class Case:
     _held: list[dict[int, int]] = field(default_factory=list)
     _storages: dict[int, Stored] = field(default_factory=dict)
     _memory: simt.Memory = field(default_factory=simt.Memory)
+    _addresses: AddressSpace = field(default_factory=AddressSpace)
+    _label: str = ""
+    _names: Iterator[int] = field(default_factory=itertools.count)
+    _input_names: dict[int, str] = field(default_factory=dict)
 
-    def begin(self, inputs: messages.Inputs, order: int) -> None:
-        """Storages of inputs have negative numbers."""
+    def begin(self, inputs: messages.Inputs, order: int, label: str = "") -> None:
+        """Storages of inputs have negative numbers.
+
+        The transcript names the others in the order in which launches are given them, so that it is the same whatever
+        was called before. label: tells the storages of this call from those of other calls, once they are kept.
+        """
+        for stored in self._storages.values():
+            if not stored.name.startswith(_KEPT):
+                stored.name = f"{_KEPT}{self._label}: {stored.name}"
         self.inputs, self.order = inputs, order
+        self._label, self._names = label, itertools.count()
+        self._input_names = {number: f"input {place}" for place, number in enumerate((*inputs.storages, *inputs.spans))}
         if self.failed is not None and self.failed.kind != "FORGED":
             self.failed = None
         self.launches, self._notes, self._held, self._unreached = [], [], [], set()
         for number, content in inputs.storages.items():
-            stored = Stored(_placed(len(content), 0), drawn=np.frombuffer(content, np.uint8))
+            place = self._addresses.place(len(content))
+            stored = Stored(place, self._input_names[number], drawn=np.frombuffer(content, np.uint8))
             stored.memory[:] = np.frombuffer(content, np.uint8)
             self._storages[number] = stored
 
@@ -83,11 +106,16 @@ class Case:
         for number in asked.dropped:
             if number not in self.inputs.storages and number not in self.inputs.spans:
                 self._drop(number)
-        new = [self._placed(told) for told in asked.storages]
-        for told, is_new in zip(asked.storages, new, strict=True):
-            self._update(told, is_new)
-        buffers = {buffer.storage: self._stored(buffer.storage) for buffer in asked.buffers}
-        self._notes.append(self._note(module, asked, buffers))
+        try:
+            new = self._place_all(asked)
+            buffers = {buffer.storage: self._stored(buffer.storage) for buffer in asked.buffers}
+            for storage in asked.storages:
+                self._update(storage, storage.number in new)
+            note = self._note(module, asked, buffers, new)
+        except Refused as error:  # it may have placed storages, and so moved those of the launches to come
+            self._notes.append(messages.Note(asked.kernel, str(error), asked.grid, asked.block, asked.shared, [], []))
+            raise
+        self._notes.append(note)
         self._held.append({number: one.memory.nbytes for number, one in self._storages.items() if number >= 0})
         before = {number: stored.memory.copy() for number, stored in buffers.items() if not self._is_span(stored)}
         spans = [self._buffer(buffer) for buffer in asked.buffers]
@@ -108,7 +136,7 @@ class Case:
         self.launches.append(launch)
         self._unreached |= far.unreached(launch, spans)
         for stored in buffers.values():
-            stored.launched, stored.host = True, ""
+            stored.launched, stored.host, stored.has_table = True, "", False
         changed = [number for number, content in before.items() if not np.array_equal(content, buffers[number].memory)]
         return launch, [(number, buffers[number].told()) for number in changed]
 
@@ -120,16 +148,16 @@ class Case:
             if stored is not None and content.size == stored.memory.size:
                 stored.final = content
 
-    def ended(self, outputs: Sequence[messages.Strided]) -> messages.Ended:
-        """The report on the case."""
+    def ended(self, outputs: Sequence[messages.Strided], counted: bool = True) -> messages.Ended:
+        """The report on the case. counted: with counters."""
         given = {output.storage for output in outputs}
         ended = messages.Ended(
             outputs=[self._output(output) for output in outputs],
             mutated=[number for number in sorted(self.inputs.storages, reverse=True) if self._mutated(number)],
             notes=self._notes,
             failed=self.failed,
-            accesses=self._accesses(),
-            instructions=self._instructions(),
+            accesses=self._accesses() if counted else (),
+            instructions=self._instructions() if counted else (),
             tensor=sum(launch.totals.most_tensor_operations for launch in self.launches),
             unreached=sorted(self._unreached),
             workspace=max((sum(held[one] for one in held.keys() - given) for held in self._held), default=0),
@@ -140,6 +168,7 @@ class Case:
             self.launches = []
             for number in [number for number, stored in self._storages.items() if self._is_span(stored)]:
                 self._drop(number)
+            self._addresses.forget_spans()
         return ended
 
     def writer(self, storage: int, offset: int) -> messages.Writer | None:
@@ -154,9 +183,14 @@ class Case:
 
     # Storages
 
+    def place(self, nbytes: int) -> Bytes:
+        """Return zeroed bytes for the variables of a module, which its first launch places."""
+        return self._addresses.place(nbytes)
+
     def _stored(self, number: int) -> Stored:
         if number in self.inputs.spans and number not in self._storages:
-            self._storages[number] = Stored(_placed(self.inputs.spans[number], 0))
+            place = self._addresses.place(self.inputs.spans[number])
+            self._storages[number] = Stored(place, self._input_names[number])
         if number not in self._storages:
             raise Refused(f"there is no storage {number}")
         return self._storages[number]
@@ -170,23 +204,37 @@ class Case:
         if stored := self._storages.pop(number, None):
             self._memory.forget(stored.address, stored.memory.nbytes)
 
-    def _placed(self, told: messages.Storage) -> bool:
+    def _place_all(self, launch: messages.Launch) -> set[int]:
+        """Place what storages a launch brings, in the order in which its transcript names them. Return the new ones.
+
+        Raises Refused for a storage that the transcript does not name: it would move those that come after it.
+        """
+        brought = {storage.number: storage for storage in launch.storages}
+        named = dict.fromkeys(buffer.storage for buffer in launch.buffers)
+        if len(brought) < len(launch.storages) or not brought.keys() <= named.keys():
+            raise Refused("a launch comes with a storage that its kernel is not given")
+        return {number for number in named if number in brought and self._place(brought[number])}
+
+    def _place(self, storage: messages.Storage) -> bool:
         """Give a storage its place. Returns whether it is new."""
-        stored = self._storages.get(told.number)
-        if told.number < 0 and (stored is None or stored.memory.nbytes != told.nbytes or told.fresh):
+        stored = self._storages.get(storage.number)
+        if storage.number < 0 and (stored is None or stored.memory.nbytes != storage.nbytes or storage.fresh):
             raise Refused("the storage of an input is the grader's")
-        if stored is not None and stored.memory.nbytes == told.nbytes and not told.fresh:
+        if stored is not None and stored.memory.nbytes == storage.nbytes and not storage.fresh:
             return False
-        self._drop(told.number)
-        if not 0 <= told.nbytes <= (far.MOST_BYTES if self.inputs.far else MOST_BYTES):
-            raise Refused(f"a storage of {told.nbytes:,} bytes")
-        self._storages[told.number] = Stored(_placed(told.nbytes, told.alignment))
+        self._drop(storage.number)
+        if not 0 <= storage.nbytes <= (far.MOST_BYTES if self.inputs.far else MOST_BYTES):
+            raise Refused(f"a storage of {storage.nbytes:,} bytes")
+        place = self._addresses.place(storage.nbytes, storage.alignment % ALIGNMENT)
+        self._storages[storage.number] = Stored(place, f"tensor {next(self._names)}")
         return True
 
     def _linked(self, told: messages.Storage) -> Linked:
-        def address_of(number: int) -> tuple[int, int]:
-            stored = self._stored(number)
-            return stored.address, stored.memory.nbytes
+        def address_of(number: int) -> tuple[int, int, str]:
+            if number not in self._storages:
+                raise Refused(f"there is no storage {number}")
+            stored = self._storages[number]
+            return stored.address, stored.memory.nbytes, stored.name
 
         return Linked(_content(told), told.links, address_of)
 
@@ -198,6 +246,7 @@ class Case:
                 self._memory.allocated(stored.address, told.nbytes)
             return
         linked = stored.linked = self._linked(told)
+        stored.has_table |= not _is_fill(linked.here)
         if is_new:
             stored.host = digest(linked.shown)
             stored.memory[:] = linked.here
@@ -244,11 +293,14 @@ class Case:
             raise Refused(f"{told.name} is not inside its storage")
         return simt.Buffer(told.name, stored.address + told.offset, told.nbytes, told.itemsize, dtype=told.dtype)
 
-    def _note(self, module: simt.Module, asked: messages.Launch, buffers: Mapping[int, Stored]) -> messages.Note:
+    def _note(
+        self, module: simt.Module, asked: messages.Launch, buffers: Mapping[int, Stored], new: set[int]
+    ) -> messages.Note:
         names = {buffer.storage: buffer.name for buffer in asked.buffers}
         return messages.Note(
             kernel=asked.kernel,
             code=module.digest,
+            compiler=compiler_of(module.text),
             grid=asked.grid,
             block=asked.block,
             shared=asked.shared,
@@ -256,15 +308,27 @@ class Case:
             host=[(names[number], stored.host) for number, stored in buffers.items() if stored.host],
             cooperative=asked.cooperative,
             cluster=asked.cluster,
+            buffers=[self._describe_buffer(buffer, buffer.storage in new) for buffer in asked.buffers],
+            tables=[names[number] for number, stored in buffers.items() if stored.has_table],
         )
+
+    def _describe_buffer(self, buffer: messages.Buffer, is_new: bool) -> str:
+        """Describe what a kernel may touch. Of what is fresh, nothing of an earlier storage is left."""
+        new = ", new" if is_new else ""
+        return f"{self._describe_storage(buffer.storage)}{new}: {buffer.nbytes} bytes at {buffer.offset}"
+
+    def _describe_storage(self, number: int) -> str:
+        """Describe a storage by its name, and by all that its address tells a kernel."""
+        stored = self._storages.get(number)
+        if stored is None:
+            return f"no storage {number}"
+        odd = f", {stored.address % ALIGNMENT} bytes off 16" if stored.address % ALIGNMENT else ""
+        return f"{stored.name} ({stored.memory.nbytes} bytes{odd})"
 
     def _described(self, value: int | float | messages.Pointer | messages.Blob) -> str:
         """An argument in the transcript; of a pointer all that a kernel may learn from it."""
         if isinstance(value, messages.Pointer):
-            stored = self._storages.get(value.storage)
-            odd = f", {stored.address % ALIGNMENT} bytes off 16" if stored and stored.address % ALIGNMENT else ""
-            size = stored.memory.nbytes if stored else 0
-            return f"storage {value.storage} ({size} bytes{odd}) + {value.offset}"
+            return f"{self._describe_storage(value.storage)} + {value.offset}"
         if isinstance(value, messages.Blob):
             content = bytearray(value.content)
             for at, _ in value.pointers:
@@ -286,11 +350,12 @@ class Case:
         return [(*place, *one.executed) for place, one in sorted(lines.items())]
 
 
-def _placed(nbytes: int, alignment: int) -> Bytes:
-    """Zeroed bytes that begin at a page, plus `alignment` modulo 16."""
-    room = simt.zeroed(nbytes + 2 * PAGE)
-    start = (alignment % ALIGNMENT - room.ctypes.data) % PAGE
-    return room[start : start + nbytes]
+def _is_fill(content: Bytes) -> bool:
+    """Whether bytes are one value over and over, as torch.zeros and torch.full leave them: they carry no results."""
+    words = content[: content.size // 8 * 8].view(np.uint64)
+    rest = content[words.nbytes :]
+    first = content[:8]
+    return bool((words == words[:1]).all() and np.array_equal(rest, first[: rest.size]))
 
 
 def _content(told: messages.Storage) -> Bytes:

@@ -18,7 +18,7 @@ import torch
 from torch.multiprocessing.reductions import StorageWeakRef
 
 from kernelpath import simt
-from kernelpath.device import failures, far, lab_client, messages, placement, pointers
+from kernelpath.device import aligned, failures, far, lab_client, messages, placement, pointers
 from kernelpath.device.api import Dim3, Ran
 from kernelpath.device.lab_messages import Went
 from kernelpath.device.pointers import bytes_at
@@ -80,7 +80,7 @@ class Client:
         told = self._ask(messages.Fetch(), messages.Inputs)
         tensors = {}
         for number, content in told.storages.items():
-            tensors[number] = torch.empty(len(content), dtype=torch.uint8)
+            tensors[number] = aligned.storage(len(content))
             storage = tensors[number].untyped_storage()
             left = np.frombuffer(content, np.uint8)
             known = _Storage(number, storage.data_ptr(), len(content), StorageWeakRef(storage), left)

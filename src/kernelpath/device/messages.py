@@ -194,19 +194,27 @@ class Attach(Message, frozen=True):
 
 
 class Begin(Message, frozen=True):
-    """A case. order: of warps and blocks; see simt.run.order. negated: tensor cores' products. Answered by Done."""
+    """A case. order: of warps and blocks; see simt.run.order. negated: tensor cores' products. Answered by Done.
+
+    label: the same for two calls in two processes whose transcripts are to be the same.
+    """
 
     client: int
     inputs: Inputs
     order: int
     negated: bool = False
+    label: str = ""
 
 
 class End(Message, frozen=True):
-    """The case is over; outputs are what the submission says that it returned. Answered by Ended."""
+    """The case is over; outputs are what the submission says that it returned. Answered by Ended.
+
+    counted: whether to tell the counters.
+    """
 
     client: int
     outputs: Sequence[Strided]
+    counted: bool = True
 
 
 class Record(Message, frozen=True):
@@ -241,7 +249,8 @@ class Attached(Message, frozen=True):
 
 class Note(Message, frozen=True):
     """A launch in the transcript. host: by buffer two digests, of the bytes that the host changed and of all there is,
-    apart by a blank."""
+    apart by a blank. buffers: the memory that the kernel may touch, from which the addresses of storages follow.
+    compiler: see device/compilers. tables: the buffers into which the host wrote more than one value over and over."""
 
     kernel: str
     code: str
@@ -252,6 +261,9 @@ class Note(Message, frozen=True):
     host: Sequence[tuple[str, str]]
     cooperative: bool = False
     cluster: Sequence[int] = ()
+    buffers: Sequence[str] = ()
+    compiler: str = ""
+    tables: Sequence[str] = ()
 
 
 class Output(Message, frozen=True):

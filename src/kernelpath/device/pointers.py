@@ -170,14 +170,17 @@ class Linked:
     which no submission can guess: else a number that it computes would look like an address.
     """
 
-    def __init__(self, content: Bytes, told: Sequence[Link], address_of: Callable[[int], tuple[int, int]]) -> None:
-        """address_of: a storage's address here, and its bytes. Raises Refused for words that are no such address."""
+    def __init__(self, content: Bytes, told: Sequence[Link], address_of: Callable[[int], tuple[int, int, str]]) -> None:
+        """address_of: a storage's address here, its bytes, and its name in the transcript.
+
+        Raises Refused for words that are no such address.
+        """
         self.here, self.shown = (content, content) if not told else (content.copy(), content.copy())
         self._places: list[Words] = []
         self._spans: list[tuple[int, int, int]] = []
         here, shown = words(self.here), words(self.shown)
         for link in told:
-            address, nbytes = address_of(link.storage)
+            address, nbytes, name = address_of(link.storage)
             places = words(np.frombuffer(link.words, np.uint8))
             if places.size and not 0 <= places.min() <= places.max() < here.size:
                 raise Refused("an address is not inside its storage")
@@ -185,7 +188,7 @@ class Linked:
             if places.size and not 0 <= offsets.min() <= offsets.max() <= nbytes:
                 raise Refused(f"an address is not inside storage {link.storage}")
             here[places] = address + offsets
-            shown[places] = _sign(link.storage, nbytes, address % _SEEN) + offsets
+            shown[places] = _sign(name, nbytes, address % _SEEN) + offsets
             self._places.append(places)
             self._spans.append((address, nbytes, link.base))
 
@@ -208,7 +211,7 @@ class Linked:
         return content.tobytes()
 
 
-def _sign(*storage: int) -> np.int64:
-    """What stands for a storage in a transcript: for its number, and for all that its address tells a kernel."""
+def _sign(*storage: str | int) -> np.int64:
+    """What stands for a storage in a transcript: for its name, and for all that its address tells a kernel."""
     digest = hashlib.blake2b(repr(storage).encode(), digest_size=WORD, key=_KEY).digest()
     return np.int64(np.frombuffer(digest, np.int64)[0])

@@ -65,7 +65,7 @@ class Server:
             case lab_messages.EndLab():
                 return self._clients[asked.client].end_lab(asked)
             case messages.End():
-                return self._clients[asked.client].case.ended(asked.outputs)
+                return self._clients[asked.client].case.ended(asked.outputs, asked.counted)
             case messages.Record():
                 self._clients[asked.client].case.recorded = True
             case messages.Draw():
@@ -84,11 +84,12 @@ class _Client:
         self._target = target
         self._lab: lab_server.Served | None = None
         self._modules: list[simt.Module] = []
+        self._numbers: dict[str, int] = {}
         self._negated: dict[int, simt.Module] | None = None
         self._interrupted: simt.Launch | None = None
 
     def begin(self, asked: messages.Begin) -> None:
-        self.case.begin(asked.inputs, asked.order)
+        self.case.begin(asked.inputs, asked.order, asked.label)
         self._negated = {} if asked.negated else None
         self._interrupted = None
 
@@ -163,10 +164,15 @@ class _Client:
         return messages.Done()
 
     def _load(self, text: str, source: str | None) -> Answer:
-        if len(self._modules) == MODULES:
-            raise Refused(f"more than {MODULES} modules were loaded")
-        self._modules.append(simt.load(text, source, self._target).fresh())
-        return messages.Loaded(len(self._modules) - 1, dict(self._modules[-1].kernels))
+        """Load a text once: of two modules with the same text, which one is launched would be a choice that no
+        transcript shows, and variables of its own would tell it to a kernel."""
+        if text not in self._numbers:
+            if len(self._modules) == MODULES:
+                raise Refused(f"more than {MODULES} modules were loaded")
+            self._modules.append(simt.load(text, source, self._target).fresh(self.case.place))
+            self._numbers[text] = len(self._modules) - 1
+        number = self._numbers[text]
+        return messages.Loaded(number, dict(self._modules[number].kernels))
 
     def _module(self, number: int, kernel: str) -> simt.Module:
         if not 0 <= number < len(self._modules) or kernel not in self._modules[number].kernels:

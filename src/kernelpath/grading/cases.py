@@ -13,6 +13,7 @@ from kernelpath.grading import compare, conduct, pattern
 from kernelpath.grading.beside import FAULTS
 from kernelpath.grading.conduct import Evidence
 from kernelpath.grading.kinds import Kind, kind_of
+from kernelpath.grading.kinds.kernel import Kernel
 from kernelpath.grading.subject import BY_A_KERNEL, Subject
 from kernelpath.grading.truth import derive, drawn_cases, placements
 from kernelpath.verdict import CaseResult, Complaint, Verdict
@@ -124,7 +125,7 @@ class Cases:
             compiles = "compiling, then " if index == 0 and exercise.is_kernel else ""
             self._progress(f"{compiles}case {index + 1} of {len(cases)}")
             first_to_fail = all(earlier.result.verdict.passed for earlier in graded)
-            graded.append(self.one(self._runner, case, index, explain=first_to_fail))
+            graded.append(self.one(self._runner, case, index, explain=first_to_fail, label=f"case {index}"))
             if graded[-1].result.verdict in _ENDS_GRADING or self._runner.hopeless:
                 break
             if self._brief and first_to_fail and decides(graded[-1]):
@@ -143,33 +144,70 @@ class Cases:
         On the PTX machine in the second process, which must launch the same for these values as the first for others.
         """
         runner = self._twin or self._runner
+        extreme = replace(EXTREME, redistributed=self._twin is not None)
+        second: list[Evidence | None] = []
         for index, case in enumerate(cases):
             self._progress(f"case {index + 1} again, with extreme values")
             like = graded[index].evidence if self._twin is not None else None
-            again = self.one(runner, case, len(cases) + index, True, like, EXTREME)
+            again = self.one(runner, case, len(cases) + index, True, like, extreme, label=f"case {index}")
             if not again.result.verdict.passed:
                 graded[index] = again
                 return
+            second.append(again.evidence)
+        if self._twin is not None and (wrong := self._tables(graded, second)) is not None:
+            index, complaint = wrong
+            graded[index] = self._ended(cases[index], EXTREME, self._subject.placed(complaint), None, 0.0)
+            return
         drawn = [one.evidence.inputs if one.evidence else () for one in graded]
         exercise = self._subject.exercise
         limits = sorted(exercise.limits, key=lambda case: exercise.compulsory_bytes(**case))
-        runs = [*placements(exercise, drawn), *((cases.index(case), PLAIN) for case in limits[:1])]
+        runs = placements(exercise, drawn, self._seed)
+        runs += [(cases.index(case), PLAIN) for case in limits[:1]]
         for position, (index, variety) in enumerate(runs):
             self._progress(f"case {index + 1}, at a size seen before")
-            again = self.one(runner, cases[index], 2 * len(cases) + position, True, variety=variety)
+            label, place = f"again {position}", 2 * len(cases) + position
+            again = self.one(
+                runner, cases[index], place, True, variety=variety, other_values=second[index], label=label
+            )
             if not again.result.verdict.passed:
                 graded[index] = again
                 return
         if exercise.deterministic:
-            self._repeated(runner, cases, graded)
+            self._repeated(runner, cases, graded, second)
 
-    def _repeated(self, runner: Runner, cases: Sequence[Case], graded: list[Graded]) -> None:
-        """Every case with values whose sum depends on its order, in each of some orders, until the bits differ."""
+    def _tables(self, graded: Sequence[Graded], second: Sequence[Evidence | None]) -> tuple[int, Complaint] | None:
+        """The first case with a table that the host wrote, by its index, where nothing that is drawn could show it."""
+        pairs = [(one.evidence, other) for one, other in zip(graded, second, strict=True)]
+        known = [(first, other) for first, other in pairs if first is not None and other is not None]
+        if not all(conduct.same_values(first.inputs, other.inputs) for first, other in known):
+            return None
+        entry = self._subject.exercise.entry
+        found = ((index, conduct.written_by_the_host(first, entry)) for index, (first, _) in enumerate(known))
+        return next(((index, complaint) for index, complaint in found if complaint is not None), None)
+
+    def _repeated(
+        self, runner: Runner, cases: Sequence[Case], graded: list[Graded], second: Sequence[Evidence | None]
+    ) -> None:
+        """Every case with values whose sum depends on its order, in each of some orders, until the bits differ.
+
+        second: calls of the same process with other values.
+        """
         for index, case in enumerate(cases):
             self._progress(f"case {index + 1} once more, for the same bits")
             first: Evidence | None = None
             for order in _ORDERS:
-                again = self.one(runner, case, index, True, variety=UNORDERED, first=first, order=order)
+                label = f"order {order} of case {index}"
+                again = self.one(
+                    runner,
+                    case,
+                    index,
+                    True,
+                    variety=UNORDERED,
+                    first=first,
+                    order=order,
+                    other_values=second[index],
+                    label=label,
+                )
                 if not again.result.verdict.passed:
                     graded[index] = again
                     return
@@ -185,15 +223,20 @@ class Cases:
         variety: Variety = PLAIN,
         first: Evidence | None = None,
         order: int = 0,
+        other_values: Evidence | None = None,
+        label: str = "",
     ) -> Graded:
         """Run one case and compare. explain: let the PTX machine tell the cause of what fails on a GPU.
 
         like: what another process launched for other values; warps and blocks run in the opposite order, too. first: an
         earlier call with the same inputs, whose bits must come out again. order: of warps and blocks.
+        other_values: an earlier call of this process with equal shapes; see `_compared`. label: see device.Begin.
         """
         begun = time.monotonic()
         order = 1 if like is not None else order
-        evidence, complaint = self._tried(self._kind, runner, case, index, like, variety, first, order)
+        evidence, complaint = self._tried(self._kind, runner, case, index, like, variety, first, order, label)
+        if complaint is None and like is None and other_values is not None and evidence is not None:
+            complaint = self._compared(runner, case, index, evidence, other_values, variety, order, label)
         if explain and self._explain and complaint is not None and complaint.verdict in _SYMPTOMS:
             complaint = self._explained(case, index, complaint, variety)
         if complaint is not None and complaint.verdict in BY_A_KERNEL:
@@ -201,7 +244,55 @@ class Cases:
         if complaint is not None and explain and first is None and runner in self._called:
             complaint = self._with_state(case, index, complaint, variety, order)
         self._called.add(runner)
-        seconds = time.monotonic() - begun
+        return self._ended(case, variety, complaint, evidence, time.monotonic() - begun)
+
+    def negated(self, runner: Runner, case: Case, other_values: Evidence | None) -> tuple[Evidence, Complaint | None]:
+        """Call the entry on the PTX machine with the products of tensor cores negated. Raises Stopped.
+
+        other_values: as in `one`.
+        """
+        kind = Kernel(self._subject.exercise, "cpu")
+        evidence = kind.call(runner, case, derive(self._seed, "negated"), negated=True, label="negated")
+        if evidence.complaint is not None or self._twin is None or other_values is None:
+            return evidence, evidence.complaint
+        complaint = self._compared(runner, case, "negated", evidence, other_values, PLAIN, 0, "negated", negated=True)
+        return evidence, complaint
+
+    def _compared(
+        self,
+        runner: Runner,
+        case: Case,
+        index: object,
+        evidence: Evidence,
+        other_values: Evidence,
+        variety: Variety,
+        order: int,
+        label: str,
+        negated: bool = False,
+    ) -> Complaint | None:
+        """What is wrong with a call whose launches depend on values.
+
+        They do not where an earlier call of the same process launched the same for other values, which is known for
+        free. Else, as for tensors that begin elsewhere, the other process makes the same call with other values.
+        """
+        if self._twin is None or conduct.same_launches(other_values, evidence):
+            return None
+        twin = self._runner if runner is self._twin else self._twin
+        seed = derive(self._seed, index, "other values")
+        variety = replace(variety, redistributed=not variety.redistributed)
+        kind = Kernel(self._subject.exercise, "cpu")
+        try:
+            other = kind.call(
+                twin, case, seed, variety=variety, order=order, negated=negated, label=label, judged=False
+            )
+        except Stopped as stopped:
+            return self._subject.placed(stopped.complaint)
+        complaint = other.complaint or conduct.difference(evidence, other, self._subject.exercise.entry)
+        return self._subject.placed(complaint)
+
+    def _ended(
+        self, case: Case, variety: Variety, complaint: Complaint | None, evidence: Evidence | None, seconds: float
+    ) -> Graded:
         if complaint is None:
             return Graded(CaseResult(case, Verdict.PASSED, seconds=seconds), evidence)
         file, told = self._subject.shown(complaint.file), {**case, **variety.told}
@@ -244,12 +335,18 @@ class Cases:
         variety: Variety,
         first: Evidence | None = None,
         order: int = 0,
+        label: str = "",
     ) -> tuple[Evidence | None, Complaint | None]:
         """What was seen of a case, and what is wrong with it."""
         seed = derive(self._seed, index)
         try:
-            evidence = kind.call(runner, case, seed, variety=variety, order=order)
+            if isinstance(kind, Kernel):
+                evidence = kind.call(runner, case, seed, variety=variety, order=order, label=label)
+            else:
+                evidence = kind.call(runner, case, seed, variety=variety, order=order)
             complaint = evidence.complaint if variety.unordered else kind.judged(evidence)
+            if complaint is None:
+                complaint = conduct.other_language(self._subject.exercise, self._subject.item.lane, evidence.notes)
             if complaint is None and like is not None:
                 complaint = conduct.difference(like, evidence, self._subject.exercise.entry)
             if complaint is None and first is not None:

@@ -8,12 +8,16 @@ from dataclasses import dataclass, field
 import torch
 from msgspec.structs import replace
 
+from kernelpath import words
 from kernelpath.course.labs.fabric import Log
+from kernelpath.course.registry import Lane
 from kernelpath.course.spec import Exercise
 from kernelpath.device.messages import Note, Strided
 from kernelpath.lines import LineInstructions, LineTraffic
+from kernelpath.simt.machine import NEGATED
 from kernelpath.verdict import Complaint, Verdict
 from kernelpath.work import messages
+from kernelpath.work.tensors import raw_bytes
 
 LIBRARY_SHARE = 0.1
 """The share of GPU time that kernels which are not the submission's own may take."""
@@ -35,6 +39,7 @@ class Evidence:
     complaint: about anything but the outputs' values. notes: the transcript of the PTX machine. tensor: operations that
     tensor cores can have made there, at most. workspace: the most bytes beside inputs and outputs that a launch found
     there. flops: of the case. places: where the outputs lie there. log: what ranks did.
+    unmoved: a complaint about ranks whose right results do not follow their messages.
     """
 
     inputs: Sequence[object]
@@ -49,6 +54,7 @@ class Evidence:
     operators: Sequence[messages.Operator] = ()
     places: Sequence[Strided] = field(default=(), repr=False)
     log: Log | None = None
+    unmoved: Complaint | None = None
 
 
 def foreign(
@@ -78,6 +84,26 @@ def computed(operators: Sequence[messages.Operator], entry: str) -> Complaint | 
     names = ", ".join(dict.fromkeys(_WRITTEN.get(one.name, f"torch.{one.name}") for one in operators))
     cause = f"{entry} calls {names}; your kernel has to do the work"
     return Complaint(Verdict.NOT_YOUR_KERNEL, cause, line=operators[0].line)
+
+
+def other_language(exercise: Exercise, lane: Lane, notes: Sequence[Note]) -> Complaint | None:
+    """A launch of a kernel that was not compiled from the language of the exercise.
+
+    What the host of a submission says of its kernels does not count: the device has the text of each.
+    """
+    language = words.LANES[lane]
+    if exercise.kind != "kernel" or lane not in ("cuda", "triton", "cute"):
+        return None
+    for note in notes:
+        if exercise.products and note.kernel == messages.PRODUCT:
+            continue
+        if not note.compiler:
+            cause = f"{note.kernel} is PTX that no compiler made: this exercise is to be solved in {language}"
+            return Complaint(Verdict.NOT_YOUR_KERNEL, cause)
+        if lane != "cuda" and note.compiler != language:
+            cause = f"{note.kernel} is a kernel in {note.compiler}: this exercise is to be solved in {language}"
+            return Complaint(Verdict.NOT_YOUR_KERNEL, cause)
+    return None
 
 
 def other_block(exercise: Exercise, notes: Sequence[Note]) -> Complaint | None:
@@ -129,12 +155,20 @@ def launched_nothing(launches: Sequence[object], entry: str) -> Complaint | None
     return None if launches else Complaint(Verdict.NOT_YOUR_KERNEL, f"{entry} launched no kernel")
 
 
-def difference(first: Evidence, second: Evidence, entry: str) -> Complaint | None:
+def same_launches(first: Evidence, second: Evidence) -> bool:
     """Whether two calls with equal shapes and different values launched the same: then the kernels did the work.
 
-    Both came from processes that were the same before. first, second: their transcripts.
+    They may be calls of one process: what is the same for other values does not depend on them.
     """
-    if len(first.notes) == len(second.notes) and all(map(_alike, first.notes, second.notes)):
+    return len(first.notes) == len(second.notes) and all(map(_alike, first.notes, second.notes))
+
+
+def difference(first: Evidence, second: Evidence, entry: str) -> Complaint | None:
+    """What is wrong where two calls with equal shapes and different values did not launch the same.
+
+    They came from two processes that had been called alike before.
+    """
+    if same_launches(first, second):
         return None
     if complaint := computed(second.operators, entry):
         return complaint
@@ -142,7 +176,8 @@ def difference(first: Evidence, second: Evidence, entry: str) -> Complaint | Non
 
 
 def _alike(one: Note, other: Note) -> bool:
-    return replace(one, host=()) == replace(other, host=()) and not _unlike_buffers(one, other)
+    first, second = (replace(note, host=(), tables=(), code=note.code.removeprefix(NEGATED)) for note in (one, other))
+    return first == second and not _unlike_buffers(one, other)
 
 
 def _unlike_buffers(one: Note, other: Note) -> list[str]:
@@ -164,6 +199,28 @@ _HOST = (
 )
 
 
+def same_values(first: Sequence[object], second: Sequence[object]) -> bool:
+    """Whether the arguments of two calls are the same, bit for bit, so that neither shows what depends on values."""
+    return all(
+        torch.equal(raw_bytes(one), raw_bytes(other))
+        if isinstance(one, torch.Tensor) and isinstance(other, torch.Tensor)
+        else one == other
+        for one, other in zip(first, second, strict=True)
+    )
+
+
+def written_by_the_host(evidence: Evidence, entry: str) -> Complaint | None:
+    """A table that the host wrote and a kernel was given, where nothing is drawn that would show if it has results.
+
+    One value over and over, as torch.zeros leaves it, is no table.
+    """
+    for note in evidence.notes:
+        for name in note.tables:
+            cause = f"{note.kernel} is given bytes in {name} that the host wrote; your kernel has to do the work"
+            return computed(evidence.operators, entry) or Complaint(Verdict.NOT_YOUR_KERNEL, cause)
+    return None
+
+
 def _first_difference(first: Sequence[Note], second: Sequence[Note]) -> str:
     if len(first) != len(second):
         return f"{len(first)} kernels were launched for some values and {len(second)} for others"
@@ -176,6 +233,8 @@ def _first_difference(first: Sequence[Note], second: Sequence[Note]) -> str:
     for position, (mine, theirs) in enumerate(zip(one.arguments, other.arguments, strict=False)):
         if mine != theirs:
             return f"argument {position} of {one.kernel} is {mine} for some values and {theirs} for others"
+    if one.buffers != other.buffers:
+        return f"the tensors that {one.kernel} is given differ for different values, or in their sizes"
     return f"the grid or the block of {one.kernel} depends on the values"
 
 

@@ -101,6 +101,8 @@ def _judged(subject: Subject, case: Case, runner: Runner, seed: int) -> tuple[Co
     assert ended is not None
     if ended.failed is not None and (found := complaint_of(ended.failed)).verdict in _FOUND:
         return replace(found, cause=f"{found.cause}; is an offset past 2^31 computed in 32 bits?"), ()
+    if complaint := conduct.other_language(subject.exercise, subject.item.lane, ended.notes):
+        return complaint, ()
     if stopped is None:
         return conduct.launched_nothing(ended.notes, subject.exercise.entry), ended.unreached
     if not runner.pids or ended.failed or "out of memory" in stopped.cause or len(ended.notes) == far.NOTES:

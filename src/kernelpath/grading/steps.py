@@ -30,7 +30,6 @@ from kernelpath.grading.cases import Cases, Graded, most_telling
 from kernelpath.grading.conduct import Evidence
 from kernelpath.grading.kinds import kind_of
 from kernelpath.grading.kinds.distributed import Distributed
-from kernelpath.grading.kinds.kernel import Kernel
 from kernelpath.grading.kinds.operator import Operator
 from kernelpath.grading.recording import NotDrawn
 from kernelpath.grading.subject import Subject
@@ -93,7 +92,7 @@ class Grading:
         if complaint is None:
             counted, complaint = self._counted(graded)
         if complaint is None and counted is not None and self.exercise.tensor_cores:
-            complaint = self._by_tensor_cores()
+            complaint = self._by_tensor_cores(graded)
         if complaint is None:
             complaint, unsaid = self._assembled()
         if complaint is None:
@@ -207,7 +206,17 @@ class Grading:
             complaint = self._beyond(case, evidence)
             if complaint is not None and self.device == "cpu":
                 # what a first call tries out, as autotuning does, is no cost
-                evidence = self._cases.one(self._runner, case, _ONCE_MORE, explain=False).evidence or evidence
+                again = self._cases.one(
+                    self._runner,
+                    case,
+                    _ONCE_MORE,
+                    explain=False,
+                    other_values=evidence,
+                    label=f"once more {words.case(case)}",
+                )
+                if not again.result.verdict.passed:
+                    return again.evidence, again.complaint
+                evidence = again.evidence or evidence
                 complaint = self._beyond(case, evidence)
             if complaint is not None:
                 return evidence, self.subject.placed(complaint)
@@ -230,19 +239,20 @@ class Grading:
             or instructions.complaint(self.exercise, case, evidence.traffic, evidence.instructions, elements)
         )
 
-    def _by_tensor_cores(self) -> Complaint | None:
+    def _by_tensor_cores(self, graded: Sequence[Graded]) -> Complaint | None:
         """Whether what tensor cores make reaches the output of the largest case: it is run with products negated."""
         if self._on_machine is None:
             return None
         self.progress("negating what tensor cores make")
+        plain = next((one.evidence for one in graded if one.result.case is self._largest), None)
         try:
-            negated = Kernel(self.exercise, "cpu").call(
-                self._on_machine, self._largest, derive(self.seed, "negated"), negated=True
-            )
+            negated, complaint = self._cases.negated(self._on_machine, self._largest, plain)
         except Stopped as stopped:
             return self.subject.placed(stopped.complaint)
+        if complaint is not None:
+            return self.subject.placed(complaint)
         expected = expected_outputs(self.exercise, negated.inputs)
-        return self.subject.placed(negated.complaint or conduct.idle_cores(self.exercise, negated, expected))
+        return self.subject.placed(conduct.idle_cores(self.exercise, negated, expected))
 
     def _assembled(self) -> tuple[Complaint | None, tuple[str, ...]]:
         """What ptxas says of the largest case's heaviest kernel, where that is limited; and what it does not say."""

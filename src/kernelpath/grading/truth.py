@@ -8,6 +8,7 @@ import math
 import random
 import warnings
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -40,12 +41,12 @@ def drawn_cases(exercise: Exercise, seed: int) -> list[Case]:
     return [case]
 
 
-def placements(exercise: Exercise, drawn: Sequence[Sequence[Any]]) -> list[tuple[int, Variety]]:
+def placements(exercise: Exercise, drawn: Sequence[Sequence[Any]], seed: int = 0) -> list[tuple[int, Variety]]:
     """Which cases are run a third time, and which of their tensors are misaligned there: each alone, and all of them.
 
     They are the small ones: what is kept from a call and must not be shows at any size that comes again. The largest of
     them that 16-byte accesses can serve is run with every tensor misaligned in turn.
-    drawn: the inputs of each case, of those that are declared first.
+    drawn: the inputs of each case, of those that are declared first. seed: of how many bytes they are misaligned by.
     """
     sizes = [exercise.compulsory_bytes(**case) for case in exercise.cases]
     small = [index for index, size in enumerate(sizes) if size <= SMALL * max(sizes)]
@@ -53,7 +54,11 @@ def placements(exercise: Exercise, drawn: Sequence[Sequence[Any]]) -> list[tuple
     varieties = misalignments(exercise, drawn[0]) or [PLAIN]
     runs = [(index, varieties[position % len(varieties)]) for position, index in enumerate(small)]
     served = next((index for index in small if serves_vectors(drawn[index])), None)
-    return runs + [(served, one) for one in varieties if served is not None and (served, one) not in runs]
+    runs += [(served, one) for one in varieties if served is not None and (served, one) not in runs]
+    return [
+        (index, replace(variety, offsets=derive(seed, "offsets", position)) if variety.misaligned else variety)
+        for position, (index, variety) in enumerate(runs)
+    ]
 
 
 def expected_outputs(exercise: Exercise, inputs: Sequence[Any]) -> list[torch.Tensor]:

@@ -61,7 +61,7 @@ class Workers:
     def runner(self, device: OneDevice) -> Runner:
         """The submission, to be loaded on that device."""
         if self._exercise.kind == "distributed":
-            return Ranks(lambda: self._take("cpu"), self._copied.file, self._hidden)
+            return Ranks(lambda rank: self._take("cpu", rank), self._copied.file, self._hidden)
         machines = self._machines if kind_of(self._exercise, device).on_machine else None
         return Runner(lambda: self._take(device), self._copied.file, self._hidden, machines)
 
@@ -108,12 +108,14 @@ class Workers:
             return _FUSES if self._device == "cpu" else ""
         return _INSPECTS.get(self._exercise.kind) or READY.get(self._item.lane, "")
 
-    def _take(self, device: OneDevice) -> Worker:
-        """A worker without a submission: one that waits, where it was started for this device."""
-        return self._waiting.pop(0) if device == self._device and self._waiting else self._started(device)
+    def _take(self, device: OneDevice, rank: int = 0) -> Worker:
+        """A worker without a submission: one that waits, where it was started for this device and for rank 0."""
+        if device == self._device and rank == 0 and self._waiting:
+            return self._waiting.pop(0)
+        return self._started(device, rank)
 
-    def _started(self, device: OneDevice) -> Worker:
-        worker = Worker(self._workspace, self._needs())
+    def _started(self, device: OneDevice, rank: int = 0) -> Worker:
+        worker = Worker(self._workspace.of_rank(rank), self._needs())
         machine = self._machines.take() if kind_of(self._exercise, device).on_machine else None
         entry = "" if self._exercise.is_kernel else self._exercise.entry
         worker.start(str(self._item.root), self._item.stem, device, machine, self._seen(device), entry, self._target)

@@ -23,15 +23,16 @@ from kernelpath.simt.events import Event
 from kernelpath.simt.layout import WRITTEN
 from kernelpath.simt.lowered import parameter_offsets
 from kernelpath.simt.narrow import require_reach
-from kernelpath.simt.run.arrays import Dim
+from kernelpath.simt.run.arrays import Dim, aligned
 from kernelpath.simt.run.buffers import Buffer, Memory, reached
 from kernelpath.simt.run.host import execute
 from kernelpath.simt.run.launch import Author, Grid, place_statics
 from kernelpath.simt.run.timeline import barrier_lines, events_of
 from kernelpath.simt.target import SM_80, TARGETS, Target
 
-__all__ = ["Kernel", "Launch", "Module", "Param", "load"]
+__all__ = ["NEGATED", "Kernel", "Launch", "Module", "Param", "load"]
 
+NEGATED = "negated "  # before the digest of a text whose products of tensor cores are negated
 LIMIT = 1 << 31  # lane-instructions of a launch where the caller sets no limit: some seconds
 
 
@@ -104,23 +105,28 @@ class Module:
             raise ValueError(f"no kernel image is available for execution on the device: {has}")
         self.digest = hashlib.sha256(f"{source}\0{text}".encode()).hexdigest()
         self.programs: dict[str, Program] = {}
+        self.allocate: Callable[[int], npt.NDArray[np.uint8]] = aligned
 
-    def fresh(self) -> Module:
-        """The same code, with variables that hold what they begin with: as another process loads it."""
+    def fresh(self, allocate: Callable[[int], npt.NDArray[np.uint8]] | None = None) -> Module:
+        """The same code, with variables that hold what they begin with: as another process loads it.
+
+        allocate: gives the variables zeroed bytes, at a multiple of 256.
+        """
         other = copy.copy(self)
+        other.allocate = allocate or self.allocate
         other.__dict__.pop("statics", None)
         return other
 
     def negated(self) -> Module:
         """The same code with the products of tensor cores negated, and variables of its own; see ptx.negated."""
         other = self.fresh()
-        other.parsed, other.digest, other.programs = ptx.negated(self.parsed), f"negated {self.digest}", {}
+        other.parsed, other.digest, other.programs = ptx.negated(self.parsed), f"{NEGATED}{self.digest}", {}
         return other
 
     @cached_property
     def statics(self) -> dict[str, npt.NDArray[np.uint8]]:
         """The variables of the file that outlive a launch: their bytes by name."""
-        return place_statics(self.parsed)
+        return place_statics(self.parsed, self.allocate)
 
     @cached_property
     def kernels(self) -> dict[str, Kernel]:

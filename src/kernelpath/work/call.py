@@ -152,6 +152,8 @@ def plain_outputs(
             raise WrongType(f"the output is on {output.device}, the inputs are on {device}")
         if output.layout is not torch.strided:
             raise WrongType(f"the output has the layout {output.layout}; return a dense tensor")
+        if output.is_neg() or output.is_conj():  # the sign is a bit of the view, and the bytes have the opposite
+            raise WrongType("the output is a view that torch negates or conjugates when it is read; store the values")
         if not output.is_contiguous():
             strides = f"shape {tuple(output.shape)}, strides {output.stride()}"
             raise WrongType(f"the output is not contiguous: {strides}")

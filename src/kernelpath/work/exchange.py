@@ -11,6 +11,7 @@ import time
 from collections import deque
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
+from typing import Literal
 
 import torch
 
@@ -28,6 +29,28 @@ _FRAME_SECONDS = 2.0
 _NAMES = {"send": "send to", "recv": "receive from"}
 _KINDS = {"send": "send", "recv": "receive"}
 _OPPOSITE: dict[str, fabric.Name] = {"send": "recv", "recv": "send"}
+
+
+def _is_float(dtype: str) -> bool:
+    """Whether this names a dtype of floating-point numbers; a rank may say anything."""
+    return dtype in BYTES and bool(getattr(torch, dtype).is_floating_point)
+
+
+Perturbed = Literal["", "floats", "all"]
+"""Which messages are perturbed: those of integers may be lengths, without which a program cannot go on."""
+
+CONTROL = 64
+"""Bytes up to which a message of integers may be a length, or a token that somebody waits for."""
+
+
+def perturb(dtype: str, content: bytes, which: Perturbed) -> bytes:
+    """Return other values: larger floats, so that differences do not cancel where they are added."""
+    if _is_float(dtype):
+        values = from_bytes(dtype, [len(content) // BYTES[dtype]], content, "cpu").double()
+        return to_bytes((values + 1 + values.abs() / 4).to(getattr(torch, dtype)))
+    if which == "all" and len(content) > CONTROL:
+        return bytes(byte ^ 0x11 for byte in content)
+    return content
 
 
 @dataclass
@@ -49,6 +72,7 @@ class Exchange:
 
     collectives: those of the library that are allowed. parts: seconds of what ranks compute, by its number. results:
     by rank, what each of its parts gives: no rank has it before it has computed that part.
+    perturbed: what a rank receives is not what was sent, so that its result shows whether it uses what it receives.
     complaint: what went wrong between the ranks, when `serve` has returned.
     """
 
@@ -58,12 +82,14 @@ class Exchange:
         collectives: Collection[str] = (),
         parts: Sequence[float] = (),
         results: Sequence[Sequence[bytes]] = (),
+        perturbed: Perturbed = "",
     ) -> None:
         pairs = [wire.pair() for _ in range(size)]
         self.ends = [there for _, there in pairs]
         self.complaint: Complaint | None = None
         self._ranks = [_Rank(Wire(here, fabric.FromRank)) for here, _ in pairs]
         self._allowed, self._parts, self._results = collectives, parts, results
+        self._perturbed = perturbed
         self._queues: dict[tuple[int, int, int, bool], deque[Key]] = {}
         self._transfers: list[Transfer] = []
         self._collectives: list[list[Key]] = []
@@ -181,9 +207,9 @@ class Exchange:
             cause = f"{told}, rank {sent[0]} sends it {send.count:,} {send.dtype} (line {send.line})"
             verdict = Verdict.WRONG_SHAPE if send.dtype == receive.dtype else Verdict.WRONG_DTYPE
             return self._complain(verdict, cause, receive.line)
-        self._transfers.append(Transfer("send", (sent, received), len(send.content)))
+        self._transfers.append(Transfer("send", (sent, received), len(send.content), _is_float(send.dtype)))
         self._complete(sent, b"")
-        return self._complete(received, send.content)
+        return self._complete(received, self._delivered(send.dtype, send.content))
 
     def _collective(self, rank: int, key: Key, post: fabric.Post) -> None:
         """The n-th collective of one rank is that of every other."""
@@ -205,9 +231,13 @@ class Exchange:
         met.sort()
         self._transfers.append(Transfer(post.name, tuple(met), len(post.content)))
         total = self._sum([self._posted(other) for other in met]) if post.count else b""
+        total = self._delivered(post.dtype, total)
         for other in met:
             self._complete(other, total)
         return None
+
+    def _delivered(self, dtype: str, content: bytes) -> bytes:
+        return perturb(dtype, content, self._perturbed) if self._perturbed else content
 
     def _sum(self, posts: Sequence[fabric.Post]) -> bytes:
         first = posts[0]

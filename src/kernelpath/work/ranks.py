@@ -2,24 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
+from kernelpath.work.host import Worker
 from kernelpath.work.runner import Runner
 
 
 class Ranks(Runner):
-    """The runner of rank 0, which holds those of the others; they are started when a case needs them."""
+    """The runner of rank 0, which holds those of the others; they are started when a case needs them.
 
-    def __init__(self, *of_a_runner: Any) -> None:
-        super().__init__(*of_a_runner)
-        self._of_a_runner = of_a_runner
+    start: gives a worker for a rank, with a folder that no other rank has.
+    """
+
+    def __init__(self, start: Callable[[int], Worker], *of_a_runner: Any) -> None:
+        super().__init__(partial(start, 0), *of_a_runner)
+        self._start_rank, self._of_a_runner = start, of_a_runner
         self._others: list[Runner] = []
 
     def members(self, size: int) -> list[Runner]:
         """The runners of so many ranks, with the submission loaded in each. Raises Stopped, and Usage."""
         while len(self._others) < size - 1:
-            self._others.append(Runner(*self._of_a_runner))
+            start = partial(self._start_rank, len(self._others) + 1)
+            self._others.append(Runner(start, *self._of_a_runner))
         found = [self, *self._others[: size - 1]]
         for one in found:
             one.prepare()

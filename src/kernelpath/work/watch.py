@@ -26,6 +26,7 @@ GUARD = 512
 FACTORIES = ("empty", "empty_like", "empty_strided", "new_empty", "new_empty_strided")
 FILLED = ("zeros", "zeros_like", "new_zeros", "ones", "ones_like", "full", "full_like", "new_full")
 FILLS = ("zero_", "fill_")
+COPIES = ("clone", "_to_copy")
 _FREE = (
     *(*FACTORIES, *FILLED, *FILLS),
     *("view", "_unsafe_view", "reshape", "as_strided", "slice", "select", "unbind", "split", "chunk", "narrow"),
@@ -86,6 +87,7 @@ class Watch(TorchDispatchMode):
     allocate: makes a tensor of its own like the one given, or marks that one. met: is told of the other results.
     products: whether torch.mm is the submission's to call.
     placement: notes which tensors a GPU would have in its memory.
+    align: gives the tensors that torch fills an address such as a GPU's allocator would give them.
     """
 
     def __init__(
@@ -94,8 +96,10 @@ class Watch(TorchDispatchMode):
         met: Callable[[torch.Tensor], None] = lambda tensor: None,
         products: bool = False,
         placement: Placement | None = None,
+        align: Callable[[torch.Tensor], torch.Tensor] | None = None,
     ) -> None:
         TorchDispatchMode.__init__(self)
+        self._align = align
         self._placement = placement
         self._chosen_devices = ChosenDevices()
         self._allocate = allocate
@@ -143,6 +147,8 @@ class Watch(TorchDispatchMode):
         if name in FACTORIES and not result.is_meta and result.layout is torch.strided:
             return self._allocate(result)
         if isinstance(result, torch.Tensor):
+            if self._align is not None and name in FILLED + COPIES and _has_memory_here(result):
+                result = self._align(result)
             self._met(result)
         return result
 
@@ -170,6 +176,11 @@ class Watch(TorchDispatchMode):
         device = torch._C.DispatchKey.CUDA if on_gpu else torch._C.DispatchKey.CPU
         with self:
             return func.redispatch(torch._C.DispatchKeySet(device), *args, **kwargs)
+
+
+def _has_memory_here(tensor: torch.Tensor) -> bool:
+    """Return whether a tensor is strided and in the memory of this process."""
+    return type(tensor) is torch.Tensor and tensor.device.type == "cpu" and tensor.layout is torch.strided
 
 
 def is_submissions(func: Any) -> bool:

@@ -23,7 +23,7 @@ import torch
 from kernelpath.course import registry
 from kernelpath.course.inputs import PLAIN, Variety, draw_inputs
 from kernelpath.course.spec import Exercise
-from kernelpath.device import api, gpu
+from kernelpath.device import aligned, api, gpu
 from kernelpath.device.client import Client, ToClient
 from kernelpath.device.placement import Placement
 from kernelpath.hooks import Changed
@@ -211,6 +211,7 @@ class _Worker:
         inputs = placement.inputs(inputs)
 
         def poisoned(fresh: torch.Tensor) -> torch.Tensor:
+            fresh = aligned.empty(fresh)
             poison_storage(fresh)
             client.fresh(fresh)
             return fresh
@@ -218,7 +219,7 @@ class _Worker:
         watch, room = (FarWatch, far.ROOM) if client.far else (Watch, 0)
         with memory_limit(self._device, room), self._journal.noting(notes):
             entries.check(self._entry, inputs)
-            within = watch(poisoned, client.met, self._known.products, placement)
+            within = watch(poisoned, client.met, self._known.products, placement, aligned.copy)
             with placement:
                 result = self._thread.call(self._entry, *inputs, within=within)
         taken = {value.untyped_storage().data_ptr() for value in inputs if isinstance(value, torch.Tensor)}

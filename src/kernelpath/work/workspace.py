@@ -39,6 +39,9 @@ _REMOVED = "removed-"
 _NO_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP)
 """Errors of a file system without locks."""
 
+_OF_A_RANK = "own-of-rank-"
+"""How the name of a folder begins that the process of a rank after the first has."""
+
 _SOURCES = (".cu", ".cuh", ".h", ".hpp")
 
 
@@ -87,11 +90,13 @@ class Workspace:
     """Folders that no other submission has, and that a later grading of the same file finds again.
 
     What compilers made is kept there, so it serves this submission alone. slot: counts the gradings of one file that
-    run at the same time. lock: what keeps the others out; None where only the paths are of interest.
+    run at the same time. lock: what keeps the others out; None where only the paths are of interest. rank: of several,
+    each of which has a folder that the others can neither read nor write.
     """
 
     submission: Path
     slot: int = 0
+    rank: int = 0
     lock: _Lock | None = field(default=None, compare=False, repr=False)
 
     @classmethod
@@ -121,7 +126,11 @@ class Workspace:
 
     @property
     def own(self) -> Path:
-        return self._root / "own"
+        return self._root / (f"{_OF_A_RANK}{self.rank}" if self.rank else "own")
+
+    def of_rank(self, rank: int) -> Workspace:
+        """The same folders, but for what the process of a rank may write to."""
+        return replace(self, rank=rank, lock=None) if rank else self
 
     def copy(self, alone: bool) -> Copied:
         """Copy the submission as it is now.
@@ -158,6 +167,8 @@ class Workspace:
                 _remove(self._root)
                 return
             files.remove(self.own if quota.taken(self.own) else self.own / "tmp")
+            for folder in self._root.glob(f"{_OF_A_RANK}*"):
+                files.remove(folder)
             with contextlib.suppress(OSError):
                 os.utime(self._root)
                 _remove_oldest()

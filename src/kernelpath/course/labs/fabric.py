@@ -33,11 +33,15 @@ class Step:
 
 @dataclass(frozen=True)
 class Transfer:
-    """Operations that were matched: of a message the send and the receive, of a collective one of every rank."""
+    """Operations that were matched: of a message the send and the receive, of a collective one of every rank.
+
+    floats: whether it moves floating-point numbers.
+    """
 
     name: str
     keys: tuple[Key, ...]
     bytes: int
+    floats: bool = True
 
     @property
     def is_message(self) -> bool:

@@ -7,6 +7,8 @@ empty. A token sees itself and those before it in its sequence. Query head h rea
 
 from __future__ import annotations
 
+from functools import partial
+
 import torch
 
 from kernelpath.course import draw
@@ -17,9 +19,17 @@ from kernelpath.course.problems.sequences import parsed, shuffled
 Inputs = tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]
 
 
-def inputs(rng: torch.Generator, lengths: str, heads: int, kv_heads: int, head: int, dtype: str = "bfloat16") -> Inputs:
-    """Values as for attention. The sequences are in a random order."""
-    ends = shuffled(rng, lengths).cumsum(0)
+def inputs(
+    rng: torch.Generator,
+    lengths: str,
+    heads: int,
+    kv_heads: int,
+    head: int,
+    dtype: str = "bfloat16",
+    others: bool = False,
+) -> Inputs:
+    """Values as for attention. The sequences are in a random order. others: of other lengths, see sequences."""
+    ends = shuffled(rng, lengths, others).cumsum(0)
     cu_seqlens = torch.cat([ends.new_zeros(1), ends]).int()
     total = sum(parsed(lengths))
     q = draw.normal(rng, total, heads, head, dtype=dtype, large=0)
@@ -116,6 +126,7 @@ PROBLEM = Problem(
     tolerance={dtype: attention.PROBLEM.tolerance[dtype] for dtype in ("bfloat16", "float16")},
     magnitudes=lambda q, k, v, cu_seqlens: reference(q, k, v.abs(), cu_seqlens),
     extreme=extreme,
+    redistributed=partial(inputs, others=True),
     faults={"a maximum that begins at 0": maximum_from_zero, "no maximum subtracted": no_maximum},
     gpu_limits=(case("1000x3+65537x1", 64), case("33+1025", 128, heads=4), case("300+129", 256, heads=2)),
     compulsory_bytes=compulsory_bytes,

@@ -10,6 +10,7 @@ reads key head h // (heads // kv_heads).
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 
 import torch
 
@@ -24,22 +25,34 @@ _NO_PAGE = (-1, 1 << 30, -(1 << 30))
 
 
 def inputs(
-    rng: torch.Generator, lengths: str, page: int, heads: int, kv_heads: int, head: int, dtype: str = "bfloat16"
+    rng: torch.Generator,
+    lengths: str,
+    page: int,
+    heads: int,
+    kv_heads: int,
+    head: int,
+    dtype: str = "bfloat16",
+    others: bool = False,
 ) -> Inputs:
     """Scores of mean 0 and deviation 1.4, in pages in a random order.
 
-    One page in 16 belongs to no sequence. It holds NaN, as do the rows after the last token of a sequence. Table
-    entries after its last page are no page at all; the block_table is a little wider than the longest sequence.
+    One page in 16, and two more, belong to no sequence. They hold NaN, as do the rows after the last token of a
+    sequence. Table entries after its last page are no page at all; the block_table is a little wider than the longest
+    sequence.
+    others: of other lengths, see sequences, where their pages fit.
     """
-    tokens = shuffled(rng, lengths)
+    declared = shuffled(rng, lengths)
+    width, pages = _room(declared, page)
+    tokens = shuffled(rng, lengths, others=True) if others else declared
     counts = (tokens.long() + page - 1) // page
+    if int(counts.sum()) >= pages or int(counts.max()) > width:
+        tokens, counts = declared, (declared.long() + page - 1) // page
     used, batch = int(counts.sum()), len(tokens)
-    pages = used + 1 + used // 16
     shape = (pages, page, kv_heads, head)
     q = draw.normal(rng, batch, heads, head, dtype=dtype, large=0)
     k = draw.normal(rng, *shape, dtype=dtype, large=0).sub_(1)
     v = draw.normal(rng, *shape, dtype=dtype)
-    place = torch.arange(-(-int(counts.max()) * 9 // 8), device=rng.device)
+    place = torch.arange(width, device=rng.device)
     mine = place < counts[:, None]
     block_table = torch.tensor(_NO_PAGE, dtype=torch.int32, device=rng.device)[place % len(_NO_PAGE)].repeat(batch, 1)
     order = torch.randperm(pages, generator=rng, device=rng.device)
@@ -52,6 +65,13 @@ def inputs(
             for row in range(1, page):
                 x[last[rest <= row], row] = torch.nan
     return q, k, v, block_table, tokens
+
+
+def _room(tokens: torch.Tensor, page: int) -> tuple[int, int]:
+    """Return the columns of the block_table, and how many pages there are."""
+    counts = (tokens.long() + page - 1) // page
+    used = int(counts.sum())
+    return -(-int(counts.max()) * 9 // 8), used + 2 + used // 16
 
 
 _ELEMENTS = 1 << 28
@@ -182,6 +202,7 @@ PROBLEM = Problem(
     tolerance={dtype: attention.PROBLEM.tolerance[dtype] for dtype in ("bfloat16", "float16")},
     magnitudes=lambda q, k_pages, v_pages, *places: reference(q, k_pages, v_pages.abs(), *places),
     extreme=extreme,
+    redistributed=partial(inputs, others=True),
     faults={"a maximum that begins at 0": maximum_from_zero, "no maximum subtracted": no_maximum},
     gpu_limits=(
         case("20000+3", 16, 128, heads=4, kv_heads=2),

@@ -14,7 +14,28 @@ def parsed(lengths: str) -> list[int]:
     return found
 
 
-def shuffled(rng: torch.Generator, lengths: str) -> torch.Tensor:
-    """The lengths in a random order, int32 on the device of rng: what a host computes from them differs by the seed."""
-    values = torch.tensor(parsed(lengths), dtype=torch.int32, device=rng.device)
+def redistributed(lengths: str) -> list[int]:
+    """Return other lengths of the same number and total: the longest sequences give an eighth to the shortest ones.
+
+    No sequence loses all of its tokens, and none becomes more than an eighth longer than the longest. A single sequence
+    stays as it is, as do sequences of one token.
+    """
+    values = sorted(parsed(lengths))
+    longest = values[-1]
+    moved = min(max(longest // 8, 1), max(longest - 1, 0))
+    for short in range(len(values) // 2):
+        if values[-1 - short] < longest or values[short] + moved > longest * 9 // 8:
+            break
+        values[short] += moved
+        values[-1 - short] -= moved
+    return values
+
+
+def shuffled(rng: torch.Generator, lengths: str, others: bool = False) -> torch.Tensor:
+    """The lengths in a random order, int32 on the device of rng: what a host computes from them differs by the seed.
+
+    others: those that `redistributed` gives.
+    """
+    chosen = redistributed(lengths) if others else parsed(lengths)
+    values = torch.tensor(chosen, dtype=torch.int32, device=rng.device)
     return values[torch.randperm(len(values), generator=rng, device=rng.device)]

@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+import numpy as np
 import torch
 
 from kernelpath.course.inputs import PLAIN, Variety
@@ -21,7 +22,7 @@ from kernelpath.grading.conduct import Evidence
 from kernelpath.grading.kinds.python import Python, sent, told_tensor
 from kernelpath.verdict import Complaint, Verdict
 from kernelpath.work import messages, runner
-from kernelpath.work.exchange import Exchange
+from kernelpath.work.exchange import CONTROL, Exchange, Perturbed
 from kernelpath.work.ranks import Ranks
 from kernelpath.work.runner import Runner, Stopped
 from kernelpath.work.tensors import to_bytes
@@ -59,11 +60,17 @@ def rows(drawn: Sequence[Any], world: int) -> list[list[Any]]:
     return [[_row(value, rank) for value in drawn] for rank in range(world)]
 
 
-def together(ranks: Ranks, own: Sequence[Sequence[Any]], collectives: Sequence[str] = ()) -> Ran:
-    """Call the entry on every rank, with its own inputs. Raises runner.Stopped where it cannot be loaded."""
+def together(
+    ranks: Ranks, own: Sequence[Sequence[Any]], collectives: Sequence[str] = (), perturbed: Perturbed = ""
+) -> Ran:
+    """Call the entry on every rank, with its own inputs. Raises runner.Stopped where it cannot be loaded.
+
+    perturbed: see Exchange.
+    """
     layers = next((value for value in own[0] if isinstance(value, Layers)), Layers((), ()))
     members = ranks.members(len(own))
-    exchange = Exchange(len(members), collectives, layers.seconds, [_gradients(inputs, layers) for inputs in own])
+    results = [_gradients(inputs, layers) for inputs in own]
+    exchange = Exchange(len(members), collectives, layers.seconds, results, perturbed)
     try:
         for rank, member in enumerate(members):
             member.post(_joining(own[rank], rank, len(members), layers, collectives))
@@ -80,12 +87,31 @@ class Distributed(Python):
     """Rank 0 is the runner that is given, which holds the others."""
 
     def call(self, runner: Runner, case: Case, seed: int, *, variety: Variety = PLAIN, order: int = 0) -> Evidence:
+        """Call the entry twice, once with perturbed messages: what a rank returns has to follow what it receives.
+
+        Which of both calls that is depends on the seed, so that no submission can know it.
+        """
         assert isinstance(runner, Ranks)
         drawn = truth.draw_inputs(self.exercise, case, seed, "cpu", variety)
         own = rows(drawn, case["world"])
+        least = self.exercise.network.least
+        wanted = least(**case) if least is not None and len(own) > 1 else 0
+        comes_first = bool(wanted) and bool(truth.derive(seed, "perturbed messages") & 1)
+        perturbed = self._perturbed(runner, own) if comes_first else None
+        if perturbed is not None and perturbed.complaint is not None and perturbed.complaint.verdict in _BETWEEN:
+            return Evidence(inputs=drawn, outputs=[], complaint=perturbed.complaint, log=perturbed.log)
         ran = together(runner, own, self.exercise.network.collectives)
         complaint = ran.complaint or self._conduct(ran.returned, own)
-        return Evidence(inputs=drawn, outputs=ran.outputs, complaint=complaint, log=ran.log)
+        unmoved: Complaint | None = None
+        if complaint is None and wanted:
+            perturbed = perturbed or self._perturbed(runner, own)
+            unmoved = _unmoved(ran, perturbed, wanted)
+            if unmoved is not None and perturbed.complaint is None and _sends_integers(ran.log):
+                unmoved = _unmoved(ran, self._perturbed(runner, own, "all"), wanted)
+        return Evidence(inputs=drawn, outputs=ran.outputs, complaint=complaint, log=ran.log, unmoved=unmoved)
+
+    def _perturbed(self, ranks: Ranks, own: Sequence[Sequence[Any]], which: Perturbed = "floats") -> Ran:
+        return together(ranks, own, self.exercise.network.collectives, which)
 
     def judged(self, evidence: Evidence) -> Complaint | None:
         if evidence.complaint is not None:
@@ -104,7 +130,7 @@ class Distributed(Python):
             complaint = compare.checked(self.exercise, evidence) or complaint
         if complaint is not None and any(bool(output.isnan().any()) for output in evidence.outputs):
             complaint = replace(complaint, cause=complaint.cause + _NAN)
-        return complaint
+        return complaint or evidence.unmoved
 
     def beyond(self, case: Case, log: Log) -> Complaint | None:
         """The first limit of the network that a case breaks."""
@@ -145,6 +171,35 @@ class Distributed(Python):
             if complaint := self.conduct(told, inputs):
                 return _by(rank, complaint)
         return None
+
+
+def _unmoved(ran: Ran, perturbed: Ran, least: int) -> Complaint | None:
+    """What is wrong where a rank returns less than `least` bytes that are others with perturbed messages."""
+    if (complaint := perturbed.complaint) is not None:
+        return replace(complaint, cause=f"with other values in its messages, {complaint.cause}")
+    for rank, returned in ran.returned.items():
+        pairs = zip(returned.outputs, perturbed.returned[rank].outputs, strict=True)
+        moved = sum(_different_bytes(one, other) for one, other in pairs)
+        if moved < least:
+            cause = f"rank {rank} returns the same whatever it receives by torch.distributed"
+            if moved:
+                cause = f"{moved:,} bytes of what rank {rank} returns depend on what it receives by torch.distributed"
+            told = f"{cause}; at least {least:,} are known to other ranks alone"
+            return Complaint(Verdict.NOT_YOUR_KERNEL, told)
+    return None
+
+
+def _different_bytes(one: messages.Output, other: messages.Output) -> int:
+    """The bytes of the elements that differ between two outputs."""
+    itemsize = getattr(torch, one.dtype).itemsize
+    if len(one.content) != len(other.content):
+        return len(one.content)
+    first, second = (np.frombuffer(output.content, np.uint8).reshape(-1, itemsize) for output in (one, other))
+    return int((first != second).any(1).sum()) * itemsize
+
+
+def _sends_integers(log: Log) -> bool:
+    return any(transfer.bytes > CONTROL and not transfer.floats for transfer in log.transfers)
 
 
 def _seconds() -> float:

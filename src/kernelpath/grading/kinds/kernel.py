@@ -66,19 +66,28 @@ class Kernel(Python):
         order: int = 0,
         negated: bool = False,
         chosen: Chosen = NOTHING,
+        label: str = "",
+        judged: bool = True,
     ) -> Evidence:
-        """chosen: what a GPU decided about the kernels, which holds on the PTX machine. negated: as in device.Begin."""
+        """chosen: what a GPU decided about the kernels, which holds on the PTX machine. negated, label: as in
+        device.Begin. judged: False where the transcript alone is of interest, so that no output is sent.
+        """
         if not self.on_machine:
             return super().call(runner, case, seed, variety=variety)
         runner.ready()
         drawn = truth.draw_inputs(self.exercise, case, seed, "cpu", variety)
         inputs = as_inputs(drawn, runner.numbers)
-        runner.ask_machine(device.Begin(runner.client, inputs, order, negated), device.Done)
+        runner.ask_machine(device.Begin(runner.client, inputs, order, negated, label), device.Done)
         try:
             placed = runner.ask(messages.Run(case=dict(case), seed=0, chosen=chosen), messages.Placed)
         except Stopped as stopped:
             raise Stopped(self._machine_says(runner) or stopped.complaint) from None
         overwritten = self.exercise.overwritten(inputs.arguments)
+        if not judged:
+            ended = runner.ask_machine(device.End(runner.client, (), counted=False), device.Ended)
+            assert ended is not None
+            complaint = complaint_of(ended.failed) if ended.failed is not None else None
+            return Evidence(drawn, (), complaint, notes=ended.notes, operators=placed.operators)
         places = overwritten or placed.outputs
         asked = [_storage_of(place, inputs) for place in overwritten] or placed.outputs
         ended = runner.ask_machine(device.End(runner.client, asked), device.Ended)

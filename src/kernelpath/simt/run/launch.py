@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 
@@ -285,10 +285,18 @@ class Grid(Records):
         return None
 
 
-def place_statics(module: Module) -> dict[str, npt.NDArray[np.uint8]]:
-    """Memory for the module's variables, with the values that they begin with."""
+def place_statics(
+    module: Module, allocate: Callable[[int], npt.NDArray[np.uint8]] = aligned
+) -> dict[str, npt.NDArray[np.uint8]]:
+    """Memory for the module's variables, with the values that they begin with. allocate: at a multiple of 256.
+
+    They lie in one piece with a gap behind each, so that no access past the end of one meets another.
+    """
     variables = {name: v for name, v in module.variables.items() if v.space in ("global", "const") and v.size}
-    statics = {name: aligned(variable.size) for name, variable in variables.items()}
+    rooms = [-(-variable.size // 256) * 256 + 256 for variable in variables.values()]
+    memory = allocate(sum(rooms)) if rooms else aligned(0)
+    starts = accumulate(rooms, initial=0)
+    statics = {name: memory[at : at + variables[name].size] for name, at in zip(variables, starts, strict=False)}
     for name, variable in variables.items():
         initial = variable.initial or b""
         statics[name][: len(initial)] = np.frombuffer(initial, np.uint8)
