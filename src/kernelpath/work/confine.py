@@ -43,14 +43,13 @@ _DEVICES = ("null", "zero", "full", "random", "urandom", "tty", "nvidia*", "dri"
 
 
 def give_up(
-    source: Path, own: Path, root: Path, withheld: Sequence[Path] = (), *, allocates_nothing: bool = False
+    source: Path, own: Path, root: Path, withheld: Sequence[Path] = (), *, profile: seccomp.Profile = "machine"
 ) -> int:
     """Let this process, which has one thread, reach no more than a submission needs. Returns landlock.version().
 
     source: the folder that it is loaded from. own: the folder that it may write to, where compilers keep their output.
     root: the checkout, which is not read as a whole though modules may be imported from it.
-    withheld: folders of installed ones that it must not read. allocates_nothing: no library that it uses asks for disk
-    blocks without writing them, as NCCL does.
+    withheld: folders and files of installed ones that it must not read. profile: what its libraries need of the kernel.
     """
     searched = [Path(entry).resolve() for entry in sys.path if entry]
     installed: list[str | Path] = [
@@ -61,16 +60,19 @@ def give_up(
     libraries = os.environ.get("LD_LIBRARY_PATH", "").split(":")
     readable: list[str | Path] = [*_SYSTEM, *_compilers(), *installed, *filter(None, libraries), source]
     devices = [device for name in _DEVICES for device in Path("/dev").glob(name)]
-    if allocates_nothing:
-        seccomp.forbid_allocation()
+    seccomp.restrict(profile)
     return landlock.restrict([Path(one) for one in readable], [own, *devices], withheld)
 
 
 def not_held() -> tuple[str, ...]:
     """What `give_up` cannot take from a submission here, for a report to say."""
     files = () if landlock.version() else ("confinement: without Landlock it could read and write what you can",)
-    blocks = () if seccomp.known() else ("confinement: without a seccomp filter it could take the whole disk at once",)
-    return files + blocks
+    calls = (
+        ()
+        if seccomp.known()
+        else ("confinement: without a seccomp filter it could use sockets and take the whole disk at once",)
+    )
+    return files + calls
 
 
 def _compilers() -> list[Path]:

@@ -30,7 +30,7 @@ from kernelpath.hooks import Changed
 from kernelpath.lanes import on_compiling, tuning
 from kernelpath.verdict import Complaint, Verdict
 from kernelpath.wire import Gone, Wire
-from kernelpath.work import allocations, confine, entries, far, messages, no_gpu, rank, reports
+from kernelpath.work import allocations, confine, entries, far, messages, no_gpu, rank, reports, seccomp
 from kernelpath.work.blame import blame
 from kernelpath.work.call import Call, arguments, memory_limit, plain_outputs, profiled
 from kernelpath.work.far import FarWatch
@@ -145,8 +145,8 @@ class _Worker:
         poison_numpy()
         answers = confine.forget_answers(but=("labs",) if self._exercise is None and self._client is not None else ())
         self._answers = answers if self._exercise is None else ()
-        without = self._device.type == "cpu" or not asked.size  # NCCL does
-        confine.give_up(Path(asked.source), Path(asked.own), self._item.root, answers, allocates_nothing=without)
+        profile: seccomp.Profile = "machine" if self._device.type == "cpu" else "ranks" if asked.size else "gpu"
+        confine.give_up(Path(asked.source), Path(asked.own), self._item.root, answers, profile=profile)
         self._thread = SubmissionThread(lambda line: self.tell(messages.Running(secret="", line=line)))
         return messages.Done(secret=secret)
 
