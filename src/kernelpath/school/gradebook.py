@@ -15,7 +15,7 @@ from typing import Any
 
 from kernelpath import words
 from kernelpath.files import write_atomically
-from kernelpath.verdict import Report, ValidationError, decode, encode
+from kernelpath.verdict import Report, ValidationError, Verdict, decode, encode
 
 UNFINISHED = ""
 """The key of a grade that holds for nothing: the next run tries again."""
@@ -43,6 +43,8 @@ _MOST_BYTES = 200
 """Of a file's name, without its suffixes: a folder's name may be as long as the system allows."""
 
 _PLACE = ("file", "line", "seed", "device", "sha256")
+_OUTSIDE = "outside"
+"""The column that says "yes" where a submission reached for what is not its own; the cause says for what."""
 
 
 def read(folder: Path) -> dict[str, Grade]:
@@ -82,7 +84,7 @@ def file_name(learner: str) -> str:
 def _csv(grades: Sequence[Grade]) -> str:
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(("learner", "exercise", "verdict", "stars", "speedup", "cause", *_PLACE))
+    writer.writerow(("learner", "exercise", "verdict", "stars", "speedup", "cause", *_PLACE, _OUTSIDE))
     writer.writerows(map(inert, _row(graded)) for graded in grades)
     return text.getvalue()
 
@@ -98,12 +100,13 @@ def inert(cell: Any) -> Any:
 def _row(graded: Grade) -> tuple[Any, ...]:
     report = graded.report
     if report is None:
-        return (graded.learner, graded.exercise, "NOT_HANDED_IN", 0, *[""] * 7)
+        return (graded.learner, graded.exercise, "NOT_HANDED_IN", 0, *[""] * 8)
     speedup = f"{report.measurement.speedup.median:.3f}" if report.measurement else ""
     cause = " ".join(report.cause.split())
     told = (report.verdict.value, report.stars, speedup, cause, report.file, report.line or "")
     digests = " ".join(f"{name}={digest}" for name, digest in report.graded.items())
-    return (graded.learner, graded.exercise, *told, report.seed, report.device, digests)
+    outside = "yes" if report.verdict is Verdict.ACCESS_DENIED else ""
+    return (graded.learner, graded.exercise, *told, report.seed, report.device, digests, outside)
 
 
 def gradescope(grades: Sequence[Grade], most: Mapping[str, int]) -> dict[str, Any]:
