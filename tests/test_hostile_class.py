@@ -18,12 +18,14 @@ from kernelpath.course.registry import Item
 from kernelpath.grading import grade
 from kernelpath.school import classroom, gradebook
 from kernelpath.school.gradebook import Grade
-from kernelpath.work import runner
+from kernelpath.work import landlock, runner
 from tests.conftest import DECLARATION
 
 FILE = "w01a_double.py"
 RIGHT = "def double(x):\n    return 2 * x\n"
 CASE_SECONDS = 4.0
+
+PARENT = "ACCESS_DENIED" if landlock.version() >= 6 else "CRASHED"
 
 BODIES = {
     "abort": ("os.abort()", "CRASHED", "SIGABRT"),
@@ -54,7 +56,7 @@ BODIES = {
     ),
     "loop": ("\n    while True: pass", "TIMED_OUT", "no answer within 4 s"),
     "memory": ("return torch.empty(1 << 45)", "CRASHED", "out of memory"),
-    "parent": ("os.kill(os.getppid(), 9); time.sleep(600)", "CRASHED", ""),
+    "parent": ("os.kill(os.getppid(), 9); time.sleep(600)", PARENT, ""),
     "prints": ("print('\\x1b[2J' + 'x' * 8_000_000); return 2 * x", "PASSED", ""),
     "recurses": ("f = lambda: f(); f()", "CRASHED", "RecursionError: maximum recursion depth"),
     "says": (r"raise ValueError('\x1b]0;owned\x07\u202e' + 'x' * 30_000_000)", "CRASHED", "ValueError: \ufffd]0;owned"),
