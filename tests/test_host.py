@@ -264,7 +264,8 @@ def test_a_process_that_must_not_have_a_library_comes_from_one_that_never_import
         worker = Worker(Workspace(doubling.stub), needs="wave", clean=clean)
         causes.append(complaint_of(run(worker, doubling, body))[1])
         worker.close()
-    assert causes == [*2 * ["ValueError: ['Wave_read', 'Wave_write']"], "ValueError: []"]
+    assert ["'Wave_read'" in cause for cause in causes] == [True, True, False]
+    assert causes[-1] == "ValueError: []"
 
 
 def test_the_reason_of_a_process_is_its_error_and_not_the_advice_behind_it(worker: Worker) -> None:

@@ -1,4 +1,4 @@
-"""One act has one verdict: reaching outside of what a submission may use, wherever it points and whenever it happens."""
+"""One act has one verdict: reaching outside of what a submission may use, wherever and whenever."""
 
 from __future__ import annotations
 
@@ -83,7 +83,10 @@ def test_it_is_denied(act: str, when: str, doubling: Item, tmp_path: Path) -> No
     assert report.verdict is Verdict.ACCESS_DENIED, report.cause
     assert report.cause
     source = submission.read_text().splitlines()
-    assert source[report.line - 1].strip() in (code, "raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))")
+    assert source[report.line - 1].strip() in (
+        code,
+        "raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))",
+    )
 
 
 def test_the_permissions_of_its_own_file_are_no_such_act(grade_text: GradeText) -> None:
@@ -100,7 +103,9 @@ def test_the_permissions_of_its_own_file_are_no_such_act(grade_text: GradeText) 
 
 
 def test_a_socket_that_is_a_pair_is_no_such_act(grade_text: GradeText) -> None:
-    body = "    one, other = __import__('socket').socketpair()\n    one.send(b'x')\n    other.recv(1)\n    return 2 * x\n"
+    body = (
+        "    one, other = __import__('socket').socketpair()\n    one.send(b'x')\n    other.recv(1)\n    return 2 * x\n"
+    )
     assert grade_text(f"def double(x):\n{body}").verdict is Verdict.PASSED
 
 

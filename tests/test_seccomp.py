@@ -140,4 +140,3 @@ def test_the_calls_of_a_profile_are_refused_and_no_others(profile: seccomp.Profi
     assert ran.stderr == ""
     outcomes = {name: outcome for name, outcome in json.loads(ran.stdout).items() if outcome}
     assert outcomes == {**IN_ANY_CASE, **REFUSED[profile]}
-

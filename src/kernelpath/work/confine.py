@@ -160,7 +160,7 @@ def deny(
 
 
 def is_outside(path: str | Path) -> bool:
-    """Return whether a path leads to a file that `deny` keeps from a submission, or that the kernel lets it not read."""
+    """Return whether a path leads to a file that `deny`, or the kernel, keeps from a submission."""
     real = os.path.realpath(path)
     closed = real.startswith(_closed) and not real.startswith(_permitted)
     return closed or (os.path.lexists(real) and not _is_readable(real))

@@ -69,9 +69,7 @@ class _Process:
         self.connection, there = wire.pair()
         self._printed = tempfile.TemporaryFile()  # noqa: SIM115
         self._closing, self._closed = threading.Lock(), False
-        self._child = self._server.fork(
-            role, there.fileno(), self._printed.fileno(), "" if clean else needs, folder
-        )
+        self._child = self._server.fork(role, there.fileno(), self._printed.fileno(), "" if clean else needs, folder)
         there.close()
 
     @property

@@ -93,11 +93,14 @@ def memory_used(processes: Iterable[int], most: int) -> int:
     bound = sum(_kilobytes(f"/proc/{process}/status", "RssAnon", "RssShmem", "VmSwap") for process in processes) << 10
     if bound <= most:
         return bound
-    return sum(
-        _kilobytes(f"/proc/{process}/smaps_rollup", "Pss_Anon", "Pss_Shmem", "SwapPss")
-        or _kilobytes(f"/proc/{process}/status", "RssAnon", "RssShmem", "VmSwap")  # it hides, or the kernel is old
-        for process in processes
-    ) << 10
+    return (
+        sum(
+            _kilobytes(f"/proc/{process}/smaps_rollup", "Pss_Anon", "Pss_Shmem", "SwapPss")
+            or _kilobytes(f"/proc/{process}/status", "RssAnon", "RssShmem", "VmSwap")  # it hides, or the kernel is old
+            for process in processes
+        )
+        << 10
+    )
 
 
 def _kilobytes(path: str, *names: str) -> int:
