@@ -41,7 +41,7 @@ HOSTILE = (
     "TAMPERED_forged_answer",
     "TAMPERED_patched_clock",
     "TAMPERED_patched_comparison",
-    "NOT_YOUR_KERNEL_hunts_through_gc",
+    "ACCESS_DENIED_hunts_through_gc",
     "TIMED_OUT_endless_kernel",
     "TIMED_OUT_endless_loop_on_the_host",
 )

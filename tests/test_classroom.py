@@ -7,7 +7,9 @@ import json
 import os
 import shutil
 import sys
+import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -214,3 +216,96 @@ def test_no_name_is_a_formula_or_breaks_the_table(doubling: Item, tmp_path: Path
     assert {row["learner"] for row in rows} == {"'=1+2", "'@sum,\nx", '"quoted"', "plain"}
     assert {row["verdict"] for row in rows} == {"NOT_HANDED_IN"}
     assert {path.stem for path in (tmp_path / "out" / "gradescope").iterdir()} == set(names)
+
+
+def graded_with(folder: Path, out: Path, item: Item, **options: Any) -> dict[str, Report]:
+    grades = classroom.grade_class(folder, out, [item], device="cpu", jobs=1, **options)
+    return {one.learner: one.report for one in grades if one.report is not None}
+
+
+def without_times(report: Report) -> Report:
+    cases = tuple(replace(case, seconds=0.0) for case in report.cases)
+    return replace(report, seconds=0.0, compile_seconds=0.0, cases=cases)
+
+
+def test_nobody_is_graded_on_sizes_and_inputs_that_are_known(folder: Path, doubling: Item, tmp_path: Path) -> None:
+    """A table of the right answers of one run, of one learner or of an earlier submission is of no use."""
+    first = graded_with(folder, tmp_path / "one", doubling)
+    second = graded_with(folder, tmp_path / "two", doubling)
+    (folder / "late/deep/down/w01a_double.py").write_text(f"# changed\n{RIGHT}")
+    third = graded_with(folder, tmp_path / "one", doubling)
+    seeds = [first["late"].seed, first["right"].seed, second["late"].seed, second["right"].seed, third["late"].seed]
+    assert len(set(seeds)) == len(seeds)
+    assert 0 not in seeds
+    assert third["right"].seed == first["right"].seed
+
+
+def test_the_secret_of_a_run_repeats_it(folder: Path, doubling: Item, tmp_path: Path) -> None:
+    (folder / "late/deep/down/w01a_double.py").write_text("def double(x):\n    return 3 * x\n")
+    first = graded_with(folder, tmp_path / "one", doubling)
+    secret = gradebook.secret(tmp_path / "one")
+    assert len(secret) == 32
+    shutil.rmtree(folder / "right")
+    again = graded_with(folder, tmp_path / "two", doubling, secret=secret)
+    assert without_times(again["late"]) == without_times(first["late"])
+    assert gradebook.secret(tmp_path / "two") == secret
+    own = json.loads((tmp_path / "two" / "gradescope" / "late.json").read_text())
+    assert own["extra_data"] == {"secret": secret}
+    assert secret not in json.dumps({**own, "extra_data": {}})
+    assert secret not in (tmp_path / "two" / "grades.csv").read_text()
+
+
+def test_a_seed_is_the_same_for_everybody(folder: Path, doubling: Item, tmp_path: Path) -> None:
+    reports = graded_with(folder, tmp_path / "out", doubling, seed=7)
+    assert {report.seed for report in reports.values()} == {7}
+
+
+def test_a_terabyte_of_nothing_is_not_read(folder: Path, doubling: Item, tmp_path: Path) -> None:
+    """Sparse files cost their owner nothing. Each is somewhere that the grader looks."""
+    kernel, beside, project = "w01a_double.cu", "header.cuh", "w01a_double/part.py"
+    for name in ("w01a_double.py", kernel, beside, project):
+        file = folder / f"has {name.replace('/', ' ')}" / name
+        file.parent.mkdir(parents=True)
+        (file.parents[name.count("/")] / "w01a_double.py").write_text(RIGHT)
+        with file.open("wb") as sparse:
+            sparse.truncate(1 << 40)
+    pipe = folder / "has a pipe" / beside
+    pipe.parent.mkdir()
+    (pipe.parent / "w01a_double.py").write_text(RIGHT)
+    os.mkfifo(pipe)
+    begun = time.monotonic()
+    reports = graded_with(folder, tmp_path / "out", doubling)
+    assert time.monotonic() - begun < 120
+    assert [name for name, report in reports.items() if not report.verdict.passed] == [
+        "has w01a_double part.py",
+        "has w01a_double.cu",
+        "has w01a_double.py",
+    ]
+    assert (
+        reports["has w01a_double.cu"].cause
+        == "w01a_double.cu has 1,099,511,627,776 bytes; at most 4,194,304 are graded"
+    )
+
+
+def test_many_files_are_not_read_one_after_the_other(folder: Path, doubling: Item, tmp_path: Path) -> None:
+    for name, count, size in (("small", 1200, 1), ("sparse", 100, 4 << 20)):
+        project = folder / name / "w01a_double"
+        project.mkdir(parents=True)
+        (project.parent / "w01a_double.py").write_text(RIGHT)
+        for number in range(count):
+            with (project / f"{number}.py").open("wb") as file:
+                file.truncate(size)
+    reports = graded_with(folder, tmp_path / "out", doubling)
+    assert reports["small"].cause == "w01a_double has more than 1,000 files"
+    assert reports["sparse"].cause == "w01a_double.py and what lies beside it have more than 16 MiB"
+    assert reports["right"].verdict.passed
+
+
+def test_a_file_with_the_longest_name_is_graded(folder: Path, doubling: Item, tmp_path: Path) -> None:
+    for length in (243, 255):
+        (folder / "right" / f"{'x' * (length - 4)}.cuh").write_text("// mine\n")
+    project = folder / "late" / "deep" / "down" / "w01a_double"
+    project.mkdir()
+    (project / f"{'y' * 252}.py").write_text("TWO = 2\n")
+    reports = graded_with(folder, tmp_path / "out", doubling)
+    assert {name: report.verdict.value for name, report in reports.items()} == {"late": "PASSED", "right": "PASSED"}

@@ -64,7 +64,7 @@ def test_a_right_submission_passes_with_one_star_and_says_what_was_not_measured(
         ("def double(x):\n    return torch.empty_like(x)\n", "NOT_WRITTEN", "1,000 of 1,000 elements of the output"),
         ("def double(x):\n    y = 2 * x\n    x.zero_()\n    return y\n", "MUTATED_INPUT", "bit for bit"),
         ("import time\ntime.perf_counter = time.time\ndef double(x):\n    return 2 * x\n", "TAMPERED", "perf_counter"),
-        ("import gc\ndef double(x):\n    gc.get_objects()\n    return 2 * x\n", "NOT_YOUR_KERNEL", "get_objects"),
+        ("import gc\ndef double(x):\n    gc.get_objects()\n    return 2 * x\n", "ACCESS_DENIED", "get_objects"),
     ],
 )
 def test_a_wrong_submission_gets_its_verdict_and_its_cause(
@@ -143,7 +143,7 @@ def test_the_worker_does_not_find_modules_beside_the_submission(grade_text: Grad
 
 def test_the_solution_cannot_be_opened(grade_text: GradeText, doubling: Item) -> None:
     report = grade_text(f"exec(open({str(doubling.solution)!r}).read())\n")
-    assert report.verdict is Verdict.NOT_YOUR_KERNEL
+    assert report.verdict is Verdict.ACCESS_DENIED
     assert "solutions/1_architecture/w01a_double.py" in report.cause
 
 

@@ -219,8 +219,8 @@ def test_a_submission_that_kills_the_server_harms_itself_alone(worker: Worker, d
     body = "os.kill(os.getppid(), signal.SIGKILL); time.sleep(600)"
     if landlock.version() >= 6:
         assert complaint_of(run(worker, doubling, body)) == (
-            Verdict.CRASHED,
-            f"PermissionError: [Errno 1] {os.strerror(1)}",
+            Verdict.ACCESS_DENIED,
+            f"{os.strerror(1)}: the submission reaches for another process or the network",
         )
     else:
         with pytest.raises(WorkerGone) as gone:
@@ -254,6 +254,18 @@ def test_workers_know_nothing_of_each_other(doubling: Item) -> None:
     assert not any(name.startswith("pipe:") for name in opened)
     for worker in waiting:
         worker.close()
+
+
+def test_a_process_that_must_not_have_a_library_comes_from_one_that_never_imported_it(doubling: Item) -> None:
+    """Taken from sys.modules, a library is still among the subclasses of object."""
+    body = "raise ValueError([kind.__name__ for kind in object.__subclasses__() if kind.__module__ == 'wave'])"
+    causes = []
+    for clean in (False, False, True):
+        worker = Worker(Workspace(doubling.stub), needs="wave", clean=clean)
+        causes.append(complaint_of(run(worker, doubling, body))[1])
+        worker.close()
+    assert ["'Wave_read'" in cause for cause in causes] == [True, True, False]
+    assert causes[-1] == "ValueError: []"
 
 
 def test_the_reason_of_a_process_is_its_error_and_not_the_advice_behind_it(worker: Worker) -> None:

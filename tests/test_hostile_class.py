@@ -18,12 +18,14 @@ from kernelpath.course.registry import Item
 from kernelpath.grading import grade
 from kernelpath.school import classroom, gradebook
 from kernelpath.school.gradebook import Grade
-from kernelpath.work import runner
+from kernelpath.work import landlock, runner
 from tests.conftest import DECLARATION
 
 FILE = "w01a_double.py"
 RIGHT = "def double(x):\n    return 2 * x\n"
 CASE_SECONDS = 4.0
+
+PARENT = "ACCESS_DENIED" if landlock.version() >= 6 else "CRASHED"
 
 BODIES = {
     "abort": ("os.abort()", "CRASHED", "SIGABRT"),
@@ -45,7 +47,7 @@ BODIES = {
         "TAMPERED",
         "in place of the worker",
     ),
-    "grades": ("open({out!r} + '/grades.json', 'w').write('{{}}')", "NOT_YOUR_KERNEL", "grades.json, which is not"),
+    "grades": ("open({out!r} + '/grades.json', 'w').write('{{}}')", "ACCESS_DENIED", "grades.json, which is not"),
     "half": (
         "\n    for fd in range(3, 64):\n        try: os.write(fd, struct.pack('<Q', 1000) + b'x')\n"
         "        except OSError: pass\n    time.sleep(600)",
@@ -54,11 +56,11 @@ BODIES = {
     ),
     "loop": ("\n    while True: pass", "TIMED_OUT", "no answer within 4 s"),
     "memory": ("return torch.empty(1 << 45)", "CRASHED", "out of memory"),
-    "parent": ("os.kill(os.getppid(), 9); time.sleep(600)", "CRASHED", ""),
+    "parent": ("os.kill(os.getppid(), 9); time.sleep(600)", PARENT, ""),
     "prints": ("print('\\x1b[2J' + 'x' * 8_000_000); return 2 * x", "PASSED", ""),
     "recurses": ("f = lambda: f(); f()", "CRASHED", "RecursionError: maximum recursion depth"),
     "says": (r"raise ValueError('\x1b]0;owned\x07\u202e' + 'x' * 30_000_000)", "CRASHED", "ValueError: \ufffd]0;owned"),
-    "steals": ("exec(open({folder!r} + '/right/w01a_double.py').read())", "NOT_YOUR_KERNEL", "which is not its own"),
+    "steals": ("exec(open({folder!r} + '/right/w01a_double.py').read())", "ACCESS_DENIED", "which is not its own"),
 }
 """What an entry does, how that ends, and what its cause says."""
 

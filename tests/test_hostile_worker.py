@@ -156,7 +156,7 @@ def graded(doubling: Item, monkeypatch: pytest.MonkeyPatch) -> Grade:
 
     def run(answers: Answers) -> Report:
         server = FakeServer(answers)
-        monkeypatch.setattr(forkserver, "running", lambda: server)
+        monkeypatch.setattr(forkserver, "running", lambda **_: server)
         tracemalloc.start()
         begun = time.monotonic()
         try:

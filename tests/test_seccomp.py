@@ -2,32 +2,141 @@
 
 from __future__ import annotations
 
-import errno
+import json
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-PROGRAM = """
-import ctypes, errno, os, sys
 from kernelpath.work import seccomp
-held = seccomp.forbid_allocation()
+
+PROGRAM = """
+import array, ctypes, errno, json, os, platform, socket, subprocess, sys
+from kernelpath.work import seccomp
+
+listening = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+listening.bind("listening")
+before = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
 libc = ctypes.CDLL(None, use_errno=True)
+assert seccomp.restrict(sys.argv[1])
+
+
+def call(function, *arguments):
+    if function(*arguments) < 0:
+        raise OSError(ctypes.get_errno(), "")
+
+
+def system_call(name, *arguments):
+    number = seccomp._COMMON_NUMBERS.get(name) or seccomp._NUMBERS[platform.machine()][name]
+    call(libc.syscall, number, *arguments)
+
+
+def datagram_to_anybody():
+    one, _ = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)
+    one.sendto(b"x", "listening")
+
+
+def talk(kind):
+    one, other = socket.socketpair(socket.AF_UNIX, kind | socket.SOCK_CLOEXEC)
+    one.send(b"text")
+    if other.recv(4) != b"text":
+        raise OSError(0, "")
+
+
+def elsewhere(kind):
+    one, other = socket.socketpair(socket.AF_UNIX, kind)
+    one.sendmsg([b"text"], [], 0, "listening")
+    other.setblocking(False)
+    if other.recv(4) == b"text":
+        raise OSError(errno.EISCONN, "it went to the other end")
+
+
+def write_past_the_quota():
+    os.posix_fallocate(file, 0, 1 << 20)
+    if os.fstat(file).st_size != 1 << 20:
+        raise OSError(0, "")
+
+
+def by_a_child():
+    code = "import socket; socket.socket(socket.AF_INET, socket.SOCK_DGRAM)"
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    if "PermissionError" in ran.stderr:
+        raise OSError(errno.EACCES, "")
+
+
 file = os.open("x", os.O_RDWR | os.O_CREAT)
-status = libc.fallocate(file, 0, ctypes.c_long(0), ctypes.c_long(1 << 20))
-told = errno.errorcode[ctypes.get_errno()] if status else "allocated"
-ring = libc.syscall(425, 1, ctypes.create_string_buffer(120))
-told_of_ring = errno.errorcode[ctypes.get_errno()] if ring < 0 else "made"
-os.posix_fallocate(file, 0, 1 << 20)
-os.write(file, b"abc")
-print(held, told, told_of_ring, os.stat(file).st_size)
+ATTEMPTS = {
+    "disk blocks": lambda: call(libc.fallocate, file, 0, ctypes.c_long(0), ctypes.c_long(1 << 20)),
+    "io_uring": lambda: system_call("io_uring_setup", 1, ctypes.create_string_buffer(120)),
+    "UDP": lambda: socket.socket(socket.AF_INET, socket.SOCK_DGRAM),
+    "TCP": lambda: socket.socket(socket.AF_INET6, socket.SOCK_STREAM),
+    "netlink": lambda: socket.socket(socket.AF_NETLINK, socket.SOCK_RAW),
+    "Unix socket": lambda: socket.socket(socket.AF_UNIX, socket.SOCK_STREAM),
+    "UDP of a child": by_a_child,
+    "connect": lambda: before.connect("listening"),
+    "bind": lambda: before.bind("bound"),
+    "pair of datagrams": datagram_to_anybody,
+    "pair of streams": lambda: talk(socket.SOCK_STREAM),
+    "pair of packets": lambda: talk(socket.SOCK_SEQPACKET),
+    "stream to another": lambda: elsewhere(socket.SOCK_STREAM),
+    "packet to another": lambda: elsewhere(socket.SOCK_SEQPACKET),
+    "memfd": lambda: os.memfd_create("memory"),
+    "shmget": lambda: call(libc.shmget, 0, 4096, 0o1600),
+    "semget": lambda: call(libc.semget, 0, 1, 0o1600),
+    "msgget": lambda: call(libc.msgget, 0, 0o1600),
+    "mq_open": lambda: system_call("mq_open", b"queue", os.O_CREAT | os.O_RDWR, 0o600, None),
+    "add_key": lambda: system_call("add_key", b"user", b"key", b"text", 4, -3),
+    "keyctl": lambda: system_call("keyctl", 0, -3, 0),
+    "posix_fallocate": write_past_the_quota,
+    "pipe": lambda: os.write(os.pipe()[1], b"x"),
+    "program": lambda: subprocess.run(["true"], check=True),
+}
+
+
+def attempt(function):
+    try:
+        function()
+    except OSError as error:
+        return errno.errorcode.get(error.errno, repr(error))
+    return ""
+
+
+print(json.dumps({name: attempt(function) for name, function in ATTEMPTS.items()}))
 """
 
+ALWAYS = {
+    "io_uring": "ENOSYS",
+    "shmget": "EPERM",
+    "semget": "EPERM",
+    "msgget": "EPERM",
+    "mq_open": "EPERM",
+    "add_key": "EPERM",
+    "keyctl": "EPERM",
+}
+SOCKETS = ("UDP", "TCP", "UDP of a child")
+REFUSED: dict[seccomp.Profile, dict[str, str]] = {
+    "machine": {
+        **ALWAYS,
+        **dict.fromkeys(SOCKETS, "EACCES"),
+        **dict.fromkeys(("netlink", "Unix socket", "connect", "bind", "pair of datagrams"), "EACCES"),
+        "disk blocks": "ENOTSUP",
+        "memfd": "ENOSYS",
+    },
+    "gpu": {**ALWAYS, **dict.fromkeys(SOCKETS, "EACCES"), "disk blocks": "ENOTSUP"},
+    "ranks": ALWAYS,
+}
+"""By profile, the attempts that fail and the error in which they end."""
 
-def test_disk_blocks_are_written_and_not_merely_taken(tmp_path: Path) -> None:
-    ran = subprocess.run([sys.executable, "-c", PROGRAM], cwd=tmp_path, capture_output=True, text=True, check=True)
-    held, *told = ran.stdout.split()
-    if held == "False":
-        pytest.skip("this kernel, or what emulates it, has no seccomp filters")
-    assert told == [errno.errorcode[errno.EOPNOTSUPP], "ENOSYS", str(1 << 20)]
+IN_ANY_CASE = {"stream to another": "EISCONN", "packet to another": "EISCONN"}
+"""The kernel sends what is meant for another receiver to the end that a pair is connected to, or nowhere."""
+
+pytestmark = pytest.mark.skipif(not seccomp.known(), reason="this kernel, or what emulates it, has no seccomp filters")
+
+
+@pytest.mark.parametrize("profile", REFUSED)
+def test_the_calls_of_a_profile_are_refused_and_no_others(profile: seccomp.Profile, tmp_path: Path) -> None:
+    ran = subprocess.run([sys.executable, "-c", PROGRAM, profile], cwd=tmp_path, capture_output=True, text=True)
+    assert ran.stderr == ""
+    outcomes = {name: outcome for name, outcome in json.loads(ran.stdout).items() if outcome}
+    assert outcomes == {**IN_ANY_CASE, **REFUSED[profile]}

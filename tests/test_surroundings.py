@@ -173,7 +173,7 @@ def test_an_emulated_process_gets_no_filter(monkeypatch: pytest.MonkeyPatch) -> 
     """A filter knows the calls of one machine, and the kernel sees those of another: it would forbid them all."""
     monkeypatch.setattr(Surroundings, "emulated_on", "aarch64")
     assert not seccomp.known()
-    assert not seccomp.forbid_allocation()
+    assert not seccomp.restrict()
     assert not seccomp.judged()[0]
 
 

@@ -143,7 +143,7 @@ def test_a_teacher_grades_with_the_wheel_alone(kp: Kp, site: Path, tmp_path: Pat
     grades = json.loads((tmp_path / "class-grades" / "grades.json").read_text())["grades"]
     ada, eve = (one["report"] for one in grades)
     assert ada["verdict"] == "PASSED"
-    assert eve["verdict"] == "NOT_YOUR_KERNEL"
+    assert eve["verdict"] == "ACCESS_DENIED"
     assert eve["cause"] == f"the submission uses {solution}, which is not its own"
     left = {path for path in data.rglob("*") if path.is_file() and path.suffix != ".pyc"}
     assert {path: path.stat().st_mtime_ns for path in left} == before
@@ -162,7 +162,7 @@ def test_a_submission_reads_neither_solutions_nor_checks(kp: Kp, site: Path, tmp
     )
     told = json.loads(kp("check", "vector_add", "--device", "cpu", "--json", "-").stdout)
     assert told["verdict"] == "CRASHED"
-    assert re.fullmatch(r"ValueError: \['Trespass', '(PermissionError|.*EXERCISE.*)'\]", told["cause"], re.DOTALL)
+    assert re.fullmatch(r"ValueError: \['AccessDenied', '(PermissionError|.*EXERCISE.*)'\]", told["cause"], re.DOTALL)
     assert not landlock.version() or "EXERCISE" not in told["cause"], "without Landlock, solutions alone are held"
 
 

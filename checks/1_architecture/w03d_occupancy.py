@@ -30,4 +30,10 @@ def complaint(inputs: Sequence[Any], outputs: Sequence[torch.Tensor]) -> str | N
     return f"{len(wrong)} of {len(kernels)} kernels are wrong. Row {row}, {kernel}: {blocks}, expected {right}{why}"
 
 
-EXERCISE = Exercise(entry="active_blocks", problem=occupancy.PROBLEM, kind="python", check=complaint)
+EXERCISE = Exercise(
+    entry="active_blocks",
+    problem=occupancy.PROBLEM,
+    kind="python",
+    without=("kernelpath.simt.occupancy",),  # from which the expected values are computed
+    check=complaint,
+)

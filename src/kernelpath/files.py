@@ -9,21 +9,27 @@ from __future__ import annotations
 
 import codecs
 import contextlib
+import hashlib
+import itertools
 import os
 import re
 import secrets
 import shutil
 import stat
+from collections.abc import Iterator
 from pathlib import Path
 
 from platformdirs import user_cache_path
 
 __all__ = [
+    "MOST_BYTES",
+    "MOST_FILES",
     "Unreadable",
     "blank_comments",
     "cache_read",
     "cache_root",
     "cache_write",
+    "digest_source",
     "read_source",
     "remove",
     "source_text",
@@ -31,6 +37,15 @@ __all__ = [
     "use_root",
     "write_atomically",
 ]
+
+MOST_BYTES = 4 << 20
+"""Of a source file that is handed in."""
+
+MOST_FILES = 1000
+"""Of the project that is handed in with a Python file."""
+
+_MOST_ENTRIES = 20_000
+"""Of a project's folders that are looked at."""
 
 _root: Path | None = None
 
@@ -69,7 +84,9 @@ def write_atomically(path: Path, content: str | bytes) -> None:
 
     Raises OSError, with `path` as its file name.
     """
-    beside = path.with_name(f"{path.name}.{secrets.token_hex(4)}.tmp")
+    beside = path.with_name(
+        f"{secrets.token_hex(8)}.tmp"
+    )  # not longer than `path`, whose name may be as long as can be
     try:
         with beside.open("xb") as file:  # not by tempfile, whose files nobody else may read: a page is to be shown
             file.write(content.encode() if isinstance(content, str) else content)
@@ -102,6 +119,15 @@ def read_source(path: Path, most: int) -> bytes:
     if len(content) > most:
         raise Unreadable(f"{path.name} has {max(status.st_size, len(content)):,} bytes; at most {most:,} are graded")
     return content
+
+
+def digest_source(path: Path, most: int) -> str:
+    """Return the SHA-256 of a file that was handed in; of one that cannot be read, of the reason."""
+    try:
+        content = read_source(path, most)
+    except Unreadable as error:
+        content = str(error).encode("utf-8", "backslashreplace")
+    return hashlib.sha256(content).hexdigest()
 
 
 def remove(path: Path) -> None:
@@ -160,8 +186,16 @@ def blank_comments(source: str) -> str:
 
 def source_text(path: Path) -> str:
     """The text of a learner's file: UTF-8, with a mark of byte order or without one; UTF-16 with one; else Latin-1,
-    in which every byte is a letter, as an editor on Windows may have left it."""
-    content = path.read_bytes()
+    in which every byte is a letter, as an editor on Windows may have left it.
+
+    Of a file that is too large to be graded, or no regular file, the text is empty. Raises OSError.
+    """
+    try:
+        content = read_source(path, MOST_BYTES)
+    except Unreadable as error:
+        if isinstance(error.__cause__, OSError):
+            raise error.__cause__ from None
+        return ""
     marked = content.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
     for encoding in ("utf-16",) if marked else ("utf-8-sig", "latin-1"):
         with contextlib.suppress(UnicodeDecodeError):
@@ -176,9 +210,27 @@ _MADE = re.compile(r"__pycache__|build|dist|.*\.egg-info|\..*")
 
 
 def submitted(python: Path) -> tuple[Path, ...]:
-    """The files that are handed in with a Python file: a .cu of its stem, itself, and those of a folder of its stem."""
+    """The files that are handed in with a Python file: a .cu of its stem, itself, and those of a folder of its stem.
+
+    Of a folder with more than MOST_FILES files there is one more than that.
+    """
     project = python.with_suffix("")
-    found = [] if project.is_symlink() else sorted(project.rglob("*"))
-    inside = (path for path in found if path.is_file() and not path.is_symlink())
-    own = [path for path in inside if not any(map(_MADE.fullmatch, path.relative_to(project).parts))]
+    own = [] if project.is_symlink() else sorted(itertools.islice(_files_below(project), MOST_FILES + 1))
     return *(path for path in (python.with_suffix(".cu"), python) if path.is_file()), *own
+
+
+def _files_below(project: Path) -> Iterator[Path]:
+    """Yield the regular files of a project, but for what builds and tests leave there. No link is followed."""
+    folders, looked = [project], 0
+    while folders:
+        with contextlib.suppress(OSError), os.scandir(folders.pop()) as entries:
+            for entry in entries:
+                looked += 1
+                if looked > _MOST_ENTRIES:
+                    return
+                if _MADE.fullmatch(entry.name):
+                    continue
+                if entry.is_dir(follow_symlinks=False):
+                    folders.append(Path(entry.path))
+                elif entry.is_file(follow_symlinks=False):
+                    yield Path(entry.path)

@@ -75,10 +75,15 @@ def _installed(module: str) -> bool:
         return False
 
 
-def folders(module: str) -> list[Path]:
-    """Where a module with others inside is installed; nowhere if it is not."""
+def sources(module: str) -> list[Path]:
+    """Return where a module is installed: its folders, or its file and the bytecode of it. Nothing if it is not."""
     spec = importlib.util.find_spec(module) if _installed(module) else None
-    return [Path(folder) for folder in (spec.submodule_search_locations or ())] if spec else []
+    if spec is None:
+        return []
+    if spec.submodule_search_locations is not None:
+        return [Path(folder) for folder in spec.submodule_search_locations]
+    origin = spec.origin if spec.has_location else None
+    return [Path(origin), Path(importlib.util.cache_from_source(origin))] if origin else []
 
 
 def missing(module: str) -> str:

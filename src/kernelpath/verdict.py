@@ -61,6 +61,10 @@ class Verdict(str, Enum):
         "what is registered with torch.library is not what autograd and torch.compile need",
     )
     NOT_YOUR_KERNEL = "NOT_YOUR_KERNEL", "a library or the host did the work, not your kernel"
+    ACCESS_DENIED = (
+        "ACCESS_DENIED",
+        "the submission reached for files, processes or a network outside of what it may use",
+    )
     TAMPERED = "TAMPERED", "the submission changed the process that measures it"
     TOO_MUCH_TRAFFIC = (
         "TOO_MUCH_TRAFFIC",

@@ -18,7 +18,7 @@ from kernelpath.cli.common import NOT_YET, PASSED, Failure, device_option, error
 from kernelpath.course import progress
 from kernelpath.course.progress import Progress
 from kernelpath.exam import NotValid
-from kernelpath.files import write_atomically
+from kernelpath.files import MOST_BYTES, Unreadable, read_source, write_atomically
 from kernelpath.show import view
 
 if TYPE_CHECKING:
@@ -261,7 +261,10 @@ def _verify(path: Path, number: int | None, place: Path | None, device: Device) 
     from kernelpath.exam.certificate import Certificate
     from kernelpath.exam.sheet import ANSWERS, Sheet
 
-    old = Certificate.from_json(path.read_bytes())
+    try:
+        old = Certificate.from_json(read_source(path, MOST_BYTES))
+    except Unreadable as error:
+        raise NotValid(str(error)) from error
     if number not in (None, old.checkpoint):
         raise NotValid(f"it is a certificate of checkpoint {old.checkpoint}, not of {number}")
     exam = questions.find(old.checkpoint)

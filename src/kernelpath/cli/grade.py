@@ -26,9 +26,8 @@ if TYPE_CHECKING:
 @click.option("--out", "to", type=click.Path(path_type=Path), help="The folder for the grades. [DIR-grades]")
 @click.option("--checkpoint", "number", metavar="N", type=click.IntRange(1), help="Grade the exam of phase N.")
 @device_option
-@click.option(
-    "--seed", type=int, default=0, show_default=True, help="Seed of the sizes and inputs, the same for everybody."
-)
+@click.option("--secret", default="", help="Repeat a run: the secret in its grades.json. [that in --out, or a new one]")
+@click.option("--seed", type=int, help="In place of a secret: the same sizes and inputs for everybody.")
 @click.option("--jobs", type=click.IntRange(1), help="How many in parallel without a GPU. [as cores and memory allow]")
 @click.option(
     "--ray",
@@ -44,7 +43,8 @@ def grade_(
     to: Path | None,
     number: int | None,
     device: Device,
-    seed: int,
+    secret: str,
+    seed: int | None,
     jobs: int | None,
     address: str | None,
 ) -> int:
@@ -57,6 +57,8 @@ def grade_(
     With --checkpoint: everybody's exam, named by the folders. Writes checkpointN.csv with the points, a certificate for
     each learner, and checkpointN-written.csv: enter marks for the written answers there, and run it again.
 
+    Sizes and inputs are drawn from a secret of the run, others for each learner and submission. grades.json keeps it.
+
     Exit status 0: everything was graded, whether passed or not. 1: something could not be graded.
     """
     folder = folder.resolve()
@@ -65,7 +67,7 @@ def grade_(
         from kernelpath.grading.grade import Usage
         from kernelpath.school import classroom, cluster, handed_in
         from kernelpath.school.gradebook import UNFINISHED
-    options: dict[str, Any] = {"device": device, "seed": seed, "jobs": jobs}
+    options: dict[str, Any] = {"device": device, "secret": secret, "seed": seed, "jobs": jobs}
     options["engine"] = cluster.at(address) if address else classroom.this_machine
     again = f"kp grade {shlex.quote(str(folder))}" + (f" --checkpoint {number}" if number else "")
     again += f" --ray {shlex.quote(address)}" if address else ""

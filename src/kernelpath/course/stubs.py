@@ -15,7 +15,7 @@ from kernelpath.course.progress import folder
 from kernelpath.course.registry import Item
 
 _OPEN = ("TODO", "raise NotImplementedError")
-_KERNEL = re.compile(r"__global__[^{;]{0,4096}(\{)")
+_OF_A_KERNEL = re.compile(r"__global__|[{;]")
 _CONSTANTS = re.compile(r"(?:\s|const [^;{}]*;)*")
 """Neither has two ways to match the same text, so a hostile source takes no longer than any other of its length."""
 
@@ -32,10 +32,15 @@ def is_open(text: str) -> bool:
 def empty_kernel(text: str) -> int:
     """The line in which a kernel of a CUDA C++ source begins that holds constants and comments alone; 0 without one."""
     code = files.blank_comments(text)
-    for kernel in _KERNEL.finditer(code):
-        end = code.find("}", kernel.end())
-        if end >= 0 and _CONSTANTS.fullmatch(code, kernel.end(), end):
-            return code.count("\n", 0, kernel.start(1)) + 1
+    declared = False  # whether `__global__` was the last word before a brace or a semicolon
+    for mark in _OF_A_KERNEL.finditer(code):
+        if mark[0] == "{" and declared:
+            end = code.find("}", mark.end())
+            if end < 0:
+                return 0
+            if _CONSTANTS.fullmatch(code, mark.end(), end):
+                return code.count("\n", 0, mark.start()) + 1
+        declared = mark[0] == "__global__"
     return 0
 
 

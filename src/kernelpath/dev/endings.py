@@ -39,6 +39,7 @@ PLANTED = (
     "w02c_stencil/BARRIER_threads_leave_before_it",
     "w07c_custom_operator/WRONG_OPERATOR_no_fake",
     "w01b_vector_add/NOT_YOUR_KERNEL_torch_add",
+    "w01b_vector_add/ACCESS_DENIED_hunts_through_gc",
     "w01b_vector_add/TAMPERED_patched_clock",
     "w03c_transpose/TOO_MUCH_TRAFFIC_naive",
     "w13b_dropout/TOO_MUCH_MEMORY_mask_stored",

@@ -8,6 +8,7 @@ from pathlib import Path
 from kernelpath.course import registry
 from kernelpath.exam import NotValid
 from kernelpath.exam.certificate import Certificate
+from kernelpath.files import MOST_BYTES, Unreadable, read_source
 from kernelpath.verdict import encode
 
 
@@ -61,8 +62,8 @@ def whole(folder: Path, root: Path) -> Course | None:
 
 def _read(path: Path) -> Certificate | None:
     try:
-        one = Certificate.from_json(path.read_bytes())
-    except (OSError, NotValid):
+        one = Certificate.from_json(read_source(path, MOST_BYTES))
+    except (Unreadable, NotValid):
         return None
     return one if one.passed else None
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import hashlib
 import platform
 import random
 from collections.abc import Callable, Mapping, Sequence
@@ -20,7 +19,7 @@ from kernelpath.device import gpu
 from kernelpath.exam.certificate import SELF, Answered, Certificate, Written, points
 from kernelpath.exam.questions import Paper
 from kernelpath.exam.sheet import ANSWERS, Sheet
-from kernelpath.files import submitted, write_atomically
+from kernelpath.files import MOST_BYTES, digest_source, submitted, write_atomically
 from kernelpath.grading import grade
 from kernelpath.verdict import Report
 
@@ -133,7 +132,7 @@ def files(paper: Paper, folder: Path) -> dict[str, str]:
     paths = {name: folder / name for name in names}
     for item in items:
         paths |= {str(one.relative_to(folder)): one for one in submitted(folder / item.solution.name)}
-    return {name: hashlib.sha256(path.read_bytes()).hexdigest() for name, path in paths.items() if path.is_file()}
+    return {name: digest_source(path, MOST_BYTES) for name, path in paths.items() if path.is_file()}
 
 
 def _missing(

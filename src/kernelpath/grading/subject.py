@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -30,7 +31,7 @@ def return_line(text: str, entry: str) -> int:
     """
     try:
         module = ast.parse(text)
-    except (SyntaxError, ValueError, RecursionError):
+    except (SyntaxError, ValueError, RecursionError, MemoryError):  # of a parser whose stack is full
         return 0
     functions = [node for node in module.body if isinstance(node, ast.FunctionDef) and node.name == entry]
     if not functions:
@@ -77,10 +78,11 @@ class Subject:
             own = (file for file in submitted(self.submission) if file.name == name)
             path = next(own, self.submission.with_name(name))
             cause = complaint.cause
-            if path.suffix == ".cu" and path.is_file():
-                cause = in_the_source(cause, source_text(path), complaint.line)
-            elif self.item.lane == "triton" and path.is_file():
-                cause = triton_advice.in_the_source(cause, source_text(path), complaint.line)
+            with suppress(Exception):  # a source that Python or we cannot read costs the advice alone
+                if path.suffix == ".cu" and path.is_file():
+                    cause = in_the_source(cause, source_text(path), complaint.line)
+                elif self.item.lane == "triton" and path.is_file():
+                    cause = triton_advice.in_the_source(cause, source_text(path), complaint.line)
             return replace(complaint, file=str(path), cause=cause)
         return replace(complaint, file=str(self.submission)) if complaint.line else complaint
 

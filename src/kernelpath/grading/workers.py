@@ -28,10 +28,9 @@ READY = {"cuda": "kernelpath.lanes.cuda", "triton": "kernelpath.lanes.triton_rea
 OneDevice = Literal["cpu", "cuda"]
 
 
-def ready_made(item: Item, exercise: Exercise) -> list[Path]:
-    """The folders of installed packages that solve an exercise by themselves."""
-    solving = [folder for module in exercise.without for folder in packages.folders(module)]
-    return [*solving, *(cutlass.ready_made() if item.lane == "cuda" else ())]
+def withheld(exercise: Exercise) -> list[Path]:
+    """Return the files and folders of the modules that solve an exercise by themselves, as it declares."""
+    return [path for module in exercise.without for path in packages.sources(module)]
 
 
 class Workers:
@@ -53,7 +52,8 @@ class Workers:
     ) -> None:
         self._item, self._exercise, self._submission = item, exercise, submission
         self._device, self._target, self._keep = device, target, keep
-        self._hidden = [*hidden, *ready_made(item, exercise)]
+        self._hidden, self._withheld = list(hidden), withheld(exercise)
+        self._ready_made = [*self._withheld, *(cutlass.ready_made() if item.lane == "cuda" else ())]
         self._workspace = Workspace.reserve(submission)
         self._machines = Machines()
         self._waiting: list[Worker] = []
@@ -63,7 +63,7 @@ class Workers:
         if self._exercise.kind == "distributed":
             return Ranks(lambda rank: self._take("cpu", rank), self._copied.file, self._hidden)
         machines = self._machines if kind_of(self._exercise, device).on_machine else None
-        return Runner(lambda: self._take(device), self._copied.file, self._hidden, machines)
+        return Runner(lambda: self._take(device), self._copied.file, self._hidden, machines, self._ready_made)
 
     def across(self, size: int) -> list[Runner]:
         """The submission on so many GPUs, a rank each, connected by NCCL before it is loaded."""
@@ -115,10 +115,19 @@ class Workers:
         return self._started(device, rank)
 
     def _started(self, device: OneDevice, rank: int = 0) -> Worker:
-        worker = Worker(self._workspace.of_rank(rank), self._needs())
+        worker = Worker(self._workspace.of_rank(rank), self._needs(), clean=bool(self._exercise.without))
         machine = self._machines.take() if kind_of(self._exercise, device).on_machine else None
         entry = "" if self._exercise.is_kernel else self._exercise.entry
-        worker.start(str(self._item.root), self._item.stem, device, machine, self._seen(device), entry, self._target)
+        worker.start(
+            str(self._item.root),
+            self._item.stem,
+            device,
+            machine,
+            self._seen(device),
+            entry,
+            self._target,
+            withheld=self._withheld,
+        )
         return worker
 
     def _seen(self, device: OneDevice) -> gpu.Properties:

@@ -8,10 +8,11 @@ import operator
 import re
 
 _PLACE = re.compile(r"\b(\w+)\[\d+\] \(byte (\d+) of (\d+)\)")
-_CONSTANT = re.compile(r"\b(?:constexpr|const)\s+(?:static\s+)?(?:unsigned\s+)?(?:int|size_t|unsigned)\s+([^;(){}]+);")
-_SHARED = re.compile(r"__shared__\s+(?:(?:alignas|__align__)\([^()]*\)\s*)?([^;(){}]+);")
+_CONSTANT = re.compile(r"\b(?:constexpr|const)\s+(?:static\s+)?(?:unsigned\s+)?(?:int|size_t|unsigned)\s+([^;(){}]{1,1000});")
+_SHARED = re.compile(r"__shared__\s+(?:(?:alignas|__align__)\([^()]*\)\s*)?([^;(){}]{1,1000});")
 _ARRAY = re.compile(r"(\w+)\s*((?:\[[^\]]+\]\s*)+)")
 _SIZES = (1, 2, 4, 8, 16)
+_MOST = 1 << 64
 _OPERATORS = {
     ast.Add: operator.add,
     ast.Sub: operator.sub,
@@ -78,7 +79,7 @@ def _number(text: str, constants: dict[str, int]) -> int | None:
     """The value of a constant expression of these names; None where it is something else."""
     try:
         return _value(ast.parse(text.strip(), mode="eval").body, constants)
-    except (SyntaxError, ValueError, LookupError, ArithmeticError):
+    except (SyntaxError, ValueError, LookupError, ArithmeticError, RecursionError, MemoryError):
         return None
 
 
@@ -90,5 +91,8 @@ def _value(node: ast.expr, constants: dict[str, int]) -> int:
         case ast.Name(id=name):
             return constants[name]
         case ast.BinOp(left=left, op=op, right=right):
-            return int(_OPERATORS[type(op)](_value(left, constants), _value(right, constants)))
+            values = _value(left, constants), _value(right, constants)
+            if not all(0 <= value < _MOST for value in values) or (isinstance(op, ast.LShift) and values[1] > 64):
+                raise ArithmeticError("no extent of an array is as large")
+            return int(_OPERATORS[type(op)](*values))
     raise LookupError(ast.dump(node))

@@ -14,11 +14,16 @@ from typing import Any
 Advice = Callable[[re.Match[str], ast.AST], str]
 
 
+_MOST_CAUSES = 100
+
+
 def locate(error: BaseException, source: str) -> tuple[str, int] | None:
     """What Triton's compiler objects to in `source`, and in which line; None if it names no line there."""
     text, node, line, kernel = "", None, 0, ""
     inner: Any = error
-    while inner is not None:
+    for _ in range(_MOST_CAUSES):  # a submission can make a circle of them
+        if inner is None:
+            break
         text = getattr(inner, "error_message", str(inner)) or text
         at = source.find(inner.src.strip()) if hasattr(getattr(inner, "node", None), "lineno") and inner.src else -1
         if at >= 0:

@@ -3,18 +3,21 @@
 `grade_class` writes below its output folder
 
     grades.csv                a line for each learner and exercise
-    grades.json               the same with every report, and what it takes to know whether it is still valid
+    grades.json               the same with every report, what it takes to know whether it is still valid, and the
+                              secret of the run, from which everything was drawn
     gradescope/LEARNER.json   the results.json that Gradescope reads
 """
 
 from __future__ import annotations
 
 import hashlib
+import os
+import secrets
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor, as_completed
 from contextlib import suppress
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 
 import kernelpath
@@ -26,10 +29,9 @@ from kernelpath.grading.workers import OneDevice
 from kernelpath.school import gradebook
 from kernelpath.school.gradebook import UNFINISHED, Grade
 from kernelpath.school.handed_in import Entry, entries
-from kernelpath.verdict import Report, Verdict
-from kernelpath.work.workspace import sources_beside
+from kernelpath.verdict import Report, Verdict, encode
+from kernelpath.work.workspace import contents
 
-_CHUNK = 1 << 20
 _SAVE_SECONDS = 30.0
 
 Engine = Callable[[grade.Device, int | None], tuple[OneDevice, Executor]]
@@ -52,20 +54,47 @@ def grade_class(
     items: Sequence[Item],
     *,
     device: grade.Device = "auto",
-    seed: int = 0,
+    seed: int | None = None,
+    secret: str = "",
     jobs: int | None = None,
     engine: Engine = this_machine,
     tell: Callable[[Grade, int, int], None] = lambda grade, done, of: None,
 ) -> list[Grade]:
     """Grade every learner of `folder` on `items` and write the results below `out`; returns them in order.
 
-    seed: the same for all, so that all get the same sizes and inputs. jobs: how many at a time; one on each GPU, where
+    secret: draws sizes and inputs, others for each learner, exercise and content, so that no table of right answers
+    can be handed in. Without one it is that of the grades below `out`, or a new one; it is kept with the grades, and
+    repeats the run. seed: in place of that, the same sizes and inputs for all. jobs: how many at a time; one on each GPU, where
     they would disturb each other's time, else as many as cores and memory allow. engine: where they run, as cluster.at
     gives it. tell: called after each, with how many are done.
     Raises grade.Usage, spec.DeclarationError, and NotWritten or OSError where the results cannot be written.
     """
     found = entries(folder, items)
-    return grade_entries(found, folder, out, device=device, seed=seed, jobs=jobs, engine=engine, tell=tell)
+    secret = secret or gradebook.secret(out) or new_secret()
+    each = partial(entry_seed, secret) if seed is None else seed
+    return grade_entries(
+        found, folder, out, device=device, seed=each, secret=secret, jobs=jobs, engine=engine, tell=tell
+    )
+
+
+def new_secret() -> str:
+    """Return a secret that nobody guesses, for a run."""
+    return secrets.token_hex(16)
+
+
+def derive_seed(secret: str, *names: str) -> int:
+    """Return the seed that a secret gives for what these names name together."""
+    key = encode([secret, *names]).encode()
+    return int.from_bytes(hashlib.sha256(key).digest()[:4], "big")
+
+
+def entry_seed(secret: str, entry: Entry) -> int:
+    """Return the seed for one learner's submission to one exercise.
+
+    A report shows its seed. Therefore a submission that has changed gets another one, also with the secret of a run
+    before: a learner may have read that seed, and knows what it draws.
+    """
+    return derive_seed(secret, entry.learner, entry.item.stem, _submitted_digest(entry))
 
 
 def grade_entries(
@@ -74,38 +103,43 @@ def grade_entries(
     out: Path,
     *,
     device: grade.Device = "auto",
-    seed: int = 0,
+    seed: int | Callable[[Entry], int] = 0,
+    secret: str = "",
     jobs: int | None = None,
     engine: Engine = this_machine,
     tell: Callable[[Grade, int, int], None] = lambda grade, done, of: None,
 ) -> list[Grade]:
-    """As `grade_class`, for what was found in the learners' folders."""
+    """As `grade_class`, for what was found in the learners' folders.
+
+    seed: of all, or of each. secret: is kept with the grades.
+    """
     where, pool = engine(device, jobs)
     most = {item.stem: _most_stars(item, where) for item in {entry.item for entry in found}}
     out.mkdir(parents=True, exist_ok=True)
     known = gradebook.read(out)
-    keys = {entry: _key(entry, where, seed) for entry in found}
+    seeds = {entry: seed if isinstance(seed, int) else seed(entry) for entry in found}
+    keys = {entry: _key(entry, where, seeds[entry]) for entry in found}
     done = {entry: known[key] for entry, key in keys.items() if key in known}
     todo = [entry for entry in found if entry not in done]
     saved = time.monotonic()
     try:
-        waiting = {pool.submit(_grade, entry, keys[entry], where, seed, (folder, out)): entry for entry in todo}
+        waiting = {pool.submit(_grade, entry, keys[entry], where, seeds[entry], (folder, out)): entry for entry in todo}
         for future in as_completed(waiting):
             entry = waiting[future]
             try:
                 done[entry] = future.result()
             except Lost as error:
-                done[entry] = _ungraded(entry, seed, str(error))
+                done[entry] = _ungraded(entry, seeds[entry], str(error))
             tell(done[entry], len(done), len(found))
             if time.monotonic() > saved + _SAVE_SECONDS:
                 with suppress(OSError):  # a full disk; the last time it is said
-                    gradebook.write(out, [done[entry] for entry in found if entry in done], most)
+                    gradebook.write(out, [done[entry] for entry in found if entry in done], most, secret)
                 saved = time.monotonic()
     finally:
         pool.shutdown(cancel_futures=True)
         graded = [done[entry] for entry in found if entry in done]
         try:
-            gradebook.write(out, graded, most)
+            gradebook.write(out, graded, most, secret)
         except OSError as error:
             raise NotWritten(error, graded) from error
     return graded
@@ -165,13 +199,28 @@ def _key(entry: Entry, device: str, seed: int) -> str:
     """Changes with learner, submission, declaration, reference kernel, grader, versions, device and seed."""
     told = (entry.learner, entry.item.stem, entry.unusable, device, seed, sorted(grade.versions().items()), _grader())
     digest = hashlib.sha256(repr(told).encode())
+    submitted = _submitted_digest(entry)
+    if submitted == UNFINISHED:
+        return UNFINISHED
+    digest.update(submitted.encode())
     try:
-        submitted = (*files.submitted(entry.file), *sources_beside(entry.file)) if entry.file else ()
-        for path in filter(Path.is_file, (entry.item.declaration, *entry.item.files("solutions"), *submitted)):
-            digest.update(path.name.encode() + b"\0")
-            with path.open("rb") as file:
-                while chunk := file.read(_CHUNK):
-                    digest.update(chunk)
+        for path in filter(Path.is_file, (entry.item.declaration, *entry.item.files("solutions"))):
+            digest.update(path.name.encode() + b"\0" + path.read_bytes())
+    except OSError:
+        return UNFINISHED
+    return digest.hexdigest()
+
+
+def _submitted_digest(entry: Entry) -> str:
+    """Return a digest of what would be graded, or of the reason why it cannot be; UNFINISHED where that is unclear."""
+    if entry.file is None:
+        return "nothing"
+    digest = hashlib.sha256()
+    try:
+        for name, content in contents(entry.file).items():
+            digest.update(os.fsencode(name) + b"\0" + hashlib.sha256(content).digest())
+    except files.Unreadable as error:
+        digest.update(str(error).encode("utf-8", "backslashreplace"))
     except OSError:
         return UNFINISHED
     return digest.hexdigest()

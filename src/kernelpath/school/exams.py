@@ -24,9 +24,9 @@ from kernelpath.exam.sheet import ANSWERS, Sheet
 from kernelpath.exam.sitting import certify, files
 from kernelpath.files import write_atomically
 from kernelpath.grading import grade
-from kernelpath.school import classroom, handed_in
+from kernelpath.school import classroom, gradebook, handed_in
 from kernelpath.school.gradebook import Grade, inert
-from kernelpath.verdict import Report, Verdict
+from kernelpath.verdict import Report, Verdict, encode
 
 _COLUMNS = ("answer", "learner", "words", "marks", "comment", "text", "rubric")
 Key = tuple[str, str]
@@ -60,7 +60,8 @@ def grade_exams(
     exam: Exam,
     *,
     device: grade.Device = "auto",
-    seed: int = 0,
+    seed: int | None = None,
+    secret: str = "",
     jobs: int | None = None,
     engine: classroom.Engine = classroom.this_machine,
     tell: Callable[[Grade, int, int], None] = lambda grade, done, of: None,
@@ -73,13 +74,36 @@ def grade_exams(
         sheet = sheets[learner.name]
         if isinstance(sheet, Sheet):
             found += handed_in.entries_of(learner, [*exam.items, sheet.paper.item])
-    grades = classroom.grade_entries(found, folder, out, device=device, seed=seed, jobs=jobs, engine=engine, tell=tell)
+    secret = secret or gradebook.secret(out) or classroom.new_secret()
+    seeds = {name: _exam_seed(secret, sheet) if seed is None else seed for name, sheet in sheets.items()}
+    grades = classroom.grade_entries(
+        found,
+        folder,
+        out,
+        device=device,
+        seed=lambda entry: seeds[entry.learner],
+        secret=secret,
+        jobs=jobs,
+        engine=engine,
+        tell=tell,
+    )
     path = out / f"checkpoint{exam.number}-written.csv"
     marks = _read_marks(path, exam, sheets)
-    sat = [_sat(name, sheet, grades, exam, seed, marks) for name, sheet in sheets.items()]
+    sat = [_sat(name, sheet, grades, exam, seeds[name], marks) for name, sheet in sheets.items()]
     write_atomically(path, _written(exam, sheets, marks))
     write_atomically(out / f"checkpoint{exam.number}.csv", _points(exam, sat))
     return sat, marks
+
+
+def _exam_seed(secret: str, sheet: Sheet | str) -> int:
+    """Return the one seed of a learner's exam, which its certificate names. Another submission gets another one."""
+    if isinstance(sheet, str):
+        return 0
+    try:
+        submitted = files(sheet.paper, sheet.path.parent)
+    except (OSError, ValueError):  # said when the exam is certified
+        submitted = {}
+    return classroom.derive_seed(secret, sheet.paper.name, sheet.paper.exam.phase, encode(submitted))
 
 
 def _sheet(exam: Exam, learner: Path) -> Sheet | str:

@@ -15,7 +15,7 @@ from typing import Any
 
 from kernelpath import words
 from kernelpath.files import write_atomically
-from kernelpath.verdict import Report, ValidationError, decode, encode
+from kernelpath.verdict import Report, ValidationError, Verdict, decode, encode
 
 UNFINISHED = ""
 """The key of a grade that holds for nothing: the next run tries again."""
@@ -33,9 +33,10 @@ class Grade:
 
 @dataclass(frozen=True)
 class _Saved:
-    """The contents of grades.json."""
+    """The contents of grades.json. secret: what was drawn for the grades follows from it; it repeats the run."""
 
     grades: tuple[Grade, ...]
+    secret: str = ""
 
 
 _BEGINS_A_FORMULA = ("=", "+", "-", "@", "\uff1d", "\uff0b", "\uff0d", "\uff20")
@@ -43,6 +44,8 @@ _MOST_BYTES = 200
 """Of a file's name, without its suffixes: a folder's name may be as long as the system allows."""
 
 _PLACE = ("file", "line", "seed", "device", "sha256")
+_OUTSIDE = "outside"
+"""The column that says "yes" where a submission reached for what is not its own; the cause says for what."""
 
 
 def read(folder: Path) -> dict[str, Grade]:
@@ -58,16 +61,27 @@ def saved(folder: Path) -> tuple[Grade, ...]:
     return decode((folder / "grades.json").read_bytes(), _Saved).grades
 
 
-def write(folder: Path, grades: Sequence[Grade], most: Mapping[str, int]) -> None:
-    """Write all files. most: the stars that each exercise, by its stem, gives on this device. Raises OSError."""
-    write_atomically(folder / "grades.json", encode(_Saved(tuple(grades)), indent=1) + "\n")
+def secret(folder: Path) -> str:
+    """Return the secret of an earlier run, with which it is gone on; nothing where there is none."""
+    try:
+        return decode((folder / "grades.json").read_bytes(), _Saved).secret
+    except (OSError, ValidationError):
+        return ""
+
+
+def write(folder: Path, grades: Sequence[Grade], most: Mapping[str, int], secret: str = "") -> None:
+    """Write all files. most: the stars that each exercise, by its stem, gives on this device. Raises OSError.
+
+    secret: of the run.
+    """
+    write_atomically(folder / "grades.json", encode(_Saved(tuple(grades), secret), indent=1) + "\n")
     write_atomically(folder / "grades.csv", _csv(grades))
     (folder / "gradescope").mkdir(exist_ok=True)
     by_learner: dict[str, list[Grade]] = defaultdict(list)
     for graded in grades:
         by_learner[graded.learner].append(graded)
     for learner, own in by_learner.items():
-        text = json.dumps(gradescope(own, most), indent=1) + "\n"
+        text = json.dumps(gradescope(own, most, secret), indent=1) + "\n"
         write_atomically(folder / "gradescope" / f"{file_name(learner)}.json", text)
 
 
@@ -82,7 +96,7 @@ def file_name(learner: str) -> str:
 def _csv(grades: Sequence[Grade]) -> str:
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(("learner", "exercise", "verdict", "stars", "speedup", "cause", *_PLACE))
+    writer.writerow(("learner", "exercise", "verdict", "stars", "speedup", "cause", *_PLACE, _OUTSIDE))
     writer.writerows(map(inert, _row(graded)) for graded in grades)
     return text.getvalue()
 
@@ -98,19 +112,20 @@ def inert(cell: Any) -> Any:
 def _row(graded: Grade) -> tuple[Any, ...]:
     report = graded.report
     if report is None:
-        return (graded.learner, graded.exercise, "NOT_HANDED_IN", 0, *[""] * 7)
+        return (graded.learner, graded.exercise, "NOT_HANDED_IN", 0, *[""] * 8)
     speedup = f"{report.measurement.speedup.median:.3f}" if report.measurement else ""
     cause = " ".join(report.cause.split())
     told = (report.verdict.value, report.stars, speedup, cause, report.file, report.line or "")
     digests = " ".join(f"{name}={digest}" for name, digest in report.graded.items())
-    return (graded.learner, graded.exercise, *told, report.seed, report.device, digests)
+    outside = "yes" if report.verdict is Verdict.ACCESS_DENIED else ""
+    return (graded.learner, graded.exercise, *told, report.seed, report.device, digests, outside)
 
 
-def gradescope(grades: Sequence[Grade], most: Mapping[str, int]) -> dict[str, Any]:
+def gradescope(grades: Sequence[Grade], most: Mapping[str, int], secret: str = "") -> dict[str, Any]:
     """One learner's grades as Gradescope's results.json: a test for each exercise, a point for each star.
 
     most: the stars that each exercise, by its stem, gives on this device. The leaderboard has all stars, and the
-    speedup of each exercise that was timed.
+    speedup of each exercise that was timed. secret: of the run, which Gradescope keeps and shows to no student.
     https://gradescope-autograders.readthedocs.io/en/latest/specs/
     """
     tests = [_test(graded, most[graded.exercise]) for graded in grades]
@@ -122,7 +137,8 @@ def gradescope(grades: Sequence[Grade], most: Mapping[str, int]) -> dict[str, An
             board.append({"name": f"speedup of {_name(one.exercise)}", "value": speedup, "order": "desc"})
     seconds = round(sum(one.report.seconds for one in grades if one.report), 1)
     totals = {"score": stars, "execution_time": seconds, "visibility": "visible"}
-    return {**totals, "tests": tests, "leaderboard": board}
+    kept = {"extra_data": {"secret": secret}} if secret else {}
+    return {**totals, "tests": tests, "leaderboard": board, **kept}
 
 
 def _name(stem: str) -> str:

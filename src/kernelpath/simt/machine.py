@@ -11,11 +11,12 @@ import struct
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 
-from kernelpath.simt import occupancy, ptx
+from kernelpath.simt import ptx
 from kernelpath.simt.compiler import Program, compile_kernel
 from kernelpath.simt.counters import AccessSample, LineCounters, by_line
 from kernelpath.simt.errors import Fault, TimedOut
@@ -29,6 +30,9 @@ from kernelpath.simt.run.host import execute
 from kernelpath.simt.run.launch import Author, Grid, place_statics
 from kernelpath.simt.run.timeline import barrier_lines, events_of
 from kernelpath.simt.target import SM_80, TARGETS, Target
+
+if TYPE_CHECKING:
+    from kernelpath.simt import occupancy
 
 __all__ = ["NEGATED", "Kernel", "Launch", "Module", "Param", "load"]
 
@@ -150,6 +154,8 @@ class Module:
         ``device`` is a target by its name, that of the module if it is empty. Raises ValueError where a block does not
         fit a multiprocessor.
         """
+        from kernelpath.simt import occupancy  # which solves an exercise: the process of a submission has none
+
         self.compile(name)
         device = device or self.target.name
         used = occupancy.registers(self.text, name, device)
@@ -237,6 +243,8 @@ class Module:
 
         Raises ValueError where not one block fits, or not all of a cooperative launch.
         """
+        from kernelpath.simt import occupancy  # as above
+
         threads, blocks = (x * y * z for x, y, z in (block, grid))
         registers = 0
         fixed = self.parsed.functions[name].reqntid  # for which ptxas has to find registers

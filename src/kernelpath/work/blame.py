@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import errno
 import linecache
+import os
 import re
+import tempfile
 import tokenize
 import traceback
 from pathlib import Path
@@ -20,7 +22,7 @@ from kernelpath.lanes import Unavailable, compiler_advice, cute_advice, triton_a
 from kernelpath.simt import errors
 from kernelpath.verdict import Complaint, Verdict
 from kernelpath.work import quota
-from kernelpath.work.confine import Trespass
+from kernelpath.work.confine import AccessDenied, ReadyMade, is_outside
 
 FAULT_VERDICTS = {
     **{kind: Verdict[kind.name] for kind in errors.FaultKind if kind.name in Verdict.__members__},
@@ -40,12 +42,46 @@ _COMPILERS = (
 )
 
 
+_MOST_CAUSES = 100
+
 PROJECTS: list[Path] = []
 """Folders beside the file with sources of the learner's, as they are in this process."""
 
 
 def blame(error: BaseException, file: Path, loading: bool = False) -> Complaint:
-    """The verdict on an exception that came out of the submission in `file`, or out of its kernel."""
+    """Return the verdict on an exception that came out of the submission in `file`, or out of its kernel.
+
+    Call it on the submission's thread: to ask an exception for its text may run the submission's code. The complaint
+    is ours: plain text that can be encoded, whatever the exception's text, names and attributes are.
+    """
+    try:
+        return _plain_complaint(_blame(error, file, loading), loading)
+    except BaseException:
+        verdict = Verdict.COMPILE_ERROR if loading else Verdict.CRASHED
+        kind = _plain_text(_CLASS_NAME.__get__(type(error)))
+        return Complaint(verdict, f"{kind}: (its text cannot be made)", str(file), _line_in(error, file))
+
+
+_TRACEBACK = vars(BaseException)["__traceback__"]
+_CLASS_NAME = vars(type)["__name__"]
+"""Descriptors of the interpreter, which a class or its metaclass cannot override."""
+
+
+def _plain_complaint(complaint: Complaint, loading: bool) -> Complaint:
+    """Return a complaint of plain values. Parts of it may be attributes of an exception that the submission made."""
+    verdict = complaint.verdict
+    if not isinstance(verdict, Verdict) or verdict.passed:
+        verdict = Verdict.COMPILE_ERROR if loading else Verdict.CRASHED
+    line = complaint.line if type(complaint.line) is int and complaint.line >= 0 else 0
+    return Complaint(verdict, _plain_text(complaint.cause), _plain_text(complaint.file), line)
+
+
+def _plain_text(text: object) -> str:
+    """Return a text of the submission's as UTF-8 can hold it; what is no text as nothing."""
+    return str.encode(text, "utf-8", "backslashreplace").decode() if isinstance(text, str) else ""
+
+
+def _blame(error: BaseException, file: Path, loading: bool) -> Complaint:
     line = _line_in(error, file)
     own, own_line = innermost(error, (str(file), 0))
     if loading and (complaint := _not_text(file)):
@@ -74,8 +110,12 @@ def blame(error: BaseException, file: Path, loading: bool = False) -> Complaint:
         return Complaint(error.verdict, str(error), str(file), line)
     if isinstance(error, WrongOperator):
         return Complaint(Verdict.WRONG_OPERATOR, str(error), error.file or str(file), error.line or line)
-    if isinstance(error, Trespass):
+    if isinstance(error, ReadyMade):
         return Complaint(Verdict.NOT_YOUR_KERNEL, str(error), str(file), line)
+    if isinstance(error, AccessDenied):
+        return Complaint(Verdict.ACCESS_DENIED, str(error), own, own_line)
+    if refused := _refused_by_the_system(error):
+        return Complaint(Verdict.ACCESS_DENIED, refused, own, own_line)
     if isinstance(error, SyntaxError):
         where = error.filename or str(file)
         return Complaint(Verdict.COMPILE_ERROR, f"SyntaxError: {error.msg}", where, error.lineno or 0)
@@ -130,8 +170,37 @@ class EntryError(Exception):
         self.file = file
 
 
+def _refused_by_the_system(error: BaseException) -> str:
+    """Return what Landlock or seccomp kept the submission from; nothing for another error.
+
+    A library may have made a RuntimeError of it. Of the submission's own files the permissions are its own affair.
+    """
+    if isinstance(error, PermissionError):
+        names = [os.fsdecode(name) for name in (error.filename, error.filename2) if isinstance(name, (str, bytes))]
+        own = Path(tempfile.gettempdir())
+        if names and all(Path(name).absolute().is_relative_to(own) for name in names):
+            return ""
+        if names:
+            return f"the submission uses {' and '.join(names)}, which is not its own"
+        return f"{error.strerror or 'permission denied'}: the submission reaches for another process or the network"
+    if isinstance(error, (OSError, RuntimeError)) and "ermission denied" in str(error):
+        return f"the submission uses what is not its own: {_first_line(error)}"
+    return ""
+
+
+_NOT_OPENED = re.compile(r'(?:cannot|could not) open source file "([^"\n]+)"')
+
+
+def _included_from_outside(log: str) -> str:
+    """Return the file that a compiler was to include and could not open, where it is there but not the submission's."""
+    return next((name for name in _NOT_OPENED.findall(log) if os.path.isabs(name) and is_outside(name)), "")
+
+
 def _compiler_said(error: BaseException, file: Path, line: int) -> Complaint:
     log = _plain(str(error).strip(), file)
+    if outside := _included_from_outside(log):
+        cause = f"the submission includes {outside}, which is not its own"
+        return Complaint(Verdict.ACCESS_DENIED, cause, str(file), _line_below(error, file) or line)
     kernels = {path.name: source_text(path) for path in (file, file.with_suffix(".cu")) if path.is_file()}
     if said := compiler_advice.nvrtc(log, kernels):
         return Complaint(Verdict.COMPILE_ERROR, said[0], str(file.with_name(Path(said[1]).name)), said[2])
@@ -148,18 +217,23 @@ def _plain(text: str, file: Path) -> str:
 
 def _line_below(error: BaseException, file: Path) -> int:
     """The innermost line of the learner's file on the way to what made a compiler raise the error."""
-    lines, seen = [0], error
-    while seen.__cause__ or seen.__context__:
-        seen = seen.__cause__ or seen.__context__  # type: ignore[assignment]
-        lines.append(_line_in(seen, file))
+    lines = [_line_in(cause, file) for cause in _causes(error)]
     return next((line for line in reversed(lines) if line), 0)
+
+
+def _causes(error: BaseException) -> list[BaseException]:
+    """Return what made an error be raised, from the latest to the first. A submission can make a circle of them."""
+    causes: list[BaseException] = []
+    cause = error.__cause__ or error.__context__
+    while cause is not None and len(causes) < _MOST_CAUSES:
+        causes.append(cause)
+        cause = cause.__cause__ or cause.__context__
+    return causes
 
 
 def _like(error: BaseException) -> str:
     """What may have been meant by an attribute that is not there."""
-    cause: BaseException | None = error
-    while cause is not None and not isinstance(cause, AttributeError):
-        cause = cause.__cause__ or cause.__context__
+    cause = next((one for one in (error, *_causes(error)) if isinstance(one, AttributeError)), None)
     owner = getattr(cause, "obj", None)
     name = cause.name if cause else None
     if owner is None or name is None:
@@ -224,16 +298,24 @@ def _is_text(line: bytes, encoding: str) -> bool:
 
 def _line_in(error: BaseException, file: Path) -> int:
     """The innermost line of the learner's file on the way to the error; 0 if it is not on the way."""
-    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if Path(frame.filename) == file]
-    return (frames[-1].lineno or 0) if frames else 0
+    lines = [line for name, line in _frames(error) if Path(name) == file]
+    return lines[-1] if lines else 0
+
+
+def _frames(error: BaseException) -> list[tuple[str, int]]:
+    """Return the file and the line of each frame on the way to an error.
+
+    traceback.extract_tb would read these files for their lines, and a submission chooses their names: /dev/zero.
+    """
+    stack = traceback.walk_tb(_TRACEBACK.__get__(error))
+    return [(frame.f_code.co_filename, line or 0) for frame, line in stack]
 
 
 def innermost(error: BaseException, otherwise: tuple[str, int]) -> tuple[str, int]:
     """The innermost place on the way to an error, in the file of `otherwise` or in a project: its file and its line."""
     folders = [Path(otherwise[0]), *PROJECTS]
-    frames = traceback.extract_tb(error.__traceback__)
-    own = [frame for frame in frames if any(Path(frame.filename).is_relative_to(one) for one in folders)]
-    return (own[-1].filename, own[-1].lineno or 0) if own else otherwise
+    own = [frame for frame in _frames(error) if any(Path(frame[0]).is_relative_to(folder) for folder in folders)]
+    return own[-1] if own else otherwise
 
 
 def _first_line(error: BaseException) -> str:

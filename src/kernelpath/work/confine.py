@@ -26,8 +26,14 @@ from kernelpath.work.messages import PRODUCT
 SUBMISSION = "submission"
 """The name under which the worker imports a submission."""
 
-_PATH_EVENTS = {"open": 1, "os.link": 2, "os.rename": 2, "os.symlink": 2}
+_PATH_EVENTS = {
+    **dict.fromkeys(("os.link", "os.rename", "os.symlink"), 2),
+    **dict.fromkeys(("open", "os.chdir", "os.chmod", "os.listdir", "os.mkdir", "os.remove", "os.rmdir"), 1),
+    **dict.fromkeys(("os.scandir", "os.truncate", "os.utime"), 1),
+}
 """How many of an audit event's arguments are files. The next one of `open` is its mode, as in "r"."""
+
+_NETWORK_EVENTS = ("socket.bind", "socket.connect", "socket.getaddrinfo", "socket.gethostbyname", "socket.sendto")
 _PROGRAM_EVENTS = ("subprocess.Popen", "os.system", "os.exec", "os.posix_spawn", "os.fork", "os.forkpty")
 _COMPILED_FROM = re.compile(r'^\s*\.file\s+\d+\s+"([^"]+)"', re.MULTILINE)
 """Names of the sources in PTX. Source: PTX ISA, "Debugging Directives: .file"."""
@@ -43,14 +49,13 @@ _DEVICES = ("null", "zero", "full", "random", "urandom", "tty", "nvidia*", "dri"
 
 
 def give_up(
-    source: Path, own: Path, root: Path, withheld: Sequence[Path] = (), *, allocates_nothing: bool = False
+    source: Path, own: Path, root: Path, withheld: Sequence[Path] = (), *, profile: seccomp.Profile = "machine"
 ) -> int:
     """Let this process, which has one thread, reach no more than a submission needs. Returns landlock.version().
 
     source: the folder that it is loaded from. own: the folder that it may write to, where compilers keep their output.
     root: the checkout, which is not read as a whole though modules may be imported from it.
-    withheld: folders of installed ones that it must not read. allocates_nothing: no library that it uses asks for disk
-    blocks without writing them, as NCCL does.
+    withheld: folders and files of installed ones that it must not read. profile: what its libraries need of the kernel.
     """
     searched = [Path(entry).resolve() for entry in sys.path if entry]
     installed: list[str | Path] = [
@@ -61,16 +66,19 @@ def give_up(
     libraries = os.environ.get("LD_LIBRARY_PATH", "").split(":")
     readable: list[str | Path] = [*_SYSTEM, *_compilers(), *installed, *filter(None, libraries), source]
     devices = [device for name in _DEVICES for device in Path("/dev").glob(name)]
-    if allocates_nothing:
-        seccomp.forbid_allocation()
+    seccomp.restrict(profile)
     return landlock.restrict([Path(one) for one in readable], [own, *devices], withheld)
 
 
 def not_held() -> tuple[str, ...]:
     """What `give_up` cannot take from a submission here, for a report to say."""
     files = () if landlock.version() else ("confinement: without Landlock it could read and write what you can",)
-    blocks = () if seccomp.known() else ("confinement: without a seccomp filter it could take the whole disk at once",)
-    return files + blocks
+    calls = (
+        ()
+        if seccomp.known()
+        else ("confinement: without a seccomp filter it could use sockets and take the whole disk at once",)
+    )
+    return files + calls
 
 
 def _compilers() -> list[Path]:
@@ -91,40 +99,80 @@ def keep_in(own: Path) -> None:
     os.chdir(own / "tmp")
 
 
-class Trespass(Exception):
-    """The submission tried to use something that is not its own. The message says what."""
+class AccessDenied(Exception):
+    """The submission reached for a file, a process or an address that is not its own. The message says which."""
 
 
-def deny(hidden: Iterable[Path], allowed: Iterable[Path], answers: Iterable[Path] = (), language: str = "") -> None:
-    """Raise Trespass when another thread than this one opens, links, moves or compiles a file below one of the folders
-    `hidden` that is not below one of the paths `allowed`, hunts for our objects, or when a submission starts a program,
-    which no hook would see. Below `answers` this thread may open nothing either. language: what kernels have to be
-    written in where that is not CUDA C++.
+class ReadyMade(Exception):
+    """The submission leaves the work to a program, a library or another language. The message says to which."""
+
+
+_closed: tuple[str, ...] = ()
+_permitted: tuple[str, ...] = ()
+"""The beginnings of the paths that a submission may not use, and of those below them that it may; `deny` sets them."""
+
+
+def deny(
+    hidden: Iterable[Path],
+    allowed: Iterable[Path],
+    answers: Iterable[Path] = (),
+    language: str = "",
+    ready_made: Iterable[Path] = (),
+) -> None:
+    """Raise AccessDenied or ReadyMade in what another thread than this one does that a submission must not.
+
+    AccessDenied: it uses a file below one of the folders `hidden` that is not below one of the paths `allowed`, looks
+    for our objects, or reaches for the network. Below `answers` this thread may open nothing either. ReadyMade: it
+    uses a file of `ready_made`, starts a program, which no hook would see, or compiles a kernel of ours that is not in
+    the language of the exercise. language: the one that kernels have to be written in where that is not CUDA C++.
 
     An audit hook cannot be removed, not even by the submission.
     """
+    global _closed, _permitted
     known = tuple(str(folder.resolve()) + os.sep for folder in answers)
     closed = (*(str(folder.resolve()) + os.sep for folder in hidden), *known)
     permitted = tuple(str(path.resolve()) for path in allowed)
+    solving = tuple(str(path.resolve()) + ("" if path.is_file() else os.sep) for path in ready_made)
+    _closed, _permitted = closed, permitted
     ours, current, real = threading.get_ident(), threading.get_ident, os.path.realpath
 
     def hook(event: str, arguments: tuple[Any, ...]) -> None:
         if current() == ours:
             if event == "open" and any(real(file).startswith(known) for file in _files_of(event, arguments)):
-                raise Trespass("what knows the right results is withheld")
+                raise AccessDenied("what knows the right results is withheld")
             return
         if event in _FORBIDDEN_EVENTS:
-            raise Trespass(f"{event} looks into the process that measures the submission")
+            raise AccessDenied(f"{event} looks into the process that measures the submission")
+        if event in _NETWORK_EVENTS:
+            raise AccessDenied(f"{event} reaches for the network or for another process")
         if event in _PROGRAM_EVENTS and _is_submissions_own_doing(sys._getframe(1)):
-            raise Trespass("the submission starts a program, which could do the work unseen; your kernel has to do it")
+            raise ReadyMade("the submission starts a program, which could do the work unseen; your kernel has to do it")
         if language and event == "kernelpath.compiled" and arguments[1] != PRODUCT:
-            raise Trespass(f"{arguments[1]} is a kernel in CUDA C++: this exercise is to be solved in {language}")
+            raise ReadyMade(f"{arguments[1]} is a kernel in CUDA C++: this exercise is to be solved in {language}")
         for file in _files_of(event, arguments):
             path = real(file)
             if path.startswith(closed) and not path.startswith(permitted):
-                raise Trespass(f"the submission uses {path}, which is not its own")
+                raise AccessDenied(f"the submission uses {path}, which is not its own")
+            if path.startswith(solving):
+                raise ReadyMade(f"the submission uses {path}, which solves the exercise by itself")
 
     sys.addaudithook(hook)
+
+
+def is_outside(path: str | Path) -> bool:
+    """Return whether a path leads to a file that `deny`, or the kernel, keeps from a submission."""
+    real = os.path.realpath(path)
+    closed = real.startswith(_closed) and not real.startswith(_permitted)
+    return closed or (os.path.lexists(real) and not _is_readable(real))
+
+
+def _is_readable(path: str) -> bool:
+    """Return whether this process can open a file. Landlock does not change what os.access says."""
+    try:
+        os.close(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC))
+    except OSError:
+        return False
+    return True
 
 
 def _is_submissions_own_doing(frame: FrameType | None) -> bool:
@@ -180,10 +228,12 @@ def forget_answers(but: Collection[str] = ()) -> list[Path]:
 
 
 def forget_what_lies_in(folders: Collection[Path]) -> None:
-    """Let an import find nothing of these folders, though this process had it loaded before for another exercise."""
-    below = tuple(f"{folder}{os.sep}" for folder in folders)
+    """Let an import find nothing of these folders and files, though this process had it loaded before."""
+    paths = tuple(map(str, folders))
+    below = tuple(f"{path}{os.sep}" for path in paths)
     for name, module in list(sys.modules.items()):
-        if str(getattr(module, "__file__", None) or "").startswith(below):
+        file = str(getattr(module, "__file__", None) or "")
+        if file in paths or file.startswith(below):
             del sys.modules[name]
 
 

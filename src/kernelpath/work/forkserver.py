@@ -197,6 +197,7 @@ class _Thread(threading.local):
     """What a thread has for itself: a submission can kill the server that it came from, and all that runs beside it."""
 
     server: ForkServer | None = None
+    clean: ForkServer | None = None
     environment: Mapping[str, str] = {}
     group: Group | None = None
 
@@ -204,15 +205,23 @@ class _Thread(threading.local):
 _thread = _Thread()
 
 
-def running() -> ForkServer:
+def running(*, clean: bool = False) -> ForkServer:
     """This thread's server, started where there is none: call it early, and its imports run beside other work.
+
+    clean: a second server, which imports nothing for any child. A child of the first one has all that was imported for
+    earlier children: classes of a module can be found among the subclasses of object after the module was taken away.
 
     Raises Ended.
     """
-    if _thread.server is None or not _thread.server.alive:
+    server = _thread.clean if clean else _thread.server
+    if server is None or not server.alive:
         group = _thread.group
-        _thread.server = group.start(_thread.environment) if group else ForkServer(_thread.environment)
-    return _thread.server
+        server = group.start(_thread.environment) if group else ForkServer(_thread.environment)
+        if clean:
+            _thread.clean = server
+        else:
+            _thread.server = server
+    return server
 
 
 def set_environment(group: Group | None = None, /, **variables: str) -> None:
@@ -220,4 +229,5 @@ def set_environment(group: Group | None = None, /, **variables: str) -> None:
 
     group: to which that server, and all later ones of the thread, belong.
     """
-    _thread.server, _thread.environment, _thread.group = None, variables, group
+    _thread.server = _thread.clean = None
+    _thread.environment, _thread.group = variables, group

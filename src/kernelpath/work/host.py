@@ -64,12 +64,12 @@ class WorkerSilent(Exception):
 class _Process:
     """A child of the fork server, and the grader's end of its socket."""
 
-    def __init__(self, role: Role, needs: str = "", folder: Path | None = None) -> None:
-        self._server = forkserver.running()
+    def __init__(self, role: Role, needs: str = "", folder: Path | None = None, clean: bool = False) -> None:
+        self._server = forkserver.running(clean=clean)
         self.connection, there = wire.pair()
         self._printed = tempfile.TemporaryFile()  # noqa: SIM115
         self._closing, self._closed = threading.Lock(), False
-        self._child = self._server.fork(role, there.fileno(), self._printed.fileno(), needs, folder)
+        self._child = self._server.fork(role, there.fileno(), self._printed.fileno(), "" if clean else needs, folder)
         there.close()
 
     @property
@@ -183,12 +183,13 @@ class Machines:
 class Worker:
     """A child process that runs one submission, until `close`, which leaves no process behind.
 
-    needs: a module that takes long to import, and may be imported before the process is forked.
+    needs: a module that takes long to import, and may be imported before the process is forked. clean: fork the process
+    from one that has never imported such a module, as there are libraries that this one must not have.
     """
 
-    def __init__(self, workspace: Workspace, needs: str = "") -> None:
+    def __init__(self, workspace: Workspace, needs: str = "", *, clean: bool = False) -> None:
         self._workspace = workspace
-        self._process = _Process("worker", needs, workspace.own)
+        self._process = _Process("worker", needs, workspace.own, clean)
         self._wire: Wire[messages.Answer] = Wire(self._process.connection, messages.AnyAnswer)
         self._secrets: deque[str] = deque()
         self.client = -1  # its number on a machine
@@ -206,11 +207,13 @@ class Worker:
         rank: int = 0,
         size: int = 0,
         store: str = "",
+        withheld: Sequence[Path] = (),
     ) -> None:
         """Let it import what the exercise `stem` needs on the device `on`, and give up what is not the submission's.
 
         machine: where its kernels run, if they run there. properties: what host code sees there of a GPU. entry: where
         the declaration is not loaded. target: what the machine stands for. rank, size, store: of a group of GPUs.
+        withheld: files and folders of modules that it must not read.
         """
         for folder in (self._workspace.own, self._workspace.source):
             folder.mkdir(parents=True, exist_ok=True)
@@ -227,6 +230,7 @@ class Worker:
             rank=rank,
             size=size,
             store=store,
+            withheld=[str(path) for path in withheld],
         )
         self.post(asked)
         if machine is not None:

@@ -33,7 +33,7 @@ class Start(Asked, frozen=True, tag=True, kw_only=True):
     of the submission's copy. own: a folder that it may write to. target: what the machine stands for, and properties:
     of the GPU that this is beside. size: of the group that it is a rank of, each with a GPU of its own, 0 for none;
     store: the file in which they find each other. entry: of an exercise whose declaration, which knows the right
-    results, the worker does not load: inputs are sent.
+    results, the worker does not load: inputs are sent. withheld: files and folders of modules that solve the exercise.
     """
 
     root: str
@@ -48,13 +48,18 @@ class Start(Asked, frozen=True, tag=True, kw_only=True):
     rank: int = 0
     size: int = 0
     store: str = ""
+    withheld: Sequence[str] = ()
 
 
 class Load(Asked, frozen=True, tag=True, kw_only=True):
-    """Load the submission. hidden: folders that it must not use, but for its own files."""
+    """Load the submission.
+
+    hidden: folders that it must not use, but for its own files. ready_made: files and folders that solve the exercise.
+    """
 
     file: str
     hidden: Sequence[str]
+    ready_made: Sequence[str] = ()
 
 
 class Run(Asked, frozen=True, tag=True, kw_only=True):

@@ -17,7 +17,8 @@ from enum import IntEnum
 from pathlib import Path
 
 MEMORY = 8 << 30
-"""Bytes of host memory that a worker may use, and never more than half of all there is."""
+"""Bytes of host memory that a worker may use, with all processes that it starts, and never more than half of all there
+is."""
 
 FILE_SIZE = 64 << 20
 """Bytes that a file which a worker writes may have, what it prints included."""
@@ -39,6 +40,7 @@ class Excess(IntEnum):
     BYTES = 1001
     FILES = 1002
     PROCESSES = 1003
+    MEMORY = 1004
 
     @property
     def told(self) -> str:
@@ -46,12 +48,18 @@ class Excess(IntEnum):
             Excess.BYTES: f"wrote more than its quota of {FOLDER_BYTES >> 20} MiB of files",
             Excess.FILES: f"made more files than its quota of {FOLDER_FILES:,}, or hid some",
             Excess.PROCESSES: f"started more processes than its quota of {PROCESSES}",
+            Excess.MEMORY: f"used more memory than its quota of {memory_limit() >> 20:,} MiB, in all its processes",
         }[self]
+
+
+def memory_limit() -> int:
+    """Return the bytes of host memory that one process may allocate, and that all below a worker may hold together."""
+    return min(MEMORY, os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2)
 
 
 def limit() -> None:
     """Let a submission that takes too much fail, and not the machine. A GPU's memory and address space do not count."""
-    memory = min(MEMORY, os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2)
+    memory = memory_limit()
     descriptors = min(DESCRIPTORS, resource.getrlimit(resource.RLIMIT_NOFILE)[1])
     for what, most in (
         (resource.RLIMIT_DATA, memory),
@@ -67,7 +75,43 @@ def limit() -> None:
 def exceeded(process: int, folder: Path) -> Excess | None:
     """Whether a process, with all that it has started, has taken too much. folder: where it may write."""
     tree = {process, *descendants(process)}
-    return Excess.PROCESSES if len(tree) > PROCESSES else taken(folder, tree)
+    if len(tree) > PROCESSES:
+        return Excess.PROCESSES
+    if memory_used(tree, memory_limit()) > memory_limit():
+        return Excess.MEMORY
+    return taken(folder, tree)
+
+
+def memory_used(processes: Iterable[int], most: int) -> int:
+    """Return the bytes of memory and swap that these processes hold, at least where that is more than `most`.
+
+    RLIMIT_DATA counts neither shared memory nor a tree of processes. Pages that several processes share count once, in
+    parts: proc(5), Pss. What a file on the disk holds as well does not count. Adding up Pss walks all page tables, so
+    that a bound is looked at first, in which shared pages count again for each process.
+    """
+    processes = list(processes)
+    bound = sum(_kilobytes(f"/proc/{process}/status", "RssAnon", "RssShmem", "VmSwap") for process in processes) << 10
+    if bound <= most:
+        return bound
+    return (
+        sum(
+            _kilobytes(f"/proc/{process}/smaps_rollup", "Pss_Anon", "Pss_Shmem", "SwapPss")
+            or _kilobytes(f"/proc/{process}/status", "RssAnon", "RssShmem", "VmSwap")  # it hides, or the kernel is old
+            for process in processes
+        )
+        << 10
+    )
+
+
+def _kilobytes(path: str, *names: str) -> int:
+    """Return the sum of the values of these names in a file of /proc; 0 where it cannot be read."""
+    values = 0
+    with contextlib.suppress(OSError), open(path, encoding="ascii", errors="replace") as file:
+        for line in file:
+            name, _, value = line.partition(":")
+            if name in names:
+                values += int(value.split()[0])
+    return values
 
 
 def taken(folder: Path, processes: Iterable[int] = ()) -> Excess | None:

@@ -46,7 +46,7 @@ class Runner:
 
     start: gives a worker that has been started. file: what it loads.
     machines: where its kernels run, if they run on the PTX machine.
-    hidden: folders whose files the submission must not use.
+    hidden: folders whose files the submission must not use. ready_made: files and folders that solve the exercise.
     """
 
     def __init__(
@@ -55,12 +55,16 @@ class Runner:
         file: Path,
         hidden: Sequence[Path],
         machines: Machines | None = None,
+        ready_made: Sequence[Path] = (),
     ) -> None:
         self._start, self._machines = start, machines
         self.numbers = itertools.count(1)
         """For the storages of inputs that the worker is given, one case after another."""
 
-        self._file, self._hidden = str(file), [str(folder) for folder in hidden]
+        self._load = messages.Load(
+            file=str(file), hidden=[str(folder) for folder in hidden], ready_made=[str(path) for path in ready_made]
+        )
+        self._file = str(file)
         self._worker: Worker | None = None
         self._loading = False
         self._deaths = 0
@@ -153,7 +157,7 @@ class Runner:
         if self._worker is None:
             self._worker, self._loading = self._start(), True
             self.numbers = itertools.count(1)
-            self._worker.post(messages.Load(file=self._file, hidden=self._hidden))
+            self._worker.post(self._load)
         return self._worker
 
     def _loaded(self) -> None:
@@ -219,7 +223,7 @@ def _silence(silent: WorkerSilent, seconds: float, file: str) -> Complaint:
     return Complaint(Verdict.TIMED_OUT, f"no answer within {seconds:.0f} s, {which} running: {_ENDLESS}", file, first)
 
 
-_ENDLESS = "an endless loop, or gigabytes of tensors?"
+_ENDLESS = "an endless loop, a grid of very many blocks, or gigabytes of tensors?"
 
 
 def _slow(who: str, seconds: float) -> str:
@@ -232,7 +236,7 @@ def _death(status: int) -> str:
     if status in set(quota.Excess):
         return f"the submission {quota.Excess(status).told}"
     if status >= 0:
-        return f"the process exited with status {status} before it answered"
+        return f"the process exited with status {status} before it answered: by os._exit(), or exit() in C"
     known = -status in {number.value for number in signal.Signals}
     name = signal.Signals(-status).name if known else f"signal {-status}"
     return f"the process was killed by {name}" + (" (out of memory?)" if -status == signal.SIGKILL else "")

@@ -9,59 +9,177 @@ from __future__ import annotations
 import ctypes
 import errno
 import platform
+import socket
 import struct
+from collections.abc import Sequence
+from typing import Literal
 
 from kernelpath.surroundings import Surroundings
 
+Profile = Literal["machine", "gpu", "ranks"]
+"""Where the kernels of a submission run: on the PTX machine, on a GPU, or on several GPUs, which NCCL connects."""
+
 _SET_NO_NEW_PRIVS, _SET_SECCOMP, _MODE_FILTER = 38, 22, 2
-_LOAD, _IS, _IS_AT_LEAST, _RETURN = 0x20, 0x15, 0x35, 0x06
-_NUMBER_AT, _ARCHITECTURE_AT = 0, 4
+
+# Instructions of classic BPF: load a word of the call, mask it, compare it, return.
+_LOAD, _AND, _JUMP_IF_EQUAL, _JUMP_IF_AT_LEAST, _RETURN = 0x20, 0x54, 0x15, 0x35, 0x06
+
+# Offsets in struct seccomp_data. Arguments have 8 bytes, their lower half first on both architectures.
+_NUMBER, _ARCHITECTURE, _ARGUMENTS = 0, 4, 16
+
 _ALLOW, _ERRNO = 0x7FFF0000, 0x00050000
 
-_ARCHITECTURE_AND_FALLOCATE = {"x86_64": (0xC000003E, 285), "aarch64": (0xC00000B7, 47)}
-_IO_URING_SETUP = 425
+_ARCHITECTURES = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}
+_NUMBERS = {
+    "x86_64": {
+        "fallocate": 285,
+        "memfd_create": 319,
+        "socket": 41,
+        "socketpair": 53,
+        "connect": 42,
+        "bind": 49,
+        "shmget": 29,
+        "semget": 64,
+        "msgget": 68,
+        "mq_open": 240,
+        "add_key": 248,
+        "request_key": 249,
+        "keyctl": 250,
+    },
+    "aarch64": {
+        "fallocate": 47,
+        "memfd_create": 279,
+        "socket": 198,
+        "socketpair": 199,
+        "connect": 203,
+        "bind": 200,
+        "shmget": 194,
+        "semget": 190,
+        "msgget": 186,
+        "mq_open": 180,
+        "add_key": 217,
+        "request_key": 218,
+        "keyctl": 219,
+    },
+}
+_COMMON_NUMBERS = {"io_uring_setup": 425, "memfd_secret": 447}
+"""The same on every architecture, as all calls from 424 on."""
+
 _X32 = 1 << 30
 """Set in the numbers of x86-64's other table, which names the same calls again."""
 
+_OUTLIVE_A_PROCESS = ("shmget", "semget", "msgget", "mq_open", "add_key", "request_key", "keyctl")
+"""System V and POSIX objects, and keys of the kernel, stay until somebody removes them."""
+
+_SOCKET_TYPE = 0xF
+"""The bits of a socket's type that are no flags. Source: linux/net.h, SOCK_TYPE_MASK."""
+
+_Instruction = tuple[int, int, int, int]
+"""The code, how many instructions to skip where a comparison holds and where it does not, and the operand."""
+
 
 def known() -> bool:
-    """Whether this kernel has filters for this machine's calls; asked for one that lies nowhere, as seccomp(2) says.
+    """Return whether this kernel has filters for this machine's calls.
 
-    An emulator makes the calls of another machine, all of which the filter would forbid.
+    The kernel is asked for a filter at address 0, as seccomp(2) recommends. An emulator makes the calls of another
+    machine, all of which the filter would forbid.
     """
-    if platform.machine() not in _ARCHITECTURE_AND_FALLOCATE or Surroundings().emulated_on:
+    if platform.machine() not in _ARCHITECTURES or Surroundings().emulated_on:
         return False
     libc = ctypes.CDLL(None, use_errno=True)
     return libc.prctl(_SET_SECCOMP, _MODE_FILTER, None, 0, 0) < 0 and ctypes.get_errno() == errno.EFAULT
 
 
 def judged() -> tuple[bool, str, str]:
-    """Whether `forbid_allocation` holds here, what that is good for, and what to do otherwise."""
+    """Return whether `restrict` holds here, what that is good for, and what to do otherwise."""
     if known():
-        return True, "seccomp: a submission takes no blocks that it does not write", ""
-    return False, "no seccomp filter here: a submission can fill it at once", "export KERNELPATH_CACHE=/a/spare/disk"
+        return True, "seccomp: a submission has no sockets and no memory or disk blocks past its quota", ""
+    return (
+        False,
+        "no seccomp filter here: a submission can use sockets and shared memory, and fill the disk at once",
+        "grade the work of others in a virtual machine or a container; export KERNELPATH_CACHE=/a/spare/disk",
+    )
 
 
-def forbid_allocation() -> bool:
-    """Let no file of this thread, and of all that it starts from now on, take disk blocks that nothing was written to.
+def restrict(profile: Profile = "machine") -> bool:
+    """Take from this thread, and from all that it starts from now on, the calls that reach past a quota or a process.
 
-    `fallocate` takes 100 GB in a second, faster than any quota that looks now and then; glibc's posix_fallocate writes
-    instead. io_uring, which would pass by, goes with it. Returns whether the kernel holds it.
+    - `fallocate` takes 100 GB of disk in a second, faster than a quota that looks now and then; glibc's
+      posix_fallocate writes instead. NCCL cannot do without.
+    - io_uring makes calls that no filter sees.
+    - `socket`, `connect` and `bind` reach other processes and other machines. Landlock holds TCP alone: UDP and the
+      named sockets of ssh-agent, Docker or Ray stay open. Pairs of connected Unix sockets, which Python's libraries
+      use between threads and children, are allowed but for datagrams, whose every message can name another receiver.
+      CUDA's driver binds and connects Unix sockets (MPS, memory shared between processes), NCCL uses all kinds.
+    - What `_OUTLIVE_A_PROCESS` is memory that stays after the grader has ended.
+    - `memfd_create` makes files that no quota of a folder counts. Libraries that try it (libffi) go on without; CUDA's
+      driver may not.
+
+    Returns whether the kernel holds it.
     """
     if not known():
         return False
-    architecture, fallocate = _ARCHITECTURE_AND_FALLOCATE[platform.machine()]
-    program = (
-        (_LOAD, 0, 0, _ARCHITECTURE_AT),
-        (_IS, 0, 5, architecture),
-        (_LOAD, 0, 0, _NUMBER_AT),
-        (_IS_AT_LEAST, 3, 0, _X32),
-        (_IS, 2, 0, _IO_URING_SETUP),
-        (_IS, 2, 0, fallocate),
-        (_RETURN, 0, 0, _ALLOW),
+    architecture = _ARCHITECTURES[platform.machine()]
+    body = [*_refuse(errno.ENOSYS, "io_uring_setup"), *_refuse(errno.EPERM, *_OUTLIVE_A_PROCESS)]
+    if profile != "ranks":
+        body += _refuse(errno.EOPNOTSUPP, "fallocate")
+    if profile == "gpu":
+        body += _allow_families(socket.AF_UNIX, socket.AF_NETLINK)
+    if profile == "machine":
+        body += _refuse(errno.ENOSYS, "memfd_create", "memfd_secret")
+        body += _refuse(errno.EACCES, "socket", "connect", "bind")
+        body += _allow_pairs_of_streams()
+    program = [
+        (_LOAD, 0, 0, _ARCHITECTURE),
+        (_JUMP_IF_EQUAL, 1, 0, architecture),
         (_RETURN, 0, 0, _ERRNO | errno.ENOSYS),
-        (_RETURN, 0, 0, _ERRNO | errno.EOPNOTSUPP),
-    )
+        (_LOAD, 0, 0, _NUMBER),
+        (_JUMP_IF_AT_LEAST, 0, 1, _X32),
+        (_RETURN, 0, 0, _ERRNO | errno.ENOSYS),
+        *body,
+        (_RETURN, 0, 0, _ALLOW),
+    ]
+    return _install(program)
+
+
+def _refuse(error: int, *names: str) -> list[_Instruction]:
+    """Return instructions that end these calls with an error. The number of the call is loaded, and stays so."""
+    instructions: list[_Instruction] = []
+    for name in names:
+        instructions += [(_JUMP_IF_EQUAL, 0, 1, _number(name)), (_RETURN, 0, 0, _ERRNO | error)]
+    return instructions
+
+
+def _allow_families(*families: int) -> list[_Instruction]:
+    """Return instructions that leave of socket() these address families, none of which leaves the machine."""
+    decision: list[_Instruction] = [(_LOAD, 0, 0, _ARGUMENTS)]
+    for family in families:
+        decision += [(_JUMP_IF_EQUAL, 0, 1, family), (_RETURN, 0, 0, _ALLOW)]
+    decision.append((_RETURN, 0, 0, _ERRNO | errno.EACCES))
+    return [(_JUMP_IF_EQUAL, 0, len(decision), _number("socket")), *decision]
+
+
+def _allow_pairs_of_streams() -> list[_Instruction]:
+    """Return instructions that leave of socketpair() Unix sockets whose two ends are connected for good."""
+    decision: list[_Instruction] = [
+        (_LOAD, 0, 0, _ARGUMENTS),
+        (_JUMP_IF_EQUAL, 0, 4, socket.AF_UNIX),
+        (_LOAD, 0, 0, _ARGUMENTS + 8),
+        (_AND, 0, 0, _SOCKET_TYPE),
+        (_JUMP_IF_EQUAL, 2, 0, socket.SOCK_STREAM),
+        (_JUMP_IF_EQUAL, 1, 0, socket.SOCK_SEQPACKET),
+        (_RETURN, 0, 0, _ERRNO | errno.EACCES),
+        (_RETURN, 0, 0, _ALLOW),
+    ]
+    return [(_JUMP_IF_EQUAL, 0, len(decision), _number("socketpair")), *decision]
+
+
+def _number(name: str) -> int:
+    return _COMMON_NUMBERS.get(name) or _NUMBERS[platform.machine()][name]
+
+
+def _install(program: Sequence[_Instruction]) -> bool:
+    """Hand a program to the kernel, for this thread and all that it starts."""
     steps = ctypes.create_string_buffer(b"".join(struct.pack("HBBI", *step) for step in program))
     filter = ctypes.create_string_buffer(struct.pack("HP", len(program), ctypes.addressof(steps)))
     libc = ctypes.CDLL(None)

@@ -30,7 +30,7 @@ from kernelpath.hooks import Changed
 from kernelpath.lanes import on_compiling, tuning
 from kernelpath.verdict import Complaint, Verdict
 from kernelpath.wire import Gone, Wire
-from kernelpath.work import allocations, confine, entries, far, messages, no_gpu, rank, reports
+from kernelpath.work import allocations, confine, entries, far, messages, no_gpu, rank, reports, seccomp
 from kernelpath.work.blame import blame
 from kernelpath.work.call import Call, arguments, memory_limit, plain_outputs, profiled
 from kernelpath.work.far import FarWatch
@@ -107,7 +107,8 @@ class _Worker:
         except BaseException as error:
             if isinstance(asked, messages.Start):
                 raise
-            complaint = blame(error, self._file, loading=isinstance(asked, messages.Load))
+            # on its own thread, as the text of an exception is code of the submission, which must not find `secret`
+            complaint = self._thread.call(blame, error, self._file, isinstance(asked, messages.Load))
             return messages.Complained(secret=secret, complaint=complaint)
         raise AssertionError(asked)
 
@@ -145,8 +146,9 @@ class _Worker:
         poison_numpy()
         answers = confine.forget_answers(but=("labs",) if self._exercise is None and self._client is not None else ())
         self._answers = answers if self._exercise is None else ()
-        without = self._device.type == "cpu" or not asked.size  # NCCL does
-        confine.give_up(Path(asked.source), Path(asked.own), self._item.root, answers, allocates_nothing=without)
+        profile: seccomp.Profile = "machine" if self._device.type == "cpu" else "ranks" if asked.size else "gpu"
+        withheld = [*answers, *map(Path, asked.withheld)]
+        confine.give_up(Path(asked.source), Path(asked.own), self._item.root, withheld, profile=profile)
         self._thread = SubmissionThread(lambda line: self.tell(messages.Running(secret="", line=line)))
         return messages.Done(secret=secret)
 
@@ -156,8 +158,9 @@ class _Worker:
         places = {self._item.root, self._item.course}
         kept = [place / name for place in places for name in ("solutions", ".git")]  # and their history
         hidden = (*kept, *map(Path, asked.hidden))
-        confine.forget_what_lies_in(hidden)
-        confine.deny(hidden, own, self._answers, entries.language(self._exercise, self._lane))
+        ready_made = tuple(map(Path, asked.ready_made))
+        confine.forget_what_lies_in((*hidden, *ready_made))
+        confine.deny(hidden, own, self._answers, entries.language(self._exercise, self._lane), ready_made)
         self._snapshot = Snapshot()
         entries.install(self._thread, self._exercise, self._file)
         module = self._thread.call(registry.import_file, self._file, confine.SUBMISSION)
@@ -176,7 +179,7 @@ class _Worker:
 
     def _returned(self, call: Call, secret: str) -> messages.Returned:
         with memory_limit(self._device):
-            entries.check(self._entry, call.inputs)
+            self._thread.call(entries.check, self._entry, call.inputs)
             result = call(self._entry)
             call.settle()
         outputs = call.outputs(result)
@@ -193,7 +196,7 @@ class _Worker:
 
     def _read(self, asked: messages.Read, secret: str) -> Answer:
         with reports.paths(asked) as inputs, memory_limit(self._device):
-            entries.check(self._entry, inputs)
+            self._thread.call(entries.check, self._entry, inputs)
             facts = self._thread.call(reports.facts, self._entry, inputs)
         return messages.Told(secret=secret, facts=facts, tampered=self._tampered())
 
@@ -218,7 +221,7 @@ class _Worker:
 
         watch, room = (FarWatch, far.ROOM) if client.far else (Watch, 0)
         with memory_limit(self._device, room), self._journal.noting(notes):
-            entries.check(self._entry, inputs)
+            self._thread.call(entries.check, self._entry, inputs)
             within = watch(poisoned, client.met, self._known.products, placement, aligned.copy)
             with placement:
                 result = self._thread.call(self._entry, *inputs, within=within)

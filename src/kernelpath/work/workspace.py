@@ -24,8 +24,11 @@ from kernelpath import files
 from kernelpath.files import cache_root, write_atomically
 from kernelpath.work import quota
 
-MOST_BYTES = 4 << 20
-"""Of a source file that is copied."""
+MOST_BYTES = 16 << 20
+"""Of all files that are copied with a submission, each of which has at most files.MOST_BYTES."""
+
+_MOST_ENTRIES = 10_000
+"""Of a submission's folder that are looked at for sources."""
 
 KEPT = 200
 """Slots whose compilers' output is kept; there are fewer exercises."""
@@ -204,21 +207,33 @@ def _remove(folder: Path) -> None:
 def contents(submission: Path, alone: bool = False) -> dict[str, bytes]:
     """What is graded: its own files and the CUDA C++ sources beside it, by their paths from its folder.
 
-    alone: without those beside it. Raises files.Unreadable for one of its own.
+    alone: without those beside it. Raises files.Unreadable for one of its own, and for more than can be graded.
     """
     kernel = submission.with_suffix(".cu")
-    own = {submission, *([kernel] if kernel.exists() else []), *files.submitted(submission)}
-    found = {str(file.relative_to(submission.parent)): files.read_source(file, MOST_BYTES) for file in sorted(own)}
-    for file in () if alone else sources_beside(submission):
-        with contextlib.suppress(files.Unreadable):
-            found.setdefault(file.name, files.read_source(file, MOST_BYTES))
+    own = sorted({submission, *([kernel] if kernel.exists() else []), *files.submitted(submission)})
+    found: dict[str, bytes] = {}
+    if len(own) > files.MOST_FILES:
+        raise files.Unreadable(f"{submission.stem} has more than {files.MOST_FILES:,} files")
+    for file in [*own, *(() if alone else sources_beside(submission))]:
+        name = str(file.relative_to(submission.parent))
+        if name in found:
+            continue
+        try:
+            found[name] = files.read_source(file, files.MOST_BYTES)
+        except files.Unreadable:
+            if file in own:
+                raise
+        if sum(map(len, found.values())) > MOST_BYTES:
+            most = f"{MOST_BYTES >> 20} MiB"
+            raise files.Unreadable(f"{submission.name} and what lies beside it have more than {most}")
     return found
 
 
 def sources_beside(submission: Path) -> list[Path]:
     """The CUDA C++ sources in its folder, its own kernel included. No other is a link: it may lead to a classmate's."""
     kernel = submission.with_suffix(".cu")
-    found = sorted(file for file in submission.parent.iterdir() if file.suffix in _SOURCES)
+    beside = itertools.islice(submission.parent.iterdir(), _MOST_ENTRIES)
+    found = sorted(file for file in beside if file.suffix in _SOURCES)
     return [file for file in found if file == kernel or not file.is_symlink()]
 
 

@@ -61,7 +61,7 @@ def variables(text: str) -> Iterator[Variable]:
         align = int(match["align"] or step)
         if align < 1 or align & (align - 1):
             raise PtxSyntaxError(f"an alignment of {align} in {declaration!r}")
-        for name, dimensions in re.findall(r"([%\w$]+)((?:\s*\[\s*\w*\s*\])*)", names):
+        for name, dimensions in re.findall(r"([%\w$]+)((?:\s*\[\s*(?:\w+\s*)?\])*)", names):
             size = step
             for extent in re.findall(r"\[\s*(\w*)\s*\]", dimensions):
                 size *= number(extent or "0").value
