@@ -81,7 +81,7 @@ def grade_entries(
 ) -> list[Grade]:
     """As `grade_class`, for what was found in the learners' folders."""
     where, pool = engine(device, jobs)
-    most = {item.stem: _most_stars(item, where) for item in {entry.item for entry in found}}
+    most = {item.stem: most_stars(item, where) for item in {entry.item for entry in found}}
     out.mkdir(parents=True, exist_ok=True)
     known = gradebook.read(out)
     keys = {entry: _key(entry, where, seed) for entry in found}
@@ -123,7 +123,7 @@ class NotWritten(OSError):
         self.grades = grades
 
 
-def _most_stars(item: Item, device: str) -> int:
+def most_stars(item: Item, device: str) -> int:
     """On this device; the third is for the share of the reference kernel's speed, if that is at hand."""
     most = item.stars if device == "cuda" else 1
     return most if item.files("solutions") else min(most, 2)

@@ -21,7 +21,7 @@ from kernelpath.verdict import Report, Verdict
 if TYPE_CHECKING:
     from kernelpath.school.exams import Sat
     from kernelpath.school.gradebook import Grade
-    from kernelpath.school.similarity import Pair
+    from kernelpath.school.similarity import Group
 
 
 def syllabus(console: Console, records: Sequence[tuple[Item, Record]]) -> None:
@@ -119,12 +119,12 @@ def school(console: Console, grades: Sequence[Grade]) -> None:
     console.print(rows)
 
 
-def similar(console: Console, found: Sequence[Pair], folder: Path) -> None:
-    """Where to read of submissions that agree; nothing where none do."""
+def similar(console: Console, found: Sequence[Group], folder: Path) -> None:
+    """Say where to read of submissions that agree; nothing where none do."""
     if found:
-        told = "1 pair of submissions agrees" if len(found) == 1 else f"{len(found)} pairs of submissions agree"
+        told = "1 group of submissions agrees" if len(found) == 1 else f"{len(found)} groups of submissions agree"
         console.print(
-            f"\n{told} beyond the stub: {folder / 'similar.csv'}. Read both before you judge.", soft_wrap=True
+            f"\n{told} beyond the stub: {folder / 'similar.csv'}. Read them before you judge.", soft_wrap=True
         )
 
 
