@@ -11,11 +11,11 @@ from kernelpath import words
 
 def describe_skipped(folder: Path, besides: Iterable[Path] = ()) -> list[str]:
     """Return a sentence for each entry of the folder that is not graded. besides: files of the teacher's own."""
-    own = {path.resolve() for path in besides}
+    own = {os.path.realpath(path) for path in besides}  # unlike Path.resolve, it takes links that form a circle
     sentences = []
     for path in sorted(folder.iterdir()):
         reason = _why(path)
-        if reason and path.resolve() not in own:
+        if reason and os.path.realpath(path) not in own:
             sentences.append(f"{words.escaped(path.name)} {reason}")
     return sentences
 

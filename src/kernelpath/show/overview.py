@@ -108,15 +108,15 @@ def _rows_with(columns: Mapping[str, Sequence[RenderableType]]) -> Table:
 
 
 def school(console: Console, grades: Sequence[Grade]) -> None:
-    """One row an exercise: how many learners handed it in and how many passed, and how the others ended."""
-    rows = rows_of("exercise", "learners", "handed in", "passing", "others")
+    """Print a row for each exercise: how many handed it in, how many passed, and how the others ended."""
+    rows = rows_of("exercise", "handed in", "passing", "others")
     for exercise in dict.fromkeys(one.exercise for one in grades):
         reports = [one.report for one in grades if one.exercise == exercise]
         endings = Counter(report.verdict for report in reports if report is not None)
         others = ", ".join(f"{count} {ending.value}" for ending, count in endings.most_common() if not ending.passed)
-        counts = (len(reports), endings.total(), endings[Verdict.PASSED])
-        rows.add_row(exercise.partition("/")[2], *map(str, counts), others)
+        rows.add_row(exercise.partition("/")[2], str(endings.total()), str(endings[Verdict.PASSED]), others)
     console.print(rows)
+    console.print(f"\n{words.count(len({one.learner for one in grades}), 'learner')}")
 
 
 def similar(console: Console, found: Sequence[Group], folder: Path) -> None:
@@ -177,7 +177,7 @@ def rows_of(*headings: str) -> Table:
     """An empty table without lines, numbers to the right; only prose is wrapped."""
     rows = Table(box=None, pad_edge=False, header_style="bold")
     for heading in headings:
-        numeric = heading in ("week", "hints", "ratio", "time", "took", "learners", "handed in", "passing", *_POINTS)
+        numeric = heading in ("week", "hints", "ratio", "time", "took", "handed in", "passing", *_POINTS)
         wraps = heading in ("title", "best time", "others")
         rows.add_column(heading, justify="right" if numeric else "left", no_wrap=not wraps)
     return rows
