@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import csv
 import os
+import re
+import textwrap
 from collections.abc import Mapping
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
@@ -113,6 +115,19 @@ def test_what_is_wrong_with_a_policy_is_said_with_its_key(tmp_path: Path, text: 
     with pytest.raises(PolicyError) as error:
         read(tmp_path, text)
     assert said in str(error.value)
+
+
+@pytest.mark.parametrize("source", ["README.md", "src/kernelpath/school/policy.py"])
+def test_the_policies_that_are_shown_can_be_used(tmp_path: Path, source: str) -> None:
+    text = (ROOT / source).read_text()
+    pattern = r"```toml\n(.*?)```" if source.endswith(".md") else r"\n\n(    timezone = .*?\n)\n(?!    )"
+    match = re.search(pattern, text, re.DOTALL)
+    assert match is not None
+    policy = read(tmp_path, textwrap.dedent(match[1]), "learner,submitted\nAda Lovelace,2026-10-05 12:00\n")
+    assert policy.points[TRANSPOSE.stem] == 20
+    assert policy.extensions == {"Ada Lovelace": 2}
+    assert policy.deadline("Ada Lovelace", TRANSPOSE.stem) is not None
+    assert policy.late == LateRule(10, 3, 5, policy.late.grace_minutes if policy.late else 0)
 
 
 @pytest.mark.parametrize(
