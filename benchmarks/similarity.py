@@ -55,9 +55,9 @@ def main() -> None:
     print(f"{'share':>5}{'honest':>8}{'rate':>8}{'at most':>9}{'derived':>9}{copies}")
     for threshold in THRESHOLDS:
         above = count_above(honest, threshold)
-        found = "".join(f"{sum(share >= threshold for share in own) / len(own):10.0%}" for own in shares.values())
+        caught = "".join(f"{sum(share >= threshold for share in own) / len(own):10.0%}" for own in shares.values())
         rates = f"{above / count:8.2%}{upper_bound(above, count):9.2%}"
-        print(f"{threshold:5.2f}{above:8d}{rates}{count_above(derived, threshold):9d}{found}")
+        print(f"{threshold:5.2f}{above:8d}{rates}{count_above(derived, threshold):9d}{caught}")
 
 
 def count_above(pairs: list[Pair], threshold: float) -> int:

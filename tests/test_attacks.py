@@ -19,8 +19,8 @@ def test_each_attack_says_how_it_is_seen_on_both_devices() -> None:
 
 def test_each_planted_submission_is_counted_in_one_row() -> None:
     rows = [line.split(" | ") for line in write_attacks.table().splitlines()[2:]]
-    submissions = list(write_attacks.planted())
+    attacks = list(write_attacks.planted())
     assert [sum(int(row[column]) for row in rows) for column in (1, 2)] == [
-        sum(on_machine for *_, on_machine, _ in submissions),
-        sum(on_gpu for *_, on_gpu in submissions),
+        sum(attack.without_gpu for attack in attacks),
+        sum(attack.on_gpu for attack in attacks),
     ]

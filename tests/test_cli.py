@@ -24,6 +24,7 @@ from kernelpath.course import registry
 from kernelpath.course.progress import Progress
 from kernelpath.course.registry import Item
 from kernelpath.grading import grade
+from kernelpath.school.exams import Sat
 from kernelpath.school.gradebook import Grade
 from kernelpath.show import overview
 from kernelpath.surroundings import Surroundings
@@ -605,6 +606,17 @@ def test_the_table_of_a_class_fits_80_columns(longest: str) -> None:
     lines = text.getvalue().splitlines()
     assert max(map(len, lines)) <= 80
     assert all(verdict.value in text.getvalue() for verdict in Verdict if not verdict.passed), "no word is cut"
+
+
+def test_the_table_of_exams_fits_80_columns_and_cuts_nothing() -> None:
+    name = "Wolfgang Amadeus Mozart, 1234567 (handed in late)" + "x" * 60
+    text = io.StringIO()
+    overview.exams(Console(file=text, width=80), [Sat(name, None, "there is no sheet")])
+    table = text.getvalue().partition("\n\n")[0]
+    assert max(map(len, table.splitlines())) <= 80
+    assert table.split("\n")[0].split() == ["learner", *overview._POINTS, "written"]
+    assert "…" not in table
+    assert table.count("x") == 60 + 1, "the heading exercises has one"
 
 
 def test_grades_that_cannot_be_written_are_shown(kp: Run, item: Item) -> None:

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from kernelpath.course import rejects
@@ -74,35 +75,42 @@ HELD: dict[str, tuple[str, str]] = {
 _TABLE = re.compile(r"(<!-- planted -->\n).*?(<!-- end planted -->)", re.DOTALL)
 
 
-def planted() -> Iterator[tuple[str, str, bool, bool]]:
-    """Yield for each wrong submission the row that it stands for, its verdict, and on which devices it is graded.
+@dataclass(frozen=True)
+class Attack:
+    """A planted submission: the row that it stands for, or ACCIDENT, its verdict, and the devices that grade it."""
 
-    The row of a mistake that is no attack is ACCIDENT.
-    """
-    for folder, on_machine, on_gpu in (("any", True, True), ("cpu", True, False), ("gpu", False, True)):
+    row: str
+    verdict: str
+    without_gpu: bool
+    on_gpu: bool
+
+
+def planted() -> Iterator[Attack]:
+    """Yield the wrong submissions."""
+    for folder, without_gpu, on_gpu in (("any", True, True), ("cpu", True, False), ("gpu", False, True)):
         for reject in rejects.find(ROOT, folder):
             row = re.match(r"[A-Z]\d+", reject.why)
-            yield (row[0] if row else ACCIDENT), reject.verdict.value, on_machine, on_gpu
+            yield Attack(row[0] if row else ACCIDENT, reject.verdict.value, without_gpu, on_gpu)
 
 
 def table() -> str:
     """Return the table as Markdown."""
-    submissions = list(planted())
+    by_row: dict[str, list[Attack]] = {}
+    for attack in planted():
+        by_row.setdefault(attack.row, []).append(attack)
     headings = ("attack", "planted", "on a GPU", "verdicts", "how it is seen without a GPU", "how it is seen on a GPU")
     lines = [_line(headings), _line(["---"] * len(headings))]
-    for key, attack in ROWS.items():
-        lines.append(_row(f"{key}: {attack}", [one for one in submissions if one[0] == key], *HELD[key]))
-    accidents = [one for one in submissions if one[0] == ACCIDENT]
+    lines += [_row(f"{key}: {description}", by_row[key], *HELD[key]) for key, description in ROWS.items()]
     limits = "values, limits and checks that each exercise states"
-    lines.append(_row("honest mistakes of other kinds", accidents, limits, f"the same; limits {OF_THE_MACHINE}"))
+    lines.append(_row("honest mistakes of other kinds", by_row[ACCIDENT], limits, f"the same; limits {OF_THE_MACHINE}"))
     return "\n".join(lines) + "\n"
 
 
-def _row(attack: str, submissions: list[tuple[str, str, bool, bool]], on_machine: str, on_gpu: str) -> str:
-    verdicts = Counter(verdict for _, verdict, _, _ in submissions).most_common()
-    without_gpu, with_gpu = (sum(one[place] for one in submissions) for place in (2, 3))
+def _row(description: str, attacks: Sequence[Attack], without_gpu: str, on_gpu: str) -> str:
+    verdicts = Counter(attack.verdict for attack in attacks).most_common()
+    counts = (sum(attack.without_gpu for attack in attacks), sum(attack.on_gpu for attack in attacks))
     endings = ", ".join(f"{count} {verdict}" for verdict, count in verdicts)
-    return _line((attack, str(without_gpu), str(with_gpu), endings, on_machine, on_gpu))
+    return _line((description, *map(str, counts), endings, without_gpu, on_gpu))
 
 
 def _line(cells: Iterable[str]) -> str:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Sequence
-from concurrent.futures import Executor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +19,8 @@ from kernelpath.show import overview, view
 from kernelpath.surroundings import Surroundings
 
 if TYPE_CHECKING:
+    from concurrent.futures import Executor
+
     from kernelpath.grading.devices import Device
     from kernelpath.grading.workers import OneDevice
     from kernelpath.school.classroom import Engine
@@ -198,7 +199,7 @@ def _sum_up(
     groups = similarity.groups(entries)
     similarity.write(to, groups)
     untimed = points.without_a_time(learners)
-    strangers = unmatched(policy, [one.learner for one in learners])
+    strangers = unmatched(policy, [learner.learner for learner in learners])
     write_atomically(to / "class.html", class_page.page(folder.name, items, learners, groups, skipped, untimed))
     if untimed:
         warn(f"no time of submission, counted as in time: {_names(untimed)}")

@@ -121,9 +121,9 @@ def score_class(
 def without_a_time(learners: Iterable[LearnerScore]) -> list[str]:
     """Return who handed in something that has a deadline, and nobody knows when."""
     return [
-        one.learner
-        for one in learners
-        if any(score.deadline and score.grade.report and not score.submitted for score in one.scores)
+        learner.learner
+        for learner in learners
+        if any(score.deadline and score.grade.report and not score.submitted for score in learner.scores)
     ]
 
 
@@ -162,15 +162,15 @@ def _when_late(score: Score, rule: LateRule, free_days: int) -> Score:
     if behind <= timedelta(minutes=rule.grace_minutes):
         return score
     days = math.ceil(behind / _DAY)
-    told = f"{words.count(days, 'day')} late"
+    lateness = f"{words.count(days, 'day')} late"
     if rule.most_days is not None and days > rule.most_days:
-        return replace(score, points=0.0, late_days=days, reason=_joined(score.reason, f"{told}: counts no more"))
+        return replace(score, points=0.0, late_days=days, reason=_joined(score.reason, f"{lateness}: counts no more"))
     used = min(days, free_days) if score.points else 0
     percent = min(100.0, rule.percent_per_day * (days - used))
-    told += f", {used} free" if used else ""
-    told += f": -{percent:g}%" if percent else ""
+    lateness += f", {used} free" if used else ""
+    lateness += f": -{percent:g}%" if percent else ""
     points = round(score.points * (1 - percent / 100), 2)
-    return replace(score, points=points, late_days=days, free_days=used, reason=_joined(score.reason, told))
+    return replace(score, points=points, late_days=days, free_days=used, reason=_joined(score.reason, lateness))
 
 
 def _joined(*reasons: str) -> str:
@@ -189,11 +189,11 @@ def _rows_of_learners(learners: Sequence[LearnerScore]) -> Iterable[Sequence[Any
     )
     counts = ("passed", "handed_in", "ungraded", "late_days", "free_days")
     yield ("learner", "points", "of", "percent", *counts, *exercises)
-    for one in learners:
-        percent = f"{100 * one.points / one.of:.1f}" if one.of else ""
-        own = [number(score.points) for score in one.scores]
-        counted = [getattr(one, count) for count in counts]
-        yield (one.learner, number(one.points), number(one.of), percent, *counted, *own)
+    for learner in learners:
+        percent = f"{100 * learner.points / learner.of:.1f}" if learner.of else ""
+        own = [number(score.points) for score in learner.scores]
+        counted = [getattr(learner, count) for count in counts]
+        yield (learner.learner, number(learner.points), number(learner.of), percent, *counted, *own)
 
 
 def _rows_of_scores(learners: Sequence[LearnerScore]) -> Iterable[Sequence[Any]]:
@@ -201,13 +201,13 @@ def _rows_of_scores(learners: Sequence[LearnerScore]) -> Iterable[Sequence[Any]]
         *("learner", "exercise", "verdict", "stars", "points", "of"),
         *("submitted", "deadline", "late_days", "free_days", "reason"),
     )
-    for one in learners:
-        for score in one.scores:
+    for learner in learners:
+        for score in learner.scores:
             stars = score.grade.report.stars if score.grade.report else 0
             times = [_written(moment) for moment in (score.submitted, score.deadline)]
             points = (number(score.points), number(score.of))
             late = (score.late_days, score.free_days)
-            yield (one.learner, score.exercise, score.verdict, stars, *points, *times, *late, score.reason)
+            yield (learner.learner, score.exercise, score.verdict, stars, *points, *times, *late, score.reason)
 
 
 def _written(moment: datetime | None) -> str:

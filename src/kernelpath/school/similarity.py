@@ -104,12 +104,12 @@ def pairs(entries: Iterable[Entry]) -> list[Pair]:
     return [pair for pairs_of_exercise in _pairs_by_exercise(entries) for pair in pairs_of_exercise]
 
 
-def write(folder: Path, found: Iterable[Group]) -> None:
+def write(folder: Path, groups_of_class: Iterable[Group]) -> None:
     """Write similar.csv, a row for each learner of each group. Raises OSError."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(("exercise", "group", "learners", "learner", "closest", "share", "passages"))
-    for number, group in enumerate(found, start=1):
+    for number, group in enumerate(groups_of_class, start=1):
         for learner, pair in group.closest.items():
             other = next(name for name in pair.learners if name != learner)
             row = (group.exercise, number, len(group.closest), learner, other, f"{pair.share:.2f}", pair.passages)
@@ -157,11 +157,11 @@ def _every_pair(exercise: str, passages: Mapping[str, set[int]]) -> Iterator[Pai
             yield Pair(exercise, (learner, other), shared, shared / min(len(own), len(others)))
 
 
-def _connected(found: Sequence[Pair]) -> list[Group]:
-    """Return the groups that the pairs connect. found: sorted, the closest pair first."""
+def _connected(agreeing: Sequence[Pair]) -> list[Group]:
+    """Return the groups that the pairs connect. agreeing: sorted, the closest pair first."""
     group_of: dict[str, set[str]] = {}
     closest: dict[str, Pair] = {}
-    for pair in found:
+    for pair in agreeing:
         joined: set[str] = set().union(*(group_of.get(learner, {learner}) for learner in pair.learners))
         group_of |= dict.fromkeys(joined, joined)
         for learner in pair.learners:

@@ -74,20 +74,20 @@ def page(
 
 
 def _scores_for(stem: str, learners: Sequence[LearnerScore]) -> list[tuple[str, Score]]:
-    return [(one.learner, score) for one in learners for score in one.scores if score.exercise == stem]
+    return [(learner.learner, score) for learner in learners for score in learner.scores if score.exercise == stem]
 
 
 def _exercise_rows(items: Sequence[Item], learners: Sequence[LearnerScore]) -> Iterator[ExerciseRow]:
     for item in items:
-        own = _scores_for(item.stem, learners)
+        scores = _scores_for(item.stem, learners)
         stopped: dict[str, list[tuple[str, Score]]] = {}
-        for learner, score in own:
+        for learner, score in scores:
             if not score.passed and score.verdict != _NOT_HANDED_IN:
                 stopped.setdefault(score.verdict, []).append((learner, score))
         by_frequency = sorted(stopped.items(), key=lambda stop: (-len(stop[1]), stop[0]))
-        stops = tuple(Stop(verdict, _meaning(found[0][1]), tuple(found)) for verdict, found in by_frequency)
-        absent = tuple(learner for learner, score in own if score.verdict == _NOT_HANDED_IN)
-        yield ExerciseRow(item, sum(score.passed for _, score in own), stops, absent, len(own))
+        stops = tuple(Stop(verdict, _meaning(own[0][1]), tuple(own)) for verdict, own in by_frequency)
+        absent = tuple(learner for learner, score in scores if score.verdict == _NOT_HANDED_IN)
+        yield ExerciseRow(item, sum(score.passed for _, score in scores), stops, absent, len(scores))
 
 
 def _meaning(score: Score) -> str:

@@ -178,6 +178,6 @@ def rows_of(*headings: str) -> Table:
     rows = Table(box=None, pad_edge=False, header_style="bold")
     for heading in headings:
         numeric = heading in ("week", "hints", "ratio", "time", "took", "handed in", "passing", *_POINTS)
-        wraps = heading in ("title", "best time", "others")
-        rows.add_column(heading, justify="right" if numeric else "left", no_wrap=not wraps)
+        wraps = heading in ("title", "best time", "others", "learner")
+        rows.add_column(heading, justify="right" if numeric else "left", no_wrap=not wraps, overflow="fold")
     return rows
