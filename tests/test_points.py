@@ -235,6 +235,17 @@ def test_an_extension_moves_the_deadline_by_days_of_the_calendar(tmp_path: Path)
     assert str(policy.deadline("Ada L", ADD.stem)) == "2026-10-25 23:59:00+01:00"
 
 
+def test_in_an_hour_that_the_clocks_repeat_nobody_is_late_by_it(tmp_path: Path) -> None:
+    text = f"""times = "submitted.csv"
+    timezone = "Europe/Berlin"
+    deadline = 2026-10-25T02:30:00
+    {LATE}
+    """
+    policy = read(tmp_path, text, "learner,submitted\nada,2026-10-25 02:45\n")
+    assert scored(policy, graded(ADD.stem, 1), most=1).late_days == 0
+    assert policy.deadlines[ADD.stem].astimezone(timezone.utc).hour == 1, "the second 2:30"
+
+
 def test_an_hour_that_the_clocks_repeat_is_an_hour_long() -> None:
     zone = ZoneInfo("Europe/Berlin")
     deadline = datetime(2026, 10, 25, 2, 30, tzinfo=zone, fold=0)

@@ -37,7 +37,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import date, datetime, time, timedelta, timezone, tzinfo
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 import tomlkit
@@ -270,7 +270,7 @@ class _Table:
             moment = datetime.combine(value + timedelta(days=1), time())
         else:
             raise self._unlike(key, value, "a date or a time without quotes, such as 2026-10-05T23:59:00")
-        return _in_zone(moment, zone, f"{self.file}: {self._named(key)} = {value}")
+        return _in_zone(moment, zone, f"{self.file}: {self._named(key)} = {value}", fold=1)  # the later of two
 
     def take_table(self, key: str) -> _Table | None:
         value = self._take(key)
@@ -299,15 +299,18 @@ class _Table:
         return PolicyError(f"{self.file}: {self._named(key)} = {value!r} is not {kind}")
 
 
-def _in_zone(moment: datetime, zone: tzinfo | None, where: str) -> datetime:
-    """Return a moment with its zone. Of an hour that the clocks repeat, it is in the second one."""
+def _in_zone(moment: datetime, zone: tzinfo | None, where: str, fold: Literal[0, 1]) -> datetime:
+    """Return a moment with its zone.
+
+    fold: of an hour that the clocks repeat, whether the moment is in the first or in the second one.
+    """
     if moment.tzinfo is not None:
         return moment
     if zone is None:
         raise PolicyError(
             f'{where} has no offset; add timezone = "Europe/Berlin" or the like, or write +02:00 behind it'
         )
-    moment = moment.replace(tzinfo=zone, fold=1)
+    moment = moment.replace(tzinfo=zone, fold=fold)
     there_and_back = moment.astimezone(timezone.utc).astimezone(zone)
     if there_and_back.replace(tzinfo=None) != moment.replace(tzinfo=None):
         raise PolicyError(f"{where} does not exist in {zone}: the clocks skip that hour")
@@ -363,4 +366,4 @@ def _parse_time(text: str, zone: tzinfo | None, where: str) -> datetime:
         moment = datetime.fromisoformat(iso)
     except ValueError as error:
         raise PolicyError(f"{where}: {text!r} is not a time such as 2026-10-05T23:59:00+02:00") from error
-    return _in_zone(moment, zone, f"{where}: {text}")
+    return _in_zone(moment, zone, f"{where}: {text}", fold=0)  # of two the earlier, as nobody knows
