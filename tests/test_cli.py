@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import io
 import json
 import os
 import re
@@ -15,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from rich.console import Console
 
 from kernelpath import cli
 from kernelpath.cli.grading import interruptible
@@ -22,7 +24,11 @@ from kernelpath.course import registry
 from kernelpath.course.progress import Progress
 from kernelpath.course.registry import Item
 from kernelpath.grading import grade
-from kernelpath.verdict import Report
+from kernelpath.school.exams import Sat
+from kernelpath.school.gradebook import Grade
+from kernelpath.show import overview
+from kernelpath.surroundings import Surroundings
+from kernelpath.verdict import Report, Verdict
 from kernelpath.work.workspace import Workspace
 
 Run = Callable[..., tuple[int, str, str]]
@@ -498,7 +504,8 @@ def test_grade_writes_the_grades_of_a_class_and_sums_up(kp: Run, item: Item) -> 
         (item.root / "class" / learner / item.stub.name).write_text(source)
     status, out, _ = kp("grade", "class", "--device", "cpu", "--jobs", "1")
     assert status == 0
-    assert ["w01a_double", "2", "2", "1", "1", "WRONG_VALUES"] in [line.split() for line in out.splitlines()]
+    assert ["w01a_double", "2", "1", "1", "WRONG_VALUES"] in [line.split() for line in out.splitlines()]
+    assert "\n2 learners\n" in out
     rows = (item.root / "class-grades" / "grades.csv").read_text().splitlines()
     assert [row.split(",")[:3] for row in rows[1:]] == [
         ["ada", item.stem, "PASSED"],
@@ -507,13 +514,118 @@ def test_grade_writes_the_grades_of_a_class_and_sums_up(kp: Run, item: Item) -> 
     assert kp("progress")[1].count("0 of 1 passed") == 1
 
 
+POLICY = """
+times = "submitted.csv"
+timezone = "UTC"
+points = 10
+deadline = 2026-10-05
+[late]
+percent_per_day = 25
+[extensions]
+ghost = 1
+"""
+
+
+def test_grade_with_a_policy_writes_a_row_and_a_page_for_the_learners(kp: Run, item: Item) -> None:
+    folder, grades = item.root / "class", item.root / "class-grades"
+    for learner, source in (("ada", RIGHT), ("bob", WRONG), ("cyd", RIGHT), ("nobody", "")):
+        (folder / learner).mkdir(parents=True)
+        if source:
+            (folder / learner / item.stub.name).write_text(source)
+    (folder / ".tools").mkdir()
+    (folder / "policy.toml").write_text(POLICY)
+    (folder / "submitted.csv").write_text("learner,submitted\nada,2026-10-06 12:00\nbob,2026-10-05 12:00\n")
+    status, out, err = kp("grade", "class", "--device", "cpu", "--jobs", "1", "--policy", "class/policy.toml")
+    assert status == 0
+    assert next_steps(" ".join(out.split()).replace(" next: ", "\nnext: ")) == [f"open {grades / 'class.html'}"]
+    rows = [row.split(",") for row in (grades / "learners.csv").read_text().splitlines()]
+    assert rows[0][-1] == "double (of 10)"
+    assert {row[0]: row[1] for row in rows[1:]} == {"ada": "7.5", "bob": "0", "cyd": "10", "nobody": "0"}
+    told = " ".join(err.split())
+    for said in (
+        "not graded: .tools begins with a dot",
+        "not graded: nobody is empty",
+        "not graded: submitted.csv is a file",
+        "no time of submission, counted as in time: cyd",
+        "names who has no folder: ghost",
+    ):
+        assert said in told
+    assert "policy.toml is a file" not in told
+    page = (grades / "class.html").read_text()
+    assert "WRONG_VALUES" in page
+    assert "nobody is empty" in page
+
+
+@pytest.mark.parametrize(
+    ("policy", "more", "said"),
+    [
+        ("pionts = 3", [], "policy.toml: unknown key pionts; did you mean points?"),
+        ("", ["--checkpoint", "1"], "leave the NAMEs and --policy out"),
+    ],
+)
+def test_a_policy_that_cannot_be_used_ends_before_anything_is_graded(
+    kp: Run, item: Item, policy: str, more: list[str], said: str
+) -> None:
+    (item.root / "class" / "ada").mkdir(parents=True)
+    (item.root / "class" / "ada" / item.stub.name).write_text(RIGHT)
+    (item.root / "policy.toml").write_text(policy)
+    status, _, err = kp("grade", "class", "--device", "cpu", "--policy", "policy.toml", *more)
+    assert status == 2
+    assert said in " ".join(err.split())
+    assert not (item.root / "class-grades").exists()
+
+
+def test_an_exercise_that_the_policy_names_counts_though_nobody_handed_it_in(kp: Run, item: Item) -> None:
+    (item.root / "class" / "ada").mkdir(parents=True)
+    (item.root / "policy.toml").write_text("[exercises.double]\npoints = 4\n")
+    assert kp("grade", "class", "--device", "cpu", "--policy", "policy.toml")[0] == 0
+    assert "ada,0,4,0.0," in (item.root / "class-grades" / "learners.csv").read_text()
+
+
+def test_a_container_with_too_little_memory_is_told_which_to_choose(
+    kp: Run, item: Item, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (item.root / "class" / "ada").mkdir(parents=True)
+    monkeypatch.setattr(Surroundings, "free_memory", 700_000_000)
+    _, _, err = kp("grade", "class", "double", "--device", "cpu")
+    assert "0.7 GB of memory are free" in err
+    assert "choose a container with 2 GB" in " ".join(err.split())
+    monkeypatch.setattr(Surroundings, "free_memory", 2_000_000_000)
+    assert "container" not in kp("grade", "class", "double", "--device", "cpu")[2]
+
+
+@pytest.mark.parametrize("longest", ["w12b_flash_attention_backward"])
+def test_the_table_of_a_class_fits_80_columns(longest: str) -> None:
+    stem = f"3_triton/{longest}"
+    grades = [
+        Grade(f"learner{number}", stem, "k", Report(stem, "", "", "", 0, verdict))
+        for number, verdict in enumerate([*Verdict] * 40)
+    ]
+    text = io.StringIO()
+    overview.school(Console(file=text, width=80), grades)
+    lines = text.getvalue().splitlines()
+    assert max(map(len, lines)) <= 80
+    assert all(verdict.value in text.getvalue() for verdict in Verdict if not verdict.passed), "no word is cut"
+
+
+def test_the_table_of_exams_fits_80_columns_and_cuts_nothing() -> None:
+    name = "Wolfgang Amadeus Mozart, 1234567 (handed in late)" + "x" * 60
+    text = io.StringIO()
+    overview.exams(Console(file=text, width=80), [Sat(name, None, "there is no sheet")])
+    table = text.getvalue().partition("\n\n")[0]
+    assert max(map(len, table.splitlines())) <= 80
+    assert table.split("\n")[0].split() == ["learner", *overview._POINTS, "written"]
+    assert "…" not in table
+    assert table.count("x") == 60 + 1, "the heading exercises has one"
+
+
 def test_grades_that_cannot_be_written_are_shown(kp: Run, item: Item) -> None:
     (item.root / "class" / "ada").mkdir(parents=True)
     (item.root / "class" / "ada" / item.stub.name).write_text(RIGHT)
     (item.root / "class-grades" / "grades.csv").mkdir(parents=True)
     status, out, err = kp("grade", "class", "--device", "cpu", "--jobs", "1")
     assert status == 2
-    assert ["w01a_double", "1", "1", "1"] in [line.split() for line in out.splitlines()]
+    assert ["w01a_double", "1", "1"] in [line.split() for line in out.splitlines()]
     assert "cannot write" in err
     assert "grades.csv" in err
 

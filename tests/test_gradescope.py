@@ -197,9 +197,36 @@ def test_the_leaderboard_has_the_speedup_of_what_was_timed() -> None:
     assert results["leaderboard"][1:] == [{"name": "speedup of softmax", "value": 1.235, "order": "desc"}]
 
 
+@pytest.mark.parametrize("from_environment", ["", "https://mirror.example/cpu"])
+@pytest.mark.parametrize("address", ["", "https://wheels.example/cpu?a='$(touch${IFS}owned)'"])
+def test_the_wheels_for_cpus_come_from_an_index_of_the_teachers(
+    address: str, from_environment: str, tmp_path: Path
+) -> None:
+    """setup.sh with commands that only say what they were given."""
+    for name in ("python3", "venv/bin/pip"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text('#!/bin/sh\necho "$0 $* from $PIP_EXTRA_INDEX_URL"\n')
+        (tmp_path / name).chmod(0o755)
+    (tmp_path / "g++").symlink_to("python3")
+    (tmp_path / "setup.sh").write_text(gradescope._setup("a.whl", [registry.find("swizzle", ROOT)], address))
+    environment = {"PATH": f"{tmp_path}:{os.environ['PATH']}", "PIP_EXTRA_INDEX_URL": from_environment}
+    done = subprocess.run(
+        ["bash", str(tmp_path / "setup.sh")], env=environment, capture_output=True, text=True, check=True
+    )
+    assert done.stdout.splitlines()[-1] == f"venv/bin/pip install ./a.whl from {from_environment or address}"
+    assert not (tmp_path / "owned").exists()
+
+
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
+        (
+            ["swizzle", "--extra-index-url", "https://ada:secret@wheels.example/cpu"],
+            "carries a user name or a password",
+        ),
+        (["swizzle", "--extra-index-url", "wheels.example/cpu"], "which begins with https://"),
+        (["swizzle", "--extra-index-url", "https://wheels.example/\ncpu"], "which begins with https://"),
+        (["swizzle", "--extra-index-url", "https://[wheels"], "is not the address of an index"),
         (["99"], "week 99 has no exercises; kp list"),
         (["swizzle", "--out", "{}/notes.txt"], "exists and is not a zip"),
         (["swizzle", "--out", "{}/missing/a.zip"], "cannot write"),

@@ -7,8 +7,11 @@ import errno
 import hashlib
 import json
 import os
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import datetime, timezone
+from html import escape
 from pathlib import Path
 
 import pytest
@@ -16,14 +19,19 @@ import pytest
 from kernelpath import words
 from kernelpath.course.registry import Item
 from kernelpath.grading import grade
-from kernelpath.school import classroom, gradebook
+from kernelpath.school import classroom, gradebook, points, similarity
 from kernelpath.school.gradebook import Grade
+from kernelpath.school.handed_in import entries
+from kernelpath.school.policy import LateRule, Policy
+from kernelpath.school.skipped import describe_skipped
+from kernelpath.show import class_page
 from kernelpath.work import landlock, runner
 from tests.conftest import DECLARATION
 
 FILE = "w01a_double.py"
 RIGHT = "def double(x):\n    return 2 * x\n"
 CASE_SECONDS = 4.0
+NEVER_LATE = datetime(9999, 1, 1, tzinfo=timezone.utc)
 
 PARENT = "ACCESS_DENIED" if landlock.version() >= 6 else "CRASHED"
 
@@ -188,6 +196,32 @@ def test_each_learner_has_a_file_for_gradescope(hostile: Class) -> None:
     scores = {path.stem: json.loads(path.read_text())["score"] for path in (hostile.out / "gradescope").iterdir()}
     assert len(scores) == len(EXPECTED)
     assert sum(scores.values()) == sum(verdict == "PASSED" for verdict, _ in EXPECTED.values())
+
+
+def test_the_points_and_the_page_of_a_hostile_class_hold_everybody_and_nothing_hostile(
+    hostile: Class, tmp_path: Path
+) -> None:
+    found = entries(hostile.folder, [hostile.item])
+    policy = Policy(deadlines={hostile.item.stem: NEVER_LATE}, late=LateRule(10), by_files=True)
+    learners = points.score_class([*hostile.grades.values()], found, {hostile.item.stem: 1}, policy)
+    points.write(tmp_path, learners)
+    with (tmp_path / "learners.csv").open(newline="", encoding="utf-8") as file:
+        sums = {row["learner"]: float(row["points"]) for row in csv.DictReader(file)}
+    assert sums == {row["learner"]: float(row["stars"]) for row in hostile.rows}
+    assert points.without_a_time(learners) == sorted(
+        name
+        for name, (verdict, cause) in EXPECTED.items()
+        if verdict == "COMPILE_ERROR" and "SyntaxError" not in cause
+        if name != "huge"
+    ), "of these nothing was taken"
+    skipped = describe_skipped(hostile.folder)
+    assert skipped == ["idle is empty"]
+    text = class_page.page(hostile.folder.name, [hostile.item], learners, similarity.groups(found), skipped)
+    assert not re.search(r"[\x00-\x09\x0b-\x1f\x7f-\x9f\u202e]", text)
+    assert len(text.encode()) < 200_000
+    for name in EXPECTED:
+        assert escape(words.escaped(name)) in text
+        assert name in {learner.learner for learner in learners}
 
 
 def test_as_many_as_are_graded_beside_each_other_verdicts_are_the_same(hostile: Class, tmp_path: Path) -> None:

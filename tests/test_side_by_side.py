@@ -224,6 +224,21 @@ def test_jobs_fit_into_cores_memory_and_the_limits_of_a_container(
     assert Surroundings(tmp_path).default_jobs == jobs
 
 
+@pytest.mark.parametrize(("free", "said"), [(JOB_BYTES, ""), (JOB_BYTES - 1024, "choose a container with 2 GB")])
+def test_less_memory_than_one_grading_takes_is_said(free: int, said: str, tmp_path: Path) -> None:
+    (tmp_path / "proc").mkdir()
+    (tmp_path / "proc" / "meminfo").write_text(f"MemAvailable: {free // 1024} kB\n")
+    shortage = Surroundings(tmp_path).memory_shortage
+    assert shortage.endswith(said)
+    assert bool(shortage) == bool(said)
+
+
+def test_a_class_is_graded_by_as_many_threads(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Surroundings, "default_jobs", 3)
+    with pool.Pool("cpu") as by_default, pool.Pool("cpu", 2) as by_choice:
+        assert (by_default._max_workers, by_choice._max_workers) == (3, 2)
+
+
 # The table
 
 MEASURED = Measurement(

@@ -15,6 +15,7 @@ from kernelpath import cli
 from kernelpath.course import registry
 from kernelpath.course.registry import Item
 from kernelpath.dev.workflow import workflow
+from kernelpath.school import gradebook
 from kernelpath.school.gradebook import Grade
 from kernelpath.school.summary import markdown
 from kernelpath.verdict import Report, Verdict
@@ -39,6 +40,20 @@ def test_the_declarations_come_from_the_course(course: str, ref: str) -> None:
 def test_optional_packages_are_installed_where_an_exercise_needs_them(name: str, extras: str) -> None:
     (install,) = (step for step in _steps([registry.find(name, ROOT)], "ada/course") if step.get("name") == "install")
     assert install["run"] == f"pip install './course{extras}'"
+
+
+@pytest.mark.parametrize(
+    ("address", "expression"),
+    [
+        ("", "${{ vars.PIP_EXTRA_INDEX_URL }}"),
+        ("https://wheels.example/it's", "${{ vars.PIP_EXTRA_INDEX_URL || 'https://wheels.example/it''s' }}"),
+    ],
+)
+def test_the_wheels_for_cpus_come_from_an_index_of_the_teachers(address: str, expression: str) -> None:
+    text = workflow([registry.find("swizzle", ROOT)], "ada/course", address)
+    (install,) = (step for step in yaml.safe_load(text)["jobs"]["grade"]["steps"] if step.get("name") == "install")
+    assert install["env"] == {"PIP_EXTRA_INDEX_URL": expression}
+    assert "2 GB of memory" in text
 
 
 @pytest.mark.parametrize(("change", "status", "said"), [("^", 0, "| PASSED | 1 |"), ("|", 1, "| WRONG\\_VALUES | 0 |")])
@@ -70,10 +85,26 @@ def test_the_summary_holds_no_markup_of_a_learner() -> None:
     report = Report("1_architecture/w01b_vector_add", "", "", "", 1, Verdict.WRONG_VALUES, cause, "a.cu", 7)
     grades = [Grade("ada", report.exercise, "k", report), Grade("bob", report.exercise, "k", None)]
     lines = markdown(grades).splitlines()
-    assert lines[0] == "| learner | exercise | verdict | stars | cause | next |"
+    assert lines[0] == "| learner | exercise | verdict | stars | cause |"
     assert "x \\| y \\<img src=a\\> \\[a\\]\\(http\\://b\\) \\`c\\` \\(a.cu\\:7\\)" in lines[2]
     assert lines[3].startswith("| bob | w01b\\_vector\\_add | NOT\\_HANDED\\_IN | 0 |")
     assert lines[-1] == "0 of 2 passed"
+
+
+def test_a_next_step_is_for_the_learner_who_reads_it_and_not_for_a_teacher() -> None:
+    exercise, wrong = "1_architecture/w01b_vector_add", "fix a.cu, then kp check vector_add"
+    failed = Grade("ada", exercise, "k", Report(exercise, "", "", "", 1, Verdict.RACE, next_step=wrong))
+    passed = Grade("ada", exercise, "k", Report(exercise, "", "", "", 1, Verdict.PASSED, stars=1, next_step="kp next"))
+    own = markdown([failed, passed])
+    assert own.startswith("| exercise | verdict | stars | cause | next |")
+    assert "fix a.cu, then kp check vector\\_add" in own
+    of_a_class = markdown([failed, Grade("bob", exercise, "k", passed.report)])
+    assert "kp check" not in of_a_class
+    assert "kp next" not in own + of_a_class
+    assert {line.count("|") for line in of_a_class.splitlines() if line.startswith("|")} == {6}
+    said = [test["output"] for test in gradebook.gradescope([failed, passed], {exercise: 1})["tests"]]
+    assert said[0].endswith(f"next: {wrong}")
+    assert "kp next" not in said[1]
 
 
 @pytest.mark.parametrize(
@@ -82,6 +113,10 @@ def test_the_summary_holds_no_markup_of_a_learner() -> None:
         (["classroom", "99", "--course", "a/b"], "week 99 has no exercises"),
         (["classroom", "swizzle", "--course", "https://somewhere"], "is not a repository on GitHub; give --course"),
         (["classroom", "swizzle", "--course", "a/b", "--out", "{}/missing/a.yml"], "cannot write"),
+        (
+            ["classroom", "swizzle", "--course", "a/b", "--extra-index-url", "https://a:b@c/d"],
+            "a password, which others",
+        ),
         (["summary", "{}"], "holds no grades of this version"),
     ],
 )

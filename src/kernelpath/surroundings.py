@@ -50,6 +50,17 @@ class Surroundings:
         return max(1, min(self.usable_cores, self.free_memory // JOB_BYTES))
 
     @property
+    def memory_shortage(self) -> str:
+        """Say that less memory is free than one grading takes; nothing where there is enough."""
+        free = self.free_memory
+        if free >= JOB_BYTES:
+            return ""
+        return (
+            f"{free / 1e9:.1f} GB of memory are free, and a grading takes up to {JOB_BYTES / 1e9:.1f} GB, without "
+            "which it may end as CRASHED: choose a container with 2 GB"
+        )
+
+    @property
     def usable_cores(self) -> int:
         """The cores that this process may use: by its affinity, and by the quota of its control groups (cpu.max)."""
         cores = float(len(os.sched_getaffinity(0)))

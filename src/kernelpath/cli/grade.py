@@ -9,21 +9,40 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from kernelpath import words
 from kernelpath.cli.common import NOT_YET, PASSED, Failure, device_option, errors, names_argument, out, warn
 from kernelpath.cli.grading import importing
 from kernelpath.course import registry
 from kernelpath.course.registry import Item
 from kernelpath.files import write_atomically
 from kernelpath.show import overview, view
+from kernelpath.surroundings import Surroundings
 
 if TYPE_CHECKING:
-    from kernelpath.grading.grade import Device
+    from concurrent.futures import Executor
+
+    from kernelpath.grading.devices import Device
+    from kernelpath.grading.workers import OneDevice
+    from kernelpath.school.classroom import Engine
+    from kernelpath.school.gradebook import Grade
+    from kernelpath.school.policy import Policy
+
+
+_MOST_WARNINGS = 20
+"""Of one kind."""
 
 
 @click.command("grade")
 @click.argument("folder", metavar="DIR", type=click.Path(exists=True, file_okay=False, path_type=Path))
 @names_argument
 @click.option("--out", "to", type=click.Path(path_type=Path), help="The folder for the grades. [DIR-grades]")
+@click.option(
+    "--policy",
+    "policy_file",
+    metavar="FILE",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="Points, deadlines and late days, as TOML. [a point for each star]",
+)
 @click.option("--checkpoint", "number", metavar="N", type=click.IntRange(1), help="Grade the exam of phase N.")
 @device_option
 @click.option("--secret", default="", help="Repeat a run: the secret in its grades.json. [that in --out, or a new one]")
@@ -41,6 +60,7 @@ def grade_(
     folder: Path,
     items: tuple[Item, ...],
     to: Path | None,
+    policy_file: Path | None,
     number: int | None,
     device: Device,
     secret: str,
@@ -50,9 +70,11 @@ def grade_(
 ) -> int:
     """Grade a class: DIR holds a folder for each learner.
 
-    Without a NAME: every exercise that anybody handed in. Writes grades.csv, grades.json and a results.json for
-    Gradescope for each learner. A second run grades only what changed. similar.csv names pairs of submissions that
-    agree beyond the stub, for you to read; no grade depends on it.
+    Without a NAME: every exercise that anybody handed in or that the policy names. Writes class.html, a page of the
+    class; learners.csv, a row for each learner with the sum of the points; points.csv, the reason for each missing
+    point; grades.csv, grades.json, and a results.json for Gradescope for each learner. A second run grades only what
+    changed. similar.csv names groups of submissions that agree beyond the stub, for you to read; no grade depends on
+    it.
 
     With --checkpoint: everybody's exam, named by the folders. Writes checkpointN.csv with the points, a certificate for
     each learner, and checkpointN-written.csv: enter marks for the written answers there, and run it again.
@@ -64,25 +86,31 @@ def grade_(
     folder = folder.resolve()
     to = to or folder.with_name(f"{folder.name}-grades")
     with errors.status("starting"), importing():
+        from kernelpath.grading import devices
         from kernelpath.grading.grade import Usage
-        from kernelpath.school import classroom, cluster, handed_in
+        from kernelpath.school import classroom, cluster
         from kernelpath.school.gradebook import UNFINISHED
     options: dict[str, Any] = {"device": device, "secret": secret, "seed": seed, "jobs": jobs}
     options["engine"] = cluster.at(address) if address else classroom.this_machine
     again = f"kp grade {shlex.quote(str(folder))}" + (f" --checkpoint {number}" if number else "")
+    again += f" --policy {shlex.quote(str(policy_file))}" if policy_file else ""
     again += f" --ray {shlex.quote(address)}" if address else ""
     try:
         if number:
-            if items:
-                raise click.UsageError("--checkpoint grades all exercises of the phase: leave the NAMEs out.")
+            if items or policy_file:
+                raise click.UsageError("--checkpoint grades all of the exam: leave the NAMEs and --policy out.")
             with overview.bar(errors) as tell:
                 return _exams(folder, to, number, again, tell=tell, **options)
-        chosen = items or handed_in.default_items(folder)
-        if not chosen:
-            name = registry.exercises()[0].solution.name
-            raise Failure(f"nobody in {folder} has a file named like {name}; give the NAME of an exercise")
+        policy = _policy(policy_file)
+        skipped = _skipped(folder, policy_file)
+        chosen = _chosen(folder, items, policy)
+        if not address and devices.resolve(device) == "cpu":
+            _warn_of_little_memory()
+        engine = _Engine(options.pop("engine"))
         with overview.bar(errors) as tell:
-            grades = classroom.grade_class(folder, to, chosen, tell=tell, **options)
+            grades = classroom.grade_class(folder, to, chosen, tell=tell, engine=engine, **options)
+        overview.school(out, grades)
+        _sum_up(folder, to, chosen, grades, policy, engine.device, skipped)
     except Usage as error:
         raise Failure(str(error)) from error
     except OSError as error:
@@ -94,20 +122,98 @@ def grade_(
     except KeyboardInterrupt:
         errors.print(f"\nwhat is graded is kept; go on with {again}", soft_wrap=True)
         raise
-    overview.school(out, grades)
-    _compare(folder, to, chosen)
     ungraded = [one for one in grades if one.key == UNFINISHED]
-    view.step(out, f"{again}, once more" if ungraded else f"read {to / 'grades.csv'}")
+    view.step(out, f"{again}, once more" if ungraded else f"open {to / 'class.html'}")
     return NOT_YET if ungraded else PASSED
 
 
-def _compare(folder: Path, to: Path, items: Sequence[Item]) -> None:
-    """Write which submissions agree, and say where to read of them. Raises OSError."""
-    from kernelpath.school import handed_in, similarity
+class _Engine:
+    """An engine that remembers on which device it grades."""
 
-    found = similarity.pairs(handed_in.entries(folder, items))
-    similarity.write(to, found)
-    overview.similar(out, found, to)
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self.device: OneDevice = "cpu"
+
+    def __call__(self, device: Device, jobs: int | None) -> tuple[OneDevice, Executor]:
+        self.device, executor = self._engine(device, jobs)
+        return self.device, executor
+
+
+def _policy(path: Path | None) -> Policy:
+    """Read the teacher's policy, or the default. Raises Failure."""
+    from kernelpath.school.policy import Policy, PolicyError, read_policy
+
+    try:
+        return read_policy(path) if path else Policy()
+    except PolicyError as error:
+        raise Failure(str(error)) from error
+
+
+def _skipped(folder: Path, policy_file: Path | None) -> list[str]:
+    """Name what is not graded, on stderr too."""
+    from kernelpath.school.skipped import describe_skipped
+
+    skipped = describe_skipped(folder, [policy_file] if policy_file else [])
+    for sentence in skipped[:_MOST_WARNINGS]:
+        warn(f"not graded: {sentence}")
+    if len(skipped) > _MOST_WARNINGS:
+        warn(f"not graded: {len(skipped) - _MOST_WARNINGS} more, which class.html names")
+    return skipped
+
+
+def _chosen(folder: Path, items: Sequence[Item], policy: Policy) -> Sequence[Item]:
+    """Return the exercises to grade, in the order of the syllabus. Raises Failure if there are none."""
+    from kernelpath.school import handed_in
+
+    if items:
+        return items
+    chosen = {*handed_in.default_items(folder), *policy.named}
+    if not chosen:
+        name = registry.exercises()[0].solution.name
+        raise Failure(f"nobody in {folder} has a file named like {name}; give the NAME of an exercise")
+    return [item for item in registry.exercises() if item in chosen]
+
+
+def _warn_of_little_memory() -> None:
+    shortage = Surroundings().memory_shortage
+    if shortage:
+        warn(shortage)
+
+
+def _sum_up(
+    folder: Path,
+    to: Path,
+    items: Sequence[Item],
+    grades: Sequence[Grade],
+    policy: Policy,
+    device: OneDevice,
+    skipped: Sequence[str],
+) -> None:
+    """Write the points, the groups of submissions that agree, and the page of the class. Raises OSError."""
+    from kernelpath.school import classroom, handed_in, points, similarity
+    from kernelpath.school.policy import unmatched
+    from kernelpath.show import class_page
+
+    entries = handed_in.entries(folder, items)
+    most_stars = {item.stem: classroom.most_stars(item, device) for item in items}
+    learners = points.score_class(grades, entries, most_stars, policy)
+    points.write(to, learners)
+    groups = similarity.groups(entries)
+    similarity.write(to, groups)
+    untimed = points.without_a_time(learners)
+    strangers = unmatched(policy, [learner.learner for learner in learners])
+    write_atomically(to / "class.html", class_page.page(folder.name, items, learners, groups, skipped, untimed))
+    if untimed:
+        warn(f"no time of submission, counted as in time: {_names(untimed)}")
+    if strangers:
+        warn(f"the policy or its table of times names who has no folder: {_names(strangers)}")
+    overview.similar(out, groups, to)
+
+
+def _names(learners: Sequence[str]) -> str:
+    shown = ", ".join(words.escaped(learner) for learner in learners[:_MOST_WARNINGS])
+    more = len(learners) - _MOST_WARNINGS
+    return f"{shown} and {more} more" if more > 0 else shown
 
 
 def _exams(folder: Path, to: Path, number: int, again: str, **options: Any) -> int:

@@ -16,22 +16,34 @@ from kernelpath.files import write_atomically
 from kernelpath.show import view
 from kernelpath.verdict import ValidationError
 
+_extra_index_option = click.option(
+    "--extra-index-url",
+    "extra_index",
+    metavar="URL",
+    default="",
+    help="An index that pip asks besides its own, such as that of PyTorch's wheels for CPUs.",
+)
+
 
 @click.command("gradescope")
 @click.argument("what", metavar="WEEK|NAME...", nargs=-1, required=True)
 @click.option("--out", "to", type=click.Path(path_type=Path), help="The zip. [gradescope-WEEK....zip]")
-def gradescope(what: tuple[str, ...], to: Path | None) -> int:
+@_extra_index_option
+def gradescope(what: tuple[str, ...], to: Path | None, extra_index: str) -> int:
     """Write an autograder for Gradescope.
 
     It is a zip that grades the exercises of weeks, or single exercises.
     """
-    from kernelpath.dev.gradescope import NotPacked, pack
+    from kernelpath.dev.gradescope import GIGABYTES, NotAnIndex, NotPacked, pack
 
     items = _chosen(what)
     to = to or Path(f"gradescope-{'-'.join(what)}.zip")
-    with _writing(to, items, NotPacked), errors.status("building the wheel"):
-        pack(items, to, items[0].root)
-    view.step(out, "upload it as the assignment's autograder, with Ubuntu 22.04 or newer as the base image")
+    with _writing(to, items, NotPacked, NotAnIndex), errors.status("building the wheel"):
+        pack(items, to, items[0].root, extra_index)
+    container = f"a container with {GIGABYTES} GB of memory"
+    view.step(
+        out, f"upload it as the assignment's autograder, with Ubuntu 22.04 or newer as the base image and {container}"
+    )
     return PASSED
 
 
@@ -39,16 +51,18 @@ def gradescope(what: tuple[str, ...], to: Path | None) -> int:
 @click.argument("what", metavar="WEEK|NAME...", nargs=-1, required=True)
 @click.option("--course", metavar="OWNER/REPO[@REF]", required=True, help="Where the course is that grades.")
 @click.option("--out", "to", type=click.Path(path_type=Path), default="classroom.yml", show_default=True)
-def classroom(what: tuple[str, ...], course: str, to: Path) -> int:
+@_extra_index_option
+def classroom(what: tuple[str, ...], course: str, to: Path, extra_index: str) -> int:
     """Write a workflow for GitHub Actions.
 
     It grades the exercises of weeks, or single exercises, after each push.
     """
+    from kernelpath.dev.gradescope import NotAnIndex
     from kernelpath.dev.workflow import NotARepository, workflow
 
     items = _chosen(what)
-    with _writing(to, items, NotARepository):
-        write_atomically(to, workflow(items, course))
+    with _writing(to, items, NotARepository, NotAnIndex):
+        write_atomically(to, workflow(items, course, extra_index))
     view.step(out, "commit it to the assignment's template repository as .github/workflows/classroom.yml")
     return PASSED
 
@@ -69,7 +83,7 @@ def summary(folder: Path) -> int:
 
 
 @contextlib.contextmanager
-def _writing(to: Path, items: Sequence[Item], refused: type[Exception]) -> Iterator[None]:
+def _writing(to: Path, items: Sequence[Item], *refused: type[Exception]) -> Iterator[None]:
     """Write `to` inside, then say so. refused: what else may keep it from being written. Raises Failure."""
     try:
         yield

@@ -11,6 +11,7 @@ Reference kernels stay at home: without a GPU no grade needs them. The exams do,
 from __future__ import annotations
 
 import io
+import shlex
 import shutil
 import string
 import subprocess
@@ -19,6 +20,7 @@ import tempfile
 import zipfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from urllib.parse import urlsplit
 
 from kernelpath.course import stubs
 from kernelpath.course.registry import Item
@@ -36,27 +38,55 @@ _EXAMS = ("checkpoint.py", "checkpoint.md")
 _LONG_AGO = (1980, 1, 1, 0, 0, 0)
 
 
+GIGABYTES = 2
+"""The memory of the container to choose: a grading holds at most 1.6 GB, one at a time."""
+
+
 class NotPacked(Exception):
     """There is no autograder to write. The message says why and what to do."""
 
 
-def pack(items: Sequence[Item], to: Path, checkout: Path) -> None:
+class NotAnIndex(Exception):
+    """The address of an index of packages cannot be used. The message says why and what to do."""
+
+
+def pack(items: Sequence[Item], to: Path, checkout: Path, extra_index: str = "") -> None:
     """Write the autograder of some exercises of a course as a zip, with a wheel of the sources in `checkout`.
 
-    Raises NotPacked, stubs.NoStub for an exercise whose stub is neither here nor in git, and OSError.
+    extra_index: an index that pip asks besides its own, such as that of PyTorch's wheels for CPUs.
+    Raises NotAnIndex,  NotPacked, stubs.NoStub for an exercise whose stub is neither here nor in git, and OSError.
     """
     if to.exists() and not zipfile.is_zipfile(to):
         raise NotPacked(f"{to} exists and is not a zip; give --out another name")
     wheel = _wheel(checkout)
     packed = io.BytesIO()
     with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as archive:
-        _add(archive, "setup.sh", _SETUP.substitute(required=f"./{wheel[0]}{extras(items)}"), executable=True)
+        _add(archive, "setup.sh", _setup(wheel[0], items, extra_index), executable=True)
         names = " ".join(item.name for item in items)
         _add(archive, "run_autograder", _RUN.substitute(names=names), executable=True)
         _add(archive, *wheel)
         for name, content in _course(items):
             _add(archive, f"course/{name}", content)
     write_atomically(to, packed.getvalue())
+
+
+def check_index(address: str) -> str:
+    """Return the address of an index. Raises NotAnIndex for what is none, and for one that carries a password."""
+    try:
+        parts = urlsplit(address)
+        carries_password = parts.username is not None or parts.password is not None
+    except ValueError as error:
+        raise NotAnIndex(f"{address!r} is not the address of an index: {error}") from error
+    if carries_password:
+        raise NotAnIndex("the index carries a user name or a password, which others would read; leave it out")
+    if parts.scheme not in ("http", "https") or not parts.hostname or not address.isprintable() or " " in address:
+        raise NotAnIndex(f"{address!r} is not the address of an index, which begins with https://")
+    return address
+
+
+def _setup(wheel: str, items: Sequence[Item], extra_index: str) -> str:
+    address = shlex.quote(check_index(extra_index)) if extra_index else ""
+    return _SETUP.substitute(required=f"./{wheel}{extras(items)}", extra_index=address, gigabytes=GIGABYTES)
 
 
 def _add(archive: zipfile.ZipFile, name: str, content: str | bytes, executable: bool = False) -> None:
@@ -115,6 +145,7 @@ def _wheel(checkout: Path) -> tuple[str, bytes]:
 _SETUP = string.Template("""\
 #!/usr/bin/env bash
 # Gradescope runs this once, when it builds the image. It is the only step that uses a network.
+# Choose a container with $gigabytes GB of memory in its settings: in a smaller one gradings end as CRASHED.
 set -euo pipefail
 cd "$$(dirname "$${BASH_SOURCE[0]}")"
 
@@ -126,6 +157,10 @@ if ! python3 -c 'import sys; sys.exit(sys.version_info < (3, 10))'; then
     echo "kernelpath needs Python 3.10 or newer: choose Ubuntu 22.04 or newer as the base image" >&2
     exit 1
 fi
+# The index of PyTorch's wheels for CPUs, without which pip takes those with CUDA's libraries: 3 GB that no exercise
+# uses here. From the environment, else from `kp dev gradescope --extra-index-url`; empty for none.
+extra_index=$extra_index
+export PIP_EXTRA_INDEX_URL="$${PIP_EXTRA_INDEX_URL:-$$extra_index}"
 python3 -m venv venv
 venv/bin/pip install '$required'
 """)

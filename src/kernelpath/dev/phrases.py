@@ -36,7 +36,7 @@ INSTEAD = {
 """A pattern, and what to write instead."""
 
 _READ = {
-    "*.md": ("README.md", "PTX_MACHINE.md"),
+    "*.md": ("README.md", "PTX_MACHINE.md", "ATTACKS.md"),
     "checks": (".md", ".py"),
     "notebooks": (".ipynb", ".md"),
     "phases": (".py", ".cu"),

@@ -10,7 +10,7 @@ import string
 from collections.abc import Sequence
 
 from kernelpath.course.registry import Item
-from kernelpath.dev.gradescope import extras
+from kernelpath.dev.gradescope import GIGABYTES, check_index, extras
 
 _COURSE = re.compile(r"(?P<repository>[\w-]+/[\w.-]+)(@(?P<ref>[\w./-]+))?")
 
@@ -19,10 +19,11 @@ class NotARepository(Exception):
     """What is to grade is not named as GitHub names it. The message says how that is."""
 
 
-def workflow(items: Sequence[Item], course: str) -> str:
-    """The text of the workflow. course: OWNER/REPO, or OWNER/REPO@REF for a branch, a tag or a commit.
+def workflow(items: Sequence[Item], course: str, extra_index: str = "") -> str:
+    """Return the text of the workflow. course: OWNER/REPO, or OWNER/REPO@REF for a branch, a tag or a commit.
 
-    Raises NotARepository.
+    extra_index: an index that pip asks besides its own, where the repository has no variable PIP_EXTRA_INDEX_URL.
+    Raises NotARepository, and gradescope.NotAnIndex.
     """
     named = _COURSE.fullmatch(course)
     if named is None:
@@ -31,13 +32,21 @@ def workflow(items: Sequence[Item], course: str) -> str:
         repository=named["repository"],
         ref=named["ref"] or "''  # the default branch",
         extras=extras(items),
+        extra_index=_or_else(extra_index),
+        gigabytes=GIGABYTES,
         names=" ".join(item.name for item in items),
     )
+
+
+def _or_else(extra_index: str) -> str:
+    """Return the second operand of GitHub's ||, where a quote in a text in quotes is written twice."""
+    return " || '" + check_index(extra_index).replace("'", "''") + "'" if extra_index else ""
 
 
 _WORKFLOW = string.Template("""\
 # Grades what is pushed and writes a table to the run's summary. A learner may rewrite this file: in GitHub Classroom,
 # list .github/** as a protected path. A course in a private repository needs a token, as actions/checkout describes.
+# A grading needs $gigabytes GB of memory: GitHub's runners have more, a runner of your own may not.
 name: kernelpath
 
 on:
@@ -68,6 +77,10 @@ jobs:
           cache: pip
           cache-dependency-path: course/pyproject.toml
       - name: install
+        # The index of PyTorch's wheels for CPUs, as a variable of the repository or of the organization: without it pip
+        # takes those with CUDA's libraries, 3 GB that no exercise uses here.
+        env:
+          PIP_EXTRA_INDEX_URL: $${{ vars.PIP_EXTRA_INDEX_URL$extra_index }}
         run: pip install './course$extras'
       - name: grade
         working-directory: course

@@ -114,7 +114,7 @@ def grade_entries(
     seed: of all, or of each. secret: is kept with the grades.
     """
     where, pool = engine(device, jobs)
-    most = {item.stem: _most_stars(item, where) for item in {entry.item for entry in found}}
+    most = {item.stem: most_stars(item, where) for item in {entry.item for entry in found}}
     out.mkdir(parents=True, exist_ok=True)
     known = gradebook.read(out)
     seeds = {entry: seed if isinstance(seed, int) else seed(entry) for entry in found}
@@ -157,7 +157,7 @@ class NotWritten(OSError):
         self.grades = grades
 
 
-def _most_stars(item: Item, device: str) -> int:
+def most_stars(item: Item, device: str) -> int:
     """On this device; the third is for the share of the reference kernel's speed, if that is at hand."""
     most = item.stars if device == "cuda" else 1
     return most if item.files("solutions") else min(most, 2)

@@ -160,8 +160,13 @@ def _test(graded: Grade, most: int) -> dict[str, Any]:
 def _said(report: Report) -> str:
     """The verdict with its cause, and in lines of their own the place in the learner's file and the next step."""
     place = f"{report.file}:{report.line}" if report.line else report.file
-    said = (f"{report.verdict.value}: {_cause(report)}", place, report.next_step and f"next: {report.next_step}")
-    return "\n".join(filter(None, said))
+    then = next_step(report)
+    return "\n".join(filter(None, (f"{report.verdict.value}: {_cause(report)}", place, then and f"next: {then}")))
+
+
+def next_step(report: Report | None) -> str:
+    """Return what a learner does next with a file; nothing after a pass, as what follows is the teacher's choice."""
+    return "" if report is None or report.verdict.passed else report.next_step
 
 
 def _cause(report: Report) -> str:

@@ -21,7 +21,7 @@ from kernelpath.verdict import Report, Verdict
 if TYPE_CHECKING:
     from kernelpath.school.exams import Sat
     from kernelpath.school.gradebook import Grade
-    from kernelpath.school.similarity import Pair
+    from kernelpath.school.similarity import Group
 
 
 def syllabus(console: Console, records: Sequence[tuple[Item, Record]]) -> None:
@@ -108,23 +108,23 @@ def _rows_with(columns: Mapping[str, Sequence[RenderableType]]) -> Table:
 
 
 def school(console: Console, grades: Sequence[Grade]) -> None:
-    """One row an exercise: how many learners handed it in and how many passed, and how the others ended."""
-    rows = rows_of("exercise", "learners", "handed in", "passing", "others")
+    """Print a row for each exercise: how many handed it in, how many passed, and how the others ended."""
+    rows = rows_of("exercise", "handed in", "passing", "others")
     for exercise in dict.fromkeys(one.exercise for one in grades):
         reports = [one.report for one in grades if one.exercise == exercise]
         endings = Counter(report.verdict for report in reports if report is not None)
         others = ", ".join(f"{count} {ending.value}" for ending, count in endings.most_common() if not ending.passed)
-        counts = (len(reports), endings.total(), endings[Verdict.PASSED])
-        rows.add_row(exercise.partition("/")[2], *map(str, counts), others)
+        rows.add_row(exercise.partition("/")[2], str(endings.total()), str(endings[Verdict.PASSED]), others)
     console.print(rows)
+    console.print(f"\n{words.count(len({one.learner for one in grades}), 'learner')}")
 
 
-def similar(console: Console, found: Sequence[Pair], folder: Path) -> None:
-    """Where to read of submissions that agree; nothing where none do."""
+def similar(console: Console, found: Sequence[Group], folder: Path) -> None:
+    """Say where to read of submissions that agree; nothing where none do."""
     if found:
-        told = "1 pair of submissions agrees" if len(found) == 1 else f"{len(found)} pairs of submissions agree"
+        told = "1 group of submissions agrees" if len(found) == 1 else f"{len(found)} groups of submissions agree"
         console.print(
-            f"\n{told} beyond the stub: {folder / 'similar.csv'}. Read both before you judge.", soft_wrap=True
+            f"\n{told} beyond the stub: {folder / 'similar.csv'}. Read them before you judge.", soft_wrap=True
         )
 
 
@@ -177,7 +177,7 @@ def rows_of(*headings: str) -> Table:
     """An empty table without lines, numbers to the right; only prose is wrapped."""
     rows = Table(box=None, pad_edge=False, header_style="bold")
     for heading in headings:
-        numeric = heading in ("week", "hints", "ratio", "time", "took", "learners", "handed in", "passing", *_POINTS)
-        wraps = heading in ("title", "best time", "others")
-        rows.add_column(heading, justify="right" if numeric else "left", no_wrap=not wraps)
+        numeric = heading in ("week", "hints", "ratio", "time", "took", "handed in", "passing", *_POINTS)
+        wraps = heading in ("title", "best time", "others", "learner")
+        rows.add_column(heading, justify="right" if numeric else "left", no_wrap=not wraps, overflow="fold")
     return rows

@@ -1,0 +1,231 @@
+"""Turn grades into points: for each exercise of each learner, and in all, by a teacher's policy.
+
+`write` leaves two tables. learners.csv has a row for each learner: the sum, and the points of each exercise. points.csv
+has a row for each learner and exercise, with the time of the submission, the late days, and a reason for every point
+that is missing.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+from kernelpath import words
+from kernelpath.files import write_atomically
+from kernelpath.school.gradebook import UNFINISHED, Grade, inert
+from kernelpath.school.handed_in import Entry
+from kernelpath.school.policy import LateRule, Policy
+
+_DAY = timedelta(days=1)
+
+
+@dataclass(frozen=True)
+class Score:
+    """The points of one learner for one exercise.
+
+    of: the points that the exercise gives. most_stars: those that it gives on this device. late_days: that have begun
+    between the deadline and the submission. free_days: those of them that cost nothing. reason: why points are missing.
+    """
+
+    grade: Grade
+    of: float
+    most_stars: int
+    submitted: datetime | None = None
+    deadline: datetime | None = None
+    points: float = 0.0
+    late_days: int = 0
+    free_days: int = 0
+    reason: str = ""
+
+    @property
+    def exercise(self) -> str:
+        return self.grade.exercise
+
+    @property
+    def verdict(self) -> str:
+        return self.grade.report.verdict.value if self.grade.report else "NOT_HANDED_IN"
+
+    @property
+    def passed(self) -> bool:
+        return self.grade.report is not None and self.grade.report.verdict.passed
+
+    @property
+    def ungraded(self) -> bool:
+        """Whether the next run tries again."""
+        return self.grade.key == UNFINISHED
+
+
+@dataclass(frozen=True)
+class LearnerScore:
+    """All of one learner's points. scores: in the order of the exercises."""
+
+    learner: str
+    scores: tuple[Score, ...] = field(default=())
+
+    @property
+    def points(self) -> float:
+        return round(sum(score.points for score in self.scores), 2)
+
+    @property
+    def of(self) -> float:
+        return round(sum(score.of for score in self.scores), 2)
+
+    @property
+    def passed(self) -> int:
+        return sum(score.passed for score in self.scores)
+
+    @property
+    def handed_in(self) -> int:
+        return sum(score.grade.report is not None for score in self.scores)
+
+    @property
+    def ungraded(self) -> int:
+        return sum(score.ungraded for score in self.scores)
+
+    @property
+    def late_days(self) -> int:
+        return sum(score.late_days for score in self.scores)
+
+    @property
+    def free_days(self) -> int:
+        return sum(score.free_days for score in self.scores)
+
+
+def score_class(
+    grades: Sequence[Grade], entries: Iterable[Entry], most_stars: Mapping[str, int], policy: Policy
+) -> list[LearnerScore]:
+    """Score every learner, in the order of the grades.
+
+    most_stars: by the stem of an exercise, on the device that graded. A file that vanished has no time.
+    """
+    python_files = {(entry.learner, entry.item.stem): entry.file for entry in entries}
+    by_learner: dict[str, list[Score]] = {}
+    for grade in grades:
+        key = grade.learner, grade.exercise
+        try:
+            submitted = policy.submitted(*key, python_files.get(key)) if grade.report else None
+        except OSError:
+            submitted = None
+        most = most_stars[grade.exercise]
+        score = Score(grade, policy.points.get(grade.exercise, most), most, submitted, policy.deadline(*key))
+        by_learner.setdefault(grade.learner, []).append(_before_deadlines(score, policy))
+    return [LearnerScore(learner, tuple(_with_lateness(own, policy.late))) for learner, own in by_learner.items()]
+
+
+def without_a_time(learners: Iterable[LearnerScore]) -> list[str]:
+    """Return who handed in something that has a deadline, and nobody knows when."""
+    return [
+        learner.learner
+        for learner in learners
+        if any(score.deadline and score.grade.report and not score.submitted for score in learner.scores)
+    ]
+
+
+def _before_deadlines(score: Score, policy: Policy) -> Score:
+    """Score the stars alone."""
+    if score.ungraded:
+        return replace(score, reason="not graded yet")
+    report = score.grade.report
+    if report is None:
+        return replace(score, reason="nothing was handed in")
+    needed = min(policy.full_stars or score.most_stars, score.most_stars)
+    reached = min(report.stars, needed)
+    missing = f"{report.stars} of {words.count(needed, 'star')}" if 0 < reached < needed else ""
+    reason = ": ".join(filter(None, ("" if report.verdict.passed else report.verdict.value, missing)))
+    return replace(score, points=round(score.of * reached / needed, 2), reason=reason)
+
+
+def _with_lateness(scores: Sequence[Score], rule: LateRule | None) -> list[Score]:
+    """Take points for late days. Free days go to the exercises that have points to lose, by their deadlines."""
+    if rule is None:
+        return list(scores)
+    late = list(scores)
+    free = rule.free_days
+    dated = [index for index, score in enumerate(scores) if score.deadline is not None]
+    for index in sorted(dated, key=lambda index: (scores[index].deadline, index)):
+        late[index] = _when_late(scores[index], rule, free)
+        free -= late[index].free_days
+    return late
+
+
+def _when_late(score: Score, rule: LateRule, free_days: int) -> Score:
+    if score.submitted is None or score.deadline is None:
+        return score
+    # Not the difference of two times of one zone: Python takes that by the clock on the wall, which may have changed.
+    behind = timedelta(seconds=score.submitted.timestamp() - score.deadline.timestamp())
+    if behind <= timedelta(minutes=rule.grace_minutes):
+        return score
+    days = math.ceil(behind / _DAY)
+    lateness = f"{words.count(days, 'day')} late"
+    if rule.most_days is not None and days > rule.most_days:
+        return replace(score, points=0.0, late_days=days, reason=_joined(score.reason, f"{lateness}: counts no more"))
+    used = min(days, free_days) if score.points else 0
+    percent = min(100.0, rule.percent_per_day * (days - used))
+    lateness += f", {used} free" if used else ""
+    lateness += f": -{percent:g}%" if percent else ""
+    points = round(score.points * (1 - percent / 100), 2)
+    return replace(score, points=points, late_days=days, free_days=used, reason=_joined(score.reason, lateness))
+
+
+def _joined(*reasons: str) -> str:
+    return "; ".join(filter(None, reasons))
+
+
+def write(folder: Path, learners: Sequence[LearnerScore]) -> None:
+    """Write learners.csv and points.csv. Raises OSError."""
+    write_atomically(folder / "learners.csv", _table(_rows_of_learners(learners)))
+    write_atomically(folder / "points.csv", _table(_rows_of_scores(learners)))
+
+
+def _rows_of_learners(learners: Sequence[LearnerScore]) -> Iterable[Sequence[Any]]:
+    exercises = (
+        [f"{name_of(score.exercise)} (of {number(score.of)})" for score in learners[0].scores] if learners else []
+    )
+    counts = ("passed", "handed_in", "ungraded", "late_days", "free_days")
+    yield ("learner", "points", "of", "percent", *counts, *exercises)
+    for learner in learners:
+        percent = f"{100 * learner.points / learner.of:.1f}" if learner.of else ""
+        own = [number(score.points) for score in learner.scores]
+        counted = [getattr(learner, count) for count in counts]
+        yield (learner.learner, number(learner.points), number(learner.of), percent, *counted, *own)
+
+
+def _rows_of_scores(learners: Sequence[LearnerScore]) -> Iterable[Sequence[Any]]:
+    yield (
+        *("learner", "exercise", "verdict", "stars", "points", "of"),
+        *("submitted", "deadline", "late_days", "free_days", "reason"),
+    )
+    for learner in learners:
+        for score in learner.scores:
+            stars = score.grade.report.stars if score.grade.report else 0
+            times = [_written(moment) for moment in (score.submitted, score.deadline)]
+            points = (number(score.points), number(score.of))
+            late = (score.late_days, score.free_days)
+            yield (learner.learner, score.exercise, score.verdict, stars, *points, *times, *late, score.reason)
+
+
+def _written(moment: datetime | None) -> str:
+    return moment.isoformat(timespec="seconds") if moment else ""
+
+
+def _table(rows: Iterable[Sequence[Any]]) -> str:
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerows([inert(cell) for cell in row] for row in rows)
+    return text.getvalue()
+
+
+def number(points: float) -> str:
+    """Write points without needless zeros: "7.5", "10"."""
+    return f"{points:.2f}".rstrip("0").rstrip(".")
+
+
+def name_of(stem: str) -> str:
+    """Return the name of an exercise, "softmax" for "2_cuda/w07a_softmax"."""
+    return stem.partition("/")[2].partition("_")[2]

@@ -1,0 +1,103 @@
+"""The page of a class: which exercise and which verdict stops whom, each learner's points, and what to look at."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from datetime import date
+
+from kernelpath import words
+from kernelpath.course.registry import Item
+from kernelpath.school.points import LearnerScore, Score, number
+from kernelpath.school.similarity import Group
+from kernelpath.show import templates
+
+_MOST_OF_A_CAUSE = 300
+"""Characters. The whole cause is in grades.csv."""
+
+_NOT_HANDED_IN = "NOT_HANDED_IN"
+
+
+@dataclass(frozen=True)
+class Stop:
+    """The learners whom one verdict stops at one exercise, each with a score."""
+
+    verdict: str
+    meaning: str
+    stopped: tuple[tuple[str, Score], ...]
+
+
+@dataclass(frozen=True)
+class ExerciseRow:
+    """One exercise of the class. stops: the most frequent verdict first. absent: who handed in nothing."""
+
+    item: Item
+    passed: int
+    stops: tuple[Stop, ...]
+    absent: tuple[str, ...]
+    learners: int
+
+    @property
+    def stopped(self) -> int:
+        return sum(len(stop.stopped) for stop in self.stops)
+
+
+def page(
+    name: str,
+    items: Sequence[Item],
+    learners: Sequence[LearnerScore],
+    groups: Sequence[Group] = (),
+    skipped: Sequence[str] = (),
+    untimed: Sequence[str] = (),
+) -> str:
+    """Return HTML that stands alone.
+
+    skipped: sentences on what was not graded. untimed: the learners whose submissions have no time.
+    """
+    scores = [score for learner in learners for score in learner.scores]
+    return templates.render(
+        "class.html",
+        heading=words.escaped(name),
+        today=date.today().isoformat(),
+        exercises=list(_exercise_rows(items, learners)),
+        learners=learners,
+        passed=sum(score.passed for score in scores),
+        total=len(scores),
+        late=any(score.late_days for score in scores),
+        groups=groups,
+        skipped=skipped,
+        untimed=untimed,
+        cause=_cause,
+        plain=words.escaped,
+        number=number,
+    )
+
+
+def _scores_for(stem: str, learners: Sequence[LearnerScore]) -> list[tuple[str, Score]]:
+    return [(learner.learner, score) for learner in learners for score in learner.scores if score.exercise == stem]
+
+
+def _exercise_rows(items: Sequence[Item], learners: Sequence[LearnerScore]) -> Iterator[ExerciseRow]:
+    for item in items:
+        scores = _scores_for(item.stem, learners)
+        stopped: dict[str, list[tuple[str, Score]]] = {}
+        for learner, score in scores:
+            if not score.passed and score.verdict != _NOT_HANDED_IN:
+                stopped.setdefault(score.verdict, []).append((learner, score))
+        by_frequency = sorted(stopped.items(), key=lambda stop: (-len(stop[1]), stop[0]))
+        stops = tuple(Stop(verdict, _meaning(own[0][1]), tuple(own)) for verdict, own in by_frequency)
+        absent = tuple(learner for learner, score in scores if score.verdict == _NOT_HANDED_IN)
+        yield ExerciseRow(item, sum(score.passed for _, score in scores), stops, absent, len(scores))
+
+
+def _meaning(score: Score) -> str:
+    return score.grade.report.verdict.meaning if score.grade.report else ""
+
+
+def _cause(score: Score) -> str:
+    """Return the cause with its place in the learner's file."""
+    report = score.grade.report
+    if report is None:
+        return ""
+    cause = words.shown(" ".join((report.cause or report.verdict.meaning).split()), _MOST_OF_A_CAUSE)
+    return f"{cause} ({report.file}:{report.line})" if report.line else cause
