@@ -16,7 +16,39 @@ CLASSES = ("notebooks", "gradings", "unit")
 NOTEBOOKS = frozenset({"test_notebook_runs.py"})
 """Files that run notebooks."""
 
-GRADINGS = frozenset()
+GRADINGS = frozenset(
+    {
+        "test_cards.py",
+        "test_concurrent.py",
+        "test_distributed.py",
+        "test_divergence.py",
+        "test_exam_delivered.py",
+        "test_exercises.py",
+        "test_fused_twists.py",
+        "test_gradescope.py",
+        "test_hopper_spills.py",
+        "test_hopper_twists.py",
+        "test_hostile_class.py",
+        "test_in_place.py",
+        "test_inductor.py",
+        "test_instructions.py",
+        "test_labs.py",
+        "test_operator_twists.py",
+        "test_package.py",
+        "test_pallas.py",
+        "test_placement.py",
+        "test_rejects.py",
+        "test_roofline_exercise.py",
+        "test_similarity.py",
+        "test_spills.py",
+        "test_target.py",
+        "test_tensor_parallel.py",
+        "test_twins.py",
+        "test_twists.py",
+        "test_wheel.py",
+        "test_workflow.py",
+    }
+)
 """Files that grade submissions to the course's exercises or compile many of its kernels."""
 
 _ID = re.compile(r"\[(?:(?P<exercise>w\d+[a-z]_\w+)/|(?P<whole>.+)\]$)")
