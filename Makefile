@@ -12,16 +12,26 @@ TORCH ?= torch<2.14
 grade: $(INSTALLED)
 	$(BIN)/kp check --all --tree solutions
 
+# Everything, each test once.
 test: lint gpu-tests
 	$(MAKE) --jobs types tests
+
+# In two minutes: no grading of the course's exercises, no notebook.
+quick: lint
+	$(MAKE) --jobs types unit
 
 lint: $(INSTALLED)
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 
+# One process checks all files. The exams are modules of one name, so each gets a link under a name of its own.
+EXAMS := .mypy_cache/exams
+
 types: $(INSTALLED)
-	$(BIN)/mypy
-	for exam in checks/*/checkpoint.py; do $(BIN)/mypy $$exam || exit 1; done
+	rm -rf $(EXAMS)
+	mkdir -p $(EXAMS)
+	for exam in checks/*/checkpoint.py; do ln -s "$(CURDIR)/$$exam" "$(EXAMS)/exam_$$(basename "$$(dirname "$$exam")").py"; done
+	$(BIN)/mypy src checks tests benchmarks $(EXAMS)
 
 # Right submissions, graded with other seeds every day: none may be rejected.
 seeds: $(INSTALLED)
@@ -31,9 +41,34 @@ seeds: $(INSTALLED)
 gpu-tests: $(INSTALLED)
 	if $(BIN)/python -c 'import torch; exit(not torch.cuda.is_available())'; then $(BIN)/pytest -m gpu; fi
 
-# A file of tests, or submissions to one exercise, run in one process, groups beside each other.
+# Tests that share what a compiler made run in one process, groups of them side by side; tests/selection.py says which
+# tests are unit tests, gradings and notebooks. SHARD=1/3 runs a third of them. TESTING.md says how the costs are read
+# from the file of results.
+PYTEST := $(BIN)/pytest --numprocesses logical --dist loadgroup --no-loadscope-reorder --junitxml .venv/tests.xml
+SHARD ?= 1/1
+
 tests: $(INSTALLED)
-	$(BIN)/pytest -m "not gpu" --numprocesses logical --dist loadgroup
+	$(PYTEST) -m "not gpu"
+
+unit: $(INSTALLED)
+	$(PYTEST) -m "unit and not gpu"
+
+gradings: $(INSTALLED)
+	$(PYTEST) -m "not unit and not gpu" --shard $(SHARD)
+
+# Tests of the PTX machine whose results another processor could change.
+PORTABLE := kernels floats integers conversions halves counters faults order triton wgmma
+
+portable: $(INSTALLED)
+	$(PYTEST) -m "not gpu" $(PORTABLE:%=tests/simt/test_%.py)
+
+# What this machine says of a solution of each lane: benchmarks/verdicts.py compares two machines.
+verdicts: $(INSTALLED)
+	$(BIN)/python benchmarks/verdicts.py > .venv/verdicts.json
+
+# Properties that hypothesis tries on 5,000 examples each, others at every run.
+examples: $(INSTALLED)
+	HYPOTHESIS_PROFILE=long $(PYTEST) -m "hypothesis and not gpu" --timeout 3600
 
 # What the course hooks in other packages, every reference kernel and kernels of the PTX machine, with the lowest or the
 # newest versions that were tried, Python's too where PYTHON names no other. Of torch pip takes the build that it is set
@@ -54,10 +89,17 @@ test-oldest test-newest: test-%:
 	.venv-$*/bin/kp dev spills
 	.venv-$*/bin/pytest $(SMOKE)
 
-# Tests of the PTX machine and a check of each lane on an emulated aarch64, equal to those here. As root, on x86-64.
-test-aarch64: $(INSTALLED)
-	$(BIN)/pip install --quiet uv
-	$(BIN)/python tests/aarch64.py
+# A wheel, installed with its dependencies and used as a learner does.
+test-wheel:
+	$(PYTHON) -m venv .venv-wheel
+	echo '$(TORCH)' > .venv-wheel/constraints.txt
+	.venv-wheel/bin/pip wheel --quiet --no-deps --wheel-dir .venv-wheel/dist .
+	.venv-wheel/bin/pip install --quiet --constraint .venv-wheel/constraints.txt .venv-wheel/dist/kernelpath-*.whl
+	rm -rf .venv-wheel/learn
+	cd .venv-wheel && bin/kp new learn
+	cd .venv-wheel/learn && ../bin/kp check vector_add --device cpu | grep NOT_STARTED
+	cp solutions/1_architecture/w01b_vector_add.* .venv-wheel/learn/phases/1_architecture
+	cd .venv-wheel/learn && ../bin/kp check vector_add --device cpu
 
 $(INSTALLED): pyproject.toml
 	$(PYTHON) -m venv .venv
@@ -65,4 +107,4 @@ $(INSTALLED): pyproject.toml
 	$(BIN)/pip install --quiet --constraint .venv/constraints.txt --editable '.[test]'
 	touch $@
 
-.PHONY: grade test lint types seeds gpu-tests tests test-oldest test-newest test-aarch64
+.PHONY: grade test quick lint types seeds gpu-tests tests unit gradings portable verdicts examples test-oldest test-newest test-wheel

@@ -6,7 +6,7 @@ import math
 
 import pytest
 import torch
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from kernelpath.course import registry
@@ -276,7 +276,6 @@ def test_the_bits_of_a_call_must_come_again() -> None:
 
 # Properties, whatever the numbers
 
-rarely = settings(max_examples=60, deadline=None, derandomize=True)
 numbers = st.floats(-1e6, 1e6, allow_subnormal=False)
 tensors = st.lists(numbers, min_size=1, max_size=40).map(lambda values: torch.tensor(values, dtype=torch.float64))
 tolerances = st.builds(Tolerance, st.floats(1e-7, 0.01), st.floats(0, 0.01))
@@ -288,7 +287,6 @@ def verdict(output: torch.Tensor, truth: torch.Tensor, tolerance: Tolerance = EX
     return complaint.verdict if complaint else None
 
 
-@rarely
 @given(
     truth=tensors,
     tolerance=tolerances,
@@ -309,7 +307,6 @@ def test_the_tolerance_is_where_it_is_said_to_be(
     assert verdict(past, truth, tolerance) is Verdict.WRONG_VALUES
 
 
-@rarely
 @given(truth=tensors, special=specials, other=specials | numbers, place=st.integers(0, 39))
 def test_nan_and_infinity_pass_exactly_where_the_truth_has_them(
     truth: torch.Tensor, special: float, other: float, place: int
@@ -323,7 +320,6 @@ def test_nan_and_infinity_pass_exactly_where_the_truth_has_them(
     assert verdict(right, wrong, LOOSE) is Verdict.WRONG_VALUES
 
 
-@rarely
 @given(truth=tensors, scale=st.floats(1e-9, 1e9), tolerance=tolerances)
 def test_zeros_never_pass_however_small_the_truth(truth: torch.Tensor, scale: float, tolerance: Tolerance) -> None:
     truth = truth * scale
@@ -331,7 +327,6 @@ def test_zeros_never_pass_however_small_the_truth(truth: torch.Tensor, scale: fl
     assert verdict(torch.zeros_like(truth), truth, tolerance) is Verdict.WRONG_VALUES
 
 
-@rarely
 @given(
     values=st.lists(st.integers(1, 10**6), min_size=2, max_size=40, unique=True),
     places=st.tuples(st.integers(0, 39), st.integers(0, 39)),
@@ -350,7 +345,6 @@ def test_two_elements_that_changed_places_are_found(
     assert (told.verdict, told.element) == (Verdict.WRONG_VALUES, (0, min(first, second)))
 
 
-@rarely
 @given(
     values=st.lists(st.integers(1 << 61, (1 << 63) - 1), min_size=1, max_size=40),  # no float64 holds all their bits
     place=st.integers(0, 39),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 from pathlib import Path
 from typing import Any
 
@@ -356,19 +355,18 @@ def test_a_kernel_without_a_body_is_found(source: str, line: int) -> None:
 @pytest.mark.parametrize(
     "source",
     [
-        "__global__ void k() {" + "/**/" * 50_000 + "x",
-        "__global__ void k() {" + "/" * 200_000,
-        "/*" * 100_000,
+        "__global__ void k() {" + "/**/" * 500_000 + "x",
+        "__global__ void k() {" + "/" * 2_000_000,
+        "/*" * 1_000_000,
         "__global__ " * 20_000,
-        "__global__ void k() {" + "const " * 40_000,
-        "__global__ void k() {" + "const a;" * 30_000 + "x}",
+        "__global__ void k() {" + "const " * 400_000,
+        "__global__ void k() {" + "const a;" * 300_000 + "x}",
     ],
     ids=["comments", "slashes", "unclosed", "kernels", "constant", "constants"],
 )
-def test_a_hostile_source_takes_no_longer_than_any_other(source: str) -> None:
-    begin = time.process_time()
+def test_a_hostile_source_is_read_in_linear_time(source: str) -> None:
+    """Reading takes milliseconds; where the time grows with the square, pytest's timeout ends the test."""
     assert stubs.empty_kernel(source) == 0
-    assert time.process_time() - begin < 2.0
 
 
 def test_every_stub_of_a_kernel_is_empty_and_no_solution_is() -> None:

@@ -394,12 +394,11 @@ HEAD = "import os, time\nimport torch\nimport torch.distributed as dist\n\n\ndef
         ("return x.clone(), None", "WRONG_TYPE", "rank 0: collective returned None in place 1 of its tuple"),
     ],
 )
-def test_a_lost_rank_is_named_within_ten_seconds(body: str, verdict: str, said: str, tmp_path: Path) -> None:
+def test_a_lost_rank_is_named(body: str, verdict: str, said: str, tmp_path: Path) -> None:
     one = "    if dist.get_world_size() == 1: return x.clone()\n    " + body
     report = graded("all_reduce", f"{HEAD}{one}\n", tmp_path)
     assert report.verdict.value == verdict, report.cause
     assert said in report.cause
-    assert report.cases[-1].seconds < 10.0
 
 
 def test_nothing_is_left_running(tmp_path: Path) -> None:

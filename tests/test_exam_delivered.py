@@ -84,6 +84,8 @@ def test_every_phase_can_be_examined_from_its_stubs_to_a_certificate(
     exam = questions.find(int(number))
     names = [*(item.name for item in exam.items), DELIVERABLE]
 
+    if phase != PHASES[0]:  # the stubs of one phase are really graded
+        verdicts.update(dict.fromkeys(names, Verdict.NOT_STARTED))
     status, out, err = kp("checkpoint", number, "--no-ask", "--name", NAME)
     assert (status, err) == (1, "")
     assert f"{DELIVERABLE}.py" in out

@@ -8,6 +8,7 @@ knows how a message looks on the wire, and what an honest answer holds.
 from __future__ import annotations
 
 import contextlib
+import itertools
 import math
 import os
 import signal
@@ -29,11 +30,9 @@ from kernelpath.grading import grade
 from kernelpath.verdict import Report, Verdict
 from kernelpath.work import forkserver, runner
 from kernelpath.work.tensors import fingerprint, from_bytes, to_bytes
+from tests.conftest import share_of_examples
 
 CASE_SECONDS = 1.0
-MOST_SECONDS = 15.0
-"""For a grading of three cases, in which a worker may hang or die twice; generous, as machines are shared."""
-
 MOST_BYTES = 400 << 20
 MOST_CHARACTERS = 10_000
 """Of a cause, which is printed."""
@@ -150,7 +149,7 @@ Grade = Callable[[Answers], Report]
 
 @pytest.fixture
 def graded(doubling: Item, monkeypatch: pytest.MonkeyPatch) -> Grade:
-    """Grades `double` against a worker that answers so; fails where that takes too much time or memory."""
+    """Grades `double` against a worker that answers so; fails where that takes too much memory, or does not end."""
     monkeypatch.setattr(runner, "CASE_SECONDS", CASE_SECONDS)
     monkeypatch.setattr(runner, "COMPILE_SECONDS", CASE_SECONDS)
 
@@ -158,13 +157,11 @@ def graded(doubling: Item, monkeypatch: pytest.MonkeyPatch) -> Grade:
         server = FakeServer(answers)
         monkeypatch.setattr(forkserver, "running", lambda **_: server)
         tracemalloc.start()
-        begun = time.monotonic()
         try:
             report = grade.grade(doubling, doubling.solution, device="cpu", seed=1)
         finally:
-            taken, (_, peak) = time.monotonic() - begun, tracemalloc.get_traced_memory()
+            _, peak = tracemalloc.get_traced_memory()
             tracemalloc.stop()
-        assert taken < MOST_SECONDS
         assert peak < MOST_BYTES
         assert len(report.cause) < MOST_CHARACTERS
         assert report.cause.isprintable()
@@ -219,14 +216,16 @@ def half_and_gone(fake: Fake, fields: Fields) -> None:
 
 
 def drip(fake: Fake, fields: Fields) -> None:
-    fake.frame(b"", size=1000)
-    for _ in range(1000):
+    """Send bytes until the grader closes the connection: no byte may move the deadline of the message."""
+    fake.frame(b"", size=1 << 20)
+    while True:
         fake.wire.sendall(b" ")
         time.sleep(CASE_SECONDS / 5)
 
 
 def always_compiling(fake: Fake, fields: Fields) -> None:
-    for turn in range(10_000):
+    """Begin and end compiling until the grader closes the connection: no turn may move the deadline."""
+    for turn in itertools.count():
         fake.answer(fake.compiling(turn % 2 == 0))
         time.sleep(1e-3)
 
@@ -326,9 +325,7 @@ values = st.recursive(
     max_leaves=8,
 )
 names = st.sampled_from(["outputs", "inputs_seen", "launches", "operators", "tampered", "complaint", "secret", "type"])
-quietly = settings(
-    max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture], derandomize=True
-)
+quietly = settings(max_examples=share_of_examples(1 / 2), suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 
 @quietly

@@ -486,7 +486,7 @@ def test_a_client_that_leaves_is_no_forger(machine: Served) -> None:
 
 
 @given(content=st.binary(max_size=200), framed=st.booleans())
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_no_bytes_end_the_machine(machine: Served, content: bytes, framed: bool) -> None:
     hostile = machine.attach()
     hostile.connection.sendall(struct.pack("<Q", len(content)) + content if framed else content)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import shutil
 import subprocess
 from pathlib import Path
@@ -18,6 +19,28 @@ def commands(*arguments: str) -> list[str]:
     command = ["make", "--dry-run", "--always-make", "--no-print-directory", *arguments]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
     return [line.strip() for line in done.stdout.splitlines()]
+
+
+def of_pytest(target: str) -> list[str]:
+    """The arguments of pytest that tell which tests a target runs."""
+    (command,) = (line for line in commands(target) if line.startswith(".venv/bin/pytest"))
+    return shlex.split(command.partition(".venv/tests.xml")[2])
+
+
+def test_unit_tests_and_gradings_are_all_that_make_test_runs() -> None:
+    expressions = {target: of_pytest(target)[1] for target in ("tests", "unit", "gradings")}
+    assert expressions == {"tests": "not gpu", "unit": "unit and not gpu", "gradings": "not unit and not gpu"}
+
+
+def test_a_shard_is_chosen_by_a_variable() -> None:
+    (command,) = (line for line in commands("gradings", "SHARD=2/3") if line.startswith(".venv/bin/pytest"))
+    assert command.endswith(" --shard 2/3")
+
+
+def test_one_process_checks_all_types() -> None:
+    assert [line for line in commands("types") if "mypy " in line] == [
+        ".venv/bin/mypy src checks tests benchmarks .mypy_cache/exams"
+    ]
 
 
 @pytest.mark.parametrize("end", ["oldest", "newest"])

@@ -1,23 +1,13 @@
-"""The notebooks run from top to bottom without a GPU, and what they call tells the truth."""
+"""Functions that the notebooks call: predictions, questions, cells, tables and pictures."""
 
 from __future__ import annotations
 
-import ast
-import contextlib
 import dataclasses
 import html
-import io
 import itertools
-import json
-import multiprocessing
-import os
 import re
-import shutil
-from collections.abc import Iterator
-from concurrent.futures import Future, ProcessPoolExecutor
 from pathlib import Path
 from types import EllipsisType, SimpleNamespace
-from typing import Any
 
 import nbformat
 import numpy as np
@@ -30,13 +20,10 @@ from kernelpath.course.progress import Progress
 from kernelpath.device import gpu
 from kernelpath.grading import grade
 from kernelpath.lanes import cuda
-from kernelpath.show import cells, execute, graded, magic, notebook, plots, predict, results, view
+from kernelpath.show import cells, execute, graded, magic, notebook, plots, predict, view
 from kernelpath.simt.target import TARGETS
 from kernelpath.verdict import Report, Verdict
-from tests.conftest import Solutions
-
-NOTEBOOKS = list(execute.all_notebooks())
-NAMES = [path.stem for path in NOTEBOOKS]
+from tests.notebooks import code_cells, read, text_of
 
 STRIDED = r"""
 __global__ void gather(const float* x, float* out, int stride) {
@@ -44,201 +31,6 @@ __global__ void gather(const float* x, float* out, int stride) {
     out[i] = x[i * stride];
 }
 """
-
-
-HELPER = """
-from kernelpath.show import results as _results
-
-_bare, _recorded = {}, _results.recordings
-
-def _begin(follow):  # as if nothing had been recorded: `follow` are the names whose values come from recordings
-    global _here
-    _here = dict(globals())
-    _swap(follow, _bare)
-    _results.recordings = lambda file: {}
-
-def _end(follow):
-    _bare.clear()
-    _bare.update({name: globals()[name] for name in follow if name in globals()})
-    _swap(follow, _here)
-    _results.recordings = _recorded
-
-def _swap(names, values):
-    for name in names:
-        globals().pop(name, None)
-        if name in values:
-            globals()[name] = values[name]
-"""
-
-
-def with_bare_cells(book: nbformat.NotebookNode) -> nbformat.NotebookNode:
-    """The notebook with every cell that depends on recordings twice: first as it runs where there are none.
-
-    Those are the cells that measure, and the cells that read a name which such a cell has bound. So one run, and not
-    two, shows that a notebook works with recordings and without.
-    """
-    follow: set[str] = set()
-    cells = [nbformat.v4.new_code_cell(HELPER, metadata={"added": True})]
-    for cell in book.cells:
-        if cell.cell_type == "code" and not cell.source.startswith("%%"):
-            tree = ast.parse(cell.source)
-            bound = names_bound(tree)
-            if measures(cell) or follow & names_read(tree):
-                before, follow = follow, follow | bound
-                parts = (f"_begin({before!r})", cell.source, f"_end({follow!r})")
-                cells += [nbformat.v4.new_code_cell(part, metadata={"added": True}) for part in parts]
-                cells[-2].metadata["bare"] = True
-            else:
-                follow = follow - bound
-        cells.append(cell)
-    doubled: nbformat.NotebookNode = nbformat.v4.new_notebook(cells=cells, metadata=book.metadata)
-    return doubled
-
-
-def names_read(tree: ast.AST) -> set[str]:
-    return {node.id for node in ast.walk(tree) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load)}
-
-
-def names_bound(tree: ast.AST) -> set[str]:
-    """What the statements of a cell bind, without the insides of functions and comprehensions."""
-    bound: set[str] = set()
-    for node in ast.iter_child_nodes(tree):
-        if isinstance(node, (ast.FunctionDef, ast.ClassDef)):
-            bound.add(node.name)
-        elif isinstance(node, (ast.Import, ast.ImportFrom)):
-            bound |= {(name.asname or name.name).partition(".")[0] for name in node.names}
-        elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
-            bound.add(node.id)
-        elif not isinstance(node, (ast.Lambda, ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)):
-            bound |= names_bound(node)
-    return bound
-
-
-def run_without_a_gpu(path: Path, into: Path, reports: Path) -> nbformat.NotebookNode:
-    """A notebook as it comes out of a run in a kernel of its own. For a process that runs nothing else."""
-    os.environ.update({"CUDA_VISIBLE_DEVICES": "", graded.VARIABLE: str(reports)})
-    said = io.StringIO()
-    with contextlib.redirect_stderr(said), pytest.raises(SystemExit) as ended:
-        execute.main([str(path), "--into", str(into)])
-    assert ended.value.code == 0, said.getvalue()
-    return read(into / path.parent.name / path.name)
-
-
-Runs = dict[Path, Future[nbformat.NotebookNode]]
-
-
-@pytest.fixture(scope="module")
-def executed(
-    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, solutions: Solutions
-) -> Iterator[Runs]:
-    """The notebooks that are asked for, run with_bare_cells, in a checkout of nothing but what they need.
-
-    They run beside the grading of the exercises of the next, whose reports they are given, from two processes that
-    import once what runs a notebook.
-    """
-    bare = tmp_path_factory.mktemp("bare")
-    for name in ("checks", "phases", "solutions", "results/traces"):
-        shutil.copytree(registry.root() / name, bare / name)
-    shutil.copy(registry.root() / "results" / "notebooks.json", bare / "results")
-    functions = [item for item in request.session.items if isinstance(item, pytest.Function)]
-    wanted = {function.callspec.params["path"] for function in functions if "executed" in function.fixturenames}
-    with ProcessPoolExecutor(max_workers=2, mp_context=multiprocessing.get_context("spawn")) as pool:
-        runs: Runs = {}
-        for path in NOTEBOOKS:
-            if path in wanted:
-                copy = bare / path.relative_to(registry.root())
-                copy.parent.mkdir(parents=True, exist_ok=True)
-                nbformat.write(with_bare_cells(read(path)), copy)
-                for item in exercises_of(path):
-                    solutions.report(item)
-                runs[path] = pool.submit(run_without_a_gpu, copy, bare / "executed", solutions.folder)
-        yield runs
-
-
-def exercises_of(path: Path) -> list[registry.Item]:
-    return [item for item in registry.exercises() if item.notebook == path]
-
-
-def text_of(cell: nbformat.NotebookNode) -> str:
-    """All that a code cell printed."""
-    outputs = (output.get("text") or output.get("data", {}).get("text/plain", "") for output in cell.outputs)
-    return "\n".join(outputs)
-
-
-def code_cells(book: nbformat.NotebookNode) -> list[nbformat.NotebookNode]:
-    return [cell for cell in book.cells if cell.cell_type == "code"]
-
-
-def measures(cell: nbformat.NotebookNode) -> bool:
-    """Whether it shows what only a GPU can tell."""
-    return cell.cell_type == "code" and re.search(r"notebook\.(on_gpu|times)\(", cell.source) is not None
-
-
-OUTSTANDING: set[str] = set()
-"""Measurements that no GPU has made yet. A recording in results/notebooks.json takes its key out of here."""
-
-
-def key_of(cell: nbformat.NotebookNode) -> str:
-    """The key under which results/notebooks.json has what a cell measures."""
-    found = re.search(r"notebook\.(?:on_gpu|times)\(\s*\"([^\"]+)\"", cell.source)
-    assert found is not None
-    return found[1]
-
-
-def images(book: nbformat.NotebookNode) -> int:
-    return sum("image/png" in output.get("data", {}) for cell in code_cells(book) for output in cell.outputs)
-
-
-def read(path: Path) -> nbformat.NotebookNode:
-    book: nbformat.NotebookNode = nbformat.read(path, as_version=4)
-    return book
-
-
-@pytest.mark.timeout(600)
-@pytest.mark.parametrize("path", NOTEBOOKS, ids=NAMES)
-def test_runs_without_a_gpu_and_every_solution_passes(path: Path, executed: Runs) -> None:
-    book = executed[path].result()
-    book.cells = [cell for cell in book.cells if "added" not in cell.metadata]
-    shown = [text_of(cell) for cell in code_cells(book) if "notebook.check(" in cell.source]
-    endings = [set(re.findall("|".join(Verdict), text)) for text in shown]
-    assert endings == [{Verdict.PASSED.value}] * len(exercises_of(path))
-    assert images(book) >= 3
-
-
-@pytest.mark.timeout(600)
-@pytest.mark.parametrize("path", NOTEBOOKS, ids=NAMES)
-def test_runs_where_nothing_was_recorded(path: Path, executed: Runs) -> None:
-    measured = [cell for cell in executed[path].result().cells if measures(cell)]
-    assert measured or path.stem == "week17_layouts"  # in which there is nothing to time
-    without = ["bare" in cell.metadata or key_of(cell) in OUTSTANDING for cell in measured]
-    assert ["nothing to show" in text_of(cell) for cell in measured] == without
-
-
-def test_the_recordings_that_are_outstanding_are_named() -> None:
-    named = {key_of(cell) for path in NOTEBOOKS for cell in code_cells(read(path)) if measures(cell)}
-    recorded = results.recordings(registry.root() / results.FOLDER / results.RECORDINGS)
-    assert named - recorded.keys() == OUTSTANDING
-    assert recorded.keys() <= named
-
-
-def test_what_follows_from_recordings_is_run_without_them_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    sources = [
-        "x, y = 0, 1",
-        "seen.append(('before', x, y))",
-        "x = notebook.on_gpu('race', None)",
-        "def best():\n    y = 3\n    return x.get('copy')",
-        "seen.append(('after', best(), y))",
-        "x = 5",
-        "seen.append(('bound anew', x, y))",
-    ]
-    recorded = {"race": results.Recording("a GPU", "today", {"copy": 2})}
-    monkeypatch.setattr(results, "recordings", lambda file: recorded)
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    book = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(source) for source in sources])
-    names: dict[str, Any] = {"notebook": notebook, "seen": []}
-    for cell in with_bare_cells(book).cells:
-        exec(cell.source, names)
-    assert names["seen"] == [("before", 0, 1), ("after", None, 1), ("after", 2, 1), ("bound anew", 5, 1)]
 
 
 def test_a_kept_report_is_that_of_the_solution_as_it_is_and_of_nothing_else(
@@ -284,19 +76,6 @@ def test_every_exercise_has_its_place_in_its_weeks_notebook(item: registry.Item)
     declared = registry.load(item)
     if declared.baseline is not None and declared.kind not in ("distributed", "library") and item.name not in UNRACED:
         assert f'notebook.contestants("{item.name}")' in source, "nothing stands beside the learner's kernel"
-
-
-def test_a_recorded_measurement_stands_in_for_a_gpu(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    (tmp_path / "results").mkdir()
-    entry = {"device": "NVIDIA H200", "date": "2026-11-21", "value": {"copy": 2.5e-4}}
-    (tmp_path / "results" / "notebooks.json").write_text(json.dumps({"week99/race": entry}))
-    monkeypatch.setattr(registry, "course", lambda: tmp_path)
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    assert notebook.times("week99/race", lambda: pytest.fail("measured without a GPU")) == {"copy": 2.5e-4}
-    assert "recorded on NVIDIA H200, 2026-11-21 (versions were not recorded)" in capsys.readouterr().out
-    assert notebook.on_gpu("week99/other", lambda: pytest.fail("measured without a GPU")) == {}
 
 
 @pytest.mark.parametrize(

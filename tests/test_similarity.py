@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import re
-import time
 from pathlib import Path
 
 import pytest
@@ -118,10 +117,9 @@ def test_a_group_holds_whoever_agrees_with_one_of_it_and_nobody_else() -> None:
 @pytest.mark.parametrize("unit", ["/*", '"', "'", "'''", '"\\', "'\\\n", "// \\", "\0"])
 @pytest.mark.parametrize("suffix", [".cu", ".py"])
 def test_no_file_keeps_the_grader_busy(unit: str, suffix: str) -> None:
+    """Where the time grows with the square it takes hours, and pytest's timeout ends the test."""
     text = unit * ((1 << 18) // len(unit))
-    before = time.process_time()
-    list(similarity._tokens(similarity._TOKEN[suffix], text))
-    assert time.process_time() - before < 10, "hours where time grows with the square"
+    assert len(list(similarity._tokens(similarity._TOKEN[suffix], text))) <= len(text)
 
 
 def test_kp_grade_writes_the_groups_and_says_so(

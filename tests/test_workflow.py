@@ -1,8 +1,12 @@
-"""The workflow for GitHub Actions: its own commands grade a learner's repository and write the summary."""
+"""The workflows for GitHub Actions: those of this repository, and the one that grades a learner's repository.
+
+The commands of the latter grade a repository here and write the summary.
+"""
 
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -11,7 +15,7 @@ from typing import Any
 import pytest
 import yaml  # type: ignore[import-untyped]
 
-from kernelpath import cli
+from kernelpath import cli, packages
 from kernelpath.course import registry
 from kernelpath.course.registry import Item
 from kernelpath.dev.workflow import workflow
@@ -26,6 +30,65 @@ ROOT = Path(__file__).parents[1]
 def _steps(items: list[Item], course: str) -> list[dict[str, Any]]:
     steps: list[dict[str, Any]] = yaml.safe_load(workflow(items, course))["jobs"]["grade"]["steps"]
     return steps
+
+
+OURS = {path.stem: path.read_text(encoding="utf-8") for path in (ROOT / ".github" / "workflows").glob("*.yml")}
+ALL = {**OURS, "of a learner": workflow([registry.find("swizzle", ROOT)], "ada/course")}
+
+
+def jobs(name: str) -> dict[str, dict[str, Any]]:
+    found: dict[str, dict[str, Any]] = yaml.safe_load(OURS[name])["jobs"]
+    return found
+
+
+def commands(job: dict[str, Any]) -> list[str]:
+    return [step["run"] for step in job["steps"] if "run" in step]
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_actions_are_pinned_by_commit_with_their_version_beside_it(name: str) -> None:
+    uses = re.findall(r"uses: *(.*)", ALL[name])
+    assert uses
+    assert [action for action in uses if not re.fullmatch(r"[\w/-]+@[0-9a-f]{40} # v\d+\.\d+\.\d+", action)] == []
+
+
+def test_an_action_has_one_version() -> None:
+    pins = set(re.findall(r"uses: *(\S+)", "\n".join(ALL.values())))
+    assert len(pins) == len({pin.partition("@")[0] for pin in pins})
+
+
+@pytest.mark.parametrize("name", OURS)
+def test_a_job_may_read_the_repository_and_nothing_else(name: str) -> None:
+    content = yaml.safe_load(OURS[name])
+    assert content["permissions"] == {}
+    assert [job["permissions"] for job in content["jobs"].values()] == [{"contents": "read"}] * len(content["jobs"])
+    checkouts = [step for job in content["jobs"].values() for step in job["steps"] if "/checkout@" in str(step)]
+    assert {step["with"]["persist-credentials"] for step in checkouts} == {False}
+
+
+@pytest.mark.parametrize("name", OURS)
+def test_a_run_ends_when_it_is_overtaken_or_hangs(name: str) -> None:
+    content = yaml.safe_load(OURS[name])
+    assert content["concurrency"]["cancel-in-progress"] is True
+    assert all(job["timeout-minutes"] <= 300 for job in content["jobs"].values())
+
+
+@pytest.mark.parametrize("name", OURS)
+def test_where_torch_comes_from_is_a_variable_of_the_repository(name: str) -> None:
+    assert yaml.safe_load(OURS[name])["env"] == {"PIP_EXTRA_INDEX_URL": "${{ vars.PIP_EXTRA_INDEX_URL }}"}
+
+
+def test_the_jobs_of_a_change_run_all_that_make_test_runs() -> None:
+    ran = [command for job in jobs("ci").values() for command in commands(job)]
+    shards = jobs("ci")["gradings"]["strategy"]["matrix"]["shard"]
+    assert {"make lint types", "make unit", f"make gradings SHARD=${{{{ matrix.shard }}}}/{len(shards)}"} <= set(ran)
+    assert shards == list(range(1, len(shards) + 1))
+
+
+def test_the_oldest_and_newest_versions_are_tried_with_their_python() -> None:
+    ends = jobs("weekly")["versions"]["strategy"]["matrix"]["include"]
+    tried = packages.TRIED["python"]
+    assert {end["end"]: end["python"] for end in ends} == {"oldest": tried.lowest, "newest": tried.newest}
 
 
 @pytest.mark.parametrize(("course", "ref"), [("ada/course", ""), ("ada/course@v1.2", "v1.2")])

@@ -1,29 +1,15 @@
-"""Running CUDA C++ on the PTX machine; how many examples a property is tried on."""
+"""Running CUDA C++ on the PTX machine."""
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, settings
 
 from kernelpath import simt
 from tests.simt.launching import Run, buffer, compile_ptx
-
-# KERNELPATH_EXAMPLES=5000 looks longer for what a property of tests/simt does not hold for.
-settings.register_profile(
-    "simt",
-    max_examples=int(os.environ.get("KERNELPATH_EXAMPLES", "60")),
-    deadline=None,
-    derandomize="KERNELPATH_EXAMPLES" not in os.environ,
-    database=None,
-    suppress_health_check=[HealthCheck.too_slow],
-    print_blob=False,
-)
-settings.load_profile("simt")
 
 
 @pytest.fixture

@@ -1,13 +1,12 @@
 """Random straight-line programs of all the forms that ``exact`` models: the machine against exact arithmetic.
 
-KERNELPATH_EXAMPLES=5000 tries more of them. A failure prints the program.
+HYPOTHESIS_PROFILE=long tries more of them. A failure prints the program.
 """
 
 from __future__ import annotations
 
 import itertools
 import math
-import os
 import random
 import re
 import shutil
@@ -27,6 +26,7 @@ from hypothesis import strategies as st
 from kernelpath import simt
 from kernelpath.simt.forms import CHOICES
 from kernelpath.simt.isa import OPS
+from tests.conftest import share_of_examples
 from tests.simt.exact import Rule, rule
 from tests.simt.launching import aligned, buffer
 from tests.simt.programs import wrap
@@ -208,7 +208,7 @@ def compare(program: list[Step], seed: int) -> None:
     assert not wrong, "\n".join([text, *wrong[:5]])
 
 
-@settings(max_examples=max(1, int(os.environ.get("KERNELPATH_EXAMPLES", "60")) // 6))
+@settings(max_examples=share_of_examples(1 / 6))
 @given(st.lists(steps(), min_size=1, max_size=24), st.integers(0, 1 << 30))
 def test_random_programs(program: list[Step], seed: int) -> None:
     compare(program, seed)

@@ -1,0 +1,96 @@
+"""Where the time of a test run goes: worker-seconds by file of tests and the slowest tests, as tables in Markdown.
+
+python benchmarks/suite_costs.py [RESULTS] [--files N] [--tests N]
+
+RESULTS is what `pytest --junitxml` wrote, by default .venv/tests.xml of `make test`. A worker-second is a second of one
+process of pytest-xdist, in which others may run. Setting up a fixture counts for the test that needed it first.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from xml.etree import ElementTree
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT))
+
+from tests import selection  # noqa: E402
+
+
+@dataclass(frozen=True)
+class Test:
+    """One test of a run. file: below tests/, "simt/test_far.py". name: with its parameters."""
+
+    file: str
+    name: str
+    seconds: float
+
+
+def read(results: Path) -> list[Test]:
+    """Read the tests in a file of results. Raises OSError and ElementTree.ParseError."""
+    cases = ElementTree.parse(results).getroot().iter("testcase")
+    return [Test(file_of(case.attrib["classname"]), case.attrib["name"], float(case.attrib["time"])) for case in cases]
+
+
+def file_of(classname: str) -> str:
+    """Return the file of a test class as JUnit names it: simt/test_far.py for "tests.simt.test_far"."""
+    parts = classname.removeprefix("tests.").split(".")
+    last = next(index for index, part in enumerate(parts) if part.startswith("test_"))
+    return "/".join(parts[: last + 1]) + ".py"
+
+
+def by_class(tests: Iterable[Test]) -> Iterator[str]:
+    """Yield a table of the classes of tests/selection.py."""
+    seconds: dict[str, list[float]] = defaultdict(list)
+    for test in tests:
+        seconds[selection.class_of(Path(test.file))].append(test.seconds)
+    yield from table(("class", "worker-seconds", "tests"), ((name, sum(s), len(s)) for name, s in seconds.items()))
+
+
+def by_file(tests: Iterable[Test], most: int) -> Iterator[str]:
+    """Yield a table of the files that took most, and a last row for all others."""
+    seconds: dict[str, list[float]] = defaultdict(list)
+    for test in tests:
+        seconds[test.file].append(test.seconds)
+    files = sorted(seconds, key=lambda file: -sum(seconds[file]))
+    rows = [(file, sum(seconds[file]), len(seconds[file])) for file in files[:most]]
+    if rest := files[most:]:
+        total = sum(sum(seconds[file]) for file in rest)
+        rows.append((f"{len(rest)} others", total, sum(len(seconds[file]) for file in rest)))
+    yield from table(("file", "worker-seconds", "tests"), rows)
+
+
+def slowest(tests: Iterable[Test], most: int) -> Iterator[str]:
+    """Yield a table of the tests that took most."""
+    tests = sorted(tests, key=lambda test: -test.seconds)[:most]
+    yield from table(("test", "seconds"), ((f"{test.file}: {test.name}", test.seconds) for test in tests))
+
+
+def table(headings: Sequence[str], rows: Iterable[Sequence[str | float]]) -> Iterator[str]:
+    """Yield the lines of a table in Markdown, numbers at the right and seconds with one digit."""
+    yield "| " + " | ".join(headings) + " |"
+    yield "| " + " | ".join("---" if place == 0 else "---:" for place in range(len(headings))) + " |"
+    for row in rows:
+        texts = (f"{cell:,.1f}" if isinstance(cell, float) else str(cell).replace("|", "\\|") for cell in row)
+        yield "| " + " | ".join(texts) + " |"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("results", nargs="?", type=Path, default=ROOT / ".venv" / "tests.xml")
+    parser.add_argument("--files", type=int, default=30)
+    parser.add_argument("--tests", type=int, default=40)
+    chosen = parser.parse_args()
+    tests = read(chosen.results)
+    print(f"{sum(test.seconds for test in tests):,.0f} worker-seconds, {len(tests):,} tests")
+    for lines in (by_class(tests), by_file(tests, chosen.files), slowest(tests, chosen.tests)):
+        print("", *lines, sep="\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,69 @@
+"""Whether machines agree: verdict, cause and counters of one solution per lane, as JSON, and a comparison of two such.
+
+python benchmarks/verdicts.py > here.json
+python benchmarks/verdicts.py --compare here.json there.json
+
+The PTX machine gives the same on x86-64 and on aarch64. Times are left out. --compare needs only Python; its exit
+status is 1 if anything differs.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+EXERCISES = ("vector_add", "vector_add_triton", "vector_copy", "portability", "occupancy")
+"""One of each lane, and one without kernels."""
+
+Verdicts = dict[str, dict[str, Any]]
+
+
+def grade_solution(name: str) -> dict[str, Any]:
+    """Grade an exercise's solution on the PTX machine and return the report without its times."""
+    from kernelpath.course import registry
+    from kernelpath.grading import grade
+
+    item = registry.find(name)
+    report = grade.grade(item, item.submission("solutions"), device="cpu", seed=1)
+    return {
+        "verdict": report.verdict.value,
+        "cause": report.cause,
+        "stars": report.stars,
+        "cases": [(dict(case.case), case.verdict.value, case.cause) for case in report.cases],
+        "traffic": [asdict(line) for line in report.traffic],
+        "instructions": [asdict(line) for line in report.instructions],
+    }
+
+
+def differences(first: Verdicts, second: Verdicts) -> dict[str, list[str]]:
+    """Return for each exercise that either graded the parts of the report that are not equal."""
+    different = {}
+    for name in first.keys() | second.keys():
+        ours, theirs = first.get(name, {}), second.get(name, {})
+        parts = sorted(part for part in ours.keys() | theirs.keys() if ours.get(part) != theirs.get(part))
+        if parts:
+            different[name] = parts
+    return different
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--compare", nargs=2, type=Path, metavar=("A", "B"))
+    chosen = parser.parse_args()
+    if not chosen.compare:
+        print(json.dumps({name: grade_solution(name) for name in EXERCISES}, indent=1))
+        return
+    first, second = (json.loads(path.read_text(encoding="utf-8")) for path in chosen.compare)
+    different = differences(first, second)
+    for name in sorted(first.keys() | second.keys()):
+        verdict = first.get(name, {}).get("verdict", "not graded")
+        print(f"{name}: {verdict}, " + (f"another {', '.join(different[name])}" if name in different else "equal"))
+    sys.exit(bool(different or not first))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,90 @@
+"""Which tests run when: each file of tests is of one class, and its tests run in one process or in groups.
+
+`make quick` and the workflow's job for unit tests take the class `unit`, the shards of the workflow all others, and
+`make test` everything. The classes are markers too: pytest -m gradings.
+"""
+
+from __future__ import annotations
+
+import re
+import zlib
+from pathlib import Path
+
+CLASSES = ("notebooks", "gradings", "unit")
+"""In the order in which they run: the largest groups come first, so that no process ends long before the others."""
+
+NOTEBOOKS = frozenset({"test_notebook_runs.py"})
+"""Files that run notebooks."""
+
+GRADINGS = frozenset(
+    {
+        "test_cards.py",
+        "test_concurrent.py",
+        "test_distributed.py",
+        "test_divergence.py",
+        "test_exam_delivered.py",
+        "test_exercises.py",
+        "test_fused_twists.py",
+        "test_gradescope.py",
+        "test_hopper_spills.py",
+        "test_hopper_twists.py",
+        "test_hostile_class.py",
+        "test_in_place.py",
+        "test_inductor.py",
+        "test_instructions.py",
+        "test_labs.py",
+        "test_operator_twists.py",
+        "test_package.py",
+        "test_pallas.py",
+        "test_placement.py",
+        "test_rejects.py",
+        "test_roofline_exercise.py",
+        "test_similarity.py",
+        "test_spills.py",
+        "test_target.py",
+        "test_tensor_parallel.py",
+        "test_twins.py",
+        "test_twists.py",
+        "test_wheel.py",
+        "test_workflow.py",
+    }
+)
+"""Files that grade submissions to the course's exercises or compile many of its kernels."""
+
+_ID = re.compile(r"\[(?:(?P<exercise>w\d+[a-z]_\w+)/|(?P<whole>.+)\]$)")
+
+GROUPED_BY_ID = frozenset({"test_notebook_runs.py", "test_exercises.py"})
+"""Files whose tests share nothing but their parameter."""
+
+
+def class_of(path: Path) -> str:
+    """Return the class of a file of tests."""
+    if path.name in NOTEBOOKS:
+        return "notebooks"
+    return "gradings" if path.name in GRADINGS else "unit"
+
+
+def group_of(path: Path, name: str) -> str:
+    """Return the group of a test, which runs in one process: there its tests share what compilers made.
+
+    A group is a file; of submissions to exercises, those to one exercise; of files in GROUPED_BY_ID, the tests with one
+    parameter. name: of the test, with its parameters in brackets.
+    """
+    match = _ID.search(name)
+    exercise = match["exercise"] if match else ""
+    parameter = match["whole"] if match and path.name in GROUPED_BY_ID else ""
+    folder = "" if path.parent.name == "tests" else f"{path.parent.name}/"
+    return f"{folder}{path.name} {exercise or parameter or ''}".strip()
+
+
+def parse_shard(text: str) -> tuple[int, int]:
+    """Parse "2/3", the second of three shards. Raises ValueError."""
+    number, count = map(int, text.split("/"))
+    if not 1 <= number <= count:
+        raise ValueError(f"{text} is no shard: write 1/3, 2/3 or 3/3")
+    return number, count
+
+
+def shard_of(group: str, count: int) -> int:
+    """Return the number, from 1, of the shard that runs a group: the same in every process and on every machine."""
+    return zlib.crc32(group.encode()) % count + 1

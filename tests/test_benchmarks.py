@@ -1,0 +1,63 @@
+"""The tables of what a test run cost, and the comparison of what two machines say."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from benchmarks import suite_costs, verdicts
+
+ROOT = Path(__file__).parents[1]
+
+RESULTS = """<?xml version="1.0"?>
+<testsuites><testsuite>
+<testcase classname="tests.test_wire" name="test_a[1|2]" time="0.5"/>
+<testcase classname="tests.test_wire" name="test_b" time="1.25"/>
+<testcase classname="tests.simt.test_wire" name="test_a" time="3"/>
+<testcase classname="tests.test_notebook_runs.TestClass" name="test_a" time="20"/>
+</testsuite></testsuites>
+"""
+
+
+@pytest.fixture
+def tests(tmp_path: Path) -> list[suite_costs.Test]:
+    (tmp_path / "tests.xml").write_text(RESULTS)
+    return suite_costs.read(tmp_path / "tests.xml")
+
+
+def test_costs_are_summed_by_class(tests: list[suite_costs.Test]) -> None:
+    assert list(suite_costs.by_class(tests))[2:] == ["| unit | 4.8 | 3 |", "| notebooks | 20.0 | 1 |"]
+
+
+def test_costs_are_summed_by_file_the_most_expensive_first(tests: list[suite_costs.Test]) -> None:
+    assert list(suite_costs.by_file(tests, 2))[2:] == [
+        "| test_notebook_runs.py | 20.0 | 1 |",
+        "| simt/test_wire.py | 3.0 | 1 |",
+        "| 1 others | 1.8 | 2 |",
+    ]
+
+
+def test_the_slowest_tests_are_listed_and_their_names_break_no_table(tests: list[suite_costs.Test]) -> None:
+    assert list(suite_costs.slowest(tests, 4))[-2:] == [
+        "| test_wire.py: test_b | 1.2 |",
+        "| test_wire.py: test_a[1\\|2] | 0.5 |",
+    ]
+
+
+def test_what_machines_say_differs_by_part_and_by_exercise() -> None:
+    first = {"a": {"verdict": "PASSED", "cause": "", "traffic": [1]}, "b": {"verdict": "PASSED"}, "c": {"stars": 1}}
+    second = {"a": {"verdict": "RACE", "cause": "", "traffic": [2]}, "b": {"verdict": "PASSED"}}
+    assert verdicts.differences(first, second) == {"a": ["traffic", "verdict"], "c": ["stars"]}
+    assert verdicts.differences(first, first) == {}
+
+
+@pytest.mark.parametrize(("there", "status", "said"), [("PASSED", 0, "equal"), ("RACE", 1, "another verdict")])
+def test_comparing_needs_nothing_but_python(there: str, status: int, said: str, tmp_path: Path) -> None:
+    files = [tmp_path / "here.json", tmp_path / "there.json"]
+    for file, verdict in zip(files, ("PASSED", there), strict=True):
+        file.write_text(f'{{"vector_add": {{"verdict": "{verdict}"}}}}')
+    command = [sys.executable, "-S", "-I", str(ROOT / "benchmarks" / "verdicts.py"), "--compare", *map(str, files)]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert (done.returncode, done.stdout) == (status, f"vector_add: PASSED, {said}\n")

@@ -1,0 +1,62 @@
+"""Each file of tests is of one class, and each test is in one shard."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+import pytest
+
+from tests import selection
+
+TESTS = Path(__file__).parent
+FILES = sorted(path for path in TESTS.rglob("test_*.py") if not {"accepts", "rejects"} & set(path.parts))
+
+GRADING_FIXTURES = {"solutions"}
+"""Fixtures that grade exercises of the course."""
+
+
+def test_every_file_is_of_one_class() -> None:
+    names = {path.name for path in FILES}
+    assert names >= selection.NOTEBOOKS | selection.GRADINGS | selection.GROUPED_BY_ID, "a file has gone"
+    assert not selection.NOTEBOOKS & selection.GRADINGS
+    assert {selection.class_of(path) for path in FILES} == set(selection.CLASSES)
+
+
+def parameters(path: Path) -> set[str]:
+    """Return the names of all parameters of a module's functions, among them the fixtures that its tests use."""
+    functions = [node for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.FunctionDef)]
+    return {argument.arg for function in functions for argument in function.args.args}
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(TESTS)))
+def test_no_unit_test_grades_the_solutions(path: Path) -> None:
+    if parameters(path) & GRADING_FIXTURES:
+        assert selection.class_of(path) != "unit"
+
+
+@pytest.mark.parametrize(
+    ("file", "name", "group"),
+    [
+        ("test_wire.py", "test_a", "test_wire.py"),
+        ("test_wire.py", "test_a[1-2]", "test_wire.py"),
+        ("simt/test_far.py", "test_a", "simt/test_far.py"),
+        ("test_rejects.py", "test_a[w01b_vector_add/RACE_x.cu-1]", "test_rejects.py w01b_vector_add"),
+        ("test_exercises.py", "test_a[vector_add]", "test_exercises.py vector_add"),
+        ("test_notebook_runs.py", "test_a[week01_threads]", "test_notebook_runs.py week01_threads"),
+    ],
+)
+def test_tests_that_share_what_compilers_made_are_a_group(file: str, name: str, group: str) -> None:
+    assert selection.group_of(TESTS / file, name) == group
+
+
+def test_every_group_is_in_one_shard_and_no_shard_is_empty() -> None:
+    groups = [selection.group_of(path, "") for path in FILES]
+    assert {selection.shard_of(group, 1) for group in groups} == {1}
+    assert {selection.shard_of(group, 3) for group in groups} == {1, 2, 3}
+
+
+@pytest.mark.parametrize("text", ["0/3", "4/3", "1", "a/b"])
+def test_a_shard_that_does_not_exist_is_refused(text: str) -> None:
+    with pytest.raises(ValueError):  # noqa: PT011, from int() as well
+        selection.parse_shard(text)
