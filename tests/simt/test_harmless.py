@@ -24,6 +24,15 @@ HARMLESS = {
         __syncthreads();
         float v = s[127 - threadIdx.x]; asm volatile("" :: "f"(v));
         if (threadIdx.x > 27) c[threadIdx.x] = v;""",
+    "an unwritten value of one arm that no lane stores after a shuffle": """__shared__ float s[128];
+        int row = threadIdx.x / 32, lane = threadIdx.x % 32;
+        if (row < 3) s[threadIdx.x] = a[threadIdx.x];
+        float v = -1;
+        if (lane < 29) asm volatile("ld.shared.f32 %0, [%1];"
+            : "=f"(v) : "r"((unsigned)__cvta_generic_to_shared(s + threadIdx.x)));
+        else s[threadIdx.x] = v;
+        for (int k = 16; k; k /= 2) v = fmaxf(v, __shfl_xor_sync(~0u, v, k));
+        if (row < 3) c[threadIdx.x] = v;""",
     "volatile within a warp": """__shared__ volatile float s[128];
         s[threadIdx.x] = a[threadIdx.x]; __syncwarp();
         c[threadIdx.x] = s[threadIdx.x ^ 1]; __syncwarp(); s[threadIdx.x] = 2;""",
@@ -123,6 +132,10 @@ def test_no_complaint_about(run: Run, body: str) -> None:
 USED = {
     "by other lanes": "if (t < 100) a[t] = v + 1; else b[t] = v;",
     "by the lanes that a shuffle takes it to": """float w = __shfl_xor_sync(~0u, v, 4);
+        if (t < 100) a[t] = w + 1;""",
+    "by a lane of the other arm that a shuffle takes it to": """float w = 1;
+        if (t % 32 < 16) w = v;
+        w = __shfl_xor_sync(~0u, w, 16);
         if (t < 100) a[t] = w + 1;""",
     "for an address": "if (t < 100) a[t] = -1; b[(int)v & 63] = 1;",
     "round a loop": """float w = 0;

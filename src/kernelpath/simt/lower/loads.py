@@ -23,8 +23,8 @@ __all__ = ["Loads", "Use"]
 class Use:
     """What is made of a load.
 
-    wanted: the lanes that use what it gives, as a Group of the Demand's terms: each a Group of pairs, a predicate
-    and its spread. None for all lanes.
+    wanted: the lanes that use what it gives, as a Group of the Demand's terms: each a Group of triples, a predicate,
+    its spread, and whether it is constant. None for all lanes.
     half: whether a compare-and-swap of a word takes its address: compilers update half a word by one.
     polls: whether it is repeated until its value says to go on, and is for nothing else.
     """
@@ -57,7 +57,9 @@ class Loads(Emitter):
         if i.opcode != "ld" or i.modifiers[0] == "param":
             return Use()
         formula = self.demands.loads.get(place, EVERYONE)
-        wanted = Group(tuple(map(_operand, sorted(map(sorted, formula))))) if formula != EVERYONE else None
+        wanted = None
+        if formula != EVERYONE:
+            wanted = Group(tuple(self._operand(term) for term in sorted(map(sorted, formula))))
         return Use(wanted, i.operands[-1] in self.swapped, "volatile" in i.modifiers and self._polls(place, i))
 
     def wanted(self) -> ir.Value | None:
@@ -69,14 +71,17 @@ class Loads(Emitter):
 
     def _lanes_of(self, term: Operand) -> ir.Value:
         assert isinstance(term, Group)
-        return reduce(self.b.and_, map(self._lanes_of_one, term.items))
+        return reduce(self.b.and_, map(self._lanes_where, term.items))
 
-    def _lanes_of_one(self, pair: Operand) -> ir.Value:
-        assert isinstance(pair, Group)
-        predicate, spread = pair.items
+    def _lanes_where(self, triple: Operand) -> ir.Value:
+        assert isinstance(triple, Group)
+        predicate, spread, constant = triple.items
         assert isinstance(spread, Immediate)
+        assert isinstance(constant, Immediate)
         b, lanes = self.b, self.read(predicate, 1)
-        if spread.value:  # a lane that is elsewhere may use what it is sent, whatever its predicates are now
+        # A lane that is elsewhere may use what it is sent: it may have yet to compute its predicate. A constant is
+        # computed for all lanes before anything else.
+        if spread.value and not constant.value:
             live = self.load_field(self.warp, WARP, "live", I32)
             lanes = self.as_lanes(b.or_(self.as_bits(lanes), b.and_(live, b.not_(self.mask_bits))))
         for bit in (1, 2, 4, 8, 16):
@@ -84,6 +89,15 @@ class Loads(Emitter):
                 partners = ir.Constant(ir.VectorType(I32, LANES), [lane ^ bit for lane in range(LANES)])
                 lanes = b.or_(lanes, b.shuffle_vector(lanes, ir.Constant(lanes.type, ir.Undefined), partners))
         return lanes
+
+    def _operand(self, term: list[Holds]) -> Group:
+        constants = self.demands.constants
+        return Group(
+            tuple(
+                Group((_predicate(holds), Immediate(holds.spread), Immediate(int(holds.predicate in constants))))
+                for holds in term
+            )
+        )
 
     def _polls(self, place: Place, i: Instruction) -> bool:
         here, block = place.block, self.flow.blocks[place.block]
@@ -103,10 +117,6 @@ class Loads(Emitter):
             and len(bases) == len(registers(i.operands[1:]))
             and not {at.block for at in bases}.intersection(repeated)
         )
-
-
-def _operand(term: list[Holds]) -> Group:
-    return Group(tuple(Group((_predicate(one), Immediate(one.spread))) for one in term))
 
 
 def _predicate(one: Holds) -> Operand:
