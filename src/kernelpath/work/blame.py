@@ -30,7 +30,7 @@ FAULT_VERDICTS = {
 }
 """The verdict on each kind of fault that has one of its own; any other is CRASHED."""
 
-_CHOICE = "kp check --arch NAME, or where the exercise declares arch=\"NAME\""
+_CHOICE = 'kp check --arch NAME, or where the exercise declares arch="NAME"'
 """What chooses the target of a grading."""
 
 _COMPILERS = (
