@@ -63,9 +63,11 @@ READ = np.dtype([(name, "i8") for name in _READ])
 # A named barrier of a block: the warps that have arrived without waiting, as bits, how often, and when.
 BARRIER = np.dtype([("arrived", "i8"), ("arrivals", "i8"), ("times", "i8", LANES)])
 # A barrier in shared memory: its address, or 0; how many of its phases are over; who initialized it, and when; the
-# bytes that its phase was told to expect, and the number of the last instruction that did, counted from 1; see elected.
+# bytes that its phase was told to expect, and the number of the last instruction that did, counted from 1; the trace of
+# the last arrival by a thread of its own block; see elected.
 _LOOSE = tuple(f"loose_{name}" for name in ("warp", "lanes", "since", "time", "phase"))
-MBARRIER = np.dtype([(name, "i8") for name in ("place", "phases", "trace", "began", "promised", "promise", *_LOOSE)])
+_PHASE = ("place", "phases", "trace", "began", "promised", "promise", "arrival")
+MBARRIER = np.dtype([(name, "i8") for name in (*_PHASE, *_LOOSE)])
 
 BUFFER = np.dtype(
     [
