@@ -49,6 +49,18 @@ HARMLESS = {
         unsigned below = 4 * threadIdx.x + (unsigned)__cvta_generic_to_shared(s) - 1024; float v;
         asm volatile("ld.shared.f32 %0, [%1+1024];" : "=f"(v) : "r"(below));
         if (v != a[threadIdx.x]) c[0] = a[n];""",
+    "stores to the source of a copy behind its wait, and beside it": """__shared__ float s[128];
+        unsigned to = (unsigned)__cvta_generic_to_shared(s + threadIdx.x), none = 0;
+        for (int k = 0; k < 2; k++) {
+            asm volatile("cp.async.ca.shared.global [%0], [%1], 4;" :: "r"(to), "l"(a + threadIdx.x));
+            asm volatile("cp.async.commit_group;");
+            a[threadIdx.x + 128] = k;
+            asm volatile("cp.async.wait_group 0;");
+            a[threadIdx.x] = k + 1;
+        }
+        asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;" :: "r"(to), "l"(a + threadIdx.x), "r"(none));
+        a[threadIdx.x] = 5;
+        asm volatile("cp.async.wait_all;");""",
     "two barriers at once": """if (threadIdx.x < 64) asm volatile("bar.sync 1, 64;" ::: "memory");
         __syncthreads();""",
     "warps that have left": """if (threadIdx.x >= 64) return;

@@ -50,9 +50,10 @@ COUNTED = (*_ACCESSES, "bulk_bytes", "bulk_sectors", "multicast_sectors", "loop_
 # it has in registers, and the mask of their numbers. Atomic operations: their way. copies: it is a cp.async.
 COUNTS = np.dtype([(name, "i8") for name in (*COUNTED, "width", "chunks", "chunk_mask", "way", "copies")])
 
-# tracker: the address of the mbarrier that tracks it, or 0, with the number of its phase.
-_COPY = ("group", "mask", "bytes", "tracker", "phase")
-COPY = np.dtype([*((name, "i8") for name in _COPY), ("addresses", "i8", LANES)])
+# tracker: the address of the mbarrier that tracks it, or 0, with the number of its phase. site, issued: by which
+# instruction and when. sources: what each lane reads; see sources.
+_COPY = ("group", "mask", "bytes", "tracker", "phase", "site", "issued")
+COPY = np.dtype([*((name, "i8") for name in _COPY), ("addresses", "i8", LANES), ("sources", "i8", LANES)])
 
 # An operand of wgmma that a warp reads from shared memory: its group, place and site; the window of its bytes, as
 # offsets in shared memory; what its descriptor says; and the time of the wait behind it, or 0. See reads.
@@ -167,6 +168,9 @@ CTA = np.dtype(
         ("warp_count", "i8"),
         ("warp_stride", "i8"),
         ("copies", "i8"),  # a ring of COPIES records for each warp
+        ("in_flight", "i8"),  # how many of those copies nobody has waited for, and what encloses their sources
+        ("source_low", "i8"),
+        ("source_high", "i8"),
         ("reads", "i8"),  # a ring of READS records for each warp, and room for the products of wgmma
         ("products", "i8"),
         ("unwaited", "i8"),  # how many of those reads no warp has waited for
