@@ -41,8 +41,16 @@ class Loads(Emitter):
 
     def __init__(self, module: Module, kernel: Function, flow: Flow, ops: Ops) -> None:
         self.ops, self.demands = ops, Demand(flow, ops)
+        # Predicates that loads name, and what those follow from that is computed early, stay for the whole kernel.
         for i in self.demands.early:
-            flow.blocks[0].live_in.update(ops[i.opcode].written(i))  # they stay for the whole kernel
+            flow.blocks[0].live_in.update(ops[i.opcode].written(i))
+        flow.blocks[0].live_in.update(
+            holds.predicate for formula in self.demands.loads.values() for term in formula for holds in term
+        )
+        for parts in self.demands.ahead.values():
+            for part in parts.values():
+                flow.registers.update(part.kinds)
+                flow.blocks[0].live_in.update(part.kinds)
         super().__init__(module, kernel, flow)
         self.swapped = {
             i.operands[1]
@@ -59,7 +67,7 @@ class Loads(Emitter):
         formula = self.demands.loads.get(place, EVERYONE)
         wanted = None
         if formula != EVERYONE:
-            wanted = Group(tuple(self._operand(term) for term in sorted(map(sorted, formula))))
+            wanted = Group(tuple(self._operand(term, place) for term in sorted(map(sorted, formula))))
         return Use(wanted, i.operands[-1] in self.swapped, "volatile" in i.modifiers and self._polls(place, i))
 
     def wanted(self) -> ir.Value | None:
@@ -90,14 +98,14 @@ class Loads(Emitter):
                 lanes = b.or_(lanes, b.shuffle_vector(lanes, ir.Constant(lanes.type, ir.Undefined), partners))
         return lanes
 
-    def _operand(self, term: list[Holds]) -> Group:
-        constants = self.demands.constants
-        return Group(
-            tuple(
-                Group((_predicate(holds), Immediate(holds.spread), Immediate(int(holds.predicate in constants))))
-                for holds in term
-            )
-        )
+    def _operand(self, term: list[Holds], place: Place) -> Group:
+        ahead = self.demands.ahead.get(place, {})
+        literals = []
+        for holds in term:
+            is_constant = holds.predicate in self.demands.predicates.constants
+            name = ahead[holds.predicate].register if holds.predicate in ahead else holds.predicate
+            literals.append(Group((_predicate(name, holds.negated), *map(Immediate, (holds.spread, int(is_constant))))))
+        return Group(tuple(literals))
 
     def _polls(self, place: Place, i: Instruction) -> bool:
         here, block = place.block, self.flow.blocks[place.block]
@@ -106,7 +114,7 @@ class Loads(Emitter):
         for following in behind[:-1]:
             if held.intersection(self.ops[following.opcode].read(following)):
                 held.update(self.ops[following.opcode].written(following))
-        bases = [at for name in registers(i.operands[1:]) if (at := self.demands.definition(name))]
+        bases = [at for name in registers(i.operands[1:]) if (at := self.demands.slices.definition(name))]
         repeated = [block for block in reached(self.flow.blocks, [here]) if here in reached(self.flow.blocks, [block])]
         return (
             here in repeated
@@ -119,5 +127,5 @@ class Loads(Emitter):
         )
 
 
-def _predicate(one: Holds) -> Operand:
-    return Not(Register(one.predicate)) if one.negated else Register(one.predicate)
+def _predicate(name: str, negated: bool) -> Operand:
+    return Not(Register(name)) if negated else Register(name)

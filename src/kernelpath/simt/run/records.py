@@ -3,6 +3,8 @@
 ``LAUNCH`` exists once per launch; ``CTA`` once for each thread block that is resident; ``WARP`` once for each of its
 warps, followed by the warp's registers; ``COUNTS`` and ``SAMPLE`` once for each instruction that touches memory. A
 record is one span of bytes; generated code reads a field at its offset. Fields that hold an address say of what.
+
+One file: a table of fields that several layers name.
 """
 
 from __future__ import annotations
