@@ -1,4 +1,7 @@
-"""Barriers in memory with transactions, named barriers, and what a hang is told as: small kernels in PTX for sm_90a."""
+"""Barriers in memory with transactions, named barriers, and what a hang is told as: small kernels in PTX for sm_90a.
+
+One file: all use the same small kernel around them.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Sentences about what a thread did wrong."""
+"""Sentences about what a thread did wrong.
+
+One file: sentences that have to agree with each other.
+"""
 
 from __future__ import annotations
 

@@ -7,6 +7,8 @@ neither. Tokens are the object as it was before the arrival.
 The object is 8 bytes of shared memory that any store may change; what happens before what is kept apart, in a record
 and two clocks for each barrier: of the arrivals so far, and of those of the last phase that is over. An arrival adds
 what its warp knows to the first, who waits with success learns the second.
+
+One file: nothing else reads or changes the bits of the object.
 """
 
 from __future__ import annotations
