@@ -395,3 +395,40 @@ def test_a_nan_comes_with_the_size_of_the_inputs_of_its_row() -> None:
     complaint = compare.judged(exercise, Evidence([x], [right + 1]))
     assert complaint is not None
     assert "lie between" not in complaint.cause
+
+
+def swizzled(truth: torch.Tensor, bits: int, columns: int) -> torch.Tensor:
+    """What a reader without swizzle finds where a writer had one of so many bits, in boxes as wide as the swizzle."""
+    piece = 16 // truth.element_size()
+    output = torch.empty_like(truth)
+    for row in range(truth.shape[0]):
+        mask = row * 2**bits // 8 % 2**bits
+        for number in range(truth.shape[1] // piece):
+            output[row].view(-1, piece)[number] = truth[row].view(-1, piece)[number ^ mask]
+    return output[:, :columns].contiguous()
+
+
+@pytest.mark.parametrize("bits", [1, 2, 3])
+@pytest.mark.parametrize(("dtype", "rows", "columns"), [(torch.float16, 72, 264), (torch.float32, 20, 96)])
+def test_swizzle_of_the_writer_alone_is_named(bits: int, dtype: torch.dtype, rows: int, columns: int) -> None:
+    truth = torch.randn(rows, -(-columns // 64) * 64, dtype=torch.float64).to(dtype)
+    output = swizzled(truth, bits, columns)
+    complaint = compare.judge([output], [truth[:, :columns].double()], {dtype_name(dtype): Tolerance(1e-2, 1e-2)})
+    assert complaint is not None
+    assert "the swizzle of the writer to shared memory is not that of the reader" in complaint.cause
+
+
+@pytest.mark.parametrize("fault", ["one mask", "one mask for half of the rows", "noise", "one row", "all zero"])
+def test_other_faults_are_not_called_a_swizzle(fault: str) -> None:
+    truth = torch.randn(64, 64)
+    exchanged = truth.view(64, 16, 4)[:, torch.arange(16) ^ 3].reshape(64, 64)
+    output = {
+        "one mask": exchanged,
+        "one mask for half of the rows": torch.where(torch.arange(64)[:, None] < 32, truth, exchanged),
+        "noise": torch.randn(64, 64),
+        "one row": torch.where(torch.arange(64)[:, None] == 5, truth.roll(4, 1), truth),
+        "all zero": torch.zeros(64, 64),
+    }[fault]
+    complaint = compare.judge([output], [truth.double()], {"float32": Tolerance(1e-5, 1e-5)})
+    assert complaint is not None
+    assert "swizzle" not in complaint.cause

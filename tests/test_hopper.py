@@ -78,6 +78,8 @@ def test_before_hopper_the_same_source_is_refused_with_ptxas_words(monkeypatch: 
     with pytest.raises(simt.Rejected, match=r"'\.mbarrier_init' requires \.target sm_90") as refused:
         cuda.kernel(KERNELS, "gemm")[1, 160, DYNAMIC](one, one, c, 64, 64)
     assert (refused.value.file, refused.value.line) == (str(KERNELS), 46)
+    choice = 'stands for sm_80 here, and for sm_90a with kernelpath.device.gpu.stand_for({}, "sm_90a")'
+    assert refused.value.message.endswith(choice)
 
 
 @pytest.mark.filterwarnings("ignore:This static loop has 128 iterations")

@@ -81,7 +81,9 @@ def test_an_instruction_of_a_later_architecture_is_a_compile_error_with_its_line
         called(tmp_path, None, 1024, later=True)
     complaint = stopped.value.complaint
     assert complaint.verdict.value == "COMPILE_ERROR"
-    assert complaint.cause == "Feature 'griddepcontrol' requires .target sm_90 or higher"
+    words, _, advice = complaint.cause.partition("; ")
+    assert words == "Feature 'griddepcontrol' requires .target sm_90 or higher"
+    assert advice.startswith("the PTX machine stands for sm_80 here, and for sm_90a with kp check --arch sm_90a")
     assert (Path(complaint.file).name, complaint.line) == ("submission.cu", 7)
 
 

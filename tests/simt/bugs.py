@@ -299,6 +299,29 @@ BUGS = [
         """,
     ),
     Bug(
+        "store_to_the_source_of_a_copy_in_flight",
+        FaultKind.RACE,
+        r"thread 3 of block 0 writes 4 bytes at a\[3\], which the copy of line 7 may still be reading: wait for",
+        """
+        unsigned int to = __cvta_generic_to_shared(s + t);
+        asm volatile("cp.async.ca.shared.global [%0], [%1], 4;" :: "r"(to), "l"(a + t));
+        if (t == 3) a[t] = -1; // here
+        asm volatile("cp.async.wait_all;");
+        """,
+    ),
+    Bug(
+        "store_to_the_source_of_another_thread_behind_a_barrier",
+        FaultKind.RACE,
+        r"writes 4 bytes at a\[127\], which the copy of line 7 may still be reading: wait for its group",
+        """
+        unsigned int to = __cvta_generic_to_shared(s + t);
+        asm volatile("cp.async.ca.shared.global [%0], [%1], 4;" :: "r"(to), "l"(a + t));
+        __syncthreads();
+        a[127 - t] = t; // here
+        asm volatile("cp.async.wait_all;");
+        """,
+    ),
+    Bug(
         "missing_barrier",
         FaultKind.RACE,
         r"thread 0 of block 0 reads .* s\[127\] .*, which thread 127 writes in line 6 with no barrier between them",

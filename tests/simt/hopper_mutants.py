@@ -30,7 +30,7 @@ BARRIER, BAD_COPY = FaultKind.BARRIER, FaultKind.BAD_COPY
 MUTANTS = (
     Mutant("ring", 1, UNWRITTEN, "reads", "may still be writing: wait for its mbarrier first", "fills"),
     Mutant("ring", 2, UNWRITTEN, "reads", "may still be writing: wait for its mbarrier first", "fills"),
-    Mutant("ring", 3, BARRIER, "expects", "more often than its phase needs"),
+    Mutant("ring", 3, BARRIER, "expects", "its warp has arrived in line", "expects"),
     Mutant(
         "ring", 4, None, "expects", "promises 128 bytes, and 256 have landed: promise those of all", "waits for data"
     ),

@@ -19,11 +19,45 @@ HARMLESS = {
         #pragma unroll
         for (int k = 0; k < 60; k++) v = v * __shfl_xor_sync(~0u, v, 1 << k % 5) + v;
         if (threadIdx.x < 96) a[threadIdx.x] = v;""",
+    "clamped reads in a loop that nobody uses": """for (int i = threadIdx.x; i < 300; i += 256) {
+            float v[2];
+            for (int u = 0; u < 2; u++) v[u] = a[min(299, i + u * 128)];
+            for (int u = 0; u < 2; u++) if (i + u * 128 < 300) a[i + u * 128] = v[u] * 2;
+        }""",
+    "clamped reads in a loop that a select drops": """for (int i = threadIdx.x; i < 300; i += 128) {
+            float v = a[min(i + 128, 299)]; asm volatile("" :: "f"(v));
+            a[i] = i < 171 ? 1.0f : i == 299 ? 2.0f : 3.0f; c[i] = i + 128 < 172 ? 0 * v : 1;
+        }""",
+    "a tile of the next step that the last step reads in vain": """__shared__ float s[2][128];
+        int t = threadIdx.x;
+        float v = 0, sum = 0;
+        s[0][t] = a[t];
+        __syncthreads();
+        v = s[0][127 - t];
+        #pragma unroll 1
+        for (int k = 0; k < n / 1000; k++) {
+            if (k + 1 < n / 1000) s[(k + 1) % 2][t] = a[t];
+            __syncthreads();
+            float next = s[(k + 1) % 2][127 - t]; asm volatile("" :: "f"(next));
+            sum += v;
+            __syncthreads();
+            v = next;
+        }
+        c[t] = sum;""",
     "an unwritten value that nobody uses": """__shared__ float s[128];
         if (threadIdx.x < 100) s[threadIdx.x] = 1;
         __syncthreads();
         float v = s[127 - threadIdx.x]; asm volatile("" :: "f"(v));
         if (threadIdx.x > 27) c[threadIdx.x] = v;""",
+    "an unwritten value of one arm that no lane stores after a shuffle": """__shared__ float s[128];
+        int row = threadIdx.x / 32, lane = threadIdx.x % 32;
+        if (row < 3) s[threadIdx.x] = a[threadIdx.x];
+        float v = -1;
+        if (lane < 29) asm volatile("ld.shared.f32 %0, [%1];"
+            : "=f"(v) : "r"((unsigned)__cvta_generic_to_shared(s + threadIdx.x)));
+        else s[threadIdx.x] = v;
+        for (int k = 16; k; k /= 2) v = fmaxf(v, __shfl_xor_sync(~0u, v, k));
+        if (row < 3) c[threadIdx.x] = v;""",
     "volatile within a warp": """__shared__ volatile float s[128];
         s[threadIdx.x] = a[threadIdx.x]; __syncwarp();
         c[threadIdx.x] = s[threadIdx.x ^ 1]; __syncwarp(); s[threadIdx.x] = 2;""",
@@ -40,6 +74,18 @@ HARMLESS = {
         unsigned below = 4 * threadIdx.x + (unsigned)__cvta_generic_to_shared(s) - 1024; float v;
         asm volatile("ld.shared.f32 %0, [%1+1024];" : "=f"(v) : "r"(below));
         if (v != a[threadIdx.x]) c[0] = a[n];""",
+    "stores to the source of a copy behind its wait, and beside it": """__shared__ float s[128];
+        unsigned to = (unsigned)__cvta_generic_to_shared(s + threadIdx.x), none = 0;
+        for (int k = 0; k < 2; k++) {
+            asm volatile("cp.async.ca.shared.global [%0], [%1], 4;" :: "r"(to), "l"(a + threadIdx.x));
+            asm volatile("cp.async.commit_group;");
+            a[threadIdx.x + 128] = k;
+            asm volatile("cp.async.wait_group 0;");
+            a[threadIdx.x] = k + 1;
+        }
+        asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;" :: "r"(to), "l"(a + threadIdx.x), "r"(none));
+        a[threadIdx.x] = 5;
+        asm volatile("cp.async.wait_all;");""",
     "two barriers at once": """if (threadIdx.x < 64) asm volatile("bar.sync 1, 64;" ::: "memory");
         __syncthreads();""",
     "warps that have left": """if (threadIdx.x >= 64) return;
@@ -118,32 +164,6 @@ HARMLESS = {
 def test_no_complaint_about(run: Run, body: str) -> None:
     a, b, c = (aligned(N) for _ in range(3))
     run(f"__global__ void kernel(float* a, float* b, float* c, int n) {{ {body} }}", 1, 128, a, b, c, N)
-
-
-USED = {
-    "by other lanes": "if (t < 100) a[t] = v + 1; else b[t] = v;",
-    "by the lanes that a shuffle takes it to": """float w = __shfl_xor_sync(~0u, v, 4);
-        if (t < 100) a[t] = w + 1;""",
-    "for an address": "if (t < 100) a[t] = -1; b[(int)v & 63] = 1;",
-    "round a loop": """float w = 0;
-        for (int k = 0; k < n; k++) { if (t < 100) a[t] = w; w = v * k; }
-        if (k_of(t)) b[t] = w;""",
-}
-
-
-@pytest.mark.parametrize("body", USED.values(), ids=USED.keys())
-def test_value_that_somebody_uses_races(run: Run, body: str) -> None:
-    source = f"""__device__ bool k_of(int t) {{ return t & 1; }}
-        __global__ void kernel(float* a, float* b, int n) {{
-        int t = threadIdx.x;
-        float v = a[min(t, 99)]; asm volatile("" :: "f"(v)); // here
-        {body}
-    }}"""
-    a = aligned(128)
-    a[:] = np.arange(128) + 1
-    with pytest.raises(simt.Fault) as caught:
-        run(source, 1, 128, a, aligned(128), 3)
-    assert caught.value.kind == FaultKind.RACE
 
 
 def test_warps_that_leave_before_a_barrier_are_told_of(run: Run) -> None:

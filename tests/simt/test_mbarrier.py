@@ -1,4 +1,7 @@
-"""Barriers in memory with transactions, named barriers, and what a hang is told as: small kernels in PTX for sm_90a."""
+"""Barriers in memory with transactions, named barriers, and what a hang is told as: small kernels in PTX for sm_90a.
+
+One file: all use the same small kernel around them.
+"""
 
 from __future__ import annotations
 
@@ -225,8 +228,10 @@ def test_a_hang_is_told(name: str) -> None:
     assert message in caught.value.message
 
 
+EXPECT = "mbarrier.arrive.expect_tx.shared.b64 _, [full], 16;"
 FAULTS = {
-    "mbarrier.arrive.shared.b64 _, [full+8], 2;": "more often than its phase needs",
+    "mbarrier.arrive.shared.b64 _, [full+8], 2;": "more often than its phase needs: it was initialized with too few",
+    f"{EXPECT} {EXPECT}": "more often than its phase needs: its warp has arrived in line 10 before, and the bytes of",
     "mbarrier.init.shared.b64 [s], 0;": "initializes s[0] (byte 0 of 1024) with a count that is not from 1",
     "st.shared.b64 [s], 0; mbarrier.arrive.shared.b64 _, [s];": "uses s[0] (byte 0 of 1024), where no mbarrier is",
     "mbarrier.inval.shared.b64 [full]; mbarrier.test_wait.parity.shared.b64 p, [full], 0;": "it was invalidated",
@@ -239,6 +244,12 @@ def test_a_wrong_use_is_a_fault(use: str) -> None:
         launch(START + use, 1)
     assert (caught.value.kind, caught.value.line) == (FaultKind.BARRIER, 10)
     assert FAULTS[use] in caught.value.message
+
+
+def test_arrival_of_all_lanes_is_told_from_a_phase_that_was_not_waited_for() -> None:
+    with pytest.raises(simt.Fault, match=r"several lanes of a warp arrive.*\(elect one\)") as caught:
+        launch(f"{START} bar.sync 0; {EXPECT}", 32)
+    assert (caught.value.kind, caught.value.thread) == (FaultKind.BARRIER, (1, 0, 0))
 
 
 def test_registers_go_from_one_group_of_warps_to_another() -> None:

@@ -7,7 +7,7 @@ import re
 import pytest
 
 from kernelpath import simt
-from kernelpath.simt.since import refusal
+from kernelpath.simt.since import refusal, target_with
 from kernelpath.simt.target import SM_80, SM_90A, of_gpu
 from tests.simt import programs
 
@@ -182,3 +182,19 @@ def test_a_kernel_tells_the_cluster_and_the_threads_that_it_is_compiled_for() ->
     module = simt.load(text)
     assert module.kernels["k"].cluster == (2, 1, 1)
     assert module.parsed.functions["k"].maxntid == 128
+
+
+@pytest.mark.parametrize(
+    ("missing", "name"),
+    [
+        ("Feature 'elect' requires .target sm_90 or higher", "sm_90a"),
+        ("Feature 'cvt' requires .target sm_89 or higher", "sm_90a"),
+        ("Feature 'redux' requires .target sm_80 or higher", "sm_80"),
+        ("Feature 'st.bulk' requires .target sm_100 or higher", ""),
+        ("Instruction 'wgmma.fence' not supported on .target 'sm_80'", "sm_90a"),
+        ("Instruction 'tcgen05.wait' not supported on .target 'sm_80'", ""),
+        ("Unresolved extern function 'missing'", ""),
+    ],
+)
+def test_target_that_has_what_is_missing(missing: str, name: str) -> None:
+    assert target_with(missing) == name

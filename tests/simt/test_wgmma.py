@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -170,6 +171,14 @@ def test_too_early(case: Case, parts: dict[str, str], line: int, says: str) -> N
     with pytest.raises(simt.Fault, match=says) as caught:
         run(source(case, **parts), case)
     assert (caught.value.kind.name, caught.value.line) == ("RACE", line)
+
+
+def test_first_wgmma_without_a_fence_behind_constants() -> None:
+    """A constant has no line of its own: compilers set it at the kernel's head."""
+    text = re.sub(r"ld\.global\.b32 (%d\d+), .*?;", r"mov.b32 \1, 0;", source(SMALL, before="// none"))
+    with pytest.raises(simt.Fault, match="set before, as an accumulator is") as caught:
+        run(text)
+    assert (caught.value.kind.name, caught.value.line) == ("RACE", 4)
 
 
 @pytest.mark.parametrize(

@@ -106,7 +106,11 @@ class _LocalModule:
         return self._module.kernels
 
     def compile(self, name: str) -> None:
-        self._module.compile(name)
+        try:
+            self._module.compile(name)
+        except simt.Rejected as error:
+            advice = gpu.describe_choice(error.message)
+            raise simt.Rejected(f"{error.message}{advice}", error.file, error.line) from error
 
     def launch(
         self,
@@ -120,6 +124,7 @@ class _LocalModule:
         cooperative: bool = False,
         cluster: Dim3 | None = None,
     ) -> Ran:
+        self.compile(name)
         given = [(key, pointers.Span.of(tensor)) for key, tensor in tensors]
         found = pointers.reachable(arguments, given, pointers.alive)
         named = [*tensors, *((key, span.owner) for key, span in found)]

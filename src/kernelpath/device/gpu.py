@@ -8,6 +8,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import SimpleNamespace
 
+from kernelpath.simt.since import target_with
 from kernelpath.simt.target import SM_80, SM_90A, TARGETS, Target
 
 Properties = Mapping[str, int | float | str]
@@ -46,6 +47,9 @@ MODELS: Mapping[str, Properties] = {SM_80.name: A100, SM_90A.name: H200}
 
 _target, _shown = SM_80, A100
 
+chosen_by = 'kernelpath.device.gpu.stand_for({}, "NAME")'
+"""The call that chooses a target in this process, with its name left open."""
+
 
 def properties() -> Properties:
     """Of the GPU in use."""
@@ -76,6 +80,18 @@ def stand_for(told: Properties, whom: str | Target) -> None:
     global _target, _shown
     _target = TARGETS[whom] if isinstance(whom, str) else whom
     _shown = {**MODELS.get(_target.name, {}), **told}
+
+
+def describe_choice(missing: str, choice: str = "") -> str:
+    """Say how to choose a target that has what ptxas misses; empty where there is none, or the cause is another.
+
+    missing: the words of ptxas. choice: what chooses a target, where it is not a call in this process.
+    """
+    name = target_with(missing)
+    if not name:
+        return ""
+    how = (choice or chosen_by).replace("NAME", name)
+    return f"; the PTX machine stands for {_target.name} here, and for {name} with {how}"
 
 
 def target() -> Target:

@@ -28,6 +28,11 @@ _ENOUGH = 8
 _NEARLY = 0.9
 """The share of values that may be told by their sign: the others fell to another side before they were rounded."""
 
+_PIECE = 16  # bytes that a swizzle keeps together
+_PIECES = 8  # of them in the 128 bytes within which the widest swizzle permutes them
+_CYCLE = 8  # rows after which a swizzle begins again
+_CYCLES = 16  # that are looked at
+
 _ONLY = "the output"
 _WIDE = torch.float64
 
@@ -187,7 +192,51 @@ def _judge_values(output: _Output) -> Complaint | None:
         cause += f"; all are {times:.4g} times what is expected"
     if values.dtype == torch.bfloat16 and int(wrong.sum()) >= _ENOUGH and are_cut_off(values, truth):
         cause += "; they are cut off, not rounded to the nearest bfloat16"
+    if is_swizzled(output):
+        cause += f"; {_SWIZZLED}"
     return Complaint(Verdict.WRONG_VALUES, cause, element=(output.position, int(wrong.flatten().nonzero()[0])))
+
+
+_SWIZZLED = (
+    "each piece of 16 bytes is where a swizzle puts another one of its row: "
+    "the swizzle of the writer to shared memory is not that of the reader"
+)
+
+
+def is_swizzled(output: _Output) -> bool:
+    """Whether an output is right but for pieces of 16 bytes that are permuted as a swizzle permutes them.
+
+    A swizzle of shared memory permutes the pieces of 128 bytes, or of fewer: it XORs the number of a piece with a mask
+    that follows from the row. With one mask for all rows the fault is another one.
+    """
+    values, truth = output.values, output.truth
+    if values.dim() < 2:
+        return False
+    columns = values.shape[-1]
+    is_wrong = output.wrong.reshape(-1, columns).any(1)
+    cycles = (is_wrong.nonzero().flatten() // _CYCLE).unique()[:_CYCLES]
+    cycles = cycles[(cycles + 1) * _CYCLE <= len(is_wrong)]
+    if not len(cycles):
+        return False
+    rows = (cycles[:, None] * _CYCLE + torch.arange(_CYCLE, device=values.device)).flatten()
+    piece = _PIECE // values.element_size()
+    column = torch.arange(-(-columns // (_PIECES * piece)) * _PIECES * piece, device=values.device)
+    values, truth = (tensor.reshape(-1, columns)[rows] for tensor in (values, truth))
+    magnitude = output.magnitudes()[output.position].reshape(-1, columns)[rows] if output.magnitudes else None
+    tolerance, scale = output.tolerance[dtype_name(values.dtype)], root_mean_square(output.truth)
+    fits = []
+    for mask in range(_PIECES):
+        source = (column // piece ^ mask) * piece + column % piece
+        is_inside = (column < columns) & (source < columns)
+        here, there = column[is_inside], source[is_inside]
+        shifted = None if magnitude is None else magnitude[:, there]
+        wrong = torch.zeros(len(rows), len(column), dtype=torch.bool, device=values.device)
+        wrong[:, is_inside] = mismatches(values[:, here], truth[:, there], tolerance, scale, shifted)
+        fits.append(~wrong.view(len(rows), -1, _PIECES * piece).any(2))
+    fitting = torch.stack(fits)  # by mask, row, and span of 128 bytes
+    masks = fitting.int().argmax(0).view(len(cycles), _CYCLE, -1)  # the first that fits
+    differ = (masks != masks[:, :1]).any(1).any(1)
+    return bool(fitting.any(0).all()) and bool(differ.all())
 
 
 def _factor(

@@ -87,6 +87,7 @@ def setup(*, triton: bool = False, arch: str = "sm_80", reverse: bool = False) -
             lane.activate("cpu")
         except Changed as error:
             raise cells.Stop(f"{error}. Do: {packages.install_tried()}") from error
+    gpu.chosen_by = 'notebook.setup(arch="NAME")'
     if torch.cuda.is_available():
         gpu.stand_for({}, arch)
         print(f"{torch.cuda.get_device_name()}: kernels are timed here, and counted on the PTX machine.")

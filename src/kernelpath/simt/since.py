@@ -8,9 +8,9 @@ from functools import cache
 
 from kernelpath.simt.op import registers
 from kernelpath.simt.ptx import Instruction
-from kernelpath.simt.target import capability
+from kernelpath.simt.target import TARGETS, capability
 
-__all__ = ["refusal"]
+__all__ = ["refusal", "target_with"]
 
 _FEATURES = (
     (90, r"(mbarrier\.(?:try_wait|expect_tx|complete_tx))\b"),
@@ -92,6 +92,16 @@ def refusal(instruction: Instruction, target: str, since: int) -> str:
     needed = (*_features(instruction.name), *_by_operands(instruction), *special, (since, instruction.opcode))
     later = [(first, name) for first, name in needed if first > has]
     return f"Feature '{later[0][1]}' requires .target sm_{later[0][0]} or higher" if later else ""
+
+
+def target_with(missing: str) -> str:
+    """Return the first of the machine's targets that has what ``refusal`` says is missing; empty where none has it."""
+    feature = re.fullmatch(r"Feature '.*' requires \.target (sm_\d+) or higher", missing)
+    instruction = re.fullmatch(r"Instruction '(.*)' not supported on \.target '\w+'", missing)
+    if instruction and _SPECIFIC.match(instruction[1]):
+        return "sm_90a"
+    later = (name for name in TARGETS if feature and capability(name) >= capability(feature[1]))
+    return min(later, key=capability, default="")
 
 
 @cache

@@ -15,6 +15,7 @@ from types import ModuleType
 import torch
 
 from kernelpath.course.errors import Withheld
+from kernelpath.device import gpu
 from kernelpath.device.placement import TensorOnHost
 from kernelpath.files import source_text
 from kernelpath.hooks import Changed
@@ -30,6 +31,9 @@ FAULT_VERDICTS = {
     errors.FaultKind.UNFENCED: Verdict.RACE,
 }
 """The verdict on each kind of fault that has one of its own; any other is CRASHED."""
+
+_CHOICE = 'kp check --arch NAME, or where the exercise declares arch="NAME"'
+"""What chooses the target of a grading."""
 
 _COMPILERS = (
     "CompileError",
@@ -92,7 +96,8 @@ def _blame(error: BaseException, file: Path, loading: bool) -> Complaint:
         verdict = FAULT_VERDICTS.get(error.kind, Verdict.CRASHED)
         return Complaint(verdict, error.message, error.file or str(file), error.line)
     if isinstance(error, errors.Rejected):
-        return Complaint(Verdict.COMPILE_ERROR, error.message, error.file or str(file), error.line)
+        cause = f"{error.message}{gpu.describe_choice(error.message, _CHOICE)}"
+        return Complaint(Verdict.COMPILE_ERROR, cause, error.file or str(file), error.line)
     if isinstance(error, errors.TimedOut):
         verdict = Verdict.DEADLOCK if isinstance(error, errors.Deadlock) else Verdict.TIMED_OUT
         return Complaint(verdict, error.message, error.file or str(file), error.line)

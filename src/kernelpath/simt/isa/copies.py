@@ -8,6 +8,7 @@ from kernelpath.simt.isa.mbarrier import arrive
 from kernelpath.simt.isa.spaces import space_of, without_hint
 from kernelpath.simt.isa.values import Value
 from kernelpath.simt.layout import EVERYTHING, Access, Space
+from kernelpath.simt.lower.vectors import I64
 from kernelpath.simt.lower.warp import Lowering
 from kernelpath.simt.op import Op
 from kernelpath.simt.ptx import Instruction, Not, Register
@@ -51,10 +52,13 @@ def copy_async(e: Lowering, i: Instruction) -> None:
         value = e.gather(e.b.add(source, e.splat(place, 64)), 32)
         values.append(value if given is None else first_bytes(e, value, e.b.sub(given, e.splat(place, 32))))
     e.active = everyone
-    e.check(target, Space.SHARED, Access.STORE, size)
+    number = e.check(target, Space.SHARED, Access.STORE, size)
     for place, value in zip(range(0, size, 4), values, strict=True):
         e.scatter(e.b.add(target, e.splat(place, 64)), value)
-    e.call("copy_async", size)
+    if given is not None:
+        source = e.b.select(e.b.icmp_unsigned("!=", given, e.splat(0, 32)), source, e.splat(0, 64))
+    e.put_row(0, source)
+    e.call("copy_async", e.b.or_(e.b.shl(number, I64(32)), I64(size)))
 
 
 def bytes_given(e: Lowering, i: Instruction, size: int) -> Value | None:

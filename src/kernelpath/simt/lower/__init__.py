@@ -7,6 +7,8 @@ slots        where a warp keeps its registers
 registers    registers and operands
 emitter      memory
 formulas     which lanes, in predicates
+slices       which instruction writes what another one reads; computing it earlier
+predicates   which predicates hold where, and for how long
 demand       which lanes use what a load gives
 loads        the same, as predicates at the load
 inflight     registers that wgmma has in flight

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import cached_property
 
@@ -179,20 +180,23 @@ def call_parts(call: Instruction) -> tuple[str, list[str], list[str]]:
     return callee.name if isinstance(callee, Symbol) else "", arguments or [], (groups[0] or []) if at else []
 
 
-def _rename(instruction: Instruction, names: dict[str, str]) -> Instruction:
-    def renamed(operand: Operand) -> Operand:
-        match operand:
-            case Register(name):
-                return Register(names.get(name, name))
-            case Not(register):
-                return Not(Register(names.get(register.name, register.name)))
-            case Symbol(name, offset):
-                return Symbol(names.get(name, name), offset)
-            case Address(base, offset):
-                return Address(renamed(base), offset)  # type: ignore[arg-type]
-            case Group(items):
-                return Group(tuple(renamed(item) for item in items))
-        return operand
+def renamed(operand: Operand, names: Mapping[str, str]) -> Operand:
+    """An operand with other registers, or other symbols, by their names."""
+    match operand:
+        case Register(name):
+            return Register(names.get(name, name))
+        case Not(register):
+            return Not(Register(names.get(register.name, register.name)))
+        case Symbol(name, offset):
+            return Symbol(names.get(name, name), offset)
+        case Address(base, offset):
+            return Address(renamed(base, names), offset)  # type: ignore[arg-type]
+        case Group(items):
+            return Group(tuple(renamed(item, names) for item in items))
+    return operand
 
-    guard = renamed(instruction.guard) if instruction.guard else None
-    return replace(instruction, operands=tuple(map(renamed, instruction.operands)), guard=guard)  # type: ignore[arg-type]
+
+def _rename(instruction: Instruction, names: Mapping[str, str]) -> Instruction:
+    operands = tuple(renamed(operand, names) for operand in instruction.operands)
+    guard = renamed(instruction.guard, names) if instruction.guard else None
+    return replace(instruction, operands=operands, guard=guard)  # type: ignore[arg-type]

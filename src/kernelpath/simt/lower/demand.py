@@ -7,70 +7,63 @@ The demand for a register is the sum of terms, each a product of predicates: the
 pass from the last block to the first finds all demands, but for those of registers that are read before they
 are written, so go round a loop: another pass begins with what the last one found of them. Demands may say too much,
 never too little: in another round of a loop only what does not change holds.
+
+A predicate that a loop computes again in each round says which lanes use a value of the same round: it must have the
+value where the load runs that it has where the value is used. So it goes from an instruction to the one that writes
+what that reads as long as it is known there, as ``slices`` explains, or can be computed there from what is.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import NamedTuple
+from collections.abc import Iterator, Mapping
 
-from kernelpath.simt.lower.flow import Flow, Ops, dominators, in_order, predecessors
-from kernelpath.simt.lower.formulas import EVERYONE, MOST, NO_ARMS, NOBODY, Arms, Formula, Holds, both, either
+from kernelpath.simt.lower.flow import Flow, Ops, in_order
+from kernelpath.simt.lower.formulas import EVERYONE, NO_ARMS, NOBODY, Arms, Formula, Holds, either
+from kernelpath.simt.lower.predicates import Predicates, is_parameter, negation
+from kernelpath.simt.lower.slices import Place, Slice, Slices
 from kernelpath.simt.op import registers
-from kernelpath.simt.ptx import Immediate, Instruction, Not, Operand, Register
+from kernelpath.simt.ptx import Immediate, Instruction, Operand
 
 __all__ = ["EVERYONE", "Demand", "Holds", "Place"]
 
 
 _PASSES = 4
-_CONSTANT = ("tid", "ntid", "ctaid", "nctaid", "laneid", "warpid")  # special registers that never change
-_HIDDEN = frozenset(("cc", "addc", "subc", "madc"))  # what reads or writes the carry
 
 
-class Place(NamedTuple):
-    """Where an instruction stands: its block, and its number there."""
-
-    block: int
-    position: int
+Demanded = dict[tuple[str, Place | None], Formula]
+"""The demand for registers: for what one instruction writes there, where that is known, else for whatever is there."""
 
 
 class Demand:
     """The demand for the loads of one kernel.
 
     ``loads`` has the formula of each; ``early`` the instructions that are to run first, each behind what it reads, for
-    loads name what these compute.
+    loads name what these compute; ``ahead`` what is to run in front of a load, for each predicate that it computes.
     """
 
     def __init__(self, flow: Flow, ops: Ops) -> None:
         self.flow, self.ops = flow, ops
-        self.definitions: dict[str, list[Place]] = {}
         self.loads: dict[Place, Formula] = {}
         self.early: list[Instruction] = []
+        self.ahead: dict[Place, dict[str, Slice]] = {}
         self.arms: dict[int, Arms] = {}
         self.order = in_order(flow.blocks)
         self.rank = {block: number for number, block in enumerate(self.order)}
         places = list(self._places())
         if not any(i.opcode == "ld" and i.modifiers[0] != "param" for _, i in places):
             return
+        self.slices = Slices(flow, ops, places)
         self.round: set[str] = set()  # registers that are read before they are written, in the blocks' order
         read: set[str] = set()
-        for place, i in places:
+        for _, i in places:
             read.update(name for name in ops[i.opcode].read(i) if not self._is_kept(name, i))
-            for name in ops[i.opcode].written(i):
-                self.definitions.setdefault(name, []).append(place)
-                if name in read:
-                    self.round.add(name)
-        self.loops = self._find_loops()
-        self.predecessors = predecessors(flow.blocks)
-        self.constants = self._find_constants(places)
-        self.dominators = dominators(flow.blocks)
+            self.round.update(read.intersection(ops[i.opcode].written(i)))
+        self.predicates = Predicates(flow, ops, places, self.slices)
+        self.writers: dict[tuple[str, Place], Place | None] = {}
         self._follow()
+        for place, formula in self.loads.items():
+            self._move_ahead(place, formula)
         self.early = self._find_early(places)
-
-    def definition(self, name: str) -> Place | None:
-        """Where a register is written, if in one place alone."""
-        places = self.definitions.get(name, [])
-        return places[0] if len(places) == 1 else None
 
     def _places(self) -> Iterator[tuple[Place, Instruction]]:
         for number in self.order:
@@ -82,7 +75,7 @@ class Demand:
         demand = dict.fromkeys(self.round, NOBODY)
         for _ in range(_PASSES):
             before, found = demand, self._pass(demand)
-            demand = {name: self._lasting(found[name]) for name in before}
+            demand = {name: self.predicates.lasting(found[name]) for name in before}
             if demand == before:
                 return
         self._pass(dict.fromkeys(self.round, EVERYONE))
@@ -92,49 +85,90 @@ class Demand:
 
         around: the demand in later rounds of a loop.
         """
-        demand = dict(around)
+        demand: Demanded = {}
+        for name, formula in around.items():
+            self._demand_around(demand, name, formula)
         for number in reversed(self.order):
-            way = self._literals(self._way_to(number))
+            way = self.predicates.way_to(number)
             for position, i in reversed(list(enumerate(self.flow.blocks[number].instructions))):
                 op = self.ops[i.opcode]
                 results = NOBODY
                 arms = self._arms(number) if i.opcode == "bra" else NO_ARMS
-                for name in arms.written if i.opcode == "bra" else op.written(i):
-                    results = either(results, demand.get(name, NOBODY))
+                place = Place(number, position)
+                for name in arms.written:
+                    results = either(results, self._of_all(demand, name))
+                for name in op.written(i):
+                    results = either(results, demand.get((name, None), NOBODY))
+                    results = either(results, demand.get((name, place), NOBODY))
                 results = either(results, arms.stores)
                 if i.opcode == "ld":
-                    self.loads[Place(number, position)] = self._at(Place(number, position), results)
+                    self.loads[place] = self._at(place, results, way)
                 for name in op.read(i):
-                    if demand.get(name) != EVERYONE and not self._is_kept(name, i):
-                        use = self._use(name, i, number, way, results)
-                        demand[name] = either(demand.get(name, NOBODY), use)
-        return demand
+                    writer = self._writer(name, place)
+                    if demand.get((name, writer)) != EVERYONE and not self._is_kept(name, i):
+                        use = self._carry(name, place, self._use(name, i, place, way, results))
+                        demand[name, writer] = self.predicates.either(demand.get((name, writer), NOBODY), use)
+        return {name: self._of_all(demand, name) for name in around}
 
-    def _lasting(self, formula: Formula) -> Formula:
-        """A formula with the predicates alone that are the same in all rounds of a loop."""
-        found = NOBODY
+    def _of_all(self, demand: Demanded, name: str) -> Formula:
+        """Return the demand for a register, whichever instruction has written it."""
+        united = demand.get((name, None), NOBODY)
+        for writer in self.slices.definitions.get(name, ()):
+            united = self.predicates.either(united, demand.get((name, writer), NOBODY))
+        return united
+
+    def _writer(self, name: str, reader: Place) -> Place | None:
+        """Return which of several instructions has written what another one reads; None where that is not known."""
+        if (name, reader) not in self.writers:
+            places = self.slices.definitions.get(name, ())
+            is_whole = all(self.slices.instruction(place).guard is None for place in places)
+            self.writers[name, reader] = self.slices.writer(name, reader) if len(places) > 1 and is_whole else None
+        return self.writers[name, reader]
+
+    def _demand_around(self, demand: Demanded, name: str, formula: Formula) -> None:
+        """Add the lanes that use a register in a later round of a loop: those that go round it once more."""
+        for latch, header, literals in self.predicates.latches if formula else ():
+            if name in self.flow.blocks[header].live_in:
+                writer, use = (
+                    self._writer(name, latch),
+                    self._carry(name, latch, self.predicates.both(literals, formula)),
+                )
+                demand[name, writer] = self.predicates.either(demand.get((name, writer), NOBODY), use)
+
+    def _carry(self, name: str, reader: Place, formula: Formula) -> Formula:
+        """Return what of a formula, which holds where a register is read, holds where that was written as well."""
+        if all(self.predicates.lasts(holds.predicate) for term in formula for holds in term):
+            return formula
+        writer = self.slices.writer(name, reader)
+        carried = NOBODY
         for term in formula:
-            found = either(found, frozenset([frozenset(one for one in term if self._lasts(one.predicate))]))
-        return found
+            kept = (
+                holds
+                for holds in term
+                if self.predicates.lasts(holds.predicate)
+                or (writer is not None and self.predicates.is_known(holds.predicate, writer))
+            )
+            carried = either(carried, frozenset([frozenset(kept)]))
+        return carried
 
-    def _lasts(self, predicate: str) -> bool:
-        place = self.definition(predicate)
-        return predicate in self.constants or (place is not None and place.block not in self.loops)
-
-    def _use(self, name: str, i: Instruction, block: int, way: list[Holds], results: Formula) -> Formula:
+    def _use(self, name: str, i: Instruction, place: Place, way: list[Holds], results: Formula) -> Formula:
         """The lanes for which an instruction uses a register, by the demand for its results."""
         guards = [i.guard] if i.guard is not None else []
-        if i.opcode == "bra" and self._arms(block) != NO_ARMS:
-            return both(way, results)
+        if i.opcode == "bra" and self._arms(place.block) != NO_ARMS:
+            return self.predicates.both(
+                way, self.predicates.lasting(results)
+            )  # which are of instructions behind the branch
         if name not in registers(guards):
-            if self._is_pure(i):
-                return both(self._literals([*guards, *_selection(name, i)], block), results)
+            if self.slices.is_pure(i):
+                return self.predicates.both(self.predicates.literals([*guards, *_selection(name, i)], place), results)
             if i.opcode == "shfl" and name not in registers(i.operands[2:]):
                 spread = _spread(i)
+                # A lane that takes the value may be in another round of a loop when this one loads.
                 return frozenset(
-                    frozenset(one._replace(spread=one.spread | spread) for one in term) for term in results
+                    frozenset(one._replace(spread=one.spread | spread) for one in term)
+                    for term in self.predicates.lasting(results)
                 )
-        return both([*self._literals(guards, block), *way], EVERYONE)
+        return self.predicates.both([*self.predicates.literals(guards, place), *way], EVERYONE)
 
     def _arms(self, number: int) -> Arms:
         """What is done between the branch of a block and where its two ways meet again; NO_ARMS where it is more."""
@@ -148,9 +182,9 @@ class Demand:
         while inner < end:
             block = self.order[inner]
             for i in self.flow.blocks[block].instructions:
-                if i.opcode == "st" and (guards := self._literals([i.guard] if i.guard is not None else [])):
+                if i.opcode == "st" and (guards := self.predicates.literals([i.guard] if i.guard is not None else [])):
                     stores = either(stores, frozenset([frozenset(guards)]))
-                elif not self._is_pure(i) and i.opcode != "bra" and not _is_parameter(i):
+                elif not self.slices.is_pure(i) and i.opcode != "bra" and not is_parameter(i):
                     return NO_ARMS
                 written.update(self.ops[i.opcode].written(i))
             if min((self.rank[one] for one in self.flow.blocks[block].successors), default=0) <= inner:
@@ -161,9 +195,6 @@ class Demand:
     def _last_rank(self, block: int) -> int:
         return max((self.rank[one] for one in self.flow.blocks[block].successors), default=0)
 
-    def _is_pure(self, i: Instruction) -> bool:
-        return self.ops[i.opcode].pure and _HIDDEN.isdisjoint((i.opcode, *i.modifiers))
-
     def _is_kept(self, name: str, i: Instruction) -> bool:
         """Whether an instruction has to do with a register for no other reason than that its guard keeps it."""
         op = self.ops[i.opcode]
@@ -171,93 +202,31 @@ class Demand:
             return False
         return name not in registers([*i.operands[op.results :], i.guard])
 
-    def _literals(self, predicates: Iterable[Operand], block: int = -1) -> list[Holds]:
-        """What holds where predicates do, and what they were made of: each has one value only as long as a value is
-        followed that ``block`` uses."""
-        found, todo = list[Holds](), list(predicates)
-        while todo and len(found) < MOST:
-            register, negated = _plain(todo.pop(0))
-            place = self.definition(register)
-            if place is not None and (self._lasts(register) or place.block == block):
-                found.append(Holds(register, negated))
-                todo += [one for one in self._parts(place, negated) if self._precedes(_plain(one)[0], place)]
-        return found
-
-    def _parts(self, place: Place, negated: bool) -> Sequence[Operand]:
-        """What holds where a conjunction does; what does not, negated, where a disjunction does not."""
-        i = self.flow.blocks[place.block].instructions[place.position]
-        made = i.guard is None and i.opcode == ("or" if negated else "and") and i.modifiers == ("pred",)
-        return [_negated(one) if negated else one for one in i.operands[1:] if made and isinstance(one, Not | Register)]
-
-    def _precedes(self, predicate: str, made: Place) -> bool:
-        """Whether a predicate is not of an earlier round of a loop than what was made of it there."""
-        place = self.definition(predicate)
-        return place is None or place.block != made.block or place.position < made.position
-
-    def _at(self, load: Place, formula: Formula) -> Formula:
-        """A formula without the predicates that are not known yet when a load runs."""
+    def _at(self, load: Place, formula: Formula, way: list[Holds]) -> Formula:
+        """A formula without the predicates that are not known yet when a load runs, and without those of its way."""
         if formula in (EVERYONE, NOBODY):
             return formula
+        guard = self.slices.instruction(load).guard
+        certain = {*way, *self.predicates.literals([guard] if guard is not None else [], load)}
         known = NOBODY
         for term in formula:
-            known = either(known, frozenset([frozenset(one for one in term if self._is_known(one.predicate, load))]))
+            uncertain = (holds for holds in term - certain if self.predicates.is_known(holds.predicate, load))
+            known = either(known, frozenset([frozenset(uncertain)]))
         return known
 
-    def _is_known(self, predicate: str, load: Place) -> bool:
-        if predicate in self.constants:
-            return True
-        (place,) = self.definitions[predicate]
-        if place.block == load.block:
-            return place.position < load.position
-        block = load.block
-        while block not in (place.block, 0):
-            block = self.dominators[block]
-        return block == place.block and block not in self.loops
-
-    def _way_to(self, block: int) -> Iterator[Operand]:
-        """The predicates under which a block is reached."""
-        for _ in range(MOST):
-            if len(self.predecessors[block]) != 1:
-                return
-            before = self.predecessors[block][0]
-            last = self.flow.blocks[before].instructions[-1]
-            if last.opcode == "bra" and last.guard is not None and len(set(self.flow.blocks[before].successors)) == 2:
-                taken = self.flow.blocks[before].successors[0] == block
-                yield last.guard if taken else _negated(last.guard)
-            block = before
-
-    def _find_loops(self) -> set[int]:
-        """The blocks that a jump back may lead to twice: all that lie between the ends of such a jump."""
-        last: dict[int, int] = {}
-        for rank, number in enumerate(self.order):
-            for successor in self.flow.blocks[number].successors:
-                if self.rank[successor] <= rank:
-                    last[self.rank[successor]] = rank
-        found, end = set(), -1
-        for rank, number in enumerate(self.order):
-            end = max(end, last.get(rank, -1))
-            if rank <= end:
-                found.add(number)
-        return found
-
-    def _find_constants(self, places: list[tuple[Place, Instruction]]) -> set[str]:
-        """The registers that hold the same in a thread whenever they are computed."""
-        found: set[str] = set()
-        for _, i in places:
-            if i.guard is None and (_is_parameter(i) or self._is_pure(i)):
-                results = self.ops[i.opcode].written(i)
-                alone = all(len(self.definitions[name]) == 1 for name in results)
-                if alone and all(name in found or self._is_given(name) for name in self.ops[i.opcode].read(i)):
-                    found.update(results)
-        return found
-
-    def _is_given(self, name: str) -> bool:
-        stem = name.lstrip("%").partition(".")[0]
-        return name not in self.flow.registers and (stem in _CONSTANT or stem.startswith("lanemask_"))
+    def _move_ahead(self, load: Place, formula: Formula) -> None:
+        """Have a load compute the predicates that it names and that are computed behind it."""
+        for predicate in sorted({holds.predicate for term in formula for holds in term} - self.predicates.constants):
+            if not self.slices.is_before(predicate, load):
+                part = self.slices.slice_of(predicate, load)
+                assert part is not None
+                self.ahead.setdefault(load, {})[predicate] = part
 
     def _find_early(self, places: list[tuple[Place, Instruction]]) -> list[Instruction]:
         """What computes the constant predicates that loads name."""
-        named = {one.predicate for formula in self.loads.values() for term in formula for one in term} & self.constants
+        named = {
+            one.predicate for formula in self.loads.values() for term in formula for one in term
+        } & self.predicates.constants
         found = []
         for _, i in reversed(places) if named else ():
             if named.intersection(self.ops[i.opcode].written(i)):
@@ -266,33 +235,16 @@ class Demand:
         return found[::-1]
 
 
-def _is_parameter(i: Instruction) -> bool:
-    """Whether an instruction loads a parameter of the kernel."""
-    return i.opcode == "ld" and i.modifiers[0] == "param" and not registers(i.operands[1:])
-
-
 def _selection(name: str, i: Instruction) -> list[Operand]:
     """The predicate under which a select passes a register on."""
     if i.opcode != "selp" or name in registers(i.operands[3:]):
         return []
     first, second = (name in registers([source]) for source in i.operands[1:3])
     chosen = i.operands[3]
-    return [] if first and second else [chosen if first else _negated(chosen)]
+    return [] if first and second else [chosen if first else negation(chosen)]
 
 
 def _spread(i: Instruction) -> int:
     """The bits in which a lane's number may differ from that of the lane whose value it takes in a shuffle."""
     lanes = i.operands[2]
     return lanes.value & 31 if "bfly" in i.modifiers and isinstance(lanes, Immediate) else 31
-
-
-def _plain(predicate: Operand) -> tuple[str, bool]:
-    """The register of a predicate, and whether it is negated."""
-    register = predicate.register if isinstance(predicate, Not) else predicate
-    assert isinstance(register, Register)
-    return register.name, isinstance(predicate, Not)
-
-
-def _negated(predicate: Operand) -> Operand:
-    assert isinstance(predicate, Not | Register)
-    return predicate.register if isinstance(predicate, Not) else Not(predicate)

@@ -23,8 +23,8 @@ __all__ = ["Loads", "Use"]
 class Use:
     """What is made of a load.
 
-    wanted: the lanes that use what it gives, as a Group of the Demand's terms: each a Group of pairs, a predicate
-    and its spread. None for all lanes.
+    wanted: the lanes that use what it gives, as a Group of the Demand's terms: each a Group of triples, a predicate,
+    its spread, and whether it is constant. None for all lanes.
     half: whether a compare-and-swap of a word takes its address: compilers update half a word by one.
     polls: whether it is repeated until its value says to go on, and is for nothing else.
     """
@@ -41,8 +41,16 @@ class Loads(Emitter):
 
     def __init__(self, module: Module, kernel: Function, flow: Flow, ops: Ops) -> None:
         self.ops, self.demands = ops, Demand(flow, ops)
+        # Predicates that loads name, and what those follow from that is computed early, stay for the whole kernel.
         for i in self.demands.early:
-            flow.blocks[0].live_in.update(ops[i.opcode].written(i))  # they stay for the whole kernel
+            flow.blocks[0].live_in.update(ops[i.opcode].written(i))
+        flow.blocks[0].live_in.update(
+            holds.predicate for formula in self.demands.loads.values() for term in formula for holds in term
+        )
+        for parts in self.demands.ahead.values():
+            for part in parts.values():
+                flow.registers.update(part.kinds)
+                flow.blocks[0].live_in.update(part.kinds)
         super().__init__(module, kernel, flow)
         self.swapped = {
             i.operands[1]
@@ -57,7 +65,9 @@ class Loads(Emitter):
         if i.opcode != "ld" or i.modifiers[0] == "param":
             return Use()
         formula = self.demands.loads.get(place, EVERYONE)
-        wanted = Group(tuple(map(_operand, sorted(map(sorted, formula))))) if formula != EVERYONE else None
+        wanted = None
+        if formula != EVERYONE:
+            wanted = Group(tuple(self._operand(term, place) for term in sorted(map(sorted, formula))))
         return Use(wanted, i.operands[-1] in self.swapped, "volatile" in i.modifiers and self._polls(place, i))
 
     def wanted(self) -> ir.Value | None:
@@ -69,14 +79,17 @@ class Loads(Emitter):
 
     def _lanes_of(self, term: Operand) -> ir.Value:
         assert isinstance(term, Group)
-        return reduce(self.b.and_, map(self._lanes_of_one, term.items))
+        return reduce(self.b.and_, map(self._lanes_where, term.items))
 
-    def _lanes_of_one(self, pair: Operand) -> ir.Value:
-        assert isinstance(pair, Group)
-        predicate, spread = pair.items
+    def _lanes_where(self, triple: Operand) -> ir.Value:
+        assert isinstance(triple, Group)
+        predicate, spread, constant = triple.items
         assert isinstance(spread, Immediate)
+        assert isinstance(constant, Immediate)
         b, lanes = self.b, self.read(predicate, 1)
-        if spread.value:  # a lane that is elsewhere may use what it is sent, whatever its predicates are now
+        # A lane that is elsewhere may use what it is sent: it may have yet to compute its predicate. A constant is
+        # computed for all lanes before anything else.
+        if spread.value and not constant.value:
             live = self.load_field(self.warp, WARP, "live", I32)
             lanes = self.as_lanes(b.or_(self.as_bits(lanes), b.and_(live, b.not_(self.mask_bits))))
         for bit in (1, 2, 4, 8, 16):
@@ -85,6 +98,15 @@ class Loads(Emitter):
                 lanes = b.or_(lanes, b.shuffle_vector(lanes, ir.Constant(lanes.type, ir.Undefined), partners))
         return lanes
 
+    def _operand(self, term: list[Holds], place: Place) -> Group:
+        ahead = self.demands.ahead.get(place, {})
+        literals = []
+        for holds in term:
+            is_constant = holds.predicate in self.demands.predicates.constants
+            name = ahead[holds.predicate].register if holds.predicate in ahead else holds.predicate
+            literals.append(Group((_predicate(name, holds.negated), *map(Immediate, (holds.spread, int(is_constant))))))
+        return Group(tuple(literals))
+
     def _polls(self, place: Place, i: Instruction) -> bool:
         here, block = place.block, self.flow.blocks[place.block]
         behind = block.instructions[place.position + 1 :]
@@ -92,7 +114,7 @@ class Loads(Emitter):
         for following in behind[:-1]:
             if held.intersection(self.ops[following.opcode].read(following)):
                 held.update(self.ops[following.opcode].written(following))
-        bases = [at for name in registers(i.operands[1:]) if (at := self.demands.definition(name))]
+        bases = [at for name in registers(i.operands[1:]) if (at := self.demands.slices.definition(name))]
         repeated = [block for block in reached(self.flow.blocks, [here]) if here in reached(self.flow.blocks, [block])]
         return (
             here in repeated
@@ -105,9 +127,5 @@ class Loads(Emitter):
         )
 
 
-def _operand(term: list[Holds]) -> Group:
-    return Group(tuple(Group((_predicate(one), Immediate(one.spread))) for one in term))
-
-
-def _predicate(one: Holds) -> Operand:
-    return Not(Register(one.predicate)) if one.negated else Register(one.predicate)
+def _predicate(name: str, negated: bool) -> Operand:
+    return Not(Register(name)) if negated else Register(name)

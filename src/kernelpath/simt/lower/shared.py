@@ -65,6 +65,9 @@ class Shared(Loads):
             for kind, other in sorted(self.hazards.get(Place(self.index, position), ()), reverse=True):
                 row = Instruction(HAZARD, (str(kind),), (Immediate(other, 0),), None, instruction.line)
                 self._append_row(row, position, Use())
+            for part in self.demands.ahead.get(Place(self.index, position), {}).values():
+                for computed in part.instructions:
+                    self._append_row(computed, position, Use())
             self._append_row(instruction, position, self.use_of(Place(self.index, position)))
         if start == len(self.numbers):
             return

@@ -1,4 +1,7 @@
-"""Sentences about what a thread did wrong."""
+"""Sentences about what a thread did wrong.
+
+One file: sentences that have to agree with each other.
+"""
 
 from __future__ import annotations
 
@@ -19,6 +22,7 @@ __all__ = [
     "global_place",
     "in_flight",
     "local_place",
+    "mbarrier",
     "mbarrier_name",
     "outlived",
     "race",
@@ -46,11 +50,16 @@ _ONE_BUFFER_SHORT = (
 _BARRIERS = (
     "",
     "uses {place}, where no mbarrier is: it was not initialized, or it was invalidated",
-    "arrives at {place} more often than its phase needs: it was initialized with too few arrivals, more threads of a "
-    "warp arrive than should (elect one), or its last phase was not waited for",
+    "arrives at {place} more often than its phase needs: it was initialized with too few arrivals, or its last phase "
+    "was not waited for",
     "initializes {place} with a count that is not from 1 to 1,048,575",
     "initializes {place}, and the PTX machine keeps track of no more than 256 mbarriers in a block",
     "expects more bytes at {place} than a phase may have pending: 1,048,575",
+    "arrives at {place} more often than its phase needs: several lanes of a warp arrive, and it was initialized for "
+    "fewer (elect one)",
+    "arrives at {place} more often than its phase needs: its warp has arrived in line {line} before, and the bytes of "
+    "that phase have yet to land. It has to wait first until the memory is free: for its readers, at the mbarrier at "
+    "which they arrive",
 )
 """What is wrong with the use of a barrier in memory; see ``mbarriers``."""
 
@@ -75,13 +84,16 @@ def thread_name(thread: tuple[int, int, int], block: tuple[int, int, int]) -> st
     return f"thread {coordinates(thread, block)}"
 
 
-def access(kind: FaultKind, site: Site, place: str, detail: int, programs: bool = False) -> str:
-    """What is wrong with one access: ``place`` says where it went, ``detail`` what a barrier complains of.
+def mbarrier(detail: int, place: str, line: int) -> str:
+    """Say what is wrong with the use of a barrier in memory. line: of an arrival before, if ``detail`` has one."""
+    return _BARRIERS[detail].format(place=place, line=line)
+
+
+def access(kind: FaultKind, site: Site, place: str, programs: bool = False) -> str:
+    """What is wrong with one access: ``place`` says where it went.
 
     programs: whether it is told of a program of Triton's.
     """
-    if kind == FaultKind.BARRIER:
-        return _BARRIERS[detail].format(place=place)
     if programs and kind in _OF_A_PROGRAM:
         text = _OF_A_PROGRAM[kind].format(verb=_VERBS[site.access], place=place)
     else:
@@ -198,6 +210,9 @@ _IN_FLIGHT = {
     USED: "uses a result of {other} while that is in flight: wgmma.wait_group is missing before",
     OVERWRITTEN: "writes to a register of {other} while that is in flight: wgmma.wait_group is missing before",
 }
+_UNFENCED_CONSTANT = (
+    "gives wgmma a register that was set before, as an accumulator is: wgmma.fence is missing in front of the wgmma"
+)
 _DESCRIPTORS = {
     1: "which is not that of the other lanes: a warp has one",
     2: "in which bits are set that mean nothing",
@@ -206,7 +221,12 @@ _DESCRIPTORS = {
 
 
 def register_of_wgmma(kind: int, name: str, line: int) -> str:
-    """What is wrong with the use of a register, by the instruction ``name`` in ``line`` that has to do with it too."""
+    """What is wrong with the use of a register, by the instruction ``name`` in ``line`` that has to do with it too.
+
+    line: 0 for an instruction that no statement of the source stands for.
+    """
+    if kind == UNFENCED and not line:
+        return _UNFENCED_CONSTANT
     return _IN_FLIGHT[kind].format(other=f"{name.lstrip('@').split('.sync')[0]} in line {line}")
 
 

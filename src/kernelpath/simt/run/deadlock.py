@@ -13,7 +13,7 @@ from kernelpath.simt.run.launch import Grid
 from kernelpath.simt.run.mbarriers import COUNT, EXPECTED
 from kernelpath.simt.run.pending import BYTES, TRANSACTIONS
 
-__all__ = ["waits"]
+__all__ = ["place_of", "waits"]
 
 BLOCKS = 4
 """Of blocks that wait as many are told of."""
@@ -82,7 +82,7 @@ def _of_block(grid: Grid, cta: Cta) -> Iterator[str]:
         if not states[address].untouched:
             alike.setdefault(str(states[address]), []).append(address)
     for state, addresses in alike.items():
-        yield f"{_place(grid, cta, *addresses)} of {{block}} {'is' if len(addresses) == 1 else 'are'} {state}"
+        yield f"{place_of(grid, cta, *addresses)} of {{block}} {'is' if len(addresses) == 1 else 'are'} {state}"
 
 
 def _awaited(cta: Cta) -> set[int]:
@@ -122,8 +122,9 @@ def _wrong_number_of_arrivals(
         slower = [other.phase for place, other in states.items() if place != address and not other.untouched]
         if state.phase >= LANES and not state.phase % LANES and max(slower, default=0) <= state.phase // LANES + 1:
             text = (
-                f"{_place(grid, cta, address)} is in phase {state.phase}, far ahead of the others: it was initialized "
-                f"with {_arrivals(state.expected)} a phase, and more threads arrive (all lanes of a warp, not one?)"
+                f"{place_of(grid, cta, address)} is in phase {state.phase}, far ahead of the others: it was "
+                f"initialized with {_arrivals(state.expected)} a phase, and more threads arrive (all lanes of a warp, "
+                "not one?)"
             )
             return text, _initialized(grid, cta, address)
     lacking = [
@@ -135,7 +136,7 @@ def _wrong_number_of_arrivals(
     address = min(lacking, key=lambda address: states[address].pending)
     state = states[address]
     came = state.expected - state.pending
-    text = f"{_place(grid, cta, address)} has {came} of the {_arrivals(state.expected)} that it was initialized with"
+    text = f"{place_of(grid, cta, address)} has {came} of the {_arrivals(state.expected)} that it was initialized with"
     return text, _initialized(grid, cta, address)
 
 
@@ -173,12 +174,17 @@ def _reason(grid: Grid, cta: Cta, warp: int, at: int) -> str:
         return " at the barrier of its cluster"
     address = int(record["waits_at"])
     return (
-        f" for {_place(grid, cta, address)}, which is {_states(grid, cta)[address]}" if address else " for its copies"
+        f" for {place_of(grid, cta, address)}, which is {_states(grid, cta)[address]}" if address else " for its copies"
     )
 
 
-def _place(grid: Grid, cta: Cta, *addresses: int) -> str:
-    """Barriers in shared memory by their names, "mbarrier full[1]", or by where they are and were initialized."""
+def place_of(grid: Grid, cta: Cta, *addresses: int) -> str:
+    """Name barriers in shared memory, "mbarrier full[1]", or say where they are and were initialized.
+
+    Empty where no mbarrier of the block is at one of the addresses.
+    """
+    if not {*addresses} <= {int(record["place"]) for record in cta.arrays.get("mbarriers", ())}:
+        return ""
     offsets = [address - cta.get("shared") for address in addresses]
     names, many = (
         [complaints.mbarrier_name(offset, grid.lowered.shared) for offset in offsets],

@@ -7,15 +7,15 @@ from collections.abc import Callable
 import numpy as np
 
 from kernelpath.simt.errors import FAULT_KINDS, Deadlock, Fault, FaultKind, TimedOut
-from kernelpath.simt.layout import LANES, NOWHERE, POSITION, WAITING, Space, Status
+from kernelpath.simt.layout import LANES, NOWHERE, POSITION, UNFENCED, WAITING, Space, Status
 from kernelpath.simt.lowered import Site
 from kernelpath.simt.ptx import Register
 from kernelpath.simt.run import complaints
 from kernelpath.simt.run.arrays import Dim
 from kernelpath.simt.run.copy_rules import RULES, CopyRule
 from kernelpath.simt.run.cta import Cta
-from kernelpath.simt.run.deadlock import waits
-from kernelpath.simt.run.history import ASYNCHRONOUS, EXITED, THREAD, WAS_ATOMIC
+from kernelpath.simt.run.deadlock import place_of, waits
+from kernelpath.simt.run.history import ASYNCHRONOUS, EXITED, SITE, THREAD, WAS_ATOMIC
 from kernelpath.simt.run.launch import Author, Grid
 from kernelpath.simt.run.spaces import RANK
 from kernelpath.simt.run.symbols import source_name
@@ -142,6 +142,9 @@ class Faults:
         other = self.grid.author(trace, time) if of_two else None
         if kind == FaultKind.BAD_COPY:
             text = RULES[CopyRule(detail)]
+        elif kind == FaultKind.BARRIER:
+            unnamed = place_of(self.grid, self.cta, address) if where.startswith("byte ") else ""
+            text = complaints.mbarrier(detail, unnamed or where, self.lowered.sites[(trace >> SITE) - 1].line)
         elif other and kind == FaultKind.UNFENCED:
             text = complaints.unfenced(site, where, other.thread, other.site)
         elif other and (kind == FaultKind.UNINITIALIZED or other.site.is_bulk or _is_of_copy(trace)):
@@ -155,7 +158,7 @@ class Faults:
         elif kind == FaultKind.RACE:
             text = self._race(site, where.removeprefix("at "), other, address, self._arrived_alone(trace))
         else:
-            text = complaints.access(kind, site, where, detail, self._programs)
+            text = complaints.access(kind, site, where, self._programs)
             if kind == FaultKind.UNINITIALIZED and "mbarrier." in site.text:
                 text += _NO_MBARRIER
             elif kind == FaultKind.UNINITIALIZED and self._in_cluster(address):
@@ -228,6 +231,8 @@ class Faults:
 
     def _in_flight(self, kind: int, place: int) -> str:
         line, name = self.lowered.blocks[place >> POSITION][place & (1 << POSITION) - 1]
+        if kind == UNFENCED and line == self.lowered.blocks[0][0][0]:
+            line = 0  # the kernel's head, where compilers put constants such as those that an accumulator begins with
         return complaints.register_of_wgmma(kind, name, line)
 
     def _bad_mask(self, name: str) -> str:

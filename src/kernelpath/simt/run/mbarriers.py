@@ -7,6 +7,8 @@ neither. Tokens are the object as it was before the arrival.
 The object is 8 bytes of shared memory that any store may change; what happens before what is kept apart, in a record
 and two clocks for each barrier: of the arrivals so far, and of those of the last phase that is over. An arrival adds
 what its warp knows to the first, who waits with success learns the second.
+
+One file: nothing else reads or changes the bits of the object.
 """
 
 from __future__ import annotations
@@ -45,7 +47,7 @@ COUNT = (1 << 20) - 1  # of arrivals still needed, in the low bits
 EXPECTED = 20  # where the number of those begins that a phase needs
 PHASE = 61
 BARRIER = FAULT_KINDS.index(FaultKind.BARRIER)
-NO_BARRIER, TOO_OFTEN, NO_ARRIVALS, TOO_MANY, TOO_LONG = 1, 2, 3, 4, 5
+NO_BARRIER, TOO_OFTEN, NO_ARRIVALS, TOO_MANY, TOO_LONG, SEVERAL_LANES, AGAIN = 1, 2, 3, 4, 5, 6, 7
 TOKENS = 512  # behind the operands: where arrivals leave the objects as they were
 
 
@@ -67,6 +69,7 @@ def mbarrier_init(launch: LaunchRecord, cta: CtaRecord, warp: WarpRecord, number
         record.place = address
         record.phases = 0
         record.promised = 0
+        record.arrival = 0
         record.loose_lanes = 0
         record.loose_phase = -1
         record.trace = number + 1 << SITE | warp.index * LANES + lane
@@ -109,7 +112,7 @@ def mbarrier_arrive(
 
     The objects as they were are left as tokens.
     """
-    last, place, arriving = 0, 0, mask
+    last, place, arriving, together = 0, 0, mask, 0
     launch.time += 1
     owner = CtaRecord(cta.address)
     while mask:
@@ -117,7 +120,7 @@ def mbarrier_arrive(
         mask &= mask - 1
         address, count = load64(warp.address + ADDRESSES + 8 * lane), load64(warp.address + OPERANDS + 8 * lane)
         if address != last:
-            last = address
+            last, together = address, 0
             owner = CtaRecord(owner_of(launch, cta, address))
             place = 0
             if owner.address:
@@ -145,12 +148,33 @@ def mbarrier_arrive(
                 state = promised(place, number, state, count)
                 count = 1
             if count > state & COUNT:
-                return complain(launch, warp, TOO_OFTEN, number, lane, address)
+                has_all = owner.address == cta.address and state & COUNT == 0
+                detail = too_often(launch, warp, MbarrierRecord(place), has_all, together)
+                return complain(launch, warp, detail, number, lane, address)
+            together += 1
+            if owner.address == cta.address:
+                record = MbarrierRecord(place)
+                record.arrival = number + 1 << SITE | warp.index * LANES + lane
             state -= count
             if drops:
                 state -= count << EXPECTED
             settle(launch, owner, place, state)
     return 0
+
+
+@native
+def too_often(launch: LaunchRecord, warp: WarpRecord, record: MbarrierRecord, has_all: int, together: int) -> int:
+    """Say why a warp arrives more often than a phase needs, as far as that shows.
+
+    has_all: whether the phase of a barrier of the warp's own block lacks bytes alone. together: lanes that have arrived
+    by the same instruction.
+    """
+    if together:
+        return SEVERAL_LANES
+    if has_all and record.arrival and (record.arrival & THREAD) >> 5 == warp.index:
+        accuse(launch, record.arrival, record.began)
+        return AGAIN
+    return TOO_OFTEN
 
 
 @native

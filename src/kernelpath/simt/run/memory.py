@@ -29,6 +29,7 @@ from kernelpath.simt.run.records import (
     WarpRecord,
     field_offset,
 )
+from kernelpath.simt.run.sources import judge_overwriting
 from kernelpath.simt.run.spaces import find, local_of, owner_of, space_of
 from kernelpath.simt.run.states import initialised, is_pending, number_at
 from kernelpath.simt.run.suspects import RACE, UNINITIALIZED, blame_copy, is_sum, look_for_writer, suspect
@@ -153,6 +154,8 @@ def access(
                         suspect(launch, cta, warp, RACE, number, lane, address, touched)
             if not written:
                 suspect(launch, cta, warp, UNINITIALIZED, number, lane, address, touched)
+    if kind != Access.LOAD and named != Space.SHARED and cta.in_flight:
+        judge_overwriting(launch, cta, warp, number, mask, size)
     if launch.places and named != Space.SHARED:
         reach(launch, warp.address + ADDRESSES, mask, size)
     if together or (strong == UNORDERED and kind == Access.LOAD):  # a wait is counted when it is over

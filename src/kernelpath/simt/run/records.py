@@ -3,6 +3,8 @@
 ``LAUNCH`` exists once per launch; ``CTA`` once for each thread block that is resident; ``WARP`` once for each of its
 warps, followed by the warp's registers; ``COUNTS`` and ``SAMPLE`` once for each instruction that touches memory. A
 record is one span of bytes; generated code reads a field at its offset. Fields that hold an address say of what.
+
+One file: a table of fields that several layers name.
 """
 
 from __future__ import annotations
@@ -50,9 +52,10 @@ COUNTED = (*_ACCESSES, "bulk_bytes", "bulk_sectors", "multicast_sectors", "loop_
 # it has in registers, and the mask of their numbers. Atomic operations: their way. copies: it is a cp.async.
 COUNTS = np.dtype([(name, "i8") for name in (*COUNTED, "width", "chunks", "chunk_mask", "way", "copies")])
 
-# tracker: the address of the mbarrier that tracks it, or 0, with the number of its phase.
-_COPY = ("group", "mask", "bytes", "tracker", "phase")
-COPY = np.dtype([*((name, "i8") for name in _COPY), ("addresses", "i8", LANES)])
+# tracker: the address of the mbarrier that tracks it, or 0, with the number of its phase. site, issued: by which
+# instruction and when. sources: what each lane reads; see sources.
+_COPY = ("group", "mask", "bytes", "tracker", "phase", "site", "issued")
+COPY = np.dtype([*((name, "i8") for name in _COPY), ("addresses", "i8", LANES), ("sources", "i8", LANES)])
 
 # An operand of wgmma that a warp reads from shared memory: its group, place and site; the window of its bytes, as
 # offsets in shared memory; what its descriptor says; and the time of the wait behind it, or 0. See reads.
@@ -63,9 +66,11 @@ READ = np.dtype([(name, "i8") for name in _READ])
 # A named barrier of a block: the warps that have arrived without waiting, as bits, how often, and when.
 BARRIER = np.dtype([("arrived", "i8"), ("arrivals", "i8"), ("times", "i8", LANES)])
 # A barrier in shared memory: its address, or 0; how many of its phases are over; who initialized it, and when; the
-# bytes that its phase was told to expect, and the number of the last instruction that did, counted from 1; see elected.
+# bytes that its phase was told to expect, and the number of the last instruction that did, counted from 1; the trace of
+# the last arrival by a thread of its own block; see elected.
 _LOOSE = tuple(f"loose_{name}" for name in ("warp", "lanes", "since", "time", "phase"))
-MBARRIER = np.dtype([(name, "i8") for name in ("place", "phases", "trace", "began", "promised", "promise", *_LOOSE)])
+_PHASE = ("place", "phases", "trace", "began", "promised", "promise", "arrival")
+MBARRIER = np.dtype([(name, "i8") for name in (*_PHASE, *_LOOSE)])
 
 BUFFER = np.dtype(
     [
@@ -165,6 +170,9 @@ CTA = np.dtype(
         ("warp_count", "i8"),
         ("warp_stride", "i8"),
         ("copies", "i8"),  # a ring of COPIES records for each warp
+        ("in_flight", "i8"),  # how many of those copies nobody has waited for, and what encloses their sources
+        ("source_low", "i8"),
+        ("source_high", "i8"),
         ("reads", "i8"),  # a ring of READS records for each warp, and room for the products of wgmma
         ("products", "i8"),
         ("unwaited", "i8"),  # how many of those reads no warp has waited for

@@ -120,6 +120,7 @@ def begin_block(launch: LaunchRecord, cta: CtaRecord, number: int) -> None:
     for word in range(2 * WARPS * launch.cluster_size):
         store64(cta.clocks + 8 * word, 0)
     cta.registers_left = 0
+    cta.in_flight = 0
     for index in range(cta.warp_count):
         begin_warp(launch, cta, WarpRecord(cta.warps + index * cta.warp_stride))
 
@@ -155,6 +156,7 @@ def begin_warp(launch: LaunchRecord, cta: CtaRecord, warp: WarpRecord) -> None:
     warp.polls = 0
     warp.asking = 0
     begin_reads(cta, warp)
+    warp.copies_ended = warp.copies_begun
     warp.fences = 0
     warp.expired = 0
     warp.cluster_arrived = 0

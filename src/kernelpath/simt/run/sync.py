@@ -11,15 +11,8 @@ from kernelpath.simt.run.happens_before import WARPS, raise_to
 from kernelpath.simt.run.history import ENTRY, LOW, THREAD
 from kernelpath.simt.run.memory import ADDRESSES
 from kernelpath.simt.run.recorder import find_mbarrier
-from kernelpath.simt.run.records import (
-    COPY,
-    CopyRecord,
-    CtaRecord,
-    LaunchRecord,
-    MbarrierRecord,
-    WarpRecord,
-    field_offset,
-)
+from kernelpath.simt.run.records import CopyRecord, CtaRecord, LaunchRecord, MbarrierRecord, WarpRecord
+from kernelpath.simt.run.sources import COPIED, keep_sources, slot_of
 
 __all__ = [
     "acquire",
@@ -32,8 +25,6 @@ __all__ = [
     "wait_async",
     "warp_sync",
 ]
-
-COPIED = field_offset(COPY, "addresses")
 
 
 @native
@@ -82,8 +73,13 @@ def acquire_polled(launch: LaunchRecord, cta: CtaRecord, warp: WarpRecord, argum
 
 
 @native
-def copy_async(launch: LaunchRecord, cta: CtaRecord, warp: WarpRecord, size: int, mask: int) -> int:
-    """Remember what a cp.async has begun to write: it may not be read before a wait."""
+def copy_async(launch: LaunchRecord, cta: CtaRecord, warp: WarpRecord, argument: int, mask: int) -> int:
+    """Remember what a cp.async has begun to write: it may not be read before a wait.
+
+    argument: its bytes in a lane, and from bit 32 on the number of the instruction. The first row of operands has what
+    each lane reads.
+    """
+    size = argument & (1 << 32) - 1
     if warp.copies_begun - warp.copies_ended == COPIES:
         finish(launch, cta, warp)
     copy = CopyRecord(slot_of(cta, warp, warp.copies_begun))
@@ -92,6 +88,7 @@ def copy_async(launch: LaunchRecord, cta: CtaRecord, warp: WarpRecord, size: int
     copy.mask = mask
     copy.bytes = size
     copy.tracker = 0
+    keep_sources(launch, cta, warp, copy, argument >> 32)
     for lane in range(LANES):
         address = load64(warp.address + ADDRESSES + 8 * lane)
         store64(copy.address + COPIED + 8 * lane, address)
@@ -168,6 +165,7 @@ def finish(launch: LaunchRecord, cta: CtaRecord, warp: WarpRecord) -> None:
     """The oldest copy is done: for other threads its writes happen now, or have since an mbarrier tracks it."""
     copy = CopyRecord(slot_of(cta, warp, warp.copies_ended))
     warp.copies_ended += 1
+    cta.in_flight -= 1
     end(launch, cta, warp, copy, WRITTEN)
 
 
@@ -180,12 +178,6 @@ def end(launch: LaunchRecord, cta: CtaRecord, warp: WarpRecord, copy: CopyRecord
             set_state(cta, address, copy.bytes, state)
             if copy.tracker == 0:
                 stamp(launch, cta, warp, lane, address, copy.bytes)
-
-
-@native
-def slot_of(cta: CtaRecord, warp: WarpRecord, number: int) -> int:
-    """Where a warp remembers its copy of that number."""
-    return cta.copies + (warp.index * COPIES + number % COPIES) * CopyRecord.size
 
 
 @native
