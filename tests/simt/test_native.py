@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import re
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -10,7 +11,9 @@ import llvmlite.binding as llvm
 import numpy as np
 
 from kernelpath.simt import compiler
-from kernelpath.simt.native import compile_function
+from kernelpath.simt.layout import Access, Space
+from kernelpath.simt.native import compile_apart, compile_function
+from kernelpath.simt.native.language import APART
 from kernelpath.simt.run import memory, transactions
 
 LANES = range(32)
@@ -57,3 +60,13 @@ def test_two_lanes_of_a_run_that_read_one_address_are_judged() -> None:
         third = [lane >= 2 and numbers[lane - 2 : lane] == [numbers[lane]] * 2 for lane in LANES]
         expected = sum(1 << lane for lane in LANES if mask >> lane & 1 and not third[lane])
         assert first_two(addresses.ctypes.data, mask) == memory.first_two(addresses.ctypes.data, mask) == expected
+
+
+def test_what_stays_apart_is_compiled_once_and_linked() -> None:
+    """A copy of it in each of the ten checks of a kernel took LLVM longer than the kernel."""
+    names = sorted(f"apart_{function.__name__}" for function in APART)
+    assert re.findall(r'^define i64 @"(\w+)"', compile_apart(), re.MULTILINE) == names
+    for kind in Access:
+        check = compile_function(memory.access, (Space.SHARED, kind, 4, 1, 0, 0, 0, 0), "tested")
+        assert re.findall(r'^declare i64 @"(apart_\w+)"', check, re.MULTILINE)
+        assert not re.findall(r'^define .*@"apart_', check, re.MULTILINE)

@@ -20,7 +20,7 @@ from kernelpath.simt.isa import OPS
 from kernelpath.simt.layout import Access, Space
 from kernelpath.simt.lower.warp import Lowering
 from kernelpath.simt.lowered import Check, Form, Lowered
-from kernelpath.simt.native import compile_function
+from kernelpath.simt.native import compile_apart, compile_function
 from kernelpath.simt.ptx import Module
 from kernelpath.simt.run import (
     bulk,
@@ -84,7 +84,7 @@ def compile_kernel(module: Module, name: str, digest: str, target: Target = SM_8
         cache_write("simt", key, codec.seal(codec.encode(*kernel)))
     lowered, code = kernel
     engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), _new_target_machine(1))
-    for part in (*code, _schedule(), _copies(), *map(_code_of_check, sorted(lowered.checks))):
+    for part in (*code, _schedule(), _copies(), _apart(), *map(_code_of_check, sorted(lowered.checks))):
         engine.add_object_file(llvm.ObjectFileRef.from_data(part))
     engine.finalize_object()
     signature = ctypes.CFUNCTYPE(*[ctypes.c_int64] * 3)
@@ -106,6 +106,7 @@ def _no_collection() -> Iterator[None]:
 def warm_up() -> None:
     """Load what every kernel calls, so that the first launch need not wait for it."""
     _schedule()
+    _apart()
     for access in (Access.LOAD, Access.STORE):
         _code_of_check(Check("access", (Space.GLOBAL, access, 4, 1, 0, 0, 0, 0)))
 
@@ -118,6 +119,11 @@ def _schedule() -> bytes:
 @cache
 def _copies() -> bytes:
     return _native_code(bulk.carry_out, (), bulk.perform_copy.__name__)
+
+
+@cache
+def _apart() -> bytes:
+    return _cached("apart", lambda: machine_code(compile_apart(), speed=3))
 
 
 @cache

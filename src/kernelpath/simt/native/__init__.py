@@ -6,7 +6,7 @@ Python; ``compile_function`` makes LLVM IR of it and of all that it calls. ``//`
 ``>>`` keeps the sign.
 """
 
-from kernelpath.simt.native.compiler import compile_function
+from kernelpath.simt.native.compiler import compile_apart, compile_function
 from kernelpath.simt.native.language import (
     View,
     add_f16,
@@ -35,6 +35,7 @@ __all__ = [
     "add_f64",
     "apart",
     "changes",
+    "compile_apart",
     "compile_function",
     "copy_bytes",
     "count_bits",

@@ -1,4 +1,7 @@
-"""From native functions to LLVM IR."""
+"""From native functions to LLVM IR.
+
+Longer than 300 lines because statements and expressions of a function are one visitor. One file has it.
+"""
 
 from __future__ import annotations
 
@@ -15,39 +18,54 @@ from llvmlite import ir
 from kernelpath.simt.native.builtins import BUILTINS, I1, I64, pointer
 from kernelpath.simt.native.language import APART, EXTERNAL, FUNCTIONS, View, field_of
 
-__all__ = ["compile_function"]
+__all__ = ["compile_apart", "compile_function"]
 
 Value = Any  # llvmlite's values have no useful types
 
 
 def compile_function(function: Callable[..., Any], constants: Sequence[int], symbol: str) -> str:
-    """LLVM IR of a native function, and of all that it calls, as ``symbol``; its last parameters are ``constants``."""
+    """Return LLVM IR of a native function as ``symbol``; its last parameters are ``constants``.
+
+    The module holds every function that this one calls, but for those of ``compile_apart``, which it declares.
+    """
     given = range(len(inspect.signature(function).parameters) - len(constants))
     parameters = ", ".join(f"i64 %a{place}" for place in given)
     arguments = ", ".join([*(f"i64 %a{place}" for place in given), *(f"i64 {int(number)}" for number in constants)])
-    call = f"%r = call i64 @{function.__name__}({arguments})"
-    return f"{_text(function)}\ndefine i64 @{symbol}({parameters}) {{\n{call}\nret i64 %r\n}}\n"
+    call = f"%r = call i64 @{_symbol(function)}({arguments})"
+    return f"{_text([function])}\ndefine i64 @{symbol}({parameters}) {{\n{call}\nret i64 %r\n}}\n"
 
 
-def _text(function: Callable[..., Any]) -> str:
-    """LLVM IR of a native function and of all that it calls."""
-    reached, waiting = {function: None}, [function]
+def compile_apart() -> str:
+    """Return LLVM IR of all native functions that stay apart, for the others to be linked with."""
+    return _text(sorted(APART, key=_symbol))
+
+
+def _symbol(function: Callable[..., Any]) -> str:
+    """Return the name of a function in LLVM IR. One that stays apart must not be mistaken for the C library's."""
+    return f"apart_{function.__name__}" if function in APART else function.__name__
+
+
+def _text(functions: Sequence[Callable[..., Any]]) -> str:
+    """Return LLVM IR of native functions and of all that they call, with declarations of what stays apart."""
+    defined, waiting = dict.fromkeys(functions), [*functions]
     while waiting:
-        new = [called for called in _compiled(waiting.pop()).calls if called not in reached]
-        reached |= dict.fromkeys(new)
+        new = [called for called in _compiled(waiting.pop()).calls if called not in defined]
+        defined |= dict.fromkeys(new)
         waiting += new
-    parts = [_compiled(one) for one in reached]
-    declared = dict.fromkeys(line for part in parts for line in part.declarations)
-    return "\n".join([*declared, *(part.text for part in parts)])
+    parts = [_compiled(function) for function in defined]
+    declared = {name: line for part in parts for name, line in part.declarations.items()}
+    for function in defined:
+        declared.pop(_symbol(function), None)
+    return "\n".join([*declared.values(), *(part.text for part in parts)])
 
 
 @dataclass(frozen=True)
 class _Part:
-    """LLVM IR of one native function, the native functions that it calls, and what else it declares."""
+    """LLVM IR of one native function, the native functions that it takes in, and what it declares, by name."""
 
     text: str
     calls: tuple[Callable[..., Any], ...]
-    declarations: tuple[str, ...]
+    declarations: dict[str, str]
 
 
 @cache
@@ -56,21 +74,21 @@ def _compiled(function: Callable[..., Any]) -> _Part:
     module, calls = ir.Module(), list[Callable[..., Any]]()
     compiled = _declare(module, function, [])
     _Compiler(compiled, function, calls).compile()
-    natives = {compiled.name, *(called.__name__ for called in calls)}
+    natives = {compiled.name, *map(_symbol, calls)}
     return _Part(
-        str(compiled), tuple(calls), tuple(str(one) for name, one in module.globals.items() if name not in natives)
+        str(compiled), tuple(calls), {name: str(one) for name, one in module.globals.items() if name not in natives}
     )
 
 
 def _declare(module: ir.Module, function: Callable[..., Any], calls: list[Callable[..., Any]]) -> ir.Function:
     """The function in ``module``; one that is new there, and no other module's, is appended to ``calls``."""
-    declared = module.globals.get(function.__name__)
+    declared = module.globals.get(_symbol(function))
     if declared is None:
         kinds = [I64] * len(inspect.signature(function).parameters)
-        declared = ir.Function(module, ir.FunctionType(I64, kinds), function.__name__)
-        if function not in EXTERNAL:
+        declared = ir.Function(module, ir.FunctionType(I64, kinds), _symbol(function))
+        if function not in EXTERNAL and function not in APART:
             declared.linkage = "internal"
-            declared.attributes.add("noinline" if function in APART else "alwaysinline")
+            declared.attributes.add("alwaysinline")
             calls.append(function)
     return declared
 

@@ -47,7 +47,11 @@ def native(function: F) -> F:
 
 
 def apart(function: F) -> F:
-    """Mark a native function that stays one of its own, where all others become part of those that call them."""
+    """Mark a native function that is compiled once and linked, where all others become part of those that call them.
+
+    This is for what runs seldom or is long: every check, of which a kernel may need ten, would be compiled with a copy
+    of it, and compilers take longer for that than for the kernel.
+    """
     APART.add(function)
     return native(function)
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from kernelpath.simt.errors import FAULT_KINDS, FaultKind
 from kernelpath.simt.layout import LANES, Access, Space, Way
-from kernelpath.simt.native import count_bits, load64, lowest_bit, native, store64
+from kernelpath.simt.native import apart, count_bits, load64, lowest_bit, native, store64
 from kernelpath.simt.run.history import SITE, STRONG, THREAD, UNORDERED
 from kernelpath.simt.run.polling import ask, poll, repeats
 from kernelpath.simt.run.races import check
@@ -211,7 +211,7 @@ def first_two(addresses: int, mask: int) -> int:
     return mask & (first | first << 1)
 
 
-@native
+@apart
 def take_sample(launch: LaunchRecord, warp: WarpRecord, number: int, mask: int, width: int) -> None:
     """Keep the addresses of one request, for pictures: where the ``width`` bytes of a lane begin."""
     sample = SampleRecord(launch.samples + number * SampleRecord.size)
@@ -227,7 +227,7 @@ def keeps(warp: WarpRecord, kind: int, lane: int, place: int) -> int:
     return kind == Access.LOAD or not (load64(row) ^ load64(row + 256)) >> place & 0xFFFF
 
 
-@native
+@apart
 def harmless(
     launch: LaunchRecord,
     cta: CtaRecord,

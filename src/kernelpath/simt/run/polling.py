@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from kernelpath.simt.layout import LANES
-from kernelpath.simt.native import load64, lowest_bit, native, store64
+from kernelpath.simt.native import apart, load64, lowest_bit, native, store64
 from kernelpath.simt.run.records import WARP, CtaRecord, LaunchRecord, WarpRecord, field_offset
 
 __all__ = ["ask", "poll", "repeats"]
@@ -25,7 +25,7 @@ def poll(launch: LaunchRecord, cta: CtaRecord, warp: WarpRecord, addresses: int,
     ask(launch, cta, warp, addresses, mask)
 
 
-@native
+@apart
 def ask(launch: LaunchRecord, cta: CtaRecord, warp: WarpRecord, addresses: int, mask: int) -> None:
     """A strong access. Some repetitions on, the warp's slice ends with the next round of its loop.
 
@@ -45,7 +45,7 @@ def ask(launch: LaunchRecord, cta: CtaRecord, warp: WarpRecord, addresses: int, 
         launch.budget = -1
 
 
-@native
+@apart
 def repeats(warp: WarpRecord, number: int, addresses: int, mask: int) -> int:
     """Whether every lane of a strong load asks what it asked last, by the same instruction: how often is up to time."""
     again = warp.asking == number + 1

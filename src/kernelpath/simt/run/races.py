@@ -180,7 +180,7 @@ def are_past(cta: CtaRecord, warp: int, warps: int, time: int) -> int:
     return (own > time and went_on(cta, warps, time)) or knows(cta, warp, warps, time)
 
 
-@native
+@apart
 def unordered_reader(launch: LaunchRecord, cta: CtaRecord, floor: int, entry: int, warp: int, thread: int) -> int:
     """Whether a thread read what ``thread`` writes now, without the two being ordered."""
     reads, readers, elder = load64(entry + 8), load64(entry + 16), load64(entry + 24)

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from kernelpath.simt.native import load64, lowest_bit, native
+from kernelpath.simt.native import apart, load64, lowest_bit
 from kernelpath.simt.run.records import BufferRecord, LaunchRecord
 from kernelpath.simt.run.spaces import find
 
 __all__ = ["reach"]
 
 
-@native
+@apart
 def reach(launch: LaunchRecord, addresses: int, mask: int, size: int) -> None:
     """Note how far into their buffers lanes access ``size`` bytes."""
     buffer = launch.buffers

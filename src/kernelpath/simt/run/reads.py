@@ -15,7 +15,7 @@ A swizzle exchanges chunks within ``span`` bytes: bits 4 to 6 of an address take
 from __future__ import annotations
 
 from kernelpath.simt.layout import READS
-from kernelpath.simt.native import native
+from kernelpath.simt.native import apart, native
 from kernelpath.simt.run.history import SITE
 from kernelpath.simt.run.records import CtaRecord, LaunchRecord, ReadRecord, WarpRecord
 
@@ -75,7 +75,7 @@ def end_reads(launch: LaunchRecord, cta: CtaRecord, warp: WarpRecord) -> None:
         cta.unwaited -= 1
 
 
-@native
+@apart
 def wgmma_reads(cta: CtaRecord, address: int, size: int) -> int:
     """The trace of a wgmma in flight that reads any of ``size`` bytes of shared memory from ``address`` on, or 0.
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from kernelpath.simt.errors import FAULT_KINDS, FaultKind
 from kernelpath.simt.layout import LANES, PENDING
-from kernelpath.simt.native import load8, load64, native
+from kernelpath.simt.native import apart, load8, load64, native
 from kernelpath.simt.run.happens_before import unordered
 from kernelpath.simt.run.history import ASYNCHRONOUS, ENTRY, LOW, SITE, WAS_ATOMIC, accuse
 from kernelpath.simt.run.records import CtaRecord, LaunchRecord, WarpRecord
@@ -16,7 +16,7 @@ RACE = FAULT_KINDS.index(FaultKind.RACE)
 NO_FENCE = FAULT_KINDS.index(FaultKind.UNFENCED)
 
 
-@native
+@apart
 def suspect(
     launch: LaunchRecord, cta: CtaRecord, warp: WarpRecord, kind: int, number: int, lane: int, address: int, size: int
 ) -> None:
@@ -40,7 +40,7 @@ def suspect_thread(
         cta.suspect_other_time = launch.other_time
 
 
-@native
+@apart
 def blame_copy(launch: LaunchRecord, state: int, size: int, history: int, place: int) -> int:
     """Whether an asynchronous copy has yet to write some of these bytes: it is kept as the other access."""
     launch.other = 0
@@ -57,7 +57,7 @@ def is_sum(launch: LaunchRecord) -> int:
     return launch.other & WAS_ATOMIC
 
 
-@native
+@apart
 def look_for_writer(
     launch: LaunchRecord, cta: CtaRecord, warp: WarpRecord, number: int, lane: int, address: int, size: int
 ) -> None:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import numpy as np
 
 from kernelpath.simt.layout import BANKS, LANES, Way
-from kernelpath.simt.native import View, changes, load64, lowest_bit, native, store64
+from kernelpath.simt.native import View, apart, changes, load64, lowest_bit, native, store64
 from kernelpath.simt.run.records import CountsRecord
 from kernelpath.simt.run.spaces import RANK
 
@@ -100,7 +100,7 @@ def is_new(addresses: int, mask: int, lane: int, sector: int) -> int:
     return 1
 
 
-@native
+@apart
 def count_atomic_sectors(addresses: int, mask: int) -> int:
     """Sectors of an atomic operation: lanes that meet at one address come one after another, each with its sector."""
     sectors = 0
@@ -111,7 +111,7 @@ def count_atomic_sectors(addresses: int, mask: int) -> int:
     return sectors
 
 
-@native
+@apart
 def count_same_address(addresses: int, mask: int) -> int:
     """The most active lanes that meet at one address: the turns that an atomic operation takes."""
     turns = 0
@@ -158,7 +158,7 @@ def count_wavefronts(addresses: int, mask: int, size: int, atomic: int, served: 
     return wavefronts
 
 
-@native
+@apart
 def count_shared(counts: CountsRecord, addresses: int, mask: int, size: int, atomic: int, served: int) -> None:
     """Count the wavefronts of an access to shared memory, an atomic one as its way is."""
     turns = atomic and counts.way != Way.INCREMENT

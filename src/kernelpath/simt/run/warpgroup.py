@@ -10,7 +10,7 @@ from __future__ import annotations
 from kernelpath.simt.errors import FAULT_KINDS, FaultKind
 from kernelpath.simt.events import EventKind
 from kernelpath.simt.layout import LANES, POSITION, READS, UNFENCED, Access
-from kernelpath.simt.native import load64, native, store64
+from kernelpath.simt.native import apart, load64, native, store64
 from kernelpath.simt.run.happens_before import WARPS, raise_to
 from kernelpath.simt.run.history import ENTRY, LOW, accuse
 from kernelpath.simt.run.memory import OPERANDS, OUT_OF_BOUNDS, SAMPLED, fault
@@ -87,7 +87,7 @@ def take_chunks(launch: LaunchRecord, number: int, table: int, count: int) -> No
         store64(sample.address + SAMPLED + 8 * place, load64(table + 8 * place))
 
 
-@native
+@apart
 def read_chunks(
     launch: LaunchRecord, cta: CtaRecord, warp: WarpRecord, read: ReadRecord, number: int, table: int
 ) -> int:
