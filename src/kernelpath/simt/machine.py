@@ -23,10 +23,12 @@ from kernelpath.simt.events import Event
 from kernelpath.simt.layout import WRITTEN
 from kernelpath.simt.lowered import parameter_offsets
 from kernelpath.simt.narrow import require_reach
+from kernelpath.simt.ptx.directives import pad
 from kernelpath.simt.run.arrays import Dim
 from kernelpath.simt.run.buffers import Buffer, Memory, reached
 from kernelpath.simt.run.host import execute
 from kernelpath.simt.run.launch import Author, Grid, place_statics
+from kernelpath.simt.run.symbols import source_name
 from kernelpath.simt.run.timeline import barrier_lines, events_of
 from kernelpath.simt.target import SM_80, TARGETS, Target
 
@@ -126,7 +128,12 @@ class Module:
     def kernels(self) -> dict[str, Kernel]:
         """The kernels of the file by name."""
         return {
-            name: Kernel(name, tuple(map(Param.of, function.params)), function.reqntid, function.cluster)
+            name: Kernel(
+                name=name,
+                params=tuple(map(Param.of, function.params)),
+                reqntid=function.directives.reqntid,
+                cluster=function.directives.cluster,
+            )
             for name, function in self.parsed.functions.items()
             if function.entry
         }
@@ -183,9 +190,13 @@ class Module:
         """
         self.compile(name)
         compiled, extents, threads = self.programs[name], _dim(grid), _dim(block)
-        together = self._cluster(name, cluster)
+        directives = self.parsed.functions[name].directives
+        requested = _dim(cluster) if cluster else None
+        together = requested or pad(directives.cluster)
         declared = compiled.lowered.shared_bytes
         if refusal := self.target.refusal(extents, threads, declared, shared, together or (1, 1, 1)):
+            raise ValueError(refusal)
+        if refusal := directives.refusal(source_name(name), threads, requested):
             raise ValueError(refusal)
         room = self.target.multiprocessors * self._blocks(name, extents, threads, shared, cooperative)
         arguments = pack(self.parsed.functions[name], args)
@@ -219,13 +230,6 @@ class Module:
             require_reach(self.parsed.functions[name], args, taken, report.file)
         return report
 
-    def _cluster(self, name: str, asked: Sequence[int]) -> Dim | None:
-        """The blocks of a cluster, if there are some. Raises ValueError where launch and kernel ask for others."""
-        fixed, wanted = (_dim(one) if one else None for one in (self.parsed.functions[name].cluster, asked))
-        if fixed and wanted and fixed != wanted:
-            raise ValueError(f"invalid cluster size: {name} is compiled for clusters of {fixed}, not of {wanted}")
-        return wanted or fixed
-
     def _blocks(self, name: str, grid: Dim, block: Dim, shared: int, cooperative: bool) -> int:
         """Blocks that a multiprocessor holds at once. ptxas is asked for registers where a launch depends on it.
 
@@ -233,7 +237,7 @@ class Module:
         """
         threads, blocks = (x * y * z for x, y, z in (block, grid))
         registers = 0
-        fixed = self.parsed.functions[name].reqntid  # for which ptxas has to find registers
+        fixed = self.parsed.functions[name].directives.reqntid  # for which ptxas has to find registers
         scarce = not fixed and threads * self.target.registers > self.target.multiprocessor.registers
         if scarce or (cooperative and blocks > self.target.multiprocessors):
             registers = occupancy.registers(self.text, name, self.target.name) or 0
