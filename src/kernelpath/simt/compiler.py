@@ -107,7 +107,7 @@ def warm_up() -> None:
     """Load what every kernel calls, so that the first launch need not wait for it."""
     _schedule()
     for access in (Access.LOAD, Access.STORE):
-        _code_of_check(Check("access", (Space.GLOBAL, access, 4, 1, 0, 0, 0, 0)))
+        _code_of_check(Check("access", (Space.GLOBAL, access, 4, 1, 0, 0, 0, 0, 0)))
 
 
 @cache
