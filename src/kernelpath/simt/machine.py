@@ -70,7 +70,8 @@ class Launch:
 
     ``instructions`` counts lane-instructions; ``accesses`` has one request of each instruction that touches memory;
     ``writer`` tells who wrote last to an address, or None. ``events`` is empty unless ``recorded``; see events.
-    ``reached`` has how far, in bytes, each buffer was accessed by a sample of the blocks that ended at its limit.
+    ``reached`` has how far, in bytes, a sample of the blocks accessed each buffer; it is ``cut`` where the launch ended
+    at its limit of instructions, before all blocks of the sample had come to their end.
     ``barriers`` has the line that initializes each mbarrier of ``events`` that no variable gives a name.
     """
 
@@ -86,6 +87,7 @@ class Launch:
     writer: Callable[[int], Author | None] = field(repr=False)
     events: list[Event] = field(default_factory=list, repr=False)
     reached: dict[str, int] = field(default_factory=dict, repr=False)
+    cut: bool = False
     barriers: dict[str, int] = field(default_factory=dict, repr=False)
 
     @property
@@ -219,12 +221,12 @@ class Module:
             cluster=together,
         )
         try:
-            execute(run, compiled.run_grid, max_instructions or LIMIT)
+            cut = execute(run, compiled.run_grid, max_instructions or LIMIT)
         except (Fault, TimedOut) as error:
             if "events" in run.arrays:  # whoever records what warps do wants to see how it came to this
                 error.launch = self._report(run, buffers)
             raise
-        report = self._report(run, buffers)
+        report = self._report(run, buffers, cut)
         if blocks is not None:
             taken = {line for line, counters in report.lines.items() if counters.branches}
             require_reach(self.parsed.functions[name], args, taken, report.file)
@@ -248,9 +250,9 @@ class Module:
             raise ValueError(f"too many blocks in cooperative launch: {blocks}, and {held}")
         return each
 
-    def _report(self, run: Grid, buffers: Sequence[Buffer]) -> Launch:
-        """What a launch did that has come to its end."""
-        cut = bool(run.residents.busy) or run.get("block_next") < run.get("block_count")
+    def _report(self, run: Grid, buffers: Sequence[Buffer], cut: bool = False) -> Launch:
+        """What a launch did that has come to its end, or was ``cut``."""
+        sampled = run.blocks is not None
         lines = by_line(run.lowered, run.block_counts.tolist(), run.counted.tolist())
         totals = LineCounters()
         for counters in lines.values():
@@ -268,7 +270,8 @@ class Module:
             writer=run.writer,
             events=events_of(run),
             barriers=barrier_lines(run),
-            reached={one.name: reached(run.arrays["buffers"], one.address) for one in buffers} if cut else {},
+            reached={one.name: reached(run.arrays["buffers"], one.address) for one in buffers} if sampled else {},
+            cut=cut,
         )
 
 
