@@ -35,7 +35,7 @@ class Directives:
     maxnreg: int = 0
 
     def refusal(self, kernel: str, block: Extents, cluster: Extents | None) -> str:
-        """Return why the driver refuses a launch of these threads per block and blocks per cluster; empty if it takes it.
+        """Return why the driver refuses a launch in these blocks and clusters; empty where it does not.
 
         cluster: the extents that the launch gives, None where it gives none.
         """

@@ -118,7 +118,7 @@ class Function:
     body: tuple[Instruction, ...]
     labels: dict[str, int]
     tables: dict[str, tuple[str, ...]]
-    directives: Directives = Directives()
+    directives: Directives = field(default_factory=Directives)
 
 
 @dataclass(frozen=True, slots=True)
