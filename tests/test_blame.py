@@ -239,6 +239,25 @@ def test_a_launch_that_triton_refuses(launch: str, raised: str, said: str) -> No
     assert bool(said) == bool(told)
 
 
+OUTSIDE = "program 3 reads memory past the end of b (4096 bfloat16)"
+
+
+@pytest.mark.parametrize(
+    ("columns", "load", "said"),
+    [
+        ("rn % N", "tl.load(b + columns)", "; this tl.load has no mask"),
+        ("tl.max_contiguous(rn % N, 64)", "tl.load(b + columns)", "; tl.max_contiguous(rn % N, 64) promises"),
+        ("tl.max_contiguous(rn % N, 64)", "tl.load(b + columns, mask=rn < N)", ""),
+        ("tl.max_contiguous(rn, 64)", "tl.load(b + columns)", "; this tl.load has no mask"),
+    ],
+)
+def test_a_promise_about_a_remainder_is_named(columns: str, load: str, said: str) -> None:
+    source = f"@triton.jit\ndef k(b, N, rn):\n    columns = {columns}\n    x = {load}\n"
+    told = triton_advice.in_the_source(OUTSIDE, source, 4)
+    assert told.startswith(f"{OUTSIDE}{said}")
+    assert bool(said) == (told != OUTSIDE)
+
+
 @pytest.mark.parametrize(
     ("source", "log", "said", "line"),
     [

@@ -104,11 +104,12 @@ def test_an_evidence_without_a_launch_is_alike_only_with_its_like() -> None:
 @pytest.mark.parametrize(
     ("name", "tensor", "launches", "verdict"),
     [
-        ("tensor_cores", 0, 1, Verdict.NOT_YOUR_KERNEL),
+        ("tensor_cores", 0, 1, Verdict.NO_TENSOR_CORES),
         ("tensor_cores", 1 << 17, 1, None),
-        ("tensor_cores", (1 << 17) - 1, 1, Verdict.NOT_YOUR_KERNEL),
+        ("tensor_cores", (1 << 17) - 1, 1, Verdict.NO_TENSOR_CORES),
         ("tensor_cores", 0, 0, None),  # on a GPU, whose kernels the machine counts beside it
         ("matmul_tiled", 0, 1, None),
+        ("paged_decode", 0, 1, None),
     ],
 )
 def test_tensor_cores_work_where_the_statement_asks_for_them(
@@ -128,5 +129,5 @@ def test_a_quarter_of_the_output_has_to_change_its_sign_with_the_mma(by_tensor_c
     complaint = idle_cores(registry.load(registry.find("tensor_cores")), negated, [right])
     assert (complaint is None) == (told is None)
     if complaint is not None:
-        assert complaint.verdict is Verdict.NOT_YOUR_KERNEL
+        assert complaint.verdict is Verdict.NO_TENSOR_CORES
         assert complaint.cause.startswith(str(told))

@@ -260,6 +260,62 @@ def test_a_kernel_that_lacks_a_kind_of_inputs_is_told_which(
     assert admitted(course, *changes) == [f"double{one}" for one in said]
 
 
+UNSTATED = (
+    "the docstring of phases/1_architecture/w01a_double.py lacks this paragraph; add it there and in the solution:"
+)
+STATEMENTS: dict[str, tuple[Invariant, tuple[tuple[str, str], ...], str, list[str]]] = {
+    "no thin case": (
+        invariants.open_extents_have_thin_cases,
+        ((' limits=({"n": 65_537},),', ""),),
+        "",
+        ["double has no case whose n reaches 65,536, only 1,000; add a thin one to limits"],
+    ),
+    "a limit that is stated": (
+        invariants.open_extents_have_thin_cases,
+        ((' limits=({"n": 65_537},),', ' must_reach={"n": 1000},'),),
+        "",
+        [],
+    ),
+    "a domain that is not declared": (
+        invariants.domains_are_drawn_to_both_ends,
+        (),
+        "double(x) takes finite values of\nany size.",
+        ["double states 'finite values of any size', and its problem has another domain; declare ANY_FINITE"],
+    ),
+    "one end that is not drawn": (
+        invariants.domains_are_drawn_to_both_ends,
+        (("extreme=draw.any_bits_", "domain=(-3e38, 3e38), extreme=lambda rng, x: x.fill_(3e38)"),),
+        "double(x) takes finite values of any size.",
+        [
+            "double allows values from -3e+38 to 3e+38, and in torch.float32 its extreme values go from 0 to 3e+38; "
+            "draw both ends"
+        ],
+    ),
+    "limits without a word": (
+        invariants.limits_are_stated,
+        (('entry="double"', 'entry="double", launches=1'),),
+        "double(x) returns 2 * x.",
+        [f"{UNSTATED}\nLimits on the largest case, with room for edges on smaller ones: at most 1 launch."],
+    ),
+    "limits that are stated": (
+        invariants.limits_are_stated,
+        (('entry="double"', 'entry="double", launches=1'),),
+        "Limits on the largest case, with room for edges\non smaller ones: at most 1 launch.",
+        [],
+    ),
+}
+
+
+@pytest.mark.parametrize(("invariant", "changes", "statement", "said"), STATEMENTS.values(), ids=STATEMENTS)
+def test_a_statement_that_does_not_meet_its_declaration_is_found(
+    course: Path, invariant: Invariant, changes: tuple[tuple[str, str], ...], statement: str, said: list[str]
+) -> None:
+    admitted(course, *changes)
+    stub = course / "phases/1_architecture/w01a_double.py"
+    stub.write_text(f'"""{statement}"""\n{STUB}')
+    assert findings(invariant, course) == said
+
+
 def test_a_tolerance_below_the_rounding_of_the_output_is_found(course: Path) -> None:
     declaration = course / "checks/1_architecture/w01a_double.py"
     broken = declaration.read_text().replace("2 * x.double()", "x.double() / 3").replace("1e-6, 1e-6", "1e-9, 0.0")

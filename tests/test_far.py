@@ -53,6 +53,19 @@ extern "C" __global__ void at(const float* x, const float* y, float* out, const 
     for (long long i = where[blockIdx.x] + threadIdx.x; i < n && i < where[blockIdx.x] + 1024; i += blockDim.x)
         out[i] = x[i] + y[i];
 }
+__device__ unsigned int next_tile;
+extern "C" __global__ void tickets(const float* x, const float* y, float* out, long long n) {
+    __shared__ unsigned int tile;
+    if (threadIdx.x == 0) tile = atomicAdd(&next_tile, 1);
+    __syncthreads();
+    const long long i = (long long)tile * blockDim.x + threadIdx.x;
+    if (i < n) out[i] = x[i] + y[i];
+}
+extern "C" __global__ void winding(const float* x, const float* y, float* out, long long n) {
+    const long long tile = blockIdx.x / 64 % 2 ? blockIdx.x / 64 * 64LL + 63 - blockIdx.x % 64 : blockIdx.x;
+    const long long i = tile * blockDim.x + threadIdx.x;
+    if (i < n) out[i] = x[i] + y[i];
+}
 """
 
 SUBMISSION = """
@@ -102,8 +115,18 @@ def judged(folder: Path, body: str) -> tuple[list[tuple[Verdict, str, int]], tup
     where = torch.empty(tiles, dtype=torch.int64, device=x.device)
     kernel("positions")[(tiles + 255) // 256, 256](where, tiles)
     kernel("at")[tiles, 256](x, y, out, where, n)""",
+        'launch("tickets")',
+        'kernel("winding")[(n + 16383) // 16384 * 64, 256](x, y, out, n)',
     ],
-    ids=["plain", "zeros", "filled", "other operators", "positions from another kernel"],
+    ids=[
+        "plain",
+        "zeros",
+        "filled",
+        "other operators",
+        "positions from another kernel",
+        "tiles by tickets",
+        "tiles in a winding order",
+    ],
 )
 def test_offsets_in_64_bits_pass(tmp_path: Path, body: str) -> None:
     assert judged(tmp_path, body) == ([], ())
@@ -302,3 +325,12 @@ def test_what_a_launch_did_not_get_to_is_told(tmp_path: Path, launch: str) -> No
     found, (unsaid,) = judged(tmp_path, f"{launch}(x, y, out, n)")
     assert found == []
     assert unsaid.startswith("offsets past 2^31: no block got past element 2^31 of out, x, y with the instructions")
+
+
+@pytest.mark.parametrize("blocks", ["4096", "min(65535, (n + 255) // 256)"])
+def test_a_grid_of_constant_size_is_found(tmp_path: Path, blocks: str) -> None:
+    (found,), unsaid = judged(tmp_path, f'kernel("right")[{blocks}, 256](x, y, out, n)')
+    assert found[0] is Verdict.NOT_WRITTEN
+    assert found[1].startswith("of 4,294,967,363 elements of out no block gets past number 1")
+    assert found[1].endswith("Does the grid grow with the size?")
+    assert unsaid == ()

@@ -98,6 +98,14 @@ def test_what_is_slow_is_told_only_where_nothing_is_wrong() -> None:
     assert not decides(slow)
 
 
+def test_an_assertion_of_the_submission_names_the_inputs_on_which_it_fails() -> None:
+    cause = "AssertionError: assert torch.allclose(out, expected)"
+    failed = Graded(CaseResult({"n": 7, "values": "extreme"}, Verdict.CRASHED, cause))
+    complaint = most_telling([Graded(CaseResult({"n": 7}, Verdict.PASSED)), failed])
+    assert complaint is not None
+    assert complaint.cause == f"{cause}; at n=7 values=extreme"
+
+
 def test_wrong_values_say_it_and_other_complaints_do_not() -> None:
     def graded(n: int, verdict: Verdict) -> Graded:
         return Graded(CaseResult({"n": n}, verdict, "" if verdict.passed else "all are wrong"))

@@ -181,6 +181,16 @@ def test_a_file_of_rocprof_knows_what_was_counted() -> None:
 RECORDED = [recordings.read(profile_report.RECORDING, name) for name in (recordings.TRACE, recordings.COUNTERS)]
 
 
+def test_columns_of_counters_change_places_behind_the_id() -> None:
+    """Readers find the header below ncu's lines of progress by the ID that it begins with."""
+    heads = []
+    for seed in range(4):
+        _, table = varied(random.Random(seed), OF_A_STEP["another order"], 8, *RECORDED)
+        header = next(line for line in table.decode().splitlines() if line.startswith('"ID",'))
+        heads.append(header)
+    assert len(set(heads)) > 1
+
+
 @pytest.mark.parametrize("variant", OF_A_STEP)
 def test_a_variant_keeps_each_kernel_in_its_range(variant: str) -> None:
     def owners(content: bytes) -> list[int]:

@@ -52,9 +52,15 @@ def test_a_vector_that_the_compiler_has_split_is_named() -> None:
     complaint = complaint_of(lines, Traffic(sectors=1.5))
     assert complaint is not None
     assert complaint.cause == (
-        "line 4, load from a: 16 sectors per request, its bytes fit in 6.4;"
-        " the compiler made accesses of several widths of it, 6.4 bytes per lane on average:"
-        " __ldg and __stwb keep a vector whole"
+        "at m=8 n=4: line 4, load from a: 16 sectors per request, its bytes fit in 6.4;"
+        " the compiler split this vector into accesses of several widths, 6.4 bytes per lane on average:"
+        " __ldg and __stwb keep it whole"
+    )
+    in_python = [replace(line, file="k.py") for line in lines]
+    complaint_of_cute = complaint_of(in_python, Traffic(sectors=1.5))
+    assert complaint_of_cute is not None
+    assert complaint_of_cute.cause.endswith(
+        "; the compiler made accesses of several widths of it, 6.4 bytes per lane on average"
     )
     assert complaint.then == "kp profile {name} --sass"
 
@@ -276,5 +282,14 @@ def test_bytes_are_limited_at_every_case_but_those_at_the_stated_limits() -> Non
         found = traffic.complaint(exercise, case, lines, 0)
         assert found is not None
         assert "10,240,000 bytes asked for" in found.cause
-    (limit,) = exercise.limits
+    limit, *_ = exercise.limits
     assert traffic.complaint(exercise, limit, lines, 0) is None
+
+
+def test_scattered_requests_are_free_where_a_row_of_the_output_is_shorter_than_a_sector() -> None:
+    exercise = registry.load(registry.find("matmul_naive"))
+    narrow = next(case for case in exercise.cases if case["n"] == 1 and case["m"] > 1)
+    lines = [load(4, requests=242, sectors=7_747, ideal_sectors=1_000, scattered=6_747)]
+    assert traffic.complaint(exercise, narrow, lines, 0, columns=7) is None
+    assert traffic.complaint(exercise, narrow, lines, 0, columns=8) is not None
+    assert traffic.complaint(exercise, exercise.largest, lines, 0, columns=1) is not None

@@ -23,7 +23,7 @@ def lanes_down_a_column(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
 EXERCISE = Exercise(
     entry="matmul",
     problem=matmul.PROBLEM,
-    limits=({"m": 65_537, "n": 1, "k": 1},),
+    limits=({"m": 65_537, "n": 1, "k": 1}, {"m": 1, "n": 65_537, "k": 1}, {"m": 8, "n": 8, "k": 4_099}),
     gpu_limits=({"m": 500_000, "n": 1, "k": 1},),  # the most that the stub allows
     bench={"m": 2048, "n": 2048, "k": 2048},
     baseline=lanes_down_a_column,

@@ -29,6 +29,5 @@ EXERCISE = Exercise(
     baseline=paged_decode.eager,
     min_speedup=15.0,  # on an H200 splits of a fixed number reach 17 to 20, the reference kernel 23
     workspace=0.85,  # partial results of 188 multiprocessors take 0.81, a gathered copy 1
-    tensor_cores=True,
     traffic=Traffic(sectors=2.0, bytes=1.5, edges=None),
 )

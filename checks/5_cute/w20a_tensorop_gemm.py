@@ -21,6 +21,11 @@ EXERCISE = Exercise(
         {"m": 129, "n": 136, "k": 80, "dtype": "bfloat16"},
         {"m": 256, "n": 256, "k": 256, "dtype": "bfloat16"},
     ),
+    limits=(
+        {"m": 2_056, "n": 8, "k": 8, "dtype": "bfloat16"},
+        {"m": 8, "n": 2_056, "k": 8, "dtype": "bfloat16"},
+        {"m": 8, "n": 8, "k": 4_104, "dtype": "bfloat16"},
+    ),
     aligned=True,
     bench={"m": 8192, "n": 8192, "k": 8192, "dtype": "bfloat16"},
     sweep=tuple({**case, "dtype": "bfloat16"} for case in sweeps.products()),

@@ -22,7 +22,7 @@ EXERCISE = Exercise(
         case(33, 65, 31),  # no row begins at a multiple of 16 bytes
         case(1, 1, 1),
     ),
-    limits=(case(65_537, 8, 8),),
+    limits=(case(65_537, 8, 8), case(8, 2_056, 8), case(8, 8, 4_104)),
     aligned=True,
     any_size=False,
     bench=case(8192, 8192, 8192),

@@ -19,7 +19,7 @@ EXERCISE = Exercise(
     problem=matmul_layouts.PROBLEM,
     # Tiles are 64 to 256 wide and 32 or 64 deep, in rings of up to 4 stages.
     cases=(case(1, 8, 8), case(33, 72, 40), case(72, 64, 528), case(129, 264, 72), case(256, 256, 256)),
-    limits=(case(65_537, 8, 8),),
+    limits=(case(65_537, 8, 8), case(8, 2_056, 8), case(8, 8, 4_104)),
     aligned=True,
     bench=case(4096, 4096, 4096),
     sweep=tuple(case(**one) for one in sweeps.products() if one["n"] % 8 == 0),

@@ -7,6 +7,9 @@ Tensors have fewer than 2**31 elements, so 32-bit offsets suffice.
 
 One program adds a tile of ROWS x COLUMNS elements. The grader checks the values, the sectors that each line asks for,
 and on a GPU the time against torch.add.
+
+Limits on the largest case, with room for edges on smaller ones: at most 1.3 times the sectors that the bytes of its
+loads and stores need; at most 1.3 times the bytes of inputs and outputs moved.
 """
 
 import torch

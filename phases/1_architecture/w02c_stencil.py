@@ -7,6 +7,10 @@ Tensors may have more than 2**32 elements: offsets need 64 bits.
 
 Write the kernel in w02c_stencil.cu, then launch it here. The grader checks the values, the bytes that the kernel asks
 for, its bank conflicts, and on a GPU the time against a kernel in which every thread loads its 17 values itself.
+
+Limits on the largest case, with room for edges on smaller ones: at most 1.3 times the sectors that the bytes of its
+loads and stores need; at most 1.2 times the bytes of inputs and outputs moved; at most 0.5 wavefronts per request added
+by bank conflicts.
 """
 
 import torch

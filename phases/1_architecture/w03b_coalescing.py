@@ -7,6 +7,9 @@ Tensors may have more than 2**32 elements: offsets need 64 bits.
 
 Write the kernel in w03b_coalescing.cu, then launch it here. The values are graded, the sectors that each line asks for,
 and on a GPU the time against a kernel with one thread per row.
+
+Limits on the largest case, with room for edges on smaller ones: at most 1.1 times the sectors that the bytes of its
+loads and stores need; at most 1.2 times the bytes of inputs and outputs moved.
 """
 
 import torch

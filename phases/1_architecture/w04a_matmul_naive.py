@@ -7,6 +7,9 @@ are strict float32: no TF32. Tensors may have more than 2**32 elements: offsets 
 Write the kernel in w04a_matmul_naive.cu, one thread per element of the result, then launch it here. The values are
 graded, the sectors that each line asks for, and on a GPU the time against the same kernel with rows and columns
 exchanged.
+
+Limits on the largest case, with room for edges on smaller ones: at most 1.3 times the sectors that the bytes of its
+loads and stores need.
 """
 
 import torch

@@ -8,6 +8,8 @@ is always aligned to 16 bytes. Steps may be all alike, or sorted, or 1 for most 
 Write the kernel in w06c_divergence.cu, then launch it here. Graded: the values, how many of a warp's 32 lanes are
 active in its average instruction (at least 16, from 20,000 oscillators on: let each warp have some hundreds), and on a
 GPU the time against a kernel with a thread for each oscillator.
+
+Limits on the largest case, with room for edges on smaller ones: at least 16 active lanes in the average instruction.
 """
 
 import torch

@@ -10,6 +10,10 @@ it until they make what you want. Graded: the values, and where 16-byte accesses
 every load and store has 16 bytes; that ptxas needs neither a stack frame nor spills; that at most 8 integer
 instructions are executed for each element (a division counts 18, one of 64 bits 80). On a GPU, the time against the
 kernel as it is given.
+
+Limits on the largest case, with room for edges on smaller ones: at most 1.1 times the sectors that the bytes of its
+loads and stores need; at most 1.1 times the bytes of inputs and outputs moved; at most 8 integer instructions per
+element; 16 bytes in each load and store.
 """
 
 import torch

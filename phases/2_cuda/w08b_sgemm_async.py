@@ -8,6 +8,11 @@ Write the kernel in w08b_sgemm_async.cu, then launch it here. Graded: the values
 shared memory is copied by cp.async, and that nobody reads a copy before it was waited for; the bytes that the kernel
 asks for, sectors, bank conflicts and wavefronts, as in sgemm_registers; and on a GPU the time against the reference of
 sgemm_registers.
+
+Limits on the largest case, with room for edges on smaller ones: at most 1.3 times the sectors that the bytes of its
+loads and stores need; at most 5 times the bytes of inputs and outputs moved; at most 1 wavefront per request added by
+bank conflicts; at most 1.2 wavefronts of shared memory per cycle of multiply-adds; at least 50% of what is stored to
+shared memory copied by cp.async.
 """
 
 import torch

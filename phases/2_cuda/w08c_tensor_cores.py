@@ -7,6 +7,10 @@ and b are not always aligned to 16 bytes. Tensors may have more than 2**32 eleme
 Write the kernel in w08c_tensor_cores.cu, then launch it here. Graded: the values (products of small integers exactly),
 that tensor cores make them, the bytes moved and their sectors, bank conflicts, and on a GPU the time against a kernel
 whose warps make one 16 x 16 tile each.
+
+Limits on the largest case, with room for edges on smaller ones: at most 2 times the sectors that the bytes of its loads
+and stores need; at most 3.5 times the bytes of inputs and outputs moved; at most 4 wavefronts per request added by bank
+conflicts; products made by tensor cores.
 """
 
 import torch

@@ -9,6 +9,9 @@ One program copies a tile. Decide along which axis of x its lanes run while they
 output while they store, and which two of the three axes the tile spans. tl.trans(block) exchanges the axes of a block.
 Graded: the values, the sectors and bytes that each line asks for, and on a GPU the time against x.clone() as PyTorch
 does it. Load what an axis of stride 0 repeats once for a tile, not once for each element.
+
+Limits on the largest case, with room for edges on smaller ones: at most 1.3 times the sectors that the bytes of its
+loads and stores need; at most 1.3 times the bytes of inputs and outputs moved.
 """
 
 import torch

@@ -9,6 +9,10 @@ Begin with one row per program, all of it in one block of values: read it once, 
 several rows where they are short, and hold a row as several blocks where it is not a power of two. Rows that do not
 fit into the registers of one program need a loop, or several programs.
 Graded: the values, the bytes that are moved, and on a GPU the time against the formula written as operators.
+
+Limits on the largest case, with room for edges on smaller ones: at most 1.3 times the sectors that the bytes of its
+loads and stores need; at most 1.2 times the bytes of inputs and outputs moved; at most 1 wavefront per request added by
+bank conflicts.
 """
 
 import torch

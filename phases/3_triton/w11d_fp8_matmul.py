@@ -16,6 +16,9 @@ elements: offsets need 64 bits.
 Begin with one tile of out per program and total += tl.dot(x, y) * scales, 128 values along k at a time.
 Graded: the values, that tensor cores compute the products, the bytes that are moved, and on a GPU the time against
 matrices that are dequantized to bfloat16 and multiplied by the library.
+
+Limits on the largest case, with room for edges on smaller ones: at most 2 times the sectors that the bytes of its loads
+and stores need; at most 3.5 times the bytes of inputs and outputs moved; products made by tensor cores.
 """
 
 import torch

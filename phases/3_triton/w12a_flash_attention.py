@@ -13,6 +13,10 @@ Begin with one program per block of queries, a loop over blocks of keys, and a m
 the causal mask hides, and mask only those that need it.
 Graded: the values, the bytes that are moved, the memory that is held beside inputs and outputs, which must not grow
 with tokens**2, and on a GPU the time against the formula written as operators.
+
+Limits on the largest case, with room for edges on smaller ones: at most 2 times the sectors that the bytes of its loads
+and stores need; at most 5 times the bytes of inputs and outputs moved; at most 0.1 times the bytes of inputs and
+outputs held beside them; products made by tensor cores.
 """
 
 import torch

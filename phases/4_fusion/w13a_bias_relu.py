@@ -7,6 +7,9 @@ A matrix has fewer than 2**31 columns, and may have more than 2**32 elements: of
 
 In eager PyTorch this is two kernels, an addition and a ReLU. Count what they move before you write one.
 Graded: the values, the bytes that the kernel moves, and on a GPU the time against torch.relu(x + bias).
+
+Limits on the largest case, with room for edges on smaller ones: at most 1.3 times the sectors that the bytes of its
+loads and stores need; at most 1.7 times the bytes of inputs and outputs moved.
 """
 
 import torch

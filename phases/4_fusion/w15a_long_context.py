@@ -15,6 +15,10 @@ tiles there are, and each program can find out which one is its own.
 Begin with w12a's flash attention, causal, and give it a tile of a sequence instead of a head's.
 Graded: the values, the bytes that are moved, the memory that is held beside inputs and output, and on a GPU the time
 against the formula written as operators, for the sequences of one length at a time.
+
+Limits on the largest case, with room for edges on smaller ones: at most 2 times the sectors that the bytes of its loads
+and stores need; at most 4 times the bytes of inputs and outputs moved; at most 0.1 times the bytes of inputs and
+outputs held beside them; products made by tensor cores.
 """
 
 import torch

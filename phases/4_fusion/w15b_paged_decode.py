@@ -15,6 +15,10 @@ token and its neighbor 100,000, and the host does not know which: lengths lies o
 sequence and key head, which takes the query heads of that key head together. Then split: one long sequence has to fill
 the whole GPU. Graded: the values, the bytes that are moved, the memory that is held beside inputs and output, and on a
 GPU the time against gathering the pages of each sequence and the formula written as operators.
+
+Limits on the largest case, with room for edges on smaller ones: at most 2 times the sectors that the bytes of its loads
+and stores need; at most 1.5 times the bytes of inputs and outputs moved; at most 0.85 times the bytes of inputs and
+outputs held beside them.
 """
 
 import torch

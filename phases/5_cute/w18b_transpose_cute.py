@@ -17,6 +17,10 @@ the address does not allow 16 bytes, vectors and squares have one element.
 Begin with squares of one element and a plain shared layout. Graded: equality bit for bit; the sectors asked for, bank
 conflicts and 16-byte accesses in global memory where the shape allows them; on a GPU the time against
 x.t().contiguous().
+
+Limits on the largest case, with room for edges on smaller ones: at most 1.1 times the sectors that the bytes of its
+loads and stores need; at most 1.1 times the bytes of inputs and outputs moved; at most 0.5 wavefronts per request added
+by bank conflicts; 16 bytes in each load and store.
 """
 
 from typing import NamedTuple

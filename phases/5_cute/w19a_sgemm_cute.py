@@ -15,6 +15,11 @@ Where an access would leave its matrix, a predicate makes cp.async write zeros i
 Begin with one stage and no predicates, on sizes that tiles divide. Graded: the values; that at least half of what
 reaches shared memory is copied by cp.async, and that nobody reads a copy before it was waited for; sectors, bank
 conflicts and wavefronts; and on a GPU the time against cuBLAS without TF32.
+
+Limits on the largest case, with room for edges on smaller ones: at most 1.3 times the sectors that the bytes of its
+loads and stores need; at most 5 times the bytes of inputs and outputs moved; at most 1 wavefront per request added by
+bank conflicts; at most 1.2 wavefronts of shared memory per cycle of multiply-adds; at least 50% of what is stored to
+shared memory copied by cp.async.
 """
 
 from collections.abc import Callable

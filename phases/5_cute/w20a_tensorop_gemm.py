@@ -8,6 +8,10 @@ Build it for sm_80: mma.sync (cute.nvgpu.warp.MmaF16BF16Op), fed by ldmatrix fro
 cp.async fills some stages ahead. An asynchronous copy moves 4, 8 or 16 bytes; rows that begin at odd elements need
 ordinary loads and stores, and may be slow. Graded: the values (products of small integers exactly), that tensor cores
 make them, the bytes moved and their sectors, bank conflicts, and on a GPU the time against cuBLAS.
+
+Limits on the largest case, with room for edges on smaller ones: at most 2 times the sectors that the bytes of its loads
+and stores need; at most 3.5 times the bytes of inputs and outputs moved; at most 4 wavefronts per request added by bank
+conflicts; products made by tensor cores.
 """
 
 import cutlass

@@ -11,6 +11,9 @@ the result, where the unit leaves out what lies outside. No element passes throu
 Begin with one box in each block. Then give a block several boxes and a ring of stages, so that loads run ahead: warp 0
 loads, warp 1 stores, and each stage has two mbarriers, full and empty. Graded: equality bit for bit, the share of the
 bytes that TMA moves, and on a GPU the time against PyTorch's copy.
+
+Limits on the largest case, with room for edges on smaller ones: at most 1.05 times the bytes of inputs and outputs
+moved; at least 95% of the bytes moved by TMA.
 """
 
 import cutlass

@@ -11,6 +11,9 @@ and one warp stores it by TMA. Where the rows of the result do not begin at mult
 
 Begin with one stage, one warpgroup and stores from registers. Graded: the values, that TMA and tensor cores do the
 work, and on a GPU the time against cuBLAS.
+
+Limits on the largest case, with room for edges on smaller ones: at most 6 times the bytes of inputs and outputs moved;
+at least 50% of the bytes moved by TMA; products made by tensor cores.
 """
 
 import cutlass

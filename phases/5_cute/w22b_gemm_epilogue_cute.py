@@ -14,6 +14,9 @@ Training keeps aux for the backward pass. Sums and all that follows are float32;
 Begin with your persistent product. Graded: the values, one launch, tensor cores, the bytes that are moved, all that the
 PTX machine knows of mbarriers, fences and products in flight, and on a GPU the time against cuBLAS with the bias and
 one kernel for the rest.
+
+Limits on the largest case, with room for edges on smaller ones: at most 5 times the bytes of inputs and outputs moved;
+at most 1 launch; products made by tensor cores.
 """
 
 import cutlass

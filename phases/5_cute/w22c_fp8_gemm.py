@@ -15,6 +15,9 @@ bits of it, so a block's sum is promoted, multiplied by its scales and added to 
 Begin with your persistent product. Graded: the values, one launch, tensor cores, the bytes that are moved, all that the
 PTX machine knows of mbarriers and products in flight, and on a GPU the time against torch._scaled_mm with the same
 scales.
+
+Limits on the largest case, with room for edges on smaller ones: at most 5 times the bytes of inputs and outputs moved;
+at most 1 launch; products made by tensor cores.
 """
 
 import cutlass

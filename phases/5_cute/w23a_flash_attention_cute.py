@@ -15,6 +15,10 @@ Begin with a producer and two consumers that wait for each product. Then let the
 second product of the tile before it, and let the consumers take turns at the tensor cores.
 Graded: the values, the bytes that are moved, the memory that is held beside inputs and outputs, the machine's checks of
 every wait, and on a GPU the time against the formula written as operators.
+
+Limits on the largest case, with room for edges on smaller ones: at most 2 times the sectors that the bytes of its loads
+and stores need; at most 5 times the bytes of inputs and outputs moved; at most 0.1 times the bytes of inputs and
+outputs held beside them; products made by tensor cores.
 """
 
 import math

@@ -7,6 +7,10 @@ multiples of 8, m is any number from 1. Every tensor begins at a multiple of 16 
 Write the kernel in w24a_cute_cpp.cu with the headers of CuTe, then launch it here. They come with
 `pip install nvidia-cutlass`. Graded: the values (products of small integers exactly), that tensor cores make them,
 races, the bytes moved and their sectors, bank conflicts, and on a GPU the time against cuBLAS.
+
+Limits on the largest case, with room for edges on smaller ones: at most 2 times the sectors that the bytes of its loads
+and stores need; at most 3.5 times the bytes of inputs and outputs moved; at most 1 wavefront per request added by bank
+conflicts; products made by tensor cores.
 """
 
 import torch

@@ -7,6 +7,9 @@ warp inside the block, its lane inside the warp, and i.
 Write the kernel in w01a_hello_grid.cu, then launch it here. The grader checks the values, for blocks of any size, and
 the bytes that the kernel moves.
 
+Limits on the largest case, with room for edges on smaller ones: at most 1.1 times the sectors that the bytes of its
+loads and stores need; at most 1.1 times the bytes of inputs and outputs moved.
+
 Traffic: 16 bytes per thread, in four stores. A row of out holds one kind of answer for all threads, so the 32 lanes of
 a warp store 128 contiguous bytes: 4 sectors, the minimum.
 """

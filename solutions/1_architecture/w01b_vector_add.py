@@ -7,6 +7,9 @@ Tensors may have more than 2**32 elements: offsets need 64 bits.
 Write the kernel in w01b_vector_add.cu, then launch it here. The grader checks the values at sizes around a block, the
 bytes that the kernel moves, and on a GPU the time against torch.add.
 
+Limits on the largest case, with room for edges on smaller ones: at most 1.3 times the sectors that the bytes of its
+loads and stores need; at most 1.3 times the bytes of inputs and outputs moved.
+
 Traffic: 12 bytes per element, two reads and a write, for one addition. An H200 does 30 trillion additions and copies
 4.28 TB per second, so the bytes take 80 times as long; the measured ceiling is 12 n bytes at the rate of a copy.
 

@@ -7,6 +7,9 @@ Tensors have fewer than 2**31 elements, so 32-bit offsets suffice.
 One program adds BLOCK elements. The grader checks the values at sizes around a block, the bytes that the kernel moves,
 and on a GPU the time against torch.add.
 
+Limits on the largest case, with room for edges on smaller ones: at most 1.3 times the sectors that the bytes of its
+loads and stores need; at most 1.3 times the bytes of inputs and outputs moved.
+
 Traffic: 12 bytes per element, two reads and a write, for one addition. Memory bounds it, so the ceiling is 12 n
 bytes at the rate of a copy. 1024 elements over 4 warps are 8 per thread, in two 16-byte accesses to each vector: more
 than enough bytes in flight. Where a vector is not aligned to 16 bytes, Triton compiles 4-byte accesses, four in a row

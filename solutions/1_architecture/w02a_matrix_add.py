@@ -8,6 +8,9 @@ Tensors may have more than 2**32 elements: offsets need 64 bits.
 Write the kernel in w02a_matrix_add.cu, then launch it here. The grader checks the values, the sectors that each line
 asks for, and on a GPU the time against torch.add.
 
+Limits on the largest case, with room for edges on smaller ones: at most 1.3 times the sectors that the bytes of its
+loads and stores need; at most 1.3 times the bytes of inputs and outputs moved.
+
 Traffic: 12 bytes per element for one addition, so memory bounds it; the ceiling is 12 * rows * columns bytes at
 the rate of a copy. A warp reads 512 contiguous bytes of a row of each matrix, as in vector_add.
 """

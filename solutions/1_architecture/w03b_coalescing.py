@@ -8,6 +8,9 @@ Tensors may have more than 2**32 elements: offsets need 64 bits.
 Write the kernel in w03b_coalescing.cu, then launch it here. The values are graded, the sectors that each line asks for,
 and on a GPU the time against a kernel with one thread per row.
 
+Limits on the largest case, with room for edges on smaller ones: at most 1.1 times the sectors that the bytes of its
+loads and stores need; at most 1.2 times the bytes of inputs and outputs moved.
+
 Traffic: 8 bytes per element, one read and one write, and 8 bytes of index per row; nothing is computed. The speed of
 light is that of a copy. Rows of 512 floats, 2 KiB each, take the same time in random order as in order: 136 µs for
 2^17 of them on an H200. With one 4-byte load per lane before its store it would be 193 µs.

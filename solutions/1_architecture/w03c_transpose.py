@@ -7,6 +7,10 @@ Tensors may have more than 2**32 elements: offsets need 64 bits.
 Write the kernel in w03c_transpose.cu, then launch it here. The values are graded, the sectors and bank conflicts of
 each line, and on a GPU the time against x.t().contiguous().
 
+Limits on the largest case, with room for edges on smaller ones: at most 1.1 times the sectors that the bytes of its
+loads and stores need; at most 1.1 times the bytes of inputs and outputs moved; at most 0.5 wavefronts per request added
+by bank conflicts.
+
 Traffic: one read and one write, 8 bytes per element in float32 and 4 in bfloat16, and no arithmetic. The speed of
 light is a copy of the same size. Once both sides are coalesced, memory bounds it: one access of a warp reads two pieces
 of 256 bytes, or writes four pieces of 128 bytes.

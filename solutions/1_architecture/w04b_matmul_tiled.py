@@ -7,6 +7,10 @@ Tensors may have more than 2**32 elements: offsets need 64 bits.
 Write the kernel in w04b_matmul_tiled.cu, then launch it here. The values are graded, the bytes that the kernel asks for
 (tiles have to be at least 32 wide), its bank conflicts, and on a GPU the time against the naive kernel.
 
+Limits on the largest case, with room for edges on smaller ones: at most 1.3 times the sectors that the bytes of its
+loads and stores need; at most 3.5 times the bytes of inputs and outputs moved; at most 1 wavefront per request added by
+bank conflicts.
+
 Operations: 2 m n k, 137e9 at 4096^3. Traffic: tiles of T x T read 8 m n k / T bytes in all, 4.3 GB at 4096^3 with
 T = 128, where 0.2 GB are compulsory. The copy ceiling moves 4.3 GB in 1.0 ms, so arithmetic bounds it: the speed of
 light is the float32 rate, the 51 TFLOP/s that cuBLAS reaches on an H200, which is 2.7 ms.

@@ -20,8 +20,9 @@ off.
 
 Where they are:
 
-- ncu: the second row below the lines of progress holds the units, and 1,234 is a number. gpu__time_duration.sum,
-  launch__grid_size, launch__block_size, launch__registers_per_thread, dram__bytes_read.sum, dram__bytes_write.sum,
+- ncu: below lines of progress the header begins with "ID", and all other columns come in any order. The row below it
+  holds the units, and 1,234 is a number. gpu__time_duration.sum, launch__grid_size, launch__block_size,
+  launch__registers_per_thread, dram__bytes_read.sum, dram__bytes_write.sum,
   l1tex__t_sectors_pipe_lsu_mem_global_op_ld.sum and l1tex__t_requests_pipe_lsu_mem_global_op_ld.sum,
   sm__warps_active.avg.pct_of_peak_sustained_active, smsp__average_warps_issue_stalled_REASON_per_issue_active.ratio,
   sm__pipe_tensor_cycles_active.avg.pct_of_peak_sustained_elapsed.

@@ -14,6 +14,10 @@ w06a_reduction.cu: it is 0 when the file is loaded, and keeps its value from one
 Write the kernel in w06a_reduction.cu, then launch it here. Graded: the values, the same bits in two orders of blocks,
 the bytes that the kernel moves (one read suffices), and on a GPU the time against one atomicAdd per warp.
 
+Limits on the largest case, with room for edges on smaller ones: at most 1.3 times the sectors that the bytes of its
+loads and stores need; at most 1.1 times the bytes of inputs and outputs moved; at most 1 wavefront per request added by
+bank conflicts.
+
 Traffic: 4 bytes per element, read once, and one addition. The ceiling is a sweep that only reads, 4.5 TB/s on an
 H200 with 16-byte loads. At that rate an SM receives fewer than 5 floats per cycle and could add 128, so only the bytes
 in flight count. The ladder:

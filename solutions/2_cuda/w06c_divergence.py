@@ -9,6 +9,8 @@ Write the kernel in w06c_divergence.cu, then launch it here. Graded: the values,
 active in its average instruction (at least 16, from 20,000 oscillators on: let each warp have some hundreds), and on a
 GPU the time against a kernel with a thread for each oscillator.
 
+Limits on the largest case, with room for edges on smaller ones: at least 16 active lanes in the average instruction.
+
 Traffic: 9 bytes for each oscillator, and 38 operations for each of its steps, 15 steps on average where they are
 mixed: arithmetic sets the ceiling. A warp takes as many steps as the slowest of its oscillators, 57 on average;
 sorted in tiles of 2048, few more than they need.

@@ -9,7 +9,10 @@ Tensors may have more than 2**32 elements: offsets need 64 bits.
 Write the kernel in w07b_gelu.cu, then launch it here. Graded: the values, the bytes that the kernel moves, and on a GPU
 the time against the formula in torch's operators.
 
-Traffic: one read and one write, 8 bytes per element in float32 and 4 in bfloat16. The measured ceiling is a copy. At
+Limits on the largest case, with room for edges on smaller ones: at most 1.3 times the sectors that the bytes of its
+loads and stores need; at most 1.3 times the bytes of inputs and outputs moved.
+
+Traffic: one read and one write, 8 bytes per element in float32 and 4 in bfloat16. The ceiling is a copy. At
 4.2 TB/s an SM of an H200 passes 2.3 floats or 4.5 bfloat16 values per cycle and issues 128 lane-instructions meanwhile:
 56 for a float, 28 for a bfloat16 value, conversions and addresses included. That leaves no room for erff.
 

@@ -13,6 +13,10 @@ Write the kernels in w07c_custom_operator.cu. Graded: y and dx, and the bytes th
 forward, three backward); then what is registered, by torch.library.opcheck and by torch.compile(fullgraph=True), where
 dy is not always contiguous. On a GPU the time of both directions against the formulas in torch operators.
 
+Limits on the largest case, with room for edges on smaller ones: at most 1.3 times the sectors that the bytes of its
+loads and stores need; at most 1.2 times the bytes of inputs and outputs moved; at most 1 wavefront per request added by
+bank conflicts.
+
 Traffic: 4 bytes per element forward and 6 backward in bfloat16, 8 and 12 in float32. The backward formula needs y
 alone, so y is what is saved: with x its exponentials would have to be computed again.
 """

@@ -11,7 +11,11 @@ every load and store has 16 bytes; that ptxas needs neither a stack frame nor sp
 instructions are executed for each element (a division counts 18, one of 64 bits 80). On a GPU, the time against the
 kernel as it is given.
 
-Traffic: 8 bytes per element and 5 operations, so memory bounds it: the measured ceiling is that of a copy.
+Limits on the largest case, with room for edges on smaller ones: at most 1.1 times the sectors that the bytes of its
+loads and stores need; at most 1.1 times the bytes of inputs and outputs moved; at most 8 integer instructions per
+element; 16 bytes in each load and store.
+
+Traffic: 8 bytes per element and 5 operations, so memory bounds it: the ceiling is that of a copy.
 """
 
 import torch

@@ -8,6 +8,10 @@ Write the kernel in w08a_sgemm_registers.cu, then launch it here. Graded: the va
 (tiles have to be at least 64 wide); the sectors of its requests, those that store out among them; bank conflicts; the
 wavefronts of shared memory, at most 1.2 for each cycle of multiply-adds (an SM does 128 of them in a cycle); and on a
 GPU the time against a tile of 32 with one output per thread.
+
+Limits on the largest case, with room for edges on smaller ones: at most 1.3 times the sectors that the bytes of its
+loads and stores need; at most 3.5 times the bytes of inputs and outputs moved; at most 1 wavefront per request added by
+bank conflicts; at most 1.2 wavefronts of shared memory per cycle of multiply-adds.
 """
 
 import torch

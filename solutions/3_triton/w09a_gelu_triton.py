@@ -9,6 +9,9 @@ Tensors may have more than 2**32 elements: offsets need 64 bits.
 One program computes a block of BLOCK elements. triton.language has exp, erf and sigmoid, and no tanh.
 Graded: the values, the bytes that the kernel moves, and on a GPU the time against the formula in torch's operators.
 
+Limits on the largest case, with room for edges on smaller ones: at most 1.3 times the sectors that the bytes of its
+loads and stores need; at most 1.3 times the bytes of inputs and outputs moved.
+
 Traffic: one read and one write, 8 bytes per element in float32 and 4 in bfloat16; the ceiling is a copy. An H200
 has time for 32 instructions on each bfloat16 value (week 7). tl.erf, libdevice's tanh, or a division on top of the
 polynomial take more: 0.67, 0.81 and 0.82 of a copy. These formulas reach all of it, in both dtypes and at any size.

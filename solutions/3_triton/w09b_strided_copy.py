@@ -10,6 +10,9 @@ output while they store, and which two of the three axes the tile spans. tl.tran
 Graded: the values, the sectors and bytes that each line asks for, and on a GPU the time against x.clone() as PyTorch
 does it. Load what an axis of stride 0 repeats once for a tile, not once for each element.
 
+Limits on the largest case, with room for edges on smaller ones: at most 1.3 times the sectors that the bytes of its
+loads and stores need; at most 1.3 times the bytes of inputs and outputs moved.
+
 Bytes: the output once, and each sector of 32 bytes that holds an element of x once: of every second float, twice what
 is stored; of an expanded tensor, next to nothing. 2 GiB for the transpose of 16384 x 16384 floats, 0.5 ms at the 4.2
 TB/s that an H200 copies with.

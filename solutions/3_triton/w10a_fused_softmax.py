@@ -10,6 +10,10 @@ several rows where they are short, and hold a row as several blocks where it is 
 fit into the registers of one program need a loop, or several programs.
 Graded: the values, the bytes that are moved, and on a GPU the time against the formula written as operators.
 
+Limits on the largest case, with room for edges on smaller ones: at most 1.3 times the sectors that the bytes of its
+loads and stores need; at most 1.2 times the bytes of inputs and outputs moved; at most 1 wavefront per request added by
+bank conflicts.
+
 Bytes: 2 tensors, 537 MB for 16384 x 8192 bfloat16, 0.13 ms at the 4.1 TB/s that an H200 copies with. Operations:
 about 5 per value, a tenth of that time. So memory is the bound, if enough programs are in flight to keep it busy while
 others reduce. That decides the shape of each kernel:

@@ -10,6 +10,10 @@ Begin from the fused softmax: a row in the registers of one program, and two sum
 backward pass will read. Then split long rows into several blocks, so that few lanes are masked.
 Graded: the values, the bytes that are moved, and on a GPU the time against the formula written as operators.
 
+Limits on the largest case, with room for edges on smaller ones: at most 1.3 times the sectors that the bytes of its
+loads and stores need; at most 2.2 times the bytes of inputs and outputs moved; at most 1 wavefront per request added by
+bank conflicts.
+
 Bytes: 2 matrices, 537 MB for 16384 x 8192 bfloat16, 0.13 ms at the 4.1 TB/s that an H200 copies with. Operations:
 about 8 per value, a tenth of that time. weight and bias come from L1 and L2, and as often as x where a program has one
 row: what a row costs there, and two reductions that wait for each other, is what keeps long rows from the copy's speed.

@@ -12,6 +12,9 @@ order of the programs for L2, and the tile for the shape.
 Graded: the values (products of small integers exactly), that tensor cores compute them, the bytes moved, and on a GPU
 the time against cuBLAS.
 
+Limits on the largest case, with room for edges on smaller ones: at most 5.5 times the bytes of inputs and outputs
+moved; products made by tensor cores.
+
 Operations: 2 m n k, 1.1e12 at 8192^3. Bytes from L2: 2 m n k (1 / ROWS + 1 / COLUMNS), 12.9 GB there with 128 x 256;
 compulsory are 0.4 GB. Tensor cores bound it, if the order of the programs lets L2 serve most of the 12.9 GB.
 

@@ -17,6 +17,9 @@ Begin with one tile of out per program and total += tl.dot(x, y) * scales, 128 v
 Graded: the values, that tensor cores compute the products, the bytes that are moved, and on a GPU the time against
 matrices that are dequantized to bfloat16 and multiplied by the library.
 
+Limits on the largest case, with room for edges on smaller ones: at most 2 times the sectors that the bytes of its loads
+and stores need; at most 3.5 times the bytes of inputs and outputs moved; products made by tensor cores.
+
 Operations: 2 m n k, 137 billion at 4096 cubed, 0.07 ms at the 1979 TFLOP/s that NVIDIA states for fp8 on Hopper. Bytes:
 68 million, 0.016 ms. Arithmetic is the bound, and the hand-over slows it down: one multiply-add of an ordinary core
 for 128 of the tensor cores, which are 32 times as fast, so a fifth of the time unless something else multiplies

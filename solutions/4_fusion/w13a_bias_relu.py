@@ -8,7 +8,10 @@ A matrix has fewer than 2**31 columns, and may have more than 2**32 elements: of
 In eager PyTorch this is two kernels, an addition and a ReLU. Count what they move before you write one.
 Graded: the values, the bytes that the kernel moves, and on a GPU the time against torch.relu(x + bias).
 
-Traffic: one read and one write, 8 bytes per element in float32 and 4 in the other two; the measured ceiling is a copy.
+Limits on the largest case, with room for edges on smaller ones: at most 1.3 times the sectors that the bytes of its
+loads and stores need; at most 1.7 times the bytes of inputs and outputs moved.
+
+Traffic: one read and one write, 8 bytes per element in float32 and 4 in the other two; the ceiling is a copy.
 Two kernels move twice that. The bias comes from L1, or from L2 where it is long.
 As a vector the matrix is aligned whatever its width is, and a block is loaded in vectors even where rows begin at odd
 addresses: a program for each row reaches 0.5 to 0.7 of a copy there in bfloat16. The price is that each element has to

@@ -14,6 +14,10 @@ Vectors begin at a multiple of 16 bytes if n is a multiple of 16; they may have 
 Graded: the values; the masks (the share that is kept, forward against backward, and correlations between elements,
 seeds and offsets); bytes and memory; on a GPU the time against torch.native_dropout and its backward pass.
 
+Limits on the largest case, with room for edges on smaller ones: at most 1.3 times the sectors that the bytes of its
+loads and stores need; at most 1.1 times the bytes of inputs and outputs moved; at most 0.01 times the bytes of inputs
+and outputs held beside them.
+
 Traffic: one read and one write in either pass, 8 bytes per element in float32 and 4 in bfloat16; the ceiling is
 a copy. PyTorch's operator moves another byte, and holds a mask of n bytes until the backward pass.
 What bounds it is the generator. An H200 has time for 64 instructions on each float32 value and for 32 on a bfloat16

@@ -8,6 +8,10 @@ Tensors may have more than 2**32 elements: offsets need 64 bits.
 Begin from the fused softmax: a row in the registers of one program. The sum is written once and never read back.
 Graded: the values, the bytes that are moved, and on a GPU the time against an addition followed by rms_norm.
 
+Limits on the largest case, with room for edges on smaller ones: at most 1.3 times the sectors that the bytes of its
+loads and stores need; at most 1.4 times the bytes of inputs and outputs moved; at most 1 wavefront per request added by
+bank conflicts.
+
 Bytes: 4 tensors (x, residual, h, y), 1.07 GB for 16384 x 8192 bfloat16, 0.26 ms at the 4.1 TB/s that an H200 copies
 with. As two operators it is 5 tensors, because the normalization reads h again. The weights come from L2. There
 are about 5 operations per value, a twentieth of the time: memory is the bound.

@@ -16,6 +16,10 @@ sequence and key head, which takes the query heads of that key head together. Th
 the whole GPU. Graded: the values, the bytes that are moved, the memory that is held beside inputs and output, and on a
 GPU the time against gathering the pages of each sequence and the formula written as operators.
 
+Limits on the largest case, with room for edges on smaller ones: at most 2 times the sectors that the bytes of its loads
+and stores need; at most 1.5 times the bytes of inputs and outputs moved; at most 0.85 times the bytes of inputs and
+outputs held beside them.
+
 Bytes: the keys and values of every token, 4 kv_heads head each, 3.1 GB for 753,664 tokens with 8 key heads of 128, 0.69
 ms at the 4.5 TB/s that an H200 reads with. Operations: 4 per query head, token and column. Four query heads that share
 a key head make 4 operations per byte, a fortieth of what tensor cores need to be busy: memory is the bound.

@@ -14,6 +14,9 @@ Between 1 and 2, and at the end, blocks of the same number on all ranks wait for
 grow from call to call. Here the grader launches all ranks on one device: axis 1 of the grid is the rank. On several
 GPUs each launches its own, with `first` its rank and one block along that axis. 2 (world - 1) / world of the vector
 leave every rank, as in a ring; a small vector takes the time of two flags.
+
+Limits on the largest case, with room for edges on smaller ones: at most 1.25 times the sectors that the bytes of its
+loads and stores need; at most 2.25 times the bytes of inputs and outputs moved.
 """
 
 import torch

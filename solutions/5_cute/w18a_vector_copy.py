@@ -10,6 +10,9 @@ and `cute.copy` moves the values of a thread with a single access. The last tile
 Begin with one element per thread and an `if`; widen when that is right. Graded: equality bit for bit, the sectors
 asked for, and on a GPU the time against PyTorch's copy.
 
+Limits on the largest case, with room for edges on smaller ones: at most 1.05 times the sectors that the bytes of its
+loads and stores need; at most 1.05 times the bytes of inputs and outputs moved.
+
 Bound: n elements are read and n written. 2**28 float32 are 2 GiB, 0.5 ms at the 4.3 TB/s of an H200. There is
 no arithmetic: all that counts is how many bytes are in flight. By Little's law 4.3 TB/s at a loaded latency of
 0.8 us is 3.4 MB, or 26 KB on each of 132 SMs, half of it loads; 2048 threads with one 16-byte load each have 33 KB.

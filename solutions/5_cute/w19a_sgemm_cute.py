@@ -16,6 +16,11 @@ Begin with one stage and no predicates, on sizes that tiles divide. Graded: the 
 reaches shared memory is copied by cp.async, and that nobody reads a copy before it was waited for; sectors, bank
 conflicts and wavefronts; and on a GPU the time against cuBLAS without TF32.
 
+Limits on the largest case, with room for edges on smaller ones: at most 1.3 times the sectors that the bytes of its
+loads and stores need; at most 5 times the bytes of inputs and outputs moved; at most 1 wavefront per request added by
+bank conflicts; at most 1.2 wavefronts of shared memory per cycle of multiply-adds; at least 50% of what is stored to
+shared memory copied by cp.async.
+
 Bound: 2 m n k operations at 128 multiply-adds per cycle and SM, 67 TFLOP/s on an H200 at 1.98 GHz. At 4096
 it reaches 51 TFLOP/s, 0.99 of cuBLAS. The lanes' zigzag and the early copies are those of sgemm_async (week 8).
 """

@@ -19,6 +19,9 @@ Write `tile_of`, `produce`, `consume` and `write`. Products too small for tiles 
 consumer perhaps, or in clusters with one tile beside the other, where the peers share blocks of a.
 Graded: the values, that tensor cores compute them, the bytes asked for, and on a GPU the time against cuBLAS.
 
+Limits on the largest case, with room for edges on smaller ones: at most 6 times the bytes of inputs and outputs moved;
+products made by tensor cores.
+
 Operations: 2 m n k, 1.1e12 at 8192^3. Tensor cores bound it, and how fast they run depends on the data too.
 
 Measured against cuBLAS on an H200, each pair in one run, several runs where a range is given:

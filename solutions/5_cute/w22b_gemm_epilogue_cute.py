@@ -15,6 +15,9 @@ Begin with your persistent product. Graded: the values, one launch, tensor cores
 PTX machine knows of mbarriers, fences and products in flight, and on a GPU the time against cuBLAS with the bias and
 one kernel for the rest.
 
+Limits on the largest case, with room for edges on smaller ones: at most 5 times the bytes of inputs and outputs moved;
+at most 1 launch; products made by tensor cores.
+
 Bytes: 6 m n for the residual, out and aux, 403 MB at m = n = 8192, 0.096 ms at 4.2 TB/s; the second kernel of the
 baseline reads aux once more. Operations: 2 m n k, 275 billion at k = 2048, 0.37 ms in cuBLAS. Tensor cores bound it, as
 long as they do not wait for an epilogue. So each consumer has tiles of its own, and finishes one while the other

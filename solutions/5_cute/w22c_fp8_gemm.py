@@ -16,6 +16,9 @@ Begin with your persistent product. Graded: the values, one launch, tensor cores
 PTX machine knows of mbarriers and products in flight, and on a GPU the time against torch._scaled_mm with the same
 scales.
 
+Limits on the largest case, with room for edges on smaller ones: at most 5 times the bytes of inputs and outputs moved;
+at most 1 launch; products made by tensor cores.
+
 Operations: 2 m n k, 1.1e12 at 8192 cubed, 0.56 ms at the 1979 TFLOP/s that NVIDIA states for fp8. Bytes: 268 million,
 0.06 ms. Tensor cores sum a block of 64 x 128 x 128 in 256 cycles. Its promotion takes the ordinary cores 64 at least,
 so nobody should wait for it: a consumer has two sets of partial sums, and promotes one while the other is multiplied.

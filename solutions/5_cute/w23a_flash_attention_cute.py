@@ -16,6 +16,10 @@ second product of the tile before it, and let the consumers take turns at the te
 Graded: the values, the bytes that are moved, the memory that is held beside inputs and outputs, the machine's checks of
 every wait, and on a GPU the time against the formula written as operators.
 
+Limits on the largest case, with room for edges on smaller ones: at most 2 times the sectors that the bytes of its loads
+and stores need; at most 5 times the bytes of inputs and outputs moved; at most 0.1 times the bytes of inputs and
+outputs held beside them; products made by tensor cores.
+
 Bound: 4 operations per score and column, 0.275e12 for 4 x 16 x 4096 x 128 where causal, 0.35 ms at the
 790e12 per second of large products on an H200. An SM makes 4096 of them per cycle and 16 exponentials: a tile of 64
 queries and 128 keys with heads of 128 takes its tensor cores 1024 cycles, and its exponentials 512. So neither may wait

@@ -8,6 +8,10 @@ Write the kernel in w24a_cute_cpp.cu with the headers of CuTe, then launch it he
 `pip install nvidia-cutlass`. Graded: the values (products of small integers exactly), that tensor cores make them,
 races, the bytes moved and their sectors, bank conflicts, and on a GPU the time against cuBLAS.
 
+Limits on the largest case, with room for edges on smaller ones: at most 2 times the sectors that the bytes of its loads
+and stores need; at most 3.5 times the bytes of inputs and outputs moved; at most 1 wavefront per request added by bank
+conflicts; products made by tensor cores.
+
 Operations: 2 m n k, 137e9 at 4096^3. Traffic: tiles of R x C read 2 m n k (1 / R + 1 / C) bytes in all, most of them
 from L2. Tensor cores bound it. On Hopper mma.sync stays below wgmma, for which the same headers have atoms: on an H200
 this kernel reaches 471 and 484 TFLOP/s at 4096^3 in two sessions, beside 740 and 762 of cuBLAS in the same rounds.

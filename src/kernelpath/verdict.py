@@ -66,6 +66,11 @@ class Verdict(str, Enum):
         "the submission reached for files, processes or a network outside of what it may use",
     )
     TAMPERED = "TAMPERED", "the submission changed the process that measures it"
+    NO_TENSOR_CORES = (
+        "NO_TENSOR_CORES",
+        "right, but tensor cores do not make its products, as the exercise asks",
+        "kp hint {name}",
+    )
     TOO_MUCH_TRAFFIC = (
         "TOO_MUCH_TRAFFIC",
         "right, but it asks more of the memory system than the exercise allows",

@@ -183,13 +183,17 @@ BLOCKS = {
     "a writer and a reader": (
         "if (blockIdx.x == 1) b[40] = 1; if (blockIdx.x == 0) a[threadIdx.x] = b[threadIdx.x];",
         "thread 0 of block 1 writes 4 bytes at b[40], which thread 40 of block 0 reads in the same line: "
-        "blocks run in any order, and no barrier holds between them",
+        "blocks run in any order, and nothing orders these two: a launch for each step would",
     ),
     "a flag without a fence": (
         "if (blockIdx.x == 0) {\nb[40] = 1;\natomicExch((int*)a, 1);\n} else {\n"
         "while (atomicAdd((int*)a, 0) == 0) {}\na[1] = b[40];\n}",
-        "blocks run in any order, and no barrier holds between them; "
-        "an atomic orders them only where __threadfence() stands before it",
+        "blocks run in any order, and a flag orders these two only where __threadfence() stands before it",
+    ),
+    "a volatile flag without a fence": (
+        "if (blockIdx.x == 0) {\nb[40] = 1;\n*(volatile float*)a = 1;\n} else {\n"
+        "while (*(volatile float*)a == 0) {}\na[1] = b[40];\n}",
+        "blocks run in any order, and a flag orders these two only where __threadfence() stands before it",
     ),
 }
 
@@ -296,3 +300,18 @@ def test_views_of_one_array_are_one_memory() -> None:
     assert launch.buffers_written["right"].reshape(-1, 4)[:, 0].nonzero()[0].tolist() == list(range(30, 60))
     with pytest.raises(simt.Fault, match=r"past the end of left and right \(100 float32\)"):
         module.launch(name, grid=(1,), block=(61,), args=[right.ctypes.data] * 2, buffers=buffers)
+
+
+def test_memory_has_the_name_that_the_latest_launch_gives_it(run: Run) -> None:
+    """Another kernel may have taken the same memory under another name."""
+    a = aligned(64)
+    memory = simt.Memory()
+    for name in ("c", "x"):
+        shadow = memory.shadow(simt.Buffer(name, a.ctypes.data, a.nbytes, 4), 2)
+        assert shadow.buffer.name == name
+
+
+def test_an_access_far_from_all_tensors_names_the_nearest(run: Run) -> None:
+    source = "__global__ void kernel(float* a, long long i) { a[i] = 1; }"
+    with pytest.raises(simt.Fault, match=r"where no tensor is; from the nearest one, a \(64 \w+\), it would be a\[9,"):
+        run(source, 1, 1, aligned(64), 9_000_000_000)

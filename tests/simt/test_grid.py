@@ -256,3 +256,55 @@ def test_what_is_no_waiting_is_counted(run: Run, body: str) -> None:
     launch = run(source, 1, 32, aligned(256), aligned(32))
     assert sum(one.requests for one in launch.accesses) == 9
     assert sum(one.sectors for one in launch.accesses) >= 36
+
+
+COUNTED = {
+    "volatile loads": ("for (int k = 0; k < n; k++) sum += *(volatile float*)(x + t);", 8),
+    "relaxed loads": (
+        "for (int k = 0; k < n; k++) { float v; asm volatile("
+        '"ld.relaxed.gpu.global.f32 %0, [%1];" : "=f"(v) : "l"(x + t)); sum += v; }',
+        8,
+    ),
+    "a value may end the loop early": (
+        "for (int k = 0; k < n; k++) { float v = *(volatile float*)(x + t); if (v == 77) break; sum += v; }",
+        8,
+    ),
+    "within a loop that polls": (
+        "do { for (int k = 0; k < n; k++) sum += *(volatile float*)(x + t); } while (*(volatile float*)y == 77);",
+        8 + 1,
+    ),
+}
+POLLED = {
+    "alone": "while ((sum = *(volatile float*)(x + t)) == 77);",
+    "all lanes": "while (__any_sync(~0u, (sum = *(volatile float*)(x + t)) == 77));",
+    "sleeps longer and longer": (
+        "unsigned ns = 8; while ((sum = *(volatile float*)(x + t)) == 77) { __nanosleep(ns); if (ns < 256) ns *= 2; }"
+    ),
+    "gives up": "int left = 1 << 20; while ((sum = *(volatile float*)(x + t)) == 77) if (--left < 0) __trap();",
+}
+
+
+def loads_of(run: Run, body: str, waits: bool) -> int:
+    """Return the requests of block 0, which runs ``body`` while block 1 replaces 77 in x."""
+    source = f"""__global__ void kernel(float* x, float* y, int n, int waits) {{
+        const int t = threadIdx.x;
+        if (blockIdx.x == 1) {{ if (waits) {{ __threadfence(); atomicExch(x + t, 1.0f); }} return; }}
+        float sum = 0;
+        _Pragma("unroll 1") {body}
+        y[t + 1] = sum;
+    }}"""
+    x, y = aligned(32, np.float32), aligned(64, np.float32)
+    x[:] = 77 if waits else 1
+    launch = run(source, 2, 32, x, y, 8, int(waits), max_instructions=1 << 24)
+    return sum(one.requests for one in launch.accesses if one.access == 0)
+
+
+@pytest.mark.parametrize(("body", "requests"), COUNTED.values(), ids=COUNTED.keys())
+def test_a_loop_that_counts_its_rounds_does_not_poll(run: Run, body: str, requests: int) -> None:
+    assert loads_of(run, body, waits=False) == requests
+
+
+@pytest.mark.parametrize("body", POLLED.values(), ids=POLLED.keys())
+def test_a_loop_that_only_a_loaded_value_ends_polls(run: Run, body: str) -> None:
+    """The compiler may put the first round before the loop: then two instructions load."""
+    assert loads_of(run, body, waits=True) <= 2

@@ -181,7 +181,7 @@ def test_a_kernel_tells_the_cluster_and_the_threads_that_it_is_compiled_for() ->
     )
     module = simt.load(text)
     assert module.kernels["k"].cluster == (2, 1, 1)
-    assert module.parsed.functions["k"].maxntid == 128
+    assert module.parsed.functions["k"].directives.maxntid == 128
 
 
 @pytest.mark.parametrize(

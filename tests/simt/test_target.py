@@ -24,6 +24,11 @@ TOO_LARGE = {
         0,
     ),
     "a grid of 2147483648 along x is larger than 2147483647": ((2**31, 1, 1), (1, 1, 1), 0),
+    "a grid of 4286578689 along x is larger than 2147483647; an int32 that overflowed to -8388607": (
+        (4286578689, 1, 1),
+        (1, 1, 1),
+        0,
+    ),
     "166913 bytes of shared memory exceed the 166912 of a block": (
         (1, 1, 1),
         (1, 1, 1),

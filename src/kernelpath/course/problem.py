@@ -33,6 +33,13 @@ BYTES: Mapping[str, int] = {
 """Bytes per element, by the name of the dtype."""
 
 
+BEYOND_A_BLOCK = 65_536
+"""An extent that no thread block covers with registers: 64 elements for each of 1,024 threads."""
+
+ANY_FINITE = (-3e38, 3e38)
+"""The domain of "finite values of any size", but for the last bits: float32 and bfloat16 end at 3.4e38."""
+
+
 def arguments(case: Case) -> str:
     """A case in words: "rows=33 columns=1000"."""
     return " ".join(f"{name}={value}" for name, value in case.items())
@@ -102,6 +109,11 @@ class Problem:
     compulsory_bytes: `compulsory_bytes(**case)`, the inputs read once and the outputs written once.
     flops: `flops(**case)`, arithmetic operations; with compulsory_bytes it gives the measured ceiling.
     vary: names of case arguments that may take any size; a further case is drawn from them when graded.
+    must_reach: for an extent that the statement leaves open, the size that a case has to reach, where that is not
+        BEYOND_A_BLOCK: the limit that the statement gives, or less where each row takes a whole block and each case
+        has its price. `kp dev check` holds it for these extents and for those of `vary`; values are compared there.
+    domain: the least and the greatest value that the statement allows in the first input, where it tells them or says
+        "finite values of any size"; `extreme` draws values near both.
     far: cases with tensors of a little more than 2**32 elements, where offsets need 64 bits; each matrix is as large
         in one of them. They need no memory, as only a sample of the blocks is run. None where kernels are promised
         smaller sizes.
@@ -127,6 +139,8 @@ class Problem:
     redistributed: Callable[..., tuple[Any, ...]] | None = None
     in_place: Callable[..., tuple[Any, ...]] | None = None
     first_dtype: str | None = None
+    must_reach: Mapping[str, int] = field(default_factory=dict)
+    domain: tuple[float, float] | None = None
     far: Sequence[Case] = ()
 
     def __post_init__(self) -> None:

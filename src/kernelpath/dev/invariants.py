@@ -16,7 +16,7 @@ from kernelpath.course import lesson, registry, rejects, stubs
 from kernelpath.course.checkpoint import Checkpoint
 from kernelpath.course.errors import DeclarationError
 from kernelpath.course.registry import DELIVERABLE, Item, Tree
-from kernelpath.dev import books, controls, phrases, spills
+from kernelpath.dev import books, controls, phrases, spills, statements
 from kernelpath.exam import reading
 from kernelpath.grading.grade import Device, grade
 from kernelpath.show import docs
@@ -212,6 +212,11 @@ def controls_are_rejected(item: Item) -> Iterator[str]:
     return controls.admitted(item)
 
 
+open_extents_have_thin_cases = of_each(statements.open_extents_have_thin_cases)
+domains_are_drawn_to_both_ends = of_each(statements.domains_are_drawn_to_both_ends)
+limits_are_stated = of_each(statements.limits_are_stated)
+
+
 def tables_are_current(root: Path) -> Iterator[str]:
     """Every generated table equals its regeneration."""
     for name in docs.stale(root):
@@ -283,6 +288,9 @@ QUICK: tuple[Invariant, ...] = (
     nothing_is_left_to_write,
     no_cell_is_left_to_write,
     controls_are_rejected,
+    open_extents_have_thin_cases,
+    domains_are_drawn_to_both_ends,
+    limits_are_stated,
     tables_are_current,
     books.notebooks_have_no_outputs,
     books.answers_are_withheld,

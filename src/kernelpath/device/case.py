@@ -68,6 +68,7 @@ class Case:
     launches: list[simt.Launch] = field(default_factory=list)
     failed: messages.Failed | None = None
     _unreached: set[str] = field(default_factory=set)
+    _reached: list[dict[int, int]] = field(default_factory=list)
     _notes: list[messages.Note] = field(default_factory=list)
     _held: list[dict[int, int]] = field(default_factory=list)
     _storages: dict[int, Stored] = field(default_factory=dict)
@@ -91,7 +92,7 @@ class Case:
         self._input_names = {number: f"input {place}" for place, number in enumerate((*inputs.storages, *inputs.spans))}
         if self.failed is not None and self.failed.kind != "FORGED":
             self.failed = None
-        self.launches, self._notes, self._held, self._unreached = [], [], [], set()
+        self.launches, self._notes, self._held, self._unreached, self._reached = [], [], [], set(), []
         for number, content in inputs.storages.items():
             place = self._addresses.place(len(content))
             stored = Stored(place, self._input_names[number], drawn=np.frombuffer(content, np.uint8))
@@ -134,7 +135,9 @@ class Case:
             blocks=far.sample(asked.grid) if self.inputs.far else None,
         )
         self.launches.append(launch)
-        self._unreached |= far.unreached(launch, spans)
+        if self.inputs.far:
+            self._unreached |= far.unreached(launch, spans)
+            self._reached.append(_reached_in(launch, asked.buffers) if far.is_whole(launch) else {})
         for stored in buffers.values():
             stored.launched, stored.host, stored.has_table = True, "", False
         changed = [number for number, content in before.items() if not np.array_equal(content, buffers[number].memory)]
@@ -160,6 +163,7 @@ class Case:
             instructions=self._instructions() if counted else (),
             tensor=sum(launch.totals.most_tensor_operations for launch in self.launches),
             unreached=sorted(self._unreached),
+            reached=self._reached[0] if len(self._reached) == 1 else {},
             workspace=max((sum(held[one] for one in held.keys() - given) for held in self._held), default=0),
         )
         for stored in self._storages.values():
@@ -356,6 +360,15 @@ def _is_fill(content: Bytes) -> bool:
     rest = content[words.nbytes :]
     first = content[:8]
     return bool((words == words[:1]).all() and np.array_equal(rest, first[: rest.size]))
+
+
+def _reached_in(launch: simt.Launch, buffers: Sequence[messages.Buffer]) -> dict[int, int]:
+    """Return how far in bytes a launch accessed each storage."""
+    reached: dict[int, int] = {}
+    for buffer in buffers:
+        end = buffer.offset + launch.reached[buffer.name]
+        reached[buffer.storage] = max(end, reached.get(buffer.storage, 0))
+    return reached
 
 
 def _content(told: messages.Storage) -> Bytes:

@@ -16,6 +16,7 @@ from collections.abc import Sequence
 
 from kernelpath import simt
 from kernelpath.device.api import Dim3
+from kernelpath.simt.layout import Access
 
 MOST_BYTES = 64 << 30
 """That a storage may have."""
@@ -44,8 +45,19 @@ def sample(grid: Dim3) -> list[int]:
 
 def unreached(launch: simt.Launch, buffers: Sequence[simt.Buffer]) -> set[str]:
     """The tensors of which a launch that was cut has not accessed any element past 2**31."""
+    if not launch.cut:
+        return set()
     past = {buffer.name: buffer.itemsize << 31 for buffer in buffers if buffer.nbytes > buffer.itemsize << 31}
-    return {name for name, nbytes in past.items() if launch.reached.get(name, nbytes + 1) <= nbytes}
+    return {name for name, nbytes in past.items() if launch.reached[name] <= nbytes}
+
+
+def is_whole(launch: simt.Launch) -> bool:
+    """Return whether all blocks of the sample came to their end, and which of the tiles they took was theirs alone.
+
+    Where blocks take tickets from a counter in global memory, those of a sample take the first.
+    """
+    atomics = (request for request in launch.accesses if request.access == Access.ATOMIC and not request.shared)
+    return not launch.cut and next(atomics, None) is None
 
 
 def without_memory(nbytes: int) -> torch.Tensor:

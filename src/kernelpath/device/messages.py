@@ -275,7 +275,9 @@ class Output(Message, frozen=True):
 
 class Ended(Message, frozen=True):
     """What the machine saw of a case. mutated: positions of input storages that are not as drawn. instructions: file,
-    line, LineCounters.executed. tensor, workspace: as grading's Evidence has them. unreached: see device/far."""
+    line, LineCounters.executed. tensor, workspace: as grading's Evidence has them. unreached: see device/far.
+    reached: in a far case with a single launch, whose sample of the blocks was whole, how far in bytes it accessed each
+    storage."""
 
     outputs: Sequence[Output]
     mutated: Sequence[int]
@@ -286,6 +288,7 @@ class Ended(Message, frozen=True):
     tensor: int = 0
     workspace: int = 0
     unreached: Sequence[str] = ()
+    reached: Mapping[int, int] = {}
 
 
 class Drawn(Message, frozen=True):

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 from kernelpath import words
 from kernelpath.course.inputs import EXTREME, PLAIN, UNORDERED, Variety
-from kernelpath.course.problem import Case
+from kernelpath.course.problem import Case, arguments
 from kernelpath.grading import compare, conduct, pattern
 from kernelpath.grading.beside import FAULTS
 from kernelpath.grading.conduct import Evidence
@@ -85,7 +85,11 @@ def most_telling(graded: Sequence[Graded]) -> Complaint | None:
     if verdict is Verdict.NOT_WRITTEN and (read := next(reads, None)) is not None:
         return read
     several = (one for one in failed if one.result.verdict is verdict and one.elements > 1)
-    complaint = (failed[0] if failed[0].elements != 1 else next(several, failed[0])).complaint
+    telling = failed[0] if failed[0].elements != 1 else next(several, failed[0])
+    complaint = telling.complaint
+    if complaint is not None and complaint.verdict is Verdict.CRASHED and "AssertionError" in complaint.cause:
+        # An assertion of the submission's own: on which inputs it fails is not in its text.
+        return replace(complaint, cause=f"{complaint.cause}; at {arguments(telling.result.case)}")
     if complaint is None or verdict is not Verdict.WRONG_VALUES:
         return complaint
     passed = [one.result.case for one in graded if not one.complaint]

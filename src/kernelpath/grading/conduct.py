@@ -133,7 +133,7 @@ def other_cores(exercise: Exercise, evidence: Evidence) -> Complaint | None:
     if evidence.tensor:
         share = f"at most {evidence.tensor / evidence.flops:.0%} of its multiply-adds"
         cause = f"the mma instructions of {exercise.entry} make {share}; the others are to be made there, too"
-    return Complaint(Verdict.NOT_YOUR_KERNEL, cause)
+    return Complaint(Verdict.NO_TENSOR_CORES, cause)
 
 
 def idle_cores(exercise: Exercise, negated: Evidence, expected: Sequence[torch.Tensor]) -> Complaint | None:
@@ -148,7 +148,7 @@ def idle_cores(exercise: Exercise, negated: Evidence, expected: Sequence[torch.T
         return None
     made = f"{share:.0%} of what {exercise.entry} returns was made by its mma instructions"
     cause = f"{made}: their results have to reach the output"
-    return Complaint(Verdict.NOT_YOUR_KERNEL, cause)
+    return Complaint(Verdict.NO_TENSOR_CORES, cause)
 
 
 def launched_nothing(launches: Sequence[object], entry: str) -> Complaint | None:

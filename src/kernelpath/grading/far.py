@@ -1,7 +1,8 @@
 """Offsets past 2**31 and 2**32: a case on address spans without memory, where a sample of the blocks runs.
 
 No values are compared. Of an int the offset comes out negative, which is out of bounds; of an unsigned int it begins
-again at 0, where another block writes too, which is a race.
+again at 0, where another block writes too, which is a race. Where all blocks of the sample ran to their end, the last
+of the grid among them, they have to have reached the second half of each output: a grid of constant size does not.
 """
 
 from __future__ import annotations
@@ -82,6 +83,32 @@ def _cut(unreached: Sequence[str]) -> str:
     return f"no block got past element 2^31 of {names} with the instructions and the memory that a launch has here"
 
 
+def _short(subject: Subject, outputs: Sequence[device.Strided], ended: device.Ended) -> Complaint | None:
+    """Return a complaint about the first output of which a whole sample of the blocks did not reach the second half.
+
+    The very last element is not asked for: where tiles are taken in a winding order, a block that is not in the sample
+    may have it.
+    """
+    for position, output in enumerate(outputs):
+        itemsize = getattr(torch, output.dtype).itemsize
+        last = sum((extent - 1) * stride for extent, stride in zip(output.shape, output.strides, strict=True))
+        begin, nbytes = output.offset * itemsize, (last + 1) * itemsize
+        reached = ended.reached.get(output.storage, begin + nbytes) - begin
+        if 2 * reached >= nbytes:
+            continue
+        names = subject.exercise.outputs
+        name = names[position] if position < len(names) else f"output {position}"
+        (note,) = ended.notes
+        grid = " x ".join(str(extent) for extent in note.grid)
+        return Complaint(
+            Verdict.NOT_WRITTEN,
+            f"of {nbytes // itemsize:,} elements of {name} no block gets past number {max(reached, 0) // itemsize:,}: "
+            f"all that were tried, the last of the grid of {grid} among them, ended before. Does the grid grow with "
+            "the size?",
+        )
+    return None
+
+
 def _judged(subject: Subject, case: Case, runner: Runner, seed: int) -> tuple[Complaint | None, Sequence[str]]:
     """What is wrong with the far case, and the tensors past whose element 2**31 it has not seen any.
 
@@ -91,10 +118,10 @@ def _judged(subject: Subject, case: Case, runner: Runner, seed: int) -> tuple[Co
     """
     runner.ready()
     drawn = subject.exercise.inputs(torch.Generator().manual_seed(seed), **case)
-    client, stopped = runner.client, None
+    client, stopped, placed = runner.client, None, None
     runner.ask_machine(device.Begin(client, as_inputs(drawn, runner.numbers, far=True), 0), device.Done)
     try:
-        runner.ask(messages.Run(case=dict(case), seed=0), messages.Placed, spare=True)
+        placed = runner.ask(messages.Run(case=dict(case), seed=0), messages.Placed, spare=True)
     except Stopped as error:
         stopped = error.complaint
     ended = runner.ask_machine(device.End(client, ()), device.Ended)
@@ -104,7 +131,9 @@ def _judged(subject: Subject, case: Case, runner: Runner, seed: int) -> tuple[Co
     if complaint := conduct.other_language(subject.exercise, subject.item.lane, ended.notes):
         return complaint, ()
     if stopped is None:
-        return conduct.launched_nothing(ended.notes, subject.exercise.entry), ended.unreached
+        outputs = placed.outputs if placed is not None else ()
+        nothing = conduct.launched_nothing(ended.notes, subject.exercise.entry)
+        return nothing or _short(subject, outputs, ended), ended.unreached
     if not runner.pids or ended.failed or "out of memory" in stopped.cause or len(ended.notes) == far.NOTES:
         raise Stopped(stopped)
     return stopped, ()

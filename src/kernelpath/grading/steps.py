@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Callable, Sequence
 
@@ -230,11 +231,12 @@ class Grading:
             return self._kind.beyond(case, evidence.log)
         elements = sum(output.numel() for output in evidence.outputs)
         returned = sum(output.nbytes for output in evidence.outputs)
+        columns = min((output.shape[-1] for output in evidence.outputs if output.dim() > 1), default=sys.maxsize)
         held = memory.complaint(self.exercise, case, evidence.workspace) if case is self._largest else None
         return (
             conduct.too_many(self.exercise, evidence.notes)
             or held
-            or traffic.complaint(self.exercise, case, evidence.traffic, returned)
+            or traffic.complaint(self.exercise, case, evidence.traffic, returned, columns)
             or divergence.complaint(self.exercise, case, evidence.instructions)
             or instructions.complaint(self.exercise, case, evidence.traffic, evidence.instructions, elements)
         )

@@ -16,6 +16,11 @@ from kernelpath.verdict import Complaint, Verdict
 NEGLIGIBLE = 0.02
 """The share of a kernel's sectors that may be wasted: by a tail that fills no vector, or a short table."""
 
+COLUMNS_OF_A_SECTOR = 8
+"""Columns of float32 in a sector. In a matrix of fewer, neighboring threads that compute an element each are in
+different rows of what they read (an embedding of one column, a matrix times a vector): whichever thread takes which
+element, each access is a sector of its own."""
+
 SPARE = 32
 """Sectors, or wavefronts, that any case may spend on its edges."""
 
@@ -70,10 +75,13 @@ def beyond(limits: Traffic, lines: Iterable[LineTraffic]) -> tuple[LineTraffic, 
     )
 
 
-def complaint(exercise: Exercise, case: Case, lines: Sequence[LineTraffic], returned: int) -> Complaint | None:
-    """The first limit that a case breaks. On the largest they hold as declared, on the others with room for edges.
+def complaint(
+    exercise: Exercise, case: Case, lines: Sequence[LineTraffic], returned: int, columns: int = COLUMNS_OF_A_SECTOR
+) -> Complaint | None:
+    """Return the first limit that a case breaks. On the largest they hold as declared, on others with room for edges.
 
-    Lanes that meet at one address are no matter of edges. returned: bytes of the outputs.
+    Same-address contention is limited on every case. returned: bytes of the outputs. columns: the length of their
+    shortest rows; where it is below COLUMNS_OF_A_SECTOR, scattered requests are not limited on smaller cases.
     """
     if found := contention_complaint(lines, exercise.traffic, case):
         return found
@@ -86,11 +94,14 @@ def complaint(exercise: Exercise, case: Case, lines: Sequence[LineTraffic], retu
             or asynchronous_complaint(lines, exercise.traffic, case)
             or bulk_complaint(lines, exercise.traffic, case)
         )
+    limits = exercise.traffic
+    if columns < COLUMNS_OF_A_SECTOR:
+        limits = replace(limits, sectors=None)
     if case in exercise.limits:
-        return edge_complaint(lines, exercise.traffic, None, case, returned)
+        return edge_complaint(lines, limits, None, case, returned)
     most = exercise.compulsory_bytes(**exercise.largest)  # 0: a report moves nothing
     share = compulsory / most if most else 0.0
-    return edge_complaint(lines, exercise.traffic, compulsory, case, returned, share)
+    return edge_complaint(lines, limits, compulsory, case, returned, share)
 
 
 def traffic_complaint(
@@ -107,8 +118,10 @@ def traffic_complaint(
         scattered = [line for line in lines if line.sectors_over_ideal > limits.sectors]
         if sum(line.sectors - line.ideal_sectors for line in scattered) > NEGLIGIBLE * sectors:
             worst = max(scattered, key=lambda line: line.sectors - line.ideal_sectors)
-            told = _traffic(worst, f"{worst.place}: {worst.cost}{_widths(worst)}")
-            return replace(told, then=WIDTHS) if worst.mixed else told
+            if not worst.mixed:
+                return _traffic(worst, f"{worst.place}: {worst.cost}")
+            told = _traffic(worst, f"at {arguments(case)}: {worst.place}: {worst.cost}; {_widths(worst)}")
+            return replace(told, then=WIDTHS)
         if found := _scattered(lines, case):
             return found
     if limits.bank_conflicts is not None and (found := _conflicts(lines, limits.bank_conflicts)):
@@ -256,11 +269,14 @@ def _most(lines: Sequence[LineTraffic]) -> tuple[LineTraffic, str]:
 
 
 def _widths(line: LineTraffic) -> str:
-    """The line may name a single vector. Assigned as a struct it is four stores, which NVRTC does not always join."""
-    if not line.mixed:
-        return ""
+    """Say that a line has accesses of several widths, and in CUDA C++ what keeps a vector whole.
+
+    The line may name a single vector. Assigned as a struct it is four stores, which NVRTC does not always join.
+    """
     each = f"{line.bytes_per_access:.3g} bytes per lane on average"
-    return f"; the compiler made accesses of several widths of it, {each}: __ldg and __stwb keep a vector whole"
+    if line.file.endswith(".cu"):
+        return f"the compiler split this vector into accesses of several widths, {each}: __ldg and __stwb keep it whole"
+    return f"the compiler made accesses of several widths of it, {each}"
 
 
 def _traffic(line: LineTraffic, cause: str) -> Complaint:

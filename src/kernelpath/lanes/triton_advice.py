@@ -251,8 +251,23 @@ def in_the_source(cause: str, source: str, line: int) -> str:
         for call in _calls(source, line) if words in cause else ():
             masked = len(call.args) > 1 + (function == "tl.store") or any(one.arg == "mask" for one in call.keywords)
             if ast.unparse(call.func) == function and not masked:
+                if promise := _promised_remainder(source):
+                    return (
+                        f"{cause}; {promise} promises contiguous neighbors, and a remainder that begins again at 0 has "
+                        "none: Triton relies on it and accesses whole vectors. Use a mask instead of the remainder"
+                    )
                 return f"{cause}; this {function} has no mask"
     return cause
+
+
+def _promised_remainder(source: str) -> str:
+    """Return a call of tl.max_contiguous or tl.multiple_of whose argument is a remainder; empty where there is none."""
+    for node in ast.walk(ast.parse(source)):
+        if not isinstance(node, ast.Call) or ast.unparse(node.func) not in ("tl.max_contiguous", "tl.multiple_of"):
+            continue
+        if any(isinstance(inner, ast.BinOp) and isinstance(inner.op, ast.Mod) for inner in ast.walk(node)):
+            return ast.unparse(node)
+    return ""
 
 
 def _function(kernel: str) -> ast.FunctionDef:

@@ -108,7 +108,7 @@ def warm_up() -> None:
     _schedule()
     _apart()
     for access in (Access.LOAD, Access.STORE):
-        _code_of_check(Check("access", (Space.GLOBAL, access, 4, 1, 0, 0, 0, 0)))
+        _code_of_check(Check("access", (Space.GLOBAL, access, 4, 1, 0, 0, 0, 0, 0)))
 
 
 @cache

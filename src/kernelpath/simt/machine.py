@@ -24,10 +24,12 @@ from kernelpath.simt.events import Event
 from kernelpath.simt.layout import WRITTEN
 from kernelpath.simt.lowered import parameter_offsets
 from kernelpath.simt.narrow import require_reach
+from kernelpath.simt.ptx.directives import pad
 from kernelpath.simt.run.arrays import Dim, aligned
 from kernelpath.simt.run.buffers import Buffer, Memory, reached
 from kernelpath.simt.run.host import execute
 from kernelpath.simt.run.launch import Author, Grid, place_statics
+from kernelpath.simt.run.symbols import source_name
 from kernelpath.simt.run.timeline import barrier_lines, events_of
 from kernelpath.simt.target import SM_80, TARGETS, Target
 
@@ -73,7 +75,8 @@ class Launch:
 
     ``instructions`` counts lane-instructions; ``accesses`` has one request of each instruction that touches memory;
     ``writer`` tells who wrote last to an address, or None. ``events`` is empty unless ``recorded``; see events.
-    ``reached`` has how far, in bytes, each buffer was accessed by a sample of the blocks that ended at its limit.
+    ``reached`` has how far, in bytes, a sample of the blocks accessed each buffer; it is ``cut`` where the launch ended
+    at its limit of instructions, before all blocks of the sample had come to their end.
     ``barriers`` has the line that initializes each mbarrier of ``events`` that no variable gives a name.
     """
 
@@ -89,6 +92,7 @@ class Launch:
     writer: Callable[[int], Author | None] = field(repr=False)
     events: list[Event] = field(default_factory=list, repr=False)
     reached: dict[str, int] = field(default_factory=dict, repr=False)
+    cut: bool = False
     barriers: dict[str, int] = field(default_factory=dict, repr=False)
 
     @property
@@ -136,7 +140,12 @@ class Module:
     def kernels(self) -> dict[str, Kernel]:
         """The kernels of the file by name."""
         return {
-            name: Kernel(name, tuple(map(Param.of, function.params)), function.reqntid, function.cluster)
+            name: Kernel(
+                name=name,
+                params=tuple(map(Param.of, function.params)),
+                reqntid=function.directives.reqntid,
+                cluster=function.directives.cluster,
+            )
             for name, function in self.parsed.functions.items()
             if function.entry
         }
@@ -195,9 +204,13 @@ class Module:
         """
         self.compile(name)
         compiled, extents, threads = self.programs[name], _dim(grid), _dim(block)
-        together = self._cluster(name, cluster)
+        directives = self.parsed.functions[name].directives
+        requested = _dim(cluster) if cluster else None
+        together = requested or pad(directives.cluster)
         declared = compiled.lowered.shared_bytes
         if refusal := self.target.refusal(extents, threads, declared, shared, together or (1, 1, 1)):
+            raise ValueError(refusal)
+        if refusal := directives.refusal(source_name(name), threads, requested):
             raise ValueError(refusal)
         room = self.target.multiprocessors * self._blocks(name, extents, threads, shared, cooperative)
         arguments = pack(self.parsed.functions[name], args)
@@ -220,23 +233,16 @@ class Module:
             cluster=together,
         )
         try:
-            execute(run, compiled.run_grid, max_instructions or LIMIT)
+            cut = execute(run, compiled.run_grid, max_instructions or LIMIT)
         except (Fault, TimedOut) as error:
             if "events" in run.arrays:  # whoever records what warps do wants to see how it came to this
                 error.launch = self._report(run, buffers)
             raise
-        report = self._report(run, buffers)
+        report = self._report(run, buffers, cut)
         if blocks is not None:
             taken = {line for line, counters in report.lines.items() if counters.branches}
             require_reach(self.parsed.functions[name], args, taken, report.file)
         return report
-
-    def _cluster(self, name: str, asked: Sequence[int]) -> Dim | None:
-        """The blocks of a cluster, if there are some. Raises ValueError where launch and kernel ask for others."""
-        fixed, wanted = (_dim(one) if one else None for one in (self.parsed.functions[name].cluster, asked))
-        if fixed and wanted and fixed != wanted:
-            raise ValueError(f"invalid cluster size: {name} is compiled for clusters of {fixed}, not of {wanted}")
-        return wanted or fixed
 
     def _blocks(self, name: str, grid: Dim, block: Dim, shared: int, cooperative: bool) -> int:
         """Blocks that a multiprocessor holds at once. ptxas is asked for registers where a launch depends on it.
@@ -247,7 +253,7 @@ class Module:
 
         threads, blocks = (x * y * z for x, y, z in (block, grid))
         registers = 0
-        fixed = self.parsed.functions[name].reqntid  # for which ptxas has to find registers
+        fixed = self.parsed.functions[name].directives.reqntid  # for which ptxas has to find registers
         scarce = not fixed and threads * self.target.registers > self.target.multiprocessor.registers
         if scarce or (cooperative and blocks > self.target.multiprocessors):
             registers = occupancy.registers(self.text, name, self.target.name) or 0
@@ -258,9 +264,9 @@ class Module:
             raise ValueError(f"too many blocks in cooperative launch: {blocks}, and {held}")
         return each
 
-    def _report(self, run: Grid, buffers: Sequence[Buffer]) -> Launch:
-        """What a launch did that has come to its end."""
-        cut = bool(run.residents.busy) or run.get("block_next") < run.get("block_count")
+    def _report(self, run: Grid, buffers: Sequence[Buffer], cut: bool = False) -> Launch:
+        """What a launch did that has come to its end, or was ``cut``."""
+        sampled = run.blocks is not None
         lines = by_line(run.lowered, run.block_counts.tolist(), run.counted.tolist())
         totals = LineCounters()
         for counters in lines.values():
@@ -278,7 +284,8 @@ class Module:
             writer=run.writer,
             events=events_of(run),
             barriers=barrier_lines(run),
-            reached={one.name: reached(run.arrays["buffers"], one.address) for one in buffers} if cut else {},
+            reached={one.name: reached(run.arrays["buffers"], one.address) for one in buffers} if sampled else {},
+            cut=cut,
         )
 
 

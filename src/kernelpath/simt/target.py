@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 __all__ = ["MULTIPROCESSORS", "SM_80", "SM_90A", "TARGETS", "Multiprocessor", "Target", "capability", "of_gpu"]
 
 KIB = 1024
+WRAP = 1 << 32  # a negative int32 comes out as this much more where it is read as an unsigned number
 Dim = tuple[int, int, int]
 
 
@@ -90,7 +91,8 @@ class Target:
                 if extent > limit:
                     along_x = what == "grid" and axis != "x"
                     room = f"; number blocks along x, which has room for {most[0]}" if along_x else ""
-                    return f"a {what} of {extent} along {axis} is larger than {limit}{room}"
+                    overflow = f"; an int32 that overflowed to {extent - WRAP}?" if WRAP // 2 <= extent < WRAP else ""
+                    return f"a {what} of {extent} along {axis} is larger than {limit}{room}{overflow}"
         if declared > self.shared_static:
             allowed = f"more than the {self.shared_static:,} that {self.name} allows"
             return f"{declared:,} bytes of shared memory are declared, {allowed}; take extern __shared__ at the launch"

@@ -67,7 +67,8 @@ PROBLEM = Problem(
     tolerance={"float32": Tolerance(rtol=2e-6, atol=1e-6), "bfloat16": Tolerance(rtol=4e-3, atol=1e-6)},
     extreme=extreme,
     faults={"no eps": without_eps},
-    limits=({"rows": 1, "columns": 32_768, "dtype": "bfloat16"},),
+    limits=({"rows": 1, "columns": 32_768, "dtype": "bfloat16"}, {"rows": 2_053, "columns": 1, "dtype": "bfloat16"}),
+    must_reach={"rows": 2_048, "columns": 32_768},
     gpu_limits=({"rows": 65_537, "columns": 1, "dtype": "bfloat16"},),  # 65,537 blocks that reduce
     compulsory_bytes=lambda rows, columns, dtype: BYTES[dtype] * (4 * rows * columns + columns),
     flops=lambda rows, columns, dtype: 5 * rows * columns,

@@ -127,6 +127,7 @@ PROBLEM = Problem(
     extreme=extreme,
     faults={"the nearest class": clamped, "a maximum that begins at 0": maximum_from_zero},
     limits=({"rows": 1, "classes": 262_144, "dtype": "bfloat16", "gradient": True},),
+    must_reach={"rows": 4_096},
     gpu_limits=({"rows": 65_537, "classes": 8, "dtype": "float32", "gradient": True},),
     # Nothing needs the logits of an ignored row.
     compulsory_bytes=lambda rows, classes, dtype, gradient: (

@@ -21,5 +21,6 @@ PROBLEM = replace(
     ),
     vary=("m",),
     far=(),
+    limits=(case(2_053, 8, 16), case(8, 2_056, 16)),
     gpu_limits=(case(65_537, 8, 16),),
 )

@@ -11,6 +11,7 @@ import torch
 
 from kernelpath.course import draw
 from kernelpath.course.problem import Problem, Tolerance
+from kernelpath.course.problems import matmul
 
 BLOCK = 128
 Tensors = tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]
@@ -155,6 +156,8 @@ PROBLEM = Problem(
     tolerance={"bfloat16": Tolerance(rtol=1.01 * 2**-8, atol=2e-3)},
     extreme=extreme,
     faults={"sums at one level": summed_at_one_level},
+    limits=(case(2_064, 24, 16, "tensor"), case(16, 2_056, 16, "tensor")),
+    must_reach={**matmul.BEYOND_A_TILE, "k": 2_048},  # 16 blocks of scales
     gpu_limits=(case(65_537, 1, 1, "tensor"),),
     compulsory_bytes=compulsory_bytes,
     flops=lambda m, n, k, dtype, scales: 2 * m * n * k,

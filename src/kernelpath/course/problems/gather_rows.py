@@ -49,6 +49,6 @@ PROBLEM = Problem(
     tolerance={"float32": EXACT},  # nothing is computed
     extreme=extreme,
     faults={"an index is served once": first_of_each},
-    limits=({"table": 65_537, "rows": 65_537, "columns": 1},),
+    limits=({"table": 65_537, "rows": 65_537, "columns": 1}, {"table": 2, "rows": 1, "columns": 200_003}),
     compulsory_bytes=lambda table, rows, columns: 8 * rows * columns + 8 * rows,
 )

@@ -7,7 +7,7 @@ import math
 import torch
 
 from kernelpath.course import draw
-from kernelpath.course.problem import BYTES, Problem, Tolerance
+from kernelpath.course.problem import ANY_FINITE, BYTES, Problem, Tolerance
 
 FORMULAS = ("none", "tanh")
 
@@ -69,6 +69,7 @@ PROBLEM = Problem(
         "bfloat16": Tolerance(rtol=4e-3, atol=1e-5),
     },
     extreme=extreme,
+    domain=ANY_FINITE,
     faults={
         "a NaN taken for a number": lambda x, approximate: reference(x.nan_to_num(0.0), approximate),
         "tanh as a quotient of exponentials": quotient_of_exponentials,

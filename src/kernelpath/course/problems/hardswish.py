@@ -53,7 +53,7 @@ PROBLEM = Problem(
     tolerance={"float32": Tolerance(rtol=4e-7, atol=2e-7)},
     extreme=extreme,
     faults={"-inf taken for a value below the bend": infinities_to_zero},
-    limits=({"rows": 65_537, "columns": 1, "pad": 0},),
+    limits=({"rows": 65_537, "columns": 1, "pad": 0}, {"rows": 1, "columns": 200_003, "pad": 0}),
     compulsory_bytes=lambda rows, columns, pad: 8 * rows * columns,
     flops=lambda rows, columns, pad: 5 * rows * columns,
 )

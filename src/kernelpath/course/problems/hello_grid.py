@@ -32,6 +32,7 @@ PROBLEM = Problem(
     ),
     limits=({"blocks": 65_537, "threads": 1},),
     vary=("blocks", "threads"),
+    must_reach={"threads": 1_024},
     reference=reference,
     tolerance={"int32": EXACT},
     compulsory_bytes=lambda blocks, threads: 16 * blocks * threads,

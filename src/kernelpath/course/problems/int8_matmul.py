@@ -10,6 +10,7 @@ import torch
 
 from kernelpath.course import draw
 from kernelpath.course.problem import Problem, Tolerance
+from kernelpath.course.problems import matmul
 
 Tensors = tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]
 
@@ -89,6 +90,8 @@ PROBLEM = Problem(
     tolerance={"bfloat16": Tolerance(rtol=1.01 * 2**-8, atol=1e-6)},
     extreme=extreme,
     faults={"sums in float32": summed_in_float32},
+    limits=({"m": 2_064, "n": 24, "k": 16, "dtype": "int8"}, {"m": 16, "n": 2_056, "k": 16, "dtype": "int8"}),
+    must_reach=matmul.BEYOND_A_TILE,
     gpu_limits=({"m": 65_537, "n": 1, "k": 1, "dtype": "int8"},),
     compulsory_bytes=compulsory_bytes,
     flops=lambda m, n, k, dtype: 2 * m * n * k,

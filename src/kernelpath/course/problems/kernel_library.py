@@ -243,6 +243,7 @@ PROBLEM = Problem(
     outputs=("z", "h", "dx", "dresidual", "dweight"),
     tolerance={"float32": Tolerance(rtol=1e-4, atol=1e-5), "bfloat16": Tolerance(rtol=2e-2, atol=0.1)},
     extreme=extreme,
+    must_reach={"rows": 1_024},
     gpu_limits=(case(65_537, 96, "bfloat16"),),
     faults={"no eps": without_eps},
     compulsory_bytes=compulsory_bytes,

@@ -99,6 +99,7 @@ PROBLEM = Problem(
         {"rows": 3, "columns": 50_000, "dtype": "bfloat16"},
         {"rows": 1, "columns": 65_536, "dtype": "bfloat16"},
     ),
+    must_reach={"rows": 2_048},
     gpu_limits=({"rows": 65_537, "columns": 1, "dtype": "float32"},),  # 65,537 blocks that reduce
     compulsory_bytes=lambda rows, columns, dtype: 2 * BYTES[dtype] * (rows + 1) * columns + 8 * rows,
     flops=lambda rows, columns, dtype: 8 * rows * columns,

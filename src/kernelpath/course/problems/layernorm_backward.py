@@ -108,6 +108,7 @@ PROBLEM = Problem(
         {"rows": 3, "columns": 25_000, "dtype": "bfloat16"},
         {"rows": 1, "columns": 32_768, "dtype": "bfloat16"},
     ),
+    must_reach={"rows": 1_024, "columns": 32_768},
     gpu_limits=({"rows": 65_537, "columns": 8, "dtype": "float32"},),
     compulsory_bytes=lambda rows, columns, dtype: 3 * BYTES[dtype] * (rows + 1) * columns + 8 * rows,
     flops=lambda rows, columns, dtype: 14 * rows * columns,

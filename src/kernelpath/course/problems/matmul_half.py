@@ -8,6 +8,7 @@ import torch
 
 from kernelpath.course import draw
 from kernelpath.course.problem import Problem, Tolerance
+from kernelpath.course.problems import matmul
 from kernelpath.course.problems.matmul import padded_with_products
 
 
@@ -87,6 +88,8 @@ PROBLEM = Problem(
         "the rest of a tile times 0": padded_with_products,
         "sums rounded halfway": summed_in_halves,
     },
+    limits=tuple({**case, "dtype": "bfloat16"} for case in matmul.PROBLEM.limits),
+    must_reach=matmul.BEYOND_A_TILE,
     gpu_limits=({"m": 65_537, "n": 1, "k": 1, "dtype": "bfloat16"},),
     compulsory_bytes=lambda m, n, k, dtype: 2 * (m * k + k * n + m * n),
     flops=lambda m, n, k, dtype: 2 * m * n * k,

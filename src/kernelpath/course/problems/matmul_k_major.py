@@ -54,6 +54,7 @@ PROBLEM = replace(
     reference=reference,
     extreme=extreme,
     faults={"the rest of a tile times 0": padded_with_products, "sums rounded halfway": summed_in_halves},
+    limits=({"m": 2_053, "n": 8, "k": 8}, {"m": 8, "n": 2_056, "k": 8}, {"m": 8, "n": 8, "k": 4_104}),
     gpu_limits=({"m": 65_537, "n": 8, "k": 8},),
     far=(),
     compulsory_bytes=lambda m, n, k: 2 * (m * k + n * k + m * n),

@@ -51,7 +51,10 @@ PROBLEM = replace(
         {"m": 129, "n": 136, "k": 80, "dtype": "float16", "layout": "nn"},
     ),
     vary=("m",),
-    limits=({"m": 65_537, "n": 8, "k": 8, "dtype": "bfloat16", "layout": "nn"},),
+    limits=(
+        {"m": 65_537, "n": 8, "k": 8, "dtype": "bfloat16", "layout": "nn"},
+        {"m": 8, "n": 8, "k": 4_104, "dtype": "bfloat16", "layout": "nn"},
+    ),
     extreme=extreme,
     far=(),
     gpu_limits=(),

@@ -30,7 +30,7 @@ PROBLEM = replace(
     ),
     vary=("rows", "columns"),
     far=({"rows": (1 << 18) + 16, "columns": 1 << 14, "pad": 8},),
-    limits=({"rows": 65_537, "columns": 1, "pad": 0},),
+    limits=({"rows": 65_537, "columns": 1, "pad": 0}, {"rows": 1, "columns": 200_003, "pad": 0}),
     gpu_limits=({"rows": 500_000, "columns": 1, "pad": 0},),  # a block of 8 rows still has a number along y
     compulsory_bytes=lambda rows, columns, pad: 12 * rows * columns,
     flops=lambda rows, columns, pad: rows * columns,

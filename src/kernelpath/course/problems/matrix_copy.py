@@ -8,7 +8,7 @@ from __future__ import annotations
 import torch
 
 from kernelpath.course import draw
-from kernelpath.course.problem import BYTES, EXACT, Problem
+from kernelpath.course.problem import BEYOND_A_BLOCK, BYTES, EXACT, Problem
 
 ALIGNMENT = 16
 """Bytes."""
@@ -36,7 +36,11 @@ PROBLEM = Problem(
         {"rows": 160, "columns": 2176, "beside": 0, "dtype": "float32"},
     ),
     vary=("rows",),
-    limits=({"rows": 65_537, "columns": 4, "beside": 0, "dtype": "float32"},),
+    limits=(
+        {"rows": 65_537, "columns": 4, "beside": 0, "dtype": "float32"},
+        {"rows": 1, "columns": 65_540, "beside": 0, "dtype": "float32"},
+    ),
+    must_reach={"columns": BEYOND_A_BLOCK},
     reference=reference,
     tolerance={"float32": EXACT, "bfloat16": EXACT},  # nothing is computed
     compulsory_bytes=lambda rows, columns, beside, dtype: 2 * BYTES[dtype] * rows * columns,

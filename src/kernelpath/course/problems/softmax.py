@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 
 from kernelpath.course import draw
-from kernelpath.course.problem import BYTES, Problem, Tolerance
+from kernelpath.course.problem import ANY_FINITE, BYTES, Problem, Tolerance
 
 
 def inputs(rng: torch.Generator, rows: int, columns: int, dtype: str) -> tuple[torch.Tensor]:
@@ -26,16 +26,24 @@ def unfused(x: torch.Tensor) -> torch.Tensor:
 
 
 def extreme(rng: torch.Generator, x: torch.Tensor) -> None:
-    """In turn a row far below 0, one of equal values, one with a value far above all others, and a plain one."""
+    """In turn a row far below 0, one of the lowest values, one with the lowest and the highest, and a plain one."""
+    lowest, highest = ANY_FINITE
     kinds = (torch.arange(len(x), device=x.device) + int(torch.randint(4, (), generator=rng, device=rng.device))) % 4
     x[kinds == 0] -= 1000
-    x[kinds == 1] = -3e4
-    x[kinds == 2, x.shape[1] // 2] = 1e30
+    x[kinds == 1] = lowest
+    x[kinds == 2, 0] = lowest
+    x[kinds == 2, x.shape[1] // 2] = highest
 
 
 def maximum_from_zero(x: torch.Tensor) -> torch.Tensor:
     """The maximum is looked for from 0 on."""
     e = torch.exp(x.double() - x.double().amax(dim=1, keepdim=True).clamp(min=0)).float()
+    return (e / e.sum(dim=1, keepdim=True)).double()
+
+
+def maximum_from_a_low_value(x: torch.Tensor) -> torch.Tensor:
+    """The maximum is looked for from -1e30 on: of a row below it no exponential is left."""
+    e = torch.exp(x.double() - x.double().amax(dim=1, keepdim=True).clamp(min=-1e30)).float()
     return (e / e.sum(dim=1, keepdim=True)).double()
 
 
@@ -62,8 +70,10 @@ PROBLEM = Problem(
         "bfloat16": Tolerance(rtol=4e-3, atol=1e-6),
     },
     extreme=extreme,
-    faults={"a maximum that begins at 0": maximum_from_zero},
-    limits=({"rows": 1, "columns": 262_144, "dtype": "bfloat16"},),
+    faults={"a maximum that begins at 0": maximum_from_zero, "one that begins at -1e30": maximum_from_a_low_value},
+    limits=({"rows": 1, "columns": 262_144, "dtype": "bfloat16"}, {"rows": 2_053, "columns": 1, "dtype": "float32"}),
+    must_reach={"rows": 2_048},  # more blocks than 132 SMs hold at 15 each; 65,537 rows are left to a GPU
+    domain=ANY_FINITE,
     gpu_limits=({"rows": 65_537, "columns": 1, "dtype": "float32"},),  # 65,537 blocks that reduce
     compulsory_bytes=lambda rows, columns, dtype: 2 * BYTES[dtype] * rows * columns,
     flops=lambda rows, columns, dtype: 5 * rows * columns,

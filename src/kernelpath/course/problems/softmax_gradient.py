@@ -9,7 +9,7 @@ from __future__ import annotations
 import torch
 
 from kernelpath.course import draw
-from kernelpath.course.problem import BYTES, Problem, Tolerance
+from kernelpath.course.problem import ANY_FINITE, BYTES, Problem, Tolerance
 from kernelpath.course.problems import softmax
 
 
@@ -68,7 +68,9 @@ PROBLEM = Problem(
     },
     extreme=extreme,
     faults={"a maximum that begins at 0": maximum_from_zero},
-    limits=({"rows": 1, "columns": 32_768, "dtype": "bfloat16"},),
+    limits=({"rows": 1, "columns": 32_768, "dtype": "bfloat16"}, {"rows": 2_053, "columns": 1, "dtype": "float32"}),
+    must_reach={"rows": 2_048, "columns": 32_768},
+    domain=ANY_FINITE,
     gpu_limits=({"rows": 65_537, "columns": 1, "dtype": "float32"},),
     outputs=("y", "dx"),
     compulsory_bytes=lambda rows, columns, dtype: 5 * BYTES[dtype] * rows * columns,

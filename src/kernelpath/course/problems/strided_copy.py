@@ -113,7 +113,12 @@ PROBLEM = Problem(
     reference=reference,
     tolerance={"float32": EXACT, "bfloat16": EXACT},  # nothing is computed
     extreme=extreme,
-    limits=(case("transposed", 1, 65_537, 2, "bfloat16"),),
+    limits=(
+        case("transposed", 1, 65_537, 2, "bfloat16"),
+        case("transposed", 1, 2, 65_537, "bfloat16"),
+        case("heads first", 2_053, 2, 2, "bfloat16"),
+    ),
+    must_reach={"planes": 2_048},
     gpu_limits=(case("heads first", 65_537, 2, 2, "bfloat16"),),  # where a program has a plane: 65,537 programs
     compulsory_bytes=compulsory_bytes,
 )

@@ -14,7 +14,7 @@ from torch.nn.functional import silu
 
 from kernelpath.course import draw
 from kernelpath.course.problem import Case, Problem, Tolerance
-from kernelpath.course.problems import matmul_half
+from kernelpath.course.problems import matmul, matmul_half
 
 Tensors = tuple[torch.Tensor, ...]
 
@@ -134,7 +134,8 @@ PROBLEM = Problem(
         case(328, 272, 32),  # bytes of h, more than those of x and w
     ),
     vary=("m",),
-    limits=(case(65_537, 8, 8),),
+    limits=(case(65_537, 8, 8), case(8, 2_056, 8), case(8, 8, 4_104)),
+    must_reach=matmul.BEYOND_A_TILE,
     reference=reference,
     outputs=("h", "dx", "dw"),
     # dx and dw are sums of products whose factors were rounded once or twice, by up to 2^-9 of each: some thousandths

@@ -220,6 +220,7 @@ PROBLEM = Problem(
     magnitudes=sensitivity(reference),
     extreme=extreme,
     faults={"no eps": without_eps},
+    must_reach={"batch": 2, "tokens": 64},  # each of its parts is an exercise, which has thin cases
     gpu_limits=(case(65_537, 1, 64, 1, 1, 32, 16),),  # of fewer columns one row in 65,537 nearly cancels
     compulsory_bytes=compulsory_bytes,
     flops=flops,

@@ -133,11 +133,16 @@ def longer_gaps(rng: random.Random, events: Events, table: Table) -> None:
 
 
 def another_order(rng: random.Random, events: Events, table: Table) -> None:
-    """Events, rows and columns stand in any order, and durations in microseconds, as ncu writes them by default."""
+    """Events, rows and columns stand in any order, and durations in microseconds, as ncu writes them by default.
+
+    The column "ID" stays the first: a reader may find the header below ncu's lines of progress by it.
+    """
     rng.shuffle(events)
     rng.shuffle(table.rows)
-    columns = list(range(len(table.head)))
-    rng.shuffle(columns)
+    first = table.column(ncu.NUMBER)
+    others = [column for column in range(len(table.head)) if column != first]
+    rng.shuffle(others)
+    columns = [first, *others]
     table.head, table.units, *table.rows = [
         [row[place] for place in columns] for row in (table.head, table.units, *table.rows)
     ]

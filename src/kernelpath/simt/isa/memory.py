@@ -25,7 +25,8 @@ def emit_ld(e: Lowering, i: Instruction) -> None:
     size = kind.bits // 8
     if registers(i.operands[1:]) or space != Space.PARAM:
         given, half = (size * len(targets), len(targets)), size == 4 and e.use.half
-        e.check(addresses, space, Access.LOAD, *given, wanted=e.wanted(), half=half, polls=e.use.polls)
+        use = {"polls": e.use.polls, "spins": e.use.spins}
+        e.check(addresses, space, Access.LOAD, *given, wanted=e.wanted(), half=half, **use)
     if "acquire" in i.modifiers:
         e.call("acquire", int("cta" not in i.modifiers))
     elif e.use.polls:

@@ -79,13 +79,15 @@ class Emitter(Registers):
         wanted: ir.Value | None = None,
         half: bool = False,
         polls: bool = False,
+        spins: bool = False,
         unordered: bool = False,
     ) -> ir.Value:
         """Have an access checked and counted; leaves the launch where it is at fault.
 
         ``touched`` has the bytes of each lane, where they are not all of the ``nbytes``; ``wanted`` the lanes that use
-        what they load; of a ``half`` one half alone need be allowed; whether it ``polls`` in a loop; whether
-        it is of a barrier, which orders by itself. Returns the number of the access.
+        what they load; of a ``half`` one half alone need be allowed; whether it ``polls`` in a loop, and whether its
+        repetitions cost nothing, for it ``spins``; whether it is of a barrier, which orders by itself. Returns the
+        number of the access.
         """
         if touched is not None:
             self.put_row(0, self.resize(touched, 64))
@@ -97,7 +99,7 @@ class Emitter(Registers):
         site = Site(space, access, nbytes, parts, strong, i.line, i.name, i.at)
         number = self.b.add(self.first_site, I64(len(self.out.sites)))
         self.out.sites.append(site)
-        constants = space, access, nbytes, parts, strong, touched is not None, wanted is not None, half
+        constants = space, access, nbytes, parts, strong, touched is not None, wanted is not None, half, spins
         self.call("access", number, constants)
         return number
 

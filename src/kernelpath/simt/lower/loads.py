@@ -11,12 +11,15 @@ from kernelpath.simt.layout import LANES
 from kernelpath.simt.lower.demand import EVERYONE, Demand, Holds, Place
 from kernelpath.simt.lower.emitter import Emitter
 from kernelpath.simt.lower.flow import Flow, Ops, reached
+from kernelpath.simt.lower.polls import Polls
 from kernelpath.simt.lower.vectors import I32
 from kernelpath.simt.op import registers
 from kernelpath.simt.ptx import Function, Group, Immediate, Instruction, Module, Not, Operand, Register
 from kernelpath.simt.run.records import WARP
 
 __all__ = ["Loads", "Use"]
+
+_STRONG = frozenset(("volatile", "relaxed", "acquire"))
 
 
 @dataclass(frozen=True)
@@ -27,11 +30,13 @@ class Use:
     its spread, and whether it is constant. None for all lanes.
     half: whether a compare-and-swap of a word takes its address: compilers update half a word by one.
     polls: whether it is repeated until its value says to go on, and is for nothing else.
+    spins: whether its loop goes on until its value says so, whatever else the value is for; see ``polls``.
     """
 
     wanted: Operand | None = None
     half: bool = False
     polls: bool = False
+    spins: bool = False
 
 
 class Loads(Emitter):
@@ -40,7 +45,7 @@ class Loads(Emitter):
     use = Use()
 
     def __init__(self, module: Module, kernel: Function, flow: Flow, ops: Ops) -> None:
-        self.ops, self.demands = ops, Demand(flow, ops)
+        self.ops, self.demands, self.polls = ops, Demand(flow, ops), Polls(flow, ops)
         # Predicates that loads name, and what those follow from that is computed early, stay for the whole kernel.
         for i in self.demands.early:
             flow.blocks[0].live_in.update(ops[i.opcode].written(i))
@@ -68,7 +73,9 @@ class Loads(Emitter):
         wanted = None
         if formula != EVERYONE:
             wanted = Group(tuple(self._operand(term, place) for term in sorted(map(sorted, formula))))
-        return Use(wanted, i.operands[-1] in self.swapped, "volatile" in i.modifiers and self._polls(place, i))
+        half, is_volatile = i.operands[-1] in self.swapped, "volatile" in i.modifiers
+        spins = not _STRONG.isdisjoint(i.modifiers) and self.polls.polls(place)
+        return Use(wanted, half, is_volatile and self._polls(place, i), spins)
 
     def wanted(self) -> ir.Value | None:
         """The lanes that use what this load gives; None for all of them."""

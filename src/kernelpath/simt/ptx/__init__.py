@@ -6,6 +6,7 @@ compilers emit is read. Instructions are not understood here: an unknown opcode 
     records      what the text becomes
     operands     the operands of an instruction
     variables    declarations
+    directives   the limits of a kernel's launches
     parser       a file, its functions, their statements and scopes
     negated      the same code with other products
     parameters   which bytes of its parameters a kernel reads

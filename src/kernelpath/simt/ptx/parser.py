@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import math
 import re
 from bisect import bisect
 from dataclasses import dataclass, field, replace
 
 from kernelpath.simt.ptx import variables
+from kernelpath.simt.ptx.directives import parse_directives
 from kernelpath.simt.ptx.operands import parse_operands
 from kernelpath.simt.ptx.records import (
     Function,
@@ -52,7 +52,6 @@ _LABEL = re.compile(r"([A-Za-z_$%][\w$]*)\s*:(?!:)", re.ASCII)
 _STATEMENT = re.compile(r"([^;]*);")
 _HEADER = re.compile(r"\.(version|target|address_size|loc|pragma)[^\n]*")
 _TARGET = re.compile(r"\.target\s+(\w+)")
-_EXTENTS = r"\.{}\s+(\d+(?:\s*,\s*\d+)*)"
 _FUNCTION = re.compile(
     r"(?:\.(?:visible|extern|weak)\s+)*\.(?P<kind>entry|func)\s*(?:\.noreturn\s*)?(?:\((?P<results>[^)]*)\)\s*)?"
     r"(?P<name>[\w$%]+)\s*(?:\((?P<params>[^)]*)\))?(?P<directives>[^;{]*)(?P<end>[;{])",
@@ -98,7 +97,6 @@ class _Parser:
         for pattern, match in parts:
             body.at = 1 + bisect(self.ends, match.start())
             body.take(pattern, match)
-        maxntid = _extents("maxntid", head["directives"])
         return Function(
             name=head["name"],
             entry=head["kind"] == "entry",
@@ -109,10 +107,7 @@ class _Parser:
             body=tuple(body.instructions),
             labels=body.labels,
             tables=body.tables,
-            reqntid=_extents("reqntid", head["directives"]),
-            cluster=_extents("reqnctapercluster", head["directives"]),
-            maxntid=math.prod(maxntid) if maxntid else 0,
-            maxnreg=math.prod(_extents("maxnreg", head["directives"]) or (0,)),
+            directives=parse_directives(head["directives"]),
         )
 
     def _parts(self, name: str) -> list[_Part]:
@@ -144,12 +139,6 @@ class _Parser:
 
     def _here(self) -> str:
         return self.text[self.at : self.at + 60]
-
-
-def _extents(directive: str, text: str) -> tuple[int, ...]:
-    """The numbers behind a directive of a kernel; none where it is not there."""
-    found = re.search(_EXTENTS.format(directive), text, re.ASCII)
-    return tuple(map(int, found[1].split(","))) if found else ()
 
 
 _Part = tuple[re.Pattern[str], re.Match[str]]

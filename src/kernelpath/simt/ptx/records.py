@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from kernelpath.simt.ptx.directives import Directives
+
 __all__ = [
     "SIZES",
     "Address",
@@ -105,11 +107,7 @@ class Variable:
 
 @dataclass(frozen=True, slots=True)
 class Function:
-    """A kernel (``entry``) or device function. ``labels`` maps a label to the index of the instruction after it.
-
-    ``reqntid`` and ``cluster`` are the threads of a block and the blocks of a cluster that it asks for, ``maxntid`` and
-    ``maxnreg`` the most threads and the most registers that it is compiled for; empty and 0 where it asks for none.
-    """
+    """A kernel (``entry``) or device function. ``labels`` maps a label to the index of the instruction after it."""
 
     name: str
     entry: bool
@@ -120,10 +118,7 @@ class Function:
     body: tuple[Instruction, ...]
     labels: dict[str, int]
     tables: dict[str, tuple[str, ...]]
-    reqntid: tuple[int, ...] = ()
-    cluster: tuple[int, ...] = ()
-    maxntid: int = 0
-    maxnreg: int = 0
+    directives: Directives = field(default_factory=Directives)
 
 
 @dataclass(frozen=True, slots=True)

@@ -119,7 +119,8 @@ def race(
     shared: whether it is about shared memory.
     in_a_loop: a barrier stands between the two lines, so one of them is in the next pass of a loop around both, or
         in the next call of an inlined function.
-    signals: an atomic on global memory, but no fence, stands between them; by it one block may tell the other to go on.
+    signals: an atomic on global memory or a volatile store, but no fence, stands between them; by it one block may tell
+        the other to go on.
     programs: whether it is told of programs of Triton's, whose other access is in ``other``, a program.
     alone: another lane arrives at an mbarrier for the thread ``other``.
     """
@@ -148,10 +149,12 @@ def race(
         return f"{text} with no __syncwarp() before another lane arrives at the mbarrier for its warp"
     if one_block:
         return f"{text} with no barrier between them"
-    advice = "so each element needs one owner" if too else "and no barrier holds between them"
-    if signals and not too:
+    advice = "and nothing orders these two: a launch for each step would, or a flag that is set behind a fence"
+    if too:
+        advice = "so each element needs one owner"
+    elif signals:
         fence = 'its sem is not "relaxed"' if programs else "__threadfence() stands before it"
-        advice += f"; an atomic orders them only where {fence}"
+        advice = f"and a flag orders these two only where {fence}"
     return f"{text}: {'programs' if programs else 'blocks'} run in any order, {advice}"
 
 
@@ -269,7 +272,8 @@ def global_place(address: int, size: int, buffers: Sequence[Buffer]) -> str:
         return f"{nearest.name}[{index}]" + (f" + {rest} bytes" if rest else "")
     distance = -offset if offset < 0 else offset + size - nearest.nbytes
     if distance > max(1 << 30, nearest.nbytes):
-        return f"at {address:#x}, where no tensor is"
+        index = f"{nearest.name}[{offset // nearest.itemsize:,}]"
+        return f"at {address:#x}, where no tensor is; from the nearest one, {extent}, it would be {index}"
     if offset < 0:
         return f"{-offset:,} bytes before the beginning of {extent}"
     return f"past the end of {extent}" + (f", by {distance:,} bytes" if distance > size else "")

@@ -187,7 +187,7 @@ class Faults:
         lines = site.line, other.site.line
         # What races in spite of a barrier between the two lines is in a loop, or in a function called twice.
         looped = own and self._ran_between(lines, _is_barrier)
-        signals = self._ran_between(lines, _is_global_atomic) and not self._ran_between(lines, _is_fence)
+        signals = self._ran_between(lines, _signals_blocks) and not self._ran_between(lines, _is_fence)
         told = {"in_a_loop": looped, "signals": signals, "programs": programs, "alone": alone}
         return complaints.race(site, where, name, other.site, one_block=own, shared=shared, **told)
 
@@ -277,6 +277,7 @@ def _is_fence(name: str) -> bool:
     return name.startswith(("fence", "membar"))
 
 
-def _is_global_atomic(name: str) -> bool:
-    """Whether an instruction is an atomic that other blocks can see."""
-    return name.startswith(("atom", "red")) and ".shared" not in name
+def _signals_blocks(name: str) -> bool:
+    """Return whether an instruction may set a flag for other blocks: an atomic or a volatile store."""
+    is_atomic = name.startswith(("atom", "red"))
+    return (is_atomic or name.startswith("st.volatile")) and ".shared" not in name

@@ -26,10 +26,10 @@ TOUCHED = 128 << 20  # bytes of fresh memory that a sample may take, checks incl
 RunGrid = Callable[[int, int], int]  # the compiled ``schedule.run_grid``, of addresses
 
 
-def execute(grid: Grid, run_grid: RunGrid, limit: int) -> None:
+def execute(grid: Grid, run_grid: RunGrid, limit: int) -> bool:
     """Run every thread block. ``limit`` bounds the lane-instructions. Raises Fault and TimedOut.
 
-    A sample of the blocks just ends at the limit, or where it has touched too much memory.
+    Return whether the launch was cut: a sample of blocks ends at the limit, or where it has touched too much memory.
     """
     granted, sample, in_vain = 0, grid.blocks is not None, 0
     touched = _resident() if sample else 0
@@ -46,7 +46,7 @@ def execute(grid: Grid, run_grid: RunGrid, limit: int) -> None:
                 case schedule.DONE:
                     if not grid.residents.retire():
                         grid.memory.time = grid.get("time") + 1
-                        return
+                        return False
                 case schedule.PASSES | schedule.WAITS:
                     if in_vain > max(VAIN, VAIN_EACH * len(grid.residents.busy)):
                         _raise_suspects(grid)
@@ -64,6 +64,7 @@ def execute(grid: Grid, run_grid: RunGrid, limit: int) -> None:
     if not sample:
         raise Faults(grid, grid.residents.cta).timed_out(limit)
     grid.memory.time = grid.get("time") + 1
+    return True
 
 
 def _raise_suspects(grid: Grid) -> None:

@@ -96,7 +96,7 @@ class Grid(Records):
             self.point(events=np.zeros(EVENTS, EVENT))
         self._set_extents(shared)
         self.set(reverse=reverse, cooperative=cooperative, cluster_size=size, explicit=cluster is not None)
-        self.set(registers=registers_at_launch(module.functions[name].maxnreg, block))
+        self.set(registers=registers_at_launch(module.functions[name].directives.maxnreg, block))
         self._place_globals(buffers, statics)
         extents = self.get("shared_bytes"), self.get("shared_granule")
         self.residents = Residents(self, lambda: cluster_of(size, lowered, block, *extents), room, cooperative)

@@ -67,12 +67,14 @@ def access(
     partial: int,
     drops: int,
     half: int,
+    spins: int,
 ) -> int:
     """Check and count one access of a warp, by the instruction that has this number.
 
     The others are known when a kernel is compiled: the space that the instruction names, the kind of access, its bytes
     in a lane, the parts that they come in, whether it is strong, whether the first row of operands has the bytes that
-    each lane touches, for there are fewer, whether some lanes drop what they load, and whether one half will do.
+    each lane touches, for there are fewer, whether some lanes drop what they load, whether one half will do, and
+    whether it is repeated in a loop until its value says to go on.
     """
     if mask == 0:
         return 0
@@ -171,7 +173,7 @@ def access(
     if space == Space.SHARED:
         if strong == STRONG and kind == Access.LOAD:
             ask(launch, cta, warp, warp.address + ADDRESSES, mask)
-            if repeats(warp, number, warp.address + ADDRESSES, mask):
+            if spins and repeats(warp, number, warp.address + ADDRESSES, mask):
                 counts.requests -= 1
                 counts.lanes -= lanes
                 return 0
@@ -191,7 +193,7 @@ def access(
     elif space == Space.GLOBAL:
         if strong:
             poll(launch, cta, warp, warp.address + ADDRESSES, mask)
-            if kind == Access.LOAD and repeats(warp, number, warp.address + ADDRESSES, mask):
+            if spins and repeats(warp, number, warp.address + ADDRESSES, mask):
                 counts.requests -= 1
                 counts.lanes -= lanes
                 return 0
