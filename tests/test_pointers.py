@@ -303,3 +303,23 @@ def test_what_a_thread_allocates_lies_outside_of_the_heap() -> None:
     heap = next(line for line in Path("/proc/self/maps").read_text().splitlines() if line.endswith("[heap]"))
     first, last = (int(address, 16) for address in heap.split()[0].split("-"))
     assert not first <= x.data_ptr() < last
+
+
+def test_what_a_table_leads_to_is_in_the_order_of_its_words() -> None:
+    """Two processes have tensors at other addresses, in another order: the transcript is the same."""
+    x, y, z = (torch.zeros(16) for _ in range(3))
+    table = torch.tensor([y.data_ptr(), x.data_ptr() + 8, z.data_ptr(), x.data_ptr()])
+    spans = [pointers.Span.of(tensor) for tensor in (x, y, z)]
+    orders = [spans, spans[::-1], [spans[2], spans[0], spans[1]]]
+    found = [pointers.reachable([], [("table", pointers.Span.of(table))], lambda: order) for order in orders]  # noqa: B023
+    names = [[(name, span.start) for name, span in one] for one in found]
+    assert (
+        names[0]
+        == names[1]
+        == names[2]
+        == [
+            ("table[0]", y.data_ptr()),
+            ("table[1]", x.data_ptr()),
+            ("table[2]", z.data_ptr()),
+        ]
+    )

@@ -9,6 +9,7 @@ import torch
 
 from kernelpath.course import registry
 from kernelpath.course.inputs import EXTREME, Variety, draw_inputs
+from kernelpath.course.problem import Problem
 from kernelpath.course.problems import packed_attention, paged_decode
 from kernelpath.course.problems.sequences import parsed, redistributed
 from kernelpath.course.spec import Exercise
@@ -139,21 +140,20 @@ def test_values_are_the_same_bit_for_bit() -> None:
 
 
 @pytest.mark.parametrize("problem", [packed_attention.PROBLEM, paged_decode.PROBLEM], ids=["packed", "paged"])
-def test_redistributed_lengths_have_the_same_shapes(problem: object) -> None:
+def test_redistributed_lengths_have_the_same_shapes(problem: Problem) -> None:
     moved = 0
-    for case in problem.cases:  # type: ignore[attr-defined]
-        rngs = [torch.Generator().manual_seed(seed) for seed in (1, 2)]
-        first, second = (
-            make(rng, **case) for make, rng in zip((problem.inputs, problem.redistributed), rngs, strict=True)
-        )  # type: ignore[attr-defined]
+    assert problem.redistributed is not None
+    for case in problem.cases:
+        first = problem.inputs(torch.Generator().manual_seed(1), **case)
+        second = problem.redistributed(torch.Generator().manual_seed(2), **case)
         assert [tensor.shape for tensor in first] == [tensor.shape for tensor in second]
         lengths = [
             inputs[-1].diff() if problem is packed_attention.PROBLEM else inputs[-1] for inputs in (first, second)
         ]
         assert lengths[0].sum() == lengths[1].sum()
         moved += int(lengths[0].max() != lengths[1].max())
-        problem.reference(*second)  # type: ignore[attr-defined]
-    assert moved == len(problem.cases) - 1, "but for the single sequence"  # type: ignore[attr-defined]
+        problem.reference(*second)
+    assert moved == len(problem.cases) - 1, "but for the single sequence"
 
 
 @pytest.mark.parametrize("lengths", ["1", "5", "3x1", "2x1000", "1+15+16+17+31", "130x1+3x5+2x0+17", "63+64+65+0+1"])

@@ -97,6 +97,7 @@ def reachable(
     """Those of the `others` that words in the arguments, or in what is `given` by name, point into: with such a word.
 
     Where several hold an address the first is taken. They are asked for once, where a word leads somewhere else.
+    The result is in the order of the words, not of the others: where those lie depends on an allocator.
     """
     others = functools.cache(others)
     found: list[tuple[str, Span]] = []
@@ -108,14 +109,16 @@ def reachable(
         left = values[(values >= LEAST) & (values < MOST)]
         for span in spans:
             left = left[~_leads_into(left, span.start, span.end)]  # where it ends another one may begin
+        led_to: list[tuple[int, Span]] = []
         for span in others() if left.size else ():
             inside = _leads_into(left, span.start, span.end)
             if inside.any():
-                place = int(np.flatnonzero(values == left[inside][0])[0])
-                found.append((f"{name}[{place}]", span))
-                spans.append(span)
-                todo.append((found[-1][0], span.words()))
+                led_to.append((int(np.flatnonzero(values == left[inside][0])[0]), span))
                 left = left[~inside]
+        for place, span in sorted(led_to, key=lambda one: one[0]):
+            found.append((f"{name}[{place}]", span))
+            spans.append(span)
+            todo.append((found[-1][0], span.words()))
     return found
 
 

@@ -45,8 +45,8 @@ def run(
         copied = workspace.copy(alone=True)
         item = registry.find("all_reduce")
 
-        def start() -> Worker:
-            worker = Worker(workspace)
+        def start(rank: int) -> Worker:
+            worker = Worker(workspace.of_rank(rank))
             worker.start(str(item.root), item.stem, "cpu", None, entry=function.__name__)
             return worker
 

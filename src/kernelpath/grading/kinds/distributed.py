@@ -191,7 +191,7 @@ def _unmoved(ran: Ran, perturbed: Ran, least: int) -> Complaint | None:
 
 def _different_bytes(one: messages.Output, other: messages.Output) -> int:
     """The bytes of the elements that differ between two outputs."""
-    itemsize = getattr(torch, one.dtype).itemsize
+    itemsize: int = getattr(torch, one.dtype).itemsize
     if len(one.content) != len(other.content):
         return len(one.content)
     first, second = (np.frombuffer(output.content, np.uint8).reshape(-1, itemsize) for output in (one, other))
