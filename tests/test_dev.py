@@ -359,11 +359,12 @@ def test_a_kernel_without_a_body_is_found(source: str, line: int) -> None:
         "__global__ void k() {" + "/**/" * 50_000 + "x",
         "__global__ void k() {" + "/" * 200_000,
         "/*" * 100_000,
-        "__global__ " * 20_000,
+        "__global__ " * 400_000,
+        "__global__ {" * 400_000,
         "__global__ void k() {" + "const " * 40_000,
         "__global__ void k() {" + "const a;" * 30_000 + "x}",
     ],
-    ids=["comments", "slashes", "unclosed", "kernels", "constant", "constants"],
+    ids=["comments", "slashes", "unclosed", "kernels", "bodies", "constant", "constants"],
 )
 def test_a_hostile_source_takes_no_longer_than_any_other(source: str) -> None:
     begin = time.process_time()

@@ -23,12 +23,9 @@ import pytest
 
 import kernelpath
 
-if sys.version_info >= (3, 11):
-    from re import _constants as sre
-    from re import _parser as parser
-else:
-    import sre_constants as sre
-    import sre_parse as parser
+_IN_RE = sys.version_info >= (3, 11)
+sre: Any = importlib.import_module("re._constants" if _IN_RE else "sre_constants")
+parser: Any = importlib.import_module("re._parser" if _IN_RE else "sre_parse")
 
 SOURCES = Path(kernelpath.__file__).parent
 LONG = 10
@@ -126,14 +123,14 @@ class Positions:
             return bool(self.flags & re.DOTALL) or character != "\n"
         if name == "IN":
             negated = argument[0][0] is sre.NEGATE
-            return negated is not any(self.takes(str(one), value, character) for one, value in argument[negated:])
+            return bool(negated) is not any(self.takes(str(one), value, character) for one, value in argument[negated:])
         if name == "RANGE":
-            return argument[0] <= ord(character) <= argument[1]
+            return bool(argument[0] <= ord(character) <= argument[1])
         if name == "CATEGORY":
             escape = {"DIGIT": r"\d", "SPACE": r"\s", "WORD": r"\w"}[str(argument).rpartition("_")[2]]
             matches = re.match(escape, character) is not None
             return matches is not ("_NOT_" in str(argument))
-        return (argument == ord(character)) is (name == "LITERAL")
+        return bool(argument == ord(character)) is (name == "LITERAL")
 
 
 def components(edges: dict[Any, list[Any]]) -> list[set[Any]]:
