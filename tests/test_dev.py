@@ -414,11 +414,12 @@ def test_a_kernel_without_a_body_is_found(source: str, line: int) -> None:
         "__global__ void k() {" + "/**/" * 500_000 + "x",
         "__global__ void k() {" + "/" * 2_000_000,
         "/*" * 1_000_000,
-        "__global__ " * 20_000,
+        "__global__ " * 400_000,
+        "__global__ {" * 400_000,
         "__global__ void k() {" + "const " * 400_000,
         "__global__ void k() {" + "const a;" * 300_000 + "x}",
     ],
-    ids=["comments", "slashes", "unclosed", "kernels", "constant", "constants"],
+    ids=["comments", "slashes", "unclosed", "kernels", "bodies", "constant", "constants"],
 )
 def test_a_hostile_source_is_read_in_linear_time(source: str) -> None:
     """Reading takes milliseconds; where the time grows with the square, pytest's timeout ends the test."""

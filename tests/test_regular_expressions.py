@@ -1,9 +1,9 @@
 """No regular expression of ours has two ways to match one text again and again: a hostile text would take for ever.
 
-A pattern becomes a position automaton (Glushkov): a state for each character that it names. A path through the automaton
-is one way to match. Backtracking is exponential where two different paths lead from a state back to itself over the same
-text (Weideman et al., "Analyzing Matching Time Behavior of Backtracking Regular Expression Matchers by Using Ambiguity of
-NFA", CIAA 2016). This test takes no time of anything, and so depends on no machine.
+A pattern becomes a position automaton (Glushkov): a state for each character that it names. A path through the
+automaton is one way to match. Backtracking is exponential where two different paths lead from a state back to itself
+over the same text (Weideman et al., "Analyzing Matching Time Behavior of Backtracking Regular Expression Matchers by
+Using Ambiguity of NFA", CIAA 2016). This test takes no time of anything, and so depends on no machine.
 """
 
 from __future__ import annotations
@@ -23,18 +23,15 @@ import pytest
 
 import kernelpath
 
-if sys.version_info >= (3, 11):
-    from re import _constants as sre
-    from re import _parser as parser
-else:
-    import sre_constants as sre
-    import sre_parse as parser
+_IN_RE = sys.version_info >= (3, 11)
+sre: Any = importlib.import_module("re._constants" if _IN_RE else "sre_constants")
+parser: Any = importlib.import_module("re._parser" if _IN_RE else "sre_parse")
 
 SOURCES = Path(kernelpath.__file__).parent
 LONG = 10
 """A repetition with a bound beyond this is taken as one without."""
 
-BOUNDARIES = "\x00\t\n\r !\"#'()*+,-./09:;<=>@AZ[\\]^_`az{|}~\x7f\xa0éα中"
+BOUNDARIES = "\x00\t\n\r !\"#'()*+,-./09:;<=>@AZ[\\]^_`az{|}~\x7f\xa0éß中"
 """Characters that between them are in and out of every class that a pattern can name."""
 
 
@@ -42,8 +39,8 @@ BOUNDARIES = "\x00\t\n\r !\"#'()*+,-./09:;<=>@AZ[\\]^_`az{|}~\x7f\xa0éα中"
 class Automaton:
     """The part of a position automaton that belongs to a part of a pattern.
 
-    first, last: positions where a match of the part may begin and end, each with the number of ways. nullable: the number
-    of ways to match nothing.
+    first, last: positions where a match of the part may begin and end, each with the number of ways. nullable: the
+    number of ways to match nothing.
     """
 
     first: Counter[int] = field(default_factory=Counter)
@@ -126,14 +123,14 @@ class Positions:
             return bool(self.flags & re.DOTALL) or character != "\n"
         if name == "IN":
             negated = argument[0][0] is sre.NEGATE
-            return negated is not any(self.takes(str(one), value, character) for one, value in argument[negated:])
+            return bool(negated) is not any(self.takes(str(one), value, character) for one, value in argument[negated:])
         if name == "RANGE":
-            return argument[0] <= ord(character) <= argument[1]
+            return bool(argument[0] <= ord(character) <= argument[1])
         if name == "CATEGORY":
             escape = {"DIGIT": r"\d", "SPACE": r"\s", "WORD": r"\w"}[str(argument).rpartition("_")[2]]
             matches = re.match(escape, character) is not None
             return matches is not ("_NOT_" in str(argument))
-        return (argument == ord(character)) is (name == "LITERAL")
+        return bool(argument == ord(character)) is (name == "LITERAL")
 
 
 def components(edges: dict[Any, list[Any]]) -> list[set[Any]]:
@@ -178,7 +175,7 @@ def components(edges: dict[Any, list[Any]]) -> list[set[Any]]:
 
 
 def is_exponential(pattern: str, flags: int = 0) -> bool:
-    """Whether some text leads from a position back to itself in two ways, so that each further time doubles the ways."""
+    """Whether some text leads from a position back to itself in two ways: each further time doubles the ways."""
     positions = Positions(pattern, flags)
     after: dict[int, list[int]] = {at: [] for at in range(len(positions.sets))}
     for before, following in positions.follow:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 
 from kernelpath.lanes.shared_arrays import in_the_source
@@ -45,3 +47,20 @@ def test_another_sentence_stays() -> None:
 def test_extent_that_is_no_number_leaves_the_place(extent: str) -> None:
     source = f"__global__ void kernel() {{\n    __shared__ float tile[2][{extent}];\n}}"
     assert in_the_source("at tile[7] (byte 28 of 128)", source, 1) == "at tile[7] (byte 28 of 128)"
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "/* " + "__shared__ " * 100_000 + "*/",
+        "/* " + "const int a " * 100_000 + "*/",
+        "const int a = 1 << 60, b = 1 << a, c = b << b;\n__shared__ float tile[c];\n",
+        "const int a = " + "(" * 900 + "1" + ")" * 900 + ";\n",
+    ],
+    ids=["arrays", "constants", "shift", "depth"],
+)
+def test_a_hostile_source_takes_no_longer_than_any_other(source: str) -> None:
+    sentence = "load from tile[3] (byte 12 of 16)"
+    begin = time.process_time()
+    assert in_the_source(sentence, source, 1).startswith("load from tile[3] (byte 12 of 16")
+    assert time.process_time() - begin < 5.0

@@ -8,7 +8,9 @@ import operator
 import re
 
 _PLACE = re.compile(r"\b(\w+)\[\d+\] \(byte (\d+) of (\d+)\)")
-_CONSTANT = re.compile(r"\b(?:constexpr|const)\s+(?:static\s+)?(?:unsigned\s+)?(?:int|size_t|unsigned)\s+([^;(){}]{1,1000});")
+_CONSTANT = re.compile(
+    r"\b(?:constexpr|const)\s+(?:static\s+)?(?:unsigned\s+)?(?:int|size_t|unsigned)\s+([^;(){}]{1,1000});"
+)
 _SHARED = re.compile(r"__shared__\s+(?:(?:alignas|__align__)\([^()]*\)\s*)?([^;(){}]{1,1000});")
 _ARRAY = re.compile(r"(\w+)\s*((?:\[[^\]]+\]\s*)+)")
 _SIZES = (1, 2, 4, 8, 16)

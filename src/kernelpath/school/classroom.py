@@ -64,9 +64,9 @@ def grade_class(
 
     secret: draws sizes and inputs, others for each learner, exercise and content, so that no table of right answers
     can be handed in. Without one it is that of the grades below `out`, or a new one; it is kept with the grades, and
-    repeats the run. seed: in place of that, the same sizes and inputs for all. jobs: how many at a time; one on each GPU, where
-    they would disturb each other's time, else as many as cores and memory allow. engine: where they run, as cluster.at
-    gives it. tell: called after each, with how many are done.
+    repeats the run. seed: in place of that, the same sizes and inputs for all. jobs: how many at a time; one on each
+    GPU, where they would disturb each other's time, else as many as cores and memory allow. engine: where they run, as
+    cluster.at gives it. tell: called after each, with how many are done.
     Raises grade.Usage, spec.DeclarationError, and NotWritten or OSError where the results cannot be written.
     """
     found = entries(folder, items)

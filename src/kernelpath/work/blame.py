@@ -47,6 +47,7 @@ _COMPILERS = (
 
 
 _MOST_CAUSES = 100
+_MOST_CHARACTERS = 100_000
 
 PROJECTS: list[Path] = []
 """Folders beside the file with sources of the learner's, as they are in this process."""
@@ -82,7 +83,12 @@ def _plain_complaint(complaint: Complaint, loading: bool) -> Complaint:
 
 def _plain_text(text: object) -> str:
     """Return a text of the submission's as UTF-8 can hold it; what is no text as nothing."""
-    return str.encode(text, "utf-8", "backslashreplace").decode() if isinstance(text, str) else ""
+    if not isinstance(text, str):
+        return ""
+    plain = str.__str__(text)  # without the methods of a class of the submission's
+    if len(plain) > _MOST_CHARACTERS:
+        plain = plain[: _MOST_CHARACTERS // 2] + plain[-_MOST_CHARACTERS // 2 :]
+    return plain.encode("utf-8", "backslashreplace").decode()
 
 
 def _blame(error: BaseException, file: Path, loading: bool) -> Complaint:

@@ -24,8 +24,11 @@ from kernelpath import files
 from kernelpath.files import cache_root, write_atomically
 from kernelpath.work import quota
 
-MOST_BYTES = 16 << 20
-"""Of all files that are copied with a submission, each of which has at most files.MOST_BYTES."""
+MOST_BYTES = files.MOST_BYTES
+"""Of a source file that is copied."""
+
+MOST_BYTES_TOGETHER = 16 << 20
+"""Of all files that are copied with a submission."""
 
 _MOST_ENTRIES = 10_000
 """Of a submission's folder that are looked at for sources."""
@@ -219,12 +222,12 @@ def contents(submission: Path, alone: bool = False) -> dict[str, bytes]:
         if name in found:
             continue
         try:
-            found[name] = files.read_source(file, files.MOST_BYTES)
+            found[name] = files.read_source(file, MOST_BYTES)
         except files.Unreadable:
             if file in own:
                 raise
-        if sum(map(len, found.values())) > MOST_BYTES:
-            most = f"{MOST_BYTES >> 20} MiB"
+        if sum(map(len, found.values())) > MOST_BYTES_TOGETHER:
+            most = f"{MOST_BYTES_TOGETHER >> 20} MiB"
             raise files.Unreadable(f"{submission.name} and what lies beside it have more than {most}")
     return found
 
