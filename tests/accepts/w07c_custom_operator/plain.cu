@@ -30,7 +30,7 @@ __global__ void forward(const T* x, T* y, int columns) {
     T* row = (T*)dynamic;
     x += (size_t)blockIdx.x * columns;
     y += (size_t)blockIdx.x * columns;
-    float largest = -1e38f, sum = 0;
+    float largest = -INFINITY, sum = 0;
     for (int j = threadIdx.x; j < columns; j += blockDim.x) {
         row[j] = x[j];
         largest = fmaxf(largest, float(row[j]));

@@ -16,7 +16,7 @@ def softmax_kernel(out, x, columns, BLOCK: tl.constexpr):
     row = tl.program_id(0).to(tl.int64) * columns
     at = tl.arange(0, BLOCK)
     inside = at < columns
-    value = tl.load(x + row + at, mask=inside, other=-1e30).to(tl.float32)
+    value = tl.load(x + row + at, mask=inside, other=-3.3e38).to(tl.float32)
     most, total = tl.reduce((value, tl.where(inside, 1.0, 0.0)), 0, combine)
     tl.store(out + row + at, tl.exp(value - most) / total, mask=inside)
 

@@ -21,6 +21,6 @@ PROBLEM = replace(
     ),
     vary=("m",),
     far=(),
-    limits=(case(2_053, 8, 16), case(8, 2_056, 16)),
+    limits=(case(1_037, 8, 16), case(8, 1_032, 16)),
     gpu_limits=(case(65_537, 8, 16),),
 )

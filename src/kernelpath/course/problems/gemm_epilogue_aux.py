@@ -56,7 +56,7 @@ PROBLEM = replace(
     ),
     vary=("m",),
     far=(),
-    limits=(case(2_053, 8, 8), case(8, 2_056, 8), case(8, 8, 4_104)),
+    limits=(case(1_037, 8, 8), case(8, 1_032, 8), case(8, 8, 2_056)),
     gpu_limits=(case(65_537, 8, 8),),
     outputs=("out", "aux"),
     reference=of_product(matmul_half.reference),

@@ -7,7 +7,7 @@ import torch
 from kernelpath.course import draw
 from kernelpath.course.problem import Problem, Tolerance
 
-BEYOND_A_TILE = {"m": 2_048, "n": 2_048, "k": 4_096}
+BEYOND_A_TILE = {"m": 1_024, "n": 1_024, "k": 2_048}
 """Extents beyond every tile and every panel of shared memory. Blocks go through whole tiles even where one row or one
 column is left, so that a thin case of 65,537 takes seconds on the PTX machine. A product of a single element is not
 thin enough to be fair: where its terms cancel, the root mean square leaves no room for their rounding errors."""

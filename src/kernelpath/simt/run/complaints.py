@@ -272,8 +272,8 @@ def global_place(address: int, size: int, buffers: Sequence[Buffer]) -> str:
         return f"{nearest.name}[{index}]" + (f" + {rest} bytes" if rest else "")
     distance = -offset if offset < 0 else offset + size - nearest.nbytes
     if distance > max(1 << 30, nearest.nbytes):
-        index = f"{nearest.name}[{offset // nearest.itemsize:,}]"
-        return f"at {address:#x}, where no tensor is; from the nearest one, {extent}, it would be {index}"
+        element = f"{nearest.name}[{offset // nearest.itemsize:,}]"
+        return f"at {address:#x}, where no tensor is; from the nearest one, {extent}, it would be {element}"
     if offset < 0:
         return f"{-offset:,} bytes before the beginning of {extent}"
     return f"past the end of {extent}" + (f", by {distance:,} bytes" if distance > size else "")
