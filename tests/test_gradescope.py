@@ -221,12 +221,12 @@ def test_the_wheels_for_cpus_come_from_an_index_of_the_teachers(
     ("arguments", "said"),
     [
         (
-            ["swizzle", "--extra-index-url", "https://ada:secret@wheels.example/cpu"],
+            ["swizzle", "--torch-index", "https://ada:secret@wheels.example/cpu"],
             "carries a user name or a password",
         ),
-        (["swizzle", "--extra-index-url", "wheels.example/cpu"], "which begins with https://"),
-        (["swizzle", "--extra-index-url", "https://wheels.example/\ncpu"], "which begins with https://"),
-        (["swizzle", "--extra-index-url", "https://[wheels"], "is not the address of an index"),
+        (["swizzle", "--torch-index", "wheels.example/cpu"], "which begins with https://"),
+        (["swizzle", "--torch-index", "https://wheels.example/\ncpu"], "which begins with https://"),
+        (["swizzle", "--torch-index", "https://[wheels"], "is not the address of an index"),
         (["99"], "week 99 has no exercises; kp list"),
         (["swizzle", "--out", "{}/notes.txt"], "exists and is not a zip"),
         (["swizzle", "--out", "{}/missing/a.zip"], "cannot write"),

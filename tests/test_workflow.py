@@ -177,7 +177,7 @@ def test_a_next_step_is_for_the_learner_who_reads_it_and_not_for_a_teacher() -> 
         (["classroom", "swizzle", "--course", "https://somewhere"], "is not a repository on GitHub; give --course"),
         (["classroom", "swizzle", "--course", "a/b", "--out", "{}/missing/a.yml"], "cannot write"),
         (
-            ["classroom", "swizzle", "--course", "a/b", "--extra-index-url", "https://a:b@c/d"],
+            ["classroom", "swizzle", "--course", "a/b", "--torch-index", "https://a:b@c/d"],
             "a password, which others",
         ),
         (["summary", "{}"], "holds no grades of this version"),

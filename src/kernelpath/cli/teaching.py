@@ -16,19 +16,19 @@ from kernelpath.files import write_atomically
 from kernelpath.show import view
 from kernelpath.verdict import ValidationError
 
-_extra_index_option = click.option(
-    "--extra-index-url",
+_torch_index_option = click.option(
+    "--torch-index",
     "extra_index",
     metavar="URL",
     default="",
-    help="An index that pip asks besides its own, such as that of PyTorch's wheels for CPUs.",
+    help="The index of PyTorch's wheels for CPUs, which pip asks besides its own.",
 )
 
 
 @click.command("gradescope")
 @click.argument("what", metavar="WEEK|NAME...", nargs=-1, required=True)
 @click.option("--out", "to", type=click.Path(path_type=Path), help="The zip. [gradescope-WEEK....zip]")
-@_extra_index_option
+@_torch_index_option
 def gradescope(what: tuple[str, ...], to: Path | None, extra_index: str) -> int:
     """Write an autograder for Gradescope.
 
@@ -51,7 +51,7 @@ def gradescope(what: tuple[str, ...], to: Path | None, extra_index: str) -> int:
 @click.argument("what", metavar="WEEK|NAME...", nargs=-1, required=True)
 @click.option("--course", metavar="OWNER/REPO[@REF]", required=True, help="Where the course is that grades.")
 @click.option("--out", "to", type=click.Path(path_type=Path), default="classroom.yml", show_default=True)
-@_extra_index_option
+@_torch_index_option
 def classroom(what: tuple[str, ...], course: str, to: Path, extra_index: str) -> int:
     """Write a workflow for GitHub Actions.
 

@@ -158,7 +158,7 @@ if ! python3 -c 'import sys; sys.exit(sys.version_info < (3, 10))'; then
     exit 1
 fi
 # The index of PyTorch's wheels for CPUs, without which pip takes those with CUDA's libraries: 3 GB that no exercise
-# uses here. From the environment, else from `kp dev gradescope --extra-index-url`; empty for none.
+# uses here. From the environment, else from `kp dev gradescope --torch-index`; empty for none.
 extra_index=$extra_index
 export PIP_EXTRA_INDEX_URL="$${PIP_EXTRA_INDEX_URL:-$$extra_index}"
 python3 -m venv venv

@@ -96,7 +96,8 @@ class Policy:
         if deadline is None:
             return None
         # Days of the calendar: across a change of the clocks, 23:59 stays 23:59.
-        return deadline + timedelta(days=self.extensions.get(learner, 0))
+        extended = deadline + timedelta(days=self.extensions.get(learner, 0))
+        return extended.replace(fold=deadline.fold)  # a sum of datetimes forgets it
 
     def submitted(self, learner: str, exercise: str, python_file: Path | None) -> datetime | None:
         """Return when a learner handed in an exercise; None where nobody knows."""
