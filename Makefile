@@ -62,9 +62,9 @@ PORTABLE := kernels floats integers conversions halves counters faults order tri
 portable: $(INSTALLED)
 	$(PYTEST) -m "not gpu" $(PORTABLE:%=tests/simt/test_%.py)
 
-# What this machine says of a solution of each lane: benchmarks/verdicts.py compares two machines.
+# What this machine says of a solution of each lane: tests/verdicts.py compares two machines.
 verdicts: $(INSTALLED)
-	$(BIN)/python benchmarks/verdicts.py > .venv/verdicts.json
+	$(BIN)/python tests/verdicts.py > .venv/verdicts.json
 
 # Properties that hypothesis tries on 5,000 examples each, others at every run.
 examples: $(INSTALLED)

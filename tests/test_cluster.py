@@ -149,8 +149,14 @@ def test_no_cluster_at_the_address(
     address: str, folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Ray itself would take 200 s to say that nothing answers at an address, so it is not even started there."""
-    started, init = [], ray.init
-    monkeypatch.setattr(ray, "init", lambda *args, **options: started.append(args) or init(*args, **options))
+    started: list[str] = []
+    init = ray.init
+
+    def start(at: str, **options: Any) -> Any:
+        started.append(at)
+        return init(at, **options)
+
+    monkeypatch.setattr(ray, "init", start)
     with pytest.raises(SystemExit) as ended:
         cli.main(["grade", str(folder), "vector_add", "--ray", address])
     said = capsys.readouterr().err.strip().splitlines()

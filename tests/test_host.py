@@ -21,7 +21,7 @@ from kernelpath.work.host import Worker, WorkerGone, WorkerSilent
 from kernelpath.work.quota import Excess
 from kernelpath.work.runner import Stopped, Usage
 from kernelpath.work.workspace import Workspace
-from tests.conftest import GradeText, happens, is_gone
+from tests.conftest import PATIENCE, GradeText, happens, is_gone
 
 ROOT = Path(__file__).parents[1]
 
@@ -43,7 +43,7 @@ def worker(doubling: Item) -> Iterator[Worker]:
     worker.close()
 
 
-def run(worker: Worker, item: Item, body: str, seconds: float = 5.0) -> messages.Answer:
+def run(worker: Worker, item: Item, body: str, seconds: float = PATIENCE) -> messages.Answer:
     """What the worker answers after calling an entry of that body."""
     item.stub.write_text(SUBMISSION.format(body))
     begin(worker, item)
@@ -57,6 +57,14 @@ def begin(worker: Worker, item: Item) -> None:
     worker.post(messages.Run(case={"n": 4}, seed=1))
     assert isinstance(worker.answer(60.0), messages.Done)
     assert isinstance(worker.answer(60.0), messages.Done)
+
+
+def run_until_printed(worker: Worker, item: Item, body: str) -> int:
+    """Call an entry of that body, wait until it has printed a line, and return the number in it."""
+    item.stub.write_text(SUBMISSION.format(body))
+    begin(worker, item)
+    assert happens(lambda: worker.printed.endswith("\n"))
+    return int(worker.printed)
 
 
 def complaint_of(answer: messages.Answer) -> tuple[Verdict, str]:
@@ -75,9 +83,9 @@ def test_tells_how_a_worker_ended(worker: Worker, doubling: Item, body: str, sta
 
 def test_a_silent_worker_ends_with_its_children(doubling: Item) -> None:
     worker = Worker(Workspace(doubling.stub))
+    child = run_until_printed(worker, doubling, f"{START.format(program='sleep 600')}; time.sleep(600)")
     with pytest.raises(WorkerSilent):
-        run(worker, doubling, f"{START.format(program='sleep 600')}; time.sleep(600)", seconds=1.0)
-    child = int(worker.printed)
+        worker.answer(0.0)
     worker.close()
     assert happens(lambda: is_gone(child))
     assert happens(lambda: is_gone(worker.pid))
@@ -104,9 +112,9 @@ def test_a_worker_leaves_no_daemon(doubling: Item) -> None:
 )
 def test_nothing_outlives_a_worker_whatever_group_it_is_in(doubling: Item, escape: str) -> None:
     worker = Worker(Workspace(doubling.stub))
+    child = run_until_printed(worker, doubling, f"ctypes.CDLL(None).system({escape.encode()!r}); time.sleep(600)")
     with pytest.raises(WorkerSilent):
-        run(worker, doubling, f"ctypes.CDLL(None).system({escape.encode()!r}); time.sleep(600)", seconds=2.0)
-    child = int(worker.printed)
+        worker.answer(0.0)
     worker.close()
     assert happens(lambda: is_gone(child))
 
@@ -169,13 +177,14 @@ def test_a_submission_has_a_quota(worker: Worker, doubling: Item, body: str) -> 
     if "chmod" in body and os.geteuid() == 0:
         pytest.skip("root reads every folder")
     with pytest.raises(WorkerGone) as gone:
-        run(worker, doubling, f"{body}\n    time.sleep(600)", seconds=30.0)
+        run(worker, doubling, f"{body}\n    time.sleep(600)")
     assert gone.value.status == TOO_MUCH[body]
     Workspace(doubling.stub).clean()
     assert not (Workspace(doubling.stub).own / "tmp").exists()
 
 
-def test_what_is_over_the_quota_is_said(grade_text: GradeText) -> None:
+def test_what_is_over_the_quota_is_said(grade_text: GradeText, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(runner, "CASE_SECONDS", PATIENCE)  # in which any disk takes that much
     body = "while True: torch.save(torch.zeros(1 << 23), f'{torch.rand(1).item()}')"
     report = grade_text(f"def double(x):\n    {body}\n")
     assert report.verdict is Verdict.CRASHED

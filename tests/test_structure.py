@@ -10,6 +10,7 @@ import ast
 import re
 import subprocess
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -94,9 +95,15 @@ def longest(imported: str) -> str:
     return ""
 
 
+@cache
+def all_imports() -> frozenset[tuple[str, str, bool]]:
+    """Return who imports whom, and whether for type checking alone. Parsing the package takes a second."""
+    return frozenset((name, target, typed) for name, path in MODULES.items() for target, typed in imports(name, path))
+
+
 def edges(types_alone: bool) -> set[tuple[str, str]]:
     """Who imports whom; for type checking alone, or when run."""
-    found = {(name, target, typed) for name, path in MODULES.items() for target, typed in imports(name, path)}
+    found = all_imports()
     run = {(name, target) for name, target, typed in found if not typed}
     return {(name, target) for name, target, typed in found if typed} - run if types_alone else run
 

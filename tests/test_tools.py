@@ -1,4 +1,4 @@
-"""The tables of what a test run cost, and the comparison of what two machines say."""
+"""Programs beside the tests: the tables of what a test run cost, and the comparison of what two machines say."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from benchmarks import suite_costs, verdicts
+
+from tests import suite_costs, verdicts
 
 ROOT = Path(__file__).parents[1]
 
@@ -47,8 +48,12 @@ def test_the_slowest_tests_are_listed_and_their_names_break_no_table(tests: list
 
 
 def test_what_machines_say_differs_by_part_and_by_exercise() -> None:
-    first = {"a": {"verdict": "PASSED", "cause": "", "traffic": [1]}, "b": {"verdict": "PASSED"}, "c": {"stars": 1}}
-    second = {"a": {"verdict": "RACE", "cause": "", "traffic": [2]}, "b": {"verdict": "PASSED"}}
+    first: verdicts.Verdicts = {
+        "a": {"verdict": "PASSED", "cause": "", "traffic": [1]},
+        "b": {"verdict": "PASSED"},
+        "c": {"stars": 1},
+    }
+    second: verdicts.Verdicts = {"a": {"verdict": "RACE", "cause": "", "traffic": [2]}, "b": {"verdict": "PASSED"}}
     assert verdicts.differences(first, second) == {"a": ["traffic", "verdict"], "c": ["stars"]}
     assert verdicts.differences(first, first) == {}
 
@@ -58,6 +63,6 @@ def test_comparing_needs_nothing_but_python(there: str, status: int, said: str, 
     files = [tmp_path / "here.json", tmp_path / "there.json"]
     for file, verdict in zip(files, ("PASSED", there), strict=True):
         file.write_text(f'{{"vector_add": {{"verdict": "{verdict}"}}}}')
-    command = [sys.executable, "-S", "-I", str(ROOT / "benchmarks" / "verdicts.py"), "--compare", *map(str, files)]
+    command = [sys.executable, "-S", "-I", str(ROOT / "tests" / "verdicts.py"), "--compare", *map(str, files)]
     done = subprocess.run(command, capture_output=True, text=True)
     assert (done.returncode, done.stdout) == (status, f"vector_add: PASSED, {said}\n")

@@ -1,6 +1,6 @@
 """Where the time of a test run goes: worker-seconds by file of tests and the slowest tests, as tables in Markdown.
 
-python benchmarks/suite_costs.py [RESULTS] [--files N] [--tests N]
+python -m tests.suite_costs [RESULTS] [--files N] [--tests N]
 
 RESULTS is what `pytest --junitxml` wrote, by default .venv/tests.xml of `make test`. A worker-second is a second of one
 process of pytest-xdist, in which others may run. Setting up a fixture counts for the test that needed it first.
@@ -9,17 +9,15 @@ process of pytest-xdist, in which others may run. Setting up a fixture counts fo
 from __future__ import annotations
 
 import argparse
-import sys
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from xml.etree import ElementTree
 
-ROOT = Path(__file__).resolve().parents[1]
-sys.path.insert(0, str(ROOT))
+from tests import selection
 
-from tests import selection  # noqa: E402
+ROOT = Path(__file__).resolve().parents[1]
 
 
 @dataclass(frozen=True)

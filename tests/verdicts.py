@@ -1,7 +1,7 @@
 """Whether machines agree: verdict, cause and counters of one solution per lane, as JSON, and a comparison of two such.
 
-python benchmarks/verdicts.py > here.json
-python benchmarks/verdicts.py --compare here.json there.json
+python tests/verdicts.py > here.json
+python tests/verdicts.py --compare here.json there.json
 
 The PTX machine gives the same on x86-64 and on aarch64. Times are left out. --compare needs only Python; its exit
 status is 1 if anything differs.
