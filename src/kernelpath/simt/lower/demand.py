@@ -137,7 +137,7 @@ class Demand:
 
     def _carry(self, name: str, reader: Place, formula: Formula) -> Formula:
         """Return what of a formula, which holds where a register is read, holds where that was written as well."""
-        if all(self.predicates.lasts(holds.predicate) for term in formula for holds in term):
+        if self.predicates.all_last(formula):
             return formula
         writer = self.slices.writer(name, reader)
         carried = NOBODY

@@ -22,6 +22,8 @@ class Predicates:
 
     def __init__(self, flow: Flow, ops: Ops, places: Sequence[tuple[Place, Instruction]], slices: Slices) -> None:
         self.flow, self.ops, self.slices = flow, ops, slices
+        self._lasts: dict[str, bool] = {}
+        self._all_last: dict[Formula, bool] = {}
         self.order = in_order(flow.blocks)
         self.rank = {block: number for number, block in enumerate(self.order)}
         self.loops = self._find_loops()
@@ -38,18 +40,31 @@ class Predicates:
     def both(self, literals: list[Holds], formula: Formula) -> Formula:
         """Return the lanes of a formula in which predicates hold too; those of a loop's round where there is room."""
         lasting = [holds for holds in literals if self.lasts(holds.predicate)]
-        return both(literals, both(lasting, formula))
+        formula = both(lasting, formula)
+        return formula if len(lasting) == len(literals) else both(literals, formula)
 
     def lasting(self, formula: Formula) -> Formula:
         """A formula with the predicates alone that are the same in all rounds of a loop."""
+        if self.all_last(formula):
+            return formula
         found = NOBODY
         for term in formula:
             found = either(found, frozenset([frozenset(one for one in term if self.lasts(one.predicate))]))
         return found
 
+    def all_last(self, formula: Formula) -> bool:
+        """Whether all predicates of a formula are the same in all rounds of a loop."""
+        if formula not in self._all_last:
+            self._all_last[formula] = all(self.lasts(holds.predicate) for term in formula for holds in term)
+        return self._all_last[formula]
+
     def lasts(self, predicate: str) -> bool:
-        place = self.slices.definition(predicate)
-        return predicate in self.constants or (place is not None and place.block not in self.loops)
+        """Whether a predicate is the same in all rounds of a loop."""
+        if predicate not in self._lasts:
+            place = self.slices.definition(predicate)
+            is_outside = place is not None and place.block not in self.loops
+            self._lasts[predicate] = predicate in self.constants or is_outside
+        return self._lasts[predicate]
 
     def literals(self, predicates: Iterable[Operand], reader: Place | None = None) -> list[Holds]:
         """What holds where predicates do, and what they were made of.
