@@ -79,6 +79,7 @@ def launch(number: int) -> None:
     """Compile and run a kernel as a new process does, from what the cache on disk has."""
     compiler._schedule.cache_clear()
     compiler._copies.cache_clear()
+    compiler._apart.cache_clear()
     compiler._code_of_check.cache_clear()
     compiled, name = compile_ptx(SOURCE % number)
     module = simt.Module(compiled.text, "kernel.cu")  # not the one that load remembers

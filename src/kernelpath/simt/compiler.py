@@ -17,7 +17,6 @@ import llvmlite.binding as llvm
 from kernelpath.files import cache_read, cache_write
 from kernelpath.simt import codec
 from kernelpath.simt.isa import OPS
-from kernelpath.simt.layout import Access, Space
 from kernelpath.simt.lower.warp import Lowering
 from kernelpath.simt.lowered import Check, Form, Lowered
 from kernelpath.simt.native import compile_apart, compile_function
@@ -107,8 +106,6 @@ def warm_up() -> None:
     """Load what every kernel calls, so that the first launch need not wait for it."""
     _schedule()
     _apart()
-    for access in (Access.LOAD, Access.STORE):
-        _code_of_check(Check("access", (Space.GLOBAL, access, 4, 1, 0, 0, 0, 0, 0)))
 
 
 @cache
