@@ -28,8 +28,7 @@ SUBMISSION = "submission"
 
 _PATH_EVENTS = {
     **dict.fromkeys(("os.link", "os.rename", "os.symlink"), 2),
-    **dict.fromkeys(("open", "os.chdir", "os.chmod", "os.listdir", "os.mkdir", "os.remove", "os.rmdir"), 1),
-    **dict.fromkeys(("os.scandir", "os.truncate", "os.utime"), 1),
+    **dict.fromkeys(("open", "os.chmod", "os.listdir", "os.remove", "os.scandir", "os.truncate", "os.utime"), 1),
 }
 """How many of an audit event's arguments are files. The next one of `open` is its mode, as in "r"."""
 
