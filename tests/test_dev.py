@@ -287,8 +287,8 @@ STATEMENTS: dict[str, tuple[Invariant, tuple[tuple[str, str], ...], str, list[st
         (("extreme=draw.any_bits_", "domain=(-2.99e38, 2.99e38), extreme=lambda rng, x: x.fill_(3e38)"),),
         "double(x) takes finite values of any size.",
         [
-            "double allows values from -2.99e+38 to 2.99e+38, and in torch.float32 its extreme values go from 0 to 3e+38; "
-            "draw both ends"
+            "double allows values from -2.99e+38 to 2.99e+38, and in torch.float32 its extreme values go from 0 to "
+            "3e+38; draw both ends"
         ],
     ),
     "limits without a word": (
