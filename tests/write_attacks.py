@@ -107,7 +107,7 @@ def table() -> str:
 
 
 def _row(description: str, attacks: Sequence[Attack], without_gpu: str, on_gpu: str) -> str:
-    verdicts = Counter(attack.verdict for attack in attacks).most_common()
+    verdicts = sorted(Counter(attack.verdict for attack in attacks).items(), key=lambda item: (-item[1], item[0]))
     counts = (sum(attack.without_gpu for attack in attacks), sum(attack.on_gpu for attack in attacks))
     endings = ", ".join(f"{count} {verdict}" for verdict, count in verdicts)
     return _line((description, *map(str, counts), endings, without_gpu, on_gpu))
