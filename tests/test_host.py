@@ -149,6 +149,24 @@ def test_a_worker_that_starts_slowly_is_no_fault_of_the_installation(monkeypatch
             session.workers.runner("cpu").ready()
 
 
+def test_a_quota_that_is_exceeded_before_the_worker_has_started_is_no_fault_of_the_grader(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """As where the worker of the case before filled the folder, and this one starts slowly."""
+
+    def answer(self: Worker, *_: float) -> messages.Answer:
+        raise WorkerGone(Excess.BYTES)
+
+    item = registry.find("vector_add")
+    monkeypatch.setattr(Worker, "answer", answer)
+    with grade.Session(item, item.solution, device="cpu") as session:
+        session.workers.copy()
+        with pytest.raises(Stopped) as stopped:
+            session.workers.runner("cpu").ready()
+    assert stopped.value.complaint.verdict is Verdict.CRASHED
+    assert "wrote more than its quota" in stopped.value.complaint.cause
+
+
 def test_a_server_that_is_stopped_does_not_hold_up_the_grader(worker: Worker, doubling: Item) -> None:
     with pytest.raises(WorkerSilent):
         run(worker, doubling, "time.sleep(600)", seconds=0.5)

@@ -169,7 +169,12 @@ class Runner:
         except WorkerSilent:
             self.close()
             raise Usage(_slow("the process that runs submissions", START_SECONDS)) from None
-        except (WorkerGone, Forged):
+        except (WorkerGone, Forged) as ended:
+            if isinstance(ended, WorkerGone) and ended.status in set(quota.Excess):
+                # The files of the worker before are still in the folder, and this one started too late to get further.
+                self._loadable = False
+                self.close()
+                raise Stopped(Complaint(Verdict.CRASHED, _death(ended.status))) from None
             reason = worker.reason
             self.close()
             raise Usage(f"the process that runs submissions did not start ({reason}); kp doctor says why") from None
