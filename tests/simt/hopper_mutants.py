@@ -71,7 +71,7 @@ MUTANTS = (
     Mutant("multicast", 5, RACE, "sends", "which thread 0 of block", "init"),
     Mutant("dsmem", 1, RACE, "writes", "of block 0 reads in", "reads there"),
     Mutant("dsmem", 2, FaultKind.OUT_OF_BOUNDS, "reads there", "which has exited"),
-    Mutant("dsmem", 3, RACE, "reads there", "which thread 1 of block 1 writes", "writes"),
+    Mutant("dsmem", 3, RACE, "reads there", "which thread 0 of block 1 writes", "writes"),
     Mutant("reduce", 1, UNFENCED, "adds", "with no fence.proxy.async between them", "writes"),
     Mutant("reduce", 2, RACE, "adds", "which thread", "writes"),
     Mutant("reduce", 3, BAD_COPY, "adds", "a number of bytes that is not a multiple of 16"),
