@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-pytest.importorskip("triton")
+triton = pytest.importorskip("triton")
 
-from kernelpath.hooks import triton as hooks
-from kernelpath.lanes import triton_ready
+from kernelpath.hooks import triton as hooks  # noqa: E402
+from kernelpath.lanes import triton_ready  # noqa: E402
 
 
 @pytest.fixture
@@ -23,7 +23,7 @@ def computed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[str]:
 
 def start_process(computed: list[str]) -> str:
     """Return Triton's digest as a process sees it that starts now."""
-    version = triton_ready.triton.__version__
+    version = triton.__version__
 
     def compute() -> str:
         computed.append(f"{version}-{len(computed)}")
@@ -42,7 +42,7 @@ def test_the_digest_of_an_installation_is_computed_once(computed: list[str]) -> 
 
 def test_another_installation_has_another_digest(computed: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     before = start_process(computed)
-    files = triton_ready._dated_files(Path(triton_ready.triton.__file__).parent)
+    files = triton_ready._dated_files(Path(triton.__file__).parent)
     assert any(name.endswith((".so", ".pyd")) for name, _, _ in files)
     path, size, date = files[-1]
     monkeypatch.setattr(triton_ready, "_dated_files", lambda folder: [*files[:-1], (path, size, date + 1)])
