@@ -15,6 +15,7 @@ from kernelpath.course import registry
 from kernelpath.course.registry import Item
 from kernelpath.school import similarity
 from kernelpath.school.handed_in import Entry
+from tests import planted
 
 ROOT = Path(__file__).parents[1]
 HONEST = {
@@ -61,8 +62,9 @@ def test_honest_submissions_are_not_found(tmp_path: Path) -> None:
     """Those that were made from one another are, and nothing else of more than a thousand pairs."""
     found, compared = [], 0
     for item in registry.exercises(ROOT):
-        others = sorted((ROOT / "tests" / "accepts" / item.stem.partition("/")[2]).glob("*.py"))
-        entries = [Entry(path.stem, item, path) for path in (*others, item.solution)]
+        others = planted.accepts(ROOT, item.stem.partition("/")[2])
+        paths = [honest.submission(tmp_path) for honest in others if not honest.patch]
+        entries = [Entry(path.stem, item, path) for path in (*paths, item.solution)]
         compared += len(list(itertools.combinations(entries, 2)))
         found += similarity.pairs(entries)
     assert compared > 1000
