@@ -22,7 +22,8 @@ occur in the file exactly once.
 Any other program is given whole, as a block of `python`, where necessary followed by one of `cuda`; its docstring says
 why the submission is wrong, where the section does not. Lines `key: value` right below the heading are options:
 
-    device: cpu     the submission is graded on the PTX machine alone; `gpu`: on a GPU alone
+    device: cpu                   the submission is graded on the PTX machine alone; `gpu`: on a GPU alone
+    case: rows=33 columns=1000    it is called directly in this case, where the fault shows first (direct.py)
 
 A submission of more files is a Python file in a folder of the exercise, such as tests/accepts/w16d_kernel_library, with
 its other files in a folder of the same stem. So is one whose bytes or whose place matter, or that a notebook runs.
@@ -41,9 +42,10 @@ from kernelpath import files
 from kernelpath.verdict import Verdict
 
 Device = Literal["cpu", "gpu"]
+Kind = Literal["accepts", "rejects"]
 
-OPTIONS = {"device": ("cpu", "gpu")}
-"""The options of a section with their values."""
+OPTIONS = {"device": ("cpu", "gpu"), "case": None}
+"""The options of a section with their values, where these are few."""
 
 _SUFFIXES = {"python": ".py", "cuda": ".cu"}
 _SECTION = re.compile(r"^## (.+)\n", re.MULTILINE)
@@ -68,6 +70,7 @@ class Planted:
         sources: The files of a whole program, by their suffixes.
         options: The lines below the heading.
         path: The Python file, where the submission lies in files of its own.
+        kind: The folder of tests that has it.
     """
 
     exercise: str
@@ -78,6 +81,11 @@ class Planted:
     sources: Mapping[str, str] = field(default_factory=dict, hash=False)
     options: Mapping[str, str] = field(default_factory=dict, hash=False)
     path: Path | None = None
+    kind: Kind = "rejects"
+
+    @property
+    def is_honest(self) -> bool:
+        return self.kind == "accepts"
 
     @property
     def name(self) -> str:
@@ -157,20 +165,21 @@ def _lines(hunk: list[str], besides: str) -> str:
     return "".join(f"{line[1:]}\n" for line in hunk if not line.startswith(besides))
 
 
-def read(file: Path, root: Path) -> list[Planted]:
+def read(file: Path, root: Path, kind: Kind) -> list[Planted]:
     """Return the submissions of one Markdown file. Raises FormatError."""
     _, *parts = _SECTION.split(file.read_text(encoding="utf-8"))
-    return [_section(file, root, heading, body) for heading, body in zip(parts[::2], parts[1::2], strict=True)]
+    return [_section(file, root, kind, heading, body) for heading, body in zip(parts[::2], parts[1::2], strict=True)]
 
 
-def _section(file: Path, root: Path, heading: str, body: str) -> Planted:
+def _section(file: Path, root: Path, kind: Kind, heading: str, body: str) -> Planted:
     where = f"{file.name}, {heading}"
     options: dict[str, str] = {}
     while option := _OPTION.match(body):
         options[option[1]] = option[2]
         body = body[option.end() :]
     for key, value in options.items():
-        if value not in OPTIONS.get(key, ()):
+        values = OPTIONS.get(key, ())
+        if values is not None and value not in values:
             raise FormatError(f"{where}: there is no option `{key}: {value}`")
     blocks = _BLOCK.findall(body)
     languages = [language for language, _ in blocks]
@@ -179,9 +188,11 @@ def _section(file: Path, root: Path, heading: str, body: str) -> Planted:
         raise FormatError(f"{where}: a section has a block of `diff`, or one of `python` and perhaps one of `cuda`")
     title = heading.replace(" ", "_")
     if languages == ["diff"]:
-        return Planted(file.stem, title, root, why, patch=blocks[0][1], options=options)
+        return Planted(file.stem, title, root, why, patch=blocks[0][1], options=options, kind=kind)
     sources = {_SUFFIXES[language]: source for language, source in blocks}
-    return Planted(file.stem, title, root, why or _docstring(sources[".py"]), sources=sources, options=options)
+    return Planted(
+        file.stem, title, root, why or _docstring(sources[".py"]), sources=sources, options=options, kind=kind
+    )
 
 
 def _docstring(source: str) -> str:
@@ -205,9 +216,30 @@ def named(root: Path, name: str) -> Planted:
     return reject
 
 
-def _planted(root: Path, kind: str, exercise: str) -> list[Planted]:
+def set_option(submission: Planted, key: str, value: str) -> None:
+    """Write an option into a submission's section, in place of the value that it had."""
+    file = submission.root / "tests" / submission.kind / f"{submission.exercise}.md"
+    text = file.read_text(encoding="utf-8")
+    (heading,) = (match for match in _SECTION.finditer(text) if match[1].replace(" ", "_") == submission.title)
+    end = heading.end()
+    while option := _OPTION.match(text, end):
+        if option[1] == key:
+            text = text[:end] + text[option.end() :]
+        else:
+            end = option.end()
+    file.write_text(f"{text[:end]}{key}: {value}\n{text[end:]}", encoding="utf-8")
+
+
+def reread(submission: Planted) -> Planted:
+    """Return the submission as its file has it now."""
+    now = _planted(submission.root, submission.kind, submission.exercise)
+    return next(other for other in now if other.title == submission.title)
+
+
+def _planted(root: Path, kind: Kind, exercise: str) -> list[Planted]:
     folder = root / "tests" / kind
-    planted = [submission for file in folder.glob(f"{exercise}.md") for submission in read(file, root)]
+    planted = [submission for file in folder.glob(f"{exercise}.md") for submission in read(file, root, kind)]
     for path in folder.glob(f"{exercise}/*.py"):
-        planted.append(Planted(path.parent.name, path.stem, root, _docstring(path.read_text("utf-8")), path=path))
+        why = _docstring(path.read_text("utf-8"))
+        planted.append(Planted(path.parent.name, path.stem, root, why, path=path, kind=kind))
     return sorted(planted, key=lambda submission: submission.name)

@@ -3,6 +3,9 @@
 Each exercise has a file in rejects/ and one in accepts/; planted.py explains their format. What a reject says is wrong
 begins with the row of ROWS that it stands for, or with "An accident". Most rejects are patches, and what they change is
 known to pass: only the change can be to blame.
+
+Here they go through the whole grader. A section with the option `case` states a fact of that case, which a call shows
+without a grading (test_direct.py). The first of these of each lane and verdict, and of each lane and row, are graded.
 """
 
 from __future__ import annotations
@@ -17,7 +20,8 @@ from kernelpath.course import registry
 from kernelpath.grading import grade
 from kernelpath.verdict import Report, Verdict
 from kernelpath.work import runner
-from tests import planted
+from tests import direct, planted
+from tests.direct import row
 from tests.planted import Planted
 
 ROOT = Path(__file__).parents[1]
@@ -53,6 +57,8 @@ ROWS = {
 """Tricks and accidents that have fooled graders of kernels. What no submission can do has tests of its own: tolerances
 that are ignored (test_compare), and times that are launch overhead or noise (test_measure, test_timing)."""
 
+GRADED = direct.graded(ROOT)
+
 
 class Grader:
     """Grades each reject once on a device."""
@@ -86,7 +92,11 @@ def named(name: str) -> Planted:
     return planted.named(ROOT, name)
 
 
-@pytest.mark.parametrize("reject", planted.rejects(ROOT, "cpu"), ids=lambda reject: reject.name)
+@pytest.mark.parametrize(
+    "reject",
+    [reject for reject in planted.rejects(ROOT, "cpu") if reject in GRADED],
+    ids=lambda reject: reject.name,
+)
 def test_without_a_gpu(reject: Planted, grader: Grader, monkeypatch: pytest.MonkeyPatch) -> None:
     assert_rejected(reject, "cpu", grader, monkeypatch)
 
@@ -108,16 +118,26 @@ def assert_rejected(reject: Planted, device: grade.Device, grader: Grader, monke
     assert report.stars == (1 if reject.verdict is Verdict.TOO_SLOW and several else 0)
 
 
-@pytest.mark.parametrize("honest", planted.accepts(ROOT), ids=lambda honest: honest.name)
+@pytest.mark.parametrize(
+    "honest", [honest for honest in planted.accepts(ROOT) if honest in GRADED], ids=lambda honest: honest.name
+)
 def test_honest_submissions_pass(honest: Planted, grader: Grader) -> None:
     report = grader.reject(honest)
     assert report.verdict is Verdict.PASSED, report.cause
 
 
 def test_every_trick_has_a_submission() -> None:
-    told = [reject.why for reject in planted.rejects(ROOT)]
-    assert all(re.match(r"(An accident|[A-Z]\d+)\b", why) for why in told)
-    assert set(ROWS) == {re.split("[:,]", why)[0] for why in told if why[1].isdigit()}
+    assert all(re.match(r"(An accident|[A-Z]\d+)\b", reject.why) for reject in planted.rejects(ROOT))
+    assert {row(reject) for reject in planted.rejects(ROOT)} == {*ROWS, "An accident"}
+
+
+def test_every_trick_goes_through_the_whole_grader() -> None:
+    """What only a GPU shows has its submissions there."""
+    wrong = planted.rejects(ROOT, "cpu")
+    graded = [reject for reject in wrong if reject in GRADED]
+    assert {row(reject) for reject in graded} == {row(reject) for reject in wrong}
+    assert {reject.verdict for reject in graded} == {reject.verdict for reject in wrong}
+    assert [reject.name for reject in wrong if reject not in GRADED and row(reject) not in direct.ROWS] == []
 
 
 @pytest.mark.parametrize(
