@@ -14,6 +14,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import os
+import sys
 import tempfile
 import time
 from collections import Counter
@@ -24,10 +25,13 @@ from pathlib import Path
 import psutil
 from rich.console import Console
 
-from kernelpath.course import registry, rejects
+from kernelpath.course import registry
 from kernelpath.school import classroom, cluster
 from kernelpath.school.gradebook import Grade
 from kernelpath.show import overview
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+from tests import planted
 
 EVERY_WRONG = 5
 LARGE = (1000, 13)
@@ -103,15 +107,13 @@ def main() -> None:
 
 def hand_in(item: registry.Item, folder: Path, learners: int) -> Iterator[tuple[str, str]]:
     """Write every learner's files; yields the learners with the verdict that each must get."""
-    planted = {
-        reject.path.stem: reject for reject in rejects.find(item.root, "any") if reject.exercise == item.solution.stem
-    }
+    wrong = {reject.title: reject for reject in planted.rejects(item.root) if reject.exercise == item.solution.stem}
     for number in range(learners):
         learner = f"learner{number:03d}"
         chosen = HOSTILE[number // 10] if number % 10 == 7 else ""
         if not chosen and number % EVERY_WRONG == 0:
             chosen = WRONG[number // EVERY_WRONG % len(WRONG)]
-        source = planted[chosen].submission(folder.with_name("planted")) if chosen else item.solution
+        source = wrong[chosen].submission(folder.with_name("planted")) if chosen else item.solution
         place = folder / learner
         place.mkdir(parents=True)
         for path in (source, source.with_suffix(".cu")):
@@ -119,7 +121,7 @@ def hand_in(item: registry.Item, folder: Path, learners: int) -> Iterator[tuple[
                 text = path.read_text().replace(path.with_suffix(".cu").name, item.solution.with_suffix(".cu").name)
                 mark = "//" if path.suffix == ".cu" else "#"
                 (place / f"{item.solution.stem}{path.suffix}").write_text(f"{mark} {learner}\n{text}")
-        yield learner, planted[chosen].verdict.value if chosen else "PASSED"
+        yield learner, wrong[chosen].verdict.value if chosen else "PASSED"
 
 
 def workers() -> Workers:

@@ -24,26 +24,31 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import asdict, dataclass
+from functools import cache
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any, Literal
 
 import torch
 
-from kernelpath.course import registry, rejects
+from kernelpath.course import registry
 from kernelpath.course.problem import EXACT
 from kernelpath.grading import compare, grade
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+from tests import planted
+from tests.planted import Planted
 
 Kind = Literal["references", "accepts", "rejects"]
 
 
 @dataclass(frozen=True)
 class Task:
-    """One grading. path: of the submission, or of the patch that makes it, below the checkout."""
+    """A grading of a solution, of an honest or of a wrong submission, whose name is w01b_vector_add/RACE_no_barrier."""
 
     kind: Kind
     exercise: str
-    path: str
+    name: str
     seed: int
     device: grade.Device
 
@@ -105,23 +110,28 @@ def _arguments() -> argparse.Namespace:
 
 def _tasks(arguments: argparse.Namespace, seeds: Sequence[int]) -> Iterator[Task]:
     """Yield the tasks of the last weeks first: they have the longest gradings, and nothing should wait for them."""
-    root = registry.root()
-    planted_on = "gpu" if arguments.device == "cuda" else "cpu"
-    planted = {"accepts": rejects.honest(root), "rejects": rejects.find(root, "any", planted_on)}
     for item in reversed(registry.exercises()):
         if arguments.only and item.name not in arguments.only:
             continue
-        submissions: list[tuple[Kind, Path]] = []
+        submissions: list[tuple[Kind, str]] = []
         if "references" in arguments.kinds:
-            submissions.append(("references", item.submission("solutions")))
-        for kind in ("accepts", "rejects"):
+            submissions.append(("references", item.stem))
+        for kind, corpus in _corpora(arguments.device).items():
             if kind in arguments.kinds:
-                submissions += [
-                    (kind, reject.path) for reject in planted[kind] if registry.find(reject.exercise) == item
-                ]
-        for kind, path in submissions:
-            name = str(path.relative_to(root))
+                submissions += [(kind, name) for name in sorted(corpus) if registry.find(corpus[name].exercise) == item]
+        for kind, name in submissions:
             yield from (Task(kind, item.name, name, seed, arguments.device) for seed in seeds)
+
+
+@cache
+def _corpora(device: grade.Device) -> dict[Kind, dict[str, Planted]]:
+    """Return the planted submissions that a device grades, by their names."""
+    root = registry.root()
+    honest, wrong = planted.accepts(root), planted.rejects(root, "gpu" if device == "cuda" else "cpu")
+    return {
+        "accepts": {submission.name: submission for submission in honest},
+        "rejects": {submission.name: submission for submission in wrong},
+    }
 
 
 _largest_used = 0.0
@@ -152,12 +162,13 @@ def _grade(task: Task) -> Outcome:
     global _largest_used
     _largest_used = 0.0
     begin = time.monotonic()
-    item, root = registry.find(task.exercise), registry.root()
-    submission = root / task.path
+    item = registry.find(task.exercise)
     with tempfile.TemporaryDirectory() as folder:
         try:
-            if task.kind != "references":
-                submission = rejects.Reject(submission, root).submission(Path(folder))
+            if task.kind == "references":
+                submission = item.solution
+            else:
+                submission = _corpora(task.device)[task.kind][task.name].submission(Path(folder))
             report = grade.grade(
                 item, submission, device=task.device, seed=task.seed, brief=task.kind == "rejects", timed=False
             )
@@ -168,7 +179,7 @@ def _grade(task: Task) -> Outcome:
 
 
 def _described(outcome: Outcome) -> str:
-    return f"{outcome.task.path}, seed {outcome.task.seed}: {outcome.verdict} {outcome.cause}"
+    return f"{outcome.task.name}, seed {outcome.task.seed}: {outcome.verdict} {outcome.cause}"
 
 
 def _write(file: Path, outcomes: Sequence[Outcome]) -> None:
@@ -178,13 +189,13 @@ def _write(file: Path, outcomes: Sequence[Outcome]) -> None:
 def _print_table(outcomes: Sequence[Outcome]) -> None:
     rows: dict[str, list[Outcome]] = defaultdict(list)
     for outcome in outcomes:
-        rows[outcome.task.path].append(outcome)
+        rows[outcome.task.name].append(outcome)
     print(f"{'submission':60} {'right':>7} {'used':>5} {'seconds':>8}")
-    for path, group in sorted(rows.items(), key=lambda row: -max(one.used for one in row[1])):
+    for name, group in sorted(rows.items(), key=lambda row: -max(one.used for one in row[1])):
         right = sum(outcome.right for outcome in group)
         used = max(outcome.used for outcome in group)
         seconds = sum(outcome.seconds for outcome in group) / len(group)
-        print(f"{path[-60:]:60} {right:>3}/{len(group):<3} {used:>5.2f} {seconds:>8.1f}")
+        print(f"{name[-60:]:60} {right:>3}/{len(group):<3} {used:>5.2f} {seconds:>8.1f}")
 
 
 if __name__ == "__main__":

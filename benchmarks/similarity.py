@@ -20,6 +20,8 @@ from __future__ import annotations
 import itertools
 import math
 import re
+import sys
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -28,6 +30,9 @@ from kernelpath.course import registry
 from kernelpath.course.registry import Item
 from kernelpath.school import similarity
 from kernelpath.school.similarity import LEAST_PASSAGES, Pair
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+from tests import planted
 
 ROOT = Path(__file__).parents[1]
 
@@ -71,8 +76,11 @@ def honest_pairs() -> tuple[list[Pair], list[Pair], int]:
     count = 0
     for item in registry.exercises(ROOT):
         name = item.stem.partition("/")[2]
-        programs = [*sorted((ROOT / "tests" / "accepts" / name).glob("*.py")), item.solution]
-        passages = {path.stem: own_passages(item, path) for path in programs}
+        passages = {item.solution.stem: own_passages(item, item.solution)}
+        with tempfile.TemporaryDirectory() as folder:
+            for submission in planted.accepts(ROOT, name):
+                if not submission.patch:
+                    passages[submission.title] = own_passages(item, submission.submission(Path(folder)))
         family = DERIVED.get(name, set())
         related = [pair for pair in itertools.combinations(passages, 2) if set(pair) <= family]
         count += math.comb(len(passages), 2) - len(related)

@@ -21,6 +21,7 @@ GRADINGS = frozenset(
         "test_cards.py",
         "test_concurrent.py",
         "test_distributed.py",
+        "test_direct.py",
         "test_divergence.py",
         "test_exam_delivered.py",
         "test_exercises.py",

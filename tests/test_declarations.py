@@ -6,10 +6,11 @@ from pathlib import Path
 import pytest
 import torch
 
-from kernelpath.course import draw, registry, rejects
+from kernelpath.course import draw, registry
 from kernelpath.course.problem import Case
 from kernelpath.grading import compare, grade
 from kernelpath.grading.truth import expected_outputs
+from tests import planted
 
 Round = Callable[[torch.Tensor], torch.Tensor]
 
@@ -117,8 +118,8 @@ def test_softmax_without_its_maximum_fails() -> None:
     ],
 )
 def test_a_complaint_is_in_the_words_of_its_exercise(reject: str, said: str, tmp_path: Path) -> None:
-    (planted,) = (one for one in rejects.find(registry.root(), "any") if one.name == reject)
-    report = grade.grade(registry.find(planted.exercise), planted.submission(tmp_path), device="cpu", seed=1)
+    wrong = planted.named(registry.root(), reject)
+    report = grade.grade(registry.find(wrong.exercise), wrong.submission(tmp_path), device="cpu", seed=1)
     assert said in report.cause
 
 

@@ -32,6 +32,7 @@ from kernelpath.work import rank
 from kernelpath.work.exchange import Exchange, perturb
 from kernelpath.work.tensors import from_bytes, to_bytes
 from kernelpath.work.workspace import Workspace
+from tests import planted
 
 ROOT = Path(__file__).parents[1]
 
@@ -463,10 +464,12 @@ def test_integers_that_may_be_lengths_stay() -> None:
     assert all(one != other for one, other in zip(perturb("uint8", data, "all"), data, strict=True))
 
 
-def test_a_result_that_does_not_follow_the_messages_is_not_the_exchanges(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_result_that_does_not_follow_the_messages_is_not_the_exchanges(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Were there a way past the exchange, as one folder for all ranks is."""
     monkeypatch.setattr(Workspace, "of_rank", lambda self, rank: self)
-    submission = ROOT / "tests/rejects/cpu/w16b_all_reduce/CRASHED_through_a_shared_folder.py"
+    submission = planted.named(ROOT, "w16b_all_reduce/CRASHED_through_a_shared_folder").submission(tmp_path)
     report = grade.grade(registry.find("all_reduce"), submission, device="cpu", seed=1, brief=True)
     assert report.verdict is Verdict.NOT_YOUR_KERNEL, report.cause
     assert "whatever it receives" in report.cause

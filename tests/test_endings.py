@@ -4,16 +4,15 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from kernelpath.course import rejects
-from kernelpath.dev import endings as made
 from kernelpath.show.endings import endings
 from kernelpath.verdict import Verdict
+from tests import planted, write_endings
 
 ROOT = Path(__file__).parents[1]
 
 
 def test_every_verdict_has_an_example() -> None:
-    assert list(endings(ROOT)) == list(Verdict), "python -m kernelpath.dev.endings writes them"
+    assert list(endings(ROOT)) == list(Verdict), "python -m tests.write_endings writes them"
 
 
 def test_no_example_names_a_file_that_a_learner_does_not_have() -> None:
@@ -23,6 +22,6 @@ def test_no_example_names_a_file_that_a_learner_does_not_have() -> None:
 
 
 def test_an_example_is_what_the_grader_says_today(tmp_path: Path) -> None:
-    (reject,) = (one for one in rejects.find(ROOT, "any") if one.name == "w01b_vector_add/OUT_OF_BOUNDS_no_guard")
-    assert reject.name in made.PLANTED
-    assert made.of_reject(reject, tmp_path) == endings(ROOT)[Verdict.OUT_OF_BOUNDS]
+    reject = planted.named(ROOT, "w01b_vector_add/OUT_OF_BOUNDS_no_guard")
+    assert reject.name in write_endings.PLANTED
+    assert write_endings.of_reject(reject, tmp_path) == endings(ROOT)[Verdict.OUT_OF_BOUNDS]

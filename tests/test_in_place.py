@@ -18,9 +18,10 @@ from kernelpath.verdict import Complaint, Report, Verdict
 from kernelpath.work.call import Call
 from kernelpath.work.watch import Journal
 from kernelpath.work.witness import SubmissionThread
+from tests import planted
 
 ROOT = Path(__file__).parents[1]
-PLAIN = (ROOT / "tests" / "accepts" / "w13d_adam" / "plain.py").read_text()
+PLAIN = next(honest for honest in planted.accepts(ROOT, "w13d_adam") if honest.title == "plain").sources[".py"]
 
 
 def graded(text: str, folder: Path) -> Report:

@@ -21,8 +21,14 @@ from kernelpath.course.labs.timer import CALLS_AT_MOST, Device, Workload, sympto
 from kernelpath.course.problems import copies, timer
 from kernelpath.grading import compare, grade
 from kernelpath.verdict import Verdict
+from tests import planted
+from tests.planted import Planted
 
-REJECTS = Path(__file__).parent / "rejects" / "any" / "w03a_benchmark"
+REJECTS = [
+    reject
+    for reject in planted.rejects(Path(__file__).parents[1])
+    if reject.exercise == "w03a_benchmark" and reject.sources
+]
 HARDEST = Workload(3e-3, 0.2, 150, 25)
 
 Timer = Callable[[Device], list[float]]
@@ -199,13 +205,13 @@ def test_a_timer_may_use_pythons_clock_in_a_submission(tmp_path: Path) -> None:
     assert grade.grade(registry.find("benchmark"), submission, device="cpu", seed=1).verdict is Verdict.PASSED
 
 
-@pytest.mark.parametrize("reject", sorted(REJECTS.glob("*.py")), ids=lambda path: path.stem)
-def test_a_timer_that_is_wrong_is_wrong_by_every_clock(reject: Path, tmp_path: Path) -> None:
-    text = reject.read_text().replace("clock()", "time.perf_counter()").replace("import torch", "import time, torch")
-    submission = tmp_path / reject.name
+@pytest.mark.parametrize("reject", REJECTS, ids=lambda reject: reject.title)
+def test_a_timer_that_is_wrong_is_wrong_by_every_clock(reject: Planted, tmp_path: Path) -> None:
+    text = reject.sources[".py"].replace("clock()", "time.perf_counter()").replace("import torch", "import time, torch")
+    submission = tmp_path / f"{reject.title}.py"
     submission.write_text(text)
     report = grade.grade(registry.find("benchmark"), submission, device="cpu", seed=1)
-    assert reject.name.startswith(f"{report.verdict.value}_"), report.cause
+    assert report.verdict is reject.verdict, report.cause
 
 
 def test_only_a_lab_puts_something_around_a_call() -> None:

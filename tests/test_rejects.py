@@ -1,8 +1,11 @@
 """Planted bad submissions get exactly the verdict that their name begins with; planted honest ones pass.
 
-rejects/cpu/ is graded on the PTX machine, rejects/gpu/ on a GPU, rejects/any/ on both, as accepts/ is. The folder
-below is an exercise. What a reject says is wrong begins with the row of ROWS that it stands for, or with "An accident".
-Most rejects are patches (course/rejects.py), and what they change is known to pass: only the change can be to blame.
+Each exercise has a file in rejects/ and one in accepts/; planted.py explains their format. What a reject says is wrong
+begins with the row of ROWS that it stands for, or with "An accident". Most rejects are patches, and what they change is
+known to pass: only the change can be to blame.
+
+Here they go through the whole grader. A section with the option `case` states a fact of that case, which a call shows
+without a grading (test_direct.py). The first of these of each lane and verdict, and of each lane and row, are graded.
 """
 
 from __future__ import annotations
@@ -13,11 +16,13 @@ from pathlib import Path
 import pytest
 import torch
 
-from kernelpath.course import registry, rejects
-from kernelpath.course.rejects import PatchError, Reject
+from kernelpath.course import registry
 from kernelpath.grading import grade
 from kernelpath.verdict import Report, Verdict
 from kernelpath.work import runner
+from tests import direct, planted
+from tests.direct import row
+from tests.planted import Planted
 
 ROOT = Path(__file__).parents[1]
 
@@ -52,21 +57,23 @@ ROWS = {
 """Tricks and accidents that have fooled graders of kernels. What no submission can do has tests of its own: tolerances
 that are ignored (test_compare), and times that are launch overhead or noise (test_measure, test_timing)."""
 
+GRADED = direct.graded(ROOT)
+
 
 class Grader:
     """Grades each reject once on a device."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        self._reports: dict[tuple[Reject, grade.Device], Report] = {}
+        self._reports: dict[tuple[Planted, grade.Device], Report] = {}
 
-    def reject(self, reject: Reject, device: grade.Device = "cpu") -> Report:
+    def reject(self, reject: Planted, device: grade.Device = "cpu") -> Report:
         if (reject, device) not in self._reports:
             submission = reject.submission(self._folder)
             self._reports[reject, device] = self.submission(reject.exercise, submission, device)
         return self._reports[reject, device]
 
-    def line_of(self, reject: Reject) -> str:
+    def line_of(self, reject: Planted) -> str:
         """The source that the report of a reject blames, written again over what was graded after it."""
         report = self.reject(reject)
         reject.submission(self._folder)
@@ -81,24 +88,27 @@ def grader(tmp_path_factory: pytest.TempPathFactory) -> Grader:
     return Grader(tmp_path_factory.mktemp("rejects"))
 
 
-def named(name: str) -> Reject:
-    (reject,) = (one for one in rejects.find(ROOT, "any") if one.name == name)
-    return reject
+def named(name: str) -> Planted:
+    return planted.named(ROOT, name)
 
 
-@pytest.mark.parametrize("reject", rejects.find(ROOT, "any", "cpu"), ids=lambda reject: reject.name)
-def test_without_a_gpu(reject: Reject, grader: Grader, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    "reject",
+    [reject for reject in planted.rejects(ROOT, "cpu") if reject in GRADED],
+    ids=lambda reject: reject.name,
+)
+def test_without_a_gpu(reject: Planted, grader: Grader, monkeypatch: pytest.MonkeyPatch) -> None:
     assert_rejected(reject, "cpu", grader, monkeypatch)
 
 
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
-@pytest.mark.parametrize("reject", rejects.find(ROOT, "any", "gpu"), ids=lambda reject: reject.name)
-def test_on_a_gpu(reject: Reject, grader: Grader, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("reject", planted.rejects(ROOT, "gpu"), ids=lambda reject: reject.name)
+def test_on_a_gpu(reject: Planted, grader: Grader, monkeypatch: pytest.MonkeyPatch) -> None:
     assert_rejected(reject, "cuda", grader, monkeypatch)
 
 
-def assert_rejected(reject: Reject, device: grade.Device, grader: Grader, monkeypatch: pytest.MonkeyPatch) -> None:
+def assert_rejected(reject: Planted, device: grade.Device, grader: Grader, monkeypatch: pytest.MonkeyPatch) -> None:
     if reject.verdict is Verdict.TIMED_OUT:
         monkeypatch.setattr(runner, "CASE_SECONDS", 4.0)
     report = grader.reject(reject, device)
@@ -108,16 +118,26 @@ def assert_rejected(reject: Reject, device: grade.Device, grader: Grader, monkey
     assert report.stars == (1 if reject.verdict is Verdict.TOO_SLOW and several else 0)
 
 
-@pytest.mark.parametrize("honest", rejects.honest(ROOT), ids=lambda honest: honest.name)
-def test_honest_submissions_pass(honest: Reject, grader: Grader) -> None:
+@pytest.mark.parametrize(
+    "honest", [honest for honest in planted.accepts(ROOT) if honest in GRADED], ids=lambda honest: honest.name
+)
+def test_honest_submissions_pass(honest: Planted, grader: Grader) -> None:
     report = grader.reject(honest)
     assert report.verdict is Verdict.PASSED, report.cause
 
 
 def test_every_trick_has_a_submission() -> None:
-    told = [reject.why for reject in rejects.find(ROOT, "any", "cpu", "gpu")]
-    assert all(re.match(r"(An accident|[A-Z]\d+)\b", why) for why in told)
-    assert set(ROWS) == {re.split("[:,]", why)[0] for why in told if why[1].isdigit()}
+    assert all(re.match(r"(An accident|[A-Z]\d+)\b", reject.why) for reject in planted.rejects(ROOT))
+    assert {row(reject) for reject in planted.rejects(ROOT)} == {*ROWS, "An accident"}
+
+
+def test_every_trick_goes_through_the_whole_grader() -> None:
+    """What only a GPU shows has its submissions there."""
+    wrong = planted.rejects(ROOT, "cpu")
+    graded = [reject for reject in wrong if reject in GRADED]
+    assert {row(reject) for reject in graded} == {row(reject) for reject in wrong}
+    assert {reject.verdict for reject in graded} == {reject.verdict for reject in wrong}
+    assert [reject.name for reject in wrong if reject not in GRADED and row(reject) not in direct.ROWS] == []
 
 
 @pytest.mark.parametrize(
@@ -231,45 +251,3 @@ def test_what_a_program_of_triton_does_is_told_in_its_words(name: str, told: str
 )
 def test_state_that_is_kept_between_calls_is_named(name: str, is_said: bool, grader: Grader) -> None:
     assert ("something is kept between calls" in grader.reject(named(name)).cause) == is_said
-
-
-PROGRAM = "a = 1\nb = 2\n\nc = 3\nb = 2\n"
-
-
-@pytest.mark.parametrize(
-    ("hunk", "patched"),
-    [
-        ("-a = 1\n+a = 4\n", "a = 4\nb = 2\n\nc = 3\nb = 2\n"),
-        ("\n-c = 3\n", "a = 1\nb = 2\n\nb = 2\n"),
-        (" c = 3\n-b = 2\n", "a = 1\nb = 2\n\nc = 3\n"),
-        ("+d = 5\n a = 1\n", "d = 5\n" + PROGRAM),
-        ("-a = 1\n+a = 12\n+c = 3\n@@\n-c = 3\n+a = 1\n", "a = 12\nc = 3\nb = 2\n\na = 1\nb = 2\n"),
-    ],
-    ids=["changed", "blank context", "the second of two", "added", "hunks do not see each other"],
-)
-def test_a_patch_is_found_by_its_text(hunk: str, patched: str, tmp_path: Path) -> None:
-    assert reject_of(hunk, tmp_path).submission(tmp_path / "out").read_text() == patched
-
-
-@pytest.mark.parametrize(
-    ("hunk", "said"),
-    [
-        ("-a = 9\n", "RACE_x.patch does not fit base.py: these lines occur 0 times, not once\na = 9\n"),
-        ("-b = 2\n", "these lines occur 2 times"),
-        ("- = 1\n", "these lines occur 0 times"),
-        ("-a = 1\n--- gone.py\n@@\n-a\n", "changes gone.py, which is not there"),
-    ],
-    ids=["gone", "ambiguous", "a part of a line", "no such file"],
-)
-def test_a_patch_that_no_longer_fits_says_so(hunk: str, said: str, tmp_path: Path) -> None:
-    with pytest.raises(PatchError, match=re.escape(said)):
-        reject_of(hunk, tmp_path).submission(tmp_path / "out")
-
-
-def reject_of(hunk: str, root: Path) -> Reject:
-    """A patch with this hunk against PROGRAM."""
-    (root / "base.py").write_text(PROGRAM)
-    patch = root / "w01a_double" / "RACE_x.patch"
-    patch.parent.mkdir()
-    patch.write_text(f"An accident.\n\n--- base.py\n@@\n{hunk}")
-    return Reject(patch, root)

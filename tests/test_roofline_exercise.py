@@ -9,12 +9,13 @@ import pytest
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
-from kernelpath.course import registry, rejects
+from kernelpath.course import registry
 from kernelpath.course.labs import operators
 from kernelpath.course.labs.operators import Operator
 from kernelpath.course.problems import roofline
 from kernelpath.grading import grade
 from kernelpath.show import counting, results
+from tests import planted
 
 H200 = operators.MACHINES["H200"]
 SMALL = {"elements": 1000, "rows": 33, "columns": 70, "tokens": 40, "vocabulary": 50, "width": 20, "distinct": 7} | {
@@ -121,9 +122,8 @@ def test_drawn_machines_let_every_bound_occur() -> None:
     ],
 )
 def test_a_complaint_names_the_mistake_and_the_recorded_time(reject: str, said: str, tmp_path: Path) -> None:
-    named = f"w05a_roofline/WRONG_VALUES_{reject}"
-    (planted,) = (one for one in rejects.find(registry.root(), "any") if one.name == named)
-    report = grade.grade(registry.find("roofline"), planted.submission(tmp_path), device="cpu", seed=1)
+    wrong = planted.named(registry.root(), f"w05a_roofline/WRONG_VALUES_{reject}")
+    report = grade.grade(registry.find("roofline"), wrong.submission(tmp_path), device="cpu", seed=1)
     assert said in report.cause
 
 

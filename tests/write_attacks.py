@@ -12,8 +12,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from kernelpath.course import rejects
 from kernelpath.files import write_atomically
+from tests import planted as corpus
 from tests.test_rejects import ROWS
 
 ROOT = Path(__file__).parents[1]
@@ -87,10 +87,10 @@ class Attack:
 
 def planted() -> Iterator[Attack]:
     """Yield the wrong submissions."""
-    for folder, without_gpu, on_gpu in (("any", True, True), ("cpu", True, False), ("gpu", False, True)):
-        for reject in rejects.find(ROOT, folder):
-            row = re.match(r"[A-Z]\d+", reject.why)
-            yield Attack(row[0] if row else ACCIDENT, reject.verdict.value, without_gpu, on_gpu)
+    for reject in corpus.rejects(ROOT):
+        row = re.match(r"[A-Z]\d+", reject.why)
+        device = reject.options.get("device")
+        yield Attack(row[0] if row else ACCIDENT, reject.verdict.value, device != "gpu", device != "cpu")
 
 
 def table() -> str:

@@ -8,17 +8,16 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from functools import wraps
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 import torch
 
-from kernelpath.course import lesson, registry, rejects, stubs
+from kernelpath.course import lesson, registry, stubs
 from kernelpath.course.checkpoint import Checkpoint
 from kernelpath.course.errors import DeclarationError
 from kernelpath.course.registry import DELIVERABLE, Item, Tree
 from kernelpath.dev import books, controls, phrases, spills, statements
 from kernelpath.exam import reading
-from kernelpath.grading.grade import Device, grade
+from kernelpath.grading.grade import grade
 from kernelpath.show import docs
 from kernelpath.show.execute import execute
 from kernelpath.verdict import Report, Verdict
@@ -246,20 +245,6 @@ def solutions_pass(item: Item) -> Iterator[str]:
 reference_kernels_do_not_spill = of_each(spills.reference_kernels_do_not_spill)
 
 
-def rejects_get_their_verdicts(root: Path) -> Iterator[str]:
-    """Every planted bad submission gets the verdict in its name."""
-    devices: list[Device] = ["cpu", "cuda"] if torch.cuda.is_available() else ["cpu"]
-    with TemporaryDirectory() as folder:
-        for device in devices:
-            for reject in rejects.find(root, "any", "cpu" if device == "cpu" else "gpu"):
-                item, submission = registry.find(reject.exercise, root), reject.submission(Path(folder))
-                graded = grade(item, submission, device=device, brief=True)
-                if graded.verdict is not reject.verdict:
-                    shown = reject.path.relative_to(root)
-                    told = f"{graded.verdict.value}: {graded.cause or graded.verdict.meaning}"
-                    yield f"{shown} ends as {told}; it must end as {reject.verdict.value}"
-
-
 def _unless(wanted: Verdict, graded: Report) -> Iterator[str]:
     if graded.verdict is not wanted:
         told = f"{graded.verdict.value}: {graded.cause or graded.verdict.meaning}"
@@ -303,6 +288,5 @@ ALL: tuple[Invariant, ...] = (
     stubs_end_as_not_started,
     solutions_pass,
     reference_kernels_do_not_spill,
-    rejects_get_their_verdicts,
     notebooks_run,
 )

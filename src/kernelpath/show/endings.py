@@ -1,4 +1,4 @@
-"""An example of each verdict, as the grader worded it: what `kernelpath.dev.endings` keeps for the page on verdicts."""
+"""An example of each verdict, as the grader worded it: what `tests/write_endings.py` keeps for the page on verdicts."""
 
 from __future__ import annotations
 

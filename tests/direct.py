@@ -1,0 +1,370 @@
+"""Call planted submissions directly: in one process beside the tests, on the PTX machine, one case each.
+
+A grading starts processes, runs every case and then runs them again in another process. A submission whose verdict
+states a fact of one call (a race, a wrong value, too many sectors) needs none of that: the entry is called here as a
+notebook calls it, with the checks of `lanes.check`, and the grader's own functions judge what it returns. A section of
+tests/rejects says by its option `case` in which case the fault shows first; this module finds it:
+
+    python -m tests.direct [--write] [w04b_matmul_tiled ...]
+
+An honest submission whose case is `all` is called in every case, with every kind of inputs that the grader makes.
+`--honest` proposes those for which that will do.
+
+The calls share one process of their own, because they replace functions of torch there, and because what the compilers
+import and set up costs more than a kernel does.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import io
+import linecache
+import math
+import os
+import re
+import tempfile
+import time
+import warnings
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from multiprocessing import get_context
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from kernelpath import lanes, simt, words
+from kernelpath.course import registry
+from kernelpath.course.inputs import EXTREME, PLAIN, Variety
+from kernelpath.course.problem import Case
+from kernelpath.course.registry import Item
+from kernelpath.device import gpu
+from kernelpath.grading import compare, devices, divergence, instructions, traffic, truth
+from kernelpath.grading.conduct import MUTATED, Evidence
+from kernelpath.lanes import Launched
+from kernelpath.lines import LineInstructions
+from kernelpath.simt.counters import LineCounters, by_access
+from kernelpath.verdict import Complaint, Verdict
+from kernelpath.work import entries, no_gpu
+from kernelpath.work.blame import blame
+from kernelpath.work.call import plain_outputs
+from kernelpath.work.tensors import fingerprints, whole_storage
+from tests import planted
+from tests.planted import Planted
+
+SEED = 1
+PROCESSOR_SECONDS = 60.0
+"""What the calls of one submission may take before their process is ended; seconds of a clock depend on the load."""
+
+VERDICTS = (
+    Verdict.RACE,
+    Verdict.OUT_OF_BOUNDS,
+    Verdict.UNINITIALIZED,
+    Verdict.BARRIER,
+    Verdict.DEADLOCK,
+    Verdict.NOT_WRITTEN,
+    Verdict.WRONG_VALUES,
+    Verdict.WRONG_SHAPE,
+    Verdict.WRONG_DTYPE,
+    Verdict.WRONG_TYPE,
+    Verdict.MUTATED_INPUT,
+    Verdict.CRASHED,
+    Verdict.TOO_MUCH_TRAFFIC,
+    Verdict.DIVERGENT,
+    Verdict.TOO_MANY_INSTRUCTIONS,
+)
+"""The verdicts that can state a fact of one call."""
+
+
+ROWS = ("An accident", "C1", "C3", "C4", "C5", "C6", "C7", "C8", "C10")
+"""The rows of test_rejects.ROWS whose submissions attack nothing but the values: what is wrong shows in one call."""
+
+
+@dataclass(frozen=True)
+class Call:
+    """A call that the grader makes, too. index: it makes the seed of the inputs."""
+
+    index: int
+    case: Case
+    variety: Variety = PLAIN
+
+    @property
+    def label(self) -> str:
+        """The arguments of the case and what is special about the inputs, as the option `case` has them."""
+        return words.case({**self.case, **self.variety.told})
+
+
+class Session:
+    """One exercise in the process that calls: the calls that there are, and a submission's end in them."""
+
+    def __init__(self, item: Item) -> None:
+        declared = registry.load(item)
+        target = devices.target(declared, "cpu", None)
+        self.exercise, _ = devices.suited(declared, "cpu", target)
+        self._item = item
+        self._target = target.name
+        self.calls = list(self._calls())
+
+    def prepare(self) -> None:
+        """Let the process be what the exercise declares, whatever it was before."""
+        count = self.exercise.multiprocessors
+        gpu.show({"multi_processor_count": count} if count else {}, self._target)
+        entries.import_lane(self._item.lane, "cpu")
+
+    def _calls(self) -> Iterator[Call]:
+        """Yield the calls of a grading in its order, each once."""
+        exercise = self.exercise
+        cases = [*exercise.cases, *truth.drawn_cases(exercise, SEED), *exercise.limits]
+        for index, case in enumerate(cases):
+            yield Call(index, case)
+        for index, case in enumerate(cases):
+            yield Call(len(cases) + index, case, EXTREME)
+        drawn = [self._inputs(Call(index, case)) for index, case in enumerate(exercise.cases)]
+        for position, (index, variety) in enumerate(truth.placements(exercise, drawn)):
+            if variety is not PLAIN:
+                yield Call(2 * len(cases) + position, cases[index], variety)
+
+    def complaint(self, file: Path, call: Call) -> Complaint | None:
+        """Return what is wrong with a submission in one call."""
+        launches: list[Launched] = []
+        printed = io.StringIO()
+        try:
+            with lanes.observe(launches.append), contextlib.redirect_stdout(printed), warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # an order that matters is a fault, or shows in the values
+                linecache.clearcache()  # the file may have been another program a moment ago
+                module = registry.import_file(file, "submission")
+                entry = entries.called(entries.find(module, self.exercise.entry), self.exercise, self._item.lane)
+                complaint = self._judged(entry, call, launches)
+                if complaint is not None and complaint.verdict in _LIMITS:
+                    complaint = self._judged(entry, call, launches)  # what a first call tries out is no cost
+                return complaint
+        except BaseException as error:
+            return blame(error, file)
+
+    def _judged(self, entry: Any, call: Call, launches: list[Launched]) -> Complaint | None:
+        exercise, inputs = self.exercise, self._inputs(call)
+        entries.check(entry, inputs)
+        launches.clear()
+        result = entry(*inputs)
+        taken = {value.untyped_storage().data_ptr() for value in inputs if isinstance(value, torch.Tensor)}
+        overwritten = exercise.overwritten(inputs)
+        outputs = list(overwritten) or plain_outputs(
+            result,
+            exercise.entry,
+            torch.device("cpu"),
+            lambda output: output.untyped_storage().data_ptr() in taken,
+        )
+        counted = [launched.counted for launched in launches if launched.counted is not None]
+        evidence = Evidence(
+            inputs=self._inputs(call),
+            outputs=outputs,
+            complaint=self._mutated(inputs, overwritten, call),
+            traffic=_traffic(counted),
+            instructions=_instructions(counted),
+        )
+        return compare.judged(exercise, evidence) or self._beyond(call, evidence)
+
+    def _inputs(self, call: Call) -> tuple[Any, ...]:
+        return truth.draw_inputs(self.exercise, call.case, truth.derive(SEED, call.index), "cpu", call.variety)
+
+    def _mutated(self, inputs: tuple[Any, ...], overwritten: Any, call: Call) -> Complaint | None:
+        own = {id(value) for value in overwritten}
+        pairs = zip(inputs, self._inputs(call), strict=True)
+        kept = [pair for pair in pairs if isinstance(pair[0], torch.Tensor) and id(pair[0]) not in own]
+        now, drawn = (fingerprints([whole_storage(pair[place]) for pair in kept]) for place in (0, 1))
+        return None if now == drawn else MUTATED
+
+    def _beyond(self, call: Call, evidence: Evidence) -> Complaint | None:
+        """Return the first limit on counters that the call breaks, which holds for plain inputs."""
+        if call.variety is not PLAIN:
+            return None
+        elements = sum(output.numel() for output in evidence.outputs)
+        returned = sum(output.nbytes for output in evidence.outputs)
+        return (
+            traffic.complaint(self.exercise, call.case, evidence.traffic, returned)
+            or divergence.complaint(self.exercise, call.case, evidence.instructions)
+            or instructions.complaint(self.exercise, call.case, evidence.traffic, evidence.instructions, elements)
+        )
+
+
+_LIMITS = (Verdict.TOO_MUCH_TRAFFIC, Verdict.DIVERGENT, Verdict.TOO_MANY_INSTRUCTIONS)
+
+
+def _traffic(launches: list[simt.Launch]) -> tuple[Any, ...]:
+    samples: dict[str, list[simt.AccessSample]] = defaultdict(list)
+    for launch in launches:
+        samples[Path(launch.file).name] += launch.accesses
+    return traffic.line_traffic((file, access) for file, own in samples.items() for access in by_access(own))
+
+
+def _instructions(launches: list[simt.Launch]) -> tuple[LineInstructions, ...]:
+    lines: dict[tuple[str, int], LineCounters] = defaultdict(LineCounters)
+    for launch in launches:
+        for line, counters in launch.lines.items():
+            lines[Path(launch.file).name, line].add(counters)
+    return tuple(LineInstructions(*place, *counters.executed) for place, counters in sorted(lines.items()))
+
+
+@dataclass(frozen=True)
+class Ended:
+    """How the calls of a submission ended: in the first that is wrong, or in none. label: that call's."""
+
+    verdict: Verdict = Verdict.PASSED
+    cause: str = ""
+    label: str = ""
+
+
+def _serve(connection: Connection) -> None:
+    """Answer requests until the other end closes: an exercise, a submission's file, and the label of a call, or none
+    for all calls."""
+    torch.set_num_threads(1)
+    no_gpu.stand_in()
+    lanes.check(reverse=True)
+    sessions: dict[str, Session] = {}
+    with contextlib.suppress(EOFError):
+        while True:
+            exercise, file, label = connection.recv()
+            session = sessions.get(exercise) or sessions.setdefault(exercise, Session(registry.find(exercise)))
+            session.prepare()
+            ended = _ended(session, Path(file), label)
+            with contextlib.suppress(BrokenPipeError):
+                connection.send(ended)
+
+
+def _ended(session: Session, file: Path, label: str | None) -> Ended:
+    calls = [call for call in session.calls if label in (None, call.label)]
+    if not calls:
+        return Ended(Verdict.UNAVAILABLE, f"there is no case {label}; python -m tests.direct --write finds another")
+    for call in calls:
+        complaint = session.complaint(file, call)
+        if complaint is not None:
+            return Ended(complaint.verdict, complaint.cause, call.label)
+    return Ended()
+
+
+class Caller:
+    """The process that calls. It is started when it is first needed, and again after it was ended."""
+
+    def __init__(self) -> None:
+        self._process: Any = None
+
+    def call(self, exercise: str, file: Path, label: str | None, seconds: float = math.inf) -> Ended:
+        """Return how the calls of a submission end; those of all cases where no label is given.
+
+        seconds: of a clock, after which its process is ended.
+        """
+        if self._process is None:
+            context = get_context("spawn")
+            self._connection, theirs = context.Pipe()
+            self._process = context.Process(target=_serve, args=(theirs,), daemon=True)
+            self._process.start()
+            theirs.close()
+        self._connection.send((exercise, str(file), label))
+        begun = self._processor_seconds()
+        while not self._connection.poll(min(seconds, 1.0)):
+            seconds -= 1.0
+            if seconds <= 0 or self._processor_seconds() > begun + PROCESSOR_SECONDS:
+                self.close()
+                return Ended(Verdict.TIMED_OUT, "no answer in time")
+        try:
+            ended: Ended = self._connection.recv()
+            return ended
+        except EOFError:
+            self._process.join()
+            status = self._process.exitcode
+            self.close()
+            return Ended(Verdict.CRASHED, f"the process ended with status {status}")
+
+    def _processor_seconds(self) -> float:
+        fields = Path(f"/proc/{self._process.pid}/stat").read_text().rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+    def close(self) -> None:
+        """End the process."""
+        if self._process is not None:
+            self._connection.close()
+            self._process.kill()
+            self._process.join()
+            self._process = None
+
+
+def find_cases(submissions: Sequence[Planted], write: bool) -> None:
+    """Print for each submission without a case how its calls end, and the case where its section may name one.
+
+    For a wrong submission this is the first call that fails, where it fails as the verdict says; for an honest one
+    `all`, where no call fails. write: put the cases into the sections, too.
+    """
+    caller = Caller()
+    with tempfile.TemporaryDirectory() as folder:
+        for submission in submissions:
+            if "case" in planted.reread(submission).options:  # another of these programs may have found it
+                continue
+            begun = time.monotonic()
+            wanted = Verdict.PASSED if submission.is_honest else submission.verdict
+            ended = caller.call(submission.exercise, submission.submission(Path(folder)), None)
+            case = "" if ended.verdict is not wanted else ended.label or "all"
+            print(f"{submission.name}: {case or ended} ({time.monotonic() - begun:.1f} s)", flush=True)
+            if write and case:
+                planted.set_option(submission, "case", case)
+    caller.close()
+
+
+def is_direct(submission: Planted) -> bool:
+    """Return whether a submission may be called directly: it states a fact of one call, and attacks nothing.
+
+    An honest submission may not where its text names what the host does: a grading watches the host, and a call does
+    not. The exercises of week 1 have honest submissions for this alone.
+    """
+    if registry.load(registry.find(submission.exercise)).kind != "kernel":
+        return False
+    if submission.is_honest:
+        is_first = submission.title in ("plain", planted.accepts(submission.root, submission.exercise)[0].title)
+        return not is_first and not submission.exercise.startswith("w01") and _HOST.search(submission.why) is None
+    if "32_bits" in submission.title:  # of tensors past 2^31 elements, which have no memory here
+        return False
+    return row(submission) in ROWS and submission.verdict in VERDICTS
+
+
+_HOST = re.compile(
+    "torch|host|table|workspace|counter|queue|autotun|buffer|autograd|operator|sent |kept|copie|cache|lock|address"
+    "|numpy|descriptor|stream|class|once|set-up|again|module|launch",
+    re.IGNORECASE,
+)
+"""Words for what the host does beside a launch, or for what outlives a call."""
+
+
+def row(reject: Planted) -> str:
+    """Return the row of test_rejects.ROWS that a wrong submission stands for, or "An accident"."""
+    return re.split("[:,]| that", reject.why)[0]
+
+
+def graded(root: Path) -> list[Planted]:
+    """Return the submissions that go through the whole grader on the PTX machine, wrong and honest ones."""
+    chosen = [honest for honest in planted.accepts(root) if "case" not in honest.options]
+    first: set[tuple[str, str]] = set()
+    for reject in planted.rejects(root, "cpu"):
+        lane = registry.find(reject.exercise).lane
+        kinds = {(lane, reject.verdict.value), (lane, row(reject))}
+        if "case" not in reject.options or kinds - first:
+            chosen.append(reject)
+            first |= kinds
+    return chosen
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="Find the case in which each planted wrong submission fails first.")
+    parser.add_argument("exercises", nargs="*", default=["w"], help="the beginnings of names, such as w04")
+    parser.add_argument("--honest", action="store_true", help="call honest submissions in all cases instead")
+    parser.add_argument("--write", action="store_true", help="put the cases into the sections")
+    arguments = parser.parse_args()
+    root, names = Path(__file__).parents[1], tuple(arguments.exercises)
+    corpus = planted.accepts(root) if arguments.honest else planted.rejects(root, "cpu")
+    chosen = [submission for submission in corpus if submission.exercise.startswith(names) and is_direct(submission)]
+    find_cases(chosen, arguments.write)
+
+
+if __name__ == "__main__":
+    main()

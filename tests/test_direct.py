@@ -1,0 +1,82 @@
+"""Planted submissions that are called directly (direct.py): wrong ones in one case, honest ones in all.
+
+What states a fact of one call needs no grading. Which submissions are graded all the same, test_rejects.py says.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from kernelpath.verdict import Verdict
+from tests import direct, planted
+from tests.direct import Caller
+from tests.planted import Planted
+
+ROOT = Path(__file__).parents[1]
+GRADED = direct.graded(ROOT)
+WRONG = [reject for reject in planted.rejects(ROOT, "cpu") if reject not in GRADED]
+HONEST = [honest for honest in planted.accepts(ROOT) if honest not in GRADED]
+
+
+@pytest.fixture(scope="session")  # a process of tests changes between files, and this takes seconds to start
+def caller() -> Iterator[Caller]:
+    caller = Caller()
+    yield caller
+    caller.close()
+
+
+@pytest.mark.parametrize("reject", WRONG, ids=lambda reject: reject.name)
+def test_a_wrong_submission_fails_in_its_case(reject: Planted, caller: Caller, tmp_path: Path) -> None:
+    ended = caller.call(reject.exercise, reject.submission(tmp_path), reject.options["case"])
+    assert ended.verdict is reject.verdict, ended.cause
+    assert ended.cause
+
+
+@pytest.mark.parametrize("honest", HONEST, ids=lambda honest: honest.name)
+def test_an_honest_submission_is_right_in_all_cases(honest: Planted, caller: Caller, tmp_path: Path) -> None:
+    ended = caller.call(honest.exercise, honest.submission(tmp_path), None)
+    assert ended.verdict is Verdict.PASSED, f"{ended.label}: {ended.cause}"
+
+
+ENTRY = "import os, time\n\n\ndef vector_add(x, y):\n    {}\n"
+LABEL = "n=257 offset=0"
+
+
+@pytest.mark.parametrize(
+    ("line", "verdict", "cause"),
+    [
+        ("return x", Verdict.WRONG_TYPE, "the output shares the memory of an input"),
+        ("return x + x", Verdict.WRONG_VALUES, ""),
+        ("x.zero_(); return x + y", Verdict.MUTATED_INPUT, "an input is not bit for bit"),
+        ("raise ValueError('no')", Verdict.CRASHED, "ValueError: no"),
+    ],
+    ids=["returns an input", "is wrong", "changes an input", "raises"],
+)
+def test_a_call_ends_as_a_grading_would(
+    line: str, verdict: Verdict, cause: str, caller: Caller, tmp_path: Path
+) -> None:
+    file = tmp_path / "w01b_vector_add.py"
+    file.write_text(ENTRY.format(line))
+    ended = caller.call("w01b_vector_add", file, LABEL)
+    assert ended.verdict is verdict, ended.cause
+    assert cause in ended.cause
+
+
+def test_a_call_that_ends_or_hangs_its_process_is_no_other_calls_matter(tmp_path: Path) -> None:
+    caller = Caller()
+    file = tmp_path / "w01b_vector_add.py"
+    file.write_text(ENTRY.format("os._exit(7)"))
+    ended = caller.call("w01b_vector_add", file, LABEL)
+    assert (ended.verdict, ended.cause) == (Verdict.CRASHED, "the process ended with status 7")
+    file.write_text(ENTRY.format("time.sleep(600)"))
+    assert caller.call("w01b_vector_add", file, LABEL, seconds=2).verdict is Verdict.TIMED_OUT
+    caller.close()
+
+
+def test_a_case_that_is_gone_is_named(caller: Caller, tmp_path: Path) -> None:
+    ended = caller.call("w01b_vector_add", tmp_path / "never_read.py", "n=-1")
+    assert ended.verdict is Verdict.UNAVAILABLE
+    assert ended.cause.startswith("there is no case n=-1")
