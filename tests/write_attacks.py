@@ -54,7 +54,7 @@ HELD: dict[str, tuple[str, str]] = {
     "T7": ("new values in each call", "new values and other buffers in each timed call, each output compared"),
     "T8": ("each call has inputs of its own, drawn after the call before", "each call is timed on its own"),
     "T9": (NO_TIMES, "the limit on persisting lines is reset, and L2 flushed, in each round"),
-    "T11": (NO_TIMES, "a time below the speed of light of the GPU is TOO_FAST"),
+    "T11": (NO_TIMES, "a time well below the measured ceiling of the GPU is TOO_FAST"),
     "S1": (
         "a second process gets other values and must launch the same kernels with the same arguments",
         "operators and kernels are recorded; a kernel that the PTX machine did not run is a library's",
