@@ -23,8 +23,12 @@ PAGE = 4096
 LINE = 512
 """What the start of a storage is aligned to, besides its misalignment: what CUDA's caching allocator aligns to."""
 
-_SMALL, _CHUNK = 1 << 16, 1 << 18
+_SMALL, _CHUNK = 1 << 16, 1 << 24
 """Bytes of storages that share a mapping, and of such a mapping: an optimizer has hundreds of small tensors."""
+
+_GUARD, _SMALL_GUARD = 1 << 20, 1 << 16
+"""Bytes before a storage, and behind one that shares a mapping, where nothing lies: an index that is off by some rows,
+or two strides that are exchanged, must not lead to another tensor. Nothing touches them, so they take no memory."""
 
 _FIRST, _EACH, _SPACES = 1 << 44, 1 << 41, 40
 """The addresses of all spaces, and of each. Linux places what no one chooses an address for far above or below."""
@@ -64,37 +68,39 @@ class AddressSpace:
         """
         if nbytes + alignment > _SMALL:
             return self._map(nbytes, alignment)
-        room = -(-(alignment + nbytes) // LINE) * LINE + LINE  # a gap behind each: no access past the end meets another
+        room = -(-(alignment + nbytes) // LINE) * LINE + _SMALL_GUARD
         if room > self._chunk.size:
-            self._chunk = self._map(_CHUNK, 0)
+            self._chunk = self._map(_CHUNK, 0, populate=False)
         placed, self._chunk = self._chunk[:room], self._chunk[room:]
         return placed[alignment : alignment + nbytes]
 
-    def _map(self, nbytes: int, alignment: int) -> Bytes:
-        """As `place`, in a mapping of its own, behind a page."""
+    def _map(self, nbytes: int, alignment: int, populate: bool = True) -> Bytes:
+        """As `place`, in a mapping of its own. populate: take its memory now, not when it is touched."""
         length = -(-(alignment + nbytes) // PAGE) * PAGE
         if nbytes >= simt.FAR:
             offset = self._used_by_spans + _GAP
             self._used_by_spans = offset + length
         else:
-            offset = self._used + PAGE
+            offset = self._used + _GUARD
             self._used = offset + length
         if self._used > _HALF or self._used_by_spans > _EACH:
             raise Refused("the tensors of this process have taken all addresses that there are")
-        return _mapped(self._start + offset, length)[alignment : alignment + nbytes]
+        return _mapped(self._start + offset, length, populate)[alignment : alignment + nbytes]
 
     def forget_spans(self) -> None:
         """Give the addresses of spans of simt.FAR bytes and more out again: none of them is left."""
         self._used_by_spans = _HALF
 
 
-def _mapped(address: int, length: int) -> Bytes:
+def _mapped(address: int, length: int, populate: bool) -> Bytes:
     """Return zeroed bytes at an address, or elsewhere where the process has no such address or has given it away.
 
     A shared mapping counts against no limit on data, and without a reserve it may be larger than memory.
     """
     kind = _MAP_SHARED if length >= simt.FAR else _MAP_PRIVATE
-    flags = kind | _MAP_ANONYMOUS | (_MAP_NORESERVE if kind == _MAP_SHARED else _MAP_POPULATE)
+    flags = kind | _MAP_ANONYMOUS | (_MAP_POPULATE if populate else 0)
+    if kind == _MAP_SHARED:
+        flags = kind | _MAP_ANONYMOUS | _MAP_NORESERVE
     for fixed in (_MAP_FIXED_NOREPLACE, 0):
         mapped = _libc.mmap(address if fixed else None, length, _PROT_READ_WRITE, flags | fixed, -1, 0)
         if mapped not in (None, _FAILED) and (not fixed or mapped == address):

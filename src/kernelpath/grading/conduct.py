@@ -123,12 +123,19 @@ def too_many(exercise: Exercise, notes: Sequence[Note]) -> Complaint | None:
     return Complaint(Verdict.WRONG_VALUES, cause)
 
 
+_MULTIPLYING = frozenset(("mm", "addmm", "bmm", "baddbmm", "mv", "addmv", "_int_mm", "_scaled_mm", "convolution"))
+"""PyTorch's operators that multiply matrices: where one is called, a library does the work of the tensor cores."""
+
+
 def other_cores(exercise: Exercise, evidence: Evidence) -> Complaint | None:
     """Whether a call that the machine saw did without the tensor cores that the statement asks for."""
     if not exercise.tensor_cores or not evidence.notes:
         return None
     if evidence.tensor and evidence.tensor >= LEAST_BY_TENSOR_CORES * evidence.flops:
         return None
+    multiplied = [operator for operator in evidence.operators if operator.name in _MULTIPLYING]
+    if library := computed(multiplied, exercise.entry):
+        return library
     cause = f"{exercise.entry} executes no mma instruction: its products are to be made by tensor cores"
     if evidence.tensor:
         share = f"at most {evidence.tensor / evidence.flops:.0%} of its multiply-adds"
