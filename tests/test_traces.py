@@ -314,7 +314,7 @@ HOSTILE = {
     "the recording where it lies": (
         f"FILE = {str(registry.root() / 'results/traces/block/ncu.csv.gz')!r}\n"
         "def facts(file, tool):\n    return {'kernel': open(FILE, 'rb').read(1).hex()}\n",
-        Verdict.CRASHED,
+        Verdict.ACCESS_DENIED,
     ),
 }
 

@@ -93,11 +93,3 @@ def test_two_records_of_one_opcode_are_an_error() -> None:
 
     with pytest.raises(ValueError, match="two instructions have the opcode add"):
         registry((Op("add", ("s32",), nothing),), (Op("sub", ("s32",), nothing), Op("add", ("u32",), nothing)))
-
-
-def test_files_are_short_or_say_why() -> None:
-    for path in [*ROOT.rglob("*.py"), *Path(__file__).parent.glob("*.py")]:
-        text = path.read_text()
-        lines = text.count("\n")
-        docstring = ast.get_docstring(ast.parse(text)) or ""
-        assert lines <= 300 or "One file" in docstring, f"{path.name} has {lines} lines and no reason"

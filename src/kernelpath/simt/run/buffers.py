@@ -17,10 +17,14 @@ from kernelpath.simt.run.records import BUFFER
 if TYPE_CHECKING:
     import torch
 
-__all__ = ["Buffer", "Memory", "Shadow", "disjoint", "empty_history", "reached", "table"]
+__all__ = ["ARGUMENTS", "Buffer", "Memory", "Shadow", "disjoint", "empty_history", "reached", "table"]
 
 
 FEW = 1 << 16  # bytes for which memory page by page is not worth a mapping of their own
+
+
+ARGUMENTS = "arguments"
+"""The name of the buffer that holds a kernel's arguments."""
 
 
 @dataclass(frozen=True)

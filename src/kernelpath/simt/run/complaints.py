@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from kernelpath.simt.errors import FaultKind
 from kernelpath.simt.layout import LANES, OVERWRITTEN, UNFENCED, USED, Access, Space
 from kernelpath.simt.lowered import Site
-from kernelpath.simt.run.buffers import Buffer
+from kernelpath.simt.run.buffers import ARGUMENTS, Buffer
 from kernelpath.simt.run.symbols import of_the_source, shared_variable, source_name
 
 __all__ = [
@@ -261,10 +261,20 @@ def _does(site: Site, shared: bool) -> str:
 
 
 def global_place(address: int, size: int, buffers: Sequence[Buffer]) -> str:
-    """An address relative to the buffer that holds it, or to the nearest, unless that is shorter than it is far."""
+    """Describe an address relative to the buffer that holds it, or else to the nearest tensor.
+
+    A kernel's arguments are a buffer as well, but no tensor that an index may have missed.
+    """
     if not buffers or address < LOWEST:
         return f"at {address:#x}, where no tensor is"
-    nearest = min(buffers, key=lambda b: max(b.address - address, address + size - b.address - b.nbytes, 0))
+
+    def distance_to(buffer: Buffer) -> int:
+        return max(buffer.address - address, address + size - buffer.address - buffer.nbytes, 0)
+
+    def preference(buffer: Buffer) -> tuple[bool, int]:
+        return distance_to(buffer) > 0 and buffer.name == ARGUMENTS, distance_to(buffer)
+
+    nearest = min(buffers, key=preference)
     extent = f"{nearest.name} ({nearest.nbytes // nearest.itemsize} {nearest.dtype})"
     offset = address - nearest.address
     if offset >= 0 and offset + size <= nearest.nbytes:

@@ -19,7 +19,7 @@ from kernelpath.simt.ptx import Module
 from kernelpath.simt.run import complaints
 from kernelpath.simt.run.arrays import FAR, Dim, Records, aligned
 from kernelpath.simt.run.boxes import BULK
-from kernelpath.simt.run.buffers import Buffer, Memory, disjoint, table
+from kernelpath.simt.run.buffers import ARGUMENTS, Buffer, Memory, disjoint, table
 from kernelpath.simt.run.bulk import BULKS
 from kernelpath.simt.run.cta import cluster_of
 from kernelpath.simt.run.history import ENTRY, LOW, SITE, THREAD
@@ -146,7 +146,7 @@ class Grid(Records):
 
     def _place_globals(self, buffers: Sequence[Buffer], statics: dict[str, npt.NDArray[np.uint8]]) -> None:
         params = self.arrays["params"]
-        own = [Buffer("arguments", params.ctypes.data, params.nbytes, 1, dtype="bytes")]
+        own = [Buffer(ARGUMENTS, params.ctypes.data, params.nbytes, 1, dtype="bytes")]
         own += [
             Buffer(name, storage.ctypes.data, self.module.variables[name].size, 1, dtype="bytes")
             for name, storage in statics.items()
