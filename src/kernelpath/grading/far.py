@@ -2,11 +2,13 @@
 
 No values are compared. Of an int the offset comes out negative, which is out of bounds; of an unsigned int it begins
 again at 0, where another block writes too, which is a race. Where all blocks of the sample ran to their end, the last
-of the grid among them, they have to have reached the second half of each output: a grid of constant size does not.
+of the grid among them, they have to have reached the second half of each output, unless the grid has threads for all
+of it: a grid of constant size does not.
 """
 
 from __future__ import annotations
 
+import math
 import re
 import time
 from collections.abc import Sequence
@@ -29,6 +31,9 @@ from kernelpath.work import messages
 from kernelpath.work.runner import Runner, Stopped
 
 _FOUND = (Verdict.OUT_OF_BOUNDS, Verdict.RACE)
+
+_MOST_OF_A_THREAD = 256
+"""Elements of an output that a thread may write. A grid with fewer threads than this needs cannot fill the output."""
 
 _PRODUCT = re.compile(r"(?:^|[^)\s])\s*\b((?:block|thread)Idx\.[xyz]|gridDim\.[xyz]) ?\* ?(blockDim\.[xyz]|\d+\b)")
 """Of two 32-bit numbers: the first has no cast before it, and a literal no suffix."""
@@ -87,7 +92,8 @@ def _short(subject: Subject, outputs: Sequence[device.Strided], ended: device.En
     """Return a complaint about the first output of which a whole sample of the blocks did not reach the second half.
 
     The very last element is not asked for: where tiles are taken in a winding order, a block that is not in the sample
-    may have it.
+    may have it. Nor is anything asked of a grid that has threads for the whole output: the blocks of the sample may
+    have nothing to do, as where each sequence of a batch gets as many blocks as the longest.
     """
     for position, output in enumerate(outputs):
         itemsize = getattr(torch, output.dtype).itemsize
@@ -99,6 +105,8 @@ def _short(subject: Subject, outputs: Sequence[device.Strided], ended: device.En
         names = subject.exercise.outputs
         name = names[position] if position < len(names) else f"output {position}"
         (note,) = ended.notes
+        if math.prod((*note.grid, *note.block)) * _MOST_OF_A_THREAD >= nbytes // itemsize:
+            continue
         grid = " x ".join(str(extent) for extent in note.grid)
         return Complaint(
             Verdict.NOT_WRITTEN,
