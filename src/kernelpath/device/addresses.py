@@ -16,12 +16,13 @@ import weakref
 import numpy as np
 
 from kernelpath import simt
+from kernelpath.device import aligned
 from kernelpath.device.elements import Bytes, Refused
 
 PAGE = 4096
 
-LINE = 512
-"""What the start of a storage is aligned to, besides its misalignment: what CUDA's caching allocator aligns to."""
+LINE = aligned.ALIGNMENT
+"""What the start of a storage is aligned to, besides its misalignment: as in the submission's process."""
 
 _SMALL, _CHUNK = 1 << 16, 1 << 24
 """Bytes of storages that share a mapping, and of such a mapping: an optimizer has hundreds of small tensors."""
@@ -97,10 +98,10 @@ def _mapped(address: int, length: int, populate: bool) -> Bytes:
 
     A shared mapping counts against no limit on data, and without a reserve it may be larger than memory.
     """
-    kind = _MAP_SHARED if length >= simt.FAR else _MAP_PRIVATE
-    flags = kind | _MAP_ANONYMOUS | (_MAP_POPULATE if populate else 0)
-    if kind == _MAP_SHARED:
-        flags = kind | _MAP_ANONYMOUS | _MAP_NORESERVE
+    if length >= simt.FAR:
+        flags = _MAP_ANONYMOUS | _MAP_SHARED | _MAP_NORESERVE
+    else:
+        flags = _MAP_ANONYMOUS | _MAP_PRIVATE | (_MAP_POPULATE if populate else 0)
     for fixed in (_MAP_FIXED_NOREPLACE, 0):
         mapped = _libc.mmap(address if fixed else None, length, _PROT_READ_WRITE, flags | fixed, -1, 0)
         if mapped not in (None, _FAILED) and (not fixed or mapped == address):
