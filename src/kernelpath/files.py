@@ -84,9 +84,8 @@ def write_atomically(path: Path, content: str | bytes) -> None:
 
     Raises OSError, with `path` as its file name.
     """
-    beside = path.with_name(
-        f"{secrets.token_hex(8)}.tmp"
-    )  # not longer than `path`, whose name may be as long as can be
+    # Not a longer form of the name of `path`, which may have as many letters as a file system admits.
+    beside = path.with_name(f"{secrets.token_hex(8)}.tmp")
     try:
         with beside.open("xb") as file:  # not by tempfile, whose files nobody else may read: a page is to be shown
             file.write(content.encode() if isinstance(content, str) else content)

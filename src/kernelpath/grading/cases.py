@@ -181,13 +181,17 @@ class Cases:
 
     def _tables(self, graded: Sequence[Graded], second: Sequence[Evidence | None]) -> tuple[int, Complaint] | None:
         """The first case with a table that the host wrote, by its index, where nothing that is drawn could show it."""
-        pairs = [(one.evidence, other) for one, other in zip(graded, second, strict=True)]
-        known = [(first, other) for first, other in pairs if first is not None and other is not None]
-        if not all(conduct.same_values(first.inputs, other.inputs) for first, other in known):
-            return None
-        entry = self._subject.exercise.entry
-        found = ((index, conduct.written_by_the_host(first, entry)) for index, (first, _) in enumerate(known))
-        return next(((index, complaint) for index, complaint in found if complaint is not None), None)
+        first_calls: dict[int, Evidence] = {}
+        for index, (case, repeated) in enumerate(zip(graded, second, strict=True)):
+            if case.evidence is None or repeated is None:
+                continue
+            if not conduct.same_values(case.evidence.inputs, repeated.inputs):
+                return None
+            first_calls[index] = case.evidence
+        for index, evidence in first_calls.items():
+            if complaint := conduct.written_by_the_host(evidence, self._subject.exercise.entry):
+                return index, complaint
+        return None
 
     def _repeated(
         self, runner: Runner, cases: Sequence[Case], graded: list[Graded], second: Sequence[Evidence | None]
