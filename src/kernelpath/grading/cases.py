@@ -348,10 +348,7 @@ class Cases:
         """What was seen of a case, and what is wrong with it."""
         seed = derive(self._seed, index)
         try:
-            if isinstance(kind, Kernel):
-                evidence = kind.call(runner, case, seed, variety=variety, order=order, label=label)
-            else:
-                evidence = kind.call(runner, case, seed, variety=variety, order=order)
+            evidence = kind.call(runner, case, seed, variety=variety, order=order, label=label)
             complaint = evidence.complaint if variety.unordered else kind.judged(evidence)
             if complaint is None:
                 complaint = conduct.other_language(self._subject.exercise, self._subject.item.lane, evidence.notes)

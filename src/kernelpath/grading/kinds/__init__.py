@@ -29,8 +29,13 @@ class Kind(Protocol):
     twin: bool
     """Whether a second process with other values must launch the same there."""
 
-    def call(self, runner: Runner, case: Case, seed: int, *, variety: Variety = PLAIN, order: int = 0) -> Evidence:
-        """Call the entry on inputs drawn from the seed. Raises runner.Stopped."""
+    def call(
+        self, runner: Runner, case: Case, seed: int, *, variety: Variety = PLAIN, order: int = 0, label: str = ""
+    ) -> Evidence:
+        """Call the entry on inputs drawn from the seed. order, label: for the PTX machine; see device.messages.Begin.
+
+        Raises runner.Stopped.
+        """
 
     def conduct(self, returned: messages.Returned, inputs: tuple[object, ...]) -> Complaint | None:
         """What the submission did in its own process besides giving outputs."""

@@ -86,7 +86,9 @@ def together(
 class Distributed(Python):
     """Rank 0 is the runner that is given, which holds the others."""
 
-    def call(self, runner: Runner, case: Case, seed: int, *, variety: Variety = PLAIN, order: int = 0) -> Evidence:
+    def call(
+        self, runner: Runner, case: Case, seed: int, *, variety: Variety = PLAIN, order: int = 0, label: str = ""
+    ) -> Evidence:
         """Call the entry twice, once with perturbed messages: what a rank returns has to follow what it receives.
 
         Which of both calls that is depends on the seed, so that no submission can know it.

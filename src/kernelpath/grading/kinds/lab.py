@@ -35,7 +35,9 @@ class Lab(Python):
 
     on_machine = True
 
-    def call(self, runner: Runner, case: Case, seed: int, *, variety: Variety = PLAIN, order: int = 0) -> Evidence:
+    def call(
+        self, runner: Runner, case: Case, seed: int, *, variety: Variety = PLAIN, order: int = 0, label: str = ""
+    ) -> Evidence:
         """The first call that is wrong, of that on the drawn lab and those on its variants; the last where none is."""
         drawn = truth.draw_inputs(self.exercise, case, seed, self.device, variety)
         evidence = self._once(runner, drawn)

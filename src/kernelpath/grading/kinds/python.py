@@ -31,7 +31,9 @@ class Python:
     def __init__(self, exercise: Exercise, device: str) -> None:
         self.exercise, self.device = exercise, device
 
-    def call(self, runner: Runner, case: Case, seed: int, *, variety: Variety = PLAIN, order: int = 0) -> Evidence:
+    def call(
+        self, runner: Runner, case: Case, seed: int, *, variety: Variety = PLAIN, order: int = 0, label: str = ""
+    ) -> Evidence:
         inputs = truth.draw_inputs(self.exercise, case, seed, self.device, variety)
         returned = runner.ask(self._request(inputs, case, seed, variety), messages.Returned)
         return Evidence(

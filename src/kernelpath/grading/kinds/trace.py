@@ -24,7 +24,9 @@ from kernelpath.work.runner import Runner, Usage
 class Trace(Python):
     """The entry's own process is sent the files."""
 
-    def call(self, runner: Runner, case: Case, seed: int, *, variety: Variety = PLAIN, order: int = 0) -> Evidence:
+    def call(
+        self, runner: Runner, case: Case, seed: int, *, variety: Variety = PLAIN, order: int = 0, label: str = ""
+    ) -> Evidence:
         try:
             inputs = truth.draw_inputs(self.exercise, case, seed, "cpu", variety)
             expected = self.exercise.reference(*inputs)
