@@ -15,6 +15,8 @@ from typing import Any
 import pytest
 from websocket import WebSocket, create_connection
 
+from tests.waiting import happens
+
 LOW_CONTRAST = r"""(() => {
   const parsed = color => [...color.match(/[\d.]+/g).map(Number), 1].slice(0, 4);
   const over = (top, below) => [0, 1, 2].map(k => top[k] * top[3] + below[k] * (1 - top[3])).concat(1);
@@ -49,11 +51,16 @@ class Browser:
         for domain in ("Page", "Network", "Runtime", "Log"):
             self.send(f"{domain}.enable")
 
-    def send(self, method: str, **parameters: Any) -> dict[str, Any]:
+    def _ask(self, method: str, **parameters: Any) -> dict[str, Any]:
+        """What Chromium answers: "result", or "error"."""
         self._count += 1
         self._socket.send(json.dumps({"id": self._count, "method": method, "params": parameters, **self._session}))
         while (answer := json.loads(self._socket.recv())).get("id") != self._count:
             self.events.append(answer)
+        return dict(answer)
+
+    def send(self, method: str, **parameters: Any) -> dict[str, Any]:
+        answer = self._ask(method, **parameters)
         assert "error" not in answer, answer
         result: dict[str, Any] = answer["result"]
         return result
@@ -62,6 +69,15 @@ class Browser:
         answer = self.send("Runtime.evaluate", expression=script, returnByValue=True, awaitPromise=True)
         assert "exceptionDetails" not in answer, answer
         return answer["result"].get("value")
+
+    def wait_for(self, condition: str) -> None:
+        """Wait until an expression is true, also where the page that evaluates it is left meanwhile."""
+
+        def holds() -> bool:
+            answer = self._ask("Runtime.evaluate", expression=condition, returnByValue=True)
+            return bool(answer.get("result", {}).get("result", {}).get("value"))
+
+        assert happens(holds), condition
 
     def open(self, path: Path, width: int, scheme: str) -> None:
         self.send(

@@ -5,7 +5,6 @@ from __future__ import annotations
 import fcntl
 import gc
 import os
-import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -146,18 +145,6 @@ def grade_text(doubling: Item, tmp_path: Path) -> GradeText:
         return grade.grade(doubling, submission, device="cpu", seed=1)
 
     return run
-
-
-PATIENCE = 60.0
-"""Seconds that a test waits for what must happen. They pass only where it does not, so that load makes none fail."""
-
-
-def happens(event: Callable[[], bool]) -> bool:
-    """Whether it does within PATIENCE."""
-    end = time.monotonic() + PATIENCE
-    while not event() and time.monotonic() < end:
-        time.sleep(0.02)
-    return event()
 
 
 def is_gone(pid: int) -> bool:

@@ -421,7 +421,7 @@ def test_a_wide_picture_is_scrolled_on_a_phone_and_leads_to_its_section(pages: P
     assert browser.run("document.querySelector('img').clientWidth") == 1463 // 2
     assert browser.run("document.documentElement.scrollWidth") == 390
     browser.click("figcaption a")
-    browser.run("new Promise(done => setTimeout(done, 300))")
+    browser.wait_for("document.readyState == 'complete' && location.hash != ''")
     assert browser.run("location.pathname.split('/').pop() + location.hash") == "week02_memory.html#section-1"
     assert browser.run("document.querySelector(location.hash).innerText") == "1 · Banks"
 

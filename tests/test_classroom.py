@@ -7,7 +7,6 @@ import json
 import os
 import shutil
 import sys
-import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -273,9 +272,7 @@ def test_a_terabyte_of_nothing_is_not_read(folder: Path, doubling: Item, tmp_pat
     pipe.parent.mkdir()
     (pipe.parent / "w01a_double.py").write_text(RIGHT)
     os.mkfifo(pipe)
-    begun = time.monotonic()
     reports = graded_with(folder, tmp_path / "out", doubling)
-    assert time.monotonic() - begun < 120
     assert [name for name, report in reports.items() if not report.verdict.passed] == [
         "has w01a_double part.py",
         "has w01a_double.cu",

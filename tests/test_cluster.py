@@ -20,7 +20,7 @@ from kernelpath.school import classroom, cluster, gradebook
 from kernelpath.school.gradebook import UNFINISHED, Grade
 from kernelpath.school.handed_in import Entry, entries
 from kernelpath.verdict import Report, Verdict
-from tests.conftest import happens
+from tests.waiting import happens
 
 ray = pytest.importorskip("ray", reason="ray is not installed: kp grade --ray needs the extra ray")
 Cluster = pytest.importorskip("ray.cluster_utils", reason="ray is without its test cluster").Cluster

@@ -18,7 +18,7 @@ from kernelpath.device.far import without_memory
 from kernelpath.grading import far, grade
 from kernelpath.verdict import Verdict
 from kernelpath.work import runner
-from tests.conftest import PATIENCE
+from tests.waiting import PATIENCE
 
 KERNELS = """
 extern "C" __global__ void right(const float* x, const float* y, float* out, long long n) {

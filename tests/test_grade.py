@@ -18,7 +18,8 @@ from kernelpath.grading import grade
 from kernelpath.verdict import Report, Verdict
 from kernelpath.work import runner
 from kernelpath.work.workspace import Workspace
-from tests.conftest import happens, is_gone
+from tests.conftest import is_gone
+from tests.waiting import happens
 
 GradeText = Callable[[str], Report]
 

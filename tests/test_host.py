@@ -21,7 +21,8 @@ from kernelpath.work.host import Worker, WorkerGone, WorkerSilent
 from kernelpath.work.quota import Excess
 from kernelpath.work.runner import Stopped, Usage
 from kernelpath.work.workspace import Workspace
-from tests.conftest import PATIENCE, GradeText, happens, is_gone
+from tests.conftest import GradeText, is_gone
+from tests.waiting import PATIENCE, happens
 
 ROOT = Path(__file__).parents[1]
 

@@ -24,8 +24,9 @@ from kernelpath.surroundings import JOB_BYTES, Surroundings
 from kernelpath.verdict import Interval, Measurement, Report, Verdict
 from kernelpath.work import forkserver
 from kernelpath.work.workspace import Workspace
-from tests.conftest import DECLARATION, LESSON, happens
+from tests.conftest import DECLARATION, LESSON
 from tests.test_cli import descendants, started
+from tests.waiting import happens
 
 RIGHT = "def double(x):\n    return 2 * x\n"
 WRONG = "def double(x):\n    return 3 * x\n"

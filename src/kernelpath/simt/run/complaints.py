@@ -260,19 +260,23 @@ def _does(site: Site, shared: bool) -> str:
     return "copies to" if writes else "reduces into" if site.access == Access.ATOMIC and not shared else "copies from"
 
 
-def global_place(address: int, size: int, buffers: Sequence[Buffer]) -> str:
-    """Describe an address relative to the buffer that holds it, or else to the nearest tensor.
+def global_place(address: int, site: Site, buffers: Sequence[Buffer]) -> str:
+    """Describe an address relative to the buffer that holds it, or else to the nearest one that was meant.
 
-    A kernel's arguments are a buffer as well, but no tensor that an index may have missed.
+    A kernel's arguments are a buffer as well. An instruction of the parameter space means them and nothing else;
+    any other instruction that misses every buffer means a tensor.
     """
     if not buffers or address < LOWEST:
         return f"at {address:#x}, where no tensor is"
+    size = site.bytes
+    means_arguments = "param" in site.words
 
     def distance_to(buffer: Buffer) -> int:
         return max(buffer.address - address, address + size - buffer.address - buffer.nbytes, 0)
 
     def preference(buffer: Buffer) -> tuple[bool, int]:
-        return distance_to(buffer) > 0 and buffer.name == ARGUMENTS, distance_to(buffer)
+        distance = distance_to(buffer)
+        return distance > 0 and (buffer.name == ARGUMENTS) != means_arguments, distance
 
     nearest = min(buffers, key=preference)
     extent = f"{nearest.name} ({nearest.nbytes // nearest.itemsize} {nearest.dtype})"

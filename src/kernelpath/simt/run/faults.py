@@ -221,7 +221,7 @@ class Faults:
         if site.space == Space.LOCAL or (site.space == Space.GENERIC and start <= address < start + local):
             has_barrier = any(_is_barrier(name) for block in self.lowered.blocks for _, name in block)
             return complaints.local_place(address - start, site, local, has_barrier)
-        return complaints.global_place(address, site.bytes, [shadow.buffer for shadow in self.grid.shadows])
+        return complaints.global_place(address, site, [shadow.buffer for shadow in self.grid.shadows])
 
     def _trap(self) -> str:
         functions = self.grid.module.functions.values()
