@@ -21,8 +21,8 @@ import torch
 from kernelpath.course import registry
 from kernelpath.course.registry import Item
 from kernelpath.grading.truth import derive, draw_inputs
-from kernelpath.lanes import cuda
 from kernelpath.work.stopwatch import Stopwatch
+from warpcheck.frontends import cuda
 
 Outputs = dict[str, list[torch.Tensor]]
 
@@ -90,7 +90,7 @@ def difference(ours: torch.Tensor, theirs: torch.Tensor, measure: str) -> dict[s
 
 def _entry(item: Item, name: str, device: str) -> Any:
     if item.lane == "triton":
-        from kernelpath.lanes import triton
+        from warpcheck.frontends import triton
 
         triton.activate(device)
     return getattr(registry.import_file(item.solution, f"agreement_{item.name}"), name)

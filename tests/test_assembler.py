@@ -11,10 +11,10 @@ from markupsafe import Markup
 from rich.console import Console
 
 from kernelpath.cli.app import _status
-from kernelpath.lanes.nvrtc import compile_kernel
 from kernelpath.show import assembly, templates
-from kernelpath.simt.assembler import Assembled, Instruction, assembled, ptx_of, sass_of
-from kernelpath.simt.classes import DIVISION
+from warpcheck.assembler import Assembled, Instruction, assembled, ptx_of, sass_of
+from warpcheck.classes import DIVISION
+from warpcheck.frontends.nvrtc import compile_kernel
 
 pytest.importorskip("triton", reason="ptxas comes with Triton")
 

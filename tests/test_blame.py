@@ -12,10 +12,10 @@ from triton.tools.tensor_descriptor import TensorDescriptor
 
 from kernelpath.device.messages import Failed
 from kernelpath.grading.kinds.kernel import complaint_of
-from kernelpath.lanes import compiler_advice, cute_advice, triton_advice
-from kernelpath.simt import Fault, FaultKind
 from kernelpath.verdict import Verdict
 from kernelpath.work.blame import blame
+from warpcheck.frontends import compiler_advice, cute_advice, triton_advice
+from warpcheck.simt import Fault, FaultKind
 
 FAULTS = {
     FaultKind.OUT_OF_BOUNDS: Verdict.OUT_OF_BOUNDS,
@@ -61,7 +61,7 @@ def test_nvrtcs_error_in_a_folder_with_a_space() -> None:
 TRITON = """
 from pathlib import Path
 from kernelpath.work.blame import blame
-from kernelpath.lanes import triton as lane
+from warpcheck.frontends import triton as lane
 lane.activate("cpu")
 import torch, triton
 import triton.language as tl

@@ -294,7 +294,9 @@ def test_the_first_cell_installs_the_course_on_colab_and_nowhere_else(
         colab.installing(colab.Address("owner/name"))
     )
     exec(cell, {"get_ipython": Shell})
-    wanted = ["pip install -q git+https://github.com/owner/name", f"kp new {colab.FOLDER}", f"cd -q {colab.FOLDER}"]
+    repository = "git+https://github.com/owner/name"
+    packages = f"'warpcheck @ {repository}#subdirectory=warpcheck' {repository}"
+    wanted = [f"pip install -q {packages}", f"kp new {colab.FOLDER}", f"cd -q {colab.FOLDER}"]
     assert done == (wanted if on_colab else [])
 
 

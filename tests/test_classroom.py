@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 import kernelpath
+import warpcheck
 from kernelpath.course.registry import Item
 from kernelpath.grading import grade
 from kernelpath.school import classroom, cluster, gradebook
@@ -68,14 +69,17 @@ def test_a_grader_that_was_fixed_grades_anew(
     assert classroom._key(late, "cpu", 0) != before
 
 
-@pytest.mark.parametrize("changed", ["verdict.py", "grading/compare.py", "simt/run/races.py"])
+@pytest.mark.parametrize(
+    "changed", ["kernelpath/verdict.py", "kernelpath/grading/compare.py", "warpcheck/runtime/races.py"]
+)
 def test_every_source_of_the_grader_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, changed: str) -> None:
-    package = tmp_path / "kernelpath"
-    shutil.copytree(Path(kernelpath.__file__).parent, package, ignore=shutil.ignore_patterns("__pycache__"))
-    monkeypatch.setattr(kernelpath, "__file__", str(package / "__init__.py"))
+    for package in (kernelpath, warpcheck):
+        copy = tmp_path / package.__name__
+        shutil.copytree(package.__path__[0], copy, ignore=shutil.ignore_patterns("__pycache__"))
+        monkeypatch.setattr(package, "__path__", [str(copy)])
     before = classroom._grader.__wrapped__()
     assert classroom._grader.__wrapped__() == before
-    (package / changed).write_text((package / changed).read_text() + "#")
+    (tmp_path / changed).write_text((tmp_path / changed).read_text() + "#")
     assert classroom._grader.__wrapped__() != before
 
 

@@ -168,7 +168,8 @@ def test_a_cache_that_cannot_be_written_is_found(monkeypatch: pytest.MonkeyPatch
     (tmp_path / "cache").write_text("in the way")
     monkeypatch.setenv("KERNELPATH_CACHE", str(tmp_path / "cache"))
     assert not doctor.cache().works
-    monkeypatch.setenv("KERNELPATH_CACHE", str(tmp_path / "other"))
+    monkeypatch.setenv("KERNELPATH_CACHE", str(tmp_path / "submissions"))
+    monkeypatch.setenv("WARPCHECK_CACHE", str(tmp_path / "other"))
     (tmp_path / "other").mkdir()
     (tmp_path / "other" / "kernel").write_bytes(bytes(1_500_000))
     assert "1.5 MB" in doctor.cache().detail

@@ -74,7 +74,7 @@ import time
 
 import torch
 
-from kernelpath.lanes import cuda
+from warpcheck.frontends import cuda
 
 kernel = lambda name: cuda.kernel("submission.cu", name)
 

@@ -10,9 +10,9 @@ import pytest
 from kernelpath.course import registry
 from kernelpath.lines import LineInstructions, LineTraffic
 from kernelpath.show import book, seen, source, view, weeks
-from kernelpath.simt.counters import LineCounters
-from kernelpath.simt.errors import FaultKind
 from kernelpath.verdict import Interval, Measurement, Verdict
+from warpcheck.counters import LineCounters
+from warpcheck.errors import FaultKind
 
 SAID_BY_ITSELF = {"timed", "yours", "GPU", "line", "file", "access", "memory"}
 """Labels that are plain English or name what stands beside them."""

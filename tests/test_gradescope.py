@@ -208,12 +208,12 @@ def test_the_wheels_for_cpus_come_from_an_index_of_the_teachers(
         (tmp_path / name).write_text('#!/bin/sh\necho "$0 $* from $PIP_EXTRA_INDEX_URL"\n')
         (tmp_path / name).chmod(0o755)
     (tmp_path / "g++").symlink_to("python3")
-    (tmp_path / "setup.sh").write_text(gradescope._setup("a.whl", [registry.find("swizzle", ROOT)], address))
+    (tmp_path / "setup.sh").write_text(gradescope._setup(["w.whl", "a.whl"], [registry.find("swizzle", ROOT)], address))
     environment = {"PATH": f"{tmp_path}:{os.environ['PATH']}", "PIP_EXTRA_INDEX_URL": from_environment}
     done = subprocess.run(
         ["bash", str(tmp_path / "setup.sh")], env=environment, capture_output=True, text=True, check=True
     )
-    assert done.stdout.splitlines()[-1] == f"venv/bin/pip install ./a.whl from {from_environment or address}"
+    assert done.stdout.splitlines()[-1] == f"venv/bin/pip install ./w.whl ./a.whl from {from_environment or address}"
     assert not (tmp_path / "owned").exists()
 
 

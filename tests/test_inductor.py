@@ -9,7 +9,7 @@ import torch
 from torch.nn import functional as F
 
 from kernelpath.course.traces import Malformed, inductor, recordings
-from kernelpath.lanes.inductor import GraphBreak, written
+from warpcheck.frontends.inductor import GraphBreak, written
 
 SMALL = """# graph 1 of 2
 @triton_heuristics.reduction(

@@ -16,8 +16,8 @@ import torch
 from kernelpath.course.labs import layouts
 from kernelpath.course.labs.layouts import Layout, Refused, beside, complement
 from kernelpath.course.problems import layout_algebra, swizzles
-from kernelpath.simt.run import transactions
 from tests.simt.test_native import in_machine_code
+from warpcheck.runtime import transactions
 
 
 def in_cute(one: Layout) -> Any:

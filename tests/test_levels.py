@@ -9,9 +9,9 @@ import torch
 import triton
 import triton.language as tl
 
-from kernelpath.lanes import triton as lane
 from kernelpath.show import layout, levels
 from kernelpath.show.layout import Blocked
+from warpcheck.frontends import triton as lane
 
 lane.activate("cpu")
 

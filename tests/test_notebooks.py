@@ -17,13 +17,13 @@ from nbclient.exceptions import CellExecutionError
 
 from kernelpath.course import lesson, registry
 from kernelpath.course.progress import Progress
-from kernelpath.device import gpu
 from kernelpath.grading import grade
-from kernelpath.lanes import cuda
 from kernelpath.show import cells, execute, graded, magic, notebook, plots, predict, view
-from kernelpath.simt.target import TARGETS
 from kernelpath.verdict import Report, Verdict
 from tests.notebooks import code_cells, read, text_of
+from warpcheck import simulated_gpu
+from warpcheck.frontends import cuda
+from warpcheck.target import TARGETS
 
 STRIDED = r"""
 __global__ void gather(const float* x, float* out, int stride) {
@@ -284,7 +284,7 @@ def test_a_cuda_cell_that_does_not_compile_says_so_where_it_stands(source: str, 
 
 
 def test_a_cuda_cell_is_compiled_for_the_target_of_the_notebook(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(gpu, "_target", TARGETS["sm_90a"])
+    monkeypatch.setattr(simulated_gpu, "_target", TARGETS["sm_90a"])
     source = "__global__ void f(int* x) { __cluster_barrier_arrive(); __cluster_barrier_wait(); x[0] = 3; }"
     kernel = magic.kernels("f.cu", source)["f"]
     assert isinstance(kernel, cuda.Kernel)

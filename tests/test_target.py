@@ -14,16 +14,16 @@ from kernelpath.course.inputs import draw_inputs
 from kernelpath.course.registry import Item
 from kernelpath.course.spec import ARCHITECTURES
 from kernelpath.dev import cards
-from kernelpath.device import gpu
 from kernelpath.grading import devices, grade
 from kernelpath.grading.conduct import Evidence
 from kernelpath.grading.kinds import kind_of
 from kernelpath.grading.steps import Grading
 from kernelpath.grading.workers import Workers
-from kernelpath.lanes import triton
-from kernelpath.simt.target import SM_80, SM_90A, TARGETS
 from kernelpath.verdict import Verdict
 from kernelpath.work.runner import Stopped, Usage
+from warpcheck import simulated_gpu
+from warpcheck.frontends import triton
+from warpcheck.target import SM_80, SM_90A, TARGETS
 
 KERNEL = """__global__ void add(const float* x, const float* y, float* out, int n) {
   extern __shared__ float kept[];
@@ -38,7 +38,7 @@ KERNEL = """__global__ void add(const float* x, const float* y, float* out, int 
 SUBMISSION = """
 import torch
 
-from kernelpath.lanes import cuda
+from warpcheck.frontends import cuda
 
 
 def vector_add(x, y):
@@ -216,8 +216,8 @@ def test_beside_turing_the_machine_runs_what_is_compiled_for_the_first_architect
 
 def test_triton_compiles_for_the_target_whatever_gpu_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
     """Beside an RTX 5090 host code sees 99 KiB, and wgmma of sm_90a takes more stages than mma of sm_120."""
-    monkeypatch.setattr(gpu, "_shown", {**gpu.H200, "shared_memory_per_block_optin": 99 << 10})
-    monkeypatch.setattr(gpu, "_target", SM_90A)
+    monkeypatch.setattr(simulated_gpu, "_shown", {**simulated_gpu.H200, "shared_memory_per_block_optin": 99 << 10})
+    monkeypatch.setattr(simulated_gpu, "_target", SM_90A)
     assert triton._Driver().get_device_properties(0)["max_shared_mem"] == 227 << 10
 
 

@@ -74,7 +74,7 @@ def write(twist: Twist, folder: Path, *, tiled: bool, tile: tuple[int, int] | No
     (folder / "deliverable.cu").write_text(head + (tiles if tiled else naive) + tail)
     names = ["a", "b", *(one.name for one in further)]
     file = folder / "deliverable.py"
-    file.write_text(f"""from kernelpath.lanes import cuda
+    file.write_text(f"""from warpcheck.frontends import cuda
 
 
 def matmul({", ".join(names)}):

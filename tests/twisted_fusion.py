@@ -126,7 +126,7 @@ __global__ void __launch_bounds__({rows_each * threads}) fused(
     file = folder / "deliverable.py"
     file.write_text(f"""import torch
 
-from kernelpath.lanes import cuda
+from warpcheck.frontends import cuda
 
 
 def fused({names}):

@@ -25,7 +25,7 @@ from cutlass.cute.nvgpu import cpasync, warpgroup
 from cutlass.memory import SmemAllocator
 from cutlass.tensor_utils import LayoutEnum
 
-from kernelpath.lanes import cute as lane
+from warpcheck.frontends import cute as lane
 
 THREADS, STAGES = 128, 2
 TILE = (128, 128, 64)

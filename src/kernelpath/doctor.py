@@ -18,10 +18,11 @@ from kernelpath import packages, words
 from kernelpath.course.registry import import_file
 from kernelpath.device import gpu
 from kernelpath.files import cache_root
-from kernelpath.hooks import Changed
-from kernelpath.lanes import Unavailable
 from kernelpath.surroundings import Surroundings
 from kernelpath.work import landlock, seccomp
+from warpcheck import cache as compiled
+from warpcheck.frontends import Unavailable
+from warpcheck.hooks import Changed
 
 _THREADS = 32
 _NVIDIA = "0x10de"
@@ -42,7 +43,7 @@ class Finding:
 _CUDA = {
     "probe.cu": "__global__ void probe(int* out) { out[threadIdx.x] = threadIdx.x; }\n",
     "probe.py": """
-from kernelpath.lanes import cuda
+from warpcheck.frontends import cuda
 
 def run(out):
     cuda.kernel("probe.cu", "probe")[1, 32](out)
@@ -52,7 +53,7 @@ _TRITON = {
     "probe.py": """
 import triton
 import triton.language as tl
-from kernelpath.lanes.triton import activate
+from warpcheck.frontends.triton import activate
 
 @triton.jit
 def probe(out):
@@ -67,7 +68,7 @@ def run(out):
 _CUTE = {
     "probe.py": """
 from cutlass import cute
-from kernelpath.lanes import cute as lane
+from warpcheck.frontends import cute as lane
 
 @cute.kernel
 def kernel(out: cute.Tensor):
@@ -196,17 +197,18 @@ def headers() -> Finding:
 
 
 def cache() -> Finding:
-    """The folder of compiled kernels, its size, and whether it can be written."""
-    folder = cache_root()
-    private = folder / "submissions"
+    """Examine the folders of compiled kernels and of submissions: their sizes, and whether they can be written to."""
+    folder = compiled.cache_root()
+    private = cache_root() / "submissions"
     size, of_submissions = _size(folder), _size(private)
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryFile(dir=folder):
-            pass
-    except OSError as error:
-        detail = f"{folder}: {error.strerror}; nothing is cached, so every kernel is compiled again"
-        return Finding("kernel cache", False, detail, "export KERNELPATH_CACHE=/a/folder/you/can/write")
+    for needed in (folder, cache_root()):
+        try:
+            needed.mkdir(parents=True, exist_ok=True)
+            with tempfile.TemporaryFile(dir=needed):
+                pass
+        except OSError as error:
+            detail = f"{needed}: {error.strerror}; nothing is cached, so every kernel is compiled again"
+            return Finding("kernel cache", False, detail, "export KERNELPATH_CACHE=/a/folder/you/can/write")
     with contextlib.suppress(FileNotFoundError):
         submissions = {name.partition("-")[0] for name in os.listdir(private)}
         count = words.count(len(submissions - {"removed"}), "submission")

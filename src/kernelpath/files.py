@@ -1,13 +1,11 @@
-"""Where kernelpath keeps files on this computer, and how it writes them.
+"""Where kernelpath keeps files on this computer, and how it reads the files that learners hand in.
 
-KERNELPATH_CACHE names the folder of the cache, else the user's own is it. A submission's process uses a folder of its
-own (`use_root`): what it leaves there is never what another one reads. Nothing read from a cache is to be believed
-before it is checked.
+KERNELPATH_CACHE names the folder of submissions that are being graded; without it, the folder is the user's cache
+folder for kernelpath. What compilers made is in the cache of warpcheck (`warpcheck.cache`).
 """
 
 from __future__ import annotations
 
-import codecs
 import contextlib
 import hashlib
 import itertools
@@ -15,31 +13,30 @@ import os
 import re
 import secrets
 import shutil
-import stat
 from collections.abc import Iterator
 from pathlib import Path
 
 from platformdirs import user_cache_path
+
+import kernelpath
+import warpcheck
+from warpcheck.cache import write_atomically
+from warpcheck.source_text import MOST_BYTES, Unreadable, blank_comments, read_source, source_text
 
 __all__ = [
     "MOST_BYTES",
     "MOST_FILES",
     "Unreadable",
     "blank_comments",
-    "cache_read",
     "cache_root",
-    "cache_write",
     "digest_source",
+    "grader_sources",
     "read_source",
     "remove",
     "source_text",
     "submitted",
-    "use_root",
     "write_atomically",
 ]
-
-MOST_BYTES = 4 << 20
-"""Of a source file that is handed in."""
 
 MOST_FILES = 1000
 """Of the project that is handed in with a Python file."""
@@ -47,77 +44,17 @@ MOST_FILES = 1000
 _MOST_ENTRIES = 20_000
 """Of a project's folders that are looked at."""
 
-_root: Path | None = None
-
-
-def use_root(folder: Path) -> None:
-    """Let the cache of this process be in `folder`, whatever the environment says."""
-    global _root
-    _root = folder
-
 
 def cache_root() -> Path:
-    """The folder of the cache."""
-    if _root is not None:
-        return _root
+    """Return the folder for the working folders of gradings."""
     named = os.environ.get("KERNELPATH_CACHE")
     return Path(named) if named else user_cache_path("kernelpath")
 
 
-def cache_read(kind: str, key: str) -> bytes | None:
-    """What was kept as `key` among things of one `kind`; None where nothing was, or it cannot be read."""
-    with contextlib.suppress(OSError):
-        return _place(kind, key).read_bytes()
-    return None
-
-
-def cache_write(kind: str, key: str, data: bytes) -> None:
-    """Keep `data`. A folder that cannot be written is not an error: it only costs time."""
-    place = _place(kind, key)
-    with contextlib.suppress(OSError):
-        place.parent.mkdir(parents=True, exist_ok=True)
-        write_atomically(place, data)
-
-
-def write_atomically(path: Path, content: str | bytes) -> None:
-    """Write a file so that whoever reads it, at any moment, finds the old or the new content whole.
-
-    Raises OSError, with `path` as its file name.
-    """
-    # Not a longer form of the name of `path`, which may have as many letters as a file system admits.
-    beside = path.with_name(f"{secrets.token_hex(8)}.tmp")
-    try:
-        with beside.open("xb") as file:  # not by tempfile, whose files nobody else may read: a page is to be shown
-            file.write(content.encode() if isinstance(content, str) else content)
-        os.replace(beside, path)
-    except BaseException as error:
-        with contextlib.suppress(OSError):  # Ctrl-C may come when it has already been renamed
-            beside.unlink()
-        if isinstance(error, OSError):
-            error.filename = str(path)
-        raise
-
-
-class Unreadable(Exception):
-    """A file that was handed in cannot be graded. The message says why."""
-
-
-def read_source(path: Path, most: int) -> bytes:
-    """The content of a regular file of at most so many bytes. Raises Unreadable; a pipe does not block it."""
-    try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-        with open(descriptor, "rb") as file:
-            status = os.fstat(descriptor)
-            if not stat.S_ISREG(status.st_mode):
-                raise Unreadable(f"{path.name} is not a regular file")
-            content = file.read(most + 1)
-    except IsADirectoryError:
-        raise Unreadable(f"{path.name} is a folder") from None
-    except OSError as error:
-        raise Unreadable(f"{path.name} cannot be read: {error.strerror}") from error
-    if len(content) > most:
-        raise Unreadable(f"{path.name} has {max(status.st_size, len(content)):,} bytes; at most {most:,} are graded")
-    return content
+def grader_sources() -> list[Path]:
+    """Return the source files on which a verdict depends: those of kernelpath and of warpcheck."""
+    folders = [Path(package.__path__[0]) for package in (kernelpath, warpcheck)]
+    return [path for folder in folders for path in sorted(folder.rglob("*.py"))]
 
 
 def digest_source(path: Path, most: int) -> str:
@@ -161,49 +98,6 @@ def _lift(folder: Path) -> None:
         folder.rmdir()
 
 
-def _place(kind: str, key: str) -> Path:
-    """Keys are hexadecimal digests: nothing in them leads out of the folder."""
-    if not (kind.isidentifier() and key.isalnum()):
-        raise ValueError(f"{kind!r}, {key!r} is not the name of something in the cache")
-    return cache_root() / kind / key[:2] / key
-
-
-def blank_comments(source: str) -> str:
-    """Return C++ source with its comments as blanks. Lines keep their numbers, and the time is linear in its length."""
-    code, place = [], 0
-    for comment in _COMMENT.finditer(source):
-        if comment.start() < place:  # inside the comment before it
-            continue
-        code.append(source[place : comment.start()])
-        line_end = comment[0] == "//"
-        end = source.find("\n" if line_end else "*/", comment.end())
-        place = len(source) if end < 0 else end + (0 if line_end else 2)
-        code.append(_NO_NEWLINE.sub(" ", source[comment.start() : place]))
-    code.append(source[place:])
-    return "".join(code)
-
-
-def source_text(path: Path) -> str:
-    """The text of a learner's file: UTF-8, with a mark of byte order or without one; UTF-16 with one; else Latin-1,
-    in which every byte is a letter, as an editor on Windows may have left it.
-
-    Of a file that is too large to be graded, or no regular file, the text is empty. Raises OSError.
-    """
-    try:
-        content = read_source(path, MOST_BYTES)
-    except Unreadable as error:
-        if isinstance(error.__cause__, OSError):
-            raise error.__cause__ from None
-        return ""
-    marked = content.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
-    for encoding in ("utf-16",) if marked else ("utf-8-sig", "latin-1"):
-        with contextlib.suppress(UnicodeDecodeError):
-            return content.decode(encoding).replace("\r\n", "\n").replace("\r", "\n")
-    return content.decode("utf-8", errors="replace")
-
-
-_COMMENT = re.compile(r"//|/\*")
-_NO_NEWLINE = re.compile(r"[^\n]")
 _MADE = re.compile(r"__pycache__|build|dist|.*\.egg-info|\..*")
 """Folders that builds and tests leave in a project."""
 

@@ -17,6 +17,9 @@ from importlib import metadata
 from pathlib import Path
 from typing import Literal
 
+from warpcheck.packages import distribution_of as distribution_of
+from warpcheck.packages import version as version
+
 
 @dataclass(frozen=True)
 class Tried:
@@ -48,14 +51,6 @@ TRIED: Mapping[str, Tried] = {
 
 LANES = {"cuda": ("cuda.bindings",), "triton": ("triton",), "cute": ("cutlass", "cuda.bindings"), "pallas": ("jax",)}
 """The modules that each lane imports besides torch, numpy and the PTX machine's."""
-
-_DISTRIBUTIONS = {
-    "cuda": "cuda-bindings",
-    "cuda.core": "cuda-core",
-    "cutlass": "nvidia-cutlass-dsl",
-    "cutlass_library": "nvidia-cutlass",
-}
-"""What to install for modules of another name; the longest that fits counts."""
 
 _PYTHON = re.compile(r"python_version\s*>=\s*['\"]([\d.]+)")
 """The lowest Python of a requirement."""
@@ -92,35 +87,14 @@ def missing(module: str) -> str:
     return f"{distribution} is not installed: {install(distribution)}"
 
 
-def distribution_of(module: str) -> str:
-    """The package to install for a module such as "cuda.bindings.nvrtc"."""
-    name = module
-    while name not in _DISTRIBUTIONS and "." in name:
-        name = name.rpartition(".")[0]
-    return _DISTRIBUTIONS.get(name, name)
-
-
 def install(distribution: str) -> str:
     """The command that installs a package, in the versions that kernelpath requires where it requires it."""
-    try:
-        required = metadata.requires("kernelpath") or []
-    except metadata.PackageNotFoundError:  # run from a checkout that is not installed
-        required = []
+    required = [*_required_by("kernelpath"), *_required_by("warpcheck")]
     named = re.compile(rf"{re.escape(distribution)}(?![\w.-])")
     found = [one for one in required if named.match(one) and _for_this_machine(one)]
     wanted = next((one.partition(";")[0].strip() for one in found), distribution)
     needs = next((bound[1] for one in found if (bound := _PYTHON.search(one))), TRIED["python"].lowest)
     return _pip([wanted], _minor(platform.python_version()) >= _minor(needs))
-
-
-def version(*distributions: str) -> str:
-    """The version of the first of these that is installed; "missing" where none is."""
-    for distribution in distributions:
-        try:
-            return metadata.version(distribution)
-        except metadata.PackageNotFoundError:
-            continue
-    return "missing"
 
 
 def untried() -> Iterator[str]:
@@ -129,6 +103,14 @@ def untried() -> Iterator[str]:
     for package, tried in TRIED.items():
         if package in found and not tried.covers(found[package]):
             yield f"{package} {found[package]} (tried: {tried.lowest} to {tried.newest})"
+
+
+def _required_by(distribution: str) -> list[str]:
+    """Return the requirements of a distribution with those of its extras, or nothing if it is not installed."""
+    try:
+        return metadata.requires(distribution) or []
+    except metadata.PackageNotFoundError:  # run from a checkout that is not installed
+        return []
 
 
 def _for_this_machine(requirement: str) -> bool:

@@ -7,14 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from kernelpath import simt
-from kernelpath.simt import codec, compiler
-from kernelpath.simt.isa import OPS
-from kernelpath.simt.layout import Access, Space
-from kernelpath.simt.lower.warp import Lowering
-from kernelpath.simt.lowered import Check, Lowered, Served, Site
-from kernelpath.simt.target import SM_80
 from tests.simt.launching import aligned, buffer, compile_ptx
+from warpcheck import codec, compiler, simt
+from warpcheck.isa import OPS
+from warpcheck.layout import Access, Space
+from warpcheck.lower.warp import Lowering
+from warpcheck.lowered import Check, Lowered, Served, Site
+from warpcheck.target import SM_80
 
 LOWERED = Lowered(
     "",
@@ -89,7 +88,7 @@ def launch(number: int) -> None:
 
 
 def test_a_damaged_cache_is_built_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("KERNELPATH_CACHE", str(tmp_path))
+    monkeypatch.setenv("WARPCHECK_CACHE", str(tmp_path))
     launch(7)
     kept = {path: path.read_bytes() for path in (tmp_path / "simt").glob("*/*")}
     assert kept
@@ -100,7 +99,7 @@ def test_a_damaged_cache_is_built_anew(tmp_path: Path, monkeypatch: pytest.Monke
 
 
 def test_a_kept_kernel_is_not_compiled_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("KERNELPATH_CACHE", str(tmp_path))
+    monkeypatch.setenv("WARPCHECK_CACHE", str(tmp_path))
     launch(8)
     monkeypatch.setattr(compiler, "Lowering", None)
     launch(8)

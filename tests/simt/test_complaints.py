@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from kernelpath.simt.layout import Access, Space
-from kernelpath.simt.lowered import Site
-from kernelpath.simt.run import complaints
+from warpcheck.layout import Access, Space
+from warpcheck.lowered import Site
+from warpcheck.runtime import complaints
 
 
 @pytest.mark.parametrize(

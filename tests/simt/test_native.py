@@ -10,11 +10,11 @@ from typing import Any
 import llvmlite.binding as llvm
 import numpy as np
 
-from kernelpath.simt import compiler
-from kernelpath.simt.layout import Access, Space
-from kernelpath.simt.native import compile_apart, compile_function
-from kernelpath.simt.native.language import APART
-from kernelpath.simt.run import memory, transactions
+from warpcheck import compiler
+from warpcheck.layout import Access, Space
+from warpcheck.native import compile_apart, compile_function
+from warpcheck.native.language import APART
+from warpcheck.runtime import memory, transactions
 
 LANES = range(32)
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from kernelpath.show.picture import draw, worst
-from kernelpath.simt.counters import AccessSample
 from tests.simt.launching import Run, aligned
+from warpcheck.counters import AccessSample
 
 SOURCE = """__global__ void kernel(const float* a, float* b, int n) {
     __shared__ float tile[32][32];

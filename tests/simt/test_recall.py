@@ -6,13 +6,13 @@ from collections.abc import Callable
 
 import pytest
 
-from kernelpath.simt import codec, compiler, ptx
-from kernelpath.simt.errors import Unsupported
-from kernelpath.simt.isa import OPS
-from kernelpath.simt.lower.shared import emit_anew
-from kernelpath.simt.lower.warp import Lowering
-from kernelpath.simt.lowered import Form, Lowered
-from kernelpath.simt.target import TARGETS
+from warpcheck import codec, compiler, ptx
+from warpcheck.errors import Unsupported
+from warpcheck.isa import OPS
+from warpcheck.lower.shared import emit_anew
+from warpcheck.lower.warp import Lowering
+from warpcheck.lowered import Form, Lowered
+from warpcheck.target import TARGETS
 
 
 class Memory:

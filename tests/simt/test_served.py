@@ -10,11 +10,11 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from kernelpath.lanes.nvrtc import compile_kernel
-from kernelpath.simt.assembler import assembled, sass_of
-from kernelpath.simt.layout import Access
-from kernelpath.simt.served import VOTES, made_of
 from tests.simt.launching import Run, aligned
+from warpcheck.assembler import assembled, sass_of
+from warpcheck.frontends.nvrtc import compile_kernel
+from warpcheck.layout import Access
+from warpcheck.served import VOTES, made_of
 
 pytest.importorskip("triton", reason="ptxas comes with Triton")
 

@@ -17,8 +17,8 @@ from kernelpath.cli.common import INTERRUPTED, PASSED, USED_WRONGLY, Failure, co
 from kernelpath.course import places, progress, registry
 from kernelpath.course.errors import DeclarationError
 from kernelpath.course.stubs import NoStub
-from kernelpath.hooks import Changed
 from kernelpath.verdict import ValidationError
+from warpcheck.hooks import Changed
 
 _EXPECTED = (registry.LookupFailed, DeclarationError, NoStub, progress.NotSaved, ValidationError, Failure)
 """Failures whose message ends with what to do."""

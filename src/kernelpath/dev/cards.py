@@ -18,18 +18,18 @@ from typing import Any, NamedTuple
 
 import torch
 
-from kernelpath import packages, simt
+from kernelpath import packages
 from kernelpath.course import registry
 from kernelpath.course.inputs import draw_inputs
 from kernelpath.course.problem import Case
 from kernelpath.course.registry import Item
 from kernelpath.course.spec import Exercise
-from kernelpath.device import api, gpu
 from kernelpath.grading import devices
-from kernelpath.lanes import Unavailable
 from kernelpath.show import results
-from kernelpath.simt.target import KIB, MULTIPROCESSORS, SM_80, SM_90A, Target
 from kernelpath.verdict import encode
+from warpcheck import backend, simt, simulated_gpu
+from warpcheck.frontends import Unavailable
+from warpcheck.target import KIB, MULTIPROCESSORS, SM_80, SM_90A, Target
 
 LARGEST = 500_000_000
 """Compulsory bytes up to which the bench case takes part: larger ones would take minutes to draw on a CPU."""
@@ -62,11 +62,11 @@ def target(name: str) -> Target:
     return _Card(**limits)
 
 
-def properties(card: Target) -> gpu.Properties:
+def properties(card: Target) -> simulated_gpu.Properties:
     """What a program sees of such a card, under torch's names."""
     major, minor = divmod(card.capability, 10)
     return {
-        **gpu.MODELS[SM_80.name],
+        **simulated_gpu.MODELS[SM_80.name],
         "major": major,
         "minor": minor,
         "multi_processor_count": card.multiprocessors,
@@ -83,14 +83,14 @@ class Launched(NamedTuple):
     name: str
 
 
-class Unexecuted(api.Local):
+class Unexecuted(backend.Local):
     """Loads what a compiler made, and launches it on nothing."""
 
     def __init__(self, launched: list[Launched]) -> None:
         self._launched = launched
 
-    def load(self, text: str, source: str | None = None) -> api.Module:
-        return _Module(simt.load(text, source, gpu.target()), text, self._launched)
+    def load(self, text: str, source: str | None = None) -> backend.Module:
+        return _Module(simt.load(text, source, simulated_gpu.target()), text, self._launched)
 
 
 class _Module:
@@ -101,13 +101,20 @@ class _Module:
         pass
 
     def launch(
-        self, name: str, *, grid: api.Dim3, block: api.Dim3, shared: int, cluster: api.Dim3 | None = None, **_: Any
-    ) -> api.Ran:
+        self,
+        name: str,
+        *,
+        grid: backend.Dim3,
+        block: backend.Dim3,
+        shared: int,
+        cluster: backend.Dim3 | None = None,
+        **_: Any,
+    ) -> backend.Ran:
         x, y, z = (cluster or (*self.kernels[name].cluster, 1, 1, 1))[:3]
-        if refusal := gpu.target().refusal(grid, block, 0, shared, (x, y, z)):
+        if refusal := simulated_gpu.target().refusal(grid, block, 0, shared, (x, y, z)):
             raise ValueError(refusal)
         self._launched.append(Launched(self._text, name))
-        return api.Ran(0)
+        return backend.Ran(0)
 
 
 def record(item: Item) -> dict[str, str]:
@@ -183,8 +190,8 @@ _SHARED = re.compile(r"(?:shared memory, Required: |^ValueError: )(\d+)")
 def _tried(item: Item, exercise: Exercise, card: Target, drawn: Iterable[Sequence[Any]]) -> list[str]:
     """How the cases ended that did not come to an end."""
     launched: list[Launched] = []
-    gpu.show(properties(card), card)
-    api.use(Unexecuted(launched))
+    simulated_gpu.show(properties(card), card)
+    backend.use(Unexecuted(launched))
     entry, failed = load_entry(item, exercise), []
     for inputs in drawn:
         before = len(launched)
@@ -203,7 +210,7 @@ def _tried(item: Item, exercise: Exercise, card: Target, drawn: Iterable[Sequenc
 def load_entry(item: Item, exercise: Exercise) -> Callable[..., Any]:
     """Import the solution, and return what takes the problem's inputs."""
     if item.lane == "triton":
-        from kernelpath.lanes import triton
+        from warpcheck.frontends import triton
 
         triton.activate("cpu")
     sys.path.insert(0, str(item.solution.with_suffix("") / "src"))  # a library's

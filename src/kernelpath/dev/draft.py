@@ -219,7 +219,7 @@ _STUBS: Mapping[Lane, string.Template] = {
         + """
 import torch
 
-from kernelpath.lanes import cuda
+from warpcheck.frontends import cuda
 
 KERNEL = cuda.kernel("$kernel", "$entry")
 

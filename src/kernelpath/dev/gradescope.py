@@ -58,13 +58,14 @@ def pack(items: Sequence[Item], to: Path, checkout: Path, extra_index: str = "")
     """
     if to.exists() and not zipfile.is_zipfile(to):
         raise NotPacked(f"{to} exists and is not a zip; give --out another name")
-    wheel = _wheel(checkout)
+    wheels = [_wheel(checkout / package) for package in ("warpcheck", ".")]
     packed = io.BytesIO()
     with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as archive:
-        _add(archive, "setup.sh", _setup(wheel[0], items, extra_index), executable=True)
+        _add(archive, "setup.sh", _setup([name for name, _ in wheels], items, extra_index), executable=True)
         names = " ".join(item.name for item in items)
         _add(archive, "run_autograder", _RUN.substitute(names=names), executable=True)
-        _add(archive, *wheel)
+        for wheel in wheels:
+            _add(archive, *wheel)
         for name, content in _course(items):
             _add(archive, f"course/{name}", content)
     write_atomically(to, packed.getvalue())
@@ -84,9 +85,11 @@ def check_index(address: str) -> str:
     return address
 
 
-def _setup(wheel: str, items: Sequence[Item], extra_index: str) -> str:
+def _setup(wheels: Sequence[str], items: Sequence[Item], extra_index: str) -> str:
     address = shlex.quote(check_index(extra_index)) if extra_index else ""
-    return _SETUP.substitute(required=f"./{wheel}{extras(items)}", extra_index=address, gigabytes=GIGABYTES)
+    *libraries, course = (f"./{wheel}" for wheel in wheels)
+    required = " ".join(f"'{path}'" for path in (*libraries, course + extras(items)))
+    return _SETUP.substitute(required=required, extra_index=address, gigabytes=GIGABYTES)
 
 
 def _add(archive: zipfile.ZipFile, name: str, content: str | bytes, executable: bool = False) -> None:
@@ -162,7 +165,7 @@ fi
 extra_index=$extra_index
 export PIP_EXTRA_INDEX_URL="$${PIP_EXTRA_INDEX_URL:-$$extra_index}"
 python3 -m venv venv
-venv/bin/pip install '$required'
+venv/bin/pip install $required
 """)
 
 _RUN = string.Template("""\

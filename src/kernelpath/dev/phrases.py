@@ -42,6 +42,7 @@ _READ = {
     "phases": (".py", ".cu"),
     "solutions": (".py", ".cu"),
     "src": (".py", ".html"),
+    "warpcheck": (".md", ".py"),
 }
 
 

@@ -18,11 +18,11 @@ from kernelpath.course.problem import Case
 from kernelpath.course.registry import Item
 from kernelpath.course.spec import Exercise
 from kernelpath.dev import cards
-from kernelpath.device import api, gpu
 from kernelpath.grading import devices
 from kernelpath.grading.truth import placements
-from kernelpath.simt.assembler import assembled
-from kernelpath.simt.target import Target
+from warpcheck import backend, simulated_gpu
+from warpcheck.assembler import assembled
+from warpcheck.target import Target
 
 LARGEST = 150_000_000
 """Compulsory bytes up to which a case takes part: drawing larger inputs takes longer than compiling."""
@@ -50,8 +50,8 @@ def spills(item: Item) -> list[str]:
 
 def _describe_all(item: Item, exercise: Exercise, target: Target) -> list[str]:
     launched: list[cards.Launched] = []
-    gpu.show({"multi_processor_count": exercise.multiprocessors} if exercise.multiprocessors else {}, target)
-    api.use(cards.Unexecuted(launched))
+    simulated_gpu.show({"multi_processor_count": exercise.multiprocessors} if exercise.multiprocessors else {}, target)
+    backend.use(cards.Unexecuted(launched))
     entry = cards.load_entry(item, exercise)
     described: dict[cards.Launched, str] = {}
     failed: list[str] = []

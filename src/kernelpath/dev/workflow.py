@@ -81,7 +81,7 @@ jobs:
         # takes those with CUDA's libraries, 3 GB that no exercise uses here.
         env:
           PIP_EXTRA_INDEX_URL: $${{ vars.PIP_EXTRA_INDEX_URL$extra_index }}
-        run: pip install './course$extras'
+        run: pip install ./course/warpcheck './course$extras'
       - name: grade
         working-directory: course
         run: kp grade ../class $names --out ../grades

@@ -23,12 +23,13 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from kernelpath import simt
 from kernelpath.course.errors import DeclarationError
-from kernelpath.lanes import cuda, triton_ahead
-from kernelpath.simt import Fault, FaultKind
-from kernelpath.simt.counters import by_access
-from kernelpath.simt.layout import Access
+from kernelpath.exam import triton_ahead
+from warpcheck import simt
+from warpcheck.counters import by_access
+from warpcheck.frontends import cuda
+from warpcheck.layout import Access
+from warpcheck.simt import Fault, FaultKind
 
 KINDS = {
     FaultKind.RACE: "race",

@@ -13,10 +13,10 @@ from kernelpath.grading.conduct import Evidence
 from kernelpath.grading.kinds.kernel import NOTHING, Kernel
 from kernelpath.grading.subject import Subject
 from kernelpath.grading.truth import derive
-from kernelpath.lanes.tuning import Chosen
 from kernelpath.verdict import Complaint, Verdict
 from kernelpath.work import messages
 from kernelpath.work.runner import Runner, Stopped
+from warpcheck.frontends.tuning import Chosen
 
 FAULTS = (Verdict.OUT_OF_BOUNDS, Verdict.UNINITIALIZED, Verdict.RACE, Verdict.BARRIER)
 """Complaints of the PTX machine that hold on any GPU, also where the result came out right."""

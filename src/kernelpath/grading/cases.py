@@ -38,7 +38,7 @@ _ENDS_GRADING = (
 
 
 _ORDERS = (0, 1, 1_000_003)
-"""Of warps and blocks, in which the same inputs must give the same bits; see simt.run.order."""
+"""Of warps and blocks, in which the same inputs must give the same bits; see warpcheck.runtime.order."""
 
 
 @dataclass(frozen=True)

@@ -13,16 +13,21 @@ from kernelpath.course.registry import Item
 from kernelpath.course.spec import Exercise
 from kernelpath.device import gpu
 from kernelpath.grading.kinds import kind_of
-from kernelpath.lanes import cutlass
 from kernelpath.work.host import Machines, Worker
 from kernelpath.work.ranks import Ranks
 from kernelpath.work.runner import Runner
 from kernelpath.work.workspace import Copied, Workspace
+from warpcheck import simulated_gpu
+from warpcheck.frontends import cutlass
 
 _INSPECTS = {"operator": "kernelpath.work.operators", "library": "kernelpath.work.package"}
 _FUSES = "kernelpath.work.fusion"
 
-READY = {"cuda": "kernelpath.lanes.cuda", "triton": "kernelpath.lanes.triton_ready", "cute": "kernelpath.lanes.cute"}
+READY = {
+    "cuda": "warpcheck.frontends.cuda",
+    "triton": "warpcheck.frontends.triton_ready",
+    "cute": "warpcheck.frontends.cute",
+}
 """What takes long to import, by lane."""
 
 OneDevice = Literal["cpu", "cuda"]
@@ -130,7 +135,7 @@ class Workers:
         )
         return worker
 
-    def _seen(self, device: OneDevice) -> gpu.Properties:
+    def _seen(self, device: OneDevice) -> simulated_gpu.Properties:
         """What host code sees of a GPU where the machine runs kernels: of that beside it, else what is declared."""
         if (device, self._device) == ("cpu", "cuda"):
             return gpu.properties()

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from itertools import zip_longest
 from typing import TYPE_CHECKING, Protocol
 
-from kernelpath.simt.assembler import Assembled, Instruction, assembled, ptx_of, sass_of
+from warpcheck.assembler import Assembled, Instruction, assembled, ptx_of, sass_of
 
 if TYPE_CHECKING:
     from rich.console import RenderableType

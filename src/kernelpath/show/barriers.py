@@ -13,7 +13,7 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from kernelpath.simt.events import Event, EventKind
+from warpcheck.events import Event, EventKind
 
 __all__ = ["names", "renamed"]
 

@@ -14,8 +14,8 @@ if TYPE_CHECKING:
 
 BRANCH = "gh-pages"
 FOLDER = "/content/kernelpath"
-WHEEL = "/content/kernelpath-*.whl"
-"""What is installed where no address is known: the course's wheel, which the reader uploads."""
+WHEELS = "/content/*.whl"
+"""What is installed where no address is known: the wheels of warpcheck and the course, which the reader uploads."""
 
 _ADDRESS = re.compile(r"(?:https://github\.com/)?([\w.-]+/[\w.-]+?)(?:\.git)?/?(?:@([\w./-]+))?")
 
@@ -37,8 +37,9 @@ class Address:
 
     @property
     def installed(self) -> str:
-        """What pip installs."""
-        return f"git+https://github.com/{self.repository}"
+        """Return the two packages for pip: the PTX machine, and the course."""
+        repository = f"git+https://github.com/{self.repository}"
+        return f"'warpcheck @ {repository}#subdirectory=warpcheck' {repository}"
 
     def link(self, name: str) -> str:
         """Opens a notebook that lies beside the pages."""
@@ -50,7 +51,7 @@ def installing(address: Address | None) -> str:
     return (
         "import sys\n\n"
         'if "google.colab" in sys.modules:  # a fresh machine: install the course, and make a folder to work in\n'
-        f"    %pip install -q {address.installed if address else WHEEL}\n"
+        f"    %pip install -q {address.installed if address else WHEELS}\n"
         f"    !kp new {FOLDER}\n"
         f"    %cd -q {FOLDER}"
     )

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any, Protocol
 from rich.console import Console
 from rich.text import Text
 
-from kernelpath import lanes
 from kernelpath.lines import SECTOR_BYTES
 from kernelpath.show import assembly, cells, templates
 from kernelpath.show import source as annotated
+from warpcheck import frontends
 
 if TYPE_CHECKING:
-    from kernelpath.simt import Launch
+    from warpcheck.simt import Launch
 
 Kernel = Callable[..., Any]
 
@@ -32,8 +32,8 @@ def launches(kernel: Kernel, *arguments: Any) -> list[Launch]:
 
     Raises ValueError if no kernel was launched on the CPU.
     """
-    launched: list[lanes.Launched] = []
-    with lanes.observe(launched.append):
+    launched: list[frontends.Launched] = []
+    with frontends.observe(launched.append):
         kernel(*arguments)
     counted = [one.counted for one in launched if one.counted is not None]
     if not counted:

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import kernelpath
+import warpcheck
 from kernelpath.course import places
 from kernelpath.course.registry import Tree
 from kernelpath.show import book, predict
@@ -37,7 +38,8 @@ def execute(
     from traitlets.config import Config
 
     notebook: NotebookNode = nbformat.read(path, as_version=4)
-    searched = [str(Path(kernelpath.__file__).parents[1]), os.environ.get("PYTHONPATH", "")]
+    folders = [str(Path(package.__path__[0]).parent) for package in (kernelpath, warpcheck)]
+    searched = [*folders, os.environ.get("PYTHONPATH", "")]
     environment = {
         **os.environ,
         "PYTHONPATH": os.pathsep.join(filter(None, searched)),  # the kernel starts in the notebook's folder

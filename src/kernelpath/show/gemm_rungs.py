@@ -19,7 +19,7 @@ from cutlass.cute.nvgpu import cpasync, warpgroup
 from cutlass.memory import SmemAllocator
 from cutlass.tensor_utils import LayoutEnum
 
-from kernelpath.lanes import cute as lane
+from warpcheck.frontends import cute as lane
 
 WARPGROUP, ROWS, DEPTH, CHUNK = 128, 128, 64, (64, 64)
 

@@ -11,19 +11,18 @@ import hashlib
 import os
 from pathlib import Path
 
-import kernelpath
 from kernelpath.course.registry import Item
+from kernelpath.files import grader_sources
 from kernelpath.verdict import Report
 
 VARIABLE = "KERNELPATH_REPORTS"
 
 
 def digest(item: Item) -> str:
-    """Of all that a report of the solution follows from: its files, its declaration, and this package."""
-    package = Path(kernelpath.__file__).parent
+    """Of all that a report of the solution follows from: its files, its declaration, and the grader."""
     declared = sorted(item.declaration.parent.glob(f"{item.declaration.stem}.*"))
     found = hashlib.sha256(item.stem.encode())
-    for path in (*item.files("solutions"), *declared, *sorted(package.rglob("*.py"))):
+    for path in (*item.files("solutions"), *declared, *grader_sources()):
         found.update(f"{path.name} {path.stat().st_size}\n".encode() + path.read_bytes())
     return found.hexdigest()
 

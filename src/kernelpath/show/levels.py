@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from kernelpath.simt.assembler import assembled, ptx_of, sass_of
+from warpcheck.assembler import assembled, ptx_of, sass_of
 
 LEVELS = ("TTIR", "TTGIR", "LLVM IR", "PTX", "SASS")
 _WIDEST = 44

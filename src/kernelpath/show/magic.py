@@ -14,9 +14,9 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
-from kernelpath.device import gpu
-from kernelpath.lanes import cuda, declarations
 from kernelpath.show.cells import Stop
+from warpcheck import simulated_gpu
+from warpcheck.frontends import cuda, declarations
 
 NAME = "cuda"
 
@@ -72,7 +72,7 @@ def _kernel(found: Template) -> cuda.Kernel | Template:
         return found
     kernel = cuda.Kernel(found.file, found.source, found.name, found.options)
     try:
-        kernel.binary(gpu.target().virtual)
+        kernel.binary(simulated_gpu.target().virtual)
     except (cuda.CompileError, cuda.KernelNotFound) as error:
         raise Stop(str(error)) from error
     return kernel

@@ -18,14 +18,12 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from kernelpath import lanes, packages, simt, words
+from kernelpath import packages, words
 from kernelpath.course import delivery, lesson, registry
 from kernelpath.course.progress import NotSaved, Progress, with_report
 from kernelpath.course.registry import Item, Tree
-from kernelpath.device import gpu, pointers
 from kernelpath.files import source_text
 from kernelpath.grading import grade
-from kernelpath.hooks import Changed
 from kernelpath.show import barriers, cells, graded, magic, pipeline_picture, templates, view
 from kernelpath.show import pipeline as pipelines
 from kernelpath.show.cells import console, picture
@@ -33,6 +31,8 @@ from kernelpath.show.counting import Asked, Kernel, annotate, asked, assembled, 
 from kernelpath.show.predict import hold
 from kernelpath.show.recording import on_gpu, seconds
 from kernelpath.verdict import Report
+from warpcheck import frontends, pointers, simt, simulated_gpu
+from warpcheck.hooks import Changed
 
 __all__ = [
     "Asked",
@@ -74,25 +74,25 @@ def setup(*, triton: bool = False, arch: str = "sm_80", reverse: bool = False) -
 
     triton: run its kernels on the PTX machine. Where there is a GPU, they still go to it inside `on_gpu`.
     arch: what the PTX machine stands for, as in `Exercise.arch`.
-    reverse: run every launch on the PTX machine in the opposite order of blocks and warps, too; see `lanes.check`.
+    reverse: run every launch on the PTX machine in the opposite order of blocks and warps, too; see `frontends.check`.
     """
     cells.setup()
-    lanes.check(reverse=reverse)
+    frontends.check(reverse=reverse)
     if jupyter := cells.shell():
         magic.register(jupyter)
     if triton:
-        from kernelpath.lanes import triton as lane
+        from warpcheck.frontends import triton as lane
 
         try:
             lane.activate("cpu")
         except Changed as error:
             raise cells.Stop(f"{error}. Do: {packages.install_tried()}") from error
-    gpu.chosen_by = 'notebook.setup(arch="NAME")'
+    simulated_gpu.chosen_by = 'notebook.setup(arch="NAME")'
     if torch.cuda.is_available():
-        gpu.stand_for({}, arch)
+        simulated_gpu.stand_for({}, arch)
         print(f"{torch.cuda.get_device_name()}: kernels are timed here, and counted on the PTX machine.")
     else:
-        gpu.show({}, arch)
+        simulated_gpu.show({}, arch)
         print(
             "No GPU here: the real compilers compile your kernels, and the PTX machine runs them and counts what they "
             "ask of memory.\nTimes are recordings, each from the GPU that it names; with a GPU they are measured."

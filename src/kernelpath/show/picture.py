@@ -12,12 +12,12 @@ from kernelpath.lines import SECTOR_BYTES
 from kernelpath.show import source as annotated
 from kernelpath.show import warp
 from kernelpath.show.palette import INK
-from kernelpath.simt.layout import Access
+from warpcheck.layout import Access
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-    from kernelpath.simt.counters import AccessSample, Counted
+    from warpcheck.counters import AccessSample, Counted
 
 __all__ = ["draw", "worst"]
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from kernelpath import words
-from kernelpath.simt.events import EVENTS, Event, EventKind
+from warpcheck.events import EVENTS, Event, EventKind
 
 if TYPE_CHECKING:
     from rich.console import RenderableType

@@ -15,11 +15,11 @@ import torch
 from kernelpath import packages
 from kernelpath.course import registry
 from kernelpath.grading import timing
-from kernelpath.hooks import triton as hooks
 from kernelpath.show import provenance, results
 from kernelpath.show.results import Recording
 from kernelpath.verdict import encode
 from kernelpath.work.stopwatch import Stopwatch
+from warpcheck.hooks import triton as hooks
 
 ROUNDS = 15
 

@@ -9,7 +9,7 @@ from functools import cache
 
 import torch
 
-from kernelpath.lanes import cuda
+from warpcheck.frontends import cuda
 
 _SUM = r"""
 enum { ATOMICS, LAST_BLOCK, GRID, SECOND_LAUNCH };

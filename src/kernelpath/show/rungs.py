@@ -9,7 +9,7 @@ from functools import cache
 
 import torch
 
-from kernelpath.lanes import cuda
+from warpcheck.frontends import cuda
 
 _TRANSPOSE = r"""
 template <int WIDTH, int PITCH, int LOADS, bool DOWN>

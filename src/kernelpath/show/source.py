@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from rich.table import Table
 
-    from kernelpath.simt.counters import Counted
+    from warpcheck.counters import Counted
 
 COLUMNS = ("sectors\nper load", "sectors\nper store", "wavefronts\nper load", "wavefronts\nper store")
 SAME_ADDRESS = "same address\nper atomic"
@@ -119,8 +119,8 @@ def _cost(one: LineTraffic) -> Cost:
 
 def of_launch(launch: Counted, source: str) -> list[Line]:
     """Every line of the source that a launch ran, from the counters of that launch."""
-    from kernelpath.simt.counters import by_access
-    from kernelpath.simt.layout import Access
+    from warpcheck.counters import by_access
+    from warpcheck.layout import Access
 
     costs: dict[int, dict[str, list[Cost]]] = {}
     for one in by_access(launch.accesses):

@@ -16,7 +16,7 @@ import torch
 from cutlass.cute.nvgpu import LoadCacheMode, cpasync, warp
 from cutlass.memory import SmemAllocator
 
-from kernelpath.lanes import cute as lane
+from warpcheck.frontends import cute as lane
 
 DEPTH, GROUP = 64, 8
 

@@ -15,15 +15,14 @@ from types import ModuleType
 import torch
 
 from kernelpath.course.errors import Withheld
-from kernelpath.device import gpu
 from kernelpath.device.placement import TensorOnHost
 from kernelpath.files import source_text
-from kernelpath.hooks import Changed
-from kernelpath.lanes import Unavailable, compiler_advice, cute_advice, triton_advice
-from kernelpath.simt import errors
 from kernelpath.verdict import Complaint, Verdict
 from kernelpath.work import quota
 from kernelpath.work.confine import AccessDenied, ReadyMade, is_outside
+from warpcheck import errors, simulated_gpu
+from warpcheck.frontends import Unavailable, compiler_advice, cute_advice, triton_advice
+from warpcheck.hooks import Changed
 
 FAULT_VERDICTS = {
     **{kind: Verdict[kind.name] for kind in errors.FaultKind if kind.name in Verdict.__members__},
@@ -102,7 +101,7 @@ def _blame(error: BaseException, file: Path, loading: bool) -> Complaint:
         verdict = FAULT_VERDICTS.get(error.kind, Verdict.CRASHED)
         return Complaint(verdict, error.message, error.file or str(file), error.line)
     if isinstance(error, errors.Rejected):
-        cause = f"{error.message}{gpu.describe_choice(error.message, _CHOICE)}"
+        cause = f"{error.message}{simulated_gpu.describe_choice(error.message, _CHOICE)}"
         return Complaint(Verdict.COMPILE_ERROR, cause, error.file or str(file), error.line)
     if isinstance(error, errors.TimedOut):
         verdict = Verdict.DEADLOCK if isinstance(error, errors.Deadlock) else Verdict.TIMED_OUT

@@ -18,10 +18,11 @@ from typing import Any
 
 import torch
 
-from kernelpath import course, files
+from kernelpath import course
 from kernelpath.course import places, registry
 from kernelpath.work import landlock, seccomp
 from kernelpath.work.messages import PRODUCT
+from warpcheck.cache import use_root
 
 SUBMISSION = "submission"
 """The name under which the worker imports a submission."""
@@ -90,7 +91,7 @@ def keep_in(own: Path) -> None:
     """Let compilers, and what asks for a temporary file, write below this folder."""
     for name in ("tmp", "cuda", "triton", "torch"):
         (own / name).mkdir(parents=True, exist_ok=True)
-    files.use_root(own / "cache")
+    use_root(own / "cache")
     os.environ["TRITON_CACHE_DIR"] = str(own / "triton")
     os.environ["CUDA_CACHE_PATH"] = str(own / "cuda")
     os.environ["PYTORCH_KERNEL_CACHE_PATH"] = str(own / "torch")
@@ -146,7 +147,7 @@ def deny(
             raise AccessDenied(f"{event} reaches for the network or for another process")
         if event in _PROGRAM_EVENTS and _is_submissions_own_doing(sys._getframe(1)):
             raise ReadyMade("the submission starts a program, which could do the work unseen; your kernel has to do it")
-        if language and event == "kernelpath.compiled" and arguments[1] != PRODUCT:
+        if language and event == "warpcheck.compiled" and arguments[1] != PRODUCT:
             raise ReadyMade(f"{arguments[1]} is a kernel in CUDA C++: this exercise is to be solved in {language}")
         for file in _files_of(event, arguments):
             path = real(file)
@@ -183,7 +184,7 @@ def _is_submissions_own_doing(frame: FrameType | None) -> bool:
 
 def _files_of(event: str, arguments: tuple[Any, ...]) -> list[str]:
     """The files that an audit event is about."""
-    if event == "kernelpath.compiled":
+    if event == "warpcheck.compiled":
         return [_unescaped(name) for name in _COMPILED_FROM.findall(arguments[0])]
     paths = arguments[: _PATH_EVENTS.get(event, 0)]
     return [os.fsdecode(path) for path in paths if isinstance(path, (str, bytes, os.PathLike))]

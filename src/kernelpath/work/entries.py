@@ -23,11 +23,11 @@ from kernelpath.work.witness import SubmissionThread
 def import_lane(lane: str, device: str) -> None:
     """Import what compiles for a lane, before the process gives anything up. Raises ImportError."""
     if lane == "cuda":
-        from kernelpath.lanes import cuda  # noqa: F401
+        from warpcheck.frontends import cuda  # noqa: F401
     if lane == "cute":
-        from kernelpath.lanes import cute  # noqa: F401
+        from warpcheck.frontends import cute  # noqa: F401
     if lane == "triton":
-        from kernelpath.lanes import triton
+        from warpcheck.frontends import triton
 
         triton.activate(device)
 
@@ -46,7 +46,7 @@ def load_baseline(item: Item, exercise: Exercise) -> None:
             exercise.baseline.load()
             sources.append(registry.find(exercise.baseline.name, item.root).solution.with_suffix(".cu"))
     for source in filter(Path.is_file, sources):
-        from kernelpath.lanes import cuda
+        from warpcheck.frontends import cuda
 
         cuda.read_ahead(source)
 

@@ -20,12 +20,12 @@ import msgspec
 
 from kernelpath import wire, words
 from kernelpath.device import messages as device
-from kernelpath.device.gpu import Properties
 from kernelpath.device.lab_messages import LabEnded
 from kernelpath.wire import Garbled, Gone, Silent, Wire
 from kernelpath.work import forkserver, messages
 from kernelpath.work.nursery import Role
 from kernelpath.work.workspace import Workspace
+from warpcheck.simulated_gpu import Properties
 
 _Answer = TypeVar("_Answer", bound=messages.Answer)
 _Told = TypeVar("_Told", bound=device.Message)

@@ -13,8 +13,8 @@ from msgspec import Struct
 from kernelpath.course.inputs import PLAIN, Variety
 from kernelpath.course.traces import Fact, TraceFile
 from kernelpath.device.messages import Strided
-from kernelpath.lanes.tuning import Chosen
 from kernelpath.verdict import Complaint
+from warpcheck.frontends.tuning import Chosen
 
 PRODUCT = "library_product"
 """The kernel that makes on the PTX machine what a statement leaves to torch.mm, and the stem of its file."""

@@ -14,6 +14,9 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
+import kernelpath
+import warpcheck
+
 WARM_UP = 5
 """Steps before the one that is recorded: libraries choose their kernels, and allocators keep their memory."""
 
@@ -77,8 +80,8 @@ def record(file: Path, folder: Path, progress: Callable[[str], None]) -> str:
 
 def _failure(command: list[str]) -> str:
     """Run it. The last line of what it said where it failed, else ""."""
-    package = str(Path(__file__).parents[2])
-    path = os.pathsep.join(filter(None, (package, os.environ.get("PYTHONPATH"))))
+    folders = [str(Path(package.__path__[0]).parent) for package in (kernelpath, warpcheck)]
+    path = os.pathsep.join(filter(None, (*folders, os.environ.get("PYTHONPATH"))))
     done = subprocess.run(command, capture_output=True, text=True, check=False, env={**os.environ, "PYTHONPATH": path})
     lines = (done.stdout + done.stderr).strip().splitlines() or ["it said nothing"]
     return "" if done.returncode == 0 else lines[-1]

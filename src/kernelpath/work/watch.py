@@ -77,7 +77,7 @@ class Journal:
             self._notes.operators.append(Operator(*arguments))
         elif event == "kernelpath.product":
             self._notes.products.append(arguments)
-        elif event == "kernelpath.launched":
+        elif event == "warpcheck.launched":
             self._notes.launches.append(arguments[0].name)
 
 

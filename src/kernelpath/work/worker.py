@@ -23,11 +23,9 @@ import torch
 from kernelpath.course import registry
 from kernelpath.course.inputs import PLAIN, Variety, draw_inputs
 from kernelpath.course.spec import Exercise
-from kernelpath.device import aligned, api, gpu
+from kernelpath.device import aligned
 from kernelpath.device.client import Client, ToClient
 from kernelpath.device.placement import Placement
-from kernelpath.hooks import Changed
-from kernelpath.lanes import on_compiling, tuning
 from kernelpath.verdict import Complaint, Verdict
 from kernelpath.wire import Gone, Wire
 from kernelpath.work import allocations, confine, entries, far, messages, no_gpu, rank, reports, seccomp
@@ -39,6 +37,9 @@ from kernelpath.work.rounds import Rounds, runs
 from kernelpath.work.tensors import poison_numpy, poison_storage, same_random_numbers
 from kernelpath.work.watch import Journal, Notes, Watch
 from kernelpath.work.witness import Snapshot, SubmissionThread
+from warpcheck import backend, simulated_gpu
+from warpcheck.frontends import on_compiling, tuning
+from warpcheck.hooks import Changed
 
 Answer = messages.Answer
 
@@ -116,14 +117,14 @@ class _Worker:
         if asked.machine:
             _, (descriptor,), _, _ = socket.recv_fds(self._wire.connection, 1, 1)
             self._client = Client(Wire(socket.socket(fileno=descriptor), ToClient))
-            api.use(self._client)
+            backend.use(self._client)
         self._item = registry.item(Path(asked.root), asked.stem)
         self._lane = self._item.lane
         self._exercise = None if asked.entry else registry.load(self._item)
         self._name = asked.entry or self._known.entry
         self._device = torch.device(asked.device)
         if self._device.type == "cpu":
-            gpu.show(asked.properties, asked.target)
+            simulated_gpu.show(asked.properties, asked.target)
         if self._client is not None and self._exercise is not None:
             no_gpu.stand_in()
             self._placement.prepare()

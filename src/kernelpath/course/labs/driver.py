@@ -57,7 +57,7 @@ def functions() -> dict[int, Any]:
     """Compiled kernels of this GPU by registers per thread, each allowed all the shared memory of a block."""
     from cuda.bindings import driver
 
-    from kernelpath.lanes.nvrtc import compile_kernel, device_architecture  # the one compiler; only a GPU needs it
+    from warpcheck.frontends.nvrtc import compile_kernel, device_architecture  # the one compiler; only a GPU needs it
 
     torch.cuda.synchronize()  # makes torch's context the current one
     architecture = device_architecture(*torch.cuda.get_device_capability())

@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from kernelpath.simt.occupancy import MULTIPROCESSORS, occupancy
+from warpcheck.occupancy import MULTIPROCESSORS, occupancy
 
 ARCHITECTURES = ("sm_75", "sm_80", "sm_86", "sm_89", "sm_90")
 

@@ -140,7 +140,7 @@ bank conflicts. On a GPU it races the formula, an operator at a time.
 
 import torch
 
-from kernelpath.lanes import cuda
+from warpcheck.frontends import cuda
 
 
 def fused({arguments}):

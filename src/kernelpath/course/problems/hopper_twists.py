@@ -151,7 +151,7 @@ ones, as tiles of 128 x 128 do.
 
 import torch
 
-from kernelpath.lanes import cute as lane
+from warpcheck.frontends import cute as lane
 
 
 def product({arguments}):

@@ -221,7 +221,7 @@ per request).
 
 import torch
 
-from kernelpath.lanes import cuda
+from warpcheck.frontends import cuda
 
 
 def matmul({", ".join(names)}):

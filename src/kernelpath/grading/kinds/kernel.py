@@ -21,13 +21,13 @@ from kernelpath.grading import truth
 from kernelpath.grading.conduct import MUTATED, Evidence, borrowed, computed, launched_nothing
 from kernelpath.grading.kinds.python import Python, seen, told_tensor
 from kernelpath.grading.traffic import line_traffic
-from kernelpath.lanes.tuning import Chosen
 from kernelpath.lines import LineInstructions
 from kernelpath.verdict import Complaint, Verdict
 from kernelpath.work import messages
 from kernelpath.work.blame import FAULT_VERDICTS
 from kernelpath.work.runner import Runner, Stopped
 from kernelpath.work.tensors import dtype_name, to_bytes, whole_storage
+from warpcheck.frontends.tuning import Chosen
 
 _ENDINGS = {
     **{kind.name: verdict for kind, verdict in FAULT_VERDICTS.items()},

@@ -1,0 +1,217 @@
+"""Instructions that lanes or warps execute together: shuffles, votes, barriers. PTX ISA manual, 9.7.9 and 9.7.13."""
+
+from __future__ import annotations
+
+from llvmlite import ir
+
+from warpcheck.errors import FAULT_KINDS, FaultKind
+from warpcheck.isa.cluster import emit_cluster_barrier
+from warpcheck.isa.values import Kind, Value, items
+from warpcheck.layout import LANES, Status
+from warpcheck.lower.vectors import I32, I64
+from warpcheck.lower.warp import Lowering
+from warpcheck.op import Lanes, Op, Place, last_operand
+from warpcheck.ptx import Instruction, Operand
+from warpcheck.runtime.meeting import REDUCTIONS
+from warpcheck.runtime.records import WARP, field_offset
+
+__all__ = ["OPS", "require_lanes"]
+
+
+def require_lanes(e: Lowering, i: Instruction) -> None:
+    """Fault unless exactly the lanes that the instruction names are active."""
+    needed = e.lanes_needed(i)
+    if needed is not None:
+        here = e.as_bits(e.active)
+        with e.b.if_then(e.b.icmp_unsigned("!=", needed, here), likely=False):
+            e.note_lanes(needed, here)
+            e.fault(FAULT_KINDS.index(FaultKind.BAD_MASK))
+
+
+def emit_shfl(e: Lowering, i: Instruction) -> None:
+    """Take another lane's value; manual, 9.7.9.6: ``c`` holds a clamp in bits 0 to 4, a segment mask in 8 to 12."""
+    require_lanes(e, i)
+    target, source, b_operand, c_operand = i.operands[0], i.operands[1], i.operands[2], i.operands[3]
+    b, low_five = e.b, e.splat(31, 32)
+    step, c = b.and_(e.read(b_operand, 32), low_five), e.read(c_operand, 32)
+    lane, clamp = e.read_special("%laneid"), b.and_(c, low_five)
+    segment = b.and_(b.lshr(c, e.splat(8, 32)), low_five)
+    last = b.or_(b.and_(lane, segment), b.and_(clamp, b.not_(segment)))
+    first = b.and_(lane, segment)
+    mode = next(m for m in i.modifiers if m in ("up", "down", "bfly", "idx"))
+    if mode == "up":
+        wanted = b.sub(lane, step)
+        inside = b.icmp_signed(">=", wanted, last)
+    else:
+        wanted = {
+            "down": lambda: b.add(lane, step),
+            "bfly": lambda: b.xor(lane, step),
+            "idx": lambda: b.or_(first, b.and_(step, b.not_(segment))),
+        }[mode]()
+        inside = b.icmp_signed("<=", wanted, last)
+    wanted = b.select(inside, wanted, lane)
+    require_source(e, i, wanted)
+    values = permute(e, e.read(source, 32), wanted)
+    targets = items(target)
+    if len(targets) > 1:
+        e.write(targets[1], inside)
+    e.write(targets[0], values)
+
+
+def require_source(e: Lowering, i: Instruction, wanted: Value) -> None:
+    """Fault where an active lane wants the value of one that the mask names and that has left: it is undefined."""
+    b, named, here = e.b, e.first_lane(e.read(i.operands[-1], 32)), e.as_bits(e.active)
+    gone = b.and_(named, b.not_(here))
+    with b.if_then(b.icmp_unsigned("!=", gone, I32(0)), likely=False):
+        asked = b.and_(b.lshr(e.broadcast(gone), wanted), e.splat(1, 32))
+        of_the_gone = b.and_(e.active, b.icmp_unsigned("!=", asked, e.splat(0, 32)))
+        with b.if_then(b.icmp_unsigned("!=", e.as_bits(of_the_gone), I32(0))):
+            e.note_lanes(named, here)
+            e.fault(FAULT_KINDS.index(FaultKind.BAD_MASK))
+
+
+def permute(e: Lowering, value: Value, lanes: Value) -> Value:
+    """``value`` of the lane that each lane names."""
+    e.put_row(0, value)
+    row = e.b.ptrtoint(e.at(e.warp, row_offset(0)), I64)
+    places = e.b.add(e.broadcast(row), e.resize(e.b.shl(lanes, e.splat(2, 32)), 64))
+    return e.gather(places, 32)
+
+
+def row_offset(row: int) -> int:
+    return field_offset(WARP, "operands") + 4 * LANES * row
+
+
+def emit_vote(e: Lowering, i: Instruction) -> None:
+    require_lanes(e, i)
+    predicate = e.b.and_(e.read(i.operands[1], 1), e.active)
+    bits, active = e.as_bits(predicate), e.as_bits(e.active)
+    mode = next(m for m in i.modifiers if m in ("ballot", "all", "any", "uni"))
+    if mode == "ballot":
+        e.write(i.operands[0], e.broadcast(bits))
+        return
+    every, none = e.b.icmp_unsigned("==", bits, active), e.b.icmp_unsigned("==", bits, I32(0))
+    result = {"all": every, "any": e.b.not_(none), "uni": e.b.or_(every, none)}[mode]
+    e.write(i.operands[0], e.broadcast(result))
+
+
+def emit_activemask(e: Lowering, i: Instruction) -> None:
+    e.write(i.operands[0], e.broadcast(e.as_bits(e.active)))
+
+
+def emit_redux(e: Lowering, i: Instruction) -> None:
+    """Reduce an integer over the active lanes."""
+    require_lanes(e, i)
+    name, signed = i.modifiers[1], i.modifiers[-1] == "s32"
+    identities = {"add": 0, "or": 0, "xor": 0, "and": -1}
+    identities |= {"min": 0x7FFFFFFF, "max": -0x80000000} if signed else {"min": -1, "max": 0}
+    prefix = ("s" if signed else "u") if name in ("min", "max") else ""
+    value = e.b.select(e.active, e.read(i.operands[1], 32), e.splat(identities[name], 32))
+    e.write(i.operands[0], e.broadcast(e.intrinsic(f"llvm.vector.reduce.{prefix}{name}.v32i32", I32, value)))
+
+
+def emit_match(e: Lowering, i: Instruction) -> None:
+    """match.any: the lanes that hold the same value; match.all: all lanes, where they agree."""
+    require_lanes(e, i)
+    bits = Kind(i.modifiers[-1]).bits
+    value = e.read(i.operands[1], bits)
+    targets = items(i.operands[0])
+    result = e.room(ir.VectorType(I32, LANES))
+    e.b.store(e.splat(0, 32), result)
+    with e.each_lane(e.active) as lane:
+        same = e.b.icmp_unsigned("==", value, e.broadcast(e.b.extract_element(value, lane)))
+        bits_here = e.as_bits(e.b.and_(same, e.active))
+        lanes = e.b.load(result, typ=ir.VectorType(I32, LANES))
+        e.b.store(e.b.insert_element(lanes, bits_here, lane), result)
+    matched = e.b.load(result, typ=ir.VectorType(I32, LANES))
+    if "all" in i.modifiers:
+        everyone = e.broadcast(e.as_bits(e.active))
+        agree = e.b.icmp_unsigned("==", matched, everyone)
+        matched = e.b.select(agree, everyone, e.splat(0, 32))
+        if len(targets) > 1:
+            e.write(targets[1], agree)
+    e.write(targets[0], matched)
+
+
+def emit_elect(e: Lowering, i: Instruction) -> None:
+    """The least of the lanes is their leader."""
+    require_lanes(e, i)
+    leader, elected = items(i.operands[0])
+    first = e.broadcast(e.first_active())
+    e.write(leader, first)
+    e.write(elected, e.b.icmp_unsigned("==", e.read_special("%laneid"), first))
+
+
+def emit_bar(e: Lowering, i: Instruction) -> None:
+    """Barriers of the warp, or of the thread block: those are left to the scheduler."""
+    if "warp" in i.modifiers:
+        require_lanes(e, i)
+        e.call("warp_sync")
+        e.leave(e.index + 1)
+        return
+    if "cluster" in i.modifiers:
+        emit_cluster_barrier(e, i)
+        return
+    if i.guard is not None:
+        raise e.unsupported("predicated " + i.name)
+    reduces = "red" in i.modifiers
+    operands = list(i.operands[1:] if reduces else i.operands)
+    predicate = operands.pop() if reduces else None
+    number = e.first_lane(e.read(operands[0], 32))
+    threads = e.first_lane(e.read(operands[1], 32)) if len(operands) > 1 else I32(0)
+    e.store_field(e.warp, WARP, "barrier", number)
+    e.store_field(e.warp, WARP, "barrier_threads", threads)
+    e.store_field(e.warp, WARP, "barrier_block", I32(e.index))
+    operation = next((name for name in i.modifiers if name in REDUCTIONS), "")
+    e.store_field(e.warp, WARP, "barrier_reduces", I32(REDUCTIONS.index(operation)))
+    if predicate is not None:
+        e.store_field(e.warp, WARP, "barrier_value", e.as_bits(e.b.and_(e.read(predicate, 1), e.active)))
+    status = Status.ARRIVED if "arrive" in i.modifiers else Status.BARRIER
+    e.stop(status, e.index + 1)
+
+
+def emit_barrier_result(e: Lowering, i: Instruction) -> None:
+    """What bar.red gives, once the scheduler has reduced it over the block."""
+    value = e.broadcast(e.load_field(e.warp, WARP, "barrier_value", I32))
+    bits = 1 if i.modifiers[-1] == "pred" else 32
+    e.write(i.operands[0], e.b.icmp_unsigned("!=", value, e.splat(0, 32)) if bits == 1 else value)
+
+
+def lanes_of_barrier(i: Instruction) -> Lanes | Operand:
+    """``bar.warp.sync`` names its lanes; the barriers of a block wait for whole warps, that of a cluster may not."""
+    if "cluster" in i.modifiers and "aligned" not in i.modifiers:
+        return Lanes.NONE
+    return i.operands[0] if "warp" in i.modifiers else Lanes.LIVE
+
+
+OPS = (
+    Op("shfl", ("sync? up|down|bfly|idx b32",), emit_shfl, lanes=last_operand),
+    Op("vote", ("sync? all|any|uni pred", "sync? ballot b32"), emit_vote, lanes=last_operand),
+    Op("match", ("any|all sync b32|b64",), emit_match, lanes=last_operand),
+    Op("redux", ("sync add|min|max u32|s32", "sync LOGIC b32"), emit_redux, lanes=last_operand),
+    Op("activemask", ("b32",), emit_activemask),
+    Op("elect", ("sync",), emit_elect, lanes=last_operand, since=90),
+    Op(
+        "bar",
+        ("cta? sync|arrive", "cta? red popc u32", "cta? red and|or pred", "warp sync"),
+        emit_bar,
+        lanes=lanes_of_barrier,
+        place=Place.ALONE,
+        results=0,
+    ),
+    Op(
+        "barrier",
+        (
+            "cta? sync|arrive aligned?",
+            "cta? red popc aligned? u32",
+            "cta? red and|or aligned? pred",
+            "cluster arrive release|relaxed? aligned?",
+            "cluster wait acquire? aligned?",
+        ),
+        emit_bar,
+        lanes=lanes_of_barrier,
+        place=Place.ALONE,
+        results=0,
+    ),
+    Op("barrier_result", ("u32|pred",), emit_barrier_result),
+)

@@ -1,0 +1,81 @@
+"""Directed rounding, which no CPU instruction has for a single operation. PTX ISA manual, 9.7.3.
+
+Directed roundings go through float64 and narrow it in the direction asked for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from llvmlite import ir
+
+from warpcheck.isa.values import F16, F32, F64, Value, constant, like
+from warpcheck.lower.emitter import Emitter
+
+__all__ = ["add_floats", "directed", "directed_mode", "rounded", "to_odd"]
+
+
+def directed_mode(e: Emitter) -> str | None:
+    """The rounding that the instruction asks for, where that is not to nearest."""
+    return next((modifier for modifier in e.instruction.modifiers if modifier in ("rz", "rm", "rp")), None)
+
+
+def rounded(e: Emitter, operation: Callable[..., Value], *values: Value) -> Value:
+    """Apply a float operation under the instruction's rounding; the directed ones through float64.
+
+    There a product of float32 is exact, and a quotient or root that is not lies too far from any float32 to reach it.
+    """
+    mode = directed_mode(e)
+    if mode is None:
+        return operation(*values)
+    if values[0].type.element != F32:
+        raise e.unsupported()
+    return directed(e, operation(*(e.b.fpext(value, like(value, F64)) for value in values)), F32, mode)
+
+
+def add_floats(e: Emitter, x: Value, y: Value) -> Value:
+    """The sum, for ``rounded``: under a directed rounding the rest that float64 drops must still show."""
+    mode, b = directed_mode(e), e.b
+    if mode is None:
+        return b.fadd(x, y)
+    total = b.fneg(b.fadd(b.fneg(x), b.fneg(y))) if mode == "rm" else b.fadd(x, y)  # subtle: 1 - 1 is -0 under rm
+    of_y = b.fsub(total, x)
+    rest = b.fadd(b.fsub(x, b.fsub(total, of_y)), b.fsub(y, of_y))  # what rounding took, exactly: Knuth's two-sum
+    bits = b.bitcast(total, like(total, ir.IntType(64)))
+    lost = b.and_(b.fcmp_ordered("!=", rest, constant(rest, 0.0)), is_even(e, bits))
+    away = b.icmp_signed(">=", b.xor(b.bitcast(rest, bits.type), bits), constant(bits, 0))  # from zero: of one sign
+    odd = b.add(bits, b.select(away, constant(bits, 1), constant(bits, -1)))
+    return b.bitcast(b.select(lost, odd, bits), total.type)
+
+
+def is_even(e: Emitter, bits: Value) -> Value:
+    return e.b.icmp_unsigned("==", e.b.and_(bits, constant(bits, 1)), constant(bits, 0))
+
+
+def directed(e: Emitter, wide: Value, element: ir.Type, mode: str) -> Value:
+    """Narrow floats toward zero (rz), down (rm) or up (rp): round to nearest, then step back where it overshot."""
+    b = e.b
+    value = b.fptrunc(wide, like(wide, element))
+    back = b.fpext(value, wide.type)
+    positive = b.fcmp_ordered(">", wide, constant(wide, 0.0))
+    too_big, too_small = b.fcmp_ordered(">", back, wide), b.fcmp_ordered("<", back, wide)
+    overshot = {
+        "rm": too_big,
+        "rp": too_small,
+        "rz": b.select(positive, too_big, too_small),
+    }[mode]
+    bits = b.bitcast(value, like(value, ir.IntType(16 if element == F16 else 32)))
+    # subtle: float bits order by magnitude, so one less is one step toward zero, one more is one away from it.
+    toward_zero = b.select(positive, too_big, too_small)
+    step = b.select(toward_zero, constant(bits, -1), constant(bits, 1))
+    return b.select(overshot, b.bitcast(b.add(bits, step), value.type), value)
+
+
+def to_odd(e: Emitter, wide: Value) -> Value:
+    """Narrow float64 to float32 so that rounding once more, to half precision, is as rounding once."""
+    b = e.b
+    bits = b.bitcast(wide, like(wide, ir.IntType(64)))
+    low = b.and_(bits, constant(bits, (1 << 29) - 1))
+    sticky = b.select(b.icmp_unsigned("!=", low, constant(low, 0)), constant(bits, 1 << 29), constant(bits, 0))
+    kept = b.or_(b.and_(bits, constant(bits, -1 << 29)), sticky)
+    return b.fptrunc(b.bitcast(kept, wide.type), like(wide, F32))

@@ -1,0 +1,161 @@
+"""Memory from 32 lanes: addresses, checks, gathers and scatters."""
+
+from __future__ import annotations
+
+from llvmlite import ir
+
+from warpcheck.layout import LANES, Access, Space, Status
+from warpcheck.lower.registers import Registers
+from warpcheck.lower.vectors import I1, I32, I64, POINTER
+from warpcheck.lowered import Check, Site
+from warpcheck.ptx import Address, Operand, Register, Symbol
+from warpcheck.runtime.history import STRONG, UNORDERED, VOLATILE
+from warpcheck.runtime.records import CTA, LAUNCH, WARP, field_offset
+
+__all__ = ["WINDOWS", "Emitter"]
+
+WINDOWS = (Space.PARAM, Space.SHARED, Space.LOCAL, Space.CLUSTER)
+"""Spaces whose addresses are offsets."""
+
+
+class Emitter(Registers):
+    """Emits instructions. ``first_site`` is the number of the first access of the code that is emitted."""
+
+    first_site: ir.Value = I64(0)
+
+    def first_active(self) -> ir.Value:
+        """The least active lane."""
+        return self.intrinsic("llvm.cttz.i32", I32, self.as_bits(self.active), I1(0))
+
+    def first_lane(self, value: ir.Value) -> ir.Value:
+        """The value in the least active lane."""
+        return self.b.extract_element(value, self.first_active())
+
+    def note_lanes(self, needed: ir.Value, here: ir.Value) -> None:
+        """For a complaint about a collective instruction: the lanes that it waits for, and those that run it."""
+        self.store_field(self.launch, LAUNCH, "lanes_needed", needed)
+        self.store_field(self.launch, LAUNCH, "lanes_here", here)
+
+    def put_row(self, row: int, value: ir.Value) -> None:
+        """Store lanes of 32 or 64 bits (two rows) where warp-level functions find them."""
+        offset = field_offset(WARP, "operands") + 4 * LANES * row
+        self.b.store(value, self.at(self.warp, offset), align=4)
+
+    def addresses(self, operand: Operand, space: Space) -> ir.Value:
+        """The address that each lane names, as one of this process."""
+        assert isinstance(operand, Address)
+        base = operand.base
+        bits = self.width(base.name) if isinstance(base, Register) else 64  # an address of 32 bits wraps around
+        value = self._symbol(base.name) if isinstance(base, Symbol) else self.read(base, bits)
+        if operand.offset:
+            value = self.b.add(value, self._constant(operand.offset, bits))
+        return self.in_process(self.resize(value, 64), space)
+
+    def in_process(self, value: ir.Value, space: Space) -> ir.Value:
+        """Turn an address of a window into a generic one, which is an address of this process."""
+        return self.b.add(value, self.window(space)) if space in WINDOWS else value
+
+    def window(self, space: Space) -> ir.Value:
+        """Where the parameters, the shared window, or each lane's local window begin."""
+        if space == Space.PARAM:
+            return self.broadcast(self.load_field(self.launch, LAUNCH, "params", I64))
+        if space in (Space.SHARED, Space.CLUSTER):
+            begin = "window" if self.in_cluster else "shared"
+            return self.broadcast(self.load_field(self.cta, CTA, begin, I64))
+        base = self.broadcast(self.load_field(self.cta, CTA, "local", I64))
+        first = self.b.mul(self.load_field(self.warp, WARP, "index", I32), I32(LANES))
+        lane = self.b.add(self.broadcast(first), self.read_special("%laneid"))
+        size = self.broadcast(self.load_field(self.launch, LAUNCH, "local_bytes", I64))
+        return self.b.add(base, self.b.mul(self.resize(lane, 64), size))
+
+    def check(
+        self,
+        addresses: ir.Value,
+        space: Space,
+        access: Access,
+        nbytes: int,
+        parts: int = 1,
+        touched: ir.Value | None = None,
+        wanted: ir.Value | None = None,
+        half: bool = False,
+        polls: bool = False,
+        spins: bool = False,
+        unordered: bool = False,
+    ) -> ir.Value:
+        """Have an access checked and counted; leaves the launch where it is at fault.
+
+        ``touched`` has the bytes of each lane, where they are not all of the ``nbytes``; ``wanted`` the lanes that use
+        what they load; of a ``half`` one half alone need be allowed; whether it ``polls`` in a loop, and whether its
+        repetitions cost nothing, for it ``spins``; whether it is of a barrier, which orders by itself. Returns the
+        number of the access.
+        """
+        if touched is not None:
+            self.put_row(0, self.resize(touched, 64))
+        if wanted is not None:
+            self.store_field(self.warp, WARP, "wanted", self.as_bits(wanted))
+        self.put_addresses(addresses)
+        strong = UNORDERED if unordered else self._strength(polls)
+        i = self.instruction
+        site = Site(space, access, nbytes, parts, strong, i.line, i.name, i.at)
+        number = self.b.add(self.first_site, I64(len(self.out.sites)))
+        self.out.sites.append(site)
+        constants = space, access, nbytes, parts, strong, touched is not None, wanted is not None, half, spins
+        self.call("access", number, constants)
+        return number
+
+    def put_addresses(self, addresses: ir.Value) -> None:
+        """Leave the addresses of the lanes for a check."""
+        self.b.store(addresses, self.at(self.warp, field_offset(WARP, "addresses")), align=64)
+
+    def _strength(self, polls: bool) -> int:
+        modifiers = self.instruction.modifiers
+        if polls or not {"relaxed", "acquire", "release", "acq_rel"}.isdisjoint(modifiers):
+            return STRONG
+        return VOLATILE if "volatile" in modifiers else 0
+
+    def call(self, function: str, argument: int | ir.Value = 0, constants: tuple[int, ...] = ()) -> None:
+        """Call a check with the active lanes; a result other than 0 is a fault."""
+        check = Check(function, tuple(map(int, constants)))
+        self.out.checks.add(check)
+        records = [self.b.ptrtoint(pointer, I64) for pointer in (self.launch, self.cta, self.warp)]
+        mask = self.b.zext(self.as_bits(self.active), I64)
+        given = I64(argument) if isinstance(argument, int) else argument
+        failed = self.intrinsic(check.symbol, I64, *records, given, mask)
+        with self.b.if_then(self.b.icmp_unsigned("!=", failed, I64(0)), likely=False):
+            self.b.ret(I64(Status.FAULT))
+
+    def gather(self, addresses: ir.Value, bits: int) -> ir.Value:
+        """Load ``bits`` bits in each active lane."""
+        vector = ir.VectorType(ir.IntType(bits), LANES)
+        return self.call_own(f"gather{bits}", vector, [addresses, self.active], self._emit_gather)
+
+    def scatter(self, addresses: ir.Value, value: ir.Value) -> None:
+        """Store the active lanes of ``value``."""
+        bits = value.type.element.width
+        self.call_own(f"scatter{bits}", ir.VoidType(), [addresses, self.active, value], self._emit_scatter)
+
+    def _emit_gather(self, addresses: ir.Value, active: ir.Value) -> ir.Value:
+        vector = self.function_result
+        bits = vector.element.width
+        if bits >= 32:
+            pointers = self.b.inttoptr(addresses, ir.VectorType(POINTER, LANES))
+            name = f"llvm.masked.gather.v32i{bits}.v32p0"
+            return self.intrinsic(name, vector, pointers, I32(bits // 8), active, self.splat(0, bits))
+        loaded = self.room(vector)
+        self.b.store(self.splat(0, bits), loaded)
+        with self.each_lane(active) as lane:
+            pointer = self.b.inttoptr(self.b.extract_element(addresses, lane), POINTER)
+            number = self.b.load(pointer, typ=vector.element)
+            self.b.store(self.b.insert_element(self.b.load(loaded, typ=vector), number, lane), loaded)
+        return self.b.load(loaded, typ=vector)
+
+    def _emit_scatter(self, addresses: ir.Value, active: ir.Value, value: ir.Value) -> None:
+        bits = value.type.element.width
+        if bits >= 32:
+            pointers = self.b.inttoptr(addresses, ir.VectorType(POINTER, LANES))
+            name = f"llvm.masked.scatter.v32i{bits}.v32p0"
+            self.intrinsic(name, ir.VoidType(), value, pointers, I32(bits // 8), active)
+            return
+        with self.each_lane(active) as lane:
+            pointer = self.b.inttoptr(self.b.extract_element(addresses, lane), POINTER)
+            self.b.store(self.b.extract_element(value, lane), pointer)

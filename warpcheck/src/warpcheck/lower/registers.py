@@ -1,0 +1,278 @@
+"""Registers, operands and special registers as vectors of 32 lanes.
+
+Inside a basic block registers are SSA values; between blocks the live ones rest in the warp's record, merged under the
+mask of the lanes that ran.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import NamedTuple
+
+from llvmlite import ir
+
+from warpcheck.errors import Unsupported
+from warpcheck.layout import LANES, RESERVED
+from warpcheck.lower.flow import Flow
+from warpcheck.lower.slots import CARRY, place_registers
+from warpcheck.lower.vectors import I8, I32, I64, POINTER, Vectors
+from warpcheck.lowered import Lowered, parameter_offsets
+from warpcheck.op import registers
+from warpcheck.ptx import (
+    SIZES,
+    Function,
+    Immediate,
+    Instruction,
+    Module,
+    Not,
+    Operand,
+    Register,
+    Symbol,
+    Variable,
+)
+from warpcheck.runtime.records import CTA, LAUNCH, WARP, field_offset
+from warpcheck.runtime.spaces import RANK
+
+__all__ = ["Passed", "Registers"]
+
+
+class Passed(NamedTuple):
+    """A constant operand that the code is given when it runs, by its place among them."""
+
+    place: int
+
+
+class Registers(Vectors):
+    """Reads and writes the operands of ``run(launch, cta, warp)``, and of the functions that it calls.
+
+    ``active`` has the lanes that the instruction is for, ``values`` the registers that it has read or written,
+    ``written`` those that ``save`` is to store. ``here`` is the number of the block and of the instruction in it, and
+    ``row`` the address of the places of the instruction's registers, in the order in which it names them first.
+    """
+
+    instruction: Instruction
+    active: ir.Value
+    mask_bits: ir.Value
+    mask_lanes: ir.Value
+    here: tuple[ir.Value, ir.Value]
+    carried: bool
+    passed: list[ir.Value]
+    row: ir.Value
+
+    def __init__(self, module: Module, kernel: Function, flow: Flow) -> None:
+        super().__init__(kernel.name, I64, [POINTER] * 3)
+        self.module, self.flow, self.registers = module, flow, flow.registers
+        self.launch, self.cta, self.warp = self.function.args
+        for argument in self.function.args:
+            argument.add_attribute("noalias")
+        self.registers[CARRY.name] = "pred"
+        self.slots: Mapping[str, int | ir.Value]
+        self.slots, warp_bytes = place_registers(flow, -(-WARP.itemsize // 64) * 64)
+        self.in_cluster = any(map(_of_clusters, (i for block in flow.blocks for i in block.instructions)))
+        self.params = {parameter.name: offset for parameter, offset in parameter_offsets(kernel)}
+        self.shared, shared_bytes = self._place("shared", self._reserved())
+        self.local, local_bytes = self._place("local")
+        self.out = Lowered("", warp_bytes, shared_bytes, local_bytes, self.shared)
+        self.values: dict[str, ir.Value] = {}
+        self.written: set[str] = set()
+
+    def read(self, operand: Operand | Passed, bits: int) -> ir.Value:
+        """The lanes of ``operand`` as integers of ``bits`` bits (1 for a predicate)."""
+        match operand:
+            case Passed():
+                return self._constant(operand, bits)
+            case Immediate(value, width):
+                return self.splat(_immediate_bits(value, width, bits), bits)
+            case Symbol("WARP_SZ"):
+                return self.splat(LANES, bits)
+            case Symbol(name, offset):
+                return self.resize(self.b.add(self._symbol(name), self.splat(offset, 64)), bits)
+            case Not(register):
+                return self.b.not_(self.read(register, bits))
+            case Register(name):
+                value = self.read_register(name)
+                return self.resize(value, bits)
+        raise self.unsupported()
+
+    def _constant(self, constant: int | Passed, bits: int) -> ir.Value:
+        if isinstance(constant, int):
+            return self.splat(constant, bits)
+        return self.resize(self.broadcast(self.passed[constant.place]), bits, signed=True)
+
+    def write(self, operand: Operand, value: ir.Value, signed: bool = False) -> None:
+        """Set a register, in the lanes that the instruction's guard lets through."""
+        assert isinstance(operand, Register)
+        if operand.name == "_":
+            return
+        self.values[operand.name] = self.resize(value, self.width(operand.name), signed)
+        self.written.add(operand.name)
+
+    def save(self) -> None:
+        """Store the registers that the instruction has written, in its active lanes."""
+        for name in sorted(self.written):
+            self._store_slot(name)
+        self.written = set()
+
+    def width(self, name: str) -> int:
+        kind = self.registers.get(name)
+        if kind is None:
+            raise self.unsupported(name)
+        return 1 if kind == "pred" else 8 * SIZES[kind]
+
+    def unsupported(self, what: str = "") -> Unsupported:
+        return Unsupported(what or self.instruction.name, self.module.file, self.instruction.line)
+
+    def read_register(self, name: str) -> ir.Value:
+        if "clock" in name or "timer" in name:
+            return self.read_special(name)
+        if name not in self.values:
+            special = name not in self.registers
+            self.values[name] = self.read_special(name) if special else self._load_slot(name)
+        return self.values[name]
+
+    def _load_slot(self, name: str) -> ir.Value:
+        pointer, bits = self._slot(name), self.width(name)
+        if bits == 1:
+            return self.as_lanes(self.b.load(pointer, typ=I32))
+        return self.b.load(pointer, typ=ir.VectorType(ir.IntType(bits), LANES), align=64)
+
+    def _store_slot(self, name: str) -> None:
+        """Store a register in the active lanes; the others keep what they have."""
+        b, pointer, value = self.b, self._slot(name), self.values[name]
+        if value.type.element.width == 1:
+            value, kind, active = self.as_bits(value), I32, self.as_bits(self.active)
+        else:  # subtle: LLVM makes a select into a masked store, for which a load that follows has to wait
+            kind, active = value.type, b.sext(self.active, value.type)
+        old = b.load(pointer, typ=kind, align=64)
+        b.store(b.xor(old, b.and_(b.xor(old, value), active)), pointer, align=64)
+
+    def _slot(self, name: str) -> ir.Value:
+        place = self.slots[name]
+        return self.b.gep(self.warp, [I64(place) if isinstance(place, int) else place], source_etype=I8)
+
+    def _reserved(self) -> dict[str, Variable]:
+        """Shared memory that the system keeps for cooperative groups, where a kernel asks for it."""
+        asked = any(f"%{RESERVED}" in registers(i.operands) for block in self.flow.blocks for i in block.instructions)
+        return {RESERVED: Variable(RESERVED, "shared", "b8", 1024, 128)} if asked else {}
+
+    def _place(self, space: str, more: Mapping[str, Variable] = MappingProxyType({})) -> tuple[dict[str, range], int]:
+        """The bytes of each variable of a space, and of all of them."""
+        declared = {**self.module.variables, **self.flow.variables, **more}.items()
+        ours = [(name, variable) for name, variable in declared if variable.space == space]
+        spans, end = {}, 0
+        for name, variable in sorted(ours, key=lambda item: item[1].size == 0):
+            end = -(-end // variable.align) * variable.align
+            spans[name] = range(end, end + variable.size)
+            end += variable.size
+        return spans, end
+
+    def _symbol(self, name: str) -> ir.Value:
+        """Address of a variable or parameter: an offset in its window, a real address of global and constant memory."""
+        place = self.symbol_place(name)
+        if place is None:
+            raise self.unsupported(name)
+        space, number = place
+        if space == "shared":
+            return self._in_window(self.splat(number, 64))
+        if space != "global":
+            return self.splat(number, 64)
+        table = self.b.inttoptr(self.load_field(self.launch, LAUNCH, "symbols", I64), POINTER)
+        return self.broadcast(self.b.load(self.at(table, 8 * number), typ=I64))
+
+    def symbol_place(self, name: str) -> tuple[str, int] | None:
+        """Where a symbol is: its address in a window or as code, or its number in the table of those in memory.
+
+        None where there is none of that name.
+        """
+        for space, spans in (("shared", self.shared), ("local", self.local)):
+            if name in spans:
+                return space, spans[name].start
+        if name in self.params:
+            return "param", self.params[name]
+        if name in self.module.functions:
+            return "code", self.module.code_address(name)
+        if name not in self.module.variables:
+            return None
+        if name not in self.out.symbols:
+            self.out.symbols.append(name)
+        return "global", self.out.symbols.index(name)
+
+    def _in_window(self, offset: ir.Value) -> ir.Value:
+        """An offset in shared memory as an address of the cluster, which has the block's rank above it."""
+        if not self.in_cluster:
+            return offset
+        rank = self.b.zext(self.load_field(self.cta, CTA, "rank", I32), I64)
+        return self.b.add(offset, self.broadcast(self.b.shl(rank, I64(RANK))))
+
+    def read_special(self, name: str) -> ir.Value:
+        stem, _, axis = name.lstrip("%").partition(".")
+        step = "xyz".find(axis or "x")
+        if stem == "tid":
+            offset = field_offset(WARP, "tid") + 4 * LANES * step
+            return self.b.load(self.at(self.warp, offset), typ=ir.VectorType(I32, LANES), align=4)
+        if stem in ("ntid", "nctaid", "cluster_nctaid"):
+            field = f"{stem.replace('cluster_nctaid', 'cluster')}_{'xyz'[step]}"
+            return self.broadcast(self.load_field(self.launch, LAUNCH, field, I32))
+        if stem in ("ctaid", "clusterid", "cluster_ctaid"):
+            return self.broadcast(self.load_field(self.cta, CTA, f"{stem}_{'xyz'[step]}", I32))
+        if stem == "nclusterid":
+            blocks, size = (
+                self.load_field(self.launch, LAUNCH, f"{n}_{'xyz'[step]}", I32) for n in ("nctaid", "cluster")
+            )
+            return self.broadcast(self.b.udiv(blocks, size))
+        if stem == "cluster_ctarank":
+            return self.broadcast(self.load_field(self.cta, CTA, "rank", I32))
+        if stem == "cluster_nctarank":
+            return self.broadcast(self.load_field(self.launch, LAUNCH, "cluster_size", I32))
+        if stem == "is_explicit_cluster":
+            asked = self.load_field(self.launch, LAUNCH, "explicit", I32)
+            return self.broadcast(self.b.icmp_unsigned("!=", asked, I32(0)))
+        if stem == "laneid":
+            return ir.Constant(ir.VectorType(I32, LANES), list(range(LANES)))
+        if stem.startswith("lanemask_"):
+            return ir.Constant(ir.VectorType(I32, LANES), [_lane_mask(stem[-2:], lane) for lane in range(LANES)])
+        if stem == "warpid":
+            return self.broadcast(self.load_field(self.warp, WARP, "index", I32))
+        if stem in ("clock", "clock64", "globaltimer"):
+            end, left = (self.load_field(self.launch, LAUNCH, name, I64) for name in ("clock", "budget"))
+            return self.broadcast(self.b.add(self.b.sub(end, left), self.b.zext(self.here[1], I64)))
+        if stem in ("smid", "gridid", "nsmid"):
+            return self.splat(int(stem == "nsmid"), 32)
+        if stem == RESERVED:
+            return self.resize(self._symbol(RESERVED), 32)
+        if stem in ("dynamic_smem_size", "total_smem_size"):
+            return self.broadcast(self.load_field(self.launch, LAUNCH, _SHARED_SIZES[stem], I32))
+        if stem in (
+            "envreg1",
+            "envreg2",
+        ):  # the upper and the lower half of an address; 0 where there is no such barrier
+            workspace = self.load_field(self.launch, LAUNCH, "workspace", I64)
+            half = self.b.lshr(workspace, I64(32)) if stem == "envreg1" else workspace
+            return self.broadcast(self.b.trunc(half, I32))
+        raise self.unsupported(name)
+
+
+_SHARED_SIZES = {"dynamic_smem_size": "dynamic_bytes", "total_smem_size": "shared_bytes"}
+
+
+def _of_clusters(i: Instruction) -> bool:
+    """Whether an instruction can tell a block's shared memory from that of another block of its cluster."""
+    names = (*i.modifiers, i.opcode, *(name.lstrip("%") for name in registers(i.operands)))
+    return any(name == "mapa" or name.split("::")[-1].startswith(("cluster", "getctarank")) for name in names)
+
+
+def _lane_mask(relation: str, lane: int) -> int:
+    """The lanes that are eq, lt, le, gt or ge a lane, as bits."""
+    least = {"gt": lane + 1, "ge": lane, "eq": lane}.get(relation, 0)
+    end = {"lt": lane, "le": lane + 1, "eq": lane + 1}.get(relation, LANES)
+    return (1 << end) - (1 << least)
+
+
+def _immediate_bits(value: int, width: int, bits: int) -> int:
+    """The bits of an immediate in an instruction of ``bits`` bits: decimal literals are doubles in the text."""
+    if width in (0, bits) or bits not in (16, 32):
+        return value
+    number = struct.unpack("<d", struct.pack("<Q", value))[0]
+    return int.from_bytes(struct.pack("<f" if bits == 32 else "<e", number), "little")

@@ -1,0 +1,129 @@
+"""What lowering a kernel gives: LLVM IR, and what the host must know to launch it and to read its counters."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from warpcheck.layout import Access, Space, Way
+from warpcheck.ptx import Function, Variable
+
+__all__ = ["UNKNOWN", "Check", "Lowered", "Served", "Site", "parameter_offsets"]
+
+
+class Served(NamedTuple):
+    """How the hardware serves an access.
+
+    bytes: those of a lane in the instruction that ptxas made of it and its neighbors; 0 where that is not known, and
+    each access counts as its PTX says. group: the number of those that are served together, from 1 on; 0 for one that
+    is served alone. chunks: how many pieces of so many bytes a group has in registers at once, a power of two.
+    way: that of an atomic operation.
+    """
+
+    bytes: int = 0
+    group: int = 0
+    chunks: int = 0
+    way: Way = Way.TURNS
+
+
+UNKNOWN = Served()
+
+
+@dataclass(frozen=True)
+class Site:
+    """One instruction that touches memory. ``bytes`` is for a lane, ``parts`` the elements of a vector access.
+
+    at: its line in the PTX text. served: how ptxas serves it; see ``served``.
+    """
+
+    space: Space
+    access: Access
+    bytes: int
+    parts: int
+    strong: int
+    line: int
+    text: str
+    at: int = 0
+    served: Served = UNKNOWN
+
+    @property
+    def width(self) -> int:
+        """Bytes of a lane in one access of the hardware."""
+        return self.served.bytes or self.bytes
+
+    @property
+    def words(self) -> list[str]:
+        """The opcode and the modifiers."""
+        return self.text.split(".")
+
+    @property
+    def is_bulk(self) -> bool:
+        """Whether it copies in bulk, and reaches memory through the asynchronous proxy."""
+        return "bulk" in self.words
+
+    @property
+    def is_copy(self) -> bool:
+        """Whether it is a cp.async of single elements."""
+        return self.words[:2] == ["cp", "async"] and not self.is_bulk
+
+    @property
+    def is_wgmma(self) -> bool:
+        """Whether tensor cores read the bytes."""
+        return self.words[0] == "wgmma"
+
+
+class Check(NamedTuple):
+    """A function of ``memory`` or ``sync`` that generated code calls, compiled for fixed last parameters."""
+
+    function: str
+    constants: tuple[int, ...] = ()
+
+    @property
+    def symbol(self) -> str:
+        """Its name in machine code."""
+        return "_".join(("check", self.function, *map(str, self.constants)))
+
+
+@dataclass(frozen=True)
+class Form:
+    """Code that instructions of one form share: the symbol of its function, with the IR of that and of what it calls.
+
+    sites: of its accesses, for an instruction on line 0. checks: those that it calls. carried: whether it leaves a
+    carry.
+    """
+
+    symbol: str
+    functions: dict[str, str]
+    sites: list[Site]
+    checks: set[Check]
+    carried: bool
+
+
+@dataclass
+class Lowered:
+    """LLVM IR of a kernel, and what the host must know to launch it and to read its counters.
+
+    ``forms`` has the IR of the functions that it calls, by their symbols.
+    """
+
+    ir: str
+    warp_bytes: int
+    shared_bytes: int
+    local_bytes: int
+    shared: dict[str, range]  # the bytes of each variable in shared memory; empty for dynamic shared memory
+    sites: list[Site] = field(default_factory=list)
+    blocks: list[list[tuple[int, str]]] = field(default_factory=list)  # (line, name) of each block's instructions
+    symbols: list[str] = field(default_factory=list)
+    checks: set[Check] = field(default_factory=set)
+    forms: dict[str, str] = field(default_factory=dict)
+
+
+def parameter_offsets(kernel: Function) -> list[tuple[Variable, int]]:
+    """Each parameter of a kernel with its offset, laid out in order at its own alignment."""
+    offsets: list[tuple[Variable, int]] = []
+    end = 0
+    for parameter in kernel.params:
+        end = -(-end // parameter.align) * parameter.align
+        offsets.append((parameter, end))
+        end += parameter.size
+    return offsets

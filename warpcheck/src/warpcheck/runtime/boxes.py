@@ -1,0 +1,227 @@
+"""The box of a bulk or tensor copy: which bytes of a tensor, or of a span, go where in shared memory.
+
+A box is rows of elements. In shared memory they follow each other; with a swizzle each has a span of its own, and
+pieces of 16 bytes change places: bits 4 to 6 of an offset are changed by as many of bits 7 to 9 as the span has.
+Elements outside of the tensor are filled on the way in, and left alone on the way out. The innermost axis has no
+element stride, whatever the map says. A span without a tensor map is a box of one row. What no manual says was asked of
+an H200; a test replays the answers.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from warpcheck import tensor_map
+from warpcheck.layout import Code
+from warpcheck.native import View, copy_bytes, load32, load64, native, store32, store64
+from warpcheck.runtime.copy_rules import CopyRule
+from warpcheck.runtime.records import field_offset
+from warpcheck.runtime.reductions import combine
+
+__all__ = [
+    "AXES",
+    "BULK",
+    "PIECE",
+    "START",
+    "BulkRecord",
+    "Direction",
+    "decode",
+    "measure",
+    "move_row",
+    "near_of",
+    "row_of",
+    "size_of",
+    "span",
+]
+
+AXES = 5
+PIECE = 16  # bytes that stay together in shared memory: no row has a part of it
+RESERVED = 0b1101  # bits of the flags of a tensor map that are 0
+TF32 = 11  # as CuTe and tensormap.replace have it, with denormals as zeros one more; the driver takes f32 and a bit
+SIZES = 4 << 4 * TF32 | 4 << 4 * (TF32 + 1)  # of each type, in four bits
+SIZES |= sum(kind.bytes << 4 * kind.code for kind in tensor_map.ELEMENT_TYPES if not kind.is_tf32)
+NAN = 0x7FF77FF77FF77FF7  # what fills elements outside, whatever their type
+
+
+class Direction(Code):
+    """Where a copy goes."""
+
+    LOAD = 0  # to shared memory, from global memory
+    STORE = 1  # the other way
+    PEER = 2  # to shared memory, from that of the block itself
+    PREFETCH = 3  # nowhere
+
+
+_NUMBERS = (
+    "state",  # 0 where no copy is in flight; see bulk
+    "direction",
+    "site",
+    "cta",  # the records of the block and of the warp that issued it, and which lane
+    "warp",
+    "lane",
+    "group",  # of that thread
+    "time",  # after which it was issued, and the trace of its writes; see races
+    "trace",
+    "base",  # address of the tensor's first element
+    "home",  # the record of the block whose shared memory it copies to or from, and the offset there
+    "offset",
+    "targets",  # the blocks of the cluster that it copies to, as bits; 0 where it is only that one
+    "barrier",  # the offset in shared memory of the mbarrier that tracks it
+    "rank",
+    "kind",  # of elements, as in a tensor map, and their bytes
+    "element",
+    "operation",  # of a reduction; see reductions
+    "swizzle",  # the bits of an offset, from bit 7 on, that change others
+    "filler",  # eight bytes of elements outside
+    "rounds",  # whether a load rounds elements to tf32
+    "rows",
+    "width",  # of a row, in bytes, and from one row to the next in shared memory
+    "pitch",
+    "total",  # bytes of the box
+    "first",  # the first of a row's elements that lies inside, and the one behind the last
+    "last",
+)
+_AXES = ("extents", "strides", "counts", "steps", "start")  # strides in bytes; counts of elements that are copied
+
+BULK = np.dtype([*((name, "i8") for name in _NUMBERS), *((name, "i8", AXES) for name in _AXES)])
+FILLER, EXTENTS, STRIDES, COUNTS, STEPS, START = (field_offset(BULK, name) for name in ("filler", *_AXES))
+
+
+class BulkRecord(View):
+    """A view of BULK: one copy."""
+
+    record = BULK
+
+
+@native
+def size_of(kind: int) -> int:
+    """The bytes of an element of a type; 0 for no type."""
+    return SIZES >> 4 * kind & 15
+
+
+@native
+def decode(copy: BulkRecord, address: int) -> int:
+    """Take over what the tensor map at an address says. Returns a CopyRule."""
+    flags = load32(address + 8)
+    kind = flags >> 7 & 15
+    size = size_of(kind)
+    if flags & RESERVED or size == 0 or load64(address) == 0:
+        return CopyRule.NO_MAP
+    if (flags >> 4 & 7) + 1 != copy.rank:
+        return CopyRule.OTHER_RANK
+    if flags >> 11 & 3:
+        return CopyRule.INTERLEAVED
+    copy.base = load64(address)
+    copy.kind = kind
+    copy.element = size
+    copy.swizzle = (1 << (flags >> 13 & 3)) - 1
+    copy.filler = 0
+    copy.rounds = flags >> 16 & 1 or kind >= TF32
+    if flags >> 15 & 1:
+        copy.filler = NAN
+    packed, outer, high = load32(address + 52), load32(address + 56), load32(address + 28)
+    store64(copy.address + STRIDES, size)
+    for axis in range(AXES):
+        box, step = packed >> 24, 1
+        if axis:
+            step = (packed >> 3 * axis & 7) + 1
+            box = outer >> 8 * (axis - 1) & 255
+            stride = load32(address + 8 + 4 * axis) | (high >> 4 * (axis - 1) & 15) << 32
+            store64(copy.address + STRIDES + 8 * axis, stride << 4)
+        if axis >= copy.rank:
+            box = 0
+        store64(copy.address + EXTENTS + 8 * axis, load32(address + 32 + 4 * axis) + 1)
+        store64(copy.address + STEPS + 8 * axis, step)
+        store64(copy.address + COUNTS + 8 * axis, box // step + 1)
+    inner = (packed >> 24) + 1
+    if inner * size & 15:
+        return CopyRule.INNER_16
+    if copy.swizzle and inner * size > copy.swizzle + 1 << 4:
+        return CopyRule.INNER_SWIZZLE
+    if copy.base & 15:
+        return CopyRule.TENSOR_16
+    if load64(copy.address + START) * size & 15:
+        return CopyRule.COORDINATE_16
+    for axis in range(copy.rank):
+        if copy.direction == Direction.STORE and load64(copy.address + START + 8 * axis) < 0:
+            return CopyRule.COORDINATE_STORE
+    return CopyRule.NONE
+
+
+@native
+def span(copy: BulkRecord, address: int, size: int, nbytes: int) -> None:
+    """A box of one row: so many bytes from an address on, in elements of ``size`` bytes."""
+    copy.base = address
+    copy.element = size
+    copy.rank = 1
+    copy.swizzle = 0
+    copy.rounds = 0
+    store64(copy.address + EXTENTS, nbytes // size)
+    store64(copy.address + COUNTS, nbytes // size)
+    store64(copy.address + STEPS, 1)
+    store64(copy.address + START, 0)
+
+
+@native
+def measure(copy: BulkRecord) -> None:
+    """Work out the rows of a box, and which of their elements lie inside. A row's elements are neighbors in memory."""
+    start, extent, count = load64(copy.address + START), load64(copy.address + EXTENTS), load64(copy.address + COUNTS)
+    copy.rows = 1
+    for axis in range(1, copy.rank):
+        copy.rows *= load64(copy.address + COUNTS + 8 * axis)
+    copy.width = count * copy.element
+    copy.pitch = copy.swizzle + 1 << 4 if copy.swizzle else copy.width
+    copy.total = copy.rows * copy.width
+    copy.first = max(0, 0 - start)
+    copy.last = min(count, extent - start)
+
+
+@native
+def row_of(copy: BulkRecord, row: int) -> int:
+    """Where the first element of a row would lie in memory; 0 for a row that has none inside the tensor."""
+    address = copy.base + load64(copy.address + START) * copy.element
+    left = row
+    for axis in range(1, copy.rank):
+        count = load64(copy.address + COUNTS + 8 * axis)
+        place = load64(copy.address + START + 8 * axis) + left % count * load64(copy.address + STEPS + 8 * axis)
+        left = left // count
+        if place < 0 or place >= load64(copy.address + EXTENTS + 8 * axis):
+            return 0
+        address += place * load64(copy.address + STRIDES + 8 * axis)
+    return address if copy.first < copy.last else 0
+
+
+@native
+def near_of(copy: BulkRecord, row: int, place: int) -> int:
+    """The offset in shared memory of what is ``place`` bytes behind the beginning of a row."""
+    offset = copy.offset + row * copy.pitch + place
+    return offset ^ (offset >> 7 & copy.swizzle) << 4
+
+
+@native
+def move_row(copy: BulkRecord, window: int, row: int, address: int) -> None:
+    """Copy a row between memory, where it begins at ``address``, and shared memory, which begins at ``window``."""
+    size, store, operation = copy.element, copy.direction == Direction.STORE, copy.operation
+    first, last = copy.first * size, copy.last * size if address else 0
+    whole = not operation and (store or not copy.rounds)
+    for place in range(0, copy.width, PIECE):
+        near = window + near_of(copy, row, place)
+        if first <= place and place + PIECE <= last and whole:
+            if store:
+                copy_bytes(address + place, near, PIECE)
+            else:
+                copy_bytes(near, address + place, PIECE)
+        else:
+            for part in range(0, PIECE, size):
+                here, there = near + part, address + place + part
+                if first <= place + part and place + part < last:
+                    if operation:
+                        combine(operation, copy.kind, size, there if store else here, here if store else there)
+                    elif store:
+                        copy_bytes(there, here, size)
+                    elif copy.rounds:
+                        store32(here, load32(there) + 0x1000 & ~0x1FFF)
+                    else:
+                        copy_bytes(here, there, size)
+                elif not store:
+                    copy_bytes(here, copy.address + FILLER, size)

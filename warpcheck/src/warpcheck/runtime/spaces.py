@@ -1,0 +1,61 @@
+"""The memory that an address lies in."""
+
+from __future__ import annotations
+
+from warpcheck.layout import LANES, Space
+from warpcheck.native import load64, native
+from warpcheck.runtime.records import BufferRecord, CtaRecord, LaunchRecord, WarpRecord
+
+__all__ = ["RANK", "find", "local_of", "owner_of", "space_of"]
+
+RANK = 24  # where the rank of a block begins in an address of its cluster's shared memory
+
+
+@native
+def space_of(launch: LaunchRecord, cta: CtaRecord, address: int) -> int:
+    """Which space a generic address lies in."""
+    if cta.shared <= address and address < cta.shared + launch.shared_bytes:
+        return Space.SHARED
+    if cta.local <= address and address < cta.local + launch.local_total:
+        return Space.LOCAL
+    if launch.cluster_size > 1 and cta.window <= address and address < cta.window + (launch.cluster_size << RANK):
+        return Space.CLUSTER
+    return Space.GLOBAL
+
+
+@native
+def owner_of(launch: LaunchRecord, cta: CtaRecord, address: int) -> int:
+    """The record of the block in whose shared memory an address lies; 0 where it lies in none, or that has exited."""
+    offset = address - cta.shared
+    if offset >= 0 and offset < launch.shared_bytes:
+        return cta.address
+    offset = address - cta.window
+    if launch.cluster_size == 1 or offset < 0 or offset >> RANK >= launch.cluster_size:
+        return 0
+    peer = CtaRecord(load64(cta.peers + 8 * (offset >> RANK)))
+    if peer.block_began == 0 or (offset & (1 << RANK) - 1) >= launch.shared_bytes:
+        return 0
+    return peer.address
+
+
+@native
+def local_of(launch: LaunchRecord, cta: CtaRecord, warp: WarpRecord, lane: int) -> int:
+    """Where the local memory of one thread begins."""
+    return cta.local + (warp.index * LANES + lane) * launch.local_bytes
+
+
+@native
+def find(launch: LaunchRecord, guess: int, address: int) -> int:
+    """The last buffer that begins at or before an address; ``guess`` is tried first."""
+    span = BufferRecord(guess)
+    if span.start <= address and address < span.start + span.bytes:
+        return guess
+    low, high = 0, launch.buffer_count
+    while high - low > 1:
+        middle = low + high >> 1
+        span = BufferRecord(launch.buffers + middle * BufferRecord.size)
+        if span.start <= address:
+            low = middle
+        else:
+            high = middle
+    return launch.buffers + low * BufferRecord.size

@@ -1,0 +1,83 @@
+"""The names that the symbols of PTX have in the source: C++ mangles them with namespaces, template arguments and types.
+
+The C++ runtime library, which numpy, llvmlite and torch need anyhow, brings a demangler. Where it cannot be loaded,
+only names outside of namespaces are read.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import re
+from functools import cache
+
+from warpcheck.layout import SCRATCH
+
+__all__ = ["demangled", "of_the_source", "shared_variable", "source_name"]
+
+_NAMED_BY_COMPILERS = rf"{SCRATCH}|__dynamic_shmem__\d+"
+
+_OPENING, _CLOSING = "<(", ">)"
+_ANONYMOUS = "(anonymous namespace)::"
+
+
+@cache
+def source_name(symbol: str) -> str:
+    """The name that a kernel, or a variable of one, has in the source: ``_ZZ7softmaxIfEvPfE3red`` is ``red``.
+
+    A kernel in a namespace is named with it, and without template arguments: ``_ZN1n1kILi3EEEvPf`` is ``n::k``.
+    """
+    if not symbol.startswith("_Z"):
+        return symbol
+    declaration = demangled(symbol)
+    if declaration == symbol:
+        match = re.fullmatch(r"_ZZ.*E(\d+)(\w+)", symbol) or re.fullmatch(r"_Z(\d+)(\w+)", symbol)
+        return match[2][: int(match[1])] if match else symbol
+    name = _without_brackets(declaration.replace(_ANONYMOUS, "")).split(" ")[-1]
+    is_local = symbol.startswith("_ZZ")  # of a function: its variables are known by their own names
+    return name.rpartition("::")[2] if is_local else name
+
+
+def demangled(symbol: str) -> str:
+    """The declaration that a mangled symbol stands for; the symbol itself where it cannot be read."""
+    library = _runtime()
+    if library is None:
+        return symbol
+    status = ctypes.c_int()
+    address = library.__cxa_demangle(symbol.encode(), None, None, ctypes.byref(status))
+    if not address:
+        return symbol
+    text = ctypes.string_at(address).decode()
+    library.free(address)
+    return text
+
+
+@cache
+def _runtime() -> ctypes.CDLL | None:
+    try:
+        library = ctypes.CDLL("libstdc++.so.6")
+        library.__cxa_demangle.restype = ctypes.c_void_p
+        library.free.argtypes = [ctypes.c_void_p]
+    except (OSError, AttributeError):
+        return None
+    return library
+
+
+def _without_brackets(declaration: str) -> str:
+    """A declaration without the arguments of templates and the parameters of functions, and what stands behind."""
+    kept, depth = [], 0
+    for character in declaration.partition(" [clone")[0]:
+        depth += character in _OPENING
+        if depth == 0:
+            kept.append(character)
+        depth -= character in _CLOSING
+    return "".join(kept)
+
+
+def of_the_source(variables: dict[str, range]) -> dict[str, range]:
+    """The variables in shared memory without those that Triton or the CuTe DSL has named."""
+    return {name: span for name, span in variables.items() if not re.fullmatch(_NAMED_BY_COMPILERS, name)}
+
+
+def shared_variable(offset: int, variables: dict[str, range]) -> tuple[int, str]:
+    """Where the variable that an offset in shared memory lies in begins, and its symbol; empty outside of any."""
+    return max(((span.start, name) for name, span in variables.items() if span.start <= offset), default=(0, ""))

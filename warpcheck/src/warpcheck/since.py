@@ -1,0 +1,130 @@
+"""What older architectures lack of the instructions, in ptxas's words. PTX ISA manual, "Target ISA Notes"."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from functools import cache
+
+from warpcheck.op import registers
+from warpcheck.ptx import Instruction
+from warpcheck.target import TARGETS, capability
+
+__all__ = ["refusal", "target_with"]
+
+_FEATURES = (
+    (90, r"(mbarrier\.(?:try_wait|expect_tx|complete_tx))\b"),
+    (90, r"(mbarrier\.arrive(?:_drop)?\.expect_tx)\b"),
+    (90, r"(elect|mapa|getctarank|stmatrix|griddepcontrol|st\.async|red\.async|tensormap\.cp_fenceproxy)\b"),
+    (90, r"(barrier\.cluster\.\w+)"),
+    (90, r"fence(?:\.proxy)?(\.async|\.tensormap|\.mbarrier_init)"),
+    (90, r"(cp\.(?:reduce\.)?async\.bulk)\b"),
+    (90, r"prefetch(\.tensormap)"),
+    (90, r"(multimem)\b"),
+    (90, r".*(::cluster)\b"),
+    (90, r"(?:ld|st|atom|red|fence|mbarrier|cp)\b.*(\.cluster)\b"),
+    (90, r"(?:atom|red)\b.*(\.v[248])\b"),
+    (90, r"(?:min|max)(\.relu)\.s"),
+    (89, r"(cvt)\b.*\.e[45]m[23]x2"),
+    (89, r"mma\b.*(\.e[45]m[23])\b"),
+    (90, r"mma\b.*(\.m16n8k(?:4|8|16))\.row\.col\.f64"),
+    (100, r"(add|sub|mul|fma)\b.*(\.f32x2|\.f32\.b?f16)"),
+    (100, r"(clusterlaunchcontrol\.try_cancel\.async)\b"),
+    (100, r"clusterlaunchcontrol\.query_cancel(\.\w+)"),
+    (100, r"cp\.(?:reduce\.)?async\.bulk\.tensor\b.*(\.tile::(?:gather|scatter)4)\b"),
+    (100, r"(st\.bulk)\b"),
+    (90, r"(add|sub|mul|set|setp|tanh|ex2)\b.*(\.bf16(?:x2)?)\b"),
+    (90, r"(?:atom|red)\b.*(\.bf16(?:x2)?)\b"),
+    (90, r"(add|min|max)\b.*(\.[us]16x2)\b"),
+    (90, r"(cvt)\b.*(\.bf16\.(?!f32\b)\w+|\.(?!f32\b)\w+\.bf16)$"),
+    (86, r"(?:min|max)\b.*\.xorsign(\.abs)\b"),
+    (80, r"(redux|discard|applypriority)\b"),
+    (80, r"(createpolicy\.\w+|mbarrier\.\w+)"),
+    (80, r"(cp\.async(?:\.(?:commit_group|wait_group|wait_all|mbarrier\.arrive))?)\b"),
+    (80, r".*(\.bf16(?:x2)?|\.tf32)\b"),
+    (80, r"mma\b.*(\.m16n8k(?:16|32|64|128|256))\b"),
+    (80, r"w?mma\b.*(\.f64)\b"),
+    (80, r"mma\b.*(\.and)\b"),
+    (80, r"(min|max)\b.*(\.f16(?:x2)?)\b"),
+    (80, r"(?:min|max)\b.*(\.NaN)\b"),
+    (80, r"(?:fma|cvt)\b.*(\.relu)\b"),
+    (80, r"(cvt)\b.*(\.f16x2\.f32)\b"),
+    (80, r".*(\.L2::(?:cache_hint|256B))\b"),
+    (80, r"prefetch\b.*(\.L2::evict_\w+)"),
+)
+"""The first compute capability with a form, and what matches its name; the groups hold what it is called.
+
+Nothing older than sm_75 is told apart: the compilers of CUDA 13 do not know it.
+"""
+
+_WIDE = re.compile(r"(?:ld|st)\b.*\.(?:v8\.\w32|v4\.\w64)")
+
+_BLACKWELL = (
+    (r"(tcgen05\.(?!ld\b|st\b)\w+)", "Instruction"),
+    (r"tcgen05\.(?:ld|st)\b.*?(\.\d+x\d+b)", "Feature"),
+    (r"(redux)\.sync\b.*(\.f32)", "Instruction"),
+    (r"cvt(\.rs)\b", "Feature"),
+    (r"(cvt)\b.*(\.(?:e2m[13]|e3m2|ue8m0)x2\b.*)", "Feature"),
+    (r"(cvt)\b.*(\.\w+\.(?:e2m[13]|e3m2|ue8m0)x2)", "Feature"),
+    (r"mma\b.*(\.block_scale|\.kind::\w+)", "Feature"),
+    (r"(?:ld|st)matrix\b.*(\.m16n16|\.m8n16|\.m16n8)\b", "Feature"),
+    (r"cp\b.*(\.cta_group::\d)", "Feature"),
+)
+"""What only architecture-specific targets from sm_100a on have."""
+
+_SPECIFIC = re.compile(r"(wgmma\.\w+|setmaxnreg\.\w+|tensormap\.replace)\b")
+"""What only the architecture-specific target sm_90a has."""
+
+_REGISTERS = re.compile(r"%(?:is_explicit_cluster|n?clusterid|cluster_n?cta(?:id|rank)|aggr_smem_size)\b")
+
+
+def refusal(instruction: Instruction, target: str, since: int) -> str:
+    """Why ptxas refuses an instruction, whose opcode exists ``since`` a compute capability, for a target: "sm_80".
+
+    Empty where it does not.
+    """
+    has = capability(target)
+    if target != "sm_90a" and (specific := _SPECIFIC.match(instruction.name)):
+        return f"Instruction '{specific[1]}' not supported on .target '{target}'"
+    if has < 100 and (unsupported := _only_on_blackwell(instruction.name)):
+        return f"{unsupported} not supported on .target '{target}'"
+    special = ((90, name.partition(".")[0]) for name in _special(registers(instruction.operands)))
+    needed = (*_features(instruction.name), *_by_operands(instruction), *special, (since, instruction.opcode))
+    later = [(first, name) for first, name in needed if first > has]
+    return f"Feature '{later[0][1]}' requires .target sm_{later[0][0]} or higher" if later else ""
+
+
+def target_with(missing: str) -> str:
+    """Return the first of the machine's targets that has what ``refusal`` says is missing; empty where none has it."""
+    feature = re.fullmatch(r"Feature '.*' requires \.target (sm_\d+) or higher", missing)
+    instruction = re.fullmatch(r"Instruction '(.*)' not supported on \.target '\w+'", missing)
+    if instruction and _SPECIFIC.match(instruction[1]):
+        return "sm_90a"
+    later = (name for name in TARGETS if feature and capability(name) >= capability(feature[1]))
+    return min(later, key=capability, default="")
+
+
+@cache
+def _features(name: str) -> tuple[tuple[int, str], ...]:
+    """What a form needs by its name: the first compute capability, and what ptxas calls it."""
+    found = ((first, re.match(form, name)) for first, form in _FEATURES)
+    return tuple((first, "".join(filter(None, match.groups()))) for first, match in found if match)
+
+
+def _by_operands(instruction: Instruction) -> Iterator[tuple[int, str]]:
+    """The same where the operands make the difference, or ptxas has a name of its own."""
+    if _WIDE.match(instruction.name):
+        yield 100, "256 bit wide load/store"
+    if instruction.opcode in ("min", "max") and len(instruction.operands) == 4:
+        yield 100, f"{instruction.opcode}.{instruction.modifiers[-1]} with 3 input operands"
+
+
+@cache
+def _only_on_blackwell(name: str) -> str:
+    """What ptxas calls a form that targets before sm_100a lack; empty for all others."""
+    found = ((kind, re.match(form, name)) for form, kind in _BLACKWELL)
+    return next((f"{kind} '{''.join(filter(None, match.groups()))}'" for kind, match in found if match), "")
+
+
+def _special(names: Iterable[str]) -> Iterator[str]:
+    return (name for name in names if _REGISTERS.match(name))
